@@ -1,0 +1,361 @@
+"""Servers, sessions and load generators for the benchmark.
+
+Everything goes through PostgreSQL's own client programs, psql and pgbench, so
+that nothing beyond the server's packages is needed. Nobody here runs a server
+as root: as root, the private server belongs to the user postgres.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.parse
+
+
+class BenchError(Exception):
+    """Something the user can read in one line; ends the program with status 2."""
+
+
+MB = 1024 * 1024
+
+
+def one_line(text):
+    """The first line of a program's complaint, without its prefix."""
+    for line in text.splitlines():
+        line = line.strip()
+        if line:
+            return re.sub(r"^(psql:<stdin>:\d+: |psql: |pgbench: |initdb: |pg_ctl: )?(error: |ERROR: +)?", "", line)
+    return "no message"
+
+
+class Session:
+    """A connection that stays: one psql fed through a pipe."""
+
+    MARK = "zundo-bench-done"
+
+    def __init__(self, server, database):
+        self.process = subprocess.Popen(
+            [server.tool("psql"), "-X", "-q", "-A", "-t", "-F", "\t", "-d", server.conninfo(database)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, bufsize=1, env=server.environment())
+        server.sessions.append(self)
+
+    def query(self, sql):
+        """Run one command; return its rows as lists of strings."""
+        try:
+            end = "" if sql.startswith("\\") else ";"
+            self.process.stdin.write(f"{sql}{end}\n\\echo {self.MARK} :ERROR :LAST_ERROR_MESSAGE\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise BenchError("the server closed the connection") from None
+        rows = []
+        while True:
+            line = self.process.stdout.readline()
+            if line == "":
+                raise BenchError(f"the server closed the connection during: {sql}")
+            line = line.rstrip("\n")
+            if line.startswith(self.MARK):
+                if line.startswith(self.MARK + " true"):
+                    raise BenchError(f"{line[len(self.MARK) + 6:]} (in: {' '.join(sql.split())})")
+                return rows
+            rows.append(line.split("\t"))
+
+    def value(self, sql):
+        """The first column of the first row."""
+        rows = self.query(sql)
+        return rows[0][0] if rows else None
+
+    def timed(self, sql):
+        """Run one command; return (seconds, rows)."""
+        start = time.monotonic()
+        rows = self.query(sql)
+        return time.monotonic() - start, rows
+
+    def close(self):
+        """End the connection; what is open in it is rolled back."""
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def kill(self):
+        self.process.kill()
+
+
+class Load:
+    """One run of pgbench in the background."""
+
+    def __init__(self, server, database, options, seconds, clients):
+        self.began = time.monotonic()
+        self.progress = []              # (seconds since the start, tps)
+        self.errors = []
+        self.process = subprocess.Popen(
+            [server.tool("pgbench"), "-n", "-M", "prepared", "-P", "1", "-T", str(seconds),
+             "-c", str(clients), "-j", str(min(clients, os.cpu_count() or 1))] + options
+            + [server.conninfo(database)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=server.environment())
+        server.loads.append(self)
+        self.reader = threading.Thread(target=self._read_progress, daemon=True)
+        self.reader.start()
+
+    def _read_progress(self):
+        for line in self.process.stderr:
+            match = re.match(r"progress: ([\d.]+) s, ([\d.]+) tps", line)
+            if match:
+                self.progress.append((float(match.group(1)), float(match.group(2))))
+            elif "error" in line or "fatal" in line:
+                self.errors.append(line.strip())
+
+    def running(self):
+        return self.process.poll() is None
+
+    def finish(self):
+        """Wait for the end; return transactions, tps, latency in ms."""
+        output = self.process.stdout.read()
+        self.process.wait()
+        self.reader.join(5)
+        if self.process.returncode != 0 or self.errors:
+            raise BenchError("pgbench failed: " + (self.errors[0] if self.errors else f"status {self.process.returncode}"))
+        count = int(re.search(r"transactions actually processed: (\d+)", output).group(1))
+        tps = float(re.search(r"tps = ([\d.]+)", output).group(1))
+        latency = float(re.search(r"latency average = ([\d.]+)", output).group(1))
+        return {"transactions": count, "tps": tps, "latency_ms": latency}
+
+    def kill(self):
+        if self.running():
+            self.process.kill()
+
+
+class Server:
+    """What private and existing servers have in common."""
+
+    private = False
+    keeps_pg_environment = False        # PGHOST and the like: the user's only for the user's server
+
+    def __init__(self, bindir):
+        self.bindir = bindir
+        self.sessions = []
+        self.loads = []
+
+    def tool(self, name):
+        """Path of a client program."""
+        if self.bindir:
+            return os.path.join(self.bindir, name)
+        path = shutil.which(name)
+        if not path:
+            raise BenchError(f"{name} is not in PATH; install postgresql-client and postgresql-15, or use --bindir")
+        return path
+
+    def environment(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PG") or self.keeps_pg_environment}
+        env["LC_ALL"] = "C"
+        env["PGAPPNAME"] = "zundo compare"
+        env["PGCONNECT_TIMEOUT"] = "10"
+        return env
+
+    def run_sql(self, database, sql):
+        """Commands that cannot run in a transaction, each on its own."""
+        done = subprocess.run(
+            [self.tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo(database)],
+            input=sql, capture_output=True, text=True, env=self.environment())
+        if done.returncode != 0:
+            raise BenchError(one_line(done.stderr))
+        return done.stdout.strip()
+
+    def pgbench(self, database, options):
+        done = subprocess.run([self.tool("pgbench")] + options + [self.conninfo(database)],
+                              capture_output=True, text=True, env=self.environment())
+        if done.returncode != 0:
+            raise BenchError("pgbench: " + one_line(done.stderr))
+
+    def disconnect(self):
+        """Cut everything short that still talks to the server."""
+        for item in self.loads + self.sessions:
+            item.kill()
+        self.loads, self.sessions = [], []
+
+    def describe(self):
+        """Version and the settings that differ from the defaults."""
+        session = Session(self, self.admin_database)
+        try:
+            version = session.value("SELECT version()")
+            settings = session.query(
+                "SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'override')"
+                " AND name !~ '(^lc_|_directory$|_directories$|_file$|^log_|^port|^cluster_name|TimeZone|text_search|password)'"
+                " OR name IN ('full_page_writes', 'autovacuum', 'fsync', 'wal_level', 'debug_assertions', 'wal_compression')"
+                " ORDER BY 1")
+        finally:
+            session.close()
+        return {"version": version, "settings": dict(row[:2] for row in settings if len(row) >= 2)}
+
+
+class PrivateServer(Server):
+    """A cluster in a new directory, gone with stop()."""
+
+    private = True
+    admin_database = "postgres"
+
+    def __init__(self, bindir, preload):
+        super().__init__(bindir)
+        self.directory = None
+        self.preload = preload
+
+    def _as_owner(self, command):
+        if os.geteuid() == 0:
+            command = ["runuser", "-u", "postgres", "--"] + command
+        return subprocess.run(command, capture_output=True, text=True, env=self.environment(),
+                              cwd=self.directory or "/", start_new_session=True)
+
+    def settings(self):
+        memory = machine()["memory_mb"]
+        lines = [
+            "listen_addresses = ''",
+            f"unix_socket_directories = '{self.directory}'",
+            f"shared_buffers = {max(128, min(2048, memory // 4))}MB",
+            "synchronous_commit = off",
+            "max_wal_size = 16GB",
+            "min_wal_size = 4GB",
+            "checkpoint_timeout = 1h",
+            "max_connections = 100",
+            "maintenance_work_mem = 256MB",
+            "log_checkpoints = off",
+        ]
+        if self.preload:
+            lines.append("shared_preload_libraries = 'zundo'")
+        return "\n".join(lines) + "\n"
+
+    def start(self):
+        self.directory = tempfile.mkdtemp(prefix="zundo-compare.")
+        if os.geteuid() == 0:
+            shutil.chown(self.directory, "postgres")
+        data = os.path.join(self.directory, "data")
+        done = self._as_owner([self.tool("initdb"), "-D", data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8",
+                               "--locale=C"])
+        if done.returncode != 0:
+            raise BenchError("initdb failed: " + one_line(done.stderr))
+        with open(os.path.join(data, "postgresql.conf"), "a", encoding="utf-8") as conf:
+            conf.write(self.settings())
+        done = self._as_owner([self.tool("pg_ctl"), "-s", "-w", "-t", "120", "-D", data, "-l",
+                               os.path.join(self.directory, "log"), "start"])
+        if done.returncode != 0:
+            raise BenchError("the private server did not start: " + self.last_log_line())
+
+    def last_log_line(self):
+        try:
+            with open(os.path.join(self.directory, "log"), encoding="utf-8", errors="replace") as log:
+                lines = [line.strip() for line in log if re.search("FATAL|ERROR|PANIC|could not", line)]
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "no message in its log"
+
+    def conninfo(self, database):
+        return f"host={self.directory} port=5432 user=postgres dbname={database}"
+
+    def full_page_writes(self, on):
+        """Switch full-page images on or off."""
+        self.run_sql("postgres", f"ALTER SYSTEM SET full_page_writes = {'on' if on else 'off'};\n"
+                                 "SELECT pg_reload_conf();\n")
+        for _ in range(50):
+            if self.run_sql("postgres", "SHOW full_page_writes") == ("on" if on else "off"):
+                break
+            time.sleep(0.1)
+        time.sleep(0.3)
+
+    def cpu_seconds(self):
+        """CPU used so far by the server and all processes it ever had."""
+        try:
+            with open(os.path.join(self.directory, "data", "postmaster.pid"), encoding="utf-8") as pidfile:
+                root = int(pidfile.readline())
+            ticks = 0
+            for entry in os.listdir("/proc"):
+                if not entry.isdigit():
+                    continue
+                try:
+                    with open(f"/proc/{entry}/stat", encoding="utf-8") as stat:
+                        fields = stat.read().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                # fields[1] is the parent; 11 to 14 are own and waited-for times
+                if int(entry) == root:
+                    ticks += sum(int(x) for x in fields[11:15])
+                elif int(fields[1]) == root:
+                    ticks += sum(int(x) for x in fields[11:13])
+            return ticks / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            return None
+
+    def stop(self):
+        """Stop and remove everything; safe to call at any moment."""
+        self.disconnect()
+        if not self.directory:
+            return
+        data = os.path.join(self.directory, "data")
+        if os.path.exists(os.path.join(data, "postmaster.pid")):
+            self._as_owner([self.tool("pg_ctl"), "-s", "-w", "-D", data, "-m", "immediate", "stop"])
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory = None
+
+
+class ExistingServer(Server):
+    """A server of the user: only databases of ours are made, and dropped again."""
+
+    keeps_pg_environment = True
+
+    def __init__(self, bindir, conninfo):
+        super().__init__(bindir)
+        self.base = conninfo
+        self.databases = []
+
+    def start(self):
+        done = subprocess.run([self.tool("psql"), "-X", "-q", "-A", "-t", "-d", self.base, "-c",
+                               "SELECT current_database()"],
+                              capture_output=True, text=True, env=self.environment())
+        if done.returncode != 0:
+            raise BenchError(f"cannot reach the server: {one_line(done.stderr)}")
+        self.admin_database = done.stdout.strip()
+
+    def conninfo(self, database):
+        if re.match(r"postgres(ql)?://", self.base):
+            parts = urllib.parse.urlsplit(self.base)
+            options = [(k, v) for k, v in urllib.parse.parse_qsl(parts.query) if k != "dbname"]
+            return urllib.parse.urlunsplit(parts._replace(path="/" + database, query=urllib.parse.urlencode(options)))
+        base = self.base if "=" in self.base else f"dbname={self.base}"
+        return f"{base} dbname={database}"
+
+    def full_page_writes(self, on):
+        raise BenchError("settings of an existing server are left alone")
+
+    def cpu_seconds(self):
+        return None
+
+    def stop(self):
+        self.disconnect()
+        for database in self.databases:
+            try:
+                self.run_sql(self.admin_database, f"DROP DATABASE IF EXISTS {database} WITH (FORCE);\n")
+            except BenchError:
+                pass
+        self.databases = []
+
+
+def machine():
+    """What the figures were measured on."""
+    facts = {"cores": os.cpu_count(), "cpu": "unknown", "memory_mb": 2048, "kernel": os.uname().release}
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            match = re.search(r"^model name\s*: (.*)$", info.read(), re.M)
+            if match:
+                facts["cpu"] = match.group(1)
+        with open("/proc/meminfo", encoding="utf-8") as info:
+            facts["memory_mb"] = int(re.search(r"MemTotal:\s+(\d+)", info.read()).group(1)) // 1024
+    except OSError:
+        pass
+    return facts

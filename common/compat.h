@@ -1,0 +1,285 @@
+/*
+ * common/compat.h - the one place that knows server versions.
+ *
+ * Every shim names the change of the core that it bridges. No other file
+ * mentions PG_VERSION_NUM. Code is written for the newest spelling; older
+ * servers are bent to it here.
+ */
+#ifndef ZUNDO_COMPAT_H
+#define ZUNDO_COMPAT_H
+
+#include "postgres.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "zundo supports PostgreSQL 15 to 18"
+#endif
+
+#include "access/subtrans.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xlogrecovery.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/smgr.h"
+#include "utils/rel.h"
+
+/* 18 replaced pg_attribute_noreturn() by a prefix. */
+#define zc_noreturn __attribute__((noreturn))
+
+/* 16 renamed RelFileNode and its members to RelFileLocator. */
+#if PG_VERSION_NUM < 160000
+#include "storage/relfilenode.h"
+typedef RelFileNode RelFileLocator;
+typedef Oid RelFileNumber;
+#define InvalidRelFileNumber InvalidOid
+#define RelFileNumberIsValid(n) OidIsValid(n)
+#define spcOid spcNode
+#define dbOid dbNode
+#define relNumber relNode
+#define RelFileLocatorEquals(a, b) RelFileNodeEquals(a, b)
+#define rd_locator rd_node
+#define smgr_rlocator smgr_rnode
+#define RelFileLocatorSkippingWAL(l) RelFileNodeSkippingWAL(l)
+#define relation_set_new_filelocator relation_set_new_filenode
+#else
+#include "storage/relfilelocator.h"
+#endif
+
+/* 17 replaced backend ids by proc numbers. */
+#if PG_VERSION_NUM < 170000
+#define INVALID_PROC_NUMBER InvalidBackendId
+#define zc_my_proc_number() (MyProc->pgprocno)
+#else
+#define zc_my_proc_number() MyProcNumber
+#endif
+
+/* 17 renamed the shared variable cache; only its full xid counter is wanted. */
+#define zc_next_full_xid() ReadNextFullTransactionId()
+
+/* 16 added an out-parameter type to tuple_update. */
+#if PG_VERSION_NUM < 160000
+typedef bool ZcUpdateIndexes;
+#define ZC_UPDATE_NONE false
+#define ZC_UPDATE_ALL true
+#define ZC_UPDATE_SUMMARIZING false
+#define ZC_HAS_SUMMARIZING 0
+#else
+typedef TU_UpdateIndexes ZcUpdateIndexes;
+#define ZC_UPDATE_NONE TU_None
+#define ZC_UPDATE_ALL TU_All
+#define ZC_UPDATE_SUMMARIZING TU_Summarizing
+#define ZC_HAS_SUMMARIZING 1
+#endif
+
+/* 16 split the "columns that block HOT" bitmap from the summarizing one. */
+#if PG_VERSION_NUM < 160000
+#define INDEX_ATTR_BITMAP_HOT_BLOCKING INDEX_ATTR_BITMAP_ALL
+#endif
+
+/* 16 gave pgstat_count_heap_update a third argument. */
+#if PG_VERSION_NUM < 160000
+#define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot)
+#else
+#define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot, false)
+#endif
+
+/* 18 dropped ExecutorRun's execute_once argument. */
+#if PG_VERSION_NUM < 180000
+#define ZC_EXECUTOR_RUN_ONCE_ARG 1
+#else
+#define ZC_EXECUTOR_RUN_ONCE_ARG 0
+#endif
+
+/* 18 logs failures of conditional lock requests on demand. */
+#if PG_VERSION_NUM < 180000
+#define zc_conditional_xact_wait(xid) ConditionalXactLockTableWait(xid)
+#define zc_conditional_lock_tuple(rel, tid, mode) ConditionalLockTuple(rel, tid, mode)
+#else
+#define zc_conditional_xact_wait(xid) ConditionalXactLockTableWait(xid, false)
+#define zc_conditional_lock_tuple(rel, tid, mode) ConditionalLockTuple(rel, tid, mode, false)
+#endif
+
+/* 16 added the "is this a catalog" argument to recovery conflicts. */
+#if PG_VERSION_NUM < 160000
+#define zc_resolve_snapshot_conflict(xid, locator) \
+	ResolveRecoveryConflictWithSnapshot(xid, locator)
+#else
+#define zc_resolve_snapshot_conflict(xid, locator) \
+	ResolveRecoveryConflictWithSnapshot(xid, false, locator)
+#endif
+
+/* 16 made relation extension one call; 15 takes the lock by hand. Returns the new page exclusively locked. */
+static inline Buffer
+zc_extend_relation(Relation rel, BufferAccessStrategy strategy)
+{
+#if PG_VERSION_NUM < 160000
+	Buffer		buf;
+
+	LockRelationForExtension(rel, ExclusiveLock);
+	buf = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, strategy);
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	return buf;
+#else
+	return ExtendBufferedRel(BMR_REL(rel), MAIN_FORKNUM, strategy, EB_LOCK_FIRST);
+#endif
+}
+
+/* 16 widened the block tag accessor's name; only the types differ. */
+#define zc_block_tag(record, id, loc, fork, blk) \
+	XLogRecGetBlockTag(record, id, loc, fork, blk)
+
+/* 16 introduced IOPFSync-aware zero extension; 15 extends page by page. */
+static inline void
+zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
+{
+#if PG_VERSION_NUM < 160000
+	PGAlignedBlock zero = {0};
+
+	for (int i = 0; i < nblocks; i++)
+		smgrextend(smgr, MAIN_FORKNUM, first + i, zero.data, false);
+#else
+	smgrzeroextend(smgr, MAIN_FORKNUM, first, nblocks, false);
+#endif
+}
+
+/* 16 moved the varlena macros out of postgres.h. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* 18 gave tuple descriptors an array of compact attributes. */
+#if PG_VERSION_NUM < 180000
+typedef Form_pg_attribute ZcAttr;
+#define zc_attr(desc, i) TupleDescAttr(desc, i)
+#define zc_attr_packable(att) ((att)->attstorage != TYPSTORAGE_PLAIN)
+#define zc_attr_byte_aligned(att) ((att)->attalign == TYPALIGN_CHAR)
+#else
+typedef CompactAttribute *ZcAttr;
+#define zc_attr(desc, i) TupleDescCompactAttr(desc, i)
+#define zc_attr_packable(att) ((att)->attispackable)
+#define zc_attr_byte_aligned(att) ((att)->attalignby == 1)
+#endif
+
+/* 16 added the slot operation is_current_xact_tuple. */
+#if PG_VERSION_NUM < 160000
+#define ZC_HAS_IS_CURRENT_XACT_TUPLE 0
+#else
+#define ZC_HAS_IS_CURRENT_XACT_TUPLE 1
+#endif
+
+/* 18 lets callers ask for extra space in front of a minimal tuple. */
+#if PG_VERSION_NUM < 180000
+#define ZC_EXTRA_PARAM
+#define ZC_EXTRA_ARG
+#else
+#define ZC_EXTRA_PARAM , Size extra
+#define ZC_EXTRA_ARG , extra
+#endif
+
+/*
+ * 16 builds modules with hidden visibility and exports what the server looks
+ * up by name. The Makefile hides symbols on 15 too, so the same names are
+ * exported here: the magic block, _PG_init, SQL functions and their records.
+ */
+#if PG_VERSION_NUM < 160000
+#include "fmgr.h"
+#undef PGDLLEXPORT
+#define PGDLLEXPORT __attribute__((visibility("default")))
+extern PGDLLEXPORT void _PG_init(void);
+#undef PG_FUNCTION_INFO_V1
+#define PG_FUNCTION_INFO_V1(fn) \
+	extern PGDLLEXPORT Datum fn(PG_FUNCTION_ARGS); \
+	extern PGDLLEXPORT const Pg_finfo_record *CppConcat(pg_finfo_, fn) (void); \
+	const Pg_finfo_record * \
+	CppConcat(pg_finfo_, fn) (void) \
+	{ \
+		static const Pg_finfo_record info = {1}; \
+		return &info; \
+	} \
+	extern int	zc_swallow_semicolon
+#endif
+
+/* 17 lets extensions name their wait events. */
+#if PG_VERSION_NUM < 170000
+#define zc_new_wait_event(name) PG_WAIT_EXTENSION
+#else
+#include "utils/wait_event.h"
+#define zc_new_wait_event(name) WaitEventExtensionNew(name)
+#endif
+
+/* 17 has ANALYZE pull its blocks from a read stream. */
+#if PG_VERSION_NUM < 170000
+#define ZC_ANALYZE_BLOCK_ARGS BlockNumber blockno, BufferAccessStrategy strategy
+#else
+#include "storage/read_stream.h"
+#define ZC_ANALYZE_BLOCK_ARGS ReadStream *stream
+#endif
+
+/* 18 moved the iteration of a bitmap scan into the table AM. */
+#if PG_VERSION_NUM < 180000
+#define ZC_BITMAP_BY_BLOCK 1
+#else
+#define ZC_BITMAP_BY_BLOCK 0
+#endif
+
+/* 17 hands ANALYZE's blocks to the table AM as a read stream. */
+#if PG_VERSION_NUM < 170000
+#define ZC_ANALYZE_STREAM 0
+#else
+#define ZC_ANALYZE_STREAM 1
+#endif
+
+/* 16 lets the caller of tuplesort_getdatum choose whether to copy. */
+#if PG_VERSION_NUM < 160000
+#define zc_tuplesort_getdatum(state, val, isnull) \
+	tuplesort_getdatum(state, true, val, isnull, NULL)
+#else
+#define zc_tuplesort_getdatum(state, val, isnull) \
+	tuplesort_getdatum(state, true, false, val, isnull, NULL)
+#endif
+
+/* 18 counts index searches in an argument of index_beginscan. */
+#if PG_VERSION_NUM < 180000
+#define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, 0, 0)
+#else
+#define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, NULL, 0, 0)
+#endif
+
+/* 18 tells VACUUM's delay from ANALYZE's, wants all-frozen pages and the start of a vacuum. */
+#if PG_VERSION_NUM < 180000
+#define zc_vacuum_delay_point() vacuum_delay_point()
+#define zc_update_relstats(rel, pages, tuples, hasindex, frozenxid, minmulti) \
+	vac_update_relstats(rel, pages, tuples, 0, hasindex, frozenxid, minmulti, NULL, NULL, false)
+#define zc_report_vacuum(rel, live, dead, start) \
+	((void) (start), \
+	 pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead))
+#else
+#define zc_vacuum_delay_point() vacuum_delay_point(false)
+#define zc_update_relstats(rel, pages, tuples, hasindex, frozenxid, minmulti) \
+	vac_update_relstats(rel, pages, tuples, 0, 0, hasindex, frozenxid, minmulti, NULL, NULL, false)
+#define zc_report_vacuum(rel, live, dead, start) \
+	pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead, start)
+#endif
+
+/* 16 tells index AMs the table whose index is vacuumed. */
+#if PG_VERSION_NUM < 160000
+#define zc_set_heaprel(info, rel) ((void) 0)
+#else
+#define zc_set_heaprel(info, rel) ((info)->heaprel = (rel))
+#endif
+
+/* 17 renamed VACUUM's counter of dead line pointers. */
+#if PG_VERSION_NUM < 170000
+#define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_TUPLES
+#else
+#define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_ITEM_IDS
+#endif
+
+/* 16 made smgrextend's buffer const; 15 casts. */
+#define zc_smgr_extend(smgr, block, page) \
+	smgrextend(smgr, MAIN_FORKNUM, block, (char *) (page), true)
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * common/guc.c - the settings zundo.*.
+ *
+ * Owns the GUC variables of zundo.h. Called once by zundo.c when the library is
+ * loaded. No locks, no crash points.
+ */
+#include "postgres.h"
+
+#include "common/fault.h"
+#include "common/zundo.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+int			zundo_undo_compression = ZUNDO_COMPRESS_LZ4;
+int			zundo_max_databases = 64;
+int			zundo_eager_rollback_pages = 32;
+int			zundo_undo_limit = 0;
+char	   *zundo_fault_spec = NULL;
+
+static const struct config_enum_entry compression_options[] = {
+	{"lz4", ZUNDO_COMPRESS_LZ4, false},
+	{"none", ZUNDO_COMPRESS_NONE, false},
+	{NULL, 0, false}
+};
+
+/* check_fault: refuse unknown fault points and actions. */
+static bool
+check_fault(char **newval, void **extra, GucSource source)
+{
+	const char *problem = *newval ? zundo_fault_problem(*newval) : NULL;
+
+	if (problem == NULL)
+		return true;
+	GUC_check_errdetail("%s", problem);
+	return false;
+}
+
+/*
+ * zundo_define_gucs: make the settings known. zundo.max_databases, which sizes
+ * shared memory, is defined only while shared_preload_libraries are loaded: the
+ * server would end the session otherwise.
+ */
+void
+zundo_define_gucs(void)
+{
+	DefineCustomEnumVariable("zundo.undo_compression",
+							 "Compression of undo records.",
+							 "Applies to records written from now on, where it makes them smaller.",
+							 &zundo_undo_compression,
+							 ZUNDO_COMPRESS_LZ4,
+							 compression_options,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("zundo.max_databases",
+								"Number of databases that can use zheap tables at the same time.",
+								NULL,
+								&zundo_max_databases,
+								64, 1, 10000,
+								PGC_POSTMASTER,
+								0,
+								NULL, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.eager_rollback_pages",
+							"Largest rollback, in table pages, that a session undoes itself.",
+							"Larger ones are left to a worker. 0 leaves all of them.",
+							&zundo_eager_rollback_pages,
+							32, 0, 1024,
+							PGC_USERSET,
+							0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.undo_limit",
+							"Most undo that a database may keep.",
+							"Writers get an error beyond it. 0 means no limit.",
+							&zundo_undo_limit,
+							0, 0, INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_MB,
+							NULL, NULL, NULL);
+
+	DefineCustomStringVariable("zundo.fault",
+							   "Places where processes fail on purpose, for tests.",
+							   "A list of name:action; actions are error, crash and sleep.",
+							   &zundo_fault_spec,
+							   "",
+							   PGC_SUSET,
+							   GUC_NOT_IN_SAMPLE,
+							   check_fault, NULL, NULL);
+
+	MarkGUCPrefixReserved("zundo");
+}

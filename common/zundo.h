@@ -1,0 +1,106 @@
+/*
+ * common/zundo.h - types, settings and helpers that every layer shares.
+ *
+ * Owns nothing at run time but the GUC variables (common/guc.c) and the fault
+ * points (common/fault.c). Depends on the server only.
+ */
+#ifndef ZUNDO_H
+#define ZUNDO_H
+
+#include "postgres.h"
+
+#include "common/compat.h"
+#include "access/transam.h"
+#include "storage/block.h"
+#include "storage/off.h"
+
+StaticAssertDecl(BLCKSZ == 8192, "zundo's page and undo formats are laid out for 8 kB blocks");
+
+/*
+ * A 64-bit transaction id. On disk it takes 48 bits: enough for 2^16 epochs.
+ * 0 = none.
+ */
+typedef uint64 ZXid;
+
+#define InvalidZXid		((ZXid) 0)
+#define ZXID_BITS		48
+#define ZXID_MASK		((UINT64CONST(1) << ZXID_BITS) - 1)
+
+static inline TransactionId
+zxid_to_xid(ZXid zxid)
+{
+	return (TransactionId) zxid;
+}
+
+static inline ZXid
+zxid_from_full(FullTransactionId fxid)
+{
+	return (ZXid) U64FromFullTransactionId(fxid);
+}
+
+/*
+ * zxid_widen: the 64-bit form of xid, which must not be newer than the next
+ * transaction id and not older than 2^31 transactions before it.
+ */
+static inline ZXid
+zxid_widen(TransactionId xid)
+{
+	FullTransactionId next = zc_next_full_xid();
+	uint32		epoch = EpochFromFullTransactionId(next);
+
+	if (!TransactionIdIsNormal(xid))
+		return (ZXid) xid;
+	if (xid > XidFromFullTransactionId(next))
+		epoch--;
+	return ((ZXid) epoch << 32) | xid;
+}
+
+/* A place in this database's undo log; undo/undo.h has its parts. 0 = none. */
+typedef uint64 UndoPtr;
+
+#define InvalidUndoPtr	((UndoPtr) 0)
+
+/* Most line pointers on a page: bitmap scans and GIN refuse larger offsets. */
+#define ZHEAP_MAX_OFFSET	291
+
+/* The name by which WAL, wal_consistency_checking and pg_walinspect know us. */
+#define ZUNDO_RMGR_ID		187
+#define ZUNDO_RMGR_NAME		"zundo"
+
+/* GUCs (common/guc.c). */
+typedef enum
+{
+	ZUNDO_COMPRESS_NONE,
+	ZUNDO_COMPRESS_LZ4
+} ZundoCompression;
+
+extern int	zundo_undo_compression;		/* ZundoCompression */
+extern int	zundo_max_databases;		/* entries of the shared table */
+extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
+extern int	zundo_undo_limit;			/* MB, 0 = none */
+extern char *zundo_fault_spec;			/* 'name:action[,name:action]' */
+
+extern void zundo_define_gucs(void);
+
+/* Was the library loaded by shared_preload_libraries? (zundo.c) */
+extern bool zundo_preloaded;
+
+/*
+ * ZUNDO_FAULT(name): a named place where a test can make this process fail.
+ * Costs one load when zundo.fault is empty. The list of names is in
+ * common/fault.c; an unknown name is refused when the GUC is set.
+ * Actions: error (ereport ERROR), crash (SIGKILL to itself), sleep (1 s).
+ * In critical sections only 'crash' and 'sleep' may be used.
+ */
+#define ZUNDO_FAULT(name) \
+	do { \
+		if (unlikely(zundo_fault_spec != NULL && zundo_fault_spec[0] != '\0')) \
+			zundo_fault_hit(name); \
+	} while (0)
+
+extern void zundo_fault_hit(const char *name);
+
+/* zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: "zheap: <what>". */
+extern void zundo_not_supported(const char *what, const char *detail) zc_noreturn;
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * dml/zcolumns.c - which columns indexes depend on, and whether an update changes them.
+ *
+ * The column sets are copied out of the relcache once and kept until it says
+ * that the relation has changed.
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "dml/zdml_internal.h"
+#include "utils/datum.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#define CACHE_SIZE 64			/* direct-mapped by OID */
+
+static ZIndexColumns cache[CACHE_SIZE];
+
+static void
+forget(ZIndexColumns *entry)
+{
+	if (!OidIsValid(entry->reloid))
+		return;
+	bms_free(entry->key);
+	bms_free(entry->blocking);
+	bms_free(entry->summarized);
+	memset(entry, 0, sizeof(*entry));
+}
+
+/* The relcache has changed: relid, or everything if it is invalid. */
+static void
+relcache_changed(Datum arg, Oid relid)
+{
+	if (OidIsValid(relid))
+	{
+		if (cache[relid % CACHE_SIZE].reloid == relid)
+			forget(&cache[relid % CACHE_SIZE]);
+		return;
+	}
+	for (int i = 0; i < CACHE_SIZE; i++)
+		forget(&cache[i]);
+}
+
+static Bitmapset *
+keep(Relation rel, IndexAttrBitmapKind kind)
+{
+	Bitmapset  *attrs = RelationGetIndexAttrBitmap(rel, kind);
+	MemoryContext old = MemoryContextSwitchTo(CacheMemoryContext);
+	Bitmapset  *copy = bms_copy(attrs);
+
+	MemoryContextSwitchTo(old);
+	bms_free(attrs);
+	return copy;
+}
+
+const ZIndexColumns *
+zindex_columns(Relation rel)
+{
+	static bool registered = false;
+	ZIndexColumns *entry = &cache[RelationGetRelid(rel) % CACHE_SIZE];
+	ZIndexColumns fresh = {0};
+
+	if (entry->reloid == RelationGetRelid(rel))
+		return entry;
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(relcache_changed, (Datum) 0);
+		registered = true;
+	}
+	forget(entry);
+	/* invalidations that arrive while the sets are read concern the relcache's own copy */
+	fresh.key = keep(rel, INDEX_ATTR_BITMAP_KEY);
+	fresh.blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
+#if ZC_HAS_SUMMARIZING
+	fresh.summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
+#endif
+	fresh.reloid = RelationGetRelid(rel);
+	*entry = fresh;
+	return entry;
+}
+
+bool
+zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,
+				const char *newrow, Size newlen)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	int			i = -1;
+
+	while ((i = bms_next_member(attrs, i)) >= 0)
+	{
+		AttrNumber	attno = i + FirstLowInvalidHeapAttributeNumber;
+		Form_pg_attribute att;
+		Datum		a,
+					b;
+		bool		anull,
+					bnull;
+
+		if (attno == TableOidAttributeNumber)
+			continue;
+		if (attno <= 0)
+			return true;
+		att = TupleDescAttr(desc, attno - 1);
+		a = ztuple_getattr(oldrow, oldlen, desc, attno, &anull);
+		b = ztuple_getattr(newrow, newlen, desc, attno, &bnull);
+		if (anull != bnull || (!anull && !datumIsEqual(a, b, att->attbyval, att->attlen)))
+			return true;
+	}
+	return false;
+}

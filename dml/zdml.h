@@ -1,0 +1,43 @@
+/*
+ * dml/zdml.h - row changes: insert, multi-insert, update, delete, lock.
+ *
+ * Every function here follows prepare / apply / finish (dml/README.md). None is
+ * called with a buffer lock held. All attach undo themselves.
+ */
+#ifndef ZUNDO_ZDML_H
+#define ZUNDO_ZDML_H
+
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "common/zundo.h"
+#include "executor/tuptable.h"
+
+/* Arguments and results are those of the table AM callbacks of the same names. */
+extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
+							   int options, BulkInsertState bistate);
+extern void zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
+							   CommandId cid, int options, BulkInsertState bistate);
+extern TM_Result zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+									Snapshot snapshot, Snapshot crosscheck, bool wait,
+									TM_FailureData *tmfd, bool changing_part);
+extern TM_Result zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot,
+									CommandId cid, Snapshot snapshot, Snapshot crosscheck,
+									bool wait, TM_FailureData *tmfd, LockTupleMode *lockmode,
+									ZcUpdateIndexes *update_indexes);
+extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
+								  TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
+								  LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd);
+
+/* dml/zspace.c: prune a page whose buffer is exclusively locked; true if something was done (WAL-logged). want: bytes hoped for. */
+extern bool zheap_prune_page(Relation rel, Buffer buf, bool vacuum);
+
+/* zheap_make_unused: buf exclusively locked; the LP_DEAD offsets become LP_UNUSED; WAL-logged. */
+extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
+
+/*
+ * zheap_insert_raw_row: for rewrites (copy_for_cluster, set access method): as tuple_insert, row bytes given (formed by the caller, slot 0).
+ */
+extern void zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
+							 BulkInsertState bistate, ItemPointer tid);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * dml/zdml_internal.h - what the DML files share; not included from outside dml/.
+ */
+#ifndef ZUNDO_ZDML_INTERNAL_H
+#define ZUNDO_ZDML_INTERNAL_H
+
+#include "access/hio.h"
+#include "access/tableam.h"
+#include "dml/zdml.h"
+#include "mvcc/zvis.h"
+#include "page/zapply.h"
+#include "undo/undo.h"
+#include "wal/zwal.h"
+
+/* Who writes, and into what. */
+typedef struct ZWriter
+{
+	Relation	rel;
+	ZXid		xid;			/* current (sub)transaction */
+	ZXid		topxid;
+	CommandId	cid;
+	bool		logged;			/* the table itself is WAL-logged */
+} ZWriter;
+
+/* zwriter_begin: attach undo, assign the transaction ids, reserve undo. No buffer lock may be held. */
+extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
+
+/* The slot that a change will use. */
+typedef struct ZSlotPick
+{
+	int			slotno;
+	int			grow_to;		/* 0 = no growth */
+	UndoPtr		prev;			/* head to push on; Invalid = start an empty chain */
+	ZXid		committed;		/* owner of prev if another, committed transaction; else 0 */
+} ZSlotPick;
+
+/*
+ * zslot_pick: choose the slot for writer on the page in buf (exclusively locked): its own, a free one, one
+ * whose owner has ended, or a new one. May roll aborted changes back, prune, and so
+ * change the page (WAL-logged). False if the page can have no further slot.
+ */
+extern bool zslot_pick(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
+
+/* zslot_unavailable: raise the error for an existing row on a page that can have no further slot. */
+extern void zslot_unavailable(Relation rel, BlockNumber block) zc_noreturn;
+
+/* zwriter_record: fill a record's common fields. */
+extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
+						   BlockNumber block, OffsetNumber off, UndoPtr prev);
+
+/* zslot_change: the ZSlotChange for a pick once the record's pointer is known. */
+extern ZSlotChange zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr);
+
+static inline ZWalSlot
+zslot_wal(const ZSlotPick *pick)
+{
+	ZWalSlot	s;
+
+	s.slotno = pick->slotno;
+	s.grow_to = pick->grow_to;
+	s.live_chain = (pick->prev != InvalidUndoPtr);
+	return s;
+}
+
+/*
+ * zspace_insert_page: a page with room for a new row of len bytes and a slot for writer. Returns
+ * its buffer pinned and exclusively locked; *init = it must be initialised.
+ */
+extern Buffer zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState bistate,
+								 OffsetNumber *off, ZSlotPick *pick, bool *init);
+
+/*
+ * zspace_second_page: the same while the caller holds 'held' exclusively locked; never waits for
+ * another page's lock. May return 'held' itself (then pinned once, as before).
+ */
+extern Buffer zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *off,
+								 ZSlotPick *pick, bool *init);
+
+/* zspace_maybe_image: save the page's image to undo when the chains on it have become long (mvcc/README.md). */
+extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
+
+/* zpage_new_row_fits: can the page take a new row, as zspace_insert_page wants it (no fill factor)? */
+
+/* ---- examining a row that is to be changed or locked (dml/zrow.c) ---- */
+
+typedef struct ZRowState
+{
+	ZRowWriter	writer;			/* of the newest version */
+	ZHeader		header;			/* on the page (or made up for a stub) */
+	bool		stub;
+	ZXid		wait_for;		/* TM_BeingModified: whom to wait for */
+	bool		clear_locks;	/* lock hints are there but nobody holds a lock */
+	bool		rolled_back;	/* examining has changed the page: look at the row again */
+	bool		key_share_beside; /* the newest version is another's unfinished one; a KEY SHARE lock may be taken */
+} ZRowState;
+
+/*
+ * zrow_examine: may the row at off be changed or locked in 'mode' by a command cid that saw it under
+ * 'snapshot' (InvalidSnapshot: the newest version)? On entry and return the page is
+ * exclusively locked. Aborted changes found are rolled back. tmfd is filled for
+ * every answer but TM_Ok.
+ */
+extern TM_Result zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid,
+							  Snapshot snapshot, LockTupleMode mode, ZRowState *state,
+							  TM_FailureData *tmfd);
+
+/*
+ * zrow_wait: wait for the transaction that keeps us from the row. No buffer lock may be held. Queues behind
+ * the row's heavyweight lock first (*have_tuple_lock). False if the policy said not to wait.
+ */
+extern bool zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode,
+					  LockWaitPolicy policy, XLTW_Oper oper, bool *have_tuple_lock);
+
+/* zrow_end_wait: give the heavyweight lock back. */
+extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
+
+/* zrow_lock_in_place: write a LOCK record for the row at off. Page exclusively locked, examined. */
+extern void zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode);
+
+/* ---- which columns matter to indexes (dml/zcolumns.c) ---- */
+
+typedef struct ZIndexColumns
+{
+	Oid			reloid;			/* 0 = empty */
+	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
+	Bitmapset  *blocking;		/* an in-place update must not change these */
+	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
+} ZIndexColumns;
+
+/* zindex_columns: of rel; cached until its relcache entry is invalidated. Valid until the next call for any relation. */
+extern const ZIndexColumns *zindex_columns(Relation rel);
+
+/* zcolumns_differ: does any attribute of attrs differ between two rows? */
+extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,
+							const char *newrow, Size newlen);
+
+/* ---- TOAST (dml/ztoast.c) ---- */
+
+/* ztoast_needed: must a new row (header, length) replacing an old one go through the toaster? old = 0: none. */
+extern bool ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old);
+
+/* ztoast_row: the row of slot with its large values in the TOAST table. oldrow: the version it replaces or NULL. palloc'd. */
+extern char *ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, int options, uint32 *len);
+
+/* ztoast_delete: delete the row's external values. */
+extern void ztoast_delete(Relation rel, const char *row, Size len);
+
+#endif

@@ -1,0 +1,234 @@
+/*
+ * dml/zinsert.c - inserting one row and many rows.
+ *
+ * Crash points: before the WAL record nothing has happened but, at most, an
+ * empty page at the relation's end; after it redo builds page and undo.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xloginsert.h"
+#include "dml/zdml_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "rollback/zrollback.h"
+#include "storage/bufmgr.h"
+#include "storage/predicate.h"
+#include "tuple/zslot.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* Most bytes of rows that one multi-insert record may hold: a page's worth. */
+static char rows_data[2 * BLCKSZ];
+static char packed_undo[ZUR_MAX_LENGTH];
+
+/* Make the page (new if init), the slot and the row; the change's common core. */
+static void
+apply_insert_slot(Page page, bool init, const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
+{
+	ZSlotChange change = zslot_change(pick, rec, ptr);
+
+	if (init)
+		zpage_init(page);
+	zapply_slot(page, &change);
+}
+
+void
+zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
+				 BulkInsertState bistate, ItemPointer tid)
+{
+	ZWriter		writer;
+	ZSlotPick	pick;
+	ZWalSlot	wal_slot;
+	ZuRecord	rec;
+	ZuRecord   *recs[1] = {&rec};
+	ZuOp		op;
+	OffsetNumber off;
+	bool		init;
+	Buffer		buf;
+	Page		page;
+	BlockNumber block;
+	XLogRecPtr	recptr = InvalidXLogRecPtr;
+
+	/* prepare */
+	zwriter_begin(&writer, rel, cid);
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
+	buf = zspace_insert_page(&writer, len, options, bistate, &off, &pick, &init);
+	page = BufferGetPage(buf);
+	block = BufferGetBlockNumber(buf);
+	zheader_set(row, ZH_WITH_SLOT(zheader_get(row), pick.slotno));
+	zwriter_record(&writer, &rec, ZUR_INSERT, block, off, pick.prev);
+	zu_prepare(&op, recs, 1, writer.topxid);
+	wal_slot = zslot_wal(&pick);
+	if (!writer.logged)
+		zur_pack(&rec, packed_undo);
+
+	/* apply */
+	START_CRIT_SECTION();
+	apply_insert_slot(page, init, &pick, &rec, op.ptr[0]);
+	zapply_insert(page, off, row, len);
+	MarkBufferDirty(buf);
+	zu_write(&op);
+	if (writer.logged)
+	{
+		recptr = zwal_log_insert(buf, init, &wal_slot, &op, row, len);
+		PageSetLSN(page, recptr);
+	}
+	else
+		recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+								  packed_undo, NULL, 0);
+	zu_finish(&op, recptr);
+	ZUNDO_FAULT("insert-logged");
+	END_CRIT_SECTION();
+
+	/* finish */
+	UnlockReleaseBuffer(buf);
+	ItemPointerSet(tid, block, off);
+	zrollback_note_page(rel, block);
+}
+
+/* The slot's row, toasted if need be. */
+static const char *
+form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
+{
+	const char *row = zslot_form_row(slot, RelationGetDescr(rel), len);
+
+	if (ztoast_needed(rel, zheader_get(row), *len, 0))
+		row = ztoast_row(rel, slot, NULL, 0, options, len);
+	ztuple_check_size(*len);
+	return row;
+}
+
+void
+zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+				   BulkInsertState bistate)
+{
+	static char bytes[BLCKSZ];
+	uint32		len;
+	const char *row;
+
+	slot->tts_tableOid = RelationGetRelid(rel);
+	row = form_new_row(rel, slot, options, &len);
+	memcpy(bytes, row, len);
+	zheader_set(bytes, zheader_get(bytes) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
+	pgstat_count_heap_insert(rel, 1);
+}
+
+/* How many of rows[0..n-1] fit on the page from off on, next to each other? */
+static int
+rows_that_fit(Page page, OffsetNumber off, bool init, const uint32 *lens, int n, Size keep_free,
+			  const ZSlotPick *pick)
+{
+	Size		hole = init ? BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
+		ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot) : zpage_hole(page);
+	int			count = 0;
+
+	if (pick->grow_to)
+		hole -= sizeof(ZPageSlot);
+	hole -= Min(hole, keep_free);
+	/* a range: only line pointers past the last one, unless just one row is put */
+	if (!init && off <= PageGetMaxOffsetNumber(page))
+		return 1;
+	while (count < n && off + count <= ZHEAP_MAX_OFFSET && hole >= lens[count] + sizeof(ItemIdData))
+		hole -= lens[count++] + sizeof(ItemIdData);
+	return Max(count, 1);
+}
+
+/* Insert as many of the rows as the page takes; returns their number. */
+static int
+insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int n, int options,
+					BulkInsertState bistate, TupleTableSlot **slots)
+{
+	ZSlotPick	pick;
+	ZWalSlot	wal_slot;
+	ZuRecord	rec;
+	ZuRecord   *recs[1] = {&rec};
+	ZuOp		op;
+	OffsetNumber off;
+	bool		init;
+	Buffer		buf;
+	Page		page;
+	BlockNumber block;
+	Size		data_len = 0;
+	int			count;
+	XLogRecPtr	recptr;
+	Size		keep_free = RelationGetTargetPageFreeSpace(writer->rel, HEAP_DEFAULT_FILLFACTOR);
+
+	/* prepare */
+	zu_reserve(ZU_MAX_RESERVE);
+	buf = zspace_insert_page(writer, lens[0], options, bistate, &off, &pick, &init);
+	page = BufferGetPage(buf);
+	block = BufferGetBlockNumber(buf);
+	count = rows_that_fit(page, off, init, lens, n, keep_free, &pick);
+	zwriter_record(writer, &rec, ZUR_INSERT, block, off, pick.prev);
+	rec.nrows = count;
+	zu_prepare(&op, recs, 1, writer->topxid);
+	zur_pack(&rec, packed_undo);
+	wal_slot = zslot_wal(&pick);
+	for (int i = 0; i < count; i++)
+	{
+		uint16		len = lens[i];
+
+		zheader_set(rows[i], ZH_WITH_SLOT(zheader_get(rows[i]), pick.slotno));
+		if (writer->logged)
+		{
+			memcpy(rows_data + data_len, &len, 2);
+			memcpy(rows_data + data_len + 2, rows[i], len);
+			data_len += 2 + len;
+		}
+	}
+
+	/* apply */
+	START_CRIT_SECTION();
+	apply_insert_slot(page, init, &pick, &rec, op.ptr[0]);
+	for (int i = 0; i < count; i++)
+		zapply_insert(page, off + i, rows[i], lens[i]);
+	MarkBufferDirty(buf);
+	zu_write(&op);
+	recptr = zwal_log_literal(writer->logged ? ZWAL_MULTI_INSERT : ZWAL_UNDO_ONLY,
+							  writer->logged && init ? ZWD_PAGE_INIT : 0,
+							  writer->logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+							  packed_undo, rows_data, data_len);
+	if (writer->logged)
+		PageSetLSN(page, recptr);
+	zu_finish(&op, recptr);
+	ZUNDO_FAULT("insert-logged");
+	END_CRIT_SECTION();
+
+	/* finish */
+	UnlockReleaseBuffer(buf);
+	for (int i = 0; i < count; i++)
+		ItemPointerSet(&slots[i]->tts_tid, block, off + i);
+	zrollback_note_page(writer->rel, block);
+	return count;
+}
+
+void
+zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
+				   BulkInsertState bistate)
+{
+	char	  **rows = palloc(nslots * sizeof(char *));
+	uint32	   *lens = palloc(nslots * sizeof(uint32));
+	ZWriter		writer;
+
+	for (int i = 0; i < nslots; i++)
+	{
+		const char *row;
+
+		slots[i]->tts_tableOid = RelationGetRelid(rel);
+		row = form_new_row(rel, slots[i], options, &lens[i]);
+		rows[i] = palloc(lens[i]);
+		memcpy(rows[i], row, lens[i]);
+		zheader_set(rows[i], zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	}
+	zwriter_begin(&writer, rel, cid);
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
+	for (int done = 0; done < nslots;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		done += insert_page_of_rows(&writer, rows + done, lens + done, nslots - done, options,
+									bistate, slots + done);
+	}
+	pgstat_count_heap_insert(rel, nslots);
+}

@@ -1,0 +1,219 @@
+/*
+ * dml/zlock.c - row locks.
+ *
+ * A lock is a LOCK record in the locker's slot chain; the row's header keeps its
+ * writer and gets a hint that locks may exist (PROTOCOLS H).
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xloginsert.h"
+#include "dml/zdml_internal.h"
+#include "miscadmin.h"
+#include "rollback/zrollback.h"
+#include "storage/bufmgr.h"
+#include "tuple/zslot.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+static char packed_undo[ZUR_MAX_LENGTH];
+
+void
+zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
+{
+	Page		page = BufferGetPage(buf);
+	ZSlotPick	pick;
+	ZWalSlot	wal_slot;
+	ZSlotChange change;
+	ZuRecord	rec;
+	ZuRecord   *recs[1] = {&rec};
+	ZuOp		op;
+	XLogRecPtr	recptr;
+
+	/* prepare */
+	if (!zslot_pick(writer, buf, &pick))
+		zslot_unavailable(writer->rel, BufferGetBlockNumber(buf));
+	zwriter_record(writer, &rec, ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
+	rec.lockmode = mode;
+	zu_prepare(&op, recs, 1, writer->topxid);
+	zur_pack(&rec, packed_undo);
+	wal_slot = zslot_wal(&pick);
+	change = zslot_change(&pick, &rec, op.ptr[0]);
+
+	/* apply */
+	START_CRIT_SECTION();
+	zapply_slot(page, &change);
+	zapply_lock(page, off, mode);
+	MarkBufferDirty(buf);
+	zu_write(&op);
+	recptr = zwal_log_literal(writer->logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, 0,
+							  writer->logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+							  packed_undo, NULL, 0);
+	if (writer->logged)
+		PageSetLSN(page, recptr);
+	zu_finish(&op, recptr);
+	END_CRIT_SECTION();
+}
+
+/* Do we hold the row at least in this mode, by a change or by a lock? Page locked. */
+static bool
+held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state, LockTupleMode mode)
+{
+	static char buf_rec[ZUR_MAX_LENGTH];
+	Page		page = BufferGetPage(buf);
+	BlockNumber block = BufferGetBlockNumber(buf);
+
+	if (state->writer.status == ZXID_OWN &&
+		((state->writer.xflags & ZUX_KEY_CHANGE) || state->writer.type == ZUR_INSERT ||
+		 mode <= LockTupleNoKeyExclusive))
+		return true;
+	if (ZH_LOCK(state->header) < mode + 1)
+		return false;
+	for (int s = 1; s <= zpage_nslots(page); s++)
+	{
+		ZPageSlot  *slot = zpage_slot(page, s);
+		UndoPtr		ptr = slot->ptr;
+		ZuRecord	rec;
+
+		if (ptr == InvalidUndoPtr || zxid_status(ZSLOT_XID(slot)) != ZXID_OWN)
+			continue;
+		while (ptr != InvalidUndoPtr &&
+			   zu_fetch(ptr, writer->rel->rd_locator.relNumber, block, &rec, buf_rec) == ZU_FETCHED &&
+			   zxid_status(rec.xid) == ZXID_OWN)
+		{
+			if (rec.type == ZUR_LOCK && rec.offset == off && rec.lockmode >= mode)
+				return true;
+			ptr = rec.prev;
+		}
+	}
+	return false;
+}
+
+/*
+ * Put the version that was locked into slot: the newest one, or beside
+ * another's unfinished update the one that the caller sees.
+ */
+static void
+show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside, bool traversed,
+			TupleTableSlot *slot)
+{
+	static ZVersion version;
+	Snapshot	snap = (beside && !traversed && snapshot && IsMVCCSnapshot(snapshot)) ? snapshot : SnapshotSelf;
+
+	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);
+	if (version.found)
+	{
+		zslot_store_copy(slot, version.row, version.len, tid, RelationGetRelid(rel));
+		zslot_set_chain(slot, version.chain_xid, version.chain, rel->rd_locator.relNumber);
+	}
+	else
+		ExecClearTuple(slot);
+}
+
+/* Where the search for the row to lock stands. */
+typedef struct LockSearch
+{
+	ItemPointerData tid;
+	Snapshot	snapshot;		/* Invalid once a newer version is being followed */
+	bool		traversed;
+	bool		have_tuple_lock;
+} LockSearch;
+
+/*
+ * The version the caller saw has been replaced: go on to the newest one, at
+ * another TID if it moved. False: give TM_Updated to the caller.
+ */
+static bool
+follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
+{
+	if (!(flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
+		return false;
+	if (ItemPointerIndicatesMovedPartitions(&tmfd->ctid))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("tuple to be locked was already moved to another partition due to concurrent update")));
+	search->tid = tmfd->ctid;
+	search->snapshot = InvalidSnapshot;
+	search->traversed = true;
+	return true;
+}
+
+/* Try once at search->tid. *done: result is the answer, else search again. */
+static TM_Result
+lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableSlot *slot,
+			 LockTupleMode mode, LockWaitPolicy policy, uint8 flags, TM_FailureData *tmfd, bool *done)
+{
+	Relation	rel = writer->rel;
+	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&search->tid));
+	OffsetNumber off = ItemPointerGetOffsetNumber(&search->tid);
+	ItemPointerData tid = search->tid;
+	ZRowState	state;
+	TM_Result	result;
+
+	*done = true;
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	result = zrow_examine(rel, buf, &tid, writer->cid, search->snapshot, mode, &state, tmfd);
+	if (result == TM_Ok)
+	{
+		if (!held_by_us(writer, buf, off, &state, mode))
+		{
+			zrow_lock_in_place(writer, buf, off, mode);
+			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
+		}
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed, slot);
+		tmfd->ctid = tid;
+		tmfd->traversed = search->traversed;
+		if (search->traversed)
+			zany_note_locked(rel, &tid, &state.writer);
+		ReleaseBuffer(buf);
+		return TM_Ok;
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (result == TM_BeingModified)
+	{
+		ReleaseBuffer(buf);
+		if (!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, &search->have_tuple_lock))
+			return TM_WouldBlock;
+		*done = false;
+		return result;
+	}
+	if (result == TM_Updated && follow_update(search, flags, tmfd))
+	{
+		if (search->have_tuple_lock && !ItemPointerEquals(&tid, &search->tid))
+		{
+			zrow_end_wait(rel, &tid, mode, true);
+			search->have_tuple_lock = false;
+		}
+		*done = false;
+	}
+	else if (result == TM_Invisible || result == TM_SelfModified)
+		show_locked(rel, buf, &tid, snapshot, false, search->traversed, slot);
+	ReleaseBuffer(buf);
+	return result;
+}
+
+TM_Result
+zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot, CommandId cid,
+				 LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd)
+{
+	ZWriter		writer;
+	LockSearch	search = {0};
+	TM_Result	result;
+	bool		done;
+
+	zwriter_begin(&writer, rel, cid);
+	search.tid = *tid;
+	search.snapshot = (snapshot && IsMVCCSnapshot(snapshot)) ? snapshot : InvalidSnapshot;
+	tmfd->traversed = false;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		zu_reserve(ZU_MAX_RESERVE);
+		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd, &done);
+	} while (!done);
+	zrow_end_wait(rel, &search.tid, mode, search.have_tuple_lock);
+	*tid = search.tid;
+	tmfd->traversed = search.traversed;
+	return result;
+}

@@ -1,0 +1,269 @@
+/*
+ * dml/zrow.c - may this row be changed or locked; waiting for whoever is in the way.
+ *
+ * After every wait the caller starts again from the page (PROTOCOLS H): nothing
+ * learnt before a wait is used after it. "Deleted" is concluded only from the
+ * row's own state.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "dml/zdml_internal.h"
+#include "miscadmin.h"
+#include "rollback/zrollback.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* Do two row lock strengths exclude each other? */
+static bool
+modes_conflict(LockTupleMode a, LockTupleMode b)
+{
+	switch (a)
+	{
+		case LockTupleKeyShare:
+			return b == LockTupleExclusive;
+		case LockTupleShare:
+			return b >= LockTupleNoKeyExclusive;
+		case LockTupleNoKeyExclusive:
+			return b >= LockTupleShare;
+		case LockTupleExclusive:
+			return true;
+	}
+	return true;
+}
+
+/* The strength in which a writer holds the row that it changed. */
+static LockTupleMode
+writer_mode(const ZRowWriter *writer)
+{
+	return (writer->xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive : LockTupleNoKeyExclusive;
+}
+
+/*
+ * A transaction in progress, not ours, that holds a lock on off excluding mode;
+ * 0 = none. *any = somebody else holds some lock.
+ */
+static ZXid
+find_locker(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
+			LockTupleMode mode, bool *any)
+{
+	static char buf[ZUR_MAX_LENGTH];
+
+	*any = false;
+	for (int s = 1; s <= slots->n; s++)
+	{
+		ZXid		xid = ZSLOT_XID(&slots->s[s]);
+		UndoPtr		ptr = slots->s[s].ptr;
+
+		if (ptr == InvalidUndoPtr || zxid_status_at(xid, slots->oldest) != ZXID_IN_PROGRESS)
+			continue;
+		while (ptr != InvalidUndoPtr)
+		{
+			ZuRecord	rec;
+
+			if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
+				break;
+			if (rec.xid != xid && zxid_status_at(rec.xid, slots->oldest) != ZXID_IN_PROGRESS)
+				break;
+			if (rec.type == ZUR_LOCK && rec.offset == off)
+			{
+				*any = true;
+				if (modes_conflict(rec.lockmode, mode))
+					return rec.xid;
+			}
+			ptr = rec.prev;
+		}
+	}
+	return InvalidZXid;
+}
+
+static void
+fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
+{
+	tmfd->ctid = *tid;
+	tmfd->xmax = zxid_to_xid(state->writer.xid);
+	tmfd->cmax = InvalidCommandId;
+	tmfd->traversed = false;
+	if (state->writer.status == ZXID_OWN)
+		tmfd->cmax = state->writer.cid;
+	if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward))
+		tmfd->ctid = state->writer.forward;
+	else if (ZH_STATE(state->header) == ZSTATE_DELETED &&
+			 (state->writer.xflags & ZUX_OTHER_PART))
+		ItemPointerSetMovedPartitions(&tmfd->ctid);
+}
+
+/* The newest version is our own: did this command or an earlier one make it? */
+static TM_Result
+examine_own(const ZRowState *state, CommandId cid)
+{
+	if (state->writer.cid < cid)
+		return ZH_LIVE(state->header) ? TM_Ok : TM_Invisible;
+	return state->writer.type == ZUR_INSERT ? TM_Invisible : TM_SelfModified;
+}
+
+/* The newest version is another transaction's unfinished work. */
+static TM_Result
+examine_in_progress(ZRowState *state, LockTupleMode mode)
+{
+	if (state->writer.type == ZUR_INSERT)
+		return TM_Invisible;
+	if (!modes_conflict(writer_mode(&state->writer), mode))
+	{
+		state->key_share_beside = true;
+		return TM_Ok;
+	}
+	state->wait_for = state->writer.xid;
+	return TM_BeingModified;
+}
+
+/* The newest version is settled. */
+static TM_Result
+examine_settled(Relation rel, ItemPointer tid, const ZRowState *state)
+{
+	if (!ZH_LIVE(state->header))
+	{
+		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward))
+			return TM_Updated;
+		if (state->writer.xflags & ZUX_OTHER_PART)
+			return TM_Updated;
+		return TM_Deleted;
+	}
+	if (!state->writer.visible && !zany_is_locked(rel, tid, &state->writer))
+		return TM_Updated;
+	return TM_Ok;
+}
+
+TM_Result
+zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot snapshot,
+			 LockTupleMode mode, ZRowState *state, TM_FailureData *tmfd)
+{
+	static ZSlotView slots;
+	Page		page = BufferGetPage(buf);
+	RelFileNumber relnumber = rel->rd_locator.relNumber;
+	BlockNumber block = BufferGetBlockNumber(buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	bool		logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	TM_Result	result;
+	ItemId		lp;
+
+	bool		rolled_back = false;
+
+	for (;;)
+	{
+		memset(state, 0, sizeof(*state));
+		state->rolled_back = rolled_back;
+		if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+			lp = NULL;
+		else
+			lp = PageGetItemId(page, off);
+		if (lp == NULL || !(ItemIdIsNormal(lp) || ItemIdIsRedirected(lp)))
+		{
+			fill_failure(tmfd, tid, state);
+			return TM_Deleted;
+		}
+		state->stub = ItemIdIsRedirected(lp);
+		if (state->stub)
+			state->header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
+		else
+			state->header = zheader_get(zpage_row(page, lp));
+		zslots_copy(page, &slots);
+		zrow_writer(page, &slots, relnumber, block, off,
+					ZH_LIVE(state->header) ? snapshot : InvalidSnapshot, &state->writer);
+		if (state->writer.status != ZXID_ABORTED)
+			break;
+		zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
+		rolled_back = true;
+	}
+	switch (state->writer.status)
+	{
+		case ZXID_OWN:
+			result = examine_own(state, cid);
+			break;
+		case ZXID_IN_PROGRESS:
+			result = examine_in_progress(state, mode);
+			break;
+		default:
+			result = examine_settled(rel, tid, state);
+			break;
+	}
+	if (result == TM_Ok && ZH_LOCK(state->header) != 0)
+	{
+		bool		any;
+		ZXid		locker = find_locker(&slots, relnumber, block, off, mode, &any);
+
+		state->clear_locks = !any;
+		if (locker != InvalidZXid)
+		{
+			state->wait_for = locker;
+			result = TM_BeingModified;
+		}
+	}
+	if (result != TM_Ok)
+		fill_failure(tmfd, tid, state);
+	return result;
+}
+
+/* The heavyweight lock that queues for a row lock. */
+static LOCKMODE
+queue_mode(LockTupleMode mode)
+{
+	switch (mode)
+	{
+		case LockTupleKeyShare:
+			return AccessShareLock;
+		case LockTupleShare:
+			return RowShareLock;
+		case LockTupleNoKeyExclusive:
+			return ExclusiveLock;
+		case LockTupleExclusive:
+			return AccessExclusiveLock;
+	}
+	return AccessExclusiveLock;
+}
+
+static void
+lock_not_available(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not obtain lock on row in relation \"%s\"",
+					RelationGetRelationName(rel))));
+}
+
+bool
+zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode, LockWaitPolicy policy,
+		  XLTW_Oper oper, bool *have_tuple_lock)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (!*have_tuple_lock)
+	{
+		if (policy == LockWaitBlock)
+			LockTuple(rel, tid, queue_mode(mode));
+		else if (!zc_conditional_lock_tuple(rel, tid, queue_mode(mode)))
+		{
+			if (policy == LockWaitError)
+				lock_not_available(rel);
+			return false;
+		}
+		*have_tuple_lock = true;
+	}
+	if (policy == LockWaitBlock)
+		XactLockTableWait(x, rel, tid, oper);
+	else if (!zc_conditional_xact_wait(x))
+	{
+		if (policy == LockWaitError)
+			lock_not_available(rel);
+		return false;
+	}
+	return true;
+}
+
+void
+zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock)
+{
+	if (have_tuple_lock)
+		UnlockTuple(rel, tid, queue_mode(mode));
+}

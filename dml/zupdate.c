@@ -1,0 +1,511 @@
+/*
+ * dml/zupdate.c - updating one row: in place, or by moving it to a new TID.
+ *
+ * In place if no column changed that an index depends on and the new row fits:
+ * same TID, no index is touched. Otherwise the row moves: a new TID, every index
+ * gets an entry, the old TID remembers where it went. Both halves of a move
+ * carry one xid and cid, so a snapshot accepts exactly one of them.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xloginsert.h"
+#include "dml/zdml_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "rollback/zrollback.h"
+#include "storage/bufmgr.h"
+#include "storage/predicate.h"
+#include "tuple/zslot.h"
+#include "utils/rel.h"
+#include "utils/reltrigger.h"
+
+static char undo_payload[2 * BLCKSZ];
+static char compressed[2 * BLCKSZ];
+static char packed_undo[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
+static char move_data[BLCKSZ + 16];
+
+/* One update from its start to its end. */
+typedef struct Update
+{
+	ZWriter		writer;
+	const ZIndexColumns *columns;
+	ItemPointerData otid;
+	Buffer		buf;
+	char	   *newrow;			/* header: shape only, until applied */
+	uint32		newlen;
+	bool		toasted;
+	/* the row that is replaced, copied under the lock */
+	char		oldrow[BLCKSZ];
+	Size		oldlen;
+	LockTupleMode mode;
+	bool		in_place;		/* no index needs to know */
+	bool		summarizing;	/* but block-summarizing ones do */
+	ZRowState	state;
+} Update;
+
+static bool
+columns_differ(const Update *u, const Bitmapset *attrs)
+{
+	return zcolumns_differ(u->writer.rel, attrs, u->oldrow, u->oldlen, u->newrow, u->newlen);
+}
+
+/* Copy the row to be replaced and see which index columns the update changes. Buffer locked. */
+static void
+look_at_old_row(Update *u)
+{
+	Relation	rel = u->writer.rel;
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+	ItemId		lp;
+
+	u->mode = LockTupleExclusive;
+	u->in_place = false;
+	u->summarizing = false;
+	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page))
+		return;
+	lp = PageGetItemId(page, off);
+	if (!ItemIdIsNormal(lp))
+		return;
+	u->oldlen = zpage_row_length(page, lp);
+	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
+	if (u->newrow == NULL)
+		return;					/* a deletion */
+	if (!columns_differ(u, u->columns->key))
+		u->mode = LockTupleNoKeyExclusive;
+	/* an AFTER UPDATE row trigger needs both versions by TID: they get one each */
+	u->in_place = !(rel->trigdesc && rel->trigdesc->trig_update_after_row) &&
+		!columns_differ(u, u->columns->blocking);
+	if (u->in_place)
+		u->summarizing = columns_differ(u, u->columns->summarized);
+}
+
+/* Pack op's records one after the other. */
+static void
+pack_records(const ZuOp *op)
+{
+	char	   *p = packed_undo;
+
+	for (int i = 0; i < op->nrecords; i++)
+	{
+		zur_pack(op->records[i], p);
+		p += op->records[i]->length;
+	}
+}
+
+/* The whole old row as an undo payload. */
+static void
+whole_row_payload(const Update *u, ZuRecord *rec)
+{
+	char	   *p = zheader_compact_put(undo_payload, zheader_get(u->oldrow), 0);
+
+	memcpy(p, u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE);
+	p += u->oldlen - ZTUPLE_HEADER_SIZE;
+	rec->payload = undo_payload;
+	rec->payload_len = p - undo_payload;
+	zur_compress(rec, compressed, sizeof(compressed));
+}
+
+/* Apply and log an in-place update; u->buf is locked, the row fits. */
+static void
+update_in_place(Update *u, const ZSlotPick *pick)
+{
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+	ZHeader		current = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+	bool		key_change = (u->mode == LockTupleExclusive);
+	ZHeader		newheader = zheader_updated(current, zheader_get(u->newrow), pick->slotno, key_change);
+	ZWalSlot	wal_slot = zslot_wal(pick);
+	ZSlotChange change;
+	ZDelta		delta;
+	ZuRecord	rec;
+	ZuRecord   *recs[1] = {&rec};
+	ZuOp		op;
+	char	   *p;
+	XLogRecPtr	recptr;
+
+	/* prepare */
+	if (u->state.clear_locks)
+		newheader &= ~ZH_LOCK_MASK;
+	zheader_set(u->newrow, newheader);
+	zdelta_compute(u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE,
+				   u->newrow + ZTUPLE_HEADER_SIZE, u->newlen - ZTUPLE_HEADER_SIZE, &delta);
+	zwriter_record(&u->writer, &rec, ZUR_UPDATE, BufferGetBlockNumber(u->buf), off, pick->prev);
+	if (key_change)
+		rec.xflags |= ZUX_KEY_CHANGE;
+	p = zheader_compact_put(undo_payload, zheader_get(u->oldrow), newheader);
+	p = zdelta_undo_put(p, &delta, u->oldrow + ZTUPLE_HEADER_SIZE);
+	rec.payload = undo_payload;
+	rec.payload_len = p - undo_payload;
+	zu_prepare(&op, recs, 1, u->writer.topxid);
+	if (!u->writer.logged)
+		pack_records(&op);
+	if (op.npages > 2)
+		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	change = zslot_change(pick, &rec, op.ptr[0]);
+
+	/* apply */
+	START_CRIT_SECTION();
+	zapply_slot(page, &change);
+	zapply_update(page, off, u->newrow, u->newlen, u->state.clear_locks);
+	MarkBufferDirty(u->buf);
+	zu_write(&op);
+	if (u->writer.logged)
+	{
+		recptr = zwal_log_update(u->buf, &wal_slot, &op, u->state.clear_locks, u->oldrow, u->newrow,
+								 &delta);
+		PageSetLSN(page, recptr);
+	}
+	else
+		recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+								  packed_undo, NULL, 0);
+	zu_finish(&op, recptr);
+	ZUNDO_FAULT("update-logged");
+	END_CRIT_SECTION();
+}
+
+/* The data of a MOVE record behind its undo: the new row and its slot. */
+static Size
+move_wal_data(const Update *u, const ZSlotPick *newpick)
+{
+	uint16		len = u->newlen;
+	char	   *p = zvarint_put(move_data, newpick->slotno);
+
+	*p++ = (char) newpick->grow_to;
+	memcpy(p, &len, 2);
+	memcpy(p + 2, u->newrow, u->newlen);
+	return (p + 2 + u->newlen) - move_data;
+}
+
+/*
+ * Move the row to newbuf (which may be u->buf); both are locked. On return the
+ * new page is unlocked unless it is the old one.
+ */
+static void
+update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const ZSlotPick *oldpick,
+			   const ZSlotPick *newpick)
+{
+	Page		page = BufferGetPage(u->buf);
+	Page		newpage = BufferGetPage(newbuf);
+	bool		same = (newbuf == u->buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+	ZWalSlot	wal_slot = zslot_wal(oldpick);
+	ZSlotChange change,
+				newchange;
+	ZuRecord	out,
+				in;
+	ZuRecord   *recs[2] = {&out, &in};
+	ZuOp		op;
+	Size		data_len;
+	XLogRecPtr	recptr;
+
+	/* prepare */
+	zheader_set(u->newrow, ZH_WITH_SLOT(zheader_get(u->newrow), newpick->slotno));
+	zwriter_record(&u->writer, &out, ZUR_MOVE, BufferGetBlockNumber(u->buf), off, oldpick->prev);
+	ItemPointerSet(&out.forward, BufferGetBlockNumber(newbuf), newoff);
+	if (u->mode == LockTupleExclusive)
+		out.xflags |= ZUX_KEY_CHANGE;
+	whole_row_payload(u, &out);
+	/* on one page the insertion is pushed on the move, whose place is known only after zu_prepare */
+	zwriter_record(&u->writer, &in, ZUR_INSERT, BufferGetBlockNumber(newbuf), newoff,
+				   same ? ~InvalidUndoPtr : newpick->prev);
+	in.xflags |= ZUX_MOVED_IN;
+	zu_prepare(&op, recs, 2, u->writer.topxid);
+	if (same)
+		in.prev = op.ptr[0];
+	pack_records(&op);
+	data_len = move_wal_data(u, newpick);
+	if (op.npages > 2)
+		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	change = zslot_change(oldpick, &out, op.ptr[0]);
+	newchange = zslot_change(newpick, &in, op.ptr[1]);
+
+	/* apply */
+	START_CRIT_SECTION();
+	if (init)
+		zpage_init(newpage);
+	zapply_slot(page, &change);
+	zapply_delete(page, off, oldpick->slotno, ZSTATE_MOVED, false);
+	if (same)
+		zpage_set_slot(page, oldpick->slotno, in.xid, op.ptr[1]);
+	else
+		zapply_slot(newpage, &newchange);
+	zapply_insert(newpage, newoff, u->newrow, u->newlen);
+	MarkBufferDirty(u->buf);
+	if (!same)
+		MarkBufferDirty(newbuf);
+	zu_write(&op);
+	recptr = zwal_log_literal(u->writer.logged ? ZWAL_MOVE : ZWAL_UNDO_ONLY,
+							  u->writer.logged && init ? ZWD_NEW_PAGE_INIT : 0,
+							  u->writer.logged ? u->buf : InvalidBuffer,
+							  u->writer.logged && !same ? newbuf : InvalidBuffer,
+							  &wal_slot, &op, packed_undo, move_data, data_len);
+	if (u->writer.logged)
+	{
+		PageSetLSN(page, recptr);
+		PageSetLSN(newpage, recptr);
+	}
+	zu_finish(&op, recptr);
+	ZUNDO_FAULT("move-logged");
+	END_CRIT_SECTION();
+
+	/* finish */
+	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(newbuf));
+	if (!same)
+		UnlockReleaseBuffer(newbuf);
+}
+
+/* Is the version on the page visible to the crosscheck snapshot of a referential action? */
+static bool
+passes_crosscheck(const Update *u, Snapshot crosscheck)
+{
+	static ZSlotView slots;
+	Page		page = BufferGetPage(u->buf);
+	ZRowWriter	writer;
+
+	if (crosscheck == InvalidSnapshot)
+		return true;
+	zslots_copy(page, &slots);
+	zrow_writer(page, &slots, u->writer.rel->rd_locator.relNumber, BufferGetBlockNumber(u->buf),
+				ItemPointerGetOffsetNumber(&u->otid), crosscheck, &writer);
+	return writer.visible;
+}
+
+/*
+ * Lock the page and examine the row until it may be changed or the answer is
+ * another. On TM_Ok the page is locked and u->oldrow is the row replaced.
+ */
+static TM_Result
+acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
+			bool for_update, bool *have_tuple_lock)
+{
+	Relation	rel = u->writer.rel;
+	bool		must_move = false;
+
+	for (;;)
+	{
+		TM_Result	result;
+		LockTupleMode mode;
+
+		u->columns = zindex_columns(rel);	/* reads catalogs on a miss: before the page lock */
+		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
+		do
+		{
+			look_at_old_row(u);
+			mode = must_move ? LockTupleExclusive : u->mode;
+			result = zrow_examine(rel, u->buf, &u->otid, u->writer.cid, snapshot, mode, &u->state, tmfd);
+			if (u->state.rolled_back)
+				look_at_old_row(u);
+		} while (result == TM_Ok && u->mode > mode);
+		if (result == TM_Ok && !passes_crosscheck(u, crosscheck))
+		{
+			result = TM_Updated;
+			tmfd->ctid = u->otid;
+			tmfd->xmax = InvalidTransactionId;
+			tmfd->cmax = InvalidCommandId;
+			tmfd->traversed = false;
+		}
+		if (result == TM_Ok && for_update && !must_move && ZH_LOCK(u->state.header) != 0 &&
+			!u->state.clear_locks &&
+			!(u->in_place && zpage_replace_fits(BufferGetPage(u->buf),
+												ItemPointerGetOffsetNumber(&u->otid), u->newlen)))
+		{
+			/* locks of others would be left behind by a move: have none */
+			must_move = true;
+			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+			continue;
+		}
+		if (result != TM_BeingModified || !wait)
+		{
+			if (result != TM_Ok)
+				LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+			return result;
+		}
+		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		zrow_wait(rel, &u->otid, u->state.wait_for, mode, LockWaitBlock,
+				  for_update ? XLTW_Update : XLTW_Delete, have_tuple_lock);
+	}
+}
+
+/* Pick the old page's slot; the row stays where it is. */
+static void
+pick_old_slot(Update *u, ZSlotPick *pick)
+{
+	if (!zslot_pick(&u->writer, u->buf, pick))
+		zslot_unavailable(u->writer.rel, BufferGetBlockNumber(u->buf));
+}
+
+/* Do both the new row and, if the slot needs it, a new slot fit on the old page? May prune. */
+static bool
+fits_in_place(Update *u, const ZSlotPick *pick)
+{
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+
+	for (int tries = 0; tries < 2; tries++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		Size		slot_bytes = pick->grow_to ? sizeof(ZPageSlot) : 0;
+
+		if (u->newlen <= ItemIdGetLength(lp) || zpage_hole(page) >= u->newlen + slot_bytes)
+			return zpage_replace_fits(page, off, u->newlen);
+		if (tries > 0 || !zheap_prune_page(u->writer.rel, u->buf, false))
+			break;
+	}
+	return false;
+}
+
+TM_Result
+zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
+				   Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
+				   LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
+{
+	Update	   *u = palloc(sizeof(Update));
+	bool		have_tuple_lock = false;
+	const char *formed;
+	ZSlotPick	pick;
+	TM_Result	result;
+
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				 errmsg("cannot update tuples during a parallel operation")));
+	u->otid = *otid;
+	u->toasted = false;
+	formed = zslot_form_row(slot, RelationGetDescr(rel), &u->newlen);
+	u->newrow = palloc(u->newlen);
+	memcpy(u->newrow, formed, u->newlen);
+	zheader_set(u->newrow, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	if (!ztoast_needed(rel, zheader_get(u->newrow), u->newlen, 0))
+		ztuple_check_size(u->newlen);
+	zwriter_begin(&u->writer, rel, cid);
+	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(otid));
+	*update_indexes = ZC_UPDATE_NONE;
+
+	for (;;)
+	{
+		result = acquire_row(u, snapshot, crosscheck, wait, tmfd, true, &have_tuple_lock);
+		*lockmode = u->mode;
+		if (result != TM_Ok)
+		{
+			ReleaseBuffer(u->buf);
+			zrow_end_wait(rel, otid, u->mode, have_tuple_lock);
+			return result;
+		}
+		if (u->toasted || !ztoast_needed(rel, zheader_get(u->newrow), u->newlen, zheader_get(u->oldrow)))
+			break;
+		/* toasting writes other tables: keep the row by a lock of our own meanwhile */
+		zrow_lock_in_place(&u->writer, u->buf, ItemPointerGetOffsetNumber(otid), u->mode);
+		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
+		u->newrow = ztoast_row(rel, slot, u->oldrow, u->oldlen, 0, &u->newlen);
+		u->toasted = true;
+		zu_reserve(ZU_MAX_RESERVE);
+	}
+	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
+	pick_old_slot(u, &pick);
+	zspace_maybe_image(&u->writer, u->buf, &pick);
+	if (u->in_place && fits_in_place(u, &pick))
+	{
+		update_in_place(u, &pick);
+		slot->tts_tid = *otid;
+		if (u->summarizing)
+			*update_indexes = ZC_UPDATE_SUMMARIZING;
+		zc_count_update(rel, true);
+		pgstat_update_heap_dead_tuples(rel, 1);
+	}
+	else
+	{
+		ZSlotPick	newpick;
+		OffsetNumber newoff;
+		bool		init;
+		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, &init);
+
+		ItemPointerSet(&slot->tts_tid, BufferGetBlockNumber(newbuf), newoff);
+		pick_old_slot(u, &pick);
+		update_by_move(u, newbuf, newoff, init, newbuf == u->buf ? &newpick : &pick, &newpick);
+		*update_indexes = ZC_UPDATE_ALL;
+		zc_count_update(rel, false);
+	}
+	slot->tts_tableOid = RelationGetRelid(rel);
+	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
+	UnlockReleaseBuffer(u->buf);
+	zrow_end_wait(rel, otid, u->mode, have_tuple_lock);
+	pfree(u);
+	return TM_Ok;
+}
+
+/* Apply and log the deletion; u->buf is locked. */
+static void
+delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
+{
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+	ZWalSlot	wal_slot = zslot_wal(pick);
+	ZSlotChange change;
+	ZuRecord	rec;
+	ZuRecord   *recs[1] = {&rec};
+	ZuOp		op;
+	XLogRecPtr	recptr;
+
+	/* prepare */
+	zwriter_record(&u->writer, &rec, ZUR_DELETE, BufferGetBlockNumber(u->buf), off, pick->prev);
+	rec.xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
+	whole_row_payload(u, &rec);
+	zu_prepare(&op, recs, 1, u->writer.topxid);
+	pack_records(&op);
+	if (op.npages > 2)
+		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	change = zslot_change(pick, &rec, op.ptr[0]);
+
+	/* apply */
+	START_CRIT_SECTION();
+	zapply_slot(page, &change);
+	zapply_delete(page, off, pick->slotno, ZSTATE_DELETED, changing_part);
+	MarkBufferDirty(u->buf);
+	zu_write(&op);
+	recptr = zwal_log_literal(u->writer.logged ? ZWAL_DELETE : ZWAL_UNDO_ONLY, 0,
+							  u->writer.logged ? u->buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+							  packed_undo, NULL, 0);
+	if (u->writer.logged)
+		PageSetLSN(page, recptr);
+	zu_finish(&op, recptr);
+	ZUNDO_FAULT("delete-logged");
+	END_CRIT_SECTION();
+}
+
+TM_Result
+zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot, Snapshot crosscheck,
+				   bool wait, TM_FailureData *tmfd, bool changing_part)
+{
+	Update	   *u = palloc(sizeof(Update));
+	bool		have_tuple_lock = false;
+	ZSlotPick	pick;
+	TM_Result	result;
+
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				 errmsg("cannot delete tuples during a parallel operation")));
+	u->otid = *tid;
+	u->newrow = NULL;
+	zwriter_begin(&u->writer, rel, cid);
+	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	result = acquire_row(u, snapshot, crosscheck, wait, tmfd, false, &have_tuple_lock);
+	if (result == TM_Ok)
+	{
+		CheckForSerializableConflictIn(rel, tid, BufferGetBlockNumber(u->buf));
+		pick_old_slot(u, &pick);
+		zspace_maybe_image(&u->writer, u->buf, &pick);
+		delete_row(u, &pick, changing_part);
+		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
+		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
+			ztoast_delete(rel, u->oldrow, u->oldlen);
+		pgstat_count_heap_delete(rel);
+	}
+	ReleaseBuffer(u->buf);
+	zrow_end_wait(rel, tid, LockTupleExclusive, have_tuple_lock);
+	pfree(u);
+	return result;
+}

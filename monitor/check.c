@@ -1,0 +1,509 @@
+/*
+ * monitor/check.c - zundo.check: every invariant of a table's pages and of their undo.
+ *
+ * Called from SQL. Works on copies of pages, taken with their slots under the share lock,
+ * so it may run beside any other work. Each page (and each undo log) is checked in an
+ * internal subtransaction: an error while following undo becomes a row of the result
+ * instead of the end of the check. Assigns no xid.
+ *
+ * Invariants tested here, besides P1 to P5 and P7 of page/zpage.h:
+ *	P0	a page is new (all zero) or a zheap page.
+ *	P6	a stub stands only for a row whose deletion or move has committed.
+ *	C1	the head of a slot's chain exists as long as its transaction is not older than
+ *		`oldest`, and was written by the slot's transaction.
+ *	C2	every record of a chain can be read, and belongs to this page.
+ *	C3	a record's offsets are possible ones; an image is in no chain.
+ *	C4	in a chain no aborted record lies below a committed one.
+ *	C5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
+ *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
+ *	T1	a row has no more columns than its table.
+ *	T2	a row's columns can be read and fill it exactly.
+ *	L1	every record of an undo log can be read up to the insert position.
+ *	E	an error came up while the page was checked; its message is the detail.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "monitor/monitor.h"
+#include "mvcc/zvis.h"
+#include "storage/bufmgr.h"
+#include "undo/undo.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+#define MAX_CHAIN			10000000
+#define MAX_FAULTS_PER_PAGE 1000
+
+PGDLLEXPORT Datum zundo_check(PG_FUNCTION_ARGS);
+
+PG_FUNCTION_INFO_V1(zundo_check);
+
+typedef struct Fault
+{
+	OffsetNumber item;			/* 0 = none */
+	const char *invariant;
+	char	   *detail;
+} Fault;
+
+typedef struct Check
+{
+	Relation	rel;
+	TupleDesc	desc;
+	BlockNumber block;
+	MemoryContext context;		/* of faults and scratch; reset for every page */
+	List	   *faults;			/* of Fault */
+	Datum	   *values;			/* room for one row */
+	bool	   *isnull;
+	ZSlotView	view;
+	PGAlignedBlock page;
+	char		buf[ZUR_MAX_LENGTH];
+	/* for each offset: was the newest record in the chain of its slot met? */
+	bool		met[ZHEAP_MAX_OFFSET + 1];
+} Check;
+
+static void fault(Check *check, const char *invariant, OffsetNumber item,
+				  const char *fmt,...) pg_attribute_printf(4, 5);
+static void add_fault(Check *check, const char *invariant, OffsetNumber item,
+					  const char *fmt, va_list args) pg_attribute_printf(4, 0);
+
+static void
+add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt, va_list args)
+{
+	MemoryContext old = MemoryContextSwitchTo(check->context);
+	StringInfoData text;
+	Fault	   *f;
+
+	if (list_length(check->faults) < MAX_FAULTS_PER_PAGE)
+	{
+		initStringInfo(&text);
+		for (;;)
+		{
+			va_list		copy;
+			int			needed;
+
+			va_copy(copy, args);
+			needed = appendStringInfoVA(&text, fmt, copy);
+			va_end(copy);
+			if (needed == 0)
+				break;
+			enlargeStringInfo(&text, needed);
+		}
+		f = palloc(sizeof(Fault));
+		f->item = item;
+		f->invariant = invariant;
+		f->detail = text.data;
+		check->faults = lappend(check->faults, f);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static void
+fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,...)
+{
+	va_list		args;
+
+	va_start(args, fmt);
+	add_fault(check, invariant, item, fmt, args);
+	va_end(args);
+}
+
+/* The same, as page/zpage_check.c calls it. */
+static void pg_attribute_printf(4, 5)
+report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
+{
+	va_list		args;
+
+	va_start(args, fmt);
+	add_fault((Check *) arg, invariant, off, fmt, args);
+	va_end(args);
+}
+
+/* ---- chains ---- */
+
+/* The state that a row has right after a record of this type; -1: the record changes no row. */
+static int
+state_after(ZuRecordType type)
+{
+	switch (type)
+	{
+		case ZUR_INSERT:
+			return ZSTATE_INSERTED;
+		case ZUR_UPDATE:
+			return ZSTATE_UPDATED;
+		case ZUR_DELETE:
+			return ZSTATE_DELETED;
+		case ZUR_MOVE:
+			return ZSTATE_MOVED;
+		default:
+			return -1;
+	}
+}
+
+/*
+ * rec is the newest record for the row at off in the chain of slot s: if the row names
+ * that slot, its state follows from rec (C6), and a stub's writer has committed (P6).
+ */
+static void
+check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
+{
+	Page		page = (Page) check->page.data;
+	ItemId		lp;
+	int			state;
+
+	if (off > PageGetMaxOffsetNumber(page) || check->met[off])
+		return;
+	lp = PageGetItemId(page, off);
+	if (ItemIdIsNormal(lp))
+	{
+		ZHeader		h = zheader_get(zpage_row(page, lp));
+
+		if (ZH_SLOT(h) != s)
+			return;
+		state = ZH_STATE(h);
+	}
+	else if (ItemIdIsRedirected(lp) && ItemIdGetRedirect(lp) == s)
+		state = lp->lp_len;
+	else
+		return;
+	check->met[off] = true;
+	if (state != state_after(rec->type))
+		fault(check, "C6", off, "row is in state %d, but its newest undo record has type %d",
+			  state, (int) rec->type);
+	if (ItemIdIsRedirected(lp) && (status == ZXID_IN_PROGRESS || status == ZXID_ABORTED))
+		fault(check, "P6", off, "stub of a row whose writer " UINT64_FORMAT " has not committed",
+			  rec->xid);
+}
+
+/* One record of slot s's chain. False if its offsets are impossible. */
+static bool
+check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus status)
+{
+	int			last = rec->offset + (rec->type == ZUR_INSERT ? rec->nrows : 1) - 1;
+
+	if (rec->type == ZUR_IMAGE)
+	{
+		fault(check, "C3", 0, "slot %d: a page image is in the chain", s);
+		return false;
+	}
+	if (rec->offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET)
+	{
+		fault(check, "C3", 0, "slot %d: undo %u.%u.%u is of items %u to %d", s,
+			  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec->offset, last);
+		return false;
+	}
+	if (state_after(rec->type) >= 0)
+		for (int off = rec->offset; off <= last; off++)
+			check_row_writer(check, s, (OffsetNumber) off, rec, status);
+	return true;
+}
+
+/*
+ * Has slot s of the page on disk moved on since it was copied? Then what was found wrong
+ * with its chain is only that the copy is old.
+ */
+static bool
+slot_has_changed(Check *check, int s)
+{
+	ZSlotView  *now = palloc(sizeof(ZSlotView));
+	Buffer		buf = ReadBuffer(check->rel, check->block);
+	bool		changed = true;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (zpage_is_valid(BufferGetPage(buf)))
+	{
+		zslots_copy(BufferGetPage(buf), now);
+		changed = s > now->n ||
+			now->s[s].ptr != check->view.s[s].ptr ||
+			ZSLOT_XID(&check->view.s[s]) < now->oldest;
+	}
+	UnlockReleaseBuffer(buf);
+	pfree(now);
+	return changed;
+}
+
+/* Walk the chain of slot s from its head to `oldest` (C1 to C6, P6). */
+static void
+check_chain(Check *check, int s)
+{
+	const ZPageSlot *slot = &check->view.s[s];
+	UndoPtr		ptr = slot->ptr;
+	bool		committed = false;
+
+	if (ptr == InvalidUndoPtr || (slot->xid_flags & ZSLOT_INLINE_LOCKS) != 0)
+		return;
+	memset(check->met, false, sizeof(check->met));
+	for (int n = 0; ptr != InvalidUndoPtr; n++)
+	{
+		ZuRecord	rec;
+		ZXidStatus	status;
+
+		CHECK_FOR_INTERRUPTS();
+		if (n == MAX_CHAIN)
+		{
+			fault(check, "C5", 0, "slot %d: the chain has more than %d records", s, MAX_CHAIN);
+			return;
+		}
+		if (n == 0 && ZSLOT_XID(slot) < check->view.oldest)
+			return;
+		if (zu_fetch(ptr, check->rel->rd_locator.relNumber, check->block, &rec,
+					 check->buf) == ZU_DISCARDED)
+		{
+			if (n == 0 && !slot_has_changed(check, s))
+				fault(check, "C1", 0, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+					  " is gone, oldest is " UINT64_FORMAT, s, zuptr_generation(ptr),
+					  zuptr_extent(ptr), zuptr_byte(ptr), ZSLOT_XID(slot), check->view.oldest);
+			return;
+		}
+		if (n == 0 && rec.xid != ZSLOT_XID(slot))
+			fault(check, "C1", 0, "slot %d is of transaction " UINT64_FORMAT
+				  ", its newest record of " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
+		if (rec.xid < check->view.oldest)
+			return;
+		status = zxid_status_at(rec.xid, check->view.oldest);
+		if (status == ZXID_ABORTED && committed)
+			fault(check, "C4", 0, "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
+				  " lies below that of a committed one", s, zuptr_generation(ptr),
+				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
+		committed |= (status == ZXID_COMMITTED);
+		if (!check_record(check, s, &rec, ptr, status))
+			return;
+		ptr = rec.prev;
+	}
+}
+
+/* ---- rows ---- */
+
+/* Read all columns of one row (T2); raises ERRCODE_DATA_CORRUPTED. */
+static void
+read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
+{
+	ZDeform		deform;
+	Size		scratch_size = zdeform_scratch_size(check->desc, len);
+	char	   *scratch = scratch_size == 0 ? NULL : palloc(scratch_size);
+
+	zdeform_start(&deform, row, len, scratch);
+	zdeform_columns(&deform, check->desc, natts, check->values, check->isnull);
+	if (deform.off != (uint32) len)
+		fault(check, "T2", off, "the columns take %u of the row's %d bytes", deform.off, len);
+	if (scratch != NULL)
+		pfree(scratch);
+}
+
+/* One row of the page copy (T1, T2). Its line pointer has passed P2 and P3. */
+static void
+check_row(Check *check, OffsetNumber off)
+{
+	Page		page = (Page) check->page.data;
+	ItemId		lp = PageGetItemId(page, off);
+	int			len = zpage_row_length(page, lp);
+	const char *row = zpage_row(page, lp);
+	int			natts = ZH_NATTS(zheader_get(row));
+	MemoryContext context = CurrentMemoryContext;
+
+	if (natts > check->desc->natts)
+	{
+		fault(check, "T1", off, "the row has %d columns, the table %d", natts, check->desc->natts);
+		return;
+	}
+	/* Reading a row takes no lock and no pin: its error needs no subtransaction. */
+	PG_TRY();
+	{
+		read_row(check, off, row, len, natts);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		if (geterrcode() != ERRCODE_DATA_CORRUPTED)
+			PG_RE_THROW();
+		edata = CopyErrorData();
+		FlushErrorState();
+		fault(check, "T2", off, "%s", edata->message);
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+}
+
+/* ---- pages ---- */
+
+/* Copy the page and its slots under the share lock. False if it is new. */
+static bool
+copy_page(Check *check)
+{
+	Buffer		buf = ReadBuffer(check->rel, check->block);
+	Page		page = (Page) check->page.data;
+	bool		is_new;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	memcpy(page, BufferGetPage(buf), BLCKSZ);
+	is_new = PageIsNew(page);
+	check->view.n = 0;
+	if (!is_new && zpage_is_valid(page))
+		zslots_copy(BufferGetPage(buf), &check->view);
+	UnlockReleaseBuffer(buf);
+	return !is_new;
+}
+
+/* All invariants of one page; faults are gathered in check. */
+static void
+check_page(Check *check)
+{
+	Page		page = (Page) check->page.data;
+
+	if (!copy_page(check))
+		return;
+	if (!zpage_is_valid(page))
+	{
+		fault(check, "P0", 0, "the page is neither new nor a zheap page (version %#x, expected %#x)",
+			  zpage_trailer(page)->version, ZPAGE_VERSION);
+		return;
+	}
+	if (zpage_check(page, check->view.n, report_page_fault, check) > 0)
+		return;					/* the rest relies on the page's frame */
+	for (int s = 1; s <= check->view.n; s++)
+		check_chain(check, s);
+	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+		if (ItemIdIsNormal(PageGetItemId(page, off)))
+			check_row(check, off);
+}
+
+/* ---- the undo log itself ---- */
+
+/* Read every record of log check->block (L1). */
+static void
+check_log(Check *check)
+{
+	ZuScan	   *scan = zu_scan_begin(check->block);
+	ZuRecord	rec;
+	UndoPtr		ptr;
+
+	while (zu_scan_next(scan, &rec, &ptr))
+	{
+		int			last = rec.offset + (rec.type == ZUR_INSERT ? rec.nrows : 1) - 1;
+
+		CHECK_FOR_INTERRUPTS();
+		if (rec.type != ZUR_IMAGE && (rec.offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET))
+			fault(check, "C3", 0, "log %u: undo %u.%u.%u is of items %u to %d", check->block,
+				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec.offset, last);
+	}
+	zu_scan_end(scan);
+}
+
+/* ---- the function ---- */
+
+/*
+ * Run 'test' in a subtransaction; an error in it, unless it is a cancellation, becomes
+ * a fault.
+ */
+static void
+check_safely(Check *check, void (*test) (Check *), const char *invariant)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(check->context);
+	PG_TRY();
+	{
+		test(check);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+		int			code = geterrcode();
+
+		if (code == ERRCODE_QUERY_CANCELED || code == ERRCODE_OUT_OF_MEMORY)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(check->context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (edata->detail != NULL)
+			fault(check, invariant, 0, "%s %s", edata->message, edata->detail);
+		else
+			fault(check, invariant, 0, "%s", edata->message);
+	}
+	PG_END_TRY();
+}
+
+/* Give out the faults of one page or log, and forget them. */
+static void
+put_faults(FunctionCallInfo fcinfo, Check *check)
+{
+	ListCell   *lc;
+
+	foreach(lc, check->faults)
+	{
+		const Fault *f = lfirst(lc);
+		Datum		values[4];
+		bool		nulls[4] = {0};
+
+		values[0] = Int64GetDatum((int64) check->block);
+		values[1] = Int32GetDatum(f->item);
+		nulls[1] = (f->item == 0);
+		values[2] = CStringGetTextDatum(f->invariant);
+		values[3] = CStringGetTextDatum(f->detail);
+		zmon_put(fcinfo, values, nulls);
+	}
+	check->faults = NIL;
+	MemoryContextReset(check->context);
+}
+
+static void
+check_undo_log(FunctionCallInfo fcinfo, Check *check)
+{
+	ZuLogState *states;
+	int			n;
+
+	states = zu_log_states(&n);
+	for (int i = 0; i < n; i++)
+	{
+		check->block = states[i].logno;
+		check_safely(check, check_log, "L1");
+		put_faults(fcinfo, check);
+	}
+}
+
+/*
+ * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself "block" is the
+ * number of the log.
+ */
+Datum
+zundo_check(PG_FUNCTION_ARGS)
+{
+	Oid			reloid = PG_GETARG_OID(0);
+	Check	   *check = palloc0(sizeof(Check));
+	BlockNumber nblocks;
+
+	InitMaterializedSRF(fcinfo, 0);
+	zu_attach_database();
+	check->context = AllocSetContextCreate(CurrentMemoryContext, "zundo check",
+										   ALLOCSET_DEFAULT_SIZES);
+	if (reloid == zu_relation_oid())
+	{
+		check_undo_log(fcinfo, check);
+		return (Datum) 0;
+	}
+	check->rel = zmon_open_table(reloid);
+	check->desc = RelationGetDescr(check->rel);
+	check->values = palloc(Max(check->desc->natts, 1) * sizeof(Datum));
+	check->isnull = palloc(Max(check->desc->natts, 1) * sizeof(bool));
+	nblocks = RelationGetNumberOfBlocks(check->rel);
+	for (check->block = 0; check->block < nblocks; check->block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		check_safely(check, check_page, "E");
+		put_faults(fcinfo, check);
+	}
+	relation_close(check->rel, AccessShareLock);
+	return (Datum) 0;
+}

@@ -1,0 +1,600 @@
+/*
+ * monitor/monitor.c - the SQL functions that show undo logs, rollbacks and pages.
+ *
+ * Called from SQL only (zundo--1.0.sql, which also says who may call what). Reads copies:
+ * no function holds a page lock while it forms its result. zundo_discard alone changes
+ * anything. No crash points.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "monitor/monitor.h"
+#include "mvcc/zvis.h"
+#include "rollback/zrollback.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "tuple/zslot.h"
+#include "undo/undo.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/xid8.h"
+#include "workers/workers.h"
+
+/* stat_rollback reads at most this many records of each log to find pending aborts. */
+#define MAX_PENDING_RECORDS 100000
+
+PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_page_items(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_page_slots(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
+
+PG_FUNCTION_INFO_V1(zundo_undo_bytes_in_use);
+PG_FUNCTION_INFO_V1(zundo_stat_undo);
+PG_FUNCTION_INFO_V1(zundo_stat_rollback);
+PG_FUNCTION_INFO_V1(zundo_page_items);
+PG_FUNCTION_INFO_V1(zundo_page_slots);
+PG_FUNCTION_INFO_V1(zundo_undo_records);
+PG_FUNCTION_INFO_V1(zundo_discard);
+
+/* ---- shared helpers ---- */
+
+Relation
+zmon_open_table(Oid reloid)
+{
+	Relation	rel = relation_open(reloid, AccessShareLock);
+
+	if (rel->rd_tableam == NULL || table_slot_callbacks(rel) != &TTSOpsZHeap)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a zheap table", RelationGetRelationName(rel)),
+				 errhint("Tables of access method \"zheap\" are listed in zundo.table_sizes.")));
+	if (RELATION_IS_OTHER_TEMP(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot look at temporary tables of other sessions")));
+	return rel;
+}
+
+void
+zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+Datum
+zmon_pointer(UndoPtr ptr, bool *isnull)
+{
+	*isnull = (ptr == InvalidUndoPtr);
+	if (*isnull)
+		return (Datum) 0;
+	return CStringGetTextDatum(psprintf("%u.%u.%u", zuptr_generation(ptr),
+										zuptr_extent(ptr), zuptr_byte(ptr)));
+}
+
+Datum
+zmon_xid(ZXid xid, bool *isnull)
+{
+	*isnull = (xid == InvalidZXid);
+	return *isnull ? (Datum) 0 : FullTransactionIdGetDatum(FullTransactionIdFromU64(xid));
+}
+
+Datum
+zmon_text_array(const char **strings, int n)
+{
+	Datum	   *elements = palloc(Max(n, 1) * sizeof(Datum));
+
+	for (int i = 0; i < n; i++)
+		elements[i] = CStringGetTextDatum(strings[i]);
+	return PointerGetDatum(construct_array(elements, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+static const char *
+status_name(ZXidStatus status)
+{
+	switch (status)
+	{
+		case ZXID_ALL_VISIBLE:
+			return "visible to all";
+		case ZXID_OWN:
+			return "own";
+		case ZXID_IN_PROGRESS:
+			return "in progress";
+		case ZXID_COMMITTED:
+			return "committed";
+		case ZXID_ABORTED:
+			return "aborted";
+	}
+	return "?";
+}
+
+/* ---- undo ---- */
+
+/* zundo.undo_bytes_in_use() -> bigint */
+Datum
+zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
+{
+	zu_attach_database();
+	PG_RETURN_INT64((int64) zu_bytes_in_use());
+}
+
+/* zundo_stat_undo() -> one row per log */
+Datum
+zundo_stat_undo(PG_FUNCTION_ARGS)
+{
+	ZuLogState *states;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	zu_attach_database();
+	states = zu_log_states(&n);
+	for (int i = 0; i < n; i++)
+	{
+		const ZuLogState *s = &states[i];
+		Datum		values[8];
+		bool		nulls[8] = {0};
+
+		values[0] = Int32GetDatum((int32) s->logno);
+		values[1] = Int32GetDatum(s->pid);
+		nulls[1] = (s->pid == 0);
+		values[2] = BoolGetDatum(s->attached);
+		values[3] = Int64GetDatum((int64) s->bytes);
+		values[4] = Int32GetDatum((int32) s->extents);
+		values[5] = zmon_pointer(s->discard, &nulls[5]);
+		values[6] = zmon_pointer(s->insert, &nulls[6]);
+		values[7] = zmon_xid(zu_oldest(), &nulls[7]);
+		zmon_put(fcinfo, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+typedef struct PageAddress
+{
+	Oid			reloid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+} PageAddress;
+
+/* Aborted records of one transaction, as a scan of its log adds them up. */
+typedef struct Pending
+{
+	ZXid		topxid;
+	uint64		records;
+	uint64		bytes;
+	PageAddress first;			/* pages of the first and the last of these records */
+	PageAddress last;
+} Pending;
+
+/* Does one of a page's slots begin with an aborted transaction? */
+static bool
+has_aborted_slot(Relation rel, BlockNumber block)
+{
+	ZSlotView  *view = palloc(sizeof(ZSlotView));
+	Buffer		buf = ReadBuffer(rel, block);
+	bool		found = false;
+
+	view->n = 0;
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (zpage_is_valid(BufferGetPage(buf)))
+		zslots_copy(BufferGetPage(buf), view);
+	UnlockReleaseBuffer(buf);
+	for (int i = 1; i <= view->n && !found; i++)
+		found = ZSLOT_XID(&view->s[i]) != InvalidZXid &&
+			zxid_status_at(ZSLOT_XID(&view->s[i]), view->oldest) == ZXID_ABORTED;
+	pfree(view);
+	return found;
+}
+
+/*
+ * Is something still to be undone on this page? A page that cannot be looked at
+ * without waiting counts as such; one that is gone does not.
+ */
+static bool
+page_is_pending(const PageAddress *page)
+{
+	Relation	rel;
+	bool		pending = false;
+
+	if (!ConditionalLockRelationOid(page->reloid, AccessShareLock))
+		return true;
+	rel = try_relation_open(page->reloid, NoLock);
+	if (rel != NULL)
+	{
+		if (RELATION_IS_OTHER_TEMP(rel))
+			pending = true;
+		else if (rel->rd_locator.relNumber == page->relnumber &&
+				 rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+				 page->block < RelationGetNumberOfBlocks(rel))
+			pending = has_aborted_slot(rel, page->block);
+		relation_close(rel, NoLock);
+	}
+	UnlockRelationOid(page->reloid, AccessShareLock);
+	return pending;
+}
+
+/*
+ * Add a row for a transaction that has aborted records, unless a worker is at it now, or its first
+ * and last page show that they are undone and only wait to be discarded.
+ */
+static void
+put_pending(FunctionCallInfo fcinfo, const Pending *p, const ZRollbackProgress *active, int nactive)
+{
+	Datum		values[7];
+	bool		nulls[7] = {0};
+
+	if (p->records == 0)
+		return;
+	for (int i = 0; i < nactive; i++)
+		if (active[i].dboid == MyDatabaseId && active[i].xid == p->topxid)
+			return;
+	if (!page_is_pending(&p->first) && !page_is_pending(&p->last))
+		return;
+	values[0] = ObjectIdGetDatum(MyDatabaseId);
+	nulls[1] = true;
+	values[1] = (Datum) 0;
+	values[2] = zmon_xid(p->topxid, &nulls[2]);
+	values[3] = CStringGetTextDatum("waiting");
+	values[4] = Int64GetDatum((int64) p->bytes);
+	values[5] = Int64GetDatum(0);
+	values[6] = Int64GetDatum((int64) p->records);
+	zmon_put(fcinfo, values, nulls);
+}
+
+/* Rows for the transactions with aborted records at the old end of one log. */
+static void
+put_pending_of_log(FunctionCallInfo fcinfo, uint32 logno,
+				   const ZRollbackProgress *active, int nactive)
+{
+	ZuScan	   *scan = zu_scan_begin(logno);
+	Pending		p = {0};
+	ZuRecord	rec;
+	UndoPtr		ptr;
+	ZXid		last = InvalidZXid;
+	bool		aborted = false;
+
+	for (int i = 0; i < MAX_PENDING_RECORDS && zu_scan_next(scan, &rec, &ptr); i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (rec.flags & ZUF_FIRST)
+		{
+			put_pending(fcinfo, &p, active, nactive);
+			memset(&p, 0, sizeof(p));
+			p.topxid = rec.topxid;
+		}
+		if (rec.xid != last)
+		{
+			last = rec.xid;
+			aborted = (zxid_status(rec.xid) == ZXID_ABORTED);
+		}
+		if (aborted && rec.type != ZUR_IMAGE)
+		{
+			p.last.reloid = rec.reloid;
+			p.last.relnumber = rec.relnumber;
+			p.last.block = rec.block;
+			if (p.records == 0)
+				p.first = p.last;
+			p.records++;
+			p.bytes += rec.length;
+		}
+	}
+	put_pending(fcinfo, &p, active, nactive);
+	zu_scan_end(scan);
+}
+
+/* zundo_stat_rollback() -> rollbacks at work in all databases, and those that wait in this one */
+Datum
+zundo_stat_rollback(PG_FUNCTION_ARGS)
+{
+	ZRollbackProgress *active = palloc(Max(zundo_max_databases, 1) * sizeof(ZRollbackProgress));
+	int			nactive = zworkers_progress(active, zundo_max_databases);
+	ZuLogState *states;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < nactive; i++)
+	{
+		Datum		values[7];
+		bool		nulls[7] = {0};
+
+		values[0] = ObjectIdGetDatum(active[i].dboid);
+		values[1] = Int32GetDatum(active[i].pid);
+		values[2] = zmon_xid(active[i].xid, &nulls[2]);
+		values[3] = CStringGetTextDatum("rolling back");
+		values[4] = Int64GetDatum((int64) active[i].bytes);
+		values[5] = Int64GetDatum((int64) active[i].records_done);
+		values[6] = Int64GetDatum((int64) active[i].records_total);
+		nulls[6] = (active[i].records_total == 0);
+		zmon_put(fcinfo, values, nulls);
+	}
+	zu_attach_database();
+	states = zu_log_states(&n);
+	for (int i = 0; i < n; i++)
+		if (states[i].bytes > 0)
+			put_pending_of_log(fcinfo, states[i].logno, active, nactive);
+	return (Datum) 0;
+}
+
+static const char *
+record_type_name(ZuRecordType type)
+{
+	static const char *const names[] = {"?", "INSERT", "UPDATE", "DELETE", "MOVE", "LOCK", "IMAGE"};
+
+	return ((int) type >= 1 && (int) type < (int) lengthof(names)) ? names[type] : names[0];
+}
+
+static Datum
+record_flags(const ZuRecord *rec)
+{
+	const char *flags[8];
+	int			n = 0;
+
+	if (rec->flags & ZUF_FIRST)
+		flags[n++] = "first";
+	if (rec->xflags & ZUX_LZ4)
+		flags[n++] = "lz4";
+	if (rec->xflags & ZUX_UNLOGGED)
+		flags[n++] = "unlogged";
+	if (rec->xflags & ZUX_SPECULATIVE)
+		flags[n++] = "speculative";
+	if (rec->xflags & ZUX_MOVED_IN)
+		flags[n++] = "moved in";
+	if (rec->xflags & ZUX_KEY_CHANGE)
+		flags[n++] = "key change";
+	if (rec->xflags & ZUX_OTHER_PART)
+		flags[n++] = "other partition";
+	return zmon_text_array(flags, n);
+}
+
+static void
+put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr ptr)
+{
+	Datum		values[14];
+	bool		nulls[14] = {0};
+
+	values[0] = Int32GetDatum((int32) logno);
+	values[1] = zmon_pointer(ptr, &nulls[1]);
+	values[2] = CStringGetTextDatum(record_type_name(rec->type));
+	values[3] = zmon_xid(rec->xid, &nulls[3]);
+	values[4] = zmon_xid(rec->topxid, &nulls[4]);
+	values[5] = CStringGetTextDatum(status_name(zxid_status(rec->xid)));
+	values[6] = ObjectIdGetDatum(rec->reloid);
+	values[7] = Int64GetDatum((int64) rec->block);
+	values[8] = Int32GetDatum(rec->offset);
+	values[9] = Int32GetDatum(rec->type == ZUR_INSERT ? rec->nrows : 1);
+	values[10] = Int64GetDatum((int64) rec->cid);
+	values[11] = zmon_pointer(rec->prev, &nulls[11]);
+	values[12] = Int32GetDatum(rec->length);
+	values[13] = record_flags(rec);
+	zmon_put(fcinfo, values, nulls);
+}
+
+/* zundo.undo_records(log int, max_records int) -> the oldest records of one log, or of each */
+Datum
+zundo_undo_records(PG_FUNCTION_ARGS)
+{
+	bool		all = PG_ARGISNULL(0);
+	uint32		wanted = all ? 0 : (uint32) PG_GETARG_INT32(0);
+	int			max = PG_ARGISNULL(1) ? PG_INT32_MAX : PG_GETARG_INT32(1);
+	ZuLogState *states;
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	zu_attach_database();
+	states = zu_log_states(&n);
+	for (int i = 0; i < n; i++)
+	{
+		ZuScan	   *scan;
+		ZuRecord	rec;
+		UndoPtr		ptr;
+
+		if (!all && states[i].logno != wanted)
+			continue;
+		scan = zu_scan_begin(states[i].logno);
+		for (int r = 0; r < max && zu_scan_next(scan, &rec, &ptr); r++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			put_record(fcinfo, states[i].logno, &rec, ptr);
+		}
+		zu_scan_end(scan);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * zundo.discard() -> bytes freed: a worker's pass by hand. The caller's own snapshot
+ * counts in the horizon; its transaction must not have written.
+ */
+Datum
+zundo_discard(PG_FUNCTION_ARGS)
+{
+	ZuDiscardStats stats = {0};
+
+	PreventCommandDuringRecovery("zundo.discard()");
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("zundo.discard() cannot run in a transaction that has written"),
+				 errhint("Call it in a transaction of its own.")));
+	zu_attach_database();
+	(void) zu_discard(zrollback_transaction, NULL, &stats);
+	PG_RETURN_INT64((int64) stats.bytes_discarded);
+}
+
+/* ---- pages ---- */
+
+/*
+ * Copy block of rel and its slots. False if the page is new. Errors: no such block; not
+ * a zheap page.
+ */
+static bool
+copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
+{
+	Buffer		buf;
+	bool		is_new;
+
+	if (block < 0 || block >= (int64) RelationGetNumberOfBlocks(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("block %lld is out of range for relation \"%s\"",
+						(long long) block, RelationGetRelationName(rel)),
+				 errdetail("The table has %u blocks.", RelationGetNumberOfBlocks(rel))));
+	zu_attach_database();
+	buf = ReadBuffer(rel, (BlockNumber) block);
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	memcpy(copy->data, BufferGetPage(buf), BLCKSZ);
+	is_new = PageIsNew((Page) copy->data);
+	if (!is_new && zpage_is_valid((Page) copy->data))
+		zslots_copy(BufferGetPage(buf), view);
+	UnlockReleaseBuffer(buf);
+	if (!is_new && !zpage_is_valid((Page) copy->data))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %lld of relation \"%s\" is not a zheap page",
+						(long long) block, RelationGetRelationName(rel))));
+	return !is_new;
+}
+
+static const char *
+state_name(int state)
+{
+	static const char *const names[] = {"inserted", "updated", "deleted", "moved"};
+
+	return (state >= 0 && state < (int) lengthof(names)) ? names[state] : "?";
+}
+
+static Datum
+header_flags(ZHeader h)
+{
+	const char *flags[8];
+	int			n = 0;
+
+	if (h & ZH_NULLS)
+		flags[n++] = "nulls";
+	if (h & ZH_EXTERNAL)
+		flags[n++] = "external";
+	if (h & ZH_OTHER_PART)
+		flags[n++] = "other partition";
+	if (h & ZH_KEY_CHANGE)
+		flags[n++] = "key change";
+	if (h & ZH_STALE_KEYS)
+		flags[n++] = "stale keys";
+	if (h & ZH_SPECULATIVE)
+		flags[n++] = "speculative";
+	if (h & ZH_SLACK)
+		flags[n++] = "slack";
+	return zmon_text_array(flags, n);
+}
+
+/* The columns of page_items from len on, for an LP_NORMAL line pointer. */
+static void
+fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
+{
+	static const char *const locks[] = {NULL, "key share", "share", "no key update", "update"};
+	const char *row = zpage_row(page, lp);
+	int			room = ItemIdGetLength(lp);
+	ZHeader		h;
+	int			len;
+	bytea	   *data;
+
+	if (ItemIdGetOffset(lp) + room > BLCKSZ || room < ZTUPLE_HEADER_SIZE)
+		return;					/* for zundo.check to report */
+	h = zheader_get(row);
+	len = Max(Min(zpage_row_length(page, lp), room), 0);
+	memset(nulls + 4, false, 7 * sizeof(bool));
+	values[4] = Int32GetDatum(len);
+	values[5] = Int32GetDatum(ZH_NATTS(h));
+	values[6] = Int32GetDatum(ZH_SLOT(h));
+	values[7] = CStringGetTextDatum(state_name(ZH_STATE(h)));
+	values[8] = header_flags(h);
+	nulls[9] = (ZH_LOCK(h) == 0 || ZH_LOCK(h) >= (int) lengthof(locks));
+	if (!nulls[9])
+		values[9] = CStringGetTextDatum(locks[ZH_LOCK(h)]);
+	data = palloc(VARHDRSZ + len);
+	SET_VARSIZE(data, VARHDRSZ + len);
+	memcpy(VARDATA(data), row, len);
+	values[10] = PointerGetDatum(data);
+}
+
+/* zundo.page_items(regclass, bigint) -> one row per line pointer */
+Datum
+zundo_page_items(PG_FUNCTION_ARGS)
+{
+	static const char *const lp_states[] = {"unused", "normal", "stub", "dead"};
+	Relation	rel = zmon_open_table(PG_GETARG_OID(0));
+	ZSlotView  *view = palloc(sizeof(ZSlotView));
+	PGAlignedBlock copy;
+	Page		page = (Page) copy.data;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (copy_page(rel, PG_GETARG_INT64(1), &copy, view))
+		for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+		{
+			ItemId		lp = PageGetItemId(page, off);
+			Datum		values[11] = {0};
+			bool		nulls[11];
+
+			memset(nulls, true, sizeof(nulls));
+			memset(nulls, false, 2 * sizeof(bool));
+			values[0] = Int32GetDatum(off);
+			values[1] = CStringGetTextDatum(lp_states[ItemIdGetFlags(lp)]);
+			if (ItemIdIsNormal(lp))
+			{
+				nulls[2] = nulls[3] = false;
+				values[2] = Int32GetDatum(ItemIdGetOffset(lp));
+				values[3] = Int32GetDatum(ItemIdGetLength(lp));
+				fill_row_columns(page, lp, values, nulls);
+			}
+			else if (ItemIdIsRedirected(lp))
+			{
+				nulls[6] = nulls[7] = false;
+				values[6] = Int32GetDatum(ItemIdGetRedirect(lp));
+				values[7] = CStringGetTextDatum(state_name(lp->lp_len));
+			}
+			zmon_put(fcinfo, values, nulls);
+		}
+	relation_close(rel, AccessShareLock);
+	return (Datum) 0;
+}
+
+/* zundo.page_slots(regclass, bigint) -> one row per transaction slot, overflow included */
+Datum
+zundo_page_slots(PG_FUNCTION_ARGS)
+{
+	Relation	rel = zmon_open_table(PG_GETARG_OID(0));
+	ZSlotView  *view = palloc(sizeof(ZSlotView));
+	PGAlignedBlock copy;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (copy_page(rel, PG_GETARG_INT64(1), &copy, view))
+		for (int i = 1; i <= view->n; i++)
+		{
+			const ZPageSlot *slot = &view->s[i];
+			ZXid		xid = ZSLOT_XID(slot);
+			Datum		values[6] = {0};
+			bool		nulls[6] = {0};
+
+			values[0] = Int32GetDatum(i);
+			values[1] = zmon_xid(xid, &nulls[1]);
+			nulls[2] = nulls[1];
+			if (!nulls[2])
+				values[2] = CStringGetTextDatum(status_name(zxid_status_at(xid, view->oldest)));
+			values[3] = zmon_pointer(slot->ptr, &nulls[3]);
+			if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
+				nulls[3] = true;	/* it holds locks, not a place in undo */
+			values[4] = Int32GetDatum((int32) (slot->xid_flags >> ZXID_BITS));
+			values[5] = BoolGetDatum(i > zpage_nslots((Page) copy.data));
+			zmon_put(fcinfo, values, nulls);
+		}
+	relation_close(rel, AccessShareLock);
+	return (Datum) 0;
+}

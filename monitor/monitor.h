@@ -1,0 +1,26 @@
+/*
+ * monitor/monitor.h - what the SQL functions of zundo share. Private to monitor/.
+ */
+#ifndef ZUNDO_MONITOR_H
+#define ZUNDO_MONITOR_H
+
+#include "common/zundo.h"
+#include "fmgr.h"
+#include "funcapi.h"
+
+/* zmon_open_table: open the zheap table reloid in AccessShareLock. Errors: not a zheap table; another session's temporary table. */
+extern Relation zmon_open_table(Oid reloid);
+
+/* zmon_put: add a row to the result of a set-returning function set up by InitMaterializedSRF. */
+extern void zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
+
+/* zmon_pointer: text of an undo pointer: generation.extent.byte; SQL null for none. */
+extern Datum zmon_pointer(UndoPtr ptr, bool *isnull);
+
+/* zmon_xid: xid8 of a zundo transaction id; SQL null for none. */
+extern Datum zmon_xid(ZXid xid, bool *isnull);
+
+/* zmon_text_array: text[] of n C strings. */
+extern Datum zmon_text_array(const char **strings, int n);
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * mvcc/zhistory.c - all versions of a row that somebody may still see.
+ *
+ * Owns a page copy and a walk of its own, so that SQL functions may run
+ * between two steps. Called by index builds (scan/). Takes the page's share
+ * lock for the copy only.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "mvcc/zhistory.h"
+#include "mvcc/zwalk.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "utils/snapshot.h"
+
+struct ZHistory
+{
+	Relation	rel;
+	SnapshotData horizon;		/* sees what everybody sees */
+	BlockNumber block;
+	bool		at_end;			/* the version answered last was settled */
+	ZAccept		accept;
+	ZSlotView	slots;
+	PGAlignedBlock page;
+	ZWalk		walk;
+};
+
+ZHistory *
+zhistory_create(Relation rel, TransactionId horizon)
+{
+	ZHistory   *history = palloc(sizeof(ZHistory));
+
+	history->rel = rel;
+	history->at_end = true;
+	memset(&history->horizon, 0, sizeof(SnapshotData));
+	history->horizon.snapshot_type = SNAPSHOT_MVCC;
+	history->horizon.xmin = horizon;
+	history->horizon.xmax = horizon;
+	history->horizon.takenDuringRecovery = RecoveryInProgress();
+	history->horizon.curcid = FirstCommandId;
+	return history;
+}
+
+void
+zhistory_free(ZHistory *history)
+{
+	pfree(history);
+}
+
+Page
+zhistory_load(ZHistory *history, Buffer buf)
+{
+	Page		page = history->page.data;
+
+	history->block = BufferGetBlockNumber(buf);
+	history->at_end = true;
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	memcpy(page, BufferGetPage(buf), BLCKSZ);
+	if (!PageIsNew(page))
+		zslots_copy(page, &history->slots);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (PageIsNew(page))
+		return NULL;
+	if (!zpage_is_valid(page))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" is not a zheap page",
+						history->block, RelationGetRelationName(history->rel))));
+	return page;
+}
+
+/* Find the writer of the version in hand; step over versions whose writers aborted. */
+static ZHistoryResult
+answer(ZHistory *history, ZHistoryVersion *version)
+{
+	ZWalk	   *walk = &history->walk;
+
+	version->settled = true;
+	version->status = ZXID_ALL_VISIBLE;
+	version->xid = InvalidZXid;
+	for (;;)
+	{
+		ZWalkResult result = zwalk_find_writer(walk, &history->accept);
+		ZXidStatus	status;
+
+		if (result == ZWALK_RETRY)
+			return ZHISTORY_RETRY;
+		if (result != ZWALK_WRITER || zaccept_record(&history->accept, walk->rec.xid, walk->rec.cid))
+			break;
+		status = zxid_status_at(walk->rec.xid, history->slots.oldest);
+		if (status != ZXID_ABORTED)
+		{
+			version->settled = false;
+			version->status = status;
+			version->xid = walk->rec.xid;
+			break;
+		}
+		zwalk_step_back(walk);
+		if (!walk->exists)
+		{
+			history->at_end = true;
+			return ZHISTORY_END;
+		}
+	}
+	history->at_end = version->settled;
+	version->live = ZH_LIVE(walk->header) && walk->has_bytes;
+	version->row = walk->has_bytes ? walk->row : NULL;
+	version->len = walk->len;
+	return ZHISTORY_VERSION;
+}
+
+ZHistoryResult
+zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
+{
+	history->at_end = true;
+	if (!zwalk_start(&history->walk, history->page.data, &history->slots,
+					 history->rel->rd_locator.relNumber, history->block, off))
+		return ZHISTORY_END;
+	zaccept_init(&history->accept, ZACCEPT_MVCC, &history->horizon, history->slots.oldest);
+	return answer(history, version);
+}
+
+ZHistoryResult
+zhistory_next(ZHistory *history, ZHistoryVersion *version)
+{
+	if (history->at_end)
+		return ZHISTORY_END;
+	zwalk_step_back(&history->walk);
+	if (!history->walk.exists)
+	{
+		history->at_end = true;
+		return ZHISTORY_END;
+	}
+	return answer(history, version);
+}

@@ -1,0 +1,370 @@
+/*
+ * mvcc/zpageview.c - all rows of one page as a snapshot sees them.
+ *
+ * The page is copied under its share lock. If some slot's head is not accepted,
+ * the chain's unaccepted records are collected once, newest first, into lists
+ * by (slot, offset); every row then pops from the list of the slot that its
+ * header names until that list is empty (PROTOCOLS D). Linear in records.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "mvcc/zwalk.h"
+#include "storage/predicate.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#define MAX_RETRIES 1000
+#define ARENA_BLOCK (64 * 1024)
+
+/* One unaccepted change of one row. */
+typedef struct Change
+{
+	struct Change *next;		/* older change of the same row in the same slot */
+	ZXid		xid;
+	const char *payload;		/* in the arena */
+	uint16		payload_len;
+	uint16		xflags;
+	uint8		type;
+} Change;
+
+/* Working state of one page. */
+typedef struct Collector
+{
+	ZPageView  *view;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	ZAccept		accept;
+	int			maxoff;
+	bool		saw_aborted;
+	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
+	Change	  **last[ZPAGE_MAX_SLOTS + 1];
+	bool		pending[ZPAGE_MAX_SLOTS + 1];
+	bool		any_pending;
+	char	   *arena;
+	Size		arena_left;
+	char		buf[ZUR_MAX_LENGTH];
+	char		raw[ZUR_MAX_LENGTH];
+	char		row[BLCKSZ];
+} Collector;
+
+ZPageView *
+zpage_view_create(void)
+{
+	ZPageView  *view = palloc(sizeof(ZPageView));
+
+	view->context = AllocSetContextCreate(CurrentMemoryContext, "zheap page view",
+										  ALLOCSET_DEFAULT_SIZES);
+	view->context_used = false;
+	view->nrows = 0;
+	return view;
+}
+
+void
+zpage_view_free(ZPageView *view)
+{
+	MemoryContextDelete(view->context);
+	pfree(view);
+}
+
+static void *
+arena_alloc(Collector *c, Size size)
+{
+	char	   *p;
+
+	size = MAXALIGN(size);
+	if (size > c->arena_left)
+	{
+		Size		block = Max(size, ARENA_BLOCK);
+
+		c->arena = MemoryContextAlloc(c->view->context, block);
+		c->arena_left = block;
+		c->view->context_used = true;
+	}
+	p = c->arena;
+	c->arena += size;
+	c->arena_left -= size;
+	return p;
+}
+
+/* Append a change of offset off to slot s's list. */
+static void
+add_change(Collector *c, int s, int off, const Change *proto)
+{
+	Change	   *change;
+
+	if (off < FirstOffsetNumber || off > c->maxoff)
+		return;
+	change = arena_alloc(c, sizeof(Change));
+	*change = *proto;
+	change->next = NULL;
+	if (c->last[s][off] == NULL)
+		c->first[s][off] = change;
+	else
+		c->last[s][off]->next = change;
+	c->last[s][off] = change;
+}
+
+static void
+add_record(Collector *c, int s, const ZuRecord *rec)
+{
+	Change		proto = {0};
+
+	proto.xid = rec->xid;
+	proto.type = rec->type;
+	proto.xflags = rec->xflags;
+	if (rec->type == ZUR_INSERT)
+	{
+		for (int i = 0; i < rec->nrows; i++)
+			add_change(c, s, rec->offset + i, &proto);
+		return;
+	}
+	if (rec->payload_len > 0)
+	{
+		char	   *copy = arena_alloc(c, rec->payload_len);
+
+		memcpy(copy, rec->payload, rec->payload_len);
+		proto.payload = copy;
+		proto.payload_len = rec->payload_len;
+	}
+	add_change(c, s, rec->offset, &proto);
+}
+
+/* Collect the unaccepted records of slot s. False: copy the page again. */
+static bool
+collect_slot(Collector *c, int s)
+{
+	const ZSlotView *slots = &c->view->slots;
+	UndoPtr		ptr = slots->s[s].ptr;
+	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
+
+	c->first[s] = arena_alloc(c, listsize);
+	c->last[s] = arena_alloc(c, listsize);
+	memset(c->first[s], 0, listsize);
+	memset(c->last[s], 0, listsize);
+	while (ptr != InvalidUndoPtr)
+	{
+		ZuRecord	rec;
+
+		CHECK_FOR_INTERRUPTS();
+		if (zu_fetch(ptr, c->relnumber, c->block, &rec, c->buf) == ZU_DISCARDED)
+			return !(ptr == slots->s[s].ptr || c->saw_aborted);
+		if (zaccept_record(&c->accept, rec.xid, rec.cid))
+			break;
+		if (!c->saw_aborted && !TransactionIdIsCurrentTransactionId(zxid_to_xid(rec.xid)) &&
+			zxid_status_at(rec.xid, slots->oldest) == ZXID_ABORTED)
+			c->saw_aborted = true;
+		if (rec.type != ZUR_LOCK)
+			add_record(c, s, &rec);
+		ptr = rec.prev;
+	}
+	return true;
+}
+
+/* Which slots have changes that are not accepted? */
+static void
+find_pending(Collector *c)
+{
+	const ZSlotView *slots = &c->view->slots;
+
+	c->any_pending = false;
+	for (int s = 1; s <= slots->n; s++)
+	{
+		ZXid		xid = ZSLOT_XID(&slots->s[s]);
+
+		c->pending[s] = (xid >= slots->oldest && slots->s[s].ptr != InvalidUndoPtr &&
+						 !zaccept_head(&c->accept, xid));
+		c->any_pending |= c->pending[s];
+	}
+}
+
+static void
+emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno)
+{
+	int			i = view->nrows++;
+
+	view->offset[i] = off;
+	view->row[i] = row;
+	view->len[i] = len;
+	view->slotno[i] = slotno;
+}
+
+/* The accepted version of one row whose chain has unaccepted records. */
+static void
+rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int len, ZHeader header)
+{
+	ZPageView  *view = c->view;
+	int			top_slot = ZH_SLOT(header);
+	bool		has_bytes = (bytes != NULL);
+	bool		exists = true;
+	bool		changed = false;
+	ZXid		newest = InvalidZXid;
+
+	if (has_bytes)
+		memcpy(c->row, bytes, len);
+	for (;;)
+	{
+		int			s = ZH_SLOT(header);
+		Change	   *change = (s <= view->slots.n && c->pending[s]) ? c->first[s][off] : NULL;
+		ZuRecord	rec = {0};
+		const char *raw = NULL;
+		Size		rawlen = 0;
+
+		if (change == NULL)
+			break;
+		c->first[s][off] = change->next;
+		newest = change->xid;
+		changed = true;
+		rec.type = change->type;
+		rec.xflags = change->xflags;
+		rec.payload = change->payload;
+		rec.payload_len = change->payload_len;
+		rec.relnumber = c->relnumber;
+		if (rec.type != ZUR_INSERT)
+			raw = zur_raw_payload(&rec, c->raw, sizeof(c->raw), &rawlen);
+		zrow_step_back(c->row, &len, &has_bytes, &exists, &rec, raw, rawlen, c->block);
+		if (!exists)
+			break;
+		header = zheader_get(c->row);
+	}
+	if (newest != InvalidZXid && c->accept.kind == ZACCEPT_MVCC &&
+		CheckForSerializableConflictOutNeeded(rel, c->accept.snapshot))
+	{
+		TransactionId top = SubTransGetTopmostTransaction(zxid_to_xid(newest));
+
+		if (!TransactionIdIsCurrentTransactionId(top))
+			CheckForSerializableConflictOut(rel, top, c->accept.snapshot);
+	}
+	if (!exists)
+		return;
+	if (!ZH_LIVE(header) || !has_bytes)
+	{
+		view->dead_rows++;
+		return;
+	}
+	if (changed)
+	{
+		char	   *copy = arena_alloc(c, len);
+
+		memcpy(copy, c->row, len);
+		bytes = copy;
+	}
+	emit_row(view, off, bytes, len, top_slot);
+}
+
+static void
+emit_rows(Collector *c, Relation rel)
+{
+	ZPageView  *view = c->view;
+	Page		page = view->page.data;
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= c->maxoff; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp))
+		{
+			const char *row = zpage_row(page, lp);
+			ZHeader		header = zheader_get(row);
+			int			s = ZH_SLOT(header);
+
+			if (s > view->slots.n)
+				zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
+			if (c->any_pending && c->pending[s] && c->first[s][off] != NULL)
+				rewind_row(c, rel, off, row, zrow_length(row, ItemIdGetLength(lp)), header);
+			else if (ZH_LIVE(header))
+				emit_row(view, off, row, zrow_length(row, ItemIdGetLength(lp)), s);
+			else
+				view->dead_rows++;
+		}
+		else if (ItemIdIsRedirected(lp))
+		{
+			int			s = lp->lp_off;
+
+			if (c->any_pending && s <= view->slots.n && c->pending[s] && c->first[s][off] != NULL)
+				rewind_row(c, rel, off, NULL, 0,
+						   ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), s));
+			else
+				view->dead_rows++;
+		}
+		else if (ItemIdIsDead(lp))
+			view->dead_rows++;
+	}
+}
+
+/* One attempt; false if undo of the copy has gone meanwhile. */
+static bool
+view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
+{
+	ZPageView  *view = c->view;
+	Page		page = view->page.data;
+
+	if (view->context_used)
+	{
+		MemoryContextReset(view->context);
+		view->context_used = false;
+	}
+	c->arena_left = 0;
+	c->saw_aborted = false;
+	view->nrows = 0;
+	view->dead_rows = 0;
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	memcpy(page, BufferGetPage(buf), BLCKSZ);
+	if (PageIsNew(page))
+		view->slots.n = 0;
+	else
+		zslots_copy(page, &view->slots);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (PageIsNew(page))
+		return true;
+	if (!zpage_is_valid(page))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" is not a zheap page",
+						c->block, RelationGetRelationName(rel))));
+	zaccept_init(&c->accept, kind, snapshot, view->slots.oldest);
+	find_pending(c);
+	if (c->any_pending && kind == ZACCEPT_MVCC &&
+		zimage_jump(page, &view->slots, c->relnumber, c->block, snapshot))
+	{
+		ZXid		oldest = view->slots.oldest;
+
+		zslots_copy(page, &view->slots);
+		view->slots.oldest = oldest;
+		find_pending(c);
+	}
+	c->pending[0] = false;
+	c->maxoff = PageGetMaxOffsetNumber(page);
+	if (c->maxoff > ZHEAP_MAX_OFFSET)
+		zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
+	if (c->any_pending)
+		for (int s = 1; s <= view->slots.n; s++)
+			if (c->pending[s] && !collect_slot(c, s))
+				return false;
+	emit_rows(c, rel);
+	return true;
+}
+
+void
+zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
+{
+	static Collector *collector = NULL;
+	ZAcceptKind kind;
+
+	if (collector == NULL)
+		collector = MemoryContextAlloc(TopMemoryContext, sizeof(Collector));
+	collector->view = view;
+	collector->relnumber = rel->rd_locator.relNumber;
+	collector->block = BufferGetBlockNumber(buf);
+	if (IsMVCCSnapshot(snapshot))
+		kind = ZACCEPT_MVCC;
+	else
+		kind = (snapshot->snapshot_type == SNAPSHOT_ANY) ? ZACCEPT_NOT_ABORTED : ZACCEPT_SETTLED;
+	for (int tries = 0; tries < MAX_RETRIES; tries++)
+		if (view_attempt(collector, rel, buf, snapshot, kind))
+			return;
+	zvis_corrupt_chain(collector->relnumber, collector->block, InvalidUndoPtr);
+}

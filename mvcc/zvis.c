@@ -1,0 +1,317 @@
+/*
+ * mvcc/zvis.c - the visible version of one row; the writer of the newest one.
+ *
+ * zvis_fetch copies the row under the page's share lock and walks undo without
+ * it. zrow_writer is for callers that hold the page locked.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "mvcc/zwalk.h"
+#include "storage/predicate.h"
+#include "tuple/zslot.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* How often a page may have changed under a walk before we call it corrupt. */
+#define MAX_RETRIES 1000
+
+void
+zslots_copy(Page page, ZSlotView *view)
+{
+	view->oldest = zu_oldest();
+	view->n = zpage_nslots(page);
+	for (int i = 1; i <= view->n; i++)
+		view->s[i] = *zpage_slot(page, i);
+}
+
+static inline bool
+is_mvcc(Snapshot snapshot)
+{
+	return snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
+}
+
+/* Acceptance for a Dirty snapshot: newest version not aborted; says who is at work. */
+static void
+dirty_result(Snapshot snapshot, const ZWalk *walk)
+{
+	const ZuRecord *rec = &walk->rec;
+
+	if (zxid_status_at(rec->xid, walk->slots->oldest) != ZXID_IN_PROGRESS)
+		return;
+	if (rec->type == ZUR_INSERT)
+	{
+		snapshot->xmin = zxid_to_xid(rec->xid);
+		if (rec->xflags & ZUX_SPECULATIVE)
+			snapshot->speculativeToken = rec->token;
+	}
+	else
+		snapshot->xmax = zxid_to_xid(rec->xid);
+}
+
+/*
+ * Walk to the version that accept and snapshot want. False = copy the page again.
+ * For a Dirty snapshot a row deleted by a transaction in progress counts as there.
+ */
+static bool
+walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXid *newest_xid, bool *live)
+{
+	for (;;)
+	{
+		ZWalkResult result = zwalk_find_writer(walk, accept);
+
+		if (result == ZWALK_RETRY)
+			return false;
+		*live = ZH_LIVE(walk->header);
+		if (result != ZWALK_WRITER)
+			return true;
+		if (zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+		{
+			if (dirty)
+			{
+				dirty_result(snapshot, walk);
+				if (TransactionIdIsValid(snapshot->xmax))
+					*live = walk->has_bytes;
+			}
+			return true;
+		}
+		*newest_xid = walk->rec.xid;
+		zwalk_step_back(walk);
+		if (!walk->exists)
+		{
+			*live = false;
+			return true;
+		}
+	}
+}
+
+/* Give the version in hand to the caller. */
+static void
+version_from_walk(ZVersion *version, ZWalk *walk, bool live)
+{
+	version->found = live && walk->has_bytes;
+	if (!version->found)
+		return;
+	memcpy(version->buf, walk->row, walk->len);
+	version->row = version->buf;
+	version->len = walk->len;
+}
+
+/*
+ * The cheap answer under the share lock: the row's chain as a whole is
+ * visible. True if that settled it.
+ */
+static bool
+fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+{
+	ItemId		lp;
+	ZHeader		header;
+	const char *row = NULL;
+	int			s;
+
+	version->found = false;
+	if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		return true;
+	lp = PageGetItemId(page, off);
+	if (ItemIdIsNormal(lp))
+	{
+		row = zpage_row(page, lp);
+		header = zheader_get(row);
+		s = ZH_SLOT(header);
+	}
+	else if (ItemIdIsRedirected(lp))
+	{
+		header = ZH_WITH_STATE((ZHeader) 0, lp->lp_len);
+		s = lp->lp_off;
+	}
+	else
+	{
+		*all_dead = true;
+		return true;
+	}
+	version->chain = InvalidUndoPtr;
+	version->chain_xid = InvalidZXid;
+	if (s != 0)
+	{
+		ZPageSlot  *slot = NULL;
+		ZXid		xid;
+
+		if (s > zpage_nslots(page))
+			return false;
+		slot = zpage_slot(page, s);
+		xid = ZSLOT_XID(slot);
+		version->chain_xid = xid;
+		version->chain = slot->ptr;
+		if (xid >= zu_oldest())
+		{
+			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
+				!zxid_visible_mvcc(xid, snapshot))
+				return false;
+		}
+		else if (!ZH_LIVE(header))
+			*all_dead = true;
+	}
+	if (row != NULL && ZH_LIVE(header))
+	{
+		version->found = true;
+		version->len = zrow_length(row, ItemIdGetLength(lp));
+		memcpy(version->buf, row, version->len);
+		version->row = version->buf;
+	}
+	return true;
+}
+
+/* Report to SSI that somebody's change was not seen. */
+static void
+conflict_out(Relation rel, Snapshot snapshot, ZXid newest_xid)
+{
+	if (newest_xid != InvalidZXid && is_mvcc(snapshot) &&
+		CheckForSerializableConflictOutNeeded(rel, snapshot))
+	{
+		TransactionId top = SubTransGetTopmostTransaction(zxid_to_xid(newest_xid));
+
+		if (!TransactionIdIsCurrentTransactionId(top))
+			CheckForSerializableConflictOut(rel, top, snapshot);
+	}
+}
+
+void
+zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
+		   bool *all_dead)
+{
+	static ZSlotView slots;
+	static PGAlignedBlock copy;
+	RelFileNumber relnumber = rel->rd_locator.relNumber;
+	BlockNumber block = BufferGetBlockNumber(buf);
+	bool		dirty = (snapshot->snapshot_type == SNAPSHOT_DIRTY);
+	bool		dead = false;
+
+	version->newest_xid = InvalidZXid;
+	if (all_dead)
+		*all_dead = false;
+	if (dirty)
+	{
+		snapshot->xmin = snapshot->xmax = InvalidTransactionId;
+		snapshot->speculativeToken = 0;
+	}
+	for (int tries = 0; tries < MAX_RETRIES; tries++)
+	{
+		ZWalk	   *walk = zwalk_workspace();
+		ZAccept		accept;
+		Page		page = BufferGetPage(buf);
+		bool		settled;
+		bool		live = false;
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		settled = fetch_settled(page, off, snapshot, version, &dead);
+		if (!settled)
+		{
+			memcpy(copy.data, page, BLCKSZ);
+			zslots_copy(page, &slots);
+		}
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		if (settled)
+		{
+			if (all_dead)
+				*all_dead = dead;
+			return;
+		}
+		if (is_mvcc(snapshot))
+		{
+			zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots.oldest);
+			if (zimage_jump(copy.data, &slots, relnumber, block, snapshot))
+			{
+				ZXid		oldest = slots.oldest;
+
+				zslots_copy(copy.data, &slots);
+				slots.oldest = oldest;
+			}
+		}
+		else
+			zaccept_init(&accept, snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED :
+						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
+		if (!zwalk_start(walk, copy.data, &slots, relnumber, block, off))
+			return;
+		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live))
+			continue;
+		version_from_walk(version, walk, live);
+		conflict_out(rel, snapshot, version->newest_xid);
+		return;
+	}
+	zvis_corrupt_chain(relnumber, block, version->chain);
+}
+
+void
+zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
+			OffsetNumber off, Snapshot snapshot, ZRowWriter *writer)
+{
+	ZWalk	   *walk = zwalk_workspace();
+	ZAccept		accept;
+
+	memset(writer, 0, sizeof(*writer));
+	if (!zwalk_start(walk, page, slots, relnumber, block, off))
+		elog(ERROR, "no row at offset %u of block %u", off, block);
+	zaccept_init(&accept, is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BY_RECORD, snapshot,
+				 slots->oldest);
+	switch (zwalk_find_writer(walk, &accept))
+	{
+		case ZWALK_ALL_VISIBLE:
+			writer->status = ZXID_ALL_VISIBLE;
+			writer->visible = true;
+			return;
+		case ZWALK_ACCEPTED:
+			writer->status = ZXID_COMMITTED;
+			writer->visible = true;
+			return;
+		case ZWALK_RETRY:
+			/* the page is locked: its heads cannot have been undone or discarded */
+			zvis_corrupt_chain(relnumber, block, slots->s[ZH_SLOT(walk->header)].ptr);
+			break;
+		case ZWALK_WRITER:
+			break;
+	}
+	writer->xid = walk->rec.xid;
+	writer->cid = walk->rec.cid;
+	writer->ptr = walk->rec_ptr;
+	writer->type = walk->rec.type;
+	writer->xflags = walk->rec.xflags;
+	writer->forward = walk->rec.forward;
+	writer->status = zxid_status_at(walk->rec.xid, slots->oldest);
+	writer->visible = is_mvcc(snapshot) ? zaccept_record(&accept, walk->rec.xid, walk->rec.cid) :
+		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
+}
+
+/* Fill xmin and cmin of a slot's version by looking for its writer in the chain. */
+static void
+lookup_writer(ZHeapSlot *slot)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	ZuRecord	rec;
+	UndoPtr		ptr = slot->chain;
+	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
+	BlockNumber block = ItemPointerGetBlockNumber(&slot->base.tts_tid);
+
+	slot->writer_known = true;
+	slot->xmin = InvalidZXid;
+	slot->cmin = FirstCommandId;
+	if (!zu_attached() || slot->chain_xid < zu_oldest())
+		return;
+	while (ptr != InvalidUndoPtr && zu_fetch(ptr, slot->relnumber, block, &rec, buf) == ZU_FETCHED &&
+		   rec.xid >= zu_oldest())
+	{
+		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
+			: (rec.offset == off && rec.type != ZUR_LOCK))
+		{
+			slot->xmin = rec.xid;
+			slot->cmin = rec.cid;
+			return;
+		}
+		ptr = rec.prev;
+	}
+}
+
+void
+zvis_install_hooks(void)
+{
+	zslot_lookup_writer_hook = lookup_writer;
+}

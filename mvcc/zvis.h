@@ -1,0 +1,142 @@
+/*
+ * mvcc/zvis.h - which version of a row is visible, and who wrote it.
+ *
+ * Readers copy what they need under the page's share lock and walk undo
+ * without it. The rules are PROTOCOLS A, D and E; mvcc/README.md has them in
+ * the words of this code.
+ */
+#ifndef ZUNDO_ZVIS_H
+#define ZUNDO_ZVIS_H
+
+#include "common/zundo.h"
+#include "page/zpage.h"
+#include "undo/undo.h"
+#include "utils/snapshot.h"
+
+/* All slots of one page, inline and overflow, as copied under its lock. s[0] is unused. */
+typedef struct ZSlotView
+{
+	int			n;
+	ZXid		oldest;			/* zu_oldest() while the page was locked (rule V1) */
+	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
+} ZSlotView;
+
+/* zslots_copy: fill view from a page whose buffer the caller holds locked. */
+extern void zslots_copy(Page page, ZSlotView *view);
+
+/* What a transaction id on a page means to this backend. */
+typedef enum ZXidStatus
+{
+	ZXID_ALL_VISIBLE,			/* 0 or < oldest */
+	ZXID_OWN,					/* current (sub)transaction of this backend */
+	ZXID_IN_PROGRESS,
+	ZXID_COMMITTED,
+	ZXID_ABORTED
+} ZXidStatus;
+
+/*
+ * zxid_status: status of an xid that was read from a page which is still
+ * locked, or not from a page at all. zxid_status_at: of an xid from a copied page: oldest is the
+ * value that was loaded under the page's lock.
+ */
+extern ZXidStatus zxid_status(ZXid xid);
+extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
+
+/*
+ * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC snapshot?
+ */
+extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);
+
+/* ---- one row ---- */
+
+/* One version of one row, in private memory. */
+typedef struct ZVersion
+{
+	bool		found;			/* false: no version is visible */
+	char	   *row;			/* -> buf */
+	int			len;
+	ZXid		chain_xid;		/* slot head when read: for system columns */
+	UndoPtr		chain;
+	ZXid		newest_xid;		/* SSI: first invisible writer above the visible version, 0 = none */
+	char		buf[BLCKSZ];
+} ZVersion;
+
+/*
+ * zvis_fetch: the version of (buf, off) visible to snapshot (MVCC, Self, Dirty,
+ * NonVacuumable). On entry buf is pinned and not locked, undo is attached; on return the same. For Dirty sets
+ * snapshot->xmin/xmax/speculativeToken. An offset past the end gives found = false.
+ * all_dead (may be NULL): set to true iff the line pointer is LP_DEAD, LP_UNUSED, or
+ * a stub or deleted row dead to everybody.
+ */
+extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
+					   ZVersion *version, bool *all_dead);
+
+/* ---- one page ---- */
+
+/* All rows of a page that a snapshot sees, in private memory. */
+typedef struct ZPageView
+{
+	MemoryContext context;		/* for old images; reset for every page that needs it */
+	bool		context_used;
+	int			nrows;
+	OffsetNumber offset[ZHEAP_MAX_OFFSET + 1];
+	const char *row[ZHEAP_MAX_OFFSET + 1];
+	uint16		len[ZHEAP_MAX_OFFSET + 1];
+	uint16		slotno[ZHEAP_MAX_OFFSET + 1];	/* slot that the row's header on the page named */
+	int			dead_rows;		/* newest versions that are deleted (for ANALYZE) */
+	ZSlotView	slots;			/* as copied */
+	PGAlignedBlock page;		/* the copy */
+} ZPageView;
+
+extern ZPageView *zpage_view_create(void);	/* in CurrentMemoryContext */
+extern void zpage_view_free(ZPageView *view);
+
+/*
+ * zvis_page: fill view with the rows of buf visible to snapshot (MVCC or Self;
+ * SnapshotAny means: newest version of every row that is not known dead, deleted ones excluded),
+ * in ascending offset order. On entry buf is pinned and unlocked, undo attached; on return the same.
+ * Linear in the undo records between the page and the snapshot.
+ * Does the SSI checks for serializable transactions.
+ */
+extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
+
+/* ---- the writer of the newest version (DML, VACUUM, index builds) ---- */
+
+typedef struct ZRowWriter
+{
+	ZXidStatus	status;
+	ZXid		xid;			/* 0 when ZXID_ALL_VISIBLE */
+	CommandId	cid;
+	UndoPtr		ptr;			/* the record that wrote the newest version, 0 if unknown */
+	ZuRecordType type;
+	uint16		xflags;
+	ItemPointerData forward;	/* of a MOVE */
+	bool		visible;		/* committed as of the snapshot given (MVCC) */
+} ZRowWriter;
+
+/*
+ * zrow_writer: who wrote the newest version of the row or stub at off. The page's buffer is locked (share or
+ * exclusive) by the caller, slots copied from it. If snapshot is an MVCC snapshot and the
+ * slot's head is visible to it, answers status COMMITTED, visible = true, ptr = 0, without reading undo.
+ * ZXID_ABORTED: the page must be rolled back first (rollback/zrollback.h).
+ */
+extern void zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber,
+						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
+
+/* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */
+
+/* zany_fetch: as zvis_fetch, for SnapshotAny by TID. */
+extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version);
+
+/* zany_note_locked: tuple_lock locked this newest version for the current executor level. */
+extern void zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
+/* zany_is_locked: did the current executor level lock exactly this version? */
+extern bool zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
+
+/* Hooks that keep the stack of executor levels; installed by zundo.c. */
+extern void zany_install_hooks(void);
+
+/* zvis_install_hooks: fills tuple/zslot.h's hook for system columns. */
+extern void zvis_install_hooks(void);
+
+#endif

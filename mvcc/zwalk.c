@@ -1,0 +1,353 @@
+/*
+ * mvcc/zwalk.c - acceptance rules, single-row walks and page images.
+ *
+ * Owns rules V1 to V4 of mvcc/README.md:
+ *	V1	`oldest` is loaded while the page is locked and used with that copy: a
+ *		later value could hide that an aborted change was undone meanwhile.
+ *	V2	the writer of a row's version is the newest not yet popped record for
+ *		its offset in the chain of the slot that its header names; if there is
+ *		none, the version is visible to all.
+ *	V3	along one chain acceptance is monotone: below an accepted record all
+ *		are accepted.
+ *	V4	a discarded record behind a chain's head belongs to a transaction that is
+ *		visible to all; a discarded head means that the page copy is outdated.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "mvcc/zwalk.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+ZXidStatus
+zxid_status_at(ZXid xid, ZXid oldest)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (xid < oldest)
+		return ZXID_ALL_VISIBLE;
+	if (TransactionIdIsCurrentTransactionId(x))
+		return ZXID_OWN;
+	if (TransactionIdIsInProgress(x))
+		return ZXID_IN_PROGRESS;
+	return TransactionIdDidCommit(x) ? ZXID_COMMITTED : ZXID_ABORTED;
+}
+
+ZXidStatus
+zxid_status(ZXid xid)
+{
+	if (xid == InvalidZXid)
+		return ZXID_ALL_VISIBLE;
+	return zxid_status_at(xid, zu_oldest());
+}
+
+bool
+zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	return !XidInMVCCSnapshot(x, snapshot) && TransactionIdDidCommit(x);
+}
+
+void
+zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
+{
+	accept->kind = kind;
+	accept->snapshot = snapshot;
+	accept->oldest = oldest;
+	accept->last_xid = InvalidZXid;
+	accept->last_answer = false;
+}
+
+/* The answer for a transaction that is not ours; remembers the last one. */
+static bool
+accept_other(ZAccept *accept, ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (xid == accept->last_xid)
+		return accept->last_answer;
+	accept->last_xid = xid;
+	switch (accept->kind)
+	{
+		case ZACCEPT_MVCC:
+			accept->last_answer = zxid_visible_mvcc(xid, accept->snapshot);
+			break;
+		case ZACCEPT_SETTLED:
+		case ZACCEPT_OWN_BY_RECORD:
+			accept->last_answer = !TransactionIdIsInProgress(x) && TransactionIdDidCommit(x);
+			break;
+		case ZACCEPT_NOT_ABORTED:
+			accept->last_answer = TransactionIdIsInProgress(x) || TransactionIdDidCommit(x);
+			break;
+	}
+	return accept->last_answer;
+}
+
+bool
+zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
+{
+	if (xid < accept->oldest)
+		return true;
+	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
+	{
+		if (accept->kind == ZACCEPT_MVCC)
+			return cid < accept->snapshot->curcid;
+		return accept->kind != ZACCEPT_OWN_BY_RECORD;
+	}
+	return accept_other(accept, xid);
+}
+
+bool
+zaccept_head(ZAccept *accept, ZXid xid)
+{
+	if (xid < accept->oldest)
+		return true;
+	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
+		return accept->kind != ZACCEPT_MVCC && accept->kind != ZACCEPT_OWN_BY_RECORD;
+	return accept_other(accept, xid);
+}
+
+void
+zvis_corrupt_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("undo of block %u of relation file %u cannot be followed", block, relnumber),
+			 errdetail("The page points to undo %X/%X, which is missing or does not fit the row.",
+					   (uint32) (ptr >> 32), (uint32) ptr)));
+	pg_unreachable();
+}
+
+ZWalk *
+zwalk_workspace(void)
+{
+	static ZWalk *workspace = NULL;
+
+	if (workspace == NULL)
+		workspace = MemoryContextAlloc(TopMemoryContext, sizeof(ZWalk));
+	return workspace;
+}
+
+bool
+zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, RelFileNumber relnumber,
+			BlockNumber block, OffsetNumber off)
+{
+	ItemId		lp;
+
+	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		return false;
+	lp = PageGetItemId(page, off);
+	walk->relnumber = relnumber;
+	walk->block = block;
+	walk->off = off;
+	walk->slots = slots;
+	walk->exists = true;
+	memset(walk->entered, 0, (slots->n + 1) * sizeof(bool));
+	walk->saw_aborted = false;
+	if (ItemIdIsNormal(lp))
+	{
+		walk->has_bytes = true;
+		walk->len = zpage_row_length(page, lp);
+		memcpy(walk->row, zpage_row(page, lp), walk->len);
+		walk->header = zheader_get(walk->row);
+		return true;
+	}
+	if (ItemIdIsRedirected(lp))
+	{
+		walk->has_bytes = false;
+		walk->len = 0;
+		walk->header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
+		return true;
+	}
+	return false;
+}
+
+/* Does rec concern this offset's versions? */
+static inline bool
+record_writes(const ZuRecord *rec, OffsetNumber off)
+{
+	if (rec->type == ZUR_INSERT)
+		return off >= rec->offset && off < rec->offset + rec->nrows;
+	return rec->offset == off && rec->type != ZUR_LOCK;
+}
+
+ZWalkResult
+zwalk_find_writer(ZWalk *walk, ZAccept *accept)
+{
+	int			s = ZH_SLOT(walk->header);
+	UndoPtr    *cursor;
+
+	if (s == 0)
+		return ZWALK_ALL_VISIBLE;
+	if (s > walk->slots->n)
+		zvis_corrupt_chain(walk->relnumber, walk->block, InvalidUndoPtr);
+	cursor = &walk->next[s];
+	if (!walk->entered[s])
+	{
+		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
+
+		walk->entered[s] = true;
+		*cursor = walk->slots->s[s].ptr;
+
+		if (xid < walk->slots->oldest)
+			return ZWALK_ALL_VISIBLE;
+		if (zaccept_head(accept, xid))
+			return ZWALK_ACCEPTED;
+	}
+	while (*cursor != InvalidUndoPtr)
+	{
+		UndoPtr		ptr = *cursor;
+		ZuRecord   *rec = &walk->rec;
+
+		CHECK_FOR_INTERRUPTS();
+		if (zu_fetch(ptr, walk->relnumber, walk->block, rec, walk->buf) == ZU_DISCARDED)
+		{
+			bool		head = (ptr == walk->slots->s[s].ptr);
+
+			if (head || walk->saw_aborted)
+				return ZWALK_RETRY;
+			return ZWALK_ALL_VISIBLE;	/* V4 */
+		}
+		if (rec->xid < walk->slots->oldest)
+			return ZWALK_ALL_VISIBLE;
+		*cursor = rec->prev;
+		walk->rec_ptr = ptr;
+		if (record_writes(rec, walk->off))
+			return ZWALK_WRITER;
+		if (zaccept_record(accept, rec->xid, rec->cid))
+			return ZWALK_ACCEPTED;	/* V3 */
+		if (!walk->saw_aborted && zxid_status_at(rec->xid, walk->slots->oldest) == ZXID_ABORTED)
+			walk->saw_aborted = true;
+	}
+	return ZWALK_ALL_VISIBLE;
+}
+
+void
+zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
+			   const char *raw, Size rawlen, BlockNumber block)
+{
+	const char *p = raw;
+	const char *end = raw + rawlen;
+	ZHeader		old;
+	Size		datalen;
+
+	if (raw == NULL && rec->type != ZUR_INSERT)
+		zvis_corrupt_chain(rec->relnumber, block, InvalidUndoPtr);
+	switch (rec->type)
+	{
+		case ZUR_INSERT:
+			*exists = false;
+			return;
+		case ZUR_UPDATE:
+			if (!*has_bytes)
+				break;
+			p = zheader_compact_get(p, end, zheader_get(row), &old);
+			if (p == NULL)
+				break;
+			datalen = *len - ZTUPLE_HEADER_SIZE;
+			p = zdelta_undo_apply(p, end, row + ZTUPLE_HEADER_SIZE, &datalen,
+								  BLCKSZ - ZTUPLE_HEADER_SIZE);
+			if (p == NULL)
+				break;
+			zheader_set(row, old);
+			*len = datalen + ZTUPLE_HEADER_SIZE;
+			return;
+		case ZUR_DELETE:
+		case ZUR_MOVE:
+			p = zheader_compact_get(p, end, 0, &old);
+			if (p == NULL || (end - p) + ZTUPLE_HEADER_SIZE > BLCKSZ)
+				break;
+			memcpy(row + ZTUPLE_HEADER_SIZE, p, end - p);
+			zheader_set(row, old);
+			*len = (end - p) + ZTUPLE_HEADER_SIZE;
+			*has_bytes = true;
+			return;
+		default:
+			break;
+	}
+	zvis_corrupt_chain(rec->relnumber, block, InvalidUndoPtr);
+}
+
+void
+zwalk_step_back(ZWalk *walk)
+{
+	Size		rawlen = 0;
+	const char *raw = NULL;
+
+	if (walk->rec.type != ZUR_INSERT)
+		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
+	if (zxid_status_at(walk->rec.xid, walk->slots->oldest) == ZXID_ABORTED)
+		walk->saw_aborted = true;
+	zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec,
+				   raw, rawlen, walk->block);
+	if (walk->exists)
+		walk->header = zheader_get(walk->row);
+}
+
+/* Put the image's bytes back around the hole; false if malformed. */
+static bool
+image_restore(char *page, const char *raw, Size rawlen)
+{
+	PageHeaderData header;
+	Size		tail;
+
+	if (raw == NULL || rawlen < SizeOfPageHeaderData)
+		return false;
+	memcpy(&header, raw, SizeOfPageHeaderData);
+	if (header.pd_lower < SizeOfPageHeaderData || header.pd_upper < header.pd_lower ||
+		header.pd_upper > BLCKSZ)
+		return false;
+	tail = BLCKSZ - header.pd_upper;
+	if (rawlen != header.pd_lower + tail)
+		return false;
+	memcpy(page, raw, header.pd_lower);
+	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
+	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
+	return zpage_is_valid(page);
+}
+
+bool
+zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
+			Snapshot snapshot)
+{
+	static char *buffers = NULL;	/* two records and one raw image */
+	char	   *buf,
+			   *best = NULL;
+	ZuRecord	rec,
+				best_rec;
+	UndoPtr		ptr = zpage_trailer(page)->image;
+	const char *raw;
+	Size		rawlen;
+
+	if (ptr == InvalidUndoPtr)
+		return false;
+	for (int i = 1; i <= slots->n; i++)
+		if (slots->s[i].ptr != InvalidUndoPtr && ZSLOT_XID(&slots->s[i]) >= slots->oldest &&
+			TransactionIdIsCurrentTransactionId(zxid_to_xid(ZSLOT_XID(&slots->s[i]))))
+			return false;
+	if (buffers == NULL)
+		buffers = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
+	buf = buffers;
+	while (ptr != InvalidUndoPtr)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED ||
+			rec.type != ZUR_IMAGE || rec.committed < slots->oldest ||
+			!XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
+			break;
+		best = buf;
+		best_rec = rec;
+		buf = (buf == buffers) ? buffers + ZUR_MAX_LENGTH : buffers;
+		ptr = rec.prev;
+	}
+	if (best == NULL)
+		return false;
+	raw = zur_raw_payload(&best_rec, buffers + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
+	if (!image_restore(page, raw, rawlen))
+		zvis_corrupt_chain(relnumber, block, ptr);
+	return true;
+}

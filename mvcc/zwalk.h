@@ -1,0 +1,104 @@
+/*
+ * mvcc/zwalk.h - walking one row from its newest version to older ones.
+ *
+ * Private to mvcc/. A walk works on private copies of the row and of the
+ * page's slots; it takes no table page lock.
+ */
+#ifndef ZUNDO_ZWALK_H
+#define ZUNDO_ZWALK_H
+
+#include "mvcc/zvis.h"
+
+/* Up to which record somebody accepts what a slot's chain did. */
+typedef enum ZAcceptKind
+{
+	ZACCEPT_MVCC,				/* visible to the snapshot, own changes by cid */
+	ZACCEPT_SETTLED,			/* own or committed */
+	ZACCEPT_OWN_BY_RECORD,		/* committed; own records are never skipped over */
+	ZACCEPT_NOT_ABORTED			/* own, committed or in progress */
+} ZAcceptKind;
+
+typedef struct ZAccept
+{
+	ZAcceptKind kind;
+	Snapshot	snapshot;		/* ZACCEPT_MVCC */
+	ZXid		oldest;
+	ZXid		last_xid;		/* the last answer, for other transactions */
+	bool		last_answer;
+} ZAccept;
+
+extern void zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest);
+
+/* zaccept_record: is a change by xid (>= oldest) under cid accepted? */
+extern bool zaccept_record(ZAccept *accept, ZXid xid, CommandId cid);
+
+/*
+ * zaccept_head: can a whole chain be accepted from its head's xid alone? False
+ * also when the head's record must be read to tell (own changes under MVCC).
+ */
+extern bool zaccept_head(ZAccept *accept, ZXid xid);
+
+typedef enum ZWalkResult
+{
+	ZWALK_ALL_VISIBLE,			/* nobody's undo concerns the version in hand */
+	ZWALK_ACCEPTED,				/* an accepted record was met before the writer of the version in hand */
+	ZWALK_WRITER,				/* walk->rec wrote the version in hand */
+	ZWALK_RETRY					/* the page has changed meanwhile: copy it again */
+} ZWalkResult;
+
+typedef struct ZWalk
+{
+	RelFileNumber relnumber;
+	BlockNumber block;
+	OffsetNumber off;
+	const ZSlotView *slots;
+	/* the version in hand */
+	bool		exists;			/* false: before its insertion */
+	bool		has_bytes;		/* false: a stub, only state and slot are known */
+	ZHeader		header;			/* of a stub: state and slot */
+	int			len;
+	/* where the walk stands in each slot's chain that it has entered */
+	bool		entered[ZPAGE_MAX_SLOTS + 1];
+	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
+	bool		saw_aborted;	/* an aborted record was walked over */
+	/* the writer found last */
+	ZuRecord	rec;
+	UndoPtr		rec_ptr;
+	char		row[BLCKSZ];
+	char		buf[ZUR_MAX_LENGTH];
+	char		raw[ZUR_MAX_LENGTH];
+} ZWalk;
+
+/*
+ * zwalk_start: begin at the row or stub at off of page (a copy, or locked);
+ * slots were copied with it. False if the line pointer holds no row or stub.
+ */
+extern bool zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots,
+						RelFileNumber relnumber, BlockNumber block, OffsetNumber off);
+
+/* zwalk_find_writer: the record that wrote the version in hand, or a reason why none is needed. */
+extern ZWalkResult zwalk_find_writer(ZWalk *walk, ZAccept *accept);
+
+/* zwalk_step_back: the version in hand becomes the one before walk->rec. */
+extern void zwalk_step_back(ZWalk *walk);
+
+/*
+ * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the version before rec; raw is rec's raw payload.
+ * *exists becomes false for an insertion. Raises ERRCODE_DATA_CORRUPTED.
+ */
+extern void zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
+						   const char *raw, Size rawlen, BlockNumber block);
+
+/*
+ * zimage_jump: replace a page copy by an older image of it as long as everything done since is
+ * invisible to the MVCC snapshot. True if it was replaced.
+ */
+extern bool zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber,
+						BlockNumber block, Snapshot snapshot);
+
+extern void zvis_corrupt_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr) zc_noreturn;
+
+/* zwalk_workspace: the backend's one ZWalk (walks don't nest). */
+extern ZWalk *zwalk_workspace(void);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * page/zapply.c - row changes on a page, shared by DML, redo and tests.
+ */
+#include "postgres.h"
+
+#include "page/zapply.h"
+
+void
+zapply_slot(Page page, const ZSlotChange *change)
+{
+	if (change->grow_to > zpage_nslots(page))
+		zpage_grow_slots(page, change->grow_to);
+	zpage_set_slot(page, change->slotno, change->xid, change->ptr);
+	if (change->live_chain)
+	{
+		ZPageTrailer *trailer = zpage_trailer(page);
+
+		trailer->debt = Min((uint32) trailer->debt + change->undo_length, PG_UINT16_MAX);
+	}
+}
+
+void
+zapply_insert(Page page, OffsetNumber off, const char *row, Size len)
+{
+	zpage_put_row(page, off, row, len);
+}
+
+void
+zapply_update(Page page, OffsetNumber off, const char *row, Size len, bool clear_locks)
+{
+	ZHeader		old = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+
+	zpage_replace_row(page, off, row, len);
+	if (!clear_locks && ZH_LOCK(old) != 0)
+	{
+		ZHeader		new = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+
+		zpage_set_header(page, off, ZH_WITH_LOCK(new, ZH_LOCK(old)));
+	}
+}
+
+void
+zapply_delete(Page page, OffsetNumber off, int slotno, int state, bool other_part)
+{
+	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+
+	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, slotno), state) | ZH_KEY_CHANGE;
+	if (other_part)
+		h |= ZH_OTHER_PART;
+	zpage_set_header(page, off, h);
+	PageSetPrunable(page, FirstNormalTransactionId);
+}
+
+void
+zapply_lock(Page page, OffsetNumber off, int lockmode)
+{
+	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+
+	if (ZH_LOCK(h) < lockmode + 1)
+		zpage_set_header(page, off, ZH_WITH_LOCK(h, lockmode + 1));
+}
+
+void
+zapply_image(Page page, UndoPtr ptr)
+{
+	ZPageTrailer *trailer = zpage_trailer(page);
+
+	trailer->image = ptr;
+	trailer->debt = 0;
+}

@@ -1,0 +1,41 @@
+/*
+ * page/zapply.h - the row changes themselves, as DML and redo both apply them.
+ *
+ * Each function changes one exclusively locked page inside a critical section;
+ * nothing can fail. What a change needs was checked while it was prepared.
+ */
+#ifndef ZUNDO_ZAPPLY_H
+#define ZUNDO_ZAPPLY_H
+
+#include "page/zpage.h"
+
+/* How a change enters its transaction slot. */
+typedef struct ZSlotChange
+{
+	int			slotno;
+	int			grow_to;		/* number of inline slots to have first; 0 = no growth */
+	ZXid		xid;			/* writer of the newest record */
+	UndoPtr		ptr;			/* newest record */
+	bool		live_chain;		/* pushed on a chain that snapshots may still walk */
+	uint16		undo_length;	/* bytes of the record, for the image debt */
+} ZSlotChange;
+
+/* zapply_slot: grow the slots if asked, then make the slot name the new record. */
+extern void zapply_slot(Page page, const ZSlotChange *change);
+
+/* zapply_insert: a new row at off; its header already names the slot. */
+extern void zapply_insert(Page page, OffsetNumber off, const char *row, Size len);
+
+/* zapply_update: the row at off becomes 'row' (header complete but for lock hints, which stay). */
+extern void zapply_update(Page page, OffsetNumber off, const char *row, Size len, bool clear_locks);
+
+/* zapply_delete: the row at off is deleted or moved (state) by the owner of slotno. */
+extern void zapply_delete(Page page, OffsetNumber off, int slotno, int state, bool other_part);
+
+/* zapply_lock: remember that a lock of this strength (LockTupleMode) may be held on the row at off. */
+extern void zapply_lock(Page page, OffsetNumber off, int lockmode);
+
+/* zapply_image: the page's newest image is the record at ptr. */
+extern void zapply_image(Page page, UndoPtr ptr);
+
+#endif

@@ -1,0 +1,382 @@
+/*
+ * page/zpage.c - the table page: accessors and the mutators of rows and slots.
+ *
+ * Owns the page layout of zpage.h together with zprune.c (which takes rows
+ * away) and zpage_check.c (which tests the invariants P1 .. P7). Called by dml/,
+ * rollback/, vacuum/ and redo/ with the page locked exclusively, or on a private
+ * copy. No locks, no WAL, no undo; mutators run inside critical sections and
+ * raise no errors; a crash point can only be in a caller.
+ *
+ * Slack: where a row is shorter than its room (lp_len), ZH_SLACK is set and the
+ * end of the room says by how much:
+ *
+ *	slack 1 .. 254		last byte = slack
+ *	slack 255 ..		last byte = 255, the two bytes before it = slack, native order
+ *
+ * Further invariants of this file:
+ *	Z1	rooms never shrink here: only ZPRUNE_CUT and the end of a row give room
+ *		back, so an undo record of the last writer always fits.
+ *	Z2	pd_lower and pd_upper bound the hole exactly after every call.
+ *	Z3	ZH_SLACK on the page describes the room on the page; what callers pass in
+ *		that bit is ignored.
+ */
+#include "postgres.h"
+
+#include "page/zpage.h"
+
+#define LONG_SLACK			255
+#define LONG_SLACK_BYTES	3
+
+/* ---- lengths ---- */
+
+/* read_slack: the slack noted at the end of the room. */
+static int
+read_slack(const char *row, int room)
+{
+	int			slack = (uint8) row[room - 1];
+	uint16		longer;
+
+	if (slack < LONG_SLACK)
+		return slack;
+	memcpy(&longer, row + room - LONG_SLACK_BYTES, sizeof(longer));
+	return longer;
+}
+
+/* zrow_length: see zpage.h. 0 if the room cannot hold such a row (corruption). */
+int
+zrow_length(const char *row, int room)
+{
+	int			length;
+
+	if (room < ZTUPLE_HEADER_SIZE)
+		return 0;
+	if ((zheader_get(row) & ZH_SLACK) == 0)
+		return room;
+	length = room - read_slack(row, room);
+	return length < ZTUPLE_HEADER_SIZE ? 0 : length;
+}
+
+/* zpage_row_length: see zpage.h. */
+int
+zpage_row_length(Page page, ItemId lp)
+{
+	return zrow_length(zpage_row(page, lp), ItemIdGetLength(lp));
+}
+
+/* ---- the page as a whole ---- */
+
+/* zpage_init: see zpage.h. */
+void
+zpage_init(Page page)
+{
+	ZPageTrailer *trailer;
+
+	PageInit(page, BLCKSZ, sizeof(ZPageTrailer) + ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot));
+	trailer = zpage_trailer(page);
+	trailer->image = InvalidUndoPtr;
+	trailer->overflow = InvalidBlockNumber;
+	trailer->version = ZPAGE_VERSION;
+	trailer->debt = 0;
+}
+
+/* zpage_is_valid: see zpage.h. Tolerates any bytes. */
+bool
+zpage_is_valid(Page page)
+{
+	PageHeader	ph = (PageHeader) page;
+	int			slot_bytes = BLCKSZ - (int) sizeof(ZPageTrailer) - ph->pd_special;
+
+	return zpage_trailer(page)->version == ZPAGE_VERSION &&
+		ph->pd_lower >= SizeOfPageHeaderData &&
+		(ph->pd_lower - SizeOfPageHeaderData) % sizeof(ItemIdData) == 0 &&
+		ph->pd_lower <= ph->pd_upper &&
+		ph->pd_upper <= ph->pd_special &&
+		slot_bytes >= (int) sizeof(ZPageSlot) &&
+		slot_bytes % (int) sizeof(ZPageSlot) == 0 &&
+		slot_bytes <= ZPAGE_MAX_INLINE_SLOTS * (int) sizeof(ZPageSlot);
+}
+
+/* ---- rows ---- */
+
+/* zpage_find_offset: see zpage.h. Changes nothing. */
+OffsetNumber
+zpage_find_offset(Page page)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	if (PageHasFreeLinePointers(page))
+	{
+		for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+		{
+			if (!ItemIdIsUsed(PageGetItemId(page, off)))
+				return off;
+		}
+	}
+	return max < ZHEAP_MAX_OFFSET ? max + 1 : InvalidOffsetNumber;
+}
+
+/* zpage_room_for: see zpage.h. */
+bool
+zpage_room_for(Page page, OffsetNumber off, Size len)
+{
+	if (off > PageGetMaxOffsetNumber(page))
+		len += sizeof(ItemIdData);
+	return (Size) zpage_hole(page) >= len;
+}
+
+/* take_from_hole: point lp at the last len bytes of the hole; on return these bytes. */
+static char *
+take_from_hole(Page page, ItemId lp, Size len)
+{
+	PageHeader	ph = (PageHeader) page;
+
+	Assert(len <= (Size) zpage_hole(page));
+	ph->pd_upper -= len;
+	ItemIdSetNormal(lp, ph->pd_upper, len);
+	return (char *) page + ph->pd_upper;
+}
+
+/*
+ * zpage_put_row: see zpage.h. On entry zpage_room_for(page, off, len). A new
+ * line pointer while the page claims to have free ones clears that hint.
+ */
+void
+zpage_put_row(Page page, OffsetNumber off, const char *row, Size len)
+{
+	PageHeader	ph = (PageHeader) page;
+	ItemId		lp = PageGetItemId(page, off);
+	char	   *dst;
+
+	Assert(off <= PageGetMaxOffsetNumber(page) + 1);
+	Assert(zpage_room_for(page, off, len));
+
+	if (off > PageGetMaxOffsetNumber(page))
+	{
+		ph->pd_lower += sizeof(ItemIdData);
+		PageClearHasFreeLinePointers(page);
+	}
+	else
+		Assert(!ItemIdIsUsed(lp));
+
+	dst = take_from_hole(page, lp, len);
+	memcpy(dst, row, len);
+	zheader_set(dst, zheader_get(dst) & ~ZH_SLACK);
+}
+
+/* zpage_replace_fits: see zpage.h. */
+bool
+zpage_replace_fits(Page page, OffsetNumber off, Size len)
+{
+	return len <= ItemIdGetLength(PageGetItemId(page, off)) ||
+		len <= (Size) zpage_hole(page);
+}
+
+/* note_slack: make header and room of the row agree on its length (Z3). */
+static void
+note_slack(char *row, int room, int len)
+{
+	int			slack = room - len;
+	ZHeader		h = zheader_get(row) & ~ZH_SLACK;
+
+	Assert(slack >= 0);
+	if (slack > 0)
+	{
+		h |= ZH_SLACK;
+		if (slack < LONG_SLACK)
+			row[room - 1] = (char) slack;
+		else
+		{
+			uint16		longer = (uint16) slack;
+
+			row[room - 1] = (char) LONG_SLACK;
+			memcpy(row + room - LONG_SLACK_BYTES, &longer, sizeof(longer));
+		}
+	}
+	zheader_set(row, h);
+}
+
+/*
+ * zpage_replace_row: see zpage.h. On entry zpage_replace_fits. 'row' may be the
+ * row on the page itself.
+ */
+void
+zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)
+{
+	ItemId		lp = PageGetItemId(page, off);
+	char	   *dst;
+
+	Assert(ItemIdIsNormal(lp));
+	Assert(zpage_replace_fits(page, off, len));
+
+	if (len <= ItemIdGetLength(lp))
+		dst = zpage_row(page, lp);
+	else
+		dst = take_from_hole(page, lp, len);
+	memmove(dst, row, len);
+	note_slack(dst, ItemIdGetLength(lp), len);
+}
+
+/* zpage_set_header: see zpage.h. */
+void
+zpage_set_header(Page page, OffsetNumber off, ZHeader h)
+{
+	char	   *row = zpage_row(page, PageGetItemId(page, off));
+
+	Assert(ItemIdIsNormal(PageGetItemId(page, off)));
+	zheader_set(row, (h & ~ZH_SLACK) | (zheader_get(row) & ZH_SLACK));
+}
+
+/* ---- slots ---- */
+
+/* zpage_set_slot: inline slot slotno names the record at ptr, written by xid; flags are cleared. Both 0 = free (P7). */
+void
+zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr)
+{
+	ZPageSlot  *slot = zpage_slot(page, slotno);
+
+	Assert(slotno >= 1 && slotno <= zpage_nslots(page));
+	Assert((xid == InvalidZXid) == (ptr == InvalidUndoPtr));
+	slot->xid_flags = xid & ZXID_MASK;
+	slot->ptr = ptr;
+}
+
+/* zpage_can_grow_slots: may the page get n inline slots now? */
+bool
+zpage_can_grow_slots(Page page, int n)
+{
+	int			more = n - zpage_nslots(page);
+
+	return n <= ZPAGE_MAX_INLINE_SLOTS && more > 0 &&
+		zpage_hole(page) >= more * (int) sizeof(ZPageSlot);
+}
+
+/* zpage_grow_slots: see zpage.h. On entry zpage_can_grow_slots. New slots are free. */
+void
+zpage_grow_slots(Page page, int n)
+{
+	PageHeader	ph = (PageHeader) page;
+	int			shift = (n - zpage_nslots(page)) * (int) sizeof(ZPageSlot);
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	Assert(zpage_can_grow_slots(page, n));
+
+	memmove((char *) page + ph->pd_upper - shift, (char *) page + ph->pd_upper,
+			ph->pd_special - ph->pd_upper);
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp))
+			lp->lp_off -= shift;
+	}
+	ph->pd_upper -= shift;
+	ph->pd_special -= shift;
+	memset((char *) page + ph->pd_special, 0, shift);
+}
+
+/* ---- undo ---- */
+
+/* undo_insert: the rows of an insertion die; their offsets may be in indexes. */
+static bool
+undo_insert(Page page, const ZuRecord *rec)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	if (rec->nrows < 1 || rec->offset < FirstOffsetNumber ||
+		(int) rec->offset + rec->nrows - 1 > (int) max)
+		return false;
+	for (int i = 0; i < rec->nrows; i++)
+	{
+		if (!ItemIdIsNormal(PageGetItemId(page, rec->offset + i)))
+			return false;
+	}
+	for (int i = 0; i < rec->nrows; i++)
+		ItemIdSetDead(PageGetItemId(page, rec->offset + i));
+	return true;
+}
+
+/* restored_header: the header that comes back, with the lock hint of the page. */
+static inline ZHeader
+restored_header(ZHeader old, ZHeader present)
+{
+	return (old & ~ZH_LOCK_MASK) | (present & ZH_LOCK_MASK);
+}
+
+/* undo_update: header and bytes of the row become those before the update. */
+static bool
+undo_update(Page page, OffsetNumber off, const char *payload, Size len)
+{
+	ItemId		lp = PageGetItemId(page, off);
+	const char *row = zpage_row(page, lp);
+	int			room = ItemIdGetLength(lp);
+	int			row_len = zpage_row_length(page, lp);
+	ZHeader		present = zheader_get(row);
+	ZHeader		old;
+	const char *p;
+	char		restored[BLCKSZ];
+	Size		body = row_len - ZTUPLE_HEADER_SIZE;
+
+	p = zheader_compact_get(payload, payload + len, present, &old);
+	if (p == NULL)
+		return false;
+	memcpy(restored, row, row_len);
+	p = zdelta_undo_apply(p, payload + len, restored + ZTUPLE_HEADER_SIZE, &body,
+						  room - ZTUPLE_HEADER_SIZE);
+	if (p == NULL)
+		return false;
+	zheader_set(restored, restored_header(old, present));
+	if (!ztuple_header_ok(restored, ZTUPLE_HEADER_SIZE + body))
+		return false;
+	zpage_replace_row(page, off, restored, ZTUPLE_HEADER_SIZE + body);
+	return true;
+}
+
+/* undo_delete: the row, whose bytes are still there, gets its old header back. */
+static bool
+undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
+{
+	ItemId		lp = PageGetItemId(page, off);
+	ZHeader		present = zheader_get(zpage_row(page, lp));
+	int			row_len = zpage_row_length(page, lp);
+	ZHeader		old;
+	const char *p;
+
+	p = zheader_compact_get(payload, payload + len, 0, &old);
+	if (p == NULL || payload + len - p != row_len - ZTUPLE_HEADER_SIZE)
+		return false;
+	if ((old ^ present) & (ZH_NATTS_MASK | ZH_NULLS))
+		return false;
+	zpage_set_header(page, off, restored_header(old, present));
+	return true;
+}
+
+/* zpage_undo: see zpage.h. */
+bool
+zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len)
+{
+	PageHeader	ph = (PageHeader) page;
+	ItemId		lp;
+
+	if (rec->type == ZUR_INSERT)
+		return undo_insert(page, rec);
+
+	if (rec->offset < FirstOffsetNumber || rec->offset > PageGetMaxOffsetNumber(page) ||
+		payload == NULL)
+		return false;
+	lp = PageGetItemId(page, rec->offset);
+	if (!ItemIdIsNormal(lp) || ItemIdGetOffset(lp) < ph->pd_upper ||
+		ItemIdGetOffset(lp) + ItemIdGetLength(lp) > ph->pd_special ||
+		zpage_row_length(page, lp) < ZTUPLE_HEADER_SIZE)
+		return false;
+
+	switch (rec->type)
+	{
+		case ZUR_UPDATE:
+			return undo_update(page, rec->offset, payload, len);
+		case ZUR_DELETE:
+		case ZUR_MOVE:
+			return undo_delete(page, rec->offset, payload, len);
+		default:
+			return false;
+	}
+}

@@ -1,0 +1,183 @@
+/*
+ * page/zpage.h - the table page: layout, accessors and mutators.
+ *
+ * Mutators take a page that the caller holds exclusively. They take no locks,
+ * write no WAL and no undo, and cannot fail: DML, rollback and redo call the
+ * same ones; what they need was checked in the prepare phase.
+ *
+ *	0         PageHeaderData (24): pd_prune_xid = hint, see zpage_set_prune_hint
+ *	24        line pointers (ItemIdData, 4 each), at most ZHEAP_MAX_OFFSET
+ *	pd_lower  hole
+ *	pd_upper  rows, unaligned
+ *	pd_special slots n .. 1, 16 bytes each: slot i at BLCKSZ - 16 - 16*i
+ *	8176      trailer (16): see ZPageTrailer
+ *
+ * Line pointer states:
+ *	LP_UNUSED	free for a new row
+ *	LP_NORMAL	lp_off, lp_len = the row's room (>= its length, the rest is slack)
+ *	LP_REDIRECT stub of a deleted or moved row whose bytes are gone: lp_off = slot
+ *				number, lp_len = state (2 or 3)
+ *	LP_DEAD		dead to everybody; index entries may point here; lp_off = lp_len = 0
+ *
+ * Invariants (checked by zpage_check):
+ *	P1	pd_lower/pd_upper/pd_special are consistent; special size = 16 + 16*nslots,
+ *		1 <= nslots.
+ *	P2	every LP_NORMAL item lies inside [pd_upper, pd_special); items don't overlap.
+ *	P3	a row's header: zero bits zero, slot <= number of slots (overflow included),
+ *		length (room - slack) >= header + bitmap.
+ *	P4	a stub's slot is <= number of slots and >= 1, its state is 2 or 3.
+ *	P5	at most ZHEAP_MAX_OFFSET line pointers.
+ *	P6	a row in state deleted or moved whose writer is not known committed has its bytes.
+ *	P7	slot xid 0 <=> slot pointer 0.
+ */
+#ifndef ZUNDO_ZPAGE_H
+#define ZUNDO_ZPAGE_H
+
+#include "common/zundo.h"
+#include "storage/bufpage.h"
+#include "tuple/ztuple.h"
+#include "undo/undo_record.h"
+
+typedef struct ZPageSlot
+{
+	uint64		xid_flags;		/* bits 0-47 xid of the newest record's writer, 48-63 flags */
+	UndoPtr		ptr;			/* newest record; 0 if unused */
+} ZPageSlot;
+
+StaticAssertDecl(sizeof(ZPageSlot) == 16, "ZPageSlot is 16 bytes on disk");
+
+/* Slot flags (shifted). */
+#define ZSLOT_INLINE_LOCKS	(UINT64CONST(1) << 48)	/* ptr holds up to 5 locks; reserved for row locks */
+
+#define ZSLOT_XID(s)		((ZXid) ((s)->xid_flags & ZXID_MASK))
+
+typedef struct ZPageTrailer
+{
+	UndoPtr		image;			/* newest page image in undo (mvcc/README.md), 0 = none */
+	BlockNumber overflow;		/* undo block with more slots, or InvalidBlockNumber */
+	uint16		version;		/* ZPAGE_VERSION */
+	uint16		debt;			/* undo bytes pushed on live chains since the last image, saturating */
+} ZPageTrailer;
+
+StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk");
+
+#define ZPAGE_VERSION		0x7A01
+#define ZPAGE_INITIAL_SLOTS 4
+#define ZPAGE_MAX_INLINE_SLOTS 64
+#define ZPAGE_MAX_SLOTS		511
+
+static inline ZPageTrailer *
+zpage_trailer(Page page)
+{
+	return (ZPageTrailer *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer));
+}
+
+/* zpage_nslots: number of inline slots. */
+static inline int
+zpage_nslots(Page page)
+{
+	return (BLCKSZ - ((PageHeader) page)->pd_special - sizeof(ZPageTrailer)) / sizeof(ZPageSlot);
+}
+
+/* zpage_slot: inline slot i, 1 <= i <= zpage_nslots. */
+static inline ZPageSlot *
+zpage_slot(Page page, int i)
+{
+	return (ZPageSlot *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer) - i * sizeof(ZPageSlot));
+}
+
+/* zpage_hole: bytes between the line pointers and the rows. */
+static inline int
+zpage_hole(Page page)
+{
+	return ((PageHeader) page)->pd_upper - ((PageHeader) page)->pd_lower;
+}
+
+static inline char *
+zpage_row(Page page, ItemId lp)
+{
+	return (char *) page + ItemIdGetOffset(lp);
+}
+
+/* zpage_row_length: length of the row (room less slack) at an LP_NORMAL line pointer. */
+extern int	zpage_row_length(Page page, ItemId lp);
+/* zrow_length: the same from the bytes: room bytes at row. */
+extern int	zrow_length(const char *row, int room);
+
+/* zpage_init: an empty page with ZPAGE_INITIAL_SLOTS slots. */
+extern void zpage_init(Page page);
+
+/* zpage_is_valid: looks like a table page of ours (version, P1)? New (all-zero) pages are not. */
+extern bool zpage_is_valid(Page page);
+
+/*
+ * zpage_find_offset: offset for a new row: an LP_UNUSED one below the maximum, else
+ * max + 1; InvalidOffsetNumber if ZHEAP_MAX_OFFSET is reached.
+ */
+extern OffsetNumber zpage_find_offset(Page page);
+
+/* zpage_room_for: can a new row of len bytes be put at off without compaction? (counts a new line pointer) */
+extern bool zpage_room_for(Page page, OffsetNumber off, Size len);
+
+/* zpage_put_row: new LP_NORMAL at off (unused, or max + 1) with these bytes. */
+extern void zpage_put_row(Page page, OffsetNumber off, const char *row, Size len);
+
+/*
+ * zpage_replace_row: the row at off becomes these bytes (header included). Fits if len <= room,
+ * else takes a new area from the hole (zpage_replace_fits). Maintains slack and
+ * keeps room.
+ */
+extern bool zpage_replace_fits(Page page, OffsetNumber off, Size len);
+extern void zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len);
+
+/* zpage_set_header: replace the header of the row at off; slack is kept as it is on the page. */
+extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
+
+extern void zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr);
+
+/* zpage_grow_slots: make it n inline slots; the hole must have 16 bytes for each new one. Moves rows. */
+extern bool zpage_can_grow_slots(Page page, int n);
+extern void zpage_grow_slots(Page page, int n);
+
+/*
+ * zpage_undo: undo one row change on the page (not LOCK or IMAGE, which change no row): rec's effect disappears.
+ * INSERT: line pointers become LP_DEAD. UPDATE: old bytes and header come back.
+ * DELETE, MOVE: the old header comes back. Lock hint bits stay as they are on the page.
+ * payload: rec's raw payload (uncompressed), len bytes. False if the record does not
+ * fit the page (corruption): then nothing was changed. Does not touch slots. Call outside the critical
+ * section on a copy first where failure must be an ERROR.
+ */
+extern bool zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len);
+
+/* What pruning does to one line pointer. */
+typedef enum ZPruneAction
+{
+	ZPRUNE_STUB,				/* deleted/moved row -> stub with its slot and state */
+	ZPRUNE_DEAD,				/* row or stub -> LP_DEAD */
+	ZPRUNE_UNUSED,				/* row, stub or LP_DEAD -> LP_UNUSED */
+	ZPRUNE_CUT					/* live row: room becomes its length */
+} ZPruneAction;
+
+typedef struct ZPruneItem
+{
+	OffsetNumber offset;
+	uint16		action;
+} ZPruneItem;
+
+/* zpage_prune: do the items, then compact the rows (hole becomes as large as can be), drop trailing LP_UNUSED. */
+extern void zpage_prune(Page page, const ZPruneItem *items, int nitems);
+
+/* zpage_compact: gather the rows at the page's end; dead areas join the hole. */
+extern void zpage_compact(Page page);
+
+/* zpage_gain: bytes that zpage_prune(items) would add to the hole. */
+extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
+
+/*
+ * zpage_check: test P1..P5, P7; report is called for each fault. Tolerates any bytes. nslots_total = inline + overflow.
+ * Returns number of faults.
+ */
+typedef void (*ZCheckReport) (void *arg, const char *invariant, OffsetNumber off, const char *fmt,...) pg_attribute_printf(4, 5);
+extern int	zpage_check(Page page, int nslots_total, ZCheckReport report, void *arg);
+
+#endif

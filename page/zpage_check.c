@@ -1,0 +1,181 @@
+/*
+ * page/zpage_check.c - does a page keep its invariants?
+ *
+ * Owns the test of P1 .. P5 and P7 of zpage.h; P6 needs transaction states and
+ * is tested by monitor/. Called by zundo.check, by assertions and by the random
+ * tester, on a page that is locked or a copy. Reads only the page; any bytes are
+ * tolerated; no errors, no crash points.
+ */
+#include "postgres.h"
+
+#include "page/zpage.h"
+
+typedef struct CheckState
+{
+	Page		page;
+	int			nslots_total;
+	ZCheckReport report;
+	void	   *arg;
+	int			faults;
+} CheckState;
+
+typedef struct Extent
+{
+	OffsetNumber off;
+	int			start;
+	int			end;
+} Extent;
+
+#define FAULT(st, invariant, off, ...) \
+	do { \
+		(st)->faults++; \
+		if ((st)->report) \
+			(st)->report((st)->arg, invariant, off, __VA_ARGS__); \
+	} while (0)
+
+/* check_frame: P1 and P5. False if the line pointers cannot be looked at. */
+static bool
+check_frame(CheckState *st)
+{
+	PageHeader	ph = (PageHeader) st->page;
+	int			nlines;
+
+	if (!zpage_is_valid(st->page))
+	{
+		FAULT(st, "P1", InvalidOffsetNumber,
+			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version %#x (expected %#x)",
+			  ph->pd_lower, ph->pd_upper, ph->pd_special,
+			  zpage_trailer(st->page)->version, ZPAGE_VERSION);
+		return false;
+	}
+	nlines = (ph->pd_lower - SizeOfPageHeaderData) / sizeof(ItemIdData);
+	if (nlines > ZHEAP_MAX_OFFSET)
+	{
+		FAULT(st, "P5", InvalidOffsetNumber, "%d line pointers, at most %d are allowed",
+			  nlines, ZHEAP_MAX_OFFSET);
+		return false;
+	}
+	return true;
+}
+
+/* check_row: P3 for the row at off, whose room lies inside the page. */
+static void
+check_row(CheckState *st, OffsetNumber off)
+{
+	ItemId		lp = PageGetItemId(st->page, off);
+	const char *row = zpage_row(st->page, lp);
+	int			room = ItemIdGetLength(lp);
+	int			length = zrow_length(row, room);
+	ZHeader		h;
+
+	if (room < ZTUPLE_HEADER_SIZE)
+	{
+		FAULT(st, "P3", off, "room of %d bytes is smaller than a row header", room);
+		return;
+	}
+	h = zheader_get(row);
+	if (h & ZH_ZERO_MASK)
+		FAULT(st, "P3", off, "reserved header bits are set: %#x", (unsigned int) (h >> 32));
+	if (ZH_SLOT(h) > st->nslots_total)
+		FAULT(st, "P3", off, "row names slot %d, the page has %d", ZH_SLOT(h), st->nslots_total);
+	if ((h & ZH_SLACK) && (length == 0 || length == room))
+		FAULT(st, "P3", off, "slack does not fit the room of %d bytes", room);
+	else if (!ztuple_header_ok(row, length) && (h & ZH_ZERO_MASK) == 0)
+		FAULT(st, "P3", off, "row of %d bytes cannot have %d attributes%s", length,
+			  ZH_NATTS(h), (h & ZH_NULLS) ? " and a null bitmap" : "");
+}
+
+/* check_stub: P4. */
+static void
+check_stub(CheckState *st, OffsetNumber off)
+{
+	ItemId		lp = PageGetItemId(st->page, off);
+	int			slotno = ItemIdGetOffset(lp);
+	int			state = ItemIdGetLength(lp);
+
+	if (slotno < 1 || slotno > st->nslots_total)
+		FAULT(st, "P4", off, "stub names slot %d, the page has %d", slotno, st->nslots_total);
+	if (state != ZSTATE_DELETED && state != ZSTATE_MOVED)
+		FAULT(st, "P4", off, "stub has state %d", state);
+}
+
+static int
+compare_extents(const void *a, const void *b)
+{
+	return ((const Extent *) a)->start - ((const Extent *) b)->start;
+}
+
+/* check_lines: P2, P3, P4 for every line pointer. */
+static void
+check_lines(CheckState *st)
+{
+	PageHeader	ph = (PageHeader) st->page;
+	OffsetNumber max = PageGetMaxOffsetNumber(st->page);
+	Extent		extents[ZHEAP_MAX_OFFSET];
+	int			nextents = 0;
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(st->page, off);
+		int			start = ItemIdGetOffset(lp);
+		int			end = start + ItemIdGetLength(lp);
+
+		if (ItemIdIsNormal(lp))
+		{
+			if (start < ph->pd_upper || end > ph->pd_special)
+			{
+				FAULT(st, "P2", off, "item [%d,%d) lies outside the row area [%u,%u)",
+					  start, end, ph->pd_upper, ph->pd_special);
+				continue;
+			}
+			extents[nextents].off = off;
+			extents[nextents].start = start;
+			extents[nextents++].end = end;
+			check_row(st, off);
+		}
+		else if (ItemIdIsRedirected(lp))
+			check_stub(st, off);
+		else if (start != 0 || end != 0)
+			FAULT(st, "P2", off, "%s line pointer has offset %d and length %d",
+				  ItemIdIsDead(lp) ? "dead" : "unused", start, end - start);
+	}
+
+	qsort(extents, nextents, sizeof(Extent), compare_extents);
+	for (int i = 1; i < nextents; i++)
+	{
+		if (extents[i].start < extents[i - 1].end)
+			FAULT(st, "P2", extents[i].off, "item [%d,%d) overlaps that of offset %u",
+				  extents[i].start, extents[i].end, extents[i - 1].off);
+	}
+}
+
+/* check_slots: P7 for the inline slots. */
+static void
+check_slots(CheckState *st)
+{
+	int			nslots = zpage_nslots(st->page);
+
+	for (int i = 1; i <= nslots; i++)
+	{
+		ZPageSlot  *slot = zpage_slot(st->page, i);
+
+		if ((ZSLOT_XID(slot) == InvalidZXid) != (slot->ptr == InvalidUndoPtr))
+			FAULT(st, "P7", InvalidOffsetNumber,
+				  "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
+				  i, ZSLOT_XID(slot), (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
+	}
+}
+
+/* zpage_check: see zpage.h. report may be NULL: faults are then only counted. */
+int
+zpage_check(Page page, int nslots_total, ZCheckReport report, void *arg)
+{
+	CheckState	st = {page, nslots_total, report, arg, 0};
+
+	if (check_frame(&st))
+	{
+		check_lines(&st);
+		check_slots(&st);
+	}
+	return st.faults;
+}

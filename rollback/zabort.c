@@ -1,0 +1,380 @@
+/*
+ * rollback/zabort.c - eager rollback of small (sub)transactions by the backend
+ * that aborts them.
+ *
+ * Owns the backend's list of pages that its current transaction has changed.
+ * dml/ adds to it; the transaction callbacks, which zundo.c registers, use it up.
+ * Takes no lock between calls; while undoing, one table page at a time by
+ * zrollback_page_by_locator. Crash points: "abort-callback", before the first page.
+ *
+ * Nothing here is needed for right results: a page that is not undone here is read
+ * through its undo, undone by the next writer, or by a worker.
+ *
+ * Invariants:
+ *	A1	the entries form a stack ordered by nest level: only the innermost open
+ *		subtransaction notes pages.
+ *	A2	a page has at most one entry per nest level; `older` leads to its entry of a
+ *		lower level, the hash to its newest one.
+ *	A3	hash places are taken and freed in LIFO order, so linear probing needs no
+ *		tombstones.
+ *	A4	a page changed at nest level n has an entry at n, or n lies within
+ *		[overflow_min, overflow_max].
+ *	A5	own_pending is set from the moment a subtransaction's abort leaves a page as it
+ *		is until the top-level transaction ends.
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "catalog/storage.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "rollback/zrollback.h"
+#include "storage/bufmgr.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+#define MAX_NOTED	1024
+#define HASH_SIZE	(2 * MAX_NOTED)
+
+/* A rollback with more undo than this many bytes per page allowed is a worker's. */
+#define MAX_UNDO_PER_PAGE (4 * BLCKSZ)
+
+typedef struct NotedPage
+{
+	RelFileLocator locator;
+	BlockNumber block;
+	Oid			reloid;
+	int			level;			/* transaction nest level */
+	int16		older;			/* entry of the same page at a lower level, -1 = none */
+	uint16		place;			/* in hash[] */
+	bool		logged;
+} NotedPage;
+
+static NotedPage noted[MAX_NOTED];
+static int	nnoted = 0;
+static int16 hash[HASH_SIZE];	/* index into noted[] + 1, 0 = free */
+
+static int	overflow_min = 0;	/* nest levels that may have unnoted pages, 0 = none */
+static int	overflow_max = 0;
+static bool own_pending = false;
+static bool undoing = false;	/* the callback is at work: a nested call does nothing */
+
+void		(*zrollback_wake_hook) (void) = NULL;
+
+/* Forget everything; at the end of every top-level transaction. */
+static void
+forget_all(void)
+{
+	for (int i = 0; i < nnoted; i++)
+		hash[noted[i].place] = 0;
+	nnoted = 0;
+	overflow_min = overflow_max = 0;
+	own_pending = false;
+}
+
+/* The place in hash[] of a page: where its newest entry is, or where it would go. */
+static int
+hash_place(const RelFileLocator *locator, BlockNumber block)
+{
+	int			place = hash_combine(murmurhash32((uint32) locator->relNumber),
+									 murmurhash32(block)) % HASH_SIZE;
+
+	while (hash[place] != 0)
+	{
+		const NotedPage *page = &noted[hash[place] - 1];
+
+		if (page->block == block && RelFileLocatorEquals(page->locator, *locator))
+			break;
+		place = (place + 1) % HASH_SIZE;
+	}
+	return place;
+}
+
+static void
+note_overflow(int level)
+{
+	if (overflow_min == 0 || level < overflow_min)
+		overflow_min = level;
+	if (level > overflow_max)
+		overflow_max = level;
+}
+
+/*
+ * zrollback_note_page: remember that the current subtransaction changes this page.
+ * May be called with the page locked and in a critical section. No errors.
+ */
+void
+zrollback_note_page(Relation rel, BlockNumber block)
+{
+	static int	last = -1;
+	int			level = GetCurrentTransactionNestLevel();
+	NotedPage  *page;
+	int			place;
+
+	/* Rows are mostly changed page by page. */
+	if (last >= 0 && last < nnoted && noted[last].level == level &&
+		noted[last].block == block &&
+		RelFileLocatorEquals(noted[last].locator, rel->rd_locator))
+		return;
+	if (level <= overflow_max && level >= overflow_min)
+		return;
+	if (RelationUsesLocalBuffers(rel))
+	{
+		note_overflow(level);
+		return;
+	}
+	place = hash_place(&rel->rd_locator, block);
+	if (hash[place] != 0 && noted[hash[place] - 1].level == level)
+	{
+		last = hash[place] - 1;
+		return;
+	}
+	if (nnoted >= Min(zundo_eager_rollback_pages, MAX_NOTED))
+	{
+		note_overflow(level);
+		return;
+	}
+	page = &noted[nnoted];
+	page->locator = rel->rd_locator;
+	page->block = block;
+	page->reloid = RelationGetRelid(rel);
+	page->level = level;
+	page->older = (int16) (hash[place] - 1);
+	page->place = (uint16) place;
+	page->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	last = nnoted++;
+	hash[place] = (int16) nnoted;
+}
+
+/*
+ * zrollback_own_aborts_pending: may a page carry changes of this backend's own aborted
+ * subtransactions?
+ */
+bool
+zrollback_own_aborts_pending(void)
+{
+	return own_pending;
+}
+
+/* Take the newest entry off the list. */
+static NotedPage
+pop_page(void)
+{
+	NotedPage	page = noted[--nnoted];
+
+	hash[page.place] = (int16) (page.older + 1);
+	return page;
+}
+
+/* A subtransaction at 'level' has committed: what it noted is its parent's. */
+static void
+merge_into_parent(int level)
+{
+	int			from = nnoted;
+	int			to;
+
+	if (overflow_max >= level)
+	{
+		overflow_max = level - 1;
+		overflow_min = Min(overflow_min, level - 1);
+	}
+	while (from > 0 && noted[from - 1].level >= level)
+		from--;
+	to = from;
+	for (int i = from; i < nnoted; i++)
+	{
+		NotedPage	page = noted[i];
+
+		if (page.older >= 0 && noted[page.older].level == level - 1)
+		{
+			hash[page.place] = (int16) (page.older + 1);
+			continue;
+		}
+		page.level = level - 1;
+		noted[to] = page;
+		hash[page.place] = (int16) (to + 1);
+		to++;
+	}
+	nnoted = to;
+}
+
+static bool
+is_dropped(const RelFileLocator *locator, const RelFileLocator *dropped, int ndropped)
+{
+	for (int i = 0; i < ndropped; i++)
+		if (RelFileLocatorEquals(*locator, dropped[i]))
+			return true;
+	return false;
+}
+
+/*
+ * Undo the entries of 'level' and above; true if all of them were undone or have
+ * nothing to undo. Errors escape to the caller; the entries are gone in any case as
+ * far as they were tried.
+ */
+static bool
+undo_pages(int level)
+{
+	RelFileLocator *dropped = NULL;
+	int			ndropped = smgrGetPendingDeletes(false, &dropped);
+	RelFileLocator undo_log = zu_relation_locator();
+	bool		complete = true;
+
+	ZUNDO_FAULT("abort-callback");
+
+	/* With CREATE EXTENSION rolled back, the undo and all its tables go. */
+	if (is_dropped(&undo_log, dropped, ndropped))
+	{
+		while (nnoted > 0 && noted[nnoted - 1].level >= level)
+			(void) pop_page();
+	}
+	while (nnoted > 0 && noted[nnoted - 1].level >= level)
+	{
+		NotedPage	page = pop_page();
+
+		if (is_dropped(&page.locator, dropped, ndropped))
+			continue;
+		if (level > 1 && page.logged && RelFileLocatorSkippingWAL(page.locator))
+		{
+			complete = false;
+			continue;
+		}
+		(void) zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged);
+	}
+	if (dropped != NULL)
+		pfree(dropped);
+	return complete;
+}
+
+/*
+ * May this backend undo pages now? Not while it exits: an error would become
+ * FATAL there.
+ */
+static bool
+can_undo_now(void)
+{
+	return zu_attached() && !proc_exit_inprogress && !ExitOnAnyError &&
+		!IsParallelWorker() && !IsInParallelMode() &&
+		CurrentResourceOwner != NULL && CritSectionCount == 0;
+}
+
+/*
+ * Undo what the (sub)transaction at 'level' has noted, and forget it. True if nothing of it
+ * can be left on a page. Raises no error; leaves no LWLock held; buffer pins that an error
+ * left behind belong to the aborting resource owner.
+ */
+static bool
+undo_level(int level)
+{
+	volatile bool complete = true;
+	uint32		holdoff = InterruptHoldoffCount;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (overflow_max >= level)
+		complete = false;
+	if (nnoted == 0 || noted[nnoted - 1].level < level)
+		return complete;
+	if (!can_undo_now() ||
+		(level == 1 &&
+		 zu_my_transaction_bytes() > (uint64) zundo_eager_rollback_pages * MAX_UNDO_PER_PAGE))
+		complete = false;
+	else
+	{
+		undoing = true;
+		PG_TRY();
+		{
+			if (!undo_pages(level))
+				complete = false;
+		}
+		PG_CATCH();
+		{
+			int			code = geterrcode();
+
+			/*
+			 * Raising the error has let interrupts in; the abort that we are part of
+			 * still needs them held.
+			 */
+			InterruptHoldoffCount = holdoff;
+			LWLockReleaseAll();
+			UnlockBuffers();
+			MemoryContextSwitchTo(context);
+			CurrentResourceOwner = owner;
+			FlushErrorState();
+			complete = false;
+			ereport(LOG,
+					(errmsg("zundo could not undo an aborted transaction's changes at once"),
+					 errdetail("The error had SQLSTATE %s.", unpack_sql_state(code)),
+					 errhint("Readers skip these changes; a background worker will undo them.")));
+		}
+		PG_END_TRY();
+		undoing = false;
+	}
+	while (nnoted > 0 && noted[nnoted - 1].level >= level)
+		(void) pop_page();
+	return complete;
+}
+
+/*
+ * zrollback_xact_callback: at commit and prepare forget the list, at abort undo it.
+ * To be called before zu_at_xact_end. No errors.
+ */
+void
+zrollback_xact_callback(XactEvent event, void *arg)
+{
+	bool		left = own_pending;
+
+	switch (event)
+	{
+		case XACT_EVENT_ABORT:
+			if (undoing || !undo_level(1))
+				left = true;
+			undoing = false;
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			break;
+		default:
+			return;
+	}
+	forget_all();
+	if (left && event != XACT_EVENT_PREPARE && zrollback_wake_hook != NULL)
+		zrollback_wake_hook();
+}
+
+/*
+ * zrollback_subxact_callback: at a subtransaction's commit its pages become the parent's,
+ * at its abort they are undone. No errors.
+ */
+void
+zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+						   SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_COMMIT_SUB:
+			merge_into_parent(level);
+			break;
+		case SUBXACT_EVENT_ABORT_SUB:
+			if (undoing)
+				own_pending = true;
+			else if (!undo_level(level))
+				own_pending = true;
+			if (overflow_max >= level)
+			{
+				overflow_max = level - 1;
+				if (overflow_min >= level)
+					overflow_min = overflow_max = 0;
+			}
+			break;
+		default:
+			break;
+	}
+}

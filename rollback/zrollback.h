@@ -1,0 +1,59 @@
+/*
+ * rollback/zrollback.h - taking aborted changes off the pages.
+ */
+#ifndef ZUNDO_ZROLLBACK_H
+#define ZUNDO_ZROLLBACK_H
+
+#include "common/zundo.h"
+#include "storage/buf.h"
+#include "undo/undo.h"
+
+/*
+ * zrollback_page: pop every aborted record from the head of every slot of the
+ * table page in buf (pinned and exclusively locked by the caller; stays so).
+ * Table page WAL record ZWAL_ROLLBACK; one per slot. relnumber/block are the page's; reloid for messages; logged = does
+ * the relation write WAL. Own aborted subtransactions count as aborted. Returns number of records undone.
+ * Idempotent (PROTOCOLS F 9). Errors: ERRCODE_DATA_CORRUPTED; nothing is half done.
+ */
+extern int	zrollback_page(Buffer buf, RelFileLocator locator, Oid reloid, bool logged);
+
+/*
+ * zrollback_page_by_locator: the same for a page found by address: reads and locks it; skips (returns 0)
+ * when the file or the block does not exist. Needs no catalog access, so abort callbacks may use it.
+ */
+extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged);
+
+/*
+ * DML notes each page that it changes, so that a small rollback needs no look
+ * at the undo log. Kept per backend; capped at zundo.eager_rollback_pages.
+ */
+extern void zrollback_note_page(Relation rel, BlockNumber block);
+
+/* zrollback_own_aborts_pending: may this backend's own aborted subtransactions still be on pages? (DML then looks for them) */
+extern bool zrollback_own_aborts_pending(void);
+
+/* Transaction callbacks, registered by zundo.c. */
+extern void zrollback_xact_callback(XactEvent event, void *arg);
+extern void zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+									   SubTransactionId parentSubid, void *arg);
+
+/*
+ * zrollback_transaction: undo everything of the aborted transaction (top xid
+ * topxid; its aborted subtransactions if the top committed) whose records begin at 'first' in log logno. For workers and VACUUM: in a transaction, with catalog access; locks each
+ * table conditionally (RowExclusiveLock); a table that is gone is skipped. False if some table could not be
+ * locked: try again later. Reports progress through zrollback_progress.
+ */
+extern bool zrollback_transaction(uint32 logno, UndoPtr first, ZXid topxid, void *arg);
+
+/*
+ * Ways up for a layer that may not include workers/; zundo.c fills them in.
+ * zrollback_wake_hook: aborted changes were left on pages, a worker should come
+ * (called in abort callbacks: no error, no catalog access).
+ * zrollback_progress_hook: how far zrollback_transaction is; total and bytes are those of
+ * the whole transaction; xid 0 = it has ended.
+ */
+extern void (*zrollback_wake_hook) (void);
+extern void (*zrollback_progress_hook) (uint64 xid, uint64 records_done, uint64 records_total,
+										uint64 bytes);
+
+#endif

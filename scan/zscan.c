@@ -1,0 +1,449 @@
+/*
+ * scan/zscan.c - sequential scans, serial and parallel, and TID range scans.
+ *
+ * Called through zam.c by the executor and by whoever uses table_beginscan.
+ * A block is read once: mvcc/ copies it under its share lock and works out the
+ * visible rows; afterwards neither lock nor pin is held. Nothing is written.
+ *
+ * Invariants:
+ *	S1	slots borrow bytes from the view; they are valid until the scan moves to
+ *		another block, which happens only in a call that gets the slot again.
+ *	S2	a serial scan visits the nrange blocks from startblock on, each once, in
+ *		one direction; a change of direction goes back over the same blocks.
+ *	S3	undo is attached before the first block is read.
+ */
+#include "postgres.h"
+
+#include "access/skey.h"
+#include "access/syncscan.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "scan/zscan_internal.h"
+#include "storage/predicate.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+ZPageView *
+zscan_view(ZScan *scan)
+{
+	if (scan->view == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
+
+		scan->view = zpage_view_create();
+		MemoryContextSwitchTo(old);
+	}
+	return scan->view;
+}
+
+/* Can zvis_page not answer for this snapshot? */
+static bool
+snapshot_by_row(Snapshot snapshot)
+{
+	return snapshot != InvalidSnapshot && !IsMVCCSnapshot(snapshot) &&
+		snapshot->snapshot_type != SNAPSHOT_ANY && snapshot->snapshot_type != SNAPSHOT_SELF;
+}
+
+/* Access strategy and synchronized scanning: for tables that are large beside shared buffers. */
+static void
+choose_strategy(ZScan *scan, bool keep_start)
+{
+	TableScanDesc base = &scan->base;
+	bool		large = scan->nblocks > NBuffers / 4 && !RelationUsesLocalBuffers(base->rs_rd);
+	bool		sync = large && (base->rs_flags & SO_ALLOW_SYNC) != 0 && synchronize_seqscans;
+
+	if (large && (base->rs_flags & SO_ALLOW_STRAT))
+	{
+		if (scan->strategy == NULL)
+			scan->strategy = GetAccessStrategy(BAS_BULKREAD);
+	}
+	else if (scan->strategy != NULL)
+	{
+		FreeAccessStrategy(scan->strategy);
+		scan->strategy = NULL;
+	}
+	if (base->rs_parallel != NULL)
+		sync = base->rs_parallel->phs_syncscan;
+	else if (!keep_start)
+		scan->startblock = sync ? ss_get_location(base->rs_rd, scan->nblocks) : 0;
+	if (sync)
+		base->rs_flags |= SO_ALLOW_SYNC;
+	else
+		base->rs_flags &= ~SO_ALLOW_SYNC;
+}
+
+/* Put the scan before its first row. keep_start: a rescan begins where the scan did. */
+static void
+start_scan(ZScan *scan, ScanKey key, bool keep_start)
+{
+	TableScanDesc base = &scan->base;
+
+	if (base->rs_parallel != NULL)
+		scan->nblocks = ((ParallelBlockTableScanDesc) base->rs_parallel)->phs_nblocks;
+	else
+		scan->nblocks = RelationGetNumberOfBlocks(base->rs_rd);
+	choose_strategy(scan, keep_start);
+	if (scan->startblock >= scan->nblocks)
+		scan->startblock = 0;
+	scan->nrange = scan->nblocks;
+	scan->pos = 0;
+	scan->block = InvalidBlockNumber;
+	scan->inited = false;
+	scan->nitems = 0;
+	scan->nselected = 0;
+	if (key != NULL && base->rs_nkeys > 0)
+		memcpy(base->rs_key, key, base->rs_nkeys * sizeof(ScanKeyData));
+	if (base->rs_flags & SO_TYPE_SEQSCAN)
+		pgstat_count_heap_scan(base->rs_rd);
+}
+
+TableScanDesc
+zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key,
+				 ParallelTableScanDesc pscan, uint32 flags)
+{
+	ZScan	   *scan;
+
+	zu_attach_database();
+	if (snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_HISTORIC_MVCC)
+		zundo_not_supported("reading tables while decoding WAL",
+							"A zheap table cannot be a user catalog table.");
+	RelationIncrementReferenceCount(rel);
+	scan = palloc0(sizeof(ZScan));
+	scan->base.rs_rd = rel;
+	scan->base.rs_snapshot = snapshot;
+	scan->base.rs_nkeys = nkeys;
+	scan->base.rs_flags = flags;
+	scan->base.rs_parallel = pscan;
+	scan->base.rs_key = nkeys > 0 ? palloc(nkeys * sizeof(ScanKeyData)) : NULL;
+	scan->by_row = snapshot_by_row(snapshot);
+	if (pscan != NULL)
+		scan->worker = palloc0(sizeof(ParallelBlockTableScanWorkerData));
+	if (flags & (SO_TYPE_SEQSCAN | SO_TYPE_SAMPLESCAN | SO_TYPE_TIDRANGESCAN))
+		PredicateLockRelation(rel, snapshot);
+	start_scan(scan, key, false);
+	return &scan->base;
+}
+
+/* Let go of the block held for row by row answers. */
+static void
+release_buffer(ZScan *scan)
+{
+	if (BufferIsValid(scan->buf))
+		ReleaseBuffer(scan->buf);
+	scan->buf = InvalidBuffer;
+}
+
+void
+zheap_scan_end(TableScanDesc sscan)
+{
+	ZScan	   *scan = (ZScan *) sscan;
+
+	release_buffer(scan);
+	RelationDecrementReferenceCount(sscan->rs_rd);
+	if (scan->strategy != NULL)
+		FreeAccessStrategy(scan->strategy);
+	if (sscan->rs_flags & SO_TEMP_SNAPSHOT)
+		UnregisterSnapshot(sscan->rs_snapshot);
+	if (scan->view != NULL)
+		zpage_view_free(scan->view);
+	if (scan->version != NULL)
+		pfree(scan->version);
+	if (scan->worker != NULL)
+		pfree(scan->worker);
+	if (sscan->rs_key != NULL)
+		pfree(sscan->rs_key);
+	pfree(scan);
+}
+
+static void
+set_flag(TableScanDesc scan, uint32 flag, bool on)
+{
+	if (on)
+		scan->rs_flags |= flag;
+	else
+		scan->rs_flags &= ~flag;
+}
+
+void
+zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params, bool allow_strat,
+				  bool allow_sync, bool allow_pagemode)
+{
+	ZScan	   *scan = (ZScan *) sscan;
+
+	if (set_params)
+	{
+		set_flag(sscan, SO_ALLOW_STRAT, allow_strat);
+		set_flag(sscan, SO_ALLOW_SYNC, allow_sync);
+		set_flag(sscan, SO_ALLOW_PAGEMODE, allow_pagemode);
+	}
+	release_buffer(scan);
+	scan->by_row = snapshot_by_row(sscan->rs_snapshot);
+	start_scan(scan, key, true);
+}
+
+void
+zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count)
+{
+	Assert(!scan->inited);
+	if (start >= scan->nblocks)
+	{
+		scan->startblock = 0;
+		scan->nrange = 0;
+		return;
+	}
+	scan->startblock = start;
+	scan->nrange = Min(count, scan->nblocks - start);
+}
+
+/* The next block that the shared state of a parallel scan deals out. */
+static bool
+next_parallel_block(ZScan *scan)
+{
+	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
+
+	if (!scan->inited)
+		table_block_parallelscan_startblock_init(scan->base.rs_rd, scan->worker, pscan);
+	scan->block = table_block_parallelscan_nextpage(scan->base.rs_rd, scan->worker, pscan);
+	scan->inited = (scan->block != InvalidBlockNumber);
+	return scan->inited;
+}
+
+bool
+zscan_next_block(ZScan *scan, ScanDirection direction)
+{
+	bool		forward = !ScanDirectionIsBackward(direction);
+	bool		more;
+
+	CHECK_FOR_INTERRUPTS();
+	if (scan->base.rs_parallel != NULL)
+	{
+		Assert(forward);
+		return next_parallel_block(scan);
+	}
+	if (!forward)
+		set_flag(&scan->base, SO_ALLOW_SYNC, false);
+	if (!scan->inited)
+	{
+		more = scan->nrange > 0;
+		scan->pos = forward ? 0 : scan->nrange - 1;
+	}
+	else if (forward)
+	{
+		more = ++scan->pos < scan->nrange;
+		/* the end of a scan leaves its start as the place to join at */
+		if (scan->base.rs_flags & SO_ALLOW_SYNC)
+			ss_report_location(scan->base.rs_rd,
+							   (BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks));
+	}
+	else
+		more = scan->pos-- > 0;
+	scan->inited = more;
+	scan->block = more ?
+		(BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks) : InvalidBlockNumber;
+	return more;
+}
+
+BlockNumber
+zscan_blocks_done(ZScan *scan)
+{
+	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
+
+	if (!scan->inited)
+		return pscan != NULL ? scan->nblocks : scan->nrange;
+	if (pscan == NULL)
+		return scan->pos;
+	if (scan->block >= pscan->phs_startblock)
+		return scan->block - pscan->phs_startblock;
+	return scan->nblocks - pscan->phs_startblock + scan->block;
+}
+
+void
+zscan_load(ZScan *scan, BlockNumber block)
+{
+	Relation	rel = scan->base.rs_rd;
+	Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+
+	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
+	ReleaseBuffer(buf);
+}
+
+/* Load the block for row by row answers: pin it and see how many offsets it has. */
+static int
+pin_for_rows(ZScan *scan, BlockNumber block)
+{
+	int			maxoff;
+
+	if (scan->version == NULL)
+		scan->version = MemoryContextAlloc(GetMemoryChunkContext(scan), sizeof(ZVersion));
+	release_buffer(scan);
+	scan->buf = ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+	LockBuffer(scan->buf, BUFFER_LOCK_SHARE);
+	maxoff = PageGetMaxOffsetNumber(BufferGetPage(scan->buf));
+	LockBuffer(scan->buf, BUFFER_LOCK_UNLOCK);
+	return maxoff;
+}
+
+void
+zscan_store(ZScan *scan, int i, TupleTableSlot *slot)
+{
+	ZPageView  *view = scan->view;
+	Relation	rel = scan->base.rs_rd;
+	int			s = view->slotno[i];
+	ItemPointerData tid;
+
+	ItemPointerSet(&tid, scan->block, view->offset[i]);
+	zslot_store_borrowed(slot, view->row[i], view->len[i], &tid, RelationGetRelid(rel));
+	if (s == 0 || s > view->slots.n)
+		zslot_set_writer(slot, InvalidZXid, FirstCommandId);
+	else
+		zslot_set_chain(slot, ZSLOT_XID(&view->slots.s[s]), view->slots.s[s].ptr,
+						rel->rd_locator.relNumber);
+}
+
+/* Show the current item in slot; false if the snapshot does not see it. */
+static bool
+store_current(ZScan *scan, TupleTableSlot *slot)
+{
+	Relation	rel = scan->base.rs_rd;
+	ZVersion   *version = scan->version;
+	ItemPointerData tid;
+
+	if (!scan->by_row)
+	{
+		zscan_store(scan, scan->index, slot);
+		return true;
+	}
+	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
+	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version, NULL);
+	if (!version->found)
+		return false;
+	zslot_store_copy(slot, version->row, version->len, &tid, RelationGetRelid(rel));
+	zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	return true;
+}
+
+/* Move to the next item, over block ends; false at the end of the scan. */
+static bool
+next_item(ZScan *scan, ScanDirection direction)
+{
+	bool		forward = !ScanDirectionIsBackward(direction);
+
+	if (scan->inited)
+	{
+		scan->index += forward ? 1 : -1;
+		if (scan->index >= 0 && scan->index < scan->nitems)
+			return true;
+	}
+	while (zscan_next_block(scan, direction))
+	{
+		if (scan->by_row)
+			scan->nitems = pin_for_rows(scan, scan->block);
+		else
+		{
+			zscan_load(scan, scan->block);
+			scan->nitems = scan->view->nrows;
+		}
+		scan->index = forward ? 0 : scan->nitems - 1;
+		if (scan->nitems > 0)
+			return true;
+	}
+	scan->nitems = 0;
+	release_buffer(scan);
+	return false;
+}
+
+/* Does the row in slot satisfy the scan's keys? */
+static bool
+keys_match(TableScanDesc scan, TupleTableSlot *slot)
+{
+	for (int i = 0; i < scan->rs_nkeys; i++)
+	{
+		ScanKey		key = &scan->rs_key[i];
+		bool		isnull;
+		Datum		value;
+
+		if (key->sk_flags & SK_ISNULL)
+			return false;
+		value = slot_getattr(slot, key->sk_attno, &isnull);
+		if (isnull ||
+			!DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation, value, key->sk_argument)))
+			return false;
+	}
+	return true;
+}
+
+/* The next row that is visible and satisfies the keys, not yet counted. */
+static bool
+next_row(ZScan *scan, ScanDirection direction, TupleTableSlot *slot)
+{
+	while (next_item(scan, direction))
+		if (store_current(scan, slot) && keys_match(&scan->base, slot))
+			return true;
+	ExecClearTuple(slot);
+	return false;
+}
+
+bool
+zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
+{
+	ZScan	   *scan = (ZScan *) sscan;
+
+	if (ScanDirectionIsNoMovement(direction))
+	{
+		if (scan->inited && store_current(scan, slot))
+			return true;
+		ExecClearTuple(slot);
+		return false;
+	}
+	if (!next_row(scan, direction, slot))
+		return false;
+	pgstat_count_heap_getnext(sscan->rs_rd);
+	return true;
+}
+
+void
+zheap_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid, ItemPointer maxtid)
+{
+	ZScan	   *scan = (ZScan *) sscan;
+	BlockNumber first = ItemPointerGetBlockNumberNoCheck(mintid);
+	BlockNumber last = ItemPointerGetBlockNumberNoCheck(maxtid);
+
+	ItemPointerCopy(mintid, &scan->mintid);
+	ItemPointerCopy(maxtid, &scan->maxtid);
+	if (ItemPointerCompare(mintid, maxtid) > 0 || first >= scan->nblocks)
+		zscan_limit(scan, scan->nblocks, 0);
+	else
+		zscan_limit(scan, first, Min(last, scan->nblocks - 1) - first + 1);
+}
+
+bool
+zheap_scan_getnextslot_tidrange(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
+{
+	ZScan	   *scan = (ZScan *) sscan;
+	bool		forward = !ScanDirectionIsBackward(direction);
+
+	while (next_row(scan, direction, slot))
+	{
+		bool		below = ItemPointerCompare(&slot->tts_tid, &scan->mintid) < 0;
+		bool		above = ItemPointerCompare(&slot->tts_tid, &scan->maxtid) > 0;
+
+		if (!below && !above)
+		{
+			pgstat_count_heap_getnext(sscan->rs_rd);
+			return true;
+		}
+		if (forward ? above : below)
+			break;
+	}
+	ExecClearTuple(slot);
+	return false;
+}
+
+void
+zheap_fill_scan_callbacks(TableAmRoutine *routine)
+{
+	zbitmap_fill_callbacks(routine);
+	zsample_fill_callbacks(routine);
+}

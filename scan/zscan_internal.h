@@ -1,0 +1,62 @@
+/*
+ * scan/zscan_internal.h - the scan descriptor; not included from outside scan/.
+ */
+#ifndef ZUNDO_ZSCAN_INTERNAL_H
+#define ZUNDO_ZSCAN_INTERNAL_H
+
+#include "access/relscan.h"
+#include "scan/zscan.h"
+#include "storage/bufmgr.h"
+#include "tuple/zslot.h"
+
+/*
+ * One scan of a table. The blocks to visit are 'nrange' blocks from
+ * 'startblock' on, modulo nblocks; 'pos' counts them. In a parallel scan the
+ * shared state deals them out instead.
+ */
+typedef struct ZScan
+{
+	TableScanDescData base;		/* first: it is what callers see */
+	BlockNumber nblocks;		/* of the table when the scan began */
+	BlockNumber startblock;
+	BlockNumber nrange;
+	BlockNumber pos;
+	BlockNumber block;			/* loaded, or InvalidBlockNumber */
+	bool		inited;			/* block and index are meaningful */
+	bool		by_row;			/* the snapshot wants row by row answers (Dirty) */
+	BufferAccessStrategy strategy;
+	ParallelBlockTableScanWorkerData *worker;	/* NULL in a serial scan */
+	int			nitems;			/* on the loaded block: visible rows, or offsets if by_row */
+	int			index;			/* current item */
+	ZPageView  *view;			/* NULL until the first block is loaded */
+	Buffer		buf;			/* by_row: pinned block */
+	ZVersion   *version;		/* by_row */
+	ItemPointerData mintid;		/* TID range scans */
+	ItemPointerData maxtid;
+	int			nselected;		/* bitmap scans: rows of the view that the bitmap names */
+	uint16		selected[ZHEAP_MAX_OFFSET + 1];
+} ZScan;
+
+/* zscan_view: the scan's page view, created in the scan's own memory on first use. */
+extern ZPageView *zscan_view(ZScan *scan);
+
+/* zscan_next_block: move to the next block in this direction; false at the end. Loads nothing, holds nothing. */
+extern bool zscan_next_block(ZScan *scan, ScanDirection direction);
+
+/* zscan_load: view = the rows of 'block' visible to the scan's snapshot. Holds no pin on return. */
+extern void zscan_load(ZScan *scan, BlockNumber block);
+
+/* zscan_store: show row i of the view in slot, valid until the scan moves to another block. */
+extern void zscan_store(ZScan *scan, int i, TupleTableSlot *slot);
+
+/* zscan_blocks_done: how many blocks the whole scan has reached, for progress reports. */
+extern BlockNumber zscan_blocks_done(ZScan *scan);
+
+/* zscan_limit: visit only count blocks from start on (InvalidBlockNumber: to the end). Before the first row. */
+extern void zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count);
+
+/* Fill in their callbacks. */
+extern void zbitmap_fill_callbacks(TableAmRoutine *routine);
+extern void zsample_fill_callbacks(TableAmRoutine *routine);
+
+#endif

@@ -1,0 +1,12 @@
+/*
+ * test/zundo_test.c - the module of unit tests: its magic block.
+ *
+ * zundo_test.so holds its own copies of the pure sources under test (see
+ * Makefile) and shares no symbol with zundo.so. The tests are SQL functions in
+ * tuple_unit.c and undo_unit.c.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+
+PG_MODULE_MAGIC;

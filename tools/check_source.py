@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""./zundo check: what can be proved about the source without running it.
+
+One function per check; each yields (file, line, what is wrong) and has one
+sentence that says how to mend it. With --fix the format is repaired in place.
+Exit status: 0 nothing found, 1 something found, 2 wrong option.
+"""
+
+import os
+import re
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+MAX_FILE = 1500                 # lines
+MAX_FUNCTION = 200              # lines
+
+# Which folders each folder may include; a header named in full is the only one
+# of its folder that may be included. The folders stand lowest first.
+LAYERS = {
+    "common": [],
+    "tuple": ["common", "undo/undo_record.h"],
+    "undo": ["common", "wal/zwal.h"],           # the layouts of the undo log's own records
+    "page": ["common", "tuple", "undo/undo_record.h"],
+    "wal": ["common", "tuple", "undo", "page"],
+    "mvcc": ["common", "tuple", "undo", "page", "wal"],
+    "rollback": ["common", "tuple", "undo", "page", "wal", "mvcc"],
+    "dml": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
+    "scan": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
+    "vacuum": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
+    "redo": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
+    "workers": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "vacuum"],
+    "monitor": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "workers"],
+}
+
+# What may fail or allocate has no place in a critical section: an error there
+# stops the whole server.
+FORBIDDEN = re.compile(
+    r"\b(palloc\w*|repalloc\w*|MemoryContextAlloc\w*|MemoryContextCreate|AllocSetContextCreate|pstrdup|psprintf|"
+    r"makeStringInfo|initStringInfo|appendStringInfo\w*|lappend\w*|list_make\d|hash_search|"
+    r"LockRelation\w*|LockTuple|LockAcquire|XactLockTableWait|ConditionalLockRelation\w*|"
+    r"ReadBuffer\w*|ReadRecentBuffer|ExtendBufferedRel\w*|table_open|relation_open|try_relation_open|index_open|"
+    r"XLogEnsureRecordSpace|CHECK_FOR_INTERRUPTS|GetNewTransactionId|GetCurrentTransactionId\w*|GetTopTransactionId\w*|"
+    r"SPI_\w+|PG_TRY|ereport|elog)\s*\(")
+
+
+def read(path):
+    with open(os.path.join(TOP, path), encoding="utf-8") as source:
+        return source.read()
+
+
+def files(*endings):
+    """Paths of our own files, relative to the top, sorted."""
+    found = []
+    for folder, subfolders, names in os.walk(TOP):
+        subfolders[:] = [s for s in subfolders if not s.startswith(".") and s not in ("results", "tmp_check", "__pycache__")]
+        for name in names:
+            if name.endswith(endings):
+                found.append(os.path.relpath(os.path.join(folder, name), TOP))
+    return sorted(found)
+
+
+def blank(text):
+    """C source with comments and literals blanked, every character in its place."""
+    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def our_includes(path):
+    """(line, header) for each include of a file of this checkout."""
+    for number, line in enumerate(read(path).splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match and os.path.exists(os.path.join(TOP, match.group(1))):
+            yield number, match.group(1)
+
+
+def check_layers():
+    """Move what is needed to a lower folder, or pass it in through a callback that zundo.c registers."""
+    for path in files(".c", ".h"):
+        folder = path.split("/")[0]
+        if folder == "test" or "/" not in path:
+            continue
+        if folder not in LAYERS:
+            yield path, 1, f"the folder {folder}/ has no place in LAYERS of tools/check_source.py"
+            continue
+        for number, header in our_includes(path):
+            other = header.split("/")[0]
+            if other != folder and other not in LAYERS[folder] and header not in LAYERS[folder]:
+                yield path, number, f"{folder}/ includes {header}"
+
+
+def check_include_cycles():
+    """Give the two headers a third, lower one for what they share."""
+    graph = {path: [header for _, header in our_includes(path)] for path in files(".h")}
+    state = {}
+
+    def visit(path, trail):
+        if state.get(path) == "done":
+            return
+        if path in trail:
+            yield path, 1, "includes itself: " + " -> ".join(trail[trail.index(path):] + [path])
+            return
+        for header in graph.get(path, []):
+            yield from visit(header, trail + [path])
+        state[path] = "done"
+
+    for path in graph:
+        yield from visit(path, [])
+
+
+def check_internal_headers():
+    """Put what outsiders need into the folder's public header."""
+    for path in files(".c", ".h"):
+        for number, header in our_includes(path):
+            if header.endswith("_internal.h") and header.split("/")[0] != path.split("/")[0]:
+                yield path, number, f"includes {header}, private to its folder"
+
+
+def check_versions():
+    """Add a shim to common/compat.h that names the change of the server which it bridges."""
+    for path in files(".c", ".h"):
+        if path == "common/compat.h":
+            continue
+        text = blank(read(path))
+        for match in re.finditer(r"\bPG_VERSION_NUM\b|\bCATALOG_VERSION_NO\b", text):
+            yield path, line_of(text, match.start()), match.group(0) + " outside common/compat.h"
+
+
+def check_critical_sections():
+    """Do it before START_CRIT_SECTION, in the prepare phase."""
+    for path in files(".c"):
+        text = blank(read(path))
+        for start in re.finditer(r"\bSTART_CRIT_SECTION\s*\(\s*\)", text):
+            end = re.compile(r"\bEND_CRIT_SECTION\s*\(\s*\)|^\}", re.M).search(text, start.end())
+            section = text[start.end():end.start() if end else len(text)]
+            for call in FORBIDDEN.finditer(section):
+                if call.group(1) in ("elog", "ereport") and re.match(r"\s*PANIC\b", section[call.end():]):
+                    continue
+                yield path, line_of(text, start.end() + call.start()), f"{call.group(1)} in a critical section"
+
+
+def check_wal_opcodes():
+    """Every opcode needs a branch in redo/, in zwal_desc or its default, in zwal_identify, and a test that names it."""
+    if not os.path.exists(os.path.join(TOP, "wal/zwal.h")):
+        return
+    header = read("wal/zwal.h")
+    redo = "".join(blank(read(p)) for p in files(".c") if p.startswith("redo/"))
+    wal = {p: blank(read(p)) for p in files(".c") if p.startswith("wal/")}
+    identify = "".join(function_body(text, "zwal_identify") for text in wal.values())
+    describes = any(function_body(text, "zwal_desc") for text in wal.values())
+    tests = "".join(text for text in (read(p) for p in files(".sql", ".pl") if p.split("/")[0] in ("sql", "t"))
+                    if re.search(r"pg_get_wal_|pg_waldump", text))
+    for match in re.finditer(r"^#define\s+(ZWAL_[A-Z_]+)\s+0x[0-9A-Fa-f]+[ \t]*(/\*.*?\*/)?", header, re.M | re.S):
+        name, comment = match.group(1), match.group(2) or ""
+        if "reserved" in comment or not re.match(r"#define\s+\w+\s+0x[0-9A-F]0\b", match.group(0)):
+            continue
+        number = line_of(header, match.start())
+        if not re.search(rf"\b{name}\b", redo):
+            yield "wal/zwal.h", number, f"{name} is not handled in redo/"
+        if not re.search(rf"\b{name}\b", identify):
+            yield "wal/zwal.h", number, f"{name} has no name in zwal_identify()"
+        if not describes:
+            yield "wal/zwal.h", number, f"{name} is not described by zwal_desc()"
+        if not re.search(rf"\b({name}|{name[5:]})\b", tests):
+            yield "wal/zwal.h", number, f"no test that reads WAL (pg_walinspect, pg_waldump) names {name[5:]}"
+
+
+def function_body(text, name):
+    """The text of one function of a file, or nothing."""
+    match = re.search(rf"^{name}\(.*?^\}}", text, re.M | re.S)
+    return match.group(0) if match else ""
+
+
+def check_sizes():
+    """Split the file by concern, or the function by phase."""
+    for path in files(".c", ".h", ".py", ".sh"):
+        text = read(path)
+        lines = text.count("\n")
+        if lines > MAX_FILE:
+            yield path, 1, f"{lines} lines; the limit is {MAX_FILE}"
+        if path.endswith(".c"):
+            start = None
+            for number, line in enumerate(blank(text).splitlines(), 1):
+                if line.startswith("{"):
+                    start = number
+                elif line.startswith("}") and start is not None:
+                    if number - start > MAX_FUNCTION:
+                        yield path, start, f"a function of {number - start} lines; the limit is {MAX_FUNCTION}"
+                    start = None
+
+
+def check_marks():
+    """Do it, or open an issue and write the limit down in docs/limits.md."""
+    mark = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+    for path in files(".c", ".h", ".py", ".sh", ".sql", ".pl", ".spec"):
+        if path.split("/")[0] == "sql":
+            continue
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if mark.search(line):
+                yield path, number, "a mark for later: " + line.strip()
+
+
+FORMATTED = (".c", ".h", ".sql", ".py", ".sh", ".pl", ".pm", ".spec", ".md", ".conf", ".control")
+
+
+def formatted_files():
+    """Files whose format is ours to choose, and not a test's expected output."""
+    return [p for p in files(*FORMATTED) if p.split("/")[0] not in ("expected", "sql")] + ["zundo", "Makefile"]
+
+
+def well_formed(path, text):
+    """The text as the formatter wants it: no blanks at line ends, tabs in C, one newline at the end."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    if path.endswith((".c", ".h")):
+        lines = [tabs_for_indent(line) for line in lines]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def tabs_for_indent(line):
+    """Leading runs of four blanks become tabs; the blank before a comment's star stays."""
+    match = re.match(r"[ \t]+", line)
+    if not match or " " not in match.group(0):
+        return line
+    width = len(match.group(0).expandtabs(4))
+    return "\t" * (width // 4) + " " * (width % 4) + line[match.end():]
+
+
+def check_format():
+    """Run ./zundo check --fix."""
+    for path in formatted_files():
+        text = read(path)
+        wanted = well_formed(path, text)
+        if text == wanted:
+            continue
+        for number, (have, want) in enumerate(zip(text.split("\n"), wanted.split("\n")), 1):
+            if have != want:
+                what = "blanks at the end of the line" if have.rstrip() == want else "blanks where a tab belongs"
+                yield path, number, what
+                break
+        else:
+            yield path, text.count("\n"), "the file must end with one newline"
+
+
+def fix_format():
+    for path in formatted_files():
+        text = read(path)
+        wanted = well_formed(path, text)
+        if text != wanted:
+            with open(os.path.join(TOP, path), "w", encoding="utf-8") as out:
+                out.write(wanted)
+            print(f"formatted {path}")
+
+
+CHECKS = (
+    ("includes go downward", check_layers),
+    ("no include cycles", check_include_cycles),
+    ("internal headers stay in their folder", check_internal_headers),
+    ("one header knows versions", check_versions),
+    ("critical sections neither allocate nor fail", check_critical_sections),
+    ("WAL opcodes are complete", check_wal_opcodes),
+    ("sizes of files and functions", check_sizes),
+    ("no marks for later", check_marks),
+    ("format", check_format),
+)
+
+
+def main():
+    arguments = sys.argv[1:]
+    if [a for a in arguments if a != "--fix"]:
+        print(f"zundo: unknown option '{[a for a in arguments if a != '--fix'][0]}' (see ./zundo help)", file=sys.stderr)
+        return 2
+    if arguments:
+        fix_format()
+    failed = 0
+    for name, check in CHECKS:
+        found = list(check())
+        print(f"  {'FAILED' if found else 'ok    '}  {name}")
+        for path, number, what in found:
+            print(f"          {path}:{number}: {what}")
+        if found:
+            failed += 1
+            print(f"          how to mend: {check.__doc__}")
+    print(f"{len(CHECKS) - failed} checks passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+# tools/common.sh - what every command of ./zundo shares: packages, the choice
+# of a server, building and installing into it, private clusters.
+#
+# Sourced by ./zundo with $top set. Nothing here runs a server as root: as root,
+# servers and tests run as the user postgres, on copies in $work.
+
+work=${ZUNDO_WORK:-/tmp/zundo-work-$(id -u)}
+conf_file=$top/tools/zundo.conf
+
+say() { printf 'zundo: %s\n' "$*" >&2; }
+die() { printf 'zundo: %s\n' "$*" >&2; exit "${exit_code:-1}"; }
+usage_error() { exit_code=2 die "$* (see ./zundo help)"; }
+
+am_root() { [ "$(id -u)" = 0 ]; }
+
+# Run a command as root, with sudo where needed.
+as_root()
+{
+	if am_root; then "$@"; return; fi
+	command -v sudo >/dev/null || die "this needs root: $*"
+	sudo "$@"
+}
+
+# Run a command as the user that owns the servers.
+as_server()
+{
+	if am_root; then (cd "$work" && runuser -u postgres -- "$@"); else "$@"; fi
+}
+
+# need_packages NAME...: install the Debian packages that are missing, and
+# touch the network only then.
+need_packages()
+{
+	local missing=() p
+	command -v dpkg-query >/dev/null || { say "not a Debian system: make sure these are there: $*"; return 0; }
+	for p in "$@"; do
+		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	say "installing ${missing[*]}"
+	as_root apt-get -qq update >&2
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >&2 ||
+		die "could not install ${missing[*]}; install them and try again"
+}
+
+# A directory of ours in a place that others can write to: never follow one
+# that somebody else made.
+prepare_work()
+{
+	mkdir -p "$work"
+	if [ -L "$work" ] || [ ! -O "$work" ]; then die "$work belongs to somebody else; set ZUNDO_WORK to another directory"; fi
+	chmod 755 "$work"
+}
+
+# The major version that this Debian has packaged and zundo supports.
+default_major()
+{
+	local v
+	for v in 15 17 18; do [ ! -x "/usr/lib/postgresql/$v/bin/postgres" ] || { echo $v; return; }; done
+	for v in 15 17 18; do
+		! apt-cache show "postgresql-$v" >/dev/null 2>&1 || { echo $v; return; }
+	done
+	echo 15
+}
+
+debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
+
+# private_server MAJOR [--release]: print the bin directory of a server built
+# by tools/build-postgres. As root the build lies in root's home, which the user
+# postgres cannot enter; PostgreSQL finds its files relative to its binaries, so
+# a copy in $work serves.
+private_server()
+{
+	local major=$1 release=${2:-} name=$1 built copy
+	[ -z "$release" ] || name=$1-release
+	built=$HOME/.cache/zundo/pg$name
+	"$top/tools/build-postgres" $release "$major" >&2 || die "building PostgreSQL $major failed"
+	if ! am_root; then echo "$built/bin"; return; fi
+	copy=$work/pg$name
+	if [ ! -f "$copy/complete" ] || [ "$built/complete" -nt "$copy/complete" ]; then
+		rm -rf "$copy"
+		mkdir -p "$copy"
+		cp -a "$built/bin" "$built/lib" "$built/include" "$built/share" "$copy/"
+		cp -a "$built/complete" "$copy/complete"
+	fi
+	echo "$copy/bin"
+}
+
+# choose_server VERSION PURPOSE: set $pg (a name for files and messages), $major,
+# $bindir. PURPOSE is test or measure: tests want assertions, measurements do not.
+choose_server()
+{
+	local version=$1 purpose=$2
+	case $version in 15 | 15a | 17 | 18) ;; *) usage_error "--pg takes 15, 17, 18 or 15a (15 with assertions), not '$version'" ;; esac
+	pg=$version
+	major=${version%a}
+	prepare_work
+	if [ "$version" = "$(default_major)" ] || { [ "$purpose" = measure ] && [ "$version" = "$major" ] && debian_has "$major"; }; then
+		need_packages "postgresql-$major" "postgresql-server-dev-$major" gcc make liblz4-dev
+		bindir=/usr/lib/postgresql/$major/bin
+	elif [ "$purpose" = measure ] && [ "$version" = "$major" ]; then
+		need_packages gcc make liblz4-dev
+		bindir=$(private_server "$major" --release)
+		pg=$major-release
+	else
+		need_packages gcc make liblz4-dev
+		bindir=$(private_server "$major")
+	fi
+	pg_config=$bindir/pg_config
+	# The copy's library path points at the original: say where its libpq is.
+	unset LD_LIBRARY_PATH
+	libdir=$("$pg_config" --libdir)
+	case $bindir in /usr/lib/*) ;; *) export LD_LIBRARY_PATH=$libdir ;; esac
+}
+
+# copy_sources: bring $copy up to date with the checkout. Times are kept and
+# objects stay, so that make compiles only what changed.
+copy_sources()
+{
+	copy=$work/build-$pg
+	mkdir -p "$copy"
+	find "$copy" -type f ! -name '*.o' ! -name '*.so' ! -name .server -delete
+	tar -C "$top" --exclude=./.git --exclude=./bench/results --exclude='*.o' --exclude='*.so' --exclude=__pycache__ -cf - . |
+		tar -C "$copy" -xf - --no-same-owner
+	chmod -R a+rX "$copy"
+}
+
+# build: compile zundo for the chosen server in its own copy, warnings being
+# errors with WERROR=1.
+build()
+{
+	local version log
+	copy_sources
+	version=$("$pg_config" --version; "$pg_config" --pkglibdir; echo "$top")
+	log=$work/build-$pg.log
+	if [ "$version" != "$(cat "$copy/.server" 2>/dev/null)" ]; then
+		find "$copy" \( -name '*.o' -o -name '*.so' \) -delete
+		echo "$version" >"$copy/.server"
+	fi
+	say "building for $("$pg_config" --version)"
+	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "WERROR=${WERROR:-0}" >"$log" 2>&1 || {
+		grep -E 'error|Error|warning' -A4 "$log" | head -40 >&2 || tail -n 30 "$log" >&2
+		die "the build failed; the whole log is $log"
+	}
+	! grep -q 'warning:' "$log" || { say "the compiler warns:"; grep 'warning:' "$log" | head -10 >&2; }
+}
+
+# builds_without_warnings COMPILER: does everything compile with warnings as
+# errors? In a copy of its own, after copy_sources.
+builds_without_warnings()
+{
+	local other=$work/build-$pg-$1
+	rm -rf "$other"
+	mkdir -p "$other"
+	tar -C "$copy" --exclude='*.o' --exclude='*.so' -cf - . | tar -C "$other" -xf - --no-same-owner
+	make -s -C "$other" -j"$(nproc)" "PG_CONFIG=$pg_config" "CC=$1" WERROR=1 >"$other.log" 2>&1 || { tail -n 30 "$other.log"; return 1; }
+	! grep -q 'warning:' "$other.log"
+}
+
+# install_into_server: put what build made into the server's own directories.
+install_into_server()
+{
+	local how=()
+	[ -w "$("$pg_config" --pkglibdir)" ] || how=(as_root)
+	"${how[@]}" make -s -C "$copy" "PG_CONFIG=$pg_config" install >>"$work/build-$pg.log" 2>&1 || {
+		tail -n 20 "$work/build-$pg.log" >&2
+		die "make install failed"
+	}
+}
+
+# One run at a time may install into and test one server.
+lock_server()
+{
+	exec 9>"$work/lock-$pg"
+	flock -n 9 || { say "another run uses the server of $pg; waiting for it"; flock 9; }
+}
+
+# new_cluster: make a private cluster with zundo preloaded in a new directory
+# below $work, reachable only by its socket: sets $cluster, $PGHOST, $PGPORT, $PGUSER.
+# Extra configuration lines come from standard input.
+new_cluster()
+{
+	cluster=$(as_server mktemp -d "${TMPDIR:-/tmp}/zundo.XXXXXX")
+	clusters+=("$cluster")
+	as_server "$bindir/initdb" -D "$cluster/data" -A trust -U postgres -N -E UTF8 --locale=C >"$work/initdb-$pg.log" 2>&1 || {
+		cat "$work/initdb-$pg.log" >&2
+		die "initdb failed"
+	}
+	{
+		cat "$conf_file"
+		echo "unix_socket_directories = '$cluster'"
+		cat
+	} | as_server tee -a "$cluster/data/postgresql.conf" >/dev/null
+	export PGHOST=$cluster PGPORT=5432 PGUSER=postgres
+	unset PGDATABASE PGSERVICE PGOPTIONS PGPASSWORD
+	start_cluster
+}
+
+start_cluster()
+{
+	as_server "$bindir/pg_ctl" -s -w -t 300 -D "$cluster/data" -l "$cluster/server.log" start >&2 9>&- || {
+		tail -n 30 "$cluster/server.log" >&2
+		die "the server did not start"
+	}
+}
+
+stop_cluster() { as_server "$bindir/pg_ctl" -s -w -D "$cluster/data" -m "${1:-fast}" stop >/dev/null 2>&1; }
+
+# At exit, also after Ctrl-C: stop every cluster and remove it.
+clusters=()
+remove_clusters()
+{
+	local status=$? c
+	trap - EXIT
+	for c in "${clusters[@]}"; do
+		as_server "$bindir/pg_ctl" -s -D "$c/data" -m immediate stop >/dev/null 2>&1 || true
+		rm -rf "$c"
+	done
+	exit $status
+}
+trap remove_clusters EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+psql_quiet() { "$bindir/psql" -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }

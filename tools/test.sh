@@ -1,0 +1,317 @@
+# tools/test.sh - ./zundo test: all tests on an installed server.
+#
+# Sourced by ./zundo after tools/common.sh. Parts, in this order:
+#   build      gcc and clang, every warning an error
+#   unit       test/: the functions of the module zundo_test
+#   sql        sql/ and expected/, by pg_regress
+#   isolation  specs/ and expected/, by pg_isolation_regress
+#   tap        t/, by prove: crashes, restarts, standbys
+# After sql and isolation the cluster is examined: zundo.check() of every
+# zheap table, and its log for crashes; the sql cluster is also killed and
+# recovered with wal_consistency_checking on.
+# A part that has no tests says so and counts as one failure.
+
+passed=0
+failed=0
+failures=()
+
+# result ok|fail NAME: one line, one count.
+result()
+{
+	if [ "$1" = ok ]; then
+		passed=$((passed + 1))
+		printf '  ok      %s\n' "$2"
+	else
+		failed=$((failed + 1))
+		failures+=("$pg: $2")
+		printf '  FAILED  %s\n' "$2"
+	fi
+}
+
+# wanted NAME: does the user want this test?
+wanted()
+{
+	local n
+	[ ${#names[@]} -gt 0 ] || return 0
+	for n in "${names[@]}"; do case $1 in *"$n"*) return 0 ;; esac; done
+	return 1
+}
+
+has_part() { { [ ${#parts[@]} -eq 0 ] && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
+
+# Tests of one folder, one name per line: those of its schedule in that order
+# (lines "test: a b c"), else all.
+list_tests()
+{
+	local folder=$1 ending=$2 t f
+	if [ -f "$folder/schedule" ]; then
+		sed -n 's/^test: *//p' "$folder/schedule" | tr -s ' ' '\n'
+	else
+		for f in "$folder"/*"$ending"; do [ ! -f "$f" ] || basename "$f" "$ending"; done
+	fi | while read -r t; do if wanted "$t"; then echo "$t"; fi; done
+}
+
+# run_regress DRIVER INPUT OUTPUT DATABASE TEST...: run pg_regress or
+# pg_isolation_regress against the cluster and count each test.
+run_regress()
+{
+	local driver=$1 input=$2 output=$3 database=$4 log line name status=0
+	shift 4
+	log=$output.log
+	rm -rf "$output"
+	as_server_dir "$output"
+	as_server "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$input" \
+		--outputdir="$output" --dbname="$database" --load-extension=zundo --max-concurrent-tests=20 "$@" >"$log" 2>&1 9>&- || status=$?
+	local seen=0
+	while read -r line; do
+		case $line in
+			ok\ [0-9]*) name=$(sed -E 's/^ok [0-9]+ *[-+] *([^ ]+).*/\1/' <<<"$line"); result ok "$name"; seen=$((seen + 1)) ;;
+			not\ ok\ [0-9]*) name=$(sed -E 's/^not ok [0-9]+ *[-+] *([^ ]+).*/\1/' <<<"$line"); result fail "$name"; seen=$((seen + 1)) ;;
+			*\ ...\ ok*) name=$(sed -E 's/^(test )? *([^ ]+) .*/\2/' <<<"$line"); result ok "$name"; seen=$((seen + 1)) ;;
+			*\ ...\ FAILED*) name=$(sed -E 's/^(test )? *([^ ]+) .*/\2/' <<<"$line"); result fail "$name"; seen=$((seen + 1)) ;;
+		esac
+	done <"$log"
+	if [ "$status" -ne 0 ]; then
+		if [ -s "$output/regression.diffs" ]; then
+			echo "  --- $output/regression.diffs, first 150 lines ---"
+			head -n 150 "$output/regression.diffs"
+		else
+			echo "  --- $log ---"
+			tail -n 30 "$log"
+			result fail "$(basename "$driver") did not finish"
+		fi
+	elif [ $seen -ne $# ]; then
+		result fail "$(basename "$driver") ran $seen of $# tests, see $log"
+	fi
+}
+
+# check_tables LABEL: zundo.check() finds nothing in any zheap table.
+check_tables()
+{
+	local database databases faults='' n=0 out table
+	databases=$(psql_quiet -d postgres -c "SELECT datname FROM pg_database WHERE datallowconn" 2>&1) || {
+		result fail "$1: the server is gone: $databases"
+		return
+	}
+	for database in $databases; do
+		[ "$(psql_quiet -d "$database" -c "SELECT count(*) FROM pg_extension WHERE extname = 'zundo'")" = 1 ] || continue
+		while read -r table; do
+			[ -n "$table" ] || continue
+			n=$((n + 1))
+			out=$(psql_quiet -d "$database" -c "SELECT * FROM zundo.check($table::oid::regclass)" 2>&1) || out="error: $out"
+			[ -z "$out" ] || faults+="$database $table: $out"$'\n'
+		done < <(psql_quiet -d "$database" -c "SELECT c.oid FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+			WHERE a.amname = 'zheap' AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't'")
+	done
+	if [ -z "$faults" ]; then result ok "$1: zundo.check of $n tables"; else
+		head -n 20 <<<"$faults"
+		result fail "$1: zundo.check"
+	fi
+}
+
+# check_log LABEL: no process crashed, no PANIC, no failed assertion.
+check_log()
+{
+	local bad
+	bad=$(grep -E 'PANIC:|TRAP:|terminated by signal (4|6|7|8|11)|inconsistent page found|could not find.*undo' "$cluster/server.log" | head -n 10 || true)
+	if [ -z "$bad" ]; then result ok "$1: server log"; else
+		printf '%s\n' "$bad"
+		cp "$cluster/server.log" "$work/server-$pg-$1.log"
+		result fail "$1: server log, kept in $work/server-$pg-$1.log"
+	fi
+}
+
+# Kill the server as a power failure would, and let it replay everything with
+# every page compared to its image.
+crash_and_recover()
+{
+	stop_cluster immediate || true
+	if as_server "$bindir/pg_ctl" -s -w -t 600 -D "$cluster/data" -l "$cluster/server.log" start >&2 9>&-; then
+		result ok "$1: crash recovery with every page compared"
+		check_tables "$1, recovered"
+	else
+		tail -n 20 "$cluster/server.log"
+		cp "$cluster/server.log" "$work/server-$pg-$1.log"
+		result fail "$1: crash recovery, log kept in $work/server-$pg-$1.log"
+		return 1
+	fi
+}
+
+drop_cluster()
+{
+	stop_cluster fast || true
+	rm -rf "$cluster"
+}
+
+# sql/ and expected/, on a cluster that is killed, recovered and examined afterwards.
+part_sql()
+{
+	local tests
+	mapfile -t tests < <(list_tests "$copy/sql" .sql)
+	if [ ${#tests[@]} -eq 0 ]; then none_found sql sql; return; fi
+	new_cluster <<'C'
+wal_level = replica
+wal_consistency_checking = 'all'
+checkpoint_timeout = 1h
+max_wal_size = 20GB
+C
+	run_regress "$(dirname "$("$pg_config" --pgxs)")/../../src/test/regress/pg_regress" "$copy" "$work/out-$pg-sql" regression "${tests[@]}"
+	check_tables sql
+	crash_and_recover sql || true
+	check_log sql
+	drop_cluster
+}
+
+# Every function f(seed int, rounds int) of the module zundo_test is a unit test:
+# it returns the number of cases that it tried, and fails by an error. Two fixed
+# seeds and a fresh one, which the result names.
+part_unit()
+{
+	local functions f seed cases log=$work/unit-$pg.log how=()
+	[ -w "$("$pg_config" --pkglibdir)" ] || how=(as_root)
+	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all && "${how[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
+		tail -n 20 "$log"
+		result fail "unit: the module zundo_test does not build"
+		return
+	fi
+	new_cluster </dev/null
+	psql_quiet -d postgres -c 'CREATE EXTENSION zundo_test'
+	functions=$(psql_quiet -d postgres -c "SELECT p.proname FROM pg_proc p
+		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+		JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zundo_test'
+		WHERE p.proargtypes = '23 23'::oidvector ORDER BY 1")
+	[ -n "$functions" ] || none_found unit test
+	for f in $functions; do
+		wanted "$f" || continue
+		for seed in 1 2 $((RANDOM + 3)); do
+			if cases=$(psql_quiet -d postgres -c "SELECT $f($seed, ${ZUNDO_UNIT_ROUNDS:-500})" 2>&1) && [ "${cases:-0}" -gt 0 ] 2>/dev/null; then
+				result ok "$f, seed $seed: $cases cases"
+			else
+				result fail "$f, seed $seed: $cases"
+			fi
+		done
+	done
+	check_log unit
+	drop_cluster
+}
+
+part_isolation()
+{
+	local tests
+	mapfile -t tests < <(list_tests "$copy/specs" .spec)
+	if [ ${#tests[@]} -eq 0 ]; then none_found isolation specs; return; fi
+	new_cluster </dev/null
+	run_regress "$(dirname "$("$pg_config" --pgxs)")/../../src/test/isolation/pg_isolation_regress" "$copy" "$work/out-$pg-isolation" isolation_regression "${tests[@]}"
+	check_tables isolation
+	check_log isolation
+	drop_cluster
+}
+
+# One file of t/: every "ok" line of its own level counts.
+tap_file()
+{
+	local file=$1 name log ok bad status=0 dir src
+	name=$(basename "$file" .pl)
+	dir=$work/tap-$pg/$name
+	log=$work/tap-$pg/$name.log
+	src=$(dirname "$("$pg_config" --pgxs)")/../../src/test
+	rm -rf "$dir"
+	as_server mkdir -p "$dir/log"
+	as_server env "PERL5LIB=$src/perl:$copy/t" "PG_REGRESS=$src/regress/pg_regress" "PATH=$bindir:$PATH" \
+		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" "top_builddir=$dir" "PG_CONFIG=$pg_config" \
+		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" \
+		prove --verbose --norc "$file" >"$log" 2>&1 9>&- || status=$?
+	ok=$(grep -cE '^ok [0-9]+' "$log" || true)
+	ok=$((ok - $(grep -cE '^ok [0-9]+.*# (SKIP|skip)' "$log" || true)))
+	bad=$(grep -cE '^not ok [0-9]+' "$log" || true)
+	passed=$((passed + ok))
+	if [ "$status" -eq 0 ]; then
+		if [ "$ok" -eq 0 ]; then
+			printf '  skipped %s %s\n' "$name" "$(sed -nE 's/.*# (SKIP|skip) */: /p' "$log" | head -n 1)"
+		else
+			printf '  ok      %s (%d)\n' "$name" "$ok"
+		fi
+		rm -rf "$dir"
+		return
+	fi
+	[ "$bad" -gt 0 ] || bad=1
+	failed=$((failed + bad))
+	failures+=("$pg: t/$name ($bad)")
+	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$dir"
+	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log)' "$log" | tail -n 40
+}
+
+part_tap()
+{
+	local t tests
+	mapfile -t tests < <(list_tests "$copy/t" .pl)
+	if [ ${#tests[@]} -eq 0 ]; then none_found tap t; return; fi
+	rm -rf "$work/tap-$pg"
+	as_server_dir "$work/tap-$pg"
+	unset PGHOST PGPORT PGUSER
+	for t in "${tests[@]}"; do tap_file "$copy/t/$t.pl"; done
+}
+
+# A directory in $work that the server's user may write to.
+as_server_dir()
+{
+	mkdir -p "$1"
+	! am_root || chown postgres "$1"
+}
+
+none_found()
+{
+	if [ ${#names[@]} -gt 0 ]; then return 0; fi
+	result fail "$1: no tests found in $2/"
+}
+
+# All parts on one server.
+test_version()
+{
+	local version=$1 part
+	choose_server "$version" test
+	lock_server
+	echo "== zundo on $("$pg_config" --version), $bindir"
+	WERROR=1 build
+	install_into_server
+	if has_part build; then
+		echo "-- build"
+		result ok "gcc: no warnings"
+		if builds_without_warnings clang; then result ok "clang: no warnings"; else result fail "clang: no warnings"; fi
+	fi
+	for part in unit sql isolation tap; do
+		has_part $part || continue
+		if [ $part = tap ] && [ $quick = yes ]; then continue; fi
+		echo "-- $part"
+		"part_$part"
+	done
+	exec 9>&-
+}
+
+run_tests()
+{
+	local versions=() v
+	parts=() names=() quick=no
+	while [ $# -gt 0 ]; do
+		case $1 in
+			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
+			--pg=*) versions+=("${1#*=}"); shift ;;
+			--all) versions=(15 17 18); shift ;;
+			--quick) quick=yes; shift ;;
+			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
+			--part=*) parts+=("${1#*=}"); shift ;;
+			-*) usage_error "unknown option '$1'" ;;
+			*) names+=("$1"); shift ;;
+		esac
+	done
+	for v in "${parts[@]}"; do
+		case $v in build | unit | sql | isolation | tap) ;; *) usage_error "--part takes build, unit, sql, isolation or tap, not '$v'" ;; esac
+	done
+	[ ${#versions[@]} -gt 0 ] || versions=("$(default_major)")
+	need_packages perl libipc-run-perl clang
+	for v in "${versions[@]}"; do test_version "$v"; done
+	[ $((passed + failed)) -gt 0 ] || die "no test has that name"
+	for v in "${failures[@]}"; do echo "failed on $v"; done
+	echo "$passed passed, $failed failed"
+	[ $failed -eq 0 ]
+}

@@ -1,0 +1,387 @@
+/*
+ * tuple/zdelta.c - the difference between two versions of a row.
+ *
+ * Owns the delta encoding of undo records and WAL (layout in ztuple.h). Called
+ * by dml/ (compute, put), page/ and mvcc/ (undo_apply), redo/ (wal_apply,
+ * wal_to_undo). Pure functions: no locks, no crash points.
+ *
+ * Invariants:
+ *	D1	runs are in ascending order and do not overlap.
+ *	D2	a resized delta has exactly one run; any other changes no length.
+ *	D3	decoders read only [p, end) and write only dst[0, cap); what breaks D1,
+ *		D2 or these bounds gives NULL.
+ */
+#include "postgres.h"
+
+#include "tuple/ztuple.h"
+#include "undo/undo_record.h"
+
+#define DELTA_RESIZED	0x80
+/* Equal bytes that end a run: fewer cost less inside a run than a new run does. */
+#define RUN_GAP			3
+
+/* One run as it stands in a packed delta. */
+typedef struct PackedRun
+{
+	uint32		off;
+	uint32		oldlen;
+	uint32		newlen;
+	const char *oldbytes;
+	const char *newbytes;		/* WAL form only */
+} PackedRun;
+
+/* Progress through a packed delta. */
+typedef struct DeltaReader
+{
+	const char *p;
+	const char *end;
+	int			nruns;
+	bool		resized;
+	bool		wal;			/* new bytes follow the old ones */
+	uint32		floor;			/* D1: the next run starts here or later */
+} DeltaReader;
+
+/* first_difference: first i in [from, to) with a[i] != b[i]; 'to' if none. */
+static inline Size
+first_difference(const char *a, const char *b, Size from, Size to)
+{
+	while (to - from >= sizeof(uint64))
+	{
+		uint64		x;
+		uint64		y;
+
+		memcpy(&x, a + from, sizeof(x));
+		memcpy(&y, b + from, sizeof(y));
+		if (x != y)
+			break;
+		from += sizeof(uint64);
+	}
+	while (from < to && a[from] == b[from])
+		from++;
+	return from;
+}
+
+/* common_suffix: how many bytes before a_end and b_end are equal, at most max. */
+static inline Size
+common_suffix(const char *a_end, const char *b_end, Size max)
+{
+	Size		n = 0;
+
+	while (max - n >= sizeof(uint64))
+	{
+		uint64		x;
+		uint64		y;
+
+		memcpy(&x, a_end - n - sizeof(x), sizeof(x));
+		memcpy(&y, b_end - n - sizeof(y), sizeof(y));
+		if (x != y)
+			break;
+		n += sizeof(uint64);
+	}
+	while (n < max && a_end[-1 - (ssize_t) n] == b_end[-1 - (ssize_t) n])
+		n++;
+	return n;
+}
+
+static inline void
+set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
+{
+	d->run[i].off = (uint16) off;
+	d->run[i].oldlen = (uint16) oldlen;
+	d->run[i].newlen = (uint16) newlen;
+}
+
+/* compute_resized: the one run between common prefix and suffix (D2). */
+static void
+compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
+{
+	Size		shorter = Min(oldlen, newlen);
+	Size		prefix = first_difference(oldbytes, newbytes, 0, shorter);
+	Size		suffix = common_suffix(oldbytes + oldlen, newbytes + newlen, shorter - prefix);
+
+	d->resized = true;
+	d->nruns = 1;
+	set_run(d, 0, prefix, oldlen - prefix - suffix, newlen - prefix - suffix);
+}
+
+/*
+ * zdelta_compute: the bytes in which two rows, both without header and shorter
+ * than a page, differ. Rows of equal length with too many separate differences
+ * get one run from the first to the last.
+ */
+void
+zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
+{
+	Size		pos = 0;
+
+	Assert(oldlen < BLCKSZ && newlen < BLCKSZ);
+
+	if (oldlen != newlen)
+	{
+		compute_resized(oldbytes, oldlen, newbytes, newlen, d);
+		return;
+	}
+
+	d->resized = false;
+	d->nruns = 0;
+	for (;;)
+	{
+		Size		start = first_difference(oldbytes, newbytes, pos, oldlen);
+		Size		stop = start + 1;	/* after the last differing byte */
+
+		if (start == oldlen)
+			return;
+		if (d->nruns == ZDELTA_MAX_RUNS)
+			break;
+		for (pos = stop; pos < oldlen && pos - stop < RUN_GAP; pos++)
+		{
+			if (oldbytes[pos] != newbytes[pos])
+				stop = pos + 1;
+		}
+		set_run(d, d->nruns++, start, stop - start, stop - start);
+	}
+
+	{
+		Size		first = d->run[0].off;
+		Size		suffix = common_suffix(oldbytes + oldlen, newbytes + newlen, oldlen - first);
+
+		d->nruns = 1;
+		set_run(d, 0, first, oldlen - first - suffix, oldlen - first - suffix);
+	}
+}
+
+/* put_run_head: offset and lengths of run i. */
+static char *
+put_run_head(char *p, const ZDelta *d, int i)
+{
+	p = zvarint_put(p, d->run[i].off);
+	p = zvarint_put(p, d->run[i].oldlen);
+	if (d->resized)
+		p = zvarint_put(p, d->run[i].newlen);
+	return p;
+}
+
+static char *
+put_bytes(char *p, const char *src, Size len)
+{
+	memcpy(p, src, len);
+	return p + len;
+}
+
+static inline char
+delta_head(const ZDelta *d)
+{
+	return (char) (d->nruns | (d->resized ? DELTA_RESIZED : 0));
+}
+
+/* zdelta_undo_size: bytes of d's undo form. */
+Size
+zdelta_undo_size(const ZDelta *d)
+{
+	Size		size = 1;
+
+	for (int i = 0; i < d->nruns; i++)
+	{
+		size += zvarint_size(d->run[i].off) + zvarint_size(d->run[i].oldlen);
+		if (d->resized)
+			size += zvarint_size(d->run[i].newlen);
+		size += d->run[i].oldlen;
+	}
+	return size;
+}
+
+/* zdelta_undo_put: write d's undo form at p; on return the byte after it. */
+char *
+zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes)
+{
+	*p++ = delta_head(d);
+	for (int i = 0; i < d->nruns; i++)
+	{
+		p = put_run_head(p, d, i);
+		p = put_bytes(p, oldbytes + d->run[i].off, d->run[i].oldlen);
+	}
+	return p;
+}
+
+/* zdelta_wal_size: bytes of d's WAL form. */
+Size
+zdelta_wal_size(const ZDelta *d)
+{
+	Size		size = zdelta_undo_size(d);
+
+	for (int i = 0; i < d->nruns; i++)
+		size += d->run[i].newlen;
+	return size;
+}
+
+/* zdelta_wal_put: write d's WAL form at p; on return the byte after it. */
+char *
+zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newbytes)
+{
+	*p++ = delta_head(d);
+	for (int i = 0; i < d->nruns; i++)
+	{
+		p = put_run_head(p, d, i);
+		p = put_bytes(p, oldbytes + d->run[i].off, d->run[i].oldlen);
+		p = put_bytes(p, newbytes + d->run[i].off, d->run[i].newlen);
+	}
+	return p;
+}
+
+/* reader_start: begin to read the packed delta at p; false if its head is malformed. */
+static bool
+reader_start(DeltaReader *r, const char *p, const char *end, bool wal)
+{
+	uint8		head;
+
+	if (p == NULL || p >= end)
+		return false;
+	head = (uint8) *p;
+	r->p = p + 1;
+	r->end = end;
+	r->wal = wal;
+	r->floor = 0;
+	r->resized = (head & DELTA_RESIZED) != 0;
+	r->nruns = head & ~DELTA_RESIZED;
+	if (r->resized)
+		return r->nruns == 1;
+	return r->nruns <= ZDELTA_MAX_RUNS;
+}
+
+/* reader_bytes: the next len bytes, or NULL if there are not so many. */
+static const char *
+reader_bytes(DeltaReader *r, uint32 len)
+{
+	const char *bytes = r->p;
+
+	if (len > (Size) (r->end - r->p))
+		return NULL;
+	r->p += len;
+	return bytes;
+}
+
+/* reader_next: read one run; false if it is malformed (D1, D3). */
+static bool
+reader_next(DeltaReader *r, PackedRun *run)
+{
+	r->p = zvarint_get(r->p, r->end, &run->off);
+	if (r->p == NULL)
+		return false;
+	r->p = zvarint_get(r->p, r->end, &run->oldlen);
+	if (r->p == NULL)
+		return false;
+	run->newlen = run->oldlen;
+	if (r->resized)
+	{
+		r->p = zvarint_get(r->p, r->end, &run->newlen);
+		if (r->p == NULL)
+			return false;
+	}
+	if (run->off >= BLCKSZ || run->oldlen >= BLCKSZ || run->newlen >= BLCKSZ ||
+		run->off < r->floor)
+		return false;
+	r->floor = run->off + run->oldlen;
+
+	run->oldbytes = reader_bytes(r, run->oldlen);
+	if (run->oldbytes == NULL)
+		return false;
+	run->newbytes = NULL;
+	if (r->wal)
+	{
+		run->newbytes = reader_bytes(r, run->newlen);
+		if (run->newbytes == NULL)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * replace_bytes: replace 'cut' bytes at dst + off by 'len' bytes; false if they are
+ * not all there or the result exceeds cap.
+ */
+static bool
+replace_bytes(char *dst, Size *total, Size cap, uint32 off, uint32 cut, const char *bytes, uint32 len)
+{
+	if ((Size) off + cut > *total || *total - cut + len > cap)
+		return false;
+	if (cut != len)
+		memmove(dst + off + len, dst + off + cut, *total - off - cut);
+	memcpy(dst + off, bytes, len);
+	*total = *total - cut + len;
+	return true;
+}
+
+/* zdelta_undo_apply: see ztuple.h. */
+const char *
+zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len, Size cap)
+{
+	DeltaReader r;
+	PackedRun	run;
+
+	if (!reader_start(&r, p, end, false))
+		return NULL;
+	for (int i = 0; i < r.nruns; i++)
+	{
+		if (!reader_next(&r, &run) ||
+			!replace_bytes(dst, len, cap, run.off, run.newlen, run.oldbytes, run.oldlen))
+			return NULL;
+	}
+	return r.p;
+}
+
+/*
+ * zdelta_wal_apply: see ztuple.h. Bytes to be replaced that are not the old
+ * ones of the delta count as malformed: it belongs to another version.
+ */
+const char *
+zdelta_wal_apply(const char *p, const char *end, char *dst, Size *len, Size cap)
+{
+	DeltaReader r;
+	PackedRun	run;
+
+	if (!reader_start(&r, p, end, true))
+		return NULL;
+	for (int i = 0; i < r.nruns; i++)
+	{
+		if (!reader_next(&r, &run))
+			return NULL;
+		if ((Size) run.off + run.oldlen > *len ||
+			memcmp(dst + run.off, run.oldbytes, run.oldlen) != 0)
+			return NULL;
+		if (!replace_bytes(dst, len, cap, run.off, run.oldlen, run.newbytes, run.newlen))
+			return NULL;
+	}
+	return r.p;
+}
+
+/* zdelta_wal_to_undo: see ztuple.h. */
+const char *
+zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap, Size *len)
+{
+	DeltaReader r;
+	PackedRun	run;
+	char	   *q = dst;
+
+	if (!reader_start(&r, p, end, true) || cap < 1)
+		return NULL;
+	*q++ = *p;
+	for (int i = 0; i < r.nruns; i++)
+	{
+		Size		need;
+
+		if (!reader_next(&r, &run))
+			return NULL;
+		need = zvarint_size(run.off) + zvarint_size(run.oldlen) + run.oldlen;
+		if (r.resized)
+			need += zvarint_size(run.newlen);
+		if (need > cap - (Size) (q - dst))
+			return NULL;
+		q = zvarint_put(q, run.off);
+		q = zvarint_put(q, run.oldlen);
+		if (r.resized)
+			q = zvarint_put(q, run.newlen);
+		q = put_bytes(q, run.oldbytes, run.oldlen);
+	}
+	*len = q - dst;
+	return r.p;
+}

@@ -1,0 +1,171 @@
+/*
+ * tuple/zheader.c - what undo keeps of a row header, and the header's checks.
+ *
+ * Owns the compact header form. Called by dml/ (put), page/, mvcc/ and redo/
+ * (get). Pure functions: no locks, no crash points.
+ *
+ * Compact form, little endian:
+ *
+ *	BITS   FIELD
+ *	0      1 = long form, 4 bytes; 0 = short form, 2 bytes
+ *	1-9    slot
+ *	10-11  state
+ *	12     other partition
+ *	13     key change
+ *	14     stale keys
+ *	15     speculative
+ *	16-26  number of attributes	(long form only, from here on)
+ *	27     nulls
+ *	28     external
+ *	29-31  zero
+ *
+ * Invariants:
+ *	H1	lock hint and slack are never in a compact header: they describe the page.
+ *	H2	a short form is written only if its reader's header has the same shape
+ *		(attributes, nulls, external) and that shape is not all zeros.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "tuple/ztuple.h"
+
+#define ZH_SHAPE	(ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL)
+
+#define COMPACT_LONG		0x1
+#define COMPACT_SLOT_SHIFT	1
+#define COMPACT_STATE_SHIFT 10
+#define COMPACT_OTHER_PART	0x1000
+#define COMPACT_KEY_CHANGE	0x2000
+#define COMPACT_STALE_KEYS	0x4000
+#define COMPACT_SPECULATIVE 0x8000
+#define COMPACT_NATTS_SHIFT 16
+#define COMPACT_NULLS		(UINT32_C(1) << 27)
+#define COMPACT_EXTERNAL	(UINT32_C(1) << 28)
+#define COMPACT_ZERO		(UINT32_C(7) << 29)
+
+static inline bool
+needs_long_form(ZHeader h, ZHeader base)
+{
+	return (base & ZH_SHAPE) == 0 || ((h ^ base) & ZH_SHAPE) != 0;
+}
+
+/*
+ * zheader_compact_size: bytes that zheader_compact_put writes for h under base: 2 or 4.
+ */
+int
+zheader_compact_size(ZHeader h, ZHeader base)
+{
+	return needs_long_form(h, base) ? 4 : 2;
+}
+
+/*
+ * zheader_compact_put: write h's compact form at p, which has room for it.
+ * On return: the byte after it.
+ */
+char *
+zheader_compact_put(char *p, ZHeader h, ZHeader base)
+{
+	uint32		c = 0;
+
+	c |= (uint32) ZH_SLOT(h) << COMPACT_SLOT_SHIFT;
+	c |= (uint32) ZH_STATE(h) << COMPACT_STATE_SHIFT;
+	if (h & ZH_OTHER_PART)
+		c |= COMPACT_OTHER_PART;
+	if (h & ZH_KEY_CHANGE)
+		c |= COMPACT_KEY_CHANGE;
+	if (h & ZH_STALE_KEYS)
+		c |= COMPACT_STALE_KEYS;
+	if (h & ZH_SPECULATIVE)
+		c |= COMPACT_SPECULATIVE;
+
+	if (needs_long_form(h, base))
+	{
+		c |= COMPACT_LONG;
+		c |= (uint32) ZH_NATTS(h) << COMPACT_NATTS_SHIFT;
+		if (h & ZH_NULLS)
+			c |= COMPACT_NULLS;
+		if (h & ZH_EXTERNAL)
+			c |= COMPACT_EXTERNAL;
+	}
+
+	*p++ = (char) c;
+	*p++ = (char) (c >> 8);
+	if (c & COMPACT_LONG)
+	{
+		*p++ = (char) (c >> 16);
+		*p++ = (char) (c >> 24);
+	}
+	return p;
+}
+
+/*
+ * zheader_compact_get: the header whose compact form is at p, its shape taken
+ * from base if the form is short. On return: the byte after the form, or NULL
+ * if it is truncated or malformed; *h has no lock hint and no slack.
+ */
+const char *
+zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
+{
+	uint32		c;
+	ZHeader		r;
+
+	if (end - p < 2)
+		return NULL;
+	c = (uint8) p[0] | (uint32) (uint8) p[1] << 8;
+	p += 2;
+
+	if (c & COMPACT_LONG)
+	{
+		if (end - p < 2)
+			return NULL;
+		c |= (uint32) (uint8) p[0] << 16 | (uint32) (uint8) p[1] << 24;
+		p += 2;
+		if (c & COMPACT_ZERO)
+			return NULL;
+		r = (c >> COMPACT_NATTS_SHIFT) & ZH_NATTS_MASK;
+		if (r > MaxHeapAttributeNumber)
+			return NULL;
+		if (c & COMPACT_NULLS)
+			r |= ZH_NULLS;
+		if (c & COMPACT_EXTERNAL)
+			r |= ZH_EXTERNAL;
+	}
+	else
+	{
+		if ((base & ZH_SHAPE) == 0)
+			return NULL;
+		r = base & ZH_SHAPE;
+	}
+
+	r |= (ZHeader) ((c >> COMPACT_SLOT_SHIFT) & 0x1FF) << ZH_SLOT_SHIFT;
+	r |= (ZHeader) ((c >> COMPACT_STATE_SHIFT) & 3) << ZH_STATE_SHIFT;
+	if (c & COMPACT_OTHER_PART)
+		r |= ZH_OTHER_PART;
+	if (c & COMPACT_KEY_CHANGE)
+		r |= ZH_KEY_CHANGE;
+	if (c & COMPACT_STALE_KEYS)
+		r |= ZH_STALE_KEYS;
+	if (c & COMPACT_SPECULATIVE)
+		r |= ZH_SPECULATIVE;
+	*h = r;
+	return p;
+}
+
+/*
+ * ztuple_header_ok: can len bytes at row be a row? Looks at header and bitmap
+ * size only; never reads outside the bytes given.
+ */
+bool
+ztuple_header_ok(const char *row, Size len)
+{
+	ZHeader		h;
+
+	if (len < ZTUPLE_HEADER_SIZE)
+		return false;
+	h = zheader_get(row);
+	if ((h & ZH_ZERO_MASK) != 0 || ZH_NATTS(h) > MaxHeapAttributeNumber)
+		return false;
+	if ((h & ZH_NULLS) && len < ZTUPLE_HEADER_SIZE + (Size) (ZH_NATTS(h) + 7) / 8)
+		return false;
+	return true;
+}

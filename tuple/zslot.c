@@ -1,0 +1,467 @@
+/*
+ * tuple/zslot.c - the TupleTableSlot operations of zheap tables.
+ *
+ * Owns ZHeapSlot. The executor calls the operations; scans and DML call the
+ * zslot_* functions. Touches only the slot's memory: no locks, no buffers, no
+ * crash points.
+ *
+ * A slot that is not empty holds either a row (row != NULL) of borrowed or own
+ * bytes, or virtual contents (row == NULL, all of tts_values set).
+ *
+ * Invariants:
+ *	S1	own bytes: row == own. Then the slot depends on nothing outside tts_mcxt.
+ *	S2	tts_nvalid == 0 whenever row changes, so no value outlives its bytes.
+ *	S3	scratch is replaced only when the first column of a row is deformed.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/xact.h"
+#include "tuple/zslot.h"
+
+/* Memory that a cleared slot keeps for its next row. */
+#define KEEP_BYTES	(64 * 1024)
+
+void		(*zslot_lookup_writer_hook) (ZHeapSlot *slot) = NULL;
+
+static inline void
+forget_writer(ZHeapSlot *z)
+{
+	z->writer_known = false;
+	z->xmin = InvalidZXid;
+	z->cmin = InvalidCommandId;
+	z->chain_xid = InvalidZXid;
+	z->chain = InvalidUndoPtr;
+	z->relnumber = InvalidRelFileNumber;
+}
+
+/* set_row: the slot now shows these bytes (S2). */
+static inline void
+set_row(ZHeapSlot *z, const char *row, uint32 len)
+{
+	z->row = row;
+	z->len = len;
+	z->base.tts_nvalid = 0;
+	z->base.tts_flags &= ~TTS_FLAG_EMPTY;
+}
+
+/* own_copy: make the slot's own bytes a copy of row, which may be its present own bytes. */
+static void
+own_copy(ZHeapSlot *z, const char *row, uint32 len)
+{
+	if (len > z->own_size)
+	{
+		Size		size = Max(len, 128);
+		char	   *bytes = MemoryContextAlloc(z->base.tts_mcxt, size);
+
+		memcpy(bytes, row, len);
+		if (z->own)
+			pfree(z->own);
+		z->own = bytes;
+		z->own_size = size;
+	}
+	else
+		memmove(z->own, row, len);
+	set_row(z, z->own, len);
+}
+
+/*
+ * flat_values: 'values', or a palloc'd copy of the array if some value is
+ * external: sizing flattens such values in place, and the array may be another slot's.
+ */
+static Datum *
+flat_values(TupleDesc desc, Datum *values, const bool *isnull)
+{
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (!isnull[i] && zc_attr(desc, i)->attlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+		{
+			Datum	   *copy = palloc(desc->natts * sizeof(Datum));
+
+			memcpy(copy, values, desc->natts * sizeof(Datum));
+			return copy;
+		}
+	}
+	return values;
+}
+
+/* form_bytes: the row of these values, of any size, allocated in mcxt. */
+static char *
+form_bytes(TupleDesc desc, Datum *values, const bool *isnull, MemoryContext mcxt, uint32 *len)
+{
+	Datum	   *flat = flat_values(desc, values, isnull);
+	Size		size = ztuple_size_any(desc, flat, isnull);
+	char	   *bytes = MemoryContextAlloc(mcxt, size);
+
+	ztuple_form(desc, flat, isnull, bytes, size);
+	if (flat != values)
+		pfree(flat);
+	*len = (uint32) size;
+	return bytes;
+}
+
+/* own_form: make the slot's own bytes the row of these values, which may point into its present own bytes. */
+static void
+own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
+{
+	uint32		len;
+	char	   *bytes = form_bytes(z->base.tts_tupleDescriptor, values, isnull,
+								   z->base.tts_mcxt, &len);
+
+	if (z->own)
+		pfree(z->own);
+	z->own = bytes;
+	z->own_size = len;
+	set_row(z, bytes, len);
+}
+
+/* get_scratch: scratch for the slot's present row, NULL if no column can need it (S3). */
+static char *
+get_scratch(ZHeapSlot *z)
+{
+	Size		need;
+
+	if (unlikely(z->scratch_extra < 0))
+		z->scratch_extra = (int32) zdeform_scratch_size(z->base.tts_tupleDescriptor, 0);
+	if (z->scratch_extra == 0)
+		return NULL;
+	need = (Size) z->len + z->scratch_extra;
+	if (need > z->scratch_size)
+	{
+		char	   *scratch;
+
+		need = Max(need + need / 4, 256);
+		scratch = MemoryContextAllocHuge(z->base.tts_mcxt, need);
+		if (z->scratch)
+			pfree(z->scratch);
+		z->scratch = scratch;
+		z->scratch_size = need;
+	}
+	return z->scratch;
+}
+
+/* release_memory: free own bytes and scratch that are larger than keep. */
+static void
+release_memory(ZHeapSlot *z, Size keep)
+{
+	if (z->own && z->own_size > keep)
+	{
+		pfree(z->own);
+		z->own = NULL;
+		z->own_size = 0;
+	}
+	if (z->scratch && z->scratch_size > keep)
+	{
+		pfree(z->scratch);
+		z->scratch = NULL;
+		z->scratch_size = 0;
+	}
+}
+
+/* ---- slot operations ---- */
+
+static void
+zslot_init(TupleTableSlot *slot)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	z->row = NULL;
+	z->len = 0;
+	z->own = NULL;
+	z->own_size = 0;
+	z->scratch = NULL;
+	z->scratch_size = 0;
+	z->scratch_extra = -1;
+	forget_writer(z);
+}
+
+static void
+zslot_release(TupleTableSlot *slot)
+{
+	release_memory((ZHeapSlot *) slot, 0);
+}
+
+static void
+zslot_clear(TupleTableSlot *slot)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	release_memory(z, KEEP_BYTES);
+	if (!TTS_FIXED(slot))
+		z->scratch_extra = -1;	/* the descriptor may change now */
+	z->row = NULL;
+	z->len = 0;
+	forget_writer(z);
+	slot->tts_nvalid = 0;
+	slot->tts_flags |= TTS_FLAG_EMPTY;
+	ItemPointerSetInvalid(&slot->tts_tid);
+}
+
+/* Columns that the row has not are left to the caller: the core fills in missing values. */
+static void
+zslot_getsomeattrs(TupleTableSlot *slot, int natts)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+	int			present;
+
+	Assert(!TTS_EMPTY(slot));
+	if (unlikely(z->row == NULL))
+		elog(ERROR, "zheap: column %d wanted of a virtual row with %d", natts, slot->tts_nvalid);
+
+	if (slot->tts_nvalid == 0)
+		zdeform_start(&z->deform, z->row, z->len, get_scratch(z));
+
+	present = Min(natts, ZH_NATTS(zheader_get(z->row)));
+	if (present > slot->tts_nvalid)
+	{
+		zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
+						slot->tts_values, slot->tts_isnull);
+		slot->tts_nvalid = present;
+	}
+}
+
+/*
+ * find_writer: make xmin and cmin known. False if the slot holds virtual
+ * contents of nobody in particular.
+ */
+static bool
+find_writer(ZHeapSlot *z)
+{
+	if (z->writer_known)
+		return true;
+	if (z->row == NULL)
+		return false;
+	if (z->chain != InvalidUndoPtr && zslot_lookup_writer_hook != NULL)
+		zslot_lookup_writer_hook(z);
+	z->writer_known = true;
+	return true;
+}
+
+static Datum
+zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(!TTS_EMPTY(slot));
+
+	*isnull = false;
+	if (attnum == TableOidAttributeNumber)
+		return ObjectIdGetDatum(slot->tts_tableOid);
+	if (attnum == SelfItemPointerAttributeNumber)
+		return PointerGetDatum(&slot->tts_tid);
+
+	if (!find_writer(z))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot retrieve a system column in this context")));
+
+	switch (attnum)
+	{
+		case MinTransactionIdAttributeNumber:
+			return TransactionIdGetDatum(z->xmin == InvalidZXid ? FrozenTransactionId :
+										 zxid_to_xid(z->xmin));
+		case MinCommandIdAttributeNumber:
+		case MaxCommandIdAttributeNumber:
+			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
+		case MaxTransactionIdAttributeNumber:
+			return TransactionIdGetDatum(InvalidTransactionId);
+		default:
+			elog(ERROR, "zheap: no system column %d", attnum);
+			return (Datum) 0;
+	}
+}
+
+#if ZC_HAS_IS_CURRENT_XACT_TUPLE
+static bool
+zslot_is_current_xact_tuple(TupleTableSlot *slot)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(!TTS_EMPTY(slot));
+
+	if (!find_writer(z))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("don't have a storage tuple in this context")));
+
+	return z->xmin != InvalidZXid &&
+		TransactionIdIsCurrentTransactionId(zxid_to_xid(z->xmin));
+}
+#endif
+
+static void
+zslot_materialize(TupleTableSlot *slot)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(!TTS_EMPTY(slot));
+
+	if (z->row == NULL)
+		own_form(z, slot->tts_values, slot->tts_isnull);
+	else if (z->row != z->own)
+		own_copy(z, z->row, z->len);
+}
+
+static void
+zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
+{
+	ZHeapSlot  *dst = (ZHeapSlot *) dstslot;
+	ZHeapSlot  *src = TTS_IS_ZHEAP(srcslot) ? (ZHeapSlot *) srcslot : NULL;
+
+	if (src == NULL || src->row == NULL)
+		slot_getallattrs(srcslot);
+
+	ExecClearTuple(dstslot);
+	if (src != NULL && src->row != NULL)
+		own_copy(dst, src->row, src->len);
+	else
+		own_form(dst, srcslot->tts_values, srcslot->tts_isnull);
+
+	if (src != NULL)
+	{
+		dst->writer_known = src->writer_known;
+		dst->xmin = src->xmin;
+		dst->cmin = src->cmin;
+		dst->chain_xid = src->chain_xid;
+		dst->chain = src->chain;
+		dst->relnumber = src->relnumber;
+	}
+	dstslot->tts_tid = srcslot->tts_tid;
+	dstslot->tts_tableOid = srcslot->tts_tableOid;
+}
+
+/*
+ * The heap tuple carries the writer where that costs no search in undo, so
+ * that trigger functions can look at it.
+ */
+static HeapTuple
+zslot_copy_heap_tuple(TupleTableSlot *slot)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+	HeapTuple	tuple;
+	TransactionId xmin = InvalidTransactionId;
+	CommandId	cmin = FirstCommandId;
+
+	slot_getallattrs(slot);
+	tuple = heap_form_tuple(slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull);
+	tuple->t_self = slot->tts_tid;
+	tuple->t_tableOid = slot->tts_tableOid;
+
+	if (z->writer_known || (z->row != NULL && z->chain == InvalidUndoPtr))
+	{
+		xmin = z->xmin == InvalidZXid ? FrozenTransactionId : zxid_to_xid(z->xmin);
+		if (z->xmin != InvalidZXid)
+			cmin = z->cmin;
+	}
+	HeapTupleHeaderSetXmin(tuple->t_data, xmin);
+	HeapTupleHeaderSetXmax(tuple->t_data, InvalidTransactionId);
+	HeapTupleHeaderSetCmin(tuple->t_data, cmin);
+	tuple->t_data->t_infomask |= HEAP_XMAX_INVALID;
+	tuple->t_data->t_ctid = slot->tts_tid;
+	return tuple;
+}
+
+static MinimalTuple
+zslot_copy_minimal_tuple(TupleTableSlot *slot ZC_EXTRA_PARAM)
+{
+	slot_getallattrs(slot);
+	return heap_form_minimal_tuple(slot->tts_tupleDescriptor, slot->tts_values,
+								   slot->tts_isnull ZC_EXTRA_ARG);
+}
+
+const TupleTableSlotOps TTSOpsZHeap = {
+	.base_slot_size = sizeof(ZHeapSlot),
+	.init = zslot_init,
+	.release = zslot_release,
+	.clear = zslot_clear,
+	.getsomeattrs = zslot_getsomeattrs,
+	.getsysattr = zslot_getsysattr,
+#if ZC_HAS_IS_CURRENT_XACT_TUPLE
+	.is_current_xact_tuple = zslot_is_current_xact_tuple,
+#endif
+	.materialize = zslot_materialize,
+	.copyslot = zslot_copyslot,
+	.get_heap_tuple = NULL,
+	.get_minimal_tuple = NULL,
+	.copy_heap_tuple = zslot_copy_heap_tuple,
+	.copy_minimal_tuple = zslot_copy_minimal_tuple
+};
+
+/* ---- for scans and DML ---- */
+
+/* zslot_store_borrowed: see zslot.h. The writer is unknown and has no chain until told. */
+void
+zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
+					 ItemPointer tid, Oid tableoid)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(TTS_IS_ZHEAP(slot));
+	set_row(z, row, len);
+	forget_writer(z);
+	slot->tts_tid = *tid;
+	slot->tts_tableOid = tableoid;
+}
+
+/* zslot_store_copy: see zslot.h. */
+void
+zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
+				 ItemPointer tid, Oid tableoid)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(TTS_IS_ZHEAP(slot));
+	own_copy(z, row, len);
+	forget_writer(z);
+	slot->tts_tid = *tid;
+	slot->tts_tableOid = tableoid;
+}
+
+/* zslot_set_writer: this version was written by xmin (0 = visible to all) in command cmin. Any slot contents, virtual too. */
+void
+zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	z->writer_known = true;
+	z->xmin = xmin;
+	z->cmin = cmin;
+}
+
+/* zslot_set_chain: the writer is to be looked up, when somebody asks, from this chain. */
+void
+zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	z->writer_known = false;
+	z->chain_xid = chain_xid;
+	z->chain = chain;
+	z->relnumber = relnumber;
+}
+
+/*
+ * zslot_form_row: see zslot.h. The result may be larger than a page: toast it,
+ * or call ztuple_check_size, before it is put on one.
+ */
+const char *
+zslot_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len)
+{
+	if (TTS_IS_ZHEAP(slot))
+	{
+		ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+		if (z->row != NULL && z->len >= ZTUPLE_HEADER_SIZE &&
+			ZH_NATTS(zheader_get(z->row)) == desc->natts)
+		{
+			*len = z->len;
+			return z->row;
+		}
+	}
+	slot_getallattrs(slot);
+	return form_bytes(desc, slot->tts_values, slot->tts_isnull, CurrentMemoryContext, len);
+}

@@ -1,0 +1,538 @@
+/*
+ * tuple/ztuple.c - rows from values and values from rows.
+ *
+ * Owns the column encoding (layout in ztuple.h). Called by dml/ and the slots
+ * (form), scans through the slots (deform), monitor/ (getattr). Pure functions
+ * on memory: no locks, no buffers, no crash points.
+ *
+ * Invariants:
+ *	T1	a column's bytes depend on its value and type only, never on its place:
+ *		there is no padding anywhere in a row.
+ *	T2	a row holds no pointer into memory: expanded and indirect values are
+ *		flattened before it is formed; external ones are on-disk TOAST pointers.
+ *	T3	deforming reads only the row's bytes; whatever would reach outside them
+ *		raises ERRCODE_DATA_CORRUPTED.
+ *	T4	scratch never moves while values that point into it are in use: its
+ *		capacity suffices for the whole row from the start.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "tuple/ztuple.h"
+#include "utils/expandeddatum.h"
+
+/* Room for one row on an empty page: page header, line pointer, slots and trailer off. */
+#define EMPTY_PAGE_ROOM	(BLCKSZ - 24 - 4 - 4 * 16 - 16)
+
+static inline Size
+bitmap_size(int natts)
+{
+	return (natts + 7) / 8;
+}
+
+static zc_noreturn pg_attribute_cold void
+row_corrupted(int attno)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("zheap: corrupted row"),
+			 attno > 0
+			 ? errdetail("Column %d reaches beyond the end of the row.", attno)
+			 : errdetail("The row header is not valid.")));
+}
+
+/* ---- forming ---- */
+
+/*
+ * flatten: a varlena value that may be stored: expanded objects are made flat
+ * and indirect pointers resolved, in palloc'd memory (T2).
+ */
+static Datum
+flatten(Datum value)
+{
+	struct varlena *ptr = (struct varlena *) DatumGetPointer(value);
+
+	if (VARATT_IS_EXTERNAL_EXPANDED(ptr))
+	{
+		ExpandedObjectHeader *eoh = DatumGetEOHP(value);
+		Size		size = EOH_get_flat_size(eoh);
+		char	   *flat = palloc(size);
+
+		EOH_flatten_into(eoh, flat, size);
+		return PointerGetDatum(flat);
+	}
+	if (VARATT_IS_EXTERNAL_INDIRECT(ptr))
+		return PointerGetDatum(detoast_external_attr(ptr));
+	return value;
+}
+
+/* stored_varlena_size: bytes that this flat varlena takes in a row. */
+static inline Size
+stored_varlena_size(ZcAttr att, const char *ptr)
+{
+	if (zc_attr_packable(att) && VARATT_CAN_MAKE_SHORT(ptr))
+		return VARATT_CONVERTED_SHORT_SIZE(ptr);
+	return VARSIZE_ANY(ptr);
+}
+
+/*
+ * ztuple_size_any: bytes of the row that holds values. Flattens expanded and
+ * indirect values in place in 'values', in the current memory context.
+ */
+Size
+ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
+{
+	Size		size = ZTUPLE_HEADER_SIZE;
+	bool		nulls = false;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		ZcAttr		att = zc_attr(desc, i);
+
+		if (isnull[i])
+			nulls = true;
+		else if (att->attlen > 0)
+			size += att->attlen;
+		else if (att->attlen == -1)
+		{
+			if (VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+				values[i] = flatten(values[i]);
+			size += stored_varlena_size(att, DatumGetPointer(values[i]));
+		}
+		else
+			size += strlen(DatumGetCString(values[i])) + 1;
+	}
+	if (nulls)
+		size += bitmap_size(desc->natts);
+	return size;
+}
+
+/*
+ * ztuple_check_size: error ERRCODE_PROGRAM_LIMIT_EXCEEDED if a row of len bytes
+ * does not fit a page.
+ */
+void
+ztuple_check_size(Size len)
+{
+	if (len > ztuple_max_size())
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("row is too big: size %zu, maximum size %zu",
+						len, ztuple_max_size()),
+				 errdetail("A row takes %zu bytes; a table page has room for %zu.",
+						   len, ztuple_max_size()),
+				 errhint("Let wide columns be stored out of line: ALTER TABLE ... ALTER COLUMN ... SET STORAGE EXTENDED.")));
+}
+
+/* ztuple_size: see ztuple.h. */
+Size
+ztuple_size(TupleDesc desc, Datum *values, const bool *isnull)
+{
+	Size		size = ztuple_size_any(desc, values, isnull);
+
+	ztuple_check_size(size);
+	return size;
+}
+
+/* ztuple_max_size: the largest row that an empty page holds. */
+Size
+ztuple_max_size(void)
+{
+	StaticAssertStmt(EMPTY_PAGE_ROOM <= MaxHeapTupleSize, "heap must be able to hold our rows");
+	return EMPTY_PAGE_ROOM;
+}
+
+/* put_byval: store a by-value datum's bytes at p. */
+static inline void
+put_byval(char *p, Datum value, int attlen)
+{
+	switch (attlen)
+	{
+		case 1:
+			*p = DatumGetChar(value);
+			break;
+		case 2:
+			{
+				int16		v = DatumGetInt16(value);
+
+				memcpy(p, &v, sizeof(v));
+				break;
+			}
+		case 4:
+			{
+				int32		v = DatumGetInt32(value);
+
+				memcpy(p, &v, sizeof(v));
+				break;
+			}
+#if SIZEOF_DATUM == 8
+		case 8:
+			memcpy(p, &value, sizeof(value));
+			break;
+#endif
+		default:
+			elog(ERROR, "zheap: by-value column of %d bytes", attlen);
+	}
+}
+
+/* put_varlena: store a flat varlena at p in its shortest allowed form; on return the byte after it. */
+static char *
+put_varlena(char *p, ZcAttr att, const char *ptr)
+{
+	Size		size;
+
+	if (zc_attr_packable(att) && VARATT_CAN_MAKE_SHORT(ptr))
+	{
+		size = VARATT_CONVERTED_SHORT_SIZE(ptr);
+		SET_VARSIZE_SHORT(p, size);
+		memcpy(p + VARHDRSZ_SHORT, VARDATA(ptr), size - VARHDRSZ_SHORT);
+	}
+	else
+	{
+		size = VARSIZE_ANY(ptr);
+		memcpy(p, ptr, size);
+	}
+	return p + size;
+}
+
+/* ztuple_form: see ztuple.h. */
+void
+ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, Size len)
+{
+	ZHeader		h = (ZHeader) desc->natts;
+	bits8	   *bits = NULL;
+	char	   *p = dst + ZTUPLE_HEADER_SIZE;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (isnull[i])
+		{
+			h |= ZH_NULLS;
+			bits = (bits8 *) p;
+			p += bitmap_size(desc->natts);
+			memset(bits, 0, p - (char *) bits);
+			break;
+		}
+	}
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		ZcAttr		att = zc_attr(desc, i);
+
+		if (isnull[i])
+			continue;
+		if (bits)
+			bits[i >> 3] |= 1 << (i & 7);
+
+		if (att->attbyval)
+		{
+			put_byval(p, values[i], att->attlen);
+			p += att->attlen;
+		}
+		else if (att->attlen == -1)
+		{
+			const char *ptr = DatumGetPointer(values[i]);
+
+			if (VARATT_IS_EXTERNAL(ptr))
+			{
+				h |= ZH_EXTERNAL;
+				if (!VARATT_IS_EXTERNAL_ONDISK(ptr))
+					elog(ERROR, "zheap: value of column %d is not flat", i + 1);
+			}
+			p = put_varlena(p, att, ptr);
+		}
+		else
+		{
+			Size		size = att->attlen > 0 ? (Size) att->attlen :
+				strlen(DatumGetCString(values[i])) + 1;
+
+			memcpy(p, DatumGetPointer(values[i]), size);
+			p += size;
+		}
+	}
+
+	if ((Size) (p - dst) != len)
+		elog(ERROR, "zheap: row formed with %zu bytes instead of %zu", (Size) (p - dst), len);
+	zheader_set(dst, h);
+}
+
+/* ---- deforming ---- */
+
+/*
+ * unfixed_length: bytes of the varlena or cstring column at p, all of which lie
+ * before end; error ERRCODE_DATA_CORRUPTED otherwise (T3).
+ */
+static Size
+unfixed_length(int attlen, const char *p, const char *end, int attno)
+{
+	Size		avail = end - p;
+	Size		size;
+
+	if (avail < 1)
+		row_corrupted(attno);
+	if (attlen == -2)
+	{
+		size = strnlen(p, avail);
+		if (size == avail)
+			row_corrupted(attno);
+		return size + 1;
+	}
+
+	if (VARATT_IS_1B_E(p))
+	{
+		if (avail < VARHDRSZ_EXTERNAL || VARTAG_1B_E(p) != VARTAG_ONDISK)
+			row_corrupted(attno);
+		size = VARSIZE_EXTERNAL(p);
+	}
+	else if (VARATT_IS_1B(p))
+		size = VARSIZE_1B(p);
+	else
+	{
+		uint32		word;
+
+		if (avail < VARHDRSZ)
+			row_corrupted(attno);
+		memcpy(&word, p, sizeof(word));
+#ifdef WORDS_BIGENDIAN
+		size = word & 0x3FFFFFFF;
+#else
+		size = word >> 2;
+#endif
+		if (size < VARHDRSZ)
+			row_corrupted(attno);
+	}
+	if (size > avail)
+		row_corrupted(attno);
+	return size;
+}
+
+/* get_byval: the datum whose attlen bytes are at p. */
+static inline Datum
+get_byval(const char *p, int attlen)
+{
+	switch (attlen)
+	{
+		case 4:
+			{
+				int32		v;
+
+				memcpy(&v, p, sizeof(v));
+				return Int32GetDatum(v);
+			}
+#if SIZEOF_DATUM == 8
+		case 8:
+			{
+				Datum		v;
+
+				memcpy(&v, p, sizeof(v));
+				return v;
+			}
+#endif
+		case 2:
+			{
+				int16		v;
+
+				memcpy(&v, p, sizeof(v));
+				return Int16GetDatum(v);
+			}
+		case 1:
+			return CharGetDatum(*p);
+		default:
+			elog(ERROR, "zheap: by-value column of %d bytes", attlen);
+			return 0;
+	}
+}
+
+/* can_point: may the core read the column at p in place? Its alignment decides. */
+static inline bool
+can_point(ZcAttr att, const char *p)
+{
+	if (att->attlen == -2 || (att->attlen == -1 && VARATT_IS_1B(p)))
+		return true;
+	return zc_attr_byte_aligned(att) || p == (const char *) MAXALIGN(p);
+}
+
+/* needs_scratch: can values of this column have to be copied? */
+static inline bool
+needs_scratch(ZcAttr att)
+{
+	return !att->attbyval && att->attlen != -2 && !zc_attr_byte_aligned(att);
+}
+
+/* zdeform_scratch_size: see ztuple.h. */
+Size
+zdeform_scratch_size(TupleDesc desc, Size len)
+{
+	int			ncopied = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (needs_scratch(zc_attr(desc, i)))
+			ncopied++;
+	}
+	return ncopied == 0 ? 0 : len + (Size) ncopied * (MAXIMUM_ALIGNOF - 1);
+}
+
+/* to_scratch: an aligned copy of size bytes at p. */
+static inline Datum
+to_scratch(ZDeform *d, const char *p, Size size)
+{
+	char	   *copy = d->scratch + d->scratch_used;
+
+	memcpy(copy, p, size);
+	d->scratch_used += MAXALIGN(size);
+	return PointerGetDatum(copy);
+}
+
+/*
+ * zdeform_start: begin to read the row. scratch is MAXALIGNed and has
+ * zdeform_scratch_size bytes. Error ERRCODE_DATA_CORRUPTED if the header is bad.
+ */
+void
+zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
+{
+	ZHeader		h;
+
+	if (unlikely(!ztuple_header_ok(row, len)))
+		row_corrupted(0);
+	h = zheader_get(row);
+	d->row = row;
+	d->len = len;
+	d->off = ZTUPLE_HEADER_SIZE + ((h & ZH_NULLS) ? bitmap_size(ZH_NATTS(h)) : 0);
+	d->next = 0;
+	d->scratch = scratch;
+	d->scratch_used = 0;
+}
+
+/* zdeform_columns: see ztuple.h. */
+void
+zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull)
+{
+	ZHeader		h = zheader_get(d->row);
+	const bits8 *bits = (h & ZH_NULLS) ? (const bits8 *) d->row + ZTUPLE_HEADER_SIZE : NULL;
+	const char *p = d->row + d->off;
+	const char *end = d->row + d->len;
+	int			i;
+
+	Assert(natts <= ZH_NATTS(h));
+
+	for (i = d->next; i < natts; i++)
+	{
+		ZcAttr		att = zc_attr(desc, i);
+		int			attlen = att->attlen;
+		Size		size;
+
+		if (bits != NULL && (bits[i >> 3] & (1 << (i & 7))) == 0)
+		{
+			values[i] = (Datum) 0;
+			isnull[i] = true;
+			continue;
+		}
+		isnull[i] = false;
+
+		if (likely(attlen > 0))
+		{
+			if (unlikely(attlen > end - p))
+				row_corrupted(i + 1);
+			if (att->attbyval)
+			{
+				values[i] = get_byval(p, attlen);
+				p += attlen;
+				continue;
+			}
+			size = attlen;
+		}
+		else
+			size = unfixed_length(attlen, p, end, i + 1);
+
+		if (can_point(att, p))
+			values[i] = PointerGetDatum(p);
+		else
+			values[i] = to_scratch(d, p, size);
+		p += size;
+	}
+
+	d->off = p - d->row;
+	d->next = Max(d->next, natts);
+}
+
+/*
+ * ztuple_getattr: see ztuple.h. The result points into the row if the core can
+ * read it there. Error ERRCODE_DATA_CORRUPTED if the row is malformed.
+ */
+Datum
+ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull)
+{
+	ZDeform		d;
+	ZHeader		h;
+	const bits8 *bits;
+	const char *p;
+	const char *end = row + len;
+
+	zdeform_start(&d, row, len, NULL);
+	h = zheader_get(row);
+	if (attno > ZH_NATTS(h))
+		return getmissingattr(desc, attno, isnull);
+
+	bits = (h & ZH_NULLS) ? (const bits8 *) row + ZTUPLE_HEADER_SIZE : NULL;
+	p = row + d.off;
+	for (int i = 0;; i++)
+	{
+		ZcAttr		att = zc_attr(desc, i);
+		bool		absent = bits != NULL && (bits[i >> 3] & (1 << (i & 7))) == 0;
+		Size		size = 0;
+
+		if (!absent)
+		{
+			if (att->attlen <= 0)
+				size = unfixed_length(att->attlen, p, end, i + 1);
+			else if (att->attlen > end - p)
+				row_corrupted(i + 1);
+			else
+				size = att->attlen;
+		}
+		if (i == attno - 1)
+		{
+			*isnull = absent;
+			if (absent)
+				return (Datum) 0;
+			if (att->attbyval)
+				return get_byval(p, att->attlen);
+			if (can_point(att, p))
+				return PointerGetDatum(p);
+			return PointerGetDatum(memcpy(palloc(size), p, size));
+		}
+		p += size;
+	}
+}
+
+/*
+ * ztuple_to_heap: see ztuple.h. Attributes that the row has not are filled with
+ * their missing values.
+ */
+HeapTuple
+ztuple_to_heap(const char *row, Size len, TupleDesc desc)
+{
+	Datum	   *values = palloc(Max(desc->natts, 1) * sizeof(Datum));
+	bool	   *isnull = palloc(Max(desc->natts, 1) * sizeof(bool));
+	Size		scratch_size = zdeform_scratch_size(desc, len);
+	char	   *scratch = scratch_size > 0 ? palloc_extended(scratch_size, MCXT_ALLOC_HUGE) : NULL;
+	ZDeform		d;
+	HeapTuple	tuple;
+	int			natts;
+
+	zdeform_start(&d, row, len, scratch);
+	natts = Min(ZH_NATTS(zheader_get(row)), desc->natts);
+	zdeform_columns(&d, desc, natts, values, isnull);
+	for (int i = natts; i < desc->natts; i++)
+		values[i] = getmissingattr(desc, i + 1, &isnull[i]);
+
+	tuple = heap_form_tuple(desc, values, isnull);
+	if (scratch)
+		pfree(scratch);
+	pfree(isnull);
+	pfree(values);
+	return tuple;
+}

@@ -1,0 +1,290 @@
+/*
+ * undo/undo.h - the undo log of a database, as the rest of zundo may use it.
+ *
+ * The log is the relation zundo.undo_log of the current database, in shared
+ * buffers. Layout, invariants and state machine: undo/README.md.
+ *
+ * Lock order: index leaf -> table page -> overflow page -> undo page -> undo
+ * map page -> undo meta page. Nothing here takes a table page lock.
+ */
+#ifndef ZUNDO_UNDO_H
+#define ZUNDO_UNDO_H
+
+#include "common/zundo.h"
+#include "storage/buf.h"
+#include "undo/undo_record.h"
+
+/*
+ * Undo pointer: generation (20 bits) | extent (25 bits) | byte in extent (19 bits).
+ * Byte 0 of an extent is the first byte of its first page's header; so valid
+ * pointers are never 0, and generation 0 is never used.
+ */
+#define ZU_EXTENT_PAGES		64
+#define ZU_BYTE_BITS		19
+#define ZU_EXTENT_BITS		25
+#define ZU_GENERATION_BITS	20
+#define ZU_MAX_GENERATION	((1U << ZU_GENERATION_BITS) - 1)
+#define ZU_MAX_EXTENTS		(1U << ZU_EXTENT_BITS)
+
+static inline uint32
+zuptr_byte(UndoPtr p)
+{
+	return (uint32) (p & ((UINT64CONST(1) << ZU_BYTE_BITS) - 1));
+}
+
+static inline uint32
+zuptr_extent(UndoPtr p)
+{
+	return (uint32) ((p >> ZU_BYTE_BITS) & ((UINT64CONST(1) << ZU_EXTENT_BITS) - 1));
+}
+
+static inline uint32
+zuptr_generation(UndoPtr p)
+{
+	return (uint32) (p >> (ZU_BYTE_BITS + ZU_EXTENT_BITS));
+}
+
+static inline UndoPtr
+zuptr_make(uint32 generation, uint32 extent, uint32 byte)
+{
+	return ((UndoPtr) generation << (ZU_BYTE_BITS + ZU_EXTENT_BITS)) |
+		((UndoPtr) extent << ZU_BYTE_BITS) | byte;
+}
+
+/* zu_block_position: extent and page in it of a data block of the undo relation; false for meta and map blocks. */
+extern bool zu_block_position(BlockNumber block, uint32 *extent, uint32 *page);
+
+/*
+ * zu_advance: the pointer 'bytes' further on in the data of the same extent, skipping page headers:
+ * where the next record begins. p points at record bytes; the result may be the end of the extent's data.
+ */
+extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
+
+/* ---- the current database's undo log ---- */
+
+/*
+ * zu_attach_database: make this database's undo usable by this backend. Call at
+ * scan or DML begin, before any buffer lock, on a primary or a standby.
+ * Cheap when already done. On first use in a session: looks up
+ * zundo.undo_log, creates or joins the shared entry, loads `oldest`.
+ * Errors: undefined object if CREATE EXTENSION has not been run in this
+ * database; too many databases.
+ */
+extern void zu_attach_database(void);
+
+/* zu_attached: has zu_attach_database succeeded and is it still valid? */
+extern bool zu_attached(void);
+
+/* zu_relation_locator / zu_relation_oid: of zundo.undo_log; after zu_attach_database. */
+extern RelFileLocator zu_relation_locator(void);
+extern Oid	zu_relation_oid(void);
+
+/*
+ * zu_oldest: every transaction with xid < oldest is committed and visible to
+ * everybody, or aborted and undone on every page. One atomic read. Only grows.
+ */
+extern ZXid zu_oldest(void);
+
+/* ---- writing ---- */
+
+/*
+ * Writing one row change:
+ *
+ *	zu_reserve(bytes);				before any buffer lock: may allocate an
+ *									extent (WAL, disk full ERROR)
+ *	lock table page(s)
+ *	zu_prepare(&op, recs, n);		chooses pointers, pins and locks undo pages
+ *	START_CRIT_SECTION
+ *	zu_write(&op);					copies the packed records, marks dirty
+ *	XLogBeginInsert; register table pages ...
+ *	zu_register(&op, first_block_id)
+ *	recptr = XLogInsert
+ *	zu_finish(&op, recptr)			page LSNs, unlocks, publishes the position
+ *	END_CRIT_SECTION
+ *
+ * At most ZU_MAX_RECORDS per op; all records of an op are contiguous in one
+ * extent. An op covers at most ZU_MAX_PAGES undo pages.
+ */
+#define ZU_MAX_RECORDS	3
+#define ZU_MAX_PAGES	5
+#define ZU_MAX_RESERVE	(ZU_MAX_RECORDS * ZUR_MAX_LENGTH)
+
+typedef struct ZuOp
+{
+	int			nrecords;
+	ZuRecord   *records[ZU_MAX_RECORDS];
+	UndoPtr		ptr[ZU_MAX_RECORDS];	/* OUT of zu_prepare: where each record will be */
+	uint32		total;			/* bytes of all records */
+	int			npages;
+	Buffer		buffers[ZU_MAX_PAGES];
+	bool		init[ZU_MAX_PAGES]; /* page gets its first bytes: WILL_INIT */
+	uint32		generation;		/* of the extent */
+	uint32		logno;
+	uint16		start;			/* byte on the first page where record 0 begins */
+	bool		first;			/* record 0 got ZUF_FIRST */
+	UndoPtr		next;			/* insert position afterwards */
+} ZuOp;
+
+/*
+ * zu_reserve: make sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
+ * needs no allocation. Attaches a log to this backend on first use. Assigns no
+ * xid. No buffer lock may be held. Errors: disk full, undo_limit reached.
+ */
+extern void zu_reserve(Size bytes);
+
+/*
+ * zu_prepare: fill op. topxid is this backend's top-level xid. On entry the
+ * table pages are locked; zu_reserve was called with at least the total after the last
+ * zu_finish. Sets ZUF_FIRST and topxid in records[0] when it is the first of
+ * topxid in this log, and every record's length. May raise I/O errors; then nothing is changed (buffers
+ * are released by the caller's error cleanup).
+ * Records may refer to each other's pointers: those are chosen before packing
+ * (zu_write packs), but lengths must not change after zu_prepare.
+ */
+extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
+
+extern void zu_write(ZuOp *op);
+
+/*
+ * zu_register: register op's undo pages as block references first_block_id ...,
+ * and the op's position (ZuWalPosition, wal/zwal.h) is NOT registered: the
+ * record builder in wal/ takes it from op. Registers no data.
+ */
+extern void zu_register(ZuOp *op, uint8 first_block_id);
+
+/* zu_finish: set LSNs (skipped if recptr is invalid), unlock, unpin, advance and publish. */
+extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
+
+/*
+ * zu_redo_records: redo's counterpart of zu_write: 'bytes' (total length len)
+ * go to the undo pages registered as blocks first_block_id .. +npages-1 of the
+ * record, beginning at 'start' on the first page. Pages flagged in the record
+ * with WILL_INIT are initialised with generation and logno. rec_starts gives for each record in bytes
+ * its offset (to maintain first_record). Pages already replayed are skipped. The buffers locked by it
+ * are returned for the caller to release after all other pages are written.
+ */
+extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
+							uint16 start, uint32 generation, uint32 logno,
+							const char *bytes, Size len,
+							const uint16 *rec_starts, int nrecs,
+							Buffer *buffers);
+
+/* ---- reading ---- */
+
+typedef enum ZuFetchResult
+{
+	ZU_FETCHED,
+	ZU_DISCARDED
+} ZuFetchResult;
+
+/*
+ * zu_fetch: read the record at ptr into rec; its bytes are copied to buf
+ * (ZUR_MAX_LENGTH bytes, caller's), where rec->payload points.
+ * expect_relnumber/expect_block: of the table page that the pointer came from.
+ * ZU_DISCARDED: the pointer is stale (page generation, fields or limit differ).
+ * ERRCODE_DATA_CORRUPTED: the place is right but the bytes are not a record.
+ * May be called with a table page locked; takes and releases one undo page at
+ * a time. Holds nothing on return.
+ */
+extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
+							  BlockNumber expect_block, ZuRecord *rec, char *buf);
+
+/* zu_read_begin/end: keep the tail-truncation fence over many zu_fetch calls (optional, nestable not). */
+extern void zu_read_begin(void);
+extern void zu_read_end(void);
+
+/* ---- transactions of this backend (for rollback/) ---- */
+
+/* zu_last_transaction_start: where this backend's current top-level transaction began in its log; 0 if it wrote nothing. */
+extern UndoPtr zu_my_transaction_start(void);
+
+/* zu_my_transaction_bytes: bytes of undo of the current top-level transaction so far. */
+extern uint64 zu_my_transaction_bytes(void);
+
+/* zu_at_xact_end: forget per-transaction state. Called by zundo.c's transaction callback, commit and abort and prepare. */
+extern void zu_at_xact_end(void);
+
+/* ---- parsing and discarding (workers, VACUUM, monitor) ---- */
+
+/* One log as seen now. */
+typedef struct ZuLogState
+{
+	uint32		logno;
+	bool		attached;		/* a backend owns it */
+	int			pid;			/* of the owner, 0 if none */
+	UndoPtr		discard;		/* oldest byte still kept */
+	UndoPtr		insert;			/* where the next record goes */
+	uint64		bytes;			/* kept: inserted - discarded */
+	uint32		extents;
+} ZuLogState;
+
+/* zu_log_states: palloc'd array of this database's logs. */
+extern ZuLogState *zu_log_states(int *nlogs);
+
+extern uint64 zu_bytes_in_use(void);
+
+/*
+ * Iterator over the records of a log in insertion order, from its discard
+ * pointer to the insert pointer as of zu_scan_begin. Copies pages: holds no
+ * lock or pin between calls.
+ */
+typedef struct ZuScan ZuScan;
+extern ZuScan *zu_scan_begin(uint32 logno);
+/* zu_scan_begin_at: the same, from ptr (a record boundary of that log, not discarded). */
+extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
+extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
+extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
+extern void zu_scan_end(ZuScan *scan);
+
+/*
+ * zu_discard: one pass over all logs of this database. Computes the horizon,
+ * finds for each log the discardable prefix, frees extents, publishes the new
+ * `oldest` (PROTOCOLS E 4, 7). 'resolve' is called for each aborted
+ * transaction met at the head of a log that is not yet undone; it must undo it on every
+ * page and return true, or return false to leave it. NULL = never resolves.
+ * Caller: a process connected to the database, in a transaction without an
+ * xid and without a registered snapshot, on a primary. One at a time per database (own lock).
+ */
+typedef struct ZuDiscardStats
+{
+	uint64		bytes_discarded;
+	uint64		bytes_left;
+	uint32		transactions_discarded;
+	uint32		aborts_pending;
+	ZXid		oldest;
+} ZuDiscardStats;
+
+typedef bool (*ZuResolveAbort) (uint32 logno, UndoPtr first, ZXid topxid, void *arg);
+extern bool zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats);
+
+/* zu_truncate_tail: give back the free extents at the relation's end (PROTOCOLS E 6). Returns pages given back. */
+extern BlockNumber zu_truncate_tail(void);
+
+/* zu_freeze_limit: largest xid that relfrozenxid may be set to now (PROTOCOLS E 7); Invalid = none known. */
+extern ZXid zu_freeze_limit(void);
+
+/* ---- wiring (zundo.c) ---- */
+
+extern Size zu_shmem_size(void);
+extern void zu_shmem_request(void);	/* LWLock tranches etc. */
+extern void zu_shmem_startup(void);
+
+/* The table AM "zundo_undo" of zundo.undo_log: refuses everything but creation and size. */
+extern Datum zundo_undo_handler(PG_FUNCTION_ARGS);
+
+/* Redo of the undo log's own records: opcodes ZWAL_UNDO_* (wal/zwal.h). */
+extern void zu_redo_alloc(XLogReaderState *record);
+extern void zu_redo_discard(XLogReaderState *record);
+extern void zu_redo_truncate(XLogReaderState *record);
+extern void zu_mask_page(char *page, BlockNumber blkno);
+
+/*
+ * Worker bookkeeping kept in the shared database entry.
+ * zu_worker_needed: called by writers at their first record of a transaction:
+ * if no worker serves this database, runs the hook (which wakes the launcher).
+ */
+extern void (*zu_wake_launcher_hook) (Oid dboid);
+extern void zu_worker_attach(void); /* this process is the database's worker */
+extern void zu_worker_detach(void);
+
+#endif

@@ -1,0 +1,759 @@
+/*
+ * undo/undo_discard.c - giving undo back: horizon, discard, tail truncation, freeze limit.
+ *
+ * Owns the discard pass and its private memory of what it has parsed: per log the scan's
+ * position and a queue of transactions that are not discarded yet, so that each record is
+ * parsed once however long a snapshot holds it. Called by workers, VACUUM and the monitor.
+ *
+ * Locks: the entry's discarder flag for a whole pass (it is not an LWLock: resolving aborts takes
+ * long and must be interruptible); the alloc lock only while extents are freed or truncated.
+ *
+ * Crash points
+ *	before DISCARD			discard pointers and `oldest` fall back to older values, which are safe
+ *	after DISCARD			the extents are free; the logs begin at their oldest remaining extent
+ *	between TRUNCATE and the file's truncation		blocks beyond the limit stay; they are used again
+ *
+ * Invariants
+ *	U17	a transaction is discarded only if its top xid < H and each of its (sub)transactions has
+ *		committed, or has aborted and was undone on every page.
+ *	U18	oldest = min(first undiscarded top xid over all logs, H); H was taken before the
+ *		insert positions were read, so a transaction not yet seen has an xid >= H.
+ *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xloginsert.h"
+#include "catalog/storage.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "wal/zwal.h"
+
+/* Neighbours that are settled are merged up to this many bytes. */
+#define MERGE_BYTES			(64 * 1024)
+/* `oldest` is made durable without freeing when it is this far ahead ... */
+#define LOG_AFTER_XIDS		1000
+#define LOG_AFTER_MS		1000
+/* ... or, however idle the undo log is, this far. */
+#define LOG_AFTER_XIDS_IDLE 10000
+/* Extents of a log that nobody has written for this long are freed to the last. */
+#define IDLE_LOG_MS			5000
+
+/* A place in a log: where a transaction's records end. */
+typedef struct Place
+{
+	uint64		sequence;
+	UndoPtr		ptr;
+} Place;
+
+/* One transaction of the queue, or several settled ones that follow each other. */
+typedef struct Pending
+{
+	ZXid		min_top;
+	ZXid		max_top;
+	Place		first;
+	Place		end;
+	bool		settled;		/* all ended; committed, or aborted and undone */
+	uint32		count;			/* transactions */
+	int			nxids;			/* subtransactions that wrote */
+	int			xids_size;
+	ZXid	   *xids;
+	ZXid		last_xid;
+} Pending;
+
+typedef struct LogQueue
+{
+	uint64		discards;		/* ZuLog.discards as we left it */
+	int			head;
+	int			tail;			/* behind the last */
+	int			size;
+	Pending    *items;
+	ZXid		last_top;		/* of the newest record with ZUF_FIRST */
+	ZuScan		scan;			/* at the end */
+} LogQueue;
+
+static MemoryContext queue_context = NULL;
+static LogQueue **queues = NULL;	/* by log number */
+static ZuEntry *queues_of = NULL;
+static RelFileNumber queues_relnumber = InvalidRelFileNumber;
+static bool discarding = false;
+
+/* ---- private memory ---- */
+
+void
+zu_discard_forget(void)
+{
+	if (queue_context != NULL)
+		MemoryContextDelete(queue_context);
+	queue_context = NULL;
+	queues = NULL;
+	queues_of = NULL;
+}
+
+static void
+prepare_queues(ZuEntry *entry)
+{
+	if (queues != NULL && queues_of == entry && queues_relnumber == entry->relnumber)
+		return;
+	zu_discard_forget();
+	queue_context = AllocSetContextCreate(TopMemoryContext, "zundo discard", ALLOCSET_DEFAULT_SIZES);
+	queues = MemoryContextAllocZero(queue_context, zu_nlogs() * sizeof(LogQueue *));
+	queues_of = entry;
+	queues_relnumber = entry->relnumber;
+}
+
+static void
+free_xids(Pending *p)
+{
+	if (p->xids != NULL)
+		pfree(p->xids);
+	p->xids = NULL;
+	p->nxids = p->xids_size = 0;
+}
+
+static void
+drop_queue(int logno)
+{
+	LogQueue   *q = queues[logno];
+
+	if (q == NULL)
+		return;
+	for (int i = q->head; i < q->tail; i++)
+		free_xids(&q->items[i]);
+	if (q->items != NULL)
+		pfree(q->items);
+	if (q->scan.extents != NULL)
+		pfree(q->scan.extents);
+	pfree(q);
+	queues[logno] = NULL;
+}
+
+/* open_queue: the queue of a log, begun anew at its discard pointer if somebody else has moved that. */
+static LogQueue *
+open_queue(ZuLog *log, int logno, UndoPtr insert)
+{
+	LogQueue   *q = queues[logno];
+	MemoryContext old;
+	UndoPtr		discard;
+	ZuExtent   *extents;
+	int			n;
+	int			at = 0;
+
+	if (q != NULL && q->discards == pg_atomic_read_u64(&log->discards))
+		return q;
+	drop_queue(logno);
+	discard = pg_atomic_read_u64(&log->discard);
+	old = MemoryContextSwitchTo(queue_context);
+	/* extents before the discard pointer are there if freeing them has failed once */
+	extents = zu_collect_extents(logno, 0, &n);
+	while (at < n && (extents[at].extent != zuptr_extent(discard) ||
+					  extents[at].generation != zuptr_generation(discard)))
+		at++;
+	q = palloc0(sizeof(LogQueue));
+	q->discards = pg_atomic_read_u64(&log->discards);
+	zu_scan_init(&q->scan, logno, extents, n, zuptr_byte(discard), insert, queue_context);
+	q->scan.current = at;
+	queues[logno] = q;
+	MemoryContextSwitchTo(old);
+	if (at == n)
+	{
+		drop_queue(logno);
+		elog(ERROR, "undo log %d does not begin where its discard pointer says", logno);
+	}
+	return q;
+}
+
+/* ---- parsing ---- */
+
+static Place
+scan_place(ZuScan *scan)
+{
+	Place		p;
+
+	p.sequence = scan->extents[scan->current].sequence;
+	p.ptr = zu_scan_position(scan);
+	return p;
+}
+
+static Pending *
+push_pending(LogQueue *q, ZXid top, Place first)
+{
+	Pending    *p;
+
+	if (q->tail == q->size)
+	{
+		if (q->head > q->size / 2)
+		{
+			memmove(q->items, q->items + q->head, (q->tail - q->head) * sizeof(Pending));
+			q->tail -= q->head;
+			q->head = 0;
+		}
+		else
+		{
+			int			size = Max(q->size * 2, 16);
+
+			if (q->items == NULL)
+				q->items = MemoryContextAllocHuge(queue_context, size * sizeof(Pending));
+			else
+				q->items = repalloc_huge(q->items, size * sizeof(Pending));
+			q->size = size;
+		}
+	}
+	p = &q->items[q->tail++];
+	memset(p, 0, sizeof(*p));
+	p->min_top = p->max_top = p->last_xid = top;
+	p->first = first;
+	p->count = 1;
+	return p;
+}
+
+/* note_xid: remember that (sub)transaction xid wrote in p. */
+static void
+note_xid(Pending *p, ZXid xid)
+{
+	if (xid == p->last_xid)
+		return;
+	p->last_xid = xid;
+	if (xid == p->min_top)
+		return;
+	if (xid < p->min_top)
+	{
+		/* only in a rest whose top is not known: the lowest xid stands for it */
+		ZXid		lower = xid;
+
+		xid = p->min_top;
+		p->min_top = lower;
+	}
+	if (p->nxids > 0 && p->xids[p->nxids - 1] == xid)
+		return;
+	if (p->nxids == p->xids_size)
+	{
+		int			size = Max(p->xids_size * 2, 4);
+
+		if (p->xids == NULL)
+			p->xids = MemoryContextAlloc(queue_context, size * sizeof(ZXid));
+		else
+			p->xids = repalloc_huge(p->xids, size * sizeof(ZXid));
+		p->xids_size = size;
+	}
+	p->xids[p->nxids++] = xid;
+}
+
+/* parse_log: take the records up to insert into the queue. */
+static void
+parse_log(LogQueue *q, UndoPtr insert)
+{
+	ZuRecord	rec;
+	UndoPtr		ptr;
+	ZuStep		step;
+
+	zu_scan_extend(&q->scan, insert);
+	while ((step = zu_scan_step(&q->scan, &rec, &ptr)) == ZU_STEP_RECORD)
+	{
+		Pending    *p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
+
+		/*
+		 * Without ZUF_FIRST the record goes on with the last transaction. That
+		 * may be settled already, if it wrote this and ended between our reading
+		 * of the insert position and our look at its state; or it is unknown, if
+		 * the log begins with the rest of a transaction that was discarded.
+		 */
+		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)
+		{
+			Place		first;
+
+			first.sequence = q->scan.extents[q->scan.current].sequence;
+			first.ptr = ptr;
+			if (rec.flags & ZUF_FIRST)
+				q->last_top = rec.topxid;
+			p = push_pending(q, q->last_top != InvalidZXid ? q->last_top : rec.topxid, first);
+		}
+		note_xid(p, rec.xid);
+		p->end = scan_place(&q->scan);
+	}
+	if (step == ZU_STEP_CORRUPT)
+	{
+		ptr = zu_scan_position(&q->scan);
+		if (zu_my.entry->logs[q->scan.logno].closed)
+			return;				/* reported at load; what could be read is handled */
+		zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
+						  zuptr_byte(ptr) % BLCKSZ);
+	}
+	if (step == ZU_STEP_GONE)
+		elog(ERROR, "undo log %u was discarded by somebody else", q->scan.logno);
+}
+
+/* ---- settling ---- */
+
+/* has_aborted: has one of p's (sub)transactions aborted? p's top has ended. */
+static bool
+has_aborted(const Pending *p, ZXid oldest)
+{
+	if (p->min_top < oldest)
+		return false;
+	if (!TransactionIdDidCommit(zxid_to_xid(p->min_top)))
+		return true;
+	for (int i = 0; i < p->nxids; i++)
+		if (p->xids[i] >= oldest && !TransactionIdDidCommit(zxid_to_xid(p->xids[i])))
+			return true;
+	return false;
+}
+
+/* settle: find out whether p has ended, and have it undone if (part of) it aborted. */
+static void
+settle(Pending *p, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
+{
+	ZXid		oldest = pg_atomic_read_u64(&zu_my.entry->oldest);
+
+	/* in progress first: a transaction is marked committed before it leaves the array */
+	if (p->min_top >= oldest && TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
+		return;
+	if (has_aborted(p, oldest) &&
+		(resolve == NULL || !resolve(logno, p->first.ptr, p->min_top, arg)))
+	{
+		stats->aborts_pending++;
+		return;
+	}
+	free_xids(p);
+	p->settled = true;
+}
+
+/* mergeable: two settled neighbours that are small and in one extent. */
+static bool
+mergeable(const Pending *a, const Pending *b)
+{
+	return a->settled && b->settled && a->first.sequence == b->end.sequence &&
+		zuptr_byte(b->end.ptr) - zuptr_byte(a->first.ptr) <= MERGE_BYTES;
+}
+
+/* settle_queue: settle what can be, merge what is settled. Returns nothing; q's items keep their order. */
+static void
+settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
+{
+	int			out = q->head;
+
+	for (int i = q->head; i < q->tail; i++)
+	{
+		if (!q->items[i].settled)
+		{
+			CHECK_FOR_INTERRUPTS();
+			settle(&q->items[i], logno, resolve, arg, stats);
+		}
+	}
+	for (int i = q->head + 1; i < q->tail; i++)
+	{
+		Pending    *last = &q->items[out];
+		Pending    *p = &q->items[i];
+
+		if (mergeable(last, p))
+		{
+			last->min_top = Min(last->min_top, p->min_top);
+			last->max_top = Max(last->max_top, p->max_top);
+			last->end = p->end;
+			last->count += p->count;
+		}
+		else if (++out != i)
+			q->items[out] = *p;
+	}
+	if (q->tail > q->head)
+		q->tail = out + 1;
+}
+
+/* ---- discarding ---- */
+
+/* discard_prefix: take the settled transactions below H off the queue's head and publish the log's new discard pointer. */
+static void
+discard_prefix(LogQueue *q, ZuLog *log, ZXid horizon, ZuDiscardStats *stats)
+{
+	Place		place;
+	ZXid		newest = InvalidZXid;
+
+	place.sequence = pg_atomic_read_u64(&log->discard_sequence);
+	place.ptr = pg_atomic_read_u64(&log->discard);
+	while (q->head < q->tail && q->items[q->head].settled &&
+		   q->items[q->head].max_top < horizon)
+	{
+		newest = Max(newest, q->items[q->head].max_top);
+		stats->transactions_discarded += q->items[q->head].count;
+		place = q->items[q->head].end;
+		q->head++;
+	}
+	if (q->head == q->tail)
+	{
+		q->head = q->tail = 0;
+		place = scan_place(&q->scan);
+	}
+	if (place.ptr == pg_atomic_read_u64(&log->discard))
+		return;
+	if (newest != InvalidZXid)
+		zu_max64(&zu_my.entry->conflict, newest);
+	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
+	pg_atomic_write_u64(&log->discard, place.ptr);
+	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
+}
+
+static ZXid
+queue_oldest(const LogQueue *q, ZXid oldest)
+{
+	for (int i = q->head; i < q->tail; i++)
+		oldest = Min(oldest, q->items[i].min_top);
+	return oldest;
+}
+
+/* add_extents: append n of 'from' to the array *list of *count. */
+static void
+add_extents(ZuExtent **list, int *count, const ZuExtent *from, int n)
+{
+	if (n <= 0)
+		return;
+	if (*list == NULL)
+		*list = palloc(n * sizeof(ZuExtent));
+	else
+		*list = repalloc_huge(*list, (*count + n) * sizeof(ZuExtent));
+	memcpy(*list + *count, from, n * sizeof(ZuExtent));
+	*count += n;
+}
+
+/* passed_extents: how many of the queue's extents lie wholly before the log's discard pointer. */
+static int
+passed_extents(const LogQueue *q, ZuLog *log)
+{
+	uint64		sequence = pg_atomic_read_u64(&log->discard_sequence);
+	int			n = 0;
+
+	while (n < q->scan.nextents && q->scan.extents[n].sequence < sequence)
+		n++;
+	return n;
+}
+
+/* forget_extents: take the first n extents off the scan of q. */
+static void
+forget_extents(LogQueue *q, int n)
+{
+	ZuScan	   *scan = &q->scan;
+
+	Assert(n <= scan->current);
+	memmove(scan->extents, scan->extents + n, (scan->nextents - n) * sizeof(ZuExtent));
+	scan->nextents -= n;
+	scan->current -= n;
+	scan->loaded_index = -1;
+}
+
+/* is_idle: unattached for a while, and nothing left in it. Alloc lock held. */
+static bool
+is_idle(ZuLog *log, TimestampTz now)
+{
+	UndoPtr		insert = pg_atomic_read_u64(&log->insert);
+
+	return pg_atomic_read_u32(&log->pid) == 0 && !log->closed &&
+		insert != InvalidUndoPtr && insert == pg_atomic_read_u64(&log->discard) &&
+		TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
+}
+
+/* reset_log: the log has no extents any more. Alloc lock held. */
+static void
+reset_log(ZuLog *log)
+{
+	pg_atomic_write_u64(&log->insert, InvalidUndoPtr);
+	pg_atomic_write_u64(&log->discard, InvalidUndoPtr);
+	pg_atomic_fetch_add_u64(&log->discards, 1);
+	log->ahead.generation = 0;
+}
+
+/*
+ * free_passed: free the extents that lie before the discard pointers, and all of
+ * logs that are idle. `oldest` is published.
+ */
+static void
+free_passed(ZuEntry *entry, ZXid oldest)
+{
+	ZuExtent   *list = NULL;
+	int			count = 0;
+	bool		idle = false;
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		if (queues[i] == NULL)
+			continue;
+		add_extents(&list, &count, queues[i]->scan.extents,
+					passed_extents(queues[i], &entry->logs[i]));
+		idle = idle || is_idle(&entry->logs[i], now);
+	}
+	if (count == 0 && !idle)
+		return;
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		ZuLog	   *log = &entry->logs[i];
+
+		if (queues[i] != NULL && idle && is_idle(log, now))
+		{
+			int			n;
+			uint64		from = pg_atomic_read_u64(&log->discard_sequence);
+			ZuExtent   *rest = zu_collect_extents(i, from, &n);
+
+			/* its extents before 'from' are in the list already */
+			add_extents(&list, &count, rest, n);
+			pfree(rest);
+			reset_log(log);
+			drop_queue(i);
+		}
+	}
+	zu_free_extents(list, count, oldest);
+	LWLockRelease(zu_alloc_lock(entry));
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (queues[i] != NULL)
+			forget_extents(queues[i], passed_extents(queues[i], &entry->logs[i]));
+	if (list != NULL)
+		pfree(list);
+}
+
+/* log_if_due: make `oldest` durable now and then, so that relfrozenxid can follow. */
+static void
+log_if_due(ZuEntry *entry, ZXid oldest)
+{
+	ZXid		durable = pg_atomic_read_u64(&entry->durable);
+	TimestampTz logged;
+
+	if (oldest < durable + LOG_AFTER_XIDS)
+		return;
+	SpinLockAcquire(&entry->mutex);
+	logged = entry->logged;
+	SpinLockRelease(&entry->mutex);
+	if (oldest >= durable + LOG_AFTER_XIDS_IDLE ||
+		(pg_atomic_read_u64(&entry->conflict) != InvalidZXid &&
+		 TimestampDifferenceExceeds(logged, GetCurrentTimestamp(), LOG_AFTER_MS)))
+		zu_log_oldest(oldest);
+}
+
+/* advance_freeze: see zu_freeze_limit. */
+static void
+advance_freeze(ZuEntry *entry)
+{
+	ZXid		horizon = zxid_widen(GetOldestNonRemovableTransactionId(NULL));
+	ZXid		durable = pg_atomic_read_u64(&entry->durable);
+	ZXid		next = zxid_from_full(zc_next_full_xid());
+
+	SpinLockAcquire(&entry->mutex);
+	if (entry->freeze_next != InvalidZXid && horizon >= entry->freeze_after)
+	{
+		entry->freeze = Max(entry->freeze, entry->freeze_next);
+		entry->freeze_next = InvalidZXid;
+	}
+	if (entry->freeze_next == InvalidZXid && durable > entry->freeze)
+	{
+		entry->freeze_next = durable;
+		entry->freeze_after = next;
+	}
+	SpinLockRelease(&entry->mutex);
+}
+
+/* take_horizon: H of this database, never less than before; Invalid if it cannot be told yet. */
+static ZXid
+take_horizon(ZuEntry *entry)
+{
+	Relation	rel = table_open(zu_my.reloid, AccessShareLock);
+	ZXid		horizon = InvalidZXid;
+
+	/* a relation of this very transaction is held to be nobody else's business */
+	if (rel->rd_createSubid == InvalidSubTransactionId)
+	{
+		InvalidateCatalogSnapshot();
+		horizon = zxid_widen(GetOldestNonRemovableTransactionId(rel));
+		zu_max64(&entry->horizon, horizon);
+		horizon = pg_atomic_read_u64(&entry->horizon);
+	}
+	table_close(rel, NoLock);
+	return horizon;
+}
+
+static void
+discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
+{
+	ZXid		horizon = take_horizon(entry);
+	ZXid		oldest = horizon;
+	uint64		before = zu_bytes_in_use();
+
+	if (horizon == InvalidZXid)
+		return;
+	prepare_queues(entry);
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		ZuLog	   *log = &entry->logs[i];
+		UndoPtr		insert = pg_atomic_read_u64(&log->insert);
+		LogQueue   *q;
+
+		if (insert == InvalidUndoPtr)
+		{
+			drop_queue(i);
+			continue;
+		}
+		pg_read_barrier();
+		q = open_queue(log, i, insert);
+		parse_log(q, insert);
+		settle_queue(q, i, resolve, arg, stats);
+		discard_prefix(q, log, horizon, stats);
+		oldest = queue_oldest(q, oldest);
+	}
+	/* U7: publish before anything becomes allocatable */
+	zu_max64(&entry->oldest, oldest);
+	free_passed(entry, oldest);
+	log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
+	advance_freeze(entry);
+	stats->bytes_left = zu_bytes_in_use();
+	stats->bytes_discarded = before > stats->bytes_left ? before - stats->bytes_left : 0;
+}
+
+void
+zu_discard_release(void)
+{
+	if (discarding && zu_my.entry != NULL)
+		pg_atomic_write_u32(&zu_my.entry->discarder, 0);
+	discarding = false;
+}
+
+bool
+zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
+{
+	ZuEntry    *entry;
+	uint32		nobody = 0;
+
+	memset(stats, 0, sizeof(*stats));
+	zu_attach_database();
+	entry = zu_my.entry;
+	if (RecoveryInProgress() || discarding)
+		return false;
+	zu_require_logs();
+	if (!pg_atomic_compare_exchange_u32(&entry->discarder, &nobody, (uint32) MyProcPid))
+		return false;
+	discarding = true;
+	PG_TRY();
+	{
+		discard_pass(entry, resolve, arg, stats);
+	}
+	PG_CATCH();
+	{
+		/* the queues may be half changed: parse again next time */
+		zu_discard_forget();
+		zu_discard_release();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	zu_discard_release();
+	stats->oldest = zu_oldest();
+	return true;
+}
+
+ZXid
+zu_freeze_limit(void)
+{
+	ZuEntry    *entry;
+	ZXid		limit;
+
+	zu_attach_database();
+	entry = zu_my.entry;
+	if (!RecoveryInProgress())
+		advance_freeze(entry);
+	SpinLockAcquire(&entry->mutex);
+	limit = entry->freeze;
+	SpinLockRelease(&entry->mutex);
+	return limit;
+}
+
+/* ---- tail truncation ---- */
+
+/* extents_needed: number of extents up to the highest one in use. Alloc lock held. */
+static uint32
+extents_needed(ZuEntry *entry)
+{
+	uint32		extent = pg_atomic_read_u32(&entry->limit);
+
+	while (extent > 0)
+	{
+		uint32		group = (extent - 1) / ZU_GROUP_EXTENTS * ZU_GROUP_EXTENTS;
+		Buffer		buf = zu_read_block(zu_map_block(extent - 1), RBM_NORMAL);
+		bool		found = false;
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		while (extent > group && !found)
+		{
+			found = zu_map_entry(BufferGetPage(buf), extent - 1)->state != ZU_EXTENT_FREE;
+			if (!found)
+				extent--;
+		}
+		UnlockReleaseBuffer(buf);
+		if (found)
+			break;
+	}
+	return Max(extent, ZU_MIN_EXTENTS);
+}
+
+/* lower_limit: readers, meta page and WAL agree that extents from nextents on are no more. */
+static void
+lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
+{
+	Buffer		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
+	xl_undo_truncate xlrec;
+	XLogRecPtr	recptr;
+
+	/* nobody who has looked at the old limit still reads when we get the fences */
+	zu_fences_acquire(entry);
+	pg_atomic_write_u32(&entry->limit, nextents);
+	zu_fences_release(entry);
+
+	LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
+	xlrec.nextents = nextents;
+	xlrec.nblocks = nblocks;
+	START_CRIT_SECTION();
+	zu_meta(BufferGetPage(metabuf))->nextents = nextents;
+	MarkBufferDirty(metabuf);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfUndoTruncate);
+	XLogRegisterBuffer(0, metabuf, REGBUF_STANDARD);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_TRUNCATE);
+	PageSetLSN(BufferGetPage(metabuf), recptr);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(metabuf);
+}
+
+BlockNumber
+zu_truncate_tail(void)
+{
+	ZuEntry    *entry;
+	Relation	rel;
+	uint32		limit;
+	uint32		needed;
+	BlockNumber given = 0;
+
+	zu_attach_database();
+	entry = zu_my.entry;
+	if (RecoveryInProgress())
+		return 0;
+	zu_require_logs();
+	rel = table_open(zu_my.reloid, AccessShareLock);
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	limit = pg_atomic_read_u32(&entry->limit);
+	needed = extents_needed(entry);
+	if (rel->rd_createSubid == InvalidSubTransactionId && needed < limit)
+	{
+		BlockNumber nblocks = zu_nblocks_for(needed);
+
+		given = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) - nblocks;
+		lower_limit(entry, needed, nblocks);
+		if (pg_atomic_read_u32(&entry->hint) > needed)
+			pg_atomic_write_u32(&entry->hint, needed);
+		ZUNDO_FAULT("truncate");
+		/*
+		 * The server's own truncation: its WAL record, its care for checkpoints
+		 * in between. Growth waits for the alloc lock; nobody reads here any more.
+		 */
+		RelationTruncate(rel, nblocks);
+	}
+	LWLockRelease(zu_alloc_lock(entry));
+	table_close(rel, NoLock);
+	return given;
+}

@@ -1,0 +1,218 @@
+/*
+ * undo/undo_fetch.c - following an undo pointer.
+ *
+ * Owns reading of single records and of whole undo pages, and the reader's side
+ * of the truncation fence. Called by visibility, rollback and scans, often with a
+ * table page locked.
+ *
+ * Locks: fence (shared) -> one undo page (shared). The fence is held while a page
+ * is pinned, so that tail truncation never meets a reader's pin.
+ *
+ * Crash points: none; reads only.
+ *
+ * Invariants
+ *	U9	no block at or beyond the limit is read.
+ *	U10	a record is returned only from pages of the pointer's generation, and only if it is of the
+ *		table page that was asked for.
+ */
+#include "undo/undo_internal.h"
+
+/* Which buffer held a block last time: direct-mapped by block number. */
+#define RECENT_BUFFERS	512
+
+typedef struct RecentBuffer
+{
+	BlockNumber block;
+	Buffer		buffer;
+} RecentBuffer;
+
+static RecentBuffer recent[RECENT_BUFFERS];
+static bool fence_held = false;
+
+/* ---- the fence ---- */
+
+static LWLock *
+my_fence(void)
+{
+	return zu_fence_lock(zu_my.entry, (int) zc_my_proc_number());
+}
+
+/* fence_kept: does zu_read_begin's fence still hold? An error has released it. */
+static inline bool
+fence_kept(void)
+{
+	if (likely(!fence_held))
+		return false;
+	fence_held = LWLockHeldByMe(my_fence());
+	return fence_held;
+}
+
+void
+zu_read_begin(void)
+{
+	if (fence_kept())
+		elog(ERROR, "zu_read_begin is not nestable");
+	LWLockAcquire(my_fence(), LW_SHARED);
+	fence_held = true;
+}
+
+void
+zu_read_end(void)
+{
+	if (fence_kept())
+		LWLockRelease(my_fence());
+	fence_held = false;
+}
+
+/* fence_enter / fence_leave: around reading pages; enter returns whether leave has to release. */
+static inline bool
+fence_enter(void)
+{
+	if (fence_kept())
+		return false;
+	LWLockAcquire(my_fence(), LW_SHARED);
+	return true;
+}
+
+static inline void
+fence_leave(bool taken)
+{
+	if (taken)
+		LWLockRelease(my_fence());
+}
+
+/* ---- pages ---- */
+
+/* lock_page: pin and share-lock page 'page' of extent. Fence held, extent below the limit. */
+static Buffer
+lock_page(uint32 extent, int page)
+{
+	BlockNumber block = zu_extent_block(extent) + page;
+	RecentBuffer *r = &recent[block % RECENT_BUFFERS];
+	Buffer		buf;
+
+	if (r->block == block && BufferIsValid(r->buffer) &&
+		ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
+		buf = r->buffer;
+	else
+	{
+		buf = zu_read_block(block, RBM_NORMAL);
+		r->block = block;
+		r->buffer = buf;
+	}
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	return buf;
+}
+
+bool
+zu_copy_page(uint32 extent, uint32 generation, int page, char *dst)
+{
+	bool		taken = fence_enter();
+	bool		valid = false;
+
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = lock_page(extent, page);
+		Page		src = BufferGetPage(buf);
+
+		valid = zu_page_valid(src, extent, generation);
+		if (valid)
+			memcpy(dst, src, ((PageHeader) src)->pd_lower);
+		UnlockReleaseBuffer(buf);
+	}
+	fence_leave(taken);
+	return valid;
+}
+
+void
+zu_report_corrupt(BlockNumber block, uint32 offset)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("invalid undo record in block %u of relation \"%s\"", block, "zundo.undo_log"),
+			 errdetail("The record at offset %u cannot be decoded.", offset),
+			 errhint("Check the storage below this database; restore it from a backup if pages are damaged.")));
+}
+
+/* ---- records ---- */
+
+/*
+ * gather_record: copy the record at ptr into buf. Returns its length; 0 if a
+ * page is not of the pointer's generation or holds nothing there; -1 if the
+ * bytes are there but give no possible length. Fence held.
+ */
+static int
+gather_record(UndoPtr ptr, char *buf)
+{
+	uint32		extent = zuptr_extent(ptr);
+	uint32		generation = zuptr_generation(ptr);
+	int			page = zuptr_byte(ptr) / BLCKSZ;
+	int			off = zuptr_byte(ptr) % BLCKSZ;
+	Size		have = 0;
+	Size		want = 0;		/* the record's length, 0 = not known yet */
+
+	if (off < ZU_PAGE_DATA)
+		return 0;
+	do
+	{
+		Buffer		bufno;
+		Page		p;
+		int			lower;
+		Size		n;
+
+		if (page >= ZU_EXTENT_PAGES)
+			return -1;			/* U5 */
+		bufno = lock_page(extent, page);
+		p = BufferGetPage(bufno);
+		lower = ((PageHeader) p)->pd_lower;
+		if (!zu_page_valid(p, extent, generation) || off >= lower)
+		{
+			UnlockReleaseBuffer(bufno);
+			return 0;
+		}
+		while (off < lower && (want == 0 || have < want))
+		{
+			n = (want == 0 ? 3 : want) - have;
+			n = Min(n, (Size) (lower - off));
+			memcpy(buf + have, (char *) p + off, n);
+			have += n;
+			off += (int) n;
+			if (want == 0 && have == 3)
+			{
+				want = zur_peek_length(buf, have);
+				if (want == 0)
+				{
+					UnlockReleaseBuffer(bufno);
+					return -1;
+				}
+			}
+		}
+		UnlockReleaseBuffer(bufno);
+		page++;
+		off = ZU_PAGE_DATA;
+	} while (want == 0 || have < want);
+	return (int) want;
+}
+
+ZuFetchResult
+zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+		 ZuRecord *rec, char *buf)
+{
+	bool		taken;
+	int			len = 0;
+
+	Assert(zu_my.entry != NULL);
+	taken = fence_enter();
+	if (ptr != InvalidUndoPtr &&
+		zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
+		len = gather_record(ptr, buf);
+	fence_leave(taken);
+	if (len == 0)
+		return ZU_DISCARDED;
+	if (len < 0 || !zur_unpack(buf, len, rec))
+		zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
+						  zuptr_byte(ptr) % BLCKSZ);
+	if (rec->relnumber != expect_relnumber || rec->block != expect_block)
+		return ZU_DISCARDED;
+	return ZU_FETCHED;
+}

@@ -1,0 +1,33 @@
+/*
+ * undo/undo_geometry.c - where undo pointers lie in the relation.
+ *
+ * Pure arithmetic, shared by the log, redo and the WAL decoder.
+ */
+#include "postgres.h"
+
+#include "undo/undo.h"
+#include "undo/undo_internal.h"
+
+bool
+zu_block_position(BlockNumber block, uint32 *extent, uint32 *page)
+{
+	if (block == ZU_META_BLOCK || zu_block_is_map(block))
+		return false;
+	*extent = zu_block_extent(block);
+	*page = block - zu_extent_block(*extent);
+	return true;
+}
+
+UndoPtr
+zu_advance(UndoPtr p, uint32 bytes)
+{
+	uint32		byte = zuptr_byte(p);
+	uint32		page = byte / BLCKSZ;
+	uint32		linear = page * ZU_PAGE_ROOM + (byte % BLCKSZ - ZU_PAGE_DATA) + bytes;
+
+	if (linear >= ZU_EXTENT_ROOM)
+		byte = ZU_EXTENT_END;
+	else
+		byte = (linear / ZU_PAGE_ROOM) * BLCKSZ + ZU_PAGE_DATA + linear % ZU_PAGE_ROOM;
+	return zuptr_make(zuptr_generation(p), zuptr_extent(p), byte);
+}

@@ -1,0 +1,375 @@
+/*
+ * undo/undo_internal.h - what the files of undo/ share; not included from outside.
+ *
+ * On-disk layout of zundo.undo_log (all pages have the standard page header,
+ * and pd_lower is exact so that full-page images leave out what follows it):
+ *
+ *	block 0							meta page: ZuMetaData at 24
+ *	1 + g * ZU_GROUP_BLOCKS			map page of extent group g: 500 ZuMapEntry at 24
+ *	.. the 500 * 64 blocks after it	the group's extents, 64 pages each
+ *
+ *	undo page:
+ *	OFFSET SIZE FIELD
+ *	0      24   PageHeaderData; pd_lower = end of data, pd_upper = pd_special = 8192
+ *	24     16   ZuPageHeader
+ *	40     ..   undo records, back to back; one may go on on the next page
+ */
+#ifndef ZUNDO_UNDO_INTERNAL_H
+#define ZUNDO_UNDO_INTERNAL_H
+
+#include "undo/undo.h"
+#include "port/atomics.h"
+#include "storage/bufpage.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+/* ---- on-disk structures ---- */
+
+#define ZU_META_BLOCK	0
+#define ZU_META_MAGIC	0x5A554E44
+#define ZU_META_VERSION 1
+
+typedef struct ZuMetaData
+{
+	uint32		magic;
+	uint32		version;
+	uint64		oldest;			/* durable value of zu_oldest() */
+	uint32		nextents;		/* extents that exist; the limit */
+	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
+} ZuMetaData;
+
+StaticAssertDecl(sizeof(ZuMetaData) == 24, "ZuMetaData is 24 bytes on disk");
+
+/* State of an extent in its map entry. */
+#define ZU_EXTENT_FREE		0
+#define ZU_EXTENT_LOG		1
+#define ZU_EXTENT_OVERFLOW	2	/* reserved: slot overflow pages */
+
+typedef struct ZuMapEntry
+{
+	uint32		generation;		/* of its latest allocation, kept when freed */
+	uint16		logno;
+	uint8		state;
+	uint8		pad;
+	uint64		sequence;		/* position among the extents of its log */
+} ZuMapEntry;
+
+StaticAssertDecl(sizeof(ZuMapEntry) == 16, "ZuMapEntry is 16 bytes on disk");
+
+#define ZU_GROUP_EXTENTS	500
+#define ZU_GROUP_BLOCKS		(1 + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
+
+StaticAssertDecl(SizeOfPageHeaderData + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry) <= BLCKSZ,
+				 "a map page holds the entries of its group");
+
+#define ZU_PAGE_MAGIC	0x7A75
+
+typedef struct ZuPageHeader
+{
+	uint32		generation;
+	uint32		extent;
+	uint16		logno;
+	uint16		first_record;	/* page offset of the first record that begins here, 0 = none */
+	uint16		magic;
+	uint16		zero;
+} ZuPageHeader;
+
+StaticAssertDecl(sizeof(ZuPageHeader) == 16, "ZuPageHeader is 16 bytes on disk");
+StaticAssertDecl(SizeOfPageHeaderData == 24, "undo pages are laid out behind a 24-byte page header");
+
+#define ZU_PAGE_DATA	40		/* first byte of data on an undo page */
+#define ZU_PAGE_ROOM	(BLCKSZ - ZU_PAGE_DATA)
+#define ZU_EXTENT_ROOM	(ZU_EXTENT_PAGES * ZU_PAGE_ROOM)
+#define ZU_EXTENT_END	((1U << ZU_BYTE_BITS) - 1)	/* byte of a position behind a full extent */
+#define ZU_MIN_EXTENTS	8		/* tail truncation leaves these */
+
+static inline ZuMetaData *
+zu_meta(Page page)
+{
+	return (ZuMetaData *) ((char *) page + SizeOfPageHeaderData);
+}
+
+static inline ZuMapEntry *
+zu_map_entry(Page page, uint32 extent)
+{
+	return (ZuMapEntry *) ((char *) page + SizeOfPageHeaderData) + extent % ZU_GROUP_EXTENTS;
+}
+
+static inline ZuPageHeader *
+zu_page_header(Page page)
+{
+	return (ZuPageHeader *) ((char *) page + SizeOfPageHeaderData);
+}
+
+static inline BlockNumber
+zu_map_block(uint32 extent)
+{
+	return 1 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
+}
+
+static inline BlockNumber
+zu_extent_block(uint32 extent)
+{
+	return zu_map_block(extent) + 1 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
+}
+
+/* zu_block_extent: the extent that a data block belongs to. */
+static inline uint32
+zu_block_extent(BlockNumber block)
+{
+	BlockNumber b = block - 1;
+
+	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 1) / ZU_EXTENT_PAGES;
+}
+
+static inline bool
+zu_block_is_map(BlockNumber block)
+{
+	return block != ZU_META_BLOCK && (block - 1) % ZU_GROUP_BLOCKS == 0;
+}
+
+/* zu_nblocks_for: blocks of a relation with nextents extents. */
+static inline BlockNumber
+zu_nblocks_for(uint32 nextents)
+{
+	return nextents == 0 ? 1 : zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES;
+}
+
+/* zu_byte_at: byte in the extent of (page, off), where off may be the page's end. */
+static inline uint32
+zu_byte_at(int page, int off)
+{
+	if (off >= BLCKSZ)
+	{
+		page++;
+		off = ZU_PAGE_DATA;
+	}
+	return page >= ZU_EXTENT_PAGES ? ZU_EXTENT_END : (uint32) (page * BLCKSZ + off);
+}
+
+/* zu_byte_room: data bytes of the extent before byte. */
+static inline uint32
+zu_byte_room(uint32 byte)
+{
+	if (byte >= ZU_EXTENT_END)
+		return ZU_EXTENT_ROOM;
+	return (byte / BLCKSZ) * ZU_PAGE_ROOM + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
+}
+
+/* zu_page_valid: is page written as part of this allocation of the extent? */
+static inline bool
+zu_page_valid(Page page, uint32 extent, uint32 generation)
+{
+	ZuPageHeader *h = zu_page_header(page);
+	int			lower = ((PageHeader) page)->pd_lower;
+
+	return h->magic == ZU_PAGE_MAGIC && h->generation == generation &&
+		h->extent == extent && lower >= ZU_PAGE_DATA && lower <= BLCKSZ;
+}
+
+/* An extent as a log knows it. */
+typedef struct ZuExtent
+{
+	uint64		sequence;
+	uint32		extent;			/* number */
+	uint32		generation;
+	uint32		logno;
+} ZuExtent;
+
+/* ---- shared state ---- */
+
+#define ZU_FENCES		16
+
+/*
+ * One log of a database. 'insert' and 'insert_sequence' are written by the owner only,
+ * 'discard*' by the process that discards, all else under the alloc lock.
+ */
+typedef struct ZuLog
+{
+	pg_atomic_uint64 insert;	/* UndoPtr; 0 = the log has no extent */
+	pg_atomic_uint64 insert_sequence;
+	pg_atomic_uint64 discard;	/* UndoPtr, never past insert */
+	pg_atomic_uint64 discard_sequence;
+	pg_atomic_uint64 discards;	/* number of changes of discard by anybody */
+	pg_atomic_uint32 nextents;
+	pg_atomic_uint32 pid;		/* of the owner, 0 = unattached */
+	ZuExtent	ahead;			/* of an unattached log: allocated, not entered; generation 0 = none */
+	uint64		last_sequence;	/* of its newest extent */
+	bool		closed;			/* its tail is damaged: never attached again */
+	TimestampTz detached;		/* when the owner left */
+} ZuLog;
+
+typedef enum ZuEntryState
+{
+	ZU_ENTRY_EMPTY,				/* nothing loaded: no visibility test */
+	ZU_ENTRY_VALID,				/* oldest and limit are valid */
+	ZU_ENTRY_LOGS				/* logs too: may be written */
+} ZuEntryState;
+
+/* One database's undo. Exists while a session is attached. */
+typedef struct ZuEntry
+{
+	/* the key and refcount are protected by the table lock */
+	Oid			dboid;			/* 0 = slot is unused */
+	RelFileNumber relnumber;
+	int			refcount;
+
+	pg_atomic_uint32 state;		/* ZuEntryState; grows under the load lock */
+	pg_atomic_uint64 oldest;	/* monotone */
+	pg_atomic_uint32 limit;		/* extents that exist; lowered only with all fences held */
+	pg_atomic_uint32 used;		/* extents not free; alloc lock */
+	pg_atomic_uint32 hint;		/* no free extent below; alloc lock */
+	pg_atomic_uint64 horizon;	/* latest H, monotone */
+	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
+	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
+	pg_atomic_uint32 discarder; /* pid of who discards, 0 = nobody */
+	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
+
+	slock_t		mutex;			/* protects what follows */
+	ZXid		freeze;			/* relfrozenxid may be set to this */
+	ZXid		freeze_next;	/* becomes 'freeze' once everybody's horizon ... */
+	ZXid		freeze_after;	/* ... has reached this */
+	TimestampTz logged;			/* time of the last DISCARD record */
+
+	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
+} ZuEntry;
+
+/* This backend's view of the current database. */
+typedef struct ZuBackend
+{
+	ZuEntry    *entry;			/* NULL = not attached */
+	bool		stale;			/* look the relation up again */
+	bool		locked;			/* AccessShareLock taken in this transaction */
+	Oid			reloid;
+	RelFileLocator locator;
+} ZuBackend;
+
+extern ZuBackend zu_my;
+
+/* Locks of an entry; see README.md for their order. */
+extern LWLock *zu_fence_lock(ZuEntry *entry, int n);
+extern LWLock *zu_alloc_lock(ZuEntry *entry);
+extern LWLock *zu_load_lock(ZuEntry *entry);
+
+/* zu_nlogs: logs per entry. */
+extern int	zu_nlogs(void);
+
+/* zu_max64 / zu_max32: atomic maximum. */
+extern void zu_max64(pg_atomic_uint64 *v, uint64 to);
+
+/*
+ * zu_lock_entry_for_redo: the entry of locator's relation with the table lock
+ * held shared, or NULL with nothing held. May be called with buffers locked.
+ */
+extern ZuEntry *zu_lock_entry_for_redo(RelFileLocator locator);
+extern void zu_unlock_entry_for_redo(void);
+
+/* zu_fences_acquire / release: all fences of the entry, exclusively. */
+extern void zu_fences_acquire(ZuEntry *entry);
+extern void zu_fences_release(ZuEntry *entry);
+
+/* ---- undo_meta.c ---- */
+
+/* zu_read_block: pin a block of this database's log. Unlocked, but for RBM_ZERO_AND_LOCK. */
+extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
+
+extern void zu_meta_init(Page page, ZXid oldest);
+extern void zu_map_init(Page page);
+extern void zu_page_init(Page page, uint32 extent, uint32 generation, uint32 logno);
+
+/* zu_create_storage: make the file of a new zundo.undo_log, with its meta page. */
+extern void zu_create_storage(RelFileLocator locator, char persistence);
+
+/* zu_load_meta: read oldest and limit into entry, which becomes VALID. Error on a foreign format. */
+extern void zu_load_meta(ZuEntry *entry);
+
+/* zu_require_logs: make the attached entry LOGS. Primary only. Error if the tables are too small. */
+extern void zu_require_logs(void);
+
+/*
+ * zu_collect_extents: palloc'd array of the log extents of logno (or of all
+ * logs if logno < 0) with sequence >= from, by (logno, sequence).
+ */
+extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
+
+/* zu_extent_live: does the map still give e to its log, in this generation? */
+extern bool zu_extent_live(const ZuExtent *e);
+
+/*
+ * zu_find_insert: the insert position in extent e as its pages tell it; 0 if nothing
+ * was written there.
+ */
+extern UndoPtr zu_find_insert(const ZuExtent *e);
+
+/*
+ * zu_alloc_extent: take a free extent for logno as the next of its sequence, growing the relation if there
+ * is none. No lock held. Errors: disk full, undo_limit, too large.
+ */
+extern ZuExtent zu_alloc_extent(uint32 logno);
+
+/*
+ * zu_free_extents: make extents free and oldest durable, in WAL and pages. On
+ * entry the alloc lock is held and oldest is published. Sorts the array.
+ */
+extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
+
+/* zu_log_oldest: make oldest durable without freeing anything. */
+extern void zu_log_oldest(ZXid oldest);
+
+/* ---- undo_log.c ---- */
+
+/* zu_log_detach: give this backend's log back. Alloc lock not held. */
+extern void zu_log_detach(void);
+
+/* ---- undo_fetch.c ---- */
+
+/*
+ * zu_copy_page: copy page 'page' of an extent to dst (BLCKSZ) if it is written as part of the
+ * generation; false otherwise. Holds nothing on return.
+ */
+extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst);
+
+/* zu_report_corrupt: raise ERRCODE_DATA_CORRUPTED for a place in zundo.undo_log. */
+extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
+
+/* ---- undo_scan.c ---- */
+
+typedef enum ZuStep
+{
+	ZU_STEP_RECORD,
+	ZU_STEP_END,				/* all up to the end position has been read */
+	ZU_STEP_GONE,				/* the extent was discarded meanwhile */
+	ZU_STEP_CORRUPT				/* not a record at the scan's position */
+} ZuStep;
+
+struct ZuScan
+{
+	uint32		logno;
+	ZuExtent   *extents;		/* by sequence; palloc'd */
+	int			nextents;
+	int			current;		/* index of the extent that is read */
+	int			page;			/* position of the next record */
+	int			off;
+	UndoPtr		end;			/* insert position to stop at */
+	int			loaded_index;	/* which page 'copy' holds; -1 = none */
+	int			loaded_page;
+	MemoryContext context;		/* of extents */
+	PGAlignedBlock copy;
+	char		record[ZUR_MAX_LENGTH]; /* a record that straddles pages */
+};
+
+/* zu_scan_init: a scan of logno over extents (palloc'd in context, taken over) from byte 'byte' of the first one to end. */
+extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
+						 uint32 byte, UndoPtr end, MemoryContext context);
+extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
+
+/* zu_scan_extend: go on up to a later end; forgets the page copy. */
+extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
+
+/* ---- undo_discard.c ---- */
+
+/* zu_discard_forget: drop the parse state, which belongs to an entry that is being left. */
+extern void zu_discard_forget(void);
+extern void zu_discard_release(void);
+
+#endif

@@ -1,0 +1,505 @@
+/*
+ * undo/undo_log.c - writing undo: attach a log, reserve, prepare, write, finish.
+ *
+ * Owns this backend's log: its insert position is backend-local and published with one
+ * atomic store per op. Called by DML in the order given in undo.h, and by redo
+ * (zu_redo_records).
+ *
+ * Locks: alloc lock when attaching, detaching and allocating (never with a buffer
+ * locked); the op's undo pages exclusively, ascending, from zu_prepare to zu_finish.
+ *
+ * Crash points
+ *	before XLogInsert	nothing on disk; the next owner writes the same bytes over
+ *	after XLogInsert	redo rebuilds the bytes from the WAL record alone
+ *
+ * Invariants
+ *	U13	a log is written by its owner only, and its insert position never moves back.
+ *	U14	the published insert position covers only records whose op is finished.
+ *	U15	all records of an op lie in one extent, without a gap.
+ *	U16	the first record of a top-level transaction in a log has ZUF_FIRST.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/xloginsert.h"
+#include "access/xlogutils.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+/* Move to a lower extent when the current one lies this far up. */
+#define RETIRE_SLACK	16
+
+typedef struct MyLog
+{
+	bool		attached;
+	uint32		logno;
+	ZuExtent	current;		/* generation 0 = none yet */
+	ZuExtent	ahead;			/* allocated, not entered; generation 0 = none */
+	int			page;			/* insert position in current; page 64 = full */
+	int			off;
+	Buffer		last_buffer;	/* where the page at the position was last seen */
+	ZXid		last_top;		/* top-level xid of the newest record */
+	UndoPtr		start;			/* of the current top-level transaction */
+	uint64		bytes;			/* written by it */
+	bool		woke;			/* the worker was looked for in it */
+} MyLog;
+
+static MyLog my;
+
+static inline ZuLog *
+my_shared(void)
+{
+	return &zu_my.entry->logs[my.logno];
+}
+
+/* room_left: data bytes that the current extent still takes. */
+static inline uint32
+room_left(void)
+{
+	if (my.current.generation == 0 || my.page >= ZU_EXTENT_PAGES)
+		return 0;
+	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_ROOM - (my.off - ZU_PAGE_DATA);
+}
+
+static void
+set_position(UndoPtr ptr)
+{
+	uint32		byte = zuptr_byte(ptr);
+
+	my.page = byte >= ZU_EXTENT_END ? ZU_EXTENT_PAGES : (int) (byte / BLCKSZ);
+	my.off = byte >= ZU_EXTENT_END ? ZU_PAGE_DATA : (int) (byte % BLCKSZ);
+}
+
+/* ---- attaching ---- */
+
+/* choose_log: an unattached log, one that has extents if possible; -1 if there is none. Alloc lock held. */
+static int
+choose_log(ZuEntry *entry)
+{
+	int			fresh = -1;
+
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		ZuLog	   *log = &entry->logs[i];
+
+		if (pg_atomic_read_u32(&log->pid) != 0 || log->closed)
+			continue;
+		if (pg_atomic_read_u64(&log->insert) != InvalidUndoPtr)
+			return i;
+		if (fresh < 0)
+			fresh = i;
+	}
+	return fresh;
+}
+
+/* attach_log: make an unattached log of the entry this backend's. */
+static void
+attach_log(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuLog	   *log;
+	UndoPtr		insert;
+	int			i;
+
+	zu_require_logs();
+	memset(&my, 0, sizeof(my));
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	i = choose_log(entry);
+	if (i < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("no undo log is left for this session"),
+				 errdetail("All %d logs of this database are in use or damaged.", zu_nlogs()),
+				 errhint("Increase max_connections and restart the server.")));
+	log = &entry->logs[i];
+	my.logno = i;
+	my.ahead = log->ahead;
+	log->ahead.generation = 0;
+	insert = pg_atomic_read_u64(&log->insert);
+	if (insert != InvalidUndoPtr)
+	{
+		my.current.logno = i;
+		my.current.extent = zuptr_extent(insert);
+		my.current.generation = zuptr_generation(insert);
+		my.current.sequence = pg_atomic_read_u64(&log->insert_sequence);
+		set_position(insert);
+	}
+	pg_atomic_write_u32(&log->pid, (uint32) MyProcPid);
+	my.attached = true;
+	LWLockRelease(zu_alloc_lock(entry));
+}
+
+void
+zu_log_detach(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	if (!my.attached)
+		return;
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	my_shared()->ahead = my.ahead;
+	my_shared()->detached = GetCurrentTimestamp();
+	pg_atomic_write_u32(&my_shared()->pid, 0);
+	LWLockRelease(zu_alloc_lock(entry));
+	memset(&my, 0, sizeof(my));
+}
+
+/* ---- reserving ---- */
+
+/* enter_first_extent: give a log without extents its first one and publish where it begins. */
+static void
+enter_first_extent(void)
+{
+	ZuLog	   *log = my_shared();
+	UndoPtr		start;
+
+	my.current = my.ahead.generation != 0 ? my.ahead : zu_alloc_extent(my.logno);
+	my.ahead.generation = 0;
+	my.page = 0;
+	my.off = ZU_PAGE_DATA;
+	start = zuptr_make(my.current.generation, my.current.extent, ZU_PAGE_DATA);
+	pg_atomic_write_u64(&log->discard, start);
+	pg_atomic_write_u64(&log->discard_sequence, my.current.sequence);
+	pg_atomic_write_u64(&log->insert_sequence, my.current.sequence);
+	pg_write_barrier();
+	pg_atomic_write_u64(&log->insert, start);
+}
+
+/*
+ * should_retire: does the current extent keep a tail from being truncated that
+ * nothing else needs? Asked between transactions; only an extent that was written can be left (U11).
+ */
+static inline bool
+should_retire(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	return my.start == InvalidUndoPtr && my.ahead.generation == 0 &&
+		(my.page > 0 || my.off > ZU_PAGE_DATA) &&
+		my.current.extent > 2 * pg_atomic_read_u32(&entry->used) + RETIRE_SLACK &&
+		pg_atomic_read_u32(&entry->hint) < my.current.extent;
+}
+
+void
+zu_reserve(Size bytes)
+{
+	Assert(bytes <= ZU_MAX_RESERVE);
+	if (zu_my.entry == NULL)
+		elog(ERROR, "zu_reserve without zu_attach_database");
+	if (unlikely(!my.attached))
+		attach_log();
+	if (!my.woke)
+	{
+		my.woke = true;
+		if (pg_atomic_read_u32(&zu_my.entry->worker) == 0 && zu_wake_launcher_hook != NULL)
+			zu_wake_launcher_hook(MyDatabaseId);
+	}
+	if (unlikely(my.current.generation == 0))
+		enter_first_extent();
+	if (unlikely(should_retire()))
+	{
+		my.ahead = zu_alloc_extent(my.logno);
+		my.page = ZU_EXTENT_PAGES;
+		my.off = ZU_PAGE_DATA;
+	}
+	if (room_left() < bytes && my.ahead.generation == 0)
+		my.ahead = zu_alloc_extent(my.logno);
+}
+
+/* ---- one op ---- */
+
+/* lock_op_page: pin and lock exclusively page 'page' of extent; a page that gets its first bytes is not read. */
+static Buffer
+lock_op_page(uint32 extent, int page, bool init)
+{
+	BlockNumber block = zu_extent_block(extent) + page;
+	Buffer		buf = my.last_buffer;
+
+	if (init)
+		return zu_read_block(block, RBM_ZERO_AND_LOCK);
+	if (!BufferIsValid(buf) ||
+		!ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, buf))
+		buf = zu_read_block(block, RBM_NORMAL);
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	return buf;
+}
+
+/* place_records: choose op's extent and position; fills ptr, total, generation, start and next. Returns extent and page. */
+static uint32
+place_records(ZuOp *op, int *page)
+{
+	const ZuExtent *e = &my.current;
+	int			off = my.off;
+
+	*page = my.page;
+	if (op->total > room_left())
+	{
+		e = &my.ahead;
+		if (e->generation == 0)
+			elog(ERROR, "undo of %u bytes was not reserved", op->total);
+		*page = 0;
+		off = ZU_PAGE_DATA;
+	}
+	op->generation = e->generation;
+	op->start = (uint16) off;
+	{
+		uint32		room = *page * ZU_PAGE_ROOM + (off - ZU_PAGE_DATA);
+
+		for (int i = 0; i < op->nrecords; i++)
+		{
+			op->ptr[i] = zuptr_make(e->generation, e->extent,
+									(room / ZU_PAGE_ROOM) * BLCKSZ + ZU_PAGE_DATA + room % ZU_PAGE_ROOM);
+			room += op->records[i]->length;
+		}
+		op->next = zuptr_make(e->generation, e->extent,
+							  zu_byte_at(room / ZU_PAGE_ROOM, ZU_PAGE_DATA + room % ZU_PAGE_ROOM));
+	}
+	return e->extent;
+}
+
+void
+zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
+{
+	uint32		extent;
+	uint32		left;
+	int			page;
+	int			off;
+
+	Assert(my.attached && nrecords > 0 && nrecords <= ZU_MAX_RECORDS);
+	op->nrecords = nrecords;
+	op->total = 0;
+	op->logno = my.logno;
+	op->first = topxid != my.last_top;
+	for (int i = 0; i < nrecords; i++)
+	{
+		op->records[i] = records[i];
+		records[i]->topxid = topxid;
+		if (i == 0 && op->first)
+			records[i]->flags |= ZUF_FIRST;
+		else
+			records[i]->flags &= ~ZUF_FIRST;
+		op->total += zur_length(records[i]);
+	}
+	extent = place_records(op, &page);
+
+	op->npages = 0;
+	off = op->start;
+	for (left = op->total; left > 0; page++)
+	{
+		uint32		n = Min(left, (uint32) (BLCKSZ - off));
+		bool		init = off == ZU_PAGE_DATA;
+
+		Assert(op->npages < ZU_MAX_PAGES && page < ZU_EXTENT_PAGES);
+		op->init[op->npages] = init;
+		op->buffers[op->npages] = lock_op_page(extent, page, init);
+		if (!init)
+		{
+			Page		p = BufferGetPage(op->buffers[op->npages]);
+
+			if (!zu_page_valid(p, extent, op->generation) ||
+				((PageHeader) p)->pd_lower != off)
+				ereport(ERROR,
+						(errcode(ERRCODE_DATA_CORRUPTED),
+						 errmsg("unexpected contents of block %u of relation \"%s\"",
+								zu_extent_block(extent) + page, "zundo.undo_log"),
+						 errdetail("Undo log %u was about to write at offset %d, the page ends at %u.",
+								   my.logno, off, ((PageHeader) p)->pd_lower)));
+		}
+		op->npages++;
+		left -= n;
+		off = ZU_PAGE_DATA;
+	}
+}
+
+/*
+ * put_bytes: the mutator of undo pages: n bytes at off, which is the page's end of
+ * data; a record begins at first (0 = none). DML and redo call it.
+ */
+static inline void
+put_bytes(Page page, int off, const char *bytes, int n, int first)
+{
+	if (bytes != NULL)
+		memcpy((char *) page + off, bytes, n);
+	((PageHeader) page)->pd_lower = (uint16) (off + n);
+	if (first != 0 && zu_page_header(page)->first_record == 0)
+		zu_page_header(page)->first_record = (uint16) first;
+}
+
+void
+zu_write(ZuOp *op)
+{
+	static char scratch[ZUR_MAX_LENGTH];
+	int			i = 0;
+	int			off = op->start;
+	uint32		extent = zuptr_extent(op->ptr[0]);
+
+	for (int p = 0; p < op->npages; p++)
+	{
+		if (op->init[p])
+			zu_page_init(BufferGetPage(op->buffers[p]), extent, op->generation, op->logno);
+		MarkBufferDirty(op->buffers[p]);
+	}
+	for (int r = 0; r < op->nrecords; r++)
+	{
+		const ZuRecord *rec = op->records[r];
+		int			left = rec->length;
+		const char *from = scratch;
+		bool		begins = true;
+
+		if (off >= BLCKSZ)
+		{
+			i++;
+			off = ZU_PAGE_DATA;
+		}
+		if (left <= BLCKSZ - off)
+		{
+			Page		page = BufferGetPage(op->buffers[i]);
+
+			zur_pack(rec, (char *) page + off);
+			put_bytes(page, off, NULL, left, off);
+			off += left;
+			continue;
+		}
+		zur_pack(rec, scratch);
+		while (left > 0)
+		{
+			int			n;
+
+			if (off >= BLCKSZ)
+			{
+				i++;
+				off = ZU_PAGE_DATA;
+			}
+			n = Min(left, BLCKSZ - off);
+			put_bytes(BufferGetPage(op->buffers[i]), off, from, n, begins ? off : 0);
+			begins = false;
+			from += n;
+			left -= n;
+			off += n;
+		}
+	}
+	Assert(i == op->npages - 1);
+}
+
+void
+zu_register(ZuOp *op, uint8 first_block_id)
+{
+	for (int i = 0; i < op->npages; i++)
+		XLogRegisterBuffer(first_block_id + i, op->buffers[i],
+						   REGBUF_STANDARD | (op->init[i] ? REGBUF_WILL_INIT : 0));
+}
+
+void
+zu_finish(ZuOp *op, XLogRecPtr recptr)
+{
+	ZuLog	   *log = my_shared();
+
+	my.last_buffer = op->buffers[op->npages - 1];
+	for (int i = 0; i < op->npages; i++)
+	{
+		if (!XLogRecPtrIsInvalid(recptr))
+			PageSetLSN(BufferGetPage(op->buffers[i]), recptr);
+		UnlockReleaseBuffer(op->buffers[i]);
+	}
+	if (op->generation != my.current.generation ||
+		zuptr_extent(op->next) != my.current.extent)
+	{
+		my.current = my.ahead;
+		my.ahead.generation = 0;
+		pg_atomic_write_u64(&log->insert_sequence, my.current.sequence);
+		pg_write_barrier();
+	}
+	set_position(op->next);
+	if (op->first)
+		my.last_top = op->records[0]->topxid;
+	if (my.start == InvalidUndoPtr)
+		my.start = op->ptr[0];
+	my.bytes += op->total;
+	pg_atomic_write_u64(&log->insert, op->next);
+}
+
+/* ---- the current transaction ---- */
+
+UndoPtr
+zu_my_transaction_start(void)
+{
+	return my.start;
+}
+
+uint64
+zu_my_transaction_bytes(void)
+{
+	return my.bytes;
+}
+
+void
+zu_at_xact_end(void)
+{
+	my.start = InvalidUndoPtr;
+	my.bytes = 0;
+	my.woke = false;
+	zu_my.locked = false;
+}
+
+/* ---- redo ---- */
+
+/* redo_page: lock block block_id for redo; *apply tells whether its bytes have to be written. */
+static Buffer
+redo_page(XLogReaderState *record, uint8 block_id, uint32 generation, uint32 logno, bool *apply)
+{
+	Buffer		buf;
+
+	*apply = false;
+	if (!XLogRecHasBlockRef(record, block_id))
+		return InvalidBuffer;
+	if (XLogRecGetBlock(record, block_id)->flags & BKPBLOCK_WILL_INIT)
+	{
+		buf = XLogInitBufferForRedo(record, block_id);
+		zu_page_init(BufferGetPage(buf), zu_block_extent(BufferGetBlockNumber(buf)),
+					 generation, logno);
+		*apply = true;
+	}
+	else
+		*apply = XLogReadBufferForRedo(record, block_id, &buf) == BLK_NEEDS_REDO;
+	return buf;
+}
+
+void
+zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
+				uint16 start, uint32 generation, uint32 logno,
+				const char *bytes, Size len,
+				const uint16 *rec_starts, int nrecs, Buffer *buffers)
+{
+	Size		done = 0;
+	int			off = start;
+	int			r = 0;
+
+	for (int i = 0; i < npages; i++)
+	{
+		int			n = (int) Min(len - done, (Size) (BLCKSZ - off));
+		int			first = 0;
+		bool		apply;
+
+		while (r < nrecs && rec_starts[r] < done + n)
+		{
+			if (first == 0)
+				first = off + (int) (rec_starts[r] - done);
+			r++;
+		}
+		buffers[i] = redo_page(record, first_block_id + i, generation, logno, &apply);
+		if (apply)
+		{
+			Page		page = BufferGetPage(buffers[i]);
+
+			if (((PageHeader) page)->pd_lower != off)
+				elog(PANIC, "undo record at offset %d of block %u does not follow the page's data, which ends at %u",
+					 off, BufferGetBlockNumber(buffers[i]), ((PageHeader) page)->pd_lower);
+			put_bytes(page, off, bytes + done, n, first);
+			PageSetLSN(page, record->EndRecPtr);
+			MarkBufferDirty(buffers[i]);
+		}
+		done += n;
+		off = ZU_PAGE_DATA;
+	}
+	if (done != len)
+		elog(PANIC, "undo of %zu bytes does not fit the %d pages of its WAL record", len, npages);
+}

@@ -1,0 +1,666 @@
+/*
+ * undo/undo_meta.c - meta page, extent map and the life of extents.
+ *
+ * Owns block 0 and the map pages of zundo.undo_log: creation of the file,
+ * loading of the shared entry from the pages, allocation and freeing of
+ * extents. Called by undo_log.c, undo_discard.c, undo_am.c and at attach.
+ *
+ * Locks: allocation and freeing hold the entry's alloc lock throughout; then
+ * map page before meta page. Readers of map pages take only the page's share lock.
+ *
+ * Crash points
+ *	after the file grew, before ALLOC		blocks beyond the limit: used by the next growth
+ *	after ALLOC, before the first record	an extent without pages: the log's next position
+ *	after DISCARD, before the log moved on	the extent is free; nothing points there
+ *
+ * Invariants
+ *	U4	extents 0 .. nextents - 1 exist in the file, with the map pages of their groups.
+ *	U5	each log's extents have distinct sequence numbers; records are in order of
+ *		(sequence, byte), and a record never leaves its extent.
+ *	U6	an extent's generation changes with each allocation and is logged before the first
+ *		page is written with it.
+ *	U7	an extent becomes FREE only after `oldest` has passed, in shared memory, everything
+ *		that it held.
+ *	U8	pd_lower of meta and map pages is exact.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/xloginsert.h"
+#include "catalog/pg_class.h"
+#include "catalog/storage.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "wal/zwal.h"
+
+#define FLAG_GROWS		1		/* xl_undo_alloc.flags */
+#define FLAG_NEW_GROUP	2
+
+#define EXTENTS_PER_MB	(1024 * 1024 / (ZU_EXTENT_PAGES * BLCKSZ))
+
+/* Alignment that direct I/O may ask for. */
+#define META_ALIGN		4096
+
+Buffer
+zu_read_block(BlockNumber block, ReadBufferMode mode)
+{
+	return ReadBufferWithoutRelcache(zu_my.locator, MAIN_FORKNUM, block, mode, NULL, true);
+}
+
+/* ---- pages ---- */
+
+void
+zu_meta_init(Page page, ZXid oldest)
+{
+	ZuMetaData *meta = zu_meta(page);
+
+	PageInit(page, BLCKSZ, 0);
+	meta->magic = ZU_META_MAGIC;
+	meta->version = ZU_META_VERSION;
+	meta->oldest = oldest;
+	meta->nextents = 0;
+	meta->extent_pages = ZU_EXTENT_PAGES;
+	((PageHeader) page)->pd_lower = SizeOfPageHeaderData + sizeof(ZuMetaData);
+}
+
+void
+zu_map_init(Page page)
+{
+	PageInit(page, BLCKSZ, 0);
+	((PageHeader) page)->pd_lower = SizeOfPageHeaderData + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry);
+}
+
+void
+zu_page_init(Page page, uint32 extent, uint32 generation, uint32 logno)
+{
+	ZuPageHeader *h = zu_page_header(page);
+
+	PageInit(page, BLCKSZ, 0);
+	h->generation = generation;
+	h->extent = extent;
+	h->logno = (uint16) logno;
+	h->first_record = 0;
+	h->magic = ZU_PAGE_MAGIC;
+	h->zero = 0;
+	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
+}
+
+/* check_meta: raise an error unless page is a meta page that this version understands. */
+static void
+check_meta(Page page)
+{
+	ZuMetaData *meta = zu_meta(page);
+
+	if (PageIsNew(page) || meta->magic != ZU_META_MAGIC)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("zundo.undo_log has no valid meta page"),
+				 errdetail("Found magic number 0x%08X, needed 0x%08X.",
+						   PageIsNew(page) ? 0 : meta->magic, ZU_META_MAGIC),
+				 errhint("Restore the database from a backup.")));
+	if (meta->version != ZU_META_VERSION || meta->extent_pages != ZU_EXTENT_PAGES)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zundo.undo_log has a format that this version of zundo does not know"),
+				 errdetail("Found version %u with extents of %u pages, needed version %u with %u pages.",
+						   meta->version, meta->extent_pages, ZU_META_VERSION, ZU_EXTENT_PAGES),
+				 errhint("Install the version of zundo that wrote it.")));
+}
+
+void
+zu_create_storage(RelFileLocator locator, char persistence)
+{
+	SMgrRelation smgr = RelationCreateStorage(locator, persistence, true);
+	char		room[BLCKSZ + META_ALIGN];
+	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
+
+	/* no older row can point here, so everything before now is settled */
+	memset(page, 0, BLCKSZ);
+	zu_meta_init((Page) page, zxid_from_full(zc_next_full_xid()));
+	log_newpage(&locator, MAIN_FORKNUM, ZU_META_BLOCK, page, true);
+	PageSetChecksumInplace((Page) page, ZU_META_BLOCK);
+	smgrextend(smgr, MAIN_FORKNUM, ZU_META_BLOCK, page, false);
+	/* a checkpoint may have passed between the record and the write */
+	smgrimmedsync(smgr, MAIN_FORKNUM);
+}
+
+/* ---- loading ---- */
+
+void
+zu_load_meta(ZuEntry *entry)
+{
+	Buffer		buf;
+	ZuMetaData *meta;
+
+	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
+	{
+		/*
+		 * Redo changes the entry while it has the meta page locked, so under
+		 * our share lock page and entry agree.
+		 */
+		buf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		check_meta(BufferGetPage(buf));
+		meta = zu_meta(BufferGetPage(buf));
+		zu_max64(&entry->oldest, meta->oldest);
+		zu_max64(&entry->durable, meta->oldest);
+		pg_atomic_write_u32(&entry->limit, meta->nextents);
+		pg_write_barrier();
+		pg_atomic_write_u32(&entry->state, ZU_ENTRY_VALID);
+		UnlockReleaseBuffer(buf);
+		SpinLockAcquire(&entry->mutex);
+		entry->freeze_next = pg_atomic_read_u64(&entry->durable);
+		entry->freeze_after = zxid_from_full(zc_next_full_xid());
+		SpinLockRelease(&entry->mutex);
+	}
+	LWLockRelease(zu_load_lock(entry));
+}
+
+static int
+compare_by_sequence(const void *a, const void *b)
+{
+	const ZuExtent *x = (const ZuExtent *) a;
+	const ZuExtent *y = (const ZuExtent *) b;
+
+	if (x->logno != y->logno)
+		return x->logno < y->logno ? -1 : 1;
+	if (x->sequence != y->sequence)
+		return x->sequence < y->sequence ? -1 : 1;
+	return 0;
+}
+
+static int
+compare_by_number(const void *a, const void *b)
+{
+	const ZuExtent *x = (const ZuExtent *) a;
+	const ZuExtent *y = (const ZuExtent *) b;
+
+	return x->extent < y->extent ? -1 : x->extent > y->extent ? 1 : 0;
+}
+
+/* copy_map_page: private copy of the map page of extent's group; false if the page is empty. */
+static bool
+copy_map_page(uint32 extent, char *dst)
+{
+	Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+	bool		valid;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	valid = !PageIsNew(BufferGetPage(buf));
+	if (valid)
+		memcpy(dst, BufferGetPage(buf), BLCKSZ);
+	UnlockReleaseBuffer(buf);
+	return valid;
+}
+
+ZuExtent *
+zu_collect_extents(int logno, uint64 from, int *n)
+{
+	int			room = 64;
+	ZuExtent   *result = palloc(room * sizeof(ZuExtent));
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	PGAlignedBlock copy;
+
+	*n = 0;
+	for (uint32 extent = 0; extent < limit; extent++)
+	{
+		ZuMapEntry *map;
+
+		if (extent % ZU_GROUP_EXTENTS == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!copy_map_page(extent, copy.data))
+			{
+				extent += ZU_GROUP_EXTENTS - 1;
+				continue;
+			}
+		}
+		map = zu_map_entry((Page) copy.data, extent);
+		if (map->state != ZU_EXTENT_LOG ||
+			(logno >= 0 && (map->logno != logno || map->sequence < from)))
+			continue;
+		if (*n == room)
+		{
+			room *= 2;
+			result = repalloc_huge(result, room * sizeof(ZuExtent));
+		}
+		result[*n].sequence = map->sequence;
+		result[*n].extent = extent;
+		result[*n].generation = map->generation;
+		result[*n].logno = map->logno;
+		(*n)++;
+	}
+	qsort(result, *n, sizeof(ZuExtent), compare_by_sequence);
+	return result;
+}
+
+bool
+zu_extent_live(const ZuExtent *e)
+{
+	Buffer		buf;
+	ZuMapEntry *map;
+	bool		live;
+
+	if (e->extent >= pg_atomic_read_u32(&zu_my.entry->limit))
+		return false;
+	buf = zu_read_block(zu_map_block(e->extent), RBM_NORMAL);
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	map = zu_map_entry(BufferGetPage(buf), e->extent);
+	live = map->state == ZU_EXTENT_LOG && map->logno == e->logno &&
+		map->generation == e->generation && map->sequence == e->sequence;
+	UnlockReleaseBuffer(buf);
+	return live;
+}
+
+UndoPtr
+zu_find_insert(const ZuExtent *e)
+{
+	PGAlignedBlock copy;
+	int			low = 0;		/* pages before it are written */
+	int			high = ZU_EXTENT_PAGES; /* pages from it on are not */
+
+	while (low < high)
+	{
+		int			mid = (low + high) / 2;
+
+		if (zu_copy_page(e->extent, e->generation, mid, copy.data))
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low == 0 || !zu_copy_page(e->extent, e->generation, low - 1, copy.data))
+		return InvalidUndoPtr;
+	return zuptr_make(e->generation, e->extent,
+					  zu_byte_at(low - 1, ((PageHeader) copy.data)->pd_lower));
+}
+
+/* tail_parses: can the records on the last pages before 'insert' in extent e be read? */
+static bool
+tail_parses(const ZuExtent *e, UndoPtr insert)
+{
+	ZuScan	   *scan = palloc(sizeof(ZuScan));
+	ZuExtent   *one = palloc(sizeof(ZuExtent));
+	PGAlignedBlock copy;
+	int			page = Min((int) (zuptr_byte(insert) / BLCKSZ), ZU_EXTENT_PAGES - 1);
+	uint32		start = 0;
+	ZuRecord	rec;
+	UndoPtr		ptr;
+	ZuStep		step;
+
+	for (; page >= 0 && start == 0; page--)
+	{
+		ZuPageHeader *h = zu_page_header((Page) copy.data);
+
+		if (zu_copy_page(e->extent, e->generation, page, copy.data) && h->first_record != 0)
+			start = page * BLCKSZ + h->first_record;
+	}
+	if (start % BLCKSZ < ZU_PAGE_DATA)
+	{
+		pfree(one);
+		pfree(scan);
+		return false;
+	}
+	*one = *e;
+	zu_scan_init(scan, e->logno, one, 1, start, insert, CurrentMemoryContext);
+	while ((step = zu_scan_step(scan, &rec, &ptr)) == ZU_STEP_RECORD)
+		;
+	step = step == ZU_STEP_END && zu_scan_position(scan) == insert ? ZU_STEP_END : ZU_STEP_CORRUPT;
+	pfree(scan->extents);
+	pfree(scan);
+	return step == ZU_STEP_END;
+}
+
+/* load_log: set up one log from its n extents, by sequence. */
+static void
+load_log(ZuLog *log, const ZuExtent *extents, int n)
+{
+	const ZuExtent *first = &extents[0];
+	const ZuExtent *last = &extents[n - 1];
+	UndoPtr		insert = zu_find_insert(last);
+
+	if (insert == InvalidUndoPtr)
+		insert = zuptr_make(last->generation, last->extent, ZU_PAGE_DATA);
+	else if (!tail_parses(last, insert))
+	{
+		log->closed = true;
+		ereport(LOG,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the end of undo log %u is damaged", last->logno),
+				 errdetail("Extent %u of zundo.undo_log, which starts at block %u, cannot be read to its end.",
+						   last->extent, zu_extent_block(last->extent))));
+	}
+	pg_atomic_write_u64(&log->discard, zuptr_make(first->generation, first->extent, ZU_PAGE_DATA));
+	pg_atomic_write_u64(&log->discard_sequence, first->sequence);
+	pg_atomic_write_u64(&log->insert_sequence, last->sequence);
+	pg_atomic_write_u64(&log->insert, insert);
+	pg_atomic_write_u32(&log->nextents, n);
+	log->last_sequence = last->sequence;
+}
+
+/* load_logs: fill the entry's logs from the pages. Load lock held. */
+static void
+load_logs(ZuEntry *entry)
+{
+	int			n;
+	ZuExtent   *extents = zu_collect_extents(-1, 0, &n);
+
+	for (int i = 0; i < n;)
+	{
+		int			same = 1;
+
+		while (i + same < n && extents[i + same].logno == extents[i].logno)
+			same++;
+		if (extents[i].logno >= zu_nlogs())
+			ereport(ERROR,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("zundo.undo_log has more logs than this server can keep track of"),
+					 errdetail("Found log number %u, the limit is %d.", extents[i].logno, zu_nlogs() - 1),
+					 errhint("Restart the server with max_connections as large as before.")));
+		load_log(&entry->logs[extents[i].logno], extents + i, same);
+		i += same;
+	}
+	pg_atomic_write_u32(&entry->used, n);
+	pg_atomic_write_u32(&entry->hint, 0);
+	pfree(extents);
+}
+
+void
+zu_require_logs(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	Assert(entry != NULL);
+	if (likely(pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS))
+		return;
+	if (RecoveryInProgress())
+		elog(ERROR, "undo logs cannot be loaded during recovery");
+	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
+	if (pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS)
+	{
+		load_logs(entry);
+		pg_write_barrier();
+		pg_atomic_write_u32(&entry->state, ZU_ENTRY_LOGS);
+	}
+	LWLockRelease(zu_load_lock(entry));
+}
+
+/* ---- allocation ---- */
+
+/* find_free: the lowest free extent, or the limit if there is none. Alloc lock held. */
+static uint32
+find_free(ZuEntry *entry)
+{
+	uint32		limit = pg_atomic_read_u32(&entry->limit);
+	uint32		extent = pg_atomic_read_u32(&entry->hint);
+
+	while (extent < limit)
+	{
+		uint32		stop = Min(limit, (extent / ZU_GROUP_EXTENTS + 1) * ZU_GROUP_EXTENTS);
+		Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		while (extent < stop &&
+			   zu_map_entry(BufferGetPage(buf), extent)->state != ZU_EXTENT_FREE)
+			extent++;
+		UnlockReleaseBuffer(buf);
+		if (extent < stop)
+			break;
+	}
+	pg_atomic_write_u32(&entry->hint, extent);
+	return extent;
+}
+
+/* grow_file: make the blocks of extents 0 .. extent exist. Alloc lock held. Error if the disk is full; may be repeated. */
+static void
+grow_file(uint32 extent)
+{
+	SMgrRelation smgr = smgropen(zu_my.locator, INVALID_PROC_NUMBER);
+	BlockNumber need = zu_nblocks_for(extent + 1);
+	BlockNumber have = smgrnblocks(smgr, MAIN_FORKNUM);
+
+	if (extent >= ZU_MAX_EXTENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("zundo.undo_log cannot grow any further"),
+				 errdetail("It has %u extents of %d kB.", extent, ZU_EXTENT_PAGES * BLCKSZ / 1024),
+				 errhint("End the transactions that keep old row versions alive.")));
+	while (have < need)
+	{
+		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
+
+		zc_smgr_zero_extend(smgr, have, n);
+		have += n;
+	}
+}
+
+static void
+check_undo_limit(ZuEntry *entry)
+{
+	uint32		used = pg_atomic_read_u32(&entry->used);
+
+	if (zundo_undo_limit > 0 && used >= (uint64) zundo_undo_limit * EXTENTS_PER_MB)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("undo of this database has reached zundo.undo_limit"),
+				 errdetail("%u MB are in use, the limit is %d MB.",
+						   used / EXTENTS_PER_MB, zundo_undo_limit),
+				 errhint("See zundo.stat_horizon for what keeps old row versions alive.")));
+}
+
+static uint32
+next_generation(uint32 generation)
+{
+	/*
+	 * A map page that is new, or new again after truncation, starts somewhere
+	 * at random: a pointer from before is then unlikely to match by chance.
+	 */
+	if (generation == 0)
+		generation = (uint32) ((GetXLogInsertRecPtr() * UINT64CONST(0x9E3779B97F4A7C15)) >> 44);
+	generation = (generation + 1) & ZU_MAX_GENERATION;
+	return generation == 0 ? 1 : generation;
+}
+
+/*
+ * take_extent: the critical section of allocation: map entry, meta page, WAL.
+ * Fills e->generation. Alloc lock held; 'grows' if the extent lies at the limit.
+ */
+static void
+take_extent(ZuExtent *e, bool grows)
+{
+	bool		new_group = grows && e->extent % ZU_GROUP_EXTENTS == 0;
+	Buffer		mapbuf;
+	Buffer		metabuf = InvalidBuffer;
+	ZuMapEntry *map;
+	xl_undo_alloc xlrec = {0};
+	XLogRecPtr	recptr;
+
+	mapbuf = zu_read_block(zu_map_block(e->extent), new_group ? RBM_ZERO_AND_LOCK : RBM_NORMAL);
+	if (!new_group)
+		LockBuffer(mapbuf, BUFFER_LOCK_EXCLUSIVE);
+	map = zu_map_entry(BufferGetPage(mapbuf), e->extent);
+	e->generation = next_generation(new_group ? 0 : map->generation);
+	if (!new_group && map->state != ZU_EXTENT_FREE)
+		elog(ERROR, "extent %u of the undo log is not free", e->extent);
+	if (grows)
+	{
+		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
+		LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
+	}
+	xlrec.extent = e->extent;
+	xlrec.generation = e->generation;
+	xlrec.sequence = e->sequence;
+	xlrec.logno = e->logno;
+	xlrec.nextents = grows ? e->extent + 1 : 0;
+	xlrec.flags = (grows ? FLAG_GROWS : 0) | (new_group ? FLAG_NEW_GROUP : 0);
+
+	START_CRIT_SECTION();
+	if (new_group)
+		zu_map_init(BufferGetPage(mapbuf));
+	map->generation = e->generation;
+	map->logno = (uint16) e->logno;
+	map->state = ZU_EXTENT_LOG;
+	map->pad = 0;
+	map->sequence = e->sequence;
+	MarkBufferDirty(mapbuf);
+	if (grows)
+	{
+		zu_meta(BufferGetPage(metabuf))->nextents = e->extent + 1;
+		MarkBufferDirty(metabuf);
+	}
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfUndoAlloc);
+	XLogRegisterBuffer(0, mapbuf, REGBUF_STANDARD | (new_group ? REGBUF_WILL_INIT : 0));
+	if (grows)
+		XLogRegisterBuffer(1, metabuf, REGBUF_STANDARD);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_ALLOC);
+	PageSetLSN(BufferGetPage(mapbuf), recptr);
+	if (grows)
+		PageSetLSN(BufferGetPage(metabuf), recptr);
+	END_CRIT_SECTION();
+
+	if (grows)
+	{
+		pg_atomic_write_u32(&zu_my.entry->limit, e->extent + 1);
+		UnlockReleaseBuffer(metabuf);
+	}
+	UnlockReleaseBuffer(mapbuf);
+}
+
+ZuExtent
+zu_alloc_extent(uint32 logno)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuLog	   *log = &entry->logs[logno];
+	ZuExtent	e;
+	bool		grows;
+
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	check_undo_limit(entry);
+	e.extent = find_free(entry);
+	e.logno = logno;
+	e.sequence = log->last_sequence + 1;
+	grows = e.extent >= pg_atomic_read_u32(&entry->limit);
+	if (grows)
+	{
+		ZUNDO_FAULT("undo-extend");
+		grow_file(e.extent);
+	}
+	take_extent(&e, grows);
+	log->last_sequence = e.sequence;
+	pg_atomic_fetch_add_u32(&log->nextents, 1);
+	pg_atomic_fetch_add_u32(&entry->used, 1);
+	pg_atomic_write_u32(&entry->hint, e.extent + 1);
+	LWLockRelease(zu_alloc_lock(entry));
+	/* an error here leaves an extent without records, which scans pass over */
+	ZUNDO_FAULT("undo-alloc");
+	return e;
+}
+
+/* ---- freeing ---- */
+
+/* note_durable: oldest is in the meta page's WAL now. */
+static void
+note_durable(ZuEntry *entry, ZXid oldest)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	zu_max64(&entry->durable, oldest);
+	SpinLockAcquire(&entry->mutex);
+	entry->logged = now;
+	SpinLockRelease(&entry->mutex);
+}
+
+/*
+ * log_discard: one DISCARD record: n extents (ascending, of one group; mapbuf is
+ * their map page, locked exclusively, or invalid if n is 0) and oldest. Locks the meta page, unlocks both.
+ */
+static void
+log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
+{
+	uint32		numbers[ZU_GROUP_EXTENTS];
+	ZuEntry    *entry = zu_my.entry;
+	Buffer		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
+	ZuMetaData *meta;
+	xl_undo_discard xlrec = {0};
+	XLogRecPtr	recptr;
+	ZXid		conflict;
+
+	LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
+	meta = zu_meta(BufferGetPage(metabuf));
+	oldest = Max(oldest, meta->oldest);
+	conflict = pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
+	xlrec.oldest = oldest;
+	xlrec.conflict = zxid_to_xid(conflict);
+	xlrec.nextents = n;
+	for (int i = 0; i < n; i++)
+		numbers[i] = extents[i].extent;
+
+	START_CRIT_SECTION();
+	for (int i = 0; i < n; i++)
+		zu_map_entry(BufferGetPage(mapbuf), numbers[i])->state = ZU_EXTENT_FREE;
+	meta->oldest = oldest;
+	MarkBufferDirty(metabuf);
+	if (n > 0)
+		MarkBufferDirty(mapbuf);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfUndoDiscard);
+	XLogRegisterBuffer(0, metabuf, REGBUF_STANDARD);
+	if (n > 0)
+	{
+		XLogRegisterData((char *) numbers, n * sizeof(uint32));
+		XLogRegisterBuffer(1, mapbuf, REGBUF_STANDARD);
+	}
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_DISCARD);
+	PageSetLSN(BufferGetPage(metabuf), recptr);
+	if (n > 0)
+		PageSetLSN(BufferGetPage(mapbuf), recptr);
+	END_CRIT_SECTION();
+
+	UnlockReleaseBuffer(metabuf);
+	if (n > 0)
+		UnlockReleaseBuffer(mapbuf);
+	note_durable(entry, oldest);
+}
+
+void
+zu_log_oldest(ZXid oldest)
+{
+	log_discard(NULL, 0, oldest, InvalidBuffer);
+}
+
+void
+zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
+	Assert(pg_atomic_read_u64(&entry->oldest) >= oldest);
+	qsort(extents, n, sizeof(ZuExtent), compare_by_number);
+	for (int i = 0; i < n;)
+	{
+		uint32		group = extents[i].extent / ZU_GROUP_EXTENTS;
+		Buffer		mapbuf = zu_read_block(zu_map_block(extents[i].extent), RBM_NORMAL);
+		int			same = 0;
+
+		LockBuffer(mapbuf, BUFFER_LOCK_EXCLUSIVE);
+		while (i + same < n && extents[i + same].extent / ZU_GROUP_EXTENTS == group)
+		{
+			ZuExtent   *e = &extents[i + same];
+			ZuMapEntry *map = zu_map_entry(BufferGetPage(mapbuf), e->extent);
+
+			if (map->state != ZU_EXTENT_LOG || map->logno != e->logno ||
+				map->generation != e->generation || map->sequence != e->sequence)
+				elog(ERROR, "extent %u of the undo log is not what its log believes", e->extent);
+			same++;
+		}
+		log_discard(extents + i, same, oldest, mapbuf);
+		ZUNDO_FAULT("discard-logged");
+		for (int j = i; j < i + same; j++)
+			pg_atomic_fetch_sub_u32(&entry->logs[extents[j].logno].nextents, 1);
+		pg_atomic_fetch_sub_u32(&entry->used, same);
+		if (extents[i].extent < pg_atomic_read_u32(&entry->hint))
+			pg_atomic_write_u32(&entry->hint, extents[i].extent);
+		i += same;
+	}
+}

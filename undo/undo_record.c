@@ -1,0 +1,379 @@
+/*
+ * undo/undo_record.c - packing and unpacking of undo records.
+ *
+ * Owns the packed form described in undo_record.h. Pure functions: called by
+ * DML, redo, readers and the unit test alike; no locks, no errors, no state
+ * but the compression setting.
+ *
+ * Invariants
+ *	R1	zur_pack writes exactly zur_length(rec) bytes.
+ *	R2	zur_unpack accepts what zur_pack wrote and gives the same fields back.
+ *	R3	zur_unpack and zur_raw_payload read only inside the bytes they are given.
+ *	R4	a record of INSERT or LOCK has no bytes left over; the others' rest is
+ *		their payload.
+ */
+#include "undo/undo_record.h"
+
+#include <lz4.h>
+
+/* type, length, xid */
+#define FIXED_START		9
+/* relation OID, block, offset word */
+#define FIXED_MIDDLE	10
+/* shortest: fixed parts, relation number, command id */
+#define SHORTEST_RECORD (FIXED_START + 1 + FIXED_MIDDLE + 1)
+
+#define TYPE_MASK		0x0F
+#define OFFSET_MASK		0x01FF
+#define XFLAGS_MASK		0xFE00
+
+#define MAX_INSERT_ROWS (OFFSET_MASK + 1)
+
+/* Smaller payloads hardly ever shrink. */
+#define COMPRESS_MIN	200
+
+/* ---- varints and fixed-width pieces ---- */
+
+int
+zvarint_size(uint32 v)
+{
+	int			n = 1;
+
+	while (v >= 0x80)
+	{
+		v >>= 7;
+		n++;
+	}
+	return n;
+}
+
+char *
+zvarint_put(char *p, uint32 v)
+{
+	while (v >= 0x80)
+	{
+		*p++ = (char) (v | 0x80);
+		v >>= 7;
+	}
+	*p++ = (char) v;
+	return p;
+}
+
+const char *
+zvarint_get(const char *p, const char *end, uint32 *v)
+{
+	uint32		result = 0;
+
+	for (int shift = 0; shift < 35; shift += 7)
+	{
+		uint8		b;
+
+		if (p >= end)
+			return NULL;
+		b = (uint8) *p++;
+		if (shift == 28 && b > 0x0F)
+			return NULL;
+		result |= (uint32) (b & 0x7F) << shift;
+		if (b < 0x80)
+		{
+			*v = result;
+			return p;
+		}
+	}
+	return NULL;
+}
+
+/* put_le: the low n bytes of v, least significant first. */
+static char *
+put_le(char *p, uint64 v, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		*p++ = (char) v;
+		v >>= 8;
+	}
+	return p;
+}
+
+/* get_le: n bytes at *p, which moves past them; false if that would pass end. */
+static bool
+get_le(const char **p, const char *end, int n, uint64 *v)
+{
+	uint64		result = 0;
+
+	if (end - *p < n)
+		return false;
+	for (int i = 0; i < n; i++)
+		result |= (uint64) (uint8) (*p)[i] << (8 * i);
+	*p += n;
+	*v = result;
+	return true;
+}
+
+/* ---- records ---- */
+
+/* stored_flags: the flags that rec has on disk. */
+static uint8
+stored_flags(const ZuRecord *rec)
+{
+	uint8		flags = rec->flags & ZUF_FIRST;
+
+	if (rec->prev != InvalidUndoPtr)
+		flags |= ZUF_PREV;
+	if ((flags & ZUF_FIRST) && rec->topxid != rec->xid)
+		flags |= ZUF_TOPXID;
+	return flags;
+}
+
+static bool
+has_payload(ZuRecordType type)
+{
+	return type == ZUR_UPDATE || type == ZUR_DELETE ||
+		type == ZUR_MOVE || type == ZUR_IMAGE;
+}
+
+Size
+zur_length(ZuRecord *rec)
+{
+	Size		len = SHORTEST_RECORD - 2;
+	uint8		flags = stored_flags(rec);
+
+	len += zvarint_size(zigzag_encode((int32) (rec->relnumber - rec->reloid)));
+	len += zvarint_size(rec->cid);
+	if (flags & ZUF_PREV)
+		len += 8;
+	if (flags & ZUF_TOPXID)
+		len += 6;
+	switch (rec->type)
+	{
+		case ZUR_INSERT:
+			len += zvarint_size(rec->nrows - 1);
+			if (rec->xflags & ZUX_SPECULATIVE)
+				len += 4;
+			break;
+		case ZUR_LOCK:
+			len += 1;
+			break;
+		case ZUR_MOVE:
+		case ZUR_IMAGE:
+			len += 6;
+			break;
+		case ZUR_UPDATE:
+		case ZUR_DELETE:
+			break;
+	}
+	if (has_payload(rec->type))
+		len += rec->payload_len;
+	Assert(len <= ZUR_MAX_LENGTH);
+	rec->length = (uint16) len;
+	return len;
+}
+
+void
+zur_pack(const ZuRecord *rec, char *dst)
+{
+	char	   *p = dst;
+	uint8		flags = stored_flags(rec);
+
+	*p++ = (char) ((uint8) rec->type | flags);
+	p = put_le(p, rec->length, 2);
+	p = put_le(p, rec->xid, 6);
+	p = zvarint_put(p, zigzag_encode((int32) (rec->relnumber - rec->reloid)));
+	p = put_le(p, rec->reloid, 4);
+	p = put_le(p, rec->block, 4);
+	p = put_le(p, (rec->offset & OFFSET_MASK) | (rec->xflags & XFLAGS_MASK), 2);
+	p = zvarint_put(p, rec->cid);
+	if (flags & ZUF_PREV)
+		p = put_le(p, rec->prev, 8);
+	if (flags & ZUF_TOPXID)
+		p = put_le(p, rec->topxid, 6);
+	switch (rec->type)
+	{
+		case ZUR_INSERT:
+			p = zvarint_put(p, rec->nrows - 1);
+			if (rec->xflags & ZUX_SPECULATIVE)
+				p = put_le(p, rec->token, 4);
+			break;
+		case ZUR_LOCK:
+			*p++ = (char) rec->lockmode;
+			break;
+		case ZUR_MOVE:
+			p = put_le(p, ItemPointerGetBlockNumberNoCheck(&rec->forward), 4);
+			p = put_le(p, ItemPointerGetOffsetNumberNoCheck(&rec->forward), 2);
+			break;
+		case ZUR_IMAGE:
+			p = put_le(p, rec->committed, 6);
+			break;
+		case ZUR_UPDATE:
+		case ZUR_DELETE:
+			break;
+	}
+	if (has_payload(rec->type) && rec->payload_len > 0)
+	{
+		memcpy(p, rec->payload, rec->payload_len);
+		p += rec->payload_len;
+	}
+	Assert(p == dst + rec->length);
+}
+
+/* unpack_by_type: the part of a record that depends on its type; the rest of it is [p, end). */
+static bool
+unpack_by_type(const char *p, const char *end, ZuRecord *rec)
+{
+	uint64		v;
+	uint32		rows;
+
+	switch (rec->type)
+	{
+		case ZUR_INSERT:
+			p = zvarint_get(p, end, &rows);
+			if (p == NULL || rows >= MAX_INSERT_ROWS)
+				return false;
+			rec->nrows = (uint16) (rows + 1);
+			if (rec->xflags & ZUX_SPECULATIVE)
+			{
+				if (!get_le(&p, end, 4, &v))
+					return false;
+				rec->token = (uint32) v;
+			}
+			return p == end;
+		case ZUR_LOCK:
+			if (!get_le(&p, end, 1, &v))
+				return false;
+			rec->lockmode = (uint8) v;
+			return p == end;
+		case ZUR_MOVE:
+			if (!get_le(&p, end, 4, &v))
+				return false;
+			ItemPointerSetBlockNumber(&rec->forward, (BlockNumber) v);
+			if (!get_le(&p, end, 2, &v))
+				return false;
+			ItemPointerSetOffsetNumber(&rec->forward, (OffsetNumber) v);
+			break;
+		case ZUR_IMAGE:
+			if (!get_le(&p, end, 6, &v))
+				return false;
+			rec->committed = v;
+			break;
+		case ZUR_UPDATE:
+		case ZUR_DELETE:
+			break;
+		default:
+			return false;
+	}
+	if ((rec->xflags & ZUX_LZ4) && end - p < 2)
+		return false;
+	rec->payload = p;
+	rec->payload_len = (uint16) (end - p);
+	return true;
+}
+
+bool
+zur_unpack(const char *src, Size len, ZuRecord *rec)
+{
+	Size		length = zur_peek_length(src, len);
+	const char *p = src + 3;
+	const char *end = src + length;
+	uint64		v;
+	uint32		delta;
+
+	if (length == 0 || length > len)
+		return false;
+	memset(rec, 0, sizeof(*rec));
+	rec->type = (ZuRecordType) ((uint8) src[0] & TYPE_MASK);
+	rec->flags = (uint8) src[0] & ~TYPE_MASK;
+	rec->length = (uint16) length;
+	if ((rec->flags & 0x80) || (rec->flags & (ZUF_TOPXID | ZUF_FIRST)) == ZUF_TOPXID)
+		return false;
+
+	if (!get_le(&p, end, 6, &v))
+		return false;
+	rec->xid = rec->topxid = v;
+	p = zvarint_get(p, end, &delta);
+	if (p == NULL || !get_le(&p, end, 4, &v))
+		return false;
+	rec->reloid = (Oid) v;
+	rec->relnumber = rec->reloid + (uint32) zigzag_decode(delta);
+	if (!get_le(&p, end, 4, &v))
+		return false;
+	rec->block = (BlockNumber) v;
+	if (!get_le(&p, end, 2, &v))
+		return false;
+	rec->offset = (OffsetNumber) (v & OFFSET_MASK);
+	rec->xflags = (uint16) (v & XFLAGS_MASK);
+	p = zvarint_get(p, end, &rec->cid);
+	if (p == NULL)
+		return false;
+	if (rec->flags & ZUF_PREV)
+	{
+		if (!get_le(&p, end, 8, &v) || v == InvalidUndoPtr)
+			return false;
+		rec->prev = v;
+	}
+	if (rec->flags & ZUF_TOPXID)
+	{
+		if (!get_le(&p, end, 6, &v))
+			return false;
+		rec->topxid = v;
+	}
+	return unpack_by_type(p, end, rec);
+}
+
+Size
+zur_peek_length(const char *src, Size len)
+{
+	Size		length;
+
+	if (len < 3)
+		return 0;
+	length = (Size) (uint8) src[1] | (Size) (uint8) src[2] << 8;
+	if (length < SHORTEST_RECORD || length > ZUR_MAX_LENGTH)
+		return 0;
+	return length;
+}
+
+/* ---- payloads ---- */
+
+void
+zur_compress(ZuRecord *rec, char *buf, Size bufsize)
+{
+	int			n;
+	int			limit;
+
+	if (zundo_undo_compression != ZUNDO_COMPRESS_LZ4 ||
+		(rec->xflags & ZUX_LZ4) ||
+		rec->payload_len < COMPRESS_MIN)
+		return;
+	/* worth it only if an eighth is saved */
+	limit = rec->payload_len - rec->payload_len / 8 - 2;
+	if (bufsize < 2)
+		return;
+	limit = Min(limit, (int) Min(bufsize - 2, (Size) PG_INT16_MAX));
+	n = LZ4_compress_default(rec->payload, buf + 2, rec->payload_len, limit);
+	if (n <= 0)
+		return;
+	put_le(buf, rec->payload_len, 2);
+	rec->payload = buf;
+	rec->payload_len = (uint16) (n + 2);
+	rec->xflags |= ZUX_LZ4;
+}
+
+const char *
+zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen)
+{
+	const char *p = rec->payload;
+	const char *end = p + rec->payload_len;
+	uint64		raw;
+
+	if (!(rec->xflags & ZUX_LZ4) || !has_payload(rec->type))
+	{
+		*rawlen = rec->payload_len;
+		return rec->payload;
+	}
+	if (!get_le(&p, end, 2, &raw) || raw > bufsize)
+		return NULL;
+	if (LZ4_decompress_safe(p, buf, (int) (end - p), (int) raw) != (int) raw)
+		return NULL;
+	*rawlen = (Size) raw;
+	return buf;
+}

@@ -1,0 +1,136 @@
+/*
+ * undo/undo_record.h - one undo record: what it says and how it is packed.
+ *
+ * Pure functions: no locks, no buffers, no shared state. Packing the same
+ * ZuRecord gives the same bytes in DML and in redo. Unpacking never reads
+ * outside the bytes it is given; anything malformed gives false.
+ *
+ * Packed form (little endian, unaligned):
+ *
+ *	OFFSET SIZE  FIELD
+ *	0      1     type (bits 0-3) and ZUF_* flags (bits 4-7)
+ *	1      2     length of the whole record, these bytes included
+ *	3      6     xid of the (sub)transaction that made the change
+ *	9      1-5   zigzag varint: relation number - relation OID
+ *	..     4     relation OID
+ *	..     4     block
+ *	..     2     offset (bits 0-8) and extended flags ZUX_* (bits 9-15)
+ *	..     1-5   varint: command id
+ *	..     8     previous record of the slot's chain	(ZUF_PREV)
+ *	..     6     top-level xid							(ZUF_TOPXID)
+ *	..           by type:
+ *	             INSERT       varint number of rows - 1 (offset .. offset+n-1);
+ *	                          4 bytes speculative token if ZUX_SPECULATIVE
+ *	             UPDATE       compact old header, delta (tuple/zdelta.h)
+ *	             DELETE       compact old header, old row without its header
+ *	             MOVE         6 bytes forward TID, then as DELETE
+ *	             LOCK         1 byte lock mode
+ *	             IMAGE        6 bytes committed xid (see PAGE IMAGES in mvcc/README.md),
+ *	                          the table page without its hole
+ *
+ * The part after "by type" of UPDATE, DELETE, MOVE and IMAGE is kept as
+ * payload bytes; with ZUX_LZ4 it is: 2 bytes raw length, LZ4 block.
+ */
+#ifndef ZUNDO_UNDO_RECORD_H
+#define ZUNDO_UNDO_RECORD_H
+
+#include "common/zundo.h"
+#include "storage/itemptr.h"
+
+typedef enum ZuRecordType
+{
+	ZUR_INSERT = 1,				/* rows offset .. offset + nrows - 1 came to be */
+	ZUR_UPDATE,					/* one row changed in place */
+	ZUR_DELETE,					/* one row deleted */
+	ZUR_MOVE,					/* one row moved by an update to 'forward' */
+	ZUR_LOCK,					/* one row locked */
+	ZUR_IMAGE					/* not in a chain: the whole table page as it was */
+} ZuRecordType;
+
+/* Flags in byte 0. */
+#define ZUF_PREV		0x10	/* has prev */
+#define ZUF_FIRST		0x20	/* first record of a top-level transaction in its log */
+#define ZUF_TOPXID		0x40	/* has topxid; without it, topxid == xid */
+
+/* Extended flags in the offset word (already shifted to bits 9-15). */
+#define ZUX_LZ4			0x0200	/* payload is compressed */
+#define ZUX_UNLOGGED	0x0400	/* of an unlogged table: void after a crash */
+#define ZUX_SPECULATIVE 0x0800	/* INSERT carries a speculative token */
+#define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
+#define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE: excludes KEY SHARE lockers */
+#define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition */
+
+typedef struct ZuRecord
+{
+	ZuRecordType type;
+	uint8		flags;			/* ZUF_FIRST; ZUF_PREV and ZUF_TOPXID are derived */
+	uint16		xflags;			/* ZUX_*; ZUX_LZ4 is set by zur_pack's caller */
+	uint16		length;			/* packed length; set by unpack and by zur_length */
+	ZXid		xid;
+	ZXid		topxid;			/* top-level xid; on unpack == xid if not stored */
+	Oid			reloid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	OffsetNumber offset;
+	CommandId	cid;
+	UndoPtr		prev;			/* InvalidUndoPtr = none */
+	uint16		nrows;			/* INSERT */
+	uint32		token;			/* INSERT with ZUX_SPECULATIVE */
+	ItemPointerData forward;	/* MOVE */
+	uint8		lockmode;		/* LOCK: a LockTupleMode */
+	ZXid		committed;		/* IMAGE */
+	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE: raw or LZ4 bytes */
+	uint16		payload_len;
+} ZuRecord;
+
+/* Longest record: an uncompressed page image with every optional field. */
+#define ZUR_MAX_LENGTH	(64 + BLCKSZ)
+
+/* zur_length: number of bytes that zur_pack will write for rec; sets rec->length. */
+extern Size zur_length(ZuRecord *rec);
+
+/* zur_pack: write rec (rec->length set by zur_length) to dst, which has room for it. */
+extern void zur_pack(const ZuRecord *rec, char *dst);
+
+/*
+ * zur_unpack: read a record from len bytes at src (at least the record; more is
+ * allowed). On success payload points into src. False if truncated or malformed.
+ */
+extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
+
+/*
+ * zur_peek_length: length of the record that starts at src, from its first 3
+ * bytes; 0 if fewer are given or the length is impossible.
+ */
+extern Size zur_peek_length(const char *src, Size len);
+
+/*
+ * zur_compress: if the settings ask for it and it helps, compress rec's payload
+ * into buf (bufsize >= payload_len), point rec->payload there and set ZUX_LZ4.
+ */
+extern void zur_compress(ZuRecord *rec, char *buf, Size bufsize);
+
+/*
+ * zur_raw_payload: rec's payload uncompressed: rec->payload itself, or
+ * decompressed into buf (bufsize bytes). NULL if corrupt or too large.
+ */
+extern const char *zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen);
+
+/* Varints (LEB128), shared with wal/. Readers return NULL past 'end'. */
+extern int	zvarint_size(uint32 v);
+extern char *zvarint_put(char *p, uint32 v);
+extern const char *zvarint_get(const char *p, const char *end, uint32 *v);
+
+static inline uint32
+zigzag_encode(int32 v)
+{
+	return ((uint32) v << 1) ^ (uint32) (v >> 31);
+}
+
+static inline int32
+zigzag_decode(uint32 v)
+{
+	return (int32) (v >> 1) ^ -(int32) (v & 1);
+}
+
+#endif

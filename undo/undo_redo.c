@@ -1,0 +1,205 @@
+/*
+ * undo/undo_redo.c - redo of the undo log's own WAL records, and page masking.
+ *
+ * Owns redo of ALLOC, DISCARD and TRUNCATE. Called by the resource manager.
+ *
+ * Locks: map page before meta page, as on a primary. The shared entry, if there is one, is
+ * brought up to date while the meta page is locked (see zu_load_meta), and by U3 it
+ * does not matter if there is none.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/bufmask.h"
+#include "access/xlogutils.h"
+#include "storage/standby.h"
+#include "wal/zwal.h"
+
+/* need_data: PANIC-worthy check that the record's main data has at least 'size' bytes. */
+static const char *
+need_data(XLogReaderState *record, Size size)
+{
+	if (XLogRecGetDataLen(record) < size)
+		elog(ERROR, "WAL record of the undo log is too short: %u bytes, needed %zu",
+			 XLogRecGetDataLen(record), size);
+	return XLogRecGetData(record);
+}
+
+/* grow_in_redo: make the blocks of extents 0 .. nextents - 1 exist, so that no reader below the limit misses one. */
+static void
+grow_in_redo(RelFileLocator locator, uint32 nextents)
+{
+	SMgrRelation smgr = smgropen(locator, INVALID_PROC_NUMBER);
+	BlockNumber need = zu_nblocks_for(nextents);
+	BlockNumber have;
+
+	smgrcreate(smgr, MAIN_FORKNUM, true);
+	have = smgrnblocks(smgr, MAIN_FORKNUM);
+	while (have < need)
+	{
+		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
+
+		zc_smgr_zero_extend(smgr, have, n);
+		have += n;
+	}
+}
+
+void
+zu_redo_alloc(XLogReaderState *record)
+{
+	xl_undo_alloc xlrec = {0};
+	RelFileLocator locator;
+	BlockNumber block;
+	Buffer		mapbuf;
+	Buffer		metabuf = InvalidBuffer;
+	bool		apply = true;
+
+	memcpy(&xlrec, need_data(record, SizeOfUndoAlloc), SizeOfUndoAlloc);
+	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
+	if (xlrec.flags & 2)
+	{
+		mapbuf = XLogInitBufferForRedo(record, 0);
+		zu_map_init(BufferGetPage(mapbuf));
+	}
+	else
+		apply = XLogReadBufferForRedo(record, 0, &mapbuf) == BLK_NEEDS_REDO;
+	if (apply)
+	{
+		ZuMapEntry *map = zu_map_entry(BufferGetPage(mapbuf), xlrec.extent);
+
+		map->generation = xlrec.generation;
+		map->logno = (uint16) xlrec.logno;
+		map->state = ZU_EXTENT_LOG;
+		map->pad = 0;
+		map->sequence = xlrec.sequence;
+		PageSetLSN(BufferGetPage(mapbuf), record->EndRecPtr);
+		MarkBufferDirty(mapbuf);
+	}
+	if (xlrec.flags & 1)
+	{
+		ZuEntry    *entry;
+
+		grow_in_redo(locator, xlrec.nextents);
+		if (XLogReadBufferForRedo(record, 1, &metabuf) == BLK_NEEDS_REDO)
+		{
+			zu_meta(BufferGetPage(metabuf))->nextents = xlrec.nextents;
+			PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
+			MarkBufferDirty(metabuf);
+		}
+		entry = zu_lock_entry_for_redo(locator);
+		if (entry != NULL)
+		{
+			pg_atomic_write_u32(&entry->limit, xlrec.nextents);
+			zu_unlock_entry_for_redo();
+		}
+	}
+	if (BufferIsValid(metabuf))
+		UnlockReleaseBuffer(metabuf);
+	if (BufferIsValid(mapbuf))
+		UnlockReleaseBuffer(mapbuf);
+}
+
+/* free_in_redo: mark the record's extents free on its map page. */
+static void
+free_in_redo(Page page, const char *numbers, uint32 n)
+{
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		extent;
+
+		memcpy(&extent, numbers + i * sizeof(uint32), sizeof(uint32));
+		zu_map_entry(page, extent)->state = ZU_EXTENT_FREE;
+	}
+}
+
+void
+zu_redo_discard(XLogReaderState *record)
+{
+	xl_undo_discard xlrec;
+	RelFileLocator locator;
+	BlockNumber block;
+	Buffer		mapbuf = InvalidBuffer;
+	Buffer		metabuf;
+	ZuEntry    *entry;
+	const char *data = need_data(record, SizeOfUndoDiscard);
+
+	memcpy(&xlrec, data, SizeOfUndoDiscard);
+	data = need_data(record, SizeOfUndoDiscard + (Size) xlrec.nextents * sizeof(uint32));
+	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
+
+	/* before anything that a standby's snapshot may still need is given up */
+	if (InHotStandby && TransactionIdIsNormal(xlrec.conflict))
+		zc_resolve_snapshot_conflict(xlrec.conflict, locator);
+
+	if (XLogRecHasBlockRef(record, 1) &&
+		XLogReadBufferForRedo(record, 1, &mapbuf) == BLK_NEEDS_REDO)
+	{
+		free_in_redo(BufferGetPage(mapbuf), data + SizeOfUndoDiscard, xlrec.nextents);
+		PageSetLSN(BufferGetPage(mapbuf), record->EndRecPtr);
+		MarkBufferDirty(mapbuf);
+	}
+	if (XLogReadBufferForRedo(record, 0, &metabuf) == BLK_NEEDS_REDO)
+	{
+		zu_meta(BufferGetPage(metabuf))->oldest = xlrec.oldest;
+		PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
+		MarkBufferDirty(metabuf);
+	}
+	entry = zu_lock_entry_for_redo(locator);
+	if (entry != NULL)
+	{
+		zu_max64(&entry->oldest, xlrec.oldest);
+		zu_max64(&entry->durable, xlrec.oldest);
+		zu_unlock_entry_for_redo();
+	}
+	if (BufferIsValid(metabuf))
+		UnlockReleaseBuffer(metabuf);
+	if (BufferIsValid(mapbuf))
+		UnlockReleaseBuffer(mapbuf);
+}
+
+void
+zu_redo_truncate(XLogReaderState *record)
+{
+	xl_undo_truncate xlrec;
+	RelFileLocator locator;
+	BlockNumber block;
+	Buffer		metabuf;
+	ZuEntry    *entry;
+
+	memcpy(&xlrec, need_data(record, SizeOfUndoTruncate), SizeOfUndoTruncate);
+	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
+
+	/* readers first: after this none holds a page at or beyond the new limit */
+	entry = zu_lock_entry_for_redo(locator);
+	if (entry != NULL)
+	{
+		zu_fences_acquire(entry);
+		pg_atomic_write_u32(&entry->limit, xlrec.nextents);
+		zu_fences_release(entry);
+		zu_unlock_entry_for_redo();
+	}
+	if (XLogReadBufferForRedo(record, 0, &metabuf) == BLK_NEEDS_REDO)
+	{
+		zu_meta(BufferGetPage(metabuf))->nextents = xlrec.nextents;
+		PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
+		MarkBufferDirty(metabuf);
+	}
+	entry = zu_lock_entry_for_redo(locator);
+	if (entry != NULL)
+	{
+		/* an entry that was loaded in between has read the old limit */
+		zu_fences_acquire(entry);
+		pg_atomic_write_u32(&entry->limit, xlrec.nextents);
+		zu_fences_release(entry);
+		zu_unlock_entry_for_redo();
+	}
+	if (BufferIsValid(metabuf))
+		UnlockReleaseBuffer(metabuf);
+}
+
+void
+zu_mask_page(char *page, BlockNumber blkno)
+{
+	mask_page_lsn_and_checksum((Page) page);
+	mask_page_hint_bits((Page) page);
+	mask_unused_space((Page) page);
+}

@@ -1,0 +1,483 @@
+/*
+ * undo/undo_shmem.c - the shared table of undo logs, and attaching to it.
+ *
+ * Owns the shared array of entries, one per database in use, their locks, and
+ * this backend's link to the entry of its database (zu_my). Called at load, at
+ * scan and DML begin, by redo to find an entry, and at process exit.
+ *
+ * Locks: the table lock protects keys and reference counts. It is the innermost lock
+ * here: redo takes it shared with a buffer locked, so nobody may lock a buffer
+ * while holding it.
+ *
+ * Crash points: none; nothing here is durable. After a crash every entry is gone and the
+ * first user loads it from the pages.
+ *
+ * Invariants
+ *	U1	an entry exists exactly while its reference count is positive.
+ *	U2	`oldest` of an entry never decreases, and no visibility test happens
+ *		before it was loaded (state EMPTY).
+ *	U3	redo never fails for want of an entry: without one there is no reader.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/namespace.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/shmem.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#define LOCKS_PER_ENTRY (ZU_FENCES + 2)
+#define SPARE_LOGS		32
+#define LEAST_LOGS		128
+
+typedef struct ZuShared
+{
+	int			nlogs;			/* per entry */
+	int			nentries;
+	Size		entry_size;
+} ZuShared;
+
+ZuBackend	zu_my;
+
+void		(*zu_wake_launcher_hook) (Oid dboid) = NULL;
+
+static ZuShared *shared = NULL;
+static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY each */
+static bool exit_registered = false;
+static bool callback_registered = false;
+static bool is_worker = false;
+
+/* ---- size and start ---- */
+
+static int
+logs_wanted(void)
+{
+	return Min(Max(MaxBackends + SPARE_LOGS, LEAST_LOGS), PG_UINT16_MAX);
+}
+
+static Size
+entry_size(int nlogs)
+{
+	return MAXALIGN(add_size(offsetof(ZuEntry, logs), mul_size(nlogs, sizeof(ZuLog))));
+}
+
+Size
+zu_shmem_size(void)
+{
+	return add_size(MAXALIGN(sizeof(ZuShared)),
+					mul_size(zundo_max_databases, entry_size(logs_wanted())));
+}
+
+void
+zu_shmem_request(void)
+{
+	RequestAddinShmemSpace(zu_shmem_size());
+	RequestNamedLWLockTranche("zundo", 1 + zundo_max_databases * LOCKS_PER_ENTRY);
+}
+
+static ZuEntry *
+entry_at(int i)
+{
+	return (ZuEntry *) ((char *) shared + MAXALIGN(sizeof(ZuShared)) + i * shared->entry_size);
+}
+
+static void
+init_log(ZuLog *log)
+{
+	pg_atomic_init_u64(&log->insert, InvalidUndoPtr);
+	pg_atomic_init_u64(&log->insert_sequence, 0);
+	pg_atomic_init_u64(&log->discard, InvalidUndoPtr);
+	pg_atomic_init_u64(&log->discard_sequence, 0);
+	pg_atomic_init_u64(&log->discards, 0);
+	pg_atomic_init_u32(&log->nextents, 0);
+	pg_atomic_init_u32(&log->pid, 0);
+	memset(&log->ahead, 0, sizeof(log->ahead));
+	log->last_sequence = 0;
+	log->closed = false;
+	log->detached = 0;
+}
+
+static void
+init_entry(ZuEntry *entry)
+{
+	entry->dboid = InvalidOid;
+	entry->relnumber = InvalidRelFileNumber;
+	entry->refcount = 0;
+	pg_atomic_init_u32(&entry->state, ZU_ENTRY_EMPTY);
+	pg_atomic_init_u64(&entry->oldest, InvalidZXid);
+	pg_atomic_init_u32(&entry->limit, 0);
+	pg_atomic_init_u32(&entry->used, 0);
+	pg_atomic_init_u32(&entry->hint, 0);
+	pg_atomic_init_u64(&entry->horizon, InvalidZXid);
+	pg_atomic_init_u64(&entry->durable, InvalidZXid);
+	pg_atomic_init_u64(&entry->conflict, InvalidZXid);
+	pg_atomic_init_u32(&entry->discarder, 0);
+	pg_atomic_init_u32(&entry->worker, 0);
+	SpinLockInit(&entry->mutex);
+	entry->freeze = InvalidZXid;
+	entry->freeze_next = InvalidZXid;
+	entry->freeze_after = InvalidZXid;
+	entry->logged = 0;
+	for (int i = 0; i < shared->nlogs; i++)
+		init_log(&entry->logs[i]);
+}
+
+void
+zu_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shared = ShmemInitStruct("zundo undo logs", zu_shmem_size(), &found);
+	if (!found)
+	{
+		shared->nlogs = logs_wanted();
+		shared->nentries = zundo_max_databases;
+		shared->entry_size = entry_size(shared->nlogs);
+		for (int i = 0; i < shared->nentries; i++)
+			init_entry(entry_at(i));
+	}
+	locks = GetNamedLWLockTranche("zundo");
+	LWLockRelease(AddinShmemInitLock);
+}
+
+int
+zu_nlogs(void)
+{
+	return shared->nlogs;
+}
+
+/* ---- locks ---- */
+
+static LWLock *
+table_lock(void)
+{
+	return &locks[0].lock;
+}
+
+static LWLock *
+entry_lock(ZuEntry *entry, int n)
+{
+	Size		i = ((char *) entry - (char *) entry_at(0)) / shared->entry_size;
+
+	return &locks[1 + i * LOCKS_PER_ENTRY + n].lock;
+}
+
+LWLock *
+zu_fence_lock(ZuEntry *entry, int n)
+{
+	return entry_lock(entry, n % ZU_FENCES);
+}
+
+LWLock *
+zu_alloc_lock(ZuEntry *entry)
+{
+	return entry_lock(entry, ZU_FENCES);
+}
+
+LWLock *
+zu_load_lock(ZuEntry *entry)
+{
+	return entry_lock(entry, ZU_FENCES + 1);
+}
+
+void
+zu_fences_acquire(ZuEntry *entry)
+{
+	for (int i = 0; i < ZU_FENCES; i++)
+		LWLockAcquire(zu_fence_lock(entry, i), LW_EXCLUSIVE);
+}
+
+void
+zu_fences_release(ZuEntry *entry)
+{
+	for (int i = ZU_FENCES - 1; i >= 0; i--)
+		LWLockRelease(zu_fence_lock(entry, i));
+}
+
+void
+zu_max64(pg_atomic_uint64 *v, uint64 to)
+{
+	uint64		old = pg_atomic_read_u64(v);
+
+	while (old < to && !pg_atomic_compare_exchange_u64(v, &old, to))
+		;
+}
+
+/* ---- entries ---- */
+
+/* find_entry: the entry of a relation, or NULL. Table lock held. */
+static ZuEntry *
+find_entry(Oid dboid, RelFileNumber relnumber)
+{
+	for (int i = 0; i < shared->nentries; i++)
+	{
+		ZuEntry    *entry = entry_at(i);
+
+		if (entry->dboid == dboid && entry->relnumber == relnumber)
+			return entry;
+	}
+	return NULL;
+}
+
+ZuEntry *
+zu_lock_entry_for_redo(RelFileLocator locator)
+{
+	ZuEntry    *entry;
+
+	if (shared == NULL)
+		return NULL;
+	LWLockAcquire(table_lock(), LW_SHARED);
+	entry = find_entry(locator.dbOid, locator.relNumber);
+	if (entry == NULL)
+		LWLockRelease(table_lock());
+	return entry;
+}
+
+void
+zu_unlock_entry_for_redo(void)
+{
+	LWLockRelease(table_lock());
+}
+
+/* join_entry: find or make the entry of locator and count this backend in; NULL if the table is full. */
+static ZuEntry *
+join_entry(RelFileLocator locator)
+{
+	ZuEntry    *entry;
+
+	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
+	entry = find_entry(locator.dbOid, locator.relNumber);
+	if (entry == NULL)
+	{
+		entry = find_entry(InvalidOid, InvalidRelFileNumber);
+		if (entry != NULL)
+		{
+			init_entry(entry);
+			entry->dboid = locator.dbOid;
+			entry->relnumber = locator.relNumber;
+		}
+	}
+	if (entry != NULL)
+		entry->refcount++;
+	LWLockRelease(table_lock());
+	return entry;
+}
+
+/* leave_entry: give up everything this backend holds in its entry. */
+static void
+leave_entry(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	if (entry == NULL)
+		return;
+	zu_log_detach();
+	zu_discard_release();
+	zu_discard_forget();
+	zu_worker_detach();
+	zu_my.entry = NULL;
+	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
+	Assert(entry->refcount > 0);
+	if (--entry->refcount == 0)
+	{
+		entry->dboid = InvalidOid;
+		entry->relnumber = InvalidRelFileNumber;
+	}
+	LWLockRelease(table_lock());
+}
+
+/*
+ * at_exit: on_shmem_exit, not before_shmem_exit: the abort of a transaction
+ * that is open at exit comes in between and may still read undo.
+ */
+static void
+at_exit(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	leave_entry();
+}
+
+static void
+relcache_changed(Datum arg, Oid reloid)
+{
+	if (!OidIsValid(reloid) || reloid == zu_my.reloid)
+		zu_my.stale = true;
+}
+
+/* ---- attaching ---- */
+
+static void
+report_missing(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("zheap tables need the extension zundo in this database"),
+			 errdetail("The relation zundo.undo_log, which holds the old row versions, does not exist."),
+			 errhint("Run: CREATE EXTENSION zundo;")));
+}
+
+/* lookup_relation: OID of zundo.undo_log, Invalid if there is none. */
+static Oid
+lookup_relation(void)
+{
+	Oid			nspoid = get_namespace_oid("zundo", true);
+
+	return OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
+}
+
+/* lock_relation: hold AccessShareLock to the end of the top-level transaction, also across ROLLBACK TO. */
+static void
+lock_relation(Oid reloid)
+{
+	ResourceOwner saved = CurrentResourceOwner;
+
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	PG_TRY();
+	{
+		LockRelationOid(reloid, AccessShareLock);
+	}
+	PG_FINALLY();
+	{
+		CurrentResourceOwner = saved;
+	}
+	PG_END_TRY();
+	zu_my.locked = true;
+}
+
+/*
+ * open_relation: lock and check zundo.undo_log, set zu_my's OID and locator.
+ * Errors: not there, or not a relation of ours.
+ */
+static void
+open_relation(void)
+{
+	for (;;)
+	{
+		Oid			reloid = lookup_relation();
+		Relation	rel;
+
+		if (!OidIsValid(reloid))
+		{
+			leave_entry();
+			zu_my.reloid = InvalidOid;
+			report_missing();
+		}
+		lock_relation(reloid);
+		rel = try_relation_open(reloid, NoLock);
+		if (rel == NULL)
+			continue;			/* dropped while we waited for the lock */
+		if (rel->rd_tableam == NULL ||
+			rel->rd_tableam != (const TableAmRoutine *) DatumGetPointer(DirectFunctionCall1(zundo_undo_handler, 0)))
+			ereport(ERROR,
+					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+					 errmsg("relation zundo.undo_log is not an undo log"),
+					 errdetail("Its access method is not \"zundo_undo\"."),
+					 errhint("Drop the schema zundo and run: CREATE EXTENSION zundo;")));
+		zu_my.stale = false;
+		if (zu_my.entry != NULL &&
+			(zu_my.entry->dboid != rel->rd_locator.dbOid ||
+			 zu_my.entry->relnumber != rel->rd_locator.relNumber))
+			leave_entry();
+		zu_my.reloid = reloid;
+		zu_my.locator = rel->rd_locator;
+		relation_close(rel, NoLock);
+		return;
+	}
+}
+
+void
+zu_attach_database(void)
+{
+	if (likely(zu_my.entry != NULL && !zu_my.stale))
+	{
+		if (!zu_my.locked)
+			lock_relation(zu_my.reloid);
+		if (likely(!zu_my.stale))
+			return;
+	}
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zundo is not loaded at server start"),
+				 errhint("Add zundo to shared_preload_libraries and restart the server.")));
+	if (!callback_registered)
+	{
+		CacheRegisterRelcacheCallback(relcache_changed, (Datum) 0);
+		callback_registered = true;
+	}
+	open_relation();
+	if (zu_my.entry == NULL)
+	{
+		if (!exit_registered)
+		{
+			on_shmem_exit(at_exit, (Datum) 0);
+			exit_registered = true;
+		}
+		zu_my.entry = join_entry(zu_my.locator);
+		if (zu_my.entry == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("too many databases use zheap tables at the same time"),
+					 errdetail("At most %d databases can (zundo.max_databases).", shared->nentries),
+					 errhint("Increase zundo.max_databases and restart the server.")));
+	}
+	if (pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_EMPTY)
+		zu_load_meta(zu_my.entry);
+	pg_read_barrier();
+}
+
+bool
+zu_attached(void)
+{
+	return zu_my.entry != NULL && !zu_my.stale &&
+		pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY;
+}
+
+RelFileLocator
+zu_relation_locator(void)
+{
+	return zu_my.locator;
+}
+
+Oid
+zu_relation_oid(void)
+{
+	return zu_my.reloid;
+}
+
+ZXid
+zu_oldest(void)
+{
+	Assert(zu_my.entry != NULL);
+	return pg_atomic_read_u64(&zu_my.entry->oldest);
+}
+
+/* ---- workers ---- */
+
+void
+zu_worker_attach(void)
+{
+	zu_attach_database();
+	pg_atomic_write_u32(&zu_my.entry->worker, (uint32) MyProcPid);
+	is_worker = true;
+}
+
+void
+zu_worker_detach(void)
+{
+	if (zu_my.entry != NULL && is_worker)
+	{
+		uint32		me = (uint32) MyProcPid;
+
+		pg_atomic_compare_exchange_u32(&zu_my.entry->worker, &me, 0);
+	}
+	is_worker = false;
+}

@@ -1,0 +1,120 @@
+/*
+ * wal/zdesc.c - records in words, for pg_waldump-like tools and error contexts.
+ */
+#include "postgres.h"
+
+#include "wal/zwal.h"
+
+const char *
+zwal_identify(uint8 info)
+{
+	switch (info & ~XLR_INFO_MASK)
+	{
+		case ZWAL_INSERT:
+			return "INSERT";
+		case ZWAL_MULTI_INSERT:
+			return "MULTI_INSERT";
+		case ZWAL_UPDATE:
+			return "UPDATE";
+		case ZWAL_DELETE:
+			return "DELETE";
+		case ZWAL_MOVE:
+			return "MOVE";
+		case ZWAL_LOCK:
+			return "LOCK";
+		case ZWAL_ROLLBACK:
+			return "ROLLBACK";
+		case ZWAL_PRUNE:
+			return "PRUNE";
+		case ZWAL_UNDO_ONLY:
+			return "UNDO_ONLY";
+		case ZWAL_UNDO_ALLOC:
+			return "UNDO_ALLOC";
+		case ZWAL_UNDO_DISCARD:
+			return "UNDO_DISCARD";
+		case ZWAL_UNDO_TRUNCATE:
+			return "UNDO_TRUNCATE";
+		case ZWAL_IMAGE:
+			return "IMAGE";
+		default:
+			return NULL;
+	}
+}
+
+static void
+desc_change(StringInfo buf, XLogReaderState *record)
+{
+	static ZWalChange change;
+
+	if (!zwal_decode(record, &change))
+	{
+		appendStringInfoString(buf, "malformed");
+		return;
+	}
+	appendStringInfo(buf, "slot %u", change.slotno);
+	for (int i = 0; i < change.nrecords; i++)
+	{
+		const ZuRecord *rec = &change.rec[i];
+
+		appendStringInfo(buf, "%s off %u, cid %u, undo %X/%X, undo length %u",
+						 i == 0 ? "," : "; then", rec->offset, rec->cid,
+						 (uint32) (change.ptr[i] >> 32), (uint32) change.ptr[i], rec->length);
+		if (rec->type == ZUR_INSERT && rec->nrows > 1)
+			appendStringInfo(buf, ", rows %u", rec->nrows);
+	}
+	if (change.grow_to)
+		appendStringInfo(buf, ", slots grow to %u", change.grow_to);
+}
+
+void
+zwal_desc(StringInfo buf, XLogReaderState *record)
+{
+	char	   *data = XLogRecGetData(record);
+
+	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
+	{
+		case ZWAL_ROLLBACK:
+			{
+				xl_zheap_rollback xlrec;
+
+				memcpy(&xlrec, data, SizeOfZheapRollback);
+				appendStringInfo(buf, "slot %u, records %u, new head xid " UINT64_FORMAT " undo %X/%X",
+								 xlrec.slotno, xlrec.nrecords, xlrec.new_xid,
+								 (uint32) (xlrec.new_ptr >> 32), (uint32) xlrec.new_ptr);
+				break;
+			}
+		case ZWAL_PRUNE:
+			appendStringInfo(buf, "items %u",
+							 (unsigned) (XLogRecGetDataLen(record) / sizeof(ZPruneItem)));
+			break;
+		case ZWAL_UNDO_ALLOC:
+			{
+				xl_undo_alloc xlrec;
+
+				memcpy(&xlrec, data, SizeOfUndoAlloc);
+				appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
+								 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);
+				break;
+			}
+		case ZWAL_UNDO_DISCARD:
+			{
+				xl_undo_discard xlrec;
+
+				memcpy(&xlrec, data, SizeOfUndoDiscard);
+				appendStringInfo(buf, "oldest " UINT64_FORMAT ", conflict %u, extents %u",
+								 xlrec.oldest, xlrec.conflict, xlrec.nextents);
+				break;
+			}
+		case ZWAL_UNDO_TRUNCATE:
+			{
+				xl_undo_truncate xlrec;
+
+				memcpy(&xlrec, data, SizeOfUndoTruncate);
+				appendStringInfo(buf, "extents %u, blocks %u", xlrec.nextents, xlrec.nblocks);
+				break;
+			}
+		default:
+			desc_change(buf, record);
+			break;
+	}
+}

@@ -1,0 +1,196 @@
+/*
+ * wal/zwal.h - WAL opcodes and record layouts of the zundo resource manager.
+ *
+ * One struct or encoding, one comment, one bounds-checked decoder used by redo
+ * and by desc. Opcodes are the high 4 bits of the info byte.
+ */
+#ifndef ZUNDO_ZWAL_H
+#define ZUNDO_ZWAL_H
+
+#include "common/zundo.h"
+#include "access/xlogreader.h"
+#include "lib/stringinfo.h"
+#include "page/zpage.h"
+#include "undo/undo.h"
+
+#define ZWAL_INSERT			0x00	/* one row */
+#define ZWAL_MULTI_INSERT	0x10	/* a range of rows on one page */
+#define ZWAL_UPDATE			0x20	/* one row in place */
+#define ZWAL_DELETE			0x30	/* one row */
+#define ZWAL_MOVE			0x40	/* a row to another TID */
+#define ZWAL_LOCK			0x50	/* row lock */
+#define ZWAL_ROLLBACK		0x60	/* aborted records taken off one page */
+#define ZWAL_PRUNE			0x70	/* line pointers and compaction */
+#define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
+#define ZWAL_SPECULATIVE	0x90	/* reserved: speculative insertion confirmed or killed */
+#define ZWAL_OVERFLOW		0xA0	/* reserved: slot overflow pages */
+#define ZWAL_UNDO_ALLOC		0xB0	/* an extent of the undo log is taken */
+#define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
+#define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
+
+/*
+ * ZWAL_UNDO_ALLOC.		block 0: extent map page (holds the entry)
+ *						block 1: meta page, only if flags & 1 (number of extents grew)
+ *						The map page is WILL_INIT when flags & 2 (first extent of a group).
+ */
+typedef struct xl_undo_alloc
+{
+	uint32		extent;
+	uint32		generation;
+	uint64		sequence;
+	uint32		logno;
+	uint32		nextents;		/* after it, for the meta page */
+	uint8		flags;
+} xl_undo_alloc;
+
+#define SizeOfUndoAlloc (offsetof(xl_undo_alloc, flags) + 1)
+
+/*
+ * ZWAL_UNDO_DISCARD.	block 0: meta page; block 1 .. n: extent map pages
+ *						data: nextents uint32 extent numbers, ascending, that become free
+ */
+typedef struct xl_undo_discard
+{
+	uint64		oldest;			/* new value of the meta page's oldest */
+	TransactionId conflict;		/* newest discarded committed xid, for standby conflicts */
+	uint32		nextents;
+} xl_undo_discard;
+
+#define SizeOfUndoDiscard (offsetof(xl_undo_discard, nextents) + sizeof(uint32))
+
+/* ZWAL_UNDO_TRUNCATE.	block 0: meta page */
+typedef struct xl_undo_truncate
+{
+	uint32		nextents;		/* that remain */
+	BlockNumber nblocks;		/* that remain */
+} xl_undo_truncate;
+
+#define SizeOfUndoTruncate sizeof(xl_undo_truncate)
+
+#define ZWAL_IMAGE			0xE0	/* a table page's image goes to undo */
+
+/*
+ * Row changes (INSERT, MULTI_INSERT, UPDATE, DELETE, MOVE, LOCK, IMAGE, UNDO_ONLY).
+ *
+ * Blocks:	0	table page (WILL_INIT with ZWD_PAGE_INIT); not in UNDO_ONLY
+ *			1	MOVE: page of the new row, unless it is block 0
+ *			ZWAL_UNDO_BLOCK ..	undo pages; those after the first, and the first with
+ *				ZWD_UNDO_INIT, are WILL_INIT
+ *
+ * Main data, "v" = varint:
+ *	u8	flags ZWD_*
+ *	v	generation of the undo extent
+ *	v	undo log number							(ZWD_UNDO_INIT or more than one undo page)
+ *	u16	byte on the first undo page where the records begin
+ *	then by opcode:
+ *	INSERT, UPDATE ("compact": the undo record is built from these fields):
+ *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
+ *		8 prev (ZWD_PREV) | 6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
+ *		INSERT:	u16 natts, nulls << 11, external << 12 | the row after its header
+ *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER) | compact old header
+ *				(as in the undo record) | delta in WAL form
+ *	others ("literal": the packed undo records as they are):
+ *		v slot | u8 slots (ZWD_GROW) | v number of undo records | v length of them | undo records
+ *		MULTI_INSERT: then per row u16 length, row
+ *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row
+ */
+#define ZWAL_UNDO_BLOCK		2
+
+#define ZWD_PAGE_INIT	0x01
+#define ZWD_UNDO_INIT	0x02
+#define ZWD_FIRST		0x04
+#define ZWD_PREV		0x08
+#define ZWD_TOPXID		0x10
+#define ZWD_GROW		0x20
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZSlotChange; compact ones: same as ZWD_PREV */
+#define ZWD_NEW_PAGE_INIT 0x80	/* MOVE: block 1 is WILL_INIT */
+
+#define ZWU_KEY_CHANGE	0x01
+#define ZWU_CLEAR_LOCKS 0x02
+#define ZWU_HEADER		0x04	/* natts, nulls or external change */
+
+/* A row change decoded. Pointers point into the WAL record or into 'work'. */
+typedef struct ZWalChange
+{
+	uint8		opcode;
+	uint8		flags;
+	uint32		generation;
+	uint32		logno;
+	uint16		start;
+	uint32		slotno;
+	uint32		grow_to;
+	bool		clear_locks;
+	int			nrecords;
+	ZuRecord	rec[ZU_MAX_RECORDS];
+	UndoPtr		ptr[ZU_MAX_RECORDS];
+	const char *undo;			/* packed records: literal bytes, or packed into work */
+	uint32		undo_length;
+	uint16		rec_start[ZU_MAX_RECORDS];	/* byte of each record in undo */
+	int			nundo_pages;
+	/* INSERT: the complete row; MOVE: the new row; MULTI_INSERT: the rows */
+	const char *row;
+	uint32		row_length;
+	uint32		new_slotno;		/* MOVE */
+	uint32		new_grow_to;
+	/* UPDATE */
+	bool		key_change;
+	bool		has_new_header;
+	ZHeader		new_header;		/* if has_new_header: its natts, nulls, external */
+	const char *delta;
+	const char *delta_end;
+	char		work[2 * ZUR_MAX_LENGTH];
+} ZWalChange;
+
+/* zwal_decode: read a row change record. False if malformed. Touches no page. */
+extern bool zwal_decode(XLogReaderState *record, ZWalChange *change);
+
+/* ---- building (called inside critical sections; nothing allocates) ---- */
+
+/* The slot side of a change; mirrors ZSlotChange. */
+typedef struct ZWalSlot
+{
+	int			slotno;
+	int			grow_to;		/* 0 = no growth */
+	bool		live_chain;
+} ZWalSlot;
+
+/* zwal_log_insert: one row inserted; buf is its page. Returns the record's end. */
+extern XLogRecPtr zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op,
+								  const char *row, Size len);
+
+/*
+ * zwal_log_update: one row updated in place; delta is between the bytes after the headers.
+ * newrow's header is complete; op's record 0 is the UPDATE.
+ */
+extern XLogRecPtr zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bool clear_locks,
+								  const char *oldrow, const char *newrow, const ZDelta *delta);
+
+/*
+ * zwal_log_literal: any other row change. undo_bytes: op's packed records, one after the other. data1/data2: further
+ * bytes as the opcode wants them. buf2: MOVE's second page or InvalidBuffer.
+ */
+extern XLogRecPtr zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2,
+								   const ZWalSlot *slot, ZuOp *op, const char *undo_bytes,
+								   const char *data, Size data_len);
+
+/*
+ * ZWAL_ROLLBACK.	block 0: table page
+ *		data: xl_zheap_rollback, then nrecords packed undo records in the order in which they
+ *		are undone. With REGBUF_FORCE_IMAGE none are given (nrecords = 0).
+ */
+typedef struct xl_zheap_rollback
+{
+	uint64		new_xid;
+	UndoPtr		new_ptr;
+	uint16		slotno;
+	uint16		nrecords;
+} xl_zheap_rollback;
+
+#define SizeOfZheapRollback (offsetof(xl_zheap_rollback, nrecords) + sizeof(uint16))
+
+/* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
+
+extern void zwal_desc(StringInfo buf, XLogReaderState *record);
+extern const char *zwal_identify(uint8 info);
+
+#endif

@@ -1,0 +1,330 @@
+/*
+ * workers/table.c - requests for undo workers, and who serves which database.
+ *
+ * Owns a small array in shared memory under one LWLock (a leaf: nothing is locked
+ * while it is held). Called by any backend (requests, progress), the launcher and
+ * the workers. Lost in a crash; the launcher then looks at every database.
+ *
+ * Invariants:
+ *	L1	at most one entry per database, at most one worker per entry.
+ *	L2	a request made while a worker runs is seen by that worker before its entry
+ *		becomes free, or leaves the entry WANTED.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "workers/workers_internal.h"
+
+typedef struct WorkerEntry
+{
+	Oid			dboid;
+	ZWorkerState state;
+	bool		requested;		/* by somebody with work, since the worker last looked */
+	int			pid;			/* RUNNING */
+	Latch	   *latch;			/* RUNNING */
+	uint64		xid;			/* transaction being rolled back, 0 = none */
+	uint64		records_done;
+	uint64		records_total;
+	uint64		bytes;
+} WorkerEntry;
+
+typedef struct WorkerTable
+{
+	LWLock		lock;
+	int			tranche;
+	bool		rescan;			/* a request found the table full */
+	Latch	   *launcher;		/* NULL = none runs */
+	int			nentries;
+	WorkerEntry entries[FLEXIBLE_ARRAY_MEMBER];
+} WorkerTable;
+
+static WorkerTable *table = NULL;
+static WorkerEntry *mine = NULL;	/* of a worker process */
+
+Size
+zworkers_shmem_size(void)
+{
+	return add_size(offsetof(WorkerTable, entries),
+					mul_size(zundo_max_databases, sizeof(WorkerEntry)));
+}
+
+/* zworkers_shmem_startup: create or find the table. Called without AddinShmemInitLock. */
+void
+zworkers_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	table = ShmemInitStruct("zundo workers", zworkers_shmem_size(), &found);
+	if (!found)
+	{
+		memset(table, 0, zworkers_shmem_size());
+		table->tranche = LWLockNewTrancheId();
+		LWLockInitialize(&table->lock, table->tranche);
+		table->nentries = zundo_max_databases;
+	}
+	LWLockRegisterTranche(table->tranche, "zundo_workers");
+	LWLockRelease(AddinShmemInitLock);
+}
+
+static WorkerEntry *
+find_entry(Oid dboid)
+{
+	for (int i = 0; i < table->nentries; i++)
+		if (table->entries[i].state != ZWORKER_FREE && table->entries[i].dboid == dboid)
+			return &table->entries[i];
+	return NULL;
+}
+
+/* A free entry, cleared and set to dboid; NULL if there is none. */
+static WorkerEntry *
+take_entry(Oid dboid)
+{
+	for (int i = 0; i < table->nentries; i++)
+		if (table->entries[i].state == ZWORKER_FREE)
+		{
+			memset(&table->entries[i], 0, sizeof(WorkerEntry));
+			table->entries[i].dboid = dboid;
+			return &table->entries[i];
+		}
+	return NULL;
+}
+
+/* zworkers_wake: ask for a worker in database dboid. No errors; may be called in an abort. */
+void
+zworkers_wake(Oid dboid)
+{
+	WorkerEntry *entry;
+	Latch	   *latch;
+
+	if (table == NULL || !OidIsValid(dboid))
+		return;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	latch = table->launcher;
+	entry = find_entry(dboid);
+	if (entry == NULL)
+	{
+		entry = take_entry(dboid);
+		if (entry == NULL)
+			table->rescan = true;
+		else
+			entry->state = ZWORKER_WANTED;
+	}
+	else if (entry->state == ZWORKER_RUNNING)
+		latch = entry->latch;
+	if (entry != NULL)
+		entry->requested = true;
+	if (latch != NULL)
+		SetLatch(latch);
+	LWLockRelease(&table->lock);
+}
+
+void
+zwtable_set_launcher(bool is_launcher)
+{
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	table->launcher = is_launcher ? MyLatch : NULL;
+	for (int i = 0; i < table->nentries; i++)
+		if (table->entries[i].state == ZWORKER_STARTING)
+			table->entries[i].state = ZWORKER_WANTED;
+	LWLockRelease(&table->lock);
+}
+
+bool
+zwtable_rescan_wanted(void)
+{
+	bool		rescan;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	rescan = table->rescan;
+	table->rescan = false;
+	LWLockRelease(&table->lock);
+	return rescan;
+}
+
+bool
+zwtable_want(Oid dboid)
+{
+	WorkerEntry *entry;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid);
+	if (entry == NULL)
+	{
+		entry = take_entry(dboid);
+		if (entry != NULL)
+			entry->state = ZWORKER_WANTED;
+	}
+	LWLockRelease(&table->lock);
+	return entry != NULL;
+}
+
+Oid
+zwtable_next_wanted(void)
+{
+	static int	next = 0;		/* round robin, so that no database starves */
+	Oid			dboid = InvalidOid;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->nentries && !OidIsValid(dboid); i++)
+	{
+		WorkerEntry *entry = &table->entries[next++ % table->nentries];
+
+		if (entry->state == ZWORKER_WANTED)
+		{
+			entry->state = ZWORKER_STARTING;
+			dboid = entry->dboid;
+		}
+	}
+	next %= Max(table->nentries, 1);
+	LWLockRelease(&table->lock);
+	return dboid;
+}
+
+bool
+zwtable_has_wanted(void)
+{
+	bool		found = false;
+
+	LWLockAcquire(&table->lock, LW_SHARED);
+	for (int i = 0; i < table->nentries; i++)
+		found |= (table->entries[i].state == ZWORKER_WANTED);
+	LWLockRelease(&table->lock);
+	return found;
+}
+
+bool
+zwtable_is_starting(Oid dboid)
+{
+	WorkerEntry *entry;
+	bool		starting;
+
+	LWLockAcquire(&table->lock, LW_SHARED);
+	entry = find_entry(dboid);
+	starting = (entry != NULL && entry->state == ZWORKER_STARTING);
+	LWLockRelease(&table->lock);
+	return starting;
+}
+
+void
+zwtable_start_failed(Oid dboid, bool give_up)
+{
+	WorkerEntry *entry;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid);
+	if (entry != NULL && entry->state == ZWORKER_STARTING)
+		entry->state = give_up ? ZWORKER_FREE : ZWORKER_WANTED;
+	LWLockRelease(&table->lock);
+}
+
+/* At process exit: whatever happened, the database must be able to get a worker again. */
+static void
+release_at_exit(int code, Datum arg)
+{
+	(void) zwtable_release(false);
+}
+
+bool
+zwtable_claim(Oid dboid)
+{
+	WorkerEntry *entry;
+
+	before_shmem_exit(release_at_exit, (Datum) 0);
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid);
+	if (entry == NULL)
+		entry = take_entry(dboid);
+	else if (entry->state == ZWORKER_RUNNING)
+		entry = NULL;
+	if (entry != NULL)
+	{
+		entry->state = ZWORKER_RUNNING;
+		entry->pid = MyProcPid;
+		entry->latch = MyLatch;
+		mine = entry;
+		/* The launcher may start the next one. */
+		if (table->launcher != NULL)
+			SetLatch(table->launcher);
+	}
+	LWLockRelease(&table->lock);
+	return entry != NULL;
+}
+
+bool
+zwtable_take_request(void)
+{
+	bool		requested;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	requested = mine->requested;
+	mine->requested = false;
+	LWLockRelease(&table->lock);
+	return requested;
+}
+
+bool
+zwtable_release(bool unless_requested)
+{
+	if (mine == NULL)
+		return true;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	if (mine->requested && unless_requested)
+	{
+		LWLockRelease(&table->lock);
+		return false;
+	}
+	mine->xid = 0;
+	mine->pid = 0;
+	mine->latch = NULL;
+	mine->state = mine->requested ? ZWORKER_WANTED : ZWORKER_FREE;
+	mine = NULL;
+	if (table->launcher != NULL)
+		SetLatch(table->launcher);
+	LWLockRelease(&table->lock);
+	return true;
+}
+
+/* zworkers_report_progress: a worker tells how far its rollback is; other processes have no entry. */
+void
+zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)
+{
+	if (mine == NULL)
+		return;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	mine->xid = xid;
+	mine->records_done = records_done;
+	mine->records_total = records_total;
+	mine->bytes = bytes;
+	LWLockRelease(&table->lock);
+}
+
+/* zworkers_progress: copy the rollbacks now at work to out (room for max); returns their number. */
+int
+zworkers_progress(ZRollbackProgress *out, int max)
+{
+	int			n = 0;
+
+	if (table == NULL)
+		return 0;
+	LWLockAcquire(&table->lock, LW_SHARED);
+	for (int i = 0; i < table->nentries && n < max; i++)
+	{
+		const WorkerEntry *entry = &table->entries[i];
+
+		if (entry->state != ZWORKER_RUNNING || entry->xid == 0)
+			continue;
+		out[n].dboid = entry->dboid;
+		out[n].pid = entry->pid;
+		out[n].xid = entry->xid;
+		out[n].records_done = entry->records_done;
+		out[n].records_total = entry->records_total;
+		out[n].bytes = entry->bytes;
+		n++;
+	}
+	LWLockRelease(&table->lock);
+	return n;
+}

@@ -1,0 +1,62 @@
+/*
+ * workers/workers_internal.h - the shared table of databases that want or have
+ * an undo worker. Private to workers/.
+ *
+ *	state		meaning								left by
+ *	FREE		-									request_worker -> WANTED
+ *	WANTED		somebody asked						launcher -> STARTING
+ *	STARTING	registered with the postmaster		worker -> RUNNING or FREE; launcher -> WANTED
+ *													if it never came
+ *	RUNNING		a worker serves the database		worker -> FREE
+ */
+#ifndef ZUNDO_WORKERS_INTERNAL_H
+#define ZUNDO_WORKERS_INTERNAL_H
+
+#include "storage/latch.h"
+#include "workers/workers.h"
+
+typedef enum ZWorkerState
+{
+	ZWORKER_FREE,
+	ZWORKER_WANTED,
+	ZWORKER_STARTING,
+	ZWORKER_RUNNING
+} ZWorkerState;
+
+/* zwtable_set_launcher: this process is (or no longer is) the one that requests wake. Resets STARTING entries. */
+extern void zwtable_set_launcher(bool is_launcher);
+
+/* zwtable_rescan_wanted: did a request find no free entry? Clears the mark. */
+extern bool zwtable_rescan_wanted(void);
+
+/*
+ * zwtable_want: the launcher's own request for dboid; a running worker is left alone.
+ * False if no entry is free.
+ */
+extern bool zwtable_want(Oid dboid);
+
+/* zwtable_next_wanted: a database in state WANTED becomes STARTING and is returned; InvalidOid if none. */
+extern Oid	zwtable_next_wanted(void);
+
+/* zwtable_has_wanted: is any database in state WANTED? */
+extern bool zwtable_has_wanted(void);
+
+/* zwtable_is_starting: is dboid's worker still expected? */
+extern bool zwtable_is_starting(Oid dboid);
+
+/* zwtable_start_failed: STARTING -> WANTED, or FREE if give_up. Nothing in other states. */
+extern void zwtable_start_failed(Oid dboid, bool give_up);
+
+/*
+ * zwtable_claim: this process becomes dboid's worker (RUNNING). False if there is
+ * one already, or no entry is free.
+ */
+extern bool zwtable_claim(Oid dboid);
+
+/* zwtable_take_request: has somebody asked for a worker since the last call? Clears the mark. */
+extern bool zwtable_take_request(void);
+
+/* zwtable_release: RUNNING -> FREE; with unless_requested, not if a request came in: then false. */
+extern bool zwtable_release(bool unless_requested);
+
+#endif

@@ -1,0 +1,166 @@
+/* zundo--1.0.sql: the objects of extension zundo. Its schema comes from zundo.control. */
+
+\echo Use "CREATE EXTENSION zundo" to load this file. \quit
+
+GRANT USAGE ON SCHEMA zundo TO PUBLIC;
+
+-- Access methods -------------------------------------------------------------
+
+CREATE FUNCTION zundo.zheap_handler(internal) RETURNS table_am_handler
+    AS 'MODULE_PATHNAME', 'zheap_handler' LANGUAGE C STRICT;
+COMMENT ON FUNCTION zundo.zheap_handler(internal) IS
+    'table access method zheap';
+
+CREATE FUNCTION zundo.undo_handler(internal) RETURNS table_am_handler
+    AS 'MODULE_PATHNAME', 'zundo_undo_handler' LANGUAGE C STRICT;
+COMMENT ON FUNCTION zundo.undo_handler(internal) IS
+    'access method of zundo.undo_log alone';
+
+CREATE ACCESS METHOD zheap TYPE TABLE HANDLER zundo.zheap_handler;
+COMMENT ON ACCESS METHOD zheap IS
+    'rows updated in place, old versions in the undo log';
+
+CREATE ACCESS METHOD zundo_undo TYPE TABLE HANDLER zundo.undo_handler;
+COMMENT ON ACCESS METHOD zundo_undo IS
+    'undo log of zheap tables; not for tables of users';
+
+-- The undo log ---------------------------------------------------------------
+
+CREATE TABLE zundo.undo_log () USING zundo_undo;
+COMMENT ON TABLE zundo.undo_log IS
+    'old row versions of this database''s zheap tables; has a size and a tablespace, but no rows to read';
+
+-- Functions ------------------------------------------------------------------
+
+CREATE FUNCTION zundo.undo_bytes_in_use() RETURNS bigint
+    AS 'MODULE_PATHNAME', 'zundo_undo_bytes_in_use' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.undo_bytes_in_use() IS
+    'bytes of undo in this database that are still kept';
+
+CREATE FUNCTION zundo.stat_get_undo(
+        OUT log int, OUT pid int, OUT attached boolean, OUT bytes bigint, OUT extents int,
+        OUT discard_ptr text, OUT insert_ptr text, OUT oldest_xid xid8)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_stat_undo' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.stat_get_undo() IS
+    'what view zundo.stat_undo shows';
+
+CREATE FUNCTION zundo.stat_get_rollback(
+        OUT database oid, OUT pid int, OUT xid xid8, OUT state text, OUT bytes bigint,
+        OUT records_done bigint, OUT records_total bigint)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_stat_rollback' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.stat_get_rollback() IS
+    'what view zundo.stat_rollback shows';
+
+CREATE FUNCTION zundo.page_items(rel regclass, block bigint,
+        OUT lp int, OUT lp_state text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
+        OUT slot int, OUT row_state text, OUT flags text[], OUT lock text, OUT data bytea)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_page_items' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.page_items(regclass, bigint) IS
+    'line pointers and rows of one page of a zheap table';
+
+CREATE FUNCTION zundo.page_slots(rel regclass, block bigint,
+        OUT slot int, OUT xid xid8, OUT status text, OUT undo_ptr text, OUT flags int,
+        OUT overflow boolean)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_page_slots' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.page_slots(regclass, bigint) IS
+    'transaction slots of one page of a zheap table';
+
+CREATE FUNCTION zundo.undo_records(log int DEFAULT NULL, max_records int DEFAULT 1000,
+        OUT logno int, OUT ptr text, OUT type text, OUT xid xid8, OUT top_xid xid8,
+        OUT status text, OUT relation oid, OUT block bigint, OUT item int, OUT nrows int,
+        OUT cid bigint, OUT prev text, OUT length int, OUT flags text[])
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_undo_records' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.undo_records(int, int) IS
+    'the oldest undo records of one log, or of each';
+
+CREATE FUNCTION zundo.discard() RETURNS bigint
+    AS 'MODULE_PATHNAME', 'zundo_discard' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.discard() IS
+    'do once what the undo worker does; returns the bytes of undo discarded';
+
+CREATE FUNCTION zundo.check(rel regclass,
+        OUT block bigint, OUT item int, OUT invariant text, OUT detail text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_check' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.check(regclass) IS
+    'verify a zheap table and its undo, or zundo.undo_log itself; one row per fault';
+
+-- Views ----------------------------------------------------------------------
+
+CREATE VIEW zundo.stat_undo AS
+    SELECT log, pid, attached, bytes, extents, discard_ptr, insert_ptr, oldest_xid
+    FROM zundo.stat_get_undo();
+COMMENT ON VIEW zundo.stat_undo IS
+    'undo logs of this database: who writes them, and how much each keeps';
+
+CREATE VIEW zundo.stat_rollback AS
+    SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total
+    FROM zundo.stat_get_rollback() r
+         LEFT JOIN pg_catalog.pg_database d ON d.oid = r.database;
+COMMENT ON VIEW zundo.stat_rollback IS
+    'aborted transactions: those that undo workers roll back, and those of this database that wait';
+
+CREATE VIEW zundo.stat_horizon AS
+    SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since
+    FROM (
+        SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
+               pg_catalog.concat_ws(' ', a.usename, a.application_name) AS name,
+               a.pid,
+               CASE WHEN a.backend_xmin IS NULL
+                      OR pg_catalog.age(a.backend_xid) > pg_catalog.age(a.backend_xmin)
+                    THEN a.backend_xid ELSE a.backend_xmin END AS xid,
+               a.xact_start AS since
+        FROM pg_catalog.pg_stat_activity a
+        WHERE (a.datname = pg_catalog.current_database() OR a.datid IS NULL OR a.datid = 0)
+          AND a.pid <> pg_catalog.pg_backend_pid()
+        UNION ALL
+        SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared
+        FROM pg_catalog.pg_prepared_xacts p
+        WHERE p.database = pg_catalog.current_database()
+        UNION ALL
+        SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL
+        FROM pg_catalog.pg_replication_slots s
+    ) h
+    WHERE xid IS NOT NULL
+    ORDER BY pg_catalog.age(xid) DESC;
+COMMENT ON VIEW zundo.stat_horizon IS
+    'who keeps undo from being discarded; the first row holds back the most';
+
+CREATE VIEW zundo.table_sizes AS
+    SELECT n.nspname AS schema, c.relname AS name, am.amname AS am,
+           pg_catalog.pg_relation_size(c.oid) AS table_bytes,
+           pg_catalog.pg_indexes_size(c.oid) AS index_bytes,
+           CASE WHEN c.reltoastrelid = 0 THEN 0
+                ELSE pg_catalog.pg_total_relation_size(c.reltoastrelid) END AS toast_bytes,
+           pg_catalog.pg_total_relation_size(c.oid) AS total_bytes
+    FROM pg_catalog.pg_class c
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         JOIN pg_catalog.pg_am am ON am.oid = c.relam
+    WHERE c.relkind IN ('r', 'm')
+      AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+    ORDER BY pg_catalog.pg_total_relation_size(c.oid) DESC;
+COMMENT ON VIEW zundo.table_sizes IS
+    'sizes of all tables, heap, zheap and the undo log side by side';
+
+-- Rights: what shows other people's data or work, or costs much, is for monitoring roles.
+
+GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.table_sizes TO PUBLIC;
+
+REVOKE ALL ON FUNCTION zundo.page_items(regclass, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.page_slots(regclass, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.undo_records(int, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.discard() FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.check(regclass) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.stat_get_rollback() FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION zundo.page_items(regclass, bigint) TO pg_read_all_data;
+GRANT EXECUTE ON FUNCTION zundo.page_slots(regclass, bigint) TO pg_monitor;
+GRANT EXECUTE ON FUNCTION zundo.undo_records(int, int) TO pg_monitor;
+GRANT EXECUTE ON FUNCTION zundo.check(regclass) TO pg_monitor;
+GRANT EXECUTE ON FUNCTION zundo.stat_get_rollback() TO pg_monitor;
+GRANT SELECT ON zundo.stat_rollback TO pg_monitor;

@@ -1,0 +1,103 @@
+/*
+ * zundo.c - loading: settings, shared memory, WAL, hooks, callbacks, workers.
+ *
+ * No logic of its own: it introduces the layers to the server and, where a
+ * lower layer must call a higher one, to each other.
+ */
+#include "postgres.h"
+
+#include "access/rmgr.h"
+#include "access/xact.h"
+#include "access/xlog_internal.h"
+#include "common/zundo.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "mvcc/zvis.h"
+#include "redo/zredo.h"
+#include "rollback/zrollback.h"
+#include "storage/ipc.h"
+#include "undo/undo.h"
+#include "wal/zwal.h"
+#include "workers/workers.h"
+
+PG_MODULE_MAGIC;
+
+extern PGDLLEXPORT void _PG_init(void);
+
+/* Was the library loaded by shared_preload_libraries? (zam.c refuses to work without) */
+bool		zundo_preloaded = false;
+
+static shmem_request_hook_type prev_shmem_request = NULL;
+static shmem_startup_hook_type prev_shmem_startup = NULL;
+
+static RmgrData zundo_rmgr = {
+	.rm_name = ZUNDO_RMGR_NAME,
+	.rm_redo = zredo,
+	.rm_desc = zwal_desc,
+	.rm_identify = zwal_identify,
+	.rm_mask = zredo_mask,
+};
+
+static void
+shmem_request(void)
+{
+	if (prev_shmem_request)
+		prev_shmem_request();
+	RequestAddinShmemSpace(zu_shmem_size());
+	RequestAddinShmemSpace(zworkers_shmem_size());
+	zu_shmem_request();
+}
+
+static void
+shmem_startup(void)
+{
+	if (prev_shmem_startup)
+		prev_shmem_startup();
+	zu_shmem_startup();
+	zworkers_shmem_startup();
+}
+
+/* After the rollback layer has seen the end of a transaction, undo forgets it. */
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	zrollback_xact_callback(event, arg);
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			zu_at_xact_end();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+wake_worker(void)
+{
+	zworkers_wake(MyDatabaseId);
+}
+
+void
+_PG_init(void)
+{
+	zundo_define_gucs();
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	zundo_preloaded = true;
+	RegisterCustomRmgr(ZUNDO_RMGR_ID, &zundo_rmgr);
+	prev_shmem_request = shmem_request_hook;
+	shmem_request_hook = shmem_request;
+	prev_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = shmem_startup;
+	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(zrollback_subxact_callback, NULL);
+	zany_install_hooks();
+	zvis_install_hooks();
+	zu_wake_launcher_hook = zworkers_wake;
+	zrollback_wake_hook = wake_worker;
+	zrollback_progress_hook = zworkers_report_progress;
+	zworkers_register();
+}
