@@ -41,7 +41,8 @@ include $(PGXS)
 override CFLAGS += -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -Wno-declaration-after-statement
 ifneq ($(findstring clang,$(shell $(CC) --version 2>/dev/null)),)
-override CFLAGS += -Wno-unknown-warning-option -Wno-ignored-optimization-argument
+# as the server does for its own bitcode: its headers name gnu_printf
+override CFLAGS += -Wno-unknown-warning-option -Wno-ignored-optimization-argument -Wno-ignored-attributes
 endif
 ifeq ($(WERROR),1)
 override CFLAGS += -Werror

@@ -17,7 +17,7 @@ am_root() { [ "$(id -u)" = 0 ]; }
 as_root()
 {
 	if am_root; then "$@"; return; fi
-	command -v sudo >/dev/null || die "this needs root: $*"
+	command -v sudo >/dev/null || die "installing into the system needs root or sudo"
 	sudo "$@"
 }
 
@@ -157,12 +157,17 @@ builds_without_warnings()
 	! grep -q 'warning:' "$other.log"
 }
 
-# install_into_server: put what build made into the server's own directories.
+# install_into_server: put what build made into the server's own directories;
+# $installer is then the prefix for commands that write there.
 install_into_server()
 {
-	local how=()
-	[ -w "$("$pg_config" --pkglibdir)" ] || how=(as_root)
-	"${how[@]}" make -s -C "$copy" "PG_CONFIG=$pg_config" install >>"$work/build-$pg.log" 2>&1 || {
+	# sudo only where it is needed, and asked for before output is redirected
+	installer=()
+	if [ ! -w "$("$pg_config" --pkglibdir)" ]; then
+		installer=(as_root)
+		as_root true
+	fi
+	"${installer[@]}" make -s -C "$copy" "PG_CONFIG=$pg_config" install >>"$work/build-$pg.log" 2>&1 || {
 		tail -n 20 "$work/build-$pg.log" >&2
 		die "make install failed"
 	}
@@ -177,14 +182,15 @@ lock_server()
 
 # new_cluster: make a private cluster with zundo preloaded in a new directory
 # below $work, reachable only by its socket: sets $cluster, $PGHOST, $PGPORT, $PGUSER.
-# Extra configuration lines come from standard input.
+# Extra configuration lines come from standard input. Fails if it does not start.
 new_cluster()
 {
 	cluster=$(as_server mktemp -d "${TMPDIR:-/tmp}/zundo.XXXXXX")
 	clusters+=("$cluster")
 	as_server "$bindir/initdb" -D "$cluster/data" -A trust -U postgres -N -E UTF8 --locale=C >"$work/initdb-$pg.log" 2>&1 || {
 		cat "$work/initdb-$pg.log" >&2
-		die "initdb failed"
+		say "initdb failed"
+		return 1
 	}
 	{
 		cat "$conf_file"
@@ -200,7 +206,8 @@ start_cluster()
 {
 	as_server "$bindir/pg_ctl" -s -w -t 300 -D "$cluster/data" -l "$cluster/server.log" start >&2 9>&- || {
 		tail -n 30 "$cluster/server.log" >&2
-		die "the server did not start"
+		say "the server did not start"
+		return 1
 	}
 }
 

@@ -51,37 +51,26 @@ list_tests()
 	fi | while read -r t; do if wanted "$t"; then echo "$t"; fi; done
 }
 
-# run_regress DRIVER INPUT OUTPUT DATABASE TEST...: run pg_regress or
-# pg_isolation_regress against the cluster and count each test.
+# run_regress DRIVER SOURCE OUTPUT NAME: run one test by pg_regress or
+# pg_isolation_regress, in a database of its own. Its file SOURCE may create the
+# extension itself; otherwise it finds it there.
 run_regress()
 {
-	local driver=$1 input=$2 output=$3 database=$4 log line name status=0
-	shift 4
-	log=$output.log
-	rm -rf "$output"
+	local driver=$1 source=$2 output=$3/$4 name=$4 load=(--load-extension=zundo)
+	! grep -qiE 'CREATE +EXTENSION +(IF +NOT +EXISTS +)?zundo' "$source" || load=()
 	as_server_dir "$output"
-	as_server "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$input" \
-		--outputdir="$output" --dbname="$database" --load-extension=zundo --max-concurrent-tests=20 "$@" >"$log" 2>&1 9>&- || status=$?
-	local seen=0
-	while read -r line; do
-		case $line in
-			ok\ [0-9]*) name=$(sed -E 's/^ok [0-9]+ *[-+] *([^ ]+).*/\1/' <<<"$line"); result ok "$name"; seen=$((seen + 1)) ;;
-			not\ ok\ [0-9]*) name=$(sed -E 's/^not ok [0-9]+ *[-+] *([^ ]+).*/\1/' <<<"$line"); result fail "$name"; seen=$((seen + 1)) ;;
-			*\ ...\ ok*) name=$(sed -E 's/^(test )? *([^ ]+) .*/\2/' <<<"$line"); result ok "$name"; seen=$((seen + 1)) ;;
-			*\ ...\ FAILED*) name=$(sed -E 's/^(test )? *([^ ]+) .*/\2/' <<<"$line"); result fail "$name"; seen=$((seen + 1)) ;;
-		esac
-	done <"$log"
-	if [ "$status" -ne 0 ]; then
-		if [ -s "$output/regression.diffs" ]; then
-			echo "  --- $output/regression.diffs, first 150 lines ---"
-			head -n 150 "$output/regression.diffs"
-		else
-			echo "  --- $log ---"
-			tail -n 30 "$log"
-			result fail "$(basename "$driver") did not finish"
-		fi
-	elif [ $seen -ne $# ]; then
-		result fail "$(basename "$driver") ran $seen of $# tests, see $log"
+	if as_server "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
+		--outputdir="$output" --dbname="test_$name" "${load[@]}" "$name" >"$output/log" 2>&1 9>&-; then
+		result ok "$name"
+		return
+	fi
+	result fail "$name"
+	if [ -s "$output/regression.diffs" ]; then
+		echo "  --- $output/regression.diffs, first 100 lines ---"
+		head -n 100 "$output/regression.diffs"
+	else
+		echo "  --- $output/log ---"
+		tail -n 30 "$output/log"
 	fi
 }
 
@@ -146,16 +135,18 @@ drop_cluster()
 # sql/ and expected/, on a cluster that is killed, recovered and examined afterwards.
 part_sql()
 {
-	local tests
+	local tests t driver
 	mapfile -t tests < <(list_tests "$copy/sql" .sql)
 	if [ ${#tests[@]} -eq 0 ]; then none_found sql sql; return; fi
-	new_cluster <<'C'
+	new_cluster <<'C' || { result fail "sql: the server starts"; return; }
 wal_level = replica
 wal_consistency_checking = 'all'
 checkpoint_timeout = 1h
 max_wal_size = 20GB
 C
-	run_regress "$(dirname "$("$pg_config" --pgxs)")/../../src/test/regress/pg_regress" "$copy" "$work/out-$pg-sql" regression "${tests[@]}"
+	rm -rf "$work/out-$pg-sql"
+	driver=$(dirname "$("$pg_config" --pgxs)")/../../src/test/regress/pg_regress
+	for t in "${tests[@]}"; do run_regress "$driver" "$copy/sql/$t.sql" "$work/out-$pg-sql" "$t"; done
 	check_tables sql
 	crash_and_recover sql || true
 	check_log sql
@@ -167,14 +158,13 @@ C
 # seeds and a fresh one, which the result names.
 part_unit()
 {
-	local functions f seed cases log=$work/unit-$pg.log how=()
-	[ -w "$("$pg_config" --pkglibdir)" ] || how=(as_root)
-	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all && "${how[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
+	local functions f seed cases log=$work/unit-$pg.log
+	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all && "${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
 		tail -n 20 "$log"
 		result fail "unit: the module zundo_test does not build"
 		return
 	fi
-	new_cluster </dev/null
+	new_cluster </dev/null || { result fail "unit: the server starts"; return; }
 	psql_quiet -d postgres -c 'CREATE EXTENSION zundo_test'
 	functions=$(psql_quiet -d postgres -c "SELECT p.proname FROM pg_proc p
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
@@ -197,11 +187,13 @@ part_unit()
 
 part_isolation()
 {
-	local tests
+	local tests t driver
 	mapfile -t tests < <(list_tests "$copy/specs" .spec)
 	if [ ${#tests[@]} -eq 0 ]; then none_found isolation specs; return; fi
-	new_cluster </dev/null
-	run_regress "$(dirname "$("$pg_config" --pgxs)")/../../src/test/isolation/pg_isolation_regress" "$copy" "$work/out-$pg-isolation" isolation_regression "${tests[@]}"
+	new_cluster </dev/null || { result fail "isolation: the server starts"; return; }
+	rm -rf "$work/out-$pg-isolation"
+	driver=$(dirname "$("$pg_config" --pgxs)")/../../src/test/isolation/pg_isolation_regress
+	for t in "${tests[@]}"; do run_regress "$driver" "$copy/specs/$t.spec" "$work/out-$pg-isolation" "$t"; done
 	check_tables isolation
 	check_log isolation
 	drop_cluster

@@ -1,0 +1,372 @@
+/*
+ * scan/zbuild.c - feeding index builds from a zheap table.
+ *
+ * Called through zam.c by CREATE INDEX, REINDEX and BRIN summarization; in
+ * parallel workers too. Holds a pin on one table block while its rows are
+ * copied, and nothing while index code or SQL functions run.
+ *
+ * Rules for an ordinary build, which excludes concurrent writers:
+ *	B1	a row is entered with its newest version, own or committed.
+ *	B2	a deleted or moved row that some snapshot still sees is entered with its
+ *		last version, as not alive: no uniqueness check.
+ *	B3	if a snapshot sees an older version of a row than the one entered, its
+ *		key may be another one: ii_BrokenHotChain keeps such snapshots away from
+ *		the index, as with heap's HOT chains.
+ * In "any visible" mode (BRIN) writers are at work; all versions that somebody
+ * sees or may come to see are handed over. A concurrent build enters
+ * what its MVCC snapshot sees; writers and the validation scan do the rest.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "catalog/index.h"
+#include "commands/progress.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "mvcc/zhistory.h"
+#include "pgstat.h"
+#include "scan/zscan_internal.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/tuplesort.h"
+
+/* One index being fed. */
+typedef struct Feeder
+{
+	Relation	rel;
+	Relation	index;
+	IndexInfo  *info;
+	EState	   *estate;
+	ExprContext *econtext;
+	ExprState  *predicate;
+	TupleTableSlot *slot;
+	IndexBuildCallback callback;
+	void	   *callback_state;
+	bool		anyvisible;
+	double		live;			/* rows counted */
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+} Feeder;
+
+static void
+feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
+{
+	memset(feeder, 0, sizeof(*feeder));
+	feeder->rel = rel;
+	feeder->index = index;
+	feeder->info = info;
+	feeder->estate = CreateExecutorState();
+	feeder->econtext = GetPerTupleExprContext(feeder->estate);
+	feeder->slot = table_slot_create(rel, NULL);
+	feeder->econtext->ecxt_scantuple = feeder->slot;
+	feeder->predicate = ExecPrepareQual(info->ii_Predicate, feeder->estate);
+}
+
+static void
+feeder_end(Feeder *feeder)
+{
+	ExecDropSingleTupleTableSlot(feeder->slot);
+	FreeExecutorState(feeder->estate);
+	/* they lived in the executor state */
+	feeder->info->ii_ExpressionsState = NIL;
+	feeder->info->ii_PredicateState = NULL;
+}
+
+/* Work out the index columns of the row in the slot; false if the predicate excludes it. */
+static bool
+feeder_values(Feeder *feeder)
+{
+	ResetExprContext(feeder->econtext);
+	if (feeder->predicate != NULL && !ExecQual(feeder->predicate, feeder->econtext))
+		return false;
+	FormIndexDatum(feeder->info, feeder->slot, feeder->estate, feeder->values, feeder->isnull);
+	return true;
+}
+
+/* Hand the row in the slot to the index. */
+static void
+feed(Feeder *feeder, bool alive)
+{
+	if (feeder_values(feeder))
+		feeder->callback(feeder->index, &feeder->slot->tts_tid, feeder->values, feeder->isnull,
+						 alive, feeder->callback_state);
+}
+
+/* Copy a version into the slot. */
+static void
+take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, OffsetNumber off)
+{
+	ItemPointerData tid;
+
+	ItemPointerSet(&tid, block, off);
+	zslot_store_copy(feeder->slot, version->row, version->len, &tid, RelationGetRelid(feeder->rel));
+	zslot_set_writer(feeder->slot, version->xid, FirstCommandId);
+}
+
+/* Any visible mode: feed every version. False: load the page again (what was fed may be fed again). */
+static bool
+feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
+{
+	ZHistoryVersion version;
+	ZHistoryResult result = zhistory_first(history, off, &version);
+	bool		counted = false;
+
+	while (result == ZHISTORY_VERSION)
+	{
+		if (version.live)
+		{
+			take_version(feeder, &version, block, off);
+			feed(feeder, true);
+			if (!counted)
+				feeder->live += 1;
+			counted = true;
+		}
+		result = zhistory_next(history, &version);
+	}
+	return result != ZHISTORY_RETRY;
+}
+
+/*
+ * Feed one row of an ordinary build (B1, B2, B3). False: load the page again
+ * and come back; nothing was fed.
+ */
+static bool
+feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
+{
+	ZHistoryVersion version;
+	ZHistoryResult result = zhistory_first(history, off, &version);
+	bool		alive;
+	bool		broken = false;
+
+	if (result != ZHISTORY_VERSION)
+		return result == ZHISTORY_END;
+	if (version.status == ZXID_IN_PROGRESS)
+	{
+		ItemPointerData tid;
+
+		/* the table lock should have kept it away: see how it ends */
+		ItemPointerSet(&tid, block, off);
+		XactLockTableWait(zxid_to_xid(version.xid), feeder->rel, &tid, XLTW_InsertIndexUnique);
+		return false;
+	}
+	alive = version.live;
+	if (!alive)
+	{
+		result = zhistory_next(history, &version);
+		if (result != ZHISTORY_VERSION)
+			return result == ZHISTORY_END;
+		if (!version.live)
+			return true;
+	}
+	take_version(feeder, &version, block, off);
+	if (!version.settled)
+	{
+		result = zhistory_next(history, &version);
+		if (result == ZHISTORY_RETRY)
+			return false;
+		broken = (result == ZHISTORY_VERSION);
+	}
+	if (broken)
+		feeder->info->ii_BrokenHotChain = true;
+	if (alive)
+		feeder->live += 1;
+	feed(feeder, alive);
+	return true;
+}
+
+/* The cheap case: nobody's undo concerns the row. False if that is not so. */
+static bool
+feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXid oldest)
+{
+	ItemId		lp = PageGetItemId(page, off);
+	const char *row;
+	ZHeader		header;
+	int			s;
+	ItemPointerData tid;
+
+	if (ItemIdIsRedirected(lp))
+		return false;
+	if (!ItemIdIsNormal(lp))
+		return true;
+	row = zpage_row(page, lp);
+	header = zheader_get(row);
+	s = ZH_SLOT(header);
+	if (s > zpage_nslots(page) || (s > 0 && ZSLOT_XID(zpage_slot(page, s)) >= oldest))
+		return false;
+	if (!ZH_LIVE(header))
+		return true;
+	ItemPointerSet(&tid, block, off);
+	zslot_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid, RelationGetRelid(feeder->rel));
+	zslot_set_writer(feeder->slot, InvalidZXid, FirstCommandId);
+	feeder->live += 1;
+	feed(feeder, true);
+	return true;
+}
+
+/* Feed all rows of one block. */
+static void
+feed_block(Feeder *feeder, ZScan *scan, ZHistory *history, BlockNumber block)
+{
+	Buffer		buf = ReadBufferExtended(feeder->rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+	ZXid		oldest = zu_oldest();
+	Page		page = zhistory_load(history, buf);
+	OffsetNumber off = FirstOffsetNumber;
+
+	while (page != NULL && off <= PageGetMaxOffsetNumber(page))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (feed_settled(feeder, page, block, off, oldest) ||
+			(feeder->anyvisible ? feed_all_versions(feeder, history, block, off)
+			 : feed_row(feeder, history, block, off)))
+			off++;
+		else
+		{
+			oldest = zu_oldest();
+			page = zhistory_load(history, buf);
+		}
+	}
+	ReleaseBuffer(buf);
+}
+
+/* Tell how far the scan is. */
+static void
+report_done(ZScan *scan, bool progress)
+{
+	if (progress)
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, zscan_blocks_done(scan));
+}
+
+/* Feed the rows that the scan's MVCC snapshot sees. */
+static void
+feed_visible(Feeder *feeder, ZScan *scan, bool progress)
+{
+	BlockNumber previous = InvalidBlockNumber;
+
+	while (zheap_scan_getnextslot(&scan->base, ForwardScanDirection, feeder->slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (scan->block != previous)
+			report_done(scan, progress);
+		previous = scan->block;
+		feeder->live += 1;
+		feed(feeder, true);
+	}
+}
+
+/* Feed the newest versions. */
+static void
+feed_newest(Feeder *feeder, ZScan *scan, bool progress)
+{
+	ZHistory   *history = zhistory_create(feeder->rel, GetOldestNonRemovableTransactionId(feeder->rel));
+
+	while (zscan_next_block(scan, ForwardScanDirection))
+	{
+		report_done(scan, progress);
+		feed_block(feeder, scan, history, scan->block);
+	}
+	zhistory_free(history);
+}
+
+double
+zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info, bool allow_sync,
+							 bool anyvisible, bool progress, BlockNumber start_blockno,
+							 BlockNumber numblocks, IndexBuildCallback callback,
+							 void *callback_state, TableScanDesc sscan)
+{
+	Feeder		feeder;
+	ZScan	   *scan;
+	Snapshot	registered = InvalidSnapshot;
+
+	feeder_begin(&feeder, rel, index, info);
+	feeder.callback = callback;
+	feeder.callback_state = callback_state;
+	feeder.anyvisible = anyvisible;
+	if (sscan == NULL)
+	{
+		Snapshot	snapshot = SnapshotAny;
+
+		if (info->ii_Concurrent)
+			snapshot = registered = RegisterSnapshot(GetTransactionSnapshot());
+		sscan = table_beginscan_strat(rel, snapshot, 0, NULL, true, allow_sync);
+	}
+	scan = (ZScan *) sscan;
+	if (!allow_sync)
+		zscan_limit(scan, start_blockno, numblocks);
+	if (progress)
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL,
+									 sscan->rs_parallel != NULL ? scan->nblocks : scan->nrange);
+
+	if (IsMVCCSnapshot(sscan->rs_snapshot))
+		feed_visible(&feeder, scan, progress);
+	else
+		feed_newest(&feeder, scan, progress);
+	report_done(scan, progress);
+
+	table_endscan(sscan);
+	if (registered != InvalidSnapshot)
+		UnregisterSnapshot(registered);
+	feeder_end(&feeder);
+	return feeder.live;
+}
+
+/* The TIDs that the new index has already, in order. */
+typedef struct IndexedTids
+{
+	Tuplesortstate *sort;
+	bool		valid;			/* false before the first and after the last */
+	bool		at_end;
+	ItemPointerData tid;
+} IndexedTids;
+
+/* Is tid among them? Calls must come in ascending order of tid. */
+static bool
+is_indexed(IndexedTids *tids, ItemPointer tid)
+{
+	while (!tids->at_end && (!tids->valid || ItemPointerCompare(&tids->tid, tid) < 0))
+	{
+		Datum		value;
+		bool		isnull;
+
+		tids->valid = zc_tuplesort_getdatum(tids->sort, &value, &isnull);
+		tids->at_end = !tids->valid;
+		if (tids->valid)
+			itemptr_decode(&tids->tid, DatumGetInt64(value));
+	}
+	return tids->valid && ItemPointerEquals(&tids->tid, tid);
+}
+
+void
+zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info, Snapshot snapshot,
+						  struct ValidateIndexState *state)
+{
+	Feeder		feeder;
+	IndexedTids tids = {0};
+	BlockNumber previous = InvalidBlockNumber;
+	TableScanDesc sscan;
+	ZScan	   *scan;
+
+	feeder_begin(&feeder, rel, index, info);
+	tids.sort = state->tuplesort;
+	/* from block 0 on, in the order of the sorted TIDs: not synchronized */
+	sscan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
+	scan = (ZScan *) sscan;
+	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, scan->nblocks);
+
+	while (zheap_scan_getnextslot(sscan, ForwardScanDirection, feeder.slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		state->htups += 1;
+		if (scan->block != previous)
+			report_done(scan, true);
+		previous = scan->block;
+		if (is_indexed(&tids, &feeder.slot->tts_tid) || !feeder_values(&feeder))
+			continue;
+		index_insert(index, feeder.values, feeder.isnull, &feeder.slot->tts_tid, rel,
+					 info->ii_Unique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
+		state->tups_inserted += 1;
+	}
+
+	table_endscan(sscan);
+	feeder_end(&feeder);
+}

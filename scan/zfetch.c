@@ -1,0 +1,405 @@
+/*
+ * scan/zfetch.c - rows by TID: index fetches, row versions, index deletion.
+ *
+ * Called through zam.c by the executor, by triggers and by index access
+ * methods, sometimes while these hold a lock on an index page (lock order:
+ * index page before table page). An index fetch keeps its last block pinned;
+ * nothing else is held between calls. Nothing is written.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "scan/zscan_internal.h"
+#include "storage/predicate.h"
+#include "storage/procarray.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* Bottom-up index deletion looks at no more table blocks than this. */
+#define BOTTOMUP_MAX_BLOCKS 6
+
+typedef struct ZIndexFetch
+{
+	IndexFetchTableData base;	/* first: it is what callers see */
+	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
+	ZVersion	version;
+} ZIndexFetch;
+
+/* ---- fetching one version ---- */
+
+/*
+ * Find the version of the row at tid that snapshot wants and show it in slot.
+ * On entry buf, the row's block, is pinned and not locked; on return the same.
+ * False if there is none; then slot is as it was.
+ */
+static bool
+fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVersion *version,
+			  TupleTableSlot *slot, bool *all_dead)
+{
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+
+	if (all_dead != NULL)
+		*all_dead = false;
+	if (snapshot->snapshot_type == SNAPSHOT_ANY)
+		zany_fetch(rel, buf, off, version);
+	else
+		zvis_fetch(rel, buf, off, snapshot, version, all_dead);
+	if (!version->found)
+		return false;
+	PredicateLockTID(rel, tid, snapshot, InvalidTransactionId);
+	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
+	zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	return true;
+}
+
+IndexFetchTableData *
+zheap_index_fetch_begin(Relation rel)
+{
+	ZIndexFetch *fetch = palloc(sizeof(ZIndexFetch));
+
+	zu_attach_database();
+	memset(&fetch->base, 0, sizeof(fetch->base));
+	fetch->base.rel = rel;
+	fetch->buf = InvalidBuffer;
+	return &fetch->base;
+}
+
+void
+zheap_index_fetch_reset(IndexFetchTableData *scan)
+{
+	ZIndexFetch *fetch = (ZIndexFetch *) scan;
+
+	if (BufferIsValid(fetch->buf))
+		ReleaseBuffer(fetch->buf);
+	fetch->buf = InvalidBuffer;
+}
+
+void
+zheap_index_fetch_end(IndexFetchTableData *scan)
+{
+	zheap_index_fetch_reset(scan);
+	pfree(scan);
+}
+
+bool
+zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
+						TupleTableSlot *slot, bool *call_again, bool *all_dead)
+{
+	ZIndexFetch *fetch = (ZIndexFetch *) scan;
+
+	/* a TID has one version for each snapshot */
+	*call_again = false;
+	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
+	return fetch_version(scan->rel, fetch->buf, tid, snapshot, &fetch->version, slot, all_dead);
+}
+
+bool
+zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
+{
+	static ZVersion version;
+	Buffer		buf;
+	bool		found;
+
+	zu_attach_database();
+	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	found = fetch_version(rel, buf, tid, snapshot, &version, slot, NULL);
+	ReleaseBuffer(buf);
+	return found;
+}
+
+bool
+zheap_tuple_tid_valid(TableScanDesc sscan, ItemPointer tid)
+{
+	return ItemPointerIsValid(tid) &&
+		ItemPointerGetBlockNumber(tid) < ((ZScan *) sscan)->nblocks;
+}
+
+/*
+ * Where has the row at tid been moved by our own or a committed transaction?
+ * On entry and return buf, its block, is pinned and not locked. False: nowhere.
+ */
+static bool
+moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
+{
+	static ZSlotView slots;
+	Page		page = BufferGetPage(buf);
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	ZRowWriter	writer;
+	bool		moved = false;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page) &&
+		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
+	{
+		zslots_copy(page, &slots);
+		zrow_writer(page, &slots, rel->rd_locator.relNumber, ItemPointerGetBlockNumber(tid), off,
+					InvalidSnapshot, &writer);
+		moved = (writer.type == ZUR_MOVE &&
+				 (writer.status == ZXID_OWN || writer.status == ZXID_COMMITTED));
+		if (moved)
+			*forward = writer.forward;
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return moved;
+}
+
+void
+zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
+{
+	static ZVersion version;
+	Relation	rel = sscan->rs_rd;
+	ItemPointerData current = *tid;
+
+	for (;;)
+	{
+		ItemPointerData forward;
+		Buffer		buf;
+		bool		moved;
+
+		CHECK_FOR_INTERRUPTS();
+		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&current));
+		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&current), sscan->rs_snapshot, &version, NULL);
+		if (version.found)
+			*tid = current;
+		moved = moved_to(rel, buf, &current, &forward);
+		ReleaseBuffer(buf);
+		if (!moved || ItemPointerEquals(&forward, &current))
+			return;
+		current = forward;
+	}
+}
+
+/* Have two rows the same columns, byte for byte? */
+static bool
+same_row(const char *a, Size alen, const char *b, Size blen)
+{
+	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
+
+	return alen == blen && (zheader_get(a) & shape) == (zheader_get(b) & shape) &&
+		memcmp(a + ZTUPLE_HEADER_SIZE, b + ZTUPLE_HEADER_SIZE, alen - ZTUPLE_HEADER_SIZE) == 0;
+}
+
+bool
+zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
+{
+	static ZVersion version;
+	ZHeapSlot  *zslot = (ZHeapSlot *) slot;
+	Buffer		buf;
+
+	Assert(TTS_IS_ZHEAP(slot));
+	zu_attach_database();
+	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
+	if (snapshot->snapshot_type == SNAPSHOT_ANY)
+		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), &version);
+	else
+		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), snapshot, &version, NULL);
+	ReleaseBuffer(buf);
+	if (!version.found)
+		return false;
+	/* a slot filled with values has no bytes to compare with */
+	return zslot->row == NULL || same_row(zslot->row, zslot->len, version.row, version.len);
+}
+
+/* ---- index deletion ---- */
+
+/* What the table says about an index entry's TID. */
+typedef struct DeleteCheck
+{
+	bool		deletable;
+	TransactionId deleter;		/* for the conflict horizon; Invalid = covered by earlier WAL records */
+} DeleteCheck;
+
+/*
+ * May an index entry for off be deleted? The page is share-locked, slots are copied from it.
+ *
+ * Dead to everybody are: LP_DEAD, LP_UNUSED and offsets past the end, whose
+ * undo was discarded earlier (the discard record raised the conflict); deleted
+ * and moved rows of a transaction before `oldest` (the same); those of a
+ * committed transaction that every snapshot sees.
+ */
+static DeleteCheck
+check_offset(Relation rel, Page page, const ZSlotView *slots, BlockNumber block, OffsetNumber off,
+			 GlobalVisState *vistest)
+{
+	DeleteCheck check = {false, InvalidTransactionId};
+	ItemId		lp;
+	int			s;
+	ZRowWriter	writer;
+
+	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+	{
+		check.deletable = true;
+		return check;
+	}
+	lp = PageGetItemId(page, off);
+	if (ItemIdIsNormal(lp))
+	{
+		ZHeader		header = zheader_get(zpage_row(page, lp));
+
+		if (ZH_LIVE(header))
+			return check;
+		s = ZH_SLOT(header);
+	}
+	else if (ItemIdIsRedirected(lp))
+		s = lp->lp_off;
+	else
+	{
+		check.deletable = true;
+		return check;
+	}
+	if (s == 0 || (s <= slots->n && ZSLOT_XID(&slots->s[s]) < slots->oldest))
+	{
+		check.deletable = true;
+		return check;
+	}
+	zrow_writer(page, slots, rel->rd_locator.relNumber, block, off, InvalidSnapshot, &writer);
+	if (writer.status == ZXID_ALL_VISIBLE)
+		check.deletable = true;
+	else if (writer.status == ZXID_COMMITTED && writer.xid != InvalidZXid &&
+			 GlobalVisTestIsRemovableXid(vistest, zxid_to_xid(writer.xid)))
+	{
+		check.deletable = true;
+		check.deleter = zxid_to_xid(writer.xid);
+	}
+	return check;
+}
+
+static int
+compare_delete_tids(const void *a, const void *b)
+{
+	return ItemPointerCompare(&((TM_IndexDelete *) a)->tid, &((TM_IndexDelete *) b)->tid);
+}
+
+/* The entries of one table block in the sorted array. */
+typedef struct DeleteGroup
+{
+	int			first;
+	int			count;
+	int			promising;
+} DeleteGroup;
+
+static int
+compare_groups(const void *a, const void *b)
+{
+	const DeleteGroup *ga = a;
+	const DeleteGroup *gb = b;
+
+	if (ga->promising != gb->promising)
+		return ga->promising > gb->promising ? -1 : 1;
+	if (ga->count != gb->count)
+		return ga->count > gb->count ? -1 : 1;
+	return ga->first - gb->first;
+}
+
+/*
+ * Bottom-up deletion: keep the entries of the few blocks that promise most,
+ * most promising block first. Entries are sorted by TID.
+ */
+static void
+choose_promising(TM_IndexDeleteOp *delstate)
+{
+	DeleteGroup *groups = palloc(delstate->ndeltids * sizeof(DeleteGroup));
+	TM_IndexDelete *chosen = palloc(delstate->ndeltids * sizeof(TM_IndexDelete));
+	int			ngroups = 0;
+	int			n = 0;
+
+	for (int i = 0; i < delstate->ndeltids; i++)
+	{
+		TM_IndexDelete *entry = &delstate->deltids[i];
+
+		if (i == 0 || ItemPointerGetBlockNumber(&entry->tid) !=
+			ItemPointerGetBlockNumber(&delstate->deltids[i - 1].tid))
+		{
+			groups[ngroups].first = i;
+			groups[ngroups].count = 0;
+			groups[ngroups++].promising = 0;
+		}
+		groups[ngroups - 1].count++;
+		if (delstate->status[entry->id].promising)
+			groups[ngroups - 1].promising++;
+	}
+	qsort(groups, ngroups, sizeof(DeleteGroup), compare_groups);
+	for (int g = 0; g < Min(ngroups, BOTTOMUP_MAX_BLOCKS); g++)
+	{
+		memcpy(chosen + n, delstate->deltids + groups[g].first, groups[g].count * sizeof(TM_IndexDelete));
+		n += groups[g].count;
+	}
+	memcpy(delstate->deltids, chosen, n * sizeof(TM_IndexDelete));
+	delstate->ndeltids = n;
+	pfree(groups);
+	pfree(chosen);
+}
+
+/*
+ * Decide about the entries first .. end-1, all of one block. Returns the index bytes that become free;
+ * *last = 1 + the last deletable entry, unchanged if none is.
+ */
+static int
+check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, GlobalVisState *vistest,
+			TransactionId *conflict, int *last)
+{
+	static ZSlotView slots;
+	BlockNumber block = ItemPointerGetBlockNumber(&delstate->deltids[first].tid);
+	Buffer		buf = ReadBuffer(rel, block);
+	Page		page = BufferGetPage(buf);
+	int			freed = 0;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (PageIsNew(page))
+	{
+		slots.n = 0;
+		slots.oldest = zu_oldest();
+	}
+	else
+		zslots_copy(page, &slots);
+	for (int i = first; i < end; i++)
+	{
+		TM_IndexDelete *entry = &delstate->deltids[i];
+		TM_IndexStatus *status = &delstate->status[entry->id];
+		DeleteCheck check = check_offset(rel, page, &slots, block,
+										 ItemPointerGetOffsetNumber(&entry->tid), vistest);
+
+		if (!check.deletable && !status->knowndeletable)
+			continue;
+		if (!status->knowndeletable)
+			freed += status->freespace;
+		status->knowndeletable = true;
+		if (TransactionIdIsValid(check.deleter) &&
+			(!TransactionIdIsValid(*conflict) || TransactionIdFollows(check.deleter, *conflict)))
+			*conflict = check.deleter;
+		*last = i + 1;
+	}
+	UnlockReleaseBuffer(buf);
+	return freed;
+}
+
+TransactionId
+zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
+{
+	GlobalVisState *vistest = GlobalVisTestFor(rel);
+	TransactionId conflict = InvalidTransactionId;
+	int			last = 0;
+	int			freed = 0;
+
+	zu_attach_database();
+	qsort(delstate->deltids, delstate->ndeltids, sizeof(TM_IndexDelete), compare_delete_tids);
+	if (delstate->bottomup)
+		choose_promising(delstate);
+	for (int first = 0, end; first < delstate->ndeltids; first = end)
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(&delstate->deltids[first].tid);
+		int			block_freed;
+
+		for (end = first + 1; end < delstate->ndeltids; end++)
+			if (ItemPointerGetBlockNumber(&delstate->deltids[end].tid) != block)
+				break;
+		block_freed = check_block(rel, delstate, first, end, vistest, &conflict, &last);
+		freed += block_freed;
+		/* bottom-up deletion is a gamble: stop when it has paid, or when it does not pay */
+		if (delstate->bottomup && (block_freed == 0 || freed >= delstate->bottomupfreespace))
+			break;
+	}
+	delstate->ndeltids = last;
+	return conflict;
+}

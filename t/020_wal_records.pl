@@ -1,0 +1,92 @@
+# Every kind of WAL record is written by the statements it is meant for, read
+# back by pg_walinspect with a name and a description, and replayed after a crash.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('wal');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+wal_consistency_checking = 'all'
+autovacuum = off
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect');
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE t (id int PRIMARY KEY, n int, filler text) USING zheap;
+	CREATE UNLOGGED TABLE u (id int) USING zheap;
+	CREATE TABLE hot (id int PRIMARY KEY, n int) USING zheap;
+	CREATE TABLE big (id int, n int, filler text) USING zheap;
+	CHECKPOINT;
+});
+my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+
+# written KIND: wait until the WAL since $start holds a record of that kind with a sound description.
+sub written
+{
+	my ($kind, $why) = @_;
+	ok( $node->poll_query_until(
+			'postgres', qq{
+			SELECT count(*) > 0 AND bool_and(description <> '' AND description !~ 'malformed')
+			FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
+			WHERE resource_manager = 'zundo' AND record_type = '$kind'}),
+		"$kind: $why");
+	return;
+}
+
+$node->safe_psql('postgres', q{INSERT INTO t VALUES (0, 0, 'one row')});
+written('INSERT', 'one row');
+$node->safe_psql('postgres', "COPY t FROM stdin;\n" . join('', map { "$_\t0\tcopied\n" } 1 .. 500) . "\\.\n");
+written('MULTI_INSERT', 'COPY');
+written('UNDO_ALLOC', 'the first undo of a session');
+$node->safe_psql('postgres', 'UPDATE t SET n = n + 1 WHERE id = 3');
+written('UPDATE', 'in place');
+$node->safe_psql('postgres', 'UPDATE t SET id = 1000 WHERE id = 4');
+written('MOVE', 'the key changes');
+$node->safe_psql('postgres', 'DELETE FROM t WHERE id BETWEEN 100 AND 300');
+written('DELETE', 'rows deleted');
+$node->safe_psql('postgres', 'SELECT * FROM t WHERE id = 5 FOR UPDATE');
+written('LOCK', 'SELECT FOR UPDATE');
+$node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = -1 WHERE id < 50; DELETE FROM t WHERE id = 60; ROLLBACK');
+written('ROLLBACK', 'undone by the session');
+$node->safe_psql('postgres', 'VACUUM t');
+written('PRUNE', 'deleted rows become stubs');
+$node->safe_psql('postgres', 'INSERT INTO u SELECT generate_series(1, 10)');
+written('UNDO_ONLY', 'an unlogged table');
+
+# A page whose chain gets long under an old snapshot is kept as an image.
+my $holder = $node->background_psql('postgres', on_error_stop => 1);
+$node->safe_psql('postgres', 'INSERT INTO hot VALUES (1, 0), (2, 0)');
+$holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$holder->query_safe('SELECT n FROM hot');
+$node->safe_psql('postgres', q{DO $$ BEGIN FOR i IN 1 .. 5000 LOOP UPDATE hot SET n = n + 1 WHERE id = 1; COMMIT; END LOOP; END $$});
+is($holder->query_safe('SELECT sum(n) FROM hot'), '0', 'the old snapshot reads the old row');
+written('IMAGE', 'a long chain on one page');
+$holder->query_safe('COMMIT');
+$holder->quit;
+
+# Much undo, given back.
+$node->safe_psql('postgres', q{INSERT INTO big SELECT i, 0, repeat(md5(i::text), 4) FROM generate_series(1, 50000) i});
+$node->safe_psql('postgres', 'DELETE FROM big');
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+written('UNDO_DISCARD', 'nobody needs the undo');
+written('UNDO_TRUNCATE', 'the tail of the undo log has been unused for a while');
+
+my $state = 'SELECT count(*), sum(n), sum(id) FROM t';
+my $before = $node->safe_psql('postgres', $state);
+$node->stop('immediate');
+$node->start;
+is($node->safe_psql('postgres', $state), $before, 'the same rows after crash recovery');
+for my $table (qw(t u hot big))
+{
+	is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
+}
+unlike(slurp_file($node->logfile), qr/PANIC|inconsistent page|TRAP/, 'replayed pages are equal');
+$node->stop;
+done_testing();

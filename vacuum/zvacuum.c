@@ -1,0 +1,537 @@
+/*
+ * vacuum/zvacuum.c - VACUUM of one zheap table.
+ *
+ * Called through zam.c under ShareUpdateExclusiveLock. What is left to do for
+ * VACUUM here: line pointers of rows that are dead to everybody and the index
+ * entries that point to them, the free space map, the file's empty tail, and
+ * the catalog's statistics. Rows need no freezing (slots hold 64-bit xids), so
+ * VACUUM (FREEZE) and wraparound vacuums are this same function.
+ *
+ * Passes: (1) every block: undo aborted changes, prune, note LP_DEAD; (2)
+ * whenever the note is full, and at the end: clean the indexes, then make the
+ * noted line pointers LP_UNUSED. One buffer lock at a time, except that the
+ * free space map is written beside none.
+ *
+ * Rules:
+ *	L1	a line pointer becomes LP_UNUSED only after every index has been cleaned
+ *		of its TID in this very vacuum (or there is no index).
+ *	L2	a block is cut off the file only if it holds no line pointer and every
+ *		slot's transaction is before `oldest`: no undo refers to it.
+ *	L3	relfrozenxid only moves to values that zu_freeze_limit gives.
+ *
+ * Crash points: each page change is one WAL record; a crash between the passes
+ * leaves LP_DEAD line pointers for the next vacuum.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/multixact.h"
+#include "catalog/storage.h"
+#include "commands/progress.h"
+#include "commands/vacuum.h"
+#include "dml/zdml.h"
+#include "miscadmin.h"
+#include "mvcc/zvis.h"
+#include "pgstat.h"
+#include "portability/instr_time.h"
+#include "postmaster/autovacuum.h"
+#include "rollback/zrollback.h"
+#include "storage/freespace.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "vacuum/zvacuum.h"
+
+/* Truncate if the empty tail has this many blocks, or this fraction of the table. */
+#define TRUNCATE_MIN_BLOCKS 1000
+#define TRUNCATE_FRACTION 16
+
+/* How long to try for the exclusive lock that truncation needs. */
+#define TRUNCATE_LOCK_TRIES 100
+#define TRUNCATE_LOCK_WAIT_MS 50
+/* How often to see whether somebody waits for us meanwhile. */
+#define TRUNCATE_CHECK_BLOCKS 32
+
+/* How often to make the free space map's upper levels right. */
+#define FSM_VACUUM_BLOCKS 8192
+
+typedef struct ZVacuum
+{
+	Relation	rel;
+	BufferAccessStrategy strategy;
+	int			level;			/* of messages */
+	Relation   *indexes;
+	int			nindexes;
+	IndexBulkDeleteResult **index_stats;
+	bool		clean_indexes;
+	BlockNumber nblocks;
+	BlockNumber last_used;		/* 1 + the last block that is not empty */
+	BlockNumber fsm_done;		/* upper levels of the map are right below */
+	/* dead line pointers, in ascending order */
+	ItemPointerData *dead;
+	int64		ndead;
+	int64		dead_space;
+	int64		dead_max;
+	/* what was found and done */
+	double		live_rows;
+	double		dead_rows;		/* that remain */
+	double		removed;
+	int64		undone;
+	int64		index_passes;
+	BlockNumber truncated;
+} ZVacuum;
+
+/* ---- dead line pointers ---- */
+
+static int64
+dead_limit(void)
+{
+	int			kilobytes = maintenance_work_mem;
+
+	if (MyBackendType == B_AUTOVAC_WORKER && autovacuum_work_mem != -1)
+		kilobytes = autovacuum_work_mem;
+	return Max((int64) kilobytes * 1024 / (int64) sizeof(ItemPointerData), ZHEAP_MAX_OFFSET);
+}
+
+static void
+note_dead(ZVacuum *vac, BlockNumber block, OffsetNumber off)
+{
+	if (vac->ndead == vac->dead_space)
+	{
+		vac->dead_space = Max(vac->dead_space * 2, 1024);
+		if (vac->dead == NULL)
+			vac->dead = MemoryContextAllocHuge(CurrentMemoryContext,
+											   vac->dead_space * sizeof(ItemPointerData));
+		else
+			vac->dead = repalloc_huge(vac->dead, vac->dead_space * sizeof(ItemPointerData));
+	}
+	ItemPointerSet(&vac->dead[vac->ndead++], block, off);
+}
+
+/* Callback of index_bulk_delete: is this one of the noted TIDs? */
+static bool
+is_noted_dead(ItemPointer tid, void *state)
+{
+	ZVacuum    *vac = state;
+	int64		low = 0;
+	int64		high = vac->ndead - 1;
+
+	while (low <= high)
+	{
+		int64		middle = (low + high) / 2;
+		int32		order = ItemPointerCompare(&vac->dead[middle], tid);
+
+		if (order == 0)
+			return true;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle - 1;
+	}
+	return false;
+}
+
+/* ---- second pass ---- */
+
+static IndexVacuumInfo
+index_info(ZVacuum *vac, int i, bool estimated)
+{
+	IndexVacuumInfo info = {0};
+
+	info.index = vac->indexes[i];
+	zc_set_heaprel(&info, vac->rel);
+	info.analyze_only = false;
+	info.estimated_count = estimated;
+	info.message_level = DEBUG2;
+	info.num_heap_tuples = estimated ? Max(vac->rel->rd_rel->reltuples, 0) : vac->live_rows;
+	info.strategy = vac->strategy;
+	return info;
+}
+
+/* Room that the page offers to new rows, for the free space map. */
+static Size
+page_free_space(Page page)
+{
+	if (PageIsNew(page))
+		return BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
+			ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
+	if (zpage_find_offset(page) == InvalidOffsetNumber)
+		return 0;
+	return Max(zpage_hole(page), 0);
+}
+
+/* Is the page out of everybody's use (L2)? */
+static bool
+page_is_empty(Page page, ZXid oldest)
+{
+	if (PageIsNew(page))
+		return true;
+	if (PageGetMaxOffsetNumber(page) != 0)
+		return false;
+	for (int i = 1; i <= zpage_nslots(page); i++)
+		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
+			return false;
+	return true;
+}
+
+/* Record the free space of a block just seen; now and then in the map's upper levels too. */
+static void
+record_free_space(ZVacuum *vac, BlockNumber block, Size space)
+{
+	RecordPageWithFreeSpace(vac->rel, block, space);
+	if (block >= vac->fsm_done + FSM_VACUUM_BLOCKS)
+	{
+		FreeSpaceMapVacuumRange(vac->rel, vac->fsm_done, block);
+		vac->fsm_done = block;
+	}
+}
+
+/* Make the noted line pointers first .. end-1, all of one block, LP_UNUSED. */
+static void
+free_block_items(ZVacuum *vac, int64 first, int64 end)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&vac->dead[first]);
+	Buffer		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, block, RBM_NORMAL, vac->strategy);
+	Page		page = BufferGetPage(buf);
+	OffsetNumber offsets[ZHEAP_MAX_OFFSET];
+	int			n = 0;
+	Size		space;
+
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	for (int64 i = first; i < end; i++)
+	{
+		OffsetNumber off = ItemPointerGetOffsetNumber(&vac->dead[i]);
+
+		if (off <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, off)))
+			offsets[n++] = off;
+	}
+	if (n > 0)
+		zheap_make_unused(vac->rel, buf, offsets, n);
+	if (!page_is_empty(page, zu_oldest()))
+		vac->last_used = Max(vac->last_used, block + 1);
+	space = page_free_space(page);
+	UnlockReleaseBuffer(buf);
+	vac->removed += n;
+	RecordPageWithFreeSpace(vac->rel, block, space);
+}
+
+/* Make all noted line pointers LP_UNUSED. */
+static void
+free_items(ZVacuum *vac)
+{
+	BlockNumber nblocks = 0;
+
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_VACUUM_HEAP);
+	for (int64 first = 0, end; first < vac->ndead; first = end)
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(&vac->dead[first]);
+
+		zc_vacuum_delay_point();
+		for (end = first + 1; end < vac->ndead; end++)
+			if (ItemPointerGetBlockNumber(&vac->dead[end]) != block)
+				break;
+		free_block_items(vac, first, end);
+		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_VACUUMED, ++nblocks);
+	}
+	vac->ndead = 0;
+}
+
+/* Clean the indexes of the noted TIDs, then free the line pointers (L1). */
+static void
+clean_noted(ZVacuum *vac)
+{
+	if (vac->ndead == 0)
+		return;
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		IndexVacuumInfo info = index_info(vac, i, true);
+
+		vac->index_stats[i] = index_bulk_delete(&info, vac->index_stats[i], is_noted_dead, vac);
+	}
+	vac->index_passes++;
+	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS, vac->index_passes);
+	free_items(vac);
+}
+
+/* ---- first pass ---- */
+
+/*
+ * Count the rows of a pruned page and note its dead line pointers. The page is
+ * exclusively locked. Without indexes dead line pointers are freed at once.
+ */
+static void
+look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
+{
+	Page		page = BufferGetPage(buf);
+	OffsetNumber dead[ZHEAP_MAX_OFFSET];
+	int			ndead = 0;
+	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsDead(lp))
+			dead[ndead++] = off;
+		else if (ItemIdIsNormal(lp) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
+			vac->live_rows += 1;
+		else if (ItemIdIsUsed(lp))
+			vac->dead_rows += 1;
+	}
+	if (ndead == 0)
+		return;
+	if (vac->nindexes == 0)
+	{
+		zheap_make_unused(vac->rel, buf, dead, ndead);
+		vac->removed += ndead;
+	}
+	else if (vac->clean_indexes)
+		for (int i = 0; i < ndead; i++)
+			note_dead(vac, block, dead[i]);
+	else
+		vac->dead_rows += ndead;
+}
+
+/* Number of line pointers in use. */
+static int
+used_items(Page page)
+{
+	int			n = 0;
+	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+		n += ItemIdIsUsed(PageGetItemId(page, off)) ? 1 : 0;
+	return n;
+}
+
+static void
+vacuum_block(ZVacuum *vac, BlockNumber block)
+{
+	Buffer		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, block, RBM_NORMAL, vac->strategy);
+	Page		page = BufferGetPage(buf);
+	Size		space;
+	bool		noted = false;
+
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	if (!PageIsNew(page))
+	{
+		int64		before = vac->ndead;
+		int			used;
+
+		if (!zpage_is_valid(page))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("block %u of relation \"%s\" is not a zheap page",
+							block, RelationGetRelationName(vac->rel))));
+		vac->undone += zrollback_page(buf, vac->rel->rd_locator, RelationGetRelid(vac->rel),
+									  RelationIsPermanent(vac->rel));
+		used = used_items(page);
+		zheap_prune_page(vac->rel, buf, true);
+		vac->removed += used - used_items(page);
+		look_at_items(vac, buf, block);
+		noted = vac->ndead > before;
+	}
+	/* a page with noted items is judged when they have been freed */
+	if (!noted && !page_is_empty(page, zu_oldest()))
+		vac->last_used = Max(vac->last_used, block + 1);
+	space = page_free_space(page);
+	UnlockReleaseBuffer(buf);
+	record_free_space(vac, block, space);
+}
+
+static void
+scan_table(ZVacuum *vac)
+{
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
+	pgstat_progress_update_param(PROGRESS_VACUUM_TOTAL_HEAP_BLKS, vac->nblocks);
+	for (BlockNumber block = 0; block < vac->nblocks; block++)
+	{
+		zc_vacuum_delay_point();
+		if (vac->ndead + ZHEAP_MAX_OFFSET > vac->dead_max)
+		{
+			clean_noted(vac);
+			pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
+		}
+		vacuum_block(vac, block);
+		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, block + 1);
+		pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, vac->ndead);
+	}
+	clean_noted(vac);
+	FreeSpaceMapVacuumRange(vac->rel, vac->index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
+}
+
+/* Let every index finish its vacuum and tell the catalog its size. */
+static void
+finish_indexes(ZVacuum *vac)
+{
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		IndexVacuumInfo info = index_info(vac, i, false);
+		IndexBulkDeleteResult *stats = index_vacuum_cleanup(&info, vac->index_stats[i]);
+
+		if (stats == NULL)
+			continue;
+		if (!stats->estimated_count)
+			zc_update_relstats(vac->indexes[i], stats->num_pages, stats->num_index_tuples, false,
+							   InvalidTransactionId, InvalidMultiXactId);
+		pfree(stats);
+	}
+}
+
+/* ---- the empty tail ---- */
+
+/* Lock the table exclusively without making anybody wait for long. */
+static bool
+lock_for_truncation(Relation rel)
+{
+	for (int tries = 0; tries < TRUNCATE_LOCK_TRIES; tries++)
+	{
+		if (ConditionalLockRelation(rel, AccessExclusiveLock))
+			return true;
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 TRUNCATE_LOCK_WAIT_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+	return false;
+}
+
+/*
+ * With the table locked exclusively: 1 + the last block that is not empty, by
+ * a look backwards from nblocks; stops early if somebody waits for the table.
+ */
+static BlockNumber
+find_tail(ZVacuum *vac, BlockNumber nblocks)
+{
+	ZXid		oldest = zu_oldest();
+
+	while (nblocks > vac->last_used)
+	{
+		Buffer		buf;
+		bool		empty;
+
+		CHECK_FOR_INTERRUPTS();
+		if (nblocks % TRUNCATE_CHECK_BLOCKS == 0 &&
+			LockHasWaitersRelation(vac->rel, AccessExclusiveLock))
+			break;
+		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, nblocks - 1, RBM_NORMAL, vac->strategy);
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		empty = page_is_empty(BufferGetPage(buf), oldest);
+		UnlockReleaseBuffer(buf);
+		if (!empty)
+			break;
+		nblocks--;
+	}
+	return nblocks;
+}
+
+static void
+truncate_tail(ZVacuum *vac)
+{
+	BlockNumber empty = vac->nblocks - vac->last_used;
+	BlockNumber now;
+	BlockNumber keep;
+
+	if (empty == 0 || (empty < TRUNCATE_MIN_BLOCKS && empty < vac->nblocks / TRUNCATE_FRACTION))
+		return;
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_TRUNCATE);
+	if (!lock_for_truncation(vac->rel))
+		return;
+	now = RelationGetNumberOfBlocks(vac->rel);
+	/* somebody has extended the table: the tail is wanted */
+	keep = (now == vac->nblocks) ? find_tail(vac, now) : now;
+	if (keep < now)
+	{
+		RelationTruncate(vac->rel, keep);
+		vac->truncated = now - keep;
+		vac->nblocks = keep;
+	}
+	UnlockRelation(vac->rel, AccessExclusiveLock);
+}
+
+/* ---- ends ---- */
+
+/* Without workers nobody else undoes aborted transactions and lets `oldest` advance. */
+static void
+discard_alone(void)
+{
+	ZuDiscardStats stats;
+
+	if (!IsUnderPostmaster)
+		(void) zu_discard(zrollback_transaction, NULL, &stats);
+}
+
+/* The value for relfrozenxid (L3); Invalid leaves it as it is. */
+static TransactionId
+frozen_xid(void)
+{
+	TransactionId xid = zxid_to_xid(zu_freeze_limit());
+
+	return TransactionIdIsNormal(xid) ? xid : InvalidTransactionId;
+}
+
+static void
+update_statistics(ZVacuum *vac, TimestampTz start)
+{
+	zc_update_relstats(vac->rel, vac->nblocks, vac->live_rows, vac->nindexes > 0,
+					   frozen_xid(), GetOldestMultiXactId());
+	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
+}
+
+/* Say what was done: VACUUM (VERBOSE), or the server log for slow autovacuums. */
+static void
+report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
+{
+	bool		verbose = (params->options & VACOPT_VERBOSE) != 0;
+	bool		logged = (MyBackendType == B_AUTOVAC_WORKER && params->log_min_duration >= 0 &&
+						  (params->log_min_duration == 0 ||
+						   TimestampDifferenceExceeds(start, GetCurrentTimestamp(),
+													  params->log_min_duration)));
+
+	if (!verbose && !logged)
+		return;
+	ereport(verbose ? INFO : LOG,
+			(errmsg("vacuumed zheap table \"%s\": index scans: %lld",
+					RelationGetRelationName(vac->rel), (long long) vac->index_passes),
+			 errdetail("pages: %u remain, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
+					   "line pointers: %.0f removed; aborted changes undone: %lld",
+					   vac->nblocks, vac->truncated, vac->live_rows, vac->dead_rows,
+					   vac->removed, (long long) vac->undone)));
+}
+
+/*
+ * zheap_relation_vacuum: the relation_vacuum callback. On entry rel is locked
+ * ShareUpdateExclusive and a snapshot is active; holds no buffer on return.
+ */
+void
+zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy bstrategy)
+{
+	ZVacuum		vac = {0};
+	TimestampTz start = GetCurrentTimestamp();
+
+	zu_attach_database();
+	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM, RelationGetRelid(rel));
+	discard_alone();
+	vac.rel = rel;
+	vac.strategy = bstrategy;
+	vac_open_indexes(rel, RowExclusiveLock, &vac.nindexes, &vac.indexes);
+	vac.index_stats = palloc0(Max(vac.nindexes, 1) * sizeof(IndexBulkDeleteResult *));
+	vac.clean_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
+	vac.dead_max = dead_limit();
+	vac.nblocks = RelationGetNumberOfBlocks(rel);
+
+	scan_table(&vac);
+	if (vac.clean_indexes)
+		finish_indexes(&vac);
+	vac_close_indexes(vac.nindexes, vac.indexes, NoLock);
+	if (params->truncate != VACOPTVALUE_DISABLED)
+		truncate_tail(&vac);
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
+	update_statistics(&vac, start);
+	report(&vac, params, start);
+	pgstat_progress_end_command();
+}

@@ -1,0 +1,175 @@
+/*
+ * zam.c - the table access method "zheap": its handler and small callbacks.
+ *
+ * No logic: every callback is a function of dml/, scan/ or vacuum/, or is
+ * answered here in a few lines. The groups are those of tableam.h.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/heaptoast.h"
+#include "access/tableam.h"
+#include "catalog/pg_am.h"
+#include "common/zundo.h"
+#include "dml/zdml.h"
+#include "fmgr.h"
+#include "scan/zscan.h"
+#include "tuple/zslot.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "vacuum/zvacuum.h"
+
+PG_FUNCTION_INFO_V1(zheap_handler);
+PGDLLEXPORT Datum zheap_handler(PG_FUNCTION_ARGS);
+
+static const TupleTableSlotOps *
+slot_callbacks(Relation rel)
+{
+	return &TTSOpsZHeap;
+}
+
+static void
+refuse_speculative(void)
+{
+	zundo_not_supported("INSERT ... ON CONFLICT",
+						"Speculative insertion is not implemented for zheap tables.");
+}
+
+static void
+tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+						 struct BulkInsertStateData *bistate, uint32 spec_token)
+{
+	refuse_speculative();
+}
+
+static void
+tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 spec_token, bool succeeded)
+{
+	refuse_speculative();
+}
+
+/*
+ * relation_needs_toast_table: can a row be longer than what is kept in one
+ * piece, and has the table a column that could be moved out?
+ */
+static bool
+relation_needs_toast_table(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	int64		length = ZTUPLE_HEADER_SIZE + (desc->natts + 7) / 8;
+	bool		toastable = false;
+	bool		unlimited = false;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		int32		max;
+
+		if (att->attisdropped)
+			continue;
+		if (att->attlen > 0)
+		{
+			length += att->attlen;
+			continue;
+		}
+		max = type_maximum_size(att->atttypid, att->atttypmod);
+		if (max < 0)
+			unlimited = true;
+		else
+			length += max;
+		if (att->attstorage != TYPSTORAGE_PLAIN)
+			toastable = true;
+	}
+	return toastable && (unlimited || length > TOAST_TUPLE_THRESHOLD);
+}
+
+/* relation_toast_am: the server writes TOAST tables with heap's own functions. */
+static Oid
+relation_toast_am(Relation rel)
+{
+	return HEAP_TABLE_AM_OID;
+}
+
+static void
+relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32 sliceoffset,
+						   int32 slicelength, struct varlena *result)
+{
+	zundo_not_supported("zheap as the access method of a TOAST table", NULL);
+}
+
+static TableAmRoutine zheap_methods = {
+	.type = T_TableAmRoutine,
+
+	.slot_callbacks = slot_callbacks,
+
+	/* scans */
+	.scan_begin = zheap_scan_begin,
+	.scan_end = zheap_scan_end,
+	.scan_rescan = zheap_scan_rescan,
+	.scan_getnextslot = zheap_scan_getnextslot,
+	.scan_set_tidrange = zheap_scan_set_tidrange,
+	.scan_getnextslot_tidrange = zheap_scan_getnextslot_tidrange,
+
+	/* parallel scans */
+	.parallelscan_estimate = table_block_parallelscan_estimate,
+	.parallelscan_initialize = table_block_parallelscan_initialize,
+	.parallelscan_reinitialize = table_block_parallelscan_reinitialize,
+
+	/* index fetches */
+	.index_fetch_begin = zheap_index_fetch_begin,
+	.index_fetch_reset = zheap_index_fetch_reset,
+	.index_fetch_end = zheap_index_fetch_end,
+	.index_fetch_tuple = zheap_index_fetch_tuple,
+
+	/* single rows, read */
+	.tuple_fetch_row_version = zheap_tuple_fetch_row_version,
+	.tuple_tid_valid = zheap_tuple_tid_valid,
+	.tuple_get_latest_tid = zheap_tuple_get_latest_tid,
+	.tuple_satisfies_snapshot = zheap_tuple_satisfies_snapshot,
+	.index_delete_tuples = zheap_index_delete_tuples,
+
+	/* single rows, changed */
+	.tuple_insert = zheap_tuple_insert,
+	.tuple_insert_speculative = tuple_insert_speculative,
+	.tuple_complete_speculative = tuple_complete_speculative,
+	.multi_insert = zheap_multi_insert,
+	.tuple_delete = zheap_tuple_delete,
+	.tuple_update = zheap_tuple_update,
+	.tuple_lock = zheap_tuple_lock,
+	.finish_bulk_insert = NULL,
+
+	/* DDL */
+	.relation_set_new_filelocator = zheap_set_new_filelocator,
+	.relation_nontransactional_truncate = zheap_nontransactional_truncate,
+	.relation_copy_data = zheap_copy_data,
+	.relation_copy_for_cluster = zheap_copy_for_cluster,
+	.relation_vacuum = zheap_relation_vacuum,
+	.index_build_range_scan = zheap_index_build_range_scan,
+	.index_validate_scan = zheap_index_validate_scan,
+
+	/* miscellaneous */
+	.relation_size = table_block_relation_size,
+	.relation_needs_toast_table = relation_needs_toast_table,
+	.relation_toast_am = relation_toast_am,
+	.relation_fetch_toast_slice = relation_fetch_toast_slice,
+
+	/* planner */
+	.relation_estimate_size = zheap_estimate_size,
+
+	/* executor: bitmap scans, samples and ANALYZE are filled in by scan/ */
+};
+
+/* zheap_handler: the table AM's handler function. Error if the library came too late to redo its WAL. */
+Datum
+zheap_handler(PG_FUNCTION_ARGS)
+{
+	if (!zundo_preloaded)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
+				 errdetail("zheap tables need zundo's WAL resource manager and shared memory, which exist only then."),
+				 errhint("Add zundo to shared_preload_libraries and restart the server.")));
+	if (zheap_methods.scan_sample_next_block == NULL)
+		zheap_fill_scan_callbacks(&zheap_methods);
+	PG_RETURN_POINTER(&zheap_methods);
+}
