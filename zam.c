@@ -31,7 +31,7 @@ slot_callbacks(Relation rel)
 static void
 refuse_speculative(void)
 {
-	zundo_not_supported("INSERT ... ON CONFLICT",
+	zundo_not_supported("INSERT ... ON CONFLICT is not supported",
 						"Speculative insertion is not implemented for zheap tables.");
 }
 
@@ -94,7 +94,7 @@ static void
 relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32 sliceoffset,
 						   int32 slicelength, struct varlena *result)
 {
-	zundo_not_supported("zheap as the access method of a TOAST table", NULL);
+	zundo_not_supported("TOAST tables use heap", NULL);
 }
 
 static TableAmRoutine zheap_methods = {

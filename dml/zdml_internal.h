@@ -25,6 +25,12 @@ typedef struct ZWriter
 /* zwriter_begin: attach undo, assign the transaction ids, reserve undo. No buffer lock may be held. */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
 
+/*
+ * zdml_scratch: an empty memory context for what one row change allocates. DML
+ * entry points don't nest (toasting writes heap), so there is one.
+ */
+extern MemoryContext zdml_scratch(void);
+
 /* The slot that a change will use. */
 typedef struct ZSlotPick
 {

@@ -104,6 +104,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 				   BulkInsertState bistate)
 {
 	static char bytes[BLCKSZ];
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	uint32		len;
 	const char *row;
 
@@ -112,6 +113,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	memcpy(bytes, row, len);
 	zheader_set(bytes, zheader_get(bytes) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
+	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -208,6 +210,7 @@ void
 zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
 				   BulkInsertState bistate)
 {
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	char	  **rows = palloc(nslots * sizeof(char *));
 	uint32	   *lens = palloc(nslots * sizeof(uint32));
 	ZWriter		writer;
@@ -230,5 +233,6 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		done += insert_page_of_rows(&writer, rows + done, lens + done, nslots - done, options,
 									bistate, slots + done);
 	}
+	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, nslots);
 }

@@ -110,6 +110,22 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 		ExecClearTuple(slot);
 }
 
+/*
+ * Remember the version that was locked instead of the one that snapshot shows;
+ * its writer must be named as an update under that snapshot will name it. Page locked.
+ */
+static void
+note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
+{
+	static ZSlotView slots;
+	ZRowWriter	writer;
+
+	zslots_copy(BufferGetPage(buf), &slots);
+	zrow_writer(BufferGetPage(buf), &slots, rel->rd_locator.relNumber, BufferGetBlockNumber(buf),
+				ItemPointerGetOffsetNumber(tid), snapshot, &writer);
+	zany_note_locked(rel, tid, &writer);
+}
+
 /* Where the search for the row to lock stands. */
 typedef struct LockSearch
 {
@@ -160,12 +176,12 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			zrow_lock_in_place(writer, buf, off, mode);
 			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		}
+		if (search->traversed)
+			note_locked(rel, buf, &tid, snapshot);
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed, slot);
 		tmfd->ctid = tid;
 		tmfd->traversed = search->traversed;
-		if (search->traversed)
-			zany_note_locked(rel, &tid, &state.writer);
 		ReleaseBuffer(buf);
 		return TM_Ok;
 	}

@@ -16,6 +16,7 @@
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/procarray.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* An image is worth it when the chains have grown by this many times its size. */
@@ -34,6 +35,18 @@ zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 	writer->cid = cid;
 	writer->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
 	zu_reserve(ZU_MAX_RESERVE);
+}
+
+MemoryContext
+zdml_scratch(void)
+{
+	static MemoryContext scratch = NULL;
+
+	if (scratch == NULL)
+		scratch = AllocSetContextCreate(TopMemoryContext, "zheap row changes", ALLOCSET_DEFAULT_SIZES);
+	else
+		MemoryContextReset(scratch);
+	return scratch;
 }
 
 void

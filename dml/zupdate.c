@@ -17,6 +17,7 @@
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
 #include "tuple/zslot.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/reltrigger.h"
 
@@ -43,6 +44,8 @@ typedef struct Update
 	bool		summarizing;	/* but block-summarizing ones do */
 	ZRowState	state;
 } Update;
+
+static Update current_update;	/* row changes don't nest */
 
 static bool
 columns_differ(const Update *u, const Bitmapset *attrs)
@@ -360,7 +363,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 				   Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
 				   LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
-	Update	   *u = palloc(sizeof(Update));
+	Update	   *u = &current_update;
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	bool		have_tuple_lock = false;
 	const char *formed;
 	ZSlotPick	pick;
@@ -390,6 +394,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		{
 			ReleaseBuffer(u->buf);
 			zrow_end_wait(rel, otid, u->mode, have_tuple_lock);
+			MemoryContextSwitchTo(caller);
 			return result;
 		}
 		if (u->toasted || !ztoast_needed(rel, zheader_get(u->newrow), u->newlen, zheader_get(u->oldrow)))
@@ -431,7 +436,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->mode, have_tuple_lock);
-	pfree(u);
+	MemoryContextSwitchTo(caller);
 	return TM_Ok;
 }
 
@@ -478,7 +483,8 @@ TM_Result
 zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot, Snapshot crosscheck,
 				   bool wait, TM_FailureData *tmfd, bool changing_part)
 {
-	Update	   *u = palloc(sizeof(Update));
+	Update	   *u = &current_update;
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	bool		have_tuple_lock = false;
 	ZSlotPick	pick;
 	TM_Result	result;
@@ -506,6 +512,6 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	}
 	ReleaseBuffer(u->buf);
 	zrow_end_wait(rel, tid, LockTupleExclusive, have_tuple_lock);
-	pfree(u);
+	MemoryContextSwitchTo(caller);
 	return result;
 }

@@ -107,7 +107,7 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 
 	zu_attach_database();
 	if (snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_HISTORIC_MVCC)
-		zundo_not_supported("reading tables while decoding WAL",
+		zundo_not_supported("tables cannot be read while WAL is decoded",
 							"A zheap table cannot be a user catalog table.");
 	RelationIncrementReferenceCount(rel);
 	scan = palloc0(sizeof(ZScan));

@@ -42,6 +42,9 @@
 #include "utils/tuplesort.h"
 #include "vacuum/zvacuum.h"
 
+/* Alignment that direct I/O wants of a page in memory. */
+#define IO_ALIGNMENT 4096
+
 /* ---- creation, truncation, size ---- */
 
 /*
@@ -55,7 +58,8 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 	SMgrRelation smgr;
 
 	if (persistence == RELPERSISTENCE_TEMP)
-		zundo_not_supported("temporary tables", "Undo is kept in a table of the database.");
+		zundo_not_supported("temporary tables are not supported",
+							"Undo is kept in a table of the database.");
 	/* no running transaction is older, so none can leave an older xid here */
 	*freeze_xid = RecentXmin;
 	*minmulti = GetOldestMultiXactId();
@@ -151,8 +155,8 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 static void
 copy_main_fork(Relation rel, RelFileLocator locator)
 {
-	PGAlignedBlock *block_copy = palloc(sizeof(PGAlignedBlock));
-	Page		page = block_copy->data;
+	char	   *memory = palloc(BLCKSZ + IO_ALIGNMENT);
+	Page		page = (Page) TYPEALIGN(IO_ALIGNMENT, memory);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	bool		log = RelationIsPermanent(rel) && XLogIsNeeded();
@@ -182,7 +186,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	if (RelationIsPermanent(rel))
 		smgrimmedsync(smgropen(locator, rel->rd_backend), MAIN_FORKNUM);
 	FreeAccessStrategy(strategy);
-	pfree(block_copy);
+	pfree(memory);
 }
 
 void

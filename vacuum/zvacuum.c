@@ -455,14 +455,17 @@ truncate_tail(ZVacuum *vac)
 
 /* ---- ends ---- */
 
-/* Without workers nobody else undoes aborted transactions and lets `oldest` advance. */
+/*
+ * Let `oldest` advance as far as it can, so that what is dead by now is seen as
+ * dead: VACUUM itself holds no horizon back. In single-user mode there are no
+ * workers, so aborted transactions are undone here too.
+ */
 static void
-discard_alone(void)
+advance_oldest(void)
 {
 	ZuDiscardStats stats;
 
-	if (!IsUnderPostmaster)
-		(void) zu_discard(zrollback_transaction, NULL, &stats);
+	(void) zu_discard(IsUnderPostmaster ? NULL : zrollback_transaction, NULL, &stats);
 }
 
 /* The value for relfrozenxid (L3); Invalid leaves it as it is. */
@@ -515,7 +518,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 
 	zu_attach_database();
 	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM, RelationGetRelid(rel));
-	discard_alone();
+	advance_oldest();
 	vac.rel = rel;
 	vac.strategy = bstrategy;
 	vac_open_indexes(rel, RowExclusiveLock, &vac.nindexes, &vac.indexes);

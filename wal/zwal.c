@@ -293,7 +293,8 @@ decode_update(Reader *r, ZWalChange *change, char *work)
 	if (r->bad)
 		return;
 	old = r->p;
-	next = zheader_compact_get(old, r->end, 0, &ignored);
+	/* only its length is wanted: any base with a shape will do */
+	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
 	if (next == NULL)
 	{
 		r->bad = true;
