@@ -70,7 +70,7 @@ run_regress()
 		head -n 100 "$output/regression.diffs"
 	else
 		echo "  --- $output/log ---"
-		tail -n 30 "$output/log"
+		tail -n 30 "$output/log"; echo
 	fi
 }
 
@@ -211,7 +211,7 @@ tap_file()
 	as_server mkdir -p "$dir/log"
 	as_server env "PERL5LIB=$src/perl:$copy/t" "PG_REGRESS=$src/regress/pg_regress" "PATH=$bindir:$PATH" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" "top_builddir=$dir" "PG_CONFIG=$pg_config" \
-		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" \
+		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" "share_contrib_dir=$("$pg_config" --sharedir)/contrib" \
 		prove --verbose --norc "$file" >"$log" 2>&1 9>&- || status=$?
 	ok=$(grep -cE '^ok [0-9]+' "$log" || true)
 	ok=$((ok - $(grep -cE '^ok [0-9]+.*# (SKIP|skip)' "$log" || true)))

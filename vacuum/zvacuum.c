@@ -107,7 +107,8 @@ note_dead(ZVacuum *vac, BlockNumber block, OffsetNumber off)
 		else
 			vac->dead = repalloc_huge(vac->dead, vac->dead_space * sizeof(ItemPointerData));
 	}
-	ItemPointerSet(&vac->dead[vac->ndead++], block, off);
+	ItemPointerSet(&vac->dead[vac->ndead], block, off);
+	vac->ndead++;
 }
 
 /* Callback of index_bulk_delete: is this one of the noted TIDs? */

@@ -1,0 +1,170 @@
+"""A private PostgreSQL cluster that preloads zundo: made, started, killed, removed.
+
+Runs the server as the user postgres when called by root. The server is
+reachable only by its socket.
+"""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+SETTINGS = """
+shared_preload_libraries = 'zundo'
+listen_addresses = ''
+max_connections = 60
+max_worker_processes = 32
+max_prepared_transactions = 20
+autovacuum = off
+deadlock_timeout = 100ms
+log_line_prefix = '%m [%p] %b %e %a '
+log_checkpoints = off
+"""
+
+# What must never be in a server log.
+BAD_LOG = re.compile(
+    r"PANIC:|TRAP:|terminated by signal (?:4|6|7|8|11)\b|inconsistent page found"
+    r"| XX00[0-2] |could not find.*undo|invalid memory alloc"
+)
+
+
+class ClusterError(Exception):
+    """A program of the server failed."""
+
+
+class Cluster:
+    """One data directory and its server."""
+
+    def __init__(self, bindir, settings=""):
+        self.bindir = bindir
+        self.user = "postgres" if os.getuid() == 0 else None
+        self.root = tempfile.mkdtemp(prefix="zundo-random.")
+        os.chmod(self.root, 0o755)
+        if self.user:
+            entry = pwd.getpwnam(self.user)
+            os.chown(self.root, entry.pw_uid, entry.pw_gid)
+        self.data = os.path.join(self.root, "data")
+        self.log = os.path.join(self.root, "server.log")
+        self.log_read = 0
+        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C")
+        extra = SETTINGS + f"unix_socket_directories = '{self.root}'\n" + settings
+        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
+            conf.write(extra)
+
+    def run(self, program, *args, check=True):
+        """Run a program of the server; its output as text."""
+        command = [os.path.join(self.bindir, program), *args]
+        environment = dict(os.environ)
+        libdir = os.path.join(os.path.dirname(self.bindir.rstrip("/")), "lib")
+        if not self.bindir.startswith("/usr/"):
+            environment["LD_LIBRARY_PATH"] = libdir
+        if self.user:
+            command = ["runuser", "-u", self.user, "--", "env", f"LD_LIBRARY_PATH={environment.get('LD_LIBRARY_PATH', '')}", *command]
+        done = subprocess.run(
+            command, cwd="/", env=environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        )
+        if check and done.returncode != 0:
+            raise ClusterError(f"{program} failed:\n{done.stdout}\n{self.log_tail()}")
+        return done.stdout
+
+    def start(self, timeout=300):
+        """Start the server, and wait until it answers."""
+        self.run("pg_ctl", "-s", "-w", "-t", str(timeout), "-D", self.data, "-l", self.log, "start")
+
+    def stop(self, mode="fast"):
+        """Stop the server; no error if it does not run."""
+        self.run("pg_ctl", "-s", "-w", "-D", self.data, "-m", mode, "stop", check=False)
+
+    def set(self, **settings):
+        """Change settings in the file; takes effect at the next start or reload."""
+        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
+            for name, value in settings.items():
+                conf.write(f"{name.replace('__', '.')} = '{value}'\n")
+
+    def postmaster(self):
+        """Process id of the postmaster, or None."""
+        try:
+            with open(os.path.join(self.data, "postmaster.pid"), encoding="utf-8") as pidfile:
+                return int(pidfile.readline())
+        except (OSError, ValueError):
+            return None
+
+    def kill(self):
+        """SIGKILL to the postmaster and its children, as a power failure; on return none is left."""
+        pid = self.postmaster()
+        if pid is None:
+            return
+        victims = [pid] + children_of(pid)
+        for victim in victims:
+            try:
+                os.kill(victim, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        # Children born between the listing and the kill see the dead postmaster and leave.
+        deadline = time.time() + 30
+        while time.time() < deadline and any(is_alive(victim) for victim in victims):
+            time.sleep(0.02)
+        time.sleep(0.2)
+        try:
+            os.unlink(os.path.join(self.data, "postmaster.pid"))
+        except OSError:
+            pass
+
+    def dsn(self, database="postgres"):
+        """Connection string for libpq."""
+        return f"host={self.root} port=5432 user=postgres dbname={database}"
+
+    def log_tail(self, lines=40):
+        """The end of the server log."""
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as log:
+                return "".join(log.readlines()[-lines:])
+        except OSError:
+            return ""
+
+    def new_faults(self):
+        """Lines of the log, since the last call, that speak of a crash or of corruption."""
+        try:
+            with open(self.log, "rb") as log:
+                log.seek(self.log_read)
+                text = log.read()
+        except OSError:
+            return []
+        self.log_read += len(text)
+        return [line for line in text.decode("utf-8", "replace").splitlines() if BAD_LOG.search(line)]
+
+    def remove(self, keep=False):
+        """Stop the server and remove its directory."""
+        self.stop("immediate")
+        if not keep:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+
+def children_of(pid):
+    """Process ids of the direct children of pid."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(name))
+    return found
+
+
+def is_alive(pid):
+    """Does the process exist, and is it not a zombie?"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

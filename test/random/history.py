@@ -1,0 +1,940 @@
+#!/usr/bin/python3
+"""Random histories of several sessions, run on heap and on zheap side by side.
+
+The same statements go, one at a time, to a set of sessions whose tables are
+heap and to another whose tables are zheap. After every step both sets must
+agree: which statements wait, which rows came back (as multisets), which
+SQLSTATEs. At the end all tables must be equal, index scans must agree with
+sequential scans, and zundo.check() must find nothing.
+
+    history.py --bindir DIR --minutes 10            a private server
+    history.py --dsn 'host=/tmp ...' --minutes 10   a server that preloads zundo
+    history.py --bindir DIR --replay cases/X.json   one saved history
+    history.py --bindir DIR --control               heap against heap: tests this program
+
+Where the outcome rightly depends on the physical order of rows (a statement
+that locks many rows in no stated order, or several waiters freed at once), a
+difference ends the history as "ambiguous": everything is rolled back and only
+the end is compared.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import select
+import sys
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster  # noqa: E402  (same directory)
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIDES = ("h", "z")
+HANG_SECONDS = 40
+DEADLOCK = "40P01"
+NOT_SUPPORTED = "0A000"
+
+HELPERS = """
+CREATE OR REPLACE FUNCTION public.txt(n int, seed int) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT left(string_agg(md5((g * 7919 + seed)::text), ''), n) FROM generate_series(0, n / 32) g $$;
+CREATE OR REPLACE FUNCTION public.note_change() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN
+  EXECUTE format('INSERT INTO %I.changes VALUES (%L, %L, %L, %L)', TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_OP,
+    CASE WHEN TG_OP <> 'INSERT' THEN md5(OLD::text) END, CASE WHEN TG_OP <> 'DELETE' THEN md5(NEW::text) END);
+  RETURN NULL;
+END $$;
+"""
+
+COLUMNS = "id int, a int, b text, c int[], e bigint"
+SHOW = "id, a, left(b, 6) || length(b) || md5(b) AS b, c, e"
+
+
+class Difference(Exception):
+    """The two sides disagree, or the zheap side is damaged."""
+
+
+class Ambiguous(Exception):
+    """The history came to a point after which the sides may rightly differ."""
+
+
+# --- what is generated ------------------------------------------------------
+
+
+class Table:
+    """A table of a history; it is the same on both sides."""
+
+    def __init__(self, rng, name, flags):
+        self.name = name
+        self.key = rng.random() < 0.75
+        self.rows = rng.choice([5, 10, 30, 80, 200])
+        self.width = rng.choice([10, 40, 200, 1000])
+        self.fillfactor = rng.choice([100, 100, 70, 30])
+        self.indexes = []
+        self.serial = 0
+        kinds = ["(a)", "USING hash (a)", "USING gin (c)", "USING brin (a)", "(left(b, 20))", "(e) WHERE e IS NOT NULL",
+                 "(a, id)", "(id)", "(a) INCLUDE (e)", "USING brin (id)", "(e DESC, a)"]
+        for kind in rng.sample(kinds, rng.choice([0, 0, 1, 1, 2, 3])):
+            self.indexes.append(kind)
+        self.trigger = flags.triggers and rng.random() < 0.5
+
+    def create(self, rng):
+        """Statements that make and fill the table."""
+        options = f" WITH (fillfactor = {self.fillfactor}, autovacuum_enabled = off)"
+        columns = COLUMNS.replace("id int,", "id int PRIMARY KEY,") if self.key else COLUMNS
+        yield f"CREATE TABLE {self.name} ({columns}){options}"
+        width = self.width
+        yield (f"INSERT INTO {self.name} SELECT g, g % 7, txt({width} + g % 30, g), ARRAY[g % 5, g % 3], "
+               f"CASE WHEN g % 4 > 0 THEN g * 1000000007::bigint END FROM generate_series(1, {self.rows}) g")
+        for kind in self.indexes:
+            self.serial += 1
+            yield f"CREATE INDEX {self.name}_i{self.serial} ON {self.name} {kind}"
+        if self.key and rng.random() < 0.15:
+            yield f"CREATE UNIQUE INDEX {self.name}_u ON {self.name} (e)"
+        if self.trigger:
+            yield (f"CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON {self.name} "
+                   "FOR EACH ROW EXECUTE FUNCTION public.note_change()")
+
+
+class Generator:
+    """Makes the steps of one history.
+
+    A step is a dictionary: s, the session (or -1 for a maintenance session);
+    sql; kind: read, lock (takes row locks), end, savepoint, ddl, zheap (only on
+    the zheap side); many: locks rows in no stated order.
+    """
+
+    def __init__(self, rng, flags):
+        self.rng = rng
+        self.flags = flags
+        self.tables = [Table(rng, f"t{n}", flags) for n in range(rng.choice([1, 1, 2, 3]))]
+        self.serial = 0
+
+    def setup(self):
+        """Statements before the sessions start."""
+        if self.flags.triggers:
+            yield "CREATE TABLE changes (tab text, op text, o text, n text)"
+        for table in self.tables:
+            yield from table.create(self.rng)
+        if self.flags.fk:
+            for table in self.tables:
+                if table.key:
+                    yield (f"CREATE TABLE {table.name}_child (id int, p int REFERENCES {table.name} "
+                           f"{self.rng.choice(['', 'ON DELETE CASCADE', 'ON UPDATE CASCADE', 'ON DELETE SET NULL'])})")
+
+    def text(self):
+        """An expression for the text column."""
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.1:
+            return "NULL"
+        if kind < 0.2:
+            return "''"
+        if kind < 0.24:
+            return f"txt({rng.choice([2500, 3000, 9000, 20000])}, {rng.randint(0, 99)})"
+        if kind < 0.30:
+            return f"repeat('x', {rng.choice([3000, 20000, 100000])})"
+        return f"txt({rng.choice([1, 5, 20, 60, 150, 400, 900, 1900])} + {rng.randint(0, 9)}, {rng.randint(0, 999)})"
+
+    def number(self, table):
+        """A key that may exist."""
+        return self.rng.randint(1, max(3, int(table.rows * 1.1)))
+
+    def values(self, key):
+        """One row of VALUES."""
+        rng = self.rng
+        a = rng.choice(["NULL", str(rng.randint(0, 9))])
+        c = rng.choice(["NULL", "'{}'", f"ARRAY[{rng.randint(0, 5)}, {rng.randint(0, 5)}, {rng.randint(0, 5)}]"])
+        e = rng.choice(["NULL", str(rng.randint(-9, 9)), str(rng.randint(0, 1 << 60))])
+        return f"({key}, {a}, {self.text()}, {c}, {e})"
+
+    def assignments(self, table, moves):
+        """The SET list of an UPDATE."""
+        rng = self.rng
+        b = rng.choice(["b || 'y'", "left(b, length(b) / 2)", "b || b", "left(b, 10)", self.text(), self.text()])
+        if "b || b" in b:
+            b = "left(b || b, 4000)"
+        choices = ["a = coalesce(a, 0) + 1", f"a = {rng.randint(0, 9)}", "a = NULL", f"b = {b}", f"b = {b}",
+                   "c = c || 7", f"c = ARRAY[{rng.randint(0, 5)}]", "e = coalesce(e, 0) + 1", "e = NULL",
+                   f"e = {rng.randint(0, 1 << 60)}", "id = id", "a = a"]
+        chosen = rng.sample(choices, rng.choice([1, 1, 1, 2, 3]))
+        if moves and rng.random() < 0.15:
+            chosen.append(f"id = id + {rng.choice([1000, -1000])}")
+        taken = {}
+        for item in chosen:
+            taken[item.split(" = ")[0]] = item
+        return ", ".join(taken.values())
+
+    def where(self, table, one):
+        """A condition: of one row of a table with a key, or of several rows."""
+        rng = self.rng
+        if one:
+            if rng.random() < 0.08:
+                return f"id = {self.number(table)} + 1000"
+            return f"id = {self.number(table)}"
+        k = self.number(table)
+        return rng.choice([f"id BETWEEN {k} AND {k + rng.randint(0, 12)}", f"a = {rng.randint(0, 9)}",
+                           f"id % 5 = {rng.randint(0, 4)}", "true", f"c @> ARRAY[{rng.randint(0, 5)}]",
+                           f"e IS NULL AND id < {k}", f"id IN ({k}, {k + 3}, {self.number(table)})",
+                           f"a BETWEEN 2 AND {rng.randint(2, 9)}"])
+
+    def step(self, session, open_blocks):
+        """A random statement of a session; open_blocks: its transaction is open."""
+        rng = self.rng
+        table = rng.choice(self.tables)
+        name = table.name
+        choice = rng.random()
+        one = rng.random() < 0.6
+        exact = one and table.key
+        returning = f" RETURNING {SHOW}" if rng.random() < 0.3 else ""
+
+        def made(sql, kind, many=False):
+            return {"s": session, "sql": sql, "kind": kind, "many": many}
+
+        if not open_blocks and choice < 0.62 and self.rng.random() < 0.75:
+            levels = ["READ COMMITTED"] * 3 + ["REPEATABLE READ"] * 2
+            if self.flags.serializable:
+                levels += ["SERIALIZABLE"] * 2
+            return made(f"BEGIN ISOLATION LEVEL {rng.choice(levels)}", "begin")
+        if open_blocks and choice < 0.09:
+            return made("COMMIT", "end")
+        if open_blocks and choice < 0.14:
+            return made("ROLLBACK", "end")
+        if open_blocks and choice < 0.25:
+            point = rng.randint(1, 3)
+            return made(rng.choice([f"SAVEPOINT s{point}", f"SAVEPOINT s{point}", f"ROLLBACK TO s{point}",
+                                    f"ROLLBACK TO s{point}", f"RELEASE s{point}"]), "savepoint")
+        choice = rng.random()
+        if choice < 0.14:
+            if rng.random() < 0.5:
+                key = rng.randint(1, int(table.rows * 1.5) + 3)
+                return made(f"INSERT INTO {name} VALUES {self.values(key)}{returning}", "lock")
+            if rng.random() < 0.4:
+                first = rng.randint(1, table.rows * 3)
+                rows = ", ".join(self.values(first + n) for n in range(rng.randint(2, 9)))
+                return made(f"INSERT INTO {name} VALUES {rows}{returning}", "lock", True)
+            if rng.random() < 0.4:
+                first = rng.randint(1, table.rows * 3)
+                rows = "".join(f"{first + n}\\t{rng.randint(0, 9)}\\t{'z' * rng.randint(0, 300)}\\t\\\\N\\t{n}\\n"
+                               for n in range(rng.randint(1, 20)))
+                return made(f"COPY {name} (id, a, b, c, e) FROM PROGRAM $$printf '{rows}'$$", "lock", True)
+            offset = rng.choice([1000, 2000, 300])
+            return made(f"INSERT INTO {name} (id, a, b, c, e) SELECT id + {offset}, a, b, c, e FROM {name} "
+                        f"WHERE {self.where(table, False)} ORDER BY id{returning}", "lock", True)
+        if choice < 0.46:
+            if self.flags.on_conflict and rng.random() < 0.15 and table.key:
+                return made(f"INSERT INTO {name} VALUES {self.values(self.number(table))} ON CONFLICT (id) DO "
+                            + rng.choice(["NOTHING", "UPDATE SET a = excluded.a, b = t.b || 'c'".replace("t.b", f"{name}.b")])
+                            + returning, "lock")
+            if exact and rng.random() < 0.06:
+                return made(f"MERGE INTO {name} t USING (VALUES ({self.number(table)})) AS v (k) ON t.id = v.k "
+                            f"WHEN MATCHED AND t.a = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET {self.assignments(table, False)} "
+                            f"WHEN NOT MATCHED THEN INSERT (id, a, b) VALUES (v.k, 1, {self.text()})", "lock")
+            if not one and table.key and rng.random() < 0.4:
+                return made(f"UPDATE {name} t SET {self.assignments(table, False).replace('= b', '= t.b').replace('= a', '= t.a')} "
+                            f"FROM (SELECT id AS k FROM {name} WHERE {self.where(table, False)} ORDER BY id FOR NO KEY UPDATE) o "
+                            f"WHERE t.id = o.k", "lock", True)
+            return made(f"UPDATE {name} SET {self.assignments(table, True)} WHERE {self.where(table, one)}{returning}",
+                        "lock", not exact)
+        if choice < 0.54:
+            if not one and rng.random() < 0.6:
+                one = True
+                exact = table.key
+            return made(f"DELETE FROM {name} WHERE {self.where(table, one)}{returning}", "lock", not exact)
+        if choice < 0.64:
+            strength = rng.choice(["UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"])
+            wait = rng.choice(["", "", " NOWAIT", " SKIP LOCKED"])
+            order = ""
+            if not one and table.key:
+                order = " ORDER BY id"
+            return made(f"SELECT {SHOW} FROM {name} WHERE {self.where(table, one)}{order} FOR {strength}{wait}",
+                        "lock", not (exact or order))
+        if choice < 0.67 and open_blocks:
+            self.serial += 1
+            cursor = f"c{rng.randint(1, 2)}"
+            return made(rng.choice([
+                f"DECLARE {cursor} CURSOR FOR SELECT {SHOW} FROM {name} WHERE {self.where(table, False)}",
+                f"DECLARE {cursor} SCROLL CURSOR FOR SELECT {SHOW} FROM {name} ORDER BY id, a, md5(b), c, e",
+                f"FETCH {rng.randint(1, 4)} FROM {cursor}", f"FETCH ALL FROM {cursor}", f"FETCH ALL FROM {cursor}",
+                f"CLOSE {cursor}"]), "read")
+        if choice < 0.69 and open_blocks and table.key:
+            cursor = f"w{rng.randint(1, 2)}"
+            return made(rng.choice([
+                f"DECLARE {cursor} CURSOR FOR SELECT id FROM {name} WHERE {self.where(table, True)}" + rng.choice([" FOR UPDATE", ""]),
+                f"FETCH 1 FROM {cursor}", f"FETCH 1 FROM {cursor}",
+                f"UPDATE {name} SET {self.assignments(table, True)} WHERE CURRENT OF {cursor}",
+                f"DELETE FROM {name} WHERE CURRENT OF {cursor}"]), "lock")
+        if choice < 0.72:
+            return {"s": -1, "sql": rng.choice([f"VACUUM {name}", f"VACUUM {name}", f"ANALYZE {name}", f"VACUUM (FREEZE) {name}"]),
+                    "kind": "maintenance", "many": False}
+        if choice < 0.735:
+            return {"s": -1, "sql": rng.choice(["SELECT zundo.discard()", "CHECK " + name]), "kind": "zheap", "many": False}
+        if choice < 0.75:
+            setting = rng.choice(["enable_seqscan", "enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan",
+                                  "enable_tidscan", "zundo.eager_rollback_pages", "enable_nestloop", "parallel"])
+            if setting == "parallel":
+                return made(f"SELECT set_config(name, '{rng.choice(['on', 'off', 'off'])}', false) FROM pg_settings "
+                            "WHERE name IN ('force_parallel_mode', 'debug_parallel_query')", "set")
+            value = rng.choice(["0", "1", "32"]) if setting.startswith("zundo") else rng.choice(["on", "off"])
+            return made(f"SET {setting} = {value}", "set")
+        if choice < 0.757:
+            return made(rng.choice([f"TRUNCATE {name}", f"ALTER TABLE {name} ADD COLUMN x{rng.randint(0, 99)} int DEFAULT {rng.randint(0, 9)}",
+                                    f"LOCK TABLE {name} IN SHARE MODE", f"CLUSTER {name} USING {name}_pkey",
+                                    f"ALTER TABLE {name} SET (fillfactor = {rng.choice([30, 90, 100])})"]), "ddl", True)
+        if choice < 0.765:
+            table.serial += 1
+            kind = rng.choice(["(a)", "USING hash (a)", "USING gin (c)", "USING brin (a)", "(e)", "(left(b, 10))"])
+            return {"s": -1, "sql": rng.choice([f"CREATE INDEX {name}_i{table.serial} ON {name} {kind}",
+                                                f"DROP INDEX {name}_i{rng.randint(1, table.serial)}", f"REINDEX TABLE {name}",
+                                                f"VACUUM FULL {name}"]),
+                    "kind": "ddl-alone", "many": True}
+        if choice < 0.775 and open_blocks and self.flags.prepare:
+            return made("PREPARE TRANSACTION '@S@'", "end")
+        return made(rng.choice([
+            f"SELECT {SHOW} FROM {name} WHERE {self.where(table, True)}",
+            f"SELECT {SHOW} FROM {name} WHERE {self.where(table, False)}",
+            f"SELECT {SHOW} FROM {name}",
+            f"SELECT md5({name}::text) FROM {name}",
+            f"SELECT count(*), count(a), sum(a), sum(e), sum(length(b)), max(id) FROM {name}",
+            f"SELECT id FROM {name} WHERE id BETWEEN {self.number(table)} AND 1200",
+            f"SELECT a, count(*) FROM {name} GROUP BY a",
+            f"SELECT x.id, y.id FROM {name} x JOIN {name} y ON y.id = x.id + 1 WHERE x.a = {rng.randint(0, 9)}",
+            f"SELECT count(*) FROM {name} WHERE a = {rng.randint(0, 9)}",
+            f"SELECT {SHOW} FROM {name} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {name} WHERE {self.where(table, False)}))",
+        ]), "read")
+
+
+# --- how it is run ----------------------------------------------------------
+
+
+class Session:
+    """An asynchronous connection: at most one statement under way."""
+
+    def __init__(self, dsn, setup):
+        self.conn = psycopg2.connect(dsn, async_=1)
+        self.busy = True
+        self.cursor = None
+        self.result = None
+        self.wait()
+        self.pid = self.conn.info.backend_pid
+        for statement in setup:
+            self.start(statement)
+            self.wait()
+            if self.result[0] != "ok":
+                raise Difference(f"{statement}: {self.result}")
+
+    def start(self, sql):
+        """Send a statement."""
+        self.result = None
+        self.busy = True
+        try:
+            self.cursor = self.conn.cursor()
+            self.cursor.execute(sql)
+        except psycopg2.Error as error:
+            self.finish(error)
+
+    def finish(self, error):
+        """Note how the statement ended."""
+        self.busy = False
+        if error is not None:
+            if error.pgcode is None or self.conn.closed:
+                self.result = ("lost", str(error).strip(), None)
+            else:
+                self.result = ("error", error.pgcode, str(error).strip())
+            return
+        rows = self.cursor.fetchall() if self.cursor.description else []
+        self.result = ("ok", self.cursor.statusmessage, sorted(repr(row) for row in rows))
+
+    def pump(self):
+        """Let the connection proceed; is the statement done?"""
+        if not self.busy:
+            return True
+        try:
+            state = self.conn.poll()
+        except psycopg2.Error as error:
+            self.finish(error)
+            return True
+        if state == psycopg2.extensions.POLL_OK:
+            if self.cursor is not None:
+                self.finish(None)
+            else:
+                self.busy = False
+            return True
+        return False
+
+    def wait(self, timeout=HANG_SECONDS):
+        """Until the statement is done; False after timeout."""
+        deadline = time.time() + timeout
+        while not self.pump():
+            left = deadline - time.time()
+            if left <= 0:
+                return False
+            select.select([self.conn.fileno()], [], [], min(left, 0.05))
+        return True
+
+    def close(self):
+        """Forget the connection."""
+        try:
+            self.conn.close()
+        except psycopg2.Error:
+            pass
+
+
+class Side:
+    """The sessions of one access method."""
+
+    def __init__(self, name, dsn, access_method, sessions, setup, extra):
+        self.name = name
+        self.dsn = dsn
+        base = [f"SET search_path = {name}, public", f"SET default_table_access_method = {access_method}",
+                "SET lock_timeout = 0", *extra]
+        self.is_zheap = access_method == "zheap"
+        self.sessions = {}
+        self.control = psycopg2.connect(dsn)
+        self.control.autocommit = True
+        with self.control.cursor() as cursor:
+            cursor.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}")
+            for statement in base + list(setup):
+                cursor.execute(statement)
+        for number in [-1, *range(sessions)]:
+            self.sessions[number] = Session(dsn, base + [f"SET application_name = '{name}{number}'"])
+        self.waiting = set()
+
+    def settle(self):
+        """Wait until every statement is done or waits for another of our sessions."""
+        pids = [session.pid for session in self.sessions.values()]
+        deadline = time.time() + HANG_SECONDS
+        confirmed = 0
+        pause = 0.0003
+        while True:
+            open_ones = {n: s for n, s in self.sessions.items() if not s.pump()}
+            if not open_ones:
+                self.waiting = set()
+                return
+            if pause > 0.004:
+                with self.control.cursor() as cursor:
+                    cursor.execute("SELECT pid FROM unnest(%s) AS pid WHERE pg_isolation_test_session_is_blocked(pid, %s)",
+                                   ([s.pid for s in open_ones.values()], pids))
+                    blocked = {row[0] for row in cursor.fetchall()}
+                if all(s.pid in blocked for s in open_ones.values()):
+                    confirmed += 1
+                    if confirmed >= 2:
+                        # With two waiters there may be a deadlock, found after deadlock_timeout.
+                        if len(open_ones) == 1 or confirmed >= 9:
+                            self.waiting = set(open_ones)
+                            return
+                        time.sleep(0.03)
+                else:
+                    confirmed = 0
+            if time.time() > deadline:
+                raise Difference(f"{self.name}: sessions {sorted(open_ones)} neither end nor wait for another session: hang")
+            select.select([s.conn.fileno() for s in open_ones.values()], [], [], pause)
+            pause = min(pause * 2, 0.02)
+
+    def query(self, sql):
+        """Rows of a query of the control connection, sorted."""
+        with self.control.cursor() as cursor:
+            cursor.execute(sql)
+            return sorted(repr(row) for row in cursor.fetchall())
+
+    def close(self):
+        """Forget all connections, ending what still runs."""
+        for session in self.sessions.values():
+            if session.busy and not session.conn.closed:
+                try:
+                    with self.control.cursor() as cursor:
+                        cursor.execute("SELECT pg_terminate_backend(%s)", (session.pid,))
+                except psycopg2.Error:
+                    pass
+            session.close()
+        self.control.close()
+
+
+class Run:
+    """One history on both sides."""
+
+    def __init__(self, options, spec):
+        self.options = options
+        self.spec = spec
+        self.trace = []
+        self.done = []
+        self.counts = collections.Counter()
+        methods = ("heap", "heap" if options.control else "zheap")
+        self.sides = []
+        for name, method in zip(SIDES, methods):
+            self.sides.append(Side(name, options.dsn, method, spec["sessions"], spec["setup"], spec.get("settings", [])
+                                   if method == "zheap" else []))
+        self.many_waits = None
+        self.fetched = {}
+        self.levels = {}
+        self.open = {n: False for n in range(spec["sessions"])}
+        self.prepared = 0
+
+    def say(self, text):
+        """One line of the trace."""
+        self.trace.append(text)
+        if self.options.verbose:
+            print(text, flush=True)
+
+    def waiting(self):
+        """Sessions that wait, on either side."""
+        return self.sides[0].waiting | self.sides[1].waiting
+
+    def allowed(self, step):
+        """May this step be taken now?"""
+        waiting = self.waiting()
+        if step["s"] in waiting:
+            return False
+        kind = step["kind"]
+        if self.many_waits is not None and self.many_waits in waiting:
+            if kind in ("lock", "ddl", "ddl-alone", "begin"):
+                return False
+        if kind == "ddl-alone" and (any(self.open.values()) or waiting):
+            return False
+        if kind == "ddl" and (waiting or sum(self.open.values()) > 1):
+            return False
+        if len(waiting) >= self.spec["max_waiters"] and kind in ("lock", "ddl"):
+            return False
+        return True
+
+    def take(self, step):
+        """Run one step on both sides and compare."""
+        if step["kind"] == "zheap":
+            self.zheap_step(step)
+            return
+        number = step["s"]
+        before = self.waiting()
+        for side in self.sides:
+            gid = f"{side.name}_{number}_{self.prepared}"
+            side.sessions[number].start(step["sql"].replace("@S@", gid))
+        if step["sql"].startswith("PREPARE TRANSACTION"):
+            self.prepared += 1
+        for side in self.sides:
+            side.settle()
+        self.after(step, before)
+        if step["sql"].startswith("PREPARE TRANSACTION") and self.sides[0].sessions[number].result[0] == "ok" \
+                and self.sides[0].sessions[number].result[1] == "PREPARE TRANSACTION":
+            self.finish_prepared(number)
+
+    def finish_prepared(self, number):
+        """End a prepared transaction at once, by its other half."""
+        how = "COMMIT" if (self.prepared + number) % 2 else "ROLLBACK"
+        before = self.waiting()
+        for side in self.sides:
+            side.sessions[number].start(f"{how} PREPARED '{side.name}_{number}_{self.prepared - 1}'")
+        for side in self.sides:
+            side.settle()
+        self.after({"s": number, "sql": f"{how} PREPARED", "kind": "end", "many": False}, before)
+
+    def zheap_step(self, step):
+        """What only zheap has."""
+        side = self.sides[1]
+        if not side.is_zheap:
+            return
+        if step["sql"].startswith("CHECK "):
+            faults = side.query(f"SELECT * FROM zundo.check('z.{step['sql'][6:]}')")
+            self.say(f"   {step['sql']}: {len(faults)}")
+            if faults:
+                raise Difference(f"zundo.check of {step['sql'][6:]}: {faults[:5]}")
+            return
+        self.say(f"   {step['sql']}: {side.query(step['sql'])}")
+
+    def after(self, step, before):
+        """Compare both sides after a step; before: who waited before it."""
+        number = step["s"]
+        heap, zheap = self.sides
+        stopped = {n for n in before | {number}}
+        freed = [n for n in stopped if n not in self.waiting()]
+        self.say(f"{number:2} {step['sql']}" + "".join(
+            f"\n      {side.name}{n}: {self.short(side.sessions[n].result)}" for n in sorted(stopped) for side in self.sides
+            if side.sessions[n].result is not None or n == number))
+        results = {n: (heap.sessions[n].result, zheap.sessions[n].result) for n in stopped}
+        problem = None
+        for n, (first, second) in results.items():
+            if any(result is not None and result[0] == "lost" for result in (first, second)):
+                raise Difference(f"session {n}: the connection is lost: {first} {second}")
+            if any(result is not None and result[0] == "error" and result[1] == DEADLOCK for result in (first, second)):
+                raise Ambiguous("deadlock")
+        for n, (first, second) in results.items():
+            if second is not None and second[0] == "error" and second[1] == NOT_SUPPORTED and "zheap" in second[2]:
+                self.counts["not supported"] += 1
+                raise Ambiguous("not supported: " + second[2].splitlines()[0])
+            if second is not None and second[0] == "error" and second[1].startswith("XX"):
+                raise Difference(f"session {n}: {second}")
+            if (first is None) != (second is None):
+                problem = f"session {n} waits on {'heap' if first is None else 'zheap'} alone; the other: {self.short(first or second)}"
+            elif first is not None and not self.equal(n, step, first, second):
+                problem = f"session {n} differs:\n    heap  {self.short(first, 3000)}\n    zheap {self.short(second, 3000)}"
+        if problem:
+            unclear = len([n for n in freed if n in before]) > 1 or len(self.waiting()) > 1 or self.many_involved(step, stopped)
+            if unclear:
+                raise Ambiguous(problem)
+            raise Difference(problem)
+        if number >= 0:
+            self.note_state(step, results[number][0])
+        if number in self.waiting() and step["many"]:
+            self.many_waits = number
+        elif self.many_waits is not None and self.many_waits not in self.waiting():
+            self.many_waits = None
+        self.counts["steps"] += 1
+        if results[number][0] is None:
+            self.counts["waits"] += 1
+        elif results[number][0][0] == "error":
+            self.counts["errors " + results[number][0][1]] += 1
+
+    def many_involved(self, step, stopped):
+        """Is a statement concerned whose order of locks is not stated, in a way that order decides?"""
+        if self.many_waits in stopped:
+            return True
+        return step["many"] and (self.levels.get(step["s"]) != "READ COMMITTED" or bool(self.waiting()) or "id = id" in step["sql"]
+                                 or self.sides[0].sessions[step["s"]].result is None or self.sides[1].sessions[step["s"]].result is None)
+
+    def equal(self, number, step, first, second):
+        """Are two results equal? Cursors without order are compared when all is fetched."""
+        if first[0] == "error" or second[0] == "error":
+            return first[:2] == second[:2]
+        sql = step["sql"] if number == step["s"] else ""
+        words = sql.split()
+        if words and words[0] == "DECLARE":
+            self.fetched[(number, words[1])] = ([], [])
+        if words and words[0] == "FETCH" and (number, words[3]) in self.fetched:
+            both = self.fetched[(number, words[3])]
+            both[0].extend(first[2])
+            both[1].extend(second[2])
+            if words[1] == "ALL":
+                return sorted(both[0]) == sorted(both[1])
+            return first[1] == second[1]
+        return first[1:] == second[1:]
+
+    def note_state(self, step, result):
+        """Keep track of who is in a transaction."""
+        number = step["s"]
+        words = step["sql"].split()
+        if result is None or result[0] != "ok":
+            return
+        if words[0] == "BEGIN":
+            self.open[number] = True
+            self.levels[number] = " ".join(words[3:])
+        elif step["kind"] == "end":
+            self.open[number] = False
+            self.levels[number] = "READ COMMITTED"
+            self.fetched = {key: value for key, value in self.fetched.items() if key[0] != number}
+
+    @staticmethod
+    def short(result, length=300):
+        """A result for people."""
+        if result is None:
+            return "waits"
+        text = " ".join(str(part) for part in result)
+        return text if len(text) <= length else text[:length] + " ..."
+
+    def wind_up(self, commit):
+        """End all transactions; sessions that wait are freed by those that do not."""
+        deadline = time.time() + HANG_SECONDS
+        for side in self.sides:
+            for number in range(self.spec["sessions"]):
+                session = side.sessions[number]
+                if not session.busy:
+                    session.start("COMMIT" if commit else "ROLLBACK")
+            while any(session.busy for session in side.sessions.values()):
+                if time.time() > deadline:
+                    raise Difference(f"{side.name}: a session does not end: hang")
+                for number, session in side.sessions.items():
+                    if session.busy and session.pump() and number >= 0:
+                        session.start("ROLLBACK")
+                        session.wait()
+                time.sleep(0.002)
+            for number, session in side.sessions.items():
+                if session.result is not None and session.result[0] == "lost":
+                    raise Difference(f"{side.name}{number}: the connection is lost: {session.result[1]}")
+                session.start("ROLLBACK")
+                if not session.wait():
+                    raise Difference(f"{side.name}{number}: ROLLBACK hangs")
+
+    def compare_tables(self):
+        """All tables equal, indexes agree with the tables, nothing found by zundo.check."""
+        heap, zheap = self.sides
+        names = [name for (name,) in self.rows_of(heap, "SELECT tablename::text FROM pg_tables WHERE schemaname = 'h'")]
+        for name in names:
+            first = heap.query(f"SELECT md5(t::text), t.id FROM h.{name} t" if name != "changes" else "SELECT * FROM h.changes")
+            second = zheap.query(f"SELECT md5(t::text), t.id FROM z.{name} t" if name != "changes" else "SELECT * FROM z.changes")
+            if first != second:
+                one = list((collections.Counter(first) - collections.Counter(second)).elements())
+                two = list((collections.Counter(second) - collections.Counter(first)).elements())
+                raise Difference(f"table {name}: only in heap {one[:5]}, only in zheap {two[:5]} ({len(one)}, {len(two)})")
+            if zheap.is_zheap:
+                faults = zheap.query(f"SELECT * FROM zundo.check('z.{name}')")
+                if faults:
+                    raise Difference(f"zundo.check of {name}: {faults[:5]}")
+            if name != "changes" and not name.endswith("_child"):
+                self.compare_indexes(zheap, name)
+
+    @staticmethod
+    def rows_of(side, sql):
+        """Rows of a query as tuples."""
+        with side.control.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    def compare_indexes(self, side, name):
+        """Every condition gives the same rows by index and by sequential scan."""
+        keys = [row[0] for row in self.rows_of(side, f"SELECT DISTINCT id FROM {side.name}.{name} WHERE id IS NOT NULL")]
+        conditions = [f"a = {a}" for a in range(10)] + ["a BETWEEN 3 AND 1000", "c @> ARRAY[1]", "c @> ARRAY[7]", "e IS NOT NULL AND e > 5",
+                                                        "e < 100000", "left(b, 20) > 'a'", "left(b, 10) < 'c'", "a IS NULL",
+                                                        "id BETWEEN 3 AND 2000"]
+        conditions += [f"id = {key}" for key in keys[:40]]
+        ways = (("off", "on", "on"), ("off", "off", "on"), ("off", "on", "off"))
+        for condition in conditions:
+            query = f"SELECT {SHOW} FROM {side.name}.{name} WHERE {condition}"
+            self.planner(side, "on", "off", "off")
+            expected = side.query(query)
+            for way in ways[:1] if condition.startswith("id =") else ways:
+                self.planner(side, *way)
+                found = side.query(query)
+                if found != expected:
+                    one = list((collections.Counter(expected) - collections.Counter(found)).elements())
+                    two = list((collections.Counter(found) - collections.Counter(expected)).elements())
+                    raise Difference(f"{query}: by sequential scan alone {one[:3]}, by index alone {two[:3]}")
+        self.planner(side, "on", "on", "on")
+
+    @staticmethod
+    def planner(side, seqscan, indexscan, bitmapscan):
+        """Choose how the control connection scans."""
+        with side.control.cursor() as cursor:
+            cursor.execute(f"SET enable_seqscan = {seqscan}; SET enable_indexscan = {indexscan}; SET enable_bitmapscan = {bitmapscan}")
+
+    def finish(self, commit):
+        """The end of a history: compare, vacuum, compare again."""
+        self.wind_up(commit)
+        self.compare_tables()
+        for side in self.sides:
+            if side.is_zheap:
+                side.query("SELECT zundo.discard()")
+            with side.control.cursor() as cursor:
+                for (name,) in self.rows_of(side, f"SELECT tablename::text FROM pg_tables WHERE schemaname = '{side.name}'"):
+                    cursor.execute(f"VACUUM {side.name}.{name}")
+        self.compare_tables()
+
+    def close(self):
+        """Forget all connections."""
+        for side in self.sides:
+            side.close()
+
+
+def run_history(options, spec, steps=None, generator=None, rng=None):
+    """Run one history: given steps, or steps from a generator.
+
+    Returns (outcome, detail, run): outcome is ok, ambiguous or difference.
+    """
+    run = None
+    outcome, detail = "ok", ""
+    try:
+        run = Run(options, spec)
+        try:
+            if steps is not None:
+                for step in steps:
+                    if run.allowed(step):
+                        run.done.append(step)
+                        run.take(step)
+            else:
+                while len(run.done) < spec["length"]:
+                    for _ in range(30):
+                        number = rng.randrange(spec["sessions"])
+                        step = generator.step(number, run.open[number])
+                        if run.allowed(step):
+                            break
+                    else:
+                        # Nobody can do anything but end.
+                        free = [n for n in range(spec["sessions"]) if n not in run.waiting()]
+                        step = {"s": rng.choice(free), "sql": rng.choice(["COMMIT", "ROLLBACK"]), "kind": "end", "many": False}
+                    run.done.append(step)
+                    run.take(step)
+        except Ambiguous as reason:
+            outcome, detail = "ambiguous", str(reason)
+        run.finish(commit=outcome == "ok" and spec["commit"])
+    except Difference as difference:
+        outcome, detail = "difference", str(difference)
+    except psycopg2.Error as error:
+        outcome, detail = "difference", f"{error.pgcode or 'lost'}: {error}"
+    finally:
+        if run is not None:
+            try:
+                run.close()
+            except psycopg2.Error:
+                pass
+    return outcome, detail, run
+
+
+def wait_for_server(options, seconds=120):
+    """After a crash: until the server answers again."""
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        try:
+            psycopg2.connect(options.dsn).close()
+            return True
+        except psycopg2.Error:
+            time.sleep(0.3)
+    if options.cluster is not None:
+        options.cluster.stop("immediate")
+        options.cluster.start()
+        return True
+    return False
+
+
+def prepare_database(options):
+    """The extension and the helper functions."""
+    conn = psycopg2.connect(options.dsn)
+    conn.autocommit = True
+    with conn.cursor() as cursor:
+        if not options.control:
+            cursor.execute("CREATE EXTENSION IF NOT EXISTS zundo")
+        cursor.execute(HELPERS)
+    conn.close()
+
+
+def shrink(options, spec, steps, seconds):
+    """Remove steps, and rows of the set-up, as long as the history still fails."""
+    deadline = time.time() + seconds
+    size = max(1, len(steps) // 2)
+    while size >= 1 and time.time() < deadline:
+        position = 0
+        shorter = False
+        while position < len(steps) and time.time() < deadline:
+            candidate = steps[:position] + steps[position + size:]
+            outcome, _, run = run_history(options, spec, steps=candidate)
+            wait_for_server(options)
+            if outcome == "difference":
+                steps = run.done if run is not None else candidate
+                shorter = True
+            else:
+                position += size
+        if size == 1 and not shorter:
+            break
+        size = max(1, size // 2) if size > 1 or not shorter else 1
+    return steps
+
+
+def report(options, seed, spec, detail, run):
+    """Say what failed, shrink it, and write the case."""
+    print(f"FAILED seed {seed}: {detail}\n", flush=True)
+    steps = list(run.done) if run is not None else []
+    wait_for_server(options)
+    outcome, again, second = run_history(options, spec, steps=steps)
+    wait_for_server(options)
+    if outcome == "difference" and second is not None:
+        steps = shrink(options, spec, list(second.done), options.shrink_seconds)
+        outcome, again, second = run_history(options, spec, steps=steps)
+        wait_for_server(options)
+        print(f"repeatable; {len(steps)} steps are left: {again}")
+        trace = second.trace if second is not None else []
+    else:
+        print("not repeated by replaying the same steps")
+        trace = run.trace if run is not None else []
+        again = detail
+    for line in spec["setup"]:
+        print(line + ";")
+    print("\n".join(trace[-150:]), flush=True)
+    os.makedirs(options.cases, exist_ok=True)
+    path = os.path.join(options.cases, f"case-{seed}.json")
+    with open(path, "w", encoding="utf-8") as case:
+        json.dump({"seed": seed, "detail": again, "spec": spec, "steps": steps}, case, indent=1)
+    print(f"written to {path}\n", flush=True)
+
+
+def one_seed(options, seed):
+    """Generate and run the history of a seed."""
+    rng = random.Random(seed)
+    generator = Generator(rng, options)
+    spec = {
+        "sessions": options.sessions,
+        "setup": list(generator.setup()),
+        "length": rng.choice([30, 60, 120, 200]),
+        "max_waiters": rng.choice([1, 1, 1, 2, 3]),
+        "commit": rng.random() < 0.6,
+        "settings": [f"SET zundo.eager_rollback_pages = {rng.choice([0, 1, 32, 32])}"],
+    }
+    return (spec, *run_history(options, spec, generator=generator, rng=rng))
+
+
+def parse_options():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bindir", help="programs of a server that has zundo installed: a private cluster is made")
+    parser.add_argument("--dsn", help="a running server instead; schemas h and z are replaced there")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--histories", type=int, help="stop after so many")
+    parser.add_argument("--seed", type=int, help="first seed; default: from the clock")
+    parser.add_argument("--sessions", type=int, default=4)
+    parser.add_argument("--failures", type=int, default=5, help="stop after so many failures")
+    parser.add_argument("--control", action="store_true", help="heap against heap")
+    parser.add_argument("--serializable", action="store_true")
+    parser.add_argument("--on-conflict", action="store_true")
+    parser.add_argument("--triggers", action="store_true")
+    parser.add_argument("--fk", action="store_true")
+    parser.add_argument("--prepare", action="store_true", help="with PREPARE TRANSACTION")
+    parser.add_argument("--shrink-seconds", type=float, default=60)
+    parser.add_argument("--replay", help="run a saved case")
+    parser.add_argument("--cases", default=os.path.join(HERE, "cases"), help="where cases of failures are written")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="leave the private cluster there")
+    options = parser.parse_args()
+    if not options.bindir and not options.dsn:
+        parser.error("--bindir or --dsn is needed")
+    return options
+
+
+def main():
+    """Run histories until the time is over; the exit status tells whether any failed."""
+    options = parse_options()
+    options.cluster = None
+    failures = 0
+    totals = collections.Counter()
+    if options.bindir:
+        options.cluster = Cluster(options.bindir, "fsync = off\nshared_buffers = 16MB\n"
+                                  + ("shared_preload_libraries = ''\n" if options.control else ""))
+        options.cluster.start()
+        options.dsn = options.cluster.dsn()
+    try:
+        prepare_database(options)
+        if options.replay:
+            with open(options.replay, encoding="utf-8") as case:
+                saved = json.load(case)
+            options.verbose = True
+            outcome, detail, _ = run_history(options, saved["spec"], steps=saved["steps"])
+            print(f"{outcome}: {detail}")
+            return 1 if outcome == "difference" else 0
+        seed = options.seed if options.seed is not None else int(time.time()) % 100000000
+        print(f"first seed {seed}", flush=True)
+        deadline = time.time() + options.minutes * 60
+        while time.time() < deadline and failures < options.failures:
+            if options.histories is not None and totals["histories"] >= options.histories:
+                break
+            spec, outcome, detail, run = one_seed(options, seed)
+            totals["histories"] += 1
+            totals[outcome] += 1
+            if run is not None:
+                totals.update(run.counts)
+            if outcome == "ambiguous":
+                totals["ambiguous: " + detail[:40].split(":")[0].split(" differs")[0]] += 1
+            if outcome == "difference":
+                failures += 1
+                report(options, seed, spec, detail, run)
+            faults = options.cluster.new_faults() if options.cluster else []
+            if faults and outcome != "difference":
+                failures += 1
+                print(f"FAILED seed {seed}: server log: {faults[:5]}", flush=True)
+            seed += 1
+        print(", ".join(f"{name} {count}" for name, count in sorted(totals.items())))
+        print(f"{totals['histories']} histories, {failures} failures")
+        return 1 if failures else 0
+    finally:
+        if options.cluster is not None:
+            options.cluster.remove(keep=options.keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
