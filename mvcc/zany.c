@@ -251,6 +251,48 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 	zvis_corrupt_chain(relnumber, block, InvalidUndoPtr);
 }
 
+/*
+ * Can the row have versions of our own? Cheap: no transaction id, or another's
+ * slot. On entry and return buf is pinned and not locked.
+ */
+static bool
+may_be_ours(Buffer buf, OffsetNumber off)
+{
+	Page		page = BufferGetPage(buf);
+	bool		result = true;
+	ItemId		lp;
+	int			s = 0;
+
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return false;
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		result = false;
+	else
+	{
+		lp = PageGetItemId(page, off);
+		if (ItemIdIsNormal(lp))
+			s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
+		else if (ItemIdIsRedirected(lp))
+			s = lp->lp_off;
+		if (s == 0)
+			result = false;
+		else if (s <= zpage_nslots(page))
+		{
+			ZXid		xid = ZSLOT_XID(zpage_slot(page, s));
+
+			/* an own aborted subtransaction at the head may hide own versions below */
+			if (xid < zu_oldest())
+				result = false;
+			else if (!TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
+				result = xid > (ZXid) 0 && TransactionIdFollowsOrEquals(zxid_to_xid(xid), GetTopTransactionIdIfAny()) &&
+					TransactionIdEquals(SubTransGetTopmostTransaction(zxid_to_xid(xid)), GetTopTransactionIdIfAny());
+		}
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return result;
+}
+
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version)
 {
@@ -258,15 +300,20 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version)
 	CommandId	limit = estate ? estate->es_output_cid : GetCurrentCommandId(false);
 	AnyResult	result;
 	ItemPointerData tid;
+	bool		locked;
 
 	if (estate != NULL && limit == 0 && estate->es_result_relations == NULL)
 		limit = InvalidCommandId;	/* a query that writes nothing, as in parallel workers */
-	fetch_any(rel, buf, off, limit, false, version, &result);
-	if (result.skipped)
-		return;					/* G1 */
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
-	if (has_locked(rel, &tid))
-		return;					/* G2: nobody else can have changed it since */
+	locked = has_locked(rel, &tid);
+	if (locked || may_be_ours(buf, off))
+	{
+		fetch_any(rel, buf, off, limit, false, version, &result);
+		if (result.skipped)
+			return;				/* G1 */
+		if (locked)
+			return;				/* G2: nobody else can have changed it since */
+	}
 	if (estate != NULL && estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
 	{
 		zvis_fetch(rel, buf, off, estate->es_snapshot, version, NULL);
