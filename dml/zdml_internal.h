@@ -44,8 +44,10 @@ typedef struct ZSlotPick
  * zslot_pick: choose the slot for writer on the page in buf (exclusively locked): its own, a free one, one
  * whose owner has ended, or a new one. May roll aborted changes back, prune, and so
  * change the page (WAL-logged). False if the page can have no further slot.
+ * avoid: the slot that the row to be changed names (0 = none): another is preferred, so that
+ * rows of the page which we have not changed don't seem to be ours.
  */
-extern bool zslot_pick(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
+extern bool zslot_pick(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick);
 
 /* zslot_unavailable: raise the error for an existing row on a page that can have no further slot. */
 extern void zslot_unavailable(Relation rel, BlockNumber block) zc_noreturn;

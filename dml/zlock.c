@@ -31,7 +31,7 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	XLogRecPtr	recptr;
 
 	/* prepare */
-	if (!zslot_pick(writer, buf, &pick))
+	if (!zslot_pick(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))), &pick))
 		zslot_unavailable(writer->rel, BufferGetBlockNumber(buf));
 	zwriter_record(writer, &rec, ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
 	rec.lockmode = mode;

@@ -42,21 +42,32 @@ writer_mode(const ZRowWriter *writer)
 
 /*
  * A transaction in progress, not ours, that holds a lock on off excluding mode;
- * 0 = none. *any = somebody else holds some lock.
+ * 0 = none. *any = somebody else holds some lock. *aborted = a chain's head has aborted:
+ * below it there may be locks of the same top-level transaction; roll back and ask again.
  */
 static ZXid
 find_locker(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
-			LockTupleMode mode, bool *any)
+			LockTupleMode mode, bool *any, bool *aborted)
 {
 	static char buf[ZUR_MAX_LENGTH];
 
-	*any = false;
+	*any = *aborted = false;
 	for (int s = 1; s <= slots->n; s++)
 	{
 		ZXid		xid = ZSLOT_XID(&slots->s[s]);
 		UndoPtr		ptr = slots->s[s].ptr;
 
-		if (ptr == InvalidUndoPtr || zxid_status_at(xid, slots->oldest) != ZXID_IN_PROGRESS)
+		ZXidStatus	status;
+
+		if (ptr == InvalidUndoPtr)
+			continue;
+		status = zxid_status_at(xid, slots->oldest);
+		if (status == ZXID_ABORTED)
+		{
+			*aborted = true;
+			return InvalidZXid;
+		}
+		if (status != ZXID_IN_PROGRESS)
 			continue;
 		while (ptr != InvalidUndoPtr)
 		{
@@ -191,8 +202,14 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	if (result == TM_Ok && ZH_LOCK(state->header) != 0)
 	{
 		bool		any;
-		ZXid		locker = find_locker(&slots, relnumber, block, off, mode, &any);
+		bool		aborted;
+		ZXid		locker = find_locker(&slots, relnumber, block, off, mode, &any, &aborted);
 
+		if (aborted)
+		{
+			zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
+			return zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
+		}
 		state->clear_locks = !any;
 		if (locker != InvalidZXid)
 		{

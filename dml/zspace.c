@@ -92,9 +92,9 @@ xid_is_mine(const ZWriter *writer, ZXid xid)
 	return xid > writer->topxid && TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
 }
 
-/* An own slot, or the first one that is free. 0 = neither. */
+/* An own slot, or one that is free, if possible not 'avoid'. 0 = neither. */
 static int
-find_own_or_free(const ZWriter *writer, Page page, ZXid oldest, bool *own)
+find_own_or_free(const ZWriter *writer, Page page, ZXid oldest, int avoid, bool *own)
 {
 	int			free_slot = 0;
 
@@ -106,7 +106,7 @@ find_own_or_free(const ZWriter *writer, Page page, ZXid oldest, bool *own)
 
 		if (slot->ptr == InvalidUndoPtr || xid < oldest)
 		{
-			if (free_slot == 0)
+			if (free_slot == 0 || free_slot == avoid)
 				free_slot = i;
 		}
 		else if (xid_is_mine(writer, xid))
@@ -149,7 +149,7 @@ find_ended(Page page, ZXid oldest, ZXidStatus *status)
 }
 
 bool
-zslot_pick(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
+zslot_pick(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
 {
 	Page		page = BufferGetPage(buf);
 	bool		pruned = false;
@@ -163,7 +163,7 @@ zslot_pick(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 		ZXidStatus	status;
 		bool		own;
 		int			n = zpage_nslots(page);
-		int			i = find_own_or_free(writer, page, oldest, &own);
+		int			i = find_own_or_free(writer, page, oldest, avoid, &own);
 
 		if (i != 0)
 		{
@@ -344,7 +344,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumb
 			return false;
 		if (zpage_room_for(page, *off, len + keep_free))
 		{
-			if (!zslot_pick(writer, buf, pick))
+			if (!zslot_pick(writer, buf, 0, pick))
 				return false;
 			/* picking may have pruned or grown */
 			*off = zpage_find_offset(page);

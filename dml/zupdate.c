@@ -334,7 +334,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 static void
 pick_old_slot(Update *u, ZSlotPick *pick)
 {
-	if (!zslot_pick(&u->writer, u->buf, pick))
+	if (!zslot_pick(&u->writer, u->buf, ZH_SLOT(zheader_get(u->oldrow)), pick))
 		zslot_unavailable(u->writer.rel, BufferGetBlockNumber(u->buf));
 }
 

@@ -281,12 +281,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 		{
 			ZXid		xid = ZSLOT_XID(zpage_slot(page, s));
 
-			/* an own aborted subtransaction at the head may hide own versions below */
-			if (xid < zu_oldest())
-				result = false;
-			else if (!TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
-				result = xid > (ZXid) 0 && TransactionIdFollowsOrEquals(zxid_to_xid(xid), GetTopTransactionIdIfAny()) &&
-					TransactionIdEquals(SubTransGetTopmostTransaction(zxid_to_xid(xid)), GetTopTransactionIdIfAny());
+			result = xid >= zu_oldest() && zxid_is_ours(xid);
 		}
 	}
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);

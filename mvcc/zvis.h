@@ -47,6 +47,12 @@ extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
  */
 extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);
 
+/*
+ * zxid_is_ours: does xid (>= oldest) belong to our top-level transaction, aborted
+ * subtransactions included? (A chain headed by one of these may have own changes below.)
+ */
+extern bool zxid_is_ours(ZXid xid);
+
 /* ---- one row ---- */
 
 /* One version of one row, in private memory. */

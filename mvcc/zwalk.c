@@ -45,6 +45,20 @@ zxid_status(ZXid xid)
 }
 
 bool
+zxid_is_ours(ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+	TransactionId top = GetTopTransactionIdIfAny();
+
+	if (!TransactionIdIsValid(top))
+		return false;
+	if (TransactionIdIsCurrentTransactionId(x))
+		return true;
+	return TransactionIdFollows(x, top) &&
+		TransactionIdEquals(SubTransGetTopmostTransaction(x), top);
+}
+
+bool
 zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
 {
 	TransactionId x = zxid_to_xid(xid);
@@ -327,7 +341,7 @@ zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber, BlockNu
 		return false;
 	for (int i = 1; i <= slots->n; i++)
 		if (slots->s[i].ptr != InvalidUndoPtr && ZSLOT_XID(&slots->s[i]) >= slots->oldest &&
-			TransactionIdIsCurrentTransactionId(zxid_to_xid(ZSLOT_XID(&slots->s[i]))))
+			zxid_is_ours(ZSLOT_XID(&slots->s[i])))
 			return false;
 	if (buffers == NULL)
 		buffers = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);

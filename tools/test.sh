@@ -59,7 +59,7 @@ run_regress()
 	local driver=$1 source=$2 output=$3/$4 name=$4 load=(--load-extension=zundo)
 	! grep -qiE 'CREATE +EXTENSION +(IF +NOT +EXISTS +)?zundo' "$source" || load=()
 	as_server_dir "$output"
-	if as_server "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
+	if as_server env PGISOLATIONTIMEOUT=60 "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
 		--outputdir="$output" --dbname="test_$name" "${load[@]}" "$name" >"$output/log" 2>&1 9>&-; then
 		result ok "$name"
 		return
