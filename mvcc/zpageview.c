@@ -255,6 +255,50 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 	emit_row(view, off, bytes, len, top_slot);
 }
 
+/*
+ * All chains are accepted: every live row is shown as it stands. The hot loop of
+ * sequential scans.
+ */
+static void
+emit_settled_rows(Collector *c)
+{
+	ZPageView  *view = c->view;
+	Page		page = view->page.data;
+	const ItemIdData *lp = ((PageHeader) page)->pd_linp;
+	int			n = 0;
+	int			dead = 0;
+
+	for (int off = FirstOffsetNumber; off <= c->maxoff; off++, lp++)
+	{
+		const char *row;
+		uint32		low;
+		int			s;
+
+		if (!ItemIdIsNormal(lp))
+		{
+			dead += ItemIdIsUsed(lp) ? 1 : 0;
+			continue;
+		}
+		row = page + lp->lp_off;
+		memcpy(&low, row, sizeof(low));
+		if (!ZH_LIVE((ZHeader) low))
+		{
+			dead++;
+			continue;
+		}
+		s = ZH_SLOT((ZHeader) low);
+		if (unlikely(s > view->slots.n))
+			zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
+		view->offset[n] = off;
+		view->row[n] = row;
+		view->len[n] = (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len;
+		view->slotno[n] = s;
+		n++;
+	}
+	view->nrows = n;
+	view->dead_rows = dead;
+}
+
 static void
 emit_rows(Collector *c, Relation rel)
 {
@@ -273,7 +317,7 @@ emit_rows(Collector *c, Relation rel)
 
 			if (s > view->slots.n)
 				zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
-			if (c->any_pending && c->pending[s] && c->first[s][off] != NULL)
+			if (c->pending[s] && c->first[s][off] != NULL)
 				rewind_row(c, rel, off, row, zrow_length(row, ItemIdGetLength(lp)), header);
 			else if (ZH_LIVE(header))
 				emit_row(view, off, row, zrow_length(row, ItemIdGetLength(lp)), s);
@@ -284,7 +328,7 @@ emit_rows(Collector *c, Relation rel)
 		{
 			int			s = lp->lp_off;
 
-			if (c->any_pending && s <= view->slots.n && c->pending[s] && c->first[s][off] != NULL)
+			if (s <= view->slots.n && c->pending[s] && c->first[s][off] != NULL)
 				rewind_row(c, rel, off, NULL, 0,
 						   ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), s));
 			else
@@ -344,7 +388,10 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 		for (int s = 1; s <= view->slots.n; s++)
 			if (c->pending[s] && !collect_slot(c, s))
 				return false;
-	emit_rows(c, rel);
+	if (c->any_pending)
+		emit_rows(c, rel);
+	else
+		emit_settled_rows(c);
 	return true;
 }
 

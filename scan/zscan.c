@@ -285,21 +285,24 @@ pin_for_rows(ZScan *scan, BlockNumber block)
 	return maxoff;
 }
 
-void
-zscan_store(ZScan *scan, int i, TupleTableSlot *slot)
+static inline void
+show_row(ZScan *scan, int i, TupleTableSlot *slot)
 {
 	ZPageView  *view = scan->view;
 	Relation	rel = scan->base.rs_rd;
 	int			s = view->slotno[i];
-	ItemPointerData tid;
+	const ZPageSlot *head = &view->slots.s[s];
+	bool		has_chain = (s != 0 && s <= view->slots.n);
 
-	ItemPointerSet(&tid, scan->block, view->offset[i]);
-	zslot_store_borrowed(slot, view->row[i], view->len[i], &tid, RelationGetRelid(rel));
-	if (s == 0 || s > view->slots.n)
-		zslot_set_writer(slot, InvalidZXid, FirstCommandId);
-	else
-		zslot_set_chain(slot, ZSLOT_XID(&view->slots.s[s]), view->slots.s[s].ptr,
-						rel->rd_locator.relNumber);
+	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i], RelationGetRelid(rel),
+			   has_chain ? ZSLOT_XID(head) : InvalidZXid, has_chain ? head->ptr : InvalidUndoPtr,
+			   rel->rd_locator.relNumber);
+}
+
+void
+zscan_store(ZScan *scan, int i, TupleTableSlot *slot)
+{
+	show_row(scan, i, slot);
 }
 
 /* Show the current item in slot; false if the snapshot does not see it. */
@@ -390,6 +393,14 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 {
 	ZScan	   *scan = (ZScan *) sscan;
 
+	/* the usual case: the next row of the page at hand */
+	if (likely(ScanDirectionIsForward(direction) && scan->inited && !scan->by_row &&
+			   sscan->rs_nkeys == 0 && scan->index >= 0 && scan->index + 1 < scan->nitems))
+	{
+		show_row(scan, ++scan->index, slot);
+		pgstat_count_heap_getnext(sscan->rs_rd);
+		return true;
+	}
 	if (ScanDirectionIsNoMovement(direction))
 	{
 		if (scan->inited && store_current(scan, slot))

@@ -174,6 +174,7 @@ zslot_init(TupleTableSlot *slot)
 	z->scratch = NULL;
 	z->scratch_size = 0;
 	z->scratch_extra = -1;
+	z->nprefix = -1;
 	forget_writer(z);
 }
 
@@ -199,21 +200,79 @@ zslot_clear(TupleTableSlot *slot)
 	ItemPointerSetInvalid(&slot->tts_tid);
 }
 
-/* Columns that the row has not are left to the caller: the core fills in missing values. */
+/* plan_prefix: how many leading columns have a fixed length and are passed by value. */
+static void
+plan_prefix(ZHeapSlot *z)
+{
+	TupleDesc	desc = z->base.tts_tupleDescriptor;
+	int			end = 0;
+	int			n = 0;
+
+	while (n < Min(desc->natts, ZSLOT_PREFIX))
+	{
+		ZcAttr		att = zc_attr(desc, n);
+
+		if (!att->attbyval || att->attlen <= 0)
+			break;
+		end += att->attlen;
+		z->prefix_len[n] = (uint8) att->attlen;
+		z->prefix_end[n++] = (uint8) end;
+	}
+	z->nprefix = (int8) n;
+}
+
+/*
+ * deform_prefix: the first natts columns, all of the prefix and none null. False if
+ * the row is too short for them (the general path reports that).
+ */
+static inline bool
+deform_prefix(ZHeapSlot *z, int natts)
+{
+	const char *p = z->row + ZTUPLE_HEADER_SIZE;
+	Datum	   *values = z->base.tts_values;
+
+	if (unlikely(z->len < (uint32) ZTUPLE_HEADER_SIZE + z->prefix_end[natts - 1]))
+		return false;
+	for (int i = 0; i < natts; i++)
+	{
+		values[i] = zdeform_byval(p, z->prefix_len[i]);
+		p += z->prefix_len[i];
+	}
+	memset(z->base.tts_isnull, 0, natts * sizeof(bool));
+	z->deform.row = z->row;
+	z->deform.len = z->len;
+	z->deform.off = p - z->row;
+	z->deform.next = natts;
+	z->deform.scratch = NULL;
+	z->deform.scratch_used = 0;
+	z->base.tts_nvalid = natts;
+	return true;
+}
+
 static void
 zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
+	ZHeader		header;
 	int			present;
 
 	Assert(!TTS_EMPTY(slot));
 	if (unlikely(z->row == NULL))
 		elog(ERROR, "zheap: column %d wanted of a virtual row with %d", natts, slot->tts_nvalid);
 
+	header = zheader_get(z->row);
+	present = Min(natts, ZH_NATTS(header));
 	if (slot->tts_nvalid == 0)
+	{
+		if (unlikely(z->nprefix < 0))
+			plan_prefix(z);
+		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) && deform_prefix(z, present))
+			return;
 		zdeform_start(&z->deform, z->row, z->len, get_scratch(z));
+	}
+	else if (z->deform.scratch == NULL)
+		z->deform.scratch = get_scratch(z);	/* only the prefix has been read */
 
-	present = Min(natts, ZH_NATTS(zheader_get(z->row)));
 	if (present > slot->tts_nvalid)
 	{
 		zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,

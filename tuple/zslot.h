@@ -12,6 +12,9 @@
 #include "executor/tuptable.h"
 #include "tuple/ztuple.h"
 
+/* Leading fixed-length by-value columns that are read without looking at the descriptor. */
+#define ZSLOT_PREFIX 16
+
 typedef struct ZHeapSlot
 {
 	TupleTableSlot base;
@@ -23,6 +26,9 @@ typedef struct ZHeapSlot
 	Size		scratch_size;
 	int32		scratch_extra;	/* scratch beyond the row's length; 0 = no column needs any, -1 = not yet known */
 	ZDeform		deform;
+	int8		nprefix;		/* columns in prefix; -1 = not known yet */
+	uint8		prefix_len[ZSLOT_PREFIX];
+	uint8		prefix_end[ZSLOT_PREFIX];	/* bytes up to the column's end */
 	/*
 	 * Who wrote this version, for system columns: known, or to be looked up from
 	 * (writer_known false): the chain of undo from 'chain'.
@@ -42,6 +48,31 @@ extern const TupleTableSlotOps TTSOpsZHeap;
 /* zslot_store_borrowed: show len bytes at row, which stay valid as the scan contract says. Sets tts_tid, tts_tableOid. */
 extern void zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 								 ItemPointer tid, Oid tableoid);
+
+/*
+ * zslot_show: zslot_store_borrowed and zslot_set_chain in one, for scans: the
+ * row at (block, off) whose slot's head is (chain_xid, chain); chain 0 = visible to all.
+ */
+static inline void
+zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block, OffsetNumber off,
+		   Oid tableoid, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
+
+	z->row = row;
+	z->len = len;
+	z->writer_known = (chain == InvalidUndoPtr);
+	z->xmin = InvalidZXid;
+	z->cmin = FirstCommandId;
+	z->chain_xid = chain_xid;
+	z->chain = chain;
+	z->relnumber = relnumber;
+	slot->tts_flags &= ~TTS_FLAG_EMPTY;
+	slot->tts_nvalid = 0;
+	ItemPointerSetBlockNumber(&slot->tts_tid, block);
+	ItemPointerSetOffsetNumber(&slot->tts_tid, off);
+	slot->tts_tableOid = tableoid;
+}
 
 /* zslot_store_copy: copy the row into the slot's own storage. */
 extern void zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,

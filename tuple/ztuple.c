@@ -308,43 +308,6 @@ unfixed_length(int attlen, const char *p, const char *end, int attno)
 	return size;
 }
 
-/* get_byval: the datum whose attlen bytes are at p. */
-static inline Datum
-get_byval(const char *p, int attlen)
-{
-	switch (attlen)
-	{
-		case 4:
-			{
-				int32		v;
-
-				memcpy(&v, p, sizeof(v));
-				return Int32GetDatum(v);
-			}
-#if SIZEOF_DATUM == 8
-		case 8:
-			{
-				Datum		v;
-
-				memcpy(&v, p, sizeof(v));
-				return v;
-			}
-#endif
-		case 2:
-			{
-				int16		v;
-
-				memcpy(&v, p, sizeof(v));
-				return Int16GetDatum(v);
-			}
-		case 1:
-			return CharGetDatum(*p);
-		default:
-			elog(ERROR, "zheap: by-value column of %d bytes", attlen);
-			return 0;
-	}
-}
-
 /* can_point: may the core read the column at p in place? Its alignment decides. */
 static inline bool
 can_point(ZcAttr att, const char *p)
@@ -438,7 +401,7 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 				row_corrupted(i + 1);
 			if (att->attbyval)
 			{
-				values[i] = get_byval(p, attlen);
+				values[i] = zdeform_byval(p, attlen);
 				p += attlen;
 				continue;
 			}
@@ -499,7 +462,7 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 			if (absent)
 				return (Datum) 0;
 			if (att->attbyval)
-				return get_byval(p, att->attlen);
+				return zdeform_byval(p, att->attlen);
 			if (can_point(att, p))
 				return PointerGetDatum(p);
 			return PointerGetDatum(memcpy(palloc(size), p, size));

@@ -152,6 +152,43 @@ extern void zdeform_start(ZDeform *d, const char *row, Size len, char *scratch);
  */
 extern void zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull);
 
+/* zdeform_byval: the datum whose attlen bytes are at p. */
+static inline Datum
+zdeform_byval(const char *p, int attlen)
+{
+	switch (attlen)
+	{
+		case 4:
+			{
+				int32		v;
+
+				memcpy(&v, p, sizeof(v));
+				return Int32GetDatum(v);
+			}
+#if SIZEOF_DATUM == 8
+		case 8:
+			{
+				Datum		v;
+
+				memcpy(&v, p, sizeof(v));
+				return v;
+			}
+#endif
+		case 2:
+			{
+				int16		v;
+
+				memcpy(&v, p, sizeof(v));
+				return Int16GetDatum(v);
+			}
+		case 1:
+			return CharGetDatum(*p);
+		default:
+			elog(ERROR, "zheap: by-value column of %d bytes", attlen);
+			return 0;
+	}
+}
+
 /* ztuple_getattr: one column (1-based), missing attributes included; by-ref results are palloc'd when unaligned. */
 extern Datum ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull);
 
