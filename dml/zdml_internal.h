@@ -56,7 +56,7 @@ extern void zslot_unavailable(Relation rel, BlockNumber block) zc_noreturn;
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
 						   BlockNumber block, OffsetNumber off, UndoPtr prev);
 
-/* zslot_change: the ZSlotChange for a pick once the record's pointer is known. */
+/* zslot_change: the ZSlotChange for a pick once the record's pointer is known; also notes the record as our own (zown_note). */
 extern ZSlotChange zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr);
 
 static inline ZWalSlot

@@ -78,6 +78,7 @@ zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
 	change.ptr = ptr;
 	change.live_chain = (pick->prev != InvalidUndoPtr);
 	change.undo_length = rec->length;
+	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
 	return change;
 }
 

@@ -200,7 +200,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		if (status == ZXID_OWN)
 		{
 			if (walk->rec.cid < limit && !bottom)
-				break;
+				break;			/* so are all below */
 			if (walk->rec.type == ZUR_INSERT)
 			{
 				result->own_bottom = true;
@@ -224,7 +224,6 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 		  ZVersion *version, AnyResult *result)
 {
 	static ZSlotView slots;
-	static PGAlignedBlock copy;
 	RelFileNumber relnumber = rel->rd_locator.relNumber;
 	BlockNumber block = BufferGetBlockNumber(buf);
 
@@ -232,19 +231,22 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 	for (int tries = 0; tries < 1000; tries++)
 	{
 		ZWalk	   *walk = zwalk_workspace();
+		Page		page = BufferGetPage(buf);
 		ZAccept		accept;
+		bool		started = false;
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		memcpy(copy.data, BufferGetPage(buf), BLCKSZ);
-		if (!PageIsNew(copy.data))
-			zslots_copy(copy.data, &slots);
+		if (!PageIsNew(page))
+		{
+			zslots_copy(page, &slots);
+			started = zwalk_start(walk, page, &slots, relnumber, block, off);
+		}
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		/* everything of ours must be met: as under a snapshot that sees nothing of it */
-		zaccept_init(&accept, ZACCEPT_OWN_BY_RECORD, NULL, slots.oldest);
 		memset(result, 0, sizeof(*result));
-		if (PageIsNew(copy.data) ||
-			!zwalk_start(walk, copy.data, &slots, relnumber, block, off))
+		if (!started)
 			return;
+		zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, slots.oldest);
+		accept.limit = bottom ? 0 : limit;
 		if (walk_any(walk, &accept, limit, bottom, version, result))
 			return;
 	}

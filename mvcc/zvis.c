@@ -200,14 +200,20 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		ZAccept		accept;
 		Page		page = BufferGetPage(buf);
 		bool		settled;
+		bool		started = false;
+		bool		has_image = false;
 		bool		live = false;
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		settled = fetch_settled(page, off, snapshot, version, &dead);
 		if (!settled)
 		{
-			memcpy(copy.data, page, BLCKSZ);
 			zslots_copy(page, &slots);
+			has_image = is_mvcc(snapshot) && zpage_trailer(page)->image != InvalidUndoPtr;
+			if (has_image)
+				memcpy(copy.data, page, BLCKSZ);
+			else
+				started = zwalk_start(walk, page, &slots, relnumber, block, off);
 		}
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		if (settled)
@@ -219,18 +225,20 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		if (is_mvcc(snapshot))
 		{
 			zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots.oldest);
-			if (zimage_jump(copy.data, &slots, relnumber, block, snapshot))
+			if (has_image && zimage_jump(copy.data, &slots, relnumber, block, snapshot))
 			{
 				ZXid		oldest = slots.oldest;
 
 				zslots_copy(copy.data, &slots);
 				slots.oldest = oldest;
 			}
+			if (has_image)
+				started = zwalk_start(walk, copy.data, &slots, relnumber, block, off);
 		}
 		else
 			zaccept_init(&accept, snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED :
 						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
-		if (!zwalk_start(walk, copy.data, &slots, relnumber, block, off))
+		if (!started)
 			return;
 		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live))
 			continue;
@@ -251,7 +259,7 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 	memset(writer, 0, sizeof(*writer));
 	if (!zwalk_start(walk, page, slots, relnumber, block, off))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
-	zaccept_init(&accept, is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BY_RECORD, snapshot,
+	zaccept_init(&accept, is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
 				 slots->oldest);
 	switch (zwalk_find_writer(walk, &accept))
 	{

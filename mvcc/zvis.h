@@ -129,6 +129,15 @@ typedef struct ZRowWriter
 extern void zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber,
 						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
 
+/* ---- own records of the current command (mvcc/zown.c) ---- */
+
+/* zown_note: we pushed the record ptr on prev, under cid, about n rows from offset first on. */
+extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
+					  CommandId cid, UndoPtr ptr, UndoPtr prev);
+
+/* zown_skip: where to begin looking for the writer of the row at off in the chain that begins at head. */
+extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head);
+
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */
 
 /* zany_fetch: as zvis_fetch, for SnapshotAny by TID. */

@@ -71,6 +71,7 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 {
 	accept->kind = kind;
 	accept->snapshot = snapshot;
+	accept->limit = 0;
 	accept->oldest = oldest;
 	accept->last_xid = InvalidZXid;
 	accept->last_answer = false;
@@ -91,7 +92,7 @@ accept_other(ZAccept *accept, ZXid xid)
 			accept->last_answer = zxid_visible_mvcc(xid, accept->snapshot);
 			break;
 		case ZACCEPT_SETTLED:
-		case ZACCEPT_OWN_BY_RECORD:
+		case ZACCEPT_OWN_BEFORE:
 			accept->last_answer = !TransactionIdIsInProgress(x) && TransactionIdDidCommit(x);
 			break;
 		case ZACCEPT_NOT_ABORTED:
@@ -110,7 +111,7 @@ zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 	{
 		if (accept->kind == ZACCEPT_MVCC)
 			return cid < accept->snapshot->curcid;
-		return accept->kind != ZACCEPT_OWN_BY_RECORD;
+		return accept->kind != ZACCEPT_OWN_BEFORE || cid < accept->limit;
 	}
 	return accept_other(accept, xid);
 }
@@ -121,7 +122,7 @@ zaccept_head(ZAccept *accept, ZXid xid)
 	if (xid < accept->oldest)
 		return true;
 	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
-		return accept->kind != ZACCEPT_MVCC && accept->kind != ZACCEPT_OWN_BY_RECORD;
+		return accept->kind != ZACCEPT_MVCC && accept->kind != ZACCEPT_OWN_BEFORE;
 	return accept_other(accept, xid);
 }
 
@@ -205,7 +206,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
 
 		walk->entered[s] = true;
-		*cursor = walk->slots->s[s].ptr;
+		*cursor = zown_skip(walk->relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
 
 		if (xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;

@@ -14,7 +14,7 @@ typedef enum ZAcceptKind
 {
 	ZACCEPT_MVCC,				/* visible to the snapshot, own changes by cid */
 	ZACCEPT_SETTLED,			/* own or committed */
-	ZACCEPT_OWN_BY_RECORD,		/* committed; own records are never skipped over */
+	ZACCEPT_OWN_BEFORE,			/* committed, or own with a cid below 'limit' */
 	ZACCEPT_NOT_ABORTED			/* own, committed or in progress */
 } ZAcceptKind;
 
@@ -22,6 +22,7 @@ typedef struct ZAccept
 {
 	ZAcceptKind kind;
 	Snapshot	snapshot;		/* ZACCEPT_MVCC */
+	CommandId	limit;			/* ZACCEPT_OWN_BEFORE; 0 = no own record is accepted */
 	ZXid		oldest;
 	ZXid		last_xid;		/* the last answer, for other transactions */
 	bool		last_answer;

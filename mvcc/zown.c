@@ -1,0 +1,53 @@
+/*
+ * mvcc/zown.c - a shortcut past the current command's own records on one page.
+ *
+ * A command that changes every row of a page pushes a record per row on its
+ * slot's chain; looking for the writer of the next row would walk over all of
+ * them. So the newest run of own records of one command on one page is
+ * remembered: where it ends and which offsets it concerns. A row that is not
+ * among them has its writer below the run.
+ *
+ * Owned by this backend alone. A run is recognised by its newest pointer, which no
+ * other record will ever have, so nothing needs to be forgotten at any time.
+ */
+#include "postgres.h"
+
+#include "mvcc/zwalk.h"
+
+static struct
+{
+	UndoPtr		head;			/* newest record of the run */
+	UndoPtr		below;			/* the record under its oldest one */
+	RelFileNumber relnumber;
+	BlockNumber block;
+	CommandId	cid;
+	uint64		written[(ZHEAP_MAX_OFFSET + 64) / 64];
+} run;
+
+void
+zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n, CommandId cid,
+		  UndoPtr ptr, UndoPtr prev)
+{
+	if (prev == InvalidUndoPtr || prev != run.head || run.cid != cid || run.block != block ||
+		run.relnumber != relnumber)
+	{
+		memset(&run, 0, sizeof(run));
+		run.relnumber = relnumber;
+		run.block = block;
+		run.cid = cid;
+		run.below = prev;
+	}
+	run.head = ptr;
+	for (int off = first; off < first + n && off <= ZHEAP_MAX_OFFSET; off++)
+		run.written[off / 64] |= UINT64CONST(1) << (off % 64);
+}
+
+UndoPtr
+zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
+{
+	if (head != run.head || run.block != block || run.relnumber != relnumber ||
+		head == InvalidUndoPtr ||
+		(run.written[off / 64] & (UINT64CONST(1) << (off % 64))) != 0)
+		return head;
+	return run.below;
+}
