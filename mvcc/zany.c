@@ -228,6 +228,8 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	version->found = false;
+	zwalk_workspace()->confirmed = InvalidUndoPtr;
+	zwalk_workspace()->page_locked = false;
 	for (int tries = 0; tries < 1000; tries++)
 	{
 		ZWalk	   *walk = zwalk_workspace();

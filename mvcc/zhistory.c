@@ -39,6 +39,8 @@ zhistory_create(Relation rel, TransactionId horizon)
 	history->horizon.xmax = horizon;
 	history->horizon.takenDuringRecovery = RecoveryInProgress();
 	history->horizon.curcid = FirstCommandId;
+	history->walk.confirmed = InvalidUndoPtr;
+	history->walk.page_locked = false;
 	return history;
 }
 

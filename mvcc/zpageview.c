@@ -39,7 +39,7 @@ typedef struct Collector
 	BlockNumber block;
 	ZAccept		accept;
 	int			maxoff;
-	bool		saw_aborted;
+	UndoPtr		confirmed;		/* see ZWalk; kept over attempts */
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
 	Change	  **last[ZPAGE_MAX_SLOTS + 1];
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
@@ -133,6 +133,21 @@ add_record(Collector *c, int s, const ZuRecord *rec)
 	add_change(c, s, rec->offset, &proto);
 }
 
+/* The record at ptr in slot s's chain is discarded: is the rest visible to all (V4)? Else copy the page again. */
+static bool
+discard_is_settled(Collector *c, int s, UndoPtr ptr)
+{
+	UndoPtr		head = c->view->slots.s[s].ptr;
+
+	if (ptr == head)
+		return false;
+	if (head == c->confirmed ||
+		!zchain_has_aborted(head, ptr, c->relnumber, c->block, c->view->slots.oldest))
+		return true;
+	c->confirmed = head;
+	return false;
+}
+
 /* Collect the unaccepted records of slot s. False: copy the page again. */
 static bool
 collect_slot(Collector *c, int s)
@@ -151,12 +166,9 @@ collect_slot(Collector *c, int s)
 
 		CHECK_FOR_INTERRUPTS();
 		if (zu_fetch(ptr, c->relnumber, c->block, &rec, c->buf) == ZU_DISCARDED)
-			return !(ptr == slots->s[s].ptr || c->saw_aborted);
+			return discard_is_settled(c, s, ptr);
 		if (zaccept_record(&c->accept, rec.xid, rec.cid))
 			break;
-		if (!c->saw_aborted && !TransactionIdIsCurrentTransactionId(zxid_to_xid(rec.xid)) &&
-			zxid_status_at(rec.xid, slots->oldest) == ZXID_ABORTED)
-			c->saw_aborted = true;
 		if (rec.type != ZUR_LOCK)
 			add_record(c, s, &rec);
 		ptr = rec.prev;
@@ -352,7 +364,6 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 		view->context_used = false;
 	}
 	c->arena_left = 0;
-	c->saw_aborted = false;
 	view->nrows = 0;
 	view->dead_rows = 0;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
@@ -406,6 +417,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	collector->view = view;
 	collector->relnumber = rel->rd_locator.relNumber;
 	collector->block = BufferGetBlockNumber(buf);
+	collector->confirmed = InvalidUndoPtr;
 	if (IsMVCCSnapshot(snapshot))
 		kind = ZACCEPT_MVCC;
 	else

@@ -65,7 +65,8 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 		*live = ZH_LIVE(walk->header);
 		if (result != ZWALK_WRITER)
 			return true;
-		if (zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+		if (zaccept_record(accept, walk->rec.xid, walk->rec.cid) ||
+			(dirty && zxid_status_at(walk->rec.xid, walk->slots->oldest) != ZXID_ABORTED))
 		{
 			if (dirty)
 			{
@@ -187,6 +188,8 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 	bool		dead = false;
 
 	version->newest_xid = InvalidZXid;
+	zwalk_workspace()->confirmed = InvalidUndoPtr;
+	zwalk_workspace()->page_locked = false;
 	if (all_dead)
 		*all_dead = false;
 	if (dirty)
@@ -236,7 +239,8 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 				started = zwalk_start(walk, copy.data, &slots, relnumber, block, off);
 		}
 		else
-			zaccept_init(&accept, snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED :
+			/* Dirty must meet records in progress: it reports them */
+			zaccept_init(&accept, dirty || snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED :
 						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
 		if (!started)
 			return;
@@ -257,9 +261,13 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 	ZAccept		accept;
 
 	memset(writer, 0, sizeof(*writer));
+	walk->page_locked = true;
+	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, relnumber, block, off))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
-	zaccept_init(&accept, is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
+	/* how a row was deleted or moved is told only by its record */
+	zaccept_init(&accept, !ZH_LIVE(walk->header) ? ZACCEPT_NONE :
+				 is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
 				 slots->oldest);
 	switch (zwalk_find_writer(walk, &accept))
 	{

@@ -10,7 +10,10 @@
  *	V3	along one chain acceptance is monotone: below an accepted record all
  *		are accepted.
  *	V4	a discarded record behind a chain's head belongs to a transaction that is
- *		visible to all; a discarded head means that the page copy is outdated.
+ *		visible to all, if no record above it is aborted or if the head is still on
+ *		the page afterwards (an aborted transaction is discarded only when no
+ *		page names it any more). Else, and if the head itself is discarded, the page copy
+ *		is outdated.
  */
 #include "postgres.h"
 
@@ -98,6 +101,9 @@ accept_other(ZAccept *accept, ZXid xid)
 		case ZACCEPT_NOT_ABORTED:
 			accept->last_answer = TransactionIdIsInProgress(x) || TransactionIdDidCommit(x);
 			break;
+		case ZACCEPT_NONE:
+			accept->last_answer = false;
+			break;
 	}
 	return accept->last_answer;
 }
@@ -107,6 +113,8 @@ zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 {
 	if (xid < accept->oldest)
 		return true;
+	if (accept->kind == ZACCEPT_NONE)
+		return false;
 	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
 	{
 		if (accept->kind == ZACCEPT_MVCC)
@@ -121,6 +129,8 @@ zaccept_head(ZAccept *accept, ZXid xid)
 {
 	if (xid < accept->oldest)
 		return true;
+	if (accept->kind == ZACCEPT_NONE)
+		return false;
 	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)))
 		return accept->kind != ZACCEPT_MVCC && accept->kind != ZACCEPT_OWN_BEFORE;
 	return accept_other(accept, xid);
@@ -162,7 +172,6 @@ zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, RelFileNumber relnum
 	walk->slots = slots;
 	walk->exists = true;
 	memset(walk->entered, 0, (slots->n + 1) * sizeof(bool));
-	walk->saw_aborted = false;
 	if (ItemIdIsNormal(lp))
 	{
 		walk->has_bytes = true;
@@ -188,6 +197,25 @@ record_writes(const ZuRecord *rec, OffsetNumber off)
 	if (rec->type == ZUR_INSERT)
 		return off >= rec->offset && off < rec->offset + rec->nrows;
 	return rec->offset == off && rec->type != ZUR_LOCK;
+}
+
+bool
+zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNumber block, ZXid oldest)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = head;
+
+	while (ptr != InvalidUndoPtr && ptr != stop)
+	{
+		ZuRecord	rec;
+
+		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
+			return true;		/* more has gone meanwhile: look at the page again */
+		if (zxid_status_at(rec.xid, oldest) == ZXID_ABORTED)
+			return true;
+		ptr = rec.prev;
+	}
+	return false;
 }
 
 ZWalkResult
@@ -221,11 +249,15 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		CHECK_FOR_INTERRUPTS();
 		if (zu_fetch(ptr, walk->relnumber, walk->block, rec, walk->buf) == ZU_DISCARDED)
 		{
-			bool		head = (ptr == walk->slots->s[s].ptr);
+			UndoPtr		head = walk->slots->s[s].ptr;
 
-			if (head || walk->saw_aborted)
+			if (ptr == head)
 				return ZWALK_RETRY;
-			return ZWALK_ALL_VISIBLE;	/* V4 */
+			if (walk->page_locked || head == walk->confirmed ||
+				!zchain_has_aborted(head, ptr, walk->relnumber, walk->block, walk->slots->oldest))
+				return ZWALK_ALL_VISIBLE;	/* V4 */
+			walk->confirmed = head;
+			return ZWALK_RETRY;
 		}
 		if (rec->xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;
@@ -235,8 +267,6 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 			return ZWALK_WRITER;
 		if (zaccept_record(accept, rec->xid, rec->cid))
 			return ZWALK_ACCEPTED;	/* V3 */
-		if (!walk->saw_aborted && zxid_status_at(rec->xid, walk->slots->oldest) == ZXID_ABORTED)
-			walk->saw_aborted = true;
 	}
 	return ZWALK_ALL_VISIBLE;
 }
@@ -295,8 +325,6 @@ zwalk_step_back(ZWalk *walk)
 
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
-	if (zxid_status_at(walk->rec.xid, walk->slots->oldest) == ZXID_ABORTED)
-		walk->saw_aborted = true;
 	zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec,
 				   raw, rawlen, walk->block);
 	if (walk->exists)

@@ -15,7 +15,8 @@ typedef enum ZAcceptKind
 	ZACCEPT_MVCC,				/* visible to the snapshot, own changes by cid */
 	ZACCEPT_SETTLED,			/* own or committed */
 	ZACCEPT_OWN_BEFORE,			/* committed, or own with a cid below 'limit' */
-	ZACCEPT_NOT_ABORTED			/* own, committed or in progress */
+	ZACCEPT_NOT_ABORTED,		/* own, committed or in progress */
+	ZACCEPT_NONE				/* nothing: the writer's record is wanted itself */
 } ZAcceptKind;
 
 typedef struct ZAccept
@@ -61,7 +62,8 @@ typedef struct ZWalk
 	/* where the walk stands in each slot's chain that it has entered */
 	bool		entered[ZPAGE_MAX_SLOTS + 1];
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
-	bool		saw_aborted;	/* an aborted record was walked over */
+	bool		page_locked;	/* the page cannot change during the walk */
+	UndoPtr		confirmed;		/* a head that was still there after a discard was met (V4); kept over retries */
 	/* the writer found last */
 	ZuRecord	rec;
 	UndoPtr		rec_ptr;
@@ -69,6 +71,13 @@ typedef struct ZWalk
 	char		buf[ZUR_MAX_LENGTH];
 	char		raw[ZUR_MAX_LENGTH];
 } ZWalk;
+
+/*
+ * zchain_has_aborted: is a record above 'stop' in the chain that begins at head an
+ * aborted one? For when a discard has been met at 'stop'.
+ */
+extern bool zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNumber block,
+							   ZXid oldest);
 
 /*
  * zwalk_start: begin at the row or stub at off of page (a copy, or locked);

@@ -18,7 +18,7 @@
 #include "undo/undo_internal.h"
 
 /* Which buffer held a block last time: direct-mapped by block number. */
-#define RECENT_BUFFERS	512
+#define RECENT_BUFFERS	8192
 
 typedef struct RecentBuffer
 {

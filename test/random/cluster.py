@@ -110,10 +110,13 @@ class Cluster:
         while time.time() < deadline and any(is_alive(victim) for victim in victims):
             time.sleep(0.02)
         time.sleep(0.2)
-        try:
-            os.unlink(os.path.join(self.data, "postmaster.pid"))
-        except OSError:
-            pass
+        # A dead postmaster that nobody has reaped yet looks alive to the next one.
+        for lock in (os.path.join(self.data, "postmaster.pid"), os.path.join(self.root, ".s.PGSQL.5432.lock"),
+                     os.path.join(self.root, ".s.PGSQL.5432")):
+            try:
+                os.unlink(lock)
+            except OSError:
+                pass
 
     def dsn(self, database="postgres"):
         """Connection string for libpq."""
