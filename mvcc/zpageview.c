@@ -59,6 +59,7 @@ zpage_view_create(void)
 	view->context = AllocSetContextCreate(CurrentMemoryContext, "zheap page view",
 										  ALLOCSET_DEFAULT_SIZES);
 	view->context_used = false;
+	view->arena = NULL;
 	view->nrows = 0;
 	return view;
 }
@@ -67,6 +68,8 @@ void
 zpage_view_free(ZPageView *view)
 {
 	MemoryContextDelete(view->context);
+	if (view->arena != NULL)
+		pfree(view->arena);
 	pfree(view);
 }
 
@@ -76,6 +79,13 @@ arena_alloc(Collector *c, Size size)
 	char	   *p;
 
 	size = MAXALIGN(size);
+	if (size > c->arena_left && c->arena == NULL && size <= ARENA_BLOCK)
+	{
+		if (c->view->arena == NULL)
+			c->view->arena = MemoryContextAlloc(GetMemoryChunkContext(c->view), ARENA_BLOCK);
+		c->arena = c->view->arena;
+		c->arena_left = ARENA_BLOCK;
+	}
 	if (size > c->arena_left)
 	{
 		Size		block = Max(size, ARENA_BLOCK);
@@ -363,6 +373,7 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 		MemoryContextReset(view->context);
 		view->context_used = false;
 	}
+	c->arena = NULL;
 	c->arena_left = 0;
 	view->nrows = 0;
 	view->dead_rows = 0;

@@ -509,27 +509,18 @@ class Run:
             return
         number = step["s"]
         before = self.waiting()
+        prepare = step["sql"].startswith("PREPARE TRANSACTION")
+        self.prepared += prepare
         for side in self.sides:
+            session = side.sessions[number]
             gid = f"{side.name}_{number}_{self.prepared}"
-            side.sessions[number].start(step["sql"].replace("@S@", gid))
-        if step["sql"].startswith("PREPARE TRANSACTION"):
-            self.prepared += 1
+            session.start(step["sql"].replace("@S@", gid))
+            # A prepared transaction has no session that others could be seen to wait for: end it at once.
+            if prepare and session.wait() and session.result[:2] == ("ok", "PREPARE TRANSACTION"):
+                session.start(f"{'COMMIT' if (self.prepared + number) % 2 else 'ROLLBACK'} PREPARED '{gid}'")
         for side in self.sides:
             side.settle()
         self.after(step, before)
-        if step["sql"].startswith("PREPARE TRANSACTION") and self.sides[0].sessions[number].result[0] == "ok" \
-                and self.sides[0].sessions[number].result[1] == "PREPARE TRANSACTION":
-            self.finish_prepared(number)
-
-    def finish_prepared(self, number):
-        """End a prepared transaction at once, by its other half."""
-        how = "COMMIT" if (self.prepared + number) % 2 else "ROLLBACK"
-        before = self.waiting()
-        for side in self.sides:
-            side.sessions[number].start(f"{how} PREPARED '{side.name}_{number}_{self.prepared - 1}'")
-        for side in self.sides:
-            side.settle()
-        self.after({"s": number, "sql": f"{how} PREPARED", "kind": "end", "many": False}, before)
 
     def zheap_step(self, step):
         """What only zheap has."""
