@@ -27,7 +27,8 @@ LAYERS = {
     "rollback": ["common", "tuple", "undo", "page", "wal", "mvcc"],
     "dml": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
     "scan": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
-    "vacuum": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
+    "vacuum": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback",
+               "dml/zdml.h"],                   # pruning, and raw rows for rewrites
     "redo": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
     "workers": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "vacuum"],
     "monitor": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "workers"],
