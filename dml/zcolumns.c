@@ -7,6 +7,8 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "catalog/pg_trigger.h"
+#include "commands/trigger.h"
 #include "dml/zdml_internal.h"
 #include "utils/datum.h"
 #include "utils/inval.h"
@@ -25,6 +27,7 @@ forget(ZIndexColumns *entry)
 	bms_free(entry->key);
 	bms_free(entry->blocking);
 	bms_free(entry->summarized);
+	bms_free(entry->foreign);
 	memset(entry, 0, sizeof(*entry));
 }
 
@@ -54,6 +57,54 @@ keep(Relation rel, IndexAttrBitmapKind kind)
 	return copy;
 }
 
+/* What AFTER UPDATE row triggers there are. */
+static void
+look_at_triggers(Relation rel, ZIndexColumns *fresh)
+{
+	TriggerDesc *desc = rel->trigdesc;
+	MemoryContext old;
+	ListCell   *lc;
+
+	if (desc == NULL || !desc->trig_update_after_row)
+		return;
+	for (int i = 0; i < desc->numtriggers; i++)
+	{
+		Trigger    *trigger = &desc->triggers[i];
+
+		if (!TRIGGER_TYPE_MATCHES(trigger->tgtype, TRIGGER_TYPE_ROW, TRIGGER_TYPE_AFTER,
+								  TRIGGER_TYPE_UPDATE))
+			continue;
+		switch (RI_FKey_trigger_type(trigger->tgfoid))
+		{
+			case RI_TRIGGER_PK:
+				fresh->referenced = true;
+				break;
+			case RI_TRIGGER_FK:
+				break;
+			default:
+				fresh->after_update = true;
+				break;
+		}
+	}
+	old = MemoryContextSwitchTo(CacheMemoryContext);
+	foreach(lc, RelationGetFKeyList(rel))
+	{
+		ForeignKeyCacheInfo *info = lfirst(lc);
+
+		for (int i = 0; i < info->nkeys; i++)
+			fresh->foreign = bms_add_member(fresh->foreign,
+											info->conkey[i] - FirstLowInvalidHeapAttributeNumber);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+bool
+zindex_columns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own)
+{
+	return columns->after_update || (columns->referenced && key_change) ||
+		(columns->foreign != NULL && (foreign_change || own));
+}
+
 const ZIndexColumns *
 zindex_columns(Relation rel)
 {
@@ -75,6 +126,7 @@ zindex_columns(Relation rel)
 #if ZC_HAS_SUMMARIZING
 	fresh.summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
 #endif
+	look_at_triggers(rel, &fresh);
 	fresh.reloid = RelationGetRelid(rel);
 	*entry = fresh;
 	return entry;

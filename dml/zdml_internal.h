@@ -133,10 +133,20 @@ typedef struct ZIndexColumns
 	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
 	Bitmapset  *blocking;		/* an in-place update must not change these */
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
+	Bitmapset  *foreign;		/* of its foreign keys */
+	bool		referenced;		/* foreign keys refer to it */
+	bool		after_update;	/* it has AFTER UPDATE row triggers other than those of foreign keys */
 } ZIndexColumns;
 
 /* zindex_columns: of rel; cached until its relcache entry is invalidated. Valid until the next call for any relation. */
 extern const ZIndexColumns *zindex_columns(Relation rel);
+
+/*
+ * zindex_columns_event: may an AFTER UPDATE row trigger be queued for an update that
+ * changes key columns (key_change), changes columns of foreign keys (foreign_change), or hits a row that
+ * our transaction wrote (own)? Such an event needs the old and the new row under a TID each.
+ */
+extern bool zindex_columns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own);
 
 /* zcolumns_differ: does any attribute of attrs differ between two rows? */
 extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,

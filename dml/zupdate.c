@@ -19,7 +19,6 @@
 #include "tuple/zslot.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/reltrigger.h"
 
 static char undo_payload[2 * BLCKSZ];
 static char compressed[2 * BLCKSZ];
@@ -53,11 +52,23 @@ columns_differ(const Update *u, const Bitmapset *attrs)
 	return zcolumns_differ(u->writer.rel, attrs, u->oldrow, u->oldlen, u->newrow, u->newlen);
 }
 
+/* May our own transaction have written this row? */
+static bool
+row_is_ours(Page page, const char *row)
+{
+	int			s = ZH_SLOT(zheader_get(row));
+	ZXid		xid;
+
+	if (s == 0 || s > zpage_nslots(page))
+		return s != 0;
+	xid = ZSLOT_XID(zpage_slot(page, s));
+	return xid >= zu_oldest() && zxid_is_ours(xid);
+}
+
 /* Copy the row to be replaced and see which index columns the update changes. Buffer locked. */
 static void
 look_at_old_row(Update *u)
 {
-	Relation	rel = u->writer.rel;
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
 	ItemId		lp;
@@ -76,9 +87,10 @@ look_at_old_row(Update *u)
 		return;					/* a deletion */
 	if (!columns_differ(u, u->columns->key))
 		u->mode = LockTupleNoKeyExclusive;
-	/* an AFTER UPDATE row trigger needs both versions by TID: they get one each */
-	u->in_place = !(rel->trigdesc && rel->trigdesc->trig_update_after_row) &&
-		!columns_differ(u, u->columns->blocking);
+	/* a queued event needs both versions by TID: they get one each */
+	u->in_place = !columns_differ(u, u->columns->blocking) &&
+		!zindex_columns_event(u->columns, u->mode == LockTupleExclusive,
+							  columns_differ(u, u->columns->foreign), row_is_ours(page, u->oldrow));
 	if (u->in_place)
 		u->summarizing = columns_differ(u, u->columns->summarized);
 }

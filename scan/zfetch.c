@@ -23,8 +23,10 @@ typedef struct ZIndexFetch
 {
 	IndexFetchTableData base;	/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
-	ZVersion	version;
 } ZIndexFetch;
+
+/* Where a version stays between its being found and being copied into the slot. */
+static ZVersion found_version;
 
 /* ---- fetching one version ---- */
 
@@ -91,19 +93,18 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	/* a TID has one version for each snapshot */
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
-	return fetch_version(scan->rel, fetch->buf, tid, snapshot, &fetch->version, slot, all_dead);
+	return fetch_version(scan->rel, fetch->buf, tid, snapshot, &found_version, slot, all_dead);
 }
 
 bool
 zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
-	static ZVersion version;
 	Buffer		buf;
 	bool		found;
 
 	zu_attach_database();
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
-	found = fetch_version(rel, buf, tid, snapshot, &version, slot, NULL);
+	found = fetch_version(rel, buf, tid, snapshot, &found_version, slot, NULL);
 	ReleaseBuffer(buf);
 	return found;
 }

@@ -1,0 +1,194 @@
+# Servers that die in the middle of transactions, of rollbacks and of the undo
+# workers' own work: what was committed is there, what was not is not.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('crash');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+wal_consistency_checking = 'all'
+autovacuum = off
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+max_prepared_transactions = 5
+restart_after_crash = off
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE t (id int PRIMARY KEY, n int, pad text) USING zheap;
+	CREATE INDEX t_n ON t (n);
+	CREATE TABLE plain (id int, pad text) USING zheap;
+	CREATE UNLOGGED TABLE fleeting (id int) USING zheap;
+	INSERT INTO t SELECT g, g % 10, repeat('p', g % 100) FROM generate_series(1, 1000) g;
+	INSERT INTO plain SELECT g, repeat('q', 50) FROM generate_series(1, 3000) g;
+	INSERT INTO fleeting SELECT generate_series(1, 10);
+});
+
+# Everything that readers can tell about the tables, by sequential and by index scans.
+my $state = q{
+	SELECT count(*), sum(id), sum(n), md5(string_agg(t::text, ',' ORDER BY id)) FROM t;
+	SELECT count(*), sum(id), md5(string_agg(plain::text, ',' ORDER BY id)) FROM plain;
+	SET enable_seqscan = off; SET enable_bitmapscan = off;
+	SELECT n, count(*), sum(id) FROM t WHERE n IS NOT NULL GROUP BY n ORDER BY n;
+	SELECT count(*) FROM t WHERE id > 0;
+};
+
+# Everything aborted is undone on its pages.
+sub rollbacks_done
+{
+	my ($what) = @_;
+	ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), "$what: all is rolled back");
+	return;
+}
+
+sub sound
+{
+	my ($what) = @_;
+	for my $table (qw(t plain fleeting zundo.undo_log))
+	{
+		is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "$what: zundo.check of $table");
+	}
+	return;
+}
+
+# Start again after the server has died, and compare.
+sub recovered
+{
+	my ($what, $expected) = @_;
+	$node->start;
+	is($node->safe_psql('postgres', $state), $expected, "$what: the rows of before");
+	sound($what);
+	rollbacks_done($what);
+	is($node->safe_psql('postgres', $state), $expected, "$what: and after the undo workers");
+	sound("$what, later");
+	return;
+}
+
+my $changes = q{
+	UPDATE t SET pad = pad || 'x' WHERE id % 3 = 0;
+	UPDATE t SET n = n + 100 WHERE id % 7 = 0;
+	UPDATE t SET id = id + 100000 WHERE id % 11 = 0;
+	DELETE FROM t WHERE id % 13 = 0;
+	INSERT INTO t SELECT g, 5, 'new' FROM generate_series(5001, 5300) g;
+	SAVEPOINT a;
+	UPDATE t SET pad = repeat('y', 300) WHERE id % 5 = 0;
+	ROLLBACK TO a;
+	UPDATE t SET n = -1 WHERE id % 17 = 0;
+	DELETE FROM plain WHERE id % 2 = 0;
+	UPDATE plain SET pad = pad || pad;
+};
+
+# 1. A transaction is open when the server dies; its WAL is on disk because others commit.
+my $before = $node->safe_psql('postgres', $state);
+my $writer = $node->background_psql('postgres', on_error_stop => 1);
+$writer->query_safe("BEGIN; $changes");
+is($node->safe_psql('postgres', $state), $before, 'others do not see an open transaction');
+$node->safe_psql('postgres', 'CREATE TABLE flush_wal ()');
+$node->stop('immediate');
+eval { $writer->quit };
+recovered('open transaction', $before);
+is($node->safe_psql('postgres', 'SELECT count(*) FROM fleeting'), '0', 'an unlogged table is empty after a crash');
+
+# 2. The same, with pages of the open transaction written by a checkpoint.
+$writer = $node->background_psql('postgres', on_error_stop => 1);
+$writer->query_safe("BEGIN; $changes");
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->stop('immediate');
+eval { $writer->quit };
+recovered('open transaction on disk', $before);
+
+# 3. What was committed is there.
+$node->safe_psql('postgres', "BEGIN; $changes COMMIT");
+$before = $node->safe_psql('postgres', $state);
+$node->stop('immediate');
+recovered('committed', $before);
+
+# 4. The server dies at each fault point of a writing session, within a transaction of several statements.
+my %reached_by = (
+	'insert-logged' => q{BEGIN; DELETE FROM t WHERE id < 50; INSERT INTO t VALUES (-1, 1, 'x')},
+	'update-logged' => q{BEGIN; DELETE FROM t WHERE id < 50; UPDATE t SET pad = 'z' WHERE id > 900},
+	'delete-logged' => q{BEGIN; UPDATE t SET pad = 'z' WHERE id > 900; DELETE FROM t WHERE id < 50},
+	'move-logged' => q{BEGIN; DELETE FROM plain WHERE id < 50; UPDATE t SET id = id + 1000000 WHERE id BETWEEN 100 AND 130},
+	'before-commit' => q{BEGIN; DELETE FROM t WHERE id < 50; COMMIT},
+	'abort-callback' => q{BEGIN; UPDATE t SET n = n + 1; DELETE FROM plain WHERE id < 500; ROLLBACK},
+	'rollback-logged' => q{BEGIN; UPDATE t SET n = n + 1 WHERE id < 400; DELETE FROM plain WHERE id < 500; ROLLBACK},
+	'prune-logged' => q{VACUUM t; VACUUM plain},
+);
+for my $fault (sort keys %reached_by)
+{
+	# something for VACUUM to prune
+	$node->safe_psql('postgres', q{UPDATE t SET pad = repeat('w', 200) WHERE id % 4 = 0; UPDATE t SET pad = 'v' WHERE id % 4 = 0;
+		DELETE FROM plain WHERE id % 50 = 1; INSERT INTO plain SELECT g, 'again' FROM generate_series(1, 50) g});
+	$before = $node->safe_psql('postgres', $state);
+	my ($rc) = $node->psql('postgres',
+		"SET zundo.eager_rollback_pages = 1000;\nSET zundo.fault = '$fault:crash';\n" . join(";\n", split(/; */, $reached_by{$fault})) . ";\n");
+	isnt($rc, 0, "$fault: the session died");
+	ok(wait_for_death(), "$fault: and the server with it");
+	recovered($fault, $before);
+}
+
+# 5. The worker dies while it rolls back what a session left to it; the next one goes on.
+$before = $node->safe_psql('postgres', $state);
+$node->append_conf('postgresql.conf', "zundo.fault = 'rollback-logged:crash'");
+$node->reload;
+$node->psql('postgres', "SET zundo.fault = ''; SET zundo.eager_rollback_pages = 0;
+	BEGIN; UPDATE t SET n = n + 1; DELETE FROM plain; ROLLBACK");
+ok(wait_for_death(), 'an undo worker died in a rollback');
+$node->append_conf('postgresql.conf', "zundo.fault = ''");
+recovered('death of an undo worker', $before);
+
+# 6. A prepared transaction survives, and can be rolled back or committed afterwards.
+$node->safe_psql('postgres', q{BEGIN; UPDATE t SET n = 77 WHERE id BETWEEN 200 AND 300; DELETE FROM plain WHERE id > 2900;
+	PREPARE TRANSACTION 'one'});
+$node->safe_psql('postgres', q{BEGIN; UPDATE t SET n = 88 WHERE id BETWEEN 400 AND 500; PREPARE TRANSACTION 'two'});
+$before = $node->safe_psql('postgres', $state);
+$node->stop('immediate');
+$node->start;
+is($node->safe_psql('postgres', $state), $before, 'prepared: the rows of before');
+sound('prepared');
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'one'});
+rollbacks_done('prepared');
+is($node->safe_psql('postgres', $state), $before, 'prepared and rolled back: the rows of before');
+my $count = $node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE id BETWEEN 400 AND 500');
+$node->safe_psql('postgres', q{COMMIT PREPARED 'two'});
+is($node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE n = 88'), $count, 'prepared and committed after a crash');
+sound('prepared, later');
+
+# 7. A table made by the transaction that dies is gone, and undo of it does no harm.
+$before = $node->safe_psql('postgres', $state);
+$writer = $node->background_psql('postgres', on_error_stop => 1);
+$writer->query_safe(q{BEGIN; CREATE TABLE gone (id int) USING zheap; INSERT INTO gone SELECT generate_series(1, 5000);
+	UPDATE gone SET id = -id; TRUNCATE plain; INSERT INTO plain VALUES (1, 'only')});
+$node->safe_psql('postgres', 'CREATE TABLE flush_wal_too ()');
+$node->stop('immediate');
+eval { $writer->quit };
+recovered('table of a lost transaction', $before);
+
+# 8. Nothing is left over: all undo can be given back.
+ok( $node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() < 100000 AND txid_current() > 0'),
+	'undo is given back');
+sound('the end');
+unlike(slurp_file($node->logfile), qr/PANIC|inconsistent page|TRAP/, 'replayed pages are equal');
+$node->stop;
+done_testing();
+
+# wait_for_death: until the postmaster is gone (restart_after_crash is off).
+sub wait_for_death
+{
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		if (!-f $node->data_dir . '/postmaster.pid')
+		{
+			$node->{_pid} = undef;
+			return 1;
+		}
+		select(undef, undef, undef, 0.1);
+	}
+	return 0;
+}
