@@ -114,6 +114,8 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	zheader_set(bytes, zheader_get(bytes) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
 	MemoryContextSwitchTo(caller);
+	if (TTS_IS_ZHEAP(slot))
+		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid);
 	pgstat_count_heap_insert(rel, 1);
 }
 

@@ -445,6 +445,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zc_count_update(rel, false);
 	}
 	slot->tts_tableOid = RelationGetRelid(rel);
+	if (TTS_IS_ZHEAP(slot))
+		zslot_set_writer(slot, u->writer.xid, cid);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->mode, have_tuple_lock);

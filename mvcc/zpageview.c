@@ -12,7 +12,6 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "mvcc/zwalk.h"
-#include "storage/predicate.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -252,14 +251,8 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 			break;
 		header = zheader_get(c->row);
 	}
-	if (newest != InvalidZXid && c->accept.kind == ZACCEPT_MVCC &&
-		CheckForSerializableConflictOutNeeded(rel, c->accept.snapshot))
-	{
-		TransactionId top = SubTransGetTopmostTransaction(zxid_to_xid(newest));
-
-		if (!TransactionIdIsCurrentTransactionId(top))
-			CheckForSerializableConflictOut(rel, top, c->accept.snapshot);
-	}
+	if (c->accept.kind == ZACCEPT_MVCC)
+		zvis_conflict_out(rel, c->accept.snapshot, newest);
 	if (!exists)
 		return;
 	if (!ZH_LIVE(header) || !has_bytes)

@@ -162,18 +162,20 @@ fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 	return true;
 }
 
-/* Report to SSI that somebody's change was not seen. */
-static void
-conflict_out(Relation rel, Snapshot snapshot, ZXid newest_xid)
+void
+zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 {
-	if (newest_xid != InvalidZXid && is_mvcc(snapshot) &&
-		CheckForSerializableConflictOutNeeded(rel, snapshot))
-	{
-		TransactionId top = SubTransGetTopmostTransaction(zxid_to_xid(newest_xid));
+	TransactionId xid = zxid_to_xid(unseen);
 
-		if (!TransactionIdIsCurrentTransactionId(top))
-			CheckForSerializableConflictOut(rel, top, snapshot);
-	}
+	if (unseen == InvalidZXid || !is_mvcc(snapshot) ||
+		!CheckForSerializableConflictOutNeeded(rel, snapshot))
+		return;
+	/* a change older than every running transaction is unseen only because it was rolled back */
+	if (TransactionIdPrecedes(xid, TransactionXmin))
+		return;
+	xid = SubTransGetTopmostTransaction(xid);
+	if (!TransactionIdPrecedes(xid, TransactionXmin) && !TransactionIdIsCurrentTransactionId(xid))
+		CheckForSerializableConflictOut(rel, xid, snapshot);
 }
 
 void
@@ -247,7 +249,7 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live))
 			continue;
 		version_from_walk(version, walk, live);
-		conflict_out(rel, snapshot, version->newest_xid);
+		zvis_conflict_out(rel, snapshot, version->newest_xid);
 		return;
 	}
 	zvis_corrupt_chain(relnumber, block, version->chain);

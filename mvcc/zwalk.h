@@ -40,6 +40,12 @@ extern bool zaccept_record(ZAccept *accept, ZXid xid, CommandId cid);
  */
 extern bool zaccept_head(ZAccept *accept, ZXid xid);
 
+/*
+ * zvis_conflict_out: tell SSI that a reader under snapshot did not see the change by
+ * unseen (0 = none). Error ERRCODE_T_R_SERIALIZATION_FAILURE.
+ */
+extern void zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen);
+
 typedef enum ZWalkResult
 {
 	ZWALK_ALL_VISIBLE,			/* nobody's undo concerns the version in hand */
