@@ -18,6 +18,8 @@
 
 #define MAX_RETRIES 1000
 #define ARENA_BLOCK (64 * 1024)
+/* So many records are read under one fence; then interrupts are let in. */
+#define FENCED_RECORDS 256
 
 /* One unaccepted change of one row. */
 typedef struct Change
@@ -169,11 +171,16 @@ collect_slot(Collector *c, int s)
 	c->last[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
 	memset(c->last[s], 0, listsize);
-	while (ptr != InvalidUndoPtr)
+	for (int n = 1; ptr != InvalidUndoPtr; n++)
 	{
 		ZuRecord	rec;
 
-		CHECK_FOR_INTERRUPTS();
+		if (n % FENCED_RECORDS == 0)
+		{
+			zu_read_end();
+			CHECK_FOR_INTERRUPTS();
+			zu_read_begin();
+		}
 		if (zu_fetch(ptr, c->relnumber, c->block, &rec, c->buf) == ZU_DISCARDED)
 			return discard_is_settled(c, s, ptr);
 		if (zaccept_record(&c->accept, rec.xid, rec.cid))
@@ -183,6 +190,20 @@ collect_slot(Collector *c, int s)
 		ptr = rec.prev;
 	}
 	return true;
+}
+
+/* Collect all pending slots, under one fence. False: copy the page again. */
+static bool
+collect_slots(Collector *c)
+{
+	bool		complete = true;
+
+	zu_read_begin();
+	for (int s = 1; s <= c->view->slots.n && complete; s++)
+		if (c->pending[s])
+			complete = collect_slot(c, s);
+	zu_read_end();
+	return complete;
 }
 
 /* Which slots have changes that are not accepted? */
@@ -399,10 +420,8 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 	c->maxoff = PageGetMaxOffsetNumber(page);
 	if (c->maxoff > ZHEAP_MAX_OFFSET)
 		zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
-	if (c->any_pending)
-		for (int s = 1; s <= view->slots.n; s++)
-			if (c->pending[s] && !collect_slot(c, s))
-				return false;
+	if (c->any_pending && !collect_slots(c))
+		return false;
 	if (c->any_pending)
 		emit_rows(c, rel);
 	else

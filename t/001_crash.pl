@@ -115,7 +115,6 @@ my %reached_by = (
 	'update-logged' => q{BEGIN; DELETE FROM t WHERE id < 50; UPDATE t SET pad = 'z' WHERE id > 900},
 	'delete-logged' => q{BEGIN; UPDATE t SET pad = 'z' WHERE id > 900; DELETE FROM t WHERE id < 50},
 	'move-logged' => q{BEGIN; DELETE FROM plain WHERE id < 50; UPDATE t SET id = id + 1000000 WHERE id BETWEEN 100 AND 130},
-	'before-commit' => q{BEGIN; DELETE FROM t WHERE id < 50; COMMIT},
 	'abort-callback' => q{BEGIN; UPDATE t SET n = n + 1; DELETE FROM plain WHERE id < 500; ROLLBACK},
 	'rollback-logged' => q{BEGIN; UPDATE t SET n = n + 1 WHERE id < 400; DELETE FROM plain WHERE id < 500; ROLLBACK},
 	'prune-logged' => q{VACUUM t; VACUUM plain},

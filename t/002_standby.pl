@@ -21,6 +21,7 @@ $primary->safe_psql('postgres', 'CREATE EXTENSION zundo');
 $primary->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'base', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "hot_standby_feedback = on\nwal_receiver_status_interval = 1");
 $standby->start;
 
 my $state = q{
@@ -86,13 +87,14 @@ $writer->query_safe('ROLLBACK TO a; DELETE FROM t WHERE id BETWEEN 300 AND 310; 
 same('the transaction has committed');
 
 # 3. An old snapshot on the standby sees its rows whatever is replayed; undo
-# that it needs is not discarded under it.
+# that it needs is not discarded under it, for the primary is told of it.
 my $reader = $standby->background_psql('postgres', on_error_stop => 1);
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $flat = q{SELECT count(*), sum(id), sum(n), md5(string_agg(t::text, ',' ORDER BY id)) FROM t};
 my $byindex = q{SELECT count(*), sum(id) FROM t WHERE n BETWEEN 1000 AND 1010};
 my $old = $reader->query_safe($flat);
 my $oldindex = $reader->query_safe($byindex);
+ok($primary->poll_query_until('postgres', 'SELECT backend_xmin IS NOT NULL FROM pg_stat_replication'), 'the primary knows of the snapshot');
 for my $n (1 .. 20)
 {
 	$primary->safe_psql('postgres', "UPDATE t SET pad = 'round $n'; UPDATE t SET n = n + 1 WHERE id % 20 = $n; DELETE FROM t WHERE id % 37 = $n");
@@ -106,9 +108,21 @@ is($reader->query_safe($flat), $old, 'and again');
 $reader->query_safe('COMMIT');
 $reader->quit;
 
-# 4. Discarding is replayed; a query that is in its way is waited for, or cancelled.
+# 4. Discarding is replayed. Without feedback, a query that is in its way is cancelled.
 $primary->safe_psql('postgres', 'SELECT txid_current(); SELECT zundo.discard(); VACUUM t');
 same('discard');
+$standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
+$standby->reload;
+ok($primary->poll_query_until('postgres', 'SELECT backend_xmin IS NULL FROM pg_stat_replication'), 'no more feedback');
+$reader = $standby->background_psql('postgres', on_error_stop => 0);
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$reader->query_safe($flat);
+$primary->safe_psql('postgres', "UPDATE t SET pad = 'discarded'");
+$primary->safe_psql('postgres', 'SELECT txid_current(); SELECT zundo.discard()');
+caught_up();
+ok(!defined eval { $reader->query_safe($flat) }, 'a query that needs discarded undo is cancelled');
+eval { $reader->quit };
+same('discard without feedback');
 
 # 5. Promotion: what the primary had open or prepared is as if it had crashed.
 $committed = $primary->safe_psql('postgres', $state);

@@ -18,7 +18,8 @@
  *		committed, or has aborted and was undone on every page.
  *	U18	oldest = min(first undiscarded top xid over all logs, H); H was taken before the
  *		insert positions were read, so a transaction not yet seen has an xid >= H.
- *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one.
+ *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one,
+ *		and the record is logged before the `oldest` that relies on it is published.
  */
 #include "undo/undo_internal.h"
 
@@ -599,6 +600,12 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		discard_prefix(q, log, horizon, stats);
 		oldest = queue_oldest(q, oldest);
 	}
+	/*
+	 * A standby must hear of it first: from the moment `oldest` is published, slots
+	 * are reused and rows pruned in WAL records that rely on it.
+	 */
+	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
+		zu_log_oldest(oldest);
 	/* U7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	free_passed(entry, oldest);

@@ -137,6 +137,33 @@ zu_report_corrupt(BlockNumber block, uint32 offset)
 /* ---- records ---- */
 
 /*
+ * gather_whole: gather_record's usual case, a record that lies on one page. 0 = it is not
+ * that simple.
+ */
+static inline int
+gather_whole(UndoPtr ptr, char *buf)
+{
+	int			off = zuptr_byte(ptr) % BLCKSZ;
+	Buffer		bufno = lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ);
+	Page		p = BufferGetPage(bufno);
+	int			lower = ((PageHeader) p)->pd_lower;
+	int			len = 0;
+
+	if (zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr)) && off < lower)
+	{
+		Size		want = zur_peek_length((char *) p + off, lower - off);
+
+		if (want != 0 && want <= (Size) (lower - off))
+		{
+			memcpy(buf, (char *) p + off, want);
+			len = (int) want;
+		}
+	}
+	UnlockReleaseBuffer(bufno);
+	return len;
+}
+
+/*
  * gather_record: copy the record at ptr into buf. Returns its length; 0 if a
  * page is not of the pointer's generation or holds nothing there; -1 if the
  * bytes are there but give no possible length. Fence held.
@@ -153,6 +180,9 @@ gather_record(UndoPtr ptr, char *buf)
 
 	if (off < ZU_PAGE_DATA)
 		return 0;
+	have = gather_whole(ptr, buf);
+	if (have > 0)
+		return (int) have;
 	do
 	{
 		Buffer		bufno;
