@@ -27,6 +27,7 @@ static const char *const fault_points[] = {
 	"move-logged",
 	"prune-logged",
 	"rollback-logged",			/* after one page's undo is logged */
+	"overflow-logged",			/* after an overflow page was given to a page or freed */
 	"discard-logged",			/* discard is logged, extents not yet allocatable */
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */

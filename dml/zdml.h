@@ -35,6 +35,15 @@ extern bool zheap_prune_page(Relation rel, Buffer buf, bool vacuum);
 extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
+ * zoverflow_release (dml/zoverflow.c): take the page's overflow page away if no slot there concerns anybody
+ * any more; WAL-logged. buf exclusively locked; no slot of the page may be picked. True if it has none now.
+ */
+extern bool zoverflow_release(Relation rel, Buffer buf);
+
+/* zoverflow_sweep: free overflow pages whose table page is gone, and extents of such pages that are not needed. No lock held, undo attached, primary. */
+extern void zoverflow_sweep(void);
+
+/*
  * zheap_insert_raw_row: for rewrites (copy_for_cluster, set access method): as tuple_insert, row bytes given (formed by the caller, slot 0).
  */
 extern void zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,

@@ -10,6 +10,7 @@
 #include "mvcc/zvis.h"
 #include "page/zapply.h"
 #include "undo/undo.h"
+#include "undo/undo_overflow.h"
 #include "wal/zwal.h"
 
 /* Who writes, and into what. */
@@ -38,19 +39,30 @@ typedef struct ZSlotPick
 	int			grow_to;		/* 0 = no growth */
 	UndoPtr		prev;			/* head to push on; Invalid = start an empty chain */
 	ZXid		committed;		/* owner of prev if another, committed transaction; else 0 */
+	BlockNumber overflow;		/* the overflow page that the slot lies on; 0 = it is inline */
 } ZSlotPick;
 
 /*
  * zslot_pick: choose the slot for writer on the page in buf (exclusively locked): its own, a free one, one
- * whose owner has ended, or a new one. May roll aborted changes back, prune, and so
- * change the page (WAL-logged). False if the page can have no further slot.
+ * whose owner has ended, or a new one. May roll aborted changes back, prune, give the page an overflow page or
+ * take it away, and so change the page (WAL-logged). False if the page can have no further slot now; with
+ * must_have: the caller unlocks the page, calls zu_overflow_reserve and begins again with
+ * examining the page. Error with must_have if ZPAGE_MAX_SLOTS transactions are at work.
+ * A pick is good until the page is unlocked or another pick is made for it.
  * avoid: the slot that the row to be changed names (0 = none): another is preferred, so that
  * rows of the page which we have not changed don't seem to be ours.
  */
-extern bool zslot_pick(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick);
+extern bool zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPick *pick);
 
-/* zslot_unavailable: raise the error for an existing row on a page that can have no further slot. */
-extern void zslot_unavailable(Relation rel, BlockNumber block) zc_noreturn;
+/*
+ * zslot_lock: pin and lock exclusively the overflow page that pick's slot lies on; InvalidBuffer if it is
+ * inline. After the table pages, before zu_prepare. zslot_unlock: set its LSN, unlock and unpin it.
+ */
+extern Buffer zslot_lock(const ZWriter *writer, Buffer buf, const ZSlotPick *pick);
+extern void zslot_unlock(Buffer overflow, XLogRecPtr recptr);
+
+/* zslot_apply: in the critical section: do change to the table page and, if valid, to its overflow page. */
+extern void zslot_apply(Page page, Buffer overflow, const ZSlotChange *change);
 
 /* zwriter_record: fill a record's common fields. */
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
@@ -60,13 +72,15 @@ extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType ty
 extern ZSlotChange zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr);
 
 static inline ZWalSlot
-zslot_wal(const ZSlotPick *pick)
+zslot_wal(const ZSlotPick *pick, Buffer overflow)
 {
 	ZWalSlot	s;
 
 	s.slotno = pick->slotno;
 	s.grow_to = pick->grow_to;
 	s.live_chain = (pick->prev != InvalidUndoPtr);
+	s.overflow = overflow;
+	s.new_overflow = InvalidBuffer;
 	return s;
 }
 
@@ -88,6 +102,14 @@ extern Buffer zspace_second_page(const ZWriter *writer, Buffer held, Size len, O
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
 
 /* zpage_new_row_fits: can the page take a new row, as zspace_insert_page wants it (no fill factor)? */
+
+/* ---- overflow pages (dml/zoverflow.c) ---- */
+
+/*
+ * zoverflow_attach: give the table page in buf (exclusively locked, without an overflow page) the one that was
+ * reserved; WAL-logged. False if there is none.
+ */
+extern bool zoverflow_attach(const ZWriter *writer, Buffer buf);
 
 /* ---- examining a row that is to be changed or locked (dml/zrow.c) ---- */
 
@@ -122,8 +144,11 @@ extern bool zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mod
 /* zrow_end_wait: give the heavyweight lock back. */
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
 
-/* zrow_lock_in_place: write a LOCK record for the row at off. Page exclusively locked, examined. */
-extern void zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode);
+/*
+ * zrow_lock_in_place: write a LOCK record for the row at off. Page exclusively locked, examined. False: nothing
+ * was done, the page needs an overflow page (see zslot_pick).
+ */
+extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode);
 
 /* ---- which columns matter to indexes (dml/zcolumns.c) ---- */
 

@@ -24,13 +24,14 @@ static char packed_undo[ZUR_MAX_LENGTH];
 
 /* Make the page (new if init), the slot and the row; the change's common core. */
 static void
-apply_insert_slot(Page page, bool init, const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
+apply_insert_slot(Page page, Buffer overflow, bool init, const ZSlotPick *pick, const ZuRecord *rec,
+				  UndoPtr ptr)
 {
 	ZSlotChange change = zslot_change(pick, rec, ptr);
 
 	if (init)
 		zpage_init(page);
-	zapply_slot(page, &change);
+	zslot_apply(page, overflow, &change);
 }
 
 void
@@ -46,6 +47,7 @@ zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
 	OffsetNumber off;
 	bool		init;
 	Buffer		buf;
+	Buffer		overflow;
 	Page		page;
 	BlockNumber block;
 	XLogRecPtr	recptr = InvalidXLogRecPtr;
@@ -58,14 +60,16 @@ zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
 	block = BufferGetBlockNumber(buf);
 	zheader_set(row, ZH_WITH_SLOT(zheader_get(row), pick.slotno));
 	zwriter_record(&writer, &rec, ZUR_INSERT, block, off, pick.prev);
+	overflow = zslot_lock(&writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer.topxid);
-	wal_slot = zslot_wal(&pick);
+	zwal_ensure_space(&op, BufferIsValid(overflow));
+	wal_slot = zslot_wal(&pick, overflow);
 	if (!writer.logged)
 		zur_pack(&rec, packed_undo);
 
 	/* apply */
 	START_CRIT_SECTION();
-	apply_insert_slot(page, init, &pick, &rec, op.ptr[0]);
+	apply_insert_slot(page, overflow, init, &pick, &rec, op.ptr[0]);
 	zapply_insert(page, off, row, len);
 	MarkBufferDirty(buf);
 	zu_write(&op);
@@ -77,6 +81,7 @@ zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
 	else
 		recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &wal_slot, &op,
 								  packed_undo, NULL, 0);
+	zslot_unlock(overflow, recptr);
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("insert-logged");
 	END_CRIT_SECTION();
@@ -152,6 +157,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	OffsetNumber off;
 	bool		init;
 	Buffer		buf;
+	Buffer		overflow;
 	Page		page;
 	BlockNumber block;
 	Size		data_len = 0;
@@ -167,9 +173,11 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	count = rows_that_fit(page, off, init, lens, n, keep_free, &pick);
 	zwriter_record(writer, &rec, ZUR_INSERT, block, off, pick.prev);
 	rec.nrows = count;
+	overflow = zslot_lock(writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer->topxid);
+	zwal_ensure_space(&op, BufferIsValid(overflow));
 	zur_pack(&rec, packed_undo);
-	wal_slot = zslot_wal(&pick);
+	wal_slot = zslot_wal(&pick, overflow);
 	for (int i = 0; i < count; i++)
 	{
 		uint16		len = lens[i];
@@ -185,7 +193,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 
 	/* apply */
 	START_CRIT_SECTION();
-	apply_insert_slot(page, init, &pick, &rec, op.ptr[0]);
+	apply_insert_slot(page, overflow, init, &pick, &rec, op.ptr[0]);
 	for (int i = 0; i < count; i++)
 		zapply_insert(page, off + i, rows[i], lens[i]);
 	MarkBufferDirty(buf);
@@ -196,6 +204,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 							  packed_undo, rows_data, data_len);
 	if (writer->logged)
 		PageSetLSN(page, recptr);
+	zslot_unlock(overflow, recptr);
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("insert-logged");
 	END_CRIT_SECTION();

@@ -18,7 +18,7 @@
 
 static char packed_undo[ZUR_MAX_LENGTH];
 
-void
+bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
 	Page		page = BufferGetPage(buf);
@@ -28,21 +28,25 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	ZuRecord	rec;
 	ZuRecord   *recs[1] = {&rec};
 	ZuOp		op;
+	Buffer		overflow;
 	XLogRecPtr	recptr;
 
 	/* prepare */
-	if (!zslot_pick(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))), &pick))
-		zslot_unavailable(writer->rel, BufferGetBlockNumber(buf));
+	if (!zslot_pick(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))), true,
+					&pick))
+		return false;
 	zwriter_record(writer, &rec, ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
 	rec.lockmode = mode;
+	overflow = zslot_lock(writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer->topxid);
 	zur_pack(&rec, packed_undo);
-	wal_slot = zslot_wal(&pick);
+	zwal_ensure_space(&op, BufferIsValid(overflow));
+	wal_slot = zslot_wal(&pick, overflow);
 	change = zslot_change(&pick, &rec, op.ptr[0]);
 
 	/* apply */
 	START_CRIT_SECTION();
-	zapply_slot(page, &change);
+	zslot_apply(page, overflow, &change);
 	zapply_lock(page, off, mode);
 	MarkBufferDirty(buf);
 	zu_write(&op);
@@ -51,8 +55,10 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 							  packed_undo, NULL, 0);
 	if (writer->logged)
 		PageSetLSN(page, recptr);
+	zslot_unlock(overflow, recptr);
 	zu_finish(&op, recptr);
 	END_CRIT_SECTION();
+	return true;
 }
 
 /* Do we hold the row at least in this mode, by a change or by a lock? Page locked. */
@@ -60,7 +66,7 @@ static bool
 held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state, LockTupleMode mode)
 {
 	static char buf_rec[ZUR_MAX_LENGTH];
-	Page		page = BufferGetPage(buf);
+	static ZSlotView slots;
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	if (state->writer.status == ZXID_OWN &&
@@ -69,9 +75,10 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
-	for (int s = 1; s <= zpage_nslots(page); s++)
+	zslots_copy(BufferGetPage(buf), &slots);
+	for (int s = 1; s <= slots.n; s++)
 	{
-		ZPageSlot  *slot = zpage_slot(page, s);
+		const ZPageSlot *slot = &slots.s[s];
 		UndoPtr		ptr = slot->ptr;
 		ZuRecord	rec;
 
@@ -173,7 +180,13 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	{
 		if (!held_by_us(writer, buf, off, &state, mode))
 		{
-			zrow_lock_in_place(writer, buf, off, mode);
+			if (!zrow_lock_in_place(writer, buf, off, mode))
+			{
+				UnlockReleaseBuffer(buf);
+				zu_overflow_reserve();
+				*done = false;
+				return result;
+			}
 			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		}
 		if (search->traversed)

@@ -208,7 +208,9 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 		if (aborted)
 		{
 			zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
-			return zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
+			result = zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
+			state->rolled_back = true;	/* also by the loop above, perhaps this very row */
+			return result;
 		}
 		state->clear_locks = !any;
 		if (locker != InvalidZXid)

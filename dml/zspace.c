@@ -12,16 +12,21 @@
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "page/zoverflow.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 /* An image is worth it when the chains have grown by this many times its size. */
 #define IMAGE_DEBT_FACTOR 4
 #define IMAGE_MIN_DEBT 1024
+
+/* So many transactions are asked for one by one whether they have ended. */
+#define STATUS_LOOKUPS 8
 
 void
 zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
@@ -79,6 +84,7 @@ zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
 	change.live_chain = (pick->prev != InvalidUndoPtr);
 	change.undo_length = rec->length;
 	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
+	change.overflow = (pick->overflow != 0);
 	return change;
 }
 
@@ -93,21 +99,41 @@ xid_is_mine(const ZWriter *writer, ZXid xid)
 	return xid > writer->topxid && TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
 }
 
-/* An own slot, or one that is free, if possible not 'avoid'. 0 = neither. */
+/* All slots of a locked page. */
+typedef struct SlotArray
+{
+	Page		page;
+	Page		overflow;		/* locked too; NULL = none */
+	int			ninline;
+	int			n;
+} SlotArray;
+
+static inline const ZPageSlot *
+slot_at(const SlotArray *slots, int i)
+{
+	return likely(i <= slots->ninline) ? zpage_slot(slots->page, i) : zoverflow_slot(slots->overflow, i);
+}
+
+/*
+ * An own slot, or one that is free, if possible not 'avoid'; inline if possible. 0 = neither.
+ * *settled: no overflow slot is in use (valid if no own slot was found).
+ */
 static int
-find_own_or_free(const ZWriter *writer, Page page, ZXid oldest, int avoid, bool *own)
+find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int avoid, bool *own,
+				 bool *settled)
 {
 	int			free_slot = 0;
 
 	*own = false;
-	for (int i = 1; i <= zpage_nslots(page); i++)
+	*settled = true;
+	for (int i = 1; i <= slots->n; i++)
 	{
-		ZPageSlot  *slot = zpage_slot(page, i);
+		const ZPageSlot *slot = slot_at(slots, i);
 		ZXid		xid = ZSLOT_XID(slot);
 
 		if (slot->ptr == InvalidUndoPtr || xid < oldest)
 		{
-			if (free_slot == 0 || free_slot == avoid)
+			if (free_slot == 0 || (free_slot == avoid && i <= slots->ninline))
 				free_slot = i;
 		}
 		else if (xid_is_mine(writer, xid))
@@ -115,42 +141,134 @@ find_own_or_free(const ZWriter *writer, Page page, ZXid oldest, int avoid, bool 
 			*own = true;
 			return i;
 		}
+		else if (i > slots->ninline)
+			*settled = false;
 	}
 	return free_slot;
 }
 
-/* The slot with the oldest owner that has ended. 0 = none. */
+/* The slot with the oldest owner above 'floor' that is not among 'running' (NULL: nobody is). 0 = none. */
 static int
-find_ended(Page page, ZXid oldest, ZXidStatus *status)
+find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 {
-	ZXid		floor = InvalidZXid;
+	int			best = 0;
+	ZXid		best_xid = 0;
 
-	for (;;)
+	for (int i = 1; i <= slots->n; i++)
 	{
-		int			best = 0;
-		ZXid		best_xid = 0;
+		ZXid		xid = ZSLOT_XID(slot_at(slots, i));
 
-		for (int i = 1; i <= zpage_nslots(page); i++)
+		if (xid > floor && (best == 0 || xid < best_xid) &&
+			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)))
 		{
-			ZXid		xid = ZSLOT_XID(zpage_slot(page, i));
-
-			if (xid >= oldest && xid > floor && (best == 0 || xid < best_xid))
-			{
-				best = i;
-				best_xid = xid;
-			}
+			best = i;
+			best_xid = xid;
 		}
-		if (best == 0)
+	}
+	return best;
+}
+
+/*
+ * The slot with the oldest owner that has ended. 0 = none. The oldest one is the likeliest; when some of
+ * those are at work still, one look at all running transactions answers for the rest.
+ */
+static int
+find_ended(const SlotArray *slots, ZXid oldest, ZXidStatus *status)
+{
+	static SnapshotData running = {SNAPSHOT_MVCC};
+	ZXid		floor = oldest - 1;
+
+	for (int tries = 0;; tries++)
+	{
+		int			i;
+
+		if (tries == STATUS_LOOKUPS)
+			GetSnapshotData(&running);
+		i = find_oldest(slots, floor, tries >= STATUS_LOOKUPS ? &running : NULL);
+		if (i == 0)
 			return 0;
-		*status = zxid_status(best_xid);
+		floor = ZSLOT_XID(slot_at(slots, i));
+		*status = zxid_status(floor);
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
-			return best;
-		floor = best_xid;
+			return i;
 	}
 }
 
+static void
+too_many_writers(Relation rel, BlockNumber block)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("too many transactions are changing block %u of zheap table \"%s\" at once",
+					block, RelationGetRelationName(rel)),
+			 errdetail("At most %d transactions can change or lock rows of one page.", ZPAGE_MAX_SLOTS),
+			 errhint("Repeat the transaction, or give the table a smaller fillfactor.")));
+}
+
+typedef enum PickResult
+{
+	PICKED,
+	PICKED_LAST_OVERFLOW,		/* an inline one; the overflow page is not needed any more */
+	PICK_AGAIN,					/* aborted changes are in the way: roll them back */
+	PICK_NONE
+} PickResult;
+
+/* Pick one of the slots that there are. */
+static PickResult
+pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick *pick)
+{
+	ZXid		oldest = zu_oldest();
+	ZXidStatus	status = ZXID_COMMITTED;
+	bool		own;
+	bool		settled;
+	int			i = find_own_or_free(writer, slots, oldest, avoid, &own, &settled);
+
+	if (i != 0)
+	{
+		pick->slotno = i;
+		pick->prev = own ? slot_at(slots, i)->ptr : InvalidUndoPtr;
+		return slots->overflow != NULL && settled && !own && i <= slots->ninline ?
+			PICKED_LAST_OVERFLOW : PICKED;
+	}
+	i = find_ended(slots, oldest, &status);
+	if (i == 0)
+		return PICK_NONE;
+	if (status == ZXID_ABORTED)
+		return PICK_AGAIN;
+	pick->slotno = i;
+	pick->prev = slot_at(slots, i)->ptr;
+	pick->committed = ZSLOT_XID(slot_at(slots, i));
+	return PICKED;
+}
+
+/* The same for a page with an overflow page, which gets a further slot if need be. */
+static PickResult
+pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
+{
+	BlockNumber block = zpage_trailer(BufferGetPage(buf))->overflow;
+	Buffer		overflow = zu_overflow_lock(block, writer->rel->rd_locator.relNumber,
+											BufferGetBlockNumber(buf), BUFFER_LOCK_SHARE);
+	SlotArray	slots;
+	PickResult	result;
+
+	slots.page = BufferGetPage(buf);
+	slots.overflow = BufferGetPage(overflow);
+	slots.ninline = zpage_nslots(slots.page);
+	slots.n = zoverflow_last(slots.overflow);
+	result = pick_present(writer, &slots, avoid, pick);
+	if (result == PICK_NONE && slots.n < ZPAGE_MAX_SLOTS)
+	{
+		pick->slotno = slots.n + 1;
+		result = PICKED;
+	}
+	if (pick->slotno > slots.ninline)
+		pick->overflow = block;
+	UnlockReleaseBuffer(overflow);
+	return result;
+}
+
 bool
-zslot_pick(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
+zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPick *pick)
 {
 	Page		page = BufferGetPage(buf);
 	bool		pruned = false;
@@ -160,62 +278,90 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
 		zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
 	for (;;)
 	{
-		ZXid		oldest = zu_oldest();
-		ZXidStatus	status;
-		bool		own;
 		int			n = zpage_nslots(page);
-		int			i = find_own_or_free(writer, page, oldest, avoid, &own);
+		bool		overflow = zpage_trailer(page)->overflow != InvalidBlockNumber;
+		SlotArray	slots = {page, NULL, n, n};
 
-		if (i != 0)
+		switch (unlikely(overflow) ? pick_with_overflow(writer, buf, avoid, pick) :
+				pick_present(writer, &slots, avoid, pick))
 		{
-			pick->slotno = i;
-			pick->prev = own ? zpage_slot(page, i)->ptr : InvalidUndoPtr;
-			return true;
+			case PICKED:
+				return true;
+			case PICKED_LAST_OVERFLOW:
+				(void) zoverflow_release(writer->rel, buf);
+				return true;
+			case PICK_AGAIN:
+				zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
+				continue;
+			case PICK_NONE:
+				break;
 		}
-		i = find_ended(page, oldest, &status);
-		if (i != 0 && status == ZXID_ABORTED)
+		if (overflow)
 		{
-			zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
-			continue;
-		}
-		if (i != 0)
-		{
-			pick->slotno = i;
-			pick->prev = zpage_slot(page, i)->ptr;
-			pick->committed = ZSLOT_XID(zpage_slot(page, i));
-			return true;
+			if (must_have)
+				too_many_writers(writer->rel, BufferGetBlockNumber(buf));
+			return false;
 		}
 		if (n < ZPAGE_MAX_INLINE_SLOTS && zpage_can_grow_slots(page, n + 1))
 		{
 			pick->slotno = pick->grow_to = n + 1;
 			return true;
 		}
-		if (pruned || !zheap_prune_page(writer->rel, buf, false))
+		if ((pruned || !zheap_prune_page(writer->rel, buf, false)) &&
+			!(must_have && zoverflow_attach(writer, buf)))
 			return false;
 		pruned = true;
 	}
 }
 
-void
-zslot_unavailable(Relation rel, BlockNumber block)
+Buffer
+zslot_lock(const ZWriter *writer, Buffer buf, const ZSlotPick *pick)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("too many transactions are changing block %u of zheap table \"%s\" at once",
-					block, RelationGetRelationName(rel)),
-			 errdetail("The page is full and all its transaction slots are in use."),
-			 errhint("Repeat the transaction, or give the table a smaller fillfactor.")));
-	pg_unreachable();
+	if (likely(pick->overflow == 0))
+		return InvalidBuffer;
+	return zu_overflow_lock(pick->overflow, writer->rel->rd_locator.relNumber,
+							BufferGetBlockNumber(buf), BUFFER_LOCK_EXCLUSIVE);
+}
+
+void
+zslot_apply(Page page, Buffer overflow, const ZSlotChange *change)
+{
+	zapply_slot(page, change);
+	if (unlikely(BufferIsValid(overflow)))
+	{
+		zapply_overflow_slot(BufferGetPage(overflow), change);
+		MarkBufferDirty(overflow);
+	}
+}
+
+void
+zslot_unlock(Buffer overflow, XLogRecPtr recptr)
+{
+	if (likely(!BufferIsValid(overflow)))
+		return;
+	PageSetLSN(BufferGetPage(overflow), recptr);
+	UnlockReleaseBuffer(overflow);
 }
 
 /* ---- pruning ---- */
 
+/* The xid in slot s; overflow: all slots if the page has more than the inline ones, else NULL. */
+static inline ZXid
+slot_xid(Page page, const ZSlotView *overflow, int s)
+{
+	if (s == 0)
+		return InvalidZXid;
+	if (likely(s <= zpage_nslots(page)))
+		return ZSLOT_XID(zpage_slot(page, s));
+	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
+}
+
 /* What can be done with line pointer lp now? False: nothing. */
 static bool
-prune_action(Page page, ItemId lp, ZXid oldest, bool has_index, bool vacuum, ZPruneAction *action)
+prune_action(Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest, bool has_index,
+			 ZPruneAction *action)
 {
 	ZHeader		h;
-	int			s;
 	ZXid		xid;
 	bool		settled;
 	bool		committed = false;
@@ -227,8 +373,7 @@ prune_action(Page page, ItemId lp, ZXid oldest, bool has_index, bool vacuum, ZPr
 	}
 	if (ItemIdIsRedirected(lp))
 	{
-		s = lp->lp_off;
-		if (s > zpage_nslots(page) || ZSLOT_XID(zpage_slot(page, s)) >= oldest)
+		if (slot_xid(page, overflow, lp->lp_off) >= oldest)
 			return false;
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 		return true;
@@ -238,10 +383,7 @@ prune_action(Page page, ItemId lp, ZXid oldest, bool has_index, bool vacuum, ZPr
 	h = zheader_get(zpage_row(page, lp));
 	if (ZH_LIVE(h) && !(h & ZH_SLACK))
 		return false;
-	s = ZH_SLOT(h);
-	if (s > zpage_nslots(page))
-		return false;
-	xid = s == 0 ? InvalidZXid : ZSLOT_XID(zpage_slot(page, s));
+	xid = slot_xid(page, overflow, ZH_SLOT(h));
 	settled = xid < oldest;
 	if (!settled)
 		committed = (zxid_status(xid) == ZXID_COMMITTED);
@@ -289,12 +431,19 @@ zheap_prune_page(Relation rel, Buffer buf, bool vacuum)
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
 	int			before = zpage_hole(page);
+	static ZSlotView all_slots;
+	const ZSlotView *overflow = NULL;
 
+	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
+	{
+		zslots_copy(page, &all_slots);
+		overflow = &all_slots;
+	}
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ZPruneAction action;
 
-		if (prune_action(page, PageGetItemId(page, off), oldest, has_index, vacuum, &action))
+		if (prune_action(page, overflow, PageGetItemId(page, off), oldest, has_index, &action))
 		{
 			items[n].offset = off;
 			items[n++].action = action;
@@ -345,7 +494,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumb
 			return false;
 		if (zpage_room_for(page, *off, len + keep_free))
 		{
-			if (!zslot_pick(writer, buf, 0, pick))
+			if (!zslot_pick(writer, buf, 0, false, pick))
 				return false;
 			/* picking may have pruned or grown */
 			*off = zpage_find_offset(page);
@@ -545,8 +694,7 @@ zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 	recs[0] = &rec;
 	zu_prepare(&op, recs, 1, writer->topxid);
 	zur_pack(&rec, packed);
-	if (op.npages > 2)
-		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	zwal_ensure_space(&op, false);
 
 	START_CRIT_SECTION();
 	zapply_image(page, op.ptr[0]);

@@ -130,8 +130,9 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	ZHeader		current = zheader_get(zpage_row(page, PageGetItemId(page, off)));
 	bool		key_change = (u->mode == LockTupleExclusive);
 	ZHeader		newheader = zheader_updated(current, zheader_get(u->newrow), pick->slotno, key_change);
-	ZWalSlot	wal_slot = zslot_wal(pick);
+	ZWalSlot	wal_slot;
 	ZSlotChange change;
+	Buffer		overflow;
 	ZDelta		delta;
 	ZuRecord	rec;
 	ZuRecord   *recs[1] = {&rec};
@@ -152,16 +153,17 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	p = zdelta_undo_put(p, &delta, u->oldrow + ZTUPLE_HEADER_SIZE);
 	rec.payload = undo_payload;
 	rec.payload_len = p - undo_payload;
+	overflow = zslot_lock(&u->writer, u->buf, pick);
+	wal_slot = zslot_wal(pick, overflow);
 	zu_prepare(&op, recs, 1, u->writer.topxid);
 	if (!u->writer.logged)
 		pack_records(&op);
-	if (op.npages > 2)
-		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	zwal_ensure_space(&op, BufferIsValid(overflow));
 	change = zslot_change(pick, &rec, op.ptr[0]);
 
 	/* apply */
 	START_CRIT_SECTION();
-	zapply_slot(page, &change);
+	zslot_apply(page, overflow, &change);
 	zapply_update(page, off, u->newrow, u->newlen, u->state.clear_locks);
 	MarkBufferDirty(u->buf);
 	zu_write(&op);
@@ -174,6 +176,7 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	else
 		recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &wal_slot, &op,
 								  packed_undo, NULL, 0);
+	zslot_unlock(overflow, recptr);
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("update-logged");
 	END_CRIT_SECTION();
@@ -204,9 +207,11 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	Page		newpage = BufferGetPage(newbuf);
 	bool		same = (newbuf == u->buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
-	ZWalSlot	wal_slot = zslot_wal(oldpick);
+	ZWalSlot	wal_slot;
 	ZSlotChange change,
 				newchange;
+	Buffer		overflow,
+				new_overflow = InvalidBuffer;
 	ZuRecord	out,
 				in;
 	ZuRecord   *recs[2] = {&out, &in};
@@ -225,13 +230,17 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	zwriter_record(&u->writer, &in, ZUR_INSERT, BufferGetBlockNumber(newbuf), newoff,
 				   same ? ~InvalidUndoPtr : newpick->prev);
 	in.xflags |= ZUX_MOVED_IN;
+	overflow = zslot_lock(&u->writer, u->buf, oldpick);
+	if (!same)
+		new_overflow = zslot_lock(&u->writer, newbuf, newpick);
+	wal_slot = zslot_wal(oldpick, overflow);
+	wal_slot.new_overflow = new_overflow;
 	zu_prepare(&op, recs, 2, u->writer.topxid);
 	if (same)
 		in.prev = op.ptr[0];
 	pack_records(&op);
 	data_len = move_wal_data(u, newpick);
-	if (op.npages > 2)
-		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	zwal_ensure_space(&op, BufferIsValid(overflow) || BufferIsValid(new_overflow));
 	change = zslot_change(oldpick, &out, op.ptr[0]);
 	newchange = zslot_change(newpick, &in, op.ptr[1]);
 
@@ -239,12 +248,17 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	START_CRIT_SECTION();
 	if (init)
 		zpage_init(newpage);
-	zapply_slot(page, &change);
+	zslot_apply(page, overflow, &change);
 	zapply_delete(page, off, oldpick->slotno, ZSTATE_MOVED, false);
 	if (same)
-		zpage_set_slot(page, oldpick->slotno, in.xid, op.ptr[1]);
+	{
+		change.ptr = op.ptr[1];
+		change.live_chain = false;
+		change.grow_to = 0;
+		zslot_apply(page, overflow, &change);
+	}
 	else
-		zapply_slot(newpage, &newchange);
+		zslot_apply(newpage, new_overflow, &newchange);
 	zapply_insert(newpage, newoff, u->newrow, u->newlen);
 	MarkBufferDirty(u->buf);
 	if (!same)
@@ -260,6 +274,8 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 		PageSetLSN(page, recptr);
 		PageSetLSN(newpage, recptr);
 	}
+	zslot_unlock(new_overflow, recptr);
+	zslot_unlock(overflow, recptr);
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("move-logged");
 	END_CRIT_SECTION();
@@ -342,12 +358,22 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 	}
 }
 
-/* Pick the old page's slot; the row stays where it is. */
-static void
+/* Pick the old page's slot; the row stays where it is. False: the page needs an overflow page. */
+static bool
 pick_old_slot(Update *u, ZSlotPick *pick)
 {
-	if (!zslot_pick(&u->writer, u->buf, ZH_SLOT(zheader_get(u->oldrow)), pick))
-		zslot_unavailable(u->writer.rel, BufferGetBlockNumber(u->buf));
+	return zslot_pick(&u->writer, u->buf, ZH_SLOT(zheader_get(u->oldrow)), true, pick);
+}
+
+/*
+ * The page needs an overflow page: see to it that there is one, with the page unlocked. What was learnt
+ * about the row is void then.
+ */
+static void
+reserve_overflow(Update *u)
+{
+	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+	zu_overflow_reserve();
 }
 
 /* Do both the new row and, if the slot needs it, a new slot fit on the old page? May prune. */
@@ -410,9 +436,18 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 			return result;
 		}
 		if (u->toasted || !ztoast_needed(rel, zheader_get(u->newrow), u->newlen, zheader_get(u->oldrow)))
-			break;
+		{
+			if (pick_old_slot(u, &pick))
+				break;
+			reserve_overflow(u);
+			continue;
+		}
 		/* toasting writes other tables: keep the row by a lock of our own meanwhile */
-		zrow_lock_in_place(&u->writer, u->buf, ItemPointerGetOffsetNumber(otid), u->mode);
+		if (!zrow_lock_in_place(&u->writer, u->buf, ItemPointerGetOffsetNumber(otid), u->mode))
+		{
+			reserve_overflow(u);
+			continue;
+		}
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 		u->newrow = ztoast_row(rel, slot, u->oldrow, u->oldlen, 0, &u->newlen);
@@ -420,7 +455,6 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zu_reserve(ZU_MAX_RESERVE);
 	}
 	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
-	pick_old_slot(u, &pick);
 	zspace_maybe_image(&u->writer, u->buf, &pick);
 	if (u->in_place && fits_in_place(u, &pick))
 	{
@@ -439,8 +473,11 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, &init);
 
 		ItemPointerSet(&slot->tts_tid, BufferGetBlockNumber(newbuf), newoff);
-		pick_old_slot(u, &pick);
-		update_by_move(u, newbuf, newoff, init, newbuf == u->buf ? &newpick : &pick, &newpick);
+		if (newbuf == u->buf)
+			pick = newpick;
+		else if (!pick_old_slot(u, &pick))
+			elog(ERROR, "no slot on a page that had one");
+		update_by_move(u, newbuf, newoff, init, &pick, &newpick);
 		*update_indexes = ZC_UPDATE_ALL;
 		zc_count_update(rel, false);
 	}
@@ -460,8 +497,9 @@ delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
 {
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
-	ZWalSlot	wal_slot = zslot_wal(pick);
+	ZWalSlot	wal_slot;
 	ZSlotChange change;
+	Buffer		overflow;
 	ZuRecord	rec;
 	ZuRecord   *recs[1] = {&rec};
 	ZuOp		op;
@@ -471,15 +509,16 @@ delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
 	zwriter_record(&u->writer, &rec, ZUR_DELETE, BufferGetBlockNumber(u->buf), off, pick->prev);
 	rec.xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
 	whole_row_payload(u, &rec);
+	overflow = zslot_lock(&u->writer, u->buf, pick);
+	wal_slot = zslot_wal(pick, overflow);
 	zu_prepare(&op, recs, 1, u->writer.topxid);
 	pack_records(&op);
-	if (op.npages > 2)
-		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op.npages, 0);
+	zwal_ensure_space(&op, BufferIsValid(overflow));
 	change = zslot_change(pick, &rec, op.ptr[0]);
 
 	/* apply */
 	START_CRIT_SECTION();
-	zapply_slot(page, &change);
+	zslot_apply(page, overflow, &change);
 	zapply_delete(page, off, pick->slotno, ZSTATE_DELETED, changing_part);
 	MarkBufferDirty(u->buf);
 	zu_write(&op);
@@ -488,6 +527,7 @@ delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
 							  packed_undo, NULL, 0);
 	if (u->writer.logged)
 		PageSetLSN(page, recptr);
+	zslot_unlock(overflow, recptr);
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("delete-logged");
 	END_CRIT_SECTION();
@@ -511,11 +551,16 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	u->newrow = NULL;
 	zwriter_begin(&u->writer, rel, cid);
 	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
-	result = acquire_row(u, snapshot, crosscheck, wait, tmfd, false, &have_tuple_lock);
+	for (;;)
+	{
+		result = acquire_row(u, snapshot, crosscheck, wait, tmfd, false, &have_tuple_lock);
+		if (result != TM_Ok || pick_old_slot(u, &pick))
+			break;
+		reserve_overflow(u);
+	}
 	if (result == TM_Ok)
 	{
 		CheckForSerializableConflictIn(rel, tid, BufferGetBlockNumber(u->buf));
-		pick_old_slot(u, &pick);
 		zspace_maybe_image(&u->writer, u->buf, &pick);
 		delete_row(u, &pick, changing_part);
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);

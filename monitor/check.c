@@ -362,7 +362,7 @@ check_page(Check *check)
 			  zpage_trailer(page)->version, ZPAGE_VERSION);
 		return;
 	}
-	if (zpage_check(page, check->view.n, report_page_fault, check) > 0)
+	if (zpage_check(page, ZPAGE_MAX_SLOTS, report_page_fault, check) > 0)
 		return;					/* the rest relies on the page's frame */
 	for (int s = 1; s <= check->view.n; s++)
 		check_chain(check, s);

@@ -324,7 +324,7 @@ emit_settled_rows(Collector *c)
 		}
 		s = ZH_SLOT((ZHeader) low);
 		if (unlikely(s > view->slots.n))
-			zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
+			s = 0;				/* of a slot that was older than everybody */
 		view->offset[n] = off;
 		view->row[n] = row;
 		view->len[n] = (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len;
@@ -352,7 +352,7 @@ emit_rows(Collector *c, Relation rel)
 			int			s = ZH_SLOT(header);
 
 			if (s > view->slots.n)
-				zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
+				s = 0;			/* of a slot that was older than everybody */
 			if (c->pending[s] && c->first[s][off] != NULL)
 				rewind_row(c, rel, off, row, zrow_length(row, ItemIdGetLength(lp)), header);
 			else if (ZH_LIVE(header))

@@ -8,6 +8,8 @@
 
 #include "access/xact.h"
 #include "mvcc/zwalk.h"
+#include "page/zoverflow.h"
+#include "storage/bufmgr.h"
 #include "storage/predicate.h"
 #include "tuple/zslot.h"
 #include "utils/rel.h"
@@ -16,6 +18,38 @@
 /* How often a page may have changed under a walk before we call it corrupt. */
 #define MAX_RETRIES 1000
 
+/* Pin and lock (share) the overflow page of a locked page. */
+static Buffer
+lock_overflow(Page page)
+{
+	BlockNumber block = zpage_trailer(page)->overflow;
+	Buffer		buf = zu_overflow_lock(block, InvalidRelFileNumber, InvalidBlockNumber,
+									   BUFFER_LOCK_SHARE);
+
+	if (zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" begins with slot %d, its table page has %d slots",
+						block, "zundo.undo_log", zoverflow_first(BufferGetPage(buf)),
+						zpage_nslots(page))));
+	return buf;
+}
+
+/* Add the slots of page's overflow page to view. */
+static void
+copy_overflow(Page page, ZSlotView *view)
+{
+	Buffer		buf = lock_overflow(page);
+	Page		overflow = BufferGetPage(buf);
+	int			last = Min(zoverflow_last(overflow), ZPAGE_MAX_SLOTS);
+
+	if (last > view->n)
+		memcpy(&view->s[view->n + 1], zoverflow_slot(overflow, view->n + 1),
+			   (last - view->n) * sizeof(ZPageSlot));
+	view->n = last;
+	UnlockReleaseBuffer(buf);
+}
+
 void
 zslots_copy(Page page, ZSlotView *view)
 {
@@ -23,6 +57,26 @@ zslots_copy(Page page, ZSlotView *view)
 	view->n = zpage_nslots(page);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
+	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
+		copy_overflow(page, view);
+}
+
+ZPageSlot
+zslot_read(Page page, int s)
+{
+	ZPageSlot	slot = {0};
+
+	if (likely(s <= zpage_nslots(page)))
+		return *zpage_slot(page, s);
+	if (zpage_trailer(page)->overflow != InvalidBlockNumber)
+	{
+		Buffer		buf = lock_overflow(page);
+
+		if (s <= zoverflow_last(BufferGetPage(buf)))
+			slot = *zoverflow_slot(BufferGetPage(buf), s);
+		UnlockReleaseBuffer(buf);
+	}
+	return slot;
 }
 
 static inline bool
@@ -134,15 +188,11 @@ fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 	version->chain_xid = InvalidZXid;
 	if (s != 0)
 	{
-		ZPageSlot  *slot = NULL;
-		ZXid		xid;
+		ZPageSlot	slot = zslot_read(page, s);
+		ZXid		xid = ZSLOT_XID(&slot);
 
-		if (s > zpage_nslots(page))
-			return false;
-		slot = zpage_slot(page, s);
-		xid = ZSLOT_XID(slot);
 		version->chain_xid = xid;
-		version->chain = slot->ptr;
+		version->chain = slot.ptr;
 		if (xid >= zu_oldest())
 		{
 			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||

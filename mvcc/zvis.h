@@ -24,6 +24,12 @@ typedef struct ZSlotView
 /* zslots_copy: fill view from a page whose buffer the caller holds locked. */
 extern void zslots_copy(Page page, ZSlotView *view);
 
+/*
+ * zslot_read: slot s of a page whose buffer the caller holds locked, inline or on the overflow page. A number
+ * above the present ones gives an unused slot: what names it is visible to all.
+ */
+extern ZPageSlot zslot_read(Page page, int s);
+
 /* What a transaction id on a page means to this backend. */
 typedef enum ZXidStatus
 {

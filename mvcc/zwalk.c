@@ -224,10 +224,9 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	int			s = ZH_SLOT(walk->header);
 	UndoPtr    *cursor;
 
-	if (s == 0)
+	/* a number above the present ones is that of a slot that was older than everybody */
+	if (s == 0 || s > walk->slots->n)
 		return ZWALK_ALL_VISIBLE;
-	if (s > walk->slots->n)
-		zvis_corrupt_chain(walk->relnumber, walk->block, InvalidUndoPtr);
 	cursor = &walk->next[s];
 	if (!walk->entered[s])
 	{
@@ -350,6 +349,7 @@ image_restore(char *page, const char *raw, Size rawlen)
 	memcpy(page, raw, header.pd_lower);
 	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
 	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
+	zpage_trailer(page)->overflow = InvalidBlockNumber; /* as it was: images are made only of such pages */
 	return zpage_is_valid(page);
 }
 

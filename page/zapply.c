@@ -4,19 +4,28 @@
 #include "postgres.h"
 
 #include "page/zapply.h"
+#include "page/zoverflow.h"
 
 void
 zapply_slot(Page page, const ZSlotChange *change)
 {
 	if (change->grow_to > zpage_nslots(page))
 		zpage_grow_slots(page, change->grow_to);
-	zpage_set_slot(page, change->slotno, change->xid, change->ptr);
+	if (likely(!change->overflow))
+		zpage_set_slot(page, change->slotno, change->xid, change->ptr);
 	if (change->live_chain)
 	{
 		ZPageTrailer *trailer = zpage_trailer(page);
 
 		trailer->debt = Min((uint32) trailer->debt + change->undo_length, PG_UINT16_MAX);
 	}
+}
+
+void
+zapply_overflow_slot(Page overflow, const ZSlotChange *change)
+{
+	Assert(change->overflow);
+	zoverflow_set_slot(overflow, change->slotno, change->xid, change->ptr);
 }
 
 void

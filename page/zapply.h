@@ -18,10 +18,14 @@ typedef struct ZSlotChange
 	UndoPtr		ptr;			/* newest record */
 	bool		live_chain;		/* pushed on a chain that snapshots may still walk */
 	uint16		undo_length;	/* bytes of the record, for the image debt */
+	bool		overflow;		/* the slot lies on the overflow page: zapply_overflow_slot sets it */
 } ZSlotChange;
 
-/* zapply_slot: grow the slots if asked, then make the slot name the new record. */
+/* zapply_slot: grow the inline slots if asked, then make the slot, if inline, name the new record. */
 extern void zapply_slot(Page page, const ZSlotChange *change);
+
+/* zapply_overflow_slot: make the slot on the table page's overflow page name the new record. */
+extern void zapply_overflow_slot(Page overflow, const ZSlotChange *change);
 
 /* zapply_insert: a new row at off; its header already names the slot. */
 extern void zapply_insert(Page page, OffsetNumber off, const char *row, Size len);

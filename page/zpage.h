@@ -23,12 +23,14 @@
  *	P1	pd_lower/pd_upper/pd_special are consistent; special size = 16 + 16*nslots,
  *		1 <= nslots.
  *	P2	every LP_NORMAL item lies inside [pd_upper, pd_special); items don't overlap.
- *	P3	a row's header: zero bits zero, slot <= number of slots (overflow included),
- *		length (room - slack) >= header + bitmap.
- *	P4	a stub's slot is <= number of slots and >= 1, its state is 2 or 3.
+ *	P3	a row's header: zero bits zero, slot <= nslots_total of zpage_check, length (room - slack) >= header + bitmap.
+ *	P4	a stub's slot is <= nslots_total and >= 1, its state is 2 or 3.
  *	P5	at most ZHEAP_MAX_OFFSET line pointers.
  *	P6	a row in state deleted or moved whose writer is not known committed has its bytes.
  *	P7	slot xid 0 <=> slot pointer 0.
+ *	P8	with an overflow page the number of inline slots does not change.
+ * A slot number above the present number of slots means "visible to all": an overflow page
+ * is taken away when all its slots are older than everybody.
  */
 #ifndef ZUNDO_ZPAGE_H
 #define ZUNDO_ZPAGE_H

@@ -12,10 +12,11 @@
 #include "access/bufmask.h"
 #include "access/xlogutils.h"
 #include "page/zapply.h"
+#include "page/zoverflow.h"
 #include "redo/zredo.h"
 
-/* Most pages of one record: two table pages and the undo pages. */
-#define MAX_HELD (2 + ZU_MAX_PAGES)
+/* Most pages of one record: two table pages, their overflow pages and the undo pages. */
+#define MAX_HELD (4 + ZU_MAX_PAGES)
 
 static void
 malformed(XLogReaderState *record)
@@ -53,10 +54,12 @@ finish_page(XLogReaderState *record, Buffer buf, Page page)
 }
 
 static void
-apply_slot(Page page, const ZWalChange *change, int irec, uint32 slotno, uint32 grow_to, bool live)
+apply_slot(Page page, const ZWalChange *change, int irec, uint32 slotno, uint32 grow_to, bool live,
+		   bool overflow)
 {
 	ZSlotChange sc;
 
+	sc.overflow = overflow;
 	sc.slotno = slotno;
 	sc.grow_to = grow_to;
 	sc.xid = change->rec[irec].xid;
@@ -118,13 +121,14 @@ apply_change(XLogReaderState *record, Page page, const ZWalChange *change)
 {
 	const ZuRecord *rec = &change->rec[0];
 	bool		live = (change->flags & (ZWD_PREV | ZWD_LIVE_CHAIN)) != 0;
+	bool		overflow = XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK);
 
 	if (change->opcode == ZWAL_IMAGE)
 	{
 		zapply_image(page, change->ptr[0]);
 		return;
 	}
-	apply_slot(page, change, 0, change->slotno, change->grow_to, live);
+	apply_slot(page, change, 0, change->slotno, change->grow_to, live, overflow);
 	switch (change->opcode)
 	{
 		case ZWAL_INSERT:
@@ -153,14 +157,45 @@ apply_change(XLogReaderState *record, Page page, const ZWalChange *change)
 
 /* The new row of a MOVE, on its own page or on the old row's. */
 static void
-apply_move_target(Page page, const ZWalChange *change, bool same_page)
+apply_move_target(XLogReaderState *record, Page page, const ZWalChange *change, bool same_page)
 {
 	if (same_page)
-		zpage_set_slot(page, change->slotno, change->rec[1].xid, change->ptr[1]);
+		apply_slot(page, change, 1, change->slotno, 0, false,
+				   XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK));
 	else
 		apply_slot(page, change, 1, change->new_slotno, change->new_grow_to,
-				   change->rec[1].prev != InvalidUndoPtr);
+				   change->rec[1].prev != InvalidUndoPtr,
+				   XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + 1));
 	zapply_insert(page, change->rec[1].offset, change->row, change->row_length);
+}
+
+/*
+ * Lock overflow page 'which' (0 or 1) of a row change and set the slot that lies there. Invalid if
+ * the record has none. The buffer stays locked.
+ */
+static Buffer
+apply_overflow(XLogReaderState *record, const ZWalChange *change, int which)
+{
+	uint32		slotno = which == 0 ? change->slotno : change->new_slotno;
+	int			irec = which;
+	Buffer		buf;
+	Page		page;
+
+	if (likely(!XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + which)))
+		return InvalidBuffer;
+	/* both halves of a move on one page share the slot, whose head is the second half */
+	if (which == 0 && change->nrecords == 2 && change->rec[0].type == ZUR_MOVE &&
+		change->rec[0].block == change->rec[1].block)
+		irec = 1;
+	buf = read_block(record, ZWAL_OVERFLOW_BLOCK + which, false, &page);
+	if (page != NULL)
+	{
+		if (!zoverflow_has_slot(page, slotno))
+			malformed(record);
+		zoverflow_set_slot(page, slotno, change->rec[irec].xid, change->ptr[irec]);
+		finish_page(record, buf, page);
+	}
+	return buf;
 }
 
 static void
@@ -190,6 +225,12 @@ redo_change(XLogReaderState *record)
 		if (BufferIsValid(buf2))
 			held[nheld++] = buf2;
 	}
+	for (int i = 0; i < 2; i++)
+	{
+		held[nheld] = apply_overflow(record, &change, i);
+		if (BufferIsValid(held[nheld]))
+			nheld++;
+	}
 	zu_redo_records(record, ZWAL_UNDO_BLOCK, change.nundo_pages, change.start, change.generation,
 					change.logno, change.undo, change.undo_length, change.rec_start,
 					change.nrecords, &held[nheld]);
@@ -198,12 +239,12 @@ redo_change(XLogReaderState *record)
 	{
 		apply_change(record, page, &change);
 		if (change.opcode == ZWAL_MOVE && !two_pages)
-			apply_move_target(page, &change, true);
+			apply_move_target(record, page, &change, true);
 		finish_page(record, buf, page);
 	}
 	if (page2 != NULL)
 	{
-		apply_move_target(page2, &change, false);
+		apply_move_target(record, page2, &change, false);
 		finish_page(record, buf2, page2);
 	}
 	for (int i = nheld - 1; i >= 0; i--)
@@ -218,11 +259,27 @@ redo_rollback(XLogReaderState *record)
 	xl_zheap_rollback xlrec;
 	const char *p = XLogRecGetData(record) + SizeOfZheapRollback;
 	const char *end = XLogRecGetData(record) + XLogRecGetDataLen(record);
-	Buffer		buf;
-	Page		page;
+	Buffer		buf = InvalidBuffer;
+	Buffer		overflow = InvalidBuffer;
+	Page		page = NULL;
+	bool		in_overflow = XLogRecHasBlockRef(record, 1);
 
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapRollback);
-	buf = read_block(record, 0, false, &page);
+	if (XLogRecHasBlockRef(record, 0))
+		buf = read_block(record, 0, false, &page);
+	if (in_overflow)
+	{
+		Page		opage;
+
+		overflow = read_block(record, 1, false, &opage);
+		if (opage != NULL)
+		{
+			if (!zoverflow_has_slot(opage, xlrec.slotno))
+				malformed(record);
+			zoverflow_set_slot(opage, xlrec.slotno, xlrec.new_xid, xlrec.new_ptr);
+			finish_page(record, overflow, opage);
+		}
+	}
 	if (page != NULL)
 	{
 		for (int i = 0; i < xlrec.nrecords; i++)
@@ -241,9 +298,38 @@ redo_rollback(XLogReaderState *record)
 			if (!zpage_undo(page, &rec, payload, rawlen))
 				malformed(record);
 		}
-		zpage_set_slot(page, xlrec.slotno, xlrec.new_xid, xlrec.new_ptr);
+		if (!in_overflow)
+			zpage_set_slot(page, xlrec.slotno, xlrec.new_xid, xlrec.new_ptr);
 		finish_page(record, buf, page);
 	}
+	if (BufferIsValid(overflow))
+		UnlockReleaseBuffer(overflow);
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+}
+
+static void
+redo_overflow(XLogReaderState *record)
+{
+	xl_zheap_overflow xlrec;
+	Buffer		buf = InvalidBuffer;
+	Buffer		overflow;
+	Page		page = NULL;
+	BlockNumber block;
+
+	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapOverflow);
+	zc_block_tag(record, 1, NULL, NULL, &block);
+	if (XLogRecHasBlockRef(record, 0))
+		buf = read_block(record, 0, false, &page);
+	overflow = XLogInitBufferForRedo(record, 1);
+	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first);
+	finish_page(record, overflow, BufferGetPage(overflow));
+	if (page != NULL)
+	{
+		zpage_trailer(page)->overflow = xlrec.first != 0 ? block : InvalidBlockNumber;
+		finish_page(record, buf, page);
+	}
+	UnlockReleaseBuffer(overflow);
 	if (BufferIsValid(buf))
 		UnlockReleaseBuffer(buf);
 }
@@ -289,6 +375,9 @@ zredo(XLogReaderState *record)
 			break;
 		case ZWAL_PRUNE:
 			redo_prune(record);
+			break;
+		case ZWAL_OVERFLOW:
+			redo_overflow(record);
 			break;
 		case ZWAL_UNDO_ALLOC:
 			zu_redo_alloc(record);

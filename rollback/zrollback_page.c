@@ -15,7 +15,7 @@
 #include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
-#include "page/zpage.h"
+#include "page/zoverflow.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
@@ -27,7 +27,7 @@
 /* One slot's pops, worked out on a copy of the page. */
 typedef struct Pops
 {
-	PGAlignedBlock page;		/* the page as it will be */
+	PGAlignedBlock page;		/* the page as it will be, but for its slots */
 	int			nrecords;
 	ZXid		new_xid;
 	UndoPtr		new_ptr;
@@ -46,11 +46,11 @@ corrupt_record(Oid reloid, BlockNumber block, UndoPtr ptr)
 					(uint32) (ptr >> 32), (uint32) ptr, block, reloid)));
 }
 
-/* Work out what popping slot s's aborted prefix gives. False if nothing is aborted. */
+/* Work out what popping the slot's aborted prefix gives. False if nothing is aborted. */
 static bool
-compute_pops(Pops *pops, Page page, int s, RelFileNumber relnumber, Oid reloid, BlockNumber block)
+compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumber, Oid reloid,
+			 BlockNumber block)
 {
-	ZPageSlot  *slot = zpage_slot(page, s);
 	UndoPtr		ptr = slot->ptr;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
@@ -98,15 +98,18 @@ compute_pops(Pops *pops, Page page, int s, RelFileNumber relnumber, Oid reloid, 
 	}
 }
 
-/* Put a slot's pops on the page and log them. */
+/* Put the pops of slot s on the page and log them. overflow: the slot lies there; Invalid = inline. */
 static void
-apply_pops(Pops *pops, Buffer buf, int s, bool logged)
+apply_pops(Pops *pops, Buffer buf, Buffer overflow, int s, bool logged)
 {
 	Page		page = BufferGetPage(buf);
 	xl_zheap_rollback xlrec;
 	bool		image = pops->undo_len > MAX_LOGGED_UNDO;
 
-	zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
+	if (!BufferIsValid(overflow))
+		zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
+	else if (!logged)
+		image = true;			/* of the table page nothing is logged */
 	xlrec.new_xid = pops->new_xid;
 	xlrec.new_ptr = pops->new_ptr;
 	xlrec.slotno = s;
@@ -115,7 +118,12 @@ apply_pops(Pops *pops, Buffer buf, int s, bool logged)
 	START_CRIT_SECTION();
 	memcpy(page, pops->page.data, BLCKSZ);
 	MarkBufferDirty(buf);
-	if (logged)
+	if (BufferIsValid(overflow))
+	{
+		zoverflow_set_slot(BufferGetPage(overflow), s, pops->new_xid, pops->new_ptr);
+		MarkBufferDirty(overflow);
+	}
+	if (logged || BufferIsValid(overflow))
 	{
 		XLogRecPtr	recptr;
 
@@ -123,12 +131,39 @@ apply_pops(Pops *pops, Buffer buf, int s, bool logged)
 		XLogRegisterData((char *) &xlrec, SizeOfZheapRollback);
 		if (!image && pops->undo_len > 0)
 			XLogRegisterData(pops->undo, pops->undo_len);
-		XLogRegisterBuffer(0, buf, REGBUF_STANDARD | (image ? REGBUF_FORCE_IMAGE : 0));
+		if (logged)
+			XLogRegisterBuffer(0, buf, REGBUF_STANDARD | (image ? REGBUF_FORCE_IMAGE : 0));
+		if (BufferIsValid(overflow))
+			XLogRegisterBuffer(1, overflow, REGBUF_STANDARD);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_ROLLBACK);
-		PageSetLSN(page, recptr);
+		if (logged)
+			PageSetLSN(page, recptr);
+		if (BufferIsValid(overflow))
+			PageSetLSN(BufferGetPage(overflow), recptr);
 	}
 	ZUNDO_FAULT("rollback-logged");
 	END_CRIT_SECTION();
+}
+
+/* The same as zrollback_page for the slots on the page's overflow page. */
+static int
+rollback_overflow(Pops *pops, Buffer buf, RelFileLocator locator, Oid reloid, bool logged)
+{
+	Page		page = BufferGetPage(buf);
+	BlockNumber block = BufferGetBlockNumber(buf);
+	Buffer		overflow = zu_overflow_lock(zpage_trailer(page)->overflow, locator.relNumber, block,
+											BUFFER_LOCK_EXCLUSIVE);
+	Page		opage = BufferGetPage(overflow);
+	int			undone = 0;
+
+	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)
+		if (compute_pops(pops, page, zoverflow_slot(opage, s), locator.relNumber, reloid, block))
+		{
+			apply_pops(pops, buf, overflow, s, logged);
+			undone += pops->nrecords;
+		}
+	UnlockReleaseBuffer(overflow);
+	return undone;
 }
 
 int
@@ -144,11 +179,13 @@ zrollback_page(Buffer buf, RelFileLocator locator, Oid reloid, bool logged)
 	if (pops == NULL)
 		pops = MemoryContextAlloc(TopMemoryContext, sizeof(Pops));
 	for (int s = 1; s <= zpage_nslots(page); s++)
-		if (compute_pops(pops, page, s, locator.relNumber, reloid, block))
+		if (compute_pops(pops, page, zpage_slot(page, s), locator.relNumber, reloid, block))
 		{
-			apply_pops(pops, buf, s, logged);
+			apply_pops(pops, buf, InvalidBuffer, s, logged);
 			undone += pops->nrecords;
 		}
+	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
+		undone += rollback_overflow(pops, buf, locator, reloid, logged);
 	return undone;
 }
 

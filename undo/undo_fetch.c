@@ -64,9 +64,8 @@ zu_read_end(void)
 	fence_held = false;
 }
 
-/* fence_enter / fence_leave: around reading pages; enter returns whether leave has to release. */
-static inline bool
-fence_enter(void)
+bool
+zu_fence_enter(void)
 {
 	if (fence_kept())
 		return false;
@@ -74,8 +73,8 @@ fence_enter(void)
 	return true;
 }
 
-static inline void
-fence_leave(bool taken)
+void
+zu_fence_leave(bool taken)
 {
 	if (taken)
 		LWLockRelease(my_fence());
@@ -107,7 +106,7 @@ lock_page(uint32 extent, int page)
 bool
 zu_copy_page(uint32 extent, uint32 generation, int page, char *dst)
 {
-	bool		taken = fence_enter();
+	bool		taken = zu_fence_enter();
 	bool		valid = false;
 
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
@@ -120,7 +119,7 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst)
 			memcpy(dst, src, ((PageHeader) src)->pd_lower);
 		UnlockReleaseBuffer(buf);
 	}
-	fence_leave(taken);
+	zu_fence_leave(taken);
 	return valid;
 }
 
@@ -232,11 +231,11 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 	int			len = 0;
 
 	Assert(zu_my.entry != NULL);
-	taken = fence_enter();
+	taken = zu_fence_enter();
 	if (ptr != InvalidUndoPtr &&
 		zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
 		len = gather_record(ptr, buf);
-	fence_leave(taken);
+	zu_fence_leave(taken);
 	if (len == 0)
 		return ZU_DISCARDED;
 	if (len < 0 || !zur_unpack(buf, len, rec))

@@ -13,6 +13,8 @@
  *	0      24   PageHeaderData; pd_lower = end of data, pd_upper = pd_special = 8192
  *	24     16   ZuPageHeader
  *	40     ..   undo records, back to back; one may go on on the next page
+ *
+ *	slot overflow page: undo_overflow.h
  */
 #ifndef ZUNDO_UNDO_INTERNAL_H
 #define ZUNDO_UNDO_INTERNAL_H
@@ -43,7 +45,7 @@ StaticAssertDecl(sizeof(ZuMetaData) == 24, "ZuMetaData is 24 bytes on disk");
 /* State of an extent in its map entry. */
 #define ZU_EXTENT_FREE		0
 #define ZU_EXTENT_LOG		1
-#define ZU_EXTENT_OVERFLOW	2	/* reserved: slot overflow pages */
+#define ZU_EXTENT_OVERFLOW	2	/* slot overflow pages (undo_overflow.c) */
 
 typedef struct ZuMapEntry
 {
@@ -219,6 +221,8 @@ typedef struct ZuEntry
 	pg_atomic_uint32 limit;		/* extents that exist; lowered only with all fences held */
 	pg_atomic_uint32 used;		/* extents not free; alloc lock */
 	pg_atomic_uint32 hint;		/* no free extent below; alloc lock */
+	pg_atomic_uint32 overflow_extents;	/* in state OVERFLOW; alloc lock */
+	pg_atomic_uint32 overflow_hint; /* block from which to look for a free overflow page; alloc lock */
 	pg_atomic_uint64 horizon;	/* latest H, monotone */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
 	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
@@ -308,6 +312,24 @@ extern UndoPtr zu_find_insert(const ZuExtent *e);
 extern ZuExtent zu_alloc_extent(uint32 logno);
 
 /*
+ * zu_alloc_overflow_extent: take a free extent for slot overflow pages, growing the
+ * relation if there is none; returns its number. Alloc lock held. Errors as zu_alloc_extent.
+ */
+extern uint32 zu_alloc_overflow_extent(void);
+
+/* zu_collect_overflow: palloc'd array of the numbers of all overflow extents, ascending. */
+extern uint32 *zu_collect_overflow(int *n);
+
+/* zu_is_overflow_extent: does the map say so? Takes the map page's share lock. */
+extern bool zu_is_overflow_extent(uint32 extent);
+
+/*
+ * zu_free_overflow_extent: make the extent free if 'unused' finds every page of it so, while the
+ * extent's map page is locked exclusively. Alloc lock held. True if it was done.
+ */
+extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
+
+/*
  * zu_free_extents: make extents free and oldest durable, in WAL and pages. On
  * entry the alloc lock is held and oldest is published. Sorts the array.
  */
@@ -322,6 +344,13 @@ extern void zu_log_oldest(ZXid oldest);
 extern void zu_log_detach(void);
 
 /* ---- undo_fetch.c ---- */
+
+/*
+ * zu_fence_enter / zu_fence_leave: around pinning pages that the limit may be
+ * lowered past; enter returns what leave has to be told.
+ */
+extern bool zu_fence_enter(void);
+extern void zu_fence_leave(bool taken);
 
 /*
  * zu_copy_page: copy page 'page' of an extent to dst (BLCKSZ) if it is written as part of the

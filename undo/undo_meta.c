@@ -35,6 +35,7 @@
 
 #define FLAG_GROWS		1		/* xl_undo_alloc.flags */
 #define FLAG_NEW_GROUP	2
+#define FLAG_OVERFLOW	4
 
 #define EXTENTS_PER_MB	(1024 * 1024 / (ZU_EXTENT_PAGES * BLCKSZ))
 
@@ -235,6 +236,51 @@ zu_collect_extents(int logno, uint64 from, int *n)
 	return result;
 }
 
+uint32 *
+zu_collect_overflow(int *n)
+{
+	int			room = 16;
+	uint32	   *result = palloc(room * sizeof(uint32));
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	PGAlignedBlock copy;
+
+	*n = 0;
+	for (uint32 extent = 0; extent < limit; extent++)
+	{
+		if (extent % ZU_GROUP_EXTENTS == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!copy_map_page(extent, copy.data))
+			{
+				extent += ZU_GROUP_EXTENTS - 1;
+				continue;
+			}
+		}
+		if (zu_map_entry((Page) copy.data, extent)->state != ZU_EXTENT_OVERFLOW)
+			continue;
+		if (*n == room)
+		{
+			room *= 2;
+			result = repalloc_huge(result, room * sizeof(uint32));
+		}
+		result[(*n)++] = extent;
+	}
+	return result;
+}
+
+bool
+zu_is_overflow_extent(uint32 extent)
+{
+	Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+	bool		is;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	is = !PageIsNew(BufferGetPage(buf)) &&
+		zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
+	UnlockReleaseBuffer(buf);
+	return is;
+}
+
 bool
 zu_extent_live(const ZuExtent *e)
 {
@@ -343,6 +389,7 @@ static void
 load_logs(ZuEntry *entry)
 {
 	int			n;
+	int			noverflow;
 	ZuExtent   *extents = zu_collect_extents(-1, 0, &n);
 
 	for (int i = 0; i < n;)
@@ -360,9 +407,12 @@ load_logs(ZuEntry *entry)
 		load_log(&entry->logs[extents[i].logno], extents + i, same);
 		i += same;
 	}
-	pg_atomic_write_u32(&entry->used, n);
 	pg_atomic_write_u32(&entry->hint, 0);
 	pfree(extents);
+	pfree(zu_collect_overflow(&noverflow));
+	pg_atomic_write_u32(&entry->used, n + noverflow);
+	pg_atomic_write_u32(&entry->overflow_extents, noverflow);
+	pg_atomic_write_u32(&entry->overflow_hint, 0);
 }
 
 void
@@ -462,11 +512,11 @@ next_generation(uint32 generation)
 }
 
 /*
- * take_extent: the critical section of allocation: map entry, meta page, WAL.
- * Fills e->generation. Alloc lock held; 'grows' if the extent lies at the limit.
+ * take_extent: the critical section of allocation: map entry (with this state), meta page,
+ * WAL. Fills e->generation. Alloc lock held; 'grows' if the extent lies at the limit.
  */
 static void
-take_extent(ZuExtent *e, bool grows)
+take_extent(ZuExtent *e, bool grows, uint8 state)
 {
 	bool		new_group = grows && e->extent % ZU_GROUP_EXTENTS == 0;
 	Buffer		mapbuf;
@@ -492,14 +542,15 @@ take_extent(ZuExtent *e, bool grows)
 	xlrec.sequence = e->sequence;
 	xlrec.logno = e->logno;
 	xlrec.nextents = grows ? e->extent + 1 : 0;
-	xlrec.flags = (grows ? FLAG_GROWS : 0) | (new_group ? FLAG_NEW_GROUP : 0);
+	xlrec.flags = (grows ? FLAG_GROWS : 0) | (new_group ? FLAG_NEW_GROUP : 0) |
+		(state == ZU_EXTENT_OVERFLOW ? FLAG_OVERFLOW : 0);
 
 	START_CRIT_SECTION();
 	if (new_group)
 		zu_map_init(BufferGetPage(mapbuf));
 	map->generation = e->generation;
 	map->logno = (uint16) e->logno;
-	map->state = ZU_EXTENT_LOG;
+	map->state = state;
 	map->pad = 0;
 	map->sequence = e->sequence;
 	MarkBufferDirty(mapbuf);
@@ -527,34 +578,54 @@ take_extent(ZuExtent *e, bool grows)
 	UnlockReleaseBuffer(mapbuf);
 }
 
+/* alloc_extent: find or make an extent, and take it for this state; e has logno and sequence. Alloc lock held. */
+static void
+alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
+{
+	bool		grows;
+
+	check_undo_limit(entry);
+	e->extent = find_free(entry);
+	grows = e->extent >= pg_atomic_read_u32(&entry->limit);
+	if (grows)
+	{
+		ZUNDO_FAULT("undo-extend");
+		grow_file(e->extent);
+	}
+	take_extent(e, grows, state);
+	pg_atomic_fetch_add_u32(&entry->used, 1);
+	pg_atomic_write_u32(&entry->hint, e->extent + 1);
+}
+
 ZuExtent
 zu_alloc_extent(uint32 logno)
 {
 	ZuEntry    *entry = zu_my.entry;
 	ZuLog	   *log = &entry->logs[logno];
 	ZuExtent	e;
-	bool		grows;
 
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	check_undo_limit(entry);
-	e.extent = find_free(entry);
 	e.logno = logno;
 	e.sequence = log->last_sequence + 1;
-	grows = e.extent >= pg_atomic_read_u32(&entry->limit);
-	if (grows)
-	{
-		ZUNDO_FAULT("undo-extend");
-		grow_file(e.extent);
-	}
-	take_extent(&e, grows);
+	alloc_extent(entry, &e, ZU_EXTENT_LOG);
 	log->last_sequence = e.sequence;
 	pg_atomic_fetch_add_u32(&log->nextents, 1);
-	pg_atomic_fetch_add_u32(&entry->used, 1);
-	pg_atomic_write_u32(&entry->hint, e.extent + 1);
 	LWLockRelease(zu_alloc_lock(entry));
 	/* an error here leaves an extent without records, which scans pass over */
 	ZUNDO_FAULT("undo-alloc");
 	return e;
+}
+
+uint32
+zu_alloc_overflow_extent(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuExtent	e = {0};
+
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
+	alloc_extent(entry, &e, ZU_EXTENT_OVERFLOW);
+	pg_atomic_fetch_add_u32(&entry->overflow_extents, 1);
+	return e.extent;
 }
 
 /* ---- freeing ---- */
@@ -663,4 +734,28 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 			pg_atomic_write_u32(&entry->hint, extents[i].extent);
 		i += same;
 	}
+}
+
+bool
+zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
+{
+	ZuEntry    *entry = zu_my.entry;
+	Buffer		mapbuf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+	ZuExtent	e = {0};
+
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
+	LockBuffer(mapbuf, BUFFER_LOCK_EXCLUSIVE);
+	if (zu_map_entry(BufferGetPage(mapbuf), extent)->state != ZU_EXTENT_OVERFLOW ||
+		!unused(extent))
+	{
+		UnlockReleaseBuffer(mapbuf);
+		return false;
+	}
+	e.extent = extent;
+	log_discard(&e, 1, pg_atomic_read_u64(&entry->oldest), mapbuf);
+	pg_atomic_fetch_sub_u32(&entry->overflow_extents, 1);
+	pg_atomic_fetch_sub_u32(&entry->used, 1);
+	if (extent < pg_atomic_read_u32(&entry->hint))
+		pg_atomic_write_u32(&entry->hint, extent);
+	return true;
 }

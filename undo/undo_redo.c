@@ -68,7 +68,7 @@ zu_redo_alloc(XLogReaderState *record)
 
 		map->generation = xlrec.generation;
 		map->logno = (uint16) xlrec.logno;
-		map->state = ZU_EXTENT_LOG;
+		map->state = (xlrec.flags & 4) ? ZU_EXTENT_OVERFLOW : ZU_EXTENT_LOG;
 		map->pad = 0;
 		map->sequence = xlrec.sequence;
 		PageSetLSN(BufferGetPage(mapbuf), record->EndRecPtr);

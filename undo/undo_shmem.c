@@ -115,6 +115,8 @@ init_entry(ZuEntry *entry)
 	pg_atomic_init_u32(&entry->limit, 0);
 	pg_atomic_init_u32(&entry->used, 0);
 	pg_atomic_init_u32(&entry->hint, 0);
+	pg_atomic_init_u32(&entry->overflow_extents, 0);
+	pg_atomic_init_u32(&entry->overflow_hint, 0);
 	pg_atomic_init_u64(&entry->horizon, InvalidZXid);
 	pg_atomic_init_u64(&entry->durable, InvalidZXid);
 	pg_atomic_init_u64(&entry->conflict, InvalidZXid);

@@ -101,7 +101,8 @@ page_is_unsettled(Page page, ZXid oldest)
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
 			return true;
-	return zpage_trailer(page)->image != InvalidUndoPtr;
+	return zpage_trailer(page)->image != InvalidUndoPtr ||
+		zpage_trailer(page)->overflow != InvalidBlockNumber;
 }
 
 /* Make a private page copy independent of undo. Aborted changes have been undone on it. */
@@ -135,6 +136,7 @@ settle_page(Page page)
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		zpage_set_slot(page, i, InvalidZXid, InvalidUndoPtr);
 	trailer->image = InvalidUndoPtr;
+	trailer->overflow = InvalidBlockNumber; /* the old file's; the undo worker frees it */
 	trailer->debt = 0;
 }
 

@@ -169,7 +169,7 @@ page_is_empty(Page page, ZXid oldest)
 {
 	if (PageIsNew(page))
 		return true;
-	if (PageGetMaxOffsetNumber(page) != 0)
+	if (PageGetMaxOffsetNumber(page) != 0 || zpage_trailer(page)->overflow != InvalidBlockNumber)
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
@@ -329,6 +329,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 							block, RelationGetRelationName(vac->rel))));
 		vac->undone += zrollback_page(buf, vac->rel->rd_locator, RelationGetRelid(vac->rel),
 									  RelationIsPermanent(vac->rel));
+		(void) zoverflow_release(vac->rel, buf);
 		used = used_items(page);
 		zheap_prune_page(vac->rel, buf, true);
 		vac->removed += used - used_items(page);

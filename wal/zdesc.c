@@ -28,6 +28,8 @@ zwal_identify(uint8 info)
 			return "PRUNE";
 		case ZWAL_UNDO_ONLY:
 			return "UNDO_ONLY";
+		case ZWAL_OVERFLOW:
+			return "OVERFLOW";
 		case ZWAL_UNDO_ALLOC:
 			return "UNDO_ALLOC";
 		case ZWAL_UNDO_DISCARD:
@@ -64,6 +66,8 @@ desc_change(StringInfo buf, XLogReaderState *record)
 	}
 	if (change.grow_to)
 		appendStringInfo(buf, ", slots grow to %u", change.grow_to);
+	if (XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK))
+		appendStringInfoString(buf, ", in overflow page");
 }
 
 void
@@ -87,6 +91,19 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 			appendStringInfo(buf, "items %u",
 							 (unsigned) (XLogRecGetDataLen(record) / sizeof(ZPruneItem)));
 			break;
+		case ZWAL_OVERFLOW:
+			{
+				xl_zheap_overflow xlrec;
+
+				memcpy(&xlrec, data, SizeOfZheapOverflow);
+				if (xlrec.first != 0)
+					appendStringInfo(buf, "attached, table %u, relation file %u, block %u, first slot %u",
+									 xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first);
+				else
+					appendStringInfo(buf, "freed, table %u, relation file %u, block %u",
+									 xlrec.reloid, xlrec.relnumber, xlrec.block);
+				break;
+			}
 		case ZWAL_UNDO_ALLOC:
 			{
 				xl_undo_alloc xlrec;

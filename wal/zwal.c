@@ -68,6 +68,26 @@ compact_flags(const ZWalSlot *slot, const ZuRecord *rec, bool page_init)
 		(slot->grow_to ? ZWD_GROW : 0);
 }
 
+void
+zwal_ensure_space(const ZuOp *op, bool overflow)
+{
+	if (overflow)
+		XLogEnsureRecordSpace(ZWAL_OVERFLOW_BLOCK + 1, 0);
+	else if (op->npages > 2)
+		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op->npages, 0);
+}
+
+/* The undo pages of op and the overflow pages that the change's slots lie on. */
+static void
+register_undo(ZuOp *op, const ZWalSlot *slot)
+{
+	zu_register(op, ZWAL_UNDO_BLOCK);
+	if (unlikely(BufferIsValid(slot->overflow)))
+		XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK, slot->overflow, REGBUF_STANDARD);
+	if (unlikely(BufferIsValid(slot->new_overflow)))
+		XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK + 1, slot->new_overflow, REGBUF_STANDARD);
+}
+
 static void
 register_table(uint8 id, Buffer buf, bool page_init)
 {
@@ -88,7 +108,7 @@ zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op, cons
 	XLogRegisterData(head, p - head);
 	XLogRegisterData((char *) row + ZTUPLE_HEADER_SIZE, len - ZTUPLE_HEADER_SIZE);
 	register_table(0, buf, page_init);
-	zu_register(op, ZWAL_UNDO_BLOCK);
+	register_undo(op, slot);
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INSERT);
 }
 
@@ -119,7 +139,7 @@ zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bool clear_locks, co
 	XLogRegisterData(head, p - head);
 	XLogRegisterData(delta_bytes, end - delta_bytes);
 	register_table(0, buf, false);
-	zu_register(op, ZWAL_UNDO_BLOCK);
+	register_undo(op, slot);
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_UPDATE);
 }
 
@@ -148,7 +168,7 @@ zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2, const ZWalS
 		register_table(0, buf, (flags & ZWD_PAGE_INIT) != 0);
 	if (BufferIsValid(buf2))
 		register_table(1, buf2, (flags & ZWD_NEW_PAGE_INIT) != 0);
-	zu_register(op, ZWAL_UNDO_BLOCK);
+	register_undo(op, slot);
 	return XLogInsert(ZUNDO_RMGR_ID, opcode);
 }
 
@@ -372,7 +392,8 @@ decode_literal(Reader *r, ZWalChange *change)
 		}
 		byte += change->rec[i].length;
 	}
-	if (change->opcode == ZWAL_MOVE)
+	if (change->opcode == ZWAL_MOVE ||
+		(change->opcode == ZWAL_UNDO_ONLY && change->rec[0].type == ZUR_MOVE))
 	{
 		uint16		len = 0;
 
@@ -400,12 +421,14 @@ zwal_decode(XLogReaderState *record, ZWalChange *change)
 	r.bad = false;
 	change->opcode = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
 	change->flags = get_byte(&r);
-	change->nundo_pages = XLogRecMaxBlockId(record) - ZWAL_UNDO_BLOCK + 1;
+	while (change->nundo_pages < ZU_MAX_PAGES &&
+		   XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + change->nundo_pages))
+		change->nundo_pages++;
 	change->generation = get_varint(&r);
 	if ((change->flags & ZWD_UNDO_INIT) || change->nundo_pages > 1)
 		change->logno = get_varint(&r);
 	copy_bytes(&r, &change->start, 2);
-	if (r.bad || change->nundo_pages < 1 || change->nundo_pages > ZU_MAX_PAGES)
+	if (r.bad || change->nundo_pages < 1)
 		return false;
 	if (change->opcode == ZWAL_INSERT || change->opcode == ZWAL_UPDATE)
 		decode_compact(record, &r, change);

@@ -23,7 +23,7 @@
 #define ZWAL_PRUNE			0x70	/* line pointers and compaction */
 #define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
 #define ZWAL_SPECULATIVE	0x90	/* reserved: speculative insertion confirmed or killed */
-#define ZWAL_OVERFLOW		0xA0	/* reserved: slot overflow pages */
+#define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot overflow page */
 #define ZWAL_UNDO_ALLOC		0xB0	/* an extent of the undo log is taken */
 #define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
 #define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
@@ -32,6 +32,7 @@
  * ZWAL_UNDO_ALLOC.		block 0: extent map page (holds the entry)
  *						block 1: meta page, only if flags & 1 (number of extents grew)
  *						The map page is WILL_INIT when flags & 2 (first extent of a group).
+ *						flags & 4: the extent is for slot overflow pages, not for a log
  */
 typedef struct xl_undo_alloc
 {
@@ -76,6 +77,9 @@ typedef struct xl_undo_truncate
  *			1	MOVE: page of the new row, unless it is block 0
  *			ZWAL_UNDO_BLOCK ..	undo pages; those after the first, and the first with
  *				ZWD_UNDO_INIT, are WILL_INIT
+ *			ZWAL_OVERFLOW_BLOCK: the overflow page of block 0, if the change's slot lies there;
+ *				the next: that of the page of a MOVE's new row. In UNDO_ONLY too: these pages
+ *				are logged whatever the table is. They are locked before the undo pages.
  *
  * Main data, "v" = varint:
  *	u8	flags ZWD_*
@@ -95,6 +99,7 @@ typedef struct xl_undo_truncate
  *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row
  */
 #define ZWAL_UNDO_BLOCK		2
+#define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
 
 #define ZWD_PAGE_INIT	0x01
 #define ZWD_UNDO_INIT	0x02
@@ -152,7 +157,15 @@ typedef struct ZWalSlot
 	int			slotno;
 	int			grow_to;		/* 0 = no growth */
 	bool		live_chain;
+	Buffer		overflow;		/* where the slot lies, exclusively locked; Invalid = inline */
+	Buffer		new_overflow;	/* MOVE to another page: the same for the new row's slot */
 } ZWalSlot;
+
+/*
+ * zwal_ensure_space: make XLogInsert take the block references of op, and of overflow
+ * pages if there are any. After zu_prepare, before the critical section.
+ */
+extern void zwal_ensure_space(const ZuOp *op, bool overflow);
 
 /* zwal_log_insert: one row inserted; buf is its page. Returns the record's end. */
 extern XLogRecPtr zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op,
@@ -174,7 +187,8 @@ extern XLogRecPtr zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer
 								   const char *data, Size data_len);
 
 /*
- * ZWAL_ROLLBACK.	block 0: table page
+ * ZWAL_ROLLBACK.	block 0: table page, unless its table is not logged
+ *		block 1: its overflow page, if the slot lies there
  *		data: xl_zheap_rollback, then nrecords packed undo records in the order in which they
  *		are undone. With REGBUF_FORCE_IMAGE none are given (nrecords = 0).
  */
@@ -187,6 +201,21 @@ typedef struct xl_zheap_rollback
 } xl_zheap_rollback;
 
 #define SizeOfZheapRollback (offsetof(xl_zheap_rollback, nrecords) + sizeof(uint16))
+
+/*
+ * ZWAL_OVERFLOW.	block 0: table page, unless its table is not logged or its file is gone
+ *		block 1: overflow page, WILL_INIT: it belongs to the owner, whose further slots begin at
+ *		'first'; or to nobody, if that is 0
+ */
+typedef struct xl_zheap_overflow
+{
+	Oid			reloid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint16		first;
+} xl_zheap_overflow;
+
+#define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, first) + sizeof(uint16))
 
 /* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
 

@@ -21,6 +21,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "commands/extension.h"
+#include "dml/zdml.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -118,9 +119,9 @@ open_undo(void)
 	return true;
 }
 
-/* Give back the tail of the undo relation, now and then. */
+/* Give back slot overflow pages and the tail of the undo relation, now and then. */
 static void
-maybe_truncate(void)
+maybe_give_back(void)
 {
 	static TimestampTz last = 0;
 	TimestampTz now = GetCurrentTimestamp();
@@ -128,6 +129,7 @@ maybe_truncate(void)
 	if (last != 0 && !TimestampDifferenceExceeds(last, now, TRUNCATE_MS))
 		return;
 	last = now;
+	zoverflow_sweep();
 	(void) zu_truncate_tail();
 }
 
@@ -149,7 +151,7 @@ run_cycle(bool count)
 	/* The catalog snapshot of the look-ups above must not hold the horizon back. */
 	InvalidateCatalogSnapshot();
 	(void) zu_discard(zrollback_transaction, NULL, &stats);
-	maybe_truncate();
+	maybe_give_back();
 
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
 		return CYCLE_MOVED;

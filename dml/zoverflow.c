@@ -1,0 +1,178 @@
+/*
+ * dml/zoverflow.c - giving table pages their overflow pages, and taking them away.
+ *
+ * A page that is full and has no slot left gets an overflow page (zslot_pick); whoever holds it
+ * exclusively and finds every slot there older than `oldest` takes it away (zslot_pick, VACUUM).
+ * Tables that are dropped, truncated or rewritten leave overflow pages behind, which the undo worker
+ * frees (zoverflow_sweep).
+ *
+ * Locks: table page -> overflow page. Nothing here waits for a transaction.
+ *
+ * Crash points: "overflow-logged"; both pages change in one WAL record, so neither points to nothing.
+ *
+ * Invariants:
+ *	V1	an overflow page is taken away only when every slot on it is older than `oldest`, or its
+ *		table page does not point to it; so a slot number that is too large means "visible to all".
+ *	V2	while a pick is in use, the page's overflow page stays.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/tableam.h"
+#include "access/xloginsert.h"
+#include "dml/zdml_internal.h"
+#include "miscadmin.h"
+#include "page/zoverflow.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "tuple/zslot.h"
+#include "utils/rel.h"
+
+/*
+ * Give overflow to the owner in 'xlrec', or to nobody if first is 0, and log that. buf: the table page that is to
+ * point to it, or not any more; Invalid: none does. Both exclusively locked. logged: is the table page?
+ */
+static void
+change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool logged)
+{
+	Page		page = BufferGetPage(overflow);
+	XLogRecPtr	recptr;
+
+	START_CRIT_SECTION();
+	zu_overflow_init(page, xlrec->reloid, xlrec->relnumber, xlrec->block, xlrec->first);
+	MarkBufferDirty(overflow);
+	if (BufferIsValid(buf))
+	{
+		zpage_trailer(BufferGetPage(buf))->overflow =
+			xlrec->first != 0 ? BufferGetBlockNumber(overflow) : InvalidBlockNumber;
+		MarkBufferDirty(buf);
+	}
+	XLogBeginInsert();
+	XLogRegisterData((char *) xlrec, SizeOfZheapOverflow);
+	if (BufferIsValid(buf) && logged)
+		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+	XLogRegisterBuffer(1, overflow, REGBUF_STANDARD | REGBUF_WILL_INIT);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_OVERFLOW);
+	if (BufferIsValid(buf) && logged)
+		PageSetLSN(BufferGetPage(buf), recptr);
+	PageSetLSN(page, recptr);
+	ZUNDO_FAULT("overflow-logged");
+	END_CRIT_SECTION();
+}
+
+bool
+zoverflow_attach(const ZWriter *writer, Buffer buf)
+{
+	Buffer		overflow = zu_overflow_take();
+	xl_zheap_overflow xlrec;
+
+	if (!BufferIsValid(overflow))
+		return false;
+	xlrec.reloid = RelationGetRelid(writer->rel);
+	xlrec.relnumber = writer->rel->rd_locator.relNumber;
+	xlrec.block = BufferGetBlockNumber(buf);
+	xlrec.first = zpage_nslots(BufferGetPage(buf)) + 1;
+	change_owner(&xlrec, buf, overflow, writer->logged);
+	UnlockReleaseBuffer(overflow);
+	return true;
+}
+
+/* Is every slot here older than everybody? */
+static bool
+is_settled(Page overflow, ZXid oldest)
+{
+	for (int i = zoverflow_first(overflow); i <= zoverflow_last(overflow); i++)
+		if (ZSLOT_XID(zoverflow_slot(overflow, i)) >= oldest)
+			return false;
+	return true;
+}
+
+bool
+zoverflow_release(Relation rel, Buffer buf)
+{
+	BlockNumber block = zpage_trailer(BufferGetPage(buf))->overflow;
+	Buffer		overflow;
+	bool		settled;
+
+	if (likely(block == InvalidBlockNumber))
+		return true;
+	overflow = zu_overflow_lock(block, rel->rd_locator.relNumber, BufferGetBlockNumber(buf),
+								BUFFER_LOCK_EXCLUSIVE);
+	settled = is_settled(BufferGetPage(overflow), zu_oldest());
+	if (settled)
+	{
+		xl_zheap_overflow xlrec = {RelationGetRelid(rel), rel->rd_locator.relNumber,
+		BufferGetBlockNumber(buf), 0};
+
+		change_owner(&xlrec, buf, overflow, RelationIsPermanent(rel));
+	}
+	UnlockReleaseBuffer(overflow);
+	return settled;
+}
+
+/* ---- pages that are left behind ---- */
+
+/* Free the overflow page if it still has this owner. The caller knows that nothing points to it and keeps it so. */
+static void
+free_page(const ZuOverflowPage *p)
+{
+	xl_zheap_overflow xlrec = {p->reloid, p->relnumber, p->block, 0};
+	Buffer		overflow = zu_overflow_lock_owned(p);
+
+	if (!BufferIsValid(overflow))
+		return;
+	change_owner(&xlrec, InvalidBuffer, overflow, false);
+	UnlockReleaseBuffer(overflow);
+}
+
+/* Does rel's page p->block point to p? The answer holds until its buffer, *buf, is unlocked and unpinned (if valid). */
+static bool
+is_pointed_to(Relation rel, const ZuOverflowPage *p, Buffer *buf)
+{
+	Page		page;
+
+	*buf = InvalidBuffer;
+	if (rel->rd_locator.relNumber != p->relnumber || p->block >= RelationGetNumberOfBlocks(rel))
+		return false;
+	*buf = ReadBuffer(rel, p->block);
+	LockBuffer(*buf, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(*buf);
+	return !PageIsNew(page) && zpage_trailer(page)->overflow == p->overflow;
+}
+
+/* Free p if its owner is gone. The lock on the owner's OID keeps the answer true. */
+static void
+sweep_page(const ZuOverflowPage *p)
+{
+	Relation	rel;
+	Buffer		buf = InvalidBuffer;
+
+	/* its creator, or who is about to drop or truncate it, holds a lock */
+	if (!ConditionalLockRelationOid(p->reloid, AccessShareLock))
+		return;
+	rel = try_relation_open(p->reloid, NoLock);
+	if (rel == NULL || rel->rd_tableam == NULL || table_slot_callbacks(rel) != &TTSOpsZHeap ||
+		!is_pointed_to(rel, p, &buf))
+		free_page(p);
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+	if (rel != NULL)
+		relation_close(rel, NoLock);
+	UnlockRelationOid(p->reloid, AccessShareLock);
+}
+
+/* zoverflow_sweep: see zdml.h. In a transaction, on a primary. Leaves no lock. */
+void
+zoverflow_sweep(void)
+{
+	int			n;
+	ZuOverflowPage *pages = zu_overflow_list(&n);
+
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		sweep_page(&pages[i]);
+	}
+	pfree(pages);
+	(void) zu_overflow_free_extents();
+}

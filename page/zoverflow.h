@@ -1,0 +1,64 @@
+/*
+ * page/zoverflow.h - the slots on a slot overflow page.
+ *
+ * Their numbers go on after the inline ones of the table page that owns the overflow page. Slots are added at
+ * the end, one by one; the page's pd_lower tells how many there are. Accessors and the mutator take a page that
+ * the caller has locked, together with its table page; redo uses the same ones.
+ */
+#ifndef ZUNDO_ZOVERFLOW_H
+#define ZUNDO_ZOVERFLOW_H
+
+#include "page/zpage.h"
+#include "undo/undo_overflow.h"
+
+StaticAssertDecl(ZU_OVERFLOW_DATA + (ZPAGE_MAX_SLOTS - ZPAGE_INITIAL_SLOTS) * sizeof(ZPageSlot) <= BLCKSZ,
+				 "all slots after the inline ones fit an overflow page");
+
+/* zoverflow_first: number of the first slot here. */
+static inline int
+zoverflow_first(Page page)
+{
+	return zu_overflow_header(page)->first;
+}
+
+/* zoverflow_last: number of the last slot here; first - 1 if there is none yet. */
+static inline int
+zoverflow_last(Page page)
+{
+	return zoverflow_first(page) - 1 +
+		(((PageHeader) page)->pd_lower - ZU_OVERFLOW_DATA) / (int) sizeof(ZPageSlot);
+}
+
+/* zoverflow_slot: slot i, first <= i <= last. */
+static inline ZPageSlot *
+zoverflow_slot(Page page, int i)
+{
+	return (ZPageSlot *) ((char *) page + ZU_OVERFLOW_DATA) + (i - zoverflow_first(page));
+}
+
+/* zoverflow_has_slot: may the page have slot i, once it is set? */
+static inline bool
+zoverflow_has_slot(Page page, int i)
+{
+	return zoverflow_first(page) > 0 && i >= zoverflow_first(page) && i <= ZPAGE_MAX_SLOTS &&
+		ZU_OVERFLOW_DATA + (i - zoverflow_first(page) + 1) * sizeof(ZPageSlot) <= BLCKSZ;
+}
+
+/* zoverflow_set_slot: slot i names the record at ptr, written by xid; both 0 = free. Slots up to i come to be if they are not there. */
+static inline void
+zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)
+{
+	int			last = zoverflow_last(page);
+
+	Assert(zoverflow_has_slot(page, i));
+	Assert((xid == InvalidZXid) == (ptr == InvalidUndoPtr));
+	if (i > last)
+	{
+		memset(zoverflow_slot(page, last + 1), 0, (i - last) * sizeof(ZPageSlot));
+		((PageHeader) page)->pd_lower += (i - last) * sizeof(ZPageSlot);
+	}
+	zoverflow_slot(page, i)->xid_flags = xid & ZXID_MASK;
+	zoverflow_slot(page, i)->ptr = ptr;
+}
+
+#endif

@@ -1,0 +1,176 @@
+# More writers and lockers on one full page than it has slots: overflow pages.
+# Prepared transactions stand for open ones: hundreds from one session, and they outlive a crash.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $writers = 64;
+my $lockers = 600;
+
+my $node = PostgreSQL::Test::Cluster->new('overflow');
+$node->init(allows_streaming => 1);
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+wal_consistency_checking = 'zundo'
+max_prepared_transactions = 800
+autovacuum = off
+checkpoint_timeout = 1h
+max_wal_size = 4GB
+wal_keep_size = 4GB
+C
+$node->start;
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect');
+my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+for my $table ('TABLE t', 'UNLOGGED TABLE u', 'TABLE gone', 'TABLE narrow')
+{
+	my ($name) = $table =~ /(\w+)$/;
+	my $width = $name eq 'narrow' ? 1 : 60;
+	$node->safe_psql('postgres',
+		"CREATE $table (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+		INSERT INTO $name SELECT i, 0, repeat('x', $width) FROM generate_series(1, 600) i");
+}
+
+# sql LINES: one session, statements one by one.
+sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
+
+sub overflow_slots
+{
+	my ($table) = @_;
+	return sql("SELECT count(*) FILTER (WHERE overflow AND xid IS NOT NULL) FROM zundo.page_slots('$table', 0)");
+}
+
+sub check
+{
+	my ($table, $when) = @_;
+	is(sql("SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table $when");
+	return;
+}
+
+# What everybody sees of the rows that the writers changed.
+sub rows
+{
+	my ($on, $table) = @_;
+	return $on->safe_psql('postgres',
+		"SELECT count(*), sum(n), sum(id), count(*) FILTER (WHERE n > 0) FROM $table");
+}
+
+# open_writers TABLE: prepared transaction i changes row i; some go back to a savepoint, some delete, some move the row.
+sub open_writers
+{
+	my ($table) = @_;
+	my @lines;
+	for my $i (1 .. $writers)
+	{
+		push @lines, 'BEGIN;', "UPDATE $table SET n = n + 1 WHERE id = $i;";
+		push @lines, 'SAVEPOINT a;', "UPDATE $table SET n = n + 100 WHERE id = $i;", 'ROLLBACK TO a;' if $i % 4 == 0;
+		push @lines, "DELETE FROM $table WHERE id = $i;" if $i % 8 == 1;
+		push @lines, "UPDATE $table SET id = id + 10000 WHERE id = $i;" if $i % 8 == 2;
+		push @lines, "PREPARE TRANSACTION '$table$i';";
+	}
+	sql(@lines);
+	return;
+}
+
+sub end_writers
+{
+	my ($table, $from, $to) = @_;
+	sql(map { ($_ % 2 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$table$_';" } $from .. $to);
+	return;
+}
+
+my $half = $writers / 2;
+for my $table (qw(t u gone narrow))
+{
+	open_writers($table);
+	is(rows($node, $table), '600|0|180300|0', "$table: $writers open writers, nobody sees anything of them");
+	check($table, 'with open writers');
+}
+cmp_ok(overflow_slots('t'), '>', 40, 'slots of the full page are on an overflow page');
+cmp_ok(overflow_slots('u'), '>', 40, '... and of the unlogged one');
+is(overflow_slots('narrow'), '0', 'a page with free space has its slots inline');
+
+# Lockers.
+sql(map { ('BEGIN;', 'SELECT 1 FROM t WHERE id = 70 FOR KEY SHARE;', "PREPARE TRANSACTION 'k$_';") } 1 .. 400);
+cmp_ok(overflow_slots('t'), '>', 440, '400 lockers have slots');
+my ($rc, $out, $err) = $node->psql('postgres', 'SELECT 1 FROM t WHERE id = 70 FOR UPDATE NOWAIT');
+like($err, qr/could not obtain lock/, 'the lockers hold the row');
+sql('UPDATE t SET n = 0 WHERE id = 70;');
+sql('SELECT 1 FROM t WHERE id = 70 FOR KEY SHARE;');
+($rc, $out, $err) = $node->psql('postgres', 'SELECT 1 FROM t WHERE id = 70 FOR UPDATE NOWAIT');
+like($err, qr/could not obtain lock/, 'an update beside them does not let them go');
+check('t', 'with lockers');
+($rc, $out, $err) = $node->psql('postgres',
+	join("\n", map { ("BEGIN;", 'SELECT 1 FROM t WHERE id = 70 FOR KEY SHARE;', "PREPARE TRANSACTION 'x$_';") } 401 .. $lockers),
+	on_error_stop => 1);
+like($err, qr/too many transactions/, 'more than 511 are refused');
+$out = sql(q{SELECT string_agg(gid, ' ') FROM pg_prepared_xacts WHERE gid LIKE 'x%'});
+sql(map { "ROLLBACK PREPARED '$_';" } split / /, $out);
+
+# Standby: the same answers, with the overflow page in use.
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is(rows($standby, 't'), rows($node, 't'), 'the standby reads the page');
+
+# Half of them end; a crash in the middle.
+end_writers('t', 1, $half);
+end_writers('u', 1, $half);
+my $seen = rows($node, 't');
+check('t', 'half way');
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is(rows($standby, 't'), $seen, 'the standby saw half of them end');
+$node->stop('immediate');
+$node->start;
+is(rows($node, 't'), $seen, 'the same rows after a crash with overflow pages in use');
+is(rows($node, 'u'), '0|||0', 'the unlogged table is empty');
+check($_, 'after the crash') for qw(t u gone narrow);
+($rc, $out, $err) = $node->psql('postgres', 'SELECT 1 FROM t WHERE id = 70 FOR UPDATE NOWAIT');
+like($err, qr/could not obtain lock/, 'the lockers hold the row after the crash');
+
+end_writers('t', $half + 1, $writers);
+end_writers('u', $half + 1, $writers);
+end_writers($_, 1, $writers) for qw(gone narrow);
+is(rows($node, 't'), rows($node, 'gone'), 'both tables ended alike');
+is(rows($node, 't'), rows($node, 'narrow'), '... and the one without overflow pages');
+sql(map { "COMMIT PREPARED 'k$_';" } 1 .. 200);
+sql(map { "ROLLBACK PREPARED 'k$_';" } 201 .. 400);
+is(sql('SELECT id FROM t WHERE id = 70 FOR UPDATE NOWAIT'), '70', 'nobody holds the row any more');
+check($_, 'after the end') for qw(t gone narrow);
+is(sql('SET enable_seqscan = off; SELECT count(*), sum(n) FROM t WHERE id < 100'),
+	sql('SET enable_seqscan = off; SELECT count(*), sum(n) FROM narrow WHERE id < 100'), 'by index');
+
+# Given back: by VACUUM, and where the table has gone by the worker.
+$seen = rows($node, 't');
+sql('DROP TABLE gone');
+for (1 .. 60)
+{
+	sql('VACUUM t');
+	last if sql("SELECT count(*) FROM zundo.page_slots('t', 0) WHERE overflow") == 0;
+	sleep 1;
+}
+is(sql("SELECT count(*) FROM zundo.page_slots('t', 0) WHERE overflow"), '0', 'VACUUM gives the overflow page back');
+is(rows($node, 't'), $seen, 'the same rows without it');
+check('t', 'without overflow page');
+open_writers('t');
+cmp_ok(overflow_slots('t'), '>', 20, 'the page gets another one');
+end_writers('t', 1, $writers);
+check('t', 'after another round');
+
+my $freed = q{SELECT count(*) %s FROM pg_get_wal_records_info('%s', pg_current_wal_flush_lsn())
+	WHERE resource_manager = 'zundo' AND record_type = 'OVERFLOW' AND description ~ 'freed'};
+ok($node->poll_query_until('postgres', sprintf($freed, '>= 3', $start)),
+	'overflow pages of the dropped and of the emptied table are freed');
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is(rows($standby, 't'), rows($node, 't'), 'the standby agrees in the end');
+$standby->stop;
+$node->stop('immediate');
+$node->start;
+check($_, 'after the last crash') for qw(t u narrow);
+unlike(slurp_file($node->logfile), qr/PANIC|inconsistent page|TRAP/, 'replayed pages are equal');
+$node->stop;
+done_testing();

@@ -1,0 +1,279 @@
+/*
+ * undo/undo_overflow.c - which page of the undo relation holds further slots of which table page.
+ *
+ * Owns the extents in state OVERFLOW and the headers of their pages. Called by DML when a table page
+ * has no slot left, by readers of slots, and by the worker's clean-up.
+ *
+ * A page gets its owner and loses it in one WAL record with the table page that points to it
+ * (ZWAL_OVERFLOW, written by dml/ and vacuum/); between zu_overflow_reserve and that record nothing
+ * is noted anywhere, so an error or a crash in between leaves nothing behind.
+ *
+ * Locks: table page -> overflow page -> map page (shared). Reserving and freeing hold the alloc lock and
+ * lock overflow pages one at a time; freeing holds the map page exclusively and takes
+ * the overflow pages' locks only if they are to be had at once.
+ *
+ * Crash points: after ALLOC: an extent without used pages, which is freed when it is looked at.
+ *
+ * Invariants
+ *	U20	an overflow page with an owner is pointed to by exactly that table page, or its owner's
+ *		file is gone or was emptied (then the worker frees it).
+ *	U21	its contents change only while the table page is locked exclusively, or under
+ *		U20's exception.
+ *	U22	an extent leaves the state OVERFLOW only while no page of it has an owner.
+ */
+#include "undo/undo_internal.h"
+#include "undo/undo_overflow.h"
+
+#include "miscadmin.h"
+
+static BlockNumber reserved = InvalidBlockNumber;
+
+void
+zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first)
+{
+	ZuOverflowHeader *h = zu_overflow_header(page);
+
+	PageInit(page, BLCKSZ, 0);
+	h->magic = ZU_OVERFLOW_MAGIC;
+	if (first != 0)
+	{
+		h->reloid = reloid;
+		h->relnumber = relnumber;
+		h->block = block;
+		h->first = (uint16) first;
+	}
+	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
+}
+
+/* is_overflow: an overflow page, free or not? Any bytes are tolerated. */
+static bool
+is_overflow(Page page)
+{
+	int			lower = ((PageHeader) page)->pd_lower;
+
+	return !PageIsNew(page) && zu_overflow_header(page)->magic == ZU_OVERFLOW_MAGIC &&
+		lower >= ZU_OVERFLOW_DATA && lower <= BLCKSZ;
+}
+
+static inline bool
+is_free(Page page)
+{
+	return !is_overflow(page) || zu_overflow_header(page)->first == 0;
+}
+
+Buffer
+zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block, int mode)
+{
+	Buffer		buf = zu_read_block(block, RBM_NORMAL);
+	ZuOverflowHeader *h;
+
+	LockBuffer(buf, mode);
+	h = zu_overflow_header(BufferGetPage(buf));
+	if (is_free(BufferGetPage(buf)) ||
+		(RelFileNumberIsValid(relnumber) &&
+		 (h->relnumber != relnumber || h->block != table_block)))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" does not hold the slots of the table page that points to it",
+						block, "zundo.undo_log"),
+				 errhint("Check the table by zundo.check().")));
+	return buf;
+}
+
+/* ---- finding a free page ---- */
+
+/* page_is_free: looked at under its share lock. Extent below the limit, alloc lock held (so it stays there). */
+static bool
+page_is_free(BlockNumber block)
+{
+	Buffer		buf = zu_read_block(block, RBM_NORMAL);
+	bool		found;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	found = is_free(BufferGetPage(buf));
+	UnlockReleaseBuffer(buf);
+	return found;
+}
+
+/* find_page: a free page of the extents at or after block 'from', before 'to'. Alloc lock held. */
+static BlockNumber
+find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
+{
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber start = zu_extent_block(extents[i]);
+
+		for (BlockNumber block = Max(start, from);
+			 block < start + ZU_EXTENT_PAGES && block < to; block++)
+			if (page_is_free(block))
+				return block;
+	}
+	return InvalidBlockNumber;
+}
+
+void
+zu_overflow_reserve(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+	uint32	   *extents;
+	int			n;
+	BlockNumber hint;
+
+	CHECK_FOR_INTERRUPTS();
+	zu_require_logs();
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	extents = zu_collect_overflow(&n);
+	hint = pg_atomic_read_u32(&entry->overflow_hint);
+	reserved = find_page(extents, n, hint, InvalidBlockNumber);
+	if (reserved == InvalidBlockNumber)
+		reserved = find_page(extents, n, 0, hint);
+	if (reserved == InvalidBlockNumber)
+		reserved = zu_extent_block(zu_alloc_overflow_extent());
+	/* somebody else who looks now need not find the same page */
+	pg_atomic_write_u32(&entry->overflow_hint, reserved + 1);
+	LWLockRelease(zu_alloc_lock(entry));
+	pfree(extents);
+}
+
+Buffer
+zu_overflow_take(void)
+{
+	BlockNumber block = reserved;
+	uint32		extent;
+	uint32		page;
+	bool		taken;
+	Buffer		buf = InvalidBuffer;
+
+	reserved = InvalidBlockNumber;
+	if (block == InvalidBlockNumber || !zu_block_position(block, &extent, &page))
+		return InvalidBuffer;
+	taken = zu_fence_enter();
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		buf = zu_read_block(block, RBM_NORMAL);
+		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		/* while we hold the page, its extent cannot leave this state (U22) */
+		if (!is_free(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
+		{
+			UnlockReleaseBuffer(buf);
+			buf = InvalidBuffer;
+		}
+	}
+	zu_fence_leave(taken);
+	return buf;
+}
+
+/* ---- cleaning up ---- */
+
+ZuOverflowPage *
+zu_overflow_list(int *n)
+{
+	int			room = ZU_EXTENT_PAGES;
+	ZuOverflowPage *list = palloc(room * sizeof(ZuOverflowPage));
+	uint32	   *extents;
+	int			nextents;
+
+	*n = 0;
+	zu_require_logs();
+	if (pg_atomic_read_u32(&zu_my.entry->overflow_extents) == 0)
+		return list;
+	extents = zu_collect_overflow(&nextents);
+	for (int i = 0; i < nextents; i++)
+	{
+		if (*n + ZU_EXTENT_PAGES > room)
+		{
+			room = *n + Max(room, ZU_EXTENT_PAGES);
+			list = repalloc_huge(list, room * sizeof(ZuOverflowPage));
+		}
+		for (int page = 0; page < ZU_EXTENT_PAGES; page++)
+		{
+			BlockNumber block = zu_extent_block(extents[i]) + page;
+			bool		taken = zu_fence_enter();
+
+			if (extents[i] < pg_atomic_read_u32(&zu_my.entry->limit))
+			{
+				Buffer		buf = zu_read_block(block, RBM_NORMAL);
+				ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
+
+				LockBuffer(buf, BUFFER_LOCK_SHARE);
+				if (!is_free(BufferGetPage(buf)))
+				{
+					list[*n].overflow = block;
+					list[*n].reloid = h->reloid;
+					list[*n].relnumber = h->relnumber;
+					list[(*n)++].block = h->block;
+				}
+				UnlockReleaseBuffer(buf);
+			}
+			zu_fence_leave(taken);
+		}
+		CHECK_FOR_INTERRUPTS();
+	}
+	pfree(extents);
+	return list;
+}
+
+Buffer
+zu_overflow_lock_owned(const ZuOverflowPage *p)
+{
+	Buffer		buf = zu_read_block(p->overflow, RBM_NORMAL);
+	ZuOverflowHeader *h;
+
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	h = zu_overflow_header(BufferGetPage(buf));
+	if (!is_free(BufferGetPage(buf)) && h->reloid == p->reloid &&
+		h->relnumber == p->relnumber && h->block == p->block)
+		return buf;
+	UnlockReleaseBuffer(buf);
+	return InvalidBuffer;
+}
+
+/* extent_is_unused: no page of it has an owner, and nobody is about to give one to a page. Map page locked exclusively. */
+static bool
+extent_is_unused(uint32 extent)
+{
+	for (int page = 0; page < ZU_EXTENT_PAGES; page++)
+	{
+		Buffer		buf = zu_read_block(zu_extent_block(extent) + page, RBM_NORMAL);
+		bool		unused = false;
+
+		if (ConditionalLockBuffer(buf))
+		{
+			unused = is_free(BufferGetPage(buf));
+			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		}
+		ReleaseBuffer(buf);
+		if (!unused)
+			return false;
+	}
+	return true;
+}
+
+int
+zu_overflow_free_extents(void)
+{
+	ZuEntry    *entry = zu_my.entry;
+	uint32	   *extents;
+	int			n;
+	int			freed = 0;
+
+	zu_require_logs();
+	if (pg_atomic_read_u32(&entry->overflow_extents) == 0)
+		return 0;
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	extents = zu_collect_overflow(&n);
+	for (int i = 0; i < n; i++)
+	{
+		BlockNumber start = zu_extent_block(extents[i]);
+		int			page = 0;
+
+		/* first without keeping others from the map */
+		while (page < ZU_EXTENT_PAGES && page_is_free(start + page))
+			page++;
+		if (page == ZU_EXTENT_PAGES && zu_free_overflow_extent(extents[i], extent_is_unused))
+			freed++;
+	}
+	LWLockRelease(zu_alloc_lock(entry));
+	pfree(extents);
+	return freed;
+}
