@@ -28,26 +28,6 @@ slot_callbacks(Relation rel)
 	return &TTSOpsZHeap;
 }
 
-static void
-refuse_speculative(void)
-{
-	zundo_not_supported("INSERT ... ON CONFLICT is not supported",
-						"Speculative insertion is not implemented for zheap tables.");
-}
-
-static void
-tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
-						 struct BulkInsertStateData *bistate, uint32 spec_token)
-{
-	refuse_speculative();
-}
-
-static void
-tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 spec_token, bool succeeded)
-{
-	refuse_speculative();
-}
-
 /*
  * relation_needs_toast_table: can a row be longer than what is kept in one
  * piece, and has the table a column that could be moved out?
@@ -130,8 +110,8 @@ static TableAmRoutine zheap_methods = {
 
 	/* single rows, changed */
 	.tuple_insert = zheap_tuple_insert,
-	.tuple_insert_speculative = tuple_insert_speculative,
-	.tuple_complete_speculative = tuple_complete_speculative,
+	.tuple_insert_speculative = zheap_tuple_insert_speculative,
+	.tuple_complete_speculative = zheap_tuple_complete_speculative,
 	.multi_insert = zheap_multi_insert,
 	.tuple_delete = zheap_tuple_delete,
 	.tuple_update = zheap_tuple_update,

@@ -15,6 +15,10 @@
 /* Arguments and results are those of the table AM callbacks of the same names. */
 extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
 							   int options, BulkInsertState bistate);
+extern void zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
+										   int options, BulkInsertState bistate, uint32 token);
+extern void zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token,
+											 bool succeeded);
 extern void zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 							   CommandId cid, int options, BulkInsertState bistate);
 extern TM_Result zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,

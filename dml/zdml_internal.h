@@ -121,7 +121,7 @@ typedef struct ZRowState
 	ZXid		wait_for;		/* TM_BeingModified: whom to wait for */
 	bool		clear_locks;	/* lock hints are there but nobody holds a lock */
 	bool		rolled_back;	/* examining has changed the page: look at the row again */
-	bool		key_share_beside; /* the newest version is another's unfinished one; a KEY SHARE lock may be taken */
+	bool		key_share_beside; /* the newest version is another's, not seen by the caller; a KEY SHARE lock may be taken */
 } ZRowState;
 
 /*

@@ -144,10 +144,13 @@ rows_that_fit(Page page, OffsetNumber off, bool init, const uint32 *lens, int n,
 	return Max(count, 1);
 }
 
-/* Insert as many of the rows as the page takes; returns their number. */
+/*
+ * Insert as many of the rows as the page takes; returns their number. token: of a
+ * speculative insertion (of one row), else 0.
+ */
 static int
 insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int n, int options,
-					BulkInsertState bistate, TupleTableSlot **slots)
+					BulkInsertState bistate, TupleTableSlot **slots, uint32 token)
 {
 	ZSlotPick	pick;
 	ZWalSlot	wal_slot;
@@ -173,6 +176,11 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	count = rows_that_fit(page, off, init, lens, n, keep_free, &pick);
 	zwriter_record(writer, &rec, ZUR_INSERT, block, off, pick.prev);
 	rec.nrows = count;
+	if (token != 0)
+	{
+		rec.xflags |= ZUX_SPECULATIVE;
+		rec.token = token;
+	}
 	overflow = zslot_lock(writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer->topxid);
 	zwal_ensure_space(&op, BufferIsValid(overflow));
@@ -182,7 +190,8 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	{
 		uint16		len = lens[i];
 
-		zheader_set(rows[i], ZH_WITH_SLOT(zheader_get(rows[i]), pick.slotno));
+		zheader_set(rows[i], ZH_WITH_SLOT(zheader_get(rows[i]), pick.slotno) |
+					(token != 0 ? ZH_SPECULATIVE : 0));
 		if (writer->logged)
 		{
 			memcpy(rows_data + data_len, &len, 2);
@@ -242,8 +251,74 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	{
 		CHECK_FOR_INTERRUPTS();
 		done += insert_page_of_rows(&writer, rows + done, lens + done, nslots - done, options,
-									bistate, slots + done);
+									bistate, slots + done, 0);
 	}
 	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, nslots);
+}
+
+void
+zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+							   BulkInsertState bistate, uint32 token)
+{
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
+	ZWriter		writer;
+	uint32		len;
+	const char *formed;
+	char	   *row;
+
+	slot->tts_tableOid = RelationGetRelid(rel);
+	formed = form_new_row(rel, slot, options, &len);
+	row = palloc(len);
+	memcpy(row, formed, len);
+	zheader_set(row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	zwriter_begin(&writer, rel, cid);
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
+	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &slot, token);
+	MemoryContextSwitchTo(caller);
+	pgstat_count_heap_insert(rel, 1);
+}
+
+/*
+ * Nobody but us can see the row yet: confirming it takes its mark away; giving it up makes it a
+ * deleted row of ours without an undo record, so that whoever waits for the
+ * token finds nothing, and a rollback removes it as any insertion.
+ */
+void
+zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)
+{
+	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
+	Page		page = BufferGetPage(buf);
+	xl_zheap_speculative xlrec;
+	char		row[BLCKSZ];
+	int			len;
+
+	xlrec.offset = ItemPointerGetOffsetNumber(&slot->tts_tid);
+	xlrec.confirmed = succeeded;
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	if (xlrec.offset > PageGetMaxOffsetNumber(page) ||
+		!ItemIdIsNormal(PageGetItemId(page, xlrec.offset)))
+		elog(ERROR, "the speculatively inserted row has gone");
+	len = zpage_row_length(page, PageGetItemId(page, xlrec.offset));
+	memcpy(row, zpage_row(page, PageGetItemId(page, xlrec.offset)), len);
+
+	START_CRIT_SECTION();
+	zapply_speculative(page, xlrec.offset, succeeded);
+	MarkBufferDirty(buf);
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	{
+		XLogRecPtr	recptr;
+
+		XLogBeginInsert();
+		XLogRegisterData((char *) &xlrec, SizeOfZheapSpeculative);
+		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_SPECULATIVE);
+		PageSetLSN(page, recptr);
+	}
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buf);
+	if (!succeeded && (zheader_get(row) & ZH_EXTERNAL))
+		ztoast_delete(rel, row, len);
+	if (!succeeded)
+		pgstat_count_heap_delete(rel);
 }

@@ -189,7 +189,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			}
 			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		}
-		if (search->traversed)
+		if (search->snapshot == InvalidSnapshot && snapshot && IsMVCCSnapshot(snapshot))
 			note_locked(rel, buf, &tid, snapshot);
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed, slot);
@@ -199,6 +199,10 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		return TM_Ok;
 	}
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	/* to ON CONFLICT a row that this command has updated is a new row of this command */
+	if (result == TM_SelfModified && state.writer.type == ZUR_UPDATE &&
+		search->snapshot == InvalidSnapshot && !search->traversed)
+		result = TM_Invisible;
 	if (result == TM_BeingModified)
 	{
 		ReleaseBuffer(buf);
@@ -233,7 +237,15 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 
 	zwriter_begin(&writer, rel, cid);
 	search.tid = *tid;
-	search.snapshot = (snapshot && IsMVCCSnapshot(snapshot)) ? snapshot : InvalidSnapshot;
+	/*
+	 * Who does not ask for the last version under READ COMMITTED has found the row by
+	 * other means than its snapshot (ON CONFLICT, replication): the newest version is meant.
+	 */
+	if (snapshot && IsMVCCSnapshot(snapshot) &&
+		((flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) || IsolationUsesXactSnapshot()))
+		search.snapshot = snapshot;
+	else
+		search.snapshot = InvalidSnapshot;
 	tmfd->traversed = false;
 	do
 	{

@@ -131,7 +131,7 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 
 /* The newest version is settled. */
 static TM_Result
-examine_settled(Relation rel, ItemPointer tid, const ZRowState *state)
+examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, ZRowState *state)
 {
 	if (!ZH_LIVE(state->header))
 	{
@@ -142,7 +142,13 @@ examine_settled(Relation rel, ItemPointer tid, const ZRowState *state)
 		return TM_Deleted;
 	}
 	if (!state->writer.visible && !zany_is_locked(rel, tid, &state->writer))
-		return TM_Updated;
+	{
+		/* updates in place leave the key as it is: the version that the caller sees will do */
+		if (mode != LockTupleKeyShare || state->writer.type != ZUR_UPDATE ||
+			(state->writer.xflags & ZUX_KEY_CHANGE))
+			return TM_Updated;
+		state->key_share_beside = true;
+	}
 	return TM_Ok;
 }
 
@@ -196,7 +202,7 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			result = examine_in_progress(state, mode);
 			break;
 		default:
-			result = examine_settled(rel, tid, state);
+			result = examine_settled(rel, tid, mode, state);
 			break;
 	}
 	if (result == TM_Ok && ZH_LOCK(state->header) != 0)

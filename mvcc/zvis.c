@@ -96,7 +96,7 @@ dirty_result(Snapshot snapshot, const ZWalk *walk)
 	if (rec->type == ZUR_INSERT)
 	{
 		snapshot->xmin = zxid_to_xid(rec->xid);
-		if (rec->xflags & ZUX_SPECULATIVE)
+		if ((rec->xflags & ZUX_SPECULATIVE) && (walk->header & ZH_SPECULATIVE))
 			snapshot->speculativeToken = rec->token;
 	}
 	else

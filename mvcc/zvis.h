@@ -49,6 +49,12 @@ extern ZXidStatus zxid_status(ZXid xid);
 extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
 
 /*
+ * zvis_top_aborted: set by rollback/ while this backend undoes its aborted top-level
+ * transaction. The server calls that id current until the very end of the abort.
+ */
+extern bool zvis_top_aborted;
+
+/*
  * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC snapshot?
  */
 extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);

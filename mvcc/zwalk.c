@@ -25,6 +25,8 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+bool		zvis_top_aborted = false;
+
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)
 {
@@ -33,7 +35,7 @@ zxid_status_at(ZXid xid, ZXid oldest)
 	if (xid < oldest)
 		return ZXID_ALL_VISIBLE;
 	if (TransactionIdIsCurrentTransactionId(x))
-		return ZXID_OWN;
+		return zvis_top_aborted ? ZXID_ABORTED : ZXID_OWN;
 	if (TransactionIdIsInProgress(x))
 		return ZXID_IN_PROGRESS;
 	return TransactionIdDidCommit(x) ? ZXID_COMMITTED : ZXID_ABORTED;

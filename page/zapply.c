@@ -70,6 +70,14 @@ zapply_lock(Page page, OffsetNumber off, int lockmode)
 }
 
 void
+zapply_speculative(Page page, OffsetNumber off, bool confirmed)
+{
+	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off))) & ~ZH_SPECULATIVE;
+
+	zpage_set_header(page, off, confirmed ? h : ZH_WITH_STATE(h, ZSTATE_DELETED));
+}
+
+void
 zapply_image(Page page, UndoPtr ptr)
 {
 	ZPageTrailer *trailer = zpage_trailer(page);

@@ -39,6 +39,9 @@ extern void zapply_delete(Page page, OffsetNumber off, int slotno, int state, bo
 /* zapply_lock: remember that a lock of this strength (LockTupleMode) may be held on the row at off. */
 extern void zapply_lock(Page page, OffsetNumber off, int lockmode);
 
+/* zapply_speculative: the speculative row at off is confirmed, or given up: then it is deleted. */
+extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
+
 /* zapply_image: the page's newest image is the record at ptr. */
 extern void zapply_image(Page page, UndoPtr ptr);
 

@@ -355,6 +355,24 @@ redo_prune(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+static void
+redo_speculative(XLogReaderState *record)
+{
+	xl_zheap_speculative xlrec;
+	Buffer		buf;
+	Page		page;
+
+	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapSpeculative);
+	buf = read_block(record, 0, false, &page);
+	if (page != NULL)
+	{
+		zapply_speculative(page, xlrec.offset, xlrec.confirmed);
+		finish_page(record, buf, page);
+	}
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+}
+
 void
 zredo(XLogReaderState *record)
 {
@@ -378,6 +396,9 @@ zredo(XLogReaderState *record)
 			break;
 		case ZWAL_OVERFLOW:
 			redo_overflow(record);
+			break;
+		case ZWAL_SPECULATIVE:
+			redo_speculative(record);
 			break;
 		case ZWAL_UNDO_ALLOC:
 			zu_redo_alloc(record);

@@ -29,6 +29,7 @@
 #include "catalog/storage.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "mvcc/zvis.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
@@ -285,6 +286,7 @@ undo_level(int level)
 	else
 	{
 		undoing = true;
+		zvis_top_aborted = (level == 1);
 		PG_TRY();
 		{
 			if (!undo_pages(level))
@@ -312,6 +314,7 @@ undo_level(int level)
 		}
 		PG_END_TRY();
 		undoing = false;
+		zvis_top_aborted = false;
 	}
 	while (nnoted > 0 && noted[nnoted - 1].level >= level)
 		(void) pop_page();

@@ -42,6 +42,8 @@ sub written
 
 $node->safe_psql('postgres', q{INSERT INTO t VALUES (0, 0, 'one row')});
 written('INSERT', 'one row');
+$node->safe_psql('postgres', q{INSERT INTO t VALUES (5000, 0, 'upsert') ON CONFLICT DO NOTHING});
+written('SPECULATIVE', 'INSERT ... ON CONFLICT');
 $node->safe_psql('postgres', "COPY t FROM stdin;\n" . join('', map { "$_\t0\tcopied\n" } 1 .. 500) . "\\.\n");
 written('MULTI_INSERT', 'COPY');
 written('UNDO_ALLOC', 'the first undo of a session');

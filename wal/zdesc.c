@@ -30,6 +30,8 @@ zwal_identify(uint8 info)
 			return "UNDO_ONLY";
 		case ZWAL_OVERFLOW:
 			return "OVERFLOW";
+		case ZWAL_SPECULATIVE:
+			return "SPECULATIVE";
 		case ZWAL_UNDO_ALLOC:
 			return "UNDO_ALLOC";
 		case ZWAL_UNDO_DISCARD:
@@ -102,6 +104,15 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				else
 					appendStringInfo(buf, "freed, table %u, relation file %u, block %u",
 									 xlrec.reloid, xlrec.relnumber, xlrec.block);
+				break;
+			}
+		case ZWAL_SPECULATIVE:
+			{
+				xl_zheap_speculative xlrec;
+
+				memcpy(&xlrec, data, SizeOfZheapSpeculative);
+				appendStringInfo(buf, "off %u, %s", xlrec.offset,
+								 xlrec.confirmed ? "confirmed" : "given up");
 				break;
 			}
 		case ZWAL_UNDO_ALLOC:

@@ -22,7 +22,7 @@
 #define ZWAL_ROLLBACK		0x60	/* aborted records taken off one page */
 #define ZWAL_PRUNE			0x70	/* line pointers and compaction */
 #define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
-#define ZWAL_SPECULATIVE	0x90	/* reserved: speculative insertion confirmed or killed */
+#define ZWAL_SPECULATIVE	0x90	/* speculative insertion confirmed or given up */
 #define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot overflow page */
 #define ZWAL_UNDO_ALLOC		0xB0	/* an extent of the undo log is taken */
 #define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
@@ -216,6 +216,15 @@ typedef struct xl_zheap_overflow
 } xl_zheap_overflow;
 
 #define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, first) + sizeof(uint16))
+
+/* ZWAL_SPECULATIVE.	block 0: table page */
+typedef struct xl_zheap_speculative
+{
+	OffsetNumber offset;
+	uint8		confirmed;
+} xl_zheap_speculative;
+
+#define SizeOfZheapSpeculative (offsetof(xl_zheap_speculative, confirmed) + 1)
 
 /* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
 
