@@ -21,7 +21,7 @@ LAYERS = {
     "common": [],
     "tuple": ["common", "undo/undo_record.h"],
     "undo": ["common", "wal/zwal.h"],           # the layouts of the undo log's own records
-    "page": ["common", "tuple", "undo/undo_record.h"],
+    "page": ["common", "tuple", "undo/undo_record.h", "undo/undo_overflow.h"],
     "wal": ["common", "tuple", "undo", "page"],
     "mvcc": ["common", "tuple", "undo", "page", "wal"],
     "rollback": ["common", "tuple", "undo", "page", "wal", "mvcc"],
