@@ -11,6 +11,7 @@
 #include "access/tableam.h"
 #include "common/zundo.h"
 #include "executor/tuptable.h"
+#include "undo/undo_overflow.h"
 
 /* Arguments and results are those of the table AM callbacks of the same names. */
 extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
@@ -44,8 +45,8 @@ extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int 
  */
 extern bool zoverflow_release(Relation rel, Buffer buf);
 
-/* zoverflow_sweep: free overflow pages whose table page is gone, and extents of such pages that are not needed. No lock held, undo attached, primary. */
-extern void zoverflow_sweep(void);
+/* zoverflow_free: free p, if it still has that owner; WAL-logged. The caller knows that nothing points to it and keeps it so. */
+extern void zoverflow_free(const ZuOverflowPage *p);
 
 /*
  * zheap_insert_raw_row: for rewrites (copy_for_cluster, set access method): as tuple_insert, row bytes given (formed by the caller, slot 0).

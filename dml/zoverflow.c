@@ -4,7 +4,7 @@
  * A page that is full and has no slot left gets an overflow page (zslot_pick); whoever holds it
  * exclusively and finds every slot there older than `oldest` takes it away (zslot_pick, VACUUM).
  * Tables that are dropped, truncated or rewritten leave overflow pages behind, which the undo worker
- * frees (zoverflow_sweep).
+ * frees (vacuum/zsweep.c).
  *
  * Locks: table page -> overflow page. Nothing here waits for a transaction.
  *
@@ -17,15 +17,11 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
-#include "access/tableam.h"
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
-#include "tuple/zslot.h"
 #include "utils/rel.h"
 
 /*
@@ -110,11 +106,8 @@ zoverflow_release(Relation rel, Buffer buf)
 	return settled;
 }
 
-/* ---- pages that are left behind ---- */
-
-/* Free the overflow page if it still has this owner. The caller knows that nothing points to it and keeps it so. */
-static void
-free_page(const ZuOverflowPage *p)
+void
+zoverflow_free(const ZuOverflowPage *p)
 {
 	xl_zheap_overflow xlrec = {p->reloid, p->relnumber, p->block, 0};
 	Buffer		overflow = zu_overflow_lock_owned(p);
@@ -123,56 +116,4 @@ free_page(const ZuOverflowPage *p)
 		return;
 	change_owner(&xlrec, InvalidBuffer, overflow, false);
 	UnlockReleaseBuffer(overflow);
-}
-
-/* Does rel's page p->block point to p? The answer holds until its buffer, *buf, is unlocked and unpinned (if valid). */
-static bool
-is_pointed_to(Relation rel, const ZuOverflowPage *p, Buffer *buf)
-{
-	Page		page;
-
-	*buf = InvalidBuffer;
-	if (rel->rd_locator.relNumber != p->relnumber || p->block >= RelationGetNumberOfBlocks(rel))
-		return false;
-	*buf = ReadBuffer(rel, p->block);
-	LockBuffer(*buf, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(*buf);
-	return !PageIsNew(page) && zpage_trailer(page)->overflow == p->overflow;
-}
-
-/* Free p if its owner is gone. The lock on the owner's OID keeps the answer true. */
-static void
-sweep_page(const ZuOverflowPage *p)
-{
-	Relation	rel;
-	Buffer		buf = InvalidBuffer;
-
-	/* its creator, or who is about to drop or truncate it, holds a lock */
-	if (!ConditionalLockRelationOid(p->reloid, AccessShareLock))
-		return;
-	rel = try_relation_open(p->reloid, NoLock);
-	if (rel == NULL || rel->rd_tableam == NULL || table_slot_callbacks(rel) != &TTSOpsZHeap ||
-		!is_pointed_to(rel, p, &buf))
-		free_page(p);
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
-	if (rel != NULL)
-		relation_close(rel, NoLock);
-	UnlockRelationOid(p->reloid, AccessShareLock);
-}
-
-/* zoverflow_sweep: see zdml.h. In a transaction, on a primary. Leaves no lock. */
-void
-zoverflow_sweep(void)
-{
-	int			n;
-	ZuOverflowPage *pages = zu_overflow_list(&n);
-
-	for (int i = 0; i < n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		sweep_page(&pages[i]);
-	}
-	pfree(pages);
-	(void) zu_overflow_free_extents();
 }

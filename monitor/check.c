@@ -30,6 +30,7 @@
 #include "mvcc/zvis.h"
 #include "storage/bufmgr.h"
 #include "undo/undo.h"
+#include "undo/undo_overflow.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -343,9 +344,30 @@ copy_page(Check *check)
 	is_new = PageIsNew(page);
 	check->view.n = 0;
 	if (!is_new && zpage_is_valid(page))
+	{
 		zslots_copy(BufferGetPage(buf), &check->view);
+		/* an error if that page is another one's */
+		if (zpage_trailer(page)->overflow != InvalidBlockNumber)
+			UnlockReleaseBuffer(zu_overflow_lock(zpage_trailer(page)->overflow,
+												 check->rel->rd_locator.relNumber, check->block,
+												 BUFFER_LOCK_SHARE));
+	}
 	UnlockReleaseBuffer(buf);
 	return !is_new;
+}
+
+/* P7 for the slots on the overflow page. */
+static void
+check_overflow_slots(Check *check)
+{
+	for (int s = zpage_nslots((Page) check->page.data) + 1; s <= check->view.n; s++)
+	{
+		const ZPageSlot *slot = &check->view.s[s];
+
+		if ((ZSLOT_XID(slot) == InvalidZXid) != (slot->ptr == InvalidUndoPtr))
+			fault(check, "P7", 0, "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
+				  s, ZSLOT_XID(slot), (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
+	}
 }
 
 /* All invariants of one page; faults are gathered in check. */
@@ -364,6 +386,7 @@ check_page(Check *check)
 	}
 	if (zpage_check(page, ZPAGE_MAX_SLOTS, report_page_fault, check) > 0)
 		return;					/* the rest relies on the page's frame */
+	check_overflow_slots(check);
 	for (int s = 1; s <= check->view.n; s++)
 		check_chain(check, s);
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)

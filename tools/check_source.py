@@ -21,8 +21,7 @@ LAYERS = {
     "common": [],
     "tuple": ["common", "undo/undo_record.h"],
     "undo": ["common", "wal/zwal.h"],           # the layouts of the undo log's own records
-    "page": ["common", "tuple", "undo/undo_record.h",
-             "undo/undo_overflow.h"],           # where a page's further slots are
+    "page": ["common", "tuple", "undo/undo_record.h", "undo/undo_overflow.h"],
     "wal": ["common", "tuple", "undo", "page"],
     "mvcc": ["common", "tuple", "undo", "page", "wal"],
     "rollback": ["common", "tuple", "undo", "page", "wal", "mvcc"],
@@ -31,8 +30,7 @@ LAYERS = {
     "vacuum": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback",
                "dml/zdml.h"],                   # pruning, and raw rows for rewrites
     "redo": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
-    "workers": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "vacuum",
-                "dml/zdml.h"],                  # orphaned overflow pages
+    "workers": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "vacuum"],
     "monitor": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "workers"],
 }
 

@@ -14,6 +14,12 @@ extern void zheap_copy_for_cluster(Relation old, Relation new, Relation index, b
 								   double *tups_vacuumed, double *tups_recently_dead);
 extern void zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
 									  TransactionId *freeze_xid, MultiXactId *minmulti);
+
+/*
+ * zheap_sweep_overflow: free the slot overflow pages whose table page is gone, and the undo extents that hold
+ * none any more. In a transaction on a primary, undo attached, no buffer locked. For the undo worker.
+ */
+extern void zheap_sweep_overflow(void);
 extern void zheap_nontransactional_truncate(Relation rel);
 extern void zheap_copy_data(Relation rel, const RelFileLocator *locator);
 extern void zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,

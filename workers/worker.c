@@ -21,7 +21,6 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "commands/extension.h"
-#include "dml/zdml.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -39,6 +38,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "vacuum/zvacuum.h"
 #include "workers/workers_internal.h"
 
 #define NAP_BUSY_MS		20		/* while undo goes away */
@@ -129,7 +129,7 @@ maybe_give_back(void)
 	if (last != 0 && !TimestampDifferenceExceeds(last, now, TRUNCATE_MS))
 		return;
 	last = now;
-	zoverflow_sweep();
+	zheap_sweep_overflow();
 	(void) zu_truncate_tail();
 }
 
