@@ -220,6 +220,21 @@ zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNum
 	return false;
 }
 
+/*
+ * Does an accepted record by xid answer for the older ones of its chain too? Not for
+ * a Dirty snapshot while xid is in progress: whoever changed the row must be named
+ * from the row's own record, or a unique check would not wait.
+ */
+static bool
+accepts_older(const ZAccept *accept, ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	return accept->kind != ZACCEPT_NOT_ABORTED || xid < accept->oldest ||
+		TransactionIdIsCurrentTransactionId(x) ||
+		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
+}
+
 ZWalkResult
 zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 {
@@ -239,7 +254,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 
 		if (xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;
-		if (zaccept_head(accept, xid))
+		if (zaccept_head(accept, xid) && accepts_older(accept, xid))
 			return ZWALK_ACCEPTED;
 	}
 	while (*cursor != InvalidUndoPtr)
@@ -266,7 +281,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		walk->rec_ptr = ptr;
 		if (record_writes(rec, walk->off))
 			return ZWALK_WRITER;
-		if (zaccept_record(accept, rec->xid, rec->cid))
+		if (zaccept_record(accept, rec->xid, rec->cid) && accepts_older(accept, rec->xid))
 			return ZWALK_ACCEPTED;	/* V3 */
 	}
 	return ZWALK_ALL_VISIBLE;
