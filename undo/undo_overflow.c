@@ -151,9 +151,14 @@ zu_overflow_take(void)
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
 		buf = zu_read_block(block, RBM_NORMAL);
-		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		/* no waiting with the fence held: who has taken the page may want a fence */
+		if (!ConditionalLockBuffer(buf))
+		{
+			ReleaseBuffer(buf);
+			buf = InvalidBuffer;
+		}
 		/* while we hold the page, its extent cannot leave this state (U22) */
-		if (!is_free(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
+		else if (!is_free(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
 		{
 			UnlockReleaseBuffer(buf);
 			buf = InvalidBuffer;
@@ -188,24 +193,18 @@ zu_overflow_list(int *n)
 		for (int page = 0; page < ZU_EXTENT_PAGES; page++)
 		{
 			BlockNumber block = zu_extent_block(extents[i]) + page;
-			bool		taken = zu_fence_enter();
+			Buffer		buf = zu_read_block(block, RBM_NORMAL);
+			ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
 
-			if (extents[i] < pg_atomic_read_u32(&zu_my.entry->limit))
+			LockBuffer(buf, BUFFER_LOCK_SHARE);
+			if (!is_free(BufferGetPage(buf)))
 			{
-				Buffer		buf = zu_read_block(block, RBM_NORMAL);
-				ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
-
-				LockBuffer(buf, BUFFER_LOCK_SHARE);
-				if (!is_free(BufferGetPage(buf)))
-				{
-					list[*n].overflow = block;
-					list[*n].reloid = h->reloid;
-					list[*n].relnumber = h->relnumber;
-					list[(*n)++].block = h->block;
-				}
-				UnlockReleaseBuffer(buf);
+				list[*n].overflow = block;
+				list[*n].reloid = h->reloid;
+				list[*n].relnumber = h->relnumber;
+				list[(*n)++].block = h->block;
 			}
-			zu_fence_leave(taken);
+			UnlockReleaseBuffer(buf);
 		}
 		CHECK_FOR_INTERRUPTS();
 	}
