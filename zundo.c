@@ -64,6 +64,9 @@ xact_callback(XactEvent event, void *arg)
 	zrollback_xact_callback(event, arg);
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			ZUNDO_FAULT("before-commit");
+			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:

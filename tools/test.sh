@@ -6,6 +6,7 @@
 #   sql        sql/ and expected/, by pg_regress
 #   isolation  specs/ and expected/, by pg_isolation_regress
 #   tap        t/, by prove: crashes, restarts, standbys
+#   random     test/random/: histories on heap and zheap side by side, kill -9 under load
 # After sql and isolation the cluster is examined: zundo.check() of every
 # zheap table, and its log for crashes; the sql cluster is also killed and
 # recovered with wal_consistency_checking on.
@@ -244,6 +245,33 @@ part_tap()
 	for t in "${tests[@]}"; do tap_file "$copy/t/$t.pl"; done
 }
 
+# random_run NAME PROGRAM ARG...: one run of a program of test/random.
+random_run()
+{
+	local name=$1 log="$work/random-$pg.log"
+	shift
+	wanted "$name" || return 0
+	if timeout 900 /usr/bin/python3 "$copy/test/random/$1" --bindir "$bindir" "${@:2}" >"$log" 2>&1; then
+		result ok "$name: $(tail -n 1 "$log" | cut -c1-120)"
+	else
+		result fail "$name"
+		tail -n 40 "$log" | cut -c1-300
+	fi
+}
+
+# The saved histories, new ones, and kill -9 under load.
+part_random()
+{
+	local f minutes=${ZUNDO_RANDOM_MINUTES:-2}
+	need_packages python3 python3-psycopg2
+	for f in "$copy"/test/random/cases/*.json; do
+		random_run "case $(basename "$f" .json)" history.py --replay "$f"
+	done
+	random_run "histories" history.py --minutes "$minutes"
+	random_run "histories with triggers, keys and 2PC" history.py --minutes "$minutes" --fk --triggers --prepare --on-conflict
+	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
+}
+
 # A directory in $work that the server's user may write to.
 as_server_dir()
 {
@@ -271,9 +299,9 @@ test_version()
 		result ok "gcc: no warnings"
 		if builds_without_warnings clang; then result ok "clang: no warnings"; else result fail "clang: no warnings"; fi
 	fi
-	for part in unit sql isolation tap; do
+	for part in unit sql isolation tap random; do
 		has_part $part || continue
-		if [ $part = tap ] && [ $quick = yes ]; then continue; fi
+		if [ $quick = yes ] && [ $part != unit ] && [ $part != sql ] && [ $part != isolation ]; then continue; fi
 		echo "-- $part"
 		"part_$part"
 	done
@@ -297,7 +325,7 @@ run_tests()
 		esac
 	done
 	for v in "${parts[@]}"; do
-		case $v in build | unit | sql | isolation | tap) ;; *) usage_error "--part takes build, unit, sql, isolation or tap, not '$v'" ;; esac
+		case $v in build | unit | sql | isolation | tap | random) ;; *) usage_error "--part takes build, unit, sql, isolation, tap or random, not '$v'" ;; esac
 	done
 	[ ${#versions[@]} -gt 0 ] || versions=("$(default_major)")
 	need_packages perl libipc-run-perl clang

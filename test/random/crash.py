@@ -21,6 +21,7 @@ Then the next round goes on with the same data.
 import argparse
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -376,6 +377,7 @@ def parse_options():
 def main():
     """The rounds; the exit status tells whether all went well."""
     options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # the cluster is removed on the way out
     seed = options.seed if options.seed is not None else int(time.time()) % 1000000
     rng = random.Random(seed)
     buffers = options.buffers or rng.choice(["1MB", "2MB", "8MB", "16MB"])

@@ -24,6 +24,7 @@ import json
 import os
 import random
 import select
+import signal
 import sys
 import time
 
@@ -890,6 +891,7 @@ def parse_options():
 def main():
     """Run histories until the time is over; the exit status tells whether any failed."""
     options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # the cluster is removed on the way out
     options.cluster = None
     failures = 0
     totals = collections.Counter()
