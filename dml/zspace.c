@@ -10,6 +10,8 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xloginsert.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_publication.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "page/zoverflow.h"
@@ -19,6 +21,7 @@
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
 /* An image is worth it when the chains have grown by this many times its size. */
@@ -28,11 +31,30 @@
 /* So many transactions are asked for one by one whether they have ended. */
 #define STATUS_LOOKUPS 8
 
+/* Refuse what would lose changes or history: tables that logical decoding is to read. */
+static void
+refuse_decoded_table(Relation rel)
+{
+	PublicationDesc desc;
+
+	if (RelationIsUsedAsCatalogTable(rel))
+		zundo_not_supported("a zheap table cannot have user_catalog_table set",
+							"Its old versions are kept for queries only, not for logical decoding.");
+	if (!RelationIsLogicallyLogged(rel))
+		return;
+	RelationBuildPublicationDesc(rel, &desc);
+	if (desc.pubactions.pubinsert || desc.pubactions.pubupdate || desc.pubactions.pubdelete)
+		zundo_not_supported("changes of a zheap table cannot be published",
+							"Logical decoding of zheap tables is not implemented.");
+}
+
 void
 zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 {
 	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
-		zundo_not_supported("temporary tables", NULL);
+		zundo_not_supported("temporary tables are not supported", NULL);
+	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
+		refuse_decoded_table(rel);
 	zu_attach_database();
 	writer->rel = rel;
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
