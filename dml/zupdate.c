@@ -39,6 +39,7 @@ typedef struct Update
 	char		oldrow[BLCKSZ];
 	Size		oldlen;
 	LockTupleMode mode;
+	LockTupleMode queued;		/* of the heavyweight lock taken for waiting */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
 	ZRowState	state;
@@ -353,6 +354,8 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 			return result;
 		}
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		if (!*have_tuple_lock)
+			u->queued = mode;
 		zrow_wait(rel, &u->otid, u->state.wait_for, mode, LockWaitBlock,
 				  for_update ? XLTW_Update : XLTW_Delete, have_tuple_lock);
 	}
@@ -431,7 +434,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		if (result != TM_Ok)
 		{
 			ReleaseBuffer(u->buf);
-			zrow_end_wait(rel, otid, u->mode, have_tuple_lock);
+			zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
 			MemoryContextSwitchTo(caller);
 			return result;
 		}
@@ -486,7 +489,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zslot_set_writer(slot, u->writer.xid, cid);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	UnlockReleaseBuffer(u->buf);
-	zrow_end_wait(rel, otid, u->mode, have_tuple_lock);
+	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
 	MemoryContextSwitchTo(caller);
 	return TM_Ok;
 }

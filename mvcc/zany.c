@@ -8,7 +8,7 @@
  *	G1	own versions made by the level's command (cid >= C) are skipped; if any
  *		was, the version below the last of them is wanted; if that was an
  *		insertion, the inserted row.
- *	G2	the version that this level locked with tuple_lock.
+ *	G2	the version that this level locked with tuple_lock; not for a recheck of one row.
  *	G3	the version visible to the level's snapshot.
  *	G4	the row of an own insertion at the bottom of the chain.
  *	G5	the newest own or committed version, deleted or not.
@@ -16,13 +16,13 @@
  */
 #include "postgres.h"
 
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/execdesc.h"
 #include "executor/executor.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
 #include "tcop/utility.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -33,126 +33,93 @@ typedef struct Level
 	EState	   *estate;			/* NULL for a utility command */
 } Level;
 
-typedef struct LockedKey
-{
-	Oid			reloid;
-	ItemPointerData tid;
-} LockedKey;
-
-/* A version locked by a level: named by its writer, or by "settled" if the writer is visible to all. */
+/*
+ * The version that a level has locked for the row that it is about to change: named by its
+ * writer, or by "settled" if the writer is visible to all. Lives in the level's
+ * per-tuple memory: the executor resets that before it takes the next row from the plan,
+ * which may be the same row again, computed from the version that the snapshot shows.
+ */
 typedef struct LockedRow
 {
-	LockedKey	key;
+	struct LockedRow *next;
+	EState	   *estate;
+	Oid			reloid;
+	ItemPointerData tid;
 	UndoPtr		writer;
+	MemoryContextCallback callback;
 } LockedRow;
 
-typedef struct LockedTable
-{
-	struct LockedTable *next;
-	EState	   *estate;
-	HTAB	   *rows;
-	MemoryContextCallback callback;
-} LockedTable;
-
 static Level *current_level = NULL;
-static LockedTable *locked_tables = NULL;
+static LockedRow *locked_rows = NULL;
 
 static ExecutorRun_hook_type prev_executor_run = NULL;
 static ExecutorFinish_hook_type prev_executor_finish = NULL;
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
-/* The query's memory goes: forget its table. */
+/* The memory of arg, a LockedRow, goes. */
 static void
-forget_table(void *arg)
+forget_locked(void *arg)
 {
-	LockedTable **link = &locked_tables;
+	LockedRow **link = &locked_rows;
 
-	while (*link != NULL)
-	{
-		if (*link == arg)
-		{
-			*link = (*link)->next;
-			return;
-		}
+	while (*link != NULL && *link != arg)
 		link = &(*link)->next;
-	}
+	if (*link != NULL)
+		*link = (*link)->next;
 }
 
-static HTAB *
-locked_rows(EState *estate, bool create)
+/* What this level has locked at tid for the row in hand; NULL = nothing. */
+static LockedRow *
+find_locked(Relation rel, ItemPointer tid)
 {
-	LockedTable *table;
-	HASHCTL		ctl = {0};
+	EState	   *estate = current_level ? current_level->estate : NULL;
 
-	for (table = locked_tables; table != NULL; table = table->next)
-		if (table->estate == estate)
-			return table->rows;
-	if (!create)
+	if (estate == NULL)
 		return NULL;
-	ctl.keysize = sizeof(LockedKey);
-	ctl.entrysize = sizeof(LockedRow);
-	ctl.hcxt = estate->es_query_cxt;
-	table = MemoryContextAllocZero(estate->es_query_cxt, sizeof(LockedTable));
-	table->estate = estate;
-	table->rows = hash_create("zheap rows locked by a query", 64, &ctl,
-							  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	table->callback.func = forget_table;
-	table->callback.arg = table;
-	MemoryContextRegisterResetCallback(estate->es_query_cxt, &table->callback);
-	table->next = locked_tables;
-	locked_tables = table;
-	return table->rows;
+	for (LockedRow *row = locked_rows; row != NULL; row = row->next)
+		if (row->estate == estate && row->reloid == RelationGetRelid(rel) &&
+			ItemPointerEquals(&row->tid, tid))
+			return row;
+	return NULL;
 }
 
-static LockedKey
-locked_key(Relation rel, ItemPointer tid)
+/* Does slot belong to this level itself? Else to a plan that checks its query again for one row (EPQ). */
+static bool
+slot_of_level(EState *estate, TupleTableSlot *slot)
 {
-	LockedKey	key;
-
-	memset(&key, 0, sizeof(key));
-	key.reloid = RelationGetRelid(rel);
-	key.tid = *tid;
-	return key;
+	return estate != NULL && list_member_ptr(estate->es_tupleTable, slot);
 }
 
 void
 zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 {
 	EState	   *estate = current_level ? current_level->estate : NULL;
-	LockedKey	key = locked_key(rel, tid);
 	LockedRow  *row;
 
 	if (estate == NULL)
 		return;
-	row = hash_search(locked_rows(estate, true), &key, HASH_ENTER, NULL);
+	row = find_locked(rel, tid);
+	if (row == NULL)
+	{
+		row = MemoryContextAllocZero(GetPerTupleMemoryContext(estate), sizeof(LockedRow));
+		row->estate = estate;
+		row->reloid = RelationGetRelid(rel);
+		row->tid = *tid;
+		row->next = locked_rows;
+		row->callback.func = forget_locked;
+		row->callback.arg = row;
+		MemoryContextRegisterResetCallback(GetPerTupleMemoryContext(estate), &row->callback);
+		locked_rows = row;
+	}
 	row->writer = writer->ptr;
 }
 
 bool
 zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 {
-	EState	   *estate = current_level ? current_level->estate : NULL;
-	LockedKey	key = locked_key(rel, tid);
-	HTAB	   *rows;
-	LockedRow  *row;
+	LockedRow  *row = find_locked(rel, tid);
 
-	if (estate == NULL || (rows = locked_rows(estate, false)) == NULL)
-		return false;
-	row = hash_search(rows, &key, HASH_FIND, NULL);
 	return row != NULL && row->writer == writer->ptr;
-}
-
-/* Is the row locked by this level at all? */
-static bool
-has_locked(Relation rel, ItemPointer tid)
-{
-	EState	   *estate = current_level ? current_level->estate : NULL;
-	LockedKey	key = locked_key(rel, tid);
-	HTAB	   *rows;
-
-	if (estate == NULL || (rows = locked_rows(estate, false)) == NULL)
-		return false;
-	return hash_search(rows, &key, HASH_FIND, NULL) != NULL;
 }
 
 /* What a walk for SnapshotAny found. */
@@ -293,7 +260,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 }
 
 void
-zany_fetch(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version)
+zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version)
 {
 	EState	   *estate = current_level ? current_level->estate : NULL;
 	CommandId	limit = estate ? estate->es_output_cid : GetCurrentCommandId(false);
@@ -304,7 +271,8 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version)
 	if (estate != NULL && limit == 0 && estate->es_result_relations == NULL)
 		limit = InvalidCommandId;	/* a query that writes nothing, as in parallel workers */
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
-	locked = has_locked(rel, &tid);
+	/* a recheck asks for the rows that were not locked, also for the same row under another name */
+	locked = find_locked(rel, &tid) != NULL && (slot == NULL || slot_of_level(estate, slot));
 	if (locked || may_be_ours(buf, off))
 	{
 		fetch_any(rel, buf, off, limit, false, version, &result);

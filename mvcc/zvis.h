@@ -153,12 +153,15 @@ extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumbe
 
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */
 
-/* zany_fetch: as zvis_fetch, for SnapshotAny by TID. */
-extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version);
+/* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */
+extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version);
 
-/* zany_note_locked: tuple_lock locked this newest version for the current executor level. */
+/*
+ * zany_note_locked: tuple_lock locked this newest version for the row that the current
+ * executor level is about to change. Not for FOR UPDATE, which locks as part of the plan.
+ */
 extern void zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
-/* zany_is_locked: did the current executor level lock exactly this version? */
+/* zany_is_locked: did the current executor level lock exactly this version for the row in hand? */
 extern bool zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
 
 /* Hooks that keep the stack of executor levels; installed by zundo.c. */

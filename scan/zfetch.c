@@ -44,7 +44,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVer
 	if (all_dead != NULL)
 		*all_dead = false;
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, off, version);
+		zany_fetch(rel, buf, off, slot, version);
 	else
 		zvis_fetch(rel, buf, off, snapshot, version, all_dead);
 	if (!version->found)
@@ -192,7 +192,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	zu_attach_database();
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), &version);
+		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), NULL, &version);
 	else
 		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), snapshot, &version, NULL);
 	ReleaseBuffer(buf);
