@@ -189,12 +189,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			}
 			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		}
-		/* locked before in this query, in a version that its snapshot does not show */
-		if (search->snapshot != InvalidSnapshot && (flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) &&
-			state.writer.status == ZXID_COMMITTED && !state.writer.visible)
-			search->traversed = true;
 		/* FOR UPDATE alone has the other flag: the plan goes on from there, perhaps to an older version */
-		if ((search->snapshot == InvalidSnapshot || search->traversed) &&
+		if (search->snapshot == InvalidSnapshot &&
 			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot && IsMVCCSnapshot(snapshot))
 			note_locked(rel, buf, &tid, snapshot);
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
