@@ -120,6 +120,8 @@ typedef struct ZRowState
 	bool		stub;
 	ZXid		wait_for;		/* TM_BeingModified: whom to wait for */
 	bool		clear_locks;	/* lock hints are there but nobody holds a lock */
+	bool		others_locks;	/* others hold locks */
+	bool		own_lock;		/* we hold a lock; known for TM_Ok and TM_BeingModified */
 	bool		rolled_back;	/* examining has changed the page: look at the row again */
 	bool		key_share_beside; /* the newest version is another's, not seen by the caller; a KEY SHARE lock may be taken */
 } ZRowState;
@@ -136,10 +138,11 @@ extern TM_Result zrow_examine(Relation rel, Buffer buf, ItemPointer tid, Command
 
 /*
  * zrow_wait: wait for the transaction that keeps us from the row. No buffer lock may be held. Queues behind
- * the row's heavyweight lock first (*have_tuple_lock). False if the policy said not to wait.
+ * the row's heavyweight lock first (*have_tuple_lock), unless we hold a lock on the row ourselves
+ * (own_lock): those at the head of the queue may be waiting for us. False if the policy said not to wait.
  */
 extern bool zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode,
-					  LockWaitPolicy policy, XLTW_Oper oper, bool *have_tuple_lock);
+					  LockWaitPolicy policy, XLTW_Oper oper, bool own_lock, bool *have_tuple_lock);
 
 /* zrow_end_wait: give the heavyweight lock back. */
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
@@ -185,7 +188,7 @@ extern bool ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old);
 /* ztoast_row: the row of slot with its large values in the TOAST table. oldrow: the version it replaces or NULL. palloc'd. */
 extern char *ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, int options, uint32 *len);
 
-/* ztoast_delete: delete the row's external values. */
-extern void ztoast_delete(Relation rel, const char *row, Size len);
+/* ztoast_delete: delete the row's external values; speculative: those of a speculative insertion of this command. */
+extern void ztoast_delete(Relation rel, const char *row, Size len, bool speculative);
 
 #endif

@@ -318,7 +318,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buf);
 	if (!succeeded && (zheader_get(row) & ZH_EXTERNAL))
-		ztoast_delete(rel, row, len);
+		ztoast_delete(rel, row, len, true);
 	if (!succeeded)
 		pgstat_count_heap_delete(rel);
 }

@@ -161,6 +161,49 @@ follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
 	return true;
 }
 
+/*
+ * A KEY SHARE lock was taken beside another's unfinished move: take it also where the
+ * row is moved to, or a deletion there would not meet it. No buffer lock is held. Returns
+ * TM_Ok, or TM_BeingModified with *wait_for (0: begin again).
+ */
+static TM_Result
+lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_for)
+{
+	Relation	rel = writer->rel;
+	TM_FailureData tmfd;
+
+	*wait_for = InvalidZXid;
+	for (;;)
+	{
+		Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&tid));
+		OffsetNumber off = ItemPointerGetOffsetNumber(&tid);
+		ZRowState	state;
+		TM_Result	result;
+		bool		locked = true;
+
+		zu_reserve(ZU_MAX_RESERVE);
+		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		result = zrow_examine(rel, buf, &tid, writer->cid, InvalidSnapshot, mode, &state, &tmfd);
+		/* invisible: just moved here, and not touched since */
+		if ((result == TM_Ok || result == TM_Invisible) && !state.stub &&
+			!held_by_us(writer, buf, off, &state, mode))
+			locked = zrow_lock_in_place(writer, buf, off, mode);
+		UnlockReleaseBuffer(buf);
+		if (!locked)
+		{
+			zu_overflow_reserve();
+			continue;
+		}
+		zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
+		*wait_for = state.wait_for;
+		if (result != TM_Ok && result != TM_Invisible && result != TM_Updated)
+			return TM_BeingModified;
+		if (ZH_STATE(state.header) != ZSTATE_MOVED || !ItemPointerIsValid(&state.writer.forward))
+			return TM_Ok;
+		tid = state.writer.forward;
+	}
+}
+
 /* Try once at search->tid. *done: result is the answer, else search again. */
 static TM_Result
 lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableSlot *slot,
@@ -189,6 +232,21 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			}
 			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		}
+		if (state.key_share_beside && state.writer.type == ZUR_MOVE)
+		{
+			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+			if (lock_moved(writer, state.writer.forward, mode, &state.wait_for) != TM_Ok)
+			{
+				ReleaseBuffer(buf);
+				if (state.wait_for != InvalidZXid &&
+					!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, true,
+							   &search->have_tuple_lock))
+					return TM_WouldBlock;
+				*done = false;
+				return TM_BeingModified;
+			}
+			LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		}
 		/* FOR UPDATE alone has the other flag: the plan goes on from there, perhaps to an older version */
 		if (search->snapshot == InvalidSnapshot &&
 			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot && IsMVCCSnapshot(snapshot))
@@ -208,7 +266,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	if (result == TM_BeingModified)
 	{
 		ReleaseBuffer(buf);
-		if (!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, &search->have_tuple_lock))
+		if (!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, state.own_lock,
+					   &search->have_tuple_lock))
 			return TM_WouldBlock;
 		*done = false;
 		return result;

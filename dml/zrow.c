@@ -40,53 +40,67 @@ writer_mode(const ZRowWriter *writer)
 	return (writer->xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive : LockTupleNoKeyExclusive;
 }
 
-/*
- * A transaction in progress, not ours, that holds a lock on off excluding mode;
- * 0 = none. *any = somebody else holds some lock. *aborted = a chain's head has aborted:
- * below it there may be locks of the same top-level transaction; roll back and ask again.
- */
-static ZXid
-find_locker(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
-			LockTupleMode mode, bool *any, bool *aborted)
+/* Who holds locks on a row. */
+typedef struct Lockers
+{
+	ZXid		conflicting;	/* in progress, not ours, in a mode that excludes ours; 0 = none */
+	bool		others;			/* somebody else holds some lock */
+	bool		own;			/* we hold some lock */
+	bool		aborted;		/* a chain's head has aborted: below it there may be locks of the
+								 * same top-level transaction; roll back and ask again */
+} Lockers;
+
+/* Follow the chain of a slot whose head's transaction is ours or in progress. */
+static void
+look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNumber relnumber,
+			   BlockNumber block, OffsetNumber off, LockTupleMode mode, Lockers *lockers)
 {
 	static char buf[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = slot->ptr;
 
-	*any = *aborted = false;
+	while (ptr != InvalidUndoPtr)
+	{
+		ZuRecord	rec;
+
+		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
+			return;
+		if (rec.xid != ZSLOT_XID(slot) && zxid_status_at(rec.xid, oldest) != status)
+			return;
+		if (rec.type == ZUR_LOCK && rec.offset == off)
+		{
+			if (status == ZXID_OWN)
+			{
+				lockers->own = true;
+				return;
+			}
+			lockers->others = true;
+			if (lockers->conflicting == InvalidZXid && modes_conflict(rec.lockmode, mode))
+				lockers->conflicting = rec.xid;
+		}
+		ptr = rec.prev;
+	}
+}
+
+static void
+find_lockers(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
+			 LockTupleMode mode, Lockers *lockers)
+{
+	memset(lockers, 0, sizeof(*lockers));
 	for (int s = 1; s <= slots->n; s++)
 	{
-		ZXid		xid = ZSLOT_XID(&slots->s[s]);
-		UndoPtr		ptr = slots->s[s].ptr;
-
 		ZXidStatus	status;
 
-		if (ptr == InvalidUndoPtr)
+		if (slots->s[s].ptr == InvalidUndoPtr)
 			continue;
-		status = zxid_status_at(xid, slots->oldest);
+		status = zxid_status_at(ZSLOT_XID(&slots->s[s]), slots->oldest);
 		if (status == ZXID_ABORTED)
 		{
-			*aborted = true;
-			return InvalidZXid;
+			lockers->aborted = true;
+			return;
 		}
-		if (status != ZXID_IN_PROGRESS)
-			continue;
-		while (ptr != InvalidUndoPtr)
-		{
-			ZuRecord	rec;
-
-			if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
-				break;
-			if (rec.xid != xid && zxid_status_at(rec.xid, slots->oldest) != ZXID_IN_PROGRESS)
-				break;
-			if (rec.type == ZUR_LOCK && rec.offset == off)
-			{
-				*any = true;
-				if (modes_conflict(rec.lockmode, mode))
-					return rec.xid;
-			}
-			ptr = rec.prev;
-		}
+		if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
+			look_for_locks(&slots->s[s], status, slots->oldest, relnumber, block, off, mode, lockers);
 	}
-	return InvalidZXid;
 }
 
 static void
@@ -205,23 +219,22 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			result = examine_settled(rel, tid, mode, state);
 			break;
 	}
-	if (result == TM_Ok && ZH_LOCK(state->header) != 0)
+	if ((result == TM_Ok || result == TM_BeingModified) && ZH_LOCK(state->header) != 0)
 	{
-		bool		any;
-		bool		aborted;
-		ZXid		locker = find_locker(&slots, relnumber, block, off, mode, &any, &aborted);
+		Lockers		lockers;
 
-		if (aborted)
+		find_lockers(&slots, relnumber, block, off, mode, &lockers);
+		if (lockers.aborted)
 		{
 			zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
-			result = zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
-			state->rolled_back = true;	/* also by the loop above, perhaps this very row */
-			return result;
+			return zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
 		}
-		state->clear_locks = !any;
-		if (locker != InvalidZXid)
+		state->clear_locks = !lockers.others && !lockers.own;
+		state->others_locks = lockers.others;
+		state->own_lock = lockers.own;
+		if (result == TM_Ok && lockers.conflicting != InvalidZXid)
 		{
-			state->wait_for = locker;
+			state->wait_for = lockers.conflicting;
 			result = TM_BeingModified;
 		}
 	}
@@ -259,11 +272,11 @@ lock_not_available(Relation rel)
 
 bool
 zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode, LockWaitPolicy policy,
-		  XLTW_Oper oper, bool *have_tuple_lock)
+		  XLTW_Oper oper, bool own_lock, bool *have_tuple_lock)
 {
 	TransactionId x = zxid_to_xid(xid);
 
-	if (!*have_tuple_lock)
+	if (!*have_tuple_lock && !own_lock)
 	{
 		if (policy == LockWaitBlock)
 			LockTuple(rel, tid, queue_mode(mode));

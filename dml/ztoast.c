@@ -40,10 +40,10 @@ ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, 
 }
 
 void
-ztoast_delete(Relation rel, const char *row, Size len)
+ztoast_delete(Relation rel, const char *row, Size len, bool speculative)
 {
 	HeapTuple	old = ztuple_to_heap(row, len, RelationGetDescr(rel));
 
-	heap_toast_delete(rel, old, false);
+	heap_toast_delete(rel, old, speculative);
 	heap_freetuple(old);
 }

@@ -337,8 +337,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 			tmfd->cmax = InvalidCommandId;
 			tmfd->traversed = false;
 		}
-		if (result == TM_Ok && for_update && !must_move && ZH_LOCK(u->state.header) != 0 &&
-			!u->state.clear_locks &&
+		if (result == TM_Ok && for_update && !must_move && u->state.others_locks &&
 			!(u->in_place && zpage_replace_fits(BufferGetPage(u->buf),
 												ItemPointerGetOffsetNumber(&u->otid), u->newlen)))
 		{
@@ -357,7 +356,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 		if (!*have_tuple_lock)
 			u->queued = mode;
 		zrow_wait(rel, &u->otid, u->state.wait_for, mode, LockWaitBlock,
-				  for_update ? XLTW_Update : XLTW_Delete, have_tuple_lock);
+				  for_update ? XLTW_Update : XLTW_Delete, u->state.own_lock, have_tuple_lock);
 	}
 }
 
@@ -569,7 +568,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
-			ztoast_delete(rel, u->oldrow, u->oldlen);
+			ztoast_delete(rel, u->oldrow, u->oldlen, false);
 		pgstat_count_heap_delete(rel);
 	}
 	ReleaseBuffer(u->buf);

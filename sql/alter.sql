@@ -1,11 +1,11 @@
 -- ALTER TABLE, rewrites, partitions, inheritance, unlogged tables: the rows stay the same.
 SET client_min_messages = warning;
-CREATE TABLE r (id int PRIMARY KEY, n int, t text) USING zheap;
+CREATE TABLE r (id int PRIMARY KEY, n int, t text, k int DEFAULT 4) USING zheap;
 INSERT INTO r SELECT g, g % 7, 'row ' || g FROM generate_series(1, 1000) g;
 ALTER TABLE r ALTER t SET STORAGE EXTERNAL;
 UPDATE r SET t = repeat(md5(id::text), 300) WHERE id % 100 = 0;
 DELETE FROM r WHERE id % 10 = 3;
-CREATE VIEW state AS SELECT count(*), sum(id), sum(n), sum(length(t)), md5(string_agg(id || ':' || n || ':' || t, ',' ORDER BY id)) FROM r;
+CREATE VIEW state AS SELECT count(*), sum(id) AS ids, sum(n) AS ns, sum(length(t)) AS ts, md5(string_agg(id || ':' || n || ':' || t, ',' ORDER BY id)) FROM r;
 SELECT * FROM state;
 -- to heap and back
 ALTER TABLE r SET ACCESS METHOD heap;
@@ -26,7 +26,8 @@ CLUSTER r USING r_n;
 SELECT bool_and(ok) FROM (SELECT n >= lag(n) OVER (ORDER BY ctid) IS NOT FALSE AS ok FROM r) x;
 SELECT * FROM state;
 CLUSTER r;
-ALTER TABLE r ALTER n TYPE bigint USING n::bigint;
+ALTER TABLE r ALTER k TYPE bigint USING k::bigint + 1;
+SELECT sum(k) FROM r;
 ALTER TABLE r ADD COLUMN d timestamptz DEFAULT clock_timestamp(), ADD COLUMN c int DEFAULT 5 NOT NULL;
 ALTER TABLE r DROP COLUMN d;
 SELECT * FROM state;
@@ -37,8 +38,8 @@ SELECT sum(c) FROM r;
 BEGIN;
 UPDATE r SET n = -1;
 DELETE FROM r WHERE id < 500;
-ALTER TABLE r ALTER n TYPE numeric;
-INSERT INTO r VALUES (5000, 1, 'new', 1);
+ALTER TABLE r ALTER k TYPE numeric;
+INSERT INTO r VALUES (5000, 1, 'new', 1, 1);
 SELECT count(*), sum(id), sum(n) FROM r;
 ROLLBACK;
 SELECT * FROM state;
