@@ -71,6 +71,7 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			zu_at_xact_end();
+			zown_at_xact_end();
 			break;
 		default:
 			break;

@@ -227,7 +227,9 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 		if (lockers.aborted)
 		{
 			zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
-			return zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
+			result = zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
+			state->rolled_back = true;	/* also by the loop above, perhaps this very row */
+			return result;
 		}
 		state->clear_locks = !lockers.others && !lockers.own;
 		state->others_locks = lockers.others;

@@ -105,6 +105,8 @@ zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
 	change.ptr = ptr;
 	change.live_chain = (pick->prev != InvalidUndoPtr);
 	change.undo_length = rec->length;
+	if (pick->committed != InvalidZXid)
+		zown_note_push(pick->committed);
 	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
 	change.overflow = (pick->overflow != 0);
 	return change;

@@ -40,6 +40,7 @@ typedef struct Update
 	Size		oldlen;
 	LockTupleMode mode;
 	LockTupleMode queued;		/* of the heavyweight lock taken for waiting */
+	bool		must_move;		/* the row will get a new TID: nobody else may hold a lock on it (D5) */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
 	ZRowState	state;
@@ -312,7 +313,6 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 			bool for_update, bool *have_tuple_lock)
 {
 	Relation	rel = u->writer.rel;
-	bool		must_move = false;
 
 	for (;;)
 	{
@@ -324,7 +324,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 		do
 		{
 			look_at_old_row(u);
-			mode = must_move ? LockTupleExclusive : u->mode;
+			mode = u->must_move ? LockTupleExclusive : u->mode;
 			result = zrow_examine(rel, u->buf, &u->otid, u->writer.cid, snapshot, mode, &u->state, tmfd);
 			if (u->state.rolled_back)
 				look_at_old_row(u);
@@ -336,15 +336,6 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 			tmfd->xmax = InvalidTransactionId;
 			tmfd->cmax = InvalidCommandId;
 			tmfd->traversed = false;
-		}
-		if (result == TM_Ok && for_update && !must_move && u->state.others_locks &&
-			!(u->in_place && zpage_replace_fits(BufferGetPage(u->buf),
-												ItemPointerGetOffsetNumber(&u->otid), u->newlen)))
-		{
-			/* locks of others would be left behind by a move: have none */
-			must_move = true;
-			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-			continue;
 		}
 		if (result != TM_BeingModified || !wait)
 		{
@@ -416,6 +407,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 				 errmsg("cannot update tuples during a parallel operation")));
 	u->otid = *otid;
 	u->toasted = false;
+	u->must_move = false;
 	formed = zslot_form_row(slot, RelationGetDescr(rel), &u->newlen);
 	u->newrow = palloc(u->newlen);
 	memcpy(u->newrow, formed, u->newlen);
@@ -439,9 +431,16 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		}
 		if (u->toasted || !ztoast_needed(rel, zheader_get(u->newrow), u->newlen, zheader_get(u->oldrow)))
 		{
-			if (pick_old_slot(u, &pick))
+			if (!pick_old_slot(u, &pick))
+			{
+				reserve_overflow(u);
+				continue;
+			}
+			if (u->must_move || !u->state.others_locks || (u->in_place && fits_in_place(u, &pick)))
 				break;
-			reserve_overflow(u);
+			/* locks of others would be left behind by a move: have none */
+			u->must_move = true;
+			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 			continue;
 		}
 		/* toasting writes other tables: keep the row by a lock of our own meanwhile */
@@ -550,6 +549,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot delete tuples during a parallel operation")));
 	u->otid = *tid;
+	u->must_move = false;
 	u->newrow = NULL;
 	zwriter_begin(&u->writer, rel, cid);
 	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));

@@ -12,7 +12,10 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
+#include "access/transam.h"
 #include "mvcc/zwalk.h"
+#include "utils/snapmgr.h"
 
 static struct
 {
@@ -50,4 +53,27 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
 		(run.written[off / 64] & (UINT64CONST(1) << (off % 64))) != 0)
 		return head;
 	return run.below;
+}
+
+static bool on_unseen = false;
+
+void
+zown_note_push(ZXid xid)
+{
+	/* who ended before the oldest of our snapshots is seen by all of them */
+	if (!TransactionIdIsValid(TransactionXmin) ||
+		!TransactionIdPrecedes(zxid_to_xid(xid), TransactionXmin))
+		on_unseen = true;
+}
+
+bool
+zown_on_unseen(void)
+{
+	return on_unseen || IsParallelWorker();
+}
+
+void
+zown_at_xact_end(void)
+{
+	on_unseen = false;
 }

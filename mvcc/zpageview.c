@@ -21,6 +21,9 @@
 /* So many records are read under one fence; then interrupts are let in. */
 #define FENCED_RECORDS 256
 
+/* Type of a Change that ends a row's list: the row's version was accepted here. */
+#define CHANGE_ACCEPTED 0
+
 /* One unaccepted change of one row. */
 typedef struct Change
 {
@@ -40,7 +43,7 @@ typedef struct Collector
 	BlockNumber block;
 	ZAccept		accept;
 	int			maxoff;
-	UndoPtr		confirmed;		/* see ZWalk; kept over attempts */
+	UndoPtr		confirmed[ZPAGE_MAX_SLOTS + 1]; /* per slot, see ZWalk; kept over attempts */
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
 	Change	  **last[ZPAGE_MAX_SLOTS + 1];
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
@@ -127,9 +130,9 @@ add_record(Collector *c, int s, const ZuRecord *rec)
 	proto.xid = rec->xid;
 	proto.type = rec->type;
 	proto.xflags = rec->xflags;
-	if (rec->type == ZUR_INSERT)
+	if (rec->type == ZUR_INSERT || rec->type == CHANGE_ACCEPTED)
 	{
-		for (int i = 0; i < rec->nrows; i++)
+		for (int i = 0; i < Max(rec->nrows, 1); i++)
 			add_change(c, s, rec->offset + i, &proto);
 		return;
 	}
@@ -152,56 +155,102 @@ discard_is_settled(Collector *c, int s, UndoPtr ptr)
 
 	if (ptr == head)
 		return false;
-	if (head == c->confirmed ||
+	if (head == c->confirmed[s] ||
 		!zchain_has_aborted(head, ptr, c->relnumber, c->block, c->view->slots.oldest))
 		return true;
-	c->confirmed = head;
+	c->confirmed[s] = head;
 	return false;
 }
 
-/* Collect the unaccepted records of slot s. False: copy the page again. */
-static bool
-collect_slot(Collector *c, int s)
+/* Begin slot s's lists of changes. */
+static void
+open_lists(Collector *c, int s)
 {
-	const ZSlotView *slots = &c->view->slots;
-	UndoPtr		ptr = slots->s[s].ptr;
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
 
 	c->first[s] = arena_alloc(c, listsize);
 	c->last[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
 	memset(c->last[s], 0, listsize);
-	for (int n = 1; ptr != InvalidUndoPtr; n++)
-	{
-		ZuRecord	rec;
+}
 
-		if (n % FENCED_RECORDS == 0)
-		{
-			zu_read_end();
-			CHECK_FOR_INTERRUPTS();
-			zu_read_begin();
-		}
-		if (zu_fetch(ptr, c->relnumber, c->block, &rec, c->buf) == ZU_DISCARDED)
-			return discard_is_settled(c, s, ptr);
-		if (zaccept_record(&c->accept, rec.xid, rec.cid))
-			break;
-		if (rec.type != ZUR_LOCK)
-			add_record(c, s, &rec);
-		ptr = rec.prev;
+/*
+ * Take the record at *ptr, of slot s's chain, if it is not accepted; *ptr becomes the next one, or
+ * Invalid at the chain's end. False: copy the page again.
+ */
+static bool
+collect_record(Collector *c, int s, UndoPtr *ptr)
+{
+	ZuRecord	rec;
+
+	if (zu_fetch(*ptr, c->relnumber, c->block, &rec, c->buf) == ZU_DISCARDED)
+	{
+		bool		settled = discard_is_settled(c, s, *ptr);
+
+		*ptr = InvalidUndoPtr;
+		return settled;
 	}
+	if (zaccept_record(&c->accept, rec.xid, rec.cid))
+	{
+		if (c->accept.kind != ZACCEPT_MVCC || rec.xid < c->accept.oldest || !zown_on_unseen() ||
+			!TransactionIdIsCurrentTransactionId(zxid_to_xid(rec.xid)))
+		{
+			*ptr = InvalidUndoPtr;
+			return true;
+		}
+		/* our own record may lie on unaccepted ones (V3): its row is settled, others are not */
+		if (rec.type != ZUR_LOCK)
+			rec.type = CHANGE_ACCEPTED;
+		rec.payload_len = 0;
+	}
+	if (rec.type != ZUR_LOCK)
+		add_record(c, s, &rec);
+	*ptr = rec.prev;
+	if (*ptr != InvalidUndoPtr)
+		zu_prefetch(*ptr);
 	return true;
 }
 
-/* Collect all pending slots, under one fence. False: copy the page again. */
+/*
+ * Collect the unaccepted records of all pending slots. The chains are followed side by side, so that
+ * the memory of one chain's next record arrives while the others are read. The fence
+ * is held over many records; now and then interrupts are let in. False: copy the page again.
+ */
 static bool
 collect_slots(Collector *c)
 {
+	const ZSlotView *slots = &c->view->slots;
+	UndoPtr		ptr[ZPAGE_MAX_SLOTS + 1];
 	bool		complete = true;
+	bool		more;
+	int			n = 0;
 
 	zu_read_begin();
-	for (int s = 1; s <= c->view->slots.n && complete; s++)
-		if (c->pending[s])
-			complete = collect_slot(c, s);
+	for (int s = 1; s <= slots->n; s++)
+	{
+		ptr[s] = c->pending[s] ? slots->s[s].ptr : InvalidUndoPtr;
+		if (ptr[s] == InvalidUndoPtr)
+			continue;
+		zu_prefetch(ptr[s]);
+		open_lists(c, s);
+	}
+	do
+	{
+		more = false;
+		for (int s = 1; s <= slots->n && complete; s++)
+		{
+			if (ptr[s] == InvalidUndoPtr)
+				continue;
+			complete = collect_record(c, s, &ptr[s]);
+			more |= (ptr[s] != InvalidUndoPtr);
+			if (++n % FENCED_RECORDS == 0)
+			{
+				zu_read_end();
+				CHECK_FOR_INTERRUPTS();
+				zu_read_begin();
+			}
+		}
+	} while (more && complete);
 	zu_read_end();
 	return complete;
 }
@@ -255,7 +304,7 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 		const char *raw = NULL;
 		Size		rawlen = 0;
 
-		if (change == NULL)
+		if (change == NULL || change->type == CHANGE_ACCEPTED)
 			break;
 		c->first[s][off] = change->next;
 		newest = change->xid;
@@ -440,7 +489,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	collector->view = view;
 	collector->relnumber = rel->rd_locator.relNumber;
 	collector->block = BufferGetBlockNumber(buf);
-	collector->confirmed = InvalidUndoPtr;
+	memset(collector->confirmed, 0, sizeof(collector->confirmed));
 	if (IsMVCCSnapshot(snapshot))
 		kind = ZACCEPT_MVCC;
 	else

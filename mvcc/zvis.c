@@ -87,11 +87,11 @@ is_mvcc(Snapshot snapshot)
 
 /* Acceptance for a Dirty snapshot: newest version not aborted; says who is at work. */
 static void
-dirty_result(Snapshot snapshot, const ZWalk *walk)
+dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 {
 	const ZuRecord *rec = &walk->rec;
 
-	if (zxid_status_at(rec->xid, walk->slots->oldest) != ZXID_IN_PROGRESS)
+	if (status != ZXID_IN_PROGRESS)
 		return;
 	if (rec->type == ZUR_INSERT)
 	{
@@ -119,17 +119,21 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 		*live = ZH_LIVE(walk->header);
 		if (result != ZWALK_WRITER)
 			return true;
-		if (zaccept_record(accept, walk->rec.xid, walk->rec.cid) ||
-			(dirty && zxid_status_at(walk->rec.xid, walk->slots->oldest) != ZXID_ABORTED))
+		if (dirty)
 		{
-			if (dirty)
+			/* asked once: the answer may change while we look */
+			ZXidStatus	status = zxid_status_at(walk->rec.xid, walk->slots->oldest);
+
+			if (status != ZXID_ABORTED)
 			{
-				dirty_result(snapshot, walk);
+				dirty_result(snapshot, walk, status);
 				if (TransactionIdIsValid(snapshot->xmax))
 					*live = walk->has_bytes;
+				return true;
 			}
-			return true;
 		}
+		else if (zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+			return true;
 		*newest_xid = walk->rec.xid;
 		zwalk_step_back(walk);
 		if (!walk->exists)

@@ -151,6 +151,14 @@ extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber f
 /* zown_skip: where to begin looking for the writer of the row at off in the chain that begins at head. */
 extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head);
 
+/*
+ * zown_note_push: we push on the chain of committed transaction xid. zown_on_unseen: may we have
+ * pushed, in this transaction, on a chain whose head one of our snapshots does not see? Reset by zown_at_xact_end.
+ */
+extern void zown_note_push(ZXid xid);
+extern bool zown_on_unseen(void);
+extern void zown_at_xact_end(void);
+
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */
 
 /* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */

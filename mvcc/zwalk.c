@@ -8,7 +8,8 @@
  *		its offset in the chain of the slot that its header names; if there is
  *		none, the version is visible to all.
  *	V3	along one chain acceptance is monotone: below an accepted record all
- *		are accepted.
+ *		are accepted. Except, under an MVCC snapshot, below our own records: what we pushed on may
+ *		have committed after our snapshot was taken (zown_on_unseen).
  *	V4	a discarded record behind a chain's head belongs to a transaction that is
  *		visible to all, if no record above it is aborted or if the head is still on
  *		the page afterwards (an aborted transaction is discarded only when no
@@ -221,17 +222,21 @@ zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNum
 }
 
 /*
- * Does an accepted record by xid answer for the older ones of its chain too? Not for
+ * Does an accepted record by xid answer for the older ones of its chain too (V3)? Not for
  * a Dirty snapshot while xid is in progress: whoever changed the row must be named
- * from the row's own record, or a unique check would not wait.
+ * from the row's own record, or a unique check would not wait. And our own record not under
+ * MVCC if we may have pushed it on somebody's who committed after the snapshot.
  */
 static bool
 accepts_older(const ZAccept *accept, ZXid xid)
 {
 	TransactionId x = zxid_to_xid(xid);
 
-	return accept->kind != ZACCEPT_NOT_ABORTED || xid < accept->oldest ||
-		TransactionIdIsCurrentTransactionId(x) ||
+	if (xid < accept->oldest)
+		return true;
+	if (TransactionIdIsCurrentTransactionId(x))
+		return accept->kind != ZACCEPT_MVCC || !zown_on_unseen();
+	return accept->kind != ZACCEPT_NOT_ABORTED ||
 		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
 }
 

@@ -189,6 +189,9 @@ typedef enum ZuFetchResult
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
+/* zu_prefetch: have the memory of the record at ptr brought near, if its buffer is known. A hint. */
+extern void zu_prefetch(UndoPtr ptr);
+
 /* zu_read_begin/end: keep the tail-truncation fence over many zu_fetch calls (optional, nestable not). */
 extern void zu_read_begin(void);
 extern void zu_read_end(void);

@@ -17,6 +17,14 @@
  */
 #include "undo/undo_internal.h"
 
+#include "storage/buf_internals.h"
+
+#ifdef __GNUC__
+#define zu_prefetch_line(p) __builtin_prefetch(p)
+#else
+#define zu_prefetch_line(p) ((void) (p))
+#endif
+
 /* Which buffer held a block last time: direct-mapped by block number. */
 #define RECENT_BUFFERS	8192
 
@@ -221,6 +229,22 @@ gather_record(UndoPtr ptr, char *buf)
 		off = ZU_PAGE_DATA;
 	} while (want == 0 || have < want);
 	return (int) want;
+}
+
+void
+zu_prefetch(UndoPtr ptr)
+{
+	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
+	const RecentBuffer *r = &recent[block % RECENT_BUFFERS];
+
+	if (r->block == block && BufferIsValid(r->buffer))
+	{
+		const char *page = (const char *) BufferGetBlock(r->buffer);
+
+		zu_prefetch_line(GetBufferDescriptor(r->buffer - 1));
+		zu_prefetch_line(page);
+		zu_prefetch_line(page + zuptr_byte(ptr) % BLCKSZ);
+	}
 }
 
 ZuFetchResult

@@ -184,14 +184,21 @@ compare_by_number(const void *a, const void *b)
 static bool
 copy_map_page(uint32 extent, char *dst)
 {
-	Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
-	bool		valid;
+	bool		taken = zu_fence_enter();
+	bool		valid = false;
 
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	valid = !PageIsNew(BufferGetPage(buf));
-	if (valid)
-		memcpy(dst, BufferGetPage(buf), BLCKSZ);
-	UnlockReleaseBuffer(buf);
+	/* the tail may be truncated while we go through the map */
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		valid = !PageIsNew(BufferGetPage(buf));
+		if (valid)
+			memcpy(dst, BufferGetPage(buf), BLCKSZ);
+		UnlockReleaseBuffer(buf);
+	}
+	zu_fence_leave(taken);
 	return valid;
 }
 
@@ -467,7 +474,11 @@ grow_file(uint32 extent)
 {
 	SMgrRelation smgr = smgropen(zu_my.locator, INVALID_PROC_NUMBER);
 	BlockNumber need = zu_nblocks_for(extent + 1);
-	BlockNumber have = smgrnblocks(smgr, MAIN_FORKNUM);
+	BlockNumber have;
+
+	/* a segment that we have open may have been cut off by a truncation we never heard of */
+	smgrrelease(smgr);
+	have = smgrnblocks(smgr, MAIN_FORKNUM);
 
 	if (extent >= ZU_MAX_EXTENTS)
 		ereport(ERROR,

@@ -45,7 +45,6 @@
 #define NAP_PINNED_MS	1000	/* longest nap while something holds undo back */
 #define NAP_ERROR_MS	1000
 #define IDLE_EXIT_MS	10000
-#define IDLE_BYTES		BLCKSZ	/* so little undo is no reason to stay */
 #define TRUNCATE_MS		5000	/* between looks at the relation's tail */
 
 PGDLLEXPORT void zundo_worker_main(Datum main_arg);
@@ -155,7 +154,8 @@ run_cycle(bool count)
 
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
 		return CYCLE_MOVED;
-	if (stats.bytes_left <= IDLE_BYTES && stats.aborts_pending == 0)
+	/* whatever is left may need us when its transaction ends, and nobody might call then */
+	if (stats.bytes_left == 0 && stats.aborts_pending == 0)
 		return CYCLE_IDLE;
 	return CYCLE_PINNED;
 }
