@@ -458,6 +458,8 @@ zheap_prune_page(Relation rel, Buffer buf, bool vacuum)
 	static ZSlotView all_slots;
 	const ZSlotView *overflow = NULL;
 
+	if (!zpage_rows_ok(page))
+		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), InvalidOffsetNumber);
 	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
 	{
 		zslots_copy(page, &all_slots);
@@ -600,6 +602,8 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 
 		buf = read_for_insert(rel, target, bistate);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
+			zvis_corrupt_page(rel, target, InvalidOffsetNumber);
 		if (try_page(writer, buf, len, keep_free, off, pick, init))
 		{
 			RelationSetTargetBlock(rel, target);
@@ -647,6 +651,8 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 			{
 				Size		hole;
 
+				if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
+					zvis_corrupt_page(rel, target, InvalidOffsetNumber);
 				if (try_page(writer, buf, len, 0, off, pick, init))
 				{
 					RelationSetTargetBlock(rel, target);

@@ -444,16 +444,13 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
 	if (PageIsNew(page))
 		view->slots.n = 0;
+	else if (unlikely(!zpage_rows_ok(page)))
+		zvis_corrupt_page(rel, c->block, InvalidOffsetNumber);
 	else
 		zslots_copy(page, &view->slots);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (PageIsNew(page))
 		return true;
-	if (!zpage_is_valid(page))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" is not a zheap page",
-						c->block, RelationGetRelationName(rel))));
 	zaccept_init(&c->accept, kind, snapshot, view->slots.oldest);
 	find_pending(c);
 	if (c->any_pending && kind == ZACCEPT_MVCC &&

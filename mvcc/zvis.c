@@ -233,6 +233,19 @@ zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 }
 
 void
+zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 off == InvalidOffsetNumber
+			 ? errdetail("The page header or a line pointer does not fit a zheap page.")
+			 : errdetail("The page header or line pointer %u does not fit a zheap page.", off),
+			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		   bool *all_dead)
 {
@@ -264,6 +277,8 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		bool		live = false;
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
+			zvis_corrupt_page(rel, block, off);
 		settled = fetch_settled(page, off, snapshot, version, &dead);
 		if (!settled)
 		{

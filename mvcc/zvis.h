@@ -161,6 +161,9 @@ extern void zown_at_xact_end(void);
 
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */
 
+/* zvis_corrupt_page: raise ERRCODE_DATA_CORRUPTED for this block of rel; 0 = no item in particular. */
+extern void zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off) zc_noreturn;
+
 /* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */
 extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version);
 

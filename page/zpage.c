@@ -96,6 +96,52 @@ zpage_is_valid(Page page)
 		slot_bytes <= ZPAGE_MAX_INLINE_SLOTS * (int) sizeof(ZPageSlot);
 }
 
+/* Does the row at lp lie inside the row area? */
+static inline bool
+row_inside(PageHeader ph, ItemId lp)
+{
+	return ItemIdGetOffset(lp) >= ph->pd_upper &&
+		ItemIdGetOffset(lp) + ItemIdGetLength(lp) <= ph->pd_special &&
+		ItemIdGetLength(lp) >= ZTUPLE_HEADER_SIZE;
+}
+
+bool
+zpage_item_ok(Page page, OffsetNumber off)
+{
+	ItemId		lp;
+
+	if (!zpage_is_valid(page))
+		return false;
+	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		return true;
+	lp = PageGetItemId(page, off);
+	return !ItemIdIsNormal(lp) || row_inside((PageHeader) page, lp);
+}
+
+bool
+zpage_rows_ok(Page page)
+{
+	PageHeader	ph = (PageHeader) page;
+	OffsetNumber max;
+	int			total = 0;
+
+	if (!zpage_is_valid(page) ||
+		ph->pd_lower > SizeOfPageHeaderData + ZHEAP_MAX_OFFSET * sizeof(ItemIdData))
+		return false;
+	max = PageGetMaxOffsetNumber(page);
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (!ItemIdIsNormal(lp))
+			continue;
+		if (!row_inside(ph, lp))
+			return false;
+		total += ItemIdGetLength(lp);
+	}
+	return total <= ph->pd_special - ph->pd_upper;
+}
+
 /* ---- rows ---- */
 
 /* zpage_find_offset: see zpage.h. Changes nothing. */

@@ -113,6 +113,15 @@ extern void zpage_init(Page page);
 extern bool zpage_is_valid(Page page);
 
 /*
+ * zpage_item_ok: can the line pointer at off, if there is one, be followed: does a row lie
+ * inside the row area (P2)? The page is valid or not: tolerates any bytes.
+ */
+extern bool zpage_item_ok(Page page, OffsetNumber off);
+
+/* zpage_rows_ok: are P1, P5 and P2 kept as far as copying and moving the rows needs it? Tolerates any bytes. */
+extern bool zpage_rows_ok(Page page);
+
+/*
  * zpage_find_offset: offset for a new row: an LP_UNUSED one below the maximum, else
  * max + 1; InvalidOffsetNumber if ZHEAP_MAX_OFFSET is reached.
  */

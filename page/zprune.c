@@ -39,29 +39,19 @@ total_room(Page page)
 
 /*
  * check_items: error ERRCODE_DATA_CORRUPTED if the rows cannot be copied about
- * safely (P1, P2); nothing has been changed then.
+ * safely; nothing has been changed then. Callers in a critical section have asked before.
  */
 static void
-check_items(Page page, int total)
+check_items(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
-	OffsetNumber max = PageGetMaxOffsetNumber(page);
-	bool		ok = zpage_is_valid(page) && total <= ph->pd_special - ph->pd_upper;
 
-	for (OffsetNumber off = FirstOffsetNumber; ok && off <= max; off++)
-	{
-		ItemId		lp = PageGetItemId(page, off);
-
-		if (ItemIdIsNormal(lp))
-			ok = ItemIdGetOffset(lp) >= ph->pd_upper &&
-				ItemIdGetOffset(lp) + ItemIdGetLength(lp) <= ph->pd_special;
-	}
-	if (!ok)
+	if (!zpage_rows_ok(page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("zheap: corrupted page: rows overlap or lie outside their area"),
-				 errdetail("pd_lower %u, pd_upper %u, pd_special %u, %d bytes of rows.",
-						   ph->pd_lower, ph->pd_upper, ph->pd_special, total)));
+				 errdetail("pd_lower %u, pd_upper %u, pd_special %u.",
+						   ph->pd_lower, ph->pd_upper, ph->pd_special)));
 }
 
 /* zpage_compact: see zpage.h. Rows keep the order of their line pointers, first one last on the page. */
@@ -70,12 +60,11 @@ zpage_compact(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
-	int			total = total_room(page);
 	char		copy[BLCKSZ];
 	int			upper = ph->pd_special;
 
-	check_items(page, total);
-	if (total == ph->pd_special - ph->pd_upper)
+	check_items(page);
+	if (total_room(page) == ph->pd_special - ph->pd_upper)
 		return;
 
 	memcpy(copy + ph->pd_upper, (char *) page + ph->pd_upper, ph->pd_special - ph->pd_upper);

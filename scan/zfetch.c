@@ -234,6 +234,8 @@ check_offset(Relation rel, Page page, const ZSlotView *slots, BlockNumber block,
 		return check;
 	}
 	lp = PageGetItemId(page, off);
+	if (!zpage_item_ok(page, off))
+		return check;
 	if (ItemIdIsNormal(lp))
 	{
 		ZHeader		header = zheader_get(zpage_row(page, lp));

@@ -1,0 +1,71 @@
+-- Views and functions to look with.
+SET client_min_messages = warning;
+CREATE TABLE m (id int PRIMARY KEY, n int, t text) USING zheap;
+ALTER TABLE m SET (autovacuum_enabled = off);
+CREATE TABLE h (id int PRIMARY KEY) USING heap;
+-- a page of known contents
+INSERT INTO m VALUES (1, 10, 'one'), (2, NULL, NULL), (3, 30, 'three');
+UPDATE m SET n = 11 WHERE id = 1;
+DELETE FROM m WHERE id = 3;
+BEGIN;
+SELECT id FROM m WHERE id = 2 FOR UPDATE;
+SELECT lp, lp_state, len, natts, slot > 0 AS has_slot, row_state, flags, lock, data FROM zundo.page_items('m', 0);
+SELECT count(*) >= 4 AS slots, count(*) FILTER (WHERE xid = pg_current_xact_id()) AS own,
+	bool_and((xid IS NULL) = (undo_ptr IS NULL)) AS consistent FROM zundo.page_slots('m', 0);
+SELECT DISTINCT status FROM zundo.page_slots('m', 0) WHERE xid = pg_current_xact_id();
+SELECT type, relation::regclass, block, item, nrows, cid FROM zundo.undo_records()
+	WHERE relation = 'm'::regclass AND xid = pg_current_xact_id();
+COMMIT;
+-- undo in use grows and is given back
+SELECT zundo.discard() >= 0;
+SELECT zundo.undo_bytes_in_use() AS before \gset
+BEGIN;
+UPDATE m SET t = 'changed' || id;
+INSERT INTO m SELECT g, g, 'bulk' FROM generate_series(10, 1000) g;
+SELECT zundo.undo_bytes_in_use() > :before AS grows;
+SELECT sum(bytes) = zundo.undo_bytes_in_use() AS adds_up FROM zundo.stat_undo;
+SELECT attached, bytes > 0 AS bytes, extents, oldest_xid IS NOT NULL AS oldest FROM zundo.stat_undo WHERE pid = pg_backend_pid();
+COMMIT;
+-- who holds undo back
+SELECT kind, name FROM zundo.stat_horizon WHERE kind = 'prepared transaction' AND name LIKE 'monitoring%';
+BEGIN;
+UPDATE m SET n = n + 1 WHERE id = 10;
+PREPARE TRANSACTION 'monitoring';
+SELECT kind, name, pid, xid IS NOT NULL AS xid, age >= 0 AS age, since <= now() AS since FROM zundo.stat_horizon
+	WHERE kind = 'prepared transaction' AND name LIKE 'monitoring%';
+ROLLBACK PREPARED 'monitoring';
+SELECT n FROM m WHERE id = 10;
+-- sizes of both kinds of tables
+SELECT schema, name, am, table_bytes = pg_relation_size(name::regclass) AS table_ok, index_bytes = pg_indexes_size(name::regclass) AS index_ok,
+	total_bytes = pg_total_relation_size(name::regclass) AS total_ok FROM zundo.table_sizes WHERE name IN ('m', 'h') ORDER BY name;
+SELECT am FROM zundo.table_sizes WHERE name = 'undo_log';
+-- nothing is left of a rollback
+BEGIN;
+DELETE FROM m;
+ROLLBACK;
+SELECT count(*) FROM m;
+-- statistics: updates in place are HOT
+CREATE TABLE st (id int PRIMARY KEY, n int, k int) USING zheap;
+ALTER TABLE st SET (autovacuum_enabled = off);
+CREATE INDEX ON st (k);
+INSERT INTO st SELECT g, 0, 0 FROM generate_series(1, 20) g;
+UPDATE st SET n = n + 1;
+UPDATE st SET k = k + 1 WHERE id <= 5;
+DELETE FROM st WHERE id = 20;
+BEGIN;
+UPDATE st SET n = 0 WHERE id = 1;
+DELETE FROM st WHERE id = 2;
+INSERT INTO st VALUES (21, 0, 0);
+ROLLBACK;
+SELECT pg_stat_force_next_flush();
+SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables WHERE relname = 'st';
+SELECT seq_scan >= 1 AS scanned, seq_tup_read >= 20 AS read FROM pg_stat_user_tables WHERE relname = 'st';
+VACUUM ANALYZE st;
+SELECT pg_stat_force_next_flush();
+SELECT n_live_tup, vacuum_count, analyze_count FROM pg_stat_user_tables WHERE relname = 'st';
+SELECT reltuples FROM pg_class WHERE relname = 'st';
+-- what is checked
+SELECT * FROM zundo.check('m');
+SELECT * FROM zundo.check('st');
+SELECT * FROM zundo.check('zundo.undo_log');
+DROP TABLE m, h, st;

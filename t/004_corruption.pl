@@ -1,0 +1,157 @@
+# Damaged pages and damaged undo are errors that name them, never a crash: other
+# rows stay readable, the server stays up.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('corruption');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+autovacuum = off
+restart_after_crash = off
+max_prepared_transactions = 5
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+my $datadir = $node->data_dir;
+
+# Write bytes into a relation's file while the server is down.
+sub damage
+{
+	my ($path, @changes) = @_;
+	open(my $file, '+<:raw', "$datadir/$path") or die "$path: $!";
+	while (my ($offset, $bytes) = splice(@changes, 0, 2))
+	{
+		sysseek($file, $offset, 0) or die $!;
+		syswrite($file, $bytes) == length $bytes or die $!;
+	}
+	close $file;
+	return;
+}
+
+sub read_at
+{
+	my ($path, $offset, $length) = @_;
+	open(my $file, '<:raw', "$datadir/$path") or die "$path: $!";
+	sysseek($file, $offset, 0) or die $!;
+	my $bytes;
+	sysread($file, $bytes, $length) == $length or die $!;
+	close $file;
+	return $bytes;
+}
+
+# Run statements on a damaged table: each may fail, none may take the server down.
+sub survives
+{
+	my ($name, $table) = @_;
+	for my $sql (
+		"SELECT count(*) FROM $table",
+		"SET enable_seqscan = off; SELECT * FROM $table WHERE id = 3",
+		"UPDATE $table SET n = n + 1",
+		"UPDATE $table SET n = n + 1 WHERE id = 3",
+		"UPDATE $table SET t = repeat('long', 50) WHERE id = 5",
+		"UPDATE $table SET id = id + 100000 WHERE id = 7",
+		"DELETE FROM $table WHERE id = 9",
+		"SELECT * FROM $table WHERE id < 20 FOR UPDATE",
+		"INSERT INTO $table SELECT g, 0, 'new' FROM generate_series(50001, 50050) g",
+		"BEGIN; UPDATE $table SET n = 0 WHERE id = 11; ROLLBACK",
+		"ANALYZE $table",
+		"VACUUM $table",
+		"CREATE INDEX ON $table (n)",
+		"SELECT * FROM zundo.check('$table')",
+		"SELECT * FROM zundo.page_items('$table', 0)",
+		"SELECT * FROM zundo.page_slots('$table', 0)")
+	{
+		my ($rc, $out, $err) = $node->psql('postgres', $sql, timeout => 60);
+		next if $rc == 0;
+		unlike($err, qr/server closed the connection|terminated|PANIC|TRAP/, "$name: server stays up: $sql");
+		like($err, qr/ERROR/, "$name: an error: $sql");
+	}
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM sound'), '1000', "$name: another table is readable");
+	return;
+}
+
+$node->safe_psql('postgres', q{
+	CREATE TABLE sound (id int PRIMARY KEY, n int, t text) USING zheap;
+	INSERT INTO sound SELECT g, 0, 'sound' FROM generate_series(1, 1000) g;
+});
+
+# name => [ offset in the page, bytes ] ...
+my $pd_special = 8192 - 16 - 4 * 16;
+my %damages = (
+	lower => [ 12, pack('S<', 9) ],
+	upper => [ 14, pack('S<', 20) ],
+	special => [ 16, pack('S<', 8185) ],
+	far_lines => [ 12, pack('S<', 6000) ],
+	version => [ 8192 - 4, pack('S<', 0x1234) ],
+	item_outside => [ 24 + 4 * 2, pack('L<', 8190 | (1 << 15) | (100 << 17)) ],
+	stub_state => [ 24 + 4 * 2, pack('L<', 500 | (2 << 15) | (1 << 17)) ],
+	garbage_rows => [ 7000, "\xff" x 500 ],
+	garbage_slots => [ $pd_special, "\xee" x 64 ],
+	garbage_lines => [ 24, "\xa5" x 200 ],
+	garbage_all => [ 24, "\x5a" x 8168 ]);
+
+for my $name (sort keys %damages)
+{
+	$node->safe_psql('postgres', qq{
+		CREATE TABLE d_$name (id int PRIMARY KEY, n int, t text) USING zheap;
+		INSERT INTO d_$name SELECT g, 0, 'row ' || g FROM generate_series(1, 2000) g;
+		CHECKPOINT;
+	});
+}
+my %path = map { $_ => $node->safe_psql('postgres', "SELECT pg_relation_filepath('d_$_')") } keys %damages;
+$node->stop;
+damage($path{$_}, @{ $damages{$_} }) for keys %damages;
+$node->start;
+for my $name (sort keys %damages)
+{
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT sum(n) FROM d_$name");
+	if ($rc != 0)
+	{
+		like($err, qr/XX001|XX002|58P01/, "$name: SQLSTATE is data_corrupted") or diag($err);
+		like($err, qr/block 0\b/, "$name: names the block") if $err =~ /XX001/;
+	}
+	if ($name !~ /garbage_rows|garbage_slots/)
+	{
+		($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM zundo.check('d_$name')");
+		ok($rc != 0 || $out > 0, "$name: zundo.check finds it");
+	}
+	survives($name, "d_$name");
+	cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM d_$name WHERE ctid >= '(1,1)'"), '>', 500,
+		"$name: rows on other pages are readable")
+	  if $name ne 'garbage_all';
+}
+
+# undo: an old snapshot needs a record that is damaged
+$node->safe_psql('postgres', q{
+	CREATE TABLE d_undo (id int PRIMARY KEY, n int, t text) USING zheap;
+	INSERT INTO d_undo SELECT g, 0, 'row' FROM generate_series(1, 300) g;
+	SELECT zundo.discard();
+});
+my $undo = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
+$node->safe_psql('postgres', q{BEGIN; UPDATE d_undo SET n = n + 1; PREPARE TRANSACTION 'p'});
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->stop;
+my $size = -s "$datadir/$undo";
+for (my $block = 0; $block < $size / 8192; $block++)
+{
+	my $page = read_at($undo, $block * 8192, 8192);
+	# undo data pages hold our update's rows: spoil what comes after their header
+	next if $block < 2 || $page =~ /^\0*$/;
+	damage($undo, $block * 8192 + 600, "\xcd" x 3000);
+}
+$node->start;
+my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT sum(n) FROM d_undo");
+isnt($rc, 0, 'rows whose undo is damaged cannot be read');
+like($err, qr/XX001/, 'undo: SQLSTATE is data_corrupted');
+like($err, qr/block \d+/, 'undo: names the block');
+($rc, $out, $err) = $node->psql('postgres', q{ROLLBACK PREPARED 'p'}, timeout => 60);
+unlike($err, qr/server closed|PANIC/, 'undo: rolling back does not take the server down');
+sleep 2;
+is($node->safe_psql('postgres', 'SELECT count(*) FROM sound'), '1000', 'undo: another table is readable');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log');
+$node->stop('immediate');
+done_testing();
