@@ -42,6 +42,17 @@ put_common(char *p, uint8 flags, const ZuOp *op)
 	return put_bytes(p, &start, 2);
 }
 
+/* An undo pointer in 5 to 10 bytes: generation and extent are small numbers. */
+static char *
+put_pointer(char *p, UndoPtr ptr)
+{
+	uint32		byte = zuptr_byte(ptr);
+
+	p = zvarint_put(p, zuptr_generation(ptr));
+	p = zvarint_put(p, zuptr_extent(ptr));
+	return put_bytes(p, &byte, 3);
+}
+
 /* Fields of a compact record. */
 static char *
 put_compact(char *p, const ZWalSlot *slot, const ZuRecord *rec)
@@ -51,7 +62,7 @@ put_compact(char *p, const ZWalSlot *slot, const ZuRecord *rec)
 	p = zvarint_put(p, rec->cid);
 	p = zvarint_put(p, zigzag_encode((int32) (rec->relnumber - rec->reloid)));
 	if (rec->prev != InvalidUndoPtr)
-		p = put_bytes(p, &rec->prev, sizeof(UndoPtr));
+		p = put_pointer(p, rec->prev);
 	if (rec->topxid != rec->xid)
 		p = put_bytes(p, &rec->topxid, 6);
 	if (slot->grow_to)
@@ -99,11 +110,11 @@ zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op, cons
 {
 	const ZuRecord *rec = op->records[0];
 	ZHeader		h = zheader_get(row);
-	uint16		shape = ZH_NATTS(h) | ((h & ZH_NULLS) ? 1 << 11 : 0) | ((h & ZH_EXTERNAL) ? 1 << 12 : 0);
+	uint32		shape = ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
 	char	   *p = put_common(head, compact_flags(slot, rec, page_init), op);
 
 	p = put_compact(p, slot, rec);
-	p = put_bytes(p, &shape, 2);
+	p = zvarint_put(p, shape);
 	XLogBeginInsert();
 	XLogRegisterData(head, p - head);
 	XLogRegisterData((char *) row + ZTUPLE_HEADER_SIZE, len - ZTUPLE_HEADER_SIZE);
@@ -228,6 +239,17 @@ get_byte(Reader *r)
 	return b;
 }
 
+static UndoPtr
+get_pointer(Reader *r)
+{
+	uint32		generation = get_varint(r);
+	uint32		extent = get_varint(r);
+	uint32		byte = 0;
+
+	copy_bytes(r, &byte, 3);
+	return zuptr_make(generation, extent, byte);
+}
+
 /* Where the undo of this record begins, as a pointer; the block number tells the extent. */
 static UndoPtr
 undo_position(XLogReaderState *record, const ZWalChange *change)
@@ -264,23 +286,23 @@ static void
 decode_insert(Reader *r, ZWalChange *change, char *work)
 {
 	ZuRecord   *rec = &change->rec[0];
-	uint16		shape = 0;
+	uint32		shape;
 	Size		datalen;
 	ZHeader		h;
 
 	rec->type = ZUR_INSERT;
 	rec->nrows = 1;
-	copy_bytes(r, &shape, 2);
+	shape = get_varint(r);
 	datalen = r->bad ? 0 : r->end - r->p;
 	if (r->bad || datalen + ZTUPLE_HEADER_SIZE > BLCKSZ)
 	{
 		r->bad = true;
 		return;
 	}
-	h = ZH_WITH_SLOT((ZHeader) (shape & ZH_NATTS_MASK), change->slotno);
-	if (shape & (1 << 11))
+	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK), change->slotno);
+	if (shape & 1)
 		h |= ZH_NULLS;
-	if (shape & (1 << 12))
+	if (shape & 2)
 		h |= ZH_EXTERNAL;
 	zheader_set(work, h);
 	memcpy(work + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
@@ -351,7 +373,7 @@ decode_compact(XLogReaderState *record, Reader *r, ZWalChange *change)
 	rec->topxid = rec->xid;
 	rec->flags = (change->flags & ZWD_FIRST) ? ZUF_FIRST : 0;
 	if (change->flags & ZWD_PREV)
-		copy_bytes(r, &rec->prev, sizeof(UndoPtr));
+		rec->prev = get_pointer(r);
 	if (change->flags & ZWD_TOPXID)
 		copy_bytes(r, &rec->topxid, 6);
 	change->grow_to = (change->flags & ZWD_GROW) ? get_byte(r) : 0;

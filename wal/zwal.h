@@ -89,8 +89,8 @@ typedef struct xl_undo_truncate
  *	then by opcode:
  *	INSERT, UPDATE ("compact": the undo record is built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
- *		8 prev (ZWD_PREV) | 6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
- *		INSERT:	u16 natts, nulls << 11, external << 12 | the row after its header
+ *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte) | 6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
+ *		INSERT:	v natts << 2 | external << 1 | nulls; the row after its header
  *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER) | compact old header
  *				(as in the undo record) | delta in WAL form
  *	others ("literal": the packed undo records as they are):
