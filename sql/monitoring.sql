@@ -9,7 +9,7 @@ UPDATE m SET n = 11 WHERE id = 1;
 DELETE FROM m WHERE id = 3;
 BEGIN;
 SELECT id FROM m WHERE id = 2 FOR UPDATE;
-SELECT lp, lp_state, len, natts, slot > 0 AS has_slot, row_state, flags, lock, data FROM zundo.page_items('m', 0);
+SELECT lp, lp_state, len, natts, slot > 0 AS has_slot, row_state, flags, lock, substr(data, 6) AS columns FROM zundo.page_items('m', 0);
 SELECT count(*) >= 4 AS slots, count(*) FILTER (WHERE xid = pg_current_xact_id()) AS own,
 	bool_and((xid IS NULL) = (undo_ptr IS NULL)) AS consistent FROM zundo.page_slots('m', 0);
 SELECT DISTINCT status FROM zundo.page_slots('m', 0) WHERE xid = pg_current_xact_id();
