@@ -262,13 +262,13 @@ random_run()
 # The saved histories, new ones, and kill -9 under load.
 part_random()
 {
-	local f minutes=${ZUNDO_RANDOM_MINUTES:-2}
+	local f minutes=${ZUNDO_RANDOM_MINUTES:-1} seed=${ZUNDO_RANDOM_SEED:-20261121}
 	need_packages python3 python3-psycopg2
 	for f in "$copy"/test/random/cases/*.json; do
 		random_run "case $(basename "$f" .json)" history.py --replay "$f"
 	done
-	random_run "histories" history.py --minutes "$minutes"
-	random_run "histories with triggers, keys and 2PC" history.py --minutes "$minutes" --fk --triggers --prepare --on-conflict
+	random_run "histories" history.py --minutes "$minutes" --seed "$seed"
+	random_run "histories with triggers, keys and 2PC" history.py --minutes "$minutes" --seed "$seed" --fk --triggers --prepare --on-conflict
 	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
 }
 
