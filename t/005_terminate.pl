@@ -19,7 +19,7 @@ shared_preload_libraries = 'zundo'
 max_connections = 50
 zundo.eager_rollback_pages = 4
 autovacuum_naptime = 1s
-log_min_messages = fatal
+log_min_messages = error
 C
 $node->start;
 $node->safe_psql(
