@@ -33,8 +33,8 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
 								  TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
 								  LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd);
 
-/* dml/zspace.c: prune a page whose buffer is exclusively locked; true if something was done (WAL-logged). want: bytes hoped for. */
-extern bool zheap_prune_page(Relation rel, Buffer buf, bool vacuum);
+/* zheap_prune_page: prune the page in buf (exclusively locked); true if something was done (WAL-logged). */
+extern bool zheap_prune_page(Relation rel, Buffer buf);
 
 /* zheap_make_unused: buf exclusively locked; the LP_DEAD offsets become LP_UNUSED; WAL-logged. */
 extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);

@@ -101,7 +101,6 @@ extern Buffer zspace_second_page(const ZWriter *writer, Buffer held, Size len, O
 /* zspace_maybe_image: save the page's image to undo when the chains on it have become long (mvcc/README.md). */
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
 
-/* zpage_new_row_fits: can the page take a new row, as zspace_insert_page wants it (no fill factor)? */
 
 /* ---- overflow pages (dml/zoverflow.c) ---- */
 

@@ -383,7 +383,7 @@ fits_in_place(Update *u, const ZSlotPick *pick)
 
 		if (u->newlen <= ItemIdGetLength(lp) || zpage_hole(page) >= u->newlen + slot_bytes)
 			return zpage_replace_fits(page, off, u->newlen);
-		if (tries > 0 || !zheap_prune_page(u->writer.rel, u->buf, false))
+		if (tries > 0 || !zheap_prune_page(u->writer.rel, u->buf))
 			break;
 	}
 	return false;

@@ -331,7 +331,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 									  RelationIsPermanent(vac->rel));
 		(void) zoverflow_release(vac->rel, buf);
 		used = used_items(page);
-		zheap_prune_page(vac->rel, buf, true);
+		zheap_prune_page(vac->rel, buf);
 		vac->removed += used - used_items(page);
 		look_at_items(vac, buf, block);
 		noted = vac->ndead > before;

@@ -1,0 +1,137 @@
+/*
+ * dml/zprunepage.c - giving back the room of rows whose deletion is settled.
+ */
+#include "postgres.h"
+
+#include "access/xloginsert.h"
+#include "dml/zdml_internal.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+/* The xid in slot s; overflow: all slots if the page has more than the inline ones, else NULL. */
+static inline ZXid
+slot_xid(Page page, const ZSlotView *overflow, int s)
+{
+	if (s == 0)
+		return InvalidZXid;
+	if (likely(s <= zpage_nslots(page)))
+		return ZSLOT_XID(zpage_slot(page, s));
+	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
+}
+
+/* What can be done with line pointer lp now? False: nothing. */
+static bool
+prune_action(Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest, bool has_index,
+			 ZPruneAction *action)
+{
+	ZHeader		h;
+	ZXid		xid;
+	bool		settled;
+	bool		committed = false;
+
+	if (ItemIdIsDead(lp))
+	{
+		*action = ZPRUNE_UNUSED;
+		return !has_index;
+	}
+	if (ItemIdIsRedirected(lp))
+	{
+		if (slot_xid(page, overflow, lp->lp_off) >= oldest)
+			return false;
+		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
+		return true;
+	}
+	if (!ItemIdIsNormal(lp))
+		return false;
+	h = zheader_get(zpage_row(page, lp));
+	if (ZH_LIVE(h) && !(h & ZH_SLACK))
+		return false;
+	xid = slot_xid(page, overflow, ZH_SLOT(h));
+	settled = xid < oldest;
+	if (!settled)
+		committed = (zxid_status(xid) == ZXID_COMMITTED);
+	if (!settled && !committed)
+		return false;
+	if (ZH_LIVE(h))
+		*action = ZPRUNE_CUT;
+	else if (committed)
+		*action = ZPRUNE_STUB;
+	else
+		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
+	return true;
+}
+
+/* Do items to the page and log it. */
+static void
+prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
+{
+	Page		page = BufferGetPage(buf);
+
+	START_CRIT_SECTION();
+	zpage_prune(page, items, n);
+	MarkBufferDirty(buf);
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	{
+		XLogRecPtr	recptr;
+
+		XLogBeginInsert();
+		XLogRegisterData((char *) items, n * sizeof(ZPruneItem));
+		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_PRUNE);
+		PageSetLSN(page, recptr);
+	}
+	ZUNDO_FAULT("prune-logged");
+	END_CRIT_SECTION();
+}
+
+bool
+zheap_prune_page(Relation rel, Buffer buf)
+{
+	Page		page = BufferGetPage(buf);
+	ZPruneItem	items[ZHEAP_MAX_OFFSET];
+	ZXid		oldest = zu_oldest();
+	bool		has_index = rel->rd_rel->relhasindex;
+	int			n = 0;
+	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
+	int			before = zpage_hole(page);
+	static ZSlotView all_slots;
+	const ZSlotView *overflow = NULL;
+
+	if (!zpage_rows_ok(page))
+		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), InvalidOffsetNumber);
+	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
+	{
+		zslots_copy(page, &all_slots);
+		overflow = &all_slots;
+	}
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+	{
+		ZPruneAction action;
+
+		if (prune_action(page, overflow, PageGetItemId(page, off), oldest, has_index, &action))
+		{
+			items[n].offset = off;
+			items[n++].action = action;
+		}
+	}
+	/* areas left behind by rows that grew are gained by compaction alone */
+	if (n == 0 && zpage_gain(page, items, 0) == 0)
+		return false;
+	prune_page(rel, buf, items, n);
+	return zpage_hole(page) > before || n > 0;
+}
+
+void
+zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
+{
+	ZPruneItem	items[ZHEAP_MAX_OFFSET];
+
+	for (int i = 0; i < n; i++)
+	{
+		items[i].offset = offs[i];
+		items[i].action = ZPRUNE_UNUSED;
+	}
+	if (n > 0)
+		prune_page(rel, buf, items, n);
+}

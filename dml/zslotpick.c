@@ -1,0 +1,291 @@
+/*
+ * dml/zslotpick.c - which transaction slot of a page a change uses.
+ *
+ * Nothing here waits for a transaction: a page whose slots are all in use by running ones gets
+ * further slots (PROTOCOLS A).
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "dml/zdml_internal.h"
+#include "page/zoverflow.h"
+#include "rollback/zrollback.h"
+#include "storage/bufmgr.h"
+#include "storage/procarray.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* So many transactions are asked for one by one whether they have ended. */
+#define STATUS_LOOKUPS 8
+
+static inline bool
+xid_is_mine(const ZWriter *writer, ZXid xid)
+{
+	if (xid == writer->xid || xid == writer->topxid)
+		return true;
+	/* own subtransactions are younger than the top */
+	return xid > writer->topxid && TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
+}
+
+/* All slots of a locked page. */
+typedef struct SlotArray
+{
+	Page		page;
+	Page		overflow;		/* locked too; NULL = none */
+	int			ninline;
+	int			n;
+} SlotArray;
+
+static inline const ZPageSlot *
+slot_at(const SlotArray *slots, int i)
+{
+	return likely(i <= slots->ninline) ? zpage_slot(slots->page, i) : zoverflow_slot(slots->overflow, i);
+}
+
+/*
+ * An own slot, or one that is free, if possible not 'avoid'; inline if possible. 0 = neither.
+ * *settled: no overflow slot is in use (valid if no own slot was found).
+ */
+static int
+find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int avoid, bool *own,
+				 bool *settled)
+{
+	int			free_slot = 0;
+
+	*own = false;
+	*settled = true;
+	for (int i = 1; i <= slots->n; i++)
+	{
+		const ZPageSlot *slot = slot_at(slots, i);
+		ZXid		xid = ZSLOT_XID(slot);
+
+		if (slot->ptr == InvalidUndoPtr || xid < oldest)
+		{
+			if (free_slot == 0 || (free_slot == avoid && i <= slots->ninline))
+				free_slot = i;
+		}
+		else if (xid_is_mine(writer, xid))
+		{
+			*own = true;
+			return i;
+		}
+		else if (i > slots->ninline)
+			*settled = false;
+	}
+	return free_slot;
+}
+
+/* The slot with the oldest owner above 'floor' that is not among 'running' (NULL: nobody is). 0 = none. */
+static int
+find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
+{
+	int			best = 0;
+	ZXid		best_xid = 0;
+
+	for (int i = 1; i <= slots->n; i++)
+	{
+		ZXid		xid = ZSLOT_XID(slot_at(slots, i));
+
+		if (xid > floor && (best == 0 || xid < best_xid) &&
+			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)))
+		{
+			best = i;
+			best_xid = xid;
+		}
+	}
+	return best;
+}
+
+/*
+ * The slot with the oldest owner that has ended. 0 = none. The oldest one is the likeliest; when some of
+ * those are at work still, one look at all running transactions answers for the rest.
+ */
+static int
+find_ended(const SlotArray *slots, ZXid oldest, ZXidStatus *status)
+{
+	static SnapshotData running = {SNAPSHOT_MVCC};
+	ZXid		floor = oldest - 1;
+
+	for (int tries = 0;; tries++)
+	{
+		int			i;
+
+		if (tries == STATUS_LOOKUPS)
+			GetSnapshotData(&running);
+		i = find_oldest(slots, floor, tries >= STATUS_LOOKUPS ? &running : NULL);
+		if (i == 0)
+			return 0;
+		floor = ZSLOT_XID(slot_at(slots, i));
+		*status = zxid_status(floor);
+		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
+			return i;
+	}
+}
+
+static void
+too_many_writers(Relation rel, BlockNumber block)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("too many transactions are changing block %u of zheap table \"%s\" at once",
+					block, RelationGetRelationName(rel)),
+			 errdetail("At most %d transactions can change or lock rows of one page.", ZPAGE_MAX_SLOTS),
+			 errhint("Repeat the transaction, or give the table a smaller fillfactor.")));
+}
+
+typedef enum PickResult
+{
+	PICKED,
+	PICKED_LAST_OVERFLOW,		/* an inline one; the overflow page is not needed any more */
+	PICK_AGAIN,					/* aborted changes are in the way: roll them back */
+	PICK_NONE
+} PickResult;
+
+/* Pick one of the slots that there are. */
+static PickResult
+pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick *pick)
+{
+	ZXid		oldest = zu_oldest();
+	ZXidStatus	status = ZXID_COMMITTED;
+	bool		own;
+	bool		settled;
+	int			i = find_own_or_free(writer, slots, oldest, avoid, &own, &settled);
+
+	if (i != 0)
+	{
+		pick->slotno = i;
+		pick->prev = own ? slot_at(slots, i)->ptr : InvalidUndoPtr;
+		return slots->overflow != NULL && settled && !own && i <= slots->ninline ?
+			PICKED_LAST_OVERFLOW : PICKED;
+	}
+	i = find_ended(slots, oldest, &status);
+	if (i == 0)
+		return PICK_NONE;
+	if (status == ZXID_ABORTED)
+		return PICK_AGAIN;
+	pick->slotno = i;
+	pick->prev = slot_at(slots, i)->ptr;
+	pick->committed = ZSLOT_XID(slot_at(slots, i));
+	return PICKED;
+}
+
+/* The same for a page with an overflow page, which gets a further slot if need be. */
+static PickResult
+pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
+{
+	BlockNumber block = zpage_trailer(BufferGetPage(buf))->overflow;
+	Buffer		overflow = zu_overflow_lock(block, writer->rel->rd_locator.relNumber,
+											BufferGetBlockNumber(buf), BUFFER_LOCK_SHARE);
+	SlotArray	slots;
+	PickResult	result;
+
+	slots.page = BufferGetPage(buf);
+	slots.overflow = BufferGetPage(overflow);
+	slots.ninline = zpage_nslots(slots.page);
+	slots.n = zoverflow_last(slots.overflow);
+	result = pick_present(writer, &slots, avoid, pick);
+	if (result == PICK_NONE && slots.n < ZPAGE_MAX_SLOTS)
+	{
+		pick->slotno = slots.n + 1;
+		result = PICKED;
+	}
+	if (pick->slotno > slots.ninline)
+		pick->overflow = block;
+	UnlockReleaseBuffer(overflow);
+	return result;
+}
+
+bool
+zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPick *pick)
+{
+	Page		page = BufferGetPage(buf);
+	bool		pruned = false;
+
+	memset(pick, 0, sizeof(*pick));
+	if (zrollback_own_aborts_pending())
+		zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
+	for (;;)
+	{
+		int			n = zpage_nslots(page);
+		bool		overflow = zpage_trailer(page)->overflow != InvalidBlockNumber;
+		SlotArray	slots = {page, NULL, n, n};
+
+		switch (unlikely(overflow) ? pick_with_overflow(writer, buf, avoid, pick) :
+				pick_present(writer, &slots, avoid, pick))
+		{
+			case PICKED:
+				return true;
+			case PICKED_LAST_OVERFLOW:
+				(void) zoverflow_release(writer->rel, buf);
+				return true;
+			case PICK_AGAIN:
+				zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
+				continue;
+			case PICK_NONE:
+				break;
+		}
+		if (overflow)
+		{
+			if (must_have)
+				too_many_writers(writer->rel, BufferGetBlockNumber(buf));
+			return false;
+		}
+		if (n < ZPAGE_MAX_INLINE_SLOTS && zpage_can_grow_slots(page, n + 1))
+		{
+			pick->slotno = pick->grow_to = n + 1;
+			return true;
+		}
+		if ((pruned || !zheap_prune_page(writer->rel, buf)) &&
+			!(must_have && zoverflow_attach(writer, buf)))
+			return false;
+		pruned = true;
+	}
+}
+
+Buffer
+zslot_lock(const ZWriter *writer, Buffer buf, const ZSlotPick *pick)
+{
+	if (likely(pick->overflow == 0))
+		return InvalidBuffer;
+	return zu_overflow_lock(pick->overflow, writer->rel->rd_locator.relNumber,
+							BufferGetBlockNumber(buf), BUFFER_LOCK_EXCLUSIVE);
+}
+
+void
+zslot_apply(Page page, Buffer overflow, const ZSlotChange *change)
+{
+	zapply_slot(page, change);
+	if (unlikely(BufferIsValid(overflow)))
+	{
+		zapply_overflow_slot(BufferGetPage(overflow), change);
+		MarkBufferDirty(overflow);
+	}
+}
+
+void
+zslot_unlock(Buffer overflow, XLogRecPtr recptr)
+{
+	if (likely(!BufferIsValid(overflow)))
+		return;
+	PageSetLSN(BufferGetPage(overflow), recptr);
+	UnlockReleaseBuffer(overflow);
+}
+
+ZSlotChange
+zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
+{
+	ZSlotChange change;
+
+	change.slotno = pick->slotno;
+	change.grow_to = pick->grow_to;
+	change.xid = rec->xid;
+	change.ptr = ptr;
+	change.live_chain = (pick->prev != InvalidUndoPtr);
+	change.undo_length = rec->length;
+	if (pick->committed != InvalidZXid)
+		zown_note_push(pick->committed);
+	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
+	change.overflow = (pick->overflow != 0);
+	return change;
+}

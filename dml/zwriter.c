@@ -1,0 +1,75 @@
+/*
+ * dml/zwriter.c - what every change of rows begins with: who writes, into what.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_publication.h"
+#include "dml/zdml_internal.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+
+/* Refuse what would lose changes or history: tables that logical decoding is to read. */
+static void
+refuse_decoded_table(Relation rel)
+{
+	PublicationDesc desc;
+
+	if (RelationIsUsedAsCatalogTable(rel))
+		zundo_not_supported("a zheap table cannot have user_catalog_table set",
+							"Its old versions are kept for queries only, not for logical decoding.");
+	if (!RelationIsLogicallyLogged(rel))
+		return;
+	RelationBuildPublicationDesc(rel, &desc);
+	if (desc.pubactions.pubinsert || desc.pubactions.pubupdate || desc.pubactions.pubdelete)
+		zundo_not_supported("changes of a zheap table cannot be published",
+							"Logical decoding of zheap tables is not implemented.");
+}
+
+void
+zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
+{
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		zundo_not_supported("temporary tables are not supported", NULL);
+	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
+		refuse_decoded_table(rel);
+	zu_attach_database();
+	writer->rel = rel;
+	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
+	writer->topxid = zxid_from_full(GetTopFullTransactionId());
+	writer->cid = cid;
+	writer->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	zu_reserve(ZU_MAX_RESERVE);
+}
+
+MemoryContext
+zdml_scratch(void)
+{
+	static MemoryContext scratch = NULL;
+
+	if (scratch == NULL)
+		scratch = AllocSetContextCreate(TopMemoryContext, "zheap row changes", ALLOCSET_DEFAULT_SIZES);
+	else
+		MemoryContextReset(scratch);
+	return scratch;
+}
+
+void
+zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNumber block,
+			   OffsetNumber off, UndoPtr prev)
+{
+	memset(rec, 0, sizeof(*rec));
+	rec->type = type;
+	rec->xflags = writer->logged ? 0 : ZUX_UNLOGGED;
+	rec->xid = writer->xid;
+	rec->topxid = writer->topxid;
+	rec->reloid = RelationGetRelid(writer->rel);
+	rec->relnumber = writer->rel->rd_locator.relNumber;
+	rec->block = block;
+	rec->offset = off;
+	rec->cid = writer->cid;
+	rec->prev = prev;
+	rec->nrows = 1;
+}
