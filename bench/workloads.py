@@ -79,6 +79,12 @@ def load_pgbench(bench, engine):
     return took, sizes
 
 
+def drop_pgbench(bench, engine):
+    """Drop the tables of a run that is over: autovacuum must not clean up after one engine in the other's time."""
+    bench.server.run_sql(engine.database, "DROP TABLE IF EXISTS pgbench_accounts, pgbench_branches,"
+                                          " pgbench_history, pgbench_tellers;\n")
+
+
 def sizes_now(session, engine, table="pgbench_accounts"):
     """Bytes of a table, its primary key, and of undo: in use and as a file."""
     undo = "zundo.undo_bytes_in_use(), pg_relation_size('zundo.undo_log')" if engine.has_undo else "0, 0"
@@ -173,31 +179,33 @@ def without_images(bench, engine, session, options, seconds):
 def long_transaction(bench, engine):
     """W1: simple-update; a transaction with a snapshot is open from 10 % to 70 % of the time.
 
-    Between the two parts the load pauses for the old snapshot's scan, so that
-    it is not measured against four busy clients.
+    At half time the load pauses for the old snapshot's scan, so that it is not
+    measured against four busy clients.
     """
     seconds = bench.seconds or 60
-    before, during = max(1, round(seconds * 0.1)), max(2, round(seconds * 0.6))
-    after = max(1, seconds - before - during)
+    before, half = max(1, round(seconds * 0.1)), max(2, round(seconds * 0.5))
+    after, still_open = max(1, seconds - half), round(seconds * 0.2)
     scan = "SELECT sum(abalance::bigint), count(*) FROM pgbench_accounts"
     load_seconds, loaded = load_pgbench(bench, engine)
     reader, meter = bench.session(engine), bench.session(engine)
     scan_before = quiet_scan(reader, scan, 3)
-    bench.say(f"simple-update for {seconds} s, transaction open from {before} s to {before + during} s")
+    bench.say(f"simple-update for {seconds} s, transaction open from {before} s to {half + still_open} s")
     sampler = Sampler(bench, engine)
     wal, cpu = wal_position(meter), bench.server.cpu_seconds()
 
     first_at = sampler.now()
-    first = bench.load(engine, ["-N"], before + during)
+    first = bench.load(engine, ["-N"], half)
     time.sleep(before)
     opened = sampler.now()
     seen = open_snapshot(reader, scan)
     one = first.finish()
     scan_old, seen_again = reader.timed(scan)
-    undo_peak = sizes_now(meter, engine)["undo"]
 
     second_at = sampler.now()
     second = bench.load(engine, ["-N"], after)
+    time.sleep(still_open)
+    kept = reader.query(scan) == seen
+    undo_peak = sizes_now(meter, engine)["undo"]
     reader.query("COMMIT")
     closed = sampler.now()
     undo_back = None
@@ -213,6 +221,7 @@ def long_transaction(bench, engine):
     plain_wal = without_images(bench, engine, meter, ["-N"], 5)
     reader.close()
     meter.close()
+    drop_pgbench(bench, engine)
     transactions = one["transactions"] + two["transactions"]
     peak = {k: max([s[k] for s in samples] + [ended[k]]) for k in ("table", "index", "undo_file")}
     return {
@@ -226,7 +235,7 @@ def long_transaction(bench, engine):
         "undo_peak": undo_peak, "undo_file_peak": peak["undo_file"], "undo_back": undo_back,
         "wal_per_transaction": wal / transactions, "wal_without_images": plain_wal,
         "scan_before": scan_before, "scan_old": scan_old, "scan_slowdown": scan_old / scan_before,
-        "snapshot_kept": seen == seen_again,
+        "snapshot_kept": kept and seen == seen_again,
         "opened": opened, "closed": closed, "samples": samples,
         "progress": [(first_at + t, tps) for t, tps in first.progress] + [(second_at + t, tps) for t, tps in second.progress],
     }
@@ -254,6 +263,7 @@ def simple_update(bench, engine):
     ended = sizes_now(meter, engine)
     meter.close()
     holder.close()
+    drop_pgbench(bench, engine)
     return {
         "load_seconds": load_seconds, "loaded_table": loaded["table"],
         "tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
@@ -291,6 +301,7 @@ def hot_rows(bench, engine):
         undo_back = await_true(lambda: sizes_now(meter, engine, "hot")["undo"] < UNDO_GOAL, UNDO_PATIENCE)
     reader.close()
     meter.close()
+    bench.server.run_sql(engine.database, "DROP TABLE hot;\n")
     return {
         "tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
         "wal_per_transaction": wal / result["transactions"],

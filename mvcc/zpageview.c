@@ -28,9 +28,12 @@
 typedef struct Change
 {
 	struct Change *next;		/* older change of the same row in the same slot */
+	struct Change *met_before;	/* the change collected before this one */
 	ZXid		xid;
 	const char *payload;		/* in the arena */
 	uint16		payload_len;
+	uint16		offset;
+	uint16		slot;
 	uint16		xflags;
 	uint8		type;
 } Change;
@@ -44,15 +47,13 @@ typedef struct Collector
 	ZAccept		accept;
 	int			maxoff;
 	UndoPtr		confirmed[ZPAGE_MAX_SLOTS + 1]; /* per slot, see ZWalk; kept over attempts */
+	Change	   *met;			/* the change collected last */
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
-	Change	  **last[ZPAGE_MAX_SLOTS + 1];
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
 	bool		any_pending;
 	char	   *arena;
 	Size		arena_left;
-	char		buf[ZUR_MAX_LENGTH];
 	char		raw[ZUR_MAX_LENGTH];
-	char		row[BLCKSZ];
 } Collector;
 
 ZPageView *
@@ -77,12 +78,10 @@ zpage_view_free(ZPageView *view)
 	pfree(view);
 }
 
-static void *
-arena_alloc(Collector *c, Size size)
+/* Room for size bytes in the arena, aligned; arena_take then keeps as many of them as are needed. */
+static char *
+arena_room(Collector *c, Size size)
 {
-	char	   *p;
-
-	size = MAXALIGN(size);
 	if (size > c->arena_left && c->arena == NULL && size <= ARENA_BLOCK)
 	{
 		if (c->view->arena == NULL)
@@ -98,53 +97,60 @@ arena_alloc(Collector *c, Size size)
 		c->arena_left = block;
 		c->view->context_used = true;
 	}
-	p = c->arena;
+	return c->arena;
+}
+
+static inline void
+arena_take(Collector *c, Size size)
+{
+	size = Min(MAXALIGN(size), c->arena_left);
 	c->arena += size;
 	c->arena_left -= size;
+}
+
+static void *
+arena_alloc(Collector *c, Size size)
+{
+	char	   *p = arena_room(c, size);
+
+	arena_take(c, size);
 	return p;
 }
 
-/* Append a change of offset off to slot s's list. */
-static void
-add_change(Collector *c, int s, int off, const Change *proto)
+/* Note a change of offset off by rec, of slot s's chain. */
+static inline void
+add_change(Collector *c, int s, int off, const ZuRecord *rec)
 {
 	Change	   *change;
 
 	if (off < FirstOffsetNumber || off > c->maxoff)
 		return;
 	change = arena_alloc(c, sizeof(Change));
-	*change = *proto;
-	change->next = NULL;
-	if (c->last[s][off] == NULL)
-		c->first[s][off] = change;
-	else
-		c->last[s][off]->next = change;
-	c->last[s][off] = change;
+	change->met_before = c->met;
+	change->xid = rec->xid;
+	change->payload = rec->payload;
+	change->payload_len = rec->payload_len;
+	change->offset = off;
+	change->slot = s;
+	change->xflags = rec->xflags;
+	change->type = rec->type;
+	c->met = change;
 }
 
+/*
+ * Make the lists of all rows from the changes in the order in which they were met, last first: in each
+ * slot's chain that is the oldest one first.
+ */
 static void
-add_record(Collector *c, int s, const ZuRecord *rec)
+make_lists(Collector *c)
 {
-	Change		proto = {0};
-
-	proto.xid = rec->xid;
-	proto.type = rec->type;
-	proto.xflags = rec->xflags;
-	if (rec->type == ZUR_INSERT || rec->type == CHANGE_ACCEPTED)
+	for (Change *change = c->met; change != NULL; change = change->met_before)
 	{
-		for (int i = 0; i < Max(rec->nrows, 1); i++)
-			add_change(c, s, rec->offset + i, &proto);
-		return;
-	}
-	if (rec->payload_len > 0)
-	{
-		char	   *copy = arena_alloc(c, rec->payload_len);
+		Change	  **first = &c->first[change->slot][change->offset];
 
-		memcpy(copy, rec->payload, rec->payload_len);
-		proto.payload = copy;
-		proto.payload_len = rec->payload_len;
+		change->next = *first;
+		*first = change;
 	}
-	add_change(c, s, rec->offset, &proto);
 }
 
 /* The record at ptr in slot s's chain is discarded: is the rest visible to all (V4)? Else copy the page again. */
@@ -169,9 +175,7 @@ open_lists(Collector *c, int s)
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
 
 	c->first[s] = arena_alloc(c, listsize);
-	c->last[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
-	memset(c->last[s], 0, listsize);
 }
 
 /*
@@ -181,9 +185,10 @@ open_lists(Collector *c, int s)
 static bool
 collect_record(Collector *c, int s, UndoPtr *ptr)
 {
+	char	   *buf = arena_room(c, ZUR_MAX_LENGTH);
 	ZuRecord	rec;
 
-	if (zu_fetch(*ptr, c->relnumber, c->block, &rec, c->buf) == ZU_DISCARDED)
+	if (zu_fetch(*ptr, c->relnumber, c->block, &rec, buf) == ZU_DISCARDED)
 	{
 		bool		settled = discard_is_settled(c, s, *ptr);
 
@@ -203,11 +208,18 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 			rec.type = CHANGE_ACCEPTED;
 		rec.payload_len = 0;
 	}
-	if (rec.type != ZUR_LOCK)
-		add_record(c, s, &rec);
 	*ptr = rec.prev;
 	if (*ptr != InvalidUndoPtr)
 		zu_prefetch(*ptr);
+	if (rec.type == ZUR_LOCK)
+		return true;
+	if (rec.payload_len > 0)
+		arena_take(c, rec.length);	/* the payload lies in buf */
+	if (rec.type == ZUR_INSERT || rec.type == CHANGE_ACCEPTED)
+		for (int i = 0; i < Max(rec.nrows, 1); i++)
+			add_change(c, s, rec.offset + i, &rec);
+	else
+		add_change(c, s, rec.offset, &rec);
 	return true;
 }
 
@@ -252,6 +264,8 @@ collect_slots(Collector *c)
 		}
 	} while (more && complete);
 	zu_read_end();
+	if (complete)
+		make_lists(c);
 	return complete;
 }
 
@@ -293,9 +307,10 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 	bool		exists = true;
 	bool		changed = false;
 	ZXid		newest = InvalidZXid;
+	char	   *row = arena_room(c, BLCKSZ);
 
 	if (has_bytes)
-		memcpy(c->row, bytes, len);
+		memcpy(row, bytes, len);
 	for (;;)
 	{
 		int			s = ZH_SLOT(header);
@@ -316,10 +331,10 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 		rec.relnumber = c->relnumber;
 		if (rec.type != ZUR_INSERT)
 			raw = zur_raw_payload(&rec, c->raw, sizeof(c->raw), &rawlen);
-		zrow_step_back(c->row, &len, &has_bytes, &exists, &rec, raw, rawlen, c->block);
+		zrow_step_back(row, &len, &has_bytes, &exists, &rec, raw, rawlen, c->block);
 		if (!exists)
 			break;
-		header = zheader_get(c->row);
+		header = zheader_get(row);
 	}
 	if (c->accept.kind == ZACCEPT_MVCC)
 		zvis_conflict_out(rel, c->accept.snapshot, newest);
@@ -332,10 +347,8 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 	}
 	if (changed)
 	{
-		char	   *copy = arena_alloc(c, len);
-
-		memcpy(copy, c->row, len);
-		bytes = copy;
+		arena_take(c, len);
+		bytes = row;
 	}
 	emit_row(view, off, bytes, len, top_slot);
 }
@@ -438,6 +451,7 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 	}
 	c->arena = NULL;
 	c->arena_left = 0;
+	c->met = NULL;
 	view->nrows = 0;
 	view->dead_rows = 0;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
