@@ -1,0 +1,177 @@
+# The apply side of logical replication writes zheap tables: it finds rows through an index or, with
+# REPLICA IDENTITY FULL, by comparing them, and updates without a snapshot. A published zheap table
+# refuses changes instead of losing them.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $publisher = PostgreSQL::Test::Cluster->new('publisher');
+$publisher->init(allows_streaming => 'logical');
+$publisher->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nlogical_decoding_work_mem = 64kB");
+$publisher->start;
+my $subscriber = PostgreSQL::Test::Cluster->new('subscriber');
+$subscriber->init;
+$subscriber->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+wal_consistency_checking = 'all'
+max_logical_replication_workers = 8
+max_worker_processes = 16
+C
+$subscriber->start;
+
+my $tables = q{
+	CREATE TABLE keyed (id int PRIMARY KEY, n int, pad text);
+	CREATE INDEX keyed_n ON keyed (n);
+	CREATE TABLE keyless (a int, b text, c numeric);
+	ALTER TABLE keyless REPLICA IDENTITY FULL;
+	CREATE TABLE by_index (code text NOT NULL, v int);
+	CREATE UNIQUE INDEX by_index_code ON by_index (code);
+	ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_code;
+	CREATE TABLE parted (id int, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+	CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (100);
+	CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (100) TO (1000);
+};
+$publisher->safe_psql('postgres', $tables);
+$publisher->safe_psql('postgres', q{INSERT INTO keyed SELECT g, g % 10, repeat('p', g % 100) FROM generate_series(1, 500) g});
+$subscriber->safe_psql('postgres', 'CREATE EXTENSION zundo');
+$subscriber->safe_psql('postgres', "SET default_table_access_method = zheap; $tables");
+$subscriber->safe_psql(
+	'postgres', q{
+	CREATE TABLE seen (op text, old text, new text) USING zheap;
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO public.seen VALUES (tg_op, CASE WHEN tg_op <> 'INSERT' THEN old::text END,
+								 CASE WHEN tg_op <> 'DELETE' THEN new::text END);
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON by_index FOR EACH ROW EXECUTE FUNCTION note();
+	ALTER TABLE by_index ENABLE ALWAYS TRIGGER note;
+});
+my $connect = $publisher->connstr . ' dbname=postgres';
+$publisher->safe_psql('postgres', 'CREATE PUBLICATION p FOR TABLE keyed, keyless, by_index, parted');
+$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$connect' PUBLICATION p WITH (streaming = on)");
+$subscriber->wait_for_subscription_sync($publisher, 's') if $subscriber->can('wait_for_subscription_sync');
+$subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate NOT IN ('r', 's')})
+	or die 'the first copy did not end';
+
+my $state = q{
+	SELECT count(*), sum(id), sum(n), md5(string_agg(keyed::text, ',' ORDER BY id)) FROM keyed;
+	SELECT count(*), md5(string_agg(keyless::text, ',' ORDER BY keyless::text)) FROM keyless;
+	SELECT count(*), md5(string_agg(by_index::text, ',' ORDER BY code)) FROM by_index;
+	SELECT count(*), md5(string_agg(parted::text, ',' ORDER BY id)) FROM parted;
+};
+
+sub same
+{
+	my ($what) = @_;
+	$publisher->wait_for_catchup('s');
+	is($subscriber->safe_psql('postgres', $state), $publisher->safe_psql('postgres', $state), "$what: the same rows");
+	return;
+}
+
+same('first copy');
+$publisher->safe_psql(
+	'postgres', q{
+	INSERT INTO keyless SELECT g, repeat('b', g), g / 7.0 FROM generate_series(1, 60) g;
+	INSERT INTO keyless VALUES (1, 'twin', NULL), (1, 'twin', NULL);
+	INSERT INTO by_index SELECT 'code ' || g, g FROM generate_series(1, 20) g;
+	INSERT INTO parted SELECT g, 0 FROM generate_series(1, 300, 7) g;
+});
+same('insertions');
+$publisher->safe_psql(
+	'postgres', q{
+	UPDATE keyed SET pad = pad || 'x' WHERE id % 3 = 0;
+	UPDATE keyed SET n = n + 100 WHERE id % 7 = 0;
+	UPDATE keyed SET id = id + 100000 WHERE id % 11 = 0;
+	UPDATE keyless SET b = b || '!' WHERE a % 2 = 0;
+	UPDATE keyless SET c = NULL WHERE a = 3;
+	UPDATE by_index SET v = v + 1;
+	UPDATE by_index SET code = code || ' new' WHERE v % 4 = 0;
+	UPDATE parted SET n = 1;
+	UPDATE parted SET id = id + 200 WHERE id < 50;
+});
+same('updates');
+$publisher->safe_psql(
+	'postgres', q{
+	BEGIN;
+	UPDATE keyed SET n = 1 WHERE id = 5;
+	UPDATE keyed SET n = 2 WHERE id = 5;
+	SAVEPOINT a;
+	DELETE FROM keyed WHERE id = 5;
+	ROLLBACK TO a;
+	UPDATE keyed SET n = 3 WHERE id = 5;
+	DELETE FROM keyless WHERE b = 'twin' AND ctid = (SELECT min(ctid) FROM keyless WHERE b = 'twin');
+	COMMIT;
+	DELETE FROM keyed WHERE id % 13 = 0;
+	DELETE FROM by_index WHERE v > 15;
+	DELETE FROM parted WHERE id % 2 = 0;
+});
+same('several changes of a row, deletions');
+
+# Large values: sent only when changed.
+$publisher->safe_psql(
+	'postgres', q{
+	UPDATE keyed SET pad = (SELECT string_agg(md5(g::text), '') FROM generate_series(1, 400) g) WHERE id = 8;
+	UPDATE keyed SET n = 77 WHERE id = 8;
+});
+same('values in the TOAST table');
+
+# A transaction that is streamed before its end, and one that is streamed and rolled back.
+$publisher->safe_psql(
+	'postgres', q{
+	BEGIN;
+	INSERT INTO keyed SELECT g, 1, 'streamed' FROM generate_series(200000, 204000) g;
+	UPDATE keyed SET n = 2 WHERE id BETWEEN 200000 AND 201000;
+	SAVEPOINT a;
+	DELETE FROM keyed WHERE id > 200000;
+	ROLLBACK TO a;
+	COMMIT;
+	BEGIN;
+	INSERT INTO keyed SELECT g, 1, 'not to be seen' FROM generate_series(300000, 304000) g;
+	ROLLBACK;
+});
+same('streamed transactions');
+
+# Beside local readers and writers of the same rows.
+my $local = $subscriber->background_psql('postgres');
+$local->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+my $before = $local->query_safe('SELECT sum(n) FROM keyed');
+$publisher->safe_psql('postgres', 'UPDATE keyed SET n = n + 1; DELETE FROM keyed WHERE id > 203000');
+same('beside an old snapshot');
+is($local->query_safe('SELECT sum(n) FROM keyed'), $before, 'the old snapshot sees what it saw');
+$local->query_safe('COMMIT');
+$local->query_safe('BEGIN');
+$local->query_safe(q{UPDATE keyed SET pad = 'local' WHERE id = 1});
+$publisher->safe_psql('postgres', q{UPDATE keyed SET pad = 'remote' WHERE id = 1});
+ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), 'the apply worker waits for a local writer');
+$local->query_safe('ROLLBACK');
+$local->quit;
+same('after a local writer rolled back');
+
+# Triggers of the subscriber saw every version.
+is($subscriber->safe_psql('postgres', q{
+	SELECT op, count(*), count(old), count(new), count(*) FILTER (WHERE old = new) FROM seen GROUP BY op ORDER BY op}),
+	"DELETE|6|6|0|0\nINSERT|20|0|20|0\nUPDATE|25|25|25|0", 'OLD and NEW of triggers under replication');
+$publisher->safe_psql('postgres', 'TRUNCATE keyless, parted');
+same('TRUNCATE');
+for my $table (qw(keyed keyless by_index parted_1 parted_2 seen zundo.undo_log))
+{
+	is($subscriber->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
+}
+$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
+
+# A publication of a zheap table.
+$publisher->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE mine (id int PRIMARY KEY) USING zheap; INSERT INTO mine VALUES (1)');
+$publisher->safe_psql('postgres', 'CREATE PUBLICATION q FOR TABLE mine');
+for my $change ('INSERT INTO mine VALUES (2)', 'UPDATE mine SET id = 3', 'DELETE FROM mine')
+{
+	my ($rc, $out, $err) = $publisher->psql('postgres', $change);
+	isnt($rc, 0, "refused: $change");
+	like($err, qr/changes of a zheap table cannot be published/, "its message: $change");
+}
+is($publisher->safe_psql('postgres', 'DROP PUBLICATION q; INSERT INTO mine VALUES (2); SELECT count(*) FROM mine'), '2', 'without the publication it is writable');
+$subscriber->stop;
+$publisher->stop;
+done_testing();
