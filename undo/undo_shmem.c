@@ -395,6 +395,18 @@ open_relation(void)
 	}
 }
 
+/*
+ * want_look: the database's first user for some time has found undo there. It may be a copy of another
+ * database, made while aborts were pending there: have a worker look at it.
+ */
+static void
+want_look(void)
+{
+	if (pg_atomic_read_u32(&zu_my.entry->limit) > 0 && zu_wake_launcher_hook != NULL &&
+		!(MyProc->statusFlags & PROC_IS_AUTOVACUUM) && !RecoveryInProgress())
+		zu_wake_launcher_hook(MyDatabaseId);
+}
+
 void
 zu_attach_database(void)
 {
@@ -432,7 +444,10 @@ zu_attach_database(void)
 					 errhint("Increase zundo.max_databases and restart the server.")));
 	}
 	if (pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_EMPTY)
+	{
 		zu_load_meta(zu_my.entry);
+		want_look();
+	}
 	pg_read_barrier();
 }
 

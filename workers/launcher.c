@@ -188,7 +188,7 @@ start_next(Start *start, List **todo)
 	}
 	dboid = zwtable_next_wanted();
 	if (!OidIsValid(dboid))
-		return *todo == NIL ? IDLE_MS : POLL_MS;
+		return zwtable_has_wanted() ? RETRY_MS : *todo == NIL ? IDLE_MS : POLL_MS;
 	if (!can_connect(dboid))
 	{
 		zwtable_start_failed(dboid, true);

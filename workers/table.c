@@ -9,6 +9,8 @@
  *	L1	at most one entry per database, at most one worker per entry.
  *	L2	a request made while a worker runs is seen by that worker before its entry
  *		becomes free, or leaves the entry WANTED.
+ *	L3	a worker that had begun to work and is ended by force leaves its entry WANTED: nobody else
+ *		may know of the undo that it leaves.
  */
 #include "postgres.h"
 
@@ -16,6 +18,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/timestamp.h"
 #include "workers/workers_internal.h"
 
 typedef struct WorkerEntry
@@ -23,6 +26,7 @@ typedef struct WorkerEntry
 	Oid			dboid;
 	ZWorkerState state;
 	bool		requested;		/* by somebody with work, since the worker last looked */
+	TimestampTz not_before;		/* WANTED: the worker was ended by force; give whoever did it some time */
 	int			pid;			/* RUNNING */
 	Latch	   *latch;			/* RUNNING */
 	uint64		xid;			/* transaction being rolled back, 0 = none */
@@ -43,6 +47,7 @@ typedef struct WorkerTable
 
 static WorkerTable *table = NULL;
 static WorkerEntry *mine = NULL;	/* of a worker process */
+static bool at_work = false;	/* it has begun its first cycle */
 
 Size
 zworkers_shmem_size(void)
@@ -166,6 +171,7 @@ Oid
 zwtable_next_wanted(void)
 {
 	static int	next = 0;		/* round robin, so that no database starves */
+	TimestampTz now = GetCurrentTimestamp();
 	Oid			dboid = InvalidOid;
 
 	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
@@ -173,7 +179,7 @@ zwtable_next_wanted(void)
 	{
 		WorkerEntry *entry = &table->entries[next++ % table->nentries];
 
-		if (entry->state == ZWORKER_WANTED)
+		if (entry->state == ZWORKER_WANTED && entry->not_before <= now)
 		{
 			entry->state = ZWORKER_STARTING;
 			dboid = entry->dboid;
@@ -225,6 +231,15 @@ zwtable_start_failed(Oid dboid, bool give_up)
 static void
 release_at_exit(int code, Datum arg)
 {
+	if (mine == NULL)
+		return;
+	if (at_work)
+	{
+		LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+		mine->requested = true;
+		mine->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
+		LWLockRelease(&table->lock);
+	}
 	(void) zwtable_release(false);
 }
 
@@ -259,9 +274,11 @@ zwtable_take_request(void)
 {
 	bool		requested;
 
+	at_work = true;
 	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
 	requested = mine->requested;
 	mine->requested = false;
+	mine->not_before = 0;
 	LWLockRelease(&table->lock);
 	return requested;
 }

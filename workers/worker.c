@@ -279,7 +279,10 @@ zundo_worker_main(Datum main_arg)
 			ms = NAP_BUSY_MS;
 		result = run_cycle_safely(true, context);
 		if (result == CYCLE_GONE)
+		{
+			(void) zwtable_release(false);
 			break;
+		}
 		if (result != CYCLE_IDLE || requested)
 			idle_since = 0;
 		else if (idle_since == 0)

@@ -7,13 +7,16 @@
  *	WANTED		somebody asked						launcher -> STARTING
  *	STARTING	registered with the postmaster		worker -> RUNNING or FREE; launcher -> WANTED
  *													if it never came
- *	RUNNING		a worker serves the database		worker -> FREE
+ *	RUNNING		a worker serves the database		worker -> FREE; -> WANTED if it is ended by force
  */
 #ifndef ZUNDO_WORKERS_INTERNAL_H
 #define ZUNDO_WORKERS_INTERNAL_H
 
 #include "storage/latch.h"
 #include "workers/workers.h"
+
+/* So long a database whose worker was ended by force is left alone: for CREATE DATABASE ... TEMPLATE and the like. */
+#define ZWORKER_RESPITE_MS	3000
 
 typedef enum ZWorkerState
 {
@@ -35,7 +38,7 @@ extern bool zwtable_rescan_wanted(void);
  */
 extern bool zwtable_want(Oid dboid);
 
-/* zwtable_next_wanted: a database in state WANTED becomes STARTING and is returned; InvalidOid if none. */
+/* zwtable_next_wanted: a database in state WANTED, not in its respite, becomes STARTING and is returned; InvalidOid if none. */
 extern Oid	zwtable_next_wanted(void);
 
 /* zwtable_has_wanted: is any database in state WANTED? */
@@ -56,7 +59,10 @@ extern bool zwtable_claim(Oid dboid);
 /* zwtable_take_request: has somebody asked for a worker since the last call? Clears the mark. */
 extern bool zwtable_take_request(void);
 
-/* zwtable_release: RUNNING -> FREE; with unless_requested, not if a request came in: then false. */
+/*
+ * zwtable_release: RUNNING -> FREE, or WANTED if a request came in; with unless_requested, nothing
+ * then, and false.
+ */
 extern bool zwtable_release(bool unless_requested);
 
 #endif
