@@ -531,24 +531,29 @@ log_if_due(ZuEntry *entry, ZXid oldest)
 		zu_log_oldest(oldest);
 }
 
-/* advance_freeze: see zu_freeze_limit. */
+/*
+ * advance_freeze: see zu_freeze_limit. The pair (next, after) stays as it is until the horizon has reached it, over
+ * restarts and through times in which nobody uses this database: else a horizon that is always a little
+ * behind would never reach it.
+ */
 static void
 advance_freeze(ZuEntry *entry)
 {
 	ZXid		horizon = zxid_widen(GetOldestNonRemovableTransactionId(NULL));
-	ZXid		durable = pg_atomic_read_u64(&entry->durable);
+	ZXid		durable = Min(pg_atomic_read_u64(&entry->durable), pg_atomic_read_u64(&entry->oldest));
 	ZXid		next = zxid_from_full(zc_next_full_xid());
+	ZuFreeze   *freeze = &entry->freeze;
 
 	SpinLockAcquire(&entry->mutex);
-	if (entry->freeze_next != InvalidZXid && horizon >= entry->freeze_after)
+	if (freeze->next != InvalidZXid && horizon >= freeze->after)
 	{
-		entry->freeze = Max(entry->freeze, entry->freeze_next);
-		entry->freeze_next = InvalidZXid;
+		freeze->now = Max(freeze->now, freeze->next);
+		freeze->next = InvalidZXid;
 	}
-	if (entry->freeze_next == InvalidZXid && durable > entry->freeze)
+	if (freeze->next == InvalidZXid && durable > freeze->now)
 	{
-		entry->freeze_next = durable;
-		entry->freeze_after = next;
+		freeze->next = durable;
+		freeze->after = next;
 	}
 	SpinLockRelease(&entry->mutex);
 }
@@ -600,6 +605,7 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		discard_prefix(q, log, horizon, stats);
 		oldest = queue_oldest(q, oldest);
 	}
+	advance_freeze(entry);		/* before WAL is written, which takes it along */
 	/*
 	 * A standby must hear of it first: from the moment `oldest` is published, slots
 	 * are reused and rows pruned in WAL records that rely on it.
@@ -610,7 +616,6 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 	zu_max64(&entry->oldest, oldest);
 	free_passed(entry, oldest);
 	log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
-	advance_freeze(entry);
 	stats->bytes_left = zu_bytes_in_use();
 	stats->bytes_discarded = before > stats->bytes_left ? before - stats->bytes_left : 0;
 }
@@ -666,7 +671,7 @@ zu_freeze_limit(void)
 	if (!RecoveryInProgress())
 		advance_freeze(entry);
 	SpinLockAcquire(&entry->mutex);
-	limit = entry->freeze;
+	limit = entry->freeze.now;
 	SpinLockRelease(&entry->mutex);
 	return limit;
 }

@@ -61,6 +61,9 @@ zu_meta_init(Page page, ZXid oldest)
 	meta->oldest = oldest;
 	meta->nextents = 0;
 	meta->extent_pages = ZU_EXTENT_PAGES;
+	meta->freeze.now = InvalidZXid;
+	meta->freeze.next = oldest;
+	meta->freeze.after = oldest;
 	((PageHeader) page)->pd_lower = SizeOfPageHeaderData + sizeof(ZuMetaData);
 }
 
@@ -148,12 +151,11 @@ zu_load_meta(ZuEntry *entry)
 		zu_max64(&entry->durable, meta->oldest);
 		pg_atomic_write_u32(&entry->limit, meta->nextents);
 		pg_write_barrier();
+		SpinLockAcquire(&entry->mutex);
+		entry->freeze = meta->freeze;
+		SpinLockRelease(&entry->mutex);
 		pg_atomic_write_u32(&entry->state, ZU_ENTRY_VALID);
 		UnlockReleaseBuffer(buf);
-		SpinLockAcquire(&entry->mutex);
-		entry->freeze_next = pg_atomic_read_u64(&entry->durable);
-		entry->freeze_after = zxid_from_full(zc_next_full_xid());
-		SpinLockRelease(&entry->mutex);
 	}
 	LWLockRelease(zu_load_lock(entry));
 }
@@ -665,6 +667,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	Buffer		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
 	ZuMetaData *meta;
 	xl_undo_discard xlrec = {0};
+	ZuFreeze	freeze;
 	XLogRecPtr	recptr;
 	ZXid		conflict;
 
@@ -675,6 +678,12 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	xlrec.oldest = oldest;
 	xlrec.conflict = zxid_to_xid(conflict);
 	xlrec.nextents = n;
+	SpinLockAcquire(&entry->mutex);
+	freeze = entry->freeze;
+	SpinLockRelease(&entry->mutex);
+	xlrec.freeze_now = freeze.now;
+	xlrec.freeze_next = freeze.next;
+	xlrec.freeze_after = freeze.after;
 	for (int i = 0; i < n; i++)
 		numbers[i] = extents[i].extent;
 
@@ -682,6 +691,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	for (int i = 0; i < n; i++)
 		zu_map_entry(BufferGetPage(mapbuf), numbers[i])->state = ZU_EXTENT_FREE;
 	meta->oldest = oldest;
+	meta->freeze = freeze;
 	MarkBufferDirty(metabuf);
 	if (n > 0)
 		MarkBufferDirty(mapbuf);
