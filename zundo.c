@@ -98,6 +98,7 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(zrollback_subxact_callback, NULL);
+	zu_install_hooks();
 	zany_install_hooks();
 	zvis_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;

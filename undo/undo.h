@@ -272,6 +272,9 @@ extern Size zu_shmem_size(void);
 extern void zu_shmem_request(void);	/* LWLock tranches etc. */
 extern void zu_shmem_startup(void);
 
+/* zu_install_hooks: refuse commands that zundo.undo_log does not take (undo_ddl.c). */
+extern void zu_install_hooks(void);
+
 /* The table AM "zundo_undo" of zundo.undo_log: refuses everything but creation and size. */
 extern Datum zundo_undo_handler(PG_FUNCTION_ARGS);
 

@@ -345,6 +345,11 @@ extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 /* zu_log_oldest: make oldest durable without freeing anything. */
 extern void zu_log_oldest(ZXid oldest);
 
+/* ---- undo_am.c ---- */
+
+/* zu_refuse: raise the error for what treats the undo log as a table: "zundo.undo_log cannot be <what>". */
+extern void zu_refuse(const char *what);
+
 /* ---- undo_log.c ---- */
 
 /* zu_log_detach: give this backend's log back. Alloc lock not held. */
