@@ -56,7 +56,40 @@ is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.c
 $writer->quit;
 $old->quit;
 
-# 2. A worker does them when there can be one; and the next ones too, though nobody calls it: ROLLBACK PREPARED
+# 2. A rollback that has to wait keeps the undo of younger transactions, in other logs too: who meets a record
+# that has gone takes it for older than everybody.
+$node->safe_psql(
+	'postgres', q{
+	SELECT zundo.discard();
+	CREATE TABLE a (id int, n int) USING zheap;
+	CREATE TABLE b (id int PRIMARY KEY, k int) USING zheap;
+	CREATE INDEX ON b (k);
+	INSERT INTO a SELECT g, 0 FROM generate_series(1, 10) g;
+	INSERT INTO b SELECT g, 0 FROM generate_series(1, 300) g;
+});
+my $aborter = $node->background_psql('postgres', on_error_stop => 1);
+$aborter->query_safe('BEGIN; UPDATE a SET n = 1; ROLLBACK');
+my $locker = $node->background_psql('postgres', on_error_stop => 1);
+$locker->query_safe('BEGIN; LOCK TABLE a IN SHARE MODE');
+$writer = $node->background_psql('postgres', on_error_stop => 1);
+$writer->query_safe('DELETE FROM b WHERE id % 10 = 0');
+$writer->query_safe('UPDATE b SET k = k + 1') for 1 .. 2;
+$writer->query_safe($spoil) for 1 .. 2;
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+$writer->query_safe($spoil) for 1 .. 3;
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_ beside a rollback that waits")
+  for qw(a b junk zundo.undo_log);
+# index entries of the rows that were moved are looked at again when leaf pages are full
+$writer->query_safe('UPDATE b SET k = k + 1') for 1 .. 10;
+is($node->safe_psql('postgres', 'SELECT count(*), sum(k) FROM b'), '270|3240', 'rows are moved beside a rollback that waits');
+$locker->query_safe('COMMIT');
+$_->quit for $locker, $writer, $aborter;
+$node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
+is($node->safe_psql('postgres', 'SELECT sum(n) FROM a'), '0', 'then it is done');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('a', 0) WHERE status = 'aborted'}), '0', '... on the page');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use()'), '<', 20000, '... and all undo given back');
+
+# 3. A worker does them when there can be one; and the next ones too, though nobody calls it: ROLLBACK PREPARED
 # is in no session of the transaction, and its few bytes of undo are all that there is.
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;

@@ -14,10 +14,12 @@
  *	between TRUNCATE and the file's truncation		blocks beyond the limit stay; they are used again
  *
  * Invariants
- *	U17	a transaction is discarded only if its top xid < H and each of its (sub)transactions has
- *		committed, or has aborted and was undone on every page.
+ *	U17	a transaction is discarded only if its top xid < the new `oldest` and each of its
+ *		(sub)transactions has committed, or has aborted and was undone on every page.
  *	U18	oldest = min(first undiscarded top xid over all logs, H); H was taken before the
  *		insert positions were read, so a transaction not yet seen has an xid >= H.
+ *	By both, an aborted transaction that cannot be undone yet keeps the undo of all younger ones, in
+ *	every log: whoever meets a record that has gone knows that its xid < `oldest` (U7).
  *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one,
  *		and the record is logged before the `oldest` that relies on it is published.
  */
@@ -365,17 +367,54 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 
 /* ---- discarding ---- */
 
-/* discard_prefix: take the settled transactions below H off the queue's head and publish the log's new discard pointer. */
+/* can_go: may p be discarded if `oldest` becomes this? */
+static inline bool
+can_go(const Pending *p, ZXid oldest)
+{
+	return p->settled && p->max_top < oldest;
+}
+
+/* rest_oldest: the oldest transaction in q, if those at its head that can go have gone. */
+static ZXid
+rest_oldest(const LogQueue *q, ZXid oldest)
+{
+	int			i = q->head;
+	ZXid		result = oldest;
+
+	while (i < q->tail && can_go(&q->items[i], oldest))
+		i++;
+	for (; i < q->tail; i++)
+		result = Min(result, q->items[i].min_top);
+	return result;
+}
+
+/* new_oldest: the highest value that U17 and U18 allow. All logs have been parsed. */
+static ZXid
+new_oldest(ZXid horizon)
+{
+	ZXid		oldest = horizon;
+	ZXid		before;
+
+	do
+	{
+		before = oldest;
+		for (int i = 0; i < zu_nlogs(); i++)
+			if (queues[i] != NULL)
+				oldest = Min(oldest, rest_oldest(queues[i], before));
+	} while (oldest < before);
+	return oldest;
+}
+
+/* discard_prefix: take the settled transactions below `oldest` off the queue's head and publish the log's new discard pointer. */
 static void
-discard_prefix(LogQueue *q, ZuLog *log, ZXid horizon, ZuDiscardStats *stats)
+discard_prefix(LogQueue *q, ZuLog *log, ZXid oldest, ZuDiscardStats *stats)
 {
 	Place		place;
 	ZXid		newest = InvalidZXid;
 
 	place.sequence = pg_atomic_read_u64(&log->discard_sequence);
 	place.ptr = pg_atomic_read_u64(&log->discard);
-	while (q->head < q->tail && q->items[q->head].settled &&
-		   q->items[q->head].max_top < horizon)
+	while (q->head < q->tail && can_go(&q->items[q->head], oldest))
 	{
 		newest = Max(newest, q->items[q->head].max_top);
 		stats->transactions_discarded += q->items[q->head].count;
@@ -394,14 +433,6 @@ discard_prefix(LogQueue *q, ZuLog *log, ZXid horizon, ZuDiscardStats *stats)
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
 	pg_atomic_write_u64(&log->discard, place.ptr);
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
-}
-
-static ZXid
-queue_oldest(const LogQueue *q, ZXid oldest)
-{
-	for (int i = q->head; i < q->tail; i++)
-		oldest = Min(oldest, q->items[i].min_top);
-	return oldest;
 }
 
 /* add_extents: append n of 'from' to the array *list of *count. */
@@ -581,7 +612,7 @@ static void
 discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
 {
 	ZXid		horizon = take_horizon(entry);
-	ZXid		oldest = horizon;
+	ZXid		oldest;
 	uint64		before = zu_bytes_in_use();
 
 	if (horizon == InvalidZXid)
@@ -602,9 +633,11 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		q = open_queue(log, i, insert);
 		parse_log(q, insert);
 		settle_queue(q, i, resolve, arg, stats);
-		discard_prefix(q, log, horizon, stats);
-		oldest = queue_oldest(q, oldest);
 	}
+	oldest = new_oldest(horizon);
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (queues[i] != NULL)
+			discard_prefix(queues[i], &entry->logs[i], oldest, stats);
 	advance_freeze(entry);		/* before WAL is written, which takes it along */
 	/*
 	 * A standby must hear of it first: from the moment `oldest` is published, slots
