@@ -290,6 +290,9 @@ extern void zu_mask_page(char *page, BlockNumber blkno);
  * if no worker serves this database, runs the hook (which wakes the launcher).
  */
 extern void (*zu_wake_launcher_hook) (Oid dboid);
+
+/* zu_vacuum_hook: VACUUM of zundo.undo_log; set by zundo.c. */
+extern void (*zu_vacuum_hook) (Relation rel);
 extern void zu_worker_attach(void); /* this process is the database's worker */
 extern void zu_worker_detach(void);
 

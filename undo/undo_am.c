@@ -3,7 +3,7 @@
  *
  * Makes the undo log an ordinary relation: it has a name, a size and an owner,
  * is copied with its database and dropped with its extension. It holds no rows:
- * everything but creation, size, VACUUM and ANALYZE (both of which find
+ * everything but creation, size, VACUUM and ANALYZE (which finds
  * nothing to do) is refused.
  *
  * Locks: those of the caller. Crash points: none of its own (zu_create_storage).
@@ -21,6 +21,7 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(zundo_undo_handler);
 
@@ -69,7 +70,8 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("access method \"zundo_undo\" is only for the permanent table zundo.undo_log")));
-	*freezeXid = InvalidTransactionId;
+	/* undo asks clog about its transactions: the server must keep what they need (README) */
+	*freezeXid = RecentXmin;
 	*minmulti = InvalidMultiXactId;
 	zu_create_storage(*locator, persistence);
 }
@@ -110,11 +112,15 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 	*allvisfrac = 0;
 }
 
-/* ---- VACUUM and ANALYZE: nothing to do ---- */
+/* ---- VACUUM: what the worker does, and relfrozenxid. ANALYZE: nothing to do ---- */
+
+void		(*zu_vacuum_hook) (Relation rel) = NULL;
 
 static void
 undo_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy strategy)
 {
+	if (zu_vacuum_hook != NULL)
+		zu_vacuum_hook(rel);
 }
 
 static bool

@@ -544,20 +544,22 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		pfree(list);
 }
 
-/* log_if_due: make `oldest` durable now and then, so that relfrozenxid can follow. */
+/* log_if_due: make `oldest` and the freeze limit durable now and then, so that relfrozenxid can follow. */
 static void
 log_if_due(ZuEntry *entry, ZXid oldest)
 {
 	ZXid		durable = pg_atomic_read_u64(&entry->durable);
 	TimestampTz logged;
+	bool		freeze_waits;
 
-	if (oldest < durable + LOG_AFTER_XIDS)
-		return;
 	SpinLockAcquire(&entry->mutex);
 	logged = entry->logged;
+	freeze_waits = memcmp(&entry->freeze, &entry->freeze_logged, sizeof(ZuFreeze)) != 0;
 	SpinLockRelease(&entry->mutex);
+	if (oldest < durable + LOG_AFTER_XIDS && !freeze_waits)
+		return;
 	if (oldest >= durable + LOG_AFTER_XIDS_IDLE ||
-		(pg_atomic_read_u64(&entry->conflict) != InvalidZXid &&
+		((freeze_waits || pg_atomic_read_u64(&entry->conflict) != InvalidZXid) &&
 		 TimestampDifferenceExceeds(logged, GetCurrentTimestamp(), LOG_AFTER_MS)))
 		zu_log_oldest(oldest);
 }

@@ -240,6 +240,7 @@ typedef struct ZuEntry
 
 	slock_t		mutex;			/* protects what follows */
 	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD record */
+	ZuFreeze	freeze_logged;	/* what is there */
 	TimestampTz logged;			/* time of the last DISCARD record */
 
 	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];

@@ -25,6 +25,7 @@
  */
 #include "undo/undo_internal.h"
 
+#include "access/xact.h"
 #include "access/xloginsert.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
@@ -118,9 +119,9 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	char		room[BLCKSZ + META_ALIGN];
 	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
 
-	/* no older row can point here, so everything before now is settled */
+	/* no row can point here yet, and until we commit nobody else can write one */
 	memset(page, 0, BLCKSZ);
-	zu_meta_init((Page) page, zxid_from_full(zc_next_full_xid()));
+	zu_meta_init((Page) page, zxid_widen(GetTopTransactionId()));
 	log_newpage(&locator, MAIN_FORKNUM, ZU_META_BLOCK, page, true);
 	PageSetChecksumInplace((Page) page, ZU_META_BLOCK);
 	smgrextend(smgr, MAIN_FORKNUM, ZU_META_BLOCK, page, false);
@@ -152,7 +153,7 @@ zu_load_meta(ZuEntry *entry)
 		pg_atomic_write_u32(&entry->limit, meta->nextents);
 		pg_write_barrier();
 		SpinLockAcquire(&entry->mutex);
-		entry->freeze = meta->freeze;
+		entry->freeze = entry->freeze_logged = meta->freeze;
 		SpinLockRelease(&entry->mutex);
 		pg_atomic_write_u32(&entry->state, ZU_ENTRY_VALID);
 		UnlockReleaseBuffer(buf);
@@ -643,15 +644,16 @@ zu_alloc_overflow_extent(void)
 
 /* ---- freeing ---- */
 
-/* note_durable: oldest is in the meta page's WAL now. */
+/* note_durable: oldest and freeze are in the meta page's WAL now. */
 static void
-note_durable(ZuEntry *entry, ZXid oldest)
+note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
 	zu_max64(&entry->durable, oldest);
 	SpinLockAcquire(&entry->mutex);
 	entry->logged = now;
+	entry->freeze_logged = *freeze;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -712,7 +714,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	UnlockReleaseBuffer(metabuf);
 	if (n > 0)
 		UnlockReleaseBuffer(mapbuf);
-	note_durable(entry, oldest);
+	note_durable(entry, oldest, &freeze);
 }
 
 void

@@ -154,7 +154,7 @@ zu_redo_discard(XLogReaderState *record)
 		zu_max64(&entry->oldest, xlrec.oldest);
 		zu_max64(&entry->durable, xlrec.oldest);
 		SpinLockAcquire(&entry->mutex);
-		entry->freeze = freeze;
+		entry->freeze = entry->freeze_logged = freeze;
 		SpinLockRelease(&entry->mutex);
 		zu_unlock_entry_for_redo();
 	}

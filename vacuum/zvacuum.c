@@ -539,3 +539,14 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	report(&vac, params, start);
 	pgstat_progress_end_command();
 }
+
+/* zheap_vacuum_undo_log: see zvacuum.h. On entry rel is locked ShareUpdateExclusive. */
+void
+zheap_vacuum_undo_log(Relation rel)
+{
+	ZuDiscardStats stats;
+
+	zu_attach_database();
+	(void) zu_discard(zrollback_transaction, NULL, &stats);
+	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, false, frozen_xid(), InvalidMultiXactId);
+}
