@@ -133,9 +133,10 @@ zindex_columns(Relation rel)
 }
 
 bool
-zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,
+zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
 				const char *newrow, Size newlen)
 {
+	const char *relname = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
 	int			i = -1;
 
@@ -153,8 +154,8 @@ zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size o
 		if (attno <= 0)
 			return true;
 		att = TupleDescAttr(desc, attno - 1);
-		a = ztuple_getattr(oldrow, oldlen, desc, attno, &anull);
-		b = ztuple_getattr(newrow, newlen, desc, attno, &bnull);
+		a = ztuple_getattr(oldrow, oldlen, desc, attno, &anull, relname, tid);
+		b = ztuple_getattr(newrow, newlen, desc, attno, &bnull, relname, NULL);
 		if (anull != bnull || (!anull && !datumIsEqual(a, b, att->attbyval, att->attlen)))
 			return true;
 	}

@@ -175,8 +175,8 @@ extern const ZIndexColumns *zindex_columns(Relation rel);
  */
 extern bool zindex_columns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own);
 
-/* zcolumns_differ: does any attribute of attrs differ between two rows? */
-extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,
+/* zcolumns_differ: does any attribute of attrs differ between the row at tid and a new one? */
+extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
 							const char *newrow, Size newlen);
 
 /* ---- TOAST (dml/ztoast.c) ---- */
@@ -184,10 +184,10 @@ extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *ol
 /* ztoast_needed: must a new row (header, length) replacing an old one go through the toaster? old = 0: none. */
 extern bool ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old);
 
-/* ztoast_row: the row of slot with its large values in the TOAST table. oldrow: the version it replaces or NULL. palloc'd. */
-extern char *ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, int options, uint32 *len);
+/* ztoast_row: the row of slot with its large values in the TOAST table. oldrow: the version, at otid, that it replaces, or NULL. palloc'd. */
+extern char *ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen, int options, uint32 *len);
 
-/* ztoast_delete: delete the row's external values; speculative: those of a speculative insertion of this command. */
-extern void ztoast_delete(Relation rel, const char *row, Size len, bool speculative);
+/* ztoast_delete: delete the external values of the row at tid; speculative: those of a speculative insertion of this command. */
+extern void ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, bool speculative);
 
 #endif

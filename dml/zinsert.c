@@ -99,7 +99,7 @@ form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 	const char *row = zslot_form_row(slot, RelationGetDescr(rel), len);
 
 	if (ztoast_needed(rel, zheader_get(row), *len, 0))
-		row = ztoast_row(rel, slot, NULL, 0, options, len);
+		row = ztoast_row(rel, slot, NULL, NULL, 0, options, len);
 	ztuple_check_size(*len);
 	return row;
 }
@@ -318,7 +318,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buf);
 	if (!succeeded && (zheader_get(row) & ZH_EXTERNAL))
-		ztoast_delete(rel, row, len, true);
+		ztoast_delete(rel, &slot->tts_tid, row, len, true);
 	if (!succeeded)
 		pgstat_count_heap_delete(rel);
 }

@@ -75,14 +75,17 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
-	zslots_copy(BufferGetPage(buf), &slots);
+	zslots_copy(writer->rel, block, BufferGetPage(buf), &slots);
 	for (int s = 1; s <= slots.n; s++)
 	{
 		const ZPageSlot *slot = &slots.s[s];
 		UndoPtr		ptr = slot->ptr;
 		ZuRecord	rec;
 
-		if (ptr == InvalidUndoPtr || zxid_status(ZSLOT_XID(slot)) != ZXID_OWN)
+		if (ptr == InvalidUndoPtr)
+			continue;
+		zvis_check_xid(writer->rel, block, s, ZSLOT_XID(slot));
+		if (zxid_status(ZSLOT_XID(slot)) != ZXID_OWN)
 			continue;
 		while (ptr != InvalidUndoPtr &&
 			   zu_fetch(ptr, writer->rel->rd_locator.relNumber, block, &rec, buf_rec) == ZU_FETCHED &&
@@ -127,8 +130,8 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 	static ZSlotView slots;
 	ZRowWriter	writer;
 
-	zslots_copy(BufferGetPage(buf), &slots);
-	zrow_writer(BufferGetPage(buf), &slots, rel->rd_locator.relNumber, BufferGetBlockNumber(buf),
+	zslots_copy(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), &slots);
+	zrow_writer(BufferGetPage(buf), &slots, rel, BufferGetBlockNumber(buf),
 				ItemPointerGetOffsetNumber(tid), snapshot, &writer);
 	zany_note_locked(rel, tid, &writer);
 }

@@ -51,7 +51,7 @@ static Update current_update;	/* row changes don't nest */
 static bool
 columns_differ(const Update *u, const Bitmapset *attrs)
 {
-	return zcolumns_differ(u->writer.rel, attrs, u->oldrow, u->oldlen, u->newrow, u->newlen);
+	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->otid, u->oldrow, u->oldlen, u->newrow, u->newlen);
 }
 
 /* May our own transaction have written this row? */
@@ -298,8 +298,8 @@ passes_crosscheck(const Update *u, Snapshot crosscheck)
 
 	if (crosscheck == InvalidSnapshot)
 		return true;
-	zslots_copy(page, &slots);
-	zrow_writer(page, &slots, u->writer.rel->rd_locator.relNumber, BufferGetBlockNumber(u->buf),
+	zslots_copy(u->writer.rel, BufferGetBlockNumber(u->buf), page, &slots);
+	zrow_writer(page, &slots, u->writer.rel, BufferGetBlockNumber(u->buf),
 				ItemPointerGetOffsetNumber(&u->otid), crosscheck, &writer);
 	return writer.visible;
 }
@@ -451,7 +451,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		}
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
-		u->newrow = ztoast_row(rel, slot, u->oldrow, u->oldlen, 0, &u->newlen);
+		u->newrow = ztoast_row(rel, slot, otid, u->oldrow, u->oldlen, 0, &u->newlen);
 		u->toasted = true;
 		zu_reserve(ZU_MAX_RESERVE);
 	}
@@ -568,7 +568,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
-			ztoast_delete(rel, u->oldrow, u->oldlen, false);
+			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);
 		pgstat_count_heap_delete(rel);
 	}
 	ReleaseBuffer(u->buf);

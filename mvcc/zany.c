@@ -191,7 +191,6 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 		  ZVersion *version, AnyResult *result)
 {
 	static ZSlotView slots;
-	RelFileNumber relnumber = rel->rd_locator.relNumber;
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	version->found = false;
@@ -207,8 +206,10 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (!PageIsNew(page))
 		{
-			zslots_copy(page, &slots);
-			started = zwalk_start(walk, page, &slots, relnumber, block, off);
+			if (unlikely(!zpage_item_ok(page, off)))
+				zvis_corrupt_page(rel, block, off);
+			zslots_copy(rel, block, page, &slots);
+			started = zwalk_start(walk, page, &slots, rel, block, off);
 		}
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		memset(result, 0, sizeof(*result));
@@ -219,7 +220,7 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 		if (walk_any(walk, &accept, limit, bottom, version, result))
 			return;
 	}
-	zvis_corrupt_chain(relnumber, block, InvalidUndoPtr);
+	zvis_corrupt_chain(rel, block, InvalidUndoPtr);
 }
 
 /*

@@ -18,28 +18,27 @@
 /* How often a page may have changed under a walk before we call it corrupt. */
 #define MAX_RETRIES 1000
 
-/* Pin and lock (share) the overflow page of a locked page. */
-static Buffer
-lock_overflow(Page page)
+Buffer
+zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 {
-	BlockNumber block = zpage_trailer(page)->overflow;
-	Buffer		buf = zu_overflow_lock(block, InvalidRelFileNumber, InvalidBlockNumber,
-									   BUFFER_LOCK_SHARE);
+	BlockNumber overflow = zpage_trailer(page)->overflow;
+	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
 
-	if (zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
+	if (!BufferIsValid(buf) || zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" begins with slot %d, its table page has %d slots",
-						block, "zundo.undo_log", zoverflow_first(BufferGetPage(buf)),
-						zpage_nslots(page))));
+				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+						   overflow, "zundo.undo_log"),
+				 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }
 
 /* Add the slots of page's overflow page to view. */
 static void
-copy_overflow(Page page, ZSlotView *view)
+copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
-	Buffer		buf = lock_overflow(page);
+	Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
 	Page		overflow = BufferGetPage(buf);
 	int			last = Min(zoverflow_last(overflow), ZPAGE_MAX_SLOTS);
 
@@ -51,26 +50,26 @@ copy_overflow(Page page, ZSlotView *view)
 }
 
 void
-zslots_copy(Page page, ZSlotView *view)
+zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
 	view->oldest = zu_oldest();
 	view->n = zpage_nslots(page);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
-	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
-		copy_overflow(page, view);
+	if (zpage_has_overflow(page))
+		copy_overflow(rel, block, page, view);
 }
 
 ZPageSlot
-zslot_read(Page page, int s)
+zslot_read(Relation rel, BlockNumber block, Page page, int s)
 {
 	ZPageSlot	slot = {0};
 
 	if (likely(s <= zpage_nslots(page)))
 		return *zpage_slot(page, s);
-	if (zpage_trailer(page)->overflow != InvalidBlockNumber)
+	if (zpage_has_overflow(page))
 	{
-		Buffer		buf = lock_overflow(page);
+		Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
 
 		if (s <= zoverflow_last(BufferGetPage(buf)))
 			slot = *zoverflow_slot(BufferGetPage(buf), s);
@@ -161,7 +160,8 @@ version_from_walk(ZVersion *version, ZWalk *walk, bool live)
  * visible. True if that settled it.
  */
 static bool
-fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snapshot snapshot,
+			  ZVersion *version, bool *all_dead)
 {
 	ItemId		lp;
 	ZHeader		header;
@@ -192,13 +192,14 @@ fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 	version->chain_xid = InvalidZXid;
 	if (s != 0)
 	{
-		ZPageSlot	slot = zslot_read(page, s);
+		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);
 
 		version->chain_xid = xid;
 		version->chain = slot.ptr;
 		if (xid >= zu_oldest())
 		{
+			zvis_check_xid(rel, block, s, xid);
 			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
 				!zxid_visible_mvcc(xid, snapshot))
 				return false;
@@ -246,12 +247,36 @@ zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off)
 }
 
 void
+zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errdetail("Transaction slot %d has transaction id " UINT64_FORMAT ", which has not been used yet.",
+					   s, xid),
+			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
+zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("undo of block %u of relation \"%s\" cannot be followed", block,
+					RelationGetRelationName(rel)),
+			 errdetail("The page points to undo %X/%X, which is missing or does not fit the row.",
+					   (uint32) (ptr >> 32), (uint32) ptr),
+			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		   bool *all_dead)
 {
 	static ZSlotView slots;
 	static PGAlignedBlock copy;
-	RelFileNumber relnumber = rel->rd_locator.relNumber;
 	BlockNumber block = BufferGetBlockNumber(buf);
 	bool		dirty = (snapshot->snapshot_type == SNAPSHOT_DIRTY);
 	bool		dead = false;
@@ -279,15 +304,15 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
 			zvis_corrupt_page(rel, block, off);
-		settled = fetch_settled(page, off, snapshot, version, &dead);
+		settled = fetch_settled(rel, block, page, off, snapshot, version, &dead);
 		if (!settled)
 		{
-			zslots_copy(page, &slots);
+			zslots_copy(rel, block, page, &slots);
 			has_image = is_mvcc(snapshot) && zpage_trailer(page)->image != InvalidUndoPtr;
 			if (has_image)
 				memcpy(copy.data, page, BLCKSZ);
 			else
-				started = zwalk_start(walk, page, &slots, relnumber, block, off);
+				started = zwalk_start(walk, page, &slots, rel, block, off);
 		}
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		if (settled)
@@ -299,15 +324,15 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		if (is_mvcc(snapshot))
 		{
 			zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots.oldest);
-			if (has_image && zimage_jump(copy.data, &slots, relnumber, block, snapshot))
+			if (has_image && zimage_jump(copy.data, &slots, rel, block, snapshot))
 			{
 				ZXid		oldest = slots.oldest;
 
-				zslots_copy(copy.data, &slots);
+				zslots_copy(rel, block, copy.data, &slots);
 				slots.oldest = oldest;
 			}
 			if (has_image)
-				started = zwalk_start(walk, copy.data, &slots, relnumber, block, off);
+				started = zwalk_start(walk, copy.data, &slots, rel, block, off);
 		}
 		else
 			/* Dirty must meet records in progress: it reports them */
@@ -321,11 +346,11 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		zvis_conflict_out(rel, snapshot, version->newest_xid);
 		return;
 	}
-	zvis_corrupt_chain(relnumber, block, version->chain);
+	zvis_corrupt_chain(rel, block, version->chain);
 }
 
 void
-zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
+zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 			OffsetNumber off, Snapshot snapshot, ZRowWriter *writer)
 {
 	ZWalk	   *walk = zwalk_workspace();
@@ -334,7 +359,7 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 	memset(writer, 0, sizeof(*writer));
 	walk->page_locked = true;
 	walk->confirmed = InvalidUndoPtr;
-	if (!zwalk_start(walk, page, slots, relnumber, block, off))
+	if (!zwalk_start(walk, page, slots, rel, block, off))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
 	/* how a row was deleted or moved is told only by its record */
 	zaccept_init(&accept, !ZH_LIVE(walk->header) ? ZACCEPT_NONE :
@@ -352,7 +377,7 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 			return;
 		case ZWALK_RETRY:
 			/* the page is locked: its heads cannot have been undone or discarded */
-			zvis_corrupt_chain(relnumber, block, slots->s[ZH_SLOT(walk->header)].ptr);
+			zvis_corrupt_chain(rel, block, slots->s[ZH_SLOT(walk->header)].ptr);
 			break;
 		case ZWALK_WRITER:
 			break;

@@ -21,14 +21,20 @@ typedef struct ZSlotView
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
 
-/* zslots_copy: fill view from a page whose buffer the caller holds locked. */
-extern void zslots_copy(Page page, ZSlotView *view);
+/* zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. */
+extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
+
+/*
+ * zvis_overflow_lock: pin the overflow page of a locked page that has one, and lock it in mode.
+ * Error ERRCODE_DATA_CORRUPTED if the page does not name one of its own.
+ */
+extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode);
 
 /*
  * zslot_read: slot s of a page whose buffer the caller holds locked, inline or on the overflow page. A number
  * above the present ones gives an unused slot: what names it is visible to all.
  */
-extern ZPageSlot zslot_read(Page page, int s);
+extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
 /* What a transaction id on a page means to this backend. */
 typedef enum ZXidStatus
@@ -139,7 +145,7 @@ typedef struct ZRowWriter
  * slot's head is visible to it, answers status COMMITTED, visible = true, ptr = 0, without reading undo.
  * ZXID_ABORTED: the page must be rolled back first (rollback/zrollback.h).
  */
-extern void zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber,
+extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
 						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
 
 /* ---- own records of the current command (mvcc/zown.c) ---- */
@@ -163,6 +169,20 @@ extern void zown_at_xact_end(void);
 
 /* zvis_corrupt_page: raise ERRCODE_DATA_CORRUPTED for this block of rel; 0 = no item in particular. */
 extern void zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off) zc_noreturn;
+
+/* zvis_corrupt_chain: the same for undo that the block points to; ptr: which, 0 = unknown. */
+extern void zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr) zc_noreturn;
+
+/* zvis_corrupt_slot: the same for the transaction id in slot s. */
+extern void zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid) zc_noreturn;
+
+/* zvis_check_xid: error unless the id in slot s, if not older than `oldest`, can be a transaction's: before its status is asked. */
+static inline void
+zvis_check_xid(Relation rel, BlockNumber block, int s, ZXid xid)
+{
+	if (unlikely(!zxid_possible(xid)))
+		zvis_corrupt_slot(rel, block, s, xid);
+}
 
 /* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */
 extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version);

@@ -133,8 +133,8 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	if (off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page) &&
 		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
 	{
-		zslots_copy(page, &slots);
-		zrow_writer(page, &slots, rel->rd_locator.relNumber, ItemPointerGetBlockNumber(tid), off,
+		zslots_copy(rel, ItemPointerGetBlockNumber(tid), page, &slots);
+		zrow_writer(page, &slots, rel, ItemPointerGetBlockNumber(tid), off,
 					InvalidSnapshot, &writer);
 		moved = (writer.type == ZUR_MOVE &&
 				 (writer.status == ZXID_OWN || writer.status == ZXID_COMMITTED));
@@ -256,7 +256,7 @@ check_offset(Relation rel, Page page, const ZSlotView *slots, BlockNumber block,
 		check.deletable = true;
 		return check;
 	}
-	zrow_writer(page, slots, rel->rd_locator.relNumber, block, off, InvalidSnapshot, &writer);
+	zrow_writer(page, slots, rel, block, off, InvalidSnapshot, &writer);
 	if (writer.status == ZXID_ALL_VISIBLE)
 		check.deletable = true;
 	else if (writer.status == ZXID_COMMITTED && writer.xid != InvalidZXid &&
@@ -355,7 +355,7 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 		slots.oldest = zu_oldest();
 	}
 	else
-		zslots_copy(page, &slots);
+		zslots_copy(rel, block, page, &slots);
 	for (int i = first; i < end; i++)
 	{
 		TM_IndexDelete *entry = &delstate->deltids[i];

@@ -19,6 +19,7 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "tuple/zslot.h"
+#include "utils/lsyscache.h"
 
 /* Memory that a cleared slot keeps for its next row. */
 #define KEEP_BYTES	(64 * 1024)
@@ -249,12 +250,21 @@ deform_prefix(ZHeapSlot *z, int natts)
 	return true;
 }
 
+/* slot_corrupted: the slot's row is malformed, in its header (0) or at a column. */
+static void zc_noreturn pg_attribute_cold
+slot_corrupted(TupleTableSlot *slot, int attno)
+{
+	ztuple_corrupted(OidIsValid(slot->tts_tableOid) ? get_rel_name(slot->tts_tableOid) : NULL,
+					 &slot->tts_tid, attno);
+}
+
 static void
 zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	ZHeader		header;
 	int			present;
+	int			bad;
 
 	Assert(!TTS_EMPTY(slot));
 	if (unlikely(z->row == NULL))
@@ -268,15 +278,18 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 			plan_prefix(z);
 		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) && deform_prefix(z, present))
 			return;
-		zdeform_start(&z->deform, z->row, z->len, get_scratch(z));
+		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, get_scratch(z))))
+			slot_corrupted(slot, 0);
 	}
 	else if (z->deform.scratch == NULL)
 		z->deform.scratch = get_scratch(z);	/* only the prefix has been read */
 
 	if (present > slot->tts_nvalid)
 	{
-		zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
-						slot->tts_values, slot->tts_isnull);
+		bad = zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
+							  slot->tts_values, slot->tts_isnull);
+		if (unlikely(bad != 0))
+			slot_corrupted(slot, bad);
 		slot->tts_nvalid = present;
 	}
 }

@@ -102,7 +102,7 @@ page_is_unsettled(Page page, ZXid oldest)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
 			return true;
 	return zpage_trailer(page)->image != InvalidUndoPtr ||
-		zpage_trailer(page)->overflow != InvalidBlockNumber;
+		zpage_has_overflow(page);
 }
 
 /* Make a private page copy independent of undo. Aborted changes have been undone on it. */
@@ -136,7 +136,7 @@ settle_page(Page page)
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		zpage_set_slot(page, i, InvalidZXid, InvalidUndoPtr);
 	trailer->image = InvalidUndoPtr;
-	trailer->overflow = InvalidBlockNumber; /* the old file's; the undo worker frees it */
+	trailer->overflow = ZPAGE_NO_OVERFLOW;	/* the old file's; the undo worker frees it */
 	trailer->debt = 0;
 }
 
@@ -148,7 +148,7 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (!PageIsNew(BufferGetPage(buf)))
-		(void) zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), RelationIsPermanent(rel));
+		(void) zrollback_page(buf, rel);
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
 	UnlockReleaseBuffer(buf);
 }
