@@ -73,6 +73,7 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			zu_at_xact_end();
 			zown_at_xact_end();
+			zany_at_xact_end();
 			break;
 		default:
 			break;
@@ -100,6 +101,7 @@ _PG_init(void)
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(zrollback_subxact_callback, NULL);
 	zu_install_hooks();
+	RegisterSubXactCallback(zhandle_subxact_callback, NULL);
 	zany_install_hooks();
 	zvis_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;

@@ -11,6 +11,7 @@
 #include "commands/trigger.h"
 #include "dml/zdml_internal.h"
 #include "utils/datum.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -82,7 +83,9 @@ look_at_triggers(Relation rel, ZIndexColumns *fresh)
 			case RI_TRIGGER_FK:
 				break;
 			default:
-				fresh->after_update = true;
+				/* a deferrable unique constraint's is queued only after an index insertion, and looks at the new row */
+				if (trigger->tgfoid != F_UNIQUE_KEY_RECHECK)
+					fresh->after_update = true;
 				break;
 		}
 	}
@@ -99,9 +102,9 @@ look_at_triggers(Relation rel, ZIndexColumns *fresh)
 }
 
 bool
-zindex_columns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own)
+zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own)
 {
-	return columns->after_update || (columns->referenced && key_change) ||
+	return columns->after_update || (columns->referenced && index_change) ||
 		(columns->foreign != NULL && (foreign_change || own));
 }
 

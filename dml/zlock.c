@@ -18,6 +18,23 @@
 
 static char packed_undo[ZUR_MAX_LENGTH];
 
+/* The row that was locked last. */
+static struct
+{
+	ZXid		xid;			/* of the locker */
+	Oid			reloid;
+	CommandId	cid;
+	ItemPointerData tid;
+} last_locked;
+
+bool
+zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
+{
+	return last_locked.cid == cid && last_locked.reloid == RelationGetRelid(rel) &&
+		ItemPointerEquals(&last_locked.tid, tid) &&
+		last_locked.xid == zxid_from_full(GetCurrentFullTransactionIdIfAny());
+}
+
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
@@ -113,8 +130,7 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);
 	if (version.found)
 	{
-		zslot_store_copy(slot, version.row, version.len, tid, RelationGetRelid(rel));
-		zslot_set_chain(slot, version.chain_xid, version.chain, rel->rd_locator.relNumber);
+		zversion_show(rel, &version, tid, slot);
 	}
 	else
 		ExecClearTuple(slot);
@@ -320,5 +336,12 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	zrow_end_wait(rel, &search.tid, mode, search.have_tuple_lock);
 	*tid = search.tid;
 	tmfd->traversed = search.traversed;
+	if (result == TM_Ok)
+	{
+		last_locked.xid = writer.xid;
+		last_locked.reloid = RelationGetRelid(rel);
+		last_locked.cid = cid;
+		last_locked.tid = *tid;
+	}
 	return result;
 }

@@ -43,6 +43,9 @@ typedef struct Update
 	bool		must_move;		/* the row will get a new TID: nobody else may hold a lock on it (D5) */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
+	bool		event;			/* an AFTER row trigger's event may be queued */
+	UndoPtr		change;			/* the record of the change once it is done */
+	bool		locked;			/* we had locked the row before */
 	ZRowState	state;
 } Update;
 
@@ -78,6 +81,7 @@ look_at_old_row(Update *u)
 	u->mode = LockTupleExclusive;
 	u->in_place = false;
 	u->summarizing = false;
+	u->event = false;
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page))
 		return;
 	lp = PageGetItemId(page, off);
@@ -89,10 +93,9 @@ look_at_old_row(Update *u)
 		return;					/* a deletion */
 	if (!columns_differ(u, u->columns->key))
 		u->mode = LockTupleNoKeyExclusive;
-	/* a queued event needs both versions by TID: they get one each */
-	u->in_place = !columns_differ(u, u->columns->blocking) &&
-		!zindex_columns_event(u->columns, u->mode == LockTupleExclusive,
-							  columns_differ(u, u->columns->foreign), row_is_ours(page, u->oldrow));
+	u->in_place = !columns_differ(u, u->columns->blocking);
+	u->event = zcolumns_event(u->columns, !u->in_place, columns_differ(u, u->columns->foreign),
+							  row_is_ours(page, u->oldrow));
 	if (u->in_place)
 		u->summarizing = columns_differ(u, u->columns->summarized);
 }
@@ -182,6 +185,7 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("update-logged");
 	END_CRIT_SECTION();
+	u->change = op.ptr[0];
 }
 
 /* The data of a MOVE record behind its undo: the new row and its slot. */
@@ -283,6 +287,7 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	END_CRIT_SECTION();
 
 	/* finish */
+	u->change = op.ptr[0];
 	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(newbuf));
 	if (!same)
 		UnlockReleaseBuffer(newbuf);
@@ -443,6 +448,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 			continue;
 		}
+		u->locked = u->state.own_lock;
 		/* toasting writes other tables: keep the row by a lock of our own meanwhile */
 		if (!zrow_lock_in_place(&u->writer, u->buf, ItemPointerGetOffsetNumber(otid), u->mode))
 		{
@@ -455,6 +461,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		u->toasted = true;
 		zu_reserve(ZU_MAX_RESERVE);
 	}
+	if (!u->toasted)
+		u->locked = u->state.own_lock;
 	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
 	zspace_maybe_image(&u->writer, u->buf, &pick);
 	if (u->in_place && fits_in_place(u, &pick))
@@ -484,7 +492,10 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	}
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, u->writer.xid, cid);
+		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr,
+						 u->locked || zrow_was_locked(rel, otid, cid));
+	if (u->event)
+		zany_note_change(rel, otid, u->change);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
@@ -532,6 +543,7 @@ delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("delete-logged");
 	END_CRIT_SECTION();
+	u->change = op.ptr[0];
 }
 
 TM_Result
@@ -569,6 +581,10 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);
+		/* the deletion may be one half of an update that changes the partition */
+		if (rel->trigdesc != NULL &&
+			(rel->trigdesc->trig_delete_after_row || (changing_part && rel->trigdesc->trig_update_after_row)))
+			zany_note_change(rel, tid, u->change);
 		pgstat_count_heap_delete(rel);
 	}
 	ReleaseBuffer(u->buf);

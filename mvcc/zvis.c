@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "mvcc/zhandle.h"
 #include "mvcc/zwalk.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
@@ -104,11 +105,13 @@ dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 
 /*
  * Walk to the version that accept and snapshot want. False = copy the page again.
- * For a Dirty snapshot a row deleted by a transaction in progress counts as there.
+ * For a Dirty snapshot a row deleted by a transaction in progress counts as there. *known: walk->rec wrote it.
  */
 static bool
-walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXid *newest_xid, bool *live)
+walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXid *newest_xid, bool *live,
+				bool *known)
 {
+	*known = false;
 	for (;;)
 	{
 		ZWalkResult result = zwalk_find_writer(walk, accept);
@@ -125,6 +128,7 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 
 			if (status != ZXID_ABORTED)
 			{
+				*known = true;
 				dirty_result(snapshot, walk, status);
 				if (TransactionIdIsValid(snapshot->xmax))
 					*live = walk->has_bytes;
@@ -132,7 +136,10 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 			}
 		}
 		else if (zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+		{
+			*known = true;
 			return true;
+		}
 		*newest_xid = walk->rec.xid;
 		zwalk_step_back(walk);
 		if (!walk->exists)
@@ -143,16 +150,43 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 	}
 }
 
-/* Give the version in hand to the caller. */
-static void
-version_from_walk(ZVersion *version, ZWalk *walk, bool live)
+void
+zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known)
 {
-	version->found = live && walk->has_bytes;
+	int			s = ZH_SLOT(walk->header);
+
+	version->found = live && walk->exists && walk->has_bytes;
 	if (!version->found)
 		return;
 	memcpy(version->buf, walk->row, walk->len);
 	version->row = version->buf;
 	version->len = walk->len;
+	ItemPointerSetInvalid(&version->handle);
+	version->writer_known = known;
+	version->chain = InvalidUndoPtr;
+	version->chain_xid = InvalidZXid;
+	if (known)
+	{
+		version->xmin = walk->rec.xid;
+		version->cmin = walk->rec.cid;
+		version->writer = walk->rec_ptr;
+	}
+	else if (s != 0 && s <= walk->slots->n)
+	{
+		/* what the walk has passed in this chain made newer versions */
+		version->chain_xid = ZSLOT_XID(&walk->slots->s[s]);
+		version->chain = walk->entered[s] ? walk->next[s] : walk->slots->s[s].ptr;
+	}
+}
+
+void
+zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot)
+{
+	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
+	if (version->writer_known)
+		zslot_set_writer(slot, version->xmin, version->cmin, version->writer, false);
+	else
+		zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
 }
 
 /*
@@ -188,8 +222,10 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		*all_dead = true;
 		return true;
 	}
+	version->writer_known = false;
 	version->chain = InvalidUndoPtr;
 	version->chain_xid = InvalidZXid;
+	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
@@ -300,6 +336,7 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		bool		started = false;
 		bool		has_image = false;
 		bool		live = false;
+		bool		known;
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
@@ -340,9 +377,9 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
 		if (!started)
 			return;
-		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live))
+		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live, &known))
 			continue;
-		version_from_walk(version, walk, live);
+		zversion_from_walk(version, walk, live, known);
 		zvis_conflict_out(rel, snapshot, version->newest_xid);
 		return;
 	}
@@ -402,8 +439,15 @@ lookup_writer(ZHeapSlot *slot)
 	UndoPtr		ptr = slot->chain;
 	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
 	BlockNumber block = ItemPointerGetBlockNumber(&slot->base.tts_tid);
+	const ZHandle *handle = zhandle_find(InvalidOid, &slot->base.tts_tid);
 
+	if (handle != NULL)
+	{
+		off = handle->off;
+		block = handle->block;
+	}
 	slot->writer_known = true;
+	slot->locked = false;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
 	if (!zu_attached() || slot->chain_xid < zu_oldest())
@@ -416,6 +460,7 @@ lookup_writer(ZHeapSlot *slot)
 		{
 			slot->xmin = rec.xid;
 			slot->cmin = rec.cid;
+			slot->writer = ptr;
 			return;
 		}
 		ptr = rec.prev;

@@ -8,6 +8,7 @@
 #ifndef ZUNDO_ZVIS_H
 #define ZUNDO_ZVIS_H
 
+#include "access/xact.h"
 #include "common/zundo.h"
 #include "page/zpage.h"
 #include "undo/undo.h"
@@ -79,8 +80,14 @@ typedef struct ZVersion
 	bool		found;			/* false: no version is visible */
 	char	   *row;			/* -> buf */
 	int			len;
-	ZXid		chain_xid;		/* slot head when read: for system columns */
+	/* for system columns: the writer, or the chain of undo (and its slot's owner) in which to look for it */
+	bool		writer_known;
+	ZXid		xmin;
+	CommandId	cmin;
+	UndoPtr		writer;			/* its record */
+	ZXid		chain_xid;
 	UndoPtr		chain;
+	ItemPointerData handle;		/* zany_fetch: what to call the version (mvcc/zhandle.h); else invalid */
 	ZXid		newest_xid;		/* SSI: first invisible writer above the visible version, 0 = none */
 	char		buf[BLCKSZ];
 } ZVersion;
@@ -186,6 +193,32 @@ zvis_check_xid(Relation rel, BlockNumber block, int s, ZXid xid)
 
 /* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */
 extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version);
+
+/*
+ * zany_fetch_by_handle: the version that tid, a handle (mvcc/zhandle.h), names; *real = its row's TID. A
+ * handle that names nothing gives found = false.
+ */
+extern void zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real);
+
+/* zany_fetch_kept: the new version of the event whose old one was fetched just before; NULL = it is not that. */
+extern const ZVersion *zany_fetch_kept(Relation rel, ItemPointer tid);
+
+/* zany_is_newest: is the version that our own record writer made still the row's newest one, and live? */
+extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer);
+
+/* zversion_show: copy the version into slot, under this TID. */
+extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot);
+
+/*
+ * zany_note_change: we have changed the row at tid by this record, and the server may queue a trigger event for
+ * that; it will ask for the old row.
+ */
+extern void zany_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change);
+
+/* Ends of transactions. */
+extern void zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+									 SubTransactionId parentSubid, void *arg);
+extern void zany_at_xact_end(void);
 
 /*
  * zany_note_locked: tuple_lock locked this newest version for the row that the current

@@ -102,6 +102,12 @@ extern ZWalkResult zwalk_find_writer(ZWalk *walk, ZAccept *accept);
 extern void zwalk_step_back(ZWalk *walk);
 
 /*
+ * zversion_from_walk: the version in hand as an answer; not found unless live is true. known: walk->rec wrote it, else
+ * its writer is to be looked for from where the walk stands.
+ */
+extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known);
+
+/*
  * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the version before rec; raw is rec's raw payload.
  * *exists becomes false for an insertion. False: the record does not fit the row.
  */

@@ -32,6 +32,8 @@ forget_writer(ZHeapSlot *z)
 	z->writer_known = false;
 	z->xmin = InvalidZXid;
 	z->cmin = InvalidCommandId;
+	z->writer = InvalidUndoPtr;
+	z->locked = false;
 	z->chain_xid = InvalidZXid;
 	z->chain = InvalidUndoPtr;
 	z->relnumber = InvalidRelFileNumber;
@@ -311,6 +313,13 @@ find_writer(ZHeapSlot *z)
 	return true;
 }
 
+bool
+zslot_writer(TupleTableSlot *slot)
+{
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	return find_writer((ZHeapSlot *) slot);
+}
+
 static Datum
 zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 {
@@ -338,7 +347,8 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 		case MaxCommandIdAttributeNumber:
 			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
 		case MaxTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(InvalidTransactionId);
+			return TransactionIdGetDatum(z->xmin != InvalidZXid && z->locked ? zxid_to_xid(z->xmin) :
+										 InvalidTransactionId);
 		default:
 			elog(ERROR, "zheap: no system column %d", attnum);
 			return (Datum) 0;
@@ -396,6 +406,8 @@ zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 		dst->writer_known = src->writer_known;
 		dst->xmin = src->xmin;
 		dst->cmin = src->cmin;
+		dst->writer = src->writer;
+		dst->locked = src->locked;
 		dst->chain_xid = src->chain_xid;
 		dst->chain = src->chain;
 		dst->relnumber = src->relnumber;
@@ -491,9 +503,12 @@ zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 	slot->tts_tableOid = tableoid;
 }
 
-/* zslot_set_writer: this version was written by xmin (0 = visible to all) in command cmin. Any slot contents, virtual too. */
+/*
+ * zslot_set_writer: this version was written by xmin (0 = visible to all) in command cmin, by the record writer. Any
+ * slot contents, virtual too.
+ */
 void
-zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin)
+zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer, bool locked)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -501,6 +516,8 @@ zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin)
 	z->writer_known = true;
 	z->xmin = xmin;
 	z->cmin = cmin;
+	z->writer = writer;
+	z->locked = locked;
 }
 
 /* zslot_set_chain: the writer is to be looked up, when somebody asks, from this chain. */

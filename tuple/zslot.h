@@ -36,6 +36,8 @@ typedef struct ZHeapSlot
 	bool		writer_known;
 	ZXid		xmin;			/* 0 = visible to all */
 	CommandId	cmin;
+	UndoPtr		writer;			/* its record, if xmin is not 0; Invalid = not known */
+	bool		locked;			/* if xmin is not 0: it had locked the row before (shown as xmax) */
 	ZXid		chain_xid;
 	UndoPtr		chain;			/* newest record of the row's slot when it was read */
 	RelFileNumber relnumber;
@@ -79,8 +81,11 @@ extern void zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							 ItemPointer tid, Oid tableoid);
 
 /* zslot_set_writer / zslot_set_chain: see ZHeapSlot. Call after a store. */
-extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin);
+extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer, bool locked);
 extern void zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber);
+
+/* zslot_writer: make the writer known by looking for it; false if the slot holds virtual contents of nobody in particular. */
+extern bool zslot_writer(TupleTableSlot *slot);
 
 /*
  * zslot_lookup_writer_hook: set by mvcc/: finds xmin and cmin of the version

@@ -1,0 +1,129 @@
+/*
+ * mvcc/zhandle.c - names for single versions of rows, for queued trigger events.
+ *
+ * Owns the array of handles of this backend's transaction, and the new version
+ * that belongs to the event whose old one was fetched last. Nothing here is shared or outlives the
+ * transaction; no locks.
+ *
+ * Invariants (HD: handles):
+ *	HD1	the array is in the order in which handles were made; an aborted subtransaction's are its
+ *		last elements. Its events are gone by then, so nobody asks for them again.
+ *	HD2	a handle is made only for a change by the current transaction, so the undo that
+ *		leads to its versions cannot be discarded while it exists.
+ *	HD3	handles reach only the slots that the server copies into trigger events: no
+ *		index and no user sees one.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "mvcc/zhandle.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#define FIRST_CAPACITY 64
+
+static ZHandle *handles = NULL; /* in TopTransactionContext */
+static uint32 nhandles = 0;
+static uint32 capacity = 0;
+
+static struct
+{
+	bool		valid;
+	Oid			reloid;
+	ItemPointerData tid;
+	ZVersion	version;
+} kept;
+
+static void
+make_room(void)
+{
+	if (nhandles < capacity)
+		return;
+	if (handles == NULL)
+	{
+		handles = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * sizeof(ZHandle));
+		capacity = FIRST_CAPACITY;
+		return;
+	}
+	if (capacity > PG_UINT32_MAX / 2 - 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many trigger events for zheap tables in one transaction")));
+	handles = repalloc_huge(handles, (Size) capacity * 2 * sizeof(ZHandle));
+	capacity *= 2;
+}
+
+void
+zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
+{
+	ZHandle    *handle;
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	/* an update that changes the partition asks twice for one deletion */
+	if (nhandles == 0 || handles[nhandles - 1].change != change || handles[nhandles - 1].subid != subid)
+	{
+		make_room();
+		handle = &handles[nhandles++];
+		handle->change = change;
+		handle->reloid = RelationGetRelid(rel);
+		handle->block = block;
+		handle->off = off;
+		handle->subid = subid;
+	}
+	ItemPointerSet(tid, nhandles - 1, ZHANDLE_OFFSET);
+}
+
+const ZHandle *
+zhandle_find(Oid reloid, const ItemPointerData *tid)
+{
+	BlockNumber n = ItemPointerGetBlockNumberNoCheck(tid);
+
+	if (!zhandle_is(tid) || n >= nhandles ||
+		(OidIsValid(reloid) && handles[n].reloid != reloid))
+		return NULL;
+	return &handles[n];
+}
+
+void
+zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
+{
+	kept.valid = true;
+	kept.reloid = handle->reloid;
+	ItemPointerSet(&kept.tid, handle->block, handle->off);
+	memcpy(&kept.version, version, offsetof(ZVersion, buf));
+	memcpy(kept.version.buf, version->row, version->len);
+	kept.version.row = kept.version.buf;
+}
+
+const ZVersion *
+zhandle_take_new(Relation rel, const ItemPointerData *tid)
+{
+	if (likely(!kept.valid))
+		return NULL;
+	kept.valid = false;
+	if (kept.reloid != RelationGetRelid(rel) ||
+		ItemPointerCompare(&kept.tid, unconstify(ItemPointerData *, tid)) != 0)
+		return NULL;
+	return &kept.version;
+}
+
+void
+zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+						 SubTransactionId parentSubid, void *arg)
+{
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	/* ids of subtransactions only grow: what mySubid and its children made is at the end (HD1) */
+	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
+		nhandles--;
+	kept.valid = false;
+}
+
+void
+zhandle_at_xact_end(void)
+{
+	/* the memory is the transaction's and goes with it */
+	handles = NULL;
+	nhandles = capacity = 0;
+	kept.valid = false;
+}
