@@ -191,8 +191,12 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 			}
 			if (walk->rec.cid >= limit)
 			{
+				int			s = ZH_SLOT(walk->header);
+
 				result->skipped = true;
 				result->change = walk->rec_ptr;
+				if (walk->rec_ptr == walk->slots->s[s].ptr)
+					walk->next[s] = zown_below(walk->relnumber, walk->block, walk->rec_ptr, walk->next[s]);
 			}
 		}
 		zwalk_step_back(walk);
@@ -234,18 +238,34 @@ walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 	}
 }
 
-/* Walk to our own record change: the version that it made is then in hand. False: copy the page again. */
+/*
+ * Walk to our own record change: the version that it made is then in hand. All later records for the row are
+ * ours too, for we hold it; those for other rows are passed without being read. False: copy the page again.
+ */
 static bool
 walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 {
-	*met = false;
-	for (;;)
-	{
-		ZWalkResult found = zwalk_find_writer(walk, accept);
+	int			s = ZH_SLOT(walk->header);
+	const ZChainEntry *entries;
+	uint32		n;
 
+	*met = false;
+	if (s == 0 || s > walk->slots->n)
+		return true;
+	entries = zhandle_chain(walk->relnumber, walk->block, walk->slots->s[s].ptr, &n);
+	while (n > 0 && walk->exists)
+	{
+		ZWalkResult found;
+
+		n--;
+		if (walk->off < entries[n].first || walk->off > entries[n].last)
+			continue;
+		walk->entered[s] = true;
+		walk->next[s] = entries[n].ptr;
+		found = zwalk_find_writer(walk, accept);
 		if (found == ZWALK_RETRY)
 			return false;
-		if (found != ZWALK_WRITER)
+		if (found != ZWALK_WRITER || ZH_SLOT(walk->header) != s)
 			return true;
 		if (walk->rec_ptr == change)
 		{
@@ -253,9 +273,8 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 			return true;
 		}
 		zwalk_step_back(walk);
-		if (!walk->exists)
-			return true;
 	}
+	return true;
 }
 
 /* Attempt number 'tries' to walk the row at off: copy it and the page's slots. False: there is no row. */

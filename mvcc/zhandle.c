@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "mvcc/zhandle.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -33,6 +34,16 @@ static struct
 	ItemPointerData tid;
 	ZVersion	version;
 } kept;
+
+/* The own records of the page that was asked for last. */
+static struct
+{
+	ZChainEntry *entries;		/* in TopTransactionContext */
+	uint32		n;
+	uint32		capacity;
+	RelFileNumber relnumber;
+	BlockNumber block;
+} chain;
 
 static void
 make_room(void)
@@ -84,6 +95,88 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &handles[n];
 }
 
+/* Put the records from head down to the cached ones (or all own ones) above those; newest first for now. */
+static void
+collect_chain(UndoPtr head, UndoPtr stop)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = head;
+
+	while (ptr != InvalidUndoPtr && ptr != stop)
+	{
+		ZChainEntry *entry;
+		ZuRecord	rec;
+
+		CHECK_FOR_INTERRUPTS();
+		if (zu_fetch(ptr, chain.relnumber, chain.block, &rec, buf) == ZU_DISCARDED ||
+			rec.xid < zu_oldest() || !zxid_is_ours(rec.xid))
+		{
+			/* what was cached is no part of this chain, or this would have ended there */
+			if (stop != InvalidUndoPtr)
+				break;
+			return;
+		}
+		if (chain.entries == NULL)
+		{
+			chain.capacity = FIRST_CAPACITY;
+			chain.entries = MemoryContextAlloc(TopTransactionContext, chain.capacity * sizeof(ZChainEntry));
+		}
+		else if (chain.n == chain.capacity)
+		{
+			chain.entries = repalloc_huge(chain.entries, (Size) chain.capacity * 2 * sizeof(ZChainEntry));
+			chain.capacity *= 2;
+		}
+		entry = &chain.entries[chain.n++];
+		entry->ptr = ptr;
+		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
+		entry->last = (rec.type == ZUR_LOCK) ? 0 :
+			(rec.type == ZUR_INSERT) ? rec.offset + rec.nrows - 1 : rec.offset;
+		ptr = rec.prev;
+	}
+	if (ptr != stop)
+		chain.n = 0;
+}
+
+const ZChainEntry *
+zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
+{
+	uint32		old = 0;
+
+	if (chain.relnumber != relnumber || chain.block != block)
+		chain.n = 0;
+	chain.relnumber = relnumber;
+	chain.block = block;
+	/* a rollback may have taken the newest ones away */
+	for (uint32 i = chain.n; i-- > 0;)
+	{
+		if (chain.entries[i].ptr == head)
+		{
+			chain.n = i + 1;
+			*n = chain.n;
+			return chain.entries;
+		}
+	}
+	if (chain.n > 0)
+	{
+		old = chain.n;
+		collect_chain(head, chain.entries[old - 1].ptr);
+		if (chain.n == 0)
+			old = 0;
+	}
+	if (chain.n == 0)
+		collect_chain(head, InvalidUndoPtr);
+	/* the new ones were collected newest first */
+	for (uint32 i = old, j = chain.n; i + 1 < j; i++)
+	{
+		ZChainEntry swap = chain.entries[--j];
+
+		chain.entries[j] = chain.entries[i];
+		chain.entries[i] = swap;
+	}
+	*n = chain.n;
+	return chain.entries;
+}
+
 void
 zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
@@ -125,5 +218,6 @@ zhandle_at_xact_end(void)
 	/* the memory is the transaction's and goes with it */
 	handles = NULL;
 	nhandles = capacity = 0;
+	memset(&chain, 0, sizeof(chain));
 	kept.valid = false;
 }

@@ -37,6 +37,22 @@ extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, Undo
 /* zhandle_find: what tid, a handle, names; NULL if nothing (any more). reloid: of this table; Invalid = any. */
 extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
 
+/* ---- our own records of one page, so that finding a change need not read all that came later ---- */
+
+/* One record of a chain: which rows it concerns. */
+typedef struct ZChainEntry
+{
+	UndoPtr		ptr;
+	OffsetNumber first;
+	OffsetNumber last;			/* first > last: none */
+} ZChainEntry;
+
+/*
+ * zhandle_chain: our own records in the chain that begins at head, oldest first; *n = how many. Valid
+ * until the next call. Empty if the chain's head is not ours.
+ */
+extern const ZChainEntry *zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n);
+
 /* ---- the new version of an event, kept from the fetch of its old one ---- */
 
 /* zhandle_keep_new: version, made by the change of handle, will be wanted by the next fetch of its row. */

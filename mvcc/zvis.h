@@ -165,6 +165,12 @@ extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber f
 extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head);
 
 /*
+ * zown_below: head is the newest record of a chain, by a command of ours that has changed many rows of the page, and
+ * concerns some row; where may older records about that row begin? A command changes a row once.
+ */
+extern UndoPtr zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev);
+
+/*
  * zown_note_push: we push on the chain of committed transaction xid. zown_on_unseen: may we have
  * pushed, in this transaction, on a chain whose head one of our snapshots does not see? Reset by zown_at_xact_end.
  */
