@@ -120,7 +120,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
 	MemoryContextSwitchTo(caller);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr, false);
+		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -224,7 +224,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	{
 		ItemPointerSet(&slots[i]->tts_tid, block, off + i);
 		if (TTS_IS_ZHEAP(slots[i]))
-			zslot_set_writer(slots[i], writer->xid, writer->cid, InvalidUndoPtr, false);
+			zslot_set_writer(slots[i], writer->xid, writer->cid, InvalidUndoPtr);
 	}
 	zrollback_note_page(writer->rel, block);
 	return count;

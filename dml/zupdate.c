@@ -492,8 +492,10 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	}
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr,
-						 u->locked || zrow_was_locked(rel, otid, cid));
+	{
+		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
+		zslot_set_xmax(slot, u->locked || zrow_was_locked(rel, otid, cid) ? u->writer.xid : InvalidZXid);
+	}
 	if (u->event)
 		zany_note_change(rel, otid, u->change);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));

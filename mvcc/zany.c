@@ -161,6 +161,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		 AnyResult *result)
 {
 	bool		known = true;
+	ZXid		replaced_by = InvalidZXid;
 
 	memset(result, 0, sizeof(*result));
 	for (;;)
@@ -195,6 +196,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 
 				result->skipped = true;
 				result->change = walk->rec_ptr;
+				replaced_by = walk->rec.xid;
 				if (walk->rec_ptr == walk->slots->s[s].ptr)
 					walk->next[s] = zown_below(walk->relnumber, walk->block, walk->rec_ptr, walk->next[s]);
 			}
@@ -204,6 +206,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 			break;
 	}
 	zversion_from_walk(version, walk, true, known);
+	version->xmax = replaced_by;
 	return true;
 }
 

@@ -163,6 +163,7 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known)
 	version->len = walk->len;
 	ItemPointerSetInvalid(&version->handle);
 	version->writer_known = known;
+	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
 	version->chain_xid = InvalidZXid;
 	if (known)
@@ -184,9 +185,10 @@ zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTable
 {
 	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
 	if (version->writer_known)
-		zslot_set_writer(slot, version->xmin, version->cmin, version->writer, false);
+		zslot_set_writer(slot, version->xmin, version->cmin, version->writer);
 	else
 		zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	zslot_set_xmax(slot, version->xmax);
 }
 
 /*
@@ -223,6 +225,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		return true;
 	}
 	version->writer_known = false;
+	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
 	version->chain_xid = InvalidZXid;
 	ItemPointerSetInvalid(&version->handle);
@@ -447,7 +450,6 @@ lookup_writer(ZHeapSlot *slot)
 		block = handle->block;
 	}
 	slot->writer_known = true;
-	slot->locked = false;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
 	if (!zu_attached() || slot->chain_xid < zu_oldest())

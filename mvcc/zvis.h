@@ -85,6 +85,7 @@ typedef struct ZVersion
 	ZXid		xmin;
 	CommandId	cmin;
 	UndoPtr		writer;			/* its record */
+	ZXid		xmax;			/* zany_fetch: whose change of this command replaced the version; else 0 */
 	ZXid		chain_xid;
 	UndoPtr		chain;
 	ItemPointerData handle;		/* zany_fetch: what to call the version (mvcc/zhandle.h); else invalid */

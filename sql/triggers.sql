@@ -134,7 +134,7 @@ BEGIN;
 WITH u AS (UPDATE t SET n = 21 WHERE id = 1 RETURNING ctid AS c) SELECT count(*) FROM u;
 CREATE TABLE c AS SELECT id, ctid AS c FROM t;
 UPDATE t SET n = 22 FROM c WHERE t.id = 1 AND c.id = 1 AND t.ctid = c.c;
-DELETE FROM t WHERE id = 2 RETURNING *;
+DELETE FROM t WHERE id = 2 RETURNING *, xmax = pg_current_xact_id()::xid AS by_us;
 ROLLBACK;
 INSERT INTO t VALUES (1, 0, 'new') ON CONFLICT (id) DO UPDATE SET n = t.n + 1, x = excluded.x
 	RETURNING *, xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS inserted;

@@ -749,7 +749,7 @@ test_slots(TestRow *t)
 	ItemPointerSet(&tid, 7, 9);
 	memcpy(borrowed, t->row, t->len);
 	zslot_store_borrowed(slot, borrowed, t->len, &tid, 4711);
-	zslot_set_writer(slot, 1000, 3, InvalidUndoPtr, false);
+	zslot_set_writer(slot, 1000, 3, InvalidUndoPtr);
 	check_slot(t, slot);
 	ExecCopySlot(copy, slot);
 	ExecMaterializeSlot(slot);

@@ -33,7 +33,7 @@ forget_writer(ZHeapSlot *z)
 	z->xmin = InvalidZXid;
 	z->cmin = InvalidCommandId;
 	z->writer = InvalidUndoPtr;
-	z->locked = false;
+	z->xmax = InvalidZXid;
 	z->chain_xid = InvalidZXid;
 	z->chain = InvalidUndoPtr;
 	z->relnumber = InvalidRelFileNumber;
@@ -347,8 +347,7 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 		case MaxCommandIdAttributeNumber:
 			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
 		case MaxTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(z->xmin != InvalidZXid && z->locked ? zxid_to_xid(z->xmin) :
-										 InvalidTransactionId);
+			return TransactionIdGetDatum(z->xmax == InvalidZXid ? InvalidTransactionId : zxid_to_xid(z->xmax));
 		default:
 			elog(ERROR, "zheap: no system column %d", attnum);
 			return (Datum) 0;
@@ -407,7 +406,7 @@ zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 		dst->xmin = src->xmin;
 		dst->cmin = src->cmin;
 		dst->writer = src->writer;
-		dst->locked = src->locked;
+		dst->xmax = src->xmax;
 		dst->chain_xid = src->chain_xid;
 		dst->chain = src->chain;
 		dst->relnumber = src->relnumber;
@@ -508,7 +507,7 @@ zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
  * slot contents, virtual too.
  */
 void
-zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer, bool locked)
+zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -517,7 +516,14 @@ zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer
 	z->xmin = xmin;
 	z->cmin = cmin;
 	z->writer = writer;
-	z->locked = locked;
+}
+
+/* zslot_set_xmax: show this as the version's xmax; 0 = nobody. */
+void
+zslot_set_xmax(TupleTableSlot *slot, ZXid xmax)
+{
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	((ZHeapSlot *) slot)->xmax = xmax;
 }
 
 /* zslot_set_chain: the writer is to be looked up, when somebody asks, from this chain. */

@@ -37,7 +37,7 @@ typedef struct ZHeapSlot
 	ZXid		xmin;			/* 0 = visible to all */
 	CommandId	cmin;
 	UndoPtr		writer;			/* its record, if xmin is not 0; Invalid = not known */
-	bool		locked;			/* if xmin is not 0: it had locked the row before (shown as xmax) */
+	ZXid		xmax;			/* who has locked or replaced the version, where the caller was to see that; else 0 */
 	ZXid		chain_xid;
 	UndoPtr		chain;			/* newest record of the row's slot when it was read */
 	RelFileNumber relnumber;
@@ -66,6 +66,7 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 	z->writer_known = (chain == InvalidUndoPtr);
 	z->xmin = InvalidZXid;
 	z->cmin = FirstCommandId;
+	z->xmax = InvalidZXid;
 	z->chain_xid = chain_xid;
 	z->chain = chain;
 	z->relnumber = relnumber;
@@ -80,8 +81,9 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 extern void zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							 ItemPointer tid, Oid tableoid);
 
-/* zslot_set_writer / zslot_set_chain: see ZHeapSlot. Call after a store. */
-extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer, bool locked);
+/* zslot_set_writer / zslot_set_xmax / zslot_set_chain: see ZHeapSlot. Call after a store. */
+extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
+extern void zslot_set_xmax(TupleTableSlot *slot, ZXid xmax);
 extern void zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber);
 
 /* zslot_writer: make the writer known by looking for it; false if the slot holds virtual contents of nobody in particular. */
