@@ -4,14 +4,7 @@
  * Owns the array of handles of this backend's transaction, and the new version
  * that belongs to the event whose old one was fetched last. Nothing here is shared or outlives the
  * transaction; no locks.
- *
- * Invariants (HD: handles):
- *	HD1	the array is in the order in which handles were made; an aborted subtransaction's are its
- *		last elements. Its events are gone by then, so nobody asks for them again.
- *	HD2	a handle is made only for a change by the current transaction, so the undo that
- *		leads to its versions cannot be discarded while it exists.
- *	HD3	handles reach only the slots that the server copies into trigger events: no
- *		index and no user sees one.
+ * Invariants HD1 to HD6 in mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -206,7 +199,7 @@ zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 {
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	/* ids of subtransactions only grow: what mySubid and its children made is at the end (HD1) */
+	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HD1) */
 	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
 		nhandles--;
 	kept.valid = false;

@@ -241,7 +241,7 @@ BEGIN
 			SET CONSTRAINTS ALL IMMEDIATE;
 			SET CONSTRAINTS ALL DEFERRED;
 		EXCEPTION WHEN integrity_constraint_violation THEN
-			RAISE NOTICE '% -> %', q, SQLERRM;
+			RAISE NOTICE '% -> %', q, replace(SQLERRM, 'RESTRICT setting of ', '');
 		END;
 	END LOOP;
 	BEGIN
@@ -252,7 +252,7 @@ BEGIN
 		UPDATE child SET p = 8 WHERE id = 7;
 		SET CONSTRAINTS ALL IMMEDIATE;
 	EXCEPTION WHEN integrity_constraint_violation THEN
-		RAISE NOTICE 'twice -> %', SQLERRM;
+		RAISE NOTICE 'twice -> %', replace(SQLERRM, 'RESTRICT setting of ', '');
 	END;
 	SELECT string_agg(format('%s>%s(%s)', id, p, n), ' ' ORDER BY id) INTO who FROM child;
 	RAISE NOTICE '%', who;

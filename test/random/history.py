@@ -489,6 +489,7 @@ class Run:
         for name, method in zip(SIDES, methods):
             self.sides.append(Side(name, options.dsn, method, spec["sessions"], spec["setup"], spec.get("settings", [])
                                    if method == "zheap" else []))
+        self.waits = {}                  # what the sessions waiting wait with
         self.many_waits = None
         self.fetched = {}
         self.levels = {}
@@ -598,6 +599,12 @@ class Run:
             if unclear:
                 raise Ambiguous(problem)
             raise Difference(problem)
+        freed = [n for n in before if n not in self.waiting()]
+        if len(freed) > 1 and any("ON CONFLICT" in self.waits.get(n, "") for n in freed):
+            # an upsert waits for the row's writer beside the queue for the row: who is first is not decided
+            raise Ambiguous("an upsert waited with others")
+        if results[number][0] is None:
+            self.waits[number] = step["sql"]
         if number >= 0:
             self.note_state(step, results[number][0])
         if number in self.waiting() and step["many"]:
