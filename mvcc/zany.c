@@ -33,6 +33,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/* A walk over our own versions of a row remembers every so many-th one. */
+#define CHECKPOINT_STEPS 100
+
 /* One executor level; lives on the C stack of its hook. */
 typedef struct Level
 {
@@ -250,12 +253,27 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 {
 	int			s = ZH_SLOT(walk->header);
 	const ZChainEntry *entries;
-	uint32		n;
+	const char *row;
+	uint32		n,
+				at;
+	uint32		steps = 0;
+	int			len;
 
 	*met = false;
 	if (s == 0 || s > walk->slots->n)
 		return true;
 	entries = zhandle_chain(walk->relnumber, walk->block, walk->slots->s[s].ptr, &n);
+	if (!zhandle_chain_find(change, &at))
+		return true;
+	row = zhandle_checkpoint(walk->off, &at, &len);
+	if (row != NULL)
+	{
+		n = at + 1;
+		memcpy(walk->row, row, len);
+		walk->len = len;
+		walk->has_bytes = true;
+		walk->header = zheader_get(row);
+	}
 	while (n > 0 && walk->exists)
 	{
 		ZWalkResult found;
@@ -263,6 +281,8 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 		n--;
 		if (walk->off < entries[n].first || walk->off > entries[n].last)
 			continue;
+		if (++steps % CHECKPOINT_STEPS == 0 && walk->has_bytes)
+			zhandle_keep_checkpoint(walk->off, n, walk->row, walk->len);
 		walk->entered[s] = true;
 		walk->next[s] = entries[n].ptr;
 		found = zwalk_find_writer(walk, accept);

@@ -15,6 +15,7 @@
 #include "utils/rel.h"
 
 #define FIRST_CAPACITY 64
+#define MAX_CHECKPOINTS 1024
 
 static ZHandle *handles = NULL; /* in TopTransactionContext */
 static uint32 nhandles = 0;
@@ -36,7 +37,29 @@ static struct
 	uint32		capacity;
 	RelFileNumber relnumber;
 	BlockNumber block;
+	uint32		found;			/* where zhandle_chain_find has found the last one */
 } chain;
+
+/* Versions of rows of that page. */
+typedef struct Checkpoint
+{
+	uint32		at;				/* made by this record of the chain */
+	OffsetNumber off;
+	int			len;
+	char	   *row;			/* in checkpoint_memory */
+} Checkpoint;
+
+static Checkpoint checkpoints[MAX_CHECKPOINTS];
+static int	ncheckpoints = 0;
+static MemoryContext checkpoint_memory = NULL;	/* in TopTransactionContext */
+
+static void
+forget_checkpoints(void)
+{
+	ncheckpoints = 0;
+	if (checkpoint_memory != NULL)
+		MemoryContextReset(checkpoint_memory);
+}
 
 static void
 make_room(void)
@@ -136,7 +159,10 @@ zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *
 	uint32		old = 0;
 
 	if (chain.relnumber != relnumber || chain.block != block)
+	{
 		chain.n = 0;
+		forget_checkpoints();
+	}
 	chain.relnumber = relnumber;
 	chain.block = block;
 	/* a rollback may have taken the newest ones away */
@@ -144,6 +170,8 @@ zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *
 	{
 		if (chain.entries[i].ptr == head)
 		{
+			if (chain.n != i + 1)
+				forget_checkpoints();
 			chain.n = i + 1;
 			*n = chain.n;
 			return chain.entries;
@@ -157,7 +185,11 @@ zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *
 			old = 0;
 	}
 	if (chain.n == 0)
+	{
+		forget_checkpoints();
+		chain.found = 0;
 		collect_chain(head, InvalidUndoPtr);
+	}
 	/* the new ones were collected newest first */
 	for (uint32 i = old, j = chain.n; i + 1 < j; i++)
 	{
@@ -168,6 +200,67 @@ zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *
 	}
 	*n = chain.n;
 	return chain.entries;
+}
+
+bool
+zhandle_chain_find(UndoPtr change, uint32 *at)
+{
+	/* events fire in the order of their changes: look behind the last one first */
+	for (uint32 i = chain.found; i < Min(chain.n, chain.found + 256); i++)
+	{
+		if (chain.entries[i].ptr == change)
+		{
+			*at = chain.found = i;
+			return true;
+		}
+	}
+	for (uint32 i = chain.n; i-- > 0;)
+	{
+		if (chain.entries[i].ptr == change)
+		{
+			*at = chain.found = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+const char *
+zhandle_checkpoint(OffsetNumber off, uint32 *at, int *len)
+{
+	const Checkpoint *best = NULL;
+
+	for (int i = 0; i < ncheckpoints; i++)
+	{
+		const Checkpoint *c = &checkpoints[i];
+
+		if (c->off == off && c->at >= *at && (best == NULL || c->at < best->at))
+			best = c;
+	}
+	if (best == NULL)
+		return NULL;
+	*at = best->at;
+	*len = best->len;
+	return best->row;
+}
+
+void
+zhandle_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
+{
+	Checkpoint *c;
+
+	if (checkpoint_memory == NULL)
+		checkpoint_memory = AllocSetContextCreate(TopTransactionContext, "zundo checkpoints of rows",
+												  ALLOCSET_DEFAULT_SIZES);
+	if (ncheckpoints == MAX_CHECKPOINTS)
+		forget_checkpoints();
+	c = &checkpoints[ncheckpoints];
+	c->at = at;
+	c->off = off;
+	c->len = len;
+	c->row = MemoryContextAlloc(checkpoint_memory, len);
+	memcpy(c->row, row, len);
+	ncheckpoints++;
 }
 
 void
@@ -212,5 +305,7 @@ zhandle_at_xact_end(void)
 	handles = NULL;
 	nhandles = capacity = 0;
 	memset(&chain, 0, sizeof(chain));
+	ncheckpoints = 0;
+	checkpoint_memory = NULL;
 	kept.valid = false;
 }
