@@ -201,7 +201,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 				result->change = walk->rec_ptr;
 				replaced_by = walk->rec.xid;
 				if (walk->rec_ptr == walk->slots->s[s].ptr)
-					walk->next[s] = zown_below(walk->relnumber, walk->block, walk->rec_ptr, walk->next[s]);
+					walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block, walk->rec_ptr, walk->next[s]);
 			}
 		}
 		zwalk_step_back(walk);
@@ -262,7 +262,7 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 	*met = false;
 	if (s == 0 || s > walk->slots->n)
 		return true;
-	entries = zhandle_chain(walk->relnumber, walk->block, walk->slots->s[s].ptr, &n);
+	entries = zhandle_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
 	if (!zhandle_chain_find(change, &at))
 		return true;
 	row = zhandle_checkpoint(walk->off, &at, &len);
