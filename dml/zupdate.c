@@ -15,7 +15,6 @@
 #include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
-#include "storage/predicate.h"
 #include "tuple/zslot.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -463,7 +462,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	}
 	if (!u->toasted)
 		u->locked = u->state.own_lock;
-	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
+	zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(otid));
 	zspace_maybe_image(&u->writer, u->buf, &pick);
 	if (u->in_place && fits_in_place(u, &pick))
 	{
@@ -576,7 +575,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	}
 	if (result == TM_Ok)
 	{
-		CheckForSerializableConflictIn(rel, tid, BufferGetBlockNumber(u->buf));
+		zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(tid));
 		zspace_maybe_image(&u->writer, u->buf, &pick);
 		delete_row(u, &pick, changing_part);
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
