@@ -463,6 +463,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	if (!u->toasted)
 		u->locked = u->state.own_lock;
 	zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(otid));
+	zvisible_clear(rel, u->buf);
 	zspace_maybe_image(&u->writer, u->buf, &pick);
 	if (u->in_place && fits_in_place(u, &pick))
 	{
@@ -480,6 +481,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		bool		init;
 		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, &init);
 
+		zvisible_clear(rel, newbuf);
 		ItemPointerSet(&slot->tts_tid, BufferGetBlockNumber(newbuf), newoff);
 		if (newbuf == u->buf)
 			pick = newpick;
@@ -576,6 +578,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	if (result == TM_Ok)
 	{
 		zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(tid));
+		zvisible_clear(rel, u->buf);
 		zspace_maybe_image(&u->writer, u->buf, &pick);
 		delete_row(u, &pick, changing_part);
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
