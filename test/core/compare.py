@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Hold the output of one of PostgreSQL's own test suites against the accepted differences.
 
-usage: compare.py --log FILE --output DIR --schedule FILE --accepted DIR [--only NAME...]
+usage: compare.py --log FILE --output DIR --schedule FILE --accepted DIR [--only NAME...] [--accept]
 
 FILE is what pg_regress or pg_isolation_regress printed, DIR its output
 directory. Prints one line for each test of the schedule, "ok NAME" or "fail NAME:
 why", and leaves every difference found in DIR/different/NAME.diff, in the form in
-which it could be accepted. See README.md for that form.
+which it could be accepted. See README.md for that form. With --accept the differences found
+replace the accepted ones of the same tests, whose reasons stay; new ones get none yet.
 """
 import argparse
 import pathlib
@@ -15,6 +16,8 @@ import sys
 
 RAN = re.compile(r'^(not )?ok \d+ +[-+] (\S+)')          # 16 and later
 RAN_15 = re.compile(r'^(?:test| ) +(\S+) +\.\.\. (.*)$')
+# The reason that can be proved.
+ORDER = 'order of rows without ORDER BY: updated rows keep their place'
 SECTION = re.compile(r'^diff .*/results/(\S+?)\.out$')
 
 
@@ -56,12 +59,31 @@ def differences(path):
     return found
 
 
+def is_order_only(lines):
+    """Are the lines that went the same as those that came?"""
+    gone = sorted(line[1:] for line in lines if line.startswith('-'))
+    come = sorted(line[1:] for line in lines if line.startswith('+'))
+    return gone == come
+
+
 def accepted(folder, name):
-    """The accepted differences of a test: NAME.diff, NAME_1.diff, ... without their reasons."""
+    """The accepted differences of a test: of each of NAME.diff, NAME_1.diff, ... its reason and its lines."""
     forms = []
     for path in sorted(folder.glob(f'{name}.diff')) + sorted(folder.glob(f'{name}_[0-9].diff')):
-        forms.append([line for line in path.read_text().splitlines() if not line.startswith('#')])
+        text = path.read_text().splitlines()
+        reason = ' '.join(line.lstrip('# ') for line in text if line.startswith('#'))
+        forms.append((reason, [line for line in text if not line.startswith('#')]))
     return forms
+
+
+def accept(folder, name, lines):
+    path = folder / f'{name}.diff'
+    reasons = []
+    if path.exists():
+        reasons = [line for line in path.read_text().splitlines() if line.startswith('#')]
+    elif is_order_only(lines):
+        reasons = [f'# {ORDER}']
+    path.write_text('\n'.join(reasons + lines) + '\n')
 
 
 def verdict(name, ran, found, folder):
@@ -70,7 +92,13 @@ def verdict(name, ran, found, folder):
     if name not in found:
         return None if ran[name] else 'failed without a difference: its process ended early'
     forms = accepted(folder, name)
-    if found[name] in forms:
+    for reason, lines in forms:
+        if lines != found[name]:
+            continue
+        if not reason:
+            return 'the accepted difference has no reason'
+        if reason == ORDER and not is_order_only(lines):
+            return 'not only the order of lines differs'
         return None
     if forms:
         return 'differs otherwise than accepted'
@@ -84,6 +112,7 @@ def main():
     parser.add_argument('--schedule', type=pathlib.Path, required=True)
     parser.add_argument('--accepted', type=pathlib.Path, required=True)
     parser.add_argument('--only', nargs='*', default=[])
+    parser.add_argument('--accept', action='store_true')
     options = parser.parse_args()
 
     ran = statuses(options.log)
@@ -92,6 +121,10 @@ def main():
     folder.mkdir(exist_ok=True)
     for name, lines in found.items():
         (folder / f'{name}.diff').write_text('\n'.join(lines) + '\n')
+    if options.accept:
+        options.accepted.mkdir(parents=True, exist_ok=True)
+        for name, lines in found.items():
+            accept(options.accepted, name, lines)
     names = options.only or scheduled(options.schedule)
     for name in names:
         why = verdict(name, ran, found, options.accepted)
