@@ -272,7 +272,7 @@ check_chain(Check *check, int s)
 		if (rec.xid < check->view.oldest)
 			return;
 		if (PageIsAllVisible((Page) check->page.data) && rec.type != ZUR_LOCK)
-			fault(check, "P9", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+			fault(check, "P10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 				  " on a page marked all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
@@ -365,7 +365,7 @@ check_overflow_slots(Check *check)
 	}
 }
 
-/* P9: a page marked all-visible has no dead items, and no other is marked so in the visibility map. */
+/* P10: a page marked all-visible has no dead items, and no other is marked so in the visibility map. */
 static void
 check_all_visible(Check *check)
 {
@@ -374,7 +374,7 @@ check_all_visible(Check *check)
 	if (!PageIsAllVisible(page))
 	{
 		if (check->map_bit)
-			fault(check, "P9", 0, "the visibility map calls the page all-visible, the page does not");
+			fault(check, "P10", 0, "the visibility map calls the page all-visible, the page does not");
 		return;
 	}
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
@@ -382,7 +382,7 @@ check_all_visible(Check *check)
 		ItemId		lp = PageGetItemId(page, off);
 
 		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
-			fault(check, "P9", off, "a dead item on a page marked all-visible");
+			fault(check, "P10", off, "a dead item on a page marked all-visible");
 	}
 }
 

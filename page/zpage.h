@@ -29,7 +29,7 @@
  *	P6	a row in state deleted or moved whose writer is not known committed has its bytes.
  *	P7	slot xid 0 <=> slot pointer 0.
  *	P8	with an overflow page the number of inline slots does not change.
- *	P9	PD_ALL_VISIBLE (dml/zvisible.c): every row is live and was last changed before `oldest`; no other
+ *	P10	PD_ALL_VISIBLE (dml/zvisible.c): every row is live and was last changed before `oldest`; no other
  *		line pointer is in use. Row locks do not matter.
  * A slot number above the present number of slots means "visible to all": an overflow page
  * is taken away when all its slots are older than everybody. The trailer remembers that there was one, so
