@@ -526,6 +526,16 @@ update_statistics(ZVacuum *vac, TimestampTz start)
 	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
 }
 
+/* As on heap: what was asked for by PARALLEL and cannot be done is worth a warning only where no server could. */
+static void
+warn_parallel(const ZVacuum *vac, const VacuumParams *params)
+{
+	if (params->nworkers > 0 && vac->nindexes > 1 && vac->clean_indexes && RelationUsesLocalBuffers(vac->rel))
+		ereport(WARNING,
+				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+						RelationGetRelationName(vac->rel))));
+}
+
 /* Say what was done: VACUUM (VERBOSE), or the server log for slow autovacuums. */
 static void
 report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
@@ -567,6 +577,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.clean_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
 	vac.dead_max = dead_limit();
 	vac.nblocks = RelationGetNumberOfBlocks(rel);
+	warn_parallel(&vac, params);
 
 	scan_table(&vac);
 	if (BufferIsValid(vac.map))
