@@ -40,7 +40,7 @@ wanted()
 	return 1
 }
 
-has_part() { { [ ${#parts[@]} -eq 0 ] && { { [ "$1" != build ] && [ "$1" != core ]; } || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
+has_part() { { [ ${#parts[@]} -eq 0 ] && [ "$1" != core ] && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
 
 # Tests of one folder, one name per line: those of its schedule in that order
 # (lines "test: a b c"), else all.
@@ -294,7 +294,7 @@ core_suite()
 	if [ $status -eq 124 ] || [ $status -eq 137 ]; then result fail "core $suite: not done in ${ZUNDO_CORE_SECONDS:-900} s"; fi
 	chmod -R a+rwX "$output"
 	while read -r status line; do result "$status" "$suite: $line"; done < <(python3 "$copy/test/core/compare.py" --log "$output/log" --output "$output" --schedule "$schedule" \
-		--accepted "$copy/test/core/accepted/$major" --only "${only[@]}")
+		--accepted "$copy/test/core/accepted/$major/$suite" --only "${only[@]}")
 }
 
 # PostgreSQL's own suites, always on a server with assertions whose source tree is there.
