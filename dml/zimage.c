@@ -23,7 +23,7 @@ no_aborted_slots(Page page)
 		ZPageSlot  *slot = zpage_slot(page, i);
 
 		if (slot->ptr != InvalidUndoPtr && ZSLOT_XID(slot) >= oldest &&
-			zxid_status(ZSLOT_XID(slot)) == ZXID_ABORTED)
+			zxid_status_at(ZSLOT_XID(slot), oldest) == ZXID_ABORTED)
 			return false;
 	}
 	return true;
@@ -45,7 +45,7 @@ zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 	ZWalSlot	slot = {0};
 	XLogRecPtr	recptr = InvalidXLogRecPtr;
 
-	if (pick->committed == InvalidZXid || trailer->debt < IMAGE_MIN_DEBT ||
+	if (writer->temp || pick->committed == InvalidZXid || trailer->debt < IMAGE_MIN_DEBT ||
 		trailer->debt < Min(IMAGE_DEBT_FACTOR * size, PG_UINT16_MAX))
 		return;
 	if (trailer->overflow != InvalidBlockNumber || !no_aborted_slots(page))

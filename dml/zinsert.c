@@ -169,7 +169,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	Size		keep_free = RelationGetTargetPageFreeSpace(writer->rel, HEAP_DEFAULT_FILLFACTOR);
 
 	/* prepare */
-	zu_reserve(ZU_MAX_RESERVE);
+	zwriter_reserve(writer);
 	buf = zspace_insert_page(writer, lens[0], options, bistate, &off, &pick, &init);
 	page = BufferGetPage(buf);
 	block = BufferGetBlockNumber(buf);

@@ -50,7 +50,7 @@ prune_action(Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest, bool 
 	xid = slot_xid(page, overflow, ZH_SLOT(h));
 	settled = xid < oldest;
 	if (!settled)
-		committed = (zxid_status(xid) == ZXID_COMMITTED);
+		committed = (zxid_status_at(xid, oldest) == ZXID_COMMITTED);
 	if (!settled && !committed)
 		return false;
 	if (ZH_LIVE(h))
@@ -90,7 +90,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
-	ZXid		oldest = zu_oldest();
+	ZXid		oldest;
 	bool		has_index = rel->rd_rel->relhasindex;
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
@@ -100,6 +100,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 
 	if (!zpage_rows_ok(page))
 		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), InvalidOffsetNumber);
+	oldest = zpage_oldest(page);
 	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
 	{
 		zslots_copy(page, &all_slots);

@@ -13,6 +13,7 @@
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
+#include "undo/undo_temp.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -117,7 +118,7 @@ find_ended(const SlotArray *slots, ZXid oldest, ZXidStatus *status)
 		if (i == 0)
 			return 0;
 		floor = ZSLOT_XID(slot_at(slots, i));
-		*status = zxid_status(floor);
+		*status = zxid_status_at(floor, oldest);
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
 			return i;
 	}
@@ -146,7 +147,7 @@ typedef enum PickResult
 static PickResult
 pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick *pick)
 {
-	ZXid		oldest = zu_oldest();
+	ZXid		oldest = zpage_oldest(slots->page);
 	ZXidStatus	status = ZXID_COMMITTED;
 	bool		own;
 	bool		settled;
@@ -203,7 +204,7 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 	bool		pruned = false;
 
 	memset(pick, 0, sizeof(*pick));
-	if (zrollback_own_aborts_pending())
+	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
 		zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
 	for (;;)
 	{
@@ -223,6 +224,8 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 				zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
 				continue;
 			case PICK_NONE:
+				/* one backend writes here, one transaction after the other */
+				Assert(!writer->temp);
 				break;
 		}
 		if (overflow)

@@ -64,7 +64,7 @@ row_is_ours(Page page, const char *row)
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
 	xid = ZSLOT_XID(zpage_slot(page, s));
-	return xid >= zu_oldest() && zxid_is_ours(xid);
+	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
 }
 
 /* Copy the row to be replaced and see which index columns the update changes. Buffer locked. */
@@ -453,7 +453,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 		u->newrow = ztoast_row(rel, slot, u->oldrow, u->oldlen, 0, &u->newlen);
 		u->toasted = true;
-		zu_reserve(ZU_MAX_RESERVE);
+		zwriter_reserve(&u->writer);
 	}
 	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
 	zspace_maybe_image(&u->writer, u->buf, &pick);

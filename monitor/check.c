@@ -16,6 +16,7 @@
  *	C4	in a chain no aborted record lies below a committed one.
  *	C5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
+ *	C7	a page of a temporary table points to private undo only, any other page never (U23).
  *	T1	a row has no more columns than its table.
  *	T2	a row's columns can be read and fill it exactly.
  *	L1	every record of an undo log can be read up to the insert position.
@@ -235,6 +236,12 @@ check_chain(Check *check, int s)
 
 	if (ptr == InvalidUndoPtr || (slot->xid_flags & ZSLOT_INLINE_LOCKS) != 0)
 		return;
+	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
+	{
+		fault(check, "C7", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
+			  (uint32) (ptr >> 32), (uint32) ptr);
+		return;
+	}
 	memset(check->met, false, sizeof(check->met));
 	for (int n = 0; ptr != InvalidUndoPtr; n++)
 	{

@@ -72,6 +72,12 @@ zhistory_load(ZHistory *history, Buffer buf)
 	return page;
 }
 
+ZXid
+zhistory_oldest(const ZHistory *history)
+{
+	return history->slots.oldest;
+}
+
 /* Find the writer of the version in hand; step over versions whose writers aborted. */
 static ZHistoryResult
 answer(ZHistory *history, ZHistoryVersion *version)

@@ -40,6 +40,9 @@ extern void zhistory_free(ZHistory *history);
  */
 extern Page zhistory_load(ZHistory *history, Buffer buf);
 
+/* zhistory_oldest: zpage_oldest() of the page loaded last. */
+extern ZXid zhistory_oldest(const ZHistory *history);
+
 /* zhistory_first: the newest version, not aborted, of the row or stub at off of the loaded page. */
 extern ZHistoryResult zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version);
 

@@ -280,6 +280,8 @@ find_pending(Collector *c)
 	{
 		ZXid		xid = ZSLOT_XID(&slots->s[s]);
 
+		if (unlikely(zuptr_is_temp(slots->s[s].ptr)) && c->accept.kind == ZACCEPT_MVCC)
+			zvis_check_temp(slots->s[s].ptr, xid, c->accept.snapshot);
 		c->pending[s] = (xid >= slots->oldest && slots->s[s].ptr != InvalidUndoPtr &&
 						 !zaccept_head(&c->accept, xid));
 		c->any_pending |= c->pending[s];

@@ -12,6 +12,7 @@
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
 #include "tuple/zslot.h"
+#include "undo/undo_temp.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -53,7 +54,7 @@ copy_overflow(Page page, ZSlotView *view)
 void
 zslots_copy(Page page, ZSlotView *view)
 {
-	view->oldest = zu_oldest();
+	view->oldest = zpage_oldest(page);
 	view->n = zpage_nslots(page);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
@@ -77,6 +78,21 @@ zslot_read(Page page, int s)
 		UnlockReleaseBuffer(buf);
 	}
 	return slot;
+}
+
+void
+zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (!zuptr_is_temp(ptr) || xid >= zu_temp_oldest() || TransactionIdPrecedes(x, snapshot->xmin))
+		return;
+	/* the xid may be so old that 32 bits mislead */
+	if (xid >= zxid_widen(snapshot->xmin) && XidInMVCCSnapshot(x, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a temporary table was changed after the imported snapshot was taken"),
+				 errdetail("Old versions of temporary zheap tables are kept for the session's own snapshots only.")));
 }
 
 static inline bool
@@ -197,7 +213,7 @@ fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 
 		version->chain_xid = xid;
 		version->chain = slot.ptr;
-		if (xid >= zu_oldest())
+		if (xid >= zu_oldest_for(slot.ptr))
 		{
 			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
 				!zxid_visible_mvcc(xid, snapshot))
@@ -205,6 +221,8 @@ fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		}
 		else if (!ZH_LIVE(header))
 			*all_dead = true;
+		if (unlikely(zuptr_is_temp(slot.ptr)) && is_mvcc(snapshot))
+			zvis_check_temp(slot.ptr, xid, snapshot);
 	}
 	if (row != NULL && ZH_LIVE(header))
 	{
@@ -381,10 +399,10 @@ lookup_writer(ZHeapSlot *slot)
 	slot->writer_known = true;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
-	if (!zu_attached() || slot->chain_xid < zu_oldest())
+	if (!zu_attached() || slot->chain_xid < zu_oldest_for(slot->chain))
 		return;
 	while (ptr != InvalidUndoPtr && zu_fetch(ptr, slot->relnumber, block, &rec, buf) == ZU_FETCHED &&
-		   rec.xid >= zu_oldest())
+		   rec.xid >= zu_oldest_for(slot->chain))
 	{
 		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
 			: (rec.offset == off && rec.type != ZUR_LOCK))

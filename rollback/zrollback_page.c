@@ -51,11 +51,12 @@ static bool
 compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumber, Oid reloid,
 			 BlockNumber block)
 {
+	ZXid		oldest = zu_oldest_for(slot->ptr);
 	UndoPtr		ptr = slot->ptr;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
-	if (ptr == InvalidUndoPtr || zxid_status(xid) != ZXID_ABORTED)
+	if (ptr == InvalidUndoPtr || zxid_status_at(xid, oldest) != ZXID_ABORTED)
 		return false;
 	memcpy(pops->page.data, page, BLCKSZ);
 	pops->nrecords = 0;
@@ -76,7 +77,7 @@ compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumb
 			pops->new_ptr = InvalidUndoPtr;
 			return true;
 		}
-		if (rec.xid != known_aborted && zxid_status(rec.xid) != ZXID_ABORTED)
+		if (rec.xid != known_aborted && zxid_status_at(rec.xid, oldest) != ZXID_ABORTED)
 		{
 			pops->new_xid = rec.xid;
 			pops->new_ptr = ptr;

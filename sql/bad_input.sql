@@ -33,11 +33,6 @@ VACUUM zundo.undo_log;
 ANALYZE zundo.undo_log;
 SELECT * FROM zundo.check('zundo.undo_log');
 CREATE TABLE mine (a int) USING zundo_undo;
--- temporary tables
-CREATE TEMP TABLE tmp (a int) USING zheap;
-CREATE TEMP TABLE tmp AS SELECT 1;
-ALTER TABLE tmp SET ACCESS METHOD zheap;
-SELECT * FROM tmp;
 -- settings
 SET zundo.undo_compression = 'zip';
 SET zundo.eager_rollback_pages = -1;

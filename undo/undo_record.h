@@ -59,6 +59,7 @@ typedef enum ZuRecordType
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
 #define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE: excludes KEY SHARE lockers */
 #define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition */
+#define ZUX_TEMP		0x8000	/* of a temporary table: lies in the private log of its backend */
 
 typedef struct ZuRecord
 {

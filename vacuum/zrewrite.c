@@ -49,7 +49,7 @@
 
 /*
  * zheap_set_new_filelocator: create the storage of a new or emptied table. An
- * unlogged one gets an init fork, which is an empty file. Error: temporary tables.
+ * unlogged one gets an init fork, which is an empty file.
  */
 void
 zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
@@ -57,9 +57,6 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 {
 	SMgrRelation smgr;
 
-	if (persistence == RELPERSISTENCE_TEMP)
-		zundo_not_supported("temporary tables are not supported",
-							"Undo is kept in a table of the database.");
 	/* no running transaction is older, so none can leave an older xid here */
 	*freeze_xid = RecentXmin;
 	*minmulti = GetOldestMultiXactId();
@@ -96,8 +93,10 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 
 /* Does undo of some change of this page still matter to anybody? */
 static bool
-page_is_unsettled(Page page, ZXid oldest)
+page_is_unsettled(Page page)
 {
+	ZXid		oldest = zpage_oldest(page);
+
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
 			return true;
@@ -174,7 +173,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("block %u of relation \"%s\" is not a zheap page",
 								block, RelationGetRelationName(rel))));
-			if (page_is_unsettled(page, zu_oldest()))
+			if (page_is_unsettled(page))
 				settle_page(page);
 			PageSetLSN(page, (XLogRecPtr) InvalidXLogRecPtr);
 		}

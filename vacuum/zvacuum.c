@@ -39,6 +39,8 @@
 #include "storage/freespace.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -165,10 +167,13 @@ page_free_space(Page page)
 
 /* Is the page out of everybody's use (L2)? */
 static bool
-page_is_empty(Page page, ZXid oldest)
+page_is_empty(Page page)
 {
+	ZXid		oldest;
+
 	if (PageIsNew(page))
 		return true;
+	oldest = zpage_oldest(page);
 	if (PageGetMaxOffsetNumber(page) != 0 || zpage_trailer(page)->overflow != InvalidBlockNumber)
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
@@ -210,7 +215,7 @@ free_block_items(ZVacuum *vac, int64 first, int64 end)
 	}
 	if (n > 0)
 		zheap_make_unused(vac->rel, buf, offsets, n);
-	if (!page_is_empty(page, zu_oldest()))
+	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
 	UnlockReleaseBuffer(buf);
@@ -337,7 +342,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		noted = vac->ndead > before;
 	}
 	/* a page with noted items is judged when they have been freed */
-	if (!noted && !page_is_empty(page, zu_oldest()))
+	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
 	UnlockReleaseBuffer(buf);
@@ -409,8 +414,6 @@ lock_for_truncation(Relation rel)
 static BlockNumber
 find_tail(ZVacuum *vac, BlockNumber nblocks)
 {
-	ZXid		oldest = zu_oldest();
-
 	while (nblocks > vac->last_used)
 	{
 		Buffer		buf;
@@ -422,7 +425,7 @@ find_tail(ZVacuum *vac, BlockNumber nblocks)
 			break;
 		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, nblocks - 1, RBM_NORMAL, vac->strategy);
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		empty = page_is_empty(BufferGetPage(buf), oldest);
+		empty = page_is_empty(BufferGetPage(buf));
 		UnlockReleaseBuffer(buf);
 		if (!empty)
 			break;
@@ -463,18 +466,28 @@ truncate_tail(ZVacuum *vac)
  * workers, so aborted transactions are undone here too.
  */
 static void
-advance_oldest(void)
+advance_oldest(Relation rel)
 {
 	ZuDiscardStats stats;
 
+	if (RelationUsesLocalBuffers(rel))
+	{
+		zrollback_temp();
+		return;
+	}
 	(void) zu_discard(IsUnderPostmaster ? NULL : zrollback_transaction, NULL, &stats);
 }
 
 /* The value for relfrozenxid (L3); Invalid leaves it as it is. */
 static TransactionId
-frozen_xid(void)
+frozen_xid(Relation rel)
 {
-	TransactionId xid = zxid_to_xid(zu_freeze_limit());
+	TransactionId xid;
+
+	/* its undo has gone by now, so whoever has written it needs no status any more */
+	if (RelationUsesLocalBuffers(rel))
+		return zu_temp_pending() ? InvalidTransactionId : GetOldestNonRemovableTransactionId(rel);
+	xid = zxid_to_xid(zu_freeze_limit());
 
 	return TransactionIdIsNormal(xid) ? xid : InvalidTransactionId;
 }
@@ -483,7 +496,7 @@ static void
 update_statistics(ZVacuum *vac, TimestampTz start)
 {
 	zc_update_relstats(vac->rel, vac->nblocks, vac->live_rows, vac->nindexes > 0,
-					   frozen_xid(), GetOldestMultiXactId());
+					   frozen_xid(vac->rel), GetOldestMultiXactId());
 	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
 }
 
@@ -520,7 +533,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 
 	zu_attach_database();
 	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM, RelationGetRelid(rel));
-	advance_oldest();
+	advance_oldest(rel);
 	vac.rel = rel;
 	vac.strategy = bstrategy;
 	vac_open_indexes(rel, RowExclusiveLock, &vac.nindexes, &vac.indexes);
