@@ -305,7 +305,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	START_CRIT_SECTION();
 	zapply_speculative(page, xlrec.offset, succeeded);
 	MarkBufferDirty(buf);
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	if (RelationNeedsWAL(rel))
 	{
 		XLogRecPtr	recptr;
 

@@ -71,7 +71,7 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 	START_CRIT_SECTION();
 	zpage_prune(page, items, n);
 	MarkBufferDirty(buf);
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	if (RelationNeedsWAL(rel))
 	{
 		XLogRecPtr	recptr;
 

@@ -175,7 +175,7 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	RelFileNumber relnumber = rel->rd_locator.relNumber;
 	BlockNumber block = BufferGetBlockNumber(buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
-	bool		logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	bool		logged = RelationNeedsWAL(rel);
 	TM_Result	result;
 	ItemId		lp;
 

@@ -44,7 +44,7 @@ zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	writer->cid = cid;
-	writer->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	writer->logged = RelationNeedsWAL(rel);
 	writer->temp = (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP);
 	if (unlikely(writer->temp))
 		zrollback_temp();
@@ -78,7 +78,10 @@ zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNum
 {
 	memset(rec, 0, sizeof(*rec));
 	rec->type = type;
-	rec->xflags = writer->logged ? 0 : writer->temp ? ZUX_TEMP : ZUX_UNLOGGED;
+	if (writer->temp)
+		rec->xflags = ZUX_TEMP;
+	else if (unlikely(!writer->logged) && writer->rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
+		rec->xflags = ZUX_UNLOGGED;
 	rec->xid = writer->xid;
 	rec->topxid = writer->topxid;
 	rec->reloid = RelationGetRelid(writer->rel);

@@ -143,7 +143,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	page->level = level;
 	page->older = (int16) (hash[place] - 1);
 	page->place = (uint16) place;
-	page->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	page->logged = RelationIsPermanent(rel);
 	last = nnoted++;
 	hash[place] = (int16) nnoted;
 }

@@ -77,7 +77,7 @@ DROP ACCESS METHOD zheap;
 DROP TABLE wide, many;
 SELECT * FROM zundo.check('b');
 DROP EXTENSION zundo CASCADE;
-SELECT to_regclass('b'), to_regclass('tmp');
+SELECT to_regclass('b');
 CREATE TABLE b (id int) USING zheap;
 CREATE EXTENSION zundo;
 CREATE TABLE b (id int) USING zheap;

@@ -147,7 +147,7 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (!PageIsNew(BufferGetPage(buf)))
-		(void) zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), RelationIsPermanent(rel));
+		(void) zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), RelationNeedsWAL(rel));
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
 	UnlockReleaseBuffer(buf);
 }

@@ -333,7 +333,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 					 errmsg("block %u of relation \"%s\" is not a zheap page",
 							block, RelationGetRelationName(vac->rel))));
 		vac->undone += zrollback_page(buf, vac->rel->rd_locator, RelationGetRelid(vac->rel),
-									  RelationIsPermanent(vac->rel));
+									  RelationNeedsWAL(vac->rel));
 		(void) zoverflow_release(vac->rel, buf);
 		used = used_items(page);
 		zheap_prune_page(vac->rel, buf);

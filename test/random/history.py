@@ -128,7 +128,7 @@ class Generator:
             for table in self.tables:
                 if table.key:
                     yield (f"CREATE {table.temp}TABLE {table.name}_child (id int, p int REFERENCES {table.name} "
-                           f"{self.rng.choice(['', 'ON DELETE CASCADE', 'ON UPDATE CASCADE', 'ON DELETE SET NULL'])})")
+                           f"{self.rng.choice(['', 'ON DELETE CASCADE', 'ON UPDATE CASCADE', 'ON DELETE SET NULL'])}){table.on_commit}")
 
     def text(self):
         """An expression for the text column."""
