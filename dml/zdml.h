@@ -49,6 +49,18 @@ extern bool zoverflow_release(Relation rel, Buffer buf);
 extern void zoverflow_free(const ZuOverflowPage *p);
 
 /*
+ * For rewrites of a table into a new file, which keep what older snapshots need. as_of: who made, or
+ * deleted, the row versions: FrozenTransactionId = everybody sees them; Invalid = our own transaction; else a committed one,
+ * and only snapshots that see it see this too. Rows of n > 1 are put next to each other where they fit.
+ * zheap_form_row: slot's row for rel, toasted; palloc'd.
+ */
+extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len);
+extern void zheap_insert_rows_as_of(Relation rel, char **rows, const uint32 *lens, int n, CommandId cid,
+									int options, BulkInsertState bistate, TransactionId as_of,
+									ItemPointerData *tids);
+extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of);
+
+/*
  * zheap_insert_raw_row: for rewrites (copy_for_cluster, set access method): as tuple_insert, row bytes given (formed by the caller, slot 0).
  */
 extern void zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,

@@ -94,7 +94,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 
 		if (result == ZWALK_RETRY)
 			return ZHISTORY_RETRY;
-		if (result != ZWALK_WRITER || zaccept_record(&history->accept, walk->rec.xid, walk->rec.cid))
+		if (result != ZWALK_WRITER || zaccept_version(&history->accept, &walk->rec))
 			break;
 		status = zxid_status_at(walk->rec.xid, history->slots.oldest);
 		if (status != ZXID_ABORTED)
@@ -102,6 +102,11 @@ answer(ZHistory *history, ZHistoryVersion *version)
 			version->settled = false;
 			version->status = status;
 			version->xid = walk->rec.xid;
+			if (TransactionIdIsValid(walk->rec.as_of))
+			{
+				version->status = ZXID_COMMITTED;
+				version->xid = zxid_widen(walk->rec.as_of);
+			}
 			break;
 		}
 		zwalk_step_back(walk);

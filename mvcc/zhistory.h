@@ -19,7 +19,7 @@ typedef struct ZHistoryVersion
 	int			len;
 	bool		settled;		/* every snapshot sees this version: the last one */
 	ZXidStatus	status;			/* of its writer; never ZXID_ABORTED */
-	ZXid		xid;			/* of its writer; 0 if settled */
+	ZXid		xid;			/* of its writer, or whom a rewrite names as such; 0 if settled */
 } ZHistoryVersion;
 
 typedef enum ZHistoryResult

@@ -179,6 +179,20 @@ open_lists(Collector *c, int s)
 }
 
 /*
+ * Does the accepted record rec answer for the older ones of its chain too (V3)? Not our own one if it may lie
+ * on unaccepted ones, nor one that is accepted for what a rewrite has put there again.
+ */
+static bool
+settles_older(Collector *c, const ZuRecord *rec)
+{
+	if (c->accept.kind != ZACCEPT_MVCC || rec->xid < c->accept.oldest)
+		return true;
+	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
+		return !zown_on_unseen();
+	return !TransactionIdIsValid(rec->as_of) || zaccept_record(&c->accept, rec->xid, rec->cid);
+}
+
+/*
  * Take the record at *ptr, of slot s's chain, if it is not accepted; *ptr becomes the next one, or
  * Invalid at the chain's end. False: copy the page again.
  */
@@ -195,15 +209,14 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 		*ptr = InvalidUndoPtr;
 		return settled;
 	}
-	if (zaccept_record(&c->accept, rec.xid, rec.cid))
+	if (zaccept_version(&c->accept, &rec))
 	{
-		if (c->accept.kind != ZACCEPT_MVCC || rec.xid < c->accept.oldest || !zown_on_unseen() ||
-			!TransactionIdIsCurrentTransactionId(zxid_to_xid(rec.xid)))
+		if (settles_older(c, &rec))
 		{
 			*ptr = InvalidUndoPtr;
 			return true;
 		}
-		/* our own record may lie on unaccepted ones (V3): its row is settled, others are not */
+		/* its row is settled, others are not */
 		if (rec.type != ZUR_LOCK)
 			rec.type = CHANGE_ACCEPTED;
 		rec.payload_len = 0;

@@ -148,7 +148,7 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 				return true;
 			}
 		}
-		else if (zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+		else if (zaccept_version(accept, &walk->rec))
 			return true;
 		*newest_xid = walk->rec.xid;
 		zwalk_step_back(walk);
@@ -382,7 +382,7 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 	writer->xflags = walk->rec.xflags;
 	writer->forward = walk->rec.forward;
 	writer->status = zxid_status_at(walk->rec.xid, slots->oldest);
-	writer->visible = is_mvcc(snapshot) ? zaccept_record(&accept, walk->rec.xid, walk->rec.cid) :
+	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk->rec) :
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 

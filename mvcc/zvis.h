@@ -175,6 +175,8 @@ extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumbe
  */
 extern void zown_note_push(ZXid xid);
 extern bool zown_on_unseen(void);
+/* zown_note_rewrite: we push records with as_of, which our own snapshots may not accept though they are ours. */
+extern void zown_note_rewrite(void);
 extern void zown_at_xact_end(void);
 
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */

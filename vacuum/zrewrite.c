@@ -1,15 +1,14 @@
 /*
- * vacuum/zrewrite.c - new files for zheap tables: creation, copies, rewrites.
+ * vacuum/zrewrite.c - new files for zheap tables: creation, truncation, copies.
  *
- * Called through zam.c by CREATE TABLE, TRUNCATE, SET TABLESPACE, CLUSTER and
- * VACUUM FULL, all under AccessExclusiveLock.
+ * Called through zam.c by CREATE TABLE, TRUNCATE and SET TABLESPACE, all under
+ * AccessExclusiveLock. CLUSTER and VACUUM FULL: zcluster.c.
  *
  * Undo names the file that it belongs to, so undo of the old file cannot serve
  * the new one. Rules:
  *	N1	a new file begins without undo of earlier changes.
- *	N2	a rewrite (CLUSTER, VACUUM FULL) inserts the newest version of every row
- *		that is there, as ALTER TABLE does: to a snapshot older than its commit
- *		the table seems empty.
+ *	N2	a rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need (zcluster.c); one by
+ *		ALTER TABLE does not, as on heap.
  *	N3	a copy (SET TABLESPACE) keeps every TID, since indexes stay. Pages whose
  *		slots still matter are settled in the copy: newest versions become
  *		visible to all, deleted rows dead. Aborted changes are undone first.
@@ -21,25 +20,17 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/heapam.h"
 #include "access/multixact.h"
-#include "access/xact.h"
 #include "access/xloginsert.h"
 #include "catalog/storage.h"
 #include "catalog/storage_xlog.h"
-#include "commands/progress.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
 #include "page/zpage.h"
-#include "pgstat.h"
 #include "rollback/zrollback.h"
-#include "tuple/zslot.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
-#include "utils/tuplesort.h"
 #include "vacuum/zvacuum.h"
 
 /* Alignment that direct I/O wants of a page in memory. */
@@ -212,212 +203,4 @@ zheap_copy_data(Relation rel, const RelFileLocator *locator)
 	}
 	RelationDropStorage(rel);
 	smgrclose(target);
-}
-
-/* ---- rewrites (N2) ---- */
-
-typedef struct Rewrite
-{
-	Relation	old;
-	Relation	new;
-	TupleTableSlot *old_slot;
-	TupleTableSlot *new_slot;
-	BulkInsertState bistate;
-	CommandId	cid;
-	double		scanned;
-	double		written;
-} Rewrite;
-
-/* Put the values of a row into the new table; dropped columns become NULL. */
-static void
-write_row(Rewrite *rewrite, const Datum *values, const bool *isnull)
-{
-	TupleTableSlot *slot = rewrite->new_slot;
-	TupleDesc	desc = RelationGetDescr(rewrite->new);
-
-	ExecClearTuple(slot);
-	for (int i = 0; i < desc->natts; i++)
-	{
-		bool		dropped = TupleDescAttr(desc, i)->attisdropped;
-
-		slot->tts_isnull[i] = dropped || isnull[i];
-		slot->tts_values[i] = slot->tts_isnull[i] ? (Datum) 0 : values[i];
-	}
-	ExecStoreVirtualTuple(slot);
-	zheap_tuple_insert(rewrite->new, slot, rewrite->cid,
-					   TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate);
-	rewrite->written += 1;
-}
-
-static void
-report_rows(const Rewrite *rewrite)
-{
-	const int	index[] = {
-		PROGRESS_CLUSTER_HEAP_TUPLES_SCANNED,
-		PROGRESS_CLUSTER_HEAP_TUPLES_WRITTEN
-	};
-	int64		value[2];
-
-	value[0] = (int64) rewrite->scanned;
-	value[1] = (int64) rewrite->written;
-	pgstat_progress_update_multi_param(2, index, value);
-}
-
-/* The row in the old slot: to the sort, or straight to the new table. */
-static void
-take_row(Rewrite *rewrite, Tuplesortstate *sort, MemoryContext row_context)
-{
-	TupleTableSlot *slot = rewrite->old_slot;
-	MemoryContext old = MemoryContextSwitchTo(row_context);
-
-	rewrite->scanned += 1;
-	if (sort != NULL)
-	{
-		HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
-
-		tuplesort_putheaptuple(sort, tuple);
-	}
-	else
-	{
-		slot_getallattrs(slot);
-		write_row(rewrite, slot->tts_values, slot->tts_isnull);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(row_context);
-	report_rows(rewrite);
-}
-
-/* Read the old table in index order. */
-static void
-read_by_index(Rewrite *rewrite, Relation index, MemoryContext row_context)
-{
-	IndexScanDesc scan;
-
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_INDEX_SCAN_HEAP);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_INDEX_RELID, RelationGetRelid(index));
-	scan = zc_index_beginscan(rewrite->old, index, SnapshotSelf);
-	index_rescan(scan, NULL, 0, NULL, 0);
-	while (index_getnext_slot(scan, ForwardScanDirection, rewrite->old_slot))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (scan->xs_recheck)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot cluster on index \"%s\" because it is lossy",
-							RelationGetRelationName(index))));
-		take_row(rewrite, NULL, row_context);
-	}
-	index_endscan(scan);
-}
-
-/*
- * Read the old table block by block. Returns the number of dead rows met. Uses page views
- * itself, for their count of dead rows.
- */
-static double
-read_by_block(Rewrite *rewrite, Tuplesortstate *sort, MemoryContext row_context)
-{
-	Relation	rel = rewrite->old;
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	ZPageView  *view = zpage_view_create();
-	double		dead = 0;
-
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SEQ_SCAN_HEAP);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_TOTAL_HEAP_BLKS, nblocks);
-	for (BlockNumber block = 0; block < nblocks; block++)
-	{
-		Buffer		buf;
-
-		CHECK_FOR_INTERRUPTS();
-		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-		zvis_page(rel, buf, SnapshotSelf, view);
-		ReleaseBuffer(buf);
-		for (int i = 0; i < view->nrows; i++)
-		{
-			ItemPointerData tid;
-
-			ItemPointerSet(&tid, block, view->offset[i]);
-			zslot_store_borrowed(rewrite->old_slot, view->row[i], view->len[i], &tid,
-								 RelationGetRelid(rel));
-			take_row(rewrite, sort, row_context);
-		}
-		dead += view->dead_rows;
-		pgstat_progress_update_param(PROGRESS_CLUSTER_HEAP_BLKS_SCANNED, block + 1);
-	}
-	ExecClearTuple(rewrite->old_slot);
-	zpage_view_free(view);
-	FreeAccessStrategy(strategy);
-	return dead;
-}
-
-/* Write the sorted rows. */
-static void
-write_sorted(Rewrite *rewrite, Tuplesortstate *sort, MemoryContext row_context)
-{
-	TupleDesc	desc = RelationGetDescr(rewrite->old);
-	Datum	   *values = palloc(desc->natts * sizeof(Datum));
-	bool	   *isnull = palloc(desc->natts * sizeof(bool));
-	HeapTuple	tuple;
-
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SORT_TUPLES);
-	tuplesort_performsort(sort);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_WRITE_NEW_HEAP);
-	while ((tuple = tuplesort_getheaptuple(sort, true)) != NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(row_context);
-
-		CHECK_FOR_INTERRUPTS();
-		heap_deform_tuple(tuple, desc, values, isnull);
-		write_row(rewrite, values, isnull);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(row_context);
-		report_rows(rewrite);
-	}
-	pfree(values);
-	pfree(isnull);
-}
-
-/*
- * zheap_copy_for_cluster: the relation_copy_for_cluster callback. Both tables are locked
- * AccessExclusive, so every change of the old one is our own, committed or aborted.
- */
-void
-zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
-					   TransactionId oldest_xmin, TransactionId *xid_cutoff,
-					   MultiXactId *multi_cutoff, double *num_tuples, double *tups_vacuumed,
-					   double *tups_recently_dead)
-{
-	Rewrite		rewrite = {0};
-	Tuplesortstate *sort = NULL;
-	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite row",
-													  ALLOCSET_DEFAULT_SIZES);
-
-	zu_attach_database();
-	rewrite.old = old;
-	rewrite.new = new;
-	rewrite.old_slot = table_slot_create(old, NULL);
-	rewrite.new_slot = MakeSingleTupleTableSlot(RelationGetDescr(new), &TTSOpsVirtual);
-	rewrite.bistate = GetBulkInsertState();
-	rewrite.cid = GetCurrentCommandId(true);
-	if (use_sort)
-		sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem, NULL,
-									   TUPLESORT_NONE);
-
-	if (index != NULL && !use_sort)
-		read_by_index(&rewrite, index, row_context);
-	else
-		*tups_vacuumed += read_by_block(&rewrite, sort, row_context);
-	if (sort != NULL)
-	{
-		write_sorted(&rewrite, sort, row_context);
-		tuplesort_end(sort);
-	}
-	*num_tuples = rewrite.written;
-	*tups_recently_dead = 0;
-
-	FreeBulkInsertState(rewrite.bistate);
-	ExecDropSingleTupleTableSlot(rewrite.old_slot);
-	ExecDropSingleTupleTableSlot(rewrite.new_slot);
-	MemoryContextDelete(row_context);
 }
