@@ -134,6 +134,12 @@ zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 	return answer(history, version);
 }
 
+const ZuRecord *
+zhistory_record(const ZHistory *history)
+{
+	return &history->walk.rec;
+}
+
 ZHistoryResult
 zhistory_next(ZHistory *history, ZHistoryVersion *version)
 {

@@ -46,6 +46,9 @@ extern ZXid zhistory_oldest(const ZHistory *history);
 /* zhistory_first: the newest version, not aborted, of the row or stub at off of the loaded page. */
 extern ZHistoryResult zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version);
 
+/* zhistory_record: the record that wrote the version answered last, which is not settled. Valid until the next step. */
+extern const ZuRecord *zhistory_record(const ZHistory *history);
+
 /* zhistory_next: the version before the one that was answered last. */
 extern ZHistoryResult zhistory_next(ZHistory *history, ZHistoryVersion *version);
 

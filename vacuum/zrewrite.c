@@ -9,9 +9,9 @@
  *	N1	a new file begins without undo of earlier changes.
  *	N2	a rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need (zcluster.c); one by
  *		ALTER TABLE does not, as on heap.
- *	N3	a copy (SET TABLESPACE) keeps every TID, since indexes stay. Pages whose
- *		slots still matter are settled in the copy: newest versions become
- *		visible to all, deleted rows dead. Aborted changes are undone first.
+ *	N3	a copy (SET TABLESPACE) keeps every TID, since indexes stay. Aborted changes are undone first. Of pages whose
+ *		slots still matter, what everybody sees becomes visible to all, or dead; the other changes get undo
+ *		records of ours "as of" those who made them (zcluster.c, K2), in one chain for each page.
  * A transaction that made changes before and is rolled back gets the old
  * file back together with its undo.
  *
@@ -26,6 +26,7 @@
 #include "catalog/storage_xlog.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
+#include "mvcc/zhistory.h"
 #include "mvcc/zvis.h"
 #include "page/zpage.h"
 #include "rollback/zrollback.h"
@@ -95,21 +96,118 @@ page_is_unsettled(Page page)
 		zpage_trailer(page)->overflow != InvalidBlockNumber;
 }
 
-/* Make a private page copy independent of undo. Aborted changes have been undone on it. */
+/* One change that an older snapshot may have to take back. */
+typedef struct OldRecord
+{
+	ZuRecord	rec;
+	struct OldRecord *newer;	/* of the same row */
+} OldRecord;
+
+/* A copy of rec, whose writer has this status, for the file relnumber. newer: the changes of the row after it. */
+static OldRecord *
+copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, OffsetNumber off, OldRecord *newer)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	OldRecord  *r = palloc0(sizeof(OldRecord));
+	char	   *raw = NULL;
+	Size		rawlen = 0;
+
+	if (rec->type != ZUR_INSERT)
+	{
+		const char *payload = zur_raw_payload(rec, buf, sizeof(buf), &rawlen);
+
+		if (payload == NULL)
+			elog(ERROR, "undo of item %u of block %u cannot be read", off, rec->block);
+		raw = memcpy(palloc(rawlen), payload, rawlen);
+	}
+	r->rec = *rec;
+	r->rec.relnumber = relnumber;
+	r->rec.offset = off;
+	r->rec.nrows = 1;
+	r->rec.xflags &= ~(ZUX_LZ4 | ZUX_SPECULATIVE);
+	r->rec.payload = raw;
+	r->rec.payload_len = (uint16) rawlen;
+	if (status != ZXID_OWN && !TransactionIdIsValid(rec->as_of))
+	{
+		r->rec.as_of = zxid_to_xid(rec->xid);
+		r->rec.cid = FirstCommandId;
+	}
+	r->newer = newer;
+	return r;
+}
+
+/*
+ * The changes of the row at off of the page loaded into history that are not settled, oldest first; NULL = none. *retry: load
+ * the page again.
+ */
+static OldRecord *
+old_records(ZHistory *history, RelFileNumber relnumber, OffsetNumber off, bool *retry)
+{
+	OldRecord  *oldest = NULL;
+	ZHistoryVersion v;
+	ZHistoryResult result = zhistory_first(history, off, &v);
+
+	for (; result == ZHISTORY_VERSION && !v.settled; result = zhistory_next(history, &v))
+	{
+		OldRecord  *r = copy_record(zhistory_record(history), v.status, relnumber, off, oldest);
+
+		CHECK_FOR_INTERRUPTS();
+		oldest = r;
+	}
+	*retry = (result == ZHISTORY_RETRY);
+	return oldest;
+}
+
+/*
+ * Write the changes of one row, oldest first, as ours on top of head; returns the new head. The version before each of
+ * them is found in the same chain, but for the oldest: that one is visible to all.
+ */
+static UndoPtr
+push_records(Relation rel, OldRecord *r, UndoPtr head, ZXid *xid)
+{
+	for (bool first = true; r != NULL; r = r->newer, first = false)
+	{
+		if (r->rec.type != ZUR_INSERT)
+			zheader_compact_set_slot((char *) r->rec.payload, first ? 0 : 1);
+		r->rec.prev = head;
+		head = zheap_push_record(rel, &r->rec);
+		*xid = r->rec.xid;
+	}
+	return head;
+}
+
+/*
+ * Make a private page copy independent of the old file's undo. Aborted changes have been undone on it.
+ * lists[off]: the changes of each row that older snapshots may take back; they are written anew.
+ */
 static void
-settle_page(Page page)
+settle_page(Relation rel, Page page, OldRecord **lists)
 {
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 	int			n = 0;
 	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
 	ZPageTrailer *trailer = zpage_trailer(page);
+	UndoPtr		head = InvalidUndoPtr;
+	ZXid		xid = InvalidZXid;
 
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
-		if (ItemIdIsRedirected(lp) ||
-			(ItemIdIsNormal(lp) && !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
+		if (lists[off] != NULL)
+		{
+			head = push_records(rel, lists[off], head, &xid);
+			if (ItemIdIsRedirected(lp))
+				lp->lp_off = 1;
+			else
+			{
+				ZHeader		h = zheader_get(zpage_row(page, lp));
+
+				zpage_set_header(page, off, ZH_WITH_LOCK(ZH_WITH_SLOT(h, 1), 0));
+			}
+		}
+		else if (ItemIdIsRedirected(lp) ||
+				 (ItemIdIsNormal(lp) && !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
 		{
 			items[n].offset = off;
 			items[n++].action = ZPRUNE_DEAD;
@@ -125,13 +223,40 @@ settle_page(Page page)
 	zpage_prune(page, items, n);
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		zpage_set_slot(page, i, InvalidZXid, InvalidUndoPtr);
+	if (head != InvalidUndoPtr)
+		zpage_set_slot(page, 1, xid, head);
 	trailer->image = InvalidUndoPtr;
 	trailer->overflow = InvalidBlockNumber; /* the old file's; the undo worker frees it */
 	trailer->debt = 0;
 }
 
-/* Undo aborted changes of one block, then copy it to page. */
+/* Settle the copy in page of block, which is in buf too. */
 static void
+settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumber, Page page)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap page history", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	OldRecord  *lists[ZHEAP_MAX_OFFSET + 1] = {NULL};
+	OffsetNumber off = FirstOffsetNumber;
+	Page		loaded = zhistory_load(history, buf);
+
+	while (loaded != NULL && off <= PageGetMaxOffsetNumber(loaded))
+	{
+		bool		retry;
+
+		lists[off] = old_records(history, relnumber, off, &retry);
+		if (retry)
+			loaded = zhistory_load(history, buf);
+		else
+			off++;
+	}
+	settle_page(rel, page, lists);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/* Undo aborted changes of one block, then copy it to page. Returns its buffer, pinned. */
+static Buffer
 read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strategy, Page page)
 {
 	Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
@@ -140,7 +265,8 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 	if (!PageIsNew(BufferGetPage(buf)))
 		(void) zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), RelationNeedsWAL(rel));
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
-	UnlockReleaseBuffer(buf);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return buf;
 }
 
 /* Copy the main fork block by block to the file at locator. */
@@ -152,11 +278,14 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	bool		log = RelationIsPermanent(rel) && XLogIsNeeded();
+	ZHistory   *history = zhistory_create(rel, zxid_to_xid(zu_oldest()));
 
 	for (BlockNumber block = 0; block < nblocks; block++)
 	{
+		Buffer		buf;
+
 		CHECK_FOR_INTERRUPTS();
-		read_block_for_copy(rel, block, strategy, page);
+		buf = read_block_for_copy(rel, block, strategy, page);
 		if (!PageIsNew(page))
 		{
 			if (!zpage_is_valid(page))
@@ -165,9 +294,10 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 						 errmsg("block %u of relation \"%s\" is not a zheap page",
 								block, RelationGetRelationName(rel))));
 			if (page_is_unsettled(page))
-				settle_page(page);
+				settle_block(rel, history, buf, locator.relNumber, page);
 			PageSetLSN(page, (XLogRecPtr) InvalidXLogRecPtr);
 		}
+		ReleaseBuffer(buf);
 		if (log)
 			(void) log_newpage(&locator, MAIN_FORKNUM, block, page, !PageIsNew(page));
 		PageSetChecksumInplace(page, block);
@@ -177,6 +307,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	/* written past the buffer manager: no checkpoint would sync it */
 	if (RelationIsPermanent(rel))
 		smgrimmedsync(smgropen(locator, rel->rd_backend), MAIN_FORKNUM);
+	zhistory_free(history);
 	FreeAccessStrategy(strategy);
 	pfree(memory);
 }
