@@ -17,6 +17,7 @@
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
 #include "undo/undo.h"
+#include "vacuum/zvacuum.h"
 #include "wal/zwal.h"
 #include "workers/workers.h"
 
@@ -72,6 +73,7 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			zu_at_xact_end();
 			zown_at_xact_end();
+			zany_at_xact_end();
 			break;
 		default:
 			break;
@@ -98,9 +100,12 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(zrollback_subxact_callback, NULL);
+	zu_install_hooks();
+	RegisterSubXactCallback(zhandle_subxact_callback, NULL);
 	zany_install_hooks();
 	zvis_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;
+	zu_vacuum_hook = zheap_vacuum_undo_log;
 	zrollback_wake_hook = wake_worker;
 	zrollback_progress_hook = zworkers_report_progress;
 	zworkers_register();

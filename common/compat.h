@@ -59,6 +59,15 @@ typedef Oid RelFileNumber;
 /* 17 renamed the shared variable cache; only its full xid counter is wanted. */
 #define zc_next_full_xid() ReadNextFullTransactionId()
 
+/* The same without a lock: what has been given out before now is below it. A 64-bit load is whole on 64-bit machines. */
+#if SIZEOF_VOID_P < 8
+#define zc_peek_next_full_xid() ReadNextFullTransactionId()
+#elif PG_VERSION_NUM < 170000
+#define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &ShmemVariableCache->nextXid)
+#else
+#define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &TransamVariables->nextXid)
+#endif
+
 /* 16 added an out-parameter type to tuple_update. */
 #if PG_VERSION_NUM < 160000
 typedef bool ZcUpdateIndexes;

@@ -55,6 +55,17 @@ zxid_widen(TransactionId xid)
 	return ((ZXid) epoch << 32) | xid;
 }
 
+/* zxid_possible: can a transaction have this id yet? What says no was not written by zundo. */
+static inline bool
+zxid_possible(ZXid xid)
+{
+	static ZXid known_next = 0;
+
+	if (unlikely(xid >= known_next))
+		known_next = zxid_from_full(zc_peek_next_full_xid());
+	return xid < known_next;
+}
+
 /* A place in this database's undo log; undo/undo.h has its parts. 0 = none. */
 typedef uint64 UndoPtr;
 

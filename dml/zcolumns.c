@@ -11,6 +11,7 @@
 #include "commands/trigger.h"
 #include "dml/zdml_internal.h"
 #include "utils/datum.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -82,7 +83,9 @@ look_at_triggers(Relation rel, ZIndexColumns *fresh)
 			case RI_TRIGGER_FK:
 				break;
 			default:
-				fresh->after_update = true;
+				/* a deferrable unique constraint's is queued only after an index insertion, and looks at the new row */
+				if (trigger->tgfoid != F_UNIQUE_KEY_RECHECK)
+					fresh->after_update = true;
 				break;
 		}
 	}
@@ -99,9 +102,9 @@ look_at_triggers(Relation rel, ZIndexColumns *fresh)
 }
 
 bool
-zindex_columns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own)
+zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own)
 {
-	return columns->after_update || (columns->referenced && key_change) ||
+	return columns->after_update || (columns->referenced && index_change) ||
 		(columns->foreign != NULL && (foreign_change || own));
 }
 
@@ -133,9 +136,10 @@ zindex_columns(Relation rel)
 }
 
 bool
-zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,
+zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
 				const char *newrow, Size newlen)
 {
+	const char *relname = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);
 	int			i = -1;
 
@@ -153,8 +157,8 @@ zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size o
 		if (attno <= 0)
 			return true;
 		att = TupleDescAttr(desc, attno - 1);
-		a = ztuple_getattr(oldrow, oldlen, desc, attno, &anull);
-		b = ztuple_getattr(newrow, newlen, desc, attno, &bnull);
+		a = ztuple_getattr(oldrow, oldlen, desc, attno, &anull, relname, tid);
+		b = ztuple_getattr(newrow, newlen, desc, attno, &bnull, relname, NULL);
 		if (anull != bnull || (!anull && !datumIsEqual(a, b, att->attbyval, att->attlen)))
 			return true;
 	}

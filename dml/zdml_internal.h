@@ -147,6 +147,12 @@ extern TM_Result zrow_examine(Relation rel, Buffer buf, ItemPointer tid, Command
 extern bool zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode,
 					  LockWaitPolicy policy, XLTW_Oper oper, bool own_lock, bool *have_tuple_lock);
 
+/*
+ * zrow_was_locked: did command cid of ours lock the row (perhaps without a record, for it was ours already) before changing
+ * it? What heap shows as xmax of the new version, and applications take for "this upsert was an update".
+ */
+extern bool zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid);
+
 /* zrow_end_wait: give the heavyweight lock back. */
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
 
@@ -173,14 +179,14 @@ typedef struct ZIndexColumns
 extern const ZIndexColumns *zindex_columns(Relation rel);
 
 /*
- * zindex_columns_event: may an AFTER UPDATE row trigger be queued for an update that
- * changes key columns (key_change), changes columns of foreign keys (foreign_change), or hits a row that
- * our transaction wrote (own)? Such an event needs the old and the new row under a TID each.
+ * zcolumns_event: may an AFTER UPDATE row trigger be queued for an update that changes columns of an index
+ * (index_change), changes columns of foreign keys (foreign_change), or hits a row that our
+ * transaction wrote (own)? The server then asks for the old row, and must be able to find it again later.
  */
-extern bool zindex_columns_event(const ZIndexColumns *columns, bool key_change, bool foreign_change, bool own);
+extern bool zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own);
 
-/* zcolumns_differ: does any attribute of attrs differ between two rows? */
-extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *oldrow, Size oldlen,
+/* zcolumns_differ: does any attribute of attrs differ between the row at tid and a new one? */
+extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
 							const char *newrow, Size newlen);
 
 /* ---- TOAST (dml/ztoast.c) ---- */
@@ -188,10 +194,10 @@ extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, const char *ol
 /* ztoast_needed: must a new row (header, length) replacing an old one go through the toaster? old = 0: none. */
 extern bool ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old);
 
-/* ztoast_row: the row of slot with its large values in the TOAST table. oldrow: the version it replaces or NULL. palloc'd. */
-extern char *ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, int options, uint32 *len);
+/* ztoast_row: the row of slot with its large values in the TOAST table. oldrow: the version, at otid, that it replaces, or NULL. palloc'd. */
+extern char *ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen, int options, uint32 *len);
 
-/* ztoast_delete: delete the row's external values; speculative: those of a speculative insertion of this command. */
-extern void ztoast_delete(Relation rel, const char *row, Size len, bool speculative);
+/* ztoast_delete: delete the external values of the row at tid; speculative: those of a speculative insertion of this command. */
+extern void ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, bool speculative);
 
 #endif

@@ -14,16 +14,18 @@
 
 /* Is every unsettled slot's owner committed or at work? (an image must not hold aborted heads) */
 static bool
-no_aborted_slots(Page page)
+no_aborted_slots(Relation rel, BlockNumber block, Page page)
 {
-	ZXid		oldest = zu_oldest();
+	ZXid		oldest = zpage_oldest(page);
 
 	for (int i = 1; i <= zpage_nslots(page); i++)
 	{
 		ZPageSlot  *slot = zpage_slot(page, i);
 
-		if (slot->ptr != InvalidUndoPtr && ZSLOT_XID(slot) >= oldest &&
-			zxid_status_at(ZSLOT_XID(slot), oldest) == ZXID_ABORTED)
+		if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
+			continue;
+		zvis_check_xid(rel, block, i, ZSLOT_XID(slot));
+		if (zxid_status_at(ZSLOT_XID(slot), oldest) == ZXID_ABORTED)
 			return false;
 	}
 	return true;
@@ -48,7 +50,7 @@ zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 	if (writer->temp || pick->committed == InvalidZXid || trailer->debt < IMAGE_MIN_DEBT ||
 		trailer->debt < Min(IMAGE_DEBT_FACTOR * size, PG_UINT16_MAX))
 		return;
-	if (trailer->overflow != InvalidBlockNumber || !no_aborted_slots(page))
+	if (zpage_has_overflow(page) || !no_aborted_slots(writer->rel, BufferGetBlockNumber(buf), page))
 		return;
 	memcpy(bytes, page, ph->pd_lower);
 	memcpy(bytes + ph->pd_lower, (char *) page + ph->pd_upper, BLCKSZ - ph->pd_upper);

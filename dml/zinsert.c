@@ -99,7 +99,7 @@ form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 	const char *row = zslot_form_row(slot, RelationGetDescr(rel), len);
 
 	if (ztoast_needed(rel, zheader_get(row), *len, 0))
-		row = ztoast_row(rel, slot, NULL, 0, options, len);
+		row = ztoast_row(rel, slot, NULL, NULL, 0, options, len);
 	ztuple_check_size(*len);
 	return row;
 }
@@ -120,7 +120,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
 	MemoryContextSwitchTo(caller);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid);
+		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -266,6 +266,9 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		done += insert_page_of_rows(&writer, rows + done, lens + done, nslots - done, options,
 									bistate, &special, tids + done);
 	}
+	for (int i = 0; i < nslots; i++)
+		if (TTS_IS_ZHEAP(slots[i]))
+			zslot_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
 	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, nslots);
 }
@@ -290,6 +293,8 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	zwriter_begin(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &special, &tidp);
+	if (TTS_IS_ZHEAP(slot))
+		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
 	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, 1);
 }
@@ -371,7 +376,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buf);
 	if (!succeeded && (zheader_get(row) & ZH_EXTERNAL))
-		ztoast_delete(rel, row, len, true);
+		ztoast_delete(rel, &slot->tts_tid, row, len, true);
 	if (!succeeded)
 		pgstat_count_heap_delete(rel);
 }

@@ -18,6 +18,23 @@
 
 static char packed_undo[ZUR_MAX_LENGTH];
 
+/* The row that was locked last. */
+static struct
+{
+	ZXid		xid;			/* of the locker */
+	Oid			reloid;
+	CommandId	cid;
+	ItemPointerData tid;
+} last_locked;
+
+bool
+zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
+{
+	return last_locked.cid == cid && last_locked.reloid == RelationGetRelid(rel) &&
+		ItemPointerEquals(&last_locked.tid, tid) &&
+		last_locked.xid == zxid_from_full(GetCurrentFullTransactionIdIfAny());
+}
+
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
@@ -75,14 +92,17 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
-	zslots_copy(BufferGetPage(buf), &slots);
+	zslots_copy(writer->rel, block, BufferGetPage(buf), &slots);
 	for (int s = 1; s <= slots.n; s++)
 	{
 		const ZPageSlot *slot = &slots.s[s];
 		UndoPtr		ptr = slot->ptr;
 		ZuRecord	rec;
 
-		if (ptr == InvalidUndoPtr || zxid_status_at(ZSLOT_XID(slot), slots.oldest) != ZXID_OWN)
+		if (ptr == InvalidUndoPtr)
+			continue;
+		zvis_check_xid(writer->rel, block, s, ZSLOT_XID(slot));
+		if (zxid_status_at(ZSLOT_XID(slot), slots.oldest) != ZXID_OWN)
 			continue;
 		while (ptr != InvalidUndoPtr &&
 			   zu_fetch(ptr, writer->rel->rd_locator.relNumber, block, &rec, buf_rec) == ZU_FETCHED &&
@@ -110,8 +130,7 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);
 	if (version.found)
 	{
-		zslot_store_copy(slot, version.row, version.len, tid, RelationGetRelid(rel));
-		zslot_set_chain(slot, version.chain_xid, version.chain, rel->rd_locator.relNumber);
+		zversion_show(rel, &version, tid, slot);
 	}
 	else
 		ExecClearTuple(slot);
@@ -127,8 +146,8 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 	static ZSlotView slots;
 	ZRowWriter	writer;
 
-	zslots_copy(BufferGetPage(buf), &slots);
-	zrow_writer(BufferGetPage(buf), &slots, rel->rd_locator.relNumber, BufferGetBlockNumber(buf),
+	zslots_copy(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), &slots);
+	zrow_writer(BufferGetPage(buf), &slots, rel, BufferGetBlockNumber(buf),
 				ItemPointerGetOffsetNumber(tid), snapshot, &writer);
 	zany_note_locked(rel, tid, &writer);
 }
@@ -317,5 +336,12 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	zrow_end_wait(rel, &search.tid, mode, search.have_tuple_lock);
 	*tid = search.tid;
 	tmfd->traversed = search.traversed;
+	if (result == TM_Ok)
+	{
+		last_locked.xid = writer.xid;
+		last_locked.reloid = RelationGetRelid(rel);
+		last_locked.cid = cid;
+		last_locked.tid = *tid;
+	}
 	return result;
 }

@@ -40,7 +40,7 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 	if (BufferIsValid(buf))
 	{
 		zpage_trailer(BufferGetPage(buf))->overflow =
-			xlrec->first != 0 ? BufferGetBlockNumber(overflow) : InvalidBlockNumber;
+			xlrec->first != 0 ? BufferGetBlockNumber(overflow) : ZPAGE_HAD_OVERFLOW;
 		MarkBufferDirty(buf);
 	}
 	XLogBeginInsert();
@@ -86,14 +86,12 @@ is_settled(Page overflow, ZXid oldest)
 bool
 zoverflow_release(Relation rel, Buffer buf)
 {
-	BlockNumber block = zpage_trailer(BufferGetPage(buf))->overflow;
 	Buffer		overflow;
 	bool		settled;
 
-	if (likely(block == InvalidBlockNumber))
+	if (likely(!zpage_has_overflow(BufferGetPage(buf))))
 		return true;
-	overflow = zu_overflow_lock(block, rel->rd_locator.relNumber, BufferGetBlockNumber(buf),
-								BUFFER_LOCK_EXCLUSIVE);
+	overflow = zvis_overflow_lock(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), BUFFER_LOCK_EXCLUSIVE);
 	settled = is_settled(BufferGetPage(overflow), zu_oldest());
 	if (settled)
 	{

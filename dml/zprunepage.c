@@ -22,11 +22,12 @@ slot_xid(Page page, const ZSlotView *overflow, int s)
 
 /* What can be done with line pointer lp now? False: nothing. */
 static bool
-prune_action(Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest, bool has_index,
+prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest,
 			 ZPruneAction *action)
 {
 	ZHeader		h;
 	ZXid		xid;
+	bool		has_index = rel->rd_rel->relhasindex;
 	bool		settled;
 	bool		committed = false;
 
@@ -50,7 +51,10 @@ prune_action(Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest, bool 
 	xid = slot_xid(page, overflow, ZH_SLOT(h));
 	settled = xid < oldest;
 	if (!settled)
+	{
+		zvis_check_xid(rel, block, ZH_SLOT(h), xid);
 		committed = (zxid_status_at(xid, oldest) == ZXID_COMMITTED);
+	}
 	if (!settled && !committed)
 		return false;
 	if (ZH_LIVE(h))
@@ -91,7 +95,6 @@ zheap_prune_page(Relation rel, Buffer buf)
 	Page		page = BufferGetPage(buf);
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 	ZXid		oldest;
-	bool		has_index = rel->rd_rel->relhasindex;
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
 	int			before = zpage_hole(page);
@@ -101,16 +104,16 @@ zheap_prune_page(Relation rel, Buffer buf)
 	if (!zpage_rows_ok(page))
 		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), InvalidOffsetNumber);
 	oldest = zpage_oldest(page);
-	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
+	if (zpage_has_overflow(page))
 	{
-		zslots_copy(page, &all_slots);
+		zslots_copy(rel, BufferGetBlockNumber(buf), page, &all_slots);
 		overflow = &all_slots;
 	}
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ZPruneAction action;
 
-		if (prune_action(page, overflow, PageGetItemId(page, off), oldest, has_index, &action))
+		if (prune_action(rel, BufferGetBlockNumber(buf), page, overflow, PageGetItemId(page, off), oldest, &action))
 		{
 			items[n].offset = off;
 			items[n++].action = action;

@@ -82,7 +82,7 @@ look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNum
 }
 
 static void
-find_lockers(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
+find_lockers(const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
 			 LockTupleMode mode, Lockers *lockers)
 {
 	memset(lockers, 0, sizeof(*lockers));
@@ -92,6 +92,7 @@ find_lockers(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
 
 		if (slots->s[s].ptr == InvalidUndoPtr)
 			continue;
+		zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
 		status = zxid_status_at(ZSLOT_XID(&slots->s[s]), slots->oldest);
 		if (status == ZXID_ABORTED)
 		{
@@ -99,7 +100,8 @@ find_lockers(const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
 			return;
 		}
 		if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
-			look_for_locks(&slots->s[s], status, slots->oldest, relnumber, block, off, mode, lockers);
+			look_for_locks(&slots->s[s], status, slots->oldest, rel->rd_locator.relNumber, block, off, mode,
+						   lockers);
 	}
 }
 
@@ -172,10 +174,8 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 {
 	static ZSlotView slots;
 	Page		page = BufferGetPage(buf);
-	RelFileNumber relnumber = rel->rd_locator.relNumber;
 	BlockNumber block = BufferGetBlockNumber(buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
-	bool		logged = RelationNeedsWAL(rel);
 	TM_Result	result;
 	ItemId		lp;
 
@@ -201,12 +201,12 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			state->header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
 		else
 			state->header = zheader_get(zpage_row(page, lp));
-		zslots_copy(page, &slots);
-		zrow_writer(page, &slots, relnumber, block, off,
+		zslots_copy(rel, block, page, &slots);
+		zrow_writer(page, &slots, rel, block, off,
 					ZH_LIVE(state->header) ? snapshot : InvalidSnapshot, &state->writer);
 		if (state->writer.status != ZXID_ABORTED)
 			break;
-		zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
+		zrollback_page(buf, rel);
 		rolled_back = true;
 	}
 	switch (state->writer.status)
@@ -225,10 +225,10 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	{
 		Lockers		lockers;
 
-		find_lockers(&slots, relnumber, block, off, mode, &lockers);
+		find_lockers(&slots, rel, block, off, mode, &lockers);
 		if (lockers.aborted)
 		{
-			zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
+			zrollback_page(buf, rel);
 			result = zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
 			state->rolled_back = true;	/* also by the loop above, perhaps this very row */
 			return result;

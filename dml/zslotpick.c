@@ -32,6 +32,7 @@ xid_is_mine(const ZWriter *writer, ZXid xid)
 /* All slots of a locked page. */
 typedef struct SlotArray
 {
+	BlockNumber block;
 	Page		page;
 	Page		overflow;		/* locked too; NULL = none */
 	int			ninline;
@@ -103,7 +104,7 @@ find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
  * those are at work still, one look at all running transactions answers for the rest.
  */
 static int
-find_ended(const SlotArray *slots, ZXid oldest, ZXidStatus *status)
+find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatus *status)
 {
 	static SnapshotData running = {SNAPSHOT_MVCC};
 	ZXid		floor = oldest - 1;
@@ -118,6 +119,7 @@ find_ended(const SlotArray *slots, ZXid oldest, ZXidStatus *status)
 		if (i == 0)
 			return 0;
 		floor = ZSLOT_XID(slot_at(slots, i));
+		zvis_check_xid(writer->rel, slots->block, i, floor);
 		*status = zxid_status_at(floor, oldest);
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
 			return i;
@@ -160,7 +162,7 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 		return slots->overflow != NULL && settled && !own && i <= slots->ninline ?
 			PICKED_LAST_OVERFLOW : PICKED;
 	}
-	i = find_ended(slots, oldest, &status);
+	i = find_ended(writer, slots, oldest, &status);
 	if (i == 0)
 		return PICK_NONE;
 	if (status == ZXID_ABORTED)
@@ -175,12 +177,12 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 static PickResult
 pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
 {
-	BlockNumber block = zpage_trailer(BufferGetPage(buf))->overflow;
-	Buffer		overflow = zu_overflow_lock(block, writer->rel->rd_locator.relNumber,
-											BufferGetBlockNumber(buf), BUFFER_LOCK_SHARE);
+	Buffer		overflow = zvis_overflow_lock(writer->rel, BufferGetBlockNumber(buf), BufferGetPage(buf),
+											  BUFFER_LOCK_SHARE);
 	SlotArray	slots;
 	PickResult	result;
 
+	slots.block = BufferGetBlockNumber(buf);
 	slots.page = BufferGetPage(buf);
 	slots.overflow = BufferGetPage(overflow);
 	slots.ninline = zpage_nslots(slots.page);
@@ -192,7 +194,7 @@ pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick
 		result = PICKED;
 	}
 	if (pick->slotno > slots.ninline)
-		pick->overflow = block;
+		pick->overflow = BufferGetBlockNumber(overflow);
 	UnlockReleaseBuffer(overflow);
 	return result;
 }
@@ -205,12 +207,12 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 
 	memset(pick, 0, sizeof(*pick));
 	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
-		zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
+		zrollback_page(buf, writer->rel);
 	for (;;)
 	{
 		int			n = zpage_nslots(page);
-		bool		overflow = zpage_trailer(page)->overflow != InvalidBlockNumber;
-		SlotArray	slots = {page, NULL, n, n};
+		bool		overflow = zpage_has_overflow(page);
+		SlotArray	slots = {BufferGetBlockNumber(buf), page, NULL, n, n};
 
 		switch (unlikely(overflow) ? pick_with_overflow(writer, buf, avoid, pick) :
 				pick_present(writer, &slots, avoid, pick))
@@ -221,7 +223,7 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 				(void) zoverflow_release(writer->rel, buf);
 				return true;
 			case PICK_AGAIN:
-				zrollback_page(buf, writer->rel->rd_locator, RelationGetRelid(writer->rel), writer->logged);
+				zrollback_page(buf, writer->rel);
 				continue;
 			case PICK_NONE:
 				/* one backend writes here, one transaction after the other */
@@ -251,8 +253,8 @@ zslot_lock(const ZWriter *writer, Buffer buf, const ZSlotPick *pick)
 {
 	if (likely(pick->overflow == 0))
 		return InvalidBuffer;
-	return zu_overflow_lock(pick->overflow, writer->rel->rd_locator.relNumber,
-							BufferGetBlockNumber(buf), BUFFER_LOCK_EXCLUSIVE);
+	Assert(zpage_trailer(BufferGetPage(buf))->overflow == pick->overflow);
+	return zvis_overflow_lock(writer->rel, BufferGetBlockNumber(buf), BufferGetPage(buf), BUFFER_LOCK_EXCLUSIVE);
 }
 
 void

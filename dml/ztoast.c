@@ -21,11 +21,12 @@ ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
 }
 
 char *
-ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, int options, uint32 *len)
+ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen, int options,
+		   uint32 *len)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	HeapTuple	new = ExecCopySlotHeapTuple(slot);
-	HeapTuple	old = oldrow ? ztuple_to_heap(oldrow, oldlen, desc) : NULL;
+	HeapTuple	old = oldrow ? ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid) : NULL;
 	HeapTuple	toasted;
 	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
@@ -40,9 +41,9 @@ ztoast_row(Relation rel, TupleTableSlot *slot, const char *oldrow, Size oldlen, 
 }
 
 void
-ztoast_delete(Relation rel, const char *row, Size len, bool speculative)
+ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, bool speculative)
 {
-	HeapTuple	old = ztuple_to_heap(row, len, RelationGetDescr(rel));
+	HeapTuple	old = ztuple_to_heap(row, len, RelationGetDescr(rel), RelationGetRelationName(rel), tid);
 
 	heap_toast_delete(rel, old, speculative);
 	heap_freetuple(old);

@@ -44,6 +44,9 @@ typedef struct Update
 	bool		must_move;		/* the row will get a new TID: nobody else may hold a lock on it (D5) */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
+	bool		event;			/* an AFTER row trigger's event may be queued */
+	UndoPtr		change;			/* the record of the change once it is done */
+	bool		locked;			/* we had locked the row before */
 	ZRowState	state;
 } Update;
 
@@ -52,7 +55,7 @@ static Update current_update;	/* row changes don't nest */
 static bool
 columns_differ(const Update *u, const Bitmapset *attrs)
 {
-	return zcolumns_differ(u->writer.rel, attrs, u->oldrow, u->oldlen, u->newrow, u->newlen);
+	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->otid, u->oldrow, u->oldlen, u->newrow, u->newlen);
 }
 
 /* May our own transaction have written this row? */
@@ -79,6 +82,7 @@ look_at_old_row(Update *u)
 	u->mode = LockTupleExclusive;
 	u->in_place = false;
 	u->summarizing = false;
+	u->event = false;
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page))
 		return;
 	lp = PageGetItemId(page, off);
@@ -90,10 +94,9 @@ look_at_old_row(Update *u)
 		return;					/* a deletion */
 	if (!columns_differ(u, u->columns->key))
 		u->mode = LockTupleNoKeyExclusive;
-	/* a queued event needs both versions by TID: they get one each */
-	u->in_place = !columns_differ(u, u->columns->blocking) &&
-		!zindex_columns_event(u->columns, u->mode == LockTupleExclusive,
-							  columns_differ(u, u->columns->foreign), row_is_ours(page, u->oldrow));
+	u->in_place = !columns_differ(u, u->columns->blocking);
+	u->event = zcolumns_event(u->columns, !u->in_place, columns_differ(u, u->columns->foreign),
+							  row_is_ours(page, u->oldrow));
 	if (u->in_place)
 		u->summarizing = columns_differ(u, u->columns->summarized);
 }
@@ -183,6 +186,7 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("update-logged");
 	END_CRIT_SECTION();
+	u->change = op.ptr[0];
 }
 
 /* The data of a MOVE record behind its undo: the new row and its slot. */
@@ -284,6 +288,7 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	END_CRIT_SECTION();
 
 	/* finish */
+	u->change = op.ptr[0];
 	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(newbuf));
 	if (!same)
 		UnlockReleaseBuffer(newbuf);
@@ -299,8 +304,8 @@ passes_crosscheck(const Update *u, Snapshot crosscheck)
 
 	if (crosscheck == InvalidSnapshot)
 		return true;
-	zslots_copy(page, &slots);
-	zrow_writer(page, &slots, u->writer.rel->rd_locator.relNumber, BufferGetBlockNumber(u->buf),
+	zslots_copy(u->writer.rel, BufferGetBlockNumber(u->buf), page, &slots);
+	zrow_writer(page, &slots, u->writer.rel, BufferGetBlockNumber(u->buf),
 				ItemPointerGetOffsetNumber(&u->otid), crosscheck, &writer);
 	return writer.visible;
 }
@@ -444,6 +449,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 			continue;
 		}
+		u->locked = u->state.own_lock;
 		/* toasting writes other tables: keep the row by a lock of our own meanwhile */
 		if (!zrow_lock_in_place(&u->writer, u->buf, ItemPointerGetOffsetNumber(otid), u->mode))
 		{
@@ -452,10 +458,12 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		}
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
-		u->newrow = ztoast_row(rel, slot, u->oldrow, u->oldlen, 0, &u->newlen);
+		u->newrow = ztoast_row(rel, slot, otid, u->oldrow, u->oldlen, 0, &u->newlen);
 		u->toasted = true;
 		zwriter_reserve(&u->writer);
 	}
+	if (!u->toasted)
+		u->locked = u->state.own_lock;
 	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
 	zspace_maybe_image(&u->writer, u->buf, &pick);
 	if (u->in_place && fits_in_place(u, &pick))
@@ -485,7 +493,12 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	}
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, u->writer.xid, cid);
+	{
+		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
+		zslot_set_xmax(slot, u->locked || zrow_was_locked(rel, otid, cid) ? u->writer.xid : InvalidZXid);
+	}
+	if (u->event)
+		zany_note_change(rel, otid, u->change);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
@@ -538,6 +551,7 @@ delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("delete-logged");
 	END_CRIT_SECTION();
+	u->change = op.ptr[0];
 }
 
 TM_Result
@@ -575,7 +589,11 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
-			ztoast_delete(rel, u->oldrow, u->oldlen, false);
+			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);
+		/* the deletion may be one half of an update that changes the partition */
+		if (rel->trigdesc != NULL &&
+			(rel->trigdesc->trig_delete_after_row || (changing_part && rel->trigdesc->trig_update_after_row)))
+			zany_note_change(rel, tid, u->change);
 		pgstat_count_heap_delete(rel);
 	}
 	ReleaseBuffer(u->buf);

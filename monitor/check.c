@@ -16,7 +16,8 @@
  *	C4	in a chain no aborted record lies below a committed one.
  *	C5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
- *	C7	a page of a temporary table points to private undo only, any other page never (U23).
+ *	C7	a slot's transaction id has been given out.
+ *	C8	a page of a temporary table points to private undo only, any other page never (U23).
  *	T1	a row has no more columns than its table.
  *	T2	a row's columns can be read and fill it exactly.
  *	L1	every record of an undo log can be read up to the insert position.
@@ -31,7 +32,6 @@
 #include "mvcc/zvis.h"
 #include "storage/bufmgr.h"
 #include "undo/undo.h"
-#include "undo/undo_overflow.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -216,7 +216,7 @@ slot_has_changed(Check *check, int s)
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (zpage_is_valid(BufferGetPage(buf)))
 	{
-		zslots_copy(BufferGetPage(buf), now);
+		zslots_copy(check->rel, check->block, BufferGetPage(buf), now);
 		changed = s > now->n ||
 			now->s[s].ptr != check->view.s[s].ptr ||
 			ZSLOT_XID(&check->view.s[s]) < now->oldest;
@@ -238,8 +238,14 @@ check_chain(Check *check, int s)
 		return;
 	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
 	{
-		fault(check, "C7", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
+		fault(check, "C8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
 			  (uint32) (ptr >> 32), (uint32) ptr);
+		return;
+	}
+	if (!zxid_possible(ZSLOT_XID(slot)))
+	{
+		fault(check, "C7", 0, "slot %d has transaction id " UINT64_FORMAT ", which has not been used yet", s,
+			  ZSLOT_XID(slot));
 		return;
 	}
 	memset(check->met, false, sizeof(check->met));
@@ -284,17 +290,20 @@ check_chain(Check *check, int s)
 
 /* ---- rows ---- */
 
-/* Read all columns of one row (T2); raises ERRCODE_DATA_CORRUPTED. */
+/* Read all columns of one row (T2). */
 static void
 read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 {
 	ZDeform		deform;
 	Size		scratch_size = zdeform_scratch_size(check->desc, len);
 	char	   *scratch = scratch_size == 0 ? NULL : palloc(scratch_size);
+	int			bad;
 
-	zdeform_start(&deform, row, len, scratch);
-	zdeform_columns(&deform, check->desc, natts, check->values, check->isnull);
-	if (deform.off != (uint32) len)
+	if (!zdeform_start(&deform, row, len, scratch))
+		fault(check, "T2", off, "the row header is not valid");
+	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values, check->isnull)) != 0)
+		fault(check, "T2", off, "column %d reaches beyond the end of the row", bad);
+	else if (deform.off != (uint32) len)
 		fault(check, "T2", off, "the columns take %u of the row's %d bytes", deform.off, len);
 	if (scratch != NULL)
 		pfree(scratch);
@@ -309,31 +318,13 @@ check_row(Check *check, OffsetNumber off)
 	int			len = zpage_row_length(page, lp);
 	const char *row = zpage_row(page, lp);
 	int			natts = ZH_NATTS(zheader_get(row));
-	MemoryContext context = CurrentMemoryContext;
 
 	if (natts > check->desc->natts)
 	{
 		fault(check, "T1", off, "the row has %d columns, the table %d", natts, check->desc->natts);
 		return;
 	}
-	/* Reading a row takes no lock and no pin: its error needs no subtransaction. */
-	PG_TRY();
-	{
-		read_row(check, off, row, len, natts);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		if (geterrcode() != ERRCODE_DATA_CORRUPTED)
-			PG_RE_THROW();
-		edata = CopyErrorData();
-		FlushErrorState();
-		fault(check, "T2", off, "%s", edata->message);
-		FreeErrorData(edata);
-	}
-	PG_END_TRY();
+	read_row(check, off, row, len, natts);
 }
 
 /* ---- pages ---- */
@@ -351,14 +342,7 @@ copy_page(Check *check)
 	is_new = PageIsNew(page);
 	check->view.n = 0;
 	if (!is_new && zpage_is_valid(page))
-	{
-		zslots_copy(BufferGetPage(buf), &check->view);
-		/* an error if that page is another one's */
-		if (zpage_trailer(page)->overflow != InvalidBlockNumber)
-			UnlockReleaseBuffer(zu_overflow_lock(zpage_trailer(page)->overflow,
-												 check->rel->rd_locator.relNumber, check->block,
-												 BUFFER_LOCK_SHARE));
-	}
+		zslots_copy(check->rel, check->block, BufferGetPage(buf), &check->view);
 	UnlockReleaseBuffer(buf);
 	return !is_new;
 }
@@ -382,6 +366,7 @@ static void
 check_page(Check *check)
 {
 	Page		page = (Page) check->page.data;
+	int			nslots;
 
 	if (!copy_page(check))
 		return;
@@ -391,7 +376,9 @@ check_page(Check *check)
 			  zpage_trailer(page)->version, ZPAGE_VERSION);
 		return;
 	}
-	if (zpage_check(page, ZPAGE_MAX_SLOTS, report_page_fault, check) > 0)
+	/* where there was an overflow page once, rows may go on naming its slots */
+	nslots = zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW ? check->view.n : ZPAGE_MAX_SLOTS;
+	if (zpage_check(page, nslots, report_page_fault, check) > 0)
 		return;					/* the rest relies on the page's frame */
 	check_overflow_slots(check);
 	for (int s = 1; s <= check->view.n; s++)

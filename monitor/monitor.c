@@ -186,10 +186,10 @@ has_aborted_slot(Relation rel, BlockNumber block)
 	view->n = 0;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (zpage_is_valid(BufferGetPage(buf)))
-		zslots_copy(BufferGetPage(buf), view);
+		zslots_copy(rel, block, BufferGetPage(buf), view);
 	UnlockReleaseBuffer(buf);
 	for (int i = 1; i <= view->n && !found; i++)
-		found = ZSLOT_XID(&view->s[i]) != InvalidZXid &&
+		found = ZSLOT_XID(&view->s[i]) != InvalidZXid && zxid_possible(ZSLOT_XID(&view->s[i])) &&
 			zxid_status_at(ZSLOT_XID(&view->s[i]), view->oldest) == ZXID_ABORTED;
 	pfree(view);
 	return found;
@@ -458,7 +458,7 @@ copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 	memcpy(copy->data, BufferGetPage(buf), BLCKSZ);
 	is_new = PageIsNew((Page) copy->data);
 	if (!is_new && zpage_is_valid((Page) copy->data))
-		zslots_copy(BufferGetPage(buf), view);
+		zslots_copy(rel, (BlockNumber) block, BufferGetPage(buf), view);
 	UnlockReleaseBuffer(buf);
 	if (!is_new && !zpage_is_valid((Page) copy->data))
 		ereport(ERROR,
@@ -591,7 +591,8 @@ zundo_page_slots(PG_FUNCTION_ARGS)
 			values[1] = zmon_xid(xid, &nulls[1]);
 			nulls[2] = nulls[1];
 			if (!nulls[2])
-				values[2] = CStringGetTextDatum(status_name(zxid_status_at(xid, view->oldest)));
+				values[2] = CStringGetTextDatum(zxid_possible(xid) ? status_name(zxid_status_at(xid, view->oldest)) :
+												"impossible");
 			values[3] = zmon_pointer(slot->ptr, &nulls[3]);
 			if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
 				nulls[3] = true;	/* it holds locks, not a place in undo */

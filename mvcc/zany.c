@@ -9,10 +9,16 @@
  *		was, the version below the last of them is wanted; if that was an
  *		insertion, the inserted row.
  *	G2	the version that this level locked with tuple_lock; not for a recheck of one row.
- *	G3	the version visible to the level's snapshot.
+ *	G3	the version visible to the level's snapshot; for INSERT ... ON CONFLICT, which asks whether the row
+ *		in its way is one that a repeatable snapshot sees, the newest committed one (G3b).
  *	G4	the row of an own insertion at the bottom of the chain.
  *	G5	the newest own or committed version, deleted or not.
+ * Without a level (deferred triggers, COPY, logical replication) only G4 and G5, but the version before our last
+ * change of a row when that is asked for right after it (G1b: AFTER triggers of replication).
  * A version that another transaction has not committed is never returned.
+ *
+ * Where G1 finds the old row of a change for an AFTER trigger, it gives a handle with it: the event must
+ * find this version again when the row has been changed further (mvcc/zhandle.h).
  */
 #include "postgres.h"
 
@@ -20,17 +26,25 @@
 #include "access/xact.h"
 #include "executor/execdesc.h"
 #include "executor/executor.h"
+#include "mvcc/zhandle.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
 #include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/* A walk over our own versions of a row remembers every so many-th one. */
+#define CHECKPOINT_STEPS 100
+
 /* One executor level; lives on the C stack of its hook. */
 typedef struct Level
 {
 	struct Level *outer;
 	EState	   *estate;			/* NULL for a utility command */
+	/* the last change for which an AFTER trigger's event may be queued: its record, 0 = none */
+	UndoPtr		change;
+	Oid			reloid;			/* and its row */
+	ItemPointerData tid;
 } Level;
 
 /*
@@ -49,7 +63,8 @@ typedef struct LockedRow
 	MemoryContextCallback callback;
 } LockedRow;
 
-static Level *current_level = NULL;
+static Level no_level;			/* outside the executor, as in logical replication */
+static Level *current_level = &no_level;
 static LockedRow *locked_rows = NULL;
 
 static ExecutorRun_hook_type prev_executor_run = NULL;
@@ -72,7 +87,7 @@ forget_locked(void *arg)
 static LockedRow *
 find_locked(Relation rel, ItemPointer tid)
 {
-	EState	   *estate = current_level ? current_level->estate : NULL;
+	EState	   *estate = current_level->estate;
 
 	if (estate == NULL)
 		return NULL;
@@ -93,7 +108,7 @@ slot_of_level(EState *estate, TupleTableSlot *slot)
 void
 zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 {
-	EState	   *estate = current_level ? current_level->estate : NULL;
+	EState	   *estate = current_level->estate;
 	LockedRow  *row;
 
 	if (estate == NULL)
@@ -114,6 +129,14 @@ zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 	row->writer = writer->ptr;
 }
 
+void
+zany_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
+{
+	current_level->change = change;
+	current_level->reloid = RelationGetRelid(rel);
+	current_level->tid = *tid;
+}
+
 bool
 zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 {
@@ -126,20 +149,9 @@ zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 typedef struct AnyResult
 {
 	bool		skipped;		/* G1 applied */
+	UndoPtr		change;			/* the record of the oldest update or deletion that was skipped */
 	bool		own_bottom;		/* the chain ends in an own insertion */
 } AnyResult;
-
-/* Give the version in hand to the caller. */
-static void
-take_version(ZVersion *version, const ZWalk *walk)
-{
-	version->found = walk->exists && walk->has_bytes;
-	if (!version->found)
-		return;
-	memcpy(version->buf, walk->row, walk->len);
-	version->row = version->buf;
-	version->len = walk->len;
-}
 
 /*
  * Walk from the newest version, past other transactions' unfinished ones and
@@ -151,6 +163,9 @@ static bool
 walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *version,
 		 AnyResult *result)
 {
+	bool		known = true;
+	ZXid		replaced_by = InvalidZXid;
+
 	memset(result, 0, sizeof(*result));
 	for (;;)
 	{
@@ -160,7 +175,10 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		if (found == ZWALK_RETRY)
 			return false;
 		if (found != ZWALK_WRITER)
+		{
+			known = false;
 			break;
+		}
 		status = zxid_status_at(walk->rec.xid, walk->slots->oldest);
 		if (status == ZXID_COMMITTED || status == ZXID_ALL_VISIBLE)
 			break;
@@ -171,55 +189,269 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 			if (walk->rec.type == ZUR_INSERT)
 			{
 				result->own_bottom = true;
-				result->skipped = walk->rec.cid >= limit;
+				if (walk->rec.cid >= limit)
+					result->skipped = true;
 				break;
 			}
 			if (walk->rec.cid >= limit)
+			{
+				int			s = ZH_SLOT(walk->header);
+
 				result->skipped = true;
+				result->change = walk->rec_ptr;
+				replaced_by = walk->rec.xid;
+				if (walk->rec_ptr == walk->slots->s[s].ptr)
+					walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block, walk->rec_ptr, walk->next[s]);
+			}
 		}
 		zwalk_step_back(walk);
 		if (!walk->exists)
 			break;
 	}
-	take_version(version, walk);
+	zversion_from_walk(version, walk, true, known);
+	version->xmax = replaced_by;
 	return true;
 }
 
-/* Copy the page and walk; tries again as long as undo vanishes under it. */
+/*
+ * Walk to the newest version that is committed or our own, over deletions (G3b). accept is that of the
+ * snapshot: what it sees need not be looked at closely. False: copy the page again.
+ */
+static bool
+walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
+{
+	for (;;)
+	{
+		ZWalkResult found = zwalk_find_writer(walk, accept);
+		ZXidStatus	status;
+
+		if (found == ZWALK_RETRY)
+			return false;
+		if (found != ZWALK_WRITER)
+		{
+			zversion_from_walk(version, walk, true, false);
+			return true;
+		}
+		status = zxid_status_at(walk->rec.xid, walk->slots->oldest);
+		if (ZH_LIVE(walk->header) && (status == ZXID_OWN || status == ZXID_COMMITTED))
+		{
+			zversion_from_walk(version, walk, true, true);
+			return true;
+		}
+		zwalk_step_back(walk);
+		if (!walk->exists)
+			return true;
+	}
+}
+
+/*
+ * Walk to our own record change: the version that it made is then in hand. All later records for the row are
+ * ours too, for we hold it; those for other rows are passed without being read. False: copy the page again.
+ */
+static bool
+walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
+{
+	int			s = ZH_SLOT(walk->header);
+	const ZChainEntry *entries;
+	const char *row;
+	uint32		n,
+				at;
+	uint32		steps = 0;
+	int			len;
+
+	*met = false;
+	if (s == 0 || s > walk->slots->n)
+		return true;
+	entries = zhandle_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
+	if (!zhandle_chain_find(change, &at))
+		return true;
+	row = zhandle_checkpoint(walk->off, &at, &len);
+	if (row != NULL)
+	{
+		n = at + 1;
+		memcpy(walk->row, row, len);
+		walk->len = len;
+		walk->has_bytes = true;
+		walk->header = zheader_get(row);
+	}
+	while (n > 0 && walk->exists)
+	{
+		ZWalkResult found;
+
+		n--;
+		if (walk->off < entries[n].first || walk->off > entries[n].last)
+			continue;
+		if (++steps % CHECKPOINT_STEPS == 0 && walk->has_bytes)
+			zhandle_keep_checkpoint(walk->off, n, walk->row, walk->len);
+		walk->entered[s] = true;
+		walk->next[s] = entries[n].ptr;
+		found = zwalk_find_writer(walk, accept);
+		if (found == ZWALK_RETRY)
+			return false;
+		if (found != ZWALK_WRITER || ZH_SLOT(walk->header) != s)
+			return true;
+		if (walk->rec_ptr == change)
+		{
+			*met = true;
+			return true;
+		}
+		zwalk_step_back(walk);
+	}
+	return true;
+}
+
+/* Attempt number 'tries' to walk the row at off: copy it and the page's slots. False: there is no row. */
+static bool
+begin_walk(Relation rel, Buffer buf, OffsetNumber off, int tries, ZXid *oldest)
+{
+	static ZSlotView slots;
+	BlockNumber block = BufferGetBlockNumber(buf);
+	ZWalk	   *walk = zwalk_workspace();
+	Page		page = BufferGetPage(buf);
+	bool		started = false;
+
+	if (tries == 0)
+	{
+		walk->confirmed = InvalidUndoPtr;
+		walk->page_locked = false;
+	}
+	else if (tries >= 1000)
+		zvis_corrupt_chain(rel, block, InvalidUndoPtr);
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (!PageIsNew(page))
+	{
+		if (unlikely(!zpage_item_ok(page, off)))
+			zvis_corrupt_page(rel, block, off);
+		zslots_copy(rel, block, page, &slots);
+		*oldest = slots.oldest;
+		started = zwalk_start(walk, page, &slots, rel, block, off);
+	}
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return started;
+}
+
+/* walk_any, tried again as long as undo vanishes under it. */
 static void
 fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bottom,
 		  ZVersion *version, AnyResult *result)
 {
-	static ZSlotView slots;
-	RelFileNumber relnumber = rel->rd_locator.relNumber;
-	BlockNumber block = BufferGetBlockNumber(buf);
+	ZAccept		accept;
+	ZXid		oldest;
 
 	version->found = false;
-	zwalk_workspace()->confirmed = InvalidUndoPtr;
-	zwalk_workspace()->page_locked = false;
-	for (int tries = 0; tries < 1000; tries++)
+	memset(result, 0, sizeof(*result));
+	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
 	{
-		ZWalk	   *walk = zwalk_workspace();
-		Page		page = BufferGetPage(buf);
-		ZAccept		accept;
-		bool		started = false;
-
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		if (!PageIsNew(page))
-		{
-			zslots_copy(page, &slots);
-			started = zwalk_start(walk, page, &slots, relnumber, block, off);
-		}
-		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		memset(result, 0, sizeof(*result));
-		if (!started)
-			return;
-		zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, slots.oldest);
+		zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, oldest);
 		accept.limit = bottom ? 0 : limit;
-		if (walk_any(walk, &accept, limit, bottom, version, result))
-			return;
+		if (walk_any(zwalk_workspace(), &accept, limit, bottom, version, result))
+			break;
 	}
-	zvis_corrupt_chain(relnumber, block, InvalidUndoPtr);
+}
+
+/* The same for walk_newest. */
+static void
+fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version)
+{
+	ZAccept		accept;
+	ZXid		oldest;
+
+	version->found = false;
+	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	{
+		zaccept_init(&accept, ZACCEPT_MVCC, snapshot, oldest);
+		if (walk_newest(zwalk_workspace(), &accept, version))
+			break;
+	}
+}
+
+/* Walk to change at the row; false if it is not there. buf is pinned and not locked. */
+static bool
+find_change(Relation rel, Buffer buf, OffsetNumber off, UndoPtr change)
+{
+	ZAccept		accept;
+	ZXid		oldest;
+	bool		met = false;
+
+	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	{
+		zaccept_init(&accept, ZACCEPT_NONE, NULL, oldest);
+		if (walk_to_change(zwalk_workspace(), &accept, change, &met))
+			break;
+	}
+	return met;
+}
+
+/* The version before change, which the walk has just met. */
+static void
+version_before(ZVersion *version)
+{
+	ZWalk	   *walk = zwalk_workspace();
+
+	zwalk_step_back(walk);
+	zversion_from_walk(version, walk, true, false);
+}
+
+void
+zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real)
+{
+	const ZHandle *handle = zhandle_find(RelationGetRelid(rel), tid);
+	ZWalk	   *walk = zwalk_workspace();
+	Buffer		buf;
+
+	version->found = false;
+	if (handle == NULL)
+		return;
+	ItemPointerSet(real, handle->block, handle->off);
+	buf = ReadBuffer(rel, handle->block);
+	if (find_change(rel, buf, handle->off, handle->change))
+	{
+		if (walk->rec.type == ZUR_UPDATE)
+		{
+			zversion_from_walk(version, walk, true, true);
+			zhandle_keep_new(handle, version);
+		}
+		version_before(version);
+	}
+	ReleaseBuffer(buf);
+}
+
+const ZVersion *
+zany_fetch_kept(Relation rel, ItemPointer tid)
+{
+	return zhandle_take_new(rel, tid);
+}
+
+bool
+zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
+{
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	ZWalk	   *walk = zwalk_workspace();
+	ZAccept		accept;
+	ZXid		oldest;
+	bool		newest = false;
+
+	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	{
+		ZWalkResult found;
+
+		zaccept_init(&accept, ZACCEPT_NONE, NULL, oldest);
+		/* what our own aborted subtransactions made may still be on the page */
+		while ((found = zwalk_find_writer(walk, &accept)) == ZWALK_WRITER &&
+			   zxid_status_at(walk->rec.xid, oldest) == ZXID_ABORTED)
+		{
+			zwalk_step_back(walk);
+			if (!walk->exists)
+				break;
+		}
+		if (found == ZWALK_RETRY)
+			continue;
+		newest = (found == ZWALK_WRITER && walk->exists && walk->rec_ptr == writer && ZH_LIVE(walk->header));
+		break;
+	}
+	ReleaseBuffer(buf);
+	return newest;
 }
 
 /*
@@ -259,30 +491,110 @@ may_be_ours(Buffer buf, OffsetNumber off)
 	return result;
 }
 
+/* What the executor wants to know when it fetches into slot. */
+typedef enum SlotUse
+{
+	SLOT_OTHER,
+	SLOT_TRIGGER_OLD,			/* the old row of an AFTER trigger */
+	SLOT_RETURNING				/* a deleted row to return, or the row in the way of an INSERT */
+} SlotUse;
+
+static SlotUse
+slot_use_among(List *result_relations, TupleTableSlot *slot)
+{
+	ListCell   *lc;
+
+	foreach(lc, result_relations)
+	{
+		ResultRelInfo *info = lfirst(lc);
+
+		if (info->ri_TrigOldSlot == slot)
+			return SLOT_TRIGGER_OLD;
+		if (info->ri_ReturningSlot == slot)
+			return SLOT_RETURNING;
+	}
+	return SLOT_OTHER;
+}
+
+static SlotUse
+slot_use(EState *estate, TupleTableSlot *slot)
+{
+	SlotUse		use;
+
+	if (slot == NULL)
+		return SLOT_OTHER;
+	use = slot_use_among(estate->es_opened_result_relations, slot);
+	if (use == SLOT_OTHER)
+		use = slot_use_among(estate->es_tuple_routing_result_relations, slot);
+	if (use == SLOT_OTHER)
+		use = slot_use_among(estate->es_trig_target_relations, slot);
+	return use;
+}
+
+/* A fetch without an executor level. */
+static void
+fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, ZVersion *version)
+{
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	Level	   *level = current_level;
+	AnyResult	result;
+
+	if (level->change != InvalidUndoPtr && level->reloid == RelationGetRelid(rel) &&
+		ItemPointerEquals(&level->tid, tid) && find_change(rel, buf, off, level->change))
+	{
+		version_before(version);
+		if (version->found)
+			zhandle_make(rel, BufferGetBlockNumber(buf), off, level->change, &version->handle);
+		level->change = InvalidUndoPtr;
+		return;					/* G1b */
+	}
+	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
+	if (result.own_bottom)
+		return;					/* G4 */
+	fetch_any(rel, buf, off, InvalidCommandId, false, version, &result);
+}
+
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version)
 {
-	EState	   *estate = current_level ? current_level->estate : NULL;
-	CommandId	limit = estate ? estate->es_output_cid : GetCurrentCommandId(false);
+	EState	   *estate = current_level->estate;
+	CommandId	limit;
 	AnyResult	result;
 	ItemPointerData tid;
 	bool		locked;
 
-	if (estate != NULL && limit == 0 && estate->es_result_relations == NULL)
-		limit = InvalidCommandId;	/* a query that writes nothing, as in parallel workers */
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
+	if (estate == NULL)
+	{
+		fetch_without_level(rel, buf, &tid, version);
+		return;
+	}
+	limit = estate->es_output_cid;
+	if (limit == 0 && estate->es_result_relations == NULL)
+		limit = InvalidCommandId;	/* a query that writes nothing, as in parallel workers */
 	/* a recheck asks for the rows that were not locked, also for the same row under another name */
 	locked = find_locked(rel, &tid) != NULL && (slot == NULL || slot_of_level(estate, slot));
 	if (locked || may_be_ours(buf, off))
 	{
 		fetch_any(rel, buf, off, limit, false, version, &result);
 		if (result.skipped)
+		{
+			if (version->found && result.change != InvalidUndoPtr &&
+				result.change == current_level->change && slot_use(estate, slot) == SLOT_TRIGGER_OLD)
+				zhandle_make(rel, BufferGetBlockNumber(buf), off, result.change, &version->handle);
 			return;				/* G1 */
+		}
 		if (locked)
 			return;				/* G2: nobody else can have changed it since */
 	}
-	if (estate != NULL && estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
+	if (estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
 	{
+		if (IsolationUsesXactSnapshot() && slot_use(estate, slot) == SLOT_RETURNING)
+		{
+			fetch_newest(rel, buf, off, estate->es_snapshot, version);
+			if (version->found)
+				return;			/* G3b */
+		}
 		zvis_fetch(rel, buf, off, estate->es_snapshot, version, NULL);
 		if (version->found)
 			return;				/* G3 */
@@ -293,9 +605,17 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVe
 	fetch_any(rel, buf, off, InvalidCommandId, false, version, &result);
 }
 
+void
+zany_at_xact_end(void)
+{
+	no_level.change = InvalidUndoPtr;
+	zhandle_at_xact_end();
+}
+
 static void
 push_level(Level *level, EState *estate)
 {
+	memset(level, 0, sizeof(*level));
 	level->outer = current_level;
 	level->estate = estate;
 	current_level = level;

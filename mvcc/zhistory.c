@@ -59,8 +59,8 @@ zhistory_load(ZHistory *history, Buffer buf)
 	history->at_end = true;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
-	if (!PageIsNew(page))
-		zslots_copy(page, &history->slots);
+	if (!PageIsNew(page) && zpage_is_valid(page))
+		zslots_copy(history->rel, history->block, page, &history->slots);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (PageIsNew(page))
 		return NULL;
@@ -127,8 +127,8 @@ ZHistoryResult
 zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 {
 	history->at_end = true;
-	if (!zwalk_start(&history->walk, history->page.data, &history->slots,
-					 history->rel->rd_locator.relNumber, history->block, off))
+	if (!zwalk_start(&history->walk, history->page.data, &history->slots, history->rel,
+					 history->block, off))
 		return ZHISTORY_END;
 	zaccept_init(&history->accept, ZACCEPT_MVCC, &history->horizon, history->slots.oldest);
 	return answer(history, version);

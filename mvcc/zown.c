@@ -55,6 +55,14 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
 	return run.below;
 }
 
+UndoPtr
+zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev)
+{
+	if (head != run.head || run.block != block || run.relnumber != relnumber || head == InvalidUndoPtr)
+		return prev;
+	return run.below;
+}
+
 static bool on_unseen = false;
 
 void

@@ -42,6 +42,7 @@ typedef struct Change
 typedef struct Collector
 {
 	ZPageView  *view;
+	Relation	rel;
 	RelFileNumber relnumber;
 	BlockNumber block;
 	ZAccept		accept;
@@ -293,10 +294,13 @@ find_pending(Collector *c)
 	{
 		ZXid		xid = ZSLOT_XID(&slots->s[s]);
 
+		c->pending[s] = false;
 		if (unlikely(zuptr_is_temp(slots->s[s].ptr)) && c->accept.kind == ZACCEPT_MVCC)
 			zvis_check_temp(slots->s[s].ptr, xid, c->accept.snapshot);
-		c->pending[s] = (xid >= slots->oldest && slots->s[s].ptr != InvalidUndoPtr &&
-						 !zaccept_head(&c->accept, xid));
+		if (xid < slots->oldest || slots->s[s].ptr == InvalidUndoPtr)
+			continue;
+		zvis_check_xid(c->rel, c->block, s, xid);
+		c->pending[s] = !zaccept_head(&c->accept, xid);
 		c->any_pending |= c->pending[s];
 	}
 }
@@ -314,7 +318,7 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
 
 /* The accepted version of one row whose chain has unaccepted records. */
 static void
-rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int len, ZHeader header)
+rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header)
 {
 	ZPageView  *view = c->view;
 	int			top_slot = ZH_SLOT(header);
@@ -346,13 +350,14 @@ rewind_row(Collector *c, Relation rel, OffsetNumber off, const char *bytes, int 
 		rec.relnumber = c->relnumber;
 		if (rec.type != ZUR_INSERT)
 			raw = zur_raw_payload(&rec, c->raw, sizeof(c->raw), &rawlen);
-		zrow_step_back(row, &len, &has_bytes, &exists, &rec, raw, rawlen, c->block);
+		if (!zrow_step_back(row, &len, &has_bytes, &exists, &rec, raw, rawlen))
+			zvis_corrupt_chain(c->rel, c->block, view->slots.s[s].ptr);
 		if (!exists)
 			break;
 		header = zheader_get(row);
 	}
 	if (c->accept.kind == ZACCEPT_MVCC)
-		zvis_conflict_out(rel, c->accept.snapshot, newest);
+		zvis_conflict_out(c->rel, c->accept.snapshot, newest);
 	if (!exists)
 		return;
 	if (!ZH_LIVE(header) || !has_bytes)
@@ -413,7 +418,7 @@ emit_settled_rows(Collector *c)
 }
 
 static void
-emit_rows(Collector *c, Relation rel)
+emit_rows(Collector *c)
 {
 	ZPageView  *view = c->view;
 	Page		page = view->page.data;
@@ -431,7 +436,7 @@ emit_rows(Collector *c, Relation rel)
 			if (s > view->slots.n)
 				s = 0;			/* of a slot that was older than everybody */
 			if (c->pending[s] && c->first[s][off] != NULL)
-				rewind_row(c, rel, off, row, zrow_length(row, ItemIdGetLength(lp)), header);
+				rewind_row(c, off, row, zrow_length(row, ItemIdGetLength(lp)), header);
 			else if (ZH_LIVE(header))
 				emit_row(view, off, row, zrow_length(row, ItemIdGetLength(lp)), s);
 			else
@@ -442,7 +447,7 @@ emit_rows(Collector *c, Relation rel)
 			int			s = lp->lp_off;
 
 			if (s <= view->slots.n && c->pending[s] && c->first[s][off] != NULL)
-				rewind_row(c, rel, off, NULL, 0,
+				rewind_row(c, off, NULL, 0,
 						   ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), s));
 			else
 				view->dead_rows++;
@@ -454,7 +459,7 @@ emit_rows(Collector *c, Relation rel)
 
 /* One attempt; false if undo of the copy has gone meanwhile. */
 static bool
-view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
+view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 {
 	ZPageView  *view = c->view;
 	Page		page = view->page.data;
@@ -474,31 +479,31 @@ view_attempt(Collector *c, Relation rel, Buffer buf, Snapshot snapshot, ZAcceptK
 	if (PageIsNew(page))
 		view->slots.n = 0;
 	else if (unlikely(!zpage_rows_ok(page)))
-		zvis_corrupt_page(rel, c->block, InvalidOffsetNumber);
+		zvis_corrupt_page(c->rel, c->block, InvalidOffsetNumber);
 	else
-		zslots_copy(page, &view->slots);
+		zslots_copy(c->rel, c->block, page, &view->slots);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (PageIsNew(page))
 		return true;
 	zaccept_init(&c->accept, kind, snapshot, view->slots.oldest);
 	find_pending(c);
 	if (c->any_pending && kind == ZACCEPT_MVCC &&
-		zimage_jump(page, &view->slots, c->relnumber, c->block, snapshot))
+		zimage_jump(page, &view->slots, c->rel, c->block, snapshot))
 	{
 		ZXid		oldest = view->slots.oldest;
 
-		zslots_copy(page, &view->slots);
+		zslots_copy(c->rel, c->block, page, &view->slots);
 		view->slots.oldest = oldest;
 		find_pending(c);
 	}
 	c->pending[0] = false;
 	c->maxoff = PageGetMaxOffsetNumber(page);
 	if (c->maxoff > ZHEAP_MAX_OFFSET)
-		zvis_corrupt_chain(c->relnumber, c->block, InvalidUndoPtr);
+		zvis_corrupt_page(c->rel, c->block, InvalidOffsetNumber);
 	if (c->any_pending && !collect_slots(c))
 		return false;
 	if (c->any_pending)
-		emit_rows(c, rel);
+		emit_rows(c);
 	else
 		emit_settled_rows(c);
 	return true;
@@ -513,6 +518,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	if (collector == NULL)
 		collector = MemoryContextAlloc(TopMemoryContext, sizeof(Collector));
 	collector->view = view;
+	collector->rel = rel;
 	collector->relnumber = rel->rd_locator.relNumber;
 	collector->block = BufferGetBlockNumber(buf);
 	memset(collector->confirmed, 0, sizeof(collector->confirmed));
@@ -521,7 +527,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	else
 		kind = (snapshot->snapshot_type == SNAPSHOT_ANY) ? ZACCEPT_NOT_ABORTED : ZACCEPT_SETTLED;
 	for (int tries = 0; tries < MAX_RETRIES; tries++)
-		if (view_attempt(collector, rel, buf, snapshot, kind))
+		if (view_attempt(collector, buf, snapshot, kind))
 			return;
-	zvis_corrupt_chain(collector->relnumber, collector->block, InvalidUndoPtr);
+	zvis_corrupt_chain(rel, collector->block, InvalidUndoPtr);
 }

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "mvcc/zhandle.h"
 #include "mvcc/zwalk.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
@@ -19,28 +20,27 @@
 /* How often a page may have changed under a walk before we call it corrupt. */
 #define MAX_RETRIES 1000
 
-/* Pin and lock (share) the overflow page of a locked page. */
-static Buffer
-lock_overflow(Page page)
+Buffer
+zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 {
-	BlockNumber block = zpage_trailer(page)->overflow;
-	Buffer		buf = zu_overflow_lock(block, InvalidRelFileNumber, InvalidBlockNumber,
-									   BUFFER_LOCK_SHARE);
+	BlockNumber overflow = zpage_trailer(page)->overflow;
+	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
 
-	if (zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
+	if (!BufferIsValid(buf) || zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" begins with slot %d, its table page has %d slots",
-						block, "zundo.undo_log", zoverflow_first(BufferGetPage(buf)),
-						zpage_nslots(page))));
+				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+						   overflow, "zundo.undo_log"),
+				 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }
 
 /* Add the slots of page's overflow page to view. */
 static void
-copy_overflow(Page page, ZSlotView *view)
+copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
-	Buffer		buf = lock_overflow(page);
+	Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
 	Page		overflow = BufferGetPage(buf);
 	int			last = Min(zoverflow_last(overflow), ZPAGE_MAX_SLOTS);
 
@@ -52,26 +52,26 @@ copy_overflow(Page page, ZSlotView *view)
 }
 
 void
-zslots_copy(Page page, ZSlotView *view)
+zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
 	view->oldest = zpage_oldest(page);
 	view->n = zpage_nslots(page);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
-	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
-		copy_overflow(page, view);
+	if (zpage_has_overflow(page))
+		copy_overflow(rel, block, page, view);
 }
 
 ZPageSlot
-zslot_read(Page page, int s)
+zslot_read(Relation rel, BlockNumber block, Page page, int s)
 {
 	ZPageSlot	slot = {0};
 
 	if (likely(s <= zpage_nslots(page)))
 		return *zpage_slot(page, s);
-	if (zpage_trailer(page)->overflow != InvalidBlockNumber)
+	if (zpage_has_overflow(page))
 	{
-		Buffer		buf = lock_overflow(page);
+		Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
 
 		if (s <= zoverflow_last(BufferGetPage(buf)))
 			slot = *zoverflow_slot(BufferGetPage(buf), s);
@@ -121,11 +121,13 @@ dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 
 /*
  * Walk to the version that accept and snapshot want. False = copy the page again.
- * For a Dirty snapshot a row deleted by a transaction in progress counts as there.
+ * For a Dirty snapshot a row deleted by a transaction in progress counts as there. *known: walk->rec wrote it.
  */
 static bool
-walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXid *newest_xid, bool *live)
+walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXid *newest_xid, bool *live,
+				bool *known)
 {
+	*known = false;
 	for (;;)
 	{
 		ZWalkResult result = zwalk_find_writer(walk, accept);
@@ -142,6 +144,7 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 
 			if (status != ZXID_ABORTED)
 			{
+				*known = true;
 				dirty_result(snapshot, walk, status);
 				if (TransactionIdIsValid(snapshot->xmax))
 					*live = walk->has_bytes;
@@ -149,7 +152,10 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 			}
 		}
 		else if (zaccept_version(accept, &walk->rec))
+		{
+			*known = true;
 			return true;
+		}
 		*newest_xid = walk->rec.xid;
 		zwalk_step_back(walk);
 		if (!walk->exists)
@@ -160,16 +166,45 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 	}
 }
 
-/* Give the version in hand to the caller. */
-static void
-version_from_walk(ZVersion *version, ZWalk *walk, bool live)
+void
+zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known)
 {
-	version->found = live && walk->has_bytes;
+	int			s = ZH_SLOT(walk->header);
+
+	version->found = live && walk->exists && walk->has_bytes;
 	if (!version->found)
 		return;
 	memcpy(version->buf, walk->row, walk->len);
 	version->row = version->buf;
 	version->len = walk->len;
+	ItemPointerSetInvalid(&version->handle);
+	version->writer_known = known;
+	version->xmax = InvalidZXid;
+	version->chain = InvalidUndoPtr;
+	version->chain_xid = InvalidZXid;
+	if (known)
+	{
+		version->xmin = walk->rec.xid;
+		version->cmin = walk->rec.cid;
+		version->writer = walk->rec_ptr;
+	}
+	else if (s != 0 && s <= walk->slots->n)
+	{
+		/* what the walk has passed in this chain made newer versions */
+		version->chain_xid = ZSLOT_XID(&walk->slots->s[s]);
+		version->chain = walk->entered[s] ? walk->next[s] : walk->slots->s[s].ptr;
+	}
+}
+
+void
+zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot)
+{
+	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
+	if (version->writer_known)
+		zslot_set_writer(slot, version->xmin, version->cmin, version->writer);
+	else
+		zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	zslot_set_xmax(slot, version->xmax);
 }
 
 /*
@@ -177,7 +212,8 @@ version_from_walk(ZVersion *version, ZWalk *walk, bool live)
  * visible. True if that settled it.
  */
 static bool
-fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snapshot snapshot,
+			  ZVersion *version, bool *all_dead)
 {
 	ItemId		lp;
 	ZHeader		header;
@@ -204,17 +240,21 @@ fetch_settled(Page page, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		*all_dead = true;
 		return true;
 	}
+	version->writer_known = false;
+	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
 	version->chain_xid = InvalidZXid;
+	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
-		ZPageSlot	slot = zslot_read(page, s);
+		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);
 
 		version->chain_xid = xid;
 		version->chain = slot.ptr;
 		if (xid >= zu_oldest_for(slot.ptr))
 		{
+			zvis_check_xid(rel, block, s, xid);
 			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
 				!zxid_visible_mvcc(xid, snapshot))
 				return false;
@@ -264,12 +304,36 @@ zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off)
 }
 
 void
+zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errdetail("Transaction slot %d has transaction id " UINT64_FORMAT ", which has not been used yet.",
+					   s, xid),
+			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
+zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("undo of block %u of relation \"%s\" cannot be followed", block,
+					RelationGetRelationName(rel)),
+			 errdetail("The page points to undo %X/%X, which is missing or does not fit the row.",
+					   (uint32) (ptr >> 32), (uint32) ptr),
+			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		   bool *all_dead)
 {
 	static ZSlotView slots;
 	static PGAlignedBlock copy;
-	RelFileNumber relnumber = rel->rd_locator.relNumber;
 	BlockNumber block = BufferGetBlockNumber(buf);
 	bool		dirty = (snapshot->snapshot_type == SNAPSHOT_DIRTY);
 	bool		dead = false;
@@ -293,19 +357,20 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		bool		started = false;
 		bool		has_image = false;
 		bool		live = false;
+		bool		known;
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
 			zvis_corrupt_page(rel, block, off);
-		settled = fetch_settled(page, off, snapshot, version, &dead);
+		settled = fetch_settled(rel, block, page, off, snapshot, version, &dead);
 		if (!settled)
 		{
-			zslots_copy(page, &slots);
+			zslots_copy(rel, block, page, &slots);
 			has_image = is_mvcc(snapshot) && zpage_trailer(page)->image != InvalidUndoPtr;
 			if (has_image)
 				memcpy(copy.data, page, BLCKSZ);
 			else
-				started = zwalk_start(walk, page, &slots, relnumber, block, off);
+				started = zwalk_start(walk, page, &slots, rel, block, off);
 		}
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		if (settled)
@@ -317,15 +382,15 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		if (is_mvcc(snapshot))
 		{
 			zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots.oldest);
-			if (has_image && zimage_jump(copy.data, &slots, relnumber, block, snapshot))
+			if (has_image && zimage_jump(copy.data, &slots, rel, block, snapshot))
 			{
 				ZXid		oldest = slots.oldest;
 
-				zslots_copy(copy.data, &slots);
+				zslots_copy(rel, block, copy.data, &slots);
 				slots.oldest = oldest;
 			}
 			if (has_image)
-				started = zwalk_start(walk, copy.data, &slots, relnumber, block, off);
+				started = zwalk_start(walk, copy.data, &slots, rel, block, off);
 		}
 		else
 			/* Dirty must meet records in progress: it reports them */
@@ -333,17 +398,17 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
 		if (!started)
 			return;
-		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live))
+		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live, &known))
 			continue;
-		version_from_walk(version, walk, live);
+		zversion_from_walk(version, walk, live, known);
 		zvis_conflict_out(rel, snapshot, version->newest_xid);
 		return;
 	}
-	zvis_corrupt_chain(relnumber, block, version->chain);
+	zvis_corrupt_chain(rel, block, version->chain);
 }
 
 void
-zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
+zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 			OffsetNumber off, Snapshot snapshot, ZRowWriter *writer)
 {
 	ZWalk	   *walk = zwalk_workspace();
@@ -352,7 +417,7 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 	memset(writer, 0, sizeof(*writer));
 	walk->page_locked = true;
 	walk->confirmed = InvalidUndoPtr;
-	if (!zwalk_start(walk, page, slots, relnumber, block, off))
+	if (!zwalk_start(walk, page, slots, rel, block, off))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
 	/* how a row was deleted or moved is told only by its record */
 	zaccept_init(&accept, !ZH_LIVE(walk->header) ? ZACCEPT_NONE :
@@ -370,7 +435,7 @@ zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber, BlockNum
 			return;
 		case ZWALK_RETRY:
 			/* the page is locked: its heads cannot have been undone or discarded */
-			zvis_corrupt_chain(relnumber, block, slots->s[ZH_SLOT(walk->header)].ptr);
+			zvis_corrupt_chain(rel, block, slots->s[ZH_SLOT(walk->header)].ptr);
 			break;
 		case ZWALK_WRITER:
 			break;
@@ -395,7 +460,13 @@ lookup_writer(ZHeapSlot *slot)
 	UndoPtr		ptr = slot->chain;
 	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
 	BlockNumber block = ItemPointerGetBlockNumber(&slot->base.tts_tid);
+	const ZHandle *handle = zhandle_find(InvalidOid, &slot->base.tts_tid);
 
+	if (handle != NULL)
+	{
+		off = handle->off;
+		block = handle->block;
+	}
 	slot->writer_known = true;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
@@ -409,6 +480,7 @@ lookup_writer(ZHeapSlot *slot)
 		{
 			slot->xmin = rec.xid;
 			slot->cmin = rec.cid;
+			slot->writer = ptr;
 			return;
 		}
 		ptr = rec.prev;

@@ -8,6 +8,7 @@
 #ifndef ZUNDO_ZVIS_H
 #define ZUNDO_ZVIS_H
 
+#include "access/xact.h"
 #include "common/zundo.h"
 #include "page/zpage.h"
 #include "undo/undo.h"
@@ -34,14 +35,20 @@ zpage_oldest(Page page)
 	return zu_oldest();
 }
 
-/* zslots_copy: fill view from a page whose buffer the caller holds locked. */
-extern void zslots_copy(Page page, ZSlotView *view);
+/* zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. */
+extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
+
+/*
+ * zvis_overflow_lock: pin the overflow page of a locked page that has one, and lock it in mode.
+ * Error ERRCODE_DATA_CORRUPTED if the page does not name one of its own.
+ */
+extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode);
 
 /*
  * zslot_read: slot s of a page whose buffer the caller holds locked, inline or on the overflow page. A number
  * above the present ones gives an unused slot: what names it is visible to all.
  */
-extern ZPageSlot zslot_read(Page page, int s);
+extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
 /* What a transaction id on a page means to this backend. */
 typedef enum ZXidStatus
@@ -91,8 +98,15 @@ typedef struct ZVersion
 	bool		found;			/* false: no version is visible */
 	char	   *row;			/* -> buf */
 	int			len;
-	ZXid		chain_xid;		/* slot head when read: for system columns */
+	/* for system columns: the writer, or the chain of undo (and its slot's owner) in which to look for it */
+	bool		writer_known;
+	ZXid		xmin;
+	CommandId	cmin;
+	UndoPtr		writer;			/* its record */
+	ZXid		xmax;			/* zany_fetch: whose change of this command replaced the version; else 0 */
+	ZXid		chain_xid;
 	UndoPtr		chain;
+	ItemPointerData handle;		/* zany_fetch: what to call the version (mvcc/zhandle.h); else invalid */
 	ZXid		newest_xid;		/* SSI: first invisible writer above the visible version, 0 = none */
 	char		buf[BLCKSZ];
 } ZVersion;
@@ -157,7 +171,7 @@ typedef struct ZRowWriter
  * slot's head is visible to it, answers status COMMITTED, visible = true, ptr = 0, without reading undo.
  * ZXID_ABORTED: the page must be rolled back first (rollback/zrollback.h).
  */
-extern void zrow_writer(Page page, const ZSlotView *slots, RelFileNumber relnumber,
+extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
 						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
 
 /* ---- own records of the current command (mvcc/zown.c) ---- */
@@ -168,6 +182,12 @@ extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber f
 
 /* zown_skip: where to begin looking for the writer of the row at off in the chain that begins at head. */
 extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head);
+
+/*
+ * zown_below: head is the newest record of a chain, by a command of ours that has changed many rows of the page, and
+ * concerns some row; where may older records about that row begin? A command changes a row once.
+ */
+extern UndoPtr zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev);
 
 /*
  * zown_note_push: we push on the chain of committed transaction xid. zown_on_unseen: may we have
@@ -184,8 +204,48 @@ extern void zown_at_xact_end(void);
 /* zvis_corrupt_page: raise ERRCODE_DATA_CORRUPTED for this block of rel; 0 = no item in particular. */
 extern void zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off) zc_noreturn;
 
+/* zvis_corrupt_chain: the same for undo that the block points to; ptr: which, 0 = unknown. */
+extern void zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr) zc_noreturn;
+
+/* zvis_corrupt_slot: the same for the transaction id in slot s. */
+extern void zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid) zc_noreturn;
+
+/* zvis_check_xid: error unless the id in slot s, if not older than `oldest`, can be a transaction's: before its status is asked. */
+static inline void
+zvis_check_xid(Relation rel, BlockNumber block, int s, ZXid xid)
+{
+	if (unlikely(!zxid_possible(xid)))
+		zvis_corrupt_slot(rel, block, s, xid);
+}
+
 /* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */
 extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version);
+
+/*
+ * zany_fetch_by_handle: the version that tid, a handle (mvcc/zhandle.h), names; *real = its row's TID. A
+ * handle that names nothing gives found = false.
+ */
+extern void zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real);
+
+/* zany_fetch_kept: the new version of the event whose old one was fetched just before; NULL = it is not that. */
+extern const ZVersion *zany_fetch_kept(Relation rel, ItemPointer tid);
+
+/* zany_is_newest: is the version that our own record writer made still the row's newest one, and live? */
+extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer);
+
+/* zversion_show: copy the version into slot, under this TID. */
+extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot);
+
+/*
+ * zany_note_change: we have changed the row at tid by this record, and the server may queue a trigger event for
+ * that; it will ask for the old row.
+ */
+extern void zany_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change);
+
+/* Ends of transactions. */
+extern void zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+									 SubTransactionId parentSubid, void *arg);
+extern void zany_at_xact_end(void);
 
 /*
  * zany_note_locked: tuple_lock locked this newest version for the row that the current

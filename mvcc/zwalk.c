@@ -24,6 +24,7 @@
 #include "mvcc/zwalk.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 bool		zvis_top_aborted = false;
@@ -154,17 +155,6 @@ zaccept_head(ZAccept *accept, ZXid xid)
 	return accept_other(accept, xid);
 }
 
-void
-zvis_corrupt_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("undo of block %u of relation file %u cannot be followed", block, relnumber),
-			 errdetail("The page points to undo %X/%X, which is missing or does not fit the row.",
-					   (uint32) (ptr >> 32), (uint32) ptr)));
-	pg_unreachable();
-}
-
 ZWalk *
 zwalk_workspace(void)
 {
@@ -176,15 +166,15 @@ zwalk_workspace(void)
 }
 
 bool
-zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, RelFileNumber relnumber,
-			BlockNumber block, OffsetNumber off)
+zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
+			OffsetNumber off)
 {
 	ItemId		lp;
 
 	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 		return false;
 	lp = PageGetItemId(page, off);
-	walk->relnumber = relnumber;
+	walk->rel = rel;
 	walk->block = block;
 	walk->off = off;
 	walk->slots = slots;
@@ -259,6 +249,7 @@ ZWalkResult
 zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 {
 	int			s = ZH_SLOT(walk->header);
+	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
 	UndoPtr    *cursor;
 
 	/* a number above the present ones is that of a slot that was older than everybody */
@@ -270,10 +261,11 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
 
 		walk->entered[s] = true;
-		*cursor = zown_skip(walk->relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
+		*cursor = zown_skip(relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
 
 		if (xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;
+		zvis_check_xid(walk->rel, walk->block, s, xid);
 		if (zaccept_head(accept, xid) && accepts_older(accept, xid))
 			return ZWALK_ACCEPTED;
 	}
@@ -283,14 +275,14 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		ZuRecord   *rec = &walk->rec;
 
 		CHECK_FOR_INTERRUPTS();
-		if (zu_fetch(ptr, walk->relnumber, walk->block, rec, walk->buf) == ZU_DISCARDED)
+		if (zu_fetch(ptr, relnumber, walk->block, rec, walk->buf) == ZU_DISCARDED)
 		{
 			UndoPtr		head = walk->slots->s[s].ptr;
 
 			if (ptr == head)
 				return ZWALK_RETRY;
 			if (walk->page_locked || head == walk->confirmed ||
-				!zchain_has_aborted(head, ptr, walk->relnumber, walk->block, walk->slots->oldest))
+				!zchain_has_aborted(head, ptr, relnumber, walk->block, walk->slots->oldest))
 				return ZWALK_ALL_VISIBLE;	/* V4 */
 			walk->confirmed = head;
 			return ZWALK_RETRY;
@@ -307,9 +299,9 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	return ZWALK_ALL_VISIBLE;
 }
 
-void
+bool
 zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
-			   const char *raw, Size rawlen, BlockNumber block)
+			   const char *raw, Size rawlen)
 {
 	const char *p = raw;
 	const char *end = raw + rawlen;
@@ -317,40 +309,39 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 	Size		datalen;
 
 	if (raw == NULL && rec->type != ZUR_INSERT)
-		zvis_corrupt_chain(rec->relnumber, block, InvalidUndoPtr);
+		return false;
 	switch (rec->type)
 	{
 		case ZUR_INSERT:
 			*exists = false;
-			return;
+			return true;
 		case ZUR_UPDATE:
-			if (!*has_bytes)
-				break;
+			if (!*has_bytes || *len < ZTUPLE_HEADER_SIZE)
+				return false;
 			p = zheader_compact_get(p, end, zheader_get(row), &old);
 			if (p == NULL)
-				break;
+				return false;
 			datalen = *len - ZTUPLE_HEADER_SIZE;
 			p = zdelta_undo_apply(p, end, row + ZTUPLE_HEADER_SIZE, &datalen,
 								  BLCKSZ - ZTUPLE_HEADER_SIZE);
 			if (p == NULL)
-				break;
+				return false;
 			zheader_set(row, old);
 			*len = datalen + ZTUPLE_HEADER_SIZE;
-			return;
+			return true;
 		case ZUR_DELETE:
 		case ZUR_MOVE:
 			p = zheader_compact_get(p, end, 0, &old);
 			if (p == NULL || (end - p) + ZTUPLE_HEADER_SIZE > BLCKSZ)
-				break;
+				return false;
 			memcpy(row + ZTUPLE_HEADER_SIZE, p, end - p);
 			zheader_set(row, old);
 			*len = (end - p) + ZTUPLE_HEADER_SIZE;
 			*has_bytes = true;
-			return;
+			return true;
 		default:
-			break;
+			return false;
 	}
-	zvis_corrupt_chain(rec->relnumber, block, InvalidUndoPtr);
 }
 
 void
@@ -361,8 +352,8 @@ zwalk_step_back(ZWalk *walk)
 
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
-	zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec,
-				   raw, rawlen, walk->block);
+	if (!zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw, rawlen))
+		zvis_corrupt_chain(walk->rel, walk->block, walk->rec_ptr);
 	if (walk->exists)
 		walk->header = zheader_get(walk->row);
 }
@@ -386,13 +377,12 @@ image_restore(char *page, const char *raw, Size rawlen)
 	memcpy(page, raw, header.pd_lower);
 	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
 	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
-	zpage_trailer(page)->overflow = InvalidBlockNumber; /* as it was: images are made only of such pages */
+	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW; /* perhaps; as it was: images are made only of such pages */
 	return zpage_is_valid(page);
 }
 
 bool
-zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber, BlockNumber block,
-			Snapshot snapshot)
+zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
 {
 	static char *buffers = NULL;	/* two records and one raw image */
 	char	   *buf,
@@ -406,16 +396,22 @@ zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber, BlockNu
 	if (ptr == InvalidUndoPtr)
 		return false;
 	for (int i = 1; i <= slots->n; i++)
-		if (slots->s[i].ptr != InvalidUndoPtr && ZSLOT_XID(&slots->s[i]) >= slots->oldest &&
-			zxid_is_ours(ZSLOT_XID(&slots->s[i])))
+	{
+		ZXid		xid = ZSLOT_XID(&slots->s[i]);
+
+		if (slots->s[i].ptr == InvalidUndoPtr || xid < slots->oldest)
+			continue;
+		zvis_check_xid(rel, block, i, xid);
+		if (zxid_is_ours(xid))
 			return false;
+	}
 	if (buffers == NULL)
 		buffers = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
 	buf = buffers;
 	while (ptr != InvalidUndoPtr)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED ||
+		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED ||
 			rec.type != ZUR_IMAGE || rec.committed < slots->oldest ||
 			!XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
 			break;
@@ -428,6 +424,6 @@ zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber, BlockNu
 		return false;
 	raw = zur_raw_payload(&best_rec, buffers + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
 	if (!image_restore(page, raw, rawlen))
-		zvis_corrupt_chain(relnumber, block, ptr);
+		zvis_corrupt_chain(rel, block, zpage_trailer(page)->image);
 	return true;
 }

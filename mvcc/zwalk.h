@@ -62,7 +62,7 @@ typedef enum ZWalkResult
 
 typedef struct ZWalk
 {
-	RelFileNumber relnumber;
+	Relation	rel;
 	BlockNumber block;
 	OffsetNumber off;
 	const ZSlotView *slots;
@@ -96,29 +96,36 @@ extern bool zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumb
  * slots were copied with it. False if the line pointer holds no row or stub.
  */
 extern bool zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots,
-						RelFileNumber relnumber, BlockNumber block, OffsetNumber off);
+						Relation rel, BlockNumber block, OffsetNumber off);
 
-/* zwalk_find_writer: the record that wrote the version in hand, or a reason why none is needed. */
+/*
+ * zwalk_find_writer: the record that wrote the version in hand, or a reason why none is needed.
+ * Error ERRCODE_DATA_CORRUPTED.
+ */
 extern ZWalkResult zwalk_find_writer(ZWalk *walk, ZAccept *accept);
 
-/* zwalk_step_back: the version in hand becomes the one before walk->rec. */
+/* zwalk_step_back: the version in hand becomes the one before walk->rec. Error ERRCODE_DATA_CORRUPTED. */
 extern void zwalk_step_back(ZWalk *walk);
 
 /*
- * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the version before rec; raw is rec's raw payload.
- * *exists becomes false for an insertion. Raises ERRCODE_DATA_CORRUPTED.
+ * zversion_from_walk: the version in hand as an answer; not found unless live is true. known: walk->rec wrote it, else
+ * its writer is to be looked for from where the walk stands.
  */
-extern void zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
-						   const char *raw, Size rawlen, BlockNumber block);
+extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known);
+
+/*
+ * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the version before rec; raw is rec's raw payload.
+ * *exists becomes false for an insertion. False: the record does not fit the row.
+ */
+extern bool zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
+						   const char *raw, Size rawlen);
 
 /*
  * zimage_jump: replace a page copy by an older image of it as long as everything done since is
  * invisible to the MVCC snapshot. True if it was replaced.
  */
-extern bool zimage_jump(char *page, const ZSlotView *slots, RelFileNumber relnumber,
+extern bool zimage_jump(char *page, const ZSlotView *slots, Relation rel,
 						BlockNumber block, Snapshot snapshot);
-
-extern void zvis_corrupt_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr) zc_noreturn;
 
 /* zwalk_workspace: the backend's one ZWalk (walks don't nest). */
 extern ZWalk *zwalk_workspace(void);

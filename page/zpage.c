@@ -74,7 +74,7 @@ zpage_init(Page page)
 	PageInit(page, BLCKSZ, sizeof(ZPageTrailer) + ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot));
 	trailer = zpage_trailer(page);
 	trailer->image = InvalidUndoPtr;
-	trailer->overflow = InvalidBlockNumber;
+	trailer->overflow = ZPAGE_NO_OVERFLOW;
 	trailer->version = ZPAGE_VERSION;
 	trailer->debt = 0;
 }

@@ -30,7 +30,8 @@
  *	P7	slot xid 0 <=> slot pointer 0.
  *	P8	with an overflow page the number of inline slots does not change.
  * A slot number above the present number of slots means "visible to all": an overflow page
- * is taken away when all its slots are older than everybody.
+ * is taken away when all its slots are older than everybody. The trailer remembers that there was one, so
+ * P3 and P4 hold with nslots_total = number of slots on a page that never had one, ZPAGE_MAX_SLOTS on others.
  */
 #ifndef ZUNDO_ZPAGE_H
 #define ZUNDO_ZPAGE_H
@@ -56,12 +57,16 @@ StaticAssertDecl(sizeof(ZPageSlot) == 16, "ZPageSlot is 16 bytes on disk");
 typedef struct ZPageTrailer
 {
 	UndoPtr		image;			/* newest page image in undo (mvcc/README.md), 0 = none */
-	BlockNumber overflow;		/* undo block with more slots, or InvalidBlockNumber */
+	BlockNumber overflow;		/* undo block with more slots, or ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW */
 	uint16		version;		/* ZPAGE_VERSION */
 	uint16		debt;			/* undo bytes pushed on live chains since the last image, saturating */
 } ZPageTrailer;
 
 StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk");
+
+/* A page without an overflow page never had one; or had one: then rows may name slots that are no more. */
+#define ZPAGE_NO_OVERFLOW	InvalidBlockNumber
+#define ZPAGE_HAD_OVERFLOW	((BlockNumber) 0)
 
 #define ZPAGE_VERSION		0x7A01
 #define ZPAGE_INITIAL_SLOTS 4
@@ -72,6 +77,15 @@ static inline ZPageTrailer *
 zpage_trailer(Page page)
 {
 	return (ZPageTrailer *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer));
+}
+
+/* zpage_has_overflow: are there slots on an overflow page? */
+static inline bool
+zpage_has_overflow(Page page)
+{
+	BlockNumber overflow = zpage_trailer(page)->overflow;
+
+	return unlikely(overflow != ZPAGE_NO_OVERFLOW && overflow != ZPAGE_HAD_OVERFLOW);
 }
 
 /* zpage_nslots: number of inline slots. */

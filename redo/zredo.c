@@ -326,7 +326,7 @@ redo_overflow(XLogReaderState *record)
 	finish_page(record, overflow, BufferGetPage(overflow));
 	if (page != NULL)
 	{
-		zpage_trailer(page)->overflow = xlrec.first != 0 ? block : InvalidBlockNumber;
+		zpage_trailer(page)->overflow = xlrec.first != 0 ? block : ZPAGE_HAD_OVERFLOW;
 		finish_page(record, buf, page);
 	}
 	UnlockReleaseBuffer(overflow);

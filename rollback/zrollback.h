@@ -10,12 +10,11 @@
 
 /*
  * zrollback_page: pop every aborted record from the head of every slot of the
- * table page in buf (pinned and exclusively locked by the caller; stays so).
- * Table page WAL record ZWAL_ROLLBACK; one per slot. relnumber/block are the page's; reloid for messages; logged = does
- * the relation write WAL. Own aborted subtransactions count as aborted. Returns number of records undone.
+ * table page in buf (of rel, pinned and exclusively locked by the caller; stays so).
+ * Table page WAL record ZWAL_ROLLBACK; one per slot. Own aborted subtransactions count as aborted. Returns number of records undone.
  * Idempotent (PROTOCOLS F 9). Errors: ERRCODE_DATA_CORRUPTED; nothing is half done.
  */
-extern int	zrollback_page(Buffer buf, RelFileLocator locator, Oid reloid, bool logged);
+extern int	zrollback_page(Buffer buf, Relation rel);
 
 /*
  * zrollback_page_by_locator: the same for a page found by address: reads and locks it; skips (returns 0)

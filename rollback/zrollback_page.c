@@ -19,6 +19,7 @@
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "wal/zwal.h"
 
 /* Above this many bytes of undo a page image is cheaper in WAL. */
@@ -37,28 +38,63 @@ typedef struct Pops
 	char		raw[ZUR_MAX_LENGTH];
 } Pops;
 
+/* The page that is worked on. */
+typedef struct Target
+{
+	Buffer		buf;
+	Page		page;
+	BlockNumber block;
+	RelFileNumber relnumber;
+	Oid			reloid;
+	const char *relname;		/* NULL = the relation has not been opened */
+	bool		logged;			/* does the relation write WAL */
+} Target;
+
+/* errmsg for a damaged page, which names it. */
+static int
+corrupt_block(const Target *t)
+{
+	if (t->relname != NULL)
+		return errmsg("block %u of relation \"%s\" is corrupted", t->block, t->relname);
+	return errmsg("block %u of the relation with OID %u is corrupted", t->block, t->reloid);
+}
+
 static void
-corrupt_record(Oid reloid, BlockNumber block, UndoPtr ptr)
+corrupt_record(const Target *t, UndoPtr ptr)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("undo record %X/%X does not fit block %u of relation %u",
-					(uint32) (ptr >> 32), (uint32) ptr, block, reloid)));
+			 corrupt_block(t),
+			 errdetail("Undo record %X/%X, to which it points, is missing or does not fit the page.",
+					   (uint32) (ptr >> 32), (uint32) ptr)));
 }
 
-/* Work out what popping the slot's aborted prefix gives. False if nothing is aborted. */
+static void
+corrupt_slot(const Target *t, int s, ZXid xid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 corrupt_block(t),
+			 errdetail("Transaction slot %d has transaction id " UINT64_FORMAT ", which has not been used yet.",
+					   s, xid)));
+}
+
+/* Work out what popping the aborted prefix of slot s gives. False if nothing is aborted. */
 static bool
-compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumber, Oid reloid,
-			 BlockNumber block)
+compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 {
 	ZXid		oldest = zu_oldest_for(slot->ptr);
 	UndoPtr		ptr = slot->ptr;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
-	if (ptr == InvalidUndoPtr || zxid_status_at(xid, oldest) != ZXID_ABORTED)
+	if (ptr == InvalidUndoPtr)
 		return false;
-	memcpy(pops->page.data, page, BLCKSZ);
+	if (unlikely(!zxid_possible(xid)))
+		corrupt_slot(t, s, xid);
+	if (zxid_status_at(xid, oldest) != ZXID_ABORTED)
+		return false;
+	memcpy(pops->page.data, t->page, BLCKSZ);
 	pops->nrecords = 0;
 	pops->undo_len = 0;
 	for (;;)
@@ -68,10 +104,10 @@ compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumb
 		const char *payload = NULL;
 
 		if (ptr == InvalidUndoPtr ||
-			zu_fetch(ptr, relnumber, block, &rec, pops->buf) == ZU_DISCARDED)
+			zu_fetch(ptr, t->relnumber, t->block, &rec, pops->buf) == ZU_DISCARDED)
 		{
 			if (pops->nrecords == 0)
-				corrupt_record(reloid, block, ptr);
+				corrupt_record(t, ptr);
 			/* what is left of the chain is visible to all */
 			pops->new_xid = InvalidZXid;
 			pops->new_ptr = InvalidUndoPtr;
@@ -89,7 +125,7 @@ compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumb
 			if (rec.type != ZUR_INSERT)
 				payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
 			if (!zpage_undo(pops->page.data, &rec, payload, rawlen))
-				corrupt_record(reloid, block, ptr);
+				corrupt_record(t, ptr);
 		}
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)
 			memcpy(pops->undo + pops->undo_len, pops->buf, rec.length);
@@ -101,15 +137,14 @@ compute_pops(Pops *pops, Page page, const ZPageSlot *slot, RelFileNumber relnumb
 
 /* Put the pops of slot s on the page and log them. overflow: the slot lies there; Invalid = inline. */
 static void
-apply_pops(Pops *pops, Buffer buf, Buffer overflow, int s, bool logged)
+apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 {
-	Page		page = BufferGetPage(buf);
 	xl_zheap_rollback xlrec;
 	bool		image = pops->undo_len > MAX_LOGGED_UNDO;
 
 	if (!BufferIsValid(overflow))
 		zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
-	else if (!logged)
+	else if (!t->logged)
 		image = true;			/* of the table page nothing is logged */
 	xlrec.new_xid = pops->new_xid;
 	xlrec.new_ptr = pops->new_ptr;
@@ -117,14 +152,14 @@ apply_pops(Pops *pops, Buffer buf, Buffer overflow, int s, bool logged)
 	xlrec.nrecords = image ? 0 : pops->nrecords;
 
 	START_CRIT_SECTION();
-	memcpy(page, pops->page.data, BLCKSZ);
-	MarkBufferDirty(buf);
+	memcpy(t->page, pops->page.data, BLCKSZ);
+	MarkBufferDirty(t->buf);
 	if (BufferIsValid(overflow))
 	{
 		zoverflow_set_slot(BufferGetPage(overflow), s, pops->new_xid, pops->new_ptr);
 		MarkBufferDirty(overflow);
 	}
-	if (logged || BufferIsValid(overflow))
+	if (t->logged || BufferIsValid(overflow))
 	{
 		XLogRecPtr	recptr;
 
@@ -132,13 +167,13 @@ apply_pops(Pops *pops, Buffer buf, Buffer overflow, int s, bool logged)
 		XLogRegisterData((char *) &xlrec, SizeOfZheapRollback);
 		if (!image && pops->undo_len > 0)
 			XLogRegisterData(pops->undo, pops->undo_len);
-		if (logged)
-			XLogRegisterBuffer(0, buf, REGBUF_STANDARD | (image ? REGBUF_FORCE_IMAGE : 0));
+		if (t->logged)
+			XLogRegisterBuffer(0, t->buf, REGBUF_STANDARD | (image ? REGBUF_FORCE_IMAGE : 0));
 		if (BufferIsValid(overflow))
 			XLogRegisterBuffer(1, overflow, REGBUF_STANDARD);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_ROLLBACK);
-		if (logged)
-			PageSetLSN(page, recptr);
+		if (t->logged)
+			PageSetLSN(t->page, recptr);
 		if (BufferIsValid(overflow))
 			PageSetLSN(BufferGetPage(overflow), recptr);
 	}
@@ -146,62 +181,75 @@ apply_pops(Pops *pops, Buffer buf, Buffer overflow, int s, bool logged)
 	END_CRIT_SECTION();
 }
 
-/* The same as zrollback_page for the slots on the page's overflow page. */
+/* The same as rollback_page for the slots on the page's overflow page. */
 static int
-rollback_overflow(Pops *pops, Buffer buf, RelFileLocator locator, Oid reloid, bool logged)
+rollback_overflow(Pops *pops, const Target *t)
 {
-	Page		page = BufferGetPage(buf);
-	BlockNumber block = BufferGetBlockNumber(buf);
-	Buffer		overflow = zu_overflow_lock(zpage_trailer(page)->overflow, locator.relNumber, block,
+	Buffer		overflow = zu_overflow_lock(zpage_trailer(t->page)->overflow, t->relnumber, t->block,
 											BUFFER_LOCK_EXCLUSIVE);
-	Page		opage = BufferGetPage(overflow);
+	Page		opage;
 	int			undone = 0;
 
+	if (!BufferIsValid(overflow))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 corrupt_block(t),
+				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+						   zpage_trailer(t->page)->overflow, "zundo.undo_log")));
+	opage = BufferGetPage(overflow);
 	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)
-		if (compute_pops(pops, page, zoverflow_slot(opage, s), locator.relNumber, reloid, block))
+		if (compute_pops(pops, t, s, zoverflow_slot(opage, s)))
 		{
-			apply_pops(pops, buf, overflow, s, logged);
+			apply_pops(pops, t, overflow, s);
 			undone += pops->nrecords;
 		}
 	UnlockReleaseBuffer(overflow);
 	return undone;
 }
 
-int
-zrollback_page(Buffer buf, RelFileLocator locator, Oid reloid, bool logged)
+static int
+rollback_page(const Target *t)
 {
 	static Pops *pops = NULL;
-	Page		page = BufferGetPage(buf);
-	BlockNumber block = BufferGetBlockNumber(buf);
 	int			undone = 0;
 
-	if (PageIsNew(page))
+	if (PageIsNew(t->page))
 		return 0;
 	if (pops == NULL)
 		pops = MemoryContextAlloc(TopMemoryContext, sizeof(Pops));
-	for (int s = 1; s <= zpage_nslots(page); s++)
-		if (compute_pops(pops, page, zpage_slot(page, s), locator.relNumber, reloid, block))
+	for (int s = 1; s <= zpage_nslots(t->page); s++)
+		if (compute_pops(pops, t, s, zpage_slot(t->page, s)))
 		{
-			apply_pops(pops, buf, InvalidBuffer, s, logged);
+			apply_pops(pops, t, InvalidBuffer, s);
 			undone += pops->nrecords;
 		}
-	if (unlikely(zpage_trailer(page)->overflow != InvalidBlockNumber))
-		undone += rollback_overflow(pops, buf, locator, reloid, logged);
+	if (zpage_has_overflow(t->page))
+		undone += rollback_overflow(pops, t);
 	return undone;
+}
+
+int
+zrollback_page(Buffer buf, Relation rel)
+{
+	Target		t = {buf, BufferGetPage(buf), BufferGetBlockNumber(buf), rel->rd_locator.relNumber,
+	RelationGetRelid(rel), RelationGetRelationName(rel), RelationNeedsWAL(rel)};
+
+	return rollback_page(&t);
 }
 
 int
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged)
 {
 	SMgrRelation smgr = smgropen(locator, INVALID_PROC_NUMBER);
-	Buffer		buf;
+	Target		t = {InvalidBuffer, NULL, block, locator.relNumber, reloid, NULL, logged};
 	int			undone;
 
 	if (!smgrexists(smgr, MAIN_FORKNUM) || block >= smgrnblocks(smgr, MAIN_FORKNUM))
 		return 0;
-	buf = ReadBufferWithoutRelcache(locator, MAIN_FORKNUM, block, RBM_NORMAL, NULL, logged);
-	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-	undone = zrollback_page(buf, locator, reloid, logged);
-	UnlockReleaseBuffer(buf);
+	t.buf = ReadBufferWithoutRelcache(locator, MAIN_FORKNUM, block, RBM_NORMAL, NULL, logged);
+	t.page = BufferGetPage(t.buf);
+	LockBuffer(t.buf, BUFFER_LOCK_EXCLUSIVE);
+	undone = rollback_page(&t);
+	UnlockReleaseBuffer(t.buf);
 	return undone;
 }

@@ -98,7 +98,6 @@ record_aborted(Job *job, const ZuRecord *rec)
 static void
 rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStrategy strategy)
 {
-	bool		logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 
 	for (int i = 0; i < n; i++)
@@ -111,7 +110,7 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 		buf = ReadBufferExtended(rel, MAIN_FORKNUM, pages[i].block, RBM_NORMAL, strategy);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		if (!PageIsNew(BufferGetPage(buf)))
-			(void) zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), logged);
+			(void) zrollback_page(buf, rel);
 		UnlockReleaseBuffer(buf);
 	}
 }

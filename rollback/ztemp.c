@@ -72,7 +72,7 @@ undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 	}
 	buf = ReadBuffer(&rel, block);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-	(void) zrollback_page(buf, file->locator, file->reloid, false);
+	(void) zrollback_page(buf, &rel);
 	UnlockReleaseBuffer(buf);
 	state->last = block;
 }

@@ -101,7 +101,7 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 
 	ItemPointerSet(&tid, block, off);
 	zslot_store_copy(feeder->slot, version->row, version->len, &tid, RelationGetRelid(feeder->rel));
-	zslot_set_writer(feeder->slot, version->xid, FirstCommandId);
+	zslot_set_writer(feeder->slot, version->xid, FirstCommandId, InvalidUndoPtr);
 }
 
 /* Any visible mode: feed every version. False: load the page again (what was fed may be fed again). */
@@ -198,7 +198,7 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 		return true;
 	ItemPointerSet(&tid, block, off);
 	zslot_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid, RelationGetRelid(feeder->rel));
-	zslot_set_writer(feeder->slot, InvalidZXid, FirstCommandId);
+	zslot_set_writer(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
 	feeder->live += 1;
 	feed(feeder, true);
 	return true;

@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "mvcc/zhandle.h"
 #include "scan/zscan_internal.h"
 #include "storage/predicate.h"
 #include "storage/procarray.h"
@@ -50,8 +51,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVer
 	if (!version->found)
 		return false;
 	PredicateLockTID(rel, tid, snapshot, InvalidTransactionId);
-	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
-	zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	zversion_show(rel, version, ItemPointerIsValid(&version->handle) ? &version->handle : tid, slot);
 	return true;
 }
 
@@ -96,13 +96,38 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	return fetch_version(scan->rel, fetch->buf, tid, snapshot, &found_version, slot, all_dead);
 }
 
+/* The old version of a trigger event, under its row's own TID. */
+static bool
+fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
+{
+	ItemPointerData real;
+
+	zany_fetch_by_handle(rel, tid, &found_version, &real);
+	if (!found_version.found)
+		return false;
+	zversion_show(rel, &found_version, &real, slot);
+	return true;
+}
+
 bool
 zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
+	const ZVersion *kept;
 	Buffer		buf;
 	bool		found;
 
 	zu_attach_database();
+	kept = zany_fetch_kept(rel, tid);
+	if (snapshot->snapshot_type == SNAPSHOT_ANY)
+	{
+		if (kept != NULL)
+		{
+			zversion_show(rel, kept, tid, slot);
+			return true;
+		}
+		if (zhandle_is(tid))
+			return fetch_by_handle(rel, tid, slot);
+	}
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
 	found = fetch_version(rel, buf, tid, snapshot, &found_version, slot, NULL);
 	ReleaseBuffer(buf);
@@ -133,8 +158,8 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	if (off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page) &&
 		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
 	{
-		zslots_copy(page, &slots);
-		zrow_writer(page, &slots, rel->rd_locator.relNumber, ItemPointerGetBlockNumber(tid), off,
+		zslots_copy(rel, ItemPointerGetBlockNumber(tid), page, &slots);
+		zrow_writer(page, &slots, rel, ItemPointerGetBlockNumber(tid), off,
 					InvalidSnapshot, &writer);
 		moved = (writer.type == ZUR_MOVE &&
 				 (writer.status == ZXID_OWN || writer.status == ZXID_COMMITTED));
@@ -190,6 +215,16 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 
 	Assert(TTS_IS_ZHEAP(slot));
 	zu_attach_database();
+	if (zslot->writer_known && zslot->xmin != InvalidZXid && zslot->xmin >= zu_oldest())
+	{
+		/* the trigger of a foreign key asks whether its row has been changed since */
+		if (snapshot->snapshot_type == SNAPSHOT_SELF && zslot->writer != InvalidUndoPtr &&
+			zxid_status(zslot->xmin) == ZXID_OWN)
+			return zany_is_newest(rel, &slot->tts_tid, zslot->writer);
+		if (IsMVCCSnapshot(snapshot) && !zxid_is_ours(zslot->xmin) &&
+			!zxid_visible_mvcc(zslot->xmin, snapshot))
+			return false;
+	}
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
 		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), NULL, &version);
@@ -256,7 +291,7 @@ check_offset(Relation rel, Page page, const ZSlotView *slots, BlockNumber block,
 		check.deletable = true;
 		return check;
 	}
-	zrow_writer(page, slots, rel->rd_locator.relNumber, block, off, InvalidSnapshot, &writer);
+	zrow_writer(page, slots, rel, block, off, InvalidSnapshot, &writer);
 	if (writer.status == ZXID_ALL_VISIBLE)
 		check.deletable = true;
 	else if (writer.status == ZXID_COMMITTED && writer.xid != InvalidZXid &&
@@ -355,7 +390,7 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 		slots.oldest = zu_oldest();
 	}
 	else
-		zslots_copy(page, &slots);
+		zslots_copy(rel, block, page, &slots);
 	for (int i = first; i < end; i++)
 	{
 		TM_IndexDelete *entry = &delstate->deltids[i];

@@ -326,8 +326,7 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version, NULL);
 	if (!version->found)
 		return false;
-	zslot_store_copy(slot, version->row, version->len, &tid, RelationGetRelid(rel));
-	zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	zversion_show(rel, version, &tid, slot);
 	return true;
 }
 

@@ -107,3 +107,17 @@ SELECT * FROM zundo.check('z');
 SELECT * FROM zundo.check('types');
 SELECT * FROM zundo.check('toasted');
 DROP TABLE z, types, toasted;
+-- in place with AFTER triggers too; a TID that is returned can be used
+CREATE TABLE place (id int PRIMARY KEY, n int) USING zheap;
+CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% -> %', OLD, NEW; RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER say AFTER UPDATE ON place DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION say();
+INSERT INTO place VALUES (1, 1);
+SET client_min_messages = notice;
+BEGIN;
+UPDATE place SET n = 2 RETURNING ctid, n;
+UPDATE place SET n = 3 WHERE ctid = '(0,1)' RETURNING ctid, n;
+SELECT n FROM place WHERE ctid = '(0,32769)';
+COMMIT;
+SELECT n FROM place WHERE ctid = '(0,32769)';
+SELECT * FROM zundo.check('place');
+DROP TABLE place;

@@ -268,7 +268,7 @@ part_random()
 		random_run "case $(basename "$f" .json)" history.py --replay "$f"
 	done
 	random_run "histories" history.py --minutes "$minutes" --seed "$seed"
-	random_run "histories with triggers, keys and 2PC" history.py --minutes "$minutes" --seed "$seed" --fk --triggers --prepare
+	random_run "histories with triggers, keys, upserts and 2PC" history.py --minutes "$minutes" --seed "$seed" --fk --triggers --prepare --on-conflict
 	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
 }
 

@@ -19,6 +19,7 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "tuple/zslot.h"
+#include "utils/lsyscache.h"
 
 /* Memory that a cleared slot keeps for its next row. */
 #define KEEP_BYTES	(64 * 1024)
@@ -31,6 +32,8 @@ forget_writer(ZHeapSlot *z)
 	z->writer_known = false;
 	z->xmin = InvalidZXid;
 	z->cmin = InvalidCommandId;
+	z->writer = InvalidUndoPtr;
+	z->xmax = InvalidZXid;
 	z->chain_xid = InvalidZXid;
 	z->chain = InvalidUndoPtr;
 	z->relnumber = InvalidRelFileNumber;
@@ -249,12 +252,21 @@ deform_prefix(ZHeapSlot *z, int natts)
 	return true;
 }
 
+/* slot_corrupted: the slot's row is malformed, in its header (0) or at a column. */
+static void zc_noreturn pg_attribute_cold
+slot_corrupted(TupleTableSlot *slot, int attno)
+{
+	ztuple_corrupted(OidIsValid(slot->tts_tableOid) ? get_rel_name(slot->tts_tableOid) : NULL,
+					 &slot->tts_tid, attno);
+}
+
 static void
 zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	ZHeader		header;
 	int			present;
+	int			bad;
 
 	Assert(!TTS_EMPTY(slot));
 	if (unlikely(z->row == NULL))
@@ -268,15 +280,18 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 			plan_prefix(z);
 		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) && deform_prefix(z, present))
 			return;
-		zdeform_start(&z->deform, z->row, z->len, get_scratch(z));
+		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, get_scratch(z))))
+			slot_corrupted(slot, 0);
 	}
 	else if (z->deform.scratch == NULL)
 		z->deform.scratch = get_scratch(z);	/* only the prefix has been read */
 
 	if (present > slot->tts_nvalid)
 	{
-		zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
-						slot->tts_values, slot->tts_isnull);
+		bad = zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
+							  slot->tts_values, slot->tts_isnull);
+		if (unlikely(bad != 0))
+			slot_corrupted(slot, bad);
 		slot->tts_nvalid = present;
 	}
 }
@@ -296,6 +311,13 @@ find_writer(ZHeapSlot *z)
 		zslot_lookup_writer_hook(z);
 	z->writer_known = true;
 	return true;
+}
+
+bool
+zslot_writer(TupleTableSlot *slot)
+{
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	return find_writer((ZHeapSlot *) slot);
 }
 
 static Datum
@@ -325,7 +347,7 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 		case MaxCommandIdAttributeNumber:
 			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
 		case MaxTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(InvalidTransactionId);
+			return TransactionIdGetDatum(z->xmax == InvalidZXid ? InvalidTransactionId : zxid_to_xid(z->xmax));
 		default:
 			elog(ERROR, "zheap: no system column %d", attnum);
 			return (Datum) 0;
@@ -383,6 +405,8 @@ zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 		dst->writer_known = src->writer_known;
 		dst->xmin = src->xmin;
 		dst->cmin = src->cmin;
+		dst->writer = src->writer;
+		dst->xmax = src->xmax;
 		dst->chain_xid = src->chain_xid;
 		dst->chain = src->chain;
 		dst->relnumber = src->relnumber;
@@ -478,9 +502,12 @@ zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 	slot->tts_tableOid = tableoid;
 }
 
-/* zslot_set_writer: this version was written by xmin (0 = visible to all) in command cmin. Any slot contents, virtual too. */
+/*
+ * zslot_set_writer: this version was written by xmin (0 = visible to all) in command cmin, by the record writer. Any
+ * slot contents, virtual too.
+ */
 void
-zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin)
+zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -488,6 +515,15 @@ zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin)
 	z->writer_known = true;
 	z->xmin = xmin;
 	z->cmin = cmin;
+	z->writer = writer;
+}
+
+/* zslot_set_xmax: show this as the version's xmax; 0 = nobody. */
+void
+zslot_set_xmax(TupleTableSlot *slot, ZXid xmax)
+{
+	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
+	((ZHeapSlot *) slot)->xmax = xmax;
 }
 
 /* zslot_set_chain: the writer is to be looked up, when somebody asks, from this chain. */

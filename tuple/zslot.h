@@ -36,6 +36,8 @@ typedef struct ZHeapSlot
 	bool		writer_known;
 	ZXid		xmin;			/* 0 = visible to all */
 	CommandId	cmin;
+	UndoPtr		writer;			/* its record, if xmin is not 0; Invalid = not known */
+	ZXid		xmax;			/* who has locked or replaced the version, where the caller was to see that; else 0 */
 	ZXid		chain_xid;
 	UndoPtr		chain;			/* newest record of the row's slot when it was read */
 	RelFileNumber relnumber;
@@ -64,6 +66,7 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 	z->writer_known = (chain == InvalidUndoPtr);
 	z->xmin = InvalidZXid;
 	z->cmin = FirstCommandId;
+	z->xmax = InvalidZXid;
 	z->chain_xid = chain_xid;
 	z->chain = chain;
 	z->relnumber = relnumber;
@@ -78,9 +81,13 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 extern void zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							 ItemPointer tid, Oid tableoid);
 
-/* zslot_set_writer / zslot_set_chain: see ZHeapSlot. Call after a store. */
-extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin);
+/* zslot_set_writer / zslot_set_xmax / zslot_set_chain: see ZHeapSlot. Call after a store. */
+extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
+extern void zslot_set_xmax(TupleTableSlot *slot, ZXid xmax);
 extern void zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber);
+
+/* zslot_writer: make the writer known by looking for it; false if the slot holds virtual contents of nobody in particular. */
+extern bool zslot_writer(TupleTableSlot *slot);
 
 /*
  * zslot_lookup_writer_hook: set by mvcc/: finds xmin and cmin of the version

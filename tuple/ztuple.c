@@ -11,7 +11,7 @@
  *	T2	a row holds no pointer into memory: expanded and indirect values are
  *		flattened before it is formed; external ones are on-disk TOAST pointers.
  *	T3	deforming reads only the row's bytes; whatever would reach outside them
- *		raises ERRCODE_DATA_CORRUPTED.
+ *		is told to the caller, which knows where the row lies.
  *	T4	scratch never moves while values that point into it are in use: its
  *		capacity suffices for the whole row from the start.
  */
@@ -32,15 +32,21 @@ bitmap_size(int natts)
 	return (natts + 7) / 8;
 }
 
-static zc_noreturn pg_attribute_cold void
-row_corrupted(int attno)
+/* ztuple_corrupted: see ztuple.h. */
+void
+ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("zheap: corrupted row"),
+			 relname != NULL && tid != NULL && ItemPointerIsValid(tid)
+			 ? errmsg("row %u in block %u of relation \"%s\" is corrupted",
+					  ItemPointerGetOffsetNumberNoCheck(tid), ItemPointerGetBlockNumberNoCheck(tid), relname)
+			 : errmsg("zheap: corrupted row"),
 			 attno > 0
 			 ? errdetail("Column %d reaches beyond the end of the row.", attno)
-			 : errdetail("The row header is not valid.")));
+			 : errdetail("The row header is not valid."),
+			 relname != NULL ? errhint("See zundo.check('%s').", relname) : 0));
+	pg_unreachable();
 }
 
 /* ---- forming ---- */
@@ -262,28 +268,28 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 
 /*
  * unfixed_length: bytes of the varlena or cstring column at p, all of which lie
- * before end; error ERRCODE_DATA_CORRUPTED otherwise (T3).
+ * before end; 0 otherwise (T3).
  */
 static Size
-unfixed_length(int attlen, const char *p, const char *end, int attno)
+unfixed_length(int attlen, const char *p, const char *end)
 {
 	Size		avail = end - p;
 	Size		size;
 
 	if (avail < 1)
-		row_corrupted(attno);
+		return 0;
 	if (attlen == -2)
 	{
 		size = strnlen(p, avail);
 		if (size == avail)
-			row_corrupted(attno);
+			return 0;
 		return size + 1;
 	}
 
 	if (VARATT_IS_1B_E(p))
 	{
 		if (avail < VARHDRSZ_EXTERNAL || VARTAG_1B_E(p) != VARTAG_ONDISK)
-			row_corrupted(attno);
+			return 0;
 		size = VARSIZE_EXTERNAL(p);
 	}
 	else if (VARATT_IS_1B(p))
@@ -293,7 +299,7 @@ unfixed_length(int attlen, const char *p, const char *end, int attno)
 		uint32		word;
 
 		if (avail < VARHDRSZ)
-			row_corrupted(attno);
+			return 0;
 		memcpy(&word, p, sizeof(word));
 #ifdef WORDS_BIGENDIAN
 		size = word & 0x3FFFFFFF;
@@ -301,11 +307,9 @@ unfixed_length(int attlen, const char *p, const char *end, int attno)
 		size = word >> 2;
 #endif
 		if (size < VARHDRSZ)
-			row_corrupted(attno);
+			return 0;
 	}
-	if (size > avail)
-		row_corrupted(attno);
-	return size;
+	return size > avail ? 0 : size;
 }
 
 /* can_point: may the core read the column at p in place? Its alignment decides. */
@@ -349,17 +353,14 @@ to_scratch(ZDeform *d, const char *p, Size size)
 	return PointerGetDatum(copy);
 }
 
-/*
- * zdeform_start: begin to read the row. scratch is MAXALIGNed and has
- * zdeform_scratch_size bytes. Error ERRCODE_DATA_CORRUPTED if the header is bad.
- */
-void
+/* zdeform_start: see ztuple.h. */
+bool
 zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 {
 	ZHeader		h;
 
 	if (unlikely(!ztuple_header_ok(row, len)))
-		row_corrupted(0);
+		return false;
 	h = zheader_get(row);
 	d->row = row;
 	d->len = len;
@@ -367,10 +368,11 @@ zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 	d->next = 0;
 	d->scratch = scratch;
 	d->scratch_used = 0;
+	return true;
 }
 
 /* zdeform_columns: see ztuple.h. */
-void
+int
 zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull)
 {
 	ZHeader		h = zheader_get(d->row);
@@ -398,7 +400,7 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 		if (likely(attlen > 0))
 		{
 			if (unlikely(attlen > end - p))
-				row_corrupted(i + 1);
+				return i + 1;
 			if (att->attbyval)
 			{
 				values[i] = zdeform_byval(p, attlen);
@@ -408,7 +410,11 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 			size = attlen;
 		}
 		else
-			size = unfixed_length(attlen, p, end, i + 1);
+		{
+			size = unfixed_length(attlen, p, end);
+			if (unlikely(size == 0))
+				return i + 1;
+		}
 
 		if (can_point(att, p))
 			values[i] = PointerGetDatum(p);
@@ -419,14 +425,13 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 
 	d->off = p - d->row;
 	d->next = Max(d->next, natts);
+	return 0;
 }
 
-/*
- * ztuple_getattr: see ztuple.h. The result points into the row if the core can
- * read it there. Error ERRCODE_DATA_CORRUPTED if the row is malformed.
- */
+/* ztuple_getattr: see ztuple.h. The result points into the row if the core can read it there. */
 Datum
-ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull)
+ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull,
+			   const char *relname, ItemPointer tid)
 {
 	ZDeform		d;
 	ZHeader		h;
@@ -434,7 +439,8 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 	const char *p;
 	const char *end = row + len;
 
-	zdeform_start(&d, row, len, NULL);
+	if (!zdeform_start(&d, row, len, NULL))
+		ztuple_corrupted(relname, tid, 0);
 	h = zheader_get(row);
 	if (attno > ZH_NATTS(h))
 		return getmissingattr(desc, attno, isnull);
@@ -450,11 +456,11 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 		if (!absent)
 		{
 			if (att->attlen <= 0)
-				size = unfixed_length(att->attlen, p, end, i + 1);
-			else if (att->attlen > end - p)
-				row_corrupted(i + 1);
-			else
+				size = unfixed_length(att->attlen, p, end);
+			else if (att->attlen <= end - p)
 				size = att->attlen;
+			if (size == 0)
+				ztuple_corrupted(relname, tid, i + 1);
 		}
 		if (i == attno - 1)
 		{
@@ -476,7 +482,7 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
  * their missing values.
  */
 HeapTuple
-ztuple_to_heap(const char *row, Size len, TupleDesc desc)
+ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid)
 {
 	Datum	   *values = palloc(Max(desc->natts, 1) * sizeof(Datum));
 	bool	   *isnull = palloc(Max(desc->natts, 1) * sizeof(bool));
@@ -485,10 +491,14 @@ ztuple_to_heap(const char *row, Size len, TupleDesc desc)
 	ZDeform		d;
 	HeapTuple	tuple;
 	int			natts;
+	int			bad;
 
-	zdeform_start(&d, row, len, scratch);
+	if (!zdeform_start(&d, row, len, scratch))
+		ztuple_corrupted(relname, tid, 0);
 	natts = Min(ZH_NATTS(zheader_get(row)), desc->natts);
-	zdeform_columns(&d, desc, natts, values, isnull);
+	bad = zdeform_columns(&d, desc, natts, values, isnull);
+	if (bad != 0)
+		ztuple_corrupted(relname, tid, bad);
 	for (int i = natts; i < desc->natts; i++)
 		values[i] = getmissingattr(desc, i + 1, &isnull[i]);
 

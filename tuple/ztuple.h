@@ -147,13 +147,18 @@ typedef struct ZDeform
 
 /* zdeform_scratch_size: bytes of scratch that a row of len bytes can need under desc. 0 = none: no column needs it. */
 extern Size zdeform_scratch_size(TupleDesc desc, Size len);
-extern void zdeform_start(ZDeform *d, const char *row, Size len, char *scratch);
+
+/*
+ * zdeform_start: begin to read the row. scratch is MAXALIGNed and has zdeform_scratch_size bytes, or
+ * is NULL if that is 0. False if the header is bad.
+ */
+extern bool zdeform_start(ZDeform *d, const char *row, Size len, char *scratch);
 
 /*
  * zdeform_columns: fill values/isnull for attributes d->next .. natts-1 (natts <= the row's natts).
- * Raises ERRCODE_DATA_CORRUPTED rather than reading outside the row.
+ * 0, or the number of the first column that would reach beyond the row's end.
  */
-extern void zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull);
+extern int	zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull);
 
 /* zdeform_byval: the datum whose attlen bytes are at p. */
 static inline Datum
@@ -192,11 +197,21 @@ zdeform_byval(const char *p, int attlen)
 	}
 }
 
-/* ztuple_getattr: one column (1-based), missing attributes included; by-ref results are palloc'd when unaligned. */
-extern Datum ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull);
+/*
+ * ztuple_corrupted: raise ERRCODE_DATA_CORRUPTED for the row at tid, at column attno or, if that is
+ * 0, its header. relname, tid: NULL = not known.
+ */
+extern void ztuple_corrupted(const char *relname, ItemPointer tid, int attno) zc_noreturn pg_attribute_cold;
 
-/* ztuple_to_heap: palloc'd HeapTuple with the same values. */
-extern HeapTuple ztuple_to_heap(const char *row, Size len, TupleDesc desc);
+/*
+ * ztuple_getattr: one column (1-based), missing attributes included; by-ref results are palloc'd when unaligned.
+ * Error ztuple_corrupted, with relname and tid.
+ */
+extern Datum ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull,
+							const char *relname, ItemPointer tid);
+
+/* ztuple_to_heap: palloc'd HeapTuple with the same values. Error ztuple_corrupted, with relname and tid. */
+extern HeapTuple ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid);
 
 /* ztuple_header_ok: is row well formed under natts etc.? Cheap structural test used by zundo.check; no tupdesc. */
 extern bool ztuple_header_ok(const char *row, Size len);

@@ -285,6 +285,9 @@ extern Size zu_shmem_size(void);
 extern void zu_shmem_request(void);	/* LWLock tranches etc. */
 extern void zu_shmem_startup(void);
 
+/* zu_install_hooks: refuse commands that zundo.undo_log does not take (undo_ddl.c). */
+extern void zu_install_hooks(void);
+
 /* The table AM "zundo_undo" of zundo.undo_log: refuses everything but creation and size. */
 extern Datum zundo_undo_handler(PG_FUNCTION_ARGS);
 
@@ -300,6 +303,9 @@ extern void zu_mask_page(char *page, BlockNumber blkno);
  * if no worker serves this database, runs the hook (which wakes the launcher).
  */
 extern void (*zu_wake_launcher_hook) (Oid dboid);
+
+/* zu_vacuum_hook: VACUUM of zundo.undo_log; set by zundo.c. */
+extern void (*zu_vacuum_hook) (Relation rel);
 extern void zu_worker_attach(void); /* this process is the database's worker */
 extern void zu_worker_detach(void);
 

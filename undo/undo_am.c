@@ -3,7 +3,7 @@
  *
  * Makes the undo log an ordinary relation: it has a name, a size and an owner,
  * is copied with its database and dropped with its extension. It holds no rows:
- * everything but creation, size, VACUUM and ANALYZE (both of which find
+ * everything but creation, size, VACUUM and ANALYZE (which finds
  * nothing to do) is refused.
  *
  * Locks: those of the caller. Crash points: none of its own (zu_create_storage).
@@ -21,12 +21,12 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(zundo_undo_handler);
 
-/* refuse: raise the error for anything that treats the undo log as a table. */
-static void
-refuse(const char *what)
+void
+zu_refuse(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -70,7 +70,8 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("access method \"zundo_undo\" is only for the permanent table zundo.undo_log")));
-	*freezeXid = InvalidTransactionId;
+	/* undo asks clog about its transactions: the server must keep what they need (README) */
+	*freezeXid = RecentXmin;
 	*minmulti = InvalidMultiXactId;
 	zu_create_storage(*locator, persistence);
 }
@@ -78,13 +79,13 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 static void
 undo_nontransactional_truncate(Relation rel)
 {
-	refuse("truncated");
+	zu_refuse("truncated");
 }
 
 static void
 undo_copy_data(Relation rel, const RelFileLocator *locator)
 {
-	refuse("moved to another tablespace");
+	zu_refuse("moved to another tablespace");
 }
 
 static void
@@ -93,7 +94,7 @@ undo_copy_for_cluster(Relation oldtable, Relation newtable, Relation oldindex,
 					  TransactionId *xid_cutoff, MultiXactId *multi_cutoff,
 					  double *num_tuples, double *tups_vacuumed, double *tups_recently_dead)
 {
-	refuse("clustered or vacuumed in full");
+	zu_refuse("clustered or vacuumed in full");
 }
 
 static bool
@@ -111,11 +112,15 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 	*allvisfrac = 0;
 }
 
-/* ---- VACUUM and ANALYZE: nothing to do ---- */
+/* ---- VACUUM: what the worker does, and relfrozenxid. ANALYZE: nothing to do ---- */
+
+void		(*zu_vacuum_hook) (Relation rel) = NULL;
 
 static void
 undo_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy strategy)
 {
+	if (zu_vacuum_hook != NULL)
+		zu_vacuum_hook(rel);
 }
 
 static bool
@@ -146,7 +151,7 @@ undo_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *
 	TableScanDesc scan;
 
 	if (!(flags & SO_TYPE_ANALYZE))
-		refuse("read");
+		zu_refuse("read");
 	scan = palloc0(sizeof(TableScanDescData));
 	scan->rs_rd = rel;
 	scan->rs_snapshot = snapshot;
@@ -167,20 +172,20 @@ static void
 undo_scan_rescan(TableScanDesc scan, struct ScanKeyData *key, bool set_params,
 				 bool allow_strat, bool allow_sync, bool allow_pagemode)
 {
-	refuse("read");
+	zu_refuse("read");
 }
 
 static bool
 undo_scan_getnextslot(TableScanDesc scan, ScanDirection direction, TupleTableSlot *slot)
 {
-	refuse("read");
+	zu_refuse("read");
 	return false;
 }
 
 static bool
 undo_scan_sample_next_block(TableScanDesc scan, struct SampleScanState *state)
 {
-	refuse("read");
+	zu_refuse("read");
 	return false;
 }
 
@@ -188,14 +193,14 @@ static bool
 undo_scan_sample_next_tuple(TableScanDesc scan, struct SampleScanState *state,
 							TupleTableSlot *slot)
 {
-	refuse("read");
+	zu_refuse("read");
 	return false;
 }
 
 static struct IndexFetchTableData *
 undo_index_fetch_begin(Relation rel)
 {
-	refuse("read");
+	zu_refuse("read");
 	return NULL;
 }
 
@@ -213,14 +218,14 @@ static bool
 undo_index_fetch_tuple(struct IndexFetchTableData *data, ItemPointer tid, Snapshot snapshot,
 					   TupleTableSlot *slot, bool *call_again, bool *all_dead)
 {
-	refuse("read");
+	zu_refuse("read");
 	return false;
 }
 
 static bool
 undo_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
 {
-	refuse("read");
+	zu_refuse("read");
 	return false;
 }
 
@@ -233,20 +238,20 @@ undo_tid_valid(TableScanDesc scan, ItemPointer tid)
 static void
 undo_get_latest_tid(TableScanDesc scan, ItemPointer tid)
 {
-	refuse("read");
+	zu_refuse("read");
 }
 
 static bool
 undo_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
-	refuse("read");
+	zu_refuse("read");
 	return false;
 }
 
 static TransactionId
 undo_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 {
-	refuse("indexed");
+	zu_refuse("indexed");
 	return InvalidTransactionId;
 }
 
@@ -256,34 +261,34 @@ static void
 undo_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 				  struct BulkInsertStateData *bistate)
 {
-	refuse("changed");
+	zu_refuse("changed");
 }
 
 static void
 undo_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 							  struct BulkInsertStateData *bistate, uint32 token)
 {
-	refuse("changed");
+	zu_refuse("changed");
 }
 
 static void
 undo_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)
 {
-	refuse("changed");
+	zu_refuse("changed");
 }
 
 static void
 undo_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
 				  struct BulkInsertStateData *bistate)
 {
-	refuse("changed");
+	zu_refuse("changed");
 }
 
 static TM_Result
 undo_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,
 				  Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changingPart)
 {
-	refuse("changed");
+	zu_refuse("changed");
 	return TM_Invisible;
 }
 
@@ -292,7 +297,7 @@ undo_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandI
 				  Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
 				  LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
-	refuse("changed");
+	zu_refuse("changed");
 	return TM_Invisible;
 }
 
@@ -301,7 +306,7 @@ undo_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot
 				CommandId cid, LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags,
 				TM_FailureData *tmfd)
 {
-	refuse("locked by rows");
+	zu_refuse("locked by rows");
 	return TM_Invisible;
 }
 
@@ -313,7 +318,7 @@ undo_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info
 							BlockNumber start, BlockNumber numblocks,
 							IndexBuildCallback callback, void *state, TableScanDesc scan)
 {
-	refuse("indexed");
+	zu_refuse("indexed");
 	return 0;
 }
 
@@ -321,7 +326,7 @@ static void
 undo_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 						 Snapshot snapshot, struct ValidateIndexState *state)
 {
-	refuse("indexed");
+	zu_refuse("indexed");
 }
 
 static const TableAmRoutine undo_methods = {

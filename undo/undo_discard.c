@@ -14,10 +14,12 @@
  *	between TRUNCATE and the file's truncation		blocks beyond the limit stay; they are used again
  *
  * Invariants
- *	U17	a transaction is discarded only if its top xid < H and each of its (sub)transactions has
- *		committed, or has aborted and was undone on every page.
+ *	U17	a transaction is discarded only if its top xid < the new `oldest` and each of its
+ *		(sub)transactions has committed, or has aborted and was undone on every page.
  *	U18	oldest = min(first undiscarded top xid over all logs, H); H was taken before the
  *		insert positions were read, so a transaction not yet seen has an xid >= H.
+ *	By both, an aborted transaction that cannot be undone yet keeps the undo of all younger ones, in
+ *	every log: whoever meets a record that has gone knows that its xid < `oldest` (U7).
  *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one,
  *		and the record is logged before the `oldest` that relies on it is published.
  */
@@ -365,17 +367,54 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 
 /* ---- discarding ---- */
 
-/* discard_prefix: take the settled transactions below H off the queue's head and publish the log's new discard pointer. */
+/* can_go: may p be discarded if `oldest` becomes this? */
+static inline bool
+can_go(const Pending *p, ZXid oldest)
+{
+	return p->settled && p->max_top < oldest;
+}
+
+/* rest_oldest: the oldest transaction in q, if those at its head that can go have gone. */
+static ZXid
+rest_oldest(const LogQueue *q, ZXid oldest)
+{
+	int			i = q->head;
+	ZXid		result = oldest;
+
+	while (i < q->tail && can_go(&q->items[i], oldest))
+		i++;
+	for (; i < q->tail; i++)
+		result = Min(result, q->items[i].min_top);
+	return result;
+}
+
+/* new_oldest: the highest value that U17 and U18 allow. All logs have been parsed. */
+static ZXid
+new_oldest(ZXid horizon)
+{
+	ZXid		oldest = horizon;
+	ZXid		before;
+
+	do
+	{
+		before = oldest;
+		for (int i = 0; i < zu_nlogs(); i++)
+			if (queues[i] != NULL)
+				oldest = Min(oldest, rest_oldest(queues[i], before));
+	} while (oldest < before);
+	return oldest;
+}
+
+/* discard_prefix: take the settled transactions below `oldest` off the queue's head and publish the log's new discard pointer. */
 static void
-discard_prefix(LogQueue *q, ZuLog *log, ZXid horizon, ZuDiscardStats *stats)
+discard_prefix(LogQueue *q, ZuLog *log, ZXid oldest, ZuDiscardStats *stats)
 {
 	Place		place;
 	ZXid		newest = InvalidZXid;
 
 	place.sequence = pg_atomic_read_u64(&log->discard_sequence);
 	place.ptr = pg_atomic_read_u64(&log->discard);
-	while (q->head < q->tail && q->items[q->head].settled &&
-		   q->items[q->head].max_top < horizon)
+	while (q->head < q->tail && can_go(&q->items[q->head], oldest))
 	{
 		newest = Max(newest, q->items[q->head].max_top);
 		stats->transactions_discarded += q->items[q->head].count;
@@ -394,14 +433,6 @@ discard_prefix(LogQueue *q, ZuLog *log, ZXid horizon, ZuDiscardStats *stats)
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
 	pg_atomic_write_u64(&log->discard, place.ptr);
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
-}
-
-static ZXid
-queue_oldest(const LogQueue *q, ZXid oldest)
-{
-	for (int i = q->head; i < q->tail; i++)
-		oldest = Min(oldest, q->items[i].min_top);
-	return oldest;
 }
 
 /* add_extents: append n of 'from' to the array *list of *count. */
@@ -513,42 +544,49 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		pfree(list);
 }
 
-/* log_if_due: make `oldest` durable now and then, so that relfrozenxid can follow. */
+/* log_if_due: make `oldest` and the freeze limit durable now and then, so that relfrozenxid can follow. */
 static void
 log_if_due(ZuEntry *entry, ZXid oldest)
 {
 	ZXid		durable = pg_atomic_read_u64(&entry->durable);
 	TimestampTz logged;
+	bool		freeze_waits;
 
-	if (oldest < durable + LOG_AFTER_XIDS)
-		return;
 	SpinLockAcquire(&entry->mutex);
 	logged = entry->logged;
+	freeze_waits = memcmp(&entry->freeze, &entry->freeze_logged, sizeof(ZuFreeze)) != 0;
 	SpinLockRelease(&entry->mutex);
+	if (oldest < durable + LOG_AFTER_XIDS && !freeze_waits)
+		return;
 	if (oldest >= durable + LOG_AFTER_XIDS_IDLE ||
-		(pg_atomic_read_u64(&entry->conflict) != InvalidZXid &&
+		((freeze_waits || pg_atomic_read_u64(&entry->conflict) != InvalidZXid) &&
 		 TimestampDifferenceExceeds(logged, GetCurrentTimestamp(), LOG_AFTER_MS)))
 		zu_log_oldest(oldest);
 }
 
-/* advance_freeze: see zu_freeze_limit. */
+/*
+ * advance_freeze: see zu_freeze_limit. The pair (next, after) stays as it is until the horizon has reached it, over
+ * restarts and through times in which nobody uses this database: else a horizon that is always a little
+ * behind would never reach it.
+ */
 static void
 advance_freeze(ZuEntry *entry)
 {
 	ZXid		horizon = zxid_widen(GetOldestNonRemovableTransactionId(NULL));
-	ZXid		durable = pg_atomic_read_u64(&entry->durable);
+	ZXid		durable = Min(pg_atomic_read_u64(&entry->durable), pg_atomic_read_u64(&entry->oldest));
 	ZXid		next = zxid_from_full(zc_next_full_xid());
+	ZuFreeze   *freeze = &entry->freeze;
 
 	SpinLockAcquire(&entry->mutex);
-	if (entry->freeze_next != InvalidZXid && horizon >= entry->freeze_after)
+	if (freeze->next != InvalidZXid && horizon >= freeze->after)
 	{
-		entry->freeze = Max(entry->freeze, entry->freeze_next);
-		entry->freeze_next = InvalidZXid;
+		freeze->now = Max(freeze->now, freeze->next);
+		freeze->next = InvalidZXid;
 	}
-	if (entry->freeze_next == InvalidZXid && durable > entry->freeze)
+	if (freeze->next == InvalidZXid && durable > freeze->now)
 	{
-		entry->freeze_next = durable;
-		entry->freeze_after = next;
+		freeze->next = durable;
+		freeze->after = next;
 	}
 	SpinLockRelease(&entry->mutex);
 }
@@ -576,7 +614,7 @@ static void
 discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
 {
 	ZXid		horizon = take_horizon(entry);
-	ZXid		oldest = horizon;
+	ZXid		oldest;
 	uint64		before = zu_bytes_in_use();
 
 	if (horizon == InvalidZXid)
@@ -597,9 +635,12 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		q = open_queue(log, i, insert);
 		parse_log(q, insert);
 		settle_queue(q, i, resolve, arg, stats);
-		discard_prefix(q, log, horizon, stats);
-		oldest = queue_oldest(q, oldest);
 	}
+	oldest = new_oldest(horizon);
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (queues[i] != NULL)
+			discard_prefix(queues[i], &entry->logs[i], oldest, stats);
+	advance_freeze(entry);		/* before WAL is written, which takes it along */
 	/*
 	 * A standby must hear of it first: from the moment `oldest` is published, slots
 	 * are reused and rows pruned in WAL records that rely on it.
@@ -610,7 +651,6 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 	zu_max64(&entry->oldest, oldest);
 	free_passed(entry, oldest);
 	log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
-	advance_freeze(entry);
 	stats->bytes_left = zu_bytes_in_use();
 	stats->bytes_discarded = before > stats->bytes_left ? before - stats->bytes_left : 0;
 }
@@ -666,7 +706,7 @@ zu_freeze_limit(void)
 	if (!RecoveryInProgress())
 		advance_freeze(entry);
 	SpinLockAcquire(&entry->mutex);
-	limit = entry->freeze;
+	limit = entry->freeze.now;
 	SpinLockRelease(&entry->mutex);
 	return limit;
 }

@@ -267,10 +267,12 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 	}
 	if (len == 0)
 		return ZU_DISCARDED;
-	if (len < 0 || !zur_unpack(buf, len, rec))
-		zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
-						  zuptr_byte(ptr) % BLCKSZ);
-	if (rec->relnumber != expect_relnumber || rec->block != expect_block)
-		return ZU_DISCARDED;
-	return ZU_FETCHED;
+	if (len > 0 && zur_unpack(buf, len, rec))
+	{
+		if (rec->relnumber != expect_relnumber || rec->block != expect_block)
+			return ZU_DISCARDED;
+		if (likely(zxid_possible(rec->xid)))
+			return ZU_FETCHED;
+	}
+	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ, zuptr_byte(ptr) % BLCKSZ);
 }

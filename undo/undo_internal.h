@@ -31,6 +31,14 @@
 #define ZU_META_MAGIC	0x5A554E44
 #define ZU_META_VERSION 1
 
+/* How far relfrozenxid may go: see zu_freeze_limit. 0 = none. */
+typedef struct ZuFreeze
+{
+	uint64		now;			/* up to here */
+	uint64		next;			/* a durable `oldest`, which will do ... */
+	uint64		after;			/* ... once everybody's horizon has reached this: nextXid after it was published */
+} ZuFreeze;
+
 typedef struct ZuMetaData
 {
 	uint32		magic;
@@ -38,9 +46,10 @@ typedef struct ZuMetaData
 	uint64		oldest;			/* durable value of zu_oldest() */
 	uint32		nextents;		/* extents that exist; the limit */
 	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
+	ZuFreeze	freeze;
 } ZuMetaData;
 
-StaticAssertDecl(sizeof(ZuMetaData) == 24, "ZuMetaData is 24 bytes on disk");
+StaticAssertDecl(sizeof(ZuMetaData) == 48, "ZuMetaData is 48 bytes on disk");
 
 /* State of an extent in its map entry. */
 #define ZU_EXTENT_FREE		0
@@ -230,9 +239,8 @@ typedef struct ZuEntry
 	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
 
 	slock_t		mutex;			/* protects what follows */
-	ZXid		freeze;			/* relfrozenxid may be set to this */
-	ZXid		freeze_next;	/* becomes 'freeze' once everybody's horizon ... */
-	ZXid		freeze_after;	/* ... has reached this */
+	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD record */
+	ZuFreeze	freeze_logged;	/* what is there */
 	TimestampTz logged;			/* time of the last DISCARD record */
 
 	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
@@ -337,6 +345,11 @@ extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /* zu_log_oldest: make oldest durable without freeing anything. */
 extern void zu_log_oldest(ZXid oldest);
+
+/* ---- undo_am.c ---- */
+
+/* zu_refuse: raise the error for what treats the undo log as a table: "zundo.undo_log cannot be <what>". */
+extern void zu_refuse(const char *what);
 
 /* ---- undo_log.c ---- */
 

@@ -25,6 +25,7 @@
  */
 #include "undo/undo_internal.h"
 
+#include "access/xact.h"
 #include "access/xloginsert.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
@@ -61,6 +62,9 @@ zu_meta_init(Page page, ZXid oldest)
 	meta->oldest = oldest;
 	meta->nextents = 0;
 	meta->extent_pages = ZU_EXTENT_PAGES;
+	meta->freeze.now = InvalidZXid;
+	meta->freeze.next = oldest;
+	meta->freeze.after = oldest;
 	((PageHeader) page)->pd_lower = SizeOfPageHeaderData + sizeof(ZuMetaData);
 }
 
@@ -115,9 +119,9 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	char		room[BLCKSZ + META_ALIGN];
 	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
 
-	/* no older row can point here, so everything before now is settled */
+	/* no row can point here yet, and until we commit nobody else can write one */
 	memset(page, 0, BLCKSZ);
-	zu_meta_init((Page) page, zxid_from_full(zc_next_full_xid()));
+	zu_meta_init((Page) page, zxid_widen(GetTopTransactionId()));
 	log_newpage(&locator, MAIN_FORKNUM, ZU_META_BLOCK, page, true);
 	PageSetChecksumInplace((Page) page, ZU_META_BLOCK);
 	smgrextend(smgr, MAIN_FORKNUM, ZU_META_BLOCK, page, false);
@@ -148,12 +152,11 @@ zu_load_meta(ZuEntry *entry)
 		zu_max64(&entry->durable, meta->oldest);
 		pg_atomic_write_u32(&entry->limit, meta->nextents);
 		pg_write_barrier();
+		SpinLockAcquire(&entry->mutex);
+		entry->freeze = entry->freeze_logged = meta->freeze;
+		SpinLockRelease(&entry->mutex);
 		pg_atomic_write_u32(&entry->state, ZU_ENTRY_VALID);
 		UnlockReleaseBuffer(buf);
-		SpinLockAcquire(&entry->mutex);
-		entry->freeze_next = pg_atomic_read_u64(&entry->durable);
-		entry->freeze_after = zxid_from_full(zc_next_full_xid());
-		SpinLockRelease(&entry->mutex);
 	}
 	LWLockRelease(zu_load_lock(entry));
 }
@@ -641,15 +644,16 @@ zu_alloc_overflow_extent(void)
 
 /* ---- freeing ---- */
 
-/* note_durable: oldest is in the meta page's WAL now. */
+/* note_durable: oldest and freeze are in the meta page's WAL now. */
 static void
-note_durable(ZuEntry *entry, ZXid oldest)
+note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
 	zu_max64(&entry->durable, oldest);
 	SpinLockAcquire(&entry->mutex);
 	entry->logged = now;
+	entry->freeze_logged = *freeze;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -665,6 +669,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	Buffer		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
 	ZuMetaData *meta;
 	xl_undo_discard xlrec = {0};
+	ZuFreeze	freeze;
 	XLogRecPtr	recptr;
 	ZXid		conflict;
 
@@ -675,6 +680,12 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	xlrec.oldest = oldest;
 	xlrec.conflict = zxid_to_xid(conflict);
 	xlrec.nextents = n;
+	SpinLockAcquire(&entry->mutex);
+	freeze = entry->freeze;
+	SpinLockRelease(&entry->mutex);
+	xlrec.freeze_now = freeze.now;
+	xlrec.freeze_next = freeze.next;
+	xlrec.freeze_after = freeze.after;
 	for (int i = 0; i < n; i++)
 		numbers[i] = extents[i].extent;
 
@@ -682,6 +693,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	for (int i = 0; i < n; i++)
 		zu_map_entry(BufferGetPage(mapbuf), numbers[i])->state = ZU_EXTENT_FREE;
 	meta->oldest = oldest;
+	meta->freeze = freeze;
 	MarkBufferDirty(metabuf);
 	if (n > 0)
 		MarkBufferDirty(mapbuf);
@@ -702,7 +714,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	UnlockReleaseBuffer(metabuf);
 	if (n > 0)
 		UnlockReleaseBuffer(mapbuf);
-	note_durable(entry, oldest);
+	note_durable(entry, oldest, &freeze);
 }
 
 void

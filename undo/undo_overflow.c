@@ -64,20 +64,21 @@ is_free(Page page)
 Buffer
 zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block, int mode)
 {
-	Buffer		buf = zu_read_block(block, RBM_NORMAL);
+	Buffer		buf;
 	ZuOverflowHeader *h;
+	uint32		extent;
+	uint32		page;
 
+	/* any number may stand on a damaged page */
+	if (!zu_block_position(block, &extent, &page) || extent >= pg_atomic_read_u32(&zu_my.entry->limit))
+		return InvalidBuffer;
+	buf = zu_read_block(block, RBM_NORMAL);
 	LockBuffer(buf, mode);
 	h = zu_overflow_header(BufferGetPage(buf));
-	if (is_free(BufferGetPage(buf)) ||
-		(RelFileNumberIsValid(relnumber) &&
-		 (h->relnumber != relnumber || h->block != table_block)))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" does not hold the slots of the table page that points to it",
-						block, "zundo.undo_log"),
-				 errhint("Check the table by zundo.check().")));
-	return buf;
+	if (!is_free(BufferGetPage(buf)) && h->relnumber == relnumber && h->block == table_block)
+		return buf;
+	UnlockReleaseBuffer(buf);
+	return InvalidBuffer;
 }
 
 /* ---- finding a free page ---- */

@@ -49,8 +49,8 @@ extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, Blo
 
 /*
  * zu_overflow_lock: pin overflow page 'block' and lock it in mode. The caller has locked the table page
- * that points to it. Error ERRCODE_DATA_CORRUPTED if it is not an overflow page, or relnumber is given
- * and it belongs to another page than (relnumber, table_block).
+ * that points to it, (relnumber, table_block). InvalidBuffer if there is no overflow page of that owner
+ * there; the number may be any.
  */
 extern Buffer zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block,
 							   int mode);

@@ -115,6 +115,7 @@ void
 zu_redo_discard(XLogReaderState *record)
 {
 	xl_undo_discard xlrec;
+	ZuFreeze	freeze;
 	RelFileLocator locator;
 	BlockNumber block;
 	Buffer		mapbuf = InvalidBuffer;
@@ -123,6 +124,9 @@ zu_redo_discard(XLogReaderState *record)
 	const char *data = need_data(record, SizeOfUndoDiscard);
 
 	memcpy(&xlrec, data, SizeOfUndoDiscard);
+	freeze.now = xlrec.freeze_now;
+	freeze.next = xlrec.freeze_next;
+	freeze.after = xlrec.freeze_after;
 	data = need_data(record, SizeOfUndoDiscard + (Size) xlrec.nextents * sizeof(uint32));
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
@@ -140,6 +144,7 @@ zu_redo_discard(XLogReaderState *record)
 	if (XLogReadBufferForRedo(record, 0, &metabuf) == BLK_NEEDS_REDO)
 	{
 		zu_meta(BufferGetPage(metabuf))->oldest = xlrec.oldest;
+		zu_meta(BufferGetPage(metabuf))->freeze = freeze;
 		PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
 		MarkBufferDirty(metabuf);
 	}
@@ -148,6 +153,9 @@ zu_redo_discard(XLogReaderState *record)
 	{
 		zu_max64(&entry->oldest, xlrec.oldest);
 		zu_max64(&entry->durable, xlrec.oldest);
+		SpinLockAcquire(&entry->mutex);
+		entry->freeze = entry->freeze_logged = freeze;
+		SpinLockRelease(&entry->mutex);
 		zu_unlock_entry_for_redo();
 	}
 	if (BufferIsValid(metabuf))

@@ -124,9 +124,8 @@ init_entry(ZuEntry *entry)
 	pg_atomic_init_u32(&entry->discarder, 0);
 	pg_atomic_init_u32(&entry->worker, 0);
 	SpinLockInit(&entry->mutex);
-	entry->freeze = InvalidZXid;
-	entry->freeze_next = InvalidZXid;
-	entry->freeze_after = InvalidZXid;
+	memset(&entry->freeze, 0, sizeof(entry->freeze));
+	memset(&entry->freeze_logged, 0, sizeof(entry->freeze_logged));
 	entry->logged = 0;
 	for (int i = 0; i < shared->nlogs; i++)
 		init_log(&entry->logs[i]);

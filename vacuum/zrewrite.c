@@ -93,7 +93,7 @@ page_is_unsettled(Page page)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
 			return true;
 	return zpage_trailer(page)->image != InvalidUndoPtr ||
-		zpage_trailer(page)->overflow != InvalidBlockNumber;
+		zpage_has_overflow(page);
 }
 
 /* One change that an older snapshot may have to take back. */
@@ -226,7 +226,7 @@ settle_page(Relation rel, Page page, OldRecord **lists)
 	if (head != InvalidUndoPtr)
 		zpage_set_slot(page, 1, xid, head);
 	trailer->image = InvalidUndoPtr;
-	trailer->overflow = InvalidBlockNumber; /* the old file's; the undo worker frees it */
+	trailer->overflow = ZPAGE_NO_OVERFLOW;	/* the old file's; the undo worker frees it */
 	trailer->debt = 0;
 }
 
@@ -263,7 +263,7 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (!PageIsNew(BufferGetPage(buf)))
-		(void) zrollback_page(buf, rel->rd_locator, RelationGetRelid(rel), RelationNeedsWAL(rel));
+		(void) zrollback_page(buf, rel);
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	return buf;

@@ -174,7 +174,7 @@ page_is_empty(Page page)
 	if (PageIsNew(page))
 		return true;
 	oldest = zpage_oldest(page);
-	if (PageGetMaxOffsetNumber(page) != 0 || zpage_trailer(page)->overflow != InvalidBlockNumber)
+	if (PageGetMaxOffsetNumber(page) != 0 || zpage_has_overflow(page))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
@@ -332,8 +332,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("block %u of relation \"%s\" is not a zheap page",
 							block, RelationGetRelationName(vac->rel))));
-		vac->undone += zrollback_page(buf, vac->rel->rd_locator, RelationGetRelid(vac->rel),
-									  RelationNeedsWAL(vac->rel));
+		vac->undone += zrollback_page(buf, vac->rel);
 		(void) zoverflow_release(vac->rel, buf);
 		used = used_items(page);
 		zheap_prune_page(vac->rel, buf);
@@ -552,4 +551,15 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	update_statistics(&vac, start);
 	report(&vac, params, start);
 	pgstat_progress_end_command();
+}
+
+/* zheap_vacuum_undo_log: see zvacuum.h. On entry rel is locked ShareUpdateExclusive. */
+void
+zheap_vacuum_undo_log(Relation rel)
+{
+	ZuDiscardStats stats;
+
+	zu_attach_database();
+	(void) zu_discard(zrollback_transaction, NULL, &stats);
+	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, false, frozen_xid(rel), InvalidMultiXactId);
 }

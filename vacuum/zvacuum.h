@@ -8,6 +8,12 @@
 #include "common/zundo.h"
 
 extern void zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy bstrategy);
+
+/*
+ * zheap_vacuum_undo_log: VACUUM of zundo.undo_log: roll back what has aborted, discard what nobody needs, and let
+ * its relfrozenxid follow. So the server itself sees to it, by its wraparound vacuums, where no undo worker can run.
+ */
+extern void zheap_vacuum_undo_log(Relation rel);
 extern void zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
 								   TransactionId oldest_xmin, TransactionId *xid_cutoff,
 								   MultiXactId *multi_cutoff, double *num_tuples,

@@ -53,6 +53,9 @@ typedef struct xl_undo_alloc
 typedef struct xl_undo_discard
 {
 	uint64		oldest;			/* new value of the meta page's oldest */
+	uint64		freeze_now;		/* new values of its freeze limit */
+	uint64		freeze_next;
+	uint64		freeze_after;
 	TransactionId conflict;		/* newest discarded committed xid, for standby conflicts */
 	uint32		nextents;
 } xl_undo_discard;

@@ -100,8 +100,10 @@ class Table:
         if self.key and rng.random() < 0.15:
             yield f"CREATE UNIQUE INDEX {self.name}_u ON {self.name} (e)"
         if self.trigger:
-            yield (f"CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON {self.name} "
-                   "FOR EACH ROW EXECUTE FUNCTION public.note_change()")
+            for deferred in rng.choice([[False], [True], [False, True]]):
+                kind, name, when = ("CONSTRAINT ", "later", "DEFERRABLE INITIALLY DEFERRED ") if deferred else ("", "note", "")
+                yield (f"CREATE {kind}TRIGGER {name} AFTER INSERT OR UPDATE OR DELETE ON {self.name} {when}"
+                       "FOR EACH ROW EXECUTE FUNCTION public.note_change()")
 
 
 class Generator:
@@ -127,8 +129,10 @@ class Generator:
         if self.flags.fk:
             for table in self.tables:
                 if table.key:
-                    yield (f"CREATE {table.temp}TABLE {table.name}_child (id int, p int REFERENCES {table.name} "
-                           f"{self.rng.choice(['', 'ON DELETE CASCADE', 'ON UPDATE CASCADE', 'ON DELETE SET NULL'])}){table.on_commit}")
+                    yield (f"CREATE {table.temp}TABLE {table.name}_child (id int PRIMARY KEY, p int REFERENCES {table.name} "
+                           f"{self.rng.choice(['', 'ON DELETE CASCADE', 'ON UPDATE CASCADE', 'ON DELETE SET NULL'])} "
+                           f"{self.rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}, n int){table.on_commit}")
+                    yield f"INSERT INTO {table.name}_child SELECT g, g, 0 FROM generate_series(1, {0 if table.on_commit else min(table.rows, 10)}) g"
 
     def text(self):
         """An expression for the text column."""
@@ -173,6 +177,16 @@ class Generator:
             taken[item.split(" = ")[0]] = item
         return ", ".join(taken.values())
 
+    def child_step(self, table):
+        """A change of one row that refers to a row of table."""
+        rng = self.rng
+        child, key, parent = f"{table.name}_child", rng.randint(1, 14), self.number(table)
+        return rng.choice([f"INSERT INTO {child} VALUES ({key}, {parent}, 0)", f"DELETE FROM {child} WHERE id = {key}",
+                           f"UPDATE {child} SET n = n + 1 WHERE id = {key}", f"UPDATE {child} SET n = n - 1 WHERE id = {key}",
+                           f"UPDATE {child} SET p = {parent} WHERE id = {key}", f"UPDATE {child} SET p = NULL WHERE id = {key}",
+                           f"UPDATE {child} SET p = {parent}, n = 0 WHERE id = {key}",
+                           f"UPDATE {child} SET id = id + {rng.randint(1, 3)} WHERE id = {key}"])
+
     def where(self, table, one):
         """A condition: of one row of a table with a key, or of several rows."""
         rng = self.rng
@@ -212,6 +226,10 @@ class Generator:
             point = rng.randint(1, 3)
             return made(rng.choice([f"SAVEPOINT s{point}", f"SAVEPOINT s{point}", f"ROLLBACK TO s{point}",
                                     f"ROLLBACK TO s{point}", f"RELEASE s{point}"]), "savepoint")
+        if self.flags.fk and table.key and rng.random() < 0.12:
+            return made(self.child_step(table), "lock")
+        if open_blocks and (self.flags.triggers or self.flags.fk) and rng.random() < 0.03:
+            return made(f"SET CONSTRAINTS ALL {rng.choice(['IMMEDIATE', 'DEFERRED'])}", "lock", True)
         choice = rng.random()
         if choice < 0.14:
             if rng.random() < 0.5:
@@ -233,7 +251,7 @@ class Generator:
             if self.flags.on_conflict and rng.random() < 0.15 and table.key:
                 return made(f"INSERT INTO {name} VALUES {self.values(self.number(table))} ON CONFLICT (id) DO "
                             + rng.choice(["NOTHING", "UPDATE SET a = excluded.a, b = t.b || 'c'".replace("t.b", f"{name}.b")])
-                            + returning, "lock")
+                            + (returning and returning + ", xmax = 0"), "lock")
             if exact and rng.random() < 0.06:
                 return made(f"MERGE INTO {name} t USING (VALUES ({self.number(table)})) AS v (k) ON t.id = v.k "
                             f"WHEN MATCHED AND t.a = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET {self.assignments(table, False)} "
@@ -502,6 +520,7 @@ class Run:
         for name, method in zip(SIDES, methods):
             self.sides.append(Side(name, options.dsn, method, spec["sessions"], spec["setup"], spec.get("settings", [])
                                    if method == "zheap" else [], options.temp))
+        self.waits = {}                  # what the sessions waiting wait with
         self.many_waits = None
         self.fetched = {}
         self.levels = {}
@@ -621,6 +640,12 @@ class Run:
             if unclear:
                 raise Ambiguous(problem)
             raise Difference(problem)
+        freed = [n for n in before if n not in self.waiting()]
+        if len(freed) > 1 and any("ON CONFLICT" in self.waits.get(n, "") for n in freed):
+            # an upsert waits for the row's writer beside the queue for the row: who is first is not decided
+            raise Ambiguous("an upsert waited with others")
+        if results[number][0] is None:
+            self.waits[number] = step["sql"]
         if number >= 0:
             self.note_state(step, results[number][0])
         if number in self.waiting() and step["many"]:

@@ -1,0 +1,311 @@
+/*
+ * mvcc/zhandle.c - names for single versions of rows, for queued trigger events.
+ *
+ * Owns the array of handles of this backend's transaction, and the new version
+ * that belongs to the event whose old one was fetched last. Nothing here is shared or outlives the
+ * transaction; no locks.
+ * Invariants HD1 to HD6 in mvcc/README.md.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "mvcc/zhandle.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#define FIRST_CAPACITY 64
+#define MAX_CHECKPOINTS 1024
+
+static ZHandle *handles = NULL; /* in TopTransactionContext */
+static uint32 nhandles = 0;
+static uint32 capacity = 0;
+
+static struct
+{
+	bool		valid;
+	Oid			reloid;
+	ItemPointerData tid;
+	ZVersion	version;
+} kept;
+
+/* The own records of the page that was asked for last. */
+static struct
+{
+	ZChainEntry *entries;		/* in TopTransactionContext */
+	uint32		n;
+	uint32		capacity;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint32		found;			/* where zhandle_chain_find has found the last one */
+} chain;
+
+/* Versions of rows of that page. */
+typedef struct Checkpoint
+{
+	uint32		at;				/* made by this record of the chain */
+	OffsetNumber off;
+	int			len;
+	char	   *row;			/* in checkpoint_memory */
+} Checkpoint;
+
+static Checkpoint checkpoints[MAX_CHECKPOINTS];
+static int	ncheckpoints = 0;
+static MemoryContext checkpoint_memory = NULL;	/* in TopTransactionContext */
+
+static void
+forget_checkpoints(void)
+{
+	ncheckpoints = 0;
+	if (checkpoint_memory != NULL)
+		MemoryContextReset(checkpoint_memory);
+}
+
+static void
+make_room(void)
+{
+	if (nhandles < capacity)
+		return;
+	if (handles == NULL)
+	{
+		handles = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * sizeof(ZHandle));
+		capacity = FIRST_CAPACITY;
+		return;
+	}
+	if (capacity > PG_UINT32_MAX / 2 - 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("too many trigger events for zheap tables in one transaction")));
+	handles = repalloc_huge(handles, (Size) capacity * 2 * sizeof(ZHandle));
+	capacity *= 2;
+}
+
+void
+zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
+{
+	ZHandle    *handle;
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	/* an update that changes the partition asks twice for one deletion */
+	if (nhandles == 0 || handles[nhandles - 1].change != change || handles[nhandles - 1].subid != subid)
+	{
+		make_room();
+		handle = &handles[nhandles++];
+		handle->change = change;
+		handle->reloid = RelationGetRelid(rel);
+		handle->block = block;
+		handle->off = off;
+		handle->subid = subid;
+	}
+	ItemPointerSet(tid, nhandles - 1, ZHANDLE_OFFSET);
+}
+
+const ZHandle *
+zhandle_find(Oid reloid, const ItemPointerData *tid)
+{
+	BlockNumber n = ItemPointerGetBlockNumberNoCheck(tid);
+
+	if (!zhandle_is(tid) || n >= nhandles ||
+		(OidIsValid(reloid) && handles[n].reloid != reloid))
+		return NULL;
+	return &handles[n];
+}
+
+/* Put the records from head down to the cached ones (or all own ones) above those; newest first for now. */
+static void
+collect_chain(UndoPtr head, UndoPtr stop)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = head;
+
+	while (ptr != InvalidUndoPtr && ptr != stop)
+	{
+		ZChainEntry *entry;
+		ZuRecord	rec;
+
+		CHECK_FOR_INTERRUPTS();
+		if (zu_fetch(ptr, chain.relnumber, chain.block, &rec, buf) == ZU_DISCARDED ||
+			rec.xid < zu_oldest() || !zxid_is_ours(rec.xid))
+		{
+			/* what was cached is no part of this chain, or this would have ended there */
+			if (stop != InvalidUndoPtr)
+				break;
+			return;
+		}
+		if (chain.entries == NULL)
+		{
+			chain.capacity = FIRST_CAPACITY;
+			chain.entries = MemoryContextAlloc(TopTransactionContext, chain.capacity * sizeof(ZChainEntry));
+		}
+		else if (chain.n == chain.capacity)
+		{
+			chain.entries = repalloc_huge(chain.entries, (Size) chain.capacity * 2 * sizeof(ZChainEntry));
+			chain.capacity *= 2;
+		}
+		entry = &chain.entries[chain.n++];
+		entry->ptr = ptr;
+		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
+		entry->last = (rec.type == ZUR_LOCK) ? 0 :
+			(rec.type == ZUR_INSERT) ? rec.offset + rec.nrows - 1 : rec.offset;
+		ptr = rec.prev;
+	}
+	if (ptr != stop)
+		chain.n = 0;
+}
+
+const ZChainEntry *
+zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
+{
+	uint32		old = 0;
+
+	if (chain.relnumber != relnumber || chain.block != block)
+	{
+		chain.n = 0;
+		forget_checkpoints();
+	}
+	chain.relnumber = relnumber;
+	chain.block = block;
+	/* a rollback may have taken the newest ones away */
+	for (uint32 i = chain.n; i-- > 0;)
+	{
+		if (chain.entries[i].ptr == head)
+		{
+			if (chain.n != i + 1)
+				forget_checkpoints();
+			chain.n = i + 1;
+			*n = chain.n;
+			return chain.entries;
+		}
+	}
+	if (chain.n > 0)
+	{
+		old = chain.n;
+		collect_chain(head, chain.entries[old - 1].ptr);
+		if (chain.n == 0)
+			old = 0;
+	}
+	if (chain.n == 0)
+	{
+		forget_checkpoints();
+		chain.found = 0;
+		collect_chain(head, InvalidUndoPtr);
+	}
+	/* the new ones were collected newest first */
+	for (uint32 i = old, j = chain.n; i + 1 < j; i++)
+	{
+		ZChainEntry swap = chain.entries[--j];
+
+		chain.entries[j] = chain.entries[i];
+		chain.entries[i] = swap;
+	}
+	*n = chain.n;
+	return chain.entries;
+}
+
+bool
+zhandle_chain_find(UndoPtr change, uint32 *at)
+{
+	/* events fire in the order of their changes: look behind the last one first */
+	for (uint32 i = chain.found; i < Min(chain.n, chain.found + 256); i++)
+	{
+		if (chain.entries[i].ptr == change)
+		{
+			*at = chain.found = i;
+			return true;
+		}
+	}
+	for (uint32 i = chain.n; i-- > 0;)
+	{
+		if (chain.entries[i].ptr == change)
+		{
+			*at = chain.found = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+const char *
+zhandle_checkpoint(OffsetNumber off, uint32 *at, int *len)
+{
+	const Checkpoint *best = NULL;
+
+	for (int i = 0; i < ncheckpoints; i++)
+	{
+		const Checkpoint *c = &checkpoints[i];
+
+		if (c->off == off && c->at >= *at && (best == NULL || c->at < best->at))
+			best = c;
+	}
+	if (best == NULL)
+		return NULL;
+	*at = best->at;
+	*len = best->len;
+	return best->row;
+}
+
+void
+zhandle_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
+{
+	Checkpoint *c;
+
+	if (checkpoint_memory == NULL)
+		checkpoint_memory = AllocSetContextCreate(TopTransactionContext, "zundo checkpoints of rows",
+												  ALLOCSET_DEFAULT_SIZES);
+	if (ncheckpoints == MAX_CHECKPOINTS)
+		forget_checkpoints();
+	c = &checkpoints[ncheckpoints];
+	c->at = at;
+	c->off = off;
+	c->len = len;
+	c->row = MemoryContextAlloc(checkpoint_memory, len);
+	memcpy(c->row, row, len);
+	ncheckpoints++;
+}
+
+void
+zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
+{
+	kept.valid = true;
+	kept.reloid = handle->reloid;
+	ItemPointerSet(&kept.tid, handle->block, handle->off);
+	memcpy(&kept.version, version, offsetof(ZVersion, buf));
+	memcpy(kept.version.buf, version->row, version->len);
+	kept.version.row = kept.version.buf;
+}
+
+const ZVersion *
+zhandle_take_new(Relation rel, const ItemPointerData *tid)
+{
+	if (likely(!kept.valid))
+		return NULL;
+	kept.valid = false;
+	if (kept.reloid != RelationGetRelid(rel) ||
+		ItemPointerCompare(&kept.tid, unconstify(ItemPointerData *, tid)) != 0)
+		return NULL;
+	return &kept.version;
+}
+
+void
+zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+						 SubTransactionId parentSubid, void *arg)
+{
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HD1) */
+	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
+		nhandles--;
+	kept.valid = false;
+}
+
+void
+zhandle_at_xact_end(void)
+{
+	/* the memory is the transaction's and goes with it */
+	handles = NULL;
+	nhandles = capacity = 0;
+	memset(&chain, 0, sizeof(chain));
+	ncheckpoints = 0;
+	checkpoint_memory = NULL;
+	kept.valid = false;
+}

@@ -1,0 +1,78 @@
+/*
+ * mvcc/zhandle.h - names for single versions of rows, for queued trigger events.
+ *
+ * A trigger event keeps nothing of a row but TIDs, and a TID names a row here,
+ * not a version. So the old row of an update or a delete gets a *handle*
+ * instead: a TID that no row can have. It names one change (an undo record of our own), and means
+ * the version before it. The new row's TID of the same event stays the row's own;
+ * the server fetches it right after the old one. mvcc/README.md has the rules.
+ */
+#ifndef ZUNDO_ZHANDLE_H
+#define ZUNDO_ZHANDLE_H
+
+#include "mvcc/zvis.h"
+
+/* What a handle names. */
+typedef struct ZHandle
+{
+	UndoPtr		change;			/* the record of the update or delete */
+	Oid			reloid;
+	BlockNumber block;
+	OffsetNumber off;
+	SubTransactionId subid;		/* in which it was made */
+} ZHandle;
+
+/* The offset of every handle: behind the last line pointer that a page can have, before the server's special ones. */
+#define ZHANDLE_OFFSET 0x8001
+
+static inline bool
+zhandle_is(const ItemPointerData *tid)
+{
+	return unlikely(ItemPointerGetOffsetNumberNoCheck(tid) == ZHANDLE_OFFSET);
+}
+
+/* zhandle_make: make tid the handle for our own change of the row at (block, off). Error out of memory. */
+extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid);
+
+/* zhandle_find: what tid, a handle, names; NULL if nothing (any more). reloid: of this table; Invalid = any. */
+extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
+
+/* ---- our own records of one page, so that finding a change need not read all that came later ---- */
+
+/* One record of a chain: which rows it concerns. */
+typedef struct ZChainEntry
+{
+	UndoPtr		ptr;
+	OffsetNumber first;
+	OffsetNumber last;			/* first > last: none */
+} ZChainEntry;
+
+/*
+ * zhandle_chain: our own records in the chain that begins at head, oldest first; *n = how many. Valid
+ * until the next call. Empty if the chain's head is not ours.
+ */
+extern const ZChainEntry *zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n);
+
+/* zhandle_chain_find: the place of change in the chain asked for last; false if it is not there. */
+extern bool zhandle_chain_find(UndoPtr change, uint32 *at);
+
+/*
+ * Checkpoints: versions of rows of that page, remembered every so many steps of a long walk, so that the next walk need
+ * not begin at the newest version. zhandle_checkpoint: the oldest one of off that was made by record *at or a
+ * later one of the chain; *at becomes that record's place. NULL = none.
+ */
+extern const char *zhandle_checkpoint(OffsetNumber off, uint32 *at, int *len);
+extern void zhandle_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len);
+
+/* ---- the new version of an event, kept from the fetch of its old one ---- */
+
+/* zhandle_keep_new: version, made by the change of handle, will be wanted by the next fetch of its row. */
+extern void zhandle_keep_new(const ZHandle *handle, const ZVersion *version);
+
+/* zhandle_take_new: the version kept, if it is the row at tid of rel; else NULL. It is kept no longer in any case. */
+extern const ZVersion *zhandle_take_new(Relation rel, const ItemPointerData *tid);
+
+/* zhandle_at_xact_end: forget everything. */
+extern void zhandle_at_xact_end(void);
+
+#endif

@@ -1,0 +1,71 @@
+# Triggers on a subscriber's table fire in the apply worker, which has no executor level:
+# OLD and NEW are the versions of each change, at once and at the end, on zheap as on heap.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $publisher = PostgreSQL::Test::Cluster->new('publisher');
+$publisher->init(allows_streaming => 'logical');
+$publisher->start;
+$publisher->safe_psql('postgres', q{
+	CREATE TABLE h (id int PRIMARY KEY, n int, x text);
+	CREATE TABLE z (id int PRIMARY KEY, n int, x text);
+	CREATE PUBLICATION p FOR TABLE h, z;
+});
+my $subscriber = PostgreSQL::Test::Cluster->new('subscriber');
+$subscriber->init;
+$subscriber->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\n");
+$subscriber->start;
+$subscriber->safe_psql('postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE h (id int PRIMARY KEY, n int, x text) USING heap;
+	CREATE TABLE z (id int PRIMARY KEY, n int, x text) USING zheap;
+	CREATE TABLE noted (at bigserial, tab name, what text, old text, new text);
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO public.noted (tab, what, old, new) VALUES (TG_TABLE_NAME, TG_NAME || ' ' || TG_OP, OLD::text, NEW::text);
+		RETURN NULL;
+	END $$;
+});
+for my $table ('h', 'z')
+{
+	$subscriber->safe_psql('postgres', qq{
+		CREATE TRIGGER now AFTER INSERT OR UPDATE OR DELETE ON $table FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER later AFTER INSERT OR UPDATE OR DELETE ON $table DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION note();
+		ALTER TABLE $table ENABLE ALWAYS TRIGGER now;
+		ALTER TABLE $table ENABLE ALWAYS TRIGGER later;
+	});
+}
+my $conninfo = $publisher->connstr . ' dbname=postgres';
+$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$conninfo' PUBLICATION p");
+$subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate NOT IN ('r', 's')})
+  or die 'the tables are not copied';
+
+for my $table ('h', 'z')
+{
+	for my $transaction (
+		"INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b'); UPDATE t SET n = 11 WHERE id = 1; UPDATE t SET n = 12 WHERE id = 1;
+		 SAVEPOINT s; UPDATE t SET n = 13 WHERE id = 1; ROLLBACK TO s;
+		 UPDATE t SET id = 10 WHERE id = 1; UPDATE t SET n = 14 WHERE id = 10; DELETE FROM t WHERE id = 2",
+		"UPDATE t SET n = 15 WHERE id = 10",
+		"UPDATE t SET n = 16; UPDATE t SET n = 17, x = repeat('x', 500); UPDATE t SET x = 'y'; DELETE FROM t",
+		"INSERT INTO t VALUES (3, 3, 'c'); UPDATE t SET n = 4; UPDATE t SET n = 5")
+	{
+		(my $sql = $transaction) =~ s/\bt\b/$table/g;
+		$publisher->safe_psql('postgres', "BEGIN; $sql; COMMIT;");
+	}
+}
+$publisher->wait_for_catchup('s');
+my $noted = q{SELECT what, old, new FROM noted WHERE tab = '%s' ORDER BY at};
+my $heap = $subscriber->safe_psql('postgres', sprintf($noted, 'h'));
+my @events = split /\n/, $heap;
+cmp_ok(scalar(@events), '>', 25, 'events on heap');
+is($subscriber->safe_psql('postgres', sprintf($noted, 'z')), $heap, 'the same events on zheap');
+is($subscriber->safe_psql('postgres', 'TABLE z'), $subscriber->safe_psql('postgres', 'TABLE h'), 'the same rows');
+is($subscriber->safe_psql('postgres', q{SELECT * FROM zundo.check('z')}), '', 'zundo.check');
+$subscriber->stop;
+$publisher->stop;
+done_testing();

@@ -1,0 +1,117 @@
+# Rollbacks that nobody has done yet: readers get by (V4), and somebody does them in the end (worker's README).
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('pending');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+autovacuum = off
+max_worker_processes = 0
+max_prepared_transactions = 5
+zundo.eager_rollback_pages = 0
+zundo.undo_compression = none
+C
+$node->start;
+$node->safe_psql(
+	'postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap;
+	INSERT INTO t SELECT g, 0 FROM generate_series(1, 10) g;
+	CREATE TABLE junk (id int, filler text) USING zheap;
+	INSERT INTO junk SELECT g, repeat('0', 1500) FROM generate_series(1, 500) g;
+});
+my $spoil = q{UPDATE junk SET filler = repeat(md5(random()::text || id), 45)};
+
+# 1. Two slots of a page whose heads have aborted, and below both of them undo that has gone, its extent used again.
+my $old = $node->background_psql('postgres', on_error_stop => 1);
+$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
+# one transaction per slot; the old snapshot keeps them from being forgotten. Then out of their extent.
+my $writer = $node->background_psql('postgres', on_error_stop => 1);
+$writer->query_safe("UPDATE t SET n = $_ WHERE id = $_") for 1 .. 4;
+$writer->query_safe($spoil) for 1 .. 2;
+for my $i (5, 6)
+{
+	$node->safe_psql('postgres', "BEGIN; UPDATE t SET n = 100 WHERE id = $i; PREPARE TRANSACTION 'x$i'");
+}
+my $slots = q{SELECT count(*), count(DISTINCT xid), count(*) FILTER (WHERE status = 'in progress') FROM zundo.page_slots('t', 0)};
+is($node->safe_psql('postgres', $slots), '4|4|2', 'all slots are used, two by open transactions');
+$old->query_safe('COMMIT');
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+$writer->query_safe($spoil) for 1 .. 3;
+$node->safe_psql('postgres', "ROLLBACK PREPARED 'x$_'") for 5, 6;
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '2',
+	'nobody has undone them');
+my $rows = "1|1\n2|2\n3|3\n4|4\n5|0\n6|0\n7|0\n8|0\n9|0\n10|0";
+is($node->safe_psql('postgres', 'SELECT * FROM t ORDER BY id'), $rows, 'a sequential scan');
+is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT * FROM t ORDER BY id'), $rows, 'an index scan');
+is($node->safe_psql('postgres', 'SET enable_seqscan = off; SET enable_indexscan = off; SELECT * FROM t WHERE id > 0 ORDER BY id'),
+	$rows, 'a bitmap scan');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '2',
+	'they are still pending');
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t junk zundo.undo_log);
+$writer->quit;
+$old->quit;
+
+# 2. A rollback that has to wait keeps the undo of younger transactions, in other logs too: who meets a record
+# that has gone takes it for older than everybody.
+$node->safe_psql(
+	'postgres', q{
+	SELECT zundo.discard();
+	CREATE TABLE a (id int, n int) USING zheap;
+	CREATE TABLE b (id int PRIMARY KEY, k int) USING zheap;
+	CREATE INDEX ON b (k);
+	INSERT INTO a SELECT g, 0 FROM generate_series(1, 10) g;
+	INSERT INTO b SELECT g, 0 FROM generate_series(1, 300) g;
+});
+my $aborter = $node->background_psql('postgres', on_error_stop => 1);
+$aborter->query_safe('BEGIN; UPDATE a SET n = 1; ROLLBACK');
+my $locker = $node->background_psql('postgres', on_error_stop => 1);
+$locker->query_safe('BEGIN; LOCK TABLE a IN SHARE MODE');
+$writer = $node->background_psql('postgres', on_error_stop => 1);
+$writer->query_safe('DELETE FROM b WHERE id % 10 = 0');
+$writer->query_safe('UPDATE b SET k = k + 1') for 1 .. 2;
+$writer->query_safe($spoil) for 1 .. 2;
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+$writer->query_safe($spoil) for 1 .. 3;
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_ beside a rollback that waits")
+  for qw(a b junk zundo.undo_log);
+# index entries of the rows that were moved are looked at again when leaf pages are full
+$writer->query_safe('UPDATE b SET k = k + 1') for 1 .. 10;
+is($node->safe_psql('postgres', 'SELECT count(*), sum(k) FROM b'), '270|3240', 'rows are moved beside a rollback that waits');
+$locker->query_safe('COMMIT');
+$_->quit for $locker, $writer, $aborter;
+$node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
+is($node->safe_psql('postgres', 'SELECT sum(n) FROM a'), '0', 'then it is done');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('a', 0) WHERE status = 'aborted'}), '0', '... on the page');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use()'), '<', 20000, '... and all undo given back');
+
+# 3. A worker does them when there can be one; and the next ones too, though nobody calls it: ROLLBACK PREPARED
+# is in no session of the transaction, and its few bytes of undo are all that there is.
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}),
+	'a worker undoes them after a restart');
+$node->safe_psql('postgres', q{BEGIN; UPDATE t SET n = 200 WHERE id = 7; PREPARE TRANSACTION 'x7'});
+ok($node->poll_query_until('postgres', q{SELECT zundo.undo_bytes_in_use() < 8192}), 'only one small transaction has undo');
+my $worker = q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'};
+# longer than a worker stays that has nothing to do
+for (1 .. 15)
+{
+	last if $node->safe_psql('postgres', $worker) == 0;
+	sleep 1;
+}
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'x7'});
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}),
+	'a rolled back prepared transaction is undone');
+ok($node->poll_query_until('postgres', q{SELECT zundo.undo_bytes_in_use() = 0}), 'and its undo given back');
+ok($node->poll_query_until('postgres', $worker, '0'), 'then the worker leaves')
+  or diag($node->safe_psql('postgres', $worker));
+is($node->safe_psql('postgres', 'SELECT * FROM t ORDER BY id'), $rows, 'the rows of before');
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_, later") for qw(t junk zundo.undo_log);
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log');
+$node->stop;
+done_testing();

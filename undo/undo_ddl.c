@@ -1,0 +1,186 @@
+/*
+ * undo/undo_ddl.c - which commands zundo.undo_log takes besides reading and writing.
+ *
+ * Owns a ProcessUtility hook that refuses, before anything is locked or changed, what would
+ * make the undo log something else than the one relation that zundo finds by its name: a
+ * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
+ * copies, rows, indexes) undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
+ * LOCK, VACUUM and ANALYZE are allowed.
+ *
+ * Locks: none. Crash points: none.
+ */
+#include "undo/undo_internal.h"
+
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* is_undo_table: is reloid a relation of our access method? */
+static bool
+is_undo_table(Oid reloid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
+	char	   *am = NULL;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	if (OidIsValid(((Form_pg_class) GETSTRUCT(tuple))->relam))
+		am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
+	ReleaseSysCache(tuple);
+	return am != NULL && strcmp(am, "zundo_undo") == 0;
+}
+
+/* names_undo_log: does the statement's relation mean zundo.undo_log? */
+static bool
+names_undo_log(RangeVar *rv)
+{
+	return rv != NULL && strcmp(rv->relname, "undo_log") == 0 &&
+		is_undo_table(RangeVarGetRelid(rv, NoLock, true));
+}
+
+static bool
+list_names_undo_log(List *relations)
+{
+	ListCell   *lc;
+
+	foreach(lc, relations)
+		if (IsA(lfirst(lc), RangeVar) && names_undo_log(lfirst_node(RangeVar, lc)))
+			return true;
+	return false;
+}
+
+static void
+refuse_if(bool is_it, const char *what)
+{
+	if (is_it)
+		zu_refuse(what);
+}
+
+/* check_alter_command: one action of ALTER TABLE, on zundo.undo_log itself or not. */
+static void
+check_alter_command(AlterTableCmd *cmd, bool on_undo_log)
+{
+	switch (cmd->subtype)
+	{
+		case AT_ChangeOwner:
+		case AT_SetRelOptions:
+		case AT_ResetRelOptions:
+		case AT_ReplaceRelOptions:
+		case AT_SetTableSpace:	/* refused by the access method */
+			return;
+		case AT_SetUnLogged:
+			refuse_if(on_undo_log, "made unlogged");
+			break;
+		case AT_AddInherit:
+			refuse_if(names_undo_log((RangeVar *) cmd->def), "inherited from");
+			break;
+		case AT_AttachPartition:
+			refuse_if(names_undo_log(((PartitionCmd *) cmd->def)->name), "made a partition");
+			break;
+		default:
+			break;
+	}
+	refuse_if(on_undo_log, "altered");
+}
+
+static void
+check_alter_table(AlterTableStmt *stmt)
+{
+	bool		on_undo_log = names_undo_log(stmt->relation);
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+		if (IsA(lfirst(lc), AlterTableCmd))
+			check_alter_command(lfirst_node(AlterTableCmd, lc), on_undo_log);
+}
+
+static void
+check_rename(RenameStmt *stmt)
+{
+	refuse_if(names_undo_log(stmt->relation), "renamed");
+	if (stmt->renameType == OBJECT_SCHEMA && strcmp(stmt->subname, "zundo") == 0)
+	{
+		Oid			nspoid = get_namespace_oid("zundo", true);
+
+		refuse_if(OidIsValid(nspoid) && is_undo_table(get_relname_relid("undo_log", nspoid)),
+				  "found under another schema name");
+	}
+}
+
+static void
+check_extension_contents(AlterExtensionContentsStmt *stmt)
+{
+	if (stmt->action < 0 && stmt->objtype == OBJECT_TABLE)
+		refuse_if(names_undo_log(makeRangeVarFromNameList(castNode(List, stmt->object))),
+				  "taken out of its extension");
+}
+
+/* check_command: error if the command would do to zundo.undo_log what it does not take. */
+static void
+check_command(Node *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_AlterTableStmt:
+			check_alter_table((AlterTableStmt *) node);
+			break;
+		case T_RenameStmt:
+			check_rename((RenameStmt *) node);
+			break;
+		case T_AlterObjectSchemaStmt:
+			refuse_if(names_undo_log(((AlterObjectSchemaStmt *) node)->relation), "moved to another schema");
+			break;
+		case T_AlterExtensionContentsStmt:
+			check_extension_contents((AlterExtensionContentsStmt *) node);
+			break;
+		case T_TruncateStmt:
+			refuse_if(list_names_undo_log(((TruncateStmt *) node)->relations), "truncated");
+			break;
+		case T_CreateStmt:
+			refuse_if(list_names_undo_log(((CreateStmt *) node)->inhRelations), "inherited from");
+			break;
+		case T_CreateTrigStmt:
+			refuse_if(names_undo_log(((CreateTrigStmt *) node)->relation), "given triggers");
+			break;
+		case T_RuleStmt:
+			refuse_if(names_undo_log(((RuleStmt *) node)->relation), "given rules");
+			break;
+		case T_CreatePolicyStmt:
+			refuse_if(names_undo_log(((CreatePolicyStmt *) node)->table), "given policies");
+			break;
+		case T_IndexStmt:
+			refuse_if(names_undo_log(((IndexStmt *) node)->relation), "indexed");
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
+				DestReceiver *dest, QueryCompletion *qc)
+{
+	/* scripts of extensions, ours among them, and pg_upgrade know what they do */
+	if (!creating_extension && !IsBinaryUpgrade)
+		check_command(pstmt->utilityStmt);
+	if (prev_process_utility)
+		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+}
+
+void
+zu_install_hooks(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+}
