@@ -260,15 +260,15 @@ extern PGDLLEXPORT void _PG_init(void);
 /* 18 tells VACUUM's delay from ANALYZE's, wants all-frozen pages and the start of a vacuum. */
 #if PG_VERSION_NUM < 180000
 #define zc_vacuum_delay_point() vacuum_delay_point()
-#define zc_update_relstats(rel, pages, tuples, hasindex, frozenxid, minmulti) \
-	vac_update_relstats(rel, pages, tuples, 0, hasindex, frozenxid, minmulti, NULL, NULL, false)
+#define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
+	vac_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti, NULL, NULL, false)
 #define zc_report_vacuum(rel, live, dead, start) \
 	((void) (start), \
 	 pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead))
 #else
 #define zc_vacuum_delay_point() vacuum_delay_point(false)
-#define zc_update_relstats(rel, pages, tuples, hasindex, frozenxid, minmulti) \
-	vac_update_relstats(rel, pages, tuples, 0, 0, hasindex, frozenxid, minmulti, NULL, NULL, false)
+#define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
+	vac_update_relstats(rel, pages, tuples, allvisible, 0, hasindex, frozenxid, minmulti, NULL, NULL, false)
 #define zc_report_vacuum(rel, live, dead, start) \
 	pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead, start)
 #endif

@@ -41,6 +41,12 @@ extern bool zheap_prune_page(Relation rel, Buffer buf);
 extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
+ * zheap_mark_all_visible (dml/zvisible.c): set the visibility map's bit of buf's page (exclusively locked) if it may be
+ * set; WAL-logged. map: the map's page, pinned by visibilitymap_pin. For VACUUM (VM1).
+ */
+extern void zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map);
+
+/*
  * zoverflow_release (dml/zoverflow.c): take the page's overflow page away if no slot there concerns anybody
  * any more; WAL-logged. buf exclusively locked; no slot of the page may be picked. True if it has none now.
  */

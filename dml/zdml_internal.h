@@ -106,6 +106,9 @@ extern Buffer zspace_second_page(const ZWriter *writer, Buffer held, Size len, O
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
 
 
+/* zvisible_clear: what is visible on buf's page (exclusively locked) is about to change: clear its bit in the visibility map (VM2). */
+extern void zvisible_clear(Relation rel, Buffer buf);
+
 /* ---- overflow pages (dml/zoverflow.c) ---- */
 
 /*

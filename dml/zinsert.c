@@ -56,6 +56,7 @@ zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
 	zwriter_begin(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	buf = zspace_insert_page(&writer, len, options, bistate, &off, &pick, &init);
+	zvisible_clear(rel, buf);
 	page = BufferGetPage(buf);
 	block = BufferGetBlockNumber(buf);
 	zheader_set(row, ZH_WITH_SLOT(zheader_get(row), pick.slotno));
@@ -176,6 +177,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	/* prepare */
 	zwriter_reserve(writer);
 	buf = zspace_insert_page(writer, lens[0], options, bistate, &off, &pick, &init);
+	zvisible_clear(writer->rel, buf);
 	page = BufferGetPage(buf);
 	block = BufferGetBlockNumber(buf);
 	count = rows_that_fit(page, off, init, lens, n, keep_free, &pick);
@@ -347,12 +349,12 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 {
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
 	Page		page = BufferGetPage(buf);
-	xl_zheap_speculative xlrec;
+	xl_zheap_mark xlrec;
 	char		row[BLCKSZ];
 	int			len;
 
 	xlrec.offset = ItemPointerGetOffsetNumber(&slot->tts_tid);
-	xlrec.confirmed = succeeded;
+	xlrec.what = succeeded ? ZMARK_CONFIRMED : ZMARK_GIVEN_UP;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (xlrec.offset > PageGetMaxOffsetNumber(page) ||
 		!ItemIdIsNormal(PageGetItemId(page, xlrec.offset)))
@@ -368,9 +370,9 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 		XLogRecPtr	recptr;
 
 		XLogBeginInsert();
-		XLogRegisterData((char *) &xlrec, SizeOfZheapSpeculative);
+		XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
 		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
-		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_SPECULATIVE);
+		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
 		PageSetLSN(page, recptr);
 	}
 	END_CRIT_SECTION();

@@ -46,6 +46,21 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumb
 	return false;
 }
 
+/*
+ * Room that a new row of len bytes must leave free on its page, by the table's fillfactor. As on heap a page
+ * that is nearly empty is good enough for a row that would leave too little on any.
+ */
+static Size
+space_to_keep(Relation rel, Size len)
+{
+	const Size	nearly_empty = ztuple_max_size() - ZHEAP_MAX_OFFSET / 8 * sizeof(ItemIdData);
+	Size		keep = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+
+	if (len + keep <= nearly_empty)
+		return keep;
+	return len < nearly_empty ? nearly_empty - len : 0;
+}
+
 static Buffer
 read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 {
@@ -91,7 +106,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 {
 	Relation	rel = writer->rel;
 	bool		use_fsm = !(options & TABLE_INSERT_SKIP_FSM);
-	Size		keep_free = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	Size		keep_free = space_to_keep(rel, len);
 	Size		need = len + sizeof(ItemIdData);
 	BlockNumber target;
 	Buffer		buf;

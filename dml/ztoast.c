@@ -7,10 +7,16 @@
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/toast_internals.h"
 #include "catalog/pg_class.h"
 #include "dml/zdml_internal.h"
 #include "tuple/zslot.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
+
+/* Our size of the widest row that heap may be able to hold; short values of PLAIN columns may reach it with 3 bytes less. */
+#define HEAP_ROW_BYTES(natts) \
+	(MaxHeapTupleSize - SizeofHeapTupleHeader + ZTUPLE_HEADER_SIZE + 3 * (natts))
 
 bool
 ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
@@ -18,6 +24,44 @@ ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
 	if (rel->rd_rel->relkind != RELKIND_RELATION && rel->rd_rel->relkind != RELKIND_MATVIEW)
 		return false;
 	return ((new | old) & ZH_EXTERNAL) != 0 || len > TOAST_TUPLE_THRESHOLD;
+}
+
+/*
+ * The rows of heap are as wide as 8160 bytes, ours 8084. Of a row that lies between them, because columns are
+ * kept in line by STORAGE PLAIN, values go out of line all the same: largest first, until
+ * the row fits. Not those of types that are never toasted, whose functions may rely on that; not without a TOAST table.
+ */
+static void
+move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (!OidIsValid(rel->rd_rel->reltoastrelid))
+		return;
+	while (ztuple_size_any(desc, values, isnull) > ztuple_max_size())
+	{
+		int			best = -1;
+		Size		best_size = TOAST_POINTER_SIZE;
+
+		for (int i = 0; i < desc->natts; i++)
+		{
+			Form_pg_attribute att = TupleDescAttr(desc, i);
+			Size		size;
+
+			if (isnull[i] || att->attlen != -1 || VARATT_IS_EXTERNAL(DatumGetPointer(values[i])) ||
+				get_typstorage(att->atttypid) == TYPSTORAGE_PLAIN)
+				continue;
+			size = VARSIZE_ANY(DatumGetPointer(values[i]));
+			if (size > best_size)
+			{
+				best = i;
+				best_size = size;
+			}
+		}
+		if (best < 0)
+			return;
+		values[best] = toast_save_datum(rel, values[best], NULL, options);
+	}
 }
 
 char *
@@ -34,6 +78,8 @@ ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *old
 
 	toasted = heap_toast_insert_or_update(rel, new, old, options);
 	heap_deform_tuple(toasted, desc, values, isnull);
+	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))
+		move_plain_out(rel, values, isnull, options);
 	*len = ztuple_size(desc, values, isnull);
 	row = palloc(*len);
 	ztuple_form(desc, values, isnull, row, *len);

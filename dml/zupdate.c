@@ -15,7 +15,6 @@
 #include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
-#include "storage/predicate.h"
 #include "tuple/zslot.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -464,7 +463,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	}
 	if (!u->toasted)
 		u->locked = u->state.own_lock;
-	CheckForSerializableConflictIn(rel, otid, BufferGetBlockNumber(u->buf));
+	zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(otid));
+	zvisible_clear(rel, u->buf);
 	zspace_maybe_image(&u->writer, u->buf, &pick);
 	if (u->in_place && fits_in_place(u, &pick))
 	{
@@ -482,6 +482,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		bool		init;
 		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, &init);
 
+		zvisible_clear(rel, newbuf);
 		ItemPointerSet(&slot->tts_tid, BufferGetBlockNumber(newbuf), newoff);
 		if (newbuf == u->buf)
 			pick = newpick;
@@ -583,7 +584,8 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	}
 	if (result == TM_Ok)
 	{
-		CheckForSerializableConflictIn(rel, tid, BufferGetBlockNumber(u->buf));
+		zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(tid));
+		zvisible_clear(rel, u->buf);
 		zspace_maybe_image(&u->writer, u->buf, &pick);
 		delete_row(u, &pick, changing_part);
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);

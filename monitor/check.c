@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/visibilitymap.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
@@ -60,6 +61,7 @@ typedef struct Check
 	Datum	   *values;			/* room for one row */
 	bool	   *isnull;
 	ZSlotView	view;
+	bool		map_bit;		/* the visibility map calls the page all-visible */
 	PGAlignedBlock page;
 	char		buf[ZUR_MAX_LENGTH];
 	/* for each offset: was the newest record in the chain of its slot met? */
@@ -276,6 +278,10 @@ check_chain(Check *check, int s)
 				  ", its newest record of " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
 		if (rec.xid < check->view.oldest)
 			return;
+		if (PageIsAllVisible((Page) check->page.data) && rec.type != ZUR_LOCK)
+			fault(check, "P10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+				  " on a page marked all-visible", s, zuptr_generation(ptr),
+				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
 			fault(check, "C4", 0, "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
@@ -335,9 +341,14 @@ copy_page(Check *check)
 {
 	Buffer		buf = ReadBuffer(check->rel, check->block);
 	Page		page = (Page) check->page.data;
+	Buffer		map = InvalidBuffer;
 	bool		is_new;
 
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	check->map_bit = (visibilitymap_get_status(check->rel, check->block, &map) &
+					  VISIBILITYMAP_ALL_VISIBLE) != 0;
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
 	is_new = PageIsNew(page);
 	check->view.n = 0;
@@ -361,6 +372,27 @@ check_overflow_slots(Check *check)
 	}
 }
 
+/* P10: a page marked all-visible has no dead items, and no other is marked so in the visibility map. */
+static void
+check_all_visible(Check *check)
+{
+	Page		page = (Page) check->page.data;
+
+	if (!PageIsAllVisible(page))
+	{
+		if (check->map_bit)
+			fault(check, "P10", 0, "the visibility map calls the page all-visible, the page does not");
+		return;
+	}
+	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
+			fault(check, "P10", off, "a dead item on a page marked all-visible");
+	}
+}
+
 /* All invariants of one page; faults are gathered in check. */
 static void
 check_page(Check *check)
@@ -381,6 +413,7 @@ check_page(Check *check)
 	if (zpage_check(page, nslots, report_page_fault, check) > 0)
 		return;					/* the rest relies on the page's frame */
 	check_overflow_slots(check);
+	check_all_visible(check);
 	for (int s = 1; s <= check->view.n; s++)
 		check_chain(check, s);
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)

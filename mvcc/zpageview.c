@@ -67,6 +67,8 @@ zpage_view_create(void)
 	view->context_used = false;
 	view->arena = NULL;
 	view->nrows = 0;
+	view->read = NULL;
+	view->nread = 0;
 	return view;
 }
 
@@ -316,6 +318,27 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
 	view->slotno[i] = slotno;
 }
 
+/* Is the row at off among those that the view's user reads? */
+static bool
+is_read(const ZPageView *view, OffsetNumber off)
+{
+	int			low = 0;
+	int			high = view->nread;
+
+	if (view->read == NULL)
+		return true;
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (view->read[middle] < off)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < view->nread && view->read[low] == off;
+}
+
 /* The accepted version of one row whose chain has unaccepted records. */
 static void
 rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header)
@@ -356,7 +379,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 			break;
 		header = zheader_get(row);
 	}
-	if (c->accept.kind == ZACCEPT_MVCC)
+	if (c->accept.kind == ZACCEPT_MVCC && is_read(view, off))
 		zvis_conflict_out(c->rel, c->accept.snapshot, newest);
 	if (!exists)
 		return;

@@ -451,6 +451,15 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 
+/* Can rec, met above a version that somebody sees, be the writer of that? Not if it is rolled back or another's unfinished one. */
+static bool
+may_be_seen(const ZuRecord *rec, ZXid oldest)
+{
+	ZXidStatus	status = zxid_status_at(rec->xid, oldest);
+
+	return status != ZXID_ABORTED && status != ZXID_IN_PROGRESS;
+}
+
 /* Fill xmin and cmin of a slot's version by looking for its writer in the chain. */
 static void
 lookup_writer(ZHeapSlot *slot)
@@ -478,6 +487,11 @@ lookup_writer(ZHeapSlot *slot)
 		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
 			: (rec.offset == off && rec.type != ZUR_LOCK))
 		{
+			if (!may_be_seen(&rec, zu_oldest()))
+			{
+				ptr = rec.prev;
+				continue;
+			}
 			slot->xmin = rec.xid;
 			slot->cmin = rec.cid;
 			slot->writer = ptr;

@@ -134,6 +134,8 @@ typedef struct ZPageView
 	const char *row[ZHEAP_MAX_OFFSET + 1];
 	uint16		len[ZHEAP_MAX_OFFSET + 1];
 	uint16		slotno[ZHEAP_MAX_OFFSET + 1];	/* slot that the row's header on the page named */
+	const OffsetNumber *read;	/* ascending: SSI is told only of changes of these rows; NULL = of all */
+	int			nread;
 	int			dead_rows;		/* newest versions that are deleted (for ANALYZE) */
 	ZSlotView	slots;			/* as copied */
 	PGAlignedBlock page;		/* the copy */
@@ -147,9 +149,26 @@ extern void zpage_view_free(ZPageView *view);
  * SnapshotAny means: newest version of every row that is not known dead, deleted ones excluded),
  * in ascending offset order. On entry buf is pinned and unlocked, undo attached; on return the same.
  * Linear in the undo records between the page and the snapshot.
- * Does the SSI checks for serializable transactions.
+ * Tells SSI of the changes that a serializable snapshot does not see (of the rows in view->read).
  */
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
+
+/* ---- serializable transactions (mvcc/zssi.c) ---- */
+
+/* zssi_needed: must reads of rel under snapshot be noted for serializable transactions? */
+extern bool zssi_needed(Relation rel, Snapshot snapshot);
+
+/*
+ * zssi_before_read: note that we are about to read the version of (buf, off) that the MVCC snapshot sees;
+ * whoever reads it afterwards reports the changes that it does not see. buf is pinned and not locked, undo attached.
+ */
+extern void zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot);
+
+/*
+ * zssi_before_write: the live newest version at off, which may be replaced, is about to be. buf is locked
+ * exclusively. Error ERRCODE_T_R_SERIALIZATION_FAILURE.
+ */
+extern void zssi_before_write(Relation rel, Buffer buf, OffsetNumber off);
 
 /* ---- the writer of the newest version (DML, VACUUM, index builds) ---- */
 

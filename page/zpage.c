@@ -426,3 +426,25 @@ zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len)
 			return false;
 	}
 }
+
+bool
+zpage_shows_all(Page page, ZXid oldest)
+{
+	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
+
+	if (zpage_trailer(page)->overflow != InvalidBlockNumber)
+		return false;
+	for (int i = 1; i <= zpage_nslots(page); i++)
+		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
+			return false;
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (!ItemIdIsUsed(lp))
+			continue;
+		if (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp))))
+			return false;
+	}
+	return true;
+}

@@ -29,6 +29,8 @@
  *	P6	a row in state deleted or moved whose writer is not known committed has its bytes.
  *	P7	slot xid 0 <=> slot pointer 0.
  *	P8	with an overflow page the number of inline slots does not change.
+ *	P10	PD_ALL_VISIBLE (dml/zvisible.c): every row is live and was last changed before `oldest`; no other
+ *		line pointer is in use. Row locks do not matter.
  * A slot number above the present number of slots means "visible to all": an overflow page
  * is taken away when all its slots are older than everybody. The trailer remembers that there was one, so
  * P3 and P4 hold with nslots_total = number of slots on a page that never had one, ZPAGE_MAX_SLOTS on others.
@@ -173,6 +175,9 @@ extern void zpage_grow_slots(Page page, int n);
  * section on a copy first where failure must be an ERROR.
  */
 extern bool zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len);
+
+/* zpage_shows_all: is every row live and visible to everybody (all slots before oldest, nothing dead)? */
+extern bool zpage_shows_all(Page page, ZXid oldest);
 
 /* What pruning does to one line pointer. */
 typedef enum ZPruneAction

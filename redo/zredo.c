@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/bufmask.h"
+#include "access/visibilitymap.h"
 #include "access/xlogutils.h"
 #include "page/zapply.h"
 #include "page/zoverflow.h"
@@ -355,18 +356,40 @@ redo_prune(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+/* Clear the bit of the record's table page in the visibility map. */
 static void
-redo_speculative(XLogReaderState *record)
+clear_visibility(XLogReaderState *record)
 {
-	xl_zheap_speculative xlrec;
+	RelFileLocator locator;
+	BlockNumber block;
+	Relation	rel;
+	Buffer		map = InvalidBuffer;
+
+	zc_block_tag(record, 0, &locator, NULL, &block);
+	rel = CreateFakeRelcacheEntry(locator);
+	visibilitymap_pin(rel, block, &map);
+	visibilitymap_clear(rel, block, map, VISIBILITYMAP_VALID_BITS);
+	ReleaseBuffer(map);
+	FreeFakeRelcacheEntry(rel);
+}
+
+static void
+redo_mark(XLogReaderState *record)
+{
+	xl_zheap_mark xlrec;
 	Buffer		buf;
 	Page		page;
 
-	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapSpeculative);
+	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapMark);
+	if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
+		clear_visibility(record);
 	buf = read_block(record, 0, false, &page);
 	if (page != NULL)
 	{
-		zapply_speculative(page, xlrec.offset, xlrec.confirmed);
+		if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
+			PageClearAllVisible(page);
+		else
+			zapply_speculative(page, xlrec.offset, xlrec.what == ZMARK_CONFIRMED);
 		finish_page(record, buf, page);
 	}
 	if (BufferIsValid(buf))
@@ -397,8 +420,8 @@ zredo(XLogReaderState *record)
 		case ZWAL_OVERFLOW:
 			redo_overflow(record);
 			break;
-		case ZWAL_SPECULATIVE:
-			redo_speculative(record);
+		case ZWAL_MARK:
+			redo_mark(record);
 			break;
 		case ZWAL_UNDO_ALLOC:
 			zu_redo_alloc(record);

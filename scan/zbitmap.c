@@ -13,18 +13,36 @@
 #include "nodes/tidbitmap.h"
 #include "pgstat.h"
 #include "scan/zscan_internal.h"
-#include "storage/predicate.h"
+#include "storage/bufmgr.h"
 #include "utils/rel.h"
 
 /* Select row i of the view for the scan. */
 static void
 select_row(ZScan *scan, int i)
 {
-	ItemPointerData tid;
-
-	ItemPointerSet(&tid, scan->block, scan->view->offset[i]);
-	PredicateLockTID(scan->base.rs_rd, &tid, scan->base.rs_snapshot, InvalidTransactionId);
 	scan->selected[scan->nselected++] = i;
+}
+
+/* Note for serializable transactions that the rows at 'offsets' of block are read, or all if noffsets is negative. */
+static void
+note_reads(ZScan *scan, BlockNumber block, const OffsetNumber *offsets, int noffsets)
+{
+	Relation	rel = scan->base.rs_rd;
+	Buffer		buf;
+
+	if (!zssi_needed(rel, scan->base.rs_snapshot))
+		return;
+	buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+	if (noffsets < 0)
+	{
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		noffsets = PageGetMaxOffsetNumber(BufferGetPage(buf));
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		offsets = NULL;
+	}
+	for (int i = 0; i < noffsets; i++)
+		zssi_before_read(rel, buf, offsets ? offsets[i] : FirstOffsetNumber + i, scan->base.rs_snapshot);
+	ReleaseBuffer(buf);
 }
 
 /*
@@ -43,8 +61,12 @@ select_block(ZScan *scan, BlockNumber block, const OffsetNumber *offsets, int no
 	scan->block = block;
 	if (block >= scan->nblocks && !IsolationIsSerializable())
 		return;
+	note_reads(scan, block, offsets, noffsets);
+	view = zscan_view(scan);
+	view->read = noffsets < 0 ? NULL : offsets;
+	view->nread = noffsets;
 	zscan_load(scan, block);
-	view = scan->view;
+	view->read = NULL;
 	for (int i = 0; i < view->nrows; i++)
 	{
 		if (noffsets >= 0)

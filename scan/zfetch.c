@@ -12,7 +12,6 @@
 #include "miscadmin.h"
 #include "mvcc/zhandle.h"
 #include "scan/zscan_internal.h"
-#include "storage/predicate.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -47,10 +46,13 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVer
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
 		zany_fetch(rel, buf, off, slot, version);
 	else
+	{
+		if (zssi_needed(rel, snapshot))
+			zssi_before_read(rel, buf, off, snapshot);
 		zvis_fetch(rel, buf, off, snapshot, version, all_dead);
+	}
 	if (!version->found)
 		return false;
-	PredicateLockTID(rel, tid, snapshot, InvalidTransactionId);
 	zversion_show(rel, version, ItemPointerIsValid(&version->handle) ? &version->handle : tid, slot);
 	return true;
 }

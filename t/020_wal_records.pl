@@ -27,13 +27,16 @@ $node->safe_psql(
 });
 my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 
-# written KIND: wait until the WAL since $start holds a record of that kind with a sound description.
+# written KIND, WHY[, WORDS]: wait until the WAL since $start holds a record of that kind, all with a sound description,
+# one with these words.
 sub written
 {
-	my ($kind, $why) = @_;
+	my ($kind, $why, $words) = @_;
+	$words //= '';
 	ok( $node->poll_query_until(
 			'postgres', qq{
 			SELECT count(*) > 0 AND bool_and(description <> '' AND description !~ 'malformed')
+				AND bool_or(description LIKE '%$words%')
 			FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 			WHERE resource_manager = 'zundo' AND record_type = '$kind'}),
 		"$kind: $why");
@@ -43,7 +46,7 @@ sub written
 $node->safe_psql('postgres', q{INSERT INTO t VALUES (0, 0, 'one row')});
 written('INSERT', 'one row');
 $node->safe_psql('postgres', q{INSERT INTO t VALUES (5000, 0, 'upsert') ON CONFLICT DO NOTHING});
-written('SPECULATIVE', 'INSERT ... ON CONFLICT');
+written('MARK', 'INSERT ... ON CONFLICT');
 $node->safe_psql('postgres', "COPY t FROM stdin;\n" . join('', map { "$_\t0\tcopied\n" } 1 .. 500) . "\\.\n");
 written('MULTI_INSERT', 'COPY');
 written('UNDO_ALLOC', 'the first undo of a session');
@@ -58,6 +61,8 @@ written('LOCK', 'SELECT FOR UPDATE');
 $node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = -1 WHERE id < 50; DELETE FROM t WHERE id = 60; ROLLBACK');
 written('ROLLBACK', 'undone by the session');
 $node->safe_psql('postgres', 'VACUUM t');
+$node->safe_psql('postgres', 'VACUUM t; UPDATE t SET n = n + 1 WHERE id = 400');
+written('MARK', 'a change after VACUUM', 'not all-visible');
 written('PRUNE', 'deleted rows become stubs');
 $node->safe_psql('postgres', 'INSERT INTO u SELECT generate_series(1, 10)');
 written('UNDO_ONLY', 'an unlogged table');

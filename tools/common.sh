@@ -91,7 +91,7 @@ private_server()
 choose_server()
 {
 	local version=$1 purpose=$2
-	case $version in 15 | 15a | 17 | 18) ;; *) usage_error "--pg takes 15, 17, 18 or 15a (15 with assertions), not '$version'" ;; esac
+	case $version in 15 | 15a | 17 | 17a | 18 | 18a) ;; *) usage_error "--pg takes 15, 17, 18 or 15a (15 with assertions), not '$version'" ;; esac
 	pg=$version
 	major=${version%a}
 	prepare_work

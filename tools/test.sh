@@ -7,6 +7,8 @@
 #   isolation  specs/ and expected/, by pg_isolation_regress
 #   tap        t/, by prove: crashes, restarts, standbys
 #   random     test/random/: histories on heap and zheap side by side, kill -9 under load
+#   core       PostgreSQL's own regression and isolation suites with every table made by zheap,
+#              on a server with assertions; test/core/ has the accepted differences
 # After sql and isolation the cluster is examined: zundo.check() of every
 # zheap table, and its log for crashes; the sql cluster is also killed and
 # recovered with wal_consistency_checking on.
@@ -38,7 +40,7 @@ wanted()
 	return 1
 }
 
-has_part() { { [ ${#parts[@]} -eq 0 ] && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
+has_part() { { [ ${#parts[@]} -eq 0 ] && [ "$1" != core ] && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
 
 # Tests of one folder, one name per line: those of its schedule in that order
 # (lines "test: a b c"), else all.
@@ -272,6 +274,54 @@ part_random()
 	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
 }
 
+# core_suite SUITE DRIVER FOLDER OPTION...: run one of the server's own suites, with the
+# time limit of that suite; one result for each of its tests. Tests of the
+# regression suite need some of the first ones' tables: with names given these run too.
+core_suite()
+{
+	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg-core/$1 what only=() line status=0
+	shift 4
+	as_server_dir "$output"
+	what=("--schedule=$schedule")
+	if [ ${#names[@]} -gt 0 ]; then
+		mapfile -t only < <(sed -n 's/^test: *//p' "$schedule" | tr -s ' ' '\n' | while read -r line; do if wanted "$line"; then echo "$line"; fi; done)
+		[ ${#only[@]} -gt 0 ] || return 0
+		what=("${only[@]}")
+		[ "$suite" != regression ] || what=(test_setup create_misc create_index "${only[@]}")
+	fi
+	as_server env PGISOLATIONTIMEOUT=60 timeout -k 20 "${ZUNDO_CORE_SECONDS:-900}" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres \
+		--bindir="$bindir" --inputdir="$folder" --outputdir="$output" --load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 9>&- || status=$?
+	if [ $status -eq 124 ] || [ $status -eq 137 ]; then result fail "core $suite: not done in ${ZUNDO_CORE_SECONDS:-900} s"; fi
+	chmod -R a+rwX "$output"
+	while read -r status line; do result "$status" "$suite: $line"; done < <(python3 "$copy/test/core/compare.py" --log "$output/log" --output "$output" --schedule "$schedule" \
+		--accepted "$copy/test/core/accepted/$major/$suite" --only "${only[@]}")
+}
+
+# PostgreSQL's own suites, always on a server with assertions whose source tree is there.
+part_core()
+{
+	local src tests=$work/core-$major
+	need_packages python3
+	src=$HOME/.cache/zundo/pg$major/src/src/test
+	if [ ! -f "$tests/complete" ] || [ "$src/regress/regress.so" -nt "$tests/complete" ]; then
+		rm -rf "$tests"
+		mkdir -p "$tests"
+		cp -a "$src/regress" "$src/isolation" "$tests/"
+		chmod -R a+rX "$tests"
+		touch "$tests/complete"
+	fi
+	new_cluster <<'C' || { result fail "core: the server starts"; return; }
+default_table_access_method = 'zheap'
+C
+	rm -rf "$work/out-$pg-core"
+	core_suite regression pg_regress "$tests/regress" parallel_schedule --dlpath="$tests/regress" --max-concurrent-tests=20
+	core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule
+	check_tables core
+	check_log core
+	drop_cluster
+	[ ! -d "$work/out-$pg-core/regression/different" ] || echo "  differences are in $work/out-$pg-core/*/different"
+}
+
 # A directory in $work that the server's user may write to.
 as_server_dir()
 {
@@ -306,18 +356,38 @@ test_version()
 		"part_$part"
 	done
 	exec 9>&-
+	if has_part core && [ $quick = no ]; then test_core; fi
+}
+
+# The part core, on a server with assertions of the same major version.
+test_core()
+{
+	local tested=$bindir
+	bindir=$(private_server "$major")
+	if [ "$bindir" != "$tested" ]; then
+		choose_server "${major}a" test
+		lock_server
+		build
+		install_into_server
+	else
+		lock_server
+	fi
+	echo "-- core, on $bindir"
+	part_core
+	exec 9>&-
 }
 
 run_tests()
 {
 	local versions=() v
-	parts=() names=() quick=no
+	parts=() names=() quick=no core=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
 			--pg=*) versions+=("${1#*=}"); shift ;;
 			--all) versions=(15 17 18); shift ;;
 			--quick) quick=yes; shift ;;
+			--core) parts+=(core); core=yes; shift ;;
 			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
 			--part=*) parts+=("${1#*=}"); shift ;;
 			-*) usage_error "unknown option '$1'" ;;
@@ -325,8 +395,9 @@ run_tests()
 		esac
 	done
 	for v in "${parts[@]}"; do
-		case $v in build | unit | sql | isolation | tap | random) ;; *) usage_error "--part takes build, unit, sql, isolation, tap or random, not '$v'" ;; esac
+		case $v in build | unit | sql | isolation | tap | random | core) ;; *) usage_error "--part takes build, unit, sql, isolation, tap, random or core, not '$v'" ;; esac
 	done
+	[ ${#versions[@]} -gt 0 ] || [ $core = no ] || versions=(15 17 18)
 	[ ${#versions[@]} -gt 0 ] || versions=("$(default_major)")
 	need_packages perl libipc-run-perl clang
 	for v in "${versions[@]}"; do test_version "$v"; done

@@ -34,6 +34,9 @@
 #include "utils/rel.h"
 #include "vacuum/zvacuum.h"
 
+/* The server's own figure for tables that were never vacuumed (table_block_relation_estimate_size). */
+#define UNKNOWN_TABLE_PAGES 10
+
 /* Alignment that direct I/O wants of a page in memory. */
 #define IO_ALIGNMENT 4096
 
@@ -74,10 +77,19 @@ void
 zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double *tuples,
 					double *allvisfrac)
 {
-	const Size	overhead = ZTUPLE_HEADER_SIZE + sizeof(ItemIdData);
-	const Size	usable = BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
+	Size		overhead = ZTUPLE_HEADER_SIZE + sizeof(ItemIdData);
+	Size		usable = BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
 		ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
 
+	/*
+	 * A small table of which nothing is known counts as ten pages, whatever it has. There is no truth
+	 * to be found in that number, so plans may as well be those of heap.
+	 */
+	if (rel->rd_rel->reltuples < 0 && RelationGetNumberOfBlocks(rel) < UNKNOWN_TABLE_PAGES)
+	{
+		overhead = MAXALIGN(SizeofHeapTupleHeader) + sizeof(ItemIdData);
+		usable = BLCKSZ - SizeOfPageHeaderData;
+	}
 	table_block_relation_estimate_size(rel, attr_widths, pages, tuples, allvisfrac, overhead, usable);
 }
 

@@ -3,7 +3,7 @@
  *
  * Called through zam.c under ShareUpdateExclusiveLock. What is left to do for
  * VACUUM here: line pointers of rows that are dead to everybody and the index
- * entries that point to them, the free space map, the file's empty tail, and
+ * entries that point to them, the free space map, the visibility map, the file's empty tail, and
  * the catalog's statistics. Rows need no freezing (slots hold 64-bit xids), so
  * VACUUM (FREEZE) and wraparound vacuums are this same function.
  *
@@ -26,6 +26,7 @@
 
 #include "access/genam.h"
 #include "access/multixact.h"
+#include "access/visibilitymap.h"
 #include "catalog/storage.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
@@ -56,6 +57,13 @@
 /* How often to see whether somebody waits for us meanwhile. */
 #define TRUNCATE_CHECK_BLOCKS 32
 
+/* An aborted transaction of no more undo records than this is undone by VACUUM itself. */
+#define SMALL_ABORT_RECORDS 10000
+
+/* How often and how long to wait for the worker's pass over the undo logs. */
+#define DISCARD_TRIES 20
+#define DISCARD_WAIT_MS 10
+
 /* How often to make the free space map's upper levels right. */
 #define FSM_VACUUM_BLOCKS 8192
 
@@ -70,6 +78,7 @@ typedef struct ZVacuum
 	bool		clean_indexes;
 	BlockNumber nblocks;
 	BlockNumber last_used;		/* 1 + the last block that is not empty */
+	Buffer		map;			/* page of the visibility map, pinned; or Invalid */
 	BlockNumber fsm_done;		/* upper levels of the map are right below */
 	/* dead line pointers, in ascending order */
 	ItemPointerData *dead;
@@ -205,6 +214,7 @@ free_block_items(ZVacuum *vac, int64 first, int64 end)
 	int			n = 0;
 	Size		space;
 
+	visibilitymap_pin(vac->rel, block, &vac->map);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	for (int64 i = first; i < end; i++)
 	{
@@ -215,6 +225,7 @@ free_block_items(ZVacuum *vac, int64 first, int64 end)
 	}
 	if (n > 0)
 		zheap_make_unused(vac->rel, buf, offsets, n);
+	zheap_mark_all_visible(vac->rel, buf, vac->map);
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
@@ -321,6 +332,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 	Size		space;
 	bool		noted = false;
 
+	visibilitymap_pin(vac->rel, block, &vac->map);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (!PageIsNew(page))
 	{
@@ -339,6 +351,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		vac->removed += used - used_items(page);
 		look_at_items(vac, buf, block);
 		noted = vac->ndead > before;
+		zheap_mark_all_visible(vac->rel, buf, vac->map);
 	}
 	/* a page with noted items is judged when they have been freed */
 	if (!noted && !page_is_empty(page))
@@ -382,7 +395,7 @@ finish_indexes(ZVacuum *vac)
 		if (stats == NULL)
 			continue;
 		if (!stats->estimated_count)
-			zc_update_relstats(vac->indexes[i], stats->num_pages, stats->num_index_tuples, false,
+			zc_update_relstats(vac->indexes[i], stats->num_pages, stats->num_index_tuples, 0, false,
 							   InvalidTransactionId, InvalidMultiXactId);
 		pfree(stats);
 	}
@@ -459,10 +472,26 @@ truncate_tail(ZVacuum *vac)
 
 /* ---- ends ---- */
 
+/* Undo an aborted transaction if that is quickly done; as a rule its session has done it already. */
+static bool
+undo_small(uint32 logno, UndoPtr first, ZXid topxid, void *arg)
+{
+	ZuScan	   *scan = zu_scan_begin_at(logno, first);
+	ZuRecord	rec;
+	UndoPtr		ptr;
+	int			n = 0;
+
+	while (n <= SMALL_ABORT_RECORDS && zu_scan_next(scan, &rec, &ptr) &&
+		   (ptr == first || (rec.flags & ZUF_FIRST) == 0))
+		n++;
+	zu_scan_end(scan);
+	return n <= SMALL_ABORT_RECORDS && zrollback_transaction(logno, first, topxid, arg);
+}
+
 /*
  * Let `oldest` advance as far as it can, so that what is dead by now is seen as
- * dead: VACUUM itself holds no horizon back. In single-user mode there are no
- * workers, so aborted transactions are undone here too.
+ * dead: VACUUM itself holds no horizon back. Large aborted transactions are left to the worker; in single-user
+ * mode there is none, so all are undone here. If the worker is at it, wait for its pass, but not for long.
  */
 static void
 advance_oldest(Relation rel)
@@ -474,7 +503,15 @@ advance_oldest(Relation rel)
 		zrollback_temp();
 		return;
 	}
-	(void) zu_discard(IsUnderPostmaster ? NULL : zrollback_transaction, NULL, &stats);
+	for (int tries = 0; tries < DISCARD_TRIES; tries++)
+	{
+		if (zu_discard(IsUnderPostmaster ? undo_small : zrollback_transaction, NULL, &stats))
+			break;
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 DISCARD_WAIT_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
 }
 
 /* The value for relfrozenxid (L3); Invalid leaves it as it is. */
@@ -494,9 +531,22 @@ frozen_xid(Relation rel)
 static void
 update_statistics(ZVacuum *vac, TimestampTz start)
 {
-	zc_update_relstats(vac->rel, vac->nblocks, vac->live_rows, vac->nindexes > 0,
+	BlockNumber all_visible;
+
+	visibilitymap_count(vac->rel, &all_visible, NULL);
+	zc_update_relstats(vac->rel, vac->nblocks, vac->live_rows, all_visible, vac->nindexes > 0,
 					   frozen_xid(vac->rel), GetOldestMultiXactId());
 	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
+}
+
+/* As on heap: what was asked for by PARALLEL and cannot be done is worth a warning only where no server could. */
+static void
+warn_parallel(const ZVacuum *vac, const VacuumParams *params)
+{
+	if (params->nworkers > 0 && vac->nindexes > 1 && vac->clean_indexes && RelationUsesLocalBuffers(vac->rel))
+		ereport(WARNING,
+				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+						RelationGetRelationName(vac->rel))));
 }
 
 /* Say what was done: VACUUM (VERBOSE), or the server log for slow autovacuums. */
@@ -540,8 +590,11 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.clean_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
 	vac.dead_max = dead_limit();
 	vac.nblocks = RelationGetNumberOfBlocks(rel);
+	warn_parallel(&vac, params);
 
 	scan_table(&vac);
+	if (BufferIsValid(vac.map))
+		ReleaseBuffer(vac.map);
 	if (vac.clean_indexes)
 		finish_indexes(&vac);
 	vac_close_indexes(vac.nindexes, vac.indexes, NoLock);
@@ -561,5 +614,5 @@ zheap_vacuum_undo_log(Relation rel)
 
 	zu_attach_database();
 	(void) zu_discard(zrollback_transaction, NULL, &stats);
-	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, false, frozen_xid(rel), InvalidMultiXactId);
+	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, 0, false, frozen_xid(rel), InvalidMultiXactId);
 }

@@ -30,8 +30,8 @@ zwal_identify(uint8 info)
 			return "UNDO_ONLY";
 		case ZWAL_OVERFLOW:
 			return "OVERFLOW";
-		case ZWAL_SPECULATIVE:
-			return "SPECULATIVE";
+		case ZWAL_MARK:
+			return "MARK";
 		case ZWAL_UNDO_ALLOC:
 			return "UNDO_ALLOC";
 		case ZWAL_UNDO_DISCARD:
@@ -106,13 +106,16 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 									 xlrec.reloid, xlrec.relnumber, xlrec.block);
 				break;
 			}
-		case ZWAL_SPECULATIVE:
+		case ZWAL_MARK:
 			{
-				xl_zheap_speculative xlrec;
+				xl_zheap_mark xlrec;
 
-				memcpy(&xlrec, data, SizeOfZheapSpeculative);
-				appendStringInfo(buf, "off %u, %s", xlrec.offset,
-								 xlrec.confirmed ? "confirmed" : "given up");
+				memcpy(&xlrec, data, SizeOfZheapMark);
+				if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
+					appendStringInfoString(buf, "not all-visible");
+				else
+					appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
+									 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");
 				break;
 			}
 		case ZWAL_UNDO_ALLOC:

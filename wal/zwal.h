@@ -22,7 +22,7 @@
 #define ZWAL_ROLLBACK		0x60	/* aborted records taken off one page */
 #define ZWAL_PRUNE			0x70	/* line pointers and compaction */
 #define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
-#define ZWAL_SPECULATIVE	0x90	/* speculative insertion confirmed or given up */
+#define ZWAL_MARK			0x90	/* speculative insertion settled; bit in the visibility map cleared */
 #define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot overflow page */
 #define ZWAL_UNDO_ALLOC		0xB0	/* an extent of the undo log is taken */
 #define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
@@ -220,14 +220,20 @@ typedef struct xl_zheap_overflow
 
 #define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, first) + sizeof(uint16))
 
-/* ZWAL_SPECULATIVE.	block 0: table page */
-typedef struct xl_zheap_speculative
-{
-	OffsetNumber offset;
-	uint8		confirmed;
-} xl_zheap_speculative;
+/*
+ * ZWAL_MARK.	block 0: table page. For ZMARK_NOT_ALL_VISIBLE too: as on heap the map's page is not registered.
+ */
+#define ZMARK_GIVEN_UP		0	/* a speculative insertion */
+#define ZMARK_CONFIRMED		1
+#define ZMARK_NOT_ALL_VISIBLE 2	/* the page's bit in the visibility map is cleared */
 
-#define SizeOfZheapSpeculative (offsetof(xl_zheap_speculative, confirmed) + 1)
+typedef struct xl_zheap_mark
+{
+	OffsetNumber offset;		/* 0 with ZMARK_NOT_ALL_VISIBLE */
+	uint8		what;
+} xl_zheap_mark;
+
+#define SizeOfZheapMark (offsetof(xl_zheap_mark, what) + 1)
 
 /* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
 
