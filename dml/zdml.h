@@ -12,6 +12,7 @@
 #include "common/zundo.h"
 #include "executor/tuptable.h"
 #include "undo/undo_overflow.h"
+#include "undo/undo_record.h"
 
 /* Arguments and results are those of the table AM callbacks of the same names. */
 extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
@@ -53,6 +54,25 @@ extern bool zoverflow_release(Relation rel, Buffer buf);
 
 /* zoverflow_free: free p, if it still has that owner; WAL-logged. The caller knows that nothing points to it and keeps it so. */
 extern void zoverflow_free(const ZuOverflowPage *p);
+
+/*
+ * For rewrites of a table into a new file, which keep what older snapshots need. as_of: who made, or
+ * deleted, the row versions: FrozenTransactionId = everybody sees them; Invalid = our own transaction; else a committed one,
+ * and only snapshots that see it see this too. Rows of n > 1 are put next to each other where they fit.
+ * zheap_form_row: slot's row for rel, toasted; palloc'd.
+ */
+extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len);
+extern void zheap_insert_rows_as_of(Relation rel, char **rows, const uint32 *lens, int n, CommandId cid,
+									int options, BulkInsertState bistate, TransactionId as_of,
+									ItemPointerData *tids);
+extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of);
+
+/*
+ * zheap_push_record: write rec, an undo record for a file of rel that is being copied; the caller fills its type, relnumber, block,
+ * offset, as_of or cid, prev, payload and what goes with the type. Returns where it is; rec->xid is ours. No page is
+ * changed.
+ */
+extern UndoPtr zheap_push_record(Relation rel, ZuRecord *rec);
 
 /*
  * zheap_insert_raw_row: for rewrites (copy_for_cluster, set access method): as tuple_insert, row bytes given (formed by the caller, slot 0).

@@ -21,10 +21,14 @@ typedef struct ZWriter
 	ZXid		topxid;
 	CommandId	cid;
 	bool		logged;			/* the table itself is WAL-logged */
+	bool		temp;			/* a temporary table: its undo is private */
 } ZWriter;
 
 /* zwriter_begin: attach undo, assign the transaction ids, reserve undo. No buffer lock may be held. */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
+
+/* zwriter_reserve: reserve undo for the writer's next op; zwriter_begin has done so for the first. */
+extern void zwriter_reserve(const ZWriter *writer);
 
 /*
  * zdml_scratch: an empty memory context for what one row change allocates. DML

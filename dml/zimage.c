@@ -16,7 +16,7 @@
 static bool
 no_aborted_slots(Relation rel, BlockNumber block, Page page)
 {
-	ZXid		oldest = zu_oldest();
+	ZXid		oldest = zpage_oldest(page);
 
 	for (int i = 1; i <= zpage_nslots(page); i++)
 	{
@@ -25,7 +25,7 @@ no_aborted_slots(Relation rel, BlockNumber block, Page page)
 		if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
 			continue;
 		zvis_check_xid(rel, block, i, ZSLOT_XID(slot));
-		if (zxid_status(ZSLOT_XID(slot)) == ZXID_ABORTED)
+		if (zxid_status_at(ZSLOT_XID(slot), oldest) == ZXID_ABORTED)
 			return false;
 	}
 	return true;
@@ -47,7 +47,7 @@ zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 	ZWalSlot	slot = {0};
 	XLogRecPtr	recptr = InvalidXLogRecPtr;
 
-	if (pick->committed == InvalidZXid || trailer->debt < IMAGE_MIN_DEBT ||
+	if (writer->temp || pick->committed == InvalidZXid || trailer->debt < IMAGE_MIN_DEBT ||
 		trailer->debt < Min(IMAGE_DEBT_FACTOR * size, PG_UINT16_MAX))
 		return;
 	if (zpage_has_overflow(page) || !no_aborted_slots(writer->rel, BufferGetBlockNumber(buf), page))

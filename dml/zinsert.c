@@ -145,13 +145,18 @@ rows_that_fit(Page page, OffsetNumber off, bool init, const uint32 *lens, int n,
 	return Max(count, 1);
 }
 
-/*
- * Insert as many of the rows as the page takes; returns their number. token: of a
- * speculative insertion (of one row), else 0.
- */
+/* What is special about rows that are inserted. */
+typedef struct Special
+{
+	uint32		token;			/* of a speculative insertion (of one row), else 0 */
+	bool		settled;		/* every snapshot is to see them: their headers name no slot */
+	TransactionId as_of;		/* who made them, or Invalid */
+} Special;
+
+/* Insert as many of the rows as the page takes, where tids tells; returns their number. */
 static int
 insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int n, int options,
-					BulkInsertState bistate, TupleTableSlot **slots, uint32 token)
+					BulkInsertState bistate, const Special *special, ItemPointer *tids)
 {
 	ZSlotPick	pick;
 	ZWalSlot	wal_slot;
@@ -170,7 +175,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	Size		keep_free = RelationGetTargetPageFreeSpace(writer->rel, HEAP_DEFAULT_FILLFACTOR);
 
 	/* prepare */
-	zu_reserve(ZU_MAX_RESERVE);
+	zwriter_reserve(writer);
 	buf = zspace_insert_page(writer, lens[0], options, bistate, &off, &pick, &init);
 	zvisible_clear(writer->rel, buf);
 	page = BufferGetPage(buf);
@@ -178,10 +183,15 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	count = rows_that_fit(page, off, init, lens, n, keep_free, &pick);
 	zwriter_record(writer, &rec, ZUR_INSERT, block, off, pick.prev);
 	rec.nrows = count;
-	if (token != 0)
+	if (special->token != 0)
 	{
 		rec.xflags |= ZUX_SPECULATIVE;
-		rec.token = token;
+		rec.token = special->token;
+	}
+	if (TransactionIdIsValid(special->as_of))
+	{
+		rec.as_of = special->as_of;
+		rec.cid = FirstCommandId;
 	}
 	overflow = zslot_lock(writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer->topxid);
@@ -192,8 +202,8 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	{
 		uint16		len = lens[i];
 
-		zheader_set(rows[i], ZH_WITH_SLOT(zheader_get(rows[i]), pick.slotno) |
-					(token != 0 ? ZH_SPECULATIVE : 0));
+		zheader_set(rows[i], ZH_WITH_SLOT(zheader_get(rows[i]), special->settled ? 0 : pick.slotno) |
+					(special->token != 0 ? ZH_SPECULATIVE : 0));
 		if (writer->logged)
 		{
 			memcpy(rows_data + data_len, &len, 2);
@@ -223,11 +233,7 @@ insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int 
 	/* finish */
 	UnlockReleaseBuffer(buf);
 	for (int i = 0; i < count; i++)
-	{
-		ItemPointerSet(&slots[i]->tts_tid, block, off + i);
-		if (TTS_IS_ZHEAP(slots[i]))
-			zslot_set_writer(slots[i], writer->xid, writer->cid, InvalidUndoPtr);
-	}
+		ItemPointerSet(tids[i], block, off + i);
 	zrollback_note_page(writer->rel, block);
 	return count;
 }
@@ -239,6 +245,8 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	char	  **rows = palloc(nslots * sizeof(char *));
 	uint32	   *lens = palloc(nslots * sizeof(uint32));
+	ItemPointer *tids = palloc(nslots * sizeof(ItemPointer));
+	Special		special = {0};
 	ZWriter		writer;
 
 	for (int i = 0; i < nslots; i++)
@@ -246,6 +254,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		const char *row;
 
 		slots[i]->tts_tableOid = RelationGetRelid(rel);
+		tids[i] = &slots[i]->tts_tid;
 		row = form_new_row(rel, slots[i], options, &lens[i]);
 		rows[i] = palloc(lens[i]);
 		memcpy(rows[i], row, lens[i]);
@@ -257,8 +266,11 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	{
 		CHECK_FOR_INTERRUPTS();
 		done += insert_page_of_rows(&writer, rows + done, lens + done, nslots - done, options,
-									bistate, slots + done, 0);
+									bistate, &special, tids + done);
 	}
+	for (int i = 0; i < nslots; i++)
+		if (TTS_IS_ZHEAP(slots[i]))
+			zslot_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
 	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, nslots);
 }
@@ -272,6 +284,8 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	uint32		len;
 	const char *formed;
 	char	   *row;
+	Special		special = {.token = token};
+	ItemPointer tidp = &slot->tts_tid;
 
 	slot->tts_tableOid = RelationGetRelid(rel);
 	formed = form_new_row(rel, slot, options, &len);
@@ -280,9 +294,49 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	zheader_set(row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	zwriter_begin(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &slot, token);
+	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &special, &tidp);
+	if (TTS_IS_ZHEAP(slot))
+		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
 	MemoryContextSwitchTo(caller);
 	pgstat_count_heap_insert(rel, 1);
+}
+
+char *
+zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
+{
+	const char *formed = form_new_row(rel, slot, options, len);
+	char	   *row = palloc(*len);
+
+	memcpy(row, formed, *len);
+	zheader_set(row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	return row;
+}
+
+void
+zheap_insert_rows_as_of(Relation rel, char **rows, const uint32 *lens, int n, CommandId cid, int options,
+						BulkInsertState bistate, TransactionId as_of, ItemPointerData *tids)
+{
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
+	ItemPointer *places = palloc(n * sizeof(ItemPointer));
+	Special		special = {0};
+	ZWriter		writer;
+
+	for (int i = 0; i < n; i++)
+		places[i] = &tids[i];
+	special.settled = (as_of == FrozenTransactionId);
+	if (TransactionIdIsNormal(as_of))
+	{
+		special.as_of = as_of;
+		zown_note_rewrite();
+	}
+	zwriter_begin(&writer, rel, cid);
+	for (int done = 0; done < n;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		done += insert_page_of_rows(&writer, rows + done, lens + done, n - done, options, bistate,
+									&special, places + done);
+	}
+	MemoryContextSwitchTo(caller);
 }
 
 /*
@@ -311,7 +365,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	START_CRIT_SECTION();
 	zapply_speculative(page, xlrec.offset, succeeded);
 	MarkBufferDirty(buf);
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	if (RelationNeedsWAL(rel))
 	{
 		XLogRecPtr	recptr;
 

@@ -102,11 +102,11 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		if (ptr == InvalidUndoPtr)
 			continue;
 		zvis_check_xid(writer->rel, block, s, ZSLOT_XID(slot));
-		if (zxid_status(ZSLOT_XID(slot)) != ZXID_OWN)
+		if (zxid_status_at(ZSLOT_XID(slot), slots.oldest) != ZXID_OWN)
 			continue;
 		while (ptr != InvalidUndoPtr &&
 			   zu_fetch(ptr, writer->rel->rd_locator.relNumber, block, &rec, buf_rec) == ZU_FETCHED &&
-			   zxid_status(rec.xid) == ZXID_OWN)
+			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
 		{
 			if (rec.type == ZUR_LOCK && rec.offset == off && rec.lockmode >= mode)
 				return true;
@@ -200,7 +200,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		TM_Result	result;
 		bool		locked = true;
 
-		zu_reserve(ZU_MAX_RESERVE);
+		zwriter_reserve(writer);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		result = zrow_examine(rel, buf, &tid, writer->cid, InvalidSnapshot, mode, &state, &tmfd);
 		/* invisible: just moved here, and not touched since */
@@ -330,7 +330,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		zu_reserve(ZU_MAX_RESERVE);
+		zwriter_reserve(&writer);
 		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd, &done);
 	} while (!done);
 	zrow_end_wait(rel, &search.tid, mode, search.have_tuple_lock);

@@ -98,7 +98,7 @@ zoverflow_release(Relation rel, Buffer buf)
 		xl_zheap_overflow xlrec = {RelationGetRelid(rel), rel->rd_locator.relNumber,
 		BufferGetBlockNumber(buf), 0};
 
-		change_owner(&xlrec, buf, overflow, RelationIsPermanent(rel));
+		change_owner(&xlrec, buf, overflow, RelationNeedsWAL(rel));
 	}
 	UnlockReleaseBuffer(overflow);
 	return settled;

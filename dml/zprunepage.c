@@ -53,7 +53,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	if (!settled)
 	{
 		zvis_check_xid(rel, block, ZH_SLOT(h), xid);
-		committed = (zxid_status(xid) == ZXID_COMMITTED);
+		committed = (zxid_status_at(xid, oldest) == ZXID_COMMITTED);
 	}
 	if (!settled && !committed)
 		return false;
@@ -75,7 +75,7 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 	START_CRIT_SECTION();
 	zpage_prune(page, items, n);
 	MarkBufferDirty(buf);
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	if (RelationNeedsWAL(rel))
 	{
 		XLogRecPtr	recptr;
 
@@ -94,7 +94,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
-	ZXid		oldest = zu_oldest();
+	ZXid		oldest;
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
 	int			before = zpage_hole(page);
@@ -103,6 +103,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 
 	if (!zpage_rows_ok(page))
 		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), InvalidOffsetNumber);
+	oldest = zpage_oldest(page);
 	if (zpage_has_overflow(page))
 	{
 		zslots_copy(rel, BufferGetBlockNumber(buf), page, &all_slots);

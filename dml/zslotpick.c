@@ -13,6 +13,7 @@
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
+#include "undo/undo_temp.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -119,7 +120,7 @@ find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatu
 			return 0;
 		floor = ZSLOT_XID(slot_at(slots, i));
 		zvis_check_xid(writer->rel, slots->block, i, floor);
-		*status = zxid_status(floor);
+		*status = zxid_status_at(floor, oldest);
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
 			return i;
 	}
@@ -148,7 +149,7 @@ typedef enum PickResult
 static PickResult
 pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick *pick)
 {
-	ZXid		oldest = zu_oldest();
+	ZXid		oldest = zpage_oldest(slots->page);
 	ZXidStatus	status = ZXID_COMMITTED;
 	bool		own;
 	bool		settled;
@@ -205,7 +206,7 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 	bool		pruned = false;
 
 	memset(pick, 0, sizeof(*pick));
-	if (zrollback_own_aborts_pending())
+	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
 		zrollback_page(buf, writer->rel);
 	for (;;)
 	{
@@ -225,6 +226,8 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 				zrollback_page(buf, writer->rel);
 				continue;
 			case PICK_NONE:
+				/* one backend writes here, one transaction after the other */
+				Assert(!writer->temp);
 				break;
 		}
 		if (overflow)

@@ -39,6 +39,7 @@ typedef struct Update
 	Size		oldlen;
 	LockTupleMode mode;
 	LockTupleMode queued;		/* of the heavyweight lock taken for waiting */
+	TransactionId as_of;		/* of a deletion: see zheap_delete_as_of */
 	bool		must_move;		/* the row will get a new TID: nobody else may hold a lock on it (D5) */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
@@ -66,7 +67,7 @@ row_is_ours(Page page, const char *row)
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
 	xid = ZSLOT_XID(zpage_slot(page, s));
-	return xid >= zu_oldest() && zxid_is_ours(xid);
+	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
 }
 
 /* Copy the row to be replaced and see which index columns the update changes. Buffer locked. */
@@ -458,7 +459,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 		u->newrow = ztoast_row(rel, slot, otid, u->oldrow, u->oldlen, 0, &u->newlen);
 		u->toasted = true;
-		zu_reserve(ZU_MAX_RESERVE);
+		zwriter_reserve(&u->writer);
 	}
 	if (!u->toasted)
 		u->locked = u->state.own_lock;
@@ -523,6 +524,11 @@ delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
 	/* prepare */
 	zwriter_record(&u->writer, &rec, ZUR_DELETE, BufferGetBlockNumber(u->buf), off, pick->prev);
 	rec.xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
+	if (TransactionIdIsValid(u->as_of))
+	{
+		rec.as_of = u->as_of;
+		rec.cid = FirstCommandId;
+	}
 	whole_row_payload(u, &rec);
 	overflow = zslot_lock(&u->writer, u->buf, pick);
 	wal_slot = zslot_wal(pick, overflow);
@@ -566,6 +572,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	u->otid = *tid;
 	u->must_move = false;
 	u->newrow = NULL;
+	u->as_of = InvalidTransactionId;
 	zwriter_begin(&u->writer, rel, cid);
 	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
 	for (;;)
@@ -595,4 +602,34 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	zrow_end_wait(rel, tid, LockTupleExclusive, have_tuple_lock);
 	MemoryContextSwitchTo(caller);
 	return result;
+}
+
+/* The row was just put there by us: nobody is to be waited for. */
+void
+zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of)
+{
+	Update	   *u = &current_update;
+	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
+	ZSlotPick	pick;
+
+	u->otid = *tid;
+	u->newrow = NULL;
+	u->as_of = as_of;
+	if (TransactionIdIsValid(as_of))
+		zown_note_rewrite();
+	zwriter_begin(&u->writer, rel, cid);
+	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	for (;;)
+	{
+		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
+		look_at_old_row(u);
+		if (pick_old_slot(u, &pick))
+			break;
+		reserve_overflow(u);
+	}
+	delete_row(u, &pick, false);
+	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+	zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
+	ReleaseBuffer(u->buf);
+	MemoryContextSwitchTo(caller);
 }

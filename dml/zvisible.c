@@ -33,7 +33,7 @@ zvisible_clear(Relation rel, Buffer buf)
 	MarkBufferDirty(buf);
 	if (BufferIsValid(map))
 		visibilitymap_clear(rel, block, map, VISIBILITYMAP_VALID_BITS);
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+	if (RelationNeedsWAL(rel))
 	{
 		xl_zheap_mark xlrec = {InvalidOffsetNumber, ZMARK_NOT_ALL_VISIBLE};
 		XLogRecPtr	recptr;
@@ -55,7 +55,7 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 
-	if (!zpage_shows_all(page, zu_oldest()))
+	if (PageIsNew(page) || !zpage_shows_all(page, zpage_oldest(page)))
 		return;
 	if (PageIsAllVisible(page) &&
 		(visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE) != 0)

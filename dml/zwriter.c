@@ -7,6 +7,8 @@
 #include "catalog/catalog.h"
 #include "catalog/pg_publication.h"
 #include "dml/zdml_internal.h"
+#include "rollback/zrollback.h"
+#include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -31,8 +33,10 @@ refuse_decoded_table(Relation rel)
 void
 zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 {
-	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
-		zundo_not_supported("temporary tables are not supported", NULL);
+	if (RELATION_IS_OTHER_TEMP(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary tables of other sessions")));
 	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
 		refuse_decoded_table(rel);
 	zu_attach_database();
@@ -40,8 +44,20 @@ zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	writer->cid = cid;
-	writer->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
-	zu_reserve(ZU_MAX_RESERVE);
+	writer->logged = RelationNeedsWAL(rel);
+	writer->temp = (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP);
+	if (unlikely(writer->temp))
+		zrollback_temp();
+	zwriter_reserve(writer);
+}
+
+void
+zwriter_reserve(const ZWriter *writer)
+{
+	if (likely(!writer->temp))
+		zu_reserve(ZU_MAX_RESERVE);
+	else
+		zu_temp_reserve(writer->rel, ZU_MAX_RESERVE);
 }
 
 MemoryContext
@@ -62,7 +78,10 @@ zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNum
 {
 	memset(rec, 0, sizeof(*rec));
 	rec->type = type;
-	rec->xflags = writer->logged ? 0 : ZUX_UNLOGGED;
+	if (writer->temp)
+		rec->xflags = ZUX_TEMP;
+	else if (unlikely(!writer->logged) && writer->rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
+		rec->xflags = ZUX_UNLOGGED;
 	rec->xid = writer->xid;
 	rec->topxid = writer->topxid;
 	rec->reloid = RelationGetRelid(writer->rel);

@@ -17,6 +17,7 @@
  *	C5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
  *	C7	a slot's transaction id has been given out.
+ *	C8	a page of a temporary table points to private undo only, any other page never (U23).
  *	T1	a row has no more columns than its table.
  *	T2	a row's columns can be read and fill it exactly.
  *	L1	every record of an undo log can be read up to the insert position.
@@ -237,6 +238,12 @@ check_chain(Check *check, int s)
 
 	if (ptr == InvalidUndoPtr || (slot->xid_flags & ZSLOT_INLINE_LOCKS) != 0)
 		return;
+	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
+	{
+		fault(check, "C8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
+			  (uint32) (ptr >> 32), (uint32) ptr);
+		return;
+	}
 	if (!zxid_possible(ZSLOT_XID(slot)))
 	{
 		fault(check, "C7", 0, "slot %d has transaction id " UINT64_FORMAT ", which has not been used yet", s,

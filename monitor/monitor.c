@@ -335,7 +335,7 @@ record_type_name(ZuRecordType type)
 static Datum
 record_flags(const ZuRecord *rec)
 {
-	const char *flags[8];
+	const char *flags[10];
 	int			n = 0;
 
 	if (rec->flags & ZUF_FIRST)
@@ -352,6 +352,10 @@ record_flags(const ZuRecord *rec)
 		flags[n++] = "key change";
 	if (rec->xflags & ZUX_OTHER_PART)
 		flags[n++] = "other partition";
+	if (rec->xflags & ZUX_TEMP)
+		flags[n++] = "temporary";
+	if (TransactionIdIsValid(rec->as_of))
+		flags[n++] = "as of";
 	return zmon_text_array(flags, n);
 }
 

@@ -484,7 +484,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 		{
 			ZXid		xid = ZSLOT_XID(zpage_slot(page, s));
 
-			result = xid >= zu_oldest() && zxid_is_ours(xid);
+			result = xid >= zpage_oldest(page) && zxid_is_ours(xid);
 		}
 	}
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);

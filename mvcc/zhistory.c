@@ -72,6 +72,12 @@ zhistory_load(ZHistory *history, Buffer buf)
 	return page;
 }
 
+ZXid
+zhistory_oldest(const ZHistory *history)
+{
+	return history->slots.oldest;
+}
+
 /* Find the writer of the version in hand; step over versions whose writers aborted. */
 static ZHistoryResult
 answer(ZHistory *history, ZHistoryVersion *version)
@@ -88,7 +94,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 
 		if (result == ZWALK_RETRY)
 			return ZHISTORY_RETRY;
-		if (result != ZWALK_WRITER || zaccept_record(&history->accept, walk->rec.xid, walk->rec.cid))
+		if (result != ZWALK_WRITER || zaccept_version(&history->accept, &walk->rec))
 			break;
 		status = zxid_status_at(walk->rec.xid, history->slots.oldest);
 		if (status != ZXID_ABORTED)
@@ -96,6 +102,11 @@ answer(ZHistory *history, ZHistoryVersion *version)
 			version->settled = false;
 			version->status = status;
 			version->xid = walk->rec.xid;
+			if (TransactionIdIsValid(walk->rec.as_of))
+			{
+				version->status = ZXID_COMMITTED;
+				version->xid = zxid_widen(walk->rec.as_of);
+			}
 			break;
 		}
 		zwalk_step_back(walk);
@@ -121,6 +132,12 @@ zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 		return ZHISTORY_END;
 	zaccept_init(&history->accept, ZACCEPT_MVCC, &history->horizon, history->slots.oldest);
 	return answer(history, version);
+}
+
+const ZuRecord *
+zhistory_record(const ZHistory *history)
+{
+	return &history->walk.rec;
 }
 
 ZHistoryResult

@@ -19,7 +19,7 @@ typedef struct ZHistoryVersion
 	int			len;
 	bool		settled;		/* every snapshot sees this version: the last one */
 	ZXidStatus	status;			/* of its writer; never ZXID_ABORTED */
-	ZXid		xid;			/* of its writer; 0 if settled */
+	ZXid		xid;			/* of its writer, or whom a rewrite names as such; 0 if settled */
 } ZHistoryVersion;
 
 typedef enum ZHistoryResult
@@ -40,8 +40,14 @@ extern void zhistory_free(ZHistory *history);
  */
 extern Page zhistory_load(ZHistory *history, Buffer buf);
 
+/* zhistory_oldest: zpage_oldest() of the page loaded last. */
+extern ZXid zhistory_oldest(const ZHistory *history);
+
 /* zhistory_first: the newest version, not aborted, of the row or stub at off of the loaded page. */
 extern ZHistoryResult zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version);
+
+/* zhistory_record: the record that wrote the version answered last, which is not settled. Valid until the next step. */
+extern const ZuRecord *zhistory_record(const ZHistory *history);
 
 /* zhistory_next: the version before the one that was answered last. */
 extern ZHistoryResult zhistory_next(ZHistory *history, ZHistoryVersion *version);

@@ -74,6 +74,12 @@ zown_note_push(ZXid xid)
 		on_unseen = true;
 }
 
+void
+zown_note_rewrite(void)
+{
+	on_unseen = true;
+}
+
 bool
 zown_on_unseen(void)
 {

@@ -182,6 +182,20 @@ open_lists(Collector *c, int s)
 }
 
 /*
+ * Does the accepted record rec answer for the older ones of its chain too (V3)? Not our own one if it may lie
+ * on unaccepted ones, nor one that is accepted for what a rewrite has put there again.
+ */
+static bool
+settles_older(Collector *c, const ZuRecord *rec)
+{
+	if (c->accept.kind != ZACCEPT_MVCC || rec->xid < c->accept.oldest)
+		return true;
+	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
+		return !zown_on_unseen();
+	return !TransactionIdIsValid(rec->as_of) || zaccept_record(&c->accept, rec->xid, rec->cid);
+}
+
+/*
  * Take the record at *ptr, of slot s's chain, if it is not accepted; *ptr becomes the next one, or
  * Invalid at the chain's end. False: copy the page again.
  */
@@ -198,15 +212,14 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 		*ptr = InvalidUndoPtr;
 		return settled;
 	}
-	if (zaccept_record(&c->accept, rec.xid, rec.cid))
+	if (zaccept_version(&c->accept, &rec))
 	{
-		if (c->accept.kind != ZACCEPT_MVCC || rec.xid < c->accept.oldest || !zown_on_unseen() ||
-			!TransactionIdIsCurrentTransactionId(zxid_to_xid(rec.xid)))
+		if (settles_older(c, &rec))
 		{
 			*ptr = InvalidUndoPtr;
 			return true;
 		}
-		/* our own record may lie on unaccepted ones (V3): its row is settled, others are not */
+		/* its row is settled, others are not */
 		if (rec.type != ZUR_LOCK)
 			rec.type = CHANGE_ACCEPTED;
 		rec.payload_len = 0;
@@ -284,6 +297,8 @@ find_pending(Collector *c)
 		ZXid		xid = ZSLOT_XID(&slots->s[s]);
 
 		c->pending[s] = false;
+		if (unlikely(zuptr_is_temp(slots->s[s].ptr)) && c->accept.kind == ZACCEPT_MVCC)
+			zvis_check_temp(slots->s[s].ptr, xid, c->accept.snapshot);
 		if (xid < slots->oldest || slots->s[s].ptr == InvalidUndoPtr)
 			continue;
 		zvis_check_xid(c->rel, c->block, s, xid);

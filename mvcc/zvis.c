@@ -13,6 +13,7 @@
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
 #include "tuple/zslot.h"
+#include "undo/undo_temp.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -53,7 +54,7 @@ copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 void
 zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
-	view->oldest = zu_oldest();
+	view->oldest = zpage_oldest(page);
 	view->n = zpage_nslots(page);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
@@ -77,6 +78,21 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 		UnlockReleaseBuffer(buf);
 	}
 	return slot;
+}
+
+void
+zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (!zuptr_is_temp(ptr) || xid >= zu_temp_oldest() || TransactionIdPrecedes(x, snapshot->xmin))
+		return;
+	/* the xid may be so old that 32 bits mislead */
+	if (xid >= zxid_widen(snapshot->xmin) && XidInMVCCSnapshot(x, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a temporary table was changed after the imported snapshot was taken"),
+				 errdetail("Old versions of temporary zheap tables are kept for the session's own snapshots only.")));
 }
 
 static inline bool
@@ -135,7 +151,7 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 				return true;
 			}
 		}
-		else if (zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+		else if (zaccept_version(accept, &walk->rec))
 		{
 			*known = true;
 			return true;
@@ -236,7 +252,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 
 		version->chain_xid = xid;
 		version->chain = slot.ptr;
-		if (xid >= zu_oldest())
+		if (xid >= zu_oldest_for(slot.ptr))
 		{
 			zvis_check_xid(rel, block, s, xid);
 			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
@@ -245,6 +261,8 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		}
 		else if (!ZH_LIVE(header))
 			*all_dead = true;
+		if (unlikely(zuptr_is_temp(slot.ptr)) && is_mvcc(snapshot))
+			zvis_check_temp(slot.ptr, xid, snapshot);
 	}
 	if (row != NULL && ZH_LIVE(header))
 	{
@@ -429,7 +447,7 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 	writer->xflags = walk->rec.xflags;
 	writer->forward = walk->rec.forward;
 	writer->status = zxid_status_at(walk->rec.xid, slots->oldest);
-	writer->visible = is_mvcc(snapshot) ? zaccept_record(&accept, walk->rec.xid, walk->rec.cid) :
+	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk->rec) :
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 
@@ -461,10 +479,10 @@ lookup_writer(ZHeapSlot *slot)
 	slot->writer_known = true;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
-	if (!zu_attached() || slot->chain_xid < zu_oldest())
+	if (!zu_attached() || slot->chain_xid < zu_oldest_for(slot->chain))
 		return;
 	while (ptr != InvalidUndoPtr && zu_fetch(ptr, slot->relnumber, block, &rec, buf) == ZU_FETCHED &&
-		   rec.xid >= zu_oldest())
+		   rec.xid >= zu_oldest_for(slot->chain))
 	{
 		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
 			: (rec.offset == off && rec.type != ZUR_LOCK))

@@ -18,9 +18,22 @@
 typedef struct ZSlotView
 {
 	int			n;
-	ZXid		oldest;			/* zu_oldest() while the page was locked (rule V1) */
+	ZXid		oldest;			/* zpage_oldest() while the page was locked (rule V1) */
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
+
+/*
+ * zpage_oldest: what the xids on this page, whose buffer is locked, are to be compared with: zu_oldest(), or
+ * zu_temp_oldest() if it is a page of a temporary table.
+ */
+static inline ZXid
+zpage_oldest(Page page)
+{
+	for (int i = 1; i <= zpage_nslots(page); i++)
+		if (zpage_slot(page, i)->ptr != InvalidUndoPtr)
+			return zu_oldest_for(zpage_slot(page, i)->ptr);
+	return zu_oldest();
+}
 
 /* zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. */
 extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
@@ -48,9 +61,8 @@ typedef enum ZXidStatus
 } ZXidStatus;
 
 /*
- * zxid_status: status of an xid that was read from a page which is still
- * locked, or not from a page at all. zxid_status_at: of an xid from a copied page: oldest is the
- * value that was loaded under the page's lock.
+ * zxid_status: status of an xid that was not read from a page. zxid_status_at: of an xid from a page: oldest is
+ * the page's zpage_oldest(), loaded under its lock.
  */
 extern ZXidStatus zxid_status(ZXid xid);
 extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
@@ -65,6 +77,12 @@ extern bool zvis_top_aborted;
  * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC snapshot?
  */
 extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);
+
+/*
+ * zvis_check_temp: ptr and xid (< oldest) are those of a page's slot. If it is one of a temporary table, whose undo has gone,
+ * the MVCC snapshot must see xid; only an imported snapshot may not. Error ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE.
+ */
+extern void zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot);
 
 /*
  * zxid_is_ours: does xid (>= oldest) belong to our top-level transaction, aborted
@@ -196,6 +214,8 @@ extern UndoPtr zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr he
  */
 extern void zown_note_push(ZXid xid);
 extern bool zown_on_unseen(void);
+/* zown_note_rewrite: we push records with as_of, which our own snapshots may not accept though they are ours. */
+extern void zown_note_rewrite(void);
 extern void zown_at_xact_end(void);
 
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */

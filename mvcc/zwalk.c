@@ -129,6 +129,21 @@ zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 }
 
 bool
+zaccept_version(ZAccept *accept, const ZuRecord *rec)
+{
+	if (unlikely(TransactionIdIsValid(rec->as_of)) && accept->kind == ZACCEPT_MVCC &&
+		rec->xid >= accept->oldest)
+	{
+		if (!XidInMVCCSnapshot(rec->as_of, accept->snapshot))
+			return true;
+		/* to our own snapshot from before as_of the rewrite changes nothing */
+		if (TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
+			return false;
+	}
+	return zaccept_record(accept, rec->xid, rec->cid);
+}
+
+bool
 zaccept_head(ZAccept *accept, ZXid xid)
 {
 	if (xid < accept->oldest)

@@ -35,6 +35,12 @@ extern void zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, Z
 extern bool zaccept_record(ZAccept *accept, ZXid xid, CommandId cid);
 
 /*
+ * zaccept_version: is the change of a row by rec accepted? As zaccept_record, but for changes that a rewrite has put there
+ * again. Says nothing about other rows' records below (V3).
+ */
+extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
+
+/*
  * zaccept_head: can a whole chain be accepted from its head's xid alone? False
  * also when the head's record must be read to tell (own changes under MVCC).
  */

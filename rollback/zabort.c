@@ -34,6 +34,7 @@
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
@@ -115,6 +116,8 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	NotedPage  *page;
 	int			place;
 
+	if (RelationUsesLocalBuffers(rel))
+		return;					/* ztemp.c */
 	/* Rows are mostly changed page by page. */
 	if (last >= 0 && last < nnoted && noted[last].level == level &&
 		noted[last].block == block &&
@@ -122,11 +125,6 @@ zrollback_note_page(Relation rel, BlockNumber block)
 		return;
 	if (level <= overflow_max && level >= overflow_min)
 		return;
-	if (RelationUsesLocalBuffers(rel))
-	{
-		note_overflow(level);
-		return;
-	}
 	place = hash_place(&rel->rd_locator, block);
 	if (hash[place] != 0 && noted[hash[place] - 1].level == level)
 	{
@@ -145,7 +143,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	page->level = level;
 	page->older = (int16) (hash[place] - 1);
 	page->place = (uint16) place;
-	page->logged = (rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT);
+	page->logged = RelationIsPermanent(rel);
 	last = nnoted++;
 	hash[place] = (int16) nnoted;
 }
@@ -346,6 +344,7 @@ zrollback_xact_callback(XactEvent event, void *arg)
 			return;
 	}
 	forget_all();
+	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);
 	if (left && event != XACT_EVENT_PREPARE && zrollback_wake_hook != NULL)
 		zrollback_wake_hook();
 }
@@ -364,8 +363,10 @@ zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			merge_into_parent(level);
+			zu_temp_at_subxact_end(level, true);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
+			zu_temp_at_subxact_end(level, false);
 			if (undoing)
 				own_pending = true;
 			else if (!undo_level(level))

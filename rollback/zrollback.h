@@ -31,6 +31,12 @@ extern void zrollback_note_page(Relation rel, BlockNumber block);
 /* zrollback_own_aborts_pending: may this backend's own aborted subtransactions still be on pages? (DML then looks for them) */
 extern bool zrollback_own_aborts_pending(void);
 
+/*
+ * zrollback_temp: undo what ended transactions of this backend have left on pages of its temporary tables, if
+ * anything. In a transaction, with no buffer lock held. Errors: I/O.
+ */
+extern void zrollback_temp(void);
+
 /* Transaction callbacks, registered by zundo.c. */
 extern void zrollback_xact_callback(XactEvent event, void *arg);
 extern void zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,

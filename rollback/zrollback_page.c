@@ -83,6 +83,7 @@ corrupt_slot(const Target *t, int s, ZXid xid)
 static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 {
+	ZXid		oldest = zu_oldest_for(slot->ptr);
 	UndoPtr		ptr = slot->ptr;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
@@ -91,7 +92,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		return false;
 	if (unlikely(!zxid_possible(xid)))
 		corrupt_slot(t, s, xid);
-	if (zxid_status(xid) != ZXID_ABORTED)
+	if (zxid_status_at(xid, oldest) != ZXID_ABORTED)
 		return false;
 	memcpy(pops->page.data, t->page, BLCKSZ);
 	pops->nrecords = 0;
@@ -112,7 +113,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			pops->new_ptr = InvalidUndoPtr;
 			return true;
 		}
-		if (rec.xid != known_aborted && zxid_status(rec.xid) != ZXID_ABORTED)
+		if (rec.xid != known_aborted && zxid_status_at(rec.xid, oldest) != ZXID_ABORTED)
 		{
 			pops->new_xid = rec.xid;
 			pops->new_ptr = ptr;
@@ -231,7 +232,7 @@ int
 zrollback_page(Buffer buf, Relation rel)
 {
 	Target		t = {buf, BufferGetPage(buf), BufferGetBlockNumber(buf), rel->rd_locator.relNumber,
-	RelationGetRelid(rel), RelationGetRelationName(rel), RelationIsPermanent(rel)};
+	RelationGetRelid(rel), RelationGetRelationName(rel), RelationNeedsWAL(rel)};
 
 	return rollback_page(&t);
 }

@@ -209,22 +209,18 @@ static void
 feed_block(Feeder *feeder, ZScan *scan, ZHistory *history, BlockNumber block)
 {
 	Buffer		buf = ReadBufferExtended(feeder->rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
-	ZXid		oldest = zu_oldest();
 	Page		page = zhistory_load(history, buf);
 	OffsetNumber off = FirstOffsetNumber;
 
 	while (page != NULL && off <= PageGetMaxOffsetNumber(page))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (feed_settled(feeder, page, block, off, oldest) ||
+		if (feed_settled(feeder, page, block, off, zhistory_oldest(history)) ||
 			(feeder->anyvisible ? feed_all_versions(feeder, history, block, off)
 			 : feed_row(feeder, history, block, off)))
 			off++;
 		else
-		{
-			oldest = zu_oldest();
 			page = zhistory_load(history, buf);
-		}
 	}
 	ReleaseBuffer(buf);
 }

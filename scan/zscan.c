@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "rollback/zrollback.h"
 #include "scan/zscan_internal.h"
 #include "storage/predicate.h"
 #include "utils/memutils.h"
@@ -109,6 +110,9 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	if (snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_HISTORIC_MVCC)
 		zundo_not_supported("tables cannot be read while WAL is decoded",
 							"A zheap table cannot be a user catalog table.");
+	/* readers could do without, but with each of them walking over what was rolled back */
+	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))
+		zrollback_temp();
 	RelationIncrementReferenceCount(rel);
 	scan = palloc0(sizeof(ZScan));
 	scan->base.rs_rd = rel;

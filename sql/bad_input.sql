@@ -65,11 +65,6 @@ VACUUM zundo.undo_log;
 ANALYZE zundo.undo_log;
 SELECT * FROM zundo.check('zundo.undo_log');
 CREATE TABLE mine (a int) USING zundo_undo;
--- temporary tables
-CREATE TEMP TABLE tmp (a int) USING zheap;
-CREATE TEMP TABLE tmp AS SELECT 1;
-ALTER TABLE tmp SET ACCESS METHOD zheap;
-SELECT * FROM tmp;
 -- settings
 SET zundo.undo_compression = 'zip';
 SET zundo.eager_rollback_pages = -1;
@@ -114,7 +109,7 @@ DROP ACCESS METHOD zheap;
 DROP TABLE wide, many;
 SELECT * FROM zundo.check('b');
 DROP EXTENSION zundo CASCADE;
-SELECT to_regclass('b'), to_regclass('tmp');
+SELECT to_regclass('b');
 CREATE TABLE b (id int) USING zheap;
 CREATE EXTENSION zundo;
 CREATE TABLE b (id int) USING zheap;

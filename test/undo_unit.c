@@ -70,7 +70,10 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 	rec->relnumber = pick(2) == 0 ? rec->reloid : random_uint32();
 	rec->block = random_uint32();
 	rec->offset = (OffsetNumber) pick(512);
-	rec->cid = random_uint32();
+	if (pick(4) > 0)
+		rec->cid = random_uint32();
+	else
+		rec->as_of = 1 + pick(1000000000);
 	if (pick(2) == 0)
 		rec->prev = pg_prng_uint64(&prng) | 1;
 	switch (rec->type)
@@ -108,7 +111,7 @@ same_record(const ZuRecord *a, const ZuRecord *b)
 		a->xid == b->xid && a->topxid == b->topxid &&
 		a->reloid == b->reloid && a->relnumber == b->relnumber &&
 		a->block == b->block && a->offset == b->offset &&
-		a->cid == b->cid && a->prev == b->prev &&
+		a->cid == b->cid && a->as_of == b->as_of && a->prev == b->prev &&
 		a->nrows == b->nrows && a->token == b->token &&
 		memcmp(&a->forward, &b->forward, sizeof(ItemPointerData)) == 0 &&
 		a->lockmode == b->lockmode && a->committed == b->committed &&

@@ -151,6 +151,16 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 	return p;
 }
 
+void
+zheader_compact_set_slot(char *p, int slot)
+{
+	uint32		c = (uint32) (uint8) p[0] | (uint32) (uint8) p[1] << 8;
+
+	c = (c & ~(0x1FFU << COMPACT_SLOT_SHIFT)) | (uint32) slot << COMPACT_SLOT_SHIFT;
+	p[0] = (char) c;
+	p[1] = (char) (c >> 8);
+}
+
 /*
  * ztuple_header_ok: can len bytes at row be a row? Looks at header and bitmap
  * size only; never reads outside the bytes given.

@@ -84,6 +84,9 @@ extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
 extern const char *zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h);
 
+/* zheader_compact_set_slot: give the header whose compact form is at p another slot. */
+extern void zheader_compact_set_slot(char *p, int slot);
+
 /*
  * zheader_updated: the header of a row after an in-place update: natts, nulls and external
  * from 'shape', lock hint and stale keys from 'current', the rest as given.

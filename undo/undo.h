@@ -16,6 +16,7 @@
 
 /*
  * Undo pointer: generation (20 bits) | extent (25 bits) | byte in extent (19 bits).
+ * Generation 0: private undo of temporary tables; the other bits are a position there.
  * Byte 0 of an extent is the first byte of its first page's header; so valid
  * pointers are never 0, and generation 0 is never used.
  */
@@ -49,6 +50,13 @@ zuptr_make(uint32 generation, uint32 extent, uint32 byte)
 {
 	return ((UndoPtr) generation << (ZU_BYTE_BITS + ZU_EXTENT_BITS)) |
 		((UndoPtr) extent << ZU_BYTE_BITS) | byte;
+}
+
+/* zuptr_is_temp: does p point into this backend's private undo (undo/undo_temp.c)? Generation 0 means that. */
+static inline bool
+zuptr_is_temp(UndoPtr p)
+{
+	return p != InvalidUndoPtr && zuptr_generation(p) == 0;
 }
 
 /* zu_block_position: extent and page in it of a data block of the undo relation; false for meta and map blocks. */
@@ -85,6 +93,9 @@ extern Oid	zu_relation_oid(void);
  */
 extern ZXid zu_oldest(void);
 
+/* zu_oldest_for: the same for the transaction whose record ptr points to, which may be one of a temporary table. */
+extern ZXid zu_oldest_for(UndoPtr ptr);
+
 /* ---- writing ---- */
 
 /*
@@ -111,6 +122,7 @@ extern ZXid zu_oldest(void);
 
 typedef struct ZuOp
 {
+	bool		temp;			/* private undo: no pages, no WAL */
 	int			nrecords;
 	ZuRecord   *records[ZU_MAX_RECORDS];
 	UndoPtr		ptr[ZU_MAX_RECORDS];	/* OUT of zu_prepare: where each record will be */
@@ -140,6 +152,7 @@ extern void zu_reserve(Size bytes);
  * are released by the caller's error cleanup).
  * Records may refer to each other's pointers: those are chosen before packing
  * (zu_write packs), but lengths must not change after zu_prepare.
+ * Records with ZUX_TEMP go to the private undo; zu_temp_reserve was called then.
  */
 extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 

@@ -237,7 +237,7 @@ zu_prefetch(UndoPtr ptr)
 	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
 	const RecentBuffer *r = &recent[block % RECENT_BUFFERS];
 
-	if (r->block == block && BufferIsValid(r->buffer))
+	if (!zuptr_is_temp(ptr) && r->block == block && BufferIsValid(r->buffer))
 	{
 		const char *page = (const char *) BufferGetBlock(r->buffer);
 
@@ -251,15 +251,20 @@ ZuFetchResult
 zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 		 ZuRecord *rec, char *buf)
 {
-	bool		taken;
 	int			len = 0;
 
 	Assert(zu_my.entry != NULL);
-	taken = zu_fence_enter();
-	if (ptr != InvalidUndoPtr &&
-		zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
-		len = gather_record(ptr, buf);
-	zu_fence_leave(taken);
+	if (unlikely(zuptr_is_temp(ptr)))
+		len = zu_temp_gather(ptr, buf);
+	else
+	{
+		bool		taken = zu_fence_enter();
+
+		if (ptr != InvalidUndoPtr &&
+			zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
+			len = gather_record(ptr, buf);
+		zu_fence_leave(taken);
+	}
 	if (len == 0)
 		return ZU_DISCARDED;
 	if (len > 0 && zur_unpack(buf, len, rec))

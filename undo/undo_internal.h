@@ -374,6 +374,15 @@ extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst);
 /* zu_report_corrupt: raise ERRCODE_DATA_CORRUPTED for a place in zundo.undo_log. */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 
+/* ---- undo_temp.c: the private side of zu_prepare, zu_write, zu_finish and zu_fetch ---- */
+
+extern void zu_temp_prepare(ZuOp *op);
+extern void zu_temp_write(const ZuOp *op);
+extern void zu_temp_finish(const ZuOp *op);
+
+/* zu_temp_gather: copy the record at ptr to buf; its length, 0 = it has been given back, -1 = not a record. */
+extern int	zu_temp_gather(UndoPtr ptr, char *buf);
+
 /* ---- undo_scan.c ---- */
 
 typedef enum ZuStep

@@ -264,11 +264,13 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 	int			page;
 	int			off;
 
-	Assert(my.attached && nrecords > 0 && nrecords <= ZU_MAX_RECORDS);
+	Assert(nrecords > 0 && nrecords <= ZU_MAX_RECORDS);
+	op->temp = (records[0]->xflags & ZUX_TEMP) != 0;
+	Assert(op->temp || my.attached);
 	op->nrecords = nrecords;
 	op->total = 0;
 	op->logno = my.logno;
-	op->first = topxid != my.last_top;
+	op->first = !op->temp && topxid != my.last_top;
 	for (int i = 0; i < nrecords; i++)
 	{
 		op->records[i] = records[i];
@@ -278,6 +280,11 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 		else
 			records[i]->flags &= ~ZUF_FIRST;
 		op->total += zur_length(records[i]);
+	}
+	if (unlikely(op->temp))
+	{
+		zu_temp_prepare(op);
+		return;
 	}
 	extent = place_records(op, &page);
 
@@ -332,6 +339,11 @@ zu_write(ZuOp *op)
 	int			off = op->start;
 	uint32		extent = zuptr_extent(op->ptr[0]);
 
+	if (unlikely(op->temp))
+	{
+		zu_temp_write(op);
+		return;
+	}
 	for (int p = 0; p < op->npages; p++)
 	{
 		if (op->init[p])
@@ -391,8 +403,14 @@ zu_register(ZuOp *op, uint8 first_block_id)
 void
 zu_finish(ZuOp *op, XLogRecPtr recptr)
 {
-	ZuLog	   *log = my_shared();
+	ZuLog	   *log;
 
+	if (unlikely(op->temp))
+	{
+		zu_temp_finish(op);
+		return;
+	}
+	log = my_shared();
 	my.last_buffer = op->buffers[op->npages - 1];
 	for (int i = 0; i < op->npages; i++)
 	{

@@ -122,7 +122,16 @@ stored_flags(const ZuRecord *rec)
 		flags |= ZUF_PREV;
 	if ((flags & ZUF_FIRST) && rec->topxid != rec->xid)
 		flags |= ZUF_TOPXID;
+	if (TransactionIdIsValid(rec->as_of))
+		flags |= ZUF_AS_OF;
 	return flags;
+}
+
+/* stored_cid: what stands in the place of the command id. */
+static inline uint32
+stored_cid(const ZuRecord *rec)
+{
+	return TransactionIdIsValid(rec->as_of) ? rec->as_of : rec->cid;
 }
 
 static bool
@@ -139,7 +148,7 @@ zur_length(ZuRecord *rec)
 	uint8		flags = stored_flags(rec);
 
 	len += zvarint_size(zigzag_encode((int32) (rec->relnumber - rec->reloid)));
-	len += zvarint_size(rec->cid);
+	len += zvarint_size(stored_cid(rec));
 	if (flags & ZUF_PREV)
 		len += 8;
 	if (flags & ZUF_TOPXID)
@@ -182,7 +191,7 @@ zur_pack(const ZuRecord *rec, char *dst)
 	p = put_le(p, rec->reloid, 4);
 	p = put_le(p, rec->block, 4);
 	p = put_le(p, (rec->offset & OFFSET_MASK) | (rec->xflags & XFLAGS_MASK), 2);
-	p = zvarint_put(p, rec->cid);
+	p = zvarint_put(p, stored_cid(rec));
 	if (flags & ZUF_PREV)
 		p = put_le(p, rec->prev, 8);
 	if (flags & ZUF_TOPXID)
@@ -283,7 +292,7 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 	rec->type = (ZuRecordType) ((uint8) src[0] & TYPE_MASK);
 	rec->flags = (uint8) src[0] & ~TYPE_MASK;
 	rec->length = (uint16) length;
-	if ((rec->flags & 0x80) || (rec->flags & (ZUF_TOPXID | ZUF_FIRST)) == ZUF_TOPXID)
+	if ((rec->flags & (ZUF_TOPXID | ZUF_FIRST)) == ZUF_TOPXID)
 		return false;
 
 	if (!get_le(&p, end, 6, &v))
@@ -304,6 +313,13 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 	p = zvarint_get(p, end, &rec->cid);
 	if (p == NULL)
 		return false;
+	if (rec->flags & ZUF_AS_OF)
+	{
+		rec->as_of = rec->cid;
+		rec->cid = FirstCommandId;
+		if (!TransactionIdIsValid(rec->as_of))
+			return false;
+	}
 	if (rec->flags & ZUF_PREV)
 	{
 		if (!get_le(&p, end, 8, &v) || v == InvalidUndoPtr)

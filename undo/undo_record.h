@@ -15,7 +15,7 @@
  *	..     4     relation OID
  *	..     4     block
  *	..     2     offset (bits 0-8) and extended flags ZUX_* (bits 9-15)
- *	..     1-5   varint: command id
+ *	..     1-5   varint: command id, or with ZUF_AS_OF the xid as_of
  *	..     8     previous record of the slot's chain	(ZUF_PREV)
  *	..     6     top-level xid							(ZUF_TOPXID)
  *	..           by type:
@@ -51,6 +51,7 @@ typedef enum ZuRecordType
 #define ZUF_PREV		0x10	/* has prev */
 #define ZUF_FIRST		0x20	/* first record of a top-level transaction in its log */
 #define ZUF_TOPXID		0x40	/* has topxid; without it, topxid == xid */
+#define ZUF_AS_OF		0x80	/* has as_of */
 
 /* Extended flags in the offset word (already shifted to bits 9-15). */
 #define ZUX_LZ4			0x0200	/* payload is compressed */
@@ -59,11 +60,12 @@ typedef enum ZuRecordType
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
 #define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE: excludes KEY SHARE lockers */
 #define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition */
+#define ZUX_TEMP		0x8000	/* of a temporary table: lies in the private log of its backend */
 
 typedef struct ZuRecord
 {
 	ZuRecordType type;
-	uint8		flags;			/* ZUF_FIRST; ZUF_PREV and ZUF_TOPXID are derived */
+	uint8		flags;			/* ZUF_FIRST; the others are derived */
 	uint16		xflags;			/* ZUX_*; ZUX_LZ4 is set by zur_pack's caller */
 	uint16		length;			/* packed length; set by unpack and by zur_length */
 	ZXid		xid;
@@ -72,7 +74,12 @@ typedef struct ZuRecord
 	RelFileNumber relnumber;
 	BlockNumber block;
 	OffsetNumber offset;
-	CommandId	cid;
+	CommandId	cid;			/* 0 if as_of is valid */
+	/*
+	 * A rewrite of the table (CLUSTER, VACUUM FULL) has put here again what this committed
+	 * transaction did; Invalid = the change is xid's own.
+	 */
+	TransactionId as_of;
 	UndoPtr		prev;			/* InvalidUndoPtr = none */
 	uint16		nrows;			/* INSERT */
 	uint32		token;			/* INSERT with ZUX_SPECULATIVE */

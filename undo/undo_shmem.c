@@ -19,6 +19,7 @@
  *	U3	redo never fails for want of an entry: without one there is no reader.
  */
 #include "undo/undo_internal.h"
+#include "undo/undo_temp.h"
 
 #include "access/relation.h"
 #include "access/table.h"
@@ -474,6 +475,12 @@ zu_oldest(void)
 {
 	Assert(zu_my.entry != NULL);
 	return pg_atomic_read_u64(&zu_my.entry->oldest);
+}
+
+ZXid
+zu_oldest_for(UndoPtr ptr)
+{
+	return unlikely(zuptr_is_temp(ptr)) ? zu_temp_oldest() : zu_oldest();
 }
 
 /* ---- workers ---- */

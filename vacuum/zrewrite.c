@@ -1,18 +1,17 @@
 /*
- * vacuum/zrewrite.c - new files for zheap tables: creation, copies, rewrites.
+ * vacuum/zrewrite.c - new files for zheap tables: creation, truncation, copies.
  *
- * Called through zam.c by CREATE TABLE, TRUNCATE, SET TABLESPACE, CLUSTER and
- * VACUUM FULL, all under AccessExclusiveLock.
+ * Called through zam.c by CREATE TABLE, TRUNCATE and SET TABLESPACE, all under
+ * AccessExclusiveLock. CLUSTER and VACUUM FULL: zcluster.c.
  *
  * Undo names the file that it belongs to, so undo of the old file cannot serve
  * the new one. Rules:
  *	N1	a new file begins without undo of earlier changes.
- *	N2	a rewrite (CLUSTER, VACUUM FULL) inserts the newest version of every row
- *		that is there, as ALTER TABLE does: to a snapshot older than its commit
- *		the table seems empty.
- *	N3	a copy (SET TABLESPACE) keeps every TID, since indexes stay. Pages whose
- *		slots still matter are settled in the copy: newest versions become
- *		visible to all, deleted rows dead. Aborted changes are undone first.
+ *	N2	a rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need (zcluster.c); one by
+ *		ALTER TABLE does not, as on heap.
+ *	N3	a copy (SET TABLESPACE) keeps every TID, since indexes stay. Aborted changes are undone first. Of pages whose
+ *		slots still matter, what everybody sees becomes visible to all, or dead; the other changes get undo
+ *		records of ours "as of" those who made them (zcluster.c, K2), in one chain for each page.
  * A transaction that made changes before and is rolled back gets the old
  * file back together with its undo.
  *
@@ -21,25 +20,18 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/heapam.h"
 #include "access/multixact.h"
-#include "access/xact.h"
 #include "access/xloginsert.h"
 #include "catalog/storage.h"
 #include "catalog/storage_xlog.h"
-#include "commands/progress.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
+#include "mvcc/zhistory.h"
 #include "mvcc/zvis.h"
 #include "page/zpage.h"
-#include "pgstat.h"
 #include "rollback/zrollback.h"
-#include "tuple/zslot.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
-#include "utils/tuplesort.h"
 #include "vacuum/zvacuum.h"
 
 /* The server's own figure for tables that were never vacuumed (table_block_relation_estimate_size). */
@@ -52,7 +44,7 @@
 
 /*
  * zheap_set_new_filelocator: create the storage of a new or emptied table. An
- * unlogged one gets an init fork, which is an empty file. Error: temporary tables.
+ * unlogged one gets an init fork, which is an empty file.
  */
 void
 zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
@@ -60,9 +52,6 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 {
 	SMgrRelation smgr;
 
-	if (persistence == RELPERSISTENCE_TEMP)
-		zundo_not_supported("temporary tables are not supported",
-							"Undo is kept in a table of the database.");
 	/* no running transaction is older, so none can leave an older xid here */
 	*freeze_xid = RecentXmin;
 	*minmulti = GetOldestMultiXactId();
@@ -108,8 +97,10 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 
 /* Does undo of some change of this page still matter to anybody? */
 static bool
-page_is_unsettled(Page page, ZXid oldest)
+page_is_unsettled(Page page)
 {
+	ZXid		oldest = zpage_oldest(page);
+
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
 			return true;
@@ -117,21 +108,118 @@ page_is_unsettled(Page page, ZXid oldest)
 		zpage_has_overflow(page);
 }
 
-/* Make a private page copy independent of undo. Aborted changes have been undone on it. */
+/* One change that an older snapshot may have to take back. */
+typedef struct OldRecord
+{
+	ZuRecord	rec;
+	struct OldRecord *newer;	/* of the same row */
+} OldRecord;
+
+/* A copy of rec, whose writer has this status, for the file relnumber. newer: the changes of the row after it. */
+static OldRecord *
+copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, OffsetNumber off, OldRecord *newer)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	OldRecord  *r = palloc0(sizeof(OldRecord));
+	char	   *raw = NULL;
+	Size		rawlen = 0;
+
+	if (rec->type != ZUR_INSERT)
+	{
+		const char *payload = zur_raw_payload(rec, buf, sizeof(buf), &rawlen);
+
+		if (payload == NULL)
+			elog(ERROR, "undo of item %u of block %u cannot be read", off, rec->block);
+		raw = memcpy(palloc(rawlen), payload, rawlen);
+	}
+	r->rec = *rec;
+	r->rec.relnumber = relnumber;
+	r->rec.offset = off;
+	r->rec.nrows = 1;
+	r->rec.xflags &= ~(ZUX_LZ4 | ZUX_SPECULATIVE);
+	r->rec.payload = raw;
+	r->rec.payload_len = (uint16) rawlen;
+	if (status != ZXID_OWN && !TransactionIdIsValid(rec->as_of))
+	{
+		r->rec.as_of = zxid_to_xid(rec->xid);
+		r->rec.cid = FirstCommandId;
+	}
+	r->newer = newer;
+	return r;
+}
+
+/*
+ * The changes of the row at off of the page loaded into history that are not settled, oldest first; NULL = none. *retry: load
+ * the page again.
+ */
+static OldRecord *
+old_records(ZHistory *history, RelFileNumber relnumber, OffsetNumber off, bool *retry)
+{
+	OldRecord  *oldest = NULL;
+	ZHistoryVersion v;
+	ZHistoryResult result = zhistory_first(history, off, &v);
+
+	for (; result == ZHISTORY_VERSION && !v.settled; result = zhistory_next(history, &v))
+	{
+		OldRecord  *r = copy_record(zhistory_record(history), v.status, relnumber, off, oldest);
+
+		CHECK_FOR_INTERRUPTS();
+		oldest = r;
+	}
+	*retry = (result == ZHISTORY_RETRY);
+	return oldest;
+}
+
+/*
+ * Write the changes of one row, oldest first, as ours on top of head; returns the new head. The version before each of
+ * them is found in the same chain, but for the oldest: that one is visible to all.
+ */
+static UndoPtr
+push_records(Relation rel, OldRecord *r, UndoPtr head, ZXid *xid)
+{
+	for (bool first = true; r != NULL; r = r->newer, first = false)
+	{
+		if (r->rec.type != ZUR_INSERT)
+			zheader_compact_set_slot((char *) r->rec.payload, first ? 0 : 1);
+		r->rec.prev = head;
+		head = zheap_push_record(rel, &r->rec);
+		*xid = r->rec.xid;
+	}
+	return head;
+}
+
+/*
+ * Make a private page copy independent of the old file's undo. Aborted changes have been undone on it.
+ * lists[off]: the changes of each row that older snapshots may take back; they are written anew.
+ */
 static void
-settle_page(Page page)
+settle_page(Relation rel, Page page, OldRecord **lists)
 {
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 	int			n = 0;
 	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
 	ZPageTrailer *trailer = zpage_trailer(page);
+	UndoPtr		head = InvalidUndoPtr;
+	ZXid		xid = InvalidZXid;
 
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
-		if (ItemIdIsRedirected(lp) ||
-			(ItemIdIsNormal(lp) && !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
+		if (lists[off] != NULL)
+		{
+			head = push_records(rel, lists[off], head, &xid);
+			if (ItemIdIsRedirected(lp))
+				lp->lp_off = 1;
+			else
+			{
+				ZHeader		h = zheader_get(zpage_row(page, lp));
+
+				zpage_set_header(page, off, ZH_WITH_LOCK(ZH_WITH_SLOT(h, 1), 0));
+			}
+		}
+		else if (ItemIdIsRedirected(lp) ||
+				 (ItemIdIsNormal(lp) && !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
 		{
 			items[n].offset = off;
 			items[n++].action = ZPRUNE_DEAD;
@@ -147,13 +235,40 @@ settle_page(Page page)
 	zpage_prune(page, items, n);
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		zpage_set_slot(page, i, InvalidZXid, InvalidUndoPtr);
+	if (head != InvalidUndoPtr)
+		zpage_set_slot(page, 1, xid, head);
 	trailer->image = InvalidUndoPtr;
 	trailer->overflow = ZPAGE_NO_OVERFLOW;	/* the old file's; the undo worker frees it */
 	trailer->debt = 0;
 }
 
-/* Undo aborted changes of one block, then copy it to page. */
+/* Settle the copy in page of block, which is in buf too. */
 static void
+settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumber, Page page)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap page history", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	OldRecord  *lists[ZHEAP_MAX_OFFSET + 1] = {NULL};
+	OffsetNumber off = FirstOffsetNumber;
+	Page		loaded = zhistory_load(history, buf);
+
+	while (loaded != NULL && off <= PageGetMaxOffsetNumber(loaded))
+	{
+		bool		retry;
+
+		lists[off] = old_records(history, relnumber, off, &retry);
+		if (retry)
+			loaded = zhistory_load(history, buf);
+		else
+			off++;
+	}
+	settle_page(rel, page, lists);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+/* Undo aborted changes of one block, then copy it to page. Returns its buffer, pinned. */
+static Buffer
 read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strategy, Page page)
 {
 	Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
@@ -162,7 +277,8 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 	if (!PageIsNew(BufferGetPage(buf)))
 		(void) zrollback_page(buf, rel);
 	memcpy(page, BufferGetPage(buf), BLCKSZ);
-	UnlockReleaseBuffer(buf);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return buf;
 }
 
 /* Copy the main fork block by block to the file at locator. */
@@ -174,11 +290,14 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	bool		log = RelationIsPermanent(rel) && XLogIsNeeded();
+	ZHistory   *history = zhistory_create(rel, zxid_to_xid(zu_oldest()));
 
 	for (BlockNumber block = 0; block < nblocks; block++)
 	{
+		Buffer		buf;
+
 		CHECK_FOR_INTERRUPTS();
-		read_block_for_copy(rel, block, strategy, page);
+		buf = read_block_for_copy(rel, block, strategy, page);
 		if (!PageIsNew(page))
 		{
 			if (!zpage_is_valid(page))
@@ -186,10 +305,11 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("block %u of relation \"%s\" is not a zheap page",
 								block, RelationGetRelationName(rel))));
-			if (page_is_unsettled(page, zu_oldest()))
-				settle_page(page);
+			if (page_is_unsettled(page))
+				settle_block(rel, history, buf, locator.relNumber, page);
 			PageSetLSN(page, (XLogRecPtr) InvalidXLogRecPtr);
 		}
+		ReleaseBuffer(buf);
 		if (log)
 			(void) log_newpage(&locator, MAIN_FORKNUM, block, page, !PageIsNew(page));
 		PageSetChecksumInplace(page, block);
@@ -199,6 +319,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	/* written past the buffer manager: no checkpoint would sync it */
 	if (RelationIsPermanent(rel))
 		smgrimmedsync(smgropen(locator, rel->rd_backend), MAIN_FORKNUM);
+	zhistory_free(history);
 	FreeAccessStrategy(strategy);
 	pfree(memory);
 }
@@ -225,212 +346,4 @@ zheap_copy_data(Relation rel, const RelFileLocator *locator)
 	}
 	RelationDropStorage(rel);
 	smgrclose(target);
-}
-
-/* ---- rewrites (N2) ---- */
-
-typedef struct Rewrite
-{
-	Relation	old;
-	Relation	new;
-	TupleTableSlot *old_slot;
-	TupleTableSlot *new_slot;
-	BulkInsertState bistate;
-	CommandId	cid;
-	double		scanned;
-	double		written;
-} Rewrite;
-
-/* Put the values of a row into the new table; dropped columns become NULL. */
-static void
-write_row(Rewrite *rewrite, const Datum *values, const bool *isnull)
-{
-	TupleTableSlot *slot = rewrite->new_slot;
-	TupleDesc	desc = RelationGetDescr(rewrite->new);
-
-	ExecClearTuple(slot);
-	for (int i = 0; i < desc->natts; i++)
-	{
-		bool		dropped = TupleDescAttr(desc, i)->attisdropped;
-
-		slot->tts_isnull[i] = dropped || isnull[i];
-		slot->tts_values[i] = slot->tts_isnull[i] ? (Datum) 0 : values[i];
-	}
-	ExecStoreVirtualTuple(slot);
-	zheap_tuple_insert(rewrite->new, slot, rewrite->cid,
-					   TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate);
-	rewrite->written += 1;
-}
-
-static void
-report_rows(const Rewrite *rewrite)
-{
-	const int	index[] = {
-		PROGRESS_CLUSTER_HEAP_TUPLES_SCANNED,
-		PROGRESS_CLUSTER_HEAP_TUPLES_WRITTEN
-	};
-	int64		value[2];
-
-	value[0] = (int64) rewrite->scanned;
-	value[1] = (int64) rewrite->written;
-	pgstat_progress_update_multi_param(2, index, value);
-}
-
-/* The row in the old slot: to the sort, or straight to the new table. */
-static void
-take_row(Rewrite *rewrite, Tuplesortstate *sort, MemoryContext row_context)
-{
-	TupleTableSlot *slot = rewrite->old_slot;
-	MemoryContext old = MemoryContextSwitchTo(row_context);
-
-	rewrite->scanned += 1;
-	if (sort != NULL)
-	{
-		HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
-
-		tuplesort_putheaptuple(sort, tuple);
-	}
-	else
-	{
-		slot_getallattrs(slot);
-		write_row(rewrite, slot->tts_values, slot->tts_isnull);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(row_context);
-	report_rows(rewrite);
-}
-
-/* Read the old table in index order. */
-static void
-read_by_index(Rewrite *rewrite, Relation index, MemoryContext row_context)
-{
-	IndexScanDesc scan;
-
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_INDEX_SCAN_HEAP);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_INDEX_RELID, RelationGetRelid(index));
-	scan = zc_index_beginscan(rewrite->old, index, SnapshotSelf);
-	index_rescan(scan, NULL, 0, NULL, 0);
-	while (index_getnext_slot(scan, ForwardScanDirection, rewrite->old_slot))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (scan->xs_recheck)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot cluster on index \"%s\" because it is lossy",
-							RelationGetRelationName(index))));
-		take_row(rewrite, NULL, row_context);
-	}
-	index_endscan(scan);
-}
-
-/*
- * Read the old table block by block. Returns the number of dead rows met. Uses page views
- * itself, for their count of dead rows.
- */
-static double
-read_by_block(Rewrite *rewrite, Tuplesortstate *sort, MemoryContext row_context)
-{
-	Relation	rel = rewrite->old;
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	ZPageView  *view = zpage_view_create();
-	double		dead = 0;
-
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SEQ_SCAN_HEAP);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_TOTAL_HEAP_BLKS, nblocks);
-	for (BlockNumber block = 0; block < nblocks; block++)
-	{
-		Buffer		buf;
-
-		CHECK_FOR_INTERRUPTS();
-		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-		zvis_page(rel, buf, SnapshotSelf, view);
-		ReleaseBuffer(buf);
-		for (int i = 0; i < view->nrows; i++)
-		{
-			ItemPointerData tid;
-
-			ItemPointerSet(&tid, block, view->offset[i]);
-			zslot_store_borrowed(rewrite->old_slot, view->row[i], view->len[i], &tid,
-								 RelationGetRelid(rel));
-			take_row(rewrite, sort, row_context);
-		}
-		dead += view->dead_rows;
-		pgstat_progress_update_param(PROGRESS_CLUSTER_HEAP_BLKS_SCANNED, block + 1);
-	}
-	ExecClearTuple(rewrite->old_slot);
-	zpage_view_free(view);
-	FreeAccessStrategy(strategy);
-	return dead;
-}
-
-/* Write the sorted rows. */
-static void
-write_sorted(Rewrite *rewrite, Tuplesortstate *sort, MemoryContext row_context)
-{
-	TupleDesc	desc = RelationGetDescr(rewrite->old);
-	Datum	   *values = palloc(desc->natts * sizeof(Datum));
-	bool	   *isnull = palloc(desc->natts * sizeof(bool));
-	HeapTuple	tuple;
-
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SORT_TUPLES);
-	tuplesort_performsort(sort);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_WRITE_NEW_HEAP);
-	while ((tuple = tuplesort_getheaptuple(sort, true)) != NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(row_context);
-
-		CHECK_FOR_INTERRUPTS();
-		heap_deform_tuple(tuple, desc, values, isnull);
-		write_row(rewrite, values, isnull);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(row_context);
-		report_rows(rewrite);
-	}
-	pfree(values);
-	pfree(isnull);
-}
-
-/*
- * zheap_copy_for_cluster: the relation_copy_for_cluster callback. Both tables are locked
- * AccessExclusive, so every change of the old one is our own, committed or aborted.
- */
-void
-zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
-					   TransactionId oldest_xmin, TransactionId *xid_cutoff,
-					   MultiXactId *multi_cutoff, double *num_tuples, double *tups_vacuumed,
-					   double *tups_recently_dead)
-{
-	Rewrite		rewrite = {0};
-	Tuplesortstate *sort = NULL;
-	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite row",
-													  ALLOCSET_DEFAULT_SIZES);
-
-	zu_attach_database();
-	rewrite.old = old;
-	rewrite.new = new;
-	rewrite.old_slot = table_slot_create(old, NULL);
-	rewrite.new_slot = MakeSingleTupleTableSlot(RelationGetDescr(new), &TTSOpsVirtual);
-	rewrite.bistate = GetBulkInsertState();
-	rewrite.cid = GetCurrentCommandId(true);
-	if (use_sort)
-		sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem, NULL,
-									   TUPLESORT_NONE);
-
-	if (index != NULL && !use_sort)
-		read_by_index(&rewrite, index, row_context);
-	else
-		*tups_vacuumed += read_by_block(&rewrite, sort, row_context);
-	if (sort != NULL)
-	{
-		write_sorted(&rewrite, sort, row_context);
-		tuplesort_end(sort);
-	}
-	*num_tuples = rewrite.written;
-	*tups_recently_dead = 0;
-
-	FreeBulkInsertState(rewrite.bistate);
-	ExecDropSingleTupleTableSlot(rewrite.old_slot);
-	ExecDropSingleTupleTableSlot(rewrite.new_slot);
-	MemoryContextDelete(row_context);
 }

@@ -40,6 +40,8 @@
 #include "storage/freespace.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -174,10 +176,13 @@ page_free_space(Page page)
 
 /* Is the page out of everybody's use (L2)? */
 static bool
-page_is_empty(Page page, ZXid oldest)
+page_is_empty(Page page)
 {
+	ZXid		oldest;
+
 	if (PageIsNew(page))
 		return true;
+	oldest = zpage_oldest(page);
 	if (PageGetMaxOffsetNumber(page) != 0 || zpage_has_overflow(page))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
@@ -221,7 +226,7 @@ free_block_items(ZVacuum *vac, int64 first, int64 end)
 	if (n > 0)
 		zheap_make_unused(vac->rel, buf, offsets, n);
 	zheap_mark_all_visible(vac->rel, buf, vac->map);
-	if (!page_is_empty(page, zu_oldest()))
+	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
 	UnlockReleaseBuffer(buf);
@@ -349,7 +354,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		zheap_mark_all_visible(vac->rel, buf, vac->map);
 	}
 	/* a page with noted items is judged when they have been freed */
-	if (!noted && !page_is_empty(page, zu_oldest()))
+	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
 	UnlockReleaseBuffer(buf);
@@ -421,8 +426,6 @@ lock_for_truncation(Relation rel)
 static BlockNumber
 find_tail(ZVacuum *vac, BlockNumber nblocks)
 {
-	ZXid		oldest = zu_oldest();
-
 	while (nblocks > vac->last_used)
 	{
 		Buffer		buf;
@@ -434,7 +437,7 @@ find_tail(ZVacuum *vac, BlockNumber nblocks)
 			break;
 		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, nblocks - 1, RBM_NORMAL, vac->strategy);
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		empty = page_is_empty(BufferGetPage(buf), oldest);
+		empty = page_is_empty(BufferGetPage(buf));
 		UnlockReleaseBuffer(buf);
 		if (!empty)
 			break;
@@ -491,10 +494,15 @@ undo_small(uint32 logno, UndoPtr first, ZXid topxid, void *arg)
  * mode there is none, so all are undone here. If the worker is at it, wait for its pass, but not for long.
  */
 static void
-advance_oldest(void)
+advance_oldest(Relation rel)
 {
 	ZuDiscardStats stats;
 
+	if (RelationUsesLocalBuffers(rel))
+	{
+		zrollback_temp();
+		return;
+	}
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{
 		if (zu_discard(IsUnderPostmaster ? undo_small : zrollback_transaction, NULL, &stats))
@@ -508,9 +516,14 @@ advance_oldest(void)
 
 /* The value for relfrozenxid (L3); Invalid leaves it as it is. */
 static TransactionId
-frozen_xid(void)
+frozen_xid(Relation rel)
 {
-	TransactionId xid = zxid_to_xid(zu_freeze_limit());
+	TransactionId xid;
+
+	/* its undo has gone by now, so whoever has written it needs no status any more */
+	if (RelationUsesLocalBuffers(rel))
+		return zu_temp_pending() ? InvalidTransactionId : GetOldestNonRemovableTransactionId(rel);
+	xid = zxid_to_xid(zu_freeze_limit());
 
 	return TransactionIdIsNormal(xid) ? xid : InvalidTransactionId;
 }
@@ -522,7 +535,7 @@ update_statistics(ZVacuum *vac, TimestampTz start)
 
 	visibilitymap_count(vac->rel, &all_visible, NULL);
 	zc_update_relstats(vac->rel, vac->nblocks, vac->live_rows, all_visible, vac->nindexes > 0,
-					   frozen_xid(), GetOldestMultiXactId());
+					   frozen_xid(vac->rel), GetOldestMultiXactId());
 	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
 }
 
@@ -569,7 +582,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 
 	zu_attach_database();
 	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM, RelationGetRelid(rel));
-	advance_oldest();
+	advance_oldest(rel);
 	vac.rel = rel;
 	vac.strategy = bstrategy;
 	vac_open_indexes(rel, RowExclusiveLock, &vac.nindexes, &vac.indexes);
@@ -601,5 +614,5 @@ zheap_vacuum_undo_log(Relation rel)
 
 	zu_attach_database();
 	(void) zu_discard(zrollback_transaction, NULL, &stats);
-	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, 0, false, frozen_xid(), InvalidMultiXactId);
+	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, 0, false, frozen_xid(rel), InvalidMultiXactId);
 }

@@ -160,6 +160,8 @@ zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2, const ZWalS
 {
 	char	   *p;
 
+	if (op->temp)
+		return InvalidXLogRecPtr;
 	if (slot->grow_to)
 		flags |= ZWD_GROW;
 	if (slot->live_chain)

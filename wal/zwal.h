@@ -183,7 +183,7 @@ extern XLogRecPtr zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bo
 
 /*
  * zwal_log_literal: any other row change. undo_bytes: op's packed records, one after the other. data1/data2: further
- * bytes as the opcode wants them. buf2: MOVE's second page or InvalidBuffer.
+ * bytes as the opcode wants them. buf2: MOVE's second page or InvalidBuffer. Of a temporary table nothing is logged.
  */
 extern XLogRecPtr zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2,
 								   const ZWalSlot *slot, ZuOp *op, const char *undo_bytes,

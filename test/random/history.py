@@ -11,6 +11,7 @@ sequential scans, and zundo.check() must find nothing.
     history.py --dsn 'host=/tmp ...' --minutes 10   a server that preloads zundo
     history.py --bindir DIR --replay cases/X.json   one saved history
     history.py --bindir DIR --control               heap against heap: tests this program
+    history.py --bindir DIR --temp                  temporary tables, of one session
 
 Where the outcome rightly depends on the physical order of rows (a statement
 that locks many rows in no stated order, or several waiters freed at once), a
@@ -83,12 +84,14 @@ class Table:
         for kind in rng.sample(kinds, rng.choice([0, 0, 1, 1, 2, 3])):
             self.indexes.append(kind)
         self.trigger = flags.triggers and rng.random() < 0.5
+        self.temp = "TEMP " if flags.temp else ""
+        self.on_commit = " ON COMMIT DELETE ROWS" if flags.temp and rng.random() < 0.2 else ""
 
     def create(self, rng):
         """Statements that make and fill the table."""
         options = f" WITH (fillfactor = {self.fillfactor}, autovacuum_enabled = off)"
         columns = COLUMNS.replace("id int,", "id int PRIMARY KEY,") if self.key else COLUMNS
-        yield f"CREATE TABLE {self.name} ({columns}){options}"
+        yield f"CREATE {self.temp}TABLE {self.name} ({columns}){options}{self.on_commit}"
         width = self.width
         yield (f"INSERT INTO {self.name} SELECT g, g % 7, txt({width} + g % 30, g), ARRAY[g % 5, g % 3], "
                f"CASE WHEN g % 4 > 0 THEN g * 1000000007::bigint END FROM generate_series(1, {self.rows}) g")
@@ -121,16 +124,16 @@ class Generator:
     def setup(self):
         """Statements before the sessions start."""
         if self.flags.triggers:
-            yield "CREATE TABLE changes (tab text, op text, o text, n text)"
+            yield f"CREATE {'TEMP ' if self.flags.temp else ''}TABLE changes (tab text, op text, o text, n text)"
         for table in self.tables:
             yield from table.create(self.rng)
         if self.flags.fk:
             for table in self.tables:
                 if table.key:
-                    yield (f"CREATE TABLE {table.name}_child (id int PRIMARY KEY, p int REFERENCES {table.name} "
+                    yield (f"CREATE {table.temp}TABLE {table.name}_child (id int PRIMARY KEY, p int REFERENCES {table.name} "
                            f"{self.rng.choice(['', 'ON DELETE CASCADE', 'ON UPDATE CASCADE', 'ON DELETE SET NULL'])} "
-                           f"{self.rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}, n int)")
-                    yield f"INSERT INTO {table.name}_child SELECT g, g, 0 FROM generate_series(1, {min(table.rows, 10)}) g"
+                           f"{self.rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}, n int){table.on_commit}")
+                    yield f"INSERT INTO {table.name}_child SELECT g, g, 0 FROM generate_series(1, {0 if table.on_commit else min(table.rows, 10)}) g"
 
     def text(self):
         """An expression for the text column."""
@@ -340,6 +343,7 @@ class Session:
         self.busy = True
         self.cursor = None
         self.result = None
+        self.rows = []
         self.wait()
         self.pid = self.conn.info.backend_pid
         for statement in setup:
@@ -367,8 +371,8 @@ class Session:
             else:
                 self.result = ("error", error.pgcode, str(error).strip())
             return
-        rows = self.cursor.fetchall() if self.cursor.description else []
-        self.result = ("ok", self.cursor.statusmessage, sorted(repr(row) for row in rows))
+        self.rows = self.cursor.fetchall() if self.cursor.description else []
+        self.result = ("ok", self.cursor.statusmessage, sorted(repr(row) for row in self.rows))
 
     def pump(self):
         """Let the connection proceed; is the statement done?"""
@@ -408,13 +412,19 @@ class Session:
 class Side:
     """The sessions of one access method."""
 
-    def __init__(self, name, dsn, access_method, sessions, setup, extra):
+    def __init__(self, name, dsn, access_method, sessions, setup, extra, temp):
         self.name = name
         self.dsn = dsn
+        self.temp = temp
         base = [f"SET search_path = {name}, public", f"SET default_table_access_method = {access_method}",
                 "SET lock_timeout = 0", *extra]
         self.is_zheap = access_method == "zheap"
         self.sessions = {}
+        self.waiting = set()
+        if temp:
+            # only the session itself can look at its tables
+            self.sessions[0] = Session(dsn, base + list(setup))
+            return
         self.control = psycopg2.connect(dsn)
         self.control.autocommit = True
         with self.control.cursor() as cursor:
@@ -423,10 +433,13 @@ class Side:
                 cursor.execute(statement)
         for number in [-1, *range(sessions)]:
             self.sessions[number] = Session(dsn, base + [f"SET application_name = '{name}{number}'"])
-        self.waiting = set()
 
     def settle(self):
         """Wait until every statement is done or waits for another of our sessions."""
+        if self.temp:
+            if not self.sessions[0].wait():
+                raise Difference(f"{self.name}: the session does not end: hang")
+            return
         pids = [session.pid for session in self.sessions.values()]
         deadline = time.time() + HANG_SECONDS
         confirmed = 0
@@ -466,23 +479,41 @@ class Side:
                            ([s.pid for s in sessions.values()],))
             return cursor.fetchone()[0] > 0
 
-    def query(self, sql):
-        """Rows of a query of the control connection, sorted."""
+    def execute(self, sql):
+        """Rows of a statement of the control connection, or of the session with the temporary tables."""
+        if self.temp:
+            session = self.sessions[0]
+            session.start(sql.replace(f"{self.name}.", "pg_temp."))
+            if not session.wait():
+                raise Difference(f"{self.name}: {sql}: hang")
+            if session.result[0] != "ok":
+                raise Difference(f"{self.name}: {sql}: {session.result}")
+            return session.rows
         with self.control.cursor() as cursor:
             cursor.execute(sql)
-            return sorted(repr(row) for row in cursor.fetchall())
+            return cursor.fetchall() if cursor.description else []
+
+    def query(self, sql):
+        """The same, sorted."""
+        return sorted(repr(row) for row in self.execute(sql))
+
+    def tables(self):
+        """Names of the history's tables."""
+        schema = "pg_my_temp_schema()" if self.temp else f"'{self.name}'::regnamespace"
+        return [row[0] for row in self.execute(f"SELECT relname::text FROM pg_class WHERE relnamespace = {schema} AND relkind = 'r'")]
 
     def close(self):
         """Forget all connections, ending what still runs."""
         for session in self.sessions.values():
-            if session.busy and not session.conn.closed:
+            if not self.temp and session.busy and not session.conn.closed:
                 try:
                     with self.control.cursor() as cursor:
                         cursor.execute("SELECT pg_terminate_backend(%s)", (session.pid,))
                 except psycopg2.Error:
                     pass
             session.close()
-        self.control.close()
+        if not self.temp:
+            self.control.close()
 
 
 class Run:
@@ -499,7 +530,7 @@ class Run:
         self.sides = []
         for name, method in zip(SIDES, methods):
             self.sides.append(Side(name, options.dsn, method, spec["sessions"], spec["setup"], spec.get("settings", [])
-                                   if method == "zheap" else []))
+                                   if method == "zheap" else [], options.temp))
         self.waits = {}                  # what the sessions waiting wait with
         self.many_waits = None
         self.fetched = {}
@@ -545,7 +576,7 @@ class Run:
         prepare = step["sql"].startswith("PREPARE TRANSACTION")
         self.prepared += prepare
         for side in self.sides:
-            session = side.sessions[number]
+            session = side.sessions[self.who(number)]
             gid = f"{side.name}_{number}_{self.prepared}"
             session.start(step["sql"].replace("@S@", gid))
             # A prepared transaction has no session that others could be seen to wait for: end it at once.
@@ -555,11 +586,21 @@ class Run:
             side.settle()
         self.after(step, before)
 
+    def who(self, number):
+        """The session that takes the steps of session number."""
+        return 0 if self.options.temp else number
+
     def zheap_step(self, step):
         """What only zheap has."""
         side = self.sides[1]
         if not side.is_zheap:
             return
+        if side.temp:
+            # within the session's own transaction: not if that could end it
+            status = side.sessions[0].conn.info.transaction_status
+            if status == psycopg2.extensions.TRANSACTION_STATUS_INERROR or (
+                    status != psycopg2.extensions.TRANSACTION_STATUS_IDLE and not step["sql"].startswith("CHECK ")):
+                return
         if step["sql"].startswith("CHECK "):
             faults = side.query(f"SELECT * FROM zundo.check('z.{step['sql'][6:]}')")
             self.say(f"   {step['sql']}: {len(faults)}")
@@ -570,7 +611,7 @@ class Run:
 
     def after(self, step, before):
         """Compare both sides after a step; before: who waited before it."""
-        number = step["s"]
+        number = self.who(step["s"])
         heap, zheap = self.sides
         self.key_shares |= "KEY SHARE" in step["sql"] or self.options.fk
         stopped = before | {number}
@@ -695,8 +736,7 @@ class Run:
     def compare_tables(self, equal):
         """All tables equal, indexes agree with the tables, nothing found by zundo.check."""
         heap, zheap = self.sides
-        names = [name for (name,) in self.rows_of(heap, "SELECT tablename::text FROM pg_tables WHERE schemaname = 'h'")]
-        for name in names:
+        for name in heap.tables():
             first = heap.query(f"SELECT md5(t::text), t.id FROM h.{name} t" if name != "changes" else "SELECT * FROM h.changes")
             second = zheap.query(f"SELECT md5(t::text), t.id FROM z.{name} t" if name != "changes" else "SELECT * FROM z.changes")
             if equal and first != second:
@@ -710,16 +750,9 @@ class Run:
             if name != "changes" and not name.endswith("_child"):
                 self.compare_indexes(zheap, name)
 
-    @staticmethod
-    def rows_of(side, sql):
-        """Rows of a query as tuples."""
-        with side.control.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetchall()
-
     def compare_indexes(self, side, name):
         """Every condition gives the same rows by index and by sequential scan."""
-        keys = [row[0] for row in self.rows_of(side, f"SELECT DISTINCT id FROM {side.name}.{name} WHERE id IS NOT NULL")]
+        keys = [row[0] for row in side.execute(f"SELECT DISTINCT id FROM {side.name}.{name} WHERE id IS NOT NULL")]
         conditions = [f"a = {a}" for a in range(10)] + ["a BETWEEN 3 AND 1000", "c @> ARRAY[1]", "c @> ARRAY[7]", "e IS NOT NULL AND e > 5",
                                                         "e < 100000", "left(b, 20) > 'a'", "left(b, 10) < 'c'", "a IS NULL",
                                                         "id BETWEEN 3 AND 2000"]
@@ -741,8 +774,7 @@ class Run:
     @staticmethod
     def planner(side, seqscan, indexscan, bitmapscan):
         """Choose how the control connection scans."""
-        with side.control.cursor() as cursor:
-            cursor.execute(f"SET enable_seqscan = {seqscan}; SET enable_indexscan = {indexscan}; SET enable_bitmapscan = {bitmapscan}")
+        side.execute(f"SET enable_seqscan = {seqscan}; SET enable_indexscan = {indexscan}; SET enable_bitmapscan = {bitmapscan}")
 
     def finish(self, commit, equal):
         """The end of a history: compare, vacuum, compare again; equal: the sides must be."""
@@ -751,9 +783,8 @@ class Run:
         for side in self.sides:
             if side.is_zheap:
                 side.query("SELECT zundo.discard()")
-            with side.control.cursor() as cursor:
-                for (name,) in self.rows_of(side, f"SELECT tablename::text FROM pg_tables WHERE schemaname = '{side.name}'"):
-                    cursor.execute(f"VACUUM {side.name}.{name}")
+            for name in side.tables():
+                side.execute(f"VACUUM {side.name}.{name}")
         self.compare_tables(equal)
 
     def close(self):
@@ -887,7 +918,7 @@ def one_seed(options, seed):
     rng = random.Random(seed)
     generator = Generator(rng, options)
     spec = {
-        "sessions": options.sessions,
+        "sessions": 1 if options.temp else options.sessions,
         "setup": list(generator.setup()),
         "length": rng.choice([30, 60, 120, 200]),
         "max_waiters": rng.choice([1, 1, 1, 2, 3]),
@@ -912,6 +943,7 @@ def parse_options():
     parser.add_argument("--on-conflict", action="store_true")
     parser.add_argument("--triggers", action="store_true")
     parser.add_argument("--fk", action="store_true")
+    parser.add_argument("--temp", action="store_true", help="temporary tables; one session")
     parser.add_argument("--prepare", action="store_true", help="with PREPARE TRANSACTION")
     parser.add_argument("--shrink-seconds", type=float, default=60)
     parser.add_argument("--replay", help="run a saved case")

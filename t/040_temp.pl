@@ -1,0 +1,118 @@
+# Temporary tables: what takes more than one session, or a session's end.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $node = PostgreSQL::Test::Cluster->new('temp');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+default_table_access_method = 'zheap'
+autovacuum_naptime = 1s
+restart_after_crash = on
+temp_buffers = 800kB
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+my $orphans = q{SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'};
+
+# a long transaction elsewhere keeps neither shared nor private undo
+my $long = $node->background_psql('postgres');
+$long->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT txid_current()');
+my $out = $node->safe_psql('postgres', q{
+	CREATE TEMP TABLE t AS SELECT g AS id, 0 AS n FROM generate_series(1, 1000) g;
+	SELECT zundo.undo_bytes_in_use() AS before \gset
+	DO $$ BEGIN FOR i IN 1 .. 100 LOOP UPDATE t SET n = n + 1; COMMIT; END LOOP; END $$;
+	SELECT sum(n), pg_relation_size('t') < 100000, zundo.undo_bytes_in_use() - :before < 100000,
+		(SELECT sum(total_bytes) < 1000000 FROM pg_backend_memory_contexts WHERE name LIKE 'zheap undo of temp%'),
+		(SELECT count(*) FROM pg_ls_tmpdir()) FROM t});
+is($out, '100000|t|t|t|0', 'no bloat under a long transaction elsewhere');
+
+# a large transaction spills; the file goes with the transaction, or with its rollback's undoing
+$out = $node->safe_psql('postgres', q{
+	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
+	BEGIN;
+	DELETE FROM t WHERE id % 2 = 1;
+	UPDATE t SET v = md5(v);
+	SELECT count(*) FROM pg_ls_tmpdir();
+	COMMIT;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	BEGIN;
+	UPDATE t SET v = md5(v);
+	DELETE FROM t;
+	ROLLBACK;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	SELECT count(*), count(DISTINCT v) FROM t;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	SELECT * FROM zundo.check('t')});
+is($out, "1\n0\n1\n15000|1\n0", 'spilled undo');
+
+# no more temporary files allowed: an error, and everything is as before
+my ($rc, $stdout, $stderr) = $node->psql('postgres', q{
+	CREATE TEMP TABLE t AS SELECT g AS id, md5(g::text) || md5((-g)::text) AS v FROM generate_series(1, 30000) g;
+	SET temp_file_limit = '500kB';
+	DELETE FROM t;
+	SELECT count(*), sum(length(v)) FROM t;
+	BEGIN;
+	SAVEPOINT s;
+	DELETE FROM t;
+	ROLLBACK TO s;
+	SELECT count(*), sum(length(v)) FROM t;
+	COMMIT;
+	DELETE FROM t WHERE id < 10;
+	SELECT count(*), sum(length(v)) FROM t;
+	SELECT * FROM zundo.check('t')}, on_error_stop => 0);
+is($stdout, "30000|1920000\n30000|1920000\n29991|1919424", 'temp_file_limit: rows');
+is(scalar(() = $stderr =~ /temporary file size exceeds "?temp_file_limit/g), 2, 'temp_file_limit: errors');
+
+# an imported snapshot that is older than the session's own changes
+my $exported = $long->query_safe('SELECT pg_export_snapshot()');
+($rc, $stdout, $stderr) = $node->psql('postgres', qq{
+	CREATE TEMP TABLE t AS SELECT g AS id, 0 AS n FROM generate_series(1, 10) g;
+	CREATE TEMP TABLE empty (id int);
+	UPDATE t SET n = 1;
+	BEGIN ISOLATION LEVEL REPEATABLE READ;
+	SET TRANSACTION SNAPSHOT '$exported';
+	SELECT count(*) FROM empty;
+	SAVEPOINT s;
+	SELECT * FROM t;
+	ROLLBACK TO s;
+	INSERT INTO empty VALUES (1);
+	SELECT count(*) FROM empty;
+	COMMIT;
+	SELECT count(*), sum(n) FROM t}, on_error_stop => 0);
+is($stdout, "0\n1\n10|10", 'imported snapshot: what can be read');
+like($stderr, qr/^[^\n]*changed after the imported snapshot was taken/, 'imported snapshot: an error');
+is(scalar(() = $stderr =~ /ERROR/g), 1, 'imported snapshot: one error');
+$long->query_safe('COMMIT');
+$long->quit;
+
+# a backend that is terminated, and one that dies, in the middle of it
+my $make = q{
+	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
+	BEGIN;
+	UPDATE t SET v = md5(v);
+	SELECT pg_backend_pid()};
+my $victim = $node->background_psql('postgres');
+my $pid = $victim->query_safe($make);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+eval { $victim->quit };
+ok($node->poll_query_until('postgres', $orphans, '0'), 'tables of a terminated backend are dropped');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_tmpdir()'), '0', 'its temporary file is gone');
+$victim = $node->background_psql('postgres');
+$pid = $victim->query_safe($make);
+kill 'KILL', $pid;
+eval { $victim->quit };
+for (1 .. 300)
+{
+	last if eval { $node->safe_psql('postgres', 'SELECT 1') };
+	usleep(100_000);
+}
+ok($node->poll_query_until('postgres', $orphans, '0'), 'tables of a killed backend are dropped');
+$node->stop;
+
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'nothing failed');
+done_testing();

@@ -1,0 +1,453 @@
+/*
+ * vacuum/zcluster.c - CLUSTER and VACUUM FULL: writing a table anew.
+ *
+ * Called through zam.c under AccessExclusiveLock on both tables, so every change of the old one is our own,
+ * committed or aborted.
+ *
+ * Undo names the file that it belongs to, so that of the old file is of no use to the new one. What older
+ * snapshots may still need is put there again: every version that one of them may see becomes a row of
+ * its own. Rules:
+ *	K1	a version whose writer is before `oldest` is written as visible to all: its header names no slot.
+ *	K2	one by a later, committed transaction X gets an undo record of ours that says "as of X": a
+ *		snapshot that sees X accepts it, whether or not it sees us (mvcc/, zaccept_version).
+ *	K3	a version that X has replaced or deleted is written, and deleted as of X, unless X is before the
+ *		server's horizon.
+ *	K4	of versions by our own transaction only the newest is written, as ours.
+ * All these records are ours and are kept until everybody sees us; from then on nobody asks for X.
+ *
+ * Crash points: the new file is dropped by the server if we do not commit; nothing here changes the old one.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/xact.h"
+#include "catalog/storage.h"
+#include "commands/progress.h"
+#include "dml/zdml.h"
+#include "miscadmin.h"
+#include "mvcc/zhistory.h"
+#include "mvcc/zvis.h"
+#include "pgstat.h"
+#include "rollback/zrollback.h"
+#include "tuple/zslot.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/tuplesort.h"
+#include "vacuum/zvacuum.h"
+
+/* Rows visible to all are written by so many bytes at a time. */
+#define BATCH_BYTES BLCKSZ
+
+typedef struct Rewrite
+{
+	Relation	old;
+	Relation	new;
+	TupleTableSlot *old_slot;
+	TupleTableSlot *new_slot;
+	Tuplesortstate *sort;		/* NULL = rows are written as they come */
+	MemoryContext row_context;	/* for one row */
+	MemoryContext batch_context;
+	BulkInsertState bistate;
+	ZHistory   *history;
+	CommandId	cid;
+	TransactionId own;			/* how our transaction is called in Version */
+	TransactionId horizon;		/* changes before it are seen by everybody on this server */
+	/* rows that wait to be written together */
+	int			nbatch;
+	Size		batch_bytes;
+	char	   *batch[ZHEAP_MAX_OFFSET];
+	uint32		batch_len[ZHEAP_MAX_OFFSET];
+	double		scanned;
+	double		written;		/* live rows */
+	double		kept;			/* versions for older snapshots */
+	double		dead;
+} Rewrite;
+
+/* Who made a version and who ended it. */
+typedef struct Version
+{
+	TransactionId created;		/* FrozenTransactionId: visible to all */
+	TransactionId deleted;		/* Invalid: it is the newest one, and live */
+} Version;
+
+static void
+report_rows(const Rewrite *rewrite)
+{
+	const int	index[] = {
+		PROGRESS_CLUSTER_HEAP_TUPLES_SCANNED,
+		PROGRESS_CLUSTER_HEAP_TUPLES_WRITTEN
+	};
+	int64		value[2];
+
+	value[0] = (int64) rewrite->scanned;
+	value[1] = (int64) rewrite->written;
+	pgstat_progress_update_multi_param(2, index, value);
+}
+
+/* ---- writing ---- */
+
+static void
+insert_rows(Rewrite *rewrite, char **rows, const uint32 *lens, int n, TransactionId as_of, ItemPointerData *tids)
+{
+	zheap_insert_rows_as_of(rewrite->new, rows, lens, n, rewrite->cid,
+							TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate, as_of, tids);
+}
+
+/* Write the rows that wait. */
+static void
+flush_batch(Rewrite *rewrite)
+{
+	ItemPointerData tids[ZHEAP_MAX_OFFSET];
+
+	if (rewrite->nbatch == 0)
+		return;
+	insert_rows(rewrite, rewrite->batch, rewrite->batch_len, rewrite->nbatch, FrozenTransactionId, tids);
+	rewrite->nbatch = 0;
+	rewrite->batch_bytes = 0;
+	MemoryContextReset(rewrite->batch_context);
+}
+
+/* Write a version with these values; columns that have been dropped become NULL. */
+static void
+write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version version)
+{
+	TupleTableSlot *slot = rewrite->new_slot;
+	TupleDesc	desc = RelationGetDescr(rewrite->new);
+	ItemPointerData tid;
+	char	   *row;
+	uint32		len;
+
+	ExecClearTuple(slot);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		bool		dropped = TupleDescAttr(desc, i)->attisdropped;
+
+		slot->tts_isnull[i] = dropped || isnull[i];
+		slot->tts_values[i] = slot->tts_isnull[i] ? (Datum) 0 : values[i];
+	}
+	ExecStoreVirtualTuple(slot);
+	if (version.created == FrozenTransactionId && version.deleted == InvalidTransactionId)
+	{
+		MemoryContext old = MemoryContextSwitchTo(rewrite->batch_context);
+
+		row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, &len);
+		MemoryContextSwitchTo(old);
+		rewrite->batch[rewrite->nbatch] = row;
+		rewrite->batch_len[rewrite->nbatch++] = len;
+		rewrite->batch_bytes += len;
+		if (rewrite->batch_bytes >= BATCH_BYTES || rewrite->nbatch == ZHEAP_MAX_OFFSET)
+			flush_batch(rewrite);
+		rewrite->written += 1;
+		return;
+	}
+	flush_batch(rewrite);
+	row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, &len);
+	insert_rows(rewrite, &row, &len, 1, version.created == rewrite->own ? InvalidTransactionId : version.created, &tid);
+	if (version.deleted == InvalidTransactionId)
+		rewrite->written += 1;
+	else
+	{
+		zheap_delete_as_of(rewrite->new, &tid, rewrite->cid,
+						   version.deleted == rewrite->own ? InvalidTransactionId : version.deleted);
+		rewrite->kept += 1;
+	}
+}
+
+/* ---- versions ---- */
+
+/* The version in the old slot: to the sort, or straight to the new table. */
+static void
+take_version(Rewrite *rewrite, Version version)
+{
+	TupleTableSlot *slot = rewrite->old_slot;
+	MemoryContext old = MemoryContextSwitchTo(rewrite->row_context);
+
+	rewrite->scanned += 1;
+	if (rewrite->sort != NULL)
+	{
+		HeapTuple	tuple = ExecCopySlotHeapTuple(slot);
+
+		HeapTupleHeaderSetXmin(tuple->t_data, version.created);
+		HeapTupleHeaderSetXmax(tuple->t_data, version.deleted);
+		tuplesort_putheaptuple(rewrite->sort, tuple);
+	}
+	else
+	{
+		slot_getallattrs(slot);
+		write_version(rewrite, slot->tts_values, slot->tts_isnull, version);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(rewrite->row_context);
+	report_rows(rewrite);
+}
+
+/* A version with its bytes, gathered before any is taken: undo of the page copy may go meanwhile. */
+typedef struct Gathered
+{
+	Version		version;
+	char	   *row;
+	int			len;
+} Gathered;
+
+/*
+ * Gather the versions of the row at off of the loaded page that somebody may need, newest first. Returns their
+ * number; -1: load the page again. *live: the newest one is.
+ */
+static int
+gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
+{
+	int			n = 0;
+	int			size = 8;
+	TransactionId newer = InvalidTransactionId;
+	ZHistoryVersion v;
+	ZHistoryResult result = zhistory_first(rewrite->history, off, &v);
+	Gathered   *g = palloc(size * sizeof(Gathered));
+
+	*live = (result == ZHISTORY_VERSION && v.live);
+	for (; result == ZHISTORY_VERSION; result = zhistory_next(rewrite->history, &v))
+	{
+		TransactionId writer = v.settled ? FrozenTransactionId :
+			v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
+
+		CHECK_FOR_INTERRUPTS();
+		/* K4 */
+		if (v.live && !(writer == rewrite->own && newer == rewrite->own))
+		{
+			if (n == size)
+				g = repalloc(g, (size *= 2) * sizeof(Gathered));
+			g[n].version.created = writer;
+			g[n].version.deleted = newer;
+			g[n].len = v.len;
+			g[n].row = palloc(v.len);
+			memcpy(g[n++].row, v.row, v.len);
+		}
+		newer = writer;
+		/* K3 */
+		if (v.settled || (newer != rewrite->own && TransactionIdPrecedes(newer, rewrite->horizon)))
+			break;
+	}
+	*list = g;
+	return result == ZHISTORY_RETRY ? -1 : n;
+}
+
+/* Take the versions of the row at (block, off), whose page is loaded. False: load it again. only_dead: unless its newest version is live. */
+static bool
+take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap row versions", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Gathered   *list;
+	ItemPointerData tid;
+	bool		live;
+	int			n = gather_versions(rewrite, off, &list, &live);
+
+	MemoryContextSwitchTo(old);
+	ItemPointerSet(&tid, block, off);
+	if (!live && n == 0)
+		rewrite->dead += 1;
+	for (int i = 0; i < n && !(live && only_dead); i++)
+	{
+		zslot_store_borrowed(rewrite->old_slot, list[i].row, list[i].len, &tid, RelationGetRelid(rewrite->old));
+		take_version(rewrite, list[i].version);
+	}
+	ExecClearTuple(rewrite->old_slot);
+	MemoryContextDelete(context);
+	return n >= 0;
+}
+
+/* Take a row that nobody's undo concerns. False if that is not so. */
+static bool
+take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, bool only_dead)
+{
+	static const Version frozen = {FrozenTransactionId, InvalidTransactionId};
+	ItemId		lp = PageGetItemId(page, off);
+	const char *row;
+	ZHeader		header;
+	int			s;
+
+	if (ItemIdIsRedirected(lp))
+		return false;
+	if (!ItemIdIsNormal(lp))
+	{
+		rewrite->dead += ItemIdIsUsed(lp) ? 1 : 0;
+		return true;
+	}
+	row = zpage_row(page, lp);
+	header = zheader_get(row);
+	s = ZH_SLOT(header);
+	if (s > zpage_nslots(page) ||
+		(s > 0 && ZSLOT_XID(zpage_slot(page, s)) >= zhistory_oldest(rewrite->history)))
+		return false;
+	if (!ZH_LIVE(header))
+		rewrite->dead += 1;
+	else if (!only_dead)
+	{
+		ItemPointerData tid;
+
+		ItemPointerSet(&tid, block, off);
+		zslot_store_borrowed(rewrite->old_slot, row, zpage_row_length(page, lp), &tid, RelationGetRelid(rewrite->old));
+		take_version(rewrite, frozen);
+	}
+	return true;
+}
+
+/* Read the old table block by block. only_dead: just the rows whose newest version is not live. */
+static void
+read_by_block(Rewrite *rewrite, bool only_dead)
+{
+	Relation	rel = rewrite->old;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+
+	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SEQ_SCAN_HEAP);
+	pgstat_progress_update_param(PROGRESS_CLUSTER_TOTAL_HEAP_BLKS, nblocks);
+	for (BlockNumber block = 0; block < nblocks; block++)
+	{
+		Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+		Page		page = zhistory_load(rewrite->history, buf);
+		OffsetNumber off = FirstOffsetNumber;
+
+		while (page != NULL && off <= PageGetMaxOffsetNumber(page))
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (take_settled(rewrite, page, block, off, only_dead) ||
+				take_row(rewrite, block, off, only_dead))
+				off++;
+			else
+				page = zhistory_load(rewrite->history, buf);
+		}
+		ReleaseBuffer(buf);
+		pgstat_progress_update_param(PROGRESS_CLUSTER_HEAP_BLKS_SCANNED, block + 1);
+	}
+	ExecClearTuple(rewrite->old_slot);
+	FreeAccessStrategy(strategy);
+}
+
+/* Read the old table in index order: the rows that are live, with their older versions; then what is left. */
+static void
+read_by_index(Rewrite *rewrite, Relation index)
+{
+	IndexScanDesc scan;
+	TupleTableSlot *found = table_slot_create(rewrite->old, NULL);
+
+	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_INDEX_SCAN_HEAP);
+	pgstat_progress_update_param(PROGRESS_CLUSTER_INDEX_RELID, RelationGetRelid(index));
+	scan = zc_index_beginscan(rewrite->old, index, SnapshotSelf);
+	index_rescan(scan, NULL, 0, NULL, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, found))
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(&found->tts_tid);
+		OffsetNumber off = ItemPointerGetOffsetNumber(&found->tts_tid);
+		Buffer		buf;
+		Page		page;
+
+		CHECK_FOR_INTERRUPTS();
+		if (scan->xs_recheck)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot cluster on index \"%s\" because it is lossy",
+							RelationGetRelationName(index))));
+		buf = ReadBuffer(rewrite->old, block);
+		do
+			page = zhistory_load(rewrite->history, buf);
+		while (page != NULL && !take_settled(rewrite, page, block, off, false) &&
+			   !take_row(rewrite, block, off, false));
+		ReleaseBuffer(buf);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(found);
+	flush_batch(rewrite);
+	read_by_block(rewrite, true);
+}
+
+/* Write the sorted versions. */
+static void
+write_sorted(Rewrite *rewrite)
+{
+	TupleDesc	desc = RelationGetDescr(rewrite->old);
+	Datum	   *values = palloc(desc->natts * sizeof(Datum));
+	bool	   *isnull = palloc(desc->natts * sizeof(bool));
+	HeapTuple	tuple;
+
+	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SORT_TUPLES);
+	tuplesort_performsort(rewrite->sort);
+	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_WRITE_NEW_HEAP);
+	while ((tuple = tuplesort_getheaptuple(rewrite->sort, true)) != NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(rewrite->row_context);
+		Version		version;
+
+		CHECK_FOR_INTERRUPTS();
+		version.created = HeapTupleHeaderGetRawXmin(tuple->t_data);
+		version.deleted = HeapTupleHeaderGetRawXmax(tuple->t_data);
+		heap_deform_tuple(tuple, desc, values, isnull);
+		write_version(rewrite, values, isnull, version);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(rewrite->row_context);
+		report_rows(rewrite);
+	}
+	pfree(values);
+	pfree(isnull);
+}
+
+/* zheap_copy_for_cluster: the relation_copy_for_cluster callback. */
+void
+zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
+					   TransactionId oldest_xmin, TransactionId *xid_cutoff,
+					   MultiXactId *multi_cutoff, double *num_tuples, double *tups_vacuumed,
+					   double *tups_recently_dead)
+{
+	Rewrite    *rewrite = palloc0(sizeof(Rewrite));
+	TransactionId oldest;
+
+	zu_attach_database();
+	/* so that `oldest` is near the horizon; what has aborted does not matter */
+	if (RelationUsesLocalBuffers(old))
+		zrollback_temp();
+	else
+	{
+		ZuDiscardStats stats;
+
+		(void) zu_discard(NULL, NULL, &stats);
+	}
+	rewrite->old = old;
+	rewrite->new = new;
+	rewrite->old_slot = table_slot_create(old, NULL);
+	rewrite->new_slot = MakeSingleTupleTableSlot(RelationGetDescr(new), &TTSOpsVirtual);
+	rewrite->row_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite row", ALLOCSET_DEFAULT_SIZES);
+	rewrite->batch_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite rows", ALLOCSET_DEFAULT_SIZES);
+	rewrite->bistate = GetBulkInsertState();
+	rewrite->cid = GetCurrentCommandId(true);
+	rewrite->own = GetCurrentTransactionId();
+	rewrite->horizon = oldest_xmin;
+	/* K1: only `oldest` counts as settled */
+	oldest = zxid_to_xid(zu_oldest());
+	rewrite->history = zhistory_create(old, oldest);
+	if (use_sort)
+		rewrite->sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem, NULL,
+												TUPLESORT_NONE);
+
+	if (index != NULL && !use_sort)
+		read_by_index(rewrite, index);
+	else
+		read_by_block(rewrite, false);
+	if (rewrite->sort != NULL)
+	{
+		write_sorted(rewrite);
+		tuplesort_end(rewrite->sort);
+	}
+	flush_batch(rewrite);
+	*num_tuples = rewrite->written;
+	*tups_vacuumed += rewrite->dead;
+	*tups_recently_dead = rewrite->kept;
+
+	zhistory_free(rewrite->history);
+	FreeBulkInsertState(rewrite->bistate);
+	ExecDropSingleTupleTableSlot(rewrite->old_slot);
+	ExecDropSingleTupleTableSlot(rewrite->new_slot);
+	MemoryContextDelete(rewrite->row_context);
+	MemoryContextDelete(rewrite->batch_context);
+	pfree(rewrite);
+}
