@@ -22,8 +22,12 @@ typedef struct ZSlotView
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
 
-/* zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. */
+/*
+ * zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. Slots that
+ * hold only locks look unused (P9): nothing of them concerns visibility. zslots_copy_raw: with those, for who looks for locks.
+ */
 extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
+extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view);
 
 /*
  * zvis_overflow_lock: pin the overflow page of a locked page that has one, and lock it in mode.
@@ -33,7 +37,7 @@ extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int
 
 /*
  * zslot_read: slot s of a page whose buffer the caller holds locked, inline or on the overflow page. A number
- * above the present ones gives an unused slot: what names it is visible to all.
+ * above the present ones, or one that holds only locks, gives an unused slot: what names it is visible to all.
  */
 extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
