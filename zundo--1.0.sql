@@ -69,6 +69,13 @@ CREATE FUNCTION zundo.page_slots(rel regclass, block bigint,
 COMMENT ON FUNCTION zundo.page_slots(regclass, bigint) IS
     'transaction slots of one page of a zheap table';
 
+CREATE FUNCTION zundo.row_locks(rel regclass,
+        OUT locked_row tid, OUT locker xid8, OUT mode text, OUT pid int)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_row_locks' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.row_locks(regclass) IS
+    'rows of a zheap table that transactions at work have locked or changed; for owners of SELECT and pg_stat_scan_tables';
+
 CREATE FUNCTION zundo.undo_records(log int DEFAULT NULL, max_records int DEFAULT 1000,
         OUT logno int, OUT ptr text, OUT type text, OUT xid xid8, OUT top_xid xid8,
         OUT status text, OUT relation oid, OUT block bigint, OUT item int, OUT nrows int,

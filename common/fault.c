@@ -26,6 +26,8 @@ static const char *const fault_points[] = {
 	"delete-logged",
 	"move-logged",
 	"prune-logged",
+	"inline-lock-logged",		/* a lock without undo */
+	"locks-converted",			/* such locks became undo records */
 	"rollback-logged",			/* after one page's undo is logged */
 	"overflow-logged",			/* after an overflow page was given to a page or freed */
 	"discard-logged",			/* discard is logged, extents not yet allocatable */

@@ -7,6 +7,7 @@
 #include "access/hio.h"
 #include "access/tableam.h"
 #include "dml/zdml.h"
+#include "mvcc/zlocks.h"
 #include "mvcc/zvis.h"
 #include "page/zapply.h"
 #include "undo/undo.h"
@@ -44,6 +45,8 @@ typedef struct ZSlotPick
 	UndoPtr		prev;			/* head to push on; Invalid = start an empty chain */
 	ZXid		committed;		/* owner of prev if another, committed transaction; else 0 */
 	BlockNumber overflow;		/* the overflow page that the slot lies on; 0 = it is inline */
+	bool		common;			/* it is the page's common lock slot: the record is to be a LOCKS record */
+	ZXid		hold;			/* common lock slots: the xid in the slot, if prev is valid */
 } ZSlotPick;
 
 /*
@@ -57,6 +60,28 @@ typedef struct ZSlotPick
  * rows of the page which we have not changed don't seem to be ours.
  */
 extern bool zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPick *pick);
+
+/*
+ * zslot_pick_for_lock: as zslot_pick with must_have, for a LOCK record; but when many slots of the page are in use the choice
+ * is the page's common lock slot (pick->common), so that lockers never take the last slots from writers.
+ */
+extern bool zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick);
+
+/*
+ * zslot_pick_inline: the slot in which writer may keep a lock on the row at off of the page in buf (exclusively locked)
+ * without undo: its own such slot, a free one, or a new one. lock->offset and mode are given. False: it has
+ * changes on the page, or there is none.
+ */
+extern bool zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock);
+
+/* zlock_convert: make records of the inline locks in own slot slotno; WAL-logged. The page is exclusively locked. */
+extern void zlock_convert(const ZWriter *writer, Buffer buf, int slotno);
+
+/*
+ * zslot_pick_common: choose the slot for a LOCKS record on an initialised page: the page's common lock slot, or a free one
+ * beside the one that 'pick' (of the same change) uses; always an inline one. Changes nothing. False: the page has none to give.
+ */
+extern bool zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common);
 
 /*
  * zslot_lock: pin and lock exclusively the overflow page that pick's slot lies on; InvalidBuffer if it is
@@ -97,10 +122,11 @@ extern Buffer zspace_insert_page(const ZWriter *writer, Size len, int options, B
 
 /*
  * zspace_second_page: the same while the caller holds 'held' exclusively locked; never waits for
- * another page's lock. May return 'held' itself (then pinned once, as before).
+ * another page's lock. May return 'held' itself (then pinned once, as before). common: NULL, or
+ * also pick a common lock slot on that page.
  */
 extern Buffer zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *off,
-								 ZSlotPick *pick, bool *init);
+								 ZSlotPick *pick, ZSlotPick *common, bool *init);
 
 /* zspace_maybe_image: save the page's image to undo when the chains on it have become long (mvcc/README.md). */
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
@@ -127,7 +153,10 @@ typedef struct ZRowState
 	ZXid		wait_for;		/* TM_BeingModified: whom to wait for */
 	bool		clear_locks;	/* lock hints are there but nobody holds a lock */
 	bool		others_locks;	/* others hold locks */
+	bool		many_locks;		/* more than zrow_others_locks can tell */
 	bool		own_lock;		/* we hold a lock; known for TM_Ok and TM_BeingModified */
+	bool		own_hold;		/* we hold a lock, or the newest version is ours */
+	bool		own_exclusive;	/* ... an UPDATE lock */
 	bool		rolled_back;	/* examining has changed the page: look at the row again */
 	bool		key_share_beside; /* the newest version is another's, not seen by the caller; a KEY SHARE lock may be taken */
 } ZRowState;
@@ -141,6 +170,12 @@ typedef struct ZRowState
 extern TM_Result zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid,
 							  Snapshot snapshot, LockTupleMode mode, ZRowState *state,
 							  TM_FailureData *tmfd);
+
+/*
+ * zrow_others_locks: what others hold on the row that zrow_examine was last called for: *locks is an array of the result's
+ * length, one entry per locking (sub)transaction and strength. Complete unless the state says many_locks.
+ */
+extern int	zrow_others_locks(const ZLockEntry **locks);
 
 /*
  * zrow_wait: wait for the transaction that keeps us from the row. No buffer lock may be held. Queues behind
@@ -164,6 +199,15 @@ extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, boo
  * was done, the page needs an overflow page (see zslot_pick).
  */
 extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode);
+
+/* ---- locks that a page keeps in common (dml/zlocklist.c) ---- */
+
+/*
+ * zlocklist_record: make rec the LOCKS record that adds n locks on rows of the page in buf (exclusively locked) to
+ * what pick's slot holds. Its payload is good until the next call.
+ */
+extern void zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, const ZLockEntry *new, int n,
+							 ZuRecord *rec);
 
 /* ---- which columns matter to indexes (dml/zcolumns.c) ---- */
 

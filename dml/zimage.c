@@ -22,7 +22,7 @@ no_aborted_slots(Relation rel, BlockNumber block, Page page)
 	{
 		ZPageSlot  *slot = zpage_slot(page, i);
 
-		if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
+		if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || ZSLOT_XID(slot) < oldest)
 			continue;
 		zvis_check_xid(rel, block, i, ZSLOT_XID(slot));
 		if (zxid_status_at(ZSLOT_XID(slot), oldest) == ZXID_ABORTED)

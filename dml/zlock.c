@@ -1,8 +1,8 @@
 /*
  * dml/zlock.c - row locks.
  *
- * A lock is a LOCK record in the locker's slot chain; the row's header keeps its
- * writer and gets a hint that locks may exist (PROTOCOLS H).
+ * A lock is an entry in a slot that holds only the locker's locks, or a LOCK record in the locker's slot chain;
+ * the row's header keeps its writer and gets a hint that locks may exist (docs/locking.md).
  */
 #include "postgres.h"
 
@@ -35,6 +35,100 @@ zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
 		last_locked.xid == zxid_from_full(GetCurrentFullTransactionIdIfAny());
 }
 
+/*
+ * Lock the row without undo, if the page has a slot for that. Locks in the stronger modes announce a
+ * change of the row, for which they would be made records of at once. Nobody else locks rows of a temporary table, and a page
+ * of it tells by its pointers that it is one (U23).
+ */
+static bool
+lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
+{
+	Page		page = BufferGetPage(buf);
+	ZWalInlineLock lock;
+
+	if (mode > LockTupleShare || writer->temp)
+		return false;
+	lock.offset = off;
+	lock.mode = mode;
+	if (!zslot_pick_inline(writer, buf, &lock))
+		return false;
+	START_CRIT_SECTION();
+	zapply_inline_lock(page, lock.slotno, lock.grow_to, lock.fresh, writer->xid, off, mode);
+	MarkBufferDirty(buf);
+	if (writer->logged)
+	{
+		XLogRecPtr	recptr = zwal_log_inline_lock(buf, &lock);
+
+		PageSetLSN(page, recptr);
+	}
+	ZUNDO_FAULT("inline-lock-logged");
+	END_CRIT_SECTION();
+	return true;
+}
+
+/* Make LOCK records of some of the inline locks in slotno, on prev. Returns what is left of them; *prev: the last record. */
+static UndoPtr
+convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr locks, UndoPtr *prev)
+{
+	Page		page = BufferGetPage(buf);
+	ZuRecord	rec[ZU_MAX_RECORDS];
+	ZuRecord   *recs[ZU_MAX_RECORDS];
+	ZWalSlot	wal_slot = {0};
+	ZSlotChange change = {0};
+	ZuOp		op;
+	XLogRecPtr	recptr;
+	char	   *p = packed_undo;
+	int			n;
+
+	for (n = 0; n < ZU_MAX_RECORDS && locks != 0; n++, locks >>= ZINLINE_BITS)
+	{
+		/* on the one before, whose place is known only after zu_prepare */
+		zwriter_record(writer, &rec[n], ZUR_LOCK, BufferGetBlockNumber(buf), ZINLINE_OFFSET(locks),
+					   n == 0 ? *prev : ~InvalidUndoPtr);
+		rec[n].xid = xid;
+		rec[n].lockmode = ZINLINE_MODE(locks);
+		recs[n] = &rec[n];
+	}
+	zu_prepare(&op, recs, n, writer->topxid);
+	for (int i = 0; i < n; i++)
+	{
+		if (i > 0)
+			rec[i].prev = op.ptr[i - 1];
+		zur_pack(&rec[i], p);
+		p += rec[i].length;
+	}
+	zwal_ensure_space(&op, false);
+	wal_slot.slotno = change.slotno = slotno;
+	change.xid = xid;
+	*prev = change.ptr = op.ptr[n - 1];
+
+	START_CRIT_SECTION();
+	zapply_slot(page, &change);
+	MarkBufferDirty(buf);
+	zu_write(&op);
+	recptr = zwal_log_literal(writer->logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, 0,
+							  writer->logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+							  packed_undo, NULL, 0);
+	if (writer->logged)
+		PageSetLSN(page, recptr);
+	zu_finish(&op, recptr);
+	ZUNDO_FAULT("locks-converted");
+	END_CRIT_SECTION();
+	return locks;
+}
+
+void
+zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
+{
+	ZPageSlot	slot = *zpage_slot(BufferGetPage(buf), slotno);
+	UndoPtr		prev = InvalidUndoPtr;
+
+	/* if the server dies before all are done, so does the transaction, and needs none */
+	while (slot.ptr != 0)
+		slot.ptr = convert_some(writer, buf, slotno, ZSLOT_XID(&slot), slot.ptr, &prev);
+	zrollback_note_page(writer->rel, BufferGetBlockNumber(buf));
+}
+
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
@@ -48,18 +142,30 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	Buffer		overflow;
 	XLogRecPtr	recptr;
 
+	if (lock_inline(writer, buf, off, mode))
+		return true;
 	/* prepare */
-	if (!zslot_pick(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))), true,
-					&pick))
+	if (!zslot_pick_for_lock(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
+							 &pick))
 		return false;
-	zwriter_record(writer, &rec, ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
-	rec.lockmode = mode;
+	if (pick.common)
+	{
+		ZLockEntry	entry = zlock_entry(writer->xid, off, mode);
+
+		zlocklist_record(writer, buf, &pick, &entry, 1, &rec);
+	}
+	else
+	{
+		zwriter_record(writer, &rec, ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
+		rec.lockmode = mode;
+	}
 	overflow = zslot_lock(writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer->topxid);
 	zur_pack(&rec, packed_undo);
 	zwal_ensure_space(&op, BufferIsValid(overflow));
 	wal_slot = zslot_wal(&pick, overflow);
 	change = zslot_change(&pick, &rec, op.ptr[0]);
+	wal_slot.live_chain = change.live_chain;
 
 	/* apply */
 	START_CRIT_SECTION();
@@ -78,6 +184,22 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	return true;
 }
 
+/* Does the page's common lock slot name us with at least this lock on the row? */
+static bool
+listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNumber block, OffsetNumber off,
+			  LockTupleMode mode)
+{
+	ZLockScan	scan;
+	ZLockEntry	entry;
+	ZXidStatus	status;
+
+	zlocklist_begin(&scan, slot, oldest, writer->rel->rd_locator.relNumber, block, off);
+	while (zlocklist_next(&scan, &entry, &status))
+		if (status == ZXID_OWN && ZLOCK_MODE(entry) >= mode)
+			return true;
+	return false;
+}
+
 /* Do we hold the row at least in this mode, by a change or by a lock? Page locked. */
 static bool
 held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state, LockTupleMode mode)
@@ -87,12 +209,12 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	if (state->writer.status == ZXID_OWN &&
-		((state->writer.xflags & ZUX_KEY_CHANGE) || state->writer.type == ZUR_INSERT ||
-		 mode <= LockTupleNoKeyExclusive))
+		((state->writer.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
+		 (state->writer.type == ZUR_INSERT && !(state->writer.xflags & ZUX_MOVED_IN))))
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
-	zslots_copy(writer->rel, block, BufferGetPage(buf), &slots);
+	zslots_copy_raw(writer->rel, block, BufferGetPage(buf), &slots);
 	for (int s = 1; s <= slots.n; s++)
 	{
 		const ZPageSlot *slot = &slots.s[s];
@@ -102,8 +224,20 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		if (ptr == InvalidUndoPtr)
 			continue;
 		zvis_check_xid(writer->rel, block, s, ZSLOT_XID(slot));
+		if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
+		{
+			if (listed_for_us(slot, slots.oldest, writer, block, off, mode))
+				return true;
+			continue;
+		}
 		if (zxid_status_at(ZSLOT_XID(slot), slots.oldest) != ZXID_OWN)
 			continue;
+		if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
+		{
+			if (zinline_mode(ptr, off) >= (int) mode)
+				return true;
+			continue;
+		}
 		while (ptr != InvalidUndoPtr &&
 			   zu_fetch(ptr, writer->rel->rd_locator.relNumber, block, &rec, buf_rec) == ZU_FETCHED &&
 			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
@@ -181,9 +315,10 @@ follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
 }
 
 /*
- * A KEY SHARE lock was taken beside another's unfinished move: take it also where the
+ * A KEY SHARE lock is wanted on a version that another has moved, or is moving: take it where the
  * row is moved to, or a deletion there would not meet it. No buffer lock is held. Returns
- * TM_Ok, or TM_BeingModified with *wait_for (0: begin again).
+ * TM_Ok; TM_BeingModified with *wait_for; TM_Deleted or TM_Updated if the row was deleted, or its key changed,
+ * further on.
  */
 static TM_Result
 lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_for)
@@ -203,7 +338,9 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		zwriter_reserve(writer);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		result = zrow_examine(rel, buf, &tid, writer->cid, InvalidSnapshot, mode, &state, &tmfd);
-		/* invisible: just moved here, and not touched since */
+		/* invisible: just moved here, and not changed since */
+		if (result == TM_Invisible && state.wait_for != InvalidZXid)
+			result = TM_BeingModified;
 		if ((result == TM_Ok || result == TM_Invisible) && !state.stub &&
 			!held_by_us(writer, buf, off, &state, mode))
 			locked = zrow_lock_in_place(writer, buf, off, mode);
@@ -215,12 +352,34 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		}
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		*wait_for = state.wait_for;
-		if (result != TM_Ok && result != TM_Invisible && result != TM_Updated)
-			return TM_BeingModified;
+		if (result == TM_BeingModified || result == TM_Deleted ||
+			(result == TM_Updated && (state.writer.xflags & (ZUX_KEY_CHANGE | ZUX_OTHER_PART))))
+			return result;
+		/* what we have changed ourselves we hold */
+		if (result == TM_SelfModified)
+			return TM_Ok;
 		if (ZH_STATE(state.header) != ZSTATE_MOVED || !ItemPointerIsValid(&state.writer.forward))
 			return TM_Ok;
 		tid = state.writer.forward;
 	}
+}
+
+/*
+ * A KEY SHARE lock on an old version came too late: a newer one was deleted, or got another key. Answer as
+ * for the version itself. buf is not locked.
+ */
+static TM_Result
+beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, const ZRowState *state,
+			 TM_FailureData *tmfd, bool *done)
+{
+	tmfd->ctid = state->writer.forward;
+	tmfd->xmax = zxid_to_xid(state->writer.xid);
+	tmfd->cmax = InvalidCommandId;
+	tmfd->traversed = false;
+	if (result == TM_Updated && follow_update(search, flags, tmfd))
+		*done = false;
+	ReleaseBuffer(buf);
+	return result;
 }
 
 /* Try once at search->tid. *done: result is the answer, else search again. */
@@ -240,21 +399,29 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	result = zrow_examine(rel, buf, &tid, writer->cid, search->snapshot, mode, &state, tmfd);
 	if (result == TM_Ok)
 	{
-		if (!held_by_us(writer, buf, off, &state, mode))
+		/* a row that has moved is locked at its new place only */
+		if (ZH_LIVE(state.header) || state.writer.status == ZXID_IN_PROGRESS)
 		{
-			if (!zrow_lock_in_place(writer, buf, off, mode))
+			if (held_by_us(writer, buf, off, &state, mode))
+				 /* nothing to do */ ;
+			else if (!zrow_lock_in_place(writer, buf, off, mode))
 			{
 				UnlockReleaseBuffer(buf);
 				zu_overflow_reserve();
 				*done = false;
 				return result;
 			}
-			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
+			else
+				zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		}
 		if (state.key_share_beside && state.writer.type == ZUR_MOVE)
 		{
 			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-			if (lock_moved(writer, state.writer.forward, mode, &state.wait_for) != TM_Ok)
+			result = lock_moved(writer, state.writer.forward, mode, &state.wait_for);
+			/* the key went while the move was unfinished, or before: that decides who is told */
+			if ((result == TM_Deleted || result == TM_Updated) && state.writer.status != ZXID_IN_PROGRESS)
+				return beyond_reach(search, buf, result, flags, &state, tmfd, done);
+			if (result != TM_Ok)
 			{
 				ReleaseBuffer(buf);
 				if (state.wait_for != InvalidZXid &&
@@ -285,7 +452,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	if (result == TM_BeingModified)
 	{
 		ReleaseBuffer(buf);
-		if (!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, state.own_lock,
+		if (!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, state.own_hold,
 					   &search->have_tuple_lock))
 			return TM_WouldBlock;
 		*done = false;

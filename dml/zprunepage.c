@@ -16,7 +16,7 @@ slot_xid(Page page, const ZSlotView *overflow, int s)
 	if (s == 0)
 		return InvalidZXid;
 	if (likely(s <= zpage_nslots(page)))
-		return ZSLOT_XID(zpage_slot(page, s));
+		return zpage_slot_writer(zpage_slot(page, s));
 	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
 }
 

@@ -46,14 +46,54 @@ typedef struct Lockers
 	ZXid		conflicting;	/* in progress, not ours, in a mode that excludes ours; 0 = none */
 	bool		others;			/* somebody else holds some lock */
 	bool		own;			/* we hold some lock */
+	bool		own_exclusive;	/* ... of the strongest kind */
+	bool		many;			/* others hold more than fit into others_locks */
 	bool		aborted;		/* a chain's head has aborted: below it there may be locks of the
 								 * same top-level transaction; roll back and ask again */
 } Lockers;
 
-/* Follow the chain of a slot whose head's transaction is ours or in progress. */
+/* The locks of others that the last search found. */
+static ZLockEntry others_locks[ZLOCK_MAX_ENTRIES];
+static int	nothers_locks = 0;
+
+int
+zrow_others_locks(const ZLockEntry **locks)
+{
+	*locks = others_locks;
+	return nothers_locks;
+}
+
+/* Another transaction at work holds a lock. */
+static void
+note_others_lock(Lockers *lockers, ZXid xid, OffsetNumber off, int held, LockTupleMode mode)
+{
+	ZLockEntry	entry = zlock_entry(xid, off, held);
+	int			i = 0;
+
+	lockers->others = true;
+	if (lockers->conflicting == InvalidZXid && modes_conflict(held, mode))
+		lockers->conflicting = xid;
+	while (i < nothers_locks && others_locks[i] != entry)
+		i++;
+	if (i < nothers_locks)
+		return;
+	if (nothers_locks == ZLOCK_MAX_ENTRIES)
+		lockers->many = true;
+	else
+		others_locks[nothers_locks++] = entry;
+}
+
+static void
+note_own_lock(Lockers *lockers, int held)
+{
+	lockers->own = true;
+	lockers->own_exclusive |= (held == LockTupleExclusive);
+}
+
+/* Follow the chain of a slot whose head's transaction is ours or in progress. hint: there is no stronger lock. */
 static void
 look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNumber relnumber,
-			   BlockNumber block, OffsetNumber off, LockTupleMode mode, Lockers *lockers)
+			   BlockNumber block, OffsetNumber off, LockTupleMode mode, int hint, Lockers *lockers)
 {
 	static char buf[ZUR_MAX_LENGTH];
 	UndoPtr		ptr = slot->ptr;
@@ -70,22 +110,58 @@ look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNum
 		{
 			if (status == ZXID_OWN)
 			{
-				lockers->own = true;
-				return;
+				note_own_lock(lockers, rec.lockmode);
+				if (rec.lockmode == hint)
+					return;
+				ptr = rec.prev;
+				continue;
 			}
-			lockers->others = true;
-			if (lockers->conflicting == InvalidZXid && modes_conflict(rec.lockmode, mode))
-				lockers->conflicting = rec.xid;
+			note_others_lock(lockers, rec.xid, off, rec.lockmode, mode);
 		}
 		ptr = rec.prev;
 	}
 }
 
+/* The locks on the row in the page's common lock slot. */
 static void
-find_lockers(const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
+look_in_list(const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
 			 LockTupleMode mode, Lockers *lockers)
 {
+	ZLockScan	scan;
+	ZLockEntry	entry;
+	ZXidStatus	status;
+
+	zlocklist_begin(&scan, slot, oldest, relnumber, block, off);
+	while (zlocklist_next(&scan, &entry, &status))
+	{
+		if (status == ZXID_OWN)
+			note_own_lock(lockers, ZLOCK_MODE(entry));
+		else
+			note_others_lock(lockers, ZLOCK_XID(entry), off, ZLOCK_MODE(entry), mode);
+	}
+}
+
+/* The lock on the row in a slot with the locks of one transaction. */
+static void
+look_in_slot(const ZPageSlot *slot, ZXidStatus status, OffsetNumber off, LockTupleMode mode, Lockers *lockers)
+{
+	int			held = zinline_mode(slot->ptr, off);
+
+	if (held < 0)
+		return;
+	if (status == ZXID_OWN)
+		note_own_lock(lockers, held);
+	else if (status == ZXID_IN_PROGRESS)
+		note_others_lock(lockers, ZSLOT_XID(slot), off, held, mode);
+}
+
+/* slots: with those that hold only locks. */
+static void
+find_lockers(const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
+			 LockTupleMode mode, int hint, Lockers *lockers)
+{
 	memset(lockers, 0, sizeof(*lockers));
+	nothers_locks = 0;
 	for (int s = 1; s <= slots->n; s++)
 	{
 		ZXidStatus	status;
@@ -93,14 +169,24 @@ find_lockers(const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumb
 		if (slots->s[s].ptr == InvalidUndoPtr)
 			continue;
 		zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
+		if (slots->s[s].xid_flags & ZSLOT_COMMON_LOCKS)
+		{
+			look_in_list(&slots->s[s], slots->oldest, rel->rd_locator.relNumber, block, off, mode, lockers);
+			continue;
+		}
 		status = zxid_status_at(ZSLOT_XID(&slots->s[s]), slots->oldest);
+		if (slots->s[s].xid_flags & ZSLOT_INLINE_LOCKS)
+		{
+			look_in_slot(&slots->s[s], status, off, mode, lockers);
+			continue;
+		}
 		if (status == ZXID_ABORTED)
 		{
 			lockers->aborted = true;
 			return;
 		}
 		if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
-			look_for_locks(&slots->s[s], status, slots->oldest, rel->rd_locator.relNumber, block, off, mode,
+			look_for_locks(&slots->s[s], status, slots->oldest, rel->rd_locator.relNumber, block, off, mode, hint,
 						   lockers);
 	}
 }
@@ -145,12 +231,27 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 	return TM_BeingModified;
 }
 
+/* May a KEY SHARE lock be taken on the version that snapshot sees, though the row has moved on? */
+static bool
+key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
+{
+	return mode == LockTupleKeyShare && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+		!(state->writer.xflags & ZUX_KEY_CHANGE) && state->writer.status == ZXID_COMMITTED &&
+		!zxid_visible_mvcc(state->writer.xid, snapshot);
+}
+
 /* The newest version is settled. */
 static TM_Result
-examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, ZRowState *state)
+examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot, ZRowState *state)
 {
 	if (!ZH_LIVE(state->header))
 	{
+		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward) &&
+			key_share_of_moved(mode, snapshot, state))
+		{
+			state->key_share_beside = true;
+			return TM_Ok;
+		}
 		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward))
 			return TM_Updated;
 		if (state->writer.xflags & ZUX_OTHER_PART)
@@ -218,14 +319,16 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			result = examine_in_progress(state, mode);
 			break;
 		default:
-			result = examine_settled(rel, tid, mode, state);
+			result = examine_settled(rel, tid, mode, snapshot, state);
 			break;
 	}
-	if ((result == TM_Ok || result == TM_BeingModified) && ZH_LOCK(state->header) != 0)
+	if ((result == TM_Ok || result == TM_BeingModified || (state->writer.xflags & ZUX_MOVED_IN)) &&
+		ZH_LOCK(state->header) != 0)
 	{
 		Lockers		lockers;
 
-		find_lockers(&slots, rel, block, off, mode, &lockers);
+		zslots_copy_raw(rel, block, page, &slots);
+		find_lockers(&slots, rel, block, off, mode, ZH_LOCK(state->header) - 1, &lockers);
 		if (lockers.aborted)
 		{
 			zrollback_page(buf, rel);
@@ -235,12 +338,16 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 		}
 		state->clear_locks = !lockers.others && !lockers.own;
 		state->others_locks = lockers.others;
+		state->many_locks = lockers.many;
+		state->own_exclusive = lockers.own_exclusive;
 		state->own_lock = lockers.own;
-		if (result == TM_Ok && lockers.conflicting != InvalidZXid)
-		{
+		/* a change of our own may be waited for as a lock is */
+		state->own_hold = lockers.own || state->writer.status == ZXID_OWN;
+		/* a row just moved here is invisible; who comes from its old place asks for the lock all the same */
+		if (result != TM_BeingModified)
 			state->wait_for = lockers.conflicting;
+		if (result == TM_Ok && lockers.conflicting != InvalidZXid)
 			result = TM_BeingModified;
-		}
 	}
 	if (result != TM_Ok)
 		fill_failure(tmfd, tid, state);

@@ -20,6 +20,21 @@
 /* So many transactions are asked for one by one whether they have ended. */
 #define STATUS_LOOKUPS 8
 
+/* Lockers leave the slots above these to writers; the last one of all is kept for a common lock slot. */
+#define MAX_LOCKER_SLOTS 256
+#define MAX_WRITER_SLOTS (ZPAGE_MAX_SLOTS - 1)
+
+/* What a slot is wanted for. */
+typedef enum Purpose
+{
+	FOR_ROW,					/* a new row, which may go to another page */
+	FOR_CHANGE,
+	FOR_LOCK
+} Purpose;
+
+/* A page grows up to so many inline slots for the sake of inline locks. */
+#define MAX_LOCK_SLOTS 16
+
 static inline bool
 xid_is_mine(const ZWriter *writer, ZXid xid)
 {
@@ -67,6 +82,8 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 			if (free_slot == 0 || (free_slot == avoid && i <= slots->ninline))
 				free_slot = i;
 		}
+		else if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
+			*settled &= (i <= slots->ninline);
 		else if (xid_is_mine(writer, xid))
 		{
 			*own = true;
@@ -87,7 +104,7 @@ find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 
 	for (int i = 1; i <= slots->n; i++)
 	{
-		ZXid		xid = ZSLOT_XID(slot_at(slots, i));
+		ZXid		xid = zpage_slot_writer(slot_at(slots, i));
 
 		if (xid > floor && (best == 0 || xid < best_xid) &&
 			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)))
@@ -126,6 +143,25 @@ find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatu
 	}
 }
 
+/* An inline slot with locks of a transaction that has ended. 0 = none. */
+static int
+find_ended_locker(const SlotArray *slots, ZXid oldest)
+{
+	for (int i = 1; i <= slots->ninline; i++)
+	{
+		const ZPageSlot *slot = slot_at(slots, i);
+
+		if ((slot->xid_flags & ZSLOT_INLINE_LOCKS) && ZSLOT_XID(slot) >= oldest)
+		{
+			ZXidStatus	status = zxid_status(ZSLOT_XID(slot));
+
+			if (status == ZXID_COMMITTED || status == ZXID_ABORTED)
+				return i;
+		}
+	}
+	return 0;
+}
+
 static void
 too_many_writers(Relation rel, BlockNumber block)
 {
@@ -133,7 +169,7 @@ too_many_writers(Relation rel, BlockNumber block)
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("too many transactions are changing block %u of zheap table \"%s\" at once",
 					block, RelationGetRelationName(rel)),
-			 errdetail("At most %d transactions can change or lock rows of one page.", ZPAGE_MAX_SLOTS),
+			 errdetail("At most %d transactions can change rows of one page.", MAX_WRITER_SLOTS),
 			 errhint("Repeat the transaction, or give the table a smaller fillfactor.")));
 }
 
@@ -141,6 +177,7 @@ typedef enum PickResult
 {
 	PICKED,
 	PICKED_LAST_OVERFLOW,		/* an inline one; the overflow page is not needed any more */
+	PICK_CONVERT,				/* pick->slotno holds own inline locks: make records of them */
 	PICK_AGAIN,					/* aborted changes are in the way: roll them back */
 	PICK_NONE
 } PickResult;
@@ -158,13 +195,18 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 	if (i != 0)
 	{
 		pick->slotno = i;
+		if (own && zslot_locks_only(slot_at(slots, i)))
+			return PICK_CONVERT;
 		pick->prev = own ? slot_at(slots, i)->ptr : InvalidUndoPtr;
 		return slots->overflow != NULL && settled && !own && i <= slots->ninline ?
 			PICKED_LAST_OVERFLOW : PICKED;
 	}
 	i = find_ended(writer, slots, oldest, &status);
 	if (i == 0)
-		return PICK_NONE;
+	{
+		pick->slotno = find_ended_locker(slots, oldest);
+		return pick->slotno != 0 ? PICKED : PICK_NONE;
+	}
 	if (status == ZXID_ABORTED)
 		return PICK_AGAIN;
 	pick->slotno = i;
@@ -173,9 +215,31 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 	return PICKED;
 }
 
+/* The common lock slot of a page whose slots are all in use: the one that there is, or the next one. */
+static PickResult
+pick_common(const SlotArray *slots, ZSlotPick *pick)
+{
+	pick->common = true;
+	for (int i = 1; i <= slots->n; i++)
+	{
+		const ZPageSlot *slot = slot_at(slots, i);
+
+		if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
+		{
+			pick->slotno = i;
+			pick->prev = slot->ptr;
+			pick->hold = ZSLOT_XID(slot);
+			return PICKED;
+		}
+	}
+	Assert(slots->n < ZPAGE_MAX_SLOTS);
+	pick->slotno = slots->n + 1;
+	return PICKED;
+}
+
 /* The same for a page with an overflow page, which gets a further slot if need be. */
 static PickResult
-pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
+pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPick *pick)
 {
 	Buffer		overflow = zvis_overflow_lock(writer->rel, BufferGetBlockNumber(buf), BufferGetPage(buf),
 											  BUFFER_LOCK_SHARE);
@@ -188,21 +252,24 @@ pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick
 	slots.ninline = zpage_nslots(slots.page);
 	slots.n = zoverflow_last(slots.overflow);
 	result = pick_present(writer, &slots, avoid, pick);
-	if (result == PICK_NONE && slots.n < ZPAGE_MAX_SLOTS)
+	if (result == PICK_NONE && slots.n < (purpose == FOR_LOCK ? MAX_LOCKER_SLOTS : MAX_WRITER_SLOTS))
 	{
 		pick->slotno = slots.n + 1;
 		result = PICKED;
 	}
+	else if (result == PICK_NONE && purpose == FOR_LOCK)
+		result = pick_common(&slots, pick);
 	if (pick->slotno > slots.ninline)
 		pick->overflow = BufferGetBlockNumber(overflow);
 	UnlockReleaseBuffer(overflow);
 	return result;
 }
 
-bool
-zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPick *pick)
+static bool
+pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPick *pick)
 {
 	Page		page = BufferGetPage(buf);
+	bool		must_have = (purpose != FOR_ROW);
 	bool		pruned = false;
 
 	memset(pick, 0, sizeof(*pick));
@@ -214,7 +281,7 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 		bool		overflow = zpage_has_overflow(page);
 		SlotArray	slots = {BufferGetBlockNumber(buf), page, NULL, n, n};
 
-		switch (unlikely(overflow) ? pick_with_overflow(writer, buf, avoid, pick) :
+		switch (unlikely(overflow) ? pick_with_overflow(writer, buf, avoid, purpose, pick) :
 				pick_present(writer, &slots, avoid, pick))
 		{
 			case PICKED:
@@ -222,6 +289,9 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 			case PICKED_LAST_OVERFLOW:
 				(void) zoverflow_release(writer->rel, buf);
 				return true;
+			case PICK_CONVERT:
+				zlock_convert(writer, buf, pick->slotno);
+				continue;
 			case PICK_AGAIN:
 				zrollback_page(buf, writer->rel);
 				continue;
@@ -246,6 +316,86 @@ zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPi
 			return false;
 		pruned = true;
 	}
+}
+
+bool
+zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have, ZSlotPick *pick)
+{
+	return pick_slot(writer, buf, avoid, must_have ? FOR_CHANGE : FOR_ROW, pick);
+}
+
+bool
+zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick)
+{
+	return pick_slot(writer, buf, avoid, FOR_LOCK, pick);
+}
+
+bool
+zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
+{
+	Page		page = BufferGetPage(buf);
+	int			n = zpage_nslots(page);
+	SlotArray	slots = {BufferGetBlockNumber(buf), page, NULL, n, n};
+	ZXid		oldest = zu_oldest();
+	bool		own;
+	bool		settled;
+
+	if (zrollback_own_aborts_pending())
+		zrollback_page(buf, writer->rel);
+	if (zpage_has_overflow(page))
+		return false;
+	lock->grow_to = 0;
+	lock->fresh = true;
+	lock->slotno = find_own_or_free(writer, &slots, oldest, 0, &own, &settled);
+	if (own)
+	{
+		const ZPageSlot *slot = zpage_slot(page, lock->slotno);
+
+		/* a subtransaction's lock goes with it: its parent's slot cannot hold it */
+		lock->fresh = false;
+		return zslot_locks_only(slot) && ZSLOT_XID(slot) == writer->xid &&
+			zinline_add(slot->ptr, lock->offset, lock->mode) != 0;
+	}
+	if (lock->slotno == 0)
+		lock->slotno = find_ended_locker(&slots, oldest);
+	if (lock->slotno == 0 && n < MAX_LOCK_SLOTS && zpage_can_grow_slots(page, n + 1))
+		lock->slotno = lock->grow_to = n + 1;
+	return lock->slotno != 0;
+}
+
+bool
+zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
+{
+	ZXid		oldest = zu_oldest();
+	int			n = zpage_nslots(page);
+
+	memset(common, 0, sizeof(*common));
+	for (int i = 1; i <= n; i++)
+	{
+		const ZPageSlot *slot = zpage_slot(page, i);
+
+		if (i == pick->slotno)
+			continue;
+		if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
+		{
+			if (common->slotno == 0)
+				common->slotno = i;
+		}
+		else if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
+		{
+			common->slotno = i;
+			common->prev = slot->ptr;
+			common->hold = ZSLOT_XID(slot);
+			return true;
+		}
+	}
+	if (common->slotno != 0)
+		return true;
+	n = Max(n, pick->grow_to) + 1;
+	if (zpage_has_overflow(page) || !zpage_can_grow_slots(page, n))
+		return false;
+	common->slotno = common->grow_to = n;
+	return true;
 }
 
 Buffer
@@ -282,15 +432,25 @@ zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
 {
 	ZSlotChange change;
 
+	change.common = pick->common;
 	change.slotno = pick->slotno;
 	change.grow_to = pick->grow_to;
 	change.xid = rec->xid;
 	change.ptr = ptr;
 	change.live_chain = (pick->prev != InvalidUndoPtr);
 	change.undo_length = rec->length;
-	if (pick->committed != InvalidZXid)
-		zown_note_push(pick->committed);
-	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
+	if (pick->common)
+	{
+		/* no chain of changes: nobody walks it but for locks */
+		change.xid = rec->hold;
+		change.live_chain = false;
+	}
+	else
+	{
+		if (pick->committed != InvalidZXid)
+			zown_note_push(pick->committed);
+		zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
+	}
 	change.overflow = (pick->overflow != 0);
 	return change;
 }

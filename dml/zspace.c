@@ -14,15 +14,21 @@
 /* Can the locked page take the row? It may be pruned. *init = it is new. */
 static bool
 try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumber *off,
-		 ZSlotPick *pick, bool *init)
+		 ZSlotPick *pick, ZSlotPick *common, bool *init)
 {
 	Page		page = BufferGetPage(buf);
+	int			growth;
 
 	*init = PageIsNew(page);
 	if (*init)
 	{
 		memset(pick, 0, sizeof(*pick));
 		pick->slotno = 1;
+		if (common != NULL)
+		{
+			memset(common, 0, sizeof(*common));
+			common->slotno = 2;
+		}
 		*off = FirstOffsetNumber;
 		return true;
 	}
@@ -35,10 +41,17 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumb
 		{
 			if (!zslot_pick(writer, buf, 0, false, pick))
 				return false;
+			growth = (pick->grow_to != 0);
+			if (common != NULL)
+			{
+				if (!zslot_pick_common(page, pick, common))
+					return false;
+				growth += (common->grow_to != 0);
+			}
 			/* picking may have pruned or grown */
 			*off = zpage_find_offset(page);
 			return *off != InvalidOffsetNumber &&
-				zpage_room_for(page, *off, len + (pick->grow_to ? sizeof(ZPageSlot) : 0));
+				zpage_room_for(page, *off, len + growth * sizeof(ZPageSlot));
 		}
 		if (tries > 0 || !zheap_prune_page(writer->rel, buf))
 			return false;
@@ -132,7 +145,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
 			zvis_corrupt_page(rel, target, InvalidOffsetNumber);
-		if (try_page(writer, buf, len, keep_free, off, pick, init))
+		if (try_page(writer, buf, len, keep_free, off, pick, NULL, init))
 		{
 			RelationSetTargetBlock(rel, target);
 			return buf;
@@ -147,14 +160,14 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		target = RecordAndGetPageWithFreeSpace(rel, target, hole, Min(need + keep_free, MaxHeapTupleSize));
 	}
 	buf = extend_for_insert(rel, bistate);
-	if (!try_page(writer, buf, len, 0, off, pick, init))
+	if (!try_page(writer, buf, len, 0, off, pick, NULL, init))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
 	return buf;
 }
 
 Buffer
 zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *off,
-				   ZSlotPick *pick, bool *init)
+				   ZSlotPick *pick, ZSlotPick *common, bool *init)
 {
 	Relation	rel = writer->rel;
 	Size		need = len + sizeof(ItemIdData);
@@ -164,7 +177,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 
 	*init = false;
 	if (zpage_find_offset(BufferGetPage(held)) != InvalidOffsetNumber &&
-		try_page(writer, held, len, 0, off, pick, init))
+		try_page(writer, held, len, 0, off, pick, common, init))
 		return held;
 	for (int tries = 0; tries < 3; tries++)
 	{
@@ -181,7 +194,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 
 				if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
 					zvis_corrupt_page(rel, target, InvalidOffsetNumber);
-				if (try_page(writer, buf, len, 0, off, pick, init))
+				if (try_page(writer, buf, len, 0, off, pick, common, init))
 				{
 					RelationSetTargetBlock(rel, target);
 					return buf;
@@ -197,7 +210,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 		target = InvalidBlockNumber;
 	}
 	buf = extend_for_insert(rel, NULL);
-	if (!try_page(writer, buf, len, 0, off, pick, init))
+	if (!try_page(writer, buf, len, 0, off, pick, common, init))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
 	return buf;
 }

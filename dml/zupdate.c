@@ -22,7 +22,7 @@
 static char undo_payload[2 * BLCKSZ];
 static char compressed[2 * BLCKSZ];
 static char packed_undo[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
-static char move_data[BLCKSZ + 16];
+static char move_data[BLCKSZ + 32];
 
 /* One update from its start to its end. */
 typedef struct Update
@@ -40,7 +40,7 @@ typedef struct Update
 	LockTupleMode mode;
 	LockTupleMode queued;		/* of the heavyweight lock taken for waiting */
 	TransactionId as_of;		/* of a deletion: see zheap_delete_as_of */
-	bool		must_move;		/* the row will get a new TID: nobody else may hold a lock on it (D5) */
+	bool		must_move;		/* the row will get a new TID, and nobody else may hold a lock on it (D5) */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
 	bool		event;			/* an AFTER row trigger's event may be queued */
@@ -66,8 +66,18 @@ row_is_ours(Page page, const char *row)
 
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
-	xid = ZSLOT_XID(zpage_slot(page, s));
+	xid = zpage_slot_writer(zpage_slot(page, s));
 	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
+}
+
+/*
+ * Does the change exclude KEY SHARE lockers? If the key changes, or if we have excluded them by a lock: that has shown
+ * others a row whose key may change, and they must look at the row anew when we have ended, as on heap.
+ */
+static inline bool
+excludes_key_share(const Update *u)
+{
+	return u->mode == LockTupleExclusive || u->state.own_exclusive;
 }
 
 /* Copy the row to be replaced and see which index columns the update changes. Buffer locked. */
@@ -133,7 +143,7 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
 	ZHeader		current = zheader_get(zpage_row(page, PageGetItemId(page, off)));
-	bool		key_change = (u->mode == LockTupleExclusive);
+	bool		key_change = excludes_key_share(u);
 	ZHeader		newheader = zheader_updated(current, zheader_get(u->newrow), pick->slotno, key_change);
 	ZWalSlot	wal_slot;
 	ZSlotChange change;
@@ -188,9 +198,9 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	u->change = op.ptr[0];
 }
 
-/* The data of a MOVE record behind its undo: the new row and its slot. */
+/* The data of a MOVE record behind its undo: the new row, its slot and, if there is one, its page's common lock slot. */
 static Size
-move_wal_data(const Update *u, const ZSlotPick *newpick)
+move_wal_data(const Update *u, const ZSlotPick *newpick, const ZSlotPick *common)
 {
 	uint16		len = u->newlen;
 	char	   *p = zvarint_put(move_data, newpick->slotno);
@@ -198,16 +208,40 @@ move_wal_data(const Update *u, const ZSlotPick *newpick)
 	*p++ = (char) newpick->grow_to;
 	memcpy(p, &len, 2);
 	memcpy(p + 2, u->newrow, u->newlen);
-	return (p + 2 + u->newlen) - move_data;
+	p += 2 + u->newlen;
+	if (common != NULL)
+	{
+		p = zvarint_put(p, common->slotno);
+		*p++ = (char) common->grow_to;
+	}
+	return p - move_data;
+}
+
+/* Make rec the list of the locks that others hold on the row, as locks on its new place; the new row gets the hint. */
+static void
+carry_locks(Update *u, Buffer newbuf, OffsetNumber newoff, const ZSlotPick *common, ZuRecord *rec)
+{
+	static ZLockEntry carried[ZLOCK_MAX_ENTRIES];
+	const ZLockEntry *locks;
+	int			n = zrow_others_locks(&locks);
+	int			strongest = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		carried[i] = zlock_entry(ZLOCK_XID(locks[i]), newoff, ZLOCK_MODE(locks[i]));
+		strongest = Max(strongest, ZLOCK_MODE(locks[i]));
+	}
+	zlocklist_record(&u->writer, newbuf, common, carried, n, rec);
+	zheader_set(u->newrow, ZH_WITH_LOCK(zheader_get(u->newrow), strongest + 1));
 }
 
 /*
- * Move the row to newbuf (which may be u->buf); both are locked. On return the
- * new page is unlocked unless it is the old one.
+ * Move the row to newbuf (which may be u->buf); both are locked. common: the slot there for the locks of
+ * others, NULL if there are none. On return the new page is unlocked unless it is the old one.
  */
 static void
 update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const ZSlotPick *oldpick,
-			   const ZSlotPick *newpick)
+			   const ZSlotPick *newpick, const ZSlotPick *common)
 {
 	Page		page = BufferGetPage(u->buf);
 	Page		newpage = BufferGetPage(newbuf);
@@ -219,8 +253,9 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	Buffer		overflow,
 				new_overflow = InvalidBuffer;
 	ZuRecord	out,
-				in;
-	ZuRecord   *recs[2] = {&out, &in};
+				in,
+				locks;
+	ZuRecord   *recs[3] = {&out, &in, &locks};
 	ZuOp		op;
 	Size		data_len;
 	XLogRecPtr	recptr;
@@ -229,23 +264,25 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	zheader_set(u->newrow, ZH_WITH_SLOT(zheader_get(u->newrow), newpick->slotno));
 	zwriter_record(&u->writer, &out, ZUR_MOVE, BufferGetBlockNumber(u->buf), off, oldpick->prev);
 	ItemPointerSet(&out.forward, BufferGetBlockNumber(newbuf), newoff);
-	if (u->mode == LockTupleExclusive)
+	if (excludes_key_share(u))
 		out.xflags |= ZUX_KEY_CHANGE;
 	whole_row_payload(u, &out);
 	/* on one page the insertion is pushed on the move, whose place is known only after zu_prepare */
 	zwriter_record(&u->writer, &in, ZUR_INSERT, BufferGetBlockNumber(newbuf), newoff,
 				   same ? ~InvalidUndoPtr : newpick->prev);
-	in.xflags |= ZUX_MOVED_IN;
+	in.xflags |= ZUX_MOVED_IN | (out.xflags & ZUX_KEY_CHANGE);
+	if (common != NULL)
+		carry_locks(u, newbuf, newoff, common, &locks);
 	overflow = zslot_lock(&u->writer, u->buf, oldpick);
 	if (!same)
 		new_overflow = zslot_lock(&u->writer, newbuf, newpick);
 	wal_slot = zslot_wal(oldpick, overflow);
 	wal_slot.new_overflow = new_overflow;
-	zu_prepare(&op, recs, 2, u->writer.topxid);
+	zu_prepare(&op, recs, common != NULL ? 3 : 2, u->writer.topxid);
 	if (same)
 		in.prev = op.ptr[0];
 	pack_records(&op);
-	data_len = move_wal_data(u, newpick);
+	data_len = move_wal_data(u, newpick, common);
 	zwal_ensure_space(&op, BufferIsValid(overflow) || BufferIsValid(new_overflow));
 	change = zslot_change(oldpick, &out, op.ptr[0]);
 	newchange = zslot_change(newpick, &in, op.ptr[1]);
@@ -265,6 +302,8 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	}
 	else
 		zslot_apply(newpage, new_overflow, &newchange);
+	if (common != NULL)
+		zapply_common_locks(newpage, common->slotno, common->grow_to, locks.hold, op.ptr[2]);
 	zapply_insert(newpage, newoff, u->newrow, u->newlen);
 	MarkBufferDirty(u->buf);
 	if (!same)
@@ -352,7 +391,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 		if (!*have_tuple_lock)
 			u->queued = mode;
 		zrow_wait(rel, &u->otid, u->state.wait_for, mode, LockWaitBlock,
-				  for_update ? XLTW_Update : XLTW_Delete, u->state.own_lock, have_tuple_lock);
+				  for_update ? XLTW_Update : XLTW_Delete, u->state.own_hold, have_tuple_lock);
 	}
 }
 
@@ -441,9 +480,9 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 				reserve_overflow(u);
 				continue;
 			}
-			if (u->must_move || !u->state.others_locks || (u->in_place && fits_in_place(u, &pick)))
+			if (u->must_move || !u->state.many_locks || (u->in_place && fits_in_place(u, &pick)))
 				break;
-			/* locks of others would be left behind by a move: have none */
+			/* more locks of others than a move can take along: have none */
 			u->must_move = true;
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 			continue;
@@ -478,9 +517,12 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	else
 	{
 		ZSlotPick	newpick;
+		ZSlotPick	common_pick;
+		ZSlotPick  *common = u->state.others_locks ? &common_pick : NULL;
 		OffsetNumber newoff;
 		bool		init;
-		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, &init);
+		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, common,
+												&init);
 
 		zvisible_clear(rel, newbuf);
 		ItemPointerSet(&slot->tts_tid, BufferGetBlockNumber(newbuf), newoff);
@@ -488,7 +530,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 			pick = newpick;
 		else if (!pick_old_slot(u, &pick))
 			elog(ERROR, "no slot on a page that had one");
-		update_by_move(u, newbuf, newoff, init, &pick, &newpick);
+		update_by_move(u, newbuf, newoff, init, &pick, &newpick, common);
 		*update_indexes = ZC_UPDATE_ALL;
 		zc_count_update(rel, false);
 	}

@@ -18,6 +18,9 @@
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
  *	C7	a slot's transaction id has been given out.
  *	C8	a page of a temporary table points to private undo only, any other page never (U23).
+ *	C9	inline locks lie in an inline slot, without a gap, each on another possible row.
+ *	C10	a list of locks consists of LOCKS records, none of which names a younger locker than
+ *		what points to it.
  *	T1	a row has no more columns than its table.
  *	T2	a row's columns can be read and fill it exactly.
  *	L1	every record of an undo log can be read up to the insert position.
@@ -187,9 +190,9 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 {
 	int			last = rec->offset + (rec->type == ZUR_INSERT ? rec->nrows : 1) - 1;
 
-	if (rec->type == ZUR_IMAGE)
+	if (rec->type == ZUR_IMAGE || rec->type == ZUR_LOCKS)
 	{
-		fault(check, "C3", 0, "slot %d: a page image is in the chain", s);
+		fault(check, "C3", 0, "slot %d: a page image or a list of locks is in the chain", s);
 		return false;
 	}
 	if (rec->offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET)
@@ -218,7 +221,7 @@ slot_has_changed(Check *check, int s)
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (zpage_is_valid(BufferGetPage(buf)))
 	{
-		zslots_copy(check->rel, check->block, BufferGetPage(buf), now);
+		zslots_copy_raw(check->rel, check->block, BufferGetPage(buf), now);
 		changed = s > now->n ||
 			now->s[s].ptr != check->view.s[s].ptr ||
 			ZSLOT_XID(&check->view.s[s]) < now->oldest;
@@ -236,7 +239,7 @@ check_chain(Check *check, int s)
 	UndoPtr		ptr = slot->ptr;
 	bool		committed = false;
 
-	if (ptr == InvalidUndoPtr || (slot->xid_flags & ZSLOT_INLINE_LOCKS) != 0)
+	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return;
 	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
 	{
@@ -290,6 +293,69 @@ check_chain(Check *check, int s)
 		committed |= (status == ZXID_COMMITTED);
 		if (!check_record(check, s, &rec, ptr, status))
 			return;
+		ptr = rec.prev;
+	}
+}
+
+/* The inline locks of slot s (C8). */
+static void
+check_inline_locks(Check *check, int s)
+{
+	UndoPtr		locks = check->view.s[s].ptr;
+	bool		sound = (s <= zpage_nslots((Page) check->page.data));
+
+	for (int n = 0; locks != 0; n++, locks >>= ZINLINE_BITS)
+		sound &= (n < ZINLINE_MAX_LOCKS && ZINLINE_OFFSET(locks) >= FirstOffsetNumber &&
+				  ZINLINE_OFFSET(locks) <= ZHEAP_MAX_OFFSET && ZINLINE_MODE(locks) >= 0 &&
+				  ZINLINE_MODE(locks) <= LockTupleExclusive &&
+				  zinline_mode(locks >> ZINLINE_BITS, ZINLINE_OFFSET(locks)) < 0);
+	if (!sound)
+		fault(check, "C9", 0, "slot %d: inline locks %X/%08X", s,
+			  (uint32) (check->view.s[s].ptr >> 32), (uint32) check->view.s[s].ptr);
+}
+
+/* The LOCKS records of the common lock slot s (C9). */
+static void
+check_lock_list(Check *check, int s)
+{
+	const ZPageSlot *slot = &check->view.s[s];
+	UndoPtr		ptr = slot->ptr;
+	ZXid		hold = ZSLOT_XID(slot);
+
+	for (int n = 0; ptr != InvalidUndoPtr && hold >= check->view.oldest; n++)
+	{
+		ZuRecord	rec;
+		ZLockEntry	entry;
+
+		CHECK_FOR_INTERRUPTS();
+		if (n == MAX_CHAIN)
+		{
+			fault(check, "C5", 0, "slot %d: the list of locks has more than %d records", s, MAX_CHAIN);
+			return;
+		}
+		/* gone: all lockers had ended (U28) */
+		if (zu_fetch(ptr, check->rel->rd_locator.relNumber, check->block, &rec,
+					 check->buf) == ZU_DISCARDED)
+			return;
+		if (rec.type != ZUR_LOCKS)
+		{
+			fault(check, "C10", 0, "slot %d: undo %u.%u.%u in a list of locks has type %d", s,
+				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), (int) rec.type);
+			return;
+		}
+		if (n == 0 ? rec.hold != hold : rec.hold > hold)
+			fault(check, "C10", 0, "slot %d: undo %u.%u.%u names lockers up to " UINT64_FORMAT
+				  ", what points to it up to " UINT64_FORMAT, s, zuptr_generation(ptr),
+				  zuptr_extent(ptr), zuptr_byte(ptr), rec.hold, hold);
+		hold = rec.hold;
+		for (int i = 0; i < rec.payload_len / (int) sizeof(ZLockEntry); i++)
+		{
+			memcpy(&entry, rec.payload + i * sizeof(ZLockEntry), sizeof(ZLockEntry));
+			if (ZLOCK_XID(entry) > hold || ZLOCK_OFFSET(entry) < FirstOffsetNumber ||
+				ZLOCK_OFFSET(entry) > ZHEAP_MAX_OFFSET)
+				fault(check, "C10", ZLOCK_OFFSET(entry), "slot %d: a lock of transaction " UINT64_FORMAT
+					  " in a list for lockers up to " UINT64_FORMAT, s, ZLOCK_XID(entry), hold);
+		}
 		ptr = rec.prev;
 	}
 }
@@ -353,7 +419,7 @@ copy_page(Check *check)
 	is_new = PageIsNew(page);
 	check->view.n = 0;
 	if (!is_new && zpage_is_valid(page))
-		zslots_copy(check->rel, check->block, BufferGetPage(buf), &check->view);
+		zslots_copy_raw(check->rel, check->block, BufferGetPage(buf), &check->view);
 	UnlockReleaseBuffer(buf);
 	return !is_new;
 }
@@ -415,7 +481,12 @@ check_page(Check *check)
 	check_overflow_slots(check);
 	check_all_visible(check);
 	for (int s = 1; s <= check->view.n; s++)
-		check_chain(check, s);
+		if (check->view.s[s].xid_flags & ZSLOT_COMMON_LOCKS)
+			check_lock_list(check, s);
+		else if (check->view.s[s].xid_flags & ZSLOT_INLINE_LOCKS)
+			check_inline_locks(check, s);
+		else
+			check_chain(check, s);
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 		if (ItemIdIsNormal(PageGetItemId(page, off)))
 			check_row(check, off);

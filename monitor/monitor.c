@@ -327,7 +327,7 @@ zundo_stat_rollback(PG_FUNCTION_ARGS)
 static const char *
 record_type_name(ZuRecordType type)
 {
-	static const char *const names[] = {"?", "INSERT", "UPDATE", "DELETE", "MOVE", "LOCK", "IMAGE"};
+	static const char *const names[] = {"?", "INSERT", "UPDATE", "DELETE", "MOVE", "LOCK", "IMAGE", "LOCKS"};
 
 	return ((int) type >= 1 && (int) type < (int) lengthof(names)) ? names[type] : names[0];
 }
@@ -458,7 +458,7 @@ copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 	memcpy(copy->data, BufferGetPage(buf), BLCKSZ);
 	is_new = PageIsNew((Page) copy->data);
 	if (!is_new && zpage_is_valid((Page) copy->data))
-		zslots_copy(rel, (BlockNumber) block, BufferGetPage(buf), view);
+		zslots_copy_raw(rel, (BlockNumber) block, BufferGetPage(buf), view);
 	UnlockReleaseBuffer(buf);
 	if (!is_new && !zpage_is_valid((Page) copy->data))
 		ereport(ERROR,

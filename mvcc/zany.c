@@ -482,7 +482,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 			result = false;
 		else if (s <= zpage_nslots(page))
 		{
-			ZXid		xid = ZSLOT_XID(zpage_slot(page, s));
+			ZXid		xid = zpage_slot_writer(zpage_slot(page, s));
 
 			result = xid >= zpage_oldest(page) && zxid_is_ours(xid);
 		}

@@ -52,7 +52,7 @@ copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 }
 
 void
-zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
+zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
 	view->oldest = zpage_oldest(page);
 	view->n = zpage_nslots(page);
@@ -62,14 +62,30 @@ zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 		copy_overflow(rel, block, page, view);
 }
 
+/* A slot that holds only locks says nothing about rows. */
+static inline void
+hide_locks(ZPageSlot *slot)
+{
+	if (unlikely(zslot_locks_only(slot)))
+		memset(slot, 0, sizeof(ZPageSlot));
+}
+
+void
+zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
+{
+	zslots_copy_raw(rel, block, page, view);
+	for (int i = 1; i <= view->n; i++)
+		hide_locks(&view->s[i]);
+}
+
 ZPageSlot
 zslot_read(Relation rel, BlockNumber block, Page page, int s)
 {
 	ZPageSlot	slot = {0};
 
 	if (likely(s <= zpage_nslots(page)))
-		return *zpage_slot(page, s);
-	if (zpage_has_overflow(page))
+		slot = *zpage_slot(page, s);
+	else if (zpage_has_overflow(page))
 	{
 		Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
 
@@ -77,6 +93,7 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 			slot = *zoverflow_slot(BufferGetPage(buf), s);
 		UnlockReleaseBuffer(buf);
 	}
+	hide_locks(&slot);
 	return slot;
 }
 

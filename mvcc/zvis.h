@@ -30,13 +30,17 @@ static inline ZXid
 zpage_oldest(Page page)
 {
 	for (int i = 1; i <= zpage_nslots(page); i++)
-		if (zpage_slot(page, i)->ptr != InvalidUndoPtr)
+		if (zpage_slot(page, i)->ptr != InvalidUndoPtr && !zslot_locks_only(zpage_slot(page, i)))
 			return zu_oldest_for(zpage_slot(page, i)->ptr);
 	return zu_oldest();
 }
 
-/* zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. */
+/*
+ * zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. Slots that
+ * hold only locks look unused (P9): nothing of them concerns visibility. zslots_copy_raw: with those, for who looks for locks.
+ */
 extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
+extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view);
 
 /*
  * zvis_overflow_lock: pin the overflow page of a locked page that has one, and lock it in mode.
@@ -46,7 +50,7 @@ extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int
 
 /*
  * zslot_read: slot s of a page whose buffer the caller holds locked, inline or on the overflow page. A number
- * above the present ones gives an unused slot: what names it is visible to all.
+ * above the present ones, or one that holds only locks, gives an unused slot: what names it is visible to all.
  */
 extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 

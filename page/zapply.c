@@ -11,7 +11,12 @@ zapply_slot(Page page, const ZSlotChange *change)
 {
 	if (change->grow_to > zpage_nslots(page))
 		zpage_grow_slots(page, change->grow_to);
-	if (likely(!change->overflow))
+	if (unlikely(change->common))
+	{
+		if (!change->overflow)
+			zpage_set_lock_slot(page, change->slotno, ZSLOT_COMMON_LOCKS, change->xid, change->ptr);
+	}
+	else if (likely(!change->overflow))
 		zpage_set_slot(page, change->slotno, change->xid, change->ptr);
 	if (change->live_chain)
 	{
@@ -25,7 +30,18 @@ void
 zapply_overflow_slot(Page overflow, const ZSlotChange *change)
 {
 	Assert(change->overflow);
-	zoverflow_set_slot(overflow, change->slotno, change->xid, change->ptr);
+	if (change->common)
+		zoverflow_set_lock_slot(overflow, change->slotno, change->xid, change->ptr);
+	else
+		zoverflow_set_slot(overflow, change->slotno, change->xid, change->ptr);
+}
+
+void
+zapply_common_locks(Page page, int slotno, int grow_to, ZXid hold, UndoPtr ptr)
+{
+	if (grow_to > zpage_nslots(page))
+		zpage_grow_slots(page, grow_to);
+	zpage_set_lock_slot(page, slotno, ZSLOT_COMMON_LOCKS, hold, ptr);
 }
 
 void
@@ -67,6 +83,16 @@ zapply_lock(Page page, OffsetNumber off, int lockmode)
 
 	if (ZH_LOCK(h) < lockmode + 1)
 		zpage_set_header(page, off, ZH_WITH_LOCK(h, lockmode + 1));
+}
+
+void
+zapply_inline_lock(Page page, int slotno, int grow_to, bool fresh, ZXid xid, OffsetNumber off, int mode)
+{
+	if (grow_to > zpage_nslots(page))
+		zpage_grow_slots(page, grow_to);
+	zpage_set_lock_slot(page, slotno, ZSLOT_INLINE_LOCKS, xid,
+						zinline_add(fresh ? 0 : zpage_slot(page, slotno)->ptr, off, mode));
+	zapply_lock(page, off, mode);
 }
 
 void

@@ -19,6 +19,7 @@ typedef struct ZSlotChange
 	bool		live_chain;		/* pushed on a chain that snapshots may still walk */
 	uint16		undo_length;	/* bytes of the record, for the image debt */
 	bool		overflow;		/* the slot lies on the overflow page: zapply_overflow_slot sets it */
+	bool		common;			/* the common lock slot: xid is its youngest locker's, the record is of type LOCKS */
 } ZSlotChange;
 
 /* zapply_slot: grow the inline slots if asked, then make the slot, if inline, name the new record. */
@@ -26,6 +27,15 @@ extern void zapply_slot(Page page, const ZSlotChange *change);
 
 /* zapply_overflow_slot: make the slot on the table page's overflow page name the new record. */
 extern void zapply_overflow_slot(Page overflow, const ZSlotChange *change);
+
+/* zapply_common_locks: grow the inline slots if asked (0 = no), then make slotno the common lock slot with the record at ptr. */
+extern void zapply_common_locks(Page page, int slotno, int grow_to, ZXid hold, UndoPtr ptr);
+
+/*
+ * zapply_inline_lock: grow the inline slots if asked (0 = no), then add the lock to slotno, which xid has or, if fresh,
+ * gets; the row at off gets the hint.
+ */
+extern void zapply_inline_lock(Page page, int slotno, int grow_to, bool fresh, ZXid xid, OffsetNumber off, int mode);
 
 /* zapply_insert: a new row at off; its header already names the slot. */
 extern void zapply_insert(Page page, OffsetNumber off, const char *row, Size len);

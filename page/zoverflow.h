@@ -61,4 +61,12 @@ zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)
 	zoverflow_slot(page, i)->ptr = ptr;
 }
 
+/* zoverflow_set_lock_slot: slot i becomes the page's common lock slot; see zpage_set_lock_slot. */
+static inline void
+zoverflow_set_lock_slot(Page page, int i, ZXid hold, UndoPtr ptr)
+{
+	zoverflow_set_slot(page, i, hold, ptr);
+	zoverflow_slot(page, i)->xid_flags |= ZSLOT_COMMON_LOCKS;
+}
+
 #endif

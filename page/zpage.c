@@ -286,6 +286,46 @@ zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr)
 	slot->ptr = ptr;
 }
 
+/* zinline_add: see zpage.h. */
+UndoPtr
+zinline_add(UndoPtr locks, OffsetNumber off, int mode)
+{
+	for (int i = 0; i < ZINLINE_MAX_LOCKS; i++)
+	{
+		UndoPtr		l = locks >> (i * ZINLINE_BITS);
+
+		if (l != 0 && ZINLINE_OFFSET(l) != off)
+			continue;
+		if (l != 0 && ZINLINE_MODE(l) >= mode)
+			return locks;
+		locks &= ~((UndoPtr) 0xFFF << (i * ZINLINE_BITS));
+		return locks | (UndoPtr) (off | (mode + 1) << 9) << (i * ZINLINE_BITS);
+	}
+	return 0;
+}
+
+/* zinline_mode: see zpage.h. */
+int
+zinline_mode(UndoPtr locks, OffsetNumber off)
+{
+	for (; locks != 0; locks >>= ZINLINE_BITS)
+		if (ZINLINE_OFFSET(locks) == off)
+			return ZINLINE_MODE(locks);
+	return -1;
+}
+
+/* zpage_set_lock_slot: see zpage.h. */
+void
+zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr)
+{
+	ZPageSlot  *slot = zpage_slot(page, slotno);
+
+	Assert(slotno >= 1 && slotno <= zpage_nslots(page));
+	Assert(xid != InvalidZXid && ptr != InvalidUndoPtr);
+	slot->xid_flags = (xid & ZXID_MASK) | flag;
+	slot->ptr = ptr;
+}
+
 /* zpage_can_grow_slots: may the page get n inline slots now? */
 bool
 zpage_can_grow_slots(Page page, int n)

@@ -29,6 +29,8 @@
  *	P6	a row in state deleted or moved whose writer is not known committed has its bytes.
  *	P7	slot xid 0 <=> slot pointer 0.
  *	P8	with an overflow page the number of inline slots does not change.
+ *	P9	a slot that holds only locks was free, or its owner's own without any change, when it became
+ *		one: no row is hidden or shown by it.
  *	P10	PD_ALL_VISIBLE (dml/zvisible.c): every row is live and was last changed before `oldest`; no other
  *		line pointer is in use. Row locks do not matter.
  * A slot number above the present number of slots means "visible to all": an overflow page
@@ -52,9 +54,40 @@ typedef struct ZPageSlot
 StaticAssertDecl(sizeof(ZPageSlot) == 16, "ZPageSlot is 16 bytes on disk");
 
 /* Slot flags (shifted). */
-#define ZSLOT_INLINE_LOCKS	(UINT64CONST(1) << 48)	/* ptr holds up to 5 locks; reserved for row locks */
+#define ZSLOT_INLINE_LOCKS	(UINT64CONST(1) << 48)	/* ptr holds up to 5 locks of the owner */
+#define ZSLOT_COMMON_LOCKS	(UINT64CONST(1) << 49)	/* ptr: newest LOCKS record; xid: youngest locker named there or below */
+#define ZSLOT_LOCKS_ONLY	(ZSLOT_INLINE_LOCKS | ZSLOT_COMMON_LOCKS)
 
 #define ZSLOT_XID(s)		((ZXid) ((s)->xid_flags & ZXID_MASK))
+
+/*
+ * The locks in a slot with ZSLOT_INLINE_LOCKS: up to 5 of 12 bits each from the lowest on, without a gap: bits 0-8 offset,
+ * 9-11 LockTupleMode + 1. Never 0.
+ */
+#define ZINLINE_MAX_LOCKS	5
+#define ZINLINE_BITS		12
+#define ZINLINE_OFFSET(l)	((OffsetNumber) ((l) & 0x1FF))	/* of the lowest one */
+#define ZINLINE_MODE(l)		((int) (((l) >> 9) & 7) - 1)
+
+/* zinline_add: locks with one more, or with that row's lock made as strong; 0 if there is no room for it. */
+extern UndoPtr zinline_add(UndoPtr locks, OffsetNumber off, int mode);
+
+/* zinline_mode: the strength in which locks hold the row at off; -1 = not at all. */
+extern int	zinline_mode(UndoPtr locks, OffsetNumber off);
+
+/* zslot_locks_only: the slot is no chain of changes; rows whose headers name it are visible to all (P9). */
+static inline bool
+zslot_locks_only(const ZPageSlot *slot)
+{
+	return (slot->xid_flags & ZSLOT_LOCKS_ONLY) != 0;
+}
+
+/* zpage_slot_writer: whose changes the slot's chain begins with; 0 = it has none that anybody could ask for. */
+static inline ZXid
+zpage_slot_writer(const ZPageSlot *slot)
+{
+	return zslot_locks_only(slot) ? InvalidZXid : ZSLOT_XID(slot);
+}
 
 typedef struct ZPageTrailer
 {
@@ -161,6 +194,9 @@ extern void zpage_replace_row(Page page, OffsetNumber off, const char *row, Size
 extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
 
 extern void zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr);
+
+/* zpage_set_lock_slot: the slot holds locks only; flag is ZSLOT_INLINE_LOCKS or ZSLOT_COMMON_LOCKS, xid and ptr as these say. */
+extern void zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr);
 
 /* zpage_grow_slots: make it n inline slots; the hole must have 16 bytes for each new one. Moves rows. */
 extern bool zpage_can_grow_slots(Page page, int n);

@@ -60,10 +60,11 @@ apply_slot(Page page, const ZWalChange *change, int irec, uint32 slotno, uint32 
 {
 	ZSlotChange sc;
 
+	sc.common = (change->rec[irec].type == ZUR_LOCKS);
 	sc.overflow = overflow;
 	sc.slotno = slotno;
 	sc.grow_to = grow_to;
-	sc.xid = change->rec[irec].xid;
+	sc.xid = sc.common ? change->rec[irec].hold : change->rec[irec].xid;
 	sc.ptr = change->ptr[irec];
 	sc.live_chain = live;
 	sc.undo_length = change->rec[irec].length;
@@ -129,7 +130,9 @@ apply_change(XLogReaderState *record, Page page, const ZWalChange *change)
 		zapply_image(page, change->ptr[0]);
 		return;
 	}
-	apply_slot(page, change, 0, change->slotno, change->grow_to, live, overflow);
+	/* inline locks that became records: the last one is the slot's */
+	apply_slot(page, change, change->opcode == ZWAL_LOCK ? change->nrecords - 1 : 0, change->slotno,
+			   change->grow_to, live, overflow);
 	switch (change->opcode)
 	{
 		case ZWAL_INSERT:
@@ -149,7 +152,7 @@ apply_change(XLogReaderState *record, Page page, const ZWalChange *change)
 			zapply_delete(page, rec->offset, change->slotno, ZSTATE_MOVED, false);
 			break;
 		case ZWAL_LOCK:
-			zapply_lock(page, rec->offset, rec->lockmode);
+			zapply_lock(page, rec->offset, rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);
 			break;
 		default:
 			malformed(record);
@@ -167,6 +170,9 @@ apply_move_target(XLogReaderState *record, Page page, const ZWalChange *change, 
 		apply_slot(page, change, 1, change->new_slotno, change->new_grow_to,
 				   change->rec[1].prev != InvalidUndoPtr,
 				   XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + 1));
+	if (change->nrecords == 3)
+		zapply_common_locks(page, change->locks_slotno, change->locks_grow_to, change->rec[2].hold,
+							change->ptr[2]);
 	zapply_insert(page, change->rec[1].offset, change->row, change->row_length);
 }
 
@@ -185,7 +191,7 @@ apply_overflow(XLogReaderState *record, const ZWalChange *change, int which)
 	if (likely(!XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + which)))
 		return InvalidBuffer;
 	/* both halves of a move on one page share the slot, whose head is the second half */
-	if (which == 0 && change->nrecords == 2 && change->rec[0].type == ZUR_MOVE &&
+	if (which == 0 && change->nrecords >= 2 && change->rec[0].type == ZUR_MOVE &&
 		change->rec[0].block == change->rec[1].block)
 		irec = 1;
 	buf = read_block(record, ZWAL_OVERFLOW_BLOCK + which, false, &page);
@@ -193,7 +199,10 @@ apply_overflow(XLogReaderState *record, const ZWalChange *change, int which)
 	{
 		if (!zoverflow_has_slot(page, slotno))
 			malformed(record);
-		zoverflow_set_slot(page, slotno, change->rec[irec].xid, change->ptr[irec]);
+		if (change->rec[irec].type == ZUR_LOCKS)
+			zoverflow_set_lock_slot(page, slotno, change->rec[irec].hold, change->ptr[irec]);
+		else
+			zoverflow_set_slot(page, slotno, change->rec[irec].xid, change->ptr[irec]);
 		finish_page(record, buf, page);
 	}
 	return buf;
@@ -356,6 +365,26 @@ redo_prune(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+static void
+redo_inline_lock(XLogReaderState *record)
+{
+	ZWalInlineLock lock;
+	Buffer		buf;
+	Page		page;
+
+	if (!zwal_decode_inline_lock(record, &lock))
+		malformed(record);
+	buf = read_block(record, 0, false, &page);
+	if (page != NULL)
+	{
+		zapply_inline_lock(page, lock.slotno, lock.grow_to, lock.fresh, zxid_widen(XLogRecGetXid(record)),
+						   lock.offset, lock.mode);
+		finish_page(record, buf, page);
+	}
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+}
+
 /* Clear the bit of the record's table page in the visibility map. */
 static void
 clear_visibility(XLogReaderState *record)
@@ -422,6 +451,9 @@ zredo(XLogReaderState *record)
 			break;
 		case ZWAL_MARK:
 			redo_mark(record);
+			break;
+		case ZWAL_INLINE_LOCK:
+			redo_inline_lock(record);
 			break;
 		case ZWAL_UNDO_ALLOC:
 			zu_redo_alloc(record);

@@ -88,7 +88,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
-	if (ptr == InvalidUndoPtr)
+	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return false;
 	if (unlikely(!zxid_possible(xid)))
 		corrupt_slot(t, s, xid);

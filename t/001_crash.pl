@@ -117,6 +117,8 @@ my %reached_by = (
 	'move-logged' => q{BEGIN; DELETE FROM plain WHERE id < 50; UPDATE t SET id = id + 1000000 WHERE id BETWEEN 100 AND 130},
 	'abort-callback' => q{BEGIN; UPDATE t SET n = n + 1; DELETE FROM plain WHERE id < 500; ROLLBACK},
 	'rollback-logged' => q{BEGIN; UPDATE t SET n = n + 1 WHERE id < 400; DELETE FROM plain WHERE id < 500; ROLLBACK},
+	'inline-lock-logged' => q{BEGIN; UPDATE t SET n = n + 1 WHERE id < 50; SELECT 1 FROM plain WHERE id < 20 FOR KEY SHARE},
+	'locks-converted' => q{BEGIN; DELETE FROM t WHERE id < 50; SELECT 1 FROM plain WHERE id < 4 FOR KEY SHARE; DELETE FROM plain WHERE id < 20},
 	'prune-logged' => q{VACUUM t; VACUUM plain},
 );
 for my $fault (sort keys %reached_by)

@@ -58,6 +58,8 @@ $node->safe_psql('postgres', 'DELETE FROM t WHERE id BETWEEN 100 AND 300');
 written('DELETE', 'rows deleted');
 $node->safe_psql('postgres', 'SELECT * FROM t WHERE id = 5 FOR UPDATE');
 written('LOCK', 'SELECT FOR UPDATE');
+$node->safe_psql('postgres', 'SELECT * FROM t WHERE id = 5 FOR KEY SHARE');
+written('INLINE_LOCK', 'SELECT FOR KEY SHARE');
 $node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = -1 WHERE id < 50; DELETE FROM t WHERE id = 60; ROLLBACK');
 written('ROLLBACK', 'undone by the session');
 $node->safe_psql('postgres', 'VACUUM t');

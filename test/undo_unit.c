@@ -57,7 +57,7 @@ static void
 random_record(ZuRecord *rec, char *raw, char *packed)
 {
 	memset(rec, 0, sizeof(*rec));
-	rec->type = (ZuRecordType) (ZUR_INSERT + pick(ZUR_IMAGE));
+	rec->type = (ZuRecordType) (ZUR_INSERT + pick(ZUR_LOCKS));
 	rec->xid = rec->topxid = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
 	rec->xflags = (uint16) (pick(64) << 10);
 	if (pick(3) == 0)
@@ -94,6 +94,14 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 			rec->committed = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
 			random_payload(rec, raw, packed);
 			break;
+		case ZUR_LOCKS:
+			rec->hold = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
+			rec->xflags &= ~ZUX_LZ4;
+			rec->payload = raw;
+			rec->payload_len = (uint16) (pick(ZLOCK_MAX_ENTRIES) * sizeof(ZLockEntry));
+			for (int i = 0; i < rec->payload_len; i++)
+				raw[i] = (char) pick(256);
+			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:
 			random_payload(rec, raw, packed);
@@ -114,7 +122,7 @@ same_record(const ZuRecord *a, const ZuRecord *b)
 		a->cid == b->cid && a->as_of == b->as_of && a->prev == b->prev &&
 		a->nrows == b->nrows && a->token == b->token &&
 		memcmp(&a->forward, &b->forward, sizeof(ItemPointerData)) == 0 &&
-		a->lockmode == b->lockmode && a->committed == b->committed &&
+		a->lockmode == b->lockmode && a->committed == b->committed && a->hold == b->hold &&
 		a->payload_len == b->payload_len &&
 		(a->payload_len == 0 ||
 		 memcmp(a->payload, b->payload, a->payload_len) == 0);

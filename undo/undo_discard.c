@@ -20,6 +20,8 @@
  *		insert positions were read, so a transaction not yet seen has an xid >= H.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of all younger ones, in
  *	every log: whoever meets a record that has gone knows that its xid < `oldest` (U7).
+ *	U28	a LOCKS record is discarded only when the youngest transaction that it, or a record below
+ *		it in its chain, names is < the new `oldest`: until then that one may be at work, or prepared.
  *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one,
  *		and the record is logged before the `oldest` that relies on it is published.
  */
@@ -57,6 +59,7 @@ typedef struct Pending
 {
 	ZXid		min_top;
 	ZXid		max_top;
+	ZXid		hold;			/* youngest locker that its LOCKS records name (U28); 0 = none */
 	Place		first;
 	Place		end;
 	bool		settled;		/* all ended; committed, or aborted and undone */
@@ -275,6 +278,8 @@ parse_log(LogQueue *q, UndoPtr insert)
 			p = push_pending(q, q->last_top != InvalidZXid ? q->last_top : rec.topxid, first);
 		}
 		note_xid(p, rec.xid);
+		if (rec.type == ZUR_LOCKS)
+			p->hold = Max(p->hold, rec.hold);
 		p->end = scan_place(&q->scan);
 	}
 	if (step == ZU_STEP_CORRUPT)
@@ -355,6 +360,7 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 		{
 			last->min_top = Min(last->min_top, p->min_top);
 			last->max_top = Max(last->max_top, p->max_top);
+			last->hold = Max(last->hold, p->hold);
 			last->end = p->end;
 			last->count += p->count;
 		}
@@ -371,7 +377,7 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 static inline bool
 can_go(const Pending *p, ZXid oldest)
 {
-	return p->settled && p->max_top < oldest;
+	return p->settled && p->max_top < oldest && p->hold < oldest;
 }
 
 /* rest_oldest: the oldest transaction in q, if those at its head that can go have gone. */

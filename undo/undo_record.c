@@ -138,7 +138,18 @@ static bool
 has_payload(ZuRecordType type)
 {
 	return type == ZUR_UPDATE || type == ZUR_DELETE ||
-		type == ZUR_MOVE || type == ZUR_IMAGE;
+		type == ZUR_MOVE || type == ZUR_IMAGE || type == ZUR_LOCKS;
+}
+
+int
+zlocks_first_mode(const ZuRecord *rec)
+{
+	ZLockEntry	entry;
+
+	if (rec->payload_len < sizeof(entry))
+		return 0;
+	memcpy(&entry, rec->payload, sizeof(entry));
+	return ZLOCK_MODE(entry);
 }
 
 Size
@@ -165,6 +176,7 @@ zur_length(ZuRecord *rec)
 			break;
 		case ZUR_MOVE:
 		case ZUR_IMAGE:
+		case ZUR_LOCKS:
 			len += 6;
 			break;
 		case ZUR_UPDATE:
@@ -212,6 +224,9 @@ zur_pack(const ZuRecord *rec, char *dst)
 			break;
 		case ZUR_IMAGE:
 			p = put_le(p, rec->committed, 6);
+			break;
+		case ZUR_LOCKS:
+			p = put_le(p, rec->hold, 6);
 			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:
@@ -263,6 +278,11 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 			if (!get_le(&p, end, 6, &v))
 				return false;
 			rec->committed = v;
+			break;
+		case ZUR_LOCKS:
+			if (!get_le(&p, end, 6, &v) || (end - p) % sizeof(ZLockEntry) != 0 || (rec->xflags & ZUX_LZ4))
+				return false;
+			rec->hold = v;
 			break;
 		case ZUR_UPDATE:
 		case ZUR_DELETE:

@@ -25,6 +25,7 @@
  *	             DELETE       compact old header, old row without its header
  *	             MOVE         6 bytes forward TID, then as DELETE
  *	             LOCK         1 byte lock mode
+ *	             LOCKS        6 bytes youngest locker's xid, then entries of 8 bytes (ZLockEntry)
  *	             IMAGE        6 bytes committed xid (see PAGE IMAGES in mvcc/README.md),
  *	                          the table page without its hole
  *
@@ -44,7 +45,8 @@ typedef enum ZuRecordType
 	ZUR_DELETE,					/* one row deleted */
 	ZUR_MOVE,					/* one row moved by an update to 'forward' */
 	ZUR_LOCK,					/* one row locked */
-	ZUR_IMAGE					/* not in a chain: the whole table page as it was */
+	ZUR_IMAGE,					/* not in a chain: the whole table page as it was */
+	ZUR_LOCKS					/* locks of several transactions, in a chain of such (docs/locking.md) */
 } ZuRecordType;
 
 /* Flags in byte 0. */
@@ -58,7 +60,7 @@ typedef enum ZuRecordType
 #define ZUX_UNLOGGED	0x0400	/* of an unlogged table: void after a crash */
 #define ZUX_SPECULATIVE 0x0800	/* INSERT carries a speculative token */
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
-#define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE: excludes KEY SHARE lockers */
+#define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in: excludes KEY SHARE lockers */
 #define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition */
 #define ZUX_TEMP		0x8000	/* of a temporary table: lies in the private log of its backend */
 
@@ -86,12 +88,36 @@ typedef struct ZuRecord
 	ItemPointerData forward;	/* MOVE */
 	uint8		lockmode;		/* LOCK: a LockTupleMode */
 	ZXid		committed;		/* IMAGE */
-	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE: raw or LZ4 bytes */
+	ZXid		hold;			/* LOCKS: youngest locker named here or in a record below; kept as long as it may run */
+	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE, LOCKS: raw or LZ4 bytes */
 	uint16		payload_len;
 } ZuRecord;
 
 /* Longest record: an uncompressed page image with every optional field. */
 #define ZUR_MAX_LENGTH	(64 + BLCKSZ)
+
+/*
+ * One lock in a LOCKS record: bits 0-47 xid of the locker, 48-56 offset, 57-58 LockTupleMode, 59 ZLOCK_SURE:
+ * it holds whatever becomes of the record's writer.
+ */
+typedef uint64 ZLockEntry;
+
+#define ZLOCK_SURE		(UINT64CONST(1) << 59)
+#define ZLOCK_XID(e)	((ZXid) ((e) & ZXID_MASK))
+#define ZLOCK_OFFSET(e) ((OffsetNumber) (((e) >> 48) & 0x1FF))
+#define ZLOCK_MODE(e)	((int) (((e) >> 57) & 3))
+
+static inline ZLockEntry
+zlock_entry(ZXid xid, OffsetNumber off, int mode)
+{
+	return (xid & ZXID_MASK) | (ZLockEntry) off << 48 | (ZLockEntry) mode << 57;
+}
+
+/* zlocks_first_mode: the strength of a LOCKS record's first lock; where a lock is added, that is the one. */
+extern int	zlocks_first_mode(const ZuRecord *rec);
+
+/* Most entries of one LOCKS record. */
+#define ZLOCK_MAX_ENTRIES 900
 
 /* zur_length: number of bytes that zur_pack will write for rec; sets rec->length. */
 extern Size zur_length(ZuRecord *rec);

@@ -40,6 +40,8 @@ zwal_identify(uint8 info)
 			return "UNDO_TRUNCATE";
 		case ZWAL_IMAGE:
 			return "IMAGE";
+		case ZWAL_INLINE_LOCK:
+			return "INLINE_LOCK";
 		default:
 			return NULL;
 	}
@@ -65,6 +67,9 @@ desc_change(StringInfo buf, XLogReaderState *record)
 						 (uint32) (change.ptr[i] >> 32), (uint32) change.ptr[i], rec->length);
 		if (rec->type == ZUR_INSERT && rec->nrows > 1)
 			appendStringInfo(buf, ", rows %u", rec->nrows);
+		if (rec->type == ZUR_LOCKS)
+			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
+							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
 	if (change.grow_to)
 		appendStringInfo(buf, ", slots grow to %u", change.grow_to);
@@ -116,6 +121,21 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				else
 					appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
 									 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");
+				break;
+			}
+		case ZWAL_INLINE_LOCK:
+			{
+				ZWalInlineLock lock;
+
+				if (!zwal_decode_inline_lock(record, &lock))
+				{
+					appendStringInfoString(buf, "malformed");
+					break;
+				}
+				appendStringInfo(buf, "slot %d%s, off %u, mode %d", lock.slotno,
+								 lock.fresh ? " taken" : "", lock.offset, lock.mode);
+				if (lock.grow_to)
+					appendStringInfo(buf, ", slots grow to %d", lock.grow_to);
 				break;
 			}
 		case ZWAL_UNDO_ALLOC:

@@ -185,6 +185,22 @@ zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2, const ZWalS
 	return XLogInsert(ZUNDO_RMGR_ID, opcode);
 }
 
+XLogRecPtr
+zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
+{
+	uint16		word = lock->offset | lock->mode << 9 | (lock->fresh ? ZWI_FRESH : 0) |
+		(lock->grow_to ? ZWI_GROW : 0);
+	char	   *p = put_bytes(head, &word, 2);
+
+	*p++ = (char) lock->slotno;
+	if (lock->grow_to)
+		*p++ = (char) lock->grow_to;
+	XLogBeginInsert();
+	XLogRegisterData(head, p - head);
+	register_table(0, buf, false);
+	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INLINE_LOCK);
+}
+
 /* ---- decoding ---- */
 
 typedef struct Reader
@@ -426,6 +442,11 @@ decode_literal(Reader *r, ZWalChange *change)
 		copy_bytes(r, &len, 2);
 		change->row = get_bytes(r, len);
 		change->row_length = len;
+		if (change->nrecords == 3)
+		{
+			change->locks_slotno = get_varint(r);
+			change->locks_grow_to = get_byte(r);
+		}
 	}
 	else
 	{
@@ -459,4 +480,22 @@ zwal_decode(XLogReaderState *record, ZWalChange *change)
 	else
 		decode_literal(&r, change);
 	return !r.bad && place_records(record, change);
+}
+
+bool
+zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
+{
+	Reader		r;
+	uint16		word = 0;
+
+	r.p = XLogRecGetData(record);
+	r.end = r.p + XLogRecGetDataLen(record);
+	r.bad = false;
+	copy_bytes(&r, &word, 2);
+	lock->offset = word & 0x1FF;
+	lock->mode = (word >> 9) & 3;
+	lock->fresh = (word & ZWI_FRESH) != 0;
+	lock->slotno = get_byte(&r);
+	lock->grow_to = (word & ZWI_GROW) ? get_byte(&r) : 0;
+	return !r.bad && r.p == r.end;
 }

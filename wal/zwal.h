@@ -72,6 +72,7 @@ typedef struct xl_undo_truncate
 #define SizeOfUndoTruncate sizeof(xl_undo_truncate)
 
 #define ZWAL_IMAGE			0xE0	/* a table page's image goes to undo */
+#define ZWAL_INLINE_LOCK	0xF0	/* row lock kept in its slot, without undo */
 
 /*
  * Row changes (INSERT, MULTI_INSERT, UPDATE, DELETE, MOVE, LOCK, IMAGE, UNDO_ONLY).
@@ -99,7 +100,9 @@ typedef struct xl_undo_truncate
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records | v length of them | undo records
  *		MULTI_INSERT: then per row u16 length, row
- *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row
+ *		LOCK: several records if inline locks become records; one slot change to the last
+ *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row;
+ *			with a third undo record, LOCKS: v slot and u8 slots of the common lock slot on that page
  */
 #define ZWAL_UNDO_BLOCK		2
 #define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
@@ -140,6 +143,8 @@ typedef struct ZWalChange
 	uint32		row_length;
 	uint32		new_slotno;		/* MOVE */
 	uint32		new_grow_to;
+	uint32		locks_slotno;	/* MOVE with a LOCKS record */
+	uint32		locks_grow_to;
 	/* UPDATE */
 	bool		key_change;
 	bool		has_new_header;
@@ -219,6 +224,26 @@ typedef struct xl_zheap_overflow
 } xl_zheap_overflow;
 
 #define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, first) + sizeof(uint16))
+
+/*
+ * ZWAL_INLINE_LOCK.	block 0: table page. The locker is the record's xid.
+ *		data: u16 word (bits 0-8 offset, 9-10 LockTupleMode, ZWI_*), u8 slot, u8 slots (ZWI_GROW)
+ */
+#define ZWI_FRESH	0x0800		/* the slot was another's, or free */
+#define ZWI_GROW	0x1000
+
+typedef struct ZWalInlineLock
+{
+	OffsetNumber offset;
+	int			mode;
+	int			slotno;
+	int			grow_to;		/* 0 = no growth */
+	bool		fresh;
+} ZWalInlineLock;
+
+extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
+/* zwal_decode_inline_lock: false if malformed. */
+extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock);
 
 /*
  * ZWAL_MARK.	block 0: table page. For ZMARK_NOT_ALL_VISIBLE too: as on heap the map's page is not registered.

@@ -1,0 +1,213 @@
+/*
+ * mvcc/zlocks.c - reading row locks: lists of them, and all that hold the rows of a page.
+ *
+ * A list is what a common lock slot points to (dml/zlocklist.c writes them). zpage_holders is for people who look, not
+ * for anybody who decides: slots are copied under the page's share lock, undo is followed without it, and what
+ * changes meanwhile may be seen or not.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "mvcc/zlocks.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+static char record_bytes[ZUR_MAX_LENGTH];	/* of the record that a scan stands in */
+
+void
+zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
+				BlockNumber block, OffsetNumber off)
+{
+	memset(scan, 0, sizeof(*scan));
+	scan->relnumber = relnumber;
+	scan->block = block;
+	scan->off = off;
+	scan->oldest = oldest;
+	scan->next = ZSLOT_XID(slot) >= oldest ? slot->ptr : InvalidUndoPtr;
+}
+
+/* Go on to the next record. False: there is none that matters. */
+static bool
+next_record(ZLockScan *scan)
+{
+	ZuRecord	rec;
+
+	if (scan->next == InvalidUndoPtr ||
+		zu_fetch(scan->next, scan->relnumber, scan->block, &rec, record_bytes) == ZU_DISCARDED)
+	{
+		scan->next = InvalidUndoPtr;
+		return false;
+	}
+	if (rec.type != ZUR_LOCKS)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("undo record %X/%X of block %u of relation file %u is not a list of locks",
+						(uint32) (scan->next >> 32), (uint32) scan->next, scan->block,
+						scan->relnumber)));
+	scan->writer_aborted = (zxid_status_at(rec.xid, scan->oldest) == ZXID_ABORTED);
+	scan->entries = rec.payload;
+	scan->n = rec.payload_len / sizeof(ZLockEntry);
+	scan->i = 0;
+	scan->next = rec.prev;
+	scan->nrecords++;
+	return true;
+}
+
+bool
+zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
+{
+	for (;;)
+	{
+		while (scan->i < scan->n)
+		{
+			memcpy(entry, scan->entries + scan->i++ * sizeof(ZLockEntry), sizeof(ZLockEntry));
+			if ((scan->off != InvalidOffsetNumber && ZLOCK_OFFSET(*entry) != scan->off) ||
+				(scan->writer_aborted && (*entry & ZLOCK_SURE) == 0))
+				continue;
+			*status = zxid_status_at(ZLOCK_XID(*entry), scan->oldest);
+			if (*status == ZXID_OWN || *status == ZXID_IN_PROGRESS)
+				return true;
+		}
+		if (!next_record(scan))
+			return false;
+	}
+}
+
+typedef struct Holders
+{
+	ZHolder    *list;
+	int			n;
+	int			room;
+} Holders;
+
+/* Add one; several locks or changes of one row by one (sub)transaction count as the strongest of their kind. */
+static void
+add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, bool change)
+{
+	for (int i = 0; i < holders->n; i++)
+	{
+		ZHolder    *h = &holders->list[i];
+
+		if (h->off == off && h->xid == xid && h->change == change)
+		{
+			h->mode = Max(h->mode, mode);
+			return;
+		}
+	}
+	if (holders->n == holders->room)
+	{
+		holders->room = Max(2 * holders->room, 16);
+		holders->list = holders->list == NULL ? palloc(holders->room * sizeof(ZHolder)) :
+			repalloc(holders->list, holders->room * sizeof(ZHolder));
+	}
+	holders->list[holders->n].off = off;
+	holders->list[holders->n].xid = xid;
+	holders->list[holders->n].mode = mode;
+	holders->list[holders->n++].change = change;
+}
+
+static inline bool
+at_work(ZXidStatus status)
+{
+	return status == ZXID_OWN || status == ZXID_IN_PROGRESS;
+}
+
+/* The locks and changes in a chain, as far as transactions at work made them. */
+static void
+holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = slot->ptr;
+	ZuRecord	rec;
+
+	while (ptr != InvalidUndoPtr && zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_FETCHED)
+	{
+		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
+
+		CHECK_FOR_INTERRUPTS();
+		/* above an unfinished transaction's records there may be those of its aborted subtransactions */
+		if (!at_work(status) && status != ZXID_ABORTED)
+			return;
+		if (at_work(status) && rec.type == ZUR_LOCK)
+			add_holder(holders, rec.offset, rec.xid, rec.lockmode, false);
+		else if (at_work(status) && rec.type != ZUR_INSERT)
+			add_holder(holders, rec.offset, rec.xid,
+					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive :
+					   LockTupleNoKeyExclusive, true);
+		ptr = rec.prev;
+	}
+}
+
+static void
+holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block)
+{
+	if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
+		return;
+	if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
+	{
+		ZLockScan	scan;
+		ZLockEntry	entry;
+		ZXidStatus	status;
+
+		zlocklist_begin(&scan, slot, oldest, relnumber, block, InvalidOffsetNumber);
+		while (zlocklist_next(&scan, &entry, &status))
+			add_holder(holders, ZLOCK_OFFSET(entry), ZLOCK_XID(entry), ZLOCK_MODE(entry), false);
+	}
+	else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
+	{
+		if (at_work(zxid_status_at(ZSLOT_XID(slot), oldest)))
+			for (UndoPtr locks = slot->ptr; locks != 0; locks >>= ZINLINE_BITS)
+				add_holder(holders, ZINLINE_OFFSET(locks), ZSLOT_XID(slot), ZINLINE_MODE(locks), false);
+	}
+	else
+		holders_of_chain(holders, slot, oldest, relnumber, block);
+}
+
+/* Which rows of a locked page are there: not those that are known to have moved on, as they are held at their new place. */
+static void
+find_present(Relation rel, Page page, BlockNumber block, bool *present)
+{
+	ZSlotView  *slots = palloc(sizeof(ZSlotView));
+
+	zslots_copy(rel, block, page, slots);
+	for (OffsetNumber off = FirstOffsetNumber; off <= Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET); off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		ZRowWriter	writer;
+
+		present[off] = ItemIdIsNormal(lp) && zpage_item_ok(page, off);
+		if (!present[off] || ZH_STATE(zheader_get(zpage_row(page, lp))) != ZSTATE_MOVED)
+			continue;
+		zrow_writer(page, slots, rel, block, off, InvalidSnapshot, &writer);
+		present[off] = at_work(writer.status) || writer.status == ZXID_ABORTED;
+	}
+	pfree(slots);
+}
+
+ZHolder *
+zpage_holders(Relation rel, BlockNumber block, int *n)
+{
+	ZSlotView  *slots = palloc(sizeof(ZSlotView));
+	bool		present[ZHEAP_MAX_OFFSET + 1] = {false};
+	Buffer		buf = ReadBuffer(rel, block);
+	Page		page = BufferGetPage(buf);
+	Holders		holders = {0};
+	int			kept = 0;
+
+	slots->n = 0;
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (zpage_is_valid(page))
+	{
+		zslots_copy_raw(rel, block, page, slots);
+		find_present(rel, page, block, present);
+	}
+	UnlockReleaseBuffer(buf);
+	for (int s = 1; s <= slots->n; s++)
+		holders_of_slot(&holders, &slots->s[s], slots->oldest, rel->rd_locator.relNumber, block);
+	for (int i = 0; i < holders.n; i++)
+		if (holders.list[i].off <= ZHEAP_MAX_OFFSET && present[holders.list[i].off])
+			holders.list[kept++] = holders.list[i];
+	pfree(slots);
+	*n = kept;
+	return holders.list;
+}

@@ -1,0 +1,45 @@
+/*
+ * mvcc/zlocks.h - reading row locks: lists of them, and all that hold the rows of a page.
+ */
+#ifndef ZUNDO_ZLOCKS_H
+#define ZUNDO_ZLOCKS_H
+
+#include "common/zundo.h"
+#include "mvcc/zvis.h"
+#include "nodes/lockoptions.h"
+
+typedef struct ZLockScan
+{
+	RelFileNumber relnumber;
+	BlockNumber block;
+	OffsetNumber off;			/* the row that is asked for; 0 = all */
+	ZXid		oldest;
+	UndoPtr		next;
+	const char *entries;		/* of the record in hand */
+	int			n;
+	int			i;
+	bool		writer_aborted;
+	int			nrecords;
+} ZLockScan;
+
+/*
+ * zlocklist_begin, zlocklist_next: the locks of transactions at work, ours included, that a common lock slot names for
+ * the row at off, or all rows. oldest: loaded while the page was locked that the slot was copied from. Scans do not nest.
+ */
+extern void zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
+							BlockNumber block, OffsetNumber off);
+extern bool zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status);
+
+/* One (sub)transaction at work that holds a row, by a lock or by a change. */
+typedef struct ZHolder
+{
+	OffsetNumber off;
+	ZXid		xid;
+	LockTupleMode mode;
+	bool		change;
+} ZHolder;
+
+/* zpage_holders: who holds rows of a block: palloc'd array of *n. Undo attached, no buffer lock held. */
+extern ZHolder *zpage_holders(Relation rel, BlockNumber block, int *n);
+
+#endif

@@ -1,0 +1,60 @@
+-- zundo.row_locks: who holds which rows.
+SET client_min_messages = warning;
+CREATE TABLE rl (id int PRIMARY KEY, n int, k int) USING zheap;
+CREATE INDEX ON rl (k);
+INSERT INTO rl SELECT g, 0, 0 FROM generate_series(1, 8) g;
+CREATE TABLE h (id int) USING heap;
+CREATE VIEW shown AS SELECT l.locked_row, r.id, l.mode, l.pid = pg_backend_pid() AS mine
+	FROM zundo.row_locks('rl') l LEFT JOIN rl r ON r.ctid = l.locked_row ORDER BY 1, 3;
+TABLE shown;
+BEGIN;
+SELECT id FROM rl WHERE id = 1 FOR KEY SHARE;
+SELECT id FROM rl WHERE id = 2 FOR SHARE;
+TABLE shown;
+SELECT count(*) FROM zundo.row_locks('rl') WHERE locker = pg_current_xact_id();
+SELECT id FROM rl WHERE id = 3 FOR NO KEY UPDATE;
+SELECT id FROM rl WHERE id = 4 FOR UPDATE;
+UPDATE rl SET n = 1 WHERE id = 5;
+DELETE FROM rl WHERE id = 6;
+TABLE shown;
+SAVEPOINT s;
+SELECT id FROM rl WHERE id = 1 FOR SHARE;
+SELECT id FROM rl WHERE id = 7 FOR KEY SHARE;
+UPDATE rl SET n = 2 WHERE id = 5;
+SELECT count(*) FROM zundo.row_locks('rl') WHERE locker <> pg_current_xact_id();
+TABLE shown;
+ROLLBACK TO s;
+TABLE shown;
+ROLLBACK;
+TABLE shown;
+-- many locks of one transaction
+BEGIN;
+SELECT count(*) FROM (SELECT id FROM rl FOR KEY SHARE) l;
+SELECT mode, count(*), count(DISTINCT locked_row) FROM zundo.row_locks('rl') GROUP BY 1;
+COMMIT;
+-- rows of others that have moved
+BEGIN;
+SELECT id FROM rl WHERE id IN (1, 2) FOR KEY SHARE;
+PREPARE TRANSACTION 'row_locks';
+UPDATE rl SET k = 1 WHERE id = 1;
+SELECT r.id, l.mode, l.pid FROM zundo.row_locks('rl') l LEFT JOIN rl r ON r.ctid = l.locked_row ORDER BY 1;
+ROLLBACK PREPARED 'row_locks';
+TABLE shown;
+-- for whom
+CREATE ROLE row_locks_reader;
+CREATE ROLE row_locks_scanner;
+GRANT pg_stat_scan_tables TO row_locks_scanner;
+GRANT SELECT ON rl TO row_locks_reader;
+SET ROLE row_locks_reader;
+SELECT * FROM zundo.row_locks('rl');
+RESET ROLE;
+REVOKE SELECT ON rl FROM row_locks_reader;
+SET ROLE row_locks_scanner;
+SELECT * FROM zundo.row_locks('rl');
+SET ROLE row_locks_reader;
+SELECT * FROM zundo.row_locks('rl');
+RESET ROLE;
+DROP ROLE row_locks_reader;
+DROP ROLE row_locks_scanner;
+SELECT * FROM zundo.row_locks('h');
+SELECT * FROM zundo.check('rl');

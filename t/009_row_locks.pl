@@ -1,0 +1,181 @@
+# Row locks that outlive sessions, servers and the place of their row: prepared transactions hold them over moves of
+# the row, crashes and the promotion of a standby.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('locks');
+$node->init(allows_streaming => 1);
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+wal_consistency_checking = 'all'
+autovacuum = off
+max_prepared_transactions = 800
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+lock_timeout = '300ms'
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+
+# timed_out NODE SQL NAME: the statement meets a lock. passes NODE SQL NAME: it does not; nothing stays of it.
+sub timed_out
+{
+	my ($n, $sql, $name) = @_;
+	my ($rc, $out, $err) = $n->psql('postgres', $sql);
+	like($err, qr/canceling statement due to lock timeout/, $name);
+	return;
+}
+
+sub passes
+{
+	my ($n, $sql, $name) = @_;
+	my ($rc, $out, $err) = $n->psql('postgres', "BEGIN; $sql; ROLLBACK", on_error_stop => 1);
+	is($err, '', $name);
+	return;
+}
+
+# wait_for_death: until the postmaster is gone (restart_after_crash is off).
+sub wait_for_death
+{
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		if (!-f $node->data_dir . '/postmaster.pid')
+		{
+			$node->{_pid} = undef;
+			return 1;
+		}
+		select(undef, undef, undef, 0.1);
+	}
+	return 0;
+}
+
+sub crash
+{
+	$node->stop('immediate');
+	$node->start;
+	return;
+}
+
+# 1. A prepared locker of a row that moves, on one page and to another one.
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE mv (id int PRIMARY KEY, m int, t text) USING zheap;
+	CREATE INDEX ON mv (m);
+	ALTER TABLE mv ALTER t SET STORAGE PLAIN;
+	INSERT INTO mv SELECT g, 0, repeat('x', 900) FROM generate_series(1, 8) g;
+	BEGIN; SELECT id FROM mv WHERE id = 1 FOR KEY SHARE; PREPARE TRANSACTION 'one';
+	BEGIN; SAVEPOINT s; SELECT id FROM mv WHERE id IN (1, 2) FOR KEY SHARE; RELEASE s; PREPARE TRANSACTION 'two';
+	BEGIN; SAVEPOINT s; SELECT id FROM mv WHERE id = 3 FOR KEY SHARE; ROLLBACK TO s; PREPARE TRANSACTION 'three';
+	UPDATE mv SET t = repeat('y', 1800) WHERE id < 4;
+	UPDATE mv SET m = m + 1;
+});
+crash();
+timed_out($node, 'DELETE FROM mv WHERE id = 1', 'moved, crashed: the lock is there');
+timed_out($node, 'UPDATE mv SET id = 20 WHERE id = 2', 'that of a released savepoint too');
+passes($node, 'DELETE FROM mv WHERE id = 3', 'not that of a savepoint rolled back');
+$node->safe_psql('postgres', q{UPDATE mv SET m = m + 1; UPDATE mv SET t = 'short'; UPDATE mv SET m = m + 1});
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'one'; SELECT zundo.discard(); SELECT zundo.discard()});
+timed_out($node, 'DELETE FROM mv WHERE id = 1', 'moved again after the crash: the other locker is there');
+passes($node, 'UPDATE mv SET m = m + 1', 'nobody else waits');
+
+# 2. The server dies right after a move with locks, and in the middle of a transaction that did one.
+my ($rc) = $node->psql('postgres', "SET zundo.fault = 'move-logged:crash'; UPDATE mv SET m = m + 1 WHERE id = 1");
+isnt($rc, 0, 'the session dies after a move');
+ok(wait_for_death(), 'and the server with it');
+$node->start;
+is($node->safe_psql('postgres', 'SELECT m FROM mv WHERE id = 1'), '3', 'the move is undone');
+timed_out($node, 'DELETE FROM mv WHERE id = 1', 'its row is still locked at the old place');
+$node->safe_psql('postgres', 'UPDATE mv SET m = m + 1');
+
+# 3. Locks kept in slots: crashes right after one, and after they became records; prepared, they are there afterwards.
+for my $fault ('inline-lock-logged', 'locks-converted')
+{
+	$node->safe_psql('postgres', "BEGIN; SELECT id FROM mv WHERE id IN (6, 7) FOR SHARE; PREPARE TRANSACTION '$fault'");
+	($rc) = $node->psql('postgres',
+		"SET zundo.fault = '$fault:crash'; BEGIN; SELECT id FROM mv WHERE id > 1 FOR KEY SHARE; UPDATE mv SET m = m + 1 WHERE id = 8");
+	isnt($rc, 0, "$fault: the session dies");
+	ok(wait_for_death(), "$fault: and the server with it");
+	$node->start;
+	timed_out($node, 'UPDATE mv SET m = 1 WHERE id = 7', "$fault: a prepared lock is there");
+	passes($node, 'DELETE FROM mv WHERE id = 8', "$fault: nothing else is locked");
+	$node->safe_psql('postgres', "ROLLBACK PREPARED '$fault'");
+	is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', "$fault: zundo.check");
+}
+
+# 4. What a KEY SHARE lock costs: no undo for five on a page, and no more WAL than heap's 54 bytes.
+$node->safe_psql(
+	'postgres', q{
+	CREATE EXTENSION pg_walinspect;
+	CREATE TABLE p (id int PRIMARY KEY) USING zheap;
+	CREATE TABLE c (id int REFERENCES p) USING zheap;
+	CREATE TABLE cheap (id int REFERENCES p) USING heap;
+	INSERT INTO p SELECT generate_series(1, 20);
+	SELECT id FROM p FOR KEY SHARE;
+	SELECT zundo.discard();
+});
+my $costs = $node->safe_psql(
+	'postgres', q{
+	SET wal_consistency_checking = '';
+	SELECT id FROM p WHERE id = 20 FOR KEY SHARE \gset
+	SELECT pg_current_wal_insert_lsn() AS start, zundo.undo_bytes_in_use() AS undo \gset
+	BEGIN;
+	INSERT INTO cheap VALUES (1), (2), (3), (4);
+	SELECT id AS ignored FROM p WHERE id = 5 FOR KEY SHARE \gset
+	COMMIT;
+	SELECT zundo.undo_bytes_in_use() - :undo;
+	SELECT string_agg(DISTINCT record_type, ' '), count(*), max(record_length - fpi_length) <= 54
+	FROM pg_get_wal_records_info(:'start', pg_current_wal_flush_lsn())
+	WHERE resource_manager = 'zundo' AND record_type !~ 'UNDO';
+	SELECT id AS ignored FROM p WHERE id < 7 FOR KEY SHARE \g /dev/null
+	SELECT zundo.undo_bytes_in_use() - :undo > 0;
+});
+is($costs, "0\nINLINE_LOCK|5|t\nt", 'undo and WAL of KEY SHARE locks');
+
+# 5. A row with more lockers than a page has slots moves, and moves back; each of them counts.
+$node->safe_psql('postgres', join("\n", 'SET synchronous_commit = off;',
+	map { ('BEGIN;', 'SELECT FROM mv WHERE id = 4 FOR KEY SHARE;', "PREPARE TRANSACTION 'm$_';") } 1 .. 700));
+passes($node, 'UPDATE mv SET m = m + 1 WHERE id = 4', '700 lockers: a move does not wait');
+$node->safe_psql('postgres', 'UPDATE mv SET m = m + 1; UPDATE mv SET m = m - 1');
+timed_out($node, 'DELETE FROM mv WHERE id = 4', '700 lockers of a moved row');
+is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', '700 lockers: zundo.check');
+$node->safe_psql('postgres', join("\n", 'SET synchronous_commit = off;', map { "COMMIT PREPARED 'm$_';" } 1 .. 350, 352 .. 700));
+$node->safe_psql('postgres', 'SELECT zundo.discard(); UPDATE mv SET m = m + 1; UPDATE mv SET m = m - 1; SELECT zundo.discard()');
+crash();
+timed_out($node, 'DELETE FROM mv WHERE id = 4', 'the last one of 700');
+$node->safe_psql('postgres', q{COMMIT PREPARED 'm351'});
+passes($node, 'DELETE FROM mv WHERE id = 4', 'it has ended');
+
+# 6. A standby takes over.
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+$node->safe_psql(
+	'postgres', q{
+	BEGIN; SELECT id FROM mv WHERE id = 5 FOR KEY SHARE; PREPARE TRANSACTION 'five';
+	UPDATE mv SET m = m + 1;
+	VACUUM mv;
+});
+$node->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', 'SELECT sum(m) FROM mv WHERE id > 1'), '35', 'the standby reads the rows');
+$standby->promote;
+for my $id (1, 2, 5)
+{
+	timed_out($standby, "DELETE FROM mv WHERE id = $id", "promoted: row $id is locked");
+}
+passes($standby, 'UPDATE mv SET m = m + 1', 'promoted: a move does not wait');
+$standby->safe_psql('postgres', q{COMMIT PREPARED 'two'; COMMIT PREPARED 'five'});
+passes($standby, 'DELETE FROM mv', 'the lockers have ended');
+is($standby->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', 'zundo.check on the standby');
+$standby->stop;
+
+$node->safe_psql('postgres', q{COMMIT PREPARED 'two'; COMMIT PREPARED 'three'; COMMIT PREPARED 'five'});
+passes($node, 'DELETE FROM mv', 'the lockers have ended here too');
+
+is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', 'zundo.check of mv');
+unlike(slurp_file($node->logfile), qr/PANIC:(?!.*fault)|inconsistent page|TRAP:/, 'replayed pages are equal');
+$node->stop;
+done_testing();
