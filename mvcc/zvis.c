@@ -504,7 +504,7 @@ lookup_writer(ZHeapSlot *slot)
 		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
 			: (rec.offset == off && rec.type != ZUR_LOCK))
 		{
-			if (!may_be_seen(&rec, zu_oldest()))
+			if (!may_be_seen(&rec, zu_oldest_for(slot->chain)))
 			{
 				ptr = rec.prev;
 				continue;
