@@ -231,6 +231,14 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 	return TM_BeingModified;
 }
 
+/* Will waiting be in vain, since the snapshot of the transaction does not see what has been committed already? */
+static bool
+waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, Snapshot snapshot)
+{
+	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+		zrow_overtaken(page, slots, rel, block, off, snapshot);
+}
+
 /* May a KEY SHARE lock be taken on the version that snapshot sees, though the row has moved on? */
 static bool
 key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
@@ -317,6 +325,8 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			break;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, mode);
+			if (result == TM_BeingModified && waits_in_vain(page, &slots, rel, block, off, snapshot))
+				result = TM_Updated;
 			break;
 		default:
 			result = examine_settled(rel, tid, mode, snapshot, state);

@@ -468,6 +468,29 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 
+bool
+zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
+			   Snapshot snapshot)
+{
+	ZWalk	   *walk = zwalk_workspace();
+	ZAccept		accept;
+
+	walk->page_locked = true;
+	walk->confirmed = InvalidUndoPtr;
+	if (!zwalk_start(walk, page, slots, rel, block, off))
+		return false;
+	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots->oldest);
+	while (zwalk_find_writer(walk, &accept) == ZWALK_WRITER && !zaccept_version(&accept, &walk->rec))
+	{
+		if (zxid_status_at(walk->rec.xid, slots->oldest) == ZXID_COMMITTED)
+			return true;
+		zwalk_step_back(walk);
+		if (!walk->exists)
+			break;
+	}
+	return false;
+}
+
 /* Can rec, met above a version that somebody sees, be the writer of that? Not if it is rolled back or another's unfinished one. */
 static bool
 may_be_seen(const ZuRecord *rec, ZXid oldest)

@@ -197,6 +197,13 @@ typedef struct ZRowWriter
 extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
 						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
 
+/*
+ * zrow_overtaken: has a change of the row at off committed that the MVCC snapshot does not see, below unfinished ones?
+ * Page locked, slots copied from it, no aborted change of the row on it.
+ */
+extern bool zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
+						   Snapshot snapshot);
+
 /* ---- own records of the current command (mvcc/zown.c) ---- */
 
 /* zown_note: we pushed the record ptr on prev, under cid, about n rows from offset first on. */
