@@ -40,7 +40,7 @@ wanted()
 	return 1
 }
 
-has_part() { { [ ${#parts[@]} -eq 0 ] && [ "$1" != core ] && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
+has_part() { { [ ${#parts[@]} -eq 0 ] && { [ "$1" != core ] || [ $all = yes ]; } && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
 
 # Tests of one folder, one name per line: those of its schedule in that order
 # (lines "test: a b c"), else all.
@@ -381,12 +381,12 @@ test_core()
 run_tests()
 {
 	local versions=() v
-	parts=() names=() quick=no core=no
+	parts=() names=() quick=no core=no all=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
 			--pg=*) versions+=("${1#*=}"); shift ;;
-			--all) versions=(15 17 18); shift ;;
+			--all) versions=(15 17 18) all=yes; shift ;;
 			--quick) quick=yes; shift ;;
 			--core) parts+=(core); core=yes; shift ;;
 			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
