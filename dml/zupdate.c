@@ -349,6 +349,24 @@ passes_crosscheck(const Update *u, Snapshot crosscheck)
 }
 
 /*
+ * The row has gone elsewhere and left nothing but a stub: whoever goes after it must ask for no more than he will
+ * need, so compare with the version that he saw. Page not locked.
+ */
+static void
+mode_beside_stub(Update *u, Snapshot snapshot)
+{
+	static ZVersion version;
+	Relation	rel = u->writer.rel;
+
+	if (u->newrow == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
+		return;
+	zvis_fetch(rel, u->buf, ItemPointerGetOffsetNumber(&u->otid), snapshot, &version, NULL);
+	if (version.found &&
+		!zcolumns_differ(rel, u->columns->key, &u->otid, version.row, version.len, u->newrow, u->newlen))
+		u->mode = LockTupleNoKeyExclusive;
+}
+
+/*
  * Lock the page and examine the row until it may be changed or the answer is
  * another. On TM_Ok the page is locked and u->oldrow is the row replaced.
  */
@@ -385,6 +403,8 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 		{
 			if (result != TM_Ok)
 				LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+			if (result == TM_Updated)
+				mode_beside_stub(u, snapshot);
 			return result;
 		}
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
