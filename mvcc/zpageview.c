@@ -130,7 +130,7 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec)
 		return;
 	change = arena_alloc(c, sizeof(Change));
 	change->met_before = c->met;
-	change->xid = rec->xid;
+	change->xid = zrecord_author(rec);
 	change->payload = rec->payload;
 	change->payload_len = rec->payload_len;
 	change->offset = off;

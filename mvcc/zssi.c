@@ -9,6 +9,7 @@
  *	- who replaces a version whose writer is known looks for that tag only: readers under
  *	  tag 0 saw an older one, since `oldest` never goes back;
  *	- who replaces a version whose writer is not known any more looks for all tags.
+ * The writer of what a rewrite has put there again is the transaction that it is "as of" (zrecord_author).
  * The lock is taken before the row is read for its invisible changes: a writer either finds the
  * lock, or has changed the page before we look at it.
  */
@@ -67,9 +68,8 @@ find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
 
 		if (result == ZWALK_RETRY)
 			return FOUND_RETRY;
-		*writer = (result == ZWALK_WRITER) ? walk->rec.xid : InvalidZXid;
-		if (result != ZWALK_WRITER || accept == NULL ||
-			zaccept_record(accept, walk->rec.xid, walk->rec.cid))
+		*writer = (result == ZWALK_WRITER) ? zrecord_author(&walk->rec) : InvalidZXid;
+		if (result != ZWALK_WRITER || accept == NULL || zaccept_version(accept, &walk->rec))
 			return ZH_LIVE(walk->header) ? FOUND_VERSION : FOUND_NOTHING;
 		zwalk_step_back(walk);
 		if (!walk->exists)

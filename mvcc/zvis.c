@@ -173,7 +173,7 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 			*known = true;
 			return true;
 		}
-		*newest_xid = walk->rec.xid;
+		*newest_xid = zrecord_author(&walk->rec);
 		zwalk_step_back(walk);
 		if (!walk->exists)
 		{

@@ -47,6 +47,16 @@ extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
 extern bool zaccept_head(ZAccept *accept, ZXid xid);
 
 /*
+ * zrecord_author: whose change rec is: of the transaction that it is "as of", if a rewrite has put it there again; for SSI,
+ * which knows nothing of rewrites.
+ */
+static inline ZXid
+zrecord_author(const ZuRecord *rec)
+{
+	return likely(!TransactionIdIsValid(rec->as_of)) ? rec->xid : zxid_widen(rec->as_of);
+}
+
+/*
  * zvis_conflict_out: tell SSI that a reader under snapshot did not see the change by
  * unseen (0 = none). Error ERRCODE_T_R_SERIALIZATION_FAILURE.
  */
