@@ -13,6 +13,7 @@
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "page/zvmap.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -22,17 +23,21 @@ zvisible_clear(Relation rel, Buffer buf)
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 	Buffer		map = InvalidBuffer;
+	bool		cleared;
 
 	if (likely(!PageIsAllVisible(page)))
 		return;
 	/* pins the map's page; there may be none, after a copy of the table's file */
 	(void) visibilitymap_get_status(rel, block, &map);
+	if (BufferIsValid(map))
+		LockBuffer(map, BUFFER_LOCK_EXCLUSIVE);
 
 	START_CRIT_SECTION();
 	PageClearAllVisible(page);
 	MarkBufferDirty(buf);
-	if (BufferIsValid(map))
-		visibilitymap_clear(rel, block, map, VISIBILITYMAP_VALID_BITS);
+	cleared = BufferIsValid(map) && zvmap_clear(BufferGetPage(map), block);
+	if (cleared)
+		MarkBufferDirty(map);
 	if (RelationNeedsWAL(rel))
 	{
 		xl_zheap_mark xlrec = {InvalidOffsetNumber, ZMARK_NOT_ALL_VISIBLE};
@@ -41,12 +46,16 @@ zvisible_clear(Relation rel, Buffer buf)
 		XLogBeginInsert();
 		XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
 		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+		if (cleared)
+			XLogRegisterBuffer(1, map, 0);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
 		PageSetLSN(page, recptr);
+		if (cleared)
+			PageSetLSN(BufferGetPage(map), recptr);
 	}
 	END_CRIT_SECTION();
 	if (BufferIsValid(map))
-		ReleaseBuffer(map);
+		UnlockReleaseBuffer(map);
 }
 
 void

@@ -10,10 +10,10 @@
 #include "postgres.h"
 
 #include "access/bufmask.h"
-#include "access/visibilitymap.h"
 #include "access/xlogutils.h"
 #include "page/zapply.h"
 #include "page/zoverflow.h"
+#include "page/zvmap.h"
 #include "redo/zredo.h"
 
 /* Most pages of one record: two table pages, their overflow pages and the undo pages. */
@@ -389,17 +389,21 @@ redo_inline_lock(XLogReaderState *record)
 static void
 clear_visibility(XLogReaderState *record)
 {
-	RelFileLocator locator;
 	BlockNumber block;
-	Relation	rel;
-	Buffer		map = InvalidBuffer;
+	Buffer		map;
+	Page		page;
 
-	zc_block_tag(record, 0, &locator, NULL, &block);
-	rel = CreateFakeRelcacheEntry(locator);
-	visibilitymap_pin(rel, block, &map);
-	visibilitymap_clear(rel, block, map, VISIBILITYMAP_VALID_BITS);
-	ReleaseBuffer(map);
-	FreeFakeRelcacheEntry(rel);
+	if (!XLogRecHasBlockRef(record, 1))
+		return;
+	zc_block_tag(record, 0, NULL, NULL, &block);
+	map = read_block(record, 1, false, &page);
+	if (page != NULL)
+	{
+		(void) zvmap_clear(page, block);
+		finish_page(record, map, page);
+	}
+	if (BufferIsValid(map))
+		UnlockReleaseBuffer(map);
 }
 
 static void
@@ -410,9 +414,9 @@ redo_mark(XLogReaderState *record)
 	Page		page;
 
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapMark);
+	buf = read_block(record, 0, false, &page);
 	if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
 		clear_visibility(record);
-	buf = read_block(record, 0, false, &page);
 	if (page != NULL)
 	{
 		if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)

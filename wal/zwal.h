@@ -246,7 +246,8 @@ extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
 extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock);
 
 /*
- * ZWAL_MARK.	block 0: table page. For ZMARK_NOT_ALL_VISIBLE too: as on heap the map's page is not registered.
+ * ZWAL_MARK.	block 0: table page; block 1: with ZMARK_NOT_ALL_VISIBLE, the visibility map's page if its bit was set.
+ * Who reads the WAL to see which pages have changed (incremental backups) must find the map's page there.
  */
 #define ZMARK_GIVEN_UP		0	/* a speculative insertion */
 #define ZMARK_CONFIRMED		1
