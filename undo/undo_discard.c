@@ -14,16 +14,18 @@
  *	between TRUNCATE and the file's truncation		blocks beyond the limit stay; they are used again
  *
  * Invariants
- *	U17	a transaction is discarded only if its top xid < the new `oldest` and each of its
- *		(sub)transactions has committed, or has aborted and was undone on every page.
- *	U18	oldest = min(first undiscarded top xid over all logs, H); H was taken before the
- *		insert positions were read, so a transaction not yet seen has an xid >= H.
+ *	U17	a transaction is discarded only if it is settled - each of its (sub)transactions has committed, or has
+ *		aborted and was undone on every page - and all their xids, the subtransactions' too, < the new `oldest`.
+ *	U18	oldest = min(first unsettled top xid over all logs, H); H was taken before the
+ *		insert positions were read, so a transaction not yet seen has an xid >= H. Settled ones whose undo is
+ *		kept, merged as they are, do not count: they overlap from log to log, and all would wait for all.
+ *		Those whose LOCKS records name a transaction >= H count: who reads these asks how their writer ended.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of all younger ones, in
  *	every log: whoever meets a record that has gone knows that its xid < `oldest` (U7).
  *	U28	a LOCKS record is discarded only when the youngest transaction that it, or a record below
  *		it in its chain, names is < the new `oldest`: until then that one may be at work, or prepared.
- *	U19	the conflict horizon of a DISCARD record covers everything discarded since the last one,
- *		and the record is logged before the `oldest` that relies on it is published.
+ *	U19	the conflict horizon of a DISCARD record covers everything that has come below `oldest` since the last
+ *		one, and the record is logged before the `oldest` that relies on it is published.
  */
 #include "undo/undo_internal.h"
 
@@ -59,6 +61,7 @@ typedef struct Pending
 {
 	ZXid		min_top;
 	ZXid		max_top;
+	ZXid		max_xid;		/* subtransactions too */
 	ZXid		hold;			/* youngest locker that its LOCKS records name (U28); 0 = none */
 	Place		first;
 	Place		end;
@@ -210,7 +213,7 @@ push_pending(LogQueue *q, ZXid top, Place first)
 	}
 	p = &q->items[q->tail++];
 	memset(p, 0, sizeof(*p));
-	p->min_top = p->max_top = p->last_xid = top;
+	p->min_top = p->max_top = p->max_xid = p->last_xid = top;
 	p->first = first;
 	p->count = 1;
 	return p;
@@ -223,6 +226,7 @@ note_xid(Pending *p, ZXid xid)
 	if (xid == p->last_xid)
 		return;
 	p->last_xid = xid;
+	p->max_xid = Max(p->max_xid, xid);
 	if (xid == p->min_top)
 		return;
 	if (xid < p->min_top)
@@ -360,6 +364,7 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 		{
 			last->min_top = Min(last->min_top, p->min_top);
 			last->max_top = Max(last->max_top, p->max_top);
+			last->max_xid = Max(last->max_xid, p->max_xid);
 			last->hold = Max(last->hold, p->hold);
 			last->end = p->end;
 			last->count += p->count;
@@ -377,38 +382,36 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 static inline bool
 can_go(const Pending *p, ZXid oldest)
 {
-	return p->settled && p->max_top < oldest && p->hold < oldest;
+	return p->settled && p->max_xid < oldest && p->hold < oldest;
 }
 
-/* rest_oldest: the oldest transaction in q, if those at its head that can go have gone. */
-static ZXid
-rest_oldest(const LogQueue *q, ZXid oldest)
-{
-	int			i = q->head;
-	ZXid		result = oldest;
-
-	while (i < q->tail && can_go(&q->items[i], oldest))
-		i++;
-	for (; i < q->tail; i++)
-		result = Min(result, q->items[i].min_top);
-	return result;
-}
-
-/* new_oldest: the highest value that U17 and U18 allow. All logs have been parsed. */
+/* new_oldest: the highest value that U18 allows. All logs have been parsed. */
 static ZXid
 new_oldest(ZXid horizon)
 {
 	ZXid		oldest = horizon;
-	ZXid		before;
 
-	do
+	for (int log = 0; log < zu_nlogs(); log++)
 	{
-		before = oldest;
-		for (int i = 0; i < zu_nlogs(); i++)
-			if (queues[i] != NULL)
-				oldest = Min(oldest, rest_oldest(queues[i], before));
-	} while (oldest < before);
+		const LogQueue *q = queues[log];
+
+		if (q == NULL)
+			continue;
+		for (int i = q->head; i < q->tail; i++)
+			if (!q->items[i].settled || q->items[i].hold >= horizon)
+				oldest = Min(oldest, q->items[i].min_top);
+	}
 	return oldest;
+}
+
+/* note_conflict: standbys must hear of the transactions of p that come below `oldest` now. */
+static void
+note_conflict(const Pending *p, ZXid oldest)
+{
+	ZXid		newest = Min(p->max_top, oldest - 1);
+
+	if (p->settled && p->min_top < oldest && newest >= pg_atomic_read_u64(&zu_my.entry->oldest))
+		zu_max64(&zu_my.entry->conflict, newest);
 }
 
 /* discard_prefix: take the settled transactions below `oldest` off the queue's head and publish the log's new discard pointer. */
@@ -416,13 +419,13 @@ static void
 discard_prefix(LogQueue *q, ZuLog *log, ZXid oldest, ZuDiscardStats *stats)
 {
 	Place		place;
-	ZXid		newest = InvalidZXid;
 
+	for (int i = q->head; i < q->tail; i++)
+		note_conflict(&q->items[i], oldest);
 	place.sequence = pg_atomic_read_u64(&log->discard_sequence);
 	place.ptr = pg_atomic_read_u64(&log->discard);
 	while (q->head < q->tail && can_go(&q->items[q->head], oldest))
 	{
-		newest = Max(newest, q->items[q->head].max_top);
 		stats->transactions_discarded += q->items[q->head].count;
 		place = q->items[q->head].end;
 		q->head++;
@@ -434,8 +437,6 @@ discard_prefix(LogQueue *q, ZuLog *log, ZXid oldest, ZuDiscardStats *stats)
 	}
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
-	if (newest != InvalidZXid)
-		zu_max64(&zu_my.entry->conflict, newest);
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
 	pg_atomic_write_u64(&log->discard, place.ptr);
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;

@@ -1,0 +1,70 @@
+# What may be discarded and how far `oldest` gets: transactions with younger subtransactions, and several logs whose
+# transactions overlap while there is always an older snapshot.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('discard');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+autovacuum = off
+max_worker_processes = 0
+C
+$node->start;
+$node->safe_psql('postgres', <<'S');
+CREATE EXTENSION zundo;
+CREATE TABLE z (id int PRIMARY KEY, v int) USING zheap;
+CREATE TABLE big (id int, v text) USING zheap;
+INSERT INTO z SELECT g, 0 FROM generate_series(1, 20) g;
+INSERT INTO big SELECT g, repeat('x', 200) FROM generate_series(1, 10000) g;
+S
+
+# One process discards, so that it remembers what it has read; others come in through it.
+my $discarder = $node->background_psql('postgres', on_error_stop => 1);
+my ($a, $b) = map { $node->background_psql('postgres', on_error_stop => 1) } 1 .. 2;
+my $oldest = 'SELECT max(oldest_xid::text::bigint) FROM zundo.stat_undo';
+$discarder->query_safe('SELECT zundo.discard()');
+
+# A subtransaction is younger than a running transaction, its top-level one is older.
+$b->query_safe("BEGIN; INSERT INTO big VALUES (0, 'a')");
+$a->query_safe('BEGIN; SELECT txid_current()');
+$b->query_safe('SAVEPOINT s; UPDATE z SET v = 1 WHERE id = 1; DELETE FROM z WHERE id = 2; RELEASE s');
+$b->query_safe("UPDATE big SET v = repeat('y', 200); COMMIT");
+for my $round (1 .. 2)
+{
+	$discarder->query_safe('SELECT zundo.discard()');
+	# takes the extents that were freed
+	$b->query_safe("UPDATE big SET v = repeat('$round', 200)") for 1 .. 2;
+}
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('z')"), '', 'zundo.check');
+$node->safe_psql('postgres', "SET statement_timeout = '60s'; CREATE INDEX ON z (v); VACUUM FULL z");
+$node->safe_psql('postgres', 'BEGIN ISOLATION LEVEL SERIALIZABLE; UPDATE z SET v = 2 WHERE id = 1; COMMIT');
+is($node->safe_psql('postgres', 'SELECT id, v FROM z WHERE id < 4 ORDER BY id'), "1|2\n3|0", 'rows');
+$a->query_safe('COMMIT');
+
+# Transactions of two logs in turn, all of each log small enough to be merged.
+my ($first, $second) = map { $node->background_psql('postgres', on_error_stop => 1) } 1 .. 2;
+$first->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+for (1 .. 15) { $_->query_safe('UPDATE z SET v = v + 1 WHERE id = 5') for $a, $b; }
+$second->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+my $xmin = $second->query_safe('SELECT pg_snapshot_xmin(pg_current_snapshot())');
+for (1 .. 15) { $_->query_safe('UPDATE z SET v = v + 1 WHERE id = 5') for $a, $b; }
+$discarder->query_safe('SELECT zundo.discard()');
+$first->query_safe('COMMIT');
+$discarder->query_safe('SELECT zundo.discard()');
+is($node->safe_psql('postgres', $oldest), $xmin, 'oldest gets to the oldest snapshot');
+is($second->query_safe('SELECT v FROM z WHERE id = 5'), '30', 'which sees what it should');
+is($node->safe_psql('postgres', 'SELECT v FROM z WHERE id = 5'), '60', 'others see the newest');
+$second->query_safe('COMMIT');
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(z zundo.undo_log);
+$_->quit for $first, $second, $a, $b, $discarder;
+$node->stop('immediate');
+$node->start;
+is($node->safe_psql('postgres', 'SELECT zundo.discard() >= 0; SELECT v FROM z WHERE id = 5'), "t\n60", 'after a crash');
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(z zundo.undo_log);
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log');
+$node->stop;
+done_testing();
