@@ -393,7 +393,8 @@ zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block,
 	const char *raw;
 	Size		rawlen;
 
-	if (ptr == InvalidUndoPtr)
+	/* a serializable transaction must hear of every change that it does not see */
+	if (ptr == InvalidUndoPtr || zssi_needed(rel, snapshot))
 		return false;
 	for (int i = 1; i <= slots->n; i++)
 	{
