@@ -136,6 +136,27 @@ zindex_columns(Relation rel)
 }
 
 bool
+zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size len)
+{
+	bool		null_met = false;
+	bool		value_met = false;
+	int			i = -1;
+
+	if ((zheader_get(row) & ZH_NULLS) == 0)
+		return false;
+	while ((i = bms_next_member(attrs, i)) >= 0)
+	{
+		bool		isnull;
+
+		(void) ztuple_getattr(row, len, RelationGetDescr(rel), i + FirstLowInvalidHeapAttributeNumber, &isnull,
+							  RelationGetRelationName(rel), NULL);
+		null_met |= isnull;
+		value_met |= !isnull;
+	}
+	return null_met && value_met;
+}
+
+bool
 zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
 				const char *newrow, Size newlen)
 {

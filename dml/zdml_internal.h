@@ -232,6 +232,12 @@ extern const ZIndexColumns *zindex_columns(Relation rel);
  */
 extern bool zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own);
 
+/*
+ * zcolumns_some_null: are some of attrs null in the row and others not? Then the server queues an event for a MATCH FULL
+ * foreign key that has not been validated, whatever has changed.
+ */
+extern bool zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size len);
+
 /* zcolumns_differ: does any attribute of attrs differ between the row at tid and a new one? */
 extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
 							const char *newrow, Size newlen);

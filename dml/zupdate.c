@@ -105,7 +105,8 @@ look_at_old_row(Update *u)
 		u->mode = LockTupleNoKeyExclusive;
 	u->in_place = !columns_differ(u, u->columns->blocking);
 	u->event = zcolumns_event(u->columns, !u->in_place, columns_differ(u, u->columns->foreign),
-							  row_is_ours(page, u->oldrow));
+							  row_is_ours(page, u->oldrow)) ||
+		zcolumns_some_null(u->writer.rel, u->columns->foreign, u->newrow, u->newlen);
 	if (u->in_place)
 		u->summarizing = columns_differ(u, u->columns->summarized);
 }
