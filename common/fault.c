@@ -27,6 +27,7 @@ static const char *const fault_points[] = {
 	"move-logged",
 	"prune-logged",
 	"inline-lock-logged",		/* a lock without undo */
+	"converting-locks",			/* some such locks have got their undo record, others not yet */
 	"locks-converted",			/* such locks became undo records */
 	"rollback-logged",			/* after one page's undo is logged */
 	"overflow-logged",			/* after an overflow page was given to a page or freed */

@@ -66,7 +66,10 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	return true;
 }
 
-/* Make LOCK records of some of the inline locks in slotno, on prev. Returns what is left of them; *prev: the last record. */
+/*
+ * Make LOCK records of some of the inline locks of slotno, on *prev, which becomes the last record. Returns what is left of
+ * them. The slot takes the records only with the last of them: if an error comes in between, it still has all its locks.
+ */
 static UndoPtr
 convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr locks, UndoPtr *prev)
 {
@@ -78,6 +81,8 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 	ZuOp		op;
 	XLogRecPtr	recptr;
 	char	   *p = packed_undo;
+	bool		logged = writer->logged;
+	bool		last;
 	int			n;
 
 	for (n = 0; n < ZU_MAX_RECORDS && locks != 0; n++, locks >>= ZINLINE_BITS)
@@ -89,6 +94,8 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 		rec[n].lockmode = ZINLINE_MODE(locks);
 		recs[n] = &rec[n];
 	}
+	last = (locks == 0);
+	logged &= last;
 	zu_prepare(&op, recs, n, writer->topxid);
 	for (int i = 0; i < n; i++)
 	{
@@ -103,17 +110,23 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 	*prev = change.ptr = op.ptr[n - 1];
 
 	START_CRIT_SECTION();
-	zapply_slot(page, &change);
-	MarkBufferDirty(buf);
+	if (last)
+	{
+		zapply_slot(page, &change);
+		MarkBufferDirty(buf);
+	}
 	zu_write(&op);
-	recptr = zwal_log_literal(writer->logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, 0,
-							  writer->logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
+	recptr = zwal_log_literal(logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, 0,
+							  logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
 							  packed_undo, NULL, 0);
-	if (writer->logged)
+	if (logged)
 		PageSetLSN(page, recptr);
 	zu_finish(&op, recptr);
-	ZUNDO_FAULT("locks-converted");
+	if (last)
+		ZUNDO_FAULT("locks-converted");
 	END_CRIT_SECTION();
+	if (!last)
+		ZUNDO_FAULT("converting-locks");
 	return locks;
 }
 
@@ -123,7 +136,6 @@ zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
 	ZPageSlot	slot = *zpage_slot(BufferGetPage(buf), slotno);
 	UndoPtr		prev = InvalidUndoPtr;
 
-	/* if the server dies before all are done, so does the transaction, and needs none */
 	while (slot.ptr != 0)
 		slot.ptr = convert_some(writer, buf, slotno, ZSLOT_XID(&slot), slot.ptr, &prev);
 	zrollback_note_page(writer->rel, BufferGetBlockNumber(buf));

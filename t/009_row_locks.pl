@@ -105,6 +105,19 @@ for my $fault ('inline-lock-logged', 'locks-converted')
 	is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', "$fault: zundo.check");
 }
 
+# An error while a subtransaction makes records of its parent's locks: the parent keeps all of them.
+$node->safe_psql('postgres', 'CREATE TABLE kept (id int PRIMARY KEY) USING zheap; INSERT INTO kept SELECT generate_series(1, 6)');
+my $parent = $node->background_psql('postgres', on_error_stop => 0);
+$parent->query('BEGIN; SELECT id FROM kept WHERE id < 6 FOR KEY SHARE');
+$parent->query(q{SAVEPOINT s; SET LOCAL zundo.fault = 'converting-locks:error'; DELETE FROM kept WHERE id = 6});
+$parent->query('ROLLBACK TO s');
+is($parent->query('SELECT count(*) FROM kept'), '6', 'the deletion failed');
+timed_out($node, "DELETE FROM kept WHERE id = $_", "row $_ is locked after an error in making records of locks") for 1 .. 5;
+passes($node, 'DELETE FROM kept WHERE id = 6', 'the row that was not locked is free');
+$parent->query('COMMIT');
+$parent->quit;
+is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('kept')}), '', 'zundo.check of kept');
+
 # 4. What a KEY SHARE lock costs: no undo for five on a page, and no more WAL than heap's 54 bytes.
 $node->safe_psql(
 	'postgres', q{
