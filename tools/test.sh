@@ -105,7 +105,7 @@ check_tables()
 check_log()
 {
 	local bad
-	bad=$(grep -E 'PANIC:|TRAP:|terminated by signal (4|6|7|8|11)|inconsistent page found|could not find.*undo' "$cluster/server.log" | head -n 10 || true)
+	bad=$(grep -E 'PANIC:|TRAP:|terminated by signal (4|6|7|8|11)|inconsistent page found' "$cluster/server.log" | head -n 10 || true)
 	if [ -z "$bad" ]; then result ok "$1: server log"; else
 		printf '%s\n' "$bad"
 		cp "$cluster/server.log" "$work/server-$pg-$1.log"
