@@ -30,7 +30,7 @@ typedef struct Change
 	struct Change *next;		/* older change of the same row in the same slot */
 	struct Change *met_before;	/* the change collected before this one */
 	ZXid		xid;
-	const char *payload;		/* in the arena */
+	const char *payload;		/* in the arena, or where the undo page was copied to */
 	uint16		payload_len;
 	uint16		offset;
 	uint16		slot;
@@ -204,8 +204,9 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 {
 	char	   *buf = arena_room(c, ZUR_MAX_LENGTH);
 	ZuRecord	rec;
+	ZuFetchResult result = zu_fetch_cached(*ptr, c->relnumber, c->block, &rec, buf);
 
-	if (zu_fetch(*ptr, c->relnumber, c->block, &rec, buf) == ZU_DISCARDED)
+	if (result == ZU_DISCARDED)
 	{
 		bool		settled = discard_is_settled(c, s, *ptr);
 
@@ -226,10 +227,10 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 	}
 	*ptr = rec.prev;
 	if (*ptr != InvalidUndoPtr)
-		zu_prefetch(*ptr);
+		zu_cache_prefetch(*ptr);
 	if (rec.type == ZUR_LOCK)
 		return true;
-	if (rec.payload_len > 0)
+	if (rec.payload_len > 0 && result == ZU_FETCHED)
 		arena_take(c, rec.length);	/* the payload lies in buf */
 	if (rec.type == ZUR_INSERT || rec.type == CHANGE_ACCEPTED)
 		for (int i = 0; i < Max(rec.nrows, 1); i++)
@@ -253,13 +254,14 @@ collect_slots(Collector *c)
 	bool		more;
 	int			n = 0;
 
+	zu_cache_tidy();
 	zu_read_begin();
 	for (int s = 1; s <= slots->n; s++)
 	{
 		ptr[s] = c->pending[s] ? slots->s[s].ptr : InvalidUndoPtr;
 		if (ptr[s] == InvalidUndoPtr)
 			continue;
-		zu_prefetch(ptr[s]);
+		zu_cache_prefetch(ptr[s]);
 		open_lists(c, s);
 	}
 	do

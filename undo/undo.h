@@ -187,6 +187,7 @@ extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, int n
 typedef enum ZuFetchResult
 {
 	ZU_FETCHED,
+	ZU_FETCHED_IN_PLACE,		/* zu_fetch_cached only */
 	ZU_DISCARDED
 } ZuFetchResult;
 
@@ -204,6 +205,20 @@ extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 
 /* zu_prefetch: have the memory of the record at ptr brought near, if its buffer is known. A hint. */
 extern void zu_prefetch(UndoPtr ptr);
+
+/*
+ * zu_fetch_cached: as zu_fetch, for callers that come to the same undo pages again and again: they are copied, up to
+ * 32 MB of them until the end of the transaction. ZU_FETCHED_IN_PLACE: as ZU_FETCHED, but buf is untouched and
+ * rec->payload stays valid until zu_cache_tidy or the end of the transaction.
+ */
+extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
+									 BlockNumber expect_block, ZuRecord *rec, char *buf);
+
+/* zu_cache_prefetch: zu_prefetch, for zu_fetch_cached. */
+extern void zu_cache_prefetch(UndoPtr ptr);
+
+/* zu_cache_tidy: give up copies that do no good any more. Payloads of zu_fetch_cached are no longer valid. */
+extern void zu_cache_tidy(void);
 
 /* zu_read_begin/end: keep the tail-truncation fence over many zu_fetch calls (optional, nestable not). */
 extern void zu_read_begin(void);

@@ -19,12 +19,6 @@
 
 #include "storage/buf_internals.h"
 
-#ifdef __GNUC__
-#define zu_prefetch_line(p) __builtin_prefetch(p)
-#else
-#define zu_prefetch_line(p) ((void) (p))
-#endif
-
 /* Which buffer held a block last time: direct-mapped by block number. */
 #define RECENT_BUFFERS	8192
 

@@ -371,6 +371,13 @@ extern void zu_fence_leave(bool taken);
  */
 extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst);
 
+/* zu_prefetch_line: have the cache line at p brought near. */
+#ifdef __GNUC__
+#define zu_prefetch_line(p) __builtin_prefetch(p)
+#else
+#define zu_prefetch_line(p) ((void) (p))
+#endif
+
 /* zu_report_corrupt: raise ERRCODE_DATA_CORRUPTED for a place in zundo.undo_log. */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 

@@ -1,0 +1,199 @@
+/*
+ * undo/undo_cache.c - private copies of undo pages that one transaction comes to again and again.
+ *
+ * An old snapshot's scan takes back changes whose records are spread over all undo pages: each table page
+ * needs some bytes of many of them. A pin and a lock for every record, and the page walks of the processor, cost
+ * more than reading it. So a page that was met some times is copied, and its records are read in the copy.
+ *
+ * Memory: at most CACHE_PAGES pages, until the transaction ends.
+ * Locks: those of zu_fetch while a page is copied, none for reading a copy.
+ * Crash points: none; reads only.
+ *
+ * Invariants
+ *	U29	a record never changes once it is written, and what lies below a page's pd_lower stays until the page gets
+ *		another generation: a copy of a generation is right as far as it goes, even when its page has gone.
+ *	U30	a copy stays where it is until zu_cache_tidy or the end of the transaction.
+ */
+#include "undo/undo_internal.h"
+
+#ifndef WIN32
+#include <sys/mman.h>
+#endif
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#define CACHE_PAGES		4096
+#define CACHE_ENTRIES	8192
+/* A page is copied, or copied again because it has grown, when it was met so often since. */
+#define WORTH_A_COPY	3
+/* So many refusals, and the pages that are copied are given up: others are asked for by now. */
+#define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
+#define HUGE_PAGE		((Size) 2 * 1024 * 1024)
+
+/* What is known of the undo page that was met last of those with the same place in the table. */
+typedef struct CacheEntry
+{
+	BlockNumber block;
+	uint32		generation;
+	uint16		met;			/* so often without a copy that would do */
+	uint16		copied;			/* bytes that are copied, 0 = no copy */
+	uint16		copy;			/* its number */
+} CacheEntry;
+
+static CacheEntry cache[CACHE_ENTRIES];
+static MemoryContext context = NULL;	/* has the copies */
+static char *copies = NULL;		/* CACHE_PAGES pages, of which ncopies are in use */
+static int	ncopies = 0;
+static int	nrefused = 0;		/* how often there was no room for one */
+static bool no_memory = false;	/* in this transaction */
+static RelFileNumber cached_log;	/* whose pages these are */
+
+/* All copies are gone. Callback of the memory context that they are in. */
+static void
+forget_copies(void *arg)
+{
+	context = NULL;
+	copies = NULL;
+	ncopies = 0;
+	nrefused = 0;
+	no_memory = false;
+	memset(cache, 0, sizeof(cache));
+}
+
+/* Memory for the copies of this transaction; only what is written to it is really taken. */
+static bool
+make_room(void)
+{
+	MemoryContextCallback *callback;
+	char	   *raw;
+
+	if (copies != NULL || no_memory || !IsTransactionState())
+		return copies != NULL;
+	context = AllocSetContextCreate(TopTransactionContext, "zheap undo pages", ALLOCSET_SMALL_SIZES);
+	callback = MemoryContextAlloc(context, sizeof(MemoryContextCallback));
+	callback->func = forget_copies;
+	callback->arg = NULL;
+	MemoryContextRegisterResetCallback(context, callback);
+	raw = MemoryContextAllocExtended(context, CACHE_PAGES * (Size) BLCKSZ + HUGE_PAGE,
+									 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
+	no_memory = (raw == NULL);
+	if (no_memory)
+		return false;
+	copies = (char *) TYPEALIGN(HUGE_PAGE, raw);
+#ifdef MADV_HUGEPAGE
+	/* pages of 2 MB save most of the processor's page walks; where there are none, nothing is lost */
+	(void) madvise(copies, CACHE_PAGES * (Size) BLCKSZ, MADV_HUGEPAGE);
+#endif
+	cached_log = zu_my.locator.relNumber;
+	return true;
+}
+
+static inline char *
+copy_of(const CacheEntry *entry)
+{
+	return copies + entry->copy * (Size) BLCKSZ;
+}
+
+/* Copy the page of ptr, or what has come to it since. False: no room, or not of that generation. */
+static bool
+copy_page(CacheEntry *entry, UndoPtr ptr)
+{
+	bool		fresh = (entry->copied == 0);
+	char	   *dst;
+
+	if (!make_room())
+		return false;
+	if (fresh && ncopies == CACHE_PAGES)
+	{
+		nrefused++;
+		return false;
+	}
+	if (fresh)
+		entry->copy = ncopies;
+	dst = copy_of(entry);
+	if (!zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ, dst))
+		return false;
+	if (fresh)
+		ncopies++;
+	entry->copied = ((PageHeader) dst)->pd_lower;
+	return true;
+}
+
+/* The entry of ptr's page. */
+static CacheEntry *
+find_entry(UndoPtr ptr)
+{
+	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
+	CacheEntry *entry = &cache[block % CACHE_ENTRIES];
+
+	if (entry->block == block && entry->generation == zuptr_generation(ptr))
+		return entry;
+	if (entry->copied > 0)
+		return NULL;			/* the place belongs to another page's copy */
+	entry->block = block;
+	entry->generation = zuptr_generation(ptr);
+	entry->met = 0;
+	return entry;
+}
+
+void
+zu_cache_prefetch(UndoPtr ptr)
+{
+	int			off = zuptr_byte(ptr) % BLCKSZ;
+	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
+	const CacheEntry *entry = &cache[block % CACHE_ENTRIES];
+
+	if (zuptr_is_temp(ptr))
+		return;
+	if (entry->block == block && off < entry->copied)
+	{
+		const char *p = copy_of(entry) + off;
+
+		zu_prefetch_line(p);
+		zu_prefetch_line(p + 48);	/* most records end within the next line */
+	}
+	else
+		zu_prefetch(ptr);
+}
+
+ZuFetchResult
+zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block, ZuRecord *rec, char *buf)
+{
+	int			off = zuptr_byte(ptr) % BLCKSZ;
+	CacheEntry *entry;
+
+	if (ptr == InvalidUndoPtr || zuptr_is_temp(ptr))
+		return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+	entry = find_entry(ptr);
+	if (entry == NULL)
+		return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+	if (off >= entry->copied)
+	{
+		if (++entry->met < WORTH_A_COPY)
+			return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+		entry->met = 0;
+		if (!copy_page(entry, ptr))
+			return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+	}
+	if (off >= ZU_PAGE_DATA && off < entry->copied)
+	{
+		const char *p = copy_of(entry) + off;
+		Size		have = entry->copied - off;
+		Size		length = zur_peek_length(p, have);
+
+		/* whatever is not simple is zu_fetch's: records that go on on the next page, faults */
+		if (length != 0 && length <= have && zur_unpack(p, have, rec) &&
+			rec->relnumber == expect_relnumber && rec->block == expect_block && zxid_possible(rec->xid))
+			return ZU_FETCHED_IN_PLACE;
+	}
+	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+}
+
+void
+zu_cache_tidy(void)
+{
+	if (copies != NULL && (nrefused > TOO_OFTEN_REFUSED || cached_log != zu_my.locator.relNumber))
+		MemoryContextDelete(context);
+}
