@@ -482,6 +482,22 @@ emit_rows(Collector *c)
 	}
 }
 
+/* Copy a page without its free space, if its header makes sense. */
+static void
+copy_page(Page dst, Page src)
+{
+	LocationIndex lower = ((PageHeader) src)->pd_lower;
+	LocationIndex upper = ((PageHeader) src)->pd_upper;
+
+	if (unlikely(lower < SizeOfPageHeaderData || lower > upper || upper > BLCKSZ))
+	{
+		memcpy(dst, src, BLCKSZ);
+		return;
+	}
+	memcpy(dst, src, lower);
+	memcpy(dst + upper, src + upper, BLCKSZ - upper);
+}
+
 /* One attempt; false if undo of the copy has gone meanwhile. */
 static bool
 view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
@@ -500,7 +516,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	view->nrows = 0;
 	view->dead_rows = 0;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	memcpy(page, BufferGetPage(buf), BLCKSZ);
+	copy_page(page, BufferGetPage(buf));
 	if (PageIsNew(page))
 		view->slots.n = 0;
 	else if (unlikely(!zpage_rows_ok(page)))
