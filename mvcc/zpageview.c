@@ -52,6 +52,8 @@ typedef struct Collector
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
 	bool		any_pending;
+	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* has a row changes in lists? */
+	ZuRecord	step;			/* of rewind_row; what it does not set is zero */
 	char	   *arena;
 	Size		arena_left;
 	char		raw[ZUR_MAX_LENGTH];
@@ -147,12 +149,14 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec)
 static void
 make_lists(Collector *c)
 {
+	memset(c->touched, 0, c->maxoff + 1);
 	for (Change *change = c->met; change != NULL; change = change->met_before)
 	{
 		Change	  **first = &c->first[change->slot][change->offset];
 
 		change->next = *first;
 		*first = change;
+		c->touched[change->offset] = true;
 	}
 }
 
@@ -359,7 +363,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	{
 		int			s = ZH_SLOT(header);
 		Change	   *change = (s <= view->slots.n && c->pending[s]) ? c->first[s][off] : NULL;
-		ZuRecord	rec = {0};
+		ZuRecord   *rec = &c->step;
 		const char *raw = NULL;
 		Size		rawlen = 0;
 
@@ -368,14 +372,14 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		c->first[s][off] = change->next;
 		newest = change->xid;
 		changed = true;
-		rec.type = change->type;
-		rec.xflags = change->xflags;
-		rec.payload = change->payload;
-		rec.payload_len = change->payload_len;
-		rec.relnumber = c->relnumber;
-		if (rec.type != ZUR_INSERT)
-			raw = zur_raw_payload(&rec, c->raw, sizeof(c->raw), &rawlen);
-		if (!zrow_step_back(row, &len, &has_bytes, &exists, &rec, raw, rawlen))
+		rec->type = change->type;
+		rec->xflags = change->xflags;
+		rec->payload = change->payload;
+		rec->payload_len = change->payload_len;
+		rec->relnumber = c->relnumber;
+		if (rec->type != ZUR_INSERT)
+			raw = zur_raw_payload(rec, c->raw, sizeof(c->raw), &rawlen);
+		if (!zrow_step_back(row, &len, &has_bytes, &exists, rec, raw, rawlen))
 			zvis_corrupt_chain(c->rel, c->block, view->slots.s[s].ptr);
 		if (!exists)
 			break;
@@ -398,18 +402,40 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	emit_row(view, off, bytes, len, top_slot);
 }
 
-/*
- * All chains are accepted: every live row is shown as it stands. The hot loop of
- * sequential scans.
- */
-static void
-emit_settled_rows(Collector *c)
+/* Show the row at off as its lists say; false: it has none. */
+static bool
+rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
+{
+	const ZSlotView *slots = &c->view->slots;
+	const char *row = NULL;
+	int			len = 0;
+	ZHeader		header;
+	int			s;
+
+	if (ItemIdIsNormal(lp))
+	{
+		row = zpage_row(c->view->page.data, lp);
+		header = zheader_get(row);
+		len = zrow_length(row, ItemIdGetLength(lp));
+	}
+	else if (ItemIdIsRedirected(lp))
+		header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
+	else
+		return false;
+	s = ZH_SLOT(header);
+	if (s > slots->n || !c->pending[s] || c->first[s][off] == NULL)
+		return false;
+	rewind_row(c, off, row, len, header);
+	return true;
+}
+
+/* Show all rows: as their lists say, as they stand without. The hot loop of sequential scans. */
+static inline void
+emit_rows(Collector *c, bool any_touched)
 {
 	ZPageView  *view = c->view;
 	Page		page = view->page.data;
-	const ItemIdData *lp = ((PageHeader) page)->pd_linp;
-	int			n = 0;
-	int			dead = 0;
+	ItemId		lp = ((PageHeader) page)->pd_linp;
 
 	for (int off = FirstOffsetNumber; off <= c->maxoff; off++, lp++)
 	{
@@ -417,68 +443,24 @@ emit_settled_rows(Collector *c)
 		uint32		low;
 		int			s;
 
+		if (any_touched && c->touched[off] && rewind_touched(c, off, lp))
+			continue;
 		if (!ItemIdIsNormal(lp))
 		{
-			dead += ItemIdIsUsed(lp) ? 1 : 0;
+			view->dead_rows += ItemIdIsUsed(lp) ? 1 : 0;
 			continue;
 		}
 		row = page + lp->lp_off;
 		memcpy(&low, row, sizeof(low));
 		if (!ZH_LIVE((ZHeader) low))
 		{
-			dead++;
+			view->dead_rows++;
 			continue;
 		}
 		s = ZH_SLOT((ZHeader) low);
 		if (unlikely(s > view->slots.n))
 			s = 0;				/* of a slot that was older than everybody */
-		view->offset[n] = off;
-		view->row[n] = row;
-		view->len[n] = (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len;
-		view->slotno[n] = s;
-		n++;
-	}
-	view->nrows = n;
-	view->dead_rows = dead;
-}
-
-static void
-emit_rows(Collector *c)
-{
-	ZPageView  *view = c->view;
-	Page		page = view->page.data;
-
-	for (OffsetNumber off = FirstOffsetNumber; off <= c->maxoff; off++)
-	{
-		ItemId		lp = PageGetItemId(page, off);
-
-		if (ItemIdIsNormal(lp))
-		{
-			const char *row = zpage_row(page, lp);
-			ZHeader		header = zheader_get(row);
-			int			s = ZH_SLOT(header);
-
-			if (s > view->slots.n)
-				s = 0;			/* of a slot that was older than everybody */
-			if (c->pending[s] && c->first[s][off] != NULL)
-				rewind_row(c, off, row, zrow_length(row, ItemIdGetLength(lp)), header);
-			else if (ZH_LIVE(header))
-				emit_row(view, off, row, zrow_length(row, ItemIdGetLength(lp)), s);
-			else
-				view->dead_rows++;
-		}
-		else if (ItemIdIsRedirected(lp))
-		{
-			int			s = lp->lp_off;
-
-			if (s <= view->slots.n && c->pending[s] && c->first[s][off] != NULL)
-				rewind_row(c, off, NULL, 0,
-						   ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), s));
-			else
-				view->dead_rows++;
-		}
-		else if (ItemIdIsDead(lp))
-			view->dead_rows++;
+		emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
 	}
 }
 
@@ -544,9 +526,9 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	if (c->any_pending && !collect_slots(c))
 		return false;
 	if (c->any_pending)
-		emit_rows(c);
+		emit_rows(c, true);
 	else
-		emit_settled_rows(c);
+		emit_rows(c, false);
 	return true;
 }
 
@@ -557,7 +539,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	ZAcceptKind kind;
 
 	if (collector == NULL)
-		collector = MemoryContextAlloc(TopMemoryContext, sizeof(Collector));
+		collector = MemoryContextAllocZero(TopMemoryContext, sizeof(Collector));
 	collector->view = view;
 	collector->rel = rel;
 	collector->relnumber = rel->rd_locator.relNumber;

@@ -27,7 +27,7 @@
 #define CACHE_PAGES		4096
 #define CACHE_ENTRIES	8192
 /* A page is copied, or copied again because it has grown, when it was met so often since. */
-#define WORTH_A_COPY	3
+#define WORTH_A_COPY	2
 /* So many refusals, and the pages that are copied are given up: others are asked for by now. */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
@@ -158,6 +158,19 @@ zu_cache_prefetch(UndoPtr ptr)
 		zu_prefetch(ptr);
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* U29: what is left of the record in the log is what the copy has. */
+static bool
+copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	ZuRecord	now;
+
+	return zu_fetch(ptr, rec->relnumber, rec->block, &now, buf) == ZU_DISCARDED ||
+		(now.length == rec->length && memcmp(buf, bytes, now.length) == 0);
+}
+#endif
+
 ZuFetchResult
 zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block, ZuRecord *rec, char *buf)
 {
@@ -186,7 +199,10 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 		/* whatever is not simple is zu_fetch's: records that go on on the next page, faults */
 		if (length != 0 && length <= have && zur_unpack(p, have, rec) &&
 			rec->relnumber == expect_relnumber && rec->block == expect_block && zxid_possible(rec->xid))
+		{
+			Assert(copy_is_right(ptr, rec, p));
 			return ZU_FETCHED_IN_PLACE;
+		}
 	}
 	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
 }

@@ -240,6 +240,22 @@ zur_pack(const ZuRecord *rec, char *dst)
 	Assert(p == dst + rec->length);
 }
 
+/* clear_optional: the fields that not every record has. One by one: readers of long chains feel a memset here. */
+static inline void
+clear_optional(ZuRecord *rec)
+{
+	rec->as_of = InvalidTransactionId;
+	rec->prev = InvalidUndoPtr;
+	rec->nrows = 0;
+	rec->token = 0;
+	memset(&rec->forward, 0, sizeof(rec->forward));
+	rec->lockmode = 0;
+	rec->committed = InvalidZXid;
+	rec->hold = InvalidZXid;
+	rec->payload = NULL;
+	rec->payload_len = 0;
+}
+
 /* unpack_by_type: the part of a record that depends on its type; the rest of it is [p, end). */
 static bool
 unpack_by_type(const char *p, const char *end, ZuRecord *rec)
@@ -308,7 +324,7 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 
 	if (length == 0 || length > len)
 		return false;
-	memset(rec, 0, sizeof(*rec));
+	clear_optional(rec);
 	rec->type = (ZuRecordType) ((uint8) src[0] & TYPE_MASK);
 	rec->flags = (uint8) src[0] & ~TYPE_MASK;
 	rec->length = (uint16) length;
