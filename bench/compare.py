@@ -40,9 +40,9 @@ def positive(text):
 def parse(arguments):
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
     parser.add_argument("--workload", default="W1", choices=list(workloads.WORKLOADS) + ["all"])
-    parser.add_argument("--seconds", type=positive, help="of load per run (W1: 60, W3 and W6: 20, W8: 10)")
+    parser.add_argument("--seconds", type=positive, help="of load per run (W1: 60, W3, W6 and FK: 20, W8: 10)")
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
-    parser.add_argument("--clients", type=positive, default=4, help="of pgbench (4)")
+    parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
@@ -105,7 +105,7 @@ def run(options, server):
     chosen = list(workloads.WORKLOADS) if options.workload == "all" else [options.workload]
     results = {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "server": server.describe(),
-        "options": {"scale": options.scale, "clients": options.clients, "seconds": options.seconds or "default",
+        "options": {"scale": options.scale, "clients": options.clients or "default", "seconds": options.seconds or "default",
                     "rounds": options.rounds or "default", "server of": "its own" if server.private else "the user"},
         "workloads": {},
     }

@@ -93,6 +93,7 @@ def bars(rows, names, folder, name, keys):
 BARS = {
     "W1": ("loaded_table", "loaded_index", "wal_per_transaction", "wal_without_images"),
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
+    "FK": ("tps", "wal_per_transaction", "cpu_us"),
     "W6": ("tps", "old_read", "wal_per_transaction", "table_growth_bytes"),
     "W8": ("copy", "loaded_table", "scan", "select_tps", "big_update", "delete", "refill", "refill_growth"),
 }

@@ -69,6 +69,13 @@ METRICS = {
         Metric("loaded_table", "accounts table after loading", "mb", ratio_at_most(0.82)),
         Metric("ended_table", "accounts table at the end", "mb"),
     ],
+    "FK": [
+        Metric("tps", "transactions per second", "number", ratio_at_least(1.0)),
+        Metric("latency_ms", "latency", "ms"),
+        Metric("cpu_us", "server CPU per transaction", "us"),
+        Metric("wal_per_transaction", "WAL per transaction", "bytes"),
+        Metric("sums_equal", "accounts, branches, tellers and history agree", "yes", ALWAYS, ratio=False),
+    ],
     "W6": [
         Metric("tps", "transactions per second", "number", ratio_at_least(2.0)),
         Metric("latency_ms", "latency", "ms"),

@@ -33,7 +33,8 @@ class Bench:
     def __init__(self, server, options, say):
         self.server = server
         self.scale = options.scale
-        self.clients = options.clients
+        self.clients = options.clients or 4
+        self.many_clients = options.clients or 32
         self.seconds = options.seconds
         self.say = say
         self._scratch = None
@@ -47,8 +48,8 @@ class Bench:
     def session(self, engine):
         return Session(self.server, engine.database)
 
-    def load(self, engine, options, seconds):
-        return Load(self.server, engine.database, options, seconds, self.clients)
+    def load(self, engine, options, seconds, clients=None):
+        return Load(self.server, engine.database, options, seconds, clients or self.clients)
 
 
 def create_databases(bench, engines):
@@ -66,11 +67,11 @@ def create_databases(bench, engines):
                        f"ALTER DATABASE {engine.database} SET synchronous_commit = off;\n")
 
 
-def load_pgbench(bench, engine):
+def load_pgbench(bench, engine, options=()):
     """Fresh pgbench tables; returns the seconds it took and the sizes."""
     bench.say(f"loading pgbench tables at scale {bench.scale}")
     start = time.monotonic()
-    bench.server.pgbench(engine.database, ["-i", "-q", "-s", str(bench.scale)])
+    bench.server.pgbench(engine.database, ["-i", "-q", "-s", str(bench.scale), *options])
     took = time.monotonic() - start
     session = bench.session(engine)
     sizes = sizes_now(session, engine)
@@ -273,6 +274,28 @@ def simple_update(bench, engine):
     }
 
 
+def foreign_keys(bench, engine):
+    """FK: tpcb-like with foreign keys on all tables, many clients: row locks of every strength meet on few rows."""
+    seconds = bench.seconds or 20
+    load_pgbench(bench, engine, ["--foreign-keys"])
+    meter = bench.session(engine)
+    bench.say(f"tpcb-like with foreign keys, {bench.many_clients} clients, {seconds} s")
+    wal, cpu = wal_position(meter), bench.server.cpu_seconds()
+    result = bench.load(engine, ["-b", "tpcb-like"], seconds, bench.many_clients).finish()
+    wal, cpu_end = wal_position(meter) - wal, bench.server.cpu_seconds()
+    sums = meter.query("""
+        SELECT sum(abalance) FROM pgbench_accounts UNION ALL SELECT sum(bbalance) FROM pgbench_branches UNION ALL
+        SELECT sum(tbalance) FROM pgbench_tellers UNION ALL SELECT sum(delta) FROM pgbench_history""")
+    meter.close()
+    drop_pgbench(bench, engine)
+    return {
+        "tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
+        "cpu_us": (cpu_end - cpu) / result["transactions"] * 1e6 if cpu is not None and cpu_end is not None else None,
+        "wal_per_transaction": wal / result["transactions"],
+        "sums_equal": len({row[0] for row in sums}) == 1,
+    }
+
+
 def hot_rows(bench, engine):
     """W6: four rows, updated by all clients while a snapshot is open, which then reads them."""
     seconds = bench.seconds or 20
@@ -373,6 +396,7 @@ def copy_rows(bench, engine, session, data):
 WORKLOADS = {
     "W1": ("a long transaction beside simple-update", long_transaction, 1),
     "W3": ("simple-update", simple_update, 3),
+    "FK": ("tpcb-like with foreign keys, 32 clients", foreign_keys, 3),
     "W6": ("hot rows under an open snapshot", hot_rows, 3),
     "W8": ("bulk load, scans, DELETE and refill, ROLLBACK", bulk, 3),
 }
