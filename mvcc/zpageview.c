@@ -20,6 +20,8 @@
 #define ARENA_BLOCK (64 * 1024)
 /* So many records are read under one fence; then interrupts are let in. */
 #define FENCED_RECORDS 256
+/* Who has read so many comes to the same undo pages often enough to have copies of them made. */
+#define MANY_RECORDS 2000
 
 /* Type of a Change that ends a row's list: the row's version was accepted here. */
 #define CHANGE_ACCEPTED 0
@@ -68,6 +70,7 @@ zpage_view_create(void)
 										  ALLOCSET_DEFAULT_SIZES);
 	view->context_used = false;
 	view->arena = NULL;
+	view->nrecords = 0;
 	view->nrows = 0;
 	view->read = NULL;
 	view->nread = 0;
@@ -208,8 +211,12 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 {
 	char	   *buf = arena_room(c, ZUR_MAX_LENGTH);
 	ZuRecord	rec;
-	ZuFetchResult result = zu_fetch_cached(*ptr, c->relnumber, c->block, &rec, buf);
+	ZuFetchResult result;
 
+	if (c->view->nrecords++ < MANY_RECORDS)
+		result = zu_fetch(*ptr, c->relnumber, c->block, &rec, buf);
+	else
+		result = zu_fetch_cached(*ptr, c->relnumber, c->block, &rec, buf);
 	if (result == ZU_DISCARDED)
 	{
 		bool		settled = discard_is_settled(c, s, *ptr);

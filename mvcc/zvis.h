@@ -133,6 +133,7 @@ typedef struct ZPageView
 	MemoryContext context;		/* for old images; reset for every page that needs it */
 	bool		context_used;
 	char	   *arena;			/* first part of the old images' memory, kept from page to page */
+	uint32		nrecords;		/* undo records read for it so far */
 	int			nrows;
 	OffsetNumber offset[ZHEAP_MAX_OFFSET + 1];
 	const char *row[ZHEAP_MAX_OFFSET + 1];

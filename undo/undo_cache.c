@@ -27,7 +27,7 @@
 #define CACHE_PAGES		4096
 #define CACHE_ENTRIES	8192
 /* A page is copied, or copied again because it has grown, when it was met so often since. */
-#define WORTH_A_COPY	2
+#define WORTH_A_COPY	3
 /* So many refusals, and the pages that are copied are given up: others are asked for by now. */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
