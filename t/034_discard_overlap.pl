@@ -1,5 +1,5 @@
 # `oldest` follows the horizon while transactions of several sessions overlap all the time: at every pass something younger than the
-# horizon has ended already.
+# horizon has ended already, or is locked by a younger transaction.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -19,6 +19,9 @@ $node->safe_psql(
 	CREATE EXTENSION zundo;
 	CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap;
 	INSERT INTO t SELECT g, 0 FROM generate_series(1, 10) g;
+	CREATE TABLE k (id int PRIMARY KEY, v int) USING zheap;
+	CREATE INDEX ON k (v);
+	INSERT INTO k VALUES (1, 0);
 	CREATE PROCEDURE many(r int, times int) LANGUAGE plpgsql AS
 	'BEGIN FOR i IN 1..times LOOP UPDATE t SET n = n + 1 WHERE id = r; COMMIT; END LOOP; END';
 });
@@ -51,7 +54,28 @@ cmp_ok($lag[-1], '<', 700, "oldest follows the snapshots of two writers' session
 $reader[$now]->query_safe('COMMIT');
 is(lag(), '0', 'and gets there');
 
-is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t zundo.undo_log);
-$_->quit for @writer, @reader;
+# 2. A row that is moved again and again, each time with the lock of somebody who came after the next one to move it.
+my @mover = map { $node->background_psql('postgres', on_error_stop => 1) } 0 .. 1;
+my @locker = map { $node->background_psql('postgres', on_error_stop => 1) } 0 .. 1;
+my $begin_mover = 'BEGIN; SELECT pg_current_xact_id()';
+@lag = ();
+$mover[0]->query_safe($begin_mover);
+for my $round (1 .. 20)
+{
+	my ($one, $other) = ($round % 2, 1 - $round % 2);
+
+	# the mover that comes next has an older xid than the locker that this one meets
+	$mover[$one]->query_safe($begin_mover);
+	$locker[$one]->query_safe('BEGIN; SELECT 1 FROM k WHERE id = 1 FOR KEY SHARE');
+	$mover[$other]->query_safe('UPDATE k SET v = v + 1 WHERE id = 1; COMMIT');
+	$locker[$other]->query_safe('COMMIT') if $round > 1;
+	push @lag, lag();
+}
+cmp_ok($lag[-1], '<', 15, "oldest follows the lockers of a row that is moved: @lag");
+$mover[0]->query_safe('ROLLBACK');
+$locker[0]->query_safe('COMMIT');
+is(lag(), '0', 'and gets there');
+is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t k zundo.undo_log);
+$_->quit for @writer, @reader, @mover, @locker;
 $node->stop;
 done_testing();

@@ -19,7 +19,8 @@
  *	U18	oldest = min(first unsettled top xid over all logs, H); H was taken before the
  *		insert positions were read, so a transaction not yet seen has an xid >= H. Settled ones whose undo is
  *		kept, merged as they are, do not count: they overlap from log to log, and all would wait for all.
- *		Those whose LOCKS records name a transaction >= H count: who reads these asks how their writer ended.
+ *		Those whose LOCKS records name a transaction >= H count: who reads these asks how their writer ended. They are
+ *		not merged with others, so that each counts with its own xid.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of all younger ones, in
  *	every log: whoever meets a record that has gone knows that its xid < `oldest` (U7).
  *	U28	a LOCKS record is discarded only when the youngest transaction that it, or a record below
@@ -333,17 +334,22 @@ settle(Pending *p, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardSta
 	p->settled = true;
 }
 
-/* mergeable: two settled neighbours that are small and in one extent. */
+/*
+ * mergeable: two settled neighbours that are small and in one extent. What counts for `oldest` though it is settled
+ * (U18) stays alone until it does not: merged, it would count with the lowest xid of its neighbours.
+ */
 static bool
-mergeable(const Pending *a, const Pending *b)
+mergeable(const Pending *a, const Pending *b, ZXid horizon)
 {
 	return a->settled && b->settled && a->first.sequence == b->end.sequence &&
+		a->hold < horizon && b->hold < horizon &&
 		zuptr_byte(b->end.ptr) - zuptr_byte(a->first.ptr) <= MERGE_BYTES;
 }
 
 /* settle_queue: settle what can be, merge what is settled. Returns nothing; q's items keep their order. */
 static void
-settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
+settle_queue(LogQueue *q, uint32 logno, ZXid horizon, ZuResolveAbort resolve, void *arg,
+			 ZuDiscardStats *stats)
 {
 	int			out = q->head;
 
@@ -360,7 +366,7 @@ settle_queue(LogQueue *q, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDis
 		Pending    *last = &q->items[out];
 		Pending    *p = &q->items[i];
 
-		if (mergeable(last, p))
+		if (mergeable(last, p, horizon))
 		{
 			last->min_top = Min(last->min_top, p->min_top);
 			last->max_top = Max(last->max_top, p->max_top);
@@ -641,7 +647,7 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		pg_read_barrier();
 		q = open_queue(log, i, insert);
 		parse_log(q, insert);
-		settle_queue(q, i, resolve, arg, stats);
+		settle_queue(q, i, horizon, resolve, arg, stats);
 	}
 	oldest = new_oldest(horizon);
 	for (int i = 0; i < zu_nlogs(); i++)
