@@ -17,6 +17,9 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
+/* So many locks in undo are read to find out that a slot's chain has nothing else. */
+#define MAX_LOCKS_READ 1000
+
 void
 zvisible_clear(Relation rel, Buffer buf)
 {
@@ -58,13 +61,54 @@ zvisible_clear(Relation rel, Buffer buf)
 		UnlockReleaseBuffer(map);
 }
 
+/* Has every change that is in the slot's chain been made before `oldest` (VM1)? Its locks change nothing. */
+static bool
+changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
+{
+	static char bytes[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = slot->ptr;
+
+	if (zpage_slot_writer(slot) < oldest)
+		return true;
+	for (int n = 0; n < MAX_LOCKS_READ; n++)
+	{
+		ZuRecord	rec;
+
+		if (ptr == InvalidUndoPtr)
+			return true;
+		/* what is gone behind the head is visible to all (V4 in mvcc/) */
+		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, bytes) == ZU_DISCARDED)
+			return n > 0;
+		if (rec.xid < oldest)
+			return true;
+		if (rec.type != ZUR_LOCK)
+			return false;
+		ptr = rec.prev;
+	}
+	return false;
+}
+
+/* Is every row of the page live and visible to everybody (VM1)? */
+static bool
+shows_all(Relation rel, BlockNumber block, Page page)
+{
+	ZXid		oldest = zpage_oldest(page);
+
+	if (zpage_has_overflow(page) || !zpage_all_live(page))
+		return false;
+	for (int i = 1; i <= zpage_nslots(page); i++)
+		if (!changes_are_old(rel, block, zpage_slot(page, i), oldest))
+			return false;
+	return true;
+}
+
 void
 zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 
-	if (PageIsNew(page) || !zpage_shows_all(page, zpage_oldest(page)))
+	if (PageIsNew(page) || !shows_all(rel, block, page))
 		return;
 	if (PageIsAllVisible(page) &&
 		(visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE) != 0)

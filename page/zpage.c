@@ -468,15 +468,10 @@ zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len)
 }
 
 bool
-zpage_shows_all(Page page, ZXid oldest)
+zpage_all_live(Page page)
 {
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
 
-	if (zpage_trailer(page)->overflow != InvalidBlockNumber)
-		return false;
-	for (int i = 1; i <= zpage_nslots(page); i++)
-		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)
-			return false;
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);

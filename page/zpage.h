@@ -212,8 +212,8 @@ extern void zpage_grow_slots(Page page, int n);
  */
 extern bool zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len);
 
-/* zpage_shows_all: is every row live and visible to everybody (all slots before oldest, nothing dead)? */
-extern bool zpage_shows_all(Page page, ZXid oldest);
+/* zpage_all_live: is every line pointer in use a row that is neither deleted nor moved? */
+extern bool zpage_all_live(Page page);
 
 /* What pruning does to one line pointer. */
 typedef enum ZPruneAction

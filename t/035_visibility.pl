@@ -1,0 +1,101 @@
+# The visibility map: what does not keep a page from its bit, what does, and what a crash may leave of it.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('visibility');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+autovacuum = off
+max_worker_processes = 0
+max_prepared_transactions = 200
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
+
+# vacuumed TABLE PAGES NAME: after VACUUM so many pages have their bit, and the table is sound.
+sub vacuumed
+{
+	my ($table, $pages, $name) = @_;
+	sql("VACUUM $table");
+	is(sql("SELECT relallvisible FROM pg_class WHERE relname = '$table'"), $pages, $name);
+	is(sql("SELECT * FROM zundo.check('$table')"), '', "$name: zundo.check");
+	is(sql("SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id), sum(id) FROM $table"),
+		sql("SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; SELECT count(id), sum(id) FROM $table"),
+		"$name: an index-only scan agrees");
+	return;
+}
+
+sub table
+{
+	my ($name) = @_;
+	sql("CREATE TABLE $name (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+		INSERT INTO $name SELECT g, 0, repeat('x', 60) FROM generate_series(1, 80) g; SELECT zundo.discard()");
+	return;
+}
+
+# 1. Transactions that have only locked rows, and are still at work.
+table('locked');
+sql("BEGIN; SELECT id FROM locked WHERE id < 4 FOR KEY SHARE; PREPARE TRANSACTION 'inline'");
+vacuumed('locked', 1, 'locks in a slot');
+sql("UPDATE locked SET n = n + 1 WHERE id = 80; SELECT zundo.discard()");
+vacuumed('locked', 0, 'a change that is younger than oldest');
+sql("COMMIT PREPARED 'inline'; SELECT zundo.discard()");
+sql("BEGIN; SELECT id FROM locked WHERE id < 20 FOR KEY SHARE; SELECT id FROM locked WHERE id = 20 FOR UPDATE; PREPARE TRANSACTION 'chain'");
+vacuumed('locked', 1, 'locks in undo');
+sql("BEGIN; UPDATE locked SET n = n + 1 WHERE id = 50; SELECT id FROM locked WHERE id BETWEEN 51 AND 60 FOR NO KEY UPDATE; PREPARE TRANSACTION 'change'");
+vacuumed('locked', 0, 'locks above a change at work');
+sql("ROLLBACK PREPARED 'change'; SELECT zundo.discard()");
+vacuumed('locked', 1, 'it is rolled back');
+
+# A row that was moved with the locks of others: the common lock slot.
+table('moved');
+sql(q{CREATE INDEX ON moved (n);
+	BEGIN; SELECT id FROM moved WHERE id = 1 FOR KEY SHARE; PREPARE TRANSACTION 'locker';
+	UPDATE moved SET n = 1 WHERE id = 1;
+	SELECT zundo.discard()});
+sql("COMMIT PREPARED 'chain'; SELECT zundo.discard()");
+vacuumed('moved', 0, 'a move that is younger than a locker');
+sql("COMMIT PREPARED 'locker'; SELECT zundo.discard(); VACUUM moved; VACUUM moved");
+sql("BEGIN; SELECT id FROM moved WHERE id = 2 FOR KEY SHARE; PREPARE TRANSACTION 'locker'");
+vacuumed('moved', 1, 'after the end of the locker, beside another one');
+sql("COMMIT PREPARED 'locker'");
+
+# 2. Committed changes that somebody does not see, with locks of others on top of them: all slots are in use.
+table('old');
+my $reader = $node->background_psql('postgres', on_error_stop => 1);
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM old');
+sql(map { ("UPDATE old SET n = n + 1 WHERE id = $_;", "DELETE FROM old WHERE id = 80 - $_;") } 1 .. 20);
+sql(map { ('BEGIN;', "SELECT id FROM old WHERE id = $_ FOR UPDATE;", "PREPARE TRANSACTION 'o$_';") } 21 .. 30);
+vacuumed('old', 0, 'locks above committed changes that an old snapshot does not see');
+is($reader->query('SELECT count(id), sum(id) FROM old'), '80|3240', 'the old snapshot sees its rows');
+sql(map { "COMMIT PREPARED 'o$_';" } 21 .. 30);
+$reader->query_safe('COMMIT');
+$reader->quit;
+sql('SELECT zundo.discard()');
+vacuumed('old', 1, 'nobody is older');
+
+# 3. A page that has had an overflow page, whose slots rows go on naming.
+table('over');
+sql('INSERT INTO over SELECT g, 0, repeat($$x$$, 60) FROM generate_series(81, 300) g');
+sql(map { ('BEGIN;', "UPDATE over SET n = n + 1 WHERE id = $_;", "PREPARE TRANSACTION 'w$_';") } 1 .. 70);
+cmp_ok(sql("SELECT count(*) FROM zundo.page_slots('over', 0) WHERE overflow"), '>', 10, 'there is an overflow page');
+sql(map { "COMMIT PREPARED 'w$_';" } 1 .. 69);
+my $pages = sql("SELECT pg_relation_size('over') / 8192");
+vacuumed('over', $pages - 1, 'with an overflow page in use');
+sql("ROLLBACK PREPARED 'w70'; SELECT zundo.discard()");
+vacuumed('over', $pages, 'without it');
+cmp_ok(sql("SELECT max(slot) - (SELECT count(*) FROM zundo.page_slots('over', 0)) FROM zundo.page_items('over', 0)"),
+	'>', 0, 'rows name slots that are no more');
+sql(map { ('BEGIN;', "DELETE FROM over WHERE id = $_;", "PREPARE TRANSACTION 'v$_';") } 1 .. 70);
+is(sql("SELECT * FROM zundo.check('over')"), '', 'another overflow page on a page that had its bit: zundo.check');
+is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id) FROM over'), '300', 'and an index-only scan');
+sql(map { ($_ % 2 ? 'COMMIT' : 'ROLLBACK') . " PREPARED 'v$_';" } 1 .. 70);
+is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id) FROM over'), '265', 'after the end');
+
+$node->stop;
+done_testing();
