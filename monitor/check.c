@@ -281,9 +281,9 @@ check_chain(Check *check, int s)
 				  ", its newest record of " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
 		if (rec.xid < check->view.oldest)
 			return;
-		if (PageIsAllVisible((Page) check->page.data) && rec.type != ZUR_LOCK)
+		if (check->map_bit && rec.type != ZUR_LOCK)
 			fault(check, "P10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
-				  " on a page marked all-visible", s, zuptr_generation(ptr),
+				  " on a page that the visibility map calls all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
@@ -438,24 +438,22 @@ check_overflow_slots(Check *check)
 	}
 }
 
-/* P10: a page marked all-visible has no dead items, and no other is marked so in the visibility map. */
+/* P10: a page that the visibility map calls all-visible has its flag and no dead items. Without the bit the flag says nothing. */
 static void
 check_all_visible(Check *check)
 {
 	Page		page = (Page) check->page.data;
 
-	if (!PageIsAllVisible(page))
-	{
-		if (check->map_bit)
-			fault(check, "P10", 0, "the visibility map calls the page all-visible, the page does not");
+	if (!check->map_bit)
 		return;
-	}
+	if (!PageIsAllVisible(page))
+		fault(check, "P10", 0, "the visibility map calls the page all-visible, the page does not");
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
 		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
-			fault(check, "P10", off, "a dead item on a page marked all-visible");
+			fault(check, "P10", off, "a dead item on a page that the visibility map calls all-visible");
 	}
 }
 

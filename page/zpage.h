@@ -31,8 +31,9 @@
  *	P8	with an overflow page the number of inline slots does not change.
  *	P9	a slot that holds only locks was free, or its owner's own without any change, when it became
  *		one: no row is hidden or shown by it.
- *	P10	PD_ALL_VISIBLE (dml/zvisible.c): every row is live and was last changed before `oldest`; no other
- *		line pointer is in use. Row locks do not matter.
+ *	P10	a page whose bit in the visibility map is set (dml/zvisible.c) has PD_ALL_VISIBLE; every row is live and was
+ *		last changed before `oldest`; no other line pointer is in use. Row locks do not matter. The flag
+ *		without the bit says nothing, and nobody but who clears the bit looks at it (VM3).
  * A slot number above the present number of slots means "visible to all": an overflow page
  * is taken away when all its slots are older than everybody. The trailer remembers that there was one, so
  * P3 and P4 hold with nslots_total = number of slots on a page that never had one, ZPAGE_MAX_SLOTS on others.
