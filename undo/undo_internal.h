@@ -304,6 +304,9 @@ extern void zu_require_logs(void);
  */
 extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 
+/* zu_any_log_extent: does any log have an extent? Without one there is no undo. */
+extern bool zu_any_log_extent(void);
+
 /* zu_extent_live: does the map still give e to its log, in this generation? */
 extern bool zu_extent_live(const ZuExtent *e);
 

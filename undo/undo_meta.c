@@ -246,6 +246,24 @@ zu_collect_extents(int logno, uint64 from, int *n)
 	return result;
 }
 
+bool
+zu_any_log_extent(void)
+{
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	PGAlignedBlock copy;
+
+	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!copy_map_page(first, copy.data))
+			continue;
+		for (uint32 extent = first; extent < Min(limit, first + ZU_GROUP_EXTENTS); extent++)
+			if (zu_map_entry((Page) copy.data, extent)->state == ZU_EXTENT_LOG)
+				return true;
+	}
+	return false;
+}
+
 uint32 *
 zu_collect_overflow(int *n)
 {

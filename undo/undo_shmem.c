@@ -397,13 +397,15 @@ open_relation(void)
 
 /*
  * want_look: the database's first user for some time has found undo there. It may be a copy of another
- * database, made while aborts were pending there: have a worker look at it.
+ * database, made while aborts were pending there: have a worker look at it. Whatever is pending has its records in an
+ * extent of a log; where nothing is, the worker gives the last of these back, so in a database that is only read
+ * nobody is called again.
  */
 static void
 want_look(void)
 {
-	if (pg_atomic_read_u32(&zu_my.entry->limit) > 0 && zu_wake_launcher_hook != NULL &&
-		!(MyProc->statusFlags & PROC_IS_AUTOVACUUM) && !RecoveryInProgress())
+	if (zu_wake_launcher_hook != NULL && !(MyProc->statusFlags & PROC_IS_AUTOVACUUM) &&
+		!RecoveryInProgress() && zu_any_log_extent())
 		zu_wake_launcher_hook(MyDatabaseId);
 }
 

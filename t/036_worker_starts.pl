@@ -1,0 +1,93 @@
+# When workers are started for those who come first to a database: where there may be something to roll back, and nowhere else.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('starts');
+$node->init;
+$node->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+autovacuum = off
+log_min_messages = debug1
+zundo.eager_rollback_pages = 0
+C
+$node->start;
+$node->safe_psql('postgres', 'CREATE DATABASE d');
+$node->safe_psql(
+	'd', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap;
+	INSERT INTO t SELECT g, 0 FROM generate_series(1, 100) g;
+	UPDATE t SET n = n + 1;
+});
+
+# started: how many undo workers have been started so far.
+sub started
+{
+	my $log = slurp_file($node->logfile);
+	my $n = () = $log =~ /starting background worker process "zundo undo worker/g;
+	return $n;
+}
+
+sub no_worker
+{
+	return $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'});
+}
+
+# readers NAME: short sessions that only read; at most one start for the first of them.
+sub readers
+{
+	my ($name, $allowed) = @_;
+	my $before = started();
+	for (1 .. 5)
+	{
+		is($node->safe_psql('d', 'SELECT sum(n) FROM t'), '100', "$name: a short session");
+		select(undef, undef, undef, 0.4);
+		no_worker();
+	}
+	cmp_ok(started() - $before, '<=', $allowed, "$name: workers started by five short sessions");
+	return;
+}
+
+ok(no_worker(), 'the worker leaves when it has given all undo back');
+readers('after the worker has left', 0);
+cmp_ok(started(), '>', 0, 'starts are found in the log');
+$node->restart;
+ok($node->poll_query_until('postgres', 'SELECT true'), 'restarted');
+readers('after a restart', 1);
+# a session that keeps its log longer than the worker stays
+my $long = $node->background_psql('d', on_error_stop => 1);
+$long->query_safe('UPDATE t SET n = n');
+select(undef, undef, undef, 1);
+ok(no_worker(), 'the worker does not wait for an idle session');
+$long->quit;
+readers('after a session that wrote and stayed', 1);
+$node->stop('immediate');
+$node->start;
+readers('after a crash', 1);
+
+# A rollback that no worker has completed goes to a copy of the database, where nobody knows of it.
+$node->safe_psql('postgres', q{ALTER DATABASE d SET zundo.fault = 'worker-cycle:error'});
+$node->safe_psql('d', 'BEGIN; UPDATE t SET n = n + 1000; ROLLBACK');
+is($node->safe_psql('d', q{SELECT count(*) > 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 't', 'a rollback is pending');
+$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'd' AND backend_type = 'client backend'});
+$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE d');
+is($node->safe_psql('copy', 'SELECT sum(n) FROM t'), '100', 'the copy: the rows of before');
+ok($node->poll_query_until('copy', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 'the copy: undone');
+is($node->safe_psql('copy', q{SELECT * FROM zundo.check('t')}), '', 'the copy: zundo.check');
+# ... and a restart finds what is pending though nobody comes
+is($node->safe_psql('d', q{SELECT count(*) > 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 't', 'in the original it is pending still');
+$node->safe_psql('postgres', 'ALTER DATABASE d RESET zundo.fault');
+my $lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_lsn()');
+$node->stop('immediate');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_walinspect');
+ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_records_info('$lsn', pg_current_wal_flush_lsn())
+	WHERE resource_manager = 'zundo' AND record_type = 'ROLLBACK'}), 'undone after a restart, nobody has come');
+is($node->safe_psql('d', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '0', 'nothing is pending');
+is($node->safe_psql('d', 'SELECT sum(n) FROM t'), '100', 'the rows of before');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'no crash in the log');
+$node->stop;
+done_testing();
