@@ -37,8 +37,11 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
 /* zheap_prune_page: prune the page in buf (exclusively locked); true if something was done (WAL-logged). */
 extern bool zheap_prune_page(Relation rel, Buffer buf);
 
-/* zheap_make_unused: buf exclusively locked; the LP_DEAD offsets become LP_UNUSED; WAL-logged. */
-extern void zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
+/*
+ * zheap_make_unused: buf exclusively locked; the LP_DEAD offsets become LP_UNUSED, but those on which there are locks
+ * (D9); WAL-logged. Returns how many.
+ */
+extern int zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
  * zheap_mark_all_visible (dml/zvisible.c): set the visibility map's bit of buf's page (exclusively locked) if it may be

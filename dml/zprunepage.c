@@ -1,11 +1,17 @@
 /*
  * dml/zprunepage.c - giving back the room of rows whose deletion is settled.
+ *
+ * Called with the page locked exclusively. Each page change is one WAL record ("prune-logged").
+ *
+ * Rule D9: a line pointer becomes LP_UNUSED, for another row to take, only when no transaction at work has a lock on
+ * what was there: a row that was moved, or moved here by somebody who has aborted.
  */
 #include "postgres.h"
 
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zlocks.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -89,6 +95,44 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 	END_CRIT_SECTION();
 }
 
+/* May there be a lock on what is at lp? The bytes of a row know; nothing else does. */
+static bool
+may_be_locked(Page page, ItemId lp)
+{
+	return !ItemIdIsNormal(lp) || ZH_LOCK(zheader_get(zpage_row(page, lp))) != 0;
+}
+
+/* Take from the n items those that would give up line pointers on which there are locks (D9); returns how many are left. */
+static int
+keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
+{
+	Page		page = BufferGetPage(buf);
+	bool		locked[ZHEAP_MAX_OFFSET + 1];
+	bool		looked = false;
+	int			left = 0;
+
+	/* nobody else locks rows of a temporary table, and all that is dead there is of transactions that have ended */
+	if (RelationUsesLocalBuffers(rel))
+		return n;
+	for (int i = 0; i < n; i++)
+	{
+		ItemId		lp = PageGetItemId(page, items[i].offset);
+
+		if (items[i].action == ZPRUNE_UNUSED && may_be_locked(page, lp))
+		{
+			if (!looked)
+				zpage_locked_items(rel, BufferGetBlockNumber(buf), page, locked);
+			looked = true;
+			if (locked[items[i].offset] && !ItemIdIsNormal(lp))
+				continue;
+			if (locked[items[i].offset])
+				items[i].action = ZPRUNE_STUB;
+		}
+		items[left++] = items[i];
+	}
+	return left;
+}
+
 bool
 zheap_prune_page(Relation rel, Buffer buf)
 {
@@ -119,6 +163,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 			items[n++].action = action;
 		}
 	}
+	n = keep_locked(rel, buf, items, n);
 	/* areas left behind by rows that grew are gained by compaction alone */
 	if (n == 0 && zpage_gain(page, items, 0) == 0)
 		return false;
@@ -126,7 +171,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	return zpage_hole(page) > before || n > 0;
 }
 
-void
+int
 zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 {
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
@@ -136,6 +181,8 @@ zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 		items[i].offset = offs[i];
 		items[i].action = ZPRUNE_UNUSED;
 	}
+	n = keep_locked(rel, buf, items, n);
 	if (n > 0)
 		prune_page(rel, buf, items, n);
+	return n;
 }

@@ -3,7 +3,7 @@
  *
  * A list is what a common lock slot points to (dml/zlocklist.c writes them). zpage_holders is for people who look, not
  * for anybody who decides: slots are copied under the page's share lock, undo is followed without it, and what
- * changes meanwhile may be seen or not.
+ * changes meanwhile may be seen or not. zpage_locked_items is for whoever has the page locked.
  */
 #include "postgres.h"
 
@@ -161,6 +161,27 @@ holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNum
 	}
 	else
 		holders_of_chain(holders, slot, oldest, relnumber, block);
+}
+
+void
+zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
+{
+	ZSlotView  *slots = palloc(sizeof(ZSlotView));
+	Holders		holders = {0};
+
+	memset(locked, 0, (ZHEAP_MAX_OFFSET + 1) * sizeof(bool));
+	zslots_copy_raw(rel, block, page, slots);
+	for (int s = 1; s <= slots->n; s++)
+	{
+		zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
+		holders_of_slot(&holders, &slots->s[s], slots->oldest, rel->rd_locator.relNumber, block);
+	}
+	for (int i = 0; i < holders.n; i++)
+		if (!holders.list[i].change && holders.list[i].off <= ZHEAP_MAX_OFFSET)
+			locked[holders.list[i].off] = true;
+	if (holders.list != NULL)
+		pfree(holders.list);
+	pfree(slots);
 }
 
 /* Which rows of a locked page are there: not those that are known to have moved on, as they are held at their new place. */

@@ -42,4 +42,10 @@ typedef struct ZHolder
 /* zpage_holders: who holds rows of a block: palloc'd array of *n. Undo attached, no buffer lock held. */
 extern ZHolder *zpage_holders(Relation rel, BlockNumber block, int *n);
 
+/*
+ * zpage_locked_items: locked[off] of the ZHEAP_MAX_OFFSET + 1 elements = some transaction at work, ours included, has a
+ * lock on the item at off, be there a row or not. The page is locked.
+ */
+extern void zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked);
+
 #endif

@@ -223,8 +223,7 @@ free_block_items(ZVacuum *vac, int64 first, int64 end)
 		if (off <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, off)))
 			offsets[n++] = off;
 	}
-	if (n > 0)
-		zheap_make_unused(vac->rel, buf, offsets, n);
+	n = zheap_make_unused(vac->rel, buf, offsets, n);
 	zheap_mark_all_visible(vac->rel, buf, vac->map);
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
@@ -302,8 +301,10 @@ look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
 		return;
 	if (vac->nindexes == 0)
 	{
-		zheap_make_unused(vac->rel, buf, dead, ndead);
-		vac->removed += ndead;
+		int			removed = zheap_make_unused(vac->rel, buf, dead, ndead);
+
+		vac->removed += removed;
+		vac->dead_rows += ndead - removed;
 	}
 	else if (vac->clean_indexes)
 		for (int i = 0; i < ndead; i++)
