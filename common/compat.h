@@ -280,6 +280,16 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_set_heaprel(info, rel) ((info)->heaprel = (rel))
 #endif
 
+/* 16 packs the ages that decide whether a vacuum is urgent into a struct, and has a mark that keeps cost delays off. */
+#if PG_VERSION_NUM < 160000
+#define zc_vacuum_is_urgent(frozenxid, minmulti) vacuum_xid_failsafe_check(frozenxid, minmulti)
+#define zc_vacuum_set_urgent() ((void) 0)
+#else
+#define zc_vacuum_is_urgent(frozenxid, minmulti) \
+	vacuum_xid_failsafe_check(&(struct VacuumCutoffs) {.relfrozenxid = (frozenxid), .relminmxid = (minmulti)})
+#define zc_vacuum_set_urgent() (VacuumFailsafeActive = true)
+#endif
+
 /* 17 renamed VACUUM's counter of dead line pointers. */
 #if PG_VERSION_NUM < 170000
 #define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_TUPLES

@@ -14,7 +14,7 @@
  *
  * Rules:
  *	L1	a line pointer becomes LP_UNUSED only after every index has been cleaned
- *		of its TID in this very vacuum (or there is no index).
+ *		of its TID in this very vacuum (or there is no index). Without that it stays LP_DEAD, for a later vacuum.
  *	L2	a block is cut off the file only if it holds no line pointer and every
  *		slot's transaction is before `oldest`: no undo refers to it.
  *	L3	relfrozenxid only moves to values that zu_freeze_limit gives.
@@ -64,6 +64,13 @@
 #define DISCARD_TRIES 20
 #define DISCARD_WAIT_MS 10
 
+/* With INDEX_CLEANUP auto the indexes are left alone if fewer of the table's pages have dead line pointers, as on heap. */
+#define BYPASS_FRACTION 0.02
+#define BYPASS_BYTES ((int64) 32 * 1024 * 1024)
+
+/* How often to see whether the table has become too old (vacuum_failsafe_age). */
+#define URGENT_CHECK_BLOCKS ((BlockNumber) (((uint64) 4 * 1024 * 1024 * 1024) / BLCKSZ))
+
 /* How often to make the free space map's upper levels right. */
 #define FSM_VACUUM_BLOCKS 8192
 
@@ -75,7 +82,11 @@ typedef struct ZVacuum
 	Relation   *indexes;
 	int			nindexes;
 	IndexBulkDeleteResult **index_stats;
-	bool		clean_indexes;
+	bool		clean_indexes;	/* of dead rows' entries */
+	bool		finish_indexes;
+	bool		may_bypass;		/* leave the indexes alone if it is not worth while */
+	bool		may_truncate;
+	bool		urgent;			/* the table is so old that nothing but relfrozenxid matters */
 	BlockNumber nblocks;
 	BlockNumber last_used;		/* 1 + the last block that is not empty */
 	Buffer		map;			/* page of the visibility map, pinned; or Invalid */
@@ -85,12 +96,14 @@ typedef struct ZVacuum
 	int64		ndead;
 	int64		dead_space;
 	int64		dead_max;
+	BlockNumber dead_blocks;	/* that any were noted on */
 	/* what was found and done */
 	double		live_rows;
 	double		dead_rows;		/* that remain */
 	double		removed;
 	int64		undone;
 	int64		index_passes;
+	int64		bypassed;		/* line pointers that were left */
 	BlockNumber truncated;
 } ZVacuum;
 
@@ -254,6 +267,42 @@ free_items(ZVacuum *vac)
 	vac->ndead = 0;
 }
 
+/* The noted line pointers stay as they are. */
+static void
+leave_noted(ZVacuum *vac)
+{
+	if (vac->ndead == 0)
+		return;
+	vac->last_used = Max(vac->last_used, ItemPointerGetBlockNumber(&vac->dead[vac->ndead - 1]) + 1);
+	vac->bypassed += vac->ndead;
+	vac->ndead = 0;
+}
+
+/*
+ * See whether the table is older than vacuum_failsafe_age allows. From then on, as on heap, only what lets its relfrozenxid advance is
+ * done, at full speed. True if it is so.
+ */
+static bool
+is_urgent(ZVacuum *vac)
+{
+	Form_pg_class form = vac->rel->rd_rel;
+
+	if (vac->urgent || !TransactionIdIsNormal(form->relfrozenxid) || !MultiXactIdIsValid(form->relminmxid) ||
+		!zc_vacuum_is_urgent(form->relfrozenxid, form->relminmxid))
+		return vac->urgent;
+	vac->urgent = true;
+	vac->clean_indexes = vac->finish_indexes = vac->may_truncate = false;
+	vac->strategy = NULL;
+	zc_vacuum_set_urgent();
+	VacuumCostActive = false;
+	VacuumCostBalance = 0;
+	ereport(WARNING,
+			(errmsg("vacuum of zheap table \"%s\" leaves its indexes and its empty tail alone", RelationGetRelationName(vac->rel)),
+			 errdetail("The table's relfrozenxid or relminmxid is older than \"vacuum_failsafe_age\" or \"vacuum_multixact_failsafe_age\" allows."),
+			 errhint("VACUUM it again when it is no more. If this happens repeatedly, see zundo.stat_horizon for what holds the oldest transaction back.")));
+	return true;
+}
+
 /* Clean the indexes of the noted TIDs, then free the line pointers (L1). */
 static void
 clean_noted(ZVacuum *vac)
@@ -265,11 +314,27 @@ clean_noted(ZVacuum *vac)
 	{
 		IndexVacuumInfo info = index_info(vac, i, true);
 
+		if (is_urgent(vac))
+		{
+			leave_noted(vac);
+			return;
+		}
 		vac->index_stats[i] = index_bulk_delete(&info, vac->index_stats[i], is_noted_dead, vac);
 	}
 	vac->index_passes++;
 	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS, vac->index_passes);
 	free_items(vac);
+}
+
+/* The table has been read, and what is dead noted: clean the indexes, or leave them for another time if that is little. */
+static void
+clean_rest(ZVacuum *vac)
+{
+	if (vac->may_bypass && vac->index_passes == 0 && vac->dead_blocks < vac->nblocks * BYPASS_FRACTION &&
+		vac->ndead * (int64) sizeof(ItemPointerData) < BYPASS_BYTES)
+		leave_noted(vac);
+	else
+		clean_noted(vac);
 }
 
 /* ---- first pass ---- */
@@ -354,6 +419,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		noted = vac->ndead > before;
 		zheap_mark_all_visible(vac->rel, buf, vac->map);
 	}
+	vac->dead_blocks += noted ? 1 : 0;
 	/* a page with noted items is judged when they have been freed */
 	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
@@ -370,6 +436,8 @@ scan_table(ZVacuum *vac)
 	for (BlockNumber block = 0; block < vac->nblocks; block++)
 	{
 		zc_vacuum_delay_point();
+		if (block % URGENT_CHECK_BLOCKS == 0 && is_urgent(vac))
+			leave_noted(vac);
 		if (vac->ndead + ZHEAP_MAX_OFFSET > vac->dead_max)
 		{
 			clean_noted(vac);
@@ -379,7 +447,7 @@ scan_table(ZVacuum *vac)
 		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, block + 1);
 		pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, vac->ndead);
 	}
-	clean_noted(vac);
+	clean_rest(vac);
 	FreeSpaceMapVacuumRange(vac->rel, vac->index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
 }
 
@@ -566,9 +634,9 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 			(errmsg("vacuumed zheap table \"%s\": index scans: %lld",
 					RelationGetRelationName(vac->rel), (long long) vac->index_passes),
 			 errdetail("pages: %u remain, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
-					   "line pointers: %.0f removed; aborted changes undone: %lld",
+					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the indexes; aborted changes undone: %lld",
 					   vac->nblocks, vac->truncated, vac->live_rows, vac->dead_rows,
-					   vac->removed, (long long) vac->undone)));
+					   vac->removed, (long long) vac->bypassed, (long long) vac->undone)));
 }
 
 /*
@@ -588,7 +656,9 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.strategy = bstrategy;
 	vac_open_indexes(rel, RowExclusiveLock, &vac.nindexes, &vac.indexes);
 	vac.index_stats = palloc0(Max(vac.nindexes, 1) * sizeof(IndexBulkDeleteResult *));
-	vac.clean_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
+	vac.clean_indexes = vac.finish_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
+	vac.may_bypass = (params->index_cleanup != VACOPTVALUE_ENABLED);
+	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
 	vac.dead_max = dead_limit();
 	vac.nblocks = RelationGetNumberOfBlocks(rel);
 	warn_parallel(&vac, params);
@@ -596,10 +666,10 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	scan_table(&vac);
 	if (BufferIsValid(vac.map))
 		ReleaseBuffer(vac.map);
-	if (vac.clean_indexes)
+	if (vac.finish_indexes)
 		finish_indexes(&vac);
 	vac_close_indexes(vac.nindexes, vac.indexes, NoLock);
-	if (params->truncate != VACOPTVALUE_DISABLED)
+	if (vac.may_truncate)
 		truncate_tail(&vac);
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_FINAL_CLEANUP);
 	update_statistics(&vac, start);

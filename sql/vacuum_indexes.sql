@@ -1,0 +1,70 @@
+-- When VACUUM cleans the indexes: as on heap not for dead rows on less than 2 % of the pages, unless it is told to.
+CREATE TABLE t (id int PRIMARY KEY, filler text) USING zheap WITH (autovacuum_enabled = off, fillfactor = 100);
+INSERT INTO t SELECT g, repeat('x', 700) FROM generate_series(1, 2000) g;
+-- dead entries that a vacuum has left behind
+CREATE FUNCTION dead(OUT t bigint, OUT pages bigint) LANGUAGE sql AS $$
+	SELECT count(*), count(DISTINCT block)
+	FROM generate_series(0, pg_relation_size('t') / 8192 - 1) block, zundo.page_items('t', block) i WHERE i.lp_state = 'dead' $$;
+SELECT pg_relation_size('t') / 8192 BETWEEN 150 AND 250 AS enough_pages;
+VACUUM t;
+
+-- three pages
+DELETE FROM t WHERE id <= 22 OR id = 1000;
+VACUUM t;
+SELECT t, pages FROM dead();
+SELECT count(*) FROM t WHERE id IN (1, 2, 3, 23, 1000);
+-- the rows' room is used again all the same, since their deletion has committed
+SELECT pg_relation_size('t') AS size \gset
+INSERT INTO t SELECT g, repeat('y', 700) FROM generate_series(3001, 3015) g;
+SELECT pg_relation_size('t') = :size AS same_size;
+SET enable_seqscan = off;
+SELECT id, left(filler, 1) FROM t WHERE id < 24 OR id IN (1000, 1001) OR id > 3012 ORDER BY id;
+SELECT * FROM zundo.check('t');
+-- told to
+VACUUM (INDEX_CLEANUP on) t;
+SELECT t, pages FROM dead();
+-- told not to
+DELETE FROM t WHERE id % 10 = 0;
+VACUUM (INDEX_CLEANUP off) t;
+SELECT t > 100 AS many FROM dead();
+-- many
+VACUUM t;
+SELECT t, pages FROM dead();
+SELECT count(*) FROM t WHERE id > 0;
+-- the setting of a table
+ALTER TABLE t SET (vacuum_index_cleanup = on);
+DELETE FROM t WHERE id = 55;
+VACUUM t;
+SELECT t, pages FROM dead();
+ALTER TABLE t SET (vacuum_index_cleanup = auto);
+-- one page with dead rows, and the tail that is empty but for it
+DELETE FROM t WHERE id > 1000 AND id < 3000;
+VACUUM t;
+DELETE FROM t WHERE id = (SELECT id FROM t ORDER BY ctid DESC LIMIT 1);
+VACUUM t;
+SELECT * FROM zundo.check('t');
+SELECT count(*) FROM t;
+SELECT count(*) FROM t WHERE id > 0;
+-- a table that is too old for anything but what lets its relfrozenxid advance
+DELETE FROM t WHERE id > 500;
+SELECT relfrozenxid AS frozen FROM pg_class WHERE oid = 't'::regclass \gset
+SET allow_system_table_mods = on;
+SET vacuum_failsafe_age = 0;
+UPDATE pg_class SET relfrozenxid = '3800000000' WHERE oid = 't'::regclass;
+VACUUM (INDEX_CLEANUP on) t;
+SELECT t > 100 AS many FROM dead();
+SELECT * FROM zundo.check('t');
+UPDATE pg_class SET relfrozenxid = :'frozen' WHERE oid = 't'::regclass;
+RESET allow_system_table_mods;
+RESET vacuum_failsafe_age;
+VACUUM t;
+SELECT t, pages FROM dead();
+SELECT count(*) FROM t WHERE id > 0;
+-- a small table: one page is more than 2 % of it
+CREATE TABLE small (id int PRIMARY KEY) USING zheap WITH (autovacuum_enabled = off);
+INSERT INTO small SELECT generate_series(1, 50);
+DELETE FROM small WHERE id = 7;
+VACUUM small;
+SELECT count(*) FROM zundo.page_items('small', 0) WHERE lp_state = 'dead';
+DROP TABLE t, small;
+DROP FUNCTION dead;
