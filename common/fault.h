@@ -10,4 +10,7 @@
  */
 extern const char *zundo_fault_problem(const char *spec);
 
+/* zundo_fault_reset: the setting has been set: count anew. */
+extern void zundo_fault_reset(void);
+
 #endif

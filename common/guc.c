@@ -35,6 +35,12 @@ check_fault(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+static void
+assign_fault(const char *newval, void *extra)
+{
+	zundo_fault_reset();
+}
+
 /*
  * zundo_define_gucs: make the settings known. zundo.max_databases, which sizes
  * shared memory, is defined only while shared_preload_libraries are loaded: the
@@ -83,12 +89,12 @@ zundo_define_gucs(void)
 
 	DefineCustomStringVariable("zundo.fault",
 							   "Places where processes fail on purpose, for tests.",
-							   "A list of name:action; actions are error, crash and sleep.",
+							   "A list of name:action or name:action:number (only that time); actions are error, disk, memory, cancel, crash and sleep.",
 							   &zundo_fault_spec,
 							   "",
 							   PGC_SUSET,
 							   GUC_NOT_IN_SAMPLE,
-							   check_fault, NULL, NULL);
+							   check_fault, assign_fault, NULL);
 
 	MarkGUCPrefixReserved("zundo");
 }

@@ -89,7 +89,7 @@ extern int	zundo_undo_compression;		/* ZundoCompression */
 extern int	zundo_max_databases;		/* entries of the shared table */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
 extern int	zundo_undo_limit;			/* MB, 0 = none */
-extern char *zundo_fault_spec;			/* 'name:action[,name:action]' */
+extern char *zundo_fault_spec;			/* 'name:action[:n][,...]' */
 
 extern void zundo_define_gucs(void);
 
@@ -100,8 +100,8 @@ extern bool zundo_preloaded;
  * ZUNDO_FAULT(name): a named place where a test can make this process fail.
  * Costs one load when zundo.fault is empty. The list of names is in
  * common/fault.c; an unknown name is refused when the GUC is set.
- * Actions: error (ereport ERROR), crash (SIGKILL to itself), sleep (1 s).
- * In critical sections only 'crash' and 'sleep' may be used.
+ * Actions: error, disk, memory (ereport ERROR with different codes), cancel (the statement), crash (SIGKILL to itself), sleep (1 s).
+ * In critical sections only 'cancel', 'crash' and 'sleep' may be used.
  */
 #define ZUNDO_FAULT(name) \
 	do { \

@@ -139,6 +139,7 @@ zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
 	while (slot.ptr != 0)
 		slot.ptr = convert_some(writer, buf, slotno, ZSLOT_XID(&slot), slot.ptr, &prev);
 	zrollback_note_page(writer->rel, BufferGetBlockNumber(buf));
+	ZUNDO_FAULT("locks-done");
 }
 
 bool

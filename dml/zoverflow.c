@@ -70,6 +70,7 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	xlrec.first = zpage_nslots(BufferGetPage(buf)) + 1;
 	change_owner(&xlrec, buf, overflow, writer->logged);
 	UnlockReleaseBuffer(overflow);
+	ZUNDO_FAULT("overflow-attached");
 	return true;
 }
 

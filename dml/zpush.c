@@ -44,5 +44,6 @@ zheap_push_record(Relation rel, ZuRecord *rec)
 							  no_row, rec->type == ZUR_MOVE ? sizeof(no_row) : 0);
 	zu_finish(&op, recptr);
 	END_CRIT_SECTION();
+	ZUNDO_FAULT("undo-pushed");
 	return op.ptr[0];
 }

@@ -286,6 +286,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 		zu_temp_prepare(op);
 		return;
 	}
+	ZUNDO_FAULT("undo-prepare");
 	extent = place_records(op, &page);
 
 	op->npages = 0;

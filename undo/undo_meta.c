@@ -657,6 +657,7 @@ zu_alloc_overflow_extent(void)
 	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
 	alloc_extent(entry, &e, ZU_EXTENT_OVERFLOW);
 	pg_atomic_fetch_add_u32(&entry->overflow_extents, 1);
+	ZUNDO_FAULT("undo-alloc");
 	return e.extent;
 }
 

@@ -134,6 +134,7 @@ zu_overflow_reserve(void)
 	pg_atomic_write_u32(&entry->overflow_hint, reserved + 1);
 	LWLockRelease(zu_alloc_lock(entry));
 	pfree(extents);
+	ZUNDO_FAULT("overflow-reserved");
 }
 
 Buffer

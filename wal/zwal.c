@@ -82,6 +82,7 @@ compact_flags(const ZWalSlot *slot, const ZuRecord *rec, bool page_init)
 void
 zwal_ensure_space(const ZuOp *op, bool overflow)
 {
+	ZUNDO_FAULT("before-change");
 	if (overflow)
 		XLogEnsureRecordSpace(ZWAL_OVERFLOW_BLOCK + 1, 0);
 	else if (op->npages > 2)
