@@ -395,6 +395,21 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, cons
 	return result;
 }
 
+/*
+ * Following another's update we have met our own change, made since the command began: an error for most callers if the newest
+ * version is of a later command, none if the row is gone in the end. So go on if it has moved. *done: result is the answer.
+ */
+static TM_Result
+beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_FailureData *tmfd, bool *done)
+{
+	if (ZH_LIVE(state->header))
+		return TM_SelfModified;
+	if ((ZH_STATE(state->header) == ZSTATE_MOVED || (state->writer.xflags & ZUX_OTHER_PART)) &&
+		follow_update(search, flags, tmfd))
+		*done = false;
+	return TM_Deleted;
+}
+
 /* Try once at search->tid. *done: result is the answer, else search again. */
 static TM_Result
 lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableSlot *slot,
@@ -471,14 +486,17 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		*done = false;
 		return result;
 	}
-	if (result == TM_Updated && follow_update(search, flags, tmfd))
+	if (search->traversed && state.writer.status == ZXID_OWN && (result == TM_SelfModified || result == TM_Invisible))
+		result = beyond_update(search, flags, &state, tmfd, done);
+	else if (result == TM_Updated && follow_update(search, flags, tmfd))
+		*done = false;
+	if (!*done)
 	{
 		if (search->have_tuple_lock && !ItemPointerEquals(&tid, &search->tid))
 		{
 			zrow_end_wait(rel, &tid, mode, true);
 			search->have_tuple_lock = false;
 		}
-		*done = false;
 	}
 	else if (result == TM_Invisible || result == TM_SelfModified)
 		show_locked(rel, buf, &tid, snapshot, false, search->traversed, slot);

@@ -235,8 +235,27 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 static bool
 waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, Snapshot snapshot)
 {
+	ZRowWriter	by;
+
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		zrow_overtaken(page, slots, rel, block, off, snapshot);
+		zrow_overtaken(page, slots, rel, block, off, snapshot, &by);
+}
+
+/*
+ * This command, or a function that it has called, has deleted or moved the row; had another changed it before,
+ * since the snapshot? Then the version that the caller has in hand was replaced by the other: that is his
+ * answer, as on heap, and he will meet our own change when he goes after the newest version. Unless he
+ * has done so already and has locked what the other left.
+ */
+static bool
+was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, Snapshot snapshot,
+			  const ZRowState *state)
+{
+	ZRowWriter	by;
+
+	return !ZH_LIVE(state->header) && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+		zrow_overtaken(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), snapshot, &by) &&
+		!zany_is_locked(rel, tid, &by);
 }
 
 /* May a KEY SHARE lock be taken on the version that snapshot sees, though the row has moved on? */
@@ -322,6 +341,8 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	{
 		case ZXID_OWN:
 			result = examine_own(state, cid);
+			if (result == TM_SelfModified && was_overtaken(page, &slots, rel, block, tid, snapshot, state))
+				result = TM_Updated;
 			break;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, mode);

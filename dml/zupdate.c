@@ -561,6 +561,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
 		zslot_set_xmax(slot, u->locked || zrow_was_locked(rel, otid, cid) ? u->writer.xid : InvalidZXid);
 	}
+	zany_forget_locked(rel, otid);
 	if (u->event)
 		zany_note_change(rel, otid, u->change);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
@@ -653,6 +654,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		delete_row(u, &pick, changing_part);
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
+		zany_forget_locked(rel, tid);
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);
 		/* the deletion may be one half of an update that changes the partition */

@@ -130,6 +130,15 @@ zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 }
 
 void
+zany_forget_locked(Relation rel, ItemPointer tid)
+{
+	LockedRow  *row = find_locked(rel, tid);
+
+	if (unlikely(row != NULL))
+		row->reloid = InvalidOid;	/* the memory goes with the next row */
+}
+
+void
 zany_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
 {
 	current_level->change = change;

@@ -470,11 +470,12 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 
 bool
 zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
-			   Snapshot snapshot)
+			   Snapshot snapshot, ZRowWriter *by)
 {
 	ZWalk	   *walk = zwalk_workspace();
 	ZAccept		accept;
 
+	memset(by, 0, sizeof(*by));
 	walk->page_locked = true;
 	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
@@ -483,7 +484,11 @@ zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber bloc
 	while (zwalk_find_writer(walk, &accept) == ZWALK_WRITER && !zaccept_version(&accept, &walk->rec))
 	{
 		if (zxid_status_at(walk->rec.xid, slots->oldest) == ZXID_COMMITTED)
+		{
+			by->xid = walk->rec.xid;
+			by->ptr = walk->rec_ptr;
 			return true;
+		}
 		zwalk_step_back(walk);
 		if (!walk->exists)
 			break;

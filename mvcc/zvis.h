@@ -199,11 +199,11 @@ extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
 						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
 
 /*
- * zrow_overtaken: has a change of the row at off committed that the MVCC snapshot does not see, below unfinished ones?
- * Page locked, slots copied from it, no aborted change of the row on it.
+ * zrow_overtaken: has a change of the row at off committed that the MVCC snapshot does not see, below unfinished ones and our own?
+ * *by = the newest such change. Page locked, slots copied from it, no aborted change of the row on it.
  */
 extern bool zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
-						   Snapshot snapshot);
+						   Snapshot snapshot, ZRowWriter *by);
 
 /* ---- own records of the current command (mvcc/zown.c) ---- */
 
@@ -285,6 +285,8 @@ extern void zany_at_xact_end(void);
 extern void zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
 /* zany_is_locked: did the current executor level lock exactly this version for the row in hand? */
 extern bool zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
+/* zany_forget_locked: the level has changed the row: what it locked for that is done with. */
+extern void zany_forget_locked(Relation rel, ItemPointer tid);
 
 /* Hooks that keep the stack of executor levels; installed by zundo.c. */
 extern void zany_install_hooks(void);
