@@ -32,7 +32,11 @@ typedef struct Change
 	struct Change *next;		/* older change of the same row in the same slot */
 	struct Change *met_before;	/* the change collected before this one */
 	ZXid		xid;
-	const char *payload;		/* in the arena, or where the undo page was copied to */
+	union
+	{
+		const char *payload;	/* in the arena, or where the undo page was copied to */
+		UndoPtr		ptr;		/* CHANGE_ACCEPTED: the record */
+	};
 	uint16		payload_len;
 	uint16		offset;
 	uint16		slot;
@@ -53,6 +57,7 @@ typedef struct Collector
 	Change	   *met;			/* the change collected last */
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
+	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: where everything is accepted; Invalid = nothing is left */
 	bool		any_pending;
 	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* has a row changes in lists? */
 	ZuRecord	step;			/* of rewind_row; what it does not set is zero */
@@ -125,9 +130,9 @@ arena_alloc(Collector *c, Size size)
 	return p;
 }
 
-/* Note a change of offset off by rec, of slot s's chain. */
+/* Note a change of offset off by rec at ptr, of slot s's chain. */
 static inline void
-add_change(Collector *c, int s, int off, const ZuRecord *rec)
+add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 {
 	Change	   *change;
 
@@ -136,7 +141,10 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec)
 	change = arena_alloc(c, sizeof(Change));
 	change->met_before = c->met;
 	change->xid = zrecord_author(rec);
-	change->payload = rec->payload;
+	if (rec->type == CHANGE_ACCEPTED)
+		change->ptr = ptr;
+	else
+		change->payload = rec->payload;
 	change->payload_len = rec->payload_len;
 	change->offset = off;
 	change->slot = s;
@@ -184,6 +192,7 @@ open_lists(Collector *c, int s)
 {
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
 
+	c->accepted[s] = InvalidUndoPtr;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
 }
@@ -210,6 +219,7 @@ static bool
 collect_record(Collector *c, int s, UndoPtr *ptr)
 {
 	char	   *buf = arena_room(c, ZUR_MAX_LENGTH);
+	UndoPtr		here = *ptr;
 	ZuRecord	rec;
 	ZuFetchResult result;
 
@@ -228,6 +238,7 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 	{
 		if (settles_older(c, &rec))
 		{
+			c->accepted[s] = here;
 			*ptr = InvalidUndoPtr;
 			return true;
 		}
@@ -245,9 +256,9 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 		arena_take(c, rec.length);	/* the payload lies in buf */
 	if (rec.type == ZUR_INSERT || rec.type == CHANGE_ACCEPTED)
 		for (int i = 0; i < Max(rec.nrows, 1); i++)
-			add_change(c, s, rec.offset + i, &rec);
+			add_change(c, s, rec.offset + i, &rec, here);
 	else
-		add_change(c, s, rec.offset, &rec);
+		add_change(c, s, rec.offset, &rec, here);
 	return true;
 }
 
@@ -357,7 +368,8 @@ static void
 rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header)
 {
 	ZPageView  *view = c->view;
-	int			top_slot = ZH_SLOT(header);
+	UndoPtr		chain = InvalidUndoPtr;
+	int			s;
 	bool		has_bytes = (bytes != NULL);
 	bool		exists = true;
 	bool		changed = false;
@@ -368,14 +380,25 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		memcpy(row, bytes, len);
 	for (;;)
 	{
-		int			s = ZH_SLOT(header);
-		Change	   *change = (s <= view->slots.n && c->pending[s]) ? c->first[s][off] : NULL;
+		Change	   *change = NULL;
 		ZuRecord   *rec = &c->step;
 		const char *raw = NULL;
 		Size		rawlen = 0;
 
-		if (change == NULL || change->type == CHANGE_ACCEPTED)
+		s = ZH_SLOT(header) <= view->slots.n ? ZH_SLOT(header) : 0;
+		chain = view->slots.s[s].ptr;
+		if (c->pending[s])
+		{
+			change = c->first[s][off];
+			chain = c->accepted[s];
+		}
+		if (change == NULL)
 			break;
+		if (change->type == CHANGE_ACCEPTED)
+		{
+			chain = change->ptr;
+			break;
+		}
 		c->first[s][off] = change->next;
 		newest = change->xid;
 		changed = true;
@@ -405,8 +428,10 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	{
 		arena_take(c, len);
 		bytes = row;
+		view->chain[view->nrows] = chain;
+		s |= ZVIEW_REWOUND;
 	}
-	emit_row(view, off, bytes, len, top_slot);
+	emit_row(view, off, bytes, len, s);
 }
 
 /* Show the row at off as its lists say; false: it has none. */

@@ -201,7 +201,7 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known)
 	version->chain_xid = InvalidZXid;
 	if (known)
 	{
-		version->xmin = walk->rec.xid;
+		version->xmin = zrecord_author(&walk->rec);
 		version->cmin = walk->rec.cid;
 		version->writer = walk->rec_ptr;
 	}
@@ -537,7 +537,7 @@ lookup_writer(ZHeapSlot *slot)
 				ptr = rec.prev;
 				continue;
 			}
-			slot->xmin = rec.xid;
+			slot->xmin = zrecord_author(&rec);
 			slot->cmin = rec.cid;
 			slot->writer = ptr;
 			return;

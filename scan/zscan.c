@@ -294,12 +294,10 @@ show_row(ZScan *scan, int i, TupleTableSlot *slot)
 {
 	ZPageView  *view = scan->view;
 	Relation	rel = scan->base.rs_rd;
-	int			s = view->slotno[i];
-	const ZPageSlot *head = &view->slots.s[s];
-	bool		has_chain = (s != 0 && s <= view->slots.n);
+	ZXid		chain_xid;
+	UndoPtr		chain = zpage_view_chain(view, i, &chain_xid);
 
-	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i], RelationGetRelid(rel),
-			   has_chain ? ZSLOT_XID(head) : InvalidZXid, has_chain ? head->ptr : InvalidUndoPtr,
+	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i], RelationGetRelid(rel), chain_xid, chain,
 			   rel->rd_locator.relNumber);
 }
 
