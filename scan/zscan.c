@@ -269,6 +269,8 @@ zscan_load(ZScan *scan, BlockNumber block)
 	Relation	rel = scan->base.rs_rd;
 	Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
 
+	/* as on heap, a serializable transaction that cannot commit any more fails at the next page it reads */
+	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
 	ReleaseBuffer(buf);
 }
