@@ -271,6 +271,7 @@ part_random()
 	done
 	random_run "histories" history.py --minutes "$minutes" --seed "$seed"
 	random_run "histories with triggers, keys, upserts and 2PC" history.py --minutes "$minutes" --seed "$seed" --fk --triggers --prepare --on-conflict
+	random_run "wide histories" history.py --minutes "$minutes" --seed "$seed" --wide all --fk --triggers --on-conflict
 	random_run "histories of temporary tables" history.py --minutes "$minutes" --seed "$seed" --temp --fk --triggers
 	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
 }

@@ -56,7 +56,7 @@ class Table:
         for kind in self.indexes:
             self.serial += 1
             yield f"CREATE INDEX {self.name}_i{self.serial} ON {self.name} {kind}"
-        if self.key and rng.random() < 0.15:
+        if self.key and len(self.leaves) == 1 and rng.random() < 0.15:
             yield f"CREATE UNIQUE INDEX {self.name}_u ON {self.name} (e)"
 
     def create_triggers(self, rng):

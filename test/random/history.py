@@ -173,6 +173,7 @@ class Side:
         self.sessions = {}
         self.waiting = set()
         self.pids = []                   # of both sides: CREATE INDEX CONCURRENTLY waits for all old snapshots
+        self.twins = {}                  # pids of the other side's sessions: two VACUUMs wait for each other for a moment
         if temp:
             # only the session itself can look at its tables
             self.sessions[0] = Session(dsn, base + list(setup))
@@ -203,8 +204,9 @@ class Side:
                 return
             if pause > 0.004:
                 with self.control.cursor() as cursor:
-                    cursor.execute("SELECT pid FROM unnest(%s) AS pid WHERE pg_isolation_test_session_is_blocked(pid, %s)",
-                                   ([s.pid for s in open_ones.values()], self.pids))
+                    cursor.execute("SELECT pid FROM unnest(%s, %s) AS u (pid, twin) "
+                                   "WHERE pg_isolation_test_session_is_blocked(pid, array_remove(%s, twin))",
+                                   ([s.pid for s in open_ones.values()], [self.twins[n] for n in open_ones], self.pids))
                     blocked = {row[0] for row in cursor.fetchall()}
                 if all(s.pid in blocked for s in open_ones.values()):
                     confirmed += 1
@@ -290,6 +292,7 @@ class Run:
         pids = [session.pid for side in self.sides for session in side.sessions.values()]
         for side in self.sides:
             side.pids = pids
+            side.twins = {n: session.pid for other in self.sides if other is not side for n, session in other.sessions.items()}
             for number, statements in spec.get("session_settings", {}).items():
                 for statement in statements:
                     side.sessions[int(number)].start(statement)
