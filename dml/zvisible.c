@@ -15,23 +15,42 @@
 #include "miscadmin.h"
 #include "page/zvmap.h"
 #include "storage/bufmgr.h"
+#include "storage/smgr.h"
 #include "utils/rel.h"
 
 /* So many locks in undo are read to find out that a slot's chain has nothing else. */
 #define MAX_LOCKS_READ 1000
+
+/*
+ * Pin the map's page that has block's bit; InvalidBuffer if there is none, as after a copy of
+ * the table's file. The map may have been made or extended by a VACUUM beside the running
+ * statement, which learns of that between statements only (VM4): where the size that is
+ * remembered says that there is no page, ask the file system.
+ */
+static Buffer
+pin_map(Relation rel, BlockNumber block)
+{
+	Buffer		map = InvalidBuffer;
+
+	(void) visibilitymap_get_status(rel, block, &map);
+	if (BufferIsValid(map))
+		return map;
+	RelationGetSmgr(rel)->smgr_cached_nblocks[VISIBILITYMAP_FORKNUM] = InvalidBlockNumber;
+	(void) visibilitymap_get_status(rel, block, &map);
+	return map;
+}
 
 void
 zvisible_clear(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
-	Buffer		map = InvalidBuffer;
+	Buffer		map;
 	bool		cleared;
 
 	if (likely(!PageIsAllVisible(page)))
 		return;
-	/* pins the map's page; there may be none, after a copy of the table's file */
-	(void) visibilitymap_get_status(rel, block, &map);
+	map = pin_map(rel, block);
 	if (BufferIsValid(map))
 		LockBuffer(map, BUFFER_LOCK_EXCLUSIVE);
 
