@@ -39,6 +39,7 @@ static const char *const fault_points[] = {
 	"overflow-attached",		/* it has been given to the page, the change that needs it comes next */
 	"overflow-logged",			/* after an overflow page was given to a page or freed */
 	"discard-logged",			/* discard is logged, extents not yet allocatable */
+	"chain-grows",				/* own records of a page are being gathered for a trigger, some are there already */
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
 	"worker-cycle",				/* at the start of a worker's round */

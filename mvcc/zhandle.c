@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zhandle.h"
 #include "utils/memutils.h"
@@ -111,12 +112,16 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &handles[n];
 }
 
-/* Put the records from head down to the cached ones (or all own ones) above those; newest first for now. */
+/*
+ * Put the records from head down to the cached ones (or all own ones) above those. The list gets its new
+ * length only when they are all there: after an error or a cancel the transaction may go on with what it had.
+ */
 static void
 collect_chain(UndoPtr head, UndoPtr stop)
 {
 	static char buf[ZUR_MAX_LENGTH];
 	UndoPtr		ptr = head;
+	uint32		n = chain.n;
 
 	while (ptr != InvalidUndoPtr && ptr != stop)
 	{
@@ -126,38 +131,45 @@ collect_chain(UndoPtr head, UndoPtr stop)
 		CHECK_FOR_INTERRUPTS();
 		if (zu_fetch(ptr, chain.relnumber, chain.block, &rec, buf) == ZU_DISCARDED ||
 			rec.xid < zu_oldest() || !zxid_is_ours(rec.xid))
-		{
-			/* what was cached is no part of this chain, or this would have ended there */
-			if (stop != InvalidUndoPtr)
-				break;
-			return;
-		}
+			break;
 		if (chain.entries == NULL)
 		{
 			chain.capacity = FIRST_CAPACITY;
 			chain.entries = MemoryContextAlloc(TopTransactionContext, chain.capacity * sizeof(ZChainEntry));
 		}
-		else if (chain.n == chain.capacity)
+		else if (n == chain.capacity)
 		{
+			ZUNDO_FAULT("chain-grows");
 			chain.entries = repalloc_huge(chain.entries, (Size) chain.capacity * 2 * sizeof(ZChainEntry));
 			chain.capacity *= 2;
 		}
-		entry = &chain.entries[chain.n++];
+		entry = &chain.entries[n++];
 		entry->ptr = ptr;
 		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
 		entry->last = (rec.type == ZUR_LOCK) ? 0 :
 			(rec.type == ZUR_INSERT) ? rec.offset + rec.nrows - 1 : rec.offset;
 		ptr = rec.prev;
 	}
-	if (ptr != stop)
+	if (stop != InvalidUndoPtr && ptr != stop)
+	{
+		/* what was cached is no part of this chain, or this would have ended there */
 		chain.n = 0;
+		return;
+	}
+	/* they were collected newest first */
+	for (uint32 i = chain.n, j = n; i + 1 < j; i++)
+	{
+		ZChainEntry swap = chain.entries[--j];
+
+		chain.entries[j] = chain.entries[i];
+		chain.entries[i] = swap;
+	}
+	chain.n = n;
 }
 
 const ZChainEntry *
 zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 {
-	uint32		old = 0;
-
 	if (chain.relnumber != relnumber || chain.block != block)
 	{
 		chain.n = 0;
@@ -178,25 +190,12 @@ zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *
 		}
 	}
 	if (chain.n > 0)
-	{
-		old = chain.n;
-		collect_chain(head, chain.entries[old - 1].ptr);
-		if (chain.n == 0)
-			old = 0;
-	}
+		collect_chain(head, chain.entries[chain.n - 1].ptr);
 	if (chain.n == 0)
 	{
 		forget_checkpoints();
 		chain.found = 0;
 		collect_chain(head, InvalidUndoPtr);
-	}
-	/* the new ones were collected newest first */
-	for (uint32 i = old, j = chain.n; i + 1 < j; i++)
-	{
-		ZChainEntry swap = chain.entries[--j];
-
-		chain.entries[j] = chain.entries[i];
-		chain.entries[i] = swap;
 	}
 	*n = chain.n;
 	return chain.entries;

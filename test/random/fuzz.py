@@ -62,17 +62,18 @@ restart_after_crash = off
 idle_in_transaction_session_timeout = 120s
 """
 
-# A line of the log: time, process, kind, SQLSTATE, application, level, SQLSTATE again, message.
-ERROR_LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] (.*) (?:ERROR|FATAL|PANIC):  (\w{5}): (.*)")
-LOCATION_LINE = re.compile(r"LOCATION:  (\w+), ([\w.]+):(\d+)")
+# Lines of the log: time, process, kind, SQLSTATE, application, level, SQLSTATE again, message; later where it comes from.
+PROCESS_LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] ")
+MESSAGE_LINE = re.compile(r" (ERROR|FATAL|PANIC|LOG|WARNING|NOTICE):  (\w{5}): (.*)")
+LOCATION_LINE = re.compile(r" LOCATION:  (\w+), ([\w.]+):(\d+)")
 DEATH = re.compile(r"PANIC:|TRAP:|terminated by signal (?:4|6|7|8|11)\b|inconsistent page found")
 
 # Internal errors that sqlsmith provokes on heap as well, by calling functions with nonsense: the
 # functions that raise them.
 SERVERS_OWN = {
     "SetNextObjectId", "intervaltypmodleastfield", "intervaltypmodout", "coerce_type", "test_fdw_handler",
-    "currtid_internal", "currtid_for_view", "ReplaceVarsFromTargetList_callback",
-    "check_float8_array",
+    "currtid_internal", "currtid_for_view", "ReplaceVarsFromTargetList_callback", "ReplaceVarFromTargetList",
+    "MJExamineQuals", "check_float8_array",
     "zundo_fault_hit",          # asked for by the writers
 }
 
@@ -290,17 +291,23 @@ def recover(shared, conn, error):
     shared.count(f"sessions interrupted: {error.pgcode}")
 
 
+# The sum of a table: as the planner likes, or from an index of the column if there is one.
 SUM = "SELECT count(*), sum(hashtextextended(t::text, 0)::numeric) FROM ONLY {} t"
+ORDERED_SUM = "SELECT count(*), sum(hashtextextended(t::text, 0)::numeric) FROM (SELECT * FROM ONLY {} ORDER BY {}) t"
+PLANS = ["SET enable_seqscan = on; SET enable_sort = on; SET max_parallel_workers_per_gather = 0",
+         "SET enable_seqscan = off; SET enable_sort = off; SET max_parallel_workers_per_gather = 0",
+         "SET enable_seqscan = on; SET enable_sort = on; SET max_parallel_workers_per_gather = 2"]
 
 
-def sums(conn, snapshot, names):
-    """Count and sum of each table under a snapshot; None for those that could not be read."""
+def sums(conn, snapshot, chosen, rng):
+    """Count and sum of each table under a snapshot; those that cannot be read are left out."""
     found = {}
-    for name in names:
+    for name, columns, _ in chosen:
+        sql = SUM.format(name) if rng.random() < 0.4 else ORDERED_SUM.format(name, rng.choice(columns))
         try:
             run_sql(conn, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             run_sql(conn, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-            found[name] = run_sql(conn, SUM.format(name))[0] + run_sql(conn, f"SELECT relfilenode FROM pg_class WHERE oid = '{name}'::regclass")[0]
+            found[name] = run_sql(conn, sql)[0] + (sql,)
             run_sql(conn, "COMMIT")
         except psycopg2.Error:
             if conn.closed:
@@ -319,16 +326,17 @@ def reader(shared, tables, number):
                 return
             run_sql(keeper, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             snapshot = run_sql(keeper, "SELECT pg_export_snapshot()")[0][0]
-            run_sql(conn, "SET lock_timeout = 1000")
-            names = [tables.pick(rng)[0] for _ in range(rng.choice([20, 60, 200]))]
-            first = sums(conn, snapshot, names)
+            run_sql(conn, "SET lock_timeout = 1000; SET parallel_setup_cost = 0; SET min_parallel_table_scan_size = 0")
+            chosen = [tables.pick(rng) for _ in range(rng.choice([20, 60, 200]))]
+            first = sums(conn, snapshot, chosen, rng)
             for _ in range(rng.choice([1, 2, 5])):
                 shared.stop.wait(rng.choice([0.1, 1, 5, 15]))
-                run_sql(conn, f"SET enable_seqscan = {rng.choice(['on', 'off'])}")
-                for name, result in sums(conn, snapshot, names).items():
+                plan = rng.choice(PLANS)
+                run_sql(conn, plan)
+                for name, result in sums(conn, snapshot, chosen, rng).items():
                     shared.count("tables read again")
                     if name in first and first[name][:2] != result[:2]:
-                        shared.fault(f"an old snapshot read {first[name]} of {name} first and {result} later")
+                        shared.fault(f"an old snapshot read {first[name]} of {name} first and {result} later ({plan})")
         except psycopg2.Error:
             pass
         finally:
@@ -348,7 +356,7 @@ def maintenance(shared, tables):
                 f"REINDEX TABLE CONCURRENTLY {name}", f"ALTER TABLE {name} SET TABLESPACE fuzz_space", "CHECKPOINT",
                 f"ALTER TABLE {name} SET TABLESPACE pg_default", "SELECT zundo.discard()", "VACUUM", f"SELECT zundo.check('{name}')",
                 f"ALTER TABLE {name} SET (fillfactor = {rng.choice([20, 70, 100])})",
-                f"CREATE INDEX CONCURRENTLY fuzz_index ON {name} ({rng.choice(columns)})", "DROP INDEX CONCURRENTLY IF EXISTS fuzz_index"]
+                f"CREATE INDEX fuzz_index ON {name} ({rng.choice(columns)})", f"CREATE INDEX CONCURRENTLY fuzz_index ON {name} ({rng.choice(columns)})", "DROP INDEX CONCURRENTLY IF EXISTS fuzz_index"]
         if indexes:
             what += [f"CLUSTER {name} USING {rng.choice(indexes).rpartition('.')[2]}"] * 4
         sql = rng.choice(what)
@@ -581,29 +589,36 @@ def own_files():
     return names
 
 
+def errors_of(log):
+    """The errors in the rest of a log: (SQLSTATE, message, function, file, line)."""
+    last = {}                   # the message whose place is still to come, of each process
+    for line in log:
+        process = PROCESS_LINE.match(line)
+        if not process:
+            continue
+        message, place = MESSAGE_LINE.search(line), LOCATION_LINE.search(line)
+        if message:
+            last[process.group(1)] = message
+        elif place and process.group(1) in last:
+            level, code, text = last.pop(process.group(1)).groups()
+            if level in ("ERROR", "FATAL", "PANIC"):
+                yield (code, text, *place.groups())
+
+
 def read_log(cluster, offset):
-    """The log since an offset: the faults in it, and counts of the server's own internal errors."""
-    faults, own, ours, last, known = [], collections.Counter(), own_files(), None, set()
+    """The log since an offset: the faults in it, and counts of what is worth a look."""
+    faults, seen, ours, known = [], collections.Counter(), own_files() - {"guc.c"}, set()
     with open(cluster.log, encoding="utf-8", errors="replace") as log:
         log.seek(offset)
-        for line in log:
-            if DEATH.search(line):
-                faults.append(f"server log: {line.strip()[:300]}")
-            match = ERROR_LINE.match(line)
-            last = match or last
-            match = LOCATION_LINE.search(line)
-            if not match or last is None:
-                continue
-            code, message, (function, file, number) = last.group(3), last.group(4), match.groups()
-            last = None
-            if code.startswith("XX") or code == "53200" or file in ours - {"guc.c"}:
-                own[f"{code} {function}: {re.sub('[0-9]+', 'N', message)[:80]}"] += 1
-            if not code.startswith("XX"):
-                continue
-            if function not in SERVERS_OWN and (function, number) not in known:
+        faults += [f"server log: {line.strip()[:300]}" for line in log if DEATH.search(line)]
+        log.seek(offset)
+        for code, text, function, file, number in errors_of(log):
+            if code.startswith("XX") or code == "53200" or file in ours:
+                seen[f"{code} {function}: {re.sub('[0-9]+', 'N', text)[:80]}"] += 1
+            if code.startswith("XX") and function not in SERVERS_OWN and (function, number) not in known:
                 known.add((function, number))
-                faults.append(f"server log: {code} from {function}, {file}:{number}: {message[:200]}")
-    return faults, own
+                faults.append(f"server log: {code} from {function}, {file}:{number}: {text[:200]}")
+    return faults, seen
 
 
 # --- the run ----------------------------------------------------------------
@@ -702,8 +717,8 @@ def fuzz(cluster, options):
     faults += check_everything(cluster, "recovered")
     faults += wait_for_rollbacks(cluster)
     faults += check_everything(cluster, "all undone")
-    found, own = read_log(cluster, offset)
-    for what, count in own.most_common():
+    found, seen = read_log(cluster, offset)
+    for what, count in seen.most_common():
         print(f"  {count} times {what}")
     return faults + found
 
