@@ -9,7 +9,7 @@ zheap. Then, all at once:
                  all isolation levels, savepoints, row locks, two phases, timeouts,
     readers      keep snapshots and read the tables again: their sums must not change,
                  index and sequential scans must agree,
-    maintenance  VACUUM of all kinds, CLUSTER, REINDEX, index builds, moves to a tablespace,
+    maintenance  VACUUM of all kinds, CLUSTER, REINDEX, index builds, moves to a tablespace, rewrites,
     canceller    cancels and terminates whatever runs, also the workers,
     miser        takes memory away from sessions in the midst of their statements.
 
@@ -143,12 +143,30 @@ GROUP BY c.oid HAVING count(*) FILTER (WHERE a.attgenerated = '' AND a.attidenti
 """
 
 
+# A table that the suite does not have. What is done to it, readers of an old snapshot would rightly notice.
+CHANGING = "fuzz_table"
+DDL = [f"ALTER TABLE {CHANGING} ADD COLUMN IF NOT EXISTS extra int DEFAULT 5",
+       f"ALTER TABLE {CHANGING} ADD COLUMN IF NOT EXISTS extra text DEFAULT random()::text",
+       f"ALTER TABLE {CHANGING} DROP COLUMN IF EXISTS extra",
+       f"ALTER TABLE {CHANGING} ALTER unique1 TYPE bigint",
+       f"ALTER TABLE {CHANGING} ALTER unique1 TYPE int",
+       f"ALTER TABLE {CHANGING} SET UNLOGGED",
+       f"ALTER TABLE {CHANGING} SET LOGGED",
+       f"ALTER TABLE {CHANGING} SET ACCESS METHOD heap",
+       f"ALTER TABLE {CHANGING} SET ACCESS METHOD zheap",
+       f"TRUNCATE {CHANGING}; INSERT INTO {CHANGING} SELECT * FROM tenk1 LIMIT 2000",
+       f"DELETE FROM {CHANGING}; SAVEPOINT s; TRUNCATE {CHANGING}; INSERT INTO {CHANGING} SELECT * FROM tenk1 LIMIT 20; ROLLBACK TO s"]
+
+
 class Tables:
     """The zheap tables of the database, as they were at the start."""
 
     def __init__(self, conn):
+        run_sql(conn, f"CREATE TABLE IF NOT EXISTS {CHANGING} (LIKE tenk1 INCLUDING ALL) USING zheap")
+        run_sql(conn, f"INSERT INTO {CHANGING} SELECT * FROM tenk1 LIMIT 2000")
         self.all = run_sql(conn, TABLES)
         self.indexed = [table for table in self.all if table[2]]
+        self.changing = next(table for table in self.all if table[0] == CHANGING)
 
     def pick(self, rng):
         """One table: (name, columns, B-tree indexes)."""
@@ -157,7 +175,7 @@ class Tables:
 
 def own_statement(tables, rng):
     """A plain statement that has good chances to change rows."""
-    name, columns, _ = tables.pick(rng)
+    name, columns, _ = tables.pick(rng) if rng.random() < 0.9 else tables.changing
     column, rows = rng.choice(columns), rng.choice([1, 1, 3, 20, 200, 200, 5000])
     some = f"ctid = ANY (ARRAY(SELECT ctid FROM ONLY {name} ORDER BY random() LIMIT {rows}))"
     listed = ", ".join(columns)
@@ -327,7 +345,7 @@ def reader(shared, tables, number):
             run_sql(keeper, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             snapshot = run_sql(keeper, "SELECT pg_export_snapshot()")[0][0]
             run_sql(conn, "SET lock_timeout = 1000; SET parallel_setup_cost = 0; SET min_parallel_table_scan_size = 0")
-            chosen = [tables.pick(rng) for _ in range(rng.choice([20, 60, 200]))]
+            chosen = [table for table in (tables.pick(rng) for _ in range(rng.choice([20, 60, 200]))) if table[0] != CHANGING]
             first = sums(conn, snapshot, chosen, rng)
             for _ in range(rng.choice([1, 2, 5])):
                 shared.stop.wait(rng.choice([0.1, 1, 5, 15]))
@@ -360,6 +378,8 @@ def maintenance(shared, tables):
         if indexes:
             what += [f"CLUSTER {name} USING {rng.choice(indexes).rpartition('.')[2]}"] * 4
         sql = rng.choice(what)
+        if rng.random() < 0.2:
+            sql = f"BEGIN; {rng.choice(DDL)}; {rng.choice(DDL)}; {rng.choice(['COMMIT', 'ROLLBACK'])}"
         try:
             if conn is None or conn.closed:
                 conn = shared.connect("maintenance")
@@ -514,15 +534,21 @@ def regress_folder(options):
     return folder
 
 
-def build_database(cluster, options):
-    """The server's regression suite, with all tables zheap."""
+def copy_regress(cluster, options):
+    """A copy of the suite beside the data directory, readable by the server's user; its path."""
     copy = os.path.join(cluster.root, "regress")
     shutil.copytree(regress_folder(options), copy, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
+    return copy
+
+
+def build_database(cluster, options):
+    """The server's regression suite, with all tables zheap."""
+    copy = copy_regress(cluster, options)
     output = os.path.join(cluster.root, "out")
     for made in (output, os.path.join(cluster.root, "space")):
         os.mkdir(made)
         os.chmod(made, 0o777)
-    subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
     cluster.start()
     cluster.run(os.path.join(copy, "pg_regress"), f"--host={cluster.root}", "--port=5432", "--user=postgres", f"--bindir={options.bindir}",
                 f"--inputdir={copy}", f"--outputdir={output}", "--load-extension=zundo", f"--schedule={copy}/parallel_schedule",
@@ -696,6 +722,15 @@ def prepare_database(cluster, options):
         subprocess.run(["cp", "-a", options.base, cluster.data], check=True)
         with open(conf, "w", encoding="utf-8") as file:
             file.write(text)
+        copy = copy_regress(cluster, options)
+        cluster.start()
+        conn = psycopg2.connect(cluster.dsn(DATABASE))
+        # the suite's functions in C were in the other cluster's folder
+        run_sql(conn, "SET allow_system_table_mods = on; UPDATE pg_proc SET probin = regexp_replace(probin, '^/.*/regress/', "
+                f"'{copy}/') WHERE probin ~ '^/.*/regress/'")
+        conn.commit()
+        conn.close()
+        cluster.stop()
     else:
         build_database(cluster, options)
     if options.save_base:
