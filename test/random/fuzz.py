@@ -302,11 +302,11 @@ def recover(shared, conn, error):
     """After an error: the session can go on by ROLLBACK, or is gone."""
     if conn is None or conn.closed:
         return
+    shared.count(f"transactions ended by {error.pgcode}")
     try:
         run_sql(conn, "ROLLBACK")
     except psycopg2.Error:
         conn.close()
-    shared.count(f"sessions interrupted: {error.pgcode}")
 
 
 # The sum of a table: as the planner likes, or from an index of the column if there is one.
@@ -317,7 +317,7 @@ PLANS = ["SET enable_seqscan = on; SET enable_sort = on; SET max_parallel_worker
          "SET enable_seqscan = on; SET enable_sort = on; SET max_parallel_workers_per_gather = 2"]
 
 
-def sums(conn, snapshot, chosen, rng):
+def sums(shared, conn, snapshot, chosen, rng):
     """Count and sum of each table under a snapshot; those that cannot be read are left out."""
     found = {}
     for name, columns, _ in chosen:
@@ -327,10 +327,10 @@ def sums(conn, snapshot, chosen, rng):
             run_sql(conn, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
             found[name] = run_sql(conn, sql)[0] + (sql,)
             run_sql(conn, "COMMIT")
-        except psycopg2.Error:
+        except psycopg2.Error as error:
+            recover(shared, conn, error)
             if conn.closed:
                 break
-            run_sql(conn, "ROLLBACK")
     return found
 
 
@@ -346,12 +346,12 @@ def reader(shared, tables, number):
             snapshot = run_sql(keeper, "SELECT pg_export_snapshot()")[0][0]
             run_sql(conn, "SET lock_timeout = 1000; SET parallel_setup_cost = 0; SET min_parallel_table_scan_size = 0")
             chosen = [table for table in (tables.pick(rng) for _ in range(rng.choice([20, 60, 200]))) if table[0] != CHANGING]
-            first = sums(conn, snapshot, chosen, rng)
+            first = sums(shared, conn, snapshot, chosen, rng)
             for _ in range(rng.choice([1, 2, 5])):
                 shared.stop.wait(rng.choice([0.1, 1, 5, 15]))
                 plan = rng.choice(PLANS)
                 run_sql(conn, plan)
-                for name, result in sums(conn, snapshot, chosen, rng).items():
+                for name, result in sums(shared, conn, snapshot, chosen, rng).items():
                     shared.count("tables read again")
                     if name in first and first[name][:2] != result[:2]:
                         shared.fault(f"an old snapshot read {first[name]} of {name} first and {result} later ({plan})")
@@ -390,10 +390,9 @@ def maintenance(shared, tables):
             if "zundo.check" in sql and rows:
                 shared.fault(f"{sql}: {rows[:5]}")
             shared.count("maintenance done")
-        except psycopg2.Error:
+        except psycopg2.Error as error:
             shared.count("maintenance failed")
-            if not conn.closed:
-                run_sql(conn, "ROLLBACK")
+            recover(shared, conn, error)
         shared.stop.wait(rng.choice([0, 0, 0.1, 0.5]))
 
 
@@ -690,7 +689,9 @@ def load(shared):
         threads.append(threading.Thread(target=canceller, args=(shared,)))
     if not shared.options.no_memory:
         threads.append(threading.Thread(target=miser, args=(shared,)))
+    threading.excepthook = lambda death: shared.fault(f"{death.thread.name} of this program ended: {death.exc_type.__name__}: {death.exc_value}")
     for thread in threads:
+        thread.daemon = True        # one that hangs does not keep the program
         thread.start()
     deadline = time.time() + shared.options.minutes * 60
     while time.time() < deadline and not shared.stop.wait(1):
