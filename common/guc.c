@@ -15,6 +15,7 @@ int			zundo_undo_compression = ZUNDO_COMPRESS_LZ4;
 int			zundo_max_databases = 64;
 int			zundo_eager_rollback_pages = 32;
 int			zundo_undo_limit = 0;
+bool		zundo_move_updates = false;
 char	   *zundo_fault_spec = NULL;
 
 static const struct config_enum_entry compression_options[] = {
@@ -86,6 +87,15 @@ zundo_define_gucs(void)
 							PGC_SIGHUP,
 							GUC_UNIT_MB,
 							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("zundo.move_updates",
+							 "Every update gives its row a new place, as on heap, for tests.",
+							 NULL,
+							 &zundo_move_updates,
+							 false,
+							 PGC_USERSET,
+							 GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("zundo.fault",
 							   "Places where processes fail on purpose, for tests.",

@@ -89,6 +89,7 @@ extern int	zundo_undo_compression;		/* ZundoCompression */
 extern int	zundo_max_databases;		/* entries of the shared table */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
 extern int	zundo_undo_limit;			/* MB, 0 = none */
+extern bool zundo_move_updates;		/* for tests: no update in place */
 extern char *zundo_fault_spec;			/* 'name:action[:n][,...]' */
 
 extern void zundo_define_gucs(void);

@@ -103,7 +103,7 @@ look_at_old_row(Update *u)
 		return;					/* a deletion */
 	if (!columns_differ(u, u->columns->key))
 		u->mode = LockTupleNoKeyExclusive;
-	u->in_place = !columns_differ(u, u->columns->blocking);
+	u->in_place = !zundo_move_updates && !columns_differ(u, u->columns->blocking);
 	u->event = zcolumns_event(u->columns, !u->in_place, columns_differ(u, u->columns->foreign),
 							  row_is_ours(page, u->oldrow)) ||
 		zcolumns_some_null(u->writer.rel, u->columns->foreign, u->newrow, u->newlen);

@@ -130,7 +130,7 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	return &scan->base;
 }
 
-/* Let go of the block held for row by row answers. */
+/* Let go of the block held for row by row answers, or of a temporary table. */
 static void
 release_buffer(ZScan *scan)
 {
@@ -267,12 +267,18 @@ void
 zscan_load(ZScan *scan, BlockNumber block)
 {
 	Relation	rel = scan->base.rs_rd;
-	Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+	Buffer		buf;
 
+	release_buffer(scan);
+	buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
 	/* as on heap, a serializable transaction that cannot commit any more fails at the next page it reads */
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
-	ReleaseBuffer(buf);
+	/* an open scan of a temporary table occupies one of the session's few buffers: what fails on heap for want of them fails */
+	if (RelationUsesLocalBuffers(rel))
+		scan->buf = buf;
+	else
+		ReleaseBuffer(buf);
 }
 
 /* Load the block for row by row answers: pin it and see how many offsets it has. */

@@ -8,7 +8,8 @@
 #   tap        t/, by prove: crashes, restarts, standbys
 #   random     test/random/: histories on heap and zheap side by side, kill -9 under load
 #   core       PostgreSQL's own regression and isolation suites with every table made by zheap,
-#              on a server with assertions; test/core/ has the accepted differences
+#              on a server with assertions; test/core/ has the accepted differences; with --moved
+#              every update gives its row a new place, as on heap
 # After sql and isolation the cluster is examined: zundo.check() of every
 # zheap table, and its log for crashes; the sql cluster is also killed and
 # recovered with wal_consistency_checking on.
@@ -281,8 +282,9 @@ part_random()
 # regression suite need some of the first ones' tables: with names given these run too.
 core_suite()
 {
-	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg-core/$1 what only=() line status=0
+	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg-core/$1 accepted=$1 what only=() how=() line status=0
 	shift 4
+	[ $moved = no ] || accepted=moved how=(--moved)
 	as_server_dir "$output"
 	what=("--schedule=$schedule")
 	if [ ${#names[@]} -gt 0 ]; then
@@ -296,7 +298,7 @@ core_suite()
 	if [ $status -eq 124 ] || [ $status -eq 137 ]; then result fail "core $suite: not done in ${ZUNDO_CORE_SECONDS:-900} s"; fi
 	chmod -R a+rwX "$output"
 	while read -r status line; do result "$status" "$suite: $line"; done < <(python3 "$copy/test/core/compare.py" --log "$output/log" --output "$output" --schedule "$schedule" \
-		--accepted "$copy/test/core/accepted/$major/$suite" --only "${only[@]}")
+		--accepted "$copy/test/core/accepted/$major/$accepted" "${how[@]}" --only "${only[@]}")
 }
 
 # PostgreSQL's own suites, always on a server with assertions whose source tree is there.
@@ -312,12 +314,13 @@ part_core()
 		chmod -R a+rX "$tests"
 		touch "$tests/complete"
 	fi
-	new_cluster <<'C' || { result fail "core: the server starts"; return; }
+	new_cluster <<C || { result fail "core: the server starts"; return; }
 default_table_access_method = 'zheap'
+$( [ $moved = no ] || echo "zundo.move_updates = on" )
 C
 	rm -rf "$work/out-$pg-core"
 	core_suite regression pg_regress "$tests/regress" parallel_schedule --dlpath="$tests/regress" --max-concurrent-tests=20
-	core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule
+	[ $moved = yes ] || core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule
 	check_tables core
 	check_log core
 	drop_cluster
@@ -382,7 +385,7 @@ test_core()
 run_tests()
 {
 	local versions=() v
-	parts=() names=() quick=no core=no all=no
+	parts=() names=() quick=no core=no all=no moved=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
@@ -390,6 +393,7 @@ run_tests()
 			--all) versions=(15 17 18) all=yes; shift ;;
 			--quick) quick=yes; shift ;;
 			--core) parts+=(core); core=yes; shift ;;
+			--moved) moved=yes; shift ;;
 			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
 			--part=*) parts+=("${1#*=}"); shift ;;
 			-*) usage_error "unknown option '$1'" ;;
@@ -399,6 +403,7 @@ run_tests()
 	for v in "${parts[@]}"; do
 		case $v in build | unit | sql | isolation | tap | random | core) ;; *) usage_error "--part takes build, unit, sql, isolation, tap, random or core, not '$v'" ;; esac
 	done
+	[ $moved = no ] || [ $core = yes ] || usage_error "--moved goes with --core"
 	[ ${#versions[@]} -gt 0 ] || [ $core = no ] || versions=(15 17 18)
 	[ ${#versions[@]} -gt 0 ] || versions=("$(default_major)")
 	need_packages perl libipc-run-perl clang

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Hold the output of one of PostgreSQL's own test suites against the accepted differences.
 
-usage: compare.py --log FILE --output DIR --schedule FILE --accepted DIR [--only NAME...] [--accept]
+usage: compare.py --log FILE --output DIR --schedule FILE --accepted DIR [--only NAME...] [--moved] [--accept]
 
 FILE is what pg_regress or pg_isolation_regress printed, DIR its output
 directory. Prints one line for each test of the schedule, "ok NAME" or "fail NAME:
 why", and leaves every difference found in DIR/different/NAME.diff, in the form in
 which it could be accepted. See README.md for that form. With --accept the differences found
 replace the accepted ones of the same tests, whose reasons stay; new ones get none yet.
+--moved: no update was done in place, so none of the reasons may be that.
 """
 import argparse
 import pathlib
@@ -16,8 +17,10 @@ import sys
 
 RAN = re.compile(r'^(not )?ok \d+ +[-+] (\S+)')          # 16 and later
 RAN_15 = re.compile(r'^(?:test| ) +(\S+) +\.\.\. (.*)$')
-# The reason that can be proved.
-ORDER = 'order of rows without ORDER BY: updated rows keep their place'
+# Where updated rows would have been moved there is no such reason.
+IN_PLACE = 'updated rows keep their place'
+# Reasons that can be proved: the lines are the same, in another order.
+ORDER = (f'order of rows without ORDER BY: {IN_PLACE}', 'order of rows without ORDER BY: a new row takes the place of a rolled back one')
 SECTION = re.compile(r'^diff .*/results/(\S+?)\.out$')
 
 
@@ -82,11 +85,11 @@ def accept(folder, name, lines):
     if path.exists():
         reasons = [line for line in path.read_text().splitlines() if line.startswith('#')]
     elif is_order_only(lines):
-        reasons = [f'# {ORDER}']
+        reasons = [f'# {ORDER[0]}']
     path.write_text('\n'.join(reasons + lines) + '\n')
 
 
-def verdict(name, ran, found, folder):
+def verdict(name, ran, found, folder, moved):
     if name not in ran:
         return 'did not run'
     if name not in found:
@@ -97,8 +100,10 @@ def verdict(name, ran, found, folder):
             continue
         if not reason:
             return 'the accepted difference has no reason'
-        if reason == ORDER and not is_order_only(lines):
+        if reason in ORDER and not is_order_only(lines):
             return 'not only the order of lines differs'
+        if moved and IN_PLACE in reason:
+            return 'no row was updated in place'
         return None
     if forms:
         return 'differs otherwise than accepted'
@@ -112,6 +117,7 @@ def main():
     parser.add_argument('--schedule', type=pathlib.Path, required=True)
     parser.add_argument('--accepted', type=pathlib.Path, required=True)
     parser.add_argument('--only', nargs='*', default=[])
+    parser.add_argument('--moved', action='store_true')
     parser.add_argument('--accept', action='store_true')
     options = parser.parse_args()
 
@@ -127,7 +133,7 @@ def main():
             accept(options.accepted, name, lines)
     names = options.only or scheduled(options.schedule)
     for name in names:
-        why = verdict(name, ran, found, options.accepted)
+        why = verdict(name, ran, found, options.accepted, options.moved)
         print(f'ok {name}' if why is None else f'fail {name}: {why}')
     return 0
 

@@ -1,0 +1,24 @@
+-- zundo.move_updates: every update gives its row a new place, as on heap.
+CREATE TABLE moved (id int PRIMARY KEY, n int, t text) USING zheap;
+INSERT INTO moved SELECT g, 0, repeat('x', g) FROM generate_series(1, 5) g;
+UPDATE moved SET n = 1 WHERE id = 2 RETURNING ctid, *;
+SELECT ctid, id, n FROM moved;
+SET zundo.move_updates = on;
+UPDATE moved SET n = 2 WHERE id IN (2, 4) RETURNING ctid, id, n;
+UPDATE moved SET n = 3 WHERE id = 4 RETURNING ctid, id, n;
+SELECT ctid, id, n FROM moved;
+BEGIN;
+UPDATE moved SET n = n + 10;
+SAVEPOINT s;
+UPDATE moved SET n = n + 10, t = t || 'y';
+ROLLBACK TO s;
+SELECT id, n, t FROM moved ORDER BY id;
+ROLLBACK;
+SELECT ctid, id, n FROM moved;
+SET enable_seqscan = off;
+SELECT id, n FROM moved WHERE id > 0 ORDER BY id;
+INSERT INTO moved VALUES (4, 0, '') ON CONFLICT (id) DO UPDATE SET n = moved.n + 100 RETURNING id, n;
+RESET zundo.move_updates;
+UPDATE moved SET n = n + 1 WHERE id = 4;
+SELECT id, n FROM moved WHERE id = 4;
+SELECT * FROM zundo.check('moved');
