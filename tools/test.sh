@@ -379,6 +379,12 @@ test_core()
 	fi
 	echo "-- core, on $bindir"
 	part_core
+	if [ $all = yes ]; then
+		echo "-- core, every row moved"
+		moved=yes
+		part_core
+		moved=no
+	fi
 	exec 9>&-
 }
 
