@@ -1,8 +1,6 @@
--- Triggers and foreign keys: what OLD and NEW are, and when. triggers_heap is this file, run on heap: its expected
--- output is the same file too.
-CREATE EXTENSION IF NOT EXISTS zundo;
-SELECT CASE current_database() WHEN 'test_triggers_heap' THEN 'heap' ELSE 'zheap' END AS am \gset
-SET default_table_access_method = :am;
+-- Triggers and foreign keys: what OLD and NEW are, and when.
+-- on: heap zheap
+SELECT current_setting('default_table_access_method') AS am \gset
 -- one order of rows for all access methods
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
@@ -178,8 +176,8 @@ DROP TABLE t;
 -- through a parent, its children without triggers of their own, and with; rows that change the partition
 CREATE TABLE p (id int, n int, x text) PARTITION BY RANGE (id);
 CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
-CREATE TABLE p2 (x text, n int, id int) USING heap;
-ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20);
+CREATE TABLE mixed_p2 (x text, n int, id int) USING heap;
+ALTER TABLE p ATTACH PARTITION mixed_p2 FOR VALUES FROM (10) TO (20);
 CREATE TABLE p3 (dropped int, n int, id int, x text);
 ALTER TABLE p3 DROP COLUMN dropped;
 ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30);
@@ -226,16 +224,16 @@ DECLARE
 	who text;
 BEGIN
 	RAISE NOTICE 'delete %, update %, %', del, upd, later;
-	EXECUTE format('CREATE TABLE parent (id int PRIMARY KEY, n int) USING %I', parent_am);
-	EXECUTE format('CREATE TABLE child (id int PRIMARY KEY, p int DEFAULT 9 REFERENCES parent ON DELETE %s ON UPDATE %s %s, n int)
+	EXECUTE format('CREATE TABLE mixed_parent (id int PRIMARY KEY, n int) USING %I', parent_am);
+	EXECUTE format('CREATE TABLE mixed_child (id int PRIMARY KEY, p int DEFAULT 9 REFERENCES mixed_parent ON DELETE %s ON UPDATE %s %s, n int)
 		USING %I', del, upd, later, child_am);
-	INSERT INTO parent SELECT g, 0 FROM generate_series(1, 9) g;
-	INSERT INTO child SELECT g, g, 0 FROM generate_series(1, 5) g;
-	FOREACH q IN ARRAY ARRAY['UPDATE child SET n = n + 1', 'UPDATE parent SET n = n + 1', 'UPDATE child SET p = 7 WHERE id = 1',
-		'UPDATE child SET p = 77 WHERE id = 1', 'UPDATE parent SET id = 20 WHERE id = 2', 'DELETE FROM parent WHERE id = 3',
-		'UPDATE parent SET id = id + 100 WHERE id IN (4, 5)', 'DELETE FROM parent WHERE id = 105',
-		'UPDATE child SET p = NULL WHERE id = 4', 'UPDATE child SET p = 6, n = -1 WHERE id = 4',
-		'INSERT INTO child VALUES (6, 66, 0)', 'UPDATE child SET p = 1 WHERE id = 6'] LOOP
+	INSERT INTO mixed_parent SELECT g, 0 FROM generate_series(1, 9) g;
+	INSERT INTO mixed_child SELECT g, g, 0 FROM generate_series(1, 5) g;
+	FOREACH q IN ARRAY ARRAY['UPDATE mixed_child SET n = n + 1', 'UPDATE mixed_parent SET n = n + 1', 'UPDATE mixed_child SET p = 7 WHERE id = 1',
+		'UPDATE mixed_child SET p = 77 WHERE id = 1', 'UPDATE mixed_parent SET id = 20 WHERE id = 2', 'DELETE FROM mixed_parent WHERE id = 3',
+		'UPDATE mixed_parent SET id = id + 100 WHERE id IN (4, 5)', 'DELETE FROM mixed_parent WHERE id = 105',
+		'UPDATE mixed_child SET p = NULL WHERE id = 4', 'UPDATE mixed_child SET p = 6, n = -1 WHERE id = 4',
+		'INSERT INTO mixed_child VALUES (6, 66, 0)', 'UPDATE mixed_child SET p = 1 WHERE id = 6'] LOOP
 		BEGIN
 			EXECUTE q;
 			SET CONSTRAINTS ALL IMMEDIATE;
@@ -246,17 +244,17 @@ BEGIN
 	END LOOP;
 	BEGIN
 		SET CONSTRAINTS ALL DEFERRED;
-		INSERT INTO child VALUES (7, 70, 0);
-		UPDATE child SET n = 1 WHERE id = 7;
-		UPDATE child SET p = 71 WHERE id = 7;
-		UPDATE child SET p = 8 WHERE id = 7;
+		INSERT INTO mixed_child VALUES (7, 70, 0);
+		UPDATE mixed_child SET n = 1 WHERE id = 7;
+		UPDATE mixed_child SET p = 71 WHERE id = 7;
+		UPDATE mixed_child SET p = 8 WHERE id = 7;
 		SET CONSTRAINTS ALL IMMEDIATE;
 	EXCEPTION WHEN integrity_constraint_violation THEN
 		RAISE NOTICE 'twice -> %', replace(SQLERRM, 'RESTRICT setting of ', '');
 	END;
-	SELECT string_agg(format('%s>%s(%s)', id, p, n), ' ' ORDER BY id) INTO who FROM child;
+	SELECT string_agg(format('%s>%s(%s)', id, p, n), ' ' ORDER BY id) INTO who FROM mixed_child;
 	RAISE NOTICE '%', who;
-	DROP TABLE child, parent;
+	DROP TABLE mixed_child, mixed_parent;
 END $$;
 CALL keys(:'am', :'am', 'CASCADE', 'CASCADE', '');
 CALL keys(:'am', 'heap', 'CASCADE', 'SET NULL', 'DEFERRABLE INITIALLY DEFERRED');

@@ -119,7 +119,7 @@ copy_sources()
 {
 	copy=$work/build-$pg
 	mkdir -p "$copy"
-	find "$copy" -type f ! -name '*.o' ! -name '*.so' ! -name .server -delete
+	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name .server -delete
 	tar -C "$top" --exclude=./.git --exclude=./bench/results --exclude='*.o' --exclude='*.so' --exclude=__pycache__ -cf - . |
 		tar -C "$copy" -xf - --no-same-owner
 	chmod -R a+rX "$copy"

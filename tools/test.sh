@@ -57,18 +57,35 @@ list_tests()
 
 # run_regress DRIVER SOURCE OUTPUT NAME: run one test by pg_regress or
 # pg_isolation_regress, in a database of its own. Its file SOURCE may create the
-# extension itself; otherwise it finds it there.
+# extension itself; otherwise it finds it there. A file with a comment "on: heap zheap" runs on
+# each of the two, with the same expected output.
 run_regress()
 {
-	local driver=$1 source=$2 output=$3/$4 name=$4 load=(--load-extension=zundo)
-	! grep -qiE 'CREATE +EXTENSION +(IF +NOT +EXISTS +)?zundo' "$source" || load=()
-	as_server_dir "$output"
-	if as_server env PGISOLATIONTIMEOUT=60 "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
-		--outputdir="$output" --dbname="test_$name" "${load[@]}" "$name" >"$output/log" 2>&1 9>&-; then
-		result ok "$name"
+	local am load=(--load-extension=zundo)
+	if grep -qE '^(#|--) on: heap zheap$' "$2"; then
+		for am in heap zheap; do
+			database_for "test_$4_$am" $am
+			regress_once "$1" "$3/$4-$am" "$4" "$4 on $am" --dbname="test_$4_$am" --use-existing
+			result_of_watch "test_$4_$am" "$4 on $am"
+		done
 		return
 	fi
-	result fail "$name"
+	! grep -qiE 'CREATE +EXTENSION +(IF +NOT +EXISTS +)?zundo' "$2" || load=()
+	regress_once "$1" "$3/$4" "$4" "$4" --dbname="test_$4" "${load[@]}"
+}
+
+# regress_once DRIVER OUTPUT NAME LABEL OPTION...
+regress_once()
+{
+	local driver=$1 output=$2 name=$3 label=$4
+	shift 4
+	as_server_dir "$output"
+	if as_server env PGISOLATIONTIMEOUT=60 "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
+		--outputdir="$output" "$@" "$name" >"$output/log" 2>&1 9>&-; then
+		result ok "$label"
+		return
+	fi
+	result fail "$label"
 	if [ -s "$output/regression.diffs" ]; then
 		echo "  --- $output/regression.diffs, first 100 lines ---"
 		head -n 100 "$output/regression.diffs"
@@ -76,6 +93,44 @@ run_regress()
 		echo "  --- $output/log ---"
 		tail -n 30 "$output/log"; echo
 	fi
+}
+
+# database_for NAME AM: a database whose tables are AM's, and which watches over that: before tables are dropped it
+# fails unless each of them is AM's, or is named mixed_..., and unless the zheap ones pass zundo.check.
+database_for()
+{
+	psql_quiet -d postgres -c "CREATE DATABASE \"$1\" TEMPLATE template0" -c "ALTER DATABASE \"$1\" SET default_table_access_method = $2"
+	psql_quiet -d "$1" <<-SQL
+		CREATE EXTENSION zundo;
+		CREATE SCHEMA watch;
+		CREATE SEQUENCE watch.tables;
+		CREATE FUNCTION watch.look() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS \$\$
+		DECLARE
+			t record;
+			fault record;
+		BEGIN
+			FOR t IN SELECT c.oid::regclass AS name, a.amname AS am FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+					WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't'
+						AND c.relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'zundo') LOOP
+				IF t.am <> '$2' AND t.name::text !~ 'mixed_' THEN RAISE EXCEPTION 'table % is % and not $2', t.name, t.am; END IF;
+				PERFORM nextval('watch.tables');
+				CONTINUE WHEN t.am <> 'zheap';
+				FOR fault IN SELECT * FROM zundo.check(t.name) LOOP
+					RAISE EXCEPTION 'zundo.check of %: %', t.name, fault;
+				END LOOP;
+			END LOOP;
+		END \$\$;
+		CREATE FUNCTION watch.look_first() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM watch.look(); END';
+		CREATE EVENT TRIGGER look ON ddl_command_start WHEN TAG IN ('DROP TABLE', 'DROP SCHEMA') EXECUTE FUNCTION watch.look_first();
+	SQL
+}
+
+# result_of_watch DATABASE LABEL: has it seen tables, and are those that are left right?
+result_of_watch()
+{
+	local out
+	out=$(psql_quiet -d "$1" -c 'SELECT watch.look()' -c 'SELECT is_called FROM watch.tables' 2>&1) || true
+	[ "$(tr -d '\n' <<<"$out")" = t ] || result fail "$2: which tables it had: $out"
 }
 
 # check_tables LABEL: zundo.check() finds nothing in any zheap table.
