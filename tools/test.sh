@@ -80,7 +80,7 @@ regress_once()
 	local driver=$1 output=$2 name=$3 label=$4
 	shift 4
 	as_server_dir "$output"
-	if as_server env PGISOLATIONTIMEOUT=60 "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
+	if as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
 		--outputdir="$output" "$@" "$name" >"$output/log" 2>&1 9>&-; then
 		result ok "$label"
 		return
@@ -99,9 +99,10 @@ regress_once()
 # fails unless each of them is AM's, or is named mixed_..., and unless the zheap ones pass zundo.check.
 database_for()
 {
-	psql_quiet -d postgres -c "CREATE DATABASE \"$1\" TEMPLATE template0" -c "ALTER DATABASE \"$1\" SET default_table_access_method = $2"
+	psql_quiet -d postgres -c "CREATE DATABASE \"$1\" TEMPLATE template0"
 	psql_quiet -d "$1" <<-SQL
 		CREATE EXTENSION zundo;
+		ALTER DATABASE "$1" SET default_table_access_method = $2;
 		CREATE SCHEMA watch;
 		CREATE SEQUENCE watch.tables;
 		CREATE FUNCTION watch.look() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS \$\$
@@ -348,7 +349,7 @@ core_suite()
 		what=("${only[@]}")
 		[ "$suite" != regression ] || what=(test_setup create_misc create_index "${only[@]}")
 	fi
-	as_server env PGISOLATIONTIMEOUT=60 timeout -k 20 "${ZUNDO_CORE_SECONDS:-900}" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres \
+	as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" timeout -k 20 "${ZUNDO_CORE_SECONDS:-900}" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres \
 		--bindir="$bindir" --inputdir="$folder" --outputdir="$output" --load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 9>&- || status=$?
 	if [ $status -eq 124 ] || [ $status -eq 137 ]; then result fail "core $suite: not done in ${ZUNDO_CORE_SECONDS:-900} s"; fi
 	chmod -R a+rwX "$output"
