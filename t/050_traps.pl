@@ -72,9 +72,9 @@ sub checked
 			SELECT count(*) > 0, count(*) FILTER (WHERE amname <> '$engine') FROM pg_class c JOIN pg_am a ON a.oid = relam
 				WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace;
 			SELECT f.* FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'zheap', zundo.check(c.oid) f WHERE relkind = 'r';
-			SELECT count(bt_index_check(c.oid, true)) FILTER (WHERE false) FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid
+			SELECT count(bt_index_check(c.oid, true)) > 0 FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid
 				JOIN pg_class t ON t.oid = indrelid JOIN pg_am a ON a.oid = c.relam
-				WHERE amname = 'btree' AND indisvalid AND t.relnamespace = 'public'::regnamespace}), "t|0\n0", "$name: tables and indexes of $engine");
+				WHERE amname = 'btree' AND indisvalid AND t.relnamespace = 'public'::regnamespace}), "t|0\nt", "$name: tables and indexes of $engine");
 	}
 	return;
 }
@@ -183,7 +183,7 @@ for my $strategy (qw(wal_log file_copy))
 		my $copy = $node->safe_psql("copy_$engine", $look);
 		is($copy, $before, "t15: $engine: the rows of before");
 		is($node->safe_psql($engine, $look), $before, "t15: $engine: in the template too");
-		$copy .= $node->safe_psql("copy_$engine", "UPDATE t SET k = k - 5 WHERE id % 3 = 0; DELETE FROM t WHERE id % 11 = 0; BEGIN; UPDATE t SET k = 0; ROLLBACK; $look");
+		$copy .= $node->safe_psql("copy_$engine", "UPDATE t SET k = k - 5 WHERE id % 3 = 0; DELETE FROM t WHERE id % 11 = 0 AND id > 100; BEGIN; UPDATE t SET k = 0; ROLLBACK; $look");
 		is($node->safe_psql("copy_$engine", q{SELECT f.* FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'zheap', zundo.check(c.oid) f}), '', "t15: $engine: the copy is sound");
 		$node->safe_psql('postgres', "DROP DATABASE copy_$engine");
 		return $copy;
@@ -208,7 +208,7 @@ for my $fault ('', 'abort-callback:error')
 		UPDATE t SET k = k + 1; DELETE FROM t WHERE id = 700; INSERT INTO t VALUES (700, 700, 'again'); $look});
 	checked("t18: '$fault'");
 }
-like(slurp_file($node->logfile), qr/abort-callback/, 't18: the fault was met');
+like(slurp_file($node->logfile), qr/could not undo an aborted transaction's changes at once/, 't18: the fault was met');
 ok($node->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 't18: all is undone in the end');
 
 # t17: the apply side, in both databases from one publication.
@@ -319,7 +319,7 @@ agree('t16: cancelled', sub {
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	$in = "\\set VERBOSITY sqlstate\nBEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT count(*) > 0 FROM t;\n";
 	$reader->pump until $out =~ /^t$/m;
-	$node->safe_psql($engine, $_) for "UPDATE t SET k = k + 1; DELETE FROM t WHERE id % 19 = 0; UPDATE t SET x = 'new'", 'SELECT txid_current()', 'SELECT zundo.discard()', 'VACUUM t';
+	$node->safe_psql($engine, $_) for "UPDATE t SET k = k + 1; DELETE FROM t WHERE id % 19 = 0 AND id > 100; UPDATE t SET x = 'new'", 'SELECT txid_current()', 'SELECT zundo.discard()', 'VACUUM t';
 	caught_up();
 	$in = "SELECT sum(length(x)), sum(k) FROM t;\nROLLBACK;\n\\q\n";
 	eval { $reader->finish };
@@ -331,7 +331,7 @@ my $before = $node->safe_psql('zheap', $look);
 for my $engine (@engines)
 {
 	$open{$engine} = $node->background_psql($engine, on_error_stop => 1);
-	$open{$engine}->query_safe("BEGIN; $there; DELETE FROM t WHERE id % 4 = 0; UPDATE t SET x = repeat('open', 700) WHERE id % 4 = 1; SAVEPOINT s; INSERT INTO t SELECT g, g, '' FROM generate_series(7001, 7300) g");
+	$open{$engine}->query_safe("BEGIN; $there; DELETE FROM t WHERE id % 4 = 0 AND id > 100; UPDATE t SET x = repeat('open', 700) WHERE id % 4 = 1; SAVEPOINT s; INSERT INTO t SELECT g, g, '' FROM generate_series(7001, 7300) g");
 	$node->safe_psql($engine, 'CREATE TABLE flush_wal (); DROP TABLE flush_wal');
 }
 caught_up();
@@ -340,7 +340,7 @@ for my $engine (@engines) { eval { $open{$engine}->quit }; }
 $standby->promote;
 sql('t16: promoted', $look, $standby, "$before\n");
 ok($standby->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 't16: promoted: all is undone');
-sql('t16: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1; $back; $look", $standby);
+sql('t16: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
 sql('t16: vacuumed', 'VACUUM t', $standby);
 sql('t16: then', $look, $standby);
 checked('t16', $standby);
