@@ -538,14 +538,16 @@ check_safely(Check *check, void (*test) (Check *), const char *invariant)
 		ErrorData  *edata;
 		int			code = geterrcode();
 
+		/* it has written nothing, so that its end leaves the error alone; it must end before the error goes on */
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
 		if (code == ERRCODE_QUERY_CANCELED || code == ERRCODE_OUT_OF_MEMORY)
 			PG_RE_THROW();
 		MemoryContextSwitchTo(check->context);
 		edata = CopyErrorData();
 		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
 		if (edata->detail != NULL)
 			fault(check, invariant, 0, "%s %s", edata->message, edata->detail);
 		else

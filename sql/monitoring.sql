@@ -68,4 +68,12 @@ SELECT reltuples FROM pg_class WHERE relname = 'st';
 SELECT * FROM zundo.check('m');
 SELECT * FROM zundo.check('st');
 SELECT * FROM zundo.check('zundo.undo_log');
-DROP TABLE m, h, st;
+-- a check that is cancelled leaves the session as it was
+CREATE TABLE large (id int, n int) USING zheap;
+INSERT INTO large SELECT g, 0 FROM generate_series(1, 100000) g;
+SET statement_timeout = 1;
+SELECT * FROM zundo.check('large');
+RESET statement_timeout;
+ROLLBACK;
+SELECT * FROM zundo.check('large');
+DROP TABLE m, h, st, large;

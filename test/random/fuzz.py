@@ -674,6 +674,24 @@ def parse_options():
     return options
 
 
+STUCK = """
+SELECT pid, application_name, extract(epoch FROM clock_timestamp() - query_start)::int, wait_event, left(query, 200) FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND state = 'active' AND clock_timestamp() - query_start > interval '90 s'
+"""
+
+
+def watch_for_stuck(shared):
+    """All statements have a timeout of at most 20 seconds: one that runs much longer does not let itself be cancelled."""
+    conn = shared.connect("clock")
+    try:
+        for row in run_sql(conn, STUCK) if conn is not None else []:
+            shared.fault(f"a statement does not end: {row}")
+        if conn is not None:
+            conn.close()
+    except psycopg2.Error:
+        pass
+
+
 def load(shared):
     """Everything at once, for as long as asked, or until a fault."""
     conn = shared.connect("start")
@@ -693,10 +711,13 @@ def load(shared):
     for thread in threads:
         thread.daemon = True        # one that hangs does not keep the program
         thread.start()
-    deadline = time.time() + shared.options.minutes * 60
+    deadline, look = time.time() + shared.options.minutes * 60, 0
     while time.time() < deadline and not shared.stop.wait(1):
         if not is_alive(shared.cluster.postmaster() or 0):
             shared.fault("the server is gone")
+        elif time.time() > look:
+            watch_for_stuck(shared)
+            look = time.time() + 20
     shared.stop.set()
     deadline = time.time() + 60
     for thread in threads:
