@@ -11,7 +11,8 @@
  *		last version, as not alive: no uniqueness check.
  *	B3	if a snapshot sees an older version of a row than the one entered, its
  *		key may be another one: ii_BrokenHotChain keeps such snapshots away from
- *		the index, as with heap's HOT chains.
+ *		the index, as with heap's HOT chains. Snapshots of standbys that are older than those of this
+ *		server would not be kept away: they are ended (zu_log_conflict).
  * In "any visible" mode (BRIN) writers are at work; all versions that somebody
  * sees or may come to see are handed over. A concurrent build enters
  * what its MVCC snapshot sees; writers and the validation scan do the rest.
@@ -254,7 +255,11 @@ feed_visible(Feeder *feeder, ZScan *scan, bool progress)
 static void
 feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 {
-	ZHistory   *history = zhistory_create(feeder->rel, GetOldestNonRemovableTransactionId(feeder->rel));
+	TransactionId horizon = GetOldestNonRemovableTransactionId(feeder->rel);
+	ZHistory   *history = zhistory_create(feeder->rel, horizon);
+
+	if (RelationNeedsWAL(feeder->rel))
+		zu_log_conflict(horizon);
 
 	while (zscan_next_block(scan, ForwardScanDirection))
 	{

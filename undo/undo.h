@@ -288,6 +288,13 @@ typedef struct ZuDiscardStats
 typedef bool (*ZuResolveAbort) (uint32 logno, UndoPtr first, ZXid topxid, void *arg);
 extern bool zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats);
 
+/*
+ * zu_log_conflict: versions that nobody on this server needs, since all changes by transactions before horizon (the
+ * server's, of a table of this database) are seen by everybody, are about to be left out of a new file or index. A
+ * standby must end the snapshots that do not see those changes; `oldest` may be behind and not have told it yet.
+ */
+extern void zu_log_conflict(TransactionId horizon);
+
 /* zu_truncate_tail: give back the free extents at the relation's end (PROTOCOLS E 6). Returns pages given back. */
 extern BlockNumber zu_truncate_tail(void);
 

@@ -676,12 +676,20 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 	SpinLockRelease(&entry->mutex);
 }
 
+/* take_conflict: what the discard pass has to tell standbys with its next record (U19). Only for the discarder. */
+static ZXid
+take_conflict(ZuEntry *entry)
+{
+	return pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
+}
+
 /*
  * log_discard: one DISCARD record: n extents (ascending, of one group; mapbuf is
- * their map page, locked exclusively, or invalid if n is 0) and oldest. Locks the meta page, unlocks both.
+ * their map page, locked exclusively, or invalid if n is 0), oldest, and the conflict horizon (0 = none). Locks the
+ * meta page, unlocks both.
  */
 static void
-log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
+log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer mapbuf)
 {
 	uint32		numbers[ZU_GROUP_EXTENTS];
 	ZuEntry    *entry = zu_my.entry;
@@ -690,12 +698,10 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 	xl_undo_discard xlrec = {0};
 	ZuFreeze	freeze;
 	XLogRecPtr	recptr;
-	ZXid		conflict;
 
 	LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
 	meta = zu_meta(BufferGetPage(metabuf));
 	oldest = Max(oldest, meta->oldest);
-	conflict = pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
 	xlrec.oldest = oldest;
 	xlrec.conflict = zxid_to_xid(conflict);
 	xlrec.nextents = n;
@@ -739,7 +745,18 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, Buffer mapbuf)
 void
 zu_log_oldest(ZXid oldest)
 {
-	log_discard(NULL, 0, oldest, InvalidBuffer);
+	log_discard(NULL, 0, oldest, take_conflict(zu_my.entry), InvalidBuffer);
+}
+
+void
+zu_log_conflict(TransactionId horizon)
+{
+	ZXid		before = zxid_widen(horizon);
+
+	zu_attach_database();
+	/* what is before `oldest` has been told */
+	if (XLogStandbyInfoActive() && before > zu_oldest())
+		log_discard(NULL, 0, zu_oldest(), before - 1, InvalidBuffer);
 }
 
 void
@@ -767,7 +784,7 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 				elog(ERROR, "extent %u of the undo log is not what its log believes", e->extent);
 			same++;
 		}
-		log_discard(extents + i, same, oldest, mapbuf);
+		log_discard(extents + i, same, oldest, take_conflict(entry), mapbuf);
 		ZUNDO_FAULT("discard-logged");
 		for (int j = i; j < i + same; j++)
 			pg_atomic_fetch_sub_u32(&entry->logs[extents[j].logno].nextents, 1);
@@ -794,7 +811,7 @@ zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
 		return false;
 	}
 	e.extent = extent;
-	log_discard(&e, 1, pg_atomic_read_u64(&entry->oldest), mapbuf);
+	log_discard(&e, 1, pg_atomic_read_u64(&entry->oldest), InvalidZXid, mapbuf);
 	pg_atomic_fetch_sub_u32(&entry->overflow_extents, 1);
 	pg_atomic_fetch_sub_u32(&entry->used, 1);
 	if (extent < pg_atomic_read_u32(&entry->hint))

@@ -11,7 +11,8 @@
  *	K2	one by a later, committed transaction X gets an undo record of ours that says "as of X": a
  *		snapshot that sees X accepts it, whether or not it sees us (mvcc/, zaccept_version).
  *	K3	a version that X has replaced or deleted is written, and deleted as of X, unless X is before the
- *		server's horizon.
+ *		server's horizon. Its toasted values may have gone then; snapshots of standbys that would need it are
+ *		ended (zu_log_conflict).
  *	K4	of versions by our own transaction only the newest is written, as ours.
  * All these records are ours and are kept until everybody sees us; from then on nobody asks for X.
  *
@@ -422,6 +423,8 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->cid = GetCurrentCommandId(true);
 	rewrite->own = GetCurrentTransactionId();
 	rewrite->horizon = oldest_xmin;
+	if (RelationNeedsWAL(old))
+		zu_log_conflict(oldest_xmin);
 	/* K1: only `oldest` counts as settled */
 	oldest = zxid_to_xid(zu_oldest());
 	rewrite->history = zhistory_create(old, oldest);

@@ -1,0 +1,71 @@
+# Snapshots of a standby that are older than all of the primary's, when the primary writes a table anew or builds an
+# index while an aborted transaction that nobody can undo yet holds `oldest` back: they are ended,
+# and never miss rows.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $primary = PostgreSQL::Test::Cluster->new('primary');
+$primary->init(allows_streaming => 1);
+$primary->append_conf('postgresql.conf', <<'C');
+shared_preload_libraries = 'zundo'
+wal_consistency_checking = 'zundo'
+autovacuum = off
+max_worker_processes = 0
+max_standby_streaming_delay = 0
+hot_standby_feedback = off
+C
+$primary->start;
+$primary->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'b', has_streaming => 1);
+$standby->start;
+
+$primary->safe_psql(
+	'postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE other (id int);
+	CREATE TABLE held (id int) USING zheap;
+	CREATE TABLE t (id int PRIMARY KEY, n int, v text) USING zheap;
+	INSERT INTO t SELECT g, 0, repeat('v', 20) FROM generate_series(1, 1000) g;
+});
+$primary->safe_psql('postgres', 'SELECT zundo.discard()');
+$primary->safe_psql('postgres', 'SET zundo.eager_rollback_pages = 0; BEGIN; INSERT INTO held SELECT generate_series(1, 10); ROLLBACK');
+
+my %cases = (
+	'VACUUM FULL' => ['VACUUM FULL t', 'SELECT count(*) FROM t'],
+	'CLUSTER' => ['CLUSTER t USING t_pkey', 'SELECT count(*) FROM t'],
+	'CREATE INDEX' => ['CREATE INDEX t_n ON t (n)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0']);
+my $gone = 600;
+for my $case (sort keys %cases)
+{
+	my ($ddl, $query) = @{ $cases{$case} };
+	my $conflicts = q{SELECT confl_snapshot FROM pg_stat_database_conflicts WHERE datname = 'postgres'};
+
+	$primary->safe_psql('postgres', 'UPDATE t SET n = n + 1 WHERE id < 500');
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	my $before = $standby->safe_psql('postgres', $conflicts);
+	my $old = $standby->background_psql('postgres', on_error_stop => 1);
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+	$primary->safe_psql('postgres', 'UPDATE t SET n = n + 1 WHERE id < 500; DELETE FROM t WHERE id = ' . ++$gone);
+	$primary->safe_psql('postgres', 'SELECT txid_current()') for 1 .. 2;
+	$primary->safe_psql('postgres', $ddl);
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	my $rows = 1601 - $gone;
+	my $found = eval { $old->query($query) };
+	ok(!defined $found || $found !~ /^\d+$/ || $found == $rows, "$case: no row is missing on the standby");
+	ok($standby->poll_query_until('postgres', "SELECT confl_snapshot > $before FROM pg_stat_database_conflicts WHERE datname = 'postgres'"),
+		"$case: the old snapshot was ended");
+	eval { $old->quit };
+	is( $standby->safe_psql('postgres', $query),
+		$primary->safe_psql('postgres', $query),
+		"$case: a new snapshot of the standby sees what the primary does");
+}
+isnt($primary->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'the aborted transaction still waits');
+is($primary->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t zundo.undo_log);
+unlike(slurp_file($_->logfile), qr/PANIC|TRAP|inconsistent page|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log') for $primary, $standby;
+$standby->stop;
+$primary->stop;
+done_testing();
