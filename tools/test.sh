@@ -331,6 +331,7 @@ part_random()
 	random_run "wide histories" history.py --minutes "$minutes" --seed "$seed" --wide all --fk --triggers --on-conflict
 	random_run "histories of temporary tables" history.py --minutes "$minutes" --seed "$seed" --temp --fk --triggers
 	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
+	random_run "twins with a standby" twins.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}" --standby --faults
 }
 
 # core_suite SUITE DRIVER FOLDER OPTION...: run one of the server's own suites, with the

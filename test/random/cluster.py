@@ -88,35 +88,11 @@ class Cluster:
 
     def postmaster(self):
         """Process id of the postmaster, or None."""
-        try:
-            with open(os.path.join(self.data, "postmaster.pid"), encoding="utf-8") as pidfile:
-                return int(pidfile.readline())
-        except (OSError, ValueError):
-            return None
+        return postmaster_of(self.data)
 
     def kill(self):
         """SIGKILL to the postmaster and its children, as a power failure; on return none is left."""
-        pid = self.postmaster()
-        if pid is None:
-            return
-        victims = [pid] + children_of(pid)
-        for victim in victims:
-            try:
-                os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        # Children born between the listing and the kill see the dead postmaster and leave.
-        deadline = time.time() + 30
-        while time.time() < deadline and any(is_alive(victim) for victim in victims):
-            time.sleep(0.02)
-        time.sleep(0.2)
-        # A dead postmaster that nobody has reaped yet looks alive to the next one.
-        for lock in (os.path.join(self.data, "postmaster.pid"), os.path.join(self.root, ".s.PGSQL.5432.lock"),
-                     os.path.join(self.root, ".s.PGSQL.5432")):
-            try:
-                os.unlink(lock)
-            except OSError:
-                pass
+        kill_server(self.data, os.path.join(self.root, ".s.PGSQL.5432"))
 
     def dsn(self, database="postgres"):
         """Connection string for libpq."""
@@ -146,6 +122,43 @@ class Cluster:
         self.stop("immediate")
         if not keep:
             shutil.rmtree(self.root, ignore_errors=True)
+
+
+def postmaster_of(data):
+    """Process id of the postmaster of a data directory, or None."""
+    try:
+        with open(os.path.join(data, "postmaster.pid"), encoding="utf-8") as pidfile:
+            return int(pidfile.readline())
+    except (OSError, ValueError):
+        return None
+
+
+def kill_server(data, socket):
+    """SIGKILL to all processes of a server; on return none is left."""
+    pid = postmaster_of(data)
+    if pid is None:
+        return
+    # Stopped first: a child that sees the postmaster dead begins an orderly end, which is no power failure.
+    try:
+        os.kill(pid, signal.SIGSTOP)
+    except ProcessLookupError:
+        pass
+    victims = children_of(pid) + [pid]
+    for victim in victims:
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    deadline = time.time() + 30
+    while time.time() < deadline and any(is_alive(victim) for victim in victims):
+        time.sleep(0.02)
+    time.sleep(0.2)
+    # A dead postmaster that nobody has reaped yet looks alive to the next one.
+    for lock in (os.path.join(data, "postmaster.pid"), socket + ".lock", socket):
+        try:
+            os.unlink(lock)
+        except OSError:
+            pass
 
 
 def children_of(pid):

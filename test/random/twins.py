@@ -1,0 +1,744 @@
+#!/usr/bin/python3
+"""The same transactions on zheap tables and on heap tables of one database; crashes, standbys, DDL beside them.
+
+Every table is there twice, z_NAME (zheap) and h_NAME (heap). Each transaction does the same to both, so they are equal
+in every snapshot: on the primary under load, on a standby, after a crash, in a
+base backup, at a point in time in the middle of everything, and after promotion. A
+transaction changes rows of its own client under READ COMMITTED, or rows that all
+change, on the same pages, under REPEATABLE READ, where a conflict ends it.
+
+What happens: single and many-row inserts, COPY, toasted values, rows that move, keys that change, deletes and
+reuse, upserts, row locks, savepoints, errors, PREPARE TRANSACTION, large rollbacks,
+truncation, unlogged tables; beside it VACUUM, CLUSTER, VACUUM FULL, SET TABLESPACE, index builds,
+CHECKPOINT, ends of sessions and kills of single processes. Observers compare the
+twins all the time, by sequential, index and index-only scans, some with old snapshots.
+
+    twins.py --bindir DIR --rounds 10 [--standby] [--seed N]
+"""
+
+import argparse
+import io
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import BAD_LOG, Cluster, ClusterError, kill_server  # noqa: E402  (same directory)
+
+GAP = 1 << 20                   # a changed key is this much higher, or lower
+KEYS = 80                       # of one client
+# where a client's process may kill itself (zundo.fault); the server then starts anew under the load
+FAULTS = ("insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rollback-logged", "undo-alloc", "undo-extend",
+          "inline-lock-logged", "converting-locks", "locks-converted", "overflow-logged", "before-commit", "abort-callback")
+TABLES = ("rows", "bag", "hot", "fleet")
+EXPECTED = {"40001", "40P01", "55P03", "57014", "23505", "22012", "57P01", "57P02", "57P03", "25P02", "42704", "55006",
+            "08006", "08003", "25006", "42P01", "54000", "55000", "42P07", "08000", "XX000x"}
+
+SETUP = """
+CREATE EXTENSION IF NOT EXISTS zundo;
+CREATE TABLE {t}_rows (id int PRIMARY KEY, owner int, n int, pad text, big text) USING {am} WITH (fillfactor = {fill});
+ALTER TABLE {t}_rows ALTER big SET STORAGE EXTERNAL;
+CREATE INDEX {t}_rows_owner ON {t}_rows (owner, n);
+CREATE TABLE {t}_bag (owner int, serial bigint, pad text) USING {am};
+CREATE INDEX {t}_bag_serial ON {t}_bag (serial);
+CREATE TABLE {t}_hot (id int PRIMARY KEY, a int, b text) USING {am};
+CREATE UNLOGGED TABLE {t}_fleet (id int, n int, pad text) USING {am};
+CREATE INDEX {t}_fleet_id ON {t}_fleet (id);
+INSERT INTO {t}_hot SELECT g, 0, repeat('x', 112) FROM generate_series(1, 60) g;
+"""
+
+JANITOR = (
+    "VACUUM z_rows", "VACUUM z_bag", "VACUUM z_hot", "VACUUM (FREEZE) z_rows", "VACUUM (DISABLE_PAGE_SKIPPING) z_rows", "VACUUM z_fleet",
+    "VACUUM", "VACUUM h_rows", "ANALYZE z_rows", "CHECKPOINT", "CHECKPOINT", "CHECKPOINT",
+    "CLUSTER z_rows USING z_rows_pkey", "CLUSTER z_rows USING z_rows_owner", "VACUUM FULL z_bag", "VACUUM FULL z_hot", "VACUUM FULL z_fleet",
+    "REINDEX TABLE z_rows", "REINDEX INDEX CONCURRENTLY z_rows_owner", "CREATE INDEX CONCURRENTLY z_extra ON z_rows (n, id)",
+    "DROP INDEX IF EXISTS z_extra", "CREATE INDEX z_extra2 ON z_bag (owner)", "DROP INDEX IF EXISTS z_extra2",
+    "CREATE INDEX CONCURRENTLY z_extra3 ON z_hot USING hash (a)", "DROP INDEX CONCURRENTLY IF EXISTS z_extra3",
+    "ALTER TABLE z_rows SET TABLESPACE side", "ALTER TABLE z_rows SET TABLESPACE pg_default", "ALTER TABLE z_bag ADD COLUMN IF NOT EXISTS junk int DEFAULT 7",
+    "ALTER TABLE z_bag DROP COLUMN IF EXISTS junk",
+    "BEGIN; LOCK z_hot, h_hot; ALTER TABLE z_hot ALTER a TYPE bigint; ALTER TABLE h_hot ALTER a TYPE bigint; COMMIT",
+    "BEGIN; LOCK z_hot, h_hot; ALTER TABLE z_hot ALTER a TYPE int; ALTER TABLE h_hot ALTER a TYPE int; COMMIT",
+    "SELECT zundo.discard()", "SELECT pg_switch_wal()", "CREATE INDEX CONCURRENTLY z_extra4 ON z_rows USING gin (string_to_array(pad, '-'))",
+    "DROP INDEX IF EXISTS z_extra4",
+)
+
+COLUMNS = {"rows": "id, owner, n, pad, big", "bag": "owner, serial, pad", "hot": "id, a, b", "fleet": "id, n, pad"}
+
+
+class Broken(Exception):
+    """The twins differ, or something else that must not be."""
+
+
+def twin_query(table, zalias=None):
+    """One statement that compares the twins as a whole; no row means equal."""
+    columns = COLUMNS[table]
+    return (f"WITH z AS (SELECT count(*) AS c, coalesce(sum(hashtext(ROW({columns})::text)::bigint), 0) AS s FROM z_{table}), "
+            f"h AS (SELECT count(*) AS c, coalesce(sum(hashtext(ROW({columns})::text)::bigint), 0) AS s FROM h_{table}) "
+            "SELECT z.c, z.s, h.c, h.s FROM z, h WHERE z.c <> h.c OR z.s <> h.s")
+
+
+INDEXED = (
+    # by index-only scans where the planner may
+    "WITH z AS (SELECT count(*) AS c, coalesce(sum(owner::bigint * 1000 + n), 0) AS s FROM z_rows WHERE owner >= 0), "
+    "h AS (SELECT count(*) AS c, coalesce(sum(owner::bigint * 1000 + n), 0) AS s FROM h_rows WHERE owner >= 0) "
+    "SELECT z.c, z.s, h.c, h.s FROM z, h WHERE z.c <> h.c OR z.s <> h.s",
+    "WITH z AS (SELECT count(*) AS c, coalesce(sum(serial), 0) AS s FROM z_bag WHERE serial >= 0), "
+    "h AS (SELECT count(*) AS c, coalesce(sum(serial), 0) AS s FROM h_bag WHERE serial >= 0) "
+    "SELECT z.c, z.s, h.c, h.s FROM z, h WHERE z.c <> h.c OR z.s <> h.s",
+    "WITH z AS (SELECT count(*) AS c, coalesce(sum(id::bigint), 0) AS s FROM z_rows WHERE id >= 0), "
+    "h AS (SELECT count(*) AS c, coalesce(sum(id::bigint), 0) AS s FROM h_rows WHERE id >= 0) "
+    "SELECT z.c, z.s, h.c, h.s FROM z, h WHERE z.c <> h.c OR z.s <> h.s",
+)
+
+
+class Context:
+    """What the threads of one run share."""
+
+    def __init__(self, options):
+        self.options = options
+        self.stop = threading.Event()
+        self.problems = []
+        self.commits = 0
+        self.rollbacks = 0
+        self.prepared = 0
+        self.compared = 0
+        self.codes = {}
+
+    def problem(self, text):
+        """Something that must not be; ends the load."""
+        self.problems.append(text)
+        self.stop.set()
+
+    def count_error(self, error, what):
+        """An error of the server: is it one of those that may be?"""
+        code = error.pgcode
+        self.codes[code] = self.codes.get(code, 0) + 1
+        if code is not None and code not in EXPECTED:
+            self.problem(f"{what}: {code} {str(error).strip()[:400]}")
+
+
+def connect(dsn, ctx):
+    """A connection, or None if the server is gone and stop is set meanwhile."""
+    while not ctx.stop.is_set():
+        try:
+            conn = psycopg2.connect(dsn, options="-c lock_timeout=1000 -c statement_timeout=60000")
+            conn.autocommit = True
+            return conn
+        except psycopg2.Error:
+            time.sleep(0.2)
+    return None
+
+
+class Client:
+    """Transactions on both twins."""
+
+    def __init__(self, ctx, number, seed):
+        self.ctx = ctx
+        self.number = number
+        self.rng = random.Random(seed * 1009 + number)
+        self.serial = number * 10**9
+        self.gid = 0
+
+    def both(self, cursor, sql, *args):
+        """The same on both; equal row counts."""
+        counts = []
+        order = "zh" if self.rng.random() < 0.5 else "hz"
+        for twin in "zh":
+            cursor.execute(sql.replace("@", twin + "_"), args)
+            counts.append(cursor.rowcount)
+        if counts[0] != counts[1]:
+            raise Broken(f"client {self.number}: {counts[0]} rows on zheap, {counts[1]} on heap: {cursor.query[:300]} {order}")
+        return counts[0]
+
+    def copy(self, cursor, table, lines):
+        """COPY the lines into both."""
+        for twin in "zh":
+            cursor.copy_expert(f"COPY {twin}_{table} ({COLUMNS[table]}) FROM STDIN", io.StringIO("".join(lines)))
+
+    def keys(self, wide):
+        """A range of keys: some of our own, or of those that are everybody's."""
+        rng = self.rng
+        if wide:
+            base = rng.randrange(self.ctx.options.clients) * 1000 + 500
+        else:
+            base = self.number * 1000
+        low = base + rng.randrange(KEYS)
+        return low, low + rng.choice([0, 0, 0, 0, 3, 10, KEYS])
+
+    def change(self, cursor, wide):
+        """One random change."""
+        rng = self.rng
+        kind = rng.random()
+        width = rng.choice([0, 1, 10, 10, 100, 500, 1500])
+        low, high = self.keys(wide)
+        owner = self.number + (1000 if wide else 0)
+        if kind < 0.12:
+            key = low + (GAP if rng.random() < 0.2 else 0)
+            big = rng.choice([None, None, None, 3000, 20000])
+            # what is there already is no matter of the snapshot: others' keys are inserted without upsert
+            self.both(cursor, "INSERT INTO @rows VALUES (%s, %s, %s, repeat('p', %s), (SELECT repeat(md5(%s::text), %s)))"
+                      + ("" if wide else " ON CONFLICT (id) DO UPDATE SET n = @rows.n + 1, pad = excluded.pad"), key, owner, rng.randrange(50), width, key, None if big is None else big // 32)
+        elif kind < 0.17:
+            self.both(cursor, "INSERT INTO @rows SELECT g, %s, 0, repeat('m', %s) FROM generate_series(%s, %s) g"
+                      + ("" if wide else " ON CONFLICT DO NOTHING"), owner, width, low, min(high, low + 3) if wide else high)
+        elif kind < 0.3:
+            self.both(cursor, "UPDATE @rows SET n = n + 1 WHERE id BETWEEN %s AND %s", low, high)
+        elif kind < 0.4:
+            self.both(cursor, "UPDATE @rows SET pad = repeat('q', (%s + id %% 7) ) WHERE id BETWEEN %s AND %s", width, low, high)
+        elif kind < 0.45:
+            self.both(cursor, "UPDATE @rows SET big = repeat(md5(n::text), %s) WHERE id BETWEEN %s AND %s", rng.choice([0, 70, 300]), low, min(high, low + 3))
+        elif kind < 0.5:
+            self.both(cursor, "UPDATE @rows SET id = CASE WHEN id >= %s THEN id - %s ELSE id + %s END WHERE id = %s OR id = %s", GAP, GAP, GAP, low, low + GAP)
+        elif kind < 0.58:
+            self.both(cursor, "DELETE FROM @rows WHERE id BETWEEN %s AND %s", low, high)
+        elif kind < 0.63:
+            lock = rng.choice(["UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"])
+            self.both(cursor, f"SELECT id, n FROM @rows WHERE id BETWEEN %s AND %s ORDER BY id FOR {lock}", low, high)
+        elif kind < 0.75:
+            self.both(cursor, "UPDATE @hot SET a = a + 1, b = repeat('h', %s) WHERE id = %s", rng.choice([1, 100, 110, 112, 112, 112, 116]),
+                      rng.randint(21, 60) if wide else 1 + self.number)
+        elif kind < 0.8:
+            n = rng.choice([1, 5, 50, 500])
+            self.serial += n
+            self.both(cursor, "INSERT INTO @bag SELECT %s, %s - g, repeat('b', %s) FROM generate_series(1, %s) g", self.number, self.serial, width, n)
+        elif kind < 0.84:
+            n = rng.choice([1, 20, 300])
+            self.serial += n
+            self.copy(cursor, "bag", [f"{self.number}\t{self.serial - g}\t{'c' * width}\n" for g in range(n)])
+        elif kind < 0.9:
+            self.both(cursor, "DELETE FROM @bag WHERE owner = %s AND serial %% 5 = %s", self.number, rng.randrange(5))
+        elif kind < 0.93:
+            self.both(cursor, "UPDATE @bag SET pad = pad || 'u' WHERE owner = %s AND serial %% 7 = %s", self.number, rng.randrange(7))
+        elif kind < 0.95:
+            self.both(cursor, "INSERT INTO @fleet SELECT g * 100 + %s, 0, repeat('f', %s) FROM generate_series(1, %s) g", self.number, width, rng.choice([1, 30]))
+        elif kind < 0.97:
+            self.both(cursor, "UPDATE @fleet SET n = n + 1 WHERE id %% 100 = %s", self.number)
+        elif kind < 0.98:
+            self.both(cursor, "DELETE FROM @fleet WHERE id %% 100 = %s", self.number)
+        elif kind < 0.99:
+            cursor.execute("SELECT 1 / 0")
+        else:
+            name = f"own_{self.number}"
+            cursor.execute(f"DROP TABLE IF EXISTS {name}; CREATE TABLE {name} (a int PRIMARY KEY, b text) USING zheap")
+            cursor.execute(f"INSERT INTO {name} SELECT g, repeat('o', 100) FROM generate_series(1, 300) g; UPDATE {name} SET b = 'n' WHERE a % 3 = 0; "
+                           f"DELETE FROM {name} WHERE a % 7 = 0")
+            cursor.execute(f"SELECT count(*) FROM {name}")
+            if cursor.fetchone() != (258,):
+                raise Broken(f"client {self.number}: {name} has not 258 rows")
+
+    def settle_prepared(self, conn):
+        """Commit or roll back what we have prepared, perhaps before a crash."""
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT gid FROM pg_prepared_xacts WHERE gid ^@ %s", (f"c{self.number}_",))
+            for (gid,) in cursor.fetchall():
+                cursor.execute(("COMMIT" if self.rng.random() < 0.5 else "ROLLBACK") + f" PREPARED '{gid}'")
+                self.ctx.prepared += 1
+
+    def level(self, cursor, wide, depth):
+        """Changes with savepoints among them."""
+        rng = self.rng
+        for _ in range(rng.choice([1, 1, 2, 4, 8])):
+            if rng.random() < 0.25 and depth < 4:
+                name = f"s{depth}"
+                cursor.execute(f"SAVEPOINT {name}")
+                try:
+                    self.level(cursor, wide, depth + 1)
+                    cursor.execute(f"{'ROLLBACK TO' if rng.random() < 0.5 else 'RELEASE'} {name}")
+                except psycopg2.Error as error:
+                    if cursor.connection.closed or error.pgcode in ("40001", "40P01", "57P01", None):
+                        raise
+                    self.ctx.count_error(error, f"client {self.number}")
+                    cursor.execute(f"ROLLBACK TO {name}")
+            else:
+                self.change(cursor, wide)
+
+    def transaction(self, conn):
+        """One random transaction."""
+        rng = self.rng
+        wide = rng.random() < 0.35
+        with conn.cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL " + ("REPEATABLE READ" if wide else "READ COMMITTED"))
+            if rng.random() < 0.03:
+                self.both(cursor, "UPDATE @rows SET n = n + 1, pad = pad || 'L' WHERE owner = %s", self.number)
+                self.both(cursor, "UPDATE @bag SET pad = pad || 'L' WHERE owner = %s", self.number)
+            self.level(cursor, wide, 0)
+            if rng.random() < 0.1:
+                cursor.execute(self.compare_own())
+                if cursor.fetchall():
+                    raise Broken(f"client {self.number}: the twins differ within its transaction")
+            end = rng.random()
+            if end < 0.25:
+                cursor.execute("ROLLBACK")
+                self.ctx.rollbacks += 1
+            elif end < 0.33 and self.ctx.options.prepare:
+                self.gid += 1
+                cursor.execute(f"PREPARE TRANSACTION 'c{self.number}_{self.gid}_{rng.randrange(10**9)}'")
+            else:
+                cursor.execute("COMMIT")
+                self.ctx.commits += 1
+
+    def compare_own(self):
+        """Compares our own rows of the twins."""
+        return (f"SELECT * FROM ((SELECT id, owner, n, pad, big FROM z_rows WHERE owner = {self.number} EXCEPT ALL SELECT id, owner, n, pad, big FROM h_rows "
+                f"WHERE owner = {self.number}) UNION ALL (SELECT id, owner, n, pad, big FROM h_rows WHERE owner = {self.number} EXCEPT ALL "
+                f"SELECT id, owner, n, pad, big FROM z_rows WHERE owner = {self.number})) d LIMIT 3")
+
+    def run(self, dsn):
+        """Transactions until stop is set; connects anew if the session was ended."""
+        ctx = self.ctx
+        while not ctx.stop.is_set():
+            conn = connect(dsn, ctx)
+            if conn is None:
+                return
+            try:
+                with conn.cursor() as cursor:
+                    cursor.execute(f"SET zundo.eager_rollback_pages = {self.rng.choice([0, 1, 32])}")
+                    if ctx.options.faults and self.rng.random() < 0.04:
+                        cursor.execute(f"SET zundo.fault = '{self.rng.choice(FAULTS)}:crash'")
+                while not ctx.stop.is_set():
+                    try:
+                        if self.rng.random() < 0.5:
+                            self.settle_prepared(conn)
+                        self.transaction(conn)
+                        if self.rng.random() < 0.01:
+                            break
+                    except psycopg2.Error as error:
+                        ctx.count_error(error, f"client {self.number}")
+                        if conn.closed or error.pgcode in ("57P01", "57P02", None):
+                            break
+                        with conn.cursor() as cursor:
+                            cursor.execute("ROLLBACK")
+                conn.close()
+            except psycopg2.Error as error:
+                ctx.count_error(error, f"client {self.number}")
+            except SystemError:
+                pass                # psycopg2 in a COPY whose server has died
+            except Broken as error:
+                ctx.problem(str(error))
+
+
+def compare_twins(conn, table, ctx, what):
+    """The twins are equal in the snapshot of this statement."""
+    with conn.cursor() as cursor:
+        cursor.execute(twin_query(table))
+        found = cursor.fetchall()
+        if found:
+            cursor.execute(f"SELECT * FROM (SELECT 'z', {COLUMNS[table]} FROM z_{table} EXCEPT ALL SELECT 'z', {COLUMNS[table]} FROM h_{table}) x LIMIT 3")
+            more = cursor.fetchall()
+            cursor.execute(f"SELECT * FROM (SELECT 'h', {COLUMNS[table]} FROM h_{table} EXCEPT ALL SELECT 'h', {COLUMNS[table]} FROM z_{table}) x LIMIT 3")
+            raise Broken(f"{what}: twins of {table} differ: {found} {str(more)[:300]} {str(cursor.fetchall())[:300]}")
+    ctx.compared += 1
+
+
+def observe(ctx, dsn, number, seed, what):
+    """Compare the twins again and again."""
+    rng = random.Random(seed * 1013 + number)
+    tables = [t for t in TABLES if not (what.startswith("standby") and t == "fleet")]
+    while not ctx.stop.is_set():
+        conn = connect(dsn, ctx)
+        if conn is None:
+            return
+        try:
+            with conn.cursor() as cursor:
+                while not ctx.stop.is_set():
+                    cursor.execute(f"SET enable_seqscan = {rng.choice(['on', 'off'])}; SET enable_bitmapscan = {rng.choice(['on', 'off'])}; "
+                                   f"SET enable_indexonlyscan = {rng.choice(['on', 'on', 'off'])}; SET enable_indexscan = {rng.choice(['on', 'off'])};"
+                                   f"SET max_parallel_workers_per_gather = {rng.choice([0, 0, 2])}; SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0")
+                    try:
+                        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                        for _ in range(rng.choice([1, 1, 2, 8])):
+                            compare_twins(conn, rng.choice(tables), ctx, what)
+                            cursor.execute(rng.choice(INDEXED))
+                            found = cursor.fetchall()
+                            if found:
+                                raise Broken(f"{what}: index scans of the twins differ: {found} {cursor.query[:60]}")
+                            if rng.random() < 0.3:
+                                ctx.stop.wait(rng.choice([0.1, 0.5, 2]))
+                        cursor.execute("COMMIT")
+                    except psycopg2.Error as error:
+                        ctx.count_error(error, what)
+                        if conn.closed or error.pgcode in ("57P01", "57P02", None):
+                            break
+                        cursor.execute("ROLLBACK")
+            conn.close()
+        except psycopg2.Error as error:
+            ctx.count_error(error, what)
+        except Broken as error:
+            ctx.problem(str(error))
+
+
+def janitor(ctx, dsn, seed, cluster):
+    """Maintenance, ends of sessions and kills beside the load."""
+    rng = random.Random(seed * 1019)
+    while not ctx.stop.is_set():
+        conn = connect(dsn, ctx)
+        if conn is None:
+            return
+        try:
+            with conn.cursor() as cursor:
+                while not ctx.stop.is_set():
+                    ctx.stop.wait(rng.choice([0, 0.05, 0.3]))
+                    try:
+                        kind = rng.random()
+                        if kind < 0.06:
+                            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+                                           "(backend_type = 'client backend' OR backend_type LIKE 'zundo%') ORDER BY random() LIMIT 1")
+                        elif kind < 0.09:
+                            cursor.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() ORDER BY random() LIMIT 3")
+                        elif kind < 0.11:
+                            table = rng.choice(("bag", "fleet"))
+                            cursor.execute(f"BEGIN; LOCK z_{table}, h_{table}; TRUNCATE z_{table}, h_{table}; {rng.choice(['COMMIT', 'ROLLBACK'])}")
+                        elif kind < 0.14:
+                            table = rng.choice(TABLES + ("zundo.undo_log",))
+                            name = table if "." in table else "z_" + table
+                            cursor.execute(f"SELECT * FROM zundo.check('{name}')")
+                            found = cursor.fetchall()
+                            if found:
+                                raise Broken(f"zundo.check of {name} under load: {found[:3]}")
+                        else:
+                            cursor.execute(rng.choice(JANITOR))
+                    except psycopg2.Error as error:
+                        ctx.count_error(error, "janitor")
+                        if conn.closed or error.pgcode in ("57P01", "57P02", None):
+                            break
+                        cursor.execute("ROLLBACK")
+            conn.close()
+        except psycopg2.Error as error:
+            ctx.count_error(error, "janitor")
+        except Broken as error:
+            ctx.problem(str(error))
+
+
+def wait_for_quiet(conn, ctx, seconds=90):
+    """Until aborted work is undone and undo given back."""
+    deadline = time.time() + seconds
+    with conn.cursor() as cursor:
+        while True:
+            cursor.execute("SELECT zundo.undo_bytes_in_use(), (SELECT count(*) FROM zundo.stat_rollback)")
+            left, waiting = cursor.fetchone()
+            if waiting == 0 and left < 300000:
+                return left
+            if time.time() > deadline:
+                cursor.execute("SELECT * FROM zundo.stat_horizon LIMIT 3")
+                raise Broken(f"{left} bytes of undo are still in use, {waiting} rollbacks wait: {cursor.fetchall()}")
+            cursor.execute("SELECT txid_current()")
+            time.sleep(0.3)
+
+
+def verify(dsn, ctx, what, settle=True):
+    """The twins are equal and sound; with settle also prepared transactions and all aborts come to an end."""
+    conn = psycopg2.connect(dsn)
+    conn.autocommit = True
+    with conn.cursor() as cursor:
+        for again in range(2 if settle else 1):
+            for seqscan in ("on", "off"):
+                cursor.execute(f"SET enable_seqscan = {seqscan}; SET enable_bitmapscan = {seqscan}")
+                for table in TABLES:
+                    if table != "fleet" or settle:
+                        compare_twins(conn, table, ctx, f"{what}, pass {again}, seqscan {seqscan}")
+                for sql in INDEXED:
+                    cursor.execute(sql)
+                    found = cursor.fetchall()
+                    if found:
+                        raise Broken(f"{what}: index scans of the twins differ: {found} {sql[:60]}")
+            if settle:
+                for table in TABLES + ("zundo.undo_log",):
+                    name = table if "." in table else "z_" + table
+                    cursor.execute(f"SELECT * FROM zundo.check('{name}')")
+                    found = cursor.fetchall()
+                    if found:
+                        raise Broken(f"{what}, pass {again}: zundo.check of {name}: {found[:3]}")
+                if again == 0:
+                    cursor.execute("SELECT gid FROM pg_prepared_xacts")
+                    for number, (gid,) in enumerate(cursor.fetchall()):
+                        cursor.execute(("COMMIT" if number % 2 else "ROLLBACK") + f" PREPARED '{gid}'")
+                    wait_for_quiet(conn, ctx)
+    conn.close()
+
+
+def configure(path, lines):
+    """Append settings."""
+    with open(os.path.join(path, "postgresql.conf"), "a", encoding="utf-8") as conf:
+        conf.write("\n".join(lines) + "\n")
+
+
+class Copy:
+    """A base backup of the cluster, run as standby or to a point in time."""
+
+    def __init__(self, cluster, name, rng):
+        self.cluster = cluster
+        self.root = os.path.join(cluster.root, name)
+        self.data = os.path.join(self.root, "data")
+        self.log = os.path.join(self.root, "server.log")
+        self.rng = rng
+        shutil.rmtree(self.root, ignore_errors=True)
+        os.mkdir(self.root)
+        os.chmod(self.root, 0o755)
+        if cluster.user:
+            shutil.chown(self.root, cluster.user)
+        cluster.run("pg_basebackup", "-d", cluster.dsn(), "-D", self.data, "-X", "stream", "-c", "fast",
+                    f"--tablespace-mapping={cluster.root}/side={self.root}/side")
+
+    def dsn(self):
+        """Connection string."""
+        return f"host={self.root} port=5432 user=postgres dbname=postgres"
+
+    def start(self, lines, signal_file=None):
+        """Start it."""
+        configure(self.data, [f"unix_socket_directories = '{self.root}'"] + lines)
+        if signal_file:
+            path = os.path.join(self.data, signal_file)
+            with open(path, "w", encoding="utf-8"):
+                pass
+            if self.cluster.user:
+                shutil.chown(path, self.cluster.user)
+        self.cluster.run("pg_ctl", "-s", "-w", "-t", "120", "-D", self.data, "-l", self.log, "start")
+
+    def restart(self):
+        """Start it as it was."""
+        self.cluster.run("pg_ctl", "-s", "-w", "-t", "120", "-D", self.data, "-l", self.log, "start")
+
+    def kill(self):
+        """As a power failure."""
+        kill_server(self.data, os.path.join(self.root, ".s.PGSQL.5432"))
+
+    def stop(self, mode="immediate"):
+        """Stop it."""
+        self.cluster.run("pg_ctl", "-s", "-w", "-D", self.data, "-m", mode, "stop", check=False)
+
+    def faults(self):
+        """What must not be in its log."""
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as log:
+                return [line for line in log if BAD_LOG.search(line)]
+        except OSError:
+            return []
+
+
+def catch_up(primary, standby, seconds=120):
+    """Until the standby has replayed what the primary has written."""
+    conn = psycopg2.connect(primary)
+    conn.autocommit = True
+    with conn.cursor() as cursor:
+        cursor.execute("SELECT pg_current_wal_insert_lsn()")
+        (lsn,) = cursor.fetchone()
+        cursor.execute("SELECT pg_switch_wal(), txid_current()")
+    conn.close()
+    deadline = time.time() + seconds
+    while True:
+        conn = psycopg2.connect(standby)
+        conn.autocommit = True
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT coalesce(pg_last_wal_replay_lsn() >= %s::pg_lsn, true)", (lsn,))
+            (done,) = cursor.fetchone()
+        conn.close()
+        if done:
+            return
+        if time.time() > deadline:
+            raise Broken("the standby does not catch up")
+        time.sleep(0.2)
+
+
+def crash(cluster, rng, ctx):
+    """End the server in some way; returns which."""
+    kind = rng.choice(["kill", "kill", "immediate", "fast", "child", "kill twice", "kill twice", "worker"])
+    if ctx.options.whole_pages:
+        kind = rng.choice(["immediate", "fast"])
+    if kind in ("child", "worker"):
+        # one process dies: the postmaster starts all anew by itself; then another crash
+        conn = psycopg2.connect(cluster.dsn())
+        conn.autocommit = True
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type "
+                           + ("LIKE 'zundo%worker%'" if kind == "worker" else "= 'client backend'") + " ORDER BY random() LIMIT 1")
+            found = cursor.fetchone()
+        conn.close()
+        if found:
+            os.kill(found[0], signal.SIGKILL)
+            time.sleep(rng.choice([0.05, 0.5, 2]))
+        else:
+            kind = "no " + kind
+        cluster.kill()
+    elif kind in ("immediate", "fast"):
+        cluster.stop(kind)
+    else:
+        cluster.kill()
+    if kind == "kill twice":
+        for _ in range(rng.choice([1, 2])):
+            # in the middle of recovery
+            cluster.run("pg_ctl", "-s", "-W", "-D", cluster.data, "-l", cluster.log, "start", check=False)
+            deadline = time.time() + 10
+            while cluster.postmaster() is None and time.time() < deadline:
+                time.sleep(0.01)
+            time.sleep(rng.choice([0.02, 0.05, 0.1, 0.3, 1]))
+            cluster.kill()
+    return kind
+
+
+def load(cluster, ctx, clients, seed, number, standby):
+    """One stretch of load with everything beside it; returns the threads."""
+    threads = [threading.Thread(target=c.run, args=(cluster.dsn(),)) for c in clients]
+    threads += [threading.Thread(target=observe, args=(ctx, cluster.dsn(), n, seed + number, "observer")) for n in range(2)]
+    if not ctx.options.no_janitor:
+        threads.append(threading.Thread(target=janitor, args=(ctx, cluster.dsn(), seed + number, cluster)))
+    if standby:
+        threads += [threading.Thread(target=observe, args=(ctx, standby.dsn(), n + 10, seed + number, "standby")) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def drop_slot(cluster):
+    """The standby is gone: its slot would keep undo."""
+    conn = psycopg2.connect(cluster.dsn())
+    conn.autocommit = True
+    with conn.cursor() as cursor:
+        cursor.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    conn.close()
+
+
+def one_round(cluster, ctx, clients, rng, seed, number):
+    """Load, a crash, recovery, comparison; with --standby also a standby that is promoted in the middle."""
+    options = ctx.options
+    ctx.stop.clear()
+    standby = None
+    what = ""
+    if options.standby:
+        standby = Copy(cluster, "standby", rng)
+        feedback = rng.choice(["on", "off"])
+        conn = psycopg2.connect(cluster.dsn())
+        conn.autocommit = True
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT pg_create_physical_replication_slot('standby') WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots)")
+        conn.close()
+        standby.start([f"primary_conninfo = 'host={cluster.root} port=5432 user=postgres'", "primary_slot_name = 'standby'",
+                       f"hot_standby_feedback = {feedback}", f"max_standby_streaming_delay = {rng.choice(['0', '200ms', '2s'])}"], "standby.signal")
+        what = f"standby (feedback {feedback}), "
+    threads = load(cluster, ctx, clients, seed, number, standby)
+    seconds = rng.uniform(0.5, options.seconds)
+    ctx.stop.wait(seconds)
+    if standby and rng.random() < 0.5 and not ctx.stop.is_set():
+        # the standby is killed, and goes on from its last restartpoint
+        what += "standby killed, "
+        (standby.stop if ctx.options.whole_pages else standby.kill)()
+        standby.restart()
+        ctx.stop.wait(rng.uniform(0.1, 2))
+    if standby and rng.random() < 0.7:
+        # promoted in the middle of the primary's load: everything open is rolled back there
+        cluster.run("pg_ctl", "-s", "-w", "-D", standby.data, "promote")
+        what += "promoted, "
+        verify(standby.dsn(), ctx, "promoted standby")
+        standby.stop("fast")
+        if standby.faults():
+            raise Broken(f"log of the standby: {standby.faults()[:3]}")
+        standby = None
+    how = crash(cluster, rng, ctx)
+    ctx.stop.set()
+    for thread in threads:
+        thread.join(90)
+        if thread.is_alive():
+            raise Broken("a thread does not end")
+    if ctx.problems:
+        raise Broken("; ".join(ctx.problems[:3]))
+    begin = time.time()
+    cluster.start()
+    recovery = time.time() - begin
+    if options.standby and not standby:
+        drop_slot(cluster)
+    if standby:
+        catch_up(cluster.dsn(), standby.dsn())
+        verify(standby.dsn(), ctx, "standby after the crash", settle=False)
+    verify(cluster.dsn(), ctx, "after the crash")
+    if standby:
+        catch_up(cluster.dsn(), standby.dsn())
+        verify(standby.dsn(), ctx, "standby at the end", settle=False)
+        standby.stop("fast")
+        if standby.faults():
+            raise Broken(f"log of the standby: {standby.faults()[:3]}")
+    # a parallel query's leader that sees the postmaster dead fails this assertion of the server's own
+    faults = [line for line in cluster.new_faults() if "IsTransactionOrTransactionBlock" not in line]
+    if faults:
+        raise Broken(f"server log: {faults[:5]}")
+    print(f"round {number + 1}: {what}{how} after {seconds:.1f} s: {ctx.commits} commits, {ctx.rollbacks} rollbacks, {ctx.prepared} prepared, "
+          f"{ctx.compared} comparisons so far; started in {recovery:.1f} s; {sorted(ctx.codes.items(), key=str)}", flush=True)
+
+
+def parse_options():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bindir", required=True, help="programs of a server that has zundo installed")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=8, help="longest load before a crash")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--buffers", default=None, help="shared_buffers; default: random")
+    parser.add_argument("--standby", action="store_true", help="with a streaming standby, sometimes promoted")
+    parser.add_argument("--consistency", action="store_true", help="wal_consistency_checking = all")
+    parser.add_argument("--faults", action="store_true", help="now and then a client kills itself at a fault point")
+    parser.add_argument("--no-prepare", dest="prepare", action="store_false")
+    parser.add_argument("--no-janitor", action="store_true")
+    parser.add_argument("--whole-pages", action="store_true", help="no kills, which may leave half a page: for full_page_writes = off")
+    parser.add_argument("--setting", action="append", default=[], help="NAME=VALUE for postgresql.conf")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster there if a round fails")
+    return parser.parse_args()
+
+
+def main():
+    """The rounds; the exit status tells whether all went well."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    seed = options.seed if options.seed is not None else int(time.time()) % 1000000
+    rng = random.Random(seed)
+    buffers = options.buffers or rng.choice(["1MB", "2MB", "16MB"])
+    fill = rng.choice([50, 90, 100])
+    print(f"seed {seed}, shared_buffers {buffers}", flush=True)
+    settings = (f"shared_buffers = {buffers}\ncheckpoint_timeout = 30s\nmax_wal_size = 128MB\nfsync = off\nwal_level = replica\n"
+                f"autovacuum = {rng.choice(['on', 'off'])}\nautovacuum_naptime = 1s\nmax_wal_senders = 10\nhot_standby = on\nwal_keep_size = 1GB\n")
+    if options.consistency:
+        settings += "wal_consistency_checking = 'zundo,heap,heap2,btree,hash,gin'\n"
+    settings += "".join(s.replace("=", " = '", 1) + "'\n" for s in options.setting)
+    cluster = Cluster(options.bindir, settings)
+    os.mkdir(os.path.join(cluster.root, "side"))
+    if cluster.user:
+        shutil.chown(os.path.join(cluster.root, "side"), cluster.user)
+    ctx = Context(options)
+    failed = True
+    try:
+        cluster.start()
+        conn = psycopg2.connect(cluster.dsn())
+        conn.autocommit = True
+        with conn.cursor() as cursor:
+            cursor.execute(f"CREATE TABLESPACE side LOCATION '{cluster.root}/side'")
+            cursor.execute(SETUP.format(t="z", am="zheap", fill=fill) + SETUP.format(t="h", am="heap", fill=fill))
+        conn.close()
+        clients = [Client(ctx, n, seed) for n in range(options.clients)]
+        for number in range(options.rounds):
+            one_round(cluster, ctx, clients, rng, seed, number)
+        failed = False
+        print(f"{options.rounds} rounds, the twins are equal")
+        return 0
+    except (Broken, ClusterError, psycopg2.Error, SystemError) as error:
+        ctx.stop.set()
+        print(f"FAILED seed {seed}: {error}\n{'; '.join(ctx.problems[:5])}\n{cluster.log_tail(30)}", flush=True)
+        return 1
+    finally:
+        ctx.stop.set()
+        keep = failed and options.keep
+        if keep:
+            print(f"the cluster is in {cluster.root}")
+        standby = os.path.join(cluster.root, "standby", "data")
+        if os.path.isdir(standby):
+            cluster.run("pg_ctl", "-s", "-w", "-D", standby, "-m", "immediate", "stop", check=False)
+        cluster.remove(keep=keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
