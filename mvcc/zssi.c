@@ -25,7 +25,7 @@
 #define MAX_RETRIES 1000
 
 /* Writers are told apart by so many tags, beside tag 0 for unknown ones. */
-#define WRITER_TAGS 7
+#define WRITER_TAGS 31
 /* Where a tag begins in an offset number. */
 #define TAG_SHIFT 9
 
