@@ -2,22 +2,16 @@
 # workers' own work: what was committed is there, what was not is not.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('crash');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('crash', <<'C');
 wal_consistency_checking = 'all'
-autovacuum = off
 max_wal_size = 4GB
 checkpoint_timeout = 1h
 max_prepared_transactions = 5
 restart_after_crash = off
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 $node->safe_psql(
 	'postgres', q{
@@ -47,7 +41,7 @@ sub rollbacks_done
 	return;
 }
 
-sub sound
+sub tables_sound
 {
 	my ($what) = @_;
 	for my $table (qw(t plain fleeting zundo.undo_log))
@@ -63,10 +57,10 @@ sub recovered
 	my ($what, $expected) = @_;
 	$node->start;
 	is($node->safe_psql('postgres', $state), $expected, "$what: the rows of before");
-	sound($what);
+	tables_sound($what);
 	rollbacks_done($what);
 	is($node->safe_psql('postgres', $state), $expected, "$what: and after the undo workers");
-	sound("$what, later");
+	tables_sound("$what, later");
 	return;
 }
 
@@ -130,7 +124,7 @@ for my $fault (sort keys %reached_by)
 	my ($rc) = $node->psql('postgres',
 		"SET zundo.eager_rollback_pages = 1000;\nSET zundo.fault = '$fault:crash';\n" . join(";\n", split(/; */, $reached_by{$fault})) . ";\n");
 	isnt($rc, 0, "$fault: the session died");
-	ok(wait_for_death(), "$fault: and the server with it");
+	ok(wait_for_death($node), "$fault: and the server with it");
 	recovered($fault, $before);
 }
 
@@ -140,7 +134,7 @@ $node->append_conf('postgresql.conf', "zundo.fault = 'rollback-logged:crash'");
 $node->reload;
 $node->psql('postgres', "SET zundo.fault = ''; SET zundo.eager_rollback_pages = 0;
 	BEGIN; UPDATE t SET n = n + 1; DELETE FROM plain; ROLLBACK");
-ok(wait_for_death(), 'an undo worker died in a rollback');
+ok(wait_for_death($node), 'an undo worker died in a rollback');
 $node->append_conf('postgresql.conf', "zundo.fault = ''");
 recovered('death of an undo worker', $before);
 
@@ -149,17 +143,16 @@ $node->safe_psql('postgres', q{BEGIN; UPDATE t SET n = 77 WHERE id BETWEEN 200 A
 	PREPARE TRANSACTION 'one'});
 $node->safe_psql('postgres', q{BEGIN; UPDATE t SET n = 88 WHERE id BETWEEN 400 AND 500; PREPARE TRANSACTION 'two'});
 $before = $node->safe_psql('postgres', $state);
-$node->stop('immediate');
-$node->start;
+crash($node);
 is($node->safe_psql('postgres', $state), $before, 'prepared: the rows of before');
-sound('prepared');
+tables_sound('prepared');
 $node->safe_psql('postgres', q{ROLLBACK PREPARED 'one'});
 rollbacks_done('prepared');
 is($node->safe_psql('postgres', $state), $before, 'prepared and rolled back: the rows of before');
 my $count = $node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE id BETWEEN 400 AND 500');
 $node->safe_psql('postgres', q{COMMIT PREPARED 'two'});
 is($node->safe_psql('postgres', 'SELECT count(*) FROM t WHERE n = 88'), $count, 'prepared and committed after a crash');
-sound('prepared, later');
+tables_sound('prepared, later');
 
 # 7. A table made by the transaction that dies is gone, and undo of it does no harm.
 $before = $node->safe_psql('postgres', $state);
@@ -174,22 +167,7 @@ recovered('table of a lost transaction', $before);
 # 8. Nothing is left over: all undo can be given back.
 ok( $node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() < 100000 AND txid_current() > 0'),
 	'undo is given back');
-sound('the end');
-unlike(slurp_file($node->logfile), qr/PANIC|inconsistent page|TRAP/, 'replayed pages are equal');
+tables_sound('the end');
+no_crash($node);
 $node->stop;
 done_testing();
-
-# wait_for_death: until the postmaster is gone (restart_after_crash is off).
-sub wait_for_death
-{
-	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		if (!-f $node->data_dir . '/postmaster.pid')
-		{
-			$node->{_pid} = undef;
-			return 1;
-		}
-		select(undef, undef, undef, 0.1);
-	}
-	return 0;
-}

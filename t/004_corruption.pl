@@ -2,21 +2,16 @@
 # rows stay readable, the server stays up.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('corruption');
 # checksums would find the damage before we do
-$node->init(no_data_checksums => 1);
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
+my $node = zundo_node('corruption', <<'C', no_data_checksums => 1);
 lock_timeout = 300
 restart_after_crash = off
 max_prepared_transactions = 5
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my $datadir = $node->data_dir;
 
@@ -201,6 +196,6 @@ like($err, qr/block \d+/, 'undo: names the block');
 unlike($err, qr/server closed|PANIC/, 'undo: rolling back does not take the server down');
 sleep 2;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM sound'), '1000', 'undo: another table is readable');
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log');
+no_crash($node);
 $node->stop('immediate');
 done_testing();

@@ -2,18 +2,12 @@
 # transaction can be rolled back, others go on; once there is space again, so does the writer.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('disk');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
+my $node = zundo_node('disk', <<'C');
 restart_after_crash = off
 C
-$node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION zundo;
@@ -87,9 +81,8 @@ is($node->safe_psql('postgres', "$state t"), '20000|0|200010000|4000000', 'all r
 $node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '20000', 'and there is undo again');
 is($node->safe_psql('postgres', "SELECT * FROM zundo.check('zundo.undo_log')"), '', 'zundo.check of the undo log');
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log');
-$node->stop('immediate');
-$node->start;
+no_crash($node);
+crash($node);
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '20000', 'and after a crash');
 $node->stop;
 done_testing();

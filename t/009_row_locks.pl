@@ -2,62 +2,17 @@
 # the row, crashes and the promotion of a standby.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('locks');
-$node->init(allows_streaming => 1);
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('locks', <<'C', allows_streaming => 1);
 wal_consistency_checking = 'all'
-autovacuum = off
 max_prepared_transactions = 800
 max_wal_size = 4GB
 checkpoint_timeout = 1h
 lock_timeout = '300ms'
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
-
-# timed_out NODE SQL NAME: the statement meets a lock. passes NODE SQL NAME: it does not; nothing stays of it.
-sub timed_out
-{
-	my ($n, $sql, $name) = @_;
-	my ($rc, $out, $err) = $n->psql('postgres', $sql);
-	like($err, qr/canceling statement due to lock timeout/, $name);
-	return;
-}
-
-sub passes
-{
-	my ($n, $sql, $name) = @_;
-	my ($rc, $out, $err) = $n->psql('postgres', "BEGIN; $sql; ROLLBACK", on_error_stop => 1);
-	is($err, '', $name);
-	return;
-}
-
-# wait_for_death: until the postmaster is gone (restart_after_crash is off).
-sub wait_for_death
-{
-	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		if (!-f $node->data_dir . '/postmaster.pid')
-		{
-			$node->{_pid} = undef;
-			return 1;
-		}
-		select(undef, undef, undef, 0.1);
-	}
-	return 0;
-}
-
-sub crash
-{
-	$node->stop('immediate');
-	$node->start;
-	return;
-}
 
 # 1. A prepared locker of a row that moves, on one page and to another one.
 $node->safe_psql(
@@ -72,7 +27,7 @@ $node->safe_psql(
 	UPDATE mv SET t = repeat('y', 1800) WHERE id < 4;
 	UPDATE mv SET m = m + 1;
 });
-crash();
+crash($node);
 timed_out($node, 'DELETE FROM mv WHERE id = 1', 'moved, crashed: the lock is there');
 timed_out($node, 'UPDATE mv SET id = 20 WHERE id = 2', 'that of a released savepoint too');
 passes($node, 'DELETE FROM mv WHERE id = 3', 'not that of a savepoint rolled back');
@@ -84,7 +39,7 @@ passes($node, 'UPDATE mv SET m = m + 1', 'nobody else waits');
 # 2. The server dies right after a move with locks, and in the middle of a transaction that did one.
 my ($rc) = $node->psql('postgres', "SET zundo.fault = 'move-logged:crash'; UPDATE mv SET m = m + 1 WHERE id = 1");
 isnt($rc, 0, 'the session dies after a move');
-ok(wait_for_death(), 'and the server with it');
+ok(wait_for_death($node), 'and the server with it');
 $node->start;
 is($node->safe_psql('postgres', 'SELECT m FROM mv WHERE id = 1'), '3', 'the move is undone');
 timed_out($node, 'DELETE FROM mv WHERE id = 1', 'its row is still locked at the old place');
@@ -97,7 +52,7 @@ for my $fault ('inline-lock-logged', 'locks-converted')
 	($rc) = $node->psql('postgres',
 		"SET zundo.fault = '$fault:crash'; BEGIN; SELECT id FROM mv WHERE id > 1 FOR KEY SHARE; UPDATE mv SET m = m + 1 WHERE id = 8");
 	isnt($rc, 0, "$fault: the session dies");
-	ok(wait_for_death(), "$fault: and the server with it");
+	ok(wait_for_death($node), "$fault: and the server with it");
 	$node->start;
 	timed_out($node, 'UPDATE mv SET m = 1 WHERE id = 7', "$fault: a prepared lock is there");
 	passes($node, 'DELETE FROM mv WHERE id = 8', "$fault: nothing else is locked");
@@ -156,7 +111,7 @@ timed_out($node, 'DELETE FROM mv WHERE id = 4', '700 lockers of a moved row');
 is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', '700 lockers: zundo.check');
 $node->safe_psql('postgres', join("\n", 'SET synchronous_commit = off;', map { "COMMIT PREPARED 'm$_';" } 1 .. 350, 352 .. 700));
 $node->safe_psql('postgres', 'SELECT zundo.discard(); UPDATE mv SET m = m + 1; UPDATE mv SET m = m - 1; SELECT zundo.discard()');
-crash();
+crash($node);
 timed_out($node, 'DELETE FROM mv WHERE id = 4', 'the last one of 700');
 $node->safe_psql('postgres', q{COMMIT PREPARED 'm351'});
 passes($node, 'DELETE FROM mv WHERE id = 4', 'it has ended');
@@ -189,6 +144,6 @@ $node->safe_psql('postgres', q{COMMIT PREPARED 'two'; COMMIT PREPARED 'three'; C
 passes($node, 'DELETE FROM mv', 'the lockers have ended here too');
 
 is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('mv')}), '', 'zundo.check of mv');
-unlike(slurp_file($node->logfile), qr/PANIC:(?!.*fault)|inconsistent page|TRAP:/, 'replayed pages are equal');
+no_crash($node);
 $node->stop;
 done_testing();

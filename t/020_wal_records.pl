@@ -2,20 +2,14 @@
 # back by pg_walinspect with a name and a description, and replayed after a crash.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('wal');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('wal', <<'C');
 wal_consistency_checking = 'all'
-autovacuum = off
 max_wal_size = 4GB
 checkpoint_timeout = 1h
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect');
 $node->safe_psql(
 	'postgres', q{
@@ -89,13 +83,12 @@ written('UNDO_TRUNCATE', 'the tail of the undo log has been unused for a while')
 
 my $state = 'SELECT count(*), sum(n), sum(id) FROM t';
 my $before = $node->safe_psql('postgres', $state);
-$node->stop('immediate');
-$node->start;
+crash($node);
 is($node->safe_psql('postgres', $state), $before, 'the same rows after crash recovery');
 for my $table (qw(t u hot big))
 {
 	is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
 }
-unlike(slurp_file($node->logfile), qr/PANIC|inconsistent page|TRAP/, 'replayed pages are equal');
+no_crash($node);
 $node->stop;
 done_testing();

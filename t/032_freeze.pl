@@ -2,19 +2,13 @@
 # snapshot somewhere in the cluster; through crashes too.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('freeze');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('freeze', <<'C');
 wal_consistency_checking = 'zundo'
-autovacuum = off
 max_worker_processes = 0
 C
-$node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION zundo;
@@ -72,7 +66,7 @@ $stays->quit;
 turn() for 1 .. 2;
 cmp_ok(frozen(), '>', $limit, 'and lets it go');
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '42', 'the rows are there');
-is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t zundo.undo_log);
+sound($node, '', qw(t zundo.undo_log));
 
 # The undo of a table that is gone: clog is kept for it until it is settled.
 $node->safe_psql('postgres', q{
@@ -99,7 +93,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0'
 $node->safe_psql('postgres', $vacuum_others);
 cmp_ok($node->safe_psql('postgres', $datfrozenxid), '>', $pending, 'and lets datfrozenxid go on');
 $old->quit;
-is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_, later") for qw(t zundo.undo_log);
+sound($node, 'later', qw(t zundo.undo_log));
 
 # A transaction that makes the extension and uses it at once: its own rows are not older than everybody.
 is($node->safe_psql('other', q{
@@ -113,6 +107,6 @@ is($node->safe_psql('other', q{
 	SELECT count(*), sum(n) FROM s;
 	COMMIT}), "0\n1000|1000", 'CREATE EXTENSION and changes in one transaction');
 is($node->safe_psql('other', "SELECT * FROM zundo.check('s')"), '', 'zundo.check of s');
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP|inconsistent page|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log');
+no_crash($node);
 $node->stop;
 done_testing();

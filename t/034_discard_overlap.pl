@@ -2,18 +2,12 @@
 # horizon has ended already, or is locked by a younger transaction.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('overlap');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
+my $node = zundo_node('overlap', <<'C');
 max_worker_processes = 0
 C
-$node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION zundo;
@@ -75,7 +69,7 @@ cmp_ok($lag[-1], '<', 15, "oldest follows the lockers of a row that is moved: @l
 $mover[0]->query_safe('ROLLBACK');
 $locker[0]->query_safe('COMMIT');
 is(lag(), '0', 'and gets there');
-is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t k zundo.undo_log);
+sound($node, '', qw(t k zundo.undo_log));
 $_->quit for @writer, @reader, @mover, @locker;
 $node->stop;
 done_testing();

@@ -1,19 +1,14 @@
 # The visibility map: what does not keep a page from its bit, what does, and what a crash may leave of it.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('visibility');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
+my $node = zundo_node('visibility', <<'C', no_data_checksums => 1);
 max_worker_processes = 0
 max_prepared_transactions = 200
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 
@@ -105,11 +100,8 @@ my $crashed = $node->background_psql('postgres', on_error_stop => 1);
 $crashed->query_safe('BEGIN; INSERT INTO flagged VALUES (1000); UPDATE flagged SET n = 7 WHERE id = 1; DELETE FROM flagged WHERE id = 2');
 sql('BEGIN; INSERT INTO flagged VALUES (2000); UPDATE flagged SET n = 7 WHERE id = 3; PREPARE TRANSACTION $$flagged$$; CHECKPOINT');
 my $file = $node->data_dir . '/' . sql("SELECT pg_relation_filepath('flagged')");
-my $checksums = sql('SHOW data_checksums');
 $node->stop('immediate');
-$crashed->{timeout}->reset if $crashed->{timeout};
 eval { $crashed->quit };
-command_ok([ 'pg_checksums', '--disable', '-D', $node->data_dir ], 'checksums are off') if $checksums eq 'on' && $node->start && ($node->stop || 1);
 open my $fh, '+<:raw', $file or die "$file: $!";
 seek $fh, 10, 0;
 read $fh, my $flags, 2;

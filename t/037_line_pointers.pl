@@ -2,40 +2,17 @@
 # the place that it was moved to, while lockers are at work.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('places');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('places', <<'C');
 wal_consistency_checking = 'zundo'
-autovacuum = off
 max_worker_processes = 0
 max_prepared_transactions = 20
 lock_timeout = '300ms'
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
-
-# timed_out SQL NAME: the statement meets a lock. passes SQL NAME: it does not; nothing stays of it.
-sub timed_out
-{
-	my ($sql, $name) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', $sql);
-	like($err, qr/canceling statement due to lock timeout/, $name);
-	return;
-}
-
-sub passes
-{
-	my ($sql, $name) = @_;
-	my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; $sql; ROLLBACK", on_error_stop => 1);
-	is($err, '', $name);
-	return;
-}
 
 # places TABLE: the line pointers in use.
 sub places { my ($table) = @_; return sql("SELECT count(*) FROM zundo.page_items('$table', 0) WHERE lp_state <> 'unused'"); }
@@ -63,8 +40,8 @@ sub newcomers
 	my ($table, $name) = @_;
 	sql('SELECT zundo.discard();', "VACUUM (INDEX_CLEANUP on) $table;", "INSERT INTO $table SELECT g, 0 FROM generate_series(101, 130) g;",
 		"BEGIN; SELECT id FROM $table WHERE id > 100 FOR KEY SHARE; COMMIT;");
-	passes("DELETE FROM $table WHERE id > 100", "$name: new rows are not locked");
-	passes("UPDATE $table SET id = id + 1000 WHERE id > 100", "$name: nor are their keys");
+	passes($node, "DELETE FROM $table WHERE id > 100", "$name: new rows are not locked");
+	passes($node, "UPDATE $table SET id = id + 1000 WHERE id > 100", "$name: nor are their keys");
 	is(sql("SELECT * FROM zundo.check('$table')"), '', "$name: zundo.check");
 	return;
 }
@@ -75,18 +52,18 @@ my $mover = mover();
 sql('BEGIN; SELECT id FROM inline WHERE id = 1 FOR KEY SHARE; PREPARE TRANSACTION $$inline$$');
 $mover->query_safe('UPDATE inline SET m = m + 1 WHERE id = 1; COMMIT');
 newcomers('inline', 'a lock in a slot');
-timed_out('DELETE FROM inline WHERE id = 1', 'a lock in a slot: the moved row is locked');
+timed_out($node, 'DELETE FROM inline WHERE id = 1', 'a lock in a slot: the moved row is locked');
 sql('COMMIT PREPARED $$inline$$');
-passes('DELETE FROM inline WHERE id = 1', 'a lock in a slot: it has ended');
+passes($node, 'DELETE FROM inline WHERE id = 1', 'a lock in a slot: it has ended');
 
 table('record');
 $mover->query_safe('BEGIN; SELECT pg_current_xact_id()');
 sql('BEGIN; SELECT id FROM record WHERE id < 9 FOR KEY SHARE; PREPARE TRANSACTION $$record$$');
 $mover->query_safe('UPDATE record SET m = m + 1 WHERE id < 8; COMMIT');
 newcomers('record', 'locks in undo');
-timed_out("DELETE FROM record WHERE id = $_", "locks in undo: row $_ is locked") for 1 .. 8;
+timed_out($node, "DELETE FROM record WHERE id = $_", "locks in undo: row $_ is locked") for 1 .. 8;
 sql('COMMIT PREPARED $$record$$');
-passes('DELETE FROM record', 'locks in undo: they have ended');
+passes($node, 'DELETE FROM record', 'locks in undo: they have ended');
 
 table('list');
 $mover->query_safe('BEGIN; SELECT pg_current_xact_id()');
@@ -95,15 +72,14 @@ sql('BEGIN; SELECT id FROM list WHERE id < 3 FOR KEY SHARE; PREPARE TRANSACTION 
 $mover->query_safe('UPDATE list SET m = m + 1 WHERE id = 1; COMMIT');
 $second->query_safe('UPDATE list SET m = m + 1 WHERE id = 1; COMMIT');
 newcomers('list', 'a lock in a list');
-timed_out('DELETE FROM list WHERE id = 1', 'a lock in a list: the row that was moved twice is locked');
-timed_out('DELETE FROM list WHERE id = 2', 'a lock in a list: the other one is');
+timed_out($node, 'DELETE FROM list WHERE id = 1', 'a lock in a list: the row that was moved twice is locked');
+timed_out($node, 'DELETE FROM list WHERE id = 2', 'a lock in a list: the other one is');
 $_->quit for $mover, $second;
-$node->stop('immediate');
-$node->start;
-timed_out('DELETE FROM list WHERE id = 1', 'a lock in a list: after a crash too');
-passes('DELETE FROM list WHERE id > 2', 'a lock in a list: after a crash no others');
+crash($node);
+timed_out($node, 'DELETE FROM list WHERE id = 1', 'a lock in a list: after a crash too');
+passes($node, 'DELETE FROM list WHERE id > 2', 'a lock in a list: after a crash no others');
 sql('COMMIT PREPARED $$list$$');
-passes('DELETE FROM list', 'a lock in a list: they have ended');
+passes($node, 'DELETE FROM list', 'a lock in a list: they have ended');
 
 # 2. A move that is rolled back: who has locked the row beside it has a lock at the new place too.
 table('back');
@@ -112,9 +88,9 @@ $mover->query_safe('UPDATE back SET m = m + 1 WHERE id = 1');
 sql('BEGIN; SELECT id FROM back WHERE id = 1 FOR KEY SHARE; PREPARE TRANSACTION $$back$$');
 $mover->query_safe('ROLLBACK');
 newcomers('back', 'a move rolled back');
-timed_out('DELETE FROM back WHERE id = 1', 'a move rolled back: the row is locked');
+timed_out($node, 'DELETE FROM back WHERE id = 1', 'a move rolled back: the row is locked');
 sql('COMMIT PREPARED $$back$$');
-passes('DELETE FROM back', 'a move rolled back: the locker has ended');
+passes($node, 'DELETE FROM back', 'a move rolled back: the locker has ended');
 
 # The same with a move that commits: its list does not name who came after it, and so does not keep it from being settled.
 table('beside');
@@ -123,11 +99,11 @@ sql('BEGIN; SELECT id FROM beside WHERE id < 8 FOR KEY SHARE; PREPARE TRANSACTIO
 sql('BEGIN; SELECT id FROM beside WHERE id = 1 FOR KEY SHARE; PREPARE TRANSACTION $$beside1$$');
 $mover->query_safe('COMMIT');
 newcomers('beside', 'beside a move');
-timed_out("DELETE FROM beside WHERE id = $_", "beside a move: row $_ is locked") for 1 .. 7;
+timed_out($node, "DELETE FROM beside WHERE id = $_", "beside a move: row $_ is locked") for 1 .. 7;
 sql('COMMIT PREPARED $$beside$$');
-timed_out('DELETE FROM beside WHERE id = 1', 'beside a move: by two');
+timed_out($node, 'DELETE FROM beside WHERE id = 1', 'beside a move: by two');
 sql('COMMIT PREPARED $$beside1$$');
-passes('DELETE FROM beside', 'beside a move: they have ended');
+passes($node, 'DELETE FROM beside', 'beside a move: they have ended');
 
 # 3. Without an index: the row does not fit any more, and inserting prunes. Its bytes go all the same.
 sql(q{CREATE TABLE bare (id int, t text) USING zheap;
@@ -139,8 +115,8 @@ $mover->query_safe('COMMIT');
 sql(q{SELECT zundo.discard(); VACUUM bare; INSERT INTO bare SELECT g, repeat('z', 1400) FROM generate_series(101, 103) g;
 	BEGIN; SELECT id FROM bare WHERE id > 100 FOR KEY SHARE; COMMIT});
 is(sql(q{SELECT count(*) FROM bare WHERE id > 100 AND (ctid::text::point)[0] = 0}), '1', 'without an index: the room of the moved row is used again');
-passes('DELETE FROM bare WHERE id > 100', 'without an index: new rows are not locked');
-timed_out('DELETE FROM bare WHERE id = 1', 'without an index: the moved row is');
+passes($node, 'DELETE FROM bare WHERE id > 100', 'without an index: new rows are not locked');
+timed_out($node, 'DELETE FROM bare WHERE id = 1', 'without an index: the moved row is');
 is(sql("SELECT * FROM zundo.check('bare')"), '', 'without an index: zundo.check');
 sql('COMMIT PREPARED $$bare$$');
 
@@ -153,8 +129,7 @@ for my $table (sort keys %before)
 	is(sql("SELECT * FROM zundo.check('$table')"), '', "$table: zundo.check in the end");
 }
 $_->quit for $mover;
-$node->stop('immediate');
-$node->start;
-unlike(slurp_file($node->logfile), qr/PANIC|inconsistent page|TRAP/, 'replayed pages are equal');
+crash($node);
+no_crash($node);
 $node->stop;
 done_testing();

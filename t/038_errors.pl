@@ -2,21 +2,16 @@
 # come up. Nothing is lost by it, whoever goes on can, and nobody keeps what the statement had got.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('errors');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('errors', <<'C');
 wal_consistency_checking = 'zundo'
-autovacuum = off
 restart_after_crash = off
 max_prepared_transactions = 100
 lock_timeout = '5s'
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 my @kinds = qw(error disk memory cancel);
@@ -112,7 +107,7 @@ for my $name (sort keys %changes)
 		is($failed, 0, "$name: $point, $times times");
 	}
 }
-is(sql("SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t zundo.undo_log);
+sound($node, '', qw(t zundo.undo_log));
 
 # 2. A full page whose slots are all in use gets an overflow page.
 my $tables = 0;
@@ -240,17 +235,16 @@ for my $rewrite ('CLUSTER r', 'VACUUM FULL r', 'ALTER TABLE r SET TABLESPACE')
 }
 is(ask($reader, $sums), $old_rows, 'the old snapshot has its rows');
 $reader->query_safe('COMMIT');
-is(sql("SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_, in the end") for qw(t r zundo.undo_log);
+sound($node, 'in the end', qw(t r zundo.undo_log));
 
 # 4. All that was rolled back is given back, and the pages replay as they were written.
 ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'), 'all undo is given back');
 is(sql('SELECT count(*) FROM zundo.stat_rollback'), '0', 'nothing waits to be rolled back');
 $_->quit for $session, $look, $reader;
-$node->stop('immediate');
-$node->start;
+crash($node);
 is(sql($rows), $before, 'after a crash: t');
 is(sql($sums), $new_rows, 'after a crash: r');
-is(sql("SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_, after a crash") for qw(t r zundo.undo_log);
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP|inconsistent page|leak|was not closed|terminated by signal (?:4|6|7|8|11)/, 'no crash, no leak in the log');
+sound($node, 'after a crash', qw(t r zundo.undo_log));
+no_crash($node, qr/leak|was not closed/);
 $node->stop;
 done_testing();

@@ -2,20 +2,14 @@
 # they are as the commit left them, or gone; the same as heap tables.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('minimal');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
+my $node = zundo_node('minimal', <<'C');
 wal_level = minimal
 max_wal_senders = 0
 max_prepared_transactions = 0
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
 # What one transaction does with its new table T (of access method AM); each with few and with many rows.
@@ -117,8 +111,7 @@ for my $table (grep { /^zheap/ } @tables)
 	next if $am ne 'zheap';
 	is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
 }
-$node->stop('immediate');
-$node->start;
+crash($node);
 is( $node->safe_psql('postgres', "SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam, zundo.check(c.oid) WHERE amname = 'zheap'"),
 	0, 'zundo.check after another crash');
 $node->stop;
