@@ -16,6 +16,7 @@ autovacuum = off
 max_prepared_transactions = 20
 max_worker_processes = 20
 max_wal_size = 4GB
+wal_keep_size = 2GB
 max_standby_streaming_delay = -1
 hot_standby_feedback = on
 wal_receiver_status_interval = 1
@@ -234,7 +235,7 @@ for my $engine (@engines)
 		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON keyed DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
 		ALTER TABLE keyed ENABLE ALWAYS TRIGGER note;
 		CREATE SUBSCRIPTION s_$engine CONNECTION '@{[$publisher->connstr]} dbname=postgres' PUBLICATION p});
-	$node->poll_query_until($engine, q{SELECT count(*) = 3 FROM pg_subscription_rel WHERE srsubstate IN ('r', 's')}) or die 'the first copy did not end';
+	$node->poll_query_until($engine, q{SELECT count(*) = 4 FROM pg_subscription_rel WHERE srsubstate IN ('r', 's')}) or die 'the first copy did not end';
 }
 for my $change (
 	q{INSERT INTO keyed SELECT g, g % 10, repeat('x', g) FROM generate_series(1, 100) g; INSERT INTO keyless SELECT g % 5, 'b' || g % 3 FROM generate_series(1, 60) g;
