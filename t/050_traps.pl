@@ -75,7 +75,7 @@ sub checked
 			SELECT f.* FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'zheap', zundo.check(c.oid) f WHERE relkind = 'r';
 			SELECT count(bt_index_check(c.oid, true)) > 0 FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid
 				JOIN pg_class t ON t.oid = indrelid JOIN pg_am a ON a.oid = c.relam
-				WHERE amname = 'btree' AND indisvalid AND t.relnamespace = 'public'::regnamespace}), "t|0\nt", "$name: tables and indexes of $engine");
+				WHERE amname = 'btree' AND c.relkind = 'i' AND indisvalid AND t.relnamespace = 'public'::regnamespace}), "t|0\nt", "$name: tables and indexes of $engine");
 	}
 	return;
 }
