@@ -418,6 +418,10 @@ class Run:
                     # a row that was updated after the snapshot, whose old version somebody has locked: heap waits for him first
                     self.counts["waits of heap before 40001"] += 1
                     raise Ambiguous("heap waits before it fails with 40001")
+                if "CONCURRENTLY" in self.waits.get(n, "") + (step["sql"] if n == number else ""):
+                    # it waits for old snapshots of both sides, as they are at that moment: replays let now the one wait, now the other
+                    self.counts["waits of CONCURRENTLY on one side"] += 1
+                    raise Ambiguous("CONCURRENTLY waits for the other side")
                 problem = f"session {n} waits on {'heap' if first is None else 'zheap'} alone; the other: {self.short(first or second)}"
             elif first is not None and not self.equal(n, step, first, second):
                 problem = f"session {n} differs:\n    heap  {self.short(first, 3000)}\n    zheap {self.short(second, 3000)}"
