@@ -257,10 +257,10 @@ checked('t17');
 my $scripts = PostgreSQL::Test::Utils::tempdir();
 my @load;
 my %text = (
-	swap => "\\set a random(1, 100)\n\\set b random(101, 200)\nBEGIN;\nUPDATE acc SET n = n - 1 WHERE id = :a;\nUPDATE acc SET n = n + 1 WHERE id = :b;\nCOMMIT;\n",
-	back => "\\set a random(1, 200)\nBEGIN;\nUPDATE acc SET k = k + 1000 WHERE id = :a;\nSAVEPOINT s;\nUPDATE acc SET k = k - 1000, x = repeat('x', :a) WHERE id = :a;\nROLLBACK TO s;\n"
+	swap => "\\set a random(1, 100)\n\\set b random(101, 200)\nBEGIN;\nSELECT pg_advisory_xact_lock(:a), pg_advisory_xact_lock(:b);\nUPDATE acc SET n = n - 1 WHERE id = :a;\nUPDATE acc SET n = n + 1 WHERE id = :b;\nCOMMIT;\n",
+	back => "\\set a random(1, 200)\nBEGIN;\nSELECT pg_advisory_xact_lock(:a);\nUPDATE acc SET k = k + 1000 WHERE id = :a;\nSAVEPOINT s;\nUPDATE acc SET k = k - 1000, x = repeat('x', :a) WHERE id = :a;\nROLLBACK TO s;\n"
 	  . "UPDATE acc SET k = k - 1000 WHERE id = :a;\nCOMMIT;\n",
-	readd => "\\set a random(1, 200)\nBEGIN;\nSELECT n AS n FROM acc WHERE id = :a FOR UPDATE \\gset\nDELETE FROM acc WHERE id = :a;\nINSERT INTO acc VALUES (:a, :a, :n, 'again');\nCOMMIT;\n",
+	readd => "\\set a random(1, 200)\nBEGIN;\nSELECT pg_advisory_xact_lock(:a);\nSELECT n AS n FROM acc WHERE id = :a FOR UPDATE \\gset\nDELETE FROM acc WHERE id = :a;\nINSERT INTO acc VALUES (:a, :a, :n, 'again');\nCOMMIT;\n",
 	undo => "\\set a random(1, 190)\nBEGIN;\nSELECT count(*) FROM (SELECT 1 FROM acc WHERE id BETWEEN :a AND :a + 10 ORDER BY id FOR UPDATE) x;\nUPDATE acc SET k = -1 WHERE id BETWEEN :a AND :a + 10;\nDELETE FROM acc WHERE id = :a;\nROLLBACK;\n",
 	read => "BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT agree();\nSELECT agree();\nCOMMIT;\n");
 for my $name (sort keys %text)
