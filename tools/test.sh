@@ -32,6 +32,49 @@ result()
 	fi
 }
 
+# two_at_a_time FUNCTION ITEM...: FUNCTION ITEM for each, two at a time, in subshells: they wait more than they work. What one prints
+# comes out in one piece, in the order of the items; its results are counted here.
+two_at_a_time()
+{
+	local function=$1 item n=0 shown=0 dir=$work/jobs-$pg
+	shift
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	for item; do
+		while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n || true; done
+		show_finished
+		(
+			passed=0 failed=0 failures=()
+			"$function" "$item" >"$dir/$n.out" 2>&1 || true
+			printf '%s\n' "$passed" "$failed" "${failures[@]}" >"$dir/$n.new"
+			mv "$dir/$n.new" "$dir/$n.count"
+		) &
+		n=$((n + 1))
+	done
+	wait || true
+	show_finished
+	while [ $shown -lt $n ]; do
+		cat "$dir/$shown.out"
+		result fail "a job of $function that ended before its time"
+		shown=$((shown + 1))
+		show_finished
+	done
+}
+
+# Print and count the jobs of two_at_a_time that are done, up to the first one that is not.
+show_finished()
+{
+	local counts
+	while [ -f "$dir/$shown.count" ]; do
+		cat "$dir/$shown.out"
+		mapfile -t counts <"$dir/$shown.count"
+		passed=$((passed + counts[0]))
+		failed=$((failed + counts[1]))
+		failures+=("${counts[@]:2}")
+		shown=$((shown + 1))
+	done
+}
+
 # wanted NAME: does the user want this test?
 wanted()
 {
@@ -262,7 +305,7 @@ part_isolation()
 # One file of t/: every "ok" line of its own level counts.
 tap_file()
 {
-	local file=$1 name log ok bad status=0 dir src
+	local file=$copy/t/$1 name log ok bad status=0 dir src
 	name=$(basename "$file" .pl)
 	dir=$work/tap-$pg/$name
 	log=$work/tap-$pg/$name.log
@@ -295,22 +338,26 @@ tap_file()
 
 part_tap()
 {
-	local t tests
+	local tests
 	mapfile -t tests < <(list_tests "$copy/t" .pl)
 	if [ ${#tests[@]} -eq 0 ]; then none_found tap t; return; fi
 	rm -rf "$work/tap-$pg"
 	as_server_dir "$work/tap-$pg"
 	unset PGHOST PGPORT PGUSER
-	for t in "${tests[@]}"; do tap_file "$copy/t/$t.pl"; done
+	export PG_TEST_PORT_DIR=$work/tap-$pg/ports
+	as_server_dir "$PG_TEST_PORT_DIR"
+	two_at_a_time tap_file "${tests[@]/%/.pl}"
 }
 
-# random_run NAME PROGRAM ARG...: one run of a program of test/random.
+# random_run 'NAME: PROGRAM ARG...': one run of a program of test/random.
 random_run()
 {
-	local name=$1 log="$work/random-$pg.log"
-	shift
+	local name=${1%%: *} log
+	local -a command
 	wanted "$name" || return 0
-	if timeout 900 /usr/bin/python3 "$copy/test/random/$1" --bindir "$bindir" "${@:2}" >"$log" 2>&1; then
+	log=$work/random-$pg-${name//[^a-z0-9]/-}.log
+	read -ra command <<<"${1#*: }"
+	if timeout 900 /usr/bin/python3 "$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
 		result ok "$name: $(tail -n 1 "$log" | cut -c1-120)"
 	else
 		result fail "$name"
@@ -321,17 +368,17 @@ random_run()
 # The saved histories, new ones, and kill -9 under load.
 part_random()
 {
-	local f minutes=${ZUNDO_RANDOM_MINUTES:-1} seed=${ZUNDO_RANDOM_SEED:-20261121}
+	local f runs=() new="history.py --minutes ${ZUNDO_RANDOM_MINUTES:-1} --seed ${ZUNDO_RANDOM_SEED:-20261121}" rounds=${ZUNDO_CRASH_ROUNDS:-4}
 	need_packages python3 python3-psycopg2
 	for f in "$copy"/test/random/cases/*.json; do
-		random_run "case $(basename "$f" .json)" history.py --replay "$f"
+		runs+=("case $(basename "$f" .json): history.py --replay $f")
 	done
-	random_run "histories" history.py --minutes "$minutes" --seed "$seed"
-	random_run "histories with triggers, keys, upserts and 2PC" history.py --minutes "$minutes" --seed "$seed" --fk --triggers --prepare --on-conflict
-	random_run "wide histories" history.py --minutes "$minutes" --seed "$seed" --wide all --fk --triggers --on-conflict
-	random_run "histories of temporary tables" history.py --minutes "$minutes" --seed "$seed" --temp --fk --triggers
-	random_run "crashes" crash.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}"
-	random_run "twins with a standby" twins.py --rounds "${ZUNDO_CRASH_ROUNDS:-4}" --standby --faults
+	two_at_a_time random_run "twins with a standby: twins.py --rounds $rounds --standby --faults" "${runs[@]}" \
+		"histories: $new" \
+		"histories with triggers, keys, upserts and 2PC: $new --fk --triggers --prepare --on-conflict" \
+		"wide histories: $new --wide all --fk --triggers --on-conflict" \
+		"histories of temporary tables: $new --temp --fk --triggers" \
+		"crashes: crash.py --rounds $rounds"
 }
 
 # core_suite SUITE DRIVER FOLDER OPTION...: run one of the server's own suites, with the
@@ -436,7 +483,7 @@ test_core()
 	fi
 	echo "-- core, on $bindir"
 	part_core
-	if [ $all = yes ]; then
+	if [ $all = yes ] && [ "$major" = 17 ]; then
 		echo "-- core, every row moved"
 		moved=yes
 		part_core
