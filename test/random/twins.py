@@ -614,13 +614,15 @@ def one_round(cluster, ctx, clients, rng, seed, number):
     if options.standby:
         standby = Copy(cluster, "standby", rng)
         feedback = rng.choice(["on", "off"])
+        delay = rng.choice(["0", "200ms", "2s"])
         conn = psycopg2.connect(cluster.dsn())
         conn.autocommit = True
         with conn.cursor() as cursor:
             cursor.execute("SELECT pg_create_physical_replication_slot('standby') WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots)")
         conn.close()
         standby.start([f"primary_conninfo = 'host={cluster.root} port=5432 user=postgres'", "primary_slot_name = 'standby'",
-                       f"hot_standby_feedback = {feedback}", f"max_standby_streaming_delay = {rng.choice(['0', '200ms', '2s'])}"], "standby.signal")
+                       f"hot_standby_feedback = {feedback}", f"max_standby_streaming_delay = {delay}",
+                       f"max_standby_archive_delay = {delay}"], "standby.signal")
         what = f"standby (feedback {feedback}), "
     threads = load(cluster, ctx, clients, seed, number, standby)
     seconds = rng.uniform(0.5, options.seconds)
@@ -633,7 +635,7 @@ def one_round(cluster, ctx, clients, rng, seed, number):
         ctx.stop.wait(rng.uniform(0.1, 2))
     if standby and rng.random() < 0.7:
         # promoted in the middle of the primary's load: everything open is rolled back there
-        cluster.run("pg_ctl", "-s", "-w", "-D", standby.data, "promote")
+        cluster.run("pg_ctl", "-s", "-w", "-t", "300", "-D", standby.data, "promote")
         what += "promoted, "
         verify(standby.dsn(), ctx, "promoted standby")
         standby.stop("fast")
