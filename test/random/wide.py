@@ -39,7 +39,7 @@ $$ BEGIN
   END IF;
   IF NEW.a = 6 AND NEW.e IS NULL THEN RETURN NULL; END IF;
   IF NEW.a = 4 AND TG_OP = 'UPDATE' AND pg_trigger_depth() = 1 THEN
-    EXECUTE format('UPDATE %I.%I SET e = coalesce(e, 0) + 5 WHERE id = $1', TG_TABLE_SCHEMA, TG_TABLE_NAME) USING OLD.id + NEW.e % 2;
+    EXECUTE format('UPDATE %I.%I SET e = coalesce(e, 0) + 5 WHERE id = $1', TG_TABLE_SCHEMA, TG_TABLE_NAME) USING OLD.id;
   END IF;
   IF NEW.a = 2 THEN NEW.b := left(NEW.b, 30) || 'q'; END IF;
   RETURN NEW;
