@@ -68,6 +68,13 @@ typedef Oid RelFileNumber;
 #define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &TransamVariables->nextXid)
 #endif
 
+/* How many transactions with an id have ended since the start, for who only asks whether some have; read without a lock. */
+#if PG_VERSION_NUM < 170000
+#define zc_peek_xact_completions() (*(volatile uint64 *) &ShmemVariableCache->xactCompletionCount)
+#else
+#define zc_peek_xact_completions() (*(volatile uint64 *) &TransamVariables->xactCompletionCount)
+#endif
+
 /* 16 added an out-parameter type to tuple_update. */
 #if PG_VERSION_NUM < 160000
 typedef bool ZcUpdateIndexes;

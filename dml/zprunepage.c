@@ -133,10 +133,44 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 	return left;
 }
 
+/*
+ * The page that gave nothing when it was last pruned here. It gives nothing as long as no transaction has ended, `oldest` is the same and no
+ * row has got new room, which may have left gaps: a statement that moves all rows of a page asks for each of them.
+ */
+static struct
+{
+	RelFileLocator locator;
+	BlockNumber block;
+	LocationIndex upper;
+	ZXid		oldest;
+	uint64		completions;
+}			in_vain;
+
+static bool
+was_in_vain(Relation rel, BlockNumber block, LocationIndex upper, ZXid oldest, uint64 completions)
+{
+	return in_vain.block == block && RelFileLocatorEquals(in_vain.locator, rel->rd_locator) &&
+		in_vain.upper == upper && in_vain.oldest == oldest && in_vain.completions == completions;
+}
+
+static void
+note_in_vain(Relation rel, BlockNumber block, LocationIndex upper, ZXid oldest, uint64 completions)
+{
+	in_vain.locator = rel->rd_locator;
+	in_vain.block = block;
+	in_vain.upper = upper;
+	in_vain.oldest = oldest;
+	in_vain.completions = completions;
+}
+
 bool
 zheap_prune_page(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
+	BlockNumber block = BufferGetBlockNumber(buf);
+	LocationIndex upper = ((PageHeader) page)->pd_upper;
+	/* read before the states of transactions: one that ends meanwhile has not been counted then */
+	uint64		completions = zc_peek_xact_completions();
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 	ZXid		oldest;
 	int			n = 0;
@@ -145,19 +179,21 @@ zheap_prune_page(Relation rel, Buffer buf)
 	static ZSlotView all_slots;
 	const ZSlotView *overflow = NULL;
 
-	if (!zpage_rows_ok(page))
-		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), InvalidOffsetNumber);
 	oldest = zpage_oldest(page);
+	if (was_in_vain(rel, block, upper, oldest, completions))
+		return false;
+	if (!zpage_rows_ok(page))
+		zvis_corrupt_page(rel, block, InvalidOffsetNumber);
 	if (zpage_has_overflow(page))
 	{
-		zslots_copy(rel, BufferGetBlockNumber(buf), page, &all_slots);
+		zslots_copy(rel, block, page, &all_slots);
 		overflow = &all_slots;
 	}
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ZPruneAction action;
 
-		if (prune_action(rel, BufferGetBlockNumber(buf), page, overflow, PageGetItemId(page, off), oldest, &action))
+		if (prune_action(rel, block, page, overflow, PageGetItemId(page, off), oldest, &action))
 		{
 			items[n].offset = off;
 			items[n++].action = action;
@@ -166,7 +202,10 @@ zheap_prune_page(Relation rel, Buffer buf)
 	n = keep_locked(rel, buf, items, n);
 	/* areas left behind by rows that grew are gained by compaction alone */
 	if (n == 0 && zpage_gain(page, items, 0) == 0)
+	{
+		note_in_vain(rel, block, upper, oldest, completions);
 		return false;
+	}
 	prune_page(rel, buf, items, n);
 	return zpage_hole(page) > before || n > 0;
 }

@@ -468,6 +468,80 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 
+/* So many records of a chain zpage_deleters reads. */
+#define MAX_DELETERS_READ 1000
+
+/* zpage_deleters for the stubs of slot s. */
+static void
+slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
+{
+	static char buf[ZUR_MAX_LENGTH];
+	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
+	UndoPtr		ptr = slots->s[s].ptr;
+	int			left = 0;
+
+	for (int i = 0; i < n; i++)
+		if (stubs[i].slotno == s)
+		{
+			wanted[stubs[i].off] = &stubs[i];
+			left++;
+		}
+	for (int read = 0; left > 0 && ptr != InvalidUndoPtr; read++)
+	{
+		ZuRecord	rec;
+
+		if (read == MAX_DELETERS_READ)
+			return;
+		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
+		{
+			/* the page is locked: its head cannot have been undone or discarded */
+			if (ptr == slots->s[s].ptr)
+				zvis_corrupt_chain(rel, block, ptr);
+			break;				/* V4 */
+		}
+		if (rec.xid < slots->oldest)
+			break;
+		if ((rec.type == ZUR_DELETE || rec.type == ZUR_MOVE) && rec.offset <= ZHEAP_MAX_OFFSET &&
+			wanted[rec.offset] != NULL)
+		{
+			wanted[rec.offset]->deleter = rec.xid;
+			wanted[rec.offset] = NULL;
+			left--;
+		}
+		ptr = rec.prev;
+	}
+	/* nobody's undo concerns the others */
+	for (int i = 0; i < n; i++)
+		if (stubs[i].slotno == s && stubs[i].deleter == InvalidZXid)
+			stubs[i].settled = true;
+}
+
+void
+zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
+{
+	bool		done[ZPAGE_MAX_SLOTS + 1] = {false};
+
+	for (int i = 0; i < n; i++)
+	{
+		stubs[i].settled = false;
+		stubs[i].deleter = InvalidZXid;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		int			s = stubs[i].slotno;
+
+		/* a number above the present ones is that of a slot that was older than everybody */
+		if (s == 0 || s > slots->n || ZSLOT_XID(&slots->s[s]) < slots->oldest)
+			stubs[i].settled = true;
+		else if (!done[s])
+		{
+			done[s] = true;
+			zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
+			slot_deleters(slots, s, rel, block, stubs, n);
+		}
+	}
+}
+
 bool
 zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
 			   Snapshot snapshot, ZRowWriter *by)

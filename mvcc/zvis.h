@@ -218,6 +218,22 @@ extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
 						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
 
 /*
+ * zpage_deleters: who deleted or moved on the rows of which n stubs of a page were left, in one pass over each slot's chain. In:
+ * offset and slot number of each. Out: settled = deleted before `oldest`; else the deleter's id, whatever has become of him, 0 = not
+ * found, for a chain is read under the page's lock here and only its newest part is. The page's buffer is locked by the caller, slots
+ * copied from it.
+ */
+typedef struct ZStubDeleter
+{
+	OffsetNumber off;
+	uint16		slotno;
+	bool		settled;
+	ZXid		deleter;
+} ZStubDeleter;
+
+extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n);
+
+/*
  * zrow_overtaken: has a change of the row at off committed that the MVCC snapshot does not see, below unfinished ones and our own?
  * *by = the newest such change. Page locked, slots copied from it, no aborted change of the row on it.
  */

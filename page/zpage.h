@@ -5,7 +5,7 @@
  * write no WAL and no undo, and cannot fail: DML, rollback and redo call the
  * same ones; what they need was checked in the prepare phase.
  *
- *	0         PageHeaderData (24): pd_prune_xid = hint, see zpage_set_prune_hint
+ *	0         PageHeaderData (24); pd_prune_xid is 0
  *	24        line pointers (ItemIdData, 4 each), at most ZHEAP_MAX_OFFSET
  *	pd_lower  hole
  *	pd_upper  rows, unaligned

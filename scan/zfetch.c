@@ -241,75 +241,78 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 
 /* ---- index deletion ---- */
 
-/* What the table says about an index entry's TID. */
-typedef struct DeleteCheck
+/* What the line pointer of an index entry's TID says. */
+typedef enum EntryState
 {
-	bool		deletable;
-	TransactionId deleter;		/* for the conflict horizon; Invalid = covered by earlier WAL records */
-} DeleteCheck;
+	ENTRY_NEEDED,				/* a live row, or nobody knows */
+	ENTRY_DEAD,					/* dead to everybody */
+	ENTRY_STUB					/* deleted or moved on: by whom? */
+} EntryState;
 
 /*
- * May an index entry for off be deleted? The page is share-locked, slots are copied from it.
- *
- * Dead to everybody are: LP_DEAD, LP_UNUSED and offsets past the end, whose
- * undo was discarded earlier (the discard record raised the conflict); deleted
- * and moved rows of a transaction before `oldest` (the same); those of a
- * committed transaction that every snapshot sees.
+ * Dead to everybody are LP_DEAD, LP_UNUSED and offsets past the end: their undo was discarded earlier, and
+ * the discard record raised the conflict.
  */
-static DeleteCheck
-check_offset(Relation rel, Page page, const ZSlotView *slots, BlockNumber block, OffsetNumber off,
-			 GlobalVisState *vistest)
+static EntryState
+entry_state(Page page, OffsetNumber off, uint16 *slotno)
 {
-	DeleteCheck check = {false, InvalidTransactionId};
 	ItemId		lp;
-	int			s;
-	ZRowWriter	writer;
 
 	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
-	{
-		check.deletable = true;
-		return check;
-	}
+		return ENTRY_DEAD;
 	lp = PageGetItemId(page, off);
 	if (!zpage_item_ok(page, off))
-		return check;
+		return ENTRY_NEEDED;
 	if (ItemIdIsNormal(lp))
 	{
 		ZHeader		header = zheader_get(zpage_row(page, lp));
 
-		if (ZH_LIVE(header))
-			return check;
-		s = ZH_SLOT(header);
+		*slotno = ZH_SLOT(header);
+		return ZH_LIVE(header) ? ENTRY_NEEDED : ENTRY_STUB;
 	}
-	else if (ItemIdIsRedirected(lp))
-		s = lp->lp_off;
-	else
-	{
-		check.deletable = true;
-		return check;
-	}
-	if (s == 0 || (s <= slots->n && ZSLOT_XID(&slots->s[s]) < slots->oldest))
-	{
-		check.deletable = true;
-		return check;
-	}
-	zrow_writer(page, slots, rel, block, off, InvalidSnapshot, &writer);
-	if (writer.status == ZXID_ALL_VISIBLE)
-		check.deletable = true;
-	else if (writer.status == ZXID_COMMITTED && writer.xid != InvalidZXid &&
-			 GlobalVisTestIsRemovableXid(vistest, zxid_to_xid(writer.xid)))
-	{
-		check.deletable = true;
-		check.deleter = zxid_to_xid(writer.xid);
-	}
-	return check;
+	if (!ItemIdIsRedirected(lp))
+		return ENTRY_DEAD;
+	*slotno = lp->lp_off;
+	return ENTRY_STUB;
 }
 
-static int
-compare_delete_tids(const void *a, const void *b)
+/*
+ * May the entry of a row be deleted that was deleted or moved on by this transaction? If it is older than everybody (the discard
+ * record has raised the conflict), or committed and every snapshot sees it: then it is the conflict horizon.
+ */
+static bool
+stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest, TransactionId *conflict)
 {
-	return ItemPointerCompare(&((TM_IndexDelete *) a)->tid, &((TM_IndexDelete *) b)->tid);
+	TransactionId x = zxid_to_xid(stub->deleter);
+
+	if (stub->settled)
+		return true;
+	if (stub->deleter == InvalidZXid || zxid_status_at(stub->deleter, oldest) != ZXID_COMMITTED ||
+		!GlobalVisTestIsRemovableXid(vistest, x))
+		return false;
+	if (!TransactionIdIsValid(*conflict) || TransactionIdFollows(x, *conflict))
+		*conflict = x;
+	return true;
 }
+
+static inline int
+compare_tids(ItemPointer a, ItemPointer b)
+{
+	BlockNumber ablock = ItemPointerGetBlockNumberNoCheck(a);
+	BlockNumber bblock = ItemPointerGetBlockNumberNoCheck(b);
+
+	if (ablock != bblock)
+		return ablock < bblock ? -1 : 1;
+	return (int) ItemPointerGetOffsetNumberNoCheck(a) - (int) ItemPointerGetOffsetNumberNoCheck(b);
+}
+
+/* Some hundred entries are sorted for each full index page: by code with the comparison in it. */
+#define ST_SORT sort_by_tid
+#define ST_ELEMENT_TYPE TM_IndexDelete
+#define ST_COMPARE(a, b) compare_tids(&(a)->tid, &(b)->tid)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
 
 /* The entries of one table block in the sorted array. */
 typedef struct DeleteGroup
@@ -371,9 +374,21 @@ choose_promising(TM_IndexDeleteOp *delstate)
 	pfree(chosen);
 }
 
+/* Entry i can go. Returns the index bytes that become free by that, 0 if it was known. */
+static int
+mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
+{
+	TM_IndexStatus *status = &delstate->status[delstate->deltids[i].id];
+	int			freed = status->knowndeletable ? 0 : status->freespace;
+
+	status->knowndeletable = true;
+	*last = Max(*last, i + 1);
+	return freed;
+}
+
 /*
  * Decide about the entries first .. end-1, all of one block. Returns the index bytes that become free;
- * *last = 1 + the last deletable entry, unchanged if none is.
+ * *last = 1 + the last deletable entry so far, unchanged if there is none here.
  */
 static int
 check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, GlobalVisState *vistest,
@@ -383,34 +398,40 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 	BlockNumber block = ItemPointerGetBlockNumber(&delstate->deltids[first].tid);
 	Buffer		buf = ReadBuffer(rel, block);
 	Page		page = BufferGetPage(buf);
+	ZStubDeleter *stubs = palloc((end - first) * sizeof(ZStubDeleter));
+	int		   *entries = palloc((end - first) * sizeof(int));
+	int			nstubs = 0;
 	int			freed = 0;
 
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	if (PageIsNew(page))
-	{
-		slots.n = 0;
-		slots.oldest = zu_oldest();
-	}
-	else
-		zslots_copy(rel, block, page, &slots);
 	for (int i = first; i < end; i++)
 	{
-		TM_IndexDelete *entry = &delstate->deltids[i];
-		TM_IndexStatus *status = &delstate->status[entry->id];
-		DeleteCheck check = check_offset(rel, page, &slots, block,
-										 ItemPointerGetOffsetNumber(&entry->tid), vistest);
+		ZStubDeleter *stub = &stubs[nstubs];
 
-		if (!check.deletable && !status->knowndeletable)
-			continue;
-		if (!status->knowndeletable)
-			freed += status->freespace;
-		status->knowndeletable = true;
-		if (TransactionIdIsValid(check.deleter) &&
-			(!TransactionIdIsValid(*conflict) || TransactionIdFollows(check.deleter, *conflict)))
-			*conflict = check.deleter;
-		*last = i + 1;
+		stub->off = ItemPointerGetOffsetNumber(&delstate->deltids[i].tid);
+		switch (PageIsNew(page) ? ENTRY_DEAD : entry_state(page, stub->off, &stub->slotno))
+		{
+			case ENTRY_NEEDED:
+				break;
+			case ENTRY_DEAD:
+				freed += mark_deletable(delstate, i, last);
+				break;
+			case ENTRY_STUB:
+				entries[nstubs++] = i;
+				break;
+		}
 	}
+	if (nstubs > 0)
+	{
+		zslots_copy(rel, block, page, &slots);
+		zpage_deleters(&slots, rel, block, stubs, nstubs);
+	}
+	for (int n = 0; n < nstubs; n++)
+		if (stub_is_dead(&stubs[n], slots.oldest, vistest, conflict))
+			freed += mark_deletable(delstate, entries[n], last);
 	UnlockReleaseBuffer(buf);
+	pfree(stubs);
+	pfree(entries);
 	return freed;
 }
 
@@ -423,7 +444,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	int			freed = 0;
 
 	zu_attach_database();
-	qsort(delstate->deltids, delstate->ndeltids, sizeof(TM_IndexDelete), compare_delete_tids);
+	sort_by_tid(delstate->deltids, delstate->ndeltids);
 	if (delstate->bottomup)
 		choose_promising(delstate);
 	for (int first = 0, end; first < delstate->ndeltids; first = end)
