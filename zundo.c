@@ -10,6 +10,7 @@
 #include "access/xact.h"
 #include "access/xlog_internal.h"
 #include "common/zundo.h"
+#include "dml/zdml.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
@@ -66,6 +67,7 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
+			zreclaim_pre_commit();
 			ZUNDO_FAULT("before-commit");
 			break;
 		case XACT_EVENT_COMMIT:
@@ -74,6 +76,7 @@ xact_callback(XactEvent event, void *arg)
 			zu_at_xact_end();
 			zown_at_xact_end();
 			zany_at_xact_end();
+			zreclaim_at_xact_end();
 			break;
 		default:
 			break;

@@ -34,6 +34,13 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
 								  TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
 								  LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd);
 
+/*
+ * zreclaim_pre_commit: tell the free space map where the transaction that is about to commit has made room. Takes no lock that it would wait
+ * for. zreclaim_at_xact_end: after every end of a transaction.
+ */
+extern void zreclaim_pre_commit(void);
+extern void zreclaim_at_xact_end(void);
+
 /* zheap_prune_page: prune the page in buf (exclusively locked); true if something was done (WAL-logged). */
 extern bool zheap_prune_page(Relation rel, Buffer buf);
 

@@ -110,6 +110,7 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
 		bistate->current_buf = buf;
 	}
 	RelationSetTargetBlock(rel, BufferGetBlockNumber(buf));
+	zreclaim_cover(rel, BufferGetBlockNumber(buf));
 	return buf;
 }
 

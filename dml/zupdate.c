@@ -333,6 +333,13 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 		UnlockReleaseBuffer(newbuf);
 }
 
+/* The bytes that the old row keeps on its page; it is still there. */
+static int
+old_room(const Update *u)
+{
+	return ItemIdGetLength(PageGetItemId(BufferGetPage(u->buf), ItemPointerGetOffsetNumber(&u->otid)));
+}
+
 /* Is the version on the page visible to the crosscheck snapshot of a referential action? */
 static bool
 passes_crosscheck(const Update *u, Snapshot crosscheck)
@@ -552,6 +559,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		else if (!pick_old_slot(u, &pick))
 			elog(ERROR, "no slot on a page that had one");
 		update_by_move(u, newbuf, newoff, init, &pick, &newpick, common);
+		zreclaim_note(rel, u->buf, old_room(u) - (newbuf == u->buf ? (int) u->newlen : 0));
 		*update_indexes = ZC_UPDATE_ALL;
 		zc_count_update(rel, false);
 	}
@@ -652,6 +660,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		zvisible_clear(rel, u->buf);
 		zspace_maybe_image(&u->writer, u->buf, &pick);
 		delete_row(u, &pick, changing_part);
+		zreclaim_note(rel, u->buf, old_room(u));
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		zany_forget_locked(rel, tid);

@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "mvcc/zhandle.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"
@@ -18,6 +19,7 @@
 
 /* Bottom-up index deletion looks at no more table blocks than this. */
 #define BOTTOMUP_MAX_BLOCKS 6
+#define BOTTOMUP_MAX_VAIN 2
 
 typedef struct ZIndexFetch
 {
@@ -328,10 +330,15 @@ compare_groups(const void *a, const void *b)
 	const DeleteGroup *ga = a;
 	const DeleteGroup *gb = b;
 
-	if (ga->promising != gb->promising)
-		return ga->promising > gb->promising ? -1 : 1;
-	if (ga->count != gb->count)
-		return ga->count > gb->count ? -1 : 1;
+	int			pa = pg_ceil_log2_32(Max(ga->promising, 4));
+	int			pb = pg_ceil_log2_32(Max(gb->promising, 4));
+	int			na = pg_ceil_log2_32(ga->count);
+	int			nb = pg_ceil_log2_32(gb->count);
+
+	if (pa != pb)
+		return pb - pa;
+	if (na != nb)
+		return nb - na;
 	return ga->first - gb->first;
 }
 
@@ -442,6 +449,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	TransactionId conflict = InvalidTransactionId;
 	int			last = 0;
 	int			freed = 0;
+	int			vain = 0;
 
 	zu_attach_database();
 	sort_by_tid(delstate->deltids, delstate->ndeltids);
@@ -458,7 +466,8 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 		block_freed = check_block(rel, delstate, first, end, vistest, &conflict, &last);
 		freed += block_freed;
 		/* bottom-up deletion is a gamble: stop when it has paid, or when it does not pay */
-		if (delstate->bottomup && (block_freed == 0 || freed >= delstate->bottomupfreespace))
+		vain += (block_freed == 0);
+		if (delstate->bottomup && (vain == BOTTOMUP_MAX_VAIN || freed >= delstate->bottomupfreespace))
 			break;
 	}
 	delstate->ndeltids = last;

@@ -1,0 +1,192 @@
+/*
+ * dml/zreclaim.c - telling the free space map of room that deletions give back at commit.
+ *
+ * As soon as the deleter has committed, whoever comes to the page can take the room of the rows that he deleted or moved away, whatever
+ * old snapshots there are (zprunepage.c). But nobody comes unless the free space map names the page, and VACUUM
+ * may be long in coming. So a transaction remembers the pages on which it makes room, and tells the map right before it commits.
+ *
+ *	SP1	What the map says is a hint, here as everywhere: told a moment too early, lost by a crash or PREPARE TRANSACTION, wrong after
+ *		ROLLBACK TO. Who comes in vain corrects it.
+ *	SP2	No file grows at commit, for a full disk must not keep a transaction from committing. The map's pages come with the table's:
+ *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS on.
+ *	SP3	The map is told of a page only when its room has grown by a STEP, to MIN_ROOM at least: not for each row.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "dml/zdml_internal.h"
+#include "storage/bufmgr.h"
+#include "storage/freespace.h"
+#include "storage/fsm_internals.h"
+#include "storage/lmgr.h"
+#include "storage/smgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#define MIN_BLOCKS	32
+#define MIN_ROOM	(BLCKSZ / 4)
+#define STEP		(BLCKSZ / 8)
+/* So many pages a transaction remembers; the rest is left to VACUUM. */
+#define MAX_PAGES	(128 * 1024)
+
+typedef struct RoomyPage
+{
+	Oid			relid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	int			room;			/* bytes for rows and line pointers, once the deletions are committed */
+} RoomyPage;
+
+static RoomyPage *pages;
+static int	npages;
+static int	capacity;
+
+/* The page changed last, whose room is known. */
+static RoomyPage last;
+
+/* What the page has room for if every deletion on it is committed. */
+static int
+room_at_commit(Page page)
+{
+	PageHeader	ph = (PageHeader) page;
+	int			room = ph->pd_special - ph->pd_lower;
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
+			room -= ItemIdGetLength(lp);
+	}
+	return room;
+}
+
+static void
+remember(const RoomyPage *page)
+{
+	if (npages > 0 && pages[npages - 1].relnumber == page->relnumber && pages[npages - 1].block == page->block)
+	{
+		pages[npages - 1].room = page->room;
+		return;
+	}
+	if (npages == MAX_PAGES)
+		return;
+	if (npages == capacity)
+	{
+		int			wanted = Max(64, 2 * capacity);
+
+		if (pages == NULL)
+			pages = MemoryContextAlloc(TopMemoryContext, wanted * sizeof(RoomyPage));
+		else
+			pages = repalloc(pages, wanted * sizeof(RoomyPage));
+		capacity = wanted;
+	}
+	pages[npages++] = *page;
+}
+
+void
+zreclaim_note(Relation rel, Buffer buf, int gain)
+{
+	BlockNumber block = BufferGetBlockNumber(buf);
+
+	if (last.relnumber == rel->rd_locator.relNumber && last.block == block && last.relid == RelationGetRelid(rel))
+		last.room += gain;
+	else
+	{
+		last.relid = RelationGetRelid(rel);
+		last.relnumber = rel->rd_locator.relNumber;
+		last.block = block;
+		last.room = room_at_commit(BufferGetPage(buf));
+	}
+	if (last.room >= MIN_ROOM && last.room / STEP != (last.room - gain) / STEP)
+		remember(&last);
+}
+
+/* The block of the map's file that has this table block: leaf pages and those above them in depth-first order. */
+static BlockNumber
+map_block(BlockNumber block)
+{
+	BlockNumber leaf = block / SlotsPerFSMPage;
+
+	return leaf + leaf / SlotsPerFSMPage + leaf / SlotsPerFSMPage / SlotsPerFSMPage + 2;
+}
+
+void
+zreclaim_cover(Relation rel, BlockNumber block)
+{
+	if (block == MIN_BLOCKS || (block > MIN_BLOCKS && block % SlotsPerFSMPage == 0))
+		RecordPageWithFreeSpace(rel, block, 0);
+}
+
+static int
+compare_pages(const void *a, const void *b)
+{
+	const RoomyPage *pa = a;
+	const RoomyPage *pb = b;
+
+	if (pa->relid != pb->relid)
+		return pa->relid < pb->relid ? -1 : 1;
+	if (pa->block != pb->block)
+		return pa->block < pb->block ? -1 : 1;
+	return pa->room - pb->room;
+}
+
+/* Tell the map of n pages of one table, in ascending order, as far as it has pages for them (SP2). */
+static void
+tell_map(Relation rel, const RoomyPage *page, int n)
+{
+	BlockNumber map_size;
+	BlockNumber first = InvalidBlockNumber;
+	BlockNumber end = 0;
+
+	if (!smgrexists(RelationGetSmgr(rel), FSM_FORKNUM))
+		return;
+	map_size = smgrnblocks(RelationGetSmgr(rel), FSM_FORKNUM);
+	for (int i = 0; i < n; i++)
+	{
+		/* the table may have got another file since */
+		if (page[i].relnumber != rel->rd_locator.relNumber || map_block(page[i].block) >= map_size)
+			continue;
+		RecordPageWithFreeSpace(rel, page[i].block, Min(page[i].room, MaxHeapTupleSize));
+		first = Min(first, page[i].block);
+		end = page[i].block + 1;
+	}
+	if (end > 0)
+		FreeSpaceMapVacuumRange(rel, first, end);
+}
+
+void
+zreclaim_pre_commit(void)
+{
+	if (npages > 1)
+		qsort(pages, npages, sizeof(RoomyPage), compare_pages);
+	for (int first = 0, end; first < npages; first = end)
+	{
+		Oid			relid = pages[first].relid;
+		Relation	rel;
+
+		for (end = first + 1; end < npages && pages[end].relid == relid; end++)
+			;
+		/* ours already, unless the change was rolled back to a savepoint */
+		if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
+			continue;
+		rel = try_table_open(relid, NoLock);
+		if (rel == NULL)
+			continue;
+		tell_map(rel, &pages[first], end - first);
+		table_close(rel, NoLock);
+	}
+}
+
+void
+zreclaim_at_xact_end(void)
+{
+	npages = 0;
+	last.relnumber = InvalidRelFileNumber;
+	if (capacity > 1024)
+	{
+		pfree(pages);
+		pages = NULL;
+		capacity = 0;
+	}
+}

@@ -1,0 +1,82 @@
+# Index entries of rows that are gone are deleted by the index itself, without VACUUM, and no others are.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+# no worker: nothing gets older than everybody, so each answer comes from the deleters' records
+my $node = zundo_node('index_deletion', <<'C');
+max_worker_processes = 0
+max_prepared_transactions = 10
+autovacuum = off
+C
+sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
+sql('CREATE EXTENSION zundo; CREATE EXTENSION amcheck');
+
+my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;';
+
+# agree NAME: index and sequential scans show the same rows of z.
+sub agree
+{
+	my ($name) = @_;
+	my $want = sql("SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; SELECT count(*), sum(k), sum(id) FROM z WHERE k > 0");
+	like(sql($by_index, 'EXPLAIN SELECT count(*), sum(k), sum(id) FROM z WHERE k > 0'), qr/z_k_idx/, "$name: the plan");
+	is(sql($by_index, 'SELECT count(*), sum(k), sum(id) FROM z WHERE k > 0'), $want, "$name: rows by the index");
+	is(sql("SELECT bt_index_check('z_k_idx', true), bt_index_check('z_pkey', true)"), '|', "$name: amcheck");
+	sound($node, $name, 'z');
+	return;
+}
+
+sub update_all
+{
+	my ($table, $times) = @_;
+	sql(map { "UPDATE $table SET k = k + 1;" } 1 .. $times);
+	return;
+}
+
+# The index of the column that does not change: there the server looks for versions of one row.
+sub index_bytes { my ($table) = @_; return sql("SELECT pg_relation_size('${table}_pkey')"); }
+
+for my $t ([ 'h', 'heap' ], [ 'z', 'zheap' ])
+{
+	my ($name, $am) = @$t;
+	sql("CREATE TABLE $name (id int PRIMARY KEY, k int, f text) USING $am;
+		CREATE INDEX ON $name (k);
+		INSERT INTO $name SELECT g, g * 100, repeat('x', 50) FROM generate_series(1, 2000) g");
+}
+
+# 1. Each update gives each row new index entries; the old ones go as soon as they are in the way.
+update_all($_, 60) for qw(h z);
+cmp_ok(index_bytes('z'), '<=', 2.5 * index_bytes('h'), '60 updates of all rows: the index is about as small as on heap');
+cmp_ok(index_bytes('z'), '<', 10 * 2000 * 16, '60 updates of all rows: not an entry for each update');
+agree('after updates');
+
+# 2. What a snapshot may need stays.
+my $old = $node->background_psql('postgres', on_error_stop => 1);
+$old->query_safe("$by_index BEGIN ISOLATION LEVEL REPEATABLE READ");
+my $ask = 'SELECT count(*), sum(k), sum(id) FROM z WHERE k > 0';
+my $then = $old->query_safe($ask);
+update_all('z', 12);
+sql('DELETE FROM z WHERE id % 3 = 0');
+update_all('z', 12);
+is($old->query_safe($ask), $then, 'an old snapshot finds its rows by the index');
+$old->query_safe('COMMIT');
+$old->quit;
+agree('after an old snapshot');
+
+# 3. So does what may come back.
+sql("BEGIN; DELETE FROM z WHERE id < 700; PREPARE TRANSACTION 'deleted'");
+sql("BEGIN; UPDATE z SET k = k + 1 WHERE id BETWEEN 700 AND 1400; PREPARE TRANSACTION 'moved'");
+sql(map { "UPDATE z SET k = k + 1 WHERE id > 1400;" } 1 .. 40);
+sql("ROLLBACK PREPARED 'deleted'; ROLLBACK PREPARED 'moved'");
+sql(map { "UPDATE z SET k = k + 1 WHERE id > 1400;" } 1 .. 10);
+agree('after rollbacks');
+
+# 4. Many deleters on one page, in slots that were taken again and again.
+sql(map { my $id = $_; ("UPDATE z SET k = k + 1 WHERE id = $id;", "UPDATE z SET f = f WHERE id = $id + 1;") } map { 1501 + $_ % 20 } 1 .. 400);
+agree('after single updates');
+
+no_crash($node);
+$node->stop;
+done_testing();

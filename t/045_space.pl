@@ -1,0 +1,74 @@
+# Room of deleted and moved rows is taken again as soon as the deleter has committed, without VACUUM and under an old snapshot.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('space', "max_prepared_transactions = 10\n");
+sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
+sub bytes { my ($table) = @_; return sql("SELECT pg_relation_size('$table')"); }
+sql('CREATE EXTENSION zundo; CREATE TABLE anchor (id int) USING zheap; INSERT INTO anchor VALUES (1)');
+
+my $old = $node->background_psql('postgres', on_error_stop => 1);
+sub open_snapshot { $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM anchor'); return; }
+sub fill { my ($table, $n) = @_; return "INSERT INTO $table SELECT g, g, repeat('x', 120) FROM generate_series(1, $n) g;"; }
+
+# grows TABLE TIMES NAME SQL: the SQL, each of its statements a transaction, leaves the table at most TIMES as large as it was.
+sub grows
+{
+	my ($table, $times, $name, @sql) = @_;
+	my $before = bytes($table);
+	sql(@sql);
+	cmp_ok(bytes($table), '<=', $times * $before, $name);
+	sound($node, $name, $table);
+	return;
+}
+
+for my $kind ('', 'PRIMARY KEY')
+{
+	my $name = 'r' . ($kind eq '' ? 'plain' : 'keyed');
+	sql("CREATE TABLE $name (id int $kind, k int, f text) USING zheap");
+	sql(fill($name, 6000));
+	open_snapshot();
+	grows($name, 1.3, "$name: all deleted and inserted anew, three times", map { ("DELETE FROM $name;", fill($name, 6000)) } 1 .. 3);
+	is($old->query_safe("SELECT count(*), sum(k) FROM $name"), '6000|18003000', "$name: an old snapshot sees its rows");
+	$old->query_safe('COMMIT');
+	is(sql("SELECT count(*), sum(k) FROM $name"), '6000|18003000', "$name: the rows");
+}
+
+# Half deleted and refilled; rows that move; a queue.
+sql('CREATE TABLE t (id int, k int, f text) USING zheap', ';', fill('t', 6000));
+open_snapshot();
+grows('t', 1.1, 'half deleted and refilled', 'DELETE FROM t WHERE id % 2 = 0;', 'INSERT INTO t SELECT g, g, repeat($$x$$, 120) FROM generate_series(2, 6000, 2) g;');
+sql('CREATE INDEX ON t (k)');
+grows('t', 2.3, 'all rows moved, three times', map { 'UPDATE t SET k = k + 1;' } 1 .. 3);
+sql('CREATE TABLE queue (id int PRIMARY KEY, k int, f text) USING zheap', ';', fill('queue', 3000));
+grows('queue', 2, 'a queue',
+	map { ('INSERT INTO queue SELECT g, g, repeat($$x$$, 120) FROM generate_series(' . ($_ * 100 + 2901) . ', ' . ($_ * 100 + 3000) . ') g;',
+			"DELETE FROM queue WHERE id <= $_ * 100;") } 1 .. 90);
+$old->query_safe('COMMIT');
+
+# Transactions that end otherwise than expected; the map is only told what it may be told.
+sql('CREATE TABLE e (id int, k int, f text) USING zheap', ';', fill('e', 6000));
+my $size = bytes('e');
+sql('BEGIN; DELETE FROM e; ROLLBACK', ';', 'BEGIN; SAVEPOINT s; DELETE FROM e; ROLLBACK TO s; COMMIT', ';', fill('e', 3000));
+cmp_ok(bytes('e'), '>=', 1.4 * $size, 'rolled back: no room is given away');
+is(sql('SELECT count(*) FROM e'), '9000', 'rolled back: the rows');
+sql(q{BEGIN; DELETE FROM e WHERE id <= 1000; PREPARE TRANSACTION 'p'}, ';', "COMMIT PREPARED 'p'", ';', 'VACUUM e');
+sql('BEGIN; DELETE FROM e WHERE id <= 2000; TRUNCATE e; COMMIT', ';', fill('e', 3000));
+sql('BEGIN; DELETE FROM e WHERE id <= 2000; ALTER TABLE e ALTER k TYPE bigint; COMMIT', ';', fill('e', 3000));
+sql('BEGIN; DELETE FROM e WHERE id <= 2000; ALTER TABLE e SET ACCESS METHOD heap; COMMIT', ';', fill('e', 3000));
+sql('ALTER TABLE e SET ACCESS METHOD zheap', ';', 'BEGIN; DELETE FROM e WHERE id <= 2000; CREATE TABLE f AS SELECT * FROM e; DROP TABLE e; COMMIT');
+is(sql('SELECT count(*), min(id) FROM f'), '3000|2001', 'changed as a whole: the rows');
+sql('BEGIN; CREATE TABLE g (id int, k int, f text) USING zheap', ';', fill('g', 3000), 'DELETE FROM g WHERE id > 100', ';', 'SAVEPOINT s; DELETE FROM g', ';', 'ROLLBACK TO s; COMMIT');
+grows('g', 1, 'made in the same transaction', fill('g', 2500));
+sql('CREATE TEMP TABLE m (id int, k int, f text) USING zheap', ';', fill('m', 3000), 'DELETE FROM m', ';',
+	q{CREATE TEMP TABLE was AS SELECT pg_relation_size('m') AS n;}, fill('m', 3000),
+	q{DO $$ BEGIN ASSERT pg_relation_size('m') <= (SELECT n FROM was), 'a temporary table'; END $$});
+sound($node, 'in the end', qw(rplain rkeyed t queue g));
+
+$old->quit;
+no_crash($node);
+$node->stop;
+done_testing();
