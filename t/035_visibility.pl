@@ -124,5 +124,35 @@ is(sql("SELECT * FROM zundo.check('flagged')"), '', 'the page is changed: zundo.
 vacuumed('flagged', 1, 'the page is changed and vacuumed');
 is(sql('SELECT count(*), sum(n) FROM flagged'), '80|14', 'its rows');
 
+# VACUUM reads only the blocks that the map does not vouch for, and the last one.
+sub blocks_read
+{
+	my ($want, $name, $option) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', 'SELECT zundo.discard(); VACUUM (VERBOSE' . (defined $option ? ", $option" : '') . ') big');
+	is($err =~ /(\d+) read/ ? $1 : "nothing: $err", $want, "$name: blocks read");
+	is(sql("SELECT * FROM zundo.check('big')"), '', "$name: zundo.check");
+	is(sql("SELECT relallvisible = relpages, abs(reltuples - (SELECT count(*) FROM big)) < 200 FROM pg_class WHERE relname = 'big'"), 't|t', "$name: statistics");
+	return;
+}
+sub in_blocks { my ($condition) = @_; return "(ctid::text::point)[0]::int IN (SELECT g FROM generate_series(0, 1000) g WHERE $condition) AND (ctid::text::point)[1] = 1"; }
+sql(q{CREATE TABLE big (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+	INSERT INTO big SELECT g, 0, repeat('x', 60) FROM generate_series(1, 20000) g});
+my $pages = sql("SELECT pg_relation_size('big') / 8192");
+blocks_read($pages, 'at first');
+blocks_read(1, 'nothing has changed');
+sql('UPDATE big SET n = 1 WHERE ' . in_blocks('g = 100'));
+blocks_read(2, 'one block has changed');
+sql('DELETE FROM big WHERE ' . in_blocks('g = 50'));
+blocks_read(2, 'a row was deleted', 'INDEX_CLEANUP on');
+is(sql("SELECT count(*) FROM zundo.page_items('big', 50) WHERE lp_state = 'dead'"), '0', 'a row was deleted: its line pointer is free');
+blocks_read($pages, 'all blocks are asked for', 'DISABLE_PAGE_SKIPPING');
+sql('UPDATE big SET n = 2 WHERE ' . in_blocks('g % 20 = 0'));
+blocks_read($pages, 'few blocks between changed ones');
+sql('UPDATE big SET n = 3 WHERE ' . in_blocks('g IN (0, 40)'));
+blocks_read(3, 'more blocks between changed ones');
+sql("DELETE FROM big WHERE (ctid::text::point)[0] >= $pages / 2");
+blocks_read($pages - int($pages / 2), 'the second half was deleted');
+is(sql("SELECT pg_relation_size('big') / 8192"), int($pages / 2), 'the second half was deleted: the table is shorter');
+
 $node->stop;
 done_testing();

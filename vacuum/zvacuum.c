@@ -7,7 +7,7 @@
  * the catalog's statistics. Rows need no freezing (slots hold 64-bit xids), so
  * VACUUM (FREEZE) and wraparound vacuums are this same function.
  *
- * Passes: (1) every block: undo aborted changes, prune, note LP_DEAD; (2)
+ * Passes: (1) every block but those that the visibility map knows to be in order: undo aborted changes, prune, note LP_DEAD; (2)
  * whenever the note is full, and at the end: clean the indexes, then make the
  * noted line pointers LP_UNUSED. One buffer lock at a time, except that the
  * free space map is written beside none.
@@ -18,6 +18,8 @@
  *	L2	a block is cut off the file only if it holds no line pointer and every
  *		slot's transaction is before `oldest`: no undo refers to it.
  *	L3	relfrozenxid only moves to values that zu_freeze_limit gives.
+ *	L4	a block whose bit in the visibility map is set (VM1 in dml/README.md) needs nothing from here: all its rows are live, no other line
+ *		pointer is in use, and no change there is unfinished or aborted.
  *
  * Crash points: each page change is one WAL record; a crash between the passes
  * leaves LP_DEAD line pointers for the next vacuum.
@@ -71,6 +73,9 @@
 /* How often to see whether the table has become too old (vacuum_failsafe_age). */
 #define URGENT_CHECK_BLOCKS ((BlockNumber) (((uint64) 4 * 1024 * 1024 * 1024) / BLCKSZ))
 
+/* Blocks that need nothing are skipped if so many follow each other; fewer are read, as on heap, for the sake of read-ahead. */
+#define SKIP_MIN_BLOCKS 32
+
 /* How often to make the free space map's upper levels right. */
 #define FSM_VACUUM_BLOCKS 8192
 
@@ -86,9 +91,11 @@ typedef struct ZVacuum
 	bool		finish_indexes;
 	bool		may_bypass;		/* leave the indexes alone if it is not worth while */
 	bool		may_truncate;
+	bool		may_skip;		/* blocks that the visibility map vouches for */
 	bool		urgent;			/* the table is so old that nothing but relfrozenxid matters */
 	BlockNumber nblocks;
-	BlockNumber last_used;		/* 1 + the last block that is not empty */
+	BlockNumber nread;			/* blocks that were not skipped */
+	BlockNumber last_used;		/* 1 + the last block that was seen not to be empty */
 	Buffer		map;			/* page of the visibility map, pinned; or Invalid */
 	BlockNumber fsm_done;		/* upper levels of the map are right below */
 	/* dead line pointers, in ascending order */
@@ -168,7 +175,7 @@ index_info(ZVacuum *vac, int i, bool estimated)
 	info.index = vac->indexes[i];
 	zc_set_heaprel(&info, vac->rel);
 	info.analyze_only = false;
-	info.estimated_count = estimated;
+	info.estimated_count = estimated || vac->nread < vac->nblocks;
 	info.message_level = DEBUG2;
 	info.num_heap_tuples = estimated ? Max(vac->rel->rd_rel->reltuples, 0) : vac->live_rows;
 	info.strategy = vac->strategy;
@@ -428,25 +435,54 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 	record_free_space(vac, block, space);
 }
 
+/*
+ * The next block to read, from this one on; *run_end is where the last run of skippable blocks ended that was looked at (0 at first). The
+ * last block is always read: it tells whether the table has an empty tail.
+ */
+static BlockNumber
+next_block(ZVacuum *vac, BlockNumber block, BlockNumber *run_end)
+{
+	BlockNumber end = block;
+
+	if (!vac->may_skip || block < *run_end)
+		return block;
+	while (end + 1 < vac->nblocks &&
+		   (visibilitymap_get_status(vac->rel, end, &vac->map) & VISIBILITYMAP_ALL_VISIBLE) != 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		end++;
+	}
+	*run_end = end;
+	return end - block < SKIP_MIN_BLOCKS ? block : end;
+}
+
 static void
 scan_table(ZVacuum *vac)
 {
+	BlockNumber checked = 0;
+	BlockNumber run_end = 0;
+
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 	pgstat_progress_update_param(PROGRESS_VACUUM_TOTAL_HEAP_BLKS, vac->nblocks);
 	for (BlockNumber block = 0; block < vac->nblocks; block++)
 	{
+		block = next_block(vac, block, &run_end);
 		zc_vacuum_delay_point();
-		if (block % URGENT_CHECK_BLOCKS == 0 && is_urgent(vac))
+		if ((block == 0 || block - checked >= URGENT_CHECK_BLOCKS) && is_urgent(vac))
 			leave_noted(vac);
+		if (block - checked >= URGENT_CHECK_BLOCKS)
+			checked = block;
 		if (vac->ndead + ZHEAP_MAX_OFFSET > vac->dead_max)
 		{
 			clean_noted(vac);
 			pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 		}
 		vacuum_block(vac, block);
+		vac->nread++;
 		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, block + 1);
 		pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, vac->ndead);
 	}
+	vac->live_rows = vac_estimate_reltuples(vac->rel, vac->nblocks, vac->nread, vac->live_rows);
 	clean_rest(vac);
 	FreeSpaceMapVacuumRange(vac->rel, vac->index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
 }
@@ -633,9 +669,9 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 	ereport(verbose ? INFO : LOG,
 			(errmsg("vacuumed zheap table \"%s\": index scans: %lld",
 					RelationGetRelationName(vac->rel), (long long) vac->index_passes),
-			 errdetail("pages: %u remain, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
+			 errdetail("pages: %u remain, %u read, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
 					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the indexes; aborted changes undone: %lld",
-					   vac->nblocks, vac->truncated, vac->live_rows, vac->dead_rows,
+					   vac->nblocks, vac->nread, vac->truncated, vac->live_rows, vac->dead_rows,
 					   vac->removed, (long long) vac->bypassed, (long long) vac->undone)));
 }
 
@@ -659,6 +695,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.clean_indexes = vac.finish_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
 	vac.may_bypass = (params->index_cleanup != VACOPTVALUE_ENABLED);
 	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
+	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0;
 	vac.dead_max = dead_limit();
 	vac.nblocks = RelationGetNumberOfBlocks(rel);
 	warn_parallel(&vac, params);
