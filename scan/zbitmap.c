@@ -2,9 +2,9 @@
  * scan/zbitmap.c - bitmap scans.
  *
  * Up to 17 the executor hands over one block of the bitmap after the other;
- * from 18 on we take them from the scan's iterator. Either way a block's
+ * from 18 on we take them from the scan's iterator, through a read stream that reads ahead. Either way a block's
  * visible rows come from a page view and are matched against the offsets that
- * the bitmap names. Holds no lock or pin between calls.
+ * the bitmap names. Holds no lock between calls, and no pins but those of the stream.
  */
 #include "postgres.h"
 
@@ -14,6 +14,10 @@
 #include "pgstat.h"
 #include "scan/zscan_internal.h"
 #include "storage/bufmgr.h"
+#if !ZC_BITMAP_BY_BLOCK
+#include "storage/read_stream.h"
+#endif
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* Select row i of the view for the scan. */
@@ -23,16 +27,14 @@ select_row(ZScan *scan, int i)
 	scan->selected[scan->nselected++] = i;
 }
 
-/* Note for serializable transactions that the rows at 'offsets' of block are read, or all if noffsets is negative. */
+/* Note for serializable transactions that the rows at 'offsets' of the block in buf are read, or all if noffsets is negative. */
 static void
-note_reads(ZScan *scan, BlockNumber block, const OffsetNumber *offsets, int noffsets)
+note_reads(ZScan *scan, Buffer buf, const OffsetNumber *offsets, int noffsets)
 {
 	Relation	rel = scan->base.rs_rd;
-	Buffer		buf;
 
 	if (!zssi_needed(rel, scan->base.rs_snapshot))
 		return;
-	buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
 	if (noffsets < 0)
 	{
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
@@ -42,30 +44,32 @@ note_reads(ZScan *scan, BlockNumber block, const OffsetNumber *offsets, int noff
 	}
 	for (int i = 0; i < noffsets; i++)
 		zssi_before_read(rel, buf, offsets ? offsets[i] : FirstOffsetNumber + i, scan->base.rs_snapshot);
-	ReleaseBuffer(buf);
+}
+
+/* Blocks that did not exist when the scan began hold nothing that its snapshot sees; serializable transactions look all the same. */
+static inline bool
+block_matters(const ZScan *scan, BlockNumber block)
+{
+	return block < scan->nblocks || IsolationIsSerializable();
 }
 
 /*
- * Load a block and select its visible rows: those at 'offsets' (ascending), or
- * all if noffsets is negative. Blocks that did not exist when the scan began
- * hold nothing that its snapshot sees; serializable transactions look all the same.
+ * Load a block, which is in buf (whose pin we take), and select its visible rows: those at 'offsets' (ascending), or
+ * all if noffsets is negative.
  */
 static void
-select_block(ZScan *scan, BlockNumber block, const OffsetNumber *offsets, int noffsets)
+select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offsets, int noffsets)
 {
-	ZPageView  *view;
+	ZPageView  *view = zscan_view(scan);
 	int			next = 0;
 
 	scan->nselected = 0;
 	scan->index = 0;
 	scan->block = block;
-	if (block >= scan->nblocks && !IsolationIsSerializable())
-		return;
-	note_reads(scan, block, offsets, noffsets);
-	view = zscan_view(scan);
+	note_reads(scan, buf, offsets, noffsets);
 	view->read = noffsets < 0 ? NULL : offsets;
 	view->nread = noffsets;
-	zscan_load(scan, block);
+	zscan_load_buffer(scan, buf);
 	view->read = NULL;
 	for (int i = 0; i < view->nrows; i++)
 	{
@@ -100,7 +104,11 @@ bitmap_next_block(TableScanDesc sscan, struct TBMIterateResult *tbmres)
 {
 	ZScan	   *scan = (ZScan *) sscan;
 
-	select_block(scan, tbmres->blockno, tbmres->offsets, tbmres->ntuples);
+	scan->nselected = 0;
+	scan->index = 0;
+	if (!block_matters(scan, tbmres->blockno))
+		return false;
+	select_rows(scan, tbmres->blockno, zscan_read(scan, tbmres->blockno), tbmres->offsets, tbmres->ntuples);
 	return scan->nselected > 0;
 }
 
@@ -110,34 +118,83 @@ bitmap_next_tuple(TableScanDesc sscan, struct TBMIterateResult *tbmres, TupleTab
 	return next_selected((ZScan *) sscan, slot);
 }
 
+void
+zbitmap_rewind(ZScan *scan, bool end)
+{
+}
+
 #else
+
+/* The stream's callback: the next block of the bitmap; what the bitmap says of it travels with the buffer. */
+static BlockNumber
+next_of_bitmap(ReadStream *stream, void *arg, void *per_buffer_data)
+{
+	ZScan	   *scan = arg;
+	TBMIterateResult *result = per_buffer_data;
+
+	while (tbm_iterate(&scan->base.st.rs_tbmiterator, result))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (block_matters(scan, result->blockno))
+			return result->blockno;
+	}
+	return InvalidBlockNumber;
+}
+
+static ReadStream *
+stream_of_bitmap(ZScan *scan)
+{
+	if (scan->stream == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
+
+		scan->stream = read_stream_begin_relation(READ_STREAM_DEFAULT | READ_STREAM_USE_BATCHING, scan->strategy,
+												  scan->base.rs_rd, MAIN_FORKNUM, next_of_bitmap, scan,
+												  sizeof(TBMIterateResult));
+		MemoryContextSwitchTo(old);
+	}
+	return scan->stream;
+}
 
 static bool
 bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 				  uint64 *lossy_pages, uint64 *exact_pages)
 {
 	ZScan	   *scan = (ZScan *) sscan;
-	TBMIterateResult result;
 	OffsetNumber offsets[TBM_MAX_TUPLES_PER_PAGE];
 
 	/* recheck speaks of the block of the row that is returned */
 	while (!next_selected(scan, slot))
 	{
+		TBMIterateResult *result;
+		Buffer		buf = read_stream_next_buffer(stream_of_bitmap(scan), (void **) &result);
+
 		CHECK_FOR_INTERRUPTS();
-		if (!tbm_iterate(&sscan->st.rs_tbmiterator, &result))
+		if (!BufferIsValid(buf))
 		{
 			ExecClearTuple(slot);
 			return false;
 		}
-		if (result.lossy)
+		if (result->lossy)
 			(*lossy_pages)++;
 		else
 			(*exact_pages)++;
-		*recheck = result.recheck;
-		select_block(scan, result.blockno, offsets,
-					 result.lossy ? -1 : tbm_extract_page_tuple(&result, offsets, lengthof(offsets)));
+		*recheck = result->recheck;
+		select_rows(scan, result->blockno, buf, offsets,
+					result->lossy ? -1 : tbm_extract_page_tuple(result, offsets, lengthof(offsets)));
 	}
 	return true;
+}
+
+void
+zbitmap_rewind(ZScan *scan, bool end)
+{
+	if (scan->stream == NULL)
+		return;
+	if (end)
+		read_stream_end(scan->stream);
+	else
+		read_stream_reset(scan->stream);
 }
 
 #endif

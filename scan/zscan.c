@@ -145,6 +145,7 @@ zheap_scan_end(TableScanDesc sscan)
 	ZScan	   *scan = (ZScan *) sscan;
 
 	release_buffer(scan);
+	zbitmap_rewind(scan, true);
 	RelationDecrementReferenceCount(sscan->rs_rd);
 	if (scan->strategy != NULL)
 		FreeAccessStrategy(scan->strategy);
@@ -183,6 +184,7 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 		set_flag(sscan, SO_ALLOW_PAGEMODE, allow_pagemode);
 	}
 	release_buffer(scan);
+	zbitmap_rewind(scan, false);
 	scan->by_row = snapshot_by_row(sscan->rs_snapshot);
 	start_scan(scan, key, true);
 }
@@ -263,14 +265,25 @@ zscan_blocks_done(ZScan *scan)
 	return scan->nblocks - pscan->phs_startblock + scan->block;
 }
 
+Buffer
+zscan_read(ZScan *scan, BlockNumber block)
+{
+	release_buffer(scan);
+	return ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+}
+
 void
 zscan_load(ZScan *scan, BlockNumber block)
 {
+	zscan_load_buffer(scan, zscan_read(scan, block));
+}
+
+void
+zscan_load_buffer(ZScan *scan, Buffer buf)
+{
 	Relation	rel = scan->base.rs_rd;
-	Buffer		buf;
 
 	release_buffer(scan);
-	buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
 	/* as on heap, a serializable transaction that cannot commit any more fails at the next page it reads */
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));

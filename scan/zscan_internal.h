@@ -33,6 +33,7 @@ typedef struct ZScan
 	ZVersion   *version;		/* by_row */
 	ItemPointerData mintid;		/* TID range scans */
 	ItemPointerData maxtid;
+	struct ReadStream *stream;	/* bitmap scans of 18: blocks that are read ahead */
 	int			nselected;		/* bitmap scans: rows of the view that the bitmap names */
 	uint16		selected[ZHEAP_MAX_OFFSET + 1];
 } ZScan;
@@ -42,6 +43,12 @@ extern ZPageView *zscan_view(ZScan *scan);
 
 /* zscan_next_block: move to the next block in this direction; false at the end. Loads nothing, holds nothing. */
 extern bool zscan_next_block(ZScan *scan, ScanDirection direction);
+
+/* zscan_read: pin 'block', having let go of what the scan holds. */
+extern Buffer zscan_read(ZScan *scan, BlockNumber block);
+
+/* zscan_load_buffer: view = the rows of the block in buf visible to the scan's snapshot; takes over the pin. */
+extern void zscan_load_buffer(ZScan *scan, Buffer buf);
 
 /* zscan_load: view = the rows of 'block' visible to the scan's snapshot. Holds no pin on return. */
 extern void zscan_load(ZScan *scan, BlockNumber block);
@@ -54,6 +61,9 @@ extern BlockNumber zscan_blocks_done(ZScan *scan);
 
 /* zscan_limit: visit only count blocks from start on (InvalidBlockNumber: to the end). Before the first row. */
 extern void zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count);
+
+/* zbitmap_rewind: a bitmap scan begins anew, or ends. */
+extern void zbitmap_rewind(ZScan *scan, bool end);
 
 /* Fill in their callbacks. */
 extern void zbitmap_fill_callbacks(TableAmRoutine *routine);
