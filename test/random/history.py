@@ -391,8 +391,8 @@ class Run:
         number = self.who(step["s"])
         heap, zheap = self.sides
         stopped = before | {number}
-        # a statement outside a transaction may have committed on one side alone
-        self.comparable = all(self.open.get(n) for n in stopped)
+        # a statement outside a transaction, or the end of one, may have committed on one side alone
+        self.comparable = step["kind"] != "end" and all(self.open.get(n) for n in stopped)
         self.say(f"{number:2} {step['sql']}" + "".join(
             f"\n      {side.name}{n}: {self.short(side.sessions[n].result)}" for n in sorted(stopped) for side in self.sides
             if side.sessions[n].result is not None or n == number))
