@@ -105,6 +105,7 @@ _PG_init(void)
 	RegisterSubXactCallback(zrollback_subxact_callback, NULL);
 	zu_install_hooks();
 	RegisterSubXactCallback(zhandle_subxact_callback, NULL);
+	RegisterSubXactCallback(zreclaim_subxact_callback, NULL);
 	zany_install_hooks();
 	zvis_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;

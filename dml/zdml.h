@@ -40,6 +40,7 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
  */
 extern void zreclaim_pre_commit(void);
 extern void zreclaim_at_xact_end(void);
+extern void zreclaim_subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid, void *arg);
 
 /* zheap_prune_page: prune the page in buf (exclusively locked); true if something was done (WAL-logged). */
 extern bool zheap_prune_page(Relation rel, Buffer buf);

@@ -38,6 +38,9 @@ extern void zwriter_reserve(const ZWriter *writer);
 extern void zreclaim_note(Relation rel, Buffer buf, int gain);
 extern void zreclaim_cover(Relation rel, BlockNumber block);
 
+/* zreclaim_room: the bytes of a locked page for rows and line pointers, once all deletions on it are committed. */
+extern int	zreclaim_room(Page page);
+
 /*
  * zdml_scratch: an empty memory context for what one row change allocates. DML
  * entry points don't nest (toasting writes heap), so there is one.

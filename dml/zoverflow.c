@@ -59,9 +59,12 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 bool
 zoverflow_attach(const ZWriter *writer, Buffer buf)
 {
-	Buffer		overflow = zu_overflow_take();
+	Buffer		overflow;
 	xl_zheap_overflow xlrec;
 
+	/* for a row lock too: VACUUM comes only to pages without the bit (L4 in vacuum/zvacuum.c), and is to take the overflow page away */
+	zvisible_clear(writer->rel, buf);
+	overflow = zu_overflow_take();
 	if (!BufferIsValid(overflow))
 		return false;
 	xlrec.reloid = RelationGetRelid(writer->rel);

@@ -134,31 +134,30 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 }
 
 /*
- * The page that gave nothing when it was last pruned here. It gives nothing as long as no transaction has ended, `oldest` is the same and no
- * row has got new room, which may have left gaps: a statement that moves all rows of a page asks for each of them.
+ * The page on which there was nothing to do when it was last pruned here. There is nothing as long as no transaction has ended and `oldest` is
+ * the same: a statement that moves all rows of a page asks for each of them. (Gaps between rows may come up at any time; slack that an aborted change leaves
+ * is found at the next end of a transaction.)
  */
 static struct
 {
 	RelFileLocator locator;
 	BlockNumber block;
-	LocationIndex upper;
 	ZXid		oldest;
 	uint64		completions;
 }			in_vain;
 
 static bool
-was_in_vain(Relation rel, BlockNumber block, LocationIndex upper, ZXid oldest, uint64 completions)
+was_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
 {
 	return in_vain.block == block && RelFileLocatorEquals(in_vain.locator, rel->rd_locator) &&
-		in_vain.upper == upper && in_vain.oldest == oldest && in_vain.completions == completions;
+		in_vain.oldest == oldest && in_vain.completions == completions;
 }
 
 static void
-note_in_vain(Relation rel, BlockNumber block, LocationIndex upper, ZXid oldest, uint64 completions)
+note_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
 {
 	in_vain.locator = rel->rd_locator;
 	in_vain.block = block;
-	in_vain.upper = upper;
 	in_vain.oldest = oldest;
 	in_vain.completions = completions;
 }
@@ -168,7 +167,6 @@ zheap_prune_page(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
-	LocationIndex upper = ((PageHeader) page)->pd_upper;
 	/* read before the states of transactions: one that ends meanwhile has not been counted then */
 	uint64		completions = zc_peek_xact_completions();
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
@@ -180,7 +178,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	const ZSlotView *overflow = NULL;
 
 	oldest = zpage_oldest(page);
-	if (was_in_vain(rel, block, upper, oldest, completions))
+	if (was_in_vain(rel, block, oldest, completions) && zpage_gain(page, items, 0) == 0)
 		return false;
 	if (!zpage_rows_ok(page))
 		zvis_corrupt_page(rel, block, InvalidOffsetNumber);
@@ -203,7 +201,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	/* areas left behind by rows that grew are gained by compaction alone */
 	if (n == 0 && zpage_gain(page, items, 0) == 0)
 	{
-		note_in_vain(rel, block, upper, oldest, completions);
+		note_in_vain(rel, block, oldest, completions);
 		return false;
 	}
 	prune_page(rel, buf, items, n);

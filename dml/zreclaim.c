@@ -5,8 +5,9 @@
  * old snapshots there are (zprunepage.c). But nobody comes unless the free space map names the page, and VACUUM
  * may be long in coming. So a transaction remembers the pages on which it makes room, and tells the map right before it commits.
  *
- *	SP1	What the map says is a hint, here as everywhere: told a moment too early, lost by a crash or PREPARE TRANSACTION, wrong after
- *		ROLLBACK TO. Who comes in vain corrects it.
+ *	SP1	What the map says is a hint, here as everywhere; it is lost by a crash or PREPARE TRANSACTION. It is told an instant before the
+ *		commit, or longer if that waits for a standby: who comes meanwhile finds room that is not free yet, leaves the map as it is,
+ *		and after a few such pages takes a new one (zspace.c). Other pages that the map is wrong about are corrected by who comes.
  *	SP2	No file grows at commit, for a full disk must not keep a transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS on.
  *	SP3	The map is told of a page only when its room has grown by a STEP, to MIN_ROOM at least: not for each row.
@@ -14,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "dml/zdml_internal.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
@@ -35,6 +37,7 @@ typedef struct RoomyPage
 	RelFileNumber relnumber;
 	BlockNumber block;
 	int			room;			/* bytes for rows and line pointers, once the deletions are committed */
+	int			level;			/* nesting level of the transaction that made it */
 } RoomyPage;
 
 static RoomyPage *pages;
@@ -44,9 +47,8 @@ static int	capacity;
 /* The page changed last, whose room is known. */
 static RoomyPage last;
 
-/* What the page has room for if every deletion on it is committed. */
-static int
-room_at_commit(Page page)
+int
+zreclaim_room(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
 	int			room = ph->pd_special - ph->pd_lower;
@@ -64,7 +66,8 @@ room_at_commit(Page page)
 static void
 remember(const RoomyPage *page)
 {
-	if (npages > 0 && pages[npages - 1].relnumber == page->relnumber && pages[npages - 1].block == page->block)
+	if (npages > 0 && pages[npages - 1].relnumber == page->relnumber && pages[npages - 1].block == page->block &&
+		pages[npages - 1].level == page->level)
 	{
 		pages[npages - 1].room = page->room;
 		return;
@@ -96,10 +99,15 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 		last.relid = RelationGetRelid(rel);
 		last.relnumber = rel->rd_locator.relNumber;
 		last.block = block;
-		last.room = room_at_commit(BufferGetPage(buf));
+		last.room = zreclaim_room(BufferGetPage(buf));
 	}
-	if (last.room >= MIN_ROOM && last.room / STEP != (last.room - gain) / STEP)
-		remember(&last);
+	if (last.room < MIN_ROOM || last.room / STEP == (last.room - gain) / STEP)
+		return;
+	/* without a line pointer for another row there is no room, until VACUUM has freed some */
+	if (zpage_find_offset(BufferGetPage(buf)) == InvalidOffsetNumber)
+		return;
+	last.level = GetCurrentTransactionNestLevel();
+	remember(&last);
 }
 
 /* The block of the map's file that has this table block: leaf pages and those above them in depth-first order. */
@@ -126,6 +134,8 @@ compare_pages(const void *a, const void *b)
 
 	if (pa->relid != pb->relid)
 		return pa->relid < pb->relid ? -1 : 1;
+	if (pa->relnumber != pb->relnumber)
+		return pa->relnumber < pb->relnumber ? -1 : 1;
 	if (pa->block != pb->block)
 		return pa->block < pb->block ? -1 : 1;
 	return pa->room - pb->room;
@@ -136,23 +146,28 @@ static void
 tell_map(Relation rel, const RoomyPage *page, int n)
 {
 	BlockNumber map_size;
-	BlockNumber first = InvalidBlockNumber;
-	BlockNumber end = 0;
+	BlockNumber first = InvalidBlockNumber;	/* of those told since the upper levels were made right */
 
 	if (!smgrexists(RelationGetSmgr(rel), FSM_FORKNUM))
 		return;
 	map_size = smgrnblocks(RelationGetSmgr(rel), FSM_FORKNUM);
 	for (int i = 0; i < n; i++)
 	{
+		BlockNumber block = page[i].block;
+
 		/* the table may have got another file since */
-		if (page[i].relnumber != rel->rd_locator.relNumber || map_block(page[i].block) >= map_size)
+		if (page[i].relnumber != rel->rd_locator.relNumber || map_block(block) >= map_size)
 			continue;
-		RecordPageWithFreeSpace(rel, page[i].block, Min(page[i].room, MaxHeapTupleSize));
-		first = Min(first, page[i].block);
-		end = page[i].block + 1;
+		RecordPageWithFreeSpace(rel, block, Min(page[i].room, MaxHeapTupleSize));
+		first = Min(first, block);
+		/* for one page of the map at a time, for there may be many between two of ours */
+		if (i + 1 == n || page[i + 1].block / SlotsPerFSMPage != block / SlotsPerFSMPage ||
+			page[i + 1].relnumber != page[i].relnumber)
+		{
+			FreeSpaceMapVacuumRange(rel, first, block + 1);
+			first = InvalidBlockNumber;
+		}
 	}
-	if (end > 0)
-		FreeSpaceMapVacuumRange(rel, first, end);
 }
 
 void
@@ -189,4 +204,21 @@ zreclaim_at_xact_end(void)
 		pages = NULL;
 		capacity = 0;
 	}
+}
+
+/* What a subtransaction has deleted is there again when it has aborted. */
+void
+zreclaim_subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		while (npages > 0 && pages[npages - 1].level >= level)
+			npages--;
+		last.relnumber = InvalidRelFileNumber;
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		for (int i = npages - 1; i >= 0 && pages[i].level >= level; i--)
+			pages[i].level = level - 1;
 }

@@ -11,6 +11,9 @@
 #include "storage/freespace.h"
 #include "utils/rel.h"
 
+/* After so many pages that the free space map was wrong about the table is extended. */
+#define MAX_VISITS_IN_VAIN 8
+
 /* Can the locked page take the row? It may be pruned. *init = it is new. */
 static bool
 try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumber *off,
@@ -74,6 +77,21 @@ space_to_keep(Relation rel, Size len)
 	return len < nearly_empty ? nearly_empty - len : 0;
 }
 
+/*
+ * What is the free space map to be told of a locked page that could not take a row for which it seemed to have room? -1: nothing, for there will be
+ * room when a deleter has committed (SP1 in zreclaim.c).
+ */
+static int
+room_for_map(Page page, Size wanted)
+{
+	Size		hole = zpage_hole(page);
+
+	/* a page without line pointers or slots to give has no space for FSM */
+	if (zpage_find_offset(page) == InvalidOffsetNumber || hole >= wanted)
+		return 0;
+	return zreclaim_room(page) >= (int) wanted ? -1 : (int) hole;
+}
+
 static Buffer
 read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 {
@@ -124,6 +142,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	Size		need = len + sizeof(ItemIdData);
 	BlockNumber target;
 	Buffer		buf;
+	int			visits = 0;
 
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
@@ -140,7 +159,8 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	}
 	while (target != InvalidBlockNumber)
 	{
-		Size		hole;
+		BlockNumber visited = target;
+		int			room;
 
 		buf = read_for_insert(rel, target, bistate);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
@@ -151,14 +171,16 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 			RelationSetTargetBlock(rel, target);
 			return buf;
 		}
-		/* a page without line pointers or slots to give has no space for FSM */
-		hole = zpage_hole(BufferGetPage(buf));
-		if (hole >= need + keep_free)
-			hole = 0;
+		room = room_for_map(BufferGetPage(buf), need + keep_free);
 		UnlockReleaseBuffer(buf);
-		if (!use_fsm)
+		if (!use_fsm || ++visits == MAX_VISITS_IN_VAIN)
 			break;
-		target = RecordAndGetPageWithFreeSpace(rel, target, hole, Min(need + keep_free, MaxHeapTupleSize));
+		if (room >= 0)
+			target = RecordAndGetPageWithFreeSpace(rel, target, room, Min(need + keep_free, MaxHeapTupleSize));
+		else
+			target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
+		if (target == visited)
+			break;
 	}
 	buf = extend_for_insert(rel, bistate);
 	if (!try_page(writer, buf, len, 0, off, pick, NULL, init))
@@ -191,7 +213,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 			buf = ReadBuffer(rel, target);
 			if (ConditionalLockBuffer(buf))
 			{
-				Size		hole;
+				int			room;
 
 				if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
 					zvis_corrupt_page(rel, target, InvalidOffsetNumber);
@@ -200,9 +222,10 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 					RelationSetTargetBlock(rel, target);
 					return buf;
 				}
-				hole = zpage_hole(BufferGetPage(buf));
+				room = room_for_map(BufferGetPage(buf), need);
 				LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-				RecordPageWithFreeSpace(rel, target, hole >= need ? 0 : hole);
+				if (room >= 0)
+					RecordPageWithFreeSpace(rel, target, room);
 			}
 			ReleaseBuffer(buf);
 		}

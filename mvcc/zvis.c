@@ -478,19 +478,21 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 	static char buf[ZUR_MAX_LENGTH];
 	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
 	UndoPtr		ptr = slots->s[s].ptr;
+	bool		thorough = false;
 	int			left = 0;
 
 	for (int i = 0; i < n; i++)
 		if (stubs[i].slotno == s)
 		{
 			wanted[stubs[i].off] = &stubs[i];
+			thorough |= stubs[i].thorough;
 			left++;
 		}
 	for (int read = 0; left > 0 && ptr != InvalidUndoPtr; read++)
 	{
 		ZuRecord	rec;
 
-		if (read == MAX_DELETERS_READ)
+		if (read >= MAX_DELETERS_READ && !thorough)
 			return;
 		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
 		{

@@ -219,14 +219,15 @@ extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
 
 /*
  * zpage_deleters: who deleted or moved on the rows of which n stubs of a page were left, in one pass over each slot's chain. In:
- * offset and slot number of each. Out: settled = deleted before `oldest`; else the deleter's id, whatever has become of him, 0 = not
- * found, for a chain is read under the page's lock here and only its newest part is. The page's buffer is locked by the caller, slots
- * copied from it.
+ * offset and slot number of each; thorough = read its chain to the end if need be: else, since the page is locked meanwhile, only the
+ * newest part is read. Out: settled = deleted before `oldest`; else the deleter's id, whatever has become of him, 0 = not found. The
+ * page's buffer is locked by the caller, slots copied from it.
  */
 typedef struct ZStubDeleter
 {
 	OffsetNumber off;
 	uint16		slotno;
+	bool		thorough;
 	bool		settled;
 	ZXid		deleter;
 } ZStubDeleter;

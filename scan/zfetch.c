@@ -414,16 +414,21 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 	for (int i = first; i < end; i++)
 	{
 		ZStubDeleter *stub = &stubs[nstubs];
+		bool		known = delstate->status[delstate->deltids[i].id].knowndeletable;
 
 		stub->off = ItemPointerGetOffsetNumber(&delstate->deltids[i].tid);
 		switch (PageIsNew(page) ? ENTRY_DEAD : entry_state(page, stub->off, &stub->slotno))
 		{
 			case ENTRY_NEEDED:
+				if (known)
+					(void) mark_deletable(delstate, i, last);
 				break;
 			case ENTRY_DEAD:
 				freed += mark_deletable(delstate, i, last);
 				break;
 			case ENTRY_STUB:
+				/* a known one is deleted in any case, so its deleter must be known: he may be the conflict horizon */
+				stub->thorough = known;
 				entries[nstubs++] = i;
 				break;
 		}
@@ -434,7 +439,7 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 		zpage_deleters(&slots, rel, block, stubs, nstubs);
 	}
 	for (int n = 0; n < nstubs; n++)
-		if (stub_is_dead(&stubs[n], slots.oldest, vistest, conflict))
+		if (stub_is_dead(&stubs[n], slots.oldest, vistest, conflict) || stubs[n].thorough)
 			freed += mark_deletable(delstate, entries[n], last);
 	UnlockReleaseBuffer(buf);
 	pfree(stubs);

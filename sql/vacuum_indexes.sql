@@ -55,6 +55,16 @@ VACUUM (INDEX_CLEANUP on) t;
 SELECT t > 100 AS many FROM dead();
 SELECT * FROM zundo.check('t');
 UPDATE pg_class SET relfrozenxid = :'frozen' WHERE oid = 't'::regclass;
+-- the same where the first blocks need no look
+CREATE TABLE skipped (id int PRIMARY KEY, f text) USING zheap WITH (autovacuum_enabled = off);
+ALTER TABLE skipped ALTER f SET STORAGE PLAIN;
+INSERT INTO skipped SELECT g, repeat('x', 500) FROM generate_series(1, 2000) g;
+RESET vacuum_failsafe_age;
+VACUUM skipped;
+SET vacuum_failsafe_age = 0;
+UPDATE pg_class SET relfrozenxid = '3800000000' WHERE oid = 'skipped'::regclass;
+VACUUM (INDEX_CLEANUP on, PROCESS_TOAST off) skipped;
+DROP TABLE skipped;
 RESET allow_system_table_mods;
 RESET vacuum_failsafe_age;
 VACUUM t;

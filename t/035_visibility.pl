@@ -124,6 +124,16 @@ is(sql("SELECT * FROM zundo.check('flagged')"), '', 'the page is changed: zundo.
 vacuumed('flagged', 1, 'the page is changed and vacuumed');
 is(sql('SELECT count(*), sum(n) FROM flagged'), '80|14', 'its rows');
 
+# Row locks that need an overflow page: VACUUM comes and takes it away when they have gone.
+sql(q{CREATE TABLE parent (id int PRIMARY KEY, filler text) USING zheap WITH (fillfactor = 100);
+	INSERT INTO parent SELECT g, repeat('x', 170) FROM generate_series(1, 5000) g; SELECT zundo.discard(); VACUUM parent});
+is(sql(q{SELECT relallvisible = relpages FROM pg_class WHERE relname = 'parent'}), 't', 'lockers of a full page: its bit is set');
+sql(map { "BEGIN; SELECT id FROM parent WHERE id = $_ FOR UPDATE; PREPARE TRANSACTION 'parent$_';" } 1 .. 9);
+cmp_ok(sql(q{SELECT count(*) FILTER (WHERE overflow) FROM zundo.page_slots('parent', 0)}), '>', 0, 'lockers of a full page: it has an overflow page');
+sql((map { "COMMIT PREPARED 'parent$_';" } 1 .. 9), 'SELECT zundo.discard(); VACUUM parent;');
+is(sql(q{SELECT count(*) FILTER (WHERE overflow) FROM zundo.page_slots('parent', 0)}), '0', 'lockers of a full page: VACUUM has taken it away');
+vacuumed('parent', sql(q{SELECT pg_relation_size('parent') / 8192}), 'lockers of a full page');
+
 # VACUUM reads only the blocks that the map does not vouch for, and the last one.
 sub blocks_read
 {
@@ -140,6 +150,8 @@ sql(q{CREATE TABLE big (id int PRIMARY KEY, n int, filler text) USING zheap WITH
 my $pages = sql("SELECT pg_relation_size('big') / 8192");
 blocks_read($pages, 'at first');
 blocks_read(1, 'nothing has changed');
+sql(q{SET allow_system_table_mods = on; UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relname = 'big'});
+blocks_read($pages, 'the number of rows is not known');
 sql('UPDATE big SET n = 1 WHERE ' . in_blocks('g = 100'));
 blocks_read(2, 'one block has changed');
 sql('DELETE FROM big WHERE ' . in_blocks('g = 50'));

@@ -5,7 +5,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('space', "max_prepared_transactions = 10\n");
+my $node = zundo_node('space', "max_prepared_transactions = 10\n", allows_streaming => 1);
 sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 sub bytes { my ($table) = @_; return sql("SELECT pg_relation_size('$table')"); }
 sql('CREATE EXTENSION zundo; CREATE TABLE anchor (id int) USING zheap; INSERT INTO anchor VALUES (1)');
@@ -48,6 +48,31 @@ grows('queue', 2, 'a queue',
 	map { ('INSERT INTO queue SELECT g, g, repeat($$x$$, 120) FROM generate_series(' . ($_ * 100 + 2901) . ', ' . ($_ * 100 + 3000) . ') g;',
 			"DELETE FROM queue WHERE id <= $_ * 100;") } 1 .. 90);
 $old->query_safe('COMMIT');
+
+# What cannot be used is not offered: line pointers have run out, or the deletion is rolled back.
+sub buffers
+{
+	my ($insert) = @_;
+	return sql("EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) $insert") =~ /shared hit=(\d+)/ ? $1 : 'none';
+}
+sql('CREATE TABLE narrow (id int) USING zheap; CREATE INDEX ON narrow (id); INSERT INTO narrow SELECT generate_series(1, 100000)', ';', 'DELETE FROM narrow');
+cmp_ok(buffers('INSERT INTO narrow VALUES (0)'), '<', 100, 'narrow rows were deleted: an insertion looks at few pages');
+sql('CREATE TABLE back (id int, k int, f text) USING zheap', ';', fill('back', 20000), 'BEGIN; SAVEPOINT s; DELETE FROM back; ROLLBACK TO s; COMMIT');
+cmp_ok(buffers("INSERT INTO back VALUES (0, 0, repeat('x', 120))"), '<', 100, 'a deletion was rolled back: an insertion looks at few pages');
+sound($node, 'in the end', qw(narrow back));
+
+# A commit that takes long, as it waits for a standby: who inserts meanwhile does not spoil what the map says.
+sql('CREATE TABLE slow (id int, k int, f text) USING zheap', ';', fill('slow', 20000), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'", ';', 'SELECT pg_reload_conf()');
+$node->poll_query_until('postgres', "SHOW synchronous_standby_names", 'nobody') or die 'no reload';
+my $slow = $node->background_psql('postgres', on_error_stop => 1);
+my $pid = $slow->query_safe('SELECT pg_backend_pid()');
+$slow->query_until(qr/^$/, "DELETE FROM slow WHERE id > 100;\n");
+$node->poll_query_until('postgres', "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid") or die 'no wait';
+sql('SET synchronous_commit = off', ';', fill('slow', 1000));
+sql("ALTER SYSTEM RESET synchronous_standby_names", ';', 'SELECT pg_reload_conf()');
+$node->poll_query_until('postgres', "SELECT state = 'idle' FROM pg_stat_activity WHERE pid = $pid") or die 'no commit';
+grows('slow', 1, 'a commit that took long', fill('slow', 15000));
+$slow->quit;
 
 # Transactions that end otherwise than expected; the map is only told what it may be told.
 sql('CREATE TABLE e (id int, k int, f text) USING zheap', ';', fill('e', 6000));

@@ -19,7 +19,7 @@
  *		slot's transaction is before `oldest`: no undo refers to it.
  *	L3	relfrozenxid only moves to values that zu_freeze_limit gives.
  *	L4	a block whose bit in the visibility map is set (VM1 in dml/README.md) needs nothing from here: all its rows are live, no other line
- *		pointer is in use, and no change there is unfinished or aborted.
+ *		pointer is in use, no change there is unfinished or aborted, and it has no overflow page (zoverflow_attach clears the bit).
  *
  * Crash points: each page change is one WAL record; a crash between the passes
  * leaves LP_DEAD line pointers for the next vacuum.
@@ -462,16 +462,20 @@ scan_table(ZVacuum *vac)
 	BlockNumber checked = 0;
 	BlockNumber run_end = 0;
 
+	(void) is_urgent(vac);
+
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 	pgstat_progress_update_param(PROGRESS_VACUUM_TOTAL_HEAP_BLKS, vac->nblocks);
 	for (BlockNumber block = 0; block < vac->nblocks; block++)
 	{
 		block = next_block(vac, block, &run_end);
 		zc_vacuum_delay_point();
-		if ((block == 0 || block - checked >= URGENT_CHECK_BLOCKS) && is_urgent(vac))
-			leave_noted(vac);
 		if (block - checked >= URGENT_CHECK_BLOCKS)
+		{
 			checked = block;
+			if (is_urgent(vac))
+				leave_noted(vac);
+		}
 		if (vac->ndead + ZHEAP_MAX_OFFSET > vac->dead_max)
 		{
 			clean_noted(vac);
@@ -695,7 +699,8 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.clean_indexes = vac.finish_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
 	vac.may_bypass = (params->index_cleanup != VACOPTVALUE_ENABLED);
 	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
-	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0;
+	/* a table whose size is not known is counted as a whole */
+	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0 && rel->rd_rel->reltuples >= 0;
 	vac.dead_max = dead_limit();
 	vac.nblocks = RelationGetNumberOfBlocks(rel);
 	warn_parallel(&vac, params);
@@ -703,7 +708,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	scan_table(&vac);
 	if (BufferIsValid(vac.map))
 		ReleaseBuffer(vac.map);
-	if (vac.finish_indexes)
+	if (!is_urgent(&vac) && vac.finish_indexes)
 		finish_indexes(&vac);
 	vac_close_indexes(vac.nindexes, vac.indexes, NoLock);
 	if (vac.may_truncate)
