@@ -56,6 +56,20 @@ typedef Oid RelFileNumber;
 #define zc_my_proc_number() MyProcNumber
 #endif
 
+/* 17 moved a process's local transaction id into its virtual one. */
+#if PG_VERSION_NUM < 170000
+#define zc_proc_lxid(proc) ((proc)->lxid)
+#else
+#define zc_proc_lxid(proc) ((proc)->vxid.lxid)
+#endif
+
+/* 18 turned the mark of background workers into one of client sessions. */
+#if PG_VERSION_NUM < 180000
+#define zc_proc_is_background_worker(proc) ((proc)->isBackgroundWorker)
+#else
+#define zc_proc_is_background_worker(proc) (!(proc)->isRegularBackend)
+#endif
+
 /* 17 renamed the shared variable cache; only its full xid counter is wanted. */
 #define zc_next_full_xid() ReadNextFullTransactionId()
 
@@ -216,6 +230,11 @@ extern PGDLLEXPORT void _PG_init(void);
 		return &info; \
 	} \
 	extern int	zc_swallow_semicolon
+#endif
+
+/* 17 dropped this code, which no server since 17 raises. */
+#ifndef ERRCODE_SNAPSHOT_TOO_OLD
+#define ERRCODE_SNAPSHOT_TOO_OLD MAKE_SQLSTATE('7', '2', '0', '0', '0')
 #endif
 
 /* 17 lets extensions name their wait events. */

@@ -15,12 +15,21 @@ int			zundo_undo_compression = ZUNDO_COMPRESS_LZ4;
 int			zundo_max_databases = 64;
 int			zundo_eager_rollback_pages = 32;
 int			zundo_undo_limit = 0;
+int			zundo_undo_full = ZUNDO_FULL_ERROR;
+int			zundo_undo_full_timeout = 60000;
 bool		zundo_move_updates = false;
 char	   *zundo_fault_spec = NULL;
 
 static const struct config_enum_entry compression_options[] = {
 	{"lz4", ZUNDO_COMPRESS_LZ4, false},
 	{"none", ZUNDO_COMPRESS_NONE, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry full_options[] = {
+	{"error", ZUNDO_FULL_ERROR, false},
+	{"wait", ZUNDO_FULL_WAIT, false},
+	{"cancel", ZUNDO_FULL_CANCEL, false},
 	{NULL, 0, false}
 };
 
@@ -81,11 +90,30 @@ zundo_define_gucs(void)
 
 	DefineCustomIntVariable("zundo.undo_limit",
 							"Most undo that a database may keep.",
-							"Writers get an error beyond it. 0 means no limit.",
+							"What writers do beyond it is zundo.undo_full. 0 means no limit.",
 							&zundo_undo_limit,
 							0, 0, INT_MAX,
 							PGC_SIGHUP,
 							GUC_UNIT_MB,
+							NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("zundo.undo_full",
+							 "What a writer does when zundo.undo_limit is reached.",
+							 "Fail, wait for room, or also cancel the transactions that keep undo from being discarded.",
+							 &zundo_undo_full,
+							 ZUNDO_FULL_ERROR,
+							 full_options,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.undo_full_timeout",
+							"Longest time that a writer waits for room when zundo.undo_limit is reached.",
+							"It fails then. 0 means no limit.",
+							&zundo_undo_full_timeout,
+							60000, 0, INT_MAX,
+							PGC_USERSET,
+							GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.move_updates",

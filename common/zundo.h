@@ -85,10 +85,19 @@ typedef enum
 	ZUNDO_COMPRESS_LZ4
 } ZundoCompression;
 
+typedef enum
+{
+	ZUNDO_FULL_ERROR,
+	ZUNDO_FULL_WAIT,
+	ZUNDO_FULL_CANCEL
+} ZundoUndoFull;
+
 extern int	zundo_undo_compression;		/* ZundoCompression */
 extern int	zundo_max_databases;		/* entries of the shared table */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
 extern int	zundo_undo_limit;			/* MB, 0 = none */
+extern int	zundo_undo_full;			/* ZundoUndoFull */
+extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
 extern bool zundo_move_updates;		/* for tests: no update in place */
 extern char *zundo_fault_spec;			/* 'name:action[:n][,...]' */
 

@@ -630,6 +630,18 @@ push_level(Level *level, EState *estate)
 	current_level = level;
 }
 
+/*
+ * The level ends, by an error if failed; the caller throws that on. Only the outermost one tells it in the words for victims
+ * of a full undo log: inside, PL/pgSQL's WHEN OTHERS would catch that, while it lets the server's own word for a cancelled query pass.
+ */
+static void
+pop_level(Level *level, bool failed)
+{
+	current_level = level->outer;
+	if (failed && current_level == &no_level)
+		zu_error_of_victim();
+}
+
 static void
 #if ZC_EXECUTOR_RUN_ONCE_ARG
 executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
@@ -654,11 +666,13 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 			standard_ExecutorRun(query, direction, count);
 #endif
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		current_level = level.outer;
+		pop_level(&level, true);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	pop_level(&level, false);
 }
 
 static void
@@ -674,11 +688,13 @@ executor_finish(QueryDesc *query)
 		else
 			standard_ExecutorFinish(query);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		current_level = level.outer;
+		pop_level(&level, true);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	pop_level(&level, false);
 }
 
 static void
@@ -696,11 +712,13 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 		else
 			standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		current_level = level.outer;
+		pop_level(&level, true);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	pop_level(&level, false);
 }
 
 void

@@ -140,7 +140,7 @@ typedef struct ZuOp
 /*
  * zu_reserve: make sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
  * needs no allocation. Attaches a log to this backend on first use. Assigns no
- * xid. No buffer lock may be held. Errors: disk full, undo_limit reached.
+ * xid. No buffer lock may be held: it may have to wait for room (zundo.undo_full). Errors: disk full, undo_limit reached.
  */
 extern void zu_reserve(Size bytes);
 
@@ -302,6 +302,12 @@ extern BlockNumber zu_truncate_tail(void);
 extern ZXid zu_freeze_limit(void);
 
 /* ---- wiring (zundo.c) ---- */
+
+/*
+ * zu_error_of_victim: for PG_CATCH outside of all other statements: if the error is that this transaction was cancelled
+ * for the undo that it keeps (zundo.undo_full = cancel), raise it as ERRCODE_SNAPSHOT_TOO_OLD; returns otherwise.
+ */
+extern void zu_error_of_victim(void);
 
 extern Size zu_shmem_size(void);
 extern void zu_shmem_request(void);	/* LWLock tranches etc. */

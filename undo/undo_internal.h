@@ -318,13 +318,13 @@ extern UndoPtr zu_find_insert(const ZuExtent *e);
 
 /*
  * zu_alloc_extent: take a free extent for logno as the next of its sequence, growing the relation if there
- * is none. No lock held. Errors: disk full, undo_limit, too large.
+ * is none. No lock held; may wait (zu_wait_for_room). Errors: disk full, undo_limit, too large.
  */
 extern ZuExtent zu_alloc_extent(uint32 logno);
 
 /*
  * zu_alloc_overflow_extent: take a free extent for slot overflow pages, growing the
- * relation if there is none; returns its number. Alloc lock held. Errors as zu_alloc_extent.
+ * relation if there is none; returns its number. Alloc lock held, not zu_is_full. Errors: disk full, too large.
  */
 extern uint32 zu_alloc_overflow_extent(void);
 
@@ -348,6 +348,62 @@ extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /* zu_log_oldest: make oldest durable without freeing anything. */
 extern void zu_log_oldest(ZXid oldest);
+
+/* ---- undo_full.c: what happens when zundo.undo_limit is reached ---- */
+
+/* One writer's wait for one extent; zeroed before it. */
+typedef struct ZuFullWait
+{
+	TimestampTz since;			/* 0 = not begun */
+	TimestampTz looked;			/* when it was last seen who waits for whom */
+	long		nap;
+} ZuFullWait;
+
+/* zu_is_full: has the database as much undo as it may keep? Exact with the alloc lock held. */
+extern bool zu_is_full(ZuEntry *entry);
+
+/*
+ * zu_wait_for_room: do what zundo.undo_full says: raise the error, or wait a moment; the caller looks again then. No lock held.
+ */
+extern void zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait);
+
+/* ---- undo_pin.c ---- */
+
+/* Who else keeps undo back; of several that keep the same, the owner of that transaction id counts, then the first of these. */
+typedef enum ZuPinKind
+{
+	ZU_PIN_NONE,
+	ZU_PIN_PREPARED,
+	ZU_PIN_SLOT,
+	ZU_PIN_OTHER,				/* a walsender, autovacuum, a background worker */
+	ZU_PIN_CLIENT
+} ZuPinKind;
+
+typedef struct ZuPin
+{
+	ZuPinKind	kind;
+	TransactionId xid;			/* nothing of this or a younger transaction can be discarded */
+	bool		owner;			/* it is its own id; else that of a snapshot */
+	int			procno;			/* of OTHER and CLIENT; a parallel worker's is its leader's */
+	int			pid;
+	LocalTransactionId lxid;
+	bool		reading;		/* it waits for its client */
+} ZuPin;
+
+/* zu_find_pin: who else keeps the most undo of this database now; own: what this transaction does. */
+extern ZuPin zu_find_pin(TransactionId *own);
+
+extern Size zu_pin_shmem_size(void);
+extern void zu_pin_shmem_startup(void);
+
+/* zu_note_waiting: this process waits for room, and says so again before this time. */
+extern void zu_note_waiting(TimestampTz until);
+
+/* zu_is_waiting: does the pin's process itself wait for room? */
+extern bool zu_is_waiting(const ZuPin *pin);
+
+/* zu_cancel_pin: a step on the way to the end of a client's transaction. To be called again and again while it pins. */
+extern void zu_cancel_pin(const ZuPin *pin);
 
 /* ---- undo_am.c ---- */
 

@@ -176,13 +176,14 @@ should_retire(void)
 	return my.start == InvalidUndoPtr && my.ahead.generation == 0 &&
 		(my.page > 0 || my.off > ZU_PAGE_DATA) &&
 		my.current.extent > 2 * pg_atomic_read_u32(&entry->used) + RETIRE_SLACK &&
-		pg_atomic_read_u32(&entry->hint) < my.current.extent;
+		pg_atomic_read_u32(&entry->hint) < my.current.extent && !zu_is_full(entry);
 }
 
 void
 zu_reserve(Size bytes)
 {
 	Assert(bytes <= ZU_MAX_RESERVE);
+	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
 	if (zu_my.entry == NULL)
 		elog(ERROR, "zu_reserve without zu_attach_database");
 	if (unlikely(!my.attached))

@@ -38,8 +38,6 @@
 #define FLAG_NEW_GROUP	2
 #define FLAG_OVERFLOW	4
 
-#define EXTENTS_PER_MB	(1024 * 1024 / (ZU_EXTENT_PAGES * BLCKSZ))
-
 /* Alignment that direct I/O may ask for. */
 #define META_ALIGN		4096
 
@@ -516,20 +514,6 @@ grow_file(uint32 extent)
 	}
 }
 
-static void
-check_undo_limit(ZuEntry *entry)
-{
-	uint32		used = pg_atomic_read_u32(&entry->used);
-
-	if (zundo_undo_limit > 0 && used >= (uint64) zundo_undo_limit * EXTENTS_PER_MB)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("undo of this database has reached zundo.undo_limit"),
-				 errdetail("%u MB are in use, the limit is %d MB.",
-						   used / EXTENTS_PER_MB, zundo_undo_limit),
-				 errhint("See zundo.stat_horizon for what keeps old row versions alive.")));
-}
-
 static uint32
 next_generation(uint32 generation)
 {
@@ -610,13 +594,16 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	UnlockReleaseBuffer(mapbuf);
 }
 
-/* alloc_extent: find or make an extent, and take it for this state; e has logno and sequence. Alloc lock held. */
+/*
+ * alloc_extent: find or make an extent, and take it for this state; e has logno and sequence. Alloc lock held, and
+ * there is room below zundo.undo_limit.
+ */
 static void
 alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
 {
 	bool		grows;
 
-	check_undo_limit(entry);
+	Assert(!zu_is_full(entry));
 	e->extent = find_free(entry);
 	grows = e->extent >= pg_atomic_read_u32(&entry->limit);
 	if (grows)
@@ -635,8 +622,15 @@ zu_alloc_extent(uint32 logno)
 	ZuEntry    *entry = zu_my.entry;
 	ZuLog	   *log = &entry->logs[logno];
 	ZuExtent	e;
+	ZuFullWait	wait = {0};
 
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	while (zu_is_full(entry))
+	{
+		LWLockRelease(zu_alloc_lock(entry));
+		zu_wait_for_room(entry, &wait);
+		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	}
 	e.logno = logno;
 	e.sequence = log->last_sequence + 1;
 	alloc_extent(entry, &e, ZU_EXTENT_LOG);

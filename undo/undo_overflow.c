@@ -112,28 +112,42 @@ find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
 	return InvalidBlockNumber;
 }
 
+/* find_free: a free page of the extents that there are, or Invalid. Alloc lock held. */
+static BlockNumber
+find_free(ZuEntry *entry)
+{
+	BlockNumber hint = pg_atomic_read_u32(&entry->overflow_hint);
+	int			n;
+	uint32	   *extents = zu_collect_overflow(&n);
+	BlockNumber block = find_page(extents, n, hint, InvalidBlockNumber);
+
+	if (block == InvalidBlockNumber)
+		block = find_page(extents, n, 0, hint);
+	pfree(extents);
+	return block;
+}
+
 void
 zu_overflow_reserve(void)
 {
 	ZuEntry    *entry = zu_my.entry;
-	uint32	   *extents;
-	int			n;
-	BlockNumber hint;
+	ZuFullWait	wait = {0};
 
+	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
 	CHECK_FOR_INTERRUPTS();
 	zu_require_logs();
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	extents = zu_collect_overflow(&n);
-	hint = pg_atomic_read_u32(&entry->overflow_hint);
-	reserved = find_page(extents, n, hint, InvalidBlockNumber);
-	if (reserved == InvalidBlockNumber)
-		reserved = find_page(extents, n, 0, hint);
+	while ((reserved = find_free(entry)) == InvalidBlockNumber && zu_is_full(entry))
+	{
+		LWLockRelease(zu_alloc_lock(entry));
+		zu_wait_for_room(entry, &wait);
+		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	}
 	if (reserved == InvalidBlockNumber)
 		reserved = zu_extent_block(zu_alloc_overflow_extent());
 	/* somebody else who looks now need not find the same page */
 	pg_atomic_write_u32(&entry->overflow_hint, reserved + 1);
 	LWLockRelease(zu_alloc_lock(entry));
-	pfree(extents);
 	ZUNDO_FAULT("overflow-reserved");
 }
 

@@ -80,6 +80,7 @@ void
 zu_shmem_request(void)
 {
 	RequestAddinShmemSpace(zu_shmem_size());
+	RequestAddinShmemSpace(zu_pin_shmem_size());
 	RequestNamedLWLockTranche("zundo", 1 + zundo_max_databases * LOCKS_PER_ENTRY);
 }
 
@@ -146,6 +147,7 @@ zu_shmem_startup(void)
 		for (int i = 0; i < shared->nentries; i++)
 			init_entry(entry_at(i));
 	}
+	zu_pin_shmem_startup();
 	locks = GetNamedLWLockTranche("zundo");
 	LWLockRelease(AddinShmemInitLock);
 }

@@ -1,0 +1,305 @@
+/*
+ * undo/undo_pin.c - who keeps undo from being discarded, and how clients are made to let go of it.
+ *
+ * Owns, in shared memory, a mark for each process: that it waits for room in the undo log, and that its transaction was
+ * cancelled for the undo that it keeps. Called by undo_full.c, and by the executor's hooks (mvcc/zany.c), which tell
+ * a victim in its own words what has happened.
+ *
+ * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises the server's error at the next place where it
+ * looks for signals; the hooks turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and transaction.
+ * Who waits for its client does not heed SIGINT: if it still does so after a time of grace, it is ended by SIGTERM.
+ *
+ * Locks: ProcArrayLock shared while processes are looked at and signalled: nobody leaves meanwhile. Then the marks' spinlock.
+ *
+ * Crash points: none; nothing here is durable.
+ *
+ * Invariants
+ *	U33	a signal goes only to the process and transaction that were found to pin; no more than one in CANCEL_GRACE_MS.
+ *		A mark is for that transaction only: it means nothing to the next one, nor to the next user of the place.
+ *	U34	only clients' transactions are cancelled: not our own, no walsender, no autovacuum, no background worker.
+ */
+#include "undo/undo_internal.h"
+
+#include <signal.h>
+
+#include "access/twophase.h"
+#include "miscadmin.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#define CANCEL_GRACE_MS	1000
+
+typedef struct Mark
+{
+	int			waiter;			/* pid of who waits for room ... */
+	TimestampTz waits_until;	/* ... if this is not past */
+	int			pid;			/* the victim's, 0 = none; its transaction */
+	LocalTransactionId lxid;
+	TimestampTz since;			/* last signal, or first sight of it */
+	bool		cancelled;
+	bool		terminated;
+} Mark;
+
+typedef struct Marks
+{
+	slock_t		mutex;
+	int			n;				/* by process number */
+	Mark		marks[FLEXIBLE_ARRAY_MEMBER];
+} Marks;
+
+static Marks *shared = NULL;
+
+Size
+zu_pin_shmem_size(void)
+{
+	return add_size(offsetof(Marks, marks), mul_size(MaxBackends, sizeof(Mark)));
+}
+
+void
+zu_pin_shmem_startup(void)
+{
+	bool		found;
+
+	shared = ShmemInitStruct("zundo undo waits", zu_pin_shmem_size(), &found);
+	if (found)
+		return;
+	memset(shared, 0, zu_pin_shmem_size());
+	SpinLockInit(&shared->mutex);
+	shared->n = MaxBackends;
+}
+
+/* ---- finding the pin ---- */
+
+/* pinned_by: the oldest transaction whose undo proc keeps in this database, as the horizon counts it. ProcArrayLock held. */
+static TransactionId
+pinned_by(PGPROC *proc)
+{
+	TransactionId xid = *(volatile TransactionId *) &proc->xid;
+	TransactionId xmin = *(volatile TransactionId *) &proc->xmin;
+
+	if (proc->databaseId != MyDatabaseId && !(proc->statusFlags & PROC_AFFECTS_ALL_HORIZONS))
+		return InvalidTransactionId;
+	if (proc->statusFlags & (PROC_IN_VACUUM | PROC_IN_LOGICAL_DECODING))
+		return InvalidTransactionId;
+	/* what a prepared transaction leaves behind when it ends looks like one */
+	if (proc->pid == 0 && (!TransactionIdIsValid(xid) || ProcGlobal->xids[proc->pgxactoff] != xid))
+		return InvalidTransactionId;
+	if (!TransactionIdIsValid(xmin) || (TransactionIdIsValid(xid) && TransactionIdPrecedes(xid, xmin)))
+		return xid;
+	return xmin;
+}
+
+static bool
+is_walsender(int pid)
+{
+	for (int i = 0; i < max_wal_senders; i++)
+		if (*(volatile pid_t *) &WalSndCtl->walsnds[i].pid == pid)
+			return true;
+	return false;
+}
+
+/* describe: the pin xid that proc, or the leader of its parallel query, is. ProcArrayLock held. */
+static ZuPin
+describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
+{
+	ZuPin		pin = {ZU_PIN_PREPARED, xid, proc->xid == xid};
+
+	if (leader != NULL)
+		proc = leader;
+	if (proc->pid == 0)
+		return pin;
+	pin.procno = (int) (proc - ProcGlobal->allProcs);
+	pin.pid = proc->pid;
+	pin.lxid = zc_proc_lxid(proc);
+	pin.reading = *(volatile uint32 *) &proc->wait_event_info == WAIT_EVENT_CLIENT_READ;
+	if (zc_proc_is_background_worker(proc) || (proc->statusFlags & PROC_IS_AUTOVACUUM) ||
+		proc->databaseId != MyDatabaseId || is_walsender(pin.pid))
+		pin.kind = ZU_PIN_OTHER;
+	else
+		pin.kind = ZU_PIN_CLIENT;
+	return pin;
+}
+
+/* counts_more: is it a that has to end first? */
+static bool
+counts_more(const ZuPin *a, const ZuPin *b)
+{
+	if (b->kind == ZU_PIN_NONE || a->xid != b->xid)
+		return b->kind == ZU_PIN_NONE || TransactionIdPrecedes(a->xid, b->xid);
+	return a->owner != b->owner ? a->owner : a->kind < b->kind;
+}
+
+ZuPin
+zu_find_pin(TransactionId *own)
+{
+	int			nprocs = (int) ProcGlobal->allProcCount + max_prepared_xacts;
+	ZuPin		oldest = {ZU_PIN_NONE};
+	ZuPin		slot = {ZU_PIN_SLOT};
+
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	*own = pinned_by(MyProc);
+	for (int i = 0; i < nprocs; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		PGPROC	   *leader = *(PGPROC *volatile *) &proc->lockGroupLeader;
+		TransactionId xid = pinned_by(proc);
+		ZuPin		pin;
+
+		/* workers of our own query have its snapshot */
+		if (!TransactionIdIsValid(xid) || proc == MyProc || leader == MyProc)
+			continue;
+		pin = describe(proc, leader, xid);
+		if (counts_more(&pin, &oldest))
+			oldest = pin;
+	}
+	LWLockRelease(ProcArrayLock);
+	ProcArrayGetReplicationSlotXmin(&slot.xid, NULL);
+	if (TransactionIdIsValid(slot.xid) && counts_more(&slot, &oldest))
+		oldest = slot;
+	return oldest;
+}
+
+/* ---- who waits ---- */
+
+void
+zu_note_waiting(TimestampTz until)
+{
+	int			me = zc_my_proc_number();
+
+	if (me >= shared->n)
+		return;
+	SpinLockAcquire(&shared->mutex);
+	shared->marks[me].waiter = MyProcPid;
+	shared->marks[me].waits_until = until;
+	SpinLockRelease(&shared->mutex);
+}
+
+bool
+zu_is_waiting(const ZuPin *pin)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		result;
+
+	if (pin->procno >= shared->n)
+		return false;
+	SpinLockAcquire(&shared->mutex);
+	result = shared->marks[pin->procno].waiter == pin->pid && shared->marks[pin->procno].waits_until > now;
+	SpinLockRelease(&shared->mutex);
+	return result;
+}
+
+/* ---- cancelling ---- */
+
+/* next_signal: note the victim in its mark; the signal that is due now, 0 = none. *first: it is news. Marks locked. */
+static int
+next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
+{
+	bool		over = TimestampDifferenceExceeds(mark->since, now, CANCEL_GRACE_MS);
+
+	*first = true;
+	if (mark->pid != pin->pid || mark->lxid != pin->lxid)
+	{
+		mark->pid = pin->pid;
+		mark->lxid = pin->lxid;
+		mark->since = now;
+		mark->cancelled = mark->terminated = false;
+		over = false;
+	}
+	if (mark->terminated)
+		return 0;
+	if (pin->reading)
+	{
+		if (!over)
+			return 0;
+		mark->terminated = true;
+		return SIGTERM;
+	}
+	/* after the time of grace it may be at another statement: the signal came between two */
+	if (mark->cancelled && !over)
+		return 0;
+	*first = !mark->cancelled;
+	mark->cancelled = true;
+	mark->since = now;
+	return SIGINT;
+}
+
+/* still_pins: is it the process and transaction that was found? ProcArrayLock held. */
+static bool
+still_pins(const ZuPin *pin)
+{
+	PGPROC	   *proc = &ProcGlobal->allProcs[pin->procno];
+
+	return proc->pid == pin->pid && zc_proc_lxid(proc) == pin->lxid && proc->databaseId == MyDatabaseId;
+}
+
+void
+zu_cancel_pin(const ZuPin *pin)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			signal = 0;
+	bool		first = false;
+
+	Assert(pin->kind == ZU_PIN_CLIENT && pin->pid != MyProcPid);
+	if (pin->procno >= shared->n)
+		return;
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	if (still_pins(pin))
+	{
+		SpinLockAcquire(&shared->mutex);
+		signal = next_signal(&shared->marks[pin->procno], pin, now, &first);
+		SpinLockRelease(&shared->mutex);
+		if (signal != 0)
+			(void) kill(pin->pid, signal);
+	}
+	LWLockRelease(ProcArrayLock);
+	if (signal == SIGTERM)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("zundo has terminated process %d, which is idle in a transaction that keeps undo of transaction %u and later",
+						pin->pid, pin->xid),
+				 errdetail("Process %d waits for room below zundo.undo_limit (zundo.undo_full = cancel).", MyProcPid)));
+	else if (signal == SIGINT && first)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("zundo has cancelled the statement of process %d, which keeps undo of transaction %u and later",
+						pin->pid, pin->xid),
+				 errdetail("Process %d waits for room below zundo.undo_limit (zundo.undo_full = cancel).", MyProcPid)));
+}
+
+/* am_victim: was the current transaction cancelled by somebody? */
+static bool
+am_victim(void)
+{
+	int			me = zc_my_proc_number();
+	const Mark *mark;
+	bool		result;
+
+	if (shared == NULL || me < 0 || me >= shared->n)
+		return false;
+	mark = &shared->marks[me];
+	SpinLockAcquire(&shared->mutex);
+	result = mark->pid == MyProcPid && mark->lxid == zc_proc_lxid(MyProc) && mark->cancelled;
+	SpinLockRelease(&shared->mutex);
+	return result;
+}
+
+void
+zu_error_of_victim(void)
+{
+	MemoryContext old;
+	ErrorData  *error;
+
+	if (geterrcode() != ERRCODE_QUERY_CANCELED || TopTransactionContext == NULL || !am_victim())
+		return;
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	error = CopyErrorData();
+	FlushErrorState();
+	error->sqlerrcode = ERRCODE_SNAPSHOT_TOO_OLD;
+	error->message = pstrdup("snapshot too old");
+	error->detail = pstrdup("The transaction kept old row versions that others need the space of (zundo.undo_limit), and was cancelled (zundo.undo_full = cancel).");
+	error->hint = pstrdup("Repeat the transaction; keep it shorter, or have zundo.undo_limit raised.");
+	MemoryContextSwitchTo(old);
+	ReThrowError(error);
+}
