@@ -229,7 +229,7 @@ for my $idle ($hold, 'BEGIN; UPDATE other SET n = 6')
 	}
 	is(run($writer, $small), '00000', 'cancel: the writer goes on');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $old->{pid}"), '0', 'cancel: who is idle in a transaction is ended');
-	like(slurp_file($node->logfile), qr/LOG:  zundo has terminated process $old->{pid}, which is idle in a transaction/, 'cancel: the log says so');
+	like(slurp_file($node->logfile), qr/LOG:  zundo has terminated process $old->{pid}, which waits for its client and keeps undo/, 'cancel: the log says so');
 	eval { $old->quit };
 	room('the end of who was idle');
 	$old = session();

@@ -223,11 +223,12 @@ zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
 	TransactionId own;
 	ZuPin		pin;
 
-	if (zundo_undo_full == ZUNDO_FULL_ERROR || InterruptHoldoffCount > 0 || CritSectionCount > 0)
+	if (zundo_undo_full == ZUNDO_FULL_ERROR || InterruptHoldoffCount > 0 || !IsUnderPostmaster)
 		report_full(entry, NULL);
 	if (wait->since == 0)
 		wait->since = wait->looked = now;
 	pin = zu_find_pin(&own);
+	Assert(TransactionIdIsValid(own));
 	discarded = is_discarded(entry, pin.kind != ZU_PIN_NONE && TransactionIdPrecedes(pin.xid, own) ? pin.xid : own);
 	count_logs(entry, &attached, &empty);
 	/* what has been freed before we looked at all this is not missing */

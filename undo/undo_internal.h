@@ -387,7 +387,8 @@ typedef struct ZuPin
 	int			procno;			/* of OTHER and CLIENT; a parallel worker's is its leader's */
 	int			pid;
 	LocalTransactionId lxid;
-	bool		reading;		/* it waits for its client */
+	bool		reading;		/* it waits for words of its client */
+	bool		writing;		/* or for its client to take some */
 } ZuPin;
 
 /* zu_find_pin: who else keeps the most undo of this database now; own: what this transaction does. */

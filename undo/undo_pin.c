@@ -7,7 +7,8 @@
  *
  * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises the server's error at the next place where it
  * looks for signals; the hooks turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and transaction.
- * Who waits for its client does not heed SIGINT: if it still does so after a time of grace, it is ended by SIGTERM.
+ * Who waits for its client does not heed SIGINT: if it still does so after a time of grace, it is ended by SIGTERM. A signal
+ * may come when the transaction has just ended, as with pg_cancel_backend: the next statement is cancelled then, without the mark.
  *
  * Locks: ProcArrayLock shared while processes are looked at and signalled: nobody leaves meanwhile. Then the marks' spinlock.
  *
@@ -107,6 +108,7 @@ static ZuPin
 describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 {
 	ZuPin		pin = {ZU_PIN_PREPARED, xid, proc->xid == xid};
+	uint32		event;
 
 	if (leader != NULL)
 		proc = leader;
@@ -115,7 +117,9 @@ describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 	pin.procno = (int) (proc - ProcGlobal->allProcs);
 	pin.pid = proc->pid;
 	pin.lxid = zc_proc_lxid(proc);
-	pin.reading = *(volatile uint32 *) &proc->wait_event_info == WAIT_EVENT_CLIENT_READ;
+	event = *(volatile uint32 *) &proc->wait_event_info;
+	pin.reading = event == WAIT_EVENT_CLIENT_READ;
+	pin.writing = event == WAIT_EVENT_CLIENT_WRITE;
 	if (zc_proc_is_background_worker(proc) || (proc->statusFlags & PROC_IS_AUTOVACUUM) ||
 		proc->databaseId != MyDatabaseId || is_walsender(pin.pid))
 		pin.kind = ZU_PIN_OTHER;
@@ -211,15 +215,13 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 	}
 	if (mark->terminated)
 		return 0;
-	if (pin->reading)
+	if (over && (pin->reading || (pin->writing && mark->cancelled)))
 	{
-		if (!over)
-			return 0;
 		mark->terminated = true;
 		return SIGTERM;
 	}
 	/* after the time of grace it may be at another statement: the signal came between two */
-	if (mark->cancelled && !over)
+	if (pin->reading || (mark->cancelled && !over))
 		return 0;
 	*first = !mark->cancelled;
 	mark->cancelled = true;
@@ -258,7 +260,7 @@ zu_cancel_pin(const ZuPin *pin)
 	LWLockRelease(ProcArrayLock);
 	if (signal == SIGTERM)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("zundo has terminated process %d, which is idle in a transaction that keeps undo of transaction %u and later",
+				(errmsg("zundo has terminated process %d, which waits for its client and keeps undo of transaction %u and later",
 						pin->pid, pin->xid),
 				 errdetail("Process %d waits for room below zundo.undo_limit (zundo.undo_full = cancel).", MyProcPid)));
 	else if (signal == SIGINT && first)
