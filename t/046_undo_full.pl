@@ -1,18 +1,19 @@
 # zundo.undo_full: what a writer does when zundo.undo_limit is reached: error, wait, cancel.
 use strict;
 use warnings;
+use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('full', <<'C');
+my $node = zundo_node('full', <<'C', allows_streaming => 1);
 zundo.undo_limit = '8MB'
 zundo.undo_full = 'wait'
 zundo.undo_compression = 'none'
 zundo.eager_rollback_pages = 1024
 max_prepared_transactions = 2
 deadlock_timeout = 100ms
-wal_level = replica
+wal_receiver_status_interval = 1
 C
 $node->safe_psql('postgres', <<'S');
 CREATE EXTENSION zundo;
@@ -113,7 +114,7 @@ fill();
 $writer->query_safe("SET zundo.undo_full_timeout = '100ms'");
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'wait: too long');
-like($err, qr/Process $old->{pid} has kept it for 100 ms/, 'wait: the error says who keeps undo');
+like($err, qr/Process $old->{pid} still keeps it after a wait of 100 ms/, 'wait: the error says who keeps undo');
 $writer->query_safe("RESET zundo.undo_full_timeout; SET statement_timeout = '100ms'");
 ($state, $err) = run($writer, $small);
 is($state, '57014', 'wait: statement_timeout');
@@ -160,6 +161,25 @@ is($state, '53400', 'hopeless: a prepared transaction');
 like($err, qr/The prepared transaction \d+ keeps it/, 'hopeless: the prepared transaction is named');
 $writer->query_safe("ROLLBACK PREPARED 'p'");
 room('prepared transaction');
+
+$node->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'b', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "primary_slot_name = 's'\nhot_standby_feedback = on\n");
+$node->safe_psql('postgres', "SELECT pg_create_physical_replication_slot('s')");
+$standby->start;
+ok($node->poll_query_until('postgres', 'SELECT xmin IS NOT NULL FROM pg_replication_slots'), 'a standby has its slot keep undo');
+my $reader = $standby->background_psql('postgres', on_error_stop => 0);
+run($reader, $hold);
+fill();
+($state, $err) = run($writer, $small);
+is($state, '53400', 'hopeless: a replication slot');
+like($err, qr/A replication slot with xmin \d+ keeps it/, 'hopeless: the slot is named');
+is($reader->query_safe('SELECT count(DISTINCT n) FROM z'), '1', 'the standby still reads');
+$reader->quit;
+$standby->stop;
+$node->safe_psql('postgres', "SELECT pg_drop_replication_slot('s')");
+room('a slot');
 
 # Writers that wait for each other: the one with the oldest snapshot fails, then the other goes on.
 run($writer, $hold);

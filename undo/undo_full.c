@@ -178,8 +178,9 @@ why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 		!TimestampDifferenceExceeds(wait->since, now, zundo_undo_full_timeout))
 		return NULL;
 	if (pin->kind != ZU_PIN_OTHER && pin->kind != ZU_PIN_CLIENT)
-		return psprintf("Nothing of it was given back in %d ms (zundo.undo_full_timeout).", zundo_undo_full_timeout);
-	return psprintf("Process %d has kept it for %d ms (zundo.undo_full_timeout).", pin->pid, zundo_undo_full_timeout);
+		return psprintf("No room has come in %d ms (zundo.undo_full_timeout).", zundo_undo_full_timeout);
+	return psprintf("Process %d still keeps it after a wait of %d ms (zundo.undo_full_timeout).",
+					pin->pid, zundo_undo_full_timeout);
 }
 
 /* ---- waiting ---- */
