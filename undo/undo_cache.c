@@ -3,7 +3,8 @@
  *
  * An old snapshot's scan takes back changes whose records are spread over all undo pages: each table page
  * needs some bytes of many of them. A pin and a lock for every record, and the page walks of the processor, cost
- * more than reading it. So a page that was met some times is copied, and its records are read in the copy.
+ * more than reading it. So a page that was met some times is copied, and its records are read in the copy. Not in a parallel query:
+ * there each process would copy the same pages for its share of the reads, and taking memory for that costs more than it saves.
  *
  * Memory: at most CACHE_PAGES pages, until the transaction ends.
  * Locks: those of zu_fetch while a page is copied, none for reading a copy.
@@ -103,7 +104,7 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 	bool		fresh = (entry->copied == 0);
 	char	   *dst;
 
-	if (!make_room())
+	if (IsInParallelMode() || !make_room())
 		return false;
 	if (fresh && ncopies == CACHE_PAGES)
 	{
