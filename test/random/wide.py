@@ -50,7 +50,7 @@ $$ BEGIN
     IF NEW.a % 3 = 0 THEN
       EXECUTE format('UPDATE %I.%I SET e = coalesce(e, 0) + 1 WHERE id = $1', TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW.id;
     ELSIF NEW.a % 3 = 1 THEN
-      EXECUTE format('UPDATE %I.%I SET b = left(b, 100) || ''z'' WHERE id = $1', TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW.id + 1;
+      EXECUTE format('UPDATE %I.%I SET b = left(b, 100) || ''z'' WHERE id = $1', TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW.id;
     ELSIF NEW.a = 8 THEN
       EXECUTE format('DELETE FROM %I.%I WHERE id = $1', TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW.id;
     END IF;
