@@ -32,8 +32,8 @@ extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_reserve(const ZWriter *writer);
 
 /*
- * zreclaim_note: a deletion or move on the page in buf (locked) gives back gain bytes at commit, less what it took there.
- * zreclaim_cover: the table has been extended by this block; gives the free space map a page for it if it has none.
+ * zreclaim_note: a deletion or move on the page in buf (locked) gives back gain bytes at commit, less what it took there. No errors.
+ * zreclaim_cover: the table has been extended by this block; gives the free space map a page for it if it has none. Errors: disk full.
  */
 extern void zreclaim_note(Relation rel, Buffer buf, int gain);
 extern void zreclaim_cover(Relation rel, BlockNumber block);

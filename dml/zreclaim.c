@@ -57,10 +57,30 @@ zreclaim_room(Page page)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
-		if (ItemIdIsNormal(lp) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
+		/* a damaged one gives no room that counts, and is no reason to refuse a change of another row */
+		if (ItemIdIsNormal(lp) && zpage_item_ok(page, off) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
 			room -= ItemIdGetLength(lp);
 	}
 	return room;
+}
+
+/* Memory for more pages. False: there is none; then they are forgotten, for the change that is noted has been made. */
+static bool
+make_room(void)
+{
+	int			wanted = Max(64, 2 * capacity);
+	RoomyPage  *more = MemoryContextAllocExtended(TopMemoryContext, wanted * sizeof(RoomyPage), MCXT_ALLOC_NO_OOM);
+
+	if (more == NULL)
+		return false;
+	if (pages != NULL)
+	{
+		memcpy(more, pages, npages * sizeof(RoomyPage));
+		pfree(pages);
+	}
+	pages = more;
+	capacity = wanted;
+	return true;
 }
 
 static void
@@ -74,17 +94,8 @@ remember(const RoomyPage *page)
 	}
 	if (npages == MAX_PAGES)
 		return;
-	if (npages == capacity)
-	{
-		int			wanted = Max(64, 2 * capacity);
-
-		if (pages == NULL)
-			pages = MemoryContextAlloc(TopMemoryContext, wanted * sizeof(RoomyPage));
-		else
-			pages = repalloc(pages, wanted * sizeof(RoomyPage));
-		capacity = wanted;
-	}
-	pages[npages++] = *page;
+	if (npages < capacity || make_room())
+		pages[npages++] = *page;
 }
 
 void
@@ -182,7 +193,7 @@ zreclaim_pre_commit(void)
 
 		for (end = first + 1; end < npages && pages[end].relid == relid; end++)
 			;
-		/* ours already, unless the change was rolled back to a savepoint */
+		/* ours already, since the change; no wait in any case */
 		if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
 			continue;
 		rel = try_table_open(relid, NoLock);

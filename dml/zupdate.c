@@ -660,9 +660,9 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		zvisible_clear(rel, u->buf);
 		zspace_maybe_image(&u->writer, u->buf, &pick);
 		delete_row(u, &pick, changing_part);
+		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		zreclaim_note(rel, u->buf, old_room(u));
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		zany_forget_locked(rel, tid);
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);

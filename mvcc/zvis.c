@@ -512,9 +512,9 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 		}
 		ptr = rec.prev;
 	}
-	/* nobody's undo concerns the others */
+	/* nobody's undo concerns the others; of two entries for one offset one is not found, but its deleter is known */
 	for (int i = 0; i < n; i++)
-		if (stubs[i].slotno == s && stubs[i].deleter == InvalidZXid)
+		if (stubs[i].slotno == s && wanted[stubs[i].off] != NULL)
 			stubs[i].settled = true;
 }
 
