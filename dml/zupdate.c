@@ -563,6 +563,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		*update_indexes = ZC_UPDATE_ALL;
 		zc_count_update(rel, false);
 	}
+	/* first of all: if anything below fails, its rollback must know the page */
+	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
 	{
@@ -572,7 +574,6 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	zany_forget_locked(rel, otid);
 	if (u->event)
 		zany_note_change(rel, otid, u->change);
-	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
 	MemoryContextSwitchTo(caller);
