@@ -316,11 +316,26 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_vacuum_set_urgent() (VacuumFailsafeActive = true)
 #endif
 
-/* 17 renamed VACUUM's counter of dead line pointers. */
+/* 17 renamed VACUUM's counter of dead line pointers, and counts indexes. */
 #if PG_VERSION_NUM < 170000
 #define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_TUPLES
+#define zc_progress_indexes(total, done) ((void) 0)
 #else
 #define ZC_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_ITEM_IDS
+#define zc_progress_indexes(total, done) \
+	(pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_TOTAL, total), \
+	 pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_PROCESSED, done))
+#endif
+
+/* 17 keeps VACUUM's dead TIDs in a radix tree instead of an array; 18 hides what it gives for a block. */
+#if PG_VERSION_NUM >= 170000
+#define ZC_TID_STORE
+#endif
+#if PG_VERSION_NUM < 180000
+#define zc_tidstore_offsets(found, to, max) \
+	(memcpy(to, (found)->offsets, (found)->num_offsets * sizeof(OffsetNumber)), (found)->num_offsets)
+#else
+#define zc_tidstore_offsets(found, to, max) TidStoreGetBlockOffsets(found, to, max)
 #endif
 
 /* 16 made smgrextend's buffer const; 15 casts. */

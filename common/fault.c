@@ -30,6 +30,7 @@ static const char *const fault_points[] = {
 	"delete-logged",
 	"move-logged",
 	"prune-logged",
+	"indexes-cleaned",			/* VACUUM has cleaned every index, the line pointers are next */
 	"inline-lock-logged",		/* a lock without undo */
 	"converting-locks",			/* some such locks have got their undo record, others not yet */
 	"locks-converted",			/* such locks became undo records */

@@ -114,6 +114,7 @@ my %reached_by = (
 	'inline-lock-logged' => q{BEGIN; UPDATE t SET n = n + 1 WHERE id < 50; SELECT 1 FROM plain WHERE id < 20 FOR KEY SHARE},
 	'locks-converted' => q{BEGIN; DELETE FROM t WHERE id < 50; SELECT 1 FROM plain WHERE id < 4 FOR KEY SHARE; DELETE FROM plain WHERE id < 20},
 	'prune-logged' => q{VACUUM t; VACUUM plain},
+	'indexes-cleaned' => q{VACUUM (INDEX_CLEANUP ON) t; VACUUM (INDEX_CLEANUP ON) plain},
 );
 for my $fault (sort keys %reached_by)
 {

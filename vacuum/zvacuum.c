@@ -32,6 +32,7 @@
 #include "catalog/storage.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
+#include "common/fault.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
@@ -47,6 +48,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
+#include "vacuum/zdead.h"
 #include "vacuum/zvacuum.h"
 
 /* Truncate if the empty tail has this many blocks, or this fraction of the table. */
@@ -98,71 +100,27 @@ typedef struct ZVacuum
 	BlockNumber last_used;		/* 1 + the last block that was seen not to be empty */
 	Buffer		map;			/* page of the visibility map, pinned; or Invalid */
 	BlockNumber fsm_done;		/* upper levels of the map are right below */
-	/* dead line pointers, in ascending order */
-	ItemPointerData *dead;
-	int64		ndead;
-	int64		dead_space;
-	int64		dead_max;
+	ZDead	   *dead;			/* line pointers that are to be freed */
 	BlockNumber dead_blocks;	/* that any were noted on */
+	BlockNumber last_dead;		/* the last of them */
 	/* what was found and done */
 	double		live_rows;
 	double		dead_rows;		/* that remain */
 	double		removed;
 	int64		undone;
-	int64		index_passes;
+	int			index_passes;
+	int64		nfreed;			/* blocks of this pass whose line pointers were freed */
 	int64		bypassed;		/* line pointers that were left */
 	BlockNumber truncated;
 } ZVacuum;
 
-/* ---- dead line pointers ---- */
-
-static int64
-dead_limit(void)
+/* Kilobytes for the note of dead line pointers. */
+static int
+dead_memory(void)
 {
-	int			kilobytes = maintenance_work_mem;
-
 	if (MyBackendType == B_AUTOVAC_WORKER && autovacuum_work_mem != -1)
-		kilobytes = autovacuum_work_mem;
-	return Max((int64) kilobytes * 1024 / (int64) sizeof(ItemPointerData), ZHEAP_MAX_OFFSET);
-}
-
-static void
-note_dead(ZVacuum *vac, BlockNumber block, OffsetNumber off)
-{
-	if (vac->ndead == vac->dead_space)
-	{
-		vac->dead_space = Max(vac->dead_space * 2, 1024);
-		if (vac->dead == NULL)
-			vac->dead = MemoryContextAllocHuge(CurrentMemoryContext,
-											   vac->dead_space * sizeof(ItemPointerData));
-		else
-			vac->dead = repalloc_huge(vac->dead, vac->dead_space * sizeof(ItemPointerData));
-	}
-	ItemPointerSet(&vac->dead[vac->ndead], block, off);
-	vac->ndead++;
-}
-
-/* Callback of index_bulk_delete: is this one of the noted TIDs? */
-static bool
-is_noted_dead(ItemPointer tid, void *state)
-{
-	ZVacuum    *vac = state;
-	int64		low = 0;
-	int64		high = vac->ndead - 1;
-
-	while (low <= high)
-	{
-		int64		middle = (low + high) / 2;
-		int32		order = ItemPointerCompare(&vac->dead[middle], tid);
-
-		if (order == 0)
-			return true;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle - 1;
-	}
-	return false;
+		return autovacuum_work_mem;
+	return maintenance_work_mem;
 }
 
 /* ---- second pass ---- */
@@ -223,26 +181,25 @@ record_free_space(ZVacuum *vac, BlockNumber block, Size space)
 	}
 }
 
-/* Make the noted line pointers first .. end-1, all of one block, LP_UNUSED. */
+/* Make n noted line pointers of a block LP_UNUSED. Called for each by zdead_each_block. */
 static void
-free_block_items(ZVacuum *vac, int64 first, int64 end)
+free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void *arg)
 {
-	BlockNumber block = ItemPointerGetBlockNumber(&vac->dead[first]);
-	Buffer		buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, block, RBM_NORMAL, vac->strategy);
-	Page		page = BufferGetPage(buf);
+	ZVacuum    *vac = arg;
+	Buffer		buf;
+	Page		page;
 	OffsetNumber offsets[ZHEAP_MAX_OFFSET];
 	int			n = 0;
 	Size		space;
 
+	zc_vacuum_delay_point();
+	buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, block, RBM_NORMAL, vac->strategy);
+	page = BufferGetPage(buf);
 	visibilitymap_pin(vac->rel, block, &vac->map);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-	for (int64 i = first; i < end; i++)
-	{
-		OffsetNumber off = ItemPointerGetOffsetNumber(&vac->dead[i]);
-
-		if (off <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, off)))
-			offsets[n++] = off;
-	}
+	for (int i = 0; i < nnoted; i++)
+		if (noted[i] <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, noted[i])))
+			offsets[n++] = noted[i];
 	n = zheap_make_unused(vac->rel, buf, offsets, n);
 	zheap_mark_all_visible(vac->rel, buf, vac->map);
 	if (!page_is_empty(page))
@@ -251,38 +208,28 @@ free_block_items(ZVacuum *vac, int64 first, int64 end)
 	UnlockReleaseBuffer(buf);
 	vac->removed += n;
 	RecordPageWithFreeSpace(vac->rel, block, space);
+	pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_VACUUMED, ++vac->nfreed);
 }
 
 /* Make all noted line pointers LP_UNUSED. */
 static void
 free_items(ZVacuum *vac)
 {
-	BlockNumber nblocks = 0;
-
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_VACUUM_HEAP);
-	for (int64 first = 0, end; first < vac->ndead; first = end)
-	{
-		BlockNumber block = ItemPointerGetBlockNumber(&vac->dead[first]);
-
-		zc_vacuum_delay_point();
-		for (end = first + 1; end < vac->ndead; end++)
-			if (ItemPointerGetBlockNumber(&vac->dead[end]) != block)
-				break;
-		free_block_items(vac, first, end);
-		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_VACUUMED, ++nblocks);
-	}
-	vac->ndead = 0;
+	vac->nfreed = 0;
+	zdead_each_block(vac->dead, free_block_items, vac);
+	zdead_empty(vac->dead);
 }
 
 /* The noted line pointers stay as they are. */
 static void
 leave_noted(ZVacuum *vac)
 {
-	if (vac->ndead == 0)
+	if (zdead_count(vac->dead) == 0)
 		return;
-	vac->last_used = Max(vac->last_used, ItemPointerGetBlockNumber(&vac->dead[vac->ndead - 1]) + 1);
-	vac->bypassed += vac->ndead;
-	vac->ndead = 0;
+	vac->last_used = Max(vac->last_used, vac->last_dead + 1);
+	vac->bypassed += zdead_count(vac->dead);
+	zdead_empty(vac->dead);
 }
 
 /*
@@ -310,26 +257,43 @@ is_urgent(ZVacuum *vac)
 	return true;
 }
 
+/* Clean the indexes of the noted TIDs. False: the table has become too old for that, and some were not cleaned. */
+static bool
+clean_indexes(ZVacuum *vac)
+{
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
+	if (is_urgent(vac))
+		return false;
+	zc_progress_indexes(vac->nindexes, 0);
+	if (zdead_is_parallel(vac->dead))
+		zdead_clean_together(vac->dead, Max(vac->rel->rd_rel->reltuples, 0), vac->index_passes);
+	else
+		for (int i = 0; i < vac->nindexes; i++)
+		{
+			IndexVacuumInfo info = index_info(vac, i, true);
+
+			if (i > 0 && is_urgent(vac))
+				return false;
+			vac->index_stats[i] = zdead_clean_index(vac->dead, &info, vac->index_stats[i]);
+			zc_progress_indexes(vac->nindexes, i + 1);
+		}
+	zc_progress_indexes(0, 0);
+	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS, ++vac->index_passes);
+	return true;
+}
+
 /* Clean the indexes of the noted TIDs, then free the line pointers (L1). */
 static void
 clean_noted(ZVacuum *vac)
 {
-	if (vac->ndead == 0)
+	if (zdead_count(vac->dead) == 0)
 		return;
-	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
-	for (int i = 0; i < vac->nindexes; i++)
+	if (!clean_indexes(vac))
 	{
-		IndexVacuumInfo info = index_info(vac, i, true);
-
-		if (is_urgent(vac))
-		{
-			leave_noted(vac);
-			return;
-		}
-		vac->index_stats[i] = index_bulk_delete(&info, vac->index_stats[i], is_noted_dead, vac);
+		leave_noted(vac);
+		return;
 	}
-	vac->index_passes++;
-	pgstat_progress_update_param(PROGRESS_VACUUM_NUM_INDEX_VACUUMS, vac->index_passes);
+	ZUNDO_FAULT("indexes-cleaned");
 	free_items(vac);
 }
 
@@ -338,7 +302,7 @@ static void
 clean_rest(ZVacuum *vac)
 {
 	if (vac->may_bypass && vac->index_passes == 0 && vac->dead_blocks < vac->nblocks * BYPASS_FRACTION &&
-		vac->ndead * (int64) sizeof(ItemPointerData) < BYPASS_BYTES)
+		zdead_count(vac->dead) * (int64) sizeof(ItemPointerData) < BYPASS_BYTES)
 		leave_noted(vac);
 	else
 		clean_noted(vac);
@@ -379,8 +343,11 @@ look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
 		vac->dead_rows += ndead - removed;
 	}
 	else if (vac->clean_indexes)
-		for (int i = 0; i < ndead; i++)
-			note_dead(vac, block, dead[i]);
+	{
+		zdead_note(vac->dead, block, dead, ndead);
+		vac->dead_blocks++;
+		vac->last_dead = block;
+	}
 	else
 		vac->dead_rows += ndead;
 }
@@ -409,7 +376,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (!PageIsNew(page))
 	{
-		int64		before = vac->ndead;
+		int64		before = zdead_count(vac->dead);
 		int			used;
 
 		if (!zpage_is_valid(page))
@@ -423,10 +390,9 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		zheap_prune_page(vac->rel, buf);
 		vac->removed += used - used_items(page);
 		look_at_items(vac, buf, block);
-		noted = vac->ndead > before;
+		noted = zdead_count(vac->dead) > before;
 		zheap_mark_all_visible(vac->rel, buf, vac->map);
 	}
-	vac->dead_blocks += noted ? 1 : 0;
 	/* a page with noted items is judged when they have been freed */
 	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
@@ -462,8 +428,6 @@ scan_table(ZVacuum *vac)
 	BlockNumber checked = 0;
 	BlockNumber run_end = 0;
 
-	(void) is_urgent(vac);
-
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
 	pgstat_progress_update_param(PROGRESS_VACUUM_TOTAL_HEAP_BLKS, vac->nblocks);
 	for (BlockNumber block = 0; block < vac->nblocks; block++)
@@ -476,7 +440,7 @@ scan_table(ZVacuum *vac)
 			if (is_urgent(vac))
 				leave_noted(vac);
 		}
-		if (vac->ndead + ZHEAP_MAX_OFFSET > vac->dead_max)
+		if (zdead_is_full(vac->dead))
 		{
 			clean_noted(vac);
 			pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
@@ -484,29 +448,43 @@ scan_table(ZVacuum *vac)
 		vacuum_block(vac, block);
 		vac->nread++;
 		pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_SCANNED, block + 1);
-		pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, vac->ndead);
+		pgstat_progress_update_param(ZC_PROGRESS_DEAD_ITEMS, zdead_count(vac->dead));
 	}
 	vac->live_rows = vac_estimate_reltuples(vac->rel, vac->nblocks, vac->nread, vac->live_rows);
 	clean_rest(vac);
 	FreeSpaceMapVacuumRange(vac->rel, vac->index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
 }
 
-/* Let every index finish its vacuum and tell the catalog its size. */
+/* Let every index finish its vacuum. */
 static void
 finish_indexes(ZVacuum *vac)
 {
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
+	zc_progress_indexes(vac->nindexes, 0);
+	if (zdead_is_parallel(vac->dead))
+		zdead_finish_together(vac->dead, vac->live_rows, vac->index_passes, vac->nread < vac->nblocks);
+	else
+		for (int i = 0; i < vac->nindexes; i++)
+		{
+			IndexVacuumInfo info = index_info(vac, i, false);
+
+			vac->index_stats[i] = vac_cleanup_one_index(&info, vac->index_stats[i]);
+			zc_progress_indexes(vac->nindexes, i + 1);
+		}
+	zc_progress_indexes(0, 0);
+}
+
+/* Tell the catalog the sizes of the indexes that were looked at. */
+static void
+update_index_statistics(ZVacuum *vac)
+{
 	for (int i = 0; i < vac->nindexes; i++)
 	{
-		IndexVacuumInfo info = index_info(vac, i, false);
-		IndexBulkDeleteResult *stats = index_vacuum_cleanup(&info, vac->index_stats[i]);
+		IndexBulkDeleteResult *stats = vac->index_stats[i];
 
-		if (stats == NULL)
-			continue;
-		if (!stats->estimated_count)
+		if (stats != NULL && !stats->estimated_count)
 			zc_update_relstats(vac->indexes[i], stats->num_pages, stats->num_index_tuples, 0, false,
 							   InvalidTransactionId, InvalidMultiXactId);
-		pfree(stats);
 	}
 }
 
@@ -648,16 +626,6 @@ update_statistics(ZVacuum *vac, TimestampTz start)
 	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
 }
 
-/* As on heap: what was asked for by PARALLEL and cannot be done is worth a warning only where no server could. */
-static void
-warn_parallel(const ZVacuum *vac, const VacuumParams *params)
-{
-	if (params->nworkers > 0 && vac->nindexes > 1 && vac->clean_indexes && RelationUsesLocalBuffers(vac->rel))
-		ereport(WARNING,
-				(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
-						RelationGetRelationName(vac->rel))));
-}
-
 /* Say what was done: VACUUM (VERBOSE), or the server log for slow autovacuums. */
 static void
 report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
@@ -671,8 +639,8 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 	if (!verbose && !logged)
 		return;
 	ereport(verbose ? INFO : LOG,
-			(errmsg("vacuumed zheap table \"%s\": index scans: %lld",
-					RelationGetRelationName(vac->rel), (long long) vac->index_passes),
+			(errmsg("vacuumed zheap table \"%s\": index scans: %d",
+					RelationGetRelationName(vac->rel), vac->index_passes),
 			 errdetail("pages: %u remain, %u read, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
 					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the indexes; aborted changes undone: %lld",
 					   vac->nblocks, vac->nread, vac->truncated, vac->live_rows, vac->dead_rows,
@@ -701,15 +669,19 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
 	/* a table whose size is not known is counted as a whole */
 	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0 && rel->rd_rel->reltuples >= 0;
-	vac.dead_max = dead_limit();
 	vac.nblocks = RelationGetNumberOfBlocks(rel);
-	warn_parallel(&vac, params);
+	(void) is_urgent(&vac);
+	vac.dead = zdead_begin(rel, vac.indexes, vac.nindexes, vac.clean_indexes ? params->nworkers : -1, dead_memory(),
+						   (params->options & VACOPT_VERBOSE) != 0, vac.strategy);
 
 	scan_table(&vac);
 	if (BufferIsValid(vac.map))
 		ReleaseBuffer(vac.map);
 	if (!is_urgent(&vac) && vac.finish_indexes)
 		finish_indexes(&vac);
+	zdead_end(vac.dead, vac.index_stats);
+	if (vac.finish_indexes)
+		update_index_statistics(&vac);
 	vac_close_indexes(vac.nindexes, vac.indexes, NoLock);
 	if (vac.may_truncate)
 		truncate_tail(&vac);

@@ -31,7 +31,7 @@ import psycopg2
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, ClusterError  # noqa: E402  (same directory)
 
-FAULTS = ["insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rollback-logged",
+FAULTS = ["insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "indexes-cleaned", "rollback-logged",
           "discard-logged", "worker-cycle", "truncate", "undo-alloc", "undo-extend", "abort-callback"]
 # Fault points that only background processes or VACUUM reach: set for the whole server.
 GLOBAL_FAULTS = {"discard-logged", "worker-cycle", "truncate"}
@@ -306,7 +306,7 @@ def round_of_load(cluster, clients, options, rng, number):
         thread.start()
     seconds = rng.uniform(0.5, options.seconds)
     time.sleep(seconds)
-    if everywhere or fault == "prune-logged":
+    if everywhere or fault in ("prune-logged", "indexes-cleaned"):
         try:
             conn = psycopg2.connect(cluster.dsn())
             conn.autocommit = True
@@ -316,7 +316,7 @@ def round_of_load(cluster, clients, options, rng, number):
                     cursor.execute("SELECT pg_reload_conf()")
                 cursor.execute("SET zundo.fault = %s", (setting,))
                 for table in ("rows", "journal", "scratch"):
-                    cursor.execute(f"VACUUM {table}")
+                    cursor.execute(f"VACUUM (INDEX_CLEANUP ON, PARALLEL 2) {table}")
                 cursor.execute("SELECT zundo.discard()")
         except psycopg2.Error:
             pass

@@ -1,0 +1,264 @@
+/*
+ * vacuum/zdead.c - the dead line pointers that a VACUUM has noted, and cleaning indexes of their TIDs.
+ *
+ * They are kept in what the server has for its own VACUUM (a sorted array in 15, a radix tree in 17 and 18),
+ * so that its parallel workers, which know nothing of zheap, can clean indexes of them: one worker for an index.
+ *
+ * Locks: the caller's on the table and its indexes; zdead_note may be called with a page locked.
+ * Crash points: none of its own; the index AMs log their changes.
+ */
+#include "postgres.h"
+
+#include "commands/vacuum.h"
+#include "page/zpage.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "vacuum/zdead.h"
+
+struct ZDead
+{
+	ParallelVacuumState *parallel;	/* or NULL */
+#ifdef ZC_TID_STORE
+	TidStore   *store;
+	VacDeadItemsInfo *info;		/* its limit and number of TIDs */
+	Size		empty_bytes;	/* what it takes when it is empty: in shared memory more than a small limit */
+#else
+	VacDeadItems *items;
+#endif
+};
+
+/* ---- the server's store ---- */
+
+#ifdef ZC_TID_STORE
+
+/* What parallel_vacuum_init wants to know of the memory: kilobytes. */
+static int
+room_for(Relation rel, int kilobytes)
+{
+	return kilobytes;
+}
+
+static void
+create_store(ZDead *dead, int room)
+{
+	dead->info = palloc0(sizeof(VacDeadItemsInfo));
+	dead->info->max_bytes = (Size) room * 1024;
+	dead->store = TidStoreCreateLocal(dead->info->max_bytes, true);
+	dead->empty_bytes = TidStoreMemoryUsage(dead->store);
+}
+
+static void
+use_parallel_store(ZDead *dead)
+{
+	dead->store = parallel_vacuum_get_dead_items(dead->parallel, &dead->info);
+	dead->empty_bytes = TidStoreMemoryUsage(dead->store);
+}
+
+void
+zdead_note(ZDead *dead, BlockNumber block, OffsetNumber *offsets, int n)
+{
+	TidStoreSetBlockOffsets(dead->store, block, offsets, n);
+	dead->info->num_items += n;
+}
+
+bool
+zdead_is_full(const ZDead *dead)
+{
+	return TidStoreMemoryUsage(dead->store) > Max(dead->info->max_bytes, dead->empty_bytes);
+}
+
+int64
+zdead_count(const ZDead *dead)
+{
+	return dead->info->num_items;
+}
+
+void
+zdead_empty(ZDead *dead)
+{
+	if (dead->info->num_items == 0)
+		return;
+	if (dead->parallel != NULL)
+	{
+		parallel_vacuum_reset_dead_items(dead->parallel);
+		use_parallel_store(dead);
+		return;
+	}
+	TidStoreDestroy(dead->store);
+	dead->store = TidStoreCreateLocal(dead->info->max_bytes, true);
+	dead->info->num_items = 0;
+}
+
+void
+zdead_each_block(ZDead *dead, ZDeadBlock what, void *arg)
+{
+	TidStoreIter *iter = TidStoreBeginIterate(dead->store);
+	TidStoreIterResult *found;
+
+	while ((found = TidStoreIterateNext(iter)) != NULL)
+	{
+		OffsetNumber offsets[ZHEAP_MAX_OFFSET];
+		int			n = zc_tidstore_offsets(found, offsets, ZHEAP_MAX_OFFSET);
+
+		what(found->blkno, offsets, n, arg);
+	}
+	TidStoreEndIterate(iter);
+}
+
+IndexBulkDeleteResult *
+zdead_clean_index(ZDead *dead, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	return vac_bulkdel_one_index(info, stats, dead->store, dead->info);
+}
+
+static void
+destroy_store(ZDead *dead)
+{
+	TidStoreDestroy(dead->store);
+	pfree(dead->info);
+}
+
+#else
+
+/* What parallel_vacuum_init wants to know of the memory: the number of TIDs. No more than the table can have, at least a page's. */
+static int
+room_for(Relation rel, int kilobytes)
+{
+	Size		bytes = Min((Size) kilobytes * 1024, MaxAllocSize);
+	uint64		possible = (uint64) RelationGetNumberOfBlocks(rel) * ZHEAP_MAX_OFFSET;
+
+	return (int) Max(Min(MAXDEADITEMS(bytes), possible), ZHEAP_MAX_OFFSET);
+}
+
+static void
+create_store(ZDead *dead, int room)
+{
+	dead->items = palloc(vac_max_items_to_alloc_size(room));
+	dead->items->max_items = room;
+	dead->items->num_items = 0;
+}
+
+static void
+use_parallel_store(ZDead *dead)
+{
+	dead->items = parallel_vacuum_get_dead_items(dead->parallel);
+}
+
+void
+zdead_note(ZDead *dead, BlockNumber block, OffsetNumber *offsets, int n)
+{
+	Assert(dead->items->num_items + n <= dead->items->max_items);
+	for (int i = 0; i < n; i++, dead->items->num_items++)
+		ItemPointerSet(&dead->items->items[dead->items->num_items], block, offsets[i]);
+}
+
+bool
+zdead_is_full(const ZDead *dead)
+{
+	return dead->items->num_items + ZHEAP_MAX_OFFSET > dead->items->max_items;
+}
+
+int64
+zdead_count(const ZDead *dead)
+{
+	return dead->items->num_items;
+}
+
+void
+zdead_empty(ZDead *dead)
+{
+	dead->items->num_items = 0;
+}
+
+void
+zdead_each_block(ZDead *dead, ZDeadBlock what, void *arg)
+{
+	for (int i = 0; i < dead->items->num_items;)
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(&dead->items->items[i]);
+		OffsetNumber offsets[ZHEAP_MAX_OFFSET];
+		int			n = 0;
+
+		for (; i < dead->items->num_items && ItemPointerGetBlockNumber(&dead->items->items[i]) == block; i++)
+			offsets[n++] = ItemPointerGetOffsetNumber(&dead->items->items[i]);
+		what(block, offsets, n, arg);
+	}
+}
+
+IndexBulkDeleteResult *
+zdead_clean_index(ZDead *dead, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	return vac_bulkdel_one_index(info, stats, dead->items);
+}
+
+static void
+destroy_store(ZDead *dead)
+{
+	pfree(dead->items);
+}
+
+#endif
+
+/* ---- with and without workers ---- */
+
+/* Workers, if the table and its indexes let some be of use. */
+static ParallelVacuumState *
+begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int room, bool verbose,
+			   BufferAccessStrategy strategy)
+{
+	if (nworkers < 0 || nindexes < 2)
+		return NULL;
+	if (RelationUsesLocalBuffers(rel))
+	{
+		if (nworkers > 0)
+			ereport(WARNING,
+					(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+							RelationGetRelationName(rel))));
+		return NULL;
+	}
+	return parallel_vacuum_init(rel, indexes, nindexes, nworkers, room, verbose ? INFO : DEBUG2, strategy);
+}
+
+ZDead *
+zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kilobytes, bool verbose,
+			BufferAccessStrategy strategy)
+{
+	ZDead	   *dead = palloc0(sizeof(ZDead));
+	int			room = room_for(rel, kilobytes);
+
+	dead->parallel = begin_parallel(rel, indexes, nindexes, nworkers, room, verbose, strategy);
+	if (dead->parallel != NULL)
+		use_parallel_store(dead);
+	else
+		create_store(dead, room);
+	return dead;
+}
+
+bool
+zdead_is_parallel(const ZDead *dead)
+{
+	return dead->parallel != NULL;
+}
+
+void
+zdead_clean_together(ZDead *dead, double rows, int earlier)
+{
+	parallel_vacuum_bulkdel_all_indexes(dead->parallel, (long) rows, earlier);
+}
+
+void
+zdead_finish_together(ZDead *dead, double rows, int cleaned, bool estimated)
+{
+	parallel_vacuum_cleanup_all_indexes(dead->parallel, (long) rows, cleaned, estimated);
+}
+
+void
+zdead_end(ZDead *dead, IndexBulkDeleteResult **stats)
+{
+	if (dead->parallel != NULL)
+		parallel_vacuum_end(dead->parallel, stats);
+	else
+		destroy_store(dead);
+	pfree(dead);
+}
