@@ -373,7 +373,7 @@ part_random()
 	for f in "$copy"/test/random/cases/*.json; do
 		runs+=("case $(basename "$f" .json): history.py --replay $f")
 	done
-	two_at_a_time random_run "twins with a standby: twins.py --rounds $rounds --standby --faults" "${runs[@]}" \
+	two_at_a_time random_run "twins with a standby: twins.py --rounds $rounds --standby --faults --trouble" "${runs[@]}" \
 		"histories: $new" \
 		"histories with triggers, keys, upserts and 2PC: $new --fk --triggers --prepare --on-conflict" \
 		"wide histories: $new --wide all --fk --triggers --on-conflict" \

@@ -38,9 +38,13 @@ KEYS = 80                       # of one client
 # where a client's process may kill itself (zundo.fault); the server then starts anew under the load
 FAULTS = ("insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rollback-logged", "undo-alloc", "undo-extend",
           "inline-lock-logged", "converting-locks", "locks-converted", "overflow-logged", "before-commit", "abort-callback")
+# where a client's statement may fail, be cancelled or wait a second; in a critical section it can only wait
+FAILING = ("undo-extend", "undo-prepare", "before-change", "converting-locks", "locks-done", "overflow-reserved", "overflow-attached", "before-commit")
+WAITING = FAILING + ("insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "undo-alloc", "inline-lock-logged", "locks-converted",
+                     "overflow-logged", "rollback-logged", "abort-callback")
 TABLES = ("rows", "bag", "hot", "fleet")
 EXPECTED = {"40001", "40P01", "55P03", "57014", "23505", "22012", "57P01", "57P02", "57P03", "25P02", "42704", "55006",
-            "08006", "08003", "25006", "42P01", "54000", "55000", "42P07", "08000", "XX000x"}
+            "53100", "53200", "08006", "08003", "25006", "42P01", "54000", "55000", "42P07", "08000", "XX000x"}
 
 SETUP = """
 CREATE EXTENSION IF NOT EXISTS zundo;
@@ -291,6 +295,12 @@ class Client:
                 f"WHERE owner = {self.number}) UNION ALL (SELECT id, owner, n, pad, big FROM h_rows WHERE owner = {self.number} EXCEPT ALL "
                 f"SELECT id, owner, n, pad, big FROM z_rows WHERE owner = {self.number})) d LIMIT 3")
 
+    def trouble(self):
+        """A setting with which some statements fail half way, or let others overtake them there."""
+        rng = self.rng
+        failures = [f"{point}:{rng.choice(('disk', 'memory', 'cancel'))}" for point in rng.sample(FAILING, 4)]
+        return ",".join(f"{item}:{rng.randint(1, 60)}" for item in failures + [f"{point}:sleep" for point in rng.sample(WAITING, 3)])
+
     def run(self, dsn):
         """Transactions until stop is set; connects anew if the session was ended."""
         ctx = self.ctx
@@ -307,6 +317,9 @@ class Client:
                     try:
                         if self.rng.random() < 0.5:
                             self.settle_prepared(conn)
+                        if ctx.options.trouble and self.rng.random() < 0.2:
+                            with conn.cursor() as cursor:
+                                cursor.execute(f"SET zundo.fault = '{self.trouble()}'")
                         self.transaction(conn)
                         if self.rng.random() < 0.01:
                             break
@@ -684,6 +697,7 @@ def parse_options():
     parser.add_argument("--standby", action="store_true", help="with a streaming standby, sometimes promoted")
     parser.add_argument("--consistency", action="store_true", help="wal_consistency_checking = all")
     parser.add_argument("--faults", action="store_true", help="now and then a client kills itself at a fault point")
+    parser.add_argument("--trouble", action="store_true", help="now and then a statement fails, is cancelled or pauses at a fault point")
     parser.add_argument("--no-prepare", dest="prepare", action="store_false")
     parser.add_argument("--no-janitor", action="store_true")
     parser.add_argument("--whole-pages", action="store_true", help="no kills, which may leave half a page: for full_page_writes = off")
