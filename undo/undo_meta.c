@@ -449,6 +449,8 @@ zu_require_logs(void)
 	Assert(entry != NULL);
 	if (likely(pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS))
 		return;
+	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
+		elog(ERROR, "undo logs cannot be loaded before the meta page");
 	if (RecoveryInProgress())
 		elog(ERROR, "undo logs cannot be loaded during recovery");
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);

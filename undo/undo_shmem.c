@@ -14,8 +14,8 @@
  *
  * Invariants
  *	U1	an entry exists exactly while its reference count is positive.
- *	U2	`oldest` of an entry never decreases, and no visibility test happens
- *		before it was loaded (state EMPTY).
+ *	U2	`oldest` of an entry never decreases, and neither a visibility test nor an
+ *		allocation happens before it was loaded (state EMPTY), whatever errors come in between.
  *	U3	redo never fails for want of an entry: without one there is no reader.
  */
 #include "undo/undo_internal.h"
@@ -418,7 +418,8 @@ zu_attach_database(void)
 	{
 		if (!zu_my.locked)
 			lock_relation(zu_my.reloid);
-		if (likely(!zu_my.stale))
+		/* its loading may have failed the last time (U2) */
+		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
 			return;
 	}
 	if (shared == NULL)
