@@ -39,6 +39,7 @@ static const char *const fault_points[] = {
 	"overflow-reserved",		/* an overflow page is found for a page, which is not locked now */
 	"overflow-attached",		/* it has been given to the page, the change that needs it comes next */
 	"overflow-logged",			/* after an overflow page was given to a page or freed */
+	"discard-begun",			/* its pages are locked, the critical section is next */
 	"discard-logged",			/* discard is logged, extents not yet allocatable */
 	"chain-grows",				/* own records of a page are being gathered for a trigger, some are there already */
 	"before-commit",			/* in the pre-commit callback */

@@ -5,7 +5,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('undoerrors', <<'C');
+my $node = zundo_node('undoerrors', <<'C', allows_streaming => 1);
 max_worker_processes = 0
 C
 $node->safe_psql(
@@ -36,6 +36,31 @@ $session->quit;
 crash($node);
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '10', 'nor after a crash');
 sound($node, 'after a crash', qw(t zundo.undo_log));
+
+# A discard pass fails when it is about to tell standbys what it discards; the next one does it. (A session stays, so that
+# what shared memory knows of the database does.)
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
+$standby->start;
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+$session = $node->background_psql('postgres', on_error_stop => 1);
+is($session->query_safe('SELECT sum(n) FROM t'), '10', 'a session of the primary');
+my $reader = $standby->background_psql('postgres', on_error_stop => 0);
+is($reader->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT sum(n) FROM t"), '10', 'a snapshot on the standby');
+$node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
+like(($node->psql('postgres', "SET zundo.fault = 'discard-begun:error:1'; SELECT zundo.discard()"))[2],
+	qr/fault point/, 'discarding fails');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.discard()'), '>=', 0, 'and is done the next time');
+$node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+my $sum = eval { $reader->query_safe('SELECT sum(n) FROM t') };
+ok(!defined $sum, 'the snapshot on the standby has been ended') or diag("it sees $sum");
+eval { $reader->quit };
+is($standby->safe_psql('postgres', 'SELECT sum(n) FROM t'), '60010', 'others see the rows there');
+$standby->stop;
+$session->quit;
 no_crash($node);
 $node->stop;
 done_testing();

@@ -38,6 +38,9 @@
 #define FLAG_NEW_GROUP	2
 #define FLAG_OVERFLOW	4
 
+/* log_discard's conflict: what the discard pass has noted (take_conflict). */
+#define CONFLICT_NOTED	ZXID_MASK
+
 /* Alignment that direct I/O may ask for. */
 #define META_ALIGN		4096
 
@@ -679,10 +682,19 @@ take_conflict(ZuEntry *entry)
 	return pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
 }
 
+/* conflict_xid: a conflict horizon as it stands in WAL; one that no transaction has is the next lower one, of the epoch before. */
+static TransactionId
+conflict_xid(ZXid conflict)
+{
+	if (conflict > PG_UINT32_MAX && !TransactionIdIsNormal(zxid_to_xid(conflict)))
+		return MaxTransactionId;
+	return zxid_to_xid(conflict);
+}
+
 /*
  * log_discard: one DISCARD record: n extents (ascending, of one group; mapbuf is
- * their map page, locked exclusively, or invalid if n is 0), oldest, and the conflict horizon (0 = none). Locks the
- * meta page, unlocks both.
+ * their map page, locked exclusively, or invalid if n is 0), oldest, and the conflict horizon: the given one (0 = none) or, with
+ * CONFLICT_NOTED, what the discard pass has noted. Locks the meta page, unlocks both.
  */
 static void
 log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer mapbuf)
@@ -699,7 +711,6 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer m
 	meta = zu_meta(BufferGetPage(metabuf));
 	oldest = Max(oldest, meta->oldest);
 	xlrec.oldest = oldest;
-	xlrec.conflict = zxid_to_xid(conflict);
 	xlrec.nextents = n;
 	SpinLockAcquire(&entry->mutex);
 	freeze = entry->freeze;
@@ -709,6 +720,9 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer m
 	xlrec.freeze_after = freeze.after;
 	for (int i = 0; i < n; i++)
 		numbers[i] = extents[i].extent;
+	ZUNDO_FAULT("discard-begun");
+	/* nothing fails from here on: what is taken is told */
+	xlrec.conflict = conflict_xid(conflict == CONFLICT_NOTED ? take_conflict(entry) : conflict);
 
 	START_CRIT_SECTION();
 	for (int i = 0; i < n; i++)
@@ -741,7 +755,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer m
 void
 zu_log_oldest(ZXid oldest)
 {
-	log_discard(NULL, 0, oldest, take_conflict(zu_my.entry), InvalidBuffer);
+	log_discard(NULL, 0, oldest, CONFLICT_NOTED, InvalidBuffer);
 }
 
 void
@@ -780,7 +794,7 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 				elog(ERROR, "extent %u of the undo log is not what its log believes", e->extent);
 			same++;
 		}
-		log_discard(extents + i, same, oldest, take_conflict(entry), mapbuf);
+		log_discard(extents + i, same, oldest, CONFLICT_NOTED, mapbuf);
 		ZUNDO_FAULT("discard-logged");
 		for (int j = i; j < i + same; j++)
 			pg_atomic_fetch_sub_u32(&entry->logs[extents[j].logno].nextents, 1);
