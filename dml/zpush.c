@@ -32,8 +32,7 @@ zheap_push_record(Relation rel, ZuRecord *rec)
 	rec->reloid = common.reloid;
 	rec->xflags |= common.xflags;
 	rec->flags = 0;
-	if (TransactionIdIsValid(rec->as_of))
-		zown_note_rewrite();
+	zown_note_rewrite();
 	zu_prepare(&op, recs, 1, writer.topxid);
 	zur_pack(rec, packed);
 	zwal_ensure_space(&op, false);

@@ -199,7 +199,7 @@ open_lists(Collector *c, int s)
 
 /*
  * Does the accepted record rec answer for the older ones of its chain too (V3)? Not our own one if it may lie
- * on unaccepted ones, nor one that is accepted for what a rewrite has put there again.
+ * on unaccepted ones, others' or our own, nor one that is accepted for what a rewrite has put there again.
  */
 static bool
 settles_older(Collector *c, const ZuRecord *rec)
@@ -207,7 +207,7 @@ settles_older(Collector *c, const ZuRecord *rec)
 	if (c->accept.kind != ZACCEPT_MVCC || rec->xid < c->accept.oldest)
 		return true;
 	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
-		return !zown_on_unseen();
+		return zown_settles(c->relnumber, c->block, c->accept.snapshot->curcid);
 	return !TransactionIdIsValid(rec->as_of) || zaccept_record(&c->accept, rec->xid, rec->cid);
 }
 

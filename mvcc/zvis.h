@@ -256,14 +256,17 @@ extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumbe
  */
 extern UndoPtr zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev);
 
-/*
- * zown_note_push: we push on the chain of committed transaction xid. zown_on_unseen: may we have
- * pushed, in this transaction, on a chain whose head one of our snapshots does not see? Reset by zown_at_xact_end.
- */
+/* zown_note_push: we push on the chain of committed transaction xid. */
 extern void zown_note_push(ZXid xid);
-extern bool zown_on_unseen(void);
-/* zown_note_rewrite: we push records with as_of, which our own snapshots may not accept though they are ours. */
+/* zown_note_rewrite: we push records with as_of, which our own snapshots may not accept though they are ours, or in no order. */
 extern void zown_note_rewrite(void);
+
+/*
+ * zown_settles: is all that lies below one of our own records on the page accepted, if that was made before command (a
+ * snapshot's curcid)? Not if we may have pushed, in this transaction, on a chain whose head one of our snapshots does not see; nor
+ * if the page may have records of command or later ones below that one.
+ */
+extern bool zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command);
 extern void zown_at_xact_end(void);
 
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */

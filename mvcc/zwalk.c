@@ -9,7 +9,7 @@
  *		none, the version is visible to all.
  *	V3	along one chain acceptance is monotone: below an accepted record all
  *		are accepted. Except, under an MVCC snapshot, below our own records: what we pushed on may
- *		have committed after our snapshot was taken (zown_on_unseen).
+ *		have committed after our snapshot was taken, or be our own by a later command (zown_settles).
  *	V4	a discarded record behind a chain's head belongs to a transaction that is
  *		visible to all, if no record above it is aborted or if the head is still on
  *		the page afterwards (an aborted transaction is discarded only when no
@@ -229,18 +229,27 @@ zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNum
 /*
  * Does an accepted record by xid answer for the older ones of its chain too (V3)? Not for
  * a Dirty snapshot while xid is in progress: whoever changed the row must be named
- * from the row's own record, or a unique check would not wait. And our own record not under
- * MVCC if we may have pushed it on somebody's who committed after the snapshot.
+ * from the row's own record, or a unique check would not wait. And our own record not if what lies below it may be
+ * somebody's who committed after the snapshot, or our own by a later command.
  */
 static bool
-accepts_older(const ZAccept *accept, ZXid xid)
+accepts_older(const ZAccept *accept, const ZWalk *walk, ZXid xid)
 {
+	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
 	TransactionId x = zxid_to_xid(xid);
 
 	if (xid < accept->oldest)
 		return true;
 	if (TransactionIdIsCurrentTransactionId(x))
-		return accept->kind != ZACCEPT_MVCC || !zown_on_unseen();
+		switch (accept->kind)
+		{
+			case ZACCEPT_MVCC:
+				return zown_settles(relnumber, walk->block, accept->snapshot->curcid);
+			case ZACCEPT_OWN_BEFORE:
+				return zown_settles(relnumber, walk->block, accept->limit);
+			default:
+				return true;
+		}
 	return accept->kind != ZACCEPT_NOT_ABORTED ||
 		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
 }
@@ -266,7 +275,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;
 		zvis_check_xid(walk->rel, walk->block, s, xid);
-		if (zaccept_head(accept, xid) && accepts_older(accept, xid))
+		if (zaccept_head(accept, xid) && accepts_older(accept, walk, xid))
 			return ZWALK_ACCEPTED;
 	}
 	while (*cursor != InvalidUndoPtr)
@@ -293,7 +302,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		walk->rec_ptr = ptr;
 		if (record_writes(rec, walk->off))
 			return ZWALK_WRITER;
-		if (zaccept_record(accept, rec->xid, rec->cid) && accepts_older(accept, rec->xid))
+		if (zaccept_record(accept, rec->xid, rec->cid) && accepts_older(accept, walk, rec->xid))
 			return ZWALK_ACCEPTED;	/* V3 */
 	}
 	return ZWALK_ALL_VISIBLE;

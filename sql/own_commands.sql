@@ -1,0 +1,75 @@
+-- on: heap zheap
+-- A command that calls others goes on with its smaller number when they are done: its own changes then lie above theirs. The
+-- cursors here were opened in between, so they see the former and not the latter.
+CREATE TABLE t (id int PRIMARY KEY, v int);
+INSERT INTO t SELECT g, g FROM generate_series(1, 10) g;
+ANALYZE t;
+CREATE TABLE other (n int);
+CREATE FUNCTION beside(i int, query text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor := 'c';
+BEGIN
+	IF i = 5 THEN
+		OPEN c SCROLL FOR EXECUTE query;
+		UPDATE t SET v = v + 100 WHERE id = 2;
+		DELETE FROM t WHERE id = 3;
+		INSERT INTO t VALUES (12, 12);
+	END IF;
+	RETURN i * 1000;
+END $$;
+
+-- all rows, from page views
+BEGIN;
+UPDATE t SET v = beside(id, 'SELECT id, v FROM t ORDER BY id') WHERE id IN (5, 6);
+FETCH ALL FROM c;
+SELECT id, v FROM t ORDER BY id;
+ROLLBACK;
+
+-- single rows
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+BEGIN;
+INSERT INTO t VALUES (11, 11);
+UPDATE t SET v = beside(id, 'SELECT id, v FROM t WHERE id < 100') WHERE id IN (5, 6);
+INSERT INTO other VALUES (1);
+FETCH ALL FROM c;
+MOVE ABSOLUTE 3 IN c;
+FETCH PRIOR FROM c;
+ROLLBACK;
+
+-- rows of a bitmap
+SET enable_indexscan = off;
+SET enable_indexonlyscan = off;
+SET enable_bitmapscan = on;
+BEGIN;
+UPDATE t SET v = beside(id, 'SELECT id, v FROM t WHERE id < 100 ORDER BY id') WHERE id IN (5, 6);
+FETCH ALL FROM c;
+ROLLBACK;
+RESET enable_seqscan;
+RESET enable_indexscan;
+RESET enable_indexonlyscan;
+
+-- a trigger is the caller of the cursor, its command's rows move, and a part of it all is rolled back
+CREATE INDEX ON t (v);
+CREATE FUNCTION beside_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM beside(OLD.id, 'SELECT id, v FROM t ORDER BY id');
+	RETURN NEW;
+END $$;
+CREATE TRIGGER beside BEFORE UPDATE ON t FOR EACH ROW WHEN (OLD.id >= 5) EXECUTE FUNCTION beside_trigger();
+BEGIN;
+SAVEPOINT a;
+UPDATE t SET v = v * 1000 WHERE id BETWEEN 5 AND 7;
+ROLLBACK TO a;
+UPDATE t SET v = v * 1000 WHERE id BETWEEN 5 AND 7;
+SAVEPOINT b;
+UPDATE t SET v = -v WHERE id BETWEEN 7 AND 8;
+ROLLBACK TO b;
+FETCH ALL FROM c;
+CLOSE c;
+SELECT id, v FROM t ORDER BY id;
+COMMIT;
+SELECT id, v FROM t ORDER BY id;
+SELECT watch.look();
+DROP TABLE t, other;
+DROP FUNCTION beside, beside_trigger;
