@@ -385,20 +385,26 @@ redo_inline_lock(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
-/* Clear the bit of the record's table page in the visibility map. */
+/*
+ * Clear the bit of the record's table page in the visibility map. The map's page may have gone since, with the table's tail, and
+ * without full-page images this is its first record: then it comes again for the time being, as in replay of heap's records. Else
+ * the end of recovery would miss it, for the truncation's record takes only the table's own missing pages off the list of those.
+ */
 static void
 clear_visibility(XLogReaderState *record)
 {
 	BlockNumber block;
 	Buffer		map;
-	Page		page;
 
 	if (!XLogRecHasBlockRef(record, 1))
 		return;
 	zc_block_tag(record, 0, NULL, NULL, &block);
-	map = read_block(record, 1, false, &page);
-	if (page != NULL)
+	if (XLogReadBufferForRedoExtended(record, 1, RBM_ZERO_ON_ERROR, false, &map) == BLK_NEEDS_REDO)
 	{
+		Page		page = BufferGetPage(map);
+
+		if (PageIsNew(page))
+			PageInit(page, BLCKSZ, 0);
 		(void) zvmap_clear(page, block);
 		finish_page(record, map, page);
 	}
