@@ -13,6 +13,7 @@
 #include "common/zundo.h"
 #include "dml/zdml.h"
 #include "fmgr.h"
+#include "monitor/heap_readers.h"
 #include "scan/zscan.h"
 #include "tuple/zslot.h"
 #include "utils/builtins.h"
@@ -77,6 +78,14 @@ relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32
 	zundo_not_supported("TOAST tables use heap", NULL);
 }
 
+/* relation_size: the size, but not for functions that would go on to read the pages as heap's. */
+static uint64
+relation_size(Relation rel, ForkNumber fork)
+{
+	zreaders_check(rel);
+	return table_block_relation_size(rel, fork);
+}
+
 static TableAmRoutine zheap_methods = {
 	.type = T_TableAmRoutine,
 
@@ -128,7 +137,7 @@ static TableAmRoutine zheap_methods = {
 	.index_validate_scan = zheap_index_validate_scan,
 
 	/* miscellaneous */
-	.relation_size = table_block_relation_size,
+	.relation_size = relation_size,
 	.relation_needs_toast_table = relation_needs_toast_table,
 	.relation_toast_am = relation_toast_am,
 	.relation_fetch_toast_slice = relation_fetch_toast_slice,

@@ -13,6 +13,7 @@
 #include "dml/zdml.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "monitor/heap_readers.h"
 #include "mvcc/zvis.h"
 #include "redo/zredo.h"
 #include "rollback/zrollback.h"
@@ -108,6 +109,7 @@ _PG_init(void)
 	RegisterSubXactCallback(zreclaim_subxact_callback, NULL);
 	zany_install_hooks();
 	zvis_install_hooks();
+	zreaders_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;
 	zu_vacuum_hook = zheap_vacuum_undo_log;
 	zrollback_wake_hook = wake_worker;

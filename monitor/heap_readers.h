@@ -1,0 +1,27 @@
+/*
+ * monitor/heap_readers.h - functions of others that would read zheap pages as heap's.
+ */
+#ifndef ZUNDO_HEAP_READERS_H
+#define ZUNDO_HEAP_READERS_H
+
+#include "common/zundo.h"
+#include "utils/rel.h"
+
+/* zreaders_install_hooks: once, at the server's start. */
+extern void zreaders_install_hooks(void);
+
+/* Calls of such functions that this process is in. */
+extern int	zreaders_within;
+
+/* zreaders_refuse: raise the error about rel. */
+extern void zreaders_refuse(Relation rel) zc_noreturn;
+
+/* zreaders_check: refuse rel, a zheap table, if a function that would misread it asks about it. */
+static inline void
+zreaders_check(Relation rel)
+{
+	if (unlikely(zreaders_within > 0))
+		zreaders_refuse(rel);
+}
+
+#endif
