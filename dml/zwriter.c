@@ -22,7 +22,8 @@ refuse_decoded_table(Relation rel)
 	if (RelationIsUsedAsCatalogTable(rel))
 		zundo_not_supported("a zheap table cannot have user_catalog_table set",
 							"Its old versions are kept for queries only, not for logical decoding.");
-	if (!RelationIsLogicallyLogged(rel))
+	/* What ALTER TABLE and REFRESH fill, to swap it in, is never published, not even FOR ALL TABLES. */
+	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
 	RelationBuildPublicationDesc(rel, &desc);
 	if (desc.pubactions.pubinsert || desc.pubactions.pubupdate || desc.pubactions.pubdelete)

@@ -172,6 +172,33 @@ for my $change ('INSERT INTO mine VALUES (2)', 'UPDATE mine SET id = 3', 'DELETE
 	like($err, qr/changes of a zheap table cannot be published/, "its message: $change");
 }
 is($publisher->safe_psql('postgres', 'DROP PUBLICATION q; INSERT INTO mine VALUES (2); SELECT count(*) FROM mine'), '2', 'without the publication it is writable');
+
+# A publication of all tables: the new relations of rewrites and of REFRESH are not published, nor are materialized views,
+# temporary and unlogged tables.
+$publisher->safe_psql('postgres', 'CREATE TABLE heaped (id int) USING heap; INSERT INTO heaped VALUES (1), (2); CREATE PUBLICATION q FOR ALL TABLES');
+$publisher->safe_psql('postgres', q{
+	SET default_table_access_method = zheap;
+	ALTER TABLE mine ADD COLUMN r float DEFAULT random();
+	ALTER TABLE mine ALTER id TYPE bigint;
+	VACUUM FULL mine;
+	CLUSTER mine USING mine_pkey;
+	CREATE MATERIALIZED VIEW seen_mine AS SELECT id FROM mine;
+	REFRESH MATERIALIZED VIEW seen_mine;
+	CREATE UNIQUE INDEX ON seen_mine (id);
+	REFRESH MATERIALIZED VIEW CONCURRENTLY seen_mine;
+	CREATE TEMP TABLE passing AS SELECT id FROM mine;
+	CREATE UNLOGGED TABLE unlogged AS SELECT id FROM mine;
+	ALTER TABLE mine SET ACCESS METHOD heap;
+	UPDATE mine SET id = 5 WHERE id = 1;
+	ALTER TABLE mine SET ACCESS METHOD zheap;
+	ALTER TABLE heaped SET ACCESS METHOD zheap});
+for my $change ('INSERT INTO mine VALUES (7)', 'INSERT INTO heaped VALUES (3)', 'CREATE TABLE more USING zheap AS SELECT 1')
+{
+	my ($rc, $out, $err) = $publisher->psql('postgres', $change);
+	like($err, qr/changes of a zheap table cannot be published/, "refused: $change");
+}
+is($publisher->safe_psql('postgres', 'DROP PUBLICATION q; UPDATE mine SET id = id + 1; REFRESH MATERIALIZED VIEW seen_mine; SELECT string_agg(id::text, \',\' ORDER BY id) FROM seen_mine'),
+	'3,6', 'rows after rewrites beside a publication of all tables');
 $subscriber->stop;
 $publisher->stop;
 done_testing();
