@@ -213,12 +213,41 @@ start_cluster()
 
 stop_cluster() { as_server "$bindir/pg_ctl" -s -w -D "$cluster/data" -m "${1:-fast}" stop >/dev/null 2>&1; }
 
+# descendants PID: the processes below one, the lowest first.
+descendants()
+{
+	local p
+	for p in $(ps -o pid= --ppid "$1" || true); do
+		descendants "$p"
+		echo "$p"
+	done
+}
+
+# End the tests that run beside this shell, which Ctrl-C does not reach, and wait until they have stopped their servers. Not
+# runuser: it would kill what it runs 2 s later.
+stop_jobs()
+{
+	local p job pids=()
+	for job in $(jobs -p); do
+		for p in "$job" $(descendants "$job"); do
+			case $(cat "/proc/$p/comm" 2>/dev/null) in '' | runuser) ;; *) pids+=("$p") ;; esac
+		done
+	done
+	[ ${#pids[@]} -gt 0 ] || return 0
+	kill "${pids[@]}" 2>/dev/null || true
+	for p in {1..100}; do
+		ps -o stat= -p "$(IFS=,; echo "${pids[*]}")" | grep -qv '^Z' || break
+		sleep 0.2
+	done
+}
+
 # At exit, also after Ctrl-C: stop every cluster and remove it.
 clusters=()
 remove_clusters()
 {
 	local status=$? c
 	trap - EXIT
+	stop_jobs
 	for c in "${clusters[@]}"; do
 		as_server "$bindir/pg_ctl" -s -D "$c/data" -m immediate stop >/dev/null 2>&1 || true
 		rm -rf "$c"
