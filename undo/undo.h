@@ -232,7 +232,10 @@ extern UndoPtr zu_my_transaction_start(void);
 /* zu_my_transaction_bytes: bytes of undo of the current top-level transaction so far. */
 extern uint64 zu_my_transaction_bytes(void);
 
-/* zu_at_xact_end: forget per-transaction state. Called by zundo.c's transaction callback, commit and abort and prepare. */
+/*
+ * zu_at_xact_end: have a worker come if undo was written and there is none; forget per-transaction state. Called by zundo.c's
+ * transaction callback, commit and abort and prepare.
+ */
 extern void zu_at_xact_end(void);
 
 /* ---- parsing and discarding (workers, VACUUM, monitor) ---- */
@@ -327,8 +330,8 @@ extern void zu_mask_page(char *page, BlockNumber blkno);
 
 /*
  * Worker bookkeeping kept in the shared database entry.
- * zu_worker_needed: called by writers at their first record of a transaction:
- * if no worker serves this database, runs the hook (which wakes the launcher).
+ * zu_wake_launcher_hook: wakes the launcher; run by writers before a transaction's first record and at its end, if no
+ * worker serves this database.
  */
 extern void (*zu_wake_launcher_hook) (Oid dboid);
 

@@ -179,6 +179,14 @@ should_retire(void)
 		pg_atomic_read_u32(&entry->hint) < my.current.extent && !zu_is_full(entry);
 }
 
+/* want_worker: have a worker come if none serves this database. No errors. */
+static void
+want_worker(void)
+{
+	if (pg_atomic_read_u32(&zu_my.entry->worker) == 0 && zu_wake_launcher_hook != NULL)
+		zu_wake_launcher_hook(MyDatabaseId);
+}
+
 void
 zu_reserve(Size bytes)
 {
@@ -191,8 +199,7 @@ zu_reserve(Size bytes)
 	if (!my.woke)
 	{
 		my.woke = true;
-		if (pg_atomic_read_u32(&zu_my.entry->worker) == 0 && zu_wake_launcher_hook != NULL)
-			zu_wake_launcher_hook(MyDatabaseId);
+		want_worker();
 	}
 	if (unlikely(my.current.generation == 0))
 		enter_first_extent();
@@ -451,9 +458,18 @@ zu_my_transaction_bytes(void)
 	return my.bytes;
 }
 
+/*
+ * A worker that was there when the transaction began to write may have left before its first record was (zu_reserve may be
+ * followed by a wait for a row). Worker rule W2: what is written by now is seen by one that still counts.
+ */
 void
 zu_at_xact_end(void)
 {
+	if (my.start != InvalidUndoPtr && zu_my.entry != NULL)
+	{
+		pg_memory_barrier();
+		want_worker();
+	}
 	my.start = InvalidUndoPtr;
 	my.bytes = 0;
 	my.woke = false;

@@ -225,6 +225,7 @@ zundo_launcher_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
+	zworkers_force_settings();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	wait_event = zc_new_wait_event("ZundoLauncherMain");
 

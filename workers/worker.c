@@ -262,6 +262,7 @@ zundo_worker_main(Datum main_arg)
 	BackgroundWorkerUnblockSignals();
 	if (IsBinaryUpgrade || !zwtable_claim(dboid))
 		proc_exit(0);
+	zworkers_force_settings();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	become_dispensable();
 	pgstat_report_appname("zundo undo worker");

@@ -26,6 +26,9 @@ typedef enum ZWorkerState
 	ZWORKER_RUNNING
 } ZWorkerState;
 
+/* zworkers_force_settings: have this process leave clients' settings aside. Before it connects. */
+extern void zworkers_force_settings(void);
+
 /* zwtable_set_launcher: this process is (or no longer is) the one that requests wake. Resets STARTING entries. */
 extern void zwtable_set_launcher(bool is_launcher);
 
