@@ -219,6 +219,7 @@ zundo_launcher_main(Datum main_arg)
 	MemoryContext context;
 	List	   *todo;
 	TimestampTz listed;			/* when todo was filled */
+	bool		rescan = false; /* it is to be filled again */
 	Start		start = {0};
 	uint32		wait_event;
 
@@ -250,14 +251,16 @@ zundo_launcher_main(Datum main_arg)
 		}
 		check_start(&start);
 		/* With the table full, requests come in faster than they can be served. */
-		if (todo == NIL &&
-			TimestampDifferenceExceeds(listed, GetCurrentTimestamp(), RETRY_MS) &&
-			zwtable_rescan_wanted())
+		rescan = zwtable_rescan_wanted() || rescan;
+		if (rescan && todo == NIL && TimestampDifferenceExceeds(listed, GetCurrentTimestamp(), RETRY_MS))
 		{
 			todo = connectable_databases();
 			listed = GetCurrentTimestamp();
+			rescan = false;
 		}
 		timeout = start_next(&start, &todo);
+		if (rescan)
+			timeout = Min(timeout, RETRY_MS);
 		pgstat_report_activity(STATE_IDLE, NULL);
 		if (timeout == 0)
 			continue;

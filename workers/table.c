@@ -305,6 +305,16 @@ zwtable_release(bool unless_requested)
 	return true;
 }
 
+void
+zwtable_give_up(bool again)
+{
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	table->rescan = table->rescan || again || mine->requested;
+	mine->requested = false;
+	LWLockRelease(&table->lock);
+	(void) zwtable_release(false);
+}
+
 /* zworkers_report_progress: a worker tells how far its rollback is; other processes have no entry. */
 void
 zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)

@@ -56,7 +56,8 @@ typedef enum CycleResult
 	CYCLE_PINNED,				/* there is undo, but it must stay */
 	CYCLE_IDLE,					/* nothing worth staying for */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
-	CYCLE_FAILED				/* ended by an error */
+	CYCLE_NO_ROOM,				/* as many databases as can use zundo at one time do (zundo.max_databases) */
+	CYCLE_FAILED				/* ended by another error */
 } CycleResult;
 
 static bool counted = false;	/* as the database's worker, in undo/ */
@@ -180,12 +181,12 @@ run_cycle_safely(bool count, MemoryContext context)
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();
+		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && count && !counted) ? CYCLE_NO_ROOM : CYCLE_FAILED;
 		if (geterrcode() != ERRCODE_QUERY_CANCELED)
 			EmitErrorReport();
 		AbortCurrentTransaction();
 		FlushErrorState();
 		QueryCancelPending = false;
-		result = CYCLE_FAILED;
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
@@ -282,6 +283,11 @@ zundo_worker_main(Datum main_arg)
 		if (result == CYCLE_GONE)
 		{
 			(void) zwtable_release(false);
+			break;
+		}
+		if (result == CYCLE_NO_ROOM)
+		{
+			zwtable_give_up(requested);
 			break;
 		}
 		if (result != CYCLE_IDLE || requested)

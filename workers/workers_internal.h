@@ -7,7 +7,8 @@
  *	WANTED		somebody asked						launcher -> STARTING
  *	STARTING	registered with the postmaster		worker -> RUNNING or FREE; launcher -> WANTED
  *													if it never came
- *	RUNNING		a worker serves the database		worker -> FREE; -> WANTED if it is ended by force
+ *	RUNNING		a worker serves the database		worker -> FREE; -> WANTED if it is ended by force or
+ *													there is a request
  */
 #ifndef ZUNDO_WORKERS_INTERNAL_H
 #define ZUNDO_WORKERS_INTERNAL_H
@@ -67,5 +68,11 @@ extern bool zwtable_take_request(void);
  * then, and false.
  */
 extern bool zwtable_release(bool unless_requested);
+
+/*
+ * zwtable_give_up: RUNNING -> FREE whatever has been requested: others need the entry. again: somebody has work, so the
+ * launcher is to come back to this database, as to those whose requests find the table full.
+ */
+extern void zwtable_give_up(bool again);
 
 #endif
