@@ -61,6 +61,20 @@ eval { $reader->quit };
 is($standby->safe_psql('postgres', 'SELECT sum(n) FROM t'), '60010', 'others see the rows there');
 $standby->stop;
 $session->quit;
+
+# It fails when it gives back the last extents of a log that nobody writes.
+$node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
+$node->restart;
+$session = $node->background_psql('postgres', on_error_stop => 1);
+is($session->query_safe('SELECT sum(n) FROM t'), '90010', 'a session that stays');
+like(($node->psql('postgres', "SET zundo.fault = 'discard-begun:error:2'; SELECT zundo.discard()"))[2],
+	qr/fault point/, 'giving back fails');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.discard()'), '>=', 0, 'and is done the next time');
+$node->append_conf('postgresql.conf', q{zundo.undo_limit = '1MB'});
+$node->reload;
+is($node->safe_psql('postgres', q{UPDATE t SET n = n + 1 WHERE id = 1 RETURNING id}), '1', 'there is room');
+sound($node, 'then', qw(t zundo.undo_log));
+$session->quit;
 no_crash($node);
 $node->stop;
 done_testing();

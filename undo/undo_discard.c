@@ -498,6 +498,17 @@ is_idle(ZuLog *log, TimestampTz now)
 		TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
 }
 
+/*
+ * is_left_over: does the map give extents to it though it has none? An error has come between reset_log and the end of freeing
+ * them, or after an allocation. Nothing points there. Alloc lock held.
+ */
+static bool
+is_left_over(ZuLog *log)
+{
+	return pg_atomic_read_u32(&log->pid) == 0 && pg_atomic_read_u64(&log->insert) == InvalidUndoPtr &&
+		pg_atomic_read_u32(&log->nextents) > 0;
+}
+
 /* reset_log: the log has no extents any more. Alloc lock held. */
 static void
 reset_log(ZuLog *log)
@@ -508,9 +519,25 @@ reset_log(ZuLog *log)
 	log->ahead.generation = 0;
 }
 
+/* add_last_extents: add what an idle log or one that has been left over (then from = 0) has from this sequence on. Alloc lock held. */
+static void
+add_last_extents(ZuExtent **list, int *count, int logno, uint64 from)
+{
+	ZuLog	   *log = &zu_my.entry->logs[logno];
+	int			n;
+	ZuExtent   *rest = zu_collect_extents(logno, from, &n);
+
+	add_extents(list, count, rest, n);
+	pfree(rest);
+	if (n == 0 && from == 0)
+		pg_atomic_write_u32(&log->nextents, 0);
+	reset_log(log);
+	drop_queue(logno);
+}
+
 /*
  * free_passed: free the extents that lie before the discard pointers, and all of
- * logs that are idle. `oldest` is published.
+ * logs that are idle or left over. `oldest` is published.
  */
 static void
 free_passed(ZuEntry *entry, ZXid oldest)
@@ -522,11 +549,10 @@ free_passed(ZuEntry *entry, ZXid oldest)
 
 	for (int i = 0; i < zu_nlogs(); i++)
 	{
-		if (queues[i] == NULL)
-			continue;
-		add_extents(&list, &count, queues[i]->scan.extents,
-					passed_extents(queues[i], &entry->logs[i]));
-		idle = idle || is_idle(&entry->logs[i], now);
+		if (queues[i] != NULL)
+			add_extents(&list, &count, queues[i]->scan.extents,
+						passed_extents(queues[i], &entry->logs[i]));
+		idle = idle || (queues[i] != NULL ? is_idle(&entry->logs[i], now) : is_left_over(&entry->logs[i]));
 	}
 	if (count == 0 && !idle)
 		return;
@@ -535,18 +561,11 @@ free_passed(ZuEntry *entry, ZXid oldest)
 	{
 		ZuLog	   *log = &entry->logs[i];
 
+		/* its extents before that are in the list already */
 		if (queues[i] != NULL && idle && is_idle(log, now))
-		{
-			int			n;
-			uint64		from = pg_atomic_read_u64(&log->discard_sequence);
-			ZuExtent   *rest = zu_collect_extents(i, from, &n);
-
-			/* its extents before 'from' are in the list already */
-			add_extents(&list, &count, rest, n);
-			pfree(rest);
-			reset_log(log);
-			drop_queue(i);
-		}
+			add_last_extents(&list, &count, i, pg_atomic_read_u64(&log->discard_sequence));
+		else if (queues[i] == NULL && idle && is_left_over(log))
+			add_last_extents(&list, &count, i, 0);
 	}
 	zu_free_extents(list, count, oldest);
 	LWLockRelease(zu_alloc_lock(entry));

@@ -313,18 +313,22 @@ zu_is_overflow_extent(uint32 extent)
 bool
 zu_extent_live(const ZuExtent *e)
 {
-	Buffer		buf;
-	ZuMapEntry *map;
-	bool		live;
+	bool		taken = zu_fence_enter();
+	bool		live = false;
 
-	if (e->extent >= pg_atomic_read_u32(&zu_my.entry->limit))
-		return false;
-	buf = zu_read_block(zu_map_block(e->extent), RBM_NORMAL);
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	map = zu_map_entry(BufferGetPage(buf), e->extent);
-	live = map->state == ZU_EXTENT_LOG && map->logno == e->logno &&
-		map->generation == e->generation && map->sequence == e->sequence;
-	UnlockReleaseBuffer(buf);
+	/* U9: its map page may be cut off with the tail */
+	if (e->extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = zu_read_block(zu_map_block(e->extent), RBM_NORMAL);
+		ZuMapEntry *map;
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		map = zu_map_entry(BufferGetPage(buf), e->extent);
+		live = map->state == ZU_EXTENT_LOG && map->logno == e->logno &&
+			map->generation == e->generation && map->sequence == e->sequence;
+		UnlockReleaseBuffer(buf);
+	}
+	zu_fence_leave(taken);
 	return live;
 }
 
