@@ -42,6 +42,8 @@ static const char *const fault_points[] = {
 	"discard-begun",			/* its pages are locked, the critical section is next */
 	"discard-logged",			/* discard is logged, extents not yet allocatable */
 	"chain-grows",				/* own records of a page are being gathered for a trigger, some are there already */
+	"locked-chain",				/* a chain of a locked page is about to be followed */
+	"deleters-chain",			/* the same, to see what can be deleted from an index */
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
 	"worker-cycle",				/* at the start of a worker's round */

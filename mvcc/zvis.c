@@ -451,7 +451,7 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 			writer->visible = true;
 			return;
 		case ZWALK_RETRY:
-			/* the page is locked: its heads cannot have been undone or discarded */
+			/* the page is locked: its heads cannot have been undone, and one that was discarded is visible to all */
 			zvis_corrupt_chain(rel, block, slots->s[ZH_SLOT(walk->header)].ptr);
 			break;
 		case ZWALK_WRITER:
@@ -488,6 +488,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			thorough |= stubs[i].thorough;
 			left++;
 		}
+	ZUNDO_FAULT("deleters-chain");
 	for (int read = 0; left > 0 && ptr != InvalidUndoPtr; read++)
 	{
 		ZuRecord	rec;
@@ -496,8 +497,8 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			return;
 		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
 		{
-			/* the page is locked: its head cannot have been undone or discarded */
-			if (ptr == slots->s[s].ptr)
+			/* the page is locked: its head cannot have been undone */
+			if (ptr == slots->s[s].ptr && !zslot_has_settled(&slots->s[s]))
 				zvis_corrupt_chain(rel, block, ptr);
 			break;				/* V4 */
 		}

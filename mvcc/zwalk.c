@@ -269,6 +269,9 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	{
 		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
 
+		if (walk->page_locked)
+			ZUNDO_FAULT("locked-chain");
+
 		walk->entered[s] = true;
 		*cursor = zown_skip(relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
 
@@ -289,7 +292,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 			UndoPtr		head = walk->slots->s[s].ptr;
 
 			if (ptr == head)
-				return ZWALK_RETRY;
+				return walk->page_locked && zslot_has_settled(&walk->slots->s[s]) ? ZWALK_ALL_VISIBLE : ZWALK_RETRY;
 			if (walk->page_locked || head == walk->confirmed ||
 				!zchain_has_aborted(head, ptr, relnumber, walk->block, walk->slots->oldest))
 				return ZWALK_ALL_VISIBLE;	/* V4 */

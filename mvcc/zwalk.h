@@ -102,6 +102,16 @@ extern bool zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumb
 							   ZXid oldest);
 
 /*
+ * zslot_has_settled: has `oldest` passed the slot's owner since the slot was copied? Of a page that has been locked all the time nothing has
+ * been undone: then all that the slot's chain says is visible to all (V1).
+ */
+static inline bool
+zslot_has_settled(const ZPageSlot *slot)
+{
+	return ZSLOT_XID(slot) < zu_oldest_for(slot->ptr);
+}
+
+/*
  * zwalk_start: begin at the row or stub at off of page (a copy, or locked);
  * slots were copied with it. False if the line pointer holds no row or stub.
  */
