@@ -12,6 +12,7 @@
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
+#include "storage/procarray.h"
 #include "tuple/zslot.h"
 #include "undo/undo_temp.h"
 #include "utils/rel.h"
@@ -180,6 +181,50 @@ walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXi
 			*live = false;
 			return true;
 		}
+	}
+}
+
+/* Has xid, of the page of walk, committed and is it behind snapshot's horizon? */
+static bool
+is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
+{
+	ZXidStatus	status = zxid_status_at(xid, walk->slots->oldest);
+
+	return status == ZXID_ALL_VISIBLE ||
+		(status == ZXID_COMMITTED && GlobalVisTestIsRemovableXid(snapshot->vistest, zxid_to_xid(xid)));
+}
+
+/*
+ * The same for a NonVacuumable snapshot: the newest version that has not been rolled back; of a row whose deleter or mover is not
+ * behind the snapshot's horizon the one before.
+ */
+static bool
+walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
+{
+	int			s = ZH_SLOT(walk->header);
+	ZAccept		none;
+
+	zaccept_init(&none, ZACCEPT_NONE, NULL, accept->oldest);
+	*live = ZH_LIVE(walk->header);
+	/* the usual case of many: who has seen the chain's head has seen all that is below */
+	if (!*live && s <= walk->slots->n && is_removable(walk, snapshot, ZSLOT_XID(&walk->slots->s[s])))
+		return true;
+	for (;;)
+	{
+		ZWalkResult result = zwalk_find_writer(walk, *live ? accept : &none);
+		bool		aborted;
+
+		if (result == ZWALK_RETRY)
+			return false;
+		if (result != ZWALK_WRITER)
+			return true;
+		aborted = (zxid_status_at(walk->rec.xid, walk->slots->oldest) == ZXID_ABORTED);
+		if (!aborted && (*live || is_removable(walk, snapshot, walk->rec.xid)))
+			return true;
+		zwalk_step_back(walk);
+		*live = walk->exists && ZH_LIVE(walk->header);
+		if (!walk->exists || !aborted)
+			return true;
 	}
 }
 
@@ -415,7 +460,13 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
 		if (!started)
 			return;
-		if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live, &known))
+		if (snapshot->snapshot_type == SNAPSHOT_NON_VACUUMABLE)
+		{
+			known = false;
+			if (!walk_to_unremovable(walk, &accept, snapshot, &live))
+				continue;
+		}
+		else if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live, &known))
 			continue;
 		zversion_from_walk(version, walk, live, known);
 		zvis_conflict_out(rel, snapshot, version->newest_xid);
