@@ -474,8 +474,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	}
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	/* to ON CONFLICT a row that this command has updated is a new row of this command */
-	if (result == TM_SelfModified && state.writer.type == ZUR_UPDATE &&
-		search->snapshot == InvalidSnapshot && !search->traversed)
+	if (result == TM_SelfModified && state.writer.type == ZUR_UPDATE && !search->traversed &&
+		(search->snapshot == InvalidSnapshot || zany_is_conflict_slot(slot)))
 		result = TM_Invisible;
 	if (result == TM_BeingModified)
 	{

@@ -505,7 +505,8 @@ typedef enum SlotUse
 {
 	SLOT_OTHER,
 	SLOT_TRIGGER_OLD,			/* the old row of an AFTER trigger */
-	SLOT_RETURNING				/* a deleted row to return, or the row in the way of an INSERT */
+	SLOT_RETURNING,				/* a deleted row to return, or the row in the way of an INSERT */
+	SLOT_CONFLICT				/* the row in the way of an INSERT that will update it */
 } SlotUse;
 
 static SlotUse
@@ -521,6 +522,8 @@ slot_use_among(List *result_relations, TupleTableSlot *slot)
 			return SLOT_TRIGGER_OLD;
 		if (info->ri_ReturningSlot == slot)
 			return SLOT_RETURNING;
+		if (info->ri_onConflict != NULL && info->ri_onConflict->oc_Existing == slot)
+			return SLOT_CONFLICT;
 	}
 	return SLOT_OTHER;
 }
@@ -538,6 +541,12 @@ slot_use(EState *estate, TupleTableSlot *slot)
 	if (use == SLOT_OTHER)
 		use = slot_use_among(estate->es_trig_target_relations, slot);
 	return use;
+}
+
+bool
+zany_is_conflict_slot(TupleTableSlot *slot)
+{
+	return current_level->estate != NULL && slot_use(current_level->estate, slot) == SLOT_CONFLICT;
 }
 
 /* A fetch without an executor level. */

@@ -327,6 +327,9 @@ extern bool zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writ
 /* zany_forget_locked: the level has changed the row: what it locked for that is done with. */
 extern void zany_forget_locked(Relation rel, ItemPointer tid);
 
+/* zany_is_conflict_slot: is slot where the current executor level locks the row that an INSERT ... ON CONFLICT DO UPDATE has met? */
+extern bool zany_is_conflict_slot(TupleTableSlot *slot);
+
 /* Hooks that keep the stack of executor levels; installed by zundo.c. */
 extern void zany_install_hooks(void);
 

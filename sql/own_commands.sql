@@ -70,6 +70,27 @@ CLOSE c;
 SELECT id, v FROM t ORDER BY id;
 COMMIT;
 SELECT id, v FROM t ORDER BY id;
+
+-- a row that the command itself, or a function that it has called, has changed: ON CONFLICT must not change it again
+DROP TRIGGER beside ON t;
+CREATE FUNCTION change(i int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE t SET v = -v WHERE id = i;
+	RETURN i;
+END $$;
+INSERT INTO t VALUES (1, 5), (1, 6) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
+INSERT INTO t VALUES (change(1), 5) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+INSERT INTO t VALUES (1, 5), (1, 6) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
+ROLLBACK;
+DROP INDEX t_v_idx;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+INSERT INTO t VALUES (1, 5), (1, 6) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
+ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+INSERT INTO t VALUES (change(2), 5) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
+ROLLBACK;
+
 SELECT watch.look();
 DROP TABLE t, other;
-DROP FUNCTION beside, beside_trigger;
+DROP FUNCTION beside, beside_trigger, change;
