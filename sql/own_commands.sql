@@ -91,6 +91,34 @@ BEGIN ISOLATION LEVEL SERIALIZABLE;
 INSERT INTO t VALUES (change(2), 5) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
 ROLLBACK;
 
+-- a cursor's snapshot is from before CLUSTER, and what it will read is only opened afterwards
+CREATE FUNCTION total() RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	RETURN (SELECT count(*) || ' rows, ' || sum(v) FROM t);
+END $$;
+CREATE INDEX byv ON t (v);
+BEGIN;
+DECLARE c0 CURSOR FOR SELECT total();
+INSERT INTO t VALUES (20, 1), (21, 1);
+UPDATE t SET v = v + 10 WHERE id = 1;
+DECLARE c1 CURSOR FOR SELECT total();
+UPDATE t SET v = v + 100 WHERE id IN (1, 2, 20);
+DECLARE c2 CURSOR FOR SELECT total();
+DELETE FROM t WHERE id IN (4, 20);
+SET LOCAL enable_indexscan = off;
+CLUSTER t USING t_pkey;
+SET LOCAL enable_indexscan = on;
+UPDATE t SET v = v + 1000 WHERE id = 5;
+CLUSTER t USING byv;
+FETCH c2;
+FETCH c1;
+FETCH c0;
+SELECT total();
+SET LOCAL enable_seqscan = off;
+SELECT id FROM t WHERE id > 0 ORDER BY id;
+COMMIT;
+SELECT total();
+
 SELECT watch.look();
 DROP TABLE t, other;
-DROP FUNCTION beside, beside_trigger, change;
+DROP FUNCTION beside, beside_trigger, change, total;

@@ -13,7 +13,8 @@
  *	K3	a version that X has replaced or deleted is written, and deleted as of X, unless X is before the
  *		server's horizon. Its toasted values may have gone then; snapshots of standbys that would need it are
  *		ended (zu_log_conflict).
- *	K4	of versions by our own transaction only the newest is written, as ours.
+ *	K4	versions by our own transaction are written as ours, under the commands that made and ended them; only the newest
+ *		if there is no snapshot of ours (of a cursor, of a query that calls us) from before this command.
  * All these records are ours and are kept until everybody sees us; from then on nobody asks for X.
  *
  * Crash points: the new file is dropped by the server if we do not commit; nothing here changes the old one.
@@ -54,6 +55,7 @@ typedef struct Rewrite
 	ZHistory   *history;
 	CommandId	cid;
 	TransactionId own;			/* how our transaction is called in Version */
+	bool		keep_own;		/* K4: all of our own versions */
 	TransactionId horizon;		/* changes before it are seen by everybody on this server */
 	/* rows that wait to be written together */
 	int			nbatch;
@@ -71,6 +73,8 @@ typedef struct Version
 {
 	TransactionId created;		/* FrozenTransactionId: visible to all */
 	TransactionId deleted;		/* Invalid: it is the newest one, and live */
+	CommandId	created_cid;	/* if it was us */
+	CommandId	deleted_cid;
 } Version;
 
 static void
@@ -90,9 +94,10 @@ report_rows(const Rewrite *rewrite)
 /* ---- writing ---- */
 
 static void
-insert_rows(Rewrite *rewrite, char **rows, const uint32 *lens, int n, TransactionId as_of, ItemPointerData *tids)
+insert_rows(Rewrite *rewrite, char **rows, const uint32 *lens, int n, CommandId cid, TransactionId as_of,
+			ItemPointerData *tids)
 {
-	zheap_insert_rows_as_of(rewrite->new, rows, lens, n, rewrite->cid,
+	zheap_insert_rows_as_of(rewrite->new, rows, lens, n, cid,
 							TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate, as_of, tids);
 }
 
@@ -104,7 +109,7 @@ flush_batch(Rewrite *rewrite)
 
 	if (rewrite->nbatch == 0)
 		return;
-	insert_rows(rewrite, rewrite->batch, rewrite->batch_len, rewrite->nbatch, FrozenTransactionId, tids);
+	insert_rows(rewrite, rewrite->batch, rewrite->batch_len, rewrite->nbatch, rewrite->cid, FrozenTransactionId, tids);
 	rewrite->nbatch = 0;
 	rewrite->batch_bytes = 0;
 	MemoryContextReset(rewrite->batch_context);
@@ -145,13 +150,18 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 	}
 	flush_batch(rewrite);
 	row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, &len);
-	insert_rows(rewrite, &row, &len, 1, version.created == rewrite->own ? InvalidTransactionId : version.created, &tid);
+	if (version.created == rewrite->own)
+		insert_rows(rewrite, &row, &len, 1, version.created_cid, InvalidTransactionId, &tid);
+	else
+		insert_rows(rewrite, &row, &len, 1, rewrite->cid, version.created, &tid);
 	if (version.deleted == InvalidTransactionId)
 		rewrite->written += 1;
 	else
 	{
-		zheap_delete_as_of(rewrite->new, &tid, rewrite->cid,
-						   version.deleted == rewrite->own ? InvalidTransactionId : version.deleted);
+		if (version.deleted == rewrite->own)
+			zheap_delete_as_of(rewrite->new, &tid, version.deleted_cid, InvalidTransactionId);
+		else
+			zheap_delete_as_of(rewrite->new, &tid, rewrite->cid, version.deleted);
 		rewrite->kept += 1;
 	}
 }
@@ -172,6 +182,8 @@ take_version(Rewrite *rewrite, Version version)
 
 		HeapTupleHeaderSetXmin(tuple->t_data, version.created);
 		HeapTupleHeaderSetXmax(tuple->t_data, version.deleted);
+		HeapTupleHeaderSetCmin(tuple->t_data, version.created_cid);
+		ItemPointerSetBlockNumber(&tuple->t_data->t_ctid, version.deleted_cid);
 		tuplesort_putheaptuple(rewrite->sort, tuple);
 	}
 	else
@@ -202,6 +214,7 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 	int			n = 0;
 	int			size = 8;
 	TransactionId newer = InvalidTransactionId;
+	CommandId	newer_cid = FirstCommandId;
 	ZHistoryVersion v;
 	ZHistoryResult result = zhistory_first(rewrite->history, off, &v);
 	Gathered   *g = palloc(size * sizeof(Gathered));
@@ -211,20 +224,24 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 	{
 		TransactionId writer = v.settled ? FrozenTransactionId :
 			v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
+		CommandId	cid = writer == rewrite->own ? zhistory_record(rewrite->history)->cid : FirstCommandId;
 
 		CHECK_FOR_INTERRUPTS();
 		/* K4 */
-		if (v.live && !(writer == rewrite->own && newer == rewrite->own))
+		if (v.live && (rewrite->keep_own || !(writer == rewrite->own && newer == rewrite->own)))
 		{
 			if (n == size)
 				g = repalloc(g, (size *= 2) * sizeof(Gathered));
 			g[n].version.created = writer;
 			g[n].version.deleted = newer;
+			g[n].version.created_cid = cid;
+			g[n].version.deleted_cid = newer_cid;
 			g[n].len = v.len;
 			g[n].row = palloc(v.len);
 			memcpy(g[n++].row, v.row, v.len);
 		}
 		newer = writer;
+		newer_cid = cid;
 		/* K3 */
 		if (v.settled || (newer != rewrite->own && TransactionIdPrecedes(newer, rewrite->horizon)))
 			break;
@@ -262,7 +279,7 @@ take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
 static bool
 take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, bool only_dead)
 {
-	static const Version frozen = {FrozenTransactionId, InvalidTransactionId};
+	static const Version frozen = {FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId};
 	ItemId		lp = PageGetItemId(page, off);
 	const char *row;
 	ZHeader		header;
@@ -383,6 +400,8 @@ write_sorted(Rewrite *rewrite)
 		CHECK_FOR_INTERRUPTS();
 		version.created = HeapTupleHeaderGetRawXmin(tuple->t_data);
 		version.deleted = HeapTupleHeaderGetRawXmax(tuple->t_data);
+		version.created_cid = HeapTupleHeaderGetRawCommandId(tuple->t_data);
+		version.deleted_cid = ItemPointerGetBlockNumberNoCheck(&tuple->t_data->t_ctid);
 		heap_deform_tuple(tuple, desc, values, isnull);
 		write_version(rewrite, values, isnull, version);
 		MemoryContextSwitchTo(old);
@@ -422,6 +441,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->bistate = GetBulkInsertState();
 	rewrite->cid = GetCurrentCommandId(true);
 	rewrite->own = GetCurrentTransactionId();
+	rewrite->keep_own = !ThereAreNoPriorRegisteredSnapshots();
 	rewrite->horizon = oldest_xmin;
 	if (RelationNeedsWAL(old))
 		zu_log_conflict(oldest_xmin);
