@@ -316,8 +316,8 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 		/* looked up anew: a cache invalidation may close it */
 		zc_smgr_extend(smgropen(locator, rel->rd_backend), block, page);
 	}
-	/* written past the buffer manager: no checkpoint would sync it */
-	if (RelationIsPermanent(rel))
+	/* written past the buffer manager: no checkpoint would sync it, not even that of a shutdown, which an unlogged table outlives */
+	if (!RelationUsesLocalBuffers(rel))
 		smgrimmedsync(smgropen(locator, rel->rd_backend), MAIN_FORKNUM);
 	zhistory_free(history);
 	FreeAccessStrategy(strategy);
