@@ -5,17 +5,21 @@
  * make the undo log something else than the one relation that zundo finds by its name: a
  * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
  * copies, rows, indexes) undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
- * LOCK, VACUUM and ANALYZE are allowed.
+ * LOCK, VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too, passes it by.
  *
  * Locks: none. Crash points: none.
  */
 #include "undo/undo_internal.h"
 
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
@@ -164,6 +168,81 @@ check_command(Node *node)
 	}
 }
 
+/* vacuum_says: has VACUUM this option, and is it on? */
+static bool
+vacuum_says(VacuumStmt *stmt, const char *option)
+{
+	bool		on = false;
+	ListCell   *lc;
+
+	foreach(lc, stmt->options)
+		if (strcmp(lfirst_node(DefElem, lc)->defname, option) == 0)
+			on = defGetBoolean(lfirst_node(DefElem, lc));
+	return on;
+}
+
+/* all_but: what VACUUM without a list of tables takes, as such a list without the relation undo_log. */
+static List *
+all_but(Oid undo_log)
+{
+	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan_catalog(catalog, 0, NULL);
+	List	   *relations = NIL;
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
+
+		if (rel->oid != undo_log && (rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW ||
+									 rel->relkind == RELKIND_PARTITIONED_TABLE))
+			relations = lappend(relations, makeVacuumRelation(NULL, rel->oid, NIL));
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return relations;
+}
+
+/*
+ * pass_undo_log_by: the statement, if it is not VACUUM FULL of the undo log, whose blocks cannot be moved; otherwise a copy that
+ * leaves it out, NULL if nothing else is left. The other tables of the database, or of the list, are not to suffer from it.
+ */
+static PlannedStmt *
+pass_undo_log_by(PlannedStmt *pstmt)
+{
+	VacuumStmt *stmt = (VacuumStmt *) pstmt->utilityStmt;
+	Oid			nspoid,
+				undo_log;
+	List	   *relations = NIL;
+	ListCell   *lc;
+
+	if (!stmt->is_vacuumcmd || !vacuum_says(stmt, "full") || vacuum_says(stmt, "only_database_stats"))
+		return pstmt;
+	nspoid = get_namespace_oid("zundo", true);
+	undo_log = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
+	if (!OidIsValid(undo_log) || !is_undo_table(undo_log))
+		return pstmt;
+	foreach(lc, stmt->rels)
+	{
+		VacuumRelation *rel = lfirst_node(VacuumRelation, lc);
+
+		if (rel->oid == undo_log || names_undo_log(rel->relation))
+			ereport(WARNING,
+					(errmsg("skipping \"undo_log\" --- its blocks cannot be moved")));
+		else
+			relations = lappend(relations, rel);
+	}
+	if (list_length(relations) == list_length(stmt->rels) && stmt->rels != NIL)
+		return pstmt;
+	if (stmt->rels == NIL)
+		relations = all_but(undo_log);
+	if (relations == NIL)
+		return NULL;
+	pstmt = copyObject(pstmt);
+	((VacuumStmt *) pstmt->utilityStmt)->rels = copyObject(relations);
+	return pstmt;
+}
+
 static void
 process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
 				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
@@ -172,6 +251,8 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	/* scripts of extensions, ours among them, and pg_upgrade know what they do */
 	if (!creating_extension && !IsBinaryUpgrade)
 		check_command(pstmt->utilityStmt);
+	if (IsA(pstmt->utilityStmt, VacuumStmt) && (pstmt = pass_undo_log_by(pstmt)) == NULL)
+		return;
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
 	else
