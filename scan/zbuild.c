@@ -94,6 +94,14 @@ feed(Feeder *feeder, bool alive)
 						 alive, feeder->callback_state);
 }
 
+/* One more live row, in the result and in pg_stat_user_tables (of an MVCC scan's rows the scan tells it). */
+static void
+count_row(Feeder *feeder)
+{
+	feeder->live += 1;
+	pgstat_count_heap_getnext(feeder->rel);
+}
+
 /* Copy a version into the slot. */
 static void
 take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, OffsetNumber off)
@@ -120,7 +128,7 @@ feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNu
 			take_version(feeder, &version, block, off);
 			feed(feeder, true);
 			if (!counted)
-				feeder->live += 1;
+				count_row(feeder);
 			counted = true;
 		}
 		result = zhistory_next(history, &version);
@@ -171,7 +179,7 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 	if (broken)
 		feeder->info->ii_BrokenHotChain = true;
 	if (alive)
-		feeder->live += 1;
+		count_row(feeder);
 	feed(feeder, alive);
 	return true;
 }
@@ -200,7 +208,7 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	ItemPointerSet(&tid, block, off);
 	zslot_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid, RelationGetRelid(feeder->rel));
 	zslot_set_writer(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
-	feeder->live += 1;
+	count_row(feeder);
 	feed(feeder, true);
 	return true;
 }

@@ -60,6 +60,14 @@ ROLLBACK;
 SELECT pg_stat_force_next_flush();
 SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables WHERE relname = 'st';
 SELECT seq_scan >= 1 AS scanned, seq_tup_read >= 20 AS read FROM pg_stat_user_tables WHERE relname = 'st';
+-- an index build is a scan with its rows, as on heap
+CREATE TABLE built (id int, n int) USING zheap;
+INSERT INTO built SELECT g, g FROM generate_series(1, 50) g;
+CREATE INDEX ON built (id);
+CREATE INDEX CONCURRENTLY ON built (n);
+SELECT pg_stat_force_next_flush();
+SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'built';
+DROP TABLE built;
 VACUUM ANALYZE st;
 SELECT pg_stat_force_next_flush();
 SELECT n_live_tup, vacuum_count, analyze_count FROM pg_stat_user_tables WHERE relname = 'st';

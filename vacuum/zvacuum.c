@@ -30,6 +30,7 @@
 #include "access/multixact.h"
 #include "access/visibilitymap.h"
 #include "catalog/storage.h"
+#include "commands/dbcommands.h"
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "common/fault.h"
@@ -45,6 +46,7 @@
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "undo/undo_temp.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -639,7 +641,9 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 	if (!verbose && !logged)
 		return;
 	ereport(verbose ? INFO : LOG,
-			(errmsg("vacuumed zheap table \"%s\": index scans: %d",
+	/* by these words of the server's own autovacuum tools find it in the log */
+			(errmsg("%s \"%s.%s.%s\": index scans: %d", verbose ? "vacuumed zheap table" : "automatic vacuum of table",
+					get_database_name(MyDatabaseId), get_namespace_name(RelationGetNamespace(vac->rel)),
 					RelationGetRelationName(vac->rel), vac->index_passes),
 			 errdetail("pages: %u remain, %u read, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
 					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the indexes; aborted changes undone: %lld",
