@@ -2,7 +2,8 @@
  * dml/zcolumns.c - which columns indexes depend on, and whether an update changes them.
  *
  * The column sets are copied out of the relcache once and kept until it says
- * that the relation has changed.
+ * that the relation has changed, be it while they are read: then this once they are as good as those that
+ * the server itself has read a moment ago, and not kept for the next change.
  */
 #include "postgres.h"
 
@@ -23,8 +24,6 @@ static ZIndexColumns cache[CACHE_SIZE];
 static void
 forget(ZIndexColumns *entry)
 {
-	if (!OidIsValid(entry->reloid))
-		return;
 	bms_free(entry->key);
 	bms_free(entry->blocking);
 	bms_free(entry->summarized);
@@ -32,18 +31,13 @@ forget(ZIndexColumns *entry)
 	memset(entry, 0, sizeof(*entry));
 }
 
-/* The relcache has changed: relid, or everything if it is invalid. */
+/* The relcache has changed: relid, or everything if it is invalid. Whoever uses a set just now goes on with it. */
 static void
 relcache_changed(Datum arg, Oid relid)
 {
-	if (OidIsValid(relid))
-	{
-		if (cache[relid % CACHE_SIZE].reloid == relid)
-			forget(&cache[relid % CACHE_SIZE]);
-		return;
-	}
 	for (int i = 0; i < CACHE_SIZE; i++)
-		forget(&cache[i]);
+		if (!OidIsValid(relid) || cache[i].reloid == relid)
+			cache[i].outdated = true;
 }
 
 static Bitmapset *
@@ -60,7 +54,7 @@ keep(Relation rel, IndexAttrBitmapKind kind)
 
 /* What AFTER UPDATE row triggers there are. */
 static void
-look_at_triggers(Relation rel, ZIndexColumns *fresh)
+look_at_triggers(Relation rel, ZIndexColumns *entry)
 {
 	TriggerDesc *desc = rel->trigdesc;
 	MemoryContext old;
@@ -78,14 +72,14 @@ look_at_triggers(Relation rel, ZIndexColumns *fresh)
 		switch (RI_FKey_trigger_type(trigger->tgfoid))
 		{
 			case RI_TRIGGER_PK:
-				fresh->referenced = true;
+				entry->referenced = true;
 				break;
 			case RI_TRIGGER_FK:
 				break;
 			default:
 				/* a deferrable unique constraint's is queued only after an index insertion, and looks at the new row */
 				if (trigger->tgfoid != F_UNIQUE_KEY_RECHECK)
-					fresh->after_update = true;
+					entry->after_update = true;
 				break;
 		}
 	}
@@ -95,7 +89,7 @@ look_at_triggers(Relation rel, ZIndexColumns *fresh)
 		ForeignKeyCacheInfo *info = lfirst(lc);
 
 		for (int i = 0; i < info->nkeys; i++)
-			fresh->foreign = bms_add_member(fresh->foreign,
+			entry->foreign = bms_add_member(entry->foreign,
 											info->conkey[i] - FirstLowInvalidHeapAttributeNumber);
 	}
 	MemoryContextSwitchTo(old);
@@ -113,9 +107,8 @@ zindex_columns(Relation rel)
 {
 	static bool registered = false;
 	ZIndexColumns *entry = &cache[RelationGetRelid(rel) % CACHE_SIZE];
-	ZIndexColumns fresh = {0};
 
-	if (entry->reloid == RelationGetRelid(rel))
+	if (entry->reloid == RelationGetRelid(rel) && entry->complete && !entry->outdated)
 		return entry;
 	if (!registered)
 	{
@@ -123,15 +116,16 @@ zindex_columns(Relation rel)
 		registered = true;
 	}
 	forget(entry);
-	/* invalidations that arrive while the sets are read concern the relcache's own copy */
-	fresh.key = keep(rel, INDEX_ATTR_BITMAP_KEY);
-	fresh.blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
+	/* from here on what the relcache says of it counts, and after an error the next one begins anew */
+	entry->reloid = RelationGetRelid(rel);
+	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);
+	entry->blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
 #if ZC_HAS_SUMMARIZING
-	fresh.summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
+	entry->summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
 #endif
-	look_at_triggers(rel, &fresh);
-	fresh.reloid = RelationGetRelid(rel);
-	*entry = fresh;
+	ZUNDO_FAULT("columns-read");
+	look_at_triggers(rel, entry);
+	entry->complete = true;
 	return entry;
 }
 

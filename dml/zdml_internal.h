@@ -43,9 +43,11 @@ extern int	zreclaim_room(Page page);
 
 /*
  * zdml_scratch: an empty memory context for what one row change allocates. DML
- * entry points don't nest (toasting writes heap), so there is one.
+ * entry points don't nest (toasting writes heap), so there is one. zdml_leave: back to the
+ * caller's; what was a lot, as for a wide row, is given back.
  */
 extern MemoryContext zdml_scratch(void);
+extern void zdml_leave(MemoryContext caller);
 
 /* The slot that a change will use. */
 typedef struct ZSlotPick
@@ -224,6 +226,8 @@ extern void zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick 
 typedef struct ZIndexColumns
 {
 	Oid			reloid;			/* 0 = empty */
+	bool		complete;		/* all of it has been read */
+	bool		outdated;		/* the relation has changed since, or while it was read */
 	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
 	Bitmapset  *blocking;		/* an in-place update must not change these */
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
