@@ -78,6 +78,7 @@ xact_callback(XactEvent event, void *arg)
 			zown_at_xact_end();
 			zany_at_xact_end();
 			zreclaim_at_xact_end();
+			zdml_at_xact_end();
 			break;
 		default:
 			break;

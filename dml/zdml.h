@@ -42,6 +42,9 @@ extern void zreclaim_pre_commit(void);
 extern void zreclaim_at_xact_end(void);
 extern void zreclaim_subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid, void *arg);
 
+/* zdml_at_xact_end: after every end of a transaction: memory that an error has left is given back. */
+extern void zdml_at_xact_end(void);
+
 /* zheap_prune_page: prune the page in buf (exclusively locked); true if something was done (WAL-logged). */
 extern bool zheap_prune_page(Relation rel, Buffer buf);
 

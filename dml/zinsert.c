@@ -119,7 +119,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	memcpy(bytes, row, len);
 	zheader_set(bytes, zheader_get(bytes) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
 	pgstat_count_heap_insert(rel, 1);
@@ -271,7 +271,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	for (int i = 0; i < nslots; i++)
 		if (TTS_IS_ZHEAP(slots[i]))
 			zslot_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, nslots);
 }
 
@@ -297,7 +297,7 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &special, &tidp);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -336,7 +336,7 @@ zheap_insert_rows_as_of(Relation rel, char **rows, const uint32 *lens, int n, Co
 		done += insert_page_of_rows(&writer, rows + done, lens + done, n - done, options, bistate,
 									&special, places + done);
 	}
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 }
 
 /*

@@ -196,7 +196,10 @@ update_in_place(Update *u, const ZSlotPick *pick)
 	zu_finish(&op, recptr);
 	ZUNDO_FAULT("update-logged");
 	END_CRIT_SECTION();
+
+	/* finish */
 	u->change = op.ptr[0];
+	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(u->buf));
 }
 
 /* The data of a MOVE record behind its undo: the new row, its slot and, if there is one, its page's common lock slot. */
@@ -329,6 +332,7 @@ update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const Z
 	/* finish */
 	u->change = op.ptr[0];
 	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(newbuf));
+	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(u->buf));
 	if (!same)
 		UnlockReleaseBuffer(newbuf);
 }
@@ -498,7 +502,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		{
 			ReleaseBuffer(u->buf);
 			zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
-			MemoryContextSwitchTo(caller);
+			zdml_leave(caller);
 			return result;
 		}
 		if (u->toasted || !ztoast_needed(rel, zheader_get(u->newrow), u->newlen, zheader_get(u->oldrow)))
@@ -539,6 +543,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		slot->tts_tid = *otid;
 		if (u->summarizing)
 			*update_indexes = ZC_UPDATE_SUMMARIZING;
+		ZUNDO_FAULT("row-counted");
 		zc_count_update(rel, true);
 		pgstat_update_heap_dead_tuples(rel, 1);
 	}
@@ -561,10 +566,9 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		update_by_move(u, newbuf, newoff, init, &pick, &newpick, common);
 		zreclaim_note(rel, u->buf, old_room(u) - (newbuf == u->buf ? (int) u->newlen : 0));
 		*update_indexes = ZC_UPDATE_ALL;
+		ZUNDO_FAULT("row-counted");
 		zc_count_update(rel, false);
 	}
-	/* first of all: if anything below fails, its rollback must know the page */
-	zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
 	{
@@ -576,7 +580,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zany_note_change(rel, otid, u->change);
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 	return TM_Ok;
 }
 
@@ -675,7 +679,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	}
 	ReleaseBuffer(u->buf);
 	zrow_end_wait(rel, tid, LockTupleExclusive, have_tuple_lock);
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 	return result;
 }
 
@@ -706,5 +710,5 @@ zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId a
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 	zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 	ReleaseBuffer(u->buf);
-	MemoryContextSwitchTo(caller);
+	zdml_leave(caller);
 }

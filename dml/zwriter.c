@@ -13,6 +13,8 @@
 #include "utils/rel.h"
 #include "utils/relcache.h"
 
+#define MAX_KEPT_SCRATCH (128 * 1024)
+
 /* Refuse what would lose changes or history: tables that logical decoding is to read. */
 static void
 refuse_decoded_table(Relation rel)
@@ -61,16 +63,37 @@ zwriter_reserve(const ZWriter *writer)
 		zu_temp_reserve(writer->rel, ZU_MAX_RESERVE);
 }
 
+/* What row changes allocate in; it stays with the process while it is small. */
+static MemoryContext scratch = NULL;
+
 MemoryContext
 zdml_scratch(void)
 {
-	static MemoryContext scratch = NULL;
-
 	if (scratch == NULL)
 		scratch = AllocSetContextCreate(TopMemoryContext, "zheap row changes", ALLOCSET_DEFAULT_SIZES);
 	else
 		MemoryContextReset(scratch);
 	return scratch;
+}
+
+static void
+trim_scratch(void)
+{
+	if (scratch != NULL && MemoryContextMemAllocated(scratch, false) > MAX_KEPT_SCRATCH)
+		MemoryContextReset(scratch);
+}
+
+void
+zdml_leave(MemoryContext caller)
+{
+	MemoryContextSwitchTo(caller);
+	trim_scratch();
+}
+
+void
+zdml_at_xact_end(void)
+{
+	trim_scratch();				/* an error may have left it */
 }
 
 void

@@ -224,11 +224,16 @@ undo_pages(int level)
 
 	ZUNDO_FAULT("abort-callback");
 
-	/* With CREATE EXTENSION rolled back, the undo and all its tables go. */
+	/* With CREATE EXTENSION rolled back, the undo and all its tables go; those of one that was dropped before come back. */
 	if (is_dropped(&undo_log, dropped, ndropped))
 	{
 		while (nnoted > 0 && noted[nnoted - 1].level >= level)
-			(void) pop_page();
+		{
+			NotedPage	page = pop_page();
+
+			if (!is_dropped(&page.locator, dropped, ndropped))
+				complete = false;
+		}
 	}
 	while (nnoted > 0 && noted[nnoted - 1].level >= level)
 	{
