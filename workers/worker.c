@@ -60,8 +60,6 @@ typedef enum CycleResult
 	CYCLE_FAILED				/* ended by another error */
 } CycleResult;
 
-static bool counted = false;	/* as the database's worker, in undo/ */
-
 /*
  * Mark this process as one that the server may end or cancel as it does with an
  * autovacuum worker.
@@ -75,16 +73,14 @@ become_dispensable(void)
 	LWLockRelease(ProcArrayLock);
 }
 
+/* Be counted as the database's worker, in undo/, or not any more. Said in every cycle: zundo may have been dropped and made anew. */
 static void
 count_me(bool count)
 {
-	if (count == counted)
-		return;
 	if (count)
 		zu_worker_attach();
 	else
 		zu_worker_detach();
-	counted = count;
 }
 
 static void
