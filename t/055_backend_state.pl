@@ -1,0 +1,110 @@
+# What a process remembers beside the pages - which pages its transaction has changed, which columns a table's indexes have,
+# memory of row changes - after errors and beside other sessions.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('state', 'restart_after_crash = off');
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+
+# session: one that goes on after errors. ask SESSION SQL: what it says; $complaint has the errors.
+my $complaint = '';
+
+sub session
+{
+	return $node->background_psql('postgres', on_error_stop => 0);
+}
+
+sub ask
+{
+	my ($session, @sql) = @_;
+	my $answer = $session->query(join(";\n", @sql));
+	$complaint = $session->{stderr};
+	$session->{stderr} = '';
+	return $answer;
+}
+
+# 1. An update that fails when all is done but its statistics: its page must be known to the rollback. Else what the savepoint has left is no
+# longer taken off the page before the transaction goes on there, and its changes of one row get into two slots, out of order.
+my $rows = q{SELECT string_agg(id || ' ' || n || ' ' || t, ', ' ORDER BY id) FROM t};
+my $own = q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status IN ('own', 'aborted')};
+my $undone = '1 1 AAAABBBB, 2 0 AAAABBBB, 3 0 AAAABBBB';
+for my $move (qw(off on))
+{
+	my $session = session();
+	ask($session, q{DROP TABLE IF EXISTS t}, q{CREATE TABLE t (id int PRIMARY KEY, n int, t text) USING zheap WITH (fillfactor = 50)},
+		q{INSERT INTO t SELECT g, 0, 'AAAABBBB' FROM generate_series(1, 3) g}, 'SELECT zundo.discard()');
+	ask($session, 'BEGIN', 'UPDATE t SET n = 1 WHERE id = 1');
+	ask($session, 'SAVEPOINT a', "SET LOCAL zundo.move_updates = $move", "SET LOCAL zundo.fault = 'row-counted:error:1'", q{UPDATE t SET t = 'lost' WHERE id = 2});
+	like($complaint, qr/row-counted/, 'an update fails while it is counted');
+	ask($session, 'ROLLBACK TO a', 'RELEASE a', 'SAVEPOINT b', 'UPDATE t SET n = 2 WHERE id = 1', q{UPDATE t SET t = 'b2' WHERE id = 2},
+		q{UPDATE t SET t = 'AAAAxxxxxxxxBBBB' WHERE id = 1});
+	is(ask($session, $own), 1, 'the transaction has one slot of the page');
+	ask($session, 'SAVEPOINT c', "SET LOCAL zundo.move_updates = $move", "SET LOCAL zundo.fault = 'row-counted:error:1'", q{UPDATE t SET t = 'lost' WHERE id = 3});
+	like($complaint, qr/row-counted/, 'another one');
+	ask($session, 'ROLLBACK TO c', 'RELEASE c', q{UPDATE t SET t = t || 'CCC' WHERE id = 1});
+	is(ask($session, $own), 1, 'one slot still');
+	is(ask($session, 'ROLLBACK TO b', $rows), $undone, 'all of it is taken back');
+	is(ask($session, 'COMMIT', $rows), $undone, 'and after the end');
+	$session->quit;
+	sound($node, 'updates that could not be counted', 't');
+}
+
+# 2. The same after a savepoint in which the extension was dropped, made anew and used.
+my $session = session();
+ask($session, q{DROP TABLE t}, q{CREATE TABLE t (id int PRIMARY KEY, n int, t text) USING zheap WITH (fillfactor = 50)},
+	q{INSERT INTO t SELECT g, 0, 'AAAABBBB' FROM generate_series(1, 3) g}, 'SELECT zundo.discard()');
+my $renew = q{DROP EXTENSION zundo CASCADE; CREATE EXTENSION zundo; CREATE TABLE other (id int) USING zheap; INSERT INTO other VALUES (1)};
+ask($session, 'BEGIN', 'UPDATE t SET n = 1 WHERE id = 1');
+ask($session, 'SAVEPOINT a', q{UPDATE t SET t = 'lost' WHERE id = 2}, $renew, 'ROLLBACK TO a', 'RELEASE a');
+ask($session, 'SAVEPOINT b', 'UPDATE t SET n = 2 WHERE id = 1', q{UPDATE t SET t = 'b2' WHERE id = 2}, q{UPDATE t SET t = 'AAAAxxxxxxxxBBBB' WHERE id = 1});
+is(ask($session, $own), 1, 'the extension came back: the transaction has one slot of the page');
+ask($session, 'SAVEPOINT c', q{UPDATE t SET t = 'lost' WHERE id = 3}, $renew, 'ROLLBACK TO c', 'RELEASE c', q{UPDATE t SET t = t || 'CCC' WHERE id = 1});
+is(ask($session, $own), 1, 'one slot still');
+is(ask($session, 'ROLLBACK TO b', $rows), $undone, 'all of it is taken back');
+is(ask($session, 'COMMIT', $rows), $undone, 'and after the end');
+$session->quit;
+sound($node, 'the extension dropped and back', qw(t zundo.undo_log));
+
+# 3. CREATE INDEX CONCURRENTLY makes its index known while another session reads which columns have indexes: that session's next update of the new
+# index's column must not leave the row in place, for the build may have passed it.
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE p (id int PRIMARY KEY) USING zheap;
+	CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p, a int, t text) USING zheap;
+	INSERT INTO p VALUES (1);
+	INSERT INTO c SELECT g, 1, g, 'x' FROM generate_series(1, 10) g;
+	CREATE FUNCTION slow(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+		$$BEGIN PERFORM pg_advisory_lock_shared(1); PERFORM pg_advisory_unlock_shared(1); RETURN $1; END$$});
+my $writer = session();
+my $builder = session();
+my $gate = session();
+ask($gate, 'SELECT pg_advisory_lock(1)');
+ask($writer, q{SET zundo.fault = 'columns-read:sleep'});
+$writer->query_until(qr/begun/, "\\echo begun\nUPDATE c SET t = 'y' WHERE id = 1;\n");
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'UPDATE c%'}), 'an update is reading the columns');
+$builder->query_until(qr/begun/, "\\echo begun\nCREATE INDEX CONCURRENTLY c_a ON c (a, slow(id));\n");
+ask($writer, 'SET zundo.fault = $$$$');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}), 'the index is being built');
+ask($writer, 'UPDATE c SET a = 1000 WHERE id = 5');
+ask($gate, 'SELECT pg_advisory_unlock(1)');
+ask($builder, 'SELECT 1');
+is($node->safe_psql('postgres', q{SELECT indisvalid FROM pg_index WHERE indexrelid = 'c_a'::regclass}), 't', 'it is finished');
+is($node->safe_psql('postgres', q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT id FROM c WHERE a = 1000}), 5, 'and has the row that was updated meanwhile');
+$_->quit for ($writer, $builder, $gate);
+
+# 4. What a wide row has taken is given back, after an error too.
+my $big = session();
+my $kept = q{SELECT sum(total_bytes) < 300000 FROM pg_backend_memory_contexts WHERE name = 'zheap row changes'};
+my $value = q{(SELECT string_agg(sha512(i::text::bytea), '') FROM generate_series(1, 100000) i)};
+ask($big, 'CREATE TABLE wide (id int PRIMARY KEY, v bytea) USING zheap', 'BEGIN', "INSERT INTO wide VALUES (1, $value)");
+is(ask($big, $kept), 't', 'memory after a wide row');
+ask($big, "UPDATE wide SET v = v || '1'", "SET LOCAL zundo.fault = 'undo-prepare:error'", "INSERT INTO wide VALUES (2, $value)");
+like($complaint, qr/undo-prepare/, 'an insertion fails');
+is(ask($big, 'ROLLBACK', $kept), 't', 'memory after it');
+$big->quit;
+sound($node, 'in the end', qw(p c wide zundo.undo_log));
+no_crash($node);
+done_testing();
