@@ -66,6 +66,7 @@ typedef struct LockedRow
 static Level no_level;			/* outside the executor, as in logical replication */
 static Level *current_level = &no_level;
 static LockedRow *locked_rows = NULL;
+static const QueryDesc *statement = NULL;	/* begun last that is no part of another one's execution */
 
 static ExecutorRun_hook_type prev_executor_run = NULL;
 static ExecutorFinish_hook_type prev_executor_finish = NULL;
@@ -651,6 +652,16 @@ pop_level(Level *level, bool failed)
 		zu_error_of_victim();
 }
 
+/* Is what runs now no part of a query's execution? */
+static bool
+outermost(void)
+{
+	for (const Level *level = current_level; level != NULL; level = level->outer)
+		if (level->estate != NULL)
+			return false;
+	return true;
+}
+
 static void
 #if ZC_EXECUTOR_RUN_ONCE_ARG
 executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
@@ -660,6 +671,11 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 {
 	Level		level;
 
+	if (outermost())
+	{
+		statement = query;
+		zhandle_statement_begin();
+	}
 	push_level(&level, query->estate);
 	PG_TRY();
 	{
@@ -704,6 +720,11 @@ executor_finish(QueryDesc *query)
 	}
 	PG_END_TRY();
 	pop_level(&level, false);
+	if (query == statement && outermost() && (query->estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) == 0)
+	{
+		statement = NULL;
+		zhandle_statement_end();
+	}
 }
 
 static void

@@ -4,11 +4,12 @@
  * Owns the array of handles of this backend's transaction, and the new version
  * that belongs to the event whose old one was fetched last. Nothing here is shared or outlives the
  * transaction; no locks.
- * Invariants HD1 to HD6 in mvcc/README.md.
+ * Invariants HD1 to HD7 in mvcc/README.md.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/trigger.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zhandle.h"
@@ -21,6 +22,8 @@
 static ZHandle *handles = NULL; /* in TopTransactionContext */
 static uint32 nhandles = 0;
 static uint32 capacity = 0;
+static uint32 nlasting = 0;		/* all below may belong to events that are deferred (HD7) */
+static uint32 nbefore = 0;		/* so many there were when the statement began */
 
 static struct
 {
@@ -81,6 +84,20 @@ make_room(void)
 	capacity *= 2;
 }
 
+/* Can an event of this table be deferred? Those of partitions may be queued for the partitioned table's triggers. */
+static bool
+may_be_deferred(Relation rel)
+{
+	const TriggerDesc *desc = rel->trigdesc;
+
+	if (desc == NULL || rel->rd_rel->relispartition)
+		return true;
+	for (int i = 0; i < desc->numtriggers; i++)
+		if (desc->triggers[i].tgdeferrable)
+			return true;
+	return false;
+}
+
 void
 zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
 {
@@ -98,6 +115,8 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 		handle->off = off;
 		handle->subid = subid;
 	}
+	if (may_be_deferred(rel))
+		nlasting = nhandles;
 	ItemPointerSet(tid, nhandles - 1, ZHANDLE_OFFSET);
 }
 
@@ -286,6 +305,18 @@ zhandle_take_new(Relation rel, const ItemPointerData *tid)
 }
 
 void
+zhandle_statement_begin(void)
+{
+	nbefore = nhandles;
+}
+
+void
+zhandle_statement_end(void)
+{
+	nhandles = Min(nhandles, Max(nlasting, nbefore));
+}
+
+void
 zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 						 SubTransactionId parentSubid, void *arg)
 {
@@ -294,6 +325,7 @@ zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HD1) */
 	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
 		nhandles--;
+	nlasting = Min(nlasting, nhandles);
 	kept.valid = false;
 }
 
@@ -302,7 +334,7 @@ zhandle_at_xact_end(void)
 {
 	/* the memory is the transaction's and goes with it */
 	handles = NULL;
-	nhandles = capacity = 0;
+	nhandles = capacity = nlasting = 0;
 	memset(&chain, 0, sizeof(chain));
 	ncheckpoints = 0;
 	checkpoint_memory = NULL;

@@ -34,6 +34,13 @@ zhandle_is(const ItemPointerData *tid)
 /* zhandle_make: make tid the handle for our own change of the row at (block, off). Error out of memory. */
 extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid);
 
+/*
+ * zhandle_statement_begin, zhandle_statement_end: a statement begins; it has fired all its triggers, and handles made
+ * since for events that cannot wait any longer go (HD7).
+ */
+extern void zhandle_statement_begin(void);
+extern void zhandle_statement_end(void);
+
 /* zhandle_find: what tid, a handle, names; NULL if nothing (any more). reloid: of this table; Invalid = any. */
 extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
 

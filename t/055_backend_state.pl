@@ -1,5 +1,5 @@
 # What a process remembers beside the pages - which pages its transaction has changed, which columns a table's indexes have,
-# memory of row changes - after errors and beside other sessions.
+# memory of row changes, names of versions for triggers - after errors and beside other sessions.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -105,6 +105,21 @@ ask($big, "UPDATE wide SET v = v || '1'", "SET LOCAL zundo.fault = 'undo-prepare
 like($complaint, qr/undo-prepare/, 'an insertion fails');
 is(ask($big, 'ROLLBACK', $kept), 't', 'memory after it');
 $big->quit;
-sound($node, 'in the end', qw(p c wide zundo.undo_log));
+
+# 5. Names of versions for the events of triggers go with the statement, not with the transaction; those of deferred events stay.
+my $many = session();
+ask($many, 'CREATE TABLE fired (n int)', 'CREATE TABLE often (id int, n int, pad text) USING zheap', q{INSERT INTO often SELECT g, 0, repeat('p', 500) FROM generate_series(1, 500) g},
+	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF OLD.id = 7 AND OLD.n % 5 = 0 THEN INSERT INTO fired VALUES (OLD.n); END IF; RETURN NULL; END$$},
+	'CREATE TRIGGER a AFTER UPDATE ON often FOR EACH ROW EXECUTE FUNCTION fire()');
+my $often = q{DO 'BEGIN FOR i IN 1..20 LOOP UPDATE often SET n = n + 1; END LOOP; END'};
+my $named = q{SELECT total_bytes < 100000 FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext'};
+ask($many, 'BEGIN', $often);
+is(ask($many, $named), 't', 'memory after many statements');
+is(ask($many, 'TABLE fired'), "0\n5\n10\n15", 'what their triggers saw');
+ask($many, 'ROLLBACK', 'CREATE CONSTRAINT TRIGGER b AFTER UPDATE ON often DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fire()', 'DROP TRIGGER a ON often');
+ask($many, 'BEGIN', $often, 'UPDATE often SET n = 0', 'COMMIT');
+is(ask($many, 'TABLE fired'), "0\n5\n10\n15\n20", 'what deferred triggers saw');
+$many->quit;
+sound($node, 'in the end', qw(p c wide often zundo.undo_log));
 no_crash($node);
 done_testing();
