@@ -177,7 +177,7 @@ run_cycle_safely(bool count, MemoryContext context)
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();
-		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && count && !counted) ? CYCLE_NO_ROOM : CYCLE_FAILED;
+		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_attached()) ? CYCLE_NO_ROOM : CYCLE_FAILED;
 		if (geterrcode() != ERRCODE_QUERY_CANCELED)
 			EmitErrorReport();
 		AbortCurrentTransaction();
