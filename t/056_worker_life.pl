@@ -29,14 +29,14 @@ $_->quit for $locker, $writer;
 if ($node->pg_version >= 17)
 {
 	local $ENV{PGOPTIONS} = '-c transaction_timeout=0';
-	$node->append_conf('postgresql.conf', q{transaction_timeout = '10ms'});
-	$node->restart;
+	ok($node->poll_query_until('postgres', "$worker", '0'), 'the worker leaves again');
+	$node->safe_psql('postgres', q{ALTER DATABASE postgres SET transaction_timeout = '10ms'});
 	$node->safe_psql('postgres', q{
 		SET zundo.eager_rollback_pages = 0;
 		BEGIN; INSERT INTO t SELECT g, 0 FROM generate_series(1001, 200000) g; UPDATE t SET n = n + 1; ROLLBACK});
 	ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'a long rollback is completed');
 	unlike(slurp_file($node->logfile), qr/due to transaction timeout/, '... by one worker');
-	$node->append_conf('postgresql.conf', 'transaction_timeout = 0');
+	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout');
 }
 
 # The launcher does not wait for others' serializable transactions.
