@@ -292,6 +292,13 @@ typedef bool (*ZuResolveAbort) (uint32 logno, UndoPtr first, ZXid topxid, void *
 extern bool zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats);
 
 /*
+ * zu_discard_by_worker: have this database's worker make a pass, which begins after the call, and wait for its end, at most so long.
+ * The worker knows what it has read; who discards for the first time reads all undo that is kept. False: there is no
+ * worker, or it has not done it by then. In a transaction, no lock held.
+ */
+extern bool zu_discard_by_worker(long timeout_ms);
+
+/*
  * zu_log_conflict: versions that nobody on this server needs, since all changes by transactions before horizon (the
  * server's, of a table of this database) are seen by everybody, are about to be left out of a new file or index. A
  * standby must end the snapshots that do not see those changes; `oldest` may be behind and not have told it yet.

@@ -35,9 +35,11 @@
 #include "access/xloginsert.h"
 #include "catalog/storage.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/wait_event.h"
 #include "wal/zwal.h"
 
 /* Neighbours that are settled are merged up to this many bytes. */
@@ -49,6 +51,8 @@
 #define LOG_AFTER_XIDS_IDLE 10000
 /* Extents of a log that nobody has written for this long are freed to the last. */
 #define IDLE_LOG_MS			5000
+/* Between looks at whether the worker has done what it was asked for. */
+#define BY_WORKER_NAP_MS	5
 
 /* A place in a log: where a transaction's records end. */
 typedef struct Place
@@ -700,6 +704,7 @@ zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
 {
 	ZuEntry    *entry;
 	uint32		nobody = 0;
+	uint32		pass;
 
 	memset(stats, 0, sizeof(*stats));
 	zu_attach_database();
@@ -710,6 +715,7 @@ zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
 	if (!pg_atomic_compare_exchange_u32(&entry->discarder, &nobody, (uint32) MyProcPid))
 		return false;
 	discarding = true;
+	pass = pg_atomic_add_fetch_u32(&entry->passes_begun, 1);
 	PG_TRY();
 	{
 		discard_pass(entry, resolve, arg, stats);
@@ -722,9 +728,35 @@ zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	pg_atomic_write_u32(&entry->passes_done, pass);
 	zu_discard_release();
 	stats->oldest = zu_oldest();
 	return true;
+}
+
+bool
+zu_discard_by_worker(long timeout_ms)
+{
+	ZuEntry    *entry;
+	TimestampTz since = GetCurrentTimestamp();
+	uint32		begun;
+
+	zu_attach_database();
+	entry = zu_my.entry;
+	begun = pg_atomic_read_u32(&entry->passes_begun);
+	for (;;)
+	{
+		/* one that had begun before may have missed what has ended since */
+		if ((int32) (pg_atomic_read_u32(&entry->passes_done) - begun) > 0)
+			return true;
+		if (pg_atomic_read_u32(&entry->worker) == 0 || zu_wake_launcher_hook == NULL ||
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), timeout_ms))
+			return false;
+		zu_wake_launcher_hook(MyDatabaseId);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, BY_WORKER_NAP_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
 }
 
 ZXid

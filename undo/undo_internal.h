@@ -237,6 +237,8 @@ typedef struct ZuEntry
 	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
 	pg_atomic_uint32 discarder; /* pid of who discards, 0 = nobody */
 	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
+	pg_atomic_uint32 passes_begun;	/* discard passes; written by the discarder */
+	pg_atomic_uint32 passes_done;	/* number of the last one that came to its end */
 
 	slock_t		mutex;			/* protects what follows */
 	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD record */

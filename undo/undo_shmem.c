@@ -124,6 +124,8 @@ init_entry(ZuEntry *entry)
 	pg_atomic_init_u64(&entry->conflict, InvalidZXid);
 	pg_atomic_init_u32(&entry->discarder, 0);
 	pg_atomic_init_u32(&entry->worker, 0);
+	pg_atomic_init_u32(&entry->passes_begun, 0);
+	pg_atomic_init_u32(&entry->passes_done, 0);
 	SpinLockInit(&entry->mutex);
 	memset(&entry->freeze, 0, sizeof(entry->freeze));
 	memset(&entry->freeze_logged, 0, sizeof(entry->freeze_logged));

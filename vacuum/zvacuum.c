@@ -580,7 +580,8 @@ undo_small(uint32 logno, UndoPtr first, ZXid topxid, void *arg)
 /*
  * Let `oldest` advance as far as it can, so that what is dead by now is seen as
  * dead: VACUUM itself holds no horizon back. Large aborted transactions are left to the worker; in single-user
- * mode there is none, so all are undone here. If the worker is at it, wait for its pass, but not for long.
+ * mode there is none, so all are undone here. If there is a worker, have it make the pass, and wait for it, but not for long:
+ * with an old snapshot about, reading all undo that is kept may take longer than the rest of VACUUM.
  */
 static void
 advance_oldest(Relation rel)
@@ -592,6 +593,8 @@ advance_oldest(Relation rel)
 		zrollback_temp();
 		return;
 	}
+	if (zu_discard_by_worker(DISCARD_TRIES * DISCARD_WAIT_MS))
+		return;
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{
 		if (zu_discard(IsUnderPostmaster ? undo_small : zrollback_transaction, NULL, &stats))
