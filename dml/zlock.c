@@ -116,7 +116,7 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 		MarkBufferDirty(buf);
 	}
 	zu_write(&op);
-	recptr = zwal_log_literal(logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, 0,
+	recptr = zwal_log_literal(logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, logged ? ZWD_CONVERTED : 0,
 							  logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
 							  packed_undo, NULL, 0);
 	if (logged)

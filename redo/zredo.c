@@ -152,7 +152,9 @@ apply_change(XLogReaderState *record, Page page, const ZWalChange *change)
 			zapply_delete(page, rec->offset, change->slotno, ZSTATE_MOVED, false);
 			break;
 		case ZWAL_LOCK:
-			zapply_lock(page, rec->offset, rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);
+			/* where locks became records the rows have had their hints, or are there no more */
+			if ((change->flags & ZWD_CONVERTED) == 0)
+				zapply_lock(page, rec->offset, rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);
 			break;
 		default:
 			malformed(record);

@@ -120,6 +120,21 @@ timed_out($node, 'DELETE FROM bare WHERE id = 1', 'without an index: the moved r
 is(sql("SELECT * FROM zundo.check('bare')"), '', 'without an index: zundo.check');
 sql('COMMIT PREPARED $$bare$$');
 
+# 4. Locks in a slot become records after the row has moved on and its place is a stub. (Its slot's number, in the stub, is that of the
+# mover: a high one, lest replay wrote to where the page's LSN is.)
+table('converted');
+sql(map { ("BEGIN; UPDATE converted SET m = m WHERE id = $_;", "PREPARE TRANSACTION 'converted$_';") } 3 .. 10);
+my $locker = $node->background_psql('postgres', on_error_stop => 1);
+$locker->query_safe('BEGIN; SELECT id FROM converted WHERE id = 1 FOR KEY SHARE');
+sql('UPDATE converted SET m = m + 1 WHERE id = 1;', 'VACUUM converted');
+is(sql(q{SELECT lp_state, slot FROM zundo.page_items('converted', 0) WHERE lp = 1}), 'stub|10', 'locks become records: the row has moved on');
+$locker->query_safe('DELETE FROM converted WHERE id = 2');
+sql('CREATE TABLE flushes_wal ()');
+crash($node);
+is(sql(q{SELECT count(*) FROM converted; SELECT * FROM zundo.check('converted')}), '10', 'locks become records: replayed');
+sql(map { "ROLLBACK PREPARED 'converted$_';" } 3 .. 10);
+$locker->quit;
+
 # Line pointers come free when the lockers have ended.
 my %before = map { $_ => places($_) } qw(inline record list back beside bare);
 sql('SELECT zundo.discard(); SELECT zundo.discard();', map { "VACUUM (INDEX_CLEANUP on) $_;" } sort keys %before);

@@ -71,6 +71,8 @@ desc_change(StringInfo buf, XLogReaderState *record)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
+	if (change.opcode == ZWAL_LOCK && (change.flags & ZWD_CONVERTED))
+		appendStringInfoString(buf, ", locks kept in the slot until now");
 	if (change.grow_to)
 		appendStringInfo(buf, ", slots grow to %u", change.grow_to);
 	if (XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK))

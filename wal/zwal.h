@@ -100,7 +100,7 @@ typedef struct xl_undo_truncate
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records | v length of them | undo records
  *		MULTI_INSERT: then per row u16 length, row
- *		LOCK: several records if inline locks become records; one slot change to the last
+ *		LOCK: several records if inline locks become records (ZWD_CONVERTED); one slot change to the last
  *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row;
  *			with a third undo record, LOCKS: v slot and u8 slots of the common lock slot on that page
  */
@@ -115,6 +115,7 @@ typedef struct xl_undo_truncate
 #define ZWD_GROW		0x20
 #define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZSlotChange; compact ones: same as ZWD_PREV */
 #define ZWD_NEW_PAGE_INIT 0x80	/* MOVE: block 1 is WILL_INIT */
+#define ZWD_CONVERTED	0x80	/* LOCK: inline locks became records; what they lock may have moved on, and no row changes */
 
 #define ZWU_KEY_CHANGE	0x01
 #define ZWU_CLEAR_LOCKS 0x02
