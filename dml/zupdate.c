@@ -34,6 +34,8 @@ typedef struct Update
 	char	   *newrow;			/* header: shape only, until applied */
 	uint32		newlen;
 	bool		toasted;
+	const char *values;			/* the new row before toasting, which may put values elsewhere that have not changed */
+	uint32		values_len;
 	/* the row that is replaced, copied under the lock */
 	char		oldrow[BLCKSZ];
 	Size		oldlen;
@@ -54,7 +56,7 @@ static Update current_update;	/* row changes don't nest */
 static bool
 columns_differ(const Update *u, const Bitmapset *attrs)
 {
-	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->otid, u->oldrow, u->oldlen, u->newrow, u->newlen);
+	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->otid, u->oldrow, u->oldlen, u->values, u->values_len);
 }
 
 /* May our own transaction have written this row? */
@@ -106,7 +108,7 @@ look_at_old_row(Update *u)
 	u->in_place = !zundo_move_updates && !columns_differ(u, u->columns->blocking);
 	u->event = zcolumns_event(u->columns, !u->in_place, columns_differ(u, u->columns->foreign),
 							  row_is_ours(page, u->oldrow)) ||
-		zcolumns_some_null(u->writer.rel, u->columns->foreign, u->newrow, u->newlen);
+		zcolumns_some_null(u->writer.rel, u->columns->foreign, u->values, u->values_len);
 	if (u->in_place)
 		u->summarizing = columns_differ(u, u->columns->summarized);
 }
@@ -374,7 +376,7 @@ mode_beside_stub(Update *u, Snapshot snapshot)
 		return;
 	zvis_fetch(rel, u->buf, ItemPointerGetOffsetNumber(&u->otid), snapshot, &version, NULL);
 	if (version.found &&
-		!zcolumns_differ(rel, u->columns->key, &u->otid, version.row, version.len, u->newrow, u->newlen))
+		!zcolumns_differ(rel, u->columns->key, &u->otid, version.row, version.len, u->values, u->values_len))
 		u->mode = LockTupleNoKeyExclusive;
 }
 
@@ -488,6 +490,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	u->newrow = palloc(u->newlen);
 	memcpy(u->newrow, formed, u->newlen);
 	zheader_set(u->newrow, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	u->values = u->newrow;
+	u->values_len = u->newlen;
 	if (!ztoast_needed(rel, zheader_get(u->newrow), u->newlen, 0))
 		ztuple_check_size(u->newlen);
 	zwriter_begin(&u->writer, rel, cid);
