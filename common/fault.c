@@ -32,6 +32,7 @@ static const char *const fault_points[] = {
 	"prune-logged",
 	"indexes-cleaned",			/* VACUUM has cleaned every index, the line pointers are next */
 	"inline-lock-logged",		/* a lock without undo */
+	"row-locked",				/* a row is locked or found changed, its page is not any more; the version to show comes next */
 	"converting-locks",			/* some such locks have got their undo record, others not yet */
 	"locks-converted",			/* such locks became undo records */
 	"rollback-logged",			/* after one page's undo is logged */

@@ -265,22 +265,23 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 
 /*
  * Put the version that was locked into slot: the newest one, or beside
- * another's unfinished update the one that the caller sees.
+ * another's unfinished update the one that the caller sees. False: the row is not here any more. The page is not locked, and a KEY SHARE
+ * lock lets others move the row.
  */
-static void
+static bool
 show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside, bool traversed,
 			TupleTableSlot *slot)
 {
 	static ZVersion version;
 	Snapshot	snap = (beside && !traversed && snapshot && IsMVCCSnapshot(snapshot)) ? snapshot : SnapshotSelf;
 
+	ZUNDO_FAULT("row-locked");
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);
 	if (version.found)
-	{
 		zversion_show(rel, &version, tid, slot);
-	}
 	else
 		ExecClearTuple(slot);
+	return version.found;
 }
 
 /*
@@ -466,7 +467,9 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot && IsMVCCSnapshot(snapshot))
 			note_locked(rel, buf, &tid, snapshot);
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed, slot);
+		/* gone on meanwhile: the lock has gone with it, or has been taken there too, and there it is found */
+		*done = show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed, slot) ||
+			mode != LockTupleKeyShare;
 		tmfd->ctid = tid;
 		tmfd->traversed = search->traversed;
 		ReleaseBuffer(buf);
@@ -490,16 +493,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		result = beyond_update(search, flags, &state, tmfd, done);
 	else if (result == TM_Updated && follow_update(search, flags, tmfd))
 		*done = false;
-	if (!*done)
-	{
-		if (search->have_tuple_lock && !ItemPointerEquals(&tid, &search->tid))
-		{
-			zrow_end_wait(rel, &tid, mode, true);
-			search->have_tuple_lock = false;
-		}
-	}
-	else if (result == TM_Invisible || result == TM_SelfModified)
-		show_locked(rel, buf, &tid, snapshot, false, search->traversed, slot);
+	if (*done && (result == TM_Invisible || result == TM_SelfModified))
+		(void) show_locked(rel, buf, &tid, snapshot, false, search->traversed, slot);
 	ReleaseBuffer(buf);
 	return result;
 }
@@ -527,9 +522,17 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	tmfd->traversed = false;
 	do
 	{
+		ItemPointerData here = search.tid;
+
 		CHECK_FOR_INTERRUPTS();
 		zwriter_reserve(&writer);
 		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd, &done);
+		/* who goes on to another place leaves the queue at this one */
+		if (search.have_tuple_lock && !ItemPointerEquals(&here, &search.tid))
+		{
+			zrow_end_wait(rel, &here, mode, true);
+			search.have_tuple_lock = false;
+		}
 	} while (!done);
 	zrow_end_wait(rel, &search.tid, mode, search.have_tuple_lock);
 	*tid = search.tid;

@@ -1,0 +1,64 @@
+# KEY SHARE lets others move the row that it locks. What they do between one step of taking such a lock and the next must not lose the row,
+# nor leave a place in a queue behind.
+use strict;
+use warnings;
+use Test::More;
+use Time::HiRes qw(sleep);
+use ZundoTest;
+
+my $node = zundo_node('races', "lock_timeout = '5s'\n");
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE p (id int PRIMARY KEY, m int) USING zheap;
+	CREATE INDEX ON p (m);
+	INSERT INTO p SELECT g, 0 FROM generate_series(1, 10) g;
+	CREATE TABLE c (id int REFERENCES p) USING zheap;
+});
+my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
+my $pid = $two->query('SELECT pg_backend_pid()');
+
+# waits: until the second session waits for somebody.
+sub waits
+{
+	return $node->poll_query_until('postgres',
+		"SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = $pid AND wait_event_type = 'Lock'");
+}
+
+# said: what the second session said aloud since.
+sub said { my $said = $two->{stderr}; $two->{stderr} = ''; return $said; }
+
+# 1. The row has been locked at its new place, and moves on before it is read there: once more, or by somebody who was at it already.
+for my $under_way (0, 1)
+{
+	my $name = $under_way ? 'beside a move that commits' : 'a move after the lock';
+	$one->query_safe('BEGIN; SELECT id FROM p WHERE id = 1 FOR UPDATE; UPDATE p SET m = m + 1 WHERE id = 1');
+	$two->query_safe(q{BEGIN; SET LOCAL zundo.fault = 'row-locked:sleep'});
+	$two->query_until(qr/asked/, "\\echo asked\nINSERT INTO c VALUES (1);\n");
+	ok(waits(), "$name: a foreign key's check waits");
+	kill 'STOP', $pid;
+	$one->query_safe('COMMIT' . ($under_way ? '; BEGIN; UPDATE p SET m = m + 1 WHERE id = 1' : ''));
+	kill 'CONT', $pid;
+	sleep 0.4;
+	$one->query_safe($under_way ? 'COMMIT' : 'UPDATE p SET m = m + 1 WHERE id = 1');
+	is($two->query('SELECT count(*) FROM c'), $under_way + 1, "$name: the check finds the row");
+	is(said(), '', "$name: without a word");
+	timed_out($node, q{SET lock_timeout = '300ms'; DELETE FROM p WHERE id = 1}, "$name: the row is locked");
+	$two->query_safe('COMMIT');
+}
+
+# 2. The locker waits in the queue for the row, is asleep when it could go on, and finds that the row has moved and got another key.
+$one->query_safe('BEGIN; SELECT id FROM p WHERE id = 2 FOR UPDATE');
+$two->query_until(qr/asked/, "\\echo asked\nBEGIN; SELECT id FROM p WHERE id = 2 FOR KEY SHARE;\n");
+ok(waits(), 'a locker waits');
+kill 'STOP', $pid;
+$one->query_safe('COMMIT; UPDATE p SET m = m + 1 WHERE id = 2; UPDATE p SET id = 200 WHERE id = 2');
+kill 'CONT', $pid;
+is($two->query(q{SELECT count(*) FROM pg_locks WHERE locktype = 'tuple'}), '0', 'it goes on to the new place and leaves the queue at the old one');
+is(said(), '', 'without a warning');
+$two->query_safe('COMMIT');
+
+sound($node, '', qw(p c));
+$_->quit for $one, $two;
+no_crash($node);
+$node->stop;
+done_testing();
