@@ -64,7 +64,12 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	if (!settled && !committed)
 		return false;
 	if (ZH_LIVE(h))
+	{
+		/* a damaged row that does not tell its length stays as it is */
+		if (zpage_row_length(page, lp) == 0)
+			return false;
 		*action = ZPRUNE_CUT;
+	}
 	else if (committed)
 		*action = ZPRUNE_STUB;
 	else

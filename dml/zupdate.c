@@ -94,12 +94,15 @@ look_at_old_row(Update *u)
 	u->in_place = false;
 	u->summarizing = false;
 	u->event = false;
-	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page))
+	/* of a damaged page nothing is read: that is an error when the row is examined */
+	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
 		return;
 	lp = PageGetItemId(page, off);
 	if (!ItemIdIsNormal(lp))
 		return;
 	u->oldlen = zpage_row_length(page, lp);
+	if (unlikely(u->oldlen == 0))
+		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), off);
 	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
 	if (u->newrow == NULL)
 		return;					/* a deletion */

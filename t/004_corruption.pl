@@ -52,6 +52,7 @@ sub survives
 		"UPDATE $table SET t = repeat('long', 50) WHERE id = 5",
 		"UPDATE $table SET id = id + 100000 WHERE id = 7",
 		"DELETE FROM $table WHERE id = 9",
+		"DELETE FROM $table WHERE ctid = '(0,3)'",
 		"SELECT * FROM $table WHERE id < 20 FOR UPDATE",
 		"INSERT INTO $table SELECT g, 0, 'new' FROM generate_series(50001, 50050) g",
 		"BEGIN; UPDATE $table SET n = 0 WHERE id = 11; ROLLBACK",
@@ -101,11 +102,14 @@ my %found_here = (
 	slot_next_xid => sub { my ($page) = @_; my $s = slot_of_row($page, 3); return (8176 - 16 * $s, pack('Q<', 100_000_000)) },
 	slot_pointer => sub { my ($page) = @_; my $s = slot_of_row($page, 3); return (8176 - 16 * $s + 8, "\x77" x 8) },
 	row_columns => sub { my ($page) = @_; return (place_of_row($page, 3), pack('L<', header_of_row($page, 3) & ~0x7FF | 500 | 1 << 20)) },
+	row_slack => sub { my ($page) = @_; return (place_of_row($page, 3), pack('L<', header_of_row($page, 3) | 1 << 31),
+		place_of_row($page, 3) + room_of_row($page, 3) - 1, "\xfa") },
 	row_value => sub { my ($page) = @_; return (place_of_row($page, 3) + 5 + 8, "\xff") },
 	row_slot => sub { my ($page) = @_; return (place_of_row($page, 3), pack('L<', header_of_row($page, 3) & ~(511 << 11) | 300 << 11)) });
 $damages{$_} = [] for keys %found_here;
 
 sub place_of_row { my ($page, $item) = @_; return unpack('L<', substr($page, 20 + 4 * $item, 4)) & 0x7FFF }
+sub room_of_row { my ($page, $item) = @_; return unpack('L<', substr($page, 20 + 4 * $item, 4)) >> 17 }
 sub header_of_row { my ($page, $item) = @_; return unpack('L<', substr($page, place_of_row($page, $item), 4)) }
 sub slot_of_row { my ($page, $item) = @_; return header_of_row($page, $item) >> 11 & 511 }
 

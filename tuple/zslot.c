@@ -53,7 +53,7 @@ set_row(ZHeapSlot *z, const char *row, uint32 len)
 static void
 own_copy(ZHeapSlot *z, const char *row, uint32 len)
 {
-	if (len > z->own_size)
+	if (len > z->own_size || z->own == NULL)
 	{
 		Size		size = Max(len, 128);
 		char	   *bytes = MemoryContextAlloc(z->base.tts_mcxt, size);
@@ -194,7 +194,11 @@ zslot_clear(TupleTableSlot *slot)
 
 	release_memory(z, KEEP_BYTES);
 	if (!TTS_FIXED(slot))
-		z->scratch_extra = -1;	/* the descriptor may change now */
+	{
+		/* the descriptor may change now */
+		z->scratch_extra = -1;
+		z->nprefix = -1;
+	}
 	z->row = NULL;
 	z->len = 0;
 	forget_writer(z);
