@@ -39,6 +39,7 @@ static const char *const fault_points[] = {
 	"locks-done",				/* all of them have, and the change for whose sake it was done comes next */
 	"columns-read",				/* the columns of a table's indexes have been read, its triggers are next */
 	"row-counted",				/* an update is done, and noted for rollback; its statistics are next */
+	"no-slot",					/* a page has no slot left for a change or a lock and is about to be pruned */
 	"overflow-reserved",		/* an overflow page is found for a page, which is not locked now */
 	"overflow-attached",		/* it has been given to the page, the change that needs it comes next */
 	"overflow-logged",			/* after an overflow page was given to a page or freed */

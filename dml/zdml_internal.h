@@ -208,7 +208,7 @@ extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, boo
 
 /*
  * zrow_lock_in_place: write a LOCK record for the row at off. Page exclusively locked, examined. False: nothing
- * was done, the page needs an overflow page (see zslot_pick).
+ * was done, the page needs an overflow page (see zslot_pick), or the row has gone since it was examined: begin again.
  */
 extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode);
 

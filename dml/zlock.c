@@ -36,6 +36,16 @@ zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
 }
 
 /*
+ * A row that another was changing when it was examined may have been taken from its place by the picking of a slot: he has committed a
+ * move, and the page was pruned, or a move to here was rolled back.
+ */
+static inline bool
+has_gone(Page page, OffsetNumber off)
+{
+	return !ItemIdIsNormal(PageGetItemId(page, off));
+}
+
+/*
  * Lock the row without undo, if the page has a slot for that. Locks in the stronger modes announce a
  * change of the row, for which they would be made records of at once. Nobody else locks rows of a temporary table, and a page
  * of it tells by its pointers that it is one (U23).
@@ -50,7 +60,7 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 		return false;
 	lock.offset = off;
 	lock.mode = mode;
-	if (!zslot_pick_inline(writer, buf, &lock))
+	if (!zslot_pick_inline(writer, buf, &lock) || has_gone(page, off))
 		return false;
 	START_CRIT_SECTION();
 	zapply_inline_lock(page, lock.slotno, lock.grow_to, lock.fresh, writer->xid, off, mode);
@@ -158,8 +168,10 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	if (lock_inline(writer, buf, off, mode))
 		return true;
 	/* prepare */
-	if (!zslot_pick_for_lock(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
-							 &pick))
+	if (has_gone(page, off) ||
+		!zslot_pick_for_lock(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
+							 &pick) ||
+		has_gone(page, off))
 		return false;
 	if (pick.common)
 	{

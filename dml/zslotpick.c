@@ -311,6 +311,7 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 			pick->slotno = pick->grow_to = n + 1;
 			return true;
 		}
+		ZUNDO_FAULT("no-slot");
 		if ((pruned || !zheap_prune_page(writer->rel, buf)) &&
 			!(must_have && zoverflow_attach(writer, buf)))
 			return false;
