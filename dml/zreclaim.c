@@ -7,7 +7,8 @@
  *
  *	SP1	What the map says is a hint, here as everywhere; it is lost by a crash or PREPARE TRANSACTION. It is told an instant before the
  *		commit, or longer if that waits for a standby: who comes meanwhile finds room that is not free yet, leaves the map as it is,
- *		and after a few such pages takes a new one (zspace.c). Other pages that the map is wrong about are corrected by who comes.
+ *		and after a few such pages takes the last one, and only then a new one (zspace.c): else, beside a long deletion, each session's first
+ *		row would get a page of its own. Other pages that the map is wrong about are corrected by who comes.
  *	SP2	No file grows at commit, for a full disk must not keep a transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS on.
  *	SP3	The map is told of a page only when its room has grown by a STEP, to MIN_ROOM at least: not for each row.

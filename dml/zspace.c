@@ -143,6 +143,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	BlockNumber target;
 	Buffer		buf;
 	int			visits = 0;
+	bool		misled = false; /* by the map, which goes on to name a page that has no room yet (SP1) */
 
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
@@ -173,12 +174,22 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		}
 		room = room_for_map(BufferGetPage(buf), need + keep_free);
 		UnlockReleaseBuffer(buf);
-		if (!use_fsm || ++visits == MAX_VISITS_IN_VAIN)
+		if (!use_fsm || visits > MAX_VISITS_IN_VAIN)
 			break;
-		if (room >= 0)
+		misled |= (room < 0);
+		if (++visits == MAX_VISITS_IN_VAIN)
+			target = visited;
+		else if (room >= 0)
 			target = RecordAndGetPageWithFreeSpace(rel, target, room, Min(need + keep_free, MaxHeapTupleSize));
 		else
 			target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
+		if (target != visited)
+			continue;
+		/* the last page, which the map may not know, takes the rows of those who were misled before us */
+		if (!misled || visits > MAX_VISITS_IN_VAIN)
+			break;
+		visits = MAX_VISITS_IN_VAIN + 1;
+		target = RelationGetNumberOfBlocks(rel) - 1;
 		if (target == visited)
 			break;
 	}
@@ -196,17 +207,27 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 	Size		need = len + sizeof(ItemIdData);
 	BlockNumber held_block = BufferGetBlockNumber(held);
 	BlockNumber target = RelationGetTargetBlock(rel);
+	BlockNumber in_vain = InvalidBlockNumber;
+	bool		try_last = (target == InvalidBlockNumber);
 	Buffer		buf;
 
 	*init = false;
 	if (zpage_find_offset(BufferGetPage(held)) != InvalidOffsetNumber &&
 		try_page(writer, held, len, 0, off, pick, common, init))
 		return held;
-	for (int tries = 0; tries < 3; tries++)
+	for (int tries = 0; tries < 4; tries++)
 	{
 		if (target == InvalidBlockNumber || target == held_block)
 			target = GetPageWithFreeSpace(rel, Min(need, MaxHeapTupleSize));
-		if (target == InvalidBlockNumber)
+		/* the map knows none, or goes on to name one that has no room yet (SP1): perhaps the last page takes the row */
+		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
+		{
+			try_last = false;
+			target = RelationGetNumberOfBlocks(rel) - 1;
+			if (target == held_block)
+				break;
+		}
+		if (target == InvalidBlockNumber || target == in_vain)
 			break;
 		if (target != held_block)
 		{
@@ -226,8 +247,11 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 				LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 				if (room >= 0)
 					RecordPageWithFreeSpace(rel, target, room);
+				else if (tries < 3)
+					try_last = true;
 			}
 			ReleaseBuffer(buf);
+			in_vain = target;
 		}
 		else
 			RecordPageWithFreeSpace(rel, target, 0);

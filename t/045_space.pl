@@ -49,6 +49,22 @@ grows('queue', 2, 'a queue',
 			"DELETE FROM queue WHERE id <= $_ * 100;") } 1 .. 90);
 $old->query_safe('COMMIT');
 
+# The map names a page whose rows are deleted by a transaction that goes on: new sessions put their rows on one page, not on one each.
+for my $how ('insert', 'move')
+{
+	my $table = "named_$how";
+	sql("CREATE TABLE $table (id int, k int, f text) USING zheap;", fill($table, 2000), "CREATE INDEX ON $table (k);",
+		"DELETE FROM $table WHERE ctid < '(1,0)'; SELECT zundo.discard(); VACUUM $table");
+	sql("INSERT INTO $table SELECT -1, -1, repeat('x', 120) FROM generate_series(1, 7)") for 1 .. 7;
+	my $deleter = $node->background_psql('postgres', on_error_stop => 1);
+	$deleter->query_safe("BEGIN; DELETE FROM $table WHERE id = -1");
+	grows($table, 1.3, "$how by new sessions beside a deletion",
+		map { ($how eq 'insert' ? "INSERT INTO $table VALUES ($_, 0, repeat('y', 700));" : "UPDATE $table SET k = -k, f = repeat('y', 700) WHERE id = 2000 - $_;",
+				'\\c') } 1 .. 40);
+	$deleter->query_safe('ROLLBACK');
+	$deleter->quit;
+}
+
 # What cannot be used is not offered: line pointers have run out, or the deletion is rolled back.
 sub buffers
 {
