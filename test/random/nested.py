@@ -1,0 +1,412 @@
+#!/usr/bin/python3
+"""Random programs of nested commands of one session, run on heap and on zheap.
+
+Functions and triggers change, lock and read the tables that the statement which calls them is scanning or
+changing. The same program runs in schema h (heap) and in schema z (zheap); after every statement SQLSTATE, tag, notices, rows and the
+tables' contents by four kinds of scans must agree. Nothing ever waits: other sessions commit between the statements.
+
+    nested.py --bindir DIR --minutes 10           a private server
+    nested.py --bindir DIR --control              heap against heap: tests this program
+    nested.py --bindir DIR --replay CASE.json     one saved program
+"""
+
+import argparse
+import collections
+import copy
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+import psycopg2
+import psycopg2.extensions
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster  # noqa: E402  (same directory)
+from nested_program import SCANS, TABLES, Program, statement_of  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CALLS = 60                      # functions that one statement may call
+GIVE_UP = {"57014", "54001"}    # statement_timeout, stack depth: no difference means anything from here on
+FINE = ("ok", "given up")
+STATES = {psycopg2.extensions.TRANSACTION_STATUS_IDLE: "idle", psycopg2.extensions.TRANSACTION_STATUS_INTRANS: "open",
+          psycopg2.extensions.TRANSACTION_STATUS_INERROR: "failed"}
+
+
+class Difference(Exception):
+    """The two sides disagree, or the zheap side is damaged. kind: shrinking must not go from one to another."""
+
+    def __init__(self, kind, detail):
+        super().__init__(detail)
+        self.kind = kind
+
+
+class GivenUp(Exception):
+    """The program ran too long."""
+
+
+class Notices(list):
+    """Keeps what the server sends, without its end of line."""
+
+    def append(self, item):
+        super().append(item.strip().removeprefix("NOTICE:").strip())
+
+
+class Side:
+    """The sessions of one access method."""
+
+    def __init__(self, name, dsn, access_method):
+        self.name = name
+        self.dsn = dsn
+        self.is_zheap = access_method == "zheap"
+        self.settings = [f"SET search_path = {name}, public", f"SET default_table_access_method = {access_method}", "SET enable_seqscan = off",
+                         "SET enable_bitmapscan = off", "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET my.depth = 0",
+                         f"SET my.calls = {CALLS}", "SET lock_timeout = '50ms'", "SET statement_timeout = '8s'", "SET client_min_messages = notice"]
+        self.sessions = {}
+        self.session(3)
+        for statement in (f"DROP SCHEMA IF EXISTS {name} CASCADE", f"CREATE SCHEMA {name}"):
+            self.run(3, statement)
+
+    def session(self, number):
+        """A connection; made when it is first asked for."""
+        if number not in self.sessions:
+            conn = psycopg2.connect(self.dsn)
+            conn.autocommit = True
+            conn.notices = Notices()
+            self.sessions[number] = conn
+            with conn.cursor() as cursor:
+                cursor.execute("; ".join(self.settings))
+        return self.sessions[number]
+
+    def run(self, number, sql):
+        """Run a statement: what came of it."""
+        conn = self.session(number)
+        del conn.notices[:]
+        with conn.cursor() as cursor:
+            try:
+                cursor.execute(sql)
+                rows = [repr(row) for row in cursor.fetchall()] if cursor.description else []
+            except psycopg2.Error as error:
+                if error.pgcode is None or conn.closed:
+                    raise Difference("lost", f"side {self.name} lost its connection: {str(error).strip()}") from error
+                return ("error", error.pgcode, str(error).strip().split("\n", maxsplit=1)[0]), list(conn.notices)
+            return ("ok", cursor.statusmessage, rows), list(conn.notices)
+
+    def state(self):
+        """Of the session whose nesting this is all about."""
+        return STATES[self.session(0).info.transaction_status]
+
+    def close(self):
+        """Forget the connections."""
+        for conn in self.sessions.values():
+            try:
+                conn.close()
+            except psycopg2.Error:
+                pass
+
+
+class Run:
+    """One program on two sides."""
+
+    def __init__(self, options, setup):
+        self.sides = []
+        self.trace = []
+        self.done = []
+        self.counts = collections.Counter()
+        self.zheap_only = {3}
+        self.sides = [Side("h", options.dsn, "heap"), Side("z", options.dsn, "heap" if options.control else "zheap")]
+        for item in setup:
+            self.both(0, statement_of(item))
+
+    def both(self, number, sql):
+        """Run a statement on both sides and compare."""
+        if "zundo.discard" in sql:
+            if self.sides[1].is_zheap:
+                self.sides[1].run(number, sql)
+            return
+        (one, said_one), (two, said_two) = (side.run(number, sql) for side in self.sides)
+        self.trace.append(f"{number}: {sql}\n    -> {one[:2]} {len(said_one)} notices")
+        self.counts[one[1] if one[0] == "error" else "statements"] += 1
+        codes = {result[1] for result in (one, two) if result[0] == "error"}
+        if codes & GIVE_UP:
+            raise GivenUp(f"{codes}")
+        if said_one != said_two:
+            n = next((k for k, (a, b) in enumerate(zip(said_one, said_two)) if a != b), min(len(said_one), len(said_two)))
+            raise Difference("notices", f"notice {n} of: {sql}\n  heap:  {said_one[n:n + 2]}\n  zheap: {said_two[n:n + 2]}\n  results: {one} / {two}")
+        if one[:2] != two[:2]:
+            raise Difference(f"result {one[1][:5]} {two[1][:5]}", f"result of: {sql}\n  heap:  {one}\n  zheap: {two}")
+        if one[0] == "ok" and one[2] != two[2] and sorted(one[2]) != sorted(two[2]):
+            raise Difference("rows", f"rows of: {sql}\n  heap:  {one[2]}\n  zheap: {two[2]}")
+
+    def take(self, step):
+        """Run a step, then look at the tables."""
+        self.done.append(step)
+        for number, item in step:
+            sql = statement_of(item)
+            if number == 0 and self.sides[0].state() != "failed":
+                for side in self.sides:
+                    side.run(0, "SELECT setval('calls', 1)")
+            self.both(number, sql)
+            states = [side.state() for side in self.sides]
+            if states[0] != states[1]:
+                raise Difference("states", f"states {states} after: {sql}")
+            self.look(0 if states[0] != "failed" else 3, sql)
+
+    def look(self, number, after):
+        """The tables' contents by all scans."""
+        scans = [(scan, table) for table in TABLES for scan in SCANS]
+        query = "SELECT " + ", ".join(f"look_{scan}_s('{table}', -10000000, 10000000)" for scan, table in scans)
+        found = []
+        for side in self.sides:
+            conn = side.session(number)
+            with conn.cursor() as cursor:
+                cursor.execute(query)
+                found.append(cursor.fetchone())
+        for (scan, table), one, two in zip(scans, *found):
+            if one != two:
+                a, b = set((one or "").split()), set((two or "").split())
+                raise Difference("contents", f"{table} by {scan} in session {number} after: {after}\n  only heap:  {sorted(a - b)[:6]}\n  only zheap: {sorted(b - a)[:6]}")
+
+    def check(self):
+        """The end: all is over and sound."""
+        for side in self.sides:
+            for number in list(side.sessions):
+                if number != 3:
+                    side.run(number, "ROLLBACK")
+        self.look(3, "the end")
+        if self.sides[1].is_zheap:
+            for turn in range(2):
+                for table in TABLES:
+                    result, _ = self.sides[1].run(3, f"SELECT * FROM zundo.check('z.{table}')")
+                    if result[0] != "ok" or result[2]:
+                        raise Difference("check", f"zundo.check of {table}: {result}")
+                if turn == 0:
+                    self.sides[1].run(3, "SELECT zundo.discard()")
+                    for table in TABLES:
+                        self.sides[1].run(3, f"VACUUM {table}")
+        self.look(3, "the end and VACUUM")
+
+    def close(self):
+        """Forget all connections."""
+        for side in self.sides:
+            side.close()
+
+
+def run_program(options, setup, steps=None, program=None, length=0):
+    """Run given steps, or new ones of a program: (outcome, detail, run); outcome: one of FINE, or the kind of a difference."""
+    outcome, detail, run = "ok", "", None
+    try:
+        run = Run(options, setup)
+        for number in range(len(steps) if steps is not None else length):
+            run.take(steps[number] if steps is not None else program.step(run.sides[0].state()))
+        run.check()
+    except Difference as difference:
+        outcome, detail = difference.kind, str(difference)
+    except GivenUp as reason:
+        outcome, detail = "given up", str(reason)
+    except psycopg2.Error as error:
+        outcome, detail = error.pgcode or "lost", str(error)
+    finally:
+        if run is not None:
+            run.close()
+    return outcome, detail, run
+
+
+class Shrinker:
+    """Makes a failing program smaller as long as it fails."""
+
+    def __init__(self, options, setup, steps, kind):
+        self.options = options
+        self.setup = setup
+        self.steps = steps
+        self.kind = kind
+        self.deadline = time.time() + options.shrink_seconds
+
+    def fails(self, setup, steps):
+        """Does the program still fail?"""
+        if time.time() > self.deadline:
+            return False
+        outcome, _, run = run_program(self.options, setup, steps=steps)
+        self.options.wait_until_up()
+        if outcome == self.kind:
+            self.setup, self.steps = copy.deepcopy(setup), copy.deepcopy(run.done if run is not None else steps)
+            return True
+        return False
+
+    def items(self):
+        """Remove parts of the lists of steps and of the set-up."""
+        for which in ("steps", "setup"):
+            size = max(1, len(getattr(self, which)) // 2)
+            while size >= 1:
+                position = 0
+                while position < len(getattr(self, which)):
+                    old = getattr(self, which)
+                    shorter = old[:position] + old[position + size:]
+                    if not self.fails(*((self.setup, shorter) if which == "steps" else (shorter, self.steps))):
+                        position += size
+                size //= 2
+
+    def bodies(self):
+        """Remove nodes of bodies, or put a node's inner list in its place."""
+        changed = True
+        while changed and time.time() < self.deadline:
+            changed = False
+            for path in list(self.paths()):
+                for hoist in (False, True):
+                    setup, steps = copy.deepcopy(self.setup), copy.deepcopy(self.steps)
+                    try:
+                        target = {"setup": setup, "steps": steps}
+                        for part in path[:-1]:
+                            target = target[part]
+                        node = target[path[-1]]
+                    except (IndexError, KeyError, TypeError):
+                        break
+                    if hoist and not isinstance(node, dict):
+                        break
+                    target[path[-1]:path[-1] + 1] = [n for part in node["parts"] if isinstance(part, list) for n in part] if hoist else []
+                    if self.fails(setup, steps):
+                        changed = True
+                        break
+
+    def paths(self):
+        """Where nodes are, outer ones first."""
+        def inside(nodes, path):
+            for n in range(len(nodes) - 1, -1, -1):
+                yield path + [n]
+            for n, node in enumerate(nodes):
+                if isinstance(node, dict):
+                    for p, part in enumerate(node["parts"]):
+                        if isinstance(part, list):
+                            yield from inside(part, path + [n, "parts", p])
+        for n, item in enumerate(self.setup):
+            if isinstance(item, dict):
+                yield from inside(item["body"], ["setup", n, "body"])
+        for s, step in enumerate(self.steps):
+            for n, (_, item) in enumerate(step):
+                if isinstance(item, dict):
+                    yield from inside(item["body"], ["steps", s, n, 1, "body"])
+
+    def shrink(self):
+        """All of it, until nothing helps."""
+        before = None
+        while before != (self.setup, self.steps) and time.time() < self.deadline:
+            before = self.setup, self.steps
+            self.items()
+            self.bodies()
+        return self.setup, self.steps
+
+
+def report(options, seed, setup, detail, run):
+    """Say what failed, shrink it, and write the case."""
+    print(f"FAILED seed {seed}: {detail}\n", flush=True)
+    options.wait_until_up()
+    setup, steps = json.loads(json.dumps([setup, run.done if run is not None else []]))
+    outcome, again, _ = run_program(options, setup, steps=steps)
+    options.wait_until_up()
+    if outcome not in FINE:
+        setup, steps = Shrinker(options, setup, steps, outcome).shrink()
+        outcome, again, _ = run_program(options, setup, steps=steps)
+        options.wait_until_up()
+        print(f"repeatable; {len(steps)} steps are left: {again}")
+        for item in setup:
+            sql = statement_of(item)
+            if not any(f" {name}(" in sql[:60] for name in ("enter", "leave", "take", "txt", "look_", "open_")) and " look_" not in sql[:30] and " open_" not in sql[:30]:
+                print(sql + ";")
+        for step in steps:
+            for number, item in step:
+                print(f"{number}: {statement_of(item)};")
+    else:
+        print(f"not repeated by replaying the same steps: {outcome} {again}")
+    os.makedirs(options.cases, exist_ok=True)
+    path = os.path.join(options.cases, f"nested-{seed}.json")
+    with open(path, "w", encoding="utf-8") as case:
+        json.dump({"seed": seed, "detail": again or detail, "setup": setup, "steps": steps}, case, indent=1)
+    print(f"written to {path}\n", flush=True)
+
+
+def one_seed(options, seed):
+    """Make and run the program of a seed."""
+    rng = random.Random(seed)
+    program = Program(rng, options.version)
+    setup = list(program.setup())
+    length = rng.choice([10, 20, 30, 60])
+    return (setup, *run_program(options, setup, program=program, length=length))
+
+
+def parse_options():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bindir", required=True, help="programs of a server that has zundo installed: a private cluster is made")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--programs", type=int, help="stop after so many")
+    parser.add_argument("--seed", type=int, help="first seed; default: from the clock")
+    parser.add_argument("--failures", type=int, default=5, help="stop after so many failures")
+    parser.add_argument("--control", action="store_true", help="heap against heap")
+    parser.add_argument("--shrink-seconds", type=float, default=120)
+    parser.add_argument("--replay", help="run a saved program")
+    parser.add_argument("--cases", default=os.path.join(HERE, "cases", "new"), help="where failing programs are written")
+    parser.add_argument("--keep", action="store_true", help="leave the private cluster there")
+    return parser.parse_args()
+
+
+def run_all(options):
+    """Programs until the time is over; how many failed."""
+    totals = collections.Counter()
+    failures = 0
+    seed = options.seed if options.seed is not None else int(time.time()) % 100000000
+    print(f"first seed {seed}", flush=True)
+    deadline = time.time() + options.minutes * 60
+    while time.time() < deadline and failures < options.failures and totals["programs"] != options.programs:
+        setup, outcome, detail, run = one_seed(options, seed)
+        totals["programs"] += 1
+        totals[outcome] += 1
+        if run is not None:
+            totals.update(run.counts)
+        died = options.cluster.stock_assertions
+        faults = options.cluster.new_faults()
+        if options.cluster.stock_assertions > died:
+            outcome = "given up"
+            options.cluster.wait_until_up()
+        if outcome not in FINE:
+            report(options, seed, setup, detail, run)
+            options.cluster.new_faults()
+        elif faults:
+            print(f"FAILED seed {seed}: server log: {faults[:5]}", flush=True)
+        failures += outcome not in FINE or bool(faults)
+        seed += 1
+    print(", ".join(f"{name} {count}" for name, count in sorted(totals.items())))
+    print(f"{totals['programs']} programs, {failures} failures")
+    return failures
+
+
+def main():
+    """The exit status tells whether anything failed."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # the cluster is removed on the way out
+    options.cluster = Cluster(options.bindir, "fsync = off\nshared_buffers = 16MB\n" + ("shared_preload_libraries = ''\n" if options.control else ""))
+    options.wait_until_up = options.cluster.wait_until_up
+    try:
+        options.cluster.start()
+        options.dsn = options.cluster.dsn()
+        conn = psycopg2.connect(options.dsn)
+        conn.autocommit = True
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT 1" if options.control else "CREATE EXTENSION zundo")
+        options.version = conn.server_version // 10000
+        conn.close()
+        if options.replay:
+            with open(options.replay, encoding="utf-8") as case:
+                saved = json.load(case)
+            outcome, detail, run = run_program(options, saved["setup"], steps=saved["steps"])
+            print("\n".join(run.trace if run is not None else []))
+            print(f"{outcome}: {detail}")
+            return 0 if outcome in FINE else 1
+        return 1 if run_all(options) else 0
+    finally:
+        options.cluster.remove(keep=options.keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

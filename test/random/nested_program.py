@@ -1,0 +1,539 @@
+"""What a random program of nested commands is made of: tables, functions, triggers, and steps. nested.py runs it.
+
+Nothing in it depends on the order in which rows lie in a table: statements with side effects name one row, or go through an index on
+id (functions and the sessions forbid other scans), or through a table that was just put in the order of id. What reads by other
+scans gives its rows sorted.
+
+A body of a function is a list of nodes: a node is a statement, or {"parts": [text, list of nodes, text ...]}. So it can be shrunk.
+"""
+
+ORDERED = "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = on"
+SCANS = {
+    "seq": "SET enable_seqscan = on SET enable_bitmapscan = off SET enable_indexscan = off SET enable_indexonlyscan = off",
+    "idx": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = on SET enable_indexonlyscan = off",
+    "ios": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = on SET enable_indexonlyscan = on",
+    "bmp": "SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off",
+}
+ROW = "concat_ws(':', id, a, n, u, length(b), left(md5(b), 4))"
+TABLES = ("t1", "t2")
+
+
+def helpers():
+    """Functions of every program; created in the schema of a side."""
+    yield "CREATE SEQUENCE calls"
+    yield ("CREATE FUNCTION txt(n int, seed int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT left(string_agg(md5((g * 7919 + seed)::text), ''), n) "
+           "FROM generate_series(0, n / 32) g $$")
+    yield """CREATE FUNCTION enter() RETURNS bool LANGUAGE plpgsql AS $$
+DECLARE d int := current_setting('my.depth')::int;
+BEGIN
+  IF d >= 4 OR nextval('calls') > current_setting('my.calls')::int THEN RETURN false; END IF;
+  PERFORM set_config('my.depth', (d + 1)::text, false);
+  RETURN true;
+END $$"""
+    yield """CREATE FUNCTION leave() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN PERFORM set_config('my.depth', (current_setting('my.depth')::int - 1)::text, false); END $$"""
+    for name, settings in SCANS.items():
+        column = "a" if name == "bmp" else "id"
+        for volatility in ("VOLATILE", "STABLE"):
+            yield f"""CREATE FUNCTION look_{name}_{volatility[0].lower()}(tab text, lo int, hi int) RETURNS text LANGUAGE plpgsql {volatility} {settings} AS $$
+DECLARE s text;
+BEGIN
+  EXECUTE format('SELECT string_agg({ROW.replace("'", "''")}, '' '' ORDER BY id) FROM %I WHERE {column} > -1000000 AND id BETWEEN $1 AND $2', tab) INTO s USING lo, hi;
+  RETURN s;
+END $$"""
+            yield f"""CREATE FUNCTION open_{name}_{volatility[0].lower()}(name text, query text) RETURNS text LANGUAGE plpgsql {volatility} {settings} AS $$
+DECLARE c refcursor := name;
+BEGIN
+  IF EXISTS (SELECT FROM pg_cursors p WHERE p.name = $1) THEN RETURN 'open already'; END IF;
+  OPEN c SCROLL FOR EXECUTE query;
+  RETURN 'opened';
+END $$"""
+    yield """CREATE FUNCTION take(name text, how text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE c refcursor := name; r record;
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_cursors p WHERE p.name = $1) THEN RETURN 'not open'; END IF;
+  CASE how
+    WHEN 'next' THEN FETCH NEXT FROM c INTO r;
+    WHEN 'prior' THEN FETCH PRIOR FROM c INTO r;
+    WHEN 'first' THEN FETCH FIRST FROM c INTO r;
+    WHEN 'last' THEN FETCH LAST FROM c INTO r;
+    WHEN 'third' THEN FETCH ABSOLUTE 3 FROM c INTO r;
+    WHEN 'close' THEN CLOSE c;
+  END CASE;
+  RETURN r::text;
+END $$"""
+
+
+def render(nodes):
+    """The text of a body."""
+    text = []
+    for node in nodes:
+        if isinstance(node, str):
+            text.append(node)
+        else:
+            text.extend(part if isinstance(part, str) else (render(part) or "NULL;") for part in node["parts"])
+    return "\n".join(text)
+
+
+def statement_of(item):
+    """The SQL of an item of the set-up or of a step: a text, or one with a body."""
+    if isinstance(item, str):
+        return item
+    return item["head"] + "\n" + (render(item["body"]) or "NULL;") + "\n" + item["tail"]
+
+
+class Program:
+    """Makes the set-up and the steps of one program."""
+
+    def __init__(self, rng, version):
+        self.rng = rng
+        self.version = version
+        self.rows = rng.choice([3, 5, 8, 12, 20, 40, 40, 40, 300])
+        self.width = rng.choice([5, 5, 20, 60, 200, 900])
+        self.deferrable_key = rng.random() < 0.15
+        self.functions = rng.choice([1, 2, 3, 4])
+        self.points = []
+        self.points_serial = 0
+        self.span = rng.choice([0, 2, 5])
+        self.vectors = rng.sample(["before", "after", "deferred", "statement", "transition", "check", "default", "fk"], rng.choice([0, 0, 1, 1, 2, 3]))
+        if "fk" in self.vectors:
+            self.deferrable_key = False
+
+    # --- expressions --------------------------------------------------------
+
+    def number(self):
+        """A key that may exist."""
+        return self.rng.randint(1, min(self.rows, 60) + 2)
+
+    def key(self, scope):
+        """An expression for a key."""
+        rng = self.rng
+        if not scope or rng.random() < 0.3:
+            return str(self.number())
+        v = rng.choice(scope)
+        return rng.choice([v, v, f"{v} + 1", f"{v} - 1", f"{v} + 2", f"1 + abs({v} * {rng.randint(2, 5)} + {rng.randint(0, 9)}) % {self.rows}"])
+
+    def where(self, scope, alias="", many=True):
+        """A condition on id."""
+        rng = self.rng
+        column = f"{alias}id"
+        if not many or rng.random() < 0.5:
+            return f"{column} = {self.key(scope)}"
+        k = self.key(scope)
+        if rng.random() < 0.25:
+            return f"{column} IN ({k}, {self.key(scope)}, {self.number()})"
+        return f"{column} BETWEEN {k} AND {k} + {rng.randint(1, 3 + self.span)}"
+
+    def call(self, level, arg="id"):
+        """A call of one of the functions below level, or nothing."""
+        if level <= 0:
+            return None
+        return f"f{self.rng.randrange(level)}({arg})"
+
+    def text(self):
+        """A value for b."""
+        rng = self.rng
+        return rng.choice(["'x'", f"txt({rng.choice([3, 30, 150, 700, 1900])}, {rng.randint(0, 99)})", f"repeat('y', {rng.choice([10, 400, 3000])})"])
+
+    def expression(self, table, level):
+        """An integer for n, of the row's columns."""
+        rng = self.rng
+        choices = [f"{table}.n + {rng.randint(1, 9)}", f"-{table}.n", str(rng.randint(0, 99)), f"{table}.n * 2 % 1000",
+                   f"(SELECT count(*) FROM {rng.choice(TABLES)} x WHERE x.n > 0)",
+                   f"(SELECT coalesce(sum(x.n), 0) % 1000 FROM {rng.choice(TABLES)} x WHERE x.id <= {table}.id)"]
+        call = self.call(level, f"{table}.id")
+        if call and rng.random() < 0.6:
+            choices = [f"{table}.n + {call} % 100", call]
+        return rng.choice(choices)
+
+    def assignments(self, table, level):
+        """The SET list of an update."""
+        rng = self.rng
+        choices = [f"n = {self.expression(table, level)}"] * 4 + [
+            f"a = {table}.a + 1", f"b = left({table}.b || {table}.b, 1500)", f"b = left({table}.b, 3)", f"b = {self.text()}",
+            f"b = {table}.b || 'z'", "u = NULL", f"u = {table}.id", f"u = 1000 - {table}.id", f"u = {rng.randint(1, 9)}",
+            f"id = {table}.id + {rng.choice([1, 50, -50])}"]
+        taken = {}
+        for item in rng.sample(choices, rng.choice([1, 1, 2, 3])):
+            taken[item.split(" = ")[0]] = item
+        return ", ".join(taken.values())
+
+    def returning(self, table, level):
+        """A RETURNING list."""
+        rng = self.rng
+        extra = ""
+        call = self.call(level, f"{table}.id")
+        if call and rng.random() < 0.4:
+            extra = f", {call} AS f"
+        if self.version >= 18 and rng.random() < 0.5:
+            extra += ", old.n AS old_n, new.n AS new_n, old.id AS old_id, length(old.b) AS old_b"
+        return f" RETURNING {table}.id, {table}.n, {table}.a, length({table}.b) AS b{extra}"
+
+    def row(self, key, level):
+        """Values of a row to insert."""
+        rng = self.rng
+        n = self.call(level, key) if rng.random() < 0.3 else None
+        return f"({key}, {rng.randint(0, 9)}, {n or rng.randint(0, 99)}, {self.text()}, {rng.choice(['NULL', 'NULL', str(rng.randint(1, 9))])})"
+
+    # --- statements ---------------------------------------------------------
+
+    def change(self, level, scope, table=None, one=False):
+        """INSERT, UPDATE, DELETE, MERGE; without RETURNING."""
+        rng = self.rng
+        t = table or rng.choice(["t1", "t1", "t2"])
+        choice = rng.random()
+        call = self.call(level)
+        extra = f" AND {call} % 5 <> {rng.randint(0, 4)}" if call and rng.random() < 0.2 else ""
+        if choice < 0.45:
+            return t, f"UPDATE {t} SET {self.assignments(t, level)} WHERE {self.where(scope, t + '.', not one)}{extra}"
+        if choice < 0.53 and not one:
+            o = rng.choice(TABLES)
+            k = self.key(scope)
+            return t, (f"UPDATE {t} SET n = {self.expression(t, level)} + o.n, b = left({t}.b || o.b, 900) FROM {o} o "
+                       f"WHERE o.id = {t}.id + {rng.choice([0, 0, 1])} AND {t}.id BETWEEN {k} AND {k} + {rng.randint(0, 4)}")
+        if choice < 0.65:
+            return t, f"DELETE FROM {t} WHERE {self.where(scope, '', not one and rng.random() < 0.4)}{extra}"
+        if choice < 0.85 or self.version < 15:
+            if rng.random() < 0.25 and not one:
+                k = self.key(scope)
+                return t, (f"INSERT INTO {t} (id, a, n, b) SELECT id + {rng.choice([50, 100, 0])}, a, {call or 'n'}, b FROM {rng.choice(TABLES)} "
+                           f"WHERE id BETWEEN {k} AND {k} + {rng.randint(0, 4)} ORDER BY id" + self.conflict(t, level))
+            if rng.random() < 0.2:
+                return t, f"INSERT INTO {t} (id, a, b) VALUES ({self.key(scope)}, 1, {self.text()})" + self.conflict(t, level)
+            count = 1 if one else rng.choice([1, 1, 2, 3])
+            return t, f"INSERT INTO {t} (id, a, n, b, u) VALUES {', '.join(self.row(self.key(scope), level) for _ in range(count))}" + self.conflict(t, level)
+        keys = ", ".join(f"({self.key(scope)})" for _ in range(1 if one else rng.choice([1, 2, 3])))
+        first = rng.choice([f"UPDATE SET {self.assignments(t, level)}", "DELETE", "DO NOTHING"])
+        second = rng.choice(["DO NOTHING", f"INSERT (id, a, n, b) VALUES (v.k, 2, {self.call(level, 'v.k') or 7}, {self.text()})"])
+        third = f" WHEN MATCHED THEN UPDATE SET {self.assignments(t, level)}" if rng.random() < 0.5 else ""
+        return t, (f"MERGE INTO {t} USING (VALUES {keys}) AS v (k) ON {t}.id = v.k WHEN MATCHED AND {t}.n % 3 <> {rng.randint(0, 2)} THEN {first}{third} "
+                   f"WHEN NOT MATCHED THEN {second}")
+
+    def conflict(self, table, level):
+        """ON CONFLICT, or nothing."""
+        rng = self.rng
+        if rng.random() < 0.4:
+            return ""
+        if self.deferrable_key:
+            return ""
+        if rng.random() < 0.3:
+            return " ON CONFLICT (id) DO NOTHING"
+        moves = f", a = {table}.a + 1" if rng.random() < 0.3 else ""
+        return (f" ON CONFLICT (id) DO UPDATE SET n = {self.expression(table, level)}, b = left({table}.b || excluded.b, 900){moves}"
+                + (f" WHERE {table}.n % 2 = 0" if rng.random() < 0.3 else ""))
+
+    def lock(self, level, scope):
+        """A locking SELECT."""
+        rng = self.rng
+        call = self.call(level)
+        extra = f", {call} AS f" if call and rng.random() < 0.4 else ""
+        return (f"SELECT id, n, a{extra} FROM {rng.choice(TABLES)} WHERE {self.where(scope)} ORDER BY id "
+                f"FOR {rng.choice(['UPDATE', 'NO KEY UPDATE', 'SHARE', 'KEY SHARE'])}")
+
+    def look(self, stable=None):
+        """An expression that shows a table."""
+        rng = self.rng
+        volatility = rng.choice("vvs") if stable is None else stable
+        return f"look_{rng.choice(list(SCANS))}_{volatility}('{rng.choice(TABLES)}', 0, {rng.choice([20, 2000])})"
+
+    def cursor(self):
+        """An expression that opens or reads a cursor."""
+        rng = self.rng
+        name = f"c{rng.randint(1, 3)}"
+        if rng.random() < 0.6:
+            k = self.number()
+            scan = rng.choice(["seq", "idx", "idx", "ios", "bmp"])
+            table = rng.choice(TABLES)
+            if scan in ("idx", "ios"):
+                query = rng.choice([f"SELECT id, n, a, length(b) FROM {table} WHERE id >= {rng.randint(0, 3)} ORDER BY id",
+                                    f"SELECT id FROM {table} WHERE id < 1000 ORDER BY id",
+                                    f"SELECT id, n, a, md5(b) FROM {table} WHERE id <= {k + 9} ORDER BY id DESC",
+                                    f"SELECT * FROM {table} ORDER BY id"])
+            else:
+                query = f"SELECT id, n, a, left(md5(b), 5), u FROM {table} WHERE a > -100 ORDER BY id"
+            return f"open_{scan}_{rng.choice('vvs')}('{name}', '{query}')"
+        return f"take('{name}', '{rng.choice(['next', 'next', 'prior', 'first', 'last', 'third', 'close'])}')"
+
+    # --- bodies -------------------------------------------------------------
+
+    def nodes(self, level, scope, depth, count=None):
+        """The statements of a block."""
+        return [self.node(level, scope, depth) for _ in range(count or self.rng.choice([1, 1, 2, 2, 3, 4]))]
+
+    def node(self, level, scope, depth):
+        """A statement of plpgsql."""
+        rng = self.rng
+        choice = rng.random()
+        if choice < 0.36:
+            shown = rng.random() < 0.4
+            table, sql = self.change(level, scope, one=shown)
+            if "MERGE" not in sql and shown:
+                return f"{sql}{self.returning(table, level)} INTO r9; RAISE NOTICE 'returned %', r9;"
+            return sql + ";"
+        if choice < 0.42:
+            return f"PERFORM * FROM ({self.lock(level, scope)}) q;"
+        if choice < 0.53:
+            return f"RAISE NOTICE 'look %', {self.look()};"
+        if choice < 0.62:
+            return f"RAISE NOTICE 'cursor %', {self.cursor()};"
+        if choice < 0.65:
+            return f"SELECT count(*), sum(n) INTO x FROM {rng.choice(TABLES)}; RAISE NOTICE 'count %', x;"
+        if choice < 0.69 and level > 0:
+            return f"x := {self.call(level, self.key(scope))};"
+        if depth >= 3:
+            return f"RAISE NOTICE 'look %', {self.look()};"
+        if choice < 0.82:
+            raises = []
+            if rng.random() < 0.6:
+                raises = [f"IF {rng.choice(scope + ['1'])} % {rng.choice([1, 2, 3])} = 0 THEN RAISE EXCEPTION 'mine'; END IF;"]
+            inner = self.nodes(level, scope, depth + 1) + raises
+            handler = ["RAISE NOTICE 'caught %', SQLSTATE;"] + (self.nodes(level, scope, depth + 1, 1) if rng.random() < 0.5 else [])
+            return {"parts": ["BEGIN", inner, "EXCEPTION WHEN OTHERS THEN", handler, "END;"]}
+        if choice < 0.92:
+            k = self.key(scope)
+            name = f"r{depth}"
+            query = rng.choice([
+                f"SELECT id, n FROM {rng.choice(TABLES)} WHERE id BETWEEN {k} AND {k} + {rng.randint(1, 4)} ORDER BY id"
+                + rng.choice(["", "", " FOR UPDATE", " FOR KEY SHARE"]),
+                f"SELECT g AS id FROM generate_series(1, {rng.randint(2, 3)}) g"])
+            if rng.random() < 0.2:
+                table, query = self.change(level, scope)
+                if "MERGE" in query:
+                    query = f"DELETE FROM {table} WHERE {self.where(scope)}"
+                query += self.returning(table, level)
+            return {"parts": [f"FOR {name} IN {query} LOOP", self.nodes(level, scope + [f"{name}.id"], depth + 1), "END LOOP;"]}
+        if choice < 0.96:
+            return {"parts": [f"IF {rng.choice(scope + ['1'])} % {rng.choice([2, 3])} = {rng.randint(0, 1)} THEN", self.nodes(level, scope, depth + 1), "END IF;"]}
+        k = self.key(scope)
+        order = rng.choice(["", "", " FOR UPDATE"])
+        current = rng.choice([f"UPDATE t1 SET {self.assignments('t1', level)} WHERE CURRENT OF w;", "DELETE FROM t1 WHERE CURRENT OF w;"])
+        return {"parts": [f"DECLARE w CURSOR FOR SELECT * FROM t1 WHERE id = {k}{order}; BEGIN OPEN w; FETCH w INTO r9; RAISE NOTICE 'w %', r9.id; IF FOUND THEN",
+                          self.nodes(level, scope, depth + 1, 1) if rng.random() < 0.4 else [], current, "END IF; CLOSE w; END;"]}
+
+    DECLARE = "r0 record; r1 record; r2 record; r3 record; r9 record; x bigint;"
+
+    def function(self, number):
+        """The function of a level, which calls those below."""
+        rng = self.rng
+        stable = rng.random() < 0.15
+        body = self.nodes(number, ["i"], 0)
+        if stable:
+            body = [f"RAISE NOTICE 'stable %', {self.look('s')};"]
+            if number:
+                body.append(f"x := {self.call(number, 'i')};")
+            body += [f"RAISE NOTICE 'stable %', {self.look('s')};", f"RAISE NOTICE 'cursor %', {self.cursor()};",
+                     f"SELECT sum(n) INTO x FROM {rng.choice(TABLES)}; RAISE NOTICE 'sum %', x;"]
+        return {"head": f"CREATE FUNCTION f{number}(i int) RETURNS int LANGUAGE plpgsql {'STABLE' if stable else 'VOLATILE'} {ORDERED} AS $$\n"
+                        f"DECLARE {self.DECLARE}\nBEGIN\nIF NOT enter() THEN RETURN i; END IF;",
+                "body": body,
+                "tail": f"PERFORM leave(); RETURN {rng.choice(['i', 'i + 1', 'coalesce(x % 1000, i)'])};\nEND $$"}
+
+    def trigger(self, name, table, kind):
+        """A trigger and its function."""
+        rng = self.rng
+        row = kind in ("before", "after", "deferred")
+        level = rng.choice([0, 0, 1])
+        events = rng.sample(["INSERT", "UPDATE", "DELETE"], rng.choice([1, 2, 3]))
+        if kind == "transition":
+            events = events[:1]
+        body = []
+        if row:
+            body.append("RAISE NOTICE '% % % % % % % % %', TG_NAME, TG_OP, OLD.id, OLD.n, left(md5(OLD.b), 4), NEW.id, NEW.n, left(md5(NEW.b), 4), NEW.a;")
+        else:
+            body.append("RAISE NOTICE '% % %', TG_NAME, TG_WHEN, TG_OP;")
+        referencing = ""
+        if kind == "transition":
+            for word, wanted in (("OLD", "INSERT"), ("NEW", "DELETE")):
+                if events[0] != wanted:
+                    referencing += f" {word} TABLE AS {word.lower()}s"
+                    body.append(f"RAISE NOTICE '{word} %', (SELECT string_agg({ROW}, ' ' ORDER BY id) FROM {word.lower()}s);")
+            referencing = " REFERENCING" + referencing
+        body += self.nodes(level, ["i"], 1)
+        if kind == "before" and rng.random() < 0.5:
+            body.append("IF TG_OP <> 'DELETE' THEN NEW.n := NEW.n + 1; END IF;")
+        if kind == "before" and rng.random() < 0.2:
+            body.append("IF i % 7 = 3 THEN PERFORM leave(); RETURN NULL; END IF;")
+        i = "CASE TG_OP WHEN 'DELETE' THEN OLD.id ELSE NEW.id END" if row else "3"
+        ends = "IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW;" if row else "RETURN NULL;"
+        yield {"head": f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql {ORDERED} AS $$\nDECLARE {self.DECLARE} i int := {i};\n"
+                       f"BEGIN\nIF NOT enter() THEN {ends} END IF;",
+               "body": body, "tail": f"PERFORM leave(); {ends}\nEND $$"}
+        when = {"before": "BEFORE", "after": "AFTER", "deferred": "AFTER", "transition": "AFTER"}.get(kind) or rng.choice(["BEFORE", "AFTER"])
+        constraint = "CONSTRAINT " if kind == "deferred" else ""
+        defer = f" DEFERRABLE INITIALLY {rng.choice(['DEFERRED', 'IMMEDIATE'])}" if kind == "deferred" else ""
+        yield (f"CREATE {constraint}TRIGGER {name} {when} {' OR '.join(events)} ON {table}{defer}{referencing} FOR EACH {'ROW' if row else 'STATEMENT'} "
+               f"EXECUTE FUNCTION {name}()")
+
+    def setup(self):
+        """The items of the set-up."""
+        rng = self.rng
+        fillfactor = rng.choice([100, 100, 60, 20])
+        yield from helpers()
+        for t in TABLES:
+            key = "PRIMARY KEY" + (f" DEFERRABLE INITIALLY {rng.choice(['IMMEDIATE', 'DEFERRED'])}" if self.deferrable_key else "")
+            fk = ""
+            if t == "t2" and "fk" in self.vectors:
+                fk = (f", p int GENERATED ALWAYS AS (id) STORED REFERENCES t1 {rng.choice(['', 'ON DELETE CASCADE'])} "
+                      f"{rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}")
+                if rng.random() < 0.5:
+                    fk = (f", p int DEFAULT {self.number()} REFERENCES t1 {rng.choice(['', 'ON DELETE CASCADE', 'ON DELETE SET NULL', 'ON UPDATE CASCADE'])} "
+                          f"{rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}")
+            yield (f"CREATE TABLE {t} (id int {key}, a int, n int DEFAULT 5, b text, u int, UNIQUE (u) DEFERRABLE INITIALLY "
+                   f"{rng.choice(['IMMEDIATE', 'DEFERRED'])}{fk}) WITH (fillfactor = {fillfactor}, autovacuum_enabled = off)")
+            yield (f"INSERT INTO {t} (id, a, n, b, u) SELECT g, g % 5, g, txt({self.width}, g), CASE WHEN g > 50 THEN NULL WHEN g % 3 = 0 THEN g END "
+                   f"FROM generate_series(1, {self.rows}) g")
+            yield f"CREATE INDEX ON {t} (a)"
+            if fk:
+                yield f"CREATE INDEX ON {t} (p, id)"
+        for number in range(self.functions):
+            yield self.function(number)
+        serial = 0
+        for vector in self.vectors:
+            for t in rng.choice([["t1"], ["t1"], ["t2"], ["t1", "t2"]]):
+                serial += 1
+                if vector == "check":
+                    yield f"ALTER TABLE {t} ADD CHECK (f0(id) % 11 <> {rng.randint(0, 10)}) NOT VALID"
+                elif vector == "default":
+                    yield f"ALTER TABLE {t} ALTER n SET DEFAULT f0({self.number()})"
+                elif vector != "fk":
+                    yield from self.trigger(f"{vector}{serial}", t, vector)
+
+    # --- steps --------------------------------------------------------------
+
+    def step(self, state):
+        """The next step of the session in some state (idle, open, failed): a list of (session, statement)."""
+        rng = self.rng
+        if state == "idle":
+            self.points = []
+        if state == "failed":
+            if self.points and rng.random() < 0.7:
+                return [(0, f"ROLLBACK TO {self.cut(rng.choice(self.points))}")]
+            return [(0, rng.choice(["ROLLBACK", "COMMIT"]))]
+        choice = rng.random()
+        if state == "idle":
+            if choice < 0.5:
+                return [(0, "BEGIN" + rng.choice(["", "", " ISOLATION LEVEL REPEATABLE READ"]))]
+            if choice < 0.58:
+                return self.maintenance()
+            if choice < 0.68:
+                return self.fresh()
+        else:
+            if choice < 0.09:
+                return self.commit()
+            if choice < 0.13:
+                return [(0, "ROLLBACK")]
+            if choice < 0.25:
+                return [(0, self.savepoint())]
+            if choice < 0.28:
+                return [(0, f"SET CONSTRAINTS ALL {rng.choice(['IMMEDIATE', 'DEFERRED'])}")]
+            if choice < 0.44:
+                return [(0, self.top_cursor())]
+        choice = rng.random()
+        if choice < 0.12:
+            return [(1, self.change(0, [], one=rng.random() < 0.6)[1])]
+        if choice < 0.15:
+            return [(2, rng.choice(["BEGIN ISOLATION LEVEL REPEATABLE READ", f"SELECT {self.look('s')}", f"SELECT {self.look('s')}",
+                                    "COMMIT"]))]
+        if choice < 0.17:
+            return self.maintenance()
+        return [(0, self.statement())]
+
+    def maintenance(self):
+        """VACUUM and the like, beside the session."""
+        rng = self.rng
+        return [(rng.choice([1, 3, 3, 3]), rng.choice([f"VACUUM (TRUNCATE off) {rng.choice(TABLES)}", "SELECT zundo.discard()"]))]
+
+    def fresh(self):
+        """A statement of many rows by any scan, on tables that are in the order of id."""
+        rng = self.rng
+        kind = rng.choice(["seqscan", "seqscan", "bitmapscan"])
+        t = rng.choice(["t1", "t1", "t2"])
+        call = self.call(self.functions)
+        where = f"{t}.id BETWEEN {rng.randint(0, 2)} AND {rng.choice([5, 12, 300])}" + (" AND a > -100" if kind == "bitmapscan" else "")
+        if rng.random() < 0.3:
+            where += f" AND {call} % 4 <> {rng.randint(0, 3)}"
+        sql = rng.choice([f"UPDATE {t} SET {self.assignments(t, self.functions)} WHERE {where}{self.returning(t, self.functions)}",
+                          f"UPDATE {t} SET n = {call} WHERE {where}", f"UPDATE {t} SET n = {call} WHERE {where}",
+                          f"UPDATE {t} SET n = {call}, a = a + 1 WHERE {where}",
+                          f"DELETE FROM {t} WHERE {where} AND {call} % 3 = 0", f"SELECT id, n, {call} FROM {t} WHERE {where}",
+                          f"INSERT INTO {t} (id, a, n, b) SELECT id + 100, a, {call}, b FROM {t} WHERE {where}"])
+        other = "bitmapscan" if kind == "seqscan" else "seqscan"
+        return ([(2, "ROLLBACK")] + [(0, f"CLUSTER {name} USING {name}_pkey") for name in TABLES]
+                + [(0, "BEGIN"), (0, f"SET LOCAL enable_{kind} = on"), (0, f"SET LOCAL enable_{other} = off"), (0, "SET LOCAL enable_indexscan = off"),
+                   (0, "SET LOCAL enable_indexonlyscan = off"), (0, sql)] + rng.choice([self.commit(), [(0, "ROLLBACK")], []])
+                + [(0, "RESET enable_indexscan"), (0, "SET enable_seqscan = off"), (0, "SET enable_bitmapscan = off"), (0, "RESET enable_indexonlyscan")])
+
+    @staticmethod
+    def commit():
+        """COMMIT. What is deferred runs before: in a COMMIT an EXCEPTION block fails an assertion of the server's own (xact.c, TBLOCK_END)."""
+        return [(0, "SET CONSTRAINTS ALL IMMEDIATE"), (0, "COMMIT")]
+
+    def cut(self, point):
+        """ROLLBACK TO: later savepoints are gone."""
+        self.points = self.points[:self.points.index(point) + 1]
+        return point
+
+    def savepoint(self):
+        """SAVEPOINT, ROLLBACK TO, RELEASE."""
+        rng = self.rng
+        if not self.points or rng.random() < 0.45:
+            self.points_serial += 1
+            self.points.append(f"s{self.points_serial}")
+            return f"SAVEPOINT {self.points[-1]}"
+        point = rng.choice(self.points)
+        if rng.random() < 0.65:
+            return f"ROLLBACK TO {self.cut(point)}"
+        self.cut(point)
+        self.points.pop()
+        return f"RELEASE {point}"
+
+    def top_cursor(self):
+        """DECLARE, FETCH, MOVE, CLOSE, WHERE CURRENT OF."""
+        rng = self.rng
+        name = f"c{rng.randint(1, 3)}"
+        return rng.choice([
+            f"SELECT {self.cursor()}", f"SELECT {self.cursor()}",
+            f"DECLARE {name} SCROLL CURSOR WITH HOLD FOR SELECT id, n, a, b FROM t1 WHERE id < 9 ORDER BY id",
+            f"DECLARE {name} SCROLL CURSOR FOR SELECT id, n, a, md5(b) FROM {rng.choice(TABLES)} ORDER BY id",
+            f"DECLARE {name} SCROLL CURSOR FOR SELECT id, n, {self.call(self.functions)} FROM {rng.choice(TABLES)} WHERE id > 1 ORDER BY id",
+            f"DECLARE {name} CURSOR FOR SELECT id, n, a, b FROM t1 WHERE id >= {self.number()} ORDER BY id{rng.choice(['', ' FOR UPDATE', ' FOR SHARE'])}",
+            f"FETCH ALL FROM {name}", f"FETCH ALL FROM {name}", f"FETCH {rng.randint(1, 5)} FROM {name}", f"FETCH {rng.randint(1, 5)} FROM {name}",
+            f"FETCH BACKWARD {rng.randint(1, 5)} FROM {name}", f"FETCH BACKWARD ALL FROM {name}", f"MOVE ABSOLUTE {rng.randint(0, 5)} FROM {name}", f"MOVE 2 IN {name}",
+            f"FETCH RELATIVE 0 FROM {name}", f"CLOSE {name}",
+            f"UPDATE t1 SET {self.assignments('t1', self.functions)} WHERE CURRENT OF {name}", f"DELETE FROM t1 WHERE CURRENT OF {name}"])
+
+    def statement(self):
+        """A statement of the session."""
+        rng = self.rng
+        level = self.functions
+        choice = rng.random()
+        if choice < 0.45:
+            table, sql = self.change(level, [])
+            if ("MERGE" not in sql or self.version >= 17) and rng.random() < 0.5:
+                sql += self.returning(table, level)
+            return sql
+        if choice < 0.5:
+            return self.lock(level, [])
+        if choice < 0.62:
+            k = self.number()
+            call = self.call(level)
+            return rng.choice([
+                f"SELECT id, n, {call} FROM {rng.choice(TABLES)} WHERE id BETWEEN {k} AND {k + 5} ORDER BY id",
+                f"SELECT id, n, {call} FROM {rng.choice(TABLES)} WHERE id BETWEEN {k} AND {k + 5} AND {call} % 3 <> 1 ORDER BY id",
+                f"SELECT {self.look()}, {self.call(level, str(k))}, {self.look('s')}, {self.look('v')}",
+                f"SELECT x.id, x.n, y.n, {self.call(level, 'x.id')} FROM t1 x JOIN t1 y ON y.id = x.id + 1 WHERE x.id BETWEEN {k} AND {k + 3} ORDER BY x.id"])
+        if choice < 0.68:
+            k = self.number()
+            return f"UPDATE t1 SET {self.assignments('t1', level)} WHERE ctid = (SELECT ctid FROM t1 WHERE id = {k})"
+        if choice < 0.82:
+            parts = []
+            for n in range(rng.choice([2, 2, 3])):
+                while True:
+                    table, sql = self.change(level if rng.random() < 0.5 else 0, [])
+                    if "MERGE" not in sql:
+                        break
+                parts.append(f"q{n} AS ({sql} RETURNING {table}.id, {table}.n)")
+            shown = [f"(SELECT string_agg(id || ':' || n, ' ' ORDER BY id, n) FROM q{n})" for n in range(len(parts)) if rng.random() < 0.7]
+            shown.append("(SELECT sum(n) FROM t1)")
+            return f"WITH {', '.join(parts)} SELECT {', '.join(shown)}"
+        return {"head": f"DO $$\nDECLARE {self.DECLARE}\nBEGIN", "body": self.nodes(level, [], 0), "tail": "END $$"}
