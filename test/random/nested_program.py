@@ -19,8 +19,7 @@ TABLES = ("t1", "t2")
 
 
 def helpers():
-    """Functions of every program; created in the schema of a side."""
-    yield "CREATE SEQUENCE calls"
+    """Functions that every program uses; they find the tables of the session's side by its search_path."""
     yield ("CREATE FUNCTION txt(n int, seed int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT left(string_agg(md5((g * 7919 + seed)::text), ''), n) "
            "FROM generate_series(0, n / 32) g $$")
     yield """CREATE FUNCTION enter() RETURNS bool LANGUAGE plpgsql AS $$
@@ -38,7 +37,7 @@ BEGIN PERFORM set_config('my.depth', (current_setting('my.depth')::int - 1)::tex
             yield f"""CREATE FUNCTION look_{name}_{volatility[0].lower()}(tab text, lo int, hi int) RETURNS text LANGUAGE plpgsql {volatility} {settings} AS $$
 DECLARE s text;
 BEGIN
-  EXECUTE format('SELECT string_agg({ROW.replace("'", "''")}, '' '' ORDER BY id) FROM %I WHERE {column} > -1000000 AND id BETWEEN $1 AND $2', tab) INTO s USING lo, hi;
+  EXECUTE format('SELECT string_agg({ROW.replace("'", "''")}, '' '' ORDER BY id, n) FROM %I WHERE {column} > -1000000 AND id BETWEEN $1 AND $2', tab) INTO s USING lo, hi;
   RETURN s;
 END $$"""
             yield f"""CREATE FUNCTION open_{name}_{volatility[0].lower()}(name text, query text) RETURNS text LANGUAGE plpgsql {volatility} {settings} AS $$
@@ -90,14 +89,12 @@ class Program:
         self.version = version
         self.rows = rng.choice([3, 5, 8, 12, 20, 40, 40, 40, 300])
         self.width = rng.choice([5, 5, 20, 60, 200, 900])
-        self.deferrable_key = rng.random() < 0.15
         self.functions = rng.choice([1, 2, 3, 4])
         self.points = []
         self.points_serial = 0
         self.span = rng.choice([0, 2, 5])
+        self.parted = rng.random() < 0.12
         self.vectors = rng.sample(["before", "after", "deferred", "statement", "transition", "check", "default", "fk"], rng.choice([0, 0, 1, 1, 2, 3]))
-        if "fk" in self.vectors:
-            self.deferrable_key = False
 
     # --- expressions --------------------------------------------------------
 
@@ -128,12 +125,14 @@ class Program:
         """A call of one of the functions below level, or nothing."""
         if level <= 0:
             return None
+        if level > 1 and self.rng.random() < 0.15:
+            return f"g({arg})"
         return f"f{self.rng.randrange(level)}({arg})"
 
     def text(self):
         """A value for b."""
         rng = self.rng
-        return rng.choice(["'x'", f"txt({rng.choice([3, 30, 150, 700, 1900])}, {rng.randint(0, 99)})", f"repeat('y', {rng.choice([10, 400, 3000])})"])
+        return rng.choice(["'x'", f"txt({rng.choice([3, 3, 30, 30, 150, 150, 700, 700, 1900, 5000])}, {rng.randint(0, 99)})", f"repeat('y', {rng.choice([10, 400, 3000])})"])
 
     def expression(self, table, level):
         """An integer for n, of the row's columns."""
@@ -213,8 +212,6 @@ class Program:
         """ON CONFLICT, or nothing."""
         rng = self.rng
         if rng.random() < 0.4:
-            return ""
-        if self.deferrable_key:
             return ""
         if rng.random() < 0.3:
             return " ON CONFLICT (id) DO NOTHING"
@@ -360,17 +357,20 @@ class Program:
                "body": body, "tail": f"PERFORM leave(); {ends}\nEND $$"}
         when = {"before": "BEFORE", "after": "AFTER", "deferred": "AFTER", "transition": "AFTER"}.get(kind) or rng.choice(["BEFORE", "AFTER"])
         constraint = "CONSTRAINT " if kind == "deferred" else ""
+        condition = ""
+        if row and events == ["UPDATE"]:
+            condition = rng.choice(["", " WHEN (OLD.n <> NEW.n)", " WHEN (OLD.id > 5)", " WHEN (OLD.* IS DISTINCT FROM NEW.*)"])
+            events = [rng.choice(["UPDATE", "UPDATE OF n", "UPDATE OF id, b"])]
         defer = f" DEFERRABLE INITIALLY {rng.choice(['DEFERRED', 'IMMEDIATE'])}" if kind == "deferred" else ""
-        yield (f"CREATE {constraint}TRIGGER {name} {when} {' OR '.join(events)} ON {table}{defer}{referencing} FOR EACH {'ROW' if row else 'STATEMENT'} "
+        yield (f"CREATE {constraint}TRIGGER {name} {when} {' OR '.join(events)} ON {table}{defer}{referencing} FOR EACH {'ROW' if row else 'STATEMENT'}{condition} "
                f"EXECUTE FUNCTION {name}()")
 
     def setup(self):
         """The items of the set-up."""
         rng = self.rng
         fillfactor = rng.choice([100, 100, 60, 20])
-        yield from helpers()
+        yield "CREATE SEQUENCE calls"
         for t in TABLES:
-            key = "PRIMARY KEY" + (f" DEFERRABLE INITIALLY {rng.choice(['IMMEDIATE', 'DEFERRED'])}" if self.deferrable_key else "")
             fk = ""
             if t == "t2" and "fk" in self.vectors:
                 fk = (f", p int GENERATED ALWAYS AS (id) STORED REFERENCES t1 {rng.choice(['', 'ON DELETE CASCADE'])} "
@@ -378,8 +378,13 @@ class Program:
                 if rng.random() < 0.5:
                     fk = (f", p int DEFAULT {self.number()} REFERENCES t1 {rng.choice(['', 'ON DELETE CASCADE', 'ON DELETE SET NULL', 'ON UPDATE CASCADE'])} "
                           f"{rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}")
-            yield (f"CREATE TABLE {t} (id int {key}, a int, n int DEFAULT 5, b text, u int, UNIQUE (u) DEFERRABLE INITIALLY "
-                   f"{rng.choice(['IMMEDIATE', 'DEFERRED'])}{fk}) WITH (fillfactor = {fillfactor}, autovacuum_enabled = off)")
+            parted = self.parted and t == "t1"
+            options = f" WITH (fillfactor = {fillfactor}, autovacuum_enabled = off)"
+            yield (f"CREATE TABLE {t} (id int PRIMARY KEY, a int, n int DEFAULT 5, b text, u int, UNIQUE (u{', id' if parted else ''}) DEFERRABLE INITIALLY "
+                   f"{rng.choice(['IMMEDIATE', 'DEFERRED'])}{fk}){' PARTITION BY RANGE (id)' if parted else options}")
+            if parted:
+                yield f"CREATE TABLE t1a PARTITION OF t1 FOR VALUES FROM (MINVALUE) TO (8){options}"
+                yield f"CREATE TABLE t1b PARTITION OF t1 FOR VALUES FROM (8) TO (MAXVALUE){options}"
             yield (f"INSERT INTO {t} (id, a, n, b, u) SELECT g, g % 5, g, txt({self.width}, g), CASE WHEN g > 50 THEN NULL WHEN g % 3 = 0 THEN g END "
                    f"FROM generate_series(1, {self.rows}) g")
             yield f"CREATE INDEX ON {t} (a)"
@@ -387,6 +392,10 @@ class Program:
                 yield f"CREATE INDEX ON {t} (p, id)"
         for number in range(self.functions):
             yield self.function(number)
+            if number == 0:
+                body = [f"{self.change(1, ['i'])[1]};" for _ in range(rng.choice([1, 2]))]
+                yield {"head": "CREATE FUNCTION g(i int) RETURNS int LANGUAGE sql VOLATILE " + ORDERED + " AS $$", "body": body,
+                       "tail": f"SELECT count(*)::int FROM {rng.choice(TABLES)} $$"}
         serial = 0
         for vector in self.vectors:
             for t in rng.choice([["t1"], ["t1"], ["t2"], ["t1", "t2"]]):
@@ -412,11 +421,18 @@ class Program:
         choice = rng.random()
         if state == "idle":
             if choice < 0.5:
-                return [(0, "BEGIN" + rng.choice(["", "", " ISOLATION LEVEL REPEATABLE READ"]))]
+                return [(0, "BEGIN" + rng.choice(["", "", "", " ISOLATION LEVEL REPEATABLE READ", " ISOLATION LEVEL REPEATABLE READ",
+                                                  " ISOLATION LEVEL SERIALIZABLE"]))]
             if choice < 0.58:
                 return self.maintenance()
             if choice < 0.68:
                 return self.fresh()
+            if choice < 0.72:
+                k = self.number()
+                ends = rng.choice(["COMMIT; ELSE ROLLBACK", "COMMIT; ELSE COMMIT", "ROLLBACK; ELSE NULL"])
+                body = [{"parts": [f"FOR r0 IN SELECT id, n FROM {rng.choice(TABLES)} WHERE id BETWEEN {k} AND {k + 6} ORDER BY id LOOP",
+                                   self.nodes(self.functions, ["r0.id"], 1) + [f"IF r0.id % {rng.choice([2, 3])} = 0 THEN {ends}; END IF;"], "END LOOP;"]}]
+                return [(0, {"head": f"DO $$\nDECLARE {self.DECLARE}\nBEGIN", "body": body, "tail": "END $$"})]
         else:
             if choice < 0.09:
                 return self.commit()
@@ -522,7 +538,11 @@ class Program:
                 f"SELECT id, n, {call} FROM {rng.choice(TABLES)} WHERE id BETWEEN {k} AND {k + 5} AND {call} % 3 <> 1 ORDER BY id",
                 f"SELECT {self.look()}, {self.call(level, str(k))}, {self.look('s')}, {self.look('v')}",
                 f"SELECT x.id, x.n, y.n, {self.call(level, 'x.id')} FROM t1 x JOIN t1 y ON y.id = x.id + 1 WHERE x.id BETWEEN {k} AND {k + 3} ORDER BY x.id"])
-        if choice < 0.68:
+        if choice < 0.64:
+            t = rng.choice(TABLES)
+            rows = "".join(f"{self.number() + rng.choice([0, 100])}\\t{rng.randint(0, 9)}\\t{'z' * rng.choice([1, 30, 300])}\\n" for _ in range(rng.randint(1, 5)))
+            return f"COPY {t} (id, a, b) FROM PROGRAM $$printf '{rows}'$$"
+        if choice < 0.68 and not self.parted:
             k = self.number()
             return f"UPDATE t1 SET {self.assignments('t1', level)} WHERE ctid = (SELECT ctid FROM t1 WHERE id = {k})"
         if choice < 0.82:
