@@ -306,6 +306,7 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	TM_Result	result;
 	ItemId		lp;
+	CommandId	replaced_by = InvalidCommandId;
 
 	bool		rolled_back = false;
 
@@ -343,6 +344,9 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			result = examine_own(state, cid);
 			if (result == TM_SelfModified && was_overtaken(page, &slots, rel, block, tid, snapshot, state))
 				result = TM_Updated;
+			/* the caller is told who replaced the version that he has in hand, as on heap; that may have been changed again */
+			if (result == TM_SelfModified && state->writer.cid > cid)
+				replaced_by = zrow_replaced_by(page, &slots, rel, block, off, cid);
 			break;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, mode);
@@ -382,6 +386,8 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	}
 	if (result != TM_Ok)
 		fill_failure(tmfd, tid, state);
+	if (replaced_by != InvalidCommandId)
+		tmfd->cmax = replaced_by;
 	return result;
 }
 

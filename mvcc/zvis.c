@@ -624,6 +624,34 @@ zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber bloc
 	return false;
 }
 
+CommandId
+zrow_replaced_by(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, CommandId cid)
+{
+	ZWalk	   *walk = zwalk_workspace();
+	CommandId	replaced_by = InvalidCommandId;
+	ZAccept		accept;
+
+	walk->page_locked = true;
+	walk->confirmed = InvalidUndoPtr;
+	if (!zwalk_start(walk, page, slots, rel, block, off))
+		return replaced_by;
+	zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, slots->oldest);
+	accept.limit = cid;
+	while (zwalk_find_writer(walk, &accept) == ZWALK_WRITER)
+	{
+		ZXidStatus	status = zxid_status_at(walk->rec.xid, slots->oldest);
+
+		if (status == ZXID_OWN && walk->rec.cid >= cid)
+			replaced_by = walk->rec.cid;
+		else if (status != ZXID_ABORTED)
+			break;
+		zwalk_step_back(walk);
+		if (!walk->exists)
+			break;
+	}
+	return replaced_by;
+}
+
 /* Can rec, met above a version that somebody sees, be the writer of that? Not if it is rolled back or another's unfinished one. */
 static bool
 may_be_seen(const ZuRecord *rec, ZXid oldest)

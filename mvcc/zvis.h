@@ -241,6 +241,13 @@ extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber blo
 extern bool zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
 						   Snapshot snapshot, ZRowWriter *by);
 
+/*
+ * zrow_replaced_by: which command of ours replaced the version of the row at off that a command of number cid has found? The newest
+ * version is ours, of cid or a later command. Page locked, slots copied from it.
+ */
+extern CommandId zrow_replaced_by(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
+								  CommandId cid);
+
 /* ---- own records of the current command (mvcc/zown.c) ---- */
 
 /* zown_note: we pushed the record ptr on prev, under cid, about n rows from offset first on. */
