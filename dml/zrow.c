@@ -248,12 +248,11 @@ waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block
  * has done so already and has locked what the other left.
  */
 static bool
-was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, Snapshot snapshot,
-			  const ZRowState *state)
+was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, Snapshot snapshot)
 {
 	ZRowWriter	by;
 
-	return !ZH_LIVE(state->header) && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+	return snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
 		zrow_overtaken(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), snapshot, &by) &&
 		!zany_is_locked(rel, tid, &by);
 }
@@ -342,10 +341,15 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	{
 		case ZXID_OWN:
 			result = examine_own(state, cid);
-			if (result == TM_SelfModified && was_overtaken(page, &slots, rel, block, tid, snapshot, state))
-				result = TM_Updated;
+			if (result != TM_SelfModified)
+				break;
+			if (was_overtaken(page, &slots, rel, block, tid, snapshot))
+			{
+				if (!ZH_LIVE(state->header))
+					result = TM_Updated;
+			}
 			/* the caller is told who replaced the version that he has in hand, as on heap; that may have been changed again */
-			if (result == TM_SelfModified && state->writer.cid > cid)
+			else if (state->writer.cid > cid)
 				replaced_by = zrow_replaced_by(page, &slots, rel, block, off, cid);
 			break;
 		case ZXID_IN_PROGRESS:

@@ -396,7 +396,10 @@ core_suite()
 		mapfile -t only < <(sed -n 's/^test: *//p' "$schedule" | tr -s ' ' '\n' | while read -r line; do if wanted "$line"; then echo "$line"; fi; done)
 		[ ${#only[@]} -gt 0 ] || return 0
 		what=("${only[@]}")
-		[ "$suite" != regression ] || what=(test_setup create_misc create_index "${only[@]}")
+		if [ "$suite" = regression ]; then
+			what=(test_setup create_misc create_index)
+			for line in "${only[@]}"; do case " ${what[*]} " in *" $line "*) ;; *) what+=("$line") ;; esac; done
+		fi
 	fi
 	as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" timeout -k 20 "${ZUNDO_CORE_SECONDS:-900}" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres \
 		--bindir="$bindir" --inputdir="$folder" --outputdir="$output" --load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 9>&- || status=$?

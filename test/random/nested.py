@@ -128,7 +128,7 @@ class Run:
         self.trace = []
         self.done = []
         self.counts = collections.Counter()
-        self.zheap_only = {3}
+        self.looks = 0
         self.sides = [Side("h", options.dsn, "heap"), Side("z", options.dsn, "heap" if options.control else "zheap")]
         for item in setup:
             self.both(0, statement_of(item))
@@ -158,9 +158,6 @@ class Run:
         self.done.append(step)
         for number, item in step:
             sql = statement_of(item)
-            if number == 0 and self.sides[0].state() != "failed":
-                for side in self.sides:
-                    side.run(0, "SELECT setval('calls', 1)")
             self.both(number, sql)
             states = [side.state() for side in self.sides]
             if states[0] != states[1]:
@@ -168,16 +165,18 @@ class Run:
             if not sql.startswith(QUIET):
                 self.look(0 if states[0] != "failed" else 3, sql)
 
-    def look(self, number, after):
-        """The tables' contents by all scans."""
-        scans = [(scan, table) for table in TABLES for scan in SCANS]
-        query = "SELECT " + ", ".join(f"look_{scan}_s('{table}', -10000000, 10000000)" for scan, table in scans)
+    def look(self, number, after, thorough=False):
+        """The tables' contents by a sequential scan and by one or all of the others. Functions may be called again after that."""
+        self.looks += 1
+        names = list(SCANS) if thorough else ["seq", list(SCANS)[1 + self.looks % (len(SCANS) - 1)]]
+        scans = [(scan, table) for table in TABLES for scan in names]
+        query = "SELECT setval('calls', 1), " + ", ".join(f"look_{scan}_s('{table}', -10000000, 10000000)" for scan, table in scans)
         found = []
         for side in self.sides:
             conn = side.session(number)
             with conn.cursor() as cursor:
                 cursor.execute(query)
-                found.append(cursor.fetchone())
+                found.append(cursor.fetchone()[1:])
         for (scan, table), one, two in zip(scans, *found):
             if one != two:
                 a, b = set((one or "").split()), set((two or "").split())
@@ -189,7 +188,7 @@ class Run:
             for number in list(side.sessions):
                 if number != 3:
                     side.run(number, "ROLLBACK")
-        self.look(3, "the end")
+        self.look(3, "the end", True)
         if self.sides[1].is_zheap:
             for turn in range(2):
                 for table in TABLES:
@@ -200,7 +199,7 @@ class Run:
                     self.sides[1].run(3, "SELECT zundo.discard()")
                     for table in TABLES:
                         self.sides[1].run(3, f"VACUUM {table}")
-        self.look(3, "the end and VACUUM")
+        self.look(3, "the end and VACUUM", True)
 
     def close(self):
         """Forget all connections."""

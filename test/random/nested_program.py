@@ -444,6 +444,10 @@ class Program:
                 return [(0, f"SET CONSTRAINTS ALL {rng.choice(['IMMEDIATE', 'DEFERRED'])}")]
             if choice < 0.44:
                 return [(0, self.top_cursor())]
+            if choice < 0.47:
+                t = rng.choice(TABLES)
+                return [(0, rng.choice([f"REINDEX TABLE {t}", f"CREATE INDEX ON {t} (n)", f"CLUSTER {t} USING {t}_pkey", f"ALTER TABLE {t} ADD CHECK (n > -100000)",
+                                        f"ALTER TABLE {t} ALTER a TYPE bigint", f"CREATE INDEX ON {t} (a, id) WHERE n % 2 = 0"]))]
         choice = rng.random()
         if choice < 0.12:
             return [(1, self.change(0, [], one=rng.random() < 0.6)[1])]
