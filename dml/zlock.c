@@ -413,14 +413,10 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, cons
  * version is of a later command, none if the row is gone in the end. So go on if it has moved. *done: result is the answer.
  */
 static TM_Result
-beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, TM_FailureData *tmfd, bool *done)
+beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_FailureData *tmfd, bool *done)
 {
 	if (ZH_LIVE(state->header))
-	{
-		/* the command of the newest version: it has no version of ours in hand that was replaced by another */
-		tmfd->cmax = state->writer.cid;
 		return TM_SelfModified;
-	}
 	if ((ZH_STATE(state->header) == ZSTATE_MOVED || (state->writer.xflags & ZUX_OTHER_PART)) &&
 		follow_update(search, flags, tmfd))
 		*done = false;

@@ -242,19 +242,35 @@ waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block
 }
 
 /*
- * This command, or a function that it has called, has deleted or moved the row; had another changed it before,
- * since the snapshot? Then the version that the caller has in hand was replaced by the other: that is his
- * answer, as on heap, and he will meet our own change when he goes after the newest version. Unless he
- * has done so already and has locked what the other left.
+ * This command, or a function that it has called, has changed the row; had another changed it before,
+ * since the snapshot? Then the version that the caller has in hand was replaced by the other. Unless he has followed that
+ * already and has locked what the other left.
  */
 static bool
 was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, Snapshot snapshot)
 {
 	ZRowWriter	by;
 
-	return snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		zrow_overtaken(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), snapshot, &by) &&
+	return zrow_overtaken(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), snapshot, &by) &&
 		!zany_is_locked(rel, tid, &by);
+}
+
+/*
+ * This command, or one that a function of its has run, has changed the row. As on heap the caller is told who replaced the version that he
+ * has in hand. If that was another: TM_Updated, and he will meet our own change when he goes after the newest version; a version that is
+ * still here is that one. Else *replaced_by: the row may have been changed again since.
+ */
+static TM_Result
+examine_self_modified(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, CommandId cid,
+					  Snapshot snapshot, const ZRowState *state, CommandId *replaced_by)
+{
+	if (snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot) || (ZH_LIVE(state->header) && state->writer.cid == cid))
+		return TM_SelfModified;
+	if (was_overtaken(page, slots, rel, block, tid, snapshot))
+		return ZH_LIVE(state->header) ? TM_SelfModified : TM_Updated;
+	if (state->writer.cid > cid)
+		*replaced_by = zrow_replaced_by(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), cid);
+	return TM_SelfModified;
 }
 
 /* May a KEY SHARE lock be taken on the version that snapshot sees, though the row has moved on? */
@@ -341,16 +357,8 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	{
 		case ZXID_OWN:
 			result = examine_own(state, cid);
-			if (result != TM_SelfModified)
-				break;
-			if (was_overtaken(page, &slots, rel, block, tid, snapshot))
-			{
-				if (!ZH_LIVE(state->header))
-					result = TM_Updated;
-			}
-			/* the caller is told who replaced the version that he has in hand, as on heap; that may have been changed again */
-			else if (state->writer.cid > cid)
-				replaced_by = zrow_replaced_by(page, &slots, rel, block, off, cid);
+			if (result == TM_SelfModified)
+				result = examine_self_modified(page, &slots, rel, block, tid, cid, snapshot, state, &replaced_by);
 			break;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, mode);

@@ -175,8 +175,11 @@ class Run:
         for side in self.sides:
             conn = side.session(number)
             with conn.cursor() as cursor:
-                cursor.execute(query)
-                found.append(cursor.fetchone()[1:])
+                try:
+                    cursor.execute(query)
+                    found.append(cursor.fetchone()[1:])
+                except psycopg2.errors.LockNotAvailable:    # DDL in the failed transaction
+                    found.append(["locked"] * len(scans))
         for (scan, table), one, two in zip(scans, *found):
             if one != two:
                 a, b = set((one or "").split()), set((two or "").split())
