@@ -92,6 +92,7 @@ class Program:
         self.functions = rng.choice([1, 2, 3, 4])
         self.points = []
         self.points_serial = 0
+        self.deep = True                # what is made now is called by statements
         self.span = rng.choice([0, 2, 5])
         self.parted = rng.random() < 0.12
         self.vectors = rng.sample(["before", "after", "deferred", "statement", "transition", "check", "default", "fk"], rng.choice([0, 0, 1, 1, 2, 3]))
@@ -160,13 +161,14 @@ class Program:
     def returning(self, table, level):
         """A RETURNING list."""
         rng = self.rng
-        extra = ""
+        extra = names = ""
         call = self.call(level, f"{table}.id")
         if call and rng.random() < 0.4:
             extra = f", {call} AS f"
         if self.version >= 18 and rng.random() < 0.5:
-            extra += ", old.n AS old_n, new.n AS new_n, old.id AS old_id, length(old.b) AS old_b"
-        return f" RETURNING {table}.id, {table}.n, {table}.a, length({table}.b) AS b{extra}"
+            names = " WITH (OLD AS was, NEW AS now)"       # OLD and NEW are variables of triggers
+            extra += ", was.n AS old_n, now.n AS new_n, was.id AS old_id, length(was.b) AS old_b"
+        return f" RETURNING{names} {table}.id, {table}.n, {table}.a, length({table}.b) AS b{extra}"
 
     def row(self, key, level):
         """Values of a row to insert."""
@@ -234,10 +236,17 @@ class Program:
         return f"look_{rng.choice(list(SCANS))}_{volatility}('{rng.choice(TABLES)}', 0, {rng.choice([20, 2000])})"
 
     def cursor(self):
-        """An expression that opens or reads a cursor."""
+        """An expression that opens or reads a cursor.
+
+        One that a function opens accepts what the calling statement changes afterwards. What an index scan under way finds of that depends on
+        where it lies, so functions do not read such cursors (d1 to d3), but those that were opened before.
+        """
         rng = self.rng
-        name = f"c{rng.randint(1, 3)}"
-        if rng.random() < 0.6:
+        opens = rng.random() < 0.6
+        name = f"{'d' if opens and self.deep else 'c'}{rng.randint(1, 3)}"
+        if not opens and not self.deep and rng.random() < 0.4:
+            name = name.replace("c", "d")
+        if opens:
             k = self.number()
             scan = rng.choice(["seq", "idx", "idx", "ios", "bmp"])
             table = rng.choice(TABLES)
@@ -412,6 +421,7 @@ class Program:
     def step(self, state):
         """The next step of the session in some state (idle, open, failed): a list of (session, statement)."""
         rng = self.rng
+        self.deep = False
         if state == "idle":
             self.points = []
         if state == "failed":
@@ -510,7 +520,7 @@ class Program:
     def top_cursor(self):
         """DECLARE, FETCH, MOVE, CLOSE, WHERE CURRENT OF."""
         rng = self.rng
-        name = f"c{rng.randint(1, 3)}"
+        name = rng.choice(["c1", "c2", "c3", "c1", "c2", "c3", "d1", "d2", "d3"])
         return rng.choice([
             f"SELECT {self.cursor()}", f"SELECT {self.cursor()}",
             f"DECLARE {name} SCROLL CURSOR WITH HOLD FOR SELECT id, n, a, b FROM t1 WHERE id < 9 ORDER BY id",
