@@ -378,7 +378,7 @@ part_random()
 		"histories with triggers, keys, upserts and 2PC: $new --fk --triggers --prepare --on-conflict" \
 		"wide histories: $new --wide all --fk --triggers --on-conflict" \
 		"histories of temporary tables: $new --temp --fk --triggers" \
-		"nested commands: nested.py --minutes ${ZUNDO_RANDOM_MINUTES:-1} --seed ${ZUNDO_RANDOM_SEED:-20261121}" \
+		"nested commands: nested.py --minutes 2 --programs ${ZUNDO_NESTED_PROGRAMS:-60} --seed ${ZUNDO_RANDOM_SEED:-20261121}" \
 		"crashes: crash.py --rounds $rounds"
 }
 
