@@ -294,7 +294,7 @@ extern bool zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
 /*
  * zu_discard_by_worker: have this database's worker make a pass, which begins after the call, and wait for its end, at most so long.
  * The worker knows what it has read; who discards for the first time reads all undo that is kept. False: there is no
- * worker, or it has not done it by then. In a transaction, no lock held.
+ * worker, or it has not done it by then. In a transaction, no LWLock held; a table lock is no harm, for the wait ends by time.
  */
 extern bool zu_discard_by_worker(long timeout_ms);
 
