@@ -4,6 +4,7 @@
 #   make PG_CONFIG=/path/pg_config
 #   make WERROR=1 CC=clang        warnings are errors (what CI does)
 #   make install                  then: shared_preload_libraries = 'zundo'
+#   make ZUNDO_TESTING=1          for tests: with fault points and their settings
 #
 # Tests need a server with zundo preloaded: ./zundo test starts one.
 
@@ -19,13 +20,23 @@ FOLDERS = common undo tuple page wal mvcc dml scan vacuum rollback redo workers 
 TOP     := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 ZUNDO_SOURCES := $(TOP)/zundo.c $(TOP)/zam.c $(foreach d,$(FOLDERS),$(sort $(wildcard $(TOP)/$(d)/*.c)))
 ZUNDO_HEADERS := $(wildcard $(TOP)/*.h) $(foreach d,$(FOLDERS),$(wildcard $(TOP)/$(d)/*.h))
+
+# Fault injection is for tests only: other builds have neither settings nor code.
+ZUNDO_TESTING ?= 0
+ifneq ($(ZUNDO_TESTING),1)
+ZUNDO_SOURCES := $(filter-out $(TOP)/common/fault.c,$(ZUNDO_SOURCES))
+endif
 OBJS     = $(patsubst $(TOP)/%.c,%.o,$(ZUNDO_SOURCES))
 
 # Server libraries share one symbol space: only what the server looks up by
 # name is exported (common/compat.h does the same for 15).
 PG_CPPFLAGS = -I$(TOP)
 PG_CFLAGS   = -fvisibility=hidden
+ifeq ($(ZUNDO_TESTING),1)
+PG_CPPFLAGS += -DZUNDO_TESTING
+endif
 SHLIB_LINK  = -llz4
+EXTRA_CLEAN = built-with
 
 # No JIT bitcode: nothing here is worth inlining into a query.
 override with_llvm = no
@@ -48,8 +59,12 @@ ifeq ($(WERROR),1)
 override CFLAGS += -Werror
 endif
 
+# Objects of other flags or another server are not to be mixed with ours: rebuild everything.
+BUILT_WITH := $(shell $(PG_CONFIG) --version --pkglibdir | tr '\n' ' ')CC=$(CC) ZUNDO_TESTING=$(ZUNDO_TESTING)
+$(shell echo '$(BUILT_WITH)' | cmp -s - built-with || echo '$(BUILT_WITH)' >built-with)
+
 # Any header may change any layout: rebuild everything.
-$(OBJS): $(ZUNDO_HEADERS) $(TOP)/Makefile
+$(OBJS): $(ZUNDO_HEADERS) $(TOP)/Makefile built-with
 
 # Built from another directory, the folders of the objects must exist.
 ifneq ($(CURDIR),$(TOP))

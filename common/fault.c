@@ -1,5 +1,5 @@
 /*
- * common/fault.c - fault points, and the error for what zheap does not do.
+ * common/fault.c - fault points. Only in builds for tests (ZUNDO_TESTING).
  *
  * Owns the list of fault point names. A test sets zundo.fault to
  * 'name:action[,name:action]'; the process that reaches ZUNDO_FAULT(name) then
@@ -230,18 +230,4 @@ zundo_fault_hit(const char *name)
 		}
 		return;
 	}
-}
-
-/*
- * zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: "zheap: <what>",
- * with detail as errdetail unless NULL.
- */
-void
-zundo_not_supported(const char *what, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zheap: %s", what),
-			 detail ? errdetail("%s", detail) : 0));
-	pg_unreachable();
 }

@@ -17,8 +17,11 @@ int			zundo_eager_rollback_pages = 32;
 int			zundo_undo_limit = 0;
 int			zundo_undo_full = ZUNDO_FULL_ERROR;
 int			zundo_undo_full_timeout = 60000;
+
+#ifdef ZUNDO_TESTING
 bool		zundo_move_updates = false;
 char	   *zundo_fault_spec = NULL;
+#endif
 
 static const struct config_enum_entry compression_options[] = {
 	{"lz4", ZUNDO_COMPRESS_LZ4, false},
@@ -32,6 +35,8 @@ static const struct config_enum_entry full_options[] = {
 	{"cancel", ZUNDO_FULL_CANCEL, false},
 	{NULL, 0, false}
 };
+
+#ifdef ZUNDO_TESTING
 
 /* check_fault: refuse unknown fault points and actions. */
 static bool
@@ -50,6 +55,31 @@ assign_fault(const char *newval, void *extra)
 {
 	zundo_fault_reset();
 }
+
+/* define_test_gucs: make known what only builds for tests have. SHOW ALL leaves them out. */
+static void
+define_test_gucs(void)
+{
+	DefineCustomBoolVariable("zundo.move_updates",
+							 "Every update gives its row a new place, as on heap, for tests.",
+							 NULL,
+							 &zundo_move_updates,
+							 false,
+							 PGC_USERSET,
+							 GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,
+							 NULL, NULL, NULL);
+
+	DefineCustomStringVariable("zundo.fault",
+							   "Places where processes fail on purpose, for tests.",
+							   "A list of name:action or name:action:number (only that time); actions are error, disk, memory, cancel, crash and sleep.",
+							   &zundo_fault_spec,
+							   "",
+							   PGC_SUSET,
+							   GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,
+							   check_fault, assign_fault, NULL);
+}
+
+#endif
 
 /*
  * zundo_define_gucs: make the settings known. zundo.max_databases, which sizes
@@ -116,23 +146,8 @@ zundo_define_gucs(void)
 							GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
-	DefineCustomBoolVariable("zundo.move_updates",
-							 "Every update gives its row a new place, as on heap, for tests.",
-							 NULL,
-							 &zundo_move_updates,
-							 false,
-							 PGC_USERSET,
-							 GUC_NOT_IN_SAMPLE,
-							 NULL, NULL, NULL);
-
-	DefineCustomStringVariable("zundo.fault",
-							   "Places where processes fail on purpose, for tests.",
-							   "A list of name:action or name:action:number (only that time); actions are error, disk, memory, cancel, crash and sleep.",
-							   &zundo_fault_spec,
-							   "",
-							   PGC_SUSET,
-							   GUC_NOT_IN_SAMPLE,
-							   check_fault, assign_fault, NULL);
-
+#ifdef ZUNDO_TESTING
+	define_test_gucs();
+#endif
 	MarkGUCPrefixReserved("zundo");
 }

@@ -98,8 +98,6 @@ extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undo
 extern int	zundo_undo_limit;			/* MB, 0 = none */
 extern int	zundo_undo_full;			/* ZundoUndoFull */
 extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
-extern bool zundo_move_updates;		/* for tests: no update in place */
-extern char *zundo_fault_spec;			/* 'name:action[:n][,...]' */
 
 extern void zundo_define_gucs(void);
 
@@ -107,19 +105,30 @@ extern void zundo_define_gucs(void);
 extern bool zundo_preloaded;
 
 /*
+ * What only builds for tests have (make ZUNDO_TESTING=1): settings that let
+ * processes fail on purpose or take other ways, and the code behind them.
+ *
  * ZUNDO_FAULT(name): a named place where a test can make this process fail.
  * Costs one load when zundo.fault is empty. The list of names is in
  * common/fault.c; an unknown name is refused when the GUC is set.
  * Actions: error, disk, memory (ereport ERROR with different codes), cancel (the statement), crash (SIGKILL to itself), sleep (1 s).
  * In critical sections only 'cancel', 'crash' and 'sleep' may be used.
  */
+#ifdef ZUNDO_TESTING
+extern bool zundo_move_updates;		/* no update in place */
+extern char *zundo_fault_spec;			/* 'name:action[:n][,...]' */
+
+extern void zundo_fault_hit(const char *name);
+
 #define ZUNDO_FAULT(name) \
 	do { \
 		if (unlikely(zundo_fault_spec != NULL && zundo_fault_spec[0] != '\0')) \
 			zundo_fault_hit(name); \
 	} while (0)
-
-extern void zundo_fault_hit(const char *name);
+#else
+#define zundo_move_updates false
+#define ZUNDO_FAULT(name) ((void) 0)
+#endif
 
 /* zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: "zheap: <what>". */
 extern void zundo_not_supported(const char *what, const char *detail) zc_noreturn;

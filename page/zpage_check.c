@@ -43,7 +43,7 @@ check_frame(CheckState *st)
 	if (!zpage_is_valid(st->page))
 	{
 		FAULT(st, "P1", InvalidOffsetNumber,
-			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version %#x (expected %#x)",
+			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version 0x%x (expected 0x%x)",
 			  ph->pd_lower, ph->pd_upper, ph->pd_special,
 			  zpage_trailer(st->page)->version, ZPAGE_VERSION);
 		return false;
@@ -75,7 +75,7 @@ check_row(CheckState *st, OffsetNumber off)
 	}
 	h = zheader_get(row);
 	if (h & ZH_ZERO_MASK)
-		FAULT(st, "P3", off, "reserved header bits are set: %#x", (unsigned int) (h >> 32));
+		FAULT(st, "P3", off, "reserved header bits are set: 0x%x", (unsigned int) (h >> 32));
 	if (ZH_SLOT(h) > st->nslots_total)
 		FAULT(st, "P3", off, "row names slot %d, the page has %d", ZH_SLOT(h), st->nslots_total);
 	if ((h & ZH_SLACK) && (length == 0 || length == room))

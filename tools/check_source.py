@@ -170,6 +170,14 @@ def check_wal_opcodes():
             yield "wal/zwal.h", number, f"no test that reads WAL (pg_walinspect, pg_waldump) names {name[5:]}"
 
 
+def check_formats():
+    """Write 0x%x: the server's own snprintf knows no # flag and fails."""
+    for path in files(".c", ".h"):
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if re.search(r"%[-+ 0]*#", line):
+                yield path, number, "a # flag in a format"
+
+
 def function_body(text, name):
     """The text of one function of a file, or nothing."""
     match = re.search(rf"^{name}\(.*?^\}}", text, re.M | re.S)
@@ -263,6 +271,7 @@ CHECKS = (
     ("one header knows versions", check_versions),
     ("critical sections neither allocate nor fail", check_critical_sections),
     ("WAL opcodes are complete", check_wal_opcodes),
+    ("formats are the server's", check_formats),
     ("sizes of files and functions", check_sizes),
     ("no marks for later", check_marks),
     ("format", check_format),

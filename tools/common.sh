@@ -119,26 +119,27 @@ copy_sources()
 {
 	copy=$work/build-$pg
 	mkdir -p "$copy"
-	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name .server -delete
-	tar -C "$top" --exclude=./.git --exclude=./bench/results --exclude='*.o' --exclude='*.so' --exclude=__pycache__ -cf - . |
+	find "$copy" ! -type d ! -name '*.o' ! -name '*.so' ! -name built-with ! -name .checkout -delete
+	tar -C "$top" --exclude=./.git --exclude=./bench/results --exclude='*.o' --exclude='*.so' --exclude=./built-with --exclude=__pycache__ -cf - . |
 		tar -C "$copy" -xf - --no-same-owner
 	chmod -R a+rX "$copy"
 }
 
-# build: compile zundo for the chosen server in its own copy, warnings being
-# errors with WERROR=1.
+# build PURPOSE: compile zundo for the chosen server in its own copy, warnings being
+# errors with WERROR=1. PURPOSE is test (with fault points and their settings) or use.
 build()
 {
-	local version log
+	local log
+	case $1 in test) testing=1 ;; use) testing=0 ;; *) die "build for what: $1?" ;; esac
 	copy_sources
-	version=$("$pg_config" --version; "$pg_config" --pkglibdir; echo "$top")
 	log=$work/build-$pg.log
-	if [ "$version" != "$(cat "$copy/.server" 2>/dev/null)" ]; then
+	# times of files tell nothing about another checkout's
+	if [ "$top" != "$(cat "$copy/.checkout" 2>/dev/null)" ]; then
 		find "$copy" \( -name '*.o' -o -name '*.so' \) -delete
-		echo "$version" >"$copy/.server"
+		echo "$top" >"$copy/.checkout"
 	fi
 	say "building for $("$pg_config" --version)"
-	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "WERROR=${WERROR:-0}" >"$log" 2>&1 || {
+	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" "WERROR=${WERROR:-0}" >"$log" 2>&1 || {
 		grep -E 'error|Error|warning' -A4 "$log" | head -40 >&2 || tail -n 30 "$log" >&2
 		die "the build failed; the whole log is $log"
 	}
@@ -146,16 +147,19 @@ build()
 }
 
 # builds_without_warnings COMPILER: does everything compile with warnings as
-# errors? In a copy of its own, after copy_sources.
+# errors, for use and not for tests? In a copy of its own, after copy_sources.
 builds_without_warnings()
 {
 	local other=$work/build-$pg-$1
 	rm -rf "$other"
 	mkdir -p "$other"
-	tar -C "$copy" --exclude='*.o' --exclude='*.so' -cf - . | tar -C "$other" -xf - --no-same-owner
+	tar -C "$copy" --exclude='*.o' --exclude='*.so' --exclude=./built-with -cf - . | tar -C "$other" -xf - --no-same-owner
 	make -s -C "$other" -j"$(nproc)" "PG_CONFIG=$pg_config" "CC=$1" WERROR=1 >"$other.log" 2>&1 || { tail -n 30 "$other.log"; return 1; }
 	! grep -q 'warning:' "$other.log"
 }
+
+# has_fault_points LIBRARY: does it have the code of fault injection, or a setting that is for tests?
+has_fault_points() { grep -qaE 'zundo\.(fault|move_updates)|zundo fault point|common/fault\.c' "$1"; }
 
 # install_into_server: put what build made into the server's own directories;
 # $installer is then the prefix for commands that write there.
@@ -167,7 +171,7 @@ install_into_server()
 		installer=(as_root)
 		as_root true
 	fi
-	"${installer[@]}" make -s -C "$copy" "PG_CONFIG=$pg_config" install >>"$work/build-$pg.log" 2>&1 || {
+	"${installer[@]}" make -s -C "$copy" "PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" install >>"$work/build-$pg.log" 2>&1 || {
 		tail -n 20 "$work/build-$pg.log" >&2
 		die "make install failed"
 	}

@@ -455,12 +455,17 @@ test_version()
 	choose_server "$version" test
 	lock_server
 	echo "== zundo on $("$pg_config" --version), $bindir"
-	WERROR=1 build
+	WERROR=1 build test
 	install_into_server
 	if has_part build; then
 		echo "-- build"
 		result ok "gcc: no warnings"
 		if builds_without_warnings clang; then result ok "clang: no warnings"; else result fail "clang: no warnings"; fi
+		if has_fault_points "$copy/zundo.so" && ! has_fault_points "$work/build-$pg-clang/zundo.so"; then
+			result ok "fault points are in builds for tests only"
+		else
+			result fail "fault points are in builds for tests only"
+		fi
 	fi
 	for part in unit sql isolation tap random; do
 		has_part $part || continue
@@ -480,7 +485,7 @@ test_core()
 	if [ "$bindir" != "$tested" ]; then
 		choose_server "${major}a" test
 		lock_server
-		build
+		build test
 		install_into_server
 	else
 		lock_server
