@@ -243,8 +243,8 @@ redo_change(XLogReaderState *record)
 		if (BufferIsValid(held[nheld]))
 			nheld++;
 	}
-	zu_redo_records(record, ZWAL_UNDO_BLOCK, change.nundo_pages, change.start, change.generation,
-					change.logno, change.undo, change.undo_length, change.rec_start,
+	zu_redo_records(record, ZWAL_UNDO_BLOCK, change.nundo_pages, change.start, &change.place,
+					change.undo, change.undo_length, change.rec_start,
 					change.nrecords, &held[nheld]);
 	nheld += change.nundo_pages;
 	if (page != NULL)

@@ -120,6 +120,16 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
 #define ZU_MAX_PAGES	5
 #define ZU_MAX_RESERVE	(ZU_MAX_RECORDS * ZUR_MAX_LENGTH)
 
+/* What the headers of an op's new pages say: where they stand in which log, and who began them. */
+typedef struct ZuPlace
+{
+	uint32		generation;		/* of the extent */
+	uint32		logno;
+	uint64		sequence;		/* of the extent in the log */
+	UndoPtr		prev;			/* for page 0 of the extent: where the log ended before, 0 = it begins here */
+	ZXid		topxid;
+} ZuPlace;
+
 typedef struct ZuOp
 {
 	bool		temp;			/* private undo: no pages, no WAL */
@@ -130,8 +140,7 @@ typedef struct ZuOp
 	int			npages;
 	Buffer		buffers[ZU_MAX_PAGES];
 	bool		init[ZU_MAX_PAGES]; /* page gets its first bytes: WILL_INIT */
-	uint32		generation;		/* of the extent */
-	uint32		logno;
+	ZuPlace		place;			/* for the headers of new pages; generation and logno always */
 	uint16		start;			/* byte on the first page where record 0 begins */
 	bool		first;			/* record 0 got ZUF_FIRST */
 	UndoPtr		next;			/* insert position afterwards */
@@ -172,12 +181,12 @@ extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
  * zu_redo_records: redo's counterpart of zu_write: 'bytes' (total length len)
  * go to the undo pages registered as blocks first_block_id .. +npages-1 of the
  * record, beginning at 'start' on the first page. Pages flagged in the record
- * with WILL_INIT are initialised with generation and logno. rec_starts gives for each record in bytes
+ * with WILL_INIT are initialised with place. rec_starts gives for each record in bytes
  * its offset (to maintain first_record). Pages already replayed are skipped. The buffers locked by it
  * are returned for the caller to release after all other pages are written.
  */
 extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
-							uint16 start, uint32 generation, uint32 logno,
+							uint16 start, const ZuPlace *place,
 							const char *bytes, Size len,
 							const uint16 *rec_starts, int nrecs,
 							Buffer *buffers);

@@ -116,7 +116,7 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst)
 		Buffer		buf = lock_page(extent, page);
 		Page		src = BufferGetPage(buf);
 
-		valid = zu_page_valid(src, extent, generation);
+		valid = zu_page_valid(src, extent, generation, page);
 		if (valid)
 			memcpy(dst, src, ((PageHeader) src)->pd_lower);
 		UnlockReleaseBuffer(buf);
@@ -150,7 +150,7 @@ gather_whole(UndoPtr ptr, char *buf)
 	int			lower = ((PageHeader) p)->pd_lower;
 	int			len = 0;
 
-	if (zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr)) && off < lower)
+	if (zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ) && off < lower)
 	{
 		Size		want = zur_peek_length((char *) p + off, lower - off);
 
@@ -196,7 +196,7 @@ gather_record(UndoPtr ptr, char *buf)
 		bufno = lock_page(extent, page);
 		p = BufferGetPage(bufno);
 		lower = ((PageHeader) p)->pd_lower;
-		if (!zu_page_valid(p, extent, generation) || off >= lower)
+		if (!zu_page_valid(p, extent, generation, page) || off >= lower)
 		{
 			UnlockReleaseBuffer(bufno);
 			return 0;

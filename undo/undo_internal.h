@@ -11,8 +11,8 @@
  *	undo page:
  *	OFFSET SIZE FIELD
  *	0      24   PageHeaderData; pd_lower = end of data, pd_upper = pd_special = 8192
- *	24     16   ZuPageHeader
- *	40     ..   undo records, back to back; one may go on on the next page
+ *	24     40   ZuPageHeader
+ *	64     ..   undo records, back to back; one may go on on the next page
  *
  *	slot overflow page: undo_overflow.h
  */
@@ -82,13 +82,16 @@ typedef struct ZuPageHeader
 	uint16		logno;
 	uint16		first_record;	/* page offset of the first record that begins here, 0 = none */
 	uint16		magic;
-	uint16		zero;
+	uint16		page;			/* number in the extent */
+	uint64		sequence;		/* of the extent in its log */
+	UndoPtr		prev;			/* page 0 only: where the log ended before it came here; 0 = nowhere */
+	uint64		topxid;			/* top-level transaction whose bytes begin the page */
 } ZuPageHeader;
 
-StaticAssertDecl(sizeof(ZuPageHeader) == 16, "ZuPageHeader is 16 bytes on disk");
+StaticAssertDecl(sizeof(ZuPageHeader) == 40, "ZuPageHeader is 40 bytes on disk");
 StaticAssertDecl(SizeOfPageHeaderData == 24, "undo pages are laid out behind a 24-byte page header");
 
-#define ZU_PAGE_DATA	40		/* first byte of data on an undo page */
+#define ZU_PAGE_DATA	64		/* first byte of data on an undo page */
 #define ZU_PAGE_ROOM	(BLCKSZ - ZU_PAGE_DATA)
 #define ZU_EXTENT_ROOM	(ZU_EXTENT_PAGES * ZU_PAGE_ROOM)
 #define ZU_EXTENT_END	((1U << ZU_BYTE_BITS) - 1)	/* byte of a position behind a full extent */
@@ -167,15 +170,15 @@ zu_byte_room(uint32 byte)
 	return (byte / BLCKSZ) * ZU_PAGE_ROOM + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
 }
 
-/* zu_page_valid: is page written as part of this allocation of the extent? */
+/* zu_page_valid: is the page written, as page pageno of this allocation of the extent? */
 static inline bool
-zu_page_valid(Page page, uint32 extent, uint32 generation)
+zu_page_valid(Page page, uint32 extent, uint32 generation, int pageno)
 {
 	ZuPageHeader *h = zu_page_header(page);
 	int			lower = ((PageHeader) page)->pd_lower;
 
 	return h->magic == ZU_PAGE_MAGIC && h->generation == generation &&
-		h->extent == extent && lower >= ZU_PAGE_DATA && lower <= BLCKSZ;
+		h->extent == extent && h->page == pageno && lower >= ZU_PAGE_DATA && lower <= BLCKSZ;
 }
 
 /* An extent as a log knows it. */
@@ -289,7 +292,9 @@ extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
 extern void zu_meta_init(Page page, ZXid oldest);
 extern void zu_map_init(Page page);
-extern void zu_page_init(Page page, uint32 extent, uint32 generation, uint32 logno);
+
+/* zu_page_init: make page an empty undo page, page pageno of the extent, with what place says of it. */
+extern void zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place);
 
 /* zu_create_storage: make the file of a new zundo.undo_log, with its meta page. */
 extern void zu_create_storage(RelFileLocator locator, char persistence);

@@ -231,7 +231,7 @@ lock_op_page(uint32 extent, int page, bool init)
 	return buf;
 }
 
-/* place_records: choose op's extent and position; fills ptr, total, generation, start and next. Returns extent and page. */
+/* place_records: choose op's extent and position; fills ptr, place, start and next. Returns extent and page. */
 static uint32
 place_records(ZuOp *op, int *page)
 {
@@ -239,6 +239,7 @@ place_records(ZuOp *op, int *page)
 	int			off = my.off;
 
 	*page = my.page;
+	op->place.prev = InvalidUndoPtr;
 	if (op->total > room_left())
 	{
 		e = &my.ahead;
@@ -246,8 +247,11 @@ place_records(ZuOp *op, int *page)
 			elog(ERROR, "undo of %u bytes was not reserved", op->total);
 		*page = 0;
 		off = ZU_PAGE_DATA;
+		/* the position as published: the log may have left its extent before that was full */
+		op->place.prev = pg_atomic_read_u64(&my_shared()->insert);
 	}
-	op->generation = e->generation;
+	op->place.generation = e->generation;
+	op->place.sequence = e->sequence;
 	op->start = (uint16) off;
 	{
 		uint32		room = *page * ZU_PAGE_ROOM + (off - ZU_PAGE_DATA);
@@ -277,7 +281,8 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 	Assert(op->temp || my.attached);
 	op->nrecords = nrecords;
 	op->total = 0;
-	op->logno = my.logno;
+	op->place.logno = my.logno;
+	op->place.topxid = topxid;
 	op->first = !op->temp && topxid != my.last_top;
 	for (int i = 0; i < nrecords; i++)
 	{
@@ -311,7 +316,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 		{
 			Page		p = BufferGetPage(op->buffers[op->npages]);
 
-			if (!zu_page_valid(p, extent, op->generation) ||
+			if (!zu_page_valid(p, extent, op->place.generation, page) ||
 				((PageHeader) p)->pd_lower != off)
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
@@ -356,7 +361,8 @@ zu_write(ZuOp *op)
 	for (int p = 0; p < op->npages; p++)
 	{
 		if (op->init[p])
-			zu_page_init(BufferGetPage(op->buffers[p]), extent, op->generation, op->logno);
+			zu_page_init(BufferGetPage(op->buffers[p]), extent,
+						 (int) (zuptr_byte(op->ptr[0]) / BLCKSZ) + p, &op->place);
 		MarkBufferDirty(op->buffers[p]);
 	}
 	for (int r = 0; r < op->nrecords; r++)
@@ -427,7 +433,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 			PageSetLSN(BufferGetPage(op->buffers[i]), recptr);
 		UnlockReleaseBuffer(op->buffers[i]);
 	}
-	if (op->generation != my.current.generation ||
+	if (op->place.generation != my.current.generation ||
 		zuptr_extent(op->next) != my.current.extent)
 	{
 		my.current = my.ahead;
@@ -480,7 +486,7 @@ zu_at_xact_end(void)
 
 /* redo_page: lock block block_id for redo; *apply tells whether its bytes have to be written. */
 static Buffer
-redo_page(XLogReaderState *record, uint8 block_id, uint32 generation, uint32 logno, bool *apply)
+redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *apply)
 {
 	Buffer		buf;
 
@@ -489,9 +495,13 @@ redo_page(XLogReaderState *record, uint8 block_id, uint32 generation, uint32 log
 		return InvalidBuffer;
 	if (XLogRecGetBlock(record, block_id)->flags & BKPBLOCK_WILL_INIT)
 	{
+		uint32		extent;
+		uint32		pageno;
+
 		buf = XLogInitBufferForRedo(record, block_id);
-		zu_page_init(BufferGetPage(buf), zu_block_extent(BufferGetBlockNumber(buf)),
-					 generation, logno);
+		if (!zu_block_position(BufferGetBlockNumber(buf), &extent, &pageno))
+			elog(PANIC, "block %u is no page for undo records", BufferGetBlockNumber(buf));
+		zu_page_init(BufferGetPage(buf), extent, (int) pageno, place);
 		*apply = true;
 	}
 	else
@@ -501,7 +511,7 @@ redo_page(XLogReaderState *record, uint8 block_id, uint32 generation, uint32 log
 
 void
 zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
-				uint16 start, uint32 generation, uint32 logno,
+				uint16 start, const ZuPlace *place,
 				const char *bytes, Size len,
 				const uint16 *rec_starts, int nrecs, Buffer *buffers)
 {
@@ -521,7 +531,7 @@ zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
 				first = off + (int) (rec_starts[r] - done);
 			r++;
 		}
-		buffers[i] = redo_page(record, first_block_id + i, generation, logno, &apply);
+		buffers[i] = redo_page(record, first_block_id + i, place, &apply);
 		if (apply)
 		{
 			Page		page = BufferGetPage(buffers[i]);

@@ -77,17 +77,20 @@ zu_map_init(Page page)
 }
 
 void
-zu_page_init(Page page, uint32 extent, uint32 generation, uint32 logno)
+zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 {
 	ZuPageHeader *h = zu_page_header(page);
 
 	PageInit(page, BLCKSZ, 0);
-	h->generation = generation;
+	h->generation = place->generation;
 	h->extent = extent;
-	h->logno = (uint16) logno;
+	h->logno = (uint16) place->logno;
 	h->first_record = 0;
 	h->magic = ZU_PAGE_MAGIC;
-	h->zero = 0;
+	h->page = (uint16) pageno;
+	h->sequence = place->sequence;
+	h->prev = pageno == 0 ? place->prev : InvalidUndoPtr;
+	h->topxid = place->topxid;
 	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
 }
 

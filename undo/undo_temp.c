@@ -215,7 +215,7 @@ zu_temp_prepare(ZuOp *op)
 	if (chunk_of(pos) >= first_chunk + nchunks || chunk_memory(chunk_of(pos)) == NULL)
 		elog(ERROR, "private undo of %u bytes was not reserved", op->total);
 	op->npages = 0;
-	op->generation = 0;
+	op->place.generation = 0;
 	for (int i = 0; i < op->nrecords; i++)
 	{
 		op->ptr[i] = (UndoPtr) pos;

@@ -36,9 +36,15 @@ put_common(char *p, uint8 flags, const ZuOp *op)
 	if (op->first)
 		flags |= ZWD_FIRST;
 	*p++ = (char) flags;
-	p = zvarint_put(p, op->generation);
+	p = zvarint_put(p, op->place.generation);
 	if (op->init[0] || op->npages > 1)
-		p = zvarint_put(p, op->logno);
+	{
+		p = zvarint_put(p, op->place.logno);
+		p = put_bytes(p, &op->place.sequence, 8);
+		p = put_bytes(p, &op->place.topxid, 6);
+		if (op->init[0] && zuptr_byte(op->ptr[0]) < BLCKSZ)
+			p = put_bytes(p, &op->place.prev, 8);
+	}
 	return put_bytes(p, &start, 2);
 }
 
@@ -280,7 +286,21 @@ undo_position(XLogReaderState *record, const ZWalChange *change)
 	zc_block_tag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &block);
 	if (!zu_block_position(block, &extent, &page))
 		return InvalidUndoPtr;
-	return zuptr_make(change->generation, extent, page * BLCKSZ + change->start);
+	return zuptr_make(change->place.generation, extent, page * BLCKSZ + change->start);
+}
+
+/* What stands in the headers of the undo pages that the record initializes. */
+static void
+decode_place(XLogReaderState *record, Reader *r, ZWalChange *change)
+{
+	ZuPlace    *place = &change->place;
+	UndoPtr		position = undo_position(record, change);
+
+	place->logno = get_varint(r);
+	copy_bytes(r, &place->sequence, 8);
+	copy_bytes(r, &place->topxid, 6);
+	if ((change->flags & ZWD_UNDO_INIT) && position != InvalidUndoPtr && zuptr_byte(position) < BLCKSZ)
+		copy_bytes(r, &place->prev, 8);
 }
 
 /* Pointers of the records that lie one after the other from the first one's position. */
@@ -470,11 +490,13 @@ zwal_decode(XLogReaderState *record, ZWalChange *change)
 	while (change->nundo_pages < ZU_MAX_PAGES &&
 		   XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + change->nundo_pages))
 		change->nundo_pages++;
-	change->generation = get_varint(&r);
+	if (change->nundo_pages < 1)
+		return false;
+	change->place.generation = get_varint(&r);
 	if ((change->flags & ZWD_UNDO_INIT) || change->nundo_pages > 1)
-		change->logno = get_varint(&r);
+		decode_place(record, &r, change);
 	copy_bytes(&r, &change->start, 2);
-	if (r.bad || change->nundo_pages < 1)
+	if (r.bad)
 		return false;
 	if (change->opcode == ZWAL_INSERT || change->opcode == ZWAL_UPDATE)
 		decode_compact(record, &r, change);

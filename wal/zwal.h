@@ -88,7 +88,9 @@ typedef struct xl_undo_truncate
  * Main data, "v" = varint:
  *	u8	flags ZWD_*
  *	v	generation of the undo extent
- *	v	undo log number							(ZWD_UNDO_INIT or more than one undo page)
+ *	ZWD_UNDO_INIT or more than one undo page:
+ *		v log number | 8 sequence of the extent | 6 top-level xid
+ *		8 end of the log before (ZWD_UNDO_INIT and the first undo page begins its extent)
  *	u16	byte on the first undo page where the records begin
  *	then by opcode:
  *	INSERT, UPDATE ("compact": the undo record is built from these fields):
@@ -126,8 +128,7 @@ typedef struct ZWalChange
 {
 	uint8		opcode;
 	uint8		flags;
-	uint32		generation;
-	uint32		logno;
+	ZuPlace		place;
 	uint16		start;
 	uint32		slotno;
 	uint32		grow_to;
