@@ -78,11 +78,12 @@ relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32
 	zundo_not_supported("TOAST tables use heap", NULL);
 }
 
-/* relation_size: the size, but not for functions that would go on to read the pages as heap's. */
+/* relation_size: the size, but not for functions that would go on to read or write the pages as heap's. */
 static uint64
 relation_size(Relation rel, ForkNumber fork)
 {
 	zreaders_check(rel);
+	zcallers_check(rel);
 	return table_block_relation_size(rel, fork);
 }
 

@@ -111,6 +111,7 @@ _PG_init(void)
 	zany_install_hooks();
 	zvis_install_hooks();
 	zreaders_install_hooks();
+	zaccess_method_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;
 	zu_vacuum_hook = zheap_vacuum_undo_log;
 	zrollback_wake_hook = wake_worker;

@@ -66,6 +66,19 @@ zxid_possible(ZXid xid)
 	return xid < known_next;
 }
 
+/* zrel_nblocks: the blocks of rel, without the callback by which others ask (monitor/heap_callers.c). */
+static inline BlockNumber
+zrel_nblocks(Relation rel)
+{
+	return smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM);
+}
+
+/*
+ * Set just before a function of the server asks for a table's size on our
+ * behalf: that callback then clears it and does not look at its callers.
+ */
+extern bool zundo_asks_size;
+
 /* A place in this database's undo log; undo/undo.h has its parts. 0 = none. */
 typedef uint64 UndoPtr;
 

@@ -153,7 +153,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
 	if (target == InvalidBlockNumber)
 	{
-		BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+		BlockNumber nblocks = zrel_nblocks(rel);
 
 		if (nblocks > 0)
 			target = nblocks - 1;
@@ -189,7 +189,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		if (!misled || visits > MAX_VISITS_IN_VAIN)
 			break;
 		visits = MAX_VISITS_IN_VAIN + 1;
-		target = RelationGetNumberOfBlocks(rel) - 1;
+		target = zrel_nblocks(rel) - 1;
 		if (target == visited)
 			break;
 	}
@@ -223,7 +223,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
 		{
 			try_last = false;
-			target = RelationGetNumberOfBlocks(rel) - 1;
+			target = zrel_nblocks(rel) - 1;
 			if (target == held_block)
 				break;
 		}

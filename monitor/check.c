@@ -618,7 +618,7 @@ zundo_check(PG_FUNCTION_ARGS)
 	check->desc = RelationGetDescr(check->rel);
 	check->values = palloc(Max(check->desc->natts, 1) * sizeof(Datum));
 	check->isnull = palloc(Max(check->desc->natts, 1) * sizeof(bool));
-	nblocks = RelationGetNumberOfBlocks(check->rel);
+	nblocks = zrel_nblocks(check->rel);
 	for (check->block = 0; check->block < nblocks; check->block++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -1,5 +1,5 @@
 /*
- * monitor/heap_readers.h - functions of others that would read zheap pages as heap's.
+ * monitor/heap_readers.h - code of others that would take zheap pages for heap's.
  */
 #ifndef ZUNDO_HEAP_READERS_H
 #define ZUNDO_HEAP_READERS_H
@@ -23,5 +23,14 @@ zreaders_check(Relation rel)
 	if (unlikely(zreaders_within > 0))
 		zreaders_refuse(rel);
 }
+
+/*
+ * zcallers_check: raises an error if one of heap's functions asks for the size
+ * of rel, a zheap table, in order to read or write its pages.
+ */
+extern void zcallers_check(Relation rel);
+
+/* zaccess_method_install_hooks: once, at the server's start. */
+extern void zaccess_method_install_hooks(void);
 
 #endif

@@ -214,7 +214,7 @@ page_is_pending(const PageAddress *page)
 			pending = true;
 		else if (rel->rd_locator.relNumber == page->relnumber &&
 				 rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
-				 page->block < RelationGetNumberOfBlocks(rel))
+				 page->block < zrel_nblocks(rel))
 			pending = has_aborted_slot(rel, page->block);
 		relation_close(rel, NoLock);
 	}
@@ -446,12 +446,12 @@ copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 	Buffer		buf;
 	bool		is_new;
 
-	if (block < 0 || block >= (int64) RelationGetNumberOfBlocks(rel))
+	if (block < 0 || block >= (int64) zrel_nblocks(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("block %lld is out of range for relation \"%s\"",
 						(long long) block, RelationGetRelationName(rel)),
-				 errdetail("The table has %u blocks.", RelationGetNumberOfBlocks(rel))));
+				 errdetail("The table has %u blocks.", zrel_nblocks(rel))));
 	zu_attach_database();
 	buf = ReadBuffer(rel, (BlockNumber) block);
 	LockBuffer(buf, BUFFER_LOCK_SHARE);

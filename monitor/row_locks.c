@@ -51,7 +51,7 @@ Datum
 zundo_row_locks(PG_FUNCTION_ARGS)
 {
 	Relation	rel = zmon_open_table(PG_GETARG_OID(0));
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber nblocks = zrel_nblocks(rel);
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zundo row locks",
 												  ALLOCSET_DEFAULT_SIZES);
 

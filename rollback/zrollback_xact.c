@@ -98,7 +98,7 @@ record_aborted(Job *job, const ZuRecord *rec)
 static void
 rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStrategy strategy)
 {
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber nblocks = zrel_nblocks(rel);
 
 	for (int i = 0; i < n; i++)
 	{

@@ -84,7 +84,7 @@ start_scan(ZScan *scan, ScanKey key, bool keep_start)
 	if (base->rs_parallel != NULL)
 		scan->nblocks = ((ParallelBlockTableScanDesc) base->rs_parallel)->phs_nblocks;
 	else
-		scan->nblocks = RelationGetNumberOfBlocks(base->rs_rd);
+		scan->nblocks = zrel_nblocks(base->rs_rd);
 	choose_strategy(scan, keep_start);
 	if (scan->startblock >= scan->nblocks)
 		scan->startblock = 0;

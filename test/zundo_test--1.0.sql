@@ -12,3 +12,25 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
 CREATE FUNCTION zundo_test_undo_records(seed int, rounds int) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+-- What extensions and tools do to tables that they take for heap's (heap_tools.c).
+
+CREATE FUNCTION zundo_test_catalog_insert(regclass, int) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_heap_insert(regclass, int) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_heap_multi_insert(regclass, int) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_heap_delete(regclass, tid) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_heap_scan(regclass) RETURNS bigint
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_swap_files(regclass, regclass) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE TABLE zundo_test_own (id int PRIMARY KEY, note text);

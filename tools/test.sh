@@ -256,17 +256,24 @@ C
 	drop_cluster
 }
 
+# install_test_module PART: the extension zundo_test of test/, built and installed.
+install_test_module()
+{
+	local log=$work/module-$pg.log
+	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all && "${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
+		tail -n 20 "$log"
+		result fail "$1: the module zundo_test does not build"
+		return 1
+	fi
+}
+
 # Every function f(seed int, rounds int) of the module zundo_test is a unit test:
 # it returns the number of cases that it tried, and fails by an error. Two fixed
 # seeds and a fresh one, which the result names.
 part_unit()
 {
-	local functions f seed cases before=$((passed + failed)) log=$work/unit-$pg.log
-	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all && "${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
-		tail -n 20 "$log"
-		result fail "unit: the module zundo_test does not build"
-		return
-	fi
+	local functions f seed cases before=$((passed + failed))
+	install_test_module unit || return 0
 	new_cluster </dev/null || { result fail "unit: the server starts"; return; }
 	psql_quiet -d postgres -c 'CREATE EXTENSION zundo_test'
 	functions=$(psql_quiet -d postgres -c "SELECT p.proname FROM pg_proc p
@@ -338,9 +345,12 @@ tap_file()
 
 part_tap()
 {
-	local tests
+	local tests paths
 	mapfile -t tests < <(list_tests "$copy/t" .pl)
+	paths=("${tests[@]/#/$copy/t/}")
+	paths=("${paths[@]/%/.pl}")
 	if [ ${#tests[@]} -eq 0 ]; then none_found tap t; return; fi
+	if grep -q 'EXTENSION zundo_test' "${paths[@]}"; then install_test_module tap || return 0; fi
 	rm -rf "$work/tap-$pg"
 	as_server_dir "$work/tap-$pg"
 	unset PGHOST PGPORT PGUSER

@@ -316,7 +316,7 @@ static void
 read_by_block(Rewrite *rewrite, bool only_dead)
 {
 	Relation	rel = rewrite->old;
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber nblocks = zrel_nblocks(rel);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 
 	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SEQ_SCAN_HEAP);

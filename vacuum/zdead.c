@@ -126,7 +126,7 @@ static int
 room_for(Relation rel, int kilobytes)
 {
 	Size		bytes = Min((Size) kilobytes * 1024, MaxAllocSize);
-	uint64		possible = (uint64) RelationGetNumberOfBlocks(rel) * ZHEAP_MAX_OFFSET;
+	uint64		possible = (uint64) zrel_nblocks(rel) * ZHEAP_MAX_OFFSET;
 
 	return (int) Max(Min(MAXDEADITEMS(bytes), possible), ZHEAP_MAX_OFFSET);
 }

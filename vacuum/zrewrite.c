@@ -85,11 +85,12 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 	 * A small table of which nothing is known counts as ten pages, whatever it has. There is no truth
 	 * to be found in that number, so plans may as well be those of heap.
 	 */
-	if (rel->rd_rel->reltuples < 0 && RelationGetNumberOfBlocks(rel) < UNKNOWN_TABLE_PAGES)
+	if (rel->rd_rel->reltuples < 0 && zrel_nblocks(rel) < UNKNOWN_TABLE_PAGES)
 	{
 		overhead = MAXALIGN(SizeofHeapTupleHeader) + sizeof(ItemIdData);
 		usable = BLCKSZ - SizeOfPageHeaderData;
 	}
+	zundo_asks_size = true;
 	table_block_relation_estimate_size(rel, attr_widths, pages, tuples, allvisfrac, overhead, usable);
 }
 
@@ -288,7 +289,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	char	   *memory = palloc(BLCKSZ + IO_ALIGNMENT);
 	Page		page = (Page) TYPEALIGN(IO_ALIGNMENT, memory);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber nblocks = zrel_nblocks(rel);
 	bool		log = RelationIsPermanent(rel) && XLogIsNeeded();
 	ZHistory   *history = zhistory_create(rel, zxid_to_xid(zu_oldest()));
 

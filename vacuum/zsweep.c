@@ -30,7 +30,7 @@ is_pointed_to(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 	Page		page;
 
 	*buf = InvalidBuffer;
-	if (rel->rd_locator.relNumber != p->relnumber || p->block >= RelationGetNumberOfBlocks(rel))
+	if (rel->rd_locator.relNumber != p->relnumber || p->block >= zrel_nblocks(rel))
 		return false;
 	*buf = ReadBuffer(rel, p->block);
 	LockBuffer(*buf, BUFFER_LOCK_SHARE);

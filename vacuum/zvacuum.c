@@ -547,7 +547,7 @@ truncate_tail(ZVacuum *vac)
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_TRUNCATE);
 	if (!lock_for_truncation(vac->rel))
 		return;
-	now = RelationGetNumberOfBlocks(vac->rel);
+	now = zrel_nblocks(vac->rel);
 	/* somebody has extended the table: the tail is wanted */
 	keep = (now == vac->nblocks) ? find_tail(vac, now) : now;
 	if (keep < now)
@@ -676,7 +676,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
 	/* a table whose size is not known is counted as a whole */
 	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0 && rel->rd_rel->reltuples >= 0;
-	vac.nblocks = RelationGetNumberOfBlocks(rel);
+	vac.nblocks = zrel_nblocks(rel);
 	(void) is_urgent(&vac);
 	vac.dead = zdead_begin(rel, vac.indexes, vac.nindexes, vac.clean_indexes ? params->nworkers : -1, dead_memory(),
 						   (params->options & VACOPT_VERBOSE) != 0, vac.strategy);
@@ -706,5 +706,5 @@ zheap_vacuum_undo_log(Relation rel)
 
 	zu_attach_database();
 	(void) zu_discard(zrollback_transaction, NULL, &stats);
-	zc_update_relstats(rel, RelationGetNumberOfBlocks(rel), 0, 0, false, frozen_xid(rel), InvalidMultiXactId);
+	zc_update_relstats(rel, zrel_nblocks(rel), 0, 0, false, frozen_xid(rel), InvalidMultiXactId);
 }

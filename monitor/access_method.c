@@ -1,0 +1,166 @@
+/*
+ * monitor/access_method.c - the access method of tables that code of others fills.
+ *
+ * An extension's C code may read and write its tables by heap's functions
+ * (CatalogTupleInsert, heap_insert), and a tool may exchange the files of two
+ * tables in pg_class. Neither asks for the access method, so a table must have
+ * the right one before such code gets hold of it. Owns a ProcessUtility hook:
+ *
+ *	H2	a table that an extension's script makes is heap's where
+ *		default_table_access_method is zheap, unless the script says USING zheap.
+ *	H3	a table of an extension is not changed to zheap afterwards.
+ *	H4	the copy that pg_repack makes of a table, repack.table_OID, whose file it
+ *		exchanges for the table's, has the access method of the table.
+ *
+ * monitor/heap_callers.c refuses heap's functions when they come all the same.
+ * Locks: none. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "common/zundo.h"
+#include "miscadmin.h"
+#include "monitor/heap_readers.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* names_zheap: is it the access method zheap? NULL stands for the default. */
+static bool
+names_zheap(const char *am)
+{
+	return strcmp(am ? am : default_table_access_method, "zheap") == 0;
+}
+
+/*
+ * make_heap_the_default: for the script of an extension (H2). Returns the
+ * nesting level of settings to go back to, 0 if zheap is not the default.
+ */
+static int
+make_heap_the_default(void)
+{
+	int			level;
+
+	if (!names_zheap(NULL))
+		return 0;
+	level = NewGUCNestLevel();
+	(void) set_config_option("default_table_access_method", "heap", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	return level;
+}
+
+/* check_alter_table: raises an error if an extension's table would become zheap (H3). */
+static void
+check_alter_table(AlterTableStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		Oid			reloid;
+		Oid			extension;
+
+		if (cmd->subtype != AT_SetAccessMethod || !names_zheap(cmd->name))
+			continue;
+		reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
+		extension = OidIsValid(reloid) ? getExtensionOfObject(RelationRelationId, reloid) : InvalidOid;
+		if (OidIsValid(extension))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("table \"%s\" of extension \"%s\" cannot become a zheap table",
+							get_rel_name(reloid), get_extension_name(extension)),
+					 errdetail("The extension's code may write to it by heap's functions, which would destroy it."),
+					 errhint("If the extension does so by SQL only, take the table out of it "
+							 "(ALTER EXTENSION ... DROP TABLE) for the change.")));
+	}
+}
+
+/*
+ * repacked_table: which table does the name repack.table_OID stand for?
+ * Returns InvalidOid for any other name.
+ */
+static Oid
+repacked_table(const RangeVar *name)
+{
+	static const char prefix[] = "table_";
+	char	   *end;
+	unsigned long oid;
+
+	if (name->schemaname == NULL || strcmp(name->schemaname, "repack") != 0 ||
+		strncmp(name->relname, prefix, sizeof(prefix) - 1) != 0)
+		return InvalidOid;
+	oid = strtoul(name->relname + sizeof(prefix) - 1, &end, 10);
+	return *end == '\0' && oid <= OID_MAX ? (Oid) oid : InvalidOid;
+}
+
+/* name_access_method: gives a copy for pg_repack the access method of the original (H4). */
+static PlannedStmt *
+name_access_method(PlannedStmt *pstmt)
+{
+	CreateTableAsStmt *stmt = (CreateTableAsStmt *) pstmt->utilityStmt;
+	Oid			original = repacked_table(stmt->into->rel);
+	HeapTuple	tuple;
+	char	   *am;
+
+	if (!OidIsValid(original) || stmt->into->accessMethod != NULL)
+		return pstmt;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(original));
+	if (!HeapTupleIsValid(tuple))
+		return pstmt;
+	am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
+	ReleaseSysCache(tuple);
+	if (am == NULL)
+		return pstmt;
+	pstmt = copyObject(pstmt);
+	((CreateTableAsStmt *) pstmt->utilityStmt)->into->accessMethod = am;
+	return pstmt;
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
+				DestReceiver *dest, QueryCompletion *qc)
+{
+	int			level = 0;
+
+	switch (nodeTag(pstmt->utilityStmt))
+	{
+		case T_CreateExtensionStmt:
+		case T_AlterExtensionStmt:
+			level = make_heap_the_default();
+			break;
+		case T_AlterTableStmt:
+			/* a script says what it does to its own tables; pg_upgrade repeats what was */
+			if (!creating_extension && !IsBinaryUpgrade)
+				check_alter_table((AlterTableStmt *) pstmt->utilityStmt);
+			break;
+		case T_CreateTableAsStmt:
+			pstmt = name_access_method(pstmt);
+			break;
+		default:
+			break;
+	}
+	if (prev_process_utility)
+		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+	if (level != 0)
+		AtEOXact_GUC(true, level);
+}
+
+void
+zaccess_method_install_hooks(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+}

@@ -1,0 +1,87 @@
+# Extensions and tools that take every table for heap's: the tables of extensions under default_table_access_method
+# = zheap, heap's functions on zheap tables, copies whose files are exchanged for the table's (monitor/access_method.c,
+# monitor/heap_callers.c).
+use strict;
+use warnings;
+use lib 't';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('tools');
+my ($rc, $out, $err);
+
+# am TABLE: its access method.
+sub am
+{
+	my ($table) = @_;
+	return $node->safe_psql('postgres', "SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = '$table'::regclass");
+}
+
+# fails SQL PATTERN NAME: the last of the statements raises this error; those before it are undone with it.
+sub fails
+{
+	my ($sql, $pattern, $name) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', $sql, on_error_stop => 1);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like($err, $pattern, $name);
+	return;
+}
+
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo; ALTER DATABASE postgres SET default_table_access_method = zheap');
+
+# tables of an extension
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo_test; CREATE TABLE after_script (id int, note text)');
+is(am('zundo_test_own'), 'heap', "an extension's script makes heap tables");
+is(am('after_script'), 'zheap', 'those made after it are zheap again');
+$node->safe_psql('postgres', "SELECT zundo_test_catalog_insert('zundo_test_own', 1)");
+is($node->safe_psql('postgres', 'SELECT * FROM zundo_test_own WHERE id = 1'), '1|note', "the extension's code writes its table");
+is($node->safe_psql('postgres', <<'SQL'), 'heap zheap', 'the same within a function');
+DO $$ BEGIN DROP EXTENSION zundo_test; CREATE EXTENSION zundo_test; CREATE TABLE after_function (); END $$;
+SELECT string_agg(amname, ' ' ORDER BY relname DESC) FROM pg_class c JOIN pg_am a ON a.oid = relam
+	WHERE relname IN ('zundo_test_own', 'after_function')
+SQL
+is($node->safe_psql('postgres', <<'SQL'), 'zheap', 'a script that fails leaves the setting');
+DO $$ BEGIN CREATE EXTENSION zundo_test_none; EXCEPTION WHEN OTHERS THEN NULL; END $$;
+SHOW default_table_access_method
+SQL
+my $refused = qr/ERROR:  table "zundo_test_own" of extension "zundo_test" cannot become a zheap table/;
+fails('ALTER TABLE zundo_test_own SET ACCESS METHOD zheap', $refused, "an extension's table stays a heap table");
+fails('ALTER TABLE zundo_test_own SET ACCESS METHOD DEFAULT', $refused, 'also by default')
+  if $node->pg_version >= 17;
+$node->safe_psql('postgres', 'ALTER TABLE zundo_test_own SET ACCESS METHOD heap');
+
+# heap's functions on zheap tables
+my $called = qr/ERROR:  zheap: heap's functions cannot be used with "plain"/;
+$node->safe_psql('postgres', 'CREATE TABLE plain (id int PRIMARY KEY, note text)');
+for my $function (qw(catalog_insert heap_insert heap_multi_insert))
+{
+	fails("SELECT zundo_test_$function('plain', 1)", $called, "$function of an empty table is refused");
+}
+is($node->safe_psql('postgres', "SELECT pg_relation_size('plain')"), '0', 'before a byte is written');
+$node->safe_psql('postgres', "INSERT INTO plain SELECT i, 'row' FROM generate_series(1, 1000) i; ANALYZE plain; CREATE INDEX ON plain (note)");
+for my $function (qw(catalog_insert heap_insert heap_multi_insert))
+{
+	fails("SELECT zundo_test_$function('plain', 0)", $called, "$function of a table with rows is refused");
+}
+fails("SELECT zundo_test_heap_scan('plain')", $called, "heap's scan is refused");
+is($node->safe_psql('postgres', "SELECT count(*), min(id) FROM plain"), '1000|1', 'nothing has changed');
+sound($node, '', 'plain');
+
+# pg_repack's copy
+$node->safe_psql('postgres', 'CREATE SCHEMA repack; CREATE TABLE old_heap (id int PRIMARY KEY, v int) USING heap');
+for my $default (qw(heap zheap))
+{
+	for my $table (qw(old_heap plain after_script))
+	{
+		my $oid = $node->safe_psql('postgres', "SELECT '$table'::regclass::oid");
+		$node->safe_psql('postgres', "SET default_table_access_method = $default;
+			CREATE TABLE repack.table_$oid WITH (fillfactor = 70) TABLESPACE pg_default AS SELECT * FROM ONLY $table WITH NO DATA");
+		is(am("repack.table_$oid"), am($table), "the copy of $table for pg_repack, where the default is $default");
+		$node->safe_psql('postgres', "DROP TABLE repack.table_$oid");
+	}
+}
+
+no_crash($node);
+done_testing();

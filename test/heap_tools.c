@@ -1,0 +1,154 @@
+/*
+ * test/heap_tools.c - what extensions and tools do to tables that they take for heap's.
+ *
+ * Imitations, for t/071_tools.pl: a C function that keeps its data in a table
+ * by the functions for catalogs; one that inserts, scans or updates by heap's
+ * own functions; the exchange of two tables' files in pg_class.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_class.h"
+#include "fmgr.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(zundo_test_catalog_insert);
+PG_FUNCTION_INFO_V1(zundo_test_heap_insert);
+PG_FUNCTION_INFO_V1(zundo_test_heap_multi_insert);
+PG_FUNCTION_INFO_V1(zundo_test_heap_delete);
+PG_FUNCTION_INFO_V1(zundo_test_heap_scan);
+PG_FUNCTION_INFO_V1(zundo_test_swap_files);
+
+/* one_row: a row (id, 'note') of a table with columns (int, text). */
+static HeapTuple
+one_row(Relation rel, int32 id)
+{
+	Datum		values[2] = {Int32GetDatum(id), CStringGetTextDatum("note")};
+	bool		nulls[2] = {false, false};
+
+	return heap_form_tuple(RelationGetDescr(rel), values, nulls);
+}
+
+/* zundo_test_catalog_insert(table, id): as an extension writes to its own table. */
+Datum
+zundo_test_catalog_insert(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+
+	CatalogTupleInsert(rel, one_row(rel, PG_GETARG_INT32(1)));
+	table_close(rel, RowExclusiveLock);
+	CommandCounterIncrement();
+	PG_RETURN_VOID();
+}
+
+/* zundo_test_heap_insert(table, id): the same without the table's indexes. */
+Datum
+zundo_test_heap_insert(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+
+	heap_insert(rel, one_row(rel, PG_GETARG_INT32(1)), GetCurrentCommandId(true), 0, NULL);
+	table_close(rel, RowExclusiveLock);
+	PG_RETURN_VOID();
+}
+
+/* zundo_test_heap_multi_insert(table, id): the same with many rows at once, as a copying tool does it. */
+Datum
+zundo_test_heap_multi_insert(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsHeapTuple);
+	BulkInsertState bistate = GetBulkInsertState();
+
+	ExecStoreHeapTuple(one_row(rel, PG_GETARG_INT32(1)), slot, false);
+	heap_multi_insert(rel, &slot, 1, GetCurrentCommandId(true), TABLE_INSERT_SKIP_FSM, bistate);
+	FreeBulkInsertState(bistate);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, RowExclusiveLock);
+	PG_RETURN_VOID();
+}
+
+/* zundo_test_heap_delete(table, tid): by heap's function. */
+Datum
+zundo_test_heap_delete(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+
+	simple_heap_delete(rel, PG_GETARG_ITEMPOINTER(1));
+	table_close(rel, RowExclusiveLock);
+	PG_RETURN_VOID();
+}
+
+/* zundo_test_heap_scan(table): returns the number of rows that heap's own scan finds. */
+Datum
+zundo_test_heap_scan(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+	TableScanDesc scan = heap_beginscan(rel, GetActiveSnapshot(), 0, NULL, NULL,
+										SO_TYPE_SEQSCAN | SO_ALLOW_PAGEMODE);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel), &TTSOpsBufferHeapTuple);
+	int64		n = 0;
+
+	while (heap_getnextslot(scan, ForwardScanDirection, slot))
+		n++;
+	ExecDropSingleTupleTableSlot(slot);
+	heap_endscan(scan);
+	table_close(rel, AccessShareLock);
+	PG_RETURN_INT64(n);
+}
+
+/* swap_in: the row of pg_class of one relation gets file, tablespace and TOAST table of the other. */
+static void
+swap_in(Relation catalog, HeapTuple to, const FormData_pg_class *from)
+{
+	Form_pg_class form = (Form_pg_class) GETSTRUCT(to);
+
+	form->relfilenode = from->relfilenode;
+	form->reltablespace = from->reltablespace;
+	form->reltoastrelid = from->reltoastrelid;
+	form->relfrozenxid = from->relfrozenxid;
+	form->relminmxid = from->relminmxid;
+	form->relpages = from->relpages;
+	form->reltuples = from->reltuples;
+	CatalogTupleUpdate(catalog, &to->t_self, to);
+}
+
+/*
+ * zundo_test_swap_files(a, b): exchanges the files of two tables or two indexes
+ * as pg_repack and pg_squeeze do, by the catalog alone. Neither may have a TOAST table.
+ */
+Datum
+zundo_test_swap_files(PG_FUNCTION_ARGS)
+{
+	Oid			oids[2] = {PG_GETARG_OID(0), PG_GETARG_OID(1)};
+	Relation	catalog = table_open(RelationRelationId, RowExclusiveLock);
+	HeapTuple	tuples[2];
+	FormData_pg_class forms[2];
+
+	for (int i = 0; i < 2; i++)
+	{
+		LockRelationOid(oids[i], AccessExclusiveLock);
+		tuples[i] = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(oids[i]));
+		if (!HeapTupleIsValid(tuples[i]))
+			elog(ERROR, "cache lookup failed for relation %u", oids[i]);
+		memcpy(&forms[i], GETSTRUCT(tuples[i]), sizeof(FormData_pg_class));
+		if (OidIsValid(forms[i].reltoastrelid))
+			elog(ERROR, "relation %u has a TOAST table", oids[i]);
+	}
+	swap_in(catalog, tuples[0], &forms[1]);
+	swap_in(catalog, tuples[1], &forms[0]);
+	table_close(catalog, RowExclusiveLock);
+	CommandCounterIncrement();
+	PG_RETURN_VOID();
+}
