@@ -53,6 +53,13 @@ CREATE FUNCTION zundo.stat_get_rollback(
 COMMENT ON FUNCTION zundo.stat_get_rollback() IS
     'what view zundo.stat_rollback shows';
 
+CREATE FUNCTION zundo.stat_get_holds(
+        OUT kind text, OUT log int, OUT xid xid8, OUT relation oid, OUT failed boolean)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'zundo_stat_holds' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zundo.stat_get_holds() IS
+    'what, beside snapshots, keeps undo of this database from being discarded';
+
 CREATE FUNCTION zundo.page_items(rel regclass, block bigint,
         OUT lp int, OUT lp_state text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
         OUT slot int, OUT row_state text, OUT flags text[], OUT lock text, OUT data bytea)
@@ -106,9 +113,21 @@ COMMENT ON VIEW zundo.stat_undo IS
     'undo logs of this database: who writes them, and how much each keeps';
 
 CREATE VIEW zundo.stat_rollback AS
-    SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total
+    SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total,
+           h.relation::pg_catalog.regclass AS waits_for,
+           CASE WHEN h.relation IS NOT NULL THEN ARRAY(
+               SELECT DISTINCT l.pid FROM pg_catalog.pg_locks l
+               WHERE l.locktype OPERATOR(pg_catalog.=) 'relation' AND l.granted
+                 AND l.database OPERATOR(pg_catalog.=) r.database
+                 AND l.relation OPERATOR(pg_catalog.=) h.relation
+                 AND l.mode OPERATOR(pg_catalog.=) ANY
+                     ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[]))
+           END AS blocked_by
     FROM zundo.stat_get_rollback() r
-         LEFT JOIN pg_catalog.pg_database d ON d.oid = r.database;
+         LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) r.database
+         LEFT JOIN zundo.stat_get_holds() h
+            ON h.kind OPERATOR(pg_catalog.=) 'rollback' AND h.xid OPERATOR(pg_catalog.=) r.xid
+               AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 COMMENT ON VIEW zundo.stat_rollback IS
     'aborted transactions: those that undo workers roll back, and those of this database that wait';
 
@@ -132,6 +151,13 @@ CREATE VIEW zundo.stat_horizon AS
         UNION ALL
         SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL
         FROM pg_catalog.pg_replication_slots s
+        UNION ALL
+        SELECT o.kind,
+               pg_catalog.concat_ws(' ', 'log', o.log,
+                   CASE WHEN o.failed THEN 'failed in' WHEN o.relation IS NOT NULL THEN 'waits for a lock on' END,
+                   o.relation::pg_catalog.regclass),
+               NULL, pg_catalog.xid(o.xid), NULL
+        FROM zundo.stat_get_holds() o
     ) h
     WHERE xid IS NOT NULL
     ORDER BY pg_catalog.age(xid) DESC;

@@ -32,6 +32,7 @@
 PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_page_items(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_page_slots(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
@@ -40,6 +41,7 @@ PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
 PG_FUNCTION_INFO_V1(zundo_undo_bytes_in_use);
 PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
+PG_FUNCTION_INFO_V1(zundo_stat_holds);
 PG_FUNCTION_INFO_V1(zundo_page_items);
 PG_FUNCTION_INFO_V1(zundo_page_slots);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
@@ -222,38 +224,85 @@ page_is_pending(const PageAddress *page)
 	return pending;
 }
 
-/*
- * Add a row for a transaction that has aborted records, unless a worker is at it now, or its first
- * and last page show that they are undone and only wait to be discarded.
- */
+/* Rollbacks that rows were made of, or will be: a transaction is shown once. */
+typedef struct Rollbacks
+{
+	FunctionCallInfo fcinfo;
+	const ZRollbackProgress *active;
+	int			nactive;
+	ZuHold		holds[ZU_MAX_HOLDS];
+	int			nholds;
+} Rollbacks;
+
+/* is_active: does a worker roll back transaction xid of this database now? */
+static bool
+is_active(const Rollbacks *r, ZXid xid)
+{
+	for (int i = 0; i < r->nactive; i++)
+		if (r->active[i].dboid == MyDatabaseId && r->active[i].xid == xid)
+			return true;
+	return false;
+}
+
+/* is_held: has the last discard pass left transaction xid as it is? */
+static bool
+is_held(const Rollbacks *r, ZXid xid)
+{
+	for (int i = 0; i < r->nholds; i++)
+		if (r->holds[i].kind == ZU_HOLD_ROLLBACK && r->holds[i].xid == xid)
+			return true;
+	return false;
+}
+
+/* put_waiting: adds a row for a rollback of this database that no worker is at. */
 static void
-put_pending(FunctionCallInfo fcinfo, const Pending *p, const ZRollbackProgress *active, int nactive)
+put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 records)
 {
 	Datum		values[7];
 	bool		nulls[7] = {0};
 
-	if (p->records == 0)
-		return;
-	for (int i = 0; i < nactive; i++)
-		if (active[i].dboid == MyDatabaseId && active[i].xid == p->topxid)
-			return;
-	if (!page_is_pending(&p->first) && !page_is_pending(&p->last))
-		return;
 	values[0] = ObjectIdGetDatum(MyDatabaseId);
 	nulls[1] = true;
 	values[1] = (Datum) 0;
-	values[2] = zmon_xid(p->topxid, &nulls[2]);
-	values[3] = CStringGetTextDatum("waiting");
-	values[4] = Int64GetDatum((int64) p->bytes);
+	values[2] = zmon_xid(xid, &nulls[2]);
+	values[3] = CStringGetTextDatum(state);
+	values[4] = Int64GetDatum((int64) bytes);
 	values[5] = Int64GetDatum(0);
-	values[6] = Int64GetDatum((int64) p->records);
-	zmon_put(fcinfo, values, nulls);
+	values[6] = Int64GetDatum((int64) records);
+	zmon_put(r->fcinfo, values, nulls);
+}
+
+/* put_holds: adds rows for the rollbacks that the last discard pass has left. */
+static void
+put_holds(Rollbacks *r)
+{
+	for (int i = 0; i < r->nholds; i++)
+	{
+		const ZuHold *h = &r->holds[i];
+
+		if (h->kind == ZU_HOLD_ROLLBACK && !is_active(r, h->xid))
+			put_waiting(r, h->xid,
+						h->failed ? "failed" : OidIsValid(h->reloid) ? "waiting for lock" : "waiting",
+						h->bytes, h->records);
+	}
+}
+
+/*
+ * put_pending: adds a row for a transaction that has aborted records, unless it
+ * is shown already, or its first and last page show that they are undone and
+ * only wait to be discarded.
+ */
+static void
+put_pending(Rollbacks *r, const Pending *p)
+{
+	if (p->records > 0 && !is_active(r, p->topxid) && !is_held(r, p->topxid) &&
+		(page_is_pending(&p->first) || page_is_pending(&p->last)))
+		put_waiting(r, p->topxid, "waiting", p->bytes, p->records);
 }
 
 /* Rows for the transactions with aborted records at the old end of one log. */
 static void
-put_pending_of_log(FunctionCallInfo fcinfo, uint32 logno,
-				   const ZRollbackProgress *active, int nactive)
+put_pending_of_log(Rollbacks *r, uint32 logno)
 {
 	ZuScan	   *scan = zu_scan_begin(logno);
 	Pending		p = {0};
@@ -267,7 +316,7 @@ put_pending_of_log(FunctionCallInfo fcinfo, uint32 logno,
 		CHECK_FOR_INTERRUPTS();
 		if (rec.flags & ZUF_FIRST)
 		{
-			put_pending(fcinfo, &p, active, nactive);
+			put_pending(r, &p);
 			memset(&p, 0, sizeof(p));
 			p.topxid = rec.topxid;
 		}
@@ -287,7 +336,7 @@ put_pending_of_log(FunctionCallInfo fcinfo, uint32 logno,
 			p.bytes += rec.length;
 		}
 	}
-	put_pending(fcinfo, &p, active, nactive);
+	put_pending(r, &p);
 	zu_scan_end(scan);
 }
 
@@ -297,6 +346,7 @@ zundo_stat_rollback(PG_FUNCTION_ARGS)
 {
 	ZRollbackProgress *active = palloc(Max(zundo_max_databases, 1) * sizeof(ZRollbackProgress));
 	int			nactive = zworkers_progress(active, zundo_max_databases);
+	Rollbacks	r = {fcinfo, active, nactive};
 	ZuLogState *states;
 	int			n;
 
@@ -317,10 +367,39 @@ zundo_stat_rollback(PG_FUNCTION_ARGS)
 		zmon_put(fcinfo, values, nulls);
 	}
 	zu_attach_database();
+	r.nholds = zu_holds(r.holds);
+	put_holds(&r);
 	states = zu_log_states(&n);
 	for (int i = 0; i < n; i++)
 		if (states[i].bytes > 0)
-			put_pending_of_log(fcinfo, states[i].logno, active, nactive);
+			put_pending_of_log(&r, states[i].logno);
+	return (Datum) 0;
+}
+
+/* zundo_stat_holds() -> what holds `oldest` back in this database, beside snapshots */
+Datum
+zundo_stat_holds(PG_FUNCTION_ARGS)
+{
+	static const char *const kinds[] = {"rollback", "row locks", "damaged undo log"};
+	ZuHold		holds[ZU_MAX_HOLDS];
+	int			n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	zu_attach_database();
+	n = zu_holds(holds);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[5];
+		bool		nulls[5] = {0};
+
+		values[0] = CStringGetTextDatum(kinds[holds[i].kind]);
+		values[1] = Int32GetDatum((int32) holds[i].logno);
+		values[2] = zmon_xid(holds[i].xid, &nulls[2]);
+		values[3] = ObjectIdGetDatum(holds[i].reloid);
+		nulls[3] = !OidIsValid(holds[i].reloid);
+		values[4] = BoolGetDatum(holds[i].failed);
+		zmon_put(fcinfo, values, nulls);
+	}
 	return (Datum) 0;
 }
 

@@ -43,12 +43,15 @@ extern void zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySu
 									   SubTransactionId parentSubid, void *arg);
 
 /*
- * zrollback_transaction: undo everything of the aborted transaction (top xid
- * topxid; its aborted subtransactions if the top committed) whose records begin at 'first' in log logno. For workers and VACUUM: in a transaction, with catalog access; locks each
- * table conditionally (RowExclusiveLock); a table that is gone is skipped. False if some table could not be
- * locked: try again later. Reports progress through zrollback_progress.
+ * zrollback_transaction: undoes everything of an aborted transaction (of its
+ * aborted subtransactions if the top-level one committed). A ZuResolveAbort
+ * for workers and VACUUM: in a transaction, with catalog access. Locks each
+ * table conditionally (RowExclusiveLock); a table that is gone is skipped.
+ * Returns false if some table could not be locked: those are noted in *abort,
+ * and the next call reads no undo until one of them can be locked, and then
+ * from its first record on. Reports progress through zrollback_progress_hook.
  */
-extern bool zrollback_transaction(uint32 logno, UndoPtr first, ZXid topxid, void *arg);
+extern bool zrollback_transaction(ZuAbort *abort, void *arg);
 
 /*
  * Ways up for a layer that may not include workers/; zundo.c fills them in.

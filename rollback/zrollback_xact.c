@@ -7,6 +7,10 @@
  * without waiting; per page its exclusive lock. Repeating any part of it does nothing
  * twice, so a crash or an error anywhere only costs time.
  *
+ * Tables that are locked by somebody are passed over and noted in the ZuAbort
+ * with the place of their first record; all others are done. The next call
+ * reads undo only if one of the noted tables can be locked, from that place on.
+ *
  * Invariants:
  *	R1	"this table is gone" is concluded only under a lock on its OID, which brings the
  *		catalog caches up to date.
@@ -18,15 +22,21 @@
 
 #include "access/relation.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "tuple/zslot.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 #define BATCH_PAGES 1024
+/* Until a table whose rollback has failed with an error is tried again. */
+#define FAILED_RETRY_MS 30000
 
 void		(*zrollback_progress_hook) (uint64 xid, uint64 records_done, uint64 records_total,
 										uint64 bytes) = NULL;
@@ -40,11 +50,17 @@ typedef struct PageAddress
 
 typedef struct Job
 {
-	ZXid		topxid;
+	ZuAbort    *abort;
 	uint64		records_done;
-	uint64		records_total;
-	uint64		bytes;
-	bool		complete;
+	bool		complete;		/* but for the tables in 'left' */
+	bool		selective;		/* only tables of 'wanted' */
+	int			nwanted;
+	ZuStalledTable wanted[ZU_MAX_STALLED];
+	int			nleft;			/* tables that could not be locked */
+	bool		more_left;		/* more than 'left' holds */
+	ZuStalledTable left[ZU_MAX_STALLED];
+	UndoPtr		batch_from;		/* first record of the batch, and its number */
+	uint64		batch_at;
 	BufferAccessStrategy strategy;
 	/* the answer for the xid asked last: transactions have few */
 	ZXid		last_xid;
@@ -72,7 +88,41 @@ static void
 report_progress(Job *job)
 {
 	if (zrollback_progress_hook != NULL)
-		zrollback_progress_hook(job->topxid, job->records_done, job->records_total, job->bytes);
+		zrollback_progress_hook(job->abort->topxid, job->records_done, job->abort->records, job->abort->bytes);
+}
+
+/* find_table: returns the entry of a table among n, or NULL. */
+static const ZuStalledTable *
+find_table(const ZuStalledTable *tables, int n, Oid reloid, RelFileNumber relnumber)
+{
+	for (int i = 0; i < n; i++)
+		if (tables[i].reloid == reloid && tables[i].relnumber == relnumber)
+			return &tables[i];
+	return NULL;
+}
+
+/*
+ * leave_table: notes that a table of the batch is not done; not_before as in
+ * ZuStalledTable.
+ */
+static void
+leave_table(Job *job, Oid reloid, RelFileNumber relnumber, TimestampTz not_before)
+{
+	ZuStalledTable *t;
+
+	if (find_table(job->left, job->nleft, reloid, relnumber) != NULL)
+		return;
+	if (job->nleft == ZU_MAX_STALLED)
+	{
+		job->more_left = true;
+		return;
+	}
+	t = &job->left[job->nleft++];
+	t->reloid = reloid;
+	t->relnumber = relnumber;
+	t->from = job->batch_from;
+	t->at = job->batch_at;
+	t->not_before = not_before;
 }
 
 /* Does rec belong to an aborted (sub)transaction? One still in progress leaves the job incomplete. */
@@ -142,6 +192,58 @@ rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
 	return complete;
 }
 
+/*
+ * rollback_table_or_leave: rolls back n pages of one table. What cannot be done
+ * now is noted. An error, of a damaged page for example, ends a subtransaction
+ * only and goes to the log, so that it stops neither the rollback of other
+ * tables nor the discarding of undo that does not depend on this transaction.
+ */
+static void
+rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		done;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		done = rollback_table(pages, n, job->strategy);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (!done)
+			leave_table(job, pages[0].reloid, pages[0].relnumber, 0);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		/* a cancel or the end of this process is not about the table */
+		if (error->elevel != ERROR || error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+			error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		leave_table(job, pages[0].reloid, pages[0].relnumber,
+					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), FAILED_RETRY_MS));
+		ereport(LOG,
+				(errcode(error->sqlerrcode),
+				 errmsg("transaction " UINT64_FORMAT " cannot be rolled back in the table with OID %u: %s",
+						(uint64) job->abort->topxid, pages[0].reloid, error->message),
+				 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
+				 errhint("Its undo, and that of all younger transactions, is kept. "
+						 "The rollback is tried again every %d seconds.", FAILED_RETRY_MS / 1000)));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+}
+
 /* Roll back the pages gathered so far and empty the batch. */
 static void
 flush_batch(Job *job)
@@ -162,17 +264,16 @@ flush_batch(Job *job)
 		while (to < n && job->pages[to].reloid == job->pages[from].reloid &&
 			   job->pages[to].relnumber == job->pages[from].relnumber)
 			to++;
-		if (!rollback_table(&job->pages[from], to - from, job->strategy))
-			job->complete = false;
+		rollback_table_or_leave(job, &job->pages[from], to - from);
 		from = to;
 	}
 	job->npages = 0;
 	report_progress(job);
 }
 
-/* Put a record's page into the batch. */
+/* add_page: puts the page of the record at ptr into the batch. */
 static void
-add_page(Job *job, const ZuRecord *rec)
+add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 {
 	PageAddress page = {rec->reloid, rec->relnumber, rec->block};
 
@@ -180,33 +281,81 @@ add_page(Job *job, const ZuRecord *rec)
 		return;
 	if (job->npages == BATCH_PAGES)
 		flush_batch(job);
+	if (job->npages == 0)
+	{
+		job->batch_from = ptr;
+		job->batch_at = job->records_done;
+	}
 	job->pages[job->npages++] = page;
 }
 
-/* The next record of the transaction that began at first, or false. */
+/*
+ * choose_tables: decides what a further call for an abort does. Those of the
+ * noted tables that can be locked now are wanted, the others stay left. Returns
+ * false if none can be locked.
+ */
 static bool
-next_record(ZuScan *scan, UndoPtr first, ZuRecord *rec)
+choose_tables(Job *job)
 {
-	UndoPtr		ptr;
+	const ZuAbort *abort = job->abort;
+	TimestampTz now = GetCurrentTimestamp();
 
-	CHECK_FOR_INTERRUPTS();
-	return zu_scan_next(scan, rec, &ptr) && (ptr == first || (rec->flags & ZUF_FIRST) == 0);
+	for (int i = 0; i < abort->nstalled; i++)
+	{
+		const ZuStalledTable *t = &abort->stalled[i];
+
+		if (t->not_before > now)
+			job->left[job->nleft++] = *t;
+		else if (ConditionalLockRelationOid(t->reloid, RowExclusiveLock))
+		{
+			UnlockRelationOid(t->reloid, RowExclusiveLock);
+			job->wanted[job->nwanted++] = *t;
+		}
+		else
+			job->left[job->nleft++] = *t;
+	}
+	if (job->nwanted == 0)
+		return false;
+	job->selective = !abort->rest_stalled;
+	if (!job->selective)
+		job->nleft = 0;			/* all is read again */
+	return true;
 }
 
-/* Count the transaction's aborted records, for progress reports. */
+/* work: reads the transaction's records and undoes the pages that they name. */
 static void
-count_records(Job *job, uint32 logno, UndoPtr first)
+work(Job *job)
 {
-	ZuScan	   *scan = zu_scan_begin_at(logno, first);
+	const ZuAbort *abort = job->abort;
+	UndoPtr		from = abort->first;
+	ZuScan	   *scan;
 	ZuRecord	rec;
+	UndoPtr		ptr;
 
-	while (next_record(scan, first, &rec))
-		if (record_aborted(job, &rec) && rec.type != ZUR_IMAGE)
-		{
-			job->records_total++;
-			job->bytes += rec.length;
-		}
+	if (job->selective)
+	{
+		const ZuStalledTable *first = &job->wanted[0];
+
+		for (int i = 1; i < job->nwanted; i++)
+			if (job->wanted[i].at < first->at)
+				first = &job->wanted[i];
+		from = first->from;
+		job->records_done = first->at;
+	}
+	report_progress(job);
+	scan = zu_scan_begin_at(abort->logno, from);
+	while (zu_scan_next(scan, &rec, &ptr) && (ptr == abort->first || (rec.flags & ZUF_FIRST) == 0))
+	{
+		CHECK_FOR_INTERRUPTS();
+		/* An image is in no chain: the page of its record is named by that one, too. */
+		if (rec.type != ZUR_IMAGE && record_aborted(job, &rec) &&
+			(!job->selective ||
+			 find_table(job->wanted, job->nwanted, rec.reloid, rec.relnumber) != NULL))
+			add_page(job, &rec, ptr);
+		job->records_done++;
+	}
 	zu_scan_end(scan);
+	flush_batch(job);
 }
 
 /*
@@ -214,35 +363,27 @@ count_records(Job *job, uint32 logno, UndoPtr first)
  * buffer locked; on return the same, and no lock on any table is left.
  */
 bool
-zrollback_transaction(uint32 logno, UndoPtr first, ZXid topxid, void *arg)
+zrollback_transaction(ZuAbort *abort, void *arg)
 {
 	Job		   *job = palloc0(sizeof(Job));
-	ZuScan	   *scan;
-	ZuRecord	rec;
 	bool		complete;
 
-	job->topxid = topxid;
+	job->abort = abort;
 	job->complete = true;
-	job->strategy = GetAccessStrategy(BAS_VACUUM);
-	if (zrollback_progress_hook != NULL)
-		count_records(job, logno, first);
-	report_progress(job);
-
-	scan = zu_scan_begin_at(logno, first);
-	while (next_record(scan, first, &rec))
+	if (abort->tried && abort->nstalled > 0 && !choose_tables(job))
 	{
-		/* An image is in no chain: the page of its record is named by that one, too. */
-		if (rec.type == ZUR_IMAGE || !record_aborted(job, &rec))
-			continue;
-		add_page(job, &rec);
-		job->records_done++;
+		pfree(job);
+		return false;
 	}
-	zu_scan_end(scan);
-	flush_batch(job);
-
+	job->strategy = GetAccessStrategy(BAS_VACUUM);
+	work(job);
+	abort->tried = true;
+	abort->rest_stalled = job->more_left;
+	abort->nstalled = job->nleft;
+	memcpy(abort->stalled, job->left, job->nleft * sizeof(ZuStalledTable));
 	if (zrollback_progress_hook != NULL)
 		zrollback_progress_hook(0, 0, 0, 0);
-	complete = job->complete;
+	complete = job->complete && job->nleft == 0 && !job->more_left;
 	FreeAccessStrategy(job->strategy);
 	pfree(job);
 	return complete;

@@ -11,6 +11,7 @@
 #define ZUNDO_UNDO_H
 
 #include "common/zundo.h"
+#include "datatype/timestamp.h"
 #include "storage/buf.h"
 #include "undo/undo_record.h"
 
@@ -280,11 +281,41 @@ extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
 extern void zu_scan_end(ZuScan *scan);
 
 /*
+ * An aborted transaction whose undo has not been applied to every page yet. The
+ * discard pass keeps it from pass to pass, so that the resolver can note which
+ * tables it could not lock and where their first record lies.
+ */
+#define ZU_MAX_STALLED	8
+
+typedef struct ZuStalledTable
+{
+	Oid			reloid;
+	RelFileNumber relnumber;
+	UndoPtr		from;			/* no record before it needs the table */
+	uint64		at;				/* number of the transaction's records before 'from' */
+	TimestampTz not_before;		/* it failed with an error: time of the next attempt; else 0 */
+} ZuStalledTable;
+
+typedef struct ZuAbort
+{
+	uint32		logno;
+	UndoPtr		first;			/* its first record */
+	ZXid		topxid;
+	uint64		records;		/* of the whole transaction */
+	uint64		bytes;
+	bool		tried;			/* the resolver has read it once */
+	bool		rest_stalled;	/* more tables than 'stalled' holds were locked */
+	int			nstalled;
+	ZuStalledTable stalled[ZU_MAX_STALLED];
+} ZuAbort;
+
+/*
  * zu_discard: one pass over all logs of this database. Computes the horizon,
  * finds for each log the discardable prefix, frees extents, publishes the new
  * `oldest` (PROTOCOLS E 4, 7). 'resolve' is called for each aborted
- * transaction met at the head of a log that is not yet undone; it must undo it on every
- * page and return true, or return false to leave it. NULL = never resolves.
+ * transaction that is not undone yet; it must undo it on every page and return
+ * true, or return false to leave it, noting in the ZuAbort what it left. NULL
+ * = never resolves.
  * Caller: a process connected to the database, in a transaction without an
  * xid and without a registered snapshot, on a primary. One at a time per database (own lock).
  */
@@ -297,8 +328,39 @@ typedef struct ZuDiscardStats
 	ZXid		oldest;
 } ZuDiscardStats;
 
-typedef bool (*ZuResolveAbort) (uint32 logno, UndoPtr first, ZXid topxid, void *arg);
+typedef bool (*ZuResolveAbort) (ZuAbort *abort, void *arg);
 extern bool zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats);
+
+/*
+ * What, by the last discard pass of this database, holds `oldest` back beside
+ * the horizon: an aborted transaction that is not undone, locks of several
+ * transactions on one row (U28), or a damaged log.
+ */
+typedef enum ZuHoldKind
+{
+	ZU_HOLD_ROLLBACK,
+	ZU_HOLD_LOCKS,
+	ZU_HOLD_DAMAGE
+} ZuHoldKind;
+
+typedef struct ZuHold
+{
+	ZuHoldKind	kind;
+	uint32		logno;
+	ZXid		xid;			/* `oldest` cannot pass it */
+	Oid			reloid;			/* ROLLBACK: a table that it waits for, or 0 */
+	bool		failed;			/* ROLLBACK: not for a lock; an error is in the log */
+	uint64		records;		/* ROLLBACK: of the whole transaction */
+	uint64		bytes;
+} ZuHold;
+
+#define ZU_MAX_HOLDS	16
+
+/*
+ * zu_holds: copies what holds `oldest` back, the oldest first, to out (room for
+ * ZU_MAX_HOLDS); returns their number. Undo is attached.
+ */
+extern int	zu_holds(ZuHold *out);
 
 /*
  * zu_discard_by_worker: have this database's worker make a pass, which begins after the call, and wait for its end, at most so long.

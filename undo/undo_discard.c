@@ -72,6 +72,9 @@ typedef struct Pending
 	Place		end;
 	bool		settled;		/* all ended; committed, or aborted and undone */
 	uint32		count;			/* transactions */
+	uint64		records;		/* of an unsettled one */
+	uint64		bytes;
+	ZuAbort    *abort;			/* it has aborted and is not undone yet; else NULL */
 	int			nxids;			/* subtransactions that wrote */
 	int			xids_size;
 	ZXid	   *xids;
@@ -119,13 +122,17 @@ prepare_queues(ZuEntry *entry)
 	queues_relnumber = entry->relnumber;
 }
 
+/* free_details: frees what only an unsettled transaction needs. */
 static void
-free_xids(Pending *p)
+free_details(Pending *p)
 {
 	if (p->xids != NULL)
 		pfree(p->xids);
 	p->xids = NULL;
 	p->nxids = p->xids_size = 0;
+	if (p->abort != NULL)
+		pfree(p->abort);
+	p->abort = NULL;
 }
 
 static void
@@ -136,7 +143,7 @@ drop_queue(int logno)
 	if (q == NULL)
 		return;
 	for (int i = q->head; i < q->tail; i++)
-		free_xids(&q->items[i]);
+		free_details(&q->items[i]);
 	if (q->items != NULL)
 		pfree(q->items);
 	if (q->scan.extents != NULL)
@@ -287,6 +294,8 @@ parse_log(LogQueue *q, UndoPtr insert)
 			p = push_pending(q, q->last_top != InvalidZXid ? q->last_top : rec.topxid, first);
 		}
 		note_xid(p, rec.xid);
+		p->records++;
+		p->bytes += rec.length;
 		if (rec.type == ZUR_LOCKS)
 			p->hold = Max(p->hold, rec.hold);
 		p->end = scan_place(&q->scan);
@@ -319,6 +328,27 @@ has_aborted(const Pending *p, ZXid oldest)
 	return false;
 }
 
+/*
+ * abort_of: returns p's ZuAbort, which stays with it until it is settled. Its
+ * counts are brought up to date: p may have been parsed further.
+ */
+static ZuAbort *
+abort_of(Pending *p, uint32 logno)
+{
+	if (p->abort == NULL)
+	{
+		p->abort = MemoryContextAllocZero(queue_context, sizeof(ZuAbort));
+		p->abort->logno = logno;
+		p->abort->first = p->first.ptr;
+		p->abort->topxid = p->min_top;
+	}
+	if (p->abort->records != p->records)
+		p->abort->tried = false;
+	p->abort->records = p->records;
+	p->abort->bytes = p->bytes;
+	return p->abort;
+}
+
 /* settle: find out whether p has ended, and have it undone if (part of) it aborted. */
 static void
 settle(Pending *p, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats)
@@ -328,13 +358,17 @@ settle(Pending *p, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardSta
 	/* in progress first: a transaction is marked committed before it leaves the array */
 	if (p->min_top >= oldest && TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
 		return;
-	if (has_aborted(p, oldest) &&
-		(resolve == NULL || !resolve(logno, p->first.ptr, p->min_top, arg)))
+	if (has_aborted(p, oldest))
 	{
-		stats->aborts_pending++;
-		return;
+		ZuAbort    *abort = abort_of(p, logno);
+
+		if (resolve == NULL || !resolve(abort, arg))
+		{
+			stats->aborts_pending++;
+			return;
+		}
 	}
-	free_xids(p);
+	free_details(p);
 	p->settled = true;
 }
 
@@ -412,6 +446,77 @@ new_oldest(ZXid horizon)
 				oldest = Min(oldest, q->items[i].min_top);
 	}
 	return oldest;
+}
+
+/* add_hold: enters a hold into the sorted array of n, of which the oldest are kept. */
+static void
+add_hold(ZuHold *holds, int *n, const ZuHold *hold)
+{
+	int			at = *n;
+
+	if (at == ZU_MAX_HOLDS && holds[at - 1].xid <= hold->xid)
+		return;
+	if (at < ZU_MAX_HOLDS)
+		(*n)++;
+	else
+		at--;
+	for (; at > 0 && holds[at - 1].xid > hold->xid; at--)
+		holds[at] = holds[at - 1];
+	holds[at] = *hold;
+}
+
+/*
+ * publish_holds: tells other backends what has kept `oldest` from the horizon.
+ * Transactions in progress are not among it: the server's own views name them.
+ */
+static void
+publish_holds(ZuEntry *entry, ZXid horizon)
+{
+	ZuHold		holds[ZU_MAX_HOLDS];
+	int			n = 0;
+
+	for (int log = 0; log < zu_nlogs(); log++)
+	{
+		const LogQueue *q = queues[log];
+
+		for (int i = q != NULL ? q->head : 0; q != NULL && i < q->tail; i++)
+		{
+			const Pending *p = &q->items[i];
+			ZuHold		hold = {ZU_HOLD_LOCKS, log, p->min_top, InvalidOid};
+
+			if (p->abort != NULL)
+			{
+				hold.kind = ZU_HOLD_ROLLBACK;
+				hold.records = p->records;
+				hold.bytes = p->bytes;
+				if (p->abort->nstalled > 0)
+				{
+					hold.reloid = p->abort->stalled[0].reloid;
+					hold.failed = p->abort->stalled[0].not_before != 0;
+				}
+			}
+			else if (!p->settled || p->hold < horizon)
+				continue;
+			add_hold(holds, &n, &hold);
+		}
+	}
+	SpinLockAcquire(&entry->mutex);
+	entry->nholds = n;
+	memcpy(entry->holds, holds, n * sizeof(ZuHold));
+	SpinLockRelease(&entry->mutex);
+}
+
+int
+zu_holds(ZuHold *out)
+{
+	ZuEntry    *entry = zu_my.entry;
+	int			n;
+
+	SpinLockAcquire(&entry->mutex);
+	n = entry->nholds;
+	memcpy(out, entry->holds, n * sizeof(ZuHold));
+	SpinLockRelease(&entry->mutex);
+	return n;
 }
 
 /* note_conflict: standbys must hear of the transactions of p that come below `oldest` now. */
@@ -673,6 +778,7 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		settle_queue(q, i, horizon, resolve, arg, stats);
 	}
 	oldest = new_oldest(horizon);
+	publish_holds(entry, horizon);
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (queues[i] != NULL)
 			discard_prefix(queues[i], &entry->logs[i], oldest, stats);

@@ -247,6 +247,8 @@ typedef struct ZuEntry
 	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD record */
 	ZuFreeze	freeze_logged;	/* what is there */
 	TimestampTz logged;			/* time of the last DISCARD record */
+	int			nholds;			/* what held `oldest` back in the last pass */
+	ZuHold		holds[ZU_MAX_HOLDS];
 
 	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
 } ZuEntry;

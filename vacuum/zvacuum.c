@@ -561,20 +561,11 @@ truncate_tail(ZVacuum *vac)
 
 /* ---- ends ---- */
 
-/* Undo an aborted transaction if that is quickly done; as a rule its session has done it already. */
+/* undo_small: a resolver that undoes an aborted transaction if that is quickly done. */
 static bool
-undo_small(uint32 logno, UndoPtr first, ZXid topxid, void *arg)
+undo_small(ZuAbort *abort, void *arg)
 {
-	ZuScan	   *scan = zu_scan_begin_at(logno, first);
-	ZuRecord	rec;
-	UndoPtr		ptr;
-	int			n = 0;
-
-	while (n <= SMALL_ABORT_RECORDS && zu_scan_next(scan, &rec, &ptr) &&
-		   (ptr == first || (rec.flags & ZUF_FIRST) == 0))
-		n++;
-	zu_scan_end(scan);
-	return n <= SMALL_ABORT_RECORDS && zrollback_transaction(logno, first, topxid, arg);
+	return abort->records <= SMALL_ABORT_RECORDS && zrollback_transaction(abort, arg);
 }
 
 /*

@@ -1,0 +1,85 @@
+# A rollback that cannot be completed: a locked table, a damaged page. All other
+# tables are rolled back, undo is not read again and again, the views name what
+# is waited for.
+use strict;
+use warnings;
+use lib 't';
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('stalled', "zundo.eager_rollback_pages = 0\n", extra => ['--data-checksums']);
+
+$node->safe_psql('postgres', q(
+	CREATE EXTENSION zundo;
+	CREATE TABLE big (id int, v int) USING zheap;
+	CREATE TABLE other (id int) USING zheap;
+	INSERT INTO big SELECT g, 0 FROM generate_series(1, 60000) g));
+$node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() < 100000');
+
+my $writer = $node->background_psql('postgres');
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN');
+my $pid = $locker->query_safe('SELECT pg_backend_pid()');
+$writer->query_safe('BEGIN');
+$writer->query_safe('UPDATE big SET v = 1');
+$writer->query_safe('INSERT INTO other VALUES (1)');
+# granted as soon as the writer has given its lock back
+$locker->query_until(qr/waits/, "\\echo waits\nLOCK TABLE other IN SHARE MODE;\n\\echo has it\n");
+$node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted));
+$writer->query_safe('ROLLBACK');
+
+ok($node->poll_query_until('postgres', q(
+	SELECT count(*) = 1 FROM zundo.stat_rollback
+	WHERE state = 'waiting for lock' AND waits_for = 'other'::regclass)), 'stat_rollback names the locked table');
+is($node->safe_psql('postgres', q(SELECT blocked_by FROM zundo.stat_rollback WHERE waits_for IS NOT NULL)),
+	"{$pid}", 'and the process that has locked it');
+like($node->safe_psql('postgres', q(SELECT name FROM zundo.stat_horizon WHERE kind = 'rollback')),
+	qr/waits for a lock on other/, 'stat_horizon names it');
+is($node->safe_psql('postgres', q(
+	SELECT count(*) FROM generate_series(0, (SELECT relpages - 1 FROM (SELECT pg_relation_size('big') / 8192 AS relpages) s)) b,
+		zundo.page_slots('big', b) WHERE status = 'aborted')), '0', 'the other table has been rolled back');
+
+my $blocks = q(SELECT blks_read + blks_hit FROM pg_stat_database WHERE datname = 'postgres');
+select(undef, undef, undef, 1.5);
+my $before = $node->safe_psql('postgres', $blocks);
+select(undef, undef, undef, 3);
+my $after = $node->safe_psql('postgres', $blocks);
+cmp_ok($after - $before, '<', 1000, 'the undo of the rollback is not read again while the table is locked');
+
+$locker->query_safe('ROLLBACK');
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'the rollback is completed');
+ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM zundo.stat_horizon WHERE kind = 'rollback')),
+	'nothing is left of it');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM other'), '0', 'no row of it');
+$locker->quit;
+sound($node, 'after the rollback', 'big', 'other');
+
+# a damaged page in one of two tables
+$node->safe_psql('postgres', q(
+	CREATE TABLE bad (id int) USING zheap;
+	CREATE TABLE good (id int) USING zheap;
+	INSERT INTO bad VALUES (1);
+	INSERT INTO good VALUES (1)));
+$writer->query_safe('BEGIN');
+$writer->query_safe('UPDATE bad SET id = 2');
+$writer->query_safe('UPDATE good SET id = 2');
+my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('bad')));
+$node->safe_psql('postgres', 'CHECKPOINT');
+$writer->{run}->kill_kill;
+$node->stop('immediate');
+open(my $file, '+<:raw', $path) or die "$path: $!";
+seek($file, 8000, 0);
+print $file "\xff" x 16;
+close($file);
+$node->start;
+ok($node->poll_query_until('postgres', q(
+	SELECT count(*) = 1 FROM zundo.stat_rollback WHERE state = 'failed' AND waits_for = 'bad'::regclass)),
+	'a rollback that meets a damaged page has failed in that table');
+is($node->safe_psql('postgres', q(SELECT count(*) FROM zundo.page_slots('good', 0) WHERE status = 'aborted')), '0',
+	'and is done in the other');
+is($node->safe_psql('postgres', 'SELECT id FROM good'), '1', 'which is readable');
+like(slurp_file($node->logfile), qr/cannot be rolled back in the table with OID \d+: invalid page in block 0/,
+	'the log says why');
+no_crash($node);
+done_testing();
