@@ -106,6 +106,12 @@ choose_server()
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major")
 	fi
+	use_bindir
+}
+
+# What follows from $bindir.
+use_bindir()
+{
 	pg_config=$bindir/pg_config
 	# The copy's library path points at the original: say where its libpq is.
 	unset LD_LIBRARY_PATH
@@ -177,11 +183,23 @@ install_into_server()
 	}
 }
 
-# One run at a time may install into and test one server.
+# One run at a time may install into and test one server. The lock is held until
+# unlock_servers or exit; a server that is started must not inherit it.
+locks=()
 lock_server()
 {
-	exec 9>"$work/lock-$pg"
-	flock -n 9 || { say "another run uses the server of $pg; waiting for it"; flock 9; }
+	local fd
+	exec {fd}>"$work/lock-$pg"
+	flock -n $fd || { say "another run uses the server of $pg; waiting for it"; flock $fd; }
+	locks+=("$fd")
+}
+
+# Close the locks. In a subshell: the shell above keeps them.
+unlock_servers()
+{
+	local fd
+	for fd in "${locks[@]}"; do exec {fd}>&-; done
+	locks=()
 }
 
 # new_cluster: make a private cluster with zundo preloaded in a new directory
@@ -208,7 +226,7 @@ new_cluster()
 
 start_cluster()
 {
-	as_server "$bindir/pg_ctl" -s -w -t 300 -D "$cluster/data" -l "$cluster/server.log" start >&2 9>&- || {
+	as_server "$bindir/pg_ctl" -s -w -t 300 -D "$cluster/data" -l "$cluster/server.log" start >&2 || {
 		tail -n 30 "$cluster/server.log" >&2
 		say "the server did not start"
 		return 1

@@ -14,6 +14,11 @@
 # zheap table, and its log for crashes; the sql cluster is also killed and
 # recovered with wal_consistency_checking on.
 # A part that has no tests says so and counts as one failure.
+#
+# First zundo is built and installed for every server that is needed (prepare), then
+# the parts run as jobs beside each other, those of all servers in one list (run_jobs):
+# most of them wait more than they work. plan alone decides which jobs there are:
+# --all is what CI runs, --long what that leaves out.
 
 passed=0
 failed=0
@@ -32,48 +37,110 @@ result()
 	fi
 }
 
-# two_at_a_time FUNCTION ITEM...: FUNCTION ITEM for each, two at a time, in subshells: they wait more than they work. What one prints
-# comes out in one piece, in the order of the items; its results are counted here.
-two_at_a_time()
+# Lines "SERVER|PART|WEIGHT|FUNCTION|ARGUMENT". A job of weight 2 keeps more than one core busy.
+jobs=()
+job() { jobs+=("$1|$2|$3|$4|${5:-}"); }
+
+# run_jobs: run all of them, each in a subshell, those of weight 2 first; the sum of
+# the weights of those that run is never more than ZUNDO_JOBS. What one prints comes
+# out in one piece when it has ended; its results are counted here.
+run_jobs()
 {
-	local function=$1 item n=0 shown=0 dir=$work/jobs-$pg
-	shift
+	local dir=$work/jobs-$$ n=0 used=0 last='' room=${ZUNDO_JOBS:-3} i job weight
+	local -a waiting=() weights=() fields
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	for item; do
-		while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n || true; done
-		show_finished
-		(
-			passed=0 failed=0 failures=()
-			"$function" "$item" >"$dir/$n.out" 2>&1 || true
-			printf '%s\n' "$passed" "$failed" "${failures[@]}" >"$dir/$n.new"
-			mv "$dir/$n.new" "$dir/$n.count"
-		) &
-		n=$((n + 1))
+	for weight in 2 1; do
+		for job in "${jobs[@]}"; do case $job in *"|$weight|"*) waiting+=("$job") ;; esac; done
 	done
-	wait || true
-	show_finished
-	while [ $shown -lt $n ]; do
-		cat "$dir/$shown.out"
-		result fail "a job of $function that ended before its time"
-		shown=$((shown + 1))
-		show_finished
+	while [ ${#waiting[@]} -gt 0 ] || [ $used -gt 0 ]; do
+		for i in "${!waiting[@]}"; do
+			IFS='|' read -ra fields <<<"${waiting[i]}"
+			[ $used -eq 0 ] || [ $((used + fields[2])) -le "$room" ] || continue
+			(run_job "$dir/$n" "${fields[@]}") </dev/null >"$dir/$n.out" 2>&1 &
+			weights[n]=${fields[2]}
+			used=$((used + fields[2]))
+			n=$((n + 1))
+			unset "waiting[i]"
+		done
+		wait -n || [ $? -ne 127 ] || die "a job is gone without a trace"
+		for i in "${!weights[@]}"; do
+			[ -f "$dir/$i.count" ] || continue
+			collect_job "$dir/$i"
+			used=$((used - weights[i]))
+			unset "weights[i]"
+		done
 	done
+	rm -rf "$dir"
 }
 
-# Print and count the jobs of two_at_a_time that are done, up to the first one that is not.
-show_finished()
+# run_job FILE SERVER PART WEIGHT FUNCTION [ARGUMENT]: in a subshell. Its counts are in FILE.count when it has ended.
+run_job()
+{
+	job=("$@")
+	job_begun=$EPOCHREALTIME job_done=no
+	passed=0 failed=0 failures=() clusters=()
+	trap job_ends EXIT
+	trap 'exit 143' TERM
+	unlock_servers
+	use_server "$2"
+	"$5" "${6:-}"
+	job_done=yes
+}
+
+# However the job ends: no server stays.
+job_ends()
+{
+	[ $job_done = yes ] || result fail "${job[4]} ${job[5]:-} ended before its time"
+	(remove_clusters) || true
+	printf '%s\n' "${job[@]:1:2}" "$(seconds_since "$job_begun")" "$passed" "$failed" "${failures[@]}" >"${job[0]}.new"
+	mv "${job[0]}.new" "${job[0]}.count"
+}
+
+# collect_job FILE: show a job that has ended, and count it.
+collect_job()
 {
 	local counts
-	while [ -f "$dir/$shown.count" ]; do
-		cat "$dir/$shown.out"
-		mapfile -t counts <"$dir/$shown.count"
-		passed=$((passed + counts[0]))
-		failed=$((failed + counts[1]))
-		failures+=("${counts[@]:2}")
-		shown=$((shown + 1))
-	done
+	mapfile -t counts <"$1.count"
+	if [ "$last" != "${counts[0]} ${counts[1]}" ]; then
+		last="${counts[0]} ${counts[1]}"
+		echo "-- $last"
+	fi
+	cat "$1.out"
+	add_minutes "${counts[@]:0:3}"
+	passed=$((passed + counts[3]))
+	failed=$((failed + counts[4]))
+	failures+=("${counts[@]:5}")
 }
+
+# add_minutes SERVER PART SECONDS: for the table.
+declare -A seconds_of
+add_minutes() { seconds_of[$1 $2]=$(awk -v a="${seconds_of[$1 $2]:-0}" -v b="$3" 'BEGIN { print a + b }'); }
+
+seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }'; }
+
+# The table of minutes: the sum over the jobs of each part on each server. Jobs run
+# beside each other, so that the whole is less than the sum.
+show_minutes()
+{
+	local part server
+	{
+		echo minutes "${servers[@]}"
+		for part in server build unit sql isolation tap random core; do
+			echo $part "$(for server in "${servers[@]}"; do
+				awk -v s="${seconds_of[$server $part]:-}" 'BEGIN { if (s == "") print "-"; else printf "%.1f\n", s / 60 }'
+			done | xargs)"
+		done
+	} | awk '{ printf "  %-10s", $1; for (i = 2; i <= NF; i++) printf "%7s", $i; print "" }'
+	awk -v s="$(seconds_since "$begun")" -v a="$ticks_begun" -v b="$(ticks)" 'BEGIN {
+		split(a, x)
+		split(b, y)
+		printf "  in all %.1f, the machine busy for %.0f %% of them\n", s / 60, 100 * (y[1] - x[1]) / (y[2] - x[2] + 1)
+	}'
+}
+
+# What the cores of this machine have worked since it started, and could have.
+ticks() { awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print all - $5 - $6, all }' /proc/stat; }
 
 # wanted NAME: does the user want this test?
 wanted()
@@ -84,7 +151,62 @@ wanted()
 	return 1
 }
 
-has_part() { { [ ${#parts[@]} -eq 0 ] && { [ "$1" != core ] || [ $all = yes ]; } && { [ "$1" != build ] || [ ${#names[@]} -eq 0 ]; }; } || case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac; }
+# asked PART: does the command line ask for it?
+asked()
+{
+	if [ ${#parts[@]} -eq 0 ]; then
+		[ "$1" != core ] || [ $tier != one ]
+	else
+		case " ${parts[*]} " in *" $1 "*) true ;; *) false ;; esac
+	fi
+}
+
+# is_long FILE: has a file of t/ a line "# long"?
+is_long() { grep -q '^# long$' "$1"; }
+
+# plan SERVER: its jobs. --all has every kind of test on one version at least; of what
+# takes long, --long has the other versions.
+plan()
+{
+	local server=$1 major=${1%[as]} assertions=$1 item suite
+	if [ $tier != long ]; then
+		! asked build || [ ${#names[@]} -gt 0 ] || job "$server" build 2 part_build
+		! asked unit || job "$server" unit 1 part_unit
+		! asked isolation || job "$server" isolation 1 part_isolation
+		! asked sql || job "$server" sql 1 part_sql
+	fi
+	if asked tap; then
+		while read -r item; do
+			case $tier:$major in
+				one:*) ;;
+				all:17) ;;
+				all:*) ! is_long "$top/t/$item.pl" || continue ;;
+				long:17) continue ;;
+				long:*) is_long "$top/t/$item.pl" || continue ;;
+			esac
+			job "$server" tap 1 tap_file "$item.pl"
+		done < <(list_tests "$top/t" .pl)
+	fi
+	if asked random; then
+		while read -r item; do
+			! wanted "${item%%: *}" || job "$server" random 2 random_run "$item"
+		done < <(random_runs "$server")
+	fi
+	if asked core; then
+		# only the servers that tools/build-postgres makes have assertions
+		[ "$server" != "$(default_major)" ] || assertions=${major}a
+		for suite in regression isolation moved; do
+			case $tier:$major:$suite in
+				one:*:moved) [ $moved = yes ] || continue ;;
+				one:*) [ $moved = no ] || continue ;;
+				all:17:regression | all:18:regression | all:18:isolation) ;;
+				all:*) continue ;;
+				long:17:regression | long:18:regression | long:18:isolation) continue ;;
+			esac
+			job "$assertions" core 2 part_core $suite
+		done
+	fi
+}
 
 # Tests of one folder, one name per line: those of its schedule in that order
 # (lines "test: a b c"), else all.
@@ -124,7 +246,7 @@ regress_once()
 	shift 4
 	as_server_dir "$output"
 	if as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
-		--outputdir="$output" "$@" "$name" >"$output/log" 2>&1 9>&-; then
+		--outputdir="$output" "$@" "$name" >"$output/log" 2>&1; then
 		result ok "$label"
 		return
 	fi
@@ -218,7 +340,7 @@ check_log()
 crash_and_recover()
 {
 	stop_cluster immediate || true
-	if as_server "$bindir/pg_ctl" -s -w -t 600 -D "$cluster/data" -l "$cluster/server.log" start >&2 9>&-; then
+	if as_server "$bindir/pg_ctl" -s -w -t 600 -D "$cluster/data" -l "$cluster/server.log" start >&2; then
 		result ok "$1: crash recovery with every page compared"
 		check_tables "$1, recovered"
 	else
@@ -240,14 +362,13 @@ part_sql()
 {
 	local tests t driver
 	mapfile -t tests < <(list_tests "$copy/sql" .sql)
-	if [ ${#tests[@]} -eq 0 ]; then none_found sql sql; return; fi
+	[ ${#tests[@]} -gt 0 ] || { none_found sql sql; return; }
 	new_cluster <<'C' || { result fail "sql: the server starts"; return; }
 wal_level = replica
 wal_consistency_checking = 'zundo,heap,heap2,btree,hash,gin,spgist,brin' # 18's GiST replays other bytes on heap too
 checkpoint_timeout = 1h
 max_wal_size = 20GB
 C
-	rm -rf "$work/out-$pg-sql"
 	driver=$(dirname "$("$pg_config" --pgxs)")/../../src/test/regress/pg_regress
 	for t in "${tests[@]}"; do run_regress "$driver" "$copy/sql/$t.sql" "$work/out-$pg-sql" "$t"; done
 	check_tables sql
@@ -256,13 +377,13 @@ C
 	drop_cluster
 }
 
-# install_test_module PART: the extension zundo_test of test/, built and installed.
+# install_test_module: the extension zundo_test of test/, built and installed.
 install_test_module()
 {
 	local log=$work/module-$pg.log
 	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all && "${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
 		tail -n 20 "$log"
-		result fail "$1: the module zundo_test does not build"
+		result fail "the module zundo_test does not build"
 		return 1
 	fi
 }
@@ -272,8 +393,7 @@ install_test_module()
 # seeds and a fresh one, which the result names.
 part_unit()
 {
-	local functions f seed cases before=$((passed + failed))
-	install_test_module unit || return 0
+	local functions f seed cases
 	new_cluster </dev/null || { result fail "unit: the server starts"; return; }
 	psql_quiet -d postgres -c 'CREATE EXTENSION zundo_test'
 	functions=$(psql_quiet -d postgres -c "SELECT p.proname FROM pg_proc p
@@ -291,7 +411,7 @@ part_unit()
 			fi
 		done
 	done
-	[ $((passed + failed)) -eq $before ] || check_log unit
+	[ $((passed + failed)) -eq 0 ] || check_log unit
 	drop_cluster
 }
 
@@ -299,9 +419,8 @@ part_isolation()
 {
 	local tests t driver
 	mapfile -t tests < <(list_tests "$copy/specs" .spec)
-	if [ ${#tests[@]} -eq 0 ]; then none_found isolation specs; return; fi
+	[ ${#tests[@]} -gt 0 ] || { none_found isolation specs; return; }
 	new_cluster </dev/null || { result fail "isolation: the server starts"; return; }
-	rm -rf "$work/out-$pg-isolation"
 	driver=$(dirname "$("$pg_config" --pgxs)")/../../src/test/isolation/pg_isolation_regress
 	for t in "${tests[@]}"; do run_regress "$driver" "$copy/specs/$t.spec" "$work/out-$pg-isolation" "$t"; done
 	check_tables isolation
@@ -316,13 +435,14 @@ tap_file()
 	name=$(basename "$file" .pl)
 	dir=$work/tap-$pg/$name
 	log=$work/tap-$pg/$name.log
+	unset PGHOST PGPORT PGUSER
 	src=$(dirname "$("$pg_config" --pgxs)")/../../src/test
 	rm -rf "$dir"
 	as_server mkdir -p "$dir/log"
 	as_server env "PERL5LIB=$src/perl:$copy/t" "PG_REGRESS=$src/regress/pg_regress" "PATH=$bindir:$PATH" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" "top_builddir=$dir" "PG_CONFIG=$pg_config" \
-		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" "share_contrib_dir=$("$pg_config" --sharedir)/contrib" \
-		prove --verbose --norc "$file" >"$log" 2>&1 9>&- || status=$?
+		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" "share_contrib_dir=$("$pg_config" --sharedir)/contrib" "PG_TEST_PORT_DIR=$work/tap-ports" \
+		prove --verbose --norc "$file" >"$log" 2>&1 || status=$?
 	ok=$(grep -cE '^ok [0-9]+' "$log" || true)
 	ok=$((ok - $(grep -cE '^ok [0-9]+.*# (SKIP|skip)' "$log" || true)))
 	bad=$(grep -cE '^not ok [0-9]+' "$log" || true)
@@ -340,34 +460,18 @@ tap_file()
 	failed=$((failed + bad))
 	failures+=("$pg: t/$name ($bad)")
 	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$dir"
-	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log)' "$log" | tail -n 40
-}
-
-part_tap()
-{
-	local tests paths
-	mapfile -t tests < <(list_tests "$copy/t" .pl)
-	paths=("${tests[@]/#/$copy/t/}")
-	paths=("${paths[@]/%/.pl}")
-	if [ ${#tests[@]} -eq 0 ]; then none_found tap t; return; fi
-	if grep -q 'EXTENSION zundo_test' "${paths[@]}"; then install_test_module tap || return 0; fi
-	rm -rf "$work/tap-$pg"
-	as_server_dir "$work/tap-$pg"
-	unset PGHOST PGPORT PGUSER
-	export PG_TEST_PORT_DIR=$work/tap-$pg/ports
-	as_server_dir "$PG_TEST_PORT_DIR"
-	two_at_a_time tap_file "${tests[@]/%/.pl}"
+	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log)' "$log" | tail -n 40 || true
 }
 
 # random_run 'NAME: PROGRAM ARG...': one run of a program of test/random.
 random_run()
 {
-	local name=${1%%: *} log
+	local name=${1%%: *} log limit=900
 	local -a command
-	wanted "$name" || return 0
+	[ $tier != long ] || limit=7200
 	log=$work/random-$pg-${name//[^a-z0-9]/-}.log
 	read -ra command <<<"${1#*: }"
-	if timeout 900 /usr/bin/python3 "$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
+	if timeout "$limit" /usr/bin/python3 "$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
 		result ok "$name: $(tail -n 1 "$log" | cut -c1-120)"
 	else
 		result fail "$name"
@@ -375,74 +479,93 @@ random_run()
 	fi
 }
 
-# The saved histories, new ones, and kill -9 under load.
-part_random()
+# random_runs SERVER: lines 'NAME: PROGRAM ARG...'. The saved histories, new ones, and kill -9 under load.
+random_runs()
 {
-	local f runs=() new="history.py --minutes ${ZUNDO_RANDOM_MINUTES:-1} --seed ${ZUNDO_RANDOM_SEED:-20261121}" rounds=${ZUNDO_CRASH_ROUNDS:-4}
-	need_packages python3 python3-psycopg2
-	for f in "$copy"/test/random/cases/*.json; do
-		runs+=("case $(basename "$f" .json): history.py --replay $f")
+	local f length=1 minutes rounds programs new
+	case $tier:${1%[as]} in
+		one:* | all:17) ;;
+		all:*) length=0.3 ;;
+		long:*) length=10 ;;
+	esac
+	minutes=${ZUNDO_RANDOM_MINUTES:-$length}
+	rounds=${ZUNDO_CRASH_ROUNDS:-$(scale 4 $length)}
+	programs=${ZUNDO_NESTED_PROGRAMS:-$(scale 60 $length)}
+	new="history.py --minutes $minutes --seed ${ZUNDO_RANDOM_SEED:-20261121}"
+	echo "twins with a standby: twins.py --rounds $rounds --standby --faults --trouble"
+	echo "histories: $new"
+	echo "histories with triggers, keys, upserts and 2PC: $new --fk --triggers --prepare --on-conflict"
+	echo "wide histories: $new --wide all --fk --triggers --on-conflict"
+	echo "histories of temporary tables: $new --temp --fk --triggers"
+	echo "nested commands: nested.py --minutes $(scale 2 $length) --programs $programs --seed ${ZUNDO_RANDOM_SEED:-20261121}"
+	echo "crashes: crash.py --rounds $rounds"
+	for f in "$top"/test/random/cases/*.json; do
+		f=$(basename "$f")
+		echo "case ${f%.json}: history.py --replay $work/build-$1/test/random/cases/$f"
 	done
-	two_at_a_time random_run "twins with a standby: twins.py --rounds $rounds --standby --faults --trouble" "${runs[@]}" \
-		"histories: $new" \
-		"histories with triggers, keys, upserts and 2PC: $new --fk --triggers --prepare --on-conflict" \
-		"wide histories: $new --wide all --fk --triggers --on-conflict" \
-		"histories of temporary tables: $new --temp --fk --triggers" \
-		"nested commands: nested.py --minutes 2 --programs ${ZUNDO_NESTED_PROGRAMS:-60} --seed ${ZUNDO_RANDOM_SEED:-20261121}" \
-		"crashes: crash.py --rounds $rounds"
 }
+
+# scale NUMBER FACTOR: rounded up.
+scale() { awk -v n="$1" -v f="$2" 'BEGIN { n *= f; print int(n) + (n > int(n)) }'; }
 
 # core_suite SUITE DRIVER FOLDER OPTION...: run one of the server's own suites, with the
 # time limit of that suite; one result for each of its tests. Tests of the
 # regression suite need some of the first ones' tables: with names given these run too.
 core_suite()
 {
-	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg-core/$1 accepted=$1 what only=() how=() line status=0
+	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg-core/$1 what only=() how=() line status=0
 	shift 4
-	[ $moved = no ] || accepted=moved how=(--moved)
+	[ "$suite" != moved ] || how=(--moved)
 	as_server_dir "$output"
 	what=("--schedule=$schedule")
 	if [ ${#names[@]} -gt 0 ]; then
 		mapfile -t only < <(sed -n 's/^test: *//p' "$schedule" | tr -s ' ' '\n' | while read -r line; do if wanted "$line"; then echo "$line"; fi; done)
 		[ ${#only[@]} -gt 0 ] || return 0
 		what=("${only[@]}")
-		if [ "$suite" = regression ]; then
+		if [ "$suite" != isolation ]; then
 			what=(test_setup create_misc create_index)
 			for line in "${only[@]}"; do case " ${what[*]} " in *" $line "*) ;; *) what+=("$line") ;; esac; done
 		fi
 	fi
 	as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" timeout -k 20 "${ZUNDO_CORE_SECONDS:-900}" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres \
-		--bindir="$bindir" --inputdir="$folder" --outputdir="$output" --load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 9>&- || status=$?
+		--bindir="$bindir" --inputdir="$folder" --outputdir="$output" --load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 || status=$?
 	if [ $status -eq 124 ] || [ $status -eq 137 ]; then result fail "core $suite: not done in ${ZUNDO_CORE_SECONDS:-900} s"; fi
 	chmod -R a+rwX "$output"
 	while read -r status line; do result "$status" "$suite: $line"; done < <(python3 "$copy/test/core/compare.py" --log "$output/log" --output "$output" --schedule "$schedule" \
-		--accepted "$copy/test/core/accepted/$major/$accepted" "${how[@]}" --only "${only[@]}")
+		--accepted "$copy/test/core/accepted/$major/$suite" "${how[@]}" --only "${only[@]}")
 }
 
-# PostgreSQL's own suites, always on a server with assertions whose source tree is there.
+# part_core regression|isolation|moved: one of PostgreSQL's own suites, on a server with
+# assertions whose source tree is there.
 part_core()
 {
-	local src tests=$work/core-$major
-	need_packages python3
-	src=$HOME/.cache/zundo/pg$major/src/src/test
-	if [ ! -f "$tests/complete" ] || [ "$src/regress/regress.so" -nt "$tests/complete" ]; then
-		rm -rf "$tests"
-		mkdir -p "$tests"
-		cp -a "$src/regress" "$src/isolation" "$tests/"
-		chmod -R a+rX "$tests"
-		touch "$tests/complete"
-	fi
+	local tests=$work/core-$major
 	new_cluster <<C || { result fail "core: the server starts"; return; }
 default_table_access_method = 'zheap'
-$( [ $moved = no ] || echo "zundo.move_updates = on" )
+$( [ "$1" != moved ] || echo "zundo.move_updates = on" )
 C
-	rm -rf "$work/out-$pg-core"
-	core_suite regression pg_regress "$tests/regress" parallel_schedule --dlpath="$tests/regress" --max-concurrent-tests=20
-	[ $moved = yes ] || core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule
-	check_tables core
-	check_log core
+	case $1 in
+		isolation) core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule ;;
+		*) core_suite "$1" pg_regress "$tests/regress" parallel_schedule --dlpath="$tests/regress" --max-concurrent-tests=20 ;;
+	esac
+	check_tables "core $1"
+	check_log "core-$1"
 	drop_cluster
-	[ ! -d "$work/out-$pg-core/regression/different" ] || echo "  differences are in $work/out-$pg-core/*/different"
+	[ ! -d "$work/out-$pg-core/$1/different" ] || echo "  differences are in $work/out-$pg-core/$1/different"
+}
+
+# The suites of PostgreSQL as pg_regress wants them.
+copy_core_tests()
+{
+	local src=$HOME/.cache/zundo/pg$major/src/src/test tests=$work/core-$major
+	need_packages python3
+	rm -rf "$work/out-$pg-core"
+	[ ! -f "$tests/complete" ] || [ "$src/regress/regress.so" -nt "$tests/complete" ] || return 0
+	rm -rf "$tests"
+	mkdir -p "$tests"
+	cp -a "$src/regress" "$src/isolation" "$tests/"
+	chmod -R a+rX "$tests"
+	touch "$tests/complete"
 }
 
 # A directory in $work that the server's user may write to.
@@ -458,70 +581,64 @@ none_found()
 	result fail "$1: no tests found in $2/"
 }
 
-# All parts on one server.
-test_version()
+# prepare SERVER: make the server if need be, build zundo for it, and whatever its jobs need.
+prepare()
 {
-	local version=$1 part
-	choose_server "$version" test
+	local since=$EPOCHREALTIME
+	choose_server "$1" test
 	lock_server
+	bindir_of[$1]=$bindir
+	add_minutes "$1" server "$(seconds_since "$since")"
+	since=$EPOCHREALTIME
 	echo "== zundo on $("$pg_config" --version), $bindir"
 	WERROR=1 build test
 	install_into_server
-	if has_part build; then
-		echo "-- build"
-		result ok "gcc: no warnings"
-		if builds_without_warnings clang; then result ok "clang: no warnings"; else result fail "clang: no warnings"; fi
-		if has_fault_points "$copy/zundo.so" && ! has_fault_points "$work/build-$pg-clang/zundo.so"; then
-			result ok "fault points are in builds for tests only"
-		else
-			result fail "fault points are in builds for tests only"
-		fi
-	fi
-	for part in unit sql isolation tap random; do
-		has_part $part || continue
-		if [ $quick = yes ] && [ $part != unit ] && [ $part != sql ] && [ $part != isolation ]; then continue; fi
-		echo "-- $part"
-		"part_$part"
-	done
-	exec 9>&-
-	if has_part core && [ $quick = no ]; then test_core; fi
+	if planned unit "$1" || planned tap "$1"; then install_test_module || true; fi
+	if planned core "$1"; then copy_core_tests; fi
+	rm -rf "$work/tap-$pg" "$work/out-$pg-sql" "$work/out-$pg-isolation"
+	as_server_dir "$work/tap-$pg"
+	as_server_dir "$work/tap-ports"
+	add_minutes "$1" build "$(seconds_since "$since")"
 }
 
-# The part core, on a server with assertions of the same major version.
-test_core()
+# planned PART SERVER: has the plan a job of it?
+planned() { printf '%s\n' "${jobs[@]}" | grep -q "^$2|$1|"; }
+
+# gcc's warnings are errors in prepare; clang's are here.
+part_build()
 {
-	local tested=$bindir
-	bindir=$(private_server "$major")
-	if [ "$bindir" != "$tested" ]; then
-		choose_server "${major}a" test
-		lock_server
-		build test
-		install_into_server
+	result ok "gcc: no warnings"
+	if builds_without_warnings clang; then result ok "clang: no warnings"; else result fail "clang: no warnings"; fi
+	if has_fault_points "$copy/zundo.so" && ! has_fault_points "$work/build-$pg-clang/zundo.so"; then
+		result ok "fault points are in builds for tests only"
 	else
-		lock_server
+		result fail "fault points are in builds for tests only"
 	fi
-	echo "-- core, on $bindir"
-	part_core
-	if [ $all = yes ] && [ "$major" = 17 ]; then
-		echo "-- core, every row moved"
-		moved=yes
-		part_core
-		moved=no
-	fi
-	exec 9>&-
+}
+
+# use_server SERVER: as choose_server, which has been called for it before.
+declare -A bindir_of
+use_server()
+{
+	pg=$1
+	major=${1%[as]}
+	bindir=${bindir_of[$1]}
+	copy=$work/build-$pg
+	use_bindir
 }
 
 run_tests()
 {
-	local versions=() v
-	parts=() names=() quick=no core=no all=no moved=no
+	local versions=() servers=() v begun=$EPOCHREALTIME ticks_begun
+	parts=() names=() tier=one moved=no
+	ticks_begun=$(ticks)
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
 			--pg=*) versions+=("${1#*=}"); shift ;;
-			--all) versions=(15 17 18) all=yes; shift ;;
-			--quick) quick=yes; shift ;;
-			--core) parts+=(core); core=yes; shift ;;
+			--all | --long) tier=${1#--}; shift ;;
+			--quick) parts+=(build unit sql isolation); shift ;;
+			--core) parts+=(core); shift ;;
 			--moved) moved=yes; shift ;;
 			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
 			--part=*) parts+=("${1#*=}"); shift ;;
@@ -532,12 +649,18 @@ run_tests()
 	for v in "${parts[@]}"; do
 		case $v in build | unit | sql | isolation | tap | random | core) ;; *) usage_error "--part takes build, unit, sql, isolation, tap, random or core, not '$v'" ;; esac
 	done
-	[ $moved = no ] || [ $core = yes ] || usage_error "--moved goes with --core"
-	[ ${#versions[@]} -gt 0 ] || [ $core = no ] || versions=(15 17 18)
-	[ ${#versions[@]} -gt 0 ] || versions=("$(default_major)")
-	need_packages perl libipc-run-perl clang
-	for v in "${versions[@]}"; do test_version "$v"; done
+	[ $moved = no ] || { [ $tier = one ] && asked core; } || usage_error "--moved goes with --core"
+	if [ ${#versions[@]} -eq 0 ]; then
+		if [ $tier != one ] || asked core; then versions=(15 17 18); else versions=("$(default_major)"); fi
+	fi
+	for v in "${versions[@]}"; do plan "$v"; done
+	[ ${#jobs[@]} -gt 0 ] || die "no test has that name"
+	need_packages perl libipc-run-perl clang python3 python3-psycopg2
+	mapfile -t servers < <(printf '%s\n' "${jobs[@]%%|*}" | awk '!seen[$0]++')
+	for v in "${servers[@]}"; do prepare "$v"; done
+	run_jobs
 	[ $((passed + failed)) -gt 0 ] || die "no test has that name"
+	show_minutes
 	for v in "${failures[@]}"; do echo "failed on $v"; done
 	echo "$passed passed, $failed failed"
 	[ $failed -eq 0 ]
