@@ -42,6 +42,8 @@ typedef Oid RelFileNumber;
 #define RelFileLocatorEquals(a, b) RelFileNodeEquals(a, b)
 #define rd_locator rd_node
 #define smgr_rlocator smgr_rnode
+#define rd_newRelfilelocatorSubid rd_newRelfilenodeSubid
+#define rd_firstRelfilelocatorSubid rd_firstRelfilenodeSubid
 #define RelFileLocatorSkippingWAL(l) RelFileNodeSkippingWAL(l)
 #define relation_set_new_filelocator relation_set_new_filenode
 #else

@@ -88,10 +88,4 @@ extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, Tra
  */
 extern UndoPtr zheap_push_record(Relation rel, ZuRecord *rec);
 
-/*
- * zheap_insert_raw_row: for rewrites (copy_for_cluster, set access method): as tuple_insert, row bytes given (formed by the caller, slot 0).
- */
-extern void zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
-							 BulkInsertState bistate, ItemPointer tid);
-
 #endif

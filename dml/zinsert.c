@@ -34,9 +34,22 @@ apply_insert_slot(Page page, Buffer overflow, bool init, const ZSlotPick *pick, 
 	zslot_apply(page, overflow, &change);
 }
 
-void
-zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
-				 BulkInsertState bistate, ItemPointer tid)
+/*
+ * Tells whether rows that are inserted with these options are to be visible to all (F1). The server asks for that only in
+ * a file that the current subtransaction has made, which goes with it. Elsewhere, where an extension may ask for it,
+ * others would see the rows at once and after a rollback too: there they are the transaction's, as without the option.
+ */
+static bool
+inserts_frozen(Relation rel, int options)
+{
+	return unlikely(options & TABLE_INSERT_FROZEN) &&
+		(rel->rd_createSubid == GetCurrentSubTransactionId() ||
+		 rel->rd_newRelfilelocatorSubid == GetCurrentSubTransactionId());
+}
+
+/* Inserts the row, whose header names no slot yet, and returns its place in *tid. */
+static void
+insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkInsertState bistate, ItemPointer tid)
 {
 	ZWriter		writer;
 	ZSlotPick	pick;
@@ -59,7 +72,8 @@ zheap_insert_row(Relation rel, char *row, Size len, CommandId cid, int options,
 	zvisible_clear(rel, buf);
 	page = BufferGetPage(buf);
 	block = BufferGetBlockNumber(buf);
-	zheader_set(row, ZH_WITH_SLOT(zheader_get(row), pick.slotno));
+	if (!inserts_frozen(rel, options))
+		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), pick.slotno));
 	zwriter_record(&writer, &rec, ZUR_INSERT, block, off, pick.prev);
 	overflow = zslot_lock(&writer, buf, &pick);
 	zu_prepare(&op, recs, 1, writer.topxid);
@@ -118,7 +132,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	row = form_new_row(rel, slot, options, &len);
 	memcpy(bytes, row, len);
 	zheader_set(bytes, zheader_get(bytes) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
-	zheap_insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
+	insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
@@ -260,6 +274,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		memcpy(rows[i], row, lens[i]);
 		zheader_set(rows[i], zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	}
+	special.settled = inserts_frozen(rel, options);
 	zwriter_begin(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	for (int done = 0; done < nslots;)

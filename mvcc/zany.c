@@ -11,7 +11,8 @@
  *	G2	the version that this level locked with tuple_lock; not for a recheck of one row.
  *	G3	the version visible to the level's snapshot; for INSERT ... ON CONFLICT, which asks whether the row
  *		in its way is one that a repeatable snapshot sees, the newest committed one (G3b).
- *	G4	the row of an own insertion at the bottom of the chain.
+ *	G4	the row of an own insertion at the bottom of the chain; it has no record there if it was inserted as visible to
+ *		all (COPY FREEZE), into a file of our transaction.
  *	G5	the newest own or committed version, deleted or not.
  * Without a level (deferred triggers, COPY, logical replication) only G4 and G5, but the version before our last
  * change of a row when that is asked for right after it (G1b: AFTER triggers of replication).
@@ -155,6 +156,13 @@ zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
 	return row != NULL && row->writer == writer->ptr;
 }
 
+/* Has our transaction made the table's file? Then rows there that are visible to all are such as it has frozen (F1 in dml/). */
+static bool
+file_is_ours(Relation rel)
+{
+	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+}
+
 /* What a walk for SnapshotAny found. */
 typedef struct AnyResult
 {
@@ -187,6 +195,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 		if (found != ZWALK_WRITER)
 		{
 			known = false;
+			result->own_bottom = file_is_ours(walk->rel);
 			break;
 		}
 		status = zxid_status_at(walk->rec.xid, walk->slots->oldest);

@@ -17,6 +17,7 @@ $node->safe_psql(
 	CREATE UNLOGGED TABLE u (id int) USING zheap;
 	CREATE TABLE hot (id int PRIMARY KEY, n int) USING zheap;
 	CREATE TABLE big (id int, n int, filler text) USING zheap;
+	CREATE MATERIALIZED VIEW view USING zheap AS SELECT id, n FROM t;
 	CHECKPOINT;
 });
 my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
@@ -81,11 +82,15 @@ $node->safe_psql('postgres', 'SELECT zundo.discard()');
 written('UNDO_DISCARD', 'nobody needs the undo');
 written('UNDO_TRUNCATE', 'the tail of the undo log has been unused for a while');
 
-my $state = 'SELECT count(*), sum(n), sum(id) FROM t';
+# Frozen rows: the replayed page must be the same, its row names no slot.
+$node->safe_psql('postgres', 'REFRESH MATERIALIZED VIEW view');
+is($node->safe_psql('postgres', q{SELECT bool_and(slot IS NULL OR slot = 0) FROM zundo.page_items('view', 0)}), 't', 'rows of REFRESH MATERIALIZED VIEW name no slot');
+
+my $state = 'SELECT count(*), sum(n), sum(id) FROM t UNION ALL SELECT count(*), sum(n), sum(id) FROM view';
 my $before = $node->safe_psql('postgres', $state);
 crash($node);
 is($node->safe_psql('postgres', $state), $before, 'the same rows after crash recovery');
-for my $table (qw(t u hot big))
+for my $table (qw(t u hot big view))
 {
 	is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
 }

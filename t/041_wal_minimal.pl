@@ -16,6 +16,10 @@ $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my %work = (
 	load => q{INSERT INTO T SELECT g, g FROM generate_series(1, N) g},
 	copied => q{COPY T (id, v) FROM PROGRAM 'seq -f "%.0f 1" 1 N' (DELIMITER ' ')},
+	frozen => q{COPY T (id, v) FROM PROGRAM 'seq -f "%.0f 1" 1 N' (DELIMITER ' ', FREEZE); UPDATE T SET v = v + 1 WHERE id % 2 = 0;
+		DELETE FROM T WHERE id % 3 = 0; SAVEPOINT a; UPDATE T SET v = 9; ROLLBACK TO a},
+	frozen_rolled_back => q{SAVEPOINT a; TRUNCATE T; COPY T (id, v) FROM PROGRAM 'seq -f "%.0f 1" 1 N' (DELIMITER ' ', FREEZE);
+		UPDATE T SET v = 2 WHERE id < 5; ROLLBACK TO a; INSERT INTO T VALUES (1, 1)},
 	changed => q{INSERT INTO T SELECT g, g FROM generate_series(1, N) g;
 		UPDATE T SET v = v + 1 WHERE id % 2 = 0; UPDATE T SET id = -id WHERE id % 5 = 0; DELETE FROM T WHERE id % 3 = 0},
 	rolled_back_part => q{INSERT INTO T SELECT g, g FROM generate_series(1, N) g;

@@ -118,7 +118,8 @@ zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op, cons
 	const ZuRecord *rec = op->records[0];
 	ZHeader		h = zheader_get(row);
 	uint32		shape = ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
-	char	   *p = put_common(head, compact_flags(slot, rec, page_init), op);
+	uint8		flags = compact_flags(slot, rec, page_init) | (ZH_SLOT(h) == 0 ? ZWD_FROZEN : 0);
+	char	   *p = put_common(head, flags, op);
 
 	p = put_compact(p, slot, rec);
 	p = zvarint_put(p, shape);
@@ -338,7 +339,8 @@ decode_insert(Reader *r, ZWalChange *change, char *work)
 		r->bad = true;
 		return;
 	}
-	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK), change->slotno);
+	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK),
+					 (change->flags & ZWD_FROZEN) ? 0 : change->slotno);
 	if (shape & 1)
 		h |= ZH_NULLS;
 	if (shape & 2)

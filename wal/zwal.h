@@ -119,6 +119,8 @@ typedef struct xl_undo_truncate
 #define ZWD_NEW_PAGE_INIT 0x80	/* MOVE: block 1 is WILL_INIT */
 #define ZWD_CONVERTED	0x80	/* LOCK: inline locks became records; what they lock may have moved on, and no row changes */
 
+#define ZWD_FROZEN		0x80	/* INSERT: the row's header names no slot */
+
 #define ZWU_KEY_CHANGE	0x01
 #define ZWU_CLEAR_LOCKS 0x02
 #define ZWU_HEADER		0x04	/* natts, nulls or external change */
@@ -177,7 +179,7 @@ typedef struct ZWalSlot
  */
 extern void zwal_ensure_space(const ZuOp *op, bool overflow);
 
-/* zwal_log_insert: one row inserted; buf is its page. Returns the record's end. */
+/* zwal_log_insert: one row inserted, as its header says; buf is its page. Returns the record's end. */
 extern XLogRecPtr zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op,
 								  const char *row, Size len);
 
