@@ -15,7 +15,10 @@
  *		server would not be kept away: they are ended (zu_log_conflict).
  * In "any visible" mode (BRIN) writers are at work; all versions that somebody
  * sees or may come to see are handed over. A concurrent build enters
- * what its MVCC snapshot sees; writers and the validation scan do the rest.
+ * what its MVCC snapshot sees; writers and the validation scan do the rest:
+ *	B4	the index has no entries for versions that were replaced or deleted before the snapshot of the validation
+ *		scan. On this server nobody needs them: the command waits for all older snapshots before the index is used.
+ *		Those of standbys, which it knows nothing of, are ended (zu_log_conflict).
  */
 #include "postgres.h"
 
@@ -345,6 +348,24 @@ is_indexed(IndexedTids *tids, ItemPointer tid)
 	return tids->valid && ItemPointerEquals(&tids->tid, tid);
 }
 
+/*
+ * Ends the snapshots of standbys that may not see all that the validation scan's one sees (B4). Those that are taken after
+ * the record has been replayed do: what this one sees had committed, and was logged, before. The others are older, and so
+ * is, or the same, the transaction that was the oldest one at work then: their xmin is at most ours. Where ours is the next
+ * id, since nothing was at work, they miss one that has ended, and their xmin is less.
+ */
+static void
+end_older_snapshots(Relation rel, Snapshot snapshot)
+{
+	TransactionId horizon = snapshot->xmin;
+
+	if (!RelationNeedsWAL(rel))
+		return;
+	if (TransactionIdPrecedes(horizon, snapshot->xmax))
+		TransactionIdAdvance(horizon);
+	zu_log_conflict(horizon);
+}
+
 void
 zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info, Snapshot snapshot,
 						  struct ValidateIndexState *state)
@@ -355,6 +376,7 @@ zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info, 
 	TableScanDesc sscan;
 	ZScan	   *scan;
 
+	end_older_snapshots(rel, snapshot);
 	feeder_begin(&feeder, rel, index, info);
 	tids.sort = state->tuplesort;
 	/* from block 0 on, in the order of the sorted TIDs: not synchronized */

@@ -1,6 +1,7 @@
 # Snapshots of a standby that are older than all of the primary's, when the primary writes a table anew or builds an
 # index while an aborted transaction that nobody can undo yet holds `oldest` back: they are ended,
-# and never miss rows.
+# and never miss rows. So they are when an index is built CONCURRENTLY, also beside a transaction of the primary that goes on. Frozen rows
+# (REFRESH MATERIALIZED VIEW, COPY FREEZE) they see, as on heap.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -28,8 +29,10 @@ $primary->safe_psql(
 	CREATE EXTENSION zundo;
 	CREATE TABLE other (id int);
 	CREATE TABLE held (id int) USING zheap;
-	CREATE TABLE t (id int PRIMARY KEY, n int, v text) USING zheap;
-	INSERT INTO t SELECT g, 0, repeat('v', 20) FROM generate_series(1, 1000) g;
+	CREATE MATERIALIZED VIEW view USING zheap AS SELECT g FROM generate_series(1, 10) g;
+	CREATE TABLE copied (id int) USING zheap;
+	CREATE TABLE t (id int PRIMARY KEY, n int, c int, v text) USING zheap;
+	INSERT INTO t SELECT g, 0, 0, repeat('v', 20) FROM generate_series(1, 1000) g;
 });
 $primary->safe_psql('postgres', 'SELECT zundo.discard()');
 $primary->safe_psql('postgres', 'SET zundo.eager_rollback_pages = 0; BEGIN; INSERT INTO held SELECT generate_series(1, 10); ROLLBACK');
@@ -37,7 +40,10 @@ $primary->safe_psql('postgres', 'SET zundo.eager_rollback_pages = 0; BEGIN; INSE
 my %cases = (
 	'VACUUM FULL' => ['VACUUM FULL t', 'SELECT count(*) FROM t'],
 	'CLUSTER' => ['CLUSTER t USING t_pkey', 'SELECT count(*) FROM t'],
-	'CREATE INDEX' => ['CREATE INDEX t_n ON t (n)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0']);
+	'CREATE INDEX' => ['CREATE INDEX t_n ON t (n)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0'],
+	'CREATE INDEX CONCURRENTLY' => ['CREATE INDEX CONCURRENTLY t_c ON t (c)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
+	'REINDEX CONCURRENTLY' => ['REINDEX INDEX CONCURRENTLY t_c', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
+	'REINDEX CONCURRENTLY, another at work' => ['REINDEX TABLE CONCURRENTLY t', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0']);
 my $gone = 600;
 for my $case (sort keys %cases)
 {
@@ -47,6 +53,12 @@ for my $case (sort keys %cases)
 	$primary->safe_psql('postgres', 'UPDATE t SET n = n + 1 WHERE id < 500');
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	my $before = $standby->safe_psql('postgres', $conflicts);
+	my $busy;
+	if ($case =~ /at work/)
+	{
+		$busy = $primary->background_psql('postgres', on_error_stop => 1);
+		$busy->query_safe('BEGIN; INSERT INTO other VALUES (1)');
+	}
 	my $old = $standby->background_psql('postgres', on_error_stop => 1);
 	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
 	$primary->safe_psql('postgres', 'UPDATE t SET n = n + 1 WHERE id < 500; DELETE FROM t WHERE id = ' . ++$gone);
@@ -59,12 +71,23 @@ for my $case (sort keys %cases)
 	ok($standby->poll_query_until('postgres', "SELECT confl_snapshot > $before FROM pg_stat_database_conflicts WHERE datname = 'postgres'"),
 		"$case: the old snapshot was ended");
 	eval { $old->quit };
+	$busy->quit if $busy;
 	is( $standby->safe_psql('postgres', $query),
 		$primary->safe_psql('postgres', $query),
 		"$case: a new snapshot of the standby sees what the primary does");
 }
+{
+	my $old = $standby->background_psql('postgres', on_error_stop => 1);
+
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+	$primary->safe_psql('postgres', q{REFRESH MATERIALIZED VIEW view; BEGIN; TRUNCATE copied; COPY copied FROM PROGRAM 'seq 1 20' (FREEZE); COMMIT});
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	is($old->query_safe('SELECT count(*) FROM view'), 10, 'REFRESH MATERIALIZED VIEW: an old snapshot of the standby sees the new rows');
+	is($old->query_safe('SELECT count(*) FROM copied'), 20, 'COPY FREEZE: the same');
+	$old->quit;
+}
 isnt($primary->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'the aborted transaction still waits');
-is($primary->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t zundo.undo_log);
+is($primary->safe_psql('postgres', "SELECT * FROM zundo.check('$_')"), '', "zundo.check of $_") for qw(t view copied zundo.undo_log);
 unlike(slurp_file($_->logfile), qr/PANIC|TRAP|inconsistent page|terminated by signal (?:4|6|7|8|11)/, 'no crash in the log') for $primary, $standby;
 $standby->stop;
 $primary->stop;
