@@ -18,15 +18,27 @@
 typedef struct ZWriter
 {
 	Relation	rel;
-	ZXid		xid;			/* current (sub)transaction */
+	ZXid		xid;			/* current (sub)transaction; Invalid until zwriter_start */
 	ZXid		topxid;
 	CommandId	cid;
 	bool		logged;			/* the table itself is WAL-logged */
 	bool		temp;			/* a temporary table: its undo is private */
 } ZWriter;
 
-/* zwriter_begin: attach undo, assign the transaction ids, reserve undo. No buffer lock may be held. */
+/*
+ * zwriter_begin: attaches undo, assigns the transaction ids and reserves undo. It does so in two steps for a caller that
+ * may find nothing to write (D13): zwriter_open only attaches, zwriter_start does the rest, where it has not been done
+ * (zwriter_started). No buffer lock may be held.
+ */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
+extern void zwriter_open(ZWriter *writer, Relation rel, CommandId cid);
+extern void zwriter_start(ZWriter *writer);
+
+static inline bool
+zwriter_started(const ZWriter *writer)
+{
+	return writer->xid != InvalidZXid;
+}
 
 /* zwriter_reserve: reserve undo for the writer's next op; zwriter_begin has done so for the first. */
 extern void zwriter_reserve(const ZWriter *writer);

@@ -438,6 +438,14 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	result = zrow_examine(rel, buf, &tid, writer->cid, search->snapshot, mode, &state, tmfd);
+	if (result == TM_Ok && !zwriter_started(writer))
+	{
+		/* only now is there something to write (D13) */
+		UnlockReleaseBuffer(buf);
+		zwriter_start(writer);
+		*done = false;
+		return result;
+	}
 	if (result == TM_Ok)
 	{
 		/* a row that has moved is locked at its new place only */
@@ -520,7 +528,9 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	TM_Result	result;
 	bool		done;
 
-	zwriter_begin(&writer, rel, cid);
+	zwriter_open(&writer, rel, cid);
+	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+		zwriter_start(&writer);
 	search.tid = *tid;
 	/*
 	 * Who does not ask for the last version under READ COMMITTED has found the row by
@@ -537,7 +547,8 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		ItemPointerData here = search.tid;
 
 		CHECK_FOR_INTERRUPTS();
-		zwriter_reserve(&writer);
+		if (zwriter_started(&writer))
+			zwriter_reserve(&writer);
 		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd, &done);
 		/* who goes on to another place leaves the queue at this one */
 		if (search.have_tuple_lock && !ItemPointerEquals(&here, &search.tid))

@@ -231,14 +231,26 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 	return TM_BeingModified;
 }
 
-/* Will waiting be in vain, since the snapshot of the transaction does not see what has been committed already? */
+/* Did the writer leave the row's key and place as they were? Then a KEY SHARE lock on the version before is as good. */
 static bool
-waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, Snapshot snapshot)
+kept_key(const ZRowWriter *writer)
+{
+	return writer->type == ZUR_UPDATE && !(writer->xflags & ZUX_KEY_CHANGE);
+}
+
+/*
+ * Will waiting be in vain, since the snapshot of the transaction does not see what has been committed already, and that keeps
+ * it from taking the lock?
+ */
+static bool
+waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, LockTupleMode mode,
+			  Snapshot snapshot)
 {
 	ZRowWriter	by;
 
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		zrow_overtaken(page, slots, rel, block, off, snapshot, &by);
+		zrow_overtaken(page, slots, rel, block, off, snapshot, &by) &&
+		!(mode == LockTupleKeyShare && kept_key(&by));
 }
 
 /*
@@ -303,8 +315,7 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 	if (!state->writer.visible && !zany_is_locked(rel, tid, &state->writer))
 	{
 		/* updates in place leave the key as it is: the version that the caller sees will do */
-		if (mode != LockTupleKeyShare || state->writer.type != ZUR_UPDATE ||
-			(state->writer.xflags & ZUX_KEY_CHANGE))
+		if (mode != LockTupleKeyShare || !kept_key(&state->writer))
 			return TM_Updated;
 		state->key_share_beside = true;
 	}
@@ -362,7 +373,7 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 			break;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, mode);
-			if (result == TM_BeingModified && waits_in_vain(page, &slots, rel, block, off, snapshot))
+			if (result == TM_BeingModified && waits_in_vain(page, &slots, rel, block, off, mode, snapshot))
 				result = TM_Updated;
 			break;
 		default:

@@ -34,7 +34,7 @@ refuse_decoded_table(Relation rel)
 }
 
 void
-zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
+zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 {
 	if (RELATION_IS_OTHER_TEMP(rel))
 		ereport(ERROR,
@@ -44,14 +44,28 @@ zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 		refuse_decoded_table(rel);
 	zu_attach_database();
 	writer->rel = rel;
-	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
-	writer->topxid = zxid_from_full(GetTopFullTransactionId());
+	writer->xid = InvalidZXid;
+	writer->topxid = InvalidZXid;
 	writer->cid = cid;
 	writer->logged = RelationNeedsWAL(rel);
 	writer->temp = (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP);
 	if (unlikely(writer->temp))
 		zrollback_temp();
+}
+
+void
+zwriter_start(ZWriter *writer)
+{
+	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
+	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	zwriter_reserve(writer);
+}
+
+void
+zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
+{
+	zwriter_open(writer, rel, cid);
+	zwriter_start(writer);
 }
 
 void

@@ -615,6 +615,8 @@ zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber bloc
 		{
 			by->xid = walk->rec.xid;
 			by->ptr = walk->rec_ptr;
+			by->type = walk->rec.type;
+			by->xflags = walk->rec.xflags;
 			return true;
 		}
 		zwalk_step_back(walk);

@@ -236,7 +236,7 @@ extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber blo
 
 /*
  * zrow_overtaken: has a change of the row at off committed that the MVCC snapshot does not see, below unfinished ones and our own?
- * *by = the newest such change. Page locked, slots copied from it, no aborted change of the row on it.
+ * *by = the newest such change: xid, record, type and flags. Page locked, slots copied from it, no aborted change of the row on it.
  */
 extern bool zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
 						   Snapshot snapshot, ZRowWriter *by);
