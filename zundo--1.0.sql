@@ -1,19 +1,30 @@
-/* zundo--1.0.sql: the objects of extension zundo. Its schema comes from zundo.control. */
+/*
+ * zundo--1.0.sql: the objects of extension zundo.
+ *
+ * The schema zundo is made here, so that it is a member of the extension: it belongs to the superuser that makes the
+ * extension, goes with it, and is in no dump. One that is there already may be anybody's and makes this script fail.
+ *
+ * Every type, function, operator and relation is named with its schema (tools/check_source.py proves it): nobody else's
+ * object is ever meant, whatever the search path.
+ */
 
 \echo Use "CREATE EXTENSION zundo" to load this file. \quit
 
+CREATE SCHEMA zundo;
+COMMENT ON SCHEMA zundo IS
+    'the undo log of this database''s zheap tables, and what there is to watch it';
 GRANT USAGE ON SCHEMA zundo TO PUBLIC;
 
 -- Access methods -------------------------------------------------------------
 
-CREATE FUNCTION zundo.zheap_handler(internal) RETURNS table_am_handler
+CREATE FUNCTION zundo.zheap_handler(pg_catalog.internal) RETURNS pg_catalog.table_am_handler
     AS 'MODULE_PATHNAME', 'zheap_handler' LANGUAGE C STRICT;
-COMMENT ON FUNCTION zundo.zheap_handler(internal) IS
+COMMENT ON FUNCTION zundo.zheap_handler(pg_catalog.internal) IS
     'table access method zheap';
 
-CREATE FUNCTION zundo.undo_handler(internal) RETURNS table_am_handler
+CREATE FUNCTION zundo.undo_handler(pg_catalog.internal) RETURNS pg_catalog.table_am_handler
     AS 'MODULE_PATHNAME', 'zundo_undo_handler' LANGUAGE C STRICT;
-COMMENT ON FUNCTION zundo.undo_handler(internal) IS
+COMMENT ON FUNCTION zundo.undo_handler(pg_catalog.internal) IS
     'access method of zundo.undo_log alone';
 
 CREATE ACCESS METHOD zheap TYPE TABLE HANDLER zundo.zheap_handler;
@@ -39,70 +50,70 @@ COMMENT ON FUNCTION zundo.undo_bytes_in_use() IS
 
 CREATE FUNCTION zundo.stat_get_undo(
         OUT log int, OUT pid int, OUT attached boolean, OUT bytes bigint, OUT extents int,
-        OUT discard_ptr text, OUT insert_ptr text, OUT oldest_xid xid8)
-    RETURNS SETOF record
+        OUT discard_ptr pg_catalog.text, OUT insert_ptr pg_catalog.text, OUT oldest_xid pg_catalog.xid8)
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_undo' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_undo() IS
     'what view zundo.stat_undo shows';
 
 CREATE FUNCTION zundo.stat_get_rollback(
-        OUT database oid, OUT pid int, OUT xid xid8, OUT state text, OUT bytes bigint,
+        OUT database pg_catalog.oid, OUT pid int, OUT xid pg_catalog.xid8, OUT state pg_catalog.text, OUT bytes bigint,
         OUT records_done bigint, OUT records_total bigint)
-    RETURNS SETOF record
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_rollback' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_rollback() IS
     'what view zundo.stat_rollback shows';
 
 CREATE FUNCTION zundo.stat_get_holds(
-        OUT kind text, OUT log int, OUT xid xid8, OUT relation oid, OUT failed boolean)
-    RETURNS SETOF record
+        OUT kind pg_catalog.text, OUT log int, OUT xid pg_catalog.xid8, OUT relation pg_catalog.oid, OUT failed boolean)
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_holds' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_holds() IS
     'what, beside snapshots, keeps undo of this database from being discarded';
 
-CREATE FUNCTION zundo.page_items(rel regclass, block bigint,
-        OUT lp int, OUT lp_state text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
-        OUT slot int, OUT row_state text, OUT flags text[], OUT lock text, OUT data bytea)
-    RETURNS SETOF record
+CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
+        OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
+        OUT slot int, OUT row_state pg_catalog.text, OUT flags pg_catalog.text[], OUT lock pg_catalog.text, OUT data pg_catalog.bytea)
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_page_items' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zundo.page_items(regclass, bigint) IS
-    'line pointers and rows of one page of a zheap table';
+COMMENT ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) IS
+    'line pointers and rows of one page of a zheap table; for superusers';
 
-CREATE FUNCTION zundo.page_slots(rel regclass, block bigint,
-        OUT slot int, OUT xid xid8, OUT status text, OUT undo_ptr text, OUT flags int,
+CREATE FUNCTION zundo.page_slots(rel pg_catalog.regclass, block bigint,
+        OUT slot int, OUT xid pg_catalog.xid8, OUT status pg_catalog.text, OUT undo_ptr pg_catalog.text, OUT flags int,
         OUT overflow boolean)
-    RETURNS SETOF record
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_page_slots' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zundo.page_slots(regclass, bigint) IS
-    'transaction slots of one page of a zheap table';
+COMMENT ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) IS
+    'transaction slots of one page of a zheap table; for superusers';
 
-CREATE FUNCTION zundo.row_locks(rel regclass,
-        OUT locked_row tid, OUT locker xid8, OUT mode text, OUT pid int)
-    RETURNS SETOF record
+CREATE FUNCTION zundo.row_locks(rel pg_catalog.regclass,
+        OUT locked_row pg_catalog.tid, OUT locker pg_catalog.xid8, OUT mode pg_catalog.text, OUT pid int)
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_row_locks' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zundo.row_locks(regclass) IS
+COMMENT ON FUNCTION zundo.row_locks(pg_catalog.regclass) IS
     'rows of a zheap table that transactions at work have locked or changed; for owners of SELECT and pg_stat_scan_tables';
 
 CREATE FUNCTION zundo.undo_records(log int DEFAULT NULL, max_records int DEFAULT 1000,
-        OUT logno int, OUT ptr text, OUT type text, OUT xid xid8, OUT top_xid xid8,
-        OUT status text, OUT relation oid, OUT block bigint, OUT item int, OUT nrows int,
-        OUT cid bigint, OUT prev text, OUT length int, OUT flags text[])
-    RETURNS SETOF record
+        OUT logno int, OUT ptr pg_catalog.text, OUT type pg_catalog.text, OUT xid pg_catalog.xid8, OUT top_xid pg_catalog.xid8,
+        OUT status pg_catalog.text, OUT relation pg_catalog.oid, OUT block bigint, OUT item int, OUT nrows int,
+        OUT cid bigint, OUT prev pg_catalog.text, OUT length int, OUT flags pg_catalog.text[])
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_undo_records' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.undo_records(int, int) IS
-    'the oldest undo records of one log, or of each';
+    'the oldest undo records of one log, or of each; for superusers';
 
 CREATE FUNCTION zundo.discard() RETURNS bigint
     AS 'MODULE_PATHNAME', 'zundo_discard' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION zundo.discard() IS
     'do once what the undo worker does; returns the bytes of undo discarded';
 
-CREATE FUNCTION zundo.check(rel regclass,
-        OUT block bigint, OUT item int, OUT invariant text, OUT detail text)
-    RETURNS SETOF record
+CREATE FUNCTION zundo.check(rel pg_catalog.regclass,
+        OUT block bigint, OUT item int, OUT invariant pg_catalog.text, OUT detail pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_check' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION zundo.check(regclass) IS
-    'verify a zheap table and its undo, or zundo.undo_log itself; one row per fault';
+COMMENT ON FUNCTION zundo.check(pg_catalog.regclass) IS
+    'verify a zheap table and its undo, or zundo.undo_log itself; one row per fault; for the owner and pg_stat_scan_tables';
 
 -- Views ----------------------------------------------------------------------
 
@@ -134,20 +145,21 @@ COMMENT ON VIEW zundo.stat_rollback IS
 CREATE VIEW zundo.stat_horizon AS
     SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since
     FROM (
-        SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
+        SELECT CASE WHEN a.backend_type OPERATOR(pg_catalog.=) 'walsender' THEN 'standby' ELSE 'backend' END AS kind,
                pg_catalog.concat_ws(' ', a.usename, a.application_name) AS name,
                a.pid,
                CASE WHEN a.backend_xmin IS NULL
-                      OR pg_catalog.age(a.backend_xid) > pg_catalog.age(a.backend_xmin)
+                      OR pg_catalog.age(a.backend_xid) OPERATOR(pg_catalog.>) pg_catalog.age(a.backend_xmin)
                     THEN a.backend_xid ELSE a.backend_xmin END AS xid,
                a.xact_start AS since
         FROM pg_catalog.pg_stat_activity a
-        WHERE (a.datname = pg_catalog.current_database() OR a.datid IS NULL OR a.datid = 0)
-          AND a.pid <> pg_catalog.pg_backend_pid()
+        WHERE (a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() OR a.datid IS NULL
+               OR a.datid OPERATOR(pg_catalog.=) 0::pg_catalog.oid)
+          AND a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
         UNION ALL
         SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared
         FROM pg_catalog.pg_prepared_xacts p
-        WHERE p.database = pg_catalog.current_database()
+        WHERE p.database OPERATOR(pg_catalog.=) pg_catalog.current_database()
         UNION ALL
         SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL
         FROM pg_catalog.pg_replication_slots s
@@ -168,32 +180,29 @@ CREATE VIEW zundo.table_sizes AS
     SELECT n.nspname AS schema, c.relname AS name, am.amname AS am,
            pg_catalog.pg_relation_size(c.oid) AS table_bytes,
            pg_catalog.pg_indexes_size(c.oid) AS index_bytes,
-           CASE WHEN c.reltoastrelid = 0 THEN 0
+           CASE WHEN c.reltoastrelid OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 0
                 ELSE pg_catalog.pg_total_relation_size(c.reltoastrelid) END AS toast_bytes,
            pg_catalog.pg_total_relation_size(c.oid) AS total_bytes
     FROM pg_catalog.pg_class c
-         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-         JOIN pg_catalog.pg_am am ON am.oid = c.relam
-    WHERE c.relkind IN ('r', 'm')
-      AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+         JOIN pg_catalog.pg_am am ON am.oid OPERATOR(pg_catalog.=) c.relam
+    WHERE c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'm']::pg_catalog."char"[])
+      AND n.nspname OPERATOR(pg_catalog.<>) ALL (ARRAY['pg_catalog', 'information_schema', 'pg_toast']::pg_catalog.name[])
     ORDER BY pg_catalog.pg_total_relation_size(c.oid) DESC;
 COMMENT ON VIEW zundo.table_sizes IS
     'sizes of all tables, heap, zheap and the undo log side by side';
 
--- Rights: what shows other people's data or work, or costs much, is for monitoring roles.
+-- Rights: what shows other people's work, or costs much, is for monitoring roles. Bytes of pages and of undo pass row
+-- security and column privileges and show deleted rows: they are for superusers, whatever is granted. zundo.check and
+-- zundo.row_locks look at rights themselves.
 
 GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.table_sizes TO PUBLIC;
 
-REVOKE ALL ON FUNCTION zundo.page_items(regclass, bigint) FROM PUBLIC;
-REVOKE ALL ON FUNCTION zundo.page_slots(regclass, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.undo_records(int, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.discard() FROM PUBLIC;
-REVOKE ALL ON FUNCTION zundo.check(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.stat_get_rollback() FROM PUBLIC;
 
-GRANT EXECUTE ON FUNCTION zundo.page_items(regclass, bigint) TO pg_read_all_data;
-GRANT EXECUTE ON FUNCTION zundo.page_slots(regclass, bigint) TO pg_monitor;
-GRANT EXECUTE ON FUNCTION zundo.undo_records(int, int) TO pg_monitor;
-GRANT EXECUTE ON FUNCTION zundo.check(regclass) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION zundo.stat_get_rollback() TO pg_monitor;
 GRANT SELECT ON zundo.stat_rollback TO pg_monitor;

@@ -182,6 +182,20 @@ zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
 #include "varatt.h"
 #endif
 
+/* 16 made the ownership checks of all kinds of objects one. */
+#if PG_VERSION_NUM < 160000
+#define zc_owns_relation(reloid, role) pg_class_ownercheck(reloid, role)
+#else
+#define zc_owns_relation(reloid, role) object_ownercheck(RelationRelationId, reloid, role)
+#endif
+
+/* 17 lets others than owners vacuum. */
+#if PG_VERSION_NUM < 160000
+#define zc_may_vacuum(reloid, form) vacuum_is_relation_owner(reloid, form, VACOPT_VACUUM)
+#else
+#define zc_may_vacuum(reloid, form) vacuum_is_permitted_for_relation(reloid, form, VACOPT_VACUUM)
+#endif
+
 /* 18 gave tuple descriptors an array of compact attributes. */
 #if PG_VERSION_NUM < 180000
 typedef Form_pg_attribute ZcAttr;

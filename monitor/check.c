@@ -31,12 +31,16 @@
 #include "access/relation.h"
 #include "access/visibilitymap.h"
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
 #include "mvcc/zvis.h"
 #include "storage/bufmgr.h"
 #include "undo/undo.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
@@ -596,15 +600,19 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 
 /*
  * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself "block" is the
- * number of the log.
+ * number of the log. For the owner of the relation, and pg_stat_scan_tables.
  */
 Datum
 zundo_check(PG_FUNCTION_ARGS)
 {
 	Oid			reloid = PG_GETARG_OID(0);
 	Check	   *check = palloc0(sizeof(Check));
+	char	   *name = get_rel_name(reloid);
 	BlockNumber nblocks;
 
+	if (!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES) && name != NULL &&
+		!zc_owns_relation(reloid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 	InitMaterializedSRF(fcinfo, 0);
 	zu_attach_database();
 	check->context = AllocSetContextCreate(CurrentMemoryContext, "zundo check",

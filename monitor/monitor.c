@@ -67,6 +67,16 @@ zmon_open_table(Oid reloid)
 }
 
 void
+zmon_require_superuser(void)
+{
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to look at pages and undo records"),
+				 errdetail("They pass row security, and show deleted rows.")));
+}
+
+void
 zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
@@ -471,6 +481,7 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 	ZuLogState *states;
 	int			n;
 
+	zmon_require_superuser();
 	InitMaterializedSRF(fcinfo, 0);
 	zu_attach_database();
 	states = zu_log_states(&n);
@@ -613,11 +624,13 @@ Datum
 zundo_page_items(PG_FUNCTION_ARGS)
 {
 	static const char *const lp_states[] = {"unused", "normal", "stub", "dead"};
-	Relation	rel = zmon_open_table(PG_GETARG_OID(0));
+	Relation	rel;
 	ZSlotView  *view = palloc(sizeof(ZSlotView));
 	PGAlignedBlock copy;
 	Page		page = (Page) copy.data;
 
+	zmon_require_superuser();
+	rel = zmon_open_table(PG_GETARG_OID(0));
 	InitMaterializedSRF(fcinfo, 0);
 	if (copy_page(rel, PG_GETARG_INT64(1), &copy, view))
 		for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
@@ -653,10 +666,12 @@ zundo_page_items(PG_FUNCTION_ARGS)
 Datum
 zundo_page_slots(PG_FUNCTION_ARGS)
 {
-	Relation	rel = zmon_open_table(PG_GETARG_OID(0));
+	Relation	rel;
 	ZSlotView  *view = palloc(sizeof(ZSlotView));
 	PGAlignedBlock copy;
 
+	zmon_require_superuser();
+	rel = zmon_open_table(PG_GETARG_OID(0));
 	InitMaterializedSRF(fcinfo, 0);
 	if (copy_page(rel, PG_GETARG_INT64(1), &copy, view))
 		for (int i = 1; i <= view->n; i++)

@@ -11,6 +11,9 @@
 /* zmon_open_table: open the zheap table reloid in AccessShareLock. Errors: not a zheap table; another session's temporary table. */
 extern Relation zmon_open_table(Oid reloid);
 
+/* zmon_require_superuser: error for others: what is shown passes row security and column privileges. */
+extern void zmon_require_superuser(void);
+
 /* zmon_put: add a row to the result of a set-returning function set up by InitMaterializedSRF. */
 extern void zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 

@@ -178,6 +178,86 @@ def check_formats():
                 yield path, number, "a # flag in a format"
 
 
+# Words of SQL that stand before a parenthesis and call no function; type names and forms of the grammar itself,
+# which the search path does not touch.
+SQL_WORDS = set("all and any array as between by case check coalesce create default distinct else end exists extract filter from "
+                "function generated grant greatest having in is join key lateral least limit not null nulls of on only or "
+                "order over partition primary references returning returns revoke row select set table then to union unique "
+                "using values when where with within".split())
+SQL_TYPES = set("bigint bit boolean char character dec decimal double float int integer interval numeric real smallint "
+                "time timestamp varchar".split())
+# Forms that mean an operator found by its name alone.
+SQL_HIDDEN_OPERATORS = re.compile(r"\b(in\s*\(|like|ilike|similar|between|nullif|overlaps|natural\s+join|distinct\s+from|"
+                                  r"case\s+(?!when\b)|set\s+operator)", re.I)
+
+
+def sql_without_literals(text):
+    """The script with comments, strings and psql's commands blanked, every character in its place."""
+    pattern = re.compile(r"/\*.*?\*/|--[^\n]*|'(?:''|[^'])*'|^\\[^\n]*", re.S | re.M)
+    return pattern.sub(lambda m: "''" + re.sub(r"[^\n]", " ", m.group(0))[2:] if m.group(0)[0] == "'"
+                       else re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def sql_parameters(text, start):
+    """(position, words of the type) for each parameter of the list in parentheses that begins at start."""
+    depth, begin = 0, start + 1
+    for position in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if (text[position] == "," and depth == 1) or depth == 0:
+            parameter = re.sub(r"(\bDEFAULT\b|=).*", "", text[begin:position], flags=re.S | re.I)
+            words = re.sub(r"^\s*(IN|OUT|INOUT|VARIADIC)\b", "", parameter, flags=re.I).split()
+            if words:
+                yield begin, words[-1]
+            begin = position + 1
+        if depth == 0:
+            return
+
+
+def check_qualified_sql():
+    """Write pg_catalog.name, OPERATOR(pg_catalog.=) and zundo.name: a name without its schema may mean anybody's object."""
+    path = "zundo--1.0.sql"
+    text = sql_without_literals(read(path))
+
+    def known_type(name):
+        return re.match(r"(pg_catalog|zundo)\.", name) or re.match(r"\w+", name).group(0).lower() in SQL_TYPES
+
+    for match in re.finditer(r"[-+*/<>=~!@#%^&|`?]+", text):
+        before, after = text[:match.start()].rstrip(), text[match.end():].lstrip()
+        if not (before.endswith("OPERATOR(pg_catalog.") or (match.group(0) == "*" and before.endswith("(") and after.startswith(")"))):
+            yield path, line_of(text, match.start()), f"operator {match.group(0)} without its schema"
+    for match in SQL_HIDDEN_OPERATORS.finditer(text):
+        yield path, line_of(text, match.start()), f"{' '.join(match.group(0).split())} uses an operator without its schema"
+    for match in re.finditer(r"([\w.\"]+)\s*\(", text):
+        name = match.group(1)
+        if name.lower() == "operator":
+            continue
+        if "." not in name and name.lower() not in SQL_WORDS | SQL_TYPES:
+            yield path, line_of(text, match.start()), f"function {name} without its schema"
+    for match in re.finditer(r"\bFUNCTION\s+[\w.]+\s*\(|\bAGGREGATE\s+[\w.]+\s*\(", text):
+        for position, name in sql_parameters(text, match.end() - 1):
+            if not known_type(name):
+                yield path, line_of(text, position + 1), f"type {name} without its schema"
+    for match in re.finditer(r"(?:::|\bRETURNS\s+(?:SETOF\s+)?)\s*([\w.\"]+)", text):
+        if match.group(1).upper() not in ("TABLE", "NULL") and not known_type(match.group(1)):
+            yield path, line_of(text, match.start()), f"type {match.group(1)} without its schema"
+    for match in re.finditer(r"\b(?:FROM|JOIN|VIEW|TABLE|ON)\s+(?:FUNCTION\s+)?([\w.\"]+)", text):
+        name, statement = match.group(1), text[text.rfind(";", 0, match.start()) + 1:match.start()]
+        if "." in name or name.upper() in ("PUBLIC", "TABLE", "VIEW", "FUNCTION", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER"):
+            continue
+        if re.match(r"\s*(COMMENT|GRANT|REVOKE)", statement) and re.search(r"\bSCHEMA\b", text[match.start():match.end() + 1]):
+            continue
+        yield path, line_of(text, match.start()), f"relation {name} without its schema"
+    for match in re.finditer(r"\bLANGUAGE\s+(\w+)", text, re.I):
+        if match.group(1).upper() != "C":
+            statement = text[match.start():text.find(";", match.end())]
+            if not re.search(r"SET\s+search_path\s+(TO|FROM)\b|BEGIN\s+ATOMIC", statement, re.I):
+                yield path, line_of(text, match.start()), f"a function in {match.group(1)} without a search path of its own"
+    if not re.search(r"^CREATE SCHEMA zundo;", text, re.M):
+        yield path, 1, "the script does not make its schema"
+    if not re.search(r"^schema = pg_catalog$", read("zundo.control"), re.M):
+        yield "zundo.control", 1, "the script must run with pg_catalog as its search path (schema = pg_catalog)"
+
+
 def function_body(text, name):
     """The text of one function of a file, or nothing."""
     match = re.search(rf"^{name}\(.*?^\}}", text, re.M | re.S)
@@ -272,6 +352,7 @@ CHECKS = (
     ("critical sections neither allocate nor fail", check_critical_sections),
     ("WAL opcodes are complete", check_wal_opcodes),
     ("formats are the server's", check_formats),
+    ("the extension's script names schemas", check_qualified_sql),
     ("sizes of files and functions", check_sizes),
     ("no marks for later", check_marks),
     ("format", check_format),

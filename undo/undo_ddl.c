@@ -5,7 +5,11 @@
  * make the undo log something else than the one relation that zundo finds by its name: a
  * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
  * copies, rows, indexes) undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
- * LOCK, VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too, passes it by.
+ * VACUUM and ANALYZE are allowed, and LOCK in the mode that all writers hold, which pg_dump
+ * takes: a stronger one would stop them. VACUUM FULL, of the whole database too, passes it by.
+ *
+ * The schema zundo is made by the script of CREATE EXTENSION: one that is there before may be
+ * anybody's, with objects in it that would be taken for the extension's.
  *
  * Locks: none. Crash points: none.
  */
@@ -14,10 +18,12 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
@@ -119,9 +125,25 @@ check_rename(RenameStmt *stmt)
 	}
 }
 
+/* check_new_schema: the extension's script makes a schema. */
+static void
+check_new_schema(CreateSchemaStmt *stmt)
+{
+	if (stmt->schemaname == NULL || strcmp(stmt->schemaname, "zundo") != 0 ||
+		!OidIsValid(get_namespace_oid("zundo", true)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_SCHEMA),
+			 errmsg("schema \"zundo\" already exists"),
+			 errdetail("The extension makes its schema itself: objects of others in it could be taken for the extension's."),
+			 errhint("Drop or rename the schema, then run CREATE EXTENSION again.")));
+}
+
 static void
 check_extension_contents(AlterExtensionContentsStmt *stmt)
 {
+	if (stmt->action < 0 && stmt->objtype == OBJECT_SCHEMA && strcmp(stmt->extname, "zundo") == 0)
+		refuse_if(strcmp(strVal(stmt->object), "zundo") == 0, "left in a schema outside its extension");
 	if (stmt->action < 0 && stmt->objtype == OBJECT_TABLE)
 		refuse_if(names_undo_log(makeRangeVarFromNameList(castNode(List, stmt->object))),
 				  "taken out of its extension");
@@ -160,6 +182,13 @@ check_command(Node *node)
 		case T_CreatePolicyStmt:
 			refuse_if(names_undo_log(((CreatePolicyStmt *) node)->table), "given policies");
 			break;
+		case T_CreateStatsStmt:
+			refuse_if(list_names_undo_log(((CreateStatsStmt *) node)->relations), "given statistics");
+			break;
+		case T_LockStmt:
+			refuse_if(((LockStmt *) node)->mode > AccessShareLock &&
+					  list_names_undo_log(((LockStmt *) node)->relations), "locked");
+			break;
 		case T_IndexStmt:
 			refuse_if(names_undo_log(((IndexStmt *) node)->relation), "indexed");
 			break;
@@ -181,7 +210,10 @@ vacuum_says(VacuumStmt *stmt, const char *option)
 	return on;
 }
 
-/* all_but: what VACUUM without a list of tables takes, as such a list without the relation undo_log. */
+/*
+ * all_but: what VACUUM without a list of tables takes, as such a list without the relation undo_log. As there, what
+ * the user may not vacuum is left out with a warning, here and now: tables of a list are locked before that is asked.
+ */
 static List *
 all_but(Oid undo_log)
 {
@@ -195,7 +227,7 @@ all_but(Oid undo_log)
 		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
 
 		if (rel->oid != undo_log && (rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW ||
-									 rel->relkind == RELKIND_PARTITIONED_TABLE))
+									 rel->relkind == RELKIND_PARTITIONED_TABLE) && zc_may_vacuum(rel->oid, rel))
 			relations = lappend(relations, makeVacuumRelation(NULL, rel->oid, NIL));
 	}
 	table_endscan(scan);
@@ -208,7 +240,7 @@ all_but(Oid undo_log)
  * leaves it out, NULL if nothing else is left. The other tables of the database, or of the list, are not to suffer from it.
  */
 static PlannedStmt *
-pass_undo_log_by(PlannedStmt *pstmt)
+pass_undo_log_by(PlannedStmt *pstmt, bool toplevel)
 {
 	VacuumStmt *stmt = (VacuumStmt *) pstmt->utilityStmt;
 	Oid			nspoid,
@@ -235,7 +267,10 @@ pass_undo_log_by(PlannedStmt *pstmt)
 	if (list_length(relations) == list_length(stmt->rels) && stmt->rels != NIL)
 		return pstmt;
 	if (stmt->rels == NIL)
+	{
+		PreventInTransactionBlock(toplevel, "VACUUM");
 		relations = all_but(undo_log);
+	}
 	if (relations == NIL)
 		return NULL;
 	pstmt = copyObject(pstmt);
@@ -251,7 +286,10 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	/* scripts of extensions, ours among them, and pg_upgrade know what they do */
 	if (!creating_extension && !IsBinaryUpgrade)
 		check_command(pstmt->utilityStmt);
-	if (IsA(pstmt->utilityStmt, VacuumStmt) && (pstmt = pass_undo_log_by(pstmt)) == NULL)
+	else if (creating_extension && IsA(pstmt->utilityStmt, CreateSchemaStmt))
+		check_new_schema((CreateSchemaStmt *) pstmt->utilityStmt);
+	if (IsA(pstmt->utilityStmt, VacuumStmt) &&
+		(pstmt = pass_undo_log_by(pstmt, context == PROCESS_UTILITY_TOPLEVEL)) == NULL)
 		return;
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
