@@ -20,6 +20,7 @@
 #include "storage/ipc.h"
 #include "undo/undo.h"
 #include "vacuum/zvacuum.h"
+#include "wal/zlogical.h"
 #include "wal/zwal.h"
 #include "workers/workers.h"
 
@@ -39,6 +40,7 @@ static RmgrData zundo_rmgr = {
 	.rm_desc = zwal_desc,
 	.rm_identify = zwal_identify,
 	.rm_mask = zredo_mask,
+	.rm_decode = zlogical_decode,
 };
 
 static void

@@ -354,6 +354,20 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_tidstore_offsets(found, to, max) TidStoreGetBlockOffsets(found, to, max)
 #endif
 
+/* 18 renamed what makes an entry of the reorder buffer. */
+#if PG_VERSION_NUM < 180000
+#define zc_alloc_change(rb) ReorderBufferGetChange(rb)
+#else
+#define zc_alloc_change(rb) ReorderBufferAllocChange(rb)
+#endif
+
+/* 16 renamed its member that names the relation's file. */
+#if PG_VERSION_NUM < 160000
+#define zc_change_locator(change) ((change)->data.tp.relnode)
+#else
+#define zc_change_locator(change) ((change)->data.tp.rlocator)
+#endif
+
 /* 16 made smgrextend's buffer const; 15 casts. */
 #define zc_smgr_extend(smgr, block, page) \
 	smgrextend(smgr, MAIN_FORKNUM, block, (char *) (page), true)

@@ -17,6 +17,7 @@ int			zundo_eager_rollback_pages = 32;
 int			zundo_undo_limit = 0;
 int			zundo_undo_full = ZUNDO_FULL_ERROR;
 int			zundo_undo_full_timeout = 60000;
+int			zundo_undecodable_changes = ZUNDO_UNDECODABLE_ERROR;
 
 #ifdef ZUNDO_TESTING
 bool		zundo_move_updates = false;
@@ -33,6 +34,12 @@ static const struct config_enum_entry full_options[] = {
 	{"error", ZUNDO_FULL_ERROR, false},
 	{"wait", ZUNDO_FULL_WAIT, false},
 	{"cancel", ZUNDO_FULL_CANCEL, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry undecodable_options[] = {
+	{"error", ZUNDO_UNDECODABLE_ERROR, false},
+	{"skip", ZUNDO_UNDECODABLE_SKIP, false},
 	{NULL, 0, false}
 };
 
@@ -145,6 +152,16 @@ zundo_define_gucs(void)
 							PGC_USERSET,
 							GUC_UNIT_MS,
 							NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("zundo.undecodable_changes",
+							 "What logical decoding does at a change of a zheap table.",
+							 "Fail, or leave the change out. Counts in the session that reads the slot.",
+							 &zundo_undecodable_changes,
+							 ZUNDO_UNDECODABLE_ERROR,
+							 undecodable_options,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 
 #ifdef ZUNDO_TESTING
 	define_test_gucs();

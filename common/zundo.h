@@ -105,12 +105,19 @@ typedef enum
 	ZUNDO_FULL_CANCEL
 } ZundoUndoFull;
 
+typedef enum
+{
+	ZUNDO_UNDECODABLE_ERROR,
+	ZUNDO_UNDECODABLE_SKIP
+} ZundoUndecodable;
+
 extern int	zundo_undo_compression;		/* ZundoCompression */
 extern int	zundo_max_databases;		/* entries of the shared table */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
 extern int	zundo_undo_limit;			/* MB, 0 = none */
 extern int	zundo_undo_full;			/* ZundoUndoFull */
 extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
+extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
 
 extern void zundo_define_gucs(void);
 

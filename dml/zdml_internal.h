@@ -29,8 +29,11 @@ typedef struct ZWriter
  * zwriter_begin: attaches undo, assigns the transaction ids and reserves undo. It does so in two steps for a caller that
  * may find nothing to write (D13): zwriter_open only attaches, zwriter_start does the rest, where it has not been done
  * (zwriter_started). No buffer lock may be held.
+ * zwriter_begin_change: zwriter_begin for a change of rows; raises an error if
+ * logical decoding would have to show it (LD2).
  */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
+extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_open(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_start(ZWriter *writer);
 

@@ -66,7 +66,7 @@ insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkIn
 	XLogRecPtr	recptr = InvalidXLogRecPtr;
 
 	/* prepare */
-	zwriter_begin(&writer, rel, cid);
+	zwriter_begin_change(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	buf = zspace_insert_page(&writer, len, options, bistate, &off, &pick, &init);
 	zvisible_clear(rel, buf);
@@ -275,7 +275,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		zheader_set(rows[i], zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 	}
 	special.settled = inserts_frozen(rel, options);
-	zwriter_begin(&writer, rel, cid);
+	zwriter_begin_change(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	for (int done = 0; done < nslots;)
 	{
@@ -307,7 +307,7 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	row = palloc(len);
 	memcpy(row, formed, len);
 	zheader_set(row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
-	zwriter_begin(&writer, rel, cid);
+	zwriter_begin_change(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &special, &tidp);
 	if (TTS_IS_ZHEAP(slot))
@@ -385,6 +385,8 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 		XLogRecPtr	recptr;
 
 		XLogBeginInsert();
+		if (XLogLogicalInfoActive())
+			XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
 		XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
 		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);

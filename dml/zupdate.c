@@ -497,7 +497,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	u->values_len = u->newlen;
 	if (!ztoast_needed(rel, zheader_get(u->newrow), u->newlen, 0))
 		ztuple_check_size(u->newlen);
-	zwriter_begin(&u->writer, rel, cid);
+	zwriter_begin_change(&u->writer, rel, cid);
 	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(otid));
 	*update_indexes = ZC_UPDATE_NONE;
 
@@ -657,7 +657,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	u->must_move = false;
 	u->newrow = NULL;
 	u->as_of = InvalidTransactionId;
-	zwriter_begin(&u->writer, rel, cid);
+	zwriter_begin_change(&u->writer, rel, cid);
 	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
 	for (;;)
 	{

@@ -1,36 +1,96 @@
 /*
  * dml/zwriter.c - what every change of rows begins with: who writes, into what.
+ *
+ * Invariant:
+ *	LD2	whether a change may be made although it is not decoded is decided when
+ *		its transaction has an id, from what is published by then. A slot that is
+ *		made later waits for that transaction. A publication that commits between
+ *		the decision and the record of the change is met by the decoder
+ *		(wal/zlogical.c).
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "catalog/catalog.h"
+#include "catalog/partition.h"
 #include "catalog/pg_publication.h"
 #include "dml/zdml_internal.h"
 #include "rollback/zrollback.h"
 #include "undo/undo_temp.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "wal/zlogical.h"
 
 #define MAX_KEPT_SCRATCH (128 * 1024)
 
-/* Refuse what would lose changes or history: tables that logical decoding is to read. */
-static void
-refuse_decoded_table(Relation rel)
+/*
+ * Returns the name of a publication that publishes changes of rel's rows, or ""
+ * if there is none. For an error message.
+ */
+static const char *
+publication_of(Relation rel)
 {
-	PublicationDesc desc;
+	List	   *relids = list_make1_oid(RelationGetRelid(rel));
+	List	   *publications = GetAllTablesPublications();
+	ListCell   *lc;
 
+	if (rel->rd_rel->relispartition)
+		relids = list_concat(relids, get_partition_ancestors(RelationGetRelid(rel)));
+	foreach(lc, relids)
+	{
+		Oid			reloid = lfirst_oid(lc);
+
+		publications = list_concat(publications, GetRelationPublications(reloid));
+		publications = list_concat(publications, GetSchemaPublications(get_rel_namespace(reloid)));
+	}
+	foreach(lc, publications)
+	{
+		Publication *publication = GetPublication(lfirst_oid(lc));
+		PublicationActions *actions = &publication->pubactions;
+
+		if (actions->pubinsert || actions->pubupdate || actions->pubdelete)
+			return publication->name;
+	}
+	return "";
+}
+
+/*
+ * Raises an error for changes that logical decoding would have to show, or whose
+ * old versions it would have to find.
+ */
+static void
+refuse_decoded(Relation rel)
+{
 	if (RelationIsUsedAsCatalogTable(rel))
 		zundo_not_supported("a zheap table cannot have user_catalog_table set",
 							"Its old versions are kept for queries only, not for logical decoding.");
-	/* What ALTER TABLE and REFRESH fill, to swap it in, is never published, not even FOR ALL TABLES. */
+	/* what ALTER TABLE and REFRESH fill and swap in is never published */
 	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
-	RelationBuildPublicationDesc(rel, &desc);
-	if (desc.pubactions.pubinsert || desc.pubactions.pubupdate || desc.pubactions.pubdelete)
-		zundo_not_supported("changes of a zheap table cannot be published",
-							"Logical decoding of zheap tables is not implemented.");
+	/* LD2: the relcache is as the statement has opened it, which may be long ago */
+	Assert(TransactionIdIsValid(GetCurrentTransactionIdIfAny()));
+	AcceptInvalidationMessages();
+	if (zlogical_is_published(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("changes of zheap table \"%s\" cannot be published",
+						RelationGetRelationName(rel)),
+				 errdetail("Logical decoding of zheap tables is not implemented, "
+						   "and publication \"%s\" publishes this one.",
+						   publication_of(rel)),
+				 errhint("Take the table out of the publication, or use "
+						 "ALTER TABLE ... SET ACCESS METHOD heap.")));
+}
+
+void
+zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid)
+{
+	zwriter_begin(writer, rel, cid);
+	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
+		refuse_decoded(rel);
 }
 
 void
@@ -40,8 +100,6 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot access temporary tables of other sessions")));
-	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
-		refuse_decoded_table(rel);
 	zu_attach_database();
 	writer->rel = rel;
 	writer->xid = InvalidZXid;

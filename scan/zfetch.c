@@ -43,6 +43,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVer
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 
+	zscan_refuse_historic(snapshot);
 	if (all_dead != NULL)
 		*all_dead = false;
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
@@ -218,6 +219,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	Buffer		buf;
 
 	Assert(TTS_IS_ZHEAP(slot));
+	zscan_refuse_historic(snapshot);
 	zu_attach_database();
 	if (zslot->writer_known && zslot->xmin != InvalidZXid && zslot->xmin >= zu_oldest())
 	{

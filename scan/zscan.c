@@ -11,6 +11,7 @@
  *	S2	a serial scan visits the nrange blocks from startblock on, each once, in
  *		one direction; a change of direction goes back over the same blocks.
  *	S3	undo is attached before the first block is read.
+ *	S4	no row is shown to a historic snapshot, by no way to read it.
  */
 #include "postgres.h"
 
@@ -107,9 +108,7 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	ZScan	   *scan;
 
 	zu_attach_database();
-	if (snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_HISTORIC_MVCC)
-		zundo_not_supported("tables cannot be read while WAL is decoded",
-							"A zheap table cannot be a user catalog table.");
+	zscan_refuse_historic(snapshot);
 	/* readers could do without, but with each of them walking over what was rolled back */
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))
 		zrollback_temp();

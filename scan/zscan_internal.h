@@ -38,6 +38,19 @@ typedef struct ZScan
 	uint16		selected[ZHEAP_MAX_OFFSET + 1];
 } ZScan;
 
+/*
+ * zscan_refuse_historic: raises an error if the snapshot is one of logical
+ * decoding, whose lists mean other transactions than those of an MVCC snapshot.
+ * Every way to read rows calls it (S4).
+ */
+static inline void
+zscan_refuse_historic(Snapshot snapshot)
+{
+	if (unlikely(snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_HISTORIC_MVCC))
+		zundo_not_supported("tables cannot be read while WAL is decoded",
+							"A zheap table cannot be a user catalog table.");
+}
+
 /* zscan_view: the scan's page view, created in the scan's own memory on first use. */
 extern ZPageView *zscan_view(ZScan *scan);
 

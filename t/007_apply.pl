@@ -169,7 +169,7 @@ for my $change ('INSERT INTO mine VALUES (2)', 'UPDATE mine SET id = 3', 'DELETE
 {
 	my ($rc, $out, $err) = $publisher->psql('postgres', $change);
 	isnt($rc, 0, "refused: $change");
-	like($err, qr/changes of a zheap table cannot be published/, "its message: $change");
+	like($err, qr/changes of zheap table "\w+" cannot be published/, "its message: $change");
 }
 is($publisher->safe_psql('postgres', 'DROP PUBLICATION q; INSERT INTO mine VALUES (2); SELECT count(*) FROM mine'), '2', 'without the publication it is writable');
 
@@ -195,7 +195,7 @@ $publisher->safe_psql('postgres', q{
 for my $change ('INSERT INTO mine VALUES (7)', 'INSERT INTO heaped VALUES (3)', 'CREATE TABLE more USING zheap AS SELECT 1')
 {
 	my ($rc, $out, $err) = $publisher->psql('postgres', $change);
-	like($err, qr/changes of a zheap table cannot be published/, "refused: $change");
+	like($err, qr/changes of zheap table "\w+" cannot be published/, "refused: $change");
 }
 is($publisher->safe_psql('postgres', 'DROP PUBLICATION q; UPDATE mine SET id = id + 1; REFRESH MATERIALIZED VIEW seen_mine; SELECT string_agg(id::text, \',\' ORDER BY id) FROM seen_mine'),
 	'3,6', 'rows after rewrites beside a publication of all tables');

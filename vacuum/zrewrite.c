@@ -32,7 +32,9 @@
 #include "rollback/zrollback.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "vacuum/zvacuum.h"
+#include "wal/zlogical.h"
 
 /* The server's own figure for tables that were never vacuumed (table_block_relation_estimate_size). */
 #define UNKNOWN_TABLE_PAGES 10
@@ -41,6 +43,31 @@
 #define IO_ALIGNMENT 4096
 
 /* ---- creation, truncation, size ---- */
+
+/*
+ * Raises a WARNING if a table becomes a zheap table that is to have changes
+ * decoded: rel, or the table whose rewritten form rel is to be. (The server names
+ * rel after that table then; it sets relrewrite later.)
+ */
+static void
+warn_of_new_table(Relation rel)
+{
+	unsigned int oid;
+	HeapTuple	old = NULL;
+
+	if (rel->rd_createSubid == InvalidSubTransactionId)
+		return;					/* TRUNCATE */
+	if (sscanf(RelationGetRelationName(rel), "pg_temp_%u", &oid) == 1)
+		old = SearchSysCache1(RELOID, ObjectIdGetDatum(oid));
+	if (!HeapTupleIsValid(old))
+	{
+		zlogical_warn(RelationGetRelationName(rel));
+		return;
+	}
+	if (((Form_pg_class) GETSTRUCT(old))->relam != rel->rd_rel->relam)
+		zlogical_warn(NameStr(((Form_pg_class) GETSTRUCT(old))->relname));
+	ReleaseSysCache(old);
+}
 
 /*
  * zheap_set_new_filelocator: create the storage of a new or emptied table. An
@@ -52,6 +79,8 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 {
 	SMgrRelation smgr;
 
+	if (persistence == RELPERSISTENCE_PERMANENT && XLogLogicalInfoActive())
+		warn_of_new_table(rel);
 	/* no running transaction is older, so none can leave an older xid here */
 	*freeze_xid = RecentXmin;
 	*minmulti = GetOldestMultiXactId();

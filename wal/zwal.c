@@ -112,6 +112,15 @@ register_table(uint8 id, Buffer buf, bool page_init)
 	XLogRegisterBuffer(id, buf, REGBUF_STANDARD | (page_init ? REGBUF_WILL_INIT : 0));
 }
 
+/* Begins the record of a row change, with its origin if it may be decoded. */
+static void
+begin_change(void)
+{
+	XLogBeginInsert();
+	if (unlikely(XLogLogicalInfoActive()))
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
+}
+
 XLogRecPtr
 zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op, const char *row, Size len)
 {
@@ -123,7 +132,7 @@ zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op, cons
 
 	p = put_compact(p, slot, rec);
 	p = zvarint_put(p, shape);
-	XLogBeginInsert();
+	begin_change();
 	XLogRegisterData(head, p - head);
 	XLogRegisterData((char *) row + ZTUPLE_HEADER_SIZE, len - ZTUPLE_HEADER_SIZE);
 	register_table(0, buf, page_init);
@@ -154,7 +163,7 @@ zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bool clear_locks, co
 		p = zheader_compact_put(p, new, 0);
 	p = zheader_compact_put(p, old, new);
 	end = zdelta_wal_put(delta_bytes, delta, oldrow + ZTUPLE_HEADER_SIZE, newrow + ZTUPLE_HEADER_SIZE);
-	XLogBeginInsert();
+	begin_change();
 	XLogRegisterData(head, p - head);
 	XLogRegisterData(delta_bytes, end - delta_bytes);
 	register_table(0, buf, false);
@@ -180,7 +189,7 @@ zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2, const ZWalS
 		*p++ = (char) slot->grow_to;
 	p = zvarint_put(p, op->nrecords);
 	p = zvarint_put(p, op->total);
-	XLogBeginInsert();
+	begin_change();
 	XLogRegisterData(head, p - head);
 	XLogRegisterData((char *) undo_bytes, op->total);
 	if (data_len > 0)
