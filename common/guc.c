@@ -108,8 +108,8 @@ zundo_define_gucs(void)
 
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("zundo.max_databases",
-								"Number of databases that can use zheap tables at the same time.",
-								NULL,
+								"Number of databases whose zheap tables can be written at the same time.",
+								"All can be read.",
 								&zundo_max_databases,
 								64, 1, 10000,
 								PGC_POSTMASTER,

@@ -112,7 +112,7 @@ typedef enum
 } ZundoUndecodable;
 
 extern int	zundo_undo_compression;		/* ZundoCompression */
-extern int	zundo_max_databases;		/* entries of the shared table */
+extern int	zundo_max_databases;		/* that can be written at one time */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
 extern int	zundo_undo_limit;			/* MB, 0 = none */
 extern int	zundo_undo_full;			/* ZundoUndoFull */

@@ -77,12 +77,15 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
  * Cheap when already done. On first use in a session: looks up
  * zundo.undo_log, creates or joins the shared entry, loads `oldest`.
  * Errors: undefined object if CREATE EXTENSION has not been run in this
- * database; too many databases.
+ * database.
  */
 extern void zu_attach_database(void);
 
 /* zu_attached: has zu_attach_database succeeded and is it still valid? */
 extern bool zu_attached(void);
+
+/* zu_writable: are the database's logs loaded, too? If not, zundo.max_databases others may be written. */
+extern bool zu_writable(void);
 
 /* zu_relation_locator / zu_relation_oid: of zundo.undo_log; after zu_attach_database. */
 extern RelFileLocator zu_relation_locator(void);

@@ -250,8 +250,15 @@ typedef struct ZuEntry
 	int			nholds;			/* what held `oldest` back in the last pass */
 	ZuHold		holds[ZU_MAX_HOLDS];
 
-	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
+	ZuLog	   *logs;			/* in state LOGS: zu_nlogs() of them */
 } ZuEntry;
+
+/* The logs of one database that is written. */
+typedef struct ZuLogSet
+{
+	ZuEntry    *owner;			/* NULL = free; table lock */
+	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
+} ZuLogSet;
 
 /* This backend's view of the current database. */
 typedef struct ZuBackend
@@ -270,8 +277,11 @@ extern LWLock *zu_fence_lock(ZuEntry *entry, int n);
 extern LWLock *zu_alloc_lock(ZuEntry *entry);
 extern LWLock *zu_load_lock(ZuEntry *entry);
 
-/* zu_nlogs: logs per entry. */
+/* zu_nlogs: logs in a set. */
 extern int	zu_nlogs(void);
+
+/* zu_take_logs: give the entry a set of logs, empty. Load lock held. Error if all sets are in use. */
+extern void zu_take_logs(ZuEntry *entry);
 
 /* zu_max64 / zu_max32: atomic maximum. */
 extern void zu_max64(pg_atomic_uint64 *v, uint64 to);

@@ -458,7 +458,10 @@ zu_require_logs(void)
 
 	Assert(entry != NULL);
 	if (likely(pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS))
+	{
+		pg_read_barrier();		/* entry->logs was set before */
 		return;
+	}
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 		elog(ERROR, "undo logs cannot be loaded before the meta page");
 	if (RecoveryInProgress())
@@ -466,6 +469,7 @@ zu_require_logs(void)
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS)
 	{
+		zu_take_logs(entry);
 		load_logs(entry);
 		pg_write_barrier();
 		pg_atomic_write_u32(&entry->state, ZU_ENTRY_LOGS);

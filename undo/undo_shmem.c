@@ -1,7 +1,7 @@
 /*
  * undo/undo_shmem.c - the shared table of undo logs, and attaching to it.
  *
- * Owns the shared array of entries, one per database in use, their locks, and
+ * Owns the shared arrays of entries, one per database in use, of their locks, and of sets of logs, and
  * this backend's link to the entry of its database (zu_my). Called at load, at
  * scan and DML begin, by redo to find an entry, and at process exit.
  *
@@ -13,7 +13,9 @@
  * first user loads it from the pages.
  *
  * Invariants
- *	U1	an entry exists exactly while its reference count is positive.
+ *	U1	an entry exists exactly while its reference count is positive. There is one for each process that can be
+ *		connected to a database, so that a reader never lacks one; zundo.max_databases bounds the sets of logs, which
+ *		databases need that are written.
  *	U2	`oldest` of an entry never decreases, and neither a visibility test nor an
  *		allocation happens before it was loaded (state EMPTY), whatever errors come in between.
  *	U3	redo never fails for want of an entry: without one there is no reader.
@@ -38,11 +40,17 @@
 #define SPARE_LOGS		32
 #define LEAST_LOGS		128
 
+/*
+ * Two tables. Entries: what readers need of a database, small, and enough for every process to be in another database.
+ * Sets of logs: what writers and the discarder need besides, large, and zundo.max_databases of them.
+ */
 typedef struct ZuShared
 {
-	int			nlogs;			/* per entry */
+	int			nlogs;			/* in a set */
 	int			nentries;
-	Size		entry_size;
+	int			nsets;
+	int			entries_used;	/* none beyond has been used yet; table lock */
+	ZuEntry		entries[FLEXIBLE_ARRAY_MEMBER];
 } ZuShared;
 
 ZuBackend	zu_my;
@@ -50,6 +58,7 @@ ZuBackend	zu_my;
 void		(*zu_wake_launcher_hook) (Oid dboid) = NULL;
 
 static ZuShared *shared = NULL;
+static ZuLogSet *sets = NULL;
 static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY each */
 static bool exit_registered = false;
 static bool callback_registered = false;
@@ -64,16 +73,22 @@ logs_wanted(void)
 }
 
 static Size
-entry_size(int nlogs)
+set_size(int nlogs)
 {
-	return MAXALIGN(add_size(offsetof(ZuEntry, logs), mul_size(nlogs, sizeof(ZuLog))));
+	return MAXALIGN(add_size(offsetof(ZuLogSet, logs), mul_size(nlogs, sizeof(ZuLog))));
+}
+
+/* entries_size: of the header and the entries: one for each process that can be connected to a database (U1). */
+static Size
+entries_size(void)
+{
+	return MAXALIGN(add_size(offsetof(ZuShared, entries), mul_size(MaxBackends, sizeof(ZuEntry))));
 }
 
 Size
 zu_shmem_size(void)
 {
-	return add_size(MAXALIGN(sizeof(ZuShared)),
-					mul_size(zundo_max_databases, entry_size(logs_wanted())));
+	return add_size(entries_size(), mul_size(zundo_max_databases, set_size(logs_wanted())));
 }
 
 void
@@ -81,13 +96,13 @@ zu_shmem_request(void)
 {
 	RequestAddinShmemSpace(zu_shmem_size());
 	RequestAddinShmemSpace(zu_pin_shmem_size());
-	RequestNamedLWLockTranche("zundo", 1 + zundo_max_databases * LOCKS_PER_ENTRY);
+	RequestNamedLWLockTranche("zundo", 1 + MaxBackends * LOCKS_PER_ENTRY);
 }
 
-static ZuEntry *
-entry_at(int i)
+static ZuLogSet *
+set_at(int i)
 {
-	return (ZuEntry *) ((char *) shared + MAXALIGN(sizeof(ZuShared)) + i * shared->entry_size);
+	return (ZuLogSet *) ((char *) sets + i * set_size(shared->nlogs));
 }
 
 static void
@@ -130,8 +145,7 @@ init_entry(ZuEntry *entry)
 	memset(&entry->freeze, 0, sizeof(entry->freeze));
 	memset(&entry->freeze_logged, 0, sizeof(entry->freeze_logged));
 	entry->logged = 0;
-	for (int i = 0; i < shared->nlogs; i++)
-		init_log(&entry->logs[i]);
+	entry->logs = NULL;
 }
 
 void
@@ -144,10 +158,17 @@ zu_shmem_startup(void)
 	if (!found)
 	{
 		shared->nlogs = logs_wanted();
-		shared->nentries = zundo_max_databases;
-		shared->entry_size = entry_size(shared->nlogs);
+		shared->nentries = MaxBackends;
+		shared->nsets = zundo_max_databases;
+		shared->entries_used = 0;
 		for (int i = 0; i < shared->nentries; i++)
-			init_entry(entry_at(i));
+			init_entry(&shared->entries[i]);
+	}
+	sets = (ZuLogSet *) ((char *) shared + entries_size());
+	if (!found)
+	{
+		for (int i = 0; i < shared->nsets; i++)
+			set_at(i)->owner = NULL;
 	}
 	zu_pin_shmem_startup();
 	locks = GetNamedLWLockTranche("zundo");
@@ -171,7 +192,7 @@ table_lock(void)
 static LWLock *
 entry_lock(ZuEntry *entry, int n)
 {
-	Size		i = ((char *) entry - (char *) entry_at(0)) / shared->entry_size;
+	Size		i = entry - shared->entries;
 
 	return &locks[1 + i * LOCKS_PER_ENTRY + n].lock;
 }
@@ -223,9 +244,9 @@ zu_max64(pg_atomic_uint64 *v, uint64 to)
 static ZuEntry *
 find_entry(Oid dboid, RelFileNumber relnumber)
 {
-	for (int i = 0; i < shared->nentries; i++)
+	for (int i = 0; i < shared->entries_used; i++)
 	{
-		ZuEntry    *entry = entry_at(i);
+		ZuEntry    *entry = &shared->entries[i];
 
 		if (entry->dboid == dboid && entry->relnumber == relnumber)
 			return entry;
@@ -253,7 +274,7 @@ zu_unlock_entry_for_redo(void)
 	LWLockRelease(table_lock());
 }
 
-/* join_entry: find or make the entry of locator and count this backend in; NULL if the table is full. */
+/* join_entry: find or make the entry of locator and count this backend in. There always is room (U1). */
 static ZuEntry *
 join_entry(RelFileLocator locator)
 {
@@ -264,17 +285,60 @@ join_entry(RelFileLocator locator)
 	if (entry == NULL)
 	{
 		entry = find_entry(InvalidOid, InvalidRelFileNumber);
-		if (entry != NULL)
+		if (entry == NULL)
 		{
-			init_entry(entry);
-			entry->dboid = locator.dbOid;
-			entry->relnumber = locator.relNumber;
+			if (shared->entries_used >= shared->nentries)
+				elog(ERROR, "zundo has no entry left for a database");
+			entry = &shared->entries[shared->entries_used++];
 		}
+		init_entry(entry);
+		entry->dboid = locator.dbOid;
+		entry->relnumber = locator.relNumber;
 	}
-	if (entry != NULL)
-		entry->refcount++;
+	entry->refcount++;
 	LWLockRelease(table_lock());
 	return entry;
+}
+
+void
+zu_take_logs(ZuEntry *entry)
+{
+	ZuLogSet   *set = NULL;
+
+	if (entry->logs != NULL)
+		return;
+	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nsets && set == NULL; i++)
+	{
+		if (set_at(i)->owner == NULL)
+			set = set_at(i);
+	}
+	if (set != NULL)
+		set->owner = entry;
+	LWLockRelease(table_lock());
+	if (set == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many databases write zheap tables at the same time"),
+				 errdetail("At most %d databases can (zundo.max_databases).", shared->nsets),
+				 errhint("Increase zundo.max_databases and restart the server.")));
+	for (int i = 0; i < shared->nlogs; i++)
+		init_log(&set->logs[i]);
+	entry->logs = set->logs;
+}
+
+/* drop_logs: give the entry's set of logs back. Table lock held; nobody else uses the entry any more. */
+static void
+drop_logs(ZuEntry *entry)
+{
+	if (entry->logs == NULL)
+		return;
+	for (int i = 0; i < shared->nsets; i++)
+	{
+		if (set_at(i)->owner == entry)
+			set_at(i)->owner = NULL;
+	}
+	entry->logs = NULL;
 }
 
 /* leave_entry: give up everything this backend holds in its entry. */
@@ -294,6 +358,7 @@ leave_entry(void)
 	Assert(entry->refcount > 0);
 	if (--entry->refcount == 0)
 	{
+		drop_logs(entry);
 		entry->dboid = InvalidOid;
 		entry->relnumber = InvalidRelFileNumber;
 	}
@@ -443,12 +508,6 @@ zu_attach_database(void)
 			exit_registered = true;
 		}
 		zu_my.entry = join_entry(zu_my.locator);
-		if (zu_my.entry == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("too many databases use zheap tables at the same time"),
-					 errdetail("At most %d databases can (zundo.max_databases).", shared->nentries),
-					 errhint("Increase zundo.max_databases and restart the server.")));
 	}
 	if (pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_EMPTY)
 	{
@@ -463,6 +522,12 @@ zu_attached(void)
 {
 	return zu_my.entry != NULL && !zu_my.stale &&
 		pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY;
+}
+
+bool
+zu_writable(void)
+{
+	return zu_attached() && pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_LOGS;
 }
 
 RelFileLocator

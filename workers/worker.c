@@ -56,7 +56,7 @@ typedef enum CycleResult
 	CYCLE_PINNED,				/* there is undo, but it must stay */
 	CYCLE_IDLE,					/* nothing worth staying for */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
-	CYCLE_NO_ROOM,				/* as many databases as can use zundo at one time do (zundo.max_databases) */
+	CYCLE_NO_ROOM,				/* as many databases as can be written at one time are (zundo.max_databases) */
 	CYCLE_FAILED				/* ended by another error */
 } CycleResult;
 
@@ -177,7 +177,7 @@ run_cycle_safely(bool count, MemoryContext context)
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();
-		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_attached()) ? CYCLE_NO_ROOM : CYCLE_FAILED;
+		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_writable()) ? CYCLE_NO_ROOM : CYCLE_FAILED;
 		if (geterrcode() != ERRCODE_QUERY_CANCELED)
 			EmitErrorReport();
 		AbortCurrentTransaction();
