@@ -892,10 +892,9 @@ extents_needed(ZuEntry *entry)
 	while (extent > 0)
 	{
 		uint32		group = (extent - 1) / ZU_GROUP_EXTENTS * ZU_GROUP_EXTENTS;
-		Buffer		buf = zu_read_block(zu_map_block(extent - 1), RBM_NORMAL);
+		Buffer		buf = zu_twins_share(zu_map_block(extent - 1));
 		bool		found = false;
 
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		while (extent > group && !found)
 		{
 			found = zu_map_entry(BufferGetPage(buf), extent - 1)->state != ZU_EXTENT_FREE;
@@ -909,32 +908,61 @@ extents_needed(ZuEntry *entry)
 	return Max(extent, ZU_MIN_EXTENTS);
 }
 
+/* newest_generation: the newest one of floor and of the whole groups that are cut off when 'nextents' of 'limit' remain (U41). */
+static uint32
+newest_generation(uint32 nextents, uint32 limit, uint32 floor)
+{
+	uint32		group = (nextents + ZU_GROUP_EXTENTS - 1) / ZU_GROUP_EXTENTS * ZU_GROUP_EXTENTS;
+
+	for (; group < limit; group += ZU_GROUP_EXTENTS)
+	{
+		Buffer		buf = zu_twins_share(zu_map_block(group));
+
+		for (uint32 i = 0; i < ZU_GROUP_EXTENTS; i++)
+		{
+			uint32		generation = zu_map_entry(BufferGetPage(buf), i)->generation;
+
+			if (zu_generation_newer(generation, floor))
+				floor = generation;
+		}
+		UnlockReleaseBuffer(buf);
+	}
+	return floor;
+}
+
 /* lower_limit: readers, meta page and WAL agree that extents from nextents on are no more. */
 static void
 lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 {
-	Buffer		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
-	xl_undo_truncate xlrec;
+	ZuTwins		meta;
+	xl_undo_truncate xlrec = {0};
 	XLogRecPtr	recptr;
+	Buffer		buf = zu_twins_share(ZU_META_BLOCK);
+
+	xlrec.floor = zu_meta(BufferGetPage(buf))->floor;
+	UnlockReleaseBuffer(buf);
+	/* the alloc lock keeps the floor and the map's generations as they are */
+	xlrec.floor = newest_generation(nextents, pg_atomic_read_u32(&entry->limit), xlrec.floor);
 
 	/* nobody who has looked at the old limit still reads when we get the fences */
 	zu_fences_acquire(entry);
 	pg_atomic_write_u32(&entry->limit, nextents);
 	zu_fences_release(entry);
 
-	LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
+	zu_twins_lock(&meta, ZU_META_BLOCK);
 	xlrec.nextents = nextents;
 	xlrec.nblocks = nblocks;
 	START_CRIT_SECTION();
-	zu_meta(BufferGetPage(metabuf))->nextents = nextents;
-	MarkBufferDirty(metabuf);
+	zu_meta(zu_twins_page(&meta))->nextents = nextents;
+	zu_meta(zu_twins_page(&meta))->floor = xlrec.floor;
+	zu_twins_changed(&meta);
 	XLogBeginInsert();
 	XLogRegisterData((char *) &xlrec, SizeOfUndoTruncate);
-	XLogRegisterBuffer(0, metabuf, REGBUF_STANDARD);
+	zu_twins_register(&meta, 0, 0);
 	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_TRUNCATE);
-	PageSetLSN(BufferGetPage(metabuf), recptr);
+	zu_twins_set_lsn(&meta, recptr);
 	END_CRIT_SECTION();
-	UnlockReleaseBuffer(metabuf);
+	zu_twins_unlock(&meta);
 }
 
 BlockNumber

@@ -11,7 +11,7 @@
 bool
 zu_block_position(BlockNumber block, uint32 *extent, uint32 *page)
 {
-	if (block == ZU_META_BLOCK || zu_block_is_map(block))
+	if (zu_block_is_twin(block))
 		return false;
 	*extent = zu_block_extent(block);
 	*page = block - zu_extent_block(*extent);

@@ -4,9 +4,11 @@
  * On-disk layout of zundo.undo_log (all pages have the standard page header,
  * and pd_lower is exact so that full-page images leave out what follows it):
  *
- *	block 0							meta page: ZuMetaData at 24
- *	1 + g * ZU_GROUP_BLOCKS			map page of extent group g: 500 ZuMapEntry at 24
+ *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData at 48
+ *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at 24, 500 ZuMapEntry at 48
  *	.. the 500 * 64 blocks after it	the group's extents, 64 pages each
+ *
+ *	Meta and map pages exist twice, side by side (undo_twin.c).
  *
  *	undo page:
  *	OFFSET SIZE FIELD
@@ -27,9 +29,25 @@
 
 /* ---- on-disk structures ---- */
 
-#define ZU_META_BLOCK	0
+#define ZU_META_BLOCK	0		/* the first twin's */
 #define ZU_META_MAGIC	0x5A554E44
+#define ZU_MAP_MAGIC	0x5A554E4D
 #define ZU_META_VERSION 1
+
+/* What meta and map pages begin with. */
+typedef struct ZuTwinHeader
+{
+	uint64		changes;		/* how often the pair was changed */
+	uint32		magic;
+	BlockNumber first;			/* block of the pair's first twin */
+	uint32		crc;			/* of all else from changes to pd_lower */
+	uint32		zero;
+} ZuTwinHeader;
+
+#define ZU_TWIN_DATA	48		/* first byte behind it */
+
+StaticAssertDecl(SizeOfPageHeaderData + sizeof(ZuTwinHeader) == ZU_TWIN_DATA,
+				 "ZuTwinHeader is 24 bytes on disk");
 
 /* How far relfrozenxid may go: see zu_freeze_limit. 0 = none. */
 typedef struct ZuFreeze
@@ -41,11 +59,11 @@ typedef struct ZuFreeze
 
 typedef struct ZuMetaData
 {
-	uint32		magic;
 	uint32		version;
+	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
 	uint64		oldest;			/* durable value of zu_oldest() */
 	uint32		nextents;		/* extents that exist; the limit */
-	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
+	uint32		floor;			/* generation at which the extents of a new group begin (U41) */
 	ZuFreeze	freeze;
 } ZuMetaData;
 
@@ -68,9 +86,9 @@ typedef struct ZuMapEntry
 StaticAssertDecl(sizeof(ZuMapEntry) == 16, "ZuMapEntry is 16 bytes on disk");
 
 #define ZU_GROUP_EXTENTS	500
-#define ZU_GROUP_BLOCKS		(1 + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
+#define ZU_GROUP_BLOCKS		(2 + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
 
-StaticAssertDecl(SizeOfPageHeaderData + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry) <= BLCKSZ,
+StaticAssertDecl(ZU_TWIN_DATA + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry) <= BLCKSZ,
 				 "a map page holds the entries of its group");
 
 #define ZU_PAGE_MAGIC	0x7A75
@@ -100,13 +118,13 @@ StaticAssertDecl(SizeOfPageHeaderData == 24, "undo pages are laid out behind a 2
 static inline ZuMetaData *
 zu_meta(Page page)
 {
-	return (ZuMetaData *) ((char *) page + SizeOfPageHeaderData);
+	return (ZuMetaData *) ((char *) page + ZU_TWIN_DATA);
 }
 
 static inline ZuMapEntry *
 zu_map_entry(Page page, uint32 extent)
 {
-	return (ZuMapEntry *) ((char *) page + SizeOfPageHeaderData) + extent % ZU_GROUP_EXTENTS;
+	return (ZuMapEntry *) ((char *) page + ZU_TWIN_DATA) + extent % ZU_GROUP_EXTENTS;
 }
 
 static inline ZuPageHeader *
@@ -115,38 +133,40 @@ zu_page_header(Page page)
 	return (ZuPageHeader *) ((char *) page + SizeOfPageHeaderData);
 }
 
+/* zu_map_block: block of the first twin of extent's map page. */
 static inline BlockNumber
 zu_map_block(uint32 extent)
 {
-	return 1 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
+	return 2 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
 }
 
 static inline BlockNumber
 zu_extent_block(uint32 extent)
 {
-	return zu_map_block(extent) + 1 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
+	return zu_map_block(extent) + 2 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
 }
 
 /* zu_block_extent: the extent that a data block belongs to. */
 static inline uint32
 zu_block_extent(BlockNumber block)
 {
-	BlockNumber b = block - 1;
+	BlockNumber b = block - 2;
 
-	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 1) / ZU_EXTENT_PAGES;
+	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 2) / ZU_EXTENT_PAGES;
 }
 
+/* zu_block_is_twin: is it one of a meta or map page's two? */
 static inline bool
-zu_block_is_map(BlockNumber block)
+zu_block_is_twin(BlockNumber block)
 {
-	return block != ZU_META_BLOCK && (block - 1) % ZU_GROUP_BLOCKS == 0;
+	return block < 2 || (block - 2) % ZU_GROUP_BLOCKS < 2;
 }
 
 /* zu_nblocks_for: blocks of a relation with nextents extents. */
 static inline BlockNumber
 zu_nblocks_for(uint32 nextents)
 {
-	return nextents == 0 ? 1 : zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES;
+	return nextents == 0 ? 2 : zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES;
 }
 
 /* zu_byte_at: byte in the extent of (page, off), where off may be the page's end. */
@@ -168,6 +188,15 @@ zu_byte_room(uint32 byte)
 	if (byte >= ZU_EXTENT_END)
 		return ZU_EXTENT_ROOM;
 	return (byte / BLCKSZ) * ZU_PAGE_ROOM + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
+}
+
+/* zu_generation_newer: was an extent's generation a given out after b? They are counted in a circle. */
+static inline bool
+zu_generation_newer(uint32 a, uint32 b)
+{
+	uint32		ahead = (a - b) & ZU_MAX_GENERATION;
+
+	return ahead != 0 && ahead < (1U << (ZU_GENERATION_BITS - 1));
 }
 
 /* zu_page_valid: is the page written, as page pageno of this allocation of the extent? */
@@ -303,7 +332,9 @@ extern void zu_fences_release(ZuEntry *entry);
 extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
 extern void zu_meta_init(Page page, ZXid oldest);
-extern void zu_map_init(Page page);
+
+/* zu_map_init: a map page of free extents, each of generation 'floor'; 'first' is the block of the pair's first twin. */
+extern void zu_map_init(Page page, BlockNumber first, uint32 floor);
 
 /* zu_page_init: make page an empty undo page, page pageno of the extent, with what place says of it. */
 extern void zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place);
@@ -367,6 +398,71 @@ extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /* zu_log_oldest: make oldest durable without freeing anything. */
 extern void zu_log_oldest(ZXid oldest);
+
+/* ---- undo_twin.c ---- */
+
+/* A pair of twins, pinned and exclusively locked. */
+typedef struct ZuTwins
+{
+	BlockNumber first;
+	Buffer		buffer[2];
+	int			source;			/* which of the two is changed; the other becomes its copy */
+} ZuTwins;
+
+/* zu_twin_init: the twin header of a page that was just initialised. */
+extern void zu_twin_init(Page page, BlockNumber first);
+
+/* zu_twin_seal: count a change of the page and compute its checksum anew. */
+extern void zu_twin_seal(Page page);
+
+/* zu_twin_valid: is page, whatever its bytes, a twin of the pair at 'first'? */
+extern bool zu_twin_valid(Page page, BlockNumber first);
+
+/*
+ * zu_twins_share: pin and share-lock the newer twin of the pair at block 'first'.
+ * ERRCODE_DATA_CORRUPTED if both are damaged.
+ */
+extern Buffer zu_twins_share(BlockNumber first);
+
+/*
+ * zu_twins_lock: pin and exclusively lock the pair at 'first'; a twin that is damaged or older than
+ * the other is repaired from that. On a primary only. ERRCODE_DATA_CORRUPTED if both are damaged.
+ */
+extern void zu_twins_lock(ZuTwins *t, BlockNumber first);
+
+/* zu_twins_lock_new: the same for a pair that the caller initialises. */
+extern void zu_twins_lock_new(ZuTwins *t, BlockNumber first);
+
+/* zu_twins_repair: zu_twins_lock if the twins differ. Holds nothing on return. */
+extern void zu_twins_repair(BlockNumber first);
+
+/* zu_twins_page: the page to change. */
+static inline Page
+zu_twins_page(const ZuTwins *t)
+{
+	return BufferGetPage(t->buffer[t->source]);
+}
+
+/*
+ * One change, in a critical section: the caller has changed zu_twins_page.
+ * zu_twins_changed makes the other twin equal and both dirty;
+ * zu_twins_register makes them block references id and id + 1.
+ */
+extern void zu_twins_changed(const ZuTwins *t);
+extern void zu_twins_register(const ZuTwins *t, uint8 id, uint8 flags);
+extern void zu_twins_set_lsn(const ZuTwins *t, XLogRecPtr recptr);
+extern void zu_twins_unlock(ZuTwins *t);
+
+/*
+ * zu_twins_redo: lock the pair that is block references id and id + 1 of the record. True: the
+ * caller changes zu_twins_page and calls zu_twins_redone. False: the change is there, or
+ * the pages were cut off later. zu_twins_unlock in both cases.
+ */
+extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
+
+/* zu_twins_redo_new: the same for a pair that is WILL_INIT; the caller initialises zu_twins_page. */
+extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
+extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
 
 /* ---- undo_full.c: what happens when zundo.undo_limit is reached ---- */
 

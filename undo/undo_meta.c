@@ -1,7 +1,7 @@
 /*
  * undo/undo_meta.c - meta page, extent map and the life of extents.
  *
- * Owns block 0 and the map pages of zundo.undo_log: creation of the file,
+ * Owns the meta page and the map pages of zundo.undo_log: creation of the file,
  * loading of the shared entry from the pages, allocation and freeing of
  * extents. Called by undo_log.c, undo_discard.c, undo_am.c and at attach.
  *
@@ -22,8 +22,12 @@
  *	U7	an extent becomes FREE only after `oldest` has passed, in shared memory, everything
  *		that it held.
  *	U8	pd_lower of meta and map pages is exact.
+ *	U41	the generation of an extent that is taken is newer than each that a pointer to it may have: a
+ *		group that was cut off begins anew at the newest generation ever cut off.
+ *	U42	an extent is taken only if its first page is not of a later allocation than the map knows.
  */
 #include "undo/undo_internal.h"
+#include "undo/undo_overflow.h"
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
@@ -33,10 +37,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "wal/zwal.h"
-
-#define FLAG_GROWS		1		/* xl_undo_alloc.flags */
-#define FLAG_NEW_GROUP	2
-#define FLAG_OVERFLOW	4
 
 /* log_discard's conflict: what the discard pass has noted (take_conflict). */
 #define CONFLICT_NOTED	ZXID_MASK
@@ -58,22 +58,26 @@ zu_meta_init(Page page, ZXid oldest)
 	ZuMetaData *meta = zu_meta(page);
 
 	PageInit(page, BLCKSZ, 0);
-	meta->magic = ZU_META_MAGIC;
+	zu_twin_init(page, ZU_META_BLOCK);
 	meta->version = ZU_META_VERSION;
 	meta->oldest = oldest;
 	meta->nextents = 0;
+	meta->floor = 0;
 	meta->extent_pages = ZU_EXTENT_PAGES;
 	meta->freeze.now = InvalidZXid;
 	meta->freeze.next = oldest;
 	meta->freeze.after = oldest;
-	((PageHeader) page)->pd_lower = SizeOfPageHeaderData + sizeof(ZuMetaData);
+	((PageHeader) page)->pd_lower = ZU_TWIN_DATA + sizeof(ZuMetaData);
 }
 
 void
-zu_map_init(Page page)
+zu_map_init(Page page, BlockNumber first, uint32 floor)
 {
 	PageInit(page, BLCKSZ, 0);
-	((PageHeader) page)->pd_lower = SizeOfPageHeaderData + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry);
+	zu_twin_init(page, first);
+	for (uint32 i = 0; i < ZU_GROUP_EXTENTS; i++)
+		zu_map_entry(page, i)->generation = floor;
+	((PageHeader) page)->pd_lower = ZU_TWIN_DATA + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry);
 }
 
 void
@@ -94,19 +98,12 @@ zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
 }
 
-/* check_meta: raise an error unless page is a meta page that this version understands. */
+/* check_meta: raise an error unless page is a meta page of the format that this version writes. */
 static void
 check_meta(Page page)
 {
 	ZuMetaData *meta = zu_meta(page);
 
-	if (PageIsNew(page) || meta->magic != ZU_META_MAGIC)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("zundo.undo_log has no valid meta page"),
-				 errdetail("Found magic number 0x%08X, needed 0x%08X.",
-						   PageIsNew(page) ? 0 : meta->magic, ZU_META_MAGIC),
-				 errhint("Restore the database from a backup.")));
 	if (meta->version != ZU_META_VERSION || meta->extent_pages != ZU_EXTENT_PAGES)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -126,9 +123,13 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	/* no row can point here yet, and until we commit nobody else can write one */
 	memset(page, 0, BLCKSZ);
 	zu_meta_init((Page) page, zxid_widen(GetTopTransactionId()));
-	log_newpage(&locator, MAIN_FORKNUM, ZU_META_BLOCK, page, true);
-	PageSetChecksumInplace((Page) page, ZU_META_BLOCK);
-	smgrextend(smgr, MAIN_FORKNUM, ZU_META_BLOCK, page, false);
+	zu_twin_seal((Page) page);
+	for (BlockNumber block = ZU_META_BLOCK; block < ZU_META_BLOCK + 2; block++)
+	{
+		log_newpage(&locator, MAIN_FORKNUM, block, page, true);
+		PageSetChecksumInplace((Page) page, block);
+		smgrextend(smgr, MAIN_FORKNUM, block, page, false);
+	}
 	/* a checkpoint may have passed between the record and the write */
 	smgrimmedsync(smgr, MAIN_FORKNUM);
 }
@@ -144,12 +145,13 @@ zu_load_meta(ZuEntry *entry)
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 	{
+		if (!RecoveryInProgress())
+			zu_twins_repair(ZU_META_BLOCK);
 		/*
 		 * Redo changes the entry while it has the meta page locked, so under
 		 * our share lock page and entry agree.
 		 */
-		buf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		buf = zu_twins_share(ZU_META_BLOCK);
 		check_meta(BufferGetPage(buf));
 		meta = zu_meta(BufferGetPage(buf));
 		zu_max64(&entry->oldest, meta->oldest);
@@ -187,26 +189,24 @@ compare_by_number(const void *a, const void *b)
 	return x->extent < y->extent ? -1 : x->extent > y->extent ? 1 : 0;
 }
 
-/* copy_map_page: private copy of the map page of extent's group; false if the page is empty. */
+/* copy_map_page: private copy of the map page of extent's group; false if it was cut off. */
 static bool
 copy_map_page(uint32 extent, char *dst)
 {
 	bool		taken = zu_fence_enter();
-	bool		valid = false;
+	bool		there = false;
 
 	/* the tail may be truncated while we go through the map */
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
-		Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+		Buffer		buf = zu_twins_share(zu_map_block(extent));
 
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		valid = !PageIsNew(BufferGetPage(buf));
-		if (valid)
-			memcpy(dst, BufferGetPage(buf), BLCKSZ);
+		there = true;
+		memcpy(dst, BufferGetPage(buf), BLCKSZ);
 		UnlockReleaseBuffer(buf);
 	}
 	zu_fence_leave(taken);
-	return valid;
+	return there;
 }
 
 ZuExtent *
@@ -303,12 +303,9 @@ zu_collect_overflow(int *n)
 bool
 zu_is_overflow_extent(uint32 extent)
 {
-	Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
-	bool		is;
+	Buffer		buf = zu_twins_share(zu_map_block(extent));
+	bool		is = zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
 
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	is = !PageIsNew(BufferGetPage(buf)) &&
-		zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
 	UnlockReleaseBuffer(buf);
 	return is;
 }
@@ -322,10 +319,9 @@ zu_extent_live(const ZuExtent *e)
 	/* U9: its map page may be cut off with the tail */
 	if (e->extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
-		Buffer		buf = zu_read_block(zu_map_block(e->extent), RBM_NORMAL);
+		Buffer		buf = zu_twins_share(zu_map_block(e->extent));
 		ZuMapEntry *map;
 
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		map = zu_map_entry(BufferGetPage(buf), e->extent);
 		live = map->state == ZU_EXTENT_LOG && map->logno == e->logno &&
 			map->generation == e->generation && map->sequence == e->sequence;
@@ -424,10 +420,14 @@ load_log(ZuLog *log, const ZuExtent *extents, int n)
 static void
 load_logs(ZuEntry *entry)
 {
+	uint32		limit = pg_atomic_read_u32(&entry->limit);
 	int			n;
 	int			noverflow;
-	ZuExtent   *extents = zu_collect_extents(-1, 0, &n);
+	ZuExtent   *extents;
 
+	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
+		zu_twins_repair(zu_map_block(first));
+	extents = zu_collect_extents(-1, 0, &n);
 	for (int i = 0; i < n;)
 	{
 		int			same = 1;
@@ -489,9 +489,8 @@ find_free(ZuEntry *entry)
 	while (extent < limit)
 	{
 		uint32		stop = Min(limit, (extent / ZU_GROUP_EXTENTS + 1) * ZU_GROUP_EXTENTS);
-		Buffer		buf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+		Buffer		buf = zu_twins_share(zu_map_block(extent));
 
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		while (extent < stop &&
 			   zu_map_entry(BufferGetPage(buf), extent)->state != ZU_EXTENT_FREE)
 			extent++;
@@ -530,15 +529,58 @@ grow_file(uint32 extent)
 	}
 }
 
+/* known_generation: returns the latest one of a free extent; of a group that does not exist, the floor. Alloc lock held. */
+static uint32
+known_generation(uint32 extent, bool new_group)
+{
+	Buffer		buf = zu_twins_share(new_group ? ZU_META_BLOCK : zu_map_block(extent));
+	uint32		generation = new_group ? zu_meta(BufferGetPage(buf))->floor :
+		zu_map_entry(BufferGetPage(buf), extent)->generation;
+
+	UnlockReleaseBuffer(buf);
+	return generation;
+}
+
+/*
+ * check_unused: raises an error if pages of the extent tell that it is in use, though map and limit
+ * say otherwise (U42). Alloc lock held, and no buffer: overflow pages are locked before map pages.
+ */
+static void
+check_unused(uint32 extent, bool new_group)
+{
+	BlockNumber start = zu_extent_block(extent);
+	uint32		generation = known_generation(extent, new_group);
+	bool		overflow = true;
+	bool		unused = true;
+
+	/* an overflow page without an owner may be followed by one with an owner */
+	for (int page = 0; page < ZU_EXTENT_PAGES && overflow && unused; page++)
+	{
+		/* of a damaged page there is nothing to learn, and nothing needs it */
+		Buffer		buf = zu_read_block(start + page, RBM_ZERO_ON_ERROR);
+		ZuPageHeader *h = zu_page_header(BufferGetPage(buf));
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		overflow = zu_overflow_page(BufferGetPage(buf));
+		if (overflow)
+			unused = !zu_overflow_owned(BufferGetPage(buf));
+		else if (h->magic == ZU_PAGE_MAGIC && h->extent == extent)
+			unused = !zu_generation_newer(h->generation, generation);
+		UnlockReleaseBuffer(buf);
+	}
+	if (!unused)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("extent %u of relation \"%s\" is in use", extent, "zundo.undo_log"),
+				 errdetail("Its extent map, in blocks %u and %u, calls it free, but block %u and what follows was written later.",
+						   zu_map_block(extent), zu_map_block(extent) + 1, start),
+				 errhint("Both copies of the map have missed writes. Check the storage below this database, then see zundo.repair_undo().")));
+}
+
+/* next_generation: of an extent whose last one is this. */
 static uint32
 next_generation(uint32 generation)
 {
-	/*
-	 * A map page that is new, or new again after truncation, starts somewhere
-	 * at random: a pointer from before is then unlikely to match by chance.
-	 */
-	if (generation == 0)
-		generation = (uint32) ((GetXLogInsertRecPtr() * UINT64CONST(0x9E3779B97F4A7C15)) >> 44);
 	generation = (generation + 1) & ZU_MAX_GENERATION;
 	return generation == 0 ? 1 : generation;
 }
@@ -550,64 +592,66 @@ next_generation(uint32 generation)
 static void
 take_extent(ZuExtent *e, bool grows, uint8 state)
 {
+	BlockNumber first = zu_map_block(e->extent);
 	bool		new_group = grows && e->extent % ZU_GROUP_EXTENTS == 0;
-	Buffer		mapbuf;
-	Buffer		metabuf = InvalidBuffer;
-	ZuMapEntry *map;
+	ZuTwins		map;
+	ZuTwins		meta;
+	ZuMapEntry *entry;
+	uint32		floor;
 	xl_undo_alloc xlrec = {0};
 	XLogRecPtr	recptr;
 
-	mapbuf = zu_read_block(zu_map_block(e->extent), new_group ? RBM_ZERO_AND_LOCK : RBM_NORMAL);
-	if (!new_group)
-		LockBuffer(mapbuf, BUFFER_LOCK_EXCLUSIVE);
-	map = zu_map_entry(BufferGetPage(mapbuf), e->extent);
-	e->generation = next_generation(new_group ? 0 : map->generation);
-	if (!new_group && map->state != ZU_EXTENT_FREE)
-		elog(ERROR, "extent %u of the undo log is not free", e->extent);
+	if (new_group)
+		zu_twins_lock_new(&map, first);
+	else
+		zu_twins_lock(&map, first);
+	entry = zu_map_entry(zu_twins_page(&map), e->extent);
 	if (grows)
-	{
-		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
-		LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
-	}
+		zu_twins_lock(&meta, ZU_META_BLOCK);
+	floor = grows ? zu_meta(zu_twins_page(&meta))->floor : 0;
+	if (!new_group && entry->state != ZU_EXTENT_FREE)
+		elog(ERROR, "extent %u of the undo log is not free", e->extent);
+	e->generation = next_generation(new_group ? floor : entry->generation);
 	xlrec.extent = e->extent;
 	xlrec.generation = e->generation;
 	xlrec.sequence = e->sequence;
 	xlrec.logno = e->logno;
 	xlrec.nextents = grows ? e->extent + 1 : 0;
-	xlrec.flags = (grows ? FLAG_GROWS : 0) | (new_group ? FLAG_NEW_GROUP : 0) |
-		(state == ZU_EXTENT_OVERFLOW ? FLAG_OVERFLOW : 0);
+	xlrec.floor = floor;
+	xlrec.flags = (grows ? ZWAL_ALLOC_GROWS : 0) | (new_group ? ZWAL_ALLOC_NEW_GROUP : 0) |
+		(state == ZU_EXTENT_OVERFLOW ? ZWAL_ALLOC_OVERFLOW : 0);
 
 	START_CRIT_SECTION();
 	if (new_group)
-		zu_map_init(BufferGetPage(mapbuf));
-	map->generation = e->generation;
-	map->logno = (uint16) e->logno;
-	map->state = state;
-	map->pad = 0;
-	map->sequence = e->sequence;
-	MarkBufferDirty(mapbuf);
+		zu_map_init(zu_twins_page(&map), first, floor);
+	entry->generation = e->generation;
+	entry->logno = (uint16) e->logno;
+	entry->state = state;
+	entry->pad = 0;
+	entry->sequence = e->sequence;
+	zu_twins_changed(&map);
 	if (grows)
 	{
-		zu_meta(BufferGetPage(metabuf))->nextents = e->extent + 1;
-		MarkBufferDirty(metabuf);
+		zu_meta(zu_twins_page(&meta))->nextents = e->extent + 1;
+		zu_twins_changed(&meta);
 	}
 	XLogBeginInsert();
 	XLogRegisterData((char *) &xlrec, SizeOfUndoAlloc);
-	XLogRegisterBuffer(0, mapbuf, REGBUF_STANDARD | (new_group ? REGBUF_WILL_INIT : 0));
+	zu_twins_register(&map, 0, new_group ? REGBUF_WILL_INIT : 0);
 	if (grows)
-		XLogRegisterBuffer(1, metabuf, REGBUF_STANDARD);
+		zu_twins_register(&meta, 2, 0);
 	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_ALLOC);
-	PageSetLSN(BufferGetPage(mapbuf), recptr);
+	zu_twins_set_lsn(&map, recptr);
 	if (grows)
-		PageSetLSN(BufferGetPage(metabuf), recptr);
+		zu_twins_set_lsn(&meta, recptr);
 	END_CRIT_SECTION();
 
 	if (grows)
 	{
 		pg_atomic_write_u32(&zu_my.entry->limit, e->extent + 1);
-		UnlockReleaseBuffer(metabuf);
+		zu_twins_unlock(&meta);
 	}
-	UnlockReleaseBuffer(mapbuf);
+	zu_twins_unlock(&map);
 }
 
 /*
@@ -627,6 +671,7 @@ alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
 		ZUNDO_FAULT("undo-extend");
 		grow_file(e->extent);
 	}
+	check_unused(e->extent, grows && e->extent % ZU_GROUP_EXTENTS == 0);
 	take_extent(e, grows, state);
 	pg_atomic_fetch_add_u32(&entry->used, 1);
 	pg_atomic_write_u32(&entry->hint, e->extent + 1);
@@ -703,24 +748,24 @@ conflict_xid(ZXid conflict)
 }
 
 /*
- * log_discard: one DISCARD record: n extents (ascending, of one group; mapbuf is
- * their map page, locked exclusively, or invalid if n is 0), oldest, and the conflict horizon: the given one (0 = none) or, with
+ * log_discard: one DISCARD record: n extents (ascending, of one group; map is
+ * their map page, locked, or NULL if n is 0), oldest, and the conflict horizon: the given one (0 = none) or, with
  * CONFLICT_NOTED, what the discard pass has noted. Locks the meta page, unlocks both.
  */
 static void
-log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer mapbuf)
+log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins *map)
 {
 	uint32		numbers[ZU_GROUP_EXTENTS];
 	ZuEntry    *entry = zu_my.entry;
-	Buffer		metabuf = zu_read_block(ZU_META_BLOCK, RBM_NORMAL);
-	ZuMetaData *meta;
+	ZuTwins		meta;
+	ZuMetaData *data;
 	xl_undo_discard xlrec = {0};
 	ZuFreeze	freeze;
 	XLogRecPtr	recptr;
 
-	LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
-	meta = zu_meta(BufferGetPage(metabuf));
-	oldest = Max(oldest, meta->oldest);
+	zu_twins_lock(&meta, ZU_META_BLOCK);
+	data = zu_meta(zu_twins_page(&meta));
+	oldest = Max(oldest, data->oldest);
 	xlrec.oldest = oldest;
 	xlrec.nextents = n;
 	SpinLockAcquire(&entry->mutex);
@@ -736,37 +781,36 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, Buffer m
 	xlrec.conflict = conflict_xid(conflict == CONFLICT_NOTED ? take_conflict(entry) : conflict);
 
 	START_CRIT_SECTION();
-	for (int i = 0; i < n; i++)
-		zu_map_entry(BufferGetPage(mapbuf), numbers[i])->state = ZU_EXTENT_FREE;
-	meta->oldest = oldest;
-	meta->freeze = freeze;
-	MarkBufferDirty(metabuf);
-	if (n > 0)
-		MarkBufferDirty(mapbuf);
+	data->oldest = oldest;
+	data->freeze = freeze;
+	zu_twins_changed(&meta);
 	XLogBeginInsert();
 	XLogRegisterData((char *) &xlrec, SizeOfUndoDiscard);
-	XLogRegisterBuffer(0, metabuf, REGBUF_STANDARD);
+	zu_twins_register(&meta, 0, 0);
 	if (n > 0)
 	{
+		for (int i = 0; i < n; i++)
+			zu_map_entry(zu_twins_page(map), numbers[i])->state = ZU_EXTENT_FREE;
+		zu_twins_changed(map);
 		XLogRegisterData((char *) numbers, n * sizeof(uint32));
-		XLogRegisterBuffer(1, mapbuf, REGBUF_STANDARD);
+		zu_twins_register(map, 2, 0);
 	}
 	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_DISCARD);
-	PageSetLSN(BufferGetPage(metabuf), recptr);
+	zu_twins_set_lsn(&meta, recptr);
 	if (n > 0)
-		PageSetLSN(BufferGetPage(mapbuf), recptr);
+		zu_twins_set_lsn(map, recptr);
 	END_CRIT_SECTION();
 
-	UnlockReleaseBuffer(metabuf);
+	zu_twins_unlock(&meta);
 	if (n > 0)
-		UnlockReleaseBuffer(mapbuf);
+		zu_twins_unlock(map);
 	note_durable(entry, oldest, &freeze);
 }
 
 void
 zu_log_oldest(ZXid oldest)
 {
-	log_discard(NULL, 0, oldest, CONFLICT_NOTED, InvalidBuffer);
+	log_discard(NULL, 0, oldest, CONFLICT_NOTED, NULL);
 }
 
 void
@@ -777,7 +821,7 @@ zu_log_conflict(TransactionId horizon)
 	zu_attach_database();
 	/* what is before `oldest` has been told */
 	if (XLogStandbyInfoActive() && before > zu_oldest())
-		log_discard(NULL, 0, zu_oldest(), before - 1, InvalidBuffer);
+		log_discard(NULL, 0, zu_oldest(), before - 1, NULL);
 }
 
 void
@@ -791,21 +835,21 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 	for (int i = 0; i < n;)
 	{
 		uint32		group = extents[i].extent / ZU_GROUP_EXTENTS;
-		Buffer		mapbuf = zu_read_block(zu_map_block(extents[i].extent), RBM_NORMAL);
+		ZuTwins		twins;
 		int			same = 0;
 
-		LockBuffer(mapbuf, BUFFER_LOCK_EXCLUSIVE);
+		zu_twins_lock(&twins, zu_map_block(extents[i].extent));
 		while (i + same < n && extents[i + same].extent / ZU_GROUP_EXTENTS == group)
 		{
 			ZuExtent   *e = &extents[i + same];
-			ZuMapEntry *map = zu_map_entry(BufferGetPage(mapbuf), e->extent);
+			ZuMapEntry *map = zu_map_entry(zu_twins_page(&twins), e->extent);
 
 			if (map->state != ZU_EXTENT_LOG || map->logno != e->logno ||
 				map->generation != e->generation || map->sequence != e->sequence)
 				elog(ERROR, "extent %u of the undo log is not what its log believes", e->extent);
 			same++;
 		}
-		log_discard(extents + i, same, oldest, CONFLICT_NOTED, mapbuf);
+		log_discard(extents + i, same, oldest, CONFLICT_NOTED, &twins);
 		ZUNDO_FAULT("discard-logged");
 		for (int j = i; j < i + same; j++)
 			pg_atomic_fetch_sub_u32(&entry->logs[extents[j].logno].nextents, 1);
@@ -820,19 +864,19 @@ bool
 zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
 {
 	ZuEntry    *entry = zu_my.entry;
-	Buffer		mapbuf = zu_read_block(zu_map_block(extent), RBM_NORMAL);
+	ZuTwins		twins;
 	ZuExtent	e = {0};
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
-	LockBuffer(mapbuf, BUFFER_LOCK_EXCLUSIVE);
-	if (zu_map_entry(BufferGetPage(mapbuf), extent)->state != ZU_EXTENT_OVERFLOW ||
+	zu_twins_lock(&twins, zu_map_block(extent));
+	if (zu_map_entry(zu_twins_page(&twins), extent)->state != ZU_EXTENT_OVERFLOW ||
 		!unused(extent))
 	{
-		UnlockReleaseBuffer(mapbuf);
+		zu_twins_unlock(&twins);
 		return false;
 	}
 	e.extent = extent;
-	log_discard(&e, 1, pg_atomic_read_u64(&entry->oldest), InvalidZXid, mapbuf);
+	log_discard(&e, 1, pg_atomic_read_u64(&entry->oldest), InvalidZXid, &twins);
 	pg_atomic_fetch_sub_u32(&entry->overflow_extents, 1);
 	pg_atomic_fetch_sub_u32(&entry->used, 1);
 	if (extent < pg_atomic_read_u32(&entry->hint))

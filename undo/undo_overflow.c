@@ -45,9 +45,8 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
 }
 
-/* is_overflow: an overflow page, free or not? Any bytes are tolerated. */
-static bool
-is_overflow(Page page)
+bool
+zu_overflow_page(Page page)
 {
 	int			lower = ((PageHeader) page)->pd_lower;
 
@@ -55,10 +54,10 @@ is_overflow(Page page)
 		lower >= ZU_OVERFLOW_DATA && lower <= BLCKSZ;
 }
 
-static inline bool
-is_free(Page page)
+bool
+zu_overflow_owned(Page page)
 {
-	return !is_overflow(page) || zu_overflow_header(page)->first == 0;
+	return zu_overflow_page(page) && zu_overflow_header(page)->first != 0;
 }
 
 Buffer
@@ -75,7 +74,7 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 	buf = zu_read_block(block, RBM_NORMAL);
 	LockBuffer(buf, mode);
 	h = zu_overflow_header(BufferGetPage(buf));
-	if (!is_free(BufferGetPage(buf)) && h->relnumber == relnumber && h->block == table_block)
+	if (zu_overflow_owned(BufferGetPage(buf)) && h->relnumber == relnumber && h->block == table_block)
 		return buf;
 	UnlockReleaseBuffer(buf);
 	return InvalidBuffer;
@@ -91,7 +90,7 @@ page_is_free(BlockNumber block)
 	bool		found;
 
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	found = is_free(BufferGetPage(buf));
+	found = !zu_overflow_owned(BufferGetPage(buf));
 	UnlockReleaseBuffer(buf);
 	return found;
 }
@@ -174,7 +173,7 @@ zu_overflow_take(void)
 			buf = InvalidBuffer;
 		}
 		/* while we hold the page, its extent cannot leave this state (U22) */
-		else if (!is_free(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
+		else if (zu_overflow_owned(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
 		{
 			UnlockReleaseBuffer(buf);
 			buf = InvalidBuffer;
@@ -213,7 +212,7 @@ zu_overflow_list(int *n)
 			ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
 
 			LockBuffer(buf, BUFFER_LOCK_SHARE);
-			if (!is_free(BufferGetPage(buf)))
+			if (zu_overflow_owned(BufferGetPage(buf)))
 			{
 				list[*n].overflow = block;
 				list[*n].reloid = h->reloid;
@@ -236,7 +235,7 @@ zu_overflow_lock_owned(const ZuOverflowPage *p)
 
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	h = zu_overflow_header(BufferGetPage(buf));
-	if (!is_free(BufferGetPage(buf)) && h->reloid == p->reloid &&
+	if (zu_overflow_owned(BufferGetPage(buf)) && h->reloid == p->reloid &&
 		h->relnumber == p->relnumber && h->block == p->block)
 		return buf;
 	UnlockReleaseBuffer(buf);
@@ -254,7 +253,7 @@ extent_is_unused(uint32 extent)
 
 		if (ConditionalLockBuffer(buf))
 		{
-			unused = is_free(BufferGetPage(buf));
+			unused = !zu_overflow_owned(BufferGetPage(buf));
 			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		}
 		ReleaseBuffer(buf);

@@ -47,6 +47,10 @@ zu_overflow_header(Page page)
 /* zu_overflow_init: an overflow page without slots; owned by that table page, or by nobody if first is 0. For DML and redo. */
 extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first);
 
+/* zu_overflow_page, zu_overflow_owned: is it an overflow page; is it one with an owner? Any bytes are tolerated. */
+extern bool zu_overflow_page(Page page);
+extern bool zu_overflow_owned(Page page);
+
 /*
  * zu_overflow_lock: pin overflow page 'block' and lock it in mode. The caller has locked the table page
  * that points to it, (relnumber, table_block). InvalidBuffer if there is no overflow page of that owner

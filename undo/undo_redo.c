@@ -49,41 +49,39 @@ zu_redo_alloc(XLogReaderState *record)
 	xl_undo_alloc xlrec = {0};
 	RelFileLocator locator;
 	BlockNumber block;
-	Buffer		mapbuf;
-	Buffer		metabuf = InvalidBuffer;
+	ZuTwins		map;
+	ZuTwins		meta;
 	bool		apply = true;
 
 	memcpy(&xlrec, need_data(record, SizeOfUndoAlloc), SizeOfUndoAlloc);
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
-	if (xlrec.flags & 2)
+	if (xlrec.flags & ZWAL_ALLOC_NEW_GROUP)
 	{
-		mapbuf = XLogInitBufferForRedo(record, 0);
-		zu_map_init(BufferGetPage(mapbuf));
+		zu_twins_redo_new(&map, record, 0);
+		zu_map_init(zu_twins_page(&map), block, xlrec.floor);
 	}
 	else
-		apply = XLogReadBufferForRedo(record, 0, &mapbuf) == BLK_NEEDS_REDO;
+		apply = zu_twins_redo(&map, record, 0);
 	if (apply)
 	{
-		ZuMapEntry *map = zu_map_entry(BufferGetPage(mapbuf), xlrec.extent);
+		ZuMapEntry *entry = zu_map_entry(zu_twins_page(&map), xlrec.extent);
 
-		map->generation = xlrec.generation;
-		map->logno = (uint16) xlrec.logno;
-		map->state = (xlrec.flags & 4) ? ZU_EXTENT_OVERFLOW : ZU_EXTENT_LOG;
-		map->pad = 0;
-		map->sequence = xlrec.sequence;
-		PageSetLSN(BufferGetPage(mapbuf), record->EndRecPtr);
-		MarkBufferDirty(mapbuf);
+		entry->generation = xlrec.generation;
+		entry->logno = (uint16) xlrec.logno;
+		entry->state = (xlrec.flags & ZWAL_ALLOC_OVERFLOW) ? ZU_EXTENT_OVERFLOW : ZU_EXTENT_LOG;
+		entry->pad = 0;
+		entry->sequence = xlrec.sequence;
+		zu_twins_redone(&map, record);
 	}
-	if (xlrec.flags & 1)
+	if (xlrec.flags & ZWAL_ALLOC_GROWS)
 	{
 		ZuEntry    *entry;
 
 		grow_in_redo(locator, xlrec.nextents);
-		if (XLogReadBufferForRedo(record, 1, &metabuf) == BLK_NEEDS_REDO)
+		if (zu_twins_redo(&meta, record, 2))
 		{
-			zu_meta(BufferGetPage(metabuf))->nextents = xlrec.nextents;
-			PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
-			MarkBufferDirty(metabuf);
+			zu_meta(zu_twins_page(&meta))->nextents = xlrec.nextents;
+			zu_twins_redone(&meta, record);
 		}
 		entry = zu_lock_entry_for_redo(locator);
 		if (entry != NULL)
@@ -91,11 +89,9 @@ zu_redo_alloc(XLogReaderState *record)
 			pg_atomic_write_u32(&entry->limit, xlrec.nextents);
 			zu_unlock_entry_for_redo();
 		}
+		zu_twins_unlock(&meta);
 	}
-	if (BufferIsValid(metabuf))
-		UnlockReleaseBuffer(metabuf);
-	if (BufferIsValid(mapbuf))
-		UnlockReleaseBuffer(mapbuf);
+	zu_twins_unlock(&map);
 }
 
 /* free_in_redo: mark the record's extents free on its map page. */
@@ -118,8 +114,8 @@ zu_redo_discard(XLogReaderState *record)
 	ZuFreeze	freeze;
 	RelFileLocator locator;
 	BlockNumber block;
-	Buffer		mapbuf = InvalidBuffer;
-	Buffer		metabuf;
+	ZuTwins		map;
+	ZuTwins		meta;
 	ZuEntry    *entry;
 	const char *data = need_data(record, SizeOfUndoDiscard);
 
@@ -134,19 +130,16 @@ zu_redo_discard(XLogReaderState *record)
 	if (InHotStandby && TransactionIdIsNormal(xlrec.conflict))
 		zc_resolve_snapshot_conflict(xlrec.conflict, locator);
 
-	if (XLogRecHasBlockRef(record, 1) &&
-		XLogReadBufferForRedo(record, 1, &mapbuf) == BLK_NEEDS_REDO)
+	if (xlrec.nextents > 0 && zu_twins_redo(&map, record, 2))
 	{
-		free_in_redo(BufferGetPage(mapbuf), data + SizeOfUndoDiscard, xlrec.nextents);
-		PageSetLSN(BufferGetPage(mapbuf), record->EndRecPtr);
-		MarkBufferDirty(mapbuf);
+		free_in_redo(zu_twins_page(&map), data + SizeOfUndoDiscard, xlrec.nextents);
+		zu_twins_redone(&map, record);
 	}
-	if (XLogReadBufferForRedo(record, 0, &metabuf) == BLK_NEEDS_REDO)
+	if (zu_twins_redo(&meta, record, 0))
 	{
-		zu_meta(BufferGetPage(metabuf))->oldest = xlrec.oldest;
-		zu_meta(BufferGetPage(metabuf))->freeze = freeze;
-		PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
-		MarkBufferDirty(metabuf);
+		zu_meta(zu_twins_page(&meta))->oldest = xlrec.oldest;
+		zu_meta(zu_twins_page(&meta))->freeze = freeze;
+		zu_twins_redone(&meta, record);
 	}
 	entry = zu_lock_entry_for_redo(locator);
 	if (entry != NULL)
@@ -158,10 +151,9 @@ zu_redo_discard(XLogReaderState *record)
 		SpinLockRelease(&entry->mutex);
 		zu_unlock_entry_for_redo();
 	}
-	if (BufferIsValid(metabuf))
-		UnlockReleaseBuffer(metabuf);
-	if (BufferIsValid(mapbuf))
-		UnlockReleaseBuffer(mapbuf);
+	zu_twins_unlock(&meta);
+	if (xlrec.nextents > 0)
+		zu_twins_unlock(&map);
 }
 
 void
@@ -170,7 +162,7 @@ zu_redo_truncate(XLogReaderState *record)
 	xl_undo_truncate xlrec;
 	RelFileLocator locator;
 	BlockNumber block;
-	Buffer		metabuf;
+	ZuTwins		meta;
 	ZuEntry    *entry;
 
 	memcpy(&xlrec, need_data(record, SizeOfUndoTruncate), SizeOfUndoTruncate);
@@ -185,11 +177,11 @@ zu_redo_truncate(XLogReaderState *record)
 		zu_fences_release(entry);
 		zu_unlock_entry_for_redo();
 	}
-	if (XLogReadBufferForRedo(record, 0, &metabuf) == BLK_NEEDS_REDO)
+	if (zu_twins_redo(&meta, record, 0))
 	{
-		zu_meta(BufferGetPage(metabuf))->nextents = xlrec.nextents;
-		PageSetLSN(BufferGetPage(metabuf), record->EndRecPtr);
-		MarkBufferDirty(metabuf);
+		zu_meta(zu_twins_page(&meta))->nextents = xlrec.nextents;
+		zu_meta(zu_twins_page(&meta))->floor = xlrec.floor;
+		zu_twins_redone(&meta, record);
 	}
 	entry = zu_lock_entry_for_redo(locator);
 	if (entry != NULL)
@@ -200,8 +192,7 @@ zu_redo_truncate(XLogReaderState *record)
 		zu_fences_release(entry);
 		zu_unlock_entry_for_redo();
 	}
-	if (BufferIsValid(metabuf))
-		UnlockReleaseBuffer(metabuf);
+	zu_twins_unlock(&meta);
 }
 
 void

@@ -165,7 +165,7 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				xl_undo_truncate xlrec;
 
 				memcpy(&xlrec, data, SizeOfUndoTruncate);
-				appendStringInfo(buf, "extents %u, blocks %u", xlrec.nextents, xlrec.nblocks);
+				appendStringInfo(buf, "extents %u, blocks %u, floor %u", xlrec.nextents, xlrec.nblocks, xlrec.floor);
 				break;
 			}
 		default:

@@ -29,11 +29,14 @@
 #define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
 
 /*
- * ZWAL_UNDO_ALLOC.		block 0: extent map page (holds the entry)
- *						block 1: meta page, only if flags & 1 (number of extents grew)
- *						The map page is WILL_INIT when flags & 2 (first extent of a group).
- *						flags & 4: the extent is for slot overflow pages, not for a log
+ * ZWAL_UNDO_ALLOC.		blocks 0, 1: both twins of the extent map page (holds the entry)
+ *						blocks 2, 3: those of the meta page, only with ZWAL_ALLOC_GROWS
+ *						The map page is WILL_INIT with ZWAL_ALLOC_NEW_GROUP.
  */
+#define ZWAL_ALLOC_GROWS	1	/* the number of extents grew */
+#define ZWAL_ALLOC_NEW_GROUP 2	/* first extent of a group */
+#define ZWAL_ALLOC_OVERFLOW 4	/* the extent is for slot overflow pages, not for a log */
+
 typedef struct xl_undo_alloc
 {
 	uint32		extent;
@@ -41,13 +44,14 @@ typedef struct xl_undo_alloc
 	uint64		sequence;
 	uint32		logno;
 	uint32		nextents;		/* after it, for the meta page */
+	uint32		floor;			/* generation of the new group's other extents */
 	uint8		flags;
 } xl_undo_alloc;
 
 #define SizeOfUndoAlloc (offsetof(xl_undo_alloc, flags) + 1)
 
 /*
- * ZWAL_UNDO_DISCARD.	block 0: meta page; block 1 .. n: extent map pages
+ * ZWAL_UNDO_DISCARD.	blocks 0, 1: both twins of the meta page; 2, 3: those of the extents' map page, if there are any
  *						data: nextents uint32 extent numbers, ascending, that become free
  */
 typedef struct xl_undo_discard
@@ -62,11 +66,12 @@ typedef struct xl_undo_discard
 
 #define SizeOfUndoDiscard (offsetof(xl_undo_discard, nextents) + sizeof(uint32))
 
-/* ZWAL_UNDO_TRUNCATE.	block 0: meta page */
+/* ZWAL_UNDO_TRUNCATE.	blocks 0, 1: both twins of the meta page */
 typedef struct xl_undo_truncate
 {
 	uint32		nextents;		/* that remain */
 	BlockNumber nblocks;		/* that remain */
+	uint32		floor;			/* newest generation ever cut off */
 } xl_undo_truncate;
 
 #define SizeOfUndoTruncate sizeof(xl_undo_truncate)

@@ -1,0 +1,215 @@
+# The meta page and the map pages of the undo log exist twice: one that is damaged, lost or stale stops nothing and loses nothing, and is
+# repaired from the other. With both gone it is an error that names them, and heap tables go on.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+use constant { META => 0, MAP => 2, GROUP => 2 + 500 * 64 };
+
+my $node = zundo_node('twins', "full_page_writes = off\nwal_keep_size = 1GB\n",
+	allows_streaming => 1, extra => ['--data-checksums']);
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE h (id int);
+	CREATE TABLE z (id int PRIMARY KEY, v int, t text) USING zheap;
+	INSERT INTO z SELECT g, 0, repeat('x', 100) FROM generate_series(1, 4000) g});
+my $path = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
+
+sub block_of
+{
+	my ($server, $block) = @_;
+	open(my $file, '<:raw', $server->data_dir . "/$path") or die "$path: $!";
+	sysseek($file, $block * 8192, 0) or die $!;
+	sysread($file, my $bytes, 8192) == 8192 or die "block $block: $!";
+	close $file;
+	return $bytes;
+}
+
+sub put_block
+{
+	my ($server, $block, $bytes) = @_;
+	open(my $file, '+<:raw', $server->data_dir . "/$path") or die "$path: $!";
+	sysseek($file, $block * 8192, 0) or die $!;
+	syswrite($file, $bytes) == 8192 or die $!;
+	close $file;
+	return;
+}
+
+sub equal_twins
+{
+	my ($server, $first) = @_;
+	return substr(block_of($server, $first), 24) eq substr(block_of($server, $first + 1), 24);
+}
+
+# work WHEN: reads, takes and gives back extents.
+my $v = 0;
+
+sub work
+{
+	my ($when) = @_;
+	is($node->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), "4000|" . 4000 * $v, "$when: rows are right");
+	$node->safe_psql('postgres', 'BEGIN; UPDATE z SET v = v + 1, t = md5(t) || t; ROLLBACK');
+	$node->safe_psql('postgres', 'UPDATE z SET v = v + 1, t = md5(t) || t');
+	$node->safe_psql('postgres', 'SELECT zundo.discard()');
+	$v++;
+	is($node->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), "4000|" . 4000 * $v, "$when: and after changes");
+	return;
+}
+
+work('sound');
+$node->stop;
+my %stale = map { $_ => block_of($node, $_) } (META, META + 1, MAP, MAP + 1);
+$node->start;
+work('sound again');
+$node->stop;
+ok(equal_twins($node, META) && equal_twins($node, MAP), 'the twins of a sound log are equal');
+
+my %damage = (
+	flipped => sub { my ($block) = @_; my $b = block_of($node, $block); substr($b, 700, 1) ^= "\x10"; return $b },
+	zeroed => sub { return "\0" x 8192 },
+	garbage => sub { return "\xa5" x 8192 },
+	stale => sub { my ($block) = @_; return $stale{$block} });
+for my $kind (sort keys %damage)
+{
+	for my $which (0, 1)
+	{
+		# meta page and map at one time, one of each
+		put_block($node, META + $which, $damage{$kind}->(META + $which));
+		put_block($node, MAP + 1 - $which, $damage{$kind}->(MAP + 1 - $which));
+		my $size = -s $node->logfile;
+		$node->start;
+		work("$kind, $which");
+		my $log = slurp_file($node->logfile, $size);
+		like($log, qr/block @{[META + $which]} of relation "zundo.undo_log" is damaged: repaired/, "$kind, $which: said of the meta page");
+		like($log, qr/block @{[MAP + 1 - $which]} of relation "zundo.undo_log" is damaged: repaired/, "$kind, $which: and of the map");
+		$node->stop;
+		ok(equal_twins($node, META) && equal_twins($node, MAP), "$kind, $which: both are repaired");
+	}
+}
+
+# Both: an error, and heap goes on.
+for my $first (META, MAP)
+{
+	my @sound = map { block_of($node, $first + $_) } (0, 1);
+	put_block($node, $first + $_, $damage{ $_ ? 'zeroed' : 'flipped' }->($first + $_)) for (0, 1);
+	$node->start;
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nUPDATE z SET v = v + 1");
+	like($err, qr/XX001: blocks $first and @{[$first + 1]} of relation "zundo.undo_log" are damaged/, "both gone, $first: the error names them");
+	is($node->safe_psql('postgres', 'INSERT INTO h VALUES (1) RETURNING id'), '1', "both gone, $first: heap goes on");
+	$node->stop;
+	put_block($node, $first + $_, $sound[$_]) for (0, 1);
+}
+
+# Both copies of the map have missed writes: an extent that is in use is not taken once more.
+$node->start;
+work('with the map as it was');
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+$node->safe_psql('postgres', 'CHECKPOINT');
+my @before = map { block_of($node, MAP + $_) } (0, 1);
+$node->safe_psql('postgres', 'UPDATE z SET v = v + 1, t = md5(t) || t');
+$v++;
+$holder->quit;
+$node->stop;
+my @after = map { block_of($node, MAP + $_) } (0, 1);
+put_block($node, MAP + $_, $before[$_]) for (0, 1);
+$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$node->start;
+my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nUPDATE z SET v = v + 1, t = md5(t) || t");
+like($err, qr/XX001/, 'a map that has missed writes: no extent is taken twice');
+is($node->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, '... and the rows are right');
+$node->stop('immediate');
+put_block($node, MAP + $_, $after[$_]) for (0, 1);
+$node->start;
+work('with the map back');
+
+# A standby's own copy is damaged: redo, which here gets no full-page images, goes by the other.
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+for my $which (0, 1)
+{
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	$standby->stop;
+	put_block($standby, META + $which, "\xa5" x 8192);
+	put_block($standby, MAP + 1 - $which, $stale{ MAP + 1 - $which });
+	$standby->start;
+	is($standby->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "standby, $which: rows are right");
+	work("primary, $which");
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	is($standby->safe_psql('postgres', 'SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "standby, $which: and later");
+	# without a restartpoint it would write nothing
+	$standby->safe_psql('postgres', 'CHECKPOINT');
+	$standby->stop;
+	ok(equal_twins($standby, META) && equal_twins($standby, MAP), "standby, $which: both are repaired");
+	$standby->start;
+}
+$standby->stop;
+sound($node, 'in the end', qw(z zundo.undo_log));
+no_crash($node);
+no_crash($standby);
+$node->stop;
+
+# A group of extents that was cut off begins, when it comes back, at the newest generation that was cut off.
+my $cut = zundo_node('cut', '', no_data_checksums => 1);
+$cut->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE z (id int) USING zheap');
+$path = $cut->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
+$cut->stop;
+
+sub crc32c
+{
+	my ($bytes) = @_;
+	my $crc = 0xFFFFFFFF;
+	for my $byte (unpack('C*', $bytes))
+	{
+		$crc ^= $byte;
+		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 for 1 .. 8;
+	}
+	return $crc ^ 0xFFFFFFFF;
+}
+
+# forge FIRST PAGE: give both twins these bytes.
+sub forge
+{
+	my ($first, $page) = @_;
+	my $lower = unpack('S<', substr($page, 12, 2));
+	substr($page, 40, 4) = pack('L<', crc32c(substr($page, 24, 16) . substr($page, 48, $lower - 48)));
+	put_block($cut, $first + $_, $page) for (0, 1);
+	return;
+}
+sub floor_of { return unpack('L<', substr(block_of($cut, META), 48 + 20, 4)) }
+
+my $meta = block_of($cut, META);
+is(floor_of(), 0, 'a new undo log begins at generation 0');
+substr($meta, 48 + 20, 4) = pack('L<', 5000);
+forge(META, $meta);
+$cut->start;
+like($cut->safe_psql('postgres', 'INSERT INTO z VALUES (1); SELECT insert_ptr FROM zundo.stat_undo'), qr/^5001\./, 'a new group begins behind the floor');
+$cut->stop;
+# two groups, all free but in name; the second one had seen generation 7777
+my $map = block_of($cut, MAP);
+$meta = block_of($cut, META);
+substr($meta, 48 + 16, 4) = pack('L<', 503);
+substr($map, 36, 4) = pack('L<', MAP + GROUP);
+substr($map, 48 + 16 * $_, 8) = pack('L<S<CC', $_ == 2 ? 7777 : 1, 0, 0, 0) for 0 .. 499;
+open(my $file, '+<:raw', $cut->data_dir . "/$path") or die $!;
+truncate($file, (MAP + GROUP + 2 + 3 * 64) * 8192) or die $!;
+close $file;
+forge(META, $meta);
+forge(MAP + GROUP, $map);
+$cut->start;
+$cut->safe_psql('postgres', 'INSERT INTO z VALUES (2)');
+ok($cut->poll_query_until('postgres', q{SELECT pg_relation_size('zundo.undo_log') < 100 * 1024 * 1024}), 'the tail is cut off');
+$cut->stop;
+is(floor_of(), 7777, 'its newest generation is remembered');
+$cut->start;
+is($cut->safe_psql('postgres', 'INSERT INTO z VALUES (3); SELECT count(*) FROM z'), '3', 'and the log is written on');
+sound($cut, '', qw(z zundo.undo_log));
+no_crash($cut);
+$cut->stop;
+done_testing();

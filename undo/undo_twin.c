@@ -1,0 +1,314 @@
+/*
+ * undo/undo_twin.c - pages that exist twice: the meta page and the map pages.
+ *
+ * Owns the twin header, choosing between the twins of a pair, repairing one from the other, and
+ * the order in which they are locked. Called by undo_meta.c, undo_discard.c, and redo.
+ *
+ * Both twins are changed by each WAL record that changes one. So as long as storage does what it
+ * promises they are equal. Where one cannot be read, or has missed a write, the checksum and the
+ * number of changes tell which one is right.
+ *
+ * Locks: first twin -> second twin. Of several pairs, map pages before the meta page.
+ *
+ * Crash points: none of its own. A repair is a full-page image.
+ *
+ * Invariants
+ *	U40	unlocked twins differ only in their page headers, or storage has lost something; then the
+ *		valid one with more changes is right.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/xloginsert.h"
+#include "access/xlogutils.h"
+#include "miscadmin.h"
+#include "port/pg_crc32c.h"
+
+static inline ZuTwinHeader *
+twin_header(Page page)
+{
+	return (ZuTwinHeader *) ((char *) page + SizeOfPageHeaderData);
+}
+
+/* ---- one page ---- */
+
+/* twin_crc: returns the checksum of what the header's crc covers; pd_lower is a possible one. */
+static uint32
+twin_crc(Page page)
+{
+	const ZuTwinHeader *h = twin_header(page);
+	uint32		lower = ((PageHeader) page)->pd_lower;
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, h, offsetof(ZuTwinHeader, crc));
+	COMP_CRC32C(crc, (char *) page + ZU_TWIN_DATA, lower - ZU_TWIN_DATA);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+void
+zu_twin_init(Page page, BlockNumber first)
+{
+	ZuTwinHeader *h = twin_header(page);
+
+	h->magic = first == ZU_META_BLOCK ? ZU_META_MAGIC : ZU_MAP_MAGIC;
+	h->first = first;
+	h->changes = 0;
+	h->zero = 0;
+}
+
+void
+zu_twin_seal(Page page)
+{
+	ZuTwinHeader *h = twin_header(page);
+
+	h->changes++;
+	h->crc = twin_crc(page);
+}
+
+bool
+zu_twin_valid(Page page, BlockNumber first)
+{
+	const ZuTwinHeader *h = twin_header(page);
+	uint32		lower = ((PageHeader) page)->pd_lower;
+
+	return !PageIsNew(page) && h->magic == (first == ZU_META_BLOCK ? ZU_META_MAGIC : ZU_MAP_MAGIC) &&
+		h->first == first && lower >= ZU_TWIN_DATA && lower <= BLCKSZ && h->crc == twin_crc(page);
+}
+
+/* copy_twin: makes 'to' equal to 'from', a valid twin; the page LSN stays. */
+static void
+copy_twin(Page to, Page from)
+{
+	XLogRecPtr	lsn = PageGetLSN(to);
+
+	memcpy(to, from, BLCKSZ);
+	PageSetLSN(to, lsn);
+}
+
+/* ---- a pair ---- */
+
+/* report_damaged: raises the error for a pair of which no twin is valid. */
+static void
+report_damaged(BlockNumber first)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("blocks %u and %u of relation \"%s\" are damaged", first, first + 1, "zundo.undo_log"),
+			 first == ZU_META_BLOCK ?
+			 errdetail("They are the two copies of its meta page, and neither of them is valid.") :
+			 errdetail("They are the two copies of a page of its extent map, and neither of them is valid."),
+			 errhint("Check the storage below this database, then see zundo.repair_undo().")));
+}
+
+/* newer_twin: returns which of two locked pages is to be believed; -1 if none. */
+static int
+newer_twin(Page a, Page b, BlockNumber first)
+{
+	if (!zu_twin_valid(a, first))
+		return zu_twin_valid(b, first) ? 1 : -1;
+	if (twin_header(b)->changes > twin_header(a)->changes && zu_twin_valid(b, first))
+		return 1;
+	return 0;
+}
+
+/* pin_twins: pins the pair and locks it in mode. A page that the server finds to be damaged reads as zeros. */
+static void
+pin_twins(ZuTwins *t, BlockNumber first, int mode)
+{
+	t->first = first;
+	t->source = 0;
+	for (int i = 0; i < 2; i++)
+	{
+		t->buffer[i] = zu_read_block(first + i, RBM_ZERO_ON_ERROR);
+		LockBuffer(t->buffer[i], mode);
+	}
+}
+
+Buffer
+zu_twins_share(BlockNumber first)
+{
+	ZuTwins		t;
+	int			source;
+
+	pin_twins(&t, first, BUFFER_LOCK_SHARE);
+	source = newer_twin(BufferGetPage(t.buffer[0]), BufferGetPage(t.buffer[1]), first);
+	if (source < 0)
+		report_damaged(first);
+	UnlockReleaseBuffer(t.buffer[1 - source]);
+	return t.buffer[source];
+}
+
+void
+zu_twins_lock(ZuTwins *t, BlockNumber first)
+{
+	Page		good;
+	Page		other;
+
+	Assert(!RecoveryInProgress());
+	pin_twins(t, first, BUFFER_LOCK_EXCLUSIVE);
+	t->source = newer_twin(BufferGetPage(t->buffer[0]), BufferGetPage(t->buffer[1]), first);
+	if (t->source < 0)
+		report_damaged(first);
+	good = zu_twins_page(t);
+	other = BufferGetPage(t->buffer[1 - t->source]);
+	if (likely(twin_header(other)->changes == twin_header(good)->changes && zu_twin_valid(other, first)))
+		return;
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is damaged: repaired from block %u",
+					first + 1 - t->source, "zundo.undo_log", first + t->source),
+			 zu_twin_valid(other, first) ?
+			 errdetail("It has missed %llu of %llu changes.",
+					   (unsigned long long) (twin_header(good)->changes - twin_header(other)->changes),
+					   (unsigned long long) twin_header(good)->changes) :
+			 errdetail("It is not a valid page."),
+			 errhint("Check the storage below this database.")));
+	START_CRIT_SECTION();
+	copy_twin(other, good);
+	MarkBufferDirty(t->buffer[1 - t->source]);
+	log_newpage_buffer(t->buffer[1 - t->source], true);
+	END_CRIT_SECTION();
+}
+
+void
+zu_twins_lock_new(ZuTwins *t, BlockNumber first)
+{
+	t->first = first;
+	t->source = 0;
+	t->buffer[0] = zu_read_block(first, RBM_ZERO_AND_LOCK);
+	t->buffer[1] = zu_read_block(first + 1, RBM_ZERO_AND_LOCK);
+}
+
+void
+zu_twins_repair(BlockNumber first)
+{
+	ZuTwins		t;
+	bool		differ;
+
+	pin_twins(&t, first, BUFFER_LOCK_SHARE);
+	differ = memcmp((char *) BufferGetPage(t.buffer[0]) + SizeOfPageHeaderData,
+					(char *) BufferGetPage(t.buffer[1]) + SizeOfPageHeaderData,
+					BLCKSZ - SizeOfPageHeaderData) != 0;
+	zu_twins_unlock(&t);
+	if (differ)
+	{
+		zu_twins_lock(&t, first);
+		zu_twins_unlock(&t);
+	}
+}
+
+void
+zu_twins_changed(const ZuTwins *t)
+{
+	zu_twin_seal(zu_twins_page(t));
+	copy_twin(BufferGetPage(t->buffer[1 - t->source]), zu_twins_page(t));
+	MarkBufferDirty(t->buffer[0]);
+	MarkBufferDirty(t->buffer[1]);
+}
+
+void
+zu_twins_register(const ZuTwins *t, uint8 id, uint8 flags)
+{
+	XLogRegisterBuffer(id, t->buffer[0], REGBUF_STANDARD | flags);
+	XLogRegisterBuffer(id + 1, t->buffer[1], REGBUF_STANDARD | flags);
+}
+
+void
+zu_twins_set_lsn(const ZuTwins *t, XLogRecPtr recptr)
+{
+	PageSetLSN(BufferGetPage(t->buffer[0]), recptr);
+	PageSetLSN(BufferGetPage(t->buffer[1]), recptr);
+}
+
+void
+zu_twins_unlock(ZuTwins *t)
+{
+	for (int i = 1; i >= 0; i--)
+	{
+		if (BufferIsValid(t->buffer[i]))
+			UnlockReleaseBuffer(t->buffer[i]);
+		t->buffer[i] = InvalidBuffer;
+	}
+}
+
+/* ---- redo ---- */
+
+/* take_twin: makes twin 'to' of a pair equal to 'from', in redo. */
+static void
+take_twin(const ZuTwins *t, int to, int from)
+{
+	copy_twin(BufferGetPage(t->buffer[to]), BufferGetPage(t->buffer[from]));
+	PageSetLSN(BufferGetPage(t->buffer[to]), PageGetLSN(BufferGetPage(t->buffer[from])));
+	MarkBufferDirty(t->buffer[to]);
+}
+
+/*
+ * both_lost: neither page of the pair is valid in redo. If they are empty, a later record may cut them
+ * off; the server keeps account of such pages and complains if none does.
+ */
+static void
+both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
+{
+	RelFileLocator locator;
+
+	XLogRecGetBlockTag(record, id, &locator, NULL, NULL);
+	for (int i = 0; i < 2; i++)
+	{
+		Buffer		buf = XLogReadBufferExtended(locator, MAIN_FORKNUM, t->first + i, RBM_NORMAL,
+												 InvalidBuffer);
+
+		if (BufferIsValid(buf))
+			report_damaged(t->first);
+	}
+	zu_twins_unlock(t);
+}
+
+bool
+zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)
+{
+	bool		todo[2];
+	bool		valid[2];
+
+	XLogRecGetBlockTag(record, id, NULL, NULL, &t->first);
+	t->source = 0;
+	for (int i = 0; i < 2; i++)
+	{
+		todo[i] = XLogReadBufferForRedoExtended(record, id + i, RBM_ZERO_ON_ERROR, false,
+												&t->buffer[i]) == BLK_NEEDS_REDO;
+		valid[i] = BufferIsValid(t->buffer[i]) &&
+			zu_twin_valid(BufferGetPage(t->buffer[i]), t->first);
+	}
+	/* one that has the change, or even later ones, is good for both */
+	for (int i = 0; i < 2; i++)
+	{
+		if (todo[i] || !valid[i])
+			continue;
+		if (todo[1 - i] || !valid[1 - i])
+			take_twin(t, 1 - i, i);
+		return false;
+	}
+	if (!valid[0] && !valid[1])
+	{
+		both_lost(t, record, id);
+		return false;
+	}
+	t->source = newer_twin(BufferGetPage(t->buffer[0]), BufferGetPage(t->buffer[1]), t->first);
+	return true;
+}
+
+void
+zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id)
+{
+	XLogRecGetBlockTag(record, id, NULL, NULL, &t->first);
+	t->source = 0;
+	t->buffer[0] = XLogInitBufferForRedo(record, id);
+	t->buffer[1] = XLogInitBufferForRedo(record, id + 1);
+}
+
+void
+zu_twins_redone(const ZuTwins *t, XLogReaderState *record)
+{
+	zu_twins_changed(t);
+	zu_twins_set_lsn(t, record->EndRecPtr);
+}
