@@ -95,7 +95,7 @@ my %damages = (
 
 # What is found on the page itself, by name of relation and block; other rows of the page stay readable. Row 3 was
 # updated: it has a slot of its own.
-my %overflow = (overflow_far => 0xFFFFFF, overflow_map => 1, overflow_undo => 2);
+my %overflow = (overflow_far => 0xFFFFFF, overflow_map => 2, overflow_undo => 4);
 $damages{$_} = [ 8192 - 8, pack('L<', $overflow{$_}) ] for keys %overflow;
 my %found_here = (
 	slot_xid => sub { my ($page) = @_; my $s = slot_of_row($page, 3); return (8176 - 16 * $s, pack('Q<', 238 * 2**40)) },
@@ -188,7 +188,7 @@ for (my $block = 0; $block < $size / 8192; $block++)
 {
 	my $page = read_at($undo, $block * 8192, 8192);
 	# undo data pages hold our update's rows: spoil what comes after their header
-	next if $block < 2 || $page =~ /^\0*$/;
+	next if $block < 4 || $page =~ /^\0*$/;
 	damage($undo, $block * 8192 + 600, "\xcd" x 3000);
 }
 $node->start;

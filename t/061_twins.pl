@@ -18,25 +18,8 @@ $node->safe_psql('postgres', q{
 	INSERT INTO z SELECT g, 0, repeat('x', 100) FROM generate_series(1, 4000) g});
 my $path = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 
-sub block_of
-{
-	my ($server, $block) = @_;
-	open(my $file, '<:raw', $server->data_dir . "/$path") or die "$path: $!";
-	sysseek($file, $block * 8192, 0) or die $!;
-	sysread($file, my $bytes, 8192) == 8192 or die "block $block: $!";
-	close $file;
-	return $bytes;
-}
-
-sub put_block
-{
-	my ($server, $block, $bytes) = @_;
-	open(my $file, '+<:raw', $server->data_dir . "/$path") or die "$path: $!";
-	sysseek($file, $block * 8192, 0) or die $!;
-	syswrite($file, $bytes) == 8192 or die $!;
-	close $file;
-	return;
-}
+sub block_of { my ($server, $block) = @_; return read_block($server->data_dir . "/$path", $block) }
+sub put_block { my ($server, $block, $bytes) = @_; return write_block($server->data_dir . "/$path", $block, $bytes) }
 
 sub equal_twins
 {
@@ -161,27 +144,7 @@ $cut->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE z (id int) USI
 $path = $cut->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 $cut->stop;
 
-sub crc32c
-{
-	my ($bytes) = @_;
-	my $crc = 0xFFFFFFFF;
-	for my $byte (unpack('C*', $bytes))
-	{
-		$crc ^= $byte;
-		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 for 1 .. 8;
-	}
-	return $crc ^ 0xFFFFFFFF;
-}
-
-# forge FIRST PAGE: give both twins these bytes.
-sub forge
-{
-	my ($first, $page) = @_;
-	my $lower = unpack('S<', substr($page, 12, 2));
-	substr($page, 40, 4) = pack('L<', crc32c(substr($page, 24, 16) . substr($page, 48, $lower - 48)));
-	put_block($cut, $first + $_, $page) for (0, 1);
-	return;
-}
+sub forge { my ($first, $page) = @_; return write_twins($cut->data_dir . "/$path", $first, $page) }
 sub floor_of { return unpack('L<', substr(block_of($cut, META), 48 + 20, 4)) }
 
 my $meta = block_of($cut, META);
@@ -195,7 +158,6 @@ $cut->stop;
 my $map = block_of($cut, MAP);
 $meta = block_of($cut, META);
 substr($meta, 48 + 16, 4) = pack('L<', 503);
-substr($map, 36, 4) = pack('L<', MAP + GROUP);
 substr($map, 48 + 16 * $_, 8) = pack('L<S<CC', $_ == 2 ? 7777 : 1, 0, 0, 0) for 0 .. 499;
 open(my $file, '+<:raw', $cut->data_dir . "/$path") or die $!;
 truncate($file, (MAP + GROUP + 2 + 3 * 64) * 8192) or die $!;

@@ -8,7 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(zundo_node crash wait_for_death timed_out passes sound no_crash);
+our @EXPORT = qw(read_block write_block write_twins zundo_node crash wait_for_death timed_out passes sound no_crash);
 
 # zundo_node NAME [CONF [OPTION => VALUE ...]]: a server that runs, with zundo loaded and without autovacuum, unless
 # CONF says otherwise; options are those of PostgreSQL::Test::Cluster::init.
@@ -20,6 +20,51 @@ sub zundo_node
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n" . ($conf // ''));
 	$node->start;
 	return $node;
+}
+
+# read_block FILE BLOCK, write_block FILE BLOCK BYTES: a block of a relation's file, while no server uses it.
+sub read_block
+{
+	my ($path, $block) = @_;
+	open(my $file, '<:raw', $path) or die "$path: $!";
+	sysseek($file, $block * 8192, 0) or die $!;
+	(sysread($file, my $bytes, 8192) // 0) == 8192 or die "$path, block $block: $!";
+	close $file;
+	return $bytes;
+}
+
+sub write_block
+{
+	my ($path, $block, $bytes) = @_;
+	open(my $file, '+<:raw', $path) or die "$path: $!";
+	sysseek($file, $block * 8192, 0) or die $!;
+	syswrite($file, $bytes) == 8192 or die $!;
+	close $file;
+	return;
+}
+
+sub crc32c
+{
+	my ($bytes) = @_;
+	my $crc = 0xFFFFFFFF;
+	for my $byte (unpack('C*', $bytes))
+	{
+		$crc ^= $byte;
+		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 for 1 .. 8;
+	}
+	return $crc ^ 0xFFFFFFFF;
+}
+
+# write_twins FILE BLOCK BYTES: write a meta or map page of the undo log, both twins, with its own checksum made right.
+# The server's data checksums must be off.
+sub write_twins
+{
+	my ($path, $first, $page) = @_;
+	my $lower = unpack('S<', substr($page, 12, 2));
+	substr($page, 36, 4) = pack('L<', $first);
+	substr($page, 40, 4) = pack('L<', crc32c(substr($page, 24, 16) . substr($page, 48, $lower - 48)));
+	write_block($path, $first + $_, $page) for (0, 1);
+	return;
 }
 
 # crash NODE: it dies as by a power failure, and recovers.
