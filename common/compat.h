@@ -46,8 +46,11 @@ typedef Oid RelFileNumber;
 #define rd_firstRelfilelocatorSubid rd_firstRelfilenodeSubid
 #define RelFileLocatorSkippingWAL(l) RelFileNodeSkippingWAL(l)
 #define relation_set_new_filelocator relation_set_new_filenode
+#define RelidByRelfilenumber(spc, number) RelidByRelfilenode(spc, number)
+#include "utils/relfilenodemap.h"
 #else
 #include "storage/relfilelocator.h"
+#include "utils/relfilenumbermap.h"
 #endif
 
 /* 17 replaced backend ids by proc numbers. */

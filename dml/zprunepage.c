@@ -186,7 +186,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	if (was_in_vain(rel, block, oldest, completions) && zpage_gain(page, items, 0) == 0)
 		return false;
 	if (!zpage_rows_ok(page))
-		zvis_corrupt_page(rel, block, InvalidOffsetNumber);
+		zvis_corrupt_page(rel, block, page, InvalidOffsetNumber);
 	if (zpage_has_overflow(page))
 	{
 		zslots_copy(rel, block, page, &all_slots);

@@ -341,7 +341,7 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 		memset(state, 0, sizeof(*state));
 		state->rolled_back = rolled_back;
 		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
-			zvis_corrupt_page(rel, block, off);
+			zvis_corrupt_page(rel, block, page, off);
 		if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 			lp = NULL;
 		else

@@ -166,7 +166,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		buf = read_for_insert(rel, target, bistate);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
-			zvis_corrupt_page(rel, target, InvalidOffsetNumber);
+			zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
 		if (try_page(writer, buf, len, keep_free, off, pick, NULL, init))
 		{
 			RelationSetTargetBlock(rel, target);
@@ -237,7 +237,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 				int			room;
 
 				if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
-					zvis_corrupt_page(rel, target, InvalidOffsetNumber);
+					zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
 				if (try_page(writer, buf, len, 0, off, pick, common, init))
 				{
 					RelationSetTargetBlock(rel, target);

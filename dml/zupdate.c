@@ -102,7 +102,7 @@ look_at_old_row(Update *u)
 		return;
 	u->oldlen = zpage_row_length(page, lp);
 	if (unlikely(u->oldlen == 0))
-		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), off);
+		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), page, off);
 	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
 	if (u->newrow == NULL)
 		return;					/* a deletion */

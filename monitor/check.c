@@ -472,8 +472,7 @@ check_page(Check *check)
 		return;
 	if (!zpage_is_valid(page))
 	{
-		fault(check, "P0", 0, "the page is neither new nor a zheap page (version 0x%x, expected 0x%x)",
-			  zpage_trailer(page)->version, ZPAGE_VERSION);
+		fault(check, "P0", 0, "the page is neither new nor a zheap page: %s", zpage_fault(page));
 		return;
 	}
 	/* where there was an overflow page once, rows may go on naming its slots */

@@ -551,10 +551,7 @@ copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 		zslots_copy_raw(rel, (BlockNumber) block, BufferGetPage(buf), view);
 	UnlockReleaseBuffer(buf);
 	if (!is_new && !zpage_is_valid((Page) copy->data))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %lld of relation \"%s\" is not a zheap page",
-						(long long) block, RelationGetRelationName(rel))));
+		zvis_corrupt_page(rel, (BlockNumber) block, (Page) copy->data, InvalidOffsetNumber);
 	return !is_new;
 }
 

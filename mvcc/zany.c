@@ -340,7 +340,7 @@ begin_walk(Relation rel, Buffer buf, OffsetNumber off, int tries, ZXid *oldest)
 	if (!PageIsNew(page))
 	{
 		if (unlikely(!zpage_item_ok(page, off)))
-			zvis_corrupt_page(rel, block, off);
+			zvis_corrupt_page(rel, block, page, off);
 		zslots_copy(rel, block, page, &slots);
 		*oldest = slots.oldest;
 		started = zwalk_start(walk, page, &slots, rel, block, off);

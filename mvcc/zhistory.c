@@ -65,10 +65,7 @@ zhistory_load(ZHistory *history, Buffer buf)
 	if (PageIsNew(page))
 		return NULL;
 	if (!zpage_is_valid(page))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" is not a zheap page",
-						history->block, RelationGetRelationName(history->rel))));
+		zvis_corrupt_page(history->rel, history->block, page, InvalidOffsetNumber);
 	return page;
 }
 

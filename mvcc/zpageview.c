@@ -534,7 +534,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	if (PageIsNew(page))
 		view->slots.n = 0;
 	else if (unlikely(!zpage_rows_ok(page)))
-		zvis_corrupt_page(c->rel, c->block, InvalidOffsetNumber);
+		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	else
 		zslots_copy(c->rel, c->block, page, &view->slots);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
@@ -554,7 +554,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	c->pending[0] = false;
 	c->maxoff = PageGetMaxOffsetNumber(page);
 	if (c->maxoff > ZHEAP_MAX_OFFSET)
-		zvis_corrupt_page(c->rel, c->block, InvalidOffsetNumber);
+		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	if (c->any_pending && !collect_slots(c))
 		return false;
 	if (c->any_pending)

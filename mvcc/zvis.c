@@ -353,14 +353,14 @@ zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 }
 
 void
-zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off)
+zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 off == InvalidOffsetNumber
-			 ? errdetail("The page header or a line pointer does not fit a zheap page.")
-			 : errdetail("The page header or line pointer %u does not fit a zheap page.", off),
+			 off == InvalidOffsetNumber || !zpage_is_valid(page)
+			 ? errdetail_internal("%s", zpage_fault(page))
+			 : errdetail("Line pointer %u does not fit a zheap page.", off),
 			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
 }
@@ -423,7 +423,7 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
-			zvis_corrupt_page(rel, block, off);
+			zvis_corrupt_page(rel, block, page, off);
 		settled = fetch_settled(rel, block, page, off, snapshot, version, &dead);
 		if (!settled)
 		{

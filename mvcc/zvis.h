@@ -278,8 +278,8 @@ extern void zown_at_xact_end(void);
 
 /* ---- SnapshotAny by TID (PROTOCOLS G; mvcc/zany.c) ---- */
 
-/* zvis_corrupt_page: raise ERRCODE_DATA_CORRUPTED for this block of rel; 0 = no item in particular. */
-extern void zvis_corrupt_page(Relation rel, BlockNumber block, OffsetNumber off) zc_noreturn;
+/* zvis_corrupt_page: raises ERRCODE_DATA_CORRUPTED for this block of rel, read as page; 0 = no item in particular. */
+extern void zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off) zc_noreturn;
 
 /* zvis_corrupt_chain: the same for undo that the block points to; ptr: which, 0 = unknown. */
 extern void zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr) zc_noreturn;

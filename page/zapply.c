@@ -73,7 +73,6 @@ zapply_delete(Page page, OffsetNumber off, int slotno, int state, bool other_par
 	if (other_part)
 		h |= ZH_OTHER_PART;
 	zpage_set_header(page, off, h);
-	PageSetPrunable(page, FirstNormalTransactionId);
 }
 
 void

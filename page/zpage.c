@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "page/zpage.h"
 
 #define LONG_SLACK			255
@@ -75,8 +76,8 @@ zpage_init(Page page)
 	trailer = zpage_trailer(page);
 	trailer->image = InvalidUndoPtr;
 	trailer->overflow = ZPAGE_NO_OVERFLOW;
-	trailer->version = ZPAGE_VERSION;
 	trailer->debt = 0;
+	zpage_set_upper(page, ((PageHeader) page)->pd_upper);
 }
 
 /* zpage_is_valid: see zpage.h. Tolerates any bytes. */
@@ -86,7 +87,8 @@ zpage_is_valid(Page page)
 	PageHeader	ph = (PageHeader) page;
 	int			slot_bytes = BLCKSZ - (int) sizeof(ZPageTrailer) - ph->pd_special;
 
-	return zpage_trailer(page)->version == ZPAGE_VERSION &&
+	return zpage_version(page) == ZPAGE_VERSION &&
+		ph->pd_prune_xid == InvalidTransactionId &&
 		ph->pd_lower >= SizeOfPageHeaderData &&
 		(ph->pd_lower - SizeOfPageHeaderData) % sizeof(ItemIdData) == 0 &&
 		ph->pd_lower <= ph->pd_upper &&
@@ -94,6 +96,26 @@ zpage_is_valid(Page page)
 		slot_bytes >= (int) sizeof(ZPageSlot) &&
 		slot_bytes % (int) sizeof(ZPageSlot) == 0 &&
 		slot_bytes <= ZPAGE_MAX_INLINE_SLOTS * (int) sizeof(ZPageSlot);
+}
+
+/*
+ * zpage_fault: see zpage.h. Heap takes whole multiples of MAXALIGN from the hole, a row's header at least, so
+ * what it has inserted shows as a version that many above ours.
+ */
+const char *
+zpage_fault(Page page)
+{
+	PageHeader	ph = (PageHeader) page;
+	int			above = (int) zpage_version(page) - ZPAGE_VERSION;
+
+	if (ph->pd_special == BLCKSZ)
+		return "It is a page of a heap table.";
+	if (ph->pd_prune_xid != InvalidTransactionId ||
+		(above >= (int) SizeofHeapTupleHeader && above < BLCKSZ && above % MAXIMUM_ALIGNOF == 0))
+		return "It has been written by heap's functions, as if it were a page of a heap table.";
+	if (above != 0 && above > -0x100 && above < 0x100)
+		return "It has a format of another version of zundo.";
+	return "The page header or a line pointer does not fit a zheap page.";
 }
 
 /* Does the row at lp lie inside the row area? */
@@ -177,7 +199,7 @@ take_from_hole(Page page, ItemId lp, Size len)
 	PageHeader	ph = (PageHeader) page;
 
 	Assert(len <= (Size) zpage_hole(page));
-	ph->pd_upper -= len;
+	zpage_set_upper(page, ph->pd_upper - len);
 	ItemIdSetNormal(lp, ph->pd_upper, len);
 	return (char *) page + ph->pd_upper;
 }
@@ -355,7 +377,7 @@ zpage_grow_slots(Page page, int n)
 		if (ItemIdIsNormal(lp))
 			lp->lp_off -= shift;
 	}
-	ph->pd_upper -= shift;
+	zpage_set_upper(page, ph->pd_upper - shift);
 	ph->pd_special -= shift;
 	memset((char *) page + ph->pd_special, 0, shift);
 }

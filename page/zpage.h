@@ -5,7 +5,7 @@
  * write no WAL and no undo, and cannot fail: DML, rollback and redo call the
  * same ones; what they need was checked in the prepare phase.
  *
- *	0         PageHeaderData (24); pd_prune_xid is 0
+ *	0         PageHeaderData (24); pd_prune_xid is 0, so that heap's readers prune nothing
  *	24        line pointers (ItemIdData, 4 each), at most ZHEAP_MAX_OFFSET
  *	pd_lower  hole
  *	pd_upper  rows, unaligned
@@ -21,7 +21,8 @@
  *
  * Invariants (checked by zpage_check):
  *	P1	pd_lower/pd_upper/pd_special are consistent; special size = 16 + 16*nslots,
- *		1 <= nslots.
+ *		1 <= nslots; the seal is ZPAGE_VERSION + pd_upper and pd_prune_xid is 0, which heap's functions,
+ *		where C code lets them loose on a zheap table, leave behind otherwise (zpage_fault).
  *	P2	every LP_NORMAL item lies inside [pd_upper, pd_special); items don't overlap.
  *	P3	a row's header: zero bits zero, slot <= nslots_total of zpage_check, length (room - slack) >= header + bitmap.
  *	P4	a stub's slot is <= nslots_total and >= 1, its state is 2 or 3.
@@ -94,7 +95,7 @@ typedef struct ZPageTrailer
 {
 	UndoPtr		image;			/* newest page image in undo (mvcc/README.md), 0 = none */
 	BlockNumber overflow;		/* undo block with more slots, or ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW */
-	uint16		version;		/* ZPAGE_VERSION */
+	uint16		seal;			/* ZPAGE_VERSION + pd_upper: whoever moved pd_upper knows this format */
 	uint16		debt;			/* undo bytes pushed on live chains since the last image, saturating */
 } ZPageTrailer;
 
@@ -113,6 +114,21 @@ static inline ZPageTrailer *
 zpage_trailer(Page page)
 {
 	return (ZPageTrailer *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer));
+}
+
+/* zpage_version: the format of the page, if it is zheap's at all. */
+static inline uint16
+zpage_version(Page page)
+{
+	return zpage_trailer(page)->seal - ((PageHeader) page)->pd_upper;
+}
+
+/* zpage_set_upper: sets the lower end of the rows, and the seal with it (P1). */
+static inline void
+zpage_set_upper(Page page, int upper)
+{
+	((PageHeader) page)->pd_upper = upper;
+	zpage_trailer(page)->seal = ZPAGE_VERSION + upper;
 }
 
 /* zpage_has_overflow: are there slots on an overflow page? */
@@ -161,6 +177,12 @@ extern void zpage_init(Page page);
 
 /* zpage_is_valid: looks like a table page of ours (version, P1)? New (all-zero) pages are not. */
 extern bool zpage_is_valid(Page page);
+
+/*
+ * zpage_fault: says in a sentence what is wrong with a page or one of its line
+ * pointers that was found wrong. Tolerates any bytes.
+ */
+extern const char *zpage_fault(Page page);
 
 /*
  * zpage_item_ok: can the line pointer at off, if there is one, be followed: does a row lie

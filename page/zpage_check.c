@@ -45,7 +45,7 @@ check_frame(CheckState *st)
 		FAULT(st, "P1", InvalidOffsetNumber,
 			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version 0x%x (expected 0x%x)",
 			  ph->pd_lower, ph->pd_upper, ph->pd_special,
-			  zpage_trailer(st->page)->version, ZPAGE_VERSION);
+			  zpage_version(st->page), ZPAGE_VERSION);
 		return false;
 	}
 	nlines = (ph->pd_lower - SizeOfPageHeaderData) / sizeof(ItemIdData);

@@ -78,7 +78,7 @@ zpage_compact(Page page)
 		memcpy((char *) page + upper, copy + ItemIdGetOffset(lp), ItemIdGetLength(lp));
 		lp->lp_off = upper;
 	}
-	ph->pd_upper = upper;
+	zpage_set_upper(page, upper);
 }
 
 /* make_stub: the bytes of a deleted or moved row go, its slot and state stay (P4). */

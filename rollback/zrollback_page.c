@@ -215,6 +215,11 @@ rollback_page(const Target *t)
 
 	if (PageIsNew(t->page))
 		return 0;
+	if (!zpage_is_valid(t->page))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 corrupt_block(t),
+				 errdetail_internal("%s", zpage_fault(t->page))));
 	if (pops == NULL)
 		pops = MemoryContextAlloc(TopMemoryContext, sizeof(Pops));
 	for (int s = 1; s <= zpage_nslots(t->page); s++)

@@ -13,7 +13,8 @@
  *
  * Invariants:
  *	R1	"this table is gone" is concluded only under a lock on its OID, which brings the
- *		catalog caches up to date.
+ *		catalog caches up to date, and only if no other table has its file: tools exchange
+ *		files in pg_class (zfile.c).
  *	R2	a table's lock is held until its pages' changes are logged.
  *	R3	true is returned only if no page of any existing table can still carry an aborted
  *		record of the transaction.
@@ -25,10 +26,10 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
+#include "rollback/zfile.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "tuple/zslot.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -166,30 +167,54 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 }
 
 /*
- * Roll back n pages (ascending blocks) of one table. False if the table could not
- * be locked or belongs to another session; true if it is done or gone.
+ * rollback_in_table: rolls back n pages (ascending blocks) of one file, if it is
+ * the table's (*has_file). Returns false if the table could not be locked,
+ * belongs to another session or takes its zheap file for something else.
  */
 static bool
-rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
+rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrategy strategy,
+				  bool *has_file)
 {
-	Oid			reloid = pages[0].reloid;
 	Relation	rel;
 	bool		complete = true;
 
+	*has_file = false;
 	if (!ConditionalLockRelationOid(reloid, RowExclusiveLock))
 		return false;
 	rel = try_relation_open(reloid, NoLock);
 	if (rel != NULL)
 	{
+		*has_file = rel->rd_locator.relNumber == pages[0].relnumber;
 		if (RELATION_IS_OTHER_TEMP(rel))
 			complete = false;
-		else if (rel->rd_locator.relNumber == pages[0].relnumber &&
-				 rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap)
+		else if (*has_file && zfile_is_zheap(rel))
 			rollback_pages_of(rel, pages, n, strategy);
+		else if (*has_file)
+			complete = false;
 		relation_close(rel, NoLock);
 	}
 	UnlockRelationOid(reloid, RowExclusiveLock);
 	return complete;
+}
+
+/*
+ * rollback_table: rolls back n pages of one table's file, which may be another
+ * table's by now. Returns true if they are done or the file is gone (R1).
+ */
+static bool
+rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
+{
+	bool		has_file;
+	ListCell   *lc;
+
+	if (!rollback_in_table(pages[0].reloid, pages, n, strategy, &has_file))
+		return false;
+	if (has_file)
+		return true;
+	foreach(lc, zfile_owners(pages[0].relnumber))
+		if (!rollback_in_table(lfirst_oid(lc), pages, n, strategy, &has_file) || !has_file)
+			return false;		/* without the file: it is on its way to a third table */
+	return true;
 }
 
 /*

@@ -1,9 +1,9 @@
 /*
  * test/heap_tools.c - what extensions and tools do to tables that they take for heap's.
  *
- * Imitations, for t/071_tools.pl: a C function that keeps its data in a table
- * by the functions for catalogs; one that inserts, scans or updates by heap's
- * own functions; the exchange of two tables' files in pg_class.
+ * Imitations, for t/074_tools.pl and t/075_swapped_files.pl: a C function that keeps its data in a table
+ * by the functions for catalogs; one that inserts or scans by heap's own
+ * functions; the exchange of two tables' files in pg_class.
  */
 #include "postgres.h"
 
@@ -26,7 +26,6 @@
 PG_FUNCTION_INFO_V1(zundo_test_catalog_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_multi_insert);
-PG_FUNCTION_INFO_V1(zundo_test_heap_delete);
 PG_FUNCTION_INFO_V1(zundo_test_heap_scan);
 PG_FUNCTION_INFO_V1(zundo_test_swap_files);
 
@@ -75,17 +74,6 @@ zundo_test_heap_multi_insert(PG_FUNCTION_ARGS)
 	heap_multi_insert(rel, &slot, 1, GetCurrentCommandId(true), TABLE_INSERT_SKIP_FSM, bistate);
 	FreeBulkInsertState(bistate);
 	ExecDropSingleTupleTableSlot(slot);
-	table_close(rel, RowExclusiveLock);
-	PG_RETURN_VOID();
-}
-
-/* zundo_test_heap_delete(table, tid): by heap's function. */
-Datum
-zundo_test_heap_delete(PG_FUNCTION_ARGS)
-{
-	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
-
-	simple_heap_delete(rel, PG_GETARG_ITEMPOINTER(1));
 	table_close(rel, RowExclusiveLock);
 	PG_RETURN_VOID();
 }

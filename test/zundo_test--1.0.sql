@@ -24,9 +24,6 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_heap_multi_insert(regclass, int) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
-CREATE FUNCTION zundo_test_heap_delete(regclass, tid) RETURNS void
-AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
-
 CREATE FUNCTION zundo_test_heap_scan(regclass) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 

@@ -331,10 +331,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 		if (!PageIsNew(page))
 		{
 			if (!zpage_is_valid(page))
-				ereport(ERROR,
-						(errcode(ERRCODE_DATA_CORRUPTED),
-						 errmsg("block %u of relation \"%s\" is not a zheap page",
-								block, RelationGetRelationName(rel))));
+				zvis_corrupt_page(rel, block, page, InvalidOffsetNumber);
 			if (page_is_unsettled(page))
 				settle_block(rel, history, buf, locator.relNumber, page);
 			PageSetLSN(page, (XLogRecPtr) InvalidXLogRecPtr);

@@ -17,9 +17,9 @@
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "page/zpage.h"
+#include "rollback/zfile.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "tuple/zslot.h"
 #include "utils/rel.h"
 #include "vacuum/zvacuum.h"
 
@@ -30,15 +30,19 @@ is_pointed_to(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 	Page		page;
 
 	*buf = InvalidBuffer;
-	if (rel->rd_locator.relNumber != p->relnumber || p->block >= zrel_nblocks(rel))
+	if (p->block >= zrel_nblocks(rel))
 		return false;
 	*buf = ReadBuffer(rel, p->block);
 	LockBuffer(*buf, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(*buf);
-	return !PageIsNew(page) && zpage_trailer(page)->overflow == p->overflow;
+	/* what a damaged page points to is not known */
+	return !PageIsNew(page) && (!zpage_is_valid(page) || zpage_trailer(page)->overflow == p->overflow);
 }
 
-/* Free p if its owner is gone. The lock on the owner's OID keeps the answer true. */
+/*
+ * Free p if its owner is gone. The lock on the owner's OID keeps the answer true. Where another table has the file
+ * by now (zfile.c), p is kept for as long as it has.
+ */
 static void
 sweep_page(const ZuOverflowPage *p)
 {
@@ -48,8 +52,9 @@ sweep_page(const ZuOverflowPage *p)
 	if (!ConditionalLockRelationOid(p->reloid, AccessShareLock))
 		return;
 	rel = try_relation_open(p->reloid, NoLock);
-	if (rel == NULL || rel->rd_tableam == NULL || table_slot_callbacks(rel) != &TTSOpsZHeap ||
-		!is_pointed_to(rel, p, &buf))
+	if (rel != NULL && rel->rd_locator.relNumber == p->relnumber
+		? zfile_is_zheap(rel) && !is_pointed_to(rel, p, &buf)
+		: zfile_owners(p->relnumber) == NIL)
 		zoverflow_free(p);
 	if (BufferIsValid(buf))
 		UnlockReleaseBuffer(buf);

@@ -199,6 +199,8 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 	page = BufferGetPage(buf);
 	visibilitymap_pin(vac->rel, block, &vac->map);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	if (!zpage_is_valid(page))
+		zvis_corrupt_page(vac->rel, block, page, InvalidOffsetNumber);
 	for (int i = 0; i < nnoted; i++)
 		if (noted[i] <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, noted[i])))
 			offsets[n++] = noted[i];
@@ -382,10 +384,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		int			used;
 
 		if (!zpage_is_valid(page))
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("block %u of relation \"%s\" is not a zheap page",
-							block, RelationGetRelationName(vac->rel))));
+			zvis_corrupt_page(vac->rel, block, page, InvalidOffsetNumber);
 		vac->undone += zrollback_page(buf, vac->rel);
 		(void) zoverflow_release(vac->rel, buf);
 		used = used_items(page);
