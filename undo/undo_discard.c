@@ -50,7 +50,9 @@
 /* ... or, however idle the undo log is, this far. */
 #define LOG_AFTER_XIDS_IDLE 10000
 /* Extents of a log that nobody has written for this long are freed to the last. */
-#define IDLE_LOG_MS			5000
+#define IDLE_LOG_MS			3000
+/* A log is taken from an idle session only if its extent lies so far behind the number of those in use. */
+#define TAIL_SLACK			8
 /* Between looks at whether the worker has done what it was asked for. */
 #define BY_WORKER_NAP_MS	5
 
@@ -84,6 +86,8 @@ typedef struct Pending
 typedef struct LogQueue
 {
 	uint64		discards;		/* ZuLog.discards as we left it */
+	UndoPtr		seen_insert;	/* the log's insert position, and since when it is that */
+	TimestampTz seen_since;
 	int			head;
 	int			tail;			/* behind the last */
 	int			size;
@@ -97,6 +101,7 @@ static LogQueue **queues = NULL;	/* by log number */
 static ZuEntry *queues_of = NULL;
 static RelFileNumber queues_relnumber = InvalidRelFileNumber;
 static bool discarding = false;
+static bool truncating = false;
 
 /* ---- private memory ---- */
 
@@ -596,15 +601,47 @@ forget_extents(LogQueue *q, int n)
 	scan->loaded_index = -1;
 }
 
-/* is_idle: unattached for a while, and nothing left in it. Alloc lock held. */
+/*
+ * is_idle: has nothing been written to the log for a while, and is nothing left
+ * in it? Its owner, if any, is in no transaction that writes. Alloc lock held.
+ */
 static bool
-is_idle(ZuLog *log, TimestampTz now)
+is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
 {
 	UndoPtr		insert = pg_atomic_read_u64(&log->insert);
+	uint32		owner = pg_atomic_read_u32(&log->owner);
 
-	return pg_atomic_read_u32(&log->pid) == 0 && !log->closed &&
-		insert != InvalidUndoPtr && insert == pg_atomic_read_u64(&log->discard) &&
-		TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
+	if (log->closed || insert == InvalidUndoPtr || insert != pg_atomic_read_u64(&log->discard))
+		return false;
+	if (owner == 0)
+		return TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
+	/* an idle session may keep a log that keeps no tail from being given back */
+	if (zuptr_extent(insert) < pg_atomic_read_u32(&zu_my.entry->used) + TAIL_SLACK)
+		return false;
+	return (owner & ZU_LOG_HELD) == 0 && insert == q->seen_insert &&
+		TimestampDifferenceExceeds(q->seen_since, now, IDLE_LOG_MS);
+}
+
+/*
+ * take_log: takes an idle log from its owner, if it has one. False if the owner
+ * has begun to write again meanwhile. From then on the log is unattached, and
+ * its owner, which finds that out in its next transaction, attaches another.
+ * Alloc lock held.
+ */
+static bool
+take_log(ZuLog *log)
+{
+	UndoPtr		insert = pg_atomic_read_u64(&log->insert);
+	uint32		owner = pg_atomic_read_u32(&log->owner);
+
+	if (owner == 0)
+		return true;
+	if ((owner & ZU_LOG_HELD) != 0 ||
+		!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
+		return false;
+	log->detached = GetCurrentTimestamp();
+	log->ahead.generation = 0;	/* only the owner knew it; it is freed with the rest */
+	return insert == pg_atomic_read_u64(&log->insert);
 }
 
 /*
@@ -614,7 +651,7 @@ is_idle(ZuLog *log, TimestampTz now)
 static bool
 is_left_over(ZuLog *log)
 {
-	return pg_atomic_read_u32(&log->pid) == 0 && pg_atomic_read_u64(&log->insert) == InvalidUndoPtr &&
+	return zu_log_pid(log) == 0 && pg_atomic_read_u64(&log->insert) == InvalidUndoPtr &&
 		pg_atomic_read_u32(&log->nextents) > 0;
 }
 
@@ -661,7 +698,7 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		if (queues[i] != NULL)
 			add_extents(&list, &count, queues[i]->scan.extents,
 						passed_extents(queues[i], &entry->logs[i]));
-		idle = idle || (queues[i] != NULL ? is_idle(&entry->logs[i], now) : is_left_over(&entry->logs[i]));
+		idle = idle || (queues[i] != NULL ? is_idle(queues[i], &entry->logs[i], now) : is_left_over(&entry->logs[i]));
 	}
 	if (count == 0 && !idle)
 		return;
@@ -671,7 +708,7 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		ZuLog	   *log = &entry->logs[i];
 
 		/* its extents before that are in the list already */
-		if (queues[i] != NULL && idle && is_idle(log, now))
+		if (queues[i] != NULL && idle && is_idle(queues[i], log, now) && take_log(log))
 			add_last_extents(&list, &count, i, pg_atomic_read_u64(&log->discard_sequence));
 		else if (queues[i] == NULL && idle && is_left_over(log))
 			add_last_extents(&list, &count, i, 0);
@@ -774,6 +811,11 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		}
 		pg_read_barrier();
 		q = open_queue(log, i, insert);
+		if (q->seen_insert != insert)
+		{
+			q->seen_insert = insert;
+			q->seen_since = GetCurrentTimestamp();
+		}
 		parse_log(q, insert);
 		settle_queue(q, i, horizon, resolve, arg, stats);
 	}
@@ -803,6 +845,17 @@ zu_discard_release(void)
 	if (discarding && zu_my.entry != NULL)
 		pg_atomic_write_u32(&zu_my.entry->discarder, 0);
 	discarding = false;
+}
+
+void
+zu_truncate_release(void)
+{
+	if (truncating && zu_my.entry != NULL)
+	{
+		pg_atomic_write_u32(&zu_my.entry->truncator, 0);
+		ConditionVariableBroadcast(&zu_my.entry->truncated);
+	}
+	truncating = false;
 }
 
 bool
@@ -965,40 +1018,77 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	zu_twins_unlock(&meta);
 }
 
+/*
+ * cut_file: cuts the file off behind nblocks. The server's own truncation: its
+ * WAL record, its care for checkpoints in between. It takes its time with a
+ * large file, so no LWLock is held: allocations below the limit go on, growth
+ * waits (zu_growth_must_wait), and nobody reads there any more. Returns the
+ * number of blocks given back.
+ */
+static BlockNumber
+cut_file(Relation rel, BlockNumber nblocks)
+{
+	volatile BlockNumber given = 0;
+
+	PG_TRY();
+	{
+		given = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) - nblocks;
+		ZUNDO_FAULT("truncate");
+		RelationTruncate(rel, nblocks);
+	}
+	PG_CATCH();
+	{
+		zu_truncate_release();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	zu_truncate_release();
+	return given;
+}
+
+/*
+ * give_up_tail: takes the free extents at the end out of the log's reach.
+ * Returns the number of blocks that remain, or InvalidBlockNumber if there is
+ * nothing to cut off; else cut_file must be called.
+ */
+static BlockNumber
+give_up_tail(ZuEntry *entry, Relation rel)
+{
+	BlockNumber nblocks = InvalidBlockNumber;
+	uint32		needed;
+
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	needed = extents_needed(entry);
+	if (rel->rd_createSubid == InvalidSubTransactionId &&
+		needed < pg_atomic_read_u32(&entry->limit) &&
+		pg_atomic_read_u32(&entry->truncator) == 0)
+	{
+		nblocks = zu_nblocks_for(needed);
+		lower_limit(entry, needed, nblocks);
+		truncating = true;
+		pg_atomic_write_u32(&entry->truncator, (uint32) MyProcPid);
+		if (pg_atomic_read_u32(&entry->hint) > needed)
+			pg_atomic_write_u32(&entry->hint, needed);
+	}
+	LWLockRelease(zu_alloc_lock(entry));
+	return nblocks;
+}
+
 BlockNumber
 zu_truncate_tail(void)
 {
-	ZuEntry    *entry;
 	Relation	rel;
-	uint32		limit;
-	uint32		needed;
+	BlockNumber nblocks;
 	BlockNumber given = 0;
 
 	zu_attach_database();
-	entry = zu_my.entry;
 	if (RecoveryInProgress())
 		return 0;
 	zu_require_logs();
 	rel = table_open(zu_my.reloid, AccessShareLock);
-	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	limit = pg_atomic_read_u32(&entry->limit);
-	needed = extents_needed(entry);
-	if (rel->rd_createSubid == InvalidSubTransactionId && needed < limit)
-	{
-		BlockNumber nblocks = zu_nblocks_for(needed);
-
-		given = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) - nblocks;
-		lower_limit(entry, needed, nblocks);
-		if (pg_atomic_read_u32(&entry->hint) > needed)
-			pg_atomic_write_u32(&entry->hint, needed);
-		ZUNDO_FAULT("truncate");
-		/*
-		 * The server's own truncation: its WAL record, its care for checkpoints
-		 * in between. Growth waits for the alloc lock; nobody reads here any more.
-		 */
-		RelationTruncate(rel, nblocks);
-	}
-	LWLockRelease(zu_alloc_lock(entry));
+	nblocks = give_up_tail(zu_my.entry, rel);
+	if (nblocks != InvalidBlockNumber)
+		given = cut_file(rel, nblocks);
 	table_close(rel, NoLock);
 	return given;
 }

@@ -72,7 +72,7 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 
 		if (insert == InvalidUndoPtr)
 			continue;
-		if (pg_atomic_read_u32(&log->pid) != 0)
+		if (zu_log_pid(log) != 0)
 			(*attached)++;
 		else if (!log->closed && pg_atomic_read_u64(&log->discard) == insert)
 			(*empty)++;

@@ -24,6 +24,7 @@
 #include "undo/undo.h"
 #include "port/atomics.h"
 #include "storage/bufpage.h"
+#include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
@@ -235,12 +236,25 @@ typedef struct ZuLog
 	pg_atomic_uint64 discard_sequence;
 	pg_atomic_uint64 discards;	/* number of changes of discard by anybody */
 	pg_atomic_uint32 nextents;
-	pg_atomic_uint32 pid;		/* of the owner, 0 = unattached */
+	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 = unattached */
 	ZuExtent	ahead;			/* of an unattached log: allocated, not entered; generation 0 = none */
 	uint64		last_sequence;	/* of its newest extent */
 	bool		closed;			/* its tail is damaged: never attached again */
 	TimestampTz detached;		/* when the owner left */
 } ZuLog;
+
+/*
+ * In ZuLog.owner: the owner is in a transaction that may write. Without it the
+ * log of an idle session may be taken from it (undo_discard.c).
+ */
+#define ZU_LOG_HELD		0x80000000U
+
+/* zu_log_pid: the process that a log is attached to, 0 = none. */
+static inline int
+zu_log_pid(ZuLog *log)
+{
+	return (int) (pg_atomic_read_u32(&log->owner) & ~ZU_LOG_HELD);
+}
 
 typedef enum ZuEntryState
 {
@@ -268,6 +282,8 @@ typedef struct ZuEntry
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
 	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
 	pg_atomic_uint32 discarder; /* pid of who discards, 0 = nobody */
+	pg_atomic_uint32 truncator; /* pid of the process that cuts the file off, 0 = none; set under the alloc lock */
+	ConditionVariable truncated;	/* when truncator becomes 0 */
 	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
 	pg_atomic_uint32 passes_begun;	/* discard passes; written by the discarder */
 	pg_atomic_uint32 passes_done;	/* number of the last one that came to its end */
@@ -377,6 +393,14 @@ extern ZuExtent zu_alloc_extent(uint32 logno);
  * relation if there is none; returns its number. Alloc lock held, not zu_is_full. Errors: disk full, too large.
  */
 extern uint32 zu_alloc_overflow_extent(void);
+
+/*
+ * zu_growth_must_wait: would an allocation have to grow the file while its tail
+ * is being cut off? Alloc lock held. If so, the caller releases it, waits with
+ * zu_wait_for_truncation (no lock held) and looks again.
+ */
+extern bool zu_growth_must_wait(ZuEntry *entry);
+extern void zu_wait_for_truncation(ZuEntry *entry);
 
 /* zu_collect_overflow: palloc'd array of the numbers of all overflow extents, ascending. */
 extern uint32 *zu_collect_overflow(int *n);
@@ -604,5 +628,8 @@ extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
 /* zu_discard_forget: drop the parse state, which belongs to an entry that is being left. */
 extern void zu_discard_forget(void);
 extern void zu_discard_release(void);
+
+/* zu_truncate_release: lets the file grow again, if this process has cut it off. */
+extern void zu_truncate_release(void);
 
 #endif

@@ -16,6 +16,8 @@
  *	U13	a log is written by its owner only, and its insert position never moves back.
  *	U14	the published insert position covers only records whose op is finished.
  *	U15	all records of an op lie in one extent, without a gap.
+ *	U50	a log is taken from a session (undo_discard.c) only while it does not hold it:
+ *		ZuLog.owner has ZU_LOG_HELD from hold_log to the end of the transaction.
  *	U16	the first record of a top-level transaction in a log has ZUF_FIRST.
  */
 #include "undo/undo_internal.h"
@@ -30,7 +32,8 @@
 
 typedef struct MyLog
 {
-	bool		attached;
+	bool		attached;		/* unless the log has been taken from us */
+	bool		held;			/* in this transaction: it cannot be taken */
 	uint32		logno;
 	ZuExtent	current;		/* generation 0 = none yet */
 	ZuExtent	ahead;			/* allocated, not entered; generation 0 = none */
@@ -81,7 +84,7 @@ choose_log(ZuEntry *entry)
 	{
 		ZuLog	   *log = &entry->logs[i];
 
-		if (pg_atomic_read_u32(&log->pid) != 0 || log->closed)
+		if (zu_log_pid(log) != 0 || log->closed)
 			continue;
 		if (pg_atomic_read_u64(&log->insert) != InvalidUndoPtr)
 			return i;
@@ -123,9 +126,36 @@ attach_log(void)
 		my.current.sequence = pg_atomic_read_u64(&log->insert_sequence);
 		set_position(insert);
 	}
-	pg_atomic_write_u32(&log->pid, (uint32) MyProcPid);
-	my.attached = true;
+	pg_atomic_write_u32(&log->owner, (uint32) MyProcPid | ZU_LOG_HELD);
+	my.attached = my.held = true;
 	LWLockRelease(zu_alloc_lock(entry));
+}
+
+/*
+ * hold_log: makes sure that this backend has a log which nobody takes from it
+ * until the end of the transaction: its own, if that is still its own.
+ */
+static void
+hold_log(void)
+{
+	uint32		mine = (uint32) MyProcPid;
+
+	if (my.attached &&
+		pg_atomic_compare_exchange_u32(&my_shared()->owner, &mine, mine | ZU_LOG_HELD))
+		my.held = true;
+	else
+		attach_log();
+}
+
+/* let_log_be_taken: from here on hold_log is needed before the log is used. */
+static inline void
+let_log_be_taken(void)
+{
+	if (!my.held)
+		return;
+	my.held = false;
+	pg_write_barrier();			/* the insert position was published before */
+	pg_atomic_write_u32(&my_shared()->owner, (uint32) MyProcPid);
 }
 
 void
@@ -136,9 +166,12 @@ zu_log_detach(void)
 	if (!my.attached)
 		return;
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	my_shared()->ahead = my.ahead;
-	my_shared()->detached = GetCurrentTimestamp();
-	pg_atomic_write_u32(&my_shared()->pid, 0);
+	if (zu_log_pid(my_shared()) == MyProcPid)
+	{
+		my_shared()->ahead = my.ahead;
+		my_shared()->detached = GetCurrentTimestamp();
+		pg_atomic_write_u32(&my_shared()->owner, 0);
+	}
 	LWLockRelease(zu_alloc_lock(entry));
 	memset(&my, 0, sizeof(my));
 }
@@ -194,8 +227,8 @@ zu_reserve(Size bytes)
 	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
 	if (zu_my.entry == NULL)
 		elog(ERROR, "zu_reserve without zu_attach_database");
-	if (unlikely(!my.attached))
-		attach_log();
+	if (unlikely(!my.held))
+		hold_log();
 	if (!my.woke)
 	{
 		my.woke = true;
@@ -278,7 +311,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 
 	Assert(nrecords > 0 && nrecords <= ZU_MAX_RECORDS);
 	op->temp = (records[0]->xflags & ZUX_TEMP) != 0;
-	Assert(op->temp || my.attached);
+	Assert(op->temp || my.held);
 	op->nrecords = nrecords;
 	op->total = 0;
 	op->place.logno = my.logno;
@@ -479,6 +512,7 @@ zu_at_xact_end(void)
 	my.start = InvalidUndoPtr;
 	my.bytes = 0;
 	my.woke = false;
+	let_log_be_taken();
 	zu_my.locked = false;
 }
 

@@ -21,6 +21,7 @@
  *		page is written with it.
  *	U7	an extent becomes FREE only after `oldest` has passed, in shared memory, everything
  *		that it held.
+ *	U51	the file grows only while no process cuts it off (ZuEntry.truncator).
  *	U8	pd_lower of meta and map pages is exact.
  *	U41	the generation of an extent that is taken is newer than each that a pointer to it may have: a
  *		group that was cut off begins anew at the newest generation ever cut off.
@@ -36,10 +37,14 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/wait_event.h"
 #include "wal/zwal.h"
 
 /* log_discard's conflict: what the discard pass has noted (take_conflict). */
 #define CONFLICT_NOTED	ZXID_MASK
+
+/* Longest sleep between looks at whether the file is still being cut off. */
+#define TRUNCATION_WAIT_MS	1000
 
 /* Alignment that direct I/O may ask for. */
 #define META_ALIGN		4096
@@ -654,6 +659,22 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	zu_twins_unlock(&map);
 }
 
+bool
+zu_growth_must_wait(ZuEntry *entry)
+{
+	return pg_atomic_read_u32(&entry->truncator) != 0 &&
+		find_free(entry) >= pg_atomic_read_u32(&entry->limit);
+}
+
+void
+zu_wait_for_truncation(ZuEntry *entry)
+{
+	ConditionVariablePrepareToSleep(&entry->truncated);
+	while (pg_atomic_read_u32(&entry->truncator) != 0)
+		(void) ConditionVariableTimedSleep(&entry->truncated, TRUNCATION_WAIT_MS, PG_WAIT_EXTENSION);
+	ConditionVariableCancelSleep();
+}
+
 /*
  * alloc_extent: find or make an extent, and take it for this state; e has logno and sequence. Alloc lock held, and
  * there is room below zundo.undo_limit.
@@ -664,6 +685,7 @@ alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
 	bool		grows;
 
 	Assert(!zu_is_full(entry));
+	Assert(!zu_growth_must_wait(entry));
 	e->extent = find_free(entry);
 	grows = e->extent >= pg_atomic_read_u32(&entry->limit);
 	if (grows)
@@ -686,10 +708,12 @@ zu_alloc_extent(uint32 logno)
 	ZuFullWait	wait = {0};
 
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	while (zu_is_full(entry))
+	while (zu_is_full(entry) || zu_growth_must_wait(entry))
 	{
 		LWLockRelease(zu_alloc_lock(entry));
-		zu_wait_for_room(entry, &wait);
+		zu_wait_for_truncation(entry);
+		if (zu_is_full(entry))
+			zu_wait_for_room(entry, &wait);
 		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	}
 	e.logno = logno;

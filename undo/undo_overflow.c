@@ -136,10 +136,13 @@ zu_overflow_reserve(void)
 	CHECK_FOR_INTERRUPTS();
 	zu_require_logs();
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	while ((reserved = find_free(entry)) == InvalidBlockNumber && zu_is_full(entry))
+	while ((reserved = find_free(entry)) == InvalidBlockNumber &&
+		   (zu_is_full(entry) || zu_growth_must_wait(entry)))
 	{
 		LWLockRelease(zu_alloc_lock(entry));
-		zu_wait_for_room(entry, &wait);
+		zu_wait_for_truncation(entry);
+		if (zu_is_full(entry))
+			zu_wait_for_room(entry, &wait);
 		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	}
 	if (reserved == InvalidBlockNumber)

@@ -373,7 +373,7 @@ read_state(uint32 logno, ZuLogState *s)
 	s->discard = pg_atomic_read_u64(&log->discard);
 	insert_sequence = pg_atomic_read_u64(&log->insert_sequence);
 	s->insert = pg_atomic_read_u64(&log->insert);
-	s->pid = (int) pg_atomic_read_u32(&log->pid);
+	s->pid = zu_log_pid(log);
 	s->attached = s->pid != 0;
 	s->extents = pg_atomic_read_u32(&log->nextents);
 	s->bytes = kept_bytes(discard_sequence, s->discard, insert_sequence, s->insert);

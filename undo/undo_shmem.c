@@ -114,7 +114,7 @@ init_log(ZuLog *log)
 	pg_atomic_init_u64(&log->discard_sequence, 0);
 	pg_atomic_init_u64(&log->discards, 0);
 	pg_atomic_init_u32(&log->nextents, 0);
-	pg_atomic_init_u32(&log->pid, 0);
+	pg_atomic_init_u32(&log->owner, 0);
 	memset(&log->ahead, 0, sizeof(log->ahead));
 	log->last_sequence = 0;
 	log->closed = false;
@@ -138,6 +138,8 @@ init_entry(ZuEntry *entry)
 	pg_atomic_init_u64(&entry->durable, InvalidZXid);
 	pg_atomic_init_u64(&entry->conflict, InvalidZXid);
 	pg_atomic_init_u32(&entry->discarder, 0);
+	pg_atomic_init_u32(&entry->truncator, 0);
+	ConditionVariableInit(&entry->truncated);
 	pg_atomic_init_u32(&entry->worker, 0);
 	pg_atomic_init_u32(&entry->passes_begun, 0);
 	pg_atomic_init_u32(&entry->passes_done, 0);
@@ -351,6 +353,7 @@ leave_entry(void)
 		return;
 	zu_log_detach();
 	zu_discard_release();
+	zu_truncate_release();
 	zu_discard_forget();
 	zu_worker_detach();
 	zu_my.entry = NULL;

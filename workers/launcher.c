@@ -197,6 +197,8 @@ start_next(Start *start, List **todo)
 	if (!start_worker(dboid, start))
 	{
 		zwtable_start_failed(dboid, false);
+		if (zwtable_ask_to_yield())
+			return POLL_MS;
 		warn_no_slot();
 		return RETRY_MS;
 	}

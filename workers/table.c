@@ -11,6 +11,8 @@
  *		becomes free, or leaves the entry WANTED.
  *	L3	a worker that had begun to work and is ended by force leaves its entry WANTED: nobody else
  *		may know of the undo that it leaves.
+ *	L4	a worker that yields its slot leaves its entry WANTED: its database gets a
+ *		worker again when others have had their turn.
  */
 #include "postgres.h"
 
@@ -21,6 +23,9 @@
 #include "utils/timestamp.h"
 #include "workers/workers_internal.h"
 
+/* So long a worker that was asked to yield may take to leave. */
+#define YIELD_TIME_MS	1000
+
 typedef struct WorkerEntry
 {
 	Oid			dboid;
@@ -29,6 +34,9 @@ typedef struct WorkerEntry
 	TimestampTz not_before;		/* WANTED: the worker was ended by force; give whoever did it some time */
 	int			pid;			/* RUNNING */
 	Latch	   *latch;			/* RUNNING */
+	TimestampTz since;			/* RUNNING: when it came */
+	bool		pinned;			/* RUNNING: its last cycle could give nothing back */
+	bool		must_yield;		/* RUNNING: another database needs its background worker slot */
 	uint64		xid;			/* transaction being rolled back, 0 = none */
 	uint64		records_done;
 	uint64		records_total;
@@ -41,6 +49,7 @@ typedef struct WorkerTable
 	int			tranche;
 	bool		rescan;			/* a request found the table full */
 	Latch	   *launcher;		/* NULL = none runs */
+	TimestampTz yield_asked;	/* when a worker was last asked to yield */
 	int			nentries;
 	WorkerEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } WorkerTable;
@@ -260,6 +269,8 @@ zwtable_claim(Oid dboid)
 		entry->state = ZWORKER_RUNNING;
 		entry->pid = MyProcPid;
 		entry->latch = MyLatch;
+		entry->since = GetCurrentTimestamp();
+		entry->pinned = entry->must_yield = false;
 		mine = entry;
 		/* The launcher may start the next one. */
 		if (table->launcher != NULL)
@@ -281,6 +292,61 @@ zwtable_take_request(void)
 	mine->not_before = 0;
 	LWLockRelease(&table->lock);
 	return requested;
+}
+
+bool
+zwtable_ask_to_yield(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	WorkerEntry *best = NULL;
+	bool		asked;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	/* one that was asked a moment ago may be leaving, its slot not free yet */
+	asked = !TimestampDifferenceExceeds(table->yield_asked, now, YIELD_TIME_MS);
+	for (int i = 0; i < table->nentries; i++)
+	{
+		WorkerEntry *entry = &table->entries[i];
+		int			turn = entry->pinned ? ZWORKER_TURN_MS : ZWORKER_LONG_TURN_MS;
+
+		if (entry->state != ZWORKER_RUNNING)
+			continue;
+		asked = asked || entry->must_yield;
+		if (TimestampDifferenceExceeds(entry->since, now, turn) &&
+			(best == NULL || entry->pinned > best->pinned ||
+			 (entry->pinned == best->pinned && entry->since < best->since)))
+			best = entry;
+	}
+	if (best != NULL && !asked)
+	{
+		best->must_yield = asked = true;
+		table->yield_asked = now;
+		SetLatch(best->latch);
+	}
+	LWLockRelease(&table->lock);
+	return asked;
+}
+
+bool
+zwtable_must_yield(bool pinned)
+{
+	bool		must;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	mine->pinned = pinned;
+	must = mine->must_yield;
+	LWLockRelease(&table->lock);
+	return must;
+}
+
+void
+zwtable_yield(void)
+{
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	mine->requested = true;
+	mine->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
+	LWLockRelease(&table->lock);
+	(void) zwtable_release(false);
 }
 
 bool

@@ -45,7 +45,7 @@
 #define NAP_PINNED_MS	1000	/* longest nap while something holds undo back */
 #define NAP_ERROR_MS	1000
 #define IDLE_EXIT_MS	10000
-#define TRUNCATE_MS		5000	/* between looks at the relation's tail */
+#define TRUNCATE_MS		2000	/* between looks at the relation's tail */
 
 PGDLLEXPORT void zundo_worker_main(Datum main_arg);
 
@@ -299,6 +299,12 @@ zundo_worker_main(Datum main_arg)
 			idle_since = 0;
 		}
 		first = false;
+		if (zwtable_must_yield(result == CYCLE_PINNED))
+		{
+			count_me(false);	/* from here on writers ask anew (W2) */
+			zwtable_yield();
+			break;
+		}
 		ms = next_nap(result, ms);
 		nap(ms, wait_event);
 	}

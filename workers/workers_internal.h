@@ -19,6 +19,13 @@
 /* So long a database whose worker was ended by force is left alone: for CREATE DATABASE ... TEMPLATE and the like. */
 #define ZWORKER_RESPITE_MS	3000
 
+/*
+ * How long a worker stays before it must yield its background worker slot to
+ * another database: one that can give nothing back, and one that is at work.
+ */
+#define ZWORKER_TURN_MS			3000
+#define ZWORKER_LONG_TURN_MS	30000
+
 typedef enum ZWorkerState
 {
 	ZWORKER_FREE,
@@ -62,6 +69,22 @@ extern bool zwtable_claim(Oid dboid);
 
 /* zwtable_take_request: has somebody asked for a worker since the last call? Clears the mark. */
 extern bool zwtable_take_request(void);
+
+/*
+ * zwtable_ask_to_yield: has one running worker leave, for there is no slot for
+ * another database's: preferably one that can give nothing back, of those the
+ * one that has been there longest. False if none has had its turn yet.
+ */
+extern bool zwtable_ask_to_yield(void);
+
+/*
+ * zwtable_must_yield: tells whether this worker's last cycle could give nothing
+ * back; returns whether the worker must leave for another database's.
+ */
+extern bool zwtable_must_yield(bool pinned);
+
+/* zwtable_yield: RUNNING -> WANTED, with a respite. The process then exits. */
+extern void zwtable_yield(void);
 
 /*
  * zwtable_release: RUNNING -> FREE, or WANTED if a request came in; with unless_requested, nothing

@@ -1,0 +1,69 @@
+# Idle sessions and databases that must wait hold nobody up: a session that has
+# written gives up its undo log, so that the file shrinks; databases that cannot
+# give undo back leave their worker slot to those that can.
+use strict;
+use warnings;
+use lib 't';
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('idle', "max_worker_processes = 4\nmax_logical_replication_workers = 1\n");
+
+# 1. the file
+$node->safe_psql('postgres', q(
+	CREATE EXTENSION zundo;
+	CREATE TABLE z (id int PRIMARY KEY, v int, pad text) USING zheap;
+	CREATE TABLE y (a int) USING zheap;
+	INSERT INTO z SELECT g, 0, repeat('x', 200) FROM generate_series(1, 20000) g));
+my $old = $node->background_psql('postgres');
+$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$old->query_safe('SELECT 1');
+$node->safe_psql('postgres', q(UPDATE z SET v = v + 1, pad = md5(random()::text) || repeat('y', 160))) for 1 .. 8;
+my @idle = map { $node->background_psql('postgres') } 1 .. 5;
+$_->query_safe('INSERT INTO y VALUES (1)') for @idle;
+my $peak = $node->safe_psql('postgres', q(SELECT pg_relation_size('zundo.undo_log')));
+cmp_ok($peak, '>', 16 * 1024 * 1024, 'the undo file has grown');
+$old->query_safe('COMMIT');
+ok($node->poll_query_until('postgres', q(SELECT pg_relation_size('zundo.undo_log') < 12 * 1024 * 1024)),
+	'it shrinks beside idle sessions that wrote at its end');
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_undo WHERE attached'), '<', 5, 'their logs were taken from them');
+$_->query_safe('INSERT INTO y VALUES (2)') for @idle;
+$idle[0]->query_safe('BEGIN');
+$idle[0]->query_safe('INSERT INTO y VALUES (3)');
+$idle[0]->query_safe('SAVEPOINT a');
+$idle[0]->query_safe('INSERT INTO y VALUES (4)');
+$idle[0]->query_safe('ROLLBACK TO a');
+$idle[0]->query_safe('COMMIT');
+is($node->safe_psql('postgres', 'SELECT a, count(*) FROM y GROUP BY a ORDER BY a'), "1|5\n2|5\n3|1", 'they go on writing');
+sound($node, 'after that', 'y', 'z', 'zundo.undo_log');
+$_->quit for @idle, $old;
+
+# 2. worker slots: two databases that must wait, one that need not
+for my $db ('d1', 'd2', 'd3')
+{
+	$node->safe_psql('postgres', "CREATE DATABASE $db");
+	$node->safe_psql($db, q(
+		CREATE EXTENSION zundo;
+		CREATE TABLE z (id int PRIMARY KEY, v int) USING zheap;
+		INSERT INTO z SELECT g, 0 FROM generate_series(1, 1000) g));
+}
+my @hold;
+for my $db ('d1', 'd2')
+{
+	my $s = $node->background_psql($db);
+	$s->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	$s->query_safe('SELECT 1');
+	$node->safe_psql($db, 'UPDATE z SET v = 1');
+	push @hold, $s;
+}
+ok($node->poll_query_until('postgres', q(
+	SELECT count(DISTINCT datname) = 2 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker' AND datname IN ('d1', 'd2'))),
+	'two databases that must wait have all worker slots');
+$node->safe_psql('d3', 'UPDATE z SET v = v + 1') for 1 .. 5;
+ok($node->poll_query_until('d3', 'SELECT zundo.undo_bytes_in_use() = 0'), 'the third gets a worker all the same');
+$_->query_safe('COMMIT') for @hold;
+ok($node->poll_query_until($_, 'SELECT zundo.undo_bytes_in_use() = 0'), "so does $_ when it can give undo back") for 'd1', 'd2';
+$_->quit for @hold;
+no_crash($node);
+done_testing();
