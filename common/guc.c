@@ -10,6 +10,7 @@
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 int			zundo_undo_compression = ZUNDO_COMPRESS_LZ4;
 int			zundo_max_databases = 64;
@@ -17,6 +18,9 @@ int			zundo_eager_rollback_pages = 32;
 int			zundo_undo_limit = 0;
 int			zundo_undo_full = ZUNDO_FULL_ERROR;
 int			zundo_undo_full_timeout = 60000;
+char	   *zundo_undo_full_exempt = NULL;
+int			zundo_log_undo_size = 1024;
+int			zundo_log_undo_age = 3600;
 int			zundo_undecodable_changes = ZUNDO_UNDECODABLE_ERROR;
 
 #ifdef ZUNDO_TESTING
@@ -42,6 +46,21 @@ static const struct config_enum_entry undecodable_options[] = {
 	{"skip", ZUNDO_UNDECODABLE_SKIP, false},
 	{NULL, 0, false}
 };
+
+/* check_names: refuse what is no list of names. Roles are looked up when they are needed. */
+static bool
+check_names(char **newval, void **extra, GucSource source)
+{
+	char	   *names = pstrdup(*newval);
+	List	   *list;
+	bool		sound = SplitIdentifierString(names, ',', &list);
+
+	if (!sound)
+		GUC_check_errdetail("List syntax is invalid.");
+	list_free(list);
+	pfree(names);
+	return sound;
+}
 
 #ifdef ZUNDO_TESTING
 
@@ -162,6 +181,33 @@ zundo_define_gucs(void)
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);
+
+	DefineCustomStringVariable("zundo.undo_full_exempt",
+							   "Roles whose sessions zundo.undo_full = cancel leaves alone.",
+							   "A list of names; members of these roles too. \"superusers\" means all superusers.",
+							   &zundo_undo_full_exempt,
+							   ZUNDO_SUPERUSERS,
+							   PGC_SIGHUP,
+							   GUC_LIST_INPUT,
+							   check_names, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.log_undo_size",
+							"Undo of a database from which on a line is logged.",
+							"And again each time that it has doubled. -1 logs none.",
+							&zundo_log_undo_size,
+							1024, -1, INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_MB,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("zundo.log_undo_age",
+							"Time for which undo is kept from being discarded, from which on a line is logged.",
+							"And again each time that it has doubled. -1 logs none.",
+							&zundo_log_undo_age,
+							3600, -1, INT_MAX,
+							PGC_SIGHUP,
+							GUC_UNIT_S,
+							NULL, NULL, NULL);
 
 #ifdef ZUNDO_TESTING
 	define_test_gucs();

@@ -111,12 +111,18 @@ typedef enum
 	ZUNDO_UNDECODABLE_SKIP
 } ZundoUndecodable;
 
+/* What stands for all superusers in zundo.undo_full_exempt. */
+#define ZUNDO_SUPERUSERS	"superusers"
+
 extern int	zundo_undo_compression;		/* ZundoCompression */
 extern int	zundo_max_databases;		/* that can be written at one time */
 extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
 extern int	zundo_undo_limit;			/* MB, 0 = none */
 extern int	zundo_undo_full;			/* ZundoUndoFull */
 extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
+extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
+extern int	zundo_log_undo_size;		/* MB, -1 = never */
+extern int	zundo_log_undo_age;			/* s, -1 = never */
 extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
 
 extern void zundo_define_gucs(void);

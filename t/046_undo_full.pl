@@ -10,6 +10,7 @@ my $node = zundo_node('full', <<'C', allows_streaming => 1);
 zundo.undo_limit = '8MB'
 zundo.undo_full = 'wait'
 zundo.undo_compression = 'none'
+zundo.undo_full_exempt = ''
 zundo.eager_rollback_pages = 1024
 max_prepared_transactions = 2
 deadlock_timeout = 100ms

@@ -419,6 +419,9 @@ extern void (*zu_wake_launcher_hook) (Oid dboid);
 /* zu_vacuum_hook: VACUUM of zundo.undo_log; set by zundo.c. */
 extern void (*zu_vacuum_hook) (Relation rel);
 extern void zu_worker_attach(void); /* this process is the database's worker */
+
+/* zu_describe_pin: a palloc'd sentence that says who else keeps the most undo of this database. In a transaction, no lock held. */
+extern char *zu_describe_pin(void);
 extern void zu_worker_detach(void);
 
 #endif

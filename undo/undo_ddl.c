@@ -302,4 +302,5 @@ zu_install_hooks(void)
 {
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
+	zu_pin_install_hooks();
 }

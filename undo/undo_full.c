@@ -33,10 +33,16 @@
 /* Processes that are looked at in search of a circle. */
 #define MAX_WAITERS		64
 
+/* The part of zundo.undo_limit that only superusers may fill, so that they can still put things right. */
+#define RESERVE_PART	16
+
+/* limit_in_extents: what the current user may fill. */
 static inline uint64
 limit_in_extents(void)
 {
-	return (uint64) zundo_undo_limit * EXTENTS_PER_MB;
+	uint64		limit = (uint64) zundo_undo_limit * EXTENTS_PER_MB;
+
+	return superuser() ? limit : limit - limit / RESERVE_PART;
 }
 
 bool
@@ -52,8 +58,9 @@ report_full(ZuEntry *entry, const char *why)
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("undo of this database has reached zundo.undo_limit"),
-			 errdetail("%u MB are in use, the limit is %d MB.%s%s",
+			 errdetail("%u MB are in use, the limit is %d MB.%s%s%s",
 					   pg_atomic_read_u32(&entry->used) / EXTENTS_PER_MB, zundo_undo_limit,
+					   superuser() ? "" : " The last sixteenth is for superusers.",
 					   why ? " " : "", why ? why : ""),
 			 errhint("See zundo.stat_horizon for what keeps old row versions alive.")));
 }
@@ -179,8 +186,9 @@ why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 		return NULL;
 	if (pin->kind != ZU_PIN_OTHER && pin->kind != ZU_PIN_CLIENT)
 		return psprintf("No room has come in %d ms (zundo.undo_full_timeout).", zundo_undo_full_timeout);
-	return psprintf("Process %d still keeps it after a wait of %d ms (zundo.undo_full_timeout).",
-					pin->pid, zundo_undo_full_timeout);
+	return psprintf("Process %d%s still keeps it after a wait of %d ms (zundo.undo_full_timeout).",
+					pin->pid, pin->exempt ? ", which is not to be cancelled (zundo.undo_full_exempt)," : "",
+					zundo_undo_full_timeout);
 }
 
 /* ---- waiting ---- */
@@ -202,13 +210,13 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 }
 
 /*
- * may_cancel: does it help anybody to cancel who pins? Who is as old as our snapshot keeps the next statement from its room, if
+ * may_cancel: does it help anybody to cancel who pins, and may it be? Who is as old as our snapshot keeps the next statement from its room, if
  * it has that id itself. One that waits for room as well is left alone: it will find out that nobody but itself keeps it.
  */
 static bool
 may_cancel(const ZuPin *pin, TransactionId own)
 {
-	return zundo_undo_full == ZUNDO_FULL_CANCEL && pin->kind == ZU_PIN_CLIENT &&
+	return zundo_undo_full == ZUNDO_FULL_CANCEL && pin->kind == ZU_PIN_CLIENT && !pin->exempt &&
 		(TransactionIdPrecedes(pin->xid, own) || (pin->xid == own && pin->owner)) && !zu_is_waiting(pin);
 }
 

@@ -526,12 +526,17 @@ typedef struct ZuPin
 	int			procno;			/* of OTHER and CLIENT; a parallel worker's is its leader's */
 	int			pid;
 	LocalTransactionId lxid;
+	Oid			role;			/* that logged in */
+	bool		exempt;			/* never cancelled (zundo.undo_full_exempt) */
 	bool		reading;		/* it waits for words of its client */
 	bool		writing;		/* or for its client to take some */
 } ZuPin;
 
 /* zu_find_pin: who else keeps the most undo of this database now; own: what this transaction does. */
 extern ZuPin zu_find_pin(TransactionId *own);
+
+/* zu_pin_install_hooks: once, at the server's start. */
+extern void zu_pin_install_hooks(void);
 
 extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);

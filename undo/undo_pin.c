@@ -17,7 +17,8 @@
  * Invariants
  *	U33	a signal goes only to the process and transaction that were found to pin; no more than one in CANCEL_GRACE_MS.
  *		A mark is for that transaction only: it means nothing to the next one, nor to the next user of the place.
- *	U34	only clients' transactions are cancelled: not our own, no walsender, no autovacuum, no background worker.
+ *	U34	only clients' transactions are cancelled: not our own, no walsender, no autovacuum, no background worker, nor
+ *		those of roles in zundo.undo_full_exempt, by the role that logged in.
  */
 #include "undo/undo_internal.h"
 
@@ -28,11 +29,16 @@
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/shmem.h"
+#include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 #include "utils/wait_event.h"
 
 #define CANCEL_GRACE_MS	1000
+
+#define VICTIM_DETAIL	"The transaction kept old row versions that others need the space of (zundo.undo_limit), and was cancelled (zundo.undo_full = cancel)."
+#define VICTIM_HINT		"Repeat the transaction; keep it shorter, or have zundo.undo_limit raised."
 
 typedef struct Mark
 {
@@ -53,6 +59,7 @@ typedef struct Marks
 } Marks;
 
 static Marks *shared = NULL;
+static emit_log_hook_type prev_emit_log = NULL;
 
 Size
 zu_pin_shmem_size(void)
@@ -117,6 +124,7 @@ describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 	pin.procno = (int) (proc - ProcGlobal->allProcs);
 	pin.pid = proc->pid;
 	pin.lxid = zc_proc_lxid(proc);
+	pin.role = proc->roleId;
 	event = *(volatile uint32 *) &proc->wait_event_info;
 	pin.reading = event == WAIT_EVENT_CLIENT_READ;
 	pin.writing = event == WAIT_EVENT_CLIENT_WRITE;
@@ -135,6 +143,32 @@ counts_more(const ZuPin *a, const ZuPin *b)
 	if (b->kind == ZU_PIN_NONE || a->xid != b->xid)
 		return b->kind == ZU_PIN_NONE || TransactionIdPrecedes(a->xid, b->xid);
 	return a->owner != b->owner ? a->owner : a->kind < b->kind;
+}
+
+/* is_exempt: is role one of zundo.undo_full_exempt, or a member of one? */
+static bool
+is_exempt(Oid role)
+{
+	char	   *names = pstrdup(zundo_undo_full_exempt);
+	List	   *list;
+	ListCell   *lc;
+	bool		exempt = false;
+
+	/* it was checked when it was set */
+	if (!OidIsValid(role) || !SplitIdentifierString(names, ',', &list))
+		return false;
+	foreach(lc, list)
+	{
+		Oid			named;
+
+		if (strcmp(lfirst(lc), ZUNDO_SUPERUSERS) == 0)
+			exempt |= superuser_arg(role);
+		else if (OidIsValid(named = get_role_oid(lfirst(lc), true)))
+			exempt |= is_member_of_role_nosuper(role, named);
+	}
+	list_free(list);
+	pfree(names);
+	return exempt;
 }
 
 ZuPin
@@ -164,7 +198,31 @@ zu_find_pin(TransactionId *own)
 	ProcArrayGetReplicationSlotXmin(&slot.xid, NULL);
 	if (TransactionIdIsValid(slot.xid) && counts_more(&slot, &oldest))
 		oldest = slot;
+	/* not before: this may read catalogs */
+	oldest.exempt = oldest.kind == ZU_PIN_CLIENT && is_exempt(oldest.role);
 	return oldest;
+}
+
+char *
+zu_describe_pin(void)
+{
+	TransactionId own;
+	ZuPin		pin = zu_find_pin(&own);
+
+	switch (pin.kind)
+	{
+		case ZU_PIN_NONE:
+			break;
+		case ZU_PIN_PREPARED:
+			return psprintf("The prepared transaction %u keeps it.", pin.xid);
+		case ZU_PIN_SLOT:
+			return psprintf("A replication slot with xmin %u keeps it.", pin.xid);
+		case ZU_PIN_OTHER:
+		case ZU_PIN_CLIENT:
+			return psprintf("Process %d keeps it, by %s %u.", pin.pid,
+							pin.owner ? "transaction" : "a snapshot with xmin", pin.xid);
+	}
+	return pstrdup("No transaction or snapshot keeps it.");
 }
 
 /* ---- who waits ---- */
@@ -270,9 +328,9 @@ zu_cancel_pin(const ZuPin *pin)
 				 errdetail("Process %d waits for room below zundo.undo_limit (zundo.undo_full = cancel).", MyProcPid)));
 }
 
-/* am_victim: was the current transaction cancelled by somebody? */
+/* am_victim: was the current transaction cancelled, or this session terminated, by somebody? */
 static bool
-am_victim(void)
+am_victim(bool terminated)
 {
 	int			me = zc_my_proc_number();
 	const Mark *mark;
@@ -282,9 +340,34 @@ am_victim(void)
 		return false;
 	mark = &shared->marks[me];
 	SpinLockAcquire(&shared->mutex);
-	result = mark->pid == MyProcPid && mark->lxid == zc_proc_lxid(MyProc) && mark->cancelled;
+	result = mark->pid == MyProcPid && mark->lxid == zc_proc_lxid(MyProc) &&
+		(terminated ? mark->terminated : mark->cancelled);
 	SpinLockRelease(&shared->mutex);
 	return result;
+}
+
+/*
+ * tell_why: a hook, called with each message before it goes to log and client. A session that is ended by zu_cancel_pin is told
+ * why: the server's message itself is the same for whoever sent the signal.
+ */
+static void
+tell_why(ErrorData *error)
+{
+	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && error->detail == NULL &&
+		MyProc != NULL && am_victim(true))
+	{
+		error->detail = MemoryContextStrdup(ErrorContext, VICTIM_DETAIL);
+		error->hint = MemoryContextStrdup(ErrorContext, VICTIM_HINT);
+	}
+	if (prev_emit_log)
+		prev_emit_log(error);
+}
+
+void
+zu_pin_install_hooks(void)
+{
+	prev_emit_log = emit_log_hook;
+	emit_log_hook = tell_why;
 }
 
 void
@@ -293,15 +376,15 @@ zu_error_of_victim(void)
 	MemoryContext old;
 	ErrorData  *error;
 
-	if (geterrcode() != ERRCODE_QUERY_CANCELED || TopTransactionContext == NULL || !am_victim())
+	if (geterrcode() != ERRCODE_QUERY_CANCELED || TopTransactionContext == NULL || !am_victim(false))
 		return;
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	error = CopyErrorData();
 	FlushErrorState();
 	error->sqlerrcode = ERRCODE_SNAPSHOT_TOO_OLD;
 	error->message = pstrdup("snapshot too old");
-	error->detail = pstrdup("The transaction kept old row versions that others need the space of (zundo.undo_limit), and was cancelled (zundo.undo_full = cancel).");
-	error->hint = pstrdup("Repeat the transaction; keep it shorter, or have zundo.undo_limit raised.");
+	error->detail = pstrdup(VICTIM_DETAIL);
+	error->hint = pstrdup(VICTIM_HINT);
 	MemoryContextSwitchTo(old);
 	ReThrowError(error);
 }

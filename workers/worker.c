@@ -134,7 +134,7 @@ maybe_give_back(void)
  * database's worker from here on.
  */
 static CycleResult
-run_cycle(bool count)
+run_cycle(bool count, ZWatch *watch)
 {
 	ZuDiscardStats stats = {0};
 
@@ -146,7 +146,8 @@ run_cycle(bool count)
 
 	/* The catalog snapshot of the look-ups above must not hold the horizon back. */
 	InvalidateCatalogSnapshot();
-	(void) zu_discard(zrollback_transaction, NULL, &stats);
+	if (zu_discard(zrollback_transaction, NULL, &stats))
+		zwatch_look(watch, stats.bytes_left);
 	maybe_give_back();
 
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
@@ -162,7 +163,7 @@ run_cycle(bool count)
  * being cancelled for somebody who waits for our locks is no news.
  */
 static CycleResult
-run_cycle_safely(bool count, MemoryContext context)
+run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 {
 	volatile CycleResult result = CYCLE_FAILED;
 
@@ -171,7 +172,7 @@ run_cycle_safely(bool count, MemoryContext context)
 		SetCurrentStatementStartTimestamp();
 		pgstat_report_activity(STATE_RUNNING, "discarding undo");
 		StartTransactionCommand();
-		result = run_cycle(count);
+		result = run_cycle(count, watch);
 		CommitTransactionCommand();
 	}
 	PG_CATCH();
@@ -231,12 +232,12 @@ next_nap(CycleResult result, long previous)
  * its entry in the shared table is free.
  */
 static bool
-try_to_leave(MemoryContext context)
+try_to_leave(MemoryContext context, ZWatch *watch)
 {
 	CycleResult result;
 
 	count_me(false);
-	result = run_cycle_safely(false, context);
+	result = run_cycle_safely(false, context, watch);
 	return (result == CYCLE_IDLE || result == CYCLE_GONE) && zwtable_release(true);
 }
 
@@ -253,6 +254,7 @@ zundo_worker_main(Datum main_arg)
 	TimestampTz idle_since = 0;
 	long		ms = NAP_BUSY_MS;
 	bool		first = true;
+	ZWatch		watch = {0};
 
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -275,7 +277,7 @@ zundo_worker_main(Datum main_arg)
 
 		if (requested)
 			ms = NAP_BUSY_MS;
-		result = run_cycle_safely(true, context);
+		result = run_cycle_safely(true, context, &watch);
 		if (result == CYCLE_GONE)
 		{
 			(void) zwtable_release(false);
@@ -294,7 +296,7 @@ zundo_worker_main(Datum main_arg)
 		if (idle_since != 0 &&
 			(first || TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_EXIT_MS)))
 		{
-			if (try_to_leave(context))
+			if (try_to_leave(context, &watch))
 				break;
 			idle_since = 0;
 		}

@@ -13,6 +13,7 @@
 #ifndef ZUNDO_WORKERS_INTERNAL_H
 #define ZUNDO_WORKERS_INTERNAL_H
 
+#include "datatype/timestamp.h"
 #include "storage/latch.h"
 #include "workers/workers.h"
 
@@ -33,6 +34,18 @@ typedef enum ZWorkerState
 	ZWORKER_STARTING,
 	ZWORKER_RUNNING
 } ZWorkerState;
+
+/* What a worker knows of undo that is kept, and has told. Zeroed at its start. */
+typedef struct ZWatch
+{
+	ZXid		oldest;			/* zu_oldest() ... */
+	TimestampTz since;			/* ... has been that since then */
+	uint64		size_told;		/* MB that the log speaks of, 0 = none */
+	uint64		age_told;		/* seconds */
+} ZWatch;
+
+/* zwatch_look: bytes of undo are kept; log a line if that is much, or for long (zundo.log_undo_size, zundo.log_undo_age). In a transaction. */
+extern void zwatch_look(ZWatch *watch, uint64 bytes);
 
 /* zworkers_force_settings: have this process leave clients' settings aside. Before it connects. */
 extern void zworkers_force_settings(void);
