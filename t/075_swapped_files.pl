@@ -81,9 +81,9 @@ like($node->safe_psql('postgres', q{SELECT block, detail FROM zundo.check('z')})
 # where nobody has the file. The transaction 'pin' keeps the slots.
 $node->safe_psql('postgres', q{
 	CREATE TABLE pin (v int) USING zheap;
-	CREATE TABLE c (id int, v int, filler text STORAGE plain) USING zheap;
-	CREATE TABLE d (LIKE c INCLUDING STORAGE) USING zheap WITH (fillfactor = 100);
-	INSERT INTO d SELECT i, 0, repeat('x', 60) FROM generate_series(1, 200) i;
+	CREATE TABLE c (id int, v int, filler char(60)) USING zheap;
+	CREATE TABLE d (LIKE c) USING zheap WITH (fillfactor = 100);
+	INSERT INTO d SELECT i, 0, 'x' FROM generate_series(1, 200) i;
 	BEGIN; INSERT INTO pin VALUES (1); PREPARE TRANSACTION 'pin';
 });
 $node->safe_psql('postgres', join("\n", map { "BEGIN; UPDATE d SET v = $_ WHERE id = $_; PREPARE TRANSACTION 'd$_';" } 1 .. 24));

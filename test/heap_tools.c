@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
+#include "common/compat.h"
 #include "fmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
