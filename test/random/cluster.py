@@ -44,7 +44,7 @@ class ClusterError(Exception):
 class Cluster:
     """One data directory and its server."""
 
-    def __init__(self, bindir, settings=""):
+    def __init__(self, bindir, settings="", initdb=()):
         self.bindir = bindir
         self.user = "postgres" if os.getuid() == 0 else None
         self.root = tempfile.mkdtemp(prefix="zundo-random.")
@@ -56,7 +56,7 @@ class Cluster:
         self.log = os.path.join(self.root, "server.log")
         self.log_read = 0
         self.stock_assertions = 0       # processes that died of one, as far as new_faults has read
-        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C")
+        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C", *initdb)
         extra = SETTINGS + f"unix_socket_directories = '{self.root}'\n" + settings
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
             conf.write(extra)

@@ -1,0 +1,659 @@
+#!/usr/bin/python3
+"""One page of a table or of the undo log is lost, zeroed, flipped or an older one: is every answer right, or an error?
+
+A cluster with checksums is brought into a state in which much depends on undo: transactions under way
+in several sessions, small and large ones, prepared ones, some on a page with more slots than it has
+room for, rollbacks that wait, an old snapshot. Whatever is done to a zheap table z_NAME is done
+to a heap table h_NAME too, and heap's pages stay whole: so they tell the right answers.
+While this is made, every page that is written is kept in all its versions. Then, again and again, one page is
+
+    stale       an earlier version of itself, whose checksum is right
+    zeroed      all zero, which passes for a new page
+    flipped     itself but for one bit
+    cut         gone, with all that follow it in the file (the undo log only; then others may be stopped)
+
+either under the running server, which is made to read it again ("live"), or before it starts after a
+kill -9 ("cold"). Then
+
+    SILENT      an answer was wrong, without an error
+    STOPPED     a table that needs none of the undo there is could not be read or changed
+    UNSEEN      reading raised an error, but zundo.check finds nothing
+    CRASH       a process died, or the server did not start or stop
+    told        an error said what is damaged (XX001)
+    right       nothing was to be seen of it
+
+The first four are faults. Not so what heap does as well: rows of a table's page that is zeroed are gone, those
+of one that is stale are old.
+
+    damage.py --bindir DIR --trials 1000 [--seed N] [--trial N] [--keep]
+"""
+
+import argparse
+import collections
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import psycopg2
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, ClusterError  # noqa: E402  (same directory)
+
+PAGE = 8192
+TABLES = ("calm", "recent", "pend", "prep", "over")
+FAULTS = ("SILENT", "STOPPED", "UNSEEN", "CRASH")
+SETTINGS = """
+shared_buffers = 1MB
+checkpoint_timeout = 1h
+max_wal_size = 2GB
+min_wal_size = 8MB
+fsync = off
+bgwriter_delay = 10s
+max_prepared_transactions = 80
+statement_timeout = 20s
+lock_timeout = 2s
+bgwriter_lru_maxpages = 0
+jit = off
+max_parallel_workers_per_gather = 0
+"""
+SETUP = """
+CREATE EXTENSION IF NOT EXISTS zundo;
+CREATE TABLE {t}_calm (id int PRIMARY KEY, n int, pad text) USING {am};
+CREATE TABLE {t}_recent (id int PRIMARY KEY, n int, pad text) USING {am};
+CREATE TABLE {t}_pend (id int PRIMARY KEY, n int, pad text) USING {am} WITH (fillfactor = 80);
+CREATE TABLE {t}_prep (id int PRIMARY KEY, n int, pad text) USING {am};
+CREATE TABLE {t}_over (id int PRIMARY KEY, n int, pad text) USING {am};
+CREATE INDEX {t}_pend_n ON {t}_pend (n);
+CREATE INDEX {t}_prep_n ON {t}_prep (n);
+INSERT INTO {t}_calm SELECT g, g % 10, md5(g::text) FROM generate_series(1, 600) g;
+INSERT INTO {t}_recent SELECT g, g % 10, md5(g::text) FROM generate_series(1, 600) g;
+INSERT INTO {t}_pend SELECT g, g % 10, repeat(md5(g::text), 1 + g % 5) FROM generate_series(1, 2400) g;
+INSERT INTO {t}_prep SELECT g, g % 10, repeat(md5(g::text), 1 + g % 3) FROM generate_series(1, 900) g;
+INSERT INTO {t}_over SELECT g, 0, 'o' FROM generate_series(1, 700) g;
+"""
+FILLERS = 12
+CHECKED = tuple("z_" + t for t in TABLES) + ("zundo.undo_log",)
+
+
+class Down(Exception):
+    """The server is not there when it should be."""
+
+
+def connect(cluster, database="postgres", autocommit=True):
+    """A connection."""
+    conn = psycopg2.connect(cluster.dsn(database))
+    conn.autocommit = autocommit
+    return conn
+
+
+class Session:
+    """A session that changes z_ and h_ tables alike."""
+
+    def __init__(self, cluster, rng):
+        self.conn = connect(cluster)
+        self.cursor = self.conn.cursor()
+        self.rng = rng
+
+    def run(self, sql):
+        """One statement."""
+        self.cursor.execute(sql)
+
+    def both(self, sql):
+        """The same for both kinds."""
+        for twin in "zh":
+            self.cursor.execute(sql.replace("@", twin + "_"))
+
+    def change(self, table, share, shares):
+        """One change of rows that are ours: id % shares = share."""
+        rng = self.rng
+        ours = f"id % {shares} = {share}"
+        low = rng.randrange(2400 if table == "pend" else 600)
+        where = f"{ours} AND id BETWEEN {low} AND {low + rng.choice([5, 40, 400, 2400])}"
+        kind = rng.random()
+        if kind < 0.45:
+            self.both(f"UPDATE @{table} SET n = n + 1 WHERE {where}")
+        elif kind < 0.6:
+            self.both(f"UPDATE @{table} SET n = n + 10, pad = md5(pad) || right(pad, -32) WHERE {where}")
+        elif kind < 0.75:
+            self.both(f"UPDATE @{table} SET pad = pad || md5(pad) WHERE {where} AND length(pad) < 400")
+        elif kind < 0.85:
+            self.both(f"DELETE FROM @{table} WHERE {where} AND id % 3 = 0")
+        elif kind < 0.95:
+            base = rng.randrange(10000, 10**8) * shares + share
+            self.both(f"INSERT INTO @{table} SELECT {base} + g * {shares}, 0, md5(g::text) FROM generate_series(1, {rng.choice([1, 5, 60])}) g "
+                      "ON CONFLICT DO NOTHING")
+        else:
+            self.both(f"SELECT id FROM @{table} WHERE {where} ORDER BY id FOR UPDATE")
+
+    def changes(self, table, share, shares, count):
+        """Some, with savepoints among them."""
+        for _ in range(count):
+            if self.rng.random() < 0.2:
+                self.run("SAVEPOINT s")
+                self.change(table, share, shares)
+                self.run(self.rng.choice(["ROLLBACK TO s", "RELEASE s"]))
+            else:
+                self.change(table, share, shares)
+
+
+class State:
+    """The state that is damaged: a cluster, the versions of its pages, and what is open in it."""
+
+    def __init__(self, options, seed):
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.versions = collections.defaultdict(list)   # (table, block) -> its images, oldest first
+        self.cluster = Cluster(options.bindir, SETTINGS, initdb=("-k", "--wal-segsize=1"))
+        self.base = os.path.join(self.cluster.root, "base")
+        self.paths = {}
+        self.sessions = []
+        self.admin = self.reader = None
+        self.old = {}                   # what the reader has to see
+        self.places = collections.defaultdict(set)      # (table, id) -> blocks where the row was at some time
+
+    def checkpoint(self):
+        """Have all pages written, and keep those that are new."""
+        with self.admin.cursor() as cursor:
+            for table in TABLES:
+                cursor.execute(f"SELECT id, (ctid::text::point)[0]::int FROM z_{table}")
+                for key, block in cursor.fetchall():
+                    self.places[table, key].add(block)
+            cursor.execute("CHECKPOINT")
+        for name, path in self.paths.items():
+            for block, image in enumerate(read_pages(path)):
+                if image != bytes(PAGE) and self.versions.get((name, block), [None])[-1] != image:
+                    self.versions[name, block].append(image)
+
+    def make(self):
+        """Load; on return transactions are open and everything is on disk."""
+        rng = self.rng
+        cluster = self.cluster
+        cluster.start()
+        self.admin = connect(cluster)
+        with self.admin.cursor() as cursor:
+            cursor.execute(SETUP.format(t="z", am="zheap") + SETUP.format(t="h", am="heap"))
+            for number in range(FILLERS):
+                cursor.execute(f"CREATE TABLE filler_{number} AS SELECT g, repeat('f', 1000) FROM generate_series(1, 200) g")
+            cursor.execute("CREATE DATABASE other")
+            other = connect(cluster, "other")
+            with other.cursor() as their:
+                their.execute("CREATE EXTENSION zundo; CREATE TABLE z_calm (id int PRIMARY KEY, n int, pad text) USING zheap; "
+                              "INSERT INTO z_calm SELECT g, 0, 'x' FROM generate_series(1, 100) g")
+            other.close()
+            cursor.execute("VACUUM")
+            deadline = time.time() + 30
+            cursor.execute("SELECT zundo.discard(), zundo.undo_bytes_in_use()")
+            while cursor.fetchone()[1] > 0 and time.time() < deadline:
+                time.sleep(0.1)
+                cursor.execute("SELECT zundo.discard(), zundo.undo_bytes_in_use()")
+            for name in CHECKED:
+                cursor.execute("SELECT pg_relation_filepath(%s)", (name,))
+                self.paths[name] = os.path.join(cluster.data, cursor.fetchone()[0])
+        self.checkpoint()
+        sessions = [Session(cluster, rng) for _ in range(5)]
+        self.sessions = sessions
+        # from here on no undo is given back
+        sessions[0].run("BEGIN")
+        sessions[0].both("INSERT INTO @prep VALUES (-1, 0, 'pin')")
+        sessions[0].run("PREPARE TRANSACTION 'r_pin'")
+        for step in range(3):
+            for number, session in enumerate(sessions):
+                for _ in range(rng.randint(1, 3)):
+                    session.run("BEGIN")
+                    session.changes(rng.choice(["recent", "pend", "prep"]), number, 5, rng.randint(1, 3))
+                    session.run(rng.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
+            self.checkpoint()
+            if step == 1:
+                self.open_reader()
+        # slots beyond a page's own
+        for number in range(14):
+            session = rng.choice(sessions)
+            session.run("BEGIN")
+            session.both(f"UPDATE @over SET n = n + 1 WHERE id = {number + 1}")
+            session.run(f"PREPARE TRANSACTION '{'cr'[number % 2]}_over_{number}'")
+        self.checkpoint()
+        for number, session in enumerate(sessions[:3]):
+            session.run("BEGIN")
+            session.changes("prep", number, 5, 4)
+            session.run(f"PREPARE TRANSACTION '{'crc'[number]}_prep_{number}'")
+        self.checkpoint()
+        for session in sessions:
+            session.run("BEGIN")
+        for _ in range(3):
+            for number, session in enumerate(sessions):
+                session.changes("pend", number, 5, rng.choice([1, 1, 3, 8]))
+            self.checkpoint()
+        self.checkpoint()
+
+    def open_reader(self):
+        """A session whose snapshot is older than what comes now."""
+        self.reader = connect(self.cluster, autocommit=False)
+        self.reader.set_session(isolation_level="REPEATABLE READ", readonly=True)
+        with self.reader.cursor() as cursor:
+            self.old = {table: expected(cursor, table) for table in TABLES}
+
+    def freeze(self):
+        """Kill the server; what is on disk then is where cold trials begin."""
+        for session in self.sessions:
+                    self.cluster.kill()
+        for conn in [self.reader, self.admin] + [s.conn for s in self.sessions]:
+            conn.close()
+        os.rename(self.cluster.data, self.base)
+
+    def thaw(self):
+        """The state on disk anew."""
+        shutil.rmtree(self.cluster.data, ignore_errors=True)
+        subprocess.run(["cp", "-a", "--reflink=auto", self.base, self.cluster.data], check=True)
+
+    def evict(self):
+        """Have the server forget every page."""
+        with self.admin.cursor() as cursor:
+            for _ in range(3):
+                for number in range(FILLERS):
+                    cursor.execute(f"SELECT count(*) FROM filler_{number}")
+
+
+def read_pages(path):
+    """The pages of a relation."""
+    with open(path, "rb") as file:
+        while True:
+            image = file.read(PAGE)
+            if len(image) < PAGE:
+                return
+            yield image
+
+
+def undo_kind(image):
+    """What kind of page of the undo log this is."""
+    if struct.unpack_from("<I", image, 24)[0] == 0x5A554E44:
+        return "meta"
+    magic = struct.unpack_from("<H", image, 36)[0]
+    return {0x7A75: "undo", 0x7A6F: "overflow"}.get(magic, "map")
+
+
+def expected(cursor, table):
+    """What heap says: id -> (n, pad)."""
+    cursor.execute(f"SELECT id, n, pad FROM h_{table}")
+    return {row[0]: row[1:] for row in cursor.fetchall()}
+
+
+class Damage:
+    """One page, and what becomes of it."""
+
+    def __init__(self, state, rng):
+        candidates = collections.defaultdict(list)
+        for (name, block), versions in state.versions.items():
+            kind = undo_kind(versions[-1]) if name == "zundo.undo_log" else "table"
+            candidates[kind].append((name, block))
+        weights = {"undo": 10, "table": 4, "overflow": 3, "map": 2, "meta": 2}
+        kinds = [kind for kind in weights if candidates[kind]]
+        while True:
+            self.kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
+            self.name, self.block = rng.choice(sorted(candidates[self.kind]))
+            self.how = rng.choices(["stale", "zeroed", "flipped", "cut"], [6, 3, 1, 1])[0]
+            if self.how == "cut" and self.kind == "table":
+                continue
+            if self.how != "stale" or len(state.versions[self.name, self.block]) > 1:
+                break
+        self.before = state.versions[self.name, self.block][-1]
+        if self.how == "stale":
+            older = rng.randrange(len(state.versions[self.name, self.block]) - 1)
+            self.image = state.versions[self.name, self.block][older]
+            self.what = f"stale by {len(state.versions[self.name, self.block]) - 1 - older}"
+        elif self.how == "zeroed":
+            self.image = bytes(PAGE)
+            self.what = "zeroed"
+        elif self.how == "cut":
+            self.image = None
+            self.what = "cut off"
+        else:
+            image = bytearray(self.before)
+            bit = rng.randrange(PAGE * 8)
+            image[bit // 8] ^= 1 << bit % 8
+            self.image = bytes(image)
+            self.what = f"bit {bit} flipped"
+        self.path = state.paths[self.name]
+        self.rest = b""
+
+    def __str__(self):
+        return f"{self.kind} page, block {self.block} of {self.name}, {self.what}"
+
+    def inflict(self):
+        """Do it."""
+        with open(self.path, "r+b") as file:
+            file.seek(self.block * PAGE)
+            if self.image is None:
+                self.rest = file.read()
+                file.truncate(self.block * PAGE)
+            else:
+                file.write(self.image)
+
+    def mend(self):
+        """Undo it."""
+        with open(self.path, "r+b") as file:
+            file.seek(self.block * PAGE)
+            file.write(self.rest if self.image is None else self.before)
+
+
+class Trial:
+    """What is seen of one damage."""
+
+    def __init__(self, state, damage):
+        self.state = state
+        self.damage = damage
+        self.seen = {}
+        self.told = None                # by the last reading of all tables
+
+    def note(self, what, text):
+        """Something was seen."""
+        self.seen.setdefault(what, str(text).strip().replace("\n", " ")[:300])
+
+    def error(self, error, where, stops=False):
+        """An error of the server: one that tells of damage, or another."""
+        code = getattr(error, "pgcode", None)
+        text = f"{where}: {code} {str(error).strip()}"
+        if code is None or code.startswith("57P"):
+            raise Down(text)
+        if stops and self.damage.how != "cut":
+            self.note("STOPPED", text)
+        elif code in ("XX001", "XX002"):
+            self.told = text
+            self.note("told", text)
+        elif code in ("58030", "XX000", "58P01"):
+            # the server's own words for a page that is not there or not itself
+            self.note("told" if "could not read" in text or "could not open" in text else "STOPPED", text)
+        else:
+            self.note("STOPPED", text)
+
+    def of_table(self, table):
+        """Is it a page of that table which is damaged?"""
+        return self.damage.name == "z_" + table
+
+    def read(self, conn, table, right, when):
+        """All rows of a zheap table, by two ways, against what is right."""
+        for way in ("on", "off"):
+            with conn.cursor() as cursor:
+                if not conn.autocommit:
+                    cursor.execute("SAVEPOINT reading")
+                try:
+                    cursor.execute(f"SET enable_seqscan = {way}; SET enable_bitmapscan = {way}; SET enable_indexonlyscan = off")
+                    cursor.execute(f"SELECT ctid::text, id, n, pad FROM z_{table} WHERE id > -10 ORDER BY id")
+                    rows = cursor.fetchall()
+                except psycopg2.Error as error:
+                    if conn.closed:
+                        raise Down(f"{when}, {table}: {error}") from error
+                    if not conn.autocommit:
+                        cursor.execute("ROLLBACK TO reading")
+                    self.error(error, f"{when}, z_{table}")
+                    continue
+            wrong = [row for row in rows if right.get(row[1]) != row[2:]]
+            missing = set(right) - {row[1] for row in rows}
+            double = len(rows) - len({row[1] for row in rows})
+            if self.of_table(table) and self.damage.how in ("stale", "zeroed"):
+                # as on heap
+                wrong = [row for row in wrong if not row[0].startswith(f"({self.damage.block},")]
+                missing = {key for key in missing if self.damage.block not in self.state.places[table, key]}
+                double = 0
+            if wrong or missing or double:
+                self.note("SILENT", f"{when}, z_{table}, seqscan {way}: {len(wrong)} wrong {[(w[:3], right.get(w[1], ('none',))[:1]) for w in wrong[:2]]}, "
+                          f"{len(missing)} missing {sorted(missing)[:3]}, {double} double")
+
+    def check(self, conn, when):
+        """zundo.check of everything."""
+        found = 0
+        for name in CHECKED:
+            with conn.cursor() as cursor:
+                try:
+                    cursor.execute("SELECT * FROM zundo.check(%s::regclass)", (name,))
+                    rows = cursor.fetchall()
+                    found += len(rows)
+                    if rows:
+                        self.note("checked", f"{name}: {rows[0]}")
+                except psycopg2.Error as error:
+                    self.error(error, f"{when}, zundo.check of {name}")
+                    found += 1
+        if self.told and not found:
+            self.note("UNSEEN", f"{when}: zundo.check finds nothing, but {self.told}")
+
+    def others(self, cluster, database, when):
+        """Tables that need none of the undo there is: all can be done with them. z_ and h_ alike, or neither."""
+        if self.of_table("calm"):
+            return
+        twins = "zh" if database == "postgres" else "z"
+        conn = connect(cluster, database)
+        with conn.cursor() as cursor:
+            cursor.execute("SET enable_seqscan = on; SET enable_bitmapscan = on")
+            for transaction in (("SELECT count(n), count(pad) FROM @calm",), ("VACUUM @calm",),
+                                ("UPDATE @calm SET n = n + 1 WHERE id % 5 = 0", "DELETE FROM @calm WHERE id % 7 = 0", "ROLLBACK"),
+                                ("UPDATE @calm SET n = n + 1 WHERE id % 5 = 0",
+                                 "INSERT INTO @calm VALUES (-2, 1, 'x') ON CONFLICT (id) DO UPDATE SET n = @calm.n + 1")):
+                try:
+                    if len(transaction) > 1:
+                        cursor.execute("BEGIN")
+                    for sql in transaction:
+                        for twin in twins if sql != "ROLLBACK" else "z":
+                            cursor.execute(sql.replace("@", twin + "_"))
+                    if len(transaction) > 1:
+                        cursor.execute("COMMIT")
+                except psycopg2.Error as error:
+                    if conn.closed:
+                        raise Down(f"{when}: {error}") from error
+                    cursor.execute("ROLLBACK")
+                    self.error(error, f"{when}, database {database}, {sql}", stops=True)
+        conn.close()
+
+    def compare_all(self, conn, when):
+        """All tables in a snapshot of now."""
+        self.told = None
+        for table in TABLES:
+            with conn.cursor() as cursor:
+                right = expected(cursor, table)
+            self.read(conn, table, right, when)
+
+    def live(self):
+        """Under the running server, where transactions are open and a snapshot is old."""
+        state = self.state
+        self.damage.inflict()
+        try:
+            state.evict()
+            self.compare_all(state.admin, "live, now")
+            for table in TABLES:
+                self.read(state.reader, table, state.old[table], "live, old snapshot")
+            self.check(state.admin, "live")
+        finally:
+            with state.admin.cursor() as cursor:
+                try:
+                    cursor.execute("CHECKPOINT")
+                except psycopg2.Error:
+                    pass
+            self.damage.mend()
+            state.evict()
+
+    def cold(self):
+        """After a kill -9: start, roll back, go on, stop, start."""
+        cluster = self.state.cluster
+        self.state.thaw()
+        self.damage.inflict()
+        try:
+            cluster.start(timeout=30)
+        except ClusterError as error:
+            raise Down(f"the server does not start: {error}") from error
+        conn = connect(cluster)
+        self.compare_all(conn, "after the start")
+        self.others(cluster, "postgres", "after the start")
+        self.others(cluster, "other", "after the start")
+        settle(conn)
+        self.compare_all(conn, "rolled back")
+        self.check(conn, "rolled back")
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT gid FROM pg_prepared_xacts ORDER BY gid")
+            for (gid,) in cursor.fetchall():
+                try:
+                    cursor.execute(("COMMIT" if gid.startswith("c") else "ROLLBACK") + f" PREPARED '{gid}'")
+                except psycopg2.Error as error:
+                    if conn.closed:
+                        raise Down(f"end of {gid}: {error}") from error
+                    self.error(error, f"end of {gid}")
+        settle(conn)
+        self.compare_all(conn, "prepared ones ended")
+        self.write(conn)
+        self.compare_all(conn, "changed")
+        self.check(conn, "changed")
+        self.others(cluster, "postgres", "in the end")
+        conn.close()
+        cluster.stop("fast")
+        if cluster.postmaster() is not None:
+            raise Down("the server does not stop")
+        cluster.start(timeout=30)
+        conn = connect(cluster)
+        self.compare_all(conn, "started again")
+        conn.close()
+
+    def write(self, conn):
+        """Change everything, both kinds or neither."""
+        for table in TABLES:
+            for sql in ("UPDATE @ SET n = n + 1 WHERE id % 2 = 0", "DELETE FROM @ WHERE id % 11 = 0", "UPDATE @ SET pad = pad || 'w' WHERE id % 3 = 1"):
+                if self.of_table(table) and self.damage.how in ("stale", "zeroed"):
+                    continue
+                with conn.cursor() as cursor:
+                    try:
+                        cursor.execute("BEGIN")
+                        counts = []
+                        for twin in "zh":
+                            cursor.execute(sql.replace("@", f"{twin}_{table}"))
+                            counts.append(cursor.rowcount)
+                        if counts[0] != counts[1]:
+                            self.note("SILENT", f"{sql}: {counts[0]} rows of z_{table}, {counts[1]} of h_{table}")
+                        cursor.execute("COMMIT")
+                    except psycopg2.Error as error:
+                        if conn.closed:
+                            raise Down(f"{sql}: {error}") from error
+                        cursor.execute("ROLLBACK")
+                        self.error(error, f"change of z_{table}")
+
+    def result(self):
+        """The worst that was seen."""
+        for what in FAULTS + ("told",):
+            if what in self.seen:
+                return what
+        return "right"
+
+
+def settle(conn, seconds=2.0):
+    """Until the worker has undone what is aborted, or for a while, as it may not be able to."""
+    deadline = time.time() + seconds
+    with conn.cursor() as cursor:
+        while time.time() < deadline:
+            try:
+                cursor.execute("SELECT count(*) FROM zundo.stat_rollback")
+                if cursor.fetchone() == (0,):
+                    return
+            except psycopg2.Error:
+                if conn.closed:
+                    raise
+                return
+            time.sleep(0.05)
+
+
+def run_trial(state, number, mode, quiet):
+    """One damage; its result."""
+    rng = random.Random(f"{state.seed}/{number}")
+    trial = Trial(state, Damage(state, rng))
+    try:
+        getattr(trial, mode)()
+    except (Down, psycopg2.Error, ClusterError) as error:
+        trial.note("CRASH", error)
+    faults = [line for line in state.cluster.new_faults() if any(s in line for s in ("PANIC", "TRAP", "terminated by"))]
+    if faults:
+        trial.note("CRASH", faults[0])
+    result = trial.result()
+    if result in FAULTS:
+        print(f"{result} seed {state.seed} trial {number} ({mode}): {trial.damage}")
+        for what in FAULTS:
+            if what in trial.seen:
+                print(f"    {what}: {trial.seen[what]}")
+    elif not quiet:
+        print(f"{result} seed {state.seed} trial {number} ({mode}): {trial.damage}: {trial.seen}")
+    sys.stdout.flush()
+    return trial.damage, result
+
+
+def parse_options():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bindir", required=True, help="programs of a server that has zundo installed")
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--per-state", type=int, default=100, help="trials with one state; half of them live")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--trial", type=int, default=None, help="only this one of the seed")
+    parser.add_argument("--mode", choices=("live", "cold"), default=None)
+    parser.add_argument("--verbose", action="store_true", help="a line for each trial")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster there if a trial fails")
+    return parser.parse_args()
+
+
+def trials_of(options, seed, count, counts):
+    """The trials of one state; was there a fault?"""
+    state = State(options, seed)
+    bad = False
+    try:
+        state.make()
+        numbers = [options.trial] if options.trial is not None else list(range(count))
+        live = [n for n in numbers if n % 2 == 0 and options.mode != "cold"]
+        cold = [n for n in numbers if n % 2 == 1 and options.mode != "live"]
+        for mode, chosen in (("live", live), ("cold", cold)):
+            if mode == "cold":
+                state.freeze()
+            for number in chosen:
+                damage, result = run_trial(state, number, mode, not options.verbose)
+                counts[damage.kind, damage.how, result] += 1
+                if result in FAULTS:
+                    bad = True
+                    if options.keep:
+                        return True
+                if mode == "cold":
+                    state.cluster.kill()
+                elif result == "CRASH":
+                    break               # what was open is gone
+        return bad
+    finally:
+        if bad and options.keep:
+            print(f"the cluster is in {state.cluster.root}")
+        else:
+            state.cluster.remove()
+
+
+def show(counts):
+    """A table of what was damaged, how, and what was seen."""
+    results = FAULTS + ("told", "right")
+    print(f"{'page':10}{'damage':10}" + "".join(f"{r:>9}" for r in results))
+    for kind, how in sorted({key[:2] for key in counts}):
+        print(f"{kind:10}{how:10}" + "".join(f"{counts[kind, how, r]:9}" for r in results))
+
+
+def main():
+    """The exit status tells whether nothing was silent, stopped or down."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    seed = options.seed if options.seed is not None else int(time.time()) % 1000000
+    counts = collections.Counter()
+    bad = False
+    left = options.trials
+    while left > 0:
+        bad |= trials_of(options, seed, min(left, options.per_state), counts)
+        left = 0 if options.trial is not None else left - options.per_state
+        seed += 1
+    show(counts)
+    total = sum(counts.values())
+    faults = {what: sum(n for key, n in counts.items() if key[2] == what) for what in FAULTS}
+    print(f"{total} damages: " + ", ".join(f"{n} {what}" for what, n in faults.items()))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
