@@ -270,10 +270,9 @@ def read_pages(path):
 
 def undo_kind(image):
     """What kind of page of the undo log this is."""
-    if struct.unpack_from("<I", image, 24)[0] == 0x5A554E44:
-        return "meta"
+    twin = struct.unpack_from("<I", image, 32)[0]
     magic = struct.unpack_from("<H", image, 36)[0]
-    return {0x7A75: "undo", 0x7A6F: "overflow"}.get(magic, "map")
+    return {0x5A554E44: "meta", 0x5A554E4D: "map"}.get(twin) or {0x7A75: "undo", 0x7A6F: "overflow"}[magic]
 
 
 def expected(cursor, table):
