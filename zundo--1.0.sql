@@ -37,8 +37,13 @@ COMMENT ON ACCESS METHOD zundo_undo IS
 
 -- The undo log ---------------------------------------------------------------
 
-CREATE TABLE zundo.undo_log () USING zundo_undo;
-COMMENT ON TABLE zundo.undo_log IS
+-- A materialized view, since the server changes the rows of none and publishes
+-- none (not even FOR ALL TABLES). It counts as filled: the server would answer a
+-- query with the advice to refresh it.
+CREATE MATERIALIZED VIEW zundo.undo_log USING zundo_undo AS SELECT WITH NO DATA;
+UPDATE pg_catalog.pg_class SET relispopulated = true
+    WHERE oid OPERATOR(pg_catalog.=) 'zundo.undo_log'::pg_catalog.regclass;
+COMMENT ON MATERIALIZED VIEW zundo.undo_log IS
     'old row versions of this database''s zheap tables; has a size and a tablespace, but no rows to read';
 
 -- Functions ------------------------------------------------------------------

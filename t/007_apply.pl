@@ -176,6 +176,7 @@ is($publisher->safe_psql('postgres', 'DROP PUBLICATION q; INSERT INTO mine VALUE
 # A publication of all tables: the new relations of rewrites and of REFRESH are not published, nor are materialized views,
 # temporary and unlogged tables.
 $publisher->safe_psql('postgres', 'CREATE TABLE heaped (id int) USING heap; INSERT INTO heaped VALUES (1), (2); CREATE PUBLICATION q FOR ALL TABLES');
+is($publisher->safe_psql('postgres', q{SELECT count(*) FROM pg_publication_tables WHERE schemaname = 'zundo'}), '0', 'the undo log is not published');
 $publisher->safe_psql('postgres', q{
 	SET default_table_access_method = zheap;
 	ALTER TABLE mine ADD COLUMN r float DEFAULT random();

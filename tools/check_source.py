@@ -223,6 +223,8 @@ def check_qualified_sql():
 
     for match in re.finditer(r"[-+*/<>=~!@#%^&|`?]+", text):
         before, after = text[:match.start()].rstrip(), text[match.end():].lstrip()
+        if match.group(0) == "=" and re.search(r"\bUPDATE\s+[\w.]+\s+SET\s+\w+$", before):
+            continue                # an assignment
         if not (before.endswith("OPERATOR(pg_catalog.") or (match.group(0) == "*" and before.endswith("(") and after.startswith(")"))):
             yield path, line_of(text, match.start()), f"operator {match.group(0)} without its schema"
     for match in SQL_HIDDEN_OPERATORS.finditer(text):
@@ -242,7 +244,8 @@ def check_qualified_sql():
             yield path, line_of(text, match.start()), f"type {match.group(1)} without its schema"
     for match in re.finditer(r"\b(?:FROM|JOIN|VIEW|TABLE|ON)\s+(?:FUNCTION\s+)?([\w.\"]+)", text):
         name, statement = match.group(1), text[text.rfind(";", 0, match.start()) + 1:match.start()]
-        if "." in name or name.upper() in ("PUBLIC", "TABLE", "VIEW", "FUNCTION", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER"):
+        if "." in name or name.upper() in ("PUBLIC", "TABLE", "VIEW", "FUNCTION", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER",
+                                             "MATERIALIZED"):
             continue
         if re.match(r"\s*(COMMENT|GRANT|REVOKE)", statement) and re.search(r"\bSCHEMA\b", text[match.start():match.end() + 1]):
             continue

@@ -65,11 +65,11 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 	nspname = get_namespace_name(RelationGetNamespace(rel));
 	if (nspname == NULL || strcmp(nspname, "zundo") != 0 ||
 		strcmp(RelationGetRelationName(rel), "undo_log") != 0 ||
-		rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relkind != RELKIND_MATVIEW ||
 		persistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("access method \"zundo_undo\" is only for the permanent table zundo.undo_log")));
+				 errmsg("access method \"zundo_undo\" is only for zundo.undo_log")));
 	/* undo asks clog about its transactions: the server must keep what they need (README) */
 	*freezeXid = RecentXmin;
 	*minmulti = InvalidMultiXactId;

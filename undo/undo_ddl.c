@@ -5,8 +5,10 @@
  * make the undo log something else than the one relation that zundo finds by its name: a
  * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
  * copies, rows, indexes) undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
- * VACUUM and ANALYZE are allowed, and LOCK in the mode that all writers hold, which pg_dump
- * takes: a stronger one would stop them. VACUUM FULL, of the whole database too, passes it by.
+ * VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too, passes it by.
+ *
+ * The undo log is a materialized view, the only kind of relation with a file and an access
+ * method that is no table: the server itself refuses to change its rows and to publish it.
  *
  * The schema zundo is made by the script of CREATE EXTENSION: one that is there before may be
  * anybody's, with objects in it that would be taken for the extension's.
@@ -144,7 +146,7 @@ check_extension_contents(AlterExtensionContentsStmt *stmt)
 {
 	if (stmt->action < 0 && stmt->objtype == OBJECT_SCHEMA && strcmp(stmt->extname, "zundo") == 0)
 		refuse_if(strcmp(strVal(stmt->object), "zundo") == 0, "left in a schema outside its extension");
-	if (stmt->action < 0 && stmt->objtype == OBJECT_TABLE)
+	if (stmt->action < 0 && (stmt->objtype == OBJECT_TABLE || stmt->objtype == OBJECT_MATVIEW))
 		refuse_if(names_undo_log(makeRangeVarFromNameList(castNode(List, stmt->object))),
 				  "taken out of its extension");
 }
@@ -185,9 +187,18 @@ check_command(Node *node)
 		case T_CreateStatsStmt:
 			refuse_if(list_names_undo_log(((CreateStatsStmt *) node)->relations), "given statistics");
 			break;
+		case T_CopyStmt:
+			refuse_if(names_undo_log(((CopyStmt *) node)->relation), "copied");
+			break;
 		case T_LockStmt:
-			refuse_if(((LockStmt *) node)->mode > AccessShareLock &&
-					  list_names_undo_log(((LockStmt *) node)->relations), "locked");
+			refuse_if(list_names_undo_log(((LockStmt *) node)->relations), "locked");
+			break;
+		case T_RefreshMatViewStmt:
+			refuse_if(names_undo_log(((RefreshMatViewStmt *) node)->relation), "refreshed");
+			break;
+		case T_AlterObjectDependsStmt:
+			refuse_if(names_undo_log(((AlterObjectDependsStmt *) node)->relation),
+					  "made to depend on another extension");
 			break;
 		case T_IndexStmt:
 			refuse_if(names_undo_log(((IndexStmt *) node)->relation), "indexed");
