@@ -50,6 +50,7 @@ static const char *const fault_points[] = {
 	"deleters-chain",			/* the same, to see what can be deleted from an index */
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
+	"abort-page",				/* in it, before each page */
 	"worker-cycle",				/* at the start of a worker's round */
 	"truncate"					/* before the undo relation is cut */
 };

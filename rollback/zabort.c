@@ -5,7 +5,8 @@
  * Owns the backend's list of pages that its current transaction has changed.
  * dml/ adds to it; the transaction callbacks, which zundo.c registers, use it up.
  * Takes no lock between calls; while undoing, one table page at a time by
- * zrollback_page_by_locator. Crash points: "abort-callback", before the first page.
+ * zrollback_page_by_locator. Crash points: "abort-callback", before the first page;
+ * "abort-page", before each.
  *
  * Nothing here is needed for right results: a page that is not undone here is read
  * through its undo, undone by the next writer, or by a worker.
@@ -21,6 +22,7 @@
  *		[overflow_min, overflow_max].
  *	A5	own_pending is set from the moment a subtransaction's abort leaves a page as it
  *		is until the top-level transaction ends.
+ *	A6	an error that is being handled while its transaction aborts is the same afterwards.
  */
 #include "postgres.h"
 
@@ -212,10 +214,10 @@ is_dropped(const RelFileLocator *locator, const RelFileLocator *dropped, int ndr
 /*
  * Undo the entries of 'level' and above; true if all of them were undone or have
  * nothing to undo. Errors escape to the caller; the entries are gone in any case as
- * far as they were tried.
+ * far as they were tried; current is the one that an error came from.
  */
 static bool
-undo_pages(int level)
+undo_pages(int level, volatile NotedPage *current)
 {
 	RelFileLocator *dropped = NULL;
 	int			ndropped = smgrGetPendingDeletes(false, &dropped);
@@ -237,8 +239,9 @@ undo_pages(int level)
 	}
 	while (nnoted > 0 && noted[nnoted - 1].level >= level)
 	{
-		NotedPage	page = pop_page();
+		NotedPage	page = *current = pop_page();
 
+		ZUNDO_FAULT("abort-page");
 		if (is_dropped(&page.locator, dropped, ndropped))
 			continue;
 		if (level > 1 && page.logged && RelFileLocatorSkippingWAL(page.locator))
@@ -265,6 +268,58 @@ can_undo_now(void)
 		CurrentResourceOwner != NULL && CritSectionCount == 0;
 }
 
+/* forget_error: ends the handling of an error in the callback, whose abort needs interrupts held as before. */
+static void
+forget_error(MemoryContext context, uint32 holdoff)
+{
+	InterruptHoldoffCount = holdoff;
+	MemoryContextSwitchTo(context);
+	FlushErrorState();
+}
+
+/*
+ * error_under_way: returns a copy of the error that is being handled, NULL if there is none. The server does
+ * not tell whether there is one. It keeps errors in a memory context of their own, which is empty if there has
+ * been no message lately; else it takes an error to learn that there is none.
+ */
+static ErrorData *
+error_under_way(void)
+{
+	ErrorData  *volatile error = NULL;
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = InterruptHoldoffCount;
+
+	if (MemoryContextIsEmpty(ErrorContext))
+		return NULL;
+	PG_TRY();
+	{
+		error = CopyErrorData();
+	}
+	PG_CATCH();
+	{
+		forget_error(context, holdoff);
+	}
+	PG_END_TRY();
+	return error;
+}
+
+/* put_back: makes error the one that is being handled (A6). */
+static void
+put_back(ErrorData *error)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		ReThrowError(error);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+	}
+	PG_END_TRY();
+}
+
 /*
  * Undo what the (sub)transaction at 'level' has noted, and forget it. True if nothing of it
  * can be left on a page. Raises no error; leaves no LWLock held; buffer pins that an error
@@ -288,34 +343,43 @@ undo_level(int level)
 		complete = false;
 	else
 	{
+		ErrorData  *outer = error_under_way();
+		volatile NotedPage current;
+
 		undoing = true;
+		current.locator.relNumber = InvalidRelFileNumber;
 		zvis_top_aborted = (level == 1);
 		PG_TRY();
 		{
-			if (!undo_pages(level))
+			if (!undo_pages(level, &current))
 				complete = false;
 		}
 		PG_CATCH();
 		{
-			int			code = geterrcode();
+			ErrorData  *error;
 
-			/*
-			 * Raising the error has let interrupts in; the abort that we are part of
-			 * still needs them held.
-			 */
-			InterruptHoldoffCount = holdoff;
+			MemoryContextSwitchTo(context);
+			error = CopyErrorData();
+			forget_error(context, holdoff);
 			LWLockReleaseAll();
 			UnlockBuffers();
-			MemoryContextSwitchTo(context);
 			CurrentResourceOwner = owner;
-			FlushErrorState();
 			complete = false;
 			ereport(LOG,
-					(errmsg("zundo could not undo an aborted transaction's changes at once"),
-					 errdetail("The error had SQLSTATE %s.", unpack_sql_state(code)),
+					(errcode(error->sqlerrcode),
+					 RelFileNumberIsValid(current.locator.relNumber) ?
+					 errmsg("zundo could not undo an aborted transaction's changes at once: block %u of the table with OID %u, in file %u: %s",
+							current.block, current.reloid, current.locator.relNumber, error->message) :
+					 errmsg("zundo could not undo an aborted transaction's changes at once: %s", error->message),
+					 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
 					 errhint("Readers skip these changes; a background worker will undo them.")));
+			FreeErrorData(error);
+			if (outer != NULL)
+				put_back(outer);
 		}
 		PG_END_TRY();
+		if (outer != NULL)
+			FreeErrorData(outer);
 		undoing = false;
 		zvis_top_aborted = false;
 	}
@@ -356,7 +420,7 @@ zrollback_xact_callback(XactEvent event, void *arg)
 
 /*
  * zrollback_subxact_callback: at a subtransaction's commit its pages become the parent's,
- * at its abort they are undone. No errors.
+ * at its abort they are current. No errors.
  */
 void
 zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
