@@ -99,6 +99,11 @@ CREATE FUNCTION zundo.row_locks(rel pg_catalog.regclass,
 COMMENT ON FUNCTION zundo.row_locks(pg_catalog.regclass) IS
     'rows of a zheap table that transactions at work have locked or changed; for owners of SELECT and pg_stat_scan_tables';
 
+CREATE FUNCTION zundo.row_version() RETURNS pg_catalog.trigger
+    AS 'MODULE_PATHNAME', 'zundo_row_version' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION zundo.row_version() IS
+    'trigger function, BEFORE INSERT OR UPDATE FOR EACH ROW: puts the transaction id into the column that its argument names';
+
 CREATE FUNCTION zundo.undo_records(log int DEFAULT NULL, max_records int DEFAULT 1000,
         OUT logno int, OUT ptr pg_catalog.text, OUT type pg_catalog.text, OUT xid pg_catalog.xid8, OUT top_xid pg_catalog.xid8,
         OUT status pg_catalog.text, OUT relation pg_catalog.oid, OUT block bigint, OUT item int, OUT nrows int,

@@ -14,6 +14,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
+#include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
 #include "redo/zredo.h"
 #include "rollback/zrollback.h"
@@ -112,6 +113,7 @@ _PG_init(void)
 	RegisterSubXactCallback(zreclaim_subxact_callback, NULL);
 	zany_install_hooks();
 	zvis_install_hooks();
+	zguard_install_hooks();
 	zreaders_install_hooks();
 	zaccess_method_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;

@@ -121,6 +121,13 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot, false)
 #endif
 
+/* 18's apply workers compare a row's writer, which they learn from its xmin, with the change that they apply. */
+#if PG_VERSION_NUM < 180000
+#define ZC_APPLY_LOOKS_AT_XMIN false
+#else
+#define ZC_APPLY_LOOKS_AT_XMIN true
+#endif
+
 /* 18 dropped ExecutorRun's execute_once argument. */
 #if PG_VERSION_NUM < 180000
 #define ZC_EXECUTOR_RUN_ONCE_ARG 1

@@ -22,6 +22,8 @@ char	   *zundo_undo_full_exempt = NULL;
 int			zundo_log_undo_size = 1024;
 int			zundo_log_undo_age = 3600;
 int			zundo_undecodable_changes = ZUNDO_UNDECODABLE_ERROR;
+bool		zundo_allow_xmin_comparison = false;
+bool		zundo_allow_ctid_guard = false;
 
 #ifdef ZUNDO_TESTING
 bool		zundo_move_updates = false;
@@ -208,6 +210,24 @@ zundo_define_gucs(void)
 							PGC_SIGHUP,
 							GUC_UNIT_S,
 							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("zundo.allow_xmin_comparison",
+							 "Queries may compare xmin of zheap tables.",
+							 "They will find changes where there are none: xmin of a row that is not new changes by itself.",
+							 &zundo_allow_xmin_comparison,
+							 false,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("zundo.allow_ctid_guard",
+							 "UPDATE and DELETE may name a row of a zheap table by a ctid from outside the statement.",
+							 "The row may have been changed since its ctid was read.",
+							 &zundo_allow_ctid_guard,
+							 false,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 
 #ifdef ZUNDO_TESTING
 	define_test_gucs();

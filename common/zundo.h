@@ -124,6 +124,8 @@ extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;		/* MB, -1 = never */
 extern int	zundo_log_undo_age;			/* s, -1 = never */
 extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
+extern bool zundo_allow_xmin_comparison;	/* mvcc/zguard.c, X2 */
+extern bool zundo_allow_ctid_guard;		/* the same, X3 */
 
 extern void zundo_define_gucs(void);
 

@@ -682,7 +682,9 @@ lookup_writer(ZHeapSlot *slot)
 	slot->writer_known = true;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
-	if (!zu_attached() || slot->chain_xid < zu_oldest_for(slot->chain))
+	/* the attachment may have become invalid since the row was read */
+	zu_attach_database();
+	if (slot->chain_xid < zu_oldest_for(slot->chain))
 		return;
 	while (ptr != InvalidUndoPtr && zu_fetch(ptr, slot->relnumber, block, &rec, buf) == ZU_FETCHED &&
 		   rec.xid >= zu_oldest_for(slot->chain))

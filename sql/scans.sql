@@ -98,6 +98,7 @@ SELECT id FROM tids WHERE ctid >= '(0,18)' AND ctid <= '(0,20)';
 SELECT id FROM tids WHERE ctid < '(0,3)' ORDER BY ctid DESC;
 SELECT count(*) FROM tids WHERE ctid > '(5,0)';
 SELECT id FROM tids t WHERE ctid = (SELECT ctid FROM tids WHERE id = 12);
+SET zundo.allow_ctid_guard = on;
 DELETE FROM tids WHERE ctid = '(0,12)';
 SELECT id FROM tids WHERE id BETWEEN 11 AND 13 ORDER BY id;
 -- samples

@@ -52,7 +52,7 @@ sub survives
 		"UPDATE $table SET t = repeat('long', 50) WHERE id = 5",
 		"UPDATE $table SET id = id + 100000 WHERE id = 7",
 		"DELETE FROM $table WHERE id = 9",
-		"DELETE FROM $table WHERE ctid = '(0,3)'",
+		"SET zundo.allow_ctid_guard = on; DELETE FROM $table WHERE ctid = '(0,3)'",
 		"SELECT * FROM $table WHERE id < 20 FOR UPDATE",
 		"INSERT INTO $table SELECT g, 0, 'new' FROM generate_series(50001, 50050) g",
 		"BEGIN; UPDATE $table SET n = 0 WHERE id = 11; ROLLBACK",

@@ -25,6 +25,7 @@
 #define KEEP_BYTES	(64 * 1024)
 
 void		(*zslot_lookup_writer_hook) (ZHeapSlot *slot) = NULL;
+TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot) = NULL;
 
 static inline void
 forget_writer(ZHeapSlot *z)
@@ -317,6 +318,15 @@ find_writer(ZHeapSlot *z)
 	return true;
 }
 
+/* shown_xmin: what xmin shows; the writer is known to be somebody, or nobody in particular. */
+static TransactionId
+shown_xmin(const ZHeapSlot *z)
+{
+	if (z->xmin != InvalidZXid)
+		return zxid_to_xid(z->xmin);
+	return zslot_forgotten_xmin_hook != NULL ? zslot_forgotten_xmin_hook(z) : FrozenTransactionId;
+}
+
 bool
 zslot_writer(TupleTableSlot *slot)
 {
@@ -345,8 +355,7 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 	switch (attnum)
 	{
 		case MinTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(z->xmin == InvalidZXid ? FrozenTransactionId :
-										 zxid_to_xid(z->xmin));
+			return TransactionIdGetDatum(shown_xmin(z));
 		case MinCommandIdAttributeNumber:
 		case MaxCommandIdAttributeNumber:
 			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
@@ -438,7 +447,7 @@ zslot_copy_heap_tuple(TupleTableSlot *slot)
 
 	if (z->writer_known || (z->row != NULL && z->chain == InvalidUndoPtr))
 	{
-		xmin = z->xmin == InvalidZXid ? FrozenTransactionId : zxid_to_xid(z->xmin);
+		xmin = shown_xmin(z);
 		if (z->xmin != InvalidZXid)
 			cmin = z->cmin;
 	}

@@ -95,6 +95,9 @@ extern bool zslot_writer(TupleTableSlot *slot);
  */
 extern void (*zslot_lookup_writer_hook) (ZHeapSlot *slot);
 
+/* zslot_forgotten_xmin_hook: set by mvcc/: what xmin shows of a version whose writer is not known any more. */
+extern TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot);
+
 /*
  * zslot_form_row: the row of any slot as zheap bytes: for a TTSOpsZHeap slot with
  * all columns of desc and no missing ones, its own bytes; else formed into palloc'd memory.

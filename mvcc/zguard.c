@@ -1,0 +1,568 @@
+/*
+ * mvcc/zguard.c - xmin and ctid as guards of updates.
+ *
+ * Applications read a row, and later change it only if it is still the version
+ * that they have read: UPDATE ... WHERE id = $1 AND xmin = $2, or ctid = $2. On
+ * heap both change with each update. Here ctid does not, and who wrote a version
+ * is known only while its undo is kept. mvcc/README.md has the reasons for what
+ * is done about it; owned here:
+ *
+ *	X1	queries that see different versions of a row are never shown the same xmin
+ *		(forgotten_xmin). OLD.xmin in trigger functions may be 0, which means nothing.
+ *	X2	a query that compares xmin of a zheap table is refused when it is planned,
+ *		since X1 would make it find changes where there are none. But for
+ *		zundo.allow_xmin_comparison, and comparisons with the own transaction id.
+ *	X3	UPDATE and DELETE of a row by a ctid from outside the statement are refused
+ *		when they start, if nothing in the transaction can have kept the row from
+ *		being changed since. But for zundo.allow_ctid_guard.
+ *
+ * X1 is what makes lost updates impossible, however the comparison is hidden: in
+ * a function, in a subquery, in the application. X2 is there to say why.
+ * No locks, no buffers, no crash points.
+ */
+#include "postgres.h"
+
+#include "access/commit_ts.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_inherits.h"
+#include "commands/trigger.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "mvcc/zguard.h"
+#include "mvcc/zvis.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/planner.h"
+#include "parser/parsetree.h"
+#include "replication/logicalworker.h"
+#include "tuple/zslot.h"
+#include "undo/undo_temp.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/xid8.h"
+
+PG_FUNCTION_INFO_V1(zundo_row_version);
+
+static create_upper_paths_hook_type prev_create_upper_paths = NULL;
+static ExecutorStart_hook_type prev_executor_start = NULL;
+
+/* The top bit of a 32-bit transaction id. */
+#define TOP_BIT ((TransactionId) 0x80000000)
+
+/* ---- X1: what xmin shows ---- */
+
+/* warn_of_conflicts: tell the log of a server that looks for conflicts that it cannot see those with this row's writer. */
+static void
+warn_of_conflicts(Oid relid)
+{
+	static bool warned = false;
+
+	/* once for the life of a worker: there is no better place to keep that */
+	if (warned || !track_commit_timestamp || !IsLogicalWorker())
+		return;
+	warned = true;
+	ereport(WARNING,
+			(errmsg("conflicts with local changes of zheap table \"%s\" cannot all be detected", get_rel_name(relid)),
+			 errdetail("The transaction that wrote a row is known only as long as its undo is kept. "
+					   "This is reported once for each worker, whatever the table.")));
+}
+
+/*
+ * forgotten_xmin: returns what xmin shows of a version whose writer is before `oldest` and not known any more: `oldest` with the top
+ * bit of its lower half inverted. X1: no transaction that can be told by its id has that id. And of two such numbers of one row's
+ * versions the later one is that of a later `oldest`: who replaced the version that was shown with the first is not seen by the
+ * reader's snapshot, so not before the first `oldest`, but before the second.
+ */
+static TransactionId
+forgotten_xmin(const ZHeapSlot *slot)
+{
+	Oid			relid = slot->base.tts_tableOid;
+	TransactionId xid;
+
+	zu_attach_database();
+	if (zuptr_is_temp(slot->chain) ||
+		(zu_temp_oldest() > FirstNormalTransactionId && OidIsValid(relid) &&
+		 get_rel_persistence(relid) == RELPERSISTENCE_TEMP))
+		xid = zxid_to_xid(zu_temp_oldest());
+	else
+		xid = zxid_to_xid(zu_oldest());
+	if (ZC_APPLY_LOOKS_AT_XMIN)
+		warn_of_conflicts(relid);
+	/* 0, 1 and 2 mean something: what would become one of them is shown as it is, which no other id becomes */
+	if (!TransactionIdIsNormal(xid ^ TOP_BIT))
+		return xid;
+	return xid ^ TOP_BIT;
+}
+
+/* ---- X2: comparisons of xmin ---- */
+
+/* is_zheap: is it a table of ours? The caller holds a lock on it. */
+static bool
+is_zheap(Oid relid)
+{
+	Relation	rel = table_open(relid, NoLock);
+	bool		result = (table_slot_callbacks(rel) == &TTSOpsZHeap);
+
+	table_close(rel, NoLock);
+	return result;
+}
+
+static void zc_noreturn pg_attribute_cold
+refuse_xmin(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot compare xmin of zheap table \"%s\"", get_rel_name(relid)),
+			 errdetail("The transaction that wrote a row is known only as long as its undo is kept: "
+					   "xmin does not tell whether the row has changed since it was read."),
+			 errhint("Use a version column, kept by a trigger that executes zundo.row_version(), "
+					 "or set zundo.allow_xmin_comparison.")));
+	pg_unreachable();
+}
+
+/* The tables whose xmin is looked for in an expression. */
+typedef struct XminSearch
+{
+	PlannerInfo *root;
+	Index		only;			/* this one of the query's relations; 0 = each that can be a zheap table */
+	Oid			found;			/* the zheap table, if not 'only' that one was wanted */
+} XminSearch;
+
+/* zheap_table: which zheap table the rows of the query's relation number varno can be of. Returns InvalidOid if none. */
+static Oid
+zheap_table(PlannerInfo *root, Index varno)
+{
+	RangeTblEntry *rte = planner_rt_fetch(varno, root);
+
+	if (rte->rtekind != RTE_RELATION)
+		return InvalidOid;
+	if (is_zheap(rte->relid))
+		return rte->relid;
+	if (!rte->inh || root->append_rel_array == NULL)
+		return InvalidOid;
+	for (int i = 1; i < root->simple_rel_array_size; i++)
+	{
+		Index		parent = i;
+
+		rte = root->simple_rte_array[i];
+		while (parent != varno && root->append_rel_array[parent] != NULL)
+			parent = root->append_rel_array[parent]->parent_relid;
+		if (parent == varno && rte != NULL && rte->rtekind == RTE_RELATION && is_zheap(rte->relid))
+			return rte->relid;
+	}
+	return InvalidOid;
+}
+
+static bool
+find_xmin_walker(Node *node, XminSearch *search)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+	{
+		const Var  *var = (Var *) node;
+
+		if (var->varattno != MinTransactionIdAttributeNumber || var->varlevelsup != 0)
+			return false;
+		if (search->only != 0)
+			return var->varno == search->only;
+		search->found = zheap_table(search->root, var->varno);
+		return OidIsValid(search->found);
+	}
+	if (IsA(node, RestrictInfo))
+		return find_xmin_walker((Node *) ((RestrictInfo *) node)->clause, search);
+	return expression_tree_walker(node, find_xmin_walker, search);
+}
+
+/* own_xid_walker: is the id of the own transaction asked for in the expression? */
+static bool
+own_xid_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr))
+	{
+		switch (((FuncExpr *) node)->funcid)
+		{
+			case F_PG_CURRENT_XACT_ID:
+			case F_PG_CURRENT_XACT_ID_IF_ASSIGNED:
+			case F_TXID_CURRENT:
+			case F_TXID_CURRENT_IF_ASSIGNED:
+				return true;
+		}
+	}
+	return expression_tree_walker(node, own_xid_walker, context);
+}
+
+/* sorts: does the aggregate compare its arguments? */
+static bool
+sorts(const Aggref *agg)
+{
+	HeapTuple	tuple;
+	bool		result;
+
+	if (agg->aggdistinct != NIL || agg->aggorder != NIL)
+		return true;
+	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(agg->aggfnoid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = OidIsValid(((Form_pg_aggregate) GETSTRUCT(tuple))->aggsortop);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+static bool
+is_condition_on_xmin_walker(Node *node, XminSearch *search)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_RestrictInfo:
+			return is_condition_on_xmin_walker((Node *) ((RestrictInfo *) node)->clause, search);
+		case T_NullTest:
+			return false;
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_ScalarArrayOpExpr:
+			/* what the own transaction has written is always known */
+			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
+		case T_Var:
+			return find_xmin_walker(node, search);
+		default:
+			return expression_tree_walker(node, is_condition_on_xmin_walker, search);
+	}
+}
+
+/* compares_xmin_walker: the same for what is not a condition: showing xmin, as it is or through functions, is allowed. */
+static bool
+compares_xmin_walker(Node *node, XminSearch *search)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+		case T_ScalarArrayOpExpr:
+			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
+		case T_RowCompareExpr:
+		case T_MinMaxExpr:
+		case T_SubPlan:
+		case T_AlternativeSubPlan:
+			return find_xmin_walker(node, search);
+		case T_Aggref:
+			return sorts((Aggref *) node) && find_xmin_walker(node, search);
+		case T_CaseExpr:
+			{
+				CaseExpr   *expr = (CaseExpr *) node;
+				ListCell   *lc;
+
+				foreach(lc, expr->args)
+				{
+					if (!own_xid_walker((Node *) lfirst_node(CaseWhen, lc)->expr, NULL) &&
+						find_xmin_walker((Node *) expr->arg, search))
+						return true;
+				}
+				break;
+			}
+		default:
+			break;
+	}
+	return expression_tree_walker(node, compares_xmin_walker, search);
+}
+
+/* check_list: refuse a target list in which xmin is compared, or sorts or groups the rows. */
+static void
+check_list(List *tlist, XminSearch *search, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, tlist)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, lc);
+
+		if (compares_xmin_walker((Node *) entry->expr, search) ||
+			(entry->ressortgroupref != 0 && find_xmin_walker((Node *) entry->expr, search)))
+			refuse_xmin(OidIsValid(relid) ? relid : search->found);
+	}
+}
+
+static void
+check_condition(Node *condition, XminSearch *search, Oid relid)
+{
+	if (is_condition_on_xmin_walker(condition, search))
+		refuse_xmin(OidIsValid(relid) ? relid : search->found);
+}
+
+/* check_joins: refuse conditions on xmin in WHERE and ON. */
+static void
+check_joins(Node *node, XminSearch *search)
+{
+	ListCell   *lc;
+
+	if (IsA(node, FromExpr))
+	{
+		foreach(lc, ((FromExpr *) node)->fromlist)
+			check_joins(lfirst(lc), search);
+		check_condition(((FromExpr *) node)->quals, search, InvalidOid);
+	}
+	else if (IsA(node, JoinExpr))
+	{
+		check_joins(((JoinExpr *) node)->larg, search);
+		check_joins(((JoinExpr *) node)->rarg, search);
+		check_condition(((JoinExpr *) node)->quals, search, InvalidOid);
+	}
+}
+
+/*
+ * check_changed: the same for what is computed of the table that the query changes, and is not read by a scan: RETURNING, and DO UPDATE
+ * of an INSERT. Which of a partitioned table's partitions it will be is not known.
+ */
+static void
+check_changed(PlannerInfo *root)
+{
+	Query	   *parse = root->parse;
+	XminSearch	search = {.root = root,.only = parse->resultRelation};
+	OnConflictExpr *conflict = parse->onConflict;
+	List	   *children;
+	ListCell   *lc;
+
+	if (!find_xmin_walker((Node *) parse->returningList, &search) &&
+		(conflict == NULL || (!find_xmin_walker(conflict->onConflictWhere, &search) &&
+							  !find_xmin_walker((Node *) conflict->onConflictSet, &search))))
+		return;
+	children = find_all_inheritors(rt_fetch(parse->resultRelation, parse->rtable)->relid, AccessShareLock, NULL);
+	foreach(lc, children)
+	{
+		Oid			relid = lfirst_oid(lc);
+
+		if (!is_zheap(relid))
+			continue;
+		check_list(parse->returningList, &search, relid);
+		if (conflict == NULL)
+			continue;
+		check_list(conflict->onConflictSet, &search, relid);
+		check_condition(conflict->onConflictWhere, &search, relid);
+	}
+}
+
+/* reads_xmin: is xmin of the relation wanted at all? The planner knows that better than a look at all expressions. */
+static inline bool
+reads_xmin(const RelOptInfo *rel, XminSearch *search)
+{
+	ListCell   *lc;
+
+	if (rel->rtekind != RTE_RELATION)
+		return false;
+	if (rel->attr_needed != NULL && !bms_is_empty(rel->attr_needed[MinTransactionIdAttributeNumber - rel->min_attr]))
+		return true;
+	search->only = rel->relid;
+	foreach(lc, rel->baserestrictinfo)
+	{
+		if (find_xmin_walker(lfirst(lc), search))
+			return true;
+	}
+	return false;
+}
+
+static void
+check_query(PlannerInfo *root)
+{
+	Query	   *parse = root->parse;
+	bool		wanted = false;
+	ListCell   *lc;
+
+	for (int i = 1; i < root->simple_rel_array_size; i++)
+	{
+		RelOptInfo *rel = root->simple_rel_array[i];
+		XminSearch	search = {.root = root};
+
+		if (rel == NULL || !reads_xmin(rel, &search))
+			continue;
+		wanted = true;
+		search.only = 0;
+		/* a child of UNION ALL has conditions that the query does not know */
+		foreach(lc, rel->baserestrictinfo)
+			check_condition(lfirst(lc), &search, InvalidOid);
+	}
+	if (wanted)
+	{
+		XminSearch	search = {.root = root};
+
+		check_joins((Node *) parse->jointree, &search);
+		check_condition(parse->havingQual, &search, InvalidOid);
+		check_list(parse->targetList, &search, InvalidOid);
+		foreach(lc, parse->mergeActionList)
+		{
+			/* the server lets no system column into their conditions */
+			check_list(lfirst_node(MergeAction, lc)->targetList, &search, InvalidOid);
+		}
+	}
+	if (parse->resultRelation != 0 && (parse->onConflict != NULL || parse->returningList != NIL))
+		check_changed(root);
+}
+
+/* create_upper_paths: called for each query and subquery when its paths are complete: views and functions are expanded then. */
+static void
+create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
+{
+	if (prev_create_upper_paths)
+		prev_create_upper_paths(root, stage, input, output, extra);
+	if (stage == UPPERREL_FINAL && !zundo_allow_xmin_comparison)
+		check_query(root);
+}
+
+/* ---- X3: rows named by a ctid from outside ---- */
+
+/* from_inside_walker: does the value come from the statement itself, or from nowhere (WHERE CURRENT OF)? */
+static bool
+from_inside_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Param:
+			return ((Param *) node)->paramkind == PARAM_EXEC;
+		case T_SubPlan:
+		case T_AlternativeSubPlan:
+		case T_CurrentOfExpr:
+			return true;
+		default:
+			return expression_tree_walker(node, from_inside_walker, context);
+	}
+}
+
+/* check_tid_scans: refuse a scan of a zheap table that node changes, if it takes the rows' ctid from outside. */
+static bool
+check_tid_scans(PlanState *state, ModifyTableState *node)
+{
+	TidScan    *scan = (TidScan *) state->plan;
+	Relation	rel;
+
+	if (likely(!IsA(state, TidScanState)))
+		return planstate_tree_walker(state, check_tid_scans, node);
+	rel = ((TidScanState *) state)->ss.ss_currentRelation;
+	if (table_slot_callbacks(rel) != &TTSOpsZHeap || from_inside_walker((Node *) scan->tidquals, NULL))
+		return false;
+	for (int i = 0; i < node->mt_nrels; i++)
+	{
+		if (node->resultRelInfo[i].ri_RangeTableIndex == scan->scan.scanrelid)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the statement",
+							RelationGetRelationName(rel)),
+					 errdetail("An update keeps the row's ctid: it does not tell whether the row has changed "
+							   "since it was read."),
+					 errhint("Lock the row in the same transaction first (SELECT ... FOR UPDATE), name it by a key, "
+							 "or set zundo.allow_ctid_guard.")));
+	}
+	return false;
+}
+
+/*
+ * can_have_kept_row: can something in this transaction have kept a row as the ctid's reader has seen it? A lock, for which the
+ * transaction needs an id; or a snapshot that earlier statements have used too: what has changed since then is an error.
+ */
+static bool
+can_have_kept_row(void)
+{
+	return TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
+		(IsolationUsesXactSnapshot() && IsTransactionBlock());
+}
+
+static void
+executor_start(QueryDesc *query, int eflags)
+{
+	ListCell   *lc;
+
+	if (prev_executor_start)
+		prev_executor_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || zundo_allow_ctid_guard)
+		return;
+	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT && !can_have_kept_row())
+		(void) check_tid_scans(outerPlanState(query->planstate), (ModifyTableState *) query->planstate);
+	foreach(lc, query->estate->es_auxmodifytables)
+	{
+		ModifyTableState *node = lfirst_node(ModifyTableState, lc);
+
+		if (node->operation != CMD_INSERT && !can_have_kept_row())
+			(void) check_tid_scans(outerPlanState(node), node);
+	}
+}
+
+/* ---- instead of xmin: a column ---- */
+
+/*
+ * zundo_row_version: a trigger function, BEFORE INSERT OR UPDATE FOR EACH ROW: puts the transaction's id into the column that its
+ * argument names, of type xid8, bigint or xid. This is what xmin is on heap, kept as long as the row.
+ */
+Datum
+zundo_row_version(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	HeapTuple	tuple;
+	Datum		value;
+	uint64		xid;
+	bool		isnull = false;
+	int			attno;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("zundo.row_version must be called as a trigger")));
+	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event) || !TRIGGER_FIRED_BEFORE(data->tg_event) ||
+		TRIGGER_FIRED_BY_DELETE(data->tg_event) || data->tg_trigger->tgnargs != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("zundo.row_version must be called before INSERT or UPDATE, for each row, with one argument"),
+				 errhint("CREATE TRIGGER ... BEFORE INSERT OR UPDATE ON ... FOR EACH ROW "
+						 "EXECUTE FUNCTION zundo.row_version('column').")));
+	desc = RelationGetDescr(data->tg_relation);
+	attno = SPI_fnumber(desc, data->tg_trigger->tgargs[0]);
+	if (attno <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist", data->tg_trigger->tgargs[0],
+						RelationGetRelationName(data->tg_relation))));
+	xid = U64FromFullTransactionId(GetTopFullTransactionId());
+	switch (SPI_gettypeid(desc, attno))
+	{
+		case XID8OID:
+			value = FullTransactionIdGetDatum(FullTransactionIdFromU64(xid));
+			break;
+		case INT8OID:
+			value = Int64GetDatum((int64) xid);
+			break;
+		case XIDOID:
+			value = TransactionIdGetDatum((TransactionId) xid);
+			break;
+		default:
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("column \"%s\" of relation \"%s\" must be of type xid8, bigint or xid",
+							data->tg_trigger->tgargs[0], RelationGetRelationName(data->tg_relation))));
+	}
+	tuple = TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple : data->tg_trigtuple;
+	return PointerGetDatum(heap_modify_tuple_by_cols(tuple, desc, 1, &attno, &value, &isnull));
+}
+
+void
+zguard_install_hooks(void)
+{
+	zslot_forgotten_xmin_hook = forgotten_xmin;
+	prev_create_upper_paths = create_upper_paths_hook;
+	create_upper_paths_hook = create_upper_paths;
+	prev_executor_start = ExecutorStart_hook;
+	ExecutorStart_hook = executor_start;
+}

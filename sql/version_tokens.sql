@@ -1,0 +1,184 @@
+-- xmin and ctid as guards of updates (mvcc/zguard.c)
+SET client_min_messages = warning;
+CREATE TABLE v (id int PRIMARY KEY, n int) USING zheap;
+CREATE TABLE h (id int PRIMARY KEY, n int) USING heap;
+INSERT INTO v VALUES (1, 100), (2, 200);
+INSERT INTO h VALUES (1, 100), (2, 200);
+-- shown in any way
+SELECT count(xmin), count(*) FROM v;
+SELECT id, xmin IS NOT NULL AS shown FROM v ORDER BY id;
+SELECT length(s::text) > 0 AS shown FROM (SELECT id, row(s.*) AS s FROM (SELECT xmin, id FROM v LIMIT 1) s) s;
+SELECT age(xmin) <> 0 AS aged FROM h WHERE id = 1;
+CREATE VIEW tokens AS SELECT id, xmin AS token, n FROM v;
+SELECT count(token) FROM tokens;
+-- compared: refused, in any form that the planner sees
+\set SHOW_CONTEXT never
+SELECT n FROM v WHERE xmin = '3';
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+UPDATE v SET n = 150 WHERE id = 1 AND xmin = '3';
+UPDATE v SET n = 150 WHERE id = 1 AND '3'::xid = xmin RETURNING xmin;
+UPDATE v SET n = 150 WHERE id = 1 AND xmin::text = '3';
+UPDATE v SET n = 150 WHERE id = 1 AND xmin::text::bigint IN (3, 4);
+UPDATE v SET n = 150 WHERE (id, xmin::text) = (1, '3');
+UPDATE v SET n = 150 WHERE id = 1 AND NOT (xmin <> '3');
+UPDATE v SET n = 150 WHERE id = 1 AND xmin IS NOT DISTINCT FROM '3';
+UPDATE v SET n = 150 FROM h WHERE v.id = h.id AND v.xmin = h.xmin;
+UPDATE v SET n = 150 FROM (VALUES (1, '3')) t(id, token) WHERE v.id = t.id AND v.xmin::text = t.token;
+DELETE FROM v WHERE id = 1 AND xmin = '3';
+DELETE FROM v USING h WHERE h.id = v.id AND h.xmin::text = v.xmin::text;
+SELECT 1 FROM v WHERE age(xmin) < 100;
+SELECT * FROM v WHERE xmin::text::bigint > 3 ORDER BY xmin::text::bigint;
+SELECT id FROM v ORDER BY xmin::text;
+SELECT xmin, count(*) FROM v GROUP BY xmin;
+SELECT DISTINCT xmin FROM v;
+SELECT max(xmin::text::bigint) FROM v;
+SELECT count(DISTINCT xmin::text) FROM v;
+SELECT rank() OVER (ORDER BY xmin::text) FROM v;
+SELECT id FROM v GROUP BY id HAVING max(xmin::text) > '3';
+SELECT xmin = '3' FROM v;
+SELECT CASE xmin WHEN '3' THEN 1 END FROM v;
+SELECT CASE WHEN xmin = '3' THEN 1 END FROM v;
+SELECT greatest(xmin::text, '3') FROM v;
+SELECT nullif(xmin, '3') FROM v;
+SELECT id FROM tokens WHERE token = '3';
+SELECT id FROM (SELECT id, xmin AS x FROM v) s WHERE x = '3';
+SELECT id FROM h WHERE EXISTS (SELECT FROM v WHERE v.id = h.id AND v.xmin = h.xmin);
+SELECT id FROM v WHERE (SELECT max(n) FROM h WHERE h.xmin = v.xmin) > 0;
+WITH t AS (SELECT 3::text AS x) SELECT id FROM v, t WHERE xmin::text = t.x;
+WITH t AS (UPDATE v SET n = n WHERE xmin = '3' RETURNING *) SELECT * FROM t;
+SELECT id FROM v JOIN h USING (id) WHERE CASE WHEN h.n > 0 THEN v.xmin::text ELSE '' END = '3';
+SELECT id FROM v LEFT JOIN h USING (id) WHERE coalesce(h.xmin, v.xmin) = '3';
+INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = 2 WHERE v.xmin = '3';
+INSERT INTO v VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = CASE WHEN v.xmin = '3' THEN 1 END;
+MERGE INTO v USING h ON v.id = h.id WHEN MATCHED THEN UPDATE SET n = CASE WHEN v.xmin = '3' THEN 1 END;
+MERGE INTO v USING h ON v.id = h.id AND v.xmin = h.xmin WHEN MATCHED THEN DELETE;
+UPDATE v SET n = n RETURNING xmin = '3';
+CREATE TABLE copied AS SELECT id, n FROM v WHERE xmin = '3';
+PREPARE guard(int, xid) AS UPDATE v SET n = n + 1 WHERE id = $1 AND xmin = $2;
+EXECUTE guard(1, '3');
+CREATE FUNCTION plain(int, xid) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN UPDATE v SET n = n + 1 WHERE id = $1 AND xmin = $2; RETURN FOUND; END $$;
+SELECT plain(1, '3');
+CREATE FUNCTION since(xid) RETURNS SETOF v LANGUAGE sql STABLE AS $$ SELECT id, n FROM v WHERE xmin = $1 $$;
+SELECT * FROM since('3');
+CREATE FUNCTION stored(x xid) RETURNS SETOF v LANGUAGE sql STABLE BEGIN ATOMIC SELECT id, n FROM v WHERE xmin = x; END;
+SELECT * FROM stored('3');
+CREATE FUNCTION same(xid, xid) RETURNS bool LANGUAGE sql AS $$ SELECT $1 = $2 $$;
+SELECT id FROM v WHERE same(xmin, '3');
+CREATE POLICY p ON v USING (xmin = '3');
+CREATE ROLE reader;
+GRANT SELECT ON v TO reader;
+ALTER TABLE v ENABLE ROW LEVEL SECURITY;
+SET ROLE reader;
+SELECT * FROM v;
+RESET ROLE;
+DROP POLICY p ON v;
+ALTER TABLE v DISABLE ROW LEVEL SECURITY;
+-- partitions and children, of which one is zheap
+CREATE TABLE p (id int, n int) PARTITION BY RANGE (id);
+CREATE TABLE p1 PARTITION OF p (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10) USING heap;
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id);
+CREATE TABLE p21 PARTITION OF p2 (PRIMARY KEY (id)) FOR VALUES FROM (10) TO (20) USING zheap;
+CREATE TABLE parent (id int) USING heap;
+CREATE TABLE child () INHERITS (parent) USING zheap;
+SELECT * FROM p WHERE xmin = '3';
+UPDATE p SET n = 1 WHERE xmin = '3' AND id < 5;
+UPDATE p SET n = 1 WHERE xmin = '3' AND id = 15;
+INSERT INTO p VALUES (15, 1) RETURNING xmin = '3';
+SELECT * FROM parent WHERE xmin = '3';
+SELECT * FROM ONLY parent WHERE xmin = '3';
+SELECT id FROM (SELECT id, xmin AS x FROM h UNION ALL SELECT id, xmin FROM v) u WHERE x = '3';
+-- not refused: heap tables, own changes, presence
+SELECT count(*) FROM h WHERE xmin = '3';
+SELECT h.xmin = '3' AS x FROM h JOIN v USING (id) WHERE h.xmin <> '3' ORDER BY h.xmin::text, id;
+BEGIN;
+UPDATE v SET n = 101 WHERE id = 1;
+SELECT id FROM v WHERE xmin = pg_current_xact_id()::xid;
+SELECT id, xmin = pg_current_xact_id()::xid AS mine, xmin IS NOT NULL AS shown,
+	CASE xmin WHEN pg_current_xact_id()::xid THEN 'mine' END AS whose FROM v WHERE xmin IS NOT NULL ORDER BY id;
+INSERT INTO v VALUES (1, 1), (3, 3) ON CONFLICT (id) DO UPDATE SET n = v.n
+	RETURNING id, xmin = pg_current_xact_id()::xid AS mine, xmax = 0 AS inserted;
+ROLLBACK;
+-- allowed: changes are found where there are none, never the other way round
+SET zundo.allow_xmin_comparison = on;
+CREATE FUNCTION guarded(k int, token xid) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE v SET n = n + 1 WHERE id = k AND xmin = token;
+	RETURN CASE WHEN FOUND THEN 'updated' ELSE 'conflict' END;
+END $$;
+SELECT xmin AS token FROM v WHERE id = 1 \gset
+SELECT guarded(1, :'token');
+SELECT guarded(1, :'token');
+RESET zundo.allow_xmin_comparison;
+-- a ctid from outside the statement
+\set VERBOSITY default
+UPDATE v SET n = 7 WHERE ctid = '(0,1)';
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY terse
+DELETE FROM v WHERE ctid = '(0,1)';
+DELETE FROM v WHERE ctid = ANY ('{"(0,1)","(0,2)"}');
+UPDATE v SET n = 7 WHERE ctid = '(0,1)' AND n = 3 OR ctid = '(0,2)';
+UPDATE v SET n = 7 FROM h WHERE v.ctid = '(0,1)' AND h.id = v.id;
+WITH u AS (UPDATE v SET n = 7 WHERE ctid = '(0,1)' RETURNING n) SELECT * FROM u;
+MERGE INTO v USING (VALUES (1)) s(n) ON v.ctid = '(0,1)' WHEN MATCHED THEN DELETE;
+UPDATE parent SET id = 2 WHERE ctid = '(0,1)';
+PREPARE by_tid(tid) AS UPDATE v SET n = 7 WHERE ctid = $1;
+EXECUTE by_tid('(0,1)');
+DO $$ DECLARE c tid; BEGIN SELECT ctid INTO c FROM v WHERE id = 1; UPDATE v SET n = 7 WHERE ctid = c; END $$;
+SET default_transaction_isolation = 'repeatable read';
+EXECUTE by_tid('(0,1)');
+RESET default_transaction_isolation;
+EXPLAIN (COSTS OFF) UPDATE v SET n = 7 WHERE ctid = '(0,1)';
+-- not refused: from inside the statement, of a row that is locked, under the snapshot of the transaction, reads
+SELECT id FROM v WHERE ctid = '(0,1)';
+UPDATE v SET n = n WHERE ctid = ANY (ARRAY(SELECT ctid FROM v WHERE id = 1 FOR UPDATE)) RETURNING id;
+UPDATE v SET n = n WHERE ctid = (SELECT ctid FROM v WHERE id = 1) RETURNING id;
+UPDATE v SET n = v.n FROM v w WHERE v.ctid = w.ctid AND w.id = 1 RETURNING v.id;
+DO $$ DECLARE c tid; BEGIN SELECT ctid INTO c FROM v WHERE id = 1 FOR UPDATE; UPDATE v SET n = n WHERE ctid = c; END $$;
+BEGIN;
+DECLARE c CURSOR FOR SELECT * FROM v WHERE id = 1;
+FETCH c;
+UPDATE v SET n = n WHERE CURRENT OF c RETURNING id;
+COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT ctid FROM v WHERE id = 1;
+EXECUTE by_tid('(0,1)');
+ROLLBACK;
+SET zundo.allow_ctid_guard = on;
+BEGIN;
+EXECUTE by_tid('(0,1)');
+ROLLBACK;
+RESET zundo.allow_ctid_guard;
+DELETE FROM h WHERE ctid = '(0,1)';
+-- a version column
+CREATE TABLE c (id int PRIMARY KEY, n int, version xid8, b bigint, x xid, t text) USING zheap;
+CREATE TRIGGER a BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
+CREATE TRIGGER b BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('b');
+CREATE TRIGGER x BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('x');
+INSERT INTO c VALUES (1, 1, '3') RETURNING version = pg_current_xact_id() AS v, b::text = pg_current_xact_id()::text AS b, x = xmin AS x;
+INSERT INTO c VALUES (1, 1, '3') RETURNING version = pg_current_xact_id() AS v, b::text = pg_current_xact_id()::text AS b,
+	x = pg_current_xact_id()::xid AS x;
+SELECT version AS token FROM c \gset
+UPDATE c SET n = n + 1 WHERE id = 1 AND version = :'token' RETURNING n, version > :'token' AS later, version::xid = x AND b::text = x::text AS alike;
+UPDATE c SET n = n + 1, version = :'token' WHERE id = 1 AND version = :'token' RETURNING n;
+SELECT zundo.row_version();
+CREATE TRIGGER t BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('t');
+UPDATE c SET n = 3;
+DROP TRIGGER t ON c;
+CREATE TRIGGER t BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('none');
+UPDATE c SET n = 3;
+DROP TRIGGER t ON c;
+CREATE TRIGGER t BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version();
+UPDATE c SET n = 3;
+DROP TRIGGER t ON c;
+CREATE TRIGGER t AFTER UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
+UPDATE c SET n = 3;
+DROP TRIGGER t ON c;
+CREATE TRIGGER t BEFORE UPDATE ON c FOR EACH STATEMENT EXECUTE FUNCTION zundo.row_version('version');
+UPDATE c SET n = 3;
+DROP TRIGGER t ON c;
+CREATE TRIGGER t BEFORE DELETE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
+DELETE FROM c;
+DROP OWNED BY reader;
+DROP ROLE reader;

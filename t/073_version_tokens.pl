@@ -1,0 +1,238 @@
+# What xmin shows is never the same of two versions of a row, whoever reads it, however and whenever (mvcc/zguard.c, X1): who compares
+# it, in the database or in an application, may find a change where there is none, but never overlooks one.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('tokens', <<'C', allows_streaming => 'logical');
+max_worker_processes = 12
+track_commit_timestamp = on
+C
+$node->safe_psql(
+	'postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap;
+	CREATE TABLE other (id int) USING zheap;
+	CREATE FUNCTION token(k int) RETURNS xid LANGUAGE plpgsql AS $$
+	DECLARE x xid; BEGIN SELECT xmin INTO x FROM t WHERE id = k; RETURN x; END $$;
+	CREATE FUNCTION guarded(k int, token xid) RETURNS boolean LANGUAGE plpgsql SET zundo.allow_xmin_comparison = on AS $$
+	BEGIN UPDATE t SET n = n WHERE id = k AND xmin = token; RETURN FOUND; END $$;
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'token %', OLD.xmin; RETURN NEW; END $$;
+	INSERT INTO t VALUES (1, 0)});
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+
+my %seen;       # token => number of the version
+my $version = 0;
+my $wrong = 0;
+
+# note_token TOKEN [OF]: it was shown for version OF, or the present one.
+sub note_token
+{
+	my ($token, $of) = @_;
+	$of //= $version;
+	if ($token !~ /^\d+$/ || $token < 3 || ($seen{$token} // $of) != $of)
+	{
+		diag("token $token of version $of was that of version " . ($seen{$token} // 'none'));
+		$wrong++;
+	}
+	$seen{$token} = $of;
+	return $token;
+}
+
+# look: read it in several ways.
+sub look
+{
+	note_token($_) for split /\n/, $node->safe_psql('postgres', q{
+		SELECT xmin FROM t WHERE id = 1;
+		SET enable_indexscan = off; SET enable_bitmapscan = off;
+		SELECT xmin FROM t WHERE id = 1;
+		SELECT xmin FROM t WHERE id = 1 FOR KEY SHARE;
+		SELECT token(1)});
+	return;
+}
+
+# settle: the undo of all that has ended is discarded.
+sub settle
+{
+	$node->safe_psql('postgres', 'INSERT INTO other VALUES (1)');
+	$node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
+	return;
+}
+
+sub change
+{
+	my ($sql) = @_;
+	$version++;
+	note_token($node->safe_psql('postgres', $sql // 'UPDATE t SET n = n + 1 WHERE id = 1 RETURNING xmin'));
+	return;
+}
+
+look();
+change();
+look();
+settle();
+look();
+isnt($node->safe_psql('postgres', 'SELECT xmin FROM t WHERE id = 1'), '2', 'a forgotten writer is not one that all rows share');
+is($node->safe_psql('postgres', 'SELECT pg_xact_commit_timestamp(xmin) IS NULL FROM t WHERE id = 1'), 't', '... and has no time of commit');
+my $written = $node->safe_psql('postgres', 'UPDATE t SET n = n RETURNING xmin');
+$version++;
+note_token($written);
+is($node->safe_psql('postgres', qq{SELECT pg_xact_commit_timestamp('$written') IS NULL}), 'f', 'the true one has');
+settle();
+
+# The lost update: read, changed by another, written back.
+my $token = $node->safe_psql('postgres', 'SELECT xmin FROM t WHERE id = 1');
+change();
+settle();
+look();
+is($node->safe_psql('postgres', qq{SELECT guarded(1, '$token')}), 'f', 'an update guarded by the token of an older version finds nothing');
+isnt($node->safe_psql('postgres', 'SELECT xmin FROM t WHERE id = 1'), $token, 'nor does an application that compares');
+is($node->safe_psql('postgres', qq{SELECT guarded(1, '$written')}), 'f', 'nor by the id of an older writer');
+
+# A transaction with an id that is older than those of others which have been shown.
+my ($late, $old) = map { $node->background_psql('postgres', on_error_stop => 1) } 1 .. 2;
+$late->query_safe('BEGIN; SELECT pg_current_xact_id()');
+for (1 .. 3)
+{
+	change();
+	settle();
+	look();
+}
+$late->query_safe('UPDATE t SET n = n + 1 WHERE id = 1');
+look();
+$late->query_safe('COMMIT');
+$version++;
+look();
+settle();
+look();
+
+# An old snapshot sees an older version; that settles only when the snapshot has gone.
+$old->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT 1");
+my $seen_by_old = $version;
+for (1 .. 3)
+{
+	change();
+	settle();
+	look();
+	note_token($old->query_safe('SELECT xmin FROM t WHERE id = 1'), $seen_by_old);
+	note_token($old->query_safe('SELECT token(1)'), $seen_by_old);
+}
+$old->query_safe('COMMIT');
+look();
+settle();
+look();
+
+# Rolled back versions are nobody's.
+my $aborted = (split /\n/, $node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = -1 WHERE id = 1 RETURNING xmin; ROLLBACK'))[-1];
+$seen{$aborted} = -1;
+look();
+change();
+settle();
+look();
+
+# Deleted and inserted again; moved; in another place.
+change('WITH d AS (DELETE FROM t WHERE id = 1) SELECT pg_current_xact_id()::xid');
+settle();
+change('INSERT INTO t VALUES (1, 0) RETURNING xmin');
+look();
+settle();
+look();
+change('BEGIN; CLUSTER t USING t_pkey; UPDATE t SET n = n + 1 WHERE id = 1 RETURNING xmin; COMMIT');
+settle();
+look();
+
+# What a trigger sees, in what it is given.
+$node->safe_psql('postgres', 'CREATE TRIGGER note BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()');
+for my $kind ('', 'SELECT * FROM t WHERE id = 1 FOR UPDATE;')
+{
+	settle() if $kind;
+	my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; $kind UPDATE t SET n = n + 1 WHERE id = 1 RETURNING pg_current_xact_id()::xid; COMMIT");
+	my ($shown) = $err =~ /NOTICE:\s+token (\d+)/;
+	note("token of OLD: $shown");
+	note_token($shown) if ok(defined $shown, 'a trigger shows it') && $shown != 0;
+	$version++;
+	look();
+}
+$node->safe_psql('postgres', 'DROP TRIGGER note ON t');
+
+# A crash and a restart.
+crash($node);
+look();
+change();
+look();
+crash($node);
+look();
+settle();
+$node->restart;
+look();
+
+# A standby. Its tokens are good on the primary.
+for (1 .. 2)
+{
+	change();
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	note_token($standby->safe_psql('postgres', 'SELECT xmin FROM t WHERE id = 1'));
+	settle();
+	note_token($standby->safe_psql('postgres', 'SELECT xmin FROM t WHERE id = 1'));
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	note_token($standby->safe_psql('postgres', 'SELECT xmin FROM t WHERE id = 1'));
+	look();
+}
+my ($rc, $out, $err) = $standby->psql('postgres', q{SELECT id FROM t WHERE xmin = '3'});
+like($err, qr/cannot compare xmin of zheap table "t"/, 'a standby refuses too');
+
+is($wrong, 0, 'no token was shown for two versions of the row');
+cmp_ok(scalar keys %seen, '>', $version, '... of which there were many');
+is((grep { $node->safe_psql('postgres', qq{SELECT guarded(1, '$_')}) eq 't' } grep { $seen{$_} != $version } keys %seen),
+	0, 'no token of an older version lets an update pass');
+is($node->safe_psql('postgres', 'SELECT zundo.check($$t$$)'), '', 'the table is sound');
+
+# Temporary tables, whose undo goes with each transaction.
+%seen = ();
+$version = $wrong = 0;
+my $temp = $node->background_psql('postgres', on_error_stop => 1);
+$temp->query_safe('CREATE TEMP TABLE m (id int, n int) USING zheap; INSERT INTO m VALUES (1, 0)');
+for (1 .. 4)
+{
+	note_token($temp->query_safe('SELECT xmin FROM m')) for 1 .. 2;
+	$version++;
+	note_token($temp->query_safe('UPDATE m SET n = n + 1 RETURNING xmin'));
+}
+is($wrong, 0, 'no token was shown for two versions of a row of a temporary table');
+$temp->quit;
+
+$_->quit for $late, $old;
+$standby->stop;
+
+# Who looks for conflicts when changes are applied learns the writer of the row from xmin: that cannot be said of old ones.
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE published (id int PRIMARY KEY, n int) USING heap;
+	INSERT INTO published VALUES (1, 1);
+	CREATE PUBLICATION p FOR TABLE published;
+	SELECT pg_create_logical_replication_slot('s', 'pgoutput');
+	CREATE DATABASE subscriber});
+my $connection = $node->connstr . ' dbname=postgres';
+$node->safe_psql(
+	'subscriber', qq{
+	CREATE EXTENSION zundo;
+	CREATE TABLE published (id int PRIMARY KEY, n int) USING zheap;
+	INSERT INTO published VALUES (1, 1);
+	SELECT zundo.discard();
+	CREATE SUBSCRIPTION s CONNECTION '$connection' PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)});
+$node->safe_psql('subscriber', 'SELECT zundo.discard()') for 1 .. 2;
+my $log = -s $node->logfile;
+$node->safe_psql('postgres', "UPDATE published SET n = $_") for 2 .. 3;
+ok($node->poll_query_until('subscriber', 'SELECT n = 3 FROM published'), 'changes are applied');
+my $warned = () = slurp_file($node->logfile, $log) =~ /conflicts with local changes of zheap table "published" cannot all be detected/g;
+my $wanted = $node->safe_psql('postgres', q{SELECT (current_setting('server_version_num')::int >= 180000)::int});
+is($warned, $wanted, 'a worker that looks for conflicts says that it cannot find all');
+no_crash($node);
+$node->stop;
+done_testing();
