@@ -99,7 +99,15 @@ _PG_init(void)
 {
 	zundo_define_gucs();
 	if (!process_shared_preload_libraries_in_progress)
+	{
+		/* pg_upgrade --check loads into the new server each library that the old one uses: it is to say so then, not when it restores */
+		if (IsBinaryUpgrade)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
+					 errhint("Add zundo to shared_preload_libraries of the new cluster before pg_upgrade.")));
 		return;
+	}
 	zundo_preloaded = true;
 	RegisterCustomRmgr(ZUNDO_RMGR_ID, &zundo_rmgr);
 	prev_shmem_request = shmem_request_hook;
@@ -116,6 +124,7 @@ _PG_init(void)
 	zguard_install_hooks();
 	zreaders_install_hooks();
 	zaccess_method_install_hooks();
+	zdrop_guard_install_hooks();
 	zu_wake_launcher_hook = zworkers_wake;
 	zu_vacuum_hook = zheap_vacuum_undo_log;
 	zrollback_wake_hook = wake_worker;

@@ -195,8 +195,10 @@ zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
 /* 16 made the ownership checks of all kinds of objects one. */
 #if PG_VERSION_NUM < 160000
 #define zc_owns_relation(reloid, role) pg_class_ownercheck(reloid, role)
+#define zc_owns_extension(extension, role) pg_extension_ownercheck(extension, role)
 #else
 #define zc_owns_relation(reloid, role) object_ownercheck(RelationRelationId, reloid, role)
+#define zc_owns_extension(extension, role) object_ownercheck(ExtensionRelationId, extension, role)
 #endif
 
 /* 17 lets others than owners vacuum. */

@@ -21,6 +21,7 @@ int			zundo_undo_full_timeout = 60000;
 char	   *zundo_undo_full_exempt = NULL;
 int			zundo_log_undo_size = 1024;
 int			zundo_log_undo_age = 3600;
+bool		zundo_drop_rows_with_extension = false;
 int			zundo_undecodable_changes = ZUNDO_UNDECODABLE_ERROR;
 bool		zundo_allow_xmin_comparison = false;
 bool		zundo_allow_ctid_guard = false;
@@ -226,6 +227,15 @@ zundo_define_gucs(void)
 							 &zundo_allow_ctid_guard,
 							 false,
 							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("zundo.drop_rows_with_extension",
+							 "DROP EXTENSION zundo CASCADE drops zheap tables that hold rows.",
+							 "Otherwise it is refused while there are any.",
+							 &zundo_drop_rows_with_extension,
+							 false,
+							 PGC_SUSET,
 							 0,
 							 NULL, NULL, NULL);
 

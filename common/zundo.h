@@ -123,6 +123,7 @@ extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
 extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;		/* MB, -1 = never */
 extern int	zundo_log_undo_age;			/* s, -1 = never */
+extern bool zundo_drop_rows_with_extension;
 extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
 extern bool zundo_allow_xmin_comparison;	/* mvcc/zguard.c, X2 */
 extern bool zundo_allow_ctid_guard;		/* the same, X3 */

@@ -33,4 +33,7 @@ extern void zcallers_check(Relation rel);
 /* zaccess_method_install_hooks: once, at the server's start. */
 extern void zaccess_method_install_hooks(void);
 
+/* zdrop_guard_install_hooks: the same. */
+extern void zdrop_guard_install_hooks(void);
+
 #endif

@@ -56,7 +56,7 @@ for my $move (qw(off on))
 my $session = session();
 ask($session, q{DROP TABLE t}, q{CREATE TABLE t (id int PRIMARY KEY, n int, t text) USING zheap WITH (fillfactor = 50)},
 	q{INSERT INTO t SELECT g, 0, 'AAAABBBB' FROM generate_series(1, 3) g}, 'SELECT zundo.discard()');
-my $renew = q{DROP EXTENSION zundo CASCADE; CREATE EXTENSION zundo; CREATE TABLE other (id int) USING zheap; INSERT INTO other VALUES (1)};
+my $renew = q{SET LOCAL zundo.drop_rows_with_extension = on; DROP EXTENSION zundo CASCADE; CREATE EXTENSION zundo; CREATE TABLE other (id int) USING zheap; INSERT INTO other VALUES (1)};
 ask($session, 'BEGIN', 'UPDATE t SET n = 1 WHERE id = 1');
 ask($session, 'SAVEPOINT a', q{UPDATE t SET t = 'lost' WHERE id = 2}, $renew, 'ROLLBACK TO a', 'RELEASE a');
 ask($session, 'SAVEPOINT b', 'UPDATE t SET n = 2 WHERE id = 1', q{UPDATE t SET t = 'b2' WHERE id = 2}, q{UPDATE t SET t = 'AAAAxxxxxxxxBBBB' WHERE id = 1});

@@ -1,0 +1,172 @@
+/*
+ * monitor/drop_guard.c - DROP EXTENSION zundo CASCADE is not to take everybody's rows along.
+ *
+ * Owns a ProcessUtility hook. Where the command may be carried out at all, it
+ * locks every zheap table as the command itself would do it next, and refuses
+ * if one of them holds rows, unless zundo.drop_rows_with_extension is on. The
+ * same for DROP OWNED ... CASCADE of a role that owns the extension.
+ *
+ * Locks: AccessExclusiveLock on the zheap tables, to the end of the
+ * transaction. Crash points: none.
+ *
+ *	H5	no row of a zheap table is dropped together with the extension unless the
+ *		setting says so. (Other sessions' temporary tables are not looked at.)
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_extension.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "common/zundo.h"
+#include "miscadmin.h"
+#include "monitor/heap_readers.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* zheap_tables: returns the OIDs of all tables of access method zheap but other sessions' temporary ones. */
+static List *
+zheap_tables(void)
+{
+	Oid			zheap = get_table_am_oid("zheap", true);
+	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan_catalog(catalog, 0, NULL);
+	List	   *tables = NIL;
+	HeapTuple	tuple;
+
+	while (OidIsValid(zheap) && (tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
+
+		if (rel->relam == zheap && (rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW) &&
+			!isOtherTempNamespace(rel->relnamespace))
+			tables = lappend_oid(tables, rel->oid);
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return tables;
+}
+
+/* has_rows: holds the table, which is locked, a row now? */
+static bool
+has_rows(Relation rel)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	bool		found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
+
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+/* check_rows: raises an error if a zheap table holds rows. */
+static void
+check_rows(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, zheap_tables())
+	{
+		Relation	rel = try_relation_open(lfirst_oid(lc), AccessExclusiveLock);
+
+		if (rel == NULL)
+			continue;
+		if (has_rows(rel))
+			ereport(ERROR,
+					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+					 errmsg("cannot drop extension zundo: zheap table \"%s\" holds rows",
+							RelationGetRelationName(rel)),
+					 errdetail("CASCADE would drop all zheap tables of this database."),
+					 errhint("Give them another access method (ALTER TABLE ... SET ACCESS METHOD heap) or drop them first, "
+							 "or SET zundo.drop_rows_with_extension = on.")));
+		relation_close(rel, NoLock);
+	}
+}
+
+/* extension_owner: returns the role that owns the extension. */
+static Oid
+extension_owner(Oid extension)
+{
+	Relation	catalog = table_open(ExtensionRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan_catalog(catalog, 0, NULL);
+	Oid			owner = InvalidOid;
+	HeapTuple	tuple;
+
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_extension form = (Form_pg_extension) GETSTRUCT(tuple);
+
+		if (form->oid == extension)
+			owner = form->extowner;
+	}
+	table_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return owner;
+}
+
+/* drops_extension: does the command drop zundo, with what depends on it, and may it? */
+static bool
+drops_extension(Node *node)
+{
+	Oid			zundo = get_extension_oid("zundo", true);
+	ListCell   *lc;
+
+	if (!OidIsValid(zundo))
+		return false;
+	if (IsA(node, DropStmt))
+	{
+		DropStmt   *drop = (DropStmt *) node;
+
+		if (drop->removeType == OBJECT_EXTENSION && drop->behavior == DROP_CASCADE &&
+			zc_owns_extension(zundo, GetUserId()))
+			foreach(lc, drop->objects)
+				if (strcmp(strVal(lfirst(lc)), "zundo") == 0)
+					return true;
+	}
+	else if (IsA(node, DropOwnedStmt))
+	{
+		DropOwnedStmt *drop = (DropOwnedStmt *) node;
+
+		if (drop->behavior == DROP_CASCADE && zc_owns_extension(zundo, GetUserId()))
+			foreach(lc, drop->roles)
+				if (get_rolespec_oid(lfirst_node(RoleSpec, lc), false) == extension_owner(zundo))
+					return true;
+	}
+	return false;
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
+				DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *node = pstmt->utilityStmt;
+
+	if ((IsA(node, DropStmt) || IsA(node, DropOwnedStmt)) && !zundo_drop_rows_with_extension &&
+		drops_extension(node))
+		check_rows();
+	if (prev_process_utility)
+		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+}
+
+void
+zdrop_guard_install_hooks(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+}
