@@ -134,6 +134,25 @@ $publisher->safe_psql(
 });
 same('streamed transactions');
 
+# Beside zheap tables of the publisher, with values out of line, that are not published.
+$publisher->safe_psql('postgres', q{CREATE EXTENSION zundo; CREATE TABLE own (id int PRIMARY KEY, v text) USING zheap; ALTER TABLE own ALTER v SET STORAGE EXTERNAL});
+$publisher->safe_psql(
+	'postgres', q{
+	BEGIN;
+	INSERT INTO own SELECT g, repeat('own', 5000) FROM generate_series(1, 100) g;
+	DELETE FROM keyless WHERE a = 5;
+	UPDATE own SET v = v || 'more';
+	UPDATE keyed SET n = n + 1 WHERE id < 5;
+	INSERT INTO keyed SELECT g, 1, 'streamed' FROM generate_series(400000, 404000) g;
+	DELETE FROM own;
+	DELETE FROM keyed WHERE id >= 400000;
+	SAVEPOINT a;
+	INSERT INTO own VALUES (1, repeat('own', 5000));
+	ROLLBACK TO a;
+	UPDATE keyed SET pad = pad || repeat('t', 9000) WHERE id = 7;
+	COMMIT});
+same('beside unpublished zheap tables');
+
 # Beside local readers and writers of the same rows.
 my $local = $subscriber->background_psql('postgres');
 $local->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
@@ -163,7 +182,7 @@ for my $table (qw(keyed keyless by_index parted_1 parted_2 seen zundo.undo_log))
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 
 # A publication of a zheap table.
-$publisher->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE mine (id int PRIMARY KEY) USING zheap; INSERT INTO mine VALUES (1)');
+$publisher->safe_psql('postgres', 'CREATE TABLE mine (id int PRIMARY KEY) USING zheap; INSERT INTO mine VALUES (1)');
 $publisher->safe_psql('postgres', 'CREATE PUBLICATION q FOR TABLE mine');
 for my $change ('INSERT INTO mine VALUES (2)', 'UPDATE mine SET id = 3', 'DELETE FROM mine')
 {
