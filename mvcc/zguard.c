@@ -248,6 +248,10 @@ compares_xmin_walker(Node *node, XminSearch *search)
 	switch (nodeTag(node))
 	{
 		case T_OpExpr:
+			/* || and the like make a text of it */
+			if (((OpExpr *) node)->opresulttype != BOOLOID)
+				break;
+			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
 		case T_DistinctExpr:
 		case T_NullIfExpr:
 		case T_ScalarArrayOpExpr:

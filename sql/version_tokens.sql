@@ -9,6 +9,8 @@ SELECT count(xmin), count(*) FROM v;
 SELECT id, xmin IS NOT NULL AS shown FROM v ORDER BY id;
 SELECT length(s::text) > 0 AS shown FROM (SELECT id, row(s.*) AS s FROM (SELECT xmin, id FROM v LIMIT 1) s) s;
 SELECT age(xmin) <> 0 AS aged FROM h WHERE id = 1;
+SELECT 'W/' || id || '-' || xmin::text <> '' AS refused, 'W/' || id || '-' || xmin::text IS NOT NULL AS tag FROM v WHERE id = 1;
+SELECT 'W/' || id || '-' || xmin::text IS NOT NULL AS tag, json_build_object('etag', xmin) IS NOT NULL AS json FROM v WHERE id = 1;
 CREATE VIEW tokens AS SELECT id, xmin AS token, n FROM v;
 SELECT count(token) FROM tokens;
 -- compared: refused, in any form that the planner sees
@@ -57,6 +59,11 @@ UPDATE v SET n = n RETURNING xmin = '3';
 CREATE TABLE copied AS SELECT id, n FROM v WHERE xmin = '3';
 PREPARE guard(int, xid) AS UPDATE v SET n = n + 1 WHERE id = $1 AND xmin = $2;
 EXECUTE guard(1, '3');
+CREATE TABLE late (id int, n int) USING heap;
+PREPARE planned(int, xid) AS UPDATE late SET n = n + 1 WHERE id = $1 AND xmin = $2;
+EXECUTE planned(1, '3');
+ALTER TABLE late SET ACCESS METHOD zheap;
+EXECUTE planned(1, '3');
 CREATE FUNCTION plain(int, xid) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN UPDATE v SET n = n + 1 WHERE id = $1 AND xmin = $2; RETURN FOUND; END $$;
 SELECT plain(1, '3');

@@ -193,6 +193,53 @@ is((grep { $node->safe_psql('postgres', qq{SELECT guarded(1, '$_')}) eq 't' } gr
 	0, 'no token of an older version lets an update pass');
 is($node->safe_psql('postgres', 'SELECT zundo.check($$t$$)'), '', 'the table is sound');
 
+# Under load, by all kinds of plans: xmin is the writer's id, which a column keeps, or says that the writer is before `oldest`.
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE l (id int PRIMARY KEY, k int, pad text, version xid8) USING zheap;
+	CREATE INDEX ON l (k);
+	CREATE TRIGGER version BEFORE INSERT OR UPDATE ON l FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
+	INSERT INTO l SELECT g, g, 'p' FROM generate_series(1, 300) g;
+	CREATE FUNCTION look_at(id int, x xid, version xid8) RETURNS int LANGUAGE plpgsql AS $$
+	BEGIN
+		IF x <> version::xid AND (x::text::bigint # 2147483648) <= version::text::bigint THEN
+			RAISE EXCEPTION 'row %: xmin % is not its writer %', id, x, version;
+		END IF;
+		RETURN 1;
+	END $$});
+my $dir = PostgreSQL::Test::Utils::tempdir;
+append_to_file("$dir/write", <<'S');
+\set id random(1, 300)
+\set other random(1, 300)
+BEGIN;
+UPDATE l SET pad = repeat('p', (random() * 40)::int) WHERE id = :id;
+DELETE FROM l WHERE id = :other;
+INSERT INTO l VALUES (:other, :id, 'new') ON CONFLICT (id) DO UPDATE SET k = l.k + 1;
+COMMIT;
+UPDATE l SET k = k + 1 WHERE id = :id RETURNING look_at(id, xmin, version);
+BEGIN;
+UPDATE l SET k = -k WHERE id BETWEEN :other AND :other + 5 RETURNING look_at(id, xmin, version);
+ROLLBACK;
+S
+append_to_file("$dir/read", <<'S');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT sum(look_at(id, xmin, version)) FROM l;
+SELECT pg_sleep(0.02);
+SELECT sum(look_at(id, xmin, version)) FROM l;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SELECT sum(look_at(id, xmin, version)) FROM l WHERE id > 0;
+SET LOCAL enable_indexscan = off;
+SET LOCAL enable_bitmapscan = on;
+SELECT sum(look_at(id, xmin, version)) FROM l WHERE k > 20;
+COMMIT;
+SELECT sum(look_at(id, xmin, version)) FROM (SELECT *, xmin FROM l WHERE id < 50 FOR SHARE SKIP LOCKED) s;
+SELECT sum(look_at(id, xmin, version)) FROM l TABLESAMPLE BERNOULLI (50);
+S
+$node->command_ok([ 'pgbench', '-n', '-T', 3, '-c', 4, '-f', "$dir/write\@3", '-f', "$dir/read\@1", '--max-tries=100', 'postgres' ],
+	'xmin is that of the version that is seen');
+is($node->safe_psql('postgres', 'SELECT zundo.check($$l$$)'), '', 'the table is sound');
+
 # Temporary tables, whose undo goes with each transaction.
 %seen = ();
 $version = $wrong = 0;
