@@ -116,6 +116,12 @@ zwriter_start(ZWriter *writer)
 {
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
+	if (unlikely(writer->topxid < zu_oldest()))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("transaction " UINT64_FORMAT " is too old to change zheap tables", writer->topxid),
+				 errdetail("All before " UINT64_FORMAT " count as committed in this database.", zu_oldest()),
+				 errhint("Roll the transaction back and repeat it.")));
 	zwriter_reserve(writer);
 }
 

@@ -314,7 +314,7 @@ put_pending(Rollbacks *r, const Pending *p)
 static void
 put_pending_of_log(Rollbacks *r, uint32 logno)
 {
-	ZuScan	   *scan = zu_scan_begin(logno);
+	ZuScan	   *scan = zu_scan_begin_readable(logno);
 	Pending		p = {0};
 	ZuRecord	rec;
 	UndoPtr		ptr;

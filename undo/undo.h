@@ -208,8 +208,8 @@ typedef enum ZuFetchResult
  * zu_fetch: read the record at ptr into rec; its bytes are copied to buf
  * (ZUR_MAX_LENGTH bytes, caller's), where rec->payload points.
  * expect_relnumber/expect_block: of the table page that the pointer came from.
- * ZU_DISCARDED: the pointer is stale (page generation, fields or limit differ).
- * ERRCODE_DATA_CORRUPTED: the place is right but the bytes are not a record.
+ * ZU_DISCARDED: the record is gone, and the map or the log's discard pointer says that it may be (U35).
+ * ERRCODE_DATA_CORRUPTED: it is not there though nothing says so, or the bytes are not a record.
  * May be called with a table page locked; takes and releases one undo page at
  * a time. Holds nothing on return.
  */
@@ -277,7 +277,12 @@ extern uint64 zu_bytes_in_use(void);
  */
 typedef struct ZuScan ZuScan;
 extern ZuScan *zu_scan_begin(uint32 logno);
-/* zu_scan_begin_at: the same, from ptr (a record boundary of that log, not discarded). */
+/* zu_scan_begin_readable: the same, but the scan ends where the log cannot be read, for views that name damage elsewhere. */
+extern ZuScan *zu_scan_begin_readable(uint32 logno);
+/*
+ * zu_scan_begin_at: the same, from ptr (a record boundary of that log, not discarded), for the process that discards: nothing goes
+ * meanwhile. It ends where the log cannot be read; the log is closed then, which holds `oldest` for what follows (U37).
+ */
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */

@@ -93,6 +93,9 @@ typedef struct LogQueue
 	int			size;
 	Pending    *items;
 	ZXid		last_top;		/* of the newest record with ZUF_FIRST */
+	bool		stuck;			/* what follows cannot be read; the log is closed */
+	bool		needless;		/* ... and nobody needs it */
+	ZXid		checked;		/* see zu_damage_is_needless */
 	ZuScan		scan;			/* at the end */
 } LogQueue;
 
@@ -100,6 +103,7 @@ static MemoryContext queue_context = NULL;
 static LogQueue **queues = NULL;	/* by log number */
 static ZuEntry *queues_of = NULL;
 static RelFileNumber queues_relnumber = InvalidRelFileNumber;
+static ZuResolved *resolved = NULL; /* lives and dies with the queues */
 static bool discarding = false;
 static bool truncating = false;
 
@@ -112,6 +116,7 @@ zu_discard_forget(void)
 		MemoryContextDelete(queue_context);
 	queue_context = NULL;
 	queues = NULL;
+	resolved = NULL;
 	queues_of = NULL;
 }
 
@@ -123,6 +128,7 @@ prepare_queues(ZuEntry *entry)
 	zu_discard_forget();
 	queue_context = AllocSetContextCreate(TopMemoryContext, "zundo discard", ALLOCSET_DEFAULT_SIZES);
 	queues = MemoryContextAllocZero(queue_context, zu_nlogs() * sizeof(LogQueue *));
+	resolved = MemoryContextAllocZero(queue_context, sizeof(ZuResolved));
 	queues_of = entry;
 	queues_relnumber = entry->relnumber;
 }
@@ -277,6 +283,8 @@ parse_log(LogQueue *q, UndoPtr insert)
 	UndoPtr		ptr;
 	ZuStep		step;
 
+	if (q->stuck)
+		return;
 	zu_scan_extend(&q->scan, insert);
 	while ((step = zu_scan_step(&q->scan, &rec, &ptr)) == ZU_STEP_RECORD)
 	{
@@ -307,11 +315,9 @@ parse_log(LogQueue *q, UndoPtr insert)
 	}
 	if (step == ZU_STEP_CORRUPT)
 	{
-		ptr = zu_scan_position(&q->scan);
-		if (zu_my.entry->logs[q->scan.logno].closed)
-			return;				/* reported at load; what could be read is handled */
-		zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
-						  zuptr_byte(ptr) % BLCKSZ);
+		/* what could be read is handled; the other logs are too */
+		q->stuck = true;
+		zu_close_log(zu_my.entry, q->scan.logno, zu_scan_position(&q->scan));
 	}
 	if (step == ZU_STEP_GONE)
 		elog(ERROR, "undo log %u was discarded by somebody else", q->scan.logno);
@@ -372,6 +378,9 @@ settle(Pending *p, uint32 logno, ZuResolveAbort resolve, void *arg, ZuDiscardSta
 			stats->aborts_pending++;
 			return;
 		}
+		zu_note_resolved(resolved, p->min_top, logno, queue_context);
+		for (int i = 0; i < p->nxids; i++)
+			zu_note_resolved(resolved, p->xids[i], logno, queue_context);
 	}
 	free_details(p);
 	p->settled = true;
@@ -434,18 +443,24 @@ can_go(const Pending *p, ZXid oldest)
 	return p->settled && p->max_xid < oldest && p->hold < oldest;
 }
 
-/* new_oldest: the highest value that U18 allows. All logs have been parsed. */
+/* new_oldest: the highest value that U18 and U37 allow. All logs have been parsed. */
 static ZXid
-new_oldest(ZXid horizon)
+new_oldest(ZuEntry *entry, ZXid horizon)
 {
 	ZXid		oldest = horizon;
 
 	for (int log = 0; log < zu_nlogs(); log++)
 	{
-		const LogQueue *q = queues[log];
+		LogQueue   *q = queues[log];
 
 		if (q == NULL)
 			continue;
+		if (unlikely(entry->logs[log].closed))
+		{
+			q->needless = zu_damage_is_needless(&entry->logs[log], log, horizon, resolved, &q->checked);
+			if (!q->needless)
+				oldest = Min(oldest, entry->logs[log].hold);
+		}
 		for (int i = q->head; i < q->tail; i++)
 			if (!q->items[i].settled || q->items[i].hold >= horizon)
 				oldest = Min(oldest, q->items[i].min_top);
@@ -484,6 +499,12 @@ publish_holds(ZuEntry *entry, ZXid horizon)
 	{
 		const LogQueue *q = queues[log];
 
+		if (q != NULL && entry->logs[log].closed && !q->needless)
+		{
+			ZuHold		hold = {ZU_HOLD_DAMAGE, log, entry->logs[log].hold, InvalidOid};
+
+			add_hold(holds, &n, &hold);
+		}
 		for (int i = q != NULL ? q->head : 0; q != NULL && i < q->tail; i++)
 		{
 			const Pending *p = &q->items[i];
@@ -542,6 +563,8 @@ discard_prefix(LogQueue *q, ZuLog *log, ZXid oldest, ZuDiscardStats *stats)
 
 	for (int i = q->head; i < q->tail; i++)
 		note_conflict(&q->items[i], oldest);
+	if (unlikely(q->needless))
+		zu_max64(&zu_my.entry->conflict, Min(log->unread_end, oldest) - 1);
 	place.sequence = pg_atomic_read_u64(&log->discard_sequence);
 	place.ptr = pg_atomic_read_u64(&log->discard);
 	while (q->head < q->tail && can_go(&q->items[q->head], oldest))
@@ -655,6 +678,13 @@ is_left_over(ZuLog *log)
 		pg_atomic_read_u32(&log->nextents) > 0;
 }
 
+/* is_given_up: is it a closed log whose unread undo nobody needs, and has `oldest` passed all of it? */
+static bool
+is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
+{
+	return log->closed && q->needless && oldest >= log->unread_end;
+}
+
 /* reset_log: the log has no extents any more. Alloc lock held. */
 static void
 reset_log(ZuLog *log)
@@ -663,6 +693,7 @@ reset_log(ZuLog *log)
 	pg_atomic_write_u64(&log->discard, InvalidUndoPtr);
 	pg_atomic_fetch_add_u64(&log->discards, 1);
 	log->ahead.generation = 0;
+	log->sealed = log->closed = false;
 }
 
 /* add_last_extents: add what an idle log or one that has been left over (then from = 0) has from this sequence on. Alloc lock held. */
@@ -698,7 +729,9 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		if (queues[i] != NULL)
 			add_extents(&list, &count, queues[i]->scan.extents,
 						passed_extents(queues[i], &entry->logs[i]));
-		idle = idle || (queues[i] != NULL ? is_idle(queues[i], &entry->logs[i], now) : is_left_over(&entry->logs[i]));
+		idle = idle || (queues[i] != NULL ?
+						is_idle(queues[i], &entry->logs[i], now) || is_given_up(queues[i], &entry->logs[i], oldest) :
+						is_left_over(&entry->logs[i]));
 	}
 	if (count == 0 && !idle)
 		return;
@@ -708,7 +741,13 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		ZuLog	   *log = &entry->logs[i];
 
 		/* its extents before that are in the list already */
-		if (queues[i] != NULL && idle && is_idle(queues[i], log, now) && take_log(log))
+		if (queues[i] != NULL && idle && is_given_up(queues[i], log, oldest) && take_log(log))
+		{
+			ereport(LOG,
+					(errmsg("undo log %d, which is damaged, is given up: nobody needs it any more", i)));
+			add_last_extents(&list, &count, i, pg_atomic_read_u64(&log->discard_sequence));
+		}
+		else if (queues[i] != NULL && idle && is_idle(queues[i], log, now) && take_log(log))
 			add_last_extents(&list, &count, i, pg_atomic_read_u64(&log->discard_sequence));
 		else if (queues[i] == NULL && idle && is_left_over(log))
 			add_last_extents(&list, &count, i, 0);
@@ -819,7 +858,7 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 		parse_log(q, insert);
 		settle_queue(q, i, horizon, resolve, arg, stats);
 	}
-	oldest = new_oldest(horizon);
+	oldest = new_oldest(entry, horizon);
 	publish_holds(entry, horizon);
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (queues[i] != NULL)
@@ -834,6 +873,7 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 	/* U7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	free_passed(entry, oldest);
+	zu_forget_resolved(resolved, oldest);
 	log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
 	stats->bytes_left = zu_bytes_in_use();
 	stats->bytes_discarded = before > stats->bytes_left ? before - stats->bytes_left : 0;

@@ -14,6 +14,8 @@
  *	U9	no block at or beyond the limit is read.
  *	U10	a record is returned only from pages of the pointer's generation, and only if it is of the
  *		table page that was asked for.
+ *	U35	that a record is gone is said only if the map or the log's discard pointer says that it may be. Whatever else
+ *		does not find it is damage: absence proves nothing.
  */
 #include "undo/undo_internal.h"
 
@@ -84,9 +86,9 @@ zu_fence_leave(bool taken)
 
 /* ---- pages ---- */
 
-/* lock_page: pin and share-lock page 'page' of extent. Fence held, extent below the limit. */
+/* lock_page: pin and share-lock page 'page' of extent, reading it in mode. Fence held, extent below the limit. */
 static Buffer
-lock_page(uint32 extent, int page)
+lock_page(uint32 extent, int page, ReadBufferMode mode)
 {
 	BlockNumber block = zu_extent_block(extent) + page;
 	RecentBuffer *r = &recent[block % RECENT_BUFFERS];
@@ -97,7 +99,7 @@ lock_page(uint32 extent, int page)
 		buf = r->buffer;
 	else
 	{
-		buf = zu_read_block(block, RBM_NORMAL);
+		buf = zu_read_block(block, mode);
 		r->block = block;
 		r->buffer = buf;
 	}
@@ -113,7 +115,8 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst)
 
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
-		Buffer		buf = lock_page(extent, page);
+		/* whoever copies pages deals with unreadable ones as with lost ones */
+		Buffer		buf = lock_page(extent, page, RBM_ZERO_ON_ERROR);
 		Page		src = BufferGetPage(buf);
 
 		valid = zu_page_valid(src, extent, generation, page);
@@ -135,6 +138,54 @@ zu_report_corrupt(BlockNumber block, uint32 offset)
 			 errhint("Check the storage below this database; restore it from a backup if pages are damaged.")));
 }
 
+/* ---- what is not there ---- */
+
+/* is_before_discard: has the log of this map entry, which is ptr's, discarded the place? Nobody knows on a standby. */
+static bool
+is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
+{
+	ZuEntry    *entry = zu_my.entry;
+	const ZuLog *log;
+	UndoPtr		discard;
+
+	if (RecoveryInProgress() || pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS || map->logno >= zu_nlogs())
+		return false;
+	log = &entry->logs[map->logno];
+	/* the discarder publishes the sequence first: read behind the pointer it is as new, or newer */
+	discard = pg_atomic_read_u64((pg_atomic_uint64 *) &log->discard);
+	pg_read_barrier();
+	if (map->sequence < pg_atomic_read_u64((pg_atomic_uint64 *) &log->discard_sequence))
+		return true;
+	return zuptr_extent(discard) == zuptr_extent(ptr) && zuptr_generation(discard) == zuptr_generation(ptr) &&
+		zuptr_byte(ptr) < zuptr_byte(discard);
+}
+
+bool
+zu_is_discarded(UndoPtr ptr)
+{
+	ZuMapEntry	map;
+
+	if (!zu_read_map_entry(zuptr_extent(ptr), &map))
+		return true;			/* cut off with the file's tail */
+	if (map.generation != zuptr_generation(ptr))
+		return map.generation == 0 || zu_generation_newer(map.generation, zuptr_generation(ptr));
+	return map.state == ZU_EXTENT_FREE || (map.state == ZU_EXTENT_LOG && is_before_discard(&map, ptr));
+}
+
+/* report_lost: raise the error for a record that is neither there nor discarded. */
+static void
+report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
+{
+	BlockNumber undo_block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" has lost an undo record", undo_block, "zundo.undo_log"),
+			 errdetail("Block %u of the relation with file number %u needs the record at offset %u, which was not discarded.",
+					   block, relnumber, zuptr_byte(ptr) % BLCKSZ),
+			 errhint("Check the storage below this database; restore it from a backup if pages are damaged.")));
+}
+
 /* ---- records ---- */
 
 /*
@@ -145,7 +196,7 @@ static inline int
 gather_whole(UndoPtr ptr, char *buf)
 {
 	int			off = zuptr_byte(ptr) % BLCKSZ;
-	Buffer		bufno = lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ);
+	Buffer		bufno = lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ, RBM_NORMAL);
 	Page		p = BufferGetPage(bufno);
 	int			lower = ((PageHeader) p)->pd_lower;
 	int			len = 0;
@@ -193,7 +244,7 @@ gather_record(UndoPtr ptr, char *buf)
 
 		if (page >= ZU_EXTENT_PAGES)
 			return -1;			/* U5 */
-		bufno = lock_page(extent, page);
+		bufno = lock_page(extent, page, RBM_NORMAL);
 		p = BufferGetPage(bufno);
 		lower = ((PageHeader) p)->pd_lower;
 		if (!zu_page_valid(p, extent, generation, page) || off >= lower)
@@ -246,6 +297,7 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 		 ZuRecord *rec, char *buf)
 {
 	int			len = 0;
+	bool		is_record;
 
 	Assert(zu_my.entry != NULL);
 	if (unlikely(zuptr_is_temp(ptr)))
@@ -259,14 +311,12 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 			len = gather_record(ptr, buf);
 		zu_fence_leave(taken);
 	}
-	if (len == 0)
+	is_record = len > 0 && zur_unpack(buf, len, rec) && zxid_possible(rec->xid);
+	if (likely(is_record && rec->relnumber == expect_relnumber && rec->block == expect_block))
+		return ZU_FETCHED;
+	if (zuptr_is_temp(ptr) ? len == 0 || is_record : ptr == InvalidUndoPtr || zu_is_discarded(ptr))
 		return ZU_DISCARDED;
-	if (len > 0 && zur_unpack(buf, len, rec))
-	{
-		if (rec->relnumber != expect_relnumber || rec->block != expect_block)
-			return ZU_DISCARDED;
-		if (likely(zxid_possible(rec->xid)))
-			return ZU_FETCHED;
-	}
+	if (len == 0 || is_record)
+		report_lost(ptr, expect_relnumber, expect_block);
 	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ, zuptr_byte(ptr) % BLCKSZ);
 }

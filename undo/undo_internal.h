@@ -239,7 +239,10 @@ typedef struct ZuLog
 	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 = unattached */
 	ZuExtent	ahead;			/* of an unattached log: allocated, not entered; generation 0 = none */
 	uint64		last_sequence;	/* of its newest extent */
-	bool		closed;			/* its tail is damaged: never attached again */
+	bool		sealed;			/* loaded from its pages: its next owner goes on in a fresh extent (U36) */
+	bool		closed;			/* something in it cannot be read: not attached again, keeps `oldest` back (U37) */
+	uint64		hold;			/* closed: `oldest` when that was found; nothing unread is older */
+	uint64		unread_end;		/* closed: next xid when no owner could write any more, 0 = not yet */
 	TimestampTz detached;		/* when the owner left */
 } ZuLog;
 
@@ -373,14 +376,17 @@ extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 /* zu_any_log_extent: does any log have an extent? Without one there is no undo. */
 extern bool zu_any_log_extent(void);
 
+/* zu_read_map_entry: copy the map's entry for the extent; false if that lies beyond the limit. */
+extern bool zu_read_map_entry(uint32 extent, ZuMapEntry *dst);
+
 /* zu_extent_live: does the map still give e to its log, in this generation? */
 extern bool zu_extent_live(const ZuExtent *e);
 
 /*
- * zu_find_insert: the insert position in extent e as its pages tell it; 0 if nothing
- * was written there.
+ * zu_find_insert: where the data of extent e end, as its pages tell it; 0 if nothing was written there. *sound (may be NULL):
+ * nothing behind that place says that it is not the end. Reads the whole extent for that.
  */
-extern UndoPtr zu_find_insert(const ZuExtent *e);
+extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 
 /*
  * zu_alloc_extent: take a free extent for logno as the next of its sequence, growing the relation if there
@@ -419,6 +425,9 @@ extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent
  * entry the alloc lock is held and oldest is published. Sorts the array.
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
+
+/* zu_xid_before: returns the newest transaction before oldest, which is positive. */
+extern TransactionId zu_xid_before(ZXid oldest);
 
 /* zu_log_oldest: make oldest durable without freeing anything. */
 extern void zu_log_oldest(ZXid oldest);
@@ -575,6 +584,12 @@ extern void zu_fence_leave(bool taken);
  */
 extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst);
 
+/*
+ * zu_is_discarded: may the record at ptr be gone, by what is written in the map or by its log's discard pointer? To be asked after
+ * it was not found. Takes the map page's share lock.
+ */
+extern bool zu_is_discarded(UndoPtr ptr);
+
 /* zu_prefetch_line: have the cache line at p brought near. */
 #ifdef __GNUC__
 #define zu_prefetch_line(p) __builtin_prefetch(p)
@@ -613,6 +628,9 @@ struct ZuScan
 	int			page;			/* position of the next record */
 	int			off;
 	UndoPtr		end;			/* insert position to stop at */
+	ZXid		topxid;			/* of the transaction that the records read last are of; 0 = not known */
+	bool		readable;		/* ends quietly where the log cannot be read */
+	bool		owned;			/* nobody else can discard what it reads: what is gone is damage */
 	int			loaded_index;	/* which page 'copy' holds; -1 = none */
 	int			loaded_page;
 	MemoryContext context;		/* of extents */
@@ -627,6 +645,36 @@ extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 
 /* zu_scan_extend: go on up to a later end; forgets the page copy. */
 extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
+
+/* ---- undo_damage.c ---- */
+
+/* Transactions that the discard pass has met as aborted and had undone, with the logs that their records were in. */
+typedef struct ZuResolved
+{
+	int			n;
+	int			size;
+	ZXid	   *xids;
+	uint32	   *lognos;
+} ZuResolved;
+
+/*
+ * zu_close_log: notes and reports that what follows 'at' in the log cannot be
+ * read, unless that is known. By the log's owner, the discarder, or at load.
+ */
+extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
+
+/* zu_note_resolved: adds to resolved, whose memory is in context, that xid was undone from the log. */
+extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
+
+/* zu_forget_resolved: drops the xids below oldest. */
+extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
+
+/*
+ * zu_damage_is_needless: returns whether nobody can need what is unread of a
+ * closed log (U37). *checked: up to which xid that was found already. By the discarder.
+ */
+extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
+								  ZXid *checked);
 
 /* ---- undo_discard.c ---- */
 

@@ -19,6 +19,8 @@
  *	U50	a log is taken from a session (undo_discard.c) only while it does not hold it:
  *		ZuLog.owner has ZU_LOG_HELD from hold_log to the end of the transaction.
  *	U16	the first record of a top-level transaction in a log has ZUF_FIRST.
+ *	U36	a log whose end was found by reading its pages goes on in a fresh extent, whose first page names that end: if
+ *		the last page's latest write was lost, no new record takes a place that a table page still points to.
  */
 #include "undo/undo_internal.h"
 
@@ -125,6 +127,12 @@ attach_log(void)
 		my.current.generation = zuptr_generation(insert);
 		my.current.sequence = pg_atomic_read_u64(&log->insert_sequence);
 		set_position(insert);
+		if (log->sealed)
+		{
+			/* U36 */
+			my.page = ZU_EXTENT_PAGES;
+			my.off = ZU_PAGE_DATA;
+		}
 	}
 	pg_atomic_write_u32(&log->owner, (uint32) MyProcPid | ZU_LOG_HELD);
 	my.attached = my.held = true;
@@ -145,6 +153,12 @@ hold_log(void)
 		my.held = true;
 	else
 		attach_log();
+	/* a transaction stays in one log, so a damaged one is left before it begins to write (U37) */
+	if (unlikely(my_shared()->closed))
+	{
+		zu_log_detach();
+		attach_log();
+	}
 }
 
 /* let_log_be_taken: from here on hold_log is needed before the log is used. */
@@ -259,7 +273,7 @@ lock_op_page(uint32 extent, int page, bool init)
 		return zu_read_block(block, RBM_ZERO_AND_LOCK);
 	if (!BufferIsValid(buf) ||
 		!ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, buf))
-		buf = zu_read_block(block, RBM_NORMAL);
+		buf = zu_read_block(block, RBM_ZERO_ON_ERROR);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	return buf;
 }
@@ -351,12 +365,15 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 
 			if (!zu_page_valid(p, extent, op->place.generation, page) ||
 				((PageHeader) p)->pd_lower != off)
+			{
+				zu_close_log(zu_my.entry, my.logno, zuptr_make(op->place.generation, extent, page * BLCKSZ + off));
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("unexpected contents of block %u of relation \"%s\"",
 								zu_extent_block(extent) + page, "zundo.undo_log"),
 						 errdetail("Undo log %u was about to write at offset %d, the page ends at %u.",
 								   my.logno, off, ((PageHeader) p)->pd_lower)));
+			}
 		}
 		op->npages++;
 		left -= n;
@@ -471,6 +488,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 	{
 		my.current = my.ahead;
 		my.ahead.generation = 0;
+		log->sealed = false;
 		pg_atomic_write_u64(&log->insert_sequence, my.current.sequence);
 		pg_write_barrier();
 	}

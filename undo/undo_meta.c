@@ -23,6 +23,9 @@
  *		that it held.
  *	U51	the file grows only while no process cuts it off (ZuEntry.truncator).
  *	U8	pd_lower of meta and map pages is exact.
+ *	U39	nobody writes under an xid below `oldest`, here or in the meta page: it begins as the oldest running transaction,
+ *		redo of DISCARD makes the server's next xid pass it, a meta page from the future is refused, and each writer
+ *		looks (zwriter_start).
  *	U41	the generation of an extent that is taken is newer than each that a pointer to it may have: a
  *		group that was cut off begins anew at the newest generation ever cut off.
  *	U42	an extent is taken only if its first page is not of a later allocation than the map knows.
@@ -35,6 +38,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
 #include "miscadmin.h"
+#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -118,6 +122,22 @@ check_meta(Page page)
 				 errhint("Install the version of zundo that wrote it.")));
 }
 
+/* check_time: raise an error if `oldest` is of a time that this server has not reached: its counter was set back. */
+static void
+check_time(ZXid oldest)
+{
+	ZXid		next = zxid_from_full(zc_next_full_xid());
+
+	if (oldest > next)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the undo log of this database is ahead of the server's transaction ids"),
+				 errdetail("In zundo.undo_log everything before transaction " UINT64_FORMAT
+						   " has ended, and the server's next one is " UINT64_FORMAT ".", oldest, next),
+				 errhint("Stop the server and set its next transaction id and epoch past that: pg_resetwal -e %u -x %u.",
+						 (uint32) (oldest >> 32), (uint32) oldest + 1)));
+}
+
 void
 zu_create_storage(RelFileLocator locator, char persistence)
 {
@@ -125,9 +145,13 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	char		room[BLCKSZ + META_ALIGN];
 	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
 
-	/* no row can point here yet, and until we commit nobody else can write one */
+	/*
+	 * No row can point here yet, and until we commit nobody else can write one. But transactions that have their id
+	 * already may do so then: `oldest` is not above any of them (U39).
+	 */
+	(void) GetTopTransactionId();
 	memset(page, 0, BLCKSZ);
-	zu_meta_init((Page) page, zxid_widen(GetTopTransactionId()));
+	zu_meta_init((Page) page, zxid_widen(GetOldestActiveTransactionId()));
 	zu_twin_seal((Page) page);
 	for (BlockNumber block = ZU_META_BLOCK; block < ZU_META_BLOCK + 2; block++)
 	{
@@ -159,6 +183,7 @@ zu_load_meta(ZuEntry *entry)
 		buf = zu_twins_share(ZU_META_BLOCK);
 		check_meta(BufferGetPage(buf));
 		meta = zu_meta(BufferGetPage(buf));
+		check_time(meta->oldest);
 		zu_max64(&entry->oldest, meta->oldest);
 		zu_max64(&entry->durable, meta->oldest);
 		pg_atomic_write_u32(&entry->limit, meta->nextents);
@@ -316,46 +341,84 @@ zu_is_overflow_extent(uint32 extent)
 }
 
 bool
-zu_extent_live(const ZuExtent *e)
+zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
 {
 	bool		taken = zu_fence_enter();
-	bool		live = false;
+	bool		exists = false;
 
-	/* U9: its map page may be cut off with the tail */
-	if (e->extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	/* U9: the map page may be cut off with the tail */
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
-		Buffer		buf = zu_twins_share(zu_map_block(e->extent));
-		ZuMapEntry *map;
+		Buffer		buf = zu_twins_share(zu_map_block(extent));
 
-		map = zu_map_entry(BufferGetPage(buf), e->extent);
-		live = map->state == ZU_EXTENT_LOG && map->logno == e->logno &&
-			map->generation == e->generation && map->sequence == e->sequence;
+		*dst = *zu_map_entry(BufferGetPage(buf), extent);
 		UnlockReleaseBuffer(buf);
+		exists = true;
 	}
 	zu_fence_leave(taken);
-	return live;
+	return exists;
+}
+
+bool
+zu_extent_live(const ZuExtent *e)
+{
+	ZuMapEntry	map;
+
+	return zu_read_map_entry(e->extent, &map) && map.state == ZU_EXTENT_LOG && map.logno == e->logno &&
+		map.generation == e->generation && map.sequence == e->sequence;
+}
+
+/*
+ * is_blank: is page 'page' of the extent, which is not written, so in the file too? One that could not be read looks so in its buffer.
+ * Nobody writes the extent.
+ */
+static bool
+is_blank(uint32 extent, int page)
+{
+	BlockNumber block = zu_extent_block(extent) + page;
+	Buffer		buf = zu_read_block(block, RBM_NORMAL);
+	char		room[BLCKSZ + META_ALIGN];
+	char	   *bytes = (char *) TYPEALIGN(META_ALIGN, room);
+	bool		is_new;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	is_new = PageIsNew(BufferGetPage(buf));
+	UnlockReleaseBuffer(buf);
+	if (!is_new)
+		return true;			/* of another allocation of the extent */
+	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
+	for (int i = 0; i < BLCKSZ; i++)
+		if (bytes[i] != 0)
+			return false;
+	return true;
 }
 
 UndoPtr
-zu_find_insert(const ZuExtent *e)
+zu_find_insert(const ZuExtent *e, bool *sound)
 {
 	PGAlignedBlock copy;
-	int			low = 0;		/* pages before it are written */
-	int			high = ZU_EXTENT_PAGES; /* pages from it on are not */
+	uint32		end = 0;		/* byte in the extent, 0 = not found yet */
 
-	while (low < high)
+	for (int page = 0; page < ZU_EXTENT_PAGES && (end == 0 || sound != NULL); page++)
 	{
-		int			mid = (low + high) / 2;
+		if (zu_copy_page(e->extent, e->generation, page, copy.data))
+		{
+			int			lower = ((PageHeader) copy.data)->pd_lower;
 
-		if (zu_copy_page(e->extent, e->generation, mid, copy.data))
-			low = mid + 1;
-		else
-			high = mid;
+			if (end != 0)
+				*sound = false;
+			else if (lower < BLCKSZ)
+				end = page * BLCKSZ + lower;
+			continue;
+		}
+		if (end == 0)
+			end = page * BLCKSZ + ZU_PAGE_DATA;
+		if (sound != NULL && !is_blank(e->extent, page))
+			*sound = false;
 	}
-	if (low == 0 || !zu_copy_page(e->extent, e->generation, low - 1, copy.data))
-		return InvalidUndoPtr;
-	return zuptr_make(e->generation, e->extent,
-					  zu_byte_at(low - 1, ((PageHeader) copy.data)->pd_lower));
+	if (end == 0)
+		end = ZU_EXTENT_END;
+	return end == ZU_PAGE_DATA ? InvalidUndoPtr : zuptr_make(e->generation, e->extent, end);
 }
 
 /* tail_parses: can the records on the last pages before 'insert' in extent e be read? */
@@ -396,29 +459,32 @@ tail_parses(const ZuExtent *e, UndoPtr insert)
 
 /* load_log: set up one log from its n extents, by sequence. */
 static void
-load_log(ZuLog *log, const ZuExtent *extents, int n)
+load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 {
 	const ZuExtent *first = &extents[0];
-	const ZuExtent *last = &extents[n - 1];
-	UndoPtr		insert = zu_find_insert(last);
+	const ZuExtent *entered = first;
+	UndoPtr		insert = InvalidUndoPtr;
+	bool		sound = true;
 
-	if (insert == InvalidUndoPtr)
-		insert = zuptr_make(last->generation, last->extent, ZU_PAGE_DATA);
-	else if (!tail_parses(last, insert))
+	/* extents that were taken and not entered come last */
+	for (int i = n - 1; i >= 0 && insert == InvalidUndoPtr && sound; i--)
 	{
-		log->closed = true;
-		ereport(LOG,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the end of undo log %u is damaged", last->logno),
-				 errdetail("Extent %u of zundo.undo_log, which starts at block %u, cannot be read to its end.",
-						   last->extent, zu_extent_block(last->extent))));
+		entered = &extents[i];
+		insert = zu_find_insert(entered, &sound);
 	}
+	if (insert != InvalidUndoPtr)
+		sound = sound && tail_parses(entered, insert);
+	else
+		insert = zuptr_make(entered->generation, entered->extent, ZU_PAGE_DATA);
 	pg_atomic_write_u64(&log->discard, zuptr_make(first->generation, first->extent, ZU_PAGE_DATA));
 	pg_atomic_write_u64(&log->discard_sequence, first->sequence);
-	pg_atomic_write_u64(&log->insert_sequence, last->sequence);
+	pg_atomic_write_u64(&log->insert_sequence, entered->sequence);
 	pg_atomic_write_u64(&log->insert, insert);
 	pg_atomic_write_u32(&log->nextents, n);
-	log->last_sequence = last->sequence;
+	log->last_sequence = extents[n - 1].sequence;
+	log->sealed = true;
+	if (!sound)
+		zu_close_log(entry, first->logno, insert);
 }
 
 /* load_logs: fill the entry's logs from the pages. Load lock held. */
@@ -445,7 +511,7 @@ load_logs(ZuEntry *entry)
 					 errmsg("zundo.undo_log has more logs than this server can keep track of"),
 					 errdetail("Found log number %u, the limit is %d.", extents[i].logno, zu_nlogs() - 1),
 					 errhint("Restart the server with max_connections as large as before.")));
-		load_log(&entry->logs[extents[i].logno], extents + i, same);
+		load_log(entry, &entry->logs[extents[i].logno], extents + i, same);
 		i += same;
 	}
 	pg_atomic_write_u32(&entry->hint, 0);
@@ -762,13 +828,19 @@ take_conflict(ZuEntry *entry)
 	return pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
 }
 
-/* conflict_xid: a conflict horizon as it stands in WAL; one that no transaction has is the next lower one, of the epoch before. */
+/* as_transaction: a 64-bit id as it stands in WAL; one that no transaction has is the next lower one, of the epoch before. */
 static TransactionId
-conflict_xid(ZXid conflict)
+as_transaction(ZXid xid)
 {
-	if (conflict > PG_UINT32_MAX && !TransactionIdIsNormal(zxid_to_xid(conflict)))
+	if (xid > PG_UINT32_MAX && !TransactionIdIsNormal(zxid_to_xid(xid)))
 		return MaxTransactionId;
-	return zxid_to_xid(conflict);
+	return zxid_to_xid(xid);
+}
+
+TransactionId
+zu_xid_before(ZXid oldest)
+{
+	return as_transaction(oldest - 1);
 }
 
 /*
@@ -802,7 +874,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 		numbers[i] = extents[i].extent;
 	ZUNDO_FAULT("discard-begun");
 	/* nothing fails from here on: what is taken is told */
-	xlrec.conflict = conflict_xid(conflict == CONFLICT_NOTED ? take_conflict(entry) : conflict);
+	xlrec.conflict = as_transaction(conflict == CONFLICT_NOTED ? take_conflict(entry) : conflict);
 
 	START_CRIT_SECTION();
 	data->oldest = oldest;

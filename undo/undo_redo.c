@@ -10,6 +10,7 @@
 #include "undo/undo_internal.h"
 
 #include "access/bufmask.h"
+#include "access/transam.h"
 #include "access/xlogutils.h"
 #include "storage/standby.h"
 #include "wal/zwal.h"
@@ -125,6 +126,9 @@ zu_redo_discard(XLogReaderState *record)
 	freeze.after = xlrec.freeze_after;
 	data = need_data(record, SizeOfUndoDiscard + (Size) xlrec.nextents * sizeof(uint32));
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
+
+	/* U39: ids that were given out and left no trace in WAL are not given out again below `oldest` */
+	AdvanceNextFullTransactionIdPastXid(zu_xid_before(xlrec.oldest));
 
 	/* before anything that a standby's snapshot may still need is given up */
 	if (InHotStandby && TransactionIdIsNormal(xlrec.conflict))

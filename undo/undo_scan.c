@@ -9,9 +9,10 @@
  * Crash points: none; reads only.
  *
  * Invariants
- *	U11	an extent's data ends on its first page that is not full, or before its first page
- *		that is not of its generation; the log then goes on in the extent with the next
- *		higher sequence.
+ *	U11	all pages of an extent before the last one that is written are full. Where its data end, the log ends (at the
+ *		insert position), or the next extent that was entered names just that place as `prev`; extents in
+ *		between were taken and never entered. A scan that finds it otherwise has met damage.
+ *	U38	a page's topxid is the transaction of the record that it begins with or in: the last one with ZUF_FIRST before.
  *	U12	a scan never reads past the insert position it was given: everything before that was
  *		completely written when it was published.
  */
@@ -34,6 +35,9 @@ zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 	scan->page = byte >= ZU_EXTENT_END ? ZU_EXTENT_PAGES : (int) (byte / BLCKSZ);
 	scan->off = byte >= ZU_EXTENT_END ? ZU_PAGE_DATA : (int) (byte % BLCKSZ);
 	scan->end = end;
+	scan->topxid = InvalidZXid;
+	scan->owned = false;
+	scan->readable = false;
 	scan->loaded_index = -1;
 	scan->loaded_page = -1;
 	scan->context = context;
@@ -57,53 +61,87 @@ zu_scan_position(ZuScan *scan)
 	return zuptr_make(e->generation, e->extent, zu_byte_at(scan->page, scan->off));
 }
 
-/* load_page: have page 'page' of the current extent in scan->copy; false if it is not written. */
+/* load_page: have page 'page' of the extent with this index in scan->copy; false if it is not written. */
 static bool
-load_page(ZuScan *scan, int page)
+load_page(ZuScan *scan, int index, int page)
 {
-	const ZuExtent *e = &scan->extents[scan->current];
+	const ZuExtent *e = &scan->extents[index];
+	const ZuPageHeader *h = zu_page_header((Page) scan->copy.data);
 
-	if (scan->loaded_index == scan->current && scan->loaded_page == page)
+	if (scan->loaded_index == index && scan->loaded_page == page)
 		return true;
 	scan->loaded_index = -1;
 	if (page >= ZU_EXTENT_PAGES ||
-		!zu_copy_page(e->extent, e->generation, page, scan->copy.data))
+		!zu_copy_page(e->extent, e->generation, page, scan->copy.data) ||
+		h->logno != e->logno || h->sequence != e->sequence)
 		return false;
-	scan->loaded_index = scan->current;
+	scan->loaded_index = index;
 	scan->loaded_page = page;
 	return true;
 }
 
-/* next_extent: move to the log's next extent; false if there is none yet. */
+/* fetch_extents: add the extents that the log has taken since the scan's last one; false if there are none. */
+static bool
+fetch_extents(ZuScan *scan)
+{
+	uint64		last = scan->extents[scan->nextents - 1].sequence;
+	int			n;
+	ZuExtent   *more = zu_collect_extents((int) scan->logno, last + 1, &n);
+
+	if (n > 0)
+	{
+		MemoryContext old = MemoryContextSwitchTo(scan->context);
+
+		scan->extents = repalloc_huge(scan->extents, (scan->nextents + n) * sizeof(ZuExtent));
+		memcpy(scan->extents + scan->nextents, more, n * sizeof(ZuExtent));
+		scan->nextents += n;
+		MemoryContextSwitchTo(old);
+	}
+	pfree(more);
+	return n > 0;
+}
+
+/* is_gone: has the extent been discarded since it was found in the map? Its log's other extents may still be freed. */
+static bool
+is_gone(const ZuExtent *e)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	if (!zu_extent_live(e))
+		return true;
+	return pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS &&
+		pg_atomic_read_u64(&entry->logs[e->logno].discard_sequence) > e->sequence;
+}
+
+/* broken: what it means that the scan cannot go on at its position. */
+static ZuStep
+broken(ZuScan *scan)
+{
+	return is_gone(&scan->extents[scan->current]) ? ZU_STEP_GONE : ZU_STEP_CORRUPT;
+}
+
+/*
+ * next_extent: move to the extent in which the log goes on from the scan's position, where the data of the
+ * current one end (U11). False if none says so.
+ */
 static bool
 next_extent(ZuScan *scan)
 {
-	if (scan->current + 1 >= scan->nextents)
+	UndoPtr		from = zu_scan_position(scan);
+
+	for (int i = scan->current + 1; i < scan->nextents || fetch_extents(scan); i++)
 	{
-		uint64		last = scan->extents[scan->nextents - 1].sequence;
-		int			n;
-		ZuExtent   *more = zu_collect_extents((int) scan->logno, last + 1, &n);
-
-		if (n > 0)
-		{
-			MemoryContext old = MemoryContextSwitchTo(scan->context);
-
-			scan->extents = repalloc_huge(scan->extents,
-										  (scan->nextents + n) * sizeof(ZuExtent));
-			memcpy(scan->extents + scan->nextents, more, n * sizeof(ZuExtent));
-			scan->nextents += n;
-			MemoryContextSwitchTo(old);
-		}
-		pfree(more);
-		if (n == 0)
-			return false;
+		CHECK_FOR_INTERRUPTS();
+		if (!load_page(scan, i, 0))
+			continue;			/* never entered, if the next one that was says so */
+		if (zu_page_header((Page) scan->copy.data)->prev != from)
+			break;
+		scan->current = i;
+		scan->page = 0;
+		scan->off = ZU_PAGE_DATA;
+		return true;
 	}
-	scan->current++;
-	scan->page = 0;
-	scan->off = ZU_PAGE_DATA;
-	scan->loaded_index = -1;
-	CHECK_FOR_INTERRUPTS();
-	return true;
+	return false;
 }
 
 /*
@@ -130,7 +168,7 @@ straddling_record(ZuScan *scan)
 			page++;
 			off = ZU_PAGE_DATA;
 		}
-		if (!load_page(scan, page))
+		if (!load_page(scan, scan->current, page))
 			return 0;
 		lower = ((PageHeader) scan->copy.data)->pd_lower;
 		if (off >= lower)
@@ -152,29 +190,41 @@ straddling_record(ZuScan *scan)
 	return want;
 }
 
-/* read_record: the record at the scan's position, which lies before the end of the page's data. */
-static ZuStep
+/* follows: is rec, which has brought the scan to the page in scan->copy, of the transaction that began the page (U38)? */
+static bool
+follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
+{
+	ZXid		began = zu_page_header((Page) scan->copy.data)->topxid;
+
+	if (rec->flags & ZUF_FIRST)
+		scan->topxid = rec->topxid;
+	else if (scan->topxid == InvalidZXid && begins_page)
+		scan->topxid = began;
+	return !begins_page || scan->topxid == InvalidZXid || began == scan->topxid;
+}
+
+/* read_record: the record at the scan's position, which lies before the end of the page's data; false if there is none. */
+static bool
 read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 {
 	int			lower = ((PageHeader) scan->copy.data)->pd_lower;
 	char	   *start = scan->copy.data + scan->off;
 	Size		avail = lower - scan->off;
 	Size		len = zur_peek_length(start, avail);
+	bool		begins_page = (scan->off == ZU_PAGE_DATA);
 
 	*ptr = zu_scan_position(scan);
 	if (len != 0 && len <= avail)
 	{
-		if (!zur_unpack(start, len, rec))
-			return ZU_STEP_CORRUPT;
+		if (!zur_unpack(start, len, rec) || !follows(scan, rec, begins_page))
+			return false;
 		scan->off += (int) len;
-		return ZU_STEP_RECORD;
+		return true;
 	}
 	if ((len == 0 && avail >= 3) || lower < BLCKSZ)
-		return ZU_STEP_CORRUPT;
+		return false;
 	len = straddling_record(scan);
-	if (len == 0 || !zur_unpack(scan->record, len, rec))
-		return ZU_STEP_CORRUPT;
-	return ZU_STEP_RECORD;
+	return len != 0 && zur_unpack(scan->record, len, rec) && follows(scan, rec, true);
 }
 
 ZuStep
@@ -197,32 +247,30 @@ zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 			scan->page++;
 			scan->off = ZU_PAGE_DATA;
 		}
-		if (load_page(scan, scan->page))
-		{
-			if (scan->off < ((PageHeader) scan->copy.data)->pd_lower)
-			{
-				ZuStep		step = read_record(scan, rec, ptr);
-
-				/* bytes that make no sense because the extent has another owner now? */
-				if (step == ZU_STEP_CORRUPT && !zu_extent_live(e))
-					return ZU_STEP_GONE;
-				return step;
-			}
-		}
-		else if (scan->page == 0 && !last && !zu_extent_live(e))
-			return ZU_STEP_GONE;	/* else it was left without a record */
-		if (last)
-			return zu_extent_live(e) ? ZU_STEP_CORRUPT : ZU_STEP_GONE;
-		if (!next_extent(scan))
-			return ZU_STEP_END;
+		if (load_page(scan, scan->current, scan->page) &&
+			scan->off < ((PageHeader) scan->copy.data)->pd_lower)
+			/* bytes may make no sense because the extent has another owner now */
+			return read_record(scan, rec, ptr) ? ZU_STEP_RECORD : broken(scan);
+		if (last || !next_extent(scan))
+			return broken(scan);
 	}
 }
 
 /* ---- scans of others ---- */
 
-/* begin: a scan from ptr on; one that is at its end if ptr's extent is not in the log any more. */
+/* report_place: raise the error that the log cannot be read at ptr. */
+static void
+report_place(UndoPtr ptr)
+{
+	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ, zuptr_byte(ptr) % BLCKSZ);
+}
+
+/*
+ * begin: a scan from ptr on. If ptr's extent is not in the log any more the scan is at its end, but of an owned one
+ * that is damage.
+ */
 static ZuScan *
-begin(uint32 logno, UndoPtr ptr, UndoPtr end)
+begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
 {
 	ZuScan	   *scan = palloc(sizeof(ZuScan));
 	int			n;
@@ -232,9 +280,12 @@ begin(uint32 logno, UndoPtr ptr, UndoPtr end)
 	while (i < n && (extents[i].extent != zuptr_extent(ptr) ||
 					 extents[i].generation != zuptr_generation(ptr)))
 		i++;
+	if (owned && i == n)
+		report_place(ptr);
 	if (i > 0 && i < n)
 		memmove(extents, extents + i, (n - i) * sizeof(ZuExtent));
 	zu_scan_init(scan, logno, extents, n - i, zuptr_byte(ptr), end, CurrentMemoryContext);
+	scan->owned = owned;
 	return scan;
 }
 
@@ -277,7 +328,16 @@ zu_scan_begin(uint32 logno)
 
 	if (!log_position(logno, &discard, &insert))
 		discard = insert = InvalidUndoPtr;
-	return begin(logno, discard, insert);
+	return begin(logno, discard, insert, false);
+}
+
+ZuScan *
+zu_scan_begin_readable(uint32 logno)
+{
+	ZuScan	   *scan = zu_scan_begin(logno);
+
+	scan->readable = true;
+	return scan;
 }
 
 ZuScan *
@@ -288,7 +348,7 @@ zu_scan_begin_at(uint32 logno, UndoPtr ptr)
 
 	if (!log_position(logno, &discard, &insert))
 		insert = InvalidUndoPtr;
-	return begin(logno, ptr, insert);
+	return begin(logno, ptr, insert, true);
 }
 
 bool
@@ -300,11 +360,18 @@ zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 			return true;
 		case ZU_STEP_CORRUPT:
 			*ptr = zu_scan_position(scan);
-			zu_report_corrupt(zu_extent_block(zuptr_extent(*ptr)) + zuptr_byte(*ptr) / BLCKSZ,
-							  zuptr_byte(*ptr) % BLCKSZ);
+			if (scan->readable)
+				break;
+			if (!scan->owned)
+				report_place(*ptr);
+			/* from now on `oldest` is held for what follows */
+			zu_close_log(zu_my.entry, scan->logno, *ptr);
+			break;
+		case ZU_STEP_GONE:
+			if (scan->owned)
+				report_place(zu_scan_position(scan));
 			break;
 		case ZU_STEP_END:
-		case ZU_STEP_GONE:
 			break;
 	}
 	return false;
@@ -352,7 +419,7 @@ standby_states(int *nlogs)
 		s->logno = first->logno;
 		s->extents = (uint32) (last - first + 1);
 		s->discard = zuptr_make(first->generation, first->extent, ZU_PAGE_DATA);
-		s->insert = zu_find_insert(last);
+		s->insert = zu_find_insert(last, NULL);
 		if (s->insert == InvalidUndoPtr)
 			s->insert = zuptr_make(last->generation, last->extent, ZU_PAGE_DATA);
 		s->bytes = kept_bytes(first->sequence, s->discard, last->sequence, s->insert);

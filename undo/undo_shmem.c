@@ -117,7 +117,10 @@ init_log(ZuLog *log)
 	pg_atomic_init_u32(&log->owner, 0);
 	memset(&log->ahead, 0, sizeof(log->ahead));
 	log->last_sequence = 0;
+	log->sealed = false;
 	log->closed = false;
+	log->hold = InvalidZXid;
+	log->unread_end = InvalidZXid;
 	log->detached = 0;
 }
 

@@ -1,0 +1,117 @@
+/*
+ * undo/undo_damage.c - logs of which something cannot be read.
+ *
+ * Owns the state "closed" of a log: who notes it, how far it keeps `oldest`
+ * back, and when nobody needs what is lost any more. Called by the log's owner,
+ * at load and by the discard pass.
+ *
+ * What is unread lies behind everything that has been read. So the xids in it
+ * are at least `oldest` as it was when the damage was met (`hold`): what is older
+ * was settled by reading it. They are below the xid that was next when the log's
+ * last owner had ended its last transaction in it (`unread_end`).
+ *
+ * Locks: none. 'hold' is written before 'closed', by whoever closes; 'unread_end'
+ * by the discarder only; a closed log becomes unused under the alloc lock.
+ *
+ * Crash points: none; nothing here is durable. The durable `oldest` is not above
+ * 'hold', and who loads or reads the log after a crash meets the damage again.
+ *
+ * Invariants
+ *	U37	while a log is closed, `oldest` does not pass its hold, unless every xid from there to unread_end is known
+ *		not to need what is unread: it has committed and everybody's horizon has passed it, or it has aborted and
+ *		was undone from another log. A transaction writes to one log, so it has no records in this one then.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/transam.h"
+#include "miscadmin.h"
+
+void
+zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
+{
+	ZuLog	   *log = &entry->logs[logno];
+
+	if (log->closed)
+		return;
+	log->hold = pg_atomic_read_u64(&entry->oldest);
+	log->unread_end = InvalidZXid;
+	pg_write_barrier();
+	log->closed = true;
+	pg_memory_barrier();		/* who holds the log after this sees it */
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("undo log %u is damaged", logno),
+			 errdetail("It cannot be read from offset %u of block %u of relation \"%s\" on.",
+					   zuptr_byte(at) % BLCKSZ, zu_extent_block(zuptr_extent(at)) + zuptr_byte(at) / BLCKSZ,
+					   "zundo.undo_log"),
+			 errhint("Undo of transactions from " UINT64_FORMAT " on is kept until nobody can need what is lost.",
+					 log->hold)));
+}
+
+void
+zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context)
+{
+	if (resolved->n == resolved->size)
+	{
+		int			size = Max(resolved->size * 2, 64);
+
+		if (resolved->xids == NULL)
+		{
+			resolved->xids = MemoryContextAllocHuge(context, size * sizeof(ZXid));
+			resolved->lognos = MemoryContextAllocHuge(context, size * sizeof(uint32));
+		}
+		else
+		{
+			resolved->xids = repalloc_huge(resolved->xids, size * sizeof(ZXid));
+			resolved->lognos = repalloc_huge(resolved->lognos, size * sizeof(uint32));
+		}
+		resolved->size = size;
+	}
+	resolved->xids[resolved->n] = xid;
+	resolved->lognos[resolved->n] = logno;
+	resolved->n++;
+}
+
+void
+zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < resolved->n; i++)
+		if (resolved->xids[i] >= oldest)
+		{
+			resolved->xids[kept] = resolved->xids[i];
+			resolved->lognos[kept++] = resolved->lognos[i];
+		}
+	resolved->n = kept;
+}
+
+/* was_resolved: returns whether xid was met as aborted, and undone, in another log than this one. */
+static bool
+was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
+{
+	for (int i = 0; i < resolved->n; i++)
+		if (resolved->xids[i] == xid)
+			return resolved->lognos[i] != logno;
+	return false;
+}
+
+bool
+zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved, ZXid *checked)
+{
+	if (log->unread_end == InvalidZXid &&
+		(pg_atomic_read_u32(&log->owner) & ZU_LOG_HELD) == 0)
+		log->unread_end = zxid_from_full(zc_next_full_xid());
+	if (log->unread_end == InvalidZXid || horizon < log->unread_end)
+		return false;
+	for (*checked = Max(*checked, log->hold); *checked < log->unread_end; (*checked)++)
+	{
+		TransactionId xid = zxid_to_xid(*checked);
+
+		CHECK_FOR_INTERRUPTS();
+		if (TransactionIdIsNormal(xid) && !TransactionIdDidCommit(xid) &&
+			!was_resolved(resolved, *checked, logno))
+			return false;
+	}
+	return true;
+}
