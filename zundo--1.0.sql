@@ -76,6 +76,12 @@ CREATE FUNCTION zundo.stat_get_holds(
 COMMENT ON FUNCTION zundo.stat_get_holds() IS
     'what, beside snapshots, keeps undo of this database from being discarded';
 
+CREATE FUNCTION zundo.stat_get_unclear_fetches(OUT answered bigint, OUT refused bigint)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_stat_unclear' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION zundo.stat_get_unclear_fetches() IS
+    'what view zundo.stat_unclear_fetches shows';
+
 CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
         OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
         OUT slot int, OUT row_state pg_catalog.text, OUT flags pg_catalog.text[], OUT lock pg_catalog.text, OUT data pg_catalog.bytea)
@@ -152,6 +158,12 @@ CREATE VIEW zundo.stat_rollback AS
 COMMENT ON VIEW zundo.stat_rollback IS
     'aborted transactions: those that undo workers roll back, and those of this database that wait';
 
+CREATE VIEW zundo.stat_unclear_fetches AS
+    SELECT answered, refused
+    FROM zundo.stat_get_unclear_fetches();
+COMMENT ON VIEW zundo.stat_unclear_fetches IS
+    'rows asked for by address, in the server since its start, when it could not be told which version is wanted';
+
 CREATE VIEW zundo.stat_horizon AS
     SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since
     FROM (
@@ -206,7 +218,7 @@ COMMENT ON VIEW zundo.table_sizes IS
 -- security and column privileges and show deleted rows: they are for superusers, whatever is granted. zundo.check and
 -- zundo.row_locks look at rights themselves.
 
-GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.table_sizes TO PUBLIC;
+GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_unclear_fetches, zundo.table_sizes TO PUBLIC;
 
 REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;

@@ -51,6 +51,7 @@ shmem_request(void)
 		prev_shmem_request();
 	RequestAddinShmemSpace(zu_shmem_size());
 	RequestAddinShmemSpace(zworkers_shmem_size());
+	RequestAddinShmemSpace(zany_shmem_size());
 	zu_shmem_request();
 }
 
@@ -61,6 +62,7 @@ shmem_startup(void)
 		prev_shmem_startup();
 	zu_shmem_startup();
 	zworkers_shmem_startup();
+	zany_shmem_startup();
 }
 
 /* After the rollback layer has seen the end of a transaction, undo forgets it. */

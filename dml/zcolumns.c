@@ -77,8 +77,10 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 			case RI_TRIGGER_FK:
 				break;
 			default:
-				/* a deferrable unique constraint's is queued only after an index insertion, and looks at the new row */
-				if (trigger->tgfoid != F_UNIQUE_KEY_RECHECK)
+				/* a deferrable unique constraint's is queued only after an index insertion */
+				if (trigger->tgfoid == F_UNIQUE_KEY_RECHECK)
+					entry->rechecked = true;
+				else
 					entry->after_update = true;
 				break;
 		}

@@ -248,7 +248,8 @@ typedef struct ZIndexColumns
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
 	Bitmapset  *foreign;		/* of its foreign keys */
 	bool		referenced;		/* foreign keys refer to it */
-	bool		after_update;	/* it has AFTER UPDATE row triggers other than those of foreign keys */
+	bool		rechecked;		/* it has deferrable unique or exclusion constraints, whose triggers look at rows that move */
+	bool		after_update;	/* it has AFTER UPDATE row triggers other than those of foreign keys and of these */
 } ZIndexColumns;
 
 /* zindex_columns: of rel; cached until its relcache entry is invalidated. Valid until the next call for any relation. */

@@ -573,6 +573,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		update_by_move(u, newbuf, newoff, init, &pick, &newpick, common);
 		zreclaim_note(rel, u->buf, old_room(u) - (newbuf == u->buf ? (int) u->newlen : 0));
 		*update_indexes = ZC_UPDATE_ALL;
+		u->event |= u->columns->rechecked;
 		ZUNDO_FAULT("row-counted");
 		zc_count_update(rel, false);
 	}

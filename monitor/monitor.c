@@ -33,6 +33,7 @@ PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_stat_unclear(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_page_items(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_page_slots(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
@@ -42,6 +43,7 @@ PG_FUNCTION_INFO_V1(zundo_undo_bytes_in_use);
 PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
+PG_FUNCTION_INFO_V1(zundo_stat_unclear);
 PG_FUNCTION_INFO_V1(zundo_page_items);
 PG_FUNCTION_INFO_V1(zundo_page_slots);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
@@ -167,6 +169,23 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 		values[7] = zmon_xid(zu_oldest(), &nulls[7]);
 		zmon_put(fcinfo, values, nulls);
 	}
+	return (Datum) 0;
+}
+
+/* zundo_stat_unclear() -> (answered, refused): what rule G5 of mvcc/zany.c did since the server's start */
+Datum
+zundo_stat_unclear(PG_FUNCTION_ARGS)
+{
+	uint64		answered;
+	uint64		refused;
+	Datum		values[2];
+	bool		nulls[2] = {0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	zany_unclear(&answered, &refused);
+	values[0] = Int64GetDatum((int64) answered);
+	values[1] = Int64GetDatum((int64) refused);
+	zmon_put(fcinfo, values, nulls);
 	return (Datum) 0;
 }
 

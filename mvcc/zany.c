@@ -13,7 +13,10 @@
  *		in its way is one that a repeatable snapshot sees, the newest committed one (G3b).
  *	G4	the row of an own insertion at the bottom of the chain; it has no record there if it was inserted as visible to
  *		all (COPY FREEZE), into a file of our transaction.
- *	G5	the newest own or committed version, deleted or not.
+ *	G5	the newest own or committed version, deleted or not: a guess. So that is given only to a scan of an index with
+ *		SnapshotAny, as an extension may do, which has found the row and takes what there is; a fetch by TID, where
+ *		a trigger, a recheck (EPQ) or the statement itself wants one version in particular, is refused with an
+ *		error. Either is counted (zundo.stat_unclear_fetches).
  * Without a level (deferred triggers, COPY, logical replication) only G4 and G5, but the version before our last
  * change of a row when that is asked for right after it (G1b: AFTER triggers of replication).
  * A version that another transaction has not committed is never returned.
@@ -30,6 +33,8 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
 #include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -63,6 +68,15 @@ typedef struct LockedRow
 	UndoPtr		writer;
 	MemoryContextCallback callback;
 } LockedRow;
+
+/* In shared memory: how often G5 applied since the server's start. */
+typedef struct Unclear
+{
+	pg_atomic_uint64 answered;
+	pg_atomic_uint64 refused;
+} Unclear;
+
+static Unclear *unclear = NULL;
 
 static Level no_level;			/* outside the executor, as in logical replication */
 static Level *current_level = &no_level;
@@ -559,9 +573,82 @@ zany_is_conflict_slot(TupleTableSlot *slot)
 	return current_level->estate != NULL && slot_use(current_level->estate, slot) == SLOT_CONFLICT;
 }
 
+/* Returns words for an error: what asks for a row to be put into slot. */
+static const char *
+caller_in_words(EState *estate, TupleTableSlot *slot)
+{
+	if (estate == NULL)
+		return "a trigger or a command outside of any query";
+	switch (slot_use(estate, slot))
+	{
+		case SLOT_TRIGGER_OLD:
+			return "an AFTER trigger";
+		case SLOT_RETURNING:
+			return "RETURNING or ON CONFLICT";
+		case SLOT_CONFLICT:
+			return "ON CONFLICT DO UPDATE";
+		case SLOT_OTHER:
+			break;
+	}
+	return slot_of_level(estate, slot) ? "a statement that changes the row" :
+		"a trigger, or a query that is checked again after it waited for a lock";
+}
+
+/*
+ * Answers with the newest version of the row at tid (G5), or raises ERRCODE_INTERNAL_ERROR where one version in particular
+ * is wanted (by_tid). If there is no row, the caller has an error of its own.
+ */
+static void
+fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid, ZVersion *version)
+{
+	AnyResult	result;
+
+	fetch_any(rel, buf, ItemPointerGetOffsetNumber(tid), InvalidCommandId, false, version, &result);
+	if (!version->found)
+		return;
+	pg_atomic_fetch_add_u64(by_tid ? &unclear->refused : &unclear->answered, 1);
+	if (by_tid)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("cannot tell which version of row (%u,%u) of relation \"%s\" is wanted",
+						ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid),
+						RelationGetRelationName(rel)),
+				 errdetail("It is asked for by %s; the query's snapshot does not see the row, and this transaction has neither inserted nor changed it.",
+						   caller_in_words(current_level->estate, slot)),
+				 errhint("Repeat the transaction. zundo.stat_unclear_fetches counts these errors.")));
+}
+
+Size
+zany_shmem_size(void)
+{
+	return MAXALIGN(sizeof(Unclear));
+}
+
+void
+zany_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	unclear = ShmemInitStruct("zundo unclear fetches", zany_shmem_size(), &found);
+	if (!found)
+	{
+		pg_atomic_init_u64(&unclear->answered, 0);
+		pg_atomic_init_u64(&unclear->refused, 0);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+zany_unclear(uint64 *answered, uint64 *refused)
+{
+	*answered = unclear != NULL ? pg_atomic_read_u64(&unclear->answered) : 0;
+	*refused = unclear != NULL ? pg_atomic_read_u64(&unclear->refused) : 0;
+}
+
 /* A fetch without an executor level. */
 static void
-fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, ZVersion *version)
+fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid, ZVersion *version)
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	Level	   *level = current_level;
@@ -579,11 +666,11 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, ZVersion *version
 	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
 	if (result.own_bottom)
 		return;					/* G4 */
-	fetch_any(rel, buf, off, InvalidCommandId, false, version, &result);
+	fetch_unclear(rel, buf, tid, slot, by_tid, version);	/* G5 */
 }
 
 void
-zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version)
+zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid, ZVersion *version)
 {
 	EState	   *estate = current_level->estate;
 	CommandId	limit;
@@ -594,7 +681,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVe
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
 	if (estate == NULL)
 	{
-		fetch_without_level(rel, buf, &tid, version);
+		fetch_without_level(rel, buf, &tid, slot, by_tid, version);
 		return;
 	}
 	limit = estate->es_output_cid;
@@ -630,7 +717,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVe
 	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
 	if (result.own_bottom)
 		return;					/* G4 */
-	fetch_any(rel, buf, off, InvalidCommandId, false, version, &result);
+	fetch_unclear(rel, buf, &tid, slot, by_tid, version);	/* G5 */
 }
 
 void

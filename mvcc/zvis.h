@@ -295,8 +295,18 @@ zvis_check_xid(Relation rel, BlockNumber block, int s, ZXid xid)
 		zvis_corrupt_slot(rel, block, s, xid);
 }
 
-/* zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. */
-extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, ZVersion *version);
+/*
+ * zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. by_tid: one version in
+ * particular is wanted; raises ERRCODE_INTERNAL_ERROR if it cannot be told which (G5).
+ */
+extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid, ZVersion *version);
+
+/* zany_unclear: returns how often G5 has applied since the server's start, which must have loaded the library. */
+extern void zany_unclear(uint64 *answered, uint64 *refused);
+
+/* For the hooks in zundo.c: the counters. */
+extern Size zany_shmem_size(void);
+extern void zany_shmem_startup(void);
 
 /*
  * zany_fetch_by_handle: the version that tid, a handle (mvcc/zhandle.h), names; *real = its row's TID. A

@@ -33,12 +33,12 @@ static ZVersion found_version;
 /* ---- fetching one version ---- */
 
 /*
- * Find the version of the row at tid that snapshot wants and show it in slot.
+ * Find the version of the row at tid that snapshot wants and show it in slot. by_tid: the caller, not an index, has named the row.
  * On entry buf, the row's block, is pinned and not locked; on return the same.
  * False if there is none; then slot is as it was.
  */
 static bool
-fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVersion *version,
+fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid, ZVersion *version,
 			  TupleTableSlot *slot, bool *all_dead)
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
@@ -47,7 +47,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, ZVer
 	if (all_dead != NULL)
 		*all_dead = false;
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, off, slot, version);
+		zany_fetch(rel, buf, off, slot, by_tid, version);
 	else
 	{
 		if (zssi_needed(rel, snapshot))
@@ -98,7 +98,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	/* a TID has one version for each snapshot */
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
-	return fetch_version(scan->rel, fetch->buf, tid, snapshot, &found_version, slot, all_dead);
+	return fetch_version(scan->rel, fetch->buf, tid, snapshot, false, &found_version, slot, all_dead);
 }
 
 /* The old version of a trigger event, under its row's own TID. */
@@ -134,7 +134,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, 
 			return fetch_by_handle(rel, tid, slot);
 	}
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
-	found = fetch_version(rel, buf, tid, snapshot, &found_version, slot, NULL);
+	found = fetch_version(rel, buf, tid, snapshot, true, &found_version, slot, NULL);
 	ReleaseBuffer(buf);
 	return found;
 }
@@ -233,7 +233,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	}
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), NULL, &version);
+		zany_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), NULL, false, &version);
 	else
 		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&slot->tts_tid), snapshot, &version, NULL);
 	ReleaseBuffer(buf);

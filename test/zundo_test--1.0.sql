@@ -30,4 +30,12 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_swap_files(regclass, regclass) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+-- A row, as SnapshotAny finds it by its address, or by its index (any_fetch.c).
+
+CREATE FUNCTION zundo_test_fetch_any(regclass, tid) RETURNS text
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_scan_any(regclass, regclass) RETURNS bigint
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 CREATE TABLE zundo_test_own (id int PRIMARY KEY, note text);
