@@ -209,5 +209,13 @@ UPDATE c SET n = 3;
 DROP TRIGGER t ON c;
 CREATE TRIGGER t BEFORE DELETE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
 DELETE FROM c;
+-- as docs/limits.md has it
+ALTER TABLE v ADD COLUMN version xid8 NOT NULL DEFAULT pg_current_xact_id();
+CREATE TRIGGER version BEFORE INSERT OR UPDATE ON v FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
+SELECT version AS token FROM v WHERE id = 1 \gset
+UPDATE v SET n = n + 1 WHERE id = 1 AND version = :'token' RETURNING version = pg_current_xact_id() AS ours;
+UPDATE v SET n = n + 1 WHERE id = 1 AND version = :'token';
+INSERT INTO v VALUES (9, 9) RETURNING version = pg_current_xact_id() AS ours;
+SELECT id FROM v WHERE version > :'token' ORDER BY id;
 DROP OWNED BY reader;
 DROP ROLE reader;
