@@ -40,7 +40,6 @@
 #include "replication/logicalworker.h"
 #include "tuple/zslot.h"
 #include "undo/undo_temp.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
