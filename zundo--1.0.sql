@@ -131,6 +131,13 @@ CREATE FUNCTION zundo.check(rel pg_catalog.regclass,
 COMMENT ON FUNCTION zundo.check(pg_catalog.regclass) IS
     'verify a zheap table and its undo, or zundo.undo_log itself; one row per fault; for the owner and pg_stat_scan_tables';
 
+CREATE FUNCTION zundo.repair_undo(dry_run boolean DEFAULT true,
+        OUT block bigint, OUT step pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_repair_undo' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.repair_undo(boolean) IS
+    'repair zundo.undo_log as far as nothing is lost by it, or say what would be done; for superusers';
+
 -- Views ----------------------------------------------------------------------
 
 CREATE VIEW zundo.stat_undo AS
@@ -224,6 +231,7 @@ REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.undo_records(int, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.discard() FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.repair_undo(boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.stat_get_rollback() FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION zundo.stat_get_rollback() TO pg_monitor;

@@ -24,6 +24,8 @@
  *	T1	a row has no more columns than its table.
  *	T2	a row's columns can be read and fill it exactly.
  *	L1	every record of an undo log can be read up to the insert position.
+ *	L2	the meta page and the map pages of zundo.undo_log are sound, both copies, and fit
+ *		the extents' first pages.
  *	E	an error came up while the page was checked; its message is the detail.
  */
 #include "postgres.h"
@@ -53,6 +55,7 @@ PG_FUNCTION_INFO_V1(zundo_check);
 
 typedef struct Fault
 {
+	BlockNumber block;
 	OffsetNumber item;			/* 0 = none */
 	const char *invariant;
 	char	   *detail;
@@ -64,7 +67,10 @@ typedef struct Check
 	TupleDesc	desc;
 	BlockNumber block;
 	MemoryContext context;		/* of faults and scratch; reset for every page */
+	MemoryContext outer;		/* of the function's call */
 	List	   *faults;			/* of Fault */
+	ZuLogState *logs;			/* of the undo log */
+	int			nlogs;
 	Datum	   *values;			/* room for one row */
 	bool	   *isnull;
 	ZSlotView	view;
@@ -103,6 +109,7 @@ add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fm
 			enlargeStringInfo(&text, needed);
 		}
 		f = palloc(sizeof(Fault));
+		f->block = check->block;
 		f->item = item;
 		f->invariant = invariant;
 		f->detail = text.data;
@@ -495,6 +502,35 @@ check_page(Check *check)
 
 /* ---- the undo log itself ---- */
 
+/* zu_check_map's findings */
+static void pg_attribute_printf(3, 4)
+report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
+{
+	Check	   *check = arg;
+	va_list		args;
+
+	check->block = block;
+	va_start(args, fmt);
+	add_fault(check, "L2", 0, fmt, args);
+	va_end(args);
+}
+
+static void
+check_map(Check *check)
+{
+	zu_attach_database();
+	zu_check_map(report_map_fault, check);
+}
+
+static void
+list_logs(Check *check)
+{
+	MemoryContext old = MemoryContextSwitchTo(check->outer);
+
+	check->logs = zu_log_states(&check->nlogs);
+	MemoryContextSwitchTo(old);
+}
+
 /* Read every record of log check->block (L1). */
 static void
 check_log(Check *check)
@@ -571,7 +607,7 @@ put_faults(FunctionCallInfo fcinfo, Check *check)
 		Datum		values[4];
 		bool		nulls[4] = {0};
 
-		values[0] = Int64GetDatum((int64) check->block);
+		values[0] = Int64GetDatum((int64) f->block);
 		values[1] = Int32GetDatum(f->item);
 		nulls[1] = (f->item == 0);
 		values[2] = CStringGetTextDatum(f->invariant);
@@ -585,13 +621,16 @@ put_faults(FunctionCallInfo fcinfo, Check *check)
 static void
 check_undo_log(FunctionCallInfo fcinfo, Check *check)
 {
-	ZuLogState *states;
-	int			n;
-
-	states = zu_log_states(&n);
-	for (int i = 0; i < n; i++)
+	check->block = 0;
+	check->outer = CurrentMemoryContext;
+	check_safely(check, check_map, "L2");
+	/* the logs cannot be listed with a map page lost, which has been said */
+	if (check->faults == NIL)
+		check_safely(check, list_logs, "L2");
+	put_faults(fcinfo, check);
+	for (int i = 0; i < check->nlogs; i++)
 	{
-		check->block = states[i].logno;
+		check->block = check->logs[i].logno;
 		check_safely(check, check_log, "L1");
 		put_faults(fcinfo, check);
 	}
@@ -599,7 +638,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 
 /*
  * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself "block" is the
- * number of the log. For the owner of the relation, and pg_stat_scan_tables.
+ * number of the log (L1), or a block of its file (L2). For the owner of the relation, and pg_stat_scan_tables.
  */
 Datum
 zundo_check(PG_FUNCTION_ARGS)
@@ -613,7 +652,7 @@ zundo_check(PG_FUNCTION_ARGS)
 		!zc_owns_relation(reloid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 	InitMaterializedSRF(fcinfo, 0);
-	zu_attach_database();
+	zu_attach_unloaded();
 	check->context = AllocSetContextCreate(CurrentMemoryContext, "zundo check",
 										   ALLOCSET_DEFAULT_SIZES);
 	if (reloid == zu_relation_oid())
@@ -621,6 +660,7 @@ zundo_check(PG_FUNCTION_ARGS)
 		check_undo_log(fcinfo, check);
 		return (Datum) 0;
 	}
+	zu_attach_database();
 	check->rel = zmon_open_table(reloid);
 	check->desc = RelationGetDescr(check->rel);
 	check->values = palloc(Max(check->desc->natts, 1) * sizeof(Datum));

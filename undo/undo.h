@@ -390,6 +390,30 @@ extern BlockNumber zu_truncate_tail(void);
 /* zu_freeze_limit: largest xid that relfrozenxid may be set to now (PROTOCOLS E 7); Invalid = none known. */
 extern ZXid zu_freeze_limit(void);
 
+/* ---- checking and repairing (undo_repair.c) ---- */
+
+/* Called for each finding or step, with the block of zundo.undo_log that it is about. */
+typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...) pg_attribute_printf(3, 4);
+
+/*
+ * zu_attach_unloaded: zu_attach_database as far as it goes without a meta page that can be read. For
+ * zu_check_map and zu_repair_map only.
+ */
+extern void zu_attach_unloaded(void);
+
+/*
+ * zu_check_map: reports what is wrong with the meta page and the map pages, and where they do not
+ * fit the extents' pages. May run beside writers, and on a standby.
+ */
+extern void zu_check_map(ZuReport report, void *arg);
+
+/*
+ * zu_repair_map: repairs the meta page and the map pages: from their twins, or from the other pages
+ * where both twins are lost; with dry_run it only says so. Nothing is lost by it. On a primary only.
+ * Errors: a map page is to be rebuilt while sessions have the logs loaded.
+ */
+extern void zu_repair_map(bool dry_run, ZuReport report, void *arg);
+
 /* ---- wiring (zundo.c) ---- */
 
 /*

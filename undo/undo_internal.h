@@ -463,6 +463,12 @@ extern Buffer zu_twins_share(BlockNumber first);
  */
 extern void zu_twins_lock(ZuTwins *t, BlockNumber first);
 
+/* zu_twins_state: of the pair at 'first', pinned for a moment: which twins are valid, how often each was changed. */
+extern void zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2]);
+
+/* zu_twins_lost: is neither of the pair at 'first' valid? */
+extern bool zu_twins_lost(BlockNumber first);
+
 /* zu_twins_lock_new: the same for a pair that the caller initialises. */
 extern void zu_twins_lock_new(ZuTwins *t, BlockNumber first);
 

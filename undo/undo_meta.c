@@ -280,6 +280,17 @@ zu_collect_extents(int logno, uint64 from, int *n)
 	return result;
 }
 
+/* is_map_lost: are both twins of the map page of extent's group damaged? */
+static bool
+is_map_lost(uint32 extent)
+{
+	bool		taken = zu_fence_enter();
+	bool		lost = extent < pg_atomic_read_u32(&zu_my.entry->limit) && zu_twins_lost(zu_map_block(extent));
+
+	zu_fence_leave(taken);
+	return lost;
+}
+
 bool
 zu_any_log_extent(void)
 {
@@ -289,6 +300,9 @@ zu_any_log_extent(void)
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 	{
 		CHECK_FOR_INTERRUPTS();
+		/* a lost page may name one; who reads tables does not depend on the map */
+		if (is_map_lost(first))
+			return true;
 		if (!copy_map_page(first, copy.data))
 			continue;
 		for (uint32 extent = first; extent < Min(limit, first + ZU_GROUP_EXTENTS); extent++)

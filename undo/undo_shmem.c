@@ -485,16 +485,8 @@ want_look(void)
 }
 
 void
-zu_attach_database(void)
+zu_attach_unloaded(void)
 {
-	if (likely(zu_my.entry != NULL && !zu_my.stale))
-	{
-		if (!zu_my.locked)
-			lock_relation(zu_my.reloid);
-		/* its loading may have failed the last time (U2) */
-		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
-			return;
-	}
 	if (shared == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -515,6 +507,20 @@ zu_attach_database(void)
 		}
 		zu_my.entry = join_entry(zu_my.locator);
 	}
+}
+
+void
+zu_attach_database(void)
+{
+	if (likely(zu_my.entry != NULL && !zu_my.stale))
+	{
+		if (!zu_my.locked)
+			lock_relation(zu_my.reloid);
+		/* its loading may have failed the last time (U2) */
+		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
+			return;
+	}
+	zu_attach_unloaded();
 	if (pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_EMPTY)
 	{
 		zu_load_meta(zu_my.entry);

@@ -140,6 +140,32 @@ zu_twins_share(BlockNumber first)
 }
 
 void
+zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2])
+{
+	ZuTwins		t;
+
+	pin_twins(&t, first, BUFFER_LOCK_SHARE);
+	for (int i = 0; i < 2; i++)
+	{
+		Page		page = BufferGetPage(t.buffer[i]);
+
+		valid[i] = zu_twin_valid(page, first);
+		changes[i] = twin_header(page)->changes;
+	}
+	zu_twins_unlock(&t);
+}
+
+bool
+zu_twins_lost(BlockNumber first)
+{
+	bool		valid[2];
+	uint64		changes[2];
+
+	zu_twins_state(first, valid, changes);
+	return !valid[0] && !valid[1];
+}
+
+void
 zu_twins_lock(ZuTwins *t, BlockNumber first)
 {
 	Page		good;

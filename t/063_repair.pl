@@ -1,0 +1,104 @@
+# docs/administration.md, "Damage in the undo log", case by case: what is lost in both copies is made anew, and no row is wrong before or after.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+use constant { META => 0, MAP => 2 };
+
+# without workers, so that what is pending stays so
+my $node = zundo_node('repair', <<'C', extra => ['--data-checksums']);
+max_worker_processes = 0
+max_prepared_transactions = 10
+zundo.eager_rollback_pages = 0
+C
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE h (id int);
+	CREATE TABLE z (id int PRIMARY KEY, v int, t text) USING zheap;
+	CREATE TABLE y (id int PRIMARY KEY, v int, t text) USING zheap;
+	INSERT INTO z SELECT g, 0, repeat('x', 100) FROM generate_series(1, 4000) g;
+	INSERT INTO y SELECT g, 0, repeat('x', 100) FROM generate_series(1, 4000) g});
+my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
+my $v = 0;
+
+sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql) }
+sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
+sub right { my ($when) = @_; is(sql('SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "$when: the rows are right"); return }
+
+# pending NAME: undo that is needed: a transaction that was rolled back and is not undone yet, one that is prepared, and others before,
+# after and between.
+sub pending
+{
+	my ($name) = @_;
+	for (1 .. 2)
+	{
+		sql('UPDATE z SET v = v + 1, t = md5(t) || t');
+		$v++;
+		sql('SELECT zundo.discard()');
+	}
+	sql("BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t WHERE id > 2000; PREPARE TRANSACTION '$name'");
+	sql('BEGIN; UPDATE z SET v = v + 1000, t = md5(t) || t; ROLLBACK');
+	sql('BEGIN; INSERT INTO z SELECT g, 0 FROM generate_series(10001, 12000) g; SAVEPOINT s; UPDATE z SET v = 7 WHERE id = 1; ROLLBACK');
+	sql('UPDATE y SET v = v + 1, t = md5(t) || t WHERE id <= 2000');
+	right("$name, before");
+	return;
+}
+
+# settled NAME: it ends, and all is undone.
+sub settled
+{
+	my ($name, $y) = @_;
+	sql("ROLLBACK PREPARED '$name'");
+	sql('SELECT zundo.discard()') for 1 .. 2;
+	right("$name, undone");
+	is(sql('SELECT sum(v) FROM y WHERE id > 2000'), '0', "$name: what was prepared is taken back");
+	sql('UPDATE z SET v = v + 1, t = md5(t) || t');
+	$v++;
+	sql('SELECT zundo.discard()') for 1 .. 2;
+	right("$name, and written again");
+	is(sql('SELECT count(*) FROM zundo.stat_rollback'), '0', "$name: nothing is left");
+	sound($node, "$name, in the end", qw(z y zundo.undo_log));
+	crash($node);
+	right("$name, after a crash");
+	return;
+}
+
+my %damage = (zeroed => "\0" x 8192, garbage => "\xa5" x 8192);
+for my $case ([ 'meta', META ], [ 'map', MAP ], [ 'both', META, MAP ])
+{
+	my ($name, @pairs) = @$case;
+	pending($name);
+	$node->stop;
+	for my $first (@pairs)
+	{
+		write_block($path, $first, $damage{zeroed});
+		write_block($path, $first + 1, $damage{garbage});
+	}
+	$node->start;
+	like(error_of('UPDATE z SET v = v + 1'), qr/XX001: .*blocks \d and \d of relation "zundo.undo_log" are damaged.*repair_undo/s, "$name: writing fails");
+	is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', "$name: heap goes on");
+	right("$name, lost") if $name eq 'map';
+	like(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), qr/L2/, "$name: zundo.check finds it");
+	like(sql('SELECT step FROM zundo.repair_undo()'), qr/both copies are lost; made anew/, "$name: a dry run says what would be done");
+	like(error_of('UPDATE z SET v = v + 1'), qr/XX001/, "$name: and does nothing");
+	like(sql('SELECT step FROM zundo.repair_undo(dry_run => false)'), qr/both copies are lost; made anew/, "$name: it is made anew");
+	is(sql('SELECT * FROM zundo.repair_undo()'), '', "$name: nothing more is to be done");
+	right($name);
+	is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', "$name: zundo.check finds nothing");
+	settled($name);
+}
+
+# One copy, and while sessions write.
+$node->stop;
+write_block($path, META, $damage{garbage});
+$node->start;
+like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/meta page: one copy is repaired from the other/, 'one copy: repaired');
+is(sql('SELECT * FROM zundo.repair_undo(false)'), '', 'one copy: once');
+right('one copy');
+sql('CREATE ROLE nobody; GRANT EXECUTE ON FUNCTION zundo.repair_undo(boolean) TO nobody');
+like(error_of('SET ROLE nobody; SELECT * FROM zundo.repair_undo()'), qr/42501: must be superuser/, 'only superusers repair');
+no_crash($node);
+$node->stop;
+done_testing();

@@ -1,0 +1,534 @@
+/*
+ * undo/undo_repair.c - checking the meta page and the map pages, and making them anew.
+ *
+ * Owns zu_check_map and zu_repair_map. Called from SQL by superusers (monitor/).
+ *
+ * A meta page that is lost is made from the catalog and the file, a map page from the pages of
+ * its extents. What is made anew knows less than what was there, and errs on the safe side: `oldest`
+ * is lower, extents that were free are kept. So nothing is lost, and the discard pass finds out the rest.
+ *
+ * Locks: the load lock and the alloc lock throughout a repair; undo pages in share mode, one at a time,
+ * with no map page locked.
+ *
+ * Crash points: a pair is written as two full-page images; after the first, the second is repaired from it.
+ *
+ * Invariants
+ *	U43	an `oldest` made anew is not above the lost one: it is relfrozenxid of zundo.undo_log, which
+ *		follows durable values of it, and from which the server keeps clog.
+ *	U44	a map page made anew frees no extent with a record that is not below `oldest`, nor one that follows
+ *		such in its log, nor one with an overflow page that has an owner.
+ *	U45	a generation that was lost is made anew as one that follows all that are known by far.
+ */
+#include "undo/undo_internal.h"
+#include "undo/undo_overflow.h"
+
+#include "access/xloginsert.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/memutils.h"
+
+/* How far a generation made anew is ahead of those that are known: half of what still counts as newer. */
+#define GENERATION_LEAP		(1U << (ZU_GENERATION_BITS - 2))
+
+/* Alignment that direct I/O may ask for. */
+#define IO_ALIGN			4096
+
+/* What the pages of one extent tell. */
+typedef struct ExtentPages
+{
+	bool		undo;			/* there are undo pages; of the newest allocation: */
+	uint32		generation;
+	uint32		logno;
+	uint64		sequence;
+	UndoPtr		prev;			/* of page 0, else 0 */
+	bool		owned;			/* overflow pages with an owner */
+	bool		unreadable;		/* a page that is damaged */
+	bool		keep;			/* undo: needed, or follows what is */
+} ExtentPages;
+
+/* ---- looking ---- */
+
+static BlockNumber
+file_blocks(void)
+{
+	return smgrnblocks(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM);
+}
+
+/* is_damaged: is a block, which is new in its buffer, something else in the file? The server reads what is damaged as zeros. */
+static bool
+is_damaged(BlockNumber block)
+{
+	char		room[BLCKSZ + IO_ALIGN];
+	char	   *bytes = (char *) TYPEALIGN(IO_ALIGN, room);
+
+	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
+	for (int i = 0; i < BLCKSZ; i++)
+		if (bytes[i] != 0)
+			return true;
+	return false;
+}
+
+/* copy_block: a copy of a block as it is in its buffer; *damaged: it cannot be read. */
+static void
+copy_block(BlockNumber block, char *dst, bool *damaged)
+{
+	Buffer		buf = zu_read_block(block, RBM_ZERO_ON_ERROR);
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	memcpy(dst, BufferGetPage(buf), BLCKSZ);
+	UnlockReleaseBuffer(buf);
+	*damaged = PageIsNew((Page) dst) && is_damaged(block);
+}
+
+/* look_at_extent: fills e from the pages of the extent that are in the file. */
+static void
+look_at_extent(uint32 extent, ExtentPages *e)
+{
+	BlockNumber start = zu_extent_block(extent);
+	BlockNumber stop = Min(start + ZU_EXTENT_PAGES, file_blocks());
+	PGAlignedBlock copy;
+
+	memset(e, 0, sizeof(*e));
+	CHECK_FOR_INTERRUPTS();
+	for (BlockNumber block = start; block < stop; block++)
+	{
+		ZuPageHeader *h = zu_page_header((Page) copy.data);
+		bool		damaged;
+
+		copy_block(block, copy.data, &damaged);
+		if (damaged)
+			e->unreadable = true;
+		else if (zu_overflow_page((Page) copy.data))
+			e->owned = e->owned || zu_overflow_owned((Page) copy.data);
+		else if (h->magic == ZU_PAGE_MAGIC && h->extent == extent && h->page == block - start &&
+				 (!e->undo || zu_generation_newer(h->generation, e->generation)))
+		{
+			e->undo = true;
+			e->generation = h->generation;
+			e->logno = h->logno;
+			e->sequence = h->sequence;
+			e->prev = block == start ? h->prev : InvalidUndoPtr;
+		}
+	}
+}
+
+/* ---- checking ---- */
+
+static void
+check_twins(BlockNumber first, ZuReport report, void *arg)
+{
+	bool		valid[2];
+	uint64		changes[2];
+
+	zu_twins_state(first, valid, changes);
+	for (int i = 0; i < 2; i++)
+	{
+		if (!valid[i])
+			report(arg, first + i, "the page is damaged; its other copy is %s", valid[1 - i] ? "right" : "too");
+		else if (valid[1 - i] && changes[i] < changes[1 - i])
+			report(arg, first + i, "the page has missed " UINT64_FORMAT " changes; its other copy is right",
+				   changes[1 - i] - changes[i]);
+	}
+}
+
+/* map_entry: reads the entry of an extent; false if it was cut off. Errors: both twins are damaged. */
+static bool
+map_entry(uint32 extent, ZuMapEntry *dst)
+{
+	bool		taken = zu_fence_enter();
+	bool		there = extent < pg_atomic_read_u32(&zu_my.entry->limit);
+
+	if (there)
+	{
+		Buffer		buf = zu_twins_share(zu_map_block(extent));
+
+		*dst = *zu_map_entry(BufferGetPage(buf), extent);
+		UnlockReleaseBuffer(buf);
+	}
+	zu_fence_leave(taken);
+	return there;
+}
+
+/* misfit: returns what is wrong between an extent's map entry and its first page, NULL if nothing is. */
+static const char *
+misfit(uint32 extent, const ZuMapEntry *map, Page page)
+{
+	const ZuPageHeader *h = zu_page_header(page);
+
+	if (zu_overflow_owned(page))
+		return map->state == ZU_EXTENT_OVERFLOW ? NULL :
+			"holds slots of a table's page, and the extent map gives it to something else";
+	if (zu_overflow_page(page) || PageIsNew(page))
+		return NULL;
+	if (h->magic != ZU_PAGE_MAGIC || h->extent != extent || h->page != 0)
+		return "is no page of this extent";
+	if (zu_generation_newer(h->generation, map->generation))
+		return "is of a later allocation than the extent map knows";
+	if (map->state == ZU_EXTENT_LOG && h->generation == map->generation &&
+		(h->logno != map->logno || h->sequence != map->sequence))
+		return "is of another log, or another place in it, than the extent map says";
+	return NULL;
+}
+
+static void
+check_extent(uint32 extent, ZuReport report, void *arg)
+{
+	BlockNumber start = zu_extent_block(extent);
+	ZuMapEntry	before;
+	ZuMapEntry	after;
+	PGAlignedBlock copy;
+	bool		taken;
+	bool		damaged = false;
+	const char *what;
+
+	if (!map_entry(extent, &before))
+		return;
+	taken = zu_fence_enter();
+	memset(copy.data, 0, BLCKSZ);
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+		copy_block(start, copy.data, &damaged);
+	zu_fence_leave(taken);
+	if (damaged)
+		what = before.state == ZU_EXTENT_FREE ? NULL : "cannot be read";
+	else
+		what = misfit(extent, &before, (Page) copy.data);
+	/* somebody may have taken or freed it meanwhile */
+	if (what != NULL && map_entry(extent, &after) && memcmp(&before, &after, sizeof(ZuMapEntry)) == 0)
+		report(arg, start, "the first page of extent %u %s", extent, what);
+}
+
+void
+zu_check_map(ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+	uint32		limit;
+	BlockNumber have = file_blocks();
+
+	check_twins(ZU_META_BLOCK, report, arg);
+	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
+		return;					/* it cannot be loaded: that has been reported */
+	limit = pg_atomic_read_u32(&entry->limit);
+	if (have < zu_nblocks_for(limit))
+		report(arg, have, "the file ends here, and its %u extents need %u blocks", limit, zu_nblocks_for(limit));
+	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
+	{
+		bool		taken = zu_fence_enter();
+		bool		there = first < pg_atomic_read_u32(&entry->limit);
+		bool		valid[2] = {false, false};
+		uint64		changes[2];
+
+		if (there)
+		{
+			check_twins(zu_map_block(first), report, arg);
+			zu_twins_state(zu_map_block(first), valid, changes);
+		}
+		zu_fence_leave(taken);
+		if (!valid[0] && !valid[1])
+			continue;
+		for (uint32 extent = first; extent < Min(limit, first + ZU_GROUP_EXTENTS); extent++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			check_extent(extent, report, arg);
+		}
+	}
+}
+
+/* ---- making a pair anew ---- */
+
+/* write_pair: makes page, whose twin header is set, the contents of the pair at 'first'. */
+static void
+write_pair(BlockNumber first, Page page)
+{
+	ZuTwins		t;
+
+	zu_twins_lock_new(&t, first);
+	START_CRIT_SECTION();
+	memcpy(zu_twins_page(&t), page, BLCKSZ);
+	zu_twins_changed(&t);
+	log_newpage_buffer(t.buffer[0], true);
+	log_newpage_buffer(t.buffer[1], true);
+	END_CRIT_SECTION();
+	zu_twins_unlock(&t);
+}
+
+/* newest_known: the newest generation in the first pages of extents 0 .. nextents - 1. */
+static uint32
+newest_known(uint32 nextents)
+{
+	uint32		newest = 0;
+	bool		found = false;
+
+	for (uint32 extent = 0; extent < nextents; extent++)
+	{
+		PGAlignedBlock copy;
+		ZuPageHeader *h = zu_page_header((Page) copy.data);
+		bool		damaged;
+
+		CHECK_FOR_INTERRUPTS();
+		copy_block(zu_extent_block(extent), copy.data, &damaged);
+		if (h->magic == ZU_PAGE_MAGIC && h->extent == extent &&
+			(!found || zu_generation_newer(h->generation, newest)))
+		{
+			newest = h->generation;
+			found = true;
+		}
+	}
+	return newest;
+}
+
+/* group_exists: does the file hold a group of extents that begins with this one? Its map page, or a page behind it, tells. */
+static bool
+group_exists(uint32 first)
+{
+	BlockNumber stop = Min(zu_map_block(first) + ZU_GROUP_BLOCKS, file_blocks());
+	PGAlignedBlock copy;
+	bool		damaged = false;
+
+	for (BlockNumber block = zu_map_block(first); block < stop; block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		copy_block(block, copy.data, &damaged);
+		if (damaged || !PageIsNew((Page) copy.data))
+			return true;
+	}
+	return false;
+}
+
+/* extents_in_file: how many of them the file holds, in groups that exist. */
+static uint32
+extents_in_file(void)
+{
+	BlockNumber have = file_blocks();
+	uint32		n = 0;
+
+	while (zu_nblocks_for(n + 1) <= have && (n % ZU_GROUP_EXTENTS != 0 || group_exists(n)))
+		n++;
+	return n;
+}
+
+/* frozen_xid: relfrozenxid of zundo.undo_log. */
+static ZXid
+frozen_xid(void)
+{
+	Relation	rel = RelationIdGetRelation(zu_my.reloid);
+	ZXid		xid;
+
+	if (!RelationIsValid(rel))
+		elog(ERROR, "zundo.undo_log has gone");
+	xid = zxid_widen(rel->rd_rel->relfrozenxid);
+	RelationClose(rel);
+	return xid;
+}
+
+static void
+repair_meta(bool dry_run, ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+	bool		loaded = pg_atomic_read_u32(&entry->state) != ZU_ENTRY_EMPTY;
+	PGAlignedBlock page;
+	ZuMetaData *meta = zu_meta((Page) page.data);
+
+	if (!zu_twins_lost(ZU_META_BLOCK))
+	{
+		bool		valid[2];
+		uint64		changes[2];
+
+		zu_twins_state(ZU_META_BLOCK, valid, changes);
+		if (!valid[0] || !valid[1] || changes[0] != changes[1])
+			report(arg, ZU_META_BLOCK, "meta page: one copy is repaired from the other");
+		if (!dry_run)
+			zu_twins_repair(ZU_META_BLOCK);
+		return;
+	}
+	memset(page.data, 0, BLCKSZ);
+	zu_meta_init((Page) page.data, loaded ? pg_atomic_read_u64(&entry->durable) : frozen_xid());
+	meta->nextents = loaded ? pg_atomic_read_u32(&entry->limit) : extents_in_file();
+	meta->floor = (newest_known(meta->nextents) + GENERATION_LEAP) & ZU_MAX_GENERATION;
+	if (loaded)
+	{
+		SpinLockAcquire(&entry->mutex);
+		meta->freeze = entry->freeze_logged;
+		SpinLockRelease(&entry->mutex);
+	}
+	else
+	{
+		meta->freeze.now = meta->oldest;
+		meta->freeze.next = meta->freeze.after = InvalidZXid;
+	}
+	report(arg, ZU_META_BLOCK, "meta page: both copies are lost; made anew with %u extents, oldest transaction " UINT64_FORMAT
+		   ", from %s", meta->nextents, meta->oldest, loaded ? "shared memory" : "the catalog and the file");
+	if (!dry_run)
+		write_pair(ZU_META_BLOCK, (Page) page.data);
+}
+
+/*
+ * is_needed: has the extent a record that is not below oldest, or one that cannot be read (U44)? A
+ * record does not leave its extent, so one begins at its first byte.
+ */
+static bool
+is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
+{
+	char	   *bytes = palloc(ZU_EXTENT_ROOM);
+	Size		n = 0;
+	Size		off = 0;
+	bool		ended = false;
+	bool		needed = e->unreadable;
+
+	for (int pageno = 0; pageno < ZU_EXTENT_PAGES; pageno++)
+	{
+		PGAlignedBlock copy;
+		Page		page = (Page) copy.data;
+		bool		damaged;
+		int			len;
+
+		copy_block(zu_extent_block(extent) + pageno, copy.data, &damaged);
+		len = ((PageHeader) page)->pd_lower - ZU_PAGE_DATA;
+		if (!zu_page_valid(page, extent, e->generation, pageno))
+			ended = true;
+		else if (ended)
+			needed = true;		/* a page in between is not there */
+		else
+		{
+			memcpy(bytes + n, copy.data + ZU_PAGE_DATA, len);
+			n += len;
+			ended = len < (int) ZU_PAGE_ROOM;
+		}
+	}
+	while (off < n && !needed)
+	{
+		Size		len = zur_peek_length(bytes + off, n - off);
+		ZuRecord	rec;
+
+		needed = len == 0 || len > n - off || !zur_unpack(bytes + off, len, &rec) ||
+			rec.xid >= oldest || rec.topxid >= oldest || (rec.type == ZUR_LOCKS && rec.hold >= oldest);
+		off += len;
+	}
+	pfree(bytes);
+	return needed;
+}
+
+/* is_kept: is the place, where a log ended before it came to an extent, in an extent that is kept? */
+static bool
+is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
+{
+	uint32		extent = zuptr_extent(prev);
+	ZuMapEntry	map;
+
+	if (prev == InvalidUndoPtr)
+		return false;
+	if (extent >= group && extent < group + n)
+		return pages[extent - group].keep && pages[extent - group].generation == zuptr_generation(prev);
+	return !zu_twins_lost(zu_map_block(extent)) && map_entry(extent, &map) && map.state == ZU_EXTENT_LOG &&
+		map.generation == zuptr_generation(prev);
+}
+
+static void
+rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport report, void *arg)
+{
+	BlockNumber first = zu_map_block(group);
+	uint32		n = Min(limit - group, ZU_GROUP_EXTENTS);
+	ExtentPages *pages = palloc0(n * sizeof(ExtentPages));
+	PGAlignedBlock page;
+	uint32		newest;
+	int			kept = 0;
+	int			owned = 0;
+	bool		more = true;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		look_at_extent(group + i, &pages[i]);
+		pages[i].keep = pages[i].undo && !pages[i].owned && is_needed(group + i, &pages[i], oldest);
+	}
+	while (more)
+	{
+		more = false;
+		for (uint32 i = 0; i < n; i++)
+			if (pages[i].undo && !pages[i].owned && !pages[i].keep && is_kept(pages[i].prev, group, n, pages))
+				pages[i].keep = more = true;
+	}
+	newest = (newest_known(limit) + GENERATION_LEAP) & ZU_MAX_GENERATION;
+	memset(page.data, 0, BLCKSZ);
+	zu_map_init((Page) page.data, first, Max(newest, 1));
+	for (uint32 i = 0; i < n; i++)
+	{
+		ZuMapEntry *map = zu_map_entry((Page) page.data, group + i);
+
+		if (pages[i].owned)
+		{
+			map->state = ZU_EXTENT_OVERFLOW;
+			owned++;
+		}
+		else if (pages[i].keep)
+		{
+			map->state = ZU_EXTENT_LOG;
+			map->generation = pages[i].generation;
+			map->logno = (uint16) pages[i].logno;
+			map->sequence = pages[i].sequence;
+			kept++;
+		}
+		else if (pages[i].unreadable)
+			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and none that tells whose it is; it is free", group + i);
+	}
+	report(arg, first, "extent map: both copies are lost; made anew from the pages of %u extents: %d belong to logs, %d hold slots, the others are free",
+		   n, kept, owned);
+	if (!dry_run)
+		write_pair(first, (Page) page.data);
+	pfree(pages);
+}
+
+static void
+repair_maps(bool dry_run, ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+	uint32		limit = pg_atomic_read_u32(&entry->limit);
+
+	for (uint32 group = 0; group < limit; group += ZU_GROUP_EXTENTS)
+	{
+		BlockNumber first = zu_map_block(group);
+		bool		valid[2];
+		uint64		changes[2];
+
+		zu_twins_state(first, valid, changes);
+		if (valid[0] && valid[1] && changes[0] == changes[1])
+			continue;
+		if (valid[0] || valid[1])
+		{
+			report(arg, first, "extent map: one copy is repaired from the other");
+			if (!dry_run)
+				zu_twins_repair(first);
+			continue;
+		}
+		if (!dry_run && pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the extent map cannot be made anew while sessions write to the undo log"),
+					 errdetail("Both copies of the map page in blocks %u and %u are lost.", first, first + 1),
+					 errhint("Restart the server and repeat this before zheap tables of this database are written.")));
+		rebuild_map(group, limit, pg_atomic_read_u64(&entry->oldest), dry_run, report, arg);
+	}
+}
+
+void
+zu_repair_map(bool dry_run, ZuReport report, void *arg)
+{
+	ZuEntry    *entry = zu_my.entry;
+
+	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	repair_meta(dry_run, report, arg);
+	LWLockRelease(zu_alloc_lock(entry));
+	LWLockRelease(zu_load_lock(entry));
+	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
+	{
+		if (zu_twins_lost(ZU_META_BLOCK))
+			return;				/* a dry run */
+		zu_attach_database();
+	}
+	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	repair_maps(dry_run, report, arg);
+	LWLockRelease(zu_alloc_lock(entry));
+	LWLockRelease(zu_load_lock(entry));
+}
