@@ -70,8 +70,8 @@ refuse_decoded(Relation rel)
 	/* what ALTER TABLE and REFRESH fill and swap in is never published */
 	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
-	/* LD2: the relcache is as the statement has opened it, which may be long ago */
-	Assert(TransactionIdIsValid(GetCurrentTransactionIdIfAny()));
+	/* LD2: first the id; and the relcache is as the statement opened it, long ago perhaps */
+	(void) GetCurrentTransactionId();
 	AcceptInvalidationMessages();
 	if (zlogical_is_published(rel))
 		ereport(ERROR,
@@ -88,9 +88,10 @@ refuse_decoded(Relation rel)
 void
 zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid)
 {
-	zwriter_begin(writer, rel, cid);
+	zwriter_open(writer, rel, cid);
 	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
 		refuse_decoded(rel);
+	zwriter_start(writer);
 }
 
 void

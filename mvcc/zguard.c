@@ -28,6 +28,7 @@
 #include "access/xact.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_operator.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -39,7 +40,6 @@
 #include "replication/logicalworker.h"
 #include "tuple/zslot.h"
 #include "undo/undo_temp.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -425,7 +425,7 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 
 /* ---- X3: rows named by a ctid from outside ---- */
 
-/* from_inside_walker: does the value come from the statement itself, or from nowhere (WHERE CURRENT OF)? */
+/* from_inside_walker: does the value come from a row or a subquery of the statement? */
 static bool
 from_inside_walker(Node *node, void *context)
 {
@@ -435,30 +435,76 @@ from_inside_walker(Node *node, void *context)
 	{
 		case T_Param:
 			return ((Param *) node)->paramkind == PARAM_EXEC;
+		case T_Var:
 		case T_SubPlan:
 		case T_AlternativeSubPlan:
-		case T_CurrentOfExpr:
 			return true;
 		default:
 			return expression_tree_walker(node, from_inside_walker, context);
 	}
 }
 
-/* check_tid_scans: refuse a scan of a zheap table that node changes, if it takes the rows' ctid from outside. */
-static bool
-check_tid_scans(PlanState *state, ModifyTableState *node)
+static inline bool
+is_ctid(Node *node)
 {
-	TidScan    *scan = (TidScan *) state->plan;
-	Relation	rel;
+	return IsA(node, Var) && ((Var *) node)->varattno == SelfItemPointerAttributeNumber;
+}
 
-	if (likely(!IsA(state, TidScanState)))
-		return planstate_tree_walker(state, check_tid_scans, node);
-	rel = ((TidScanState *) state)->ss.ss_currentRelation;
-	if (table_slot_callbacks(rel) != &TTSOpsZHeap || from_inside_walker((Node *) scan->tidquals, NULL))
+/* names_row_walker: does a scan's condition ask for a ctid that comes from outside? WHERE CURRENT OF, which does not, is no operator. */
+static bool
+names_row_walker(Node *node, void *context)
+{
+	Oid			operator = InvalidOid;
+	List	   *args = NIL;
+
+	if (node == NULL)
 		return false;
+	if (IsA(node, OpExpr))
+	{
+		operator = ((OpExpr *) node)->opno;
+		args = ((OpExpr *) node)->args;
+	}
+	else if (IsA(node, ScalarArrayOpExpr))
+	{
+		operator = ((ScalarArrayOpExpr *) node)->opno;
+		args = ((ScalarArrayOpExpr *) node)->args;
+	}
+	if (operator == TIDEqualOperator && ((is_ctid(linitial(args)) && !from_inside_walker(lsecond(args), NULL)) ||
+										 (is_ctid(lsecond(args)) && !from_inside_walker(linitial(args), NULL))))
+		return true;
+	return expression_tree_walker(node, names_row_walker, context);
+}
+
+/*
+ * check_scans: refuse a scan of a zheap table that node changes, if it takes the rows' ctid from outside. Of a small table that
+ * is no TID scan.
+ */
+static bool
+check_scans(PlanState *state, ModifyTableState *node)
+{
+	Relation	rel;
+	bool		named = false;
+
+	switch (nodeTag(state))
+	{
+		case T_TidScanState:
+			named = names_row_walker((Node *) ((TidScan *) state->plan)->tidquals, NULL);
+			break;
+		case T_SeqScanState:
+		case T_IndexScanState:
+		case T_BitmapHeapScanState:
+		case T_TidRangeScanState:
+			break;
+		default:
+			return planstate_tree_walker(state, check_scans, node);
+	}
+	rel = ((ScanState *) state)->ss_currentRelation;
+	if ((!named && !names_row_walker((Node *) state->plan->qual, NULL)) ||
+		table_slot_callbacks(rel) != &TTSOpsZHeap)
+		return planstate_tree_walker(state, check_scans, node);
 	for (int i = 0; i < node->mt_nrels; i++)
 	{
-		if (node->resultRelInfo[i].ri_RangeTableIndex == scan->scan.scanrelid)
+		if (node->resultRelInfo[i].ri_RangeTableIndex == ((Scan *) state->plan)->scanrelid)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the statement",
@@ -468,7 +514,7 @@ check_tid_scans(PlanState *state, ModifyTableState *node)
 					 errhint("Lock the row in the same transaction first (SELECT ... FOR UPDATE), name it by a key, "
 							 "or set zundo.allow_ctid_guard.")));
 	}
-	return false;
+	return planstate_tree_walker(state, check_scans, node);
 }
 
 /*
@@ -494,13 +540,13 @@ executor_start(QueryDesc *query, int eflags)
 	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || zundo_allow_ctid_guard)
 		return;
 	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT && !can_have_kept_row())
-		(void) check_tid_scans(outerPlanState(query->planstate), (ModifyTableState *) query->planstate);
+		(void) check_scans(outerPlanState(query->planstate), (ModifyTableState *) query->planstate);
 	foreach(lc, query->estate->es_auxmodifytables)
 	{
 		ModifyTableState *node = lfirst_node(ModifyTableState, lc);
 
 		if (node->operation != CMD_INSERT && !can_have_kept_row())
-			(void) check_tid_scans(outerPlanState(node), node);
+			(void) check_scans(outerPlanState(node), node);
 	}
 }
 

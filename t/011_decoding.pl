@@ -72,6 +72,19 @@ toast('UPDATE', "UPDATE z SET v = $wide || id WHERE id < 0");
 toast('UPDATE of the key', "UPDATE z SET id = nextval('s') WHERE id = (SELECT max(id) FROM z)");
 toast('ON CONFLICT', "INSERT INTO z VALUES (nextval('s'), $wide) ON CONFLICT (id) DO UPDATE SET v = excluded.v || 'more'");
 toast('ON CONFLICT, updated', "INSERT INTO z SELECT max(id), $wide FROM z ON CONFLICT (id) DO UPDATE SET v = excluded.v || 'more'");
+# A speculative insertion that is given up: another session inserts the key between the check and the index's entry.
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION dblink;
+	CREATE SEQUENCE calls;
+	CREATE TABLE raced (id int, v text) USING zheap;
+	ALTER TABLE raced ALTER v SET STORAGE EXTERNAL;
+	CREATE FUNCTION key_of(id int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+		IF id = 1 AND nextval('calls') = 2 THEN PERFORM dblink_exec('port=} . $node->port . ' host=' . $node->host . q{ dbname=postgres', 'INSERT INTO raced VALUES (-1)'); END IF;
+		RETURN abs(id); END $$;
+	CREATE UNIQUE INDEX ON raced (key_of(id))});
+$node->safe_psql('postgres', "BEGIN; INSERT INTO h VALUES (1000); INSERT INTO raced VALUES (1, $wide) ON CONFLICT (key_of(id)) DO NOTHING; DELETE FROM h2 WHERE id = 20; DELETE FROM h WHERE id = 1000; COMMIT");
+is($node->safe_psql('postgres', 'SELECT id FROM raced'), '-1', 'a lost race');
+like(changes('early'), qr/\Atable public\.h: INSERT.*\ntable public\.h2: DELETE: id\[integer\]:20\ntable public\.h: DELETE.*\z/, 'TOAST beside heap changes: given up');
 toast('COPY', "COPY z FROM PROGRAM 'perl -e \"print 100000 + \$\$, qq(\\t), q(c) x 20000, qq(\\n)\"'");
 toast('DELETE', "DELETE FROM z WHERE id = (SELECT min(id) FROM z)");
 toast('rolled back to a savepoint', "SAVEPOINT a; INSERT INTO z VALUES (nextval('s'), $wide); ROLLBACK TO a");
