@@ -83,8 +83,10 @@ typedef Oid RelFileNumber;
 #define zc_peek_next_full_xid() ReadNextFullTransactionId()
 #elif PG_VERSION_NUM < 170000
 #define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &ShmemVariableCache->nextXid)
+#define zc_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
 #else
 #define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &TransamVariables->nextXid)
+#define zc_oldest_clog_xid() (TransamVariables->oldestClogXid)
 #endif
 
 /* How many transactions with an id have ended since the start, for who only asks whether some have; read without a lock. */

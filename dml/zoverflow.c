@@ -82,7 +82,7 @@ static bool
 is_settled(Page overflow, ZXid oldest)
 {
 	for (int i = zoverflow_first(overflow); i <= zoverflow_last(overflow); i++)
-		if (ZSLOT_XID(zoverflow_slot(overflow, i)) >= oldest)
+		if (zslot_xid(zoverflow_slot(overflow, i)) >= oldest)
 			return false;
 	return true;
 }

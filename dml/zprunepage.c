@@ -22,7 +22,11 @@ slot_xid(Page page, const ZSlotView *overflow, int s)
 	if (s == 0)
 		return InvalidZXid;
 	if (likely(s <= zpage_nslots(page)))
-		return zpage_slot_writer(zpage_slot(page, s));
+	{
+		const ZPageSlot *slot = zpage_slot(page, s);
+
+		return zslot_locks_only(slot) ? InvalidZXid : zslot_xid(slot);
+	}
 	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
 }
 
@@ -56,6 +60,8 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 		return false;
 	xid = slot_xid(page, overflow, ZH_SLOT(h));
 	settled = xid < oldest;
+	if (unlikely(xid & ZXID_LOST))
+		return false;			/* who reads the row says what is wrong */
 	if (!settled)
 	{
 		zvis_check_xid(rel, block, ZH_SLOT(h), xid);

@@ -75,7 +75,7 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 	for (int i = 1; i <= slots->n; i++)
 	{
 		const ZPageSlot *slot = slot_at(slots, i);
-		ZXid		xid = ZSLOT_XID(slot);
+		ZXid		xid = zslot_xid(slot);
 
 		if (slot->ptr == InvalidUndoPtr || xid < oldest)
 		{
@@ -377,7 +377,7 @@ zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 
 		if (i == pick->slotno)
 			continue;
-		if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
+		if (slot->ptr == InvalidUndoPtr || zslot_xid(slot) < oldest)
 		{
 			if (common->slotno == 0)
 				common->slotno = i;

@@ -88,7 +88,7 @@ changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid old
 	UndoPtr		ptr = slot->ptr;
 
 	if (zpage_slot_writer(slot) < oldest)
-		return true;
+		return !(zslot_xid(slot) & ZXID_LOST);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
 	{
 		ZuRecord	rec;

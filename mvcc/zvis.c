@@ -71,12 +71,33 @@ hide_locks(ZPageSlot *slot)
 		memset(slot, 0, sizeof(ZPageSlot));
 }
 
+ZXid
+zslot_xid_in_doubt(const ZPageSlot *slot)
+{
+	ZXid		xid = ZSLOT_XID(slot);
+
+	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) || !zu_is_lost(xid))
+		return xid;
+	return xid | ZXID_LOST;
+}
+
+/* mark_lost: has a slot that is believed to be settled, but is not, found out by zvis_check_xid. */
+static inline void
+mark_lost(ZPageSlot *slot)
+{
+	if (unlikely(zu_in_doubt(ZSLOT_XID(slot))))
+		slot->xid_flags |= zslot_xid_in_doubt(slot) & ZXID_LOST;
+}
+
 void
 zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
 	zslots_copy_raw(rel, block, page, view);
 	for (int i = 1; i <= view->n; i++)
+	{
 		hide_locks(&view->s[i]);
+		mark_lost(&view->s[i]);
+	}
 }
 
 ZPageSlot
@@ -95,6 +116,7 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 		UnlockReleaseBuffer(buf);
 	}
 	hide_locks(&slot);
+	mark_lost(&slot);
 	return slot;
 }
 
@@ -368,6 +390,13 @@ zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 void
 zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 {
+	if (xid & ZXID_LOST)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT ", whose undo is lost",
+						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
+				 errdetail("The transaction, in slot %d, has not committed, and its changes cannot be taken back.", s),
+				 errhint("A write of \"%s\" was lost. Check the storage; restore the table from a backup.", "zundo.undo_log")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),

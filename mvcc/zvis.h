@@ -54,6 +54,23 @@ extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int
  */
 extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
+/* A bit that no transaction's id has: it marks, in a ZSlotView, a slot whose transaction's undo is lost. */
+#define ZXID_LOST	(UINT64CONST(1) << 47)
+
+/*
+ * zslot_xid: the xid in a slot of a locked page, to be compared with `oldest`. With
+ * ZXID_LOST, so newer than anything, if the slot's undo is lost (U43 in undo/).
+ */
+extern ZXid zslot_xid_in_doubt(const ZPageSlot *slot);
+
+static inline ZXid
+zslot_xid(const ZPageSlot *slot)
+{
+	ZXid		xid = ZSLOT_XID(slot);
+
+	return likely(!zu_in_doubt(xid)) ? xid : zslot_xid_in_doubt(slot);
+}
+
 /* What a transaction id on a page means to this backend. */
 typedef enum ZXidStatus
 {

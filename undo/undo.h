@@ -12,6 +12,7 @@
 
 #include "common/zundo.h"
 #include "datatype/timestamp.h"
+#include "port/atomics.h"
 #include "storage/buf.h"
 #include "undo/undo_record.h"
 
@@ -96,6 +97,35 @@ extern Oid	zu_relation_oid(void);
  * everybody, or aborted and undone on every page. One atomic read. Only grows.
  */
 extern ZXid zu_oldest(void);
+
+/*
+ * The doubt window: xids whose undo may have been lost at the end of a log, without
+ * a trace, before the log was loaded from its pages (U43, undo_damage.c).
+ */
+typedef struct ZuDoubt
+{
+	pg_atomic_uint64 from;
+	pg_atomic_uint64 to;		/* not in it */
+} ZuDoubt;
+
+/* zu_doubt: of the attached database; an empty one if there is none. */
+extern ZuDoubt *zu_doubt;
+
+/* zu_in_doubt: returns whether xid lies in the window. */
+static inline bool
+zu_in_doubt(ZXid xid)
+{
+	ZXid		from = pg_atomic_read_u64(&zu_doubt->from);
+
+	return xid - from < pg_atomic_read_u64(&zu_doubt->to) - from;
+}
+
+/*
+ * zu_is_lost: returns whether xid, which heads the chain of a slot on a locked
+ * page and lies in the window, is below `oldest` and has not committed: then its
+ * undo is lost. A transaction so old that clog has forgotten it counts as committed.
+ */
+extern bool zu_is_lost(ZXid xid);
 
 /* zu_oldest_for: the same for the transaction whose record ptr points to, which may be one of a temporary table. */
 extern ZXid zu_oldest_for(UndoPtr ptr);

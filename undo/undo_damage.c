@@ -20,11 +20,69 @@
  *	U37	while a log is closed, `oldest` does not pass its hold, unless every xid from there to unread_end is known
  *		not to need what is unread: it has committed and everybody's horizon has passed it, or it has aborted and
  *		was undone from another log. A transaction writes to one log, so it has no records in this one then.
+ *	U43	below `oldest` every chain on a page is of transactions that have committed: aborted ones were taken off it. A
+ *		lost write of a log's last page can make this untrue without a trace in the log, and only then: what was
+ *		open at a crash is not found when the log is loaded. So xids from the durable `oldest` to the next one, at
+ *		each load, are in doubt: the window. Who believes that a slot of a page is older than `oldest` asks clog if its xid is in
+ *		it; one that has not committed is damage. The window goes to the meta page with the `oldest` that passes it.
  */
 #include "undo/undo_internal.h"
 
 #include "access/transam.h"
+#include "storage/lwlock.h"
 #include "miscadmin.h"
+
+/* Older xids than these many before the latest load are no longer in doubt. */
+#define MAX_DOUBT	(1 << 20)
+
+/* Committed transactions of the window, by xid. */
+#define KNOWN_COMMITTED	256
+
+void
+zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
+{
+	ZXid		old_from = pg_atomic_read_u64(&entry->doubt.from);
+	ZXid		old_to = pg_atomic_read_u64(&entry->doubt.to);
+
+	if (old_to > old_from)
+	{
+		from = Min(from, old_from);
+		to = Max(to, old_to);
+	}
+	if (to - from > MAX_DOUBT)
+		from = to - MAX_DOUBT;
+	pg_atomic_write_u64(&entry->doubt.to, to);
+	pg_atomic_write_u64(&entry->doubt.from, from);
+	pg_write_barrier();
+}
+
+/* has_committed: returns whether xid has committed, or is too old to tell. */
+static bool
+has_committed(ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+	bool		committed;
+
+	/* clog must not be cut off while it is read */
+	LWLockAcquire(XactTruncationLock, LW_SHARED);
+	committed = TransactionIdPrecedes(x, zc_oldest_clog_xid()) || TransactionIdDidCommit(x);
+	LWLockRelease(XactTruncationLock);
+	return committed;
+}
+
+bool
+zu_is_lost(ZXid xid)
+{
+	static ZXid known[KNOWN_COMMITTED]; /* transaction ids are the server's: good for every database */
+	ZXid	   *place = &known[xid % KNOWN_COMMITTED];
+
+	if (*place == xid || xid >= zu_oldest())
+		return false;
+	if (!has_committed(xid))
+		return true;
+	*place = xid;
+	return false;
+}
 
 void
 zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)

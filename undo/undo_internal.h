@@ -66,9 +66,11 @@ typedef struct ZuMetaData
 	uint32		nextents;		/* extents that exist; the limit */
 	uint32		floor;			/* generation at which the extents of a new group begin (U41) */
 	ZuFreeze	freeze;
+	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (U43) */
+	uint64		doubt_to;
 } ZuMetaData;
 
-StaticAssertDecl(sizeof(ZuMetaData) == 48, "ZuMetaData is 48 bytes on disk");
+StaticAssertDecl(sizeof(ZuMetaData) == 64, "ZuMetaData is 64 bytes on disk");
 
 /* State of an extent in its map entry. */
 #define ZU_EXTENT_FREE		0
@@ -281,6 +283,7 @@ typedef struct ZuEntry
 	pg_atomic_uint32 hint;		/* no free extent below; alloc lock */
 	pg_atomic_uint32 overflow_extents;	/* in state OVERFLOW; alloc lock */
 	pg_atomic_uint32 overflow_hint; /* block from which to look for a free overflow page; alloc lock */
+	ZuDoubt		doubt;			/* written at load, before `oldest` moves, and by redo */
 	pg_atomic_uint64 horizon;	/* latest H, monotone */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
 	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
@@ -668,6 +671,12 @@ typedef struct ZuResolved
  * read, unless that is known. By the log's owner, the discarder, or at load.
  */
 extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
+
+/*
+ * zu_widen_doubt: takes the xids from 'from' up to 'to' into the doubt window,
+ * which is cut to its latest part if it gets too wide. Before `oldest` passes them.
+ */
+extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
 
 /* zu_note_resolved: adds to resolved, whose memory is in context, that xid was undone from the log. */
 extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);

@@ -184,6 +184,8 @@ zu_load_meta(ZuEntry *entry)
 		check_meta(BufferGetPage(buf));
 		meta = zu_meta(BufferGetPage(buf));
 		check_time(meta->oldest);
+		pg_atomic_write_u64(&entry->doubt.from, meta->doubt_from);
+		pg_atomic_write_u64(&entry->doubt.to, meta->doubt_to);
 		zu_max64(&entry->oldest, meta->oldest);
 		zu_max64(&entry->durable, meta->oldest);
 		pg_atomic_write_u32(&entry->limit, meta->nextents);
@@ -513,6 +515,9 @@ load_logs(ZuEntry *entry)
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 		zu_twins_repair(zu_map_block(first));
 	extents = zu_collect_extents(-1, 0, &n);
+	/* what is older was settled before it was made durable; without an extent there was no undo */
+	if (n > 0)
+		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable), zxid_from_full(zc_next_full_xid()));
 	for (int i = 0; i < n;)
 	{
 		int			same = 1;
@@ -884,6 +889,8 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	xlrec.freeze_now = freeze.now;
 	xlrec.freeze_next = freeze.next;
 	xlrec.freeze_after = freeze.after;
+	xlrec.doubt_from = pg_atomic_read_u64(&entry->doubt.from);
+	xlrec.doubt_to = pg_atomic_read_u64(&entry->doubt.to);
 	for (int i = 0; i < n; i++)
 		numbers[i] = extents[i].extent;
 	ZUNDO_FAULT("discard-begun");
@@ -893,6 +900,8 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	START_CRIT_SECTION();
 	data->oldest = oldest;
 	data->freeze = freeze;
+	data->doubt_from = xlrec.doubt_from;
+	data->doubt_to = xlrec.doubt_to;
 	zu_twins_changed(&meta);
 	XLogBeginInsert();
 	XLogRegisterData((char *) &xlrec, SizeOfUndoDiscard);

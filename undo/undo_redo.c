@@ -143,11 +143,15 @@ zu_redo_discard(XLogReaderState *record)
 	{
 		zu_meta(zu_twins_page(&meta))->oldest = xlrec.oldest;
 		zu_meta(zu_twins_page(&meta))->freeze = freeze;
+		zu_meta(zu_twins_page(&meta))->doubt_from = xlrec.doubt_from;
+		zu_meta(zu_twins_page(&meta))->doubt_to = xlrec.doubt_to;
 		zu_twins_redone(&meta, record);
 	}
 	entry = zu_lock_entry_for_redo(locator);
 	if (entry != NULL)
 	{
+		pg_atomic_write_u64(&entry->doubt.from, xlrec.doubt_from);
+		pg_atomic_write_u64(&entry->doubt.to, xlrec.doubt_to);
 		zu_max64(&entry->oldest, xlrec.oldest);
 		zu_max64(&entry->durable, xlrec.oldest);
 		SpinLockAcquire(&entry->mutex);

@@ -57,6 +57,9 @@ ZuBackend	zu_my;
 
 void		(*zu_wake_launcher_hook) (Oid dboid) = NULL;
 
+static ZuDoubt no_doubt;
+ZuDoubt    *zu_doubt = &no_doubt;
+
 static ZuShared *shared = NULL;
 static ZuLogSet *sets = NULL;
 static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY each */
@@ -137,6 +140,8 @@ init_entry(ZuEntry *entry)
 	pg_atomic_init_u32(&entry->hint, 0);
 	pg_atomic_init_u32(&entry->overflow_extents, 0);
 	pg_atomic_init_u32(&entry->overflow_hint, 0);
+	pg_atomic_init_u64(&entry->doubt.from, InvalidZXid);
+	pg_atomic_init_u64(&entry->doubt.to, InvalidZXid);
 	pg_atomic_init_u64(&entry->horizon, InvalidZXid);
 	pg_atomic_init_u64(&entry->durable, InvalidZXid);
 	pg_atomic_init_u64(&entry->conflict, InvalidZXid);
@@ -360,6 +365,7 @@ leave_entry(void)
 	zu_discard_forget();
 	zu_worker_detach();
 	zu_my.entry = NULL;
+	zu_doubt = &no_doubt;
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
 	Assert(entry->refcount > 0);
 	if (--entry->refcount == 0)
@@ -506,6 +512,7 @@ zu_attach_unloaded(void)
 			exit_registered = true;
 		}
 		zu_my.entry = join_entry(zu_my.locator);
+		zu_doubt = &zu_my.entry->doubt;
 	}
 }
 

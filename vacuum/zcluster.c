@@ -296,7 +296,7 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 	header = zheader_get(row);
 	s = ZH_SLOT(header);
 	if (s > zpage_nslots(page) ||
-		(s > 0 && ZSLOT_XID(zpage_slot(page, s)) >= zhistory_oldest(rewrite->history)))
+		(s > 0 && zslot_xid(zpage_slot(page, s)) >= zhistory_oldest(rewrite->history)))
 		return false;
 	if (!ZH_LIVE(header))
 		rewrite->dead += 1;

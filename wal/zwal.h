@@ -60,6 +60,8 @@ typedef struct xl_undo_discard
 	uint64		freeze_now;		/* new values of its freeze limit */
 	uint64		freeze_next;
 	uint64		freeze_after;
+	uint64		doubt_from;		/* new values of its doubt window */
+	uint64		doubt_to;
 	TransactionId conflict;		/* newest discarded committed xid, for standby conflicts */
 	uint32		nextents;
 } xl_undo_discard;
