@@ -13,8 +13,8 @@
  *		since X1 would make it find changes where there are none. But for
  *		zundo.allow_xmin_comparison, and comparisons with the own transaction id.
  *	X3	UPDATE and DELETE of a row by a ctid from outside the statement are refused
- *		when they start, if nothing in the transaction can have kept the row from
- *		being changed since. But for zundo.allow_ctid_guard.
+ *		when they start, if nothing that the transaction has done to the table before
+ *		can have kept the row from being changed since. But for zundo.allow_ctid_guard.
  *
  * X1 is what makes lost updates impossible, however the comparison is hidden: in
  * a function, in a subquery, in the application. X2 is there to say why.
@@ -37,7 +37,9 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
+#include "pgstat.h"
 #include "replication/logicalworker.h"
+#include "storage/lmgr.h"
 #include "tuple/zslot.h"
 #include "undo/undo_temp.h"
 #include "utils/fmgroids.h"
@@ -476,6 +478,21 @@ names_row_walker(Node *node, void *context)
 }
 
 /*
+ * can_have_kept_row: can something in this transaction have kept a row of rel as the ctid's reader has seen it? A row lock or a
+ * change, for both of which the transaction needs an id; the former is seen by the table's lock, the latter by the table's
+ * statistics. Or a snapshot that earlier statements have used too: what has changed since then is an error.
+ */
+static bool
+can_have_kept_row(Relation rel)
+{
+	if (IsolationUsesXactSnapshot() && IsTransactionBlock())
+		return true;
+	return TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		(CheckRelationLockedByMe(rel, RowShareLock, false) ||
+		 (rel->pgstat_info != NULL && rel->pgstat_info->trans != NULL));
+}
+
+/*
  * check_scans: refuse a scan of a zheap table that node changes, if it takes the rows' ctid from outside. Of a small table that
  * is no TID scan.
  */
@@ -500,7 +517,7 @@ check_scans(PlanState *state, ModifyTableState *node)
 	}
 	rel = ((ScanState *) state)->ss_currentRelation;
 	if ((!named && !names_row_walker((Node *) state->plan->qual, NULL)) ||
-		table_slot_callbacks(rel) != &TTSOpsZHeap)
+		table_slot_callbacks(rel) != &TTSOpsZHeap || can_have_kept_row(rel))
 		return planstate_tree_walker(state, check_scans, node);
 	for (int i = 0; i < node->mt_nrels; i++)
 	{
@@ -517,17 +534,6 @@ check_scans(PlanState *state, ModifyTableState *node)
 	return planstate_tree_walker(state, check_scans, node);
 }
 
-/*
- * can_have_kept_row: can something in this transaction have kept a row as the ctid's reader has seen it? A lock, for which the
- * transaction needs an id; or a snapshot that earlier statements have used too: what has changed since then is an error.
- */
-static bool
-can_have_kept_row(void)
-{
-	return TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
-		(IsolationUsesXactSnapshot() && IsTransactionBlock());
-}
-
 static void
 executor_start(QueryDesc *query, int eflags)
 {
@@ -539,13 +545,13 @@ executor_start(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || zundo_allow_ctid_guard)
 		return;
-	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT && !can_have_kept_row())
+	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT)
 		(void) check_scans(outerPlanState(query->planstate), (ModifyTableState *) query->planstate);
 	foreach(lc, query->estate->es_auxmodifytables)
 	{
 		ModifyTableState *node = lfirst_node(ModifyTableState, lc);
 
-		if (node->operation != CMD_INSERT && !can_have_kept_row())
+		if (node->operation != CMD_INSERT)
 			(void) check_scans(outerPlanState(node), node);
 	}
 }

@@ -157,6 +157,12 @@ DO $$ DECLARE c tid; BEGIN SELECT ctid INTO c FROM v WHERE id = 1; UPDATE v SET 
 SET default_transaction_isolation = 'repeatable read';
 EXECUTE by_tid('(0,1)');
 RESET default_transaction_isolation;
+-- what was done to other tables keeps no row of this one
+BEGIN;
+UPDATE h SET n = n;
+SELECT count(*) FROM (SELECT FROM parent FOR UPDATE) s;
+EXECUTE by_tid('(0,1)');
+ROLLBACK;
 EXPLAIN (COSTS OFF) UPDATE v SET n = 7 WHERE ctid = '(0,1)';
 -- not refused: from inside the statement, of a row that is locked, under the snapshot of the transaction, reads
 SELECT id FROM v WHERE ctid = '(0,1)';
@@ -165,6 +171,17 @@ UPDATE v SET n = n WHERE ctid = ANY (ARRAY(SELECT ctid FROM v WHERE id = 1 FOR U
 UPDATE v SET n = n WHERE ctid = (SELECT ctid FROM v WHERE id = 1) RETURNING id;
 UPDATE v SET n = v.n FROM v w WHERE v.ctid = w.ctid AND w.id = 1 RETURNING v.id;
 DO $$ DECLARE c tid; BEGIN SELECT ctid INTO c FROM v WHERE id = 1 FOR UPDATE; UPDATE v SET n = n WHERE ctid = c; END $$;
+BEGIN;
+SELECT id FROM v WHERE id = 1 FOR SHARE;
+EXECUTE by_tid('(0,1)');
+ROLLBACK;
+BEGIN;
+SAVEPOINT s;
+UPDATE v SET n = n + 1 RETURNING ctid, id;
+EXECUTE by_tid('(0,1)');
+RELEASE s;
+EXECUTE by_tid('(0,1)');
+ROLLBACK;
 BEGIN;
 DECLARE c CURSOR FOR SELECT * FROM v WHERE id = 1;
 FETCH c;
