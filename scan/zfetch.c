@@ -250,23 +250,29 @@ typedef enum EntryState
 {
 	ENTRY_NEEDED,				/* a live row, or nobody knows */
 	ENTRY_DEAD,					/* dead to everybody */
-	ENTRY_STUB					/* deleted or moved on: by whom? */
+	ENTRY_STUB,					/* deleted or moved on: by whom? */
+	ENTRY_ASTRAY				/* nothing is there */
 } EntryState;
 
 /*
- * Dead to everybody are LP_DEAD, LP_UNUSED and offsets past the end: their undo was discarded earlier, and
- * the discard record raised the conflict.
+ * entry_state: what becomes of an index entry of the row at off? Dead to everybody is LP_DEAD: its undo was discarded
+ * earlier, and the discard record raised the conflict. A line pointer that an index names becomes free, or goes, after its
+ * entry only; so where there is none the page or the index is damaged.
  */
 static EntryState
 entry_state(Page page, OffsetNumber off, uint16 *slotno)
 {
 	ItemId		lp;
 
-	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
-		return ENTRY_DEAD;
-	lp = PageGetItemId(page, off);
+	if (PageIsNew(page))
+		return ENTRY_ASTRAY;
 	if (!zpage_item_ok(page, off))
 		return ENTRY_NEEDED;
+	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		return ENTRY_ASTRAY;
+	lp = PageGetItemId(page, off);
+	if (!ItemIdIsUsed(lp))
+		return ENTRY_ASTRAY;
 	if (ItemIdIsNormal(lp))
 	{
 		ZHeader		header = zheader_get(zpage_row(page, lp));
@@ -395,6 +401,19 @@ mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
 	return freed;
 }
 
+/* astray: raises an error about an index entry that leads to no row, as heap does. */
+static void
+astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("block %u of index \"%s\" points to item %u in block %u of relation \"%s\", where nothing is",
+					delstate->iblknum, RelationGetRelationName(delstate->irel),
+					ItemPointerGetOffsetNumber(tid), ItemPointerGetBlockNumber(tid),
+					RelationGetRelationName(rel)),
+			 errhint("See zundo.check('%s'); if the table is sound, REINDEX helps.", RelationGetRelationName(rel))));
+}
+
 /*
  * Decide about the entries first .. end-1, all of one block. Returns the index bytes that become free;
  * *last = 1 + the last deletable entry so far, unchanged if there is none here.
@@ -419,7 +438,7 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 		bool		known = delstate->status[delstate->deltids[i].id].knowndeletable;
 
 		stub->off = ItemPointerGetOffsetNumber(&delstate->deltids[i].tid);
-		switch (PageIsNew(page) ? ENTRY_DEAD : entry_state(page, stub->off, &stub->slotno))
+		switch (entry_state(page, stub->off, &stub->slotno))
 		{
 			case ENTRY_NEEDED:
 				if (known)
@@ -432,6 +451,9 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 				/* a known one is deleted in any case, so its deleter must be known: he may be the conflict horizon */
 				stub->thorough = known;
 				entries[nstubs++] = i;
+				break;
+			case ENTRY_ASTRAY:
+				astray(rel, delstate, &delstate->deltids[i].tid);
 				break;
 		}
 	}

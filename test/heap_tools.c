@@ -29,6 +29,10 @@ PG_FUNCTION_INFO_V1(zundo_test_heap_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_multi_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_scan);
 PG_FUNCTION_INFO_V1(zundo_test_swap_files);
+PG_FUNCTION_INFO_V1(zundo_test_table_insert);
+PG_FUNCTION_INFO_V1(zundo_test_table_delete);
+PG_FUNCTION_INFO_V1(zundo_test_table_lock);
+PG_FUNCTION_INFO_V1(zundo_test_index_delete);
 
 /* one_row: a row (id, 'note') of a table with columns (int, text). */
 static HeapTuple
@@ -140,4 +144,70 @@ zundo_test_swap_files(PG_FUNCTION_ARGS)
 	table_close(catalog, RowExclusiveLock);
 	CommandCounterIncrement();
 	PG_RETURN_VOID();
+}
+
+/* zundo_test_table_insert(table, id, options): returns the place of the new row. */
+Datum
+zundo_test_table_insert(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	ItemPointer tid = palloc(sizeof(ItemPointerData));
+
+	ExecForceStoreHeapTuple(one_row(rel, PG_GETARG_INT32(1)), slot, false);
+	table_tuple_insert(rel, slot, GetCurrentCommandId(true), PG_GETARG_INT32(2), NULL);
+	*tid = slot->tts_tid;
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, RowExclusiveLock);
+	PG_RETURN_POINTER(tid);
+}
+
+/* zundo_test_table_delete(table, tid, wait): returns the TM_Result. */
+Datum
+zundo_test_table_delete(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	TM_FailureData tmfd;
+	TM_Result	result;
+
+	result = table_tuple_delete(rel, (ItemPointer) PG_GETARG_POINTER(1), GetCurrentCommandId(true),
+								GetActiveSnapshot(), InvalidSnapshot, PG_GETARG_BOOL(2), &tmfd, false);
+	table_close(rel, RowExclusiveLock);
+	PG_RETURN_INT32(result);
+}
+
+/* zundo_test_table_lock(table, tid, mode, policy, flags): returns the TM_Result. */
+Datum
+zundo_test_table_lock(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TM_FailureData tmfd;
+	TM_Result	result;
+
+	result = table_tuple_lock(rel, (ItemPointer) PG_GETARG_POINTER(1), GetActiveSnapshot(), slot,
+							  GetCurrentCommandId(false), PG_GETARG_INT32(2), PG_GETARG_INT32(3),
+							  PG_GETARG_INT32(4), &tmfd);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, RowShareLock);
+	PG_RETURN_INT32(result);
+}
+
+/* zundo_test_index_delete(table, index, tid): asks the table whether the entry of this row can go. */
+Datum
+zundo_test_index_delete(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+	Relation	index = index_open(PG_GETARG_OID(1), RowExclusiveLock);
+	TM_IndexDelete entry = {.tid = *(ItemPointer) PG_GETARG_POINTER(2),.id = 0};
+	TM_IndexStatus status = {.idxoffnum = FirstOffsetNumber,.promising = true,.freespace = 100};
+	TM_IndexDeleteOp op = {
+		.irel = index,.iblknum = 1,.bottomup = true,.bottomupfreespace = 1000,
+		.ndeltids = 1,.deltids = &entry,.status = &status
+	};
+
+	(void) table_index_delete_tuples(rel, &op);
+	index_close(index, RowExclusiveLock);
+	table_close(rel, RowExclusiveLock);
+	PG_RETURN_BOOL(status.knowndeletable);
 }

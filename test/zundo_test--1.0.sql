@@ -38,4 +38,18 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_scan_any(regclass, regclass) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+-- Calls of the table AM interface (heap_tools.c).
+
+CREATE FUNCTION zundo_test_table_insert(regclass, int, options int) RETURNS tid
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_table_delete(regclass, tid, wait boolean) RETURNS int
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_table_lock(regclass, tid, mode int, policy int, flags int) RETURNS int
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+CREATE FUNCTION zundo_test_index_delete(regclass, index regclass, tid) RETURNS boolean
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 CREATE TABLE zundo_test_own (id int PRIMARY KEY, note text);

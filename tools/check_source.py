@@ -10,6 +10,8 @@ import os
 import re
 import sys
 
+import duties
+
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 MAX_FILE = 1500                 # lines
@@ -261,6 +263,13 @@ def check_qualified_sql():
         yield "zundo.control", 1, "the script must run with pg_catalog as its search path (schema = pg_catalog)"
 
 
+def check_duties():
+    """Give the flag or callback a line in docs/duties.md: the function that honours it, the test; and, if it is new, one in tools/duties.txt."""
+    sources = "".join(blank(read(path)) for path in files(".c", ".h") if not path.startswith("test/"))
+    opcodes = re.findall(r"^#define\s+(ZWAL_\w+)\s+0x[0-9A-F]0\b", read("wal/zwal.h"), re.M)
+    yield from duties.check(TOP, sources, opcodes)
+
+
 def function_body(text, name):
     """The text of one function of a file, or nothing."""
     match = re.search(rf"^{name}\(.*?^\}}", text, re.M | re.S)
@@ -356,6 +365,7 @@ CHECKS = (
     ("WAL opcodes are complete", check_wal_opcodes),
     ("formats are the server's", check_formats),
     ("the extension's script names schemas", check_qualified_sql),
+    ("every duty of the headers is met", check_duties),
     ("sizes of files and functions", check_sizes),
     ("no marks for later", check_marks),
     ("format", check_format),
