@@ -37,6 +37,12 @@ extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_open(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_start(ZWriter *writer);
 
+/*
+ * zwriter_waited: raises the error of zwriter_begin_change, if there is reason
+ * for it since the caller has waited for another transaction.
+ */
+extern void zwriter_waited(const ZWriter *writer);
+
 static inline bool
 zwriter_started(const ZWriter *writer)
 {

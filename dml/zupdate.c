@@ -429,6 +429,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 			u->queued = mode;
 		zrow_wait(rel, &u->otid, u->state.wait_for, mode, LockWaitBlock,
 				  for_update ? XLTW_Update : XLTW_Delete, u->state.own_hold, have_tuple_lock);
+		zwriter_waited(&u->writer);
 	}
 }
 

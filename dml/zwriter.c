@@ -95,6 +95,13 @@ zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid)
 }
 
 void
+zwriter_waited(const ZWriter *writer)
+{
+	if (unlikely(XLogLogicalInfoActive()))
+		refuse_decoded(writer->rel);
+}
+
+void
 zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 {
 	if (RELATION_IS_OTHER_TEMP(rel))

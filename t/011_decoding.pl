@@ -177,6 +177,23 @@ for my $sql ('UPDATE z SET v = (SELECT n FROM gate) WHERE id = 1', 'INSERT INTO 
 		qr/changes of zheap table "z" cannot be published\nDETAIL:.*"late"/, "before the publication: $sql");
 	$node->safe_psql('postgres', q{DROP PUBLICATION late; SELECT pg_drop_replication_slot('late')});
 }
+# ... or a statement waits for another transaction meanwhile.
+my $holder = $node->background_psql('postgres');
+for my $sql ('UPDATE z SET v = 1 WHERE id = 1', 'DELETE FROM z WHERE id = 1')
+{
+	$holder->query_safe('BEGIN; UPDATE z SET v = 0 WHERE id = 1');
+	$writer = $node->background_psql('postgres', on_error_stop => 0);
+	$writer->query_until(qr/begun/, "\\echo begun\n$sql;\n\\echo ended\n");
+	$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'transactionid'}) or die 'the statement does not wait';
+	$node->safe_psql('postgres', 'CREATE PUBLICATION late FOR TABLE z');
+	$holder->query_safe('ROLLBACK');
+	$writer->query_until(qr/ended/, '');
+	like($writer->{stderr}, qr/changes of zheap table "z" cannot be published/, "the wait of $sql");
+	$writer->{stderr} = '';
+	$writer->quit;
+	$node->safe_psql('postgres', 'DROP PUBLICATION late');
+}
+$holder->quit;
 $writer = $node->background_psql('postgres', on_error_stop => 0);
 $writer->query_safe('BEGIN; UPDATE z SET v = 9 WHERE id = 1');
 $node->safe_psql('postgres', 'CREATE PUBLICATION late FOR TABLE z');
