@@ -467,8 +467,8 @@ zredo(XLogReaderState *record)
 		case ZWAL_INLINE_LOCK:
 			redo_inline_lock(record);
 			break;
-		case ZWAL_UNDO_ALLOC:
-			zu_redo_alloc(record);
+		case ZWAL_UNDO_MAP:
+			zu_redo_map(record);
 			break;
 		case ZWAL_UNDO_DISCARD:
 			zu_redo_discard(record);

@@ -44,7 +44,7 @@ $node->safe_psql('postgres', q{INSERT INTO t VALUES (5000, 0, 'upsert') ON CONFL
 written('MARK', 'INSERT ... ON CONFLICT');
 $node->safe_psql('postgres', "COPY t FROM stdin;\n" . join('', map { "$_\t0\tcopied\n" } 1 .. 500) . "\\.\n");
 written('MULTI_INSERT', 'COPY');
-written('UNDO_ALLOC', 'the first undo of a session');
+written('UNDO_MAP', 'the first undo of a session');
 $node->safe_psql('postgres', 'UPDATE t SET n = n + 1 WHERE id = 3');
 written('UPDATE', 'in place');
 $node->safe_psql('postgres', 'UPDATE t SET id = 1000 WHERE id = 4');

@@ -25,7 +25,7 @@ $node->stop;
 
 # A second segment: 2100 extents, all but the first few free. Holes will do.
 my $extents = 2100;
-my $blocks = 2 + 5 * 2 + $extents * 64;
+my $blocks = 2 + 11 * 2 + $extents * 64;
 my ($meta, $map) = (read_block($path, 0), read_block($path, 2));
 truncate($path, 1 << 30) or die $!;
 append_to_file("$path.1", '');
@@ -34,7 +34,7 @@ substr($meta, 48 + 16, 4) = pack('L<', $extents);
 write_twins($path, 0, $meta);
 # the map of the other groups
 substr($map, 48, 8000) = "\0" x 8000;
-write_twins($path, 2 + $_ * (2 + 500 * 64), $map) for (1 .. 4);
+write_twins($path, 2 + $_ * (2 + 200 * 64), $map) for (1 .. 10);
 
 # One session opens both segments, and is in the middle of a statement when the tail is cut off.
 $node->start;

@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-use constant { META => 0, MAP => 2, GROUP => 2 + 500 * 64 };
+use constant { META => 0, MAP => 2, GROUP => 2 + 200 * 64 };
 
 my $node = zundo_node('twins', "full_page_writes = off\nwal_keep_size = 1GB\n",
 	allows_streaming => 1, extra => ['--data-checksums']);
@@ -157,8 +157,8 @@ $cut->stop;
 # two groups, all free but in name; the second one had seen generation 7777
 my $map = block_of($cut, MAP);
 $meta = block_of($cut, META);
-substr($meta, 48 + 16, 4) = pack('L<', 503);
-substr($map, 48 + 16 * $_, 8) = pack('L<S<CC', $_ == 2 ? 7777 : 1, 0, 0, 0) for 0 .. 499;
+substr($meta, 48 + 16, 4) = pack('L<', 203);
+substr($map, 48 + 40 * $_, 8) = pack('L<S<CC', $_ == 2 ? 7777 : 1, 0, 0, 0) for 0 .. 199;
 open(my $file, '+<:raw', $cut->data_dir . "/$path") or die $!;
 truncate($file, (MAP + GROUP + 2 + 3 * 64) * 8192) or die $!;
 close $file;

@@ -463,7 +463,7 @@ extern void zu_install_hooks(void);
 extern Datum zundo_undo_handler(PG_FUNCTION_ARGS);
 
 /* Redo of the undo log's own records: opcodes ZWAL_UNDO_* (wal/zwal.h). */
-extern void zu_redo_alloc(XLogReaderState *record);
+extern void zu_redo_map(XLogReaderState *record);
 extern void zu_redo_discard(XLogReaderState *record);
 extern void zu_redo_truncate(XLogReaderState *record);
 extern void zu_mask_page(char *page, BlockNumber blkno);

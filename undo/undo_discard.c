@@ -25,6 +25,9 @@
  *	every log: whoever meets a record that has gone knows that its xid < `oldest` (U7).
  *	U28	a LOCKS record is discarded only when the youngest transaction that it, or a record below
  *		it in its chain, names is < the new `oldest`: until then that one may be at work, or prepared.
+ *	U52	an extent is marked as settled in the map only if each of its records is of a settled transaction, with
+ *		hold < H, and none was discarded before: then its summary says all that the discard pass
+ *		needs, after a restart too.
  *	U19	the conflict horizon of a DISCARD record covers everything that has come below `oldest` since the last
  *		one, and the record is logged before the `oldest` that relies on it is published.
  */
@@ -92,7 +95,6 @@ typedef struct LogQueue
 	int			tail;			/* behind the last */
 	int			size;
 	Pending    *items;
-	ZXid		last_top;		/* of the newest record with ZUF_FIRST */
 	bool		stuck;			/* what follows cannot be read; the log is closed */
 	bool		needless;		/* ... and nobody needs it */
 	ZXid		checked;		/* see zu_damage_is_needless */
@@ -187,6 +189,7 @@ open_queue(ZuLog *log, int logno, UndoPtr insert)
 	q = palloc0(sizeof(LogQueue));
 	q->discards = pg_atomic_read_u64(&log->discards);
 	zu_scan_init(&q->scan, logno, extents, n, zuptr_byte(discard), insert, queue_context);
+	q->scan.skip_settled = true;
 	q->scan.current = at;
 	queues[logno] = q;
 	MemoryContextSwitchTo(old);
@@ -242,6 +245,19 @@ push_pending(LogQueue *q, ZXid top, Place first)
 	return p;
 }
 
+/* push_settled: adds the extent that the scan has passed over, as the map knows it. */
+static void
+push_settled(LogQueue *q, UndoPtr start)
+{
+	const ZuExtent *e = &q->scan.extents[q->scan.current];
+	Place		first = {e->sequence, start};
+	Pending    *p = push_pending(q, e->oldest_top, first);
+
+	p->max_top = p->max_xid = e->newest;
+	p->settled = true;
+	p->end = scan_place(&q->scan);
+}
+
 /* note_xid: remember that (sub)transaction xid wrote in p. */
 static void
 note_xid(Pending *p, ZXid xid)
@@ -286,25 +302,33 @@ parse_log(LogQueue *q, UndoPtr insert)
 	if (q->stuck)
 		return;
 	zu_scan_extend(&q->scan, insert);
-	while ((step = zu_scan_step(&q->scan, &rec, &ptr)) == ZU_STEP_RECORD)
+	for (;;)
 	{
-		Pending    *p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
+		Pending    *p;
+
+		step = zu_scan_step(&q->scan, &rec, &ptr);
+		if (step == ZU_STEP_SETTLED)
+		{
+			push_settled(q, ptr);
+			continue;
+		}
+		if (step != ZU_STEP_RECORD)
+			break;
 
 		/*
 		 * Without ZUF_FIRST the record goes on with the last transaction. That
 		 * may be settled already, if it wrote this and ended between our reading
-		 * of the insert position and our look at its state; or it is unknown, if
-		 * the log begins with the rest of a transaction that was discarded.
+		 * of the insert position and our look at its state, or if the extent
+		 * before was passed over. It may also be unknown, if the log begins with
+		 * the rest of a transaction that was discarded.
 		 */
+		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
 		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)
 		{
-			Place		first;
+			ZXid		top = q->scan.topxid != InvalidZXid ? q->scan.topxid : rec.topxid;
+			Place		first = {q->scan.extents[q->scan.current].sequence, ptr};
 
-			first.sequence = q->scan.extents[q->scan.current].sequence;
-			first.ptr = ptr;
-			if (rec.flags & ZUF_FIRST)
-				q->last_top = rec.topxid;
-			p = push_pending(q, q->last_top != InvalidZXid ? q->last_top : rec.topxid, first);
+			p = push_pending(q, top, first);
 		}
 		note_xid(p, rec.xid);
 		p->records++;
@@ -761,6 +785,58 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		pfree(list);
 }
 
+/*
+ * mark_settled: makes it known in the map which of a log's extents hold nothing
+ * but settled undo that must be kept. Another process that discards then needs
+ * not read them (U52). The extent that the discard pointer lies in is left out:
+ * its summary would not cover what has gone.
+ */
+static void
+mark_settled(LogQueue *q, ZuLog *log, ZXid horizon)
+{
+	ZuScan	   *scan = &q->scan;
+	UndoPtr		discard = pg_atomic_read_u64(&log->discard);
+	uint64		from = pg_atomic_read_u64(&log->discard_sequence);
+	ZuExtent   *settled = NULL;
+	int			n = 0;
+	int			item = q->head;
+
+	if (zuptr_byte(discard) > ZU_PAGE_DATA)
+		from++;
+	for (int i = 0; i < scan->current; i++)
+	{
+		ZuExtent   *e = &scan->extents[i];
+		bool		all = false;
+
+		if (e->settled || e->sequence < from)
+			continue;
+		while (item < q->tail && q->items[item].end.sequence < e->sequence)
+			item++;
+		e->newest = InvalidZXid;
+		for (int j = item; j < q->tail && q->items[j].first.sequence <= e->sequence; j++)
+		{
+			const Pending *p = &q->items[j];
+
+			all = p->settled && p->hold < horizon;
+			if (!all)
+				break;
+			e->oldest_top = e->newest == InvalidZXid ? p->min_top : Min(e->oldest_top, p->min_top);
+			e->newest = Max(e->newest, Max(p->hold, Max(p->max_top, p->max_xid)));
+		}
+		if (!all)
+			continue;
+		e->settled = true;
+		if (settled == NULL)
+			settled = palloc(scan->current * sizeof(ZuExtent));
+		settled[n++] = *e;
+	}
+	if (n > 0)
+	{
+		zu_mark_settled(settled, n);
+		pfree(settled);
+	}
+}
+
 /* log_if_due: make `oldest` and the freeze limit durable now and then, so that relfrozenxid can follow. */
 static void
 log_if_due(ZuEntry *entry, ZXid oldest)
@@ -873,6 +949,9 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 	/* U7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	free_passed(entry, oldest);
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (queues[i] != NULL && pg_atomic_read_u64(&entry->logs[i].insert) != InvalidUndoPtr)
+			mark_settled(queues[i], &entry->logs[i], horizon);
 	zu_forget_resolved(resolved, oldest);
 	log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
 	stats->bytes_left = zu_bytes_in_use();

@@ -6,7 +6,7 @@
  *
  *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData at 48
  *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at 24, 500 ZuMapEntry at 48
- *	.. the 500 * 64 blocks after it	the group's extents, 64 pages each
+ *	.. the 200 * 64 blocks after it	the group's extents, 64 pages each
  *
  *	Meta and map pages exist twice, side by side (undo_twin.c).
  *
@@ -82,13 +82,17 @@ typedef struct ZuMapEntry
 	uint32		generation;		/* of its latest allocation, kept when freed */
 	uint16		logno;
 	uint8		state;
-	uint8		pad;
+	uint8		settled;		/* 1: what follows 'sequence' is valid (U52) */
 	uint64		sequence;		/* position among the extents of its log */
+	uint64		oldest_top;		/* oldest top-level xid of its records */
+	uint64		newest;			/* newest xid, of lockers too, that they name */
+	uint32		end;			/* byte where its data end */
+	uint32		zero;
 } ZuMapEntry;
 
-StaticAssertDecl(sizeof(ZuMapEntry) == 16, "ZuMapEntry is 16 bytes on disk");
+StaticAssertDecl(sizeof(ZuMapEntry) == 40, "ZuMapEntry is 40 bytes on disk");
 
-#define ZU_GROUP_EXTENTS	500
+#define ZU_GROUP_EXTENTS	200
 #define ZU_GROUP_BLOCKS		(2 + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
 
 StaticAssertDecl(ZU_TWIN_DATA + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry) <= BLCKSZ,
@@ -220,6 +224,10 @@ typedef struct ZuExtent
 	uint32		extent;			/* number */
 	uint32		generation;
 	uint32		logno;
+	bool		settled;		/* the rest as in ZuMapEntry */
+	uint32		end;
+	ZXid		oldest_top;
+	ZXid		newest;
 } ZuExtent;
 
 /* ---- shared state ---- */
@@ -429,6 +437,17 @@ extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
+/*
+ * zu_mark_settled: makes the summaries of n settled extents durable in the map,
+ * in WAL. By the discarder. Sorts the array.
+ */
+extern void zu_mark_settled(ZuExtent *extents, int n);
+
+struct xl_undo_settled;			/* wal/zwal.h */
+
+/* zu_set_settled: the mutator of that, on the map page of all n extents. */
+extern void zu_set_settled(Page page, const struct xl_undo_settled *settled, int n);
+
 /* zu_xid_before: returns the newest transaction before oldest, which is positive. */
 extern TransactionId zu_xid_before(ZXid oldest);
 
@@ -623,6 +642,7 @@ extern int	zu_temp_gather(UndoPtr ptr, char *buf);
 typedef enum ZuStep
 {
 	ZU_STEP_RECORD,
+	ZU_STEP_SETTLED,			/* passed over the settled extent that begins at *ptr (skip_settled) */
 	ZU_STEP_END,				/* all up to the end position has been read */
 	ZU_STEP_GONE,				/* the extent was discarded meanwhile */
 	ZU_STEP_CORRUPT				/* not a record at the scan's position */
@@ -638,6 +658,7 @@ struct ZuScan
 	int			off;
 	UndoPtr		end;			/* insert position to stop at */
 	ZXid		topxid;			/* of the transaction that the records read last are of; 0 = not known */
+	bool		skip_settled;	/* passes over settled extents without reading them */
 	bool		readable;		/* ends quietly where the log cannot be read */
 	bool		owned;			/* nobody else can discard what it reads: what is gone is damage */
 	int			loaded_index;	/* which page 'copy' holds; -1 = none */

@@ -276,6 +276,10 @@ zu_collect_extents(int logno, uint64 from, int *n)
 		result[*n].extent = extent;
 		result[*n].generation = map->generation;
 		result[*n].logno = map->logno;
+		result[*n].settled = map->settled != 0;
+		result[*n].end = map->end;
+		result[*n].oldest_top = map->oldest_top;
+		result[*n].newest = map->newest;
 		(*n)++;
 	}
 	qsort(result, *n, sizeof(ZuExtent), compare_by_sequence);
@@ -688,7 +692,7 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	ZuTwins		meta;
 	ZuMapEntry *entry;
 	uint32		floor;
-	xl_undo_alloc xlrec = {0};
+	xl_undo_map xlrec = {0};
 	XLogRecPtr	recptr;
 
 	if (new_group)
@@ -708,8 +712,8 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	xlrec.logno = e->logno;
 	xlrec.nextents = grows ? e->extent + 1 : 0;
 	xlrec.floor = floor;
-	xlrec.flags = (grows ? ZWAL_ALLOC_GROWS : 0) | (new_group ? ZWAL_ALLOC_NEW_GROUP : 0) |
-		(state == ZU_EXTENT_OVERFLOW ? ZWAL_ALLOC_OVERFLOW : 0);
+	xlrec.flags = (grows ? ZWAL_MAP_GROWS : 0) | (new_group ? ZWAL_MAP_NEW_GROUP : 0) |
+		(state == ZU_EXTENT_OVERFLOW ? ZWAL_MAP_OVERFLOW : 0);
 
 	START_CRIT_SECTION();
 	if (new_group)
@@ -717,8 +721,10 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	entry->generation = e->generation;
 	entry->logno = (uint16) e->logno;
 	entry->state = state;
-	entry->pad = 0;
+	entry->settled = 0;
 	entry->sequence = e->sequence;
+	entry->oldest_top = entry->newest = 0;
+	entry->end = 0;
 	zu_twins_changed(&map);
 	if (grows)
 	{
@@ -726,11 +732,11 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 		zu_twins_changed(&meta);
 	}
 	XLogBeginInsert();
-	XLogRegisterData((char *) &xlrec, SizeOfUndoAlloc);
+	XLogRegisterData((char *) &xlrec, SizeOfUndoMap);
 	zu_twins_register(&map, 0, new_group ? REGBUF_WILL_INIT : 0);
 	if (grows)
 		zu_twins_register(&meta, 2, 0);
-	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_ALLOC);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_MAP);
 	zu_twins_set_lsn(&map, recptr);
 	if (grows)
 		zu_twins_set_lsn(&meta, recptr);
@@ -823,6 +829,59 @@ zu_alloc_overflow_extent(void)
 	pg_atomic_fetch_add_u32(&entry->overflow_extents, 1);
 	ZUNDO_FAULT("undo-alloc");
 	return e.extent;
+}
+
+/* ---- settled extents ---- */
+
+void
+zu_mark_settled(ZuExtent *extents, int n)
+{
+	xl_undo_settled data[ZU_GROUP_EXTENTS];
+
+	qsort(extents, n, sizeof(ZuExtent), compare_by_number);
+	for (int i = 0; i < n;)
+	{
+		uint32		group = extents[i].extent / ZU_GROUP_EXTENTS;
+		xl_undo_map xlrec = {.flags = ZWAL_MAP_SETTLED};
+		int			same = 0;
+		ZuTwins		map;
+		XLogRecPtr	recptr;
+
+		for (; i + same < n && extents[i + same].extent / ZU_GROUP_EXTENTS == group; same++)
+		{
+			data[same].oldest_top = extents[i + same].oldest_top;
+			data[same].newest = extents[i + same].newest;
+			data[same].extent = extents[i + same].extent;
+			data[same].end = extents[i + same].end;
+		}
+		zu_twins_lock(&map, zu_map_block(extents[i].extent));
+		START_CRIT_SECTION();
+		zu_set_settled(zu_twins_page(&map), data, same);
+		zu_twins_changed(&map);
+		XLogBeginInsert();
+		XLogRegisterData((char *) &xlrec, SizeOfUndoMap);
+		XLogRegisterData((char *) data, same * sizeof(xl_undo_settled));
+		zu_twins_register(&map, 0, 0);
+		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_MAP);
+		zu_twins_set_lsn(&map, recptr);
+		END_CRIT_SECTION();
+		zu_twins_unlock(&map);
+		i += same;
+	}
+}
+
+void
+zu_set_settled(Page page, const xl_undo_settled *settled, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		ZuMapEntry *map = zu_map_entry(page, settled[i].extent);
+
+		map->settled = 1;
+		map->oldest_top = settled[i].oldest_top;
+		map->newest = settled[i].newest;
+		map->end = settled[i].end;
+	}
 }
 
 /* ---- freeing ---- */

@@ -44,19 +44,43 @@ grow_in_redo(RelFileLocator locator, uint32 nextents)
 	}
 }
 
-void
-zu_redo_alloc(XLogReaderState *record)
+/* redo_settled: the summaries of settled extents, which follow the record's fixed part. */
+static void
+redo_settled(XLogReaderState *record)
 {
-	xl_undo_alloc xlrec = {0};
+	xl_undo_settled settled[ZU_GROUP_EXTENTS];
+	Size		len = XLogRecGetDataLen(record) - SizeOfUndoMap;
+	ZuTwins		map;
+
+	if (len > sizeof(settled) || len % sizeof(xl_undo_settled) != 0)
+		elog(PANIC, "malformed WAL record of settled extents");
+	memcpy(settled, XLogRecGetData(record) + SizeOfUndoMap, len);
+	if (zu_twins_redo(&map, record, 0))
+	{
+		zu_set_settled(zu_twins_page(&map), settled, (int) (len / sizeof(xl_undo_settled)));
+		zu_twins_redone(&map, record);
+	}
+	zu_twins_unlock(&map);
+}
+
+void
+zu_redo_map(XLogReaderState *record)
+{
+	xl_undo_map xlrec = {0};
 	RelFileLocator locator;
 	BlockNumber block;
 	ZuTwins		map;
 	ZuTwins		meta;
 	bool		apply = true;
 
-	memcpy(&xlrec, need_data(record, SizeOfUndoAlloc), SizeOfUndoAlloc);
+	memcpy(&xlrec, need_data(record, SizeOfUndoMap), SizeOfUndoMap);
+	if (xlrec.flags & ZWAL_MAP_SETTLED)
+	{
+		redo_settled(record);
+		return;
+	}
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
-	if (xlrec.flags & ZWAL_ALLOC_NEW_GROUP)
+	if (xlrec.flags & ZWAL_MAP_NEW_GROUP)
 	{
 		zu_twins_redo_new(&map, record, 0);
 		zu_map_init(zu_twins_page(&map), block, xlrec.floor);
@@ -69,12 +93,14 @@ zu_redo_alloc(XLogReaderState *record)
 
 		entry->generation = xlrec.generation;
 		entry->logno = (uint16) xlrec.logno;
-		entry->state = (xlrec.flags & ZWAL_ALLOC_OVERFLOW) ? ZU_EXTENT_OVERFLOW : ZU_EXTENT_LOG;
-		entry->pad = 0;
+		entry->state = (xlrec.flags & ZWAL_MAP_OVERFLOW) ? ZU_EXTENT_OVERFLOW : ZU_EXTENT_LOG;
+		entry->settled = 0;
 		entry->sequence = xlrec.sequence;
+		entry->oldest_top = entry->newest = 0;
+		entry->end = 0;
 		zu_twins_redone(&map, record);
 	}
-	if (xlrec.flags & ZWAL_ALLOC_GROWS)
+	if (xlrec.flags & ZWAL_MAP_GROWS)
 	{
 		ZuEntry    *entry;
 

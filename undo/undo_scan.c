@@ -37,6 +37,7 @@ zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 	scan->end = end;
 	scan->topxid = InvalidZXid;
 	scan->owned = false;
+	scan->skip_settled = false;
 	scan->readable = false;
 	scan->loaded_index = -1;
 	scan->loaded_page = -1;
@@ -120,6 +121,34 @@ broken(ZuScan *scan)
 	return is_gone(&scan->extents[scan->current]) ? ZU_STEP_GONE : ZU_STEP_CORRUPT;
 }
 
+/* is_skipped: does the scan pass over the extent with this index? */
+static inline bool
+is_skipped(const ZuScan *scan, int index)
+{
+	return scan->skip_settled && scan->extents[index].settled;
+}
+
+/* enter_extent: moves the scan to the first byte of another extent; notes where the data of the last one end. */
+static void
+enter_extent(ZuScan *scan, int index)
+{
+	scan->extents[scan->current].end = zu_byte_at(scan->page, scan->off);
+	scan->current = index;
+	scan->page = 0;
+	scan->off = ZU_PAGE_DATA;
+}
+
+/* skip_extent: moves the scan from the first byte of a settled extent to the end of its data. */
+static void
+skip_extent(ZuScan *scan)
+{
+	uint32		end = scan->extents[scan->current].end;
+
+	scan->page = end >= ZU_EXTENT_END ? ZU_EXTENT_PAGES : (int) (end / BLCKSZ);
+	scan->off = end >= ZU_EXTENT_END ? ZU_PAGE_DATA : (int) (end % BLCKSZ);
+	scan->topxid = InvalidZXid;
+}
+
 /*
  * next_extent: move to the extent in which the log goes on from the scan's position, where the data of the
  * current one end (U11). False if none says so.
@@ -132,13 +161,17 @@ next_extent(ZuScan *scan)
 	for (int i = scan->current + 1; i < scan->nextents || fetch_extents(scan); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
+		/* of two settled neighbours the map tells that the log went from one to the other */
+		if (i == scan->current + 1 && is_skipped(scan, scan->current) && is_skipped(scan, i))
+		{
+			enter_extent(scan, i);
+			return true;
+		}
 		if (!load_page(scan, i, 0))
 			continue;			/* never entered, if the next one that was says so */
 		if (zu_page_header((Page) scan->copy.data)->prev != from)
 			break;
-		scan->current = i;
-		scan->page = 0;
-		scan->off = ZU_PAGE_DATA;
+		enter_extent(scan, i);
 		return true;
 	}
 	return false;
@@ -247,7 +280,14 @@ zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 			scan->page++;
 			scan->off = ZU_PAGE_DATA;
 		}
-		if (load_page(scan, scan->current, scan->page) &&
+		if (is_skipped(scan, scan->current) && scan->page == 0 && scan->off == ZU_PAGE_DATA && !last)
+		{
+			*ptr = zu_scan_position(scan);
+			skip_extent(scan);
+			return ZU_STEP_SETTLED;
+		}
+		if (!(is_skipped(scan, scan->current) && zu_byte_at(scan->page, scan->off) >= e->end) &&
+			load_page(scan, scan->current, scan->page) &&
 			scan->off < ((PageHeader) scan->copy.data)->pd_lower)
 			/* bytes may make no sense because the extent has another owner now */
 			return read_record(scan, rec, ptr) ? ZU_STEP_RECORD : broken(scan);
@@ -370,6 +410,9 @@ zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 		case ZU_STEP_GONE:
 			if (scan->owned)
 				report_place(zu_scan_position(scan));
+			break;
+		case ZU_STEP_SETTLED:
+			Assert(false);		/* only with skip_settled */
 			break;
 		case ZU_STEP_END:
 			break;

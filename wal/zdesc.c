@@ -32,8 +32,8 @@ zwal_identify(uint8 info)
 			return "OVERFLOW";
 		case ZWAL_MARK:
 			return "MARK";
-		case ZWAL_UNDO_ALLOC:
-			return "UNDO_ALLOC";
+		case ZWAL_UNDO_MAP:
+			return "UNDO_MAP";
 		case ZWAL_UNDO_DISCARD:
 			return "UNDO_DISCARD";
 		case ZWAL_UNDO_TRUNCATE:
@@ -140,13 +140,18 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 					appendStringInfo(buf, ", slots grow to %d", lock.grow_to);
 				break;
 			}
-		case ZWAL_UNDO_ALLOC:
+		case ZWAL_UNDO_MAP:
 			{
-				xl_undo_alloc xlrec;
+				xl_undo_map xlrec;
 
-				memcpy(&xlrec, data, SizeOfUndoAlloc);
-				appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
-								 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);
+				memcpy(&xlrec, data, SizeOfUndoMap);
+				if (xlrec.flags & ZWAL_MAP_SETTLED)
+					appendStringInfo(buf, "settled extents %u",
+									 (unsigned) ((XLogRecGetDataLen(record) - SizeOfUndoMap) /
+												 sizeof(xl_undo_settled)));
+				else
+					appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
+									 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);
 				break;
 			}
 		case ZWAL_UNDO_DISCARD:

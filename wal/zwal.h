@@ -24,20 +24,23 @@
 #define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
 #define ZWAL_MARK			0x90	/* speculative insertion settled; bit in the visibility map cleared */
 #define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot overflow page */
-#define ZWAL_UNDO_ALLOC		0xB0	/* an extent of the undo log is taken */
+#define ZWAL_UNDO_MAP		0xB0	/* an extent of the undo log is taken, or several are settled */
 #define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
 #define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
 
 /*
- * ZWAL_UNDO_ALLOC.		blocks 0, 1: both twins of the extent map page (holds the entry)
- *						blocks 2, 3: those of the meta page, only with ZWAL_ALLOC_GROWS
- *						The map page is WILL_INIT with ZWAL_ALLOC_NEW_GROUP.
+ * ZWAL_UNDO_MAP.		blocks 0, 1: both twins of the extent map page (holds the entry)
+ *						blocks 2, 3: those of the meta page, only with ZWAL_MAP_GROWS
+ *						The map page is WILL_INIT with ZWAL_MAP_NEW_GROUP.
+ *						With ZWAL_MAP_SETTLED flags alone counts, and an
+ *						xl_undo_settled follows for each extent.
  */
-#define ZWAL_ALLOC_GROWS	1	/* the number of extents grew */
-#define ZWAL_ALLOC_NEW_GROUP 2	/* first extent of a group */
-#define ZWAL_ALLOC_OVERFLOW 4	/* the extent is for slot overflow pages, not for a log */
+#define ZWAL_MAP_GROWS	1	/* the number of extents grew */
+#define ZWAL_MAP_NEW_GROUP 2	/* first extent of a group */
+#define ZWAL_MAP_OVERFLOW 4	/* the extent is for slot overflow pages, not for a log */
+#define ZWAL_MAP_SETTLED 8	/* extents of one group get their summaries */
 
-typedef struct xl_undo_alloc
+typedef struct xl_undo_map
 {
 	uint32		extent;
 	uint32		generation;
@@ -46,9 +49,18 @@ typedef struct xl_undo_alloc
 	uint32		nextents;		/* after it, for the meta page */
 	uint32		floor;			/* generation of the new group's other extents */
 	uint8		flags;
-} xl_undo_alloc;
+} xl_undo_map;
 
-#define SizeOfUndoAlloc (offsetof(xl_undo_alloc, flags) + 1)
+#define SizeOfUndoMap (offsetof(xl_undo_map, flags) + 1)
+
+/* One settled extent; the fields of its map entry. */
+typedef struct xl_undo_settled
+{
+	uint64		oldest_top;
+	uint64		newest;
+	uint32		extent;
+	uint32		end;
+} xl_undo_settled;
 
 /*
  * ZWAL_UNDO_DISCARD.	blocks 0, 1: both twins of the meta page; 2, 3: those of the extents' map page, if there are any

@@ -1,0 +1,64 @@
+# Undo that must be kept is read once: who discards for the first time learns
+# from the extent map what was settled before, also after a crash.
+use strict;
+use warnings;
+use lib 't';
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('kept', "max_prepared_transactions = 5\nshared_buffers = 128MB\nwal_consistency_checking = 'zundo'\n");
+
+# blocks that a first discard pass of a new process looks at; no worker is at it
+sub blocks_of_a_pass
+{
+	my $plan;
+	for (1 .. 100)
+	{
+		$node->safe_psql('postgres', q(SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'));
+		$plan = $node->safe_psql('postgres', 'EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT zundo.discard()');
+		last if $node->safe_psql('postgres', q(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'zundo undo worker')) eq '0';
+	}
+	my ($hit) = $plan =~ /shared hit=(\d+)/;
+	my ($read) = $plan =~ /read=(\d+)/;
+	return ($hit // 0) + ($read // 0);
+}
+
+$node->safe_psql('postgres', q(
+	CREATE EXTENSION zundo;
+	CREATE TABLE z (id int PRIMARY KEY, v int, pad text) USING zheap;
+	CREATE TABLE h (a int);
+	INSERT INTO z SELECT g, 0, repeat('x', 100) FROM generate_series(1, 20000) g));
+$node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0');
+# what keeps undo over a restart
+$node->safe_psql('postgres', q(BEGIN; INSERT INTO h VALUES (1); PREPARE TRANSACTION 'keep'));
+$node->safe_psql('postgres', q(UPDATE z SET v = v + 1, pad = md5(random()::text) || repeat('y', 70))) for 1 .. 14;
+my $pages = $node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use() / 8192');
+cmp_ok($pages, '>', 1500, 'undo is kept');
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+cmp_ok(blocks_of_a_pass(), '<', $pages / 3, 'a pass of a new process reads a small part of it');
+crash($node);
+cmp_ok(blocks_of_a_pass(), '<', $pages / 3, 'after a crash too');
+is($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use() / 8192 >= ' . $pages), 't', 'all of it is kept');
+my $old = $node->safe_psql('postgres', q(SELECT count(*), sum(v) FROM z));
+is($old, '20000|280000', 'the rows');
+
+# an aborted transaction in the middle is rolled back, and what follows is settled too
+my $writer = $node->background_psql('postgres');
+$writer->query_safe('BEGIN');
+$writer->query_safe('UPDATE z SET v = v + 100');
+$node->safe_psql('postgres', 'CHECKPOINT');
+$writer->{run}->kill_kill;
+crash($node);
+$node->safe_psql('postgres', q(UPDATE z SET v = v + 1)) for 1 .. 3;
+ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND NOT EXISTS (SELECT FROM zundo.stat_rollback)'), 'a rollback in the middle');
+is($node->safe_psql('postgres', q(SELECT count(*), sum(v) FROM z)), '20000|340000', 'the rows after it');
+sound($node, 'with kept undo', 'z', 'zundo.undo_log');
+
+# when it is needed no longer, all of it goes
+crash($node);
+$node->safe_psql('postgres', q(COMMIT PREPARED 'keep'));
+ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'), 'it goes');
+sound($node, 'in the end', 'z', 'zundo.undo_log');
+no_crash($node);
+done_testing();
