@@ -247,10 +247,15 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		/* a cancel or the end of this process is not about the table */
+		/* a cancel or the end of this process is not about the table; the subtransaction is over all the same */
 		if (error->elevel != ERROR || error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
 			error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+		{
+			RollbackAndReleaseCurrentSubTransaction();
+			MemoryContextSwitchTo(context);
+			CurrentResourceOwner = owner;
 			PG_RE_THROW();
+		}
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);

@@ -75,6 +75,20 @@ $node->reload;
 is($node->safe_psql('postgres', q{UPDATE t SET n = n + 1 WHERE id = 1 RETURNING id}), '1', 'there is room');
 sound($node, 'then', qw(t zundo.undo_log));
 $session->quit;
+
+# A pass is cancelled while it rolls back: the statement ends, and nothing of it is left in the session.
+$node->append_conf('postgresql.conf', q{zundo.undo_limit = 0});
+$node->reload;
+$node->safe_psql('postgres', 'SET zundo.eager_rollback_pages = 0; BEGIN; UPDATE t SET n = n + 5; ROLLBACK');
+$session = $node->background_psql('postgres', on_error_stop => 0);
+$session->query(q{SET zundo.fault = 'rollback-logged:cancel:3'});
+$session->query('SELECT zundo.discard()');
+like($session->{stderr}, qr/canceling statement due to user request/, 'a pass is cancelled');
+$session->{stderr} = '';
+is($session->query('ROLLBACK; SELECT sum(n) FROM t'), '90011', 'its session goes on, outside of a transaction');
+like($session->{stderr}, qr/no transaction in progress/, '... which it does not think to be in');
+$session->quit;
+sound($node, 'after that', qw(t zundo.undo_log));
 no_crash($node);
 $node->stop;
 done_testing();
