@@ -65,16 +65,15 @@ default_major()
 
 debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
 
-# private_server MAJOR [--release]: print the bin directory of a server built
+# private_server MAJOR [--release|--sanitize]: print the bin directory of a server built
 # by tools/build-postgres. As root the build lies in root's home, which the user
 # postgres cannot enter; PostgreSQL finds its files relative to its binaries, so
 # a copy in $work serves.
 private_server()
 {
-	local major=$1 release=${2:-} name=$1 built copy
-	[ -z "$release" ] || name=$1-release
+	local major=$1 kind=${2:-} name=$1${2:+${2#-}} built copy
 	built=$HOME/.cache/zundo/pg$name
-	"$top/tools/build-postgres" $release "$major" >&2 || die "building PostgreSQL $major failed"
+	"$top/tools/build-postgres" $kind "$major" >&2 || die "building PostgreSQL $major failed"
 	if ! am_root; then echo "$built/bin"; return; fi
 	copy=$work/pg$name
 	if [ ! -f "$copy/complete" ] || [ "$built/complete" -nt "$copy/complete" ]; then
@@ -91,9 +90,12 @@ private_server()
 choose_server()
 {
 	local version=$1 purpose=$2
-	case $version in 15 | 15a | 17 | 17a | 18 | 18a) ;; *) usage_error "--pg takes 15, 17, 18 or 15a (15 with assertions), not '$version'" ;; esac
+	case $version in
+		15 | 15[as] | 17 | 17[as] | 18 | 18[as]) ;;
+		*) usage_error "--pg takes 15, 17, 18, 15a (15 with assertions) or 17s (17 with sanitizers), not '$version'" ;;
+	esac
 	pg=$version
-	major=${version%a}
+	major=${version%[as]}
 	prepare_work
 	if [ "$version" = "$(default_major)" ] || { [ "$purpose" = measure ] && [ "$version" = "$major" ] && debian_has "$major"; }; then
 		need_packages "postgresql-$major" "postgresql-server-dev-$major" gcc make liblz4-dev
@@ -102,6 +104,9 @@ choose_server()
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major" --release)
 		pg=$major-release
+	elif [ "$version" = "${major}s" ]; then
+		need_packages gcc make liblz4-dev
+		bindir=$(private_server "$major" --sanitize)
 	else
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major")
@@ -117,6 +122,8 @@ use_bindir()
 	unset LD_LIBRARY_PATH
 	libdir=$("$pg_config" --libdir)
 	case $bindir in /usr/lib/*) ;; *) export LD_LIBRARY_PATH=$libdir ;; esac
+	# Leaks are the server's way to end; a sanitizer's finding ends the process as a failed assertion does.
+	case $pg in *s) export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 ;; esac
 }
 
 # copy_sources: bring $copy up to date with the checkout. Times are kept and

@@ -168,9 +168,11 @@ is_long() { grep -q '^# long$' "$1"; }
 # takes long, --long has the other versions.
 plan()
 {
-	local server=$1 major=${1%[as]} assertions=$1 item suite
+	local server=$1 major=${1%[as]} assertions=$1 item suite tier=$tier
+	# of what works a lot, sanitizers make too much; the rest is as on any single version
+	case $server in *s) tier=one ;; esac
 	if [ $tier != long ]; then
-		! asked build || [ ${#names[@]} -gt 0 ] || job "$server" build 2 part_build
+		! asked build || [ ${#names[@]} -gt 0 ] || [ "$server" != "${server%s}" ] || job "$server" build 2 part_build
 		! asked unit || job "$server" unit 1 part_unit
 		! asked isolation || job "$server" isolation 1 part_isolation
 		! asked sql || job "$server" sql 1 part_sql
@@ -471,7 +473,8 @@ random_run()
 	[ $tier != long ] || limit=7200
 	log=$work/random-$pg-${name//[^a-z0-9]/-}.log
 	read -ra command <<<"${1#*: }"
-	if timeout "$limit" /usr/bin/python3 "$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
+	# python's libpq is the system's
+	if timeout "$limit" env -u LD_LIBRARY_PATH /usr/bin/python3 "$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
 		result ok "$name: $(tail -n 1 "$log" | cut -c1-120)"
 	else
 		result fail "$name"
@@ -499,6 +502,16 @@ random_runs()
 	echo "histories of temporary tables: $new --temp --fk --triggers"
 	echo "nested commands: nested.py --minutes $(scale 2 $length) --programs $programs --seed ${ZUNDO_RANDOM_SEED:-20261121}"
 	echo "crashes: crash.py --rounds $rounds"
+	case $tier:${1%[as]} in
+		long:*)
+			echo "fault points: faults.py"
+			echo "damaged pages: damage.py --trials 1000"
+			;;
+		one:* | all:17)
+			echo "fault points: faults.py --points 6 --seed ${ZUNDO_RANDOM_SEED:-20261121}"
+			echo "damaged pages: damage.py --trials 40 --seed ${ZUNDO_RANDOM_SEED:-20261121}"
+			;;
+	esac
 	for f in "$top"/test/random/cases/*.json; do
 		f=$(basename "$f")
 		echo "case ${f%.json}: history.py --replay $work/build-$1/test/random/cases/$f"
@@ -653,7 +666,11 @@ run_tests()
 	done
 	[ $moved = no ] || { [ $tier = one ] && asked core; } || usage_error "--moved goes with --core"
 	if [ ${#versions[@]} -eq 0 ]; then
-		if [ $tier != one ] || asked core; then versions=(15 17 18); else versions=("$(default_major)"); fi
+		case $tier in
+			one) if asked core; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
+			all) versions=(15 17 18) ;;
+			long) versions=(15 17 18 17s) ;;
+		esac
 	fi
 	for v in "${versions[@]}"; do plan "$v"; done
 	[ ${#jobs[@]} -gt 0 ] || die "no test has that name"
