@@ -74,7 +74,7 @@ INSERT INTO {t}_calm SELECT g, g % 10, md5(g::text) FROM generate_series(1, 600)
 INSERT INTO {t}_recent SELECT g, g % 10, md5(g::text) FROM generate_series(1, 600) g;
 INSERT INTO {t}_pend SELECT g, g % 10, repeat(md5(g::text), 1 + g % 5) FROM generate_series(1, 2400) g;
 INSERT INTO {t}_prep SELECT g, g % 10, repeat(md5(g::text), 1 + g % 3) FROM generate_series(1, 900) g;
-INSERT INTO {t}_over SELECT g, 0, 'o' FROM generate_series(1, 700) g;
+INSERT INTO {t}_over SELECT g, 0, repeat('o', 100) FROM generate_series(1, 300) g;
 """
 FILLERS = 12
 CHECKED = tuple("z_" + t for t in TABLES) + ("zundo.undo_log",)
