@@ -2,22 +2,25 @@
  * mvcc/zguard.c - xmin and ctid as guards of updates.
  *
  * Applications read a row, and later change it only if it is still the version
- * that they have read: UPDATE ... WHERE id = $1 AND xmin = $2, or ctid = $2. On
- * heap both change with each update. Here ctid does not, and who wrote a version
- * is known only while its undo is kept. mvcc/README.md has the reasons for what
- * is done about it; owned here:
+ * that they have read: UPDATE ... WHERE id = $1 AND xmin = $2, or ctid = $2.
+ * On heap both change with each update. Here ctid does not, and who wrote a
+ * version is known only while its undo is kept. mvcc/README.md has the reasons
+ * for what is done about it. Owned here:
  *
- *	X1	queries that see different versions of a row are never shown the same xmin
- *		(forgotten_xmin). OLD.xmin in trigger functions may be 0, which means nothing.
- *	X2	a query that compares xmin of a zheap table is refused when it is planned,
- *		since X1 would make it find changes where there are none. But for
- *		zundo.allow_xmin_comparison, and comparisons with the own transaction id.
- *	X3	UPDATE and DELETE of a row by a ctid from outside the statement are refused
- *		when they start, if nothing that the transaction has done to the table before
- *		can have kept the row from being changed since. But for zundo.allow_ctid_guard.
+ *	X1	queries that see different versions of a row are never shown the same
+ *		xmin (forgotten_xmin). OLD.xmin in trigger functions may be 0, which
+ *		means nothing.
+ *	X2	a query that compares xmin of a zheap table is refused when it is
+ *		planned, since X1 would make it find changes where there are none.
+ *		But for zundo.allow_xmin_comparison, and comparisons with the own
+ *		transaction id.
+ *	X3	UPDATE and DELETE of a row by a ctid from outside the statement are
+ *		refused when they start, if nothing that the transaction has done to
+ *		the table before can have kept the row from being changed since. But
+ *		for zundo.allow_ctid_guard.
  *
- * X1 is what makes lost updates impossible, however the comparison is hidden: in
- * a function, in a subquery, in the application. X2 is there to say why.
+ * X1 makes lost updates impossible, however the comparison is hidden: in a
+ * function, in a subquery, in the application. X2 is there to say why.
  * No locks, no buffers, no crash points.
  */
 #include "postgres.h"
@@ -58,13 +61,15 @@ static ExecutorStart_hook_type prev_executor_start = NULL;
 
 /* ---- X1: what xmin shows ---- */
 
-/* warn_of_conflicts: tell the log of a server that looks for conflicts that it cannot see those with this row's writer. */
+/*
+ * warn_of_conflicts: Tells the log, once for each apply worker that looks for
+ * conflicts, that it cannot see those with the writer of this row.
+ */
 static void
 warn_of_conflicts(Oid relid)
 {
 	static bool warned = false;
 
-	/* once for the life of a worker: there is no better place to keep that */
 	if (warned || !track_commit_timestamp || !IsLogicalWorker())
 		return;
 	warned = true;
@@ -75,10 +80,13 @@ warn_of_conflicts(Oid relid)
 }
 
 /*
- * forgotten_xmin: returns what xmin shows of a version whose writer is before `oldest` and not known any more: `oldest` with the top
- * bit of its lower half inverted. X1: no transaction that can be told by its id has that id. And of two such numbers of one row's
- * versions the later one is that of a later `oldest`: who replaced the version that was shown with the first is not seen by the
- * reader's snapshot, so not before the first `oldest`, but before the second.
+ * forgotten_xmin: Returns what xmin shows of a version whose writer is before
+ * `oldest` and not known any more: `oldest` with the top bit of its lower half
+ * inverted. X1: no transaction that can be told by its id has that id. And of
+ * two such numbers of one row's versions the later one is that of a later
+ * `oldest`: who replaced the version that was shown with the first is not seen
+ * by the reader's snapshot, so not before the first `oldest`, but before the
+ * second.
  */
 static TransactionId
 forgotten_xmin(const ZHeapSlot *slot)
@@ -95,7 +103,11 @@ forgotten_xmin(const ZHeapSlot *slot)
 		xid = zxid_to_xid(zu_oldest());
 	if (ZC_APPLY_LOOKS_AT_XMIN)
 		warn_of_conflicts(relid);
-	/* 0, 1 and 2 mean something: what would become one of them is shown as it is, which no other id becomes */
+
+	/*
+	 * 0, 1 and 2 mean something: what would become one of them is shown as it
+	 * is, which no other id becomes.
+	 */
 	if (!TransactionIdIsNormal(xid ^ TOP_BIT))
 		return xid;
 	return xid ^ TOP_BIT;
@@ -103,7 +115,7 @@ forgotten_xmin(const ZHeapSlot *slot)
 
 /* ---- X2: comparisons of xmin ---- */
 
-/* is_zheap: is it a table of ours? The caller holds a lock on it. */
+/* is_zheap: Returns whether it is a zheap table. Needs a lock on it held. */
 static bool
 is_zheap(Oid relid)
 {
@@ -114,6 +126,7 @@ is_zheap(Oid relid)
 	return result;
 }
 
+/* refuse_xmin: Raises the error for a comparison of xmin of this table. */
 static void zc_noreturn pg_attribute_cold
 refuse_xmin(Oid relid)
 {
@@ -131,11 +144,14 @@ refuse_xmin(Oid relid)
 typedef struct XminSearch
 {
 	PlannerInfo *root;
-	Index		only;			/* this one of the query's relations; 0 = each that can be a zheap table */
-	Oid			found;			/* the zheap table, if not 'only' that one was wanted */
+	Index		only;			/* this relation of the query; 0 = all of zheap */
+	Oid			found;			/* the zheap table, if 'only' was 0 */
 } XminSearch;
 
-/* zheap_table: which zheap table the rows of the query's relation number varno can be of. Returns InvalidOid if none. */
+/*
+ * zheap_table: Returns a zheap table that the rows of the query's relation
+ * number varno can be of: it itself, or a child. InvalidOid if there is none.
+ */
 static Oid
 zheap_table(PlannerInfo *root, Index varno)
 {
@@ -160,6 +176,10 @@ zheap_table(PlannerInfo *root, Index varno)
 	return InvalidOid;
 }
 
+/*
+ * find_xmin_walker: Returns whether an expression names an xmin that is looked
+ * for; sets search->found.
+ */
 static bool
 find_xmin_walker(Node *node, XminSearch *search)
 {
@@ -181,7 +201,7 @@ find_xmin_walker(Node *node, XminSearch *search)
 	return expression_tree_walker(node, find_xmin_walker, search);
 }
 
-/* own_xid_walker: is the id of the own transaction asked for in the expression? */
+/* own_xid_walker: Returns whether an expression asks for the own transaction id. */
 static bool
 own_xid_walker(Node *node, void *context)
 {
@@ -201,7 +221,7 @@ own_xid_walker(Node *node, void *context)
 	return expression_tree_walker(node, own_xid_walker, context);
 }
 
-/* sorts: does the aggregate compare its arguments? */
+/* sorts: Returns whether the aggregate compares its arguments. */
 static bool
 sorts(const Aggref *agg)
 {
@@ -218,6 +238,11 @@ sorts(const Aggref *agg)
 	return result;
 }
 
+/*
+ * is_condition_on_xmin_walker: Returns whether a condition depends on an xmin
+ * that is looked for. Comparisons with the own transaction id are exact: what
+ * the own transaction has written is always known.
+ */
 static bool
 is_condition_on_xmin_walker(Node *node, XminSearch *search)
 {
@@ -232,7 +257,6 @@ is_condition_on_xmin_walker(Node *node, XminSearch *search)
 		case T_OpExpr:
 		case T_DistinctExpr:
 		case T_ScalarArrayOpExpr:
-			/* what the own transaction has written is always known */
 			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
 		case T_Var:
 			return find_xmin_walker(node, search);
@@ -241,7 +265,10 @@ is_condition_on_xmin_walker(Node *node, XminSearch *search)
 	}
 }
 
-/* compares_xmin_walker: the same for what is not a condition: showing xmin, as it is or through functions, is allowed. */
+/*
+ * compares_xmin_walker: Returns whether an expression that is no condition
+ * compares xmin. To show it, as it is or through functions, is allowed.
+ */
 static bool
 compares_xmin_walker(Node *node, XminSearch *search)
 {
@@ -284,7 +311,10 @@ compares_xmin_walker(Node *node, XminSearch *search)
 	return expression_tree_walker(node, compares_xmin_walker, search);
 }
 
-/* check_list: refuse a target list in which xmin is compared, or sorts or groups the rows. */
+/*
+ * check_list: Refuses a target list in which xmin is compared, or sorts or
+ * groups the rows.
+ */
 static void
 check_list(List *tlist, XminSearch *search, Oid relid)
 {
@@ -300,6 +330,7 @@ check_list(List *tlist, XminSearch *search, Oid relid)
 	}
 }
 
+/* check_condition: Refuses a condition that depends on xmin. */
 static void
 check_condition(Node *condition, XminSearch *search, Oid relid)
 {
@@ -307,7 +338,7 @@ check_condition(Node *condition, XminSearch *search, Oid relid)
 		refuse_xmin(OidIsValid(relid) ? relid : search->found);
 }
 
-/* check_joins: refuse conditions on xmin in WHERE and ON. */
+/* check_joins: Refuses conditions on xmin in WHERE and ON. */
 static void
 check_joins(Node *node, XminSearch *search)
 {
@@ -328,8 +359,9 @@ check_joins(Node *node, XminSearch *search)
 }
 
 /*
- * check_changed: the same for what is computed of the table that the query changes, and is not read by a scan: RETURNING, and DO UPDATE
- * of an INSERT. Which of a partitioned table's partitions it will be is not known.
+ * check_changed: Refuses comparisons of xmin of the table that the query
+ * changes, where no scan reads it: in RETURNING, and in DO UPDATE of an INSERT.
+ * Which of a partitioned table's partitions it will be is not known.
  */
 static void
 check_changed(PlannerInfo *root)
@@ -344,7 +376,8 @@ check_changed(PlannerInfo *root)
 		(conflict == NULL || (!find_xmin_walker(conflict->onConflictWhere, &search) &&
 							  !find_xmin_walker((Node *) conflict->onConflictSet, &search))))
 		return;
-	children = find_all_inheritors(rt_fetch(parse->resultRelation, parse->rtable)->relid, AccessShareLock, NULL);
+	children = find_all_inheritors(rt_fetch(parse->resultRelation, parse->rtable)->relid,
+								   AccessShareLock, NULL);
 	foreach(lc, children)
 	{
 		Oid			relid = lfirst_oid(lc);
@@ -359,7 +392,10 @@ check_changed(PlannerInfo *root)
 	}
 }
 
-/* reads_xmin: is xmin of the relation wanted at all? The planner knows that better than a look at all expressions. */
+/*
+ * reads_xmin: Returns whether xmin of the relation is wanted at all. The planner
+ * has noted that, so that nobody need look at all expressions of a query.
+ */
 static inline bool
 reads_xmin(const RelOptInfo *rel, XminSearch *search)
 {
@@ -367,7 +403,8 @@ reads_xmin(const RelOptInfo *rel, XminSearch *search)
 
 	if (rel->rtekind != RTE_RELATION)
 		return false;
-	if (rel->attr_needed != NULL && !bms_is_empty(rel->attr_needed[MinTransactionIdAttributeNumber - rel->min_attr]))
+	if (rel->attr_needed != NULL &&
+		!bms_is_empty(rel->attr_needed[MinTransactionIdAttributeNumber - rel->min_attr]))
 		return true;
 	search->only = rel->relid;
 	foreach(lc, rel->baserestrictinfo)
@@ -378,6 +415,7 @@ reads_xmin(const RelOptInfo *rel, XminSearch *search)
 	return false;
 }
 
+/* check_query: Refuses one query level if it compares xmin of a zheap table. */
 static void
 check_query(PlannerInfo *root)
 {
@@ -394,7 +432,7 @@ check_query(PlannerInfo *root)
 			continue;
 		wanted = true;
 		search.only = 0;
-		/* a child of UNION ALL has conditions that the query does not know */
+		/* a child of UNION ALL has conditions that the query has not */
 		foreach(lc, rel->baserestrictinfo)
 			check_condition(lfirst(lc), &search, InvalidOid);
 	}
@@ -415,9 +453,13 @@ check_query(PlannerInfo *root)
 		check_changed(root);
 }
 
-/* create_upper_paths: called for each query and subquery when its paths are complete: views and functions are expanded then. */
+/*
+ * create_upper_paths: Checks a query level when its paths are complete: views
+ * and functions have been expanded then.
+ */
 static void
-create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
+create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
+				   RelOptInfo *output, void *extra)
 {
 	if (prev_create_upper_paths)
 		prev_create_upper_paths(root, stage, input, output, extra);
@@ -427,7 +469,10 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 
 /* ---- X3: rows named by a ctid from outside ---- */
 
-/* from_inside_walker: does the value come from a row or a subquery of the statement? */
+/*
+ * from_inside_walker: Returns whether a value comes from a row or a subquery of
+ * the statement.
+ */
 static bool
 from_inside_walker(Node *node, void *context)
 {
@@ -452,7 +497,10 @@ is_ctid(Node *node)
 	return IsA(node, Var) && ((Var *) node)->varattno == SelfItemPointerAttributeNumber;
 }
 
-/* names_row_walker: does a scan's condition ask for a ctid that comes from outside? WHERE CURRENT OF, which does not, is no operator. */
+/*
+ * names_row_walker: Returns whether a scan's condition asks for a ctid that
+ * comes from outside. WHERE CURRENT OF is no operator.
+ */
 static bool
 names_row_walker(Node *node, void *context)
 {
@@ -471,16 +519,19 @@ names_row_walker(Node *node, void *context)
 		operator = ((ScalarArrayOpExpr *) node)->opno;
 		args = ((ScalarArrayOpExpr *) node)->args;
 	}
-	if (operator == TIDEqualOperator && ((is_ctid(linitial(args)) && !from_inside_walker(lsecond(args), NULL)) ||
-										 (is_ctid(lsecond(args)) && !from_inside_walker(linitial(args), NULL))))
+	if (operator == TIDEqualOperator &&
+		((is_ctid(linitial(args)) && !from_inside_walker(lsecond(args), NULL)) ||
+		 (is_ctid(lsecond(args)) && !from_inside_walker(linitial(args), NULL))))
 		return true;
 	return expression_tree_walker(node, names_row_walker, context);
 }
 
 /*
- * can_have_kept_row: can something in this transaction have kept a row of rel as the ctid's reader has seen it? A row lock or a
- * change, for both of which the transaction needs an id; the former is seen by the table's lock, the latter by the table's
- * statistics. Or a snapshot that earlier statements have used too: what has changed since then is an error.
+ * can_have_kept_row: Returns whether this transaction can have kept a row of rel
+ * as it was when its ctid was read: by a row lock or a change, for both of which
+ * the transaction needs an id; the former shows in its lock on the table, the
+ * latter in its statistics. Or by a snapshot that earlier statements have used
+ * too: to update what has changed since then is an error.
  */
 static bool
 can_have_kept_row(Relation rel)
@@ -493,8 +544,8 @@ can_have_kept_row(Relation rel)
 }
 
 /*
- * check_scans: refuse a scan of a zheap table that node changes, if it takes the rows' ctid from outside. Of a small table that
- * is no TID scan.
+ * check_scans: Refuses a scan of a zheap table that node changes, if it takes
+ * the ctid of the rows from outside. Of a small table that is no TID scan.
  */
 static bool
 check_scans(PlanState *state, ModifyTableState *node)
@@ -534,6 +585,7 @@ check_scans(PlanState *state, ModifyTableState *node)
 	return planstate_tree_walker(state, check_scans, node);
 }
 
+/* executor_start: Checks the scans of each UPDATE, DELETE and MERGE of a query. */
 static void
 executor_start(QueryDesc *query, int eflags)
 {
@@ -559,8 +611,10 @@ executor_start(QueryDesc *query, int eflags)
 /* ---- instead of xmin: a column ---- */
 
 /*
- * zundo_row_version: a trigger function, BEFORE INSERT OR UPDATE FOR EACH ROW: puts the transaction's id into the column that its
- * argument names, of type xid8, bigint or xid. This is what xmin is on heap, kept as long as the row.
+ * zundo_row_version: Puts the id of the transaction into the column, of type
+ * xid8, bigint or xid, that the argument names. Called as a trigger BEFORE
+ * INSERT OR UPDATE FOR EACH ROW; returns the new row. This is what xmin is on
+ * heap, kept as long as the row.
  */
 Datum
 zundo_row_version(PG_FUNCTION_ARGS)

@@ -4,7 +4,7 @@
 #ifndef ZUNDO_ZGUARD_H
 #define ZUNDO_ZGUARD_H
 
-/* zguard_install_hooks: sets the planner's and the executor's hooks, and tuple/zslot.h's for forgotten writers. */
+/* zguard_install_hooks: Sets hooks of the planner, of the executor, and of tuple/zslot.h. */
 extern void zguard_install_hooks(void);
 
 #endif

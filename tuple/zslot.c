@@ -318,7 +318,7 @@ find_writer(ZHeapSlot *z)
 	return true;
 }
 
-/* shown_xmin: what xmin shows; the writer is known to be somebody, or nobody in particular. */
+/* shown_xmin: Returns what xmin shows of a version for whose writer has been looked. */
 static TransactionId
 shown_xmin(const ZHeapSlot *z)
 {

@@ -95,7 +95,7 @@ extern bool zslot_writer(TupleTableSlot *slot);
  */
 extern void (*zslot_lookup_writer_hook) (ZHeapSlot *slot);
 
-/* zslot_forgotten_xmin_hook: set by mvcc/: what xmin shows of a version whose writer is not known any more. */
+/* zslot_forgotten_xmin_hook: set by mvcc/: returns what xmin shows where the writer is not known any more. */
 extern TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot);
 
 /*
