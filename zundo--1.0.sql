@@ -124,6 +124,11 @@ CREATE FUNCTION zundo.discard() RETURNS bigint
 COMMENT ON FUNCTION zundo.discard() IS
     'do once what the undo worker does; returns the bytes of undo discarded';
 
+CREATE FUNCTION zundo.purge() RETURNS bigint
+    AS 'MODULE_PATHNAME', 'zundo_purge' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.purge() IS
+    'wipe old values from the free extents of the undo log; returns the bytes wiped; for superusers';
+
 CREATE FUNCTION zundo.check(rel pg_catalog.regclass,
         OUT block bigint, OUT item int, OUT invariant pg_catalog.text, OUT detail pg_catalog.text)
     RETURNS SETOF pg_catalog.record
@@ -231,6 +236,7 @@ REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.undo_records(int, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.discard() FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.purge() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.repair_undo(boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.stat_get_rollback() FROM PUBLIC;
 

@@ -2,8 +2,8 @@
  * monitor/monitor.c - the SQL functions that show undo logs, rollbacks and pages.
  *
  * Called from SQL only (zundo--1.0.sql, which also says who may call what). Reads copies:
- * no function holds a page lock while it forms its result. zundo_discard alone changes
- * anything. No crash points.
+ * no function holds a page lock while it forms its result. zundo_discard and zundo_purge alone
+ * change anything. No crash points.
  */
 #include "postgres.h"
 
@@ -38,6 +38,7 @@ PGDLLEXPORT Datum zundo_page_items(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_page_slots(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_purge(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_undo_bytes_in_use);
 PG_FUNCTION_INFO_V1(zundo_stat_undo);
@@ -48,6 +49,7 @@ PG_FUNCTION_INFO_V1(zundo_page_items);
 PG_FUNCTION_INFO_V1(zundo_page_slots);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
 PG_FUNCTION_INFO_V1(zundo_discard);
+PG_FUNCTION_INFO_V1(zundo_purge);
 
 /* ---- shared helpers ---- */
 
@@ -541,6 +543,18 @@ zundo_discard(PG_FUNCTION_ARGS)
 	zu_attach_database();
 	(void) zu_discard(zrollback_transaction, NULL, &stats);
 	PG_RETURN_INT64((int64) stats.bytes_discarded);
+}
+
+/* zundo.purge() -> bytes wiped: old values in what zundo.undo_log has free. For superusers. */
+Datum
+zundo_purge(PG_FUNCTION_ARGS)
+{
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to purge the undo log")));
+	PreventCommandDuringRecovery("zundo.purge()");
+	PG_RETURN_INT64((int64) zu_purge());
 }
 
 /* ---- pages ---- */

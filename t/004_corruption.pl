@@ -108,6 +108,20 @@ my %found_here = (
 	row_slot => sub { my ($page) = @_; return (place_of_row($page, 3), pack('L<', header_of_row($page, 3) & ~(511 << 11) | 300 << 11)) });
 $damages{$_} = [] for keys %found_here;
 
+# What zundo.check says of them.
+my %check_says = (
+	version => qr/the page is neither new nor a zheap page: The page header or a line pointer/,
+	stub_state => qr/stub names slot \d+, the page has \d+|stub has state \d/,
+	slot_xid => qr/slot \d+ has transaction id \d+, which has not been used yet/,
+	slot_pointer => qr/slot \d+: undo [\d.]+ of transaction \d+ is gone, oldest is \d+/,
+	row_value => qr/column 3 reaches beyond the end of the row/,
+	row_slot => qr/row names slot 300, the page has \d/,
+	row_slack => qr/slack does not fit the room of \d+ bytes/,
+	row_columns => qr/row of \d+ bytes cannot have \d+ attributes and a null bitmap/,
+	overflow_map => qr/block 0 of relation "d_overflow_map" is corrupted Its further transaction slots are not in block 2/,
+	item_outside => qr/item \[\d+,\d+\) lies outside the row area/,
+	garbage_lines => qr/line pointer has offset \d+ and length \d+/);
+
 sub place_of_row { my ($page, $item) = @_; return unpack('L<', substr($page, 20 + 4 * $item, 4)) & 0x7FFF }
 sub room_of_row { my ($page, $item) = @_; return unpack('L<', substr($page, 20 + 4 * $item, 4)) >> 17 }
 sub header_of_row { my ($page, $item) = @_; return unpack('L<', substr($page, place_of_row($page, $item), 4)) }
@@ -140,7 +154,7 @@ for my $name (sort keys %damages)
 	{
 		like($err, qr/XX001/, "$name: SQLSTATE is data_corrupted") or diag($err);
 		like($err, qr/block 0\b/, "$name: names the block");
-		like($err, qr/block 0 of relation "d_$name"/, "$name: names the relation") if $found_here{$name} || $overflow{$name};
+		like($err, qr/block 0 of relation "d_$name" is corrupted|row \d+ in block 0 of relation "d_$name" is corrupted|undo of block 0 of relation "d_$name" cannot be followed/, "$name: names the relation") if $found_here{$name} || $overflow{$name};
 	}
 	if ($found_here{$name} && $name ne 'row_slot')
 	{
@@ -152,6 +166,7 @@ for my $name (sort keys %damages)
 	{
 		($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) FROM zundo.check('d_$name')");
 		ok($rc == 0 && $out > 0, "$name: zundo.check finds it and does not fail") or diag($err);
+		like($node->safe_psql('postgres', "SELECT detail FROM zundo.check('d_$name')"), $check_says{$name}, "$name: zundo.check says what") if $check_says{$name};
 	}
 	survives($name, "d_$name");
 	cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM d_$name WHERE ctid >= '(1,1)'"), '>', 500,

@@ -40,7 +40,8 @@ sub write_as_writer
 sub keep
 {
 	my ($role) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 0, connstr => "$conn user=$role");
+	local $ENV{PGUSER} = $role;
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
 	$session->{pid} = $session->query_safe('SELECT pg_backend_pid()');
 	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(n) FROM mine');
 	return $session;

@@ -479,6 +479,12 @@ extern void (*zu_wake_launcher_hook) (Oid dboid);
 extern void (*zu_vacuum_hook) (Relation rel);
 extern void zu_worker_attach(void); /* this process is the database's worker */
 
+/*
+ * zu_purge: wipe the data of all free extents, and have that written to the file; returns the number of bytes. Not during
+ * recovery, no lock held. Errors: damage that says that an extent is not free.
+ */
+extern uint64 zu_purge(void);
+
 /* zu_describe_pin: a palloc'd sentence that says who else keeps the most undo of this database. In a transaction, no lock held. */
 extern char *zu_describe_pin(void);
 extern void zu_worker_detach(void);

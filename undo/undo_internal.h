@@ -419,6 +419,12 @@ extern uint32 zu_alloc_overflow_extent(void);
 extern bool zu_growth_must_wait(ZuEntry *entry);
 extern void zu_wait_for_truncation(ZuEntry *entry);
 
+/*
+ * zu_check_unused: raises an error if pages of the extent, which its map calls free, tell that it is in use (U42).
+ * Alloc lock held, and no buffer.
+ */
+extern void zu_check_unused(uint32 extent);
+
 /* zu_collect_overflow: palloc'd array of the numbers of all overflow extents, ascending. */
 extern uint32 *zu_collect_overflow(int *n);
 

@@ -790,6 +790,12 @@ alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
 	pg_atomic_write_u32(&entry->hint, e->extent + 1);
 }
 
+void
+zu_check_unused(uint32 extent)
+{
+	check_unused(extent, false);
+}
+
 ZuExtent
 zu_alloc_extent(uint32 logno)
 {

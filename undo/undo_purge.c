@@ -1,0 +1,160 @@
+/*
+ * undo/undo_purge.c - zundo.purge(): what was in free extents is made unreadable.
+ *
+ * An extent that is given back keeps its bytes until it is taken again, and so
+ * old values outlive DROP TABLE. Called by SQL only. What is wiped is the data
+ * of each page; headers stay, by which a map that has missed writes is found
+ * out (U42). Undo in use is not touched, but pages of its extents that have not been
+ * written again yet are; overflow pages hold no values.
+ *
+ * Locks: the alloc lock, for one extent at a time: nobody takes it meanwhile. Then one page after the other.
+ *
+ * Crash points: none. Each page is logged as an image, without its hole; replay wipes it, on a standby too.
+ *
+ * Invariant
+ *	U60	only pages of extents that map and pages call free are wiped, and pages of an earlier
+ *		generation than their extent's. To who follows an old pointer they are pages that were given back.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/table.h"
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "undo/undo_overflow.h"
+
+/* is_wiped: is there nothing behind the header? False for a page that was never written, or cannot be read: both look alike. */
+static bool
+is_wiped(Page page)
+{
+	int			lower = ((PageHeader) page)->pd_lower;
+
+	if (PageIsNew(page) || lower > ZU_PAGE_DATA)
+		return false;
+	for (int i = ZU_PAGE_DATA; i < BLCKSZ; i++)
+	{
+		if (((char *) page)[i] != 0)
+			return false;
+	}
+	return true;
+}
+
+/* An extent as its map has it. */
+typedef struct Known
+{
+	uint32		extent;
+	uint32		generation;
+	bool		free;
+} Known;
+
+/*
+ * may_wipe: is nothing on the page needed? Of an extent in use only what an earlier owner has left there; what looks
+ * like nobody's may be damage. Overflow pages hold no values. Page locked.
+ */
+static bool
+may_wipe(Page page, const Known *known)
+{
+	ZuPageHeader *h = zu_page_header(page);
+
+	if (is_wiped(page) || zu_overflow_page(page))
+		return false;
+	return known->free ||
+		(!PageIsNew(page) && h->magic == ZU_PAGE_MAGIC && h->extent == known->extent &&
+		 zu_generation_newer(known->generation, h->generation));
+}
+
+/* wipe_page: returns the bytes that were wiped. */
+static int
+wipe_page(BlockNumber block, const Known *known)
+{
+	/* damage in what is free does not matter; in what is in use it must not be covered by an empty buffer */
+	Buffer		buf = zu_read_block(block, known->free ? RBM_ZERO_ON_ERROR : RBM_NORMAL);
+	Page		page = BufferGetPage(buf);
+	ZuPageHeader *h = zu_page_header(page);
+	int			wiped = 0;
+
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	if (may_wipe(page, known))
+	{
+		START_CRIT_SECTION();
+		if (!PageIsNew(page) && h->magic == ZU_PAGE_MAGIC && h->extent == known->extent)
+		{
+			memset((char *) page + ZU_PAGE_DATA, 0, BLCKSZ - ZU_PAGE_DATA);
+			h->first_record = 0;
+			((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
+		}
+		else
+			PageInit(page, BLCKSZ, 0);
+		MarkBufferDirty(buf);
+		log_newpage_buffer(buf, true);
+		END_CRIT_SECTION();
+		wiped = BLCKSZ - ZU_PAGE_DATA;
+	}
+	UnlockReleaseBuffer(buf);
+	return wiped;
+}
+
+/* look_up: fills known from the map. Alloc lock held, extent below the limit. */
+static void
+look_up(Known *known)
+{
+	Buffer		buf = zu_twins_share(zu_map_block(known->extent));
+	ZuMapEntry *entry = zu_map_entry(BufferGetPage(buf), known->extent);
+
+	known->generation = entry->generation;
+	known->free = entry->state == ZU_EXTENT_FREE;
+	UnlockReleaseBuffer(buf);
+}
+
+/* wipe_extent: wipes an extent that is free, or one that is in use; returns the bytes that were wiped. Alloc lock held. */
+static uint64
+wipe_extent(uint32 extent, bool is_free)
+{
+	Known		known = {extent};
+	uint64		wiped = 0;
+
+	look_up(&known);
+	if (known.free != is_free)
+		return 0;
+	if (known.free)
+		zu_check_unused(extent);
+	for (int page = 0; page < ZU_EXTENT_PAGES; page++)
+		wiped += wipe_page(zu_extent_block(extent) + page, &known);
+	return wiped;
+}
+
+/* wipe_all: wipe_extent of all extents that there are. */
+static uint64
+wipe_all(ZuEntry *entry, bool is_free)
+{
+	uint64		wiped = 0;
+	bool		more = true;
+
+	for (uint32 extent = 0; more; extent++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+		more = extent < pg_atomic_read_u32(&entry->limit);
+		if (more)
+			wiped += wipe_extent(extent, is_free);
+		LWLockRelease(zu_alloc_lock(entry));
+	}
+	return wiped;
+}
+
+uint64
+zu_purge(void)
+{
+	Relation	rel;
+	uint64		wiped;
+
+	zu_attach_database();
+	zu_require_logs();
+	wiped = wipe_all(zu_my.entry, true);
+	wiped += wipe_all(zu_my.entry, false);
+	/* the file is not to have the values any more when this returns */
+	rel = table_open(zu_my.reloid, AccessShareLock);
+	FlushRelationBuffers(rel);
+	table_close(rel, NoLock);
+	return wiped;
+}
