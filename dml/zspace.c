@@ -115,6 +115,26 @@ read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 	return buf;
 }
 
+/*
+ * The page that the session inserted into last is kept where heap keeps its own, but with the highest bit turned over: an
+ * insertion by heap's functions (monitor/heap_callers.c) finds no such block, and fails before it has written anything.
+ */
+#define TARGET_NOT_FOR_HEAP ((BlockNumber) 1 << 31)
+
+static void
+set_target(Relation rel, BlockNumber block)
+{
+	RelationSetTargetBlock(rel, block ^ TARGET_NOT_FOR_HEAP);
+}
+
+static BlockNumber
+get_target(Relation rel)
+{
+	BlockNumber target = RelationGetTargetBlock(rel);
+
+	return target == InvalidBlockNumber ? target : target ^ TARGET_NOT_FOR_HEAP;
+}
+
 static Buffer
 extend_for_insert(Relation rel, BulkInsertState bistate)
 {
@@ -127,7 +147,7 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
 		IncrBufferRefCount(buf);
 		bistate->current_buf = buf;
 	}
-	RelationSetTargetBlock(rel, BufferGetBlockNumber(buf));
+	set_target(rel, BufferGetBlockNumber(buf));
 	zreclaim_cover(rel, BufferGetBlockNumber(buf));
 	return buf;
 }
@@ -148,7 +168,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
 	else
-		target = RelationGetTargetBlock(rel);
+		target = get_target(rel);
 	if (target == InvalidBlockNumber && use_fsm)
 		target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
 	if (target == InvalidBlockNumber)
@@ -169,7 +189,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 			zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
 		if (try_page(writer, buf, len, keep_free, off, pick, NULL, init))
 		{
-			RelationSetTargetBlock(rel, target);
+			set_target(rel, target);
 			return buf;
 		}
 		room = room_for_map(BufferGetPage(buf), need + keep_free);
@@ -206,7 +226,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 	Relation	rel = writer->rel;
 	Size		need = len + sizeof(ItemIdData);
 	BlockNumber held_block = BufferGetBlockNumber(held);
-	BlockNumber target = RelationGetTargetBlock(rel);
+	BlockNumber target = get_target(rel);
 	BlockNumber in_vain = InvalidBlockNumber;
 	bool		try_last = (target == InvalidBlockNumber);
 	Buffer		buf;
@@ -240,7 +260,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 					zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
 				if (try_page(writer, buf, len, 0, off, pick, common, init))
 				{
-					RelationSetTargetBlock(rel, target);
+					set_target(rel, target);
 					return buf;
 				}
 				room = room_for_map(BufferGetPage(buf), need);

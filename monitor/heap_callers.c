@@ -10,9 +10,9 @@
  * counts blocks by zrel_nblocks, which is not the callback, and the planner is
  * let pass: here comes only what is rare, as ANALYZE, CREATE INDEX, pg_prewarm.
  *
- * An insertion asks for the size unless the free space map or an earlier
- * insertion of the session names a page, so it gets through to a table that
- * zheap itself has filled. What it writes then is recognized by the next reader
+ * An insertion asks for the size unless an earlier insertion of the session or
+ * the free space map names a page. The former finds no block there
+ * (dml/zspace.c); the latter gets through to a table that zheap has filled. What it writes then is recognized by the next reader
  * of the page (zpage_is_valid).
  *
  * Locks: none. Crash points: none.

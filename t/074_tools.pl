@@ -66,7 +66,9 @@ for my $function (qw(catalog_insert heap_insert heap_multi_insert))
 	fails("SELECT zundo_test_$function('plain', 0)", $called, "$function of a table with rows is refused");
 }
 fails("SELECT zundo_test_heap_scan('plain')", $called, "heap's scan is refused");
-is($node->safe_psql('postgres', "SELECT count(*), min(id) FROM plain"), '1000|1', 'nothing has changed');
+fails("INSERT INTO plain VALUES (1001, ''); SELECT zundo_test_heap_insert('plain', 0)", qr/ERROR:  could not (?:read|open)/,
+	'where the session has inserted before, heap finds no page');
+is($node->safe_psql('postgres', "DELETE FROM plain WHERE id = 1001; SELECT count(*), min(id) FROM plain"), '1000|1', 'nothing has changed');
 sound($node, '', 'plain');
 
 # pg_repack's copy
