@@ -356,7 +356,9 @@ redo_prune(XLogReaderState *record)
 
 	if (n > ZHEAP_MAX_OFFSET)
 		malformed(record);
-	memcpy(items, XLogRecGetData(record), n * sizeof(ZPruneItem));
+	/* a page may be pruned of holes alone; without items the record has no data to point to */
+	if (n > 0)
+		memcpy(items, XLogRecGetData(record), n * sizeof(ZPruneItem));
 	buf = read_block(record, 0, false, &page);
 	if (page != NULL)
 	{
