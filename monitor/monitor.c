@@ -559,12 +559,8 @@ zundo_purge(PG_FUNCTION_ARGS)
 
 /* ---- pages ---- */
 
-/*
- * Copy block of rel and its slots. False if the page is new. Errors: no such block; not
- * a zheap page.
- */
-static bool
-copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
+bool
+zmon_copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 {
 	Buffer		buf;
 	bool		is_new;
@@ -662,7 +658,7 @@ zundo_page_items(PG_FUNCTION_ARGS)
 	zmon_require_superuser();
 	rel = zmon_open_table(PG_GETARG_OID(0));
 	InitMaterializedSRF(fcinfo, 0);
-	if (copy_page(rel, PG_GETARG_INT64(1), &copy, view))
+	if (zmon_copy_page(rel, PG_GETARG_INT64(1), &copy, view))
 		for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 		{
 			ItemId		lp = PageGetItemId(page, off);
@@ -703,7 +699,7 @@ zundo_page_slots(PG_FUNCTION_ARGS)
 	zmon_require_superuser();
 	rel = zmon_open_table(PG_GETARG_OID(0));
 	InitMaterializedSRF(fcinfo, 0);
-	if (copy_page(rel, PG_GETARG_INT64(1), &copy, view))
+	if (zmon_copy_page(rel, PG_GETARG_INT64(1), &copy, view))
 		for (int i = 1; i <= view->n; i++)
 		{
 			const ZPageSlot *slot = &view->s[i];

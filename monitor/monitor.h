@@ -7,9 +7,16 @@
 #include "common/zundo.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "mvcc/zvis.h"
 
 /* zmon_open_table: open the zheap table reloid in AccessShareLock. Errors: not a zheap table; another session's temporary table. */
 extern Relation zmon_open_table(Oid reloid);
+
+/*
+ * zmon_copy_page: copy block of rel and its slots; false if the page is new. Errors: no such block; not
+ * a zheap page.
+ */
+extern bool zmon_copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view);
 
 /* zmon_require_superuser: error for others: what is shown passes row security and column privileges. */
 extern void zmon_require_superuser(void);

@@ -3,7 +3,10 @@
  *
  * Called from SQL, by superusers. The work on pages is undo/undo_repair.c's.
  *
- * Locks: as there; none between findings.
+ * A log of which something cannot be read keeps `oldest` back as long as somebody may need what is lost (undo/undo_damage.c). Which that is
+ * can be seen on the tables' pages only: a slot there names each transaction that is not undone.
+ *
+ * Locks: as there; none between findings. Tables in AccessShareLock, one after the other.
  *
  * Invariant
  *	R1	nothing that is done here makes a row wrong or a change undone that should not be: what would is left as
@@ -11,12 +14,27 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
+#include "mvcc/zvis.h"
+#include "rollback/zrollback.h"
+#include "tuple/zslot.h"
 #include "undo/undo.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+/* Longest wait for a pass of the worker, which has the place of the one who discards. */
+#define WORKER_WAIT_MS		5000
 
 PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
 
@@ -50,6 +68,137 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 	pfree(text.data);
 }
 
+/* ---- logs of which something cannot be read ---- */
+
+/* is_lost: may the undo of what the slot names lie in what d has lost, and is it needed? Its transactions have ended. */
+static bool
+is_lost(const ZPageSlot *slot, const ZuDamage *d)
+{
+	ZXid		xid = zpage_slot_writer(slot);
+
+	return xid >= d->from && xid < d->to && slot->ptr != InvalidUndoPtr &&
+		!TransactionIdDidCommit(zxid_to_xid(xid));
+}
+
+/* pages_lost: counts the pages of rel that name such a transaction; *xid is one. Errors: a page cannot be read. */
+static BlockNumber
+pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
+{
+	BlockNumber nblocks = zrel_nblocks(rel);
+	BlockNumber n = 0;
+	PGAlignedBlock copy;
+
+	for (BlockNumber block = 0; block < nblocks; block++)
+	{
+		bool		lost = false;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!zmon_copy_page(rel, block, &copy, view))
+			continue;
+		for (int s = 1; s <= view->n; s++)
+			if (is_lost(&view->s[s], d))
+			{
+				lost = true;
+				*xid = ZSLOT_XID(&view->s[s]);
+			}
+		n += lost;
+	}
+	return n;
+}
+
+/* zheap_tables: OIDs of this database's tables that may have undo in the shared logs. */
+static List *
+zheap_tables(void)
+{
+	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
+	Oid			am = get_table_am_oid("zheap", false);
+	SysScanDesc scan = systable_beginscan(pg_class, InvalidOid, false, NULL, 0, NULL);
+	List	   *list = NIL;
+	HeapTuple	tuple;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
+
+		if (form->relam == am && RELKIND_HAS_STORAGE(form->relkind) && form->relpersistence != RELPERSISTENCE_TEMP)
+			list = lappend_oid(list, form->oid);
+	}
+	systable_endscan(scan);
+	table_close(pg_class, AccessShareLock);
+	return list;
+}
+
+/* repair_log: gives up a damaged log if no table needs what is lost, else names the tables that do. */
+static void
+repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
+{
+	ZSlotView  *view = palloc(sizeof(ZSlotView));
+	int			needed = 0;
+	ListCell   *lc;
+
+	if (!d->ended)
+	{
+		put_step(fcinfo, InvalidBlockNumber, "undo log %u: something cannot be read; transactions are at work that may need it: repeat this when they have ended",
+				 d->logno);
+		return;
+	}
+	foreach(lc, zheap_tables())
+	{
+		Relation	rel = try_relation_open(lfirst_oid(lc), AccessShareLock);
+		BlockNumber n;
+		ZXid		xid = InvalidZXid;
+
+		if (rel == NULL)
+			continue;
+		if (rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+			(n = pages_lost(rel, d, view, &xid)) > 0)
+		{
+			needed++;
+			put_step(fcinfo, InvalidBlockNumber, "undo log %u: table %s needs what cannot be read: %u pages have changes that were rolled back, of transaction " UINT64_FORMAT
+					 " for example: copy what is readable, and drop or truncate it",
+					 d->logno, quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
+					 n, (uint64) xid);
+		}
+		relation_close(rel, AccessShareLock);
+	}
+	if (needed == 0 && !d->excused)
+	{
+		put_step(fcinfo, InvalidBlockNumber, "undo log %u: something cannot be read, and no table needs it: given up", d->logno);
+		if (!dry_run)
+			zu_excuse_damage(d);
+	}
+	pfree(view);
+}
+
+/*
+ * discard_twice: has done what the worker does, as zundo.discard() does it. The first pass meets what cannot be
+ * read, the second one knows that the transactions of that time have ended.
+ */
+static void
+discard_twice(void)
+{
+	ZuDiscardStats stats;
+
+	for (int i = 0; i < 2; i++)
+		if (!zu_discard(zrollback_transaction, NULL, &stats))
+			(void) zu_discard_by_worker(WORKER_WAIT_MS);
+}
+
+/* repair_logs: also a dry run discards: only so is it known what is lost and who needs it. */
+static void
+repair_logs(bool dry_run, FunctionCallInfo fcinfo)
+{
+	int			n;
+	ZuDamage   *damages;
+
+	discard_twice();
+	damages = zu_damages(&n);
+	for (int i = 0; i < n; i++)
+		repair_log(&damages[i], dry_run, fcinfo);
+	if (n > 0 && !dry_run)
+		discard_twice();
+}
+
 /* zundo.repair_undo(dry_run) -> one row for each thing that is done, or with dry_run would be. */
 Datum
 zundo_repair_undo(PG_FUNCTION_ARGS)
@@ -65,8 +214,14 @@ zundo_repair_undo(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the undo log cannot be repaired during recovery"),
 				 errhint("Repair it on the primary, or make this standby anew.")));
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("zundo.repair_undo() cannot run in a transaction that has written"),
+				 errhint("Call it in a transaction of its own.")));
 	InitMaterializedSRF(fcinfo, 0);
 	zu_attach_unloaded();
-	zu_repair_map(dry_run, put_step, fcinfo);
+	if (zu_repair_map(dry_run, put_step, fcinfo))
+		repair_logs(dry_run, fcinfo);
 	return (Datum) 0;
 }

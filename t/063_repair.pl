@@ -38,6 +38,7 @@ sub pending
 		$v++;
 		sql('SELECT zundo.discard()');
 	}
+	sql('SELECT zundo.purge()');
 	sql("BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t WHERE id > 2000; PREPARE TRANSACTION '$name'");
 	sql('BEGIN; UPDATE z SET v = v + 1000, t = md5(t) || t; ROLLBACK');
 	sql('BEGIN; INSERT INTO z SELECT g, 0 FROM generate_series(10001, 12000) g; SAVEPOINT s; UPDATE z SET v = 7 WHERE id = 1; ROLLBACK');
@@ -97,6 +98,60 @@ $node->start;
 like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/meta page: one copy is repaired from the other/, 'one copy: repaired');
 is(sql('SELECT * FROM zundo.repair_undo(false)'), '', 'one copy: once');
 right('one copy');
+# A page of records. undo_pages: the blocks with some.
+sub undo_pages
+{
+	my $size = (-s $path) / 8192;
+	return grep { my $page = read_block($path, $_); unpack('S<', substr($page, 36, 2)) == 0x7A75 && unpack('S<', substr($page, 12, 2)) > 64 } (4 .. $size - 1);
+}
+
+# Nobody needs it, but transactions that ended badly at that time may have, for all that is known.
+sub discarded { sql('SELECT zundo.discard()') for 1 .. 2; return }
+discarded();
+sql('UPDATE z SET v = v + 1, t = md5(t) || t');
+$v++;
+sql('BEGIN; INSERT INTO h VALUES (2); ROLLBACK');
+sql('UPDATE y SET v = v + 1');
+$node->stop;
+my @blocks = undo_pages();
+cmp_ok(scalar @blocks, '>', 10, 'there are undo pages');
+write_block($path, $blocks[ @blocks / 2 ], $damage{garbage});
+$node->start;
+right('a page of records');
+sql('UPDATE z SET v = v + 1');
+$v++;
+right('a page of records, written');
+discarded();
+isnt(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: zundo.check finds it');
+like(sql('SELECT step FROM zundo.repair_undo()'), qr/undo log \d+: something cannot be read, and no table needs it: given up/, 'a page of records: no table needs it');
+isnt(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: a dry run does nothing');
+like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/given up/, 'a page of records: it is given up');
+discarded();
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: it has gone');
+is(sql('SELECT * FROM zundo.repair_undo()'), '', 'a page of records: nothing more is to be done');
+right('a page of records, given up');
+
+# A table needs it.
+sql('BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t; ROLLBACK');
+$node->stop;
+write_block($path, $_, $damage{garbage}) for undo_pages();
+$node->start;
+like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: who needs them is told');
+right('needed records');
+discarded();
+like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/table public\.y needs what cannot be read: \d+ pages have changes that were rolled back/, 'needed records: the table is named');
+unlike(sql('SELECT step FROM zundo.repair_undo(false)'), qr/given up/, 'needed records: nothing is given up');
+discarded();
+like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: who needs them is still told');
+sql('UPDATE z SET v = v + 1');
+$v++;
+right('needed records, others written');
+sql('DROP TABLE y');
+like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/no table needs it: given up/, 'needed records: without the table it is given up');
+discarded();
+right('needed records, given up');
+sound($node, 'in the end', qw(z zundo.undo_log));
+
 sql('CREATE ROLE nobody; GRANT EXECUTE ON FUNCTION zundo.repair_undo(boolean) TO nobody');
 like(error_of('SET ROLE nobody; SELECT * FROM zundo.repair_undo()'), qr/42501: must be superuser/, 'only superusers repair');
 no_crash($node);

@@ -439,10 +439,31 @@ extern void zu_check_map(ZuReport report, void *arg);
 
 /*
  * zu_repair_map: repairs the meta page and the map pages: from their twins, or from the other pages
- * where both twins are lost; with dry_run it only says so. Nothing is lost by it. On a primary only.
+ * where both twins are lost; with dry_run it only says so. Nothing is lost by it. Returns whether the logs can be
+ * loaded then. On a primary only.
  * Errors: a map page is to be rebuilt while sessions have the logs loaded.
  */
-extern void zu_repair_map(bool dry_run, ZuReport report, void *arg);
+extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
+
+/* A log of which something cannot be read (undo_damage.c). */
+typedef struct ZuDamage
+{
+	uint32		logno;
+	ZXid		from;			/* what is lost is of transactions from here ... */
+	ZXid		to;				/* ... to before here; 0 = not known yet */
+	bool		ended;			/* all of these have, by the last discard pass */
+	bool		excused;		/* zu_excuse_damage was called */
+} ZuDamage;
+
+/* zu_damages: palloc'd array of them. On a primary only. */
+extern ZuDamage *zu_damages(int *n);
+
+/*
+ * zu_excuse_damage: what is lost there is not needed: after 'ended' no slot with a chain, of any table
+ * of the database, was found to name a transaction in between that has not committed. The next discard pass
+ * gives the log up.
+ */
+extern void zu_excuse_damage(const ZuDamage *d);
 
 /* ---- wiring (zundo.c) ---- */
 

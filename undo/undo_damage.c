@@ -19,7 +19,8 @@
  * Invariants
  *	U37	while a log is closed, `oldest` does not pass its hold, unless every xid from there to unread_end is known
  *		not to need what is unread: it has committed and everybody's horizon has passed it, or it has aborted and
- *		was undone from another log. A transaction writes to one log, so it has no records in this one then.
+ *		was undone from another log. A transaction writes to one log, so it has no records in this one then. Or no slot of
+ *		any table of the database names one that has not committed (zundo.repair_undo).
  *	U43	below `oldest` every chain on a page is of transactions that have committed: aborted ones were taken off it. A
  *		lost write of a log's last page can make this untrue without a trace in the log, and only then: what was
  *		open at a crash is not found when the log is loaded. So xids from the durable `oldest` to the next one, at
@@ -93,6 +94,7 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 		return;
 	log->hold = pg_atomic_read_u64(&entry->oldest);
 	log->unread_end = InvalidZXid;
+	log->excused = false;
 	pg_write_barrier();
 	log->closed = true;
 	pg_memory_barrier();		/* who holds the log after this sees it */
@@ -162,6 +164,8 @@ zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *
 		log->unread_end = zxid_from_full(zc_next_full_xid());
 	if (log->unread_end == InvalidZXid || horizon < log->unread_end)
 		return false;
+	if (log->excused)
+		return true;
 	for (*checked = Max(*checked, log->hold); *checked < log->unread_end; (*checked)++)
 	{
 		TransactionId xid = zxid_to_xid(*checked);
@@ -172,4 +176,42 @@ zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *
 			return false;
 	}
 	return true;
+}
+
+ZuDamage *
+zu_damages(int *n)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuDamage   *list = palloc(zu_nlogs() * sizeof(ZuDamage));
+
+	*n = 0;
+	zu_require_logs();
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		ZuLog	   *log = &entry->logs[i];
+		ZuDamage   *d = &list[*n];
+
+		if (!log->closed)
+			continue;
+		pg_read_barrier();
+		d->logno = i;
+		d->from = log->hold;
+		d->to = log->unread_end;
+		d->ended = d->to != InvalidZXid && pg_atomic_read_u64(&entry->horizon) >= d->to;
+		d->excused = log->excused;
+		(*n)++;
+	}
+	return list;
+}
+
+void
+zu_excuse_damage(const ZuDamage *d)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuLog	   *log = &entry->logs[d->logno];
+
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	if (log->closed && log->hold == d->from && log->unread_end == d->to)
+		log->excused = true;
+	LWLockRelease(zu_alloc_lock(entry));
 }

@@ -253,6 +253,7 @@ typedef struct ZuLog
 	bool		closed;			/* something in it cannot be read: not attached again, keeps `oldest` back (U37) */
 	uint64		hold;			/* closed: `oldest` when that was found; nothing unread is older */
 	uint64		unread_end;		/* closed: next xid when no owner could write any more, 0 = not yet */
+	bool		excused;		/* closed: no page has a change of those that it may have been needed for */
 	TimestampTz detached;		/* when the owner left */
 } ZuLog;
 

@@ -13,11 +13,11 @@
  * Crash points: a pair is written as two full-page images; after the first, the second is repaired from it.
  *
  * Invariants
- *	U43	an `oldest` made anew is not above the lost one: it is relfrozenxid of zundo.undo_log, which
+ *	U63	an `oldest` made anew is not above the lost one: it is relfrozenxid of zundo.undo_log, which
  *		follows durable values of it, and from which the server keeps clog.
- *	U44	a map page made anew frees no extent with a record that is not below `oldest`, nor one that follows
+ *	U64	a map page made anew frees no extent with a record that is not below `oldest`, nor one that follows
  *		such in its log, nor one with an overflow page that has an owner.
- *	U45	a generation that was lost is made anew as one that follows all that are known by far.
+ *	U65	a generation that was lost is made anew as one that follows all that are known by far.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -42,7 +42,7 @@ typedef struct ExtentPages
 	uint32		generation;
 	uint32		logno;
 	uint64		sequence;
-	UndoPtr		prev;			/* of page 0, else 0 */
+	UndoPtr		prev;			/* of page 0, if it has data, else 0 */
 	bool		owned;			/* overflow pages with an owner */
 	bool		unreadable;		/* a page that is damaged */
 	bool		keep;			/* undo: needed, or follows what is */
@@ -109,7 +109,7 @@ look_at_extent(uint32 extent, ExtentPages *e)
 			e->generation = h->generation;
 			e->logno = h->logno;
 			e->sequence = h->sequence;
-			e->prev = block == start ? h->prev : InvalidUndoPtr;
+			e->prev = block == start && ((PageHeader) copy.data)->pd_lower > ZU_PAGE_DATA ? h->prev : InvalidUndoPtr;
 		}
 	}
 }
@@ -351,9 +351,12 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 		SpinLockAcquire(&entry->mutex);
 		meta->freeze = entry->freeze_logged;
 		SpinLockRelease(&entry->mutex);
+		meta->doubt_from = pg_atomic_read_u64(&entry->doubt.from);
+		meta->doubt_to = pg_atomic_read_u64(&entry->doubt.to);
 	}
 	else
 	{
+		/* when the logs are loaded all xids from here on are in doubt (U43) */
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
 	}
@@ -364,7 +367,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * is_needed: has the extent a record that is not below oldest, or one that cannot be read (U44)? A
+ * is_needed: has the extent a record that is not below oldest, or one that cannot be read (U64)? A
  * record does not leave its extent, so one begins at its first byte.
  */
 static bool
@@ -385,7 +388,8 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 
 		copy_block(zu_extent_block(extent) + pageno, copy.data, &damaged);
 		len = ((PageHeader) page)->pd_lower - ZU_PAGE_DATA;
-		if (!zu_page_valid(page, extent, e->generation, pageno))
+		/* a page without data was wiped by zundo.purge() */
+		if (!zu_page_valid(page, extent, e->generation, pageno) || len == 0)
 			ended = true;
 		else if (ended)
 			needed = true;		/* a page in between is not there */
@@ -478,11 +482,13 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 	pfree(pages);
 }
 
-static void
+/* repair_maps: returns whether a map page is still lost. */
+static bool
 repair_maps(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
 	uint32		limit = pg_atomic_read_u32(&entry->limit);
+	bool		lost = false;
 
 	for (uint32 group = 0; group < limit; group += ZU_GROUP_EXTENTS)
 	{
@@ -507,13 +513,16 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 					 errdetail("Both copies of the map page in blocks %u and %u are lost.", first, first + 1),
 					 errhint("Restart the server and repeat this before zheap tables of this database are written.")));
 		rebuild_map(group, limit, pg_atomic_read_u64(&entry->oldest), dry_run, report, arg);
+		lost = dry_run;
 	}
+	return lost;
 }
 
-void
+bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)
 {
 	ZuEntry    *entry = zu_my.entry;
+	bool		lost;
 
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
@@ -523,12 +532,13 @@ zu_repair_map(bool dry_run, ZuReport report, void *arg)
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
 	{
 		if (zu_twins_lost(ZU_META_BLOCK))
-			return;				/* a dry run */
+			return false;		/* a dry run */
 		zu_attach_database();
 	}
 	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	repair_maps(dry_run, report, arg);
+	lost = repair_maps(dry_run, report, arg);
 	LWLockRelease(zu_alloc_lock(entry));
 	LWLockRelease(zu_load_lock(entry));
+	return !lost;
 }

@@ -122,6 +122,7 @@ init_log(ZuLog *log)
 	log->last_sequence = 0;
 	log->sealed = false;
 	log->closed = false;
+	log->excused = false;
 	log->hold = InvalidZXid;
 	log->unread_end = InvalidZXid;
 	log->detached = 0;
