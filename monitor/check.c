@@ -18,7 +18,7 @@
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
  *	C7	a slot's transaction id has been given out.
  *	C8	a page of a temporary table points to private undo only, any other page never (U23).
- *	C10	a chain that is older than `oldest` is of a transaction that has committed (U43).
+ *	C10	a chain that is older than `oldest` is of a transaction that has committed (U46).
  *	C9	inline locks lie in an inline slot, without a gap, each on another possible row.
  *	C10	a list of locks consists of LOCKS records, none of which names a younger locker than
  *		what points to it.

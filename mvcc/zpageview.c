@@ -490,7 +490,7 @@ emit_rows(Collector *c, bool any_touched)
 			continue;
 		}
 		s = ZH_SLOT((ZHeader) low);
-		if (unlikely(s > view->slots.n))
+		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
 			s = 0;				/* of a slot that was older than everybody */
 		emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
 	}

@@ -57,6 +57,7 @@ zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
 	view->oldest = zpage_oldest(page);
 	view->n = zpage_nslots(page);
+	view->had_more = (zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
 	if (zpage_has_overflow(page))
@@ -115,6 +116,8 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 			slot = *zoverflow_slot(BufferGetPage(buf), s);
 		UnlockReleaseBuffer(buf);
 	}
+	else if (unlikely(zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW))
+		zvis_corrupt_slotno(rel, block, s);
 	hide_locks(&slot);
 	mark_lost(&slot);
 	return slot;
@@ -402,6 +405,17 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
 			 errdetail("Transaction slot %d has transaction id " UINT64_FORMAT ", which has not been used yet.",
 					   s, xid),
+			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
+zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errdetail("A row names transaction slot %d, which the page has never had.", s),
 			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
 }

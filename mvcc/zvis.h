@@ -18,6 +18,7 @@
 typedef struct ZSlotView
 {
 	int			n;
+	bool		had_more;		/* the page had or has an overflow page: rows may name slots that are no more */
 	ZXid		oldest;			/* zpage_oldest() while the page was locked (rule V1) */
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
@@ -59,7 +60,7 @@ extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
 /*
  * zslot_xid: the xid in a slot of a locked page, to be compared with `oldest`. With
- * ZXID_LOST, so newer than anything, if the slot's undo is lost (U43 in undo/).
+ * ZXID_LOST, so newer than anything, if the slot's undo is lost (U46 in undo/).
  */
 extern ZXid zslot_xid_in_doubt(const ZPageSlot *slot);
 
@@ -69,6 +70,23 @@ zslot_xid(const ZPageSlot *slot)
 	ZXid		xid = ZSLOT_XID(slot);
 
 	return likely(!zu_in_doubt(xid)) ? xid : zslot_xid_in_doubt(slot);
+}
+
+/*
+ * zslots_has: returns whether the slot that a row's header names is there; false
+ * if it is 0 or was given up, so that the row is visible to all. Error ERRCODE_DATA_CORRUPTED
+ * if the page never had so many.
+ */
+extern void zvis_corrupt_slotno(Relation rel, BlockNumber block, int s) zc_noreturn;
+
+static inline bool
+zslots_has(const ZSlotView *slots, Relation rel, BlockNumber block, int s)
+{
+	if (likely(s <= slots->n))
+		return s != 0;
+	if (unlikely(!slots->had_more))
+		zvis_corrupt_slotno(rel, block, s);
+	return false;
 }
 
 /* What a transaction id on a page means to this backend. */

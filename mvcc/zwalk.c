@@ -262,7 +262,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	UndoPtr    *cursor;
 
 	/* a number above the present ones is that of a slot that was older than everybody */
-	if (s == 0 || s > walk->slots->n)
+	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return ZWALK_ALL_VISIBLE;
 	cursor = &walk->next[s];
 	if (!walk->entered[s])

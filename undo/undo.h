@@ -100,7 +100,7 @@ extern ZXid zu_oldest(void);
 
 /*
  * The doubt window: xids whose undo may have been lost at the end of a log, without
- * a trace, before the log was loaded from its pages (U43, undo_damage.c).
+ * a trace, before the log was loaded from its pages (U46, undo_damage.c).
  */
 typedef struct ZuDoubt
 {

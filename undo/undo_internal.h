@@ -66,7 +66,7 @@ typedef struct ZuMetaData
 	uint32		nextents;		/* extents that exist; the limit */
 	uint32		floor;			/* generation at which the extents of a new group begin (U41) */
 	ZuFreeze	freeze;
-	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (U43) */
+	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (U46) */
 	uint64		doubt_to;
 } ZuMetaData;
 
