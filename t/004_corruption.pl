@@ -154,7 +154,8 @@ for my $name (sort keys %damages)
 	{
 		like($err, qr/XX001/, "$name: SQLSTATE is data_corrupted") or diag($err);
 		like($err, qr/block 0\b/, "$name: names the block");
-		like($err, qr/block 0 of relation "d_$name" is corrupted|row \d+ in block 0 of relation "d_$name" is corrupted|undo of block 0 of relation "d_$name" cannot be followed/, "$name: names the relation") if $found_here{$name} || $overflow{$name};
+		like($err, qr/block 0 of relation "d_$name" is corrupted|row \d+ in block 0 of relation "d_$name" is corrupted|undo of block 0 of relation "d_$name" cannot be followed|block 0 of relation "d_$name" has changes of transaction/,
+			"$name: names the relation") if $found_here{$name} || $overflow{$name};
 	}
 	if ($found_here{$name} && $name ne 'row_slot')
 	{

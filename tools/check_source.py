@@ -173,11 +173,63 @@ def check_wal_opcodes():
 
 
 def check_formats():
-    """Write 0x%x: the server's own snprintf knows no # flag and fails."""
+    """Write 0x%x for %#x, and so on: the server's own snprintf knows fewer conversions than C, and fails."""
+    known = re.compile(r"%(?:\d+\$)?[-+ 0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|z)?[diouxXcspeEfgGm%]")
     for path in files(".c", ".h"):
-        for number, line in enumerate(read(path).splitlines(), 1):
-            if re.search(r"%[-+ 0]*#", line):
-                yield path, number, "a # flag in a format"
+        if path.startswith("test/"):
+            continue
+        for _, text, number in c_literals(read(path)):
+            rest = known.sub("", text)
+            if "%" in rest:
+                yield path, number, f"a conversion that the server's snprintf does not know: {rest[rest.index('%'):][:4]}"
+
+
+def c_literals(source, calls=None):
+    """(call, text, line) for each string in C source, or for the first one in each call of the functions named; adjacent ones are one."""
+    literal = r'"(?:\\.|[^"\\\n])*"'
+    joined = rf"{literal}(?:\s*(?:{literal}|U?INT64_FORMAT))*"
+    if calls is None:
+        source = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group(0)), source, flags=re.S)
+        source = re.sub(r"^[ \t]*#[ \t]*include[^\n]*", "", source, flags=re.M)
+        found = ((None, m.group(0), m.start()) for m in re.finditer(literal, source))
+    else:
+        found = ((m.group(1), m.group(2), m.start()) for m in re.finditer(rf"\b({calls})\s*({joined})", source))
+    for call, text, position in found:
+        text = re.sub(r'"\s*U?INT64_FORMAT\s*"?', "%d", text)
+        text = re.sub(r'(?<!\\)"\s*"', "", text[1:])
+        text = text[:-1] if text.endswith('"') and not text.endswith('\\"') else text
+        yield call, text.replace('\\"', '"').replace("\\n", "\n"), line_of(source, position)
+
+
+# What is said to users: messages, what zundo.undo_log cannot be, what zheap does not do, and what zundo.check finds.
+ERROR_CALLS = (r"errmsg\(|zu_refuse\(|zundo_not_supported\(|refuse_if\([^\"]*,|"
+               r"fault\(check, (?:\"\w+\"|\w+), [^\"]*,|FAULT\(st, \"\w+\", [^\"]*,")
+
+
+def check_errors_are_tested():
+    """Raise it in a test (sql/ and expected/, t/), or name it in test/untested_errors with the reason why it cannot be."""
+    outputs = " ".join(read(p) for p in files(".out") if p.startswith("expected/"))
+    scripts = re.sub(r"\s+", " ", " ".join(read(p) for p in files(".pl") if p.startswith("t/")).replace("\\", ""))
+    reasons = {}
+    for line in read("test/untested_errors").splitlines():
+        if line and not line.startswith(("#", "\t")):
+            reasons[line] = False
+    for path in files(".c"):
+        if path.startswith("test/"):
+            continue
+        for call, text, number in c_literals(read(path), ERROR_CALLS):
+            pattern = ".{1,99}?".join(re.escape(part) for part in re.split(r"%[-\d.*]*(?:ll?|z)?[a-zA-Z]", text))
+            words = text.split()
+            runs = [" ".join(words[i:i + 3]) for i in range(max(1, len(words) - 2))]
+            tested = any("%" not in run and run in scripts for run in runs) or re.search(pattern, outputs) or \
+                re.search(pattern, scripts)
+            if text in reasons:
+                reasons[text] = True
+            elif not tested:
+                yield path, number, f"no test raises: {text}"
+    for text, used in reasons.items():
+        if not used:
+            yield "test/untested_errors", 1, f"nothing says this any more: {text}"
 
 
 # Words of SQL that stand before a parenthesis and call no function; type names and forms of the grammar itself,
@@ -364,6 +416,7 @@ CHECKS = (
     ("critical sections neither allocate nor fail", check_critical_sections),
     ("WAL opcodes are complete", check_wal_opcodes),
     ("formats are the server's", check_formats),
+    ("what users are told is tested", check_errors_are_tested),
     ("the extension's script names schemas", check_qualified_sql),
     ("every duty of the headers is met", check_duties),
     ("sizes of files and functions", check_sizes),
