@@ -334,12 +334,14 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
+		/* first, or a slot that `oldest` passes meanwhile would not be asked about (U46) */
+		ZXid		oldest = zpage_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);
 
 		version->chain_xid = xid;
 		version->chain = slot.ptr;
-		if (xid >= zu_oldest_for(slot.ptr))
+		if (xid >= oldest)
 		{
 			zvis_check_xid(rel, block, s, xid);
 			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||

@@ -108,7 +108,7 @@ extern bool zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumb
 static inline bool
 zslot_has_settled(const ZPageSlot *slot)
 {
-	return ZSLOT_XID(slot) < zu_oldest_for(slot->ptr);
+	return ZSLOT_XID(slot) < zu_oldest_for(slot->ptr) && (zslot_xid(slot) & ZXID_LOST) == 0;
 }
 
 /*

@@ -204,7 +204,9 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	row = zpage_row(page, lp);
 	header = zheader_get(row);
 	s = ZH_SLOT(header);
-	if (s > zpage_nslots(page) || (s > 0 && zpage_slot_writer(zpage_slot(page, s)) >= oldest))
+	if (s > zpage_nslots(page))
+		return false;
+	if (s > 0 && !zslot_locks_only(zpage_slot(page, s)) && zslot_xid(zpage_slot(page, s)) >= oldest)
 		return false;
 	if (!ZH_LIVE(header))
 		return true;

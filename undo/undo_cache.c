@@ -114,7 +114,7 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 	if (fresh)
 		entry->copy = ncopies;
 	dst = copy_of(entry);
-	if (!zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ, dst))
+	if (!zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ, dst, RBM_NORMAL))
 		return false;
 	if (fresh)
 		ncopies++;

@@ -33,7 +33,7 @@
 #include "storage/lwlock.h"
 #include "miscadmin.h"
 
-/* Older xids than these many before the latest load are no longer in doubt. */
+/* Of what earlier loads had put in doubt, xids older than these many before the latest load are given up. */
 #define MAX_DOUBT	(1 << 20)
 
 /* Committed transactions of the window, by xid. */
@@ -45,13 +45,13 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	ZXid		old_from = pg_atomic_read_u64(&entry->doubt.from);
 	ZXid		old_to = pg_atomic_read_u64(&entry->doubt.to);
 
+	/* this load's own xids stay whole: what was open at a crash may be as old as `oldest` */
 	if (old_to > old_from)
 	{
-		from = Min(from, old_from);
 		to = Max(to, old_to);
+		old_from = Max(old_from, to > MAX_DOUBT ? to - MAX_DOUBT : 0);
+		from = Min(from, old_from);
 	}
-	if (to - from > MAX_DOUBT)
-		from = to - MAX_DOUBT;
 	pg_atomic_write_u64(&entry->doubt.to, to);
 	pg_atomic_write_u64(&entry->doubt.from, from);
 	pg_write_barrier();
@@ -61,12 +61,14 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 static bool
 has_committed(ZXid xid)
 {
-	TransactionId x = zxid_to_xid(xid);
 	bool		committed;
 
-	/* clog must not be cut off while it is read */
+	/*
+	 * clog must not be cut off while it is read. The comparison needs the whole
+	 * xid: the window may lie more than 2^31 transactions back.
+	 */
 	LWLockAcquire(XactTruncationLock, LW_SHARED);
-	committed = TransactionIdPrecedes(x, zc_oldest_clog_xid()) || TransactionIdDidCommit(x);
+	committed = xid < zxid_widen(zc_oldest_clog_xid()) || TransactionIdDidCommit(zxid_to_xid(xid));
 	LWLockRelease(XactTruncationLock);
 	return committed;
 }

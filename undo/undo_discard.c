@@ -95,6 +95,7 @@ typedef struct LogQueue
 	int			tail;			/* behind the last */
 	int			size;
 	Pending    *items;
+	bool		skipped;		/* it has items that were taken from the map */
 	bool		stuck;			/* what follows cannot be read; the log is closed */
 	bool		needless;		/* ... and nobody needs it */
 	ZXid		checked;		/* see zu_damage_is_needless */
@@ -165,6 +166,34 @@ drop_queue(int logno)
 	queues[logno] = NULL;
 }
 
+/*
+ * any_closed: is a log closed? Then whether somebody needs what is unread of it
+ * depends on which transactions were rolled back (ZuResolved), and that stands in
+ * their records only: no extent is passed over.
+ */
+static bool
+any_closed(ZuEntry *entry)
+{
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (entry->logs[i].closed)
+			return true;
+	return false;
+}
+
+/* read_all_if_closed: has everything read anew if a log has been closed since extents were passed over. */
+static void
+read_all_if_closed(ZuEntry *entry)
+{
+	bool		skipped = false;
+
+	for (int i = 0; i < zu_nlogs(); i++)
+		skipped = skipped || (queues[i] != NULL && queues[i]->skipped);
+	if (!skipped || !any_closed(entry))
+		return;
+	zu_discard_forget();
+	prepare_queues(entry);
+}
+
 /* open_queue: the queue of a log, begun anew at its discard pointer if somebody else has moved that. */
 static LogQueue *
 open_queue(ZuLog *log, int logno, UndoPtr insert)
@@ -189,7 +218,7 @@ open_queue(ZuLog *log, int logno, UndoPtr insert)
 	q = palloc0(sizeof(LogQueue));
 	q->discards = pg_atomic_read_u64(&log->discards);
 	zu_scan_init(&q->scan, logno, extents, n, zuptr_byte(discard), insert, queue_context);
-	q->scan.skip_settled = true;
+	q->scan.skip_settled = !any_closed(zu_my.entry);
 	q->scan.current = at;
 	queues[logno] = q;
 	MemoryContextSwitchTo(old);
@@ -255,6 +284,7 @@ push_settled(LogQueue *q, UndoPtr start)
 
 	p->max_top = p->max_xid = e->newest;
 	p->settled = true;
+	q->skipped = true;
 	p->end = scan_place(&q->scan);
 }
 
@@ -605,6 +635,7 @@ discard_prefix(LogQueue *q, ZuLog *log, ZXid oldest, ZuDiscardStats *stats)
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
+	pg_write_barrier();			/* is_before_discard reads them the other way round */
 	pg_atomic_write_u64(&log->discard, place.ptr);
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
 }
@@ -670,25 +701,28 @@ is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
 }
 
 /*
- * take_log: takes an idle log from its owner, if it has one. False if the owner
- * has begun to write again meanwhile. From then on the log is unattached, and
- * its owner, which finds that out in its next transaction, attaches another.
- * Alloc lock held.
+ * take_log: takes a log from its owner, if it has one and is in no transaction
+ * that writes. From then on the log is unattached, and its owner, which finds
+ * that out in its next transaction, attaches another. Returns whether the log
+ * may be freed: it was taken and, with must_be_empty, nothing has been written
+ * to it since that was looked at. Alloc lock held.
  */
 static bool
-take_log(ZuLog *log)
+take_log(ZuLog *log, bool must_be_empty)
 {
-	UndoPtr		insert = pg_atomic_read_u64(&log->insert);
 	uint32		owner = pg_atomic_read_u32(&log->owner);
 
-	if (owner == 0)
-		return true;
-	if ((owner & ZU_LOG_HELD) != 0 ||
-		!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
-		return false;
-	log->detached = GetCurrentTimestamp();
-	log->ahead.generation = 0;	/* only the owner knew it; it is freed with the rest */
-	return insert == pg_atomic_read_u64(&log->insert);
+	if (owner != 0)
+	{
+		if ((owner & ZU_LOG_HELD) != 0 ||
+			!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
+			return false;
+		log->detached = GetCurrentTimestamp();
+		log->ahead.generation = 0;	/* only the owner knew it; it is freed with the rest */
+	}
+	/* the owner may have written a whole transaction before it lost the log */
+	return !must_be_empty ||
+		pg_atomic_read_u64(&log->insert) == pg_atomic_read_u64(&log->discard);
 }
 
 /*
@@ -765,13 +799,13 @@ free_passed(ZuEntry *entry, ZXid oldest)
 		ZuLog	   *log = &entry->logs[i];
 
 		/* its extents before that are in the list already */
-		if (queues[i] != NULL && idle && is_given_up(queues[i], log, oldest) && take_log(log))
+		if (queues[i] != NULL && idle && is_given_up(queues[i], log, oldest) && take_log(log, false))
 		{
 			ereport(LOG,
 					(errmsg("undo log %d, which is damaged, is given up: nobody needs it any more", i)));
 			add_last_extents(&list, &count, i, pg_atomic_read_u64(&log->discard_sequence));
 		}
-		else if (queues[i] != NULL && idle && is_idle(queues[i], log, now) && take_log(log))
+		else if (queues[i] != NULL && idle && is_idle(queues[i], log, now) && take_log(log, true))
 			add_last_extents(&list, &count, i, pg_atomic_read_u64(&log->discard_sequence));
 		else if (queues[i] == NULL && idle && is_left_over(log))
 			add_last_extents(&list, &count, i, 0);
@@ -808,7 +842,8 @@ mark_settled(LogQueue *q, ZuLog *log, ZXid horizon)
 		ZuExtent   *e = &scan->extents[i];
 		bool		all = false;
 
-		if (e->settled || e->sequence < from)
+		/* one that was never entered has no end, and no summary */
+		if (e->settled || e->end == 0 || e->sequence < from)
 			continue;
 		while (item < q->tail && q->items[item].end.sequence < e->sequence)
 			item++;
@@ -913,6 +948,7 @@ discard_pass(ZuEntry *entry, ZuResolveAbort resolve, void *arg, ZuDiscardStats *
 	if (horizon == InvalidZXid)
 		return;
 	prepare_queues(entry);
+	read_all_if_closed(entry);
 	for (int i = 0; i < zu_nlogs(); i++)
 	{
 		ZuLog	   *log = &entry->logs[i];
@@ -1094,7 +1130,7 @@ newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 		{
 			uint32		generation = zu_map_entry(BufferGetPage(buf), i)->generation;
 
-			if (zu_generation_newer(generation, floor))
+			if (generation != 0 && (floor == 0 || zu_generation_newer(generation, floor)))
 				floor = generation;
 		}
 		UnlockReleaseBuffer(buf);
@@ -1109,19 +1145,30 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	ZuTwins		meta;
 	xl_undo_truncate xlrec = {0};
 	XLogRecPtr	recptr;
+	uint32		limit = pg_atomic_read_u32(&entry->limit);
 	Buffer		buf = zu_twins_share(ZU_META_BLOCK);
 
 	xlrec.floor = zu_meta(BufferGetPage(buf))->floor;
 	UnlockReleaseBuffer(buf);
 	/* the alloc lock keeps the floor and the map's generations as they are */
-	xlrec.floor = newest_generation(nextents, pg_atomic_read_u32(&entry->limit), xlrec.floor);
+	xlrec.floor = newest_generation(nextents, limit, xlrec.floor);
 
 	/* nobody who has looked at the old limit still reads when we get the fences */
 	zu_fences_acquire(entry);
 	pg_atomic_write_u32(&entry->limit, nextents);
 	zu_fences_release(entry);
 
-	zu_twins_lock(&meta, ZU_META_BLOCK);
+	PG_TRY();
+	{
+		zu_twins_lock(&meta, ZU_META_BLOCK);
+	}
+	PG_CATCH();
+	{
+		/* all is as before, the floor too, which the next growth goes by (U41) */
+		pg_atomic_write_u32(&entry->limit, limit);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	xlrec.nextents = nextents;
 	xlrec.nblocks = nblocks;
 	START_CRIT_SECTION();

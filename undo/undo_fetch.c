@@ -108,15 +108,14 @@ lock_page(uint32 extent, int page, ReadBufferMode mode)
 }
 
 bool
-zu_copy_page(uint32 extent, uint32 generation, int page, char *dst)
+zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
 {
 	bool		taken = zu_fence_enter();
 	bool		valid = false;
 
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
-		/* whoever copies pages deals with unreadable ones as with lost ones */
-		Buffer		buf = lock_page(extent, page, RBM_ZERO_ON_ERROR);
+		Buffer		buf = lock_page(extent, page, mode);
 		Page		src = BufferGetPage(buf);
 
 		valid = zu_page_valid(src, extent, generation, page);
@@ -139,6 +138,9 @@ zu_report_corrupt(BlockNumber block, uint32 offset)
 }
 
 /* ---- what is not there ---- */
+
+/* A map page that has missed writes does so by at most so many allocations of an extent. */
+#define MAX_LOST_GENERATIONS	1024
 
 /* is_before_discard: has the log of this map entry, which is ptr's, discarded the place? Nobody knows on a standby. */
 static bool
@@ -164,11 +166,19 @@ bool
 zu_is_discarded(UndoPtr ptr)
 {
 	ZuMapEntry	map;
+	uint32		ahead;
 
 	if (!zu_read_map_entry(zuptr_extent(ptr), &map))
 		return true;			/* cut off with the file's tail */
-	if (map.generation != zuptr_generation(ptr))
-		return map.generation == 0 || zu_generation_newer(map.generation, zuptr_generation(ptr));
+
+	/*
+	 * A pointer to an image may be older than half the circle of generations.
+	 * But one from after the map's last write that was lost is only a little
+	 * ahead of it.
+	 */
+	ahead = (zuptr_generation(ptr) - map.generation) & ZU_MAX_GENERATION;
+	if (ahead != 0)
+		return ahead > MAX_LOST_GENERATIONS;
 	return map.state == ZU_EXTENT_FREE || (map.state == ZU_EXTENT_LOG && is_before_discard(&map, ptr));
 }
 

@@ -395,6 +395,13 @@ extern bool zu_read_map_entry(uint32 extent, ZuMapEntry *dst);
 extern bool zu_extent_live(const ZuExtent *e);
 
 /*
+ * zu_block_is_zero: reads a block from the file, past its buffer; returns whether
+ * it is all zeros. A page that could not be read once (RBM_ZERO_ON_ERROR) is so
+ * in its buffer only.
+ */
+extern bool zu_block_is_zero(BlockNumber block);
+
+/*
  * zu_find_insert: where the data of extent e end, as its pages tell it; 0 if nothing was written there. *sound (may be NULL):
  * nothing behind that place says that it is not the end. Reads the whole extent for that.
  */
@@ -617,7 +624,7 @@ extern void zu_fence_leave(bool taken);
  * zu_copy_page: copy page 'page' of an extent to dst (BLCKSZ) if it is written as part of the
  * generation; false otherwise. Holds nothing on return.
  */
-extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst);
+extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode);
 
 /*
  * zu_is_discarded: may the record at ptr be gone, by what is written in the map or by its log's discard pointer? To be asked after

@@ -388,6 +388,19 @@ zu_extent_live(const ZuExtent *e)
 		map.generation == e->generation && map.sequence == e->sequence;
 }
 
+bool
+zu_block_is_zero(BlockNumber block)
+{
+	char		room[BLCKSZ + META_ALIGN];
+	char	   *bytes = (char *) TYPEALIGN(META_ALIGN, room);
+
+	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
+	for (int i = 0; i < BLCKSZ; i++)
+		if (bytes[i] != 0)
+			return false;
+	return true;
+}
+
 /*
  * is_blank: is page 'page' of the extent, which is not written, so in the file too? One that could not be read looks so in its buffer.
  * Nobody writes the extent.
@@ -397,20 +410,13 @@ is_blank(uint32 extent, int page)
 {
 	BlockNumber block = zu_extent_block(extent) + page;
 	Buffer		buf = zu_read_block(block, RBM_NORMAL);
-	char		room[BLCKSZ + META_ALIGN];
-	char	   *bytes = (char *) TYPEALIGN(META_ALIGN, room);
 	bool		is_new;
 
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	is_new = PageIsNew(BufferGetPage(buf));
 	UnlockReleaseBuffer(buf);
-	if (!is_new)
-		return true;			/* of another allocation of the extent */
-	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
-	for (int i = 0; i < BLCKSZ; i++)
-		if (bytes[i] != 0)
-			return false;
-	return true;
+	/* else of another allocation of the extent */
+	return !is_new || zu_block_is_zero(block);
 }
 
 UndoPtr
@@ -421,7 +427,7 @@ zu_find_insert(const ZuExtent *e, bool *sound)
 
 	for (int page = 0; page < ZU_EXTENT_PAGES && (end == 0 || sound != NULL); page++)
 	{
-		if (zu_copy_page(e->extent, e->generation, page, copy.data))
+		if (zu_copy_page(e->extent, e->generation, page, copy.data, RBM_ZERO_ON_ERROR))
 		{
 			int			lower = ((PageHeader) copy.data)->pd_lower;
 
@@ -458,7 +464,7 @@ tail_parses(const ZuExtent *e, UndoPtr insert)
 	{
 		ZuPageHeader *h = zu_page_header((Page) copy.data);
 
-		if (zu_copy_page(e->extent, e->generation, page, copy.data) && h->first_record != 0)
+		if (zu_copy_page(e->extent, e->generation, page, copy.data, RBM_ZERO_ON_ERROR) && h->first_record != 0)
 			start = page * BLCKSZ + h->first_record;
 	}
 	if (start % BLCKSZ < ZU_PAGE_DATA)

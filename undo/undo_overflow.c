@@ -82,6 +82,17 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 
 /* ---- finding a free page ---- */
 
+/*
+ * is_unowned: has the locked page no owner? Zeros say so only if they are in the
+ * file too: a page that could not be read when its extent was examined is zeros
+ * in its buffer, whoever owns it.
+ */
+static bool
+is_unowned(Page page, BlockNumber block)
+{
+	return !zu_overflow_owned(page) && (!PageIsNew(page) || zu_block_is_zero(block));
+}
+
 /* page_is_free: looked at under its share lock. Extent below the limit, alloc lock held (so it stays there). */
 static bool
 page_is_free(BlockNumber block)
@@ -90,7 +101,7 @@ page_is_free(BlockNumber block)
 	bool		found;
 
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	found = !zu_overflow_owned(BufferGetPage(buf));
+	found = is_unowned(BufferGetPage(buf), block);
 	UnlockReleaseBuffer(buf);
 	return found;
 }
@@ -176,7 +187,7 @@ zu_overflow_take(void)
 			buf = InvalidBuffer;
 		}
 		/* while we hold the page, its extent cannot leave this state (U22) */
-		else if (zu_overflow_owned(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
+		else if (!is_unowned(BufferGetPage(buf), block) || !zu_is_overflow_extent(extent))
 		{
 			UnlockReleaseBuffer(buf);
 			buf = InvalidBuffer;
@@ -251,12 +262,13 @@ extent_is_unused(uint32 extent)
 {
 	for (int page = 0; page < ZU_EXTENT_PAGES; page++)
 	{
-		Buffer		buf = zu_read_block(zu_extent_block(extent) + page, RBM_NORMAL);
+		BlockNumber block = zu_extent_block(extent) + page;
+		Buffer		buf = zu_read_block(block, RBM_NORMAL);
 		bool		unused = false;
 
 		if (ConditionalLockBuffer(buf))
 		{
-			unused = !zu_overflow_owned(BufferGetPage(buf));
+			unused = is_unowned(BufferGetPage(buf), block);
 			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		}
 		ReleaseBuffer(buf);

@@ -56,20 +56,6 @@ file_blocks(void)
 	return smgrnblocks(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM);
 }
 
-/* is_damaged: is a block, which is new in its buffer, something else in the file? The server reads what is damaged as zeros. */
-static bool
-is_damaged(BlockNumber block)
-{
-	char		room[BLCKSZ + IO_ALIGN];
-	char	   *bytes = (char *) TYPEALIGN(IO_ALIGN, room);
-
-	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
-	for (int i = 0; i < BLCKSZ; i++)
-		if (bytes[i] != 0)
-			return true;
-	return false;
-}
-
 /* copy_block: a copy of a block as it is in its buffer; *damaged: it cannot be read. */
 static void
 copy_block(BlockNumber block, char *dst, bool *damaged)
@@ -79,7 +65,7 @@ copy_block(BlockNumber block, char *dst, bool *damaged)
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	memcpy(dst, BufferGetPage(buf), BLCKSZ);
 	UnlockReleaseBuffer(buf);
-	*damaged = PageIsNew((Page) dst) && is_damaged(block);
+	*damaged = PageIsNew((Page) dst) && !zu_block_is_zero(block);
 }
 
 /* look_at_extent: fills e from the pages of the extent that are in the file. */
@@ -459,6 +445,9 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 	{
 		ZuMapEntry *map = zu_map_entry((Page) page.data, group + i);
 
+		/* newer than what its own pages show; generations of different extents do not compare */
+		if (pages[i].undo)
+			map->generation = Max((pages[i].generation + GENERATION_LEAP) & ZU_MAX_GENERATION, 1);
 		if (pages[i].owned)
 		{
 			map->state = ZU_EXTENT_OVERFLOW;
@@ -473,7 +462,11 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 			kept++;
 		}
 		else if (pages[i].unreadable)
-			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and none that tells whose it is; it is free", group + i);
+		{
+			/* it may hold slots: so nobody writes over what cannot be read (U64) */
+			map->state = ZU_EXTENT_OVERFLOW;
+			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and none that tells whose it is; it is kept", group + i);
+		}
 	}
 	report(arg, first, "extent map: both copies are lost; made anew from the pages of %u extents: %d belong to logs, %d hold slots, the others are free",
 		   n, kept, owned);

@@ -73,7 +73,7 @@ load_page(ZuScan *scan, int index, int page)
 		return true;
 	scan->loaded_index = -1;
 	if (page >= ZU_EXTENT_PAGES ||
-		!zu_copy_page(e->extent, e->generation, page, scan->copy.data) ||
+		!zu_copy_page(e->extent, e->generation, page, scan->copy.data, RBM_ZERO_ON_ERROR) ||
 		h->logno != e->logno || h->sequence != e->sequence)
 		return false;
 	scan->loaded_index = index;
@@ -162,7 +162,8 @@ next_extent(ZuScan *scan)
 	{
 		CHECK_FOR_INTERRUPTS();
 		/* of two settled neighbours the map tells that the log went from one to the other */
-		if (i == scan->current + 1 && is_skipped(scan, scan->current) && is_skipped(scan, i))
+		if (i == scan->current + 1 && is_skipped(scan, scan->current) && is_skipped(scan, i) &&
+			scan->extents[i].sequence == scan->extents[scan->current].sequence + 1)
 		{
 			enter_extent(scan, i);
 			return true;

@@ -311,8 +311,8 @@ zwtable_ask_to_yield(void)
 
 		if (entry->state != ZWORKER_RUNNING)
 			continue;
-		asked = asked || entry->must_yield;
-		if (TimestampDifferenceExceeds(entry->since, now, turn) &&
+		/* one that was asked and is in the middle of something keeps nobody else from being asked */
+		if (!entry->must_yield && TimestampDifferenceExceeds(entry->since, now, turn) &&
 			(best == NULL || entry->pinned > best->pinned ||
 			 (entry->pinned == best->pinned && entry->since < best->since)))
 			best = entry;

@@ -137,6 +137,7 @@ static CycleResult
 run_cycle(bool count, ZWatch *watch)
 {
 	ZuDiscardStats stats = {0};
+	bool		done;
 
 	if (!open_undo())
 		return CYCLE_GONE;
@@ -146,10 +147,14 @@ run_cycle(bool count, ZWatch *watch)
 
 	/* The catalog snapshot of the look-ups above must not hold the horizon back. */
 	InvalidateCatalogSnapshot();
-	if (zu_discard(zrollback_transaction, NULL, &stats))
+	done = zu_discard(zrollback_transaction, NULL, &stats);
+	if (done)
 		zwatch_look(watch, stats.bytes_left);
 	maybe_give_back();
 
+	/* another process discards: what it leaves is not known yet */
+	if (!done)
+		return CYCLE_PINNED;
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
 		return CYCLE_MOVED;
 	/* whatever is left may need us when its transaction ends, and nobody might call then */
