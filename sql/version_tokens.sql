@@ -114,8 +114,18 @@ BEGIN
 	UPDATE v SET n = n + 1 WHERE id = k AND xmin = token;
 	RETURN CASE WHEN FOUND THEN 'updated' ELSE 'conflict' END;
 END $$;
-SELECT xmin AS token FROM v WHERE id = 1 \gset
-SELECT guarded(1, :'token');
+-- undo that goes in between makes a conflict of it: then again
+CREATE FUNCTION guarded_soon(k int) RETURNS xid LANGUAGE plpgsql AS $$
+DECLARE
+	token xid;
+BEGIN
+	FOR i IN 1 .. 1000 LOOP
+		token := (SELECT xmin FROM v WHERE id = k);
+		IF guarded(k, token) = 'updated' THEN RETURN token; END IF;
+	END LOOP;
+	RAISE 'always a conflict';
+END $$;
+SELECT guarded_soon(1) AS token \gset
 SELECT guarded(1, :'token');
 RESET zundo.allow_xmin_comparison;
 -- a ctid from outside the statement
