@@ -18,7 +18,7 @@
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
  *	C7	a slot's transaction id has been given out.
  *	C8	a page of a temporary table points to private undo only, any other page never (U23).
- *	C10	a chain that is older than `oldest` is of a transaction that has committed (U46).
+ *	C11	a chain that is older than `oldest` is of a transaction that has committed (U46).
  *	C9	inline locks lie in an inline slot, without a gap, each on another possible row.
  *	C10	a list of locks consists of LOCKS records, none of which names a younger locker than
  *		what points to it.
@@ -280,7 +280,7 @@ check_chain(Check *check, int s)
 		if (n == 0 && ZSLOT_XID(slot) < check->view.oldest)
 		{
 			if ((zslot_xid(slot) & ZXID_LOST))
-				fault(check, "C10", 0, "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
+				fault(check, "C11", 0, "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
 					  s, ZSLOT_XID(slot));
 			return;
 		}
