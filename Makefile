@@ -13,13 +13,12 @@ MODULE_big  = zundo
 DATA        = zundo--1.0.sql
 PGFILEDESC  = "zundo - tables with undo"
 
-# The lowest layer first; tools/check_source.py proves that includes only go
-# down this list.
-FOLDERS = common undo tuple page wal mvcc dml scan vacuum rollback redo workers monitor
-
 TOP     := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
-ZUNDO_SOURCES := $(TOP)/zundo.c $(TOP)/zam.c $(foreach d,$(FOLDERS),$(sort $(wildcard $(TOP)/$(d)/*.c)))
-ZUNDO_HEADERS := $(wildcard $(TOP)/*.h) $(foreach d,$(FOLDERS),$(wildcard $(TOP)/$(d)/*.h))
+
+# Each folder with C sources is a layer, but for test/. Their order is in
+# tools/check_source.py, which proves that includes only go down.
+ZUNDO_SOURCES := $(sort $(filter-out $(TOP)/test/%,$(wildcard $(TOP)/*.c $(TOP)/*/*.c)))
+ZUNDO_HEADERS := $(filter-out $(TOP)/test/%,$(wildcard $(TOP)/*.h $(TOP)/*/*.h))
 
 # Fault injection is for tests only: other builds have neither settings nor code.
 ZUNDO_TESTING ?= 0
@@ -70,6 +69,6 @@ $(OBJS): $(ZUNDO_HEADERS) $(TOP)/Makefile built-with
 ifneq ($(CURDIR),$(TOP))
 $(OBJS): | object-folders
 object-folders:
-	@mkdir -p $(FOLDERS)
+	@mkdir -p $(dir $(OBJS))
 .PHONY: object-folders
 endif

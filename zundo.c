@@ -9,6 +9,7 @@
 #include "access/rmgr.h"
 #include "access/xact.h"
 #include "access/xlog_internal.h"
+#include "common/rmgr.h"
 #include "common/zundo.h"
 #include "dml/zdml.h"
 #include "fmgr.h"

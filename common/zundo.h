@@ -87,10 +87,6 @@ typedef uint64 UndoPtr;
 /* Most line pointers on a page: bitmap scans and GIN refuse larger offsets. */
 #define ZHEAP_MAX_OFFSET	291
 
-/* The name by which WAL, wal_consistency_checking and pg_walinspect know us. */
-#define ZUNDO_RMGR_ID		187
-#define ZUNDO_RMGR_NAME		"zundo"
-
 /* GUCs (common/guc.c). */
 typedef enum
 {

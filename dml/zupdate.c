@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
+#include "common/varint.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "pgstat.h"

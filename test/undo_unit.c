@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "common/pg_prng.h"
+#include "common/varint.h"
 #include "fmgr.h"
 #include "undo/undo_record.h"
 

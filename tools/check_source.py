@@ -2,7 +2,8 @@
 """./zundo check: what can be proved about the source without running it.
 
 One function per check; each yields (file, line, what is wrong) and has one
-sentence that says how to mend it. With --fix the format is repaired in place.
+sentence that says how to mend it. With --fix the format is repaired in place;
+with --layers only the list of the layers is printed.
 Exit status: 0 nothing found, 1 something found, 2 wrong option.
 """
 
@@ -17,24 +18,29 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_FILE = 1500                 # lines
 MAX_FUNCTION = 200              # lines
 
-# Which folders each folder may include; a header named in full is the only one
-# of its folder that may be included. The folders stand lowest first.
-LAYERS = {
-    "common": [],
-    "tuple": ["common", "undo/undo_record.h"],
-    "undo": ["common", "wal/zwal.h"],           # the layouts of the undo log's own records
-    "page": ["common", "tuple", "undo/undo_record.h", "undo/undo_overflow.h"],
-    "wal": ["common", "tuple", "undo", "page"],
-    "mvcc": ["common", "tuple", "undo", "page", "wal"],
-    "rollback": ["common", "tuple", "undo", "page", "wal", "mvcc"],
-    "dml": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
-    "scan": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
-    "vacuum": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback",
-               "dml/zdml.h"],                   # pruning, and raw rows for rewrites
-    "redo": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback"],
-    "workers": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "vacuum"],
-    "monitor": ["common", "tuple", "undo", "page", "wal", "mvcc", "rollback", "workers"],
-}
+# The layers, lowest first: each may include all that stand above it in this
+# list and nothing else. Those of one line may not include each other. With the
+# sentence about each, ./zundo check --layers prints the list, and
+# docs/architecture.md repeats it.
+LAYERS = (
+    ("common", "types, settings, WAL opcodes, differences of server versions"),
+    ("tuple", "rows, deltas between versions, slots of the executor"),
+    ("undo", "the undo log: its pages, records, extents and WAL"),
+    ("page", "table pages: what changes their bytes, and what checks them"),
+    ("wal", "WAL records of changes to table pages"),
+    ("change", "one change to a page: applied, logged, decoded, replayed"),
+    ("mvcc", "which version of a row a snapshot sees; who has locked it"),
+    ("rollback", "undoing the changes of aborted transactions"),
+    ("redo dml scan", "replay; insert, update, delete, lock; all ways of reading"),
+    ("discard", "freeing undo; the workers that do so"),
+    ("vacuum", "VACUUM, CLUSTER, rewrites"),
+    ("workers", "background workers"),
+    ("monitor", "views, zundo.check, repair, guards for other access paths"),
+    ("zam.c", "the table access method: the server's callbacks"),
+    ("hooks.c", "the server's hooks and transaction callbacks, in their order"),
+    ("zundo.c", "loading"),
+)
+LAYERS_TEXT = "docs/architecture.md"
 
 # What may fail or allocate has no place in a critical section: an error there
 # stops the whole server.
@@ -81,19 +87,49 @@ def our_includes(path):
             yield number, match.group(1)
 
 
+def layer_of(path):
+    """The number of the layer that a file belongs to, or None; a header is part of its .c file's."""
+    name = path.split("/")[0] if "/" in path else re.sub(r"\.h$", ".c", path)
+    for number, (names, _) in enumerate(LAYERS):
+        if name in names.split():
+            return number
+    return None
+
+
 def check_layers():
     """Move what is needed to a lower folder, or pass it in through a callback that zundo.c registers."""
     for path in files(".c", ".h"):
-        folder = path.split("/")[0]
-        if folder == "test" or "/" not in path:
+        if path.startswith("test/"):
             continue
-        if folder not in LAYERS:
-            yield path, 1, f"the folder {folder}/ has no place in LAYERS of tools/check_source.py"
+        layer = layer_of(path)
+        if layer is None:
+            yield path, 1, "has no place in LAYERS of tools/check_source.py"
             continue
         for number, header in our_includes(path):
-            other = header.split("/")[0]
-            if other != folder and other not in LAYERS[folder] and header not in LAYERS[folder]:
-                yield path, number, f"{folder}/ includes {header}"
+            same = os.path.dirname(header) == os.path.dirname(path) if "/" in path else header[:-2] == path[:-2]
+            other = layer_of(header)
+            if not same and (other is None or other >= layer):
+                yield path, number, f"includes {header}, which is no lower layer"
+
+
+def layers_text():
+    """The list of the layers as docs/architecture.md has it, the highest first."""
+    present = [(" ".join(n for n in names.split() if os.path.exists(os.path.join(TOP, n))), what)
+               for names, what in reversed(LAYERS)]
+    width = max(len(names) for names, _ in present)
+    return "".join(f"{names:{width}}  {what}\n" for names, what in present if names)
+
+
+def check_layers_text():
+    """Run ./zundo check --fix, which puts what --layers prints into docs/architecture.md."""
+    if f"```\n{layers_text()}```\n" not in read(LAYERS_TEXT):
+        yield LAYERS_TEXT, 1, "does not list the layers as LAYERS does"
+
+
+def fix_layers_text():
+    text = re.sub(r"```\nzundo\.c .*?```\n", lambda _: f"```\n{layers_text()}```\n", read(LAYERS_TEXT), flags=re.S)
+    with open(os.path.join(TOP, LAYERS_TEXT), "w", encoding="utf-8") as out:
+        out.write(text)
 
 
 def check_include_cycles():
@@ -146,30 +182,29 @@ def check_critical_sections():
                 yield path, line_of(text, start.end() + call.start()), f"{call.group(1)} in a critical section"
 
 
+OPCODES = "common/rmgr.h"
+
+
 def check_wal_opcodes():
-    """Every opcode needs a branch in redo/, in zwal_desc or its default, in zwal_identify, and a test that names it."""
-    if not os.path.exists(os.path.join(TOP, "wal/zwal.h")):
-        return
-    header = read("wal/zwal.h")
-    redo = "".join(blank(read(p)) for p in files(".c") if p.startswith("redo/"))
-    wal = {p: blank(read(p)) for p in files(".c") if p.startswith("wal/")}
-    identify = "".join(function_body(text, "zwal_identify") for text in wal.values())
-    describes = any(function_body(text, "zwal_desc") for text in wal.values())
+    """Every opcode needs a branch in redo, in desc or its default, in identify, and a test that names it."""
+    sources = [blank(read(path)) for path in files(".c") if not path.startswith("test/")]
+    bodies = {}
+    for callback in ("rm_redo", "rm_desc", "rm_identify"):
+        function = re.search(rf"\.{callback} = (\w+)", read("zundo.c")).group(1)
+        bodies[callback] = "".join(function_body(text, function) for text in sources)
+        if not bodies[callback]:
+            yield "zundo.c", 1, f"{function}, the resource manager's {callback}, was not found"
     tests = "".join(text for text in (read(p) for p in files(".sql", ".pl") if p.split("/")[0] in ("sql", "t"))
                     if re.search(r"pg_get_wal_|pg_waldump", text))
-    for match in re.finditer(r"^#define\s+(ZWAL_[A-Z_]+)\s+0x[0-9A-Fa-f]+[ \t]*(/\*.*?\*/)?", header, re.M | re.S):
-        name, comment = match.group(1), match.group(2) or ""
-        if "reserved" in comment or not re.match(r"#define\s+\w+\s+0x[0-9A-F]0\b", match.group(0)):
-            continue
-        number = line_of(header, match.start())
-        if not re.search(rf"\b{name}\b", redo):
-            yield "wal/zwal.h", number, f"{name} is not handled in redo/"
-        if not re.search(rf"\b{name}\b", identify):
-            yield "wal/zwal.h", number, f"{name} has no name in zwal_identify()"
-        if not describes:
-            yield "wal/zwal.h", number, f"{name} is not described by zwal_desc()"
+    header = read(OPCODES)
+    for match in re.finditer(r"^#define\s+(ZWAL_[A-Z_]+)\s+0x[0-9A-F]0\b", header, re.M):
+        name, number = match.group(1), line_of(header, match.start())
+        if not re.search(rf"\b{name}\b", bodies["rm_redo"]):
+            yield OPCODES, number, f"{name} is not replayed"
+        if not re.search(rf"\b{name}\b", bodies["rm_identify"]):
+            yield OPCODES, number, f"{name} has no name"
         if not re.search(rf"\b({name}|{name[5:]})\b", tests):
-            yield "wal/zwal.h", number, f"no test that reads WAL (pg_walinspect, pg_waldump) names {name[5:]}"
+            yield OPCODES, number, f"no test that reads WAL (pg_walinspect, pg_waldump) names {name[5:]}"
 
 
 def check_formats():
@@ -318,7 +353,7 @@ def check_qualified_sql():
 def check_duties():
     """Give the flag or callback a line in docs/duties.md: the function that honours it, the test; and, if it is new, one in tools/duties.txt."""
     sources = "".join(blank(read(path)) for path in files(".c", ".h") if not path.startswith("test/"))
-    opcodes = re.findall(r"^#define\s+(ZWAL_\w+)\s+0x[0-9A-F]0\b", read("wal/zwal.h"), re.M)
+    opcodes = re.findall(r"^#define\s+(ZWAL_\w+)\s+0x[0-9A-F]0\b", read(OPCODES), re.M)
     yield from duties.check(TOP, sources, opcodes)
 
 
@@ -410,6 +445,7 @@ def fix_format():
 
 CHECKS = (
     ("includes go downward", check_layers),
+    ("the layers are documented", check_layers_text),
     ("no include cycles", check_include_cycles),
     ("internal headers stay in their folder", check_internal_headers),
     ("one header knows versions", check_versions),
@@ -427,10 +463,15 @@ CHECKS = (
 
 def main():
     arguments = sys.argv[1:]
-    if [a for a in arguments if a != "--fix"]:
-        print(f"zundo: unknown option '{[a for a in arguments if a != '--fix'][0]}' (see ./zundo help)", file=sys.stderr)
+    unknown = [a for a in arguments if a not in ("--fix", "--layers")]
+    if unknown:
+        print(f"zundo: unknown option '{unknown[0]}' (see ./zundo help)", file=sys.stderr)
         return 2
-    if arguments:
+    if "--layers" in arguments:
+        print(layers_text(), end="")
+        return 0
+    if "--fix" in arguments:
+        fix_layers_text()
         fix_format()
     failed = 0
     for name, check in CHECKS:

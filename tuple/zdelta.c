@@ -13,8 +13,8 @@
  */
 #include "postgres.h"
 
+#include "common/varint.h"
 #include "tuple/ztuple.h"
-#include "undo/undo_record.h"
 
 #define DELTA_RESIZED	0x80
 /* Equal bytes that end a run: fewer cost less inside a run than a new run does. */

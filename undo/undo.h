@@ -483,7 +483,7 @@ extern void zu_install_hooks(void);
 /* The table AM "zundo_undo" of zundo.undo_log: refuses everything but creation and size. */
 extern Datum zundo_undo_handler(PG_FUNCTION_ARGS);
 
-/* Redo of the undo log's own records: opcodes ZWAL_UNDO_* (wal/zwal.h). */
+/* Redo of the undo log's own records: opcodes ZWAL_UNDO_* (undo/undo_wal.h). */
 extern void zu_redo_map(XLogReaderState *record);
 extern void zu_redo_discard(XLogReaderState *record);
 extern void zu_redo_truncate(XLogReaderState *record);

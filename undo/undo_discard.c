@@ -43,7 +43,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
-#include "wal/zwal.h"
 
 /* Neighbours that are settled are merged up to this many bytes. */
 #define MERGE_BYTES			(64 * 1024)

@@ -22,6 +22,7 @@
 #define ZUNDO_UNDO_INTERNAL_H
 
 #include "undo/undo.h"
+#include "undo/undo_wal.h"
 #include "port/atomics.h"
 #include "storage/bufpage.h"
 #include "storage/condition_variable.h"
@@ -457,10 +458,8 @@ extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
  */
 extern void zu_mark_settled(ZuExtent *extents, int n);
 
-struct xl_undo_settled;			/* wal/zwal.h */
-
 /* zu_set_settled: the mutator of that, on the map page of all n extents. */
-extern void zu_set_settled(Page page, const struct xl_undo_settled *settled, int n);
+extern void zu_set_settled(Page page, const xl_undo_settled *settled, int n);
 
 /* zu_xid_before: returns the newest transaction before oldest, which is positive. */
 extern TransactionId zu_xid_before(ZXid oldest);

@@ -42,7 +42,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
-#include "wal/zwal.h"
 
 /* log_discard's conflict: what the discard pass has noted (take_conflict). */
 #define CONFLICT_NOTED	ZXID_MASK

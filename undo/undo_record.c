@@ -16,6 +16,8 @@
 
 #include <lz4.h>
 
+#include "common/varint.h"
+
 /* type, length, xid */
 #define FIXED_START		9
 /* relation OID, block, offset word */
@@ -32,56 +34,7 @@
 /* Smaller payloads hardly ever shrink. */
 #define COMPRESS_MIN	200
 
-/* ---- varints and fixed-width pieces ---- */
-
-int
-zvarint_size(uint32 v)
-{
-	int			n = 1;
-
-	while (v >= 0x80)
-	{
-		v >>= 7;
-		n++;
-	}
-	return n;
-}
-
-char *
-zvarint_put(char *p, uint32 v)
-{
-	while (v >= 0x80)
-	{
-		*p++ = (char) (v | 0x80);
-		v >>= 7;
-	}
-	*p++ = (char) v;
-	return p;
-}
-
-const char *
-zvarint_get(const char *p, const char *end, uint32 *v)
-{
-	uint32		result = 0;
-
-	for (int shift = 0; shift < 35; shift += 7)
-	{
-		uint8		b;
-
-		if (p >= end)
-			return NULL;
-		b = (uint8) *p++;
-		if (shift == 28 && b > 0x0F)
-			return NULL;
-		result |= (uint32) (b & 0x7F) << shift;
-		if (b < 0x80)
-		{
-			*v = result;
-			return p;
-		}
-	}
-	return NULL;
-}
+/* ---- fixed-width pieces ---- */
 
 /* put_le: the low n bytes of v, least significant first. */
 static char *

@@ -149,21 +149,4 @@ extern void zur_compress(ZuRecord *rec, char *buf, Size bufsize);
  */
 extern const char *zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen);
 
-/* Varints (LEB128), shared with wal/. Readers return NULL past 'end'. */
-extern int	zvarint_size(uint32 v);
-extern char *zvarint_put(char *p, uint32 v);
-extern const char *zvarint_get(const char *p, const char *end, uint32 *v);
-
-static inline uint32
-zigzag_encode(int32 v)
-{
-	return ((uint32) v << 1) ^ (uint32) (v >> 31);
-}
-
-static inline int32
-zigzag_decode(uint32 v)
-{
-	return (int32) (v >> 1) ^ -(int32) (v & 1);
-}
-
 #endif

@@ -13,7 +13,6 @@
 #include "access/transam.h"
 #include "access/xlogutils.h"
 #include "storage/standby.h"
-#include "wal/zwal.h"
 
 /* need_data: PANIC-worthy check that the record's main data has at least 'size' bytes. */
 static const char *

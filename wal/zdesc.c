@@ -3,6 +3,7 @@
  */
 #include "postgres.h"
 
+#include "undo/undo_wal.h"
 #include "wal/zwal.h"
 
 const char *

@@ -8,6 +8,7 @@
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
+#include "common/varint.h"
 #include "tuple/ztuple.h"
 #include "wal/zwal.h"
 

@@ -1,97 +1,19 @@
 /*
- * wal/zwal.h - WAL opcodes and record layouts of the zundo resource manager.
+ * wal/zwal.h - the WAL records of changes to table pages.
  *
  * One struct or encoding, one comment, one bounds-checked decoder used by redo
- * and by desc. Opcodes are the high 4 bits of the info byte.
+ * and by desc. The opcodes are in common/rmgr.h, the layouts of the undo log's
+ * own records in undo/undo_wal.h.
  */
 #ifndef ZUNDO_ZWAL_H
 #define ZUNDO_ZWAL_H
 
-#include "common/zundo.h"
 #include "access/xlogreader.h"
+#include "common/rmgr.h"
+#include "common/zundo.h"
 #include "lib/stringinfo.h"
 #include "page/zpage.h"
 #include "undo/undo.h"
-
-#define ZWAL_INSERT			0x00	/* one row */
-#define ZWAL_MULTI_INSERT	0x10	/* a range of rows on one page */
-#define ZWAL_UPDATE			0x20	/* one row in place */
-#define ZWAL_DELETE			0x30	/* one row */
-#define ZWAL_MOVE			0x40	/* a row to another TID */
-#define ZWAL_LOCK			0x50	/* row lock */
-#define ZWAL_ROLLBACK		0x60	/* aborted records taken off one page */
-#define ZWAL_PRUNE			0x70	/* line pointers and compaction */
-#define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
-#define ZWAL_MARK			0x90	/* speculative insertion settled; bit in the visibility map cleared */
-#define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot overflow page */
-#define ZWAL_UNDO_MAP		0xB0	/* an extent of the undo log is taken, or several are settled */
-#define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
-#define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
-
-/*
- * ZWAL_UNDO_MAP.		blocks 0, 1: both twins of the extent map page (holds the entry)
- *						blocks 2, 3: those of the meta page, only with ZWAL_MAP_GROWS
- *						The map page is WILL_INIT with ZWAL_MAP_NEW_GROUP.
- *						With ZWAL_MAP_SETTLED flags alone counts, and an
- *						xl_undo_settled follows for each extent.
- */
-#define ZWAL_MAP_GROWS	1	/* the number of extents grew */
-#define ZWAL_MAP_NEW_GROUP 2	/* first extent of a group */
-#define ZWAL_MAP_OVERFLOW 4	/* the extent is for slot overflow pages, not for a log */
-#define ZWAL_MAP_SETTLED 8	/* extents of one group get their summaries */
-
-typedef struct xl_undo_map
-{
-	uint32		extent;
-	uint32		generation;
-	uint64		sequence;
-	uint32		logno;
-	uint32		nextents;		/* after it, for the meta page */
-	uint32		floor;			/* generation of the new group's other extents */
-	uint8		flags;
-} xl_undo_map;
-
-#define SizeOfUndoMap (offsetof(xl_undo_map, flags) + 1)
-
-/* One settled extent; the fields of its map entry. */
-typedef struct xl_undo_settled
-{
-	uint64		oldest_top;
-	uint64		newest;
-	uint32		extent;
-	uint32		end;
-} xl_undo_settled;
-
-/*
- * ZWAL_UNDO_DISCARD.	blocks 0, 1: both twins of the meta page; 2, 3: those of the extents' map page, if there are any
- *						data: nextents uint32 extent numbers, ascending, that become free
- */
-typedef struct xl_undo_discard
-{
-	uint64		oldest;			/* new value of the meta page's oldest */
-	uint64		freeze_now;		/* new values of its freeze limit */
-	uint64		freeze_next;
-	uint64		freeze_after;
-	uint64		doubt_from;		/* new values of its doubt window */
-	uint64		doubt_to;
-	TransactionId conflict;		/* newest discarded committed xid, for standby conflicts */
-	uint32		nextents;
-} xl_undo_discard;
-
-#define SizeOfUndoDiscard (offsetof(xl_undo_discard, nextents) + sizeof(uint32))
-
-/* ZWAL_UNDO_TRUNCATE.	blocks 0, 1: both twins of the meta page */
-typedef struct xl_undo_truncate
-{
-	uint32		nextents;		/* that remain */
-	BlockNumber nblocks;		/* that remain */
-	uint32		floor;			/* newest generation ever cut off */
-} xl_undo_truncate;
-
-#define SizeOfUndoTruncate sizeof(xl_undo_truncate)
-
-#define ZWAL_IMAGE			0xE0	/* a table page's image goes to undo */
-#define ZWAL_INLINE_LOCK	0xF0	/* row lock kept in its slot, without undo */
 
 /*
  * Row changes (INSERT, MULTI_INSERT, UPDATE, DELETE, MOVE, LOCK, IMAGE, UNDO_ONLY).

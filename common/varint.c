@@ -1,0 +1,64 @@
+/*
+ * common/varint.c - unsigned integers in one to five bytes (LEB128).
+ *
+ * Pure functions: no locks, no shared state. The reader never looks outside
+ * the bytes that it is given.
+ */
+#include "postgres.h"
+
+#include "common/varint.h"
+
+/* Returns the number of bytes that zvarint_put writes for v. */
+int
+zvarint_size(uint32 v)
+{
+	int			n = 1;
+
+	while (v >= 0x80)
+	{
+		v >>= 7;
+		n++;
+	}
+	return n;
+}
+
+/* Writes v at p, which has room for it; returns the byte after it. */
+char *
+zvarint_put(char *p, uint32 v)
+{
+	while (v >= 0x80)
+	{
+		*p++ = (char) (v | 0x80);
+		v >>= 7;
+	}
+	*p++ = (char) v;
+	return p;
+}
+
+/*
+ * Reads one varint from the bytes p .. end - 1 into *v. Returns the byte after
+ * it, or NULL if the bytes end before it does or its value exceeds 32 bits.
+ */
+const char *
+zvarint_get(const char *p, const char *end, uint32 *v)
+{
+	uint32		result = 0;
+
+	for (int shift = 0; shift < 35; shift += 7)
+	{
+		uint8		b;
+
+		if (p >= end)
+			return NULL;
+		b = (uint8) *p++;
+		if (shift == 28 && b > 0x0F)
+			return NULL;
+		result |= (uint32) (b & 0x7F) << shift;
+		if (b < 0x80)
+		{
+			*v = result;
+			return p;
+		}
+	}
+	return NULL;
+}

@@ -1,0 +1,29 @@
+/*
+ * common/varint.h - unsigned integers in one to five bytes (LEB128).
+ *
+ * Undo records, the deltas of updates and WAL records are written with them.
+ */
+#ifndef ZUNDO_VARINT_H
+#define ZUNDO_VARINT_H
+
+#include "postgres.h"
+
+extern int	zvarint_size(uint32 v);
+extern char *zvarint_put(char *p, uint32 v);
+extern const char *zvarint_get(const char *p, const char *end, uint32 *v);
+
+/* Maps small positive and negative numbers to small unsigned ones. */
+static inline uint32
+zigzag_encode(int32 v)
+{
+	return ((uint32) v << 1) ^ (uint32) (v >> 31);
+}
+
+/* Returns the number that zigzag_encode has mapped to v. */
+static inline int32
+zigzag_decode(uint32 v)
+{
+	return (int32) (v >> 1) ^ -(int32) (v & 1);
+}
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * undo/undo_wal.h - layouts of the undo log's own WAL records.
+ *
+ * One struct, one comment. Opcodes: common/rmgr.h; redo: undo/undo_redo.c.
+ */
+#ifndef ZUNDO_UNDO_WAL_H
+#define ZUNDO_UNDO_WAL_H
+
+#include "common/rmgr.h"
+#include "storage/block.h"
+
+/*
+ * ZWAL_UNDO_MAP.		blocks 0, 1: both twins of the extent map page (holds the entry)
+ *						blocks 2, 3: those of the meta page, only with ZWAL_MAP_GROWS
+ *						The map page is WILL_INIT with ZWAL_MAP_NEW_GROUP.
+ *						With ZWAL_MAP_SETTLED flags alone counts, and an
+ *						xl_undo_settled follows for each extent.
+ */
+#define ZWAL_MAP_GROWS	1	/* the number of extents grew */
+#define ZWAL_MAP_NEW_GROUP 2	/* first extent of a group */
+#define ZWAL_MAP_OVERFLOW 4	/* the extent is for slot overflow pages, not for a log */
+#define ZWAL_MAP_SETTLED 8	/* extents of one group get their summaries */
+
+typedef struct xl_undo_map
+{
+	uint32		extent;
+	uint32		generation;
+	uint64		sequence;
+	uint32		logno;
+	uint32		nextents;		/* after it, for the meta page */
+	uint32		floor;			/* generation of the new group's other extents */
+	uint8		flags;
+} xl_undo_map;
+
+#define SizeOfUndoMap (offsetof(xl_undo_map, flags) + 1)
+
+/* One settled extent; the fields of its map entry. */
+typedef struct xl_undo_settled
+{
+	uint64		oldest_top;
+	uint64		newest;
+	uint32		extent;
+	uint32		end;
+} xl_undo_settled;
+
+/*
+ * ZWAL_UNDO_DISCARD.	blocks 0, 1: both twins of the meta page; 2, 3: those of the extents' map page, if there are any
+ *						data: nextents uint32 extent numbers, ascending, that become free
+ */
+typedef struct xl_undo_discard
+{
+	uint64		oldest;			/* new value of the meta page's oldest */
+	uint64		freeze_now;		/* new values of its freeze limit */
+	uint64		freeze_next;
+	uint64		freeze_after;
+	uint64		doubt_from;		/* new values of its doubt window */
+	uint64		doubt_to;
+	TransactionId conflict;		/* newest discarded committed xid, for standby conflicts */
+	uint32		nextents;
+} xl_undo_discard;
+
+#define SizeOfUndoDiscard (offsetof(xl_undo_discard, nextents) + sizeof(uint32))
+
+/* ZWAL_UNDO_TRUNCATE.	blocks 0, 1: both twins of the meta page */
+typedef struct xl_undo_truncate
+{
+	uint32		nextents;		/* that remain */
+	BlockNumber nblocks;		/* that remain */
+	uint32		floor;			/* newest generation ever cut off */
+} xl_undo_truncate;
+
+#define SizeOfUndoTruncate sizeof(xl_undo_truncate)
+
+#endif
