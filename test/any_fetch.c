@@ -1,7 +1,7 @@
 /*
  * test/any_fetch.c - rows by SnapshotAny, as triggers and extensions ask for them.
  *
- * Imitations, for t/073_unclear_fetch.pl: a fetch by TID, and a scan of an index.
+ * Imitations, for t/077_unclear_fetch.pl: a fetch by TID, and a scan of an index.
  */
 #include "postgres.h"
 

@@ -1,7 +1,7 @@
 /*
  * test/heap_tools.c - what extensions and tools do to tables that they take for heap's.
  *
- * Imitations, for t/074_tools.pl and t/075_swapped_files.pl: a C function that keeps its data in a table
+ * Imitations, for t/093_heap_tools.pl and t/092_swapped_files.pl: a C function that keeps its data in a table
  * by the functions for catalogs; one that inserts or scans by heap's own
  * functions; the exchange of two tables' files in pg_class.
  */

@@ -1,5 +1,5 @@
 /*
- * test/reading_plugin.c - an output plugin that reads a table while it decodes: for t/011_decoding.
+ * test/reading_plugin.c - an output plugin that reads a table while it decodes: for t/014_decoding.
  *
  * Shows one line for each change: what reading the table "z" gave, in the way that the option "way" names.
  */

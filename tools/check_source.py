@@ -242,8 +242,8 @@ ERROR_CALLS = (r"errmsg\(|zu_refuse\(|zundo_not_supported\(|refuse_if\([^\"]*,|"
 
 
 def check_errors_are_tested():
-    """Raise it in a test (sql/ and expected/, t/), or name it in test/untested_errors with the reason why it cannot be."""
-    outputs = " ".join(read(p) for p in files(".out") if p.startswith("expected/"))
+    """Raise it in a test (an expected file, t/), or name it in test/untested_errors with the reason why it cannot be."""
+    outputs = " ".join(read(p) for p in files(".out") if p.startswith(("expected/", "isolation/expected/")))
     scripts = re.sub(r"\s+", " ", " ".join(read(p) for p in files(".pl") if p.startswith("t/")).replace("\\", ""))
     reasons = {}
     for line in read("test/untested_errors").splitlines():
@@ -397,7 +397,7 @@ FORMATTED = (".c", ".h", ".sql", ".py", ".sh", ".pl", ".pm", ".spec", ".md", ".c
 
 def formatted_files():
     """Files whose format is ours to choose, and not a test's expected output."""
-    return [p for p in files(*FORMATTED) if p.split("/")[0] not in ("expected", "sql")] + ["zundo", "Makefile"]
+    return [p for p in files(*FORMATTED) if not re.match(r"sql/|(isolation/)?expected/", p)] + ["zundo", "Makefile"]
 
 
 def well_formed(path, text):

@@ -103,7 +103,7 @@ def rows(top):
 
 
 def exists(top, name):
-    """Is name (sql/x, specs/x, t/x, test/x, with or without its ending) a file of ours?"""
+    """Is name (sql/x, isolation/specs/x, t/x, test/x, with or without its ending) a file of ours?"""
     return bool(glob.glob(os.path.join(top, name)) or glob.glob(os.path.join(top, name + ".*")))
 
 
@@ -125,7 +125,7 @@ def check(top, sources, opcodes):
                 yield TABLE, number, f"{word} is no function of ours"
         if "`" not in function and not function.startswith("none"):
             yield TABLE, number, "names no function, and does not say 'none: ' and why"
-        tests = re.findall(r"`((?:sql|specs|t|test)/[\w./-]+)`", test)
+        tests = re.findall(r"`((?:sql|isolation/specs|t|test)/[\w./-]+)`", test)
         if not tests and not test.startswith("none"):
             yield TABLE, number, "names no test, and does not say 'none: ' and why"
         for name in tests:

@@ -4,7 +4,7 @@
 #   build      gcc and clang, every warning an error
 #   unit       test/: the functions of the module zundo_test
 #   sql        sql/ and expected/, by pg_regress
-#   isolation  specs/ and expected/, by pg_isolation_regress
+#   isolation  isolation/specs and isolation/expected, by pg_isolation_regress
 #   tap        t/, by prove: crashes, restarts, standbys
 #   random     test/random/: histories on heap and zheap side by side, kill -9 under load
 #   core       PostgreSQL's own regression and isolation suites with every table made by zheap,
@@ -232,23 +232,23 @@ run_regress()
 	if grep -qE '^(#|--) on: heap zheap$' "$2"; then
 		for am in heap zheap; do
 			database_for "test_$4_$am" $am
-			regress_once "$1" "$3/$4-$am" "$4" "$4 on $am" --dbname="test_$4_$am" --use-existing
+			regress_once "$1" "$2" "$3/$4-$am" "$4" "$4 on $am" --dbname="test_$4_$am" --use-existing
 			result_of_watch "test_$4_$am" "$4 on $am"
 		done
 		return
 	fi
 	! grep -qiE 'CREATE +EXTENSION +(IF +NOT +EXISTS +)?zundo' "$2" || load=()
-	regress_once "$1" "$3/$4" "$4" "$4" --dbname="test_$4" "${load[@]}"
+	regress_once "$1" "$2" "$3/$4" "$4" "$4" --dbname="test_$4" "${load[@]}"
 }
 
-# regress_once DRIVER OUTPUT NAME LABEL OPTION...
+# regress_once DRIVER SOURCE OUTPUT NAME LABEL OPTION...
 regress_once()
 {
-	local driver=$1 output=$2 name=$3 label=$4
-	shift 4
+	local driver=$1 input=$2 output=$3 name=$4 label=$5
+	shift 5
 	as_server_dir "$output"
-	if as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" --inputdir="$copy" \
-		--outputdir="$output" "$@" "$name" >"$output/log" 2>&1; then
+	if as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" "PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" "$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" \
+		--inputdir="$(dirname "$(dirname "$input")")" --outputdir="$output" "$@" "$name" >"$output/log" 2>&1; then
 		result ok "$label"
 		return
 	fi
@@ -420,11 +420,11 @@ part_unit()
 part_isolation()
 {
 	local tests t driver
-	mapfile -t tests < <(list_tests "$copy/specs" .spec)
-	[ ${#tests[@]} -gt 0 ] || { none_found isolation specs; return; }
+	mapfile -t tests < <(list_tests "$copy/isolation/specs" .spec)
+	[ ${#tests[@]} -gt 0 ] || { none_found isolation isolation/specs; return; }
 	new_cluster </dev/null || { result fail "isolation: the server starts"; return; }
 	driver=$(dirname "$("$pg_config" --pgxs)")/../../src/test/isolation/pg_isolation_regress
-	for t in "${tests[@]}"; do run_regress "$driver" "$copy/specs/$t.spec" "$work/out-$pg-isolation" "$t"; done
+	for t in "${tests[@]}"; do run_regress "$driver" "$copy/isolation/specs/$t.spec" "$work/out-$pg-isolation" "$t"; done
 	check_tables isolation
 	check_log isolation
 	drop_cluster

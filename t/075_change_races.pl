@@ -5,7 +5,7 @@ use Test::More;
 use Time::HiRes qw(sleep);
 use ZundoTest;
 
-my $node = zundo_node('races', <<'C');
+my $node = zundo_node('change_races', <<'C');
 wal_consistency_checking = 'zundo'
 max_prepared_transactions = 50
 lock_timeout = '5s'

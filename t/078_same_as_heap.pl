@@ -1,5 +1,6 @@
-# Traps of STOCK-SERVER.md 18 that need a server of their own, each on a heap database and on a zheap database of one
-# server, with the same answers: t9 and t14 over crashes and on a standby, t11 and t12 under load, t15, t16, t17, t18.
+# What a stock server does with every table, on a heap database and on a zheap database of one server, with the same
+# answers: keys that come back, over crashes and on a standby; prepared transactions; index builds and VACUUM under
+# load; copied databases; errors at abort; the apply side of replication; a promoted standby.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -7,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my @engines = qw(heap zheap);
-my $node = PostgreSQL::Test::Cluster->new('traps');
+my $node = PostgreSQL::Test::Cluster->new('same');
 $node->init(allows_streaming => 'logical');
 $node->append_conf('postgresql.conf', <<'C');
 shared_preload_libraries = 'zundo'
@@ -105,7 +106,7 @@ sql('the table', q{
 	INSERT INTO child SELECT g, g FROM generate_series(1, 20) g});
 checked('the table');
 
-# t9: a key goes from A to B and back, with old snapshots here and there, and a crash in the middle.
+# A key goes from A to B and back, with old snapshots here and there, and a crash in the middle.
 my $there = q{UPDATE t SET k = k + 10000 WHERE id % 3 = 0};
 my $back = q{UPDATE t SET k = k - 10000 WHERE id % 3 = 0};
 my (%here, %far, %open);
@@ -118,22 +119,22 @@ for my $engine (@engines)
 	$_->set_query_timer_restart for $here{$engine}, $far{$engine};
 	$_->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ') for $here{$engine}, $far{$engine};
 	$first{$engine} = $here{$engine}->query_safe($see);
-	is($far{$engine}->query_safe($see), $first{$engine}, "t9: the standby shows the same rows of $engine");
+	is($far{$engine}->query_safe($see), $first{$engine}, "key there and back: the standby shows the same rows of $engine");
 }
-is($first{zheap}, $first{heap}, 't9: the first rows');
-ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NOT NULL FROM pg_stat_replication'), 't9: the primary knows of the snapshot');
+is($first{zheap}, $first{heap}, 'key there and back: the first rows');
+ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NOT NULL FROM pg_stat_replication'), 'key there and back: the primary knows of the snapshot');
 for my $step ($there, 'VACUUM t', $back, "BEGIN; $there; ROLLBACK", 'VACUUM t', "BEGIN; $there; SAVEPOINT s; $back; ROLLBACK TO s; COMMIT",
 	'BEGIN; DELETE FROM t WHERE id % 5 = 0; ROLLBACK', "UPDATE t SET x = repeat('y', 1500) WHERE id % 3 < 2", 'VACUUM t', $back)
 {
-	sql("t9: $step", "$step; " . ($step =~ /VACUUM/ ? '' : $look)) unless $step eq 'VACUUM t';
-	sql("t9: $step", $step) if $step eq 'VACUUM t';
+	sql("key there and back: $step", "$step; " . ($step =~ /VACUUM/ ? '' : $look)) unless $step eq 'VACUUM t';
+	sql("key there and back: $step", $step) if $step eq 'VACUUM t';
 	caught_up();
 	for my $engine (@engines)
 	{
-		is($here{$engine}->query_safe($see), $first{$engine}, "t9: an old snapshot of $engine after: $step");
-		is($far{$engine}->query_safe($see), $first{$engine}, "t9: ... on the standby");
+		is($here{$engine}->query_safe($see), $first{$engine}, "key there and back: an old snapshot of $engine after: $step");
+		is($far{$engine}->query_safe($see), $first{$engine}, "key there and back: ... on the standby");
 	}
-	sql("t9: on the standby after: $step", $look, $standby);
+	sql("key there and back: on the standby after: $step", $look, $standby);
 }
 for my $engine (@engines)
 {
@@ -141,7 +142,7 @@ for my $engine (@engines)
 	$open{$engine} = $node->background_psql($engine, on_error_stop => 1);
 	$open{$engine}->query_safe("BEGIN; $there AND id > 600; SAVEPOINT s; $back AND id > 600; DELETE FROM t WHERE id > 600 AND id % 7 = 0; UPDATE t SET x = repeat('z', 3000) WHERE id BETWEEN 600 AND 700");
 }
-# t14: prepared over crashes and restarts, rolled back and committed after them
+# Prepared over crashes and restarts, rolled back and committed after them
 my $prepared = q{
 	BEGIN; UPDATE t SET k = k + 20000 WHERE id BETWEEN 101 AND 200; UPDATE t SET k = k - 20000 WHERE id BETWEEN 101 AND 150;
 		DELETE FROM t WHERE id BETWEEN 201 AND 220; INSERT INTO t SELECT g, g, repeat('p', 2500) FROM generate_series(2001, 2020) g;
@@ -150,7 +151,7 @@ my $prepared = q{
 	BEGIN; UPDATE t SET k = k + 20000 WHERE id BETWEEN 301 AND 400; SELECT count(*) FROM (SELECT 1 FROM t WHERE id BETWEEN 451 AND 500 FOR UPDATE) x;
 		INSERT INTO t SELECT g, g, repeat('p', 2500) FROM generate_series(3001, 3020) g; DELETE FROM t WHERE id BETWEEN 401 AND 420; INSERT INTO child VALUES (101, 3001);
 	PREPARE TRANSACTION '%s-keep'};
-agree('t14: prepared', sub { return $node->safe_psql($_[0], $prepared =~ s/%s/$_[0]/gr) });
+agree('prepared: the rows', sub { return $node->safe_psql($_[0], $prepared =~ s/%s/$_[0]/gr) });
 my ($rows) = both(sub { return $node->safe_psql($_[0], $look) });
 for my $mode (qw(immediate fast immediate))
 {
@@ -158,43 +159,43 @@ for my $mode (qw(immediate fast immediate))
 	for my $engine (@engines) { eval { $open{$engine}->quit } if $open{$engine}; }
 	%open = ();
 	$node->start;
-	sql("t9, t14: restarted ($mode)", $look, $node, "$rows\n");
-	sql('t14: what is prepared is locked', q{SET lock_timeout = '50ms'; UPDATE t SET k = 0 WHERE id = 101; DELETE FROM t WHERE id = 451;
+	sql("restarts: restarted ($mode)", $look, $node, "$rows\n");
+	sql('prepared: what is prepared is locked', q{SET lock_timeout = '50ms'; UPDATE t SET k = 0 WHERE id = 101; DELETE FROM t WHERE id = 451;
 		INSERT INTO t VALUES (2001, 0, ''); SELECT count(*) FROM (SELECT 1 FROM t WHERE id < 600 FOR UPDATE SKIP LOCKED) x; UPDATE t SET k = k WHERE id = 1});
 }
-agree('t14: rolled back', sub { return $node->safe_psql($_[0], "ROLLBACK PREPARED '$_[0]-back'; $look") }, $rows);
-agree('t14: committed', sub { return $node->safe_psql($_[0], "COMMIT PREPARED '$_[0]-keep'; $look") });
+agree('prepared: rolled back', sub { return $node->safe_psql($_[0], "ROLLBACK PREPARED '$_[0]-back'; $look") }, $rows);
+agree('prepared: committed', sub { return $node->safe_psql($_[0], "COMMIT PREPARED '$_[0]-keep'; $look") });
 $node->stop('immediate');
 $node->start;
-sql('t14: restarted again', "$look; SELECT * FROM child WHERE id > 50");
-sql('t14: the rows can be changed again', "UPDATE t SET k = k + 1; INSERT INTO t VALUES (2001, 1, ''); DELETE FROM t WHERE id = 3001; $look");
-sql('t14: ... and vacuumed', 'VACUUM t');
-checked('t9, t14');
+sql('prepared: restarted again', "$look; SELECT * FROM child WHERE id > 50");
+sql('prepared: the rows can be changed again', "UPDATE t SET k = k + 1; INSERT INTO t VALUES (2001, 1, ''); DELETE FROM t WHERE id = 3001; $look");
+sql('prepared: ... and vacuumed', 'VACUUM t');
+checked('restarts');
 caught_up();
-sql('t9, t14: on the standby', $look, $standby);
+sql('restarts: on the standby', $look, $standby);
 
-# t15: a database is copied right after rollbacks, and with nothing but them pending.
+# A database is copied right after rollbacks, and with nothing but them pending.
 for my $strategy (qw(wal_log file_copy))
 {
-	agree("t15: a copy by $strategy", sub {
+	agree("copied database: a copy by $strategy", sub {
 		my ($engine) = @_;
 		my $before = $node->safe_psql($engine, $look);
 		$node->psql($engine, 'BEGIN; UPDATE t SET k = k + 5, x = x || x; DELETE FROM t WHERE id % 2 = 0; SAVEPOINT s; DELETE FROM t; ROLLBACK');
 		$node->safe_psql('postgres', "CREATE DATABASE copy_$engine TEMPLATE $engine STRATEGY $strategy");
 		my $copy = $node->safe_psql("copy_$engine", $look);
-		is($copy, $before, "t15: $engine: the rows of before");
-		is($node->safe_psql($engine, $look), $before, "t15: $engine: in the template too");
+		is($copy, $before, "copied database: $engine: the rows of before");
+		is($node->safe_psql($engine, $look), $before, "copied database: $engine: in the template too");
 		$copy .= $node->safe_psql("copy_$engine", "UPDATE t SET k = k - 5 WHERE id % 3 = 0; DELETE FROM t WHERE id % 11 = 0 AND id > 100; BEGIN; UPDATE t SET k = 0; ROLLBACK; $look");
-		is($node->safe_psql("copy_$engine", q{SELECT f.* FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'zheap', zundo.check(c.oid) f}), '', "t15: $engine: the copy is sound");
+		is($node->safe_psql("copy_$engine", q{SELECT f.* FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'zheap', zundo.check(c.oid) f}), '', "copied database: $engine: the copy is sound");
 		$node->safe_psql('postgres', "DROP DATABASE copy_$engine");
 		return $copy;
 	});
 }
 
-# t18: an error inside the abort callback, at ROLLBACK, ROLLBACK TO, and the end of failed blocks and statements.
+# An error inside the abort callback, at ROLLBACK, ROLLBACK TO, and the end of failed blocks and statements.
 for my $fault ('', 'abort-callback:error')
 {
-	sql("t18: '$fault'", qq{
+	sql("abort error: '$fault'", qq{
 		SET client_min_messages = error;
 		SET zundo.fault = '$fault';
 		BEGIN; UPDATE t SET k = k + 7 WHERE id < 300; SAVEPOINT s; UPDATE t SET k = 0, x = 'gone' WHERE id < 200; DELETE FROM t WHERE id < 10; ROLLBACK TO s;
@@ -207,12 +208,12 @@ for my $fault ('', 'abort-callback:error')
 		END LOOP; END \$\$;
 		$look;
 		UPDATE t SET k = k + 1; DELETE FROM t WHERE id = 700; INSERT INTO t VALUES (700, 700, 'again'); $look});
-	checked("t18: '$fault'");
+	checked("abort error: '$fault'");
 }
-like(slurp_file($node->logfile), qr/could not undo an aborted transaction's changes at once/, 't18: the fault was met');
-ok($node->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 't18: all is undone in the end');
+like(slurp_file($node->logfile), qr/could not undo an aborted transaction's changes at once/, 'abort error: the fault was met');
+ok($node->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'abort error: all is undone in the end');
 
-# t17: the apply side, in both databases from one publication.
+# The apply side, in both databases from one publication.
 my $publisher = PostgreSQL::Test::Cluster->new('publisher');
 $publisher->init(allows_streaming => 'logical');
 $publisher->start;
@@ -247,13 +248,13 @@ for my $change (
 {
 	$publisher->safe_psql('postgres', $change);
 	$publisher->wait_for_catchup("s_$_") for @engines;
-	sql('t17: what has been applied', q{SELECT * FROM keyed ORDER BY id; SELECT * FROM keyless ORDER BY a, b; SELECT tableoid::regclass, * FROM parted ORDER BY id; SELECT * FROM seen ORDER BY at});
+	sql('apply: what has been applied', q{SELECT * FROM keyed ORDER BY id; SELECT * FROM keyless ORDER BY a, b; SELECT tableoid::regclass, * FROM parted ORDER BY id; SELECT * FROM seen ORDER BY at});
 }
 $node->safe_psql($_, "DROP SUBSCRIPTION s_$_") for @engines;
 $publisher->stop;
-checked('t17');
+checked('apply');
 
-# t11, t12: indexes built and tables vacuumed under load: what must not change does not.
+# Indexes built and tables vacuumed under load: what must not change does not.
 my $scripts = PostgreSQL::Test::Utils::tempdir();
 my @load;
 my %text = (
@@ -269,7 +270,7 @@ for my $name (sort keys %text)
 	chmod 0644, "$scripts/$name";
 	push @load, '-f', "$scripts/$name";
 }
-agree('t11, t12: under load', sub {
+agree('under load: the rows', sub {
 	my ($engine) = @_;
 	$node->safe_psql($engine, q{
 		CREATE TABLE acc (id int PRIMARY KEY, k int, n int, x text);
@@ -303,17 +304,17 @@ agree('t11, t12: under load', sub {
 		}
 	}
 	$pgbench->finish;
-	unlike($err, qr/error|aborted/i, "t11, t12: $engine: sessions see each row once") or diag($err);
+	unlike($err, qr/error|aborted/i, "under load: $engine: sessions see each row once") or diag($err);
 	return $failed . $node->safe_psql($engine, 'SELECT agree(); SELECT count(*), sum(k), sum(n) FROM acc');
 }, "\n200|20100|20000");
-checked('t11, t12');
+checked('under load');
 
-# t16: a query on the standby is cancelled for the sake of what it still needs; then promotion.
+# A query on the standby is cancelled for the sake of what it still needs; then promotion.
 caught_up();
 $standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $standby->reload;
-ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NULL FROM pg_stat_replication'), 't16: no more feedback');
-agree('t16: cancelled', sub {
+ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NULL FROM pg_stat_replication'), 'cancelled query: no more feedback');
+agree('cancelled query: the error', sub {
 	my ($engine) = @_;
 	my ($in, $out, $err) = ('', '', '');
 	my $reader = IPC::Run::start([ 'psql', '-X', '-A', '-t', '-d', $standby->connstr($engine) ], '<' => \$in, '>' => \$out, '2>' => \$err,
@@ -327,7 +328,7 @@ agree('t16: cancelled', sub {
 	$err =~ s/^.*((?:FATAL|ERROR):  *\w+).*$/$1/s;
 	return $err;
 });
-sql('t16: others see the rows', $look, $standby);
+sql('cancelled query: others see the rows', $look, $standby);
 my $before = $node->safe_psql('zheap', $look);
 for my $engine (@engines)
 {
@@ -339,12 +340,12 @@ caught_up();
 $node->stop('immediate');
 for my $engine (@engines) { eval { $open{$engine}->quit }; }
 $standby->promote;
-sql('t16: promoted', $look, $standby, "$before\n");
-ok($standby->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 't16: promoted: all is undone');
-sql('t16: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
-sql('t16: vacuumed', 'VACUUM t', $standby);
-sql('t16: then', $look, $standby);
-checked('t16', $standby);
+sql('cancelled query: promoted', $look, $standby, "$before\n");
+ok($standby->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'cancelled query: promoted: all is undone');
+sql('cancelled query: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
+sql('cancelled query: vacuumed', 'VACUUM t', $standby);
+sql('cancelled query: then', $look, $standby);
+checked('cancelled query', $standby);
 for my $server ($node, $standby)
 {
 	unlike(slurp_file($server->logfile), qr/PANIC|TRAP:|inconsistent page|terminated by signal (?:4|6|7|8|11)/, $server->name . ': no crash in the log');

@@ -6,7 +6,7 @@ use Test::More;
 use Time::HiRes qw(sleep);
 use ZundoTest;
 
-my $node = zundo_node('races', "lock_timeout = '5s'\n");
+my $node = zundo_node('lock_races', "lock_timeout = '5s'\n");
 $node->safe_psql('postgres', q{
 	CREATE EXTENSION zundo;
 	CREATE TABLE p (id int PRIMARY KEY, m int) USING zheap;
