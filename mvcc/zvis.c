@@ -559,6 +559,7 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 	writer->type = walk->rec.type;
 	writer->xflags = walk->rec.xflags;
 	writer->forward = walk->rec.forward;
+	writer->as_of = walk->rec.as_of;
 	writer->status = zxid_status_at(walk->rec.xid, slots->oldest);
 	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk->rec) :
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);

@@ -240,6 +240,7 @@ typedef struct ZRowWriter
 	ZuRecordType type;
 	uint16		xflags;
 	ItemPointerData forward;	/* of a MOVE */
+	TransactionId as_of;		/* of a rewrite's record: whose change it stands for; else Invalid */
 	bool		visible;		/* committed as of the snapshot given (MVCC) */
 } ZRowWriter;
 
