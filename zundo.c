@@ -17,13 +17,13 @@
 #include "monitor/heap_readers.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
-#include "redo/zredo.h"
+#include "change/zredo.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
 #include "undo/undo.h"
 #include "vacuum/zvacuum.h"
-#include "wal/zlogical.h"
-#include "wal/zwal.h"
+#include "change/zlogical.h"
+#include "change/zwal.h"
 #include "workers/workers.h"
 
 PG_MODULE_MAGIC;

@@ -20,7 +20,7 @@
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "wal/zwal.h"
+#include "change/zwal.h"
 
 /* Above this many bytes of undo a page image is cheaper in WAL. */
 #define MAX_LOGGED_UNDO 4096

@@ -1,9 +1,9 @@
 /*
- * page/zapply.c - row changes on a page, shared by DML, redo and tests.
+ * change/zapply.c - row changes on a page, shared by DML, redo and tests.
  */
 #include "postgres.h"
 
-#include "page/zapply.h"
+#include "change/zapply.h"
 #include "page/zoverflow.h"
 
 void

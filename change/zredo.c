@@ -1,8 +1,8 @@
 /*
- * redo/zredo.c - replay of zundo's WAL.
+ * change/zredo.c - replay of zundo's WAL.
  *
- * Row changes are decoded (wal/), applied to the table page by the functions
- * that DML used (page/zapply.c), and their undo bytes are put where they were.
+ * Row changes are decoded (zwal.c), applied to the table page by the functions
+ * that DML used (change/zapply.c), and their undo bytes are put where they were.
  * Buffers are locked in the order of the lock hierarchy and released only when
  * all pages of the record are written, so that a standby's reader never finds
  * a slot whose record is not there yet.
@@ -11,10 +11,10 @@
 
 #include "access/bufmask.h"
 #include "access/xlogutils.h"
-#include "page/zapply.h"
+#include "change/zapply.h"
 #include "page/zoverflow.h"
 #include "page/zvmap.h"
-#include "redo/zredo.h"
+#include "change/zredo.h"
 
 /* Most pages of one record: two table pages, their overflow pages and the undo pages. */
 #define MAX_HELD (4 + ZU_MAX_PAGES)

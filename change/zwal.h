@@ -1,5 +1,5 @@
 /*
- * wal/zwal.h - the WAL records of changes to table pages.
+ * change/zwal.h - the WAL records of changes to table pages.
  *
  * One struct or encoding, one comment, one bounds-checked decoder used by redo
  * and by desc. The opcodes are in common/rmgr.h, the layouts of the undo log's
