@@ -4,7 +4,7 @@
 One function per check; each yields (file, line, what is wrong) and has one
 sentence that says how to mend it. With --fix the format is repaired in place;
 with --layers only the list of the layers is printed, with --measure the figures
-of tools/measure_source.py; -v names what the pending checks find.
+of tools/measure_source.py, with --rules a table of the rules; -v names what the pending checks find.
 Exit status: 0 nothing found, 1 something found, 2 wrong option.
 """
 
@@ -15,6 +15,7 @@ import sys
 import duties
 import layout
 import measure_source as measure
+import rules
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -515,6 +516,11 @@ def check_layout():
         yield from first_difference(path, text, layout.fill_markdown(text))
 
 
+def check_rules():
+    """Give the rule a name of its book (tools/rules.py) and one definition; cite it by that name."""
+    yield from rules.faults()
+
+
 def first_difference(path, have, want):
     for number, (a, b) in enumerate(zip(have.split("\n"), want.split("\n")), 1):
         if a != b:
@@ -536,7 +542,7 @@ def fix_layout():
 
 
 # What the tree does not pass yet: counted, and no reason to fail.
-PENDING = {check_circles, check_parameters, check_statics, check_asserts, check_width, check_layout}
+PENDING = {check_circles, check_parameters, check_statics, check_asserts, check_width, check_layout, check_rules}
 
 CHECKS = (
     ("includes go downward", check_layers),
@@ -557,6 +563,7 @@ CHECKS = (
     ("few parameters", check_parameters),
     ("few statics", check_statics),
     ("enough Asserts", check_asserts),
+    ("each rule is defined once", check_rules),
     ("lines are not too wide", check_width),
     ("C is as pgindent gives it, comments are filled", check_layout),
 )
@@ -566,6 +573,8 @@ def main():
     arguments = sys.argv[1:]
     if arguments[:1] == ["--measure"]:
         return measure.main(arguments[1:])
+    if arguments == ["--rules"]:
+        return rules.main()
     unknown = [a for a in arguments if a not in ("--fix", "--layout", "--layers", "-v")]
     if unknown:
         print(f"zundo: unknown option '{unknown[0]}' (see ./zundo help)", file=sys.stderr)
