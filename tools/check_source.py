@@ -8,11 +8,13 @@ of tools/measure_source.py, with --rules a table of the rules; -v names what the
 Exit status: 0 nothing found, 1 something found, 2 wrong option.
 """
 
+import collections
 import os
 import re
 import sys
 
 import duties
+import english
 import layout
 import measure_source as measure
 import rules
@@ -521,6 +523,11 @@ def check_rules():
     yield from rules.faults()
 
 
+def check_english():
+    """Say it as PostgreSQL's sources do: a verb in the third person, the subject by its name."""
+    yield from english.faults()
+
+
 def first_difference(path, have, want):
     for number, (a, b) in enumerate(zip(have.split("\n"), want.split("\n")), 1):
         if a != b:
@@ -542,7 +549,7 @@ def fix_layout():
 
 
 # What the tree does not pass yet: counted, and no reason to fail.
-PENDING = {check_circles, check_parameters, check_statics, check_asserts, check_width, check_layout, check_rules}
+PENDING = {check_circles, check_parameters, check_statics, check_asserts, check_width, check_layout, check_rules, check_english}
 
 CHECKS = (
     ("includes go downward", check_layers),
@@ -564,6 +571,7 @@ CHECKS = (
     ("few statics", check_statics),
     ("enough Asserts", check_asserts),
     ("each rule is defined once", check_rules),
+    ("plain English", check_english),
     ("lines are not too wide", check_width),
     ("C is as pgindent gives it, comments are filled", check_layout),
 )
@@ -598,6 +606,9 @@ def main():
             for path, number, what in found:
                 print(f"          {path}:{number}: {what}")
             print(f"          how to mend: {check.__doc__}")
+        elif found:
+            folders = collections.Counter(path.split("/")[0] if "/" in path else "." for path, _, _ in found)
+            print("          " + ", ".join(f"{folder} {count}" for folder, count in sorted(folders.items())))
         pending += bool(found and waits)
         failed += bool(found and not waits)
     print(f"{len(CHECKS) - failed - pending} checks passed, {failed} failed" + (f", {pending} pending" if pending else ""))
