@@ -95,30 +95,25 @@ static void
 look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNumber relnumber,
 			   BlockNumber block, OffsetNumber off, LockTupleMode mode, int hint, Lockers *lockers)
 {
-	static char buf[ZUR_MAX_LENGTH];
-	UndoPtr		ptr = slot->ptr;
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		chain;
+	ZuRecord	rec;
 
-	while (ptr != InvalidUndoPtr)
+	zchain_begin(&chain, relnumber, block, slot, ZCHAIN_LOCKED, oldest, buf);
+	/* the rest of the chain is of others, or its head's transaction has ended meanwhile */
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
+		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
-		ZuRecord	rec;
-
-		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
-			return;
-		if (rec.xid != ZSLOT_XID(slot) && zxid_status_at(rec.xid, oldest) != status)
-			return;
-		if (rec.type == ZUR_LOCK && rec.offset == off)
+		if (rec.type != ZUR_LOCK || rec.offset != off)
+			continue;
+		if (status == ZXID_IN_PROGRESS)
 		{
-			if (status == ZXID_OWN)
-			{
-				note_own_lock(lockers, rec.lockmode);
-				if (rec.lockmode == hint)
-					return;
-				ptr = rec.prev;
-				continue;
-			}
 			note_others_lock(lockers, rec.xid, off, rec.lockmode, mode);
+			continue;
 		}
-		ptr = rec.prev;
+		note_own_lock(lockers, rec.lockmode);
+		if (rec.lockmode == hint)
+			return;
 	}
 }
 

@@ -343,12 +343,8 @@ begin_walk(Relation rel, Buffer buf, OffsetNumber off, int tries, ZXid *oldest)
 	Page		page = BufferGetPage(buf);
 	bool		started = false;
 
-	if (tries == 0)
-	{
-		walk->confirmed = InvalidUndoPtr;
-		walk->page_locked = false;
-	}
-	else if (tries >= 1000)
+	walk->page_locked = false;
+	if (tries >= 1000)
 		zvis_corrupt_chain(rel, block, InvalidUndoPtr);
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (!PageIsNew(page))

@@ -446,7 +446,6 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 	bool		dead = false;
 
 	version->newest_xid = InvalidZXid;
-	zwalk_workspace()->confirmed = InvalidUndoPtr;
 	zwalk_workspace()->page_locked = false;
 	if (all_dead)
 		*all_dead = false;
@@ -529,7 +528,6 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 
 	memset(writer, 0, sizeof(*writer));
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
 	/* how a row was deleted or moved is told only by its record */
@@ -572,9 +570,10 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 static void
 slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
 {
-	static char buf[ZUR_MAX_LENGTH];
+	char		buf[ZUR_MAX_LENGTH];
 	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
-	UndoPtr		ptr = slots->s[s].ptr;
+	ZChain		chain;
+	ZuRecord	rec;
 	bool		thorough = false;
 	int			left = 0;
 
@@ -586,20 +585,17 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			left++;
 		}
 	ZUNDO_FAULT("deleters-chain");
-	for (int read = 0; left > 0 && ptr != InvalidUndoPtr; read++)
+	zchain_begin(&chain, rel->rd_locator.relNumber, block, &slots->s[s], ZCHAIN_LOCKED, slots->oldest, buf);
+	for (int read = 0; left > 0; read++)
 	{
-		ZuRecord	rec;
+		ZChainStep	step;
 
 		if (read >= MAX_DELETERS_READ && !thorough)
 			return;
-		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
-		{
-			/* the page is locked: its head cannot have been undone */
-			if (ptr == slots->s[s].ptr && !zslot_has_settled(&slots->s[s]))
-				zvis_corrupt_chain(rel, block, ptr);
-			break;				/* V4 */
-		}
-		if (rec.xid < slots->oldest)
+		step = zchain_next(&chain, &rec);
+		if (step == ZCHAIN_RETRY)
+			zvis_corrupt_chain(rel, block, chain.next);
+		if (step != ZCHAIN_RECORD)
 			break;
 		if ((rec.type == ZUR_DELETE || rec.type == ZUR_MOVE) && rec.offset <= ZHEAP_MAX_OFFSET &&
 			wanted[rec.offset] != NULL)
@@ -608,7 +604,6 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			wanted[rec.offset] = NULL;
 			left--;
 		}
-		ptr = rec.prev;
 	}
 	/* nobody's undo concerns the others; of two entries for one offset one is not found, but its deleter is known */
 	for (int i = 0; i < n; i++)
@@ -651,7 +646,6 @@ zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber bloc
 
 	memset(by, 0, sizeof(*by));
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
 		return false;
 	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots->oldest);
@@ -680,7 +674,6 @@ zrow_replaced_by(Page page, const ZSlotView *slots, Relation rel, BlockNumber bl
 	ZAccept		accept;
 
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
 		return replaced_by;
 	zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, slots->oldest);
@@ -713,9 +706,10 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 static void
 lookup_writer(ZHeapSlot *slot)
 {
-	static char buf[ZUR_MAX_LENGTH];
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		chain;
 	ZuRecord	rec;
-	UndoPtr		ptr = slot->chain;
+	ZXid		oldest;
 	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
 	BlockNumber block = ItemPointerGetBlockNumber(&slot->base.tts_tid);
 	const ZHandle *handle = zhandle_find(InvalidOid, &slot->base.tts_tid);
@@ -730,25 +724,18 @@ lookup_writer(ZHeapSlot *slot)
 	slot->cmin = FirstCommandId;
 	/* the attachment may have become invalid since the row was read */
 	zu_attach_database();
-	if (slot->chain_xid < zu_oldest_for(slot->chain))
+	oldest = zu_oldest_for(slot->chain);
+	if (slot->chain_xid < oldest)
 		return;
-	while (ptr != InvalidUndoPtr && zu_fetch(ptr, slot->relnumber, block, &rec, buf) == ZU_FETCHED &&
-		   rec.xid >= zu_oldest_for(slot->chain))
+	zchain_begin_at(&chain, slot->relnumber, block, slot->chain, oldest, buf);
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD)
 	{
-		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
-			: (rec.offset == off && rec.type != ZUR_LOCK))
-		{
-			if (!may_be_seen(&rec, zu_oldest_for(slot->chain)))
-			{
-				ptr = rec.prev;
-				continue;
-			}
-			slot->xmin = zrecord_author(&rec);
-			slot->cmin = rec.cid;
-			slot->writer = ptr;
-			return;
-		}
-		ptr = rec.prev;
+		if (!zrecord_concerns(&rec, off) || !may_be_seen(&rec, oldest))
+			continue;
+		slot->xmin = zrecord_author(&rec);
+		slot->cmin = rec.cid;
+		slot->writer = chain.here;
+		return;
 	}
 }
 

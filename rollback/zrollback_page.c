@@ -14,6 +14,7 @@
 #include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "miscadmin.h"
+#include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 #include "page/zoverflow.h"
 #include "rollback/zrollback.h"
@@ -84,11 +85,11 @@ static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 {
 	ZXid		oldest = zu_oldest_for(slot->ptr);
-	UndoPtr		ptr = slot->ptr;
+	ZChain		chain;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
-	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
+	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return false;
 	if (unlikely(!zxid_possible(xid)))
 		corrupt_slot(t, s, xid);
@@ -97,17 +98,18 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	memcpy(pops->page.data, t->page, BLCKSZ);
 	pops->nrecords = 0;
 	pops->undo_len = 0;
+	/* the new head is the first record that is not aborted, however old */
+	zchain_begin(&chain, t->relnumber, t->block, slot, ZCHAIN_LOCKED, InvalidZXid, pops->buf);
 	for (;;)
 	{
 		ZuRecord	rec;
 		Size		rawlen = 0;
 		const char *payload = NULL;
 
-		if (ptr == InvalidUndoPtr ||
-			zu_fetch(ptr, t->relnumber, t->block, &rec, pops->buf) == ZU_DISCARDED)
+		if (zchain_next(&chain, &rec) != ZCHAIN_RECORD)
 		{
 			if (pops->nrecords == 0)
-				corrupt_record(t, ptr);
+				corrupt_record(t, slot->ptr);
 			/* what is left of the chain is visible to all */
 			pops->new_xid = InvalidZXid;
 			pops->new_ptr = InvalidUndoPtr;
@@ -116,7 +118,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		if (rec.xid != known_aborted && zxid_status_at(rec.xid, oldest) != ZXID_ABORTED)
 		{
 			pops->new_xid = rec.xid;
-			pops->new_ptr = ptr;
+			pops->new_ptr = chain.here;
 			return true;
 		}
 		known_aborted = rec.xid;
@@ -125,13 +127,12 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			if (rec.type != ZUR_INSERT)
 				payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
 			if (!zpage_undo(pops->page.data, &rec, payload, rawlen))
-				corrupt_record(t, ptr);
+				corrupt_record(t, chain.here);
 		}
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)
 			memcpy(pops->undo + pops->undo_len, pops->buf, rec.length);
 		pops->undo_len += rec.length;
 		pops->nrecords++;
-		ptr = rec.prev;
 	}
 }
 
