@@ -18,7 +18,9 @@ zapply_slot(Page page, const ZSlotChange *change)
 	}
 	else if (likely(!change->overflow))
 		zpage_set_slot(page, change->slotno, change->xid, change->ptr);
-	if (change->live_chain)
+	if (unlikely(change->overflow))
+		zpage_count_overflow_change(page);
+	else if (change->live_chain && !zpage_has_overflow(page))
 	{
 		ZPageTrailer *trailer = zpage_trailer(page);
 

@@ -21,18 +21,27 @@
 /* How often a page may have changed under a walk before we call it corrupt. */
 #define MAX_RETRIES 1000
 
+int
+zoverflow_fault(Buffer buf, BlockNumber overflow)
+{
+	if (!BufferIsValid(buf))
+		return errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+						 overflow, "zundo.undo_log");
+	return errdetail("It and its further transaction slots in block %u of relation \"%s\" are not of one time: "
+					 "a write of one of them is lost.", overflow, "zundo.undo_log");
+}
+
 Buffer
 zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 {
 	BlockNumber overflow = zpage_trailer(page)->overflow;
 	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
 
-	if (!BufferIsValid(buf) || zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
+	if (!BufferIsValid(buf) || !zoverflow_fits(BufferGetPage(buf), page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
-						   overflow, "zundo.undo_log"),
+				 zoverflow_fault(buf, overflow),
 				 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }

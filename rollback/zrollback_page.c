@@ -145,8 +145,12 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 
 	if (!BufferIsValid(overflow))
 		zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
-	else if (!t->logged)
-		image = true;			/* of the table page nothing is logged */
+	else
+	{
+		zpage_count_overflow_change(pops->page.data);
+		if (!t->logged)
+			image = true;		/* of the table page nothing is logged */
+	}
 	xlrec.new_xid = pops->new_xid;
 	xlrec.new_ptr = pops->new_ptr;
 	xlrec.slotno = s;
@@ -191,12 +195,11 @@ rollback_overflow(Pops *pops, const Target *t)
 	Page		opage;
 	int			undone = 0;
 
-	if (!BufferIsValid(overflow))
+	if (!BufferIsValid(overflow) || !zoverflow_fits(BufferGetPage(overflow), t->page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 corrupt_block(t),
-				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
-						   zpage_trailer(t->page)->overflow, "zundo.undo_log")));
+				 zoverflow_fault(overflow, zpage_trailer(t->page)->overflow)));
 	opage = BufferGetPage(overflow);
 	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)
 		if (compute_pops(pops, t, s, zoverflow_slot(opage, s)))
