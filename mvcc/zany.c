@@ -293,7 +293,7 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 	int			len;
 
 	*met = false;
-	if (s == 0 || s > walk->slots->n)
+	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return true;
 	entries = zhandle_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
 	if (!zhandle_chain_find(change, &at))

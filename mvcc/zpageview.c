@@ -366,7 +366,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		const char *raw = NULL;
 		Size		rawlen = 0;
 
-		s = ZH_SLOT(header) <= view->slots.n ? ZH_SLOT(header) : 0;
+		s = zslots_has(&view->slots, c->rel, c->block, ZH_SLOT(header)) ? ZH_SLOT(header) : 0;
 		chain = view->slots.s[s].ptr;
 		if (c->pending[s])
 		{
@@ -460,19 +460,21 @@ emit_rows(Collector *c, bool any_touched)
 			continue;
 		if (!ItemIdIsNormal(lp))
 		{
+			if (ItemIdIsRedirected(lp))
+				(void) zslots_has(&view->slots, c->rel, c->block, lp->lp_off);
 			view->dead_rows += ItemIdIsUsed(lp) ? 1 : 0;
 			continue;
 		}
 		row = page + lp->lp_off;
 		memcpy(&low, row, sizeof(low));
+		s = ZH_SLOT((ZHeader) low);
+		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
+			s = 0;				/* of a slot that was older than everybody */
 		if (!ZH_LIVE((ZHeader) low))
 		{
 			view->dead_rows++;
 			continue;
 		}
-		s = ZH_SLOT((ZHeader) low);
-		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
-			s = 0;				/* of a slot that was older than everybody */
 		emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
 	}
 }

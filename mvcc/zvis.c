@@ -634,8 +634,7 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
 	{
 		int			s = stubs[i].slotno;
 
-		/* a number above the present ones is that of a slot that was older than everybody */
-		if (s == 0 || s > slots->n || ZSLOT_XID(&slots->s[s]) < slots->oldest)
+		if (!zslots_has(slots, rel, block, s) || ZSLOT_XID(&slots->s[s]) < slots->oldest)
 			stubs[i].settled = true;
 		else if (!done[s])
 		{
