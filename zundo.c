@@ -11,20 +11,20 @@
 #include "access/xlog_internal.h"
 #include "common/rmgr.h"
 #include "common/zundo.h"
+#include "discard/discard.h"
 #include "dml/zdml.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
-#include "change/zredo.h"
+#include "redo/zredo.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
 #include "undo/undo.h"
-#include "vacuum/zvacuum.h"
-#include "change/zlogical.h"
-#include "change/zwal.h"
-#include "workers/workers.h"
+#include "undo/undo_request.h"
+#include "wal/zlogical.h"
+#include "wal/zwal.h"
 
 PG_MODULE_MAGIC;
 
@@ -91,12 +91,6 @@ xact_callback(XactEvent event, void *arg)
 	}
 }
 
-static void
-wake_worker(void)
-{
-	zworkers_wake(MyDatabaseId);
-}
-
 void
 _PG_init(void)
 {
@@ -128,9 +122,5 @@ _PG_init(void)
 	zreaders_install_hooks();
 	zaccess_method_install_hooks();
 	zdrop_guard_install_hooks();
-	zu_wake_launcher_hook = zworkers_wake;
-	zu_vacuum_hook = zheap_vacuum_undo_log;
-	zrollback_wake_hook = wake_worker;
-	zrollback_progress_hook = zworkers_report_progress;
 	zworkers_register();
 }

@@ -9,10 +9,10 @@
 #include "dml/zdml.h"
 #include "mvcc/zlocks.h"
 #include "mvcc/zvis.h"
-#include "change/zapply.h"
+#include "page/zapply.h"
 #include "undo/undo.h"
 #include "undo/undo_overflow.h"
-#include "change/zwal.h"
+#include "wal/zwal.h"
 
 /* Who writes, and into what. */
 typedef struct ZWriter

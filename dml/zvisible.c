@@ -84,21 +84,25 @@ zvisible_clear(Relation rel, Buffer buf)
 static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
-	char		bytes[ZUR_MAX_LENGTH];
-	ZChain		chain;
-	ZuRecord	rec;
+	static char bytes[ZUR_MAX_LENGTH];
+	UndoPtr		ptr = slot->ptr;
 
 	if (zpage_slot_writer(slot) < oldest)
 		return !(zslot_xid(slot) & ZXID_LOST);
-	zchain_begin(&chain, rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED, oldest, bytes);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
 	{
-		ZChainStep	step = zchain_next(&chain, &rec);
+		ZuRecord	rec;
 
-		if (step == ZCHAIN_END || step == ZCHAIN_SETTLED)
+		if (ptr == InvalidUndoPtr)
 			return true;
-		if (step == ZCHAIN_RETRY || rec.type != ZUR_LOCK)
+		/* what is gone behind the head is visible to all (V4 in mvcc/) */
+		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, bytes) == ZU_DISCARDED)
+			return n > 0;
+		if (rec.xid < oldest)
+			return true;
+		if (rec.type != ZUR_LOCK)
 			return false;
+		ptr = rec.prev;
 	}
 	return false;
 }

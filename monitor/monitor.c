@@ -11,6 +11,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "discard/discard.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
 #include "mvcc/zvis.h"
@@ -20,11 +21,11 @@
 #include "tcop/utility.h"
 #include "tuple/zslot.h"
 #include "undo/undo.h"
+#include "undo/undo_request.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
-#include "workers/workers.h"
 
 /* stat_rollback reads at most this many records of each log to find pending aborts. */
 #define MAX_PENDING_RECORDS 100000
@@ -541,7 +542,7 @@ zundo_discard(PG_FUNCTION_ARGS)
 				 errmsg("zundo.discard() cannot run in a transaction that has written"),
 				 errhint("Call it in a transaction of its own.")));
 	zu_attach_database();
-	(void) zu_discard(zrollback_transaction, NULL, &stats);
+	(void) zu_discard(ZU_UNDO_ALL, &stats);
 	PG_RETURN_INT64((int64) stats.bytes_discarded);
 }
 

@@ -23,6 +23,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
+#include "discard/discard.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
@@ -180,7 +181,7 @@ discard_twice(void)
 	ZuDiscardStats stats;
 
 	for (int i = 0; i < 2; i++)
-		if (!zu_discard(zrollback_transaction, NULL, &stats))
+		if (!zu_discard(ZU_UNDO_ALL, &stats))
 			(void) zu_discard_by_worker(WORKER_WAIT_MS);
 }
 

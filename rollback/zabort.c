@@ -36,6 +36,7 @@
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "undo/undo_request.h"
 #include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -65,8 +66,6 @@ static int	overflow_min = 0;	/* nest levels that may have unnoted pages, 0 = non
 static int	overflow_max = 0;
 static bool own_pending = false;
 static bool undoing = false;	/* the callback is at work: a nested call does nothing */
-
-void		(*zrollback_wake_hook) (void) = NULL;
 
 /* Forget everything; at the end of every top-level transaction. */
 static void
@@ -414,8 +413,8 @@ zrollback_xact_callback(XactEvent event, void *arg)
 	}
 	forget_all();
 	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);
-	if (left && event != XACT_EVENT_PREPARE && zrollback_wake_hook != NULL)
-		zrollback_wake_hook();
+	if (left && event != XACT_EVENT_PREPARE)
+		zworkers_wake(MyDatabaseId);
 }
 
 /*

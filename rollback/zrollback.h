@@ -42,26 +42,4 @@ extern void zrollback_xact_callback(XactEvent event, void *arg);
 extern void zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 									   SubTransactionId parentSubid, void *arg);
 
-/*
- * zrollback_transaction: undoes everything of an aborted transaction (of its
- * aborted subtransactions if the top-level one committed). A ZuResolveAbort
- * for workers and VACUUM: in a transaction, with catalog access. Locks each
- * table conditionally (RowExclusiveLock); a table that is gone is skipped.
- * Returns false if some table could not be locked: those are noted in *abort,
- * and the next call reads no undo until one of them can be locked, and then
- * from its first record on. Reports progress through zrollback_progress_hook.
- */
-extern bool zrollback_transaction(ZuAbort *abort, void *arg);
-
-/*
- * Ways up for a layer that may not include workers/; zundo.c fills them in.
- * zrollback_wake_hook: aborted changes were left on pages, a worker should come
- * (called in abort callbacks: no error, no catalog access).
- * zrollback_progress_hook: how far zrollback_transaction is; total and bytes are those of
- * the whole transaction; xid 0 = it has ended.
- */
-extern void (*zrollback_wake_hook) (void);
-extern void (*zrollback_progress_hook) (uint64 xid, uint64 records_done, uint64 records_total,
-										uint64 bytes);
-
 #endif

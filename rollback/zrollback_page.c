@@ -14,14 +14,13 @@
 #include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "miscadmin.h"
-#include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 #include "page/zoverflow.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "change/zwal.h"
+#include "wal/zwal.h"
 
 /* Above this many bytes of undo a page image is cheaper in WAL. */
 #define MAX_LOGGED_UNDO 4096
@@ -85,11 +84,11 @@ static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 {
 	ZXid		oldest = zu_oldest_for(slot->ptr);
-	ZChain		chain;
+	UndoPtr		ptr = slot->ptr;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
-	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
+	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return false;
 	if (unlikely(!zxid_possible(xid)))
 		corrupt_slot(t, s, xid);
@@ -98,18 +97,17 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	memcpy(pops->page.data, t->page, BLCKSZ);
 	pops->nrecords = 0;
 	pops->undo_len = 0;
-	/* the new head is the first record that is not aborted, however old */
-	zchain_begin(&chain, t->relnumber, t->block, slot, ZCHAIN_LOCKED, InvalidZXid, pops->buf);
 	for (;;)
 	{
 		ZuRecord	rec;
 		Size		rawlen = 0;
 		const char *payload = NULL;
 
-		if (zchain_next(&chain, &rec) != ZCHAIN_RECORD)
+		if (ptr == InvalidUndoPtr ||
+			zu_fetch(ptr, t->relnumber, t->block, &rec, pops->buf) == ZU_DISCARDED)
 		{
 			if (pops->nrecords == 0)
-				corrupt_record(t, slot->ptr);
+				corrupt_record(t, ptr);
 			/* what is left of the chain is visible to all */
 			pops->new_xid = InvalidZXid;
 			pops->new_ptr = InvalidUndoPtr;
@@ -118,7 +116,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		if (rec.xid != known_aborted && zxid_status_at(rec.xid, oldest) != ZXID_ABORTED)
 		{
 			pops->new_xid = rec.xid;
-			pops->new_ptr = chain.here;
+			pops->new_ptr = ptr;
 			return true;
 		}
 		known_aborted = rec.xid;
@@ -127,12 +125,13 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			if (rec.type != ZUR_INSERT)
 				payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
 			if (!zpage_undo(pops->page.data, &rec, payload, rawlen))
-				corrupt_record(t, chain.here);
+				corrupt_record(t, ptr);
 		}
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)
 			memcpy(pops->undo + pops->undo_len, pops->buf, rec.length);
 		pops->undo_len += rec.length;
 		pops->nrecords++;
+		ptr = rec.prev;
 	}
 }
 
@@ -145,12 +144,8 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 
 	if (!BufferIsValid(overflow))
 		zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
-	else
-	{
-		zpage_count_overflow_change(pops->page.data);
-		if (!t->logged)
-			image = true;		/* of the table page nothing is logged */
-	}
+	else if (!t->logged)
+		image = true;			/* of the table page nothing is logged */
 	xlrec.new_xid = pops->new_xid;
 	xlrec.new_ptr = pops->new_ptr;
 	xlrec.slotno = s;
@@ -195,11 +190,12 @@ rollback_overflow(Pops *pops, const Target *t)
 	Page		opage;
 	int			undone = 0;
 
-	if (!BufferIsValid(overflow) || !zoverflow_fits(BufferGetPage(overflow), t->page))
+	if (!BufferIsValid(overflow))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 corrupt_block(t),
-				 zoverflow_fault(overflow, zpage_trailer(t->page)->overflow)));
+				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+						   zpage_trailer(t->page)->overflow, "zundo.undo_log")));
 	opage = BufferGetPage(overflow);
 	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)
 		if (compute_pops(pops, t, s, zoverflow_slot(opage, s)))

@@ -203,8 +203,8 @@ extern void zu_write(ZuOp *op);
 
 /*
  * zu_register: register op's undo pages as block references first_block_id ...,
- * and the op's position (ZuWalPosition, change/zwal.h) is NOT registered: the
- * record builder in change/ takes it from op. Registers no data.
+ * and the op's position (ZuWalPosition, wal/zwal.h) is NOT registered: the
+ * record builder in wal/ takes it from op. Registers no data.
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 
@@ -319,57 +319,6 @@ extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
 extern void zu_scan_end(ZuScan *scan);
 
 /*
- * An aborted transaction whose undo has not been applied to every page yet. The
- * discard pass keeps it from pass to pass, so that the resolver can note which
- * tables it could not lock and where their first record lies.
- */
-#define ZU_MAX_STALLED	8
-
-typedef struct ZuStalledTable
-{
-	Oid			reloid;
-	RelFileNumber relnumber;
-	UndoPtr		from;			/* no record before it needs the table */
-	uint64		at;				/* number of the transaction's records before 'from' */
-	TimestampTz not_before;		/* it failed with an error: time of the next attempt; else 0 */
-} ZuStalledTable;
-
-typedef struct ZuAbort
-{
-	uint32		logno;
-	UndoPtr		first;			/* its first record */
-	ZXid		topxid;
-	uint64		records;		/* of the whole transaction */
-	uint64		bytes;
-	bool		tried;			/* the resolver has read it once */
-	bool		rest_stalled;	/* more tables than 'stalled' holds were locked */
-	int			nstalled;
-	ZuStalledTable stalled[ZU_MAX_STALLED];
-} ZuAbort;
-
-/*
- * zu_discard: one pass over all logs of this database. Computes the horizon,
- * finds for each log the discardable prefix, frees extents, publishes the new
- * `oldest` (PROTOCOLS E 4, 7). 'resolve' is called for each aborted
- * transaction that is not undone yet; it must undo it on every page and return
- * true, or return false to leave it, noting in the ZuAbort what it left. NULL
- * = never resolves.
- * Caller: a process connected to the database, in a transaction without an
- * xid and without a registered snapshot, on a primary. One at a time per database (own lock).
- */
-typedef struct ZuDiscardStats
-{
-	uint64		bytes_discarded;
-	uint64		bytes_left;
-	uint32		transactions_discarded;
-	uint32		aborts_pending;
-	ZXid		oldest;
-} ZuDiscardStats;
-
-typedef bool (*ZuResolveAbort) (ZuAbort *abort, void *arg);
-extern bool zu_discard(ZuResolveAbort resolve, void *arg, ZuDiscardStats *stats);
-
-/*
  * What, by the last discard pass of this database, holds `oldest` back beside
  * the horizon: an aborted transaction that is not undone, locks of several
  * transactions on one row (U28), or a damaged log.
@@ -401,24 +350,14 @@ typedef struct ZuHold
 extern int	zu_holds(ZuHold *out);
 
 /*
- * zu_discard_by_worker: have this database's worker make a pass, which begins after the call, and wait for its end, at most so long.
- * The worker knows what it has read; who discards for the first time reads all undo that is kept. False: there is no
- * worker, or it has not done it by then. In a transaction, no LWLock held; a table lock is no harm, for the wait ends by time.
- */
-extern bool zu_discard_by_worker(long timeout_ms);
-
-/*
  * zu_log_conflict: versions that nobody on this server needs, since all changes by transactions before horizon (the
  * server's, of a table of this database) are seen by everybody, are about to be left out of a new file or index. A
  * standby must end the snapshots that do not see those changes; `oldest` may be behind and not have told it yet.
  */
 extern void zu_log_conflict(TransactionId horizon);
 
-/* zu_truncate_tail: give back the free extents at the relation's end (PROTOCOLS E 6). Returns pages given back. */
+/* zu_truncate_tail: Gives back the free extents at the relation's end; returns the pages given back. */
 extern BlockNumber zu_truncate_tail(void);
-
-/* zu_freeze_limit: largest xid that relfrozenxid may be set to now (PROTOCOLS E 7); Invalid = none known. */
-extern ZXid zu_freeze_limit(void);
 
 /* ---- checking and repairing (undo_repair.c) ---- */
 
@@ -480,8 +419,14 @@ extern void zu_shmem_startup(void);
 /* zu_install_hooks: refuse commands that zundo.undo_log does not take (undo_ddl.c). */
 extern void zu_install_hooks(void);
 
-/* The table AM "zundo_undo" of zundo.undo_log: refuses everything but creation and size. */
-extern Datum zundo_undo_handler(PG_FUNCTION_ARGS);
+/* zu_create_storage: Makes the file of a new zundo.undo_log, with its meta page. */
+extern void zu_create_storage(RelFileLocator locator, char persistence);
+
+/*
+ * zu_refuse: Raises the error for a command that treats the undo log as a
+ * table: "zundo.undo_log cannot be <what>".
+ */
+extern void zu_refuse(const char *what);
 
 /* Redo of the undo log's own records: opcodes ZWAL_UNDO_* (undo/undo_wal.h). */
 extern void zu_redo_map(XLogReaderState *record);
@@ -489,16 +434,9 @@ extern void zu_redo_discard(XLogReaderState *record);
 extern void zu_redo_truncate(XLogReaderState *record);
 extern void zu_mask_page(char *page, BlockNumber blkno);
 
-/*
- * Worker bookkeeping kept in the shared database entry.
- * zu_wake_launcher_hook: wakes the launcher; run by writers before a transaction's first record and at its end, if no
- * worker serves this database.
- */
-extern void (*zu_wake_launcher_hook) (Oid dboid);
-
-/* zu_vacuum_hook: VACUUM of zundo.undo_log; set by zundo.c. */
-extern void (*zu_vacuum_hook) (Relation rel);
-extern void zu_worker_attach(void); /* this process is the database's worker */
+/* zu_worker_attach / detach: This process is the database's worker, or not any more. */
+extern void zu_worker_attach(void);
+extern void zu_worker_detach(void);
 
 /*
  * zu_purge: wipe the data of all free extents, and have that written to the file; returns the number of bytes. Not during
@@ -508,6 +446,5 @@ extern uint64 zu_purge(void);
 
 /* zu_describe_pin: a palloc'd sentence that says who else keeps the most undo of this database. In a transaction, no lock held. */
 extern char *zu_describe_pin(void);
-extern void zu_worker_detach(void);
 
 #endif

@@ -4,7 +4,7 @@
  * Owns a ProcessUtility hook that refuses, before anything is locked or changed, what would
  * make the undo log something else than the one relation that zundo finds by its name: a
  * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
- * copies, rows, indexes) undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
+ * copies, rows, indexes) discard/undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
  * VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too, passes it by.
  *
  * The undo log is a materialized view, the only kind of relation with a file and an access
@@ -34,6 +34,16 @@
 #include "utils/syscache.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
+
+void
+zu_refuse(const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("zundo.undo_log cannot be %s", what),
+			 errdetail("It holds the old row versions of this database's zheap tables and is managed by zundo."),
+			 errhint("See zundo.stat_undo for what it contains.")));
+}
 
 /* is_undo_table: is reloid a relation of our access method? */
 static bool

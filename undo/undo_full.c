@@ -16,6 +16,7 @@
  *		writers that wait for each other's undo, the one with the oldest snapshot fails by this.
  */
 #include "undo/undo_internal.h"
+#include "undo/undo_request.h"
 
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -202,8 +203,7 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 		wait_event = zc_new_wait_event("ZundoUndoFull");
 	wait->nap = Min(Max(wait->nap * 2, FIRST_NAP_MS), LONGEST_NAP_MS);
 	zu_note_waiting(TimestampTzPlusMilliseconds(now, wait->nap + 1000));
-	if (zu_wake_launcher_hook != NULL)
-		zu_wake_launcher_hook(MyDatabaseId);
+	zworkers_wake(MyDatabaseId);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait->nap, wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();

@@ -23,6 +23,7 @@
  *		the last page's latest write was lost, no new record takes a place that a table page still points to.
  */
 #include "undo/undo_internal.h"
+#include "undo/undo_request.h"
 
 #include "access/xloginsert.h"
 #include "access/xlogutils.h"
@@ -230,8 +231,8 @@ should_retire(void)
 static void
 want_worker(void)
 {
-	if (pg_atomic_read_u32(&zu_my.entry->worker) == 0 && zu_wake_launcher_hook != NULL)
-		zu_wake_launcher_hook(MyDatabaseId);
+	if (pg_atomic_read_u32(&zu_my.entry->worker) == 0)
+		zworkers_wake(MyDatabaseId);
 }
 
 void

@@ -29,8 +29,7 @@
 static BlockNumber reserved = InvalidBlockNumber;
 
 void
-zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
-				 uint16 changes)
+zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first)
 {
 	ZuOverflowHeader *h = zu_overflow_header(page);
 
@@ -42,7 +41,6 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 		h->relnumber = relnumber;
 		h->block = block;
 		h->first = (uint16) first;
-		h->changes = changes;
 	}
 	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
 }

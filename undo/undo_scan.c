@@ -529,3 +529,17 @@ zu_bytes_in_use(void)
 			sum += one.bytes;
 	return sum;
 }
+
+int
+zu_holds(ZuHold *out)
+{
+	ZuEntry    *entry = zu_my.entry;
+	int			n;
+
+	Assert(zu_attached());
+	SpinLockAcquire(&entry->mutex);
+	n = entry->nholds;
+	memcpy(out, entry->holds, n * sizeof(ZuHold));
+	SpinLockRelease(&entry->mutex);
+	return n;
+}

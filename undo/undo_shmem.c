@@ -21,12 +21,14 @@
  *	U3	redo never fails for want of an entry: without one there is no reader.
  */
 #include "undo/undo_internal.h"
+#include "undo/undo_request.h"
 #include "undo/undo_temp.h"
 
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/namespace.h"
+#include "commands/defrem.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
@@ -55,8 +57,6 @@ typedef struct ZuShared
 
 ZuBackend	zu_my;
 
-void		(*zu_wake_launcher_hook) (Oid dboid) = NULL;
-
 static ZuDoubt no_doubt;
 ZuDoubt    *zu_doubt = &no_doubt;
 
@@ -65,7 +65,6 @@ static ZuLogSet *sets = NULL;
 static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY each */
 static bool exit_registered = false;
 static bool callback_registered = false;
-static bool is_worker = false;
 
 /* ---- size and start ---- */
 
@@ -249,6 +248,23 @@ zu_max64(pg_atomic_uint64 *v, uint64 to)
 		;
 }
 
+void
+zu_end_discard(ZuEntry *entry)
+{
+	uint32		me = (uint32) MyProcPid;
+
+	(void) pg_atomic_compare_exchange_u32(&entry->discarder, &me, 0);
+}
+
+void
+zu_end_truncation(ZuEntry *entry)
+{
+	uint32		me = (uint32) MyProcPid;
+
+	if (pg_atomic_compare_exchange_u32(&entry->truncator, &me, 0))
+		ConditionVariableBroadcast(&entry->truncated);
+}
+
 /* ---- entries ---- */
 
 /* find_entry: the entry of a relation, or NULL. Table lock held. */
@@ -361,9 +377,8 @@ leave_entry(void)
 	if (entry == NULL)
 		return;
 	zu_log_detach();
-	zu_discard_release();
-	zu_truncate_release();
-	zu_discard_forget();
+	zu_end_discard(entry);
+	zu_end_truncation(entry);
 	zu_worker_detach();
 	zu_my.entry = NULL;
 	zu_doubt = &no_doubt;
@@ -436,6 +451,15 @@ lock_relation(Oid reloid)
 	zu_my.locked = true;
 }
 
+/* is_undo_log: Returns whether rel has the access method of the undo log. */
+static bool
+is_undo_log(Relation rel)
+{
+	char	   *am = OidIsValid(rel->rd_rel->relam) ? get_am_name(rel->rd_rel->relam) : NULL;
+
+	return am != NULL && strcmp(am, "zundo_undo") == 0;
+}
+
 /*
  * open_relation: lock and check zundo.undo_log, set zu_my's OID and locator.
  * Errors: not there, or not a relation of ours.
@@ -458,8 +482,7 @@ open_relation(void)
 		rel = try_relation_open(reloid, NoLock);
 		if (rel == NULL)
 			continue;			/* dropped while we waited for the lock */
-		if (rel->rd_tableam == NULL ||
-			rel->rd_tableam != (const TableAmRoutine *) DatumGetPointer(DirectFunctionCall1(zundo_undo_handler, 0)))
+		if (!is_undo_log(rel))
 			ereport(ERROR,
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 					 errmsg("relation zundo.undo_log is not an undo log"),
@@ -486,9 +509,9 @@ open_relation(void)
 static void
 want_look(void)
 {
-	if (zu_wake_launcher_hook != NULL && !(MyProc->statusFlags & PROC_IS_AUTOVACUUM) &&
+	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM) &&
 		!RecoveryInProgress() && zu_any_log_extent())
-		zu_wake_launcher_hook(MyDatabaseId);
+		zworkers_wake(MyDatabaseId);
 }
 
 void
@@ -513,6 +536,7 @@ zu_attach_unloaded(void)
 			exit_registered = true;
 		}
 		zu_my.entry = join_entry(zu_my.locator);
+		zu_my.joined++;
 		zu_doubt = &zu_my.entry->doubt;
 	}
 }
@@ -582,17 +606,13 @@ zu_worker_attach(void)
 {
 	zu_attach_database();
 	pg_atomic_write_u32(&zu_my.entry->worker, (uint32) MyProcPid);
-	is_worker = true;
 }
 
 void
 zu_worker_detach(void)
 {
-	if (zu_my.entry != NULL && is_worker)
-	{
-		uint32		me = (uint32) MyProcPid;
+	uint32		me = (uint32) MyProcPid;
 
-		pg_atomic_compare_exchange_u32(&zu_my.entry->worker, &me, 0);
-	}
-	is_worker = false;
+	if (zu_my.entry != NULL)
+		(void) pg_atomic_compare_exchange_u32(&zu_my.entry->worker, &me, 0);
 }

@@ -26,6 +26,7 @@
 #include "access/xact.h"
 #include "catalog/storage.h"
 #include "commands/progress.h"
+#include "discard/discard.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zhistory.h"
@@ -430,7 +431,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	{
 		ZuDiscardStats stats;
 
-		(void) zu_discard(NULL, NULL, &stats);
+		(void) zu_discard(ZU_UNDO_NONE, &stats);
 	}
 	rewrite->old = old;
 	rewrite->new = new;

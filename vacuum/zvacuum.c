@@ -34,6 +34,7 @@
 #include "commands/progress.h"
 #include "commands/vacuum.h"
 #include "common/fault.h"
+#include "discard/discard.h"
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
@@ -63,8 +64,6 @@
 /* How often to see whether somebody waits for us meanwhile. */
 #define TRUNCATE_CHECK_BLOCKS 32
 
-/* An aborted transaction of no more undo records than this is undone by VACUUM itself. */
-#define SMALL_ABORT_RECORDS 10000
 
 /* How often and how long to wait for the worker's pass over the undo logs. */
 #define DISCARD_TRIES 20
@@ -560,13 +559,6 @@ truncate_tail(ZVacuum *vac)
 
 /* ---- ends ---- */
 
-/* undo_small: a resolver that undoes an aborted transaction if that is quickly done. */
-static bool
-undo_small(ZuAbort *abort, void *arg)
-{
-	return abort->records <= SMALL_ABORT_RECORDS && zrollback_transaction(abort, arg);
-}
-
 /*
  * Let `oldest` advance as far as it can, so that what is dead by now is seen as
  * dead: VACUUM itself holds no horizon back. Large aborted transactions are left to the worker; in single-user
@@ -587,7 +579,7 @@ advance_oldest(Relation rel)
 		return;
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{
-		if (zu_discard(IsUnderPostmaster ? undo_small : zrollback_transaction, NULL, &stats))
+		if (zu_discard(IsUnderPostmaster ? ZU_UNDO_SMALL : ZU_UNDO_ALL, &stats))
 			break;
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
@@ -686,15 +678,4 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	update_statistics(&vac, start);
 	report(&vac, params, start);
 	pgstat_progress_end_command();
-}
-
-/* zheap_vacuum_undo_log: see zvacuum.h. On entry rel is locked ShareUpdateExclusive. */
-void
-zheap_vacuum_undo_log(Relation rel)
-{
-	ZuDiscardStats stats;
-
-	zu_attach_database();
-	(void) zu_discard(zrollback_transaction, NULL, &stats);
-	zc_update_relstats(rel, zrel_nblocks(rel), 0, 0, false, frozen_xid(rel), InvalidMultiXactId);
 }

@@ -8,24 +8,12 @@
 #include "common/zundo.h"
 
 extern void zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy bstrategy);
-
-/*
- * zheap_vacuum_undo_log: VACUUM of zundo.undo_log: roll back what has aborted, discard what nobody needs, and let
- * its relfrozenxid follow. So the server itself sees to it, by its wraparound vacuums, where no undo worker can run.
- */
-extern void zheap_vacuum_undo_log(Relation rel);
 extern void zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
 								   TransactionId oldest_xmin, TransactionId *xid_cutoff,
 								   MultiXactId *multi_cutoff, double *num_tuples,
 								   double *tups_vacuumed, double *tups_recently_dead);
 extern void zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
 									  TransactionId *freeze_xid, MultiXactId *minmulti);
-
-/*
- * zheap_sweep_overflow: free the slot overflow pages whose table page is gone, and the undo extents that hold
- * none any more. In a transaction on a primary, undo attached, no buffer locked. For the undo worker.
- */
-extern void zheap_sweep_overflow(void);
 extern void zheap_nontransactional_truncate(Relation rel);
 extern void zheap_copy_data(Relation rel, const RelFileLocator *locator);
 extern void zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,

@@ -1,0 +1,57 @@
+/*
+ * discard/discard.h - giving undo back: the discard pass, and its processes.
+ *
+ * Invariants, and how a pass works: discard/README.md.
+ */
+#ifndef ZUNDO_DISCARD_H
+#define ZUNDO_DISCARD_H
+
+#include "common/zundo.h"
+
+/* Which aborted transactions a discard pass undoes on the way. */
+typedef enum ZuUndoAborts
+{
+	ZU_UNDO_NONE,
+	ZU_UNDO_SMALL,				/* those with few records */
+	ZU_UNDO_ALL
+} ZuUndoAborts;
+
+typedef struct ZuDiscardStats
+{
+	uint64		bytes_discarded;
+	uint64		bytes_left;
+	uint32		transactions_discarded;
+	uint32		aborts_pending;
+	ZXid		oldest;
+} ZuDiscardStats;
+
+/*
+ * zu_discard: Makes one pass over all logs of this database: computes the
+ * horizon, undoes aborted transactions as 'which' says, finds the prefix of
+ * each log that can be discarded, publishes the new `oldest` and frees extents.
+ * Returns false, having done nothing, if another process discards or during
+ * recovery. The caller is in a transaction without an xid and without a
+ * registered snapshot. Raises I/O errors and ERRCODE_DATA_CORRUPTED.
+ */
+extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
+
+/*
+ * zu_discard_by_worker: Has this database's worker make a pass that begins
+ * after the call, and waits for its end, at most timeout_ms. The worker
+ * remembers what it has read; a process that discards for the first time reads
+ * all undo that is kept. Returns false if there is no worker or if it has not
+ * finished by then. In a transaction, no LWLock held; a table lock may be held,
+ * because the wait is bounded.
+ */
+extern bool zu_discard_by_worker(long timeout_ms);
+
+/*
+ * zu_freeze_limit: Returns the largest xid that relfrozenxid may be set to now,
+ * InvalidZXid if none is known.
+ */
+extern ZXid zu_freeze_limit(void);
+
+/* zworkers_register: Registers the launcher; called by _PG_init. */
+extern void zworkers_register(void);
+
+#endif

@@ -1,0 +1,297 @@
+/*
+ * discard/free.c - discarding what is settled, and freeing its extents.
+ *
+ * Called by pass.c when the new `oldest` is known.
+ *
+ * Locks: the alloc lock, only while extents are freed.
+ *
+ * Crash points
+ *	before DISCARD	discard pointers and `oldest` fall back to older values,
+ *					which are safe
+ *	after DISCARD	the extents are free; the logs begin at their oldest
+ *					remaining extent
+ *
+ * Invariants
+ *	U28	a LOCKS record is discarded only when the youngest transaction that it,
+ *		or a record below it in its chain, names is < the new `oldest`: until
+ *		then that transaction may be in progress, or prepared.
+ *	U50	a log is taken from a session only while that session does not hold it
+ *		(undo/undo_log.c); both sides change ZuLog.owner by compare-and-exchange.
+ */
+#include "postgres.h"
+
+#include "discard/discard_internal.h"
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Extents of a log that nobody has written for this long are freed to the last. */
+#define IDLE_LOG_MS			3000
+/* A log is taken from an idle session only if its extent lies so far behind the number of those in use. */
+#define TAIL_SLACK			8
+
+/* The extents that a pass frees, gathered from all logs. */
+typedef struct Freed
+{
+	ZuExtent   *extents;
+	int			n;
+} Freed;
+
+/* can_go: Returns whether p may be discarded if `oldest` becomes this. */
+static inline bool
+can_go(const Pending *p, ZXid oldest)
+{
+	return p->settled && p->max_xid < oldest && p->hold < oldest;
+}
+
+/*
+ * note_conflict: Notes for standbys which transactions of p come below `oldest`
+ * now (U19).
+ */
+static void
+note_conflict(ZuEntry *entry, const Pending *p, ZXid oldest)
+{
+	ZXid		newest = Min(p->max_top, oldest - 1);
+
+	if (p->settled && p->min_top < oldest && newest >= pg_atomic_read_u64(&entry->oldest))
+		zu_max64(&entry->conflict, newest);
+}
+
+void
+zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
+{
+	ZuLog	   *log = zpass_log(pass, q);
+	Place		place;
+
+	for (int i = q->head; i < q->tail; i++)
+		note_conflict(pass->entry, &q->items[i], oldest);
+	if (unlikely(q->needless))
+		zu_max64(&pass->entry->conflict, Min(log->unread_end, oldest) - 1);
+	place.sequence = pg_atomic_read_u64(&log->discard_sequence);
+	place.ptr = pg_atomic_read_u64(&log->discard);
+	while (q->head < q->tail && can_go(&q->items[q->head], oldest))
+	{
+		pass->stats->transactions_discarded += q->items[q->head].count;
+		place = q->items[q->head].end;
+		q->head++;
+	}
+	if (q->head == q->tail)
+	{
+		q->head = q->tail = 0;
+		place = zqueue_place(q);
+	}
+	if (place.ptr == pg_atomic_read_u64(&log->discard))
+		return;
+	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
+	pg_write_barrier();			/* is_before_discard reads them the other way round */
+	pg_atomic_write_u64(&log->discard, place.ptr);
+	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
+}
+
+/* add_extents: Appends n extents. */
+static void
+add_extents(Freed *freed, const ZuExtent *from, int n)
+{
+	if (n <= 0)
+		return;
+	if (freed->extents == NULL)
+		freed->extents = palloc(n * sizeof(ZuExtent));
+	else
+		freed->extents = repalloc_huge(freed->extents, (freed->n + n) * sizeof(ZuExtent));
+	memcpy(freed->extents + freed->n, from, n * sizeof(ZuExtent));
+	freed->n += n;
+}
+
+/* passed_extents: Returns how many of the queue's extents lie wholly before the log's discard pointer. */
+static int
+passed_extents(const LogQueue *q, ZuLog *log)
+{
+	uint64		sequence = pg_atomic_read_u64(&log->discard_sequence);
+	int			n = 0;
+
+	while (n < q->scan.nextents && q->scan.extents[n].sequence < sequence)
+		n++;
+	return n;
+}
+
+/* forget_extents: Takes the first n extents off the scan of q. */
+static void
+forget_extents(LogQueue *q, int n)
+{
+	ZuScan	   *scan = &q->scan;
+
+	Assert(n <= scan->current);
+	memmove(scan->extents, scan->extents + n, (scan->nextents - n) * sizeof(ZuExtent));
+	scan->nextents -= n;
+	scan->current -= n;
+	scan->loaded_index = -1;
+}
+
+/*
+ * is_idle: Returns whether nothing has been written to the log for a while and
+ * nothing is left in it. Its owner, if any, is in no transaction that writes.
+ */
+static bool
+is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
+{
+	UndoPtr		insert = pg_atomic_read_u64(&log->insert);
+	uint32		owner = pg_atomic_read_u32(&log->owner);
+
+	if (log->closed || insert == InvalidUndoPtr || insert != pg_atomic_read_u64(&log->discard))
+		return false;
+	if (owner == 0)
+		return TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
+	/* an idle session may keep a log that keeps no tail from being given back */
+	if (zuptr_extent(insert) < pg_atomic_read_u32(&zu_my.entry->used) + TAIL_SLACK)
+		return false;
+	return (owner & ZU_LOG_HELD) == 0 && insert == q->seen_insert &&
+		TimestampDifferenceExceeds(q->seen_since, now, IDLE_LOG_MS);
+}
+
+/*
+ * take_log: Takes a log from its owner, if it has one and the owner is in no
+ * transaction that writes. From then on the log is unattached; its owner finds
+ * that out in its next transaction and attaches another one. Returns whether
+ * the log may be freed: it was taken and, with must_be_empty, nothing has been
+ * written to it since that was looked at. Alloc lock held.
+ */
+static bool
+take_log(ZuLog *log, bool must_be_empty)
+{
+	uint32		owner = pg_atomic_read_u32(&log->owner);
+
+	if (owner != 0)
+	{
+		if ((owner & ZU_LOG_HELD) != 0 ||
+			!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
+			return false;
+		log->detached = GetCurrentTimestamp();
+		log->ahead.generation = 0;	/* only the owner knew it; it is freed with the rest */
+	}
+	/* the owner may have written a whole transaction before it lost the log */
+	return !must_be_empty ||
+		pg_atomic_read_u64(&log->insert) == pg_atomic_read_u64(&log->discard);
+}
+
+/*
+ * is_left_over: Returns whether the extent map still assigns extents to this
+ * empty log, to which nothing points. That happens if freeing them failed after
+ * reset_log(), or if an error followed an allocation.
+ */
+static bool
+is_left_over(ZuLog *log)
+{
+	return zu_log_pid(log) == 0 && pg_atomic_read_u64(&log->insert) == InvalidUndoPtr &&
+		pg_atomic_read_u32(&log->nextents) > 0;
+}
+
+/* is_given_up: Returns whether nobody needs what is unread of a closed log, and `oldest` has passed all of it. */
+static bool
+is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
+{
+	return log->closed && q->needless && oldest >= log->unread_end;
+}
+
+/* reset_log: Notes that the log has no extents any more. Alloc lock held. */
+static void
+reset_log(ZuLog *log)
+{
+	pg_atomic_write_u64(&log->insert, InvalidUndoPtr);
+	pg_atomic_write_u64(&log->discard, InvalidUndoPtr);
+	pg_atomic_fetch_add_u64(&log->discards, 1);
+	log->ahead.generation = 0;
+	log->sealed = log->closed = false;
+}
+
+/*
+ * add_last_extents: Appends all extents of a log from this sequence on, and
+ * makes the log an unused one. Alloc lock held.
+ */
+static void
+add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
+{
+	ZuLog	   *log = &pass->entry->logs[logno];
+	int			n;
+	ZuExtent   *rest = zu_collect_extents(logno, from, &n);
+
+	Assert(LWLockHeldByMe(zu_alloc_lock(pass->entry)));
+	add_extents(freed, rest, n);
+	pfree(rest);
+	if (n == 0 && from == 0)
+		pg_atomic_write_u32(&log->nextents, 0);
+	reset_log(log);
+	zqueue_drop(pass->mine, logno);
+}
+
+/*
+ * add_passed: Appends the extents before the discard pointers. Returns whether
+ * some log may be freed to its last extent.
+ */
+static bool
+add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
+{
+	bool		idle = false;
+
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		const LogQueue *q = pass->mine->queues[i];
+		ZuLog	   *log = &pass->entry->logs[i];
+
+		if (q != NULL)
+			add_extents(freed, q->scan.extents, passed_extents(q, log));
+		idle = idle || (q != NULL ? is_idle(q, log, now) || is_given_up(q, log, oldest) : is_left_over(log));
+	}
+	return idle;
+}
+
+/*
+ * add_last: Appends the extents of a log that is idle, left over or given up;
+ * those before its discard pointer are in the list already. Alloc lock held.
+ */
+static void
+add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now)
+{
+	const LogQueue *q = pass->mine->queues[logno];
+	ZuLog	   *log = &pass->entry->logs[logno];
+
+	if (q == NULL)
+	{
+		if (is_left_over(log))
+			add_last_extents(pass, freed, logno, 0);
+	}
+	else if (is_given_up(q, log, oldest) && take_log(log, false))
+	{
+		ereport(LOG,
+				(errmsg("undo log %d, which is damaged, is given up: nobody needs it any more", logno)));
+		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
+	}
+	else if (is_idle(q, log, now) && take_log(log, true))
+		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
+}
+
+void
+zfree_extents(const Pass *pass, ZXid oldest)
+{
+	ZuEntry    *entry = pass->entry;
+	Freed		freed = {0};
+	TimestampTz now = GetCurrentTimestamp();
+	bool		idle = add_passed(pass, &freed, oldest, now);
+
+	if (freed.n == 0 && !idle)
+		return;
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	for (int i = 0; i < zu_nlogs() && idle; i++)
+		add_last(pass, &freed, i, oldest, now);
+	zu_free_extents(freed.extents, freed.n, oldest);
+	LWLockRelease(zu_alloc_lock(entry));
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		LogQueue   *q = pass->mine->queues[i];
+
+		if (q != NULL)
+			forget_extents(q, passed_extents(q, &entry->logs[i]));
+	}
+	if (freed.extents != NULL)
+		pfree(freed.extents);
+}

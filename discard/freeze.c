@@ -1,0 +1,83 @@
+/*
+ * discard/freeze.c - the freeze limit, and making `oldest` durable.
+ *
+ * The freeze limit (ZuFreeze) is a durable `oldest` that every snapshot of the
+ * cluster has passed; see "relfrozenxid" in undo/README.md. Called by pass.c and
+ * VACUUM.
+ *
+ * Locks: the entry's spinlock; those of zu_log_oldest. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "discard/discard_internal.h"
+#include "storage/procarray.h"
+#include "utils/timestamp.h"
+
+/* `oldest` is made durable without freeing when it is this far ahead ... */
+#define LOG_AFTER_XIDS		1000
+#define LOG_AFTER_MS		1000
+/* ... or, however idle the undo log is, this far. */
+#define LOG_AFTER_XIDS_IDLE 10000
+
+/*
+ * zfreeze_advance: see discard_internal.h. The pair (next, after) stays as it is
+ * until the horizon has reached 'after', across restarts and through times in
+ * which nobody uses this database: otherwise a horizon that is always a little
+ * behind would never reach it.
+ */
+void
+zfreeze_advance(ZuEntry *entry)
+{
+	ZXid		horizon = zxid_widen(GetOldestNonRemovableTransactionId(NULL));
+	ZXid		durable = Min(pg_atomic_read_u64(&entry->durable), pg_atomic_read_u64(&entry->oldest));
+	ZXid		next = zxid_from_full(zc_next_full_xid());
+	ZuFreeze   *freeze = &entry->freeze;
+
+	SpinLockAcquire(&entry->mutex);
+	if (freeze->next != InvalidZXid && horizon >= freeze->after)
+	{
+		freeze->now = Max(freeze->now, freeze->next);
+		freeze->next = InvalidZXid;
+	}
+	if (freeze->next == InvalidZXid && durable > freeze->now)
+	{
+		freeze->next = durable;
+		freeze->after = next;
+	}
+	SpinLockRelease(&entry->mutex);
+}
+
+void
+zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)
+{
+	ZXid		durable = pg_atomic_read_u64(&entry->durable);
+	TimestampTz logged;
+	bool		freeze_waits;
+
+	SpinLockAcquire(&entry->mutex);
+	logged = entry->logged;
+	freeze_waits = memcmp(&entry->freeze, &entry->freeze_logged, sizeof(ZuFreeze)) != 0;
+	SpinLockRelease(&entry->mutex);
+	if (oldest < durable + LOG_AFTER_XIDS && !freeze_waits)
+		return;
+	if (oldest >= durable + LOG_AFTER_XIDS_IDLE ||
+		((freeze_waits || pg_atomic_read_u64(&entry->conflict) != InvalidZXid) &&
+		 TimestampDifferenceExceeds(logged, GetCurrentTimestamp(), LOG_AFTER_MS)))
+		zu_log_oldest(oldest);
+}
+
+ZXid
+zu_freeze_limit(void)
+{
+	ZuEntry    *entry;
+	ZXid		limit;
+
+	zu_attach_database();
+	entry = zu_my.entry;
+	if (!RecoveryInProgress())
+		zfreeze_advance(entry);
+	SpinLockAcquire(&entry->mutex);
+	limit = entry->freeze.now;
+	SpinLockRelease(&entry->mutex);
+	return limit;
+}

@@ -1,0 +1,274 @@
+/*
+ * discard/launcher.c - the process that starts undo workers.
+ *
+ * One per cluster, registered at preload, connected to no database. After its start
+ * (so also after a crash, a promotion, a restore) it has every database looked at once;
+ * after that it sleeps until somebody asks for a worker (undo/undo_request.c). Starts one
+ * worker at a time. Takes no lock but the table's and short catalog locks on pg_database.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "discard/discard_internal.h"
+
+#define RETRY_MS			3000	/* until the next attempt when no worker can be started */
+#define POLL_MS				200		/* while a worker is starting */
+#define START_TIMEOUT_MS	30000	/* after which a starting worker is given up */
+#define WARN_INTERVAL_MS	60000
+#define IDLE_MS				60000
+
+PGDLLEXPORT void zundo_launcher_main(Datum main_arg);
+
+/* The worker that is starting. */
+typedef struct Start
+{
+	Oid			dboid;			/* InvalidOid = none */
+	BackgroundWorkerHandle *handle;
+	TimestampTz since;
+} Start;
+
+/* zworkers_register: from _PG_init, while shared_preload_libraries are loaded. */
+void
+zworkers_register(void)
+{
+	BackgroundWorker worker = {0};
+
+	if (IsBinaryUpgrade)
+		return;
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = 5;
+	strlcpy(worker.bgw_library_name, "zundo", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "zundo_launcher_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, "zundo undo launcher", sizeof(worker.bgw_name));
+	strlcpy(worker.bgw_type, "zundo undo launcher", sizeof(worker.bgw_type));
+	RegisterBackgroundWorker(&worker);
+}
+
+/*
+ * The databases that a worker could connect to, allocated in the caller's context.
+ * Runs a transaction of its own.
+ */
+static List *
+connectable_databases(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	List	   *result = NIL;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+		MemoryContext old;
+
+		if (!form->datallowconn || database_is_invalid_form(form))
+			continue;
+		old = MemoryContextSwitchTo(context);
+		result = lappend_oid(result, form->oid);
+		MemoryContextSwitchTo(old);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return result;
+}
+
+/* Is there still a database dboid that a worker can connect to? */
+static bool
+can_connect(Oid dboid)
+{
+	List	   *databases = connectable_databases();
+	bool		result = list_member_oid(databases, dboid);
+
+	list_free(databases);
+	return result;
+}
+
+/* Say why no worker comes, at most once a minute. */
+static void
+warn_no_slot(void)
+{
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (last != 0 && !TimestampDifferenceExceeds(last, now, WARN_INTERVAL_MS))
+		return;
+	last = now;
+	ereport(WARNING,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("no background worker slot is free for a zundo undo worker"),
+			 errdetail("Until one is, undo is not discarded and large rollbacks are not completed."),
+			 errhint("Raise \"max_worker_processes\" (now %d) by one for each database that uses zundo.",
+					 max_worker_processes)));
+}
+
+/* Ask the postmaster for a worker in dboid (state STARTING). False if it has no slot. */
+static bool
+start_worker(Oid dboid, Start *start)
+{
+	BackgroundWorker worker = {0};
+
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(worker.bgw_library_name, "zundo", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "zundo_worker_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "zundo undo worker for database %u", dboid);
+	strlcpy(worker.bgw_type, "zundo undo worker", sizeof(worker.bgw_type));
+	worker.bgw_main_arg = ObjectIdGetDatum(dboid);
+	worker.bgw_notify_pid = MyProcPid;
+	if (!RegisterDynamicBackgroundWorker(&worker, &start->handle))
+		return false;
+	start->dboid = dboid;
+	start->since = GetCurrentTimestamp();
+	return true;
+}
+
+/* See whether the starting worker has arrived, has left again, or never came. */
+static void
+check_start(Start *start)
+{
+	pid_t		pid;
+
+	if (!OidIsValid(start->dboid))
+		return;
+	if (zwtable_is_starting(start->dboid))
+	{
+		if (GetBackgroundWorkerPid(start->handle, &pid) == BGWH_STOPPED)
+			zwtable_start_failed(start->dboid, true);
+		else if (TimestampDifferenceExceeds(start->since, GetCurrentTimestamp(), START_TIMEOUT_MS))
+			zwtable_start_failed(start->dboid, false);
+		else
+			return;
+	}
+	pfree(start->handle);
+	start->dboid = InvalidOid;
+}
+
+/*
+ * Start the next wanted worker, or take the next database of 'todo' (consumed from the front) to
+ * be looked at. Returns how long to sleep at most; 0 = not at all.
+ */
+static long
+start_next(Start *start, List **todo)
+{
+	Oid			dboid;
+
+	if (OidIsValid(start->dboid))
+		return POLL_MS;
+	if (*todo != NIL && !zwtable_has_wanted())
+	{
+		if (!zwtable_want(linitial_oid(*todo)))
+			return RETRY_MS;
+		*todo = list_delete_first(*todo);
+	}
+	dboid = zwtable_next_wanted();
+	if (!OidIsValid(dboid))
+		return zwtable_has_wanted() ? RETRY_MS : *todo == NIL ? IDLE_MS : POLL_MS;
+	if (!can_connect(dboid))
+	{
+		zwtable_start_failed(dboid, true);
+		return 0;
+	}
+	if (!start_worker(dboid, start))
+	{
+		zwtable_start_failed(dboid, false);
+		if (zwtable_ask_to_yield())
+			return POLL_MS;
+		warn_no_slot();
+		return RETRY_MS;
+	}
+	return POLL_MS;
+}
+
+static void
+forget_launcher(int code, Datum arg)
+{
+	zwtable_set_launcher(false);
+}
+
+/*
+ * zundo_launcher_main: entry point of the launcher. Ends only by a signal or with
+ * the postmaster; an error ends the process, and the postmaster starts it again.
+ */
+void
+zundo_launcher_main(Datum main_arg)
+{
+	MemoryContext context;
+	List	   *todo;
+	TimestampTz listed;			/* when todo was filled */
+	bool		rescan = false; /* it is to be filled again */
+	Start		start = {0};
+	uint32		wait_event;
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	zworkers_force_settings();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	wait_event = zc_new_wait_event("ZundoLauncherMain");
+
+	context = AllocSetContextCreate(TopMemoryContext, "zundo launcher", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	before_shmem_exit(forget_launcher, (Datum) 0);
+	zwtable_set_launcher(true);
+	todo = connectable_databases();
+	listed = GetCurrentTimestamp();
+
+	for (;;)
+	{
+		long		timeout;
+
+		if (ProcDiePending)
+			proc_exit(1);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		check_start(&start);
+		/* With the table full, requests come in faster than they can be served. */
+		rescan = zwtable_rescan_wanted() || rescan;
+		if (rescan && todo == NIL && TimestampDifferenceExceeds(listed, GetCurrentTimestamp(), RETRY_MS))
+		{
+			todo = connectable_databases();
+			listed = GetCurrentTimestamp();
+			rescan = false;
+		}
+		timeout = start_next(&start, &todo);
+		if (rescan)
+			timeout = Min(timeout, RETRY_MS);
+		pgstat_report_activity(STATE_IDLE, NULL);
+		if (timeout == 0)
+			continue;
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | WL_TIMEOUT,
+						 timeout, wait_event);
+		ResetLatch(MyLatch);
+	}
+}

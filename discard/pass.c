@@ -1,0 +1,295 @@
+/*
+ * discard/pass.c - the discard pass: horizon, `oldest`, and the order of a pass.
+ *
+ * Owns what this process remembers from pass to pass (Discarder). Called by
+ * workers, VACUUM, rewrites and the monitor.
+ *
+ * Locks: the entry's discarder flag for a whole pass. It is not an LWLock:
+ * undoing aborted transactions takes long and must be interruptible.
+ *
+ * Invariants
+ *	U17	a transaction is discarded only if it is settled - each of its
+ *		(sub)transactions has committed, or has aborted and was undone on every
+ *		page - and all their xids, the subtransactions' too, < the new `oldest`.
+ *	U18	oldest = min(first unsettled top xid over all logs, H); H was taken before
+ *		the insert positions were read, so a transaction not yet seen has an xid
+ *		>= H. Finished transactions whose undo is still retained do not hold back
+ *		`oldest`: counting them would prevent progress, because merged entries of
+ *		different logs overlap. Those whose LOCKS records name a transaction >= H
+ *		do count, because readers of these records ask how their writer ended;
+ *		they are not merged with others, so that each counts with its own xid.
+ *	By both, an aborted transaction that cannot be undone yet keeps the undo of
+ *	all younger ones, in every log: a reader that finds a record discarded knows
+ *	that its xid < `oldest` (U7).
+ *	U19	the conflict horizon of a DISCARD record covers everything that has come
+ *		below `oldest` since the last one, and the record is logged before the
+ *		`oldest` that relies on it is published.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "discard/discard_internal.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+/* Between looks at whether the worker has done what it was asked for. */
+#define BY_WORKER_NAP_MS	5
+
+static Discarder my;
+
+/*
+ * new_oldest: Returns the highest `oldest` that U18 and U37 allow. All logs have
+ * been parsed.
+ */
+static ZXid
+new_oldest(const Pass *pass)
+{
+	ZXid		oldest = pass->horizon;
+
+	for (int logno = 0; logno < zu_nlogs(); logno++)
+	{
+		LogQueue   *q = pass->mine->queues[logno];
+		ZuLog	   *log;
+
+		if (q == NULL)
+			continue;
+		log = zpass_log(pass, q);
+		if (unlikely(log->closed))
+		{
+			q->needless = zu_damage_is_needless(log, logno, pass->horizon, pass->mine->resolved, &q->checked);
+			if (!q->needless)
+				oldest = Min(oldest, log->hold);
+		}
+		for (int i = q->head; i < q->tail; i++)
+			if (!q->items[i].settled || q->items[i].hold >= pass->horizon)
+				oldest = Min(oldest, q->items[i].min_top);
+	}
+	return oldest;
+}
+
+/* add_hold: Enters a hold into the sorted array of n, of which the oldest are kept. */
+static void
+add_hold(ZuHold *holds, int *n, const ZuHold *hold)
+{
+	int			at = *n;
+
+	if (at == ZU_MAX_HOLDS && holds[at - 1].xid <= hold->xid)
+		return;
+	if (at < ZU_MAX_HOLDS)
+		(*n)++;
+	else
+		at--;
+	for (; at > 0 && holds[at - 1].xid > hold->xid; at--)
+		holds[at] = holds[at - 1];
+	holds[at] = *hold;
+}
+
+/*
+ * publish_holds: Tells other backends what has kept `oldest` from the horizon.
+ * Transactions in progress are not reported: the server's own views name them.
+ */
+static void
+publish_holds(const Pass *pass)
+{
+	ZuEntry    *entry = pass->entry;
+	ZuHold		holds[ZU_MAX_HOLDS];
+	int			n = 0;
+
+	for (int log = 0; log < zu_nlogs(); log++)
+	{
+		const LogQueue *q = pass->mine->queues[log];
+
+		if (q != NULL && entry->logs[log].closed && !q->needless)
+		{
+			ZuHold		hold = {ZU_HOLD_DAMAGE, log, entry->logs[log].hold, InvalidOid};
+
+			add_hold(holds, &n, &hold);
+		}
+		for (int i = q != NULL ? q->head : 0; q != NULL && i < q->tail; i++)
+		{
+			const Pending *p = &q->items[i];
+			ZuHold		hold = {ZU_HOLD_LOCKS, log, p->min_top, InvalidOid};
+
+			if (p->abort != NULL)
+			{
+				hold.kind = ZU_HOLD_ROLLBACK;
+				hold.records = p->records;
+				hold.bytes = p->bytes;
+				if (p->abort->nstalled > 0)
+				{
+					hold.reloid = p->abort->stalled[0].reloid;
+					hold.failed = p->abort->stalled[0].not_before != 0;
+				}
+			}
+			else if (!p->settled || p->hold < pass->horizon)
+				continue;
+			add_hold(holds, &n, &hold);
+		}
+	}
+	SpinLockAcquire(&entry->mutex);
+	entry->nholds = n;
+	memcpy(entry->holds, holds, n * sizeof(ZuHold));
+	SpinLockRelease(&entry->mutex);
+}
+
+/*
+ * take_horizon: Returns H of this database, never less than before, or
+ * InvalidZXid if it is not known yet.
+ */
+static ZXid
+take_horizon(ZuEntry *entry)
+{
+	Relation	rel = table_open(zu_my.reloid, AccessShareLock);
+	ZXid		horizon = InvalidZXid;
+
+	/* a relation of this very transaction is held to be nobody else's business */
+	if (rel->rd_createSubid == InvalidSubTransactionId)
+	{
+		InvalidateCatalogSnapshot();
+		horizon = zxid_widen(GetOldestNonRemovableTransactionId(rel));
+		zu_max64(&entry->horizon, horizon);
+		horizon = pg_atomic_read_u64(&entry->horizon);
+	}
+	table_close(rel, NoLock);
+	return horizon;
+}
+
+/*
+ * parse_logs: Reads all logs up to their insert positions and settles what has
+ * ended.
+ */
+static void
+parse_logs(const Pass *pass)
+{
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		UndoPtr		insert = pg_atomic_read_u64(&pass->entry->logs[i].insert);
+		LogQueue   *q;
+
+		if (insert == InvalidUndoPtr)
+		{
+			zqueue_drop(pass->mine, i);
+			continue;
+		}
+		pg_read_barrier();
+		q = zqueue_open(pass->mine, i, insert);
+		if (q->seen_insert != insert)
+		{
+			q->seen_insert = insert;
+			q->seen_since = GetCurrentTimestamp();
+		}
+		zqueue_parse(pass->mine, q, insert);
+		zsettle_queue(pass, q);
+	}
+}
+
+/* discard_pass: Makes one pass. This process has the discarder flag. */
+static void
+discard_pass(Pass *pass)
+{
+	ZuEntry    *entry = pass->entry;
+	LogQueue  **queues;
+	ZXid		oldest;
+	uint64		before = zu_bytes_in_use();
+
+	Assert(pg_atomic_read_u32(&entry->discarder) == (uint32) MyProcPid);
+	pass->horizon = take_horizon(entry);
+	if (pass->horizon == InvalidZXid)
+		return;
+	zqueue_prepare(pass->mine, entry);
+	zqueue_read_all_if_closed(pass->mine);
+	parse_logs(pass);
+	queues = pass->mine->queues;
+	oldest = new_oldest(pass);
+	Assert(oldest <= pass->horizon);
+	publish_holds(pass);
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (queues[i] != NULL)
+			zfree_prefix(pass, queues[i], oldest);
+	zfreeze_advance(entry);		/* before WAL is written, which takes it along */
+
+	/*
+	 * A standby must hear of it first: from the moment `oldest` is published,
+	 * slots are reused and rows pruned in WAL records that rely on it.
+	 */
+	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
+		zu_log_oldest(oldest);
+	/* U7: publish before anything becomes allocatable */
+	zu_max64(&entry->oldest, oldest);
+	zfree_extents(pass, oldest);
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (queues[i] != NULL && pg_atomic_read_u64(&entry->logs[i].insert) != InvalidUndoPtr)
+			zsettle_mark_extents(pass, queues[i]);
+	zu_forget_resolved(pass->mine->resolved, oldest);
+	zfreeze_log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
+	pass->stats->bytes_left = zu_bytes_in_use();
+	if (before > pass->stats->bytes_left)
+		pass->stats->bytes_discarded = before - pass->stats->bytes_left;
+}
+
+bool
+zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
+{
+	Pass		pass = {.mine = &my, .which = which, .stats = stats};
+	ZuEntry    *entry;
+	uint32		nobody = 0;
+	uint32		number;
+
+	memset(stats, 0, sizeof(*stats));
+	zu_attach_database();
+	if (RecoveryInProgress())
+		return false;
+	zu_require_logs();
+	pass.entry = entry = zu_my.entry;
+	if (!pg_atomic_compare_exchange_u32(&entry->discarder, &nobody, (uint32) MyProcPid))
+		return false;
+	number = pg_atomic_add_fetch_u32(&entry->passes_begun, 1);
+	PG_TRY();
+	{
+		discard_pass(&pass);
+	}
+	PG_CATCH();
+	{
+		/* the queues may be half changed: parse again next time */
+		zqueue_forget_all(&my);
+		zu_end_discard(entry);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	pg_atomic_write_u32(&entry->passes_done, number);
+	zu_end_discard(entry);
+	stats->oldest = zu_oldest();
+	return true;
+}
+
+bool
+zu_discard_by_worker(long timeout_ms)
+{
+	ZuEntry    *entry;
+	TimestampTz since = GetCurrentTimestamp();
+	uint32		begun;
+
+	zu_attach_database();
+	entry = zu_my.entry;
+	begun = pg_atomic_read_u32(&entry->passes_begun);
+	for (;;)
+	{
+		/* one that had begun before may have missed what has ended since */
+		if ((int32) (pg_atomic_read_u32(&entry->passes_done) - begun) > 0)
+			return true;
+		if (pg_atomic_read_u32(&entry->worker) == 0 ||
+			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), timeout_ms))
+			return false;
+		zworkers_wake(MyDatabaseId);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, BY_WORKER_NAP_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}

@@ -1,0 +1,269 @@
+/*
+ * discard/queue.c - what a process that discards remembers of the logs.
+ *
+ * Owns, for each log, the position of a scan and a queue of the transactions
+ * that are not discarded yet, so that a process parses each record once however
+ * long a snapshot keeps it. Called by pass.c.
+ *
+ * Locks: none. Crash points: none; nothing here is durable.
+ */
+#include "postgres.h"
+
+#include "discard/discard_internal.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+/* ---- memory ---- */
+
+void
+zqueue_forget_all(Discarder *mine)
+{
+	if (mine->context != NULL)
+		MemoryContextDelete(mine->context);
+	memset(mine, 0, sizeof(*mine));
+}
+
+void
+zqueue_prepare(Discarder *mine, ZuEntry *entry)
+{
+	Assert(entry == zu_my.entry);
+	if (mine->context != NULL && mine->entry == entry && mine->joined == zu_my.joined)
+		return;
+	zqueue_forget_all(mine);
+	mine->context = AllocSetContextCreate(TopMemoryContext, "zundo discard", ALLOCSET_DEFAULT_SIZES);
+	mine->queues = MemoryContextAllocZero(mine->context, zu_nlogs() * sizeof(LogQueue *));
+	mine->resolved = MemoryContextAllocZero(mine->context, sizeof(ZuResolved));
+	mine->entry = entry;
+	mine->joined = zu_my.joined;
+}
+
+void
+zqueue_free_details(Pending *p)
+{
+	if (p->xids != NULL)
+		pfree(p->xids);
+	p->xids = NULL;
+	p->nxids = p->xids_size = 0;
+	if (p->abort != NULL)
+		pfree(p->abort);
+	p->abort = NULL;
+}
+
+void
+zqueue_drop(Discarder *mine, int logno)
+{
+	LogQueue   *q = mine->queues[logno];
+
+	if (q == NULL)
+		return;
+	for (int i = q->head; i < q->tail; i++)
+		zqueue_free_details(&q->items[i]);
+	if (q->items != NULL)
+		pfree(q->items);
+	if (q->scan.extents != NULL)
+		pfree(q->scan.extents);
+	pfree(q);
+	mine->queues[logno] = NULL;
+}
+
+/*
+ * any_closed: Returns whether a log of the database is closed. Then no extent
+ * is passed over: whether what is unread of that log is needed depends on which
+ * transactions were rolled back (ZuResolved), and only their records tell.
+ */
+static bool
+any_closed(ZuEntry *entry)
+{
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (entry->logs[i].closed)
+			return true;
+	return false;
+}
+
+void
+zqueue_read_all_if_closed(Discarder *mine)
+{
+	ZuEntry    *entry = mine->entry;
+	bool		skipped = false;
+
+	for (int i = 0; i < zu_nlogs(); i++)
+		skipped = skipped || (mine->queues[i] != NULL && mine->queues[i]->skipped);
+	if (!skipped || !any_closed(entry))
+		return;
+	zqueue_forget_all(mine);
+	zqueue_prepare(mine, entry);
+}
+
+LogQueue *
+zqueue_open(Discarder *mine, int logno, UndoPtr insert)
+{
+	LogQueue   *q = mine->queues[logno];
+	ZuLog	   *log = &mine->entry->logs[logno];
+	MemoryContext old;
+	UndoPtr		discard;
+	ZuExtent   *extents;
+	int			n;
+	int			at = 0;
+
+	if (q != NULL && q->discards == pg_atomic_read_u64(&log->discards))
+		return q;
+	zqueue_drop(mine, logno);
+	discard = pg_atomic_read_u64(&log->discard);
+	old = MemoryContextSwitchTo(mine->context);
+	/* extents before the discard pointer are there if freeing them has failed once */
+	extents = zu_collect_extents(logno, 0, &n);
+	while (at < n && (extents[at].extent != zuptr_extent(discard) ||
+					  extents[at].generation != zuptr_generation(discard)))
+		at++;
+	q = palloc0(sizeof(LogQueue));
+	q->logno = logno;
+	q->discards = pg_atomic_read_u64(&log->discards);
+	zu_scan_init(&q->scan, logno, extents, n, zuptr_byte(discard), insert, mine->context);
+	q->scan.skip_settled = !any_closed(mine->entry);
+	q->scan.current = at;
+	mine->queues[logno] = q;
+	MemoryContextSwitchTo(old);
+	if (at == n)
+	{
+		zqueue_drop(mine, logno);
+		elog(ERROR, "undo log %d does not begin where its discard pointer says", logno);
+	}
+	return q;
+}
+
+/* ---- parsing ---- */
+
+/* push_pending: Adds a transaction to the end of the queue and returns it. */
+static Pending *
+push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
+{
+	Pending    *p;
+
+	if (q->tail == q->size)
+	{
+		if (q->head > q->size / 2)
+		{
+			memmove(q->items, q->items + q->head, (q->tail - q->head) * sizeof(Pending));
+			q->tail -= q->head;
+			q->head = 0;
+		}
+		else
+		{
+			int			size = Max(q->size * 2, 16);
+
+			if (q->items == NULL)
+				q->items = MemoryContextAllocHuge(mine->context, size * sizeof(Pending));
+			else
+				q->items = repalloc_huge(q->items, size * sizeof(Pending));
+			q->size = size;
+		}
+	}
+	p = &q->items[q->tail++];
+	memset(p, 0, sizeof(*p));
+	p->min_top = p->max_top = p->max_xid = p->last_xid = top;
+	p->first = first;
+	p->count = 1;
+	return p;
+}
+
+/* push_settled: Adds the extent that the scan has passed over, as the map knows it. */
+static void
+push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
+{
+	const ZuExtent *e = &q->scan.extents[q->scan.current];
+	Place		first = {e->sequence, start};
+	Pending    *p = push_pending(mine, q, e->oldest_top, first);
+
+	p->max_top = p->max_xid = e->newest;
+	p->settled = true;
+	q->skipped = true;
+	p->end = zqueue_place(q);
+}
+
+/* note_xid: Remembers that (sub)transaction xid wrote in p. */
+static void
+note_xid(Discarder *mine, Pending *p, ZXid xid)
+{
+	if (xid == p->last_xid)
+		return;
+	p->last_xid = xid;
+	p->max_xid = Max(p->max_xid, xid);
+	if (xid == p->min_top)
+		return;
+	if (xid < p->min_top)
+	{
+		/* only in a rest whose top is not known: the lowest xid stands for it */
+		ZXid		lower = xid;
+
+		xid = p->min_top;
+		p->min_top = lower;
+	}
+	if (p->nxids > 0 && p->xids[p->nxids - 1] == xid)
+		return;
+	if (p->nxids == p->xids_size)
+	{
+		int			size = Max(p->xids_size * 2, 4);
+
+		if (p->xids == NULL)
+			p->xids = MemoryContextAlloc(mine->context, size * sizeof(ZXid));
+		else
+			p->xids = repalloc_huge(p->xids, size * sizeof(ZXid));
+		p->xids_size = size;
+	}
+	p->xids[p->nxids++] = xid;
+}
+
+void
+zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
+{
+	ZuRecord	rec;
+	UndoPtr		ptr;
+	ZuStep		step;
+
+	if (q->stuck)
+		return;
+	zu_scan_extend(&q->scan, insert);
+	for (;;)
+	{
+		Pending    *p;
+
+		step = zu_scan_step(&q->scan, &rec, &ptr);
+		if (step == ZU_STEP_SETTLED)
+		{
+			push_settled(mine, q, ptr);
+			continue;
+		}
+		if (step != ZU_STEP_RECORD)
+			break;
+
+		/*
+		 * Without ZUF_FIRST the record goes on with the last transaction. That
+		 * may be settled already, if it wrote this and ended between our reading
+		 * of the insert position and our look at its state, or if the extent
+		 * before was passed over. It may also be unknown, if the log begins with
+		 * the rest of a transaction that was discarded.
+		 */
+		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
+		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)
+		{
+			ZXid		top = q->scan.topxid != InvalidZXid ? q->scan.topxid : rec.topxid;
+			Place		first = {q->scan.extents[q->scan.current].sequence, ptr};
+
+			p = push_pending(mine, q, top, first);
+		}
+		note_xid(mine, p, rec.xid);
+		p->records++;
+		p->bytes += rec.length;
+		if (rec.type == ZUR_LOCKS)
+			p->hold = Max(p->hold, rec.hold);
+		p->end = zqueue_place(q);
+	}
+	if (step == ZU_STEP_CORRUPT)
+	{
+		/* what could be read is handled; the other logs are too */
+		q->stuck = true;
+		zu_close_log(mine->entry, q->scan.logno, zu_scan_position(&q->scan));
+	}
+	if (step == ZU_STEP_GONE)
+		elog(ERROR, "undo log %u was discarded by somebody else", q->scan.logno);
+}

@@ -1,0 +1,200 @@
+/*
+ * discard/settle.c - which transactions have ended, and undoing aborted ones.
+ *
+ * Called by pass.c for each log that has been parsed.
+ *
+ * Locks: none of its own; see zrollback_xact.c. Crash points: none.
+ *
+ * Invariant
+ *	U52	an extent is marked as settled in the map only if each of its records is
+ *		of a settled transaction, with hold < H, and none was discarded before:
+ *		then its summary says all that the discard pass needs, after a restart
+ *		too.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "discard/discard_internal.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+
+/* Settled neighbours are merged up to this many bytes. */
+#define MERGE_BYTES			(64 * 1024)
+/* What ZU_UNDO_SMALL takes for a small aborted transaction. */
+#define SMALL_ABORT_RECORDS 10000
+
+/* has_aborted: Returns whether one of p's (sub)transactions has aborted. p's top has ended. */
+static bool
+has_aborted(const Pending *p, ZXid oldest)
+{
+	if (p->min_top < oldest)
+		return false;
+	if (!TransactionIdDidCommit(zxid_to_xid(p->min_top)))
+		return true;
+	for (int i = 0; i < p->nxids; i++)
+		if (p->xids[i] >= oldest && !TransactionIdDidCommit(zxid_to_xid(p->xids[i])))
+			return true;
+	return false;
+}
+
+/*
+ * abort_of: Returns p's ZuAbort, which stays with it until it is settled. Its
+ * counts are brought up to date: p may have been parsed further.
+ */
+static ZuAbort *
+abort_of(const Pass *pass, Pending *p, uint32 logno)
+{
+	if (p->abort == NULL)
+	{
+		p->abort = MemoryContextAllocZero(pass->mine->context, sizeof(ZuAbort));
+		p->abort->logno = logno;
+		p->abort->first = p->first.ptr;
+		p->abort->topxid = p->min_top;
+	}
+	if (p->abort->records != p->records)
+		p->abort->tried = false;
+	p->abort->records = p->records;
+	p->abort->bytes = p->bytes;
+	return p->abort;
+}
+
+/*
+ * undo_abort: Undoes an aborted transaction if the pass is to undo such ones.
+ * Returns whether it is undone on every page.
+ */
+static bool
+undo_abort(const Pass *pass, ZuAbort *abort)
+{
+	if (pass->which == ZU_UNDO_NONE ||
+		(pass->which == ZU_UNDO_SMALL && abort->records > SMALL_ABORT_RECORDS))
+		return false;
+	return zrollback_transaction(abort);
+}
+
+/* settle: Settles p if it has ended, and has been undone as far as it has aborted. */
+static void
+settle(const Pass *pass, Pending *p, uint32 logno)
+{
+	ZXid		oldest = pg_atomic_read_u64(&pass->entry->oldest);
+
+	/* in progress first: a transaction is marked committed before it leaves the array */
+	if (p->min_top >= oldest && TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
+		return;
+	if (has_aborted(p, oldest))
+	{
+		ZuAbort    *abort = abort_of(pass, p, logno);
+
+		if (!undo_abort(pass, abort))
+		{
+			pass->stats->aborts_pending++;
+			return;
+		}
+		zu_note_resolved(pass->mine->resolved, p->min_top, logno, pass->mine->context);
+		for (int i = 0; i < p->nxids; i++)
+			zu_note_resolved(pass->mine->resolved, p->xids[i], logno, pass->mine->context);
+	}
+	zqueue_free_details(p);
+	p->settled = true;
+}
+
+/*
+ * mergeable: Returns whether two settled neighbours are small and in one
+ * extent. What counts for `oldest` although it is settled (U18) stays alone
+ * until it no longer counts: merged, it would count with the lowest xid of its
+ * neighbours.
+ */
+static bool
+mergeable(const Pending *a, const Pending *b, ZXid horizon)
+{
+	return a->settled && b->settled && a->first.sequence == b->end.sequence &&
+		a->hold < horizon && b->hold < horizon &&
+		zuptr_byte(b->end.ptr) - zuptr_byte(a->first.ptr) <= MERGE_BYTES;
+}
+
+void
+zsettle_queue(const Pass *pass, LogQueue *q)
+{
+	int			out = q->head;
+
+	for (int i = q->head; i < q->tail; i++)
+	{
+		if (!q->items[i].settled)
+		{
+			CHECK_FOR_INTERRUPTS();
+			settle(pass, &q->items[i], q->logno);
+		}
+	}
+	for (int i = q->head + 1; i < q->tail; i++)
+	{
+		Pending    *last = &q->items[out];
+		Pending    *p = &q->items[i];
+
+		if (mergeable(last, p, pass->horizon))
+		{
+			last->min_top = Min(last->min_top, p->min_top);
+			last->max_top = Max(last->max_top, p->max_top);
+			last->max_xid = Max(last->max_xid, p->max_xid);
+			last->hold = Max(last->hold, p->hold);
+			last->end = p->end;
+			last->count += p->count;
+		}
+		else if (++out != i)
+			q->items[out] = *p;
+	}
+	if (q->tail > q->head)
+		q->tail = out + 1;
+}
+
+/*
+ * zsettle_mark_extents: see discard_internal.h. Another process that discards
+ * need not read these extents then. The extent in which the discard pointer lies
+ * is left out: its summary would not cover what has gone.
+ */
+void
+zsettle_mark_extents(const Pass *pass, LogQueue *q)
+{
+	ZuScan	   *scan = &q->scan;
+	ZuLog	   *log = zpass_log(pass, q);
+	UndoPtr		discard = pg_atomic_read_u64(&log->discard);
+	uint64		from = pg_atomic_read_u64(&log->discard_sequence);
+	ZuExtent   *settled = NULL;
+	int			n = 0;
+	int			item = q->head;
+
+	if (zuptr_byte(discard) > ZU_PAGE_DATA)
+		from++;
+	for (int i = 0; i < scan->current; i++)
+	{
+		ZuExtent   *e = &scan->extents[i];
+		bool		all = false;
+
+		/* one that was never entered has no end, and no summary */
+		if (e->settled || e->end == 0 || e->sequence < from)
+			continue;
+		while (item < q->tail && q->items[item].end.sequence < e->sequence)
+			item++;
+		e->newest = InvalidZXid;
+		for (int j = item; j < q->tail && q->items[j].first.sequence <= e->sequence; j++)
+		{
+			const Pending *p = &q->items[j];
+
+			all = p->settled && p->hold < pass->horizon;
+			if (!all)
+				break;
+			e->oldest_top = e->newest == InvalidZXid ? p->min_top : Min(e->oldest_top, p->min_top);
+			e->newest = Max(e->newest, Max(p->hold, Max(p->max_top, p->max_xid)));
+		}
+		if (!all)
+			continue;
+		e->settled = true;
+		if (settled == NULL)
+			settled = palloc(scan->current * sizeof(ZuExtent));
+		settled[n++] = *e;
+	}
+	if (n > 0)
+	{
+		zu_mark_settled(settled, n);
+		pfree(settled);
+	}
+}

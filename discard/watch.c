@@ -1,0 +1,57 @@
+/*
+ * discard/watch.c - lines in the server's log when undo grows large or old.
+ *
+ * Called by an undo worker in each of its cycles, in the cycle's transaction. What has been told is in the worker's ZWatch: a new
+ * worker begins anew. No locks, no crash points.
+ */
+#include "postgres.h"
+
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+#include "discard/discard_internal.h"
+
+#define WHERE_TO_LOOK	"See zundo.stat_horizon for what keeps old row versions alive."
+
+/* is_news: has value reached the setting, and twice what was told before? Notes that it is told now; -1 = never. */
+static bool
+is_news(uint64 value, int64 setting, uint64 *told)
+{
+	if (setting < 0 || value < (uint64) setting)
+	{
+		*told = 0;
+		return false;
+	}
+	if (*told != 0 && value / 2 < *told)
+		return false;
+	*told = Max(value, 1);
+	return true;
+}
+
+void
+zwatch_look(ZWatch *watch, uint64 bytes)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ZXid		oldest = zu_oldest();
+	uint64		seconds;
+
+	if (bytes == 0 || oldest != watch->oldest)
+	{
+		watch->oldest = oldest;
+		watch->since = now;
+		watch->age_told = 0;
+	}
+	if (is_news(bytes / (1024 * 1024), zundo_log_undo_size, &watch->size_told))
+		ereport(LOG,
+				(errmsg("%llu MB of undo are kept in database \"%s\"",
+						(unsigned long long) (bytes / (1024 * 1024)), get_database_name(MyDatabaseId)),
+				 errdetail("%s", zu_describe_pin()),
+				 errhint(WHERE_TO_LOOK)));
+	seconds = (uint64) (now - watch->since) / USECS_PER_SEC;
+	if (bytes > 0 && is_news(seconds, zundo_log_undo_age, &watch->age_told))
+		ereport(LOG,
+				(errmsg("undo has been kept in database \"%s\" for %llu s", get_database_name(MyDatabaseId),
+						(unsigned long long) seconds),
+				 errdetail("%s", zu_describe_pin()),
+				 errhint(WHERE_TO_LOOK)));
+}

@@ -1,0 +1,316 @@
+/*
+ * discard/worker.c - the undo worker of one database.
+ *
+ * A dynamic background worker that the launcher starts. Cycles: discard what nobody
+ * needs, roll back aborted transactions met on the way, give the undo relation's free tail
+ * back. Leaves when the database has no zundo, or has had nothing to do for a while; writers ask for a new
+ * one. Each cycle is one transaction without an xid and without a snapshot that lasts;
+ * zundo.undo_log is locked in AccessShareLock during it. An error ends the cycle, not the
+ * process. Crash points: "worker-cycle", in the cycle's transaction.
+ *
+ * Its PGPROC carries the autovacuum flag: CREATE DATABASE ... TEMPLATE, DROP DATABASE and the
+ * like end it, and whoever waits for a table that it rolls back cancels the cycle.
+ *
+ * Invariants:
+ *	W1	a worker never assigns an xid (its horizon must not count itself; pg_upgrade).
+ *	W2	before leaving, it stops to count as the database's worker, and then looks once
+ *		more: what was written before that is seen then, what is written after it asks anew.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/lwlock.h"
+#include "storage/procarray.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "discard/discard_internal.h"
+
+#define NAP_BUSY_MS		20		/* while undo goes away */
+#define NAP_PINNED_MS	1000	/* longest nap while something holds undo back */
+#define NAP_ERROR_MS	1000
+#define IDLE_EXIT_MS	10000
+#define TRUNCATE_MS		2000	/* between looks at the relation's tail */
+
+PGDLLEXPORT void zundo_worker_main(Datum main_arg);
+
+/* What a cycle came to. */
+typedef enum CycleResult
+{
+	CYCLE_MOVED,				/* undo was discarded */
+	CYCLE_PINNED,				/* there is undo, but it must stay */
+	CYCLE_IDLE,					/* nothing worth staying for */
+	CYCLE_GONE,					/* zundo is not installed here (any more) */
+	CYCLE_NO_ROOM,				/* as many databases as can be written at one time are (zundo.max_databases) */
+	CYCLE_FAILED				/* ended by another error */
+} CycleResult;
+
+/*
+ * Mark this process as one that the server may end or cancel as it does with an
+ * autovacuum worker.
+ */
+static void
+become_dispensable(void)
+{
+	LWLockAcquire(ProcArrayLock, LW_EXCLUSIVE);
+	MyProc->statusFlags |= PROC_IS_AUTOVACUUM;
+	ProcGlobal->statusFlags[MyProc->pgxactoff] = MyProc->statusFlags;
+	LWLockRelease(ProcArrayLock);
+}
+
+/* Be counted as the database's worker, in undo/, or not any more. Said in every cycle: zundo may have been dropped and made anew. */
+static void
+count_me(bool count)
+{
+	if (count)
+		zu_worker_attach();
+	else
+		zu_worker_detach();
+}
+
+static void
+uncount_at_exit(int code, Datum arg)
+{
+	count_me(false);
+}
+
+/*
+ * Make this database's undo usable in the current transaction and lock its relation. False if
+ * zundo is not installed, or is being dropped.
+ */
+static bool
+open_undo(void)
+{
+	Oid			namespaceId;
+	Oid			relid;
+
+	if (!OidIsValid(get_extension_oid("zundo", true)))
+		return false;
+	namespaceId = get_namespace_oid("zundo", true);
+	if (!OidIsValid(namespaceId))
+		return false;
+	relid = get_relname_relid("undo_log", namespaceId);
+	if (!OidIsValid(relid))
+		return false;
+	LockRelationOid(relid, AccessShareLock);
+	/* It may have been dropped while we waited for the lock. */
+	if (get_relname_relid("undo_log", namespaceId) != relid)
+		return false;
+	zu_attach_database();
+	return true;
+}
+
+/* Give back slot overflow pages and the tail of the undo relation, now and then. */
+static void
+maybe_give_back(void)
+{
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (last != 0 && !TimestampDifferenceExceeds(last, now, TRUNCATE_MS))
+		return;
+	last = now;
+	zheap_sweep_overflow();
+	(void) zu_truncate_tail();
+}
+
+/*
+ * One pass, inside a transaction that the caller began. count: be the
+ * database's worker from here on.
+ */
+static CycleResult
+run_cycle(bool count, ZWatch *watch)
+{
+	ZuDiscardStats stats = {0};
+	bool		done;
+
+	if (!open_undo())
+		return CYCLE_GONE;
+	if (count)
+		count_me(true);
+	ZUNDO_FAULT("worker-cycle");
+
+	/* The catalog snapshot of the look-ups above must not hold the horizon back. */
+	InvalidateCatalogSnapshot();
+	done = zu_discard(ZU_UNDO_ALL, &stats);
+	if (done)
+		zwatch_look(watch, stats.bytes_left);
+	maybe_give_back();
+
+	/* another process discards: what it leaves is not known yet */
+	if (!done)
+		return CYCLE_PINNED;
+	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
+		return CYCLE_MOVED;
+	/* whatever is left may need us when its transaction ends, and nobody might call then */
+	if (stats.bytes_left == 0 && stats.aborts_pending == 0)
+		return CYCLE_IDLE;
+	return CYCLE_PINNED;
+}
+
+/*
+ * A pass as a transaction of its own. Errors are logged and end only the transaction;
+ * being cancelled for somebody who waits for our locks is no news.
+ */
+static CycleResult
+run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
+{
+	volatile CycleResult result = CYCLE_FAILED;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		pgstat_report_activity(STATE_RUNNING, "discarding undo");
+		StartTransactionCommand();
+		result = run_cycle(count, watch);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_writable()) ? CYCLE_NO_ROOM : CYCLE_FAILED;
+		if (geterrcode() != ERRCODE_QUERY_CANCELED)
+			EmitErrorReport();
+		AbortCurrentTransaction();
+		FlushErrorState();
+		QueryCancelPending = false;
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	zworkers_report_progress(0, 0, 0, 0);
+	MemoryContextSwitchTo(context);
+	MemoryContextReset(context);
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	return result;
+}
+
+/* Sleep, unless a request or a signal comes; obey the signals. */
+static void
+nap(long ms, uint32 wait_event)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event);
+	ResetLatch(MyLatch);
+	if (ProcDiePending)
+		proc_exit(1);
+	QueryCancelPending = false; /* nothing is being done that could be cancelled */
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+/* How long to sleep after a cycle, given the nap before it. */
+static long
+next_nap(CycleResult result, long previous)
+{
+	switch (result)
+	{
+		case CYCLE_MOVED:
+			return NAP_BUSY_MS;
+		case CYCLE_FAILED:
+			return NAP_ERROR_MS;
+		default:
+			return Min(Max(previous, NAP_BUSY_MS) * 2, NAP_PINNED_MS);
+	}
+}
+
+/*
+ * May the worker leave? By rule W2 it looks once more after it has ceased to count. True:
+ * its entry in the shared table is free.
+ */
+static bool
+try_to_leave(MemoryContext context, ZWatch *watch)
+{
+	CycleResult result;
+
+	count_me(false);
+	result = run_cycle_safely(false, context, watch);
+	return (result == CYCLE_IDLE || result == CYCLE_GONE) && zwtable_release(true);
+}
+
+/*
+ * zundo_worker_main: entry point; main_arg is the database's OID. Returns when there is
+ * nothing left to do.
+ */
+void
+zundo_worker_main(Datum main_arg)
+{
+	Oid			dboid = DatumGetObjectId(main_arg);
+	MemoryContext context;
+	uint32		wait_event;
+	TimestampTz idle_since = 0;
+	long		ms = NAP_BUSY_MS;
+	bool		first = true;
+	ZWatch		watch = {0};
+
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	if (IsBinaryUpgrade || !zwtable_claim(dboid))
+		proc_exit(0);
+	zworkers_force_settings();
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	become_dispensable();
+	pgstat_report_appname("zundo undo worker");
+	wait_event = zc_new_wait_event("ZundoWorkerMain");
+	before_shmem_exit(uncount_at_exit, (Datum) 0);
+	context = AllocSetContextCreate(TopMemoryContext, "zundo undo worker", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+
+	for (;;)
+	{
+		CycleResult result;
+		bool		requested = zwtable_take_request();
+
+		if (requested)
+			ms = NAP_BUSY_MS;
+		result = run_cycle_safely(true, context, &watch);
+		if (result == CYCLE_GONE)
+		{
+			(void) zwtable_release(false);
+			break;
+		}
+		if (result == CYCLE_NO_ROOM)
+		{
+			zwtable_give_up(requested);
+			break;
+		}
+		if (result != CYCLE_IDLE || requested)
+			idle_since = 0;
+		else if (idle_since == 0)
+			idle_since = GetCurrentTimestamp();
+		/* A worker that only the launcher wanted was to have a look: it leaves at once. */
+		if (idle_since != 0 &&
+			(first || TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_EXIT_MS)))
+		{
+			if (try_to_leave(context, &watch))
+				break;
+			idle_since = 0;
+		}
+		first = false;
+		if (zwtable_must_yield(result == CYCLE_PINNED))
+		{
+			count_me(false);	/* from here on writers ask anew (W2) */
+			zwtable_yield();
+			break;
+		}
+		ms = next_nap(result, ms);
+		nap(ms, wait_event);
+	}
+	proc_exit(0);
+}

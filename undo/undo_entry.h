@@ -1,0 +1,269 @@
+/*
+ * undo/undo_entry.h - the shared state of a database's undo, and the mechanism
+ * by which discard/ reads logs and gives extents back.
+ *
+ * For undo/ and discard/ only: everything else uses undo.h.
+ */
+#ifndef ZUNDO_UNDO_ENTRY_H
+#define ZUNDO_UNDO_ENTRY_H
+
+#include "undo/undo_format.h"
+
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+/* An extent as a log knows it. */
+typedef struct ZuExtent
+{
+	uint64		sequence;
+	uint32		extent;			/* number */
+	uint32		generation;
+	uint32		logno;
+	bool		settled;		/* the rest as in ZuMapEntry */
+	uint32		end;
+	ZXid		oldest_top;
+	ZXid		newest;
+} ZuExtent;
+
+/* ---- shared state ---- */
+
+#define ZU_FENCES		16
+
+/*
+ * One log of a database. 'insert' and 'insert_sequence' are written by the owner only,
+ * 'discard*' by the process that discards, all else under the alloc lock.
+ */
+typedef struct ZuLog
+{
+	pg_atomic_uint64 insert;	/* UndoPtr; 0 = the log has no extent */
+	pg_atomic_uint64 insert_sequence;
+	pg_atomic_uint64 discard;	/* UndoPtr, never past insert */
+	pg_atomic_uint64 discard_sequence;
+	pg_atomic_uint64 discards;	/* number of changes of discard by anybody */
+	pg_atomic_uint32 nextents;
+	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 = unattached */
+	ZuExtent	ahead;			/* of an unattached log: allocated, not entered; generation 0 = none */
+	uint64		last_sequence;	/* of its newest extent */
+	bool		sealed;			/* loaded from its pages: its next owner goes on in a fresh extent (U36) */
+	bool		closed;			/* something in it cannot be read: not attached again, keeps `oldest` back (U37) */
+	uint64		hold;			/* closed: `oldest` when that was found; nothing unread is older */
+	uint64		unread_end;		/* closed: next xid when no owner could write any more, 0 = not yet */
+	bool		excused;		/* closed: no page has a change of those that it may have been needed for */
+	TimestampTz detached;		/* when the owner left */
+} ZuLog;
+
+/*
+ * In ZuLog.owner: the owner is in a transaction that may write. Without it the
+ * log of an idle session may be taken from it (undo_discard.c).
+ */
+#define ZU_LOG_HELD		0x80000000U
+
+/* zu_log_pid: the process that a log is attached to, 0 = none. */
+static inline int
+zu_log_pid(ZuLog *log)
+{
+	return (int) (pg_atomic_read_u32(&log->owner) & ~ZU_LOG_HELD);
+}
+
+typedef enum ZuEntryState
+{
+	ZU_ENTRY_EMPTY,				/* nothing loaded: no visibility test */
+	ZU_ENTRY_VALID,				/* oldest and limit are valid */
+	ZU_ENTRY_LOGS				/* logs too: may be written */
+} ZuEntryState;
+
+/* One database's undo. Exists while a session is attached. */
+typedef struct ZuEntry
+{
+	/* the key and refcount are protected by the table lock */
+	Oid			dboid;			/* 0 = slot is unused */
+	RelFileNumber relnumber;
+	int			refcount;
+
+	pg_atomic_uint32 state;		/* ZuEntryState; grows under the load lock */
+	pg_atomic_uint64 oldest;	/* monotone */
+	pg_atomic_uint32 limit;		/* extents that exist; lowered only with all fences held */
+	pg_atomic_uint32 used;		/* extents not free; alloc lock */
+	pg_atomic_uint32 hint;		/* no free extent below; alloc lock */
+	pg_atomic_uint32 overflow_extents;	/* in state OVERFLOW; alloc lock */
+	pg_atomic_uint32 overflow_hint; /* block from which to look for a free overflow page; alloc lock */
+	ZuDoubt		doubt;			/* written at load, before `oldest` moves, and by redo */
+	pg_atomic_uint64 horizon;	/* latest H, monotone */
+	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
+	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
+	pg_atomic_uint32 discarder; /* pid of who discards, 0 = nobody */
+	pg_atomic_uint32 truncator; /* pid of the process that cuts the file off, 0 = none; set under the alloc lock */
+	ConditionVariable truncated;	/* when truncator becomes 0 */
+	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
+	pg_atomic_uint32 passes_begun;	/* discard passes; written by the discarder */
+	pg_atomic_uint32 passes_done;	/* number of the last one that came to its end */
+
+	slock_t		mutex;			/* protects what follows */
+	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD record */
+	ZuFreeze	freeze_logged;	/* what is there */
+	TimestampTz logged;			/* time of the last DISCARD record */
+	int			nholds;			/* what held `oldest` back in the last pass */
+	ZuHold		holds[ZU_MAX_HOLDS];
+
+	ZuLog	   *logs;			/* in state LOGS: zu_nlogs() of them */
+} ZuEntry;
+
+/* The logs of one database that is written. */
+typedef struct ZuLogSet
+{
+	ZuEntry    *owner;			/* NULL = free; table lock */
+	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
+} ZuLogSet;
+
+/* This backend's view of the current database. */
+typedef struct ZuBackend
+{
+	ZuEntry    *entry;			/* NULL = not attached */
+	bool		stale;			/* look the relation up again */
+	bool		locked;			/* AccessShareLock taken in this transaction */
+	uint64		joined;			/* how often this backend has joined an entry */
+	Oid			reloid;
+	RelFileLocator locator;
+} ZuBackend;
+
+extern ZuBackend zu_my;
+
+/* Locks of an entry; see README.md for their order. */
+extern LWLock *zu_fence_lock(ZuEntry *entry, int n);
+extern LWLock *zu_alloc_lock(ZuEntry *entry);
+extern LWLock *zu_load_lock(ZuEntry *entry);
+
+/* zu_nlogs: logs in a set. */
+extern int	zu_nlogs(void);
+
+/* zu_take_logs: give the entry a set of logs, empty. Load lock held. Error if all sets are in use. */
+extern void zu_take_logs(ZuEntry *entry);
+
+/* zu_max64: Raises *v to at least this value, atomically. */
+extern void zu_max64(pg_atomic_uint64 *v, uint64 to);
+
+/*
+ * zu_lock_entry_for_redo: the entry of locator's relation with the table lock
+ * held shared, or NULL with nothing held. May be called with buffers locked.
+ */
+extern ZuEntry *zu_lock_entry_for_redo(RelFileLocator locator);
+extern void zu_unlock_entry_for_redo(void);
+
+/*
+ * zu_end_discard, zu_end_truncation: Give back the entry's discarder flag and
+ * its truncator flag if this process has them. The file may grow again then.
+ */
+extern void zu_end_discard(ZuEntry *entry);
+extern void zu_end_truncation(ZuEntry *entry);
+
+/* zu_fences_acquire / release: all fences of the entry, exclusively. */
+extern void zu_fences_acquire(ZuEntry *entry);
+extern void zu_fences_release(ZuEntry *entry);
+
+/*
+ * zu_require_logs: Has the logs of the attached entry loaded. On a primary only.
+ * Raises an error if the shared tables are too small for them.
+ */
+extern void zu_require_logs(void);
+
+/* ---- extents of logs ---- */
+
+/*
+ * zu_collect_extents: palloc'd array of the log extents of logno (or of all
+ * logs if logno < 0) with sequence >= from, by (logno, sequence).
+ */
+extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
+
+/*
+ * zu_free_extents: make extents free and oldest durable, in WAL and pages. On
+ * entry the alloc lock is held and oldest is published. Sorts the array.
+ */
+extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
+
+/*
+ * zu_mark_settled: makes the summaries of n settled extents durable in the map,
+ * in WAL. By the discarder. Sorts the array.
+ */
+extern void zu_mark_settled(ZuExtent *extents, int n);
+
+/* zu_log_oldest: make oldest durable without freeing anything. */
+extern void zu_log_oldest(ZXid oldest);
+
+/* ---- undo_scan.c ---- */
+
+typedef enum ZuStep
+{
+	ZU_STEP_RECORD,
+	ZU_STEP_SETTLED,			/* passed over the settled extent that begins at *ptr (skip_settled) */
+	ZU_STEP_END,				/* all up to the end position has been read */
+	ZU_STEP_GONE,				/* the extent was discarded meanwhile */
+	ZU_STEP_CORRUPT				/* not a record at the scan's position */
+} ZuStep;
+
+struct ZuScan
+{
+	uint32		logno;
+	ZuExtent   *extents;		/* by sequence; palloc'd */
+	int			nextents;
+	int			current;		/* index of the extent that is read */
+	int			page;			/* position of the next record */
+	int			off;
+	UndoPtr		end;			/* insert position to stop at */
+	ZXid		topxid;			/* of the transaction that the records read last are of; 0 = not known */
+	bool		skip_settled;	/* passes over settled extents without reading them */
+	bool		readable;		/* ends quietly where the log cannot be read */
+	bool		owned;			/* nobody else can discard what it reads: what is gone is damage */
+	int			loaded_index;	/* which page 'copy' holds; -1 = none */
+	int			loaded_page;
+	MemoryContext context;		/* of extents */
+	PGAlignedBlock copy;
+	char		record[ZUR_MAX_LENGTH]; /* a record that straddles pages */
+};
+
+/* zu_scan_init: a scan of logno over extents (palloc'd in context, taken over) from byte 'byte' of the first one to end. */
+extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
+						 uint32 byte, UndoPtr end, MemoryContext context);
+extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
+
+/* zu_scan_extend: go on up to a later end; forgets the page copy. */
+extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
+
+/* ---- undo_damage.c ---- */
+
+/* Transactions that the discard pass has met as aborted and had undone, with the logs that their records were in. */
+typedef struct ZuResolved
+{
+	int			n;
+	int			size;
+	ZXid	   *xids;
+	uint32	   *lognos;
+} ZuResolved;
+
+/*
+ * zu_close_log: notes and reports that what follows 'at' in the log cannot be
+ * read, unless that is known. By the log's owner, the discarder, or at load.
+ */
+extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
+
+/*
+ * zu_widen_doubt: takes the xids from 'from' up to 'to' into the doubt window,
+ * which is cut to its latest part if it gets too wide. Before `oldest` passes them.
+ */
+extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
+
+/* zu_note_resolved: adds to resolved, whose memory is in context, that xid was undone from the log. */
+extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
+
+/* zu_forget_resolved: drops the xids below oldest. */
+extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
+
+/*
+ * zu_damage_is_needless: returns whether nobody can need what is unread of a
+ * closed log (U37). *checked: up to which xid that was found already. By the discarder.
+ */
+extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
+								  ZXid *checked);
+
+#endif

@@ -1,0 +1,217 @@
+/*
+ * undo/undo_format.h - layout of zundo.undo_log, and arithmetic of its blocks.
+ *
+ * On-disk layout of zundo.undo_log (all pages have the standard page header,
+ * and pd_lower is exact so that full-page images leave out what follows it):
+ *
+ *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData at 48
+ *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at 24, 500 ZuMapEntry at 48
+ *	.. the 200 * 64 blocks after it	the group's extents, 64 pages each
+ *
+ *	Meta and map pages exist twice, side by side (undo_twin.c).
+ *
+ *	undo page:
+ *	OFFSET SIZE FIELD
+ *	0      24   PageHeaderData; pd_lower = end of data, pd_upper = pd_special = 8192
+ *	24     40   ZuPageHeader
+ *	64     ..   undo records, back to back; one may go on on the next page
+ *
+ *	slot overflow page: undo_overflow.h
+ */
+#ifndef ZUNDO_UNDO_FORMAT_H
+#define ZUNDO_UNDO_FORMAT_H
+
+#include "undo/undo.h"
+
+#include "storage/bufpage.h"
+
+/* ---- on-disk structures ---- */
+
+#define ZU_META_BLOCK	0		/* the first twin's */
+#define ZU_META_MAGIC	0x5A554E44
+#define ZU_MAP_MAGIC	0x5A554E4D
+#define ZU_META_VERSION 1
+
+/* What meta and map pages begin with. */
+typedef struct ZuTwinHeader
+{
+	uint64		changes;		/* how often the pair was changed */
+	uint32		magic;
+	BlockNumber first;			/* block of the pair's first twin */
+	uint32		crc;			/* of all else from changes to pd_lower */
+	uint32		zero;
+} ZuTwinHeader;
+
+#define ZU_TWIN_DATA	48		/* first byte behind it */
+
+StaticAssertDecl(SizeOfPageHeaderData + sizeof(ZuTwinHeader) == ZU_TWIN_DATA,
+				 "ZuTwinHeader is 24 bytes on disk");
+
+/* How far relfrozenxid may go: see zu_freeze_limit. 0 = none. */
+typedef struct ZuFreeze
+{
+	uint64		now;			/* up to here */
+	uint64		next;			/* a durable `oldest`, which will do ... */
+	uint64		after;			/* ... once everybody's horizon has reached this: nextXid after it was published */
+} ZuFreeze;
+
+typedef struct ZuMetaData
+{
+	uint32		version;
+	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
+	uint64		oldest;			/* durable value of zu_oldest() */
+	uint32		nextents;		/* extents that exist; the limit */
+	uint32		floor;			/* generation at which the extents of a new group begin (U41) */
+	ZuFreeze	freeze;
+	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (U46) */
+	uint64		doubt_to;
+} ZuMetaData;
+
+StaticAssertDecl(sizeof(ZuMetaData) == 64, "ZuMetaData is 64 bytes on disk");
+
+/* State of an extent in its map entry. */
+#define ZU_EXTENT_FREE		0
+#define ZU_EXTENT_LOG		1
+#define ZU_EXTENT_OVERFLOW	2	/* slot overflow pages (undo_overflow.c) */
+
+typedef struct ZuMapEntry
+{
+	uint32		generation;		/* of its latest allocation, kept when freed */
+	uint16		logno;
+	uint8		state;
+	uint8		settled;		/* 1: what follows 'sequence' is valid (U52) */
+	uint64		sequence;		/* position among the extents of its log */
+	uint64		oldest_top;		/* oldest top-level xid of its records */
+	uint64		newest;			/* newest xid, of lockers too, that they name */
+	uint32		end;			/* byte where its data end */
+	uint32		zero;
+} ZuMapEntry;
+
+StaticAssertDecl(sizeof(ZuMapEntry) == 40, "ZuMapEntry is 40 bytes on disk");
+
+#define ZU_GROUP_EXTENTS	200
+#define ZU_GROUP_BLOCKS		(2 + ZU_GROUP_EXTENTS * ZU_EXTENT_PAGES)
+
+StaticAssertDecl(ZU_TWIN_DATA + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry) <= BLCKSZ,
+				 "a map page holds the entries of its group");
+
+#define ZU_PAGE_MAGIC	0x7A75
+
+typedef struct ZuPageHeader
+{
+	uint32		generation;
+	uint32		extent;
+	uint16		logno;
+	uint16		first_record;	/* page offset of the first record that begins here, 0 = none */
+	uint16		magic;
+	uint16		page;			/* number in the extent */
+	uint64		sequence;		/* of the extent in its log */
+	UndoPtr		prev;			/* page 0 only: where the log ended before it came here; 0 = nowhere */
+	uint64		topxid;			/* top-level transaction whose bytes begin the page */
+} ZuPageHeader;
+
+StaticAssertDecl(sizeof(ZuPageHeader) == 40, "ZuPageHeader is 40 bytes on disk");
+StaticAssertDecl(SizeOfPageHeaderData == 24, "undo pages are laid out behind a 24-byte page header");
+
+#define ZU_PAGE_DATA	64		/* first byte of data on an undo page */
+#define ZU_PAGE_ROOM	(BLCKSZ - ZU_PAGE_DATA)
+#define ZU_EXTENT_ROOM	(ZU_EXTENT_PAGES * ZU_PAGE_ROOM)
+#define ZU_EXTENT_END	((1U << ZU_BYTE_BITS) - 1)	/* byte of a position behind a full extent */
+#define ZU_MIN_EXTENTS	8		/* tail truncation leaves these */
+
+static inline ZuMetaData *
+zu_meta(Page page)
+{
+	return (ZuMetaData *) ((char *) page + ZU_TWIN_DATA);
+}
+
+static inline ZuMapEntry *
+zu_map_entry(Page page, uint32 extent)
+{
+	return (ZuMapEntry *) ((char *) page + ZU_TWIN_DATA) + extent % ZU_GROUP_EXTENTS;
+}
+
+static inline ZuPageHeader *
+zu_page_header(Page page)
+{
+	return (ZuPageHeader *) ((char *) page + SizeOfPageHeaderData);
+}
+
+/* zu_map_block: block of the first twin of extent's map page. */
+static inline BlockNumber
+zu_map_block(uint32 extent)
+{
+	return 2 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
+}
+
+static inline BlockNumber
+zu_extent_block(uint32 extent)
+{
+	return zu_map_block(extent) + 2 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
+}
+
+/* zu_block_extent: the extent that a data block belongs to. */
+static inline uint32
+zu_block_extent(BlockNumber block)
+{
+	BlockNumber b = block - 2;
+
+	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 2) / ZU_EXTENT_PAGES;
+}
+
+/* zu_block_is_twin: is it one of a meta or map page's two? */
+static inline bool
+zu_block_is_twin(BlockNumber block)
+{
+	return block < 2 || (block - 2) % ZU_GROUP_BLOCKS < 2;
+}
+
+/* zu_nblocks_for: blocks of a relation with nextents extents. */
+static inline BlockNumber
+zu_nblocks_for(uint32 nextents)
+{
+	return nextents == 0 ? 2 : zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES;
+}
+
+/* zu_byte_at: byte in the extent of (page, off), where off may be the page's end. */
+static inline uint32
+zu_byte_at(int page, int off)
+{
+	if (off >= BLCKSZ)
+	{
+		page++;
+		off = ZU_PAGE_DATA;
+	}
+	return page >= ZU_EXTENT_PAGES ? ZU_EXTENT_END : (uint32) (page * BLCKSZ + off);
+}
+
+/* zu_byte_room: data bytes of the extent before byte. */
+static inline uint32
+zu_byte_room(uint32 byte)
+{
+	if (byte >= ZU_EXTENT_END)
+		return ZU_EXTENT_ROOM;
+	return (byte / BLCKSZ) * ZU_PAGE_ROOM + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
+}
+
+/* zu_generation_newer: was an extent's generation a given out after b? They are counted in a circle. */
+static inline bool
+zu_generation_newer(uint32 a, uint32 b)
+{
+	uint32		ahead = (a - b) & ZU_MAX_GENERATION;
+
+	return ahead != 0 && ahead < (1U << (ZU_GENERATION_BITS - 1));
+}
+
+/* zu_page_valid: is the page written, as page pageno of this allocation of the extent? */
+static inline bool
+zu_page_valid(Page page, uint32 extent, uint32 generation, int pageno)
+{
+	ZuPageHeader *h = zu_page_header(page);
+	int			lower = ((PageHeader) page)->pd_lower;
+
+	return h->magic == ZU_PAGE_MAGIC && h->generation == generation &&
+		h->extent == extent && h->page == pageno && lower >= ZU_PAGE_DATA && lower <= BLCKSZ;
+}
+
+#endif

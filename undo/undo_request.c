@@ -1,0 +1,441 @@
+/*
+ * undo/undo_request.c - requests for undo workers, and who serves which database.
+ *
+ * Owns a small array in shared memory under one LWLock (a leaf: nothing is locked
+ * while it is held). Called by any backend (requests, progress), the launcher and
+ * the workers of discard/. Lost in a crash; the launcher then looks at every
+ * database.
+ *
+ * Invariants:
+ *	L1	at most one entry per database, at most one worker per entry.
+ *	L2	a request made while a worker runs is seen by that worker before its entry
+ *		becomes free, or leaves the entry WANTED.
+ *	L3	a worker that had begun to work and is ended by force leaves its entry WANTED: nobody else
+ *		may know of the undo that it leaves.
+ *	L4	a worker that yields its slot leaves its entry WANTED: its database gets a
+ *		worker again when others have had their turn.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "undo/undo_request.h"
+#include "utils/timestamp.h"
+
+/* So long a database whose worker was ended by force is left alone: for CREATE DATABASE ... TEMPLATE and the like. */
+#define ZWORKER_RESPITE_MS	3000
+
+/*
+ * How long a worker stays before it must yield its background worker slot to
+ * another database: one that can give nothing back, and one that is at work.
+ */
+#define ZWORKER_TURN_MS			3000
+#define ZWORKER_LONG_TURN_MS	30000
+
+/* So long a worker that was asked to yield may take to leave. */
+#define YIELD_TIME_MS	1000
+
+typedef struct WorkerEntry
+{
+	Oid			dboid;
+	ZWorkerState state;
+	bool		requested;		/* by somebody with work, since the worker last looked */
+	TimestampTz not_before;		/* WANTED: the worker was ended by force; give whoever did it some time */
+	int			pid;			/* RUNNING */
+	Latch	   *latch;			/* RUNNING */
+	TimestampTz since;			/* RUNNING: when it came */
+	bool		pinned;			/* RUNNING: its last cycle could give nothing back */
+	bool		must_yield;		/* RUNNING: another database needs its background worker slot */
+	uint64		xid;			/* transaction being rolled back, 0 = none */
+	uint64		records_done;
+	uint64		records_total;
+	uint64		bytes;
+} WorkerEntry;
+
+typedef struct WorkerTable
+{
+	LWLock		lock;
+	int			tranche;
+	bool		rescan;			/* a request found the table full */
+	Latch	   *launcher;		/* NULL = none runs */
+	TimestampTz yield_asked;	/* when a worker was last asked to yield */
+	int			next;			/* entry to start next if it is wanted: round robin, so that no database starves */
+	int			nentries;
+	WorkerEntry entries[FLEXIBLE_ARRAY_MEMBER];
+} WorkerTable;
+
+static WorkerTable *table = NULL;
+/* Of a worker process. */
+typedef struct MyWorker
+{
+	WorkerEntry *entry;			/* NULL = this process is no worker */
+	bool		at_work;		/* it has begun its first cycle */
+} MyWorker;
+
+static MyWorker my;
+
+Size
+zworkers_shmem_size(void)
+{
+	return add_size(offsetof(WorkerTable, entries),
+					mul_size(zundo_max_databases, sizeof(WorkerEntry)));
+}
+
+/* zworkers_shmem_startup: Creates or finds the table. AddinShmemInitLock is not held. */
+void
+zworkers_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	table = ShmemInitStruct("zundo workers", zworkers_shmem_size(), &found);
+	if (!found)
+	{
+		memset(table, 0, zworkers_shmem_size());
+		table->tranche = LWLockNewTrancheId();
+		LWLockInitialize(&table->lock, table->tranche);
+		table->nentries = zundo_max_databases;
+	}
+	LWLockRegisterTranche(table->tranche, "zundo_workers");
+	LWLockRelease(AddinShmemInitLock);
+}
+
+static WorkerEntry *
+find_entry(Oid dboid)
+{
+	for (int i = 0; i < table->nentries; i++)
+		if (table->entries[i].state != ZWORKER_FREE && table->entries[i].dboid == dboid)
+			return &table->entries[i];
+	return NULL;
+}
+
+/* A free entry, cleared and set to dboid; NULL if there is none. */
+static WorkerEntry *
+take_entry(Oid dboid)
+{
+	for (int i = 0; i < table->nentries; i++)
+		if (table->entries[i].state == ZWORKER_FREE)
+		{
+			memset(&table->entries[i], 0, sizeof(WorkerEntry));
+			table->entries[i].dboid = dboid;
+			return &table->entries[i];
+		}
+	return NULL;
+}
+
+/* zworkers_wake: ask for a worker in database dboid. No errors; may be called in an abort. */
+void
+zworkers_wake(Oid dboid)
+{
+	WorkerEntry *entry;
+	Latch	   *latch;
+
+	if (table == NULL || !OidIsValid(dboid))
+		return;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	latch = table->launcher;
+	entry = find_entry(dboid);
+	if (entry == NULL)
+	{
+		entry = take_entry(dboid);
+		if (entry == NULL)
+			table->rescan = true;
+		else
+			entry->state = ZWORKER_WANTED;
+	}
+	else if (entry->state == ZWORKER_RUNNING)
+		latch = entry->latch;
+	if (entry != NULL)
+		entry->requested = true;
+	if (latch != NULL)
+		SetLatch(latch);
+	LWLockRelease(&table->lock);
+}
+
+void
+zwtable_set_launcher(bool is_launcher)
+{
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	table->launcher = is_launcher ? MyLatch : NULL;
+	for (int i = 0; i < table->nentries; i++)
+		if (table->entries[i].state == ZWORKER_STARTING)
+			table->entries[i].state = ZWORKER_WANTED;
+	LWLockRelease(&table->lock);
+}
+
+bool
+zwtable_rescan_wanted(void)
+{
+	bool		rescan;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	rescan = table->rescan;
+	table->rescan = false;
+	LWLockRelease(&table->lock);
+	return rescan;
+}
+
+bool
+zwtable_want(Oid dboid)
+{
+	WorkerEntry *entry;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid);
+	if (entry == NULL)
+	{
+		entry = take_entry(dboid);
+		if (entry != NULL)
+			entry->state = ZWORKER_WANTED;
+	}
+	LWLockRelease(&table->lock);
+	return entry != NULL;
+}
+
+Oid
+zwtable_next_wanted(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Oid			dboid = InvalidOid;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->nentries && !OidIsValid(dboid); i++)
+	{
+		WorkerEntry *entry = &table->entries[table->next++ % table->nentries];
+
+		if (entry->state == ZWORKER_WANTED && entry->not_before <= now)
+		{
+			entry->state = ZWORKER_STARTING;
+			dboid = entry->dboid;
+		}
+	}
+	table->next %= Max(table->nentries, 1);
+	LWLockRelease(&table->lock);
+	return dboid;
+}
+
+bool
+zwtable_has_wanted(void)
+{
+	bool		found = false;
+
+	LWLockAcquire(&table->lock, LW_SHARED);
+	for (int i = 0; i < table->nentries; i++)
+		found |= (table->entries[i].state == ZWORKER_WANTED);
+	LWLockRelease(&table->lock);
+	return found;
+}
+
+bool
+zwtable_is_starting(Oid dboid)
+{
+	WorkerEntry *entry;
+	bool		starting;
+
+	LWLockAcquire(&table->lock, LW_SHARED);
+	entry = find_entry(dboid);
+	starting = (entry != NULL && entry->state == ZWORKER_STARTING);
+	LWLockRelease(&table->lock);
+	return starting;
+}
+
+void
+zwtable_start_failed(Oid dboid, bool give_up)
+{
+	WorkerEntry *entry;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid);
+	if (entry != NULL && entry->state == ZWORKER_STARTING)
+		entry->state = give_up ? ZWORKER_FREE : ZWORKER_WANTED;
+	LWLockRelease(&table->lock);
+}
+
+/* At process exit: whatever happened, the database must be able to get a worker again. */
+static void
+release_at_exit(int code, Datum arg)
+{
+	if (my.entry == NULL)
+		return;
+	if (my.at_work)
+	{
+		LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+		my.entry->requested = true;
+		my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
+		LWLockRelease(&table->lock);
+	}
+	(void) zwtable_release(false);
+}
+
+bool
+zwtable_claim(Oid dboid)
+{
+	WorkerEntry *entry;
+
+	before_shmem_exit(release_at_exit, (Datum) 0);
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	entry = find_entry(dboid);
+	if (entry == NULL)
+		entry = take_entry(dboid);
+	else if (entry->state == ZWORKER_RUNNING)
+		entry = NULL;
+	if (entry != NULL)
+	{
+		entry->state = ZWORKER_RUNNING;
+		entry->pid = MyProcPid;
+		entry->latch = MyLatch;
+		entry->since = GetCurrentTimestamp();
+		entry->pinned = entry->must_yield = false;
+		my.entry = entry;
+		/* The launcher may start the next one. */
+		if (table->launcher != NULL)
+			SetLatch(table->launcher);
+	}
+	LWLockRelease(&table->lock);
+	return entry != NULL;
+}
+
+bool
+zwtable_take_request(void)
+{
+	bool		requested;
+
+	my.at_work = true;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	requested = my.entry->requested;
+	my.entry->requested = false;
+	my.entry->not_before = 0;
+	LWLockRelease(&table->lock);
+	return requested;
+}
+
+bool
+zwtable_ask_to_yield(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	WorkerEntry *best = NULL;
+	bool		asked;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	/* one that was asked a moment ago may be leaving, its slot not free yet */
+	asked = !TimestampDifferenceExceeds(table->yield_asked, now, YIELD_TIME_MS);
+	for (int i = 0; i < table->nentries; i++)
+	{
+		WorkerEntry *entry = &table->entries[i];
+		int			turn = entry->pinned ? ZWORKER_TURN_MS : ZWORKER_LONG_TURN_MS;
+
+		if (entry->state != ZWORKER_RUNNING)
+			continue;
+		/* one that was asked and is in the middle of something keeps nobody else from being asked */
+		if (!entry->must_yield && TimestampDifferenceExceeds(entry->since, now, turn) &&
+			(best == NULL || entry->pinned > best->pinned ||
+			 (entry->pinned == best->pinned && entry->since < best->since)))
+			best = entry;
+	}
+	if (best != NULL && !asked)
+	{
+		best->must_yield = asked = true;
+		table->yield_asked = now;
+		SetLatch(best->latch);
+	}
+	LWLockRelease(&table->lock);
+	return asked;
+}
+
+bool
+zwtable_must_yield(bool pinned)
+{
+	bool		must;
+
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	my.entry->pinned = pinned;
+	must = my.entry->must_yield;
+	LWLockRelease(&table->lock);
+	return must;
+}
+
+void
+zwtable_yield(void)
+{
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	my.entry->requested = true;
+	my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
+	LWLockRelease(&table->lock);
+	(void) zwtable_release(false);
+}
+
+bool
+zwtable_release(bool unless_requested)
+{
+	if (my.entry == NULL)
+		return true;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	if (my.entry->requested && unless_requested)
+	{
+		LWLockRelease(&table->lock);
+		return false;
+	}
+	my.entry->xid = 0;
+	my.entry->pid = 0;
+	my.entry->latch = NULL;
+	my.entry->state = my.entry->requested ? ZWORKER_WANTED : ZWORKER_FREE;
+	my.entry = NULL;
+	if (table->launcher != NULL)
+		SetLatch(table->launcher);
+	LWLockRelease(&table->lock);
+	return true;
+}
+
+void
+zwtable_give_up(bool again)
+{
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	table->rescan = table->rescan || again || my.entry->requested;
+	my.entry->requested = false;
+	LWLockRelease(&table->lock);
+	(void) zwtable_release(false);
+}
+
+/* zworkers_report_progress: a worker tells how far its rollback is; other processes have no entry. */
+void
+zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)
+{
+	if (my.entry == NULL)
+		return;
+	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	my.entry->xid = xid;
+	my.entry->records_done = records_done;
+	my.entry->records_total = records_total;
+	my.entry->bytes = bytes;
+	LWLockRelease(&table->lock);
+}
+
+/* zworkers_progress: copy the rollbacks now at work to out (room for max); returns their number. */
+int
+zworkers_progress(ZRollbackProgress *out, int max)
+{
+	int			n = 0;
+
+	if (table == NULL)
+		return 0;
+	LWLockAcquire(&table->lock, LW_SHARED);
+	for (int i = 0; i < table->nentries && n < max; i++)
+	{
+		const WorkerEntry *entry = &table->entries[i];
+
+		if (entry->state != ZWORKER_RUNNING || entry->xid == 0)
+			continue;
+		out[n].dboid = entry->dboid;
+		out[n].pid = entry->pid;
+		out[n].xid = entry->xid;
+		out[n].records_done = entry->records_done;
+		out[n].records_total = entry->records_total;
+		out[n].bytes = entry->bytes;
+		n++;
+	}
+	LWLockRelease(&table->lock);
+	return n;
+}

@@ -1,0 +1,181 @@
+/*
+ * wal/zdesc.c - records in words, for pg_waldump-like tools and error contexts.
+ */
+#include "postgres.h"
+
+#include "undo/undo_wal.h"
+#include "wal/zwal.h"
+
+const char *
+zwal_identify(uint8 info)
+{
+	switch (info & ~XLR_INFO_MASK)
+	{
+		case ZWAL_INSERT:
+			return "INSERT";
+		case ZWAL_MULTI_INSERT:
+			return "MULTI_INSERT";
+		case ZWAL_UPDATE:
+			return "UPDATE";
+		case ZWAL_DELETE:
+			return "DELETE";
+		case ZWAL_MOVE:
+			return "MOVE";
+		case ZWAL_LOCK:
+			return "LOCK";
+		case ZWAL_ROLLBACK:
+			return "ROLLBACK";
+		case ZWAL_PRUNE:
+			return "PRUNE";
+		case ZWAL_UNDO_ONLY:
+			return "UNDO_ONLY";
+		case ZWAL_OVERFLOW:
+			return "OVERFLOW";
+		case ZWAL_MARK:
+			return "MARK";
+		case ZWAL_UNDO_MAP:
+			return "UNDO_MAP";
+		case ZWAL_UNDO_DISCARD:
+			return "UNDO_DISCARD";
+		case ZWAL_UNDO_TRUNCATE:
+			return "UNDO_TRUNCATE";
+		case ZWAL_IMAGE:
+			return "IMAGE";
+		case ZWAL_INLINE_LOCK:
+			return "INLINE_LOCK";
+		default:
+			return NULL;
+	}
+}
+
+static void
+desc_change(StringInfo buf, XLogReaderState *record)
+{
+	static ZWalChange change;
+
+	if (!zwal_decode(record, &change))
+	{
+		appendStringInfoString(buf, "malformed");
+		return;
+	}
+	appendStringInfo(buf, "slot %u", change.slotno);
+	for (int i = 0; i < change.nrecords; i++)
+	{
+		const ZuRecord *rec = &change.rec[i];
+
+		appendStringInfo(buf, "%s off %u, cid %u, undo %X/%X, undo length %u",
+						 i == 0 ? "," : "; then", rec->offset, rec->cid,
+						 (uint32) (change.ptr[i] >> 32), (uint32) change.ptr[i], rec->length);
+		if (rec->type == ZUR_INSERT && rec->nrows > 1)
+			appendStringInfo(buf, ", rows %u", rec->nrows);
+		if (rec->type == ZUR_LOCKS)
+			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
+							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
+	}
+	if (change.opcode == ZWAL_LOCK && (change.flags & ZWD_CONVERTED))
+		appendStringInfoString(buf, ", locks kept in the slot until now");
+	if (change.grow_to)
+		appendStringInfo(buf, ", slots grow to %u", change.grow_to);
+	if (XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK))
+		appendStringInfoString(buf, ", in overflow page");
+}
+
+void
+zwal_desc(StringInfo buf, XLogReaderState *record)
+{
+	char	   *data = XLogRecGetData(record);
+
+	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
+	{
+		case ZWAL_ROLLBACK:
+			{
+				xl_zheap_rollback xlrec;
+
+				memcpy(&xlrec, data, SizeOfZheapRollback);
+				appendStringInfo(buf, "slot %u, records %u, new head xid " UINT64_FORMAT " undo %X/%X",
+								 xlrec.slotno, xlrec.nrecords, xlrec.new_xid,
+								 (uint32) (xlrec.new_ptr >> 32), (uint32) xlrec.new_ptr);
+				break;
+			}
+		case ZWAL_PRUNE:
+			appendStringInfo(buf, "items %u",
+							 (unsigned) (XLogRecGetDataLen(record) / sizeof(ZPruneItem)));
+			break;
+		case ZWAL_OVERFLOW:
+			{
+				xl_zheap_overflow xlrec;
+
+				memcpy(&xlrec, data, SizeOfZheapOverflow);
+				if (xlrec.first != 0)
+					appendStringInfo(buf, "attached, table %u, relation file %u, block %u, first slot %u",
+									 xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first);
+				else
+					appendStringInfo(buf, "freed, table %u, relation file %u, block %u",
+									 xlrec.reloid, xlrec.relnumber, xlrec.block);
+				break;
+			}
+		case ZWAL_MARK:
+			{
+				xl_zheap_mark xlrec;
+
+				memcpy(&xlrec, data, SizeOfZheapMark);
+				if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
+					appendStringInfoString(buf, "not all-visible");
+				else
+					appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
+									 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");
+				break;
+			}
+		case ZWAL_INLINE_LOCK:
+			{
+				ZWalInlineLock lock;
+
+				if (!zwal_decode_inline_lock(record, &lock))
+				{
+					appendStringInfoString(buf, "malformed");
+					break;
+				}
+				appendStringInfo(buf, "slot %d%s, off %u, mode %d", lock.slotno,
+								 lock.fresh ? " taken" : "", lock.offset, lock.mode);
+				if (lock.grow_to)
+					appendStringInfo(buf, ", slots grow to %d", lock.grow_to);
+				break;
+			}
+		case ZWAL_UNDO_MAP:
+			{
+				xl_undo_map xlrec;
+
+				memcpy(&xlrec, data, SizeOfUndoMap);
+				if (xlrec.flags & ZWAL_MAP_SETTLED)
+					appendStringInfo(buf, "settled extents %u",
+									 (unsigned) ((XLogRecGetDataLen(record) - SizeOfUndoMap) /
+												 sizeof(xl_undo_settled)));
+				else
+					appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
+									 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);
+				break;
+			}
+		case ZWAL_UNDO_DISCARD:
+			{
+				xl_undo_discard xlrec;
+
+				memcpy(&xlrec, data, SizeOfUndoDiscard);
+				appendStringInfo(buf, "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze " UINT64_FORMAT
+								 ", then " UINT64_FORMAT " after " UINT64_FORMAT,
+								 xlrec.oldest, xlrec.conflict, xlrec.nextents, xlrec.freeze_now,
+								 xlrec.freeze_next, xlrec.freeze_after);
+				break;
+			}
+		case ZWAL_UNDO_TRUNCATE:
+			{
+				xl_undo_truncate xlrec;
+
+				memcpy(&xlrec, data, SizeOfUndoTruncate);
+				appendStringInfo(buf, "extents %u, blocks %u, floor %u", xlrec.nextents, xlrec.nblocks, xlrec.floor);
+				break;
+			}
+		default:
+			desc_change(buf, record);
+			break;
+	}
+}

@@ -1,0 +1,214 @@
+/*
+ * wal/zwal.h - the WAL records of changes to table pages.
+ *
+ * One struct or encoding, one comment, one bounds-checked decoder used by redo
+ * and by desc. The opcodes are in common/rmgr.h, the layouts of the undo log's
+ * own records in undo/undo_wal.h.
+ */
+#ifndef ZUNDO_ZWAL_H
+#define ZUNDO_ZWAL_H
+
+#include "access/xlogreader.h"
+#include "common/rmgr.h"
+#include "common/zundo.h"
+#include "lib/stringinfo.h"
+#include "page/zpage.h"
+#include "undo/undo.h"
+
+/*
+ * Row changes (INSERT, MULTI_INSERT, UPDATE, DELETE, MOVE, LOCK, IMAGE, UNDO_ONLY).
+ *
+ * Blocks:	0	table page (WILL_INIT with ZWD_PAGE_INIT); not in UNDO_ONLY
+ *			1	MOVE: page of the new row, unless it is block 0
+ *			ZWAL_UNDO_BLOCK ..	undo pages; those after the first, and the first with
+ *				ZWD_UNDO_INIT, are WILL_INIT
+ *			ZWAL_OVERFLOW_BLOCK: the overflow page of block 0, if the change's slot lies there;
+ *				the next: that of the page of a MOVE's new row. In UNDO_ONLY too: these pages
+ *				are logged whatever the table is. They are locked before the undo pages.
+ *
+ * Main data, "v" = varint:
+ *	u8	flags ZWD_*
+ *	v	generation of the undo extent
+ *	ZWD_UNDO_INIT or more than one undo page:
+ *		v log number | 8 sequence of the extent | 6 top-level xid
+ *		8 end of the log before (ZWD_UNDO_INIT and the first undo page begins its extent)
+ *	u16	byte on the first undo page where the records begin
+ *	then by opcode:
+ *	INSERT, UPDATE ("compact": the undo record is built from these fields):
+ *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
+ *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte) | 6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
+ *		INSERT:	v natts << 2 | external << 1 | nulls; the row after its header
+ *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER) | compact old header
+ *				(as in the undo record) | delta in WAL form
+ *	others ("literal": the packed undo records as they are):
+ *		v slot | u8 slots (ZWD_GROW) | v number of undo records | v length of them | undo records
+ *		MULTI_INSERT: then per row u16 length, row
+ *		LOCK: several records if inline locks become records (ZWD_CONVERTED); one slot change to the last
+ *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row;
+ *			with a third undo record, LOCKS: v slot and u8 slots of the common lock slot on that page
+ */
+#define ZWAL_UNDO_BLOCK		2
+#define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
+
+#define ZWD_PAGE_INIT	0x01
+#define ZWD_UNDO_INIT	0x02
+#define ZWD_FIRST		0x04
+#define ZWD_PREV		0x08
+#define ZWD_TOPXID		0x10
+#define ZWD_GROW		0x20
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZSlotChange; compact ones: same as ZWD_PREV */
+#define ZWD_NEW_PAGE_INIT 0x80	/* MOVE: block 1 is WILL_INIT */
+#define ZWD_CONVERTED	0x80	/* LOCK: inline locks became records; what they lock may have moved on, and no row changes */
+
+#define ZWD_FROZEN		0x80	/* INSERT: the row's header names no slot */
+
+#define ZWU_KEY_CHANGE	0x01
+#define ZWU_CLEAR_LOCKS 0x02
+#define ZWU_HEADER		0x04	/* natts, nulls or external change */
+
+/* A row change decoded. Pointers point into the WAL record or into 'work'. */
+typedef struct ZWalChange
+{
+	uint8		opcode;
+	uint8		flags;
+	ZuPlace		place;
+	uint16		start;
+	uint32		slotno;
+	uint32		grow_to;
+	bool		clear_locks;
+	int			nrecords;
+	ZuRecord	rec[ZU_MAX_RECORDS];
+	UndoPtr		ptr[ZU_MAX_RECORDS];
+	const char *undo;			/* packed records: literal bytes, or packed into work */
+	uint32		undo_length;
+	uint16		rec_start[ZU_MAX_RECORDS];	/* byte of each record in undo */
+	int			nundo_pages;
+	/* INSERT: the complete row; MOVE: the new row; MULTI_INSERT: the rows */
+	const char *row;
+	uint32		row_length;
+	uint32		new_slotno;		/* MOVE */
+	uint32		new_grow_to;
+	uint32		locks_slotno;	/* MOVE with a LOCKS record */
+	uint32		locks_grow_to;
+	/* UPDATE */
+	bool		key_change;
+	bool		has_new_header;
+	ZHeader		new_header;		/* if has_new_header: its natts, nulls, external */
+	const char *delta;
+	const char *delta_end;
+	char		work[2 * ZUR_MAX_LENGTH];
+} ZWalChange;
+
+/* zwal_decode: read a row change record. False if malformed. Touches no page. */
+extern bool zwal_decode(XLogReaderState *record, ZWalChange *change);
+
+/* ---- building (called inside critical sections; nothing allocates) ---- */
+
+/* The slot side of a change; mirrors ZSlotChange. */
+typedef struct ZWalSlot
+{
+	int			slotno;
+	int			grow_to;		/* 0 = no growth */
+	bool		live_chain;
+	Buffer		overflow;		/* where the slot lies, exclusively locked; Invalid = inline */
+	Buffer		new_overflow;	/* MOVE to another page: the same for the new row's slot */
+} ZWalSlot;
+
+/*
+ * zwal_ensure_space: make XLogInsert take the block references of op, and of overflow
+ * pages if there are any. After zu_prepare, before the critical section.
+ */
+extern void zwal_ensure_space(const ZuOp *op, bool overflow);
+
+/* zwal_log_insert: one row inserted, as its header says; buf is its page. Returns the record's end. */
+extern XLogRecPtr zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op,
+								  const char *row, Size len);
+
+/*
+ * zwal_log_update: one row updated in place; delta is between the bytes after the headers.
+ * newrow's header is complete; op's record 0 is the UPDATE.
+ */
+extern XLogRecPtr zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bool clear_locks,
+								  const char *oldrow, const char *newrow, const ZDelta *delta);
+
+/*
+ * zwal_log_literal: any other row change. undo_bytes: op's packed records, one after the other. data1/data2: further
+ * bytes as the opcode wants them. buf2: MOVE's second page or InvalidBuffer. Of a temporary table nothing is logged.
+ */
+extern XLogRecPtr zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2,
+								   const ZWalSlot *slot, ZuOp *op, const char *undo_bytes,
+								   const char *data, Size data_len);
+
+/*
+ * ZWAL_ROLLBACK.	block 0: table page, unless its table is not logged
+ *		block 1: its overflow page, if the slot lies there
+ *		data: xl_zheap_rollback, then nrecords packed undo records in the order in which they
+ *		are undone. With REGBUF_FORCE_IMAGE none are given (nrecords = 0).
+ */
+typedef struct xl_zheap_rollback
+{
+	uint64		new_xid;
+	UndoPtr		new_ptr;
+	uint16		slotno;
+	uint16		nrecords;
+} xl_zheap_rollback;
+
+#define SizeOfZheapRollback (offsetof(xl_zheap_rollback, nrecords) + sizeof(uint16))
+
+/*
+ * ZWAL_OVERFLOW.	block 0: table page, unless its table is not logged or its file is gone
+ *		block 1: overflow page, WILL_INIT: it belongs to the owner, whose further slots begin at
+ *		'first'; or to nobody, if that is 0
+ */
+typedef struct xl_zheap_overflow
+{
+	Oid			reloid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint16		first;
+} xl_zheap_overflow;
+
+#define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, first) + sizeof(uint16))
+
+/*
+ * ZWAL_INLINE_LOCK.	block 0: table page. The locker is the record's xid.
+ *		data: u16 word (bits 0-8 offset, 9-10 LockTupleMode, ZWI_*), u8 slot, u8 slots (ZWI_GROW)
+ */
+#define ZWI_FRESH	0x0800		/* the slot was another's, or free */
+#define ZWI_GROW	0x1000
+
+typedef struct ZWalInlineLock
+{
+	OffsetNumber offset;
+	int			mode;
+	int			slotno;
+	int			grow_to;		/* 0 = no growth */
+	bool		fresh;
+} ZWalInlineLock;
+
+extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
+/* zwal_decode_inline_lock: false if malformed. */
+extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock);
+
+/*
+ * ZWAL_MARK.	block 0: table page; block 1: with ZMARK_NOT_ALL_VISIBLE, the visibility map's page if its bit was set.
+ * Who reads the WAL to see which pages have changed (incremental backups) must find the map's page there.
+ */
+#define ZMARK_GIVEN_UP		0	/* a speculative insertion */
+#define ZMARK_CONFIRMED		1
+#define ZMARK_NOT_ALL_VISIBLE 2	/* the page's bit in the visibility map is cleared */
+
+typedef struct xl_zheap_mark
+{
+	OffsetNumber offset;		/* 0 with ZMARK_NOT_ALL_VISIBLE */
+	uint8		what;
+} xl_zheap_mark;
+
+#define SizeOfZheapMark (offsetof(xl_zheap_mark, what) + 1)
+
+/* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
+
+extern void zwal_desc(StringInfo buf, XLogReaderState *record);
+extern const char *zwal_identify(uint8 info);
+
+#endif
