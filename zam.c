@@ -75,7 +75,7 @@ static void
 relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32 sliceoffset,
 						   int32 slicelength, struct varlena *result)
 {
-	zundo_not_supported("TOAST tables use heap", NULL);
+	zundo_not_supported("access method \"zheap\" cannot be used for TOAST tables", NULL);
 }
 
 /* relation_size: the size, but not for functions that would go on to read or write the pages as heap's. */
@@ -158,7 +158,7 @@ zheap_handler(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
 				 errdetail("zheap tables need zundo's WAL resource manager and shared memory, which exist only then."),
-				 errhint("Add zundo to shared_preload_libraries and restart the server.")));
+				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
 	if (zheap_methods.scan_sample_next_block == NULL)
 		zheap_fill_scan_callbacks(&zheap_methods);
 	PG_RETURN_POINTER(&zheap_methods);

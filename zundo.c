@@ -102,7 +102,8 @@ _PG_init(void)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
-					 errhint("Add zundo to shared_preload_libraries of the new cluster before pg_upgrade.")));
+					 errhint("Add \"zundo\" to \"shared_preload_libraries\" of the new cluster "
+							 "before pg_upgrade.")));
 		return;
 	}
 	zundo_preloaded = true;

@@ -8,7 +8,7 @@
 #include "common/zundo.h"
 
 /*
- * zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: "zheap: <what>",
+ * zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: <what>,
  * with detail as errdetail unless NULL.
  */
 void
@@ -16,7 +16,7 @@ zundo_not_supported(const char *what, const char *detail)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zheap: %s", what),
+			 errmsg("%s", what),
 			 detail ? errdetail("%s", detail) : 0));
 	pg_unreachable();
 }

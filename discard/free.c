@@ -263,7 +263,7 @@ add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now
 	else if (is_given_up(q, log, oldest) && take_log(log, false))
 	{
 		ereport(LOG,
-				(errmsg("undo log %d, which is damaged, is given up: nobody needs it any more", logno)));
+				(errmsg("gave up damaged undo log %d, which no transaction needs any more", logno)));
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 	}
 	else if (is_idle(q, log, now) && take_log(log, true))

@@ -120,9 +120,11 @@ warn_no_slot(void)
 	last = now;
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("no background worker slot is free for a zundo undo worker"),
-			 errdetail("Until one is, undo is not discarded and large rollbacks are not completed."),
-			 errhint("Raise \"max_worker_processes\" (now %d) by one for each database that uses zundo.",
+			 errmsg("no background worker slot is available for a zundo undo worker"),
+			 errdetail("Undo is not discarded and large rollbacks are not completed until one "
+					   "becomes available."),
+			 errhint("Increase \"max_worker_processes\" (currently %d) by one for each database "
+					 "that uses zundo.",
 					 max_worker_processes)));
 }
 

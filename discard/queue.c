@@ -265,5 +265,5 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 		zu_close_log(mine->entry, q->scan.logno, zu_scan_position(&q->scan));
 	}
 	if (step == ZU_STEP_GONE)
-		elog(ERROR, "undo log %u was discarded by somebody else", q->scan.logno);
+		elog(ERROR, "undo log %u was discarded by another process", q->scan.logno);
 }

@@ -11,7 +11,7 @@
 #include "utils/timestamp.h"
 #include "discard/discard_internal.h"
 
-#define WHERE_TO_LOOK	"See zundo.stat_horizon for what keeps old row versions alive."
+#define WHERE_TO_LOOK	"See zundo.stat_horizon for what prevents undo from being discarded."
 
 /* is_news: has value reached the setting, and twice what was told before? Notes that it is told now; -1 = never. */
 static bool

@@ -261,11 +261,11 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), FAILED_RETRY_MS));
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
-				 errmsg("transaction " UINT64_FORMAT " cannot be rolled back in the table with OID %u: %s",
+				 errmsg("could not roll back transaction " UINT64_FORMAT " in the table with OID %u: %s",
 						(uint64) job->abort->topxid, pages[0].reloid, error->message),
 				 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
-				 errhint("Its undo, and that of all younger transactions, is kept. "
-						 "The rollback is tried again every %d seconds.", FAILED_RETRY_MS / 1000)));
+				 errhint("The undo of this transaction and of all younger ones is kept. "
+						 "The rollback is retried every %d seconds.", FAILED_RETRY_MS / 1000)));
 		FreeErrorData(error);
 	}
 	PG_END_TRY();

@@ -373,7 +373,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	if (xlrec.offset > PageGetMaxOffsetNumber(page) ||
 		!ItemIdIsNormal(PageGetItemId(page, xlrec.offset)))
-		elog(ERROR, "the speculatively inserted row has gone");
+		elog(ERROR, "could not find the speculatively inserted row");
 	len = zpage_row_length(page, PageGetItemId(page, xlrec.offset));
 	memcpy(row, zpage_row(page, PageGetItemId(page, xlrec.offset)), len);
 

@@ -170,7 +170,7 @@ too_many_writers(Relation rel, BlockNumber block)
 			 errmsg("too many transactions are changing block %u of zheap table \"%s\" at once",
 					block, RelationGetRelationName(rel)),
 			 errdetail("At most %d transactions can change rows of one page.", MAX_WRITER_SLOTS),
-			 errhint("Repeat the transaction, or give the table a smaller fillfactor.")));
+			 errhint("Retry the transaction, or decrease the fillfactor of the table.")));
 }
 
 typedef enum PickResult

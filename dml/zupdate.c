@@ -571,7 +571,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		if (newbuf == u->buf)
 			pick = newpick;
 		else if (!pick_old_slot(u, &pick))
-			elog(ERROR, "no slot on a page that had one");
+			elog(ERROR, "no free transaction slot on a page that had one");
 		update_by_move(u, newbuf, newoff, init, &pick, &newpick, common);
 		zreclaim_note(rel, u->buf, old_room(u) - (newbuf == u->buf ? (int) u->newlen : 0));
 		*update_indexes = ZC_UPDATE_ALL;

@@ -65,8 +65,10 @@ static void
 refuse_decoded(Relation rel)
 {
 	if (RelationIsUsedAsCatalogTable(rel))
-		zundo_not_supported("a zheap table cannot have user_catalog_table set",
-							"Its old versions are kept for queries only, not for logical decoding.");
+		zundo_not_supported("zheap tables cannot be used as additional catalog tables for logical "
+							"replication",
+							"Old row versions are kept for queries only, not for logical "
+							"decoding.");
 	/* what ALTER TABLE and REFRESH fill and swap in is never published */
 	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
@@ -81,7 +83,7 @@ refuse_decoded(Relation rel)
 				 errdetail("Logical decoding of zheap tables is not implemented, "
 						   "and publication \"%s\" publishes this one.",
 						   publication_of(rel)),
-				 errhint("Take the table out of the publication, or use "
+				 errhint("Drop the table from the publication, or use "
 						 "ALTER TABLE ... SET ACCESS METHOD heap.")));
 }
 
@@ -129,7 +131,7 @@ zwriter_start(ZWriter *writer)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("transaction " UINT64_FORMAT " is too old to change zheap tables", writer->topxid),
 				 errdetail("All before " UINT64_FORMAT " count as committed in this database.", zu_oldest()),
-				 errhint("Roll the transaction back and repeat it.")));
+				 errhint("Roll back the transaction and retry it.")));
 	zwriter_reserve(writer);
 }
 

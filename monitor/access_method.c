@@ -77,11 +77,13 @@ check_alter_table(AlterTableStmt *stmt)
 		if (OidIsValid(extension))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("table \"%s\" of extension \"%s\" cannot become a zheap table",
+					 errmsg("table \"%s\" of extension \"%s\" cannot be changed to access method "
+							"\"zheap\"",
 							get_rel_name(reloid), get_extension_name(extension)),
-					 errdetail("The extension's code may write to it by heap's functions, which would destroy it."),
-					 errhint("If the extension does so by SQL only, take the table out of it "
-							 "(ALTER EXTENSION ... DROP TABLE) for the change.")));
+					 errdetail("C code of the extension may write to the table with heap "
+							   "functions, which would corrupt it."),
+					 errhint("If the extension uses only SQL, remove the table from it with "
+							 "ALTER EXTENSION ... DROP TABLE for the change.")));
 	}
 }
 

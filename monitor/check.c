@@ -261,7 +261,7 @@ check_chain(Check *check, int s)
 	}
 	if (!zxid_possible(ZSLOT_XID(slot)))
 	{
-		fault(check, "C7", 0, "slot %d has transaction id " UINT64_FORMAT ", which has not been used yet", s,
+		fault(check, "C7", 0, "slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet", s,
 			  ZSLOT_XID(slot));
 		return;
 	}
@@ -294,13 +294,13 @@ check_chain(Check *check, int s)
 			return;
 		}
 		if (n == 0 && rec.xid != ZSLOT_XID(slot))
-			fault(check, "C1", 0, "slot %d is of transaction " UINT64_FORMAT
-				  ", its newest record of " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
+			fault(check, "C1", 0, "slot %d belongs to transaction " UINT64_FORMAT
+				  ", but its newest record to " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
 		if (rec.xid < check->view.oldest)
 			return;
 		if (check->map_bit && rec.type != ZUR_LOCK)
 			fault(check, "P10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
-				  " on a page that the visibility map calls all-visible", s, zuptr_generation(ptr),
+				  " on a page that the visibility map marks all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
@@ -362,7 +362,7 @@ check_lock_list(Check *check, int s)
 		}
 		if (n == 0 ? rec.hold != hold : rec.hold > hold)
 			fault(check, "C10", 0, "slot %d: undo %u.%u.%u names lockers up to " UINT64_FORMAT
-				  ", what points to it up to " UINT64_FORMAT, s, zuptr_generation(ptr),
+				  ", but the pointer to it only up to " UINT64_FORMAT, s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.hold, hold);
 		hold = rec.hold;
 		for (int i = 0; i < rec.payload_len / (int) sizeof(ZLockEntry); i++)
@@ -455,7 +455,7 @@ check_overflow_slots(Check *check)
 	}
 }
 
-/* P10: a page that the visibility map calls all-visible has its flag and no dead items. Without the bit the flag says nothing. */
+/* P10: a page that the visibility map marks all-visible has its flag and no dead items. Without the bit the flag says nothing. */
 static void
 check_all_visible(Check *check)
 {
@@ -464,13 +464,15 @@ check_all_visible(Check *check)
 	if (!check->map_bit)
 		return;
 	if (!PageIsAllVisible(page))
-		fault(check, "P10", 0, "the visibility map calls the page all-visible, the page does not");
+		fault(check, "P10", 0, "the visibility map marks the page all-visible, but the page "
+							   "header does not");
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
 		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
-			fault(check, "P10", off, "a dead item on a page that the visibility map calls all-visible");
+			fault(check, "P10", off, "a dead item on a page that the visibility map marks "
+									 "all-visible");
 	}
 }
 

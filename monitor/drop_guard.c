@@ -87,11 +87,12 @@ check_rows(void)
 		if (has_rows(rel))
 			ereport(ERROR,
 					(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-					 errmsg("cannot drop extension zundo: zheap table \"%s\" holds rows",
+					 errmsg("cannot drop extension zundo because zheap table \"%s\" contains rows",
 							RelationGetRelationName(rel)),
 					 errdetail("CASCADE would drop all zheap tables of this database."),
-					 errhint("Give them another access method (ALTER TABLE ... SET ACCESS METHOD heap) or drop them first, "
-							 "or SET zundo.drop_rows_with_extension = on.")));
+					 errhint("Change their access method with ALTER TABLE ... SET ACCESS METHOD, "
+							 "drop them, "
+							 "or set \"zundo.drop_rows_with_extension\" to \"on\".")));
 		relation_close(rel, NoLock);
 	}
 }

@@ -113,7 +113,9 @@ zcallers_check(Relation rel)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zheap: heap's functions cannot be used with \"%s\"", RelationGetRelationName(rel)),
-			 errdetail("The call came from %s.", function),
-			 errhint("C code that knows only heap tables needs this one to be a heap table.")));
+			 errmsg("cannot use heap functions on zheap table \"%s\"",
+					RelationGetRelationName(rel)),
+			 errdetail("The function was called from %s.", function),
+			 errhint("Change the access method of the table to heap if C code that supports only "
+					 "heap tables must access it.")));
 }

@@ -88,9 +88,9 @@ zreaders_refuse(Relation rel)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zheap: pg_check_visible cannot check \"%s\"", RelationGetRelationName(rel)),
-			 errdetail("It takes every row for a heap row."),
-			 errhint("zundo.check compares a zheap table with its visibility map.")));
+			 errmsg("cannot check zheap table \"%s\"", RelationGetRelationName(rel)),
+			 errdetail("pg_check_visible interprets every row as a heap row."),
+			 errhint("Use zundo.check() to compare a zheap table with its visibility map.")));
 	pg_unreachable();
 }
 

@@ -67,7 +67,7 @@ zmon_open_table(Oid reloid)
 	if (RELATION_IS_OTHER_TEMP(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot look at temporary tables of other sessions")));
+				 errmsg("cannot access temporary tables of other sessions")));
 	return rel;
 }
 
@@ -77,8 +77,8 @@ zmon_require_superuser(void)
 	if (!superuser())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("must be superuser to look at pages and undo records"),
-				 errdetail("They pass row security, and show deleted rows.")));
+				 errmsg("must be superuser to inspect pages and undo records"),
+				 errdetail("Their contents bypass row security and include deleted rows.")));
 }
 
 void
@@ -539,8 +539,8 @@ zundo_discard(PG_FUNCTION_ARGS)
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("zundo.discard() cannot run in a transaction that has written"),
-				 errhint("Call it in a transaction of its own.")));
+				 errmsg("zundo.discard() cannot run in a transaction that has modified data"),
+				 errhint("Call it in a separate transaction.")));
 	zu_attach_database();
 	(void) zu_discard(ZU_UNDO_ALL, &stats);
 	PG_RETURN_INT64((int64) stats.bytes_discarded);

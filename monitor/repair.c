@@ -139,7 +139,9 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 
 	if (!d->ended)
 	{
-		put_step(fcinfo, InvalidBlockNumber, "undo log %u: something cannot be read; transactions are at work that may need it: repeat this when they have ended",
+		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read, and "
+											 "transactions in progress may need it; run the "
+											 "repair again after they have ended",
 				 d->logno);
 		return;
 	}
@@ -155,8 +157,11 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 			(n = pages_lost(rel, d, view, &xid)) > 0)
 		{
 			needed++;
-			put_step(fcinfo, InvalidBlockNumber, "undo log %u: table %s needs what cannot be read: %u pages have changes that were rolled back, of transaction " UINT64_FORMAT
-					 " for example: copy what is readable, and drop or truncate it",
+			put_step(fcinfo, InvalidBlockNumber, "undo log %u: table %s needs the part that "
+												 "cannot be read: %u pages have changes of "
+												 "aborted transactions, for example of "
+												 "transaction " UINT64_FORMAT
+					 "; copy the readable rows, then drop or truncate the table",
 					 d->logno, quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
 					 n, (uint64) xid);
 		}
@@ -164,7 +169,8 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 	}
 	if (needed == 0 && !d->excused)
 	{
-		put_step(fcinfo, InvalidBlockNumber, "undo log %u: something cannot be read, and no table needs it: given up", d->logno);
+		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read, and no table "
+											 "needs it; the part is given up", d->logno);
 		if (!dry_run)
 			zu_excuse_damage(d);
 	}
@@ -213,13 +219,13 @@ zundo_repair_undo(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the undo log cannot be repaired during recovery"),
-				 errhint("Repair it on the primary, or make this standby anew.")));
+				 errmsg("cannot repair the undo log during recovery"),
+				 errhint("Repair it on the primary server, or rebuild this standby.")));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("zundo.repair_undo() cannot run in a transaction that has written"),
-				 errhint("Call it in a transaction of its own.")));
+				 errmsg("zundo.repair_undo() cannot run in a transaction that has modified data"),
+				 errhint("Call it in a separate transaction.")));
 	InitMaterializedSRF(fcinfo, 0);
 	zu_attach_unloaded();
 	if (zu_repair_map(dry_run, put_step, fcinfo))

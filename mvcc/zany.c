@@ -610,12 +610,14 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 	if (by_tid)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("cannot tell which version of row (%u,%u) of relation \"%s\" is wanted",
+				 errmsg("cannot determine which version of row (%u,%u) of relation \"%s\" is "
+						"requested",
 						ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid),
 						RelationGetRelationName(rel)),
-				 errdetail("It is asked for by %s; the query's snapshot does not see the row, and this transaction has neither inserted nor changed it.",
+				 errdetail("The row was requested by %s. The snapshot of the query does not see "
+						   "the row, and this transaction has neither inserted nor changed it.",
 						   caller_in_words(current_level->estate, slot)),
-				 errhint("Repeat the transaction. zundo.stat_unclear_fetches counts these errors.")));
+				 errhint("Retry the transaction. zundo.stat_unclear_fetches counts these errors.")));
 }
 
 Size

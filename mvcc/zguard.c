@@ -74,9 +74,10 @@ warn_of_conflicts(Oid relid)
 		return;
 	warned = true;
 	ereport(WARNING,
-			(errmsg("conflicts with local changes of zheap table \"%s\" cannot all be detected", get_rel_name(relid)),
-			 errdetail("The transaction that wrote a row is known only as long as its undo is kept. "
-					   "This is reported once for each worker, whatever the table.")));
+			(errmsg("cannot detect all conflicts with local changes of zheap table \"%s\"",
+					get_rel_name(relid)),
+			 errdetail("The transaction that wrote a row is known only while its undo is kept. "
+					   "Each worker gives this warning only once.")));
 }
 
 /*
@@ -133,10 +134,11 @@ refuse_xmin(Oid relid)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot compare xmin of zheap table \"%s\"", get_rel_name(relid)),
-			 errdetail("The transaction that wrote a row is known only as long as its undo is kept: "
-					   "xmin does not tell whether the row has changed since it was read."),
-			 errhint("Use a version column, kept by a trigger that executes zundo.row_version(), "
-					 "or set zundo.allow_xmin_comparison.")));
+			 errdetail("The transaction that wrote a row is known only while its undo is kept, "
+					   "so xmin does not tell whether the row has changed since it was read."),
+			 errhint("Use a version column maintained by a trigger that executes "
+					 "zundo.row_version(), "
+					 "or set \"zundo.allow_xmin_comparison\" to \"on\".")));
 	pg_unreachable();
 }
 
@@ -577,10 +579,12 @@ check_scans(PlanState *state, ModifyTableState *node)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the statement",
 							RelationGetRelationName(rel)),
-					 errdetail("An update keeps the row's ctid: it does not tell whether the row has changed "
-							   "since it was read."),
-					 errhint("Lock the row in the same transaction first (SELECT ... FOR UPDATE), name it by a key, "
-							 "or set zundo.allow_ctid_guard.")));
+					 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
+							   "whether "
+							   "the row has changed since it was read."),
+					 errhint("Lock the row first in the same transaction with SELECT ... FOR "
+							 "UPDATE, "
+							 "identify it by a key, or set \"zundo.allow_ctid_guard\" to \"on\".")));
 	}
 	return planstate_tree_walker(state, check_scans, node);
 }
@@ -630,13 +634,14 @@ zundo_row_version(PG_FUNCTION_ARGS)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("zundo.row_version must be called as a trigger")));
+				 errmsg("zundo.row_version() must be called as a trigger")));
 	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event) || !TRIGGER_FIRED_BEFORE(data->tg_event) ||
 		TRIGGER_FIRED_BY_DELETE(data->tg_event) || data->tg_trigger->tgnargs != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("zundo.row_version must be called before INSERT or UPDATE, for each row, with one argument"),
-				 errhint("CREATE TRIGGER ... BEFORE INSERT OR UPDATE ON ... FOR EACH ROW "
+				 errmsg("zundo.row_version() must be fired BEFORE INSERT OR UPDATE FOR EACH ROW, "
+						"with one argument"),
+				 errhint("Use CREATE TRIGGER ... BEFORE INSERT OR UPDATE ON ... FOR EACH ROW "
 						 "EXECUTE FUNCTION zundo.row_version('column').")));
 	desc = RelationGetDescr(data->tg_relation);
 	attno = SPI_fnumber(desc, data->tg_trigger->tgargs[0]);

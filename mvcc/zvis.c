@@ -31,9 +31,9 @@ zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+				 errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
 						   overflow, "zundo.undo_log"),
-				 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+				 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }
 
@@ -134,7 +134,8 @@ zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
 	if (xid >= zxid_widen(snapshot->xmin) && XidInMVCCSnapshot(x, snapshot))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a temporary table was changed after the imported snapshot was taken"),
+				 errmsg("cannot read a temporary zheap table that was changed after the imported "
+						"snapshot was taken"),
 				 errdetail("Old versions of temporary zheap tables are kept for the session's own snapshots only.")));
 }
 
@@ -387,8 +388,8 @@ zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
 			 off == InvalidOffsetNumber || !zpage_is_valid(page)
 			 ? errdetail_internal("%s", zpage_fault(page))
-			 : errdetail("Line pointer %u does not fit a zheap page.", off),
-			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+			 : errdetail("Line pointer %u is not valid on a zheap page.", off),
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
 }
 
@@ -400,14 +401,16 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT ", whose undo is lost",
 						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
-				 errdetail("The transaction, in slot %d, has not committed, and its changes cannot be taken back.", s),
-				 errhint("A write of \"%s\" was lost. Check the storage; restore the table from a backup.", "zundo.undo_log")));
+				 errdetail("The transaction, in slot %d, did not commit, and its changes cannot "
+						   "be undone.", s),
+				 errhint("A write to \"%s\" was lost. Check the storage, and restore the table "
+						 "from a backup.", "zundo.undo_log")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 errdetail("Transaction slot %d has transaction id " UINT64_FORMAT ", which has not been used yet.",
+			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet.",
 					   s, xid),
-			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
 }
 
@@ -417,8 +420,8 @@ zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 errdetail("A row names transaction slot %d, which the page has never had.", s),
-			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+			 errdetail("A row refers to transaction slot %d, which does not exist on the page.", s),
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
 }
 
@@ -429,9 +432,10 @@ zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("undo of block %u of relation \"%s\" cannot be followed", block,
 					RelationGetRelationName(rel)),
-			 errdetail("The page points to undo %X/%X, which is missing or does not fit the row.",
+			 errdetail("The page points to undo record %X/%X, which is missing or does not match "
+					   "the row.",
 					   (uint32) (ptr >> 32), (uint32) ptr),
-			 errhint("See zundo.check('%s').", RelationGetRelationName(rel))));
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
 }
 

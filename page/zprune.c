@@ -49,7 +49,7 @@ check_items(Page page)
 	if (!zpage_rows_ok(page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("zheap: corrupted page: rows overlap or lie outside their area"),
+				 errmsg("corrupted page: rows overlap or lie outside the row area"),
 				 errdetail("pd_lower %u, pd_upper %u, pd_special %u.",
 						   ph->pd_lower, ph->pd_upper, ph->pd_special)));
 }

@@ -367,11 +367,13 @@ undo_level(int level)
 			ereport(LOG,
 					(errcode(error->sqlerrcode),
 					 RelFileNumberIsValid(current.locator.relNumber) ?
-					 errmsg("zundo could not undo an aborted transaction's changes at once: block %u of the table with OID %u, in file %u: %s",
+					 errmsg("could not immediately undo changes of an aborted transaction in "
+							"block %u of the table with OID %u, file %u: %s",
 							current.block, current.reloid, current.locator.relNumber, error->message) :
-					 errmsg("zundo could not undo an aborted transaction's changes at once: %s", error->message),
+					 errmsg("could not immediately undo changes of an aborted transaction: %s",
+							error->message),
 					 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
-					 errhint("Readers skip these changes; a background worker will undo them.")));
+					 errhint("Readers ignore these changes. A background worker will undo them.")));
 			FreeErrorData(error);
 			if (outer != NULL)
 				put_back(outer);

@@ -65,7 +65,8 @@ corrupt_record(const Target *t, UndoPtr ptr)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 corrupt_block(t),
-			 errdetail("Undo record %X/%X, to which it points, is missing or does not fit the page.",
+			 errdetail("Undo record %X/%X, to which it points, is missing or does not match the "
+					   "page.",
 					   (uint32) (ptr >> 32), (uint32) ptr)));
 }
 
@@ -75,7 +76,7 @@ corrupt_slot(const Target *t, int s, ZXid xid)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 corrupt_block(t),
-			 errdetail("Transaction slot %d has transaction id " UINT64_FORMAT ", which has not been used yet.",
+			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet.",
 					   s, xid)));
 }
 
@@ -194,7 +195,7 @@ rollback_overflow(Pops *pops, const Target *t)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 corrupt_block(t),
-				 errdetail("Its further transaction slots are not in block %u of relation \"%s\".",
+				 errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
 						   zpage_trailer(t->page)->overflow, "zundo.undo_log")));
 	opage = BufferGetPage(overflow);
 	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)

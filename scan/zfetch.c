@@ -407,11 +407,13 @@ astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("block %u of index \"%s\" points to item %u in block %u of relation \"%s\", where nothing is",
+			 errmsg("block %u of index \"%s\" points to nonexistent item %u in block %u of "
+					"relation \"%s\"",
 					delstate->iblknum, RelationGetRelationName(delstate->irel),
 					ItemPointerGetOffsetNumber(tid), ItemPointerGetBlockNumber(tid),
 					RelationGetRelationName(rel)),
-			 errhint("See zundo.check('%s'); if the table is sound, REINDEX helps.", RelationGetRelationName(rel))));
+			 errhint("Run SELECT * FROM zundo.check('%s'); if it reports no fault, rebuild the "
+					 "index with REINDEX.", RelationGetRelationName(rel))));
 }
 
 /*

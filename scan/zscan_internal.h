@@ -47,7 +47,7 @@ static inline void
 zscan_refuse_historic(Snapshot snapshot)
 {
 	if (unlikely(snapshot != InvalidSnapshot && snapshot->snapshot_type == SNAPSHOT_HISTORIC_MVCC))
-		zundo_not_supported("tables cannot be read while WAL is decoded",
+		zundo_not_supported("zheap tables cannot be read during logical decoding",
 							"A zheap table cannot be a user catalog table.");
 }
 

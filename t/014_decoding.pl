@@ -227,7 +227,7 @@ $node->safe_psql('postgres', "$dirs; SELECT pg_create_logical_replication_slot('
 for my $way (qw(scan index tid satisfies))
 {
 	($rc, $out, $err) = $node->psql('postgres', "$dirs; SELECT data FROM pg_logical_slot_get_changes('reader', NULL, NULL, 'way', '$way')");
-	like($err, qr/zheap: tables cannot be read while WAL is decoded/, "reading while decoding: $way");
+	like($err, qr/zheap tables cannot be read during logical decoding/, "reading while decoding: $way");
 }
 
 # Decoding on a standby, whose primary does not know of its slots.

@@ -79,7 +79,7 @@ ok($node->poll_query_until('postgres', q(
 is($node->safe_psql('postgres', q(SELECT count(*) FROM zundo.page_slots('good', 0) WHERE status = 'aborted')), '0',
 	'and is done in the other');
 is($node->safe_psql('postgres', 'SELECT id FROM good'), '1', 'which is readable');
-like(slurp_file($node->logfile), qr/cannot be rolled back in the table with OID \d+: invalid page in block 0/,
+like(slurp_file($node->logfile), qr/could not roll back transaction \d+ in the table with OID \d+: invalid page in block 0/,
 	'the log says why');
 no_crash($node);
 done_testing();

@@ -41,7 +41,7 @@ for my $fault ('abort-callback:error', 'abort-page:error', 'abort-page:memory')
 	$log = reported($fault);
 	like($log, qr/ERROR: .*(?:\n.*)?"t_pkey"/, "$fault: so it does");
 	like($log, qr/DETAIL: .*\n?.*\(id\)=\(3\)/, "$fault: ... with its detail");
-	like($log, qr/could not undo an aborted transaction's changes at once: (?:block 0 of the table with OID $oid, in file \d+: )?.*fault point/,
+	like($log, qr/could not immediately undo changes of an aborted transaction: (?:block 0 of the table with OID $oid, in file \d+: )?.*fault point/,
 		"$fault: the log has the other one's message");
 	like($log, qr/at once: block 0 of the table with OID $oid, in file \d+: /, "$fault: ... and place") if $fault =~ /page/;
 	unlike($log, qr/errstart was not called/, "$fault: the error stack is whole");

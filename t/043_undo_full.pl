@@ -100,7 +100,7 @@ my $small = 'UPDATE w SET n = n + 1, v = repeat(md5(n::text || id), 4)';
 is(run($old, $hold), '00000', 'a snapshot is taken');
 my ($state, $err) = run($filler, 'CALL fill()');
 is($state, '53400', 'error');
-like($err, qr/undo of this database has reached zundo\.undo_limit/, 'error: its message');
+like($err, qr/undo of this database has reached "zundo\.undo_limit"/, 'error: its message');
 
 # wait, until the old transaction ends; in the meantime it sees what it saw
 start($writer, $small);
@@ -115,7 +115,7 @@ fill();
 $writer->query_safe("SET zundo.undo_full_timeout = '100ms'");
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'wait: too long');
-like($err, qr/Process $old->{pid} still keeps it after a wait of 100 ms/, 'wait: the error says who keeps undo');
+like($err, qr/Process $old->{pid} still prevents undo from being discarded after a wait of 100 ms/, 'wait: the error says who keeps undo');
 $writer->query_safe("RESET zundo.undo_full_timeout; SET statement_timeout = '100ms'");
 ($state, $err) = run($writer, $small);
 is($state, '57014', 'wait: statement_timeout');
@@ -129,7 +129,7 @@ $second->query_safe('BEGIN; UPDATE other SET n = 1 WHERE id = 1');
 $old->query_until(qr/go/, "\\echo go\nSELECT * FROM other WHERE id = 1 FOR UPDATE;\n\\echo :SQLSTATE done\n");
 ($state, $err) = run($second, $small);
 is($state, '53400', 'wait: in a circle');
-like($err, qr/Process $old->{pid}, which keeps it, waits for this transaction/, 'wait: the error says who waits');
+like($err, qr/Process $old->{pid}, which prevents undo from being discarded, waits for this transaction/, 'wait: the error says who waits');
 $second->query_safe('ROLLBACK');
 is(finish($old), '00000', 'who waited goes on');
 
@@ -146,20 +146,20 @@ run($writer, $hold);
 fill();
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'hopeless: own snapshot');
-like($err, qr/This transaction itself keeps it/, 'hopeless: own snapshot is named');
+like($err, qr/This transaction itself prevents undo from being discarded/, 'hopeless: own snapshot is named');
 $writer->query_safe('ROLLBACK');
 room('own snapshot');
 
 ($state, $err) = run($writer, 'DO $$ BEGIN LOOP UPDATE w SET v = v || repeat(md5(id::text), 10); END LOOP; END $$');
 is($state, '53400', 'hopeless: own changes');
-like($err, qr/This transaction (?:itself keeps it|has written . MB itself)/, 'hopeless: own changes are named');
+like($err, qr/This transaction (?:itself prevents undo from being discarded|has written . MB itself)/, 'hopeless: own changes are named');
 room('own changes');
 
 $writer->query_safe("BEGIN; UPDATE other SET n = 3 WHERE id = 1; PREPARE TRANSACTION 'p'");
 fill();
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'hopeless: a prepared transaction');
-like($err, qr/The prepared transaction \d+ keeps it/, 'hopeless: the prepared transaction is named');
+like($err, qr/Prepared transaction \d+ prevents undo from being discarded/, 'hopeless: the prepared transaction is named');
 $writer->query_safe("ROLLBACK PREPARED 'p'");
 room('prepared transaction');
 
@@ -175,7 +175,7 @@ run($reader, $hold);
 fill();
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'hopeless: a replication slot');
-like($err, qr/A replication slot with xmin \d+ keeps it/, 'hopeless: the slot is named');
+like($err, qr/A replication slot with xmin \d+ prevents undo from being discarded/, 'hopeless: the slot is named');
 is($reader->query_safe('SELECT count(DISTINCT n) FROM z'), '1', 'the standby still reads');
 $reader->quit;
 $standby->stop;
@@ -188,7 +188,7 @@ fill();
 start($second, $small);
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'two writers: one fails');
-like($err, qr/This transaction itself keeps it/, 'two writers: because of its own snapshot');
+like($err, qr/This transaction itself prevents undo from being discarded/, 'two writers: because of its own snapshot');
 $writer->query_safe('ROLLBACK');
 is(finish($second), '00000', 'two writers: the other one goes on');
 room('two writers');
@@ -198,7 +198,7 @@ $old->query_safe('BEGIN; UPDATE other SET n = 4 WHERE id = 1');
 fill();
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'hopeless: a snapshot as old as a transaction');
-like($err, qr/Transaction \d+ of process $old->{pid} keeps it, and so does this statement's snapshot/, 'hopeless: both are named');
+like($err, qr/Transaction \d+ of process $old->{pid} prevents undo from being discarded, and so does the snapshot of this statement/, 'hopeless: both are named');
 $old->query_safe('ROLLBACK');
 room('a transaction as old as the snapshot');
 
@@ -222,7 +222,7 @@ for my $statement ('SELECT pg_sleep(100)', 'DO $$ BEGIN PERFORM pg_sleep(100); E
 	$_->query_safe('ROLLBACK') for $old, $second;
 	room('cancel');
 }
-like(slurp_file($node->logfile), qr/LOG:  zundo has cancelled the statement of process $old->{pid}/, 'cancel: the log says so');
+like(slurp_file($node->logfile), qr/LOG:  canceled the statement of process $old->{pid}/, 'cancel: the log says so');
 is(run($old, 'SELECT count(*) FROM z'), '00000', 'cancel: the session lives');
 
 # cancel: not who is not the one to blame
@@ -231,7 +231,7 @@ run($old, $hold);
 fill();
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'cancel: hopeless');
-like($err, qr/The prepared transaction \d+ keeps it/, 'cancel: the prepared transaction is named');
+like($err, qr/Prepared transaction \d+ prevents undo from being discarded/, 'cancel: the prepared transaction is named');
 is($old->query_safe('SELECT count(DISTINCT n) FROM z'), '1', 'cancel: a younger snapshot still reads');
 $_->query_safe('ROLLBACK') for $old;
 $filler->query_safe("ROLLBACK PREPARED 'p'");
@@ -246,11 +246,11 @@ for my $idle ($hold, 'BEGIN; UPDATE other SET n = 6')
 	{
 		($state, $err) = run($writer, $small);
 		is($state, '53400', 'cancel: too late for this statement');
-		like($err, qr/This transaction itself keeps it/, 'cancel: too late for its snapshot');
+		like($err, qr/This transaction itself prevents undo from being discarded/, 'cancel: too late for its snapshot');
 	}
 	is(run($writer, $small), '00000', 'cancel: the writer goes on');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $old->{pid}"), '0', 'cancel: who is idle in a transaction is ended');
-	like(slurp_file($node->logfile), qr/LOG:  zundo has terminated process $old->{pid}, which waits for its client and keeps undo/, 'cancel: the log says so');
+	like(slurp_file($node->logfile), qr/LOG:  terminated process $old->{pid}, which waits for its client and prevents undo/, 'cancel: the log says so');
 	eval { $old->quit };
 	room('the end of who was idle');
 	$old = session();

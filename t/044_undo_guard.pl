@@ -58,19 +58,19 @@ my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
 my $log = -s $node->logfile;
 my $kept = keep($superuser);
 my $err = write_as_writer(100);
-like($err, qr/undo of this database has reached zundo\.undo_limit/, 'a writer that must not cancel fails');
-like($err, qr/The last sixteenth is for superusers\. Process $kept->{pid}, which is not to be cancelled \(zundo\.undo_full_exempt\), still keeps it/, 'and is told why');
+like($err, qr/undo of this database has reached "zundo\.undo_limit"/, 'a writer that must not cancel fails');
+like($err, qr/The last sixteenth is for superusers\. Process $kept->{pid}, which is exempt from cancellation \("zundo\.undo_full_exempt"\), still prevents undo/, 'and is told why');
 is($kept->query('SELECT sum(n) FROM mine'), '0', "a superuser's session is left alone");
-like(($node->psql('postgres', 'UPDATE theirs SET n = n + 1', connstr => "$conn user=writer"))[2], qr/has reached zundo\.undo_limit/, 'no room for others');
+like(($node->psql('postgres', 'UPDATE theirs SET n = n + 1', connstr => "$conn user=writer"))[2], qr/has reached "zundo\.undo_limit"/, 'no room for others');
 is(($node->psql('postgres', 'UPDATE theirs SET n = n + 1'))[2], '', 'but for superusers');
 
 # The worker has told the log, not only once.
 $node->wait_for_log(qr/LOG:  \d+ MB of undo are kept in database "postgres"/, $log);
 $node->wait_for_log(qr/LOG:  undo has been kept in database "postgres" for \d+ s/, $log);
 my $lines = substr(slurp_file($node->logfile), $log);
-my ($size) = $lines =~ /LOG:  (\d+) MB of undo are kept in database "postgres"\n[^\n]*DETAIL:  Process $kept->{pid} keeps it, by a snapshot with xmin \d+\.\n[^\n]*HINT:  See zundo\.stat_horizon/;
+my ($size) = $lines =~ /LOG:  (\d+) MB of undo are kept in database "postgres"\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded with a snapshot with xmin \d+\.\n[^\n]*HINT:  See zundo\.stat_horizon/;
 ok(defined $size && $size >= 3, 'the line about size says who keeps undo');
-my ($age) = $lines =~ /LOG:  undo has been kept in database "postgres" for (\d+) s\n[^\n]*DETAIL:  Process $kept->{pid} keeps it/;
+my ($age) = $lines =~ /LOG:  undo has been kept in database "postgres" for (\d+) s\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded/;
 ok(defined $age && $age >= 1, 'the line about age says who keeps undo');
 $node->wait_for_log(qr/kept in database "postgres" for \d+ s.*kept in database "postgres" for \d+ s/s, $log);
 cmp_ok(() = slurp_file($node->logfile, $log) =~ /MB of undo are kept/g, '<', 4, 'but not in every cycle');

@@ -112,13 +112,13 @@ $damages{$_} = [] for keys %found_here;
 my %check_says = (
 	version => qr/the page is neither new nor a zheap page: The page header or a line pointer/,
 	stub_state => qr/stub names slot \d+, the page has \d+|stub has state \d/,
-	slot_xid => qr/slot \d+ has transaction id \d+, which has not been used yet/,
+	slot_xid => qr/slot \d+ has transaction ID \d+, which has not been assigned yet/,
 	slot_pointer => qr/slot \d+: undo [\d.]+ of transaction \d+ is gone, oldest is \d+/,
 	row_value => qr/column 3 reaches beyond the end of the row/,
 	row_slot => qr/row names slot 300, the page has \d/,
 	row_slack => qr/slack does not fit the room of \d+ bytes/,
 	row_columns => qr/row of \d+ bytes cannot have \d+ attributes and a null bitmap/,
-	overflow_map => qr/block 0 of relation "d_overflow_map" is corrupted Its further transaction slots are not in block 2/,
+	overflow_map => qr/block 0 of relation "d_overflow_map" is corrupted Its overflow transaction slots are not in block 2/,
 	item_outside => qr/item \[\d+,\d+\) lies outside the row area/,
 	garbage_lines => qr/line pointer has offset \d+ and length \d+/);
 

@@ -66,8 +66,8 @@ for my $kind (sort keys %damage)
 		$node->start;
 		work("$kind, $which");
 		my $log = slurp_file($node->logfile, $size);
-		like($log, qr/block @{[META + $which]} of relation "zundo.undo_log" is damaged: repaired/, "$kind, $which: said of the meta page");
-		like($log, qr/block @{[MAP + 1 - $which]} of relation "zundo.undo_log" is damaged: repaired/, "$kind, $which: and of the map");
+		like($log, qr/block @{[META + $which]} of relation "zundo.undo_log" was damaged and has been repaired/, "$kind, $which: said of the meta page");
+		like($log, qr/block @{[MAP + 1 - $which]} of relation "zundo.undo_log" was damaged and has been repaired/, "$kind, $which: and of the map");
 		$node->stop;
 		ok(equal_twins($node, META) && equal_twins($node, MAP), "$kind, $which: both are repaired");
 	}

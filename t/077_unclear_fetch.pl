@@ -35,7 +35,7 @@ sub fetched
 	$old->query('ROLLBACK TO s');
 	return;
 }
-my $unclear = qr/ERROR: +cannot tell which version of row \(0,2\) of relation "t" is wanted/;
+my $unclear = qr/ERROR: +cannot determine which version of row \(0,2\) of relation "t" is requested/;
 fetched(q{SELECT zundo_test_fetch_any('t', '(0,1)')}, qr/^1$/m, 'a row that the snapshot sees is found (G3)');
 fetched(q{SELECT zundo_test_fetch_any('t', '(0,2)')}, qr/$unclear.*DETAIL: +It is asked for by a trigger, or a query/s, 'another one is not, in a query');
 fetched(q{DO $$ DECLARE x text; BEGIN x := zundo_test_fetch_any('t', '(0,2)'); END $$}, qr/$unclear.*DETAIL: +It is asked for by a trigger or a command outside of any query/s,

@@ -210,7 +210,7 @@ for my $fault ('', 'abort-callback:error')
 		UPDATE t SET k = k + 1; DELETE FROM t WHERE id = 700; INSERT INTO t VALUES (700, 700, 'again'); $look});
 	checked("abort error: '$fault'");
 }
-like(slurp_file($node->logfile), qr/could not undo an aborted transaction's changes at once/, 'abort error: the fault was met');
+like(slurp_file($node->logfile), qr/could not immediately undo changes of an aborted transaction/, 'abort error: the fault was met');
 ok($node->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'abort error: all is undone in the end');
 
 # The apply side, in both databases from one publication.

@@ -46,14 +46,14 @@ is($node->safe_psql('postgres', <<'SQL'), 'zheap', 'a script that fails leaves t
 DO $$ BEGIN CREATE EXTENSION zundo_test_none; EXCEPTION WHEN OTHERS THEN NULL; END $$;
 SHOW default_table_access_method
 SQL
-my $refused = qr/ERROR:  table "zundo_test_own" of extension "zundo_test" cannot become a zheap table/;
+my $refused = qr/ERROR:  table "zundo_test_own" of extension "zundo_test" cannot be changed to access method "zheap"/;
 fails('ALTER TABLE zundo_test_own SET ACCESS METHOD zheap', $refused, "an extension's table stays a heap table");
 fails('ALTER TABLE zundo_test_own SET ACCESS METHOD DEFAULT', $refused, 'also by default')
   if $node->pg_version >= 17;
 $node->safe_psql('postgres', 'ALTER TABLE zundo_test_own SET ACCESS METHOD heap');
 
 # heap's functions on zheap tables
-my $called = qr/ERROR:  zheap: heap's functions cannot be used with "plain"/;
+my $called = qr/ERROR:  cannot use heap functions on zheap table "plain"/;
 $node->safe_psql('postgres', 'CREATE TABLE plain (id int PRIMARY KEY, note text)');
 for my $function (qw(catalog_insert heap_insert heap_multi_insert))
 {

@@ -25,7 +25,7 @@ my @upgrade = ('pg_upgrade', '--no-sync', '-d', $old->data_dir, '-D', $new->data
 isnt((IPC::Run::run([ @upgrade, '--check' ], '>', \my $out, '2>', \my $err)), 1, 'pg_upgrade --check fails without the preload');
 my ($list) = ($out . $err) =~ m{(\S+loadable_libraries\.txt)};
 ok(defined $list, 'at the loadable libraries') or diag($out . $err);
-like(slurp_file($list), qr/zundo must be loaded via "shared_preload_libraries".*Add zundo to shared_preload_libraries of the new cluster/s, 'it says what is to be done') if defined $list;
+like(slurp_file($list), qr/zundo must be loaded via "shared_preload_libraries".*Add "zundo" to "shared_preload_libraries" of the new cluster/s, 'it says what is to be done') if defined $list;
 
 $new->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n");
 command_ok([ @upgrade, '--check' ], 'with the preload it passes');

@@ -83,15 +83,15 @@ like((as('mallory', 'SELECT * FROM zundo.check(1)'))[1], qr/could not open relat
 
 # The undo log is nobody's to lock, not even theirs who may write everywhere.
 $node->safe_psql('d', 'GRANT pg_write_all_data TO mallory');
-like((as('mallory', 'BEGIN; LOCK zundo.undo_log'))[1], qr/zundo\.undo_log cannot be locked/, 'LOCK');
-like((as('mallory', 'BEGIN; LOCK precious, zundo.undo_log IN ROW EXCLUSIVE MODE'))[1], qr/zundo\.undo_log cannot be locked/, 'LOCK of several');
-like(($node->psql('d', 'CREATE STATISTICS s ON (1), (2) FROM zundo.undo_log'))[2], qr/zundo\.undo_log cannot be given statistics/, 'CREATE STATISTICS');
+like((as('mallory', 'BEGIN; LOCK zundo.undo_log'))[1], qr/"zundo\.undo_log" cannot be locked/, 'LOCK');
+like((as('mallory', 'BEGIN; LOCK precious, zundo.undo_log IN ROW EXCLUSIVE MODE'))[1], qr/"zundo\.undo_log" cannot be locked/, 'LOCK of several');
+like(($node->psql('d', 'CREATE STATISTICS s ON (1), (2) FROM zundo.undo_log'))[2], qr/"zundo\.undo_log" cannot be given statistics/, 'CREATE STATISTICS');
 
 # Temporary tables are their session's own, for superusers too.
 my $session = $node->background_psql('d');
 my $temp = $session->query_safe(q{CREATE TEMP TABLE own (a int) USING zheap; INSERT INTO own VALUES (1); SELECT 'own'::regclass::oid::regclass, nspname FROM pg_namespace WHERE oid = pg_my_temp_schema()});
 $temp =~ s/^.*\|//s;
-like(($node->psql('d', "SELECT * FROM zundo.page_items('$temp.own', 0)"))[2], qr/cannot look at temporary tables of other sessions/, 'a temporary table of another session');
+like(($node->psql('d', "SELECT * FROM zundo.page_items('$temp.own', 0)"))[2], qr/cannot access temporary tables of other sessions/, 'a temporary table of another session');
 like(($node->psql('d', "INSERT INTO $temp.own VALUES (2)"))[2], qr/cannot access temporary tables of other sessions/, 'nor changed');
 $session->quit;
 

@@ -275,7 +275,8 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 
 	Assert(!TTS_EMPTY(slot));
 	if (unlikely(z->row == NULL))
-		elog(ERROR, "zheap: column %d wanted of a virtual row with %d", natts, slot->tts_nvalid);
+		elog(ERROR, "column %d requested of a virtual tuple with %d columns",
+					natts, slot->tts_nvalid);
 
 	header = zheader_get(z->row);
 	present = Min(natts, ZH_NATTS(header));
@@ -362,7 +363,7 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 		case MaxTransactionIdAttributeNumber:
 			return TransactionIdGetDatum(z->xmax == InvalidZXid ? InvalidTransactionId : zxid_to_xid(z->xmax));
 		default:
-			elog(ERROR, "zheap: no system column %d", attnum);
+			elog(ERROR, "invalid system column number: %d", attnum);
 			return (Datum) 0;
 	}
 }

@@ -41,11 +41,11 @@ ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 			 relname != NULL && tid != NULL && ItemPointerIsValid(tid)
 			 ? errmsg("row %u in block %u of relation \"%s\" is corrupted",
 					  ItemPointerGetOffsetNumberNoCheck(tid), ItemPointerGetBlockNumberNoCheck(tid), relname)
-			 : errmsg("zheap: corrupted row"),
+			 : errmsg("corrupted zheap row"),
 			 attno > 0
 			 ? errdetail("Column %d reaches beyond the end of the row.", attno)
 			 : errdetail("The row header is not valid."),
-			 relname != NULL ? errhint("See zundo.check('%s').", relname) : 0));
+			 relname != NULL ? errhint("Run SELECT * FROM zundo.check('%s').", relname) : 0));
 	pg_unreachable();
 }
 
@@ -129,7 +129,8 @@ ztuple_check_size(Size len)
 						len, ztuple_max_size()),
 				 errdetail("A row takes %zu bytes; a table page has room for %zu.",
 						   len, ztuple_max_size()),
-				 errhint("Let wide columns be stored out of line: ALTER TABLE ... ALTER COLUMN ... SET STORAGE EXTENDED.")));
+				 errhint("Allow wide columns to be stored out of line with ALTER TABLE ... ALTER "
+						 "COLUMN ... SET STORAGE EXTENDED.")));
 }
 
 /* ztuple_size: see ztuple.h. */
@@ -179,7 +180,7 @@ put_byval(char *p, Datum value, int attlen)
 			break;
 #endif
 		default:
-			elog(ERROR, "zheap: by-value column of %d bytes", attlen);
+			elog(ERROR, "unsupported byval length: %d", attlen);
 	}
 }
 
@@ -245,7 +246,7 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 			{
 				h |= ZH_EXTERNAL;
 				if (!VARATT_IS_EXTERNAL_ONDISK(ptr))
-					elog(ERROR, "zheap: value of column %d is not flat", i + 1);
+					elog(ERROR, "value of column %d is an expanded object", i + 1);
 			}
 			p = put_varlena(p, att, ptr);
 		}
@@ -260,7 +261,7 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 	}
 
 	if ((Size) (p - dst) != len)
-		elog(ERROR, "zheap: row formed with %zu bytes instead of %zu", (Size) (p - dst), len);
+		elog(ERROR, "zheap row formed with %zu bytes instead of %zu", (Size) (p - dst), len);
 	zheader_set(dst, h);
 }
 

@@ -192,7 +192,7 @@ zdeform_byval(const char *p, int attlen)
 		case 1:
 			return CharGetDatum(*p);
 		default:
-			elog(ERROR, "zheap: by-value column of %d bytes", attlen);
+			elog(ERROR, "unsupported byval length: %d", attlen);
 			return 0;
 	}
 }

@@ -103,10 +103,11 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("undo log %u is damaged", logno),
-			 errdetail("It cannot be read from offset %u of block %u of relation \"%s\" on.",
+			 errdetail("It cannot be read beyond offset %u of block %u of relation \"%s\".",
 					   zuptr_byte(at) % BLCKSZ, zu_extent_block(zuptr_extent(at)) + zuptr_byte(at) / BLCKSZ,
 					   "zundo.undo_log"),
-			 errhint("Undo of transactions from " UINT64_FORMAT " on is kept until nobody can need what is lost.",
+			 errhint("Undo of transactions from " UINT64_FORMAT " on is kept until no transaction "
+																"can need the lost part.",
 					 log->hold)));
 }
 

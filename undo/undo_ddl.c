@@ -40,7 +40,7 @@ zu_refuse(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("zundo.undo_log cannot be %s", what),
+			 errmsg("\"zundo.undo_log\" cannot be %s", what),
 			 errdetail("It holds the old row versions of this database's zheap tables and is managed by zundo."),
 			 errhint("See zundo.stat_undo for what it contains.")));
 }
@@ -147,7 +147,8 @@ check_new_schema(CreateSchemaStmt *stmt)
 	ereport(ERROR,
 			(errcode(ERRCODE_DUPLICATE_SCHEMA),
 			 errmsg("schema \"zundo\" already exists"),
-			 errdetail("The extension makes its schema itself: objects of others in it could be taken for the extension's."),
+			 errdetail("The extension creates its schema itself, because objects of other users "
+					   "in it could be mistaken for its own."),
 			 errhint("Drop or rename the schema, then run CREATE EXTENSION again.")));
 }
 

@@ -134,7 +134,8 @@ zu_report_corrupt(BlockNumber block, uint32 offset)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("invalid undo record in block %u of relation \"%s\"", block, "zundo.undo_log"),
 			 errdetail("The record at offset %u cannot be decoded.", offset),
-			 errhint("Check the storage below this database; restore it from a backup if pages are damaged.")));
+			 errhint("Check the storage of this database, and restore the database from a backup "
+					 "if pages are damaged.")));
 }
 
 /* ---- what is not there ---- */
@@ -193,7 +194,8 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 			 errmsg("block %u of relation \"%s\" has lost an undo record", undo_block, "zundo.undo_log"),
 			 errdetail("Block %u of the relation with file number %u needs the record at offset %u, which was not discarded.",
 					   block, relnumber, zuptr_byte(ptr) % BLCKSZ),
-			 errhint("Check the storage below this database; restore it from a backup if pages are damaged.")));
+			 errhint("Check the storage of this database, and restore the database from a backup "
+					 "if pages are damaged.")));
 }
 
 /* ---- records ---- */

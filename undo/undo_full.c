@@ -58,12 +58,12 @@ report_full(ZuEntry *entry, const char *why)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("undo of this database has reached zundo.undo_limit"),
+			 errmsg("undo of this database has reached \"zundo.undo_limit\""),
 			 errdetail("%u MB are in use, the limit is %d MB.%s%s%s",
 					   pg_atomic_read_u32(&entry->used) / EXTENTS_PER_MB, zundo_undo_limit,
 					   superuser() ? "" : " The last sixteenth is for superusers.",
 					   why ? " " : "", why ? why : ""),
-			 errhint("See zundo.stat_horizon for what keeps old row versions alive.")));
+			 errhint("See zundo.stat_horizon for what prevents undo from being discarded.")));
 }
 
 /* ---- is it hopeless? ---- */
@@ -139,7 +139,7 @@ why_cramped(uint64 attached)
 	if (own + attached < limit_in_extents())
 		return NULL;
 	if (attached >= limit_in_extents())
-		return psprintf("%d sessions that have written to zheap tables keep %d kB each.",
+		return psprintf("%d sessions that have written to zheap tables occupy %d kB each.",
 						(int) attached, ZU_EXTENT_PAGES * BLCKSZ / 1024);
 	return psprintf("This transaction has written %d MB itself.",
 					(int) (zu_my_transaction_bytes() / (1024 * 1024)));
@@ -153,13 +153,16 @@ static const char *
 why_hopeless(const ZuPin *pin, TransactionId own)
 {
 	if (pin->kind == ZU_PIN_NONE || TransactionIdPrecedes(own, pin->xid))
-		return "This transaction itself keeps it: nobody has an older snapshot or transaction id.";
+		return "This transaction itself prevents undo from being discarded: no other one has an "
+			   "older snapshot or transaction ID.";
 	if (pin->kind == ZU_PIN_PREPARED)
-		return psprintf("The prepared transaction %u keeps it.", pin->xid);
+		return psprintf("Prepared transaction %u prevents undo from being discarded.", pin->xid);
 	if (pin->kind == ZU_PIN_SLOT)
-		return psprintf("A replication slot with xmin %u keeps it.", pin->xid);
+		return psprintf("A replication slot with xmin %u prevents undo from being discarded.",
+						pin->xid);
 	if (own == pin->xid)
-		return psprintf("Transaction %u of process %d keeps it, and so does this statement's snapshot, which is as old.",
+		return psprintf("Transaction %u of process %d prevents undo from being discarded, and so "
+						"does the snapshot of this statement, which is as old.",
 						pin->xid, pin->pid);
 	return NULL;
 }
@@ -175,7 +178,8 @@ why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
 	wait->looked = now;
 	if (!waits_for_me(pin->pid))
 		return NULL;
-	return psprintf("Process %d, which keeps it, waits for this transaction.", pin->pid);
+	return psprintf("Process %d, which prevents undo from being discarded, waits for this "
+					"transaction.", pin->pid);
 }
 
 /* why_too_late: the time is over; NULL = it is not. */
@@ -186,9 +190,12 @@ why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 		!TimestampDifferenceExceeds(wait->since, now, zundo_undo_full_timeout))
 		return NULL;
 	if (pin->kind != ZU_PIN_OTHER && pin->kind != ZU_PIN_CLIENT)
-		return psprintf("No room has come in %d ms (zundo.undo_full_timeout).", zundo_undo_full_timeout);
-	return psprintf("Process %d%s still keeps it after a wait of %d ms (zundo.undo_full_timeout).",
-					pin->pid, pin->exempt ? ", which is not to be cancelled (zundo.undo_full_exempt)," : "",
+		return psprintf("No undo was discarded within %d ms (\"zundo.undo_full_timeout\").",
+						zundo_undo_full_timeout);
+	return psprintf("Process %d%s still prevents undo from being discarded after a wait of %d ms "
+					"(\"zundo.undo_full_timeout\").",
+					pin->pid, pin->exempt ? ", which is exempt from cancellation "
+											"(\"zundo.undo_full_exempt\")," : "",
 					zundo_undo_full_timeout);
 }
 

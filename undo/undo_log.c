@@ -113,9 +113,9 @@ attach_log(void)
 	if (i < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("no undo log is left for this session"),
+				 errmsg("no undo log is available for this session"),
 				 errdetail("All %d logs of this database are in use or damaged.", zu_nlogs()),
-				 errhint("Increase max_connections and restart the server.")));
+				 errhint("Increase \"max_connections\" and restart the server.")));
 	log = &entry->logs[i];
 	my.logno = i;
 	my.ahead = log->ahead;
@@ -241,7 +241,7 @@ zu_reserve(Size bytes)
 	Assert(bytes <= ZU_MAX_RESERVE);
 	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
 	if (zu_my.entry == NULL)
-		elog(ERROR, "zu_reserve without zu_attach_database");
+		elog(ERROR, "zu_reserve called without zu_attach_database");
 	if (unlikely(!my.held))
 		hold_log();
 	if (!my.woke)
@@ -372,7 +372,8 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("unexpected contents of block %u of relation \"%s\"",
 								zu_extent_block(extent) + page, "zundo.undo_log"),
-						 errdetail("Undo log %u was about to write at offset %d, the page ends at %u.",
+						 errdetail("Undo log %u was about to write at offset %d, but the data of "
+								   "the page ends at %u.",
 								   my.logno, off, ((PageHeader) p)->pd_lower)));
 			}
 		}
@@ -553,7 +554,7 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 
 		buf = XLogInitBufferForRedo(record, block_id);
 		if (!zu_block_position(BufferGetBlockNumber(buf), &extent, &pageno))
-			elog(PANIC, "block %u is no page for undo records", BufferGetBlockNumber(buf));
+			elog(PANIC, "block %u is not a page of undo records", BufferGetBlockNumber(buf));
 		zu_page_init(BufferGetPage(buf), extent, (int) pageno, place);
 		*apply = true;
 	}

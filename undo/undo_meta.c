@@ -115,8 +115,9 @@ check_meta(Page page)
 	if (meta->version != ZU_META_VERSION || meta->extent_pages != ZU_EXTENT_PAGES)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zundo.undo_log has a format that this version of zundo does not know"),
-				 errdetail("Found version %u with extents of %u pages, needed version %u with %u pages.",
+				 errmsg("format of \"zundo.undo_log\" is not supported by this version of zundo"),
+				 errdetail("Found version %u with extents of %u pages, expected version %u with "
+						   "%u pages.",
 						   meta->version, meta->extent_pages, ZU_META_VERSION, ZU_EXTENT_PAGES),
 				 errhint("Install the version of zundo that wrote it.")));
 }
@@ -130,10 +131,11 @@ check_time(ZXid oldest)
 	if (oldest > next)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the undo log of this database is ahead of the server's transaction ids"),
-				 errdetail("In zundo.undo_log everything before transaction " UINT64_FORMAT
-						   " has ended, and the server's next one is " UINT64_FORMAT ".", oldest, next),
-				 errhint("Stop the server and set its next transaction id and epoch past that: pg_resetwal -e %u -x %u.",
+				 errmsg("the undo log of this database is ahead of the server's transaction IDs"),
+				 errdetail("According to \"zundo.undo_log\", every transaction before " UINT64_FORMAT
+						   " has ended, but the server's next transaction ID is " UINT64_FORMAT ".", oldest, next),
+				 errhint("Stop the server and advance its next transaction ID and epoch with "
+						 "pg_resetwal -e %u -x %u.",
 						 (uint32) (oldest >> 32), (uint32) oldest + 1)));
 }
 
@@ -536,9 +538,10 @@ load_logs(ZuEntry *entry)
 		if (extents[i].logno >= zu_nlogs())
 			ereport(ERROR,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("zundo.undo_log has more logs than this server can keep track of"),
+					 errmsg("\"zundo.undo_log\" contains more logs than this server can track"),
 					 errdetail("Found log number %u, the limit is %d.", extents[i].logno, zu_nlogs() - 1),
-					 errhint("Restart the server with max_connections as large as before.")));
+					 errhint("Restart the server with \"max_connections\" set to at least its "
+							 "previous value.")));
 		load_log(entry, &entry->logs[extents[i].logno], extents + i, same);
 		i += same;
 	}
@@ -616,9 +619,9 @@ grow_file(uint32 extent)
 	if (extent >= ZU_MAX_EXTENTS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("zundo.undo_log cannot grow any further"),
+				 errmsg("\"zundo.undo_log\" cannot be extended any further"),
 				 errdetail("It has %u extents of %d kB.", extent, ZU_EXTENT_PAGES * BLCKSZ / 1024),
-				 errhint("End the transactions that keep old row versions alive.")));
+				 errhint("End the transactions that prevent undo from being discarded.")));
 	while (have < need)
 	{
 		int			n = (int) Min(need - have, (BlockNumber) 2 * ZU_EXTENT_PAGES);
@@ -671,9 +674,11 @@ check_unused(uint32 extent, bool new_group)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("extent %u of relation \"%s\" is in use", extent, "zundo.undo_log"),
-				 errdetail("Its extent map, in blocks %u and %u, calls it free, but block %u and what follows was written later.",
+				 errdetail("The extent map in blocks %u and %u marks it as free, but the blocks "
+						   "from %u on were written later.",
 						   zu_map_block(extent), zu_map_block(extent) + 1, start),
-				 errhint("Both copies of the map have missed writes. Check the storage below this database, then see zundo.repair_undo().")));
+				 errhint("Both copies of the map have missed writes. Check the storage of this "
+						 "database, then see zundo.repair_undo().")));
 }
 
 /* next_generation: of an extent whose last one is this. */

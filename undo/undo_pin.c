@@ -214,15 +214,16 @@ zu_describe_pin(void)
 		case ZU_PIN_NONE:
 			break;
 		case ZU_PIN_PREPARED:
-			return psprintf("The prepared transaction %u keeps it.", pin.xid);
+			return psprintf("Prepared transaction %u prevents undo from being discarded.", pin.xid);
 		case ZU_PIN_SLOT:
-			return psprintf("A replication slot with xmin %u keeps it.", pin.xid);
+			return psprintf("A replication slot with xmin %u prevents undo from being discarded.",
+							pin.xid);
 		case ZU_PIN_OTHER:
 		case ZU_PIN_CLIENT:
-			return psprintf("Process %d keeps it, by %s %u.", pin.pid,
+			return psprintf("Process %d prevents undo from being discarded with %s %u.", pin.pid,
 							pin.owner ? "transaction" : "a snapshot with xmin", pin.xid);
 	}
-	return pstrdup("No transaction or snapshot keeps it.");
+	return pstrdup("No transaction or snapshot prevents undo from being discarded.");
 }
 
 /* ---- who waits ---- */
@@ -318,14 +319,18 @@ zu_cancel_pin(const ZuPin *pin)
 	LWLockRelease(ProcArrayLock);
 	if (signal == SIGTERM)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("zundo has terminated process %d, which waits for its client and keeps undo of transaction %u and later",
+				(errmsg("terminated process %d, which waits for its client and prevents undo of "
+						"transaction %u and later ones from being discarded",
 						pin->pid, pin->xid),
-				 errdetail("Process %d waits for room below zundo.undo_limit (zundo.undo_full = cancel).", MyProcPid)));
+				 errdetail("Process %d waits for room below \"zundo.undo_limit\", and "
+						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
 	else if (signal == SIGINT && first)
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("zundo has cancelled the statement of process %d, which keeps undo of transaction %u and later",
+				(errmsg("canceled the statement of process %d, which prevents undo of transaction "
+						"%u and later ones from being discarded",
 						pin->pid, pin->xid),
-				 errdetail("Process %d waits for room below zundo.undo_limit (zundo.undo_full = cancel).", MyProcPid)));
+				 errdetail("Process %d waits for room below \"zundo.undo_limit\", and "
+						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
 }
 
 /* am_victim: was the current transaction cancelled, or this session terminated, by somebody? */

@@ -112,9 +112,10 @@ check_twins(BlockNumber first, ZuReport report, void *arg)
 	for (int i = 0; i < 2; i++)
 	{
 		if (!valid[i])
-			report(arg, first + i, "the page is damaged; its other copy is %s", valid[1 - i] ? "right" : "too");
+			report(arg, first + i, "the page is damaged; its other copy is %s",
+								   valid[1 - i] ? "valid" : "damaged, too");
 		else if (valid[1 - i] && changes[i] < changes[1 - i])
-			report(arg, first + i, "the page has missed " UINT64_FORMAT " changes; its other copy is right",
+			report(arg, first + i, "the page missed " UINT64_FORMAT " changes; its other copy is valid",
 				   changes[1 - i] - changes[i]);
 	}
 }
@@ -145,16 +146,16 @@ misfit(uint32 extent, const ZuMapEntry *map, Page page)
 
 	if (zu_overflow_owned(page))
 		return map->state == ZU_EXTENT_OVERFLOW ? NULL :
-			"holds slots of a table's page, and the extent map gives it to something else";
+			"holds transaction slots of a table page, but the extent map assigns it otherwise";
 	if (zu_overflow_page(page) || PageIsNew(page))
 		return NULL;
 	if (h->magic != ZU_PAGE_MAGIC || h->extent != extent || h->page != 0)
-		return "is no page of this extent";
+		return "does not belong to this extent";
 	if (zu_generation_newer(h->generation, map->generation))
-		return "is of a later allocation than the extent map knows";
+		return "belongs to a later allocation than the extent map records";
 	if (map->state == ZU_EXTENT_LOG && h->generation == map->generation &&
 		(h->logno != map->logno || h->sequence != map->sequence))
-		return "is of another log, or another place in it, than the extent map says";
+		return "belongs to another log, or to another place in it, than the extent map records";
 	return NULL;
 }
 
@@ -197,7 +198,8 @@ zu_check_map(ZuReport report, void *arg)
 		return;					/* it cannot be loaded: that has been reported */
 	limit = pg_atomic_read_u32(&entry->limit);
 	if (have < zu_nblocks_for(limit))
-		report(arg, have, "the file ends here, and its %u extents need %u blocks", limit, zu_nblocks_for(limit));
+		report(arg, have, "the file ends here, but its %u extents need %u blocks",
+						  limit, zu_nblocks_for(limit));
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 	{
 		bool		taken = zu_fence_enter();
@@ -302,7 +304,7 @@ frozen_xid(void)
 	ZXid		xid;
 
 	if (!RelationIsValid(rel))
-		elog(ERROR, "zundo.undo_log has gone");
+		elog(ERROR, "relation \"zundo.undo_log\" does not exist");
 	xid = zxid_widen(rel->rd_rel->relfrozenxid);
 	RelationClose(rel);
 	return xid;
@@ -323,7 +325,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 
 		zu_twins_state(ZU_META_BLOCK, valid, changes);
 		if (!valid[0] || !valid[1] || changes[0] != changes[1])
-			report(arg, ZU_META_BLOCK, "meta page: one copy is repaired from the other");
+			report(arg, ZU_META_BLOCK, "meta page: one copy has been repaired from the other");
 		if (!dry_run)
 			zu_twins_repair(ZU_META_BLOCK);
 		return;
@@ -346,7 +348,8 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
 	}
-	report(arg, ZU_META_BLOCK, "meta page: both copies are lost; made anew with %u extents, oldest transaction " UINT64_FORMAT
+	report(arg, ZU_META_BLOCK, "meta page: both copies are lost; rebuilt with %u extents, oldest "
+							   "transaction " UINT64_FORMAT
 		   ", from %s", meta->nextents, meta->oldest, loaded ? "shared memory" : "the catalog and the file");
 	if (!dry_run)
 		write_pair(ZU_META_BLOCK, (Page) page.data);
@@ -465,10 +468,13 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 		{
 			/* it may hold slots: so nobody writes over what cannot be read (U64) */
 			map->state = ZU_EXTENT_OVERFLOW;
-			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and none that tells whose it is; it is kept", group + i);
+			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and "
+													"none that tells to which log it belongs; it "
+													"is kept", group + i);
 		}
 	}
-	report(arg, first, "extent map: both copies are lost; made anew from the pages of %u extents: %d belong to logs, %d hold slots, the others are free",
+	report(arg, first, "extent map: both copies are lost; rebuilt from the pages of %u extents: "
+					   "%d belong to logs, %d hold slots, the others are free",
 		   n, kept, owned);
 	if (!dry_run)
 		write_pair(first, (Page) page.data);
@@ -494,7 +500,7 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 			continue;
 		if (valid[0] || valid[1])
 		{
-			report(arg, first, "extent map: one copy is repaired from the other");
+			report(arg, first, "extent map: one copy has been repaired from the other");
 			if (!dry_run)
 				zu_twins_repair(first);
 			continue;
@@ -502,9 +508,10 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 		if (!dry_run && pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("the extent map cannot be made anew while sessions write to the undo log"),
+					 errmsg("cannot rebuild the extent map while sessions write to the undo log"),
 					 errdetail("Both copies of the map page in blocks %u and %u are lost.", first, first + 1),
-					 errhint("Restart the server and repeat this before zheap tables of this database are written.")));
+					 errhint("Restart the server, and run the repair again before zheap tables of "
+							 "this database are written.")));
 		rebuild_map(group, limit, pg_atomic_read_u64(&entry->oldest), dry_run, report, arg);
 		lost = dry_run;
 	}

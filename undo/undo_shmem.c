@@ -347,8 +347,9 @@ zu_take_logs(ZuEntry *entry)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many databases write zheap tables at the same time"),
-				 errdetail("At most %d databases can (zundo.max_databases).", shared->nsets),
-				 errhint("Increase zundo.max_databases and restart the server.")));
+				 errdetail("At most %d databases can do so (\"zundo.max_databases\").",
+						   shared->nsets),
+				 errhint("Increase \"zundo.max_databases\" and restart the server.")));
 	for (int i = 0; i < shared->nlogs; i++)
 		init_log(&set->logs[i]);
 	entry->logs = set->logs;
@@ -418,9 +419,9 @@ report_missing(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("zheap tables need the extension zundo in this database"),
+			 errmsg("zheap tables require extension \"zundo\" in this database"),
 			 errdetail("The relation zundo.undo_log, which holds the old row versions, does not exist."),
-			 errhint("Run: CREATE EXTENSION zundo;")));
+			 errhint("Run CREATE EXTENSION zundo.")));
 }
 
 /* lookup_relation: OID of zundo.undo_log, Invalid if there is none. */
@@ -485,9 +486,9 @@ open_relation(void)
 		if (!is_undo_log(rel))
 			ereport(ERROR,
 					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("relation zundo.undo_log is not an undo log"),
+					 errmsg("relation \"zundo.undo_log\" is not an undo log"),
 					 errdetail("Its access method is not \"zundo_undo\"."),
-					 errhint("Drop the schema zundo and run: CREATE EXTENSION zundo;")));
+					 errhint("Drop schema \"zundo\" and run CREATE EXTENSION zundo.")));
 		zu_my.stale = false;
 		if (zu_my.entry != NULL &&
 			(zu_my.entry->dboid != rel->rd_locator.dbOid ||
@@ -520,8 +521,8 @@ zu_attach_unloaded(void)
 	if (shared == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zundo is not loaded at server start"),
-				 errhint("Add zundo to shared_preload_libraries and restart the server.")));
+				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
 	if (!callback_registered)
 	{
 		CacheRegisterRelcacheCallback(relcache_changed, (Datum) 0);

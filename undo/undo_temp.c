@@ -115,8 +115,8 @@ add_chunk(void)
 	if ((first_chunk + nchunks + 1) * CHUNK_BYTES > MAX_POSITION)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("this session has changed too much in temporary zheap tables"),
-				 errhint("Go on in a new session.")));
+				 errmsg("out of undo address space for temporary zheap tables"),
+				 errhint("Start a new session.")));
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "zheap undo of temporary tables", ALLOCSET_DEFAULT_SIZES);
 	if (nchunks == max_chunks)

@@ -98,7 +98,7 @@ report_damaged(BlockNumber first)
 			 first == ZU_META_BLOCK ?
 			 errdetail("They are the two copies of its meta page, and neither of them is valid.") :
 			 errdetail("They are the two copies of a page of its extent map, and neither of them is valid."),
-			 errhint("Check the storage below this database, then see zundo.repair_undo().")));
+			 errhint("Check the storage of this database, then see zundo.repair_undo().")));
 }
 
 /* newer_twin: returns which of two locked pages is to be believed; -1 if none. */
@@ -182,14 +182,14 @@ zu_twins_lock(ZuTwins *t, BlockNumber first)
 		return;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is damaged: repaired from block %u",
+			 errmsg("block %u of relation \"%s\" was damaged and has been repaired from block %u",
 					first + 1 - t->source, "zundo.undo_log", first + t->source),
 			 zu_twin_valid(other, first) ?
-			 errdetail("It has missed %llu of %llu changes.",
+			 errdetail("It had missed %llu of %llu changes.",
 					   (unsigned long long) (twin_header(good)->changes - twin_header(other)->changes),
 					   (unsigned long long) twin_header(good)->changes) :
-			 errdetail("It is not a valid page."),
-			 errhint("Check the storage below this database.")));
+			 errdetail("It was not a valid page."),
+			 errhint("Check the storage of this database.")));
 	START_CRIT_SECTION();
 	copy_twin(other, good);
 	MarkBufferDirty(t->buffer[1 - t->source]);

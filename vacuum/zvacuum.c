@@ -254,9 +254,12 @@ is_urgent(ZVacuum *vac)
 	VacuumCostActive = false;
 	VacuumCostBalance = 0;
 	ereport(WARNING,
-			(errmsg("vacuum of zheap table \"%s\" leaves its indexes and its empty tail alone", RelationGetRelationName(vac->rel)),
+			(errmsg("vacuum of zheap table \"%s\" bypasses index cleanup and truncation as a "
+					"failsafe", RelationGetRelationName(vac->rel)),
 			 errdetail("The table's relfrozenxid or relminmxid is older than \"vacuum_failsafe_age\" or \"vacuum_multixact_failsafe_age\" allows."),
-			 errhint("VACUUM it again when it is no more. If this happens repeatedly, see zundo.stat_horizon for what holds the oldest transaction back.")));
+			 errhint("Run VACUUM again once the age of the table is below "
+					 "\"vacuum_failsafe_age\". If this happens repeatedly, see zundo.stat_horizon "
+					 "for what holds back the oldest transaction.")));
 	return true;
 }
 

@@ -88,10 +88,11 @@ refuse_change(ReorderBuffer *rb, Relation rel, TransactionId xid)
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("changes of zheap table \"%s.%s\" cannot be decoded",
 					get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
-			 errdetail("Logical decoding of zheap tables is not implemented; "
-					   "slot \"%s\", output plugin \"%s\", would lose a change of transaction %u.",
+			 errdetail("Logical decoding of zheap tables is not implemented, "
+					   "and slot \"%s\" with output plugin \"%s\" would lose a change of "
+					   "transaction %u.",
 					   NameStr(ctx->slot->data.name), plugin, xid),
-			 errhint("To decode the other tables without zheap tables, set zundo.undecodable_changes "
+			 errhint("To decode changes of other tables only, set \"zundo.undecodable_changes\" "
 					 "to \"skip\" in the session that reads the slot, for example by ALTER ROLE.")));
 }
 
@@ -248,7 +249,8 @@ zlogical_warn(const char *name)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("changes of zheap table \"%s\" will not be decoded", name),
 				 errdetail("This database has logical replication slot \"%s\". A zheap table cannot be written "
-						   "while it is published, and output plugins other than pgoutput fail at its changes.",
+						   "while it is published, and output plugins other than pgoutput fail "
+						   "when they meet its changes.",
 						   NameStr(slot)),
-				 errhint("Use access method heap for tables that are to be replicated.")));
+				 errhint("Use access method \"heap\" for tables that shall be replicated.")));
 }
