@@ -41,9 +41,9 @@ for my $fault ('abort-callback:error', 'abort-page:error', 'abort-page:memory')
 	$log = reported($fault);
 	like($log, qr/ERROR: .*(?:\n.*)?"t_pkey"/, "$fault: so it does");
 	like($log, qr/DETAIL: .*\n?.*\(id\)=\(3\)/, "$fault: ... with its detail");
-	like($log, qr/could not immediately undo changes of an aborted transaction: (?:block 0 of the table with OID $oid, in file \d+: )?.*fault point/,
+	like($log, qr/could not immediately undo changes of an aborted transaction(?: in block 0 of the table with OID $oid, file \d+)?: .*fault point/,
 		"$fault: the log has the other one's message");
-	like($log, qr/at once: block 0 of the table with OID $oid, in file \d+: /, "$fault: ... and place") if $fault =~ /page/;
+	like($log, qr/in block 0 of the table with OID $oid, file \d+: /, "$fault: ... and place") if $fault =~ /page/;
 	unlike($log, qr/errstart was not called/, "$fault: the error stack is whole");
 }
 is($node->safe_psql('postgres', 'SELECT id FROM t'), '3', 'nothing of it is seen');

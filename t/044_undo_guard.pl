@@ -100,7 +100,7 @@ eval { $innocent->quit };
 $node->append_conf('postgresql.conf', "zundo.undo_full_exempt = 'nobody, backup'");
 $node->reload;
 $kept = keep('dumper');
-like(write_as_writer(100), qr/Process $kept->{pid}, which is not to be cancelled/, 'a member of a role that is named is left alone');
+like(write_as_writer(100), qr/Process $kept->{pid}, which is exempt from cancellation/, 'a member of a role that is named is left alone');
 like($kept->query('SELECT count(DISTINCT n) FROM mine'), qr/^1$/, 'and reads');
 $kept->query_safe('COMMIT');
 $kept->quit;

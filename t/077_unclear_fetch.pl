@@ -37,8 +37,8 @@ sub fetched
 }
 my $unclear = qr/ERROR: +cannot determine which version of row \(0,2\) of relation "t" is requested/;
 fetched(q{SELECT zundo_test_fetch_any('t', '(0,1)')}, qr/^1$/m, 'a row that the snapshot sees is found (G3)');
-fetched(q{SELECT zundo_test_fetch_any('t', '(0,2)')}, qr/$unclear.*DETAIL: +It is asked for by a trigger, or a query/s, 'another one is not, in a query');
-fetched(q{DO $$ DECLARE x text; BEGIN x := zundo_test_fetch_any('t', '(0,2)'); END $$}, qr/$unclear.*DETAIL: +It is asked for by a trigger or a command outside of any query/s,
+fetched(q{SELECT zundo_test_fetch_any('t', '(0,2)')}, qr/$unclear.*DETAIL: +The row was requested by a trigger, or a query/s, 'another one is not, in a query');
+fetched(q{DO $$ DECLARE x text; BEGIN x := zundo_test_fetch_any('t', '(0,2)'); END $$}, qr/$unclear.*DETAIL: +The row was requested by a trigger or a command outside of any query/s,
 	'nor outside of a query');
 is($node->safe_psql('postgres', $counted), '0|2', 'both errors are counted');
 fetched(q{SELECT zundo_test_fetch_any('t', '(0,9)')}, qr/^$/, 'no row, no error');
