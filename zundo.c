@@ -18,13 +18,13 @@
 #include "monitor/heap_readers.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
-#include "redo/zredo.h"
+#include "change/zredo.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
 #include "undo/undo.h"
 #include "undo/undo_request.h"
-#include "wal/zlogical.h"
-#include "wal/zwal.h"
+#include "change/zlogical.h"
+#include "change/zwal.h"
 
 PG_MODULE_MAGIC;
 

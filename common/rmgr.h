@@ -3,7 +3,7 @@
  *
  * An opcode is the high 4 bits of a record's info byte. The layouts are in
  * undo/undo_wal.h for the undo log's own records (ZWAL_UNDO_*, but UNDO_ONLY)
- * and in wal/zwal.h for all others.
+ * and in change/zwal.h for all others.
  */
 #ifndef ZUNDO_RMGR_H
 #define ZUNDO_RMGR_H

@@ -9,10 +9,10 @@
 #include "dml/zdml.h"
 #include "mvcc/zlocks.h"
 #include "mvcc/zvis.h"
-#include "page/zapply.h"
+#include "change/zapply.h"
 #include "undo/undo.h"
 #include "undo/undo_overflow.h"
-#include "wal/zwal.h"
+#include "change/zwal.h"
 
 /* Who writes, and into what. */
 typedef struct ZWriter

@@ -229,8 +229,8 @@ listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNu
 static bool
 held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state, LockTupleMode mode)
 {
-	static char buf_rec[ZUR_MAX_LENGTH];
 	static ZSlotView slots;
+	char		bytes[ZUR_MAX_LENGTH];
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	if (state->writer.status == ZXID_OWN &&
@@ -243,10 +243,10 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 	for (int s = 1; s <= slots.n; s++)
 	{
 		const ZPageSlot *slot = &slots.s[s];
-		UndoPtr		ptr = slot->ptr;
+		ZChain		chain;
 		ZuRecord	rec;
 
-		if (ptr == InvalidUndoPtr)
+		if (slot->ptr == InvalidUndoPtr)
 			continue;
 		zvis_check_xid(writer->rel, block, s, ZSLOT_XID(slot));
 		if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
@@ -259,18 +259,15 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 			continue;
 		if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
 		{
-			if (zinline_mode(ptr, off) >= (int) mode)
+			if (zinline_mode(slot->ptr, off) >= (int) mode)
 				return true;
 			continue;
 		}
-		while (ptr != InvalidUndoPtr &&
-			   zu_fetch(ptr, writer->rel->rd_locator.relNumber, block, &rec, buf_rec) == ZU_FETCHED &&
+		zchain_begin(&chain, writer->rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED, slots.oldest, bytes);
+		while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
 			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
-		{
 			if (rec.type == ZUR_LOCK && rec.offset == off && rec.lockmode >= mode)
 				return true;
-			ptr = rec.prev;
-		}
 	}
 	return false;
 }

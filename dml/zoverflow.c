@@ -19,6 +19,7 @@
 
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "page/zoverflow.h"
 #include "storage/bufmgr.h"
@@ -35,12 +36,12 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 	XLogRecPtr	recptr;
 
 	START_CRIT_SECTION();
-	zu_overflow_init(page, xlrec->reloid, xlrec->relnumber, xlrec->block, xlrec->first);
+	zu_overflow_init(page, xlrec->reloid, xlrec->relnumber, xlrec->block, xlrec->first, xlrec->changes);
 	MarkBufferDirty(overflow);
 	if (BufferIsValid(buf))
 	{
-		zpage_trailer(BufferGetPage(buf))->overflow =
-			xlrec->first != 0 ? BufferGetBlockNumber(overflow) : ZPAGE_HAD_OVERFLOW;
+		zpage_set_overflow(BufferGetPage(buf), xlrec->first != 0 ? BufferGetBlockNumber(overflow) : 0,
+						   xlrec->changes);
 		MarkBufferDirty(buf);
 	}
 	XLogBeginInsert();
@@ -71,6 +72,8 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	xlrec.relnumber = writer->rel->rd_locator.relNumber;
 	xlrec.block = BufferGetBlockNumber(buf);
 	xlrec.first = zpage_nslots(BufferGetPage(buf)) + 1;
+	/* so that a version from an earlier time with the same owner does not fit either */
+	xlrec.changes = (uint16) pg_prng_uint32(&pg_global_prng_state);
 	change_owner(&xlrec, buf, overflow, writer->logged);
 	UnlockReleaseBuffer(overflow);
 	ZUNDO_FAULT("overflow-attached");

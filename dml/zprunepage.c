@@ -15,9 +15,12 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/* The xid in slot s; overflow: all slots if the page has more than the inline ones, else NULL. */
+/*
+ * The xid in slot s, which a line pointer or a row of the page names; overflow: all slots if the page has more than the
+ * inline ones, else NULL. Error ERRCODE_DATA_CORRUPTED if the page never had so many.
+ */
 static inline ZXid
-slot_xid(Page page, const ZSlotView *overflow, int s)
+slot_xid(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, int s)
 {
 	if (s == 0)
 		return InvalidZXid;
@@ -27,6 +30,8 @@ slot_xid(Page page, const ZSlotView *overflow, int s)
 
 		return zslot_locks_only(slot) ? InvalidZXid : zslot_xid(slot);
 	}
+	if (zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW)
+		zvis_corrupt_slotno(rel, block, s);
 	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
 }
 
@@ -48,7 +53,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	}
 	if (ItemIdIsRedirected(lp))
 	{
-		if (slot_xid(page, overflow, lp->lp_off) >= oldest)
+		if (slot_xid(rel, block, page, overflow, lp->lp_off) >= oldest)
 			return false;
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 		return true;
@@ -58,7 +63,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	h = zheader_get(zpage_row(page, lp));
 	if (ZH_LIVE(h) && !(h & ZH_SLACK))
 		return false;
-	xid = slot_xid(page, overflow, ZH_SLOT(h));
+	xid = slot_xid(rel, block, page, overflow, ZH_SLOT(h));
 	settled = xid < oldest;
 	if (unlikely(xid & ZXID_LOST))
 		return false;			/* who reads the row says what is wrong */

@@ -95,30 +95,25 @@ static void
 look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNumber relnumber,
 			   BlockNumber block, OffsetNumber off, LockTupleMode mode, int hint, Lockers *lockers)
 {
-	static char buf[ZUR_MAX_LENGTH];
-	UndoPtr		ptr = slot->ptr;
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		chain;
+	ZuRecord	rec;
 
-	while (ptr != InvalidUndoPtr)
+	zchain_begin(&chain, relnumber, block, slot, ZCHAIN_LOCKED, oldest, buf);
+	/* the rest of the chain is of others, or its head's transaction has ended meanwhile */
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
+		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
-		ZuRecord	rec;
-
-		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
-			return;
-		if (rec.xid != ZSLOT_XID(slot) && zxid_status_at(rec.xid, oldest) != status)
-			return;
-		if (rec.type == ZUR_LOCK && rec.offset == off)
+		if (rec.type != ZUR_LOCK || rec.offset != off)
+			continue;
+		if (status == ZXID_IN_PROGRESS)
 		{
-			if (status == ZXID_OWN)
-			{
-				note_own_lock(lockers, rec.lockmode);
-				if (rec.lockmode == hint)
-					return;
-				ptr = rec.prev;
-				continue;
-			}
 			note_others_lock(lockers, rec.xid, off, rec.lockmode, mode);
+			continue;
 		}
-		ptr = rec.prev;
+		note_own_lock(lockers, rec.lockmode);
+		if (rec.lockmode == hint)
+			return;
 	}
 }
 
@@ -198,13 +193,27 @@ fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 	tmfd->xmax = zxid_to_xid(state->writer.xid);
 	tmfd->cmax = InvalidCommandId;
 	tmfd->traversed = false;
-	if (state->writer.status == ZXID_OWN)
+	if (TransactionIdIsValid(state->writer.as_of))
+		tmfd->xmax = state->writer.as_of;
+	else if (state->writer.status == ZXID_OWN)
 		tmfd->cmax = state->writer.cid;
 	if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward))
 		tmfd->ctid = state->writer.forward;
 	else if (ZH_STATE(state->header) == ZSTATE_DELETED &&
 			 (state->writer.xflags & ZUX_OTHER_PART))
 		ItemPointerSetMovedPartitions(&tmfd->ctid);
+}
+
+/*
+ * Returns true if our own transaction's rewrite of the table (CLUSTER, VACUUM
+ * FULL) wrote the newest version for a transaction that `snapshot` does not
+ * see.  To a command with that snapshot the row was changed concurrently.
+ */
+static bool
+stands_for_unseen(const ZRowState *state, Snapshot snapshot)
+{
+	return TransactionIdIsValid(state->writer.as_of) && snapshot != InvalidSnapshot &&
+		IsMVCCSnapshot(snapshot) && XidInMVCCSnapshot(state->writer.as_of, snapshot);
 }
 
 /* The newest version is our own: did this command or an earlier one make it? */
@@ -367,6 +376,11 @@ zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot 
 	switch (state->writer.status)
 	{
 		case ZXID_OWN:
+			if (unlikely(stands_for_unseen(state, snapshot)))
+			{
+				result = examine_settled(rel, tid, mode, snapshot, state);
+				break;
+			}
 			result = examine_own(state, cid);
 			if (result == TM_SelfModified)
 				result = examine_self_modified(page, &slots, rel, block, tid, cid, snapshot, state, &replaced_by);

@@ -84,25 +84,21 @@ zvisible_clear(Relation rel, Buffer buf)
 static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
-	static char bytes[ZUR_MAX_LENGTH];
-	UndoPtr		ptr = slot->ptr;
+	char		bytes[ZUR_MAX_LENGTH];
+	ZChain		chain;
+	ZuRecord	rec;
 
 	if (zpage_slot_writer(slot) < oldest)
 		return !(zslot_xid(slot) & ZXID_LOST);
+	zchain_begin(&chain, rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED, oldest, bytes);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
 	{
-		ZuRecord	rec;
+		ZChainStep	step = zchain_next(&chain, &rec);
 
-		if (ptr == InvalidUndoPtr)
+		if (step == ZCHAIN_END || step == ZCHAIN_SETTLED)
 			return true;
-		/* what is gone behind the head is visible to all (V4 in mvcc/) */
-		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, bytes) == ZU_DISCARDED)
-			return n > 0;
-		if (rec.xid < oldest)
-			return true;
-		if (rec.type != ZUR_LOCK)
+		if (step == ZCHAIN_RETRY || rec.type != ZUR_LOCK)
 			return false;
-		ptr = rec.prev;
 	}
 	return false;
 }

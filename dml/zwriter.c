@@ -6,7 +6,7 @@
  *		its transaction has an id, from what is published by then. A slot that is
  *		made later waits for that transaction. A publication that commits between
  *		the decision and the record of the change is met by the decoder
- *		(wal/zlogical.c).
+ *		(change/zlogical.c).
  */
 #include "postgres.h"
 
@@ -22,7 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
-#include "wal/zlogical.h"
+#include "change/zlogical.h"
 
 #define MAX_KEPT_SCRATCH (128 * 1024)
 

@@ -293,7 +293,7 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 	int			len;
 
 	*met = false;
-	if (s == 0 || s > walk->slots->n)
+	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return true;
 	entries = zhandle_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
 	if (!zhandle_chain_find(change, &at))
@@ -343,12 +343,8 @@ begin_walk(Relation rel, Buffer buf, OffsetNumber off, int tries, ZXid *oldest)
 	Page		page = BufferGetPage(buf);
 	bool		started = false;
 
-	if (tries == 0)
-	{
-		walk->confirmed = InvalidUndoPtr;
-		walk->page_locked = false;
-	}
-	else if (tries >= 1000)
+	walk->page_locked = false;
+	if (tries >= 1000)
 		zvis_corrupt_chain(rel, block, InvalidUndoPtr);
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (!PageIsNew(page))

@@ -12,6 +12,7 @@
 #include "commands/trigger.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
+#include "mvcc/zchain.h"
 #include "mvcc/zhandle.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -138,19 +139,21 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 static void
 collect_chain(UndoPtr head, UndoPtr stop)
 {
-	static char buf[ZUR_MAX_LENGTH];
-	UndoPtr		ptr = head;
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		above;
+	ZuRecord	rec;
 	uint32		n = chain.n;
 
-	while (ptr != InvalidUndoPtr && ptr != stop)
+	zchain_begin_at(&above, chain.relnumber, chain.block, head, zu_oldest_for(head), buf);
+	while (above.next != stop && zchain_next(&above, &rec) == ZCHAIN_RECORD)
 	{
 		ZChainEntry *entry;
-		ZuRecord	rec;
 
-		CHECK_FOR_INTERRUPTS();
-		if (zu_fetch(ptr, chain.relnumber, chain.block, &rec, buf) == ZU_DISCARDED ||
-			rec.xid < zu_oldest() || !zxid_is_ours(rec.xid))
+		if (!zxid_is_ours(rec.xid))
+		{
+			above.next = above.here;
 			break;
+		}
 		if (chain.entries == NULL)
 		{
 			chain.capacity = FIRST_CAPACITY;
@@ -163,13 +166,12 @@ collect_chain(UndoPtr head, UndoPtr stop)
 			chain.capacity *= 2;
 		}
 		entry = &chain.entries[n++];
-		entry->ptr = ptr;
+		entry->ptr = above.here;
 		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
 		entry->last = (rec.type == ZUR_LOCK) ? 0 :
 			(rec.type == ZUR_INSERT) ? rec.offset + rec.nrows - 1 : rec.offset;
-		ptr = rec.prev;
 	}
-	if (stop != InvalidUndoPtr && ptr != stop)
+	if (stop != InvalidUndoPtr && above.next != stop)
 	{
 		/* what was cached is no part of this chain, or this would have ended there */
 		chain.n = 0;

@@ -29,18 +29,15 @@ struct ZHistory
 ZHistory *
 zhistory_create(Relation rel, TransactionId horizon)
 {
-	ZHistory   *history = palloc(sizeof(ZHistory));
+	ZHistory   *history = palloc0(sizeof(ZHistory));
 
 	history->rel = rel;
 	history->at_end = true;
-	memset(&history->horizon, 0, sizeof(SnapshotData));
 	history->horizon.snapshot_type = SNAPSHOT_MVCC;
 	history->horizon.xmin = horizon;
 	history->horizon.xmax = horizon;
 	history->horizon.takenDuringRecovery = RecoveryInProgress();
 	history->horizon.curcid = FirstCommandId;
-	history->walk.confirmed = InvalidUndoPtr;
-	history->walk.page_locked = false;
 	return history;
 }
 

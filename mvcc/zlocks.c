@@ -7,23 +7,20 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
 #include "mvcc/zlocks.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
-
-static char record_bytes[ZUR_MAX_LENGTH];	/* of the record that a scan stands in */
 
 void
 zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
 				BlockNumber block, OffsetNumber off)
 {
-	memset(scan, 0, sizeof(*scan));
-	scan->relnumber = relnumber;
-	scan->block = block;
 	scan->off = off;
 	scan->oldest = oldest;
-	scan->next = ZSLOT_XID(slot) >= oldest ? slot->ptr : InvalidUndoPtr;
+	scan->n = scan->i = scan->nrecords = 0;
+	scan->writer_aborted = false;
+	zchain_begin_at(&scan->chain, relnumber, block, ZSLOT_XID(slot) >= oldest ? slot->ptr : InvalidUndoPtr,
+					InvalidZXid, scan->buf);
 }
 
 /* Go on to the next record. False: there is none that matters. */
@@ -32,23 +29,19 @@ next_record(ZLockScan *scan)
 {
 	ZuRecord	rec;
 
-	if (scan->next == InvalidUndoPtr ||
-		zu_fetch(scan->next, scan->relnumber, scan->block, &rec, record_bytes) == ZU_DISCARDED)
-	{
-		scan->next = InvalidUndoPtr;
+	/* a record is discarded when all lockers that it names have ended (U28 in undo/) */
+	if (zchain_next(&scan->chain, &rec) != ZCHAIN_RECORD)
 		return false;
-	}
 	if (rec.type != ZUR_LOCKS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("undo record %X/%X of block %u of relation file %u is not a list of locks",
-						(uint32) (scan->next >> 32), (uint32) scan->next, scan->block,
-						scan->relnumber)));
+						(uint32) (scan->chain.here >> 32), (uint32) scan->chain.here, scan->chain.block,
+						scan->chain.relnumber)));
 	scan->writer_aborted = (zxid_status_at(rec.xid, scan->oldest) == ZXID_ABORTED);
 	scan->entries = rec.payload;
 	scan->n = rec.payload_len / sizeof(ZLockEntry);
 	scan->i = 0;
-	scan->next = rec.prev;
 	scan->nrecords++;
 	return true;
 }
@@ -116,15 +109,15 @@ at_work(ZXidStatus status)
 static void
 holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block)
 {
-	static char buf[ZUR_MAX_LENGTH];
-	UndoPtr		ptr = slot->ptr;
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		chain;
 	ZuRecord	rec;
 
-	while (ptr != InvalidUndoPtr && zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_FETCHED)
+	zchain_begin_at(&chain, relnumber, block, slot->ptr, oldest, buf);
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD)
 	{
 		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
 
-		CHECK_FOR_INTERRUPTS();
 		/* above an unfinished transaction's records there may be those of its aborted subtransactions */
 		if (!at_work(status) && status != ZXID_ABORTED)
 			return;
@@ -134,7 +127,6 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 			add_holder(holders, rec.offset, rec.xid,
 					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive :
 					   LockTupleNoKeyExclusive, true);
-		ptr = rec.prev;
 	}
 }
 

@@ -5,26 +5,26 @@
 #define ZUNDO_ZLOCKS_H
 
 #include "common/zundo.h"
+#include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 #include "nodes/lockoptions.h"
 
 typedef struct ZLockScan
 {
-	RelFileNumber relnumber;
-	BlockNumber block;
 	OffsetNumber off;			/* the row that is asked for; 0 = all */
 	ZXid		oldest;
-	UndoPtr		next;
+	ZChain		chain;
 	const char *entries;		/* of the record in hand */
 	int			n;
 	int			i;
 	bool		writer_aborted;
 	int			nrecords;
+	char		buf[ZUR_MAX_LENGTH];
 } ZLockScan;
 
 /*
  * zlocklist_begin, zlocklist_next: the locks of transactions at work, ours included, that a common lock slot names for
- * the row at off, or all rows. oldest: loaded while the page was locked that the slot was copied from. Scans do not nest.
+ * the row at off, or all rows. oldest: loaded while the page was locked that the slot was copied from.
  */
 extern void zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
 							BlockNumber block, OffsetNumber off);

@@ -53,7 +53,7 @@ typedef struct Collector
 	BlockNumber block;
 	ZAccept		accept;
 	int			maxoff;
-	UndoPtr		confirmed[ZPAGE_MAX_SLOTS + 1]; /* per slot, see ZWalk; kept over attempts */
+	ZChain		chain[ZPAGE_MAX_SLOTS + 1]; /* per pending slot */
 	Change	   *met;			/* the change collected last */
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
@@ -171,22 +171,7 @@ make_lists(Collector *c)
 	}
 }
 
-/* The record at ptr in slot s's chain is discarded: is the rest visible to all (V4)? Else copy the page again. */
-static bool
-discard_is_settled(Collector *c, int s, UndoPtr ptr)
-{
-	UndoPtr		head = c->view->slots.s[s].ptr;
-
-	if (ptr == head)
-		return false;
-	if (head == c->confirmed[s] ||
-		!zchain_has_aborted(head, ptr, c->relnumber, c->block, c->view->slots.oldest))
-		return true;
-	c->confirmed[s] = head;
-	return false;
-}
-
-/* Begin slot s's lists of changes. */
+/* open_lists: Begins slot s's lists of changes, and to read its chain. */
 static void
 open_lists(Collector *c, int s)
 {
@@ -195,6 +180,8 @@ open_lists(Collector *c, int s)
 	c->accepted[s] = InvalidUndoPtr;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
+	zchain_begin(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], ZCHAIN_COPIED,
+				 c->view->slots.oldest, NULL);
 }
 
 /*
@@ -212,34 +199,31 @@ settles_older(Collector *c, const ZuRecord *rec)
 }
 
 /*
- * Take the record at *ptr, of slot s's chain, if it is not accepted; *ptr becomes the next one, or
- * Invalid at the chain's end. False: copy the page again.
+ * collect_record: Takes the next record of slot s's chain, if it is not
+ * accepted. Returns false if the page is to be copied again. After the last
+ * record chain->next is invalid.
  */
 static bool
-collect_record(Collector *c, int s, UndoPtr *ptr)
+collect_record(Collector *c, int s)
 {
-	char	   *buf = arena_room(c, ZUR_MAX_LENGTH);
-	UndoPtr		here = *ptr;
+	ZChain	   *chain = &c->chain[s];
 	ZuRecord	rec;
-	ZuFetchResult result;
+	ZChainStep	step;
 
-	if (c->view->nrecords++ < MANY_RECORDS)
-		result = zu_fetch(*ptr, c->relnumber, c->block, &rec, buf);
-	else
-		result = zu_fetch_cached(*ptr, c->relnumber, c->block, &rec, buf);
-	if (result == ZU_DISCARDED)
+	chain->buf = arena_room(c, ZUR_MAX_LENGTH);
+	chain->cached = c->view->nrecords++ >= MANY_RECORDS;
+	step = zchain_next(chain, &rec);
+	if (step != ZCHAIN_RECORD)
 	{
-		bool		settled = discard_is_settled(c, s, *ptr);
-
-		*ptr = InvalidUndoPtr;
-		return settled;
+		chain->next = InvalidUndoPtr;
+		return step != ZCHAIN_RETRY;
 	}
 	if (zaccept_version(&c->accept, &rec))
 	{
 		if (settles_older(c, &rec))
 		{
-			c->accepted[s] = here;
-			*ptr = InvalidUndoPtr;
+			c->accepted[s] = chain->here;
+			chain->next = InvalidUndoPtr;
 			return true;
 		}
 		/* its row is settled, others are not */
@@ -247,18 +231,17 @@ collect_record(Collector *c, int s, UndoPtr *ptr)
 			rec.type = CHANGE_ACCEPTED;
 		rec.payload_len = 0;
 	}
-	*ptr = rec.prev;
-	if (*ptr != InvalidUndoPtr)
-		zu_cache_prefetch(*ptr);
+	if (chain->next != InvalidUndoPtr)
+		zu_cache_prefetch(chain->next);
 	if (rec.type == ZUR_LOCK)
 		return true;
-	if (rec.payload_len > 0 && result == ZU_FETCHED)
-		arena_take(c, rec.length);	/* the payload lies in buf */
+	if (rec.payload_len > 0 && !chain->in_place)
+		arena_take(c, rec.length);	/* the payload lies in chain->buf */
 	if (rec.type == ZUR_INSERT || rec.type == CHANGE_ACCEPTED)
 		for (int i = 0; i < Max(rec.nrows, 1); i++)
-			add_change(c, s, rec.offset + i, &rec, here);
+			add_change(c, s, rec.offset + i, &rec, chain->here);
 	else
-		add_change(c, s, rec.offset, &rec, here);
+		add_change(c, s, rec.offset, &rec, chain->here);
 	return true;
 }
 
@@ -271,7 +254,6 @@ static bool
 collect_slots(Collector *c)
 {
 	const ZSlotView *slots = &c->view->slots;
-	UndoPtr		ptr[ZPAGE_MAX_SLOTS + 1];
 	bool		complete = true;
 	bool		more;
 	int			n = 0;
@@ -280,10 +262,9 @@ collect_slots(Collector *c)
 	zu_read_begin();
 	for (int s = 1; s <= slots->n; s++)
 	{
-		ptr[s] = c->pending[s] ? slots->s[s].ptr : InvalidUndoPtr;
-		if (ptr[s] == InvalidUndoPtr)
+		if (!c->pending[s])
 			continue;
-		zu_cache_prefetch(ptr[s]);
+		zu_cache_prefetch(slots->s[s].ptr);
 		open_lists(c, s);
 	}
 	do
@@ -291,10 +272,10 @@ collect_slots(Collector *c)
 		more = false;
 		for (int s = 1; s <= slots->n && complete; s++)
 		{
-			if (ptr[s] == InvalidUndoPtr)
+			if (!c->pending[s] || c->chain[s].next == InvalidUndoPtr)
 				continue;
-			complete = collect_record(c, s, &ptr[s]);
-			more |= (ptr[s] != InvalidUndoPtr);
+			complete = collect_record(c, s);
+			more |= (c->chain[s].next != InvalidUndoPtr);
 			if (++n % FENCED_RECORDS == 0)
 			{
 				zu_read_end();
@@ -385,7 +366,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		const char *raw = NULL;
 		Size		rawlen = 0;
 
-		s = ZH_SLOT(header) <= view->slots.n ? ZH_SLOT(header) : 0;
+		s = zslots_has(&view->slots, c->rel, c->block, ZH_SLOT(header)) ? ZH_SLOT(header) : 0;
 		chain = view->slots.s[s].ptr;
 		if (c->pending[s])
 		{
@@ -479,19 +460,21 @@ emit_rows(Collector *c, bool any_touched)
 			continue;
 		if (!ItemIdIsNormal(lp))
 		{
+			if (ItemIdIsRedirected(lp))
+				(void) zslots_has(&view->slots, c->rel, c->block, lp->lp_off);
 			view->dead_rows += ItemIdIsUsed(lp) ? 1 : 0;
 			continue;
 		}
 		row = page + lp->lp_off;
 		memcpy(&low, row, sizeof(low));
+		s = ZH_SLOT((ZHeader) low);
+		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
+			s = 0;				/* of a slot that was older than everybody */
 		if (!ZH_LIVE((ZHeader) low))
 		{
 			view->dead_rows++;
 			continue;
 		}
-		s = ZH_SLOT((ZHeader) low);
-		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
-			s = 0;				/* of a slot that was older than everybody */
 		emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
 	}
 }
@@ -576,7 +559,6 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	collector->rel = rel;
 	collector->relnumber = rel->rd_locator.relNumber;
 	collector->block = BufferGetBlockNumber(buf);
-	memset(collector->confirmed, 0, sizeof(collector->confirmed));
 	if (IsMVCCSnapshot(snapshot))
 		kind = ZACCEPT_MVCC;
 	else

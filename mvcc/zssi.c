@@ -119,7 +119,6 @@ zssi_needed(Relation rel, Snapshot snapshot)
 void
 zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {
-	zwalk_workspace()->confirmed = InvalidUndoPtr;
 	zwalk_workspace()->page_locked = false;
 	for (int tries = 0; tries < MAX_RETRIES; tries++)
 	{
@@ -152,7 +151,6 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 		return;
 	zslots_copy(rel, block, page, &slots);
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, &slots, rel, block, off) ||
 		find_version(walk, NULL, &writer) != FOUND_VERSION)
 		elog(ERROR, "no row at offset %u of block %u", off, block);

@@ -21,18 +21,27 @@
 /* How often a page may have changed under a walk before we call it corrupt. */
 #define MAX_RETRIES 1000
 
+int
+zoverflow_fault(Buffer buf, BlockNumber overflow)
+{
+	if (!BufferIsValid(buf))
+		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
+						 overflow, "zundo.undo_log");
+	return errdetail("It and its overflow transaction slots in block %u of relation \"%s\" are not of one time: "
+					 "a write of one of them is lost.", overflow, "zundo.undo_log");
+}
+
 Buffer
 zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 {
 	BlockNumber overflow = zpage_trailer(page)->overflow;
 	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
 
-	if (!BufferIsValid(buf) || zoverflow_first(BufferGetPage(buf)) != zpage_nslots(page) + 1)
+	if (!BufferIsValid(buf) || !zoverflow_fits(BufferGetPage(buf), page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-				 errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
-						   overflow, "zundo.undo_log"),
+				 zoverflow_fault(buf, overflow),
 				 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }
@@ -450,7 +459,6 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 	bool		dead = false;
 
 	version->newest_xid = InvalidZXid;
-	zwalk_workspace()->confirmed = InvalidUndoPtr;
 	zwalk_workspace()->page_locked = false;
 	if (all_dead)
 		*all_dead = false;
@@ -533,7 +541,6 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 
 	memset(writer, 0, sizeof(*writer));
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
 	/* how a row was deleted or moved is told only by its record */
@@ -563,6 +570,7 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 	writer->type = walk->rec.type;
 	writer->xflags = walk->rec.xflags;
 	writer->forward = walk->rec.forward;
+	writer->as_of = walk->rec.as_of;
 	writer->status = zxid_status_at(walk->rec.xid, slots->oldest);
 	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk->rec) :
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
@@ -575,9 +583,10 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 static void
 slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
 {
-	static char buf[ZUR_MAX_LENGTH];
+	char		buf[ZUR_MAX_LENGTH];
 	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
-	UndoPtr		ptr = slots->s[s].ptr;
+	ZChain		chain;
+	ZuRecord	rec;
 	bool		thorough = false;
 	int			left = 0;
 
@@ -589,20 +598,17 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			left++;
 		}
 	ZUNDO_FAULT("deleters-chain");
-	for (int read = 0; left > 0 && ptr != InvalidUndoPtr; read++)
+	zchain_begin(&chain, rel->rd_locator.relNumber, block, &slots->s[s], ZCHAIN_LOCKED, slots->oldest, buf);
+	for (int read = 0; left > 0; read++)
 	{
-		ZuRecord	rec;
+		ZChainStep	step;
 
 		if (read >= MAX_DELETERS_READ && !thorough)
 			return;
-		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED)
-		{
-			/* the page is locked: its head cannot have been undone */
-			if (ptr == slots->s[s].ptr && !zslot_has_settled(&slots->s[s]))
-				zvis_corrupt_chain(rel, block, ptr);
-			break;				/* V4 */
-		}
-		if (rec.xid < slots->oldest)
+		step = zchain_next(&chain, &rec);
+		if (step == ZCHAIN_RETRY)
+			zvis_corrupt_chain(rel, block, chain.next);
+		if (step != ZCHAIN_RECORD)
 			break;
 		if ((rec.type == ZUR_DELETE || rec.type == ZUR_MOVE) && rec.offset <= ZHEAP_MAX_OFFSET &&
 			wanted[rec.offset] != NULL)
@@ -611,7 +617,6 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			wanted[rec.offset] = NULL;
 			left--;
 		}
-		ptr = rec.prev;
 	}
 	/* nobody's undo concerns the others; of two entries for one offset one is not found, but its deleter is known */
 	for (int i = 0; i < n; i++)
@@ -633,8 +638,7 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
 	{
 		int			s = stubs[i].slotno;
 
-		/* a number above the present ones is that of a slot that was older than everybody */
-		if (s == 0 || s > slots->n || ZSLOT_XID(&slots->s[s]) < slots->oldest)
+		if (!zslots_has(slots, rel, block, s) || ZSLOT_XID(&slots->s[s]) < slots->oldest)
 			stubs[i].settled = true;
 		else if (!done[s])
 		{
@@ -654,7 +658,6 @@ zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber bloc
 
 	memset(by, 0, sizeof(*by));
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
 		return false;
 	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots->oldest);
@@ -683,7 +686,6 @@ zrow_replaced_by(Page page, const ZSlotView *slots, Relation rel, BlockNumber bl
 	ZAccept		accept;
 
 	walk->page_locked = true;
-	walk->confirmed = InvalidUndoPtr;
 	if (!zwalk_start(walk, page, slots, rel, block, off))
 		return replaced_by;
 	zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, slots->oldest);
@@ -716,9 +718,10 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 static void
 lookup_writer(ZHeapSlot *slot)
 {
-	static char buf[ZUR_MAX_LENGTH];
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		chain;
 	ZuRecord	rec;
-	UndoPtr		ptr = slot->chain;
+	ZXid		oldest;
 	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
 	BlockNumber block = ItemPointerGetBlockNumber(&slot->base.tts_tid);
 	const ZHandle *handle = zhandle_find(InvalidOid, &slot->base.tts_tid);
@@ -733,25 +736,18 @@ lookup_writer(ZHeapSlot *slot)
 	slot->cmin = FirstCommandId;
 	/* the attachment may have become invalid since the row was read */
 	zu_attach_database();
-	if (slot->chain_xid < zu_oldest_for(slot->chain))
+	oldest = zu_oldest_for(slot->chain);
+	if (slot->chain_xid < oldest)
 		return;
-	while (ptr != InvalidUndoPtr && zu_fetch(ptr, slot->relnumber, block, &rec, buf) == ZU_FETCHED &&
-		   rec.xid >= zu_oldest_for(slot->chain))
+	zchain_begin_at(&chain, slot->relnumber, block, slot->chain, oldest, buf);
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD)
 	{
-		if (rec.type == ZUR_INSERT ? (off >= rec.offset && off < rec.offset + rec.nrows)
-			: (rec.offset == off && rec.type != ZUR_LOCK))
-		{
-			if (!may_be_seen(&rec, zu_oldest_for(slot->chain)))
-			{
-				ptr = rec.prev;
-				continue;
-			}
-			slot->xmin = zrecord_author(&rec);
-			slot->cmin = rec.cid;
-			slot->writer = ptr;
-			return;
-		}
-		ptr = rec.prev;
+		if (!zrecord_concerns(&rec, off) || !may_be_seen(&rec, oldest))
+			continue;
+		slot->xmin = zrecord_author(&rec);
+		slot->cmin = rec.cid;
+		slot->writer = chain.here;
+		return;
 	}
 }
 

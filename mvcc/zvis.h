@@ -49,6 +49,9 @@ extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotVie
  */
 extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode);
 
+/* zoverflow_fault: the detail of that error; buf: the overflow page, Invalid if there is none of this owner in block overflow. */
+extern int	zoverflow_fault(Buffer buf, BlockNumber overflow);
+
 /*
  * zslot_read: slot s of a page whose buffer the caller holds locked, inline or on the overflow page. A number
  * above the present ones, or one that holds only locks, gives an unused slot: what names it is visible to all.
@@ -240,6 +243,7 @@ typedef struct ZRowWriter
 	ZuRecordType type;
 	uint16		xflags;
 	ItemPointerData forward;	/* of a MOVE */
+	TransactionId as_of;		/* of a rewrite's record: whose change it stands for; else Invalid */
 	bool		visible;		/* committed as of the snapshot given (MVCC) */
 } ZRowWriter;
 

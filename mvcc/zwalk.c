@@ -1,7 +1,7 @@
 /*
  * mvcc/zwalk.c - acceptance rules, single-row walks and page images.
  *
- * Owns rules V1 to V4 of mvcc/README.md:
+ * Owns rules V1 to V3 of mvcc/README.md:
  *	V1	`oldest` is loaded while the page is locked and used with that copy: a
  *		later value could hide that an aborted change was undone meanwhile.
  *	V2	the writer of a row's version is the newest not yet popped record for
@@ -10,11 +10,7 @@
  *	V3	along one chain acceptance is monotone: below an accepted record all
  *		are accepted. Except, under an MVCC snapshot, below our own records: what we pushed on may
  *		have committed after our snapshot was taken, or be our own by a later command (zown_settles).
- *	V4	a discarded record behind a chain's head belongs to a transaction that is
- *		visible to all, if no record above it is aborted or if the head is still on
- *		the page afterwards (an aborted transaction is discarded only when no
- *		page names it any more). Else, and if the head itself is discarded, the page copy
- *		is outdated.
+ *	V4	what a discarded record means: mvcc/zchain.c.
  */
 #include "postgres.h"
 
@@ -161,7 +157,7 @@ zwalk_workspace(void)
 	static ZWalk *workspace = NULL;
 
 	if (workspace == NULL)
-		workspace = MemoryContextAlloc(TopMemoryContext, sizeof(ZWalk));
+		workspace = MemoryContextAllocZero(TopMemoryContext, sizeof(ZWalk));
 	return workspace;
 }
 
@@ -194,34 +190,6 @@ zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, Relation rel, BlockN
 		walk->len = 0;
 		walk->header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
 		return true;
-	}
-	return false;
-}
-
-/* Does rec concern this offset's versions? */
-static inline bool
-record_writes(const ZuRecord *rec, OffsetNumber off)
-{
-	if (rec->type == ZUR_INSERT)
-		return off >= rec->offset && off < rec->offset + rec->nrows;
-	return rec->offset == off && rec->type != ZUR_LOCK;
-}
-
-bool
-zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNumber block, ZXid oldest)
-{
-	static char buf[ZUR_MAX_LENGTH];
-	UndoPtr		ptr = head;
-
-	while (ptr != InvalidUndoPtr && ptr != stop)
-	{
-		ZuRecord	rec;
-
-		if (zu_fetch(ptr, relnumber, block, &rec, buf) == ZU_DISCARDED)
-			return true;		/* more has gone meanwhile: look at the page again */
-		if (zxid_status_at(rec.xid, oldest) == ZXID_ABORTED)
-			return true;
-		ptr = rec.prev;
 	}
 	return false;
 }
@@ -259,12 +227,11 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 {
 	int			s = ZH_SLOT(walk->header);
 	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
-	UndoPtr    *cursor;
+	ZChain	   *chain = &walk->chain;
 
 	/* a number above the present ones is that of a slot that was older than everybody */
 	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return ZWALK_ALL_VISIBLE;
-	cursor = &walk->next[s];
 	if (!walk->entered[s])
 	{
 		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
@@ -273,7 +240,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 			ZUNDO_FAULT("locked-chain");
 
 		walk->entered[s] = true;
-		*cursor = zown_skip(relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
+		walk->next[s] = zown_skip(relnumber, walk->block, walk->off, walk->slots->s[s].ptr);
 
 		if (xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;
@@ -281,34 +248,32 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (zaccept_head(accept, xid) && accepts_older(accept, walk, xid))
 			return ZWALK_ACCEPTED;
 	}
-	while (*cursor != InvalidUndoPtr)
+	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s],
+				 walk->page_locked ? ZCHAIN_LOCKED : ZCHAIN_COPIED, walk->slots->oldest, walk->buf);
+	chain->next = walk->next[s];
+	for (;;)
 	{
-		UndoPtr		ptr = *cursor;
 		ZuRecord   *rec = &walk->rec;
 
-		CHECK_FOR_INTERRUPTS();
-		if (zu_fetch(ptr, relnumber, walk->block, rec, walk->buf) == ZU_DISCARDED)
+		switch (zchain_next(chain, rec))
 		{
-			UndoPtr		head = walk->slots->s[s].ptr;
-
-			if (ptr == head)
-				return walk->page_locked && zslot_has_settled(&walk->slots->s[s]) ? ZWALK_ALL_VISIBLE : ZWALK_RETRY;
-			if (walk->page_locked || head == walk->confirmed ||
-				!zchain_has_aborted(head, ptr, relnumber, walk->block, walk->slots->oldest))
-				return ZWALK_ALL_VISIBLE;	/* V4 */
-			walk->confirmed = head;
-			return ZWALK_RETRY;
+			case ZCHAIN_RETRY:
+				return ZWALK_RETRY;
+			case ZCHAIN_END:
+			case ZCHAIN_SETTLED:
+				return ZWALK_ALL_VISIBLE;
+			case ZCHAIN_RECORD:
+				break;
 		}
-		if (rec->xid < walk->slots->oldest)
-			return ZWALK_ALL_VISIBLE;
-		*cursor = rec->prev;
-		walk->rec_ptr = ptr;
-		if (record_writes(rec, walk->off))
+		walk->next[s] = chain->next;
+		if (zrecord_concerns(rec, walk->off))
+		{
+			walk->rec_ptr = chain->here;
 			return ZWALK_WRITER;
+		}
 		if (zaccept_record(accept, rec->xid, rec->cid) && accepts_older(accept, walk, rec->xid))
 			return ZWALK_ACCEPTED;	/* V3 */
 	}
-	return ZWALK_ALL_VISIBLE;
 }
 
 bool
@@ -396,11 +361,11 @@ image_restore(char *page, const char *raw, Size rawlen)
 bool
 zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
 {
-	static char *buffers = NULL;	/* two records and one raw image */
-	char	   *buf,
-			   *best = NULL;
+	static char *buf = NULL;	/* two records and one raw image */
+	char	   *best = NULL;
 	ZuRecord	rec,
 				best_rec;
+	ZChain		chain;
 	UndoPtr		ptr = zpage_trailer(page)->image;
 	const char *raw;
 	Size		rawlen;
@@ -418,24 +383,19 @@ zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block,
 		if (zxid_is_ours(xid))
 			return false;
 	}
-	if (buffers == NULL)
-		buffers = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
-	buf = buffers;
-	while (ptr != InvalidUndoPtr)
+	if (buf == NULL)
+		buf = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
+	zchain_begin_at(&chain, rel->rd_locator.relNumber, block, ptr, InvalidZXid, buf);
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD && rec.type == ZUR_IMAGE && rec.committed >= slots->oldest &&
+		   XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (zu_fetch(ptr, rel->rd_locator.relNumber, block, &rec, buf) == ZU_DISCARDED ||
-			rec.type != ZUR_IMAGE || rec.committed < slots->oldest ||
-			!XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
-			break;
-		best = buf;
+		best = chain.buf;
 		best_rec = rec;
-		buf = (buf == buffers) ? buffers + ZUR_MAX_LENGTH : buffers;
-		ptr = rec.prev;
+		chain.buf = (best == buf) ? buf + ZUR_MAX_LENGTH : buf;
 	}
 	if (best == NULL)
 		return false;
-	raw = zur_raw_payload(&best_rec, buffers + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
+	raw = zur_raw_payload(&best_rec, buf + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
 	if (!image_restore(page, raw, rawlen))
 		zvis_corrupt_chain(rel, block, zpage_trailer(page)->image);
 	return true;

@@ -7,6 +7,7 @@
 #ifndef ZUNDO_ZWALK_H
 #define ZUNDO_ZWALK_H
 
+#include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 
 /* Up to which record somebody accepts what a slot's chain did. */
@@ -85,7 +86,7 @@ typedef struct ZWalk
 	bool		entered[ZPAGE_MAX_SLOTS + 1];
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
 	bool		page_locked;	/* the page cannot change during the walk */
-	UndoPtr		confirmed;		/* a head that was still there after a discard was met (V4); kept over retries */
+	ZChain		chain;			/* the one that is being read */
 	/* the writer found last */
 	ZuRecord	rec;
 	UndoPtr		rec_ptr;
@@ -93,23 +94,6 @@ typedef struct ZWalk
 	char		buf[ZUR_MAX_LENGTH];
 	char		raw[ZUR_MAX_LENGTH];
 } ZWalk;
-
-/*
- * zchain_has_aborted: is a record above 'stop' in the chain that begins at head an
- * aborted one? For when a discard has been met at 'stop'.
- */
-extern bool zchain_has_aborted(UndoPtr head, UndoPtr stop, RelFileNumber relnumber, BlockNumber block,
-							   ZXid oldest);
-
-/*
- * zslot_has_settled: has `oldest` passed the slot's owner since the slot was copied? Of a page that has been locked all the time nothing has
- * been undone: then all that the slot's chain says is visible to all (V1).
- */
-static inline bool
-zslot_has_settled(const ZPageSlot *slot)
-{
-	return ZSLOT_XID(slot) < zu_oldest_for(slot->ptr) && (zslot_xid(slot) & ZXID_LOST) == 0;
-}
 
 /*
  * zwalk_start: begin at the row or stub at off of page (a copy, or locked);

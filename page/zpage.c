@@ -3,7 +3,7 @@
  *
  * Owns the page layout of zpage.h together with zprune.c (which takes rows
  * away) and zpage_check.c (which tests the invariants P1 .. P7). Called by dml/,
- * rollback/, vacuum/ and redo/ with the page locked exclusively, or on a private
+ * rollback/, vacuum/ and change/ with the page locked exclusively, or on a private
  * copy. No locks, no WAL, no undo; mutators run inside critical sections and
  * raise no errors; a crash point can only be in a caller.
  *

@@ -96,7 +96,9 @@ typedef struct ZPageTrailer
 	UndoPtr		image;			/* newest page image in undo (mvcc/README.md), 0 = none */
 	BlockNumber overflow;		/* undo block with more slots, or ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW */
 	uint16		seal;			/* ZPAGE_VERSION + pd_upper: whoever moved pd_upper knows this format */
-	uint16		debt;			/* undo bytes pushed on live chains since the last image, saturating */
+	uint16		debt;			/* undo bytes pushed on live chains since the last image, saturating; with
+								 * an overflow page, of which no images are made, the count of that page's
+								 * changes (O1 in page/zoverflow.h) */
 } ZPageTrailer;
 
 StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk");
@@ -138,6 +140,22 @@ zpage_has_overflow(Page page)
 	BlockNumber overflow = zpage_trailer(page)->overflow;
 
 	return unlikely(overflow != ZPAGE_NO_OVERFLOW && overflow != ZPAGE_HAD_OVERFLOW);
+}
+
+/* zpage_set_overflow: attaches overflow page 'block', whose changes count from that number on (O1), or takes it away (0). */
+static inline void
+zpage_set_overflow(Page page, BlockNumber block, uint16 changes)
+{
+	zpage_trailer(page)->overflow = block != 0 ? block : ZPAGE_HAD_OVERFLOW;
+	zpage_trailer(page)->debt = block != 0 ? changes : 0;
+}
+
+/* zpage_count_overflow_change: a slot on the page's overflow page is changed (O1). */
+static inline void
+zpage_count_overflow_change(Page page)
+{
+	Assert(zpage_has_overflow(page));
+	zpage_trailer(page)->debt++;
 }
 
 /* zpage_nslots: number of inline slots. */

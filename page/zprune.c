@@ -3,7 +3,7 @@
  *
  * Owns the transitions of line pointers towards LP_UNUSED and the only code that
  * moves rows together. Which rows may go is the caller's knowledge (vacuum/,
- * dml/); redo/ repeats the same items. Called with the page locked exclusively,
+ * dml/); replay repeats the same items. Called with the page locked exclusively,
  * cleanup lock not needed: readers copy rows out under the share lock. No locks,
  * no WAL; the crash points are the callers'.
  *

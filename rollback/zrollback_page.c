@@ -14,13 +14,14 @@
 #include "access/xlog.h"
 #include "access/xloginsert.h"
 #include "miscadmin.h"
+#include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 #include "page/zoverflow.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "wal/zwal.h"
+#include "change/zwal.h"
 
 /* Above this many bytes of undo a page image is cheaper in WAL. */
 #define MAX_LOGGED_UNDO 4096
@@ -85,11 +86,11 @@ static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 {
 	ZXid		oldest = zu_oldest_for(slot->ptr);
-	UndoPtr		ptr = slot->ptr;
+	ZChain		chain;
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
-	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
+	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return false;
 	if (unlikely(!zxid_possible(xid)))
 		corrupt_slot(t, s, xid);
@@ -98,17 +99,18 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	memcpy(pops->page.data, t->page, BLCKSZ);
 	pops->nrecords = 0;
 	pops->undo_len = 0;
+	/* the new head is the first record that is not aborted, however old */
+	zchain_begin(&chain, t->relnumber, t->block, slot, ZCHAIN_LOCKED, InvalidZXid, pops->buf);
 	for (;;)
 	{
 		ZuRecord	rec;
 		Size		rawlen = 0;
 		const char *payload = NULL;
 
-		if (ptr == InvalidUndoPtr ||
-			zu_fetch(ptr, t->relnumber, t->block, &rec, pops->buf) == ZU_DISCARDED)
+		if (zchain_next(&chain, &rec) != ZCHAIN_RECORD)
 		{
 			if (pops->nrecords == 0)
-				corrupt_record(t, ptr);
+				corrupt_record(t, slot->ptr);
 			/* what is left of the chain is visible to all */
 			pops->new_xid = InvalidZXid;
 			pops->new_ptr = InvalidUndoPtr;
@@ -117,7 +119,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		if (rec.xid != known_aborted && zxid_status_at(rec.xid, oldest) != ZXID_ABORTED)
 		{
 			pops->new_xid = rec.xid;
-			pops->new_ptr = ptr;
+			pops->new_ptr = chain.here;
 			return true;
 		}
 		known_aborted = rec.xid;
@@ -126,13 +128,12 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			if (rec.type != ZUR_INSERT)
 				payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
 			if (!zpage_undo(pops->page.data, &rec, payload, rawlen))
-				corrupt_record(t, ptr);
+				corrupt_record(t, chain.here);
 		}
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)
 			memcpy(pops->undo + pops->undo_len, pops->buf, rec.length);
 		pops->undo_len += rec.length;
 		pops->nrecords++;
-		ptr = rec.prev;
 	}
 }
 
@@ -145,8 +146,12 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 
 	if (!BufferIsValid(overflow))
 		zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
-	else if (!t->logged)
-		image = true;			/* of the table page nothing is logged */
+	else
+	{
+		zpage_count_overflow_change(pops->page.data);
+		if (!t->logged)
+			image = true;		/* of the table page nothing is logged */
+	}
 	xlrec.new_xid = pops->new_xid;
 	xlrec.new_ptr = pops->new_ptr;
 	xlrec.slotno = s;
@@ -191,12 +196,11 @@ rollback_overflow(Pops *pops, const Target *t)
 	Page		opage;
 	int			undone = 0;
 
-	if (!BufferIsValid(overflow))
+	if (!BufferIsValid(overflow) || !zoverflow_fits(BufferGetPage(overflow), t->page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 corrupt_block(t),
-				 errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
-						   zpage_trailer(t->page)->overflow, "zundo.undo_log")));
+				 zoverflow_fault(overflow, zpage_trailer(t->page)->overflow)));
 	opage = BufferGetPage(overflow);
 	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)
 		if (compute_pops(pops, t, s, zoverflow_slot(opage, s)))

@@ -3,20 +3,29 @@
 
 One function per check; each yields (file, line, what is wrong) and has one
 sentence that says how to mend it. With --fix the format is repaired in place;
-with --layers only the list of the layers is printed.
+with --layers only the list of the layers is printed, with --measure the figures
+of tools/measure_source.py, with --rules a table of the rules; -v names what the pending checks find.
 Exit status: 0 nothing found, 1 something found, 2 wrong option.
 """
 
+import collections
 import os
 import re
 import sys
 
 import duties
+import english
+import layout
+import measure_source as measure
+import rules
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 MAX_FILE = 1500                 # lines
 MAX_FUNCTION = 200              # lines
+MAX_MANY_PARAMETERS = 3         # functions with measure.MANY_PARAMETERS and more
+MIN_ASSERTS = 10                # for each 1,000 lines of C
+MAX_STATICS = 1                 # mutable ones for each 1,000 lines of C
 
 # The layers, lowest first: each may include all that stand above it in this
 # list and nothing else. Those of one line may not include each other. With the
@@ -27,11 +36,10 @@ LAYERS = (
     ("tuple", "rows, deltas between versions, slots of the executor"),
     ("undo", "the undo log: its pages, records, extents and WAL"),
     ("page", "table pages: what changes their bytes, and what checks them"),
-    ("wal", "WAL records of changes to table pages"),
-    ("change", "one change to a page: applied, logged, decoded, replayed"),
+    ("change", "one change of table pages: applied, logged, decoded, replayed"),
     ("mvcc", "which version of a row a snapshot sees; who has locked it"),
     ("rollback", "undoing the changes of aborted transactions"),
-    ("redo dml scan", "replay; insert, update, delete, lock; all ways of reading"),
+    ("dml scan", "insert, update, delete, lock; all ways of reading"),
     ("discard", "freeing undo; the workers that do so"),
     ("vacuum", "VACUUM, CLUSTER, rewrites"),
     ("monitor", "views, zundo.check, repair, guards for other access paths"),
@@ -442,6 +450,106 @@ def fix_format():
             print(f"formatted {path}")
 
 
+def check_circles():
+    """Move what both files need into a third one below them, or pass what the lower one asks for as a parameter."""
+    graph = measure.call_graph(measure.sources())
+    for members in measure.circles(graph):
+        for a in members:
+            for b in members:
+                if b in graph[a]:
+                    yield a, 1, f"in a circle with {b}, of which it calls {', '.join(sorted(graph[a][b]))}"
+
+
+def check_parameters():
+    """Pass what belongs together as one struct."""
+    found = measure.many_parameters(measure.sources())
+    if len(found) > MAX_MANY_PARAMETERS:
+        for source, function in found:
+            yield source.path, function.first, f"{function.name} has {len(function.parameters)} parameters"
+
+
+def check_statics():
+    """Make it a parameter, a result, or a member of the one struct that the backend keeps for the module."""
+    every = measure.sources()
+    found = [(s.path, number, name) for s in every for number, name in s.statics()]
+    if len(found) * 1000 > MAX_STATICS * sum(len(s.lines) for s in every):
+        for path, number, name in found:
+            yield path, number, f"static {name}"
+
+
+def check_asserts():
+    """Assert what the function's comment requires: the lock held, the kind of page, the range of a number."""
+    every = measure.sources()
+    lines = sum(len(s.lines) for s in every)
+    count = sum(measure.asserts(s) for s in every)
+    if count * 1000 < MIN_ASSERTS * lines:
+        yield ".", 1, f"{count} Asserts in {lines} lines"
+    for folder in sorted({os.path.dirname(s.path) for s in every} - {""}):
+        if not any(measure.asserts(s) for s in every if os.path.dirname(s.path) == folder):
+            yield folder + "/", 1, "no Assert"
+
+
+def check_width():
+    """Fill the comment again (tools/fill_comments.py), or break the line of code."""
+    for path in files(".c", ".h"):
+        for number, kind, width in measure.Source(path).wide():
+            yield path, number, f"a {kind} line of {width} columns"
+    for path in files(".md"):
+        for number, line in enumerate(read(path).splitlines(), 1):
+            if len(line) > measure.MARKDOWN_WIDTH and not re.match(r"\s*\|", line) and "](" not in line:
+                yield path, number, f"{len(line)} columns"
+
+
+def check_layout():
+    """Run ./zundo check --fix; it needs Debian's package pg-bsd-indent."""
+    if not layout.available():
+        yield "tools/layout.py", 1, "pg_bsd_indent is missing"
+        return
+    known = set(layout.read_typedefs())
+    for path in files(".c", ".h"):
+        text = read(path)
+        for name in layout.typedef_names(text):
+            if name not in known and name not in layout.NO_TYPEDEFS:
+                yield path, 1, f"{name} is not in tools/typedefs.list"
+        yield from first_difference(path, text, layout.formatted_c(text))
+    for path in files(".md"):
+        text = read(path)
+        yield from first_difference(path, text, layout.fill_markdown(text))
+
+
+def check_rules():
+    """Give the rule a name of its book (tools/rules.py) and one definition; cite it by that name."""
+    yield from rules.faults()
+
+
+def check_english():
+    """Say it as PostgreSQL's sources do: a verb in the third person, the subject by its name."""
+    yield from english.faults()
+
+
+def first_difference(path, have, want):
+    for number, (a, b) in enumerate(zip(have.split("\n"), want.split("\n")), 1):
+        if a != b:
+            yield path, number, f"should be: {b.strip()}"
+            return
+    if have != want:
+        yield path, have.count("\n"), "differs at its end"
+
+
+def fix_layout():
+    layout.update_typedefs(files(".c", ".h"))
+    for path in files(".c", ".h", ".md"):
+        text = read(path)
+        wanted = layout.fill_markdown(text) if path.endswith(".md") else layout.fixed_c(text)
+        if text != wanted:
+            with open(os.path.join(TOP, path), "w", encoding="utf-8") as out:
+                out.write(wanted)
+            print(f"laid out {path}")
+
+
+# What the tree does not pass yet: counted, and no reason to fail.
+PENDING = {check_circles, check_parameters, check_statics, check_asserts, check_width, check_layout, check_rules, check_english}
+
 CHECKS = (
     ("includes go downward", check_layers),
     ("the layers are documented", check_layers_text),
@@ -457,31 +565,52 @@ CHECKS = (
     ("sizes of files and functions", check_sizes),
     ("no marks for later", check_marks),
     ("format", check_format),
+    ("no circles of files by calls", check_circles),
+    ("few parameters", check_parameters),
+    ("few statics", check_statics),
+    ("enough Asserts", check_asserts),
+    ("each rule is defined once", check_rules),
+    ("plain English", check_english),
+    ("lines are not too wide", check_width),
+    ("C is as pgindent gives it, comments are filled", check_layout),
 )
 
 
 def main():
     arguments = sys.argv[1:]
-    unknown = [a for a in arguments if a not in ("--fix", "--layers")]
+    if arguments[:1] == ["--measure"]:
+        return measure.main(arguments[1:])
+    if arguments == ["--rules"]:
+        return rules.main()
+    unknown = [a for a in arguments if a not in ("--fix", "--layout", "--layers", "-v")]
     if unknown:
         print(f"zundo: unknown option '{unknown[0]}' (see ./zundo help)", file=sys.stderr)
         return 2
     if "--layers" in arguments:
         print(layers_text(), end="")
         return 0
+    verbose = "-v" in arguments
     if "--fix" in arguments:
         fix_layers_text()
         fix_format()
-    failed = 0
+        if check_layout not in PENDING or "--layout" in arguments:
+            fix_layout()
+    failed = pending = 0
     for name, check in CHECKS:
         found = list(check())
-        print(f"  {'FAILED' if found else 'ok    '}  {name}")
-        for path, number, what in found:
-            print(f"          {path}:{number}: {what}")
-        if found:
-            failed += 1
+        waits = check in PENDING
+        print(f"  {'ok    ' if not found else 'pends ' if waits else 'FAILED'}  {name}" +
+              (f": {len(found)}" if found and waits else ""))
+        if found and (verbose or not waits):
+            for path, number, what in found:
+                print(f"          {path}:{number}: {what}")
             print(f"          how to mend: {check.__doc__}")
-    print(f"{len(CHECKS) - failed} checks passed, {failed} failed")
+        elif found:
+            folders = collections.Counter(path.split("/")[0] if "/" in path else "." for path, _, _ in found)
+            print("          " + ", ".join(f"{folder} {count}" for folder, count in sorted(folders.items())))
+        pending += bool(found and waits)
+        failed += bool(found and not waits)
+    print(f"{len(CHECKS) - failed - pending} checks passed, {failed} failed" + (f", {pending} pending" if pending else ""))
     return 1 if failed else 0
 
 

@@ -2,7 +2,7 @@
  * tuple/zdelta.c - the difference between two versions of a row.
  *
  * Owns the delta encoding of undo records and WAL (layout in ztuple.h). Called
- * by dml/ (compute, put), page/ and mvcc/ (undo_apply), redo/ (wal_apply,
+ * by dml/ (compute, put), page/ and mvcc/ (undo_apply), change/ (wal_apply,
  * wal_to_undo). Pure functions: no locks, no crash points.
  *
  * Invariants:

@@ -1,7 +1,7 @@
 /*
  * tuple/zheader.c - what undo keeps of a row header, and the header's checks.
  *
- * Owns the compact header form. Called by dml/ (put), page/, mvcc/ and redo/
+ * Owns the compact header form. Called by dml/ (put), page/, mvcc/ and change/
  * (get). Pure functions: no locks, no crash points.
  *
  * Compact form, little endian:

@@ -203,8 +203,8 @@ extern void zu_write(ZuOp *op);
 
 /*
  * zu_register: register op's undo pages as block references first_block_id ...,
- * and the op's position (ZuWalPosition, wal/zwal.h) is NOT registered: the
- * record builder in wal/ takes it from op. Registers no data.
+ * and the op's position (ZuWalPosition, change/zwal.h) is NOT registered: the
+ * record builder in change/ takes it from op. Registers no data.
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 

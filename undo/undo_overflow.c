@@ -29,7 +29,8 @@
 static BlockNumber reserved = InvalidBlockNumber;
 
 void
-zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first)
+zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
+				 uint16 changes)
 {
 	ZuOverflowHeader *h = zu_overflow_header(page);
 
@@ -41,6 +42,7 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 		h->relnumber = relnumber;
 		h->block = block;
 		h->first = (uint16) first;
+		h->changes = changes;
 	}
 	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
 }

@@ -28,7 +28,7 @@ typedef struct ZuOverflowHeader
 	RelFileNumber relnumber;	/* of the owner; 0 = the page is free */
 	BlockNumber block;			/* of the owner: table page */
 	uint16		first;			/* 1 + number of inline slots of the owner; 0 = free */
-	uint16		zero;
+	uint16		changes;		/* counts the changes of the slots, as the owner does (O1 in page/zoverflow.h) */
 	uint16		magic;
 	uint16		zero2;
 	Oid			reloid;			/* of the owner, for whoever looks whether it still exists */
@@ -44,8 +44,12 @@ zu_overflow_header(Page page)
 	return (ZuOverflowHeader *) ((char *) page + SizeOfPageHeaderData);
 }
 
-/* zu_overflow_init: an overflow page without slots; owned by that table page, or by nobody if first is 0. For DML and redo. */
-extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first);
+/*
+ * zu_overflow_init: an overflow page without slots; owned by that table page, or by nobody if first is 0. changes:
+ * where the count of its changes begins. For DML and redo.
+ */
+extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
+							 uint16 changes);
 
 /* zu_overflow_page, zu_overflow_owned: is it an overflow page; is it one with an owner? Any bytes are tolerated. */
 extern bool zu_overflow_page(Page page);

@@ -93,6 +93,18 @@ typedef struct ZuRecord
 	uint16		payload_len;
 } ZuRecord;
 
+/*
+ * zrecord_concerns: returns whether rec made a version of the row at off. A
+ * record of row locks makes none.
+ */
+static inline bool
+zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
+{
+	if (rec->type == ZUR_INSERT)
+		return off >= rec->offset && off < rec->offset + rec->nrows;
+	return rec->offset == off && rec->type != ZUR_LOCK;
+}
+
 /* Longest record: an uncompressed page image with every optional field. */
 #define ZUR_MAX_LENGTH	(64 + BLCKSZ)
 

@@ -34,7 +34,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "vacuum/zvacuum.h"
-#include "wal/zlogical.h"
+#include "change/zlogical.h"
 
 /* The server's own figure for tables that were never vacuumed (table_block_relation_estimate_size). */
 #define UNKNOWN_TABLE_PAGES 10

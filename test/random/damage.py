@@ -285,7 +285,7 @@ def expected(cursor, table):
 class Damage:
     """One page, and what becomes of it."""
 
-    def __init__(self, state, rng, skip):
+    def __init__(self, state, rng, only):
         candidates = collections.defaultdict(list)
         for (name, block), versions in state.versions.items():
             kind = undo_kind(versions[-1]) if name == "zundo.undo_log" else "table"
@@ -296,7 +296,7 @@ class Damage:
             self.kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
             self.name, self.block = rng.choice(sorted(candidates[self.kind]))
             self.how = rng.choices(["stale", "zeroed", "flipped", "cut"], [6, 3, 1, 1])[0]
-            if (self.how == "cut" and self.kind == "table") or f"{self.kind}:{self.how}" in skip:
+            if (self.how == "cut" and self.kind == "table") or (only and f"{self.kind}:{self.how}" not in only):
                 continue
             if self.how != "stale" or len(state.versions[self.name, self.block]) > 1:
                 break
@@ -568,7 +568,7 @@ def settle(conn, seconds=2.0):
 def run_trial(state, number, mode, options):
     """One damage; its result."""
     rng = random.Random(f"{state.seed}/{number}")
-    trial = Trial(state, Damage(state, rng, options.skip))
+    trial = Trial(state, Damage(state, rng, options.only))
     try:
         getattr(trial, mode)()
     except (Down, psycopg2.Error, ClusterError) as error:
@@ -597,7 +597,7 @@ def parse_options():
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--trial", type=int, default=None, help="only this one of the seed")
     parser.add_argument("--mode", choices=("live", "cold"), default=None)
-    parser.add_argument("--skip", action="append", default=[], metavar="PAGE:DAMAGE", help="leave this one out (overflow:stale, for example)")
+    parser.add_argument("--only", action="append", default=[], metavar="PAGE:DAMAGE", help="nothing but this (overflow:stale, for example)")
     parser.add_argument("--verbose", action="store_true", help="a line for each trial")
     parser.add_argument("--keep", action="store_true", help="leave the cluster there if a trial fails")
     return parser.parse_args()

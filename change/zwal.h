@@ -1,5 +1,5 @@
 /*
- * wal/zwal.h - the WAL records of changes to table pages.
+ * change/zwal.h - the WAL records of changes to table pages.
  *
  * One struct or encoding, one comment, one bounds-checked decoder used by redo
  * and by desc. The opcodes are in common/rmgr.h, the layouts of the undo log's
@@ -166,9 +166,10 @@ typedef struct xl_zheap_overflow
 	RelFileNumber relnumber;
 	BlockNumber block;
 	uint16		first;
+	uint16		changes;		/* where their count begins (O1 in page/zoverflow.h) */
 } xl_zheap_overflow;
 
-#define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, first) + sizeof(uint16))
+#define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, changes) + sizeof(uint16))
 
 /*
  * ZWAL_INLINE_LOCK.	block 0: table page. The locker is the record's xid.

@@ -1,5 +1,5 @@
 /*
- * wal/zwal.c - building and decoding row change records.
+ * change/zwal.c - building and decoding row change records.
  *
  * Builders run inside critical sections: they use fixed buffers and cannot
  * fail. The decoder is the only reader of the layout; redo and desc use it.
@@ -10,7 +10,7 @@
 #include "access/xloginsert.h"
 #include "common/varint.h"
 #include "tuple/ztuple.h"
-#include "wal/zwal.h"
+#include "change/zwal.h"
 
 /* Main data of a compact or literal record before its long parts: bounded by this. */
 #define HEAD_MAX 128

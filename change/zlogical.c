@@ -1,5 +1,5 @@
 /*
- * wal/zlogical.c - what logical decoding makes of zheap tables: an error.
+ * change/zlogical.c - what logical decoding makes of zheap tables: an error.
  *
  * Changes of zheap tables are not decoded. Nor are they passed over: where an
  * output plugin would be shown one, decoding fails: at the commit of the
@@ -33,8 +33,8 @@
 #include "tuple/zslot.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "wal/zlogical.h"
-#include "wal/zwal.h"
+#include "change/zlogical.h"
+#include "change/zwal.h"
 
 /*
  * The server's functions that give changes to plugins. They are the same for

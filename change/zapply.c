@@ -1,9 +1,9 @@
 /*
- * page/zapply.c - row changes on a page, shared by DML, redo and tests.
+ * change/zapply.c - row changes on a page, shared by DML, redo and tests.
  */
 #include "postgres.h"
 
-#include "page/zapply.h"
+#include "change/zapply.h"
 #include "page/zoverflow.h"
 
 void
@@ -18,7 +18,9 @@ zapply_slot(Page page, const ZSlotChange *change)
 	}
 	else if (likely(!change->overflow))
 		zpage_set_slot(page, change->slotno, change->xid, change->ptr);
-	if (change->live_chain)
+	if (unlikely(change->overflow))
+		zpage_count_overflow_change(page);
+	else if (change->live_chain && !zpage_has_overflow(page))
 	{
 		ZPageTrailer *trailer = zpage_trailer(page);
 

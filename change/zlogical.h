@@ -1,5 +1,5 @@
 /*
- * wal/zlogical.h - what logical decoding makes of zheap tables.
+ * change/zlogical.h - what logical decoding makes of zheap tables.
  */
 #ifndef ZUNDO_ZLOGICAL_H
 #define ZUNDO_ZLOGICAL_H

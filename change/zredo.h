@@ -1,10 +1,10 @@
 /*
- * redo/zredo.h - recovery entry points of the zundo resource manager.
+ * change/zredo.h - recovery entry points of the zundo resource manager.
  */
 #ifndef ZUNDO_ZREDO_H
 #define ZUNDO_ZREDO_H
 
-#include "wal/zwal.h"
+#include "change/zwal.h"
 
 extern void zredo(XLogReaderState *record);
 

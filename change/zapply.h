@@ -1,5 +1,5 @@
 /*
- * page/zapply.h - the row changes themselves, as DML and redo both apply them.
+ * change/zapply.h - the row changes themselves, as DML and redo both apply them.
  *
  * Each function changes one exclusively locked page inside a critical section;
  * nothing can fail. What a change needs was checked while it was prepared.

@@ -1,10 +1,10 @@
 /*
- * wal/zdesc.c - records in words, for pg_waldump-like tools and error contexts.
+ * change/zdesc.c - records in words, for pg_waldump-like tools and error contexts.
  */
 #include "postgres.h"
 
 #include "undo/undo_wal.h"
-#include "wal/zwal.h"
+#include "change/zwal.h"
 
 const char *
 zwal_identify(uint8 info)

@@ -1,8 +1,8 @@
 /*
- * redo/zredo.c - replay of zundo's WAL.
+ * change/zredo.c - replay of zundo's WAL.
  *
- * Row changes are decoded (wal/), applied to the table page by the functions
- * that DML used (page/zapply.c), and their undo bytes are put where they were.
+ * Row changes are decoded (zwal.c), applied to the table page by the functions
+ * that DML used (change/zapply.c), and their undo bytes are put where they were.
  * Buffers are locked in the order of the lock hierarchy and released only when
  * all pages of the record are written, so that a standby's reader never finds
  * a slot whose record is not there yet.
@@ -11,10 +11,10 @@
 
 #include "access/bufmask.h"
 #include "access/xlogutils.h"
-#include "page/zapply.h"
+#include "change/zapply.h"
 #include "page/zoverflow.h"
 #include "page/zvmap.h"
-#include "redo/zredo.h"
+#include "change/zredo.h"
 
 /* Most pages of one record: two table pages, their overflow pages and the undo pages. */
 #define MAX_HELD (4 + ZU_MAX_PAGES)
@@ -186,25 +186,25 @@ static Buffer
 apply_overflow(XLogReaderState *record, const ZWalChange *change, int which)
 {
 	uint32		slotno = which == 0 ? change->slotno : change->new_slotno;
-	int			irec = which;
+	bool		twice;
 	Buffer		buf;
 	Page		page;
 
 	if (likely(!XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + which)))
 		return InvalidBuffer;
-	/* both halves of a move on one page share the slot, whose head is the second half */
-	if (which == 0 && change->nrecords >= 2 && change->rec[0].type == ZUR_MOVE &&
-		change->rec[0].block == change->rec[1].block)
-		irec = 1;
+	/* both halves of a move on one page share the slot, which was changed twice (O1) */
+	twice = (which == 0 && change->nrecords >= 2 && change->rec[0].type == ZUR_MOVE &&
+			 change->rec[0].block == change->rec[1].block);
 	buf = read_block(record, ZWAL_OVERFLOW_BLOCK + which, false, &page);
 	if (page != NULL)
 	{
 		if (!zoverflow_has_slot(page, slotno))
 			malformed(record);
-		if (change->rec[irec].type == ZUR_LOCKS)
-			zoverflow_set_lock_slot(page, slotno, change->rec[irec].hold, change->ptr[irec]);
-		else
-			zoverflow_set_slot(page, slotno, change->rec[irec].xid, change->ptr[irec]);
+		for (int irec = which; irec <= which + (twice ? 1 : 0); irec++)
+			if (change->rec[irec].type == ZUR_LOCKS)
+				zoverflow_set_lock_slot(page, slotno, change->rec[irec].hold, change->ptr[irec]);
+			else
+				zoverflow_set_slot(page, slotno, change->rec[irec].xid, change->ptr[irec]);
 		finish_page(record, buf, page);
 	}
 	return buf;
@@ -310,7 +310,9 @@ redo_rollback(XLogReaderState *record)
 			if (!zpage_undo(page, &rec, payload, rawlen))
 				malformed(record);
 		}
-		if (!in_overflow)
+		if (in_overflow)
+			zpage_count_overflow_change(page);
+		else
 			zpage_set_slot(page, xlrec.slotno, xlrec.new_xid, xlrec.new_ptr);
 		finish_page(record, buf, page);
 	}
@@ -334,11 +336,12 @@ redo_overflow(XLogReaderState *record)
 	if (XLogRecHasBlockRef(record, 0))
 		buf = read_block(record, 0, false, &page);
 	overflow = XLogInitBufferForRedo(record, 1);
-	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first);
+	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first,
+					 xlrec.changes);
 	finish_page(record, overflow, BufferGetPage(overflow));
 	if (page != NULL)
 	{
-		zpage_trailer(page)->overflow = xlrec.first != 0 ? block : ZPAGE_HAD_OVERFLOW;
+		zpage_set_overflow(page, xlrec.first != 0 ? block : 0, xlrec.changes);
 		finish_page(record, buf, page);
 	}
 	UnlockReleaseBuffer(overflow);

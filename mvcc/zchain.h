@@ -1,0 +1,123 @@
+/*
+ * mvcc/zchain.h - iterator over the undo records of one chain.
+ *
+ * A chain begins at the head that a transaction slot of a table page names and
+ * leads from each record to the one before. All readers outside of undo/ and
+ * monitor/ follow chains through zchain_next, which alone knows what a
+ * discarded record means (rule V4 in mvcc/README.md).
+ */
+#ifndef ZUNDO_ZCHAIN_H
+#define ZUNDO_ZCHAIN_H
+
+#include "miscadmin.h"
+#include "page/zpage.h"
+#include "undo/undo.h"
+
+/* How the reader of a chain came by the chain's head. */
+typedef enum ZChainSource
+{
+	ZCHAIN_LOCKED,				/* from a page that stays locked while the chain is read */
+	ZCHAIN_COPIED,				/* from a copy of a page, which can be made again */
+	ZCHAIN_LOOSE				/* from elsewhere: the reader takes what it finds */
+} ZChainSource;
+
+/* What zchain_next found. */
+typedef enum ZChainStep
+{
+	ZCHAIN_RECORD,				/* a record */
+	ZCHAIN_END,					/* no further record */
+	ZCHAIN_SETTLED,				/* whatever follows is visible to all (for ZCHAIN_LOOSE: or gone) */
+	ZCHAIN_RETRY				/* the page has changed since the head was read: look at it again */
+} ZChainStep;
+
+typedef struct ZChain
+{
+	RelFileNumber relnumber;
+	BlockNumber block;			/* the table page's */
+	ZChainSource source;
+	bool		cached;			/* read by zu_fetch_cached */
+	bool		in_place;		/* the last record's payload is not in buf */
+	ZXid		oldest;			/* records before it are settled; InvalidZXid: none are */
+	ZPageSlot	slot;			/* as it was on the page */
+	UndoPtr		next;			/* what zchain_next will read */
+	UndoPtr		here;			/* the last record */
+	UndoPtr		gone;			/* a record that was discarded before the page was copied (V4); kept from chain to chain */
+	char	   *buf;			/* the reader's, of ZUR_MAX_LENGTH bytes: the last record's bytes */
+} ZChain;
+
+/*
+ * zchain_begin: prepares to read the chain of slot, which was read from a page
+ * of the table file relnumber. oldest: zpage_oldest() as of then, or
+ * InvalidZXid to get records whatever their age. buf has room for
+ * ZUR_MAX_LENGTH bytes and holds the bytes of the record read last. For
+ * ZCHAIN_COPIED *chain is zero before it is used first, and used again for the
+ * page's next copy.
+ */
+static inline void
+zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZPageSlot *slot,
+			 ZChainSource source, ZXid oldest, char *buf)
+{
+	chain->relnumber = relnumber;
+	chain->block = block;
+	chain->source = source;
+	chain->cached = false;
+	chain->oldest = oldest;
+	chain->slot = *slot;
+	chain->next = slot->ptr;
+	chain->here = InvalidUndoPtr;
+	chain->buf = buf;
+}
+
+/*
+ * zchain_begin_at: prepares to read the records from ptr on, as far as they are
+ * still there (ZCHAIN_LOOSE).
+ */
+static inline void
+zchain_begin_at(ZChain *chain, RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, ZXid oldest, char *buf)
+{
+	ZPageSlot	slot = {0, ptr};
+
+	zchain_begin(chain, relnumber, block, &slot, ZCHAIN_LOOSE, oldest, buf);
+}
+
+/*
+ * zchain_discarded: returns what it means that chain->next is discarded:
+ * ZCHAIN_SETTLED or ZCHAIN_RETRY. For zchain_next.
+ */
+extern ZChainStep zchain_discarded(ZChain *chain);
+
+/*
+ * zchain_next: reads the next record of the chain into *rec; its place is then
+ * chain->here. Error ERRCODE_DATA_CORRUPTED if the record should be there and
+ * is not. *rec is undefined after other answers than ZCHAIN_RECORD.
+ */
+static inline ZChainStep
+zchain_next(ZChain *chain, ZuRecord *rec)
+{
+	ZuFetchResult result;
+
+	if (chain->next == InvalidUndoPtr)
+		return ZCHAIN_END;
+	CHECK_FOR_INTERRUPTS();
+	if (unlikely(chain->cached))
+		result = zu_fetch_cached(chain->next, chain->relnumber, chain->block, rec, chain->buf);
+	else
+		result = zu_fetch(chain->next, chain->relnumber, chain->block, rec, chain->buf);
+	if (unlikely(result == ZU_DISCARDED))
+		return zchain_discarded(chain);
+	if (rec->xid < chain->oldest)
+		return ZCHAIN_SETTLED;
+	chain->in_place = (result == ZU_FETCHED_IN_PLACE);
+	chain->here = chain->next;
+	chain->next = rec->prev;
+	return ZCHAIN_RECORD;
+}
+
+/*
+ * zslot_has_settled: returns whether `oldest` has passed the slot's owner since
+ * the slot was copied. On a page that has been locked all the time nothing has
+ * been undone: then all that the slot's chain says is visible to all (V1).
+ */
+extern bool zslot_has_settled(const ZPageSlot *slot);
+
+#endif

@@ -1,0 +1,98 @@
+# A table page and its overflow page (further transaction slots) count the changes of
+# those slots, so that a write of one of them that storage has lost is found out (O1 in
+# page/zoverflow.h); the counts agree on every way by which the slots change.
+use strict;
+use warnings;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('stale', <<'C', no_data_checksums => 1);
+wal_consistency_checking = 'zundo'
+max_prepared_transactions = 200
+max_worker_processes = 0
+checkpoint_timeout = 1h
+fsync = off
+C
+
+sub sql { return $node->safe_psql('postgres', join("\n", @_)) }
+
+sub error_of
+{
+	my ($sql) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql");
+	return $rc == 0 ? "no error: $out" : $err;
+}
+
+# Prepared transactions number FROM to TO change a row each, of their number.
+sub writers
+{
+	my ($table, $from, $to, $change) = @_;
+	sql(map { ('BEGIN;', sprintf("$change;", $_), "PREPARE TRANSACTION '$table$_';") } $from .. $to);
+	return;
+}
+
+sub path { return $node->data_dir . '/' . sql("SELECT pg_relation_filepath('$_[0]')") }
+
+sub overflow_of { return unpack('L<', substr(read_block(path($_[0]), 0), 8192 - 8, 4)) }
+
+sub rows { return sql("SELECT count(*), sum(n), sum(id) FROM $_[0]") }
+
+sql('CREATE EXTENSION zundo');
+for my $table (qw(t moves p))
+{
+	sql("CREATE TABLE $table (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+		INSERT INTO $table SELECT g, 0, repeat('x', 60) FROM generate_series(1, 200) g;");
+}
+
+# All ways: updates, deletes, row locks, savepoints, moves to the page itself and to another, rollback.
+writers('moves', 1, 30, 'UPDATE moves SET n = n + 1 WHERE id = %d');
+cmp_ok(sql(q{SELECT count(*) FROM zundo.page_slots('moves', 0) WHERE overflow}), '>', 0, 'the page has an overflow page');
+writers('moves', 31, 34, 'DELETE FROM moves WHERE id = %d');
+sql("COMMIT PREPARED 'moves$_';") for 31 .. 34;
+writers('moves', 35, 40, 'UPDATE moves SET id = id + 1000 WHERE id = %d');
+cmp_ok(sql(q{SELECT count(*) FROM zundo.undo_records(NULL, 100000) m JOIN zundo.undo_records(NULL, 100000) i USING (xid)
+	WHERE m.type = 'MOVE' AND i.type = 'INSERT' AND m.block = 0 AND i.block = 0}), '>', 0, 'rows have moved on their page');
+writers('moves', 41, 43, 'SELECT 1 FROM moves WHERE id = %d FOR UPDATE');
+writers('moves', 44, 46, "SELECT 1 FROM moves WHERE id = 60 FOR KEY SHARE; UPDATE moves SET n = 5 WHERE id = %d; SAVEPOINT a; UPDATE moves SET n = 6 WHERE id = 61; ROLLBACK TO a; UPDATE moves SET n = 7 WHERE id = 62; ROLLBACK TO a");
+my $rows = rows('moves');
+crash($node);
+is(rows('moves'), $rows, 'the same rows after a crash');
+sound($node, 'after a crash', 'moves');
+sql("ROLLBACK PREPARED 'moves$_';") for 1 .. 20, 35 .. 37;
+sql("COMMIT PREPARED 'moves$_';") for 21 .. 30, 38 .. 46;
+sql('SELECT zundo.discard()') for 1 .. 2;
+is(rows('moves'), '196|25|22970', 'rollbacks and commits');
+sound($node, 'when they have ended', 'moves');
+crash($node);
+is(rows('moves'), '196|25|22970', 'the same rows after another crash');
+sound($node, 'after another crash', 'moves');
+
+# A write of the overflow page is lost, and one of the table page.
+writers('t', 1, 20, 'UPDATE t SET n = n + 1 WHERE id = %d');
+sql('CHECKPOINT');
+my $block = overflow_of('t');
+my %before = (overflow => read_block(path('zundo.undo_log'), $block), table => read_block(path('t'), 0));
+writers('t', 21, 40, 'UPDATE t SET n = n + 1 WHERE id = %d');
+sql("COMMIT PREPARED 't$_';") for 1 .. 3;
+sql('CHECKPOINT');
+my %after = (overflow => read_block(path('zundo.undo_log'), $block), table => read_block(path('t'), 0));
+isnt($after{$_}, $before{$_}, "the $_ page has changed") for keys %after;
+my $told = qr/XX001: block 0 of relation "t" is corrupted\nDETAIL:  It and its overflow transaction slots in block $block of relation "zundo.undo_log" are not of one time/;
+my %file = (overflow => [ path('zundo.undo_log'), $block ], table => [ path('t'), 0 ]);
+for my $lost (qw(overflow table))
+{
+	$node->stop;
+	write_block(@{ $file{$lost} }, $before{$lost});
+	$node->start;
+	like(error_of($_), $told, "$lost page: $_") for 'SELECT sum(n) FROM t', 'UPDATE t SET n = 9 WHERE id = 100', 'VACUUM t';
+	like(sql(q{SELECT detail FROM zundo.check('t')}), qr/block 0 of relation "t" is corrupted It and its/, "$lost page: zundo.check tells");
+	is(rows('p'), '200|0|20100', "$lost page: another table is read");
+	$node->stop;
+	write_block(@{ $file{$lost} }, $after{$lost});
+	$node->start;
+	is(rows('t'), '200|3|20100', "$lost page: with its last version all is well");
+}
+sound($node, 'in the end', 't');
+no_crash($node);
+$node->stop;
+done_testing();

@@ -1,0 +1,68 @@
+"""Phrases that the comments and documents are not to have, and comments of functions that ask instead of saying.
+
+The list holds what this code once was full of: persons where a process or a
+transaction is meant, sentences whose subject must be guessed. It proves nothing
+about the rest.
+"""
+
+import os
+import re
+
+import measure_source as measure
+import rules
+
+PHRASES = (
+    (r"\b(?:who|whom|whoever|he|his|him|himself|she|her)\b", "name the process, transaction or function"),
+    (r"\b(?:is|are|be|been|was|were) told\b", "say what is passed to which function"),
+    (r"\bat work\b", "in progress, or running"),
+    (r"\bso many\b", "say how many"),
+    (r"\bto be had\b", "available"),
+    (r"\b(?:goes|go|gone|going|went) on\b", "continues"),
+    (r"\bis no more\b", "does not exist any more"),
+    (r"\ball the same\b", "nevertheless, also"),
+    (r"\bfor whose sake\b", "for which"),
+    (r"\blet(?:s)? loose\b", "say what is called"),
+    (r"\bworth while\b", "worthwhile"),
+    (r"PROTOCOLS|STOCK-SERVER", "cite what is in the repository"),
+)
+PATTERN = re.compile("|".join(f"(?P<p{n}>{phrase})" for n, (phrase, _) in enumerate(PHRASES)), re.I)
+
+
+def prose(path, text):
+    """The text with all blanked that is not for readers; every character stays in its place."""
+    def blank(match):
+        return match.group(1) or re.sub(r"[^\n]", " ", match.group(0))
+    if path.endswith((".c", ".h")):
+        return re.sub(r'(/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|[^\n]', blank, text, flags=re.S)
+    if path.endswith((".pl", ".pm", ".py", ".sh", ".spec", ".conf")):
+        return re.sub(r"^[ \t]*(#[^\n]*)|[^\n]", blank, text, flags=re.M)
+    if path.endswith(".sql"):
+        return re.sub(r"^(--[^\n]*)|[^\n]", blank, text, flags=re.M)
+    return re.sub(r"^```.*?^```|`[^`\n]*`", lambda m: re.sub(r"[^\n]", " ", m.group(0)), text, flags=re.M | re.S)
+
+
+def questions():
+    """(path, line, name) of each function whose comment's first sentence is a question."""
+    for source in measure.sources():
+        for match in re.finditer(r"^/\*(.*?)\*/\n(?=[A-Za-z])", source.text, re.M | re.S):
+            words = re.sub(r"\s+\*?\s*", " ", match.group(1)).strip()
+            first = re.match(r".*?[.?](?= |$)", words)
+            if first and first.group(0).endswith("?"):
+                yield source.path, measure.line_of(source.text, match.start()), words[:60]
+
+
+def faults():
+    for path in rules.paths():
+        if not path.endswith((".c", ".h", ".md", ".pl", ".pm", ".spec", ".sql", ".py", ".sh")):
+            continue
+        text = prose(path, rules.read(path))
+        for match in PATTERN.finditer(text):
+            line = text[text.rfind("\n", 0, match.start()) + 1:text.find("\n", match.start())].strip()
+            advice = PHRASES[int(match.lastgroup[1:])][1]
+            yield path, measure.line_of(text, match.start()), f"'{match.group(0)}' ({advice}): {line[:100]}"
+    for path, number, words in questions():
+        yield path, number, f"the comment of a declaration is a question: {words}"
+
+
+def folder_of(path):
+    return os.path.dirname(path).split("/")[0] or "."

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""./zundo check --measure: the figures by which the source is kept readable.
+
+One parser for all of them. It relies on the layout that pgindent gives: the
+name of a function and its braces stand in the first column. tools/check_source.py
+holds the limits and uses the same functions.
+"""
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+COMMENT_WIDTH = 80
+CODE_WIDTH = 100
+MARKDOWN_WIDTH = 120
+MANY_PARAMETERS = 8
+
+TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def blank(text, literals=True):
+    """C source with comments, and literals too, blanked; every character stays in its place."""
+    def replace(match):
+        if match.group(0)[0] in "\"'" and not literals:
+            return match.group(0)
+        return re.sub(r"[^\n\t]", " ", match.group(0))
+    return TOKEN.sub(replace, text)
+
+
+def blank_directives(code):
+    """The same without the lines of the preprocessor, continued ones included."""
+    return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), code, flags=re.M)
+
+
+def split_commas(text):
+    """The parts of text between the commas that are outside of parentheses."""
+    depth, part, parts = 0, "", []
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += c
+    return parts + [part] if (part.strip() or parts) else []
+
+
+class Function:
+    """A function that is defined in a file; lines are counted from 1."""
+
+    def __init__(self, name, static, inline, parameters, first, open_line, close_line, body, commented):
+        self.name, self.static, self.inline, self.parameters = name, static, inline, parameters
+        self.first, self.open_line, self.close_line = first, open_line, close_line
+        self.body, self.commented = body, commented
+
+    @property
+    def length(self):
+        return self.close_line - self.open_line
+
+
+class Source:
+    """A .c or .h file, read once."""
+
+    def __init__(self, path):
+        self.path = path
+        with open(os.path.join(TOP, path), encoding="utf-8") as source:
+            self.text = source.read()
+        self.lines = self.text.splitlines()
+        self.code = blank(self.text)                # comments and literals blanked
+        self.plain = blank_directives(self.code)    # directives as well
+        self.functions = list(self._functions())
+
+    def _functions(self):
+        lines = self.plain.splitlines()
+        open_line = None
+        for number, line in enumerate(lines, 1):
+            if line.startswith("{"):
+                open_line = number
+            elif line.startswith("}") and open_line is not None:
+                function = self._function(lines, open_line, number)
+                if function:
+                    yield function
+                open_line = None
+
+    def _function(self, lines, open_line, close_line):
+        first = open_line
+        while first > 1 and lines[first - 2].strip() and not re.search(r"[;}]\s*$", lines[first - 2]):
+            first -= 1
+        header = "\n".join(lines[first - 1:open_line - 1])
+        match = re.search(r"^(?!pg_attribute|static\b)([A-Za-z_]\w*)\s*\(", header, re.M) or \
+            re.search(r"\b(?!pg_attribute)([A-Za-z_]\w*)\s*\(", header)
+        if not match or re.match(r"\s*(struct|union|enum|typedef)\b", header):
+            return None
+        depth, end = 0, match.end() - 1
+        for end in range(match.end() - 1, len(header)):
+            depth += (header[end] == "(") - (header[end] == ")")
+            if depth == 0:
+                break
+        parameters = [p for p in split_commas(header[match.end():end]) if p.strip() not in ("", "void")]
+        body = "\n".join(lines[open_line - 1:close_line])
+        before = self.lines[first - 2].rstrip() if first > 1 else ""
+        return Function(match.group(1), bool(re.search(r"\bstatic\b", header)), bool(re.search(r"\binline\b", header)),
+                        parameters, first, open_line, close_line, body, before.endswith("*/"))
+
+    def macros(self):
+        """(name, text) of each macro."""
+        for match in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)", self.code, re.M):
+            yield match.group(1), match.group(2)
+
+    def statics(self):
+        """(line, name) of each variable that is not constant and outlives a call."""
+        body_lines = set()
+        for f in self.functions:
+            body_lines.update(range(f.open_line, f.close_line + 1))
+        for match in re.finditer(r"^[ \t]*static\b(?![ \t]+inline\b)", self.plain, re.M):
+            depth, end = 0, match.end()
+            while end < len(self.plain):
+                c = self.plain[end]
+                depth += (c in "{") - (c in "}")
+                if depth == 0 and c in ";=":
+                    break
+                if c == "{" and re.search(r"\)\s*$", self.plain[match.end():end]):
+                    break               # a function
+                end += 1
+            declaration = re.sub(r"\{.*\}", " ", self.plain[match.end():end], flags=re.S)
+            if self.plain[end] == "{":
+                continue
+            pointer = re.search(r"\(\s*\*\s*(\w+)", declaration)
+            if "(" in re.sub(r"\bpg_attribute\w+(\s*\(.*?\))?|\[.*?\]", "", declaration) and not pointer:
+                continue                # the declaration of a function
+            if re.search(r"\bconst\b[^*]*$", declaration):
+                continue
+            for part in split_commas(declaration):
+                names = re.findall(r"\w+", re.sub(r"\[.*?\]", "", part, flags=re.S))
+                if names:
+                    yield line_of(self.plain, match.start() + len(match.group(0))), \
+                        pointer.group(1) if pointer else names[-1]
+
+    def wide(self):
+        """(line, kind, width) of each line that is too wide; kind is 'comment' or 'code'."""
+        for number, (line, code) in enumerate(zip(self.lines, self.code.splitlines()), 1):
+            width = len(line.expandtabs(4))
+            kind = "code" if blank(line).strip() and code.strip() else "comment"
+            if '"' in line and line.strip() and not code.strip():
+                kind = "code" if re.match(r'\s*[")]', line) else kind
+            if width > (CODE_WIDTH if kind == "code" else COMMENT_WIDTH):
+                yield number, kind, width
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def tracked(*endings):
+    """Paths of our own files of the product, sorted; tests of C functions are none."""
+    out = []
+    for folder, subfolders, names in os.walk(TOP):
+        subfolders[:] = [s for s in subfolders if not s.startswith(".") and s not in ("test", "results", "tmp_check", "__pycache__")]
+        out += [os.path.relpath(os.path.join(folder, n), TOP) for n in names if n.endswith(endings)]
+    return sorted(out)
+
+
+def sources():
+    return [Source(path) for path in tracked(".c", ".h")]
+
+
+def call_graph(all_sources):
+    """{file: {file called: names}} for the .c files; inline functions and macros count as text of their callers."""
+    home, text_of = {}, {}
+    for s in all_sources:
+        for name, text in s.macros():
+            if s.path.endswith(".h"):
+                text_of[name] = text
+        for f in s.functions:
+            if s.path.endswith(".h"):
+                text_of[f.name] = f.body
+            elif not f.static:
+                home[f.name] = s.path
+    call = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+    graph = {}
+    for s in all_sources:
+        if not s.path.endswith(".c"):
+            continue
+        seen, todo = set(), [s.plain] + [text for _, text in s.macros()]
+        own = {f.name for f in s.functions if f.static}
+        edges = graph.setdefault(s.path, {})
+        while todo:
+            for name in call.findall(todo.pop()):
+                if name in seen or name in own:
+                    continue
+                seen.add(name)
+                if name in home and home[name] != s.path:
+                    edges.setdefault(home[name], set()).add(name)
+                elif name in text_of:
+                    todo.append(text_of[name])
+    return graph
+
+
+def circles(graph):
+    """The strongly connected components of two and more files (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            members = stack[stack.index(node):]
+            del stack[stack.index(node):]
+            if len(members) > 1:
+                found.append(sorted(members))
+
+    sys.setrecursionlimit(10000)
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def server_callbacks(all_sources):
+    """Names of functions whose parameters the server dictates: members of its structs of callbacks, and hooks."""
+    names = set()
+    for s in all_sources:
+        names.update(re.findall(r"^\s*\.\w+\s*=\s*(\w+)\s*,?\s*$", s.plain, re.M))
+        names.update(re.findall(r"\b\w+_hook\s*=\s*(\w+)\s*;", s.plain))
+        names.update(re.findall(r"\b\w+(?:->|\.)\w+\s*=\s*(\w+)\s*;", s.plain))
+    return names
+
+
+def many_parameters(all_sources):
+    """(source, function) of each function of our own making with too many parameters."""
+    callbacks = server_callbacks(all_sources)
+    return [(s, f) for s in all_sources for f in s.functions
+            if len(f.parameters) >= MANY_PARAMETERS and f.name not in callbacks]
+
+
+def asserts(source):
+    return len(re.findall(r"\bAssert\w*\s*\(", source.plain))
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def main(arguments):
+    verbose = "-v" in arguments
+    every = sources()
+    lines = sum(len(s.lines) for s in every)
+    functions = [(s, f) for s in every for f in s.functions]
+    in_c = [(s, f) for s, f in functions if s.path.endswith(".c")]
+    graph = call_graph(every)
+    found = circles(graph)
+    many = many_parameters(every)
+    statics = [(s.path, n, name) for s in every for n, name in s.statics()]
+    wide = [(s.path, n, kind, width) for s in every for n, kind, width in s.wide()]
+    n_asserts = sum(asserts(s) for s in every)
+    lengths = [f.length for _, f in functions]
+    largest = max(every, key=lambda s: len(s.lines))
+    longest = max(functions, key=lambda sf: sf[1].length)
+    comments = {kind: sum(1 for w in wide if w[2] == kind) for kind in ("comment", "code")}
+
+    def row(what, value):
+        print(f"{what:58} {value}")
+
+    row("files / lines of C", f"{len(every)} / {lines}")
+    row("largest file", f"{len(largest.lines)} ({largest.path})")
+    row("function length median / p90 / max",
+        f"{statistics.median(lengths):.0f} / {percentile(lengths, 0.9)} / {longest[1].length} ({longest[1].name})")
+    row("functions of more than 100 lines", sum(1 for n in lengths if n > 100))
+    row("files in circles by calls", f"{sum(map(len, found))} in {len(found)} of {len(graph)} .c files")
+    row(f"functions with {MANY_PARAMETERS} parameters and more", f"{len(many)} of {len(functions)}")
+    row("mutable statics per 1,000 lines", f"{1000 * len(statics) / lines:.1f} ({len(statics)})")
+    row("Asserts per 1,000 lines", f"{1000 * n_asserts / lines:.1f} ({n_asserts})")
+    row(f"comment lines above {COMMENT_WIDTH} columns", comments["comment"])
+    row(f"code lines above {CODE_WIDTH} columns", comments["code"])
+    row("functions with a comment in the .c (static / extern)",
+        f"{100 * sum(f.commented for _, f in in_c) / len(in_c):.0f} % "
+        f"({100 * sum(f.commented for _, f in in_c if f.static) / max(1, sum(f.static for _, f in in_c)):.0f} / "
+        f"{100 * sum(f.commented for _, f in in_c if not f.static) / max(1, sum(not f.static for _, f in in_c)):.0f})")
+    commented = sum(1 for s in every for line, code in zip(s.lines, s.code.splitlines()) if line.strip() and not code.strip())
+    row("share of comment lines", f"{100 * commented / lines:.0f} %")
+
+    print("\nfolder        lines  Asserts /1,000  statics  wide comments  wide code")
+    for folder in sorted({s.path.split("/")[0] if "/" in s.path else "." for s in every}):
+        mine = [s for s in every if (s.path.split("/")[0] if "/" in s.path else ".") == folder]
+        total = sum(len(s.lines) for s in mine)
+        paths = {s.path for s in mine}
+        count = sum(asserts(s) for s in mine)
+        print(f"{folder:12} {total:6} {count:8} {1000 * count / total:7.1f} {sum(1 for p in statics if p[0] in paths):8} "
+              f"{sum(1 for w in wide if w[0] in paths and w[2] == 'comment'):14} "
+              f"{sum(1 for w in wide if w[0] in paths and w[2] == 'code'):10}")
+    for members in found:
+        print("\ncircle: " + " ".join(members))
+        for a in members:
+            for b in members:
+                if b in graph[a]:
+                    print(f"  {a} -> {b}: {', '.join(sorted(graph[a][b]))}")
+    for s, f in many:
+        print(f"{s.path}:{f.first}: {f.name} has {len(f.parameters)} parameters")
+    if verbose:
+        for path, number, name in statics:
+            print(f"{path}:{number}: static {name}")
+        for path, number, kind, width in wide:
+            print(f"{path}:{number}: a {kind} line of {width} columns")
+        for s, f in in_c:
+            if not f.commented and f.length >= 8:
+                print(f"{s.path}:{f.first}: {f.name}, {f.length} lines, has no comment")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""The rules that the code keeps: where each is defined, asserted, checked and tested.
+
+A rule's name is BOOK-number, in all folders and texts the same. It is defined
+once: in the comment at the top of the file that keeps it, as a line that begins
+with a tab and the name, or in a README, as an item that begins with the name in
+bold. Everything else that names it is a citation.
+"""
+
+import os
+import re
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+BOOKS = {
+    "ABORT": "what a transaction notes for its rollback",
+    "ANY": "which version SnapshotAny finds by TID",
+    "BUILD": "index builds",
+    "CHAIN": "chains of undo records, as zundo.check tests them",
+    "CLUSTER": "rewrites that keep old versions",
+    "DECODE": "logical decoding",
+    "DELTA": "differences between two versions of a row",
+    "DML": "insert, update, delete and row locks",
+    "FAULT": "fault points for tests",
+    "FROZEN": "rows that are inserted as visible to all",
+    "GUARD": "xmin and ctid as tokens of applications",
+    "HANDLE": "handles for the versions that triggers are shown",
+    "HEADER": "row headers",
+    "HEAP": "code that knows only heap",
+    "INLINE": "row locks that are kept in a page's slot",
+    "LOCK": "row locks that travel with their row",
+    "LOCKLIST": "lists of row locks in undo",
+    "LOG": "the undo log, as zundo.check tests it",
+    "OVERFLOW": "overflow pages for slots",
+    "PAGE": "the bytes of a table page",
+    "PRUNE": "compaction of a table page",
+    "RECORD": "the bytes of an undo record",
+    "REPAIR": "zundo.repair_undo",
+    "REQUEST": "the table of requests to workers",
+    "RESOLVE": "rollback of whole transactions",
+    "REWRITE": "new files of a table",
+    "ROLLBACK": "rollback of one page",
+    "ROOM": "the room of a row on its page",
+    "ROW": "rows, as zundo.check tests them",
+    "SCAN": "scans",
+    "SPACE": "free space given back at commit",
+    "TTS": "rows in the executor's slots",
+    "TUPLE": "the bytes of a row",
+    "UNDO": "the undo log",
+    "VACUUM": "VACUUM",
+    "VIS": "which version a snapshot sees",
+    "VMAP": "the visibility map",
+    "WORKER": "background workers",
+}
+
+NAME = rf"(?:{'|'.join(BOOKS)})-\d+[a-z]?"
+DEFINITION = {
+    ".c": re.compile(rf"^ \*\t({NAME})\t", re.M),
+    ".h": re.compile(rf"^ \*\t({NAME})\t", re.M),
+    ".md": re.compile(rf"^\s*- \*\*({NAME})\*\*", re.M),
+}
+CITATION = re.compile(rf"\b{NAME}\b")
+# How rules were named once. Names of workloads in bench/ look the same.
+BARE = re.compile(r"(?<![\w\-%'.\"/])(?:HD|LD|SP|VM|[A-Z])\d{1,2}[a-z]?\b(?!\.\d)")
+
+TEXTS = (".c", ".h", ".md", ".pl", ".pm", ".spec", ".sql", ".py", ".sh", ".out", "untested_errors")
+TESTS = ("t", "isolation", "specs", "sql", "test")
+
+
+def read(path):
+    with open(os.path.join(TOP, path), encoding="utf-8") as source:
+        return source.read()
+
+
+def paths():
+    for folder, subfolders, names in os.walk(TOP):
+        subfolders[:] = sorted(s for s in subfolders if not s.startswith(".") and
+                               s not in ("results", "tmp_check", "__pycache__", "tools", "bench"))
+        for name in sorted(names):
+            if name.endswith(TEXTS):
+                yield os.path.relpath(os.path.join(folder, name), TOP)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def collect():
+    """(definitions, citations): {name: [(path, line)]} each; a definition is no citation."""
+    definitions, citations = {}, {}
+    for path in paths():
+        text = read(path)
+        pattern = DEFINITION.get(os.path.splitext(path)[1])
+        at = set()
+        for match in pattern.finditer(text) if pattern else ():
+            definitions.setdefault(match.group(1), []).append((path, line_of(text, match.start())))
+            at.add(match.start(1))
+        for match in CITATION.finditer(text):
+            if match.start() not in at:
+                citations.setdefault(match.group(0), []).append((path, line_of(text, match.start())))
+    return definitions, citations
+
+
+def faults():
+    """(path, line, what is wrong) about definitions and citations."""
+    definitions, citations = collect()
+    for name, places in sorted(definitions.items()):
+        for path, number in places[1:]:
+            yield path, number, f"{name} is defined in {places[0][0]} already"
+    for name, places in sorted(citations.items()):
+        if name not in definitions:
+            for path, number in places:
+                yield path, number, f"{name} is not defined"
+    for path in paths():
+        if not path.endswith((".c", ".h", ".md", ".pl", ".spec")) or path.startswith("docs/plan"):
+            continue
+        text = read(path)
+        if path.endswith((".c", ".h")):     # comments only
+            text = re.sub(r"(/\*.*?\*/)|[^\n]", lambda m: m.group(1) or " ", text, flags=re.S)
+        elif path.endswith((".pl", ".spec")):
+            text = re.sub(r"^[^#\n].*", "", text, flags=re.M)
+        for match in BARE.finditer(text):
+            yield path, line_of(text, match.start()), f"{match.group(0)} has no book"
+
+
+def near_assert(path, number):
+    """Does an Assert, or what zundo.check reports, stand within three lines of this place?"""
+    lines = read(path).split("\n")
+    return bool(re.search(r"\bAssert\w*\s*\(|\bfault\(|FAULT\(|add_fault\(|check_safely\(", "\n".join(lines[number - 1:number + 3])))
+
+
+def table():
+    """(name, where it is defined, where it is asserted or checked, tests that cite it) for each rule."""
+    definitions, citations = collect()
+
+    def key(name):
+        book, number = name.split("-")
+        return book, int(re.match(r"\d+", number).group(0)), number
+
+    for name in sorted(definitions, key=key):
+        cited = citations.get(name, [])
+        asserted = sorted({path for path, number in cited if path.endswith((".c", ".h")) and near_assert(path, number)})
+        tests = sorted({path for path, _ in cited if path.split("/")[0] in TESTS})
+        yield name, definitions[name][0][0], asserted, tests
+
+
+def main():
+    rows = list(table())
+    book = None
+    for name, where, asserted, tests in rows:
+        if name.split("-")[0] != book:
+            book = name.split("-")[0]
+            print(f"\n{book}: {BOOKS[book]}")
+        print(f"  {name:12} {where:28} {', '.join(asserted) or '-':44} {', '.join(tests) or '-'}")
+    print(f"\n{len(rows)} rules, {sum(1 for r in rows if r[2])} asserted or checked, {sum(1 for r in rows if r[3])} cited by tests")
+    return 0
