@@ -12,6 +12,8 @@ EXTENSION   = zundo
 MODULE_big  = zundo
 DATA        = zundo--1.0.sql
 PGFILEDESC  = "zundo - tables with undo"
+DOCS        = README.md CHANGELOG.md LICENSE SECURITY.md $(addprefix docs/, reference.md administration.md \
+	limits.md versions.md architecture.md format.md locking.md)
 
 TOP     := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 
@@ -46,6 +48,9 @@ ifeq ($(PGXS),)
 $(error $(PG_CONFIG) does not work; install postgresql-server-dev-15 or say make PG_CONFIG=/path/to/pg_config)
 endif
 include $(PGXS)
+
+# A folder of our own: other extensions have a README as well.
+docmoduledir = extension/zundo
 
 # After the server's own flags, so that these win.
 override CFLAGS += -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \

@@ -1,6 +1,6 @@
 # Versions. An undo log or a table page in another format is refused with an error that says so, and nothing is written to it.
 # ALTER EXTENSION zundo UPDATE runs beside tables with rows and undo that is needed; a script that asks for a function that the
-# library does not have is refused as a whole.
+# library does not have is refused as a whole. make install puts the documentation where the server's packages have theirs.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -23,6 +23,9 @@ sql(q{CREATE EXTENSION zundo;
 	INSERT INTO z SELECT g, 0 FROM generate_series(1, 1000) g;
 	INSERT INTO small VALUES (1)});
 sql('BEGIN; UPDATE z SET v = 1; ROLLBACK');
+
+chomp(my $documents = `pg_config --docdir`);
+ok(-s "$documents/extension/zundo/$_", "make install: $_") for qw(README.md LICENSE reference.md administration.md limits.md);
 
 # ALTER EXTENSION UPDATE, with a rollback pending and a snapshot that needs undo.
 my $old = $node->background_psql('postgres');

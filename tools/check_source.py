@@ -370,6 +370,24 @@ def function_body(text, name):
     return match.group(0) if match else ""
 
 
+REFERENCE = "docs/reference.md"
+
+
+def check_reference():
+    """Describe it in docs/reference.md: functions with arguments, rights, locks and errors, settings with unit and range."""
+    script = read("zundo--1.0.sql")
+    text = read(REFERENCE)
+    settings = re.sub(r"#ifdef ZUNDO_TESTING.*?#endif", "", read("common/guc.c"), flags=re.S)
+    names = re.findall(r"CREATE (?:FUNCTION|VIEW|MATERIALIZED VIEW) (zundo\.\w+)", script)
+    names += re.findall(r'DefineCustom\w+Variable\(\s*"(zundo\.\w+)"', settings)
+    for name in names:
+        if not re.search(rf"^### {re.escape(name)}\b|`{re.escape(name)}\(\w*\)`", text, re.M):
+            yield REFERENCE, 1, f"has no section about {name}"
+    for name in re.findall(r"^### (zundo\.\w+)", text, re.M):
+        if name not in names:
+            yield REFERENCE, 1, f"describes {name}, which does not exist"
+
+
 def check_sizes():
     """Split the file by concern, or the function by phase."""
     for path in files(".c", ".h", ".py", ".sh"):
@@ -562,6 +580,7 @@ CHECKS = (
     ("what users are told is tested", check_errors_are_tested),
     ("the extension's script names schemas", check_qualified_sql),
     ("every duty of the headers is met", check_duties),
+    ("functions and settings are documented", check_reference),
     ("sizes of files and functions", check_sizes),
     ("no marks for later", check_marks),
     ("format", check_format),
