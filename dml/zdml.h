@@ -40,7 +40,7 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
  */
 extern void zreclaim_pre_commit(void);
 extern void zreclaim_at_xact_end(void);
-extern void zreclaim_subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid, void *arg);
+extern void zreclaim_at_subxact_end(int level, bool committed);
 
 /* zdml_at_xact_end: after every end of a transaction: memory that an error has left is given back. */
 extern void zdml_at_xact_end(void);

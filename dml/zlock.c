@@ -10,6 +10,7 @@
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zlevel.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "tuple/zslot.h"
@@ -306,7 +307,7 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 	zslots_copy(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), &slots);
 	zrow_writer(BufferGetPage(buf), &slots, rel, BufferGetBlockNumber(buf),
 				ItemPointerGetOffsetNumber(tid), snapshot, &writer);
-	zany_note_locked(rel, tid, &writer);
+	zlevel_note_locked(rel, tid, writer.ptr);
 }
 
 /* Where the search for the row to lock stands. */

@@ -218,19 +218,20 @@ zreclaim_at_xact_end(void)
 	}
 }
 
-/* What a subtransaction has deleted is there again when it has aborted. */
+/*
+ * A subtransaction at this nesting level has ended. What it has deleted is its
+ * parent's now, or is there again if it has aborted.
+ */
 void
-zreclaim_subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid, void *arg)
+zreclaim_at_subxact_end(int level, bool committed)
 {
-	int			level = GetCurrentTransactionNestLevel();
-
-	if (event == SUBXACT_EVENT_ABORT_SUB)
+	if (committed)
 	{
-		while (npages > 0 && pages[npages - 1].level >= level)
-			npages--;
-		last.relnumber = InvalidRelFileNumber;
-	}
-	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 		for (int i = npages - 1; i >= 0 && pages[i].level >= level; i--)
 			pages[i].level = level - 1;
+		return;
+	}
+	while (npages > 0 && pages[npages - 1].level >= level)
+		npages--;
+	last.relnumber = InvalidRelFileNumber;
 }

@@ -10,6 +10,7 @@
 #include "access/xact.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zlevel.h"
 #include "rollback/zrollback.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -273,7 +274,7 @@ was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block
 	ZRowWriter	by;
 
 	return zrow_overtaken(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), snapshot, &by) &&
-		!zany_is_locked(rel, tid, &by);
+		!zlevel_is_locked(rel, tid, by.ptr);
 }
 
 /*
@@ -321,7 +322,7 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 			return TM_Updated;
 		return TM_Deleted;
 	}
-	if (!state->writer.visible && !zany_is_locked(rel, tid, &state->writer))
+	if (!state->writer.visible && !zlevel_is_locked(rel, tid, state->writer.ptr))
 	{
 		/* updates in place leave the key as it is: the version that the caller sees will do */
 		if (mode != LockTupleKeyShare || !kept_key(&state->writer))

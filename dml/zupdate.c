@@ -13,6 +13,7 @@
 #include "common/varint.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zlevel.h"
 #include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
@@ -585,9 +586,9 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
 		zslot_set_xmax(slot, u->locked || zrow_was_locked(rel, otid, cid) ? u->writer.xid : InvalidZXid);
 	}
-	zany_forget_locked(rel, otid);
+	zlevel_forget_locked(rel, otid);
 	if (u->event)
-		zany_note_change(rel, otid, u->change);
+		zlevel_note_change(rel, otid, u->change);
 	UnlockReleaseBuffer(u->buf);
 	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
 	zdml_leave(caller);
@@ -678,13 +679,13 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
 		zreclaim_note(rel, u->buf, old_room(u));
 		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-		zany_forget_locked(rel, tid);
+		zlevel_forget_locked(rel, tid);
 		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);
 		/* the deletion may be one half of an update that changes the partition */
 		if (rel->trigdesc != NULL &&
 			(rel->trigdesc->trig_delete_after_row || (changing_part && rel->trigdesc->trig_update_after_row)))
-			zany_note_change(rel, tid, u->change);
+			zlevel_note_change(rel, tid, u->change);
 		pgstat_count_heap_delete(rel);
 	}
 	ReleaseBuffer(u->buf);

@@ -4,7 +4,7 @@
  * An extension's C code may read and write its tables by heap's functions
  * (CatalogTupleInsert, heap_insert), and a tool may exchange the files of two
  * tables in pg_class. Neither asks for the access method, so a table must have
- * the right one before such code gets hold of it. Owns a ProcessUtility hook:
+ * the right one before such code gets hold of it. For the ProcessUtility hook:
  *
  *	H2	a table that an extension's script makes is heap's where
  *		default_table_access_method is zheap, unless the script says USING zheap.
@@ -27,12 +27,9 @@
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
 #include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
-
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 /* names_zheap: is it the access method zheap? NULL stands for the default. */
 static bool
@@ -42,15 +39,16 @@ names_zheap(const char *am)
 }
 
 /*
- * make_heap_the_default: for the script of an extension (H2). Returns the
- * nesting level of settings to go back to, 0 if zheap is not the default.
+ * Makes heap the default access method for the script of an extension, if the
+ * command runs one (H2). Returns the nesting level of settings to go back to
+ * after the command (AtEOXact_GUC), 0 if nothing was set.
  */
-static int
-make_heap_the_default(void)
+int
+zaccess_method_for_script(Node *command)
 {
 	int			level;
 
-	if (!names_zheap(NULL))
+	if (!(IsA(command, CreateExtensionStmt) || IsA(command, AlterExtensionStmt)) || !names_zheap(NULL))
 		return 0;
 	level = NewGUCNestLevel();
 	(void) set_config_option("default_table_access_method", "heap", PGC_USERSET, PGC_S_SESSION,
@@ -58,12 +56,16 @@ make_heap_the_default(void)
 	return level;
 }
 
-/* check_alter_table: raises an error if an extension's table would become zheap (H3). */
-static void
-check_alter_table(AlterTableStmt *stmt)
+/* Raises an error if the command would make an extension's table a zheap table (H3). */
+void
+zaccess_method_check(Node *command)
 {
+	AlterTableStmt *stmt = (AlterTableStmt *) command;
 	ListCell   *lc;
 
+	/* a script says what it does to its own tables; pg_upgrade repeats what was */
+	if (!IsA(command, AlterTableStmt) || creating_extension || IsBinaryUpgrade)
+		return;
 	foreach(lc, stmt->cmds)
 	{
 		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
@@ -105,15 +107,21 @@ repacked_table(const RangeVar *name)
 	return *end == '\0' && oid <= OID_MAX ? (Oid) oid : InvalidOid;
 }
 
-/* name_access_method: gives a copy for pg_repack the access method of the original (H4). */
-static PlannedStmt *
-name_access_method(PlannedStmt *pstmt)
+/*
+ * Returns the command, or a copy of it which gives the table that pg_repack
+ * makes the access method of the original (H4).
+ */
+PlannedStmt *
+zaccess_method_of_copy(PlannedStmt *pstmt)
 {
 	CreateTableAsStmt *stmt = (CreateTableAsStmt *) pstmt->utilityStmt;
-	Oid			original = repacked_table(stmt->into->rel);
+	Oid			original;
 	HeapTuple	tuple;
 	char	   *am;
 
+	if (!IsA(stmt, CreateTableAsStmt))
+		return pstmt;
+	original = repacked_table(stmt->into->rel);
 	if (!OidIsValid(original) || stmt->into->accessMethod != NULL)
 		return pstmt;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(original));
@@ -126,43 +134,4 @@ name_access_method(PlannedStmt *pstmt)
 	pstmt = copyObject(pstmt);
 	((CreateTableAsStmt *) pstmt->utilityStmt)->into->accessMethod = am;
 	return pstmt;
-}
-
-static void
-process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
-				DestReceiver *dest, QueryCompletion *qc)
-{
-	int			level = 0;
-
-	switch (nodeTag(pstmt->utilityStmt))
-	{
-		case T_CreateExtensionStmt:
-		case T_AlterExtensionStmt:
-			level = make_heap_the_default();
-			break;
-		case T_AlterTableStmt:
-			/* a script says what it does to its own tables; pg_upgrade repeats what was */
-			if (!creating_extension && !IsBinaryUpgrade)
-				check_alter_table((AlterTableStmt *) pstmt->utilityStmt);
-			break;
-		case T_CreateTableAsStmt:
-			pstmt = name_access_method(pstmt);
-			break;
-		default:
-			break;
-	}
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-	if (level != 0)
-		AtEOXact_GUC(true, level);
-}
-
-void
-zaccess_method_install_hooks(void)
-{
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
 }

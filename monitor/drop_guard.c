@@ -1,7 +1,7 @@
 /*
  * monitor/drop_guard.c - DROP EXTENSION zundo CASCADE is not to take everybody's rows along.
  *
- * Owns a ProcessUtility hook. Where the command may be carried out at all, it
+ * For the ProcessUtility hook. Where the command may be carried out at all, it
  * locks every zheap table as the command itself would do it next, and refuses
  * if one of them holds rows, unless zundo.drop_rows_with_extension is on. The
  * same for DROP OWNED ... CASCADE of a role that owns the extension.
@@ -9,7 +9,7 @@
  * Locks: AccessExclusiveLock on the zheap tables, to the end of the
  * transaction. Crash points: none.
  *
- *	H5	no row of a zheap table is dropped together with the extension unless the
+ *	H6	no row of a zheap table is dropped together with the extension unless the
  *		setting says so. (Other sessions' temporary tables are not looked at.)
  */
 #include "postgres.h"
@@ -27,12 +27,9 @@
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
 #include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 /* zheap_tables: returns the OIDs of all tables of access method zheap but other sessions' temporary ones. */
 static List *
@@ -149,25 +146,11 @@ drops_extension(Node *node)
 	return false;
 }
 
-static void
-process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
-				DestReceiver *dest, QueryCompletion *qc)
-{
-	Node	   *node = pstmt->utilityStmt;
-
-	if ((IsA(node, DropStmt) || IsA(node, DropOwnedStmt)) && !zundo_drop_rows_with_extension &&
-		drops_extension(node))
-		check_rows();
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-}
-
+/* Raises an error if the command would drop rows of zheap tables with the extension (H6). */
 void
-zdrop_guard_install_hooks(void)
+zdrop_guard_check(Node *command)
 {
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
+	if ((IsA(command, DropStmt) || IsA(command, DropOwnedStmt)) && !zundo_drop_rows_with_extension &&
+		drops_extension(command))
+		check_rows();
 }

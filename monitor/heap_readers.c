@@ -21,19 +21,9 @@
 
 int			zreaders_within = 0;
 
-static needs_fmgr_hook_type prev_needs_fmgr = NULL;
-static fmgr_hook_type prev_fmgr = NULL;
-
-/* What is remembered from a call's start to its end; the function may have been dropped meanwhile. */
-typedef struct Call
-{
-	bool		counted;
-	Datum		prev_private;	/* the next hook's */
-} Call;
-
-/* misreads: is it one of those functions? By its C name; the SQL name may be any. */
-static bool
-misreads(Oid function)
+/* Returns whether it is one of those functions: by its C name, for the SQL name may be any. */
+bool
+zreaders_misreads(Oid function)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	bool		found = false;
@@ -60,26 +50,17 @@ misreads(Oid function)
 	return found;
 }
 
-static bool
-needs_fmgr(Oid function)
+/*
+ * Counts the calls that are under way; for the function manager's hook. START is
+ * followed by END or, on an error, by ABORT. *counted is kept from the one to the
+ * other: the function may have been dropped meanwhile.
+ */
+void
+zreaders_count(FmgrHookEventType event, Oid function, bool *counted)
 {
-	return (prev_needs_fmgr && prev_needs_fmgr(function)) || misreads(function);
-}
-
-/* on_call: count the calls that are under way. START is followed by END or, on an error, by ABORT. */
-static void
-on_call(FmgrHookEventType event, FmgrInfo *flinfo, Datum *private)
-{
-	Call	   *call;
-
-	if (*private == 0)
-		*private = PointerGetDatum(MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Call)));
-	call = (Call *) DatumGetPointer(*private);
-	if (prev_fmgr)
-		prev_fmgr(event, flinfo, &call->prev_private);
 	if (event == FHET_START)
-		call->counted = misreads(flinfo->fn_oid);
-	if (call->counted)
+		*counted = zreaders_misreads(function);
+	if (*counted)
 		zreaders_within += event == FHET_START ? 1 : -1;
 }
 
@@ -92,13 +73,4 @@ zreaders_refuse(Relation rel)
 			 errdetail("pg_check_visible interprets every row as a heap row."),
 			 errhint("Use zundo.check() to compare a zheap table with its visibility map.")));
 	pg_unreachable();
-}
-
-void
-zreaders_install_hooks(void)
-{
-	prev_needs_fmgr = needs_fmgr_hook;
-	needs_fmgr_hook = needs_fmgr;
-	prev_fmgr = fmgr_hook;
-	fmgr_hook = on_call;
 }

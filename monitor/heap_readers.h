@@ -1,14 +1,18 @@
 /*
- * monitor/heap_readers.h - code of others that would take zheap pages for heap's.
+ * monitor/heap_readers.h - code of others that would take zheap pages for heap's, and commands
+ * that would give zheap tables to it or drop them unasked.
  */
 #ifndef ZUNDO_HEAP_READERS_H
 #define ZUNDO_HEAP_READERS_H
 
 #include "common/zundo.h"
+#include "fmgr.h"
+#include "nodes/plannodes.h"
 #include "utils/rel.h"
 
-/* zreaders_install_hooks: once, at the server's start. */
-extern void zreaders_install_hooks(void);
+/* Functions that misread zheap pages (heap_readers.c). */
+extern bool zreaders_misreads(Oid function);
+extern void zreaders_count(FmgrHookEventType event, Oid function, bool *counted);
 
 /* Calls of such functions that this process is in. */
 extern int	zreaders_within;
@@ -30,10 +34,12 @@ zreaders_check(Relation rel)
  */
 extern void zcallers_check(Relation rel);
 
-/* zaccess_method_install_hooks: once, at the server's start. */
-extern void zaccess_method_install_hooks(void);
+/* Utility commands: the access method of tables that others' code fills (access_method.c). */
+extern void zaccess_method_check(Node *command);
+extern int	zaccess_method_for_script(Node *command);
+extern PlannedStmt *zaccess_method_of_copy(PlannedStmt *pstmt);
 
-/* zdrop_guard_install_hooks: the same. */
-extern void zdrop_guard_install_hooks(void);
+/* Utility commands: DROP EXTENSION zundo (drop_guard.c). */
+extern void zdrop_guard_check(Node *command);
 
 #endif

@@ -3,8 +3,7 @@
  *
  * A TID names a row here, not a version, so a fetch with SnapshotAny must be
  * told by its surroundings which version is wanted. The surroundings are the
- * executor level: a stack of EStates kept by executor hooks; a utility command
- * pushes an empty level. Rules, first that applies:
+ * executor level (mvcc/zlevel.h). Rules, first that applies:
  *	G1	own versions made by the level's command (cid >= C) are skipped; if any
  *		was, the version below the last of them is wanted; if that was an
  *		insertion, the inserted row.
@@ -28,46 +27,17 @@
 
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "executor/execdesc.h"
-#include "executor/executor.h"
 #include "mvcc/zhandle.h"
+#include "mvcc/zlevel.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* A walk over our own versions of a row remembers every so many-th one. */
 #define CHECKPOINT_STEPS 100
-
-/* One executor level; lives on the C stack of its hook. */
-typedef struct Level
-{
-	struct Level *outer;
-	EState	   *estate;			/* NULL for a utility command */
-	/* the last change for which an AFTER trigger's event may be queued: its record, 0 = none */
-	UndoPtr		change;
-	Oid			reloid;			/* and its row */
-	ItemPointerData tid;
-} Level;
-
-/*
- * The version that a level has locked for the row that it is about to change: named by its
- * writer, or by "settled" if the writer is visible to all. Lives in the level's
- * per-tuple memory: the executor resets that before it takes the next row from the plan,
- * which may be the same row again, computed from the version that the snapshot shows.
- */
-typedef struct LockedRow
-{
-	struct LockedRow *next;
-	EState	   *estate;
-	Oid			reloid;
-	ItemPointerData tid;
-	UndoPtr		writer;
-	MemoryContextCallback callback;
-} LockedRow;
 
 /* In shared memory: how often G5 applied since the server's start. */
 typedef struct Unclear
@@ -78,96 +48,11 @@ typedef struct Unclear
 
 static Unclear *unclear = NULL;
 
-static Level no_level;			/* outside the executor, as in logical replication */
-static Level *current_level = &no_level;
-static LockedRow *locked_rows = NULL;
-static const QueryDesc *statement = NULL;	/* begun last that is no part of another one's execution */
-
-static ExecutorRun_hook_type prev_executor_run = NULL;
-static ExecutorFinish_hook_type prev_executor_finish = NULL;
-static ProcessUtility_hook_type prev_process_utility = NULL;
-
-/* The memory of arg, a LockedRow, goes. */
-static void
-forget_locked(void *arg)
-{
-	LockedRow **link = &locked_rows;
-
-	while (*link != NULL && *link != arg)
-		link = &(*link)->next;
-	if (*link != NULL)
-		*link = (*link)->next;
-}
-
-/* What this level has locked at tid for the row in hand; NULL = nothing. */
-static LockedRow *
-find_locked(Relation rel, ItemPointer tid)
-{
-	EState	   *estate = current_level->estate;
-
-	if (estate == NULL)
-		return NULL;
-	for (LockedRow *row = locked_rows; row != NULL; row = row->next)
-		if (row->estate == estate && row->reloid == RelationGetRelid(rel) &&
-			ItemPointerEquals(&row->tid, tid))
-			return row;
-	return NULL;
-}
-
 /* Does slot belong to this level itself? Else to a plan that checks its query again for one row (EPQ). */
 static bool
 slot_of_level(EState *estate, TupleTableSlot *slot)
 {
 	return estate != NULL && list_member_ptr(estate->es_tupleTable, slot);
-}
-
-void
-zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
-{
-	EState	   *estate = current_level->estate;
-	LockedRow  *row;
-
-	if (estate == NULL)
-		return;
-	row = find_locked(rel, tid);
-	if (row == NULL)
-	{
-		row = MemoryContextAllocZero(GetPerTupleMemoryContext(estate), sizeof(LockedRow));
-		row->estate = estate;
-		row->reloid = RelationGetRelid(rel);
-		row->tid = *tid;
-		row->next = locked_rows;
-		row->callback.func = forget_locked;
-		row->callback.arg = row;
-		MemoryContextRegisterResetCallback(GetPerTupleMemoryContext(estate), &row->callback);
-		locked_rows = row;
-	}
-	row->writer = writer->ptr;
-}
-
-void
-zany_forget_locked(Relation rel, ItemPointer tid)
-{
-	LockedRow  *row = find_locked(rel, tid);
-
-	if (unlikely(row != NULL))
-		row->reloid = InvalidOid;	/* the memory goes with the next row */
-}
-
-void
-zany_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
-{
-	current_level->change = change;
-	current_level->reloid = RelationGetRelid(rel);
-	current_level->tid = *tid;
-}
-
-bool
-zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer)
-{
-	LockedRow  *row = find_locked(rel, tid);
-
-	return row != NULL && row->writer == writer->ptr;
 }
 
 /* Has our transaction made the table's file? Then rows there that are visible to all are such as it has frozen (F1 in dml/). */
@@ -566,7 +451,9 @@ slot_use(EState *estate, TupleTableSlot *slot)
 bool
 zany_is_conflict_slot(TupleTableSlot *slot)
 {
-	return current_level->estate != NULL && slot_use(current_level->estate, slot) == SLOT_CONFLICT;
+	EState	   *estate = zlevel_current()->estate;
+
+	return estate != NULL && slot_use(estate, slot) == SLOT_CONFLICT;
 }
 
 /* Returns words for an error: what asks for a row to be put into slot. */
@@ -612,7 +499,7 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 						RelationGetRelationName(rel)),
 				 errdetail("The row was requested by %s. The snapshot of the query does not see "
 						   "the row, and this transaction has neither inserted nor changed it.",
-						   caller_in_words(current_level->estate, slot)),
+						   caller_in_words(zlevel_current()->estate, slot)),
 				 errhint("Retry the transaction. zundo.stat_unclear_fetches counts these errors.")));
 }
 
@@ -649,7 +536,7 @@ static void
 fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid, ZVersion *version)
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
-	Level	   *level = current_level;
+	ZLevel	   *level = zlevel_current();
 	AnyResult	result;
 
 	if (level->change != InvalidUndoPtr && level->reloid == RelationGetRelid(rel) &&
@@ -670,7 +557,8 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid, ZVersion *version)
 {
-	EState	   *estate = current_level->estate;
+	const ZLevel *level = zlevel_current();
+	EState	   *estate = level->estate;
 	CommandId	limit;
 	AnyResult	result;
 	ItemPointerData tid;
@@ -686,14 +574,14 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	if (limit == 0 && estate->es_result_relations == NULL)
 		limit = InvalidCommandId;	/* a query that writes nothing, as in parallel workers */
 	/* a recheck asks for the rows that were not locked, also for the same row under another name */
-	locked = find_locked(rel, &tid) != NULL && (slot == NULL || slot_of_level(estate, slot));
+	locked = zlevel_has_locked(rel, &tid) && (slot == NULL || slot_of_level(estate, slot));
 	if (locked || may_be_ours(buf, off))
 	{
 		fetch_any(rel, buf, off, limit, false, version, &result);
 		if (result.skipped)
 		{
 			if (version->found && result.change != InvalidUndoPtr &&
-				result.change == current_level->change && slot_use(estate, slot) == SLOT_TRIGGER_OLD)
+				result.change == level->change && slot_use(estate, slot) == SLOT_TRIGGER_OLD)
 				zhandle_make(rel, BufferGetBlockNumber(buf), off, result.change, &version->handle);
 			return;				/* G1 */
 		}
@@ -716,142 +604,4 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	if (result.own_bottom)
 		return;					/* G4 */
 	fetch_unclear(rel, buf, &tid, slot, by_tid, version);	/* G5 */
-}
-
-void
-zany_at_xact_end(void)
-{
-	no_level.change = InvalidUndoPtr;
-	zhandle_at_xact_end();
-}
-
-static void
-push_level(Level *level, EState *estate)
-{
-	memset(level, 0, sizeof(*level));
-	level->outer = current_level;
-	level->estate = estate;
-	current_level = level;
-}
-
-/*
- * The level ends, by an error if failed; the caller throws that on. Only the outermost one tells it in the words for victims
- * of a full undo log: inside, PL/pgSQL's WHEN OTHERS would catch that, while it lets the server's own word for a cancelled query pass.
- */
-static void
-pop_level(Level *level, bool failed)
-{
-	current_level = level->outer;
-	if (failed && current_level == &no_level)
-		zu_error_of_victim();
-}
-
-/* Is what runs now no part of a query's execution? */
-static bool
-outermost(void)
-{
-	for (const Level *level = current_level; level != NULL; level = level->outer)
-		if (level->estate != NULL)
-			return false;
-	return true;
-}
-
-static void
-#if ZC_EXECUTOR_RUN_ONCE_ARG
-executor_run(QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once)
-#else
-executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
-#endif
-{
-	Level		level;
-
-	if (outermost())
-	{
-		statement = query;
-		zhandle_statement_begin();
-	}
-	push_level(&level, query->estate);
-	PG_TRY();
-	{
-#if ZC_EXECUTOR_RUN_ONCE_ARG
-		if (prev_executor_run)
-			prev_executor_run(query, direction, count, execute_once);
-		else
-			standard_ExecutorRun(query, direction, count, execute_once);
-#else
-		if (prev_executor_run)
-			prev_executor_run(query, direction, count);
-		else
-			standard_ExecutorRun(query, direction, count);
-#endif
-	}
-	PG_CATCH();
-	{
-		pop_level(&level, true);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	pop_level(&level, false);
-}
-
-static void
-executor_finish(QueryDesc *query)
-{
-	Level		level;
-
-	push_level(&level, query->estate);
-	PG_TRY();
-	{
-		if (prev_executor_finish)
-			prev_executor_finish(query);
-		else
-			standard_ExecutorFinish(query);
-	}
-	PG_CATCH();
-	{
-		pop_level(&level, true);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	pop_level(&level, false);
-	if (query == statement && outermost() && (query->estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) == 0)
-	{
-		statement = NULL;
-		zhandle_statement_end();
-	}
-}
-
-static void
-process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
-				DestReceiver *dest, QueryCompletion *qc)
-{
-	Level		level;
-
-	push_level(&level, NULL);
-	PG_TRY();
-	{
-		if (prev_process_utility)
-			prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-		else
-			standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-	}
-	PG_CATCH();
-	{
-		pop_level(&level, true);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	pop_level(&level, false);
-}
-
-void
-zany_install_hooks(void)
-{
-	prev_executor_run = ExecutorRun_hook;
-	ExecutorRun_hook = executor_run;
-	prev_executor_finish = ExecutorFinish_hook;
-	ExecutorFinish_hook = executor_finish;
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
 }

@@ -8,7 +8,7 @@
  * for what is done about it. Owned here:
  *
  *	X1	queries that see different versions of a row are never shown the same
- *		xmin (forgotten_xmin). OLD.xmin in trigger functions may be 0, which
+ *		xmin (zguard_forgotten_xmin). OLD.xmin in trigger functions may be 0, which
  *		means nothing.
  *	X2	a query that compares xmin of a zheap table is refused when it is
  *		planned, since X1 would make it find changes where there are none.
@@ -21,7 +21,7 @@
  *
  * X1 makes lost updates impossible, however the comparison is hidden: in a
  * function, in a subquery, in the application. X2 is there to say why.
- * No locks, no buffers, no crash points.
+ * Called by hooks.c. No locks, no buffers, no crash points.
  */
 #include "postgres.h"
 
@@ -53,9 +53,6 @@
 
 PG_FUNCTION_INFO_V1(zundo_row_version);
 
-static create_upper_paths_hook_type prev_create_upper_paths = NULL;
-static ExecutorStart_hook_type prev_executor_start = NULL;
-
 /* The top bit of a 32-bit transaction id. */
 #define TOP_BIT ((TransactionId) 0x80000000)
 
@@ -81,7 +78,7 @@ warn_of_conflicts(Oid relid)
 }
 
 /*
- * forgotten_xmin: Returns what xmin shows of a version whose writer is before
+ * Returns what xmin shows of a version whose writer is before
  * `oldest` and not known any more: `oldest` with the top bit of its lower half
  * inverted. X1: no transaction that can be told by its id has that id. And of
  * two such numbers of one row's versions the later one is that of a later
@@ -89,8 +86,8 @@ warn_of_conflicts(Oid relid)
  * by the reader's snapshot, so not before the first `oldest`, but before the
  * second.
  */
-static TransactionId
-forgotten_xmin(const ZHeapSlot *slot)
+TransactionId
+zguard_forgotten_xmin(const ZHeapSlot *slot)
 {
 	Oid			relid = slot->base.tts_tableOid;
 	TransactionId xid;
@@ -417,14 +414,20 @@ reads_xmin(const RelOptInfo *rel, XminSearch *search)
 	return false;
 }
 
-/* check_query: Refuses one query level if it compares xmin of a zheap table. */
-static void
-check_query(PlannerInfo *root)
+/*
+ * Refuses one query level if it compares xmin of a zheap table, unless
+ * zundo.allow_xmin_comparison is set. To be called when the level's paths are
+ * complete: views and functions have been expanded then.
+ */
+void
+zguard_check_query(PlannerInfo *root)
 {
 	Query	   *parse = root->parse;
 	bool		wanted = false;
 	ListCell   *lc;
 
+	if (zundo_allow_xmin_comparison)
+		return;
 	for (int i = 1; i < root->simple_rel_array_size; i++)
 	{
 		RelOptInfo *rel = root->simple_rel_array[i];
@@ -453,20 +456,6 @@ check_query(PlannerInfo *root)
 	}
 	if (parse->resultRelation != 0 && (parse->onConflict != NULL || parse->returningList != NIL))
 		check_changed(root);
-}
-
-/*
- * create_upper_paths: Checks a query level when its paths are complete: views
- * and functions have been expanded then.
- */
-static void
-create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
-				   RelOptInfo *output, void *extra)
-{
-	if (prev_create_upper_paths)
-		prev_create_upper_paths(root, stage, input, output, extra);
-	if (stage == UPPERREL_FINAL && !zundo_allow_xmin_comparison)
-		check_query(root);
 }
 
 /* ---- X3: rows named by a ctid from outside ---- */
@@ -589,16 +578,16 @@ check_scans(PlanState *state, ModifyTableState *node)
 	return planstate_tree_walker(state, check_scans, node);
 }
 
-/* executor_start: Checks the scans of each UPDATE, DELETE and MERGE of a query. */
-static void
-executor_start(QueryDesc *query, int eflags)
+/*
+ * Refuses a query whose UPDATE, DELETE or MERGE finds rows of a zheap table by a
+ * ctid from outside (X3), unless zundo.allow_ctid_guard is set. To be called
+ * when the executor has started the query with these flags.
+ */
+void
+zguard_check_scans(QueryDesc *query, int eflags)
 {
 	ListCell   *lc;
 
-	if (prev_executor_start)
-		prev_executor_start(query, eflags);
-	else
-		standard_ExecutorStart(query, eflags);
 	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || zundo_allow_ctid_guard)
 		return;
 	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT)
@@ -670,14 +659,4 @@ zundo_row_version(PG_FUNCTION_ARGS)
 	}
 	tuple = TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple : data->tg_trigtuple;
 	return PointerGetDatum(heap_modify_tuple_by_cols(tuple, desc, 1, &attno, &value, &isnull));
-}
-
-void
-zguard_install_hooks(void)
-{
-	zslot_forgotten_xmin_hook = forgotten_xmin;
-	prev_create_upper_paths = create_upper_paths_hook;
-	create_upper_paths_hook = create_upper_paths;
-	prev_executor_start = ExecutorStart_hook;
-	ExecutorStart_hook = executor_start;
 }

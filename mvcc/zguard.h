@@ -4,7 +4,12 @@
 #ifndef ZUNDO_ZGUARD_H
 #define ZUNDO_ZGUARD_H
 
-/* zguard_install_hooks: Sets hooks of the planner, of the executor, and of tuple/zslot.h. */
-extern void zguard_install_hooks(void);
+#include "executor/execdesc.h"
+#include "nodes/pathnodes.h"
+#include "tuple/zslot.h"
+
+extern TransactionId zguard_forgotten_xmin(const ZHeapSlot *slot);
+extern void zguard_check_query(PlannerInfo *root);
+extern void zguard_check_scans(QueryDesc *query, int eflags);
 
 #endif

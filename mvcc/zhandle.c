@@ -25,6 +25,7 @@ static uint32 nhandles = 0;
 static uint32 capacity = 0;
 static uint32 nlasting = 0;		/* all below may belong to events that are deferred (HD7) */
 static uint32 nbefore = 0;		/* so many there were when the statement began */
+static const void *statement = NULL;	/* begun last that is no part of another one's execution */
 
 static struct
 {
@@ -307,23 +308,24 @@ zhandle_take_new(Relation rel, const ItemPointerData *tid)
 }
 
 void
-zhandle_statement_begin(void)
+zhandle_statement_begin(const QueryDesc *query)
 {
+	statement = query;
 	nbefore = nhandles;
 }
 
 void
-zhandle_statement_end(void)
+zhandle_statement_end(const QueryDesc *query)
 {
+	if (query != statement)
+		return;
+	statement = NULL;
 	nhandles = Min(nhandles, Max(nlasting, nbefore));
 }
 
 void
-zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-						 SubTransactionId parentSubid, void *arg)
+zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	if (event != SUBXACT_EVENT_ABORT_SUB)
-		return;
 	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HD1) */
 	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
 		nhandles--;

@@ -10,6 +10,7 @@
 #ifndef ZUNDO_ZHANDLE_H
 #define ZUNDO_ZHANDLE_H
 
+#include "executor/execdesc.h"
 #include "mvcc/zvis.h"
 
 /* What a handle names. */
@@ -35,11 +36,13 @@ zhandle_is(const ItemPointerData *tid)
 extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid);
 
 /*
- * zhandle_statement_begin, zhandle_statement_end: a statement begins; it has fired all its triggers, and handles made
- * since for events that cannot wait any longer go (HD7).
+ * zhandle_statement_begin: notes that query, which is no part of another one's
+ * execution, begins to run, or goes on. zhandle_statement_end: if no other such
+ * query has run since, forgets the handles that were made for its events, all of
+ * which have been fired, unless they can be deferred (HD7).
  */
-extern void zhandle_statement_begin(void);
-extern void zhandle_statement_end(void);
+extern void zhandle_statement_begin(const QueryDesc *query);
+extern void zhandle_statement_end(const QueryDesc *query);
 
 /* zhandle_find: what tid, a handle, names; NULL if nothing (any more). reloid: of this table; Invalid = any. */
 extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
@@ -79,7 +82,11 @@ extern void zhandle_keep_new(const ZHandle *handle, const ZVersion *version);
 /* zhandle_take_new: the version kept, if it is the row at tid of rel; else NULL. It is kept no longer in any case. */
 extern const ZVersion *zhandle_take_new(Relation rel, const ItemPointerData *tid);
 
-/* zhandle_at_xact_end: forget everything. */
+/*
+ * zhandle_at_subxact_abort: forgets what the subtransaction, and those within
+ * it, have made (HD1). zhandle_at_xact_end: forgets everything.
+ */
+extern void zhandle_at_subxact_abort(SubTransactionId mySubid);
 extern void zhandle_at_xact_end(void);
 
 #endif

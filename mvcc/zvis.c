@@ -715,8 +715,8 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 }
 
 /* Fill xmin and cmin of a slot's version by looking for its writer in the chain. */
-static void
-lookup_writer(ZHeapSlot *slot)
+void
+zvis_lookup_writer(ZHeapSlot *slot)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
@@ -749,10 +749,4 @@ lookup_writer(ZHeapSlot *slot)
 		slot->writer = chain.here;
 		return;
 	}
-}
-
-void
-zvis_install_hooks(void)
-{
-	zslot_lookup_writer_hook = lookup_writer;
 }

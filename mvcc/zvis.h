@@ -362,34 +362,11 @@ extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer);
 /* zversion_show: copy the version into slot, under this TID. */
 extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot);
 
-/*
- * zany_note_change: we have changed the row at tid by this record, and the server may queue a trigger event for
- * that; it will ask for the old row.
- */
-extern void zany_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change);
-
-/* Ends of transactions. */
-extern void zhandle_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-									 SubTransactionId parentSubid, void *arg);
-extern void zany_at_xact_end(void);
-
-/*
- * zany_note_locked: tuple_lock locked this newest version for the row that the current
- * executor level is about to change. Not for FOR UPDATE, which locks as part of the plan.
- */
-extern void zany_note_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
-/* zany_is_locked: did the current executor level lock exactly this version for the row in hand? */
-extern bool zany_is_locked(Relation rel, ItemPointer tid, const ZRowWriter *writer);
-/* zany_forget_locked: the level has changed the row: what it locked for that is done with. */
-extern void zany_forget_locked(Relation rel, ItemPointer tid);
-
 /* zany_is_conflict_slot: is slot where the current executor level locks the row that an INSERT ... ON CONFLICT DO UPDATE has met? */
 extern bool zany_is_conflict_slot(TupleTableSlot *slot);
 
-/* Hooks that keep the stack of executor levels; installed by zundo.c. */
-extern void zany_install_hooks(void);
-
-/* zvis_install_hooks: fills tuple/zslot.h's hook for system columns. */
-extern void zvis_install_hooks(void);
+/* zvis_lookup_writer: what zslot_lookup_writer_hook (tuple/zslot.h) calls. */
+struct ZHeapSlot;
+extern void zvis_lookup_writer(struct ZHeapSlot *slot);
 
 #endif

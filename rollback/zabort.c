@@ -3,7 +3,7 @@
  * that aborts them.
  *
  * Owns the backend's list of pages that its current transaction has changed.
- * dml/ adds to it; the transaction callbacks, which zundo.c registers, use it up.
+ * dml/ adds to it; the transaction callbacks in hooks.c use it up.
  * Takes no lock between calls; while undoing, one table page at a time by
  * zrollback_page_by_locator. Crash points: "abort-callback", before the first page;
  * "abort-page", before each.
@@ -36,7 +36,6 @@
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "undo/undo_request.h"
 #include "undo/undo_temp.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -169,9 +168,9 @@ pop_page(void)
 	return page;
 }
 
-/* A subtransaction at 'level' has committed: what it noted is its parent's. */
-static void
-merge_into_parent(int level)
+/* A subtransaction at this nest level has committed: what it noted is its parent's. */
+void
+zrollback_at_subxact_commit(int level)
 {
 	int			from = nnoted;
 	int			to;
@@ -390,65 +389,39 @@ undo_level(int level)
 }
 
 /*
- * zrollback_xact_callback: at commit and prepare forget the list, at abort undo it.
- * To be called before zu_at_xact_end. No errors.
+ * The top-level transaction has ended: undoes what it has noted if it has
+ * aborted, and forgets the list in any case. Returns whether aborted changes may
+ * be left on pages, for a worker. To be called before zu_at_xact_end. Raises no
+ * error.
  */
-void
-zrollback_xact_callback(XactEvent event, void *arg)
+bool
+zrollback_at_xact_end(bool aborted)
 {
 	bool		left = own_pending;
 
-	switch (event)
+	if (aborted)
 	{
-		case XACT_EVENT_ABORT:
-			if (undoing || !undo_level(1))
-				left = true;
-			undoing = false;
-			break;
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_PARALLEL_ABORT:
-			break;
-		default:
-			return;
+		if (undoing || !undo_level(1))
+			left = true;
+		undoing = false;
 	}
 	forget_all();
-	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);
-	if (left && event != XACT_EVENT_PREPARE)
-		zworkers_wake(MyDatabaseId);
+	return left;
 }
 
 /*
- * zrollback_subxact_callback: at a subtransaction's commit its pages become the parent's,
- * at its abort they are current. No errors.
+ * A subtransaction at this nest level has aborted: undoes what it has noted; its
+ * pages are current. Raises no error.
  */
 void
-zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-						   SubTransactionId parentSubid, void *arg)
+zrollback_at_subxact_abort(int level)
 {
-	int			level = GetCurrentTransactionNestLevel();
-
-	switch (event)
+	if (undoing || !undo_level(level))
+		own_pending = true;
+	if (overflow_max >= level)
 	{
-		case SUBXACT_EVENT_COMMIT_SUB:
-			merge_into_parent(level);
-			zu_temp_at_subxact_end(level, true);
-			break;
-		case SUBXACT_EVENT_ABORT_SUB:
-			zu_temp_at_subxact_end(level, false);
-			if (undoing)
-				own_pending = true;
-			else if (!undo_level(level))
-				own_pending = true;
-			if (overflow_max >= level)
-			{
-				overflow_max = level - 1;
-				if (overflow_min >= level)
-					overflow_min = overflow_max = 0;
-			}
-			break;
-		default:
-			break;
+		overflow_max = level - 1;
+		if (overflow_min >= level)
+			overflow_min = overflow_max = 0;
 	}
 }

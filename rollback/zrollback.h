@@ -37,9 +37,9 @@ extern bool zrollback_own_aborts_pending(void);
  */
 extern void zrollback_temp(void);
 
-/* Transaction callbacks, registered by zundo.c. */
-extern void zrollback_xact_callback(XactEvent event, void *arg);
-extern void zrollback_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-									   SubTransactionId parentSubid, void *arg);
+/* Ends of transactions, for the callbacks in hooks.c. */
+extern bool zrollback_at_xact_end(bool aborted);
+extern void zrollback_at_subxact_commit(int level);
+extern void zrollback_at_subxact_abort(int level);
 
 #endif

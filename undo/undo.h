@@ -12,6 +12,7 @@
 
 #include "common/zundo.h"
 #include "datatype/timestamp.h"
+#include "nodes/plannodes.h"
 #include "port/atomics.h"
 #include "storage/buf.h"
 #include "undo/undo_record.h"
@@ -276,8 +277,8 @@ extern UndoPtr zu_my_transaction_start(void);
 extern uint64 zu_my_transaction_bytes(void);
 
 /*
- * zu_at_xact_end: have a worker come if undo was written and there is none; forget per-transaction state. Called by zundo.c's
- * transaction callback, commit and abort and prepare.
+ * zu_at_xact_end: have a worker come if undo was written and there is none; forget per-transaction state. Called by the
+ * transaction callback in hooks.c, commit and abort and prepare.
  */
 extern void zu_at_xact_end(void);
 
@@ -416,8 +417,17 @@ extern Size zu_shmem_size(void);
 extern void zu_shmem_request(void);	/* LWLock tranches etc. */
 extern void zu_shmem_startup(void);
 
-/* zu_install_hooks: refuse commands that zundo.undo_log does not take (undo_ddl.c). */
-extern void zu_install_hooks(void);
+/*
+ * zu_ddl_check: raises an error if a utility command would do to zundo.undo_log
+ * what it does not take. zu_ddl_pass_by: returns the command itself, or a copy
+ * without zundo.undo_log if that is not to suffer what it says, or NULL if
+ * nothing else is left of it (undo_ddl.c).
+ */
+extern void zu_ddl_check(Node *command);
+extern PlannedStmt *zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel);
+
+/* zu_explain_end: adds to the message that ends this session why that is so, if zu_cancel_pin did it. */
+extern void zu_explain_end(ErrorData *error);
 
 /* zu_create_storage: Makes the file of a new zundo.undo_log, with its meta page. */
 extern void zu_create_storage(RelFileLocator locator, char persistence);

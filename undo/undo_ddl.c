@@ -1,7 +1,7 @@
 /*
  * undo/undo_ddl.c - which commands zundo.undo_log takes besides reading and writing.
  *
- * Owns a ProcessUtility hook that refuses, before anything is locked or changed, what would
+ * Refuses, for the ProcessUtility hook and before anything is locked or changed, what would
  * make the undo log something else than the one relation that zundo finds by its name: a
  * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
  * copies, rows, indexes) discard/undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
@@ -29,11 +29,8 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
-
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 void
 zu_refuse(const char *what)
@@ -162,7 +159,7 @@ check_extension_contents(AlterExtensionContentsStmt *stmt)
 				  "taken out of its extension");
 }
 
-/* check_command: error if the command would do to zundo.undo_log what it does not take. */
+/* Raises an error if the command would do to zundo.undo_log what it does not take. */
 static void
 check_command(Node *node)
 {
@@ -219,6 +216,16 @@ check_command(Node *node)
 	}
 }
 
+void
+zu_ddl_check(Node *command)
+{
+	/* scripts of extensions, ours among them, and pg_upgrade know what they do */
+	if (!creating_extension && !IsBinaryUpgrade)
+		check_command(command);
+	else if (creating_extension && IsA(command, CreateSchemaStmt))
+		check_new_schema((CreateSchemaStmt *) command);
+}
+
 /* vacuum_says: has VACUUM this option, and is it on? */
 static bool
 vacuum_says(VacuumStmt *stmt, const char *option)
@@ -258,11 +265,11 @@ all_but(Oid undo_log)
 }
 
 /*
- * pass_undo_log_by: the statement, if it is not VACUUM FULL of the undo log, whose blocks cannot be moved; otherwise a copy that
- * leaves it out, NULL if nothing else is left. The other tables of the database, or of the list, are not to suffer from it.
+ * The blocks of the undo log cannot be moved, so VACUUM FULL leaves it out: the
+ * other tables of the database, or of the list, are not to suffer from it.
  */
-static PlannedStmt *
-pass_undo_log_by(PlannedStmt *pstmt, bool toplevel)
+PlannedStmt *
+zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)
 {
 	VacuumStmt *stmt = (VacuumStmt *) pstmt->utilityStmt;
 	Oid			nspoid,
@@ -270,6 +277,8 @@ pass_undo_log_by(PlannedStmt *pstmt, bool toplevel)
 	List	   *relations = NIL;
 	ListCell   *lc;
 
+	if (!IsA(stmt, VacuumStmt))
+		return pstmt;
 	if (!stmt->is_vacuumcmd || !vacuum_says(stmt, "full") || vacuum_says(stmt, "only_database_stats"))
 		return pstmt;
 	nspoid = get_namespace_oid("zundo", true);
@@ -298,31 +307,4 @@ pass_undo_log_by(PlannedStmt *pstmt, bool toplevel)
 	pstmt = copyObject(pstmt);
 	((VacuumStmt *) pstmt->utilityStmt)->rels = copyObject(relations);
 	return pstmt;
-}
-
-static void
-process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
-				DestReceiver *dest, QueryCompletion *qc)
-{
-	/* scripts of extensions, ours among them, and pg_upgrade know what they do */
-	if (!creating_extension && !IsBinaryUpgrade)
-		check_command(pstmt->utilityStmt);
-	else if (creating_extension && IsA(pstmt->utilityStmt, CreateSchemaStmt))
-		check_new_schema((CreateSchemaStmt *) pstmt->utilityStmt);
-	if (IsA(pstmt->utilityStmt, VacuumStmt) &&
-		(pstmt = pass_undo_log_by(pstmt, context == PROCESS_UTILITY_TOPLEVEL)) == NULL)
-		return;
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
-}
-
-void
-zu_install_hooks(void)
-{
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
-	zu_pin_install_hooks();
 }

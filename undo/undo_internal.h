@@ -208,9 +208,6 @@ typedef struct ZuPin
 /* zu_find_pin: who else keeps the most undo of this database now; own: what this transaction does. */
 extern ZuPin zu_find_pin(TransactionId *own);
 
-/* zu_pin_install_hooks: once, at the server's start. */
-extern void zu_pin_install_hooks(void);
-
 extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 

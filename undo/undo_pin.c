@@ -2,7 +2,7 @@
  * undo/undo_pin.c - who keeps undo from being discarded, and how clients are made to let go of it.
  *
  * Owns, in shared memory, a mark for each process: that it waits for room in the undo log, and that its transaction was
- * cancelled for the undo that it keeps. Called by undo_full.c, and by the executor's hooks (mvcc/zany.c), which tell
+ * cancelled for the undo that it keeps. Called by undo_full.c, and by the server's hooks (hooks.c), which tell
  * a victim in its own words what has happened.
  *
  * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises the server's error at the next place where it
@@ -59,7 +59,6 @@ typedef struct Marks
 } Marks;
 
 static Marks *shared = NULL;
-static emit_log_hook_type prev_emit_log = NULL;
 
 Size
 zu_pin_shmem_size(void)
@@ -352,11 +351,12 @@ am_victim(bool terminated)
 }
 
 /*
- * tell_why: a hook, called with each message before it goes to log and client. A session that is ended by zu_cancel_pin is told
- * why: the server's message itself is the same for whoever sent the signal.
+ * To be called with each message before it goes to log and client. A session
+ * that is ended by zu_cancel_pin is told why: the server's message itself is the
+ * same for whoever sent the signal.
  */
-static void
-tell_why(ErrorData *error)
+void
+zu_explain_end(ErrorData *error)
 {
 	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && error->detail == NULL &&
 		MyProc != NULL && am_victim(true))
@@ -364,15 +364,6 @@ tell_why(ErrorData *error)
 		error->detail = MemoryContextStrdup(ErrorContext, VICTIM_DETAIL);
 		error->hint = MemoryContextStrdup(ErrorContext, VICTIM_HINT);
 	}
-	if (prev_emit_log)
-		prev_emit_log(error);
-}
-
-void
-zu_pin_install_hooks(void)
-{
-	prev_emit_log = emit_log_hook;
-	emit_log_hook = tell_why;
 }
 
 void

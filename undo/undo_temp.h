@@ -47,7 +47,7 @@ extern const ZuTempFile *zu_temp_files(int *n);
 /* zu_temp_settled: everything pending has been undone on its pages: give the undo back. */
 extern void zu_temp_settled(void);
 
-/* Ends of transactions; called by rollback/'s callbacks. No errors. */
+/* Ends of transactions, for the callbacks in hooks.c. Raise no error. */
 extern void zu_temp_at_xact_end(bool committed);
 extern void zu_temp_at_subxact_end(int level, bool committed);
 
