@@ -6,7 +6,9 @@
 #   make install                  then: shared_preload_libraries = 'zundo'
 #   make ZUNDO_TESTING=1          for tests: with fault points and their settings
 #
-# Tests need a server with zundo preloaded: ./zundo test starts one.
+#   make installcheck             on a running server that preloads zundo (t/README.md)
+#
+# ./zundo test starts servers of its own and runs everything.
 
 EXTENSION   = zundo
 MODULE_big  = zundo
@@ -42,6 +44,23 @@ EXTRA_CLEAN = built-with
 # No JIT bitcode: nothing here is worth inlining into a query.
 override with_llvm = no
 
+# make installcheck: sql/, isolation/ and t/. Builds without ZUNDO_TESTING leave
+# out the files that use fault points and other settings for tests.
+SETTINGS_FOR_TESTS = zundo\.fault|zundo\.move_updates|zundo_test
+ifeq ($(ZUNDO_TESTING),1)
+tests_in = $(wildcard $(TOP)/$(1))
+else
+tests_in = $(shell grep -LE '$(SETTINGS_FOR_TESTS)' $(TOP)/$(1))
+endif
+REGRESS        = $(patsubst $(TOP)/sql/%.sql,%,$(call tests_in,sql/*.sql))
+ISOLATION      = $(patsubst $(TOP)/isolation/specs/%.spec,%,$(call tests_in,isolation/specs/*.spec))
+TAP_TESTS      = 1
+PROVE_TESTS    = $(call tests_in,t/*.pl)
+OWN_DATABASE   = --launcher=$(TOP)/tools/own-database --load-extension=zundo
+REGRESS_OPTS   = --inputdir=$(TOP) $(OWN_DATABASE)
+ISOLATION_OPTS = --inputdir=$(TOP)/isolation $(OWN_DATABASE)
+REGRESS_PREP   = installcheck-server
+
 PG_CONFIG ?= pg_config
 PGXS      := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -62,6 +81,12 @@ endif
 ifeq ($(WERROR),1)
 override CFLAGS += -Werror
 endif
+
+PROVE_FLAGS += -I $(TOP)/t
+installcheck: export ZUNDO_PSQL = $(bindir)/psql
+installcheck-server:
+	@$(TOP)/tools/own-database --ready '$(bindir)/psql'
+.PHONY: installcheck-server
 
 # Objects of other flags or another server are not to be mixed with ours: rebuild everything.
 BUILT_WITH := $(shell $(PG_CONFIG) --version --pkglibdir | tr '\n' ' ')CC=$(CC) ZUNDO_TESTING=$(ZUNDO_TESTING)

@@ -89,11 +89,7 @@ SET zundo.undo_compression = 'zip';
 SET zundo.eager_rollback_pages = -1;
 SET zundo.undo_limit = 5;
 SET zundo.max_databases = 5;
-SET zundo.fault = 'nonsense';
-SET zundo.fault = 'nonsense:error';
-SET zundo.fault = 'undo-alloc:explode';
 SET zundo.unknown = 1;
-SHOW zundo.fault;
 -- functions
 SELECT * FROM zundo.page_items('b', -1);
 SELECT * FROM zundo.page_items('b', 100);
@@ -114,7 +110,6 @@ SELECT zundo.discard();
 SELECT count(*) FROM zundo.stat_rollback;
 SELECT count(*) >= 0 FROM zundo.stat_undo;
 SELECT zundo.undo_bytes_in_use() >= 0;
-SET zundo.fault = 'undo-alloc:error';
 RESET ROLE;
 DROP ROLE regress_zundo_nobody;
 -- constraint violations in the middle of a statement

@@ -2,26 +2,23 @@
 # no balance is lost, nothing stays locked, every page keeps its invariants.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
+use ZundoTest;
 
 my $seconds = $ENV{ZUNDO_TERMINATE_SECONDS} || 15;
 my $seed = $ENV{ZUNDO_SEED} || time;
 srand($seed);
 note("seed $seed");
 
-my $node = PostgreSQL::Test::Cluster->new('terminate');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('terminate', <<'C');
 max_connections = 50
 zundo.eager_rollback_pages = 4
 autovacuum_naptime = 1s
 log_min_messages = error
+autovacuum = on
 C
-$node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION zundo;

@@ -13,10 +13,8 @@ max_prepared_transactions = 100
 lock_timeout = '5s'
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 my @kinds = qw(error disk memory cancel);
 my $failed = 0;
-my $complaint = '';
 
 # problem NAME WHAT GOT WANTED: counts and says what is wrong; thousands of checks make one test each of their kind.
 sub problem
@@ -28,21 +26,12 @@ sub problem
 	return;
 }
 
-# session: one that goes on after errors. ask SESSION SQL: what it says.
-sub session
+# patient_session: a session whose queries may take long together.
+sub patient_session
 {
-	my $session = $node->background_psql('postgres', on_error_stop => 0, timeout => 600);
+	my $session = session($node, timeout => 600);
 	$session->set_query_timer_restart();
 	return $session;
-}
-
-sub ask
-{
-	my ($session, @sql) = @_;
-	my $answer = $session->query(join(";\n", @sql));
-	$complaint = $session->{stderr};
-	$session->{stderr} = '';
-	return $answer;
 }
 
 # run SESSION SQL: true if all of it passes.
@@ -77,8 +66,8 @@ my $rows = q{SELECT count(*), sum(id), sum(m), sum(n), string_agg(t, '' ORDER BY
 my $before = sql($rows);
 my $free = 'SELECT string_agg(id::text, $$ $$ ORDER BY id) FROM (SELECT id FROM t FOR UPDATE SKIP LOCKED) x';
 my $check = q{SELECT * FROM zundo.check('t')};
-my $session = session();
-my $look = session();
+my $session = patient_session();
+my $look = patient_session();
 my %changes = (
 	'a sixth lock' => 'SELECT id FROM t WHERE id = 6 FOR KEY SHARE',
 	'a stronger lock' => 'SELECT id FROM t WHERE id = 1 FOR UPDATE',
@@ -192,7 +181,7 @@ sql(q{CREATE TABLE r (id int PRIMARY KEY, m int, n int, t text) USING zheap; CRE
 	CLUSTER r USING r_m_idx});
 my $sums = 'SELECT count(*), sum(id), sum(m), sum(n), sum(length(t)) FROM r';
 my $old_rows = sql($sums);
-my $reader = session();
+my $reader = patient_session();
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
 sql(q{UPDATE r SET n = n + 1 WHERE id % 3 = 0; UPDATE r SET t = t || 'y' WHERE id % 5 = 0; DELETE FROM r WHERE id % 4 = 0;
 	UPDATE r SET m = m + 10 WHERE id % 6 = 1; INSERT INTO r SELECT g, g, g, 'new' FROM generate_series(101, 110) g});

@@ -9,23 +9,6 @@ use ZundoTest;
 my $node = zundo_node('state', 'restart_after_crash = off');
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
-# session: one that goes on after errors. ask SESSION SQL: what it says; $complaint has the errors.
-my $complaint = '';
-
-sub session
-{
-	return $node->background_psql('postgres', on_error_stop => 0);
-}
-
-sub ask
-{
-	my ($session, @sql) = @_;
-	my $answer = $session->query(join(";\n", @sql));
-	$complaint = $session->{stderr};
-	$session->{stderr} = '';
-	return $answer;
-}
-
 # 1. An update that fails when all is done but its statistics: its page must be known to the rollback. Else what the savepoint has left is no
 # longer taken off the page before the transaction goes on there, and its changes of one row get into two slots, out of order.
 my $rows = q{SELECT string_agg(id || ' ' || n || ' ' || t, ', ' ORDER BY id) FROM t};
@@ -33,7 +16,7 @@ my $own = q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status IN ('own'
 my $undone = '1 1 AAAABBBB, 2 0 AAAABBBB, 3 0 AAAABBBB';
 for my $move (qw(off on))
 {
-	my $session = session();
+	my $session = session($node);
 	ask($session, q{DROP TABLE IF EXISTS t}, q{CREATE TABLE t (id int PRIMARY KEY, n int, t text) USING zheap WITH (fillfactor = 50)},
 		q{INSERT INTO t SELECT g, 0, 'AAAABBBB' FROM generate_series(1, 3) g}, 'SELECT zundo.discard()');
 	ask($session, 'BEGIN', 'UPDATE t SET n = 1 WHERE id = 1');
@@ -53,7 +36,7 @@ for my $move (qw(off on))
 }
 
 # 2. The same after a savepoint in which the extension was dropped, made anew and used.
-my $session = session();
+my $session = session($node);
 ask($session, q{DROP TABLE t}, q{CREATE TABLE t (id int PRIMARY KEY, n int, t text) USING zheap WITH (fillfactor = 50)},
 	q{INSERT INTO t SELECT g, 0, 'AAAABBBB' FROM generate_series(1, 3) g}, 'SELECT zundo.discard()');
 my $renew = q{SET LOCAL zundo.drop_rows_with_extension = on; DROP EXTENSION zundo CASCADE; CREATE EXTENSION zundo; CREATE TABLE other (id int) USING zheap; INSERT INTO other VALUES (1)};
@@ -78,9 +61,9 @@ $node->safe_psql(
 	INSERT INTO c SELECT g, 1, g, 'x' FROM generate_series(1, 10) g;
 	CREATE FUNCTION slow(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
 		$$BEGIN PERFORM pg_advisory_lock_shared(1); PERFORM pg_advisory_unlock_shared(1); RETURN $1; END$$});
-my $writer = session();
-my $builder = session();
-my $gate = session();
+my $writer = session($node);
+my $builder = session($node);
+my $gate = session($node);
 ask($gate, 'SELECT pg_advisory_lock(1)');
 ask($writer, q{SET zundo.fault = 'columns-read:sleep'});
 $writer->query_until(qr/begun/, "\\echo begun\nUPDATE c SET t = 'y' WHERE id = 1;\n");
@@ -96,7 +79,7 @@ is($node->safe_psql('postgres', q{SET enable_seqscan = off; SET enable_bitmapsca
 $_->quit for ($writer, $builder, $gate);
 
 # 4. What a wide row has taken is given back, after an error too.
-my $big = session();
+my $big = session($node);
 my $kept = q{SELECT sum(total_bytes) < 300000 FROM pg_backend_memory_contexts WHERE name = 'zheap row changes'};
 my $value = q{(SELECT string_agg(sha512(i::text::bytea), '') FROM generate_series(1, 100000) i)};
 ask($big, 'CREATE TABLE wide (id int PRIMARY KEY, v bytea) USING zheap', 'BEGIN', "INSERT INTO wide VALUES (1, $value)");
@@ -107,7 +90,7 @@ is(ask($big, 'ROLLBACK', $kept), 't', 'memory after it');
 $big->quit;
 
 # 5. Names of versions for the events of triggers go with the statement, not with the transaction; those of deferred events stay.
-my $many = session();
+my $many = session($node);
 ask($many, 'CREATE TABLE fired (n int)', 'CREATE TABLE often (id int, n int, pad text) USING zheap', q{INSERT INTO often SELECT g, 0, repeat('p', 500) FROM generate_series(1, 500) g},
 	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF OLD.id = 7 AND OLD.n % 5 = 0 THEN INSERT INTO fired VALUES (OLD.n); END IF; RETURN NULL; END$$},
 	'CREATE TRIGGER a AFTER UPDATE ON often FOR EACH ROW EXECUTE FUNCTION fire()');

@@ -5,18 +5,14 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $primary = PostgreSQL::Test::Cluster->new('primary');
-$primary->init(allows_streaming => 1);
-$primary->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $primary = zundo_node('primary', <<'C', allows_streaming => 1);
 wal_consistency_checking = 'all'
-autovacuum = off
 max_wal_size = 4GB
 max_standby_streaming_delay = -1
 max_prepared_transactions = 5
 C
-$primary->start;
 $primary->safe_psql('postgres', 'CREATE EXTENSION zundo');
 $primary->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');

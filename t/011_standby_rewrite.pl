@@ -7,18 +7,14 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $primary = PostgreSQL::Test::Cluster->new('primary');
-$primary->init(allows_streaming => 1);
-$primary->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $primary = zundo_node('primary', <<'C', allows_streaming => 1);
 wal_consistency_checking = 'zundo'
-autovacuum = off
 max_worker_processes = 0
 max_standby_streaming_delay = 0
 hot_standby_feedback = off
 C
-$primary->start;
 $primary->backup('b');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'b', has_streaming => 1);

@@ -3,23 +3,17 @@
 # refuses changes instead of losing them.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $publisher = PostgreSQL::Test::Cluster->new('publisher');
-$publisher->init(allows_streaming => 'logical');
-$publisher->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nlogical_decoding_work_mem = 64kB");
-$publisher->start;
-my $subscriber = PostgreSQL::Test::Cluster->new('subscriber');
-$subscriber->init;
-$subscriber->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $publisher = zundo_node('publisher', "logical_decoding_work_mem = 64kB\nautovacuum = on\n", allows_streaming => 'logical');
+my $subscriber = zundo_node('subscriber', <<'C');
 wal_consistency_checking = 'all'
 max_logical_replication_workers = 8
 max_worker_processes = 16
+autovacuum = on
 C
-$subscriber->start;
 
 my $tables = q{
 	CREATE TABLE keyed (id int PRIMARY KEY, n int, pad text);

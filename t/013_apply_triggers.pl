@@ -5,6 +5,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
 my $publisher = PostgreSQL::Test::Cluster->new('publisher');
 $publisher->init(allows_streaming => 'logical');
@@ -16,10 +17,7 @@ $publisher->safe_psql('postgres', q{
 	CREATE TABLE zn (LIKE h INCLUDING ALL);
 	CREATE PUBLICATION p FOR TABLE h, z, hn, zn;
 });
-my $subscriber = PostgreSQL::Test::Cluster->new('subscriber');
-$subscriber->init;
-$subscriber->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\n");
-$subscriber->start;
+my $subscriber = zundo_node('subscriber', "autovacuum = on\n");
 $subscriber->safe_psql('postgres', q{
 	CREATE EXTENSION zundo;
 	CREATE TABLE h (id int PRIMARY KEY, n int, x text) USING heap;

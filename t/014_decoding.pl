@@ -3,7 +3,6 @@
 use strict;
 use warnings;
 use FindBin;
-use lib $FindBin::RealBin;
 use ZundoTest;
 use PostgreSQL::Test::Utils;
 use Test::More;

@@ -2,8 +2,6 @@
 # images a standby that goes on from its last restartpoint meets the record with the file as it became later.
 use strict;
 use warnings;
-use FindBin;
-use lib $FindBin::RealBin;
 use ZundoTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;

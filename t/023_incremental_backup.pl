@@ -5,16 +5,10 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('primary');
-plan skip_all => 'no incremental backups before 17' if $node->pg_version < 17;
-$node->init(has_archiving => 1, allows_streaming => 1);
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
-summarize_wal = on
-C
-$node->start;
+plan skip_all => 'no incremental backups before 17' if server_major() < 17;
+my $node = zundo_node('primary', "summarize_wal = on\n", has_archiving => 1, allows_streaming => 1);
 $node->safe_psql('postgres', <<'S');
 CREATE EXTENSION zundo;
 CREATE TABLE h (id int PRIMARY KEY, v int) USING heap;

@@ -3,7 +3,6 @@
 # is waited for.
 use strict;
 use warnings;
-use lib 't';
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;

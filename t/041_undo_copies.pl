@@ -2,19 +2,14 @@
 # grows, is rolled back, is discarded and its extents are used again, and while the copies are more than there is room for.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('copies');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
-autovacuum = off
+my $node = zundo_node('copies', <<'C');
 fsync = off
 max_wal_size = 4GB
 C
-$node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION zundo;

@@ -30,15 +30,15 @@ CREATE PROCEDURE fill() LANGUAGE plpgsql AS $$
 S
 
 # Each session that writes keeps an extent; they have it before there is none.
-sub session
+sub known_session
 {
-	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	my $session = session($node);
 	$session->{pid} = $session->query_safe('SELECT pg_backend_pid()');
 	$session->query_safe('INSERT INTO other SELECT max(id) + 1, 0 FROM other');
 	return $session;
 }
 $node->safe_psql('postgres', 'INSERT INTO other VALUES (0, 0)');
-my ($filler, $writer, $second, $old) = map { session() } 1 .. 4;
+my ($filler, $writer, $second, $old) = map { known_session() } 1 .. 4;
 $filler->query_safe(q{SET zundo.undo_full = 'error'; INSERT INTO z SELECT g, 0, repeat('x', 128) FROM generate_series(1, 4000) g; INSERT INTO w SELECT g, 0, repeat('x', 128) FROM generate_series(1, 4000) g});
 
 # run SESSION SQL: to its end; returns SQLSTATE and stderr.
@@ -139,7 +139,7 @@ ok($node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_a
 eval { $writer->quit };
 $old->query_safe('COMMIT');
 room('errors');
-$writer = session();
+$writer = known_session();
 
 # Nothing to wait for: our own snapshot, our own changes, a prepared transaction, a slot.
 run($writer, $hold);
@@ -253,7 +253,7 @@ for my $idle ($hold, 'BEGIN; UPDATE other SET n = 6')
 	like(slurp_file($node->logfile), qr/LOG:  terminated process $old->{pid}, which waits for its client and prevents undo/, 'cancel: the log says so');
 	eval { $old->quit };
 	room('the end of who was idle');
-	$old = session();
+	$old = known_session();
 }
 
 sound($node, '', qw(z w other zundo.undo_log));

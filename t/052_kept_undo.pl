@@ -2,7 +2,6 @@
 # from the extent map what was settled before, also after a crash.
 use strict;
 use warnings;
-use lib 't';
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;

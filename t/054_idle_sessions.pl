@@ -3,7 +3,6 @@
 # give undo back leave their worker slot to those that can.
 use strict;
 use warnings;
-use lib 't';
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;

@@ -10,15 +10,15 @@ use ZundoTest;
 my $node = zundo_node('lost_undo', "max_prepared_transactions = 10\nfsync = off\n", no_data_checksums => 1);
 my (%path, %since, %session);
 
-sub sql { my ($db, $sql) = @_; return $node->safe_psql($db, $sql) }
+sub sql_in { my ($db, $sql) = @_; return $node->safe_psql($db, $sql) }
 
 # make DB: a database with 20000 rows on about 150 pages, whose undo is discarded, in tables t and other.
 sub make
 {
 	my ($db) = @_;
-	sql('postgres', "CREATE DATABASE $db TEMPLATE seed");
-	$path{$db} = $node->data_dir . '/' . sql($db, "SELECT pg_relation_filepath('zundo.undo_log')");
-	$since{$db} = sql($db, 'SELECT pg_current_xact_id()');
+	sql_in('postgres', "CREATE DATABASE $db TEMPLATE seed");
+	$path{$db} = $node->data_dir . '/' . sql_in($db, "SELECT pg_relation_filepath('zundo.undo_log')");
+	$since{$db} = sql_in($db, 'SELECT pg_current_xact_id()');
 	return;
 }
 
@@ -80,38 +80,38 @@ sub unreadable
 sub others_work
 {
 	my ($db) = @_;
-	is(sql($db, 'INSERT INTO other VALUES (1, 0); UPDATE other SET v = v + 1; SELECT count(*), sum(v) FROM other'), '1|1',
+	is(sql_in($db, 'INSERT INTO other VALUES (1, 0); UPDATE other SET v = v + 1; SELECT count(*), sum(v) FROM other'), '1|1',
 		"$db: another table is written");
-	is(sql($db, 'VACUUM other; VACUUM zundo.undo_log; SELECT zundo.discard() IS NOT NULL'), 't', "$db: ... vacuumed, and discarding goes on");
+	is(sql_in($db, 'VACUUM other; VACUUM zundo.undo_log; SELECT zundo.discard() IS NOT NULL'), 't', "$db: ... vacuumed, and discarding goes on");
 	return;
 }
 
-sql('postgres', 'CREATE DATABASE seed');
-sql('seed', q{
+sql_in('postgres', 'CREATE DATABASE seed');
+sql_in('seed', q{
 	CREATE EXTENSION zundo;
 	CREATE TABLE t (id int PRIMARY KEY, v int, pad text) USING zheap;
 	CREATE TABLE other (id int, v int) USING zheap;
 	INSERT INTO t SELECT g, 0, repeat('x', 20) FROM generate_series(1, 20000) g;
 });
-sql('seed', 'SELECT zundo.discard()');
+sql_in('seed', 'SELECT zundo.discard()');
 my @dbs = qw(zeroed stale tail gone record behind);
 make($_) for @dbs;
 
 # what the log will look like: one transaction is open in each, some began before
 open_in('zeroed', 'UPDATE t SET v = 999');
 open_in('stale', 'UPDATE t SET v = 999');
-sql('tail', 'UPDATE t SET v = 0 WHERE id = 1');
-sql('gone', 'UPDATE t SET v = 0 WHERE id <= 400');
-sql('postgres', 'CHECKPOINT');
+sql_in('tail', 'UPDATE t SET v = 0 WHERE id = 1');
+sql_in('gone', 'UPDATE t SET v = 0 WHERE id <= 400');
+sql_in('postgres', 'CHECKPOINT');
 my %before = map { $_ => { map { $_->{block} => $_ } pages($_) } } qw(tail gone);
 open_in('tail', 'UPDATE t SET v = 999 WHERE id <= 20');
 open_in('gone', 'UPDATE t SET v = 999 WHERE id <= 20');
-sql('record', 'UPDATE t SET v = 0 WHERE id <= 10');
+sql_in('record', 'UPDATE t SET v = 0 WHERE id <= 10');
 open_in('record', 'UPDATE t SET v = 999 WHERE id BETWEEN 20 AND 30');
 # one page's rows are changed first, and again after many others: the chain has its head far from its older part
-sql('behind', q{BEGIN; UPDATE t SET v = 999 WHERE id <= 5; UPDATE t SET v = v + 1 WHERE id > 2000;
+sql_in('behind', q{BEGIN; UPDATE t SET v = 999 WHERE id <= 5; UPDATE t SET v = v + 1 WHERE id > 2000;
 	UPDATE t SET v = 999 WHERE id = 6; PREPARE TRANSACTION 'behind'});
-sql('postgres', 'CHECKPOINT');
+sql_in('postgres', 'CHECKPOINT');
 $node->stop('immediate');
 $_->quit for values %session;
 
@@ -149,74 +149,74 @@ for my $round ('after the crash', 'later')
 		my ($rc, $out, $err) = $node->psql($db, 'SELECT count(*) FROM t WHERE v = 999');
 		ok($rc != 0 ? $err =~ /zundo\.undo_log|whose undo is lost/ : $out eq '0', "$db, $round: nothing uncommitted is seen") or diag("$out $err");
 	}
-	sql($_, 'SELECT zundo.discard()') for @dbs;
+	sql_in($_, 'SELECT zundo.discard()') for @dbs;
 }
 unreadable('behind', 'SELECT * FROM t WHERE id = 3', 'behind: a row whose change is further down in the chain');
 others_work($_) for @dbs;
 for my $db (qw(zeroed stale record))
 {
-	is(sql($db, q{SELECT count(*) FROM zundo.stat_horizon WHERE kind = 'damaged undo log'}), 1, "$db: what holds undo back is named");
+	is(sql_in($db, q{SELECT count(*) FROM zundo.stat_horizon WHERE kind = 'damaged undo log'}), 1, "$db: what holds undo back is named");
 }
 
-is(sql($_, q{SELECT * FROM zundo.check('other')}), '', "$_: zundo.check of the other table") for @dbs;
+is(sql_in($_, q{SELECT * FROM zundo.check('other')}), '', "$_: zundo.check of the other table") for @dbs;
 
 # The lost transactions keep being named, over a restart too, when no undo of that time is left.
 for my $db (qw(tail gone))
 {
 	my $message = qr/block 0 of relation "t" has changes of transaction \d+, whose undo is lost|has lost an undo record/;
-	sql($db, 'SELECT zundo.discard()');
+	sql_in($db, 'SELECT zundo.discard()');
 	$node->restart if $db eq 'tail';
 	my ($rc, $out, $err) = $node->psql($db, 'SELECT count(*) FROM t');
 	like($err, $message, "$db: readers are told");
 	($rc, $out, $err) = $node->psql($db, 'UPDATE t SET v = 1 WHERE id = 3');
 	like($err, $message, "$db: writers are told");
-	like(sql($db, q{SELECT invariant, detail FROM zundo.check('t')}), qr/C11\|.*its undo is lost|has lost an undo record/, "$db: zundo.check is");
+	like(sql_in($db, q{SELECT invariant, detail FROM zundo.check('t')}), qr/C11\|.*its undo is lost|has lost an undo record/, "$db: zundo.check is");
 	my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off;';
-	is(sql($db, "$by_index SELECT count(*) FROM t WHERE id > 19000"), '1000', "$db: other pages are readable");
-	is(sql($db, "INSERT INTO t SELECT g, 0, 'new' FROM generate_series(30001, 30500) g; $by_index SELECT count(*) FROM t WHERE id > 30000"),
+	is(sql_in($db, "$by_index SELECT count(*) FROM t WHERE id > 19000"), '1000', "$db: other pages are readable");
+	is(sql_in($db, "INSERT INTO t SELECT g, 0, 'new' FROM generate_series(30001, 30500) g; $by_index SELECT count(*) FROM t WHERE id > 30000"),
 		'500', "$db: ... and the table takes new rows");
 }
 
 # Damage that nobody needs: everything after it has committed.
 make('needless');
-sql('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300; SELECT zundo.discard()');
+sql_in('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300; SELECT zundo.discard()');
 my $reader = $node->background_psql('needless');
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
-sql('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300') for 1 .. 10;
-sql('postgres', 'CHECKPOINT');
+sql_in('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300') for 1 .. 10;
+sql_in('postgres', 'CHECKPOINT');
 $node->stop('immediate');
 $reader->quit;
 my @pages = pages('needless');
 break_record('needless', $pages[ @pages / 2 ]);
 $node->start;
 others_work('needless');
-is(sql('needless', 'SELECT count(*), sum(v) FROM t'), '20000|3300', 'needless: the rows are right');
-sql('needless', 'UPDATE t SET v = 0');
+is(sql_in('needless', 'SELECT count(*), sum(v) FROM t'), '20000|3300', 'needless: the rows are right');
+sql_in('needless', 'UPDATE t SET v = 0');
 ok($node->poll_query_until('needless', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'),
 	'needless: all undo is given back');
 like(slurp_file($node->logfile), qr/gave up damaged undo log \d+/, '... which the log says');
 
 # A transaction that had its id before the extension was made writes under it as any other.
-sql('postgres', 'CREATE DATABASE early');
+sql_in('postgres', 'CREATE DATABASE early');
 my $early = $node->background_psql('early');
 $early->query_safe('BEGIN; SELECT pg_current_xact_id()');
-sql('early', 'CREATE EXTENSION zundo; CREATE TABLE t (id int, v int) USING zheap; INSERT INTO t VALUES (1, 1), (2, 2)');
+sql_in('early', 'CREATE EXTENSION zundo; CREATE TABLE t (id int, v int) USING zheap; INSERT INTO t VALUES (1, 1), (2, 2)');
 $early->query_safe('UPDATE t SET v = 9 WHERE id = 1; DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (3, 3)');
-sql('early', 'SELECT zundo.discard()');
-is(sql('early', 'SELECT * FROM t ORDER BY id'), "1|1\n2|2", 'early: its changes are not seen');
+sql_in('early', 'SELECT zundo.discard()');
+is(sql_in('early', 'SELECT * FROM t ORDER BY id'), "1|1\n2|2", 'early: its changes are not seen');
 like(($node->psql('early', "SET lock_timeout = 100; UPDATE t SET v = 0 WHERE id = 1"))[2], qr/lock timeout/, 'early: nor overwritten');
 $early->query_safe('ROLLBACK');
 $early->quit;
-sql('early', 'SELECT zundo.discard()');
-is(sql('early', 'SELECT * FROM t ORDER BY id'), "1|1\n2|2", 'early: it is rolled back');
+sql_in('early', 'SELECT zundo.discard()');
+is(sql_in('early', 'SELECT * FROM t ORDER BY id'), "1|1\n2|2", 'early: it is rolled back');
 
-sql('behind', q{ROLLBACK PREPARED 'behind'});
+sql_in('behind', q{ROLLBACK PREPARED 'behind'});
 
 # A server whose counter was set back does not touch undo that is ahead of it.
 $node->stop;
 system_or_bail('pg_resetwal', '-e', '1', '-D', $node->data_dir);
 $node->start;
-sql('early', 'UPDATE t SET v = v + 1; SELECT zundo.discard(); VACUUM zundo.undo_log');
+sql_in('early', 'UPDATE t SET v = v + 1; SELECT zundo.discard(); VACUUM zundo.undo_log');
 $node->stop;
 system_or_bail('pg_resetwal', '-e', '0', '-D', $node->data_dir);
 $node->start;

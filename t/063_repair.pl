@@ -23,7 +23,6 @@ $node->safe_psql('postgres', q{
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 my $v = 0;
 
-sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql) }
 sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
 sub right { my ($when) = @_; is(sql('SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "$when: the rows are right"); return }
 

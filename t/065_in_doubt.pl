@@ -8,7 +8,6 @@ use Test::More;
 use ZundoTest;
 
 my $node;
-sub sql { return $node->safe_psql('postgres', join("\n", @_)) }
 
 sub error_of
 {

@@ -32,7 +32,6 @@ for my $table ('TABLE t', 'UNLOGGED TABLE u', 'TABLE gone', 'TABLE narrow')
 }
 
 # sql LINES: one session, statements one by one.
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 
 sub overflow_slots
 {

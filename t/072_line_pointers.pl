@@ -12,7 +12,6 @@ max_prepared_transactions = 20
 lock_timeout = '300ms'
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 
 # places TABLE: the line pointers in use.
 sub places { my ($table) = @_; return sql("SELECT count(*) FROM zundo.page_items('$table', 0) WHERE lp_state <> 'unused'"); }

@@ -7,7 +7,6 @@ use Test::More;
 use ZundoTest;
 
 my $node = zundo_node('locked_page', "max_worker_processes = 0\nzundo.undo_compression = none\n");
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 sql('CREATE EXTENSION zundo');
 sql(q{CREATE TABLE t (id int PRIMARY KEY, v int, k int) USING zheap;
 	CREATE INDEX ON t (k);

@@ -11,11 +11,10 @@ max_prepared_transactions = 50
 lock_timeout = '5s'
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
 
-# ask SESSION SQL: begin it.
-sub ask { my ($session, $sql) = @_; $session->query_until(qr/asked/, "\\echo asked\n$sql\n"); return; }
+# start SESSION SQL: without waiting for its end.
+sub start { my ($session, $sql) = @_; $session->query_until(qr/asked/, "\\echo asked\n$sql\n"); return; }
 
 # 1. Somebody moves a row and commits while we, who lock it beside the move, look for a slot on a full page: pruning takes the old row's bytes.
 sql(q{CREATE TABLE full_page (id int PRIMARY KEY, m int, n int, t text) USING zheap WITH (fillfactor = 100);
@@ -34,7 +33,7 @@ sql(map { ("BEGIN; UPDATE full_page SET n = 100 WHERE id = $_;", "PREPARE TRANSA
 $one->query_safe('BEGIN; UPDATE full_page SET m = 1 WHERE id = 50');
 is(sql(q{SELECT count(*) FILTER (WHERE overflow), count(*) FILTER (WHERE xid IS NULL) FROM zundo.page_slots('full_page', 0)}), '0|0',
 	'no slot is left');
-ask($two, q{BEGIN; SET LOCAL zundo.fault = 'no-slot:sleep:1'; SELECT id FROM full_page WHERE id = 50 FOR KEY SHARE;});
+start($two, q{BEGIN; SET LOCAL zundo.fault = 'no-slot:sleep:1'; SELECT id FROM full_page WHERE id = 50 FOR KEY SHARE;});
 sleep 0.4;
 $one->query_safe('COMMIT');
 is($two->query('SELECT count(*) FROM full_page'), "50\n160", 'a lock beside a move that commits');
@@ -60,9 +59,9 @@ sql(q{CREATE TABLE p (id int PRIMARY KEY) USING zheap;
 my $builder = $node->background_psql('postgres', on_error_stop => 0);
 my $keeper = $node->background_psql('postgres', on_error_stop => 0);
 $keeper->query_safe('SELECT pg_advisory_lock(1)');
-ask($one, q{BEGIN; SET LOCAL zundo.fault = 'columns-read:sleep:1'; UPDATE t SET n = n + 1 WHERE id = 5;});
+start($one, q{BEGIN; SET LOCAL zundo.fault = 'columns-read:sleep:1'; UPDATE t SET n = n + 1 WHERE id = 5;});
 sleep 0.3;
-ask($builder, 'SET lock_timeout = 0; CREATE INDEX CONCURRENTLY t_f ON t (f(c));');
+start($builder, 'SET lock_timeout = 0; CREATE INDEX CONCURRENTLY t_f ON t (f(c));');
 $one->query_safe('COMMIT');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}), 'the index is being built');
 $one->query_safe('UPDATE t SET c = 1000 WHERE id = 1');

@@ -2,8 +2,6 @@
 # of a trigger, is an error that says what asked; a scan of an index gets the newest version. Both are counted.
 use strict;
 use warnings;
-use lib 't';
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;

@@ -6,14 +6,11 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
 my @engines = qw(heap zheap);
-my $node = PostgreSQL::Test::Cluster->new('same');
-$node->init(allows_streaming => 'logical');
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('same', <<'C', allows_streaming => 'logical');
 wal_consistency_checking = 'zundo,heap,heap2,btree'
-autovacuum = off
 max_prepared_transactions = 20
 max_worker_processes = 20
 max_wal_size = 4GB
@@ -22,7 +19,6 @@ max_standby_streaming_delay = -1
 hot_standby_feedback = on
 wal_receiver_status_interval = 1
 C
-$node->start;
 for my $engine (@engines)
 {
 	$node->safe_psql('postgres', "CREATE DATABASE $engine");
@@ -50,8 +46,8 @@ sub agree
 	return;
 }
 
-# sql SQL: run it in both databases of the primary, output and errors alike.
-sub sql
+# same NAME SQL, NODE, EXPECTED: the SQL has the same output and errors in both databases, of the primary unless said otherwise.
+sub same
 {
 	my ($name, $sql, $on, $expected) = @_;
 	my $where = $on // $node;
@@ -97,7 +93,7 @@ my $see = q{
 	SELECT 'only', count(*), sum(k) FROM t WHERE k >= 0;
 };
 my $look = "BEGIN; $see; COMMIT";
-sql('the table', q{
+same('the table', q{
 	CREATE TABLE t (id int PRIMARY KEY, k int, x text);
 	ALTER TABLE t ALTER x SET STORAGE EXTERNAL;
 	CREATE INDEX t_k ON t (k);
@@ -126,15 +122,15 @@ ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NOT NULL FROM pg_
 for my $step ($there, 'VACUUM t', $back, "BEGIN; $there; ROLLBACK", 'VACUUM t', "BEGIN; $there; SAVEPOINT s; $back; ROLLBACK TO s; COMMIT",
 	'BEGIN; DELETE FROM t WHERE id % 5 = 0; ROLLBACK', "UPDATE t SET x = repeat('y', 1500) WHERE id % 3 < 2", 'VACUUM t', $back)
 {
-	sql("key there and back: $step", "$step; " . ($step =~ /VACUUM/ ? '' : $look)) unless $step eq 'VACUUM t';
-	sql("key there and back: $step", $step) if $step eq 'VACUUM t';
+	same("key there and back: $step", "$step; " . ($step =~ /VACUUM/ ? '' : $look)) unless $step eq 'VACUUM t';
+	same("key there and back: $step", $step) if $step eq 'VACUUM t';
 	caught_up();
 	for my $engine (@engines)
 	{
 		is($here{$engine}->query_safe($see), $first{$engine}, "key there and back: an old snapshot of $engine after: $step");
 		is($far{$engine}->query_safe($see), $first{$engine}, "key there and back: ... on the standby");
 	}
-	sql("key there and back: on the standby after: $step", $look, $standby);
+	same("key there and back: on the standby after: $step", $look, $standby);
 }
 for my $engine (@engines)
 {
@@ -159,20 +155,20 @@ for my $mode (qw(immediate fast immediate))
 	for my $engine (@engines) { eval { $open{$engine}->quit } if $open{$engine}; }
 	%open = ();
 	$node->start;
-	sql("restarts: restarted ($mode)", $look, $node, "$rows\n");
-	sql('prepared: what is prepared is locked', q{SET lock_timeout = '50ms'; UPDATE t SET k = 0 WHERE id = 101; DELETE FROM t WHERE id = 451;
+	same("restarts: restarted ($mode)", $look, $node, "$rows\n");
+	same('prepared: what is prepared is locked', q{SET lock_timeout = '50ms'; UPDATE t SET k = 0 WHERE id = 101; DELETE FROM t WHERE id = 451;
 		INSERT INTO t VALUES (2001, 0, ''); SELECT count(*) FROM (SELECT 1 FROM t WHERE id < 600 FOR UPDATE SKIP LOCKED) x; UPDATE t SET k = k WHERE id = 1});
 }
 agree('prepared: rolled back', sub { return $node->safe_psql($_[0], "ROLLBACK PREPARED '$_[0]-back'; $look") }, $rows);
 agree('prepared: committed', sub { return $node->safe_psql($_[0], "COMMIT PREPARED '$_[0]-keep'; $look") });
 $node->stop('immediate');
 $node->start;
-sql('prepared: restarted again', "$look; SELECT * FROM child WHERE id > 50");
-sql('prepared: the rows can be changed again', "UPDATE t SET k = k + 1; INSERT INTO t VALUES (2001, 1, ''); DELETE FROM t WHERE id = 3001; $look");
-sql('prepared: ... and vacuumed', 'VACUUM t');
+same('prepared: restarted again', "$look; SELECT * FROM child WHERE id > 50");
+same('prepared: the rows can be changed again', "UPDATE t SET k = k + 1; INSERT INTO t VALUES (2001, 1, ''); DELETE FROM t WHERE id = 3001; $look");
+same('prepared: ... and vacuumed', 'VACUUM t');
 checked('restarts');
 caught_up();
-sql('restarts: on the standby', $look, $standby);
+same('restarts: on the standby', $look, $standby);
 
 # A database is copied right after rollbacks, and with nothing but them pending.
 for my $strategy (qw(wal_log file_copy))
@@ -195,7 +191,7 @@ for my $strategy (qw(wal_log file_copy))
 # An error inside the abort callback, at ROLLBACK, ROLLBACK TO, and the end of failed blocks and statements.
 for my $fault ('', 'abort-callback:error')
 {
-	sql("abort error: '$fault'", qq{
+	same("abort error: '$fault'", qq{
 		SET client_min_messages = error;
 		SET zundo.fault = '$fault';
 		BEGIN; UPDATE t SET k = k + 7 WHERE id < 300; SAVEPOINT s; UPDATE t SET k = 0, x = 'gone' WHERE id < 200; DELETE FROM t WHERE id < 10; ROLLBACK TO s;
@@ -248,7 +244,7 @@ for my $change (
 {
 	$publisher->safe_psql('postgres', $change);
 	$publisher->wait_for_catchup("s_$_") for @engines;
-	sql('apply: what has been applied', q{SELECT * FROM keyed ORDER BY id; SELECT * FROM keyless ORDER BY a, b; SELECT tableoid::regclass, * FROM parted ORDER BY id; SELECT * FROM seen ORDER BY at});
+	same('apply: what has been applied', q{SELECT * FROM keyed ORDER BY id; SELECT * FROM keyless ORDER BY a, b; SELECT tableoid::regclass, * FROM parted ORDER BY id; SELECT * FROM seen ORDER BY at});
 }
 $node->safe_psql($_, "DROP SUBSCRIPTION s_$_") for @engines;
 $publisher->stop;
@@ -328,7 +324,7 @@ agree('cancelled query: the error', sub {
 	$err =~ s/^.*((?:FATAL|ERROR):  *\w+).*$/$1/s;
 	return $err;
 });
-sql('cancelled query: others see the rows', $look, $standby);
+same('cancelled query: others see the rows', $look, $standby);
 my $before = $node->safe_psql('zheap', $look);
 for my $engine (@engines)
 {
@@ -340,11 +336,11 @@ caught_up();
 $node->stop('immediate');
 for my $engine (@engines) { eval { $open{$engine}->quit }; }
 $standby->promote;
-sql('cancelled query: promoted', $look, $standby, "$before\n");
+same('cancelled query: promoted', $look, $standby, "$before\n");
 ok($standby->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'cancelled query: promoted: all is undone');
-sql('cancelled query: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
-sql('cancelled query: vacuumed', 'VACUUM t', $standby);
-sql('cancelled query: then', $look, $standby);
+same('cancelled query: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
+same('cancelled query: vacuumed', 'VACUUM t', $standby);
+same('cancelled query: then', $look, $standby);
 checked('cancelled query', $standby);
 for my $server ($node, $standby)
 {

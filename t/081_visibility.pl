@@ -10,7 +10,6 @@ max_worker_processes = 0
 max_prepared_transactions = 200
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 
 # vacuumed TABLE PAGES NAME: after VACUUM so many pages have their bit, and the table is sound.
 sub vacuumed

@@ -12,7 +12,6 @@ max_parallel_workers = 8
 max_parallel_maintenance_workers = 4
 min_parallel_index_scan_size = 0
 C
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 sql('CREATE EXTENSION zundo; CREATE EXTENSION amcheck');
 
 # vacuum OPTIONS: what VACUUM (VERBOSE) says of z.

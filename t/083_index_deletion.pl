@@ -11,7 +11,6 @@ max_worker_processes = 0
 max_prepared_transactions = 10
 autovacuum = off
 C
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 sql('CREATE EXTENSION zundo; CREATE EXTENSION amcheck');
 
 my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;';

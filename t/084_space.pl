@@ -6,7 +6,6 @@ use Test::More;
 use ZundoTest;
 
 my $node = zundo_node('space', "max_prepared_transactions = 10\n", allows_streaming => 1);
-sub sql { my @lines = @_; return $node->safe_psql('postgres', join("\n", @lines)); }
 sub bytes { my ($table) = @_; return sql("SELECT pg_relation_size('$table')"); }
 sql('CREATE EXTENSION zundo; CREATE TABLE anchor (id int) USING zheap; INSERT INTO anchor VALUES (1)');
 

@@ -2,19 +2,16 @@
 # rolled back; databases copied with aborts pending; ALTER TABLE, TRUNCATE and DROP beside open aborts.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('ddl');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('ddl', <<'C');
 wal_consistency_checking = 'all'
 shared_buffers = 4MB
 max_wal_size = 4GB
+autovacuum = on
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION amcheck');
 $node->safe_psql(
 	'postgres', q{

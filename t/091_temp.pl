@@ -1,21 +1,18 @@
 # Temporary tables: what takes more than one session, or a session's end.
 use strict;
 use warnings;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
+use ZundoTest;
 
-my $node = PostgreSQL::Test::Cluster->new('temp');
-$node->init;
-$node->append_conf('postgresql.conf', <<'C');
-shared_preload_libraries = 'zundo'
+my $node = zundo_node('temp', <<'C');
 default_table_access_method = 'zheap'
 autovacuum_naptime = 1s
 restart_after_crash = on
 temp_buffers = 800kB
+autovacuum = on
 C
-$node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my $orphans = q{SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'};
 

@@ -2,7 +2,6 @@
 # and a file that is not zheap's, or that heap's functions have written to, is recognized (zpage_fault).
 use strict;
 use warnings;
-use lib 't';
 use Test::More;
 use ZundoTest;
 

@@ -3,8 +3,6 @@
 # monitor/heap_callers.c).
 use strict;
 use warnings;
-use lib 't';
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;

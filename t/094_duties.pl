@@ -2,7 +2,6 @@
 # itself does not use are passed by zundo_test. What zheap answers is compared with what heap does.
 use strict;
 use warnings;
-use lib 't';
 use Test::More;
 use ZundoTest;
 

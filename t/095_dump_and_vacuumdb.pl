@@ -2,7 +2,6 @@
 # autovacuum's lines in the log.
 use strict;
 use warnings;
-use lib 't';
 use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -58,7 +57,8 @@ foreach my $format (sort keys %how)
 my $before = $node->safe_psql('source', 'SELECT count(*) FROM history');
 sleep 1;
 cmp_ok($node->safe_psql('source', 'SELECT count(*) FROM history'), '>', $before, 'the writers are still at work');
-$bench->signal('INT');
+# not INT, which is ignored by what a shell has put into the background
+$bench->signal('TERM');
 $bench->finish;
 foreach my $format (sort keys %how)
 {

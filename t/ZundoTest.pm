@@ -8,7 +8,14 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(read_block write_block write_twins zundo_node crash wait_for_death timed_out passes sound no_crash);
+our @EXPORT = qw(read_block write_block write_twins zundo_node server_major sql session ask $complaint
+	crash wait_for_death timed_out passes sound no_crash);
+
+# The node that zundo_node has made last: the one that sql() asks.
+my $newest;
+
+# What the server complained of when ask() asked it last.
+our $complaint = '';
 
 # zundo_node NAME [CONF [OPTION => VALUE ...]]: a server that runs, with zundo loaded and without autovacuum, unless
 # CONF says otherwise; options are those of PostgreSQL::Test::Cluster::init.
@@ -19,7 +26,39 @@ sub zundo_node
 	$node->init(%options);
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n" . ($conf // ''));
 	$node->start;
+	$newest = $node;
 	return $node;
+}
+
+# server_major: the major version of the server under test.
+sub server_major
+{
+	my ($major) = `pg_config --version` =~ /(\d+)/;
+	return $major;
+}
+
+# sql LINE...: what the newest node answers to the lines, which must not fail.
+sub sql
+{
+	my @lines = @_;
+	return $newest->safe_psql('postgres', join("\n", @lines));
+}
+
+# session NODE [OPTION => VALUE ...]: a session that goes on after errors.
+sub session
+{
+	my ($node, %options) = @_;
+	return $node->background_psql('postgres', on_error_stop => 0, %options);
+}
+
+# ask SESSION STATEMENT...: what the session answers; its errors are in $complaint.
+sub ask
+{
+	my ($session, @sql) = @_;
+	my $answer = $session->query(join(";\n", @sql));
+	$complaint = $session->{stderr};
+	$session->{stderr} = '';
+	return $answer;
 }
 
 # read_block FILE BLOCK, write_block FILE BLOCK BYTES: a block of a relation's file, while no server uses it.
@@ -102,7 +141,7 @@ sub timed_out
 	return;
 }
 
-# passes NODE SQL NAME: it does not; nothing stays of it.
+# passes NODE SQL NAME: the statement meets no lock; it is rolled back.
 sub passes
 {
 	my ($node, $sql, $name) = @_;

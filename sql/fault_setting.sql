@@ -1,0 +1,10 @@
+-- The setting zundo.fault, which only builds for tests have: what it refuses, and whom.
+SET zundo.fault = 'nonsense';
+SET zundo.fault = 'nonsense:error';
+SET zundo.fault = 'undo-alloc:explode';
+SHOW zundo.fault;
+CREATE ROLE regress_zundo_nobody;
+SET ROLE regress_zundo_nobody;
+SET zundo.fault = 'undo-alloc:error';
+RESET ROLE;
+DROP ROLE regress_zundo_nobody;

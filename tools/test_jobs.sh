@@ -1,0 +1,149 @@
+# tools/test_jobs.sh - the jobs of ./zundo test: a list of functions that run
+# beside each other, each in a subshell; their results and their minutes.
+
+passed=0
+failed=0
+failures=()
+
+# result ok|fail NAME: one line, one count.
+result()
+{
+	if [ "$1" = ok ]; then
+		passed=$((passed + 1))
+		printf '  ok      %s\n' "$2"
+	else
+		failed=$((failed + 1))
+		failures+=("$pg: $2")
+		printf '  FAILED  %s\n' "$2"
+	fi
+}
+
+# The weight of a job: one that keeps more than a core busy, and one that mostly
+# waits. Two cores are kept busy by a heavy job and two light ones.
+heavy=3
+light=1
+
+# job SERVER PART WEIGHT FUNCTION [ARGUMENT]: lines "SERVER|PART|WEIGHT|FUNCTION|ARGUMENT".
+jobs=()
+job() { jobs+=("$1|$2|$3|$4|${5:-}"); }
+
+# Run all jobs, the heavy ones first; the sum of the weights of those that run is
+# never more than ZUNDO_JOBS. What a job prints comes out in one piece when it
+# has ended; its results are counted here.
+run_jobs()
+{
+	local dir=$work/jobs-$$ n=0 used=0 last='' room=${ZUNDO_JOBS:-5} i job weight
+	local -a waiting=() weights=() fields
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	for weight in $heavy $light; do
+		for job in "${jobs[@]}"; do case $job in *"|$weight|"*) waiting+=("$job") ;; esac; done
+	done
+	while [ ${#waiting[@]} -gt 0 ] || [ $used -gt 0 ]; do
+		for i in "${!waiting[@]}"; do
+			IFS='|' read -ra fields <<<"${waiting[i]}"
+			[ $used -eq 0 ] || [ $((used + fields[2])) -le "$room" ] || continue
+			(run_job "$dir/$n" "${fields[@]}") </dev/null >"$dir/$n.out" 2>&1 &
+			weights[n]=${fields[2]}
+			used=$((used + fields[2]))
+			n=$((n + 1))
+			unset "waiting[i]"
+		done
+		wait -n || [ $? -ne 127 ] || die "a job is gone without a trace"
+		for i in "${!weights[@]}"; do
+			[ -f "$dir/$i.count" ] || continue
+			collect_job "$dir/$i"
+			used=$((used - weights[i]))
+			unset "weights[i]"
+		done
+	done
+	rm -rf "$dir"
+}
+
+# run_job FILE SERVER PART WEIGHT FUNCTION [ARGUMENT]: in a subshell. Its counts
+# are in FILE.count when it has ended.
+run_job()
+{
+	job=("$@")
+	job_begun=$EPOCHREALTIME job_done=no
+	passed=0 failed=0 failures=() clusters=()
+	trap job_ends EXIT
+	trap 'exit 143' TERM
+	unlock_servers
+	use_server "$2"
+	"$5" "${6:-}"
+	job_done=yes
+}
+
+# However the job ends: no server stays.
+job_ends()
+{
+	[ $job_done = yes ] || result fail "${job[4]} ${job[5]:-} ended before its time"
+	(remove_clusters) || true
+	printf '%s\n' "${job[@]:1:2}" "${job[5]:-}" "$(seconds_since "$job_begun")" \
+		"$passed" "$failed" "${failures[@]}" >"${job[0]}.new"
+	mv "${job[0]}.new" "${job[0]}.count"
+}
+
+# collect_job FILE: show a job that has ended, and count it.
+collect_job()
+{
+	local counts
+	mapfile -t counts <"$1.count"
+	if [ "$last" != "${counts[0]} ${counts[1]}" ]; then
+		last="${counts[0]} ${counts[1]}"
+		echo "-- $last"
+	fi
+	cat "$1.out"
+	add_minutes "${counts[0]}" "${counts[1]}" "${counts[3]}"
+	durations+=("${counts[3]} ${counts[0]} ${counts[1]} ${counts[2]%%: *}")
+	passed=$((passed + counts[4]))
+	failed=$((failed + counts[5]))
+	failures+=("${counts[@]:6}")
+}
+
+# add_minutes SERVER PART SECONDS: for the table.
+declare -A seconds_of
+durations=()
+add_minutes()
+{
+	seconds_of[$1 $2]=$(awk -v a="${seconds_of[$1 $2]:-0}" -v b="$3" 'BEGIN { print a + b }')
+}
+
+seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }'; }
+
+# The jobs that took longest, where there are many.
+show_slowest()
+{
+	[ ${#durations[@]} -ge 20 ] || return 0
+	echo "  slowest, in seconds"
+	printf '%s\n' "${durations[@]}" | sort -rn | sed -n 1,12p |
+		awk '{ s = $1; $1 = ""; printf "  %7.0f %s\n", s, $0 }'
+}
+
+# The table of minutes: the sum over the jobs of each part on each server. Jobs run
+# beside each other, so that the whole is less than the sum.
+show_minutes()
+{
+	local part server
+	{
+		echo minutes "${servers[@]}"
+		for part in server "${all_parts[@]}"; do
+			echo "$part" "$(for server in "${servers[@]}"; do
+				echo "${seconds_of[$server $part]:--}"
+			done | awk '{ if ($1 == "-") print; else printf "%.1f\n", $1 / 60 }' | xargs)"
+		done
+	} | awk '{ printf "  %-13s", $1; for (i = 2; i <= NF; i++) printf "%7s", $i; print "" }'
+	awk -v s="$(seconds_since "$begun")" -v a="$ticks_begun" -v b="$(ticks)" 'BEGIN {
+		split(a, x)
+		split(b, y)
+		printf "  in all %.1f, the machine busy for %.0f %% of them\n",
+			s / 60, 100 * (y[1] - x[1]) / (y[2] - x[2] + 1)
+	}'
+}
+
+# What the cores of this machine have worked since it started, and could have.
+ticks()
+{
+	awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print all - $5 - $6, all }' /proc/stat
+}

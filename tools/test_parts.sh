@@ -1,0 +1,450 @@
+# tools/test_parts.sh - the parts of ./zundo test; each function here is a job, or
+# helps one.
+
+# gcc's warnings are errors in prepare; clang's are here.
+part_build()
+{
+	result ok "gcc: no warnings"
+	if builds_without_warnings clang; then
+		result ok "clang: no warnings"
+	else
+		result fail "clang: no warnings"
+	fi
+	if has_fault_points "$copy/zundo.so" &&
+		! has_fault_points "$work/build-$pg-clang/zundo.so"; then
+		result ok "fault points are in builds for tests only"
+	else
+		result fail "fault points are in builds for tests only"
+	fi
+}
+
+# regress OUTPUT LABEL AM DRIVER OPTION... -- TEST...: run tests by pg_regress or
+# pg_isolation_regress, each in a database of its own (tools/own-database), whose
+# tables are AM's where the test is for heap and zheap. One result for each test.
+regress()
+{
+	local output=$1 label=$2 am=$3 driver=$4 options=() status name log=$1/log
+	shift 4
+	while [ "$1" != -- ]; do options+=("$1"); shift; done
+	shift
+	[ $# -gt 0 ] || return 0
+	as_server_dir "$output"
+	as_server env "ZUNDO_AM=$am" ZUNDO_KEEP_DATABASES=1 "ZUNDO_PSQL=$bindir/psql" \
+		"PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" \
+		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" \
+		"$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" \
+		--outputdir="$output" --dbname="zundo_$label" --load-extension=zundo \
+		--launcher="$copy/tools/own-database" "${options[@]}" "$@" >"$log" 2>&1 || true
+	for name; do
+		status=fail
+		# "test NAME ... ok" up to 15, "ok 1 - NAME" later
+		! grep -qE "^(test $name +\.\.\. ok|ok [0-9]+ +- $name )" "$log" || status=ok
+		result $status "$name$(on_am "$name")"
+	done
+	if [ -s "$output/regression.diffs" ]; then
+		echo "  --- $output/regression.diffs, first 100 lines ---"
+		head -n 100 "$output/regression.diffs"
+	elif ! grep -qiE '^# All [0-9]+ tests passed|All [0-9]+ tests passed' "$log"; then
+		echo "  --- $log ---"
+		tail -n 30 "$log"
+	fi
+}
+
+# for_both FILE: does the test run on heap and on zheap?
+for_both() { grep -qE '^(#|--) on: heap zheap$' "$1"; }
+
+# regress_both FOLDER ENDING OUTPUT LABEL DRIVER OPTION... -- TEST...: regress on
+# zheap, and on heap the tests that are for both.
+regress_both()
+{
+	local folder=$1 ending=$2 output=$3 label=$4 arguments=() on_heap=() test
+	shift 4
+	while [ "$1" != -- ]; do arguments+=("$1"); shift; done
+	shift
+	for test; do ! for_both "$folder/$test$ending" || on_heap+=("$test"); done
+	on_am() { ! for_both "$folder/$1$ending" || echo " on zheap"; }
+	regress "$output/zheap" "$label" zheap "${arguments[@]}" -- "$@"
+	on_am() { echo " on heap"; }
+	regress "$output/heap" "$label" heap "${arguments[@]}" -- "${on_heap[@]}"
+}
+
+# What pgxs has of the server's src/test.
+server_tests() { echo "$(dirname "$("$pg_config" --pgxs)")/../../src/test"; }
+
+# sql/ and expected/, on a cluster that is killed, recovered and examined afterwards.
+part_sql()
+{
+	local tests
+	mapfile -t tests < <(list_tests "$copy/sql" .sql)
+	[ ${#tests[@]} -gt 0 ] || { none_found sql sql; return; }
+	# 18's GiST replays other bytes on heap too
+	new_cluster <<C || { result fail "sql: the server starts"; return; }
+wal_level = replica
+wal_consistency_checking = 'zundo,heap,heap2,btree,hash,gin,spgist,brin'
+checkpoint_timeout = 1h
+max_wal_size = 20GB
+C
+	regress_both "$copy/sql" .sql "$work/out-$pg/sql" sql \
+		"$(server_tests)/regress/pg_regress" "--inputdir=$copy" -- "${tests[@]}"
+	check_tables sql
+	crash_and_recover sql || true
+	check_log sql
+	drop_cluster
+}
+
+part_isolation()
+{
+	local tests
+	mapfile -t tests < <(list_tests "$copy/isolation/specs" .spec)
+	[ ${#tests[@]} -gt 0 ] || { none_found isolation isolation/specs; return; }
+	new_cluster </dev/null || { result fail "isolation: the server starts"; return; }
+	regress_both "$copy/isolation/specs" .spec "$work/out-$pg/isolation" isolation \
+		"$(server_tests)/isolation/pg_isolation_regress" "--inputdir=$copy/isolation" \
+		-- "${tests[@]}"
+	check_tables isolation
+	check_log isolation
+	drop_cluster
+}
+
+# make installcheck, as a packager runs it: one test of each kind passes on a
+# server that preloads zundo; on one that does not, a sentence says so.
+part_installcheck()
+{
+	local folder=$work/out-$pg/installcheck
+	as_server_dir "$folder"
+	new_cluster </dev/null || { result fail "installcheck: the server starts"; return; }
+	if installcheck "$folder" REGRESS=basic ISOLATION=lockers PROVE_TESTS=t/053_vacuum_undo.pl; then
+		result ok "make installcheck"
+	else
+		tail -n 40 "$folder/log"
+		result fail "make installcheck"
+	fi
+	stop_cluster fast
+	echo "shared_preload_libraries = ''" | as_server tee -a "$cluster/data/postgresql.conf" >/dev/null
+	start_cluster || { result fail "installcheck: the server starts without zundo"; return; }
+	if ! installcheck "$folder" &&
+		grep -q "does not preload zundo; set shared_preload_libraries" "$folder/log"; then
+		result ok "make installcheck where zundo is not preloaded"
+	else
+		tail -n 40 "$folder/log"
+		result fail "make installcheck where zundo is not preloaded"
+	fi
+	drop_cluster
+}
+
+# installcheck FOLDER VARIABLE=VALUE...: in the folder, so that the sources are
+# only read.
+installcheck()
+{
+	local folder=$1
+	shift
+	as_server make -s -C "$folder" -f "$copy/Makefile" "PG_CONFIG=$pg_config" \
+		installcheck "$@" >"$folder/log" 2>&1
+}
+
+# query DATABASE SQL: in the test's cluster.
+query() { psql_quiet -d "$1" -c "$2" 2>&1; }
+
+# check_tables LABEL: zundo.check() finds nothing in any zheap table.
+check_tables()
+{
+	local database databases faults='' n=0 out table
+	local has_zundo="SELECT count(*) FROM pg_extension WHERE extname = 'zundo'"
+	local tables="SELECT c.oid FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+		WHERE a.amname = 'zheap' AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't'"
+	databases=$(query postgres "SELECT datname FROM pg_database WHERE datallowconn") || {
+		result fail "$1: the server is gone: $databases"
+		return
+	}
+	for database in $databases; do
+		[ "$(query "$database" "$has_zundo")" = 1 ] || continue
+		while read -r table; do
+			[ -n "$table" ] || continue
+			n=$((n + 1))
+			out=$(query "$database" "SELECT * FROM zundo.check($table::oid::regclass)") ||
+				out="error: $out"
+			[ -z "$out" ] || faults+="$database $table: $out"$'\n'
+		done < <(query "$database" "$tables")
+	done
+	if [ -z "$faults" ]; then
+		result ok "$1: zundo.check of $n tables"
+	else
+		head -n 20 <<<"$faults"
+		result fail "$1: zundo.check"
+	fi
+}
+
+# check_log LABEL: no process crashed, no PANIC, no failed assertion.
+check_log()
+{
+	local bad
+	bad=$(grep -E 'PANIC:|TRAP:|terminated by signal (4|6|7|8|11)|inconsistent page found' \
+		"$cluster/server.log" | head -n 10 || true)
+	if [ -z "$bad" ]; then
+		result ok "$1: server log"
+	else
+		printf '%s\n' "$bad"
+		cp "$cluster/server.log" "$work/server-$pg-$1.log"
+		result fail "$1: server log, kept in $work/server-$pg-$1.log"
+	fi
+}
+
+# Kill the server as a power failure would, and let it replay everything with
+# every page compared to its image.
+crash_and_recover()
+{
+	stop_cluster immediate || true
+	if as_server "$bindir/pg_ctl" -s -w -t 600 -D "$cluster/data" -l "$cluster/server.log" \
+		start >&2; then
+		result ok "$1: crash recovery with every page compared"
+		check_tables "$1, recovered"
+	else
+		tail -n 20 "$cluster/server.log"
+		cp "$cluster/server.log" "$work/server-$pg-$1.log"
+		result fail "$1: crash recovery, log kept in $work/server-$pg-$1.log"
+		return 1
+	fi
+}
+
+drop_cluster()
+{
+	stop_cluster fast || true
+	rm -rf "$cluster"
+}
+
+# install_test_module: the extension zundo_test of test/, built and installed.
+install_test_module()
+{
+	local log=$work/module-$pg.log
+	if ! { make -s -C "$copy/test" "PG_CONFIG=$pg_config" clean all &&
+		"${installer[@]}" make -s -C "$copy/test" "PG_CONFIG=$pg_config" install; } >"$log" 2>&1; then
+		tail -n 20 "$log"
+		result fail "the module zundo_test does not build"
+		return 1
+	fi
+}
+
+# Every function f(seed int, rounds int) of the module zundo_test is a unit test:
+# it returns the number of cases that it tried, and fails by an error. Two fixed
+# seeds and a fresh one, which the result names.
+part_unit()
+{
+	local functions f seed cases
+	new_cluster </dev/null || { result fail "unit: the server starts"; return; }
+	psql_quiet -d postgres -c 'CREATE EXTENSION zundo_test'
+	functions=$(psql_quiet -d postgres -c "SELECT p.proname FROM pg_proc p
+		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+		JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zundo_test'
+		WHERE p.proargtypes = '23 23'::oidvector ORDER BY 1")
+	[ -n "$functions" ] || none_found unit test
+	for f in $functions; do
+		wanted "$f" || continue
+		for seed in 1 2 $((RANDOM + 3)); do
+			if cases=$(query postgres "SELECT $f($seed, ${ZUNDO_UNIT_ROUNDS:-500})") &&
+				[ "${cases:-0}" -gt 0 ] 2>/dev/null; then
+				result ok "$f, seed $seed: $cases cases"
+			else
+				result fail "$f, seed $seed: $cases"
+			fi
+		done
+	done
+	[ $((passed + failed)) -eq 0 ] || check_log unit
+	drop_cluster
+}
+
+# One file of t/: every "ok" line of its own level counts.
+tap_file()
+{
+	local file=$copy/t/$1 name log ok bad status=0 dir src
+	name=$(basename "$file" .pl)
+	dir=$work/tap-$pg/$name
+	log=$work/tap-$pg/$name.log
+	src=$(server_tests)
+	unset PGHOST PGPORT PGUSER
+	rm -rf "$dir"
+	as_server mkdir -p "$dir/log"
+	as_server env "PERL5LIB=$src/perl:$copy/t" "PATH=$bindir:$PATH" \
+		"PG_REGRESS=$src/regress/pg_regress" "PG_CONFIG=$pg_config" "top_builddir=$dir" \
+		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
+		"PG_TEST_PORT_DIR=$work/tap-ports" \
+		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" \
+		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" \
+		prove --verbose --norc "$file" >"$log" 2>&1 || status=$?
+	ok=$(grep -cE '^ok [0-9]+' "$log" || true)
+	ok=$((ok - $(grep -cE '^ok [0-9]+.*# (SKIP|skip)' "$log" || true)))
+	bad=$(grep -cE '^not ok [0-9]+' "$log" || true)
+	passed=$((passed + ok))
+	if [ "$status" -eq 0 ]; then
+		if [ "$ok" -eq 0 ]; then
+			printf '  skipped %s %s\n' "$name" \
+				"$(sed -nE 's/.*# (SKIP|skip) */: /p' "$log" | head -n 1)"
+		else
+			printf '  ok      %s (%d)\n' "$name" "$ok"
+		fi
+		rm -rf "$dir"
+		return
+	fi
+	[ "$bad" -gt 0 ] || bad=1
+	failed=$((failed + bad))
+	failures+=("$pg: t/$name ($bad)")
+	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$dir"
+	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log)' "$log" |
+		tail -n 40 || true
+}
+
+# random_run 'NAME: PROGRAM ARG...': one run of a program of test/random.
+random_run()
+{
+	local name=${1%%: *} log limit=900
+	local -a command
+	[ $tier != long ] || limit=7200
+	log=$work/random-$pg-${name//[^a-z0-9]/-}.log
+	read -ra command <<<"${1#*: }"
+	# python's libpq is the system's
+	if timeout "$limit" env -u LD_LIBRARY_PATH /usr/bin/python3 \
+		"$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
+		result ok "$name: $(tail -n 1 "$log" | cut -c1-120)"
+	else
+		result fail "$name"
+		tail -n 40 "$log" | cut -c1-300
+	fi
+}
+
+# random_runs SERVER: lines 'NAME: PROGRAM ARG...'. The saved histories, new ones,
+# and kill -9 under load.
+random_runs()
+{
+	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
+	case $tier:${1%[as]} in
+		one:* | all:17) ;;
+		all:*) length=0.3 ;;
+		long:*) length=10 ;;
+	esac
+	minutes=${ZUNDO_RANDOM_MINUTES:-$length}
+	rounds=${ZUNDO_CRASH_ROUNDS:-$(scale 4 $length)}
+	programs=${ZUNDO_NESTED_PROGRAMS:-$(scale 60 $length)}
+	new="history.py --minutes $minutes --seed $seed"
+	echo "twins with a standby: twins.py --rounds $rounds --standby --faults --trouble"
+	echo "histories: $new"
+	echo "histories with triggers, keys, upserts and 2PC:" \
+		"$new --fk --triggers --prepare --on-conflict"
+	echo "wide histories: $new --wide all --fk --triggers --on-conflict"
+	echo "histories of temporary tables: $new --temp --fk --triggers"
+	echo "nested commands: nested.py --minutes $(scale 2 $length)" \
+		"--programs $programs --seed $seed"
+	echo "crashes: crash.py --rounds $rounds"
+	case $tier:${1%[as]} in
+		long:*)
+			echo "fault points: faults.py"
+			echo "damaged pages: damage.py --trials 1000"
+			;;
+		one:* | all:17)
+			echo "fault points: faults.py --points 6 --seed $seed"
+			echo "damaged pages: damage.py --trials 40 --seed $seed"
+			;;
+	esac
+	for f in "$top"/test/random/cases/*.json; do
+		f=$(basename "$f")
+		echo "case ${f%.json}: history.py --replay $work/build-$1/test/random/cases/$f"
+	done
+}
+
+# scale NUMBER FACTOR: rounded up.
+scale() { awk -v n="$1" -v f="$2" 'BEGIN { n *= f; print int(n) + (n > int(n)) }'; }
+
+# core_tests SUITE SCHEDULE: the wanted tests of a suite. Tests of the regression
+# suite need some of the first ones' tables: these run too.
+core_tests()
+{
+	local line only
+	mapfile -t only < <(sed -n 's/^test: *//p' "$2" | tr -s ' ' '\n' |
+		while read -r line; do if wanted "$line"; then echo "$line"; fi; done)
+	[ ${#only[@]} -gt 0 ] || return 0
+	[ "$1" = isolation ] || printf '%s\n' test_setup create_misc create_index
+	for line in "${only[@]}"; do
+		[ "$1" != isolation ] && is_one_of "$line" test_setup create_misc create_index ||
+			echo "$line"
+	done
+}
+
+# core_suite SUITE DRIVER FOLDER SCHEDULE OPTION...: run one of the server's own
+# suites, with the time limit of that suite; one result for each of its tests.
+core_suite()
+{
+	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg/core-$1
+	local seconds=${ZUNDO_CORE_SECONDS:-900} what how=() line status=0
+	shift 4
+	[ "$suite" != moved ] || how=(--moved)
+	as_server_dir "$output"
+	what=("--schedule=$schedule")
+	if [ ${#names[@]} -gt 0 ]; then
+		mapfile -t what < <(core_tests "$suite" "$schedule")
+		[ ${#what[@]} -gt 0 ] || return 0
+		how+=(--only "${what[@]}")
+	fi
+	as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" \
+		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" \
+		timeout -k 20 "$seconds" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" \
+		--user=postgres --bindir="$bindir" --inputdir="$folder" --outputdir="$output" \
+		--load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 || status=$?
+	if [ $status -eq 124 ] || [ $status -eq 137 ]; then
+		result fail "core $suite: not done in $seconds s"
+	fi
+	chmod -R a+rwX "$output"
+	while read -r status line; do
+		result "$status" "$suite: $line"
+	done < <(python3 "$copy/test/core/compare.py" --log "$output/log" --output "$output" \
+		--schedule "$schedule" --accepted "$copy/test/core/accepted/$major/$suite" "${how[@]}")
+}
+
+# part_core regression|isolation|moved: one of PostgreSQL's own suites, on a server with
+# assertions whose source tree is there.
+part_core()
+{
+	local tests=$work/core-$major
+	new_cluster <<C || { result fail "core: the server starts"; return; }
+default_table_access_method = 'zheap'
+zundo.allow_xmin_comparison = on
+zundo.allow_ctid_guard = on
+$([ "$1" != moved ] || echo "zundo.move_updates = on")
+C
+	case $1 in
+		isolation) core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule ;;
+		*)
+			core_suite "$1" pg_regress "$tests/regress" parallel_schedule \
+				--dlpath="$tests/regress" --max-concurrent-tests=20
+			;;
+	esac
+	check_tables "core $1"
+	check_log "core-$1"
+	drop_cluster
+	[ ! -d "$work/out-$pg/core-$1/different" ] ||
+		echo "  differences are in $work/out-$pg/core-$1/different"
+}
+
+# The suites of PostgreSQL as pg_regress wants them.
+copy_core_tests()
+{
+	local src=$HOME/.cache/zundo/pg$major/src/src/test tests=$work/core-$major
+	need_packages python3
+	[ ! -f "$tests/complete" ] || [ "$src/regress/regress.so" -nt "$tests/complete" ] || return 0
+	rm -rf "$tests"
+	mkdir -p "$tests"
+	cp -a "$src/regress" "$src/isolation" "$tests/"
+	chmod -R a+rX "$tests"
+	touch "$tests/complete"
+}
+
+# A directory in $work that the server's user may write to.
+as_server_dir()
+{
+	mkdir -p "$1"
+	! am_root || chown postgres "$1"
+}
+
+none_found()
+{
+	if [ ${#names[@]} -gt 0 ]; then return 0; fi
+	result fail "$1: no tests found in $2/"
+}
+
