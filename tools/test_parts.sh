@@ -447,4 +447,3 @@ none_found()
 	if [ ${#names[@]} -gt 0 ]; then return 0; fi
 	result fail "$1: no tests found in $2/"
 }
-
