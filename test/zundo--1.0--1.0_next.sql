@@ -1,5 +1,5 @@
 /*
- * test/zundo--1.0--1.0_next.sql: an update of the extension, for t/066_versions.pl only.
+ * test/zundo--1.0--1.0_next.sql: an update of the extension, for t/098_versions.pl only.
  *
  * Does what a later version may have to do: replaces a view and a function, adds one of each, changes rights.
  */

@@ -1,5 +1,5 @@
 /*
- * test/zundo--1.0_next--1.0_later.sql: an update for which the library is too old, for t/066_versions.pl only.
+ * test/zundo--1.0_next--1.0_later.sql: an update for which the library is too old, for t/098_versions.pl only.
  */
 \echo Use "ALTER EXTENSION zundo UPDATE TO '1.0_later'" to load this file. \quit
 

@@ -357,6 +357,23 @@ def check_qualified_sql():
         yield "zundo.control", 1, "the script must run with pg_catalog as its search path (schema = pg_catalog)"
 
 
+def check_test_names():
+    """Give the test a free number of its theme (t/README.md), or cite it by the name that it has."""
+    names = {re.sub(r"^t/|\.pl$", "", p) for p in files(".pl") if p.startswith("t/")}
+    numbers = {}
+    for name in sorted(names):
+        if not re.match(r"0\d\d_[a-z_]+$", name):
+            yield f"t/{name}.pl", 1, "is not named by three digits and a subject"
+        elif name[:3] in numbers:
+            yield f"t/{name}.pl", 1, f"has the number of {numbers[name[:3]]}"
+        numbers[name[:3]] = name
+    for path in files(".c", ".h", ".md", ".pl", ".spec", ".sql", ".py", ".txt"):
+        for number, line in enumerate(read(path).splitlines(), 1):
+            for name in re.findall(r"\bt/(0\d\d_\w+)", line):
+                if name not in names:
+                    yield path, number, f"there is no t/{name}"
+
+
 def check_duties():
     """Give the flag or callback a line in docs/duties.md: the function that honours it, the test; and, if it is new, one in tools/duties.txt."""
     sources = "".join(blank(read(path)) for path in files(".c", ".h") if not path.startswith("test/"))
@@ -579,6 +596,7 @@ CHECKS = (
     ("formats are the server's", check_formats),
     ("what users are told is tested", check_errors_are_tested),
     ("the extension's script names schemas", check_qualified_sql),
+    ("tests have numbers of their own", check_test_names),
     ("every duty of the headers is met", check_duties),
     ("functions and settings are documented", check_reference),
     ("sizes of files and functions", check_sizes),

@@ -12,7 +12,6 @@ use constant { META => 0, VERSION => 48, PAGE_SEAL => 8188 };
 my $node = zundo_node('versions', "zundo.eager_rollback_pages = 0\nmax_worker_processes = 0\n");
 my $dir = $node->data_dir;
 
-sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql) }
 sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
 
 sql(q{CREATE EXTENSION zundo;
