@@ -386,4 +386,34 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_smgr_extend(smgr, block, page) \
 	smgrextend(smgr, MAIN_FORKNUM, block, (char *) (page), true)
 
+/* 16 made the macro INIT_BUFFERTAG a function. */
+#if PG_VERSION_NUM < 160000
+#define zc_init_buffer_tag(tag, locator, block) INIT_BUFFERTAG(*(tag), locator, MAIN_FORKNUM, block)
+#else
+#define zc_init_buffer_tag(tag, locator, block) InitBufferTag(tag, &(locator), MAIN_FORKNUM, block)
+#endif
+#define zc_buffer_state(buf) pg_atomic_read_u32(&(buf)->state)
+
+/*
+ * What an error in the middle of a read leaves behind: up to 15 the buffer in
+ * progress; 16 and 17 nothing that hinders the next read; 18 a handle for
+ * asynchronous I/O, of which a backend can have one only.
+ */
+#if PG_VERSION_NUM < 160000
+#define zc_forget_io() AbortBufferIO()
+#elif PG_VERSION_NUM < 180000
+#define zc_forget_io() ((void) 0)
+#else
+#include "storage/aio.h"
+#include "storage/aio_internal.h"
+#include "storage/aio_subsys.h"
+static inline void
+zc_forget_io(void)
+{
+	pgaio_error_cleanup();
+	if (pgaio_my_backend->handed_out_io != NULL)
+		pgaio_io_release(pgaio_my_backend->handed_out_io);
+}
+#endif
+
 #endif

@@ -158,4 +158,9 @@ extern void zundo_fault_hit(const char *name);
 /* zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: "zheap: <what>". */
 extern void zundo_not_supported(const char *what, const char *detail) zc_noreturn;
 
+/* ---- reads in abort callbacks (common/abort_read.c) ---- */
+
+extern void zundo_abort_may_read(RelFileLocator locator, BlockNumber block);
+extern void zundo_abort_forget_io(void);
+
 #endif

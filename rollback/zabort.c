@@ -23,6 +23,7 @@
  *	A5	own_pending is set from the moment a subtransaction's abort leaves a page as it
  *		is until the top-level transaction ends.
  *	A6	an error that is being handled while its transaction aborts is the same afterwards.
+ *	A7	no page is read that this backend itself has begun to read before the error (common/abort_read.c).
  */
 #include "postgres.h"
 
@@ -30,6 +31,7 @@
 #include "access/xact.h"
 #include "catalog/storage.h"
 #include "common/hashfn.h"
+#include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
 #include "rollback/zrollback.h"
@@ -345,6 +347,7 @@ undo_level(int level)
 		volatile NotedPage current;
 
 		undoing = true;
+		zundo_abort_forget_io();
 		current.locator.relNumber = InvalidRelFileNumber;
 		zvis_top_aborted = (level == 1);
 		PG_TRY();
@@ -360,6 +363,7 @@ undo_level(int level)
 			error = CopyErrorData();
 			forget_error(context, holdoff);
 			LWLockReleaseAll();
+			zundo_abort_forget_io();
 			UnlockBuffers();
 			CurrentResourceOwner = owner;
 			complete = false;

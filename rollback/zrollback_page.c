@@ -13,6 +13,7 @@
 
 #include "access/xlog.h"
 #include "access/xloginsert.h"
+#include "common/zundo.h"
 #include "miscadmin.h"
 #include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
@@ -256,6 +257,7 @@ zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
 
 	if (!smgrexists(smgr, MAIN_FORKNUM) || block >= smgrnblocks(smgr, MAIN_FORKNUM))
 		return 0;
+	zundo_abort_may_read(locator, block);
 	t.buf = ReadBufferWithoutRelcache(locator, MAIN_FORKNUM, block, RBM_NORMAL, NULL, logged);
 	t.page = BufferGetPage(t.buf);
 	LockBuffer(t.buf, BUFFER_LOCK_EXCLUSIVE);

@@ -30,6 +30,7 @@
  *		group that was cut off begins anew at the newest generation ever cut off.
  *	U42	an extent is taken only if its first page is not of a later allocation than the map knows.
  */
+#include "common/zundo.h"
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
 
@@ -55,6 +56,7 @@
 Buffer
 zu_read_block(BlockNumber block, ReadBufferMode mode)
 {
+	zundo_abort_may_read(zu_my.locator, block);
 	return ReadBufferWithoutRelcache(zu_my.locator, MAIN_FORKNUM, block, mode, NULL, true);
 }
 

@@ -1,0 +1,89 @@
+/*
+ * common/abort_read.c - reading shared buffers from within an abort callback.
+ *
+ * The server calls transaction callbacks before it releases the resource
+ * owners.  A read that ended in an error (a damaged page, an I/O error, a file
+ * that cannot be opened) has left its buffer marked as being read then, by
+ * this very backend (15 unmarks it before the callbacks, 16 and later do not),
+ * and on 18 perhaps a handle for asynchronous I/O.  To read that page again
+ * would be to wait for oneself, with interrupts held, for ever.
+ *
+ * Rule A7: in an abort callback each page that may be on disk is read after
+ * zundo_abort_may_read has let it pass, and zundo_abort_forget_io has been
+ * called before the first one.
+ *
+ * Called from: undo/ and rollback/.  Locks: a buffer mapping lock, shared, for
+ * the time of a look.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlogutils.h"
+#include "common/compat.h"
+#include "common/zundo.h"
+#include "storage/buf_internals.h"
+
+/* How long another backend's read of the page is waited for. */
+#define FOREIGN_READ_MS 200
+
+/*
+ * Returns true if the page has a buffer that is being read in and not valid
+ * yet.
+ */
+static bool
+being_read(RelFileLocator locator, BlockNumber block)
+{
+	BufferTag	tag;
+	uint32		hash;
+	LWLock	   *lock;
+	int			id;
+	bool		result = false;
+
+	zc_init_buffer_tag(&tag, locator, block);
+	hash = BufTableHashCode(&tag);
+	lock = BufMappingPartitionLock(hash);
+	LWLockAcquire(lock, LW_SHARED);
+	id = BufTableLookup(&tag, hash);
+	if (id >= 0)
+	{
+		uint64		state = zc_buffer_state(GetBufferDescriptor(id));
+
+		result = (state & BM_IO_IN_PROGRESS) != 0 && (state & BM_VALID) == 0;
+	}
+	LWLockRelease(lock);
+	return result;
+}
+
+/*
+ * Returns if the main fork's block can be read without waiting for a read that
+ * this backend itself has begun; raises an error if it might not.  Does
+ * nothing outside transaction callbacks.  Needs that no buffer mapping lock is
+ * held.
+ */
+void
+zundo_abort_may_read(RelFileLocator locator, BlockNumber block)
+{
+	if (likely(IsTransactionState()) || InRecovery)
+		return;
+	for (int i = 0; being_read(locator, block); i++)
+	{
+		if (i == FOREIGN_READ_MS)
+			ereport(ERROR,
+					(errcode(ERRCODE_IO_ERROR),
+					 errmsg("block %u of file %u has not been read to its end",
+							block, locator.relNumber)));
+		pg_usleep(1000);
+	}
+}
+
+/*
+ * Forgets the I/O that an error has interrupted, as far as reads of other
+ * pages would meet it: on 15 the buffer in progress, on 18 the handle that was
+ * given out and not used.  To be called in the handling of an error, before
+ * the resource owners are released.
+ */
+void
+zundo_abort_forget_io(void)
+{
+	zc_forget_io();
+}
