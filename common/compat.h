@@ -1,9 +1,9 @@
 /*
  * common/compat.h - the one place that knows server versions.
  *
- * Every shim names the change of the core that it bridges. No other file
- * mentions PG_VERSION_NUM. Code is written for the newest spelling; older
- * servers are bent to it here.
+ * The code is written for the newest server. Each shim below names the change
+ * of the server that it hides from the other files, none of which mentions
+ * PG_VERSION_NUM.
  */
 #ifndef ZUNDO_COMPAT_H
 #define ZUNDO_COMPAT_H
@@ -75,10 +75,15 @@ typedef Oid RelFileNumber;
 #define zc_proc_is_background_worker(proc) (!(proc)->isRegularBackend)
 #endif
 
-/* 17 renamed the shared variable cache; only its full xid counter is wanted. */
+/*
+ * 17 renamed the shared variable cache; we read its next transaction id only.
+ */
 #define zc_next_full_xid() ReadNextFullTransactionId()
 
-/* The same without a lock: what has been given out before now is below it. A 64-bit load is whole on 64-bit machines. */
+/*
+ * The same without a lock. Every id assigned before the call is below the
+ * result. A 64-bit load is atomic on 64-bit machines.
+ */
 #if SIZEOF_VOID_P < 8
 #define zc_peek_next_full_xid() ReadNextFullTransactionId()
 #elif PG_VERSION_NUM < 170000
@@ -89,7 +94,11 @@ typedef Oid RelFileNumber;
 #define zc_oldest_clog_xid() (TransamVariables->oldestClogXid)
 #endif
 
-/* How many transactions with an id have ended since the start, for who only asks whether some have; read without a lock. */
+/*
+ * The number of transactions with an id that have ended since the server's
+ * start. Read without a lock, for callers that only need to know whether it has
+ * changed.
+ */
 #if PG_VERSION_NUM < 170000
 #define zc_peek_xact_completions() (*(volatile uint64 *) &ShmemVariableCache->xactCompletionCount)
 #else
@@ -123,7 +132,10 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot, false)
 #endif
 
-/* 18's apply workers compare a row's writer, which they learn from its xmin, with the change that they apply. */
+/*
+ * In 18 apply workers read the xmin of a row to learn which transaction has
+ * written it, and detect conflicts by that.
+ */
 #if PG_VERSION_NUM < 180000
 #define ZC_APPLY_LOOKS_AT_XMIN false
 #else
@@ -155,7 +167,10 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 	ResolveRecoveryConflictWithSnapshot(xid, false, locator)
 #endif
 
-/* 16 made relation extension one call; 15 takes the lock by hand. Returns the new page exclusively locked. */
+/*
+ * 16 extends a relation by one call; in 15 the caller takes the extension lock.
+ * Returns a new page of the relation, exclusively locked.
+ */
 static inline Buffer
 zc_extend_relation(Relation rel, BufferAccessStrategy strategy)
 {
@@ -175,16 +190,21 @@ zc_extend_relation(Relation rel, BufferAccessStrategy strategy)
 #define zc_block_tag(record, id, loc, fork, blk) \
 	XLogRecGetBlockTag(record, id, loc, fork, blk)
 
-/* 16 introduced IOPFSync-aware zero extension; 15 extends page by page. */
+/*
+ * 16 extends a file by several blocks of zeros in one call; 15 does so block by
+ * block.
+ */
 static inline void
 zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
 {
 #if PG_VERSION_NUM < 160000
 	PGAlignedBlock zero = {0};
 
+	Assert(nblocks > 0);
 	for (int i = 0; i < nblocks; i++)
 		smgrextend(smgr, MAIN_FORKNUM, first + i, zero.data, false);
 #else
+	Assert(nblocks > 0);
 	smgrzeroextend(smgr, MAIN_FORKNUM, first, nblocks, false);
 #endif
 }
@@ -203,7 +223,7 @@ zc_smgr_zero_extend(SMgrRelation smgr, BlockNumber first, int nblocks)
 #define zc_owns_extension(extension, role) object_ownercheck(ExtensionRelationId, extension, role)
 #endif
 
-/* 17 lets others than owners vacuum. */
+/* 17 allows roles other than the owner to vacuum a table. */
 #if PG_VERSION_NUM < 160000
 #define zc_may_vacuum(reloid, form) vacuum_is_relation_owner(reloid, form, VACOPT_VACUUM)
 #else
@@ -240,9 +260,10 @@ typedef CompactAttribute *ZcAttr;
 #endif
 
 /*
- * 16 builds modules with hidden visibility and exports what the server looks
- * up by name. The Makefile hides symbols on 15 too, so the same names are
- * exported here: the magic block, _PG_init, SQL functions and their records.
+ * 16 builds modules with hidden visibility and exports only what the server
+ * looks up by name. The Makefile hides symbols on 15 as well, so the same
+ * names are exported here: the magic block, _PG_init, SQL functions and their
+ * records.
  */
 #if PG_VERSION_NUM < 160000
 #include "fmgr.h"
@@ -262,12 +283,12 @@ extern PGDLLEXPORT void _PG_init(void);
 	extern int	zc_swallow_semicolon
 #endif
 
-/* 17 dropped this code, which no server since 17 raises. */
+/* 17 removed this SQLSTATE, since it does not raise it any more. */
 #ifndef ERRCODE_SNAPSHOT_TOO_OLD
 #define ERRCODE_SNAPSHOT_TOO_OLD MAKE_SQLSTATE('7', '2', '0', '0', '0')
 #endif
 
-/* 17 lets extensions name their wait events. */
+/* 17 gives wait events of extensions names. */
 #if PG_VERSION_NUM < 170000
 #define zc_new_wait_event(name) PG_WAIT_EXTENSION
 #else
@@ -275,11 +296,13 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_new_wait_event(name) WaitEventExtensionNew(name)
 #endif
 
-/* 17 has ANALYZE pull its blocks from a read stream. */
+/* 17 passes a read stream to scan_analyze_next_block instead of a block. */
 #if PG_VERSION_NUM < 170000
+#define ZC_ANALYZE_STREAM 0
 #define ZC_ANALYZE_BLOCK_ARGS BlockNumber blockno, BufferAccessStrategy strategy
 #else
 #include "storage/read_stream.h"
+#define ZC_ANALYZE_STREAM 1
 #define ZC_ANALYZE_BLOCK_ARGS ReadStream *stream
 #endif
 
@@ -288,13 +311,6 @@ extern PGDLLEXPORT void _PG_init(void);
 #define ZC_BITMAP_BY_BLOCK 1
 #else
 #define ZC_BITMAP_BY_BLOCK 0
-#endif
-
-/* 17 hands ANALYZE's blocks to the table AM as a read stream. */
-#if PG_VERSION_NUM < 170000
-#define ZC_ANALYZE_STREAM 0
-#else
-#define ZC_ANALYZE_STREAM 1
 #endif
 
 /* 16 lets the caller of tuplesort_getdatum choose whether to copy. */
@@ -313,36 +329,45 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, NULL, 0, 0)
 #endif
 
-/* 18 tells VACUUM's delay from ANALYZE's, wants all-frozen pages and the start of a vacuum. */
+/*
+ * 18 distinguishes the cost delay of VACUUM from that of ANALYZE, keeps the
+ * number of all-frozen pages in pg_class, and reports when a vacuum began.
+ */
 #if PG_VERSION_NUM < 180000
 #define zc_vacuum_delay_point() vacuum_delay_point()
 #define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
-	vac_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti, NULL, NULL, false)
+	vac_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti, \
+						NULL, NULL, false)
 #define zc_report_vacuum(rel, live, dead, start) \
 	((void) (start), \
 	 pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead))
 #else
 #define zc_vacuum_delay_point() vacuum_delay_point(false)
 #define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
-	vac_update_relstats(rel, pages, tuples, allvisible, 0, hasindex, frozenxid, minmulti, NULL, NULL, false)
+	vac_update_relstats(rel, pages, tuples, allvisible, 0, hasindex, frozenxid, minmulti, \
+						NULL, NULL, false)
 #define zc_report_vacuum(rel, live, dead, start) \
 	pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead, start)
 #endif
 
-/* 16 tells index AMs the table whose index is vacuumed. */
+/* 16 passes the table whose index is vacuumed to the index AM. */
 #if PG_VERSION_NUM < 160000
 #define zc_set_heaprel(info, rel) ((void) 0)
 #else
 #define zc_set_heaprel(info, rel) ((info)->heaprel = (rel))
 #endif
 
-/* 16 packs the ages that decide whether a vacuum is urgent into a struct, and has a mark that keeps cost delays off. */
+/*
+ * 16 passes the ages that make a vacuum urgent in a struct, and has a variable
+ * that disables cost delays.
+ */
 #if PG_VERSION_NUM < 160000
 #define zc_vacuum_is_urgent(frozenxid, minmulti) vacuum_xid_failsafe_check(frozenxid, minmulti)
 #define zc_vacuum_set_urgent() ((void) 0)
 #else
 #define zc_vacuum_is_urgent(frozenxid, minmulti) \
-	vacuum_xid_failsafe_check(&(struct VacuumCutoffs) {.relfrozenxid = (frozenxid), .relminmxid = (minmulti)})
+	vacuum_xid_failsafe_check(&(struct VacuumCutoffs) {.relfrozenxid = (frozenxid), \
+							  .relminmxid = (minmulti)})
 #define zc_vacuum_set_urgent() (VacuumFailsafeActive = true)
 #endif
 
@@ -357,32 +382,36 @@ extern PGDLLEXPORT void _PG_init(void);
 	 pgstat_progress_update_param(PROGRESS_VACUUM_INDEXES_PROCESSED, done))
 #endif
 
-/* 17 keeps VACUUM's dead TIDs in a radix tree instead of an array; 18 hides what it gives for a block. */
+/*
+ * 17 keeps VACUUM's dead TIDs in a radix tree instead of an array; 18 returns
+ * the offsets of a block by a function.
+ */
 #if PG_VERSION_NUM >= 170000
 #define ZC_TID_STORE
 #endif
 #if PG_VERSION_NUM < 180000
 #define zc_tidstore_offsets(found, to, max) \
-	(memcpy(to, (found)->offsets, (found)->num_offsets * sizeof(OffsetNumber)), (found)->num_offsets)
+	(memcpy(to, (found)->offsets, (found)->num_offsets * sizeof(OffsetNumber)), \
+	 (found)->num_offsets)
 #else
 #define zc_tidstore_offsets(found, to, max) TidStoreGetBlockOffsets(found, to, max)
 #endif
 
-/* 18 renamed what makes an entry of the reorder buffer. */
+/* 18 renamed the function that allocates a change of the reorder buffer. */
 #if PG_VERSION_NUM < 180000
 #define zc_alloc_change(rb) ReorderBufferGetChange(rb)
 #else
 #define zc_alloc_change(rb) ReorderBufferAllocChange(rb)
 #endif
 
-/* 16 renamed its member that names the relation's file. */
+/* 16 renamed the member of that change that names the relation's file. */
 #if PG_VERSION_NUM < 160000
 #define zc_change_locator(change) ((change)->data.tp.relnode)
 #else
 #define zc_change_locator(change) ((change)->data.tp.rlocator)
 #endif
 
-/* 16 made smgrextend's buffer const; 15 casts. */
+/* 16 made the buffer argument of smgrextend const. */
 #define zc_smgr_extend(smgr, block, page) \
 	smgrextend(smgr, MAIN_FORKNUM, block, (char *) (page), true)
 

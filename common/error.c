@@ -1,19 +1,22 @@
 /*
- * common/error.c - the error for what zheap does not do.
+ * common/error.c - the error for features that zheap does not have.
  *
  * Called from anywhere; takes no lock.
  */
 #include "postgres.h"
 
 #include "common/zundo.h"
+#include "miscadmin.h"
 
 /*
- * zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: <what>,
- * with detail as errdetail unless NULL.
+ * zundo_not_supported: raises ERRCODE_FEATURE_NOT_SUPPORTED with the message
+ * <what>, and with detail as its DETAIL unless NULL.
  */
 void
 zundo_not_supported(const char *what, const char *detail)
 {
+	Assert(what != NULL);
+	Assert(CritSectionCount == 0);
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("%s", what),

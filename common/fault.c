@@ -1,14 +1,16 @@
 /*
  * common/fault.c - fault points. Only in builds for tests (ZUNDO_TESTING).
  *
- * Owns the list of fault point names. A test sets zundo.fault to
- * 'name:action[,name:action]'; the process that reaches ZUNDO_FAULT(name) then
- * fails as told, every time, until the setting is taken back; with 'name:action:n' only the n-th
- * time since it was set. Called from anywhere, under any lock; takes none.
+ * Owns the list of the names of fault points. A test sets zundo.fault to
+ * 'name:action[,name:action]'. A process that reaches ZUNDO_FAULT(name) then
+ * takes that action every time until the setting is reset, or with
+ * 'name:action:n' only the n-th time after it was set. Called from anywhere,
+ * with any lock held; takes no lock.
  *
  * Invariants:
- *	F1	every name used in ZUNDO_FAULT() is in fault_points.
- *	F2	nothing here allocates: a hit may be in a critical section.
+ *	F1	Every name that is passed to ZUNDO_FAULT() is in fault_points.
+ *	F2	Nothing here allocates memory: a fault point may be in a critical
+ *		section.
  */
 #include "postgres.h"
 
@@ -20,39 +22,66 @@
 #include "miscadmin.h"
 
 static const char *const fault_points[] = {
-	"undo-extend",				/* before the undo relation grows */
-	"undo-alloc",				/* after an extent's allocation is logged */
-	"undo-prepare",				/* a change is about to lock its undo pages: all else that it needs is locked */
-	"before-change",			/* they are locked, the critical section is next */
-	"undo-pushed",				/* a rewrite has written an undo record for a page that is not there yet */
-	"insert-logged",			/* after the WAL record, pages not yet unlocked */
+	/* the undo log */
+	"undo-extend",				/* before the undo relation is extended */
+	"undo-alloc",				/* after the allocation of an extent was
+								 * logged */
+	"undo-prepare",				/* before a change locks its undo pages, with
+								 * its table pages locked */
+	"before-change",			/* undo pages locked, before the critical
+								 * section of a change */
+	"undo-pushed",				/* after a rewrite has written undo, before
+								 * the table page that it belongs to */
+	"overflow-reserved",		/* after an overflow page was chosen, before
+								 * the table page is locked again */
+	"overflow-attached",		/* after an overflow page was attached to a
+								 * table page, before the change */
+	"overflow-logged",			/* after attaching or freeing an overflow page
+								 * was logged */
+	"discard-begun",			/* pages locked, before the critical section
+								 * of a discard */
+	"discard-logged",			/* after a discard was logged, before its
+								 * extents can be allocated */
+	"truncate",					/* before the undo relation is truncated */
+
+	/* changes of a table page: after the WAL record, page still locked */
+	"insert-logged",
 	"update-logged",
 	"delete-logged",
 	"move-logged",
 	"prune-logged",
-	"indexes-cleaned",			/* VACUUM has cleaned every index, the line pointers are next */
-	"inline-lock-logged",		/* a lock without undo */
-	"row-locked",				/* a row is locked or found changed, its page is not any more; the version to show comes next */
-	"converting-locks",			/* some such locks have got their undo record, others not yet */
-	"locks-converted",			/* such locks became undo records */
-	"rollback-logged",			/* after one page's undo is logged */
-	"locks-done",				/* all of them have, and the change for whose sake it was done comes next */
-	"columns-read",				/* the columns of a table's indexes have been read, its triggers are next */
-	"row-counted",				/* an update is done, and noted for rollback; its statistics are next */
-	"no-slot",					/* a page has no slot left for a change or a lock and is about to be pruned */
-	"overflow-reserved",		/* an overflow page is found for a page, which is not locked now */
-	"overflow-attached",		/* it has been given to the page, the change that needs it comes next */
-	"overflow-logged",			/* after an overflow page was given to a page or freed */
-	"discard-begun",			/* its pages are locked, the critical section is next */
-	"discard-logged",			/* discard is logged, extents not yet allocatable */
-	"chain-grows",				/* own records of a page are being gathered for a trigger, some are there already */
-	"locked-chain",				/* a chain of a locked page is about to be followed */
-	"deleters-chain",			/* the same, to see what can be deleted from an index */
+	"inline-lock-logged",		/* a row lock that writes no undo */
+	"rollback-logged",			/* the undo of one page */
+
+	/* row locks and updates */
+	"row-locked",				/* after a row was locked or found changed,
+								 * page unlocked, before its version is read */
+	"converting-locks",			/* between two inline locks that become undo
+								 * records */
+	"locks-converted",			/* after inline locks were logged as undo
+								 * records */
+	"locks-done",				/* all inline locks converted, before the
+								 * change that needs their slot */
+	"columns-read",				/* after the columns of a table's indexes were
+								 * read, before its triggers are */
+	"row-counted",				/* after an update was noted for rollback,
+								 * before its statistics are counted */
+	"no-slot",					/* before a page without a free slot is pruned */
+
+	/* readers */
+	"chain-grows",				/* while own records of a page are collected
+								 * for a trigger */
+	"locked-chain",				/* before a chain of a locked page is read */
+	"deleters-chain",			/* the same, to find index entries that can be
+								 * deleted */
+
+	/* transactions and processes */
+	"indexes-cleaned",			/* VACUUM has cleaned every index, before it
+								 * frees line pointers */
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
-	"abort-page",				/* in it, before each page */
-	"worker-cycle",				/* at the start of a worker's round */
-	"truncate"					/* before the undo relation is cut */
+	"abort-page",				/* in the abort callback, before each page */
+	"worker-cycle"				/* at the start of a worker's round */
 };
 
 typedef enum FaultAction
@@ -66,13 +95,14 @@ typedef enum FaultAction
 	FAULT_SLEEP
 } FaultAction;
 
-/* word_is: are the len bytes at word this string? */
+/* Returns true if the len bytes at word are this string. */
 static bool
 word_is(const char *word, size_t len, const char *string)
 {
 	return strlen(string) == len && memcmp(word, string, len) == 0;
 }
 
+/* Returns the action of this name, FAULT_NONE if there is none. */
 static FaultAction
 parse_action(const char *word, size_t len)
 {
@@ -91,10 +121,10 @@ parse_action(const char *word, size_t len)
 	return FAULT_NONE;
 }
 
-/* How often each point was reached since the setting was set. */
+/* How often each fault point was reached since zundo.fault was set. */
 static int	hits[lengthof(fault_points)];
 
-/* fault_point: index of a point; -1 = there is none of this name. */
+/* Returns the index of the fault point of this name, -1 if there is none. */
 static int
 fault_point(const char *word, size_t len)
 {
@@ -117,8 +147,8 @@ typedef struct FaultItem
 } FaultItem;
 
 /*
- * next_item: take one item from *spec; on return *spec is after it and
- * its comma. False if there is no colon in it.
+ * Parses the first item of *spec and moves *spec behind it and its comma.
+ * Returns false if the item has no colon.
  */
 static bool
 next_item(const char **spec, FaultItem *item)
@@ -128,6 +158,7 @@ next_item(const char **spec, FaultItem *item)
 	const char *colon = memchr(start, ':', len);
 	const char *second;
 
+	Assert(*start != '\0');
 	*spec = start + len + (start[len] == ',' ? 1 : 0);
 	if (colon == NULL)
 		return false;
@@ -142,7 +173,8 @@ next_item(const char **spec, FaultItem *item)
 		size_t		digits = item->action + item->action_len - second - 1;
 
 		item->action_len = second - item->action;
-		item->nth = digits >= 1 && digits <= 6 && strspn(second + 1, "0123456789") >= digits ? atoi(second + 1) : -1;
+		item->nth = digits >= 1 && digits <= 6 && strspn(second + 1, "0123456789") >= digits
+			? atoi(second + 1) : -1;
 	}
 	return true;
 }
@@ -174,19 +206,22 @@ zundo_fault_reset(void)
 	memset(hits, 0, sizeof(hits));
 }
 
-/* Raise the error that the setting asks for. */
+/* Raises the error that zundo.fault asks for. */
 static void
 fail(const char *name, int sqlstate)
 {
+	Assert(CritSectionCount == 0);
 	ereport(ERROR,
 			(errcode(sqlstate),
 			 errmsg("zundo fault point \"%s\"", name),
-			 errhint("This error was asked for: RESET zundo.fault ends it.")));
+			 errhint("The setting \"zundo.fault\" requests this error. Reset it to disable the "
+					 "fault point.")));
 }
 
 /*
- * zundo_fault_hit: this process is at the fault point 'name'; do what zundo.fault says of
- * it. Errors ERRCODE_INTERNAL_ERROR, ERRCODE_DISK_FULL, ERRCODE_OUT_OF_MEMORY, as it says.
+ * zundo_fault_hit: takes the action that zundo.fault has for the fault point
+ * 'name', if any. Raises ERRCODE_INTERNAL_ERROR, ERRCODE_DISK_FULL or
+ * ERRCODE_OUT_OF_MEMORY, according to the action; never allocates otherwise.
  */
 void
 zundo_fault_hit(const char *name)
@@ -194,6 +229,7 @@ zundo_fault_hit(const char *name)
 	const char *spec = zundo_fault_spec;
 	int			hit = 0;
 
+	Assert(fault_point(name, strlen(name)) >= 0);	/* F1 */
 	while (spec != NULL && *spec != '\0')
 	{
 		FaultItem	item;
@@ -216,7 +252,11 @@ zundo_fault_hit(const char *name)
 				fail(name, ERRCODE_OUT_OF_MEMORY);
 				break;
 			case FAULT_CANCEL:
-				/* as if the signal had come now: it is obeyed where interrupts are looked at */
+
+				/*
+				 * As if the signal had arrived now: the next
+				 * CHECK_FOR_INTERRUPTS() serves it.
+				 */
 				QueryCancelPending = true;
 				InterruptPending = true;
 				break;

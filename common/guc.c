@@ -1,8 +1,8 @@
 /*
  * common/guc.c - the settings zundo.*.
  *
- * Owns the GUC variables of zundo.h. Called once by zundo.c when the library is
- * loaded. No locks, no crash points.
+ * Owns the GUC variables of zundo.h. Called by zundo.c when the library is
+ * loaded. Takes no lock, has no crash point.
  */
 #include "postgres.h"
 
@@ -50,7 +50,10 @@ static const struct config_enum_entry undecodable_options[] = {
 	{NULL, 0, false}
 };
 
-/* check_names: refuse what is no list of names. Roles are looked up when they are needed. */
+/*
+ * check_names: check hook that accepts any list of names. The roles of these
+ * names are looked up when they are needed.
+ */
 static bool
 check_names(char **newval, void **extra, GucSource source)
 {
@@ -58,6 +61,7 @@ check_names(char **newval, void **extra, GucSource source)
 	List	   *list;
 	bool		sound = SplitIdentifierString(names, ',', &list);
 
+	Assert(names != NULL);
 	if (!sound)
 		GUC_check_errdetail("List syntax is invalid.");
 	list_free(list);
@@ -67,7 +71,7 @@ check_names(char **newval, void **extra, GucSource source)
 
 #ifdef ZUNDO_TESTING
 
-/* check_fault: refuse unknown fault points and actions. */
+/* check_fault: check hook that refuses unknown fault points and actions. */
 static bool
 check_fault(char **newval, void **extra, GucSource source)
 {
@@ -79,13 +83,17 @@ check_fault(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+/* assign_fault: assign hook that restarts the counts of fault points. */
 static void
 assign_fault(const char *newval, void *extra)
 {
 	zundo_fault_reset();
 }
 
-/* define_test_gucs: make known what only builds for tests have. SHOW ALL leaves them out. */
+/*
+ * define_test_gucs: defines the settings that only builds for tests have.
+ * SHOW ALL does not list them.
+ */
 static void
 define_test_gucs(void)
 {
@@ -100,7 +108,8 @@ define_test_gucs(void)
 
 	DefineCustomStringVariable("zundo.fault",
 							   "Places where processes fail on purpose, for tests.",
-							   "A list of name:action or name:action:number (only that time); actions are error, disk, memory, cancel, crash and sleep.",
+							   "A list of name:action or name:action:number (only that time); "
+							   "actions are error, disk, memory, cancel, crash and sleep.",
 							   &zundo_fault_spec,
 							   "",
 							   PGC_SUSET,
@@ -111,9 +120,9 @@ define_test_gucs(void)
 #endif
 
 /*
- * zundo_define_gucs: make the settings known. zundo.max_databases, which sizes
- * shared memory, is defined only while shared_preload_libraries are loaded: the
- * server would end the session otherwise.
+ * zundo_define_gucs: defines the settings. zundo.max_databases, which sizes
+ * shared memory, is defined only while shared_preload_libraries are loaded,
+ * since the server refuses to define such a setting later with a FATAL error.
  */
 void
 zundo_define_gucs(void)
@@ -130,7 +139,8 @@ zundo_define_gucs(void)
 
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("zundo.max_databases",
-								"Number of databases whose zheap tables can be written at the same time.",
+								"Number of databases whose zheap tables can be written at the "
+								"same time.",
 								"All can be read.",
 								&zundo_max_databases,
 								64, 1, 10000,
@@ -158,7 +168,8 @@ zundo_define_gucs(void)
 
 	DefineCustomEnumVariable("zundo.undo_full",
 							 "What a writer does when zundo.undo_limit is reached.",
-							 "Fail, wait for room, or also cancel the transactions that keep undo from being discarded.",
+							 "Fail, wait for room, or also cancel the transactions that keep undo "
+							 "from being discarded.",
 							 &zundo_undo_full,
 							 ZUNDO_FULL_ERROR,
 							 full_options,
@@ -167,7 +178,8 @@ zundo_define_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.undo_full_timeout",
-							"Longest time that a writer waits for room when zundo.undo_limit is reached.",
+							"Longest time that a writer waits for room when zundo.undo_limit is "
+							"reached.",
 							"It fails then. 0 means no limit.",
 							&zundo_undo_full_timeout,
 							60000, 0, INT_MAX,
@@ -177,7 +189,8 @@ zundo_define_gucs(void)
 
 	DefineCustomEnumVariable("zundo.undecodable_changes",
 							 "What logical decoding does at a change of a zheap table.",
-							 "Fail, or leave the change out. Counts in the session that reads the slot.",
+							 "Fail, or leave the change out. Counts in the session that reads the "
+							 "slot.",
 							 &zundo_undecodable_changes,
 							 ZUNDO_UNDECODABLE_ERROR,
 							 undecodable_options,
@@ -187,7 +200,8 @@ zundo_define_gucs(void)
 
 	DefineCustomStringVariable("zundo.undo_full_exempt",
 							   "Roles whose sessions zundo.undo_full = cancel leaves alone.",
-							   "A list of names; members of these roles too. \"superusers\" means all superusers.",
+							   "A list of names; members of these roles too. \"superusers\" means "
+							   "all superusers.",
 							   &zundo_undo_full_exempt,
 							   ZUNDO_SUPERUSERS,
 							   PGC_SIGHUP,
@@ -204,7 +218,8 @@ zundo_define_gucs(void)
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.log_undo_age",
-							"Time for which undo is kept from being discarded, from which on a line is logged.",
+							"Time for which undo is kept from being discarded, from which on a "
+							"line is logged.",
 							"And again each time that it has doubled. -1 logs none.",
 							&zundo_log_undo_age,
 							3600, -1, INT_MAX,
@@ -214,7 +229,8 @@ zundo_define_gucs(void)
 
 	DefineCustomBoolVariable("zundo.allow_xmin_comparison",
 							 "Queries may compare xmin of zheap tables.",
-							 "They will find changes where there are none: xmin of a row that is not new changes by itself.",
+							 "They will find changes where there are none: xmin of a row that is "
+							 "not new changes by itself.",
 							 &zundo_allow_xmin_comparison,
 							 false,
 							 PGC_USERSET,
@@ -222,7 +238,8 @@ zundo_define_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.allow_ctid_guard",
-							 "UPDATE and DELETE may name a row of a zheap table by a ctid from outside the statement.",
+							 "UPDATE and DELETE may name a row of a zheap table by a ctid from "
+							 "outside the statement.",
 							 "The row may have been changed since its ctid was read.",
 							 &zundo_allow_ctid_guard,
 							 false,

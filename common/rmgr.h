@@ -20,10 +20,14 @@
 #define ZWAL_LOCK			0x50	/* row lock */
 #define ZWAL_ROLLBACK		0x60	/* aborted records taken off one page */
 #define ZWAL_PRUNE			0x70	/* line pointers and compaction */
-#define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged itself */
-#define ZWAL_MARK			0x90	/* speculative insertion settled; bit in the visibility map cleared */
-#define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot overflow page */
-#define ZWAL_UNDO_MAP		0xB0	/* an extent of the undo log is taken, or several are settled */
+#define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged
+									 * itself */
+#define ZWAL_MARK			0x90	/* speculative insertion settled; bit in
+									 * the visibility map cleared */
+#define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot
+									 * overflow page */
+#define ZWAL_UNDO_MAP		0xB0	/* an extent of the undo log is taken, or
+									 * several are settled */
 #define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
 #define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
 #define ZWAL_IMAGE			0xE0	/* a table page's image goes to undo */

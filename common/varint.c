@@ -44,6 +44,7 @@ zvarint_get(const char *p, const char *end, uint32 *v)
 {
 	uint32		result = 0;
 
+	Assert(p <= end);
 	for (int shift = 0; shift < 35; shift += 7)
 	{
 		uint8		b;

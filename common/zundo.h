@@ -1,8 +1,8 @@
 /*
- * common/zundo.h - types, settings and helpers that every layer shares.
+ * common/zundo.h - types, settings and helpers that all layers share.
  *
- * Owns nothing at run time but the GUC variables (common/guc.c) and the fault
- * points (common/fault.c). Depends on the server only.
+ * Depends on the server only. The settings are defined in common/guc.c, the
+ * fault points in common/fault.c.
  */
 #ifndef ZUNDO_H
 #define ZUNDO_H
@@ -17,8 +17,8 @@
 StaticAssertDecl(BLCKSZ == 8192, "zundo's page and undo formats are laid out for 8 kB blocks");
 
 /*
- * A 64-bit transaction id. On disk it takes 48 bits: enough for 2^16 epochs.
- * 0 = none.
+ * A 64-bit transaction id, 0 if none. On disk it takes 48 bits, which is
+ * enough for 2^16 epochs.
  */
 typedef uint64 ZXid;
 
@@ -26,21 +26,24 @@ typedef uint64 ZXid;
 #define ZXID_BITS		48
 #define ZXID_MASK		((UINT64CONST(1) << ZXID_BITS) - 1)
 
+/* Returns the 32-bit form of the id. */
 static inline TransactionId
 zxid_to_xid(ZXid zxid)
 {
 	return (TransactionId) zxid;
 }
 
+/* Returns our form of the server's 64-bit id. */
 static inline ZXid
 zxid_from_full(FullTransactionId fxid)
 {
+	Assert(U64FromFullTransactionId(fxid) <= ZXID_MASK);
 	return (ZXid) U64FromFullTransactionId(fxid);
 }
 
 /*
- * zxid_widen: the 64-bit form of xid, which must not be newer than the next
- * transaction id and not older than 2^31 transactions before it.
+ * zxid_widen: returns the 64-bit form of xid, which must be below the next
+ * transaction id and no more than 2^31 transactions before it.
  */
 static inline ZXid
 zxid_widen(TransactionId xid)
@@ -55,7 +58,10 @@ zxid_widen(TransactionId xid)
 	return ((ZXid) epoch << 32) | xid;
 }
 
-/* zxid_possible: can a transaction have this id yet? What says no was not written by zundo. */
+/*
+ * zxid_possible: returns true if this id has been assigned already, or may
+ * have been. An id on disk for which it returns false was not written by zundo.
+ */
 static inline bool
 zxid_possible(ZXid xid)
 {
@@ -66,25 +72,33 @@ zxid_possible(ZXid xid)
 	return xid < known_next;
 }
 
-/* zrel_nblocks: the blocks of rel, without the callback by which others ask (monitor/heap_callers.c). */
+/*
+ * zrel_nblocks: returns the number of blocks of rel. Our own code calls this
+ * instead of the table AM's relation_size callback, which refuses functions of
+ * heap (monitor/heap_callers.c).
+ */
 static inline BlockNumber
 zrel_nblocks(Relation rel)
 {
+	Assert(RELKIND_HAS_STORAGE(rel->rd_rel->relkind));
 	return smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM);
 }
 
 /*
- * Set just before a function of the server asks for a table's size on our
- * behalf: that callback then clears it and does not look at its callers.
+ * Is set right before we call a function of the server that needs the table's
+ * size: the relation_size callback then resets it and accepts its caller.
  */
 extern bool zundo_asks_size;
 
-/* A place in this database's undo log; undo/undo.h has its parts. 0 = none. */
+/* A position in this database's undo log (undo/undo.h), 0 if none. */
 typedef uint64 UndoPtr;
 
 #define InvalidUndoPtr	((UndoPtr) 0)
 
-/* Most line pointers on a page: bitmap scans and GIN refuse larger offsets. */
+/*
+ * The highest offset of a row. Bitmap scans and GIN accept no offsets above
+ * MaxHeapTuplesPerPage, which is this.
+ */
 #define ZHEAP_MAX_OFFSET	291
 
 /* GUCs (common/guc.c). */
@@ -107,41 +121,43 @@ typedef enum
 	ZUNDO_UNDECODABLE_SKIP
 } ZundoUndecodable;
 
-/* What stands for all superusers in zundo.undo_full_exempt. */
+/* The word in zundo.undo_full_exempt that stands for all superusers. */
 #define ZUNDO_SUPERUSERS	"superusers"
 
-extern int	zundo_undo_compression;		/* ZundoCompression */
-extern int	zundo_max_databases;		/* that can be written at one time */
-extern int	zundo_eager_rollback_pages; /* largest rollback that the backend undoes itself */
-extern int	zundo_undo_limit;			/* MB, 0 = none */
-extern int	zundo_undo_full;			/* ZundoUndoFull */
+extern int	zundo_undo_compression; /* ZundoCompression */
+extern int	zundo_max_databases;	/* with zheap tables being written */
+extern int	zundo_eager_rollback_pages; /* largest rollback that the backend
+										 * undoes itself */
+extern int	zundo_undo_limit;	/* MB, 0 = none */
+extern int	zundo_undo_full;	/* ZundoUndoFull */
 extern int	zundo_undo_full_timeout;	/* ms, 0 = none */
 extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
-extern int	zundo_log_undo_size;		/* MB, -1 = never */
-extern int	zundo_log_undo_age;			/* s, -1 = never */
+extern int	zundo_log_undo_size;	/* MB, -1 = never */
+extern int	zundo_log_undo_age; /* s, -1 = never */
 extern bool zundo_drop_rows_with_extension;
 extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
-extern bool zundo_allow_xmin_comparison;	/* mvcc/zguard.c, X2 */
-extern bool zundo_allow_ctid_guard;		/* the same, X3 */
+extern bool zundo_allow_xmin_comparison;	/* X2 (mvcc/zguard.c) */
+extern bool zundo_allow_ctid_guard; /* X3 (mvcc/zguard.c) */
 
 extern void zundo_define_gucs(void);
 
-/* Was the library loaded by shared_preload_libraries? (zundo.c) */
+/* True if shared_preload_libraries has loaded the library (zundo.c). */
 extern bool zundo_preloaded;
 
 /*
- * What only builds for tests have (make ZUNDO_TESTING=1): settings that let
- * processes fail on purpose or take other ways, and the code behind them.
+ * Only builds for tests (make ZUNDO_TESTING=1) have what follows: settings by
+ * which a test makes processes fail or take rare paths.
  *
- * ZUNDO_FAULT(name): a named place where a test can make this process fail.
- * Costs one load when zundo.fault is empty. The list of names is in
- * common/fault.c; an unknown name is refused when the GUC is set.
- * Actions: error, disk, memory (ereport ERROR with different codes), cancel (the statement), crash (SIGKILL to itself), sleep (1 s).
- * In critical sections only 'cancel', 'crash' and 'sleep' may be used.
+ * ZUNDO_FAULT(name) marks a place where a test can make this process fail. It
+ * costs one load while zundo.fault is empty. common/fault.c has the list of
+ * names; a value of zundo.fault with an unknown name is refused. Actions are
+ * error, disk and memory (ereport(ERROR) with different codes), cancel (of the
+ * statement), crash (SIGKILL to itself) and sleep (1 s). In a critical section
+ * only 'cancel', 'crash' and 'sleep' may be used.
  */
 #ifdef ZUNDO_TESTING
-extern bool zundo_move_updates;		/* no update in place */
-extern char *zundo_fault_spec;			/* 'name:action[:n][,...]' */
+extern bool zundo_move_updates; /* no update in place */
+extern char *zundo_fault_spec;	/* 'name:action[:n][,...]' */
 
 extern void zundo_fault_hit(const char *name);
 
@@ -155,7 +171,9 @@ extern void zundo_fault_hit(const char *name);
 #define ZUNDO_FAULT(name) ((void) 0)
 #endif
 
-/* zundo_not_supported: raise ERRCODE_FEATURE_NOT_SUPPORTED: "zheap: <what>". */
+/*
+ * zundo_not_supported: raises ERRCODE_FEATURE_NOT_SUPPORTED (common/error.c).
+ */
 extern void zundo_not_supported(const char *what, const char *detail) zc_noreturn;
 
 /* ---- reads in abort callbacks (common/abort_read.c) ---- */

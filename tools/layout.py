@@ -285,7 +285,7 @@ def break_code(text):
             after = lines[number + 1] if number + 1 < len(lines) else ""
             if parts and parts[1].endswith(",") and after.strip() and after.lstrip()[0] not in '"{}/(':
                 width = len(after.expandtabs(4)) + 1 + len(parts[1])
-                joined = width <= CODE_WIDTH
+                joined = width <= CODE_WIDTH and not parts[1].startswith('"')
                 if joined:
                     parts = (parts[0], parts[1] + " " + after.lstrip())
             out.extend(parts or [line])
