@@ -1,15 +1,15 @@
 /*
  * tuple/zdelta.c - the difference between two versions of a row.
  *
- * Owns the delta encoding of undo records and WAL (layout in ztuple.h). Called
- * by dml/ (compute, put), page/ and mvcc/ (undo_apply), change/ (wal_apply,
- * wal_to_undo). Pure functions: no locks, no crash points.
+ * Owns the encoding of deltas in undo and WAL records (layout in ztuple.h).
+ * Called by dml/ (compute, put), page/ and mvcc/ (undo_apply), change/
+ * (wal_apply, wal_to_undo). Pure functions: no locks, no crash points.
  *
  * Invariants:
- *	D1	runs are in ascending order and do not overlap.
- *	D2	a resized delta has exactly one run; any other changes no length.
- *	D3	decoders read only [p, end) and write only dst[0, cap); what breaks D1,
- *		D2 or these bounds gives NULL.
+ *	D1	Runs are in ascending order and do not overlap.
+ *	D2	A resized delta has exactly one run; any other delta changes no length.
+ *	D3	Decoders read only [p, end) and write only dst[0, cap). For a delta that
+ *		violates D1, D2 or these bounds they return NULL.
  */
 #include "postgres.h"
 
@@ -17,10 +17,13 @@
 #include "tuple/ztuple.h"
 
 #define DELTA_RESIZED	0x80
-/* Equal bytes that end a run: fewer cost less inside a run than a new run does. */
+/*
+ * A run ends at this many equal bytes: fewer cost less inside the run than the
+ * head of another run.
+ */
 #define RUN_GAP			3
 
-/* One run as it stands in a packed delta. */
+/* One run of a packed delta. */
 typedef struct PackedRun
 {
 	uint32		off;
@@ -30,7 +33,7 @@ typedef struct PackedRun
 	const char *newbytes;		/* WAL form only */
 } PackedRun;
 
-/* Progress through a packed delta. */
+/* The state of reading a packed delta. */
 typedef struct DeltaReader
 {
 	const char *p;
@@ -38,13 +41,14 @@ typedef struct DeltaReader
 	int			nruns;
 	bool		resized;
 	bool		wal;			/* new bytes follow the old ones */
-	uint32		floor;			/* D1: the next run starts here or later */
+	uint32		floor;			/* the next run starts here or later (D1) */
 } DeltaReader;
 
-/* first_difference: first i in [from, to) with a[i] != b[i]; 'to' if none. */
+/* Returns the first i in [from, to) with a[i] != b[i], or 'to' if none. */
 static inline Size
 first_difference(const char *a, const char *b, Size from, Size to)
 {
+	Assert(from <= to);
 	while (to - from >= sizeof(uint64))
 	{
 		uint64		x;
@@ -61,7 +65,9 @@ first_difference(const char *a, const char *b, Size from, Size to)
 	return from;
 }
 
-/* common_suffix: how many bytes before a_end and b_end are equal, at most max. */
+/*
+ * Returns the number of equal bytes right before a_end and b_end, at most max.
+ */
 static inline Size
 common_suffix(const char *a_end, const char *b_end, Size max)
 {
@@ -83,15 +89,18 @@ common_suffix(const char *a_end, const char *b_end, Size max)
 	return n;
 }
 
+/* Sets run i of the delta. */
 static inline void
 set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
 {
+	Assert(i >= 0 && i < ZDELTA_MAX_RUNS);
+	Assert(off + Max(oldlen, newlen) < BLCKSZ);
 	d->run[i].off = (uint16) off;
 	d->run[i].oldlen = (uint16) oldlen;
 	d->run[i].newlen = (uint16) newlen;
 }
 
-/* compute_resized: the one run between common prefix and suffix (D2). */
+/* compute_resized: makes the one run between common prefix and suffix (D2). */
 static void
 compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
 {
@@ -105,9 +114,9 @@ compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size ne
 }
 
 /*
- * zdelta_compute: the bytes in which two rows, both without header and shorter
- * than a page, differ. Rows of equal length with too many separate differences
- * get one run from the first to the last.
+ * zdelta_compute: computes in which bytes two rows differ, both without their
+ * headers and shorter than a page. Rows of equal length with more than
+ * ZDELTA_MAX_RUNS separate differences get one run from the first to the last.
  */
 void
 zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
@@ -150,7 +159,7 @@ zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size new
 	}
 }
 
-/* put_run_head: offset and lengths of run i. */
+/* put_run_head: writes offset and lengths of run i to p. */
 static char *
 put_run_head(char *p, const ZDelta *d, int i)
 {
@@ -161,6 +170,7 @@ put_run_head(char *p, const ZDelta *d, int i)
 	return p;
 }
 
+/* Copies len bytes to p and returns the byte after them. */
 static char *
 put_bytes(char *p, const char *src, Size len)
 {
@@ -168,13 +178,16 @@ put_bytes(char *p, const char *src, Size len)
 	return p + len;
 }
 
+/* Returns the first byte of a packed delta. */
 static inline char
 delta_head(const ZDelta *d)
 {
+	Assert(d->nruns >= 0 && d->nruns <= ZDELTA_MAX_RUNS);
+	Assert(!d->resized || d->nruns == 1);	/* D2 */
 	return (char) (d->nruns | (d->resized ? DELTA_RESIZED : 0));
 }
 
-/* zdelta_undo_size: bytes of d's undo form. */
+/* zdelta_undo_size: returns the size of d's undo form. */
 Size
 zdelta_undo_size(const ZDelta *d)
 {
@@ -190,7 +203,7 @@ zdelta_undo_size(const ZDelta *d)
 	return size;
 }
 
-/* zdelta_undo_put: write d's undo form at p; on return the byte after it. */
+/* zdelta_undo_put: writes d's undo form to p; returns the byte after it. */
 char *
 zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes)
 {
@@ -203,7 +216,7 @@ zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes)
 	return p;
 }
 
-/* zdelta_wal_size: bytes of d's WAL form. */
+/* zdelta_wal_size: returns the size of d's WAL form. */
 Size
 zdelta_wal_size(const ZDelta *d)
 {
@@ -214,7 +227,7 @@ zdelta_wal_size(const ZDelta *d)
 	return size;
 }
 
-/* zdelta_wal_put: write d's WAL form at p; on return the byte after it. */
+/* zdelta_wal_put: writes d's WAL form to p; returns the byte after it. */
 char *
 zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newbytes)
 {
@@ -228,7 +241,10 @@ zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newby
 	return p;
 }
 
-/* reader_start: begin to read the packed delta at p; false if its head is malformed. */
+/*
+ * reader_start: prepares to read the packed delta at p. Returns false if its
+ * first byte is not valid.
+ */
 static bool
 reader_start(DeltaReader *r, const char *p, const char *end, bool wal)
 {
@@ -248,7 +264,7 @@ reader_start(DeltaReader *r, const char *p, const char *end, bool wal)
 	return r->nruns <= ZDELTA_MAX_RUNS;
 }
 
-/* reader_bytes: the next len bytes, or NULL if there are not so many. */
+/* Returns the next len bytes, or NULL if fewer are left. */
 static const char *
 reader_bytes(DeltaReader *r, uint32 len)
 {
@@ -260,7 +276,7 @@ reader_bytes(DeltaReader *r, uint32 len)
 	return bytes;
 }
 
-/* reader_next: read one run; false if it is malformed (D1, D3). */
+/* reader_next: reads one run; returns false if it is not valid (D1, D3). */
 static bool
 reader_next(DeltaReader *r, PackedRun *run)
 {
@@ -296,12 +312,14 @@ reader_next(DeltaReader *r, PackedRun *run)
 }
 
 /*
- * replace_bytes: replace 'cut' bytes at dst + off by 'len' bytes; false if they are
- * not all there or the result exceeds cap.
+ * replace_bytes: replaces 'cut' bytes at dst + off by 'len' bytes. Returns
+ * false if dst has no 'cut' bytes there, or the result would exceed cap.
  */
 static bool
-replace_bytes(char *dst, Size *total, Size cap, uint32 off, uint32 cut, const char *bytes, uint32 len)
+replace_bytes(char *dst, Size *total, Size cap, uint32 off, uint32 cut, const char *bytes,
+			  uint32 len)
 {
+	Assert(*total <= cap);
 	if ((Size) off + cut > *total || *total - cut + len > cap)
 		return false;
 	if (cut != len)
@@ -330,8 +348,8 @@ zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len, Size cap
 }
 
 /*
- * zdelta_wal_apply: see ztuple.h. Bytes to be replaced that are not the old
- * ones of the delta count as malformed: it belongs to another version.
+ * zdelta_wal_apply: see ztuple.h. If dst does not have the old bytes of the
+ * delta, the delta belongs to another version and is treated as not valid.
  */
 const char *
 zdelta_wal_apply(const char *p, const char *end, char *dst, Size *len, Size cap)

@@ -1,8 +1,9 @@
 /*
- * tuple/zheader.c - what undo keeps of a row header, and the header's checks.
+ * tuple/zheader.c - the compact form of a row header, and checks of headers.
  *
- * Owns the compact header form. Called by dml/ (put), page/, mvcc/ and change/
- * (get). Pure functions: no locks, no crash points.
+ * Owns the compact form, in which undo and WAL records keep a header. Called by
+ * dml/ and change/ (put), page/, mvcc/ and change/ (get). Pure functions: no
+ * locks, no crash points.
  *
  * Compact form, little endian:
  *
@@ -20,9 +21,11 @@
  *	29-31  zero
  *
  * Invariants:
- *	H1	lock hint and slack are never in a compact header: they describe the page.
- *	H2	a short form is written only if its reader's header has the same shape
- *		(attributes, nulls, external) and that shape is not all zeros.
+ *	H1	A compact header has neither lock hint nor slack, which describe the
+ *		page and not the version.
+ *	H2	The short form is written only if the header that its reader will have
+ *		(the base) has the same shape (attributes, nulls, external), and that
+ *		shape is not 0.
  */
 #include "postgres.h"
 
@@ -43,6 +46,7 @@
 #define COMPACT_EXTERNAL	(UINT32_C(1) << 28)
 #define COMPACT_ZERO		(UINT32_C(7) << 29)
 
+/* Returns true if the compact form of h must contain its shape (H2). */
 static inline bool
 needs_long_form(ZHeader h, ZHeader base)
 {
@@ -50,7 +54,8 @@ needs_long_form(ZHeader h, ZHeader base)
 }
 
 /*
- * zheader_compact_size: bytes that zheader_compact_put writes for h under base: 2 or 4.
+ * zheader_compact_size: returns the number of bytes that zheader_compact_put
+ * writes for h with this base, 2 or 4.
  */
 int
 zheader_compact_size(ZHeader h, ZHeader base)
@@ -59,13 +64,16 @@ zheader_compact_size(ZHeader h, ZHeader base)
 }
 
 /*
- * zheader_compact_put: write h's compact form at p, which has room for it.
- * On return: the byte after it.
+ * zheader_compact_put: writes the compact form of h at p, which must have room
+ * for it. Returns the byte after it.
  */
 char *
 zheader_compact_put(char *p, ZHeader h, ZHeader base)
 {
 	uint32		c = 0;
+
+	Assert((h & ZH_ZERO_MASK) == 0);
+	Assert(ZH_NATTS(h) <= MaxHeapAttributeNumber);
 
 	c |= (uint32) ZH_SLOT(h) << COMPACT_SLOT_SHIFT;
 	c |= (uint32) ZH_STATE(h) << COMPACT_STATE_SHIFT;
@@ -99,9 +107,10 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
 }
 
 /*
- * zheader_compact_get: the header whose compact form is at p, its shape taken
- * from base if the form is short. On return: the byte after the form, or NULL
- * if it is truncated or malformed; *h has no lock hint and no slack.
+ * zheader_compact_get: reads the compact form at p into *h, taking the shape
+ * from base if the form is short. Returns the byte after the form, or NULL if
+ * the bytes end before it does or are not valid. *h has neither lock hint nor
+ * slack (H1).
  */
 const char *
 zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
@@ -109,6 +118,7 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 	uint32		c;
 	ZHeader		r;
 
+	Assert(p <= end);
 	if (end - p < 2)
 		return NULL;
 	c = (uint8) p[0] | (uint32) (uint8) p[1] << 8;
@@ -147,23 +157,26 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 		r |= ZH_STALE_KEYS;
 	if (c & COMPACT_SPECULATIVE)
 		r |= ZH_SPECULATIVE;
+	Assert((r & (ZH_LOCK_MASK | ZH_SLACK | ZH_ZERO_MASK)) == 0);	/* H1 */
 	*h = r;
 	return p;
 }
 
+/* zheader_compact_set_slot: see ztuple.h. */
 void
 zheader_compact_set_slot(char *p, int slot)
 {
 	uint32		c = (uint32) (uint8) p[0] | (uint32) (uint8) p[1] << 8;
 
+	Assert(slot >= 0 && slot <= 0x1FF);
 	c = (c & ~(0x1FFU << COMPACT_SLOT_SHIFT)) | (uint32) slot << COMPACT_SLOT_SHIFT;
 	p[0] = (char) c;
 	p[1] = (char) (c >> 8);
 }
 
 /*
- * ztuple_header_ok: can len bytes at row be a row? Looks at header and bitmap
- * size only; never reads outside the bytes given.
+ * ztuple_header_ok: returns true if the len bytes at row can be a row. Checks
+ * the header and that the null bitmap fits; never reads outside these bytes.
  */
 bool
 ztuple_header_ok(const char *row, Size len)

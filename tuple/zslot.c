@@ -2,16 +2,18 @@
  * tuple/zslot.c - the TupleTableSlot operations of zheap tables.
  *
  * Owns ZHeapSlot. The executor calls the operations; scans and DML call the
- * zslot_* functions. Touches only the slot's memory: no locks, no buffers, no
- * crash points.
+ * functions declared in zslot.h. Uses only the slot's memory: no locks, no
+ * buffers, no crash points.
  *
  * A slot that is not empty holds either a row (row != NULL) of borrowed or own
  * bytes, or virtual contents (row == NULL, all of tts_values set).
  *
  * Invariants:
- *	S1	own bytes: row == own. Then the slot depends on nothing outside tts_mcxt.
- *	S2	tts_nvalid == 0 whenever row changes, so no value outlives its bytes.
- *	S3	scratch is replaced only when the first column of a row is deformed.
+ *	S1	A slot with row == own depends on no memory outside tts_mcxt.
+ *	S2	tts_nvalid is reset to 0 whenever row changes, so that no value outlives
+ *		its bytes.
+ *	S3	Scratch memory is replaced only before the first column of a row that
+ *		may need it is deformed.
  */
 #include "postgres.h"
 
@@ -21,12 +23,13 @@
 #include "tuple/zslot.h"
 #include "utils/lsyscache.h"
 
-/* Memory that a cleared slot keeps for its next row. */
+/* A cleared slot keeps up to this much memory for its next row. */
 #define KEEP_BYTES	(64 * 1024)
 
 void		(*zslot_lookup_writer_hook) (ZHeapSlot *slot) = NULL;
 TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot) = NULL;
 
+/* Resets what the slot knows of the version's writer. */
 static inline void
 forget_writer(ZHeapSlot *z)
 {
@@ -40,7 +43,7 @@ forget_writer(ZHeapSlot *z)
 	z->relnumber = InvalidRelFileNumber;
 }
 
-/* set_row: the slot now shows these bytes (S2). */
+/* set_row: makes the slot show these bytes (S2). */
 static inline void
 set_row(ZHeapSlot *z, const char *row, uint32 len)
 {
@@ -50,7 +53,9 @@ set_row(ZHeapSlot *z, const char *row, uint32 len)
 	z->base.tts_flags &= ~TTS_FLAG_EMPTY;
 }
 
-/* own_copy: make the slot's own bytes a copy of row, which may be its present own bytes. */
+/*
+ * own_copy: copies row to the slot's own memory, which row may point into.
+ */
 static void
 own_copy(ZHeapSlot *z, const char *row, uint32 len)
 {
@@ -71,8 +76,9 @@ own_copy(ZHeapSlot *z, const char *row, uint32 len)
 }
 
 /*
- * flat_values: 'values', or a palloc'd copy of the array if some value is
- * external: sizing flattens such values in place, and the array may be another slot's.
+ * flat_values: returns 'values', or a palloc'd copy of the array if some value
+ * is external: ztuple_size_any replaces such values in the array, which may
+ * belong to another slot.
  */
 static Datum *
 flat_values(TupleDesc desc, Datum *values, const bool *isnull)
@@ -91,7 +97,7 @@ flat_values(TupleDesc desc, Datum *values, const bool *isnull)
 	return values;
 }
 
-/* form_bytes: the row of these values, of any size, allocated in mcxt. */
+/* form_bytes: returns the row of these values, of any size, in mcxt. */
 static char *
 form_bytes(TupleDesc desc, Datum *values, const bool *isnull, MemoryContext mcxt, uint32 *len)
 {
@@ -106,7 +112,10 @@ form_bytes(TupleDesc desc, Datum *values, const bool *isnull, MemoryContext mcxt
 	return bytes;
 }
 
-/* own_form: make the slot's own bytes the row of these values, which may point into its present own bytes. */
+/*
+ * own_form: forms the row of these values, which may point into the slot's own
+ * memory, and makes it the slot's own row.
+ */
 static void
 own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 {
@@ -121,12 +130,16 @@ own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 	set_row(z, bytes, len);
 }
 
-/* get_scratch: scratch for the slot's present row, NULL if no column can need it (S3). */
+/*
+ * get_scratch: returns scratch memory for the slot's present row, NULL if no
+ * column can need any (S3).
+ */
 static char *
 get_scratch(ZHeapSlot *z)
 {
 	Size		need;
 
+	Assert(z->row != NULL);
 	if (unlikely(z->scratch_extra < 0))
 		z->scratch_extra = (int32) zdeform_scratch_size(z->base.tts_tupleDescriptor, 0);
 	if (z->scratch_extra == 0)
@@ -146,7 +159,7 @@ get_scratch(ZHeapSlot *z)
 	return z->scratch;
 }
 
-/* release_memory: free own bytes and scratch that are larger than keep. */
+/* release_memory: frees own bytes and scratch that are larger than keep. */
 static void
 release_memory(ZHeapSlot *z, Size keep)
 {
@@ -164,7 +177,7 @@ release_memory(ZHeapSlot *z, Size keep)
 	}
 }
 
-/* ---- slot operations ---- */
+/* ---- slot operations; see executor/tuptable.h for what each has to do ---- */
 
 static void
 zslot_init(TupleTableSlot *slot)
@@ -196,7 +209,7 @@ zslot_clear(TupleTableSlot *slot)
 	release_memory(z, KEEP_BYTES);
 	if (!TTS_FIXED(slot))
 	{
-		/* the descriptor may change now */
+		/* the slot may get another descriptor now */
 		z->scratch_extra = -1;
 		z->nprefix = -1;
 	}
@@ -208,7 +221,10 @@ zslot_clear(TupleTableSlot *slot)
 	ItemPointerSetInvalid(&slot->tts_tid);
 }
 
-/* plan_prefix: how many leading columns have a fixed length and are passed by value. */
+/*
+ * plan_prefix: finds how many leading columns have a fixed length and are
+ * passed by value, and where each of them ends.
+ */
 static void
 plan_prefix(ZHeapSlot *z)
 {
@@ -230,8 +246,9 @@ plan_prefix(ZHeapSlot *z)
 }
 
 /*
- * deform_prefix: the first natts columns, all of the prefix and none null. False if
- * the row is too short for them (the general path reports that).
+ * deform_prefix: deforms the first natts columns, all of which belong to the
+ * prefix and none of which is null. Returns false if the row is too short for
+ * them, which the general path reports.
  */
 static inline bool
 deform_prefix(ZHeapSlot *z, int natts)
@@ -239,6 +256,7 @@ deform_prefix(ZHeapSlot *z, int natts)
 	const char *p = z->row + ZTUPLE_HEADER_SIZE;
 	Datum	   *values = z->base.tts_values;
 
+	Assert(natts > 0 && natts <= z->nprefix);
 	if (unlikely(z->len < (uint32) ZTUPLE_HEADER_SIZE + z->prefix_end[natts - 1]))
 		return false;
 	for (int i = 0; i < natts; i++)
@@ -257,8 +275,13 @@ deform_prefix(ZHeapSlot *z, int natts)
 	return true;
 }
 
-/* slot_corrupted: the slot's row is malformed, in its header (0) or at a column. */
-static void zc_noreturn pg_attribute_cold
+/*
+ * slot_corrupted: raises ERRCODE_DATA_CORRUPTED for column attno of the slot's
+ * row, or for its header if attno is 0.
+ */
+static void slot_corrupted(TupleTableSlot *slot, int attno) zc_noreturn pg_attribute_cold;
+
+static void
 slot_corrupted(TupleTableSlot *slot, int attno)
 {
 	ztuple_corrupted(OidIsValid(slot->tts_tableOid) ? get_rel_name(slot->tts_tableOid) : NULL,
@@ -276,7 +299,7 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 	Assert(!TTS_EMPTY(slot));
 	if (unlikely(z->row == NULL))
 		elog(ERROR, "column %d requested of a virtual tuple with %d columns",
-					natts, slot->tts_nvalid);
+			 natts, slot->tts_nvalid);
 
 	header = zheader_get(z->row);
 	present = Min(natts, ZH_NATTS(header));
@@ -284,13 +307,14 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 	{
 		if (unlikely(z->nprefix < 0))
 			plan_prefix(z);
-		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) && deform_prefix(z, present))
+		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) &&
+			deform_prefix(z, present))
 			return;
 		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, get_scratch(z))))
 			slot_corrupted(slot, 0);
 	}
 	else if (z->deform.scratch == NULL)
-		z->deform.scratch = get_scratch(z);	/* only the prefix has been read */
+		z->deform.scratch = get_scratch(z); /* deform_prefix needed none */
 
 	if (present > slot->tts_nvalid)
 	{
@@ -303,8 +327,8 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 }
 
 /*
- * find_writer: make xmin and cmin known. False if the slot holds virtual
- * contents of nobody in particular.
+ * find_writer: finds xmin and cmin if they are not known yet. Returns false if
+ * the slot holds virtual contents that no transaction has written.
  */
 static bool
 find_writer(ZHeapSlot *z)
@@ -319,15 +343,20 @@ find_writer(ZHeapSlot *z)
 	return true;
 }
 
-/* shown_xmin: Returns what xmin shows of a version for whose writer has been looked. */
+/*
+ * shown_xmin: returns the value of the system column xmin. The writer must have
+ * been looked up, or must not need that.
+ */
 static TransactionId
 shown_xmin(const ZHeapSlot *z)
 {
+	Assert(z->writer_known || z->chain == InvalidUndoPtr);
 	if (z->xmin != InvalidZXid)
 		return zxid_to_xid(z->xmin);
 	return zslot_forgotten_xmin_hook != NULL ? zslot_forgotten_xmin_hook(z) : FrozenTransactionId;
 }
 
+/* zslot_writer: see zslot.h. */
 bool
 zslot_writer(TupleTableSlot *slot)
 {
@@ -361,7 +390,8 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 		case MaxCommandIdAttributeNumber:
 			return CommandIdGetDatum(z->xmin == InvalidZXid ? FirstCommandId : z->cmin);
 		case MaxTransactionIdAttributeNumber:
-			return TransactionIdGetDatum(z->xmax == InvalidZXid ? InvalidTransactionId : zxid_to_xid(z->xmax));
+			return TransactionIdGetDatum(z->xmax == InvalidZXid ? InvalidTransactionId
+										 : zxid_to_xid(z->xmax));
 		default:
 			elog(ERROR, "invalid system column number: %d", attnum);
 			return (Datum) 0;
@@ -430,8 +460,8 @@ zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 }
 
 /*
- * The heap tuple carries the writer where that costs no search in undo, so
- * that trigger functions can look at it.
+ * The heap tuple contains the writer if that is known without reading undo, so
+ * that trigger functions can read xmin and cmin.
  */
 static HeapTuple
 zslot_copy_heap_tuple(TupleTableSlot *slot)
@@ -488,7 +518,10 @@ const TupleTableSlotOps TTSOpsZHeap = {
 
 /* ---- for scans and DML ---- */
 
-/* zslot_store_borrowed: see zslot.h. The writer is unknown and has no chain until told. */
+/*
+ * zslot_store_borrowed: see zslot.h. The version counts as visible to all until
+ * zslot_set_writer or zslot_set_chain is called.
+ */
 void
 zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 					 ItemPointer tid, Oid tableoid)
@@ -496,6 +529,7 @@ zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
 	Assert(TTS_IS_ZHEAP(slot));
+	Assert(row != NULL);
 	set_row(z, row, len);
 	forget_writer(z);
 	slot->tts_tid = *tid;
@@ -517,8 +551,9 @@ zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 }
 
 /*
- * zslot_set_writer: this version was written by xmin (0 = visible to all) in command cmin, by the record writer. Any
- * slot contents, virtual too.
+ * zslot_set_writer: the version was written by transaction xmin (0 = visible
+ * to all) in command cmin, with the undo record 'writer'. The slot may hold
+ * virtual contents.
  */
 void
 zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
@@ -532,7 +567,7 @@ zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer
 	z->writer = writer;
 }
 
-/* zslot_set_xmax: show this as the version's xmax; 0 = nobody. */
+/* zslot_set_xmax: sets the value of the system column xmax, 0 if none. */
 void
 zslot_set_xmax(TupleTableSlot *slot, ZXid xmax)
 {
@@ -540,7 +575,10 @@ zslot_set_xmax(TupleTableSlot *slot, ZXid xmax)
 	((ZHeapSlot *) slot)->xmax = xmax;
 }
 
-/* zslot_set_chain: the writer is to be looked up, when somebody asks, from this chain. */
+/*
+ * zslot_set_chain: the writer can be found by following this chain, which is
+ * done when a system column is read.
+ */
 void
 zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
 {
@@ -554,8 +592,8 @@ zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumb
 }
 
 /*
- * zslot_form_row: see zslot.h. The result may be larger than a page: toast it,
- * or call ztuple_check_size, before it is put on one.
+ * zslot_form_row: see zslot.h. The result may be larger than a page: the caller
+ * must toast it or call ztuple_check_size before it is put on one.
  */
 const char *
 zslot_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len)

@@ -2,9 +2,9 @@
  * tuple/zslot.h - the TupleTableSlot of zheap tables.
  *
  * A slot holds one version of one row: either bytes borrowed from a scan's
- * private page copy (valid until the scan moves on; the usual contract of scan
- * slots), or its own copy. Never a pointer into a shared buffer: page bytes
- * can change under a pin.
+ * private copy of a page, valid until the scan moves to its next row, or a copy
+ * of its own. It never points into a shared buffer, since the bytes of a page
+ * can change while it is only pinned.
  */
 #ifndef ZUNDO_ZSLOT_H
 #define ZUNDO_ZSLOT_H
@@ -12,7 +12,10 @@
 #include "executor/tuptable.h"
 #include "tuple/ztuple.h"
 
-/* Leading fixed-length by-value columns that are read without looking at the descriptor. */
+/*
+ * The number of leading fixed-length by-value columns that are read without
+ * consulting the descriptor.
+ */
 #define ZSLOT_PREFIX 16
 
 typedef struct ZHeapSlot
@@ -24,22 +27,28 @@ typedef struct ZHeapSlot
 	uint32		own_size;
 	char	   *scratch;		/* for ZDeform */
 	Size		scratch_size;
-	int32		scratch_extra;	/* scratch beyond the row's length; 0 = no column needs any, -1 = not yet known */
+	int32		scratch_extra;	/* needed beyond the row's length; 0 = none at
+								 * all, -1 = not known yet */
 	ZDeform		deform;
 	int8		nprefix;		/* columns in prefix; -1 = not known yet */
 	uint8		prefix_len[ZSLOT_PREFIX];
 	uint8		prefix_end[ZSLOT_PREFIX];	/* bytes up to the column's end */
+
 	/*
-	 * Who wrote this version, for system columns: known, or to be looked up from
-	 * (writer_known false): the chain of undo from 'chain'.
+	 * The writer of this version, for system columns. While writer_known is
+	 * false, it can be found by following the undo chain that begins at
+	 * 'chain'.
 	 */
 	bool		writer_known;
 	ZXid		xmin;			/* 0 = visible to all */
 	CommandId	cmin;
-	UndoPtr		writer;			/* its record, if xmin is not 0; Invalid = not known */
-	ZXid		xmax;			/* who has locked or replaced the version, where the caller was to see that; else 0 */
+	UndoPtr		writer;			/* its undo record if xmin is not 0; Invalid =
+								 * not known */
+	ZXid		xmax;			/* locker or replacer of the version if the
+								 * caller asked for it, else 0 */
 	ZXid		chain_xid;
-	UndoPtr		chain;			/* newest record of the row's slot when it was read */
+	UndoPtr		chain;			/* newest record of the row's slot when it was
+								 * read */
 	RelFileNumber relnumber;
 } ZHeapSlot;
 
@@ -47,13 +56,17 @@ extern const TupleTableSlotOps TTSOpsZHeap;
 
 #define TTS_IS_ZHEAP(slot) ((slot)->tts_ops == &TTSOpsZHeap)
 
-/* zslot_store_borrowed: show len bytes at row, which stay valid as the scan contract says. Sets tts_tid, tts_tableOid. */
+/*
+ * zslot_store_borrowed: makes the slot show the len bytes at row, which must
+ * stay valid until the scan moves on. Sets tts_tid and tts_tableOid.
+ */
 extern void zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 								 ItemPointer tid, Oid tableoid);
 
 /*
- * zslot_show: zslot_store_borrowed and zslot_set_chain in one, for scans: the
- * row at (block, off) whose slot's head is (chain_xid, chain); chain 0 = visible to all.
+ * zslot_show: does zslot_store_borrowed and zslot_set_chain in one, for scans.
+ * The row is at (block, off), and the head of its page slot's chain is
+ * (chain_xid, chain); chain 0 means visible to all.
  */
 static inline void
 zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block, OffsetNumber off,
@@ -61,6 +74,8 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
+	Assert(TTS_IS_ZHEAP(slot));
+	Assert(len >= ZTUPLE_HEADER_SIZE);
 	z->row = row;
 	z->len = len;
 	z->writer_known = (chain == InvalidUndoPtr);
@@ -77,31 +92,41 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 	slot->tts_tableOid = tableoid;
 }
 
-/* zslot_store_copy: copy the row into the slot's own storage. */
+/* zslot_store_copy: copies the row to the slot's own memory. */
 extern void zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							 ItemPointer tid, Oid tableoid);
 
-/* zslot_set_writer / zslot_set_xmax / zslot_set_chain: see ZHeapSlot. Call after a store. */
+/*
+ * zslot_set_writer, zslot_set_xmax, zslot_set_chain: set the writer and the
+ * locker of the version (see ZHeapSlot). To be called after a store.
+ */
 extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
 extern void zslot_set_xmax(TupleTableSlot *slot, ZXid xmax);
-extern void zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber);
+extern void zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
+							RelFileNumber relnumber);
 
-/* zslot_writer: make the writer known by looking for it; false if the slot holds virtual contents of nobody in particular. */
+/*
+ * zslot_writer: finds the writer if it is not known yet. Returns false if the
+ * slot holds virtual contents that no transaction has written.
+ */
 extern bool zslot_writer(TupleTableSlot *slot);
 
 /*
- * zslot_lookup_writer_hook: set by mvcc/: finds xmin and cmin of the version
- * in slot by its chain; so that tuple/ need not know undo/.
+ * zslot_lookup_writer_hook: finds xmin and cmin of the version in the slot by
+ * its chain. Set by mvcc/, since tuple/ does not depend on undo/.
  */
 extern void (*zslot_lookup_writer_hook) (ZHeapSlot *slot);
 
-/* zslot_forgotten_xmin_hook: set by mvcc/: returns what xmin shows where the writer is not known any more. */
+/*
+ * zslot_forgotten_xmin_hook: returns the value of xmin for a version whose
+ * writer is not known any more. Set by mvcc/.
+ */
 extern TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot);
 
 /*
- * zslot_form_row: the row of any slot as zheap bytes: for a TTSOpsZHeap slot with
- * all columns of desc and no missing ones, its own bytes; else formed into palloc'd memory.
- * *len = its size.
+ * zslot_form_row: returns the bytes of the row in any slot and sets *len.
+ * These are the slot's own bytes if it is a TTSOpsZHeap slot whose row has all
+ * columns of desc, else a row that is formed in palloc'd memory.
  */
 extern const char *zslot_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len);
 

@@ -1,19 +1,19 @@
 /*
- * tuple/ztuple.c - rows from values and values from rows.
+ * tuple/ztuple.c - forming rows from values, and values from rows.
  *
- * Owns the column encoding (layout in ztuple.h). Called by dml/ and the slots
- * (form), scans through the slots (deform), monitor/ (getattr). Pure functions
- * on memory: no locks, no buffers, no crash points.
+ * Owns the encoding of columns (layout in ztuple.h). Called by dml/ and the
+ * slots (form), by the slots for scans (deform) and by monitor/ (getattr). Pure
+ * functions on memory: no locks, no buffers, no crash points.
  *
  * Invariants:
- *	T1	a column's bytes depend on its value and type only, never on its place:
- *		there is no padding anywhere in a row.
- *	T2	a row holds no pointer into memory: expanded and indirect values are
+ *	T1	The bytes of a column depend on its value and type only, not on its
+ *		position in the row: there is no padding.
+ *	T2	A row holds no pointer into memory: expanded and indirect values are
  *		flattened before it is formed; external ones are on-disk TOAST pointers.
- *	T3	deforming reads only the row's bytes; whatever would reach outside them
- *		is told to the caller, which knows where the row lies.
- *	T4	scratch never moves while values that point into it are in use: its
- *		capacity suffices for the whole row from the start.
+ *	T3	Deforming reads the row's bytes only. A column that would reach outside
+ *		them is reported to the caller, which knows where the row comes from.
+ *	T4	Scratch memory does not move while values point into it: its size
+ *		suffices for the whole row from the start.
  */
 #include "postgres.h"
 
@@ -23,9 +23,13 @@
 #include "tuple/ztuple.h"
 #include "utils/expandeddatum.h"
 
-/* Room for one row on an empty page: page header, line pointer, slots and trailer off. */
+/*
+ * Room for one row on an empty page: all but the page header, a line pointer,
+ * the slots and the trailer.
+ */
 #define EMPTY_PAGE_ROOM	(BLCKSZ - 24 - 4 - 4 * 16 - 16)
 
+/* Returns the length of the null bitmap for natts columns. */
 static inline Size
 bitmap_size(int natts)
 {
@@ -40,7 +44,8 @@ ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 relname != NULL && tid != NULL && ItemPointerIsValid(tid)
 			 ? errmsg("row %u in block %u of relation \"%s\" is corrupted",
-					  ItemPointerGetOffsetNumberNoCheck(tid), ItemPointerGetBlockNumberNoCheck(tid), relname)
+					  ItemPointerGetOffsetNumberNoCheck(tid), ItemPointerGetBlockNumberNoCheck(tid),
+					  relname)
 			 : errmsg("corrupted zheap row"),
 			 attno > 0
 			 ? errdetail("Column %d reaches beyond the end of the row.", attno)
@@ -52,8 +57,9 @@ ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 /* ---- forming ---- */
 
 /*
- * flatten: a varlena value that may be stored: expanded objects are made flat
- * and indirect pointers resolved, in palloc'd memory (T2).
+ * flatten: returns the varlena value in a form that can be stored (T2):
+ * expanded objects flattened, indirect TOAST pointers resolved, in palloc'd
+ * memory.
  */
 static Datum
 flatten(Datum value)
@@ -74,7 +80,7 @@ flatten(Datum value)
 	return value;
 }
 
-/* stored_varlena_size: bytes that this flat varlena takes in a row. */
+/* Returns the number of bytes that this flat varlena takes in a row. */
 static inline Size
 stored_varlena_size(ZcAttr att, const char *ptr)
 {
@@ -84,8 +90,9 @@ stored_varlena_size(ZcAttr att, const char *ptr)
 }
 
 /*
- * ztuple_size_any: bytes of the row that holds values. Flattens expanded and
- * indirect values in place in 'values', in the current memory context.
+ * ztuple_size_any: returns the length of the row that holds values. Replaces
+ * expanded and indirect values in 'values' by flat ones, in the current memory
+ * context.
  */
 Size
 ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
@@ -93,6 +100,7 @@ ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
 	Size		size = ZTUPLE_HEADER_SIZE;
 	bool		nulls = false;
 
+	Assert(desc->natts <= MaxHeapAttributeNumber);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		ZcAttr		att = zc_attr(desc, i);
@@ -116,8 +124,8 @@ ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
 }
 
 /*
- * ztuple_check_size: error ERRCODE_PROGRAM_LIMIT_EXCEEDED if a row of len bytes
- * does not fit a page.
+ * ztuple_check_size: raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if a row of len
+ * bytes does not fit on a page.
  */
 void
 ztuple_check_size(Size len)
@@ -143,7 +151,9 @@ ztuple_size(TupleDesc desc, Datum *values, const bool *isnull)
 	return size;
 }
 
-/* ztuple_max_size: the largest row that an empty page holds. */
+/*
+ * ztuple_max_size: returns the length of the largest row that fits on a page.
+ */
 Size
 ztuple_max_size(void)
 {
@@ -151,7 +161,7 @@ ztuple_max_size(void)
 	return EMPTY_PAGE_ROOM;
 }
 
-/* put_byval: store a by-value datum's bytes at p. */
+/* put_byval: writes the bytes of a by-value datum to p. */
 static inline void
 put_byval(char *p, Datum value, int attlen)
 {
@@ -184,7 +194,10 @@ put_byval(char *p, Datum value, int attlen)
 	}
 }
 
-/* put_varlena: store a flat varlena at p in its shortest allowed form; on return the byte after it. */
+/*
+ * put_varlena: writes a flat varlena to p, with a 1-byte header if that is
+ * allowed. Returns the byte after it.
+ */
 static char *
 put_varlena(char *p, ZcAttr att, const char *ptr)
 {
@@ -212,6 +225,7 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 	bits8	   *bits = NULL;
 	char	   *p = dst + ZTUPLE_HEADER_SIZE;
 
+	Assert(desc->natts <= MaxHeapAttributeNumber);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		if (isnull[i])
@@ -252,9 +266,12 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 		}
 		else
 		{
-			Size		size = att->attlen > 0 ? (Size) att->attlen :
-				strlen(DatumGetCString(values[i])) + 1;
+			Size		size;
 
+			if (att->attlen > 0)
+				size = (Size) att->attlen;
+			else
+				size = strlen(DatumGetCString(values[i])) + 1;
 			memcpy(p, DatumGetPointer(values[i]), size);
 			p += size;
 		}
@@ -268,8 +285,8 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 /* ---- deforming ---- */
 
 /*
- * unfixed_length: bytes of the varlena or cstring column at p, all of which lie
- * before end; 0 otherwise (T3).
+ * unfixed_length: returns the length of the varlena or cstring column at p, or
+ * 0 if it is not valid or does not lie before end (T3).
  */
 static Size
 unfixed_length(int attlen, const char *p, const char *end)
@@ -277,6 +294,7 @@ unfixed_length(int attlen, const char *p, const char *end)
 	Size		avail = end - p;
 	Size		size;
 
+	Assert(p <= end);
 	if (avail < 1)
 		return 0;
 	if (attlen == -2)
@@ -313,7 +331,10 @@ unfixed_length(int attlen, const char *p, const char *end)
 	return size > avail ? 0 : size;
 }
 
-/* can_point: may the core read the column at p in place? Its alignment decides. */
+/*
+ * can_point: returns true if the server may read the column at p in place,
+ * because p is aligned as it expects or the type needs no alignment.
+ */
 static inline bool
 can_point(ZcAttr att, const char *p)
 {
@@ -322,7 +343,7 @@ can_point(ZcAttr att, const char *p)
 	return zc_attr_byte_aligned(att) || p == (const char *) MAXALIGN(p);
 }
 
-/* needs_scratch: can values of this column have to be copied? */
+/* Returns true if values of this column may have to be copied to scratch. */
 static inline bool
 needs_scratch(ZcAttr att)
 {
@@ -343,12 +364,14 @@ zdeform_scratch_size(TupleDesc desc, Size len)
 	return ncopied == 0 ? 0 : len + (Size) ncopied * (MAXIMUM_ALIGNOF - 1);
 }
 
-/* to_scratch: an aligned copy of size bytes at p. */
+/* to_scratch: copies the size bytes at p to scratch, aligned. */
 static inline Datum
 to_scratch(ZDeform *d, const char *p, Size size)
 {
 	char	   *copy = d->scratch + d->scratch_used;
 
+	Assert(d->scratch != NULL);
+	Assert(copy == (char *) MAXALIGN(copy));
 	memcpy(copy, p, size);
 	d->scratch_used += MAXALIGN(size);
 	return PointerGetDatum(copy);
@@ -360,6 +383,7 @@ zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 {
 	ZHeader		h;
 
+	Assert(scratch == (char *) MAXALIGN(scratch));
 	if (unlikely(!ztuple_header_ok(row, len)))
 		return false;
 	h = zheader_get(row);
@@ -383,6 +407,8 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 	int			i;
 
 	Assert(natts <= ZH_NATTS(h));
+	Assert(natts <= desc->natts);
+	Assert(d->off <= d->len);
 
 	for (i = d->next; i < natts; i++)
 	{
@@ -429,7 +455,10 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 	return 0;
 }
 
-/* ztuple_getattr: see ztuple.h. The result points into the row if the core can read it there. */
+/*
+ * ztuple_getattr: see ztuple.h. Walks over the columns before the one wanted
+ * without forming their values.
+ */
 Datum
 ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull,
 			   const char *relname, ItemPointer tid)
@@ -440,6 +469,7 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 	const char *p;
 	const char *end = row + len;
 
+	Assert(attno >= 1 && attno <= desc->natts);
 	if (!zdeform_start(&d, row, len, NULL))
 		ztuple_corrupted(relname, tid, 0);
 	h = zheader_get(row);
@@ -479,8 +509,8 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 }
 
 /*
- * ztuple_to_heap: see ztuple.h. Attributes that the row has not are filled with
- * their missing values.
+ * ztuple_to_heap: see ztuple.h. Attributes that the row does not have get their
+ * missing values.
  */
 HeapTuple
 ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid)

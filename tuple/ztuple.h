@@ -1,5 +1,6 @@
 /*
- * tuple/ztuple.h - the row format: 5-byte header, null bitmap, unaligned columns.
+ * tuple/ztuple.h - the row format: 5-byte header, null bitmap, unaligned
+ * columns.
  *
  * A row is:	header (5 bytes) | null bitmap ((natts+7)/8 bytes, only if
  *				ZH_NULLS) | columns without padding.
@@ -9,9 +10,10 @@
  *	22-23 state | 24 other partition | 25-27 lock hint | 28 key change |
  *	29 stale index keys possible | 30 speculative | 31 slack | 32-39 zero
  *
- * Columns: fixed length: attlen bytes; by-value ones in native byte order.
- * varlena: 1-byte header where the value is short enough and the storage
- * allows, else 4-byte header; external pointers as they are. cstring: with its 0.
+ * A column of fixed length takes attlen bytes; by-value ones are in native byte
+ * order. A varlena has a 1-byte header where the value is short enough and the
+ * column's storage allows that, else a 4-byte header; external TOAST pointers
+ * stay as they are. A cstring includes its final 0.
  */
 #ifndef ZUNDO_ZTUPLE_H
 #define ZUNDO_ZTUPLE_H
@@ -41,12 +43,13 @@ typedef uint64 ZHeader;			/* the low 40 bits are the header */
 #define ZH_SLACK		(UINT64CONST(1) << 31)
 #define ZH_ZERO_MASK	(UINT64CONST(0xFF) << 32)
 
-/* Row states; the same numbers stand in lp_len of a stub. */
+/* Row states. A stub has the same numbers in lp_len. */
 #define ZSTATE_INSERTED 0
 #define ZSTATE_UPDATED	1
 #define ZSTATE_DELETED	2
 #define ZSTATE_MOVED	3
 
+/* Returns the header of the row. */
 static inline ZHeader
 zheader_get(const char *row)
 {
@@ -56,11 +59,13 @@ zheader_get(const char *row)
 	return (ZHeader) low | ((ZHeader) (uint8) row[4] << 32);
 }
 
+/* Writes the header of the row. */
 static inline void
 zheader_set(char *row, ZHeader h)
 {
 	uint32		low = (uint32) h;
 
+	Assert((h & ~UINT64CONST(0xFFFFFFFFFF)) == 0);
 	memcpy(row, &low, 4);
 	row[4] = (char) (h >> 32);
 }
@@ -72,36 +77,40 @@ zheader_set(char *row, ZHeader h)
 #define ZH_WITH_SLOT(h, s)	(((h) & ~ZH_SLOT_MASK) | ((ZHeader) (s) << ZH_SLOT_SHIFT))
 #define ZH_WITH_STATE(h, s) (((h) & ~ZH_STATE_MASK) | ((ZHeader) (s) << ZH_STATE_SHIFT))
 #define ZH_WITH_LOCK(h, l)	(((h) & ~ZH_LOCK_MASK) | ((ZHeader) (l) << ZH_LOCK_SHIFT))
-/* ZH_LIVE: is the row there for who sees its newest version? */
+/* True unless the newest version has been deleted or moved to another TID. */
 #define ZH_LIVE(h)		(ZH_STATE(h) <= ZSTATE_UPDATED)
 
 /*
- * A compact header is what undo keeps of a header: everything but slack and the
- * lock hint. 2 bytes, or 4 if natts/nulls/external differ from 'base'
- * (base = the header that the reader of the compact form will have; 0 forces the long form).
+ * A compact header holds everything of a header but slack and the lock hint. It
+ * takes 2 bytes, or 4 if natts, nulls or external differ from 'base', the
+ * header that the reader of the compact form will have. A base of 0 forces the
+ * long form.
  */
 extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
 extern const char *zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h);
 
-/* zheader_compact_set_slot: give the header whose compact form is at p another slot. */
+/*
+ * zheader_compact_set_slot: changes the slot in the compact header at p.
+ */
 extern void zheader_compact_set_slot(char *p, int slot);
 
 /*
- * zheader_updated: the header of a row after an in-place update: natts, nulls and external
- * from 'shape', lock hint and stale keys from 'current', the rest as given.
+ * zheader_updated: returns the header of a row after an in-place update. Takes
+ * natts, nulls and external from 'shape', lock hint and stale keys from
+ * 'current'.
  */
 static inline ZHeader
 zheader_updated(ZHeader current, ZHeader shape, int slotno, bool key_change)
 {
-	ZHeader		h = (shape & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL)) |
-		(current & (ZH_LOCK_MASK | ZH_STALE_KEYS));
+	ZHeader		h = shape & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL);
 
+	h |= current & (ZH_LOCK_MASK | ZH_STALE_KEYS);
 	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, slotno), ZSTATE_UPDATED);
 	return key_change ? (h | ZH_KEY_CHANGE) : h;
 }
 
-/* Do two headers agree in what a compact short form omits? */
+/* Returns true if two headers agree in what the short compact form omits. */
 static inline bool
 zheader_same_shape(ZHeader a, ZHeader b)
 {
@@ -111,29 +120,38 @@ zheader_same_shape(ZHeader a, ZHeader b)
 /* ---- forming and deforming ---- */
 
 /*
- * ztuple_size / ztuple_form: the row that holds values/isnull. ztuple_form
- * writes exactly ztuple_size bytes to dst; the header has natts, nulls,
- * external, state 0, slot 0. Values must be flat: no expanded objects
- * (ztuple_size flattens them in place in 'values', palloc'd in the current context).
- * ztuple_size: error ERRCODE_PROGRAM_LIMIT_EXCEEDED if it exceeds ztuple_max_size().
+ * ztuple_size: returns the length of the row that holds values/isnull. Flattens
+ * expanded objects and indirect TOAST pointers, replacing them in 'values' by
+ * copies in the current memory context. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED
+ * if the length exceeds ztuple_max_size().
+ *
+ * ztuple_form: writes that row to dst, exactly len = ztuple_size bytes. The
+ * values must be flat. The header has natts, nulls and external; its state and
+ * slot are 0.
  */
 extern Size ztuple_size(TupleDesc desc, Datum *values, const bool *isnull);
-extern void ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, Size len);
+extern void ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst,
+						Size len);
 
 /*
- * ztuple_size_any: ztuple_size without the limit, for rows that are not (yet)
- * to be put on a page: slots, values before toasting. ztuple_check_size raises
- * the error for a size found so.
+ * ztuple_size_any: as ztuple_size, but without the limit: for rows in slots,
+ * and for values that may still be toasted. ztuple_check_size raises the error
+ * for a length that exceeds the limit.
  */
 extern Size ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull);
 extern void ztuple_check_size(Size len);
 
-/* Largest row: what heap could store too, so that ALTER ... SET ACCESS METHOD works both ways. */
+/*
+ * ztuple_max_size: returns the length of the largest row. heap can store a row
+ * of that length too, so that ALTER TABLE ... SET ACCESS METHOD works in both
+ * directions.
+ */
 extern Size ztuple_max_size(void);
 
 /*
- * Deform state for one row. Columns are read left to right on demand; by-ref
- * values that the core reads in place and that are not aligned are copied to 'scratch'.
+ * The state of deforming one row. Columns are read from left to right on
+ * demand. By-reference values that the server reads in place and that are not
+ * aligned in the row are copied to 'scratch'.
  */
 typedef struct ZDeform
 {
@@ -141,26 +159,32 @@ typedef struct ZDeform
 	Size		len;
 	uint32		off;			/* of the next column's bytes in row */
 	int			next;			/* next attribute, 0-based */
-	char	   *scratch;		/* aligned copies; capacity zdeform_scratch_size */
+	char	   *scratch;		/* aligned copies; capacity
+								 * zdeform_scratch_size */
 	Size		scratch_used;
 } ZDeform;
 
-/* zdeform_scratch_size: bytes of scratch that a row of len bytes can need under desc. 0 = none: no column needs it. */
+/*
+ * zdeform_scratch_size: returns the bytes of scratch that a row of len bytes
+ * can need, 0 if no column needs any.
+ */
 extern Size zdeform_scratch_size(TupleDesc desc, Size len);
 
 /*
- * zdeform_start: begin to read the row. scratch is MAXALIGNed and has zdeform_scratch_size bytes, or
- * is NULL if that is 0. False if the header is bad.
+ * zdeform_start: prepares to read the row. scratch must be MAXALIGNed and have
+ * zdeform_scratch_size bytes, or be NULL if that is 0. Returns false if the
+ * header is not valid.
  */
 extern bool zdeform_start(ZDeform *d, const char *row, Size len, char *scratch);
 
 /*
- * zdeform_columns: fill values/isnull for attributes d->next .. natts-1 (natts <= the row's natts).
- * 0, or the number of the first column that would reach beyond the row's end.
+ * zdeform_columns: fills values/isnull for the attributes d->next .. natts - 1;
+ * natts must not exceed the row's. Returns 0, or the number (from 1) of the
+ * first column that would reach beyond the end of the row.
  */
 extern int	zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull);
 
-/* zdeform_byval: the datum whose attlen bytes are at p. */
+/* zdeform_byval: returns the by-value datum whose attlen bytes are at p. */
 static inline Datum
 zdeform_byval(const char *p, int attlen)
 {
@@ -198,31 +222,42 @@ zdeform_byval(const char *p, int attlen)
 }
 
 /*
- * ztuple_corrupted: raise ERRCODE_DATA_CORRUPTED for the row at tid, at column attno or, if that is
- * 0, its header. relname, tid: NULL = not known.
+ * ztuple_corrupted: raises ERRCODE_DATA_CORRUPTED for column attno of the row
+ * at tid, or for its header if attno is 0. relname and tid are NULL if not
+ * known.
  */
-extern void ztuple_corrupted(const char *relname, ItemPointer tid, int attno) zc_noreturn pg_attribute_cold;
+extern void ztuple_corrupted(const char *relname, ItemPointer tid,
+							 int attno) zc_noreturn pg_attribute_cold;
 
 /*
- * ztuple_getattr: one column (1-based), missing attributes included; by-ref results are palloc'd when unaligned.
- * Error ztuple_corrupted, with relname and tid.
+ * ztuple_getattr: returns column attno (from 1), or its missing value if the
+ * row has fewer columns. A by-reference result points into the row, or to a
+ * palloc'd copy if it is not aligned there. Raises ztuple_corrupted with
+ * relname and tid.
  */
 extern Datum ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnull,
 							const char *relname, ItemPointer tid);
 
-/* ztuple_to_heap: palloc'd HeapTuple with the same values. Error ztuple_corrupted, with relname and tid. */
-extern HeapTuple ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid);
+/*
+ * ztuple_to_heap: returns a palloc'd HeapTuple with the same values. Raises
+ * ztuple_corrupted with relname and tid.
+ */
+extern HeapTuple ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname,
+								ItemPointer tid);
 
-/* ztuple_header_ok: is row well formed under natts etc.? Cheap structural test used by zundo.check; no tupdesc. */
+/*
+ * ztuple_header_ok: returns true if the header is valid and the null bitmap
+ * lies within len. Cheap; needs no tuple descriptor.
+ */
 extern bool ztuple_header_ok(const char *row, Size len);
 
 /* ---- deltas (tuple/zdelta.c) ---- */
 
 /*
- * The bytes in which two rows (without their headers) differ: up to
- * ZDELTA_MAX_RUNS runs. If the lengths are equal, runs are (off, len) pairs of
- * equal length on both sides; else there is one run (off, oldlen, newlen).
- * An empty delta (0 runs) is legal.
+ * The bytes in which two rows, without their headers, differ: up to
+ * ZDELTA_MAX_RUNS runs. If the rows are of equal length, each run has the same
+ * length on both sides; else there is exactly one run. A delta without runs is
+ * valid.
  *
  * Undo form:	byte: nruns | 0x80 if lengths differ; per run: varint off, varint oldlen,
  *				[varint newlen], old bytes.
@@ -242,22 +277,34 @@ typedef struct ZDelta
 	}			run[ZDELTA_MAX_RUNS];
 } ZDelta;
 
-extern void zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d);
+extern void zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen,
+						   ZDelta *d);
 extern Size zdelta_undo_size(const ZDelta *d);
 extern char *zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes);
 extern Size zdelta_wal_size(const ZDelta *d);
 extern char *zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newbytes);
 
 /*
- * zdelta_undo_apply: dst (capacity cap) holds the newer bytes, *len of them; turn it into the
- * older. Returns the byte after the delta, NULL if malformed (dst is then unspecified).
+ * zdelta_undo_apply: turns the newer bytes in dst, *len of them, into the older
+ * ones and sets *len; dst has room for cap bytes. Returns the byte after the
+ * delta, or NULL if the delta is not valid or does not fit dst, whose contents
+ * are undefined then.
  */
-extern const char *zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len, Size cap);
+extern const char *zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len,
+									 Size cap);
 
-/* zdelta_wal_apply: the other direction, from the WAL form: older bytes become the newer. */
+/*
+ * zdelta_wal_apply: the reverse, from the WAL form: turns the older bytes in
+ * dst into the newer ones. Returns as zdelta_undo_apply.
+ */
 extern const char *zdelta_wal_apply(const char *p, const char *end, char *dst, Size *len, Size cap);
 
-/* zdelta_wal_to_undo: rewrite the WAL form at p as the undo form at dst (cap bytes); *len = its size. Returns the byte after the WAL form or NULL. */
-extern const char *zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap, Size *len);
+/*
+ * zdelta_wal_to_undo: converts the WAL form at p to the undo form at dst, which
+ * has room for cap bytes, and sets *len to its size. Returns the byte after the
+ * WAL form, or NULL if that is not valid or the undo form does not fit.
+ */
+extern const char *zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap,
+									  Size *len);
 
 #endif
