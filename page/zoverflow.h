@@ -1,14 +1,16 @@
 /*
  * page/zoverflow.h - the slots on a slot overflow page.
  *
- * Their numbers go on after the inline ones of the table page that owns the overflow page. Slots are added at
- * the end, one by one; the page's pd_lower tells how many there are. Accessors and the mutator take a page that
- * the caller has locked, together with its table page; redo uses the same ones.
+ * Their numbers follow those of the inline slots of the table page that owns
+ * the overflow page. Slots are added at the end, one by one; pd_lower shows
+ * how many there are. The caller has locked the overflow page and its table
+ * page. Redo uses the same functions.
  *
  * Invariant
- *	O1	both pages count the changes of these slots, beginning at a number chosen at random when the overflow
- *		page is attached, and each change is one WAL record for both: so they differ if storage has
- *		lost a write of one of them (zoverflow_fits).
+ *	O1	Both pages count the changes of these slots, starting at a random number
+ *		when the overflow page is attached. Each change is one WAL record for
+ *		both pages. So the counts differ if storage has lost a write of one of
+ *		them (zoverflow_fits).
  */
 #ifndef ZUNDO_ZOVERFLOW_H
 #define ZUNDO_ZOVERFLOW_H
@@ -16,17 +18,21 @@
 #include "page/zpage.h"
 #include "undo/undo_overflow.h"
 
-StaticAssertDecl(ZU_OVERFLOW_DATA + (ZPAGE_MAX_SLOTS - ZPAGE_INITIAL_SLOTS) * sizeof(ZPageSlot) <= BLCKSZ,
+StaticAssertDecl(ZU_OVERFLOW_DATA +
+				 (ZPAGE_MAX_SLOTS - ZPAGE_INITIAL_SLOTS) * sizeof(ZPageSlot) <= BLCKSZ,
 				 "all slots after the inline ones fit an overflow page");
 
-/* zoverflow_first: number of the first slot here. */
+/* zoverflow_first: returns the number of the first slot of this page. */
 static inline int
 zoverflow_first(Page page)
 {
 	return zu_overflow_header(page)->first;
 }
 
-/* zoverflow_last: number of the last slot here; first - 1 if there is none yet. */
+/*
+ * zoverflow_last: returns the number of the last slot of this page, first - 1
+ * if it has no slot yet.
+ */
 static inline int
 zoverflow_last(Page page)
 {
@@ -34,7 +40,11 @@ zoverflow_last(Page page)
 		(((PageHeader) page)->pd_lower - ZU_OVERFLOW_DATA) / (int) sizeof(ZPageSlot);
 }
 
-/* zoverflow_fits: is this, owned by that table page, the version of its overflow page that it means (O1)? */
+/*
+ * zoverflow_fits: returns true if this overflow page and the table page that
+ * owns it count the same changes, so that neither of them is an old version
+ * (O1).
+ */
 static inline bool
 zoverflow_fits(Page page, Page table_page)
 {
@@ -42,14 +52,15 @@ zoverflow_fits(Page page, Page table_page)
 		zu_overflow_header(page)->changes == zpage_trailer(table_page)->debt;
 }
 
-/* zoverflow_slot: slot i, first <= i <= last. */
+/* zoverflow_slot: returns slot i, first <= i <= last. */
 static inline ZPageSlot *
 zoverflow_slot(Page page, int i)
 {
+	Assert(i >= zoverflow_first(page) && i <= ZPAGE_MAX_SLOTS);
 	return (ZPageSlot *) ((char *) page + ZU_OVERFLOW_DATA) + (i - zoverflow_first(page));
 }
 
-/* zoverflow_has_slot: may the page have slot i, once it is set? */
+/* zoverflow_has_slot: returns true if slot i belongs to this page. */
 static inline bool
 zoverflow_has_slot(Page page, int i)
 {
@@ -58,8 +69,9 @@ zoverflow_has_slot(Page page, int i)
 }
 
 /*
- * zoverflow_set_slot: slot i names the record at ptr, written by xid; both 0 = free. Slots up to i come to be if
- * they are not there. The caller does zpage_count_overflow_change to the table page (O1).
+ * zoverflow_set_slot: makes slot i name the record at ptr, written by xid; both
+ * are 0 to free it. Adds all slots up to i that the page does not have yet. The
+ * caller also calls zpage_count_overflow_change for the table page (O1).
  */
 static inline void
 zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)
@@ -78,7 +90,10 @@ zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)
 	zu_overflow_header(page)->changes++;
 }
 
-/* zoverflow_set_lock_slot: slot i becomes the page's common lock slot; see zpage_set_lock_slot. */
+/*
+ * zoverflow_set_lock_slot: makes slot i the page's common lock slot; see
+ * zpage_set_lock_slot.
+ */
 static inline void
 zoverflow_set_lock_slot(Page page, int i, ZXid hold, UndoPtr ptr)
 {

@@ -1,24 +1,25 @@
 /*
  * page/zpage.c - the table page: accessors and the mutators of rows and slots.
  *
- * Owns the page layout of zpage.h together with zprune.c (which takes rows
- * away) and zpage_check.c (which tests the invariants P1 .. P7). Called by dml/,
- * rollback/, vacuum/ and change/ with the page locked exclusively, or on a private
- * copy. No locks, no WAL, no undo; mutators run inside critical sections and
- * raise no errors; a crash point can only be in a caller.
+ * Owns the page layout of zpage.h, together with zprune.c, which removes rows,
+ * and zpage_check.c, which tests the invariants P1 to P7. Called by change/,
+ * rollback/, dml/ and vacuum/ with the page locked exclusively, or on a private
+ * copy. Takes no locks, writes no WAL and no undo. Mutators run inside critical
+ * sections and raise no errors. Only callers have crash points.
  *
- * Slack: where a row is shorter than its room (lp_len), ZH_SLACK is set and the
- * end of the room says by how much:
+ * Slack: if a row is shorter than its room (lp_len), ZH_SLACK is set, and the
+ * last bytes of the room say by how much:
  *
  *	slack 1 .. 254		last byte = slack
- *	slack 255 ..		last byte = 255, the two bytes before it = slack, native order
+ *	slack 255 ..		last byte = 255, the two bytes before it = slack,
+ *						native order
  *
  * Further invariants of this file:
- *	Z1	rooms never shrink here: only ZPRUNE_CUT and the end of a row give room
- *		back, so an undo record of the last writer always fits.
- *	Z2	pd_lower and pd_upper bound the hole exactly after every call.
- *	Z3	ZH_SLACK on the page describes the room on the page; what callers pass in
- *		that bit is ignored.
+ *	Z1	A room never shrinks here: only ZPRUNE_CUT and the removal of the row
+ *		give room back. So the undo of the last writer always fits.
+ *	Z2	After every call pd_lower and pd_upper are the exact bounds of the hole.
+ *	Z3	ZH_SLACK on the page describes the room on the page; that bit of a
+ *		header that a caller passes is ignored.
  */
 #include "postgres.h"
 
@@ -30,20 +31,24 @@
 
 /* ---- lengths ---- */
 
-/* read_slack: the slack noted at the end of the room. */
+/* Returns the slack that is noted at the end of the room. */
 static int
 read_slack(const char *row, int room)
 {
 	int			slack = (uint8) row[room - 1];
 	uint16		longer;
 
+	Assert(room >= ZTUPLE_HEADER_SIZE);
 	if (slack < LONG_SLACK)
 		return slack;
 	memcpy(&longer, row + room - LONG_SLACK_BYTES, sizeof(longer));
 	return longer;
 }
 
-/* zrow_length: see zpage.h. 0 if the room cannot hold such a row (corruption). */
+/*
+ * zrow_length: see zpage.h. Returns 0 if the room is too small for its slack,
+ * which means corruption.
+ */
 int
 zrow_length(const char *row, int room)
 {
@@ -80,7 +85,7 @@ zpage_init(Page page)
 	zpage_set_upper(page, ((PageHeader) page)->pd_upper);
 }
 
-/* zpage_is_valid: see zpage.h. Tolerates any bytes. */
+/* zpage_is_valid: see zpage.h. */
 bool
 zpage_is_valid(Page page)
 {
@@ -99,8 +104,9 @@ zpage_is_valid(Page page)
 }
 
 /*
- * zpage_fault: see zpage.h. Heap takes whole multiples of MAXALIGN from the hole, a row's header at least, so
- * what it has inserted shows as a version that many above ours.
+ * zpage_fault: see zpage.h. An insertion by heap lowers pd_upper by a multiple
+ * of MAXALIGN, at least by the size of a row header. The seal then shows a
+ * version that exceeds ours by as much.
  */
 const char *
 zpage_fault(Page page)
@@ -118,7 +124,7 @@ zpage_fault(Page page)
 	return "The page header or a line pointer does not fit a zheap page.";
 }
 
-/* Does the row at lp lie inside the row area? */
+/* Returns true if the row at lp lies inside the row area. */
 static inline bool
 row_inside(PageHeader ph, ItemId lp)
 {
@@ -127,6 +133,7 @@ row_inside(PageHeader ph, ItemId lp)
 		ItemIdGetLength(lp) >= ZTUPLE_HEADER_SIZE;
 }
 
+/* zpage_item_ok: see zpage.h. */
 bool
 zpage_item_ok(Page page, OffsetNumber off)
 {
@@ -140,6 +147,7 @@ zpage_item_ok(Page page, OffsetNumber off)
 	return !ItemIdIsNormal(lp) || row_inside((PageHeader) page, lp);
 }
 
+/* zpage_rows_ok: see zpage.h. */
 bool
 zpage_rows_ok(Page page)
 {
@@ -166,7 +174,7 @@ zpage_rows_ok(Page page)
 
 /* ---- rows ---- */
 
-/* zpage_find_offset: see zpage.h. Changes nothing. */
+/* zpage_find_offset: see zpage.h. */
 OffsetNumber
 zpage_find_offset(Page page)
 {
@@ -192,7 +200,10 @@ zpage_room_for(Page page, OffsetNumber off, Size len)
 	return (Size) zpage_hole(page) >= len;
 }
 
-/* take_from_hole: point lp at the last len bytes of the hole; on return these bytes. */
+/*
+ * take_from_hole: makes the last len bytes of the hole the room of lp and
+ * returns them.
+ */
 static char *
 take_from_hole(Page page, ItemId lp, Size len)
 {
@@ -205,8 +216,8 @@ take_from_hole(Page page, ItemId lp, Size len)
 }
 
 /*
- * zpage_put_row: see zpage.h. On entry zpage_room_for(page, off, len). A new
- * line pointer while the page claims to have free ones clears that hint.
+ * zpage_put_row: see zpage.h. The page must have room (zpage_room_for). Clears
+ * the hint that there are free line pointers when it adds a new one.
  */
 void
 zpage_put_row(Page page, OffsetNumber off, const char *row, Size len)
@@ -239,7 +250,7 @@ zpage_replace_fits(Page page, OffsetNumber off, Size len)
 		len <= (Size) zpage_hole(page);
 }
 
-/* note_slack: make header and room of the row agree on its length (Z3). */
+/* note_slack: notes the difference between room and length in the row (Z3). */
 static void
 note_slack(char *row, int room, int len)
 {
@@ -264,8 +275,8 @@ note_slack(char *row, int room, int len)
 }
 
 /*
- * zpage_replace_row: see zpage.h. On entry zpage_replace_fits. 'row' may be the
- * row on the page itself.
+ * zpage_replace_row: see zpage.h. The row must fit (zpage_replace_fits). 'row'
+ * may point to the row on the page.
  */
 void
 zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)
@@ -296,7 +307,7 @@ zpage_set_header(Page page, OffsetNumber off, ZHeader h)
 
 /* ---- slots ---- */
 
-/* zpage_set_slot: inline slot slotno names the record at ptr, written by xid; flags are cleared. Both 0 = free (P7). */
+/* zpage_set_slot: see zpage.h. */
 void
 zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr)
 {
@@ -312,6 +323,8 @@ zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr)
 UndoPtr
 zinline_add(UndoPtr locks, OffsetNumber off, int mode)
 {
+	Assert(OffsetNumberIsValid(off) && off <= ZHEAP_MAX_OFFSET);
+	Assert(mode >= LockTupleKeyShare && mode <= LockTupleExclusive);
 	for (int i = 0; i < ZINLINE_MAX_LOCKS; i++)
 	{
 		UndoPtr		l = locks >> (i * ZINLINE_BITS);
@@ -344,11 +357,12 @@ zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr)
 
 	Assert(slotno >= 1 && slotno <= zpage_nslots(page));
 	Assert(xid != InvalidZXid && ptr != InvalidUndoPtr);
+	Assert(flag == ZSLOT_INLINE_LOCKS || flag == ZSLOT_COMMON_LOCKS);
 	slot->xid_flags = (xid & ZXID_MASK) | flag;
 	slot->ptr = ptr;
 }
 
-/* zpage_can_grow_slots: may the page get n inline slots now? */
+/* zpage_can_grow_slots: see zpage.h. */
 bool
 zpage_can_grow_slots(Page page, int n)
 {
@@ -358,7 +372,9 @@ zpage_can_grow_slots(Page page, int n)
 		zpage_hole(page) >= more * (int) sizeof(ZPageSlot);
 }
 
-/* zpage_grow_slots: see zpage.h. On entry zpage_can_grow_slots. New slots are free. */
+/*
+ * zpage_grow_slots: see zpage.h. There must be room (zpage_can_grow_slots).
+ */
 void
 zpage_grow_slots(Page page, int n)
 {
@@ -384,7 +400,11 @@ zpage_grow_slots(Page page, int n)
 
 /* ---- undo ---- */
 
-/* undo_insert: the rows of an insertion die; their offsets may be in indexes. */
+/*
+ * undo_insert: makes the rows of an insertion LP_DEAD, since indexes may have
+ * entries for them. Returns false, with the page unchanged, if it has no such
+ * rows.
+ */
 static bool
 undo_insert(Page page, const ZuRecord *rec)
 {
@@ -403,14 +423,19 @@ undo_insert(Page page, const ZuRecord *rec)
 	return true;
 }
 
-/* restored_header: the header that comes back, with the lock hint of the page. */
+/*
+ * restored_header: returns the old header with the present lock hint.
+ */
 static inline ZHeader
 restored_header(ZHeader old, ZHeader present)
 {
 	return (old & ~ZH_LOCK_MASK) | (present & ZH_LOCK_MASK);
 }
 
-/* undo_update: header and bytes of the row become those before the update. */
+/*
+ * undo_update: gives the row the header and bytes of before the update. Returns
+ * false, with the page unchanged, if the payload does not fit the row.
+ */
 static bool
 undo_update(Page page, OffsetNumber off, const char *payload, Size len)
 {
@@ -439,7 +464,10 @@ undo_update(Page page, OffsetNumber off, const char *payload, Size len)
 	return true;
 }
 
-/* undo_delete: the row, whose bytes are still there, gets its old header back. */
+/*
+ * undo_delete: gives the row, whose bytes are still there, its old header.
+ * Returns false, with the page unchanged, if the payload does not fit the row.
+ */
 static bool
 undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
 {
@@ -489,6 +517,7 @@ zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len)
 	}
 }
 
+/* zpage_all_live: see zpage.h. */
 bool
 zpage_all_live(Page page)
 {

@@ -1,11 +1,13 @@
 /*
  * page/zpage.h - the table page: layout, accessors and mutators.
  *
- * Mutators take a page that the caller holds exclusively. They take no locks,
- * write no WAL and no undo, and cannot fail: DML, rollback and redo call the
- * same ones; what they need was checked in the prepare phase.
+ * Mutators change a page that the caller has locked exclusively, or a private
+ * copy. They take no locks, write no WAL and no undo, and cannot fail: callers
+ * check what a mutator needs before they enter a critical section. DML,
+ * rollback and redo call the same functions.
  *
- *	0         PageHeaderData (24); pd_prune_xid is 0, so that heap's readers prune nothing
+ *	0         PageHeaderData (24); pd_prune_xid is 0, so that heap's readers
+ *			prune nothing
  *	24        line pointers (ItemIdData, 4 each), at most ZHEAP_MAX_OFFSET
  *	pd_lower  hole
  *	pd_upper  rows, unaligned
@@ -14,30 +16,43 @@
  *
  * Line pointer states:
  *	LP_UNUSED	free for a new row
- *	LP_NORMAL	lp_off, lp_len = the row's room (>= its length, the rest is slack)
- *	LP_REDIRECT stub of a deleted or moved row whose bytes are gone: lp_off = slot
- *				number, lp_len = state (2 or 3)
- *	LP_DEAD		dead to everybody; index entries may point here; lp_off = lp_len = 0
+ *	LP_NORMAL	lp_off, lp_len = the row's room (>= its length, the rest is
+ *				slack)
+ *	LP_REDIRECT stub of a deleted or moved row whose bytes are gone: lp_off =
+ *				slot number, lp_len = state (2 or 3)
+ *	LP_DEAD		visible to no snapshot; index entries may point here; lp_off =
+ *				lp_len = 0
  *
  * Invariants (checked by zpage_check):
- *	P1	pd_lower/pd_upper/pd_special are consistent; special size = 16 + 16*nslots,
- *		1 <= nslots; the seal is ZPAGE_VERSION + pd_upper and pd_prune_xid is 0, which heap's functions,
- *		where C code lets them loose on a zheap table, leave behind otherwise (zpage_fault).
- *	P2	every LP_NORMAL item lies inside [pd_upper, pd_special); items don't overlap.
- *	P3	a row's header: zero bits zero, slot <= nslots_total of zpage_check, length (room - slack) >= header + bitmap.
- *	P4	a stub's slot is <= nslots_total and >= 1, its state is 2 or 3.
- *	P5	at most ZHEAP_MAX_OFFSET line pointers.
- *	P6	a row in state deleted or moved whose writer is not known committed has its bytes.
- *	P7	slot xid 0 <=> slot pointer 0.
- *	P8	with an overflow page the number of inline slots does not change.
- *	P9	a slot that holds only locks was free, or its owner's own without any change, when it became
- *		one: no row is hidden or shown by it.
- *	P10	a page whose bit in the visibility map is set (dml/zvisible.c) has PD_ALL_VISIBLE; every row is live and was
- *		last changed before `oldest`; no other line pointer is in use. Row locks do not matter. The flag
- *		without the bit says nothing, and nobody but who clears the bit looks at it (VM3).
- * A slot number above the present number of slots means "visible to all": an overflow page
- * is taken away when all its slots are older than everybody. The trailer remembers that there was one, so
- * P3 and P4 hold with nslots_total = number of slots on a page that never had one, ZPAGE_MAX_SLOTS on others.
+ *	P1	pd_lower, pd_upper and pd_special are consistent; the special space
+ *		takes 16 + 16 * nslots bytes, with nslots >= 1. The seal is
+ *		ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions of heap that
+ *		are applied to a zheap page break one of the latter (zpage_fault).
+ *	P2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two of
+ *		them overlap.
+ *	P3	In a row's header the zero bits are zero and the slot is at most
+ *		nslots_total; the row's length (room - slack) is at least that of header
+ *		and bitmap.
+ *	P4	A stub's slot is between 1 and nslots_total, and its state is 2 or 3.
+ *	P5	There are at most ZHEAP_MAX_OFFSET line pointers.
+ *	P6	A row in state deleted or moved has its bytes unless its deleter is
+ *		known to have committed.
+ *	P7	A slot's xid is 0 if and only if its pointer is 0.
+ *	P8	While a page has an overflow page, the number of its inline slots does
+ *		not change.
+ *	P9	When a slot became one that holds only locks, it was free, or its owner
+ *		had changed no row by it. So it does not affect the visibility of rows.
+ *	P10	A page whose bit in the visibility map is set (dml/zvisible.c) has
+ *		PD_ALL_VISIBLE. All its rows are live and were last changed before
+ *		`oldest`, and no other line pointer is in use. Row locks do not matter.
+ *		The flag without the bit has no meaning; it is read only to decide
+ *		whether the bit may have to be cleared (VM3).
+ *
+ * A slot number above the number of slots means "visible to all", since an
+ * overflow page is detached only when all its slots are older than `oldest`.
+ * The trailer records that there was one. P3 and P4 refer to nslots_total,
+ * which is the number of slots if there never was an overflow page,
+ * ZPAGE_MAX_SLOTS else.
  */
 #ifndef ZUNDO_ZPAGE_H
 #define ZUNDO_ZPAGE_H
@@ -49,42 +64,60 @@
 
 typedef struct ZPageSlot
 {
-	uint64		xid_flags;		/* bits 0-47 xid of the newest record's writer, 48-63 flags */
+	uint64		xid_flags;		/* bits 0-47 xid of the newest record's
+								 * writer, 48-63 flags */
 	UndoPtr		ptr;			/* newest record; 0 if unused */
 } ZPageSlot;
 
 StaticAssertDecl(sizeof(ZPageSlot) == 16, "ZPageSlot is 16 bytes on disk");
 
-/* Slot flags (shifted). */
-#define ZSLOT_INLINE_LOCKS	(UINT64CONST(1) << 48)	/* ptr holds up to 5 locks of the owner */
-#define ZSLOT_COMMON_LOCKS	(UINT64CONST(1) << 49)	/* ptr: newest LOCKS record; xid: youngest locker named there or below */
+/*
+ * Slot flags (shifted). With ZSLOT_INLINE_LOCKS ptr holds up to 5 row locks of
+ * the transaction. With ZSLOT_COMMON_LOCKS ptr is the newest LOCKS record, and
+ * the xid is that of the youngest locker named in it or in older ones.
+ */
+#define ZSLOT_INLINE_LOCKS	(UINT64CONST(1) << 48)
+#define ZSLOT_COMMON_LOCKS	(UINT64CONST(1) << 49)
 #define ZSLOT_LOCKS_ONLY	(ZSLOT_INLINE_LOCKS | ZSLOT_COMMON_LOCKS)
 
 #define ZSLOT_XID(s)		((ZXid) ((s)->xid_flags & ZXID_MASK))
 
 /*
- * The locks in a slot with ZSLOT_INLINE_LOCKS: up to 5 of 12 bits each from the lowest on, without a gap: bits 0-8 offset,
- * 9-11 LockTupleMode + 1. Never 0.
+ * The locks in a slot with ZSLOT_INLINE_LOCKS: up to 5, of 12 bits each from
+ * the lowest bit on, without a gap. Bits 0-8 are the offset, 9-11
+ * LockTupleMode + 1. The whole is never 0.
  */
 #define ZINLINE_MAX_LOCKS	5
 #define ZINLINE_BITS		12
-#define ZINLINE_OFFSET(l)	((OffsetNumber) ((l) & 0x1FF))	/* of the lowest one */
+#define ZINLINE_OFFSET(l)	((OffsetNumber) ((l) & 0x1FF))	/* lowest one */
 #define ZINLINE_MODE(l)		((int) (((l) >> 9) & 7) - 1)
 
-/* zinline_add: locks with one more, or with that row's lock made as strong; 0 if there is no room for it. */
+/*
+ * zinline_add: returns the locks with the row at off locked in this mode or a
+ * stronger one; 0 if there is no room for another lock.
+ */
 extern UndoPtr zinline_add(UndoPtr locks, OffsetNumber off, int mode);
 
-/* zinline_mode: the strength in which locks hold the row at off; -1 = not at all. */
+/*
+ * zinline_mode: returns the mode in which the row at off is locked, -1 if it is
+ * not.
+ */
 extern int	zinline_mode(UndoPtr locks, OffsetNumber off);
 
-/* zslot_locks_only: the slot is no chain of changes; rows whose headers name it are visible to all (P9). */
+/*
+ * zslot_locks_only: returns true if the slot has row locks and no chain of
+ * changes. Rows whose headers name it are visible to all (P9).
+ */
 static inline bool
 zslot_locks_only(const ZPageSlot *slot)
 {
 	return (slot->xid_flags & ZSLOT_LOCKS_ONLY) != 0;
 }
 
-/* zpage_slot_writer: whose changes the slot's chain begins with; 0 = it has none that anybody could ask for. */
+/*
+ * zpage_slot_writer: returns the transaction that wrote the newest change in
+ * the slot's chain, 0 if the slot has no chain of changes.
+ */
 static inline ZXid
 zpage_slot_writer(const ZPageSlot *slot)
 {
@@ -93,17 +126,23 @@ zpage_slot_writer(const ZPageSlot *slot)
 
 typedef struct ZPageTrailer
 {
-	UndoPtr		image;			/* newest page image in undo (mvcc/README.md), 0 = none */
-	BlockNumber overflow;		/* undo block with more slots, or ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW */
-	uint16		seal;			/* ZPAGE_VERSION + pd_upper: whoever moved pd_upper knows this format */
-	uint16		debt;			/* undo bytes pushed on live chains since the last image, saturating; with
-								 * an overflow page, of which no images are made, the count of that page's
-								 * changes (O1 in page/zoverflow.h) */
+	UndoPtr		image;			/* newest page image in undo (mvcc/README.md),
+								 * 0 = none */
+	BlockNumber overflow;		/* undo block with more slots, or
+								 * ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW */
+	uint16		seal;			/* ZPAGE_VERSION + pd_upper: shows that
+								 * pd_upper was set by zundo */
+	uint16		debt;			/* undo bytes pushed on live chains since the
+								 * last image, saturating; with an overflow
+								 * page the count of its changes (O1) */
 } ZPageTrailer;
 
 StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk");
 
-/* A page without an overflow page never had one; or had one: then rows may name slots that are no more. */
+/*
+ * Values of ZPageTrailer.overflow for a page without an overflow page. If the
+ * page had one before, its rows may name slots that do not exist any more.
+ */
 #define ZPAGE_NO_OVERFLOW	InvalidBlockNumber
 #define ZPAGE_HAD_OVERFLOW	((BlockNumber) 0)
 
@@ -112,28 +151,33 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
 #define ZPAGE_MAX_INLINE_SLOTS 64
 #define ZPAGE_MAX_SLOTS		511
 
+/* zpage_trailer: returns the page's trailer. */
 static inline ZPageTrailer *
 zpage_trailer(Page page)
 {
 	return (ZPageTrailer *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer));
 }
 
-/* zpage_version: the format of the page, if it is zheap's at all. */
+/* zpage_version: returns the format of the page, if it is a zheap page. */
 static inline uint16
 zpage_version(Page page)
 {
 	return zpage_trailer(page)->seal - ((PageHeader) page)->pd_upper;
 }
 
-/* zpage_set_upper: sets the lower end of the rows, and the seal with it (P1). */
+/*
+ * zpage_set_upper: sets the lower end of the rows, and the seal with it (P1).
+ */
 static inline void
 zpage_set_upper(Page page, int upper)
 {
+	Assert(upper >= ((PageHeader) page)->pd_lower);
+	Assert(upper <= BLCKSZ - (int) sizeof(ZPageTrailer));
 	((PageHeader) page)->pd_upper = upper;
 	zpage_trailer(page)->seal = ZPAGE_VERSION + upper;
 }
 
-/* zpage_has_overflow: are there slots on an overflow page? */
+/* zpage_has_overflow: returns true if more slots are on an overflow page. */
 static inline bool
 zpage_has_overflow(Page page)
 {
@@ -142,7 +186,10 @@ zpage_has_overflow(Page page)
 	return unlikely(overflow != ZPAGE_NO_OVERFLOW && overflow != ZPAGE_HAD_OVERFLOW);
 }
 
-/* zpage_set_overflow: attaches overflow page 'block', whose changes count from that number on (O1), or takes it away (0). */
+/*
+ * zpage_set_overflow: attaches overflow page 'block', whose count of changes
+ * begins at 'changes' (O1), or detaches it if block is 0.
+ */
 static inline void
 zpage_set_overflow(Page page, BlockNumber block, uint16 changes)
 {
@@ -150,7 +197,10 @@ zpage_set_overflow(Page page, BlockNumber block, uint16 changes)
 	zpage_trailer(page)->debt = block != 0 ? changes : 0;
 }
 
-/* zpage_count_overflow_change: a slot on the page's overflow page is changed (O1). */
+/*
+ * zpage_count_overflow_change: counts a change of a slot on the page's overflow
+ * page (O1).
+ */
 static inline void
 zpage_count_overflow_change(Page page)
 {
@@ -158,108 +208,152 @@ zpage_count_overflow_change(Page page)
 	zpage_trailer(page)->debt++;
 }
 
-/* zpage_nslots: number of inline slots. */
+/* zpage_nslots: returns the number of inline slots. */
 static inline int
 zpage_nslots(Page page)
 {
 	return (BLCKSZ - ((PageHeader) page)->pd_special - sizeof(ZPageTrailer)) / sizeof(ZPageSlot);
 }
 
-/* zpage_slot: inline slot i, 1 <= i <= zpage_nslots. */
+/* zpage_slot: returns inline slot i, 1 <= i <= zpage_nslots. */
 static inline ZPageSlot *
 zpage_slot(Page page, int i)
 {
+	Assert(i >= 1 && i <= zpage_nslots(page));
 	return (ZPageSlot *) ((char *) page + BLCKSZ - sizeof(ZPageTrailer) - i * sizeof(ZPageSlot));
 }
 
-/* zpage_hole: bytes between the line pointers and the rows. */
+/* zpage_hole: returns the number of bytes between line pointers and rows. */
 static inline int
 zpage_hole(Page page)
 {
 	return ((PageHeader) page)->pd_upper - ((PageHeader) page)->pd_lower;
 }
 
+/* zpage_row: returns the bytes of the row at an LP_NORMAL line pointer. */
 static inline char *
 zpage_row(Page page, ItemId lp)
 {
+	Assert(ItemIdIsNormal(lp));
 	return (char *) page + ItemIdGetOffset(lp);
 }
 
-/* zpage_row_length: length of the row (room less slack) at an LP_NORMAL line pointer. */
+/*
+ * zpage_row_length: returns the length (room - slack) of the row at an
+ * LP_NORMAL line pointer.
+ */
 extern int	zpage_row_length(Page page, ItemId lp);
-/* zrow_length: the same from the bytes: room bytes at row. */
+
+/* zrow_length: returns the length of the row in the room bytes at row. */
 extern int	zrow_length(const char *row, int room);
 
-/* zpage_init: an empty page with ZPAGE_INITIAL_SLOTS slots. */
+/* zpage_init: makes it an empty page with ZPAGE_INITIAL_SLOTS slots. */
 extern void zpage_init(Page page);
 
-/* zpage_is_valid: looks like a table page of ours (version, P1)? New (all-zero) pages are not. */
+/*
+ * zpage_is_valid: returns true if P1 holds. It does not for a new (all-zero)
+ * page. The page may have any contents.
+ */
 extern bool zpage_is_valid(Page page);
 
 /*
- * zpage_fault: says in a sentence what is wrong with a page or one of its line
- * pointers that was found wrong. Tolerates any bytes.
+ * zpage_fault: returns a sentence that says what is wrong with a page for which
+ * zpage_is_valid or zpage_item_ok has returned false. The page may have any
+ * contents.
  */
 extern const char *zpage_fault(Page page);
 
 /*
- * zpage_item_ok: can the line pointer at off, if there is one, be followed: does a row lie
- * inside the row area (P2)? The page is valid or not: tolerates any bytes.
+ * zpage_item_ok: returns true if the page is valid and the line pointer at off,
+ * if there is one with a row, points into the row area (P2). The page may have
+ * any contents.
  */
 extern bool zpage_item_ok(Page page, OffsetNumber off);
 
-/* zpage_rows_ok: are P1, P5 and P2 kept as far as copying and moving the rows needs it? Tolerates any bytes. */
+/*
+ * zpage_rows_ok: returns true if P1, P5 and P2 hold as far as copying and
+ * moving the rows requires. The page may have any contents.
+ */
 extern bool zpage_rows_ok(Page page);
 
 /*
- * zpage_find_offset: offset for a new row: an LP_UNUSED one below the maximum, else
- * max + 1; InvalidOffsetNumber if ZHEAP_MAX_OFFSET is reached.
+ * zpage_find_offset: returns the offset for a new row: that of an LP_UNUSED
+ * line pointer, else the one after the last; InvalidOffsetNumber if that would
+ * exceed ZHEAP_MAX_OFFSET.
  */
 extern OffsetNumber zpage_find_offset(Page page);
 
-/* zpage_room_for: can a new row of len bytes be put at off without compaction? (counts a new line pointer) */
+/*
+ * zpage_room_for: returns true if the hole has room for a row of len bytes at
+ * off, and for its line pointer if that is new.
+ */
 extern bool zpage_room_for(Page page, OffsetNumber off, Size len);
 
-/* zpage_put_row: new LP_NORMAL at off (unused, or max + 1) with these bytes. */
+/*
+ * zpage_put_row: puts a row at off, which must be unused or right after the
+ * last line pointer.
+ */
 extern void zpage_put_row(Page page, OffsetNumber off, const char *row, Size len);
 
 /*
- * zpage_replace_row: the row at off becomes these bytes (header included). Fits if len <= room,
- * else takes a new area from the hole (zpage_replace_fits). Maintains slack and
- * keeps room.
+ * zpage_replace_row: replaces the row at off, header included. A row that does
+ * not fit into the room gets a new room from the hole, and there must be enough
+ * (zpage_replace_fits).
  */
 extern bool zpage_replace_fits(Page page, OffsetNumber off, Size len);
 extern void zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len);
 
-/* zpage_set_header: replace the header of the row at off; slack is kept as it is on the page. */
+/*
+ * zpage_set_header: replaces the header of the row at off, except for its slack
+ * bit.
+ */
 extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
 
+/*
+ * zpage_set_slot: makes inline slot slotno name the record at ptr, written by
+ * xid, and clears its flags. Both are 0 to free the slot (P7).
+ */
 extern void zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr);
 
-/* zpage_set_lock_slot: the slot holds locks only; flag is ZSLOT_INLINE_LOCKS or ZSLOT_COMMON_LOCKS, xid and ptr as these say. */
+/*
+ * zpage_set_lock_slot: makes inline slot slotno one that holds only locks. flag
+ * is ZSLOT_INLINE_LOCKS or ZSLOT_COMMON_LOCKS; see there for xid and ptr.
+ */
 extern void zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr);
 
-/* zpage_grow_slots: make it n inline slots; the hole must have 16 bytes for each new one. Moves rows. */
+/*
+ * zpage_can_grow_slots: returns true if the number of inline slots can be
+ * raised to n, which takes 16 bytes of the hole for each.
+ *
+ * zpage_grow_slots: raises it to n, which moves the rows. The new slots are
+ * free.
+ */
 extern bool zpage_can_grow_slots(Page page, int n);
 extern void zpage_grow_slots(Page page, int n);
 
 /*
- * zpage_undo: undo one row change on the page (not LOCK or IMAGE, which change no row): rec's effect disappears.
- * INSERT: line pointers become LP_DEAD. UPDATE: old bytes and header come back.
- * DELETE, MOVE: the old header comes back. Lock hint bits stay as they are on the page.
- * payload: rec's raw payload (uncompressed), len bytes. False if the record does not
- * fit the page (corruption): then nothing was changed. Does not touch slots. Call outside the critical
- * section on a copy first where failure must be an ERROR.
+ * zpage_undo: undoes the change of rows that rec describes. After INSERT the
+ * line pointers become LP_DEAD; after UPDATE the row gets its old bytes and
+ * header; after DELETE and MOVE it gets its old header. The lock hint stays as
+ * it is on the page, and slots are not changed. payload has the len bytes of
+ * rec's uncompressed payload.
+ *
+ * Returns false, with the page unchanged, if the record does not fit the page,
+ * which means corruption. A caller that must raise an error then, and changes
+ * the page in a critical section, tries it on a copy first.
  */
 extern bool zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len);
 
-/* zpage_all_live: is every line pointer in use a row that is neither deleted nor moved? */
+/*
+ * zpage_all_live: returns true if all line pointers in use have rows that are
+ * neither deleted nor moved.
+ */
 extern bool zpage_all_live(Page page);
 
 /* What pruning does to one line pointer. */
 typedef enum ZPruneAction
 {
-	ZPRUNE_STUB,				/* deleted/moved row -> stub with its slot and state */
+	ZPRUNE_STUB,				/* deleted or moved row -> stub */
 	ZPRUNE_DEAD,				/* row or stub -> LP_DEAD */
 	ZPRUNE_UNUSED,				/* row, stub or LP_DEAD -> LP_UNUSED */
 	ZPRUNE_CUT					/* live row: room becomes its length */
@@ -271,20 +365,27 @@ typedef struct ZPruneItem
 	uint16		action;
 } ZPruneItem;
 
-/* zpage_prune: do the items, then compact the rows (hole becomes as large as can be), drop trailing LP_UNUSED. */
+/*
+ * zpage_prune: does what the items say, compacts the rows, so that the hole has
+ * all free space, and drops unused line pointers at the end.
+ */
 extern void zpage_prune(Page page, const ZPruneItem *items, int nitems);
 
-/* zpage_compact: gather the rows at the page's end; dead areas join the hole. */
+/*
+ * zpage_compact: moves the rows together, so that the hole has all free space.
+ */
 extern void zpage_compact(Page page);
 
-/* zpage_gain: bytes that zpage_prune(items) would add to the hole. */
+/* zpage_gain: returns by how much zpage_prune(items) would enlarge the hole. */
 extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
 
 /*
- * zpage_check: test P1..P5, P7; report is called for each fault. Tolerates any bytes. nslots_total = inline + overflow.
- * Returns number of faults.
+ * zpage_check: tests P1 to P5 and P7, calls report for each fault and returns
+ * their number. nslots_total is explained at the top of this file. The page may
+ * have any contents.
  */
-typedef void (*ZCheckReport) (void *arg, const char *invariant, OffsetNumber off, const char *fmt,...) pg_attribute_printf(4, 5);
+typedef void (*ZCheckReport) (void *arg, const char *invariant, OffsetNumber off,
+							  const char *fmt,...) pg_attribute_printf(4, 5);
 extern int	zpage_check(Page page, int nslots_total, ZCheckReport report, void *arg);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * page/zpage_check.c - does a page keep its invariants?
+ * page/zpage_check.c - tests the invariants of a page.
  *
- * Owns the test of P1 .. P5 and P7 of zpage.h; P6 needs transaction states and
- * is tested by monitor/. Called by zundo.check, by assertions and by the random
- * tester, on a page that is locked or a copy. Reads only the page; any bytes are
- * tolerated; no errors, no crash points.
+ * Owns the tests of P1 to P5 and P7 of zpage.h; P6 depends on the states of
+ * transactions and is tested by monitor/. Called by zundo.check, by assertions
+ * and by the unit tests, on a locked page or a copy. The page may have any
+ * contents. Reads nothing else, raises no errors, has no crash points.
  */
 #include "postgres.h"
 
@@ -33,7 +33,7 @@ typedef struct Extent
 			(st)->report((st)->arg, invariant, off, __VA_ARGS__); \
 	} while (0)
 
-/* check_frame: P1 and P5. False if the line pointers cannot be looked at. */
+/* check_frame: tests P1 and P5. Returns false if line pointers are not safe. */
 static bool
 check_frame(CheckState *st)
 {
@@ -43,7 +43,8 @@ check_frame(CheckState *st)
 	if (!zpage_is_valid(st->page))
 	{
 		FAULT(st, "P1", InvalidOffsetNumber,
-			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version 0x%x (expected 0x%x)",
+			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version 0x%x "
+			  "(expected 0x%x)",
 			  ph->pd_lower, ph->pd_upper, ph->pd_special,
 			  zpage_version(st->page), ZPAGE_VERSION);
 		return false;
@@ -58,7 +59,7 @@ check_frame(CheckState *st)
 	return true;
 }
 
-/* check_row: P3 for the row at off, whose room lies inside the page. */
+/* check_row: tests P3 for the row at off, whose room lies inside the page. */
 static void
 check_row(CheckState *st, OffsetNumber off)
 {
@@ -85,7 +86,7 @@ check_row(CheckState *st, OffsetNumber off)
 			  ZH_NATTS(h), (h & ZH_NULLS) ? " and a null bitmap" : "");
 }
 
-/* check_stub: P4. */
+/* check_stub: tests P4 for the stub at off. */
 static void
 check_stub(CheckState *st, OffsetNumber off)
 {
@@ -99,13 +100,14 @@ check_stub(CheckState *st, OffsetNumber off)
 		FAULT(st, "P4", off, "stub has state %d", state);
 }
 
+/* Orders extents by their starts. */
 static int
 compare_extents(const void *a, const void *b)
 {
 	return ((const Extent *) a)->start - ((const Extent *) b)->start;
 }
 
-/* check_lines: P2, P3, P4 for every line pointer. */
+/* check_lines: tests P2, P3 and P4 for every line pointer. */
 static void
 check_lines(CheckState *st)
 {
@@ -149,7 +151,7 @@ check_lines(CheckState *st)
 	}
 }
 
-/* check_slots: P7 for the inline slots. */
+/* check_slots: tests P7 for the inline slots. */
 static void
 check_slots(CheckState *st)
 {
@@ -166,7 +168,9 @@ check_slots(CheckState *st)
 	}
 }
 
-/* zpage_check: see zpage.h. report may be NULL: faults are then only counted. */
+/*
+ * zpage_check: see zpage.h. If report is NULL, the faults are only counted.
+ */
 int
 zpage_check(Page page, int nslots_total, ZCheckReport report, void *arg)
 {

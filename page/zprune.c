@@ -1,26 +1,25 @@
 /*
- * page/zprune.c - taking rows off a table page and closing the gaps.
+ * page/zprune.c - removing rows from a table page and closing the gaps.
  *
- * Owns the transitions of line pointers towards LP_UNUSED and the only code that
- * moves rows together. Which rows may go is the caller's knowledge (vacuum/,
- * dml/); replay repeats the same items. Called with the page locked exclusively,
- * cleanup lock not needed: readers copy rows out under the share lock. No locks,
- * no WAL; the crash points are the callers'.
+ * Owns the transitions of line pointers towards LP_UNUSED, and the only code
+ * that compacts rows. Callers (dml/, vacuum/) decide which rows to remove;
+ * replay repeats the same items. The page must be locked exclusively. No
+ * cleanup lock is needed, because readers copy rows while they hold the share
+ * lock. Takes no locks, writes no WAL. Only callers have crash points.
  *
  *	LP_NORMAL --STUB--> LP_REDIRECT --DEAD--> LP_DEAD --UNUSED--> LP_UNUSED
  *	LP_NORMAL --DEAD--> LP_DEAD;  anything used --UNUSED--> LP_UNUSED
  *	LP_NORMAL --CUT--> LP_NORMAL with room = length
  *
  * Invariants:
- *	C1	compaction keeps every LP_NORMAL's room byte for byte and no other
- *		line pointer's state.
- *	C2	the same page and items give the same page, on a primary and in redo.
+ *	C1	Compaction changes no byte of a room and no state of a line pointer.
+ *	C2	The result depends on page and items only, so that redo repeats it.
  */
 #include "postgres.h"
 
 #include "page/zpage.h"
 
-/* total_room: bytes of all LP_NORMAL items. */
+/* Returns the sum of the rooms of all rows. */
 static int
 total_room(Page page)
 {
@@ -38,8 +37,8 @@ total_room(Page page)
 }
 
 /*
- * check_items: error ERRCODE_DATA_CORRUPTED if the rows cannot be copied about
- * safely; nothing has been changed then. Callers in a critical section have asked before.
+ * check_items: raises ERRCODE_DATA_CORRUPTED if moving the rows would not be
+ * safe. A caller in a critical section has made sure of that before.
  */
 static void
 check_items(Page page)
@@ -54,7 +53,10 @@ check_items(Page page)
 						   ph->pd_lower, ph->pd_upper, ph->pd_special)));
 }
 
-/* zpage_compact: see zpage.h. Rows keep the order of their line pointers, first one last on the page. */
+/*
+ * zpage_compact: see zpage.h. Afterwards the rows are in the order of their
+ * line pointers, the first one at the end of the page.
+ */
 void
 zpage_compact(Page page)
 {
@@ -78,10 +80,14 @@ zpage_compact(Page page)
 		memcpy((char *) page + upper, copy + ItemIdGetOffset(lp), ItemIdGetLength(lp));
 		lp->lp_off = upper;
 	}
+	Assert(upper >= ph->pd_upper);
 	zpage_set_upper(page, upper);
 }
 
-/* make_stub: the bytes of a deleted or moved row go, its slot and state stay (P4). */
+/*
+ * make_stub: removes the bytes of a deleted or moved row; its slot and state
+ * stay in the line pointer (P4).
+ */
 static void
 make_stub(Page page, ItemId lp)
 {
@@ -94,7 +100,7 @@ make_stub(Page page, ItemId lp)
 	lp->lp_len = ZH_STATE(h);
 }
 
-/* cut_room: the slack of a live row becomes free space. */
+/* cut_room: makes the slack of a live row free space. */
 static void
 cut_room(Page page, ItemId lp)
 {
@@ -105,7 +111,10 @@ cut_room(Page page, ItemId lp)
 	zheader_set(row, zheader_get(row) & ~ZH_SLACK);
 }
 
-/* drop_trailing_unused: line pointers at the end that are free join the hole; the free-lines hint becomes exact. */
+/*
+ * drop_trailing_unused: removes unused line pointers at the end, and sets the
+ * hint about the others.
+ */
 static void
 drop_trailing_unused(Page page)
 {
@@ -158,7 +167,7 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 	drop_trailing_unused(page);
 }
 
-/* zpage_gain: see zpage.h. Changes nothing. */
+/* zpage_gain: see zpage.h. */
 int
 zpage_gain(Page page, const ZPruneItem *items, int nitems)
 {

@@ -1,10 +1,12 @@
 /*
  * page/zvmap.h - one page of the server's visibility map.
  *
- * The map is the server's (access/visibilitymap.h), in its format, which has been the same since 9.6: after the page
- * header, two bits for each block of the table. Its visibilitymap_clear takes and gives back the page's lock
- * itself, so that a WAL record cannot name the page; that of 17.11 and 18.6 which does not is
- * unknown to earlier ones. So clearing is done here, for DML and for redo.
+ * The map is the server's (access/visibilitymap.h) and has its format, which
+ * is the same since 9.6: after the page header, two bits for each block of the
+ * table. visibilitymap_clear locks and unlocks the map page itself, so that
+ * the page cannot be registered in our WAL record. (17.11 and 18.6 have a
+ * function that can, but earlier minor versions do not.) So DML and redo clear
+ * bits here.
  */
 #ifndef ZUNDO_ZVMAP_H
 #define ZUNDO_ZVMAP_H
@@ -15,14 +17,19 @@
 #define ZVMAP_BYTES			(BLCKSZ - MAXALIGN(SizeOfPageHeaderData))
 #define ZVMAP_BLOCKS_PER_BYTE (BITS_PER_BYTE / BITS_PER_HEAPBLOCK)
 
-/* zvmap_clear: clear the bits of the table's block on its map page, exclusively locked. False if they were clear. */
+/*
+ * zvmap_clear: clears the bits of the table's block on its map page, which must
+ * be locked exclusively. Returns false if they were clear already.
+ */
 static inline bool
 zvmap_clear(Page map, BlockNumber block)
 {
 	uint32		byte = block / ZVMAP_BLOCKS_PER_BYTE % ZVMAP_BYTES;
-	uint8		bits = VISIBILITYMAP_VALID_BITS << (block % ZVMAP_BLOCKS_PER_BYTE * BITS_PER_HEAPBLOCK);
+	int			shift = block % ZVMAP_BLOCKS_PER_BYTE * BITS_PER_HEAPBLOCK;
+	uint8		bits = VISIBILITYMAP_VALID_BITS << shift;
 	uint8	   *p = (uint8 *) PageGetContents(map) + byte;
 
+	Assert(!PageIsNew(map));
 	if ((*p & bits) == 0)
 		return false;
 	*p &= ~bits;
