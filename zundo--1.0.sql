@@ -1,18 +1,19 @@
 /*
  * zundo--1.0.sql: the objects of extension zundo.
  *
- * The schema zundo is made here, so that it is a member of the extension: it belongs to the superuser that makes the
- * extension, goes with it, and is in no dump. One that is there already may be anybody's and makes this script fail.
+ * The script creates the schema zundo, which makes it a member of the extension: the schema belongs to the superuser who
+ * creates the extension, is dropped with the extension, and is in no dump. The script fails if a schema of this name
+ * exists, since it may belong to anybody.
  *
- * Every type, function, operator and relation is named with its schema (tools/check_source.py proves it): nobody else's
- * object is ever meant, whatever the search path.
+ * Every type, function, operator and relation has its schema in its name (tools/check_source.py proves it). So the script
+ * means the same objects whatever the search path is.
  */
 
 \echo Use "CREATE EXTENSION zundo" to load this file. \quit
 
 CREATE SCHEMA zundo;
 COMMENT ON SCHEMA zundo IS
-    'the undo log of this database''s zheap tables, and what there is to watch it';
+    'undo log of the zheap tables of this database, and functions and views to monitor it';
 GRANT USAGE ON SCHEMA zundo TO PUBLIC;
 
 -- Access methods -------------------------------------------------------------
@@ -25,7 +26,7 @@ COMMENT ON FUNCTION zundo.zheap_handler(pg_catalog.internal) IS
 CREATE FUNCTION zundo.undo_handler(pg_catalog.internal) RETURNS pg_catalog.table_am_handler
     AS 'MODULE_PATHNAME', 'zundo_undo_handler' LANGUAGE C STRICT;
 COMMENT ON FUNCTION zundo.undo_handler(pg_catalog.internal) IS
-    'access method of zundo.undo_log alone';
+    'access method of zundo.undo_log only';
 
 CREATE ACCESS METHOD zheap TYPE TABLE HANDLER zundo.zheap_handler;
 COMMENT ON ACCESS METHOD zheap IS
@@ -37,14 +38,13 @@ COMMENT ON ACCESS METHOD zundo_undo IS
 
 -- The undo log ---------------------------------------------------------------
 
--- A materialized view, since the server changes the rows of none and publishes
--- none (not even FOR ALL TABLES). It counts as filled: the server would answer a
--- query with the advice to refresh it.
+-- A materialized view, because the server neither changes rows of materialized views nor publishes them, not even FOR ALL
+-- TABLES. It is marked as populated: otherwise the server would answer a query with the hint to refresh it.
 CREATE MATERIALIZED VIEW zundo.undo_log USING zundo_undo AS SELECT WITH NO DATA;
 UPDATE pg_catalog.pg_class SET relispopulated = true
     WHERE oid OPERATOR(pg_catalog.=) 'zundo.undo_log'::pg_catalog.regclass;
 COMMENT ON MATERIALIZED VIEW zundo.undo_log IS
-    'old row versions of this database''s zheap tables; has a size and a tablespace, but no rows to read';
+    'old row versions of the zheap tables of this database; cannot be queried';
 
 -- Functions ------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ CREATE FUNCTION zundo.stat_get_undo(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_undo' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_undo() IS
-    'what view zundo.stat_undo shows';
+    'undo logs, for view zundo.stat_undo';
 
 CREATE FUNCTION zundo.stat_get_rollback(
         OUT database pg_catalog.oid, OUT pid int, OUT xid pg_catalog.xid8, OUT state pg_catalog.text, OUT bytes bigint,
@@ -67,20 +67,20 @@ CREATE FUNCTION zundo.stat_get_rollback(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_rollback' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_rollback() IS
-    'what view zundo.stat_rollback shows';
+    'aborted transactions, for view zundo.stat_rollback';
 
 CREATE FUNCTION zundo.stat_get_holds(
         OUT kind pg_catalog.text, OUT log int, OUT xid pg_catalog.xid8, OUT relation pg_catalog.oid, OUT failed boolean)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_holds' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.stat_get_holds() IS
-    'what, beside snapshots, keeps undo of this database from being discarded';
+    'what, besides snapshots, prevents undo of this database from being discarded';
 
 CREATE FUNCTION zundo.stat_get_unclear_fetches(OUT answered bigint, OUT refused bigint)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_stat_unclear' LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION zundo.stat_get_unclear_fetches() IS
-    'what view zundo.stat_unclear_fetches shows';
+    'counters for view zundo.stat_unclear_fetches';
 
 CREATE FUNCTION zundo.page_items(rel pg_catalog.regclass, block bigint,
         OUT lp int, OUT lp_state pg_catalog.text, OUT lp_off int, OUT room int, OUT len int, OUT natts int,
@@ -103,12 +103,12 @@ CREATE FUNCTION zundo.row_locks(rel pg_catalog.regclass,
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_row_locks' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.row_locks(pg_catalog.regclass) IS
-    'rows of a zheap table that transactions at work have locked or changed; for owners of SELECT and pg_stat_scan_tables';
+    'rows of a zheap table that transactions in progress have locked or changed; needs SELECT or pg_stat_scan_tables';
 
 CREATE FUNCTION zundo.row_version() RETURNS pg_catalog.trigger
     AS 'MODULE_PATHNAME', 'zundo_row_version' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION zundo.row_version() IS
-    'trigger function, BEFORE INSERT OR UPDATE FOR EACH ROW: puts the transaction id into the column that its argument names';
+    'trigger function, BEFORE INSERT OR UPDATE FOR EACH ROW: stores the transaction ID in the column named by its argument';
 
 CREATE FUNCTION zundo.undo_records(log int DEFAULT NULL, max_records int DEFAULT 1000,
         OUT logno int, OUT ptr pg_catalog.text, OUT type pg_catalog.text, OUT xid pg_catalog.xid8, OUT top_xid pg_catalog.xid8,
@@ -117,31 +117,31 @@ CREATE FUNCTION zundo.undo_records(log int DEFAULT NULL, max_records int DEFAULT
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_undo_records' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zundo.undo_records(int, int) IS
-    'the oldest undo records of one log, or of each; for superusers';
+    'oldest undo records of one log, or of each log; for superusers';
 
 CREATE FUNCTION zundo.discard() RETURNS bigint
     AS 'MODULE_PATHNAME', 'zundo_discard' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION zundo.discard() IS
-    'do once what the undo worker does; returns the bytes of undo discarded';
+    'do once what the undo worker does; returns the number of bytes discarded';
 
 CREATE FUNCTION zundo.purge() RETURNS bigint
     AS 'MODULE_PATHNAME', 'zundo_purge' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION zundo.purge() IS
-    'wipe old values from the free extents of the undo log; returns the bytes wiped; for superusers';
+    'overwrite old values in free space of the undo log; returns the number of bytes overwritten; for superusers';
 
 CREATE FUNCTION zundo.check(rel pg_catalog.regclass,
         OUT block bigint, OUT item int, OUT invariant pg_catalog.text, OUT detail pg_catalog.text)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_check' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION zundo.check(pg_catalog.regclass) IS
-    'verify a zheap table and its undo, or zundo.undo_log itself; one row per fault; for the owner and pg_stat_scan_tables';
+    'check a zheap table and its undo, or zundo.undo_log itself; one row per fault; for the owner and pg_stat_scan_tables';
 
 CREATE FUNCTION zundo.repair_undo(dry_run boolean DEFAULT true,
         OUT block bigint, OUT step pg_catalog.text)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'zundo_repair_undo' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION zundo.repair_undo(boolean) IS
-    'repair zundo.undo_log as far as nothing is lost by it, or say what would be done; for superusers';
+    'repair zundo.undo_log as far as no row becomes wrong, or show what would be done; for superusers';
 
 -- Views ----------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ CREATE VIEW zundo.stat_undo AS
     SELECT log, pid, attached, bytes, extents, discard_ptr, insert_ptr, oldest_xid
     FROM zundo.stat_get_undo();
 COMMENT ON VIEW zundo.stat_undo IS
-    'undo logs of this database: who writes them, and how much each keeps';
+    'undo logs of this database: the process that writes to each, and how much each keeps';
 
 CREATE VIEW zundo.stat_rollback AS
     SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total,
@@ -168,13 +168,13 @@ CREATE VIEW zundo.stat_rollback AS
             ON h.kind OPERATOR(pg_catalog.=) 'rollback' AND h.xid OPERATOR(pg_catalog.=) r.xid
                AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 COMMENT ON VIEW zundo.stat_rollback IS
-    'aborted transactions: those that undo workers roll back, and those of this database that wait';
+    'aborted transactions that undo workers roll back, and those of this database that wait';
 
 CREATE VIEW zundo.stat_unclear_fetches AS
     SELECT answered, refused
     FROM zundo.stat_get_unclear_fetches();
 COMMENT ON VIEW zundo.stat_unclear_fetches IS
-    'rows asked for by address, in the server since its start, when it could not be told which version is wanted';
+    'number of rows requested by address, since server start, when the requested version could not be determined';
 
 CREATE VIEW zundo.stat_horizon AS
     SELECT kind, name, pid, xid, pg_catalog.age(xid) AS age, since
@@ -208,7 +208,7 @@ CREATE VIEW zundo.stat_horizon AS
     WHERE xid IS NOT NULL
     ORDER BY pg_catalog.age(xid) DESC;
 COMMENT ON VIEW zundo.stat_horizon IS
-    'who keeps undo from being discarded; the first row holds back the most';
+    'what prevents undo from being discarded; the first row holds back the most';
 
 CREATE VIEW zundo.table_sizes AS
     SELECT n.nspname AS schema, c.relname AS name, am.amname AS am,
@@ -226,9 +226,9 @@ CREATE VIEW zundo.table_sizes AS
 COMMENT ON VIEW zundo.table_sizes IS
     'sizes of all tables, heap, zheap and the undo log side by side';
 
--- Rights: what shows other people's work, or costs much, is for monitoring roles. Bytes of pages and of undo pass row
--- security and column privileges and show deleted rows: they are for superusers, whatever is granted. zundo.check and
--- zundo.row_locks look at rights themselves.
+-- Rights: what shows the work of other roles, or costs much, is for monitoring roles. Bytes of pages and of undo bypass row
+-- security and column privileges and include deleted rows, so they are for superusers, whatever is granted. zundo.check and
+-- zundo.row_locks check rights themselves.
 
 GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_unclear_fetches, zundo.table_sizes TO PUBLIC;
 

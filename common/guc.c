@@ -98,7 +98,7 @@ static void
 define_test_gucs(void)
 {
 	DefineCustomBoolVariable("zundo.move_updates",
-							 "Every update gives its row a new place, as on heap, for tests.",
+							 "Makes every update give its row a new place, as on heap, for tests.",
 							 NULL,
 							 &zundo_move_updates,
 							 false,
@@ -107,7 +107,7 @@ define_test_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("zundo.fault",
-							   "Places where processes fail on purpose, for tests.",
+							   "Sets places where processes fail on purpose, for tests.",
 							   "A list of name:action or name:action:number (only that time); "
 							   "actions are error, disk, memory, cancel, crash and sleep.",
 							   &zundo_fault_spec,
@@ -128,8 +128,8 @@ void
 zundo_define_gucs(void)
 {
 	DefineCustomEnumVariable("zundo.undo_compression",
-							 "Compression of undo records.",
-							 "Applies to records written from now on, where it makes them smaller.",
+							 "Sets the compression method for undo records.",
+							 "A record is compressed only if that makes it smaller.",
 							 &zundo_undo_compression,
 							 ZUNDO_COMPRESS_LZ4,
 							 compression_options,
@@ -139,9 +139,9 @@ zundo_define_gucs(void)
 
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("zundo.max_databases",
-								"Number of databases whose zheap tables can be written at the "
-								"same time.",
-								"All can be read.",
+								"Sets the maximum number of databases whose zheap tables can be "
+								"written at the same time.",
+								"The zheap tables of all databases can be read.",
 								&zundo_max_databases,
 								64, 1, 10000,
 								PGC_POSTMASTER,
@@ -149,8 +149,10 @@ zundo_define_gucs(void)
 								NULL, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.eager_rollback_pages",
-							"Largest rollback, in table pages, that a session undoes itself.",
-							"Larger ones are left to a worker. 0 leaves all of them.",
+							"Sets the maximum number of table pages of a rollback that the "
+							"session undoes itself.",
+							"Larger rollbacks are left to a worker. 0 leaves all rollbacks to a "
+							"worker.",
 							&zundo_eager_rollback_pages,
 							32, 0, 1024,
 							PGC_USERSET,
@@ -158,8 +160,9 @@ zundo_define_gucs(void)
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.undo_limit",
-							"Most undo that a database may keep.",
-							"What writers do beyond it is zundo.undo_full. 0 means no limit.",
+							"Sets the maximum amount of undo that a database may keep.",
+							"\"zundo.undo_full\" determines what writers do at the limit. 0 means "
+							"no limit.",
 							&zundo_undo_limit,
 							0, 0, INT_MAX,
 							PGC_SIGHUP,
@@ -167,9 +170,9 @@ zundo_define_gucs(void)
 							NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("zundo.undo_full",
-							 "What a writer does when zundo.undo_limit is reached.",
-							 "Fail, wait for room, or also cancel the transactions that keep undo "
-							 "from being discarded.",
+							 "Sets what a writer does when \"zundo.undo_limit\" is reached.",
+							 "It fails, waits for space, or also cancels the transactions that "
+							 "prevent undo from being discarded.",
 							 &zundo_undo_full,
 							 ZUNDO_FULL_ERROR,
 							 full_options,
@@ -178,9 +181,9 @@ zundo_define_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.undo_full_timeout",
-							"Longest time that a writer waits for room when zundo.undo_limit is "
-							"reached.",
-							"It fails then. 0 means no limit.",
+							"Sets the maximum time that a writer waits for space when "
+							"\"zundo.undo_limit\" is reached.",
+							"The writer fails afterwards. 0 means no limit.",
 							&zundo_undo_full_timeout,
 							60000, 0, INT_MAX,
 							PGC_USERSET,
@@ -188,9 +191,9 @@ zundo_define_gucs(void)
 							NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("zundo.undecodable_changes",
-							 "What logical decoding does at a change of a zheap table.",
-							 "Fail, or leave the change out. Counts in the session that reads the "
-							 "slot.",
+							 "Sets what logical decoding does with a change of a zheap table.",
+							 "It raises an error, or skips the change. The value in the session "
+							 "that reads the slot is used.",
 							 &zundo_undecodable_changes,
 							 ZUNDO_UNDECODABLE_ERROR,
 							 undecodable_options,
@@ -199,9 +202,10 @@ zundo_define_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("zundo.undo_full_exempt",
-							   "Roles whose sessions zundo.undo_full = cancel leaves alone.",
-							   "A list of names; members of these roles too. \"superusers\" means "
-							   "all superusers.",
+							   "Sets the roles whose sessions are not canceled when "
+							   "\"zundo.undo_limit\" is reached.",
+							   "Members of these roles are included. \"superusers\" means all "
+							   "superusers.",
 							   &zundo_undo_full_exempt,
 							   ZUNDO_SUPERUSERS,
 							   PGC_SIGHUP,
@@ -209,8 +213,10 @@ zundo_define_gucs(void)
 							   check_names, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.log_undo_size",
-							"Undo of a database from which on a line is logged.",
-							"And again each time that it has doubled. -1 logs none.",
+							"Sets the amount of undo of a database above which a message is "
+							"logged.",
+							"The message is repeated each time the value has doubled. -1 disables "
+							"it.",
 							&zundo_log_undo_size,
 							1024, -1, INT_MAX,
 							PGC_SIGHUP,
@@ -218,9 +224,10 @@ zundo_define_gucs(void)
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("zundo.log_undo_age",
-							"Time for which undo is kept from being discarded, from which on a "
-							"line is logged.",
-							"And again each time that it has doubled. -1 logs none.",
+							"Sets the time above which a message is logged if undo cannot be "
+							"discarded.",
+							"The message is repeated each time the value has doubled. -1 disables "
+							"it.",
 							&zundo_log_undo_age,
 							3600, -1, INT_MAX,
 							PGC_SIGHUP,
@@ -228,9 +235,8 @@ zundo_define_gucs(void)
 							NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.allow_xmin_comparison",
-							 "Queries may compare xmin of zheap tables.",
-							 "They will find changes where there are none: xmin of a row that is "
-							 "not new changes by itself.",
+							 "Allows queries to compare xmin of zheap tables.",
+							 "xmin of a row can change although the row has not changed.",
 							 &zundo_allow_xmin_comparison,
 							 false,
 							 PGC_USERSET,
@@ -238,9 +244,9 @@ zundo_define_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.allow_ctid_guard",
-							 "UPDATE and DELETE may name a row of a zheap table by a ctid from "
-							 "outside the statement.",
-							 "The row may have been changed since its ctid was read.",
+							 "Allows UPDATE and DELETE to identify a row of a zheap table by a "
+							 "ctid from outside the statement.",
+							 "The row may have changed since its ctid was read.",
 							 &zundo_allow_ctid_guard,
 							 false,
 							 PGC_USERSET,
@@ -248,8 +254,9 @@ zundo_define_gucs(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.drop_rows_with_extension",
-							 "DROP EXTENSION zundo CASCADE drops zheap tables that hold rows.",
-							 "Otherwise it is refused while there are any.",
+							 "Allows DROP EXTENSION zundo CASCADE to drop zheap tables that "
+							 "contain rows.",
+							 "Otherwise the command is refused while there are such tables.",
 							 &zundo_drop_rows_with_extension,
 							 false,
 							 PGC_SUSET,
