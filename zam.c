@@ -82,8 +82,8 @@ relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32
 static uint64
 relation_size(Relation rel, ForkNumber fork)
 {
+	zcallers_check(rel);		/* first: zundo_asks_size is for this call alone */
 	zreaders_check(rel);
-	zcallers_check(rel);
 	return table_block_relation_size(rel, fork);
 }
 

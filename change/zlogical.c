@@ -12,7 +12,8 @@
  *	LD3	each change of rows that heap would show has a mark in the queue of its
  *		(sub)transaction, in its place among the snapshots there; an abort
  *		discards the marks with the queue.
- *	LD4	a plugin is never called with a zheap table.
+ *	LD4	a plugin is never called with a change of a zheap table's rows. (TRUNCATE is
+ *		the server's record, which plugins are shown.)
  *	LD5	records that change no rows say nothing of their transaction: those of a
  *		rollback follow its abort record, with which the server forgets it.
  *

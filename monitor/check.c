@@ -18,10 +18,10 @@
  *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
  *	C7	a slot's transaction id has been given out.
  *	C8	a page of a temporary table points to private undo only, any other page never (U23).
- *	C11	a chain that is older than `oldest` is of a transaction that has committed (U46).
  *	C9	inline locks lie in an inline slot, without a gap, each on another possible row.
  *	C10	a list of locks consists of LOCKS records, none of which names a younger locker than
  *		what points to it.
+ *	C11	a chain that is older than `oldest` is of a transaction that has committed (U46).
  *	T1	a row has no more columns than its table.
  *	T2	a row's columns can be read and fill it exactly.
  *	L1	every record of an undo log can be read up to the insert position.
@@ -87,33 +87,20 @@ static void fault(Check *check, const char *invariant, OffsetNumber item,
 static void add_fault(Check *check, const char *invariant, OffsetNumber item,
 					  const char *fmt, va_list args) pg_attribute_printf(4, 0);
 
+/* Notes a fault of the page or log in hand; beyond MAX_FAULTS_PER_PAGE none is noted. */
 static void
 add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt, va_list args)
 {
 	MemoryContext old = MemoryContextSwitchTo(check->context);
-	StringInfoData text;
-	Fault	   *f;
 
 	if (list_length(check->faults) < MAX_FAULTS_PER_PAGE)
 	{
-		initStringInfo(&text);
-		for (;;)
-		{
-			va_list		copy;
-			int			needed;
+		Fault	   *f = palloc(sizeof(Fault));
 
-			va_copy(copy, args);
-			needed = appendStringInfoVA(&text, fmt, copy);
-			va_end(copy);
-			if (needed == 0)
-				break;
-			enlargeStringInfo(&text, needed);
-		}
-		f = palloc(sizeof(Fault));
 		f->block = check->block;
 		f->item = item;
 		f->invariant = invariant;
-		f->detail = text.data;
+		f->detail = zmon_vprintf(fmt, args);
 		check->faults = lappend(check->faults, f);
 	}
 	MemoryContextSwitchTo(old);
@@ -172,6 +159,7 @@ check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 	ItemId		lp;
 	int			state;
 
+	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
 	if (off > PageGetMaxOffsetNumber(page) || check->met[off])
 		return;
 	lp = PageGetItemId(page, off);
@@ -243,7 +231,7 @@ slot_has_changed(Check *check, int s)
 	return changed;
 }
 
-/* Walk the chain of slot s from its head to `oldest` (C1 to C6, P6). */
+/* Checks the chain of slot s from its head to `oldest` (C1 to C8, C11, P6, P10). */
 static void
 check_chain(Check *check, int s)
 {
@@ -314,7 +302,7 @@ check_chain(Check *check, int s)
 	}
 }
 
-/* The inline locks of slot s (C8). */
+/* Checks the inline locks of slot s (C9). */
 static void
 check_inline_locks(Check *check, int s)
 {
@@ -331,7 +319,7 @@ check_inline_locks(Check *check, int s)
 			  (uint32) (check->view.s[s].ptr >> 32), (uint32) check->view.s[s].ptr);
 }
 
-/* The LOCKS records of the common lock slot s (C9). */
+/* Checks the LOCKS records of the common lock slot s (C10). */
 static void
 check_lock_list(Check *check, int s)
 {

@@ -26,33 +26,11 @@
 #include "common/zundo.h"
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
+#include "monitor/monitor.h"
 #include "nodes/parsenodes.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-/* zheap_tables: returns the OIDs of all tables of access method zheap but other sessions' temporary ones. */
-static List *
-zheap_tables(void)
-{
-	Oid			zheap = get_table_am_oid("zheap", true);
-	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan_catalog(catalog, 0, NULL);
-	List	   *tables = NIL;
-	HeapTuple	tuple;
-
-	while (OidIsValid(zheap) && (tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
-
-		if (rel->relam == zheap && (rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW) &&
-			!isOtherTempNamespace(rel->relnamespace))
-			tables = lappend_oid(tables, rel->oid);
-	}
-	table_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	return tables;
-}
 
 /* has_rows: holds the table, which is locked, a row now? */
 static bool
@@ -75,7 +53,7 @@ check_rows(void)
 {
 	ListCell   *lc;
 
-	foreach(lc, zheap_tables())
+	foreach(lc, zmon_tables())
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessExclusiveLock);
 

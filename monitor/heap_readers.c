@@ -62,6 +62,7 @@ zreaders_count(FmgrHookEventType event, Oid function, bool *counted)
 		*counted = zreaders_misreads(function);
 	if (*counted)
 		zreaders_within += event == FHET_START ? 1 : -1;
+	Assert(zreaders_within >= 0);
 }
 
 void

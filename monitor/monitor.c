@@ -7,10 +7,15 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/relation.h"
+#include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "discard/discard.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
@@ -86,7 +91,51 @@ zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
+	Assert(rsinfo != NULL && rsinfo->setResult != NULL);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+char *
+zmon_vprintf(const char *fmt, va_list args)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (;;)
+	{
+		va_list		copy;
+		int			needed;
+
+		va_copy(copy, args);
+		needed = appendStringInfoVA(&text, fmt, copy);
+		va_end(copy);
+		if (needed == 0)
+			return text.data;
+		enlargeStringInfo(&text, needed);
+	}
+}
+
+List *
+zmon_tables(void)
+{
+	Oid			zheap = get_table_am_oid("zheap", true);
+	Relation	catalog = table_open(RelationRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(catalog, InvalidOid, false, NULL, 0, NULL);
+	List	   *tables = NIL;
+	HeapTuple	tuple;
+
+	while (OidIsValid(zheap) && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
+
+		if (rel->relam == zheap &&
+			(rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW) &&
+			!isOtherTempNamespace(rel->relnamespace))
+			tables = lappend_oid(tables, rel->oid);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return tables;
 }
 
 Datum
@@ -424,6 +473,7 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 		Datum		values[5];
 		bool		nulls[5] = {0};
 
+		Assert(holds[i].kind < lengthof(kinds));
 		values[0] = CStringGetTextDatum(kinds[holds[i].kind]);
 		values[1] = Int32GetDatum((int32) holds[i].logno);
 		values[2] = zmon_xid(holds[i].xid, &nulls[2]);

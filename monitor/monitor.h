@@ -24,6 +24,15 @@ extern void zmon_require_superuser(void);
 /* zmon_put: add a row to the result of a set-returning function set up by InitMaterializedSRF. */
 extern void zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 
+/* zmon_vprintf: returns a palloc'd string, formatted as by psprintf. */
+extern char *zmon_vprintf(const char *fmt, va_list args) pg_attribute_printf(1, 0);
+
+/*
+ * zmon_tables: returns the OIDs of this database's zheap tables and materialized
+ * views, but for other sessions' temporary ones.
+ */
+extern List *zmon_tables(void);
+
 /* zmon_pointer: text of an undo pointer: generation.extent.byte; SQL null for none. */
 extern Datum zmon_pointer(UndoPtr ptr, bool *isnull);
 

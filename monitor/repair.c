@@ -47,26 +47,17 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 {
 	Datum		values[2];
 	bool		nulls[2] = {0};
-	StringInfoData text;
+	va_list		args;
+	char	   *text;
 
-	initStringInfo(&text);
-	for (;;)
-	{
-		va_list		args;
-		int			needed;
-
-		va_start(args, fmt);
-		needed = appendStringInfoVA(&text, fmt, args);
-		va_end(args);
-		if (needed == 0)
-			break;
-		enlargeStringInfo(&text, needed);
-	}
+	va_start(args, fmt);
+	text = zmon_vprintf(fmt, args);
+	va_end(args);
 	values[0] = Int64GetDatum((int64) block);
 	nulls[0] = block == InvalidBlockNumber;
-	values[1] = CStringGetTextDatum(text.data);
+	values[1] = CStringGetTextDatum(text);
 	zmon_put((FunctionCallInfo) arg, values, nulls);
-	pfree(text.data);
+	pfree(text);
 }
 
 /* ---- logs of which something cannot be read ---- */
@@ -107,28 +98,6 @@ pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 	return n;
 }
 
-/* zheap_tables: OIDs of this database's tables that may have undo in the shared logs. */
-static List *
-zheap_tables(void)
-{
-	Relation	pg_class = table_open(RelationRelationId, AccessShareLock);
-	Oid			am = get_table_am_oid("zheap", false);
-	SysScanDesc scan = systable_beginscan(pg_class, InvalidOid, false, NULL, 0, NULL);
-	List	   *list = NIL;
-	HeapTuple	tuple;
-
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
-
-		if (form->relam == am && RELKIND_HAS_STORAGE(form->relkind) && form->relpersistence != RELPERSISTENCE_TEMP)
-			list = lappend_oid(list, form->oid);
-	}
-	systable_endscan(scan);
-	table_close(pg_class, AccessShareLock);
-	return list;
-}
-
 /* repair_log: gives up a damaged log if no table needs what is lost, else names the tables that do. */
 static void
 repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
@@ -145,7 +114,7 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 				 d->logno);
 		return;
 	}
-	foreach(lc, zheap_tables())
+	foreach(lc, zmon_tables())
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessShareLock);
 		BlockNumber n;
@@ -153,7 +122,9 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 
 		if (rel == NULL)
 			continue;
+		/* a temporary table has no undo in the shared logs */
 		if (rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
+			!RelationUsesLocalBuffers(rel) &&
 			(n = pages_lost(rel, d, view, &xid)) > 0)
 		{
 			needed++;

@@ -121,6 +121,7 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 	}
 	zundo_asks_size = true;
 	table_block_relation_estimate_size(rel, attr_widths, pages, tuples, allvisfrac, overhead, usable);
+	Assert(!zundo_asks_size);
 }
 
 /* ---- copies (N3) ---- */
