@@ -23,6 +23,7 @@
 
 static const char *const fault_points[] = {
 	/* the undo log */
+	"undo-load",				/* before each log of a database is loaded */
 	"undo-extend",				/* before the undo relation is extended */
 	"undo-alloc",				/* after the allocation of an extent was
 								 * logged */

@@ -7,6 +7,7 @@
 #define ZUNDO_DISCARD_H
 
 #include "common/zundo.h"
+#include "undo/undo_overflow.h"
 
 /* Which aborted transactions a discard pass undoes on the way. */
 typedef enum ZuUndoAborts
@@ -50,6 +51,13 @@ extern bool zu_discard_by_worker(long timeout_ms);
  * InvalidZXid if none is known.
  */
 extern ZXid zu_freeze_limit(void);
+
+/*
+ * zheap_overflow_is_lost: Returns whether the table page that owns p has lost
+ * the write that attached p (O2 in discard/sweep.c); then *relname is the
+ * table's name. Returns false also if a lock hides the table. No buffer locked.
+ */
+extern bool zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname);
 
 /* zworkers_register: Registers the launcher; called by _PG_init. */
 extern void zworkers_register(void);

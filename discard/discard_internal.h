@@ -20,7 +20,8 @@ typedef struct ZuStalledTable
 	RelFileNumber relnumber;
 	UndoPtr		from;			/* no record before it needs the table */
 	uint64		at;				/* number of the transaction's records before 'from' */
-	TimestampTz not_before;		/* it failed with an error: time of the next attempt; else 0 */
+	int			failures;		/* errors so far; 0 = it was locked */
+	TimestampTz not_before;		/* time of the next attempt after an error; else 0 */
 } ZuStalledTable;
 
 /*

@@ -9,6 +9,12 @@
  * drops or truncates a table holds a lock that excludes it.
  *
  * Crash points: each page is freed by one WAL record; what is left is found the next time.
+ *
+ * Invariant
+ *	O2	an overflow page is attached and changed in one WAL record with its table page, so the table page of a logged
+ *		table is not older by its LSN. If the table page does not point to the overflow page and is older,
+ *		storage has lost the write that attached it: then the overflow page stays, to show that. (A
+ *		table page that is newer was emptied, or belongs to a file that was filled anew.)
  */
 #include "postgres.h"
 
@@ -23,44 +29,75 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-/* Does rel's page p->block point to p? The answer holds until its buffer, *buf, is unlocked and unpinned (if valid). */
-static bool
-is_pointed_to(Relation rel, const ZuOverflowPage *p, Buffer *buf)
+/* What the table page that owns an overflow page says of it. */
+typedef enum OwnerState
+{
+	OWNER_UNKNOWN,				/* the table is locked, or the page is damaged */
+	OWNER_POINTS,
+	OWNER_GONE,					/* no page points to the overflow page, and none should */
+	OWNER_LOST					/* it does not, but should (O2) */
+} OwnerState;
+
+/* The owner of an overflow page, as long as it is being looked at. */
+typedef struct Owner
+{
+	Oid			reloid;			/* locked; Invalid: not */
+	Relation	rel;			/* NULL: there is none */
+	Buffer		buf;			/* the table page, locked in share mode, or Invalid */
+	OwnerState	state;
+} Owner;
+
+/* Says what rel's page p->block says of p; keeps that page locked in *buf if there is one. */
+static OwnerState
+look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 {
 	Page		page;
+	XLogRecPtr	lsn;
 
-	*buf = InvalidBuffer;
 	if (p->block >= zrel_nblocks(rel))
-		return false;
+		return OWNER_GONE;
 	*buf = ReadBuffer(rel, p->block);
 	LockBuffer(*buf, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(*buf);
-	/* what a damaged page points to is not known */
-	return !PageIsNew(page) && (!zpage_is_valid(page) || zpage_trailer(page)->overflow == p->overflow);
+	if (PageIsNew(page))
+		return OWNER_GONE;
+	if (!zpage_is_valid(page))
+		return OWNER_UNKNOWN;
+	if (zpage_trailer(page)->overflow == p->overflow)
+		return OWNER_POINTS;
+	lsn = BufferGetLSNAtomic(*buf);
+	return RelationNeedsWAL(rel) && !XLogRecPtrIsInvalid(lsn) && lsn < p->lsn ? OWNER_LOST : OWNER_GONE;
 }
 
 /*
- * Free p if its owner is gone. The lock on the owner's OID keeps the answer true. Where another table has the file
- * by now (zfile.c), p is kept for as long as it has.
+ * Finds out about the owner of p; what is found holds until release_owner. Where another table has the file by now
+ * (zfile.c), p is kept for as long as it has.
  */
 static void
-sweep_page(const ZuOverflowPage *p)
+look_at_owner(const ZuOverflowPage *p, Owner *owner)
 {
-	Relation	rel;
-	Buffer		buf = InvalidBuffer;
-
+	memset(owner, 0, sizeof(*owner));
+	owner->state = OWNER_UNKNOWN;
 	if (!ConditionalLockRelationOid(p->reloid, AccessShareLock))
 		return;
-	rel = try_relation_open(p->reloid, NoLock);
-	if (rel != NULL && rel->rd_locator.relNumber == p->relnumber
-		? zfile_is_zheap(rel) && !is_pointed_to(rel, p, &buf)
-		: zfile_owners(p->relnumber) == NIL)
-		zoverflow_free(p);
-	if (BufferIsValid(buf))
-		UnlockReleaseBuffer(buf);
-	if (rel != NULL)
-		relation_close(rel, NoLock);
-	UnlockRelationOid(p->reloid, AccessShareLock);
+	owner->reloid = p->reloid;
+	owner->rel = try_relation_open(p->reloid, NoLock);
+	if (owner->rel == NULL || owner->rel->rd_locator.relNumber != p->relnumber)
+		owner->state = zfile_owners(p->relnumber) == NIL ? OWNER_GONE : OWNER_UNKNOWN;
+	else if (zfile_is_zheap(owner->rel))
+		owner->state = look_at_page(owner->rel, p, &owner->buf);
+}
+
+/* Gives up all that look_at_owner has got. */
+static void
+release_owner(Owner *owner)
+{
+	if (BufferIsValid(owner->buf))
+		UnlockReleaseBuffer(owner->buf);
+	if (owner->rel != NULL)
+		relation_close(owner->rel, NoLock);
+	if (OidIsValid(owner->reloid))
+		UnlockRelationOid(owner->reloid, AccessShareLock);
 }
 
 void
@@ -71,9 +108,28 @@ zheap_sweep_overflow(void)
 
 	for (int i = 0; i < n; i++)
 	{
+		Owner		owner;
+
 		CHECK_FOR_INTERRUPTS();
-		sweep_page(&pages[i]);
+		look_at_owner(&pages[i], &owner);
+		if (owner.state == OWNER_GONE)
+			zoverflow_free(&pages[i]);
+		release_owner(&owner);
 	}
 	pfree(pages);
 	(void) zu_overflow_free_extents();
+}
+
+bool
+zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname)
+{
+	Owner		owner;
+	bool		lost;
+
+	look_at_owner(p, &owner);
+	lost = owner.state == OWNER_LOST;
+	if (lost)
+		*relname = pstrdup(RelationGetRelationName(owner.rel));
+	release_owner(&owner);
+	return lost;
 }

@@ -37,8 +37,9 @@
 #include "utils/timestamp.h"
 
 #define BATCH_PAGES 1024
-/* Until a table whose rollback has failed with an error is tried again. */
+/* Until a table whose rollback has failed with an error is tried again: doubled with each failure, so often. */
 #define FAILED_RETRY_MS 30000
+#define FAILED_RETRY_DOUBLINGS 6
 
 typedef struct PageAddress
 {
@@ -99,12 +100,19 @@ find_table(const ZuStalledTable *tables, int n, Oid reloid, RelFileNumber relnum
 	return NULL;
 }
 
+/* Returns how many milliseconds after its last failure a table is tried again. */
+static int
+retry_delay(int failures)
+{
+	Assert(failures > 0);
+	return FAILED_RETRY_MS << Min(failures - 1, FAILED_RETRY_DOUBLINGS);
+}
+
 /*
- * leave_table: notes that a table of the batch is not done; not_before as in
- * ZuStalledTable.
+ * Notes that a table of the batch is not done. failures: how often it has failed with an error; 0 = it is locked.
  */
 static void
-leave_table(Job *job, Oid reloid, RelFileNumber relnumber, TimestampTz not_before)
+leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
 {
 	ZuStalledTable *t;
 
@@ -120,7 +128,9 @@ leave_table(Job *job, Oid reloid, RelFileNumber relnumber, TimestampTz not_befor
 	t->relnumber = relnumber;
 	t->from = job->batch_from;
 	t->at = job->batch_at;
-	t->not_before = not_before;
+	t->failures = failures;
+	t->not_before = failures == 0 ? 0 :
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), retry_delay(failures));
 }
 
 /* Does rec belong to an aborted (sub)transaction? One still in progress leaves the job incomplete. */
@@ -241,6 +251,8 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 	PG_CATCH();
 	{
 		ErrorData  *error;
+		const ZuStalledTable *before;
+		int			failures;
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
@@ -257,15 +269,16 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		leave_table(job, pages[0].reloid, pages[0].relnumber,
-					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), FAILED_RETRY_MS));
+		before = find_table(job->abort->stalled, job->abort->nstalled, pages[0].reloid, pages[0].relnumber);
+		failures = before == NULL ? 1 : before->failures + 1;
+		leave_table(job, pages[0].reloid, pages[0].relnumber, failures);
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
 				 errmsg("could not roll back transaction " UINT64_FORMAT " in the table with OID %u: %s",
 						(uint64) job->abort->topxid, pages[0].reloid, error->message),
 				 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
 				 errhint("The undo of this transaction and of all younger ones is kept. "
-						 "The rollback is retried every %d seconds.", FAILED_RETRY_MS / 1000)));
+						 "The rollback is retried in %d seconds.", retry_delay(failures) / 1000)));
 		FreeErrorData(error);
 	}
 	PG_END_TRY();

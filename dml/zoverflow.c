@@ -4,7 +4,7 @@
  * A page that is full and has no slot left gets an overflow page (zslot_pick); whoever holds it
  * exclusively and finds every slot there older than `oldest` takes it away (zslot_pick, VACUUM).
  * Tables that are dropped, truncated or rewritten leave overflow pages behind, which the undo worker
- * frees (vacuum/zsweep.c).
+ * frees (discard/sweep.c).
  *
  * Locks: table page -> overflow page. Nothing here waits for a transaction.
  *

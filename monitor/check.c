@@ -27,6 +27,7 @@
  *	L1	every record of an undo log can be read up to the insert position.
  *	L2	the meta page and the map pages of zundo.undo_log are sound, both copies, and fit
  *		the extents' first pages.
+ *	L3	a table page points to the overflow page that it owns, or is newer (O2 in discard/sweep.c).
  *	E	an error came up while the page was checked; its message is the detail.
  */
 #include "postgres.h"
@@ -34,8 +35,10 @@
 #include "access/relation.h"
 #include "access/visibilitymap.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
+#include "discard/discard.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
 #include "mvcc/zvis.h"
@@ -72,6 +75,8 @@ typedef struct Check
 	List	   *faults;			/* of Fault */
 	ZuLogState *logs;			/* of the undo log */
 	int			nlogs;
+	ZuOverflowPage *overflow;	/* the pages left to be looked at, of noverflow */
+	int			noverflow;
 	Datum	   *values;			/* room for one row */
 	bool	   *isnull;
 	ZSlotView	view;
@@ -527,6 +532,26 @@ list_logs(Check *check)
 	MemoryContextSwitchTo(old);
 }
 
+/* Has the table page that owns the overflow page in block check->block lost it (L3)? */
+static void
+check_overflow_owner(Check *check)
+{
+	const char *relname;
+
+	if (zheap_overflow_is_lost(check->overflow, &relname))
+		fault(check, "L3", 0, "overflow transaction slots of block %u of relation \"%s\", which does not point to them: "
+			  "a write of that block is lost", check->overflow->block, relname);
+}
+
+static void
+list_overflow(Check *check)
+{
+	MemoryContext old = MemoryContextSwitchTo(check->outer);
+
+	check->overflow = zu_overflow_list(&check->noverflow);
+	MemoryContextSwitchTo(old);
+}
+
 /* Read every record of log check->block (L1). */
 static void
 check_log(Check *check)
@@ -617,11 +642,14 @@ put_faults(FunctionCallInfo fcinfo, Check *check)
 static void
 check_undo_log(FunctionCallInfo fcinfo, Check *check)
 {
+	bool		sound;
+
 	check->block = 0;
 	check->outer = CurrentMemoryContext;
 	check_safely(check, check_map, "L2");
-	/* the logs cannot be listed with a map page lost, which has been said */
-	if (check->faults == NIL)
+	/* the rest depends on the map, of which has been said what is lost */
+	sound = check->faults == NIL;
+	if (sound)
 		check_safely(check, list_logs, "L2");
 	put_faults(fcinfo, check);
 	for (int i = 0; i < check->nlogs; i++)
@@ -630,11 +658,22 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 		check_safely(check, check_log, "L1");
 		put_faults(fcinfo, check);
 	}
+	if (!sound || RecoveryInProgress())
+		return;
+	check->block = 0;
+	check_safely(check, list_overflow, "L3");
+	put_faults(fcinfo, check);
+	for (int i = 0; i < check->noverflow; i++, check->overflow++)
+	{
+		check->block = check->overflow->overflow;
+		check_safely(check, check_overflow_owner, "L3");
+		put_faults(fcinfo, check);
+	}
 }
 
 /*
  * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself "block" is the
- * number of the log (L1), or a block of its file (L2). For the owner of the relation, and pg_stat_scan_tables.
+ * number of the log (L1), or a block of its file (L2, L3). For the owner of the relation, and pg_stat_scan_tables.
  */
 Datum
 zundo_check(PG_FUNCTION_ARGS)

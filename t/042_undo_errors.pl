@@ -37,6 +37,34 @@ crash($node);
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '10', 'nor after a crash');
 sound($node, 'after a crash', qw(t zundo.undo_log));
 
+# The logs cannot be read for the first writer, or only some of them: he gets the error; readers, other databases and
+# the next writer go on, and rollbacks that waited are found.
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->safe_psql('other', 'CREATE EXTENSION zundo; CREATE TABLE o (id int) USING zheap');
+my @writers = map { $node->background_psql('postgres') } 1 .. 3;
+$_->query_safe('SET zundo.eager_rollback_pages = 0; BEGIN; INSERT INTO u VALUES (99)') for @writers;
+$writers[0]->query_safe('UPDATE t SET n = 1000 WHERE id < 500');
+$_->query_safe('ROLLBACK') for @writers;
+$_->quit for @writers;
+$node->restart;
+$session = $node->background_psql('postgres', on_error_stop => 0);
+is($session->query_safe('SELECT sum(n) FROM t'), '10', 'a reader');
+chmod 0, $path or die $!;
+my $error = ($node->psql('postgres', 'INSERT INTO u VALUES (2)'))[2];
+like($error, qr/could not open file/, 'a writer cannot read the undo log');
+chmod 0600, $path or die $!;
+$error = ($node->psql('postgres', "SET zundo.fault = 'undo-load:error:2'; INSERT INTO u VALUES (2)"))[2];
+like($error, qr/fault point/, 'a writer cannot read the second log');
+is($session->query_safe('SELECT sum(n) FROM t'), '10', 'the reader goes on');
+is($node->safe_psql('other', 'INSERT INTO o VALUES (1) RETURNING id'), '1', 'and who writes in another database');
+is($session->query_safe('UPDATE t SET n = n + 10 WHERE id = 2 RETURNING n'), '10', 'the next writer reads all logs');
+is($node->safe_psql('postgres', 'UPDATE t SET n = n - 10 WHERE id = 2 RETURNING n'), '0', 'and so do others');
+$node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
+is($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'what waited is rolled back');
+is($node->safe_psql('postgres', 'SELECT (SELECT sum(n) FROM t), (SELECT count(*) FROM u WHERE id = 99)'), '10|0', '... in all logs');
+sound($node, 'after that', qw(t u zundo.undo_log));
+$session->quit;
+
 # A discard pass fails when it is about to tell standbys what it discards; the next one does it. (A session stays, so that
 # what shared memory knows of the database does.)
 $node->backup('base');

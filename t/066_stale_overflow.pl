@@ -1,4 +1,4 @@
-# A table page and its overflow page (further transaction slots) count the changes of
+# A table page and its overflow page (overflow transaction slots) count the changes of
 # those slots, so that a write of one of them that storage has lost is found out (O1 in
 # page/zoverflow.h); the counts agree on every way by which the slots change.
 use strict;
@@ -62,12 +62,14 @@ sql("ROLLBACK PREPARED 'moves$_';") for 1 .. 20, 35 .. 37;
 sql("COMMIT PREPARED 'moves$_';") for 21 .. 30, 38 .. 46;
 sql('SELECT zundo.discard()') for 1 .. 2;
 is(rows('moves'), '196|25|22970', 'rollbacks and commits');
-sound($node, 'when they have ended', 'moves');
+sound($node, 'when they have ended', 'moves', 'zundo.undo_log');
 crash($node);
 is(rows('moves'), '196|25|22970', 'the same rows after another crash');
 sound($node, 'after another crash', 'moves');
 
 # A write of the overflow page is lost, and one of the table page.
+sql('CHECKPOINT');
+my $without = read_block(path('t'), 0);
 writers('t', 1, 20, 'UPDATE t SET n = n + 1 WHERE id = %d');
 sql('CHECKPOINT');
 my $block = overflow_of('t');
@@ -92,7 +94,22 @@ for my $lost (qw(overflow table))
 	$node->start;
 	is(rows('t'), '200|3|20100', "$lost page: with its last version all is well");
 }
-sound($node, 'in the end', 't');
+
+# The write of the table page that attached the overflow page is lost: only the overflow page can tell.
+$node->stop;
+write_block(@{ $file{table} }, $without);
+$node->start;
+$told = "$block||L3|overflow transaction slots of block 0 of relation \"t\", which does not point to them: a write of that block is lost";
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'the overflow page shows it');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+sql("ROLLBACK PREPARED 't4'; INSERT INTO p VALUES (1000)");
+ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type ~ \'zundo undo worker\''), 'a worker');
+sql('SELECT pg_sleep(2); INSERT INTO p VALUES (1001); SELECT pg_sleep(1)');
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'a worker leaves it there');
+$node->stop;
+write_block(@{ $file{table} }, $after{table});
+$node->start;
 no_crash($node);
 $node->stop;
 done_testing();

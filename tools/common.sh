@@ -65,24 +65,61 @@ default_major()
 
 debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
 
-# private_server MAJOR [--release|--sanitize]: print the bin directory of a server built
-# by tools/build-postgres. As root the build lies in root's home, which the user
+# private_server MAJOR [--release|--sanitize|--valgrind]: print the bin directory of a server
+# built by tools/build-postgres. As root the build lies in root's home, which the user
 # postgres cannot enter; PostgreSQL finds its files relative to its binaries, so
-# a copy in $work serves.
+# a copy in $work serves. With --sanitize and --valgrind its postgres runs with the sanitizers'
+# libraries or under valgrind.
 private_server()
 {
 	local major=$1 kind=${2:-} name=$1${2:+${2#-}} built copy
 	built=$HOME/.cache/zundo/pg$name
+	case $kind in --sanitize | --valgrind) built=$HOME/.cache/zundo/pg$major kind='' ;; esac
 	"$top/tools/build-postgres" $kind "$major" >&2 || die "building PostgreSQL $major failed"
-	if ! am_root; then echo "$built/bin"; return; fi
+	if ! am_root && [ "$built" = "$HOME/.cache/zundo/pg$name" ]; then echo "$built/bin"; return; fi
 	copy=$work/pg$name
 	if [ ! -f "$copy/complete" ] || [ "$built/complete" -nt "$copy/complete" ]; then
 		rm -rf "$copy"
 		mkdir -p "$copy"
 		cp -a "$built/bin" "$built/lib" "$built/include" "$built/share" "$copy/"
+		cp "$built/src/src/tools/valgrind.supp" "$copy/"
+		wrap_postgres "$copy" "${2:-}"
 		cp -a "$built/complete" "$copy/complete"
 	fi
 	echo "$copy/bin"
+}
+
+# wrap_postgres DIR KIND: with --sanitize or --valgrind, have a script start DIR/bin/postgres.
+# Leaks are the server's way to end; a sanitizer's finding ends the process, as a failed assertion
+# does. What valgrind finds goes to $work/valgrind/PID.
+wrap_postgres()
+{
+	local wrapper=$1/bin/postgres
+	case $2 in
+		--sanitize | --valgrind) mv "$wrapper" "$wrapper.real" ;;
+		*) return 0 ;;
+	esac
+	case $2 in
+		--sanitize)
+			cat <<-W
+				#!/bin/bash
+				export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_stack_use_after_return=0
+				export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1
+				export LD_PRELOAD=$(gcc -print-file-name=libasan.so)
+				exec -a "\$0" "$wrapper.real" "\$@"
+			W
+			;;
+		--valgrind)
+			mkdir -p "$work/valgrind"
+			chmod 1777 "$work/valgrind"
+			cat <<-W
+				#!/bin/bash
+				exec valgrind --quiet --error-limit=no --num-callers=30 --suppressions="$1/valgrind.supp" \\
+				    --log-file="$work/valgrind/%p" "$wrapper.real" "\$@"
+			W
+			;;
+	esac >"$wrapper"
+	chmod 755 "$wrapper"
 }
 
 # choose_server VERSION PURPOSE: set $pg (a name for files and messages), $major,
@@ -91,11 +128,11 @@ choose_server()
 {
 	local version=$1 purpose=$2
 	case $version in
-		15 | 15[as] | 17 | 17[as] | 18 | 18[as]) ;;
-		*) usage_error "--pg takes 15, 17, 18, 15a (15 with assertions) or 17s (17 with sanitizers), not '$version'" ;;
+		15 | 15[asv] | 17 | 17[asv] | 18 | 18[asv]) ;;
+		*) usage_error "--pg takes 15, 17, 18, 15a (with assertions), 17s (with sanitizers) or 17v (under valgrind), not '$version'" ;;
 	esac
 	pg=$version
-	major=${version%[as]}
+	major=${version%[asv]}
 	prepare_work
 	if [ "$version" = "$(default_major)" ] || { [ "$purpose" = measure ] && [ "$version" = "$major" ] && debian_has "$major"; }; then
 		need_packages "postgresql-$major" "postgresql-server-dev-$major" gcc make liblz4-dev
@@ -107,6 +144,9 @@ choose_server()
 	elif [ "$version" = "${major}s" ]; then
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major" --sanitize)
+	elif [ "$version" = "${major}v" ]; then
+		need_packages gcc make liblz4-dev valgrind
+		bindir=$(private_server "$major" --valgrind)
 	else
 		need_packages gcc make liblz4-dev
 		bindir=$(private_server "$major")
@@ -122,8 +162,6 @@ use_bindir()
 	unset LD_LIBRARY_PATH
 	libdir=$("$pg_config" --libdir)
 	case $bindir in /usr/lib/*) ;; *) export LD_LIBRARY_PATH=$libdir ;; esac
-	# Leaks are the server's way to end; a sanitizer's finding ends the process as a failed assertion does.
-	case $pg in *s) export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 ;; esac
 }
 
 # copy_sources: bring $copy up to date with the checkout. Times are kept and
@@ -142,7 +180,7 @@ copy_sources()
 # errors with WERROR=1. PURPOSE is test (with fault points and their settings) or use.
 build()
 {
-	local log
+	local log options=()
 	case $1 in test) testing=1 ;; use) testing=0 ;; *) die "build for what: $1?" ;; esac
 	copy_sources
 	log=$work/build-$pg.log
@@ -152,7 +190,10 @@ build()
 		echo "$top" >"$copy/.checkout"
 	fi
 	say "building for $("$pg_config" --version)"
-	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" "WERROR=${WERROR:-0}" >"$log" 2>&1 || {
+	case $pg in
+		*s) options=(COPT='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer') ;;
+	esac
+	make -s -C "$copy" -j"$(nproc)" "PG_CONFIG=$pg_config" "ZUNDO_TESTING=$testing" "WERROR=${WERROR:-0}" "${options[@]}" >"$log" 2>&1 || {
 		grep -E 'error|Error|warning' -A4 "$log" | head -40 >&2 || tail -n 30 "$log" >&2
 		die "the build failed; the whole log is $log"
 	}

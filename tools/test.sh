@@ -63,7 +63,7 @@ plan()
 {
 	local server=$1 tier=$tier
 	# of what works a lot, sanitizers make too much; the rest is as on any single version
-	case $server in *s) tier=one ;; esac
+	case $server in *[sv]) tier=one ;; esac
 	[ "$tier" = long ] || plan_short "$server"
 	if asked tap; then plan_tap "$server"; fi
 	if asked random; then plan_random "$server"; fi
@@ -91,7 +91,7 @@ plan_tap()
 {
 	local item
 	while read -r item; do
-		case $tier:${1%[as]} in
+		case $tier:${1%[asv]} in
 			all:17 | one:*) ;;
 			all:*) ! is_long "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
@@ -113,7 +113,7 @@ plan_random()
 # have assertions.
 plan_core()
 {
-	local suite assertions=$1 major=${1%[as]}
+	local suite assertions=$1 major=${1%[asv]}
 	[ "$1" != "$(default_major)" ] || assertions=${major}a
 	for suite in regression isolation moved; do
 		case $tier:$major:$suite in
@@ -167,7 +167,7 @@ declare -A bindir_of
 use_server()
 {
 	pg=$1
-	major=${1%[as]}
+	major=${1%[asv]}
 	bindir=${bindir_of[$1]}
 	copy=$work/build-$pg
 	use_bindir

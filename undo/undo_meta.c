@@ -544,6 +544,7 @@ load_logs(ZuEntry *entry)
 					 errdetail("Found log number %u, the limit is %d.", extents[i].logno, zu_nlogs() - 1),
 					 errhint("Restart the server with \"max_connections\" set to at least its "
 							 "previous value.")));
+		ZUNDO_FAULT("undo-load");
 		load_log(entry, &entry->logs[extents[i].logno], extents + i, same);
 		i += same;
 	}

@@ -201,6 +201,34 @@ zu_overflow_take(void)
 
 /* ---- cleaning up ---- */
 
+/*
+ * Describes page 'page' of an overflow extent in *p. Returns false if the page has no owner, or is no overflow
+ * page any more: nothing keeps the extent.
+ */
+static bool
+list_page(uint32 extent, int page, ZuOverflowPage *p)
+{
+	bool		taken = zu_fence_enter();
+	bool		owned = false;
+
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = zu_read_block(zu_extent_block(extent) + page, RBM_NORMAL);
+		const ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
+
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		owned = zu_overflow_owned(BufferGetPage(buf));
+		p->overflow = BufferGetBlockNumber(buf);
+		p->reloid = h->reloid;
+		p->relnumber = h->relnumber;
+		p->block = h->block;
+		p->lsn = BufferGetLSNAtomic(buf);
+		UnlockReleaseBuffer(buf);
+	}
+	zu_fence_leave(taken);
+	return owned;
+}
+
 ZuOverflowPage *
 zu_overflow_list(int *n)
 {
@@ -222,21 +250,7 @@ zu_overflow_list(int *n)
 			list = repalloc_huge(list, room * sizeof(ZuOverflowPage));
 		}
 		for (int page = 0; page < ZU_EXTENT_PAGES; page++)
-		{
-			BlockNumber block = zu_extent_block(extents[i]) + page;
-			Buffer		buf = zu_read_block(block, RBM_NORMAL);
-			ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
-
-			LockBuffer(buf, BUFFER_LOCK_SHARE);
-			if (zu_overflow_owned(BufferGetPage(buf)))
-			{
-				list[*n].overflow = block;
-				list[*n].reloid = h->reloid;
-				list[*n].relnumber = h->relnumber;
-				list[(*n)++].block = h->block;
-			}
-			UnlockReleaseBuffer(buf);
-		}
+			*n += list_page(extents[i], page, &list[*n]) ? 1 : 0;
 		CHECK_FOR_INTERRUPTS();
 	}
 	pfree(extents);

@@ -83,12 +83,10 @@ typedef struct ZuOverflowPage
 	Oid			reloid;
 	RelFileNumber relnumber;
 	BlockNumber block;
+	XLogRecPtr	lsn;
 } ZuOverflowPage;
 
-/*
- * zu_overflow_list: palloc'd array of the pages with an owner, by block; cheap if there is no overflow extent.
- * Only for who frees the extents (the database's worker): they must stay meanwhile.
- */
+/* zu_overflow_list: palloc'd array of the pages with an owner, by block; cheap if there is no overflow extent. */
 extern ZuOverflowPage *zu_overflow_list(int *n);
 
 /* zu_overflow_lock_owned: p pinned and exclusively locked if it still has that owner, else InvalidBuffer. By who frees extents. */

@@ -292,7 +292,9 @@ class Damage:
             candidates[kind].append((name, block))
         weights = {"undo": 10, "table": 4, "overflow": 3, "map": 2, "meta": 2}
         kinds = [kind for kind in weights if candidates[kind]]
-        while True:
+        for attempt in range(10001):
+            if attempt == 10000:
+                raise SystemExit("no page of this state fits --only")
             self.kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
             self.name, self.block = rng.choice(sorted(candidates[self.kind]))
             self.how = rng.choices(["stale", "zeroed", "flipped", "cut"], [6, 3, 1, 1])[0]
