@@ -74,7 +74,7 @@ plan()
 plan_short()
 {
 	local server=$1
-	if asked build && [ ${#names[@]} -eq 0 ] && [ "$server" = "${server%s}" ]; then
+	if asked build && [ ${#names[@]} -eq 0 ] && [ "$server" = "${server%[sv]}" ]; then
 		job "$server" build $heavy part_build
 	fi
 	! asked unit || job "$server" unit $light part_unit

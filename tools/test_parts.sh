@@ -315,7 +315,7 @@ random_run()
 random_runs()
 {
 	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
-	case $tier:${1%[as]} in
+	case $tier:${1%[asv]} in
 		one:* | all:17) ;;
 		all:*) length=0.3 ;;
 		long:*) length=10 ;;
@@ -333,7 +333,7 @@ random_runs()
 	echo "nested commands: nested.py --minutes $(scale 2 $length)" \
 		"--programs $programs --seed $seed"
 	echo "crashes: crash.py --rounds $rounds"
-	case $tier:${1%[as]} in
+	case $tier:${1%[asv]} in
 		long:*)
 			echo "fault points: faults.py"
 			echo "damaged pages: damage.py --trials 1000"
