@@ -186,29 +186,32 @@ typedef struct ZRowState
 	ZXid		wait_for;		/* TM_BeingModified: whom to wait for */
 	bool		clear_locks;	/* lock hints are there but nobody holds a lock */
 	bool		others_locks;	/* others hold locks */
-	bool		many_locks;		/* more than zrow_others_locks can tell */
+	bool		many_locks;		/* more than 'others' has room for */
 	bool		own_lock;		/* we hold a lock; known for TM_Ok and TM_BeingModified */
 	bool		own_hold;		/* we hold a lock, or the newest version is ours */
 	bool		own_exclusive;	/* ... an UPDATE lock */
 	bool		rolled_back;	/* examining has changed the page: look at the row again */
 	bool		key_share_beside; /* the newest version is another's, not seen by the caller; a KEY SHARE lock may be taken */
+	int			nothers;		/* the locks that others hold, one for each (sub)transaction and strength */
+	ZLockEntry	others[ZLOCK_MAX_ENTRIES];
 } ZRowState;
 
-/*
- * zrow_examine: may the row at off be changed or locked in 'mode' by a command cid that saw it under
- * 'snapshot' (InvalidSnapshot: the newest version)? On entry and return the page is
- * exclusively locked. Aborted changes found are rolled back. tmfd is filled for
- * every answer but TM_Ok.
- */
-extern TM_Result zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid,
-							  Snapshot snapshot, LockTupleMode mode, ZRowState *state,
-							  TM_FailureData *tmfd);
+/* What a command wants to do with a row. */
+typedef struct ZRowWish
+{
+	Relation	rel;
+	Buffer		buf;			/* the row's page, exclusively locked */
+	ItemPointer tid;
+	CommandId	cid;
+	Snapshot	snapshot;		/* under which the command saw the row; InvalidSnapshot: the newest version is meant */
+	LockTupleMode mode;			/* to lock or change the row */
+} ZRowWish;
 
 /*
- * zrow_others_locks: what others hold on the row that zrow_examine was last called for: *locks is an array of the result's
- * length, one entry per locking (sub)transaction and strength. Complete unless the state says many_locks.
+ * zrow_examine: returns whether the row may be changed or locked as wished. On entry and return the page is
+ * exclusively locked. Aborted changes found are rolled back. *state is filled, and *tmfd for every answer but TM_Ok.
  */
-extern int	zrow_others_locks(const ZLockEntry **locks);
+extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd);
 
 /*
  * zrow_wait: wait for the transaction that keeps us from the row. No buffer lock may be held. Queues behind

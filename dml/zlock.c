@@ -230,7 +230,7 @@ listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNu
 static bool
 held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state, LockTupleMode mode)
 {
-	static ZSlotView slots;
+	ZSlotView	slots;
 	char		bytes[ZUR_MAX_LENGTH];
 	BlockNumber block = BufferGetBlockNumber(buf);
 
@@ -282,7 +282,7 @@ static bool
 show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside, bool traversed,
 			TupleTableSlot *slot)
 {
-	static ZVersion version;
+	ZVersion	version;
 	Snapshot	snap = (beside && !traversed && snapshot && IsMVCCSnapshot(snapshot)) ? snapshot : SnapshotSelf;
 
 	ZUNDO_FAULT("row-locked");
@@ -301,12 +301,12 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 static void
 note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 {
-	static ZSlotView slots;
+	ZSlotView	slots;
+	ZRow		row = zrow_on(rel, buf, ItemPointerGetOffsetNumber(tid), &slots);
 	ZRowWriter	writer;
 
-	zslots_copy(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), &slots);
-	zrow_writer(BufferGetPage(buf), &slots, rel, BufferGetBlockNumber(buf),
-				ItemPointerGetOffsetNumber(tid), snapshot, &writer);
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	zrow_writer(&row, snapshot, &writer);
 	zlevel_note_locked(rel, tid, writer.ptr);
 }
 
@@ -355,13 +355,14 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 	{
 		Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&tid));
 		OffsetNumber off = ItemPointerGetOffsetNumber(&tid);
+		ZRowWish	wish = {rel, buf, &tid, writer->cid, InvalidSnapshot, mode};
 		ZRowState	state;
 		TM_Result	result;
 		bool		locked = true;
 
 		zwriter_reserve(writer);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-		result = zrow_examine(rel, buf, &tid, writer->cid, InvalidSnapshot, mode, &state, &tmfd);
+		result = zrow_examine(&wish, &state, &tmfd);
 		/* invisible: just moved here, and not changed since */
 		if (result == TM_Invisible && state.wait_for != InvalidZXid)
 			result = TM_BeingModified;
@@ -430,12 +431,13 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&search->tid));
 	OffsetNumber off = ItemPointerGetOffsetNumber(&search->tid);
 	ItemPointerData tid = search->tid;
+	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, mode};
 	ZRowState	state;
 	TM_Result	result;
 
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-	result = zrow_examine(rel, buf, &tid, writer->cid, search->snapshot, mode, &state, tmfd);
+	result = zrow_examine(&wish, &state, tmfd);
 	if (result == TM_Ok && !zwriter_started(writer))
 	{
 		/* only now is there something to write (D13) */

@@ -53,7 +53,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	}
 	if (ItemIdIsRedirected(lp))
 	{
-		if (slot_xid(rel, block, page, overflow, lp->lp_off) >= oldest)
+		if (slot_xid(rel, block, page, overflow, ZH_SLOT(zpage_stub_header(lp))) >= oldest)
 			return false;
 		*action = has_index ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
 		return true;

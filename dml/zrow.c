@@ -41,150 +41,138 @@ writer_mode(const ZRowWriter *writer)
 	return (writer->xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive : LockTupleNoKeyExclusive;
 }
 
-/* Who holds locks on a row. */
-typedef struct Lockers
+/* A search for the locks on a row. */
+typedef struct LockerSearch
 {
+	const ZRow *row;			/* its slots are those with locks, too */
+	LockTupleMode mode;			/* the lock that is wanted */
+	int			hint;			/* the row's header says that there is no stronger lock */
+	ZRowState  *state;			/* gets what is found */
 	ZXid		conflicting;	/* in progress, not ours, in a mode that excludes ours; 0 = none */
-	bool		others;			/* somebody else holds some lock */
-	bool		own;			/* we hold some lock */
-	bool		own_exclusive;	/* ... of the strongest kind */
-	bool		many;			/* others hold more than fit into others_locks */
-	bool		aborted;		/* a chain's head has aborted: below it there may be locks of the
-								 * same top-level transaction; roll back and ask again */
-} Lockers;
-
-/* The locks of others that the last search found. */
-static ZLockEntry others_locks[ZLOCK_MAX_ENTRIES];
-static int	nothers_locks = 0;
-
-int
-zrow_others_locks(const ZLockEntry **locks)
-{
-	*locks = others_locks;
-	return nothers_locks;
-}
+} LockerSearch;
 
 /* Another transaction at work holds a lock. */
 static void
-note_others_lock(Lockers *lockers, ZXid xid, OffsetNumber off, int held, LockTupleMode mode)
+note_others_lock(LockerSearch *search, ZXid xid, int held)
 {
-	ZLockEntry	entry = zlock_entry(xid, off, held);
+	ZRowState  *state = search->state;
+	ZLockEntry	entry = zlock_entry(xid, search->row->off, held);
 	int			i = 0;
 
-	lockers->others = true;
-	if (lockers->conflicting == InvalidZXid && modes_conflict(held, mode))
-		lockers->conflicting = xid;
-	while (i < nothers_locks && others_locks[i] != entry)
+	state->others_locks = true;
+	if (search->conflicting == InvalidZXid && modes_conflict(held, search->mode))
+		search->conflicting = xid;
+	while (i < state->nothers && state->others[i] != entry)
 		i++;
-	if (i < nothers_locks)
+	if (i < state->nothers)
 		return;
-	if (nothers_locks == ZLOCK_MAX_ENTRIES)
-		lockers->many = true;
+	if (state->nothers == ZLOCK_MAX_ENTRIES)
+		state->many_locks = true;
 	else
-		others_locks[nothers_locks++] = entry;
+		state->others[state->nothers++] = entry;
 }
 
 static void
-note_own_lock(Lockers *lockers, int held)
+note_own_lock(LockerSearch *search, int held)
 {
-	lockers->own = true;
-	lockers->own_exclusive |= (held == LockTupleExclusive);
+	search->state->own_lock = true;
+	search->state->own_exclusive |= (held == LockTupleExclusive);
 }
 
-/* Follow the chain of a slot whose head's transaction is ours or in progress. hint: there is no stronger lock. */
+/* look_in_chain: Notes the locks in the chain of a slot whose head's transaction is ours or in progress. */
 static void
-look_for_locks(const ZPageSlot *slot, ZXidStatus status, ZXid oldest, RelFileNumber relnumber,
-			   BlockNumber block, OffsetNumber off, LockTupleMode mode, int hint, Lockers *lockers)
+look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 {
+	const ZRow *row = search->row;
+	ZXid		oldest = row->slots->oldest;
+
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
 	ZuRecord	rec;
 
-	zchain_begin(&chain, relnumber, block, slot, ZCHAIN_LOCKED, oldest, buf);
+	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, slot, ZCHAIN_LOCKED, oldest, buf);
 	/* the rest of the chain is of others, or its head's transaction has ended meanwhile */
 	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
-		if (rec.type != ZUR_LOCK || rec.offset != off)
+		if (rec.type != ZUR_LOCK || rec.offset != row->off)
 			continue;
 		if (status == ZXID_IN_PROGRESS)
 		{
-			note_others_lock(lockers, rec.xid, off, rec.lockmode, mode);
+			note_others_lock(search, rec.xid, rec.lockmode);
 			continue;
 		}
-		note_own_lock(lockers, rec.lockmode);
-		if (rec.lockmode == hint)
+		note_own_lock(search, rec.lockmode);
+		if (rec.lockmode == search->hint)
 			return;
 	}
 }
 
-/* The locks on the row in the page's common lock slot. */
+/* look_in_list: Notes the locks on the row in the page's common lock slot. */
 static void
-look_in_list(const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
-			 LockTupleMode mode, Lockers *lockers)
+look_in_list(LockerSearch *search, const ZPageSlot *slot)
 {
+	const ZRow *row = search->row;
 	ZLockScan	scan;
 	ZLockEntry	entry;
 	ZXidStatus	status;
 
-	zlocklist_begin(&scan, slot, oldest, relnumber, block, off);
+	zlocklist_begin(&scan, slot, row->slots->oldest, row->rel->rd_locator.relNumber, row->block, row->off);
 	while (zlocklist_next(&scan, &entry, &status))
 	{
 		if (status == ZXID_OWN)
-			note_own_lock(lockers, ZLOCK_MODE(entry));
+			note_own_lock(search, ZLOCK_MODE(entry));
 		else
-			note_others_lock(lockers, ZLOCK_XID(entry), off, ZLOCK_MODE(entry), mode);
+			note_others_lock(search, ZLOCK_XID(entry), ZLOCK_MODE(entry));
 	}
 }
 
-/* The lock on the row in a slot with the locks of one transaction. */
+/* look_in_slot: Notes the lock on the row in a slot with the locks of one transaction. */
 static void
-look_in_slot(const ZPageSlot *slot, ZXidStatus status, OffsetNumber off, LockTupleMode mode, Lockers *lockers)
+look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 {
-	int			held = zinline_mode(slot->ptr, off);
+	int			held = zinline_mode(slot->ptr, search->row->off);
 
 	if (held < 0)
 		return;
 	if (status == ZXID_OWN)
-		note_own_lock(lockers, held);
+		note_own_lock(search, held);
 	else if (status == ZXID_IN_PROGRESS)
-		note_others_lock(lockers, ZSLOT_XID(slot), off, held, mode);
+		note_others_lock(search, ZSLOT_XID(slot), held);
 }
 
-/* slots: with those that hold only locks. */
-static void
-find_lockers(const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
-			 LockTupleMode mode, int hint, Lockers *lockers)
+/*
+ * find_lockers: Notes all locks on the row. Returns false if a chain's head has
+ * aborted: below it there may be locks of the same top-level transaction, so the
+ * page is to be rolled back first.
+ */
+static bool
+find_lockers(LockerSearch *search)
 {
-	memset(lockers, 0, sizeof(*lockers));
-	nothers_locks = 0;
+	const ZSlotView *slots = search->row->slots;
+
 	for (int s = 1; s <= slots->n; s++)
 	{
+		const ZPageSlot *slot = &slots->s[s];
 		ZXidStatus	status;
 
-		if (slots->s[s].ptr == InvalidUndoPtr)
+		if (slot->ptr == InvalidUndoPtr)
 			continue;
-		zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
-		if (slots->s[s].xid_flags & ZSLOT_COMMON_LOCKS)
+		zvis_check_xid(search->row->rel, search->row->block, s, ZSLOT_XID(slot));
+		if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
 		{
-			look_in_list(&slots->s[s], slots->oldest, rel->rd_locator.relNumber, block, off, mode, lockers);
-			continue;
-		}
-		status = zxid_status_at(ZSLOT_XID(&slots->s[s]), slots->oldest);
-		if (slots->s[s].xid_flags & ZSLOT_INLINE_LOCKS)
-		{
-			look_in_slot(&slots->s[s], status, off, mode, lockers);
+			look_in_list(search, slot);
 			continue;
 		}
-		if (status == ZXID_ABORTED)
-		{
-			lockers->aborted = true;
-			return;
-		}
-		if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
-			look_for_locks(&slots->s[s], status, slots->oldest, rel->rd_locator.relNumber, block, off, mode, hint,
-						   lockers);
+		status = zxid_status_at(ZSLOT_XID(slot), slots->oldest);
+		if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
+			look_in_slot(search, slot, status);
+		else if (status == ZXID_ABORTED)
+			return false;
+		else if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
+			look_in_chain(search, slot, status);
 	}
+	return true;
 }
 
 static void
@@ -253,13 +241,12 @@ kept_key(const ZRowWriter *writer)
  * it from taking the lock?
  */
 static bool
-waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, LockTupleMode mode,
-			  Snapshot snapshot)
+waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 {
 	ZRowWriter	by;
 
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		zrow_overtaken(page, slots, rel, block, off, snapshot, &by) &&
+		zrow_overtaken(row, snapshot, &by) &&
 		!(mode == LockTupleKeyShare && kept_key(&by));
 }
 
@@ -269,12 +256,11 @@ waits_in_vain(Page page, const ZSlotView *slots, Relation rel, BlockNumber block
  * already and has locked what the other left.
  */
 static bool
-was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, Snapshot snapshot)
+was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
 {
 	ZRowWriter	by;
 
-	return zrow_overtaken(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), snapshot, &by) &&
-		!zlevel_is_locked(rel, tid, by.ptr);
+	return zrow_overtaken(row, snapshot, &by) && !zlevel_is_locked(row->rel, tid, by.ptr);
 }
 
 /*
@@ -283,15 +269,15 @@ was_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block
  * still here is that one. Else *replaced_by: the row may have been changed again since.
  */
 static TM_Result
-examine_self_modified(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, ItemPointer tid, CommandId cid,
-					  Snapshot snapshot, const ZRowState *state, CommandId *replaced_by)
+examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *state, CommandId *replaced_by)
 {
-	if (snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot) || (ZH_LIVE(state->header) && state->writer.cid == cid))
+	if (wish->snapshot == InvalidSnapshot || !IsMVCCSnapshot(wish->snapshot) ||
+		(ZH_LIVE(state->header) && state->writer.cid == wish->cid))
 		return TM_SelfModified;
-	if (was_overtaken(page, slots, rel, block, tid, snapshot))
+	if (was_overtaken(row, wish->tid, wish->snapshot))
 		return ZH_LIVE(state->header) ? TM_SelfModified : TM_Updated;
-	if (state->writer.cid > cid)
-		*replaced_by = zrow_replaced_by(page, slots, rel, block, ItemPointerGetOffsetNumber(tid), cid);
+	if (state->writer.cid > wish->cid)
+		*replaced_by = zrow_replaced_by(row, wish->cid);
 	return TM_SelfModified;
 }
 
@@ -332,98 +318,109 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 	return TM_Ok;
 }
 
-TM_Result
-zrow_examine(Relation rel, Buffer buf, ItemPointer tid, CommandId cid, Snapshot snapshot,
-			 LockTupleMode mode, ZRowState *state, TM_FailureData *tmfd)
+/*
+ * find_writer: Finds out who wrote the row's newest version, which is none of an
+ * aborted transaction: such changes are rolled back. Returns false if there is no
+ * row or stub.
+ */
+static bool
+find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 {
-	static ZSlotView slots;
-	Page		page = BufferGetPage(buf);
-	BlockNumber block = BufferGetBlockNumber(buf);
-	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
-	TM_Result	result;
+	Page		page = row->page;
+	OffsetNumber off = row->off;
 	ItemId		lp;
-	CommandId	replaced_by = InvalidCommandId;
-
-	bool		rolled_back = false;
 
 	for (;;)
 	{
-		memset(state, 0, sizeof(*state));
-		state->rolled_back = rolled_back;
 		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
-			zvis_corrupt_page(rel, block, page, off);
+			zvis_corrupt_page(row->rel, row->block, page, off);
 		if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
-			lp = NULL;
-		else
-			lp = PageGetItemId(page, off);
-		if (lp == NULL || !(ItemIdIsNormal(lp) || ItemIdIsRedirected(lp)))
-		{
-			fill_failure(tmfd, tid, state);
-			return TM_Deleted;
-		}
+			return false;
+		lp = PageGetItemId(page, off);
+		if (!ItemIdIsNormal(lp) && !ItemIdIsRedirected(lp))
+			return false;
 		state->stub = ItemIdIsRedirected(lp);
-		if (state->stub)
-			state->header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
-		else
-			state->header = zheader_get(zpage_row(page, lp));
-		zslots_copy(rel, block, page, &slots);
-		zrow_writer(page, &slots, rel, block, off,
-					ZH_LIVE(state->header) ? snapshot : InvalidSnapshot, &state->writer);
+		state->header = state->stub ? zpage_stub_header(lp) : zheader_get(zpage_row(page, lp));
+		zslots_copy(row->rel, row->block, page, slots);
+		zrow_writer(row, ZH_LIVE(state->header) ? wish->snapshot : InvalidSnapshot, &state->writer);
 		if (state->writer.status != ZXID_ABORTED)
-			break;
-		zrollback_page(buf, rel);
-		rolled_back = true;
+			return true;
+		zrollback_page(wish->buf, row->rel);
+		memset(state, 0, offsetof(ZRowState, others));
+		state->rolled_back = true;
 	}
+}
+
+/* examine_version: Returns what the row's newest version alone allows. */
+static TM_Result
+examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, CommandId *replaced_by)
+{
+	TM_Result	result;
+
 	switch (state->writer.status)
 	{
 		case ZXID_OWN:
-			if (unlikely(stands_for_unseen(state, snapshot)))
-			{
-				result = examine_settled(rel, tid, mode, snapshot, state);
-				break;
-			}
-			result = examine_own(state, cid);
+			if (unlikely(stands_for_unseen(state, wish->snapshot)))
+				return examine_settled(row->rel, wish->tid, wish->mode, wish->snapshot, state);
+			result = examine_own(state, wish->cid);
 			if (result == TM_SelfModified)
-				result = examine_self_modified(page, &slots, rel, block, tid, cid, snapshot, state, &replaced_by);
-			break;
-		case ZXID_IN_PROGRESS:
-			result = examine_in_progress(state, mode);
-			if (result == TM_BeingModified && waits_in_vain(page, &slots, rel, block, off, mode, snapshot))
-				result = TM_Updated;
-			break;
-		default:
-			result = examine_settled(rel, tid, mode, snapshot, state);
-			break;
-	}
-	if ((result == TM_Ok || result == TM_BeingModified || (state->writer.xflags & ZUX_MOVED_IN)) &&
-		ZH_LOCK(state->header) != 0)
-	{
-		Lockers		lockers;
-
-		zslots_copy_raw(rel, block, page, &slots);
-		find_lockers(&slots, rel, block, off, mode, ZH_LOCK(state->header) - 1, &lockers);
-		if (lockers.aborted)
-		{
-			zrollback_page(buf, rel);
-			result = zrow_examine(rel, buf, tid, cid, snapshot, mode, state, tmfd);
-			state->rolled_back = true;	/* also by the loop above, perhaps this very row */
+				result = examine_self_modified(row, wish, state, replaced_by);
 			return result;
+		case ZXID_IN_PROGRESS:
+			result = examine_in_progress(state, wish->mode);
+			if (result == TM_BeingModified && waits_in_vain(row, wish->mode, wish->snapshot))
+				result = TM_Updated;
+			return result;
+		default:
+			return examine_settled(row->rel, wish->tid, wish->mode, wish->snapshot, state);
+	}
+}
+
+TM_Result
+zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
+{
+	ZSlotView	slots;
+	ZRow		row = zrow_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid), &slots);
+	CommandId	replaced_by = InvalidCommandId;
+	bool		rolled_back = false;
+	TM_Result	result;
+
+	for (;;)
+	{
+		LockerSearch	search = {&row, wish->mode, .state = state};
+
+		memset(state, 0, offsetof(ZRowState, others));
+		state->rolled_back = rolled_back;
+		if (!find_writer(wish, &row, &slots, state))
+		{
+			fill_failure(tmfd, wish->tid, state);
+			return TM_Deleted;
 		}
-		state->clear_locks = !lockers.others && !lockers.own;
-		state->others_locks = lockers.others;
-		state->many_locks = lockers.many;
-		state->own_exclusive = lockers.own_exclusive;
-		state->own_lock = lockers.own;
+		replaced_by = InvalidCommandId;
+		result = examine_version(wish, &row, state, &replaced_by);
+		if ((result != TM_Ok && result != TM_BeingModified && !(state->writer.xflags & ZUX_MOVED_IN)) ||
+			ZH_LOCK(state->header) == 0)
+			break;
+		zslots_copy_raw(row.rel, row.block, row.page, &slots);
+		search.hint = ZH_LOCK(state->header) - 1;
+		if (!find_lockers(&search))
+		{
+			zrollback_page(wish->buf, row.rel);
+			rolled_back = true;	/* perhaps this very row */
+			continue;
+		}
+		state->clear_locks = !state->others_locks && !state->own_lock;
 		/* a change of our own may be waited for as a lock is */
-		state->own_hold = lockers.own || state->writer.status == ZXID_OWN;
+		state->own_hold = state->own_lock || state->writer.status == ZXID_OWN;
 		/* a row just moved here is invisible; who comes from its old place asks for the lock all the same */
 		if (result != TM_BeingModified)
-			state->wait_for = lockers.conflicting;
-		if (result == TM_Ok && lockers.conflicting != InvalidZXid)
+			state->wait_for = search.conflicting;
+		if (result == TM_Ok && search.conflicting != InvalidZXid)
 			result = TM_BeingModified;
+		break;
 	}
 	if (result != TM_Ok)
-		fill_failure(tmfd, tid, state);
+		fill_failure(tmfd, wish->tid, state);
 	if (replaced_by != InvalidCommandId)
 		tmfd->cmax = replaced_by;
 	return result;

@@ -233,8 +233,8 @@ static void
 carry_locks(Update *u, Buffer newbuf, OffsetNumber newoff, const ZSlotPick *common, ZuRecord *rec)
 {
 	static ZLockEntry carried[ZLOCK_MAX_ENTRIES];
-	const ZLockEntry *locks;
-	int			n = zrow_others_locks(&locks);
+	const ZLockEntry *locks = u->state.others;
+	int			n = u->state.nothers;
 	int			strongest = 0;
 
 	for (int i = 0; i < n; i++)
@@ -355,15 +355,15 @@ old_room(const Update *u)
 static bool
 passes_crosscheck(const Update *u, Snapshot crosscheck)
 {
-	static ZSlotView slots;
-	Page		page = BufferGetPage(u->buf);
+	ZSlotView	slots;
+	ZRow		row;
 	ZRowWriter	writer;
 
 	if (crosscheck == InvalidSnapshot)
 		return true;
-	zslots_copy(u->writer.rel, BufferGetBlockNumber(u->buf), page, &slots);
-	zrow_writer(page, &slots, u->writer.rel, BufferGetBlockNumber(u->buf),
-				ItemPointerGetOffsetNumber(&u->otid), crosscheck, &writer);
+	row = zrow_on(u->writer.rel, u->buf, ItemPointerGetOffsetNumber(&u->otid), &slots);
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	zrow_writer(&row, crosscheck, &writer);
 	return writer.visible;
 }
 
@@ -374,7 +374,7 @@ passes_crosscheck(const Update *u, Snapshot crosscheck)
 static void
 mode_beside_stub(Update *u, Snapshot snapshot)
 {
-	static ZVersion version;
+	ZVersion	version;
 	Relation	rel = u->writer.rel;
 
 	if (u->newrow == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
@@ -394,6 +394,7 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 			bool for_update, bool *have_tuple_lock)
 {
 	Relation	rel = u->writer.rel;
+	ZRowWish	wish = {rel, u->buf, &u->otid, u->writer.cid, snapshot};
 
 	for (;;)
 	{
@@ -406,7 +407,8 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 		{
 			look_at_old_row(u);
 			mode = u->must_move ? LockTupleExclusive : u->mode;
-			result = zrow_examine(rel, u->buf, &u->otid, u->writer.cid, snapshot, mode, &u->state, tmfd);
+			wish.mode = mode;
+			result = zrow_examine(&wish, &u->state, tmfd);
 			if (u->state.rolled_back)
 				look_at_old_row(u);
 		} while (result == TM_Ok && u->mode > mode);

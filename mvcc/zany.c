@@ -80,53 +80,43 @@ static bool
 walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *version,
 		 AnyResult *result)
 {
-	bool		known = true;
 	ZXid		replaced_by = InvalidZXid;
+	ZWalkResult found;
 
 	memset(result, 0, sizeof(*result));
-	for (;;)
+	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
 	{
-		ZWalkResult found = zwalk_find_writer(walk, accept);
-		ZXidStatus	status;
+		ZXidStatus	status = zwalk_status(walk);
+		bool		skip;
 
-		if (found == ZWALK_RETRY)
-			return false;
-		if (found != ZWALK_WRITER)
-		{
-			known = false;
-			result->own_bottom = file_is_ours(walk->rel);
-			break;
-		}
-		status = zxid_status_at(walk->rec.xid, walk->slots->oldest);
 		if (status == ZXID_COMMITTED || status == ZXID_ALL_VISIBLE)
 			break;
-		if (status == ZXID_OWN)
+		if (status != ZXID_OWN)
+			continue;
+		skip = walk->rec.cid >= limit;
+		if (!skip && !bottom)
+			break;				/* so are all below */
+		result->skipped |= skip;
+		if (walk->rec.type == ZUR_INSERT)
 		{
-			if (walk->rec.cid < limit && !bottom)
-				break;			/* so are all below */
-			if (walk->rec.type == ZUR_INSERT)
-			{
-				result->own_bottom = true;
-				if (walk->rec.cid >= limit)
-					result->skipped = true;
-				break;
-			}
-			if (walk->rec.cid >= limit)
-			{
-				int			s = ZH_SLOT(walk->header);
-
-				result->skipped = true;
-				result->change = walk->rec_ptr;
-				replaced_by = walk->rec.xid;
-				if (walk->rec_ptr == walk->slots->s[s].ptr)
-					walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block, walk->rec_ptr, walk->next[s]);
-			}
-		}
-		zwalk_step_back(walk);
-		if (!walk->exists)
+			result->own_bottom = true;
 			break;
+		}
+		if (skip)
+		{
+			int			s = ZH_SLOT(walk->header);
+
+			result->change = walk->rec_ptr;
+			replaced_by = walk->rec.xid;
+			if (walk->rec_ptr == walk->slots->s[s].ptr)
+				walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block, walk->rec_ptr, walk->next[s]);
+		}
 	}
-	zversion_from_walk(version, walk, true, known);
+	if (found == ZWALK_RETRY)
+		return false;
+	if (found == ZWALK_ALL_VISIBLE || found == ZWALK_ACCEPTED)
+		result->own_bottom = file_is_ours(walk->rel);
+	zversion_from_walk(version, walk, true);
 	version->xmax = replaced_by;
 	return true;
 }
@@ -138,28 +128,19 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 static bool
 walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 {
-	for (;;)
-	{
-		ZWalkResult found = zwalk_find_writer(walk, accept);
-		ZXidStatus	status;
+	ZWalkResult found;
 
-		if (found == ZWALK_RETRY)
-			return false;
-		if (found != ZWALK_WRITER)
-		{
-			zversion_from_walk(version, walk, true, false);
-			return true;
-		}
-		status = zxid_status_at(walk->rec.xid, walk->slots->oldest);
+	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
+	{
+		ZXidStatus	status = zwalk_status(walk);
+
 		if (ZH_LIVE(walk->header) && (status == ZXID_OWN || status == ZXID_COMMITTED))
-		{
-			zversion_from_walk(version, walk, true, true);
-			return true;
-		}
-		zwalk_step_back(walk);
-		if (!walk->exists)
-			return true;
+			break;
 	}
+	if (found == ZWALK_RETRY)
+		return false;
+	zversion_from_walk(version, walk, true);
+	return true;
 }
 
 /*
@@ -218,30 +199,28 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 	return true;
 }
 
-/* Attempt number 'tries' to walk the row at off: copy it and the page's slots. False: there is no row. */
+/*
+ * begin_walk: Begins a walk over the versions of the row at off: attempt number
+ * 'tries'. buf is pinned and not locked. Returns false if there is no row.
+ */
 static bool
-begin_walk(Relation rel, Buffer buf, OffsetNumber off, int tries, ZXid *oldest)
+begin_walk(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, int tries)
 {
-	static ZSlotView slots;
-	BlockNumber block = BufferGetBlockNumber(buf);
-	ZWalk	   *walk = zwalk_workspace();
 	Page		page = BufferGetPage(buf);
-	bool		started = false;
 
-	walk->page_locked = false;
-	if (tries >= 1000)
-		zvis_corrupt_chain(rel, block, InvalidUndoPtr);
+	if (tries == 0)
+		zwalk_init(&copy->walk);
+	else if (tries >= ZWALK_MAX_TRIES)
+		zvis_corrupt_chain(rel, BufferGetBlockNumber(buf), InvalidUndoPtr);
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	if (!PageIsNew(page))
+	if (PageIsNew(page))
 	{
-		if (unlikely(!zpage_item_ok(page, off)))
-			zvis_corrupt_page(rel, block, page, off);
-		zslots_copy(rel, block, page, &slots);
-		*oldest = slots.oldest;
-		started = zwalk_start(walk, page, &slots, rel, block, off);
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		return false;
 	}
-	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-	return started;
+	if (unlikely(!zpage_item_ok(page, off)))
+		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), page, off);
+	return zwalk_load(copy, rel, buf, off, InvalidSnapshot);
 }
 
 /* walk_any, tried again as long as undo vanishes under it. */
@@ -249,16 +228,16 @@ static void
 fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bottom,
 		  ZVersion *version, AnyResult *result)
 {
+	ZCopyWalk	copy;
 	ZAccept		accept;
-	ZXid		oldest;
 
 	version->found = false;
 	memset(result, 0, sizeof(*result));
-	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	for (int tries = 0; begin_walk(&copy, rel, buf, off, tries); tries++)
 	{
-		zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, oldest);
+		zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, copy.slots.oldest);
 		accept.limit = bottom ? 0 : limit;
-		if (walk_any(zwalk_workspace(), &accept, limit, bottom, version, result))
+		if (walk_any(&copy.walk, &accept, limit, bottom, version, result))
 			break;
 	}
 }
@@ -267,50 +246,50 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 static void
 fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version)
 {
+	ZCopyWalk	copy;
 	ZAccept		accept;
-	ZXid		oldest;
 
 	version->found = false;
-	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	for (int tries = 0; begin_walk(&copy, rel, buf, off, tries); tries++)
 	{
-		zaccept_init(&accept, ZACCEPT_MVCC, snapshot, oldest);
-		if (walk_newest(zwalk_workspace(), &accept, version))
+		zaccept_init(&accept, ZACCEPT_MVCC, snapshot, copy.slots.oldest);
+		if (walk_newest(&copy.walk, &accept, version))
 			break;
 	}
 }
 
-/* Walk to change at the row; false if it is not there. buf is pinned and not locked. */
+/*
+ * find_change: Walks to the version that change made of the row, which is in
+ * hand on return. Returns false if it is not there. buf is pinned and not locked.
+ */
 static bool
-find_change(Relation rel, Buffer buf, OffsetNumber off, UndoPtr change)
+find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr change)
 {
 	ZAccept		accept;
-	ZXid		oldest;
 	bool		met = false;
 
-	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	for (int tries = 0; begin_walk(copy, rel, buf, off, tries); tries++)
 	{
-		zaccept_init(&accept, ZACCEPT_NONE, NULL, oldest);
-		if (walk_to_change(zwalk_workspace(), &accept, change, &met))
+		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy->slots.oldest);
+		if (walk_to_change(&copy->walk, &accept, change, &met))
 			break;
 	}
 	return met;
 }
 
-/* The version before change, which the walk has just met. */
+/* The version before the change that find_change has met. */
 static void
-version_before(ZVersion *version)
+version_before(ZWalk *walk, ZVersion *version)
 {
-	ZWalk	   *walk = zwalk_workspace();
-
 	zwalk_step_back(walk);
-	zversion_from_walk(version, walk, true, false);
+	zversion_from_walk(version, walk, true);
 }
 
 void
 zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real)
 {
 	const ZHandle *handle = zhandle_find(RelationGetRelid(rel), tid);
-	ZWalk	   *walk = zwalk_workspace();
+	ZCopyWalk	copy;
 	Buffer		buf;
 
 	version->found = false;
@@ -318,14 +297,14 @@ zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPoint
 		return;
 	ItemPointerSet(real, handle->block, handle->off);
 	buf = ReadBuffer(rel, handle->block);
-	if (find_change(rel, buf, handle->off, handle->change))
+	if (find_change(&copy, rel, buf, handle->off, handle->change))
 	{
-		if (walk->rec.type == ZUR_UPDATE)
+		if (copy.walk.rec.type == ZUR_UPDATE)
 		{
-			zversion_from_walk(version, walk, true, true);
+			zversion_from_walk(version, &copy.walk, true);
 			zhandle_keep_new(handle, version);
 		}
-		version_before(version);
+		version_before(&copy.walk, version);
 	}
 	ReleaseBuffer(buf);
 }
@@ -341,27 +320,22 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
-	ZWalk	   *walk = zwalk_workspace();
+	ZCopyWalk	copy;
+	const ZWalk *walk = &copy.walk;
 	ZAccept		accept;
-	ZXid		oldest;
 	bool		newest = false;
 
-	for (int tries = 0; begin_walk(rel, buf, off, tries, &oldest); tries++)
+	for (int tries = 0; begin_walk(&copy, rel, buf, off, tries); tries++)
 	{
 		ZWalkResult found;
 
-		zaccept_init(&accept, ZACCEPT_NONE, NULL, oldest);
+		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy.slots.oldest);
 		/* what our own aborted subtransactions made may still be on the page */
-		while ((found = zwalk_find_writer(walk, &accept)) == ZWALK_WRITER &&
-			   zxid_status_at(walk->rec.xid, oldest) == ZXID_ABORTED)
-		{
-			zwalk_step_back(walk);
-			if (!walk->exists)
-				break;
-		}
+		while ((found = zwalk_next(&copy.walk, &accept)) == ZWALK_WRITER && zwalk_status(walk) == ZXID_ABORTED)
+		 /* older */ ;
 		if (found == ZWALK_RETRY)
 			continue;
-		newest = (found == ZWALK_WRITER && walk->exists && walk->rec_ptr == writer && ZH_LIVE(walk->header));
+		newest = (found == ZWALK_WRITER && walk->rec_ptr == writer && ZH_LIVE(walk->header));
 		break;
 	}
 	ReleaseBuffer(buf);
@@ -391,7 +365,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 		if (ItemIdIsNormal(lp))
 			s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
 		else if (ItemIdIsRedirected(lp))
-			s = lp->lp_off;
+			s = ZH_SLOT(zpage_stub_header(lp));
 		if (s == 0)
 			result = false;
 		else if (s <= zpage_nslots(page))
@@ -537,12 +511,13 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	ZLevel	   *level = zlevel_current();
+	ZCopyWalk	copy;
 	AnyResult	result;
 
 	if (level->change != InvalidUndoPtr && level->reloid == RelationGetRelid(rel) &&
-		ItemPointerEquals(&level->tid, tid) && find_change(rel, buf, off, level->change))
+		ItemPointerEquals(&level->tid, tid) && find_change(&copy, rel, buf, off, level->change))
 	{
-		version_before(version);
+		version_before(&copy.walk, version);
 		if (version->found)
 			zhandle_make(rel, BufferGetBlockNumber(buf), off, level->change, &version->handle);
 		level->change = InvalidUndoPtr;

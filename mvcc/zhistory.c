@@ -72,43 +72,39 @@ zhistory_oldest(const ZHistory *history)
 	return history->slots.oldest;
 }
 
-/* Find the writer of the version in hand; step over versions whose writers aborted. */
+/* answer: Goes to the next version, over those whose writers aborted, and fills *version. */
 static ZHistoryResult
 answer(ZHistory *history, ZHistoryVersion *version)
 {
 	ZWalk	   *walk = &history->walk;
+	ZWalkResult found;
 
 	version->settled = true;
 	version->status = ZXID_ALL_VISIBLE;
 	version->xid = InvalidZXid;
-	for (;;)
+	while ((found = zwalk_next(walk, &history->accept)) == ZWALK_WRITER &&
+		   !zaccept_version(&history->accept, &walk->rec))
 	{
-		ZWalkResult result = zwalk_find_writer(walk, &history->accept);
-		ZXidStatus	status;
+		ZXidStatus	status = zwalk_status(walk);
 
-		if (result == ZWALK_RETRY)
-			return ZHISTORY_RETRY;
-		if (result != ZWALK_WRITER || zaccept_version(&history->accept, &walk->rec))
-			break;
-		status = zxid_status_at(walk->rec.xid, history->slots.oldest);
-		if (status != ZXID_ABORTED)
+		if (status == ZXID_ABORTED)
+			continue;
+		version->settled = false;
+		version->status = status;
+		version->xid = walk->rec.xid;
+		if (TransactionIdIsValid(walk->rec.as_of))
 		{
-			version->settled = false;
-			version->status = status;
-			version->xid = walk->rec.xid;
-			if (TransactionIdIsValid(walk->rec.as_of))
-			{
-				version->status = ZXID_COMMITTED;
-				version->xid = zxid_widen(walk->rec.as_of);
-			}
-			break;
+			version->status = ZXID_COMMITTED;
+			version->xid = zxid_widen(walk->rec.as_of);
 		}
-		zwalk_step_back(walk);
-		if (!walk->exists)
-		{
-			history->at_end = true;
-			return ZHISTORY_END;
-		}
+		break;
+	}
+	if (found == ZWALK_RETRY)
+		return ZHISTORY_RETRY;
+	if (found == ZWALK_BEGINNING)
+	{
+		history->at_end = true;
+		return ZHISTORY_END;
 	}
 	history->at_end = version->settled;
 	version->live = ZH_LIVE(walk->header) && walk->has_bytes;
@@ -120,9 +116,10 @@ answer(ZHistory *history, ZHistoryVersion *version)
 ZHistoryResult
 zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 {
+	ZRow		row = {history->rel, history->block, off, history->page.data, &history->slots};
+
 	history->at_end = true;
-	if (!zwalk_start(&history->walk, history->page.data, &history->slots, history->rel,
-					 history->block, off))
+	if (!zwalk_begin(&history->walk, &row, ZCHAIN_COPIED))
 		return ZHISTORY_END;
 	zaccept_init(&history->accept, ZACCEPT_MVCC, &history->horizon, history->slots.oldest);
 	return answer(history, version);
@@ -139,11 +136,5 @@ zhistory_next(ZHistory *history, ZHistoryVersion *version)
 {
 	if (history->at_end)
 		return ZHISTORY_END;
-	zwalk_step_back(&history->walk);
-	if (!history->walk.exists)
-	{
-		history->at_end = true;
-		return ZHISTORY_END;
-	}
 	return answer(history, version);
 }

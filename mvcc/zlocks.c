@@ -186,12 +186,13 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 	for (OffsetNumber off = FirstOffsetNumber; off <= Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
+		ZRow		row = {rel, block, off, page, slots};
 		ZRowWriter	writer;
 
 		present[off] = ItemIdIsNormal(lp) && zpage_item_ok(page, off);
 		if (!present[off] || ZH_STATE(zheader_get(zpage_row(page, lp))) != ZSTATE_MOVED)
 			continue;
-		zrow_writer(page, slots, rel, block, off, InvalidSnapshot, &writer);
+		zrow_writer(&row, InvalidSnapshot, &writer);
 		present[off] = at_work(writer.status) || writer.status == ZXID_ABORTED;
 	}
 	pfree(slots);

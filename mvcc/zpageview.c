@@ -16,7 +16,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#define MAX_RETRIES 1000
 #define ARENA_BLOCK (64 * 1024)
 /* So many records are read under one fence; then interrupts are let in. */
 #define FENCED_RECORDS 256
@@ -185,20 +184,6 @@ open_lists(Collector *c, int s)
 }
 
 /*
- * Does the accepted record rec answer for the older ones of its chain too (V3)? Not our own one if it may lie
- * on unaccepted ones, others' or our own, nor one that is accepted for what a rewrite has put there again.
- */
-static bool
-settles_older(Collector *c, const ZuRecord *rec)
-{
-	if (c->accept.kind != ZACCEPT_MVCC || rec->xid < c->accept.oldest)
-		return true;
-	if (TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
-		return zown_settles(c->relnumber, c->block, c->accept.snapshot->curcid);
-	return !TransactionIdIsValid(rec->as_of) || zaccept_record(&c->accept, rec->xid, rec->cid);
-}
-
-/*
  * collect_record: Takes the next record of slot s's chain, if it is not
  * accepted. Returns false if the page is to be copied again. After the last
  * record chain->next is invalid.
@@ -220,7 +205,9 @@ collect_record(Collector *c, int s)
 	}
 	if (zaccept_version(&c->accept, &rec))
 	{
-		if (settles_older(c, &rec))
+		/* not if it is accepted only for what a rewrite has put there again */
+		if (zaccept_record(&c->accept, rec.xid, rec.cid) &&
+			zaccept_older(&c->accept, c->relnumber, c->block, rec.xid))
 		{
 			c->accepted[s] = chain->here;
 			chain->next = InvalidUndoPtr;
@@ -432,7 +419,7 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 		len = zrow_length(row, ItemIdGetLength(lp));
 	}
 	else if (ItemIdIsRedirected(lp))
-		header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
+		header = zpage_stub_header(lp);
 	else
 		return false;
 	s = ZH_SLOT(header);
@@ -527,13 +514,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	find_pending(c);
 	if (c->any_pending && kind == ZACCEPT_MVCC &&
 		zimage_jump(page, &view->slots, c->rel, c->block, snapshot))
-	{
-		ZXid		oldest = view->slots.oldest;
-
-		zslots_copy(c->rel, c->block, page, &view->slots);
-		view->slots.oldest = oldest;
 		find_pending(c);
-	}
 	c->pending[0] = false;
 	c->maxoff = PageGetMaxOffsetNumber(page);
 	if (c->maxoff > ZHEAP_MAX_OFFSET)
@@ -563,7 +544,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 		kind = ZACCEPT_MVCC;
 	else
 		kind = (snapshot->snapshot_type == SNAPSHOT_ANY) ? ZACCEPT_NOT_ABORTED : ZACCEPT_SETTLED;
-	for (int tries = 0; tries < MAX_RETRIES; tries++)
+	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
 		if (view_attempt(collector, buf, snapshot, kind))
 			return;
 	zvis_corrupt_chain(rel, collector->block, InvalidUndoPtr);

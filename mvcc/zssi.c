@@ -22,8 +22,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#define MAX_RETRIES 1000
-
 /* Writers are told apart by so many tags, beside tag 0 for unknown ones. */
 #define WRITER_TAGS 31
 /* Where a tag begins in an offset number. */
@@ -44,69 +42,26 @@ writer_tag(ZXid writer)
 	return writer == InvalidZXid ? 0 : 1 + (int) (writer % WRITER_TAGS);
 }
 
-/* The result of looking for the writer of a row's version. */
-typedef enum Found
-{
-	FOUND_VERSION,
-	FOUND_NOTHING,				/* no version is visible */
-	FOUND_RETRY					/* copy the page again */
-} Found;
-
 /*
- * Walk to the version that the MVCC snapshot of accept sees, or stay at the newest if accept is
- * NULL. *writer: who wrote it, 0 if that is not known any more.
+ * find_version: Walks to the version that the MVCC snapshot of accept sees, or
+ * stays at the newest one if accept is NULL. Returns ZWALK_RETRY,
+ * ZWALK_BEGINNING if no version is visible, else another result; *writer is the
+ * transaction that wrote it, 0 if that is not known any more.
  */
-static Found
+static ZWalkResult
 find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
 {
+	ZWalkResult found;
 	ZAccept		none;
 
 	zaccept_init(&none, ZACCEPT_NONE, NULL, walk->slots->oldest);
-	for (;;)
-	{
-		ZWalkResult result = zwalk_find_writer(walk, &none);
-
-		if (result == ZWALK_RETRY)
-			return FOUND_RETRY;
-		*writer = (result == ZWALK_WRITER) ? zrecord_author(&walk->rec) : InvalidZXid;
-		if (result != ZWALK_WRITER || accept == NULL || zaccept_version(accept, &walk->rec))
-			return ZH_LIVE(walk->header) ? FOUND_VERSION : FOUND_NOTHING;
-		zwalk_step_back(walk);
-		if (!walk->exists)
-			return FOUND_NOTHING;
-	}
-}
-
-/* Copy the row at off, or the page's image that suits snapshot, and find the visible version. */
-static Found
-find_visible(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZXid *writer)
-{
-	static ZSlotView slots;
-	static PGAlignedBlock copy;
-	BlockNumber block = BufferGetBlockNumber(buf);
-	ZWalk	   *walk = zwalk_workspace();
-	ZAccept		accept;
-	ZXid		oldest;
-	bool		valid;
-
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	memcpy(copy.data, BufferGetPage(buf), BLCKSZ);
-	valid = !PageIsNew(copy.data) && zpage_item_ok(copy.data, off);
-	if (valid)
-		zslots_copy(rel, block, copy.data, &slots);
-	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-	if (!valid)
-		return FOUND_NOTHING;	/* who reads the row says what is wrong */
-	oldest = slots.oldest;
-	if (zimage_jump(copy.data, &slots, rel, block, snapshot))
-	{
-		zslots_copy(rel, block, copy.data, &slots);
-		slots.oldest = oldest;
-	}
-	if (!zwalk_start(walk, copy.data, &slots, rel, block, off))
-		return FOUND_NOTHING;
-	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, oldest);
-	return find_version(walk, &accept, writer);
+	while ((found = zwalk_next(walk, &none)) == ZWALK_WRITER &&
+		   accept != NULL && !zaccept_version(accept, &walk->rec))
+	 /* older */ ;
+	if (found == ZWALK_RETRY || found == ZWALK_BEGINNING)
+		return found;
+	*writer = (found == ZWALK_WRITER) ? zrecord_author(&walk->rec) : InvalidZXid;
+	return ZH_LIVE(walk->header) ? found : ZWALK_BEGINNING;
 }
 
 bool
@@ -119,16 +74,31 @@ zssi_needed(Relation rel, Snapshot snapshot)
 void
 zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {
-	zwalk_workspace()->page_locked = false;
-	for (int tries = 0; tries < MAX_RETRIES; tries++)
+	ZCopyWalk	copy;
+	Page		page = BufferGetPage(buf);
+
+	zwalk_init(&copy.walk);
+	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
 	{
 		ItemPointerData tid;
+		ZAccept		accept;
+		ZWalkResult found;
 		ZXid		writer;
-		Found		found = find_visible(rel, buf, off, snapshot, &writer);
 
-		if (found == FOUND_RETRY)
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		if (PageIsNew(page) || !zpage_item_ok(page, off))
+		{
+			/* whoever reads the row says what is wrong */
+			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+			return;
+		}
+		if (!zwalk_load(&copy, rel, buf, off, snapshot))
+			return;
+		zaccept_init(&accept, ZACCEPT_MVCC, snapshot, copy.slots.oldest);
+		found = find_version(&copy.walk, &accept, &writer);
+		if (found == ZWALK_RETRY)
 			continue;
-		if (found == FOUND_NOTHING)
+		if (found == ZWALK_BEGINNING)
 			return;
 		tagged_tid(&tid, BufferGetBlockNumber(buf), off, writer_tag(writer));
 		PredicateLockTID(rel, &tid, snapshot, zxid_to_xid(writer));
@@ -140,19 +110,22 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 void
 zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 {
-	static ZSlotView slots;
-	Page		page = BufferGetPage(buf);
+	ZSlotView	slots;
+	ZRow		row;
 	BlockNumber block = BufferGetBlockNumber(buf);
-	ZWalk	   *walk = zwalk_workspace();
 	ItemPointerData tid;
+	ZWalkResult found;
+	ZWalk		walk;
 	ZXid		writer = InvalidZXid;
 
 	if (!IsolationIsSerializable())
 		return;
-	zslots_copy(rel, block, page, &slots);
-	walk->page_locked = true;
-	if (!zwalk_start(walk, page, &slots, rel, block, off) ||
-		find_version(walk, NULL, &writer) != FOUND_VERSION)
+	row = zrow_on(rel, buf, off, &slots);
+	zslots_copy(rel, block, row.page, &slots);
+	if (!zwalk_begin(&walk, &row, ZCHAIN_LOCKED))
+		elog(ERROR, "no row at offset %u of block %u", off, block);
+	found = find_version(&walk, NULL, &writer);
+	if (found == ZWALK_RETRY || found == ZWALK_BEGINNING)
 		elog(ERROR, "no row at offset %u of block %u", off, block);
 	tagged_tid(&tid, block, off, writer_tag(writer));
 	CheckForSerializableConflictIn(rel, &tid, block);

@@ -18,9 +18,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* How often a page may have changed under a walk before we call it corrupt. */
-#define MAX_RETRIES 1000
-
 int
 zoverflow_fault(Buffer buf, BlockNumber overflow)
 {
@@ -173,50 +170,41 @@ dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 }
 
 /*
- * Walk to the version that accept and snapshot want. False = copy the page again.
- * For a Dirty snapshot a row deleted by a transaction in progress counts as there. *known: walk->rec wrote it.
+ * walk_to_version: Walks to the newest version that accept accepts. Returns how
+ * that was found; *newest is the first unaccepted change above it.
  */
-static bool
-walk_to_version(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool dirty, ZXid *newest_xid, bool *live,
-				bool *known)
+static ZWalkResult
+walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
 {
-	*known = false;
-	for (;;)
+	ZWalkResult found;
+
+	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER && !zaccept_version(accept, &walk->rec))
+		*newest = zrecord_author(&walk->rec);
+	return found;
+}
+
+/*
+ * walk_dirty: Walks to the newest version that is not aborted, and says in the
+ * Dirty snapshot who is changing the row. A row that a transaction in progress
+ * has deleted is live.
+ */
+static ZWalkResult
+walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
+{
+	ZWalkResult found;
+
+	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
 	{
-		ZWalkResult result = zwalk_find_writer(walk, accept);
+		/* asked once: the answer may change meanwhile */
+		ZXidStatus	status = zwalk_status(walk);
 
-		if (result == ZWALK_RETRY)
-			return false;
-		*live = ZH_LIVE(walk->header);
-		if (result != ZWALK_WRITER)
-			return true;
-		if (dirty)
-		{
-			/* asked once: the answer may change while we look */
-			ZXidStatus	status = zxid_status_at(walk->rec.xid, walk->slots->oldest);
-
-			if (status != ZXID_ABORTED)
-			{
-				*known = true;
-				dirty_result(snapshot, walk, status);
-				if (TransactionIdIsValid(snapshot->xmax))
-					*live = walk->has_bytes;
-				return true;
-			}
-		}
-		else if (zaccept_version(accept, &walk->rec))
-		{
-			*known = true;
-			return true;
-		}
-		*newest_xid = zrecord_author(&walk->rec);
-		zwalk_step_back(walk);
-		if (!walk->exists)
-		{
-			*live = false;
-			return true;
-		}
+		if (status == ZXID_ABORTED)
+			continue;
+		dirty_result(snapshot, walk, status);
+		break;
 	}
+	*live = TransactionIdIsValid(snapshot->xmax) ? walk->has_bytes : ZH_LIVE(walk->header);
+	return found;
 }
 
 /* Has xid, of the page of walk, committed and is it behind snapshot's horizon? */
@@ -230,41 +218,38 @@ is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
 }
 
 /*
- * The same for a NonVacuumable snapshot: the newest version that has not been rolled back; of a row whose deleter or mover is not
+ * walk_to_unremovable: Walks to what a NonVacuumable snapshot sees: the newest
+ * version that has not been rolled back; of a row whose deleter or mover is not
  * behind the snapshot's horizon the one before.
  */
-static bool
-walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
+static ZWalkResult
+walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 {
 	int			s = ZH_SLOT(walk->header);
+	ZWalkResult found;
 	ZAccept		none;
 
 	zaccept_init(&none, ZACCEPT_NONE, NULL, accept->oldest);
-	*live = ZH_LIVE(walk->header);
-	/* the usual case of many: who has seen the chain's head has seen all that is below */
-	if (!*live && s <= walk->slots->n && is_removable(walk, snapshot, ZSLOT_XID(&walk->slots->s[s])))
-		return true;
+	/* the usual case of many: if the chain's head is removable, so is all below it */
+	if (!ZH_LIVE(walk->header) && zslots_has(walk->slots, walk->rel, walk->block, s) &&
+		is_removable(walk, snapshot, ZSLOT_XID(&walk->slots->s[s])))
+		return ZWALK_ALL_VISIBLE;
 	for (;;)
 	{
-		ZWalkResult result = zwalk_find_writer(walk, *live ? accept : &none);
-		bool		aborted;
-
-		if (result == ZWALK_RETRY)
-			return false;
-		if (result != ZWALK_WRITER)
-			return true;
-		aborted = (zxid_status_at(walk->rec.xid, walk->slots->oldest) == ZXID_ABORTED);
-		if (!aborted && (*live || is_removable(walk, snapshot, walk->rec.xid)))
-			return true;
+		found = zwalk_find_writer(walk, ZH_LIVE(walk->header) ? accept : &none);
+		if (found != ZWALK_WRITER || zwalk_status(walk) != ZXID_ABORTED)
+			break;
 		zwalk_step_back(walk);
-		*live = walk->exists && ZH_LIVE(walk->header);
-		if (!walk->exists || !aborted)
-			return true;
+		if (!walk->exists)
+			return ZWALK_BEGINNING;
 	}
+	if (found == ZWALK_WRITER && !ZH_LIVE(walk->header) && !is_removable(walk, snapshot, walk->rec.xid))
+		zwalk_step_back(walk);
+	return found;
 }
 
 void
-zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known)
+zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
 {
 	int			s = ZH_SLOT(walk->header);
 
@@ -275,11 +260,11 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known)
 	version->row = version->buf;
 	version->len = walk->len;
 	ItemPointerSetInvalid(&version->handle);
-	version->writer_known = known;
+	version->writer_known = walk->at_writer;
 	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
 	version->chain_xid = InvalidZXid;
-	if (known)
+	if (walk->at_writer)
 	{
 		version->xmin = zrecord_author(&walk->rec);
 		version->cmin = walk->rec.cid;
@@ -329,8 +314,8 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	}
 	else if (ItemIdIsRedirected(lp))
 	{
-		header = ZH_WITH_STATE((ZHeader) 0, lp->lp_len);
-		s = lp->lp_off;
+		header = zpage_stub_header(lp);
+		s = ZH_SLOT(header);
 	}
 	else
 	{
@@ -448,106 +433,109 @@ zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
 	pg_unreachable();
 }
 
+/*
+ * try_settled: Locks the page and answers, if that can be done without a walk,
+ * with *version and *all_dead. Returns whether it could; if not, buf is locked
+ * on return.
+ */
+static inline bool
+try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+{
+	BlockNumber block = BufferGetBlockNumber(buf);
+	Page		page = BufferGetPage(buf);
+	bool		dead = false;
+
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
+		zvis_corrupt_page(rel, block, page, off);
+	if (!fetch_settled(rel, block, page, off, snapshot, version, &dead))
+		return false;
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (all_dead)
+		*all_dead = dead;
+	return true;
+}
+
+/*
+ * fetch_by_walk: Does what zvis_fetch is to do with a row that try_settled has
+ * not answered for. On entry buf is locked, on return it is not.
+ */
+static pg_noinline void
+fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+{
+	ZCopyWalk	copy;
+	ZWalk	   *walk = &copy.walk;
+
+	zwalk_init(walk);
+	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
+	{
+		ZAccept		accept;
+		ZWalkResult found;
+		bool		live;
+
+		if (tries > 0 && try_settled(rel, buf, off, snapshot, version, all_dead))
+			return;
+		if (!zwalk_load(&copy, rel, buf, off, snapshot))
+			return;
+		switch (snapshot->snapshot_type)
+		{
+			case SNAPSHOT_DIRTY:
+				/* must meet records in progress: it reports them */
+				zaccept_init(&accept, ZACCEPT_SETTLED, NULL, copy.slots.oldest);
+				found = walk_dirty(walk, &accept, snapshot, &live);
+				break;
+			case SNAPSHOT_NON_VACUUMABLE:
+				zaccept_init(&accept, ZACCEPT_NOT_ABORTED, NULL, copy.slots.oldest);
+				found = walk_to_unremovable(walk, &accept, snapshot);
+				live = ZH_LIVE(walk->header);
+				break;
+			default:
+				zaccept_init(&accept, is_mvcc(snapshot) ? ZACCEPT_MVCC :
+							 snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED : ZACCEPT_NOT_ABORTED,
+							 is_mvcc(snapshot) ? snapshot : NULL, copy.slots.oldest);
+				found = walk_to_version(walk, &accept, &version->newest_xid);
+				live = ZH_LIVE(walk->header);
+				break;
+		}
+		if (found == ZWALK_RETRY)
+			continue;
+		zversion_from_walk(version, walk, live);
+		zvis_conflict_out(rel, snapshot, version->newest_xid);
+		return;
+	}
+	zvis_corrupt_chain(rel, BufferGetBlockNumber(buf), version->chain);
+}
+
 void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		   bool *all_dead)
 {
-	static ZSlotView slots;
-	static PGAlignedBlock copy;
-	BlockNumber block = BufferGetBlockNumber(buf);
-	bool		dirty = (snapshot->snapshot_type == SNAPSHOT_DIRTY);
-	bool		dead = false;
-
 	version->newest_xid = InvalidZXid;
-	zwalk_workspace()->page_locked = false;
 	if (all_dead)
 		*all_dead = false;
-	if (dirty)
+	if (snapshot->snapshot_type == SNAPSHOT_DIRTY)
 	{
 		snapshot->xmin = snapshot->xmax = InvalidTransactionId;
 		snapshot->speculativeToken = 0;
 	}
-	for (int tries = 0; tries < MAX_RETRIES; tries++)
-	{
-		ZWalk	   *walk = zwalk_workspace();
-		ZAccept		accept;
-		Page		page = BufferGetPage(buf);
-		bool		settled;
-		bool		started = false;
-		bool		has_image = false;
-		bool		live = false;
-		bool		known;
-
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
-			zvis_corrupt_page(rel, block, page, off);
-		settled = fetch_settled(rel, block, page, off, snapshot, version, &dead);
-		if (!settled)
-		{
-			zslots_copy(rel, block, page, &slots);
-			has_image = is_mvcc(snapshot) && zpage_trailer(page)->image != InvalidUndoPtr;
-			if (has_image)
-				memcpy(copy.data, page, BLCKSZ);
-			else
-				started = zwalk_start(walk, page, &slots, rel, block, off);
-		}
-		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		if (settled)
-		{
-			if (all_dead)
-				*all_dead = dead;
-			return;
-		}
-		if (is_mvcc(snapshot))
-		{
-			zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots.oldest);
-			if (has_image && zimage_jump(copy.data, &slots, rel, block, snapshot))
-			{
-				ZXid		oldest = slots.oldest;
-
-				zslots_copy(rel, block, copy.data, &slots);
-				slots.oldest = oldest;
-			}
-			if (has_image)
-				started = zwalk_start(walk, copy.data, &slots, rel, block, off);
-		}
-		else
-			/* Dirty must meet records in progress: it reports them */
-			zaccept_init(&accept, dirty || snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED :
-						 ZACCEPT_NOT_ABORTED, NULL, slots.oldest);
-		if (!started)
-			return;
-		if (snapshot->snapshot_type == SNAPSHOT_NON_VACUUMABLE)
-		{
-			known = false;
-			if (!walk_to_unremovable(walk, &accept, snapshot, &live))
-				continue;
-		}
-		else if (!walk_to_version(walk, &accept, snapshot, dirty, &version->newest_xid, &live, &known))
-			continue;
-		zversion_from_walk(version, walk, live, known);
-		zvis_conflict_out(rel, snapshot, version->newest_xid);
-		return;
-	}
-	zvis_corrupt_chain(rel, block, version->chain);
+	if (!try_settled(rel, buf, off, snapshot, version, all_dead))
+		fetch_by_walk(rel, buf, off, snapshot, version, all_dead);
 }
 
 void
-zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
-			OffsetNumber off, Snapshot snapshot, ZRowWriter *writer)
+zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 {
-	ZWalk	   *walk = zwalk_workspace();
+	ZWalk		walk;
 	ZAccept		accept;
 
 	memset(writer, 0, sizeof(*writer));
-	walk->page_locked = true;
-	if (!zwalk_start(walk, page, slots, rel, block, off))
-		elog(ERROR, "no row at offset %u of block %u", off, block);
+	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
+		elog(ERROR, "no row at offset %u of block %u", row->off, row->block);
 	/* how a row was deleted or moved is told only by its record */
-	zaccept_init(&accept, !ZH_LIVE(walk->header) ? ZACCEPT_NONE :
+	zaccept_init(&accept, !ZH_LIVE(walk.header) ? ZACCEPT_NONE :
 				 is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
-				 slots->oldest);
-	switch (zwalk_find_writer(walk, &accept))
+				 row->slots->oldest);
+	switch (zwalk_next(&walk, &accept))
 	{
 		case ZWALK_ALL_VISIBLE:
 			writer->status = ZXID_ALL_VISIBLE;
@@ -558,21 +546,22 @@ zrow_writer(Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
 			writer->visible = true;
 			return;
 		case ZWALK_RETRY:
+		case ZWALK_BEGINNING:
 			/* the page is locked: its heads cannot have been undone, and one that was discarded is visible to all */
-			zvis_corrupt_chain(rel, block, slots->s[ZH_SLOT(walk->header)].ptr);
+			zvis_corrupt_chain(row->rel, row->block, row->slots->s[ZH_SLOT(walk.header)].ptr);
 			break;
 		case ZWALK_WRITER:
 			break;
 	}
-	writer->xid = walk->rec.xid;
-	writer->cid = walk->rec.cid;
-	writer->ptr = walk->rec_ptr;
-	writer->type = walk->rec.type;
-	writer->xflags = walk->rec.xflags;
-	writer->forward = walk->rec.forward;
-	writer->as_of = walk->rec.as_of;
-	writer->status = zxid_status_at(walk->rec.xid, slots->oldest);
-	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk->rec) :
+	writer->xid = walk.rec.xid;
+	writer->cid = walk.rec.cid;
+	writer->ptr = walk.rec_ptr;
+	writer->type = walk.rec.type;
+	writer->xflags = walk.rec.xflags;
+	writer->forward = walk.rec.forward;
+	writer->as_of = walk.rec.as_of;
+	writer->status = zwalk_status(&walk);
+	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk.rec) :
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 
@@ -650,56 +639,46 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
 }
 
 bool
-zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
-			   Snapshot snapshot, ZRowWriter *by)
+zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
 {
-	ZWalk	   *walk = zwalk_workspace();
+	ZWalk		walk;
 	ZAccept		accept;
 
 	memset(by, 0, sizeof(*by));
-	walk->page_locked = true;
-	if (!zwalk_start(walk, page, slots, rel, block, off))
+	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
 		return false;
-	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, slots->oldest);
-	while (zwalk_find_writer(walk, &accept) == ZWALK_WRITER && !zaccept_version(&accept, &walk->rec))
+	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, row->slots->oldest);
+	while (zwalk_next(&walk, &accept) == ZWALK_WRITER && !zaccept_version(&accept, &walk.rec))
 	{
-		if (zxid_status_at(walk->rec.xid, slots->oldest) == ZXID_COMMITTED)
-		{
-			by->xid = walk->rec.xid;
-			by->ptr = walk->rec_ptr;
-			by->type = walk->rec.type;
-			by->xflags = walk->rec.xflags;
-			return true;
-		}
-		zwalk_step_back(walk);
-		if (!walk->exists)
-			break;
+		if (zwalk_status(&walk) != ZXID_COMMITTED)
+			continue;
+		by->xid = walk.rec.xid;
+		by->ptr = walk.rec_ptr;
+		by->type = walk.rec.type;
+		by->xflags = walk.rec.xflags;
+		return true;
 	}
 	return false;
 }
 
 CommandId
-zrow_replaced_by(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off, CommandId cid)
+zrow_replaced_by(const ZRow *row, CommandId cid)
 {
-	ZWalk	   *walk = zwalk_workspace();
+	ZWalk		walk;
 	CommandId	replaced_by = InvalidCommandId;
 	ZAccept		accept;
 
-	walk->page_locked = true;
-	if (!zwalk_start(walk, page, slots, rel, block, off))
+	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
 		return replaced_by;
-	zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, slots->oldest);
+	zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, row->slots->oldest);
 	accept.limit = cid;
-	while (zwalk_find_writer(walk, &accept) == ZWALK_WRITER)
+	while (zwalk_next(&walk, &accept) == ZWALK_WRITER)
 	{
-		ZXidStatus	status = zxid_status_at(walk->rec.xid, slots->oldest);
+		ZXidStatus	status = zwalk_status(&walk);
 
-		if (status == ZXID_OWN && walk->rec.cid >= cid)
-			replaced_by = walk->rec.cid;
+		if (status == ZXID_OWN && walk.rec.cid >= cid)
+			replaced_by = walk.rec.cid;
 		else if (status != ZXID_ABORTED)
-			break;
-		zwalk_step_back(walk);
-		if (!walk->exists)
 			break;
 	}
 	return replaced_by;

@@ -92,6 +92,25 @@ zslots_has(const ZSlotView *slots, Relation rel, BlockNumber block, int s)
 	return false;
 }
 
+/* One row or stub on a page that is locked, or on a copy of a page. */
+typedef struct ZRow
+{
+	Relation	rel;
+	BlockNumber block;
+	OffsetNumber off;
+	Page		page;
+	const ZSlotView *slots;		/* as read together with the page */
+} ZRow;
+
+/* zrow_on: the row or stub at off of the page in buf, which stays locked while the result is used. */
+static inline ZRow
+zrow_on(Relation rel, Buffer buf, OffsetNumber off, const ZSlotView *slots)
+{
+	ZRow		row = {rel, BufferGetBlockNumber(buf), off, BufferGetPage(buf), slots};
+
+	return row;
+}
+
 /* What a transaction id on a page means to this backend. */
 typedef enum ZXidStatus
 {
@@ -108,12 +127,6 @@ typedef enum ZXidStatus
  */
 extern ZXidStatus zxid_status(ZXid xid);
 extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
-
-/*
- * zvis_top_aborted: set by rollback/ while this backend undoes its aborted top-level
- * transaction. The server calls that id current until the very end of the abort.
- */
-extern bool zvis_top_aborted;
 
 /*
  * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC snapshot?
@@ -248,13 +261,12 @@ typedef struct ZRowWriter
 } ZRowWriter;
 
 /*
- * zrow_writer: who wrote the newest version of the row or stub at off. The page's buffer is locked (share or
- * exclusive) by the caller, slots copied from it. If snapshot is an MVCC snapshot and the
+ * zrow_writer: who wrote the newest version of row, which lies on a page that the caller has locked (share or
+ * exclusive). If snapshot is an MVCC snapshot and the
  * slot's head is visible to it, answers status COMMITTED, visible = true, ptr = 0, without reading undo.
  * ZXID_ABORTED: the page must be rolled back first (rollback/zrollback.h).
  */
-extern void zrow_writer(Page page, const ZSlotView *slots, Relation rel,
-						BlockNumber block, OffsetNumber off, Snapshot snapshot, ZRowWriter *writer);
+extern void zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer);
 
 /*
  * zpage_deleters: who deleted or moved on the rows of which n stubs of a page were left, in one pass over each slot's chain. In:
@@ -274,18 +286,16 @@ typedef struct ZStubDeleter
 extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n);
 
 /*
- * zrow_overtaken: has a change of the row at off committed that the MVCC snapshot does not see, below unfinished ones and our own?
- * *by = the newest such change: xid, record, type and flags. Page locked, slots copied from it, no aborted change of the row on it.
+ * zrow_overtaken: has a change of row committed that the MVCC snapshot does not see, below unfinished ones and our own?
+ * *by = the newest such change: xid, record, type and flags. Page locked, no aborted change of the row on it.
  */
-extern bool zrow_overtaken(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
-						   Snapshot snapshot, ZRowWriter *by);
+extern bool zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by);
 
 /*
- * zrow_replaced_by: which command of ours replaced the version of the row at off that a command of number cid has found? The newest
- * version is ours, of cid or a later command. Page locked, slots copied from it.
+ * zrow_replaced_by: returns the id of the first of our commands that replaced the version of row which command cid sees.
+ * The newest version is ours, of cid or a later command. Page locked.
  */
-extern CommandId zrow_replaced_by(Page page, const ZSlotView *slots, Relation rel, BlockNumber block, OffsetNumber off,
-								  CommandId cid);
+extern CommandId zrow_replaced_by(const ZRow *row, CommandId cid);
 
 /* ---- own records of the current command (mvcc/zown.c) ---- */
 

@@ -18,12 +18,11 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "mvcc/zwalk.h"
+#include "storage/bufmgr.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-bool		zvis_top_aborted = false;
 
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)
@@ -33,7 +32,7 @@ zxid_status_at(ZXid xid, ZXid oldest)
 	if (xid < oldest)
 		return ZXID_ALL_VISIBLE;
 	if (TransactionIdIsCurrentTransactionId(x))
-		return zvis_top_aborted ? ZXID_ABORTED : ZXID_OWN;
+		return ZXID_OWN;
 	if (TransactionIdIsInProgress(x))
 		return ZXID_IN_PROGRESS;
 	return TransactionIdDidCommit(x) ? ZXID_COMMITTED : ZXID_ABORTED;
@@ -78,6 +77,33 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 	accept->oldest = oldest;
 	accept->last_xid = InvalidZXid;
 	accept->last_answer = false;
+}
+
+/*
+ * V3. A Dirty snapshot must name the transaction in progress that changed the
+ * row, or a unique check would not wait: so it needs the row's own record. Below
+ * our own records there may be others', committed after the snapshot was taken,
+ * and our own by a later command.
+ */
+bool
+zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (xid < accept->oldest)
+		return true;
+	if (TransactionIdIsCurrentTransactionId(x))
+		switch (accept->kind)
+		{
+			case ZACCEPT_MVCC:
+				return zown_settles(relnumber, block, accept->snapshot->curcid);
+			case ZACCEPT_OWN_BEFORE:
+				return zown_settles(relnumber, block, accept->limit);
+			default:
+				return true;
+		}
+	return accept->kind != ZACCEPT_NOT_ABORTED ||
+		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
 }
 
 /* The answer for a transaction that is not ours; remembers the last one. */
@@ -151,31 +177,25 @@ zaccept_head(ZAccept *accept, ZXid xid)
 	return accept_other(accept, xid);
 }
 
-ZWalk *
-zwalk_workspace(void)
-{
-	static ZWalk *workspace = NULL;
-
-	if (workspace == NULL)
-		workspace = MemoryContextAllocZero(TopMemoryContext, sizeof(ZWalk));
-	return workspace;
-}
-
 bool
-zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, Relation rel, BlockNumber block,
-			OffsetNumber off)
+zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 {
+	Page		page = row->page;
+	OffsetNumber off = row->off;
 	ItemId		lp;
 
+	Assert(source == ZCHAIN_LOCKED || source == ZCHAIN_COPIED);
 	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 		return false;
 	lp = PageGetItemId(page, off);
-	walk->rel = rel;
-	walk->block = block;
+	walk->rel = row->rel;
+	walk->block = row->block;
 	walk->off = off;
-	walk->slots = slots;
+	walk->slots = row->slots;
+	walk->source = source;
+	walk->at_writer = false;
 	walk->exists = true;
-	memset(walk->entered, 0, (slots->n + 1) * sizeof(bool));
+	memset(walk->entered, 0, (walk->slots->n + 1) * sizeof(bool));
 	if (ItemIdIsNormal(lp))
 	{
 		walk->has_bytes = true;
@@ -188,38 +208,10 @@ zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots, Relation rel, BlockN
 	{
 		walk->has_bytes = false;
 		walk->len = 0;
-		walk->header = ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
+		walk->header = zpage_stub_header(lp);
 		return true;
 	}
 	return false;
-}
-
-/*
- * Does an accepted record by xid answer for the older ones of its chain too (V3)? Not for
- * a Dirty snapshot while xid is in progress: whoever changed the row must be named
- * from the row's own record, or a unique check would not wait. And our own record not if what lies below it may be
- * somebody's who committed after the snapshot, or our own by a later command.
- */
-static bool
-accepts_older(const ZAccept *accept, const ZWalk *walk, ZXid xid)
-{
-	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
-	TransactionId x = zxid_to_xid(xid);
-
-	if (xid < accept->oldest)
-		return true;
-	if (TransactionIdIsCurrentTransactionId(x))
-		switch (accept->kind)
-		{
-			case ZACCEPT_MVCC:
-				return zown_settles(relnumber, walk->block, accept->snapshot->curcid);
-			case ZACCEPT_OWN_BEFORE:
-				return zown_settles(relnumber, walk->block, accept->limit);
-			default:
-				return true;
-		}
-	return accept->kind != ZACCEPT_NOT_ABORTED ||
-		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
 }
 
 ZWalkResult
@@ -236,7 +228,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	{
 		ZXid		xid = ZSLOT_XID(&walk->slots->s[s]);
 
-		if (walk->page_locked)
+		if (walk->source == ZCHAIN_LOCKED)
 			ZUNDO_FAULT("locked-chain");
 
 		walk->entered[s] = true;
@@ -245,11 +237,10 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (xid < walk->slots->oldest)
 			return ZWALK_ALL_VISIBLE;
 		zvis_check_xid(walk->rel, walk->block, s, xid);
-		if (zaccept_head(accept, xid) && accepts_older(accept, walk, xid))
+		if (zaccept_head(accept, xid) && zaccept_older(accept, relnumber, walk->block, xid))
 			return ZWALK_ACCEPTED;
 	}
-	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s],
-				 walk->page_locked ? ZCHAIN_LOCKED : ZCHAIN_COPIED, walk->slots->oldest, walk->buf);
+	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s], walk->source, walk->slots->oldest, walk->buf);
 	chain->next = walk->next[s];
 	for (;;)
 	{
@@ -269,9 +260,11 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (zrecord_concerns(rec, walk->off))
 		{
 			walk->rec_ptr = chain->here;
+			walk->at_writer = true;
 			return ZWALK_WRITER;
 		}
-		if (zaccept_record(accept, rec->xid, rec->cid) && accepts_older(accept, walk, rec->xid))
+		if (zaccept_record(accept, rec->xid, rec->cid) &&
+			zaccept_older(accept, relnumber, walk->block, rec->xid))
 			return ZWALK_ACCEPTED;	/* V3 */
 	}
 }
@@ -327,12 +320,22 @@ zwalk_step_back(ZWalk *walk)
 	Size		rawlen = 0;
 	const char *raw = NULL;
 
+	Assert(walk->at_writer && walk->exists);
+	walk->at_writer = false;
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
 	if (!zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw, rawlen))
 		zvis_corrupt_chain(walk->rel, walk->block, walk->rec_ptr);
 	if (walk->exists)
 		walk->header = zheader_get(walk->row);
+}
+
+ZWalkResult
+zwalk_next(ZWalk *walk, ZAccept *accept)
+{
+	if (walk->at_writer)
+		zwalk_step_back(walk);
+	return walk->exists ? zwalk_find_writer(walk, accept) : ZWALK_BEGINNING;
 }
 
 /* Put the image's bytes back around the hole; false if malformed. */
@@ -359,7 +362,7 @@ image_restore(char *page, const char *raw, Size rawlen)
 }
 
 bool
-zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
+zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
 {
 	static char *buf = NULL;	/* two records and one raw image */
 	char	   *best = NULL;
@@ -367,6 +370,7 @@ zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block,
 				best_rec;
 	ZChain		chain;
 	UndoPtr		ptr = zpage_trailer(page)->image;
+	ZXid		oldest = slots->oldest;
 	const char *raw;
 	Size		rawlen;
 
@@ -398,5 +402,28 @@ zimage_jump(char *page, const ZSlotView *slots, Relation rel, BlockNumber block,
 	raw = zur_raw_payload(&best_rec, buf + 2 * ZUR_MAX_LENGTH, ZUR_MAX_LENGTH, &rawlen);
 	if (!image_restore(page, raw, rawlen))
 		zvis_corrupt_chain(rel, block, zpage_trailer(page)->image);
+	zslots_copy(rel, block, page, slots);
+	slots->oldest = oldest;		/* V1 */
 	return true;
+}
+
+bool
+zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
+{
+	ZRow		row = zrow_on(rel, buf, off, &copy->slots);
+	bool		has_image = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+		zpage_trailer(row.page)->image != InvalidUndoPtr;
+	bool		begun = false;
+
+	zslots_copy(rel, row.block, row.page, &copy->slots);
+	if (has_image)
+		memcpy(copy->page.data, row.page, BLCKSZ);
+	else
+		begun = zwalk_begin(&copy->walk, &row, ZCHAIN_COPIED);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (!has_image)
+		return begun;
+	(void) zimage_jump(copy->page.data, &copy->slots, rel, row.block, snapshot);
+	row.page = copy->page.data;
+	return zwalk_begin(&copy->walk, &row, ZCHAIN_COPIED);
 }

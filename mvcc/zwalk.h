@@ -10,6 +10,9 @@
 #include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 
+/* How often a page may have changed under a reader before it is called corrupt. */
+#define ZWALK_MAX_TRIES 1000
+
 /* Up to which record somebody accepts what a slot's chain did. */
 typedef enum ZAcceptKind
 {
@@ -48,6 +51,12 @@ extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
 extern bool zaccept_head(ZAccept *accept, ZXid xid);
 
 /*
+ * zaccept_older: is every record older than an accepted one by xid accepted
+ * too, in the same chain of a page of table file relnumber (V3)?
+ */
+extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid);
+
+/*
  * zrecord_author: whose change rec is: of the transaction that it is "as of", if a rewrite has put it there again; for SSI,
  * which knows nothing of rewrites.
  */
@@ -68,6 +77,7 @@ typedef enum ZWalkResult
 	ZWALK_ALL_VISIBLE,			/* nobody's undo concerns the version in hand */
 	ZWALK_ACCEPTED,				/* an accepted record was met before the writer of the version in hand */
 	ZWALK_WRITER,				/* walk->rec wrote the version in hand */
+	ZWALK_BEGINNING,			/* the row did not exist before: there is no version in hand */
 	ZWALK_RETRY					/* the page has changed meanwhile: copy it again */
 } ZWalkResult;
 
@@ -85,9 +95,9 @@ typedef struct ZWalk
 	/* where the walk stands in each slot's chain that it has entered */
 	bool		entered[ZPAGE_MAX_SLOTS + 1];
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
-	bool		page_locked;	/* the page cannot change during the walk */
+	ZChainSource source;
 	ZChain		chain;			/* the one that is being read */
-	/* the writer found last */
+	bool		at_writer;		/* rec, read at rec_ptr, wrote the version in hand */
 	ZuRecord	rec;
 	UndoPtr		rec_ptr;
 	char		row[BLCKSZ];
@@ -96,26 +106,63 @@ typedef struct ZWalk
 } ZWalk;
 
 /*
- * zwalk_start: begin at the row or stub at off of page (a copy, or locked);
- * slots were copied with it. False if the line pointer holds no row or stub.
+ * zwalk_begin: begins a walk at the newest version of row. source: is the page
+ * locked during the walk, or is it a copy? For a copy zwalk_init has been called
+ * before the first attempt. Returns false if the line pointer holds no row or
+ * stub.
  */
-extern bool zwalk_start(ZWalk *walk, Page page, const ZSlotView *slots,
-						Relation rel, BlockNumber block, OffsetNumber off);
+static inline void
+zwalk_init(ZWalk *walk)
+{
+	walk->chain.gone = InvalidUndoPtr;
+}
+
+extern bool zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source);
 
 /*
- * zwalk_find_writer: the record that wrote the version in hand, or a reason why none is needed.
- * Error ERRCODE_DATA_CORRUPTED.
+ * zwalk_next: goes to the next older version, at first to the newest one, and
+ * finds the record that wrote it, or the reason why none is needed. Error
+ * ERRCODE_DATA_CORRUPTED.
+ */
+extern ZWalkResult zwalk_next(ZWalk *walk, ZAccept *accept);
+
+/*
+ * The two halves of zwalk_next. zwalk_find_writer: finds the writer of the
+ * version in hand. zwalk_step_back: the version in hand becomes the one before
+ * walk->rec.
  */
 extern ZWalkResult zwalk_find_writer(ZWalk *walk, ZAccept *accept);
-
-/* zwalk_step_back: the version in hand becomes the one before walk->rec. Error ERRCODE_DATA_CORRUPTED. */
 extern void zwalk_step_back(ZWalk *walk);
 
+/* zwalk_status: the state of the transaction that wrote the version in hand. */
+static inline ZXidStatus
+zwalk_status(const ZWalk *walk)
+{
+	Assert(walk->at_writer);
+	return zxid_status_at(walk->rec.xid, walk->slots->oldest);
+}
+
+/* A walk over the versions of a row whose page is not locked meanwhile, and what was copied of the page. */
+typedef struct ZCopyWalk
+{
+	ZWalk		walk;
+	ZSlotView	slots;
+	PGAlignedBlock page;
+} ZCopyWalk;
+
 /*
- * zversion_from_walk: the version in hand as an answer; not found unless live is true. known: walk->rec wrote it, else
- * its writer is to be looked for from where the walk stands.
+ * zwalk_load: begins a walk on a copy of the row or stub at off of the page in
+ * buf, or of an older image of the page if there is one that suits the MVCC
+ * snapshot (InvalidSnapshot: none does). On entry buf is locked and the item has
+ * been found sound; on return it is not locked. Returns false if there is no row or stub.
  */
-extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live, bool known);
+extern bool zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot);
+
+/*
+ * zversion_from_walk: the version in hand as an answer; not found unless live is true. Its writer is walk->rec, or is to be
+ * looked for from where the walk stands.
+ */
+extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);
 
 /*
  * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the version before rec; raw is rec's raw payload.
@@ -125,13 +172,9 @@ extern bool zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, c
 						   const char *raw, Size rawlen);
 
 /*
- * zimage_jump: replace a page copy by an older image of it as long as everything done since is
+ * zimage_jump: replace a page copy and the view of its slots by an older image of it as long as everything done since is
  * invisible to the MVCC snapshot. True if it was replaced.
  */
-extern bool zimage_jump(char *page, const ZSlotView *slots, Relation rel,
-						BlockNumber block, Snapshot snapshot);
-
-/* zwalk_workspace: the backend's one ZWalk (walks don't nest). */
-extern ZWalk *zwalk_workspace(void);
+extern bool zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot);
 
 #endif

@@ -239,6 +239,16 @@ zpage_row(Page page, ItemId lp)
 }
 
 /*
+ * zpage_stub_header: returns the state and the slot of the stub at an
+ * LP_REDIRECT line pointer, as the header of its row.
+ */
+static inline ZHeader
+zpage_stub_header(ItemId lp)
+{
+	return ZH_WITH_SLOT(ZH_WITH_STATE((ZHeader) 0, lp->lp_len), lp->lp_off);
+}
+
+/*
  * zpage_row_length: returns the length (room - slack) of the row at an
  * LP_NORMAL line pointer.
  */

@@ -249,7 +249,7 @@ undo_pages(int level, volatile NotedPage *current)
 			complete = false;
 			continue;
 		}
-		(void) zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged);
+		(void) zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged, level == 1);
 	}
 	if (dropped != NULL)
 		pfree(dropped);
@@ -349,7 +349,6 @@ undo_level(int level)
 		undoing = true;
 		zundo_abort_forget_io();
 		current.locator.relNumber = InvalidRelFileNumber;
-		zvis_top_aborted = (level == 1);
 		PG_TRY();
 		{
 			if (!undo_pages(level, &current))
@@ -385,7 +384,6 @@ undo_level(int level)
 		if (outer != NULL)
 			FreeErrorData(outer);
 		undoing = false;
-		zvis_top_aborted = false;
 	}
 	while (nnoted > 0 && noted[nnoted - 1].level >= level)
 		(void) pop_page();

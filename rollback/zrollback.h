@@ -19,8 +19,11 @@ extern int	zrollback_page(Buffer buf, Relation rel);
 /*
  * zrollback_page_by_locator: the same for a page found by address: reads and locks it; skips (returns 0)
  * when the file or the block does not exist. Needs no catalog access, so abort callbacks may use it.
+ * top_aborted: what is ours counts as aborted, since our top-level transaction aborts; the server calls its id current until the
+ * very end of the abort.
  */
-extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged);
+extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,
+									  bool top_aborted);
 
 /*
  * DML notes each page that it changes, so that a small rollback needs no look

@@ -50,6 +50,7 @@ typedef struct Target
 	Oid			reloid;
 	const char *relname;		/* NULL = the relation has not been opened */
 	bool		logged;			/* does the relation write WAL */
+	bool		top_aborted;	/* our own transaction aborts */
 } Target;
 
 /* errmsg for a damaged page, which names it. */
@@ -82,6 +83,15 @@ corrupt_slot(const Target *t, int s, ZXid xid)
 					   s, xid)));
 }
 
+/* is_aborted: Returns whether changes by xid are to be undone. */
+static bool
+is_aborted(const Target *t, ZXid xid, ZXid oldest)
+{
+	ZXidStatus	status = zxid_status_at(xid, oldest);
+
+	return status == ZXID_ABORTED || (t->top_aborted && status == ZXID_OWN);
+}
+
 /* Work out what popping the aborted prefix of slot s gives. False if nothing is aborted. */
 static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
@@ -95,7 +105,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		return false;
 	if (unlikely(!zxid_possible(xid)))
 		corrupt_slot(t, s, xid);
-	if (zxid_status_at(xid, oldest) != ZXID_ABORTED)
+	if (!is_aborted(t, xid, oldest))
 		return false;
 	memcpy(pops->page.data, t->page, BLCKSZ);
 	pops->nrecords = 0;
@@ -117,7 +127,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			pops->new_ptr = InvalidUndoPtr;
 			return true;
 		}
-		if (rec.xid != known_aborted && zxid_status_at(rec.xid, oldest) != ZXID_ABORTED)
+		if (rec.xid != known_aborted && !is_aborted(t, rec.xid, oldest))
 		{
 			pops->new_xid = rec.xid;
 			pops->new_ptr = chain.here;
@@ -243,16 +253,16 @@ int
 zrollback_page(Buffer buf, Relation rel)
 {
 	Target		t = {buf, BufferGetPage(buf), BufferGetBlockNumber(buf), rel->rd_locator.relNumber,
-	RelationGetRelid(rel), RelationGetRelationName(rel), RelationNeedsWAL(rel)};
+	RelationGetRelid(rel), RelationGetRelationName(rel), RelationNeedsWAL(rel), false};
 
 	return rollback_page(&t);
 }
 
 int
-zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged)
+zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged, bool top_aborted)
 {
 	SMgrRelation smgr = smgropen(locator, INVALID_PROC_NUMBER);
-	Target		t = {InvalidBuffer, NULL, block, locator.relNumber, reloid, NULL, logged};
+	Target		t = {InvalidBuffer, NULL, block, locator.relNumber, reloid, NULL, logged, top_aborted};
 	int			undone;
 
 	if (!smgrexists(smgr, MAIN_FORKNUM) || block >= smgrnblocks(smgr, MAIN_FORKNUM))

@@ -27,9 +27,6 @@ typedef struct ZIndexFetch
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
 } ZIndexFetch;
 
-/* Where a version stays between its being found and being copied into the slot. */
-static ZVersion found_version;
-
 /* ---- fetching one version ---- */
 
 /*
@@ -38,25 +35,26 @@ static ZVersion found_version;
  * False if there is none; then slot is as it was.
  */
 static bool
-fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid, ZVersion *version,
+fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid,
 			  TupleTableSlot *slot, bool *all_dead)
 {
+	ZVersion	version;
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 
 	zscan_refuse_historic(snapshot);
 	if (all_dead != NULL)
 		*all_dead = false;
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)
-		zany_fetch(rel, buf, off, slot, by_tid, version);
+		zany_fetch(rel, buf, off, slot, by_tid, &version);
 	else
 	{
 		if (zssi_needed(rel, snapshot))
 			zssi_before_read(rel, buf, off, snapshot);
-		zvis_fetch(rel, buf, off, snapshot, version, all_dead);
+		zvis_fetch(rel, buf, off, snapshot, &version, all_dead);
 	}
-	if (!version->found)
+	if (!version.found)
 		return false;
-	zversion_show(rel, version, ItemPointerIsValid(&version->handle) ? &version->handle : tid, slot);
+	zversion_show(rel, &version, ItemPointerIsValid(&version.handle) ? &version.handle : tid, slot);
 	return true;
 }
 
@@ -98,7 +96,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	/* a TID has one version for each snapshot */
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
-	return fetch_version(scan->rel, fetch->buf, tid, snapshot, false, &found_version, slot, all_dead);
+	return fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead);
 }
 
 /* The old version of a trigger event, under its row's own TID. */
@@ -106,11 +104,12 @@ static bool
 fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 {
 	ItemPointerData real;
+	ZVersion	version;
 
-	zany_fetch_by_handle(rel, tid, &found_version, &real);
-	if (!found_version.found)
+	zany_fetch_by_handle(rel, tid, &version, &real);
+	if (!version.found)
 		return false;
-	zversion_show(rel, &found_version, &real, slot);
+	zversion_show(rel, &version, &real, slot);
 	return true;
 }
 
@@ -134,7 +133,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, 
 			return fetch_by_handle(rel, tid, slot);
 	}
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
-	found = fetch_version(rel, buf, tid, snapshot, true, &found_version, slot, NULL);
+	found = fetch_version(rel, buf, tid, snapshot, true, slot, NULL);
 	ReleaseBuffer(buf);
 	return found;
 }
@@ -153,9 +152,10 @@ zheap_tuple_tid_valid(TableScanDesc sscan, ItemPointer tid)
 static bool
 moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 {
-	static ZSlotView slots;
 	Page		page = BufferGetPage(buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	ZSlotView	slots;
+	ZRow		row = zrow_on(rel, buf, off, &slots);
 	ZRowWriter	writer;
 	bool		moved = false;
 
@@ -164,8 +164,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
 	{
 		zslots_copy(rel, ItemPointerGetBlockNumber(tid), page, &slots);
-		zrow_writer(page, &slots, rel, ItemPointerGetBlockNumber(tid), off,
-					InvalidSnapshot, &writer);
+		zrow_writer(&row, InvalidSnapshot, &writer);
 		moved = (writer.type == ZUR_MOVE &&
 				 (writer.status == ZXID_OWN || writer.status == ZXID_COMMITTED));
 		if (moved)
@@ -178,7 +177,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 void
 zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 {
-	static ZVersion version;
+	ZVersion	version;
 	Relation	rel = sscan->rs_rd;
 	ItemPointerData current = *tid;
 
@@ -214,7 +213,7 @@ same_row(const char *a, Size alen, const char *b, Size blen)
 bool
 zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
-	static ZVersion version;
+	ZVersion	version;
 	ZHeapSlot  *zslot = (ZHeapSlot *) slot;
 	Buffer		buf;
 
@@ -282,7 +281,7 @@ entry_state(Page page, OffsetNumber off, uint16 *slotno)
 	}
 	if (!ItemIdIsRedirected(lp))
 		return ENTRY_DEAD;
-	*slotno = lp->lp_off;
+	*slotno = ZH_SLOT(zpage_stub_header(lp));
 	return ENTRY_STUB;
 }
 
@@ -424,7 +423,7 @@ static int
 check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, GlobalVisState *vistest,
 			TransactionId *conflict, int *last)
 {
-	static ZSlotView slots;
+	ZSlotView	slots;
 	BlockNumber block = ItemPointerGetBlockNumber(&delstate->deltids[first].tid);
 	Buffer		buf = ReadBuffer(rel, block);
 	Page		page = BufferGetPage(buf);
