@@ -19,6 +19,7 @@
 #include "discard/discard.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
+#include "mvcc/zany.h"
 #include "mvcc/zvis.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"

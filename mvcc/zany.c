@@ -27,8 +27,10 @@
 
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
+#include "mvcc/zown.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
 #include "storage/lwlock.h"
@@ -161,10 +163,10 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 	*met = false;
 	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return true;
-	entries = zhandle_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
-	if (!zhandle_chain_find(change, &at))
+	entries = zown_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
+	if (!zown_chain_find(change, &at))
 		return true;
-	row = zhandle_checkpoint(walk->off, &at, &len);
+	row = zown_checkpoint(walk->off, &at, &len);
 	if (row != NULL)
 	{
 		n = at + 1;
@@ -181,7 +183,7 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 		if (walk->off < entries[n].first || walk->off > entries[n].last)
 			continue;
 		if (++steps % CHECKPOINT_STEPS == 0 && walk->has_bytes)
-			zhandle_keep_checkpoint(walk->off, n, walk->row, walk->len);
+			zown_keep_checkpoint(walk->off, n, walk->row, walk->len);
 		walk->entered[s] = true;
 		walk->next[s] = entries[n].ptr;
 		found = zwalk_find_writer(walk, accept);

@@ -15,7 +15,8 @@
 #include "postgres.h"
 
 #include "mvcc/zchain.h"
-#include "mvcc/zvis.h"
+#include "mvcc/zslots.h"
+#include "mvcc/zxid.h"
 
 bool
 zslot_has_settled(const ZPageSlot *slot)

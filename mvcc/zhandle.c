@@ -12,13 +12,11 @@
 #include "commands/trigger.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
-#include "mvcc/zchain.h"
 #include "mvcc/zhandle.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 #define FIRST_CAPACITY 64
-#define MAX_CHECKPOINTS 1024
 
 static ZHandle *handles = NULL; /* in TopTransactionContext */
 static uint32 nhandles = 0;
@@ -34,38 +32,6 @@ static struct
 	ItemPointerData tid;
 	ZVersion	version;
 } kept;
-
-/* The own records of the page that was asked for last. */
-static struct
-{
-	ZChainEntry *entries;		/* in TopTransactionContext */
-	uint32		n;
-	uint32		capacity;
-	RelFileNumber relnumber;
-	BlockNumber block;
-	uint32		found;			/* where zhandle_chain_find has found the last one */
-} chain;
-
-/* Versions of rows of that page. */
-typedef struct Checkpoint
-{
-	uint32		at;				/* made by this record of the chain */
-	OffsetNumber off;
-	int			len;
-	char	   *row;			/* in checkpoint_memory */
-} Checkpoint;
-
-static Checkpoint checkpoints[MAX_CHECKPOINTS];
-static int	ncheckpoints = 0;
-static MemoryContext checkpoint_memory = NULL;	/* in TopTransactionContext */
-
-static void
-forget_checkpoints(void)
-{
-	ncheckpoints = 0;
-	if (checkpoint_memory != NULL)
-		MemoryContextReset(checkpoint_memory);
-}
 
 static void
 make_room(void)
@@ -133,157 +99,6 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &handles[n];
 }
 
-/*
- * Put the records from head down to the cached ones (or all own ones) above those. The list gets its new
- * length only when they are all there: after an error or a cancel the transaction may go on with what it had.
- */
-static void
-collect_chain(UndoPtr head, UndoPtr stop)
-{
-	char		buf[ZUR_MAX_LENGTH];
-	ZChain		above;
-	ZuRecord	rec;
-	uint32		n = chain.n;
-
-	zchain_begin_at(&above, chain.relnumber, chain.block, head, zu_oldest_for(head), buf);
-	while (above.next != stop && zchain_next(&above, &rec) == ZCHAIN_RECORD)
-	{
-		ZChainEntry *entry;
-
-		if (!zxid_is_ours(rec.xid))
-		{
-			above.next = above.here;
-			break;
-		}
-		if (chain.entries == NULL)
-		{
-			chain.capacity = FIRST_CAPACITY;
-			chain.entries = MemoryContextAlloc(TopTransactionContext, chain.capacity * sizeof(ZChainEntry));
-		}
-		else if (n == chain.capacity)
-		{
-			ZUNDO_FAULT("chain-grows");
-			chain.entries = repalloc_huge(chain.entries, (Size) chain.capacity * 2 * sizeof(ZChainEntry));
-			chain.capacity *= 2;
-		}
-		entry = &chain.entries[n++];
-		entry->ptr = above.here;
-		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
-		entry->last = (rec.type == ZUR_LOCK) ? 0 :
-			(rec.type == ZUR_INSERT) ? rec.offset + rec.nrows - 1 : rec.offset;
-	}
-	if (stop != InvalidUndoPtr && above.next != stop)
-	{
-		/* what was cached is no part of this chain, or this would have ended there */
-		chain.n = 0;
-		return;
-	}
-	/* they were collected newest first */
-	for (uint32 i = chain.n, j = n; i + 1 < j; i++)
-	{
-		ZChainEntry swap = chain.entries[--j];
-
-		chain.entries[j] = chain.entries[i];
-		chain.entries[i] = swap;
-	}
-	chain.n = n;
-}
-
-const ZChainEntry *
-zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
-{
-	if (chain.relnumber != relnumber || chain.block != block)
-	{
-		chain.n = 0;
-		forget_checkpoints();
-	}
-	chain.relnumber = relnumber;
-	chain.block = block;
-	/* a rollback may have taken the newest ones away */
-	for (uint32 i = chain.n; i-- > 0;)
-	{
-		if (chain.entries[i].ptr == head)
-		{
-			if (chain.n != i + 1)
-				forget_checkpoints();
-			chain.n = i + 1;
-			*n = chain.n;
-			return chain.entries;
-		}
-	}
-	if (chain.n > 0)
-		collect_chain(head, chain.entries[chain.n - 1].ptr);
-	if (chain.n == 0)
-	{
-		forget_checkpoints();
-		chain.found = 0;
-		collect_chain(head, InvalidUndoPtr);
-	}
-	*n = chain.n;
-	return chain.entries;
-}
-
-bool
-zhandle_chain_find(UndoPtr change, uint32 *at)
-{
-	/* events fire in the order of their changes: look behind the last one first */
-	for (uint32 i = chain.found; i < Min(chain.n, chain.found + 256); i++)
-	{
-		if (chain.entries[i].ptr == change)
-		{
-			*at = chain.found = i;
-			return true;
-		}
-	}
-	for (uint32 i = chain.n; i-- > 0;)
-	{
-		if (chain.entries[i].ptr == change)
-		{
-			*at = chain.found = i;
-			return true;
-		}
-	}
-	return false;
-}
-
-const char *
-zhandle_checkpoint(OffsetNumber off, uint32 *at, int *len)
-{
-	const Checkpoint *best = NULL;
-
-	for (int i = 0; i < ncheckpoints; i++)
-	{
-		const Checkpoint *c = &checkpoints[i];
-
-		if (c->off == off && c->at >= *at && (best == NULL || c->at < best->at))
-			best = c;
-	}
-	if (best == NULL)
-		return NULL;
-	*at = best->at;
-	*len = best->len;
-	return best->row;
-}
-
-void
-zhandle_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
-{
-	Checkpoint *c;
-
-	if (checkpoint_memory == NULL)
-		checkpoint_memory = AllocSetContextCreate(TopTransactionContext, "zundo checkpoints of rows",
-												  ALLOCSET_DEFAULT_SIZES);
-	if (ncheckpoints == MAX_CHECKPOINTS)
-		forget_checkpoints();
-	c = &checkpoints[ncheckpoints];
-	c->at = at;
-	c->off = off;
-	c->len = len;
-	c->row = MemoryContextAlloc(checkpoint_memory, len);
-	memcpy(c->row, row, len);
-	ncheckpoints++;
-}
-
 void
 zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
@@ -339,8 +154,5 @@ zhandle_at_xact_end(void)
 	/* the memory is the transaction's and goes with it */
 	handles = NULL;
 	nhandles = capacity = nlasting = 0;
-	memset(&chain, 0, sizeof(chain));
-	ncheckpoints = 0;
-	checkpoint_memory = NULL;
 	kept.valid = false;
 }

@@ -47,33 +47,6 @@ extern void zhandle_statement_end(const QueryDesc *query);
 /* zhandle_find: what tid, a handle, names; NULL if nothing (any more). reloid: of this table; Invalid = any. */
 extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
 
-/* ---- our own records of one page, so that finding a change need not read all that came later ---- */
-
-/* One record of a chain: which rows it concerns. */
-typedef struct ZChainEntry
-{
-	UndoPtr		ptr;
-	OffsetNumber first;
-	OffsetNumber last;			/* first > last: none */
-} ZChainEntry;
-
-/*
- * zhandle_chain: our own records in the chain that begins at head, oldest first; *n = how many. Valid
- * until the next call. Empty if the chain's head is not ours.
- */
-extern const ZChainEntry *zhandle_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n);
-
-/* zhandle_chain_find: the place of change in the chain asked for last; false if it is not there. */
-extern bool zhandle_chain_find(UndoPtr change, uint32 *at);
-
-/*
- * Checkpoints: versions of rows of that page, remembered every so many steps of a long walk, so that the next walk need
- * not begin at the newest version. zhandle_checkpoint: the oldest one of off that was made by record *at or a
- * later one of the chain; *at becomes that record's place. NULL = none.
- */
-extern const char *zhandle_checkpoint(OffsetNumber off, uint32 *at, int *len);
-extern void zhandle_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len);
-
 /* ---- the new version of an event, kept from the fetch of its old one ---- */
 
 /* zhandle_keep_new: version, made by the change of handle, will be wanted by the next fetch of its row. */

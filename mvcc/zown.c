@@ -14,13 +14,20 @@
  *
  * Second, whether our own records on a page are in the order of their commands, and what lies below them: whether a walk
  * may end at the first one that a snapshot of ours accepts (V3).
+ *
+ * Third, the list of our own records of the page that was asked for last, with the
+ * offsets that they concern, and versions of its rows on the way: so that a
+ * handle (mvcc/zhandle.h) is found without reading all that came later.
  */
 #include "postgres.h"
 
 #include "access/parallel.h"
 #include "access/transam.h"
 #include "common/hashfn.h"
-#include "mvcc/zwalk.h"
+#include "mvcc/zchain.h"
+#include "mvcc/zown.h"
+#include "mvcc/zxid.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 static struct
@@ -122,6 +129,194 @@ zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command)
 	return !on_unseen && !IsParallelWorker() && command >= find_order(relnumber, block)->ordered_from;
 }
 
+/* ---- the own records of one page ---- */
+
+#define FIRST_CAPACITY 64
+#define MAX_CHECKPOINTS 1024
+
+/* The own records of the page that was asked for last. */
+static struct
+{
+	ZChainEntry *entries;		/* in TopTransactionContext */
+	uint32		n;
+	uint32		capacity;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint32		found;			/* where zown_chain_find has found the last one */
+}			own_chain;
+
+/* Versions of rows of that page. */
+typedef struct Checkpoint
+{
+	uint32		at;				/* made by this record of the chain */
+	OffsetNumber off;
+	int			len;
+	char	   *row;			/* in checkpoint_memory */
+} Checkpoint;
+
+static Checkpoint checkpoints[MAX_CHECKPOINTS];
+static int	ncheckpoints = 0;
+static MemoryContext checkpoint_memory = NULL;	/* in TopTransactionContext */
+
+static void
+forget_checkpoints(void)
+{
+	ncheckpoints = 0;
+	if (checkpoint_memory != NULL)
+		MemoryContextReset(checkpoint_memory);
+}
+
+/*
+ * Put the records from head down to the cached ones (or all own ones) above those. The list gets its new
+ * length only when they are all there: after an error or a cancel the transaction may go on with what it had.
+ */
+static void
+collect_chain(UndoPtr head, UndoPtr stop)
+{
+	char		buf[ZUR_MAX_LENGTH];
+	ZChain		above;
+	ZuRecord	rec;
+	uint32		n = own_chain.n;
+
+	zchain_begin_at(&above, own_chain.relnumber, own_chain.block, head, zu_oldest_for(head), buf);
+	while (above.next != stop && zchain_next(&above, &rec) == ZCHAIN_RECORD)
+	{
+		ZChainEntry *entry;
+
+		if (!zxid_is_ours(rec.xid))
+		{
+			above.next = above.here;
+			break;
+		}
+		if (own_chain.entries == NULL)
+		{
+			own_chain.capacity = FIRST_CAPACITY;
+			own_chain.entries = MemoryContextAlloc(TopTransactionContext, own_chain.capacity * sizeof(ZChainEntry));
+		}
+		else if (n == own_chain.capacity)
+		{
+			ZUNDO_FAULT("chain-grows");
+			own_chain.entries = repalloc_huge(own_chain.entries, (Size) own_chain.capacity * 2 * sizeof(ZChainEntry));
+			own_chain.capacity *= 2;
+		}
+		entry = &own_chain.entries[n++];
+		entry->ptr = above.here;
+		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
+		entry->last = (rec.type == ZUR_LOCK) ? 0 :
+			(rec.type == ZUR_INSERT) ? rec.offset + rec.nrows - 1 : rec.offset;
+	}
+	if (stop != InvalidUndoPtr && above.next != stop)
+	{
+		/* what was cached is no part of this chain, or this would have ended there */
+		own_chain.n = 0;
+		return;
+	}
+	/* they were collected newest first */
+	for (uint32 i = own_chain.n, j = n; i + 1 < j; i++)
+	{
+		ZChainEntry swap = own_chain.entries[--j];
+
+		own_chain.entries[j] = own_chain.entries[i];
+		own_chain.entries[i] = swap;
+	}
+	own_chain.n = n;
+}
+
+const ZChainEntry *
+zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
+{
+	if (own_chain.relnumber != relnumber || own_chain.block != block)
+	{
+		own_chain.n = 0;
+		forget_checkpoints();
+	}
+	own_chain.relnumber = relnumber;
+	own_chain.block = block;
+	/* a rollback may have taken the newest ones away */
+	for (uint32 i = own_chain.n; i-- > 0;)
+	{
+		if (own_chain.entries[i].ptr == head)
+		{
+			if (own_chain.n != i + 1)
+				forget_checkpoints();
+			own_chain.n = i + 1;
+			*n = own_chain.n;
+			return own_chain.entries;
+		}
+	}
+	if (own_chain.n > 0)
+		collect_chain(head, own_chain.entries[own_chain.n - 1].ptr);
+	if (own_chain.n == 0)
+	{
+		forget_checkpoints();
+		own_chain.found = 0;
+		collect_chain(head, InvalidUndoPtr);
+	}
+	*n = own_chain.n;
+	return own_chain.entries;
+}
+
+bool
+zown_chain_find(UndoPtr change, uint32 *at)
+{
+	/* events fire in the order of their changes: look behind the last one first */
+	for (uint32 i = own_chain.found; i < Min(own_chain.n, own_chain.found + 256); i++)
+	{
+		if (own_chain.entries[i].ptr == change)
+		{
+			*at = own_chain.found = i;
+			return true;
+		}
+	}
+	for (uint32 i = own_chain.n; i-- > 0;)
+	{
+		if (own_chain.entries[i].ptr == change)
+		{
+			*at = own_chain.found = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+const char *
+zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
+{
+	const Checkpoint *best = NULL;
+
+	for (int i = 0; i < ncheckpoints; i++)
+	{
+		const Checkpoint *c = &checkpoints[i];
+
+		if (c->off == off && c->at >= *at && (best == NULL || c->at < best->at))
+			best = c;
+	}
+	if (best == NULL)
+		return NULL;
+	*at = best->at;
+	*len = best->len;
+	return best->row;
+}
+
+void
+zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
+{
+	Checkpoint *c;
+
+	if (checkpoint_memory == NULL)
+		checkpoint_memory = AllocSetContextCreate(TopTransactionContext, "zundo checkpoints of rows",
+												  ALLOCSET_DEFAULT_SIZES);
+	if (ncheckpoints == MAX_CHECKPOINTS)
+		forget_checkpoints();
+	c = &checkpoints[ncheckpoints];
+	c->at = at;
+	c->off = off;
+	c->len = len;
+	c->row = MemoryContextAlloc(checkpoint_memory, len);
+	memcpy(c->row, row, len);
+	ncheckpoints++;
+}
+
 void
 zown_at_xact_end(void)
 {
@@ -129,4 +324,8 @@ zown_at_xact_end(void)
 	if (any_noted)
 		memset(orders, 0, sizeof(orders));
 	any_noted = false;
+	/* the memory is the transaction's and goes with it */
+	memset(&own_chain, 0, sizeof(own_chain));
+	ncheckpoints = 0;
+	checkpoint_memory = NULL;
 }

@@ -11,6 +11,7 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "mvcc/zpageview.h"
 #include "mvcc/zwalk.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"

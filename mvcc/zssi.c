@@ -64,11 +64,20 @@ find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
 	return ZH_LIVE(walk->header) ? found : ZWALK_BEGINNING;
 }
 
-bool
-zssi_needed(Relation rel, Snapshot snapshot)
+void
+zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 {
-	return IsolationIsSerializable() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		CheckForSerializableConflictOutNeeded(rel, snapshot);
+	TransactionId xid = zxid_to_xid(unseen);
+
+	if (unseen == InvalidZXid || !zsnapshot_is_mvcc(snapshot) ||
+		!CheckForSerializableConflictOutNeeded(rel, snapshot))
+		return;
+	/* a change older than every running transaction is unseen only because it was rolled back */
+	if (TransactionIdPrecedes(xid, TransactionXmin))
+		return;
+	xid = SubTransGetTopmostTransaction(xid);
+	if (!TransactionIdPrecedes(xid, TransactionXmin) && !TransactionIdIsCurrentTransactionId(xid))
+		CheckForSerializableConflictOut(rel, xid, snapshot);
 }
 
 void

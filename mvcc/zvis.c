@@ -18,139 +18,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-int
-zoverflow_fault(Buffer buf, BlockNumber overflow)
-{
-	if (!BufferIsValid(buf))
-		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
-						 overflow, "zundo.undo_log");
-	return errdetail("It and its overflow transaction slots in block %u of relation \"%s\" are not of one time: "
-					 "a write of one of them is lost.", overflow, "zundo.undo_log");
-}
-
-Buffer
-zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
-{
-	BlockNumber overflow = zpage_trailer(page)->overflow;
-	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
-
-	if (!BufferIsValid(buf) || !zoverflow_fits(BufferGetPage(buf), page))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-				 zoverflow_fault(buf, overflow),
-				 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
-	return buf;
-}
-
-/* Add the slots of page's overflow page to view. */
-static void
-copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
-{
-	Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
-	Page		overflow = BufferGetPage(buf);
-	int			last = Min(zoverflow_last(overflow), ZPAGE_MAX_SLOTS);
-
-	if (last > view->n)
-		memcpy(&view->s[view->n + 1], zoverflow_slot(overflow, view->n + 1),
-			   (last - view->n) * sizeof(ZPageSlot));
-	view->n = last;
-	UnlockReleaseBuffer(buf);
-}
-
-void
-zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
-{
-	view->oldest = zpage_oldest(page);
-	view->n = zpage_nslots(page);
-	view->had_more = (zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW);
-	for (int i = 1; i <= view->n; i++)
-		view->s[i] = *zpage_slot(page, i);
-	if (zpage_has_overflow(page))
-		copy_overflow(rel, block, page, view);
-}
-
-/* A slot that holds only locks says nothing about rows. */
-static inline void
-hide_locks(ZPageSlot *slot)
-{
-	if (unlikely(zslot_locks_only(slot)))
-		memset(slot, 0, sizeof(ZPageSlot));
-}
-
-ZXid
-zslot_xid_in_doubt(const ZPageSlot *slot)
-{
-	ZXid		xid = ZSLOT_XID(slot);
-
-	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) || !zu_is_lost(xid))
-		return xid;
-	return xid | ZXID_LOST;
-}
-
-/* mark_lost: has a slot that is believed to be settled, but is not, found out by zvis_check_xid. */
-static inline void
-mark_lost(ZPageSlot *slot)
-{
-	if (unlikely(zu_in_doubt(ZSLOT_XID(slot))))
-		slot->xid_flags |= zslot_xid_in_doubt(slot) & ZXID_LOST;
-}
-
-void
-zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
-{
-	zslots_copy_raw(rel, block, page, view);
-	for (int i = 1; i <= view->n; i++)
-	{
-		hide_locks(&view->s[i]);
-		mark_lost(&view->s[i]);
-	}
-}
-
-ZPageSlot
-zslot_read(Relation rel, BlockNumber block, Page page, int s)
-{
-	ZPageSlot	slot = {0};
-
-	if (likely(s <= zpage_nslots(page)))
-		slot = *zpage_slot(page, s);
-	else if (zpage_has_overflow(page))
-	{
-		Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
-
-		if (s <= zoverflow_last(BufferGetPage(buf)))
-			slot = *zoverflow_slot(BufferGetPage(buf), s);
-		UnlockReleaseBuffer(buf);
-	}
-	else if (unlikely(zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW))
-		zvis_corrupt_slotno(rel, block, s);
-	hide_locks(&slot);
-	mark_lost(&slot);
-	return slot;
-}
-
-void
-zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
-{
-	TransactionId x = zxid_to_xid(xid);
-
-	if (!zuptr_is_temp(ptr) || xid >= zu_temp_oldest() || TransactionIdPrecedes(x, snapshot->xmin))
-		return;
-	/* the xid may be so old that 32 bits mislead */
-	if (xid >= zxid_widen(snapshot->xmin) && XidInMVCCSnapshot(x, snapshot))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot read a temporary zheap table that was changed after the imported "
-						"snapshot was taken"),
-				 errdetail("Old versions of temporary zheap tables are kept for the session's own snapshots only.")));
-}
-
-static inline bool
-is_mvcc(Snapshot snapshot)
-{
-	return snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
-}
-
 /* Acceptance for a Dirty snapshot: newest version not aborted; says who is at work. */
 static void
 dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
@@ -339,13 +206,13 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		if (xid >= oldest)
 		{
 			zvis_check_xid(rel, block, s, xid);
-			if (!is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
+			if (!zsnapshot_is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
 				!zxid_visible_mvcc(xid, snapshot))
 				return false;
 		}
 		else if (!ZH_LIVE(header))
 			*all_dead = true;
-		if (unlikely(zuptr_is_temp(slot.ptr)) && is_mvcc(snapshot))
+		if (unlikely(zuptr_is_temp(slot.ptr)) && zsnapshot_is_mvcc(snapshot))
 			zvis_check_temp(slot.ptr, xid, snapshot);
 	}
 	if (row != NULL && ZH_LIVE(header))
@@ -356,81 +223,6 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		version->row = version->buf;
 	}
 	return true;
-}
-
-void
-zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
-{
-	TransactionId xid = zxid_to_xid(unseen);
-
-	if (unseen == InvalidZXid || !is_mvcc(snapshot) ||
-		!CheckForSerializableConflictOutNeeded(rel, snapshot))
-		return;
-	/* a change older than every running transaction is unseen only because it was rolled back */
-	if (TransactionIdPrecedes(xid, TransactionXmin))
-		return;
-	xid = SubTransGetTopmostTransaction(xid);
-	if (!TransactionIdPrecedes(xid, TransactionXmin) && !TransactionIdIsCurrentTransactionId(xid))
-		CheckForSerializableConflictOut(rel, xid, snapshot);
-}
-
-void
-zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 off == InvalidOffsetNumber || !zpage_is_valid(page)
-			 ? errdetail_internal("%s", zpage_fault(page))
-			 : errdetail("Line pointer %u is not valid on a zheap page.", off),
-			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
-	pg_unreachable();
-}
-
-void
-zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
-{
-	if (xid & ZXID_LOST)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT ", whose undo is lost",
-						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
-				 errdetail("The transaction, in slot %d, did not commit, and its changes cannot "
-						   "be undone.", s),
-				 errhint("A write to \"%s\" was lost. Check the storage, and restore the table "
-						 "from a backup.", "zundo.undo_log")));
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet.",
-					   s, xid),
-			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
-	pg_unreachable();
-}
-
-void
-zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 errdetail("A row refers to transaction slot %d, which does not exist on the page.", s),
-			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
-	pg_unreachable();
-}
-
-void
-zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("undo of block %u of relation \"%s\" cannot be followed", block,
-					RelationGetRelationName(rel)),
-			 errdetail("The page points to undo record %X/%X, which is missing or does not match "
-					   "the row.",
-					   (uint32) (ptr >> 32), (uint32) ptr),
-			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
-	pg_unreachable();
 }
 
 /*
@@ -490,9 +282,9 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 				live = ZH_LIVE(walk->header);
 				break;
 			default:
-				zaccept_init(&accept, is_mvcc(snapshot) ? ZACCEPT_MVCC :
+				zaccept_init(&accept, zsnapshot_is_mvcc(snapshot) ? ZACCEPT_MVCC :
 							 snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED : ZACCEPT_NOT_ABORTED,
-							 is_mvcc(snapshot) ? snapshot : NULL, copy.slots.oldest);
+							 zsnapshot_is_mvcc(snapshot) ? snapshot : NULL, copy.slots.oldest);
 				found = walk_to_version(walk, &accept, &version->newest_xid);
 				live = ZH_LIVE(walk->header);
 				break;
@@ -533,7 +325,7 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 		elog(ERROR, "no row at offset %u of block %u", row->off, row->block);
 	/* how a row was deleted or moved is told only by its record */
 	zaccept_init(&accept, !ZH_LIVE(walk.header) ? ZACCEPT_NONE :
-				 is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
+				 zsnapshot_is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
 				 row->slots->oldest);
 	switch (zwalk_next(&walk, &accept))
 	{
@@ -561,7 +353,7 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 	writer->forward = walk.rec.forward;
 	writer->as_of = walk.rec.as_of;
 	writer->status = zwalk_status(&walk);
-	writer->visible = is_mvcc(snapshot) ? zaccept_version(&accept, &walk.rec) :
+	writer->visible = zsnapshot_is_mvcc(snapshot) ? zaccept_version(&accept, &walk.rec) :
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 

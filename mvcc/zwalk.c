@@ -17,56 +17,13 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "mvcc/zown.h"
 #include "mvcc/zwalk.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-ZXidStatus
-zxid_status_at(ZXid xid, ZXid oldest)
-{
-	TransactionId x = zxid_to_xid(xid);
-
-	if (xid < oldest)
-		return ZXID_ALL_VISIBLE;
-	if (TransactionIdIsCurrentTransactionId(x))
-		return ZXID_OWN;
-	if (TransactionIdIsInProgress(x))
-		return ZXID_IN_PROGRESS;
-	return TransactionIdDidCommit(x) ? ZXID_COMMITTED : ZXID_ABORTED;
-}
-
-ZXidStatus
-zxid_status(ZXid xid)
-{
-	if (xid == InvalidZXid)
-		return ZXID_ALL_VISIBLE;
-	return zxid_status_at(xid, zu_oldest());
-}
-
-bool
-zxid_is_ours(ZXid xid)
-{
-	TransactionId x = zxid_to_xid(xid);
-	TransactionId top = GetTopTransactionIdIfAny();
-
-	if (!TransactionIdIsValid(top))
-		return false;
-	if (TransactionIdIsCurrentTransactionId(x))
-		return true;
-	return TransactionIdFollows(x, top) &&
-		TransactionIdEquals(SubTransGetTopmostTransaction(x), top);
-}
-
-bool
-zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
-{
-	TransactionId x = zxid_to_xid(xid);
-
-	return !XidInMVCCSnapshot(x, snapshot) && TransactionIdDidCommit(x);
-}
 
 void
 zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)

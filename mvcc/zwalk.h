@@ -8,6 +8,7 @@
 #define ZUNDO_ZWALK_H
 
 #include "mvcc/zchain.h"
+#include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
 
 /* How often a page may have changed under a reader before it is called corrupt. */
@@ -65,12 +66,6 @@ zrecord_author(const ZuRecord *rec)
 {
 	return likely(!TransactionIdIsValid(rec->as_of)) ? rec->xid : zxid_widen(rec->as_of);
 }
-
-/*
- * zvis_conflict_out: tell SSI that a reader under snapshot did not see the change by
- * unseen (0 = none). Error ERRCODE_T_R_SERIALIZATION_FAILURE.
- */
-extern void zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen);
 
 typedef enum ZWalkResult
 {

@@ -11,6 +11,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
+#include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"

@@ -27,19 +27,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-ZPageView *
-zscan_view(ZScan *scan)
-{
-	if (scan->view == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
-
-		scan->view = zpage_view_create();
-		MemoryContextSwitchTo(old);
-	}
-	return scan->view;
-}
-
 /* Can zvis_page not answer for this snapshot? */
 static bool
 snapshot_by_row(Snapshot snapshot)
@@ -129,21 +116,12 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	return &scan->base;
 }
 
-/* Let go of the block held for row by row answers, or of a temporary table. */
-static void
-release_buffer(ZScan *scan)
-{
-	if (BufferIsValid(scan->buf))
-		ReleaseBuffer(scan->buf);
-	scan->buf = InvalidBuffer;
-}
-
 void
 zheap_scan_end(TableScanDesc sscan)
 {
 	ZScan	   *scan = (ZScan *) sscan;
 
-	release_buffer(scan);
+	zscan_release(scan);
 	zbitmap_rewind(scan, true);
 	RelationDecrementReferenceCount(sscan->rs_rd);
 	if (scan->strategy != NULL)
@@ -182,115 +160,10 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 		set_flag(sscan, SO_ALLOW_SYNC, allow_sync);
 		set_flag(sscan, SO_ALLOW_PAGEMODE, allow_pagemode);
 	}
-	release_buffer(scan);
+	zscan_release(scan);
 	zbitmap_rewind(scan, false);
 	scan->by_row = snapshot_by_row(sscan->rs_snapshot);
 	start_scan(scan, key, true);
-}
-
-void
-zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count)
-{
-	Assert(!scan->inited);
-	if (start >= scan->nblocks)
-	{
-		scan->startblock = 0;
-		scan->nrange = 0;
-		return;
-	}
-	scan->startblock = start;
-	scan->nrange = Min(count, scan->nblocks - start);
-}
-
-/* The next block that the shared state of a parallel scan deals out. */
-static bool
-next_parallel_block(ZScan *scan)
-{
-	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
-
-	if (!scan->inited)
-		table_block_parallelscan_startblock_init(scan->base.rs_rd, scan->worker, pscan);
-	scan->block = table_block_parallelscan_nextpage(scan->base.rs_rd, scan->worker, pscan);
-	scan->inited = (scan->block != InvalidBlockNumber);
-	return scan->inited;
-}
-
-bool
-zscan_next_block(ZScan *scan, ScanDirection direction)
-{
-	bool		forward = !ScanDirectionIsBackward(direction);
-	bool		more;
-
-	CHECK_FOR_INTERRUPTS();
-	if (scan->base.rs_parallel != NULL)
-	{
-		Assert(forward);
-		return next_parallel_block(scan);
-	}
-	if (!forward)
-		set_flag(&scan->base, SO_ALLOW_SYNC, false);
-	if (!scan->inited)
-	{
-		more = scan->nrange > 0;
-		scan->pos = forward ? 0 : scan->nrange - 1;
-	}
-	else if (forward)
-	{
-		more = ++scan->pos < scan->nrange;
-		/* the end of a scan leaves its start as the place to join at */
-		if (scan->base.rs_flags & SO_ALLOW_SYNC)
-			ss_report_location(scan->base.rs_rd,
-							   (BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks));
-	}
-	else
-		more = scan->pos-- > 0;
-	scan->inited = more;
-	scan->block = more ?
-		(BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks) : InvalidBlockNumber;
-	return more;
-}
-
-BlockNumber
-zscan_blocks_done(ZScan *scan)
-{
-	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
-
-	if (!scan->inited)
-		return pscan != NULL ? scan->nblocks : scan->nrange;
-	if (pscan == NULL)
-		return scan->pos;
-	if (scan->block >= pscan->phs_startblock)
-		return scan->block - pscan->phs_startblock;
-	return scan->nblocks - pscan->phs_startblock + scan->block;
-}
-
-Buffer
-zscan_read(ZScan *scan, BlockNumber block)
-{
-	release_buffer(scan);
-	return ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
-}
-
-void
-zscan_load(ZScan *scan, BlockNumber block)
-{
-	zscan_load_buffer(scan, zscan_read(scan, block));
-}
-
-void
-zscan_load_buffer(ZScan *scan, Buffer buf)
-{
-	Relation	rel = scan->base.rs_rd;
-
-	release_buffer(scan);
-	/* as on heap, a serializable transaction that cannot commit any more fails at the next page it reads */
-	(void) zssi_needed(rel, scan->base.rs_snapshot);
-	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
-	/* an open scan of a temporary table occupies one of the session's few buffers: what fails on heap for want of them fails */
-	if (RelationUsesLocalBuffers(rel))
-		scan->buf = buf;
-	else
-		ReleaseBuffer(buf);
 }
 
 /* Load the block for row by row answers: pin it and see how many offsets it has. */
@@ -301,30 +174,12 @@ pin_for_rows(ZScan *scan, BlockNumber block)
 
 	if (scan->version == NULL)
 		scan->version = MemoryContextAlloc(GetMemoryChunkContext(scan), sizeof(ZVersion));
-	release_buffer(scan);
+	zscan_release(scan);
 	scan->buf = ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
 	LockBuffer(scan->buf, BUFFER_LOCK_SHARE);
 	maxoff = PageGetMaxOffsetNumber(BufferGetPage(scan->buf));
 	LockBuffer(scan->buf, BUFFER_LOCK_UNLOCK);
 	return maxoff;
-}
-
-static inline void
-show_row(ZScan *scan, int i, TupleTableSlot *slot)
-{
-	ZPageView  *view = scan->view;
-	Relation	rel = scan->base.rs_rd;
-	ZXid		chain_xid;
-	UndoPtr		chain = zpage_view_chain(view, i, &chain_xid);
-
-	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i], RelationGetRelid(rel), chain_xid, chain,
-			   rel->rd_locator.relNumber);
-}
-
-void
-zscan_store(ZScan *scan, int i, TupleTableSlot *slot)
-{
-	show_row(scan, i, slot);
 }
 
 /* Show the current item in slot; false if the snapshot does not see it. */
@@ -374,7 +229,7 @@ next_item(ZScan *scan, ScanDirection direction)
 			return true;
 	}
 	scan->nitems = 0;
-	release_buffer(scan);
+	zscan_release(scan);
 	return false;
 }
 
@@ -418,7 +273,7 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 	if (likely(ScanDirectionIsForward(direction) && scan->inited && !scan->by_row &&
 			   sscan->rs_nkeys == 0 && scan->index >= 0 && scan->index + 1 < scan->nitems))
 	{
-		show_row(scan, ++scan->index, slot);
+		zscan_show(scan, ++scan->index, slot);
 		pgstat_count_heap_getnext(sscan->rs_rd);
 		return true;
 	}

@@ -8,6 +8,8 @@
 
 #include "access/tableam.h"
 #include "common/zundo.h"
+#include "mvcc/zpageview.h"
+#include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
 
 /* scan/zscan.c */

@@ -8,6 +8,7 @@
 #include "scan/zscan.h"
 #include "storage/bufmgr.h"
 #include "tuple/zslot.h"
+#include "utils/rel.h"
 
 /*
  * One scan of a table. The blocks to visit are 'nrange' blocks from
@@ -57,6 +58,9 @@ extern ZPageView *zscan_view(ZScan *scan);
 /* zscan_next_block: move to the next block in this direction; false at the end. Loads nothing, holds nothing. */
 extern bool zscan_next_block(ZScan *scan, ScanDirection direction);
 
+/* zscan_release: unpins the block that the scan holds, for row by row answers or because it is one of a temporary table. */
+extern void zscan_release(ZScan *scan);
+
 /* zscan_read: pin 'block', having let go of what the scan holds. */
 extern Buffer zscan_read(ZScan *scan, BlockNumber block);
 
@@ -66,7 +70,20 @@ extern void zscan_load_buffer(ZScan *scan, Buffer buf);
 /* zscan_load: view = the rows of 'block' visible to the scan's snapshot. Holds no pin on return. */
 extern void zscan_load(ZScan *scan, BlockNumber block);
 
-/* zscan_store: show row i of the view in slot, valid until the scan moves to another block. */
+/* zscan_show: shows row i of the view in slot, valid until the scan moves to another block. */
+static inline void
+zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
+{
+	ZPageView  *view = scan->view;
+	Relation	rel = scan->base.rs_rd;
+	ZXid		chain_xid;
+	UndoPtr		chain = zpage_view_chain(view, i, &chain_xid);
+
+	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i], RelationGetRelid(rel), chain_xid, chain,
+			   rel->rd_locator.relNumber);
+}
+
+/* zscan_store: the same, for callers that do not show rows in a loop of their own. */
 extern void zscan_store(ZScan *scan, int i, TupleTableSlot *slot);
 
 /* zscan_blocks_done: how many blocks the whole scan has reached, for progress reports. */

@@ -1,0 +1,183 @@
+/*
+ * mvcc/zslots.c - reading the transaction slots of a page; reports of damage.
+ *
+ * Slots are read while the table page is locked; those on its overflow page
+ * under that page's share lock, taken and released meanwhile. Nothing is written.
+ */
+#include "postgres.h"
+
+#include "mvcc/zslots.h"
+#include "page/zoverflow.h"
+#include "storage/bufmgr.h"
+#include "undo/undo_overflow.h"
+#include "utils/rel.h"
+
+int
+zoverflow_fault(Buffer buf, BlockNumber overflow)
+{
+	if (!BufferIsValid(buf))
+		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
+						 overflow, "zundo.undo_log");
+	return errdetail("It and its overflow transaction slots in block %u of relation \"%s\" are not of one time: "
+					 "a write of one of them is lost.", overflow, "zundo.undo_log");
+}
+
+Buffer
+zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
+{
+	BlockNumber overflow = zpage_trailer(page)->overflow;
+	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
+
+	if (!BufferIsValid(buf) || !zoverflow_fits(BufferGetPage(buf), page))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+				 zoverflow_fault(buf, overflow),
+				 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
+	return buf;
+}
+
+/* Add the slots of page's overflow page to view. */
+static void
+copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
+{
+	Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
+	Page		overflow = BufferGetPage(buf);
+	int			last = Min(zoverflow_last(overflow), ZPAGE_MAX_SLOTS);
+
+	if (last > view->n)
+		memcpy(&view->s[view->n + 1], zoverflow_slot(overflow, view->n + 1),
+			   (last - view->n) * sizeof(ZPageSlot));
+	view->n = last;
+	UnlockReleaseBuffer(buf);
+}
+
+void
+zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
+{
+	view->oldest = zpage_oldest(page);
+	view->n = zpage_nslots(page);
+	view->had_more = (zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW);
+	for (int i = 1; i <= view->n; i++)
+		view->s[i] = *zpage_slot(page, i);
+	if (zpage_has_overflow(page))
+		copy_overflow(rel, block, page, view);
+}
+
+/* A slot that holds only locks says nothing about rows. */
+static inline void
+hide_locks(ZPageSlot *slot)
+{
+	if (unlikely(zslot_locks_only(slot)))
+		memset(slot, 0, sizeof(ZPageSlot));
+}
+
+ZXid
+zslot_xid_in_doubt(const ZPageSlot *slot)
+{
+	ZXid		xid = ZSLOT_XID(slot);
+
+	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) || !zu_is_lost(xid))
+		return xid;
+	return xid | ZXID_LOST;
+}
+
+/* mark_lost: has a slot that is believed to be settled, but is not, found out by zvis_check_xid. */
+static inline void
+mark_lost(ZPageSlot *slot)
+{
+	if (unlikely(zu_in_doubt(ZSLOT_XID(slot))))
+		slot->xid_flags |= zslot_xid_in_doubt(slot) & ZXID_LOST;
+}
+
+void
+zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
+{
+	zslots_copy_raw(rel, block, page, view);
+	for (int i = 1; i <= view->n; i++)
+	{
+		hide_locks(&view->s[i]);
+		mark_lost(&view->s[i]);
+	}
+}
+
+ZPageSlot
+zslot_read(Relation rel, BlockNumber block, Page page, int s)
+{
+	ZPageSlot	slot = {0};
+
+	if (likely(s <= zpage_nslots(page)))
+		slot = *zpage_slot(page, s);
+	else if (zpage_has_overflow(page))
+	{
+		Buffer		buf = zvis_overflow_lock(rel, block, page, BUFFER_LOCK_SHARE);
+
+		if (s <= zoverflow_last(BufferGetPage(buf)))
+			slot = *zoverflow_slot(BufferGetPage(buf), s);
+		UnlockReleaseBuffer(buf);
+	}
+	else if (unlikely(zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW))
+		zvis_corrupt_slotno(rel, block, s);
+	hide_locks(&slot);
+	mark_lost(&slot);
+	return slot;
+}
+
+void
+zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 off == InvalidOffsetNumber || !zpage_is_valid(page)
+			 ? errdetail_internal("%s", zpage_fault(page))
+			 : errdetail("Line pointer %u is not valid on a zheap page.", off),
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
+zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
+{
+	if (xid & ZXID_LOST)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT ", whose undo is lost",
+						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
+				 errdetail("The transaction, in slot %d, did not commit, and its changes cannot "
+						   "be undone.", s),
+				 errhint("A write to \"%s\" was lost. Check the storage, and restore the table "
+						 "from a backup.", "zundo.undo_log")));
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet.",
+					   s, xid),
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
+zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errdetail("A row refers to transaction slot %d, which does not exist on the page.", s),
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}
+
+void
+zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("undo of block %u of relation \"%s\" cannot be followed", block,
+					RelationGetRelationName(rel)),
+			 errdetail("The page points to undo record %X/%X, which is missing or does not match "
+					   "the row.",
+					   (uint32) (ptr >> 32), (uint32) ptr),
+			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
+	pg_unreachable();
+}

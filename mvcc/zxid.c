@@ -1,0 +1,83 @@
+/*
+ * mvcc/zxid.c - what transaction ids mean to this backend and its snapshots.
+ *
+ * Asks the server (procarray, clog, subtrans) only; knows nothing of pages and
+ * undo but `oldest`. No locks beyond those of the server's functions.
+ */
+#include "postgres.h"
+
+#include "access/subtrans.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "mvcc/zxid.h"
+#include "storage/predicate.h"
+#include "storage/procarray.h"
+#include "undo/undo_temp.h"
+#include "utils/snapmgr.h"
+
+ZXidStatus
+zxid_status_at(ZXid xid, ZXid oldest)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (xid < oldest)
+		return ZXID_ALL_VISIBLE;
+	if (TransactionIdIsCurrentTransactionId(x))
+		return ZXID_OWN;
+	if (TransactionIdIsInProgress(x))
+		return ZXID_IN_PROGRESS;
+	return TransactionIdDidCommit(x) ? ZXID_COMMITTED : ZXID_ABORTED;
+}
+
+ZXidStatus
+zxid_status(ZXid xid)
+{
+	if (xid == InvalidZXid)
+		return ZXID_ALL_VISIBLE;
+	return zxid_status_at(xid, zu_oldest());
+}
+
+bool
+zxid_is_ours(ZXid xid)
+{
+	TransactionId x = zxid_to_xid(xid);
+	TransactionId top = GetTopTransactionIdIfAny();
+
+	if (!TransactionIdIsValid(top))
+		return false;
+	if (TransactionIdIsCurrentTransactionId(x))
+		return true;
+	return TransactionIdFollows(x, top) &&
+		TransactionIdEquals(SubTransGetTopmostTransaction(x), top);
+}
+
+bool
+zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	return !XidInMVCCSnapshot(x, snapshot) && TransactionIdDidCommit(x);
+}
+
+void
+zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	if (!zuptr_is_temp(ptr) || xid >= zu_temp_oldest() || TransactionIdPrecedes(x, snapshot->xmin))
+		return;
+	/* the xid may be so old that 32 bits mislead */
+	if (xid >= zxid_widen(snapshot->xmin) && XidInMVCCSnapshot(x, snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot read a temporary zheap table that was changed after the imported "
+						"snapshot was taken"),
+				 errdetail("Old versions of temporary zheap tables are kept for the session's own snapshots only.")));
+}
+
+bool
+zssi_needed(Relation rel, Snapshot snapshot)
+{
+	return IsolationIsSerializable() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
+		CheckForSerializableConflictOutNeeded(rel, snapshot);
+}

@@ -1,0 +1,147 @@
+/*
+ * scan/zblock.c - the blocks of a scan: which one is next, and its rows.
+ *
+ * Called by all kinds of scans in scan/. A block is read once: mvcc/ copies it
+ * under its share lock and works out the visible rows; afterwards neither lock
+ * nor pin is held, but for temporary tables. Nothing is written.
+ */
+#include "postgres.h"
+
+#include "access/syncscan.h"
+#include "miscadmin.h"
+#include "mvcc/zvis.h"
+#include "scan/zscan_internal.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+ZPageView *
+zscan_view(ZScan *scan)
+{
+	if (scan->view == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
+
+		scan->view = zpage_view_create();
+		MemoryContextSwitchTo(old);
+	}
+	return scan->view;
+}
+
+void
+zscan_release(ZScan *scan)
+{
+	if (BufferIsValid(scan->buf))
+		ReleaseBuffer(scan->buf);
+	scan->buf = InvalidBuffer;
+}
+
+void
+zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count)
+{
+	Assert(!scan->inited);
+	if (start >= scan->nblocks)
+	{
+		scan->startblock = 0;
+		scan->nrange = 0;
+		return;
+	}
+	scan->startblock = start;
+	scan->nrange = Min(count, scan->nblocks - start);
+}
+
+/* The next block that the shared state of a parallel scan deals out. */
+static bool
+next_parallel_block(ZScan *scan)
+{
+	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
+
+	if (!scan->inited)
+		table_block_parallelscan_startblock_init(scan->base.rs_rd, scan->worker, pscan);
+	scan->block = table_block_parallelscan_nextpage(scan->base.rs_rd, scan->worker, pscan);
+	scan->inited = (scan->block != InvalidBlockNumber);
+	return scan->inited;
+}
+
+bool
+zscan_next_block(ZScan *scan, ScanDirection direction)
+{
+	bool		forward = !ScanDirectionIsBackward(direction);
+	bool		more;
+
+	CHECK_FOR_INTERRUPTS();
+	if (scan->base.rs_parallel != NULL)
+	{
+		Assert(forward);
+		return next_parallel_block(scan);
+	}
+	if (!forward)
+		scan->base.rs_flags &= ~SO_ALLOW_SYNC;
+	if (!scan->inited)
+	{
+		more = scan->nrange > 0;
+		scan->pos = forward ? 0 : scan->nrange - 1;
+	}
+	else if (forward)
+	{
+		more = ++scan->pos < scan->nrange;
+		/* the end of a scan leaves its start as the place to join at */
+		if (scan->base.rs_flags & SO_ALLOW_SYNC)
+			ss_report_location(scan->base.rs_rd,
+							   (BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks));
+	}
+	else
+		more = scan->pos-- > 0;
+	scan->inited = more;
+	scan->block = more ?
+		(BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks) : InvalidBlockNumber;
+	return more;
+}
+
+BlockNumber
+zscan_blocks_done(ZScan *scan)
+{
+	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
+
+	if (!scan->inited)
+		return pscan != NULL ? scan->nblocks : scan->nrange;
+	if (pscan == NULL)
+		return scan->pos;
+	if (scan->block >= pscan->phs_startblock)
+		return scan->block - pscan->phs_startblock;
+	return scan->nblocks - pscan->phs_startblock + scan->block;
+}
+
+Buffer
+zscan_read(ZScan *scan, BlockNumber block)
+{
+	zscan_release(scan);
+	return ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+}
+
+void
+zscan_load(ZScan *scan, BlockNumber block)
+{
+	zscan_load_buffer(scan, zscan_read(scan, block));
+}
+
+void
+zscan_load_buffer(ZScan *scan, Buffer buf)
+{
+	Relation	rel = scan->base.rs_rd;
+
+	zscan_release(scan);
+	/* as on heap, a serializable transaction that cannot commit any more fails at the next page it reads */
+	(void) zssi_needed(rel, scan->base.rs_snapshot);
+	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
+	/* an open scan of a temporary table occupies one of the session's few buffers: what fails on heap for want of them fails */
+	if (RelationUsesLocalBuffers(rel))
+		scan->buf = buf;
+	else
+		ReleaseBuffer(buf);
+}
+
+void
+zscan_store(ZScan *scan, int i, TupleTableSlot *slot)
+{
+	zscan_show(scan, i, slot);
+}
