@@ -12,7 +12,7 @@
  * zrollback_page: pop every aborted record from the head of every slot of the
  * table page in buf (of rel, pinned and exclusively locked by the caller; stays so).
  * Table page WAL record ZWAL_ROLLBACK; one per slot. Own aborted subtransactions count as aborted. Returns number of records undone.
- * Idempotent (PROTOCOLS F 9). Errors: ERRCODE_DATA_CORRUPTED; nothing is half done.
+ * Idempotent. Errors: ERRCODE_DATA_CORRUPTED; nothing is half done.
  */
 extern int	zrollback_page(Buffer buf, Relation rel);
 

@@ -365,6 +365,7 @@ end_older_snapshots(Relation rel, Snapshot snapshot)
 		return;
 	if (TransactionIdPrecedes(horizon, snapshot->xmax))
 		TransactionIdAdvance(horizon);
+	zu_attach_database();
 	zu_log_conflict(horizon);
 }
 

@@ -203,9 +203,9 @@ extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 extern void zu_write(ZuOp *op);
 
 /*
- * zu_register: register op's undo pages as block references first_block_id ...,
- * and the op's position (ZuWalPosition, change/zwal.h) is NOT registered: the
- * record builder in change/ takes it from op. Registers no data.
+ * zu_register: Registers op's undo pages as block references first_block_id and
+ * following. Registers no data: the insert position is written by the builder
+ * of the WAL record, which takes it from op.
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 
@@ -264,13 +264,16 @@ extern void zu_cache_prefetch(UndoPtr ptr);
 /* zu_cache_tidy: give up copies that do no good any more. Payloads of zu_fetch_cached are no longer valid. */
 extern void zu_cache_tidy(void);
 
-/* zu_read_begin/end: keep the tail-truncation fence over many zu_fetch calls (optional, nestable not). */
+/* zu_read_begin, zu_read_end: Hold the truncation fence across several zu_fetch calls. Optional; must not be nested. */
 extern void zu_read_begin(void);
 extern void zu_read_end(void);
 
 /* ---- transactions of this backend (for rollback/) ---- */
 
-/* zu_last_transaction_start: where this backend's current top-level transaction began in its log; 0 if it wrote nothing. */
+/*
+ * zu_my_transaction_start: Returns where this backend's current top-level
+ * transaction began in its log; 0 if it has written nothing.
+ */
 extern UndoPtr zu_my_transaction_start(void);
 
 /* zu_my_transaction_bytes: bytes of undo of the current top-level transaction so far. */

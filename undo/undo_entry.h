@@ -123,12 +123,23 @@ typedef struct ZuBackend
 	ZuEntry    *entry;			/* NULL = not attached */
 	bool		stale;			/* look the relation up again */
 	bool		locked;			/* AccessShareLock taken in this transaction */
+	bool		watched;		/* relcache changes are reported to us */
 	uint64		joined;			/* how often this backend has joined an entry */
 	Oid			reloid;
 	RelFileLocator locator;
 } ZuBackend;
 
 extern ZuBackend zu_my;
+
+/*
+ * zu_join_entry: Finds or makes the entry of the relation and counts this
+ * backend in; there always is room (U1). zu_leave_entry counts it out.
+ */
+extern void zu_join_entry(RelFileLocator locator);
+extern void zu_leave_entry(void);
+
+/* zu_shmem_ready: Returns whether there is shared memory: the library was preloaded. */
+extern bool zu_shmem_ready(void);
 
 /* Locks of an entry; see README.md for their order. */
 extern LWLock *zu_fence_lock(ZuEntry *entry, int n);

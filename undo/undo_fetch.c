@@ -1,142 +1,20 @@
 /*
  * undo/undo_fetch.c - following an undo pointer.
  *
- * Owns reading of single records and of whole undo pages, and the reader's side
- * of the truncation fence. Called by visibility, rollback and scans, often with a
- * table page locked.
+ * Owns reading of single records. Called by visibility, rollback and scans, often
+ * with a table page locked.
  *
- * Locks: fence (shared) -> one undo page (shared). The fence is held while a page
- * is pinned, so that tail truncation never meets a reader's pin.
+ * Locks: fence (shared) -> one undo page (shared); see undo_page.c.
  *
  * Crash points: none; reads only.
  *
  * Invariants
- *	U9	no block at or beyond the limit is read.
  *	U10	a record is returned only from pages of the pointer's generation, and only if it is of the
  *		table page that was asked for.
  *	U35	that a record is gone is said only if the map or the log's discard pointer says that it may be. Whatever else
  *		does not find it is damage: absence proves nothing.
  */
 #include "undo/undo_internal.h"
-
-#include "storage/buf_internals.h"
-
-/* Which buffer held a block last time: direct-mapped by block number. */
-#define RECENT_BUFFERS	8192
-
-typedef struct RecentBuffer
-{
-	BlockNumber block;
-	Buffer		buffer;
-} RecentBuffer;
-
-static RecentBuffer recent[RECENT_BUFFERS];
-static bool fence_held = false;
-
-/* ---- the fence ---- */
-
-static LWLock *
-my_fence(void)
-{
-	return zu_fence_lock(zu_my.entry, (int) zc_my_proc_number());
-}
-
-/* fence_kept: does zu_read_begin's fence still hold? An error has released it. */
-static inline bool
-fence_kept(void)
-{
-	if (likely(!fence_held))
-		return false;
-	fence_held = LWLockHeldByMe(my_fence());
-	return fence_held;
-}
-
-void
-zu_read_begin(void)
-{
-	if (fence_kept())
-		elog(ERROR, "zu_read_begin is not nestable");
-	LWLockAcquire(my_fence(), LW_SHARED);
-	fence_held = true;
-}
-
-void
-zu_read_end(void)
-{
-	if (fence_kept())
-		LWLockRelease(my_fence());
-	fence_held = false;
-}
-
-bool
-zu_fence_enter(void)
-{
-	if (fence_kept())
-		return false;
-	LWLockAcquire(my_fence(), LW_SHARED);
-	return true;
-}
-
-void
-zu_fence_leave(bool taken)
-{
-	if (taken)
-		LWLockRelease(my_fence());
-}
-
-/* ---- pages ---- */
-
-/* lock_page: pin and share-lock page 'page' of extent, reading it in mode. Fence held, extent below the limit. */
-static Buffer
-lock_page(uint32 extent, int page, ReadBufferMode mode)
-{
-	BlockNumber block = zu_extent_block(extent) + page;
-	RecentBuffer *r = &recent[block % RECENT_BUFFERS];
-	Buffer		buf;
-
-	if (r->block == block && BufferIsValid(r->buffer) &&
-		ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
-		buf = r->buffer;
-	else
-	{
-		buf = zu_read_block(block, mode);
-		r->block = block;
-		r->buffer = buf;
-	}
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	return buf;
-}
-
-bool
-zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
-{
-	bool		taken = zu_fence_enter();
-	bool		valid = false;
-
-	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
-	{
-		Buffer		buf = lock_page(extent, page, mode);
-		Page		src = BufferGetPage(buf);
-
-		valid = zu_page_valid(src, extent, generation, page);
-		if (valid)
-			memcpy(dst, src, ((PageHeader) src)->pd_lower);
-		UnlockReleaseBuffer(buf);
-	}
-	zu_fence_leave(taken);
-	return valid;
-}
-
-void
-zu_report_corrupt(BlockNumber block, uint32 offset)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("invalid undo record in block %u of relation \"%s\"", block, "zundo.undo_log"),
-			 errdetail("The record at offset %u cannot be decoded.", offset),
-			 errhint("Check the storage of this database, and restore the database from a backup "
-					 "if pages are damaged.")));
-}
 
 /* ---- what is not there ---- */
 
@@ -208,7 +86,7 @@ static inline int
 gather_whole(UndoPtr ptr, char *buf)
 {
 	int			off = zuptr_byte(ptr) % BLCKSZ;
-	Buffer		bufno = lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ, RBM_NORMAL);
+	Buffer		bufno = zu_lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ, RBM_NORMAL);
 	Page		p = BufferGetPage(bufno);
 	int			lower = ((PageHeader) p)->pd_lower;
 	int			len = 0;
@@ -256,7 +134,7 @@ gather_record(UndoPtr ptr, char *buf)
 
 		if (page >= ZU_EXTENT_PAGES)
 			return -1;			/* U5 */
-		bufno = lock_page(extent, page, RBM_NORMAL);
+		bufno = zu_lock_page(extent, page, RBM_NORMAL);
 		p = BufferGetPage(bufno);
 		lower = ((PageHeader) p)->pd_lower;
 		if (!zu_page_valid(p, extent, generation, page) || off >= lower)
@@ -286,22 +164,6 @@ gather_record(UndoPtr ptr, char *buf)
 		off = ZU_PAGE_DATA;
 	} while (want == 0 || have < want);
 	return (int) want;
-}
-
-void
-zu_prefetch(UndoPtr ptr)
-{
-	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
-	const RecentBuffer *r = &recent[block % RECENT_BUFFERS];
-
-	if (!zuptr_is_temp(ptr) && r->block == block && BufferIsValid(r->buffer))
-	{
-		const char *page = (const char *) BufferGetBlock(r->buffer);
-
-		zu_prefetch_line(GetBufferDescriptor(r->buffer - 1));
-		zu_prefetch_line(page);
-		zu_prefetch_line(page + zuptr_byte(ptr) % BLCKSZ);
-	}
 }
 
 ZuFetchResult

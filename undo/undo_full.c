@@ -1,5 +1,5 @@
 /*
- * undo/undo_full.c - what a writer does when zundo.undo_limit is reached (zundo.undo_full, PROTOCOLS F 12).
+ * undo/undo_full.c - what a writer does when zundo.undo_limit is reached (zundo.undo_full).
  *
  * Owns the waits for room. Called when an extent is to be allocated, for undo or for slot overflow pages, and by nobody
  * else: rollbacks and the discard pass allocate none, so that what makes room never waits for it.
@@ -132,9 +132,9 @@ waits_for_me(int pid)
 
 /* why_cramped: why there can be no room even when all others have ended; NULL = there can. */
 static const char *
-why_cramped(uint64 attached)
+why_cramped(uint64 attached, uint64 own_bytes)
 {
-	uint64		own = zu_my_transaction_bytes() / ZU_EXTENT_ROOM;
+	uint64		own = own_bytes / ZU_EXTENT_ROOM;
 
 	if (own + attached < limit_in_extents())
 		return NULL;
@@ -142,7 +142,7 @@ why_cramped(uint64 attached)
 		return psprintf("%d sessions that have written to zheap tables occupy %d kB each.",
 						(int) attached, ZU_EXTENT_PAGES * BLCKSZ / 1024);
 	return psprintf("This transaction has written %d MB itself.",
-					(int) (zu_my_transaction_bytes() / (1024 * 1024)));
+					(int) (own_bytes / (1024 * 1024)));
 }
 
 /*
@@ -252,7 +252,7 @@ zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
 		return;
 
 	cancel = may_cancel(&pin, own);
-	why = why_cramped(attached);
+	why = why_cramped(attached, wait->own_bytes);
 	if (why == NULL && discarded && !cancel &&
 		(empty == 0 || TimestampDifferenceExceeds(wait->since, now, EMPTY_LOG_MS)))
 		why = why_hopeless(&pin, own);

@@ -48,9 +48,9 @@ extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 
 /*
  * zu_alloc_extent: take a free extent for logno as the next of its sequence, growing the relation if there
- * is none. No lock held; may wait (zu_wait_for_room). Errors: disk full, undo_limit, too large.
+ * is none. own_bytes: what this transaction has written. No lock held; may wait (zu_wait_for_room). Errors: disk full, undo_limit, too large.
  */
-extern ZuExtent zu_alloc_extent(uint32 logno);
+extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 
 /*
  * zu_alloc_overflow_extent: take a free extent for slot overflow pages, growing the
@@ -163,9 +163,10 @@ extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
 
 /* ---- undo_full.c: what happens when zundo.undo_limit is reached ---- */
 
-/* One writer's wait for one extent; zeroed before it. */
+/* One writer's wait for one extent; zeroed before it, but for own_bytes. */
 typedef struct ZuFullWait
 {
+	uint64		own_bytes;		/* undo that this transaction has written */
 	TimestampTz since;			/* 0 = not begun */
 	TimestampTz looked;			/* when it was last seen who waits for whom */
 	long		nap;
@@ -225,7 +226,13 @@ extern void zu_cancel_pin(const ZuPin *pin);
 /* zu_log_detach: give this backend's log back. Alloc lock not held. */
 extern void zu_log_detach(void);
 
-/* ---- undo_fetch.c ---- */
+/* ---- undo_page.c ---- */
+
+/*
+ * zu_lock_page: Pins and share-locks page 'page' of an extent below the limit,
+ * reading it in mode. Fence held.
+ */
+extern Buffer zu_lock_page(uint32 extent, int page, ReadBufferMode mode);
 
 /*
  * zu_fence_enter / zu_fence_leave: around pinning pages that the limit may be

@@ -200,7 +200,7 @@ enter_first_extent(void)
 	ZuLog	   *log = my_shared();
 	UndoPtr		start;
 
-	my.current = my.ahead.generation != 0 ? my.ahead : zu_alloc_extent(my.logno);
+	my.current = my.ahead.generation != 0 ? my.ahead : zu_alloc_extent(my.logno, my.bytes);
 	my.ahead.generation = 0;
 	my.page = 0;
 	my.off = ZU_PAGE_DATA;
@@ -253,12 +253,12 @@ zu_reserve(Size bytes)
 		enter_first_extent();
 	if (unlikely(should_retire()))
 	{
-		my.ahead = zu_alloc_extent(my.logno);
+		my.ahead = zu_alloc_extent(my.logno, my.bytes);
 		my.page = ZU_EXTENT_PAGES;
 		my.off = ZU_PAGE_DATA;
 	}
 	if (room_left() < bytes && my.ahead.generation == 0)
-		my.ahead = zu_alloc_extent(my.logno);
+		my.ahead = zu_alloc_extent(my.logno, my.bytes);
 }
 
 /* ---- one op ---- */

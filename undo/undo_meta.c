@@ -2,8 +2,8 @@
  * undo/undo_meta.c - meta page, extent map and the life of extents.
  *
  * Owns the meta page and the map pages of zundo.undo_log: creation of the file,
- * loading of the shared entry from the pages, allocation and freeing of
- * extents. Called by undo_log.c, undo_discard.c, undo_am.c and at attach.
+ * allocation and freeing of extents. Called by undo_log.c, undo_overflow.c and
+ * discard/.
  *
  * Locks: allocation and freeing hold the entry's alloc lock throughout; then
  * map page before meta page. Readers of map pages take only the page's share lock.
@@ -30,7 +30,6 @@
  *		group that was cut off begins anew at the newest generation ever cut off.
  *	U42	an extent is taken only if its first page is not of a later allocation than the map knows.
  */
-#include "common/zundo.h"
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
 
@@ -52,13 +51,6 @@
 
 /* Alignment that direct I/O may ask for. */
 #define META_ALIGN		4096
-
-Buffer
-zu_read_block(BlockNumber block, ReadBufferMode mode)
-{
-	zundo_abort_may_read(zu_my.locator, block);
-	return ReadBufferWithoutRelcache(zu_my.locator, MAIN_FORKNUM, block, mode, NULL, true);
-}
 
 /* ---- pages ---- */
 
@@ -91,57 +83,6 @@ zu_map_init(Page page, BlockNumber first, uint32 floor)
 }
 
 void
-zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
-{
-	ZuPageHeader *h = zu_page_header(page);
-
-	PageInit(page, BLCKSZ, 0);
-	h->generation = place->generation;
-	h->extent = extent;
-	h->logno = (uint16) place->logno;
-	h->first_record = 0;
-	h->magic = ZU_PAGE_MAGIC;
-	h->page = (uint16) pageno;
-	h->sequence = place->sequence;
-	h->prev = pageno == 0 ? place->prev : InvalidUndoPtr;
-	h->topxid = place->topxid;
-	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
-}
-
-/* check_meta: raise an error unless page is a meta page of the format that this version writes. */
-static void
-check_meta(Page page)
-{
-	ZuMetaData *meta = zu_meta(page);
-
-	if (meta->version != ZU_META_VERSION || meta->extent_pages != ZU_EXTENT_PAGES)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("format of \"zundo.undo_log\" is not supported by this version of zundo"),
-				 errdetail("Found version %u with extents of %u pages, expected version %u with "
-						   "%u pages.",
-						   meta->version, meta->extent_pages, ZU_META_VERSION, ZU_EXTENT_PAGES),
-				 errhint("Install the version of zundo that wrote it.")));
-}
-
-/* check_time: raise an error if `oldest` is of a time that this server has not reached: its counter was set back. */
-static void
-check_time(ZXid oldest)
-{
-	ZXid		next = zxid_from_full(zc_next_full_xid());
-
-	if (oldest > next)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the undo log of this database is ahead of the server's transaction IDs"),
-				 errdetail("According to \"zundo.undo_log\", every transaction before " UINT64_FORMAT
-						   " has ended, but the server's next transaction ID is " UINT64_FORMAT ".", oldest, next),
-				 errhint("Stop the server and advance its next transaction ID and epoch with "
-						 "pg_resetwal -e %u -x %u.",
-						 (uint32) (oldest >> 32), (uint32) oldest + 1)));
-}
-
-void
 zu_create_storage(RelFileLocator locator, char persistence)
 {
 	SMgrRelation smgr = RelationCreateStorage(locator, persistence, true);
@@ -166,55 +107,6 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	smgrimmedsync(smgr, MAIN_FORKNUM);
 }
 
-/* ---- loading ---- */
-
-void
-zu_load_meta(ZuEntry *entry)
-{
-	Buffer		buf;
-	ZuMetaData *meta;
-
-	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
-	{
-		if (!RecoveryInProgress())
-			zu_twins_repair(ZU_META_BLOCK);
-		/*
-		 * Redo changes the entry while it has the meta page locked, so under
-		 * our share lock page and entry agree.
-		 */
-		buf = zu_twins_share(ZU_META_BLOCK);
-		check_meta(BufferGetPage(buf));
-		meta = zu_meta(BufferGetPage(buf));
-		check_time(meta->oldest);
-		pg_atomic_write_u64(&entry->doubt.from, meta->doubt_from);
-		pg_atomic_write_u64(&entry->doubt.to, meta->doubt_to);
-		zu_max64(&entry->oldest, meta->oldest);
-		zu_max64(&entry->durable, meta->oldest);
-		pg_atomic_write_u32(&entry->limit, meta->nextents);
-		pg_write_barrier();
-		SpinLockAcquire(&entry->mutex);
-		entry->freeze = entry->freeze_logged = meta->freeze;
-		SpinLockRelease(&entry->mutex);
-		pg_atomic_write_u32(&entry->state, ZU_ENTRY_VALID);
-		UnlockReleaseBuffer(buf);
-	}
-	LWLockRelease(zu_load_lock(entry));
-}
-
-static int
-compare_by_sequence(const void *a, const void *b)
-{
-	const ZuExtent *x = (const ZuExtent *) a;
-	const ZuExtent *y = (const ZuExtent *) b;
-
-	if (x->logno != y->logno)
-		return x->logno < y->logno ? -1 : 1;
-	if (x->sequence != y->sequence)
-		return x->sequence < y->sequence ? -1 : 1;
-	return 0;
-}
-
 static int
 compare_by_number(const void *a, const void *b)
 {
@@ -222,364 +114,6 @@ compare_by_number(const void *a, const void *b)
 	const ZuExtent *y = (const ZuExtent *) b;
 
 	return x->extent < y->extent ? -1 : x->extent > y->extent ? 1 : 0;
-}
-
-/* copy_map_page: private copy of the map page of extent's group; false if it was cut off. */
-static bool
-copy_map_page(uint32 extent, char *dst)
-{
-	bool		taken = zu_fence_enter();
-	bool		there = false;
-
-	/* the tail may be truncated while we go through the map */
-	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
-	{
-		Buffer		buf = zu_twins_share(zu_map_block(extent));
-
-		there = true;
-		memcpy(dst, BufferGetPage(buf), BLCKSZ);
-		UnlockReleaseBuffer(buf);
-	}
-	zu_fence_leave(taken);
-	return there;
-}
-
-ZuExtent *
-zu_collect_extents(int logno, uint64 from, int *n)
-{
-	int			room = 64;
-	ZuExtent   *result = palloc(room * sizeof(ZuExtent));
-	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
-	PGAlignedBlock copy;
-
-	*n = 0;
-	for (uint32 extent = 0; extent < limit; extent++)
-	{
-		ZuMapEntry *map;
-
-		if (extent % ZU_GROUP_EXTENTS == 0)
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (!copy_map_page(extent, copy.data))
-			{
-				extent += ZU_GROUP_EXTENTS - 1;
-				continue;
-			}
-		}
-		map = zu_map_entry((Page) copy.data, extent);
-		if (map->state != ZU_EXTENT_LOG ||
-			(logno >= 0 && (map->logno != logno || map->sequence < from)))
-			continue;
-		if (*n == room)
-		{
-			room *= 2;
-			result = repalloc_huge(result, room * sizeof(ZuExtent));
-		}
-		result[*n].sequence = map->sequence;
-		result[*n].extent = extent;
-		result[*n].generation = map->generation;
-		result[*n].logno = map->logno;
-		result[*n].settled = map->settled != 0;
-		result[*n].end = map->end;
-		result[*n].oldest_top = map->oldest_top;
-		result[*n].newest = map->newest;
-		(*n)++;
-	}
-	qsort(result, *n, sizeof(ZuExtent), compare_by_sequence);
-	return result;
-}
-
-/* is_map_lost: are both twins of the map page of extent's group damaged? */
-static bool
-is_map_lost(uint32 extent)
-{
-	bool		taken = zu_fence_enter();
-	bool		lost = extent < pg_atomic_read_u32(&zu_my.entry->limit) && zu_twins_lost(zu_map_block(extent));
-
-	zu_fence_leave(taken);
-	return lost;
-}
-
-bool
-zu_any_log_extent(void)
-{
-	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
-	PGAlignedBlock copy;
-
-	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
-	{
-		CHECK_FOR_INTERRUPTS();
-		/* a lost page may name one; who reads tables does not depend on the map */
-		if (is_map_lost(first))
-			return true;
-		if (!copy_map_page(first, copy.data))
-			continue;
-		for (uint32 extent = first; extent < Min(limit, first + ZU_GROUP_EXTENTS); extent++)
-			if (zu_map_entry((Page) copy.data, extent)->state == ZU_EXTENT_LOG)
-				return true;
-	}
-	return false;
-}
-
-uint32 *
-zu_collect_overflow(int *n)
-{
-	int			room = 16;
-	uint32	   *result = palloc(room * sizeof(uint32));
-	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
-	PGAlignedBlock copy;
-
-	*n = 0;
-	for (uint32 extent = 0; extent < limit; extent++)
-	{
-		if (extent % ZU_GROUP_EXTENTS == 0)
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (!copy_map_page(extent, copy.data))
-			{
-				extent += ZU_GROUP_EXTENTS - 1;
-				continue;
-			}
-		}
-		if (zu_map_entry((Page) copy.data, extent)->state != ZU_EXTENT_OVERFLOW)
-			continue;
-		if (*n == room)
-		{
-			room *= 2;
-			result = repalloc_huge(result, room * sizeof(uint32));
-		}
-		result[(*n)++] = extent;
-	}
-	return result;
-}
-
-bool
-zu_is_overflow_extent(uint32 extent)
-{
-	Buffer		buf = zu_twins_share(zu_map_block(extent));
-	bool		is = zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
-
-	UnlockReleaseBuffer(buf);
-	return is;
-}
-
-bool
-zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
-{
-	bool		taken = zu_fence_enter();
-	bool		exists = false;
-
-	/* U9: the map page may be cut off with the tail */
-	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
-	{
-		Buffer		buf = zu_twins_share(zu_map_block(extent));
-
-		*dst = *zu_map_entry(BufferGetPage(buf), extent);
-		UnlockReleaseBuffer(buf);
-		exists = true;
-	}
-	zu_fence_leave(taken);
-	return exists;
-}
-
-bool
-zu_extent_live(const ZuExtent *e)
-{
-	ZuMapEntry	map;
-
-	return zu_read_map_entry(e->extent, &map) && map.state == ZU_EXTENT_LOG && map.logno == e->logno &&
-		map.generation == e->generation && map.sequence == e->sequence;
-}
-
-bool
-zu_block_is_zero(BlockNumber block)
-{
-	char		room[BLCKSZ + META_ALIGN];
-	char	   *bytes = (char *) TYPEALIGN(META_ALIGN, room);
-
-	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
-	for (int i = 0; i < BLCKSZ; i++)
-		if (bytes[i] != 0)
-			return false;
-	return true;
-}
-
-/*
- * is_blank: is page 'page' of the extent, which is not written, so in the file too? One that could not be read looks so in its buffer.
- * Nobody writes the extent.
- */
-static bool
-is_blank(uint32 extent, int page)
-{
-	BlockNumber block = zu_extent_block(extent) + page;
-	Buffer		buf = zu_read_block(block, RBM_NORMAL);
-	bool		is_new;
-
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	is_new = PageIsNew(BufferGetPage(buf));
-	UnlockReleaseBuffer(buf);
-	/* else of another allocation of the extent */
-	return !is_new || zu_block_is_zero(block);
-}
-
-UndoPtr
-zu_find_insert(const ZuExtent *e, bool *sound)
-{
-	PGAlignedBlock copy;
-	uint32		end = 0;		/* byte in the extent, 0 = not found yet */
-
-	for (int page = 0; page < ZU_EXTENT_PAGES && (end == 0 || sound != NULL); page++)
-	{
-		if (zu_copy_page(e->extent, e->generation, page, copy.data, RBM_ZERO_ON_ERROR))
-		{
-			int			lower = ((PageHeader) copy.data)->pd_lower;
-
-			if (end != 0)
-				*sound = false;
-			else if (lower < BLCKSZ)
-				end = page * BLCKSZ + lower;
-			continue;
-		}
-		if (end == 0)
-			end = page * BLCKSZ + ZU_PAGE_DATA;
-		if (sound != NULL && !is_blank(e->extent, page))
-			*sound = false;
-	}
-	if (end == 0)
-		end = ZU_EXTENT_END;
-	return end == ZU_PAGE_DATA ? InvalidUndoPtr : zuptr_make(e->generation, e->extent, end);
-}
-
-/* tail_parses: can the records on the last pages before 'insert' in extent e be read? */
-static bool
-tail_parses(const ZuExtent *e, UndoPtr insert)
-{
-	ZuScan	   *scan = palloc(sizeof(ZuScan));
-	ZuExtent   *one = palloc(sizeof(ZuExtent));
-	PGAlignedBlock copy;
-	int			page = Min((int) (zuptr_byte(insert) / BLCKSZ), ZU_EXTENT_PAGES - 1);
-	uint32		start = 0;
-	ZuRecord	rec;
-	UndoPtr		ptr;
-	ZuStep		step;
-
-	for (; page >= 0 && start == 0; page--)
-	{
-		ZuPageHeader *h = zu_page_header((Page) copy.data);
-
-		if (zu_copy_page(e->extent, e->generation, page, copy.data, RBM_ZERO_ON_ERROR) && h->first_record != 0)
-			start = page * BLCKSZ + h->first_record;
-	}
-	if (start % BLCKSZ < ZU_PAGE_DATA)
-	{
-		pfree(one);
-		pfree(scan);
-		return false;
-	}
-	*one = *e;
-	zu_scan_init(scan, e->logno, one, 1, start, insert, CurrentMemoryContext);
-	while ((step = zu_scan_step(scan, &rec, &ptr)) == ZU_STEP_RECORD)
-		;
-	step = step == ZU_STEP_END && zu_scan_position(scan) == insert ? ZU_STEP_END : ZU_STEP_CORRUPT;
-	pfree(scan->extents);
-	pfree(scan);
-	return step == ZU_STEP_END;
-}
-
-/* load_log: set up one log from its n extents, by sequence. */
-static void
-load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
-{
-	const ZuExtent *first = &extents[0];
-	const ZuExtent *entered = first;
-	UndoPtr		insert = InvalidUndoPtr;
-	bool		sound = true;
-
-	/* extents that were taken and not entered come last */
-	for (int i = n - 1; i >= 0 && insert == InvalidUndoPtr && sound; i--)
-	{
-		entered = &extents[i];
-		insert = zu_find_insert(entered, &sound);
-	}
-	if (insert != InvalidUndoPtr)
-		sound = sound && tail_parses(entered, insert);
-	else
-		insert = zuptr_make(entered->generation, entered->extent, ZU_PAGE_DATA);
-	pg_atomic_write_u64(&log->discard, zuptr_make(first->generation, first->extent, ZU_PAGE_DATA));
-	pg_atomic_write_u64(&log->discard_sequence, first->sequence);
-	pg_atomic_write_u64(&log->insert_sequence, entered->sequence);
-	pg_atomic_write_u64(&log->insert, insert);
-	pg_atomic_write_u32(&log->nextents, n);
-	log->last_sequence = extents[n - 1].sequence;
-	log->sealed = true;
-	if (!sound)
-		zu_close_log(entry, first->logno, insert);
-}
-
-/* load_logs: fill the entry's logs from the pages. Load lock held. */
-static void
-load_logs(ZuEntry *entry)
-{
-	uint32		limit = pg_atomic_read_u32(&entry->limit);
-	int			n;
-	int			noverflow;
-	ZuExtent   *extents;
-
-	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
-		zu_twins_repair(zu_map_block(first));
-	extents = zu_collect_extents(-1, 0, &n);
-	/* what is older was settled before it was made durable; without an extent there was no undo */
-	if (n > 0)
-		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable), zxid_from_full(zc_next_full_xid()));
-	for (int i = 0; i < n;)
-	{
-		int			same = 1;
-
-		while (i + same < n && extents[i + same].logno == extents[i].logno)
-			same++;
-		if (extents[i].logno >= zu_nlogs())
-			ereport(ERROR,
-					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("\"zundo.undo_log\" contains more logs than this server can track"),
-					 errdetail("Found log number %u, the limit is %d.", extents[i].logno, zu_nlogs() - 1),
-					 errhint("Restart the server with \"max_connections\" set to at least its "
-							 "previous value.")));
-		ZUNDO_FAULT("undo-load");
-		load_log(entry, &entry->logs[extents[i].logno], extents + i, same);
-		i += same;
-	}
-	pg_atomic_write_u32(&entry->hint, 0);
-	pfree(extents);
-	pfree(zu_collect_overflow(&noverflow));
-	pg_atomic_write_u32(&entry->used, n + noverflow);
-	pg_atomic_write_u32(&entry->overflow_extents, noverflow);
-	pg_atomic_write_u32(&entry->overflow_hint, 0);
-}
-
-void
-zu_require_logs(void)
-{
-	ZuEntry    *entry = zu_my.entry;
-
-	Assert(entry != NULL);
-	if (likely(pg_atomic_read_u32(&entry->state) == ZU_ENTRY_LOGS))
-	{
-		pg_read_barrier();		/* entry->logs was set before */
-		return;
-	}
-	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
-		elog(ERROR, "undo logs cannot be loaded before the meta page");
-	if (RecoveryInProgress())
-		elog(ERROR, "undo logs cannot be loaded during recovery");
-	LWLockAcquire(zu_load_lock(entry), LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS)
-	{
-		zu_take_logs(entry);
-		load_logs(entry);
-		pg_write_barrier();
-		pg_atomic_write_u32(&entry->state, ZU_ENTRY_LOGS);
-	}
-	LWLockRelease(zu_load_lock(entry));
 }
 
 /* ---- allocation ---- */
@@ -810,12 +344,12 @@ zu_check_unused(uint32 extent)
 }
 
 ZuExtent
-zu_alloc_extent(uint32 logno)
+zu_alloc_extent(uint32 logno, uint64 own_bytes)
 {
 	ZuEntry    *entry = zu_my.entry;
 	ZuLog	   *log = &entry->logs[logno];
 	ZuExtent	e;
-	ZuFullWait	wait = {0};
+	ZuFullWait	wait = {.own_bytes = own_bytes};
 
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	while (zu_is_full(entry) || zu_growth_must_wait(entry))
@@ -1015,7 +549,7 @@ zu_log_conflict(TransactionId horizon)
 {
 	ZXid		before = zxid_widen(horizon);
 
-	zu_attach_database();
+	Assert(zu_my.entry != NULL);
 	/* what is before `oldest` has been told */
 	if (XLogStandbyInfoActive() && before > zu_oldest())
 		log_discard(NULL, 0, zu_oldest(), before - 1, NULL);

@@ -47,21 +47,6 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
 }
 
-bool
-zu_overflow_page(Page page)
-{
-	int			lower = ((PageHeader) page)->pd_lower;
-
-	return !PageIsNew(page) && zu_overflow_header(page)->magic == ZU_OVERFLOW_MAGIC &&
-		lower >= ZU_OVERFLOW_DATA && lower <= BLCKSZ;
-}
-
-bool
-zu_overflow_owned(Page page)
-{
-	return zu_overflow_page(page) && zu_overflow_header(page)->first != 0;
-}
-
 Buffer
 zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block, int mode)
 {
@@ -143,7 +128,7 @@ void
 zu_overflow_reserve(void)
 {
 	ZuEntry    *entry = zu_my.entry;
-	ZuFullWait	wait = {0};
+	ZuFullWait	wait = {.own_bytes = zu_my_transaction_bytes()};
 
 	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
 	CHECK_FOR_INTERRUPTS();

@@ -51,9 +51,22 @@ zu_overflow_header(Page page)
 extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
 							 uint16 changes);
 
-/* zu_overflow_page, zu_overflow_owned: is it an overflow page; is it one with an owner? Any bytes are tolerated. */
-extern bool zu_overflow_page(Page page);
-extern bool zu_overflow_owned(Page page);
+/* zu_overflow_page: Returns whether the page is a slot overflow page, with an owner or not. Any bytes are tolerated. */
+static inline bool
+zu_overflow_page(Page page)
+{
+	int			lower = ((PageHeader) page)->pd_lower;
+
+	return !PageIsNew(page) && zu_overflow_header(page)->magic == ZU_OVERFLOW_MAGIC &&
+		lower >= ZU_OVERFLOW_DATA && lower <= BLCKSZ;
+}
+
+/* zu_overflow_owned: Returns whether it is one that has an owner. */
+static inline bool
+zu_overflow_owned(Page page)
+{
+	return zu_overflow_page(page) && zu_overflow_header(page)->first != 0;
+}
 
 /*
  * zu_overflow_lock: pin overflow page 'block' and lock it in mode. The caller has locked the table page

@@ -1,5 +1,5 @@
 /*
- * undo/undo_shmem.c - the shared table of undo logs, and attaching to it.
+ * undo/undo_shmem.c - the shared tables of undo logs: memory and locks.
  *
  * Owns the shared arrays of entries, one per database in use, of their locks, and of sets of logs, and
  * this backend's link to the entry of its database (zu_my). Called at load, at
@@ -63,8 +63,6 @@ ZuDoubt    *zu_doubt = &no_doubt;
 static ZuShared *shared = NULL;
 static ZuLogSet *sets = NULL;
 static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY each */
-static bool exit_registered = false;
-static bool callback_registered = false;
 
 /* ---- size and start ---- */
 
@@ -185,6 +183,12 @@ zu_shmem_startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
+bool
+zu_shmem_ready(void)
+{
+	return shared != NULL;
+}
+
 int
 zu_nlogs(void)
 {
@@ -301,9 +305,8 @@ zu_unlock_entry_for_redo(void)
 	LWLockRelease(table_lock());
 }
 
-/* join_entry: find or make the entry of locator and count this backend in. There always is room (U1). */
-static ZuEntry *
-join_entry(RelFileLocator locator)
+void
+zu_join_entry(RelFileLocator locator)
 {
 	ZuEntry    *entry;
 
@@ -324,7 +327,9 @@ join_entry(RelFileLocator locator)
 	}
 	entry->refcount++;
 	LWLockRelease(table_lock());
-	return entry;
+	zu_my.entry = entry;
+	zu_my.joined++;
+	zu_doubt = &entry->doubt;
 }
 
 void
@@ -369,18 +374,11 @@ drop_logs(ZuEntry *entry)
 	entry->logs = NULL;
 }
 
-/* leave_entry: give up everything this backend holds in its entry. */
-static void
-leave_entry(void)
+void
+zu_leave_entry(void)
 {
 	ZuEntry    *entry = zu_my.entry;
 
-	if (entry == NULL)
-		return;
-	zu_log_detach();
-	zu_end_discard(entry);
-	zu_end_truncation(entry);
-	zu_worker_detach();
 	zu_my.entry = NULL;
 	zu_doubt = &no_doubt;
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
@@ -394,173 +392,7 @@ leave_entry(void)
 	LWLockRelease(table_lock());
 }
 
-/*
- * at_exit: on_shmem_exit, not before_shmem_exit: the abort of a transaction
- * that is open at exit comes in between and may still read undo.
- */
-static void
-at_exit(int code, Datum arg)
-{
-	LWLockReleaseAll();
-	leave_entry();
-}
-
-static void
-relcache_changed(Datum arg, Oid reloid)
-{
-	if (!OidIsValid(reloid) || reloid == zu_my.reloid)
-		zu_my.stale = true;
-}
-
-/* ---- attaching ---- */
-
-static void
-report_missing(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("zheap tables require extension \"zundo\" in this database"),
-			 errdetail("The relation zundo.undo_log, which holds the old row versions, does not exist."),
-			 errhint("Run CREATE EXTENSION zundo.")));
-}
-
-/* lookup_relation: OID of zundo.undo_log, Invalid if there is none. */
-static Oid
-lookup_relation(void)
-{
-	Oid			nspoid = get_namespace_oid("zundo", true);
-
-	return OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
-}
-
-/* lock_relation: hold AccessShareLock to the end of the top-level transaction, also across ROLLBACK TO. */
-static void
-lock_relation(Oid reloid)
-{
-	ResourceOwner saved = CurrentResourceOwner;
-
-	CurrentResourceOwner = TopTransactionResourceOwner;
-	PG_TRY();
-	{
-		LockRelationOid(reloid, AccessShareLock);
-	}
-	PG_FINALLY();
-	{
-		CurrentResourceOwner = saved;
-	}
-	PG_END_TRY();
-	zu_my.locked = true;
-}
-
-/* is_undo_log: Returns whether rel has the access method of the undo log. */
-static bool
-is_undo_log(Relation rel)
-{
-	char	   *am = OidIsValid(rel->rd_rel->relam) ? get_am_name(rel->rd_rel->relam) : NULL;
-
-	return am != NULL && strcmp(am, "zundo_undo") == 0;
-}
-
-/*
- * open_relation: lock and check zundo.undo_log, set zu_my's OID and locator.
- * Errors: not there, or not a relation of ours.
- */
-static void
-open_relation(void)
-{
-	for (;;)
-	{
-		Oid			reloid = lookup_relation();
-		Relation	rel;
-
-		if (!OidIsValid(reloid))
-		{
-			leave_entry();
-			zu_my.reloid = InvalidOid;
-			report_missing();
-		}
-		lock_relation(reloid);
-		rel = try_relation_open(reloid, NoLock);
-		if (rel == NULL)
-			continue;			/* dropped while we waited for the lock */
-		if (!is_undo_log(rel))
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("relation \"zundo.undo_log\" is not an undo log"),
-					 errdetail("Its access method is not \"zundo_undo\"."),
-					 errhint("Drop schema \"zundo\" and run CREATE EXTENSION zundo.")));
-		zu_my.stale = false;
-		if (zu_my.entry != NULL &&
-			(zu_my.entry->dboid != rel->rd_locator.dbOid ||
-			 zu_my.entry->relnumber != rel->rd_locator.relNumber))
-			leave_entry();
-		zu_my.reloid = reloid;
-		zu_my.locator = rel->rd_locator;
-		relation_close(rel, NoLock);
-		return;
-	}
-}
-
-/*
- * want_look: the database's first user for some time has found undo there. It may be a copy of another
- * database, made while aborts were pending there: have a worker look at it. Whatever is pending has its records in an
- * extent of a log; where nothing is, the worker gives the last of these back, so in a database that is only read
- * nobody is called again.
- */
-static void
-want_look(void)
-{
-	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM) &&
-		!RecoveryInProgress() && zu_any_log_extent())
-		zworkers_wake(MyDatabaseId);
-}
-
-void
-zu_attach_unloaded(void)
-{
-	if (shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
-	if (!callback_registered)
-	{
-		CacheRegisterRelcacheCallback(relcache_changed, (Datum) 0);
-		callback_registered = true;
-	}
-	open_relation();
-	if (zu_my.entry == NULL)
-	{
-		if (!exit_registered)
-		{
-			on_shmem_exit(at_exit, (Datum) 0);
-			exit_registered = true;
-		}
-		zu_my.entry = join_entry(zu_my.locator);
-		zu_my.joined++;
-		zu_doubt = &zu_my.entry->doubt;
-	}
-}
-
-void
-zu_attach_database(void)
-{
-	if (likely(zu_my.entry != NULL && !zu_my.stale))
-	{
-		if (!zu_my.locked)
-			lock_relation(zu_my.reloid);
-		/* its loading may have failed the last time (U2) */
-		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
-			return;
-	}
-	zu_attach_unloaded();
-	if (pg_atomic_read_u32(&zu_my.entry->state) == ZU_ENTRY_EMPTY)
-	{
-		zu_load_meta(zu_my.entry);
-		want_look();
-	}
-	pg_read_barrier();
-}
+/* ---- this backend's entry ---- */
 
 bool
 zu_attached(void)
@@ -598,22 +430,4 @@ ZXid
 zu_oldest_for(UndoPtr ptr)
 {
 	return unlikely(zuptr_is_temp(ptr)) ? zu_temp_oldest() : zu_oldest();
-}
-
-/* ---- workers ---- */
-
-void
-zu_worker_attach(void)
-{
-	zu_attach_database();
-	pg_atomic_write_u32(&zu_my.entry->worker, (uint32) MyProcPid);
-}
-
-void
-zu_worker_detach(void)
-{
-	uint32		me = (uint32) MyProcPid;
-
-	if (zu_my.entry != NULL)
-		(void) pg_atomic_compare_exchange_u32(&zu_my.entry->worker, &me, 0);
 }

@@ -1,0 +1,191 @@
+/*
+ * undo/undo_map.c - reading the extent map.
+ *
+ * Called at load, by scans of logs, and by readers that do not find a record.
+ *
+ * Locks: fence (shared) -> map page (shared). Crash points: none; reads only.
+ */
+#include "undo/undo_internal.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+static int
+compare_by_sequence(const void *a, const void *b)
+{
+	const ZuExtent *x = (const ZuExtent *) a;
+	const ZuExtent *y = (const ZuExtent *) b;
+
+	if (x->logno != y->logno)
+		return x->logno < y->logno ? -1 : 1;
+	if (x->sequence != y->sequence)
+		return x->sequence < y->sequence ? -1 : 1;
+	return 0;
+}
+
+/* copy_map_page: private copy of the map page of extent's group; false if it was cut off. */
+static bool
+copy_map_page(uint32 extent, char *dst)
+{
+	bool		taken = zu_fence_enter();
+	bool		there = false;
+
+	/* the tail may be truncated while we go through the map */
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = zu_twins_share(zu_map_block(extent));
+
+		there = true;
+		memcpy(dst, BufferGetPage(buf), BLCKSZ);
+		UnlockReleaseBuffer(buf);
+	}
+	zu_fence_leave(taken);
+	return there;
+}
+
+ZuExtent *
+zu_collect_extents(int logno, uint64 from, int *n)
+{
+	int			room = 64;
+	ZuExtent   *result = palloc(room * sizeof(ZuExtent));
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	PGAlignedBlock copy;
+
+	*n = 0;
+	for (uint32 extent = 0; extent < limit; extent++)
+	{
+		ZuMapEntry *map;
+
+		if (extent % ZU_GROUP_EXTENTS == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!copy_map_page(extent, copy.data))
+			{
+				extent += ZU_GROUP_EXTENTS - 1;
+				continue;
+			}
+		}
+		map = zu_map_entry((Page) copy.data, extent);
+		if (map->state != ZU_EXTENT_LOG ||
+			(logno >= 0 && (map->logno != logno || map->sequence < from)))
+			continue;
+		if (*n == room)
+		{
+			room *= 2;
+			result = repalloc_huge(result, room * sizeof(ZuExtent));
+		}
+		result[*n].sequence = map->sequence;
+		result[*n].extent = extent;
+		result[*n].generation = map->generation;
+		result[*n].logno = map->logno;
+		result[*n].settled = map->settled != 0;
+		result[*n].end = map->end;
+		result[*n].oldest_top = map->oldest_top;
+		result[*n].newest = map->newest;
+		(*n)++;
+	}
+	qsort(result, *n, sizeof(ZuExtent), compare_by_sequence);
+	return result;
+}
+
+/* is_map_lost: are both twins of the map page of extent's group damaged? */
+static bool
+is_map_lost(uint32 extent)
+{
+	bool		taken = zu_fence_enter();
+	bool		lost = extent < pg_atomic_read_u32(&zu_my.entry->limit) && zu_twins_lost(zu_map_block(extent));
+
+	zu_fence_leave(taken);
+	return lost;
+}
+
+bool
+zu_any_log_extent(void)
+{
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	PGAlignedBlock copy;
+
+	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
+	{
+		CHECK_FOR_INTERRUPTS();
+		/* a lost page may name one; who reads tables does not depend on the map */
+		if (is_map_lost(first))
+			return true;
+		if (!copy_map_page(first, copy.data))
+			continue;
+		for (uint32 extent = first; extent < Min(limit, first + ZU_GROUP_EXTENTS); extent++)
+			if (zu_map_entry((Page) copy.data, extent)->state == ZU_EXTENT_LOG)
+				return true;
+	}
+	return false;
+}
+
+uint32 *
+zu_collect_overflow(int *n)
+{
+	int			room = 16;
+	uint32	   *result = palloc(room * sizeof(uint32));
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	PGAlignedBlock copy;
+
+	*n = 0;
+	for (uint32 extent = 0; extent < limit; extent++)
+	{
+		if (extent % ZU_GROUP_EXTENTS == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!copy_map_page(extent, copy.data))
+			{
+				extent += ZU_GROUP_EXTENTS - 1;
+				continue;
+			}
+		}
+		if (zu_map_entry((Page) copy.data, extent)->state != ZU_EXTENT_OVERFLOW)
+			continue;
+		if (*n == room)
+		{
+			room *= 2;
+			result = repalloc_huge(result, room * sizeof(uint32));
+		}
+		result[(*n)++] = extent;
+	}
+	return result;
+}
+
+bool
+zu_is_overflow_extent(uint32 extent)
+{
+	Buffer		buf = zu_twins_share(zu_map_block(extent));
+	bool		is = zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
+
+	UnlockReleaseBuffer(buf);
+	return is;
+}
+
+bool
+zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
+{
+	bool		taken = zu_fence_enter();
+	bool		exists = false;
+
+	/* U9: the map page may be cut off with the tail */
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = zu_twins_share(zu_map_block(extent));
+
+		*dst = *zu_map_entry(BufferGetPage(buf), extent);
+		UnlockReleaseBuffer(buf);
+		exists = true;
+	}
+	zu_fence_leave(taken);
+	return exists;
+}
+
+bool
+zu_extent_live(const ZuExtent *e)
+{
+	ZuMapEntry	map;
+
+	return zu_read_map_entry(e->extent, &map) && map.state == ZU_EXTENT_LOG && map.logno == e->logno &&
+		map.generation == e->generation && map.sequence == e->sequence;
+}

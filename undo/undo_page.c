@@ -1,0 +1,194 @@
+/*
+ * undo/undo_page.c - pages of zundo.undo_log: pinning, copying, beginning one.
+ *
+ * Owns the reader's side of the truncation fence, and the memory of which
+ * buffer held a block. Called by everything in undo/ that reads pages.
+ *
+ * Locks: fence (shared) -> one undo page (shared). The fence is held while a
+ * page is pinned, so that tail truncation never meets a reader's pin.
+ *
+ * Crash points: none.
+ *
+ * Invariant
+ *	U9	no block at or beyond the limit is read.
+ */
+#include "undo/undo_internal.h"
+
+#include "storage/buf_internals.h"
+
+/* Alignment that direct I/O may ask for. */
+#define READ_ALIGN		4096
+
+/* Which buffer held a block last time: direct-mapped by block number. */
+#define RECENT_BUFFERS	8192
+
+typedef struct RecentBuffer
+{
+	BlockNumber block;
+	Buffer		buffer;
+} RecentBuffer;
+
+static RecentBuffer recent[RECENT_BUFFERS];
+static bool fence_held = false;
+
+/* ---- the fence ---- */
+
+static LWLock *
+my_fence(void)
+{
+	return zu_fence_lock(zu_my.entry, (int) zc_my_proc_number());
+}
+
+/* fence_kept: does zu_read_begin's fence still hold? An error has released it. */
+static inline bool
+fence_kept(void)
+{
+	if (likely(!fence_held))
+		return false;
+	fence_held = LWLockHeldByMe(my_fence());
+	return fence_held;
+}
+
+void
+zu_read_begin(void)
+{
+	if (fence_kept())
+		elog(ERROR, "zu_read_begin is not nestable");
+	LWLockAcquire(my_fence(), LW_SHARED);
+	fence_held = true;
+}
+
+void
+zu_read_end(void)
+{
+	if (fence_kept())
+		LWLockRelease(my_fence());
+	fence_held = false;
+}
+
+bool
+zu_fence_enter(void)
+{
+	if (fence_kept())
+		return false;
+	LWLockAcquire(my_fence(), LW_SHARED);
+	return true;
+}
+
+void
+zu_fence_leave(bool taken)
+{
+	if (taken)
+		LWLockRelease(my_fence());
+}
+
+/* ---- pages ---- */
+
+Buffer
+zu_read_block(BlockNumber block, ReadBufferMode mode)
+{
+	zundo_abort_may_read(zu_my.locator, block);
+	return ReadBufferWithoutRelcache(zu_my.locator, MAIN_FORKNUM, block, mode, NULL, true);
+}
+
+Buffer
+zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
+{
+	BlockNumber block = zu_extent_block(extent) + page;
+	RecentBuffer *r = &recent[block % RECENT_BUFFERS];
+	Buffer		buf;
+
+	Assert(extent < pg_atomic_read_u32(&zu_my.entry->limit));
+	Assert(page >= 0 && page < ZU_EXTENT_PAGES);
+	if (r->block == block && BufferIsValid(r->buffer) &&
+		ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
+		buf = r->buffer;
+	else
+	{
+		buf = zu_read_block(block, mode);
+		r->block = block;
+		r->buffer = buf;
+	}
+	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	return buf;
+}
+
+bool
+zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
+{
+	bool		taken = zu_fence_enter();
+	bool		valid = false;
+
+	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		Buffer		buf = zu_lock_page(extent, page, mode);
+		Page		src = BufferGetPage(buf);
+
+		valid = zu_page_valid(src, extent, generation, page);
+		if (valid)
+			memcpy(dst, src, ((PageHeader) src)->pd_lower);
+		UnlockReleaseBuffer(buf);
+	}
+	zu_fence_leave(taken);
+	return valid;
+}
+
+void
+zu_prefetch(UndoPtr ptr)
+{
+	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
+	const RecentBuffer *r = &recent[block % RECENT_BUFFERS];
+
+	if (!zuptr_is_temp(ptr) && r->block == block && BufferIsValid(r->buffer))
+	{
+		const char *page = (const char *) BufferGetBlock(r->buffer);
+
+		zu_prefetch_line(GetBufferDescriptor(r->buffer - 1));
+		zu_prefetch_line(page);
+		zu_prefetch_line(page + zuptr_byte(ptr) % BLCKSZ);
+	}
+}
+
+void
+zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
+{
+	ZuPageHeader *h = zu_page_header(page);
+
+	Assert(pageno >= 0 && pageno < ZU_EXTENT_PAGES && extent < ZU_MAX_EXTENTS);
+	Assert(place->generation != 0 && place->generation <= ZU_MAX_GENERATION);
+	PageInit(page, BLCKSZ, 0);
+	h->generation = place->generation;
+	h->extent = extent;
+	h->logno = (uint16) place->logno;
+	h->first_record = 0;
+	h->magic = ZU_PAGE_MAGIC;
+	h->page = (uint16) pageno;
+	h->sequence = place->sequence;
+	h->prev = pageno == 0 ? place->prev : InvalidUndoPtr;
+	h->topxid = place->topxid;
+	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
+}
+
+bool
+zu_block_is_zero(BlockNumber block)
+{
+	char		room[BLCKSZ + READ_ALIGN];
+	char	   *bytes = (char *) TYPEALIGN(READ_ALIGN, room);
+
+	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
+	for (int i = 0; i < BLCKSZ; i++)
+		if (bytes[i] != 0)
+			return false;
+	return true;
+}
+
+void
+zu_report_corrupt(BlockNumber block, uint32 offset)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("invalid undo record in block %u of relation \"%s\"", block, "zundo.undo_log"),
+			 errdetail("The record at offset %u cannot be decoded.", offset),
+			 errhint("Check the storage of this database, and restore the database from a backup "
+					 "if pages are damaged.")));
+}

@@ -1,0 +1,300 @@
+/*
+ * undo/undo_states.c - what the logs look like now, and scans over them.
+ *
+ * Called by the discard pass, rollback and the monitor.
+ *
+ * Locks: none between calls; the alloc lock in zu_excuse_damage. Crash points:
+ * none; reads only.
+ */
+#include "undo/undo_internal.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+/* ---- scans ---- */
+
+/* report_place: raise the error that the log cannot be read at ptr. */
+static void
+report_place(UndoPtr ptr)
+{
+	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ, zuptr_byte(ptr) % BLCKSZ);
+}
+
+/*
+ * begin: a scan from ptr on. If ptr's extent is not in the log any more the scan is at its end, but of an owned one
+ * that is damage.
+ */
+static ZuScan *
+begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
+{
+	ZuScan	   *scan = palloc(sizeof(ZuScan));
+	int			n;
+	ZuExtent   *extents = zu_collect_extents((int) logno, 0, &n);
+	int			i = 0;
+
+	while (i < n && (extents[i].extent != zuptr_extent(ptr) ||
+					 extents[i].generation != zuptr_generation(ptr)))
+		i++;
+	if (owned && i == n)
+		report_place(ptr);
+	if (i > 0 && i < n)
+		memmove(extents, extents + i, (n - i) * sizeof(ZuExtent));
+	zu_scan_init(scan, logno, extents, n - i, zuptr_byte(ptr), end, CurrentMemoryContext);
+	scan->owned = owned;
+	return scan;
+}
+
+/* log_position: discard and insert pointer of a log, also on a standby; false if it is empty. */
+static bool
+log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
+{
+	ZuLogState *states;
+	int			n;
+	bool		found = false;
+
+	*discard = *insert = InvalidUndoPtr;
+	if (!RecoveryInProgress())
+	{
+		zu_require_logs();
+		if (logno < zu_nlogs())
+		{
+			*discard = pg_atomic_read_u64(&zu_my.entry->logs[logno].discard);
+			*insert = pg_atomic_read_u64(&zu_my.entry->logs[logno].insert);
+		}
+		return *insert != InvalidUndoPtr;
+	}
+	states = zu_log_states(&n);
+	for (int i = 0; i < n; i++)
+		if (states[i].logno == logno)
+		{
+			*discard = states[i].discard;
+			*insert = states[i].insert;
+			found = true;
+		}
+	pfree(states);
+	return found;
+}
+
+ZuScan *
+zu_scan_begin(uint32 logno)
+{
+	UndoPtr		discard;
+	UndoPtr		insert;
+
+	if (!log_position(logno, &discard, &insert))
+		discard = insert = InvalidUndoPtr;
+	return begin(logno, discard, insert, false);
+}
+
+ZuScan *
+zu_scan_begin_readable(uint32 logno)
+{
+	ZuScan	   *scan = zu_scan_begin(logno);
+
+	scan->readable = true;
+	return scan;
+}
+
+ZuScan *
+zu_scan_begin_at(uint32 logno, UndoPtr ptr)
+{
+	UndoPtr		discard;
+	UndoPtr		insert;
+
+	if (!log_position(logno, &discard, &insert))
+		insert = InvalidUndoPtr;
+	return begin(logno, ptr, insert, true);
+}
+
+bool
+zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
+{
+	switch (zu_scan_step(scan, rec, ptr))
+	{
+		case ZU_STEP_RECORD:
+			return true;
+		case ZU_STEP_CORRUPT:
+			*ptr = zu_scan_position(scan);
+			if (scan->readable)
+				break;
+			if (!scan->owned)
+				report_place(*ptr);
+			/* from now on `oldest` is held for what follows */
+			zu_close_log(zu_my.entry, scan->logno, *ptr);
+			break;
+		case ZU_STEP_GONE:
+			if (scan->owned)
+				report_place(zu_scan_position(scan));
+			break;
+		case ZU_STEP_SETTLED:
+			Assert(false);		/* only with skip_settled */
+			break;
+		case ZU_STEP_END:
+			break;
+	}
+	return false;
+}
+
+void
+zu_scan_end(ZuScan *scan)
+{
+	pfree(scan->extents);
+	pfree(scan);
+}
+
+/* ---- states ---- */
+
+/* kept_bytes: data bytes between two positions of a log. */
+static uint64
+kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, UndoPtr insert)
+{
+	int64		bytes = (int64) zu_byte_room(zuptr_byte(insert)) - zu_byte_room(zuptr_byte(discard));
+
+	if (insert_sequence < discard_sequence)
+		return 0;				/* read while both moved */
+	bytes += (int64) (insert_sequence - discard_sequence) * ZU_EXTENT_ROOM;
+	return bytes > 0 ? (uint64) bytes : 0;
+}
+
+/* standby_states: the logs as the map and the undo pages show them. */
+static ZuLogState *
+standby_states(int *nlogs)
+{
+	int			n;
+	ZuExtent   *extents = zu_collect_extents(-1, 0, &n);
+	ZuLogState *states = palloc0(Max(n, 1) * sizeof(ZuLogState));
+
+	*nlogs = 0;
+	for (int i = 0; i < n;)
+	{
+		ZuLogState *s = &states[(*nlogs)++];
+		const ZuExtent *first = &extents[i];
+		const ZuExtent *last;
+
+		while (i < n && extents[i].logno == first->logno)
+			i++;
+		last = &extents[i - 1];
+		s->logno = first->logno;
+		s->extents = (uint32) (last - first + 1);
+		s->discard = zuptr_make(first->generation, first->extent, ZU_PAGE_DATA);
+		s->insert = zu_find_insert(last, NULL);
+		if (s->insert == InvalidUndoPtr)
+			s->insert = zuptr_make(last->generation, last->extent, ZU_PAGE_DATA);
+		s->bytes = kept_bytes(first->sequence, s->discard, last->sequence, s->insert);
+	}
+	pfree(extents);
+	return states;
+}
+
+/* read_state: log logno as it is now; false if it has no extent. */
+static bool
+read_state(uint32 logno, ZuLogState *s)
+{
+	ZuLog	   *log = &zu_my.entry->logs[logno];
+	uint64		discard_sequence = pg_atomic_read_u64(&log->discard_sequence);
+	uint64		insert_sequence;
+
+	s->logno = logno;
+	s->discard = pg_atomic_read_u64(&log->discard);
+	insert_sequence = pg_atomic_read_u64(&log->insert_sequence);
+	s->insert = pg_atomic_read_u64(&log->insert);
+	s->pid = zu_log_pid(log);
+	s->attached = s->pid != 0;
+	s->extents = pg_atomic_read_u32(&log->nextents);
+	s->bytes = kept_bytes(discard_sequence, s->discard, insert_sequence, s->insert);
+	return s->insert != InvalidUndoPtr;
+}
+
+ZuLogState *
+zu_log_states(int *nlogs)
+{
+	ZuLogState *states;
+
+	if (RecoveryInProgress())
+		return standby_states(nlogs);
+	zu_require_logs();
+	states = palloc0(zu_nlogs() * sizeof(ZuLogState));
+	*nlogs = 0;
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (read_state(i, &states[*nlogs]))
+			(*nlogs)++;
+	return states;
+}
+
+uint64
+zu_bytes_in_use(void)
+{
+	uint64		sum = 0;
+	ZuLogState	one;
+
+	if (RecoveryInProgress())
+	{
+		int			n;
+		ZuLogState *states = standby_states(&n);
+
+		for (int i = 0; i < n; i++)
+			sum += states[i].bytes;
+		pfree(states);
+		return sum;
+	}
+	zu_require_logs();
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (read_state(i, &one))
+			sum += one.bytes;
+	return sum;
+}
+
+int
+zu_holds(ZuHold *out)
+{
+	ZuEntry    *entry = zu_my.entry;
+	int			n;
+
+	Assert(zu_my.entry != NULL);
+	SpinLockAcquire(&entry->mutex);
+	n = entry->nholds;
+	memcpy(out, entry->holds, n * sizeof(ZuHold));
+	SpinLockRelease(&entry->mutex);
+	return n;
+}
+
+/* ---- damage ---- */
+
+ZuDamage *
+zu_damages(int *n)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuDamage   *list = palloc(zu_nlogs() * sizeof(ZuDamage));
+
+	*n = 0;
+	zu_require_logs();
+	for (int i = 0; i < zu_nlogs(); i++)
+	{
+		ZuLog	   *log = &entry->logs[i];
+		ZuDamage   *d = &list[*n];
+
+		if (!log->closed)
+			continue;
+		pg_read_barrier();
+		d->logno = i;
+		d->from = log->hold;
+		d->to = log->unread_end;
+		d->ended = d->to != InvalidZXid && pg_atomic_read_u64(&entry->horizon) >= d->to;
+		d->excused = log->excused;
+		(*n)++;
+	}
+	return list;
+}
+
+void
+zu_excuse_damage(const ZuDamage *d)
+{
+	ZuEntry    *entry = zu_my.entry;
+	ZuLog	   *log = &entry->logs[d->logno];
+
+	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
+	if (log->closed && log->hold == d->from && log->unread_end == d->to)
+		log->excused = true;
+	LWLockRelease(zu_alloc_lock(entry));
+}
