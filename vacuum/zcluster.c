@@ -1,23 +1,30 @@
 /*
- * vacuum/zcluster.c - CLUSTER and VACUUM FULL: writing a table anew.
+ * vacuum/zcluster.c - CLUSTER and VACUUM FULL: rewriting a table.
  *
- * Called through zam.c under AccessExclusiveLock on both tables, so every change of the old one is our own,
- * committed or aborted.
+ * Called through zam.c under AccessExclusiveLock on both tables. So each change
+ * of the old table is our own, has committed or has aborted.
  *
- * Undo names the file that it belongs to, so that of the old file is of no use to the new one. What older
- * snapshots may still need is put there again: every version that one of them may see becomes a row of
- * its own. Rules:
- *	K1	a version whose writer is before `oldest` is written as visible to all: its header names no slot.
- *	K2	one by a later, committed transaction X gets an undo record of ours that says "as of X": a
- *		snapshot that sees X accepts it, whether or not it sees us (mvcc/, zaccept_version).
- *	K3	a version that X has replaced or deleted is written, and deleted as of X, unless X is before the
- *		server's horizon. Its toasted values may have gone then; snapshots of standbys that would need it are
- *		ended (zu_log_conflict).
- *	K4	versions by our own transaction are written as ours, under the commands that made and ended them; only the newest
- *		if there is no snapshot of ours (of a cursor, of a query that calls us) from before this command.
- * All these records are ours and are kept until everybody sees us; from then on nobody asks for X.
+ * Undo names the file that it belongs to, so the undo of the old file does not
+ * serve the new one. Instead every version that an older snapshot may see
+ * becomes a row of its own in the new table. Rules:
+ *	K1	A version whose writer is before `oldest` is written as visible to all:
+ *		its header names no slot.
+ *	K2	A version by a later, committed transaction X gets an undo record of
+ *		ours that says "as of X". A snapshot that sees X accepts it, whether or
+ *		not it sees our transaction (zaccept_version in mvcc/).
+ *	K3	A version that X has replaced or deleted is written, and deleted as of
+ *		X, unless X is before the server's horizon, since its toasted values
+ *		may have been removed then. Queries on standbys that may need such a
+ *		version are cancelled (zu_log_conflict).
+ *	K4	Versions by our own transaction are written as ours, with the commands
+ *		that wrote and ended them. Only the newest one is written if we have no
+ *		snapshot from before this command, as of a cursor or a calling query.
  *
- * Crash points: the new file is dropped by the server if we do not commit; nothing here changes the old one.
+ * All these records are ours, and are kept until our transaction is visible to
+ * all; then X does not matter any more.
+ *
+ * Crash points: the server drops the new file if we do not commit; nothing here
+ * changes the old one.
  */
 #include "postgres.h"
 
@@ -32,6 +39,7 @@
 #include "mvcc/zhistory.h"
 #include "mvcc/zvis.h"
 #include "pgstat.h"
+#include "storage/lmgr.h"
 #include "rollback/zrollback.h"
 #include "tuple/zslot.h"
 #include "utils/memutils.h"
@@ -40,7 +48,7 @@
 #include "utils/tuplesort.h"
 #include "vacuum/zvacuum.h"
 
-/* Rows visible to all are written by so many bytes at a time. */
+/* Rows that are visible to all are written in batches of this many bytes. */
 #define BATCH_BYTES BLCKSZ
 
 typedef struct Rewrite
@@ -49,16 +57,16 @@ typedef struct Rewrite
 	Relation	new;
 	TupleTableSlot *old_slot;
 	TupleTableSlot *new_slot;
-	Tuplesortstate *sort;		/* NULL = rows are written as they come */
+	Tuplesortstate *sort;		/* NULL = written in the order of reading */
 	MemoryContext row_context;	/* for one row */
 	MemoryContext batch_context;
 	BulkInsertState bistate;
 	ZHistory   *history;
 	CommandId	cid;
-	TransactionId own;			/* how our transaction is called in Version */
-	bool		keep_own;		/* K4: all of our own versions */
-	TransactionId horizon;		/* changes before it are seen by everybody on this server */
-	/* rows that wait to be written together */
+	TransactionId own;			/* our xid, in Version */
+	bool		keep_own;		/* write all of our own versions (K4) */
+	TransactionId horizon;		/* of this server's snapshots */
+	/* the batch: rows to be written together */
 	int			nbatch;
 	Size		batch_bytes;
 	char	   *batch[ZHEAP_MAX_OFFSET];
@@ -69,15 +77,16 @@ typedef struct Rewrite
 	double		dead;
 } Rewrite;
 
-/* Who made a version and who ended it. */
+/* The transactions that wrote and ended a version. */
 typedef struct Version
 {
 	TransactionId created;		/* FrozenTransactionId: visible to all */
-	TransactionId deleted;		/* Invalid: it is the newest one, and live */
-	CommandId	created_cid;	/* if it was us */
+	TransactionId deleted;		/* Invalid: the newest one, and live */
+	CommandId	created_cid;	/* if the writer is us */
 	CommandId	deleted_cid;
 } Version;
 
+/* Updates the progress view. */
 static void
 report_rows(const Rewrite *rewrite)
 {
@@ -94,15 +103,18 @@ report_rows(const Rewrite *rewrite)
 
 /* ---- writing ---- */
 
+/* Inserts n rows into the new table; sets their TIDs. */
 static void
-insert_rows(Rewrite *rewrite, char **rows, const uint32 *lens, int n, CommandId cid, TransactionId as_of,
-			ItemPointerData *tids)
+insert_rows(Rewrite *rewrite, char **rows, const uint32 *lens, int n, CommandId cid,
+			TransactionId as_of, ItemPointerData *tids)
 {
+	Assert(n > 0 && n <= ZHEAP_MAX_OFFSET);
 	zheap_insert_rows_as_of(rewrite->new, rows, lens, n, cid,
-							TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate, as_of, tids);
+							TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate,
+							as_of, tids);
 }
 
-/* Write the rows that wait. */
+/* Writes the rows of the batch. */
 static void
 flush_batch(Rewrite *rewrite)
 {
@@ -110,13 +122,16 @@ flush_batch(Rewrite *rewrite)
 
 	if (rewrite->nbatch == 0)
 		return;
-	insert_rows(rewrite, rewrite->batch, rewrite->batch_len, rewrite->nbatch, rewrite->cid, FrozenTransactionId, tids);
+	insert_rows(rewrite, rewrite->batch, rewrite->batch_len, rewrite->nbatch, rewrite->cid,
+				FrozenTransactionId, tids);
 	rewrite->nbatch = 0;
 	rewrite->batch_bytes = 0;
 	MemoryContextReset(rewrite->batch_context);
 }
 
-/* Write a version with these values; columns that have been dropped become NULL. */
+/*
+ * Writes a version with these values. Dropped columns become NULL.
+ */
 static void
 write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version version)
 {
@@ -139,7 +154,8 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 	{
 		MemoryContext old = MemoryContextSwitchTo(rewrite->batch_context);
 
-		row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, &len);
+		row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL,
+							 &len);
 		MemoryContextSwitchTo(old);
 		rewrite->batch[rewrite->nbatch] = row;
 		rewrite->batch_len[rewrite->nbatch++] = len;
@@ -169,7 +185,7 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 
 /* ---- versions ---- */
 
-/* The version in the old slot: to the sort, or straight to the new table. */
+/* Passes the version in old_slot to the sort, or writes it. */
 static void
 take_version(Rewrite *rewrite, Version version)
 {
@@ -197,7 +213,10 @@ take_version(Rewrite *rewrite, Version version)
 	report_rows(rewrite);
 }
 
-/* A version with its bytes, gathered before any is taken: undo of the page copy may go meanwhile. */
+/*
+ * A version with its bytes. All versions of a row are gathered before the
+ * first is passed on, since undo may be discarded meanwhile.
+ */
 typedef struct Gathered
 {
 	Version		version;
@@ -206,8 +225,9 @@ typedef struct Gathered
 } Gathered;
 
 /*
- * Gather the versions of the row at off of the loaded page that somebody may need, newest first. Returns their
- * number; -1: load the page again. *live: the newest one is.
+ * Gathers the versions of the row at off of the loaded page that a snapshot may
+ * need, newest first. Returns their number, or -1 if the page must be loaded
+ * again. Sets *live if the newest version is.
  */
 static int
 gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
@@ -223,11 +243,14 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 	*live = (result == ZHISTORY_VERSION && v.live);
 	for (; result == ZHISTORY_VERSION; result = zhistory_next(rewrite->history, &v))
 	{
-		TransactionId writer = v.settled ? FrozenTransactionId :
-			v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
-		CommandId	cid = writer == rewrite->own ? zhistory_record(rewrite->history)->cid : FirstCommandId;
+		TransactionId writer = FrozenTransactionId;
+		CommandId	cid = FirstCommandId;
 
 		CHECK_FOR_INTERRUPTS();
+		if (!v.settled)
+			writer = v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
+		if (writer == rewrite->own)
+			cid = zhistory_record(rewrite->history)->cid;
 		/* K4 */
 		if (v.live && (rewrite->keep_own || !(writer == rewrite->own && newer == rewrite->own)))
 		{
@@ -251,11 +274,16 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 	return result == ZHISTORY_RETRY ? -1 : n;
 }
 
-/* Take the versions of the row at (block, off), whose page is loaded. False: load it again. only_dead: unless its newest version is live. */
+/*
+ * Takes the versions of the row at (block, off), whose page is loaded. With
+ * only_dead, takes none if the newest version is live. Returns false if the
+ * page must be loaded again.
+ */
 static bool
 take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap row versions", ALLOCSET_SMALL_SIZES);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap row versions",
+												  ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	Gathered   *list;
 	ItemPointerData tid;
@@ -268,7 +296,8 @@ take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
 		rewrite->dead += 1;
 	for (int i = 0; i < n && !(live && only_dead); i++)
 	{
-		zslot_store_borrowed(rewrite->old_slot, list[i].row, list[i].len, &tid, RelationGetRelid(rewrite->old));
+		zslot_store_borrowed(rewrite->old_slot, list[i].row, list[i].len, &tid,
+							 RelationGetRelid(rewrite->old));
 		take_version(rewrite, list[i].version);
 	}
 	ExecClearTuple(rewrite->old_slot);
@@ -276,11 +305,15 @@ take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
 	return n >= 0;
 }
 
-/* Take a row that nobody's undo concerns. False if that is not so. */
+/*
+ * Takes a row all of whose changes are settled. Returns false if some are not.
+ */
 static bool
 take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, bool only_dead)
 {
-	static const Version frozen = {FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId};
+	static const Version frozen = {
+		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId
+	};
 	ItemId		lp = PageGetItemId(page, off);
 	const char *row;
 	ZHeader		header;
@@ -306,13 +339,17 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 		ItemPointerData tid;
 
 		ItemPointerSet(&tid, block, off);
-		zslot_store_borrowed(rewrite->old_slot, row, zpage_row_length(page, lp), &tid, RelationGetRelid(rewrite->old));
+		zslot_store_borrowed(rewrite->old_slot, row, zpage_row_length(page, lp), &tid,
+							 RelationGetRelid(rewrite->old));
 		take_version(rewrite, frozen);
 	}
 	return true;
 }
 
-/* Read the old table block by block. only_dead: just the rows whose newest version is not live. */
+/*
+ * Reads the old table block by block; with only_dead just the rows whose newest
+ * version is not live.
+ */
 static void
 read_by_block(Rewrite *rewrite, bool only_dead)
 {
@@ -344,7 +381,10 @@ read_by_block(Rewrite *rewrite, bool only_dead)
 	FreeAccessStrategy(strategy);
 }
 
-/* Read the old table in index order: the rows that are live, with their older versions; then what is left. */
+/*
+ * Reads the old table in the order of the index: the live rows with their older
+ * versions, and then all other rows block by block.
+ */
 static void
 read_by_index(Rewrite *rewrite, Relation index)
 {
@@ -381,7 +421,7 @@ read_by_index(Rewrite *rewrite, Relation index)
 	read_by_block(rewrite, true);
 }
 
-/* Write the sorted versions. */
+/* Sorts the versions and writes them. */
 static void
 write_sorted(Rewrite *rewrite)
 {
@@ -423,8 +463,10 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	Rewrite    *rewrite = palloc0(sizeof(Rewrite));
 	TransactionId oldest;
 
+	Assert(CheckRelationLockedByMe(old, AccessExclusiveLock, false));
+	Assert(CheckRelationLockedByMe(new, AccessExclusiveLock, false));
 	zu_attach_database();
-	/* so that `oldest` is near the horizon; what has aborted does not matter */
+	/* advance `oldest` towards the horizon; nothing need be undone for that */
 	if (RelationUsesLocalBuffers(old))
 		zrollback_temp();
 	else
@@ -437,8 +479,10 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->new = new;
 	rewrite->old_slot = table_slot_create(old, NULL);
 	rewrite->new_slot = MakeSingleTupleTableSlot(RelationGetDescr(new), &TTSOpsVirtual);
-	rewrite->row_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite row", ALLOCSET_DEFAULT_SIZES);
-	rewrite->batch_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite rows", ALLOCSET_DEFAULT_SIZES);
+	rewrite->row_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite row",
+												 ALLOCSET_DEFAULT_SIZES);
+	rewrite->batch_context = AllocSetContextCreate(CurrentMemoryContext, "zheap rewrite rows",
+												   ALLOCSET_DEFAULT_SIZES);
 	rewrite->bistate = GetBulkInsertState();
 	rewrite->cid = GetCurrentCommandId(true);
 	rewrite->own = GetCurrentTransactionId();
@@ -446,12 +490,12 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->horizon = oldest_xmin;
 	if (RelationNeedsWAL(old))
 		zu_log_conflict(oldest_xmin);
-	/* K1: only `oldest` counts as settled */
+	/* only changes before `oldest` are settled (K1) */
 	oldest = zxid_to_xid(zu_oldest());
 	rewrite->history = zhistory_create(old, oldest);
 	if (use_sort)
-		rewrite->sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem, NULL,
-												TUPLESORT_NONE);
+		rewrite->sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem,
+												NULL, TUPLESORT_NONE);
 
 	if (index != NULL && !use_sort)
 		read_by_index(rewrite, index);

@@ -1,11 +1,14 @@
 /*
- * vacuum/zdead.c - the dead line pointers that a VACUUM has noted, and cleaning indexes of their TIDs.
+ * vacuum/zdead.c - dead line pointers noted by VACUUM, and removing their TIDs
+ * from indexes.
  *
- * They are kept in what the server has for its own VACUUM (a sorted array in 15, a radix tree in 17 and 18),
- * so that its parallel workers, which know nothing of zheap, can clean indexes of them: one worker for an index.
+ * They are kept in the structure that the server's own VACUUM uses, a sorted
+ * array in 15 and a radix tree in 17 and 18, so that the server's parallel
+ * workers, which know nothing of zheap, can clean one index each.
  *
- * Locks: the caller's on the table and its indexes; zdead_note may be called with a page locked.
- * Crash points: none of its own; the index AMs log their changes.
+ * Locks: those that the caller has on the table and its indexes. zdead_note
+ * may be called with a page locked. Crash points: none here; the index AMs log
+ * their changes.
  */
 #include "postgres.h"
 
@@ -21,8 +24,9 @@ struct ZDead
 	ParallelVacuumState *parallel;	/* or NULL */
 #ifdef ZC_TID_STORE
 	TidStore   *store;
-	VacDeadItemsInfo *info;		/* its limit and number of TIDs */
-	Size		empty_bytes;	/* what it takes when it is empty: in shared memory more than a small limit */
+	VacDeadItemsInfo *info;		/* limit and number of TIDs */
+	Size		empty_bytes;	/* its size when empty, which in shared memory
+								 * may exceed max_bytes */
 #else
 	VacDeadItems *items;
 #endif
@@ -32,25 +36,29 @@ struct ZDead
 
 #ifdef ZC_TID_STORE
 
-/* What parallel_vacuum_init wants to know of the memory: kilobytes. */
+/* Returns the limit as parallel_vacuum_init expects it, in kilobytes. */
 static int
 room_for(Relation rel, int kilobytes)
 {
 	return kilobytes;
 }
 
+/* Makes an empty store in local memory. */
 static void
 create_store(ZDead *dead, int room)
 {
+	Assert(room > 0);
 	dead->info = palloc0(sizeof(VacDeadItemsInfo));
 	dead->info->max_bytes = (Size) room * 1024;
 	dead->store = TidStoreCreateLocal(dead->info->max_bytes, true);
 	dead->empty_bytes = TidStoreMemoryUsage(dead->store);
 }
 
+/* Uses the store in shared memory. */
 static void
 use_parallel_store(ZDead *dead)
 {
+	Assert(dead->parallel != NULL);
 	dead->store = parallel_vacuum_get_dead_items(dead->parallel, &dead->info);
 	dead->empty_bytes = TidStoreMemoryUsage(dead->store);
 }
@@ -58,6 +66,7 @@ use_parallel_store(ZDead *dead)
 void
 zdead_note(ZDead *dead, BlockNumber block, OffsetNumber *offsets, int n)
 {
+	Assert(n > 0 && n <= ZHEAP_MAX_OFFSET);
 	TidStoreSetBlockOffsets(dead->store, block, offsets, n);
 	dead->info->num_items += n;
 }
@@ -121,7 +130,10 @@ destroy_store(ZDead *dead)
 
 #else
 
-/* What parallel_vacuum_init wants to know of the memory: the number of TIDs. No more than the table can have, at least a page's. */
+/*
+ * Returns the limit as parallel_vacuum_init expects it, in TIDs: at most those
+ * that the table can have, at least those of a page.
+ */
 static int
 room_for(Relation rel, int kilobytes)
 {
@@ -131,17 +143,21 @@ room_for(Relation rel, int kilobytes)
 	return (int) Max(Min(MAXDEADITEMS(bytes), possible), ZHEAP_MAX_OFFSET);
 }
 
+/* Makes an empty store in local memory. */
 static void
 create_store(ZDead *dead, int room)
 {
+	Assert(room >= ZHEAP_MAX_OFFSET);
 	dead->items = palloc(vac_max_items_to_alloc_size(room));
 	dead->items->max_items = room;
 	dead->items->num_items = 0;
 }
 
+/* Uses the store in shared memory. */
 static void
 use_parallel_store(ZDead *dead)
 {
+	Assert(dead->parallel != NULL);
 	dead->items = parallel_vacuum_get_dead_items(dead->parallel);
 }
 
@@ -180,7 +196,8 @@ zdead_each_block(ZDead *dead, ZDeadBlock what, void *arg)
 		OffsetNumber offsets[ZHEAP_MAX_OFFSET];
 		int			n = 0;
 
-		for (; i < dead->items->num_items && ItemPointerGetBlockNumber(&dead->items->items[i]) == block; i++)
+		for (; i < dead->items->num_items &&
+			 ItemPointerGetBlockNumber(&dead->items->items[i]) == block; i++)
 			offsets[n++] = ItemPointerGetOffsetNumber(&dead->items->items[i]);
 		what(block, offsets, n, arg);
 	}
@@ -202,7 +219,10 @@ destroy_store(ZDead *dead)
 
 /* ---- with and without workers ---- */
 
-/* Workers, if the table and its indexes let some be of use. */
+/*
+ * Starts parallel workers if the table and its indexes allow that. Returns
+ * NULL if the vacuum is not parallel.
+ */
 static ParallelVacuumState *
 begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int room, bool verbose,
 			   BufferAccessStrategy strategy)
@@ -213,16 +233,19 @@ begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int 
 	{
 		if (nworkers > 0)
 			ereport(WARNING,
-					(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum temporary tables in parallel",
+					(errmsg("disabling parallel option of vacuum on \"%s\" --- cannot vacuum "
+							"temporary tables in parallel",
 							RelationGetRelationName(rel))));
 		return NULL;
 	}
-	return parallel_vacuum_init(rel, indexes, nindexes, nworkers, room, verbose ? INFO : DEBUG2, strategy);
+	return parallel_vacuum_init(rel, indexes, nindexes, nworkers, room, verbose ? INFO : DEBUG2,
+								strategy);
 }
 
+/* zdead_begin: see zdead.h. */
 ZDead *
-zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kilobytes, bool verbose,
-			BufferAccessStrategy strategy)
+zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kilobytes,
+			bool verbose, BufferAccessStrategy strategy)
 {
 	ZDead	   *dead = palloc0(sizeof(ZDead));
 	int			room = room_for(rel, kilobytes);
@@ -244,12 +267,14 @@ zdead_is_parallel(const ZDead *dead)
 void
 zdead_clean_together(ZDead *dead, double rows, int earlier)
 {
+	Assert(zdead_is_parallel(dead));
 	parallel_vacuum_bulkdel_all_indexes(dead->parallel, (long) rows, earlier);
 }
 
 void
 zdead_finish_together(ZDead *dead, double rows, int cleaned, bool estimated)
 {
+	Assert(zdead_is_parallel(dead));
 	parallel_vacuum_cleanup_all_indexes(dead->parallel, (long) rows, cleaned, estimated);
 }
 

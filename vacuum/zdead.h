@@ -1,5 +1,6 @@
 /*
- * vacuum/zdead.h - the dead line pointers that a VACUUM has noted, and cleaning indexes of their TIDs.
+ * vacuum/zdead.h - dead line pointers noted by VACUUM, and removing their TIDs
+ * from indexes.
  */
 #ifndef ZUNDO_ZDEAD_H
 #define ZUNDO_ZDEAD_H
@@ -10,42 +11,68 @@
 typedef struct ZDead ZDead;
 
 /*
- * zdead_begin: an empty note for a vacuum of rel. kilobytes: memory that it may take. nworkers: as in VacuumParams, -1 no parallel
- * workers, 0 as many as the server finds useful, else at most so many. If the server grants any, the session is in parallel mode until
- * zdead_end: it gets no transaction id, and updates no catalog. verbose: tell the client of started workers. Warns if workers are asked for
- * and cannot read the table.
+ * zdead_begin: returns an empty store for a vacuum of rel that may take
+ * 'kilobytes' of memory. nworkers is as in VacuumParams: -1 means no parallel
+ * workers, 0 as many as the server finds useful, n at most n. If the server
+ * starts any, the session is in parallel mode until zdead_end, in which it can
+ * neither get a transaction id nor update a catalog. verbose: report the
+ * workers to the client. Raises a WARNING if workers are requested for a
+ * temporary table.
  */
-extern ZDead *zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kilobytes,
-						  bool verbose, BufferAccessStrategy strategy);
+extern ZDead *zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers,
+						  int kilobytes, bool verbose, BufferAccessStrategy strategy);
 
-/* zdead_note: note n > 0 line pointers of a block, in ascending order; blocks come in ascending order. */
+/*
+ * zdead_note: notes n > 0 line pointers of a block. Blocks, and the offsets of
+ * a block, must be passed in ascending order.
+ */
 extern void zdead_note(ZDead *dead, BlockNumber block, OffsetNumber *offsets, int n);
 
-/* zdead_is_full: has the note taken its memory? Then it is to be emptied before the next block. */
+/*
+ * zdead_is_full: returns true if the store must be emptied before the next
+ * block is noted. zdead_count: returns the number of noted line pointers.
+ */
 extern bool zdead_is_full(const ZDead *dead);
 extern int64 zdead_count(const ZDead *dead);
 
-/* zdead_empty: forget what was noted. */
+/* zdead_empty: forgets all noted line pointers. */
 extern void zdead_empty(ZDead *dead);
 
-/* zdead_each_block: call what for each block that was noted, in ascending order, with its line pointers. */
+/*
+ * zdead_each_block: calls 'what' for each noted block, in ascending order,
+ * with its noted line pointers.
+ */
 typedef void (*ZDeadBlock) (BlockNumber block, const OffsetNumber *offsets, int n, void *arg);
 extern void zdead_each_block(ZDead *dead, ZDeadBlock what, void *arg);
 
-/* zdead_is_parallel: did the server grant workers? Then indexes are cleaned all together. */
+/*
+ * zdead_is_parallel: returns true if there are parallel workers, which clean
+ * all indexes at once.
+ */
 extern bool zdead_is_parallel(const ZDead *dead);
 
 /*
- * zdead_clean_index: remove the entries of noted TIDs from one index; returns its statistics so far, given those of before (or NULL).
- * zdead_clean_together: from all indexes at once; rows: what the table is known to have, earlier: how often this was done before.
+ * zdead_clean_index: removes the noted TIDs from one index. Takes its
+ * statistics so far, or NULL, and returns the new ones.
+ *
+ * zdead_clean_together: removes them from all indexes by parallel workers.
+ * rows is the number of rows of the table as far as known, earlier the number
+ * of previous calls.
  */
-extern IndexBulkDeleteResult *zdead_clean_index(ZDead *dead, IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
+extern IndexBulkDeleteResult *zdead_clean_index(ZDead *dead, IndexVacuumInfo *info,
+												IndexBulkDeleteResult *stats);
 extern void zdead_clean_together(ZDead *dead, double rows, int earlier);
 
-/* zdead_finish_together: let all indexes finish their vacuum, after zdead_clean_together was called so often. */
+/*
+ * zdead_finish_together: calls amvacuumcleanup of all indexes by parallel
+ * workers, after 'cleaned' calls of zdead_clean_together.
+ */
 extern void zdead_finish_together(ZDead *dead, double rows, int cleaned, bool estimated);
 
-/* zdead_end: free all, and leave parallel mode; then stats[] gets what is known of each index, or NULL. */
+/*
+ * zdead_end: frees the store, and leaves parallel mode, in which case it sets
+ * stats[] for each index to its statistics or NULL.
+ */
 extern void zdead_end(ZDead *dead, IndexBulkDeleteResult **stats);
 
 #endif

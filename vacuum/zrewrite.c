@@ -4,19 +4,22 @@
  * Called through zam.c by CREATE TABLE, TRUNCATE and SET TABLESPACE, all under
  * AccessExclusiveLock. CLUSTER and VACUUM FULL: zcluster.c.
  *
- * Undo names the file that it belongs to, so undo of the old file cannot serve
- * the new one. Rules:
- *	N1	a new file begins without undo of earlier changes.
- *	N2	a rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need (zcluster.c); one by
- *		ALTER TABLE does not, as on heap.
- *	N3	a copy (SET TABLESPACE) keeps every TID, since indexes stay. Aborted changes are undone first. Of pages whose
- *		slots still matter, what everybody sees becomes visible to all, or dead; the other changes get undo
- *		records of ours "as of" those who made them (zcluster.c, K2), in one chain for each page.
- * A transaction that made changes before and is rolled back gets the old
- * file back together with its undo.
+ * Undo names the file that it belongs to, so the undo of the old file does not
+ * serve the new one. Rules:
+ *	N1	A new file has no undo of earlier changes.
+ *	N2	A rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need
+ *		(zcluster.c). One by ALTER TABLE does not, as in heap.
+ *	N3	A copy (SET TABLESPACE) keeps every TID, since indexes stay as they
+ *		are. Aborted changes are undone first. On pages whose slots still
+ *		matter, settled changes become visible to all, or dead; the others get
+ *		undo records of ours "as of" the transactions that made them
+ *		(zcluster.c, K2), in one chain for each page.
  *
- * Crash points: a new file is dropped by the server if its creator does not
- * commit; nothing here changes the old file but the undoing of aborted changes.
+ * If the transaction is rolled back, the old file is used again, with its undo.
+ *
+ * Crash points: the server drops a new file if the transaction that made it
+ * does not commit. Nothing here changes the old file except undoing aborted
+ * changes.
  */
 #include "postgres.h"
 
@@ -30,24 +33,29 @@
 #include "mvcc/zvis.h"
 #include "page/zpage.h"
 #include "rollback/zrollback.h"
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "vacuum/zvacuum.h"
 #include "change/zlogical.h"
 
-/* The server's own figure for tables that were never vacuumed (table_block_relation_estimate_size). */
+/*
+ * The size that the server assumes for small tables that were never vacuumed
+ * (table_block_relation_estimate_size).
+ */
 #define UNKNOWN_TABLE_PAGES 10
 
-/* Alignment that direct I/O wants of a page in memory. */
+/* The alignment of memory that direct I/O needs. */
 #define IO_ALIGNMENT 4096
 
 /* ---- creation, truncation, size ---- */
 
 /*
- * Raises a WARNING if a table becomes a zheap table that is to have changes
- * decoded: rel, or the table whose rewritten form rel is to be. (The server names
- * rel after that table then; it sets relrewrite later.)
+ * Raises a WARNING if changes of a table would be decoded logically, and it
+ * becomes a zheap table: rel, or the table that rel is the rewritten form of.
+ * (In that case the server has given rel a name with the table's OID; it sets
+ * relrewrite later.)
  */
 static void
 warn_of_new_table(Relation rel)
@@ -70,8 +78,8 @@ warn_of_new_table(Relation rel)
 }
 
 /*
- * zheap_set_new_filelocator: create the storage of a new or emptied table. An
- * unlogged one gets an init fork, which is an empty file.
+ * zheap_set_new_filelocator: creates the storage of a new or truncated table.
+ * An unlogged table gets an empty init fork.
  */
 void
 zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
@@ -87,7 +95,10 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 	smgr = RelationCreateStorage(*locator, persistence, true);
 	if (persistence == RELPERSISTENCE_UNLOGGED)
 	{
-		/* logged even if wal_level is minimal: replay may remove the file otherwise */
+		/*
+		 * Log it even if wal_level is minimal; otherwise replay may remove
+		 * the file.
+		 */
 		smgrcreate(smgr, INIT_FORKNUM, false);
 		log_smgrcreate(locator, INIT_FORKNUM);
 		smgrimmedsync(smgr, INIT_FORKNUM);
@@ -95,24 +106,30 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 	smgrclose(smgr);
 }
 
-/* zheap_nontransactional_truncate: for a file made in the same transaction; its undo finds no block and is skipped. */
+/*
+ * zheap_nontransactional_truncate: truncates a file that the same transaction
+ * has made. Its undo finds no block and is skipped.
+ */
 void
 zheap_nontransactional_truncate(Relation rel)
 {
 	RelationTruncate(rel, 0);
 }
 
+/* zheap_estimate_size: the relation_estimate_size callback. */
 void
 zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double *tuples,
 					double *allvisfrac)
 {
 	Size		overhead = ZTUPLE_HEADER_SIZE + sizeof(ItemIdData);
-	Size		usable = BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
-		ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
+	Size		usable = BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer);
+
+	usable -= ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
 
 	/*
-	 * A small table of which nothing is known counts as ten pages, whatever it has. There is no truth
-	 * to be found in that number, so plans may as well be those of heap.
+	 * The server assumes ten pages for a small table that was never vacuumed.
+	 * The number of rows is a guess in any case, so we use heap's overhead,
+	 * which gives the plans of heap.
 	 */
 	if (rel->rd_rel->reltuples < 0 && zrel_nblocks(rel) < UNKNOWN_TABLE_PAGES)
 	{
@@ -120,13 +137,14 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 		usable = BLCKSZ - SizeOfPageHeaderData;
 	}
 	zundo_asks_size = true;
-	table_block_relation_estimate_size(rel, attr_widths, pages, tuples, allvisfrac, overhead, usable);
+	table_block_relation_estimate_size(rel, attr_widths, pages, tuples, allvisfrac, overhead,
+									   usable);
 	Assert(!zundo_asks_size);
 }
 
 /* ---- copies (N3) ---- */
 
-/* Does undo of some change of this page still matter to anybody? */
+/* Returns true if some change of this page is not settled. */
 static bool
 page_is_unsettled(Page page)
 {
@@ -139,16 +157,20 @@ page_is_unsettled(Page page)
 		zpage_has_overflow(page);
 }
 
-/* One change that an older snapshot may have to take back. */
+/* A change that an older snapshot may not see. */
 typedef struct OldRecord
 {
 	ZuRecord	rec;
 	struct OldRecord *newer;	/* of the same row */
 } OldRecord;
 
-/* A copy of rec, whose writer has this status, for the file relnumber. newer: the changes of the row after it. */
+/*
+ * Returns a palloc'd copy of rec, whose writer has this status, for the file
+ * relnumber. newer has the later changes of the row.
+ */
 static OldRecord *
-copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, OffsetNumber off, OldRecord *newer)
+copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, OffsetNumber off,
+			OldRecord *newer)
 {
 	static char buf[ZUR_MAX_LENGTH];
 	OldRecord  *r = palloc0(sizeof(OldRecord));
@@ -180,8 +202,9 @@ copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, Off
 }
 
 /*
- * The changes of the row at off of the page loaded into history that are not settled, oldest first; NULL = none. *retry: load
- * the page again.
+ * Returns the changes that are not settled of the row at off of the loaded
+ * page, oldest first, NULL if none. Sets *retry if the page must be loaded
+ * again.
  */
 static OldRecord *
 old_records(ZHistory *history, RelFileNumber relnumber, OffsetNumber off, bool *retry)
@@ -202,8 +225,10 @@ old_records(ZHistory *history, RelFileNumber relnumber, OffsetNumber off, bool *
 }
 
 /*
- * Write the changes of one row, oldest first, as ours on top of head; returns the new head. The version before each of
- * them is found in the same chain, but for the oldest: that one is visible to all.
+ * Writes undo records for the changes of one row, oldest first, on top of
+ * head. Returns the new head and sets *xid. The version before each change has
+ * its writer in the same chain (slot 1), except for the oldest one, which is
+ * visible to all.
  */
 static UndoPtr
 push_records(Relation rel, OldRecord *r, UndoPtr head, ZXid *xid)
@@ -220,8 +245,9 @@ push_records(Relation rel, OldRecord *r, UndoPtr head, ZXid *xid)
 }
 
 /*
- * Make a private page copy independent of the old file's undo. Aborted changes have been undone on it.
- * lists[off]: the changes of each row that older snapshots may take back; they are written anew.
+ * Makes a private copy of a page, on which aborted changes have been undone,
+ * independent of the old file's undo. lists[off] has the changes of each row
+ * that are not settled, for which undo is written.
  */
 static void
 settle_page(Relation rel, Page page, OldRecord **lists)
@@ -269,15 +295,17 @@ settle_page(Relation rel, Page page, OldRecord **lists)
 	if (head != InvalidUndoPtr)
 		zpage_set_slot(page, 1, xid, head);
 	trailer->image = InvalidUndoPtr;
-	trailer->overflow = ZPAGE_NO_OVERFLOW;	/* the old file's; the undo worker frees it */
+	trailer->overflow = ZPAGE_NO_OVERFLOW;	/* the old file's; the undo worker
+											 * frees it */
 	trailer->debt = 0;
 }
 
-/* Settle the copy in page of block, which is in buf too. */
+/* Does settle_page for page, a copy of the page in buf. */
 static void
 settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumber, Page page)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap page history", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zheap page history",
+												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	OldRecord  *lists[ZHEAP_MAX_OFFSET + 1] = {NULL};
 	OffsetNumber off = FirstOffsetNumber;
@@ -298,7 +326,10 @@ settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumbe
 	MemoryContextDelete(context);
 }
 
-/* Undo aborted changes of one block, then copy it to page. Returns its buffer, pinned. */
+/*
+ * Undoes aborted changes of one block, then copies it to page. Returns its
+ * buffer, pinned.
+ */
 static Buffer
 read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strategy, Page page)
 {
@@ -312,7 +343,7 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 	return buf;
 }
 
-/* Copy the main fork block by block to the file at locator. */
+/* Copies the main fork block by block to the file at locator. */
 static void
 copy_main_fork(Relation rel, RelFileLocator locator)
 {
@@ -341,10 +372,14 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 		if (log)
 			(void) log_newpage(&locator, MAIN_FORKNUM, block, page, !PageIsNew(page));
 		PageSetChecksumInplace(page, block);
-		/* looked up anew: a cache invalidation may close it */
+		/* call smgropen each time, since an invalidation may close it */
 		zc_smgr_extend(smgropen(locator, rel->rd_backend), block, page);
 	}
-	/* written past the buffer manager: no checkpoint would sync it, not even that of a shutdown, which an unlogged table outlives */
+
+	/*
+	 * The file was not written through the buffer manager, so no checkpoint
+	 * syncs it, not even that of a shutdown, which unlogged tables survive.
+	 */
 	if (!RelationUsesLocalBuffers(rel))
 		smgrimmedsync(smgropen(locator, rel->rd_backend), MAIN_FORKNUM);
 	zhistory_free(history);
@@ -352,11 +387,13 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	pfree(memory);
 }
 
+/* zheap_copy_data: the relation_copy_data callback. */
 void
 zheap_copy_data(Relation rel, const RelFileLocator *locator)
 {
 	SMgrRelation target;
 
+	Assert(CheckRelationLockedByMe(rel, AccessExclusiveLock, false));
 	zu_attach_database();
 	(void) RelationCreateStorage(*locator, rel->rd_rel->relpersistence, true);
 	copy_main_fork(rel, *locator);

@@ -1,28 +1,32 @@
 /*
  * vacuum/zvacuum.c - VACUUM of one zheap table.
  *
- * Called through zam.c under ShareUpdateExclusiveLock. What is left to do for
- * VACUUM here: line pointers of rows that are dead to everybody and the index
- * entries that point to them, the free space map, the visibility map, the file's empty tail, and
- * the catalog's statistics. Rows need no freezing (slots hold 64-bit xids), so
- * VACUUM (FREEZE) and wraparound vacuums are this same function.
+ * Called through zam.c under ShareUpdateExclusiveLock. VACUUM of a zheap table
+ * frees line pointers of rows that no snapshot sees and removes the index
+ * entries that point to them, updates the free space map and the visibility
+ * map, truncates the empty tail of the file, and updates the statistics in the
+ * catalog. Rows need no freezing, since slots hold 64-bit xids, so VACUUM
+ * (FREEZE) and vacuums against wraparound do the same.
  *
- * Passes: (1) every block but those that the visibility map knows to be in order: undo aborted changes, prune, note LP_DEAD; (2)
- * whenever the note is full, and at the end: clean the indexes, then make the
- * noted line pointers LP_UNUSED. One buffer lock at a time, except that the
- * free space map is written beside none.
+ * The first pass reads all blocks but those that the visibility map calls
+ * all-visible; it undoes aborted changes, prunes, and notes LP_DEAD line
+ * pointers. Whenever the memory for these is full, and at the end, the second
+ * pass cleans the indexes of them and makes them LP_UNUSED. At most one buffer
+ * is locked at any time, and none while the free space map is updated.
  *
  * Rules:
- *	L1	a line pointer becomes LP_UNUSED only after every index has been cleaned
- *		of its TID in this very vacuum (or there is no index). Without that it stays LP_DEAD, for a later vacuum.
- *	L2	a block is cut off the file only if it holds no line pointer and every
- *		slot's transaction is before `oldest`: no undo refers to it.
- *	L3	relfrozenxid only moves to values that zu_freeze_limit gives.
- *	L4	a block whose bit in the visibility map is set (VM1 in dml/README.md) needs nothing from here: all its rows are live, no other line
- *		pointer is in use, no change there is unfinished or aborted, and it has no overflow page (zoverflow_attach clears the bit).
+ *	L1	A line pointer becomes LP_UNUSED only after this vacuum has removed its
+ *		TID from every index. Otherwise it stays LP_DEAD for a later vacuum.
+ *	L2	A block is truncated only if it has no line pointer and the transactions
+ *		of all its slots are before `oldest`, so that no undo refers to it.
+ *	L3	relfrozenxid is only set to values that zu_freeze_limit returns.
+ *	L4	A block whose bit in the visibility map is set (VM1 in dml/README.md)
+ *		need not be read: all its rows are live, no other line pointer is in
+ *		use, all its changes have committed, and it has no overflow page
+ *		(zoverflow_attach clears the bit).
  *
- * Crash points: each page change is one WAL record; a crash between the passes
- * leaves LP_DEAD line pointers for the next vacuum.
+ * Crash points: each change of a page is one WAL record. A crash between the
+ * passes leaves LP_DEAD line pointers for the next vacuum.
  */
 #include "postgres.h"
 
@@ -54,32 +58,44 @@
 #include "vacuum/zdead.h"
 #include "vacuum/zvacuum.h"
 
-/* Truncate if the empty tail has this many blocks, or this fraction of the table. */
+/*
+ * The tail is truncated if it has this many empty blocks, or this fraction of
+ * the table.
+ */
 #define TRUNCATE_MIN_BLOCKS 1000
 #define TRUNCATE_FRACTION 16
 
-/* How long to try for the exclusive lock that truncation needs. */
+/*
+ * Attempts to get the exclusive lock that truncation needs, and time between.
+ */
 #define TRUNCATE_LOCK_TRIES 100
 #define TRUNCATE_LOCK_WAIT_MS 50
-/* How often to see whether somebody waits for us meanwhile. */
+/* Blocks between two tests whether another session waits for the table. */
 #define TRUNCATE_CHECK_BLOCKS 32
 
-
-/* How often and how long to wait for the worker's pass over the undo logs. */
+/* How often and how long to wait for the worker's pass over the undo log. */
 #define DISCARD_TRIES 20
 #define DISCARD_WAIT_MS 10
 
-/* With INDEX_CLEANUP auto the indexes are left alone if fewer of the table's pages have dead line pointers, as on heap. */
+/*
+ * With INDEX_CLEANUP auto indexes are not cleaned if less than this fraction of
+ * the pages has dead line pointers, and these take less memory, as in heap.
+ */
 #define BYPASS_FRACTION 0.02
 #define BYPASS_BYTES ((int64) 32 * 1024 * 1024)
 
-/* How often to see whether the table has become too old (vacuum_failsafe_age). */
+/*
+ * Blocks between two tests whether the table is older than vacuum_failsafe_age.
+ */
 #define URGENT_CHECK_BLOCKS ((BlockNumber) (((uint64) 4 * 1024 * 1024 * 1024) / BLCKSZ))
 
-/* Blocks that need nothing are skipped if so many follow each other; fewer are read, as on heap, for the sake of read-ahead. */
+/*
+ * All-visible blocks are skipped in runs of at least this many; shorter runs
+ * are read, as in heap, so that the kernel's read-ahead works.
+ */
 #define SKIP_MIN_BLOCKS 32
 
-/* How often to make the free space map's upper levels right. */
+/* Blocks between two updates of the upper levels of the free space map. */
 #define FSM_VACUUM_BLOCKS 8192
 
 typedef struct ZVacuum
@@ -92,30 +108,30 @@ typedef struct ZVacuum
 	IndexBulkDeleteResult **index_stats;
 	bool		clean_indexes;	/* of dead rows' entries */
 	bool		finish_indexes;
-	bool		may_bypass;		/* leave the indexes alone if it is not worth while */
+	bool		may_bypass;		/* need not clean indexes of few TIDs */
 	bool		may_truncate;
-	bool		may_skip;		/* blocks that the visibility map vouches for */
-	bool		urgent;			/* the table is so old that nothing but relfrozenxid matters */
+	bool		may_skip;		/* all-visible blocks */
+	bool		urgent;			/* older than vacuum_failsafe_age */
 	BlockNumber nblocks;
 	BlockNumber nread;			/* blocks that were not skipped */
-	BlockNumber last_used;		/* 1 + the last block that was seen not to be empty */
-	Buffer		map;			/* page of the visibility map, pinned; or Invalid */
-	BlockNumber fsm_done;		/* upper levels of the map are right below */
-	ZDead	   *dead;			/* line pointers that are to be freed */
-	BlockNumber dead_blocks;	/* that any were noted on */
-	BlockNumber last_dead;		/* the last of them */
-	/* what was found and done */
+	BlockNumber last_used;		/* 1 + the last block found not empty */
+	Buffer		map;			/* pinned page of the visibility map */
+	BlockNumber fsm_done;		/* upper levels of the map done up to here */
+	ZDead	   *dead;			/* noted line pointers */
+	BlockNumber dead_blocks;	/* blocks with noted line pointers */
+	BlockNumber last_dead;		/* the last such block */
+	/* results */
 	double		live_rows;
 	double		dead_rows;		/* that remain */
 	double		removed;
 	int64		undone;
 	int			index_passes;
-	int64		nfreed;			/* blocks of this pass whose line pointers were freed */
-	int64		bypassed;		/* line pointers that were left */
+	int64		nfreed;			/* blocks done by this second pass */
+	int64		bypassed;		/* noted line pointers not freed */
 	BlockNumber truncated;
 } ZVacuum;
 
-/* Kilobytes for the note of dead line pointers. */
+/* Returns how many kilobytes the noted line pointers may take. */
 static int
 dead_memory(void)
 {
@@ -126,11 +142,15 @@ dead_memory(void)
 
 /* ---- second pass ---- */
 
+/*
+ * Returns what the index AM needs to know; estimated: before the table is read.
+ */
 static IndexVacuumInfo
 index_info(ZVacuum *vac, int i, bool estimated)
 {
 	IndexVacuumInfo info = {0};
 
+	Assert(i >= 0 && i < vac->nindexes);
 	info.index = vac->indexes[i];
 	zc_set_heaprel(&info, vac->rel);
 	info.analyze_only = false;
@@ -141,7 +161,7 @@ index_info(ZVacuum *vac, int i, bool estimated)
 	return info;
 }
 
-/* Room that the page offers to new rows, for the free space map. */
+/* Returns the space for new rows on the page, for the free space map. */
 static Size
 page_free_space(Page page)
 {
@@ -153,7 +173,7 @@ page_free_space(Page page)
 	return Max(zpage_hole(page), 0);
 }
 
-/* Is the page out of everybody's use (L2)? */
+/* Returns true if the page may be truncated (L2). The page must be locked. */
 static bool
 page_is_empty(Page page)
 {
@@ -170,7 +190,10 @@ page_is_empty(Page page)
 	return true;
 }
 
-/* Record the free space of a block just seen; now and then in the map's upper levels too. */
+/*
+ * Records the free space of a block, and from time to time updates the upper
+ * levels of the free space map.
+ */
 static void
 record_free_space(ZVacuum *vac, BlockNumber block, Size space)
 {
@@ -182,7 +205,10 @@ record_free_space(ZVacuum *vac, BlockNumber block, Size space)
 	}
 }
 
-/* Make n noted line pointers of a block LP_UNUSED. Called for each by zdead_each_block. */
+/*
+ * Makes the noted line pointers of a block LP_UNUSED. Callback of
+ * zdead_each_block.
+ */
 static void
 free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void *arg)
 {
@@ -214,7 +240,7 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 	pgstat_progress_update_param(PROGRESS_VACUUM_HEAP_BLKS_VACUUMED, ++vac->nfreed);
 }
 
-/* Make all noted line pointers LP_UNUSED. */
+/* Makes all noted line pointers LP_UNUSED and forgets them. */
 static void
 free_items(ZVacuum *vac)
 {
@@ -224,7 +250,7 @@ free_items(ZVacuum *vac)
 	zdead_empty(vac->dead);
 }
 
-/* The noted line pointers stay as they are. */
+/* Forgets the noted line pointers, which stay LP_DEAD. */
 static void
 leave_noted(ZVacuum *vac)
 {
@@ -236,15 +262,17 @@ leave_noted(ZVacuum *vac)
 }
 
 /*
- * See whether the table is older than vacuum_failsafe_age allows. From then on, as on heap, only what lets its relfrozenxid advance is
- * done, at full speed. True if it is so.
+ * Returns true if the table is older than vacuum_failsafe_age. From the first
+ * time on the vacuum does, as in heap, only what is necessary to advance
+ * relfrozenxid, without cost delays.
  */
 static bool
 is_urgent(ZVacuum *vac)
 {
 	Form_pg_class form = vac->rel->rd_rel;
 
-	if (vac->urgent || !TransactionIdIsNormal(form->relfrozenxid) || !MultiXactIdIsValid(form->relminmxid) ||
+	if (vac->urgent || !TransactionIdIsNormal(form->relfrozenxid) ||
+		!MultiXactIdIsValid(form->relminmxid) ||
 		!zc_vacuum_is_urgent(form->relfrozenxid, form->relminmxid))
 		return vac->urgent;
 	vac->urgent = true;
@@ -256,14 +284,18 @@ is_urgent(ZVacuum *vac)
 	ereport(WARNING,
 			(errmsg("vacuum of zheap table \"%s\" bypasses index cleanup and truncation as a "
 					"failsafe", RelationGetRelationName(vac->rel)),
-			 errdetail("The table's relfrozenxid or relminmxid is older than \"vacuum_failsafe_age\" or \"vacuum_multixact_failsafe_age\" allows."),
+			 errdetail("The table's relfrozenxid or relminmxid is older than "
+					   "\"vacuum_failsafe_age\" or \"vacuum_multixact_failsafe_age\" allows."),
 			 errhint("Run VACUUM again once the age of the table is below "
 					 "\"vacuum_failsafe_age\". If this happens repeatedly, see zundo.stat_horizon "
 					 "for what holds back the oldest transaction.")));
 	return true;
 }
 
-/* Clean the indexes of the noted TIDs. False: the table has become too old for that, and some were not cleaned. */
+/*
+ * Removes the noted TIDs from all indexes. Returns false if the vacuum has
+ * become urgent, so that some indexes were not cleaned.
+ */
 static bool
 clean_indexes(ZVacuum *vac)
 {
@@ -288,7 +320,7 @@ clean_indexes(ZVacuum *vac)
 	return true;
 }
 
-/* Clean the indexes of the noted TIDs, then free the line pointers (L1). */
+/* Removes the noted TIDs from the indexes, then frees line pointers (L1). */
 static void
 clean_noted(ZVacuum *vac)
 {
@@ -303,11 +335,15 @@ clean_noted(ZVacuum *vac)
 	free_items(vac);
 }
 
-/* The table has been read, and what is dead noted: clean the indexes, or leave them for another time if that is little. */
+/*
+ * After the first pass: removes the remaining noted TIDs, or leaves them to a
+ * later vacuum if they are few.
+ */
 static void
 clean_rest(ZVacuum *vac)
 {
-	if (vac->may_bypass && vac->index_passes == 0 && vac->dead_blocks < vac->nblocks * BYPASS_FRACTION &&
+	if (vac->may_bypass && vac->index_passes == 0 &&
+		vac->dead_blocks < vac->nblocks * BYPASS_FRACTION &&
 		zdead_count(vac->dead) * (int64) sizeof(ItemPointerData) < BYPASS_BYTES)
 		leave_noted(vac);
 	else
@@ -317,8 +353,8 @@ clean_rest(ZVacuum *vac)
 /* ---- first pass ---- */
 
 /*
- * Count the rows of a pruned page and note its dead line pointers. The page is
- * exclusively locked. Without indexes dead line pointers are freed at once.
+ * Counts the rows of a pruned page, which is locked exclusively, and notes its
+ * dead line pointers. If there are no indexes, frees them at once.
  */
 static void
 look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
@@ -358,7 +394,7 @@ look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
 		vac->dead_rows += ndead;
 }
 
-/* Number of line pointers in use. */
+/* Returns the number of line pointers in use. */
 static int
 used_items(Page page)
 {
@@ -370,6 +406,7 @@ used_items(Page page)
 	return n;
 }
 
+/* Does the first pass for one block. */
 static void
 vacuum_block(ZVacuum *vac, BlockNumber block)
 {
@@ -396,7 +433,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		noted = zdead_count(vac->dead) > before;
 		zheap_mark_all_visible(vac->rel, buf, vac->map);
 	}
-	/* a page with noted items is judged when they have been freed */
+	/* a page with noted items is tested when they have been freed */
 	if (!noted && !page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
@@ -405,8 +442,9 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 }
 
 /*
- * The next block to read, from this one on; *run_end is where the last run of skippable blocks ended that was looked at (0 at first). The
- * last block is always read: it tells whether the table has an empty tail.
+ * Returns the next block to read, from this one on. *run_end is the end of the
+ * last run of all-visible blocks that was found, 0 at first. The last block is
+ * always read, to find out whether the table has an empty tail.
  */
 static BlockNumber
 next_block(ZVacuum *vac, BlockNumber block, BlockNumber *run_end)
@@ -425,6 +463,7 @@ next_block(ZVacuum *vac, BlockNumber block, BlockNumber *run_end)
 	return end - block < SKIP_MIN_BLOCKS ? block : end;
 }
 
+/* Does the first pass, and the second one as often as necessary. */
 static void
 scan_table(ZVacuum *vac)
 {
@@ -458,14 +497,15 @@ scan_table(ZVacuum *vac)
 	FreeSpaceMapVacuumRange(vac->rel, vac->index_passes > 0 ? 0 : vac->fsm_done, vac->nblocks);
 }
 
-/* Let every index finish its vacuum. */
+/* Calls amvacuumcleanup of every index. */
 static void
 finish_indexes(ZVacuum *vac)
 {
 	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_INDEX_CLEANUP);
 	zc_progress_indexes(vac->nindexes, 0);
 	if (zdead_is_parallel(vac->dead))
-		zdead_finish_together(vac->dead, vac->live_rows, vac->index_passes, vac->nread < vac->nblocks);
+		zdead_finish_together(vac->dead, vac->live_rows, vac->index_passes,
+							  vac->nread < vac->nblocks);
 	else
 		for (int i = 0; i < vac->nindexes; i++)
 		{
@@ -477,7 +517,7 @@ finish_indexes(ZVacuum *vac)
 	zc_progress_indexes(0, 0);
 }
 
-/* Tell the catalog the sizes of the indexes that were looked at. */
+/* Updates pg_class for the indexes whose sizes are known now. */
 static void
 update_index_statistics(ZVacuum *vac)
 {
@@ -493,7 +533,7 @@ update_index_statistics(ZVacuum *vac)
 
 /* ---- the empty tail ---- */
 
-/* Lock the table exclusively without making anybody wait for long. */
+/* Tries to lock the table exclusively without blocking others for long. */
 static bool
 lock_for_truncation(Relation rel)
 {
@@ -510,8 +550,9 @@ lock_for_truncation(Relation rel)
 }
 
 /*
- * With the table locked exclusively: 1 + the last block that is not empty, by
- * a look backwards from nblocks; stops early if somebody waits for the table.
+ * Returns 1 + the last block that is not empty, reading backwards from
+ * nblocks. The table must be locked exclusively. Stops early if another
+ * session waits for the table.
  */
 static BlockNumber
 find_tail(ZVacuum *vac, BlockNumber nblocks)
@@ -536,6 +577,7 @@ find_tail(ZVacuum *vac, BlockNumber nblocks)
 	return nblocks;
 }
 
+/* Truncates the empty tail of the file if that is worthwhile. */
 static void
 truncate_tail(ZVacuum *vac)
 {
@@ -549,7 +591,7 @@ truncate_tail(ZVacuum *vac)
 	if (!lock_for_truncation(vac->rel))
 		return;
 	now = zrel_nblocks(vac->rel);
-	/* somebody has extended the table: the tail is wanted */
+	/* if the table was extended meanwhile, its tail is in use */
 	keep = (now == vac->nblocks) ? find_tail(vac, now) : now;
 	if (keep < now)
 	{
@@ -563,10 +605,12 @@ truncate_tail(ZVacuum *vac)
 /* ---- ends ---- */
 
 /*
- * Let `oldest` advance as far as it can, so that what is dead by now is seen as
- * dead: VACUUM itself holds no horizon back. Large aborted transactions are left to the worker; in single-user
- * mode there is none, so all are undone here. If there is a worker, have it make the pass, and wait for it, but not for long:
- * with an old snapshot about, reading all undo that is kept may take longer than the rest of VACUUM.
+ * Advances `oldest` as far as possible, so that rows that died recently are
+ * found to be dead; VACUUM itself holds back no horizon. Leaves large aborted
+ * transactions to the worker; in single-user mode, where there is none, undoes
+ * all of them. If a worker runs, it makes the pass, and we wait for that, but
+ * not for long: if an old snapshot exists, reading all undo that is kept may
+ * take longer than the rest of VACUUM.
  */
 static void
 advance_oldest(Relation rel)
@@ -591,13 +635,16 @@ advance_oldest(Relation rel)
 	}
 }
 
-/* The value for relfrozenxid (L3); Invalid leaves it as it is. */
+/* Returns the new relfrozenxid (L3), or InvalidTransactionId to keep it. */
 static TransactionId
 frozen_xid(Relation rel)
 {
 	TransactionId xid;
 
-	/* its undo has gone by now, so whoever has written it needs no status any more */
+	/*
+	 * The undo of a temporary table has been discarded by now, so the status
+	 * of its writers is not needed any more.
+	 */
 	if (RelationUsesLocalBuffers(rel))
 		return zu_temp_pending() ? InvalidTransactionId : GetOldestNonRemovableTransactionId(rel);
 	xid = zxid_to_xid(zu_freeze_limit());
@@ -605,6 +652,7 @@ frozen_xid(Relation rel)
 	return TransactionIdIsNormal(xid) ? xid : InvalidTransactionId;
 }
 
+/* Updates pg_class and reports to the cumulative statistics system. */
 static void
 update_statistics(ZVacuum *vac, TimestampTz start)
 {
@@ -616,7 +664,10 @@ update_statistics(ZVacuum *vac, TimestampTz start)
 	zc_report_vacuum(vac->rel, vac->live_rows, vac->dead_rows, start);
 }
 
-/* Say what was done: VACUUM (VERBOSE), or the server log for slow autovacuums. */
+/*
+ * Reports what was done: to the client for VACUUM (VERBOSE), and to the server
+ * log for slow autovacuums.
+ */
 static void
 report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 {
@@ -629,19 +680,23 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 	if (!verbose && !logged)
 		return;
 	ereport(verbose ? INFO : LOG,
-	/* by these words of the server's own autovacuum tools find it in the log */
-			(errmsg("%s \"%s.%s.%s\": index scans: %d", verbose ? "vacuumed zheap table" : "automatic vacuum of table",
-					get_database_name(MyDatabaseId), get_namespace_name(RelationGetNamespace(vac->rel)),
+	/* log analyzers search for these words of the server's own message */
+			(errmsg("%s \"%s.%s.%s\": index scans: %d", verbose ? "vacuumed zheap table"
+					: "automatic vacuum of table",
+					get_database_name(MyDatabaseId),
+					get_namespace_name(RelationGetNamespace(vac->rel)),
 					RelationGetRelationName(vac->rel), vac->index_passes),
-			 errdetail("pages: %u remain, %u read, %u truncated; rows: %.0f live, %.0f dead but not yet removable; "
-					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the indexes; aborted changes undone: %lld",
+			 errdetail("pages: %u remain, %u read, %u truncated; rows: %.0f live, %.0f dead but "
+					   "not yet removable; "
+					   "line pointers: %.0f removed, %lld left to a vacuum that cleans the "
+					   "indexes; aborted changes undone: %lld",
 					   vac->nblocks, vac->nread, vac->truncated, vac->live_rows, vac->dead_rows,
 					   vac->removed, (long long) vac->bypassed, (long long) vac->undone)));
 }
 
 /*
- * zheap_relation_vacuum: the relation_vacuum callback. On entry rel is locked
- * ShareUpdateExclusive and a snapshot is active; holds no buffer on return.
+ * zheap_relation_vacuum: the relation_vacuum callback. rel must be locked in
+ * ShareUpdateExclusiveLock mode, and a snapshot must be active.
  */
 void
 zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy bstrategy)
@@ -649,6 +704,7 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	ZVacuum		vac = {0};
 	TimestampTz start = GetCurrentTimestamp();
 
+	Assert(CheckRelationLockedByMe(rel, ShareUpdateExclusiveLock, true));
 	zu_attach_database();
 	pgstat_progress_start_command(PROGRESS_COMMAND_VACUUM, RelationGetRelid(rel));
 	advance_oldest(rel);
@@ -659,11 +715,13 @@ zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStr
 	vac.clean_indexes = vac.finish_indexes = (params->index_cleanup != VACOPTVALUE_DISABLED);
 	vac.may_bypass = (params->index_cleanup != VACOPTVALUE_ENABLED);
 	vac.may_truncate = (params->truncate != VACOPTVALUE_DISABLED);
-	/* a table whose size is not known is counted as a whole */
-	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0 && rel->rd_rel->reltuples >= 0;
+	/* without reltuples, rows on skipped blocks cannot be estimated */
+	vac.may_skip = (params->options & VACOPT_DISABLE_PAGE_SKIPPING) == 0 &&
+		rel->rd_rel->reltuples >= 0;
 	vac.nblocks = zrel_nblocks(rel);
 	(void) is_urgent(&vac);
-	vac.dead = zdead_begin(rel, vac.indexes, vac.nindexes, vac.clean_indexes ? params->nworkers : -1, dead_memory(),
+	vac.dead = zdead_begin(rel, vac.indexes, vac.nindexes, vac.clean_indexes ? params->nworkers
+						   : -1, dead_memory(),
 						   (params->options & VACOPT_VERBOSE) != 0, vac.strategy);
 
 	scan_table(&vac);

@@ -7,7 +7,8 @@
 #include "access/tableam.h"
 #include "common/zundo.h"
 
-extern void zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy bstrategy);
+extern void zheap_relation_vacuum(Relation rel, struct VacuumParams *params,
+								  BufferAccessStrategy bstrategy);
 extern void zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
 								   TransactionId oldest_xmin, TransactionId *xid_cutoff,
 								   MultiXactId *multi_cutoff, double *num_tuples,
