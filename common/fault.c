@@ -82,7 +82,8 @@ static const char *const fault_points[] = {
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
 	"abort-page",				/* in the abort callback, before each page */
-	"worker-cycle"				/* at the start of a worker's round */
+	"worker-cycle",				/* at the start of a worker's round */
+	"taking-log"				/* before a log is taken from an idle session */
 };
 
 typedef enum FaultAction

@@ -20,6 +20,7 @@
  */
 #include "postgres.h"
 
+#include "common/fault.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
@@ -163,6 +164,7 @@ take_log(ZuLog *log, bool must_be_empty)
 
 	if (owner != 0)
 	{
+		ZUNDO_FAULT("taking-log");
 		if ((owner & ZU_LOG_HELD) != 0 ||
 			!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
 			return false;

@@ -87,6 +87,22 @@ is(scalar(() = $stderr =~ /ERROR/g), 1, 'imported snapshot: one error');
 $long->query_safe('COMMIT');
 $long->quit;
 
+# the file is cut off under its session: an error that names it, and never a wrong row
+my $cut = session($node);
+ask($cut, q{CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g}, 'BEGIN',
+	'DECLARE c CURSOR FOR SELECT sum(length(v)) FROM t', 'SAVEPOINT s', 'UPDATE t SET v = md5(v)', 'UPDATE t SET v = v || v');
+my ($file) = glob($node->data_dir . '/base/pgsql_tmp/pgsql_tmp*');
+ok(-s $file > 1000000, 'undo is in a file');
+truncate($file, 8192) or die $!;
+ask($cut, 'FETCH c');
+like($complaint, qr/file "base\/pgsql_tmp\/\S+" with undo of temporary tables is too short/, 'cut off: an error');
+ask($cut, 'ROLLBACK');
+is(ask($cut, 'SELECT sum(length(v)) FROM t'), '', 'cut off: no wrong row after the rollback');
+like($complaint, qr/is too short/, 'cut off: the same error');
+ask($cut, 'CREATE TABLE other AS SELECT 1 AS a');
+is(ask($cut, 'SELECT a FROM other'), '1', 'cut off: other tables can be used');
+$cut->quit;
+
 # a backend that is terminated, and one that dies, in the middle of it
 my $make = q{
 	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
