@@ -1,64 +1,106 @@
 /*
- * change/zapply.c - row changes on a page, shared by DML, redo and tests.
+ * change/zapply.c - what a change does to its pages.
+ *
+ * The only place that says so: DML and replay call the same functions, on pages
+ * that are locked exclusively. Nothing here fails, locks, logs or writes undo.
+ *
+ * Under assertions, pages that were sound (zpage_check) before a change are
+ * sound after it.
  */
 #include "postgres.h"
 
-#include "change/zapply.h"
+#include "change/zchange.h"
+#include "change/zwal.h"
 #include "page/zoverflow.h"
 
-void
-zapply_slot(Page page, const ZSlotChange *change)
+/* Gives the page n inline slots, if n is not 0 and it has fewer. */
+static inline void
+grow_slots(Page page, int n)
 {
-	if (change->grow_to > zpage_nslots(page))
-		zpage_grow_slots(page, change->grow_to);
-	if (unlikely(change->common))
+	if (n > zpage_nslots(page))
+		zpage_grow_slots(page, n);
+}
+
+/*
+ * Returns the number of the record that the slot of page i names after the
+ * change: the one that is pushed last.
+ */
+static int
+head_record(const ZChange *change, int i)
+{
+	if (i == 1 || zchange_on_one_page(change))
+		return 1;
+	return change->rec[0].type == ZUR_LOCK ? change->nrecords - 1 : 0;
+}
+
+/* Makes the slot of page i name its record, on the table page or its overflow page. */
+static void
+set_slot(const ZChange *change, int i)
+{
+	const ZChangePage *p = &change->page[i];
+	int			slotno = p->slot.slotno;
+	int			head = head_record(change, i);
+	const ZuRecord *rec = &change->rec[head];
+	UndoPtr		ptr = change->op.ptr[head];
+	bool		common = (rec->type == ZUR_LOCKS);
+	ZXid		xid = common ? rec->hold : rec->xid;
+
+	if (likely(p->page != NULL))
 	{
-		if (!change->overflow)
-			zpage_set_lock_slot(page, change->slotno, ZSLOT_COMMON_LOCKS, change->xid, change->ptr);
+		grow_slots(p->page, p->slot.grow_to);
+		if (likely(!p->slot.in_overflow))
+		{
+			if (unlikely(common))
+				zpage_set_lock_slot(p->page, slotno, ZSLOT_COMMON_LOCKS, xid, ptr);
+			else
+				zpage_set_slot(p->page, slotno, xid, ptr);
+		}
+		if (unlikely(p->slot.in_overflow))
+			zpage_count_overflow_change(p->page);
+		else if (p->slot.live_chain && !zpage_has_overflow(p->page))
+		{
+			ZPageTrailer *trailer = zpage_trailer(p->page);
+
+			trailer->debt = Min((uint32) trailer->debt + change->rec[i].length, PG_UINT16_MAX);
+		}
 	}
-	else if (likely(!change->overflow))
-		zpage_set_slot(page, change->slotno, change->xid, change->ptr);
-	if (unlikely(change->overflow))
-		zpage_count_overflow_change(page);
-	else if (change->live_chain && !zpage_has_overflow(page))
+	if (unlikely(p->overflow != NULL))
 	{
-		ZPageTrailer *trailer = zpage_trailer(page);
-
-		trailer->debt = Min((uint32) trailer->debt + change->undo_length, PG_UINT16_MAX);
+		Assert(p->slot.in_overflow);
+		if (common)
+			zoverflow_set_lock_slot(p->overflow, slotno, xid, ptr);
+		else
+			zoverflow_set_slot(p->overflow, slotno, xid, ptr);
 	}
 }
 
-void
-zapply_overflow_slot(Page overflow, const ZSlotChange *change)
+/* Puts the rows of a MULTI_INSERT on the page, side by side. */
+static void
+put_rows(Page page, const ZChange *change)
 {
-	Assert(change->overflow);
-	if (change->common)
-		zoverflow_set_lock_slot(overflow, change->slotno, change->xid, change->ptr);
-	else
-		zoverflow_set_slot(overflow, change->slotno, change->xid, change->ptr);
+	const char *p = change->row;
+	OffsetNumber first = change->rec[0].offset;
+
+	for (int i = 0; i < change->rec[0].nrows; i++)
+	{
+		uint16		len;
+
+		memcpy(&len, p, sizeof(len));
+		zpage_put_row(page, first + i, p + sizeof(len), len);
+		p += sizeof(len) + len;
+	}
+	Assert(p == change->row + change->row_length);
 }
 
-void
-zapply_common_locks(Page page, int slotno, int grow_to, ZXid hold, UndoPtr ptr)
+/* Puts the new row over the old one; the lock hint of the page stays unless the change clears it. */
+static void
+replace_row(Page page, const ZChange *change)
 {
-	if (grow_to > zpage_nslots(page))
-		zpage_grow_slots(page, grow_to);
-	zpage_set_lock_slot(page, slotno, ZSLOT_COMMON_LOCKS, hold, ptr);
-}
-
-void
-zapply_insert(Page page, OffsetNumber off, const char *row, Size len)
-{
-	zpage_put_row(page, off, row, len);
-}
-
-void
-zapply_update(Page page, OffsetNumber off, const char *row, Size len, bool clear_locks)
-{
+	OffsetNumber off = change->rec[0].offset;
 	ZHeader		old = zheader_get(zpage_row(page, PageGetItemId(page, off)));
 
-	zpage_replace_row(page, off, row, len);
-	if (!clear_locks && ZH_LOCK(old) != 0)
+	zpage_replace_row(page, off, change->row, change->row_length);
+	if (!change->clear_locks && ZH_LOCK(old) != 0)
 	{
 		ZHeader		new = zheader_get(zpage_row(page, PageGetItemId(page, off)));
 
@@ -66,19 +108,22 @@ zapply_update(Page page, OffsetNumber off, const char *row, Size len, bool clear
 	}
 }
 
-void
-zapply_delete(Page page, OffsetNumber off, int slotno, int state, bool other_part)
+/* Marks the row deleted, or moved, by the owner of the change's slot. */
+static void
+end_row(Page page, const ZChange *change, int state)
 {
+	OffsetNumber off = change->rec[0].offset;
 	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
 
-	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, slotno), state) | ZH_KEY_CHANGE;
-	if (other_part)
+	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, change->page[0].slot.slotno), state) | ZH_KEY_CHANGE;
+	if (change->rec[0].xflags & ZUX_OTHER_PART)
 		h |= ZH_OTHER_PART;
 	zpage_set_header(page, off, h);
 }
 
-void
-zapply_lock(Page page, OffsetNumber off, int lockmode)
+/* Notes on the row at off that a lock of this strength may be held. */
+static void
+hint_lock(Page page, OffsetNumber off, int lockmode)
 {
 	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
 
@@ -86,14 +131,123 @@ zapply_lock(Page page, OffsetNumber off, int lockmode)
 		zpage_set_header(page, off, ZH_WITH_LOCK(h, lockmode + 1));
 }
 
-void
-zapply_inline_lock(Page page, int slotno, int grow_to, bool fresh, ZXid xid, OffsetNumber off, int mode)
+/* Makes the record of the change the page's newest image. */
+static void
+set_image(Page page, const ZChange *change)
 {
-	if (grow_to > zpage_nslots(page))
-		zpage_grow_slots(page, grow_to);
-	zpage_set_lock_slot(page, slotno, ZSLOT_INLINE_LOCKS, xid,
-						zinline_add(fresh ? 0 : zpage_slot(page, slotno)->ptr, off, mode));
-	zapply_lock(page, off, mode);
+	ZPageTrailer *trailer = zpage_trailer(page);
+
+	trailer->image = change->op.ptr[0];
+	trailer->debt = 0;
+}
+
+/* Puts the new half of a MOVE on its page; its slot is set. */
+static void
+put_moved_row(Page page, const ZChange *change)
+{
+	if (change->nrecords == 3)
+	{
+		grow_slots(page, change->locks.grow_to);
+		zpage_set_lock_slot(page, change->locks.slotno, ZSLOT_COMMON_LOCKS, change->rec[2].hold,
+							change->op.ptr[2]);
+	}
+	zpage_put_row(page, change->rec[1].offset, change->row, change->row_length);
+}
+
+/* Does to the page of the row what the change says. */
+static void
+change_row(Page page, const ZChange *change)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	switch (change->opcode)
+	{
+		case ZWAL_INSERT:
+			zpage_put_row(page, rec->offset, change->row, change->row_length);
+			break;
+		case ZWAL_MULTI_INSERT:
+			put_rows(page, change);
+			break;
+		case ZWAL_UPDATE:
+			replace_row(page, change);
+			break;
+		case ZWAL_DELETE:
+			end_row(page, change, ZSTATE_DELETED);
+			break;
+		case ZWAL_MOVE:
+			end_row(page, change, ZSTATE_MOVED);
+			if (zchange_on_one_page(change))
+				put_moved_row(page, change);
+			break;
+		case ZWAL_LOCK:
+			/* where locks became records the rows have had their hints, or are there no more */
+			if (!change->converted)
+				hint_lock(page, rec->offset,
+						  rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);
+			break;
+		case ZWAL_IMAGE:
+			set_image(page, change);
+			break;
+		default:
+			Assert(false);
+	}
+}
+
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether page i of the change keeps the invariants P, or is none. */
+static bool
+is_sound(const ZChange *change, int i)
+{
+	Page		page = change->page[i].page;
+	bool		overflow;
+
+	if (page == NULL)
+		return true;
+	overflow = zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW;
+	return zpage_check(page, overflow ? ZPAGE_MAX_SLOTS : zpage_nslots(page), NULL, NULL) == 0;
+}
+#endif
+
+void
+zchange_apply(const ZChange *change)
+{
+#ifdef USE_ASSERT_CHECKING
+	bool		sound[2];
+
+	for (int i = 0; i < 2; i++)
+		sound[i] = change->page[i].init || is_sound(change, i);
+#endif
+
+	for (int i = 0; i < 2; i++)
+	{
+		const ZChangePage *p = &change->page[i];
+
+		if (p->page != NULL && p->init)
+			zpage_init(p->page);
+		if (p->slot.slotno != 0 && (p->page != NULL || p->overflow != NULL))
+			set_slot(change, i);
+		if (p->page == NULL)
+			continue;
+		if (i == 0)
+			change_row(p->page, change);
+		else
+			put_moved_row(p->page, change);
+	}
+#ifdef USE_ASSERT_CHECKING
+	for (int i = 0; i < 2; i++)
+		Assert(!sound[i] || is_sound(change, i));
+#endif
+}
+
+void
+zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid)
+{
+	UndoPtr		locks = lock->fresh ? 0 : zpage_slot(page, lock->slotno)->ptr;
+
+	grow_slots(page, lock->grow_to);
+	zpage_set_lock_slot(page, lock->slotno, ZSLOT_INLINE_LOCKS, xid,
+						zinline_add(locks, lock->offset, lock->mode));
+	hint_lock(page, lock->offset, lock->mode);
 }
 
 void
@@ -102,13 +256,4 @@ zapply_speculative(Page page, OffsetNumber off, bool confirmed)
 	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off))) & ~ZH_SPECULATIVE;
 
 	zpage_set_header(page, off, confirmed ? h : ZH_WITH_STATE(h, ZSTATE_DELETED));
-}
-
-void
-zapply_image(Page page, UndoPtr ptr)
-{
-	ZPageTrailer *trailer = zpage_trailer(page);
-
-	trailer->image = ptr;
-	trailer->debt = 0;
 }

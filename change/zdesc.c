@@ -4,6 +4,7 @@
 #include "postgres.h"
 
 #include "undo/undo_wal.h"
+#include "change/zchange.h"
 #include "change/zwal.h"
 
 const char *
@@ -48,35 +49,38 @@ zwal_identify(uint8 info)
 	}
 }
 
+/* Appends what a row change record says. */
 static void
 desc_change(StringInfo buf, XLogReaderState *record)
 {
-	static ZWalChange change;
+	ZChange		change;
+	ZChangeWork work;
 
-	if (!zwal_decode(record, &change))
+	if (!zchange_decode(record, &change, &work))
 	{
 		appendStringInfoString(buf, "malformed");
 		return;
 	}
-	appendStringInfo(buf, "slot %u", change.slotno);
+	appendStringInfo(buf, "slot %u", change.page[0].slot.slotno);
 	for (int i = 0; i < change.nrecords; i++)
 	{
 		const ZuRecord *rec = &change.rec[i];
+		UndoPtr		ptr = change.op.ptr[i];
 
 		appendStringInfo(buf, "%s off %u, cid %u, undo %X/%X, undo length %u",
 						 i == 0 ? "," : "; then", rec->offset, rec->cid,
-						 (uint32) (change.ptr[i] >> 32), (uint32) change.ptr[i], rec->length);
+						 (uint32) (ptr >> 32), (uint32) ptr, rec->length);
 		if (rec->type == ZUR_INSERT && rec->nrows > 1)
 			appendStringInfo(buf, ", rows %u", rec->nrows);
 		if (rec->type == ZUR_LOCKS)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
-	if (change.opcode == ZWAL_LOCK && (change.flags & ZWD_CONVERTED))
+	if (change.converted)
 		appendStringInfoString(buf, ", locks kept in the slot until now");
-	if (change.grow_to)
-		appendStringInfo(buf, ", slots grow to %u", change.grow_to);
-	if (XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK))
+	if (change.page[0].slot.grow_to != 0)
+		appendStringInfo(buf, ", slots grow to %u", change.page[0].slot.grow_to);
+	if (change.page[0].slot.in_overflow)
 		appendStringInfoString(buf, ", in overflow page");
 }
 

@@ -34,6 +34,7 @@
 #include "tuple/zslot.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "change/zchange.h"
 #include "change/zlogical.h"
 #include "change/zwal.h"
 
@@ -142,7 +143,8 @@ stand_before_plugin(ReorderBuffer *rb)
 static bool
 shows_rows(XLogReaderState *record)
 {
-	static ZWalChange change;
+	ZChange		change;
+	ZChangeWork work;
 	xl_zheap_mark mark;
 
 	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
@@ -153,7 +155,7 @@ shows_rows(XLogReaderState *record)
 		case ZWAL_MOVE:
 			return true;
 		case ZWAL_MULTI_INSERT:
-			if (!zwal_decode(record, &change))
+			if (!zchange_decode(record, &change, &work))
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("malformed zheap WAL record at %X/%X",

@@ -2,7 +2,7 @@
  * change/zredo.c - replay of zundo's WAL.
  *
  * Row changes are decoded (zwal.c), applied to the table page by the functions
- * that DML used (change/zapply.c), and their undo bytes are put where they were.
+ * that DML used (zapply.c), and their undo bytes are put where they were.
  * Buffers are locked in the order of the lock hierarchy and released only when
  * all pages of the record are written, so that a standby's reader never finds
  * a slot whose record is not there yet.
@@ -11,10 +11,10 @@
 
 #include "access/bufmask.h"
 #include "access/xlogutils.h"
-#include "change/zapply.h"
+#include "change/zchange.h"
+#include "change/zredo.h"
 #include "page/zoverflow.h"
 #include "page/zvmap.h"
-#include "change/zredo.h"
 
 /* Most pages of one record: two table pages, their overflow pages and the undo pages. */
 #define MAX_HELD (4 + ZU_MAX_PAGES)
@@ -27,7 +27,11 @@ malformed(XLogReaderState *record)
 		 LSN_FORMAT_ARGS(record->ReadRecPtr));
 }
 
-/* Lock block id for redo; *page is set if it must be changed. */
+/*
+ * Locks block id of the record and returns its buffer. Sets *page if the page
+ * must be changed: it is older than the record, or the record makes it anew
+ * (init). Invalid if the page is not there any more.
+ */
 static Buffer
 read_block(XLogReaderState *record, uint8 id, bool init, Page *page)
 {
@@ -38,13 +42,13 @@ read_block(XLogReaderState *record, uint8 id, bool init, Page *page)
 	{
 		buf = XLogInitBufferForRedo(record, id);
 		*page = BufferGetPage(buf);
-		zpage_init(*page);
 	}
 	else if (XLogReadBufferForRedo(record, id, &buf) == BLK_NEEDS_REDO)
 		*page = BufferGetPage(buf);
 	return buf;
 }
 
+/* Gives the page, if it was changed, the record's LSN. */
 static void
 finish_page(XLogReaderState *record, Buffer buf, Page page)
 {
@@ -54,30 +58,52 @@ finish_page(XLogReaderState *record, Buffer buf, Page page)
 	MarkBufferDirty(buf);
 }
 
-static void
-apply_slot(Page page, const ZWalChange *change, int irec, uint32 slotno, uint32 grow_to, bool live,
-		   bool overflow)
-{
-	ZSlotChange sc;
+/* ---- row changes ---- */
 
-	sc.common = (change->rec[irec].type == ZUR_LOCKS);
-	sc.overflow = overflow;
-	sc.slotno = slotno;
-	sc.grow_to = grow_to;
-	sc.xid = sc.common ? change->rec[irec].hold : change->rec[irec].xid;
-	sc.ptr = change->ptr[irec];
-	sc.live_chain = live;
-	sc.undo_length = change->rec[irec].length;
-	zapply_slot(page, &sc);
+/* Locks the pages of the change. Fills held with their buffers and returns their number. */
+static int
+lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
+{
+	int			npages = change->opcode == ZWAL_MOVE && !zchange_on_one_page(change) ? 2 : 1;
+	int			n = 0;
+
+	if (change->opcode == ZWAL_UNDO_ONLY)
+		npages = 0;
+	for (int i = 0; i < npages; i++)
+	{
+		ZChangePage *p = &change->page[i];
+
+		p->buf = read_block(record, i, p->init, &p->page);
+		if (BufferIsValid(p->buf))
+			held[n++] = p->buf;
+	}
+	for (int i = 0; i < 2; i++)
+	{
+		ZChangePage *p = &change->page[i];
+
+		if (likely(!p->slot.in_overflow))
+			continue;
+		p->overflow_buf = read_block(record, ZWAL_OVERFLOW_BLOCK + i, false, &p->overflow);
+		if (BufferIsValid(p->overflow_buf))
+			held[n++] = p->overflow_buf;
+		if (p->overflow != NULL && !zoverflow_has_slot(p->overflow, p->slot.slotno))
+			malformed(record);
+	}
+	return n;
 }
 
+/*
+ * Completes an UPDATE with the row that it makes of the one on the page, in row
+ * (BLCKSZ bytes).
+ */
 static void
-apply_update(XLogReaderState *record, Page page, const ZWalChange *change)
+form_updated_row(XLogReaderState *record, ZChange *change, char *row)
 {
-	static char row[BLCKSZ];
-	OffsetNumber off = change->rec[0].offset;
-	ItemId		lp = PageGetItemId(page, off);
+	Page		page = change->page[0].page;
+	ItemId		lp = PageGetItemId(page, change->rec[0].offset);
+	const char *end = change->delta + change->delta_length;
 	ZHeader		current;
+	ZHeader		updated;
 	Size		len;
 
 	if (!ItemIdIsNormal(lp))
@@ -86,188 +112,52 @@ apply_update(XLogReaderState *record, Page page, const ZWalChange *change)
 	len = zpage_row_length(page, lp);
 	memcpy(row, zpage_row(page, lp), len);
 	len -= ZTUPLE_HEADER_SIZE;
-	if (zdelta_wal_apply(change->delta, change->delta_end, row + ZTUPLE_HEADER_SIZE, &len,
-						 BLCKSZ - ZTUPLE_HEADER_SIZE) != change->delta_end)
+	if (zdelta_wal_apply(change->delta, end, row + ZTUPLE_HEADER_SIZE, &len,
+						 BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
 		malformed(record);
-	zheader_set(row, zheader_updated(current, change->has_new_header ? change->new_header : current,
-									 change->slotno, change->key_change) &
-				~(change->clear_locks ? ZH_LOCK_MASK : 0));
-	zapply_update(page, off, row, len + ZTUPLE_HEADER_SIZE, change->clear_locks);
-}
-
-static void
-apply_multi_insert(XLogReaderState *record, Page page, const ZWalChange *change)
-{
-	const char *p = change->row;
-	const char *end = p + change->row_length;
-	OffsetNumber off = change->rec[0].offset;
-
-	for (int i = 0; i < change->rec[0].nrows; i++)
-	{
-		uint16		len;
-
-		if (end - p < 2)
-			malformed(record);
-		memcpy(&len, p, 2);
-		p += 2;
-		if (end - p < len)
-			malformed(record);
-		zapply_insert(page, off + i, p, len);
-		p += len;
-	}
-}
-
-/* The change of block 0. */
-static void
-apply_change(XLogReaderState *record, Page page, const ZWalChange *change)
-{
-	const ZuRecord *rec = &change->rec[0];
-	bool		live = (change->flags & (ZWD_PREV | ZWD_LIVE_CHAIN)) != 0;
-	bool		overflow = XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK);
-
-	if (change->opcode == ZWAL_IMAGE)
-	{
-		zapply_image(page, change->ptr[0]);
-		return;
-	}
-	/* inline locks that became records: the last one is the slot's */
-	apply_slot(page, change, change->opcode == ZWAL_LOCK ? change->nrecords - 1 : 0, change->slotno,
-			   change->grow_to, live, overflow);
-	switch (change->opcode)
-	{
-		case ZWAL_INSERT:
-			zapply_insert(page, rec->offset, change->row, change->row_length);
-			break;
-		case ZWAL_MULTI_INSERT:
-			apply_multi_insert(record, page, change);
-			break;
-		case ZWAL_UPDATE:
-			apply_update(record, page, change);
-			break;
-		case ZWAL_DELETE:
-			zapply_delete(page, rec->offset, change->slotno, ZSTATE_DELETED,
-						  (rec->xflags & ZUX_OTHER_PART) != 0);
-			break;
-		case ZWAL_MOVE:
-			zapply_delete(page, rec->offset, change->slotno, ZSTATE_MOVED, false);
-			break;
-		case ZWAL_LOCK:
-			/* where locks became records the rows have had their hints, or are there no more */
-			if ((change->flags & ZWD_CONVERTED) == 0)
-				zapply_lock(page, rec->offset, rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);
-			break;
-		default:
-			malformed(record);
-	}
-}
-
-/* The new row of a MOVE, on its own page or on the old row's. */
-static void
-apply_move_target(XLogReaderState *record, Page page, const ZWalChange *change, bool same_page)
-{
-	if (same_page)
-		apply_slot(page, change, 1, change->slotno, 0, false,
-				   XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK));
-	else
-		apply_slot(page, change, 1, change->new_slotno, change->new_grow_to,
-				   change->rec[1].prev != InvalidUndoPtr,
-				   XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + 1));
-	if (change->nrecords == 3)
-		zapply_common_locks(page, change->locks_slotno, change->locks_grow_to, change->rec[2].hold,
-							change->ptr[2]);
-	zapply_insert(page, change->rec[1].offset, change->row, change->row_length);
-}
-
-/*
- * Lock overflow page 'which' (0 or 1) of a row change and set the slot that lies there. Invalid if
- * the record has none. The buffer stays locked.
- */
-static Buffer
-apply_overflow(XLogReaderState *record, const ZWalChange *change, int which)
-{
-	uint32		slotno = which == 0 ? change->slotno : change->new_slotno;
-	bool		twice;
-	Buffer		buf;
-	Page		page;
-
-	if (likely(!XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + which)))
-		return InvalidBuffer;
-	/* both halves of a move on one page share the slot, which was changed twice (O1) */
-	twice = (which == 0 && change->nrecords >= 2 && change->rec[0].type == ZUR_MOVE &&
-			 change->rec[0].block == change->rec[1].block);
-	buf = read_block(record, ZWAL_OVERFLOW_BLOCK + which, false, &page);
-	if (page != NULL)
-	{
-		if (!zoverflow_has_slot(page, slotno))
-			malformed(record);
-		for (int irec = which; irec <= which + (twice ? 1 : 0); irec++)
-			if (change->rec[irec].type == ZUR_LOCKS)
-				zoverflow_set_lock_slot(page, slotno, change->rec[irec].hold, change->ptr[irec]);
-			else
-				zoverflow_set_slot(page, slotno, change->rec[irec].xid, change->ptr[irec]);
-		finish_page(record, buf, page);
-	}
-	return buf;
+	updated = zheader_updated(current, change->new_shape ? change->shape : current,
+							  change->page[0].slot.slotno,
+							  (change->rec[0].xflags & ZUX_KEY_CHANGE) != 0);
+	if (change->clear_locks)
+		updated &= ~ZH_LOCK_MASK;
+	zheader_set(row, updated);
+	change->row = row;
+	change->row_length = len + ZTUPLE_HEADER_SIZE;
 }
 
 static void
 redo_change(XLogReaderState *record)
 {
-	static ZWalChange change;
+	ZChange		change;
+	ZChangeWork work;
+	char		row[BLCKSZ];
 	Buffer		held[MAX_HELD];
-	int			nheld = 0;
-	Buffer		buf = InvalidBuffer,
-				buf2 = InvalidBuffer;
-	Page		page = NULL,
-				page2 = NULL;
-	bool		two_pages;
+	int			nheld;
 
-	if (!zwal_decode(record, &change))
+	if (!zchange_decode(record, &change, &work))
 		malformed(record);
-	two_pages = (change.opcode == ZWAL_MOVE && XLogRecHasBlockRef(record, 1));
-	if (change.opcode != ZWAL_UNDO_ONLY)
-	{
-		buf = read_block(record, 0, (change.flags & ZWD_PAGE_INIT) != 0, &page);
-		if (BufferIsValid(buf))
-			held[nheld++] = buf;
-	}
-	if (two_pages)
-	{
-		buf2 = read_block(record, 1, (change.flags & ZWD_NEW_PAGE_INIT) != 0, &page2);
-		if (BufferIsValid(buf2))
-			held[nheld++] = buf2;
-	}
+	nheld = lock_pages(record, &change, held);
+	zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
+	nheld += change.op.npages;
+	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL)
+		form_updated_row(record, &change, row);
+	zchange_apply(&change);
 	for (int i = 0; i < 2; i++)
 	{
-		held[nheld] = apply_overflow(record, &change, i);
-		if (BufferIsValid(held[nheld]))
-			nheld++;
-	}
-	zu_redo_records(record, ZWAL_UNDO_BLOCK, change.nundo_pages, change.start, &change.place,
-					change.undo, change.undo_length, change.rec_start,
-					change.nrecords, &held[nheld]);
-	nheld += change.nundo_pages;
-	if (page != NULL)
-	{
-		apply_change(record, page, &change);
-		if (change.opcode == ZWAL_MOVE && !two_pages)
-			apply_move_target(record, page, &change, true);
-		finish_page(record, buf, page);
-	}
-	if (page2 != NULL)
-	{
-		apply_move_target(record, page2, &change, false);
-		finish_page(record, buf2, page2);
+		finish_page(record, change.page[i].buf, change.page[i].page);
+		finish_page(record, change.page[i].overflow_buf, change.page[i].overflow);
 	}
 	for (int i = nheld - 1; i >= 0; i--)
 		if (BufferIsValid(held[i]))
 			UnlockReleaseBuffer(held[i]);
 }
 
+/* ---- other changes of table pages ---- */
+
 static void
 redo_rollback(XLogReaderState *record)
 {
-	static char raw[ZUR_MAX_LENGTH];
+	char		raw[ZUR_MAX_LENGTH];
 	xl_zheap_rollback xlrec;
 	const char *p = XLogRecGetData(record) + SizeOfZheapRollback;
 	const char *end = XLogRecGetData(record) + XLogRecGetDataLen(record);
@@ -384,8 +274,7 @@ redo_inline_lock(XLogReaderState *record)
 	buf = read_block(record, 0, false, &page);
 	if (page != NULL)
 	{
-		zapply_inline_lock(page, lock.slotno, lock.grow_to, lock.fresh, zxid_widen(XLogRecGetXid(record)),
-						   lock.offset, lock.mode);
+		zapply_inline_lock(page, &lock, zxid_widen(XLogRecGetXid(record)));
 		finish_page(record, buf, page);
 	}
 	if (BufferIsValid(buf))
@@ -393,9 +282,10 @@ redo_inline_lock(XLogReaderState *record)
 }
 
 /*
- * Clear the bit of the record's table page in the visibility map. The map's page may have gone since, with the table's tail, and
- * without full-page images this is its first record: then it comes again for the time being, as in replay of heap's records. Else
- * the end of recovery would miss it, for the truncation's record takes only the table's own missing pages off the list of those.
+ * Clears the bit of the record's table page in the visibility map. If the map's
+ * page was truncated away later, it is made anew for the time being, as in
+ * replay of heap's records: the truncation's record takes only pages of the
+ * main fork off the list of missing pages that the end of recovery checks.
  */
 static void
 clear_visibility(XLogReaderState *record)

@@ -1,246 +1,46 @@
 /*
- * change/zwal.c - building and decoding row change records.
+ * change/zwal.c - row changes as WAL records: encoding and decoding.
  *
- * Builders run inside critical sections: they use fixed buffers and cannot
- * fail. The decoder is the only reader of the layout; redo and desc use it.
+ * Each part of a record has its encoder and its decoder side by side. The
+ * encoder runs before the critical section. The decoder checks every length and
+ * is the only reader of the layout (change/zwal.h); replay and desc use it.
+ *
+ * Under assertions, each record is decoded before it is inserted, and what comes
+ * out is compared with the change.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
+#include "change/zchange.h"
+#include "change/zwal.h"
 #include "common/varint.h"
 #include "tuple/ztuple.h"
-#include "change/zwal.h"
+#include "utils/memutils.h"
 
-/* Main data of a compact or literal record before its long parts: bounded by this. */
-#define HEAD_MAX 128
+/* A record as the decoder sees it: main data, and what its header and its block references say. */
+typedef struct Reader
+{
+	const char *p;
+	const char *end;
+	bool		bad;
+	uint8		opcode;
+	uint8		flags;
+	TransactionId xid;
+	RelFileNumber relnumber;	/* of block 0, if there is one */
+	BlockNumber block;
+	BlockNumber undo_block;		/* the first one */
+	int			nundo_pages;
+	bool		overflow[2];
+} Reader;
 
-/* Head buffers live until XLogInsert; one record is built at a time. */
-static char head[HEAD_MAX];
-static char delta_bytes[2 * BLCKSZ];
+/* ---- bytes ---- */
 
 static char *
 put_bytes(char *p, const void *src, Size len)
 {
 	memcpy(p, src, len);
 	return p + len;
-}
-
-/* Fields that every row change begins with. */
-static char *
-put_common(char *p, uint8 flags, const ZuOp *op)
-{
-	uint16		start = op->start;
-
-	if (op->init[0])
-		flags |= ZWD_UNDO_INIT;
-	if (op->first)
-		flags |= ZWD_FIRST;
-	*p++ = (char) flags;
-	p = zvarint_put(p, op->place.generation);
-	if (op->init[0] || op->npages > 1)
-	{
-		p = zvarint_put(p, op->place.logno);
-		p = put_bytes(p, &op->place.sequence, 8);
-		p = put_bytes(p, &op->place.topxid, 6);
-		if (op->init[0] && zuptr_byte(op->ptr[0]) < BLCKSZ)
-			p = put_bytes(p, &op->place.prev, 8);
-	}
-	return put_bytes(p, &start, 2);
-}
-
-/* An undo pointer in 5 to 10 bytes: generation and extent are small numbers. */
-static char *
-put_pointer(char *p, UndoPtr ptr)
-{
-	uint32		byte = zuptr_byte(ptr);
-
-	p = zvarint_put(p, zuptr_generation(ptr));
-	p = zvarint_put(p, zuptr_extent(ptr));
-	return put_bytes(p, &byte, 3);
-}
-
-/* Fields of a compact record. */
-static char *
-put_compact(char *p, const ZWalSlot *slot, const ZuRecord *rec)
-{
-	p = zvarint_put(p, slot->slotno);
-	p = zvarint_put(p, rec->offset);
-	p = zvarint_put(p, rec->cid);
-	p = zvarint_put(p, zigzag_encode((int32) (rec->relnumber - rec->reloid)));
-	if (rec->prev != InvalidUndoPtr)
-		p = put_pointer(p, rec->prev);
-	if (rec->topxid != rec->xid)
-		p = put_bytes(p, &rec->topxid, 6);
-	if (slot->grow_to)
-		*p++ = (char) slot->grow_to;
-	return p;
-}
-
-static uint8
-compact_flags(const ZWalSlot *slot, const ZuRecord *rec, bool page_init)
-{
-	return (page_init ? ZWD_PAGE_INIT : 0) |
-		(rec->prev != InvalidUndoPtr ? ZWD_PREV : 0) |
-		(rec->topxid != rec->xid ? ZWD_TOPXID : 0) |
-		(slot->grow_to ? ZWD_GROW : 0);
-}
-
-void
-zwal_ensure_space(const ZuOp *op, bool overflow)
-{
-	ZUNDO_FAULT("before-change");
-	if (overflow)
-		XLogEnsureRecordSpace(ZWAL_OVERFLOW_BLOCK + 1, 0);
-	else if (op->npages > 2)
-		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + op->npages, 0);
-}
-
-/* The undo pages of op and the overflow pages that the change's slots lie on. */
-static void
-register_undo(ZuOp *op, const ZWalSlot *slot)
-{
-	zu_register(op, ZWAL_UNDO_BLOCK);
-	if (unlikely(BufferIsValid(slot->overflow)))
-		XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK, slot->overflow, REGBUF_STANDARD);
-	if (unlikely(BufferIsValid(slot->new_overflow)))
-		XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK + 1, slot->new_overflow, REGBUF_STANDARD);
-}
-
-static void
-register_table(uint8 id, Buffer buf, bool page_init)
-{
-	XLogRegisterBuffer(id, buf, REGBUF_STANDARD | (page_init ? REGBUF_WILL_INIT : 0));
-}
-
-/* Begins the record of a row change, with its origin if it may be decoded. */
-static void
-begin_change(void)
-{
-	XLogBeginInsert();
-	if (unlikely(XLogLogicalInfoActive()))
-		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
-}
-
-XLogRecPtr
-zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op, const char *row, Size len)
-{
-	const ZuRecord *rec = op->records[0];
-	ZHeader		h = zheader_get(row);
-	uint32		shape = ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
-	uint8		flags = compact_flags(slot, rec, page_init) | (ZH_SLOT(h) == 0 ? ZWD_FROZEN : 0);
-	char	   *p = put_common(head, flags, op);
-
-	p = put_compact(p, slot, rec);
-	p = zvarint_put(p, shape);
-	begin_change();
-	XLogRegisterData(head, p - head);
-	XLogRegisterData((char *) row + ZTUPLE_HEADER_SIZE, len - ZTUPLE_HEADER_SIZE);
-	register_table(0, buf, page_init);
-	register_undo(op, slot);
-	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INSERT);
-}
-
-XLogRecPtr
-zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bool clear_locks, const char *oldrow,
-				const char *newrow, const ZDelta *delta)
-{
-	const ZuRecord *rec = op->records[0];
-	ZHeader		old = zheader_get(oldrow);
-	ZHeader		new = zheader_get(newrow);
-	char	   *p = put_common(head, compact_flags(slot, rec, false), op);
-	char	   *end;
-	uint8		uflags = 0;
-
-	if (rec->xflags & ZUX_KEY_CHANGE)
-		uflags |= ZWU_KEY_CHANGE;
-	if (clear_locks)
-		uflags |= ZWU_CLEAR_LOCKS;
-	if (!zheader_same_shape(old, new))
-		uflags |= ZWU_HEADER;
-	p = put_compact(p, slot, rec);
-	*p++ = (char) uflags;
-	if (uflags & ZWU_HEADER)
-		p = zheader_compact_put(p, new, 0);
-	p = zheader_compact_put(p, old, new);
-	end = zdelta_wal_put(delta_bytes, delta, oldrow + ZTUPLE_HEADER_SIZE, newrow + ZTUPLE_HEADER_SIZE);
-	begin_change();
-	XLogRegisterData(head, p - head);
-	XLogRegisterData(delta_bytes, end - delta_bytes);
-	register_table(0, buf, false);
-	register_undo(op, slot);
-	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_UPDATE);
-}
-
-XLogRecPtr
-zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2, const ZWalSlot *slot, ZuOp *op,
-				 const char *undo_bytes, const char *data, Size data_len)
-{
-	char	   *p;
-
-	if (op->temp)
-		return InvalidXLogRecPtr;
-	if (slot->grow_to)
-		flags |= ZWD_GROW;
-	if (slot->live_chain)
-		flags |= ZWD_LIVE_CHAIN;
-	p = put_common(head, flags, op);
-	p = zvarint_put(p, slot->slotno);
-	if (slot->grow_to)
-		*p++ = (char) slot->grow_to;
-	p = zvarint_put(p, op->nrecords);
-	p = zvarint_put(p, op->total);
-	begin_change();
-	XLogRegisterData(head, p - head);
-	XLogRegisterData((char *) undo_bytes, op->total);
-	if (data_len > 0)
-		XLogRegisterData((char *) data, data_len);
-	if (BufferIsValid(buf))
-		register_table(0, buf, (flags & ZWD_PAGE_INIT) != 0);
-	if (BufferIsValid(buf2))
-		register_table(1, buf2, (flags & ZWD_NEW_PAGE_INIT) != 0);
-	register_undo(op, slot);
-	return XLogInsert(ZUNDO_RMGR_ID, opcode);
-}
-
-XLogRecPtr
-zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
-{
-	uint16		word = lock->offset | lock->mode << 9 | (lock->fresh ? ZWI_FRESH : 0) |
-		(lock->grow_to ? ZWI_GROW : 0);
-	char	   *p = put_bytes(head, &word, 2);
-
-	*p++ = (char) lock->slotno;
-	if (lock->grow_to)
-		*p++ = (char) lock->grow_to;
-	XLogBeginInsert();
-	XLogRegisterData(head, p - head);
-	register_table(0, buf, false);
-	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INLINE_LOCK);
-}
-
-/* ---- decoding ---- */
-
-typedef struct Reader
-{
-	const char *p;
-	const char *end;
-	bool		bad;
-} Reader;
-
-static uint32
-get_varint(Reader *r)
-{
-	uint32		v = 0;
-	const char *next = r->bad ? NULL : zvarint_get(r->p, r->end, &v);
-
-	if (next == NULL)
-	{
-		r->bad = true;
-		return 0;
-	}
-	r->p = next;
-	return v;
 }
 
 static const char *
@@ -275,6 +75,32 @@ get_byte(Reader *r)
 	return b;
 }
 
+static uint32
+get_varint(Reader *r)
+{
+	uint32		v = 0;
+	const char *next = r->bad ? NULL : zvarint_get(r->p, r->end, &v);
+
+	if (next == NULL)
+	{
+		r->bad = true;
+		return 0;
+	}
+	r->p = next;
+	return v;
+}
+
+/* An undo pointer takes 5 to 13 bytes: generation and extent are small numbers. */
+static char *
+put_pointer(char *p, UndoPtr ptr)
+{
+	uint32		byte = zuptr_byte(ptr);
+
+	p = zvarint_put(p, zuptr_generation(ptr));
+	p = zvarint_put(p, zuptr_extent(ptr));
+	return put_bytes(p, &byte, 3);
+}
+
 static UndoPtr
 get_pointer(Reader *r)
 {
@@ -286,170 +112,428 @@ get_pointer(Reader *r)
 	return zuptr_make(generation, extent, byte);
 }
 
-/* Where the undo of this record begins, as a pointer; the block number tells the extent. */
-static UndoPtr
-undo_position(XLogReaderState *record, const ZWalChange *change)
+/* Adds bytes to the main data of wal. They stay where they are. */
+static void
+add_part(ZChangeWal *wal, const char *data, uint32 length)
 {
-	BlockNumber block;
+	Assert(wal->nparts < ZCHANGE_MAX_PARTS);
+	wal->part[wal->nparts].data = data;
+	wal->part[wal->nparts++].length = length;
+}
+
+/* ---- what all row changes begin with ---- */
+
+/* Returns whether the record has an undo record built from its fields, not packed. */
+static inline bool
+is_compact(uint8 opcode)
+{
+	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE;
+}
+
+/* Returns the member of change that ZWD_SPECIAL stands for in records of opcode, or NULL. */
+static bool *
+special_fact(ZChange *change, uint8 opcode)
+{
+	switch (opcode)
+	{
+		case ZWAL_INSERT:
+			return &change->frozen;
+		case ZWAL_MOVE:
+			return &change->page[1].init;
+		case ZWAL_LOCK:
+			return &change->converted;
+		default:
+			return NULL;
+	}
+}
+
+/* Returns the flags of the record for change, as opcode says them. */
+static uint8
+flags_of(const ZChange *change, uint8 opcode)
+{
+	const ZChangeSlot *slot = &change->page[0].slot;
+	const ZuRecord *rec = &change->rec[0];
+	const bool *special = special_fact((ZChange *) change, opcode);
+	uint8		flags = 0;
+
+	if (change->page[0].init && opcode != ZWAL_UNDO_ONLY)
+		flags |= ZWD_PAGE_INIT;
+	if (change->op.init[0])
+		flags |= ZWD_UNDO_INIT;
+	if (change->op.first)
+		flags |= ZWD_FIRST;
+	if (slot->grow_to != 0)
+		flags |= ZWD_GROW;
+	if (special != NULL && *special)
+		flags |= ZWD_SPECIAL;
+	if (!is_compact(opcode))
+		return flags | (slot->live_chain ? ZWD_LIVE_CHAIN : 0);
+	Assert(slot->live_chain == (rec->prev != InvalidUndoPtr));
+	return flags | (rec->prev != InvalidUndoPtr ? ZWD_PREV : 0) |
+		(rec->topxid != rec->xid ? ZWD_TOPXID : 0);
+}
+
+/* Sets what the flags of the record say. */
+static void
+take_flags(Reader *r, ZChange *change)
+{
+	bool	   *special = special_fact(change, r->opcode);
+
+	change->page[0].init = (r->flags & ZWD_PAGE_INIT) != 0;
+	change->page[0].slot.live_chain = (r->flags & (ZWD_PREV | ZWD_LIVE_CHAIN)) != 0;
+	change->op.first = (r->flags & ZWD_FIRST) != 0;
+	change->op.init[0] = (r->flags & ZWD_UNDO_INIT) != 0;
+	if (special != NULL)
+		*special = (r->flags & ZWD_SPECIAL) != 0;
+	else if (r->flags & ZWD_SPECIAL)
+		r->bad = true;
+}
+
+/* Returns where the undo of the record begins. Its block number tells the extent. */
+static UndoPtr
+undo_position(const Reader *r, const ZuOp *op)
+{
 	uint32		extent,
 				page;
 
-	zc_block_tag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &block);
-	if (!zu_block_position(block, &extent, &page))
+	if (!zu_block_position(r->undo_block, &extent, &page))
 		return InvalidUndoPtr;
-	return zuptr_make(change->place.generation, extent, page * BLCKSZ + change->start);
+	return zuptr_make(op->place.generation, extent, page * BLCKSZ + op->start);
 }
 
-/* What stands in the headers of the undo pages that the record initializes. */
+static char *
+put_place(char *p, const ZuOp *op)
+{
+	p = zvarint_put(p, op->place.generation);
+	if (op->init[0] || op->npages > 1)
+	{
+		p = zvarint_put(p, op->place.logno);
+		p = put_bytes(p, &op->place.sequence, 8);
+		p = put_bytes(p, &op->place.topxid, 6);
+		if (op->init[0] && zuptr_byte(op->ptr[0]) < BLCKSZ)
+			p = put_bytes(p, &op->place.prev, 8);
+	}
+	return put_bytes(p, &op->start, 2);
+}
+
 static void
-decode_place(XLogReaderState *record, Reader *r, ZWalChange *change)
+get_place(Reader *r, ZuOp *op)
 {
-	ZuPlace    *place = &change->place;
-	UndoPtr		position = undo_position(record, change);
+	uint32		extent,
+				page;
 
-	place->logno = get_varint(r);
-	copy_bytes(r, &place->sequence, 8);
-	copy_bytes(r, &place->topxid, 6);
-	if ((change->flags & ZWD_UNDO_INIT) && position != InvalidUndoPtr && zuptr_byte(position) < BLCKSZ)
-		copy_bytes(r, &place->prev, 8);
+	op->npages = r->nundo_pages;
+	op->place.generation = get_varint(r);
+	if (op->init[0] || op->npages > 1)
+	{
+		op->place.logno = get_varint(r);
+		copy_bytes(r, &op->place.sequence, 8);
+		copy_bytes(r, &op->place.topxid, 6);
+		if (op->init[0] && zu_block_position(r->undo_block, &extent, &page) && page == 0)
+			copy_bytes(r, &op->place.prev, 8);
+	}
+	copy_bytes(r, &op->start, 2);
 }
 
-/* Pointers of the records that lie one after the other from the first one's position. */
-static bool
-place_records(XLogReaderState *record, ZWalChange *change)
+/* Finds the pointers of the records, which lie one after the other from the first one's place. */
+static void
+locate_records(Reader *r, ZChange *change)
 {
-	UndoPtr		base = undo_position(record, change);
+	ZuOp	   *op = &change->op;
+	UndoPtr		base = undo_position(r, op);
 	uint32		byte = 0;
 
 	if (base == InvalidUndoPtr)
-		return false;
+	{
+		r->bad = true;
+		return;
+	}
+	op->nrecords = change->nrecords;
 	for (int i = 0; i < change->nrecords; i++)
 	{
-		change->rec_start[i] = byte;
-		change->ptr[i] = zu_advance(base, byte);
+		op->records[i] = &change->rec[i];
+		op->ptr[i] = zu_advance(base, byte);
 		byte += change->rec[i].length;
 	}
-	return byte == change->undo_length;
+	r->bad = (byte != op->total);
+}
+
+/* ---- slots ---- */
+
+/* Of the page that the record's flags speak of. */
+static char *
+put_slot(char *p, const ZChangeSlot *slot)
+{
+	p = zvarint_put(p, slot->slotno);
+	if (slot->grow_to != 0)
+		*p++ = (char) slot->grow_to;
+	return p;
+}
+
+/* The same where no flag tells whether inline slots are added. */
+static char *
+put_other_slot(char *p, const ZChangeSlot *slot)
+{
+	p = zvarint_put(p, slot->slotno);
+	*p++ = (char) slot->grow_to;
+	return p;
 }
 
 static void
-decode_insert(Reader *r, ZWalChange *change, char *work)
+get_other_slot(Reader *r, ZChangeSlot *slot)
+{
+	slot->slotno = get_varint(r);
+	slot->grow_to = get_byte(r);
+}
+
+/* ---- INSERT ---- */
+
+static char *
+put_insert(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	ZHeader		h = zheader_get(change->row);
+	uint32		shape = ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
+
+	Assert(change->frozen == (ZH_SLOT(h) == 0));
+	p = zvarint_put(p, shape);
+	add_part(wal, wal->head, p - wal->head);
+	add_part(wal, change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE);
+	return p;
+}
+
+static void
+get_insert(Reader *r, ZChange *change, char *row)
 {
 	ZuRecord   *rec = &change->rec[0];
-	uint32		shape;
-	Size		datalen;
+	uint32		shape = get_varint(r);
+	Size		datalen = r->bad ? 0 : r->end - r->p;
 	ZHeader		h;
 
 	rec->type = ZUR_INSERT;
 	rec->nrows = 1;
-	shape = get_varint(r);
-	datalen = r->bad ? 0 : r->end - r->p;
 	if (r->bad || datalen + ZTUPLE_HEADER_SIZE > BLCKSZ)
 	{
 		r->bad = true;
 		return;
 	}
 	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK),
-					 (change->flags & ZWD_FROZEN) ? 0 : change->slotno);
+					 change->frozen ? 0 : change->page[0].slot.slotno);
 	if (shape & 1)
 		h |= ZH_NULLS;
 	if (shape & 2)
 		h |= ZH_EXTERNAL;
-	zheader_set(work, h);
-	memcpy(work + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
-	change->row = work;
+	zheader_set(row, h);
+	memcpy(row + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
+	change->row = row;
 	change->row_length = datalen + ZTUPLE_HEADER_SIZE;
 }
 
+/* ---- UPDATE ---- */
+
+static char *
+put_update(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	*p++ = (char) (((rec->xflags & ZUX_KEY_CHANGE) ? ZWU_KEY_CHANGE : 0) |
+				   (change->clear_locks ? ZWU_CLEAR_LOCKS : 0) |
+				   (change->new_shape ? ZWU_HEADER : 0));
+	if (change->new_shape)
+		p = zheader_compact_put(p, change->shape, 0);
+	p = put_bytes(p, rec->payload, change->old_header_length);
+	add_part(wal, wal->head, p - wal->head);
+	add_part(wal, change->delta, change->delta_length);
+	return p;
+}
+
+/* The undo payload is the old header, and the delta without its new bytes. */
 static void
-decode_update(Reader *r, ZWalChange *change, char *work)
+get_update(Reader *r, ZChange *change, char *payload)
 {
 	ZuRecord   *rec = &change->rec[0];
 	uint8		uflags = get_byte(r);
-	const char *next;
 	const char *old;
+	const char *next;
 	ZHeader		ignored;
 	Size		len;
 
 	rec->type = ZUR_UPDATE;
-	change->key_change = (uflags & ZWU_KEY_CHANGE) != 0;
+	rec->xflags = (uflags & ZWU_KEY_CHANGE) ? ZUX_KEY_CHANGE : 0;
 	change->clear_locks = (uflags & ZWU_CLEAR_LOCKS) != 0;
-	change->has_new_header = (uflags & ZWU_HEADER) != 0;
-	if (change->key_change)
-		rec->xflags |= ZUX_KEY_CHANGE;
-	if (change->has_new_header && !r->bad)
+	change->new_shape = (uflags & ZWU_HEADER) != 0;
+	if (change->new_shape && !r->bad)
 	{
-		next = zheader_compact_get(r->p, r->end, 0, &change->new_header);
+		next = zheader_compact_get(r->p, r->end, 0, &change->shape);
 		r->bad = (next == NULL);
 		r->p = next;
 	}
 	if (r->bad)
 		return;
+	/* the length of a compact header does not depend on the base that it is read with */
 	old = r->p;
-	/* only its length is wanted: any base with a shape will do */
 	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
 	if (next == NULL)
 	{
 		r->bad = true;
 		return;
 	}
-	/* the undo payload: compact old header, then the delta without the new bytes */
-	memcpy(work, old, next - old);
+	change->old_header_length = next - old;
+	memcpy(payload, old, change->old_header_length);
 	change->delta = next;
-	change->delta_end = zdelta_wal_to_undo(next, r->end, work + (next - old),
-										   ZUR_MAX_LENGTH - (next - old), &len);
-	if (change->delta_end != r->end)
+	change->delta_length = r->end - next;
+	if (zdelta_wal_to_undo(next, r->end, payload + change->old_header_length,
+						   ZUR_MAX_LENGTH - change->old_header_length, &len) != r->end)
 	{
 		r->bad = true;
 		return;
 	}
-	rec->payload = work;
-	rec->payload_len = (next - old) + len;
+	rec->payload = payload;
+	rec->payload_len = change->old_header_length + len;
+}
+
+/* ---- compact records ---- */
+
+static void
+encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	Assert(change->nrecords == 1);
+	p = zvarint_put(p, change->page[0].slot.slotno);
+	p = zvarint_put(p, rec->offset);
+	p = zvarint_put(p, rec->cid);
+	p = zvarint_put(p, zigzag_encode((int32) (rec->relnumber - rec->reloid)));
+	if (rec->prev != InvalidUndoPtr)
+		p = put_pointer(p, rec->prev);
+	if (rec->topxid != rec->xid)
+		p = put_bytes(p, &rec->topxid, 6);
+	if (change->page[0].slot.grow_to != 0)
+		*p++ = (char) change->page[0].slot.grow_to;
+	p = wal->opcode == ZWAL_INSERT ? put_insert(p, change, wal) : put_update(p, change, wal);
+	Assert(p <= wal->head + sizeof(wal->head));
 }
 
 static void
-decode_compact(XLogReaderState *record, Reader *r, ZWalChange *change)
+decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
 {
 	ZuRecord   *rec = &change->rec[0];
-	RelFileLocator locator;
-	char	   *packed = change->work + ZUR_MAX_LENGTH;
 
-	change->slotno = get_varint(r);
-	zc_block_tag(record, 0, &locator, NULL, &rec->block);
+	change->nrecords = 1;
+	memset(rec, 0, sizeof(*rec));
+	change->page[0].slot.slotno = get_varint(r);
+	rec->block = r->block;
 	rec->offset = get_varint(r);
 	rec->cid = get_varint(r);
-	rec->relnumber = locator.relNumber;
+	rec->relnumber = r->relnumber;
 	rec->reloid = rec->relnumber - zigzag_decode(get_varint(r));
-	rec->xid = zxid_widen(XLogRecGetXid(record));
+	rec->xid = zxid_widen(r->xid);
 	rec->topxid = rec->xid;
-	rec->flags = (change->flags & ZWD_FIRST) ? ZUF_FIRST : 0;
-	if (change->flags & ZWD_PREV)
+	rec->flags = (r->flags & ZWD_FIRST) ? ZUF_FIRST : 0;
+	if (r->flags & ZWD_PREV)
 		rec->prev = get_pointer(r);
-	if (change->flags & ZWD_TOPXID)
+	if (r->flags & ZWD_TOPXID)
 		copy_bytes(r, &rec->topxid, 6);
-	change->grow_to = (change->flags & ZWD_GROW) ? get_byte(r) : 0;
-	if (change->opcode == ZWAL_INSERT)
-		decode_insert(r, change, change->work);
+	if (r->flags & ZWD_GROW)
+		change->page[0].slot.grow_to = get_byte(r);
+	if (r->opcode == ZWAL_INSERT)
+		get_insert(r, change, work->bytes);
 	else
-		decode_update(r, change, change->work);
+		get_update(r, change, work->bytes);
 	if (r->bad)
 		return;
-	change->nrecords = 1;
-	change->undo_length = zur_length(rec);
-	zur_pack(rec, packed);
-	change->undo = packed;
+	change->op.total = zur_length(rec);
+	zur_pack(rec, work->packed);
+	change->undo = work->packed;
+}
+
+/* ---- literal records ---- */
+
+/* The new half of a MOVE. */
+static void
+put_moved(const ZChange *change, ZChangeWal *wal)
+{
+	uint16		len = change->row_length;
+	char	   *p = put_other_slot(wal->middle, &change->page[1].slot);
+
+	p = put_bytes(p, &len, 2);
+	Assert(p <= wal->middle + sizeof(wal->middle));
+	add_part(wal, wal->middle, p - wal->middle);
+	if (len > 0)
+		add_part(wal, change->row, len);
+	if (change->nrecords == 3)
+		add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
 }
 
 static void
-decode_literal(Reader *r, ZWalChange *change)
+get_moved(Reader *r, ZChange *change)
+{
+	ZChangeSlot *slot = &change->page[1].slot;
+	uint16		len = 0;
+
+	get_other_slot(r, slot);
+	slot->live_chain = !zchange_on_one_page(change) && change->nrecords > 1 &&
+		change->rec[1].prev != InvalidUndoPtr;
+	copy_bytes(r, &len, 2);
+	change->row = get_bytes(r, len);
+	change->row_length = len;
+	if (change->nrecords == 3)
+		get_other_slot(r, &change->locks);
+}
+
+/* Returns whether the bytes are so many rows, each after its length. */
+static bool
+rows_fit(const char *p, uint32 length, int nrows)
+{
+	const char *end = p + length;
+
+	for (int i = 0; i < nrows; i++)
+	{
+		uint16		len;
+
+		if (end - p < sizeof(len))
+			return false;
+		memcpy(&len, p, sizeof(len));
+		p += sizeof(len);
+		if (end - p < len)
+			return false;
+		p += len;
+	}
+	return p == end;
+}
+
+static void
+encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
+{
+	char	   *packed = wal->records;
+
+	p = put_slot(p, &change->page[0].slot);
+	p = zvarint_put(p, change->nrecords);
+	p = zvarint_put(p, change->op.total);
+	Assert(p <= wal->head + sizeof(wal->head));
+	add_part(wal, wal->head, p - wal->head);
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		zur_pack(&change->rec[i], packed);
+		packed += change->rec[i].length;
+	}
+	add_part(wal, wal->records, packed - wal->records);
+	if (change->rec[0].type == ZUR_MOVE)
+		put_moved(change, wal);
+	else if (wal->opcode == ZWAL_MULTI_INSERT)
+		add_part(wal, change->row, change->row_length);
+}
+
+static void
+decode_literal(Reader *r, ZChange *change)
 {
 	uint32		byte = 0;
 
-	change->slotno = get_varint(r);
-	change->grow_to = (change->flags & ZWD_GROW) ? get_byte(r) : 0;
+	change->page[0].slot.slotno = get_varint(r);
+	if (r->flags & ZWD_GROW)
+		change->page[0].slot.grow_to = get_byte(r);
 	change->nrecords = get_varint(r);
-	change->undo_length = get_varint(r);
-	change->undo = get_bytes(r, change->undo_length);
+	change->op.total = get_varint(r);
+	change->undo = get_bytes(r, change->op.total);
 	if (r->bad || change->nrecords < 1 || change->nrecords > ZU_MAX_RECORDS)
 	{
 		r->bad = true;
@@ -457,75 +541,281 @@ decode_literal(Reader *r, ZWalChange *change)
 	}
 	for (int i = 0; i < change->nrecords; i++)
 	{
-		if (byte > change->undo_length ||
-			!zur_unpack(change->undo + byte, change->undo_length - byte, &change->rec[i]))
+		if (byte > change->op.total ||
+			!zur_unpack(change->undo + byte, change->op.total - byte, &change->rec[i]))
 		{
 			r->bad = true;
 			return;
 		}
 		byte += change->rec[i].length;
 	}
-	if (change->opcode == ZWAL_MOVE ||
-		(change->opcode == ZWAL_UNDO_ONLY && change->rec[0].type == ZUR_MOVE))
-	{
-		uint16		len = 0;
-
-		change->new_slotno = get_varint(r);
-		change->new_grow_to = get_byte(r);
-		copy_bytes(r, &len, 2);
-		change->row = get_bytes(r, len);
-		change->row_length = len;
-		if (change->nrecords == 3)
-		{
-			change->locks_slotno = get_varint(r);
-			change->locks_grow_to = get_byte(r);
-		}
-	}
-	else
+	if (change->rec[0].type == ZUR_MOVE)
+		get_moved(r, change);
+	else if (r->opcode == ZWAL_MULTI_INSERT)
 	{
 		change->row = r->p;
 		change->row_length = r->end - r->p;
+		r->bad = !rows_fit(change->row, change->row_length, change->rec[0].nrows);
 	}
 }
 
-bool
-zwal_decode(XLogReaderState *record, ZWalChange *change)
-{
-	Reader		r;
+/* ---- the whole ---- */
 
-	memset(change, 0, offsetof(ZWalChange, work));
+/* Decodes r into change, all of which it fills. Returns false if it is malformed. */
+static bool
+decode(Reader *r, ZChange *change, ZChangeWork *work)
+{
+	memset(change, 0, sizeof(*change));
+	change->opcode = r->opcode;
+	change->logged = (r->opcode != ZWAL_UNDO_ONLY);
+	for (int i = 0; i < 2; i++)
+		change->page[i].slot.in_overflow = r->overflow[i];
+	r->flags = get_byte(r);
+	take_flags(r, change);
+	get_place(r, &change->op);
+	if (r->bad || r->nundo_pages < 1)
+		return false;
+	if (is_compact(r->opcode))
+		decode_compact(r, change, work);
+	else
+		decode_literal(r, change);
+	if (!r->bad)
+		locate_records(r, change);
+	return !r->bad;
+}
+
+bool
+zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
+{
+	Reader		r = {0};
+	RelFileLocator locator = {0};
+
 	r.p = XLogRecGetData(record);
 	r.end = r.p + XLogRecGetDataLen(record);
-	r.bad = false;
-	change->opcode = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
-	change->flags = get_byte(&r);
-	while (change->nundo_pages < ZU_MAX_PAGES &&
-		   XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + change->nundo_pages))
-		change->nundo_pages++;
-	if (change->nundo_pages < 1)
+	r.opcode = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
+	r.xid = XLogRecGetXid(record);
+	while (r.nundo_pages < ZU_MAX_PAGES && XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + r.nundo_pages))
+		r.nundo_pages++;
+	if (r.nundo_pages < 1)
 		return false;
-	change->place.generation = get_varint(&r);
-	if ((change->flags & ZWD_UNDO_INIT) || change->nundo_pages > 1)
-		decode_place(record, &r, change);
-	copy_bytes(&r, &change->start, 2);
-	if (r.bad)
-		return false;
-	if (change->opcode == ZWAL_INSERT || change->opcode == ZWAL_UPDATE)
-		decode_compact(record, &r, change);
+	zc_block_tag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &r.undo_block);
+	if (r.opcode != ZWAL_UNDO_ONLY)
+	{
+		if (!XLogRecHasBlockRef(record, 0))
+			return false;
+		zc_block_tag(record, 0, &locator, NULL, &r.block);
+		r.relnumber = locator.relNumber;
+	}
+	for (int i = 0; i < 2; i++)
+		r.overflow[i] = XLogRecHasBlockRef(record, ZWAL_OVERFLOW_BLOCK + i);
+	return decode(&r, change, work);
+}
+
+/* ---- proof of the encoding ---- */
+
+#ifdef USE_ASSERT_CHECKING
+/* Joins the parts of wal, palloc'd. */
+static char *
+join_parts(const ZChangeWal *wal, Size *length)
+{
+	char	   *bytes;
+	char	   *p;
+
+	*length = 0;
+	for (int i = 0; i < wal->nparts; i++)
+		*length += wal->part[i].length;
+	p = bytes = palloc(*length + 1);
+	for (int i = 0; i < wal->nparts; i++)
+		p = put_bytes(p, wal->part[i].data, wal->part[i].length);
+	return bytes;
+}
+
+static bool
+same_slot(const ZChangeSlot *a, const ZChangeSlot *b)
+{
+	return a->slotno == b->slotno && a->grow_to == b->grow_to && a->live_chain == b->live_chain &&
+		a->in_overflow == b->in_overflow;
+}
+
+static bool
+same_bytes(const char *a, uint32 alen, const char *b, uint32 blen)
+{
+	return alen == blen && (alen == 0 || memcmp(a, b, alen) == 0);
+}
+
+/* Compares the places of the records, and their bytes. */
+static void
+compare_records(const ZChange *change, const ZChange *decoded)
+{
+	char	   *packed = palloc(ZUR_MAX_LENGTH);
+	uint32		byte = 0;
+
+	Assert(decoded->nrecords == change->nrecords);
+	Assert(decoded->op.total == change->op.total);
+	Assert(decoded->op.npages == change->op.npages);
+	Assert(decoded->op.start == change->op.start);
+	Assert(decoded->op.first == change->op.first);
+	Assert(decoded->op.init[0] == change->op.init[0]);
+	Assert(decoded->op.place.generation == change->op.place.generation);
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		const ZuRecord *rec = &change->rec[i];
+
+		zur_pack(rec, packed);
+		Assert(decoded->op.ptr[i] == change->op.ptr[i]);
+		Assert(same_bytes(decoded->undo + byte, decoded->rec[i].length, packed, rec->length));
+		byte += rec->length;
+	}
+	pfree(packed);
+}
+
+/* Compares what the change does to its pages. */
+static void
+compare_pages(const ZChange *change, const ZChange *decoded)
+{
+	Assert(decoded->page[0].init == change->page[0].init);
+	Assert(decoded->page[1].init == change->page[1].init);
+	Assert(decoded->frozen == change->frozen);
+	Assert(decoded->converted == change->converted);
+	Assert(decoded->clear_locks == change->clear_locks);
+	Assert(decoded->new_shape == change->new_shape);
+	Assert(decoded->old_header_length == change->old_header_length);
+	if (change->new_shape)
+		Assert(zheader_same_shape(decoded->shape, change->shape));
+	Assert(same_bytes(decoded->delta, decoded->delta_length, change->delta, change->delta_length));
+	if (change->opcode != ZWAL_UPDATE)
+		Assert(same_bytes(decoded->row, decoded->row_length, change->row, change->row_length));
+}
+
+/*
+ * Decodes what the change was encoded to, and compares. The record itself does
+ * not exist yet: what its header and block references will say is told here.
+ */
+static void
+prove_encoding(const ZChange *change, const ZChangeWal *wal)
+{
+	ZChange    *decoded = palloc(sizeof(ZChange));
+	ZChangeWork *work = palloc(sizeof(ZChangeWork));
+	Size		length;
+	char	   *bytes = join_parts(wal, &length);
+	Reader		r = {0};
+	bool		ok;
+
+	r.p = bytes;
+	r.end = bytes + length;
+	r.opcode = wal->opcode;
+	r.xid = GetCurrentTransactionIdIfAny();
+	r.nundo_pages = change->op.npages;
+	r.undo_block = BufferGetBlockNumber(change->op.buffers[0]);
+	if (wal->opcode != ZWAL_UNDO_ONLY)
+	{
+		RelFileLocator locator;
+		ForkNumber	fork;
+
+		BufferGetTag(change->page[0].buf, &locator, &fork, &r.block);
+		r.relnumber = locator.relNumber;
+	}
+	for (int i = 0; i < 2; i++)
+		r.overflow[i] = BufferIsValid(change->page[i].overflow_buf);
+	ok = decode(&r, decoded, work);
+	Assert(ok);
+	compare_records(change, decoded);
+	Assert(same_slot(&decoded->page[0].slot, &change->page[0].slot));
+	if (wal->opcode != ZWAL_UNDO_ONLY)
+		compare_pages(change, decoded);
+	if (change->rec[0].type == ZUR_MOVE && change->nrecords > 1)
+	{
+		Assert(decoded->page[1].slot.slotno == change->page[1].slot.slotno);
+		Assert(zchange_on_one_page(change) || same_slot(&decoded->page[1].slot, &change->page[1].slot));
+		Assert(change->nrecords < 3 || same_slot(&decoded->locks, &change->locks));
+	}
+	pfree(bytes);
+	pfree(work);
+	pfree(decoded);
+}
+#endif
+
+void
+zchange_encode(const ZChange *change, ZChangeWal *wal)
+{
+	char	   *p = wal->head;
+
+	wal->opcode = change->logged ? change->opcode : ZWAL_UNDO_ONLY;
+	wal->nparts = 0;
+	*p++ = (char) flags_of(change, wal->opcode);
+	p = put_place(p, &change->op);
+	if (is_compact(wal->opcode))
+		encode_compact(change, wal, p);
 	else
-		decode_literal(&r, change);
-	return !r.bad && place_records(record, change);
+		encode_literal(change, wal, p);
+#ifdef USE_ASSERT_CHECKING
+	prove_encoding(change, wal);
+#endif
+}
+
+/* ---- inserting ---- */
+
+void
+zchange_ensure_space(const ZChange *change)
+{
+	ZUNDO_FAULT("before-change");
+	if (unlikely(change->op.temp))
+		return;
+	if (unlikely(BufferIsValid(change->page[0].overflow_buf) ||
+				 BufferIsValid(change->page[1].overflow_buf)))
+		XLogEnsureRecordSpace(ZWAL_OVERFLOW_BLOCK + 1, 0);
+	else if (change->op.npages > 2)
+		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + change->op.npages, 0);
+}
+
+XLogRecPtr
+zchange_log(ZChange *change, const ZChangeWal *wal)
+{
+	XLogBeginInsert();
+	if (unlikely(XLogLogicalInfoActive()))
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
+	for (int i = 0; i < wal->nparts; i++)
+		XLogRegisterData((char *) wal->part[i].data, wal->part[i].length);
+	for (int i = 0; i < 2; i++)
+	{
+		const ZChangePage *p = &change->page[i];
+
+		if (wal->opcode != ZWAL_UNDO_ONLY && BufferIsValid(p->buf))
+			XLogRegisterBuffer(i, p->buf, REGBUF_STANDARD | (p->init ? REGBUF_WILL_INIT : 0));
+		if (unlikely(BufferIsValid(p->overflow_buf)))
+			XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK + i, p->overflow_buf, REGBUF_STANDARD);
+	}
+	zu_register(&change->op, ZWAL_UNDO_BLOCK);
+	return XLogInsert(ZUNDO_RMGR_ID, wal->opcode);
+}
+
+/* ---- inline locks ---- */
+
+XLogRecPtr
+zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
+{
+	char		data[4];
+	uint16		word = lock->offset | lock->mode << 9 | (lock->fresh ? ZWI_FRESH : 0) |
+		(lock->grow_to ? ZWI_GROW : 0);
+	char	   *p = put_bytes(data, &word, 2);
+
+	*p++ = (char) lock->slotno;
+	if (lock->grow_to)
+		*p++ = (char) lock->grow_to;
+	XLogBeginInsert();
+	XLogRegisterData(data, p - data);
+	XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INLINE_LOCK);
 }
 
 bool
 zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
 {
-	Reader		r;
+	Reader		r = {0};
 	uint16		word = 0;
 
 	r.p = XLogRecGetData(record);
 	r.end = r.p + XLogRecGetDataLen(record);
-	r.bad = false;
 	copy_bytes(&r, &word, 2);
 	lock->offset = word & 0x1FF;
 	lock->mode = (word >> 9) & 3;

@@ -1,9 +1,9 @@
 /*
  * change/zwal.h - the WAL records of changes to table pages.
  *
- * One struct or encoding, one comment, one bounds-checked decoder used by redo
- * and by desc. The opcodes are in common/rmgr.h, the layouts of the undo log's
- * own records in undo/undo_wal.h.
+ * Each layout stands here once; row changes have one encoder and one
+ * bounds-checked decoder (change/zchange.h). The opcodes are in common/rmgr.h,
+ * the layouts of the undo log's own records in undo/undo_wal.h.
  */
 #ifndef ZUNDO_ZWAL_H
 #define ZUNDO_ZWAL_H
@@ -43,7 +43,7 @@
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records | v length of them | undo records
  *		MULTI_INSERT: then per row u16 length, row
- *		LOCK: several records if inline locks become records (ZWD_CONVERTED); one slot change to the last
+ *		LOCK: several records if inline locks become records (ZWD_SPECIAL); one slot change to the last
  *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row;
  *			with a third undo record, LOCKS: v slot and u8 slots of the common lock slot on that page
  */
@@ -56,88 +56,18 @@
 #define ZWD_PREV		0x08
 #define ZWD_TOPXID		0x10
 #define ZWD_GROW		0x20
-#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZSlotChange; compact ones: same as ZWD_PREV */
-#define ZWD_NEW_PAGE_INIT 0x80	/* MOVE: block 1 is WILL_INIT */
-#define ZWD_CONVERTED	0x80	/* LOCK: inline locks became records; what they lock may have moved on, and no row changes */
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZChangeSlot; compact ones: same as ZWD_PREV */
 
-#define ZWD_FROZEN		0x80	/* INSERT: the row's header names no slot */
+/*
+ * What this bit says depends on the opcode, see special_fact() in zwal.c.
+ * INSERT: the row's header names no slot; MOVE: block 1 is WILL_INIT; LOCK:
+ * inline locks became records, and no row changes. Not set in others.
+ */
+#define ZWD_SPECIAL		0x80
 
 #define ZWU_KEY_CHANGE	0x01
 #define ZWU_CLEAR_LOCKS 0x02
 #define ZWU_HEADER		0x04	/* natts, nulls or external change */
-
-/* A row change decoded. Pointers point into the WAL record or into 'work'. */
-typedef struct ZWalChange
-{
-	uint8		opcode;
-	uint8		flags;
-	ZuPlace		place;
-	uint16		start;
-	uint32		slotno;
-	uint32		grow_to;
-	bool		clear_locks;
-	int			nrecords;
-	ZuRecord	rec[ZU_MAX_RECORDS];
-	UndoPtr		ptr[ZU_MAX_RECORDS];
-	const char *undo;			/* packed records: literal bytes, or packed into work */
-	uint32		undo_length;
-	uint16		rec_start[ZU_MAX_RECORDS];	/* byte of each record in undo */
-	int			nundo_pages;
-	/* INSERT: the complete row; MOVE: the new row; MULTI_INSERT: the rows */
-	const char *row;
-	uint32		row_length;
-	uint32		new_slotno;		/* MOVE */
-	uint32		new_grow_to;
-	uint32		locks_slotno;	/* MOVE with a LOCKS record */
-	uint32		locks_grow_to;
-	/* UPDATE */
-	bool		key_change;
-	bool		has_new_header;
-	ZHeader		new_header;		/* if has_new_header: its natts, nulls, external */
-	const char *delta;
-	const char *delta_end;
-	char		work[2 * ZUR_MAX_LENGTH];
-} ZWalChange;
-
-/* zwal_decode: read a row change record. False if malformed. Touches no page. */
-extern bool zwal_decode(XLogReaderState *record, ZWalChange *change);
-
-/* ---- building (called inside critical sections; nothing allocates) ---- */
-
-/* The slot side of a change; mirrors ZSlotChange. */
-typedef struct ZWalSlot
-{
-	int			slotno;
-	int			grow_to;		/* 0 = no growth */
-	bool		live_chain;
-	Buffer		overflow;		/* where the slot lies, exclusively locked; Invalid = inline */
-	Buffer		new_overflow;	/* MOVE to another page: the same for the new row's slot */
-} ZWalSlot;
-
-/*
- * zwal_ensure_space: make XLogInsert take the block references of op, and of overflow
- * pages if there are any. After zu_prepare, before the critical section.
- */
-extern void zwal_ensure_space(const ZuOp *op, bool overflow);
-
-/* zwal_log_insert: one row inserted, as its header says; buf is its page. Returns the record's end. */
-extern XLogRecPtr zwal_log_insert(Buffer buf, bool page_init, const ZWalSlot *slot, ZuOp *op,
-								  const char *row, Size len);
-
-/*
- * zwal_log_update: one row updated in place; delta is between the bytes after the headers.
- * newrow's header is complete; op's record 0 is the UPDATE.
- */
-extern XLogRecPtr zwal_log_update(Buffer buf, const ZWalSlot *slot, ZuOp *op, bool clear_locks,
-								  const char *oldrow, const char *newrow, const ZDelta *delta);
-
-/*
- * zwal_log_literal: any other row change. undo_bytes: op's packed records, one after the other. data1/data2: further
- * bytes as the opcode wants them. buf2: MOVE's second page or InvalidBuffer. Of a temporary table nothing is logged.
- */
-extern XLogRecPtr zwal_log_literal(uint8 opcode, uint8 flags, Buffer buf, Buffer buf2,
-								   const ZWalSlot *slot, ZuOp *op, const char *undo_bytes,
-								   const char *data, Size data_len);
 
 /*
  * ZWAL_ROLLBACK.	block 0: table page, unless its table is not logged
@@ -187,8 +117,10 @@ typedef struct ZWalInlineLock
 	bool		fresh;
 } ZWalInlineLock;
 
+/* zwal_log_inline_lock: inserts the record; returns its end. Called in critical sections. */
 extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
-/* zwal_decode_inline_lock: false if malformed. */
+
+/* zwal_decode_inline_lock: returns false if the record is malformed. */
 extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock);
 
 /*

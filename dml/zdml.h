@@ -69,16 +69,25 @@ extern bool zoverflow_release(Relation rel, Buffer buf);
 /* zoverflow_free: free p, if it still has that owner; WAL-logged. The caller knows that nothing points to it and keeps it so. */
 extern void zoverflow_free(const ZuOverflowPage *p);
 
+/* Rows to be inserted, next to each other where they fit. */
+typedef struct ZNewRows
+{
+	int			n;
+	char	  **row;			/* headers: shape only, until a row is inserted */
+	const uint32 *len;
+	ItemPointerData *tid;		/* filled in */
+} ZNewRows;
+
 /*
- * For rewrites of a table into a new file, which keep what older snapshots need. as_of: who made, or
- * deleted, the row versions: FrozenTransactionId = everybody sees them; Invalid = our own transaction; else a committed one,
- * and only snapshots that see it see this too. Rows of n > 1 are put next to each other where they fit.
- * zheap_form_row: slot's row for rel, toasted; palloc'd.
+ * For rewrites of a table into a new file, which keep what older snapshots need.
+ * as_of: the transaction that made, or deleted, the row versions:
+ * FrozenTransactionId = all snapshots see them; Invalid = our own transaction;
+ * else a committed one, and only snapshots that see it see this too.
+ * zheap_form_row returns slot's row for rel, toasted and palloc'd.
  */
 extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len);
-extern void zheap_insert_rows_as_of(Relation rel, char **rows, const uint32 *lens, int n, CommandId cid,
-									int options, BulkInsertState bistate, TransactionId as_of,
-									ItemPointerData *tids);
+extern void zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int options,
+									BulkInsertState bistate, TransactionId as_of);
 extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of);
 
 /*

@@ -6,16 +6,16 @@
 
 #include "access/hio.h"
 #include "access/tableam.h"
+#include "change/zchange.h"
+#include "change/zwal.h"
 #include "dml/zdml.h"
 #include "mvcc/zany.h"
 #include "mvcc/zlocks.h"
 #include "mvcc/zown.h"
 #include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
-#include "change/zapply.h"
 #include "undo/undo.h"
 #include "undo/undo_overflow.h"
-#include "change/zwal.h"
 
 /* Who writes, and into what. */
 typedef struct ZWriter
@@ -120,53 +120,62 @@ extern void zlock_convert(const ZWriter *writer, Buffer buf, int slotno);
 extern bool zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common);
 
 /*
- * zslot_lock: pin and lock exclusively the overflow page that pick's slot lies on; InvalidBuffer if it is
- * inline. After the table pages, before zu_prepare. zslot_unlock: set its LSN, unlock and unpin it.
+ * zslot_use: enters the page in buf as page i of the change, with the slot that
+ * was picked, and locks the overflow page that the slot lies on, if it does. To
+ * be called for page 0 before page 1. Raises an error if the overflow page is
+ * damaged.
  */
-extern Buffer zslot_lock(const ZWriter *writer, Buffer buf, const ZSlotPick *pick);
-extern void zslot_unlock(Buffer overflow, XLogRecPtr recptr);
+extern void zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlotPick *pick);
 
-/* zslot_apply: in the critical section: do change to the table page and, if valid, to its overflow page. */
-extern void zslot_apply(Page page, Buffer overflow, const ZSlotChange *change);
+/*
+ * zslot_note: remembers record i of the change, which is done and used pick, as
+ * one of our own transaction (zown_note).
+ */
+extern void zslot_note(const ZChange *change, int i, const ZSlotPick *pick);
+
+/*
+ * zwriter_change: begins a change by writer with so many records (zchange_begin).
+ */
+static inline void
+zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecords)
+{
+	Assert(zwriter_started(writer));
+	zchange_begin(change, opcode, nrecords);
+	change->logged = writer->logged;
+	change->topxid = writer->topxid;
+}
 
 /* zwriter_record: fill a record's common fields. */
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
 						   BlockNumber block, OffsetNumber off, UndoPtr prev);
 
-/* zslot_change: the ZSlotChange for a pick once the record's pointer is known; also notes the record as our own (zown_note). */
-extern ZSlotChange zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr);
-
-static inline ZWalSlot
-zslot_wal(const ZSlotPick *pick, Buffer overflow)
+/* Where a new row goes. */
+typedef struct ZNewPlace
 {
-	ZWalSlot	s;
-
-	s.slotno = pick->slotno;
-	s.grow_to = pick->grow_to;
-	s.live_chain = (pick->prev != InvalidUndoPtr);
-	s.overflow = overflow;
-	s.new_overflow = InvalidBuffer;
-	return s;
-}
+	Buffer		buf;			/* pinned and exclusively locked */
+	bool		init;			/* the page must be initialised */
+	OffsetNumber off;
+	ZSlotPick	pick;
+	ZSlotPick	common;			/* if asked for: the common lock slot that takes locks of others */
+} ZNewPlace;
 
 /*
- * zspace_insert_page: a page with room for a new row of len bytes and a slot for writer. Returns
- * its buffer pinned and exclusively locked; *init = it must be initialised.
+ * zspace_insert_page: finds a page with room for a new row of len bytes and a
+ * slot for writer.
  */
-extern Buffer zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState bistate,
-								 OffsetNumber *off, ZSlotPick *pick, bool *init);
+extern void zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState bistate,
+							   ZNewPlace *place);
 
 /*
- * zspace_second_page: the same while the caller holds 'held' exclusively locked; never waits for
- * another page's lock. May return 'held' itself (then pinned once, as before). common: NULL, or
- * also pick a common lock slot on that page.
+ * zspace_second_page: does the same while the caller holds 'held' exclusively
+ * locked; never waits for another page's lock. The page may be 'held' itself,
+ * then pinned once, as before. want_common: place->common is wanted too.
  */
-extern Buffer zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *off,
-								 ZSlotPick *pick, ZSlotPick *common, bool *init);
+extern void zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common,
+							   ZNewPlace *place);
 
 /* zspace_maybe_image: save the page's image to undo when the chains on it have become long (mvcc/README.md). */
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
-
 
 /* zvisible_clear: what is visible on buf's page (exclusively locked) is about to change: clear its bit in the visibility map (VM2). */
 extern void zvisible_clear(Relation rel, Buffer buf);
@@ -241,12 +250,21 @@ extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber o
 
 /* ---- locks that a page keeps in common (dml/zlocklist.c) ---- */
 
+/* Some locks on rows of one page; the payload of a LOCKS record. */
+typedef struct ZLockList
+{
+	int			n;
+	ZLockEntry	entry[ZLOCK_MAX_ENTRIES];
+} ZLockList;
+
 /*
- * zlocklist_record: make rec the LOCKS record that adds n locks on rows of the page in buf (exclusively locked) to
- * what pick's slot holds. Its payload is good until the next call.
+ * zlocklist_record: makes rec the LOCKS record that adds the locks of list to
+ * what pick's slot holds. May add to list those that the slot holds, if their
+ * records can be replaced. list becomes the payload of rec. On entry the page in
+ * buf is locked exclusively.
  */
-extern void zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, const ZLockEntry *new, int n,
-							 ZuRecord *rec);
+extern void zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick,
+							 ZLockList *list, ZuRecord *rec);
 
 /* ---- which columns matter to indexes (dml/zcolumns.c) ---- */
 

@@ -4,7 +4,6 @@
 #include "postgres.h"
 
 #include "dml/zdml_internal.h"
-#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -31,48 +30,42 @@ no_aborted_slots(Relation rel, BlockNumber block, Page page)
 	return true;
 }
 
+/* Puts the page, without its hole, into an undo record that the page then names. */
+static void
+save_image(const ZWriter *writer, Buffer buf, ZXid committed)
+{
+	char		bytes[BLCKSZ];
+	char		compressed[BLCKSZ];
+	Page		page = BufferGetPage(buf);
+	PageHeader	ph = (PageHeader) page;
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
+
+	memcpy(bytes, page, ph->pd_lower);
+	memcpy(bytes + ph->pd_lower, (char *) page + ph->pd_upper, BLCKSZ - ph->pd_upper);
+	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
+	zwriter_record(writer, rec, ZUR_IMAGE, BufferGetBlockNumber(buf), 0, zpage_trailer(page)->image);
+	rec->committed = committed;
+	rec->payload = bytes;
+	rec->payload_len = ph->pd_lower + (BLCKSZ - ph->pd_upper);
+	zur_compress(rec, compressed, sizeof(compressed));
+	change.page[0].buf = buf;
+	change.page[0].page = page;
+	zchange_do(&change, NULL);
+}
+
 void
 zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 {
-	static char bytes[BLCKSZ];
-	static char compressed[BLCKSZ];
-	static char packed[ZUR_MAX_LENGTH];
 	Page		page = BufferGetPage(buf);
 	PageHeader	ph = (PageHeader) page;
 	ZPageTrailer *trailer = zpage_trailer(page);
 	Size		size = ph->pd_lower + (BLCKSZ - ph->pd_upper);
-	ZuRecord	rec;
-	ZuRecord   *recs[1];
-	ZuOp		op;
-	ZWalSlot	slot = {0};
-	XLogRecPtr	recptr = InvalidXLogRecPtr;
 
 	if (writer->temp || pick->committed == InvalidZXid || trailer->debt < IMAGE_MIN_DEBT ||
 		trailer->debt < Min(IMAGE_DEBT_FACTOR * size, PG_UINT16_MAX))
 		return;
 	if (zpage_has_overflow(page) || !no_aborted_slots(writer->rel, BufferGetBlockNumber(buf), page))
 		return;
-	memcpy(bytes, page, ph->pd_lower);
-	memcpy(bytes + ph->pd_lower, (char *) page + ph->pd_upper, BLCKSZ - ph->pd_upper);
-	zwriter_record(writer, &rec, ZUR_IMAGE, BufferGetBlockNumber(buf), 0, trailer->image);
-	rec.committed = pick->committed;
-	rec.payload = bytes;
-	rec.payload_len = size;
-	zur_compress(&rec, compressed, sizeof(compressed));
-	recs[0] = &rec;
-	zu_prepare(&op, recs, 1, writer->topxid);
-	zur_pack(&rec, packed);
-	zwal_ensure_space(&op, false);
-
-	START_CRIT_SECTION();
-	zapply_image(page, op.ptr[0]);
-	MarkBufferDirty(buf);
-	zu_write(&op);
-	recptr = zwal_log_literal(writer->logged ? ZWAL_IMAGE : ZWAL_UNDO_ONLY, 0,
-							  writer->logged ? buf : InvalidBuffer, InvalidBuffer,
-							  &slot, &op, packed, NULL, 0);
-	if (writer->logged)
-		PageSetLSN(page, recptr);
-	zu_finish(&op, recptr);
-	END_CRIT_SECTION();
+	save_image(writer, buf, pick->committed);
 }

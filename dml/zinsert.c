@@ -18,22 +18,6 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Most bytes of rows that one multi-insert record may hold: a page's worth. */
-static char rows_data[2 * BLCKSZ];
-static char packed_undo[ZUR_MAX_LENGTH];
-
-/* Make the page (new if init), the slot and the row; the change's common core. */
-static void
-apply_insert_slot(Page page, Buffer overflow, bool init, const ZSlotPick *pick, const ZuRecord *rec,
-				  UndoPtr ptr)
-{
-	ZSlotChange change = zslot_change(pick, rec, ptr);
-
-	if (init)
-		zpage_init(page);
-	zslot_apply(page, overflow, &change);
-}
-
 /*
  * Tells whether rows that are inserted with these options are to be visible to all (F1). The server asks for that only in
  * a file that the current subtransaction has made, which goes with it. Elsewhere, where an extension may ask for it,
@@ -52,62 +36,32 @@ static void
 insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkInsertState bistate, ItemPointer tid)
 {
 	ZWriter		writer;
-	ZSlotPick	pick;
-	ZWalSlot	wal_slot;
-	ZuRecord	rec;
-	ZuRecord   *recs[1] = {&rec};
-	ZuOp		op;
-	OffsetNumber off;
-	bool		init;
-	Buffer		buf;
-	Buffer		overflow;
-	Page		page;
+	ZNewPlace	place;
+	ZChange		change;
 	BlockNumber block;
-	XLogRecPtr	recptr = InvalidXLogRecPtr;
 
-	/* prepare */
 	zwriter_begin_change(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	buf = zspace_insert_page(&writer, len, options, bistate, &off, &pick, &init);
-	zvisible_clear(rel, buf);
-	page = BufferGetPage(buf);
-	block = BufferGetBlockNumber(buf);
-	if (!inserts_frozen(rel, options))
-		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), pick.slotno));
-	zwriter_record(&writer, &rec, ZUR_INSERT, block, off, pick.prev);
-	overflow = zslot_lock(&writer, buf, &pick);
-	zu_prepare(&op, recs, 1, writer.topxid);
-	zwal_ensure_space(&op, BufferIsValid(overflow));
-	wal_slot = zslot_wal(&pick, overflow);
-	if (!writer.logged)
-		zur_pack(&rec, packed_undo);
-
-	/* apply */
-	START_CRIT_SECTION();
-	apply_insert_slot(page, overflow, init, &pick, &rec, op.ptr[0]);
-	zapply_insert(page, off, row, len);
-	MarkBufferDirty(buf);
-	zu_write(&op);
-	if (writer.logged)
-	{
-		recptr = zwal_log_insert(buf, init, &wal_slot, &op, row, len);
-		PageSetLSN(page, recptr);
-	}
-	else
-		recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &wal_slot, &op,
-								  packed_undo, NULL, 0);
-	zslot_unlock(overflow, recptr);
-	zu_finish(&op, recptr);
-	ZUNDO_FAULT("insert-logged");
-	END_CRIT_SECTION();
-
-	/* finish */
-	UnlockReleaseBuffer(buf);
-	ItemPointerSet(tid, block, off);
+	zspace_insert_page(&writer, len, options, bistate, &place);
+	zvisible_clear(rel, place.buf);
+	block = BufferGetBlockNumber(place.buf);
+	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
+	change.frozen = inserts_frozen(rel, options);
+	if (!change.frozen)
+		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), place.pick.slotno));
+	change.row = row;
+	change.row_length = len;
+	zwriter_record(&writer, &change.rec[0], ZUR_INSERT, block, place.off, place.pick.prev);
+	zslot_use(&writer, &change, 0, place.buf, &place.pick);
+	change.page[0].init = place.init;
+	zchange_do(&change, "insert-logged");
+	zslot_note(&change, 0, &place.pick);
+	UnlockReleaseBuffer(place.buf);
+	ItemPointerSet(tid, block, place.off);
 	zrollback_note_page(rel, block);
 }
 
-/* The slot's row, toasted if need be. */
+/* Returns the slot's row, toasted if need be; good until the slot changes or the memory context is reset. */
 static const char *
 form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 {
@@ -119,19 +73,26 @@ form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 	return row;
 }
 
+/* Copies a row that was formed to dst; its header becomes one of a new row. */
+static void
+copy_formed_row(char *dst, const char *row, uint32 len)
+{
+	memcpy(dst, row, len);
+	zheader_set(dst, zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+}
+
 void
 zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 				   BulkInsertState bistate)
 {
-	static char bytes[BLCKSZ];
+	char		bytes[BLCKSZ];
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	uint32		len;
 	const char *row;
 
 	slot->tts_tableOid = RelationGetRelid(rel);
 	row = form_new_row(rel, slot, options, &len);
-	memcpy(bytes, row, len);
-	zheader_set(bytes, zheader_get(bytes) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	copy_formed_row(bytes, row, len);
 	insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
@@ -139,23 +100,30 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 	pgstat_count_heap_insert(rel, 1);
 }
 
-/* How many of rows[0..n-1] fit on the page from off on, next to each other? */
+/*
+ * Returns how many of the rows from 'from' on fit at the place next to each
+ * other, at least one. keep_free: bytes that must stay free.
+ */
 static int
-rows_that_fit(Page page, OffsetNumber off, bool init, const uint32 *lens, int n, Size keep_free,
-			  const ZSlotPick *pick)
+rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_free)
 {
-	Size		hole = init ? BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
+	Page		page = BufferGetPage(place->buf);
+	Size		hole = place->init ? BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
 		ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot) : zpage_hole(page);
 	int			count = 0;
 
-	if (pick->grow_to)
+	if (place->pick.grow_to)
 		hole -= sizeof(ZPageSlot);
 	hole -= Min(hole, keep_free);
 	/* a range: only line pointers past the last one, unless just one row is put */
-	if (!init && off <= PageGetMaxOffsetNumber(page))
+	if (!place->init && place->off <= PageGetMaxOffsetNumber(page))
 		return 1;
-	while (count < n && off + count <= ZHEAP_MAX_OFFSET && hole >= lens[count] + sizeof(ItemIdData))
-		hole -= lens[count++] + sizeof(ItemIdData);
+	while (from + count < rows->n && place->off + count <= ZHEAP_MAX_OFFSET &&
+		   hole >= rows->len[from + count] + sizeof(ItemIdData))
+	{
+		hole -= rows->len[from + count] + sizeof(ItemIdData);
+		count++;
+	}
 	return Max(count, 1);
 }
 
@@ -163,91 +131,76 @@ rows_that_fit(Page page, OffsetNumber off, bool init, const uint32 *lens, int n,
 typedef struct Special
 {
 	uint32		token;			/* of a speculative insertion (of one row), else 0 */
-	bool		settled;		/* every snapshot is to see them: their headers name no slot */
-	TransactionId as_of;		/* who made them, or Invalid */
+	bool		frozen;			/* every snapshot is to see them: their headers name no slot */
+	TransactionId as_of;		/* the transaction that made them, or Invalid */
 } Special;
 
-/* Insert as many of the rows as the page takes, where tids tells; returns their number. */
-static int
-insert_page_of_rows(const ZWriter *writer, char **rows, const uint32 *lens, int n, int options,
-					BulkInsertState bistate, const Special *special, ItemPointer *tids)
+/* Joins count rows, each after its length, in data. Returns the number of bytes. */
+static uint32
+join_rows(const ZNewRows *rows, int from, int count, char *data)
 {
-	ZSlotPick	pick;
-	ZWalSlot	wal_slot;
-	ZuRecord	rec;
-	ZuRecord   *recs[1] = {&rec};
-	ZuOp		op;
-	OffsetNumber off;
-	bool		init;
-	Buffer		buf;
-	Buffer		overflow;
-	Page		page;
+	char	   *p = data;
+
+	for (int i = from; i < from + count; i++)
+	{
+		uint16		len = rows->len[i];
+
+		memcpy(p, &len, sizeof(len));
+		memcpy(p + sizeof(len), rows->row[i], len);
+		p += sizeof(len) + len;
+	}
+	return p - data;
+}
+
+/*
+ * Inserts as many of the rows, from 'from' on, as one page takes. Returns their
+ * number and sets their tids.
+ */
+static int
+insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, int options,
+					BulkInsertState bistate, const Special *special)
+{
+	char		data[2 * BLCKSZ];
+	ZNewPlace	place;
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
 	BlockNumber block;
-	Size		data_len = 0;
 	int			count;
-	XLogRecPtr	recptr;
 	Size		keep_free = RelationGetTargetPageFreeSpace(writer->rel, HEAP_DEFAULT_FILLFACTOR);
 
-	/* prepare */
 	zwriter_reserve(writer);
-	buf = zspace_insert_page(writer, lens[0], options, bistate, &off, &pick, &init);
-	zvisible_clear(writer->rel, buf);
-	page = BufferGetPage(buf);
-	block = BufferGetBlockNumber(buf);
-	count = rows_that_fit(page, off, init, lens, n, keep_free, &pick);
-	zwriter_record(writer, &rec, ZUR_INSERT, block, off, pick.prev);
-	rec.nrows = count;
+	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
+	zvisible_clear(writer->rel, place.buf);
+	block = BufferGetBlockNumber(place.buf);
+	count = rows_that_fit(&place, rows, from, keep_free);
+	zwriter_change(writer, &change, ZWAL_MULTI_INSERT, 1);
+	zwriter_record(writer, rec, ZUR_INSERT, block, place.off, place.pick.prev);
+	rec->nrows = count;
 	if (special->token != 0)
 	{
-		rec.xflags |= ZUX_SPECULATIVE;
-		rec.token = special->token;
+		rec->xflags |= ZUX_SPECULATIVE;
+		rec->token = special->token;
 	}
 	if (TransactionIdIsValid(special->as_of))
 	{
-		rec.as_of = special->as_of;
-		rec.cid = FirstCommandId;
+		rec->as_of = special->as_of;
+		rec->cid = FirstCommandId;
 	}
-	overflow = zslot_lock(writer, buf, &pick);
-	zu_prepare(&op, recs, 1, writer->topxid);
-	zwal_ensure_space(&op, BufferIsValid(overflow));
-	zur_pack(&rec, packed_undo);
-	wal_slot = zslot_wal(&pick, overflow);
-	for (int i = 0; i < count; i++)
+	for (int i = from; i < from + count; i++)
 	{
-		uint16		len = lens[i];
+		ZHeader		h = zheader_get(rows->row[i]);
 
-		zheader_set(rows[i], ZH_WITH_SLOT(zheader_get(rows[i]), special->settled ? 0 : pick.slotno) |
+		zheader_set(rows->row[i], ZH_WITH_SLOT(h, special->frozen ? 0 : place.pick.slotno) |
 					(special->token != 0 ? ZH_SPECULATIVE : 0));
-		if (writer->logged)
-		{
-			memcpy(rows_data + data_len, &len, 2);
-			memcpy(rows_data + data_len + 2, rows[i], len);
-			data_len += 2 + len;
-		}
+		ItemPointerSet(&rows->tid[i], block, place.off + i - from);
 	}
-
-	/* apply */
-	START_CRIT_SECTION();
-	apply_insert_slot(page, overflow, init, &pick, &rec, op.ptr[0]);
-	for (int i = 0; i < count; i++)
-		zapply_insert(page, off + i, rows[i], lens[i]);
-	MarkBufferDirty(buf);
-	zu_write(&op);
-	recptr = zwal_log_literal(writer->logged ? ZWAL_MULTI_INSERT : ZWAL_UNDO_ONLY,
-							  writer->logged && init ? ZWD_PAGE_INIT : 0,
-							  writer->logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
-							  packed_undo, rows_data, data_len);
-	if (writer->logged)
-		PageSetLSN(page, recptr);
-	zslot_unlock(overflow, recptr);
-	zu_finish(&op, recptr);
-	ZUNDO_FAULT("insert-logged");
-	END_CRIT_SECTION();
-
-	/* finish */
-	UnlockReleaseBuffer(buf);
-	for (int i = 0; i < count; i++)
-		ItemPointerSet(tids[i], block, off + i);
+	change.row = data;
+	change.row_length = join_rows(rows, from, count, data);
+	zslot_use(writer, &change, 0, place.buf, &place.pick);
+	change.page[0].init = place.init;
+	zchange_do(&change, "insert-logged");
+	zslot_note(&change, 0, &place.pick);
+	UnlockReleaseBuffer(place.buf);
 	zrollback_note_page(writer->rel, block);
 	return count;
 }
@@ -257,9 +210,8 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 				   BulkInsertState bistate)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	char	  **rows = palloc(nslots * sizeof(char *));
 	uint32	   *lens = palloc(nslots * sizeof(uint32));
-	ItemPointer *tids = palloc(nslots * sizeof(ItemPointer));
+	ZNewRows	rows = {nslots, palloc(nslots * sizeof(char *)), lens, palloc(nslots * sizeof(ItemPointerData))};
 	Special		special = {0};
 	ZWriter		writer;
 
@@ -268,24 +220,24 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		const char *row;
 
 		slots[i]->tts_tableOid = RelationGetRelid(rel);
-		tids[i] = &slots[i]->tts_tid;
 		row = form_new_row(rel, slots[i], options, &lens[i]);
-		rows[i] = palloc(lens[i]);
-		memcpy(rows[i], row, lens[i]);
-		zheader_set(rows[i], zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+		rows.row[i] = palloc(lens[i]);
+		copy_formed_row(rows.row[i], row, lens[i]);
 	}
-	special.settled = inserts_frozen(rel, options);
+	special.frozen = inserts_frozen(rel, options);
 	zwriter_begin_change(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	for (int done = 0; done < nslots;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		done += insert_page_of_rows(&writer, rows + done, lens + done, nslots - done, options,
-									bistate, &special, tids + done);
+		done += insert_page_of_rows(&writer, &rows, done, options, bistate, &special);
 	}
 	for (int i = 0; i < nslots; i++)
+	{
+		slots[i]->tts_tid = rows.tid[i];
 		if (TTS_IS_ZHEAP(slots[i]))
 			zslot_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
+	}
 	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, nslots);
 }
@@ -295,21 +247,17 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 							   BulkInsertState bistate, uint32 token)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	ZWriter		writer;
 	uint32		len;
-	const char *formed;
 	char	   *row;
+	ZNewRows	rows = {1, &row, &len, &slot->tts_tid};
 	Special		special = {.token = token};
-	ItemPointer tidp = &slot->tts_tid;
+	ZWriter		writer;
 
 	slot->tts_tableOid = RelationGetRelid(rel);
-	formed = form_new_row(rel, slot, options, &len);
-	row = palloc(len);
-	memcpy(row, formed, len);
-	zheader_set(row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	row = zheap_form_row(rel, slot, options, &len);
 	zwriter_begin_change(&writer, rel, cid);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	(void) insert_page_of_rows(&writer, &row, &len, 1, options, bistate, &special, &tidp);
+	(void) insert_page_of_rows(&writer, &rows, 0, options, bistate, &special);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
 	zdml_leave(caller);
@@ -322,34 +270,29 @@ zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 	const char *formed = form_new_row(rel, slot, options, len);
 	char	   *row = palloc(*len);
 
-	memcpy(row, formed, *len);
-	zheader_set(row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	copy_formed_row(row, formed, *len);
 	return row;
 }
 
 void
-zheap_insert_rows_as_of(Relation rel, char **rows, const uint32 *lens, int n, CommandId cid, int options,
-						BulkInsertState bistate, TransactionId as_of, ItemPointerData *tids)
+zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int options,
+						BulkInsertState bistate, TransactionId as_of)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	ItemPointer *places = palloc(n * sizeof(ItemPointer));
 	Special		special = {0};
 	ZWriter		writer;
 
-	for (int i = 0; i < n; i++)
-		places[i] = &tids[i];
-	special.settled = (as_of == FrozenTransactionId);
+	special.frozen = (as_of == FrozenTransactionId);
 	if (TransactionIdIsNormal(as_of))
 	{
 		special.as_of = as_of;
 		zown_note_rewrite();
 	}
 	zwriter_begin(&writer, rel, cid);
-	for (int done = 0; done < n;)
+	for (int done = 0; done < rows->n;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		done += insert_page_of_rows(&writer, rows + done, lens + done, n - done, options, bistate,
-									&special, places + done);
+		done += insert_page_of_rows(&writer, rows, done, options, bistate, &special);
 	}
 	zdml_leave(caller);
 }

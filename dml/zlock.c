@@ -17,8 +17,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-static char packed_undo[ZUR_MAX_LENGTH];
-
 /* The row that was locked last. */
 static struct
 {
@@ -64,7 +62,7 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	if (!zslot_pick_inline(writer, buf, &lock) || has_gone(page, off))
 		return false;
 	START_CRIT_SECTION();
-	zapply_inline_lock(page, lock.slotno, lock.grow_to, lock.fresh, writer->xid, off, mode);
+	zapply_inline_lock(page, &lock, writer->xid);
 	MarkBufferDirty(buf);
 	if (writer->logged)
 	{
@@ -78,66 +76,46 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 }
 
 /*
- * Make LOCK records of some of the inline locks of slotno, on *prev, which becomes the last record. Returns what is left of
- * them. The slot takes the records only with the last of them: if an error comes in between, it still has all its locks.
+ * Makes LOCK records of some of the inline locks of slotno, on *prev, which
+ * becomes the last record. Returns what is left of the locks. The slot takes the
+ * records only with the last of them: if an error comes in between, it still has
+ * all its locks.
  */
 static UndoPtr
 convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr locks, UndoPtr *prev)
 {
-	Page		page = BufferGetPage(buf);
-	ZuRecord	rec[ZU_MAX_RECORDS];
-	ZuRecord   *recs[ZU_MAX_RECORDS];
-	ZWalSlot	wal_slot = {0};
-	ZSlotChange change = {0};
-	ZuOp		op;
-	XLogRecPtr	recptr;
-	char	   *p = packed_undo;
-	bool		logged = writer->logged;
+	ZChange		change;
 	bool		last;
 	int			n;
 
+	zwriter_change(writer, &change, ZWAL_LOCK, 1);
 	for (n = 0; n < ZU_MAX_RECORDS && locks != 0; n++, locks >>= ZINLINE_BITS)
 	{
-		/* on the one before, whose place is known only after zu_prepare */
-		zwriter_record(writer, &rec[n], ZUR_LOCK, BufferGetBlockNumber(buf), ZINLINE_OFFSET(locks),
-					   n == 0 ? *prev : ~InvalidUndoPtr);
-		rec[n].xid = xid;
-		rec[n].lockmode = ZINLINE_MODE(locks);
-		recs[n] = &rec[n];
-	}
-	last = (locks == 0);
-	logged &= last;
-	zu_prepare(&op, recs, n, writer->topxid);
-	for (int i = 0; i < n; i++)
-	{
-		if (i > 0)
-			rec[i].prev = op.ptr[i - 1];
-		zur_pack(&rec[i], p);
-		p += rec[i].length;
-	}
-	zwal_ensure_space(&op, false);
-	wal_slot.slotno = change.slotno = slotno;
-	change.xid = xid;
-	*prev = change.ptr = op.ptr[n - 1];
+		ZuRecord   *rec = &change.rec[n];
 
-	START_CRIT_SECTION();
+		zwriter_record(writer, rec, ZUR_LOCK, BufferGetBlockNumber(buf), ZINLINE_OFFSET(locks),
+					   n == 0 ? *prev : ZCHANGE_ON_RECORD_BEFORE);
+		rec->xid = xid;
+		rec->lockmode = ZINLINE_MODE(locks);
+	}
+	change.nrecords = n;
+	change.page[0].slot.slotno = slotno;
+	last = (locks == 0);
 	if (last)
 	{
-		zapply_slot(page, &change);
-		MarkBufferDirty(buf);
+		change.converted = true;
+		change.page[0].buf = buf;
+		change.page[0].page = BufferGetPage(buf);
 	}
-	zu_write(&op);
-	recptr = zwal_log_literal(logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, logged ? ZWD_CONVERTED : 0,
-							  logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
-							  packed_undo, NULL, 0);
-	if (logged)
-		PageSetLSN(page, recptr);
-	zu_finish(&op, recptr);
-	if (last)
-		ZUNDO_FAULT("locks-converted");
-	END_CRIT_SECTION();
+	else
+	{
+		change.opcode = ZWAL_UNDO_ONLY;
+		change.logged = false;
+	}
+	zchange_do(&change, last ? "locks-converted" : NULL);
 	if (!last)
 		ZUNDO_FAULT("converting-locks");
+	*prev = change.op.ptr[n - 1];
 	return locks;
 }
 
@@ -158,55 +136,31 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 {
 	Page		page = BufferGetPage(buf);
 	ZSlotPick	pick;
-	ZWalSlot	wal_slot;
-	ZSlotChange change;
-	ZuRecord	rec;
-	ZuRecord   *recs[1] = {&rec};
-	ZuOp		op;
-	Buffer		overflow;
-	XLogRecPtr	recptr;
+	ZChange		change;
+	ZLockList	list;
 
 	if (lock_inline(writer, buf, off, mode))
 		return true;
-	/* prepare */
 	if (has_gone(page, off) ||
 		!zslot_pick_for_lock(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
 							 &pick) ||
 		has_gone(page, off))
 		return false;
+	zwriter_change(writer, &change, ZWAL_LOCK, 1);
 	if (pick.common)
 	{
-		ZLockEntry	entry = zlock_entry(writer->xid, off, mode);
-
-		zlocklist_record(writer, buf, &pick, &entry, 1, &rec);
+		list.n = 1;
+		list.entry[0] = zlock_entry(writer->xid, off, mode);
+		zlocklist_record(writer, buf, &pick, &list, &change.rec[0]);
 	}
 	else
 	{
-		zwriter_record(writer, &rec, ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
-		rec.lockmode = mode;
+		zwriter_record(writer, &change.rec[0], ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
+		change.rec[0].lockmode = mode;
 	}
-	overflow = zslot_lock(writer, buf, &pick);
-	zu_prepare(&op, recs, 1, writer->topxid);
-	zur_pack(&rec, packed_undo);
-	zwal_ensure_space(&op, BufferIsValid(overflow));
-	wal_slot = zslot_wal(&pick, overflow);
-	change = zslot_change(&pick, &rec, op.ptr[0]);
-	wal_slot.live_chain = change.live_chain;
-
-	/* apply */
-	START_CRIT_SECTION();
-	zslot_apply(page, overflow, &change);
-	zapply_lock(page, off, mode);
-	MarkBufferDirty(buf);
-	zu_write(&op);
-	recptr = zwal_log_literal(writer->logged ? ZWAL_LOCK : ZWAL_UNDO_ONLY, 0,
-							  writer->logged ? buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
-							  packed_undo, NULL, 0);
-	if (writer->logged)
-		PageSetLSN(page, recptr);
-	zslot_unlock(overflow, recptr);
-	zu_finish(&op, recptr);
-	END_CRIT_SECTION();
+	zslot_use(writer, &change, 0, buf, &pick);
+	zchange_do(&change, NULL);
+	zslot_note(&change, 0, &pick);
 	return true;
 }
 

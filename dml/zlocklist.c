@@ -25,16 +25,14 @@
 /* A chain of so many records is replaced by one. */
 #define MERGE_RECORDS 8
 
-static ZLockEntry kept[ZLOCK_MAX_ENTRIES];
-static ZLockEntry payload[ZLOCK_MAX_ENTRIES];
-
-/* Gather the entries of the chain that still matter (L3). -1: there are too many. */
-static int
-gather(ZLockScan *scan, Page page)
+/* Gathers the entries of the chain that still matter (L3) in kept. Returns false if there are too many. */
+static bool
+gather(ZLockScan *scan, Page page, ZLockList *kept)
 {
 	ZLockEntry	entry;
 	ZXidStatus	status;
-	int			n = 0;
+
+	kept->n = 0;
 
 	while (zlocklist_next(scan, &entry, &status))
 	{
@@ -44,45 +42,48 @@ gather(ZLockScan *scan, Page page)
 		if (off > PageGetMaxOffsetNumber(page) || !ItemIdIsNormal(PageGetItemId(page, off)))
 			continue;
 		entry &= ~ZLOCK_SURE;
-		while (i < n && kept[i] != entry)
+		while (i < kept->n && kept->entry[i] != entry)
 			i++;
 		if (i == ZLOCK_MAX_ENTRIES)
-			return -1;
-		kept[i] = entry;
-		n = Max(n, i + 1);
+			return false;
+		kept->entry[i] = entry;
+		kept->n = Max(kept->n, i + 1);
 	}
-	return n;
+	return true;
 }
 
 void
-zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, const ZLockEntry *new, int n,
+zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLockList *list,
 				 ZuRecord *rec)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 
-	Assert(n > 0 && n <= ZLOCK_MAX_ENTRIES);
-	zwriter_record(writer, rec, ZUR_LOCKS, block, ZLOCK_OFFSET(new[0]), InvalidUndoPtr);
-	memcpy(payload, new, n * sizeof(ZLockEntry));
+	Assert(list->n > 0 && list->n <= ZLOCK_MAX_ENTRIES);
+	zwriter_record(writer, rec, ZUR_LOCKS, block, ZLOCK_OFFSET(list->entry[0]), InvalidUndoPtr);
 	if (pick->prev != InvalidUndoPtr)
 	{
 		ZPageSlot	slot = {pick->hold, pick->prev};
 		ZLockScan	scan;
-		int			nkept;
+		ZLockList	kept;
+		bool		merge;
 
 		zlocklist_begin(&scan, &slot, zu_oldest(), writer->rel->rd_locator.relNumber, block,
 						InvalidOffsetNumber);
-		nkept = gather(&scan, BufferGetPage(buf));
-		if (nkept != 0 && (nkept < 0 || nkept + n > ZLOCK_MAX_ENTRIES || scan.nrecords < MERGE_RECORDS))
+		/* replace the records if they hold nothing, or are many and what they hold fits */
+		merge = gather(&scan, BufferGetPage(buf), &kept) &&
+			(kept.n == 0 ||
+			 (kept.n + list->n <= ZLOCK_MAX_ENTRIES && scan.nrecords >= MERGE_RECORDS));
+		if (!merge)
 		{
 			rec->prev = pick->prev;
 			rec->hold = pick->hold;
 		}
 		else
-			for (int i = 0; i < nkept; i++)
-				payload[n++] = kept[i] | ZLOCK_SURE;
+			for (int i = 0; i < kept.n; i++)
+				list->entry[list->n++] = kept.entry[i] | ZLOCK_SURE;
 	}
-	for (int i = 0; i < n; i++)
-		rec->hold = Max(rec->hold, ZLOCK_XID(payload[i]));
-	rec->payload = (char *) payload;
-	rec->payload_len = n * sizeof(ZLockEntry);
+	for (int i = 0; i < list->n; i++)
+		rec->hold = Max(rec->hold, ZLOCK_XID(list->entry[i]));
+	rec->payload = (char *) list->entry;
+	rec->payload_len = list->n * sizeof(ZLockEntry);
 }

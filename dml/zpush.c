@@ -9,21 +9,14 @@
 #include "postgres.h"
 
 #include "dml/zdml_internal.h"
-#include "miscadmin.h"
 #include "utils/rel.h"
 
 UndoPtr
 zheap_push_record(Relation rel, ZuRecord *rec)
 {
-	static char packed[ZUR_MAX_LENGTH];
-	/* what the decoder of a move expects behind the undo: slot, slots, length of the new row */
-	static const char no_row[4] = {0};
 	ZWriter		writer;
 	ZuRecord	common;
-	ZuRecord   *recs[1] = {rec};
-	ZWalSlot	slot = {0};
-	ZuOp		op;
-	XLogRecPtr	recptr;
+	ZChange		change;
 
 	zwriter_begin(&writer, rel, rec->cid);
 	zwriter_record(&writer, &common, rec->type, rec->block, rec->offset, rec->prev);
@@ -33,16 +26,10 @@ zheap_push_record(Relation rel, ZuRecord *rec)
 	rec->xflags |= common.xflags;
 	rec->flags = 0;
 	zown_note_rewrite();
-	zu_prepare(&op, recs, 1, writer.topxid);
-	zur_pack(rec, packed);
-	zwal_ensure_space(&op, false);
-
-	START_CRIT_SECTION();
-	zu_write(&op);
-	recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &slot, &op, packed,
-							  no_row, rec->type == ZUR_MOVE ? sizeof(no_row) : 0);
-	zu_finish(&op, recptr);
-	END_CRIT_SECTION();
+	zwriter_change(&writer, &change, ZWAL_UNDO_ONLY, 1);
+	change.logged = false;
+	change.rec[0] = *rec;
+	zchange_do(&change, NULL);
 	ZUNDO_FAULT("undo-pushed");
-	return op.ptr[0];
+	return change.op.ptr[0];
 }

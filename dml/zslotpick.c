@@ -399,59 +399,35 @@ zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 	return true;
 }
 
-Buffer
-zslot_lock(const ZWriter *writer, Buffer buf, const ZSlotPick *pick)
+void
+zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlotPick *pick)
 {
+	ZChangePage *p = &change->page[i];
+	BlockNumber block = BufferGetBlockNumber(buf);
+
+	p->buf = buf;
+	p->page = BufferGetPage(buf);
+	p->slot.slotno = pick->slotno;
+	p->slot.grow_to = pick->grow_to;
+	/* the chain of a common lock slot is no chain of changes: nobody walks it but for locks */
+	p->slot.live_chain = pick->prev != InvalidUndoPtr && !pick->common;
 	if (likely(pick->overflow == 0))
-		return InvalidBuffer;
-	Assert(zpage_trailer(BufferGetPage(buf))->overflow == pick->overflow);
-	return zvis_overflow_lock(writer->rel, BufferGetBlockNumber(buf), BufferGetPage(buf), BUFFER_LOCK_EXCLUSIVE);
-}
-
-void
-zslot_apply(Page page, Buffer overflow, const ZSlotChange *change)
-{
-	zapply_slot(page, change);
-	if (unlikely(BufferIsValid(overflow)))
-	{
-		zapply_overflow_slot(BufferGetPage(overflow), change);
-		MarkBufferDirty(overflow);
-	}
-}
-
-void
-zslot_unlock(Buffer overflow, XLogRecPtr recptr)
-{
-	if (likely(!BufferIsValid(overflow)))
 		return;
-	PageSetLSN(BufferGetPage(overflow), recptr);
-	UnlockReleaseBuffer(overflow);
+	Assert(zpage_trailer(p->page)->overflow == pick->overflow);
+	p->slot.in_overflow = true;
+	p->overflow_buf = zvis_overflow_lock(writer->rel, block, p->page, BUFFER_LOCK_EXCLUSIVE);
+	p->overflow = BufferGetPage(p->overflow_buf);
 }
 
-ZSlotChange
-zslot_change(const ZSlotPick *pick, const ZuRecord *rec, UndoPtr ptr)
+void
+zslot_note(const ZChange *change, int i, const ZSlotPick *pick)
 {
-	ZSlotChange change;
+	const ZuRecord *rec = &change->rec[i];
 
-	change.common = pick->common;
-	change.slotno = pick->slotno;
-	change.grow_to = pick->grow_to;
-	change.xid = rec->xid;
-	change.ptr = ptr;
-	change.live_chain = (pick->prev != InvalidUndoPtr);
-	change.undo_length = rec->length;
 	if (pick->common)
-	{
-		/* no chain of changes: nobody walks it but for locks */
-		change.xid = rec->hold;
-		change.live_chain = false;
-	}
-	else
-	{
-		if (pick->committed != InvalidZXid)
-			zown_note_push(pick->committed);
-		zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, ptr, rec->prev);
-	}
-	change.overflow = (pick->overflow != 0);
-	return change;
+		return;
+	if (pick->committed != InvalidZXid)
+		zown_note_push(pick->committed);
+	zown_note(rec->relnumber, rec->block, rec->offset, rec->nrows, rec->cid, change->op.ptr[i],
+			  rec->prev);
 }

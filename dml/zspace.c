@@ -14,47 +14,62 @@
 /* After so many pages that the free space map was wrong about the table is extended. */
 #define MAX_VISITS_IN_VAIN 8
 
-/* Can the locked page take the row? It may be pruned. *init = it is new. */
+/*
+ * Picks the slots for a new row on a page that has room for it, place->buf.
+ * Returns false if the page has none to give. *growth is set to the number of
+ * inline slots that it must get.
+ */
 static bool
-try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, OffsetNumber *off,
-		 ZSlotPick *pick, ZSlotPick *common, bool *init)
+pick_slots(const ZWriter *writer, bool want_common, ZNewPlace *place, int *growth)
+{
+	if (!zslot_pick(writer, place->buf, 0, false, &place->pick))
+		return false;
+	*growth = (place->pick.grow_to != 0);
+	if (want_common)
+	{
+		if (!zslot_pick_common(BufferGetPage(place->buf), &place->pick, &place->common))
+			return false;
+		*growth += (place->common.grow_to != 0);
+	}
+	return true;
+}
+
+/*
+ * Returns whether the locked page in buf can take the row, and then fills place.
+ * May prune the page. keep_free: bytes that must stay free beside the row.
+ */
+static bool
+try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_common, ZNewPlace *place)
 {
 	Page		page = BufferGetPage(buf);
-	int			growth;
 
-	*init = PageIsNew(page);
-	if (*init)
+	place->buf = buf;
+	place->init = PageIsNew(page);
+	if (place->init)
 	{
-		memset(pick, 0, sizeof(*pick));
-		pick->slotno = 1;
-		if (common != NULL)
-		{
-			memset(common, 0, sizeof(*common));
-			common->slotno = 2;
-		}
-		*off = FirstOffsetNumber;
+		memset(&place->pick, 0, sizeof(place->pick));
+		memset(&place->common, 0, sizeof(place->common));
+		place->pick.slotno = 1;
+		place->common.slotno = 2;
+		place->off = FirstOffsetNumber;
 		return true;
 	}
 	for (int tries = 0; tries < 2; tries++)
 	{
-		*off = zpage_find_offset(page);
-		if (*off == InvalidOffsetNumber)
+		OffsetNumber off = zpage_find_offset(page);
+
+		if (off == InvalidOffsetNumber)
 			return false;
-		if (zpage_room_for(page, *off, len + keep_free))
+		if (zpage_room_for(page, off, len + keep_free))
 		{
-			if (!zslot_pick(writer, buf, 0, false, pick))
+			int			growth;
+
+			if (!pick_slots(writer, want_common, place, &growth))
 				return false;
-			growth = (pick->grow_to != 0);
-			if (common != NULL)
-			{
-				if (!zslot_pick_common(page, pick, common))
-					return false;
-				growth += (common->grow_to != 0);
-			}
 			/* picking may have pruned or grown */
-			*off = zpage_find_offset(page);
-			return *off != InvalidOffsetNumber &&
-				zpage_room_for(page, *off, len + growth * sizeof(ZPageSlot));
+			place->off = zpage_find_offset(page);
+			return place->off != InvalidOffsetNumber &&
+				zpage_room_for(page, place->off, len + growth * sizeof(ZPageSlot));
 		}
 		if (tries > 0 || !zheap_prune_page(writer->rel, buf))
 			return false;
@@ -152,9 +167,9 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
 	return buf;
 }
 
-Buffer
+void
 zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState bistate,
-				   OffsetNumber *off, ZSlotPick *pick, bool *init)
+				   ZNewPlace *place)
 {
 	Relation	rel = writer->rel;
 	bool		use_fsm = !(options & TABLE_INSERT_SKIP_FSM);
@@ -187,10 +202,10 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
 			zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
-		if (try_page(writer, buf, len, keep_free, off, pick, NULL, init))
+		if (try_page(writer, buf, len, keep_free, false, place))
 		{
 			set_target(rel, target);
-			return buf;
+			return;
 		}
 		room = room_for_map(BufferGetPage(buf), need + keep_free);
 		UnlockReleaseBuffer(buf);
@@ -214,14 +229,12 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 			break;
 	}
 	buf = extend_for_insert(rel, bistate);
-	if (!try_page(writer, buf, len, 0, off, pick, NULL, init))
+	if (!try_page(writer, buf, len, 0, false, place))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
-	return buf;
 }
 
-Buffer
-zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *off,
-				   ZSlotPick *pick, ZSlotPick *common, bool *init)
+void
+zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common, ZNewPlace *place)
 {
 	Relation	rel = writer->rel;
 	Size		need = len + sizeof(ItemIdData);
@@ -231,10 +244,9 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 	bool		try_last = (target == InvalidBlockNumber);
 	Buffer		buf;
 
-	*init = false;
 	if (zpage_find_offset(BufferGetPage(held)) != InvalidOffsetNumber &&
-		try_page(writer, held, len, 0, off, pick, common, init))
-		return held;
+		try_page(writer, held, len, 0, want_common, place))
+		return;
 	for (int tries = 0; tries < 4; tries++)
 	{
 		if (target == InvalidBlockNumber || target == held_block)
@@ -258,10 +270,10 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 
 				if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
 					zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
-				if (try_page(writer, buf, len, 0, off, pick, common, init))
+				if (try_page(writer, buf, len, 0, want_common, place))
 				{
 					set_target(rel, target);
-					return buf;
+					return;
 				}
 				room = room_for_map(BufferGetPage(buf), need);
 				LockBuffer(buf, BUFFER_LOCK_UNLOCK);
@@ -278,7 +290,6 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, OffsetNumber *o
 		target = InvalidBlockNumber;
 	}
 	buf = extend_for_insert(rel, NULL);
-	if (!try_page(writer, buf, len, 0, off, pick, common, init))
+	if (!try_page(writer, buf, len, 0, want_common, place))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
-	return buf;
 }

@@ -21,44 +21,86 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-static char undo_payload[2 * BLCKSZ];
-static char compressed[2 * BLCKSZ];
-static char packed_undo[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
-static char move_data[BLCKSZ + 32];
-
-/* One update from its start to its end. */
-typedef struct Update
+/* What an update puts in the row's place. */
+typedef struct Replacement
 {
-	ZWriter		writer;
-	const ZIndexColumns *columns;
-	ItemPointerData otid;
-	Buffer		buf;
-	char	   *newrow;			/* header: shape only, until applied */
-	uint32		newlen;
+	char	   *row;			/* header: shape only, until applied */
+	uint32		len;
 	bool		toasted;
-	const char *values;			/* the new row before toasting, which may put values elsewhere that have not changed */
+	const char *values;			/* the row before toasting, which may put values elsewhere that have not changed */
 	uint32		values_len;
-	/* the row that is replaced, copied under the lock */
-	char		oldrow[BLCKSZ];
-	Size		oldlen;
-	LockTupleMode mode;
-	LockTupleMode queued;		/* of the heavyweight lock taken for waiting */
-	TransactionId as_of;		/* of a deletion: see zheap_delete_as_of */
-	bool		must_move;		/* the row will get a new TID, and nobody else may hold a lock on it (D5) */
+	const ZIndexColumns *columns;
+	/* what comparing it with the row on the page shows */
 	bool		in_place;		/* no index needs to know */
 	bool		summarizing;	/* but block-summarizing ones do */
 	bool		event;			/* an AFTER row trigger's event may be queued */
-	UndoPtr		change;			/* the record of the change once it is done */
-	bool		locked;			/* we had locked the row before */
-	ZRowState	state;
-} Update;
+} Replacement;
 
-static Update current_update;	/* row changes don't nest */
-
-static bool
-columns_differ(const Update *u, const Bitmapset *attrs)
+/* The update or the deletion of one row, from its start to its end. */
+typedef struct RowChange
 {
-	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->otid, u->oldrow, u->oldlen, u->values, u->values_len);
+	ZWriter		writer;
+	ItemPointerData tid;
+	Buffer		buf;
+	Replacement *replacement;	/* NULL: the row is deleted */
+	LockTupleMode mode;			/* what the change excludes */
+	bool		must_move;		/* the row will get a new TID, and nobody else may hold a lock on it (D5) */
+	bool		have_tuple_lock;	/* the heavyweight lock for waiting is held, */
+	LockTupleMode queued;		/* in this mode */
+	bool		locked;			/* our transaction had locked the row before this change */
+	ZSlotPick	pick;			/* slot of the old page; void when the page is unlocked */
+	/* from here on not set before the page is locked */
+	ZRowState	state;
+	Size		oldlen;			/* the row that is replaced or deleted, copied under the lock */
+	char		oldrow[BLCKSZ];
+} RowChange;
+
+/* Bytes for the payload of a record of the old row. */
+typedef struct Payload
+{
+	char		raw[2 * BLCKSZ];
+	char		compressed[2 * BLCKSZ];
+} Payload;
+
+/* Begins the change of the row at tid: by replacement, or a deletion if that is NULL. */
+static void
+begin_row_change(RowChange *u, ItemPointer tid, Replacement *replacement)
+{
+	memset(u, 0, offsetof(RowChange, state));
+	u->tid = *tid;
+	u->mode = LockTupleExclusive;
+	u->queued = LockTupleExclusive;
+	u->replacement = replacement;
+}
+
+/* Ends it; the page is not locked. */
+static void
+end_row_change(RowChange *u)
+{
+	ReleaseBuffer(u->buf);
+	zrow_end_wait(u->writer.rel, &u->tid, u->queued, u->have_tuple_lock);
+}
+
+static inline OffsetNumber
+offset_of(const RowChange *u)
+{
+	return ItemPointerGetOffsetNumber(&u->tid);
+}
+
+static inline BlockNumber
+block_of(const RowChange *u)
+{
+	return ItemPointerGetBlockNumber(&u->tid);
+}
+
+/* Returns whether one of the columns differs between the row on the page and its replacement. */
+static bool
+columns_differ(const RowChange *u, const Bitmapset *attrs)
+{
+	const Replacement *new = u->replacement;
+
+	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->tid, u->oldrow, u->oldlen,
+						   new->values, new->values_len);
 }
 
 /* May our own transaction have written this row? */
@@ -75,27 +117,52 @@ row_is_ours(Page page, const char *row)
 }
 
 /*
- * Does the change exclude KEY SHARE lockers? If the key changes, or if we have excluded them by a lock: that has shown
- * others a row whose key may change, and they must look at the row anew when we have ended, as on heap.
+ * Returns whether the change excludes KEY SHARE lockers: if the key changes, or
+ * if our transaction has excluded them by a lock. The lock has shown others a row
+ * whose key may change, and they must look at the row anew when it has ended, as
+ * on heap.
  */
 static inline bool
-excludes_key_share(const Update *u)
+excludes_key_share(const RowChange *u)
 {
 	return u->mode == LockTupleExclusive || u->state.own_exclusive;
 }
 
-/* Copy the row to be replaced and see which index columns the update changes. Buffer locked. */
+/* Finds out what the replacement of the row changes that indexes and triggers look at. */
 static void
-look_at_old_row(Update *u)
+compare_replacement(RowChange *u)
+{
+	Replacement *new = u->replacement;
+	const ZIndexColumns *columns = new->columns;
+
+	if (!columns_differ(u, columns->key))
+		u->mode = LockTupleNoKeyExclusive;
+	new->in_place = !zundo_move_updates && !columns_differ(u, columns->blocking);
+	new->event = zcolumns_event(columns, !new->in_place, columns_differ(u, columns->foreign),
+								row_is_ours(BufferGetPage(u->buf), u->oldrow)) ||
+		zcolumns_some_null(u->writer.rel, columns->foreign, new->values, new->values_len);
+	if (new->in_place)
+		new->summarizing = columns_differ(u, columns->summarized);
+}
+
+/*
+ * Copies the row that is to be changed and compares it with its replacement, if
+ * there is one. Sets u->mode. On entry the page is locked.
+ */
+static void
+look_at_old_row(RowChange *u)
 {
 	Page		page = BufferGetPage(u->buf);
-	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+	OffsetNumber off = offset_of(u);
 	ItemId		lp;
 
 	u->mode = LockTupleExclusive;
-	u->in_place = false;
-	u->summarizing = false;
-	u->event = false;
+	if (u->replacement != NULL)
+	{
+		u->replacement->in_place = false;
+		u->replacement->summarizing = false;
+		u->replacement->event = false;
+	}
 	/* of a damaged page nothing is read: that is an error when the row is examined */
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
 		return;
@@ -106,254 +173,165 @@ look_at_old_row(Update *u)
 	if (unlikely(u->oldlen == 0))
 		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), page, off);
 	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
-	if (u->newrow == NULL)
-		return;					/* a deletion */
-	if (!columns_differ(u, u->columns->key))
-		u->mode = LockTupleNoKeyExclusive;
-	u->in_place = !zundo_move_updates && !columns_differ(u, u->columns->blocking);
-	u->event = zcolumns_event(u->columns, !u->in_place, columns_differ(u, u->columns->foreign),
-							  row_is_ours(page, u->oldrow)) ||
-		zcolumns_some_null(u->writer.rel, u->columns->foreign, u->values, u->values_len);
-	if (u->in_place)
-		u->summarizing = columns_differ(u, u->columns->summarized);
+	if (u->replacement != NULL)
+		compare_replacement(u);
 }
 
-/* Pack op's records one after the other. */
+/* Makes the whole old row, compressed if that helps, the payload of rec. */
 static void
-pack_records(const ZuOp *op)
+whole_row_payload(const RowChange *u, Payload *payload, ZuRecord *rec)
 {
-	char	   *p = packed_undo;
-
-	for (int i = 0; i < op->nrecords; i++)
-	{
-		zur_pack(op->records[i], p);
-		p += op->records[i]->length;
-	}
-}
-
-/* The whole old row as an undo payload. */
-static void
-whole_row_payload(const Update *u, ZuRecord *rec)
-{
-	char	   *p = zheader_compact_put(undo_payload, zheader_get(u->oldrow), 0);
+	char	   *p = zheader_compact_put(payload->raw, zheader_get(u->oldrow), 0);
 
 	memcpy(p, u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE);
 	p += u->oldlen - ZTUPLE_HEADER_SIZE;
-	rec->payload = undo_payload;
-	rec->payload_len = p - undo_payload;
-	zur_compress(rec, compressed, sizeof(compressed));
-}
-
-/* Apply and log an in-place update; u->buf is locked, the row fits. */
-static void
-update_in_place(Update *u, const ZSlotPick *pick)
-{
-	Page		page = BufferGetPage(u->buf);
-	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
-	ZHeader		current = zheader_get(zpage_row(page, PageGetItemId(page, off)));
-	bool		key_change = excludes_key_share(u);
-	ZHeader		newheader = zheader_updated(current, zheader_get(u->newrow), pick->slotno, key_change);
-	ZWalSlot	wal_slot;
-	ZSlotChange change;
-	Buffer		overflow;
-	ZDelta		delta;
-	ZuRecord	rec;
-	ZuRecord   *recs[1] = {&rec};
-	ZuOp		op;
-	char	   *p;
-	XLogRecPtr	recptr;
-
-	/* prepare */
-	if (u->state.clear_locks)
-		newheader &= ~ZH_LOCK_MASK;
-	zheader_set(u->newrow, newheader);
-	zdelta_compute(u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE,
-				   u->newrow + ZTUPLE_HEADER_SIZE, u->newlen - ZTUPLE_HEADER_SIZE, &delta);
-	zwriter_record(&u->writer, &rec, ZUR_UPDATE, BufferGetBlockNumber(u->buf), off, pick->prev);
-	if (key_change)
-		rec.xflags |= ZUX_KEY_CHANGE;
-	p = zheader_compact_put(undo_payload, zheader_get(u->oldrow), newheader);
-	p = zdelta_undo_put(p, &delta, u->oldrow + ZTUPLE_HEADER_SIZE);
-	rec.payload = undo_payload;
-	rec.payload_len = p - undo_payload;
-	overflow = zslot_lock(&u->writer, u->buf, pick);
-	wal_slot = zslot_wal(pick, overflow);
-	zu_prepare(&op, recs, 1, u->writer.topxid);
-	if (!u->writer.logged)
-		pack_records(&op);
-	zwal_ensure_space(&op, BufferIsValid(overflow));
-	change = zslot_change(pick, &rec, op.ptr[0]);
-
-	/* apply */
-	START_CRIT_SECTION();
-	zslot_apply(page, overflow, &change);
-	zapply_update(page, off, u->newrow, u->newlen, u->state.clear_locks);
-	MarkBufferDirty(u->buf);
-	zu_write(&op);
-	if (u->writer.logged)
-	{
-		recptr = zwal_log_update(u->buf, &wal_slot, &op, u->state.clear_locks, u->oldrow, u->newrow,
-								 &delta);
-		PageSetLSN(page, recptr);
-	}
-	else
-		recptr = zwal_log_literal(ZWAL_UNDO_ONLY, 0, InvalidBuffer, InvalidBuffer, &wal_slot, &op,
-								  packed_undo, NULL, 0);
-	zslot_unlock(overflow, recptr);
-	zu_finish(&op, recptr);
-	ZUNDO_FAULT("update-logged");
-	END_CRIT_SECTION();
-
-	/* finish */
-	u->change = op.ptr[0];
-	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(u->buf));
-}
-
-/* The data of a MOVE record behind its undo: the new row, its slot and, if there is one, its page's common lock slot. */
-static Size
-move_wal_data(const Update *u, const ZSlotPick *newpick, const ZSlotPick *common)
-{
-	uint16		len = u->newlen;
-	char	   *p = zvarint_put(move_data, newpick->slotno);
-
-	*p++ = (char) newpick->grow_to;
-	memcpy(p, &len, 2);
-	memcpy(p + 2, u->newrow, u->newlen);
-	p += 2 + u->newlen;
-	if (common != NULL)
-	{
-		p = zvarint_put(p, common->slotno);
-		*p++ = (char) common->grow_to;
-	}
-	return p - move_data;
-}
-
-/* Make rec the list of the locks that others hold on the row, as locks on its new place; the new row gets the hint. */
-static void
-carry_locks(Update *u, Buffer newbuf, OffsetNumber newoff, const ZSlotPick *common, ZuRecord *rec)
-{
-	static ZLockEntry carried[ZLOCK_MAX_ENTRIES];
-	const ZLockEntry *locks = u->state.others;
-	int			n = u->state.nothers;
-	int			strongest = 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		carried[i] = zlock_entry(ZLOCK_XID(locks[i]), newoff, ZLOCK_MODE(locks[i]));
-		strongest = Max(strongest, ZLOCK_MODE(locks[i]));
-	}
-	zlocklist_record(&u->writer, newbuf, common, carried, n, rec);
-	zheader_set(u->newrow, ZH_WITH_LOCK(zheader_get(u->newrow), strongest + 1));
+	rec->payload = payload->raw;
+	rec->payload_len = p - payload->raw;
+	zur_compress(rec, payload->compressed, sizeof(payload->compressed));
 }
 
 /*
- * Move the row to newbuf (which may be u->buf); both are locked. common: the slot there for the locks of
- * others, NULL if there are none. On return the new page is unlocked unless it is the old one.
+ * Updates the row in place. Returns the pointer of its record. On entry the page
+ * is locked and the row fits.
+ */
+static UndoPtr
+update_in_place(RowChange *u)
+{
+	char		payload[2 * BLCKSZ];
+	char		wal_delta[2 * BLCKSZ];
+	Replacement *new = u->replacement;
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = offset_of(u);
+	ZHeader		old = zheader_get(u->oldrow);
+	ZHeader		current = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+	bool		key_change = excludes_key_share(u);
+	ZDelta		delta;
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
+	char	   *p;
+
+	zwriter_change(&u->writer, &change, ZWAL_UPDATE, 1);
+	change.shape = zheader_updated(current, zheader_get(new->row), u->pick.slotno, key_change);
+	change.new_shape = !zheader_same_shape(old, change.shape);
+	change.clear_locks = u->state.clear_locks;
+	if (change.clear_locks)
+		change.shape &= ~ZH_LOCK_MASK;
+	zheader_set(new->row, change.shape);
+	change.row = new->row;
+	change.row_length = new->len;
+	zdelta_compute(u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE,
+				   new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE, &delta);
+	zwriter_record(&u->writer, rec, ZUR_UPDATE, block_of(u), off, u->pick.prev);
+	if (key_change)
+		rec->xflags |= ZUX_KEY_CHANGE;
+	p = zheader_compact_put(payload, old, change.shape);
+	change.old_header_length = p - payload;
+	p = zdelta_undo_put(p, &delta, u->oldrow + ZTUPLE_HEADER_SIZE);
+	rec->payload = payload;
+	rec->payload_len = p - payload;
+	if (change.logged)
+	{
+		p = zdelta_wal_put(wal_delta, &delta, u->oldrow + ZTUPLE_HEADER_SIZE, new->row + ZTUPLE_HEADER_SIZE);
+		change.delta = wal_delta;
+		change.delta_length = p - wal_delta;
+	}
+	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	zchange_do(&change, "update-logged");
+	zslot_note(&change, 0, &u->pick);
+	zrollback_note_page(u->writer.rel, block_of(u));
+	return change.op.ptr[0];
+}
+
+/*
+ * Makes rec the list of the locks that others hold on the row, as locks on its
+ * new place. The new row gets the hint.
  */
 static void
-update_by_move(Update *u, Buffer newbuf, OffsetNumber newoff, bool init, const ZSlotPick *oldpick,
-			   const ZSlotPick *newpick, const ZSlotPick *common)
+carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec)
 {
-	Page		page = BufferGetPage(u->buf);
-	Page		newpage = BufferGetPage(newbuf);
-	bool		same = (newbuf == u->buf);
-	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
-	ZWalSlot	wal_slot;
-	ZSlotChange change,
-				newchange;
-	Buffer		overflow,
-				new_overflow = InvalidBuffer;
-	ZuRecord	out,
-				in,
-				locks;
-	ZuRecord   *recs[3] = {&out, &in, &locks};
-	ZuOp		op;
-	Size		data_len;
-	XLogRecPtr	recptr;
+	char	   *row = u->replacement->row;
+	const ZLockEntry *locks = u->state.others;
+	int			strongest = 0;
 
-	/* prepare */
-	zheader_set(u->newrow, ZH_WITH_SLOT(zheader_get(u->newrow), newpick->slotno));
-	zwriter_record(&u->writer, &out, ZUR_MOVE, BufferGetBlockNumber(u->buf), off, oldpick->prev);
-	ItemPointerSet(&out.forward, BufferGetBlockNumber(newbuf), newoff);
-	if (excludes_key_share(u))
-		out.xflags |= ZUX_KEY_CHANGE;
-	whole_row_payload(u, &out);
-	/* on one page the insertion is pushed on the move, whose place is known only after zu_prepare */
-	zwriter_record(&u->writer, &in, ZUR_INSERT, BufferGetBlockNumber(newbuf), newoff,
-				   same ? ~InvalidUndoPtr : newpick->prev);
-	in.xflags |= ZUX_MOVED_IN | (out.xflags & ZUX_KEY_CHANGE);
-	if (common != NULL)
-		carry_locks(u, newbuf, newoff, common, &locks);
-	overflow = zslot_lock(&u->writer, u->buf, oldpick);
-	if (!same)
-		new_overflow = zslot_lock(&u->writer, newbuf, newpick);
-	wal_slot = zslot_wal(oldpick, overflow);
-	wal_slot.new_overflow = new_overflow;
-	zu_prepare(&op, recs, common != NULL ? 3 : 2, u->writer.topxid);
-	if (same)
-		in.prev = op.ptr[0];
-	pack_records(&op);
-	data_len = move_wal_data(u, newpick, common);
-	zwal_ensure_space(&op, BufferIsValid(overflow) || BufferIsValid(new_overflow));
-	change = zslot_change(oldpick, &out, op.ptr[0]);
-	newchange = zslot_change(newpick, &in, op.ptr[1]);
-
-	/* apply */
-	START_CRIT_SECTION();
-	if (init)
-		zpage_init(newpage);
-	zslot_apply(page, overflow, &change);
-	zapply_delete(page, off, oldpick->slotno, ZSTATE_MOVED, false);
-	if (same)
+	list->n = u->state.nothers;
+	for (int i = 0; i < list->n; i++)
 	{
-		change.ptr = op.ptr[1];
-		change.live_chain = false;
-		change.grow_to = 0;
-		zslot_apply(page, overflow, &change);
+		list->entry[i] = zlock_entry(ZLOCK_XID(locks[i]), place->off, ZLOCK_MODE(locks[i]));
+		strongest = Max(strongest, ZLOCK_MODE(locks[i]));
+	}
+	zlocklist_record(&u->writer, place->buf, &place->common, list, rec);
+	zheader_set(row, ZH_WITH_LOCK(zheader_get(row), strongest + 1));
+}
+
+/*
+ * Moves the row to a place that may be on the same page; with the locks of
+ * others on it, if there are any. Returns the pointer of the record of the old
+ * row. On entry both pages are locked; on return the new one is released, unless
+ * it is the old one.
+ */
+static UndoPtr
+update_by_move(RowChange *u, const ZNewPlace *place)
+{
+	Payload		payload;
+	ZLockList	list;
+	Relation	rel = u->writer.rel;
+	Replacement *new = u->replacement;
+	BlockNumber newblock = BufferGetBlockNumber(place->buf);
+	bool		same = (place->buf == u->buf);
+	ZChange		change;
+	ZuRecord   *out = &change.rec[0];
+	ZuRecord   *in = &change.rec[1];
+
+	zwriter_change(&u->writer, &change, ZWAL_MOVE, u->state.others_locks ? 3 : 2);
+	zheader_set(new->row, ZH_WITH_SLOT(zheader_get(new->row), place->pick.slotno));
+	zwriter_record(&u->writer, out, ZUR_MOVE, block_of(u), offset_of(u), u->pick.prev);
+	ItemPointerSet(&out->forward, newblock, place->off);
+	if (excludes_key_share(u))
+		out->xflags |= ZUX_KEY_CHANGE;
+	whole_row_payload(u, &payload, out);
+	/* on one page the insertion is pushed on the move */
+	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,
+				   same ? ZCHANGE_ON_RECORD_BEFORE : place->pick.prev);
+	in->xflags |= ZUX_MOVED_IN | (out->xflags & ZUX_KEY_CHANGE);
+	if (u->state.others_locks)
+	{
+		carry_locks(u, place, &list, &change.rec[2]);
+		change.locks.slotno = place->common.slotno;
+		change.locks.grow_to = place->common.grow_to;
+	}
+	change.row = new->row;
+	change.row_length = new->len;
+	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	if (!same)
+	{
+		zslot_use(&u->writer, &change, 1, place->buf, &place->pick);
+		change.page[1].init = place->init;
 	}
 	else
-		zslot_apply(newpage, new_overflow, &newchange);
-	if (common != NULL)
-		zapply_common_locks(newpage, common->slotno, common->grow_to, locks.hold, op.ptr[2]);
-	zapply_insert(newpage, newoff, u->newrow, u->newlen);
-	MarkBufferDirty(u->buf);
+		change.page[1].slot = change.page[0].slot;
+	zchange_do(&change, "move-logged");
+	zslot_note(&change, 0, &u->pick);
+	zslot_note(&change, 1, &place->pick);
+	zrollback_note_page(rel, newblock);
+	zrollback_note_page(rel, block_of(u));
 	if (!same)
-		MarkBufferDirty(newbuf);
-	zu_write(&op);
-	recptr = zwal_log_literal(u->writer.logged ? ZWAL_MOVE : ZWAL_UNDO_ONLY,
-							  u->writer.logged && init ? ZWD_NEW_PAGE_INIT : 0,
-							  u->writer.logged ? u->buf : InvalidBuffer,
-							  u->writer.logged && !same ? newbuf : InvalidBuffer,
-							  &wal_slot, &op, packed_undo, move_data, data_len);
-	if (u->writer.logged)
-	{
-		PageSetLSN(page, recptr);
-		PageSetLSN(newpage, recptr);
-	}
-	zslot_unlock(new_overflow, recptr);
-	zslot_unlock(overflow, recptr);
-	zu_finish(&op, recptr);
-	ZUNDO_FAULT("move-logged");
-	END_CRIT_SECTION();
-
-	/* finish */
-	u->change = op.ptr[0];
-	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(newbuf));
-	zrollback_note_page(u->writer.rel, BufferGetBlockNumber(u->buf));
-	if (!same)
-		UnlockReleaseBuffer(newbuf);
+		UnlockReleaseBuffer(place->buf);
+	return change.op.ptr[0];
 }
 
-/* The bytes that the old row keeps on its page; it is still there. */
+/* Returns the bytes that the old row, which is still there, keeps on its page. */
 static int
-old_room(const Update *u)
+old_room(const RowChange *u)
 {
-	return ItemIdGetLength(PageGetItemId(BufferGetPage(u->buf), ItemPointerGetOffsetNumber(&u->otid)));
+	return ItemIdGetLength(PageGetItemId(BufferGetPage(u->buf), offset_of(u)));
 }
 
-/* Is the version on the page visible to the crosscheck snapshot of a referential action? */
+/*
+ * Returns whether the version on the page is visible to the crosscheck snapshot
+ * of a referential action; true without one.
+ */
 static bool
-passes_crosscheck(const Update *u, Snapshot crosscheck)
+passes_crosscheck(const RowChange *u, Snapshot crosscheck)
 {
 	ZSlotView	slots;
 	ZRow		row;
@@ -361,48 +339,70 @@ passes_crosscheck(const Update *u, Snapshot crosscheck)
 
 	if (crosscheck == InvalidSnapshot)
 		return true;
-	row = zrow_on(u->writer.rel, u->buf, ItemPointerGetOffsetNumber(&u->otid), &slots);
+	row = zrow_on(u->writer.rel, u->buf, offset_of(u), &slots);
 	zslots_copy(row.rel, row.block, row.page, &slots);
 	zrow_writer(&row, crosscheck, &writer);
 	return writer.visible;
 }
 
 /*
- * The row has gone elsewhere and left nothing but a stub: whoever goes after it must ask for no more than he will
- * need, so compare with the version that he saw. Page not locked.
+ * Sets the mode for a row that has moved and left nothing but a stub. The caller
+ * goes on to the new place in that mode and must ask for no more than it will
+ * need, so the version that it saw is compared. On entry the page is not locked.
  */
 static void
-mode_beside_stub(Update *u, Snapshot snapshot)
+mode_beside_stub(RowChange *u, Snapshot snapshot)
 {
 	ZVersion	version;
 	Relation	rel = u->writer.rel;
+	Replacement *new = u->replacement;
 
-	if (u->newrow == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
+	if (new == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
 		return;
-	zvis_fetch(rel, u->buf, ItemPointerGetOffsetNumber(&u->otid), snapshot, &version, NULL);
+	zvis_fetch(rel, u->buf, offset_of(u), snapshot, &version, NULL);
 	if (version.found &&
-		!zcolumns_differ(rel, u->columns->key, &u->otid, version.row, version.len, u->values, u->values_len))
+		!zcolumns_differ(rel, new->columns->key, &u->tid, version.row, version.len, new->values,
+						 new->values_len))
 		u->mode = LockTupleNoKeyExclusive;
 }
 
+/* The row was changed before the crosscheck snapshot: says so in tmfd. */
+static TM_Result
+fails_crosscheck(const RowChange *u, TM_FailureData *tmfd)
+{
+	tmfd->ctid = u->tid;
+	tmfd->xmax = InvalidTransactionId;
+	tmfd->cmax = InvalidCommandId;
+	tmfd->traversed = false;
+	return TM_Updated;
+}
+
 /*
- * Lock the page and examine the row until it may be changed or the answer is
- * another. On TM_Ok the page is locked and u->oldrow is the row replaced.
+ * Locks the page and examines the row until it may be changed or the answer is
+ * another one, which is returned. Waits for other transactions if wait says so.
+ * On TM_Ok the page is locked, u->oldrow is the row to be changed and u->mode
+ * what the change excludes; else the page is not locked.
  */
 static TM_Result
-acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
-			bool for_update, bool *have_tuple_lock)
+acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd)
 {
 	Relation	rel = u->writer.rel;
-	ZRowWish	wish = {rel, u->buf, &u->otid, u->writer.cid, snapshot};
+	ZRowWish	wish = {rel, u->buf, &u->tid, u->writer.cid, snapshot};
 
 	for (;;)
 	{
 		TM_Result	result;
 		LockTupleMode mode;
 
-		u->columns = zindex_columns(rel);	/* reads catalogs on a miss: before the page lock */
+		/* reads catalogs on a miss: before the page lock */
+		if (u->replacement != NULL)
+			u->replacement->columns = zindex_columns(rel);
 		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
+
+		/*
+		 * Examining may roll an aborted update back. The row that comes to
+		 * light may have another key, so that a stronger mode is needed.
+		 */
 		do
 		{
 			look_at_old_row(u);
@@ -413,66 +413,208 @@ acquire_row(Update *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_Fai
 				look_at_old_row(u);
 		} while (result == TM_Ok && u->mode > mode);
 		if (result == TM_Ok && !passes_crosscheck(u, crosscheck))
-		{
-			result = TM_Updated;
-			tmfd->ctid = u->otid;
-			tmfd->xmax = InvalidTransactionId;
-			tmfd->cmax = InvalidCommandId;
-			tmfd->traversed = false;
-		}
+			result = fails_crosscheck(u, tmfd);
+		if (result == TM_Ok)
+			return result;
+		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		if (result != TM_BeingModified || !wait)
 		{
-			if (result != TM_Ok)
-				LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 			if (result == TM_Updated)
 				mode_beside_stub(u, snapshot);
 			return result;
 		}
-		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-		if (!*have_tuple_lock)
+		if (!u->have_tuple_lock)
 			u->queued = mode;
-		zrow_wait(rel, &u->otid, u->state.wait_for, mode, LockWaitBlock,
-				  for_update ? XLTW_Update : XLTW_Delete, u->state.own_hold, have_tuple_lock);
+		zrow_wait(rel, &u->tid, u->state.wait_for, mode, LockWaitBlock,
+				  u->replacement != NULL ? XLTW_Update : XLTW_Delete, u->state.own_hold,
+				  &u->have_tuple_lock);
 		zwriter_waited(&u->writer);
 	}
 }
 
-/* Pick the old page's slot; the row stays where it is. False: the page needs an overflow page. */
+/* Picks the old page's slot; the row stays where it is. Returns false if the page needs an overflow page. */
 static bool
-pick_old_slot(Update *u, ZSlotPick *pick)
+pick_old_slot(RowChange *u)
 {
-	return zslot_pick(&u->writer, u->buf, ZH_SLOT(zheader_get(u->oldrow)), true, pick);
+	return zslot_pick(&u->writer, u->buf, ZH_SLOT(zheader_get(u->oldrow)), true, &u->pick);
 }
 
 /*
- * The page needs an overflow page: see to it that there is one, with the page unlocked. What was learnt
- * about the row is void then.
+ * Unlocks the page, which needs an overflow page, and sees to it that there is
+ * one to take. What was learnt about the row is void then.
  */
 static void
-reserve_overflow(Update *u)
+reserve_overflow(RowChange *u)
 {
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 	zu_overflow_reserve();
 }
 
-/* Do both the new row and, if the slot needs it, a new slot fit on the old page? May prune. */
+/*
+ * Makes room on the old page for the new row and, if the slot needs it, for a new
+ * slot; prunes the page if that helps. Returns whether there is room.
+ */
 static bool
-fits_in_place(Update *u, const ZSlotPick *pick)
+make_room_in_place(RowChange *u)
 {
 	Page		page = BufferGetPage(u->buf);
-	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
+	OffsetNumber off = offset_of(u);
+	uint32		len = u->replacement->len;
 
 	for (int tries = 0; tries < 2; tries++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
-		Size		slot_bytes = pick->grow_to ? sizeof(ZPageSlot) : 0;
+		Size		slot_bytes = u->pick.grow_to ? sizeof(ZPageSlot) : 0;
 
-		if (u->newlen <= ItemIdGetLength(lp) || zpage_hole(page) >= u->newlen + slot_bytes)
-			return zpage_replace_fits(page, off, u->newlen);
+		if (len <= ItemIdGetLength(lp) || zpage_hole(page) >= len + slot_bytes)
+			return zpage_replace_fits(page, off, len);
 		if (tries > 0 || !zheap_prune_page(u->writer.rel, u->buf))
 			break;
 	}
 	return false;
+}
+
+/* Forms the row of slot that is to replace another one. */
+static void
+form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
+{
+	const char *formed = zslot_form_row(slot, RelationGetDescr(rel), &new->len);
+
+	new->row = palloc(new->len);
+	memcpy(new->row, formed, new->len);
+	zheader_set(new->row, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	new->toasted = false;
+	new->values = new->row;
+	new->values_len = new->len;
+	new->columns = NULL;
+	if (!ztoast_needed(rel, zheader_get(new->row), new->len, 0))
+		ztuple_check_size(new->len);
+}
+
+/*
+ * Puts the large values of the new row into the TOAST table. Toasting writes
+ * other tables: the page is unlocked meanwhile, and a lock of our own keeps the
+ * row. Returns with the page unlocked, so the row must be acquired anew.
+ */
+static void
+toast_replacement(RowChange *u, TupleTableSlot *slot)
+{
+	Relation	rel = u->writer.rel;
+	Replacement *new = u->replacement;
+
+	if (!zrow_lock_in_place(&u->writer, u->buf, offset_of(u), u->mode))
+	{
+		reserve_overflow(u);
+		return;
+	}
+	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+	zrollback_note_page(rel, block_of(u));
+	new->row = ztoast_row(rel, slot, &u->tid, u->oldrow, u->oldlen, 0, &new->len);
+	new->toasted = true;
+	zwriter_reserve(&u->writer);
+}
+
+/*
+ * Acquires the row for an update: as acquire_row, and on TM_Ok the new row is
+ * toasted if it must be, and u->pick is the old page's slot for the change.
+ */
+static TM_Result
+acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapshot crosscheck,
+				   bool wait, TM_FailureData *tmfd)
+{
+	Replacement *new = u->replacement;
+
+	for (;;)
+	{
+		TM_Result	result = acquire_row(u, snapshot, crosscheck, wait, tmfd);
+
+		if (result != TM_Ok)
+			return result;
+		if (!new->toasted)
+			u->locked = u->state.own_lock;
+		if (!new->toasted &&
+			ztoast_needed(u->writer.rel, zheader_get(new->row), new->len, zheader_get(u->oldrow)))
+			toast_replacement(u, slot);
+		else if (!pick_old_slot(u))
+			reserve_overflow(u);
+		else if (u->must_move || !u->state.many_locks || (new->in_place && make_room_in_place(u)))
+			return TM_Ok;
+		else
+		{
+			/* others hold more locks than a move can take along: wait until there are none */
+			u->must_move = true;
+			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		}
+	}
+}
+
+/*
+ * Finds a place for the new row of an update that moves it, and picks the old
+ * page's slot again, for looking for room there may have changed the page.
+ */
+static void
+find_new_place(RowChange *u, ZNewPlace *place)
+{
+	zspace_second_page(&u->writer, u->buf, u->replacement->len, u->state.others_locks, place);
+	zvisible_clear(u->writer.rel, place->buf);
+	if (place->buf == u->buf)
+		u->pick = place->pick;
+	else if (!pick_old_slot(u))
+		elog(ERROR, "no free transaction slot on a page that had one");
+}
+
+/* Tells the slot of the updated row where the row is and that our transaction wrote it. */
+static void
+show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
+{
+	Relation	rel = u->writer.rel;
+	CommandId	cid = u->writer.cid;
+	bool		locked = u->locked || zrow_was_locked(rel, (ItemPointer) &u->tid, cid);
+
+	slot->tts_tid = *tid;
+	slot->tts_tableOid = RelationGetRelid(rel);
+	if (TTS_IS_ZHEAP(slot))
+	{
+		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
+		zslot_set_xmax(slot, locked ? u->writer.xid : InvalidZXid);
+	}
+}
+
+/*
+ * Makes the update, in place if that is possible, and counts it. Returns the
+ * pointer of the record of the old row. On entry the page is locked, the row is
+ * acquired.
+ */
+static UndoPtr
+update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
+{
+	Relation	rel = u->writer.rel;
+	Replacement *new = u->replacement;
+	ZNewPlace	place;
+	ItemPointerData newtid;
+	UndoPtr		ptr;
+
+	if (new->in_place && make_room_in_place(u))
+	{
+		ptr = update_in_place(u);
+		if (new->summarizing)
+			*update_indexes = ZC_UPDATE_SUMMARIZING;
+		ZUNDO_FAULT("row-counted");
+		zc_count_update(rel, true);
+		pgstat_update_heap_dead_tuples(rel, 1);
+		show_updated(u, slot, &u->tid);
+		return ptr;
+	}
+	find_new_place(u, &place);
+	ItemPointerSet(&newtid, BufferGetBlockNumber(place.buf), place.off);
+	ptr = update_by_move(u, &place);
+	zreclaim_note(rel, u->buf, old_room(u) - (place.buf == u->buf ? (int) new->len : 0));
+	*update_indexes = ZC_UPDATE_ALL;
+	new->event |= new->columns->rechecked;
+	ZUNDO_FAULT("row-counted");
+	zc_count_update(rel, false);
+	show_updated(u, slot, &newtid);
+	return ptr;
 }
 
 TM_Result
@@ -480,248 +622,136 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 				   Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
 				   LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
-	Update	   *u = &current_update;
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	bool		have_tuple_lock = false;
-	const char *formed;
-	ZSlotPick	pick;
+	RowChange	u;
+	Replacement new;
 	TM_Result	result;
 
 	if (IsInParallelMode())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot update tuples during a parallel operation")));
-	u->otid = *otid;
-	u->toasted = false;
-	u->must_move = false;
-	formed = zslot_form_row(slot, RelationGetDescr(rel), &u->newlen);
-	u->newrow = palloc(u->newlen);
-	memcpy(u->newrow, formed, u->newlen);
-	zheader_set(u->newrow, zheader_get(formed) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
-	u->values = u->newrow;
-	u->values_len = u->newlen;
-	if (!ztoast_needed(rel, zheader_get(u->newrow), u->newlen, 0))
-		ztuple_check_size(u->newlen);
-	zwriter_begin_change(&u->writer, rel, cid);
-	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(otid));
+	begin_row_change(&u, otid, &new);
+	form_replacement(rel, slot, &new);
+	zwriter_begin_change(&u.writer, rel, cid);
+	u.buf = ReadBuffer(rel, block_of(&u));
 	*update_indexes = ZC_UPDATE_NONE;
+	result = acquire_for_update(&u, slot, snapshot, crosscheck, wait, tmfd);
+	*lockmode = u.mode;
+	if (result == TM_Ok)
+	{
+		UndoPtr		ptr;
 
-	for (;;)
-	{
-		result = acquire_row(u, snapshot, crosscheck, wait, tmfd, true, &have_tuple_lock);
-		*lockmode = u->mode;
-		if (result != TM_Ok)
-		{
-			ReleaseBuffer(u->buf);
-			zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
-			zdml_leave(caller);
-			return result;
-		}
-		if (u->toasted || !ztoast_needed(rel, zheader_get(u->newrow), u->newlen, zheader_get(u->oldrow)))
-		{
-			if (!pick_old_slot(u, &pick))
-			{
-				reserve_overflow(u);
-				continue;
-			}
-			if (u->must_move || !u->state.many_locks || (u->in_place && fits_in_place(u, &pick)))
-				break;
-			/* more locks of others than a move can take along: have none */
-			u->must_move = true;
-			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-			continue;
-		}
-		u->locked = u->state.own_lock;
-		/* toasting writes other tables: keep the row by a lock of our own meanwhile */
-		if (!zrow_lock_in_place(&u->writer, u->buf, ItemPointerGetOffsetNumber(otid), u->mode))
-		{
-			reserve_overflow(u);
-			continue;
-		}
-		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-		zrollback_note_page(rel, ItemPointerGetBlockNumber(otid));
-		u->newrow = ztoast_row(rel, slot, otid, u->oldrow, u->oldlen, 0, &u->newlen);
-		u->toasted = true;
-		zwriter_reserve(&u->writer);
+		zssi_before_write(rel, u.buf, offset_of(&u));
+		zvisible_clear(rel, u.buf);
+		zspace_maybe_image(&u.writer, u.buf, &u.pick);
+		ptr = update_row(&u, slot, update_indexes);
+		zlevel_forget_locked(rel, &u.tid);
+		if (new.event)
+			zlevel_note_change(rel, &u.tid, ptr);
+		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	}
-	if (!u->toasted)
-		u->locked = u->state.own_lock;
-	zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(otid));
-	zvisible_clear(rel, u->buf);
-	zspace_maybe_image(&u->writer, u->buf, &pick);
-	if (u->in_place && fits_in_place(u, &pick))
-	{
-		update_in_place(u, &pick);
-		slot->tts_tid = *otid;
-		if (u->summarizing)
-			*update_indexes = ZC_UPDATE_SUMMARIZING;
-		ZUNDO_FAULT("row-counted");
-		zc_count_update(rel, true);
-		pgstat_update_heap_dead_tuples(rel, 1);
-	}
-	else
-	{
-		ZSlotPick	newpick;
-		ZSlotPick	common_pick;
-		ZSlotPick  *common = u->state.others_locks ? &common_pick : NULL;
-		OffsetNumber newoff;
-		bool		init;
-		Buffer		newbuf = zspace_second_page(&u->writer, u->buf, u->newlen, &newoff, &newpick, common,
-												&init);
-
-		zvisible_clear(rel, newbuf);
-		ItemPointerSet(&slot->tts_tid, BufferGetBlockNumber(newbuf), newoff);
-		if (newbuf == u->buf)
-			pick = newpick;
-		else if (!pick_old_slot(u, &pick))
-			elog(ERROR, "no free transaction slot on a page that had one");
-		update_by_move(u, newbuf, newoff, init, &pick, &newpick, common);
-		zreclaim_note(rel, u->buf, old_room(u) - (newbuf == u->buf ? (int) u->newlen : 0));
-		*update_indexes = ZC_UPDATE_ALL;
-		u->event |= u->columns->rechecked;
-		ZUNDO_FAULT("row-counted");
-		zc_count_update(rel, false);
-	}
-	slot->tts_tableOid = RelationGetRelid(rel);
-	if (TTS_IS_ZHEAP(slot))
-	{
-		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
-		zslot_set_xmax(slot, u->locked || zrow_was_locked(rel, otid, cid) ? u->writer.xid : InvalidZXid);
-	}
-	zlevel_forget_locked(rel, otid);
-	if (u->event)
-		zlevel_note_change(rel, otid, u->change);
-	UnlockReleaseBuffer(u->buf);
-	zrow_end_wait(rel, otid, u->queued, have_tuple_lock);
+	end_row_change(&u);
 	zdml_leave(caller);
-	return TM_Ok;
+	return result;
 }
 
-/* Apply and log the deletion; u->buf is locked. */
-static void
-delete_row(Update *u, const ZSlotPick *pick, bool changing_part)
+/*
+ * Deletes the row. as_of: see zheap_delete_as_of; Invalid = now, by us. Returns
+ * the pointer of its record. On entry the page is locked, the row is acquired.
+ */
+static UndoPtr
+delete_row(RowChange *u, bool changing_part, TransactionId as_of)
 {
-	Page		page = BufferGetPage(u->buf);
-	OffsetNumber off = ItemPointerGetOffsetNumber(&u->otid);
-	ZWalSlot	wal_slot;
-	ZSlotChange change;
-	Buffer		overflow;
-	ZuRecord	rec;
-	ZuRecord   *recs[1] = {&rec};
-	ZuOp		op;
-	XLogRecPtr	recptr;
+	Payload		payload;
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
 
-	/* prepare */
-	zwriter_record(&u->writer, &rec, ZUR_DELETE, BufferGetBlockNumber(u->buf), off, pick->prev);
-	rec.xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
-	if (TransactionIdIsValid(u->as_of))
+	zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
+	zwriter_record(&u->writer, rec, ZUR_DELETE, block_of(u), offset_of(u), u->pick.prev);
+	rec->xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
+	if (TransactionIdIsValid(as_of))
 	{
-		rec.as_of = u->as_of;
-		rec.cid = FirstCommandId;
+		rec->as_of = as_of;
+		rec->cid = FirstCommandId;
 	}
-	whole_row_payload(u, &rec);
-	overflow = zslot_lock(&u->writer, u->buf, pick);
-	wal_slot = zslot_wal(pick, overflow);
-	zu_prepare(&op, recs, 1, u->writer.topxid);
-	pack_records(&op);
-	zwal_ensure_space(&op, BufferIsValid(overflow));
-	change = zslot_change(pick, &rec, op.ptr[0]);
-
-	/* apply */
-	START_CRIT_SECTION();
-	zslot_apply(page, overflow, &change);
-	zapply_delete(page, off, pick->slotno, ZSTATE_DELETED, changing_part);
-	MarkBufferDirty(u->buf);
-	zu_write(&op);
-	recptr = zwal_log_literal(u->writer.logged ? ZWAL_DELETE : ZWAL_UNDO_ONLY, 0,
-							  u->writer.logged ? u->buf : InvalidBuffer, InvalidBuffer, &wal_slot, &op,
-							  packed_undo, NULL, 0);
-	if (u->writer.logged)
-		PageSetLSN(page, recptr);
-	zslot_unlock(overflow, recptr);
-	zu_finish(&op, recptr);
-	ZUNDO_FAULT("delete-logged");
-	END_CRIT_SECTION();
-	u->change = op.ptr[0];
+	whole_row_payload(u, &payload, rec);
+	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	zchange_do(&change, "delete-logged");
+	zslot_note(&change, 0, &u->pick);
+	return change.op.ptr[0];
 }
 
 TM_Result
 zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot, Snapshot crosscheck,
 				   bool wait, TM_FailureData *tmfd, bool changing_part)
 {
-	Update	   *u = &current_update;
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	bool		have_tuple_lock = false;
-	ZSlotPick	pick;
+	RowChange	u;
 	TM_Result	result;
 
 	if (IsInParallelMode())
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot delete tuples during a parallel operation")));
-	u->otid = *tid;
-	u->must_move = false;
-	u->newrow = NULL;
-	u->as_of = InvalidTransactionId;
-	zwriter_begin_change(&u->writer, rel, cid);
-	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	begin_row_change(&u, tid, NULL);
+	zwriter_begin_change(&u.writer, rel, cid);
+	u.buf = ReadBuffer(rel, block_of(&u));
 	for (;;)
 	{
-		result = acquire_row(u, snapshot, crosscheck, wait, tmfd, false, &have_tuple_lock);
-		if (result != TM_Ok || pick_old_slot(u, &pick))
+		result = acquire_row(&u, snapshot, crosscheck, wait, tmfd);
+		if (result != TM_Ok || pick_old_slot(&u))
 			break;
-		reserve_overflow(u);
+		reserve_overflow(&u);
 	}
 	if (result == TM_Ok)
 	{
-		zssi_before_write(rel, u->buf, ItemPointerGetOffsetNumber(tid));
-		zvisible_clear(rel, u->buf);
-		zspace_maybe_image(&u->writer, u->buf, &pick);
-		delete_row(u, &pick, changing_part);
-		zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
-		zreclaim_note(rel, u->buf, old_room(u));
-		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		UndoPtr		ptr;
+
+		zssi_before_write(rel, u.buf, offset_of(&u));
+		zvisible_clear(rel, u.buf);
+		zspace_maybe_image(&u.writer, u.buf, &u.pick);
+		ptr = delete_row(&u, changing_part, InvalidTransactionId);
+		zrollback_note_page(rel, block_of(&u));
+		zreclaim_note(rel, u.buf, old_room(&u));
+		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 		zlevel_forget_locked(rel, tid);
-		if (zheader_get(u->oldrow) & ZH_EXTERNAL)
-			ztoast_delete(rel, tid, u->oldrow, u->oldlen, false);
+		if (zheader_get(u.oldrow) & ZH_EXTERNAL)
+			ztoast_delete(rel, tid, u.oldrow, u.oldlen, false);
 		/* the deletion may be one half of an update that changes the partition */
 		if (rel->trigdesc != NULL &&
 			(rel->trigdesc->trig_delete_after_row || (changing_part && rel->trigdesc->trig_update_after_row)))
-			zlevel_note_change(rel, tid, u->change);
+			zlevel_note_change(rel, tid, ptr);
 		pgstat_count_heap_delete(rel);
 	}
-	ReleaseBuffer(u->buf);
-	zrow_end_wait(rel, tid, LockTupleExclusive, have_tuple_lock);
+	end_row_change(&u);
 	zdml_leave(caller);
 	return result;
 }
 
-/* The row was just put there by us: nobody is to be waited for. */
+/* Our own transaction has just put the row there: there is nobody to wait for. */
 void
 zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of)
 {
-	Update	   *u = &current_update;
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	ZSlotPick	pick;
+	RowChange	u;
 
-	u->otid = *tid;
-	u->newrow = NULL;
-	u->as_of = as_of;
+	begin_row_change(&u, tid, NULL);
 	if (TransactionIdIsValid(as_of))
 		zown_note_rewrite();
-	zwriter_begin(&u->writer, rel, cid);
-	u->buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	zwriter_begin(&u.writer, rel, cid);
+	u.buf = ReadBuffer(rel, block_of(&u));
 	for (;;)
 	{
-		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
-		look_at_old_row(u);
-		if (pick_old_slot(u, &pick))
+		LockBuffer(u.buf, BUFFER_LOCK_EXCLUSIVE);
+		look_at_old_row(&u);
+		if (pick_old_slot(&u))
 			break;
-		reserve_overflow(u);
+		reserve_overflow(&u);
 	}
-	delete_row(u, &pick, false);
-	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-	zrollback_note_page(rel, ItemPointerGetBlockNumber(tid));
-	ReleaseBuffer(u->buf);
+	(void) delete_row(&u, false, as_of);
+	LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
+	zrollback_note_page(rel, block_of(&u));
+	end_row_change(&u);
 	zdml_leave(caller);
 }

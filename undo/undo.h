@@ -213,18 +213,15 @@ extern void zu_register(ZuOp *op, uint8 first_block_id);
 extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
 
 /*
- * zu_redo_records: redo's counterpart of zu_write: 'bytes' (total length len)
- * go to the undo pages registered as blocks first_block_id .. +npages-1 of the
- * record, beginning at 'start' on the first page. Pages flagged in the record
- * with WILL_INIT are initialised with place. rec_starts gives for each record in bytes
- * its offset (to maintain first_record). Pages already replayed are skipped. The buffers locked by it
- * are returned for the caller to release after all other pages are written.
+ * zu_redo_records: replay's counterpart of zu_write: puts the packed records of
+ * op, 'bytes', on the undo pages that are registered as blocks first_block_id ..
+ * of the record. op is as zu_prepare left it, but for its buffers: where the
+ * records begin, how many pages they take and what the headers of new pages say.
+ * Skips pages that are newer than the record. Returns the pages' buffers, which
+ * the caller releases after all other pages are written.
  */
-extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
-							uint16 start, const ZuPlace *place,
-							const char *bytes, Size len,
-							const uint16 *rec_starts, int nrecs,
-							Buffer *buffers);
+extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
+							const char *bytes, Buffer *buffers);
 
 /* ---- reading ---- */
 

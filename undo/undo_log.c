@@ -564,28 +564,27 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 }
 
 void
-zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
-				uint16 start, const ZuPlace *place,
-				const char *bytes, Size len,
-				const uint16 *rec_starts, int nrecs, Buffer *buffers)
+zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, const char *bytes,
+				Buffer *buffers)
 {
 	Size		done = 0;
-	int			off = start;
+	Size		begins = 0;		/* where record r begins in bytes */
+	int			off = op->start;
 	int			r = 0;
 
-	for (int i = 0; i < npages; i++)
+	for (int i = 0; i < op->npages; i++)
 	{
-		int			n = (int) Min(len - done, (Size) (BLCKSZ - off));
+		int			n = (int) Min(op->total - done, (Size) (BLCKSZ - off));
 		int			first = 0;
 		bool		apply;
 
-		while (r < nrecs && rec_starts[r] < done + n)
+		while (r < op->nrecords && begins < done + n)
 		{
 			if (first == 0)
-				first = off + (int) (rec_starts[r] - done);
-			r++;
+				first = off + (int) (begins - done);
+			begins += op->records[r++]->length;
 		}
-		buffers[i] = redo_page(record, first_block_id + i, place, &apply);
+		buffers[i] = redo_page(record, first_block_id + i, &op->place, &apply);
 		if (apply)
 		{
 			Page		page = BufferGetPage(buffers[i]);
@@ -600,6 +599,7 @@ zu_redo_records(XLogReaderState *record, uint8 first_block_id, int npages,
 		done += n;
 		off = ZU_PAGE_DATA;
 	}
-	if (done != len)
-		elog(PANIC, "undo of %zu bytes does not fit the %d pages of its WAL record", len, npages);
+	if (done != op->total)
+		elog(PANIC, "undo of %u bytes does not fit the %d pages of its WAL record", op->total,
+			 op->npages);
 }

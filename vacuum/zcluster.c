@@ -103,15 +103,13 @@ report_rows(const Rewrite *rewrite)
 
 /* ---- writing ---- */
 
-/* Inserts n rows into the new table; sets their TIDs. */
+/* Inserts the rows into the new table; sets their TIDs. */
 static void
-insert_rows(Rewrite *rewrite, char **rows, const uint32 *lens, int n, CommandId cid,
-			TransactionId as_of, ItemPointerData *tids)
+insert_rows(Rewrite *rewrite, const ZNewRows *rows, CommandId cid, TransactionId as_of)
 {
-	Assert(n > 0 && n <= ZHEAP_MAX_OFFSET);
-	zheap_insert_rows_as_of(rewrite->new, rows, lens, n, cid,
-							TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, rewrite->bistate,
-							as_of, tids);
+	Assert(rows->n > 0 && rows->n <= ZHEAP_MAX_OFFSET);
+	zheap_insert_rows_as_of(rewrite->new, rows, cid, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL,
+							rewrite->bistate, as_of);
 }
 
 /* Writes the rows of the batch. */
@@ -119,11 +117,11 @@ static void
 flush_batch(Rewrite *rewrite)
 {
 	ItemPointerData tids[ZHEAP_MAX_OFFSET];
+	ZNewRows	rows = {rewrite->nbatch, rewrite->batch, rewrite->batch_len, tids};
 
 	if (rewrite->nbatch == 0)
 		return;
-	insert_rows(rewrite, rewrite->batch, rewrite->batch_len, rewrite->nbatch, rewrite->cid,
-				FrozenTransactionId, tids);
+	insert_rows(rewrite, &rows, rewrite->cid, FrozenTransactionId);
 	rewrite->nbatch = 0;
 	rewrite->batch_bytes = 0;
 	MemoryContextReset(rewrite->batch_context);
@@ -140,6 +138,7 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 	ItemPointerData tid;
 	char	   *row;
 	uint32		len;
+	ZNewRows	rows = {1, &row, &len, &tid};
 
 	ExecClearTuple(slot);
 	for (int i = 0; i < desc->natts; i++)
@@ -168,9 +167,9 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 	flush_batch(rewrite);
 	row = zheap_form_row(rewrite->new, slot, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL, &len);
 	if (version.created == rewrite->own)
-		insert_rows(rewrite, &row, &len, 1, version.created_cid, InvalidTransactionId, &tid);
+		insert_rows(rewrite, &rows, version.created_cid, InvalidTransactionId);
 	else
-		insert_rows(rewrite, &row, &len, 1, rewrite->cid, version.created, &tid);
+		insert_rows(rewrite, &rows, rewrite->cid, version.created);
 	if (version.deleted == InvalidTransactionId)
 		rewrite->written += 1;
 	else

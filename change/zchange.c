@@ -1,0 +1,93 @@
+/*
+ * change/zchange.c - the frame of every change that carries undo.
+ *
+ * Called by dml/ with the table pages of the change and their overflow pages
+ * locked. Locks undo pages after those and releases them.
+ *
+ * Crash points: before the WAL record nothing has happened but, at most, an
+ * empty page at the relation's end; after it, replay makes the same change. The
+ * caller names the fault point that follows the record.
+ */
+#include "postgres.h"
+
+#include "change/zchange.h"
+#include "miscadmin.h"
+
+/* Marks the table pages and the overflow pages of the change dirty. */
+static void
+mark_dirty(const ZChange *change)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		const ZChangePage *p = &change->page[i];
+
+		if (BufferIsValid(p->buf))
+			MarkBufferDirty(p->buf);
+		if (unlikely(BufferIsValid(p->overflow_buf)))
+			MarkBufferDirty(p->overflow_buf);
+	}
+}
+
+/*
+ * Sets the LSN of the change's table pages, if they are logged, and of its
+ * overflow pages, which are always; releases the latter.
+ */
+static void
+finish_pages(ZChange *change, XLogRecPtr recptr)
+{
+	for (int i = 1; i >= 0; i--)
+	{
+		ZChangePage *p = &change->page[i];
+
+		if (change->logged && BufferIsValid(p->buf))
+			PageSetLSN(p->page, recptr);
+		if (unlikely(BufferIsValid(p->overflow_buf)))
+		{
+			PageSetLSN(p->overflow, recptr);
+			UnlockReleaseBuffer(p->overflow_buf);
+		}
+	}
+}
+
+/* Places the records of the change in the undo log and locks the pages there. */
+static void
+place_records(ZChange *change)
+{
+	ZuRecord   *records[ZU_MAX_RECORDS];
+
+	for (int i = 0; i < change->nrecords; i++)
+		records[i] = &change->rec[i];
+	zu_prepare(&change->op, records, change->nrecords, change->topxid);
+	for (int i = 1; i < change->nrecords; i++)
+		if (change->rec[i].prev == ZCHANGE_ON_RECORD_BEFORE)
+			change->rec[i].prev = change->op.ptr[i - 1];
+}
+
+void
+zchange_do(ZChange *change, const char *fault)
+{
+	ZChangeWal	wal;
+	XLogRecPtr	recptr = InvalidXLogRecPtr;
+
+	Assert(CritSectionCount == 0);
+	Assert(change->rec[0].prev != ZCHANGE_ON_RECORD_BEFORE);
+
+	/* prepare */
+	place_records(change);
+	if (likely(!change->op.temp))
+		zchange_encode(change, &wal);
+	zchange_ensure_space(change);
+
+	/* apply */
+	START_CRIT_SECTION();
+	zchange_apply(change);
+	mark_dirty(change);
+	zu_write(&change->op);
+	if (likely(!change->op.temp))
+		recptr = zchange_log(change, &wal);
+	finish_pages(change, recptr);
+	zu_finish(&change->op, recptr);
+	if (fault != NULL)
+		ZUNDO_FAULT(fault);
+	END_CRIT_SECTION();
+}

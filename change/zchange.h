@@ -1,0 +1,181 @@
+/*
+ * change/zchange.h - a change of rows, or of the locks on them, as a value.
+ *
+ * DML fills a ZChange while it prepares a change, and zchange_do makes it. The
+ * decoder fills one from a WAL record, and replay makes the change with the
+ * function that DML has used, zchange_apply.
+ *
+ * Changes that carry no undo (inline locks, pruning, marks) are no ZChange.
+ */
+#ifndef ZUNDO_ZCHANGE_H
+#define ZUNDO_ZCHANGE_H
+
+#include "access/xlogreader.h"
+#include "change/zwal.h"
+#include "common/rmgr.h"
+#include "page/zpage.h"
+#include "storage/bufmgr.h"
+#include "undo/undo.h"
+
+/* The transaction slot of a page that takes a record of the change. */
+typedef struct ZChangeSlot
+{
+	uint32		slotno;			/* 0 = none */
+	uint32		grow_to;		/* inline slots that the page must have first; 0 = as it is */
+	bool		live_chain;		/* snapshots may walk the chain that the record is pushed on */
+	bool		in_overflow;	/* the slot lies on the page's overflow page */
+} ZChangeSlot;
+
+/* A table page in a change. Both buffers are locked exclusively. */
+typedef struct ZChangePage
+{
+	Buffer		buf;
+	Page		page;			/* NULL: nothing is to be done on the page */
+	Buffer		overflow_buf;	/* invalid if the slot is inline */
+	Page		overflow;		/* NULL: nothing is to be done on the overflow page */
+	bool		init;			/* the page is new */
+	ZChangeSlot slot;
+} ZChangePage;
+
+/*
+ * Change of one row, of several new rows on one page, or of nothing but undo.
+ *
+ * The records are pushed on the slots' chains: of a MOVE, rec[0] is for the old
+ * row, rec[1] for the new one and rec[2], if there is one, of type LOCKS for
+ * the locks that move along; several records of a LOCK are one chain, of which
+ * the slot takes the last. All other changes have one record.
+ *
+ * A MOVE on one page (zchange_on_one_page) has only page[0]; page[1].slot
+ * repeats its slot.
+ */
+typedef struct ZChange
+{
+	uint8		opcode;			/* ZWAL_*; ZWAL_UNDO_ONLY: no table page changes */
+	bool		logged;			/* the table pages are WAL-logged */
+	bool		frozen;			/* INSERT: the row's header names no slot */
+	bool		converted;		/* LOCK: inline locks become records; no row changes */
+	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
+	bool		new_shape;		/* UPDATE: number of attributes, nulls or external change */
+	uint16		old_header_length;	/* UPDATE: of the old header in the record's payload */
+	ZHeader		shape;			/* UPDATE with new_shape: header with the new shape */
+	ZXid		topxid;
+	ZChangePage page[2];		/* of the row; of a MOVE's new row, if that is another page */
+	ZChangeSlot locks;			/* MOVE with LOCKS: common lock slot of the new row's page */
+
+	/*
+	 * INSERT, MOVE: the new row. UPDATE: what the row becomes; the decoder does
+	 * not know it. MULTI_INSERT: the new rows, each after its length (uint16).
+	 */
+	const char *row;
+	uint32		row_length;
+	const char *delta;			/* UPDATE, if logged: what follows the headers, in WAL form */
+	uint32		delta_length;
+	const char *undo;			/* from the decoder only: the packed records */
+
+	int			nrecords;
+	ZuRecord	rec[ZU_MAX_RECORDS];
+	ZuOp		op;				/* where the records lie in the undo log */
+} ZChange;
+
+/* prev of a record that is pushed on the one before it in the same change. */
+#define ZCHANGE_ON_RECORD_BEFORE (~InvalidUndoPtr)
+
+/*
+ * zchange_begin: makes change an empty one. The caller fills in what the opcode
+ * needs, and the records.
+ */
+static inline void
+zchange_begin(ZChange *change, uint8 opcode, int nrecords)
+{
+	Assert(nrecords > 0 && nrecords <= ZU_MAX_RECORDS);
+	memset(change, 0, offsetof(ZChange, nrecords));
+	change->opcode = opcode;
+	change->nrecords = nrecords;
+}
+
+/* zchange_on_one_page: Returns whether a row moves within its page. */
+static inline bool
+zchange_on_one_page(const ZChange *change)
+{
+	return change->nrecords > 1 && change->rec[0].type == ZUR_MOVE &&
+		change->rec[0].block == change->rec[1].block;
+}
+
+/*
+ * zchange_do: makes the change: places the records in the undo log, applies the
+ * change to its pages and logs all of it. On entry the pages of the change are
+ * locked, undo is reserved (zu_reserve) and interrupts may be open; on return the
+ * table pages are still locked, the overflow pages are released, and change->op
+ * says where the records are. fault: the fault point inside the critical section
+ * that follows the WAL record, or NULL. Raises errors of reading undo pages;
+ * then nothing has changed.
+ */
+extern void zchange_do(ZChange *change, const char *fault);
+
+/*
+ * zchange_apply: does to the pages of the change what it says. Cannot fail:
+ * everything was checked while the change was prepared or decoded. Called in
+ * critical sections. Does not touch undo pages.
+ */
+extern void zchange_apply(const ZChange *change);
+
+/*
+ * zapply_inline_lock: grows the inline slots to grow_to if that is not 0, then
+ * adds the lock to slot slotno, which xid has or, if fresh, gets; the row at off
+ * gets the hint. Same rules as zchange_apply.
+ */
+extern void zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid);
+
+/* zapply_speculative: the speculative row at off is confirmed, or given up and so deleted. */
+extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
+
+/* ---- in WAL (change/zwal.c) ---- */
+
+#define ZCHANGE_MAX_PARTS	6
+#define ZCHANGE_HEAD_MAX	128
+#define ZCHANGE_TAIL_MAX	16
+
+/* The main data of a WAL record, in parts. Some point into the ZChange, some into the fields below. */
+typedef struct ZChangeWal
+{
+	uint8		opcode;
+	int			nparts;
+	struct
+	{
+		const char *data;
+		uint32		length;
+	}			part[ZCHANGE_MAX_PARTS];
+	char		head[ZCHANGE_HEAD_MAX];
+	char		middle[ZCHANGE_TAIL_MAX];
+	char		tail[ZCHANGE_TAIL_MAX];
+	char		records[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
+} ZChangeWal;
+
+/* What the decoder builds: a row or a payload, and a packed record. */
+typedef struct ZChangeWork
+{
+	char		bytes[ZUR_MAX_LENGTH];
+	char		packed[ZUR_MAX_LENGTH];
+} ZChangeWork;
+
+/*
+ * zchange_encode: fills wal with the main data of the change's record. On entry
+ * the places of the records are known (zu_prepare). The change must stay as it
+ * is while wal is in use.
+ */
+extern void zchange_encode(const ZChange *change, ZChangeWal *wal);
+
+/* zchange_ensure_space: has XLogInsert take the change's block references. May allocate. */
+extern void zchange_ensure_space(const ZChange *change);
+
+/* zchange_log: inserts the record; returns its end. Called in critical sections. */
+extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
+
+/*
+ * zchange_decode: fills change from a row change record; work is for what is not
+ * in the record as such. Reads no page and fills in none. Returns false if the
+ * record is malformed.
+ */
+extern bool zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work);
+
+#endif
