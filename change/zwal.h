@@ -15,37 +15,48 @@
 #include "page/zpage.h"
 #include "undo/undo.h"
 
-/*
- * Row changes (INSERT, MULTI_INSERT, UPDATE, DELETE, MOVE, LOCK, IMAGE, UNDO_ONLY).
+/*----------
+ * Row changes (INSERT, MULTI_INSERT, UPDATE, DELETE, MOVE, LOCK, IMAGE,
+ * UNDO_ONLY).
  *
- * Blocks:	0	table page (WILL_INIT with ZWD_PAGE_INIT); not in UNDO_ONLY
- *			1	MOVE: page of the new row, unless it is block 0
- *			ZWAL_UNDO_BLOCK ..	undo pages; those after the first, and the first with
- *				ZWD_UNDO_INIT, are WILL_INIT
- *			ZWAL_OVERFLOW_BLOCK: the overflow page of block 0, if the change's slot lies there;
- *				the next: that of the page of a MOVE's new row. In UNDO_ONLY too: these pages
- *				are logged whatever the table is. They are locked before the undo pages.
+ * Blocks:
+ *	0		table page (WILL_INIT with ZWD_PAGE_INIT); not in UNDO_ONLY
+ *	1		MOVE: page of the new row, unless it is block 0
+ *	ZWAL_UNDO_BLOCK ..
+ *			undo pages; those after the first, and the first with
+ *			ZWD_UNDO_INIT, are WILL_INIT
+ *	ZWAL_OVERFLOW_BLOCK
+ *			the overflow page of block 0, if the slot of the change is on it;
+ *			the next block: that of the page of a MOVE's new row. In UNDO_ONLY
+ *			as well, since overflow pages are logged whatever the table is.
+ *			They are locked before the undo pages.
  *
  * Main data, "v" = varint:
  *	u8	flags ZWD_*
  *	v	generation of the undo extent
- *	ZWD_UNDO_INIT or more than one undo page:
+ *	with ZWD_UNDO_INIT or more than one undo page:
  *		v log number | 8 sequence of the extent | 6 top-level xid
- *		8 end of the log before (ZWD_UNDO_INIT and the first undo page begins its extent)
+ *		8 previous end of the log (with ZWD_UNDO_INIT, if the first undo page
+ *		  is the first of its extent)
  *	u16	byte on the first undo page where the records begin
  *	then by opcode:
  *	INSERT, UPDATE ("compact": the undo record is built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
- *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte) | 6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
+ *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte)
+ *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
  *		INSERT:	v natts << 2 | external << 1 | nulls; the row after its header
- *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER) | compact old header
- *				(as in the undo record) | delta in WAL form
+ *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER)
+ *				compact old header (as in the undo record) | delta in WAL form
  *	others ("literal": the packed undo records as they are):
- *		v slot | u8 slots (ZWD_GROW) | v number of undo records | v length of them | undo records
- *		MULTI_INSERT: then per row u16 length, row
- *		LOCK: several records if inline locks become records (ZWD_SPECIAL); one slot change to the last
- *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page, u16 length, the new row;
- *			with a third undo record, LOCKS: v slot and u8 slots of the common lock slot on that page
+ *		v slot | u8 slots (ZWD_GROW) | v number of undo records
+ *		v length of them | undo records
+ *		MULTI_INSERT: then for each row u16 length, row
+ *		LOCK: several records if inline locks become records (ZWD_SPECIAL);
+ *			the slot changes once, to the last of them
+ *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page,
+ *			u16 length, the new row; with a third undo record, LOCKS: v slot
+ *			and u8 slots of the common lock slot on that page
+ *----------
  */
 #define ZWAL_UNDO_BLOCK		2
 #define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
@@ -69,11 +80,14 @@
 #define ZWU_CLEAR_LOCKS 0x02
 #define ZWU_HEADER		0x04	/* natts, nulls or external change */
 
-/*
- * ZWAL_ROLLBACK.	block 0: table page, unless its table is not logged
- *		block 1: its overflow page, if the slot lies there
- *		data: xl_zheap_rollback, then nrecords packed undo records in the order in which they
- *		are undone. With REGBUF_FORCE_IMAGE none are given (nrecords = 0).
+/*----------
+ * ZWAL_ROLLBACK
+ *	block 0: table page, unless its table is not logged
+ *	block 1: its overflow page, if the slot is on it
+ *	data: xl_zheap_rollback, then nrecords packed undo records in the order in
+ *		which they are undone. With REGBUF_FORCE_IMAGE there are none
+ *		(nrecords = 0).
+ *----------
  */
 typedef struct xl_zheap_rollback
 {
@@ -85,10 +99,12 @@ typedef struct xl_zheap_rollback
 
 #define SizeOfZheapRollback (offsetof(xl_zheap_rollback, nrecords) + sizeof(uint16))
 
-/*
- * ZWAL_OVERFLOW.	block 0: table page, unless its table is not logged or its file is gone
- *		block 1: overflow page, WILL_INIT: it belongs to the owner, whose further slots begin at
- *		'first'; or to nobody, if that is 0
+/*----------
+ * ZWAL_OVERFLOW
+ *	block 0: table page, unless its table is not logged or its file is gone
+ *	block 1: overflow page, WILL_INIT: it belongs to the owner, whose further
+ *		slots begin at 'first', or to no table page if that is 0
+ *----------
  */
 typedef struct xl_zheap_overflow
 {
@@ -101,9 +117,12 @@ typedef struct xl_zheap_overflow
 
 #define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, changes) + sizeof(uint16))
 
-/*
- * ZWAL_INLINE_LOCK.	block 0: table page. The locker is the record's xid.
- *		data: u16 word (bits 0-8 offset, 9-10 LockTupleMode, ZWI_*), u8 slot, u8 slots (ZWI_GROW)
+/*----------
+ * ZWAL_INLINE_LOCK
+ *	block 0: table page. The locker is the record's xid.
+ *	data: u16 word (bits 0-8 offset, 9-10 LockTupleMode, ZWI_*), u8 slot,
+ *		u8 slots (ZWI_GROW)
+ *----------
  */
 #define ZWI_FRESH	0x0800		/* the slot was another's, or free */
 #define ZWI_GROW	0x1000
@@ -123,9 +142,13 @@ extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
 /* zwal_decode_inline_lock: returns false if the record is malformed. */
 extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock);
 
-/*
- * ZWAL_MARK.	block 0: table page; block 1: with ZMARK_NOT_ALL_VISIBLE, the visibility map's page if its bit was set.
- * Who reads the WAL to see which pages have changed (incremental backups) must find the map's page there.
+/*----------
+ * ZWAL_MARK
+ *	block 0: table page
+ *	block 1: with ZMARK_NOT_ALL_VISIBLE, the page of the visibility map if its
+ *		bit was set. Incremental backups find changed pages by the blocks of
+ *		WAL records.
+ *----------
  */
 #define ZMARK_GIVEN_UP		0	/* a speculative insertion */
 #define ZMARK_CONFIRMED		1

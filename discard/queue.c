@@ -192,7 +192,7 @@ note_xid(Discarder *mine, Pending *p, ZXid xid)
 		return;
 	if (xid < p->min_top)
 	{
-		/* only in a rest whose top is not known: the lowest xid stands for it */
+		/* only in a rest whose top is not known; the lowest xid is used */
 		ZXid		lower = xid;
 
 		xid = p->min_top;

@@ -104,7 +104,7 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 	*allvisfrac = 0;
 }
 
-/* ---- VACUUM: what the worker does, and relfrozenxid. ANALYZE: nothing to do ---- */
+/* ---- VACUUM: as the worker, and relfrozenxid. ANALYZE: nothing to do ---- */
 
 /*
  * undo_vacuum: Does what a worker's cycle does, and lets relfrozenxid follow. So

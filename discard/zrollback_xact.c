@@ -274,7 +274,8 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 		leave_table(job, pages[0].reloid, pages[0].relnumber, failures);
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
-				 errmsg("could not roll back transaction " UINT64_FORMAT " in the table with OID %u: %s",
+				 errmsg("could not roll back transaction " UINT64_FORMAT
+						" in the table with OID %u: %s",
 						(uint64) job->abort->topxid, pages[0].reloid, error->message),
 				 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
 				 errhint("The undo of this transaction and of all younger ones is kept. "

@@ -142,7 +142,8 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 	if (xid & ZXID_LOST)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT ", whose undo is lost",
+				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT
+", whose undo is lost",
 						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
 				 errdetail("The transaction, in slot %d, did not commit, and its changes cannot "
 						   "be undone.", s),
@@ -151,7 +152,8 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet.",
+			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT
+", which has not been assigned yet.",
 					   s, xid),
 			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();

@@ -79,7 +79,8 @@ corrupt_slot(const Target *t, int s, ZXid xid)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 corrupt_block(t),
-			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet.",
+			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT
+", which has not been assigned yet.",
 					   s, xid)));
 }
 

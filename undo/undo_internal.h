@@ -263,7 +263,7 @@ extern bool zu_is_discarded(UndoPtr ptr);
 /* zu_report_corrupt: raise ERRCODE_DATA_CORRUPTED for a place in zundo.undo_log. */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 
-/* ---- undo_temp.c: the private side of zu_prepare, zu_write, zu_finish and zu_fetch ---- */
+/* ---- undo_temp.c: zu_prepare .. zu_finish and zu_fetch of private undo ---- */
 
 extern void zu_temp_prepare(ZuOp *op);
 extern void zu_temp_write(const ZuOp *op);

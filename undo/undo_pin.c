@@ -37,7 +37,9 @@
 
 #define CANCEL_GRACE_MS	1000
 
-#define VICTIM_DETAIL	"The transaction kept old row versions that others need the space of (zundo.undo_limit), and was cancelled (zundo.undo_full = cancel)."
+#define VICTIM_DETAIL \
+	"The transaction kept old row versions that others need the space of " \
+	"(zundo.undo_limit), and was cancelled (zundo.undo_full = cancel)."
 #define VICTIM_HINT		"Repeat the transaction; keep it shorter, or have zundo.undo_limit raised."
 
 typedef struct Mark

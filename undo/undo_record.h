@@ -25,9 +25,10 @@
  *	             DELETE       compact old header, old row without its header
  *	             MOVE         6 bytes forward TID, then as DELETE
  *	             LOCK         1 byte lock mode
- *	             LOCKS        6 bytes youngest locker's xid, then entries of 8 bytes (ZLockEntry)
- *	             IMAGE        6 bytes committed xid (see PAGE IMAGES in mvcc/README.md),
- *	                          the table page without its hole
+ *	             LOCKS        6 bytes youngest locker's xid, then entries of 8
+ *	                          bytes (ZLockEntry)
+ *	             IMAGE        6 bytes committed xid (mvcc/README.md), the table
+ *	                          page without its hole
  *
  * The part after "by type" of UPDATE, DELETE, MOVE and IMAGE is kept as
  * payload bytes; with ZUX_LZ4 it is: 2 bytes raw length, LZ4 block.

@@ -9,12 +9,14 @@
 #include "common/rmgr.h"
 #include "storage/block.h"
 
-/*
- * ZWAL_UNDO_MAP.		blocks 0, 1: both twins of the extent map page (holds the entry)
- *						blocks 2, 3: those of the meta page, only with ZWAL_MAP_GROWS
- *						The map page is WILL_INIT with ZWAL_MAP_NEW_GROUP.
- *						With ZWAL_MAP_SETTLED flags alone counts, and an
- *						xl_undo_settled follows for each extent.
+/*----------
+ * ZWAL_UNDO_MAP
+ *	blocks 0, 1: both twins of the extent map page that has the entry;
+ *		WILL_INIT with ZWAL_MAP_NEW_GROUP
+ *	blocks 2, 3: those of the meta page, only with ZWAL_MAP_GROWS
+ *	data: xl_undo_map. With ZWAL_MAP_SETTLED only its flags are used, and an
+ *		xl_undo_settled follows for each extent.
+ *----------
  */
 #define ZWAL_MAP_GROWS	1	/* the number of extents grew */
 #define ZWAL_MAP_NEW_GROUP 2	/* first extent of a group */
@@ -43,9 +45,13 @@ typedef struct xl_undo_settled
 	uint32		end;
 } xl_undo_settled;
 
-/*
- * ZWAL_UNDO_DISCARD.	blocks 0, 1: both twins of the meta page; 2, 3: those of the extents' map page, if there are any
- *						data: nextents uint32 extent numbers, ascending, that become free
+/*----------
+ * ZWAL_UNDO_DISCARD
+ *	blocks 0, 1: both twins of the meta page
+ *	blocks 2, 3: those of the map page of the extents, if there are any
+ *	data: xl_undo_discard, then the numbers (uint32) of nextents extents that
+ *		become free, in ascending order
+ *----------
  */
 typedef struct xl_undo_discard
 {
@@ -61,7 +67,7 @@ typedef struct xl_undo_discard
 
 #define SizeOfUndoDiscard (offsetof(xl_undo_discard, nextents) + sizeof(uint32))
 
-/* ZWAL_UNDO_TRUNCATE.	blocks 0, 1: both twins of the meta page */
+/* ZWAL_UNDO_TRUNCATE: blocks 0, 1: both twins of the meta page */
 typedef struct xl_undo_truncate
 {
 	uint32		nextents;		/* that remain */
