@@ -9,12 +9,12 @@
  * give changes to the plugin.
  *
  * Invariants:
- *	LD3	each change of rows that heap would show has a mark in the queue of its
+ *	DECODE-3	each change of rows that heap would show has a mark in the queue of its
  *		(sub)transaction, in its place among the snapshots there; an abort
  *		discards the marks with the queue.
- *	LD4	a plugin is never called with a change of a zheap table's rows. (TRUNCATE is
+ *	DECODE-4	a plugin is never called with a change of a zheap table's rows. (TRUNCATE is
  *		the server's record, which plugins are shown.)
- *	LD5	records that change no rows say nothing of their transaction: those of a
+ *	DECODE-5	records that change no rows say nothing of their transaction: those of a
  *		rollback follow its abort record, with which the server forgets it.
  *
  * Runs in the session that reads a slot, also on a standby. Locks and pages:
@@ -74,7 +74,7 @@ has_aborted(TransactionId xid)
 /*
  * Raises the error for a mark, unless the change is not to be shown: rel is what
  * a rewrite fills, the transaction is rolled back, or the plugin is pgoutput and
- * rel is not published. (Writers refuse what is published, LD2; this meets what
+ * rel is not published. (Writers refuse what is published, DECODE-2; this meets what
  * they could not know.)
  */
 static void
@@ -122,7 +122,7 @@ stream_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBuf
 		server_stream_change(rb, txn, rel, change);
 }
 
-/* Replaces the functions that give rb's changes to its plugin (LD4). */
+/* Replaces the functions that give rb's changes to its plugin (DECODE-4). */
 static void
 stand_before_plugin(ReorderBuffer *rb)
 {
@@ -189,7 +189,7 @@ is_marked(ReorderBuffer *rb, TransactionId xid, const RelFileLocator *locator)
 		RelFileLocatorEquals(zc_change_locator(last), *locator);
 }
 
-/* Puts the mark of a change into its transaction's queue (LD3). */
+/* Puts the mark of a change into its transaction's queue (DECODE-3). */
 static void
 queue_mark(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 {

@@ -112,7 +112,7 @@ typedef struct xl_zheap_overflow
 	RelFileNumber relnumber;
 	BlockNumber block;
 	uint16		first;
-	uint16		changes;		/* where their count begins (O1 in page/zoverflow.h) */
+	uint16		changes;		/* where their count begins (OVERFLOW-3 in page/zoverflow.h) */
 } xl_zheap_overflow;
 
 #define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, changes) + sizeof(uint16))

@@ -8,8 +8,8 @@
  * with any lock held; takes no lock.
  *
  * Invariants:
- *	F1	Every name that is passed to ZUNDO_FAULT() is in fault_points.
- *	F2	Nothing here allocates memory: a fault point may be in a critical
+ *	FAULT-1	Every name that is passed to ZUNDO_FAULT() is in fault_points.
+ *	FAULT-2	Nothing here allocates memory: a fault point may be in a critical
  *		section.
  */
 #include "postgres.h"
@@ -231,7 +231,7 @@ zundo_fault_hit(const char *name)
 	const char *spec = zundo_fault_spec;
 	int			hit = 0;
 
-	Assert(fault_point(name, strlen(name)) >= 0);	/* F1 */
+	Assert(fault_point(name, strlen(name)) >= 0);	/* FAULT-1 */
 	while (spec != NULL && *spec != '\0')
 	{
 		FaultItem	item;

@@ -136,8 +136,8 @@ extern int	zundo_log_undo_size;	/* MB, -1 = never */
 extern int	zundo_log_undo_age; /* s, -1 = never */
 extern bool zundo_drop_rows_with_extension;
 extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
-extern bool zundo_allow_xmin_comparison;	/* X2 (mvcc/zguard.c) */
-extern bool zundo_allow_ctid_guard; /* X3 (mvcc/zguard.c) */
+extern bool zundo_allow_xmin_comparison;	/* GUARD-2 (mvcc/zguard.c) */
+extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zguard.c) */
 
 extern void zundo_define_gucs(void);
 

@@ -68,7 +68,7 @@ typedef struct Pending
 	ZXid		min_top;
 	ZXid		max_top;
 	ZXid		max_xid;		/* subtransactions too */
-	ZXid		hold;			/* youngest locker that its LOCKS records name (U28); 0 = none */
+	ZXid		hold;			/* youngest locker that its LOCKS records name (UNDO-28); 0 = none */
 	Place		first;
 	Place		end;
 	bool		settled;		/* all ended; committed, or aborted and undone */
@@ -177,7 +177,7 @@ extern void zsettle_queue(const Pass *pass, LogQueue *q);
 
 /*
  * zsettle_mark_extents: Makes it known in the map which extents of the log hold
- * nothing but settled undo that must be kept (U52).
+ * nothing but settled undo that must be kept (UNDO-52).
  */
 extern void zsettle_mark_extents(const Pass *pass, LogQueue *q);
 
@@ -192,7 +192,7 @@ extern void zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest);
 /*
  * zfree_extents: Frees the extents that lie before the discard pointers, and
  * all extents of logs that are idle, left over or given up. `oldest` has been
- * published (U7).
+ * published (UNDO-7).
  */
 extern void zfree_extents(const Pass *pass, ZXid oldest);
 

@@ -12,10 +12,10 @@
  *					remaining extent
  *
  * Invariants
- *	U28	a LOCKS record is discarded only when the youngest transaction that it,
+ *	UNDO-28	a LOCKS record is discarded only when the youngest transaction that it,
  *		or a record below it in its chain, names is < the new `oldest`: until
  *		then that transaction may be in progress, or prepared.
- *	U50	a log is taken from a session only while that session does not hold it
+ *	(UNDO-50)	a log is taken from a session only while that session does not hold it
  *		(undo/undo_log.c); both sides change ZuLog.owner by compare-and-exchange.
  */
 #include "postgres.h"
@@ -48,7 +48,7 @@ can_go(const Pending *p, ZXid oldest)
 
 /*
  * note_conflict: Notes for standbys which transactions of p come below `oldest`
- * now (U19).
+ * now (UNDO-19).
  */
 static void
 note_conflict(ZuEntry *entry, const Pending *p, ZXid oldest)

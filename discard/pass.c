@@ -8,10 +8,10 @@
  * undoing aborted transactions takes long and must be interruptible.
  *
  * Invariants
- *	U17	a transaction is discarded only if it is settled - each of its
+ *	UNDO-17	a transaction is discarded only if it is settled - each of its
  *		(sub)transactions has committed, or has aborted and was undone on every
  *		page - and all their xids, the subtransactions' too, < the new `oldest`.
- *	U18	oldest = min(first unsettled top xid over all logs, H); H was taken before
+ *	UNDO-18	oldest = min(first unsettled top xid over all logs, H); H was taken before
  *		the insert positions were read, so a transaction not yet seen has an xid
  *		>= H. Finished transactions whose undo is still retained do not hold back
  *		`oldest`: counting them would prevent progress, because merged entries of
@@ -20,8 +20,8 @@
  *		they are not merged with others, so that each counts with its own xid.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of
  *	all younger ones, in every log: a reader that finds a record discarded knows
- *	that its xid < `oldest` (U7).
- *	U19	the conflict horizon of a DISCARD record covers everything that has come
+ *	that its xid < `oldest` (UNDO-7).
+ *	UNDO-19	the conflict horizon of a DISCARD record covers everything that has come
  *		below `oldest` since the last one, and the record is logged before the
  *		`oldest` that relies on it is published.
  */
@@ -45,7 +45,7 @@
 static Discarder my;
 
 /*
- * new_oldest: Returns the highest `oldest` that U18 and U37 allow. All logs have
+ * new_oldest: Returns the highest `oldest` that UNDO-18 and UNDO-37 allow. All logs have
  * been parsed.
  */
 static ZXid
@@ -221,7 +221,7 @@ discard_pass(Pass *pass)
 	 */
 	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
 		zu_log_oldest(oldest);
-	/* U7: publish before anything becomes allocatable */
+	/* UNDO-7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	zfree_extents(pass, oldest);
 	for (int i = 0; i < zu_nlogs(); i++)

@@ -6,7 +6,7 @@
  * Locks: none of its own; see zrollback_xact.c. Crash points: none.
  *
  * Invariant
- *	U52	an extent is marked as settled in the map only if each of its records is
+ *	UNDO-52	an extent is marked as settled in the map only if each of its records is
  *		of a settled transaction, with hold < H, and none was discarded before:
  *		then its summary says all that the discard pass needs, after a restart
  *		too.
@@ -100,7 +100,7 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 
 /*
  * mergeable: Returns whether two settled neighbours are small and in one
- * extent. What counts for `oldest` although it is settled (U18) stays alone
+ * extent. What counts for `oldest` although it is settled (UNDO-18) stays alone
  * until it no longer counts: merged, it would count with the lowest xid of its
  * neighbours.
  */

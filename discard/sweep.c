@@ -11,7 +11,7 @@
  * Crash points: each page is freed by one WAL record; what is left is found the next time.
  *
  * Invariant
- *	O2	an overflow page is attached and changed in one WAL record with its table page, so the table page of a logged
+ *	OVERFLOW-4	an overflow page is attached and changed in one WAL record with its table page, so the table page of a logged
  *		table is not older by its LSN. If the table page does not point to the overflow page and is older,
  *		storage has lost the write that attached it: then the overflow page stays, to show that. (A
  *		table page that is newer was emptied, or belongs to a file that was filled anew.)
@@ -35,7 +35,7 @@ typedef enum OwnerState
 	OWNER_UNKNOWN,				/* the table is locked, or the page is damaged */
 	OWNER_POINTS,
 	OWNER_GONE,					/* no page points to the overflow page, and none should */
-	OWNER_LOST					/* it does not, but should (O2) */
+	OWNER_LOST					/* it does not, but should (OVERFLOW-4) */
 } OwnerState;
 
 /* The owner of an overflow page, as long as it is being looked at. */

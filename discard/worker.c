@@ -12,8 +12,8 @@
  * like end it, and whoever waits for a table that it rolls back cancels the cycle.
  *
  * Invariants:
- *	W1	a worker never assigns an xid (its horizon must not count itself; pg_upgrade).
- *	W2	before leaving, it stops to count as the database's worker, and then looks once
+ *	WORKER-1	a worker never assigns an xid (its horizon must not count itself; pg_upgrade).
+ *	WORKER-2	before leaving, it stops to count as the database's worker, and then looks once
  *		more: what was written before that is seen then, what is written after it asks anew.
  */
 #include "postgres.h"
@@ -230,7 +230,7 @@ next_nap(CycleResult result, long previous)
 }
 
 /*
- * May the worker leave? By rule W2 it looks once more after it has ceased to count. True:
+ * May the worker leave? By rule WORKER-2 it looks once more after it has ceased to count. True:
  * its entry in the shared table is free.
  */
 static bool
@@ -305,7 +305,7 @@ zundo_worker_main(Datum main_arg)
 		first = false;
 		if (zwtable_must_yield(result == CYCLE_PINNED))
 		{
-			count_me(false);	/* from here on writers ask anew (W2) */
+			count_me(false);	/* from here on writers ask anew (WORKER-2) */
 			zwtable_yield();
 			break;
 		}

@@ -12,11 +12,11 @@
  * reads undo only if one of the noted tables can be locked, from that place on.
  *
  * Invariants:
- *	R1	"this table is gone" is concluded only under a lock on its OID, which brings the
+ *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID, which brings the
  *		catalog caches up to date, and only if no other table has its file: tools exchange
  *		files in pg_class (zfile.c).
- *	R2	a table's lock is held until its pages' changes are logged.
- *	R3	true is returned only if no page of any existing table can still carry an aborted
+ *	RESOLVE-2	a table's lock is held until its pages' changes are logged.
+ *	RESOLVE-3	true is returned only if no page of any existing table can still carry an aborted
  *		record of the transaction.
  */
 #include "postgres.h"
@@ -206,7 +206,7 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 
 /*
  * rollback_table: rolls back n pages of one table's file, which may be another
- * table's by now. Returns true if they are done or the file is gone (R1).
+ * table's by now. Returns true if they are done or the file is gone (RESOLVE-1).
  */
 static bool
 rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)

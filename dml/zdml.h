@@ -50,13 +50,13 @@ extern bool zheap_prune_page(Relation rel, Buffer buf);
 
 /*
  * zheap_make_unused: buf exclusively locked; the LP_DEAD offsets become LP_UNUSED, but those on which there are locks
- * (D9); WAL-logged. Returns how many.
+ * (DML-9); WAL-logged. Returns how many.
  */
 extern int zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
  * zheap_mark_all_visible (dml/zvisible.c): set the visibility map's bit of buf's page (exclusively locked) if it may be
- * set; WAL-logged. map: the map's page, pinned by visibilitymap_pin. For VACUUM (VM1).
+ * set; WAL-logged. map: the map's page, pinned by visibilitymap_pin. For VACUUM (VMAP-1).
  */
 extern void zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map);
 

@@ -30,10 +30,10 @@ typedef struct ZWriter
 
 /*
  * zwriter_begin: attaches undo, assigns the transaction ids and reserves undo. It does so in two steps for a caller that
- * may find nothing to write (D13): zwriter_open only attaches, zwriter_start does the rest, where it has not been done
+ * may find nothing to write (DML-13): zwriter_open only attaches, zwriter_start does the rest, where it has not been done
  * (zwriter_started). No buffer lock may be held.
  * zwriter_begin_change: zwriter_begin for a change of rows; raises an error if
- * logical decoding would have to show it (LD2).
+ * logical decoding would have to show it (DECODE-2).
  */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid);
@@ -177,7 +177,7 @@ extern void zspace_second_page(const ZWriter *writer, Buffer held, Size len, boo
 /* zspace_maybe_image: save the page's image to undo when the chains on it have become long (mvcc/README.md). */
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
 
-/* zvisible_clear: what is visible on buf's page (exclusively locked) is about to change: clear its bit in the visibility map (VM2). */
+/* zvisible_clear: what is visible on buf's page (exclusively locked) is about to change: clear its bit in the visibility map (VMAP-2). */
 extern void zvisible_clear(Relation rel, Buffer buf);
 
 /* ---- overflow pages (dml/zoverflow.c) ---- */

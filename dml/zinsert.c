@@ -19,7 +19,7 @@
 #include "utils/rel.h"
 
 /*
- * Tells whether rows that are inserted with these options are to be visible to all (F1). The server asks for that only in
+ * Tells whether rows that are inserted with these options are to be visible to all (FROZEN-1). The server asks for that only in
  * a file that the current subtransaction has made, which goes with it. Elsewhere, where an extension may ask for it,
  * others would see the rows at once and after a rollback too: there they are the transaction's, as without the option.
  */

@@ -47,7 +47,7 @@ has_gone(Page page, OffsetNumber off)
 /*
  * Lock the row without undo, if the page has a slot for that. Locks in the stronger modes announce a
  * change of the row, for which they would be made records of at once. Nobody else locks rows of a temporary table, and a page
- * of it tells by its pointers that it is one (U23).
+ * of it tells by its pointers that it is one (UNDO-23).
  */
 static bool
 lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
@@ -394,7 +394,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	result = zrow_examine(&wish, &state, tmfd);
 	if (result == TM_Ok && !zwriter_started(writer))
 	{
-		/* only now is there something to write (D13) */
+		/* only now is there something to write (DML-13) */
 		UnlockReleaseBuffer(buf);
 		zwriter_start(writer);
 		*done = false;

@@ -10,10 +10,10 @@
  * Locks: the page's, exclusively to push, at least share to read; then undo pages.
  *
  * Invariants (docs/locking.md has the reasons):
- *	L1	the slot's xid and each record's 'hold' are the youngest locker named in the record or below it,
+ *	LOCKLIST-1	the slot's xid and each record's 'hold' are the youngest locker named in the record or below it,
  *		so the slot is free, and the chain may be gone, only when all of these have ended.
- *	L2	records are kept by undo's discard until 'hold' is behind the horizon (U28).
- *	L3	an entry is left out of the list only if its locker has ended, or its row has no
+ *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the horizon (UNDO-28).
+ *	LOCKLIST-3	an entry is left out of the list only if its locker has ended, or its row has no
  *		bytes any more: then the row has moved on, and its lockers with it, or never came to be.
  */
 #include "postgres.h"
@@ -25,7 +25,7 @@
 /* A chain of so many records is replaced by one. */
 #define MERGE_RECORDS 8
 
-/* Gathers the entries of the chain that still matter (L3) in kept. Returns false if there are too many. */
+/* Gathers the entries of the chain that still matter (LOCKLIST-3) in kept. Returns false if there are too many. */
 static bool
 gather(ZLockScan *scan, Page page, ZLockList *kept)
 {

@@ -11,9 +11,9 @@
  * Crash points: "overflow-logged"; both pages change in one WAL record, so neither points to nothing.
  *
  * Invariants:
- *	V1	an overflow page is taken away only when every slot on it is older than `oldest`, or its
+ *	OVERFLOW-1	an overflow page is taken away only when every slot on it is older than `oldest`, or its
  *		table page does not point to it; so a slot number that is too large means "visible to all".
- *	V2	while a pick is in use, the page's overflow page stays.
+ *	OVERFLOW-2	while a pick is in use, the page's overflow page stays.
  */
 #include "postgres.h"
 
@@ -63,7 +63,7 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	Buffer		overflow;
 	xl_zheap_overflow xlrec;
 
-	/* for a row lock too: VACUUM comes only to pages without the bit (L4 in vacuum/zvacuum.c), and is to take the overflow page away */
+	/* for a row lock too: VACUUM comes only to pages without the bit (VACUUM-4 in vacuum/zvacuum.c), and is to take the overflow page away */
 	zvisible_clear(writer->rel, buf);
 	overflow = zu_overflow_take();
 	if (!BufferIsValid(overflow))

@@ -3,7 +3,7 @@
  *
  * Called with the page locked exclusively. Each page change is one WAL record ("prune-logged").
  *
- * Rule D9: a line pointer becomes LP_UNUSED, for another row to take, only when no transaction at work has a lock on
+ * Rule DML-9: a line pointer becomes LP_UNUSED, for another row to take, only when no transaction at work has a lock on
  * what was there: a row that was moved, or moved here by somebody who has aborted.
  */
 #include "postgres.h"
@@ -118,7 +118,7 @@ may_be_locked(Page page, ItemId lp)
 	return !ItemIdIsNormal(lp) || ZH_LOCK(zheader_get(zpage_row(page, lp))) != 0;
 }
 
-/* Take from the n items those that would give up line pointers on which there are locks (D9); returns how many are left. */
+/* Take from the n items those that would give up line pointers on which there are locks (DML-9); returns how many are left. */
 static int
 keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 {

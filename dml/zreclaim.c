@@ -5,13 +5,13 @@
  * old snapshots there are (zprunepage.c). But nobody comes unless the free space map names the page, and VACUUM
  * may be long in coming. So a transaction remembers the pages on which it makes room, and tells the map right before it commits.
  *
- *	SP1	What the map says is a hint, here as everywhere; it is lost by a crash or PREPARE TRANSACTION. It is told an instant before the
+ *	SPACE-1	What the map says is a hint, here as everywhere; it is lost by a crash or PREPARE TRANSACTION. It is told an instant before the
  *		commit, or longer if that waits for a standby: who comes meanwhile finds room that is not free yet, leaves the map as it is,
  *		and after a few such pages takes the last one, and only then a new one (zspace.c): else, beside a long deletion, each session's first
  *		row would get a page of its own. Other pages that the map is wrong about are corrected by who comes.
- *	SP2	No file grows at commit, for a full disk must not keep a transaction from committing. The map's pages come with the table's:
+ *	SPACE-2	No file grows at commit, for a full disk must not keep a transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS on.
- *	SP3	The map is told of a page only when its room has grown by a STEP, to MIN_ROOM at least: not for each row.
+ *	SPACE-3	The map is told of a page only when its room has grown by a STEP, to MIN_ROOM at least: not for each row.
  */
 #include "postgres.h"
 
@@ -153,7 +153,7 @@ compare_pages(const void *a, const void *b)
 	return pa->room - pb->room;
 }
 
-/* Tell the map of n pages of one table, in ascending order, as far as it has pages for them (SP2). */
+/* Tell the map of n pages of one table, in ascending order, as far as it has pages for them (SPACE-2). */
 static void
 tell_map(Relation rel, const RoomyPage *page, int n)
 {

@@ -94,7 +94,7 @@ space_to_keep(Relation rel, Size len)
 
 /*
  * What is the free space map to be told of a locked page that could not take a row for which it seemed to have room? -1: nothing, for there will be
- * room when a deleter has committed (SP1 in zreclaim.c).
+ * room when a deleter has committed (SPACE-1 in zreclaim.c).
  */
 static int
 room_for_map(Page page, Size wanted)
@@ -178,7 +178,7 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	BlockNumber target;
 	Buffer		buf;
 	int			visits = 0;
-	bool		misled = false; /* by the map, which goes on to name a page that has no room yet (SP1) */
+	bool		misled = false; /* by the map, which goes on to name a page that has no room yet (SPACE-1) */
 
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
@@ -251,7 +251,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 	{
 		if (target == InvalidBlockNumber || target == held_block)
 			target = GetPageWithFreeSpace(rel, Min(need, MaxHeapTupleSize));
-		/* the map knows none, or goes on to name one that has no room yet (SP1): perhaps the last page takes the row */
+		/* the map knows none, or goes on to name one that has no room yet (SPACE-1): perhaps the last page takes the row */
 		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
 		{
 			try_last = false;

@@ -2,7 +2,7 @@
  * dml/ztoast.c - large values. TOAST tables are heap: the core fills them.
  *
  * Invariant:
- *	LD1	no chunk of a zheap row is logged for decoding. Rows are not, so the
+ *	DECODE-1	no chunk of a zheap row is logged for decoding. Rows are not, so the
  *		decoder would keep the chunks in memory and hand them to the next row of
  *		the transaction, whatever its table. (It ignores chunks that are deleted.)
  */
@@ -81,7 +81,7 @@ ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *old
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	char	   *row;
 
-	options |= TABLE_INSERT_NO_LOGICAL;	/* LD1 */
+	options |= TABLE_INSERT_NO_LOGICAL;	/* DECODE-1 */
 	toasted = heap_toast_insert_or_update(rel, new, old, options);
 	heap_deform_tuple(toasted, desc, values, isnull);
 	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))

@@ -44,7 +44,7 @@ typedef struct RowChange
 	Buffer		buf;
 	Replacement *replacement;	/* NULL: the row is deleted */
 	LockTupleMode mode;			/* what the change excludes */
-	bool		must_move;		/* the row will get a new TID, and nobody else may hold a lock on it (D5) */
+	bool		must_move;		/* the row will get a new TID, and nobody else may hold a lock on it (DML-5) */
 	bool		have_tuple_lock;	/* the heavyweight lock for waiting is held, */
 	LockTupleMode queued;		/* in this mode */
 	bool		locked;			/* our transaction had locked the row before this change */

@@ -3,9 +3,9 @@
  *
  * A set bit says that every row of the page is live and visible to everybody, so that an index
  * entry's TID needs no visit of the table. The map and its functions are the server's; so
- * is the WAL record that sets a bit. Only VACUUM sets bits (rule VM1); whoever changes what
+ * is the WAL record that sets a bit. Only VACUUM sets bits (rule VMAP-1); whoever changes what
  * is visible on a page clears its bit first, in a WAL record of its own: it happens at most once
- * for each page between two vacuums (VM2).
+ * for each page between two vacuums (VMAP-2).
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 /*
  * Pin the map's page that has block's bit; InvalidBuffer if there is none, as after a copy of
  * the table's file. The map may have been made or extended by a VACUUM beside the running
- * statement, which learns of that between statements only (VM4): where the size that is
+ * statement, which learns of that between statements only (VMAP-4): where the size that is
  * remembered says that there is no page, ask the file system.
  */
 static Buffer
@@ -80,7 +80,7 @@ zvisible_clear(Relation rel, Buffer buf)
 		UnlockReleaseBuffer(map);
 }
 
-/* Has every change that is in the slot's chain been made before `oldest` (VM1)? Its locks change nothing. */
+/* Has every change that is in the slot's chain been made before `oldest` (VMAP-1)? Its locks change nothing. */
 static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
@@ -103,7 +103,7 @@ changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid old
 	return false;
 }
 
-/* Is every row of the page live and visible to everybody (VM1)? */
+/* Is every row of the page live and visible to everybody (VMAP-1)? */
 static bool
 shows_all(Relation rel, BlockNumber block, Page page)
 {

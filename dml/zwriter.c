@@ -2,7 +2,7 @@
  * dml/zwriter.c - what every change of rows begins with: who writes, into what.
  *
  * Invariant:
- *	LD2	whether a change may be made although it is not decoded is decided when
+ *	DECODE-2	whether a change may be made although it is not decoded is decided when
  *		its transaction has an id, from what is published by then. A slot that is
  *		made later waits for that transaction. A publication that commits between
  *		the decision and the record of the change is met by the decoder
@@ -72,7 +72,7 @@ refuse_decoded(Relation rel)
 	/* what ALTER TABLE and REFRESH fill and swap in is never published */
 	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
-	/* LD2: first the id; and the relcache is as the statement opened it, long ago perhaps */
+	/* DECODE-2: first the id; and the relcache is as the statement opened it, long ago perhaps */
 	(void) GetCurrentTransactionId();
 	AcceptInvalidationMessages();
 	if (zlogical_is_published(rel))

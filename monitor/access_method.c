@@ -6,10 +6,10 @@
  * tables in pg_class. Neither asks for the access method, so a table must have
  * the right one before such code gets hold of it. For the ProcessUtility hook:
  *
- *	H2	a table that an extension's script makes is heap's where
+ *	HEAP-2	a table that an extension's script makes is heap's where
  *		default_table_access_method is zheap, unless the script says USING zheap.
- *	H3	a table of an extension is not changed to zheap afterwards.
- *	H4	the copy that pg_repack makes of a table, repack.table_OID, whose file it
+ *	HEAP-3	a table of an extension is not changed to zheap afterwards.
+ *	HEAP-4	the copy that pg_repack makes of a table, repack.table_OID, whose file it
  *		exchanges for the table's, has the access method of the table.
  *
  * monitor/heap_callers.c refuses heap's functions when they come all the same.
@@ -40,7 +40,7 @@ names_zheap(const char *am)
 
 /*
  * Makes heap the default access method for the script of an extension, if the
- * command runs one (H2). Returns the nesting level of settings to go back to
+ * command runs one (HEAP-2). Returns the nesting level of settings to go back to
  * after the command (AtEOXact_GUC), 0 if nothing was set.
  */
 int
@@ -56,7 +56,7 @@ zaccess_method_for_script(Node *command)
 	return level;
 }
 
-/* Raises an error if the command would make an extension's table a zheap table (H3). */
+/* Raises an error if the command would make an extension's table a zheap table (HEAP-3). */
 void
 zaccess_method_check(Node *command)
 {
@@ -109,7 +109,7 @@ repacked_table(const RangeVar *name)
 
 /*
  * Returns the command, or a copy of it which gives the table that pg_repack
- * makes the access method of the original (H4).
+ * makes the access method of the original (HEAP-4).
  */
 PlannedStmt *
 zaccess_method_of_copy(PlannedStmt *pstmt)

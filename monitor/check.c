@@ -6,28 +6,27 @@
  * internal subtransaction: an error while following undo becomes a row of the result
  * instead of the end of the check. Assigns no xid.
  *
- * Invariants tested here, besides P1 to P5 and P7 of page/zpage.h:
- *	P0	a page is new (all zero) or a zheap page.
- *	P6	a stub stands only for a row whose deletion or move has committed.
- *	C1	the head of a slot's chain exists as long as its transaction is not older than
+ * Invariants tested here, besides PAGE-1 to PAGE-7 and PAGE-10 of page/zpage.h:
+ *	PAGE-0	a page is new (all zero) or a zheap page.
+ *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not older than
  *		`oldest`, and was written by the slot's transaction.
- *	C2	every record of a chain can be read, and belongs to this page.
- *	C3	a record's offsets are possible ones; an image is in no chain.
- *	C4	in a chain no aborted record lies below a committed one.
- *	C5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
- *	C6	the newest record for a row in the chain of the row's slot fits the row's state.
- *	C7	a slot's transaction id has been given out.
- *	C8	a page of a temporary table points to private undo only, any other page never (U23).
- *	C9	inline locks lie in an inline slot, without a gap, each on another possible row.
- *	C10	a list of locks consists of LOCKS records, none of which names a younger locker than
+ *	CHAIN-2	every record of a chain can be read, and belongs to this page.
+ *	CHAIN-3	a record's offsets are possible ones; an image is in no chain.
+ *	CHAIN-4	in a chain no aborted record lies below a committed one.
+ *	CHAIN-5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
+ *	CHAIN-6	the newest record for a row in the chain of the row's slot fits the row's state.
+ *	CHAIN-7	a slot's transaction id has been given out.
+ *	CHAIN-8	a page of a temporary table points to private undo only, any other page never (UNDO-23).
+ *	CHAIN-9	inline locks lie in an inline slot, without a gap, each on another possible row.
+ *	CHAIN-10	a list of locks consists of LOCKS records, none of which names a younger locker than
  *		what points to it.
- *	C11	a chain that is older than `oldest` is of a transaction that has committed (U46).
- *	T1	a row has no more columns than its table.
- *	T2	a row's columns can be read and fill it exactly.
- *	L1	every record of an undo log can be read up to the insert position.
- *	L2	the meta page and the map pages of zundo.undo_log are sound, both copies, and fit
+ *	CHAIN-11	a chain that is older than `oldest` is of a transaction that has committed (UNDO-46).
+ *	ROW-1	a row has no more columns than its table.
+ *	ROW-2	a row's columns can be read and fill it exactly.
+ *	LOG-1	every record of an undo log can be read up to the insert position.
+ *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both copies, and fit
  *		the extents' first pages.
- *	L3	a table page points to the overflow page that it owns, or is newer (O2 in discard/sweep.c).
+ *	LOG-3	a table page points to the overflow page that it owns, or is newer (OVERFLOW-3 in discard/sweep.c).
  *	E	an error came up while the page was checked; its message is the detail.
  */
 #include "postgres.h"
@@ -155,7 +154,7 @@ state_after(ZuRecordType type)
 
 /*
  * rec is the newest record for the row at off in the chain of slot s: if the row names
- * that slot, its state follows from rec (C6), and a stub's writer has committed (P6).
+ * that slot, its state follows from rec (CHAIN-6), and a stub's writer has committed (PAGE-6).
  */
 static void
 check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
@@ -182,10 +181,10 @@ check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 		return;
 	check->met[off] = true;
 	if (state != state_after(rec->type))
-		fault(check, "C6", off, "row is in state %d, but its newest undo record has type %d",
+		fault(check, "CHAIN-6", off, "row is in state %d, but its newest undo record has type %d",
 			  state, (int) rec->type);
 	if (ItemIdIsRedirected(lp) && (status == ZXID_IN_PROGRESS || status == ZXID_ABORTED))
-		fault(check, "P6", off, "stub of a row whose writer " UINT64_FORMAT " has not committed",
+		fault(check, "PAGE-6", off, "stub of a row whose writer " UINT64_FORMAT " has not committed",
 			  rec->xid);
 }
 
@@ -197,12 +196,12 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 
 	if (rec->type == ZUR_IMAGE || rec->type == ZUR_LOCKS)
 	{
-		fault(check, "C3", 0, "slot %d: a page image or a list of locks is in the chain", s);
+		fault(check, "CHAIN-3", 0, "slot %d: a page image or a list of locks is in the chain", s);
 		return false;
 	}
 	if (rec->offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET)
 	{
-		fault(check, "C3", 0, "slot %d: undo %u.%u.%u is of items %u to %d", s,
+		fault(check, "CHAIN-3", 0, "slot %d: undo %u.%u.%u is of items %u to %d", s,
 			  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec->offset, last);
 		return false;
 	}
@@ -236,7 +235,7 @@ slot_has_changed(Check *check, int s)
 	return changed;
 }
 
-/* Checks the chain of slot s from its head to `oldest` (C1 to C8, C11, P6, P10). */
+/* Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8, CHAIN-11, PAGE-6, PAGE-10). */
 static void
 check_chain(Check *check, int s)
 {
@@ -248,13 +247,13 @@ check_chain(Check *check, int s)
 		return;
 	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
 	{
-		fault(check, "C8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
+		fault(check, "CHAIN-8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
 			  (uint32) (ptr >> 32), (uint32) ptr);
 		return;
 	}
 	if (!zxid_possible(ZSLOT_XID(slot)))
 	{
-		fault(check, "C7", 0, "slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet", s,
+		fault(check, "CHAIN-7", 0, "slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet", s,
 			  ZSLOT_XID(slot));
 		return;
 	}
@@ -267,13 +266,13 @@ check_chain(Check *check, int s)
 		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
-			fault(check, "C5", 0, "slot %d: the chain has more than %d records", s, MAX_CHAIN);
+			fault(check, "CHAIN-5", 0, "slot %d: the chain has more than %d records", s, MAX_CHAIN);
 			return;
 		}
 		if (n == 0 && ZSLOT_XID(slot) < check->view.oldest)
 		{
 			if ((zslot_xid(slot) & ZXID_LOST))
-				fault(check, "C11", 0, "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
+				fault(check, "CHAIN-11", 0, "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
 					  s, ZSLOT_XID(slot));
 			return;
 		}
@@ -281,23 +280,23 @@ check_chain(Check *check, int s)
 					 check->buf) == ZU_DISCARDED)
 		{
 			if (n == 0 && !slot_has_changed(check, s))
-				fault(check, "C1", 0, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+				fault(check, "CHAIN-1", 0, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 					  " is gone, oldest is " UINT64_FORMAT, s, zuptr_generation(ptr),
 					  zuptr_extent(ptr), zuptr_byte(ptr), ZSLOT_XID(slot), check->view.oldest);
 			return;
 		}
 		if (n == 0 && rec.xid != ZSLOT_XID(slot))
-			fault(check, "C1", 0, "slot %d belongs to transaction " UINT64_FORMAT
+			fault(check, "CHAIN-1", 0, "slot %d belongs to transaction " UINT64_FORMAT
 				  ", but its newest record to " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
 		if (rec.xid < check->view.oldest)
 			return;
 		if (check->map_bit && rec.type != ZUR_LOCK)
-			fault(check, "P10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+			fault(check, "PAGE-10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 				  " on a page that the visibility map marks all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
-			fault(check, "C4", 0, "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
+			fault(check, "CHAIN-4", 0, "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
 				  " lies below that of a committed one", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		committed |= (status == ZXID_COMMITTED);
@@ -307,7 +306,7 @@ check_chain(Check *check, int s)
 	}
 }
 
-/* Checks the inline locks of slot s (C9). */
+/* Checks the inline locks of slot s (CHAIN-9). */
 static void
 check_inline_locks(Check *check, int s)
 {
@@ -320,11 +319,11 @@ check_inline_locks(Check *check, int s)
 				  ZINLINE_MODE(locks) <= LockTupleExclusive &&
 				  zinline_mode(locks >> ZINLINE_BITS, ZINLINE_OFFSET(locks)) < 0);
 	if (!sound)
-		fault(check, "C9", 0, "slot %d: inline locks %X/%08X", s,
+		fault(check, "CHAIN-9", 0, "slot %d: inline locks %X/%08X", s,
 			  (uint32) (check->view.s[s].ptr >> 32), (uint32) check->view.s[s].ptr);
 }
 
-/* Checks the LOCKS records of the common lock slot s (C10). */
+/* Checks the LOCKS records of the common lock slot s (CHAIN-10). */
 static void
 check_lock_list(Check *check, int s)
 {
@@ -340,21 +339,21 @@ check_lock_list(Check *check, int s)
 		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
-			fault(check, "C5", 0, "slot %d: the list of locks has more than %d records", s, MAX_CHAIN);
+			fault(check, "CHAIN-5", 0, "slot %d: the list of locks has more than %d records", s, MAX_CHAIN);
 			return;
 		}
-		/* gone: all lockers had ended (U28) */
+		/* gone: all lockers had ended (UNDO-28) */
 		if (zu_fetch(ptr, check->rel->rd_locator.relNumber, check->block, &rec,
 					 check->buf) == ZU_DISCARDED)
 			return;
 		if (rec.type != ZUR_LOCKS)
 		{
-			fault(check, "C10", 0, "slot %d: undo %u.%u.%u in a list of locks has type %d", s,
+			fault(check, "CHAIN-10", 0, "slot %d: undo %u.%u.%u in a list of locks has type %d", s,
 				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), (int) rec.type);
 			return;
 		}
 		if (n == 0 ? rec.hold != hold : rec.hold > hold)
-			fault(check, "C10", 0, "slot %d: undo %u.%u.%u names lockers up to " UINT64_FORMAT
+			fault(check, "CHAIN-10", 0, "slot %d: undo %u.%u.%u names lockers up to " UINT64_FORMAT
 				  ", but the pointer to it only up to " UINT64_FORMAT, s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.hold, hold);
 		hold = rec.hold;
@@ -363,7 +362,7 @@ check_lock_list(Check *check, int s)
 			memcpy(&entry, rec.payload + i * sizeof(ZLockEntry), sizeof(ZLockEntry));
 			if (ZLOCK_XID(entry) > hold || ZLOCK_OFFSET(entry) < FirstOffsetNumber ||
 				ZLOCK_OFFSET(entry) > ZHEAP_MAX_OFFSET)
-				fault(check, "C10", ZLOCK_OFFSET(entry), "slot %d: a lock of transaction " UINT64_FORMAT
+				fault(check, "CHAIN-10", ZLOCK_OFFSET(entry), "slot %d: a lock of transaction " UINT64_FORMAT
 					  " in a list for lockers up to " UINT64_FORMAT, s, ZLOCK_XID(entry), hold);
 		}
 		ptr = rec.prev;
@@ -372,7 +371,7 @@ check_lock_list(Check *check, int s)
 
 /* ---- rows ---- */
 
-/* Read all columns of one row (T2). */
+/* Read all columns of one row (ROW-2). */
 static void
 read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 {
@@ -382,16 +381,16 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 	int			bad;
 
 	if (!zdeform_start(&deform, row, len, scratch))
-		fault(check, "T2", off, "the row header is not valid");
+		fault(check, "ROW-2", off, "the row header is not valid");
 	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values, check->isnull)) != 0)
-		fault(check, "T2", off, "column %d reaches beyond the end of the row", bad);
+		fault(check, "ROW-2", off, "column %d reaches beyond the end of the row", bad);
 	else if (deform.off != (uint32) len)
-		fault(check, "T2", off, "the columns take %u of the row's %d bytes", deform.off, len);
+		fault(check, "ROW-2", off, "the columns take %u of the row's %d bytes", deform.off, len);
 	if (scratch != NULL)
 		pfree(scratch);
 }
 
-/* One row of the page copy (T1, T2). Its line pointer has passed P2 and P3. */
+/* One row of the page copy (ROW-1, ROW-2). Its line pointer has passed PAGE-2 and PAGE-3. */
 static void
 check_row(Check *check, OffsetNumber off)
 {
@@ -403,7 +402,7 @@ check_row(Check *check, OffsetNumber off)
 
 	if (natts > check->desc->natts)
 	{
-		fault(check, "T1", off, "the row has %d columns, the table %d", natts, check->desc->natts);
+		fault(check, "ROW-1", off, "the row has %d columns, the table %d", natts, check->desc->natts);
 		return;
 	}
 	read_row(check, off, row, len, natts);
@@ -434,7 +433,7 @@ copy_page(Check *check)
 	return !is_new;
 }
 
-/* P7 for the slots on the overflow page. */
+/* PAGE-7 for the slots on the overflow page. */
 static void
 check_overflow_slots(Check *check)
 {
@@ -443,12 +442,12 @@ check_overflow_slots(Check *check)
 		const ZPageSlot *slot = &check->view.s[s];
 
 		if ((ZSLOT_XID(slot) == InvalidZXid) != (slot->ptr == InvalidUndoPtr))
-			fault(check, "P7", 0, "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
+			fault(check, "PAGE-7", 0, "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
 				  s, ZSLOT_XID(slot), (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
 	}
 }
 
-/* P10: a page that the visibility map marks all-visible has its flag and no dead items. Without the bit the flag says nothing. */
+/* PAGE-10: a page that the visibility map marks all-visible has its flag and no dead items. Without the bit the flag says nothing. */
 static void
 check_all_visible(Check *check)
 {
@@ -457,14 +456,14 @@ check_all_visible(Check *check)
 	if (!check->map_bit)
 		return;
 	if (!PageIsAllVisible(page))
-		fault(check, "P10", 0, "the visibility map marks the page all-visible, but the page "
+		fault(check, "PAGE-10", 0, "the visibility map marks the page all-visible, but the page "
 							   "header does not");
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
 		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
-			fault(check, "P10", off, "a dead item on a page that the visibility map marks "
+			fault(check, "PAGE-10", off, "a dead item on a page that the visibility map marks "
 									 "all-visible");
 	}
 }
@@ -480,7 +479,7 @@ check_page(Check *check)
 		return;
 	if (!zpage_is_valid(page))
 	{
-		fault(check, "P0", 0, "the page is neither new nor a zheap page: %s", zpage_fault(page));
+		fault(check, "PAGE-0", 0, "the page is neither new nor a zheap page: %s", zpage_fault(page));
 		return;
 	}
 	/* where there was an overflow page once, rows may go on naming its slots */
@@ -512,7 +511,7 @@ report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 
 	check->block = block;
 	va_start(args, fmt);
-	add_fault(check, "L2", 0, fmt, args);
+	add_fault(check, "LOG-2", 0, fmt, args);
 	va_end(args);
 }
 
@@ -532,14 +531,14 @@ list_logs(Check *check)
 	MemoryContextSwitchTo(old);
 }
 
-/* Has the table page that owns the overflow page in block check->block lost it (L3)? */
+/* Has the table page that owns the overflow page in block check->block lost it (LOG-3)? */
 static void
 check_overflow_owner(Check *check)
 {
 	const char *relname;
 
 	if (zheap_overflow_is_lost(check->overflow, &relname))
-		fault(check, "L3", 0, "overflow transaction slots of block %u of relation \"%s\", which does not point to them: "
+		fault(check, "LOG-3", 0, "overflow transaction slots of block %u of relation \"%s\", which does not point to them: "
 			  "a write of that block is lost", check->overflow->block, relname);
 }
 
@@ -552,7 +551,7 @@ list_overflow(Check *check)
 	MemoryContextSwitchTo(old);
 }
 
-/* Read every record of log check->block (L1). */
+/* Read every record of log check->block (LOG-1). */
 static void
 check_log(Check *check)
 {
@@ -566,7 +565,7 @@ check_log(Check *check)
 
 		CHECK_FOR_INTERRUPTS();
 		if (rec.type != ZUR_IMAGE && (rec.offset < FirstOffsetNumber || last > ZHEAP_MAX_OFFSET))
-			fault(check, "C3", 0, "log %u: undo %u.%u.%u is of items %u to %d", check->block,
+			fault(check, "CHAIN-3", 0, "log %u: undo %u.%u.%u is of items %u to %d", check->block,
 				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec.offset, last);
 	}
 	zu_scan_end(scan);
@@ -646,34 +645,34 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 
 	check->block = 0;
 	check->outer = CurrentMemoryContext;
-	check_safely(check, check_map, "L2");
+	check_safely(check, check_map, "LOG-2");
 	/* the rest depends on the map, of which has been said what is lost */
 	sound = check->faults == NIL;
 	if (sound)
-		check_safely(check, list_logs, "L2");
+		check_safely(check, list_logs, "LOG-2");
 	put_faults(fcinfo, check);
 	for (int i = 0; i < check->nlogs; i++)
 	{
 		check->block = check->logs[i].logno;
-		check_safely(check, check_log, "L1");
+		check_safely(check, check_log, "LOG-1");
 		put_faults(fcinfo, check);
 	}
 	if (!sound || RecoveryInProgress())
 		return;
 	check->block = 0;
-	check_safely(check, list_overflow, "L3");
+	check_safely(check, list_overflow, "LOG-3");
 	put_faults(fcinfo, check);
 	for (int i = 0; i < check->noverflow; i++, check->overflow++)
 	{
 		check->block = check->overflow->overflow;
-		check_safely(check, check_overflow_owner, "L3");
+		check_safely(check, check_overflow_owner, "LOG-3");
 		put_faults(fcinfo, check);
 	}
 }
 
 /*
  * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself "block" is the
- * number of the log (L1), or a block of its file (L2, L3). For the owner of the relation, and pg_stat_scan_tables.
+ * number of the log (LOG-1), or a block of its file (LOG-2, LOG-3). For the owner of the relation, and pg_stat_scan_tables.
  */
 Datum
 zundo_check(PG_FUNCTION_ARGS)

@@ -9,7 +9,7 @@
  * Locks: AccessExclusiveLock on the zheap tables, to the end of the
  * transaction. Crash points: none.
  *
- *	H6	no row of a zheap table is dropped together with the extension unless the
+ *	HEAP-6	no row of a zheap table is dropped together with the extension unless the
  *		setting says so. (Other sessions' temporary tables are not looked at.)
  */
 #include "postgres.h"
@@ -124,7 +124,7 @@ drops_extension(Node *node)
 	return false;
 }
 
-/* Raises an error if the command would drop rows of zheap tables with the extension (H6). */
+/* Raises an error if the command would drop rows of zheap tables with the extension (HEAP-6). */
 void
 zdrop_guard_check(Node *command)
 {

@@ -6,7 +6,7 @@
  * is no hook on the way; what they do ask is the table's size, and that is a
  * callback of ours. So the callers of that callback are looked at: if one of
  * heap's functions that read or write pages stands among them, the call is
- * refused, before it has changed anything (rule H5). All of zundo's own code
+ * refused, before it has changed anything (rule HEAP-5). All of zundo's own code
  * counts blocks by zrel_nblocks, which is not the callback, and the planner is
  * let pass: here comes only what is rare, as ANALYZE, CREATE INDEX, pg_prewarm.
  *
@@ -16,6 +16,8 @@
  * of the page (zpage_is_valid).
  *
  * Locks: none. Crash points: none.
+ *
+ *	HEAP-5	An insertion or scan by functions of heap that asks for the size of a zheap table is refused before it reads or writes a page.
  */
 #include "postgres.h"
 

@@ -7,6 +7,8 @@
  * within such a call, which is the first thing that happens to it, refuses. The module's other functions look at
  * the map and at the page header, which are as in heap; those of pgstattuple, amcheck, pgrowlocks and pg_surgery
  * refuse tables that are not heap's themselves.
+ *
+ *	HEAP-1	These functions do not reach a page of a zheap table.
  */
 #include "postgres.h"
 

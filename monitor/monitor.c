@@ -225,7 +225,7 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* zundo_stat_unclear() -> (answered, refused): what rule G5 of mvcc/zany.c did since the server's start */
+/* zundo_stat_unclear() -> (answered, refused): what rule ANY-5 of mvcc/zany.c did since the server's start */
 Datum
 zundo_stat_unclear(PG_FUNCTION_ARGS)
 {

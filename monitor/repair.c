@@ -9,7 +9,7 @@
  * Locks: as there; none between findings. Tables in AccessShareLock, one after the other.
  *
  * Invariant
- *	R1	nothing that is done here makes a row wrong or a change undone that should not be: what would is left as
+ *	REPAIR-1	nothing that is done here makes a row wrong or a change undone that should not be: what would is left as
  *		it is, and said.
  */
 #include "postgres.h"

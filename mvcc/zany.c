@@ -4,23 +4,23 @@
  * A TID names a row here, not a version, so a fetch with SnapshotAny must be
  * told by its surroundings which version is wanted. The surroundings are the
  * executor level (mvcc/zlevel.h). Rules, first that applies:
- *	G1	own versions made by the level's command (cid >= C) are skipped; if any
+ *	ANY-1	own versions made by the level's command (cid >= C) are skipped; if any
  *		was, the version below the last of them is wanted; if that was an
  *		insertion, the inserted row.
- *	G2	the version that this level locked with tuple_lock; not for a recheck of one row.
- *	G3	the version visible to the level's snapshot; for INSERT ... ON CONFLICT, which asks whether the row
- *		in its way is one that a repeatable snapshot sees, the newest committed one (G3b).
- *	G4	the row of an own insertion at the bottom of the chain; it has no record there if it was inserted as visible to
+ *	ANY-2	the version that this level locked with tuple_lock; not for a recheck of one row.
+ *	ANY-3	the version visible to the level's snapshot; for INSERT ... ON CONFLICT, which asks whether the row
+ *		in its way is one that a repeatable snapshot sees, the newest committed one (ANY-3b).
+ *	ANY-4	the row of an own insertion at the bottom of the chain; it has no record there if it was inserted as visible to
  *		all (COPY FREEZE), into a file of our transaction.
- *	G5	the newest own or committed version, deleted or not: a guess. So that is given only to a scan of an index with
+ *	ANY-5	the newest own or committed version, deleted or not: a guess. So that is given only to a scan of an index with
  *		SnapshotAny, as an extension may do, which has found the row and takes what there is; a fetch by TID, where
  *		a trigger, a recheck (EPQ) or the statement itself wants one version in particular, is refused with an
  *		error. Either is counted (zundo.stat_unclear_fetches).
- * Without a level (deferred triggers, COPY, logical replication) only G4 and G5, but the version before our last
- * change of a row when that is asked for right after it (G1b: AFTER triggers of replication).
+ * Without a level (deferred triggers, COPY, logical replication) only ANY-4 and ANY-5, but the version before our last
+ * change of a row when that is asked for right after it (ANY-1b: AFTER triggers of replication).
  * A version that another transaction has not committed is never returned.
  *
- * Where G1 finds the old row of a change for an AFTER trigger, it gives a handle with it: the event must
+ * Where ANY-1 finds the old row of a change for an AFTER trigger, it gives a handle with it: the event must
  * find this version again when the row has been changed further (mvcc/zhandle.h).
  */
 #include "postgres.h"
@@ -41,7 +41,7 @@
 /* A walk over our own versions of a row remembers every so many-th one. */
 #define CHECKPOINT_STEPS 100
 
-/* In shared memory: how often G5 applied since the server's start. */
+/* In shared memory: how often ANY-5 applied since the server's start. */
 typedef struct Unclear
 {
 	pg_atomic_uint64 answered;
@@ -57,7 +57,7 @@ slot_of_level(EState *estate, TupleTableSlot *slot)
 	return estate != NULL && list_member_ptr(estate->es_tupleTable, slot);
 }
 
-/* Has our transaction made the table's file? Then rows there that are visible to all are such as it has frozen (F1 in dml/). */
+/* Has our transaction made the table's file? Then rows there that are visible to all are such as it has frozen (FROZEN-1 in dml/). */
 static bool
 file_is_ours(Relation rel)
 {
@@ -67,15 +67,15 @@ file_is_ours(Relation rel)
 /* What a walk for SnapshotAny found. */
 typedef struct AnyResult
 {
-	bool		skipped;		/* G1 applied */
+	bool		skipped;		/* ANY-1 applied */
 	UndoPtr		change;			/* the record of the oldest update or deletion that was skipped */
 	bool		own_bottom;		/* the chain ends in an own insertion */
 } AnyResult;
 
 /*
  * Walk from the newest version, past other transactions' unfinished ones and
- * past own ones with cid >= limit, and take what rule G1 wants or, if none was
- * skipped, the newest own or committed version. bottom: go on to an own insertion (G4).
+ * past own ones with cid >= limit, and take what rule ANY-1 wants or, if none was
+ * skipped, the newest own or committed version. bottom: go on to an own insertion (ANY-4).
  * False: copy the page again.
  */
 static bool
@@ -124,7 +124,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 }
 
 /*
- * Walk to the newest version that is committed or our own, over deletions (G3b). accept is that of the
+ * Walk to the newest version that is committed or our own, over deletions (ANY-3b). accept is that of the
  * snapshot: what it sees need not be looked at closely. False: copy the page again.
  */
 static bool
@@ -454,7 +454,7 @@ caller_in_words(EState *estate, TupleTableSlot *slot)
 }
 
 /*
- * Answers with the newest version of the row at tid (G5), or raises ERRCODE_INTERNAL_ERROR where one version in particular
+ * Answers with the newest version of the row at tid (ANY-5), or raises ERRCODE_INTERNAL_ERROR where one version in particular
  * is wanted (by_tid). If there is no row, the caller has an error of its own.
  */
 static void
@@ -523,12 +523,12 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 		if (version->found)
 			zhandle_make(rel, BufferGetBlockNumber(buf), off, level->change, &version->handle);
 		level->change = InvalidUndoPtr;
-		return;					/* G1b */
+		return;					/* ANY-1b */
 	}
 	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
 	if (result.own_bottom)
-		return;					/* G4 */
-	fetch_unclear(rel, buf, tid, slot, by_tid, version);	/* G5 */
+		return;					/* ANY-4 */
+	fetch_unclear(rel, buf, tid, slot, by_tid, version);	/* ANY-5 */
 }
 
 void
@@ -560,10 +560,10 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 			if (version->found && result.change != InvalidUndoPtr &&
 				result.change == level->change && slot_use(estate, slot) == SLOT_TRIGGER_OLD)
 				zhandle_make(rel, BufferGetBlockNumber(buf), off, result.change, &version->handle);
-			return;				/* G1 */
+			return;				/* ANY-1 */
 		}
 		if (locked)
-			return;				/* G2: nobody else can have changed it since */
+			return;				/* ANY-2: nobody else can have changed it since */
 	}
 	if (estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
 	{
@@ -571,14 +571,14 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 		{
 			fetch_newest(rel, buf, off, estate->es_snapshot, version);
 			if (version->found)
-				return;			/* G3b */
+				return;			/* ANY-3b */
 		}
 		zvis_fetch(rel, buf, off, estate->es_snapshot, version, NULL);
 		if (version->found)
-			return;				/* G3 */
+			return;				/* ANY-3 */
 	}
 	fetch_any(rel, buf, off, InvalidCommandId, true, version, &result);
 	if (result.own_bottom)
-		return;					/* G4 */
-	fetch_unclear(rel, buf, &tid, slot, by_tid, version);	/* G5 */
+		return;					/* ANY-4 */
+	fetch_unclear(rel, buf, &tid, slot, by_tid, version);	/* ANY-5 */
 }

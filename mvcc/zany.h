@@ -1,5 +1,5 @@
 /*
- * mvcc/zany.h - SnapshotAny by TID (rules G1 to G5).
+ * mvcc/zany.h - SnapshotAny by TID (rules ANY-1 to ANY-5).
  */
 #ifndef ZUNDO_ZANY_H
 #define ZUNDO_ZANY_H
@@ -8,11 +8,11 @@
 
 /*
  * zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller will show it, NULL if nowhere. by_tid: one version in
- * particular is wanted; raises ERRCODE_INTERNAL_ERROR if it cannot be told which (G5).
+ * particular is wanted; raises ERRCODE_INTERNAL_ERROR if it cannot be told which (ANY-5).
  */
 extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid, ZVersion *version);
 
-/* zany_unclear: returns how often G5 has applied since the server's start, which must have loaded the library. */
+/* zany_unclear: returns how often ANY-5 has applied since the server's start, which must have loaded the library. */
 extern void zany_unclear(uint64 *answered, uint64 *refused);
 
 /* For the hooks in zundo.c: the counters. */

@@ -1,8 +1,8 @@
 /*
  * mvcc/zchain.c - what a discarded record means to the reader of a chain.
  *
- * Owns rule V4 of mvcc/README.md:
- *	V4	a record that had been discarded when the page was copied, and to which
+ * Owns rule VIS-4 of mvcc/README.md:
+ *	(VIS-4)	a record that had been discarded when the page was copied, and to which
  *		the chain of a slot leads nevertheless, belongs to a transaction that is
  *		visible to all: a change that was rolled back is discarded only when no
  *		chain leads to it any more. A record that was discarded later may be such

@@ -4,7 +4,7 @@
  * A chain begins at the head that a transaction slot of a table page names and
  * leads from each record to the one before. All readers outside of undo/ and
  * monitor/ follow chains through zchain_next, which alone knows what a
- * discarded record means (rule V4 in mvcc/README.md).
+ * discarded record means (rule VIS-4 in mvcc/README.md).
  */
 #ifndef ZUNDO_ZCHAIN_H
 #define ZUNDO_ZCHAIN_H
@@ -41,7 +41,7 @@ typedef struct ZChain
 	ZPageSlot	slot;			/* as it was on the page */
 	UndoPtr		next;			/* what zchain_next will read */
 	UndoPtr		here;			/* the last record */
-	UndoPtr		gone;			/* a record that was discarded before the page was copied (V4); kept from chain to chain */
+	UndoPtr		gone;			/* a record that was discarded before the page was copied (VIS-4); kept from chain to chain */
 	char	   *buf;			/* the reader's, of ZUR_MAX_LENGTH bytes: the last record's bytes */
 } ZChain;
 
@@ -116,7 +116,7 @@ zchain_next(ZChain *chain, ZuRecord *rec)
 /*
  * zslot_has_settled: returns whether `oldest` has passed the slot's owner since
  * the slot was copied. On a page that has been locked all the time nothing has
- * been undone: then all that the slot's chain says is visible to all (V1).
+ * been undone: then all that the slot's chain says is visible to all (VIS-1).
  */
 extern bool zslot_has_settled(const ZPageSlot *slot);
 

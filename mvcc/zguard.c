@@ -7,20 +7,20 @@
  * version is known only while its undo is kept. mvcc/README.md has the reasons
  * for what is done about it. Owned here:
  *
- *	X1	queries that see different versions of a row are never shown the same
+ *	(GUARD-1)	queries that see different versions of a row are never shown the same
  *		xmin (zguard_forgotten_xmin). OLD.xmin in trigger functions may be 0, which
  *		means nothing.
- *	X2	a query that compares xmin of a zheap table is refused when it is
- *		planned, since X1 would make it find changes where there are none.
+ *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it is
+ *		planned, since GUARD-1 would make it find changes where there are none.
  *		But for zundo.allow_xmin_comparison, and comparisons with the own
  *		transaction id.
- *	X3	UPDATE and DELETE of a row by a ctid from outside the statement are
+ *	(GUARD-3)	UPDATE and DELETE of a row by a ctid from outside the statement are
  *		refused when they start, if nothing that the transaction has done to
  *		the table before can have kept the row from being changed since. But
  *		for zundo.allow_ctid_guard.
  *
- * X1 makes lost updates impossible, however the comparison is hidden: in a
- * function, in a subquery, in the application. X2 is there to say why.
+ * GUARD-1 makes lost updates impossible, however the comparison is hidden: in a
+ * function, in a subquery, in the application. GUARD-2 is there to say why.
  * Called by hooks.c. No locks, no buffers, no crash points.
  */
 #include "postgres.h"
@@ -56,7 +56,7 @@ PG_FUNCTION_INFO_V1(zundo_row_version);
 /* The top bit of a 32-bit transaction id. */
 #define TOP_BIT ((TransactionId) 0x80000000)
 
-/* ---- X1: what xmin shows ---- */
+/* ---- GUARD-1: what xmin shows ---- */
 
 /*
  * warn_of_conflicts: Tells the log, once for each apply worker that looks for
@@ -80,7 +80,7 @@ warn_of_conflicts(Oid relid)
 /*
  * Returns what xmin shows of a version whose writer is before
  * `oldest` and not known any more: `oldest` with the top bit of its lower half
- * inverted. X1: no transaction that can be told by its id has that id. And of
+ * inverted. GUARD-1: no transaction that can be told by its id has that id. And of
  * two such numbers of one row's versions the later one is that of a later
  * `oldest`: who replaced the version that was shown with the first is not seen
  * by the reader's snapshot, so not before the first `oldest`, but before the
@@ -111,7 +111,7 @@ zguard_forgotten_xmin(const ZHeapSlot *slot)
 	return xid ^ TOP_BIT;
 }
 
-/* ---- X2: comparisons of xmin ---- */
+/* ---- GUARD-2: comparisons of xmin ---- */
 
 /* is_zheap: Returns whether it is a zheap table. Needs a lock on it held. */
 static bool
@@ -458,7 +458,7 @@ zguard_check_query(PlannerInfo *root)
 		check_changed(root);
 }
 
-/* ---- X3: rows named by a ctid from outside ---- */
+/* ---- GUARD-3: rows named by a ctid from outside ---- */
 
 /*
  * from_inside_walker: Returns whether a value comes from a row or a subquery of
@@ -580,7 +580,7 @@ check_scans(PlanState *state, ModifyTableState *node)
 
 /*
  * Refuses a query whose UPDATE, DELETE or MERGE finds rows of a zheap table by a
- * ctid from outside (X3), unless zundo.allow_ctid_guard is set. To be called
+ * ctid from outside (GUARD-3), unless zundo.allow_ctid_guard is set. To be called
  * when the executor has started the query with these flags.
  */
 void

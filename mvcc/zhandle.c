@@ -4,7 +4,7 @@
  * Owns the array of handles of this backend's transaction, and the new version
  * that belongs to the event whose old one was fetched last. Nothing here is shared or outlives the
  * transaction; no locks.
- * Invariants HD1 to HD7 in mvcc/README.md.
+ * Invariants HANDLE-1 to HANDLE-7 in mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@
 static ZHandle *handles = NULL; /* in TopTransactionContext */
 static uint32 nhandles = 0;
 static uint32 capacity = 0;
-static uint32 nlasting = 0;		/* all below may belong to events that are deferred (HD7) */
+static uint32 nlasting = 0;		/* all below may belong to events that are deferred (HANDLE-7) */
 static uint32 nbefore = 0;		/* so many there were when the statement began */
 static const void *statement = NULL;	/* begun last that is no part of another one's execution */
 
@@ -141,7 +141,7 @@ zhandle_statement_end(const QueryDesc *query)
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HD1) */
+	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HANDLE-1) */
 	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
 		nhandles--;
 	nlasting = Min(nlasting, nhandles);

@@ -39,7 +39,7 @@ extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, Undo
  * zhandle_statement_begin: notes that query, which is no part of another one's
  * execution, begins to run, or goes on. zhandle_statement_end: if no other such
  * query has run since, forgets the handles that were made for its events, all of
- * which have been fired, unless they can be deferred (HD7).
+ * which have been fired, unless they can be deferred (HANDLE-7).
  */
 extern void zhandle_statement_begin(const QueryDesc *query);
 extern void zhandle_statement_end(const QueryDesc *query);
@@ -57,7 +57,7 @@ extern const ZVersion *zhandle_take_new(Relation rel, const ItemPointerData *tid
 
 /*
  * zhandle_at_subxact_abort: forgets what the subtransaction, and those within
- * it, have made (HD1). zhandle_at_xact_end: forgets everything.
+ * it, have made (HANDLE-1). zhandle_at_xact_end: forgets everything.
  */
 extern void zhandle_at_subxact_abort(SubTransactionId mySubid);
 extern void zhandle_at_xact_end(void);

@@ -5,7 +5,7 @@
  * have locked. Called by hooks.c (push, pop), dml/ (what a level locks and
  * changes) and zany.c (what a fetch wants). Nothing here is shared.
  *
- * Locks: none. Crash points: none. Invariant HD6 in mvcc/README.md.
+ * Locks: none. Crash points: none. Invariant HANDLE-6 in mvcc/README.md.
  */
 #include "postgres.h"
 

@@ -20,7 +20,7 @@ typedef struct ZLevel
 
 	/*
 	 * The last change of this level for which the server may queue an AFTER
-	 * trigger's event, and its row (HD6).
+	 * trigger's event, and its row (HANDLE-6).
 	 */
 	UndoPtr		change;			/* InvalidUndoPtr = none */
 	Oid			reloid;

@@ -29,7 +29,7 @@ next_record(ZLockScan *scan)
 {
 	ZuRecord	rec;
 
-	/* a record is discarded when all lockers that it names have ended (U28 in undo/) */
+	/* a record is discarded when all lockers that it names have ended (UNDO-28 in undo/) */
 	if (zchain_next(&scan->chain, &rec) != ZCHAIN_RECORD)
 		return false;
 	if (rec.type != ZUR_LOCKS)

@@ -13,7 +13,7 @@
  * other record will ever have, so nothing needs to be forgotten at any time.
  *
  * Second, whether our own records on a page are in the order of their commands, and what lies below them: whether a walk
- * may end at the first one that a snapshot of ours accepts (V3).
+ * may end at the first one that a snapshot of ours accepts (VIS-3).
  *
  * Third, the list of our own records of the page that was asked for last, with the
  * offsets that they concern, and versions of its rows on the way: so that a

@@ -13,7 +13,7 @@ typedef struct ZSlotView
 {
 	int			n;
 	bool		had_more;		/* the page had or has an overflow page: rows may name slots that are no more */
-	ZXid		oldest;			/* zpage_oldest() while the page was locked (rule V1) */
+	ZXid		oldest;			/* zpage_oldest() while the page was locked (rule VIS-1) */
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
 
@@ -32,7 +32,7 @@ zpage_oldest(Page page)
 
 /*
  * zslots_copy: fill view from a page whose buffer the caller holds locked, or a copy without overflow page. Slots that
- * hold only locks look unused (P9): nothing of them concerns visibility. zslots_copy_raw: with those, for who looks for locks.
+ * hold only locks look unused (PAGE-9): nothing of them concerns visibility. zslots_copy_raw: with those, for who looks for locks.
  */
 extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
 extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view);
@@ -57,7 +57,7 @@ extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
 /*
  * zslot_xid: the xid in a slot of a locked page, to be compared with `oldest`. With
- * ZXID_LOST, so newer than anything, if the slot's undo is lost (U46 in undo/).
+ * ZXID_LOST, so newer than anything, if the slot's undo is lost (UNDO-46 in undo/).
  */
 extern ZXid zslot_xid_in_doubt(const ZPageSlot *slot);
 

@@ -4,7 +4,7 @@
  * The server names what a transaction has read by TID. On heap every version has a
  * TID of its own; here a lock on the TID alone would also conflict with those who replace a
  * newer version, and fail transactions that heap lets pass. So the "offset" of a lock is the row's
- * offset with a few bits of the version's writer above it (rule V7):
+ * offset with a few bits of the version's writer above it (rule VIS-7):
  *	- who reads a version whose writer is known (>= oldest) locks the writer's tag; else tag 0;
  *	- who replaces a version whose writer is known looks for that tag only: readers under
  *	  tag 0 saw an older one, since `oldest` never goes back;

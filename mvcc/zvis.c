@@ -196,7 +196,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
-		/* first, or a slot that `oldest` passes meanwhile would not be asked about (U46) */
+		/* first, or a slot that `oldest` passes meanwhile would not be asked about (UNDO-46) */
 		ZXid		oldest = zpage_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);

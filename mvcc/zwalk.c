@@ -1,16 +1,16 @@
 /*
  * mvcc/zwalk.c - acceptance rules, single-row walks and page images.
  *
- * Owns rules V1 to V3 of mvcc/README.md:
- *	V1	`oldest` is loaded while the page is locked and used with that copy: a
+ * Owns rules VIS-1 to VIS-3 of mvcc/README.md:
+ *	(VIS-1)	`oldest` is loaded while the page is locked and used with that copy: a
  *		later value could hide that an aborted change was undone meanwhile.
- *	V2	the writer of a row's version is the newest not yet popped record for
+ *	(VIS-2)	the writer of a row's version is the newest not yet popped record for
  *		its offset in the chain of the slot that its header names; if there is
  *		none, the version is visible to all.
- *	V3	along one chain acceptance is monotone: below an accepted record all
+ *	(VIS-3)	along one chain acceptance is monotone: below an accepted record all
  *		are accepted. Except, under an MVCC snapshot, below our own records: what we pushed on may
  *		have committed after our snapshot was taken, or be our own by a later command (zown_settles).
- *	V4	what a discarded record means: mvcc/zchain.c.
+ *	(VIS-4)	what a discarded record means: mvcc/zchain.c.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 }
 
 /*
- * V3. A Dirty snapshot must name the transaction in progress that changed the
+ * VIS-3. A Dirty snapshot must name the transaction in progress that changed the
  * row, or a unique check would not wait: so it needs the row's own record. Below
  * our own records there may be others', committed after the snapshot was taken,
  * and our own by a later command.
@@ -222,7 +222,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		}
 		if (zaccept_record(accept, rec->xid, rec->cid) &&
 			zaccept_older(accept, relnumber, walk->block, rec->xid))
-			return ZWALK_ACCEPTED;	/* V3 */
+			return ZWALK_ACCEPTED;	/* VIS-3 */
 	}
 }
 
@@ -360,7 +360,7 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 	if (!image_restore(page, raw, rawlen))
 		zvis_corrupt_chain(rel, block, zpage_trailer(page)->image);
 	zslots_copy(rel, block, page, slots);
-	slots->oldest = oldest;		/* V1 */
+	slots->oldest = oldest;		/* VIS-1 */
 	return true;
 }
 

@@ -41,7 +41,7 @@ extern bool zaccept_record(ZAccept *accept, ZXid xid, CommandId cid);
 
 /*
  * zaccept_version: is the change of a row by rec accepted? As zaccept_record, but for changes that a rewrite has put there
- * again. Says nothing about other rows' records below (V3).
+ * again. Says nothing about other rows' records below (VIS-3).
  */
 extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
 
@@ -53,7 +53,7 @@ extern bool zaccept_head(ZAccept *accept, ZXid xid);
 
 /*
  * zaccept_older: is every record older than an accepted one by xid accepted
- * too, in the same chain of a page of table file relnumber (V3)?
+ * too, in the same chain of a page of table file relnumber (VIS-3)?
  */
 extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid);
 

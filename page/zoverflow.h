@@ -7,7 +7,7 @@
  * page. Redo uses the same functions.
  *
  * Invariant
- *	O1	Both pages count the changes of these slots, starting at a random number
+ *	OVERFLOW-3	Both pages count the changes of these slots, starting at a random number
  *		when the overflow page is attached. Each change is one WAL record for
  *		both pages. So the counts differ if storage has lost a write of one of
  *		them (zoverflow_fits).
@@ -43,7 +43,7 @@ zoverflow_last(Page page)
 /*
  * zoverflow_fits: returns true if this overflow page and the table page that
  * owns it count the same changes, so that neither of them is an old version
- * (O1).
+ * (OVERFLOW-3).
  */
 static inline bool
 zoverflow_fits(Page page, Page table_page)
@@ -71,7 +71,7 @@ zoverflow_has_slot(Page page, int i)
 /*
  * zoverflow_set_slot: makes slot i name the record at ptr, written by xid; both
  * are 0 to free it. Adds all slots up to i that the page does not have yet. The
- * caller also calls zpage_count_overflow_change for the table page (O1).
+ * caller also calls zpage_count_overflow_change for the table page (OVERFLOW-3).
  */
 static inline void
 zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)

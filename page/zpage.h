@@ -24,33 +24,33 @@
  *				lp_len = 0
  *
  * Invariants (checked by zpage_check):
- *	P1	pd_lower, pd_upper and pd_special are consistent; the special space
+ *	PAGE-1	pd_lower, pd_upper and pd_special are consistent; the special space
  *		takes 16 + 16 * nslots bytes, with nslots >= 1. The seal is
  *		ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions of heap that
  *		are applied to a zheap page break one of the latter (zpage_fault).
- *	P2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two of
+ *	PAGE-2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two of
  *		them overlap.
- *	P3	In a row's header the zero bits are zero and the slot is at most
+ *	PAGE-3	In a row's header the zero bits are zero and the slot is at most
  *		nslots_total; the row's length (room - slack) is at least that of header
  *		and bitmap.
- *	P4	A stub's slot is between 1 and nslots_total, and its state is 2 or 3.
- *	P5	There are at most ZHEAP_MAX_OFFSET line pointers.
- *	P6	A row in state deleted or moved has its bytes unless its deleter is
+ *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is 2 or 3.
+ *	PAGE-5	There are at most ZHEAP_MAX_OFFSET line pointers.
+ *	PAGE-6	A row in state deleted or moved has its bytes unless its deleter is
  *		known to have committed.
- *	P7	A slot's xid is 0 if and only if its pointer is 0.
- *	P8	While a page has an overflow page, the number of its inline slots does
+ *	PAGE-7	A slot's xid is 0 if and only if its pointer is 0.
+ *	PAGE-8	While a page has an overflow page, the number of its inline slots does
  *		not change.
- *	P9	When a slot became one that holds only locks, it was free, or its owner
+ *	PAGE-9	When a slot became one that holds only locks, it was free, or its owner
  *		had changed no row by it. So it does not affect the visibility of rows.
- *	P10	A page whose bit in the visibility map is set (dml/zvisible.c) has
+ *	PAGE-10	A page whose bit in the visibility map is set (dml/zvisible.c) has
  *		PD_ALL_VISIBLE. All its rows are live and were last changed before
  *		`oldest`, and no other line pointer is in use. Row locks do not matter.
  *		The flag without the bit has no meaning; it is read only to decide
- *		whether the bit may have to be cleared (VM3).
+ *		whether the bit may have to be cleared (VMAP-3).
  *
  * A slot number above the number of slots means "visible to all", since an
  * overflow page is detached only when all its slots are older than `oldest`.
- * The trailer records that there was one. P3 and P4 refer to nslots_total,
+ * The trailer records that there was one. PAGE-3 and PAGE-4 refer to nslots_total,
  * which is the number of slots if there never was an overflow page,
  * ZPAGE_MAX_SLOTS else.
  */
@@ -106,7 +106,7 @@ extern int	zinline_mode(UndoPtr locks, OffsetNumber off);
 
 /*
  * zslot_locks_only: returns true if the slot has row locks and no chain of
- * changes. Rows whose headers name it are visible to all (P9).
+ * changes. Rows whose headers name it are visible to all (PAGE-9).
  */
 static inline bool
 zslot_locks_only(const ZPageSlot *slot)
@@ -134,7 +134,7 @@ typedef struct ZPageTrailer
 								 * pd_upper was set by zundo */
 	uint16		debt;			/* undo bytes pushed on live chains since the
 								 * last image, saturating; with an overflow
-								 * page the count of its changes (O1) */
+								 * page the count of its changes (OVERFLOW-3) */
 } ZPageTrailer;
 
 StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk");
@@ -166,7 +166,7 @@ zpage_version(Page page)
 }
 
 /*
- * zpage_set_upper: sets the lower end of the rows, and the seal with it (P1).
+ * zpage_set_upper: sets the lower end of the rows, and the seal with it (PAGE-1).
  */
 static inline void
 zpage_set_upper(Page page, int upper)
@@ -188,7 +188,7 @@ zpage_has_overflow(Page page)
 
 /*
  * zpage_set_overflow: attaches overflow page 'block', whose count of changes
- * begins at 'changes' (O1), or detaches it if block is 0.
+ * begins at 'changes' (OVERFLOW-3), or detaches it if block is 0.
  */
 static inline void
 zpage_set_overflow(Page page, BlockNumber block, uint16 changes)
@@ -199,7 +199,7 @@ zpage_set_overflow(Page page, BlockNumber block, uint16 changes)
 
 /*
  * zpage_count_overflow_change: counts a change of a slot on the page's overflow
- * page (O1).
+ * page (OVERFLOW-3).
  */
 static inline void
 zpage_count_overflow_change(Page page)
@@ -261,7 +261,7 @@ extern int	zrow_length(const char *row, int room);
 extern void zpage_init(Page page);
 
 /*
- * zpage_is_valid: returns true if P1 holds. It does not for a new (all-zero)
+ * zpage_is_valid: returns true if PAGE-1 holds. It does not for a new (all-zero)
  * page. The page may have any contents.
  */
 extern bool zpage_is_valid(Page page);
@@ -275,13 +275,13 @@ extern const char *zpage_fault(Page page);
 
 /*
  * zpage_item_ok: returns true if the page is valid and the line pointer at off,
- * if there is one with a row, points into the row area (P2). The page may have
+ * if there is one with a row, points into the row area (PAGE-2). The page may have
  * any contents.
  */
 extern bool zpage_item_ok(Page page, OffsetNumber off);
 
 /*
- * zpage_rows_ok: returns true if P1, P5 and P2 hold as far as copying and
+ * zpage_rows_ok: returns true if PAGE-1, PAGE-5 and PAGE-2 hold as far as copying and
  * moving the rows requires. The page may have any contents.
  */
 extern bool zpage_rows_ok(Page page);
@@ -321,7 +321,7 @@ extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
 
 /*
  * zpage_set_slot: makes inline slot slotno name the record at ptr, written by
- * xid, and clears its flags. Both are 0 to free the slot (P7).
+ * xid, and clears its flags. Both are 0 to free the slot (PAGE-7).
  */
 extern void zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr);
 
@@ -390,7 +390,7 @@ extern void zpage_compact(Page page);
 extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
 
 /*
- * zpage_check: tests P1 to P5 and P7, calls report for each fault and returns
+ * zpage_check: tests PAGE-1 to PAGE-5 and PAGE-7, calls report for each fault and returns
  * their number. nslots_total is explained at the top of this file. The page may
  * have any contents.
  */

@@ -1,7 +1,7 @@
 /*
  * page/zpage_check.c - tests the invariants of a page.
  *
- * Owns the tests of P1 to P5 and P7 of zpage.h; P6 depends on the states of
+ * Owns the tests of PAGE-1 to PAGE-5 and PAGE-7 of zpage.h; PAGE-6 depends on the states of
  * transactions and is tested by monitor/. Called by zundo.check, by assertions
  * and by the unit tests, on a locked page or a copy. The page may have any
  * contents. Reads nothing else, raises no errors, has no crash points.
@@ -33,7 +33,7 @@ typedef struct Extent
 			(st)->report((st)->arg, invariant, off, __VA_ARGS__); \
 	} while (0)
 
-/* check_frame: tests P1 and P5. Returns false if line pointers are not safe. */
+/* check_frame: tests PAGE-1 and PAGE-5. Returns false if line pointers are not safe. */
 static bool
 check_frame(CheckState *st)
 {
@@ -42,7 +42,7 @@ check_frame(CheckState *st)
 
 	if (!zpage_is_valid(st->page))
 	{
-		FAULT(st, "P1", InvalidOffsetNumber,
+		FAULT(st, "PAGE-1", InvalidOffsetNumber,
 			  "page frame is inconsistent: pd_lower %u, pd_upper %u, pd_special %u, version 0x%x "
 			  "(expected 0x%x)",
 			  ph->pd_lower, ph->pd_upper, ph->pd_special,
@@ -52,14 +52,14 @@ check_frame(CheckState *st)
 	nlines = (ph->pd_lower - SizeOfPageHeaderData) / sizeof(ItemIdData);
 	if (nlines > ZHEAP_MAX_OFFSET)
 	{
-		FAULT(st, "P5", InvalidOffsetNumber, "%d line pointers, at most %d are allowed",
+		FAULT(st, "PAGE-5", InvalidOffsetNumber, "%d line pointers, at most %d are allowed",
 			  nlines, ZHEAP_MAX_OFFSET);
 		return false;
 	}
 	return true;
 }
 
-/* check_row: tests P3 for the row at off, whose room lies inside the page. */
+/* check_row: tests PAGE-3 for the row at off, whose room lies inside the page. */
 static void
 check_row(CheckState *st, OffsetNumber off)
 {
@@ -71,22 +71,22 @@ check_row(CheckState *st, OffsetNumber off)
 
 	if (room < ZTUPLE_HEADER_SIZE)
 	{
-		FAULT(st, "P3", off, "room of %d bytes is smaller than a row header", room);
+		FAULT(st, "PAGE-3", off, "room of %d bytes is smaller than a row header", room);
 		return;
 	}
 	h = zheader_get(row);
 	if (h & ZH_ZERO_MASK)
-		FAULT(st, "P3", off, "reserved header bits are set: 0x%x", (unsigned int) (h >> 32));
+		FAULT(st, "PAGE-3", off, "reserved header bits are set: 0x%x", (unsigned int) (h >> 32));
 	if (ZH_SLOT(h) > st->nslots_total)
-		FAULT(st, "P3", off, "row names slot %d, the page has %d", ZH_SLOT(h), st->nslots_total);
+		FAULT(st, "PAGE-3", off, "row names slot %d, the page has %d", ZH_SLOT(h), st->nslots_total);
 	if ((h & ZH_SLACK) && (length == 0 || length == room))
-		FAULT(st, "P3", off, "slack does not fit the room of %d bytes", room);
+		FAULT(st, "PAGE-3", off, "slack does not fit the room of %d bytes", room);
 	else if (!ztuple_header_ok(row, length) && (h & ZH_ZERO_MASK) == 0)
-		FAULT(st, "P3", off, "row of %d bytes cannot have %d attributes%s", length,
+		FAULT(st, "PAGE-3", off, "row of %d bytes cannot have %d attributes%s", length,
 			  ZH_NATTS(h), (h & ZH_NULLS) ? " and a null bitmap" : "");
 }
 
-/* check_stub: tests P4 for the stub at off. */
+/* check_stub: tests PAGE-4 for the stub at off. */
 static void
 check_stub(CheckState *st, OffsetNumber off)
 {
@@ -95,9 +95,9 @@ check_stub(CheckState *st, OffsetNumber off)
 	int			state = ItemIdGetLength(lp);
 
 	if (slotno < 1 || slotno > st->nslots_total)
-		FAULT(st, "P4", off, "stub names slot %d, the page has %d", slotno, st->nslots_total);
+		FAULT(st, "PAGE-4", off, "stub names slot %d, the page has %d", slotno, st->nslots_total);
 	if (state != ZSTATE_DELETED && state != ZSTATE_MOVED)
-		FAULT(st, "P4", off, "stub has state %d", state);
+		FAULT(st, "PAGE-4", off, "stub has state %d", state);
 }
 
 /* Orders extents by their starts. */
@@ -107,7 +107,7 @@ compare_extents(const void *a, const void *b)
 	return ((const Extent *) a)->start - ((const Extent *) b)->start;
 }
 
-/* check_lines: tests P2, P3 and P4 for every line pointer. */
+/* check_lines: tests PAGE-2, PAGE-3 and PAGE-4 for every line pointer. */
 static void
 check_lines(CheckState *st)
 {
@@ -126,7 +126,7 @@ check_lines(CheckState *st)
 		{
 			if (start < ph->pd_upper || end > ph->pd_special)
 			{
-				FAULT(st, "P2", off, "item [%d,%d) lies outside the row area [%u,%u)",
+				FAULT(st, "PAGE-2", off, "item [%d,%d) lies outside the row area [%u,%u)",
 					  start, end, ph->pd_upper, ph->pd_special);
 				continue;
 			}
@@ -138,7 +138,7 @@ check_lines(CheckState *st)
 		else if (ItemIdIsRedirected(lp))
 			check_stub(st, off);
 		else if (start != 0 || end != 0)
-			FAULT(st, "P2", off, "%s line pointer has offset %d and length %d",
+			FAULT(st, "PAGE-2", off, "%s line pointer has offset %d and length %d",
 				  ItemIdIsDead(lp) ? "dead" : "unused", start, end - start);
 	}
 
@@ -146,12 +146,12 @@ check_lines(CheckState *st)
 	for (int i = 1; i < nextents; i++)
 	{
 		if (extents[i].start < extents[i - 1].end)
-			FAULT(st, "P2", extents[i].off, "item [%d,%d) overlaps that of offset %u",
+			FAULT(st, "PAGE-2", extents[i].off, "item [%d,%d) overlaps that of offset %u",
 				  extents[i].start, extents[i].end, extents[i - 1].off);
 	}
 }
 
-/* check_slots: tests P7 for the inline slots. */
+/* check_slots: tests PAGE-7 for the inline slots. */
 static void
 check_slots(CheckState *st)
 {
@@ -162,7 +162,7 @@ check_slots(CheckState *st)
 		ZPageSlot  *slot = zpage_slot(st->page, i);
 
 		if ((ZSLOT_XID(slot) == InvalidZXid) != (slot->ptr == InvalidUndoPtr))
-			FAULT(st, "P7", InvalidOffsetNumber,
+			FAULT(st, "PAGE-7", InvalidOffsetNumber,
 				  "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
 				  i, ZSLOT_XID(slot), (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
 	}

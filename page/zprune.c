@@ -12,8 +12,8 @@
  *	LP_NORMAL --CUT--> LP_NORMAL with room = length
  *
  * Invariants:
- *	C1	Compaction changes no byte of a room and no state of a line pointer.
- *	C2	The result depends on page and items only, so that redo repeats it.
+ *	PRUNE-1	Compaction changes no byte of a room and no state of a line pointer.
+ *	PRUNE-2	The result depends on page and items only, so that redo repeats it.
  */
 #include "postgres.h"
 
@@ -86,7 +86,7 @@ zpage_compact(Page page)
 
 /*
  * make_stub: removes the bytes of a deleted or moved row; its slot and state
- * stay in the line pointer (P4).
+ * stay in the line pointer (PAGE-4).
  */
 static void
 make_stub(Page page, ItemId lp)

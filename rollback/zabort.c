@@ -12,18 +12,18 @@
  * through its undo, undone by the next writer, or by a worker.
  *
  * Invariants:
- *	A1	the entries form a stack ordered by nest level: only the innermost open
+ *	ABORT-1	the entries form a stack ordered by nest level: only the innermost open
  *		subtransaction notes pages.
- *	A2	a page has at most one entry per nest level; `older` leads to its entry of a
+ *	ABORT-2	a page has at most one entry per nest level; `older` leads to its entry of a
  *		lower level, the hash to its newest one.
- *	A3	hash places are taken and freed in LIFO order, so linear probing needs no
+ *	ABORT-3	hash places are taken and freed in LIFO order, so linear probing needs no
  *		tombstones.
- *	A4	a page changed at nest level n has an entry at n, or n lies within
+ *	ABORT-4	a page changed at nest level n has an entry at n, or n lies within
  *		[overflow_min, overflow_max].
- *	A5	own_pending is set from the moment a subtransaction's abort leaves a page as it
+ *	ABORT-5	own_pending is set from the moment a subtransaction's abort leaves a page as it
  *		is until the top-level transaction ends.
- *	A6	an error that is being handled while its transaction aborts is the same afterwards.
- *	A7	no page is read that this backend itself has begun to read before the error (common/abort_read.c).
+ *	ABORT-6	an error that is being handled while its transaction aborts is the same afterwards.
+ *	ABORT-7	no page is read that this backend itself has begun to read before the error (common/abort_read.c).
  */
 #include "postgres.h"
 
@@ -303,7 +303,7 @@ error_under_way(void)
 	return error;
 }
 
-/* put_back: makes error the one that is being handled (A6). */
+/* put_back: makes error the one that is being handled (ABORT-6). */
 static void
 put_back(ErrorData *error)
 {

@@ -3,11 +3,11 @@
  *
  * Called with the page exclusively locked by DML, VACUUM, workers and abort
  * callbacks. Rules:
- *	R1	a record is undone only where the slot's head points at exactly it; the
+ *	ROLLBACK-1	a record is undone only where the slot's head points at exactly it; the
  *		head then becomes (xid of the record before, that record): both in
  *		one WAL record. So undoing is idempotent.
- *	R2	aborted records are a prefix of a chain at its newest end.
- *	R3	undoing needs no space beyond the rows' rooms (page/README.md).
+ *	ROLLBACK-2	aborted records are a prefix of a chain at its newest end.
+ *	ROLLBACK-3	undoing needs no space beyond the rows' rooms (page/README.md).
  */
 #include "postgres.h"
 

@@ -6,17 +6,17 @@
  * copied, and nothing while index code or SQL functions run.
  *
  * Rules for an ordinary build, which excludes concurrent writers:
- *	B1	a row is entered with its newest version, own or committed.
- *	B2	a deleted or moved row that some snapshot still sees is entered with its
+ *	BUILD-1	a row is entered with its newest version, own or committed.
+ *	BUILD-2	a deleted or moved row that some snapshot still sees is entered with its
  *		last version, as not alive: no uniqueness check.
- *	B3	if a snapshot sees an older version of a row than the one entered, its
+ *	BUILD-3	if a snapshot sees an older version of a row than the one entered, its
  *		key may be another one: ii_BrokenHotChain keeps such snapshots away from
  *		the index, as with heap's HOT chains. Snapshots of standbys that are older than those of this
  *		server would not be kept away: they are ended (zu_log_conflict).
  * In "any visible" mode (BRIN) writers are at work; all versions that somebody
  * sees or may come to see are handed over. A concurrent build enters
  * what its MVCC snapshot sees; writers and the validation scan do the rest:
- *	B4	the index has no entries for versions that were replaced or deleted before the snapshot of the validation
+ *	BUILD-4	the index has no entries for versions that were replaced or deleted before the snapshot of the validation
  *		scan. On this server nobody needs them: the command waits for all older snapshots before the index is used.
  *		Those of standbys, which it knows nothing of, are ended (zu_log_conflict).
  */
@@ -140,7 +140,7 @@ feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNu
 }
 
 /*
- * Feed one row of an ordinary build (B1, B2, B3). False: load the page again
+ * Feed one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). False: load the page again
  * and come back; nothing was fed.
  */
 static bool
@@ -351,7 +351,7 @@ is_indexed(IndexedTids *tids, ItemPointer tid)
 }
 
 /*
- * Ends the snapshots of standbys that may not see all that the validation scan's one sees (B4). Those that are taken after
+ * Ends the snapshots of standbys that may not see all that the validation scan's one sees (BUILD-4). Those that are taken after
  * the record has been replayed do: what this one sees had committed, and was logged, before. The others are older, and so
  * is, or the same, the transaction that was the oldest one at work then: their xmin is at most ours. Where ours is the next
  * id, since nothing was at work, they miss one that has ended, and their xmin is less.

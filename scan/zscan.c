@@ -6,12 +6,12 @@
  * visible rows; afterwards neither lock nor pin is held. Nothing is written.
  *
  * Invariants:
- *	S1	slots borrow bytes from the view; they are valid until the scan moves to
+ *	SCAN-1	slots borrow bytes from the view; they are valid until the scan moves to
  *		another block, which happens only in a call that gets the slot again.
- *	S2	a serial scan visits the nrange blocks from startblock on, each once, in
+ *	SCAN-2	a serial scan visits the nrange blocks from startblock on, each once, in
  *		one direction; a change of direction goes back over the same blocks.
- *	S3	undo is attached before the first block is read.
- *	S4	no row is shown to a historic snapshot, by no way to read it.
+ *	SCAN-3	undo is attached before the first block is read.
+ *	SCAN-4	no row is shown to a historic snapshot, by no way to read it.
  */
 #include "postgres.h"
 

@@ -42,7 +42,7 @@ typedef struct ZScan
 /*
  * zscan_refuse_historic: raises an error if the snapshot is one of logical
  * decoding, whose lists mean other transactions than those of an MVCC snapshot.
- * Every way to read rows calls it (S4).
+ * Every way to read rows calls it (SCAN-4).
  */
 static inline void
 zscan_refuse_historic(Snapshot snapshot)

@@ -1,4 +1,4 @@
-# Rollbacks that nobody has done yet: readers get by (V4), and somebody does them in the end (worker's README).
+# Rollbacks that nobody has done yet: readers get by (VIS-4), and somebody does them in the end (worker's README).
 use strict;
 use warnings;
 use Test::More;

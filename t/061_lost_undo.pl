@@ -170,7 +170,7 @@ for my $db (qw(tail gone))
 	like($err, $message, "$db: readers are told");
 	($rc, $out, $err) = $node->psql($db, 'UPDATE t SET v = 1 WHERE id = 3');
 	like($err, $message, "$db: writers are told");
-	like(sql_in($db, q{SELECT invariant, detail FROM zundo.check('t')}), qr/C11\|.*its undo is lost|has lost an undo record/, "$db: zundo.check is");
+	like(sql_in($db, q{SELECT invariant, detail FROM zundo.check('t')}), qr/CHAIN-11\|.*its undo is lost|has lost an undo record/, "$db: zundo.check is");
 	my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off;';
 	is(sql_in($db, "$by_index SELECT count(*) FROM t WHERE id > 19000"), '1000', "$db: other pages are readable");
 	is(sql_in($db, "INSERT INTO t SELECT g, 0, 'new' FROM generate_series(30001, 30500) g; $by_index SELECT count(*) FROM t WHERE id > 30000"),

@@ -80,7 +80,7 @@ for my $case ([ 'meta', META ], [ 'map', MAP ], [ 'both', META, MAP ])
 	like(error_of('UPDATE z SET v = v + 1'), qr/XX001: .*blocks \d and \d of relation "zundo.undo_log" are damaged.*repair_undo/s, "$name: writing fails");
 	is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', "$name: heap goes on");
 	right("$name, lost") if $name eq 'map';
-	like(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), qr/L2/, "$name: zundo.check finds it");
+	like(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), qr/LOG-2/, "$name: zundo.check finds it");
 	like(sql('SELECT step FROM zundo.repair_undo()'), qr/both copies are lost; rebuilt/, "$name: a dry run says what would be done");
 	like(error_of('UPDATE z SET v = v + 1'), qr/XX001/, "$name: and does nothing");
 	like(sql('SELECT step FROM zundo.repair_undo(dry_run => false)'), qr/both copies are lost; rebuilt/, "$name: it is made anew");

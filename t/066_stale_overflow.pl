@@ -1,5 +1,5 @@
 # A table page and its overflow page (overflow transaction slots) count the changes of
-# those slots, so that a write of one of them that storage has lost is found out (O1 in
+# those slots, so that a write of one of them that storage has lost is found out (OVERFLOW-3 in
 # page/zoverflow.h); the counts agree on every way by which the slots change.
 use strict;
 use warnings;
@@ -99,7 +99,7 @@ for my $lost (qw(overflow table))
 $node->stop;
 write_block(@{ $file{table} }, $without);
 $node->start;
-$told = "$block||L3|overflow transaction slots of block 0 of relation \"t\", which does not point to them: a write of that block is lost";
+$told = "$block||LOG-3|overflow transaction slots of block 0 of relation \"t\", which does not point to them: a write of that block is lost";
 is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'the overflow page shows it');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;

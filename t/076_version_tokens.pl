@@ -1,4 +1,4 @@
-# What xmin shows is never the same of two versions of a row, whoever reads it, however and whenever (mvcc/zguard.c, X1): who compares
+# What xmin shows is never the same of two versions of a row, whoever reads it, however and whenever (mvcc/zguard.c, GUARD-1): who compares
 # it, in the database or in an application, may find a change where there is none, but never overlooks one.
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# Fetches by SnapshotAny for which no rule tells which version of the row is wanted (G5 in mvcc/zany.c): one by TID, as
+# Fetches by SnapshotAny for which no rule tells which version of the row is wanted (ANY-5 in mvcc/zany.c): one by TID, as
 # of a trigger, is an error that says what asked; a scan of an index gets the newest version. Both are counted.
 use strict;
 use warnings;
@@ -34,7 +34,7 @@ sub fetched
 	return;
 }
 my $unclear = qr/ERROR: +cannot determine which version of row \(0,2\) of relation "t" is requested/;
-fetched(q{SELECT zundo_test_fetch_any('t', '(0,1)')}, qr/^1$/m, 'a row that the snapshot sees is found (G3)');
+fetched(q{SELECT zundo_test_fetch_any('t', '(0,1)')}, qr/^1$/m, 'a row that the snapshot sees is found (ANY-3)');
 fetched(q{SELECT zundo_test_fetch_any('t', '(0,2)')}, qr/$unclear.*DETAIL: +The row was requested by a trigger, or a query/s, 'another one is not, in a query');
 fetched(q{DO $$ DECLARE x text; BEGIN x := zundo_test_fetch_any('t', '(0,2)'); END $$}, qr/$unclear.*DETAIL: +The row was requested by a trigger or a command outside of any query/s,
 	'nor outside of a query');

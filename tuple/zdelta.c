@@ -6,10 +6,10 @@
  * (wal_apply, wal_to_undo). Pure functions: no locks, no crash points.
  *
  * Invariants:
- *	D1	Runs are in ascending order and do not overlap.
- *	D2	A resized delta has exactly one run; any other delta changes no length.
- *	D3	Decoders read only [p, end) and write only dst[0, cap). For a delta that
- *		violates D1, D2 or these bounds they return NULL.
+ *	DELTA-1	Runs are in ascending order and do not overlap.
+ *	DELTA-2	A resized delta has exactly one run; any other delta changes no length.
+ *	DELTA-3	Decoders read only [p, end) and write only dst[0, cap). For a delta that
+ *		violates DELTA-1, DELTA-2 or these bounds they return NULL.
  */
 #include "postgres.h"
 
@@ -41,7 +41,7 @@ typedef struct DeltaReader
 	int			nruns;
 	bool		resized;
 	bool		wal;			/* new bytes follow the old ones */
-	uint32		floor;			/* the next run starts here or later (D1) */
+	uint32		floor;			/* the next run starts here or later (DELTA-1) */
 } DeltaReader;
 
 /* Returns the first i in [from, to) with a[i] != b[i], or 'to' if none. */
@@ -100,7 +100,7 @@ set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
 	d->run[i].newlen = (uint16) newlen;
 }
 
-/* compute_resized: makes the one run between common prefix and suffix (D2). */
+/* compute_resized: makes the one run between common prefix and suffix (DELTA-2). */
 static void
 compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
 {
@@ -183,7 +183,7 @@ static inline char
 delta_head(const ZDelta *d)
 {
 	Assert(d->nruns >= 0 && d->nruns <= ZDELTA_MAX_RUNS);
-	Assert(!d->resized || d->nruns == 1);	/* D2 */
+	Assert(!d->resized || d->nruns == 1);	/* DELTA-2 */
 	return (char) (d->nruns | (d->resized ? DELTA_RESIZED : 0));
 }
 
@@ -276,7 +276,7 @@ reader_bytes(DeltaReader *r, uint32 len)
 	return bytes;
 }
 
-/* reader_next: reads one run; returns false if it is not valid (D1, D3). */
+/* reader_next: reads one run; returns false if it is not valid (DELTA-1, DELTA-3). */
 static bool
 reader_next(DeltaReader *r, PackedRun *run)
 {

@@ -21,9 +21,9 @@
  *	29-31  zero
  *
  * Invariants:
- *	H1	A compact header has neither lock hint nor slack, which describe the
+ *	HEADER-1	A compact header has neither lock hint nor slack, which describe the
  *		page and not the version.
- *	H2	The short form is written only if the header that its reader will have
+ *	HEADER-2	The short form is written only if the header that its reader will have
  *		(the base) has the same shape (attributes, nulls, external), and that
  *		shape is not 0.
  */
@@ -46,7 +46,7 @@
 #define COMPACT_EXTERNAL	(UINT32_C(1) << 28)
 #define COMPACT_ZERO		(UINT32_C(7) << 29)
 
-/* Returns true if the compact form of h must contain its shape (H2). */
+/* Returns true if the compact form of h must contain its shape (HEADER-2). */
 static inline bool
 needs_long_form(ZHeader h, ZHeader base)
 {
@@ -110,7 +110,7 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
  * zheader_compact_get: reads the compact form at p into *h, taking the shape
  * from base if the form is short. Returns the byte after the form, or NULL if
  * the bytes end before it does or are not valid. *h has neither lock hint nor
- * slack (H1).
+ * slack (HEADER-1).
  */
 const char *
 zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
@@ -157,7 +157,7 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 		r |= ZH_STALE_KEYS;
 	if (c & COMPACT_SPECULATIVE)
 		r |= ZH_SPECULATIVE;
-	Assert((r & (ZH_LOCK_MASK | ZH_SLACK | ZH_ZERO_MASK)) == 0);	/* H1 */
+	Assert((r & (ZH_LOCK_MASK | ZH_SLACK | ZH_ZERO_MASK)) == 0);	/* HEADER-1 */
 	*h = r;
 	return p;
 }

@@ -9,10 +9,10 @@
  * bytes, or virtual contents (row == NULL, all of tts_values set).
  *
  * Invariants:
- *	S1	A slot with row == own depends on no memory outside tts_mcxt.
- *	S2	tts_nvalid is reset to 0 whenever row changes, so that no value outlives
+ *	TTS-1	A slot with row == own depends on no memory outside tts_mcxt.
+ *	TTS-2	tts_nvalid is reset to 0 whenever row changes, so that no value outlives
  *		its bytes.
- *	S3	Scratch memory is replaced only before the first column of a row that
+ *	TTS-3	Scratch memory is replaced only before the first column of a row that
  *		may need it is deformed.
  */
 #include "postgres.h"
@@ -43,7 +43,7 @@ forget_writer(ZHeapSlot *z)
 	z->relnumber = InvalidRelFileNumber;
 }
 
-/* set_row: makes the slot show these bytes (S2). */
+/* set_row: makes the slot show these bytes (TTS-2). */
 static inline void
 set_row(ZHeapSlot *z, const char *row, uint32 len)
 {
@@ -132,7 +132,7 @@ own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 
 /*
  * get_scratch: returns scratch memory for the slot's present row, NULL if no
- * column can need any (S3).
+ * column can need any (TTS-3).
  */
 static char *
 get_scratch(ZHeapSlot *z)

@@ -6,13 +6,13 @@
  * functions on memory: no locks, no buffers, no crash points.
  *
  * Invariants:
- *	T1	The bytes of a column depend on its value and type only, not on its
+ *	TUPLE-1	The bytes of a column depend on its value and type only, not on its
  *		position in the row: there is no padding.
- *	T2	A row holds no pointer into memory: expanded and indirect values are
+ *	TUPLE-2	A row holds no pointer into memory: expanded and indirect values are
  *		flattened before it is formed; external ones are on-disk TOAST pointers.
- *	T3	Deforming reads the row's bytes only. A column that would reach outside
+ *	TUPLE-3	Deforming reads the row's bytes only. A column that would reach outside
  *		them is reported to the caller, which knows where the row comes from.
- *	T4	Scratch memory does not move while values point into it: its size
+ *	TUPLE-4	Scratch memory does not move while values point into it: its size
  *		suffices for the whole row from the start.
  */
 #include "postgres.h"
@@ -57,7 +57,7 @@ ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 /* ---- forming ---- */
 
 /*
- * flatten: returns the varlena value in a form that can be stored (T2):
+ * flatten: returns the varlena value in a form that can be stored (TUPLE-2):
  * expanded objects flattened, indirect TOAST pointers resolved, in palloc'd
  * memory.
  */
@@ -286,7 +286,7 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 
 /*
  * unfixed_length: returns the length of the varlena or cstring column at p, or
- * 0 if it is not valid or does not lie before end (T3).
+ * 0 if it is not valid or does not lie before end (TUPLE-3).
  */
 static Size
 unfixed_length(int attlen, const char *p, const char *end)

@@ -101,7 +101,7 @@ extern ZXid zu_oldest(void);
 
 /*
  * The doubt window: xids whose undo may have been lost at the end of a log, without
- * a trace, before the log was loaded from its pages (U46, undo_damage.c).
+ * a trace, before the log was loaded from its pages (UNDO-46, undo_damage.c).
  */
 typedef struct ZuDoubt
 {
@@ -236,7 +236,7 @@ typedef enum ZuFetchResult
  * zu_fetch: read the record at ptr into rec; its bytes are copied to buf
  * (ZUR_MAX_LENGTH bytes, caller's), where rec->payload points.
  * expect_relnumber/expect_block: of the table page that the pointer came from.
- * ZU_DISCARDED: the record is gone, and the map or the log's discard pointer says that it may be (U35).
+ * ZU_DISCARDED: the record is gone, and the map or the log's discard pointer says that it may be (UNDO-35).
  * ERRCODE_DATA_CORRUPTED: it is not there though nothing says so, or the bytes are not a record.
  * May be called with a table page locked; takes and releases one undo page at
  * a time. Holds nothing on return.
@@ -312,7 +312,7 @@ extern ZuScan *zu_scan_begin(uint32 logno);
 extern ZuScan *zu_scan_begin_readable(uint32 logno);
 /*
  * zu_scan_begin_at: the same, from ptr (a record boundary of that log, not discarded), for the process that discards: nothing goes
- * meanwhile. It ends where the log cannot be read; the log is closed then, which holds `oldest` for what follows (U37).
+ * meanwhile. It ends where the log cannot be read; the log is closed then, which holds `oldest` for what follows (UNDO-37).
  */
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
@@ -322,7 +322,7 @@ extern void zu_scan_end(ZuScan *scan);
 /*
  * What, by the last discard pass of this database, holds `oldest` back beside
  * the horizon: an aborted transaction that is not undone, locks of several
- * transactions on one row (U28), or a damaged log.
+ * transactions on one row (UNDO-28), or a damaged log.
  */
 typedef enum ZuHoldKind
 {

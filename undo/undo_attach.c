@@ -187,7 +187,7 @@ zu_attach_database(void)
 	{
 		if (!zu_my.locked)
 			lock_relation(zu_my.reloid);
-		/* its loading may have failed the last time (U2) */
+		/* its loading may have failed the last time (UNDO-2) */
 		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
 			return;
 	}

@@ -11,9 +11,9 @@
  * Crash points: none; reads only.
  *
  * Invariants
- *	U29	a record never changes once it is written, and what lies below a page's pd_lower stays until the page gets
+ *	UNDO-29	a record never changes once it is written, and what lies below a page's pd_lower stays until the page gets
  *		another generation: a copy of a generation is right as far as it goes, even when its page has gone.
- *	U30	a copy stays where it is until zu_cache_tidy or the end of the transaction.
+ *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the transaction.
  */
 #include "undo/undo_internal.h"
 
@@ -160,7 +160,7 @@ zu_cache_prefetch(UndoPtr ptr)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* U29: what is left of the record in the log is what the copy has. */
+/* UNDO-29: what is left of the record in the log is what the copy has. */
 static bool
 copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 {

@@ -17,11 +17,11 @@
  * 'hold', and who loads or reads the log after a crash meets the damage again.
  *
  * Invariants
- *	U37	while a log is closed, `oldest` does not pass its hold, unless every xid from there to unread_end is known
+ *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless every xid from there to unread_end is known
  *		not to need what is unread: it has committed and everybody's horizon has passed it, or it has aborted and
  *		was undone from another log. A transaction writes to one log, so it has no records in this one then. Or no slot of
  *		any table of the database names one that has not committed (zundo.repair_undo).
- *	U46	below `oldest` every chain on a page is of transactions that have committed: aborted ones were taken off it. A
+ *	UNDO-46	below `oldest` every chain on a page is of transactions that have committed: aborted ones were taken off it. A
  *		lost write of a log's last page can make this untrue without a trace in the log, and only then: what was
  *		open at a crash is not found when the log is loaded. So xids from the durable `oldest` to the next one, at
  *		each load, are in doubt: the window. Who believes that a slot of a page is older than `oldest` asks clog if its xid is in

@@ -46,8 +46,8 @@ typedef struct ZuLog
 	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 = unattached */
 	ZuExtent	ahead;			/* of an unattached log: allocated, not entered; generation 0 = none */
 	uint64		last_sequence;	/* of its newest extent */
-	bool		sealed;			/* loaded from its pages: its next owner goes on in a fresh extent (U36) */
-	bool		closed;			/* something in it cannot be read: not attached again, keeps `oldest` back (U37) */
+	bool		sealed;			/* loaded from its pages: its next owner goes on in a fresh extent (UNDO-36) */
+	bool		closed;			/* something in it cannot be read: not attached again, keeps `oldest` back (UNDO-37) */
 	uint64		hold;			/* closed: `oldest` when that was found; nothing unread is older */
 	uint64		unread_end;		/* closed: next xid when no owner could write any more, 0 = not yet */
 	bool		excused;		/* closed: no page has a change of those that it may have been needed for */
@@ -133,7 +133,7 @@ extern ZuBackend zu_my;
 
 /*
  * zu_join_entry: Finds or makes the entry of the relation and counts this
- * backend in; there always is room (U1). zu_leave_entry counts it out.
+ * backend in; there always is room (UNDO-1). zu_leave_entry counts it out.
  */
 extern void zu_join_entry(RelFileLocator locator);
 extern void zu_leave_entry(void);
@@ -272,7 +272,7 @@ extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
 
 /*
  * zu_damage_is_needless: returns whether nobody can need what is unread of a
- * closed log (U37). *checked: up to which xid that was found already. By the discarder.
+ * closed log (UNDO-37). *checked: up to which xid that was found already. By the discarder.
  */
 extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
 								  ZXid *checked);

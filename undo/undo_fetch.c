@@ -9,9 +9,9 @@
  * Crash points: none; reads only.
  *
  * Invariants
- *	U10	a record is returned only from pages of the pointer's generation, and only if it is of the
+ *	UNDO-10	a record is returned only from pages of the pointer's generation, and only if it is of the
  *		table page that was asked for.
- *	U35	that a record is gone is said only if the map or the log's discard pointer says that it may be. Whatever else
+ *	UNDO-35	that a record is gone is said only if the map or the log's discard pointer says that it may be. Whatever else
  *		does not find it is damage: absence proves nothing.
  */
 #include "undo/undo_internal.h"
@@ -133,7 +133,7 @@ gather_record(UndoPtr ptr, char *buf)
 		Size		n;
 
 		if (page >= ZU_EXTENT_PAGES)
-			return -1;			/* U5 */
+			return -1;			/* UNDO-5 */
 		bufno = zu_lock_page(extent, page, RBM_NORMAL);
 		p = BufferGetPage(bufno);
 		lower = ((PageHeader) p)->pd_lower;

@@ -61,9 +61,9 @@ typedef struct ZuMetaData
 	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
 	uint64		oldest;			/* durable value of zu_oldest() */
 	uint32		nextents;		/* extents that exist; the limit */
-	uint32		floor;			/* generation at which the extents of a new group begin (U41) */
+	uint32		floor;			/* generation at which the extents of a new group begin (UNDO-41) */
 	ZuFreeze	freeze;
-	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (U46) */
+	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (UNDO-46) */
 	uint64		doubt_to;
 } ZuMetaData;
 
@@ -79,7 +79,7 @@ typedef struct ZuMapEntry
 	uint32		generation;		/* of its latest allocation, kept when freed */
 	uint16		logno;
 	uint8		state;
-	uint8		settled;		/* 1: what follows 'sequence' is valid (U52) */
+	uint8		settled;		/* 1: what follows 'sequence' is valid (UNDO-52) */
 	uint64		sequence;		/* position among the extents of its log */
 	uint64		oldest_top;		/* oldest top-level xid of its records */
 	uint64		newest;			/* newest xid, of lockers too, that they name */

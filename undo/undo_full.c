@@ -10,8 +10,8 @@
  * Crash points: none; nothing here is durable.
  *
  * Invariants
- *	U31	who waits holds no LWLock, so no buffer lock; interrupts are served.
- *	U32	nobody waits longer than zundo.undo_full_timeout, nor for what cannot come while it waits: for undo that its own
+ *	UNDO-31	who waits holds no LWLock, so no buffer lock; interrupts are served.
+ *	UNDO-32	nobody waits longer than zundo.undo_full_timeout, nor for what cannot come while it waits: for undo that its own
  *		transaction keeps, for a prepared transaction or a replication slot, for somebody who waits for it. Of
  *		writers that wait for each other's undo, the one with the oldest snapshot fails by this.
  */

@@ -67,7 +67,7 @@ extern bool zu_growth_must_wait(ZuEntry *entry);
 extern void zu_wait_for_truncation(ZuEntry *entry);
 
 /*
- * zu_check_unused: raises an error if pages of the extent, which its map calls free, tell that it is in use (U42).
+ * zu_check_unused: raises an error if pages of the extent, which its map calls free, tell that it is in use (UNDO-42).
  * Alloc lock held, and no buffer.
  */
 extern void zu_check_unused(uint32 extent);

@@ -13,13 +13,13 @@
  *	after XLogInsert	redo rebuilds the bytes from the WAL record alone
  *
  * Invariants
- *	U13	a log is written by its owner only, and its insert position never moves back.
- *	U14	the published insert position covers only records whose op is finished.
- *	U15	all records of an op lie in one extent, without a gap.
- *	U50	a log is taken from a session (undo_discard.c) only while it does not hold it:
+ *	UNDO-13	a log is written by its owner only, and its insert position never moves back.
+ *	UNDO-14	the published insert position covers only records whose op is finished.
+ *	UNDO-15	all records of an op lie in one extent, without a gap.
+ *	UNDO-50	a log is taken from a session (undo_discard.c) only while it does not hold it:
  *		ZuLog.owner has ZU_LOG_HELD from hold_log to the end of the transaction.
- *	U16	the first record of a top-level transaction in a log has ZUF_FIRST.
- *	U36	a log whose end was found by reading its pages goes on in a fresh extent, whose first page names that end: if
+ *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
+ *	UNDO-36	a log whose end was found by reading its pages goes on in a fresh extent, whose first page names that end: if
  *		the last page's latest write was lost, no new record takes a place that a table page still points to.
  */
 #include "undo/undo_internal.h"
@@ -130,7 +130,7 @@ attach_log(void)
 		set_position(insert);
 		if (log->sealed)
 		{
-			/* U36 */
+			/* UNDO-36 */
 			my.page = ZU_EXTENT_PAGES;
 			my.off = ZU_PAGE_DATA;
 		}
@@ -154,7 +154,7 @@ hold_log(void)
 		my.held = true;
 	else
 		attach_log();
-	/* a transaction stays in one log, so a damaged one is left before it begins to write (U37) */
+	/* a transaction stays in one log, so a damaged one is left before it begins to write (UNDO-37) */
 	if (unlikely(my_shared()->closed))
 	{
 		zu_log_detach();
@@ -214,7 +214,7 @@ enter_first_extent(void)
 
 /*
  * should_retire: does the current extent keep a tail from being truncated that
- * nothing else needs? Asked between transactions; only an extent that was written can be left (U11).
+ * nothing else needs? Asked between transactions; only an extent that was written can be left (UNDO-11).
  */
 static inline bool
 should_retire(void)
@@ -239,7 +239,7 @@ void
 zu_reserve(Size bytes)
 {
 	Assert(bytes <= ZU_MAX_RESERVE);
-	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
+	Assert(InterruptHoldoffCount == 0); /* no lock is held (UNDO-31) */
 	if (zu_my.entry == NULL)
 		elog(ERROR, "zu_reserve called without zu_attach_database");
 	if (unlikely(!my.held))
@@ -519,7 +519,7 @@ zu_my_transaction_bytes(void)
 
 /*
  * A worker that was there when the transaction began to write may have left before its first record was (zu_reserve may be
- * followed by a wait for a row). Worker rule W2: what is written by now is seen by one that still counts.
+ * followed by a wait for a row). Rule WORKER-2: what is written by now is seen by one that still counts.
  */
 void
 zu_at_xact_end(void)

@@ -168,7 +168,7 @@ zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
 	bool		taken = zu_fence_enter();
 	bool		exists = false;
 
-	/* U9: the map page may be cut off with the tail */
+	/* UNDO-9: the map page may be cut off with the tail */
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
 		Buffer		buf = zu_twins_share(zu_map_block(extent));

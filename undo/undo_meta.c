@@ -14,21 +14,21 @@
  *	after DISCARD, before the log moved on	the extent is free; nothing points there
  *
  * Invariants
- *	U4	extents 0 .. nextents - 1 exist in the file, with the map pages of their groups.
- *	U5	each log's extents have distinct sequence numbers; records are in order of
+ *	UNDO-4	extents 0 .. nextents - 1 exist in the file, with the map pages of their groups.
+ *	UNDO-5	each log's extents have distinct sequence numbers; records are in order of
  *		(sequence, byte), and a record never leaves its extent.
- *	U6	an extent's generation changes with each allocation and is logged before the first
+ *	UNDO-6	an extent's generation changes with each allocation and is logged before the first
  *		page is written with it.
- *	U7	an extent becomes FREE only after `oldest` has passed, in shared memory, everything
+ *	UNDO-7	an extent becomes FREE only after `oldest` has passed, in shared memory, everything
  *		that it held.
- *	U51	the file grows only while no process cuts it off (ZuEntry.truncator).
- *	U8	pd_lower of meta and map pages is exact.
- *	U39	nobody writes under an xid below `oldest`, here or in the meta page: it begins as the oldest running transaction,
+ *	UNDO-51	the file grows only while no process cuts it off (ZuEntry.truncator).
+ *	UNDO-8	pd_lower of meta and map pages is exact.
+ *	UNDO-39	nobody writes under an xid below `oldest`, here or in the meta page: it begins as the oldest running transaction,
  *		redo of DISCARD makes the server's next xid pass it, a meta page from the future is refused, and each writer
  *		looks (zwriter_start).
- *	U41	the generation of an extent that is taken is newer than each that a pointer to it may have: a
+ *	UNDO-41	the generation of an extent that is taken is newer than each that a pointer to it may have: a
  *		group that was cut off begins anew at the newest generation ever cut off.
- *	U42	an extent is taken only if its first page is not of a later allocation than the map knows.
+ *	UNDO-42	an extent is taken only if its first page is not of a later allocation than the map knows.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -91,7 +91,7 @@ zu_create_storage(RelFileLocator locator, char persistence)
 
 	/*
 	 * No row can point here yet, and until we commit nobody else can write one. But transactions that have their id
-	 * already may do so then: `oldest` is not above any of them (U39).
+	 * already may do so then: `oldest` is not above any of them (UNDO-39).
 	 */
 	(void) GetTopTransactionId();
 	memset(page, 0, BLCKSZ);
@@ -182,7 +182,7 @@ known_generation(uint32 extent, bool new_group)
 
 /*
  * check_unused: raises an error if pages of the extent tell that it is in use, though map and limit
- * say otherwise (U42). Alloc lock held, and no buffer: overflow pages are locked before map pages.
+ * say otherwise (UNDO-42). Alloc lock held, and no buffer: overflow pages are locked before map pages.
  */
 static void
 check_unused(uint32 extent, bool new_group)
@@ -452,7 +452,7 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* take_conflict: what the discard pass has to tell standbys with its next record (U19). Only for the discarder. */
+/* take_conflict: what the discard pass has to tell standbys with its next record (UNDO-19). Only for the discarder. */
 static ZXid
 take_conflict(ZuEntry *entry)
 {

@@ -15,11 +15,11 @@
  * Crash points: after ALLOC: an extent without used pages, which is freed when it is looked at.
  *
  * Invariants
- *	U20	an overflow page with an owner is pointed to by exactly that table page, or its owner's
+ *	UNDO-20	an overflow page with an owner is pointed to by exactly that table page, or its owner's
  *		file is gone or was emptied (then the worker frees it).
- *	U21	its contents change only while the table page is locked exclusively, or under
- *		U20's exception.
- *	U22	an extent leaves the state OVERFLOW only while no page of it has an owner.
+ *	UNDO-21	its contents change only while the table page is locked exclusively, or under
+ *		UNDO-20's exception.
+ *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an owner.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -130,7 +130,7 @@ zu_overflow_reserve(void)
 	ZuEntry    *entry = zu_my.entry;
 	ZuFullWait	wait = {.own_bytes = zu_my_transaction_bytes()};
 
-	Assert(InterruptHoldoffCount == 0); /* no lock is held (U31) */
+	Assert(InterruptHoldoffCount == 0); /* no lock is held (UNDO-31) */
 	CHECK_FOR_INTERRUPTS();
 	zu_require_logs();
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
@@ -173,7 +173,7 @@ zu_overflow_take(void)
 			ReleaseBuffer(buf);
 			buf = InvalidBuffer;
 		}
-		/* while we hold the page, its extent cannot leave this state (U22) */
+		/* while we hold the page, its extent cannot leave this state (UNDO-22) */
 		else if (!is_unowned(BufferGetPage(buf), block) || !zu_is_overflow_extent(extent))
 		{
 			UnlockReleaseBuffer(buf);

@@ -28,7 +28,7 @@ typedef struct ZuOverflowHeader
 	RelFileNumber relnumber;	/* of the owner; 0 = the page is free */
 	BlockNumber block;			/* of the owner: table page */
 	uint16		first;			/* 1 + number of inline slots of the owner; 0 = free */
-	uint16		changes;		/* counts the changes of the slots, as the owner does (O1 in page/zoverflow.h) */
+	uint16		changes;		/* counts the changes of the slots, as the owner does (OVERFLOW-3 in page/zoverflow.h) */
 	uint16		magic;
 	uint16		zero2;
 	Oid			reloid;			/* of the owner, for whoever looks whether it still exists */

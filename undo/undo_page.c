@@ -10,7 +10,7 @@
  * Crash points: none.
  *
  * Invariant
- *	U9	no block at or beyond the limit is read.
+ *	UNDO-9	no block at or beyond the limit is read.
  */
 #include "undo/undo_internal.h"
 

@@ -15,9 +15,9 @@
  * Crash points: none; nothing here is durable.
  *
  * Invariants
- *	U33	a signal goes only to the process and transaction that were found to pin; no more than one in CANCEL_GRACE_MS.
+ *	UNDO-33	a signal goes only to the process and transaction that were found to pin; no more than one in CANCEL_GRACE_MS.
  *		A mark is for that transaction only: it means nothing to the next one, nor to the next user of the place.
- *	U34	only clients' transactions are cancelled: not our own, no walsender, no autovacuum, no background worker, nor
+ *	UNDO-34	only clients' transactions are cancelled: not our own, no walsender, no autovacuum, no background worker, nor
  *		those of roles in zundo.undo_full_exempt, by the role that logged in.
  */
 #include "undo/undo_internal.h"

@@ -4,7 +4,7 @@
  * An extent that is given back keeps its bytes until it is taken again, and so
  * old values outlive DROP TABLE. Called by SQL only. What is wiped is the data
  * of each page; headers stay, by which a map that has missed writes is found
- * out (U42). Undo in use is not touched, but pages of its extents that have not been
+ * out (UNDO-42). Undo in use is not touched, but pages of its extents that have not been
  * written again yet are; overflow pages hold no values.
  *
  * Locks: the alloc lock, for one extent at a time: nobody takes it meanwhile. Then one page after the other.
@@ -12,7 +12,7 @@
  * Crash points: none. Each page is logged as an image, without its hole; replay wipes it, on a standby too.
  *
  * Invariant
- *	U60	only pages of extents that map and pages call free are wiped, and pages of an earlier
+ *	UNDO-60	only pages of extents that map and pages call free are wiped, and pages of an earlier
  *		generation than their extent's. To who follows an old pointer they are pages that were given back.
  */
 #include "undo/undo_internal.h"

@@ -6,10 +6,10 @@
  * but the compression setting.
  *
  * Invariants
- *	R1	zur_pack writes exactly zur_length(rec) bytes.
- *	R2	zur_unpack accepts what zur_pack wrote and gives the same fields back.
- *	R3	zur_unpack and zur_raw_payload read only inside the bytes they are given.
- *	R4	a record of INSERT or LOCK has no bytes left over; the others' rest is
+ *	RECORD-1	zur_pack writes exactly zur_length(rec) bytes.
+ *	RECORD-2	zur_unpack accepts what zur_pack wrote and gives the same fields back.
+ *	RECORD-3	zur_unpack and zur_raw_payload read only inside the bytes they are given.
+ *	RECORD-4	a record of INSERT or LOCK has no bytes left over; the others' rest is
  *		their payload.
  */
 #include "undo/undo_record.h"

@@ -4,7 +4,7 @@
  * Owns redo of ALLOC, DISCARD and TRUNCATE. Called by the resource manager.
  *
  * Locks: map page before meta page, as on a primary. The shared entry, if there is one, is
- * brought up to date while the meta page is locked (see zu_load_meta), and by U3 it
+ * brought up to date while the meta page is locked (see zu_load_meta), and by UNDO-3 it
  * does not matter if there is none.
  */
 #include "undo/undo_internal.h"
@@ -152,7 +152,7 @@ zu_redo_discard(XLogReaderState *record)
 	data = need_data(record, SizeOfUndoDiscard + (Size) xlrec.nextents * sizeof(uint32));
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
-	/* U39: ids that were given out and left no trace in WAL are not given out again below `oldest` */
+	/* UNDO-39: ids that were given out and left no trace in WAL are not given out again below `oldest` */
 	AdvanceNextFullTransactionIdPastXid(zu_xid_before(xlrec.oldest));
 
 	/* before anything that a standby's snapshot may still need is given up */

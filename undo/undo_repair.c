@@ -13,11 +13,11 @@
  * Crash points: a pair is written as two full-page images; after the first, the second is repaired from it.
  *
  * Invariants
- *	U63	an `oldest` made anew is not above the lost one: it is relfrozenxid of zundo.undo_log, which
+ *	UNDO-63	an `oldest` made anew is not above the lost one: it is relfrozenxid of zundo.undo_log, which
  *		follows durable values of it, and from which the server keeps clog.
- *	U64	a map page made anew frees no extent with a record that is not below `oldest`, nor one that follows
+ *	UNDO-64	a map page made anew frees no extent with a record that is not below `oldest`, nor one that follows
  *		such in its log, nor one with an overflow page that has an owner.
- *	U65	a generation that was lost is made anew as one that follows all that are known by far.
+ *	UNDO-65	a generation that was lost is made anew as one that follows all that are known by far.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -344,7 +344,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 	}
 	else
 	{
-		/* when the logs are loaded all xids from here on are in doubt (U43) */
+		/* when the logs are loaded all xids from here on are in doubt (UNDO-46) */
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
 	}
@@ -356,7 +356,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * is_needed: has the extent a record that is not below oldest, or one that cannot be read (U64)? A
+ * is_needed: has the extent a record that is not below oldest, or one that cannot be read (UNDO-64)? A
  * record does not leave its extent, so one begins at its first byte.
  */
 static bool
@@ -466,7 +466,7 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 		}
 		else if (pages[i].unreadable)
 		{
-			/* it may hold slots: so nobody writes over what cannot be read (U64) */
+			/* it may hold slots: so nobody writes over what cannot be read (UNDO-64) */
 			map->state = ZU_EXTENT_OVERFLOW;
 			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and "
 													"none that tells to which log it belongs; it "

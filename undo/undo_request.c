@@ -7,12 +7,12 @@
  * database.
  *
  * Invariants:
- *	L1	at most one entry per database, at most one worker per entry.
- *	L2	a request made while a worker runs is seen by that worker before its entry
+ *	REQUEST-1	at most one entry per database, at most one worker per entry.
+ *	REQUEST-2	a request made while a worker runs is seen by that worker before its entry
  *		becomes free, or leaves the entry WANTED.
- *	L3	a worker that had begun to work and is ended by force leaves its entry WANTED: nobody else
+ *	REQUEST-3	a worker that had begun to work and is ended by force leaves its entry WANTED: nobody else
  *		may know of the undo that it leaves.
- *	L4	a worker that yields its slot leaves its entry WANTED: its database gets a
+ *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its database gets a
  *		worker again when others have had their turn.
  */
 #include "postgres.h"

@@ -9,11 +9,11 @@
  * Crash points: none; reads only.
  *
  * Invariants
- *	U11	all pages of an extent before the last one that is written are full. Where its data end, the log ends (at the
+ *	UNDO-11	all pages of an extent before the last one that is written are full. Where its data end, the log ends (at the
  *		insert position), or the next extent that was entered names just that place as `prev`; extents in
  *		between were taken and never entered. A scan that finds it otherwise has met damage.
- *	U38	a page's topxid is the transaction of the record that it begins with or in: the last one with ZUF_FIRST before.
- *	U12	a scan never reads past the insert position it was given: everything before that was
+ *	UNDO-38	a page's topxid is the transaction of the record that it begins with or in: the last one with ZUF_FIRST before.
+ *	UNDO-12	a scan never reads past the insert position it was given: everything before that was
  *		completely written when it was published.
  */
 #include "undo/undo_internal.h"
@@ -151,7 +151,7 @@ skip_extent(ZuScan *scan)
 
 /*
  * next_extent: move to the extent in which the log goes on from the scan's position, where the data of the
- * current one end (U11). False if none says so.
+ * current one end (UNDO-11). False if none says so.
  */
 static bool
 next_extent(ZuScan *scan)
@@ -224,7 +224,7 @@ straddling_record(ZuScan *scan)
 	return want;
 }
 
-/* follows: is rec, which has brought the scan to the page in scan->copy, of the transaction that began the page (U38)? */
+/* follows: is rec, which has brought the scan to the page in scan->copy, of the transaction that began the page (UNDO-38)? */
 static bool
 follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
 {

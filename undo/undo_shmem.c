@@ -13,12 +13,12 @@
  * first user loads it from the pages.
  *
  * Invariants
- *	U1	an entry exists exactly while its reference count is positive. There is one for each process that can be
+ *	UNDO-1	an entry exists exactly while its reference count is positive. There is one for each process that can be
  *		connected to a database, so that a reader never lacks one; zundo.max_databases bounds the sets of logs, which
  *		databases need that are written.
- *	U2	`oldest` of an entry never decreases, and neither a visibility test nor an
+ *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test nor an
  *		allocation happens before it was loaded (state EMPTY), whatever errors come in between.
- *	U3	redo never fails for want of an entry: without one there is no reader.
+ *	UNDO-3	redo never fails for want of an entry: without one there is no reader.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -78,7 +78,7 @@ set_size(int nlogs)
 	return MAXALIGN(add_size(offsetof(ZuLogSet, logs), mul_size(nlogs, sizeof(ZuLog))));
 }
 
-/* entries_size: of the header and the entries: one for each process that can be connected to a database (U1). */
+/* entries_size: of the header and the entries: one for each process that can be connected to a database (UNDO-1). */
 static Size
 entries_size(void)
 {

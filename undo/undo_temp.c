@@ -9,13 +9,13 @@
  * rollback/, which undoes what has aborted. Locks: none. Crash points: none; nothing here outlives the process.
  *
  * Invariants
- *	U23	a page of a temporary table has private pointers only, any other page none.
- *	U24	what is kept is the undo of the current transaction, or of one that has ended with
+ *	UNDO-23	a page of a temporary table has private pointers only, any other page none.
+ *	UNDO-24	what is kept is the undo of the current transaction, or of one that has ended with
  *		something rolled back ("pending"); while that is so, nothing is written.
- *	U25	`oldest` is above every xid in undo that has gone, and at most the first xid in
+ *	UNDO-25	`oldest` is above every xid in undo that has gone, and at most the first xid in
  *		undo that is kept.
- *	U26	a record lies in one chunk. The chunk of the insert position is in memory.
- *	U27	nothing is allocated or read between zu_prepare and zu_finish.
+ *	UNDO-26	a record lies in one chunk. The chunk of the insert position is in memory.
+ *	UNDO-27	nothing is allocated or read between zu_prepare and zu_finish.
  */
 #include "undo/undo_internal.h"
 

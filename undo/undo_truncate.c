@@ -44,7 +44,7 @@ extents_needed(ZuEntry *entry)
 	return Max(extent, ZU_MIN_EXTENTS);
 }
 
-/* newest_generation: the newest one of floor and of the whole groups that are cut off when 'nextents' of 'limit' remain (U41). */
+/* newest_generation: the newest one of floor and of the whole groups that are cut off when 'nextents' of 'limit' remain (UNDO-41). */
 static uint32
 newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 {
@@ -92,7 +92,7 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	}
 	PG_CATCH();
 	{
-		/* all is as before, the floor too, which the next growth goes by (U41) */
+		/* all is as before, the floor too, which the next growth goes by (UNDO-41) */
 		pg_atomic_write_u32(&entry->limit, limit);
 		PG_RE_THROW();
 	}

@@ -13,7 +13,7 @@
  * Crash points: none of its own. A repair is a full-page image.
  *
  * Invariants
- *	U40	unlocked twins differ only in their page headers, or storage has lost something; then the
+ *	UNDO-40	unlocked twins differ only in their page headers, or storage has lost something; then the
  *		valid one with more changes is right.
  */
 #include "undo/undo_internal.h"

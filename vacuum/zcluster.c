@@ -7,16 +7,16 @@
  * Undo names the file that it belongs to, so the undo of the old file does not
  * serve the new one. Instead every version that an older snapshot may see
  * becomes a row of its own in the new table. Rules:
- *	K1	A version whose writer is before `oldest` is written as visible to all:
+ *	CLUSTER-1	A version whose writer is before `oldest` is written as visible to all:
  *		its header names no slot.
- *	K2	A version by a later, committed transaction X gets an undo record of
+ *	CLUSTER-2	A version by a later, committed transaction X gets an undo record of
  *		ours that says "as of X". A snapshot that sees X accepts it, whether or
  *		not it sees our transaction (zaccept_version in mvcc/).
- *	K3	A version that X has replaced or deleted is written, and deleted as of
+ *	CLUSTER-3	A version that X has replaced or deleted is written, and deleted as of
  *		X, unless X is before the server's horizon, since its toasted values
  *		may have been removed then. Queries on standbys that may need such a
  *		version are cancelled (zu_log_conflict).
- *	K4	Versions by our own transaction are written as ours, with the commands
+ *	CLUSTER-4	Versions by our own transaction are written as ours, with the commands
  *		that wrote and ended them. Only the newest one is written if we have no
  *		snapshot from before this command, as of a cursor or a calling query.
  *
@@ -64,7 +64,7 @@ typedef struct Rewrite
 	ZHistory   *history;
 	CommandId	cid;
 	TransactionId own;			/* our xid, in Version */
-	bool		keep_own;		/* write all of our own versions (K4) */
+	bool		keep_own;		/* write all of our own versions (CLUSTER-4) */
 	TransactionId horizon;		/* of this server's snapshots */
 	/* the batch: rows to be written together */
 	int			nbatch;
@@ -250,7 +250,7 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 			writer = v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
 		if (writer == rewrite->own)
 			cid = zhistory_record(rewrite->history)->cid;
-		/* K4 */
+		/* CLUSTER-4 */
 		if (v.live && (rewrite->keep_own || !(writer == rewrite->own && newer == rewrite->own)))
 		{
 			if (n == size)
@@ -265,7 +265,7 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 		}
 		newer = writer;
 		newer_cid = cid;
-		/* K3 */
+		/* CLUSTER-3 */
 		if (v.settled || (newer != rewrite->own && TransactionIdPrecedes(newer, rewrite->horizon)))
 			break;
 	}
@@ -489,7 +489,7 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->horizon = oldest_xmin;
 	if (RelationNeedsWAL(old))
 		zu_log_conflict(oldest_xmin);
-	/* only changes before `oldest` are settled (K1) */
+	/* only changes before `oldest` are settled (CLUSTER-1) */
 	oldest = zxid_to_xid(zu_oldest());
 	rewrite->history = zhistory_create(old, oldest);
 	if (use_sort)

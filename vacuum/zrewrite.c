@@ -6,14 +6,14 @@
  *
  * Undo names the file that it belongs to, so the undo of the old file does not
  * serve the new one. Rules:
- *	N1	A new file has no undo of earlier changes.
- *	N2	A rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need
+ *	REWRITE-1	A new file has no undo of earlier changes.
+ *	REWRITE-2	A rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need
  *		(zcluster.c). One by ALTER TABLE does not, as in heap.
- *	N3	A copy (SET TABLESPACE) keeps every TID, since indexes stay as they
+ *	REWRITE-3	A copy (SET TABLESPACE) keeps every TID, since indexes stay as they
  *		are. Aborted changes are undone first. On pages whose slots still
  *		matter, settled changes become visible to all, or dead; the others get
  *		undo records of ours "as of" the transactions that made them
- *		(zcluster.c, K2), in one chain for each page.
+ *		(zcluster.c, CLUSTER-2), in one chain for each page.
  *
  * If the transaction is rolled back, the old file is used again, with its undo.
  *
@@ -142,7 +142,7 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 	Assert(!zundo_asks_size);
 }
 
-/* ---- copies (N3) ---- */
+/* ---- copies (REWRITE-3) ---- */
 
 /* Returns true if some change of this page is not settled. */
 static bool
