@@ -1,10 +1,11 @@
 /*
- * hooks.c - where the server calls zundo: its hooks, and the ends of transactions.
+ * hooks.c - where the server calls zundo: its hooks, and the ends of
+ * transactions.
  *
  * Each function below stands for one hook or callback of the server and lists,
- * in the order in which they are taken, the steps of the layers. No logic of its
- * own: what a step does, and what it relies on, is said in its layer; why the
- * steps come in this order is said here. Other libraries' hooks that were
+ * in the order in which they are taken, the steps of the layers. No logic of
+ * its own: what a step does, and what it relies on, is said in its layer; why
+ * the steps come in this order is said here. Other libraries' hooks that were
  * installed before ours run where a function calls 'previous'.
  *
  * Owns the previous hooks. Locks: none. Crash points: "before-commit".
@@ -46,7 +47,7 @@ static struct
 	needs_fmgr_hook_type needs_fmgr;
 	fmgr_hook_type fmgr;
 	emit_log_hook_type emit_log;
-} previous;
+}			previous;
 
 /* ---- the server starts ---- */
 
@@ -73,7 +74,10 @@ shmem_startup(void)
 
 /* ---- a query is planned and executed ---- */
 
-/* Called for each step in planning a query level; the last one has all of its paths. */
+/*
+ * Called for each step in planning a query level; the last one has all of its
+ * paths.
+ */
 static void
 create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
 				   RelOptInfo *output, void *extra)
@@ -84,7 +88,9 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 		zguard_check_query(root);
 }
 
-/* The scans are looked at when they have been started: only then do they exist. */
+/*
+ * The scans are looked at when they have been started: only then do they exist.
+ */
 static void
 executor_start(QueryDesc *query, int eflags)
 {
@@ -182,9 +188,9 @@ executor_finish(QueryDesc *query)
  * 1. What is refused, before anything is locked or changed. The guard of the
  *    extension comes first: it may wait for locks on tables.
  * 2. What is executed otherwise than it says.
- * 3. The command, in an executor level without a query: what it fetches belongs
- *    to no query around it. On an error, the server goes back to the settings of
- *    before itself.
+ * 3. The command, in an executor level without a query: what it fetches
+ *    belongs to no query around it. On an error, the server goes back to the
+ *    settings of before itself.
  */
 static void
 process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
@@ -208,9 +214,11 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	PG_TRY();
 	{
 		if (previous.process_utility)
-			previous.process_utility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+			previous.process_utility(pstmt, query_string, read_only_tree, context, params, env,
+									 dest, qc);
 		else
-			standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest, qc);
+			standard_ProcessUtility(pstmt, query_string, read_only_tree, context, params, env, dest,
+									qc);
 	}
 	PG_CATCH();
 	{
@@ -232,7 +240,10 @@ typedef struct Call
 	Datum		previous;		/* what the previous hook remembers */
 } Call;
 
-/* Returns whether the function's calls are to be told to the next hook. Cheap: asked for each function. */
+/*
+ * Returns whether the function's calls are to be told to the next hook. Cheap:
+ * asked for each function.
+ */
 static bool
 needs_fmgr(Oid function)
 {
@@ -254,7 +265,10 @@ on_call(FmgrHookEventType event, FmgrInfo *flinfo, Datum *private)
 
 /* ---- a message is sent ---- */
 
-/* Ours comes first: the previous hook may keep the message elsewhere, and is to see all of it. */
+/*
+ * Ours comes first: the previous hook may keep the message elsewhere, and is
+ * to see all of it.
+ */
 static void
 emit_log(ErrorData *error)
 {
@@ -266,8 +280,8 @@ emit_log(ErrorData *error)
 /* ---- a transaction ends ---- */
 
 /*
- * Ends of top-level transactions. At COMMIT, ABORT and PREPARE nothing may fail:
- * the server is past the point where it could do anything about that.
+ * Ends of top-level transactions. At COMMIT, ABORT and PREPARE nothing may
+ * fail: the server is past the point where it could do anything about that.
  */
 static void
 xact_callback(XactEvent event, void *arg)
@@ -292,11 +306,11 @@ xact_callback(XactEvent event, void *arg)
 	}
 
 	/*
-	 * Pages are undone first, while the backend's undo log is still its own and
-	 * knows the size of this transaction. The undo of temporary tables is kept
-	 * for what has been left on their pages. The worker is woken when all is in
-	 * the state that it will meet; for a prepared transaction there is nothing to
-	 * do yet.
+	 * Pages are undone first, while the backend's undo log is still its own
+	 * and knows the size of this transaction. The undo of temporary tables is
+	 * kept for what has been left on their pages. The worker is woken when
+	 * all is in the state that it will meet; for a prepared transaction there
+	 * is nothing to do yet.
 	 */
 	left = zrollback_at_xact_end(event == XACT_EVENT_ABORT);
 	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);
@@ -307,7 +321,10 @@ xact_callback(XactEvent event, void *arg)
 	if (event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
 		return;
 
-	/* The undo log is given up; then what is remembered of the transaction, in any order. */
+	/*
+	 * The undo log is given up; then what is remembered of the transaction,
+	 * in any order.
+	 */
 	zu_at_xact_end();
 	zown_at_xact_end();
 	zlevel_at_xact_end();
@@ -316,7 +333,10 @@ xact_callback(XactEvent event, void *arg)
 	zdml_at_xact_end();
 }
 
-/* Ends of subtransactions. The server's nest level is still the subtransaction's. */
+/*
+ * Ends of subtransactions. The server's nest level is still the
+ * subtransaction's.
+ */
 static void
 subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid,
 				 void *arg)
@@ -334,7 +354,8 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 
 			/*
 			 * What is remembered goes before pages are undone, which makes it
-			 * wrong: handles and pages with room name changes that will be gone.
+			 * wrong: handles and pages with room name changes that will be
+			 * gone.
 			 */
 			zreclaim_at_subxact_end(level, false);
 			zhandle_at_subxact_abort(mySubid);

@@ -64,7 +64,9 @@ relation_needs_toast_table(Relation rel)
 	return toastable && (unlimited || length > TOAST_TUPLE_THRESHOLD);
 }
 
-/* relation_toast_am: the server writes TOAST tables with heap's own functions. */
+/*
+ * relation_toast_am: the server writes TOAST tables with heap's own functions.
+ */
 static Oid
 relation_toast_am(Relation rel)
 {
@@ -78,11 +80,15 @@ relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32
 	zundo_not_supported("access method \"zheap\" cannot be used for TOAST tables", NULL);
 }
 
-/* relation_size: the size, but not for functions that would go on to read or write the pages as heap's. */
+/*
+ * relation_size: the size, but not for functions that would go on to read or
+ * write the pages as heap's.
+ */
 static uint64
 relation_size(Relation rel, ForkNumber fork)
 {
-	zcallers_check(rel);		/* first: zundo_asks_size is for this call alone */
+	zcallers_check(rel);		/* first: zundo_asks_size is for this call
+								 * alone */
 	zreaders_check(rel);
 	return table_block_relation_size(rel, fork);
 }
@@ -149,7 +155,10 @@ static TableAmRoutine zheap_methods = {
 	/* executor: bitmap scans, samples and ANALYZE are filled in by scan/ */
 };
 
-/* zheap_handler: the table AM's handler function. Error if the library came too late to redo its WAL. */
+/*
+ * zheap_handler: the table AM's handler function. Error if the library came
+ * too late to redo its WAL.
+ */
 Datum
 zheap_handler(PG_FUNCTION_ARGS)
 {
@@ -157,7 +166,8 @@ zheap_handler(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
-				 errdetail("zheap tables need zundo's WAL resource manager and shared memory, which exist only then."),
+				 errdetail("zheap tables need zundo's WAL resource manager and shared memory, "
+						   "which exist only then."),
 				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
 	if (zheap_methods.scan_sample_next_block == NULL)
 		zheap_fill_scan_callbacks(&zheap_methods);

@@ -24,7 +24,10 @@ PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_init(void);
 
-/* Was the library loaded by shared_preload_libraries? (zam.c refuses to work without) */
+/*
+ * Was the library loaded by shared_preload_libraries? (zam.c refuses to work
+ * without)
+ */
 bool		zundo_preloaded = false;
 
 static RmgrData zundo_rmgr = {
@@ -42,7 +45,10 @@ _PG_init(void)
 	zundo_define_gucs();
 	if (!process_shared_preload_libraries_in_progress)
 	{
-		/* pg_upgrade --check loads into the new server each library that the old one uses: it is to say so then, not when it restores */
+		/*
+		 * pg_upgrade --check loads into the new server each library that the
+		 * old one uses: it is to say so then, not when it restores
+		 */
 		if (IsBinaryUpgrade)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -33,7 +33,10 @@ head_record(const ZChange *change, int i)
 	return change->rec[0].type == ZUR_LOCK ? change->nrecords - 1 : 0;
 }
 
-/* Makes the slot of page i name its record, on the table page or its overflow page. */
+/*
+ * Makes the slot of page i name its record, on the table page or its overflow
+ * page.
+ */
 static void
 set_slot(const ZChange *change, int i)
 {
@@ -92,7 +95,10 @@ put_rows(Page page, const ZChange *change)
 	Assert(p == change->row + change->row_length);
 }
 
-/* Puts the new row over the old one; the lock hint of the page stays unless the change clears it. */
+/*
+ * Puts the new row over the old one; the lock hint of the page stays unless
+ * the change clears it.
+ */
 static void
 replace_row(Page page, const ZChange *change)
 {
@@ -180,7 +186,11 @@ change_row(Page page, const ZChange *change)
 				put_moved_row(page, change);
 			break;
 		case ZWAL_LOCK:
-			/* where locks became records the rows have had their hints, or are there no more */
+
+			/*
+			 * where locks became records the rows have had their hints, or
+			 * are there no more
+			 */
 			if (!change->converted)
 				hint_lock(page, rec->offset,
 						  rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);

@@ -49,7 +49,9 @@ finish_pages(ZChange *change, XLogRecPtr recptr)
 	}
 }
 
-/* Places the records of the change in the undo log and locks the pages there. */
+/*
+ * Places the records of the change in the undo log and locks the pages there.
+ */
 static void
 place_records(ZChange *change)
 {

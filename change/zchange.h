@@ -21,8 +21,10 @@
 typedef struct ZChangeSlot
 {
 	uint32		slotno;			/* 0 = none */
-	uint32		grow_to;		/* inline slots that the page must have first; 0 = as it is */
-	bool		live_chain;		/* snapshots may walk the chain that the record is pushed on */
+	uint32		grow_to;		/* inline slots that the page must have first;
+								 * 0 = as it is */
+	bool		live_chain;		/* snapshots may walk the chain that the
+								 * record is pushed on */
 	bool		in_overflow;	/* the slot lies on the page's overflow page */
 } ZChangeSlot;
 
@@ -32,7 +34,8 @@ typedef struct ZChangePage
 	Buffer		buf;
 	Page		page;			/* NULL: nothing is to be done on the page */
 	Buffer		overflow_buf;	/* invalid if the slot is inline */
-	Page		overflow;		/* NULL: nothing is to be done on the overflow page */
+	Page		overflow;		/* NULL: nothing is to be done on the overflow
+								 * page */
 	bool		init;			/* the page is new */
 	ZChangeSlot slot;
 } ZChangePage;
@@ -50,25 +53,34 @@ typedef struct ZChangePage
  */
 typedef struct ZChange
 {
-	uint8		opcode;			/* ZWAL_*; ZWAL_UNDO_ONLY: no table page changes */
+	uint8		opcode;			/* ZWAL_*; ZWAL_UNDO_ONLY: no table page
+								 * changes */
 	bool		logged;			/* the table pages are WAL-logged */
 	bool		frozen;			/* INSERT: the row's header names no slot */
-	bool		converted;		/* LOCK: inline locks become records; no row changes */
+	bool		converted;		/* LOCK: inline locks become records; no row
+								 * changes */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
-	bool		new_shape;		/* UPDATE: number of attributes, nulls or external change */
-	uint16		old_header_length;	/* UPDATE: of the old header in the record's payload */
-	ZHeader		shape;			/* UPDATE with new_shape: header with the new shape */
+	bool		new_shape;		/* UPDATE: number of attributes, nulls or
+								 * external change */
+	uint16		old_header_length;	/* UPDATE: of the old header in the
+									 * record's payload */
+	ZHeader		shape;			/* UPDATE with new_shape: header with the new
+								 * shape */
 	ZXid		topxid;
-	ZChangePage page[2];		/* of the row; of a MOVE's new row, if that is another page */
-	ZChangeSlot locks;			/* MOVE with LOCKS: common lock slot of the new row's page */
+	ZChangePage page[2];		/* of the row; of a MOVE's new row, if that is
+								 * another page */
+	ZChangeSlot locks;			/* MOVE with LOCKS: common lock slot of the
+								 * new row's page */
 
 	/*
-	 * INSERT, MOVE: the new row. UPDATE: what the row becomes; the decoder does
-	 * not know it. MULTI_INSERT: the new rows, each after its length (uint16).
+	 * INSERT, MOVE: the new row. UPDATE: what the row becomes; the decoder
+	 * does not know it. MULTI_INSERT: the new rows, each after its length
+	 * (uint16).
 	 */
 	const char *row;
 	uint32		row_length;
-	const char *delta;			/* UPDATE, if logged: what follows the headers, in WAL form */
+	const char *delta;			/* UPDATE, if logged: what follows the
+								 * headers, in WAL form */
 	uint32		delta_length;
 	const char *undo;			/* from the decoder only: the packed records */
 
@@ -102,13 +114,13 @@ zchange_on_one_page(const ZChange *change)
 }
 
 /*
- * zchange_do: makes the change: places the records in the undo log, applies the
- * change to its pages and logs all of it. On entry the pages of the change are
- * locked, undo is reserved (zu_reserve) and interrupts may be open; on return the
- * table pages are still locked, the overflow pages are released, and change->op
- * says where the records are. fault: the fault point inside the critical section
- * that follows the WAL record, or NULL. Raises errors of reading undo pages;
- * then nothing has changed.
+ * zchange_do: makes the change: places the records in the undo log, applies
+ * the change to its pages and logs all of it. On entry the pages of the change
+ * are locked, undo is reserved (zu_reserve) and interrupts may be open; on
+ * return the table pages are still locked, the overflow pages are released,
+ * and change->op says where the records are. fault: the fault point inside the
+ * critical section that follows the WAL record, or NULL. Raises errors of
+ * reading undo pages; then nothing has changed.
  */
 extern void zchange_do(ZChange *change, const char *fault);
 
@@ -121,12 +133,15 @@ extern void zchange_apply(const ZChange *change);
 
 /*
  * zapply_inline_lock: grows the inline slots to grow_to if that is not 0, then
- * adds the lock to slot slotno, which xid has or, if fresh, gets; the row at off
- * gets the hint. Same rules as zchange_apply.
+ * adds the lock to slot slotno, which xid has or, if fresh, gets; the row at
+ * off gets the hint. Same rules as zchange_apply.
  */
 extern void zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid);
 
-/* zapply_speculative: the speculative row at off is confirmed, or given up and so deleted. */
+/*
+ * zapply_speculative: the speculative row at off is confirmed, or given up and
+ * so deleted.
+ */
 extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
 
 /* ---- in WAL (change/zwal.c) ---- */
@@ -135,7 +150,10 @@ extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
 #define ZCHANGE_HEAD_MAX	128
 #define ZCHANGE_TAIL_MAX	16
 
-/* The main data of a WAL record, in parts. Some point into the ZChange, some into the fields below. */
+/*
+ * The main data of a WAL record, in parts. Some point into the ZChange, some
+ * into the fields below.
+ */
 typedef struct ZChangeWal
 {
 	uint8		opcode;
@@ -165,16 +183,22 @@ typedef struct ZChangeWork
  */
 extern void zchange_encode(const ZChange *change, ZChangeWal *wal);
 
-/* zchange_ensure_space: has XLogInsert take the change's block references. May allocate. */
+/*
+ * zchange_ensure_space: has XLogInsert take the change's block references. May
+ * allocate.
+ */
 extern void zchange_ensure_space(const ZChange *change);
 
-/* zchange_log: inserts the record; returns its end. Called in critical sections. */
+/*
+ * zchange_log: inserts the record; returns its end. Called in critical
+ * sections.
+ */
 extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
 
 /*
- * zchange_decode: fills change from a row change record; work is for what is not
- * in the record as such. Reads no page and fills in none. Returns false if the
- * record is malformed.
+ * zchange_decode: fills change from a row change record; work is for what is
+ * not in the record as such. Reads no page and fills in none. Returns false if
+ * the record is malformed.
  */
 extern bool zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work);
 

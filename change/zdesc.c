@@ -1,5 +1,6 @@
 /*
- * change/zdesc.c - records in words, for pg_waldump-like tools and error contexts.
+ * change/zdesc.c - records in words, for pg_waldump-like tools and error
+ * contexts.
  */
 #include "postgres.h"
 
@@ -96,7 +97,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				xl_zheap_rollback xlrec;
 
 				memcpy(&xlrec, data, SizeOfZheapRollback);
-				appendStringInfo(buf, "slot %u, records %u, new head xid " UINT64_FORMAT " undo %X/%X",
+				appendStringInfo(buf,
+								 "slot %u, records %u, new head xid " UINT64_FORMAT " undo %X/%X",
 								 xlrec.slotno, xlrec.nrecords, xlrec.new_xid,
 								 (uint32) (xlrec.new_ptr >> 32), (uint32) xlrec.new_ptr);
 				break;
@@ -111,7 +113,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 
 				memcpy(&xlrec, data, SizeOfZheapOverflow);
 				if (xlrec.first != 0)
-					appendStringInfo(buf, "attached, table %u, relation file %u, block %u, first slot %u",
+					appendStringInfo(buf, "attached, table %u, relation file %u, block %u, first "
+									 "slot %u",
 									 xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first);
 				else
 					appendStringInfo(buf, "freed, table %u, relation file %u, block %u",
@@ -164,7 +167,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				xl_undo_discard xlrec;
 
 				memcpy(&xlrec, data, SizeOfUndoDiscard);
-				appendStringInfo(buf, "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze " UINT64_FORMAT
+				appendStringInfo(buf,
+								 "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze " UINT64_FORMAT
 								 ", then " UINT64_FORMAT " after " UINT64_FORMAT,
 								 xlrec.oldest, xlrec.conflict, xlrec.nextents, xlrec.freeze_now,
 								 xlrec.freeze_next, xlrec.freeze_after);
@@ -175,7 +179,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				xl_undo_truncate xlrec;
 
 				memcpy(&xlrec, data, SizeOfUndoTruncate);
-				appendStringInfo(buf, "extents %u, blocks %u, floor %u", xlrec.nextents, xlrec.nblocks, xlrec.floor);
+				appendStringInfo(buf, "extents %u, blocks %u, floor %u", xlrec.nextents,
+								 xlrec.nblocks, xlrec.floor);
 				break;
 			}
 		default:

@@ -9,13 +9,14 @@
  * give changes to the plugin.
  *
  * Invariants:
- *	DECODE-3	each change of rows that heap would show has a mark in the queue of its
- *		(sub)transaction, in its place among the snapshots there; an abort
- *		discards the marks with the queue.
- *	DECODE-4	a plugin is never called with a change of a zheap table's rows. (TRUNCATE is
- *		the server's record, which plugins are shown.)
- *	DECODE-5	records that change no rows say nothing of their transaction: those of a
- *		rollback follow its abort record, with which the server forgets it.
+ *	DECODE-3	each change of rows that heap would show has a mark in the
+ *		queue of its (sub)transaction, in its place among the snapshots there;
+ *		an abort discards the marks with the queue.
+ *	DECODE-4	a plugin is never called with a change of a zheap table's rows.
+ *		(TRUNCATE is the server's record, which plugins are shown.)
+ *	DECODE-5	records that change no rows say nothing of their transaction:
+ *		those of a rollback follow its abort record, with which the server
+ *		forgets it.
  *
  * Runs in the session that reads a slot, also on a standby. Locks and pages:
  * none.
@@ -72,10 +73,10 @@ has_aborted(TransactionId xid)
 }
 
 /*
- * Raises the error for a mark, unless the change is not to be shown: rel is what
- * a rewrite fills, the transaction is rolled back, or the plugin is pgoutput and
- * rel is not published. (Writers refuse what is published, DECODE-2; this meets what
- * they could not know.)
+ * Raises the error for a mark, unless the change is not to be shown: rel is
+ * what a rewrite fills, the transaction is rolled back, or the plugin is
+ * pgoutput and rel is not published. (Writers refuse what is published,
+ * DECODE-2; this meets what they could not know.)
  */
 static void
 refuse_change(ReorderBuffer *rb, Relation rel, TransactionId xid)
@@ -137,8 +138,8 @@ stand_before_plugin(ReorderBuffer *rb)
 /* ---- decoding ---- */
 
 /*
- * Returns whether a plugin would be shown what the record does, if the table was
- * heap. Of a speculative insertion that is its confirmation.
+ * Returns whether a plugin would be shown what the record does, if the table
+ * was heap. Of a speculative insertion that is its confirmation.
  */
 static bool
 shows_rows(XLogReaderState *record)
@@ -204,7 +205,8 @@ queue_mark(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 		(ctx->callbacks.filter_by_origin_cb != NULL && filter_by_origin_cb_wrapper(ctx, origin)))
 		return;
 	stand_before_plugin(rb);
-	ReorderBufferProcessXid(rb, xid, buf->origptr);	/* rb's by_txn_last_txn is it */
+	ReorderBufferProcessXid(rb, xid, buf->origptr); /* rb's by_txn_last_txn is
+													 * it */
 	if (is_marked(rb, xid, &locator))
 		return;
 	mark = zc_alloc_change(rb);
@@ -251,7 +253,8 @@ zlogical_warn(const char *name)
 		ereport(WARNING,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("changes of zheap table \"%s\" will not be decoded", name),
-				 errdetail("This database has logical replication slot \"%s\". A zheap table cannot be written "
+				 errdetail("This database has logical replication slot \"%s\". A zheap table "
+						   "cannot be written "
 						   "while it is published, and output plugins other than pgoutput fail "
 						   "when they meet its changes.",
 						   NameStr(slot)),

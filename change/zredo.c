@@ -16,7 +16,10 @@
 #include "page/zoverflow.h"
 #include "page/zvmap.h"
 
-/* Most pages of one record: two table pages, their overflow pages and the undo pages. */
+/*
+ * Most pages of one record: two table pages, their overflow pages and the undo
+ * pages.
+ */
 #define MAX_HELD (4 + ZU_MAX_PAGES)
 
 static void
@@ -60,7 +63,10 @@ finish_page(XLogReaderState *record, Buffer buf, Page page)
 
 /* ---- row changes ---- */
 
-/* Locks the pages of the change. Fills held with their buffers and returns their number. */
+/*
+ * Locks the pages of the change. Fills held with their buffers and returns
+ * their number.
+ */
 static int
 lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 {
@@ -226,8 +232,8 @@ redo_overflow(XLogReaderState *record)
 	if (XLogRecHasBlockRef(record, 0))
 		buf = read_block(record, 0, false, &page);
 	overflow = XLogInitBufferForRedo(record, 1);
-	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first,
-					 xlrec.changes);
+	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block,
+					 xlrec.first, xlrec.changes);
 	finish_page(record, overflow, BufferGetPage(overflow));
 	if (page != NULL)
 	{
@@ -249,7 +255,11 @@ redo_prune(XLogReaderState *record)
 
 	if (n > ZHEAP_MAX_OFFSET)
 		malformed(record);
-	/* a page may be pruned of holes alone; without items the record has no data to point to */
+
+	/*
+	 * a page may be pruned of holes alone; without items the record has no
+	 * data to point to
+	 */
 	if (n > 0)
 		memcpy(items, XLogRecGetData(record), n * sizeof(ZPruneItem));
 	buf = read_block(record, 0, false, &page);

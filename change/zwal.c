@@ -5,8 +5,8 @@
  * encoder runs before the critical section. The decoder checks every length and
  * is the only reader of the layout (change/zwal.h); replay and desc use it.
  *
- * Under assertions, each record is decoded before it is inserted, and what comes
- * out is compared with the change.
+ * Under assertions, each record is decoded before it is inserted, and what
+ * comes out is compared with the change.
  */
 #include "postgres.h"
 
@@ -18,7 +18,10 @@
 #include "tuple/ztuple.h"
 #include "utils/memutils.h"
 
-/* A record as the decoder sees it: main data, and what its header and its block references say. */
+/*
+ * A record as the decoder sees it: main data, and what its header and its
+ * block references say.
+ */
 typedef struct Reader
 {
 	const char *p;
@@ -90,7 +93,9 @@ get_varint(Reader *r)
 	return v;
 }
 
-/* An undo pointer takes 5 to 13 bytes: generation and extent are small numbers. */
+/*
+ * An undo pointer takes 5 to 13 bytes: generation and extent are small numbers.
+ */
 static char *
 put_pointer(char *p, UndoPtr ptr)
 {
@@ -123,14 +128,20 @@ add_part(ZChangeWal *wal, const char *data, uint32 length)
 
 /* ---- what all row changes begin with ---- */
 
-/* Returns whether the record has an undo record built from its fields, not packed. */
+/*
+ * Returns whether the record has an undo record built from its fields, not
+ * packed.
+ */
 static inline bool
 is_compact(uint8 opcode)
 {
 	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE;
 }
 
-/* Returns the member of change that ZWD_SPECIAL stands for in records of opcode, or NULL. */
+/*
+ * Returns the member of change that ZWD_SPECIAL stands for in records of
+ * opcode, or NULL.
+ */
 static bool *
 special_fact(ZChange *change, uint8 opcode)
 {
@@ -189,7 +200,10 @@ take_flags(Reader *r, ZChange *change)
 		r->bad = true;
 }
 
-/* Returns where the undo of the record begins. Its block number tells the extent. */
+/*
+ * Returns where the undo of the record begins. Its block number tells the
+ * extent.
+ */
 static UndoPtr
 undo_position(const Reader *r, const ZuOp *op)
 {
@@ -235,7 +249,10 @@ get_place(Reader *r, ZuOp *op)
 	copy_bytes(r, &op->start, 2);
 }
 
-/* Finds the pointers of the records, which lie one after the other from the first one's place. */
+/*
+ * Finds the pointers of the records, which lie one after the other from the
+ * first one's place.
+ */
 static void
 locate_records(Reader *r, ZChange *change)
 {
@@ -369,7 +386,11 @@ get_update(Reader *r, ZChange *change, char *payload)
 	}
 	if (r->bad)
 		return;
-	/* the length of a compact header does not depend on the base that it is read with */
+
+	/*
+	 * the length of a compact header does not depend on the base that it is
+	 * read with
+	 */
 	old = r->p;
 	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
 	if (next == NULL)
@@ -561,7 +582,10 @@ decode_literal(Reader *r, ZChange *change)
 
 /* ---- the whole ---- */
 
-/* Decodes r into change, all of which it fills. Returns false if it is malformed. */
+/*
+ * Decodes r into change, all of which it fills. Returns false if it is
+ * malformed.
+ */
 static bool
 decode(Reader *r, ZChange *change, ZChangeWork *work)
 {
@@ -594,7 +618,8 @@ zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 	r.end = r.p + XLogRecGetDataLen(record);
 	r.opcode = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
 	r.xid = XLogRecGetXid(record);
-	while (r.nundo_pages < ZU_MAX_PAGES && XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + r.nundo_pages))
+	while (r.nundo_pages < ZU_MAX_PAGES &&
+		   XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + r.nundo_pages))
 		r.nundo_pages++;
 	if (r.nundo_pages < 1)
 		return false;
@@ -726,7 +751,8 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 	if (change->rec[0].type == ZUR_MOVE && change->nrecords > 1)
 	{
 		Assert(decoded->page[1].slot.slotno == change->page[1].slot.slotno);
-		Assert(zchange_on_one_page(change) || same_slot(&decoded->page[1].slot, &change->page[1].slot));
+		Assert(zchange_on_one_page(change) ||
+			   same_slot(&decoded->page[1].slot, &change->page[1].slot));
 		Assert(change->nrecords < 3 || same_slot(&decoded->locks, &change->locks));
 	}
 	pfree(bytes);
@@ -796,7 +822,7 @@ zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 {
 	char		data[4];
 	uint16		word = lock->offset | lock->mode << 9 | (lock->fresh ? ZWI_FRESH : 0) |
-		(lock->grow_to ? ZWI_GROW : 0);
+	(lock->grow_to ? ZWI_GROW : 0);
 	char	   *p = put_bytes(data, &word, 2);
 
 	*p++ = (char) lock->slotno;

@@ -67,7 +67,8 @@
 #define ZWD_PREV		0x08
 #define ZWD_TOPXID		0x10
 #define ZWD_GROW		0x20
-#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZChangeSlot; compact ones: same as ZWD_PREV */
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZChangeSlot; compact
+								 * ones: same as ZWD_PREV */
 
 /*
  * What this bit says depends on the opcode, see special_fact() in zwal.c.
@@ -112,7 +113,8 @@ typedef struct xl_zheap_overflow
 	RelFileNumber relnumber;
 	BlockNumber block;
 	uint16		first;
-	uint16		changes;		/* where their count begins (OVERFLOW-3 in page/zoverflow.h) */
+	uint16		changes;		/* where their count begins (OVERFLOW-3 in
+								 * page/zoverflow.h) */
 } xl_zheap_overflow;
 
 #define SizeOfZheapOverflow (offsetof(xl_zheap_overflow, changes) + sizeof(uint16))
@@ -136,7 +138,10 @@ typedef struct ZWalInlineLock
 	bool		fresh;
 } ZWalInlineLock;
 
-/* zwal_log_inline_lock: inserts the record; returns its end. Called in critical sections. */
+/*
+ * zwal_log_inline_lock: inserts the record; returns its end. Called in
+ * critical sections.
+ */
 extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
 
 /* zwal_decode_inline_lock: returns false if the record is malformed. */
@@ -152,7 +157,8 @@ extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *loc
  */
 #define ZMARK_GIVEN_UP		0	/* a speculative insertion */
 #define ZMARK_CONFIRMED		1
-#define ZMARK_NOT_ALL_VISIBLE 2	/* the page's bit in the visibility map is cleared */
+#define ZMARK_NOT_ALL_VISIBLE 2 /* the page's bit in the visibility map is
+								 * cleared */
 
 typedef struct xl_zheap_mark
 {

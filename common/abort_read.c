@@ -8,9 +8,9 @@
  * and on 18 perhaps a handle for asynchronous I/O.  To read that page again
  * would be to wait for oneself, with interrupts held, for ever.
  *
- * Rule ABORT-7: in an abort callback each page that may be on disk is read after
- * zundo_abort_may_read has let it pass, and zundo_abort_forget_io has been
- * called before the first one.
+ * Rule ABORT-7: in an abort callback each page that may be on disk is read
+ * after zundo_abort_may_read has let it pass, and zundo_abort_forget_io has
+ * been called before the first one.
  *
  * Called from: undo/ and rollback/.  Locks: a buffer mapping lock, shared, for
  * the time of a look.

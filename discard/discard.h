@@ -54,8 +54,9 @@ extern ZXid zu_freeze_limit(void);
 
 /*
  * zheap_overflow_is_lost: Returns whether the table page that owns p has lost
- * the write that attached p (OVERFLOW-4 in discard/sweep.c); then *relname is the
- * table's name. Returns false also if a lock hides the table. No buffer locked.
+ * the write that attached p (OVERFLOW-4 in discard/sweep.c); then *relname is
+ * the table's name. Returns false also if a lock hides the table. No buffer
+ * locked.
  */
 extern bool zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname);
 

@@ -19,9 +19,11 @@ typedef struct ZuStalledTable
 	Oid			reloid;
 	RelFileNumber relnumber;
 	UndoPtr		from;			/* no record before it needs the table */
-	uint64		at;				/* number of the transaction's records before 'from' */
+	uint64		at;				/* number of the transaction's records before
+								 * 'from' */
 	int			failures;		/* errors so far; 0 = it was locked */
-	TimestampTz not_before;		/* time of the next attempt after an error; else 0 */
+	TimestampTz not_before;		/* time of the next attempt after an error;
+								 * else 0 */
 } ZuStalledTable;
 
 /*
@@ -37,7 +39,8 @@ typedef struct ZuAbort
 	uint64		records;		/* of the whole transaction */
 	uint64		bytes;
 	bool		tried;			/* its undo has been read once */
-	bool		rest_stalled;	/* more tables than 'stalled' holds were locked */
+	bool		rest_stalled;	/* more tables than 'stalled' holds were
+								 * locked */
 	int			nstalled;
 	ZuStalledTable stalled[ZU_MAX_STALLED];
 } ZuAbort;
@@ -62,20 +65,24 @@ typedef struct Place
 	UndoPtr		ptr;
 } Place;
 
-/* One transaction of the queue, or several settled ones that follow each other. */
+/*
+ * One transaction of the queue, or several settled ones that follow each other.
+ */
 typedef struct Pending
 {
 	ZXid		min_top;
 	ZXid		max_top;
 	ZXid		max_xid;		/* subtransactions too */
-	ZXid		hold;			/* youngest locker that its LOCKS records name (UNDO-28); 0 = none */
+	ZXid		hold;			/* youngest locker that its LOCKS records name
+								 * (UNDO-28); 0 = none */
 	Place		first;
 	Place		end;
 	bool		settled;		/* all ended; committed, or aborted and undone */
 	uint32		count;			/* transactions */
 	uint64		records;		/* of an unsettled one */
 	uint64		bytes;
-	ZuAbort    *abort;			/* it has aborted and is not undone yet; else NULL */
+	ZuAbort    *abort;			/* it has aborted and is not undone yet; else
+								 * NULL */
 	int			nxids;			/* subtransactions that wrote */
 	int			xids_size;
 	ZXid	   *xids;
@@ -86,14 +93,16 @@ typedef struct LogQueue
 {
 	int			logno;
 	uint64		discards;		/* ZuLog.discards as this process left it */
-	UndoPtr		seen_insert;	/* the log's insert position, and since when it is that */
+	UndoPtr		seen_insert;	/* the log's insert position, and since when
+								 * it is that */
 	TimestampTz seen_since;
 	int			head;
 	int			tail;			/* behind the last */
 	int			size;
 	Pending    *items;
 	bool		skipped;		/* it has items that were taken from the map */
-	bool		stuck;			/* what follows cannot be read; the log is closed */
+	bool		stuck;			/* what follows cannot be read; the log is
+								 * closed */
 	bool		needless;		/* ... and nobody needs it */
 	ZXid		checked;		/* see zu_damage_is_needless */
 	ZuScan		scan;			/* at the end */
@@ -140,7 +149,10 @@ zqueue_place(LogQueue *q)
 
 /* ---- queue.c ---- */
 
-/* zqueue_prepare: Has the memory of entry's logs, empty unless it is this attachment's. */
+/*
+ * zqueue_prepare: Has the memory of entry's logs, empty unless it is this
+ * attachment's.
+ */
 extern void zqueue_prepare(Discarder *mine, ZuEntry *entry);
 
 /* zqueue_forget_all: Frees everything that is remembered. */
@@ -218,7 +230,10 @@ extern void zheap_sweep_overflow(void);
 
 /* ---- watch.c ---- */
 
-/* What a worker knows of undo that is kept, and has logged. Zeroed at its start. */
+/*
+ * What a worker knows of undo that is kept, and has logged. Zeroed at its
+ * start.
+ */
 typedef struct ZWatch
 {
 	ZXid		oldest;			/* zu_oldest() ... */
@@ -236,7 +251,10 @@ extern void zwatch_look(ZWatch *watch, uint64 bytes);
 
 /* ---- settings.c ---- */
 
-/* zworkers_force_settings: Sets clients' settings aside; before the process connects. */
+/*
+ * zworkers_force_settings: Sets clients' settings aside; before the process
+ * connects.
+ */
 extern void zworkers_force_settings(void);
 
 #endif

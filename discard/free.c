@@ -12,11 +12,12 @@
  *					remaining extent
  *
  * Invariants
- *	UNDO-28	a LOCKS record is discarded only when the youngest transaction that it,
- *		or a record below it in its chain, names is < the new `oldest`: until
- *		then that transaction may be in progress, or prepared.
- *	(UNDO-50)	a log is taken from a session only while that session does not hold it
- *		(undo/undo_log.c); both sides change ZuLog.owner by compare-and-exchange.
+ *	UNDO-28	a LOCKS record is discarded only when the youngest transaction that
+ *		it, or a record below it in its chain, names is < the new `oldest`:
+ *		until then that transaction may be in progress, or prepared.
+ *	(UNDO-50)	a log is taken from a session only while that session does not
+ *		hold it (undo/undo_log.c); both sides change ZuLog.owner by
+ *		compare-and-exchange.
  */
 #include "postgres.h"
 
@@ -27,9 +28,14 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Extents of a log that nobody has written for this long are freed to the last. */
+/*
+ * Extents of a log that nobody has written for this long are freed to the last.
+ */
 #define IDLE_LOG_MS			3000
-/* A log is taken from an idle session only if its extent lies so far behind the number of those in use. */
+/*
+ * A log is taken from an idle session only if its extent lies so far behind
+ * the number of those in use.
+ */
 #define TAIL_SLACK			8
 
 /* The extents that a pass frees, gathered from all logs. */
@@ -85,7 +91,8 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
-	pg_write_barrier();			/* is_before_discard reads them the other way round */
+	pg_write_barrier();			/* is_before_discard reads them the other way
+								 * round */
 	pg_atomic_write_u64(&log->discard, place.ptr);
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
 }
@@ -104,7 +111,10 @@ add_extents(Freed *freed, const ZuExtent *from, int n)
 	freed->n += n;
 }
 
-/* passed_extents: Returns how many of the queue's extents lie wholly before the log's discard pointer. */
+/*
+ * passed_extents: Returns how many of the queue's extents lie wholly before
+ * the log's discard pointer.
+ */
 static int
 passed_extents(const LogQueue *q, ZuLog *log)
 {
@@ -169,7 +179,8 @@ take_log(ZuLog *log, bool must_be_empty)
 			!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
 			return false;
 		log->detached = GetCurrentTimestamp();
-		log->ahead.generation = 0;	/* only the owner knew it; it is freed with the rest */
+		log->ahead.generation = 0;	/* only the owner knew it; it is freed
+									 * with the rest */
 	}
 	/* the owner may have written a whole transaction before it lost the log */
 	return !must_be_empty ||
@@ -188,7 +199,10 @@ is_left_over(ZuLog *log)
 		pg_atomic_read_u32(&log->nextents) > 0;
 }
 
-/* is_given_up: Returns whether nobody needs what is unread of a closed log, and `oldest` has passed all of it. */
+/*
+ * is_given_up: Returns whether nobody needs what is unread of a closed log,
+ * and `oldest` has passed all of it.
+ */
 static bool
 is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
 {
@@ -242,7 +256,8 @@ add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
 
 		if (q != NULL)
 			add_extents(freed, q->scan.extents, passed_extents(q, log));
-		idle = idle || (q != NULL ? is_idle(q, log, now) || is_given_up(q, log, oldest) : is_left_over(log));
+		idle = idle ||
+			(q != NULL ? is_idle(q, log, now) || is_given_up(q, log, oldest) : is_left_over(log));
 	}
 	return idle;
 }
@@ -265,7 +280,8 @@ add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now
 	else if (is_given_up(q, log, oldest) && take_log(log, false))
 	{
 		ereport(LOG,
-				(errmsg("gave up damaged undo log %d, which no transaction needs any more", logno)));
+				(errmsg("gave up damaged undo log %d, which no transaction needs any more",
+						logno)));
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 	}
 	else if (is_idle(q, log, now) && take_log(log, true))

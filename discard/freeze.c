@@ -2,8 +2,8 @@
  * discard/freeze.c - the freeze limit, and making `oldest` durable.
  *
  * The freeze limit (ZuFreeze) is a durable `oldest` that every snapshot of the
- * cluster has passed; see "relfrozenxid" in undo/README.md. Called by pass.c and
- * VACUUM.
+ * cluster has passed; see "relfrozenxid" in undo/README.md. Called by pass.c
+ * and VACUUM.
  *
  * Locks: the entry's spinlock; those of zu_log_oldest. Crash points: none.
  */
@@ -20,16 +20,17 @@
 #define LOG_AFTER_XIDS_IDLE 10000
 
 /*
- * zfreeze_advance: see discard_internal.h. The pair (next, after) stays as it is
- * until the horizon has reached 'after', across restarts and through times in
- * which nobody uses this database: otherwise a horizon that is always a little
- * behind would never reach it.
+ * zfreeze_advance: see discard_internal.h. The pair (next, after) stays as it
+ * is until the horizon has reached 'after', across restarts and through times
+ * in which nobody uses this database: otherwise a horizon that is always a
+ * little behind would never reach it.
  */
 void
 zfreeze_advance(ZuEntry *entry)
 {
 	ZXid		horizon = zxid_widen(GetOldestNonRemovableTransactionId(NULL));
-	ZXid		durable = Min(pg_atomic_read_u64(&entry->durable), pg_atomic_read_u64(&entry->oldest));
+	ZXid		durable = Min(pg_atomic_read_u64(&entry->durable),
+							  pg_atomic_read_u64(&entry->oldest));
 	ZXid		next = zxid_from_full(zc_next_full_xid());
 	ZuFreeze   *freeze = &entry->freeze;
 

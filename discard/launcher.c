@@ -1,10 +1,11 @@
 /*
  * discard/launcher.c - the process that starts undo workers.
  *
- * One per cluster, registered at preload, connected to no database. After its start
- * (so also after a crash, a promotion, a restore) it has every database looked at once;
- * after that it sleeps until somebody asks for a worker (undo/undo_request.c). Starts one
- * worker at a time. Takes no lock but the table's and short catalog locks on pg_database.
+ * One per cluster, registered at preload, connected to no database. After its
+ * start (so also after a crash, a promotion, a restore) it has every database
+ * looked at once; after that it sleeps until somebody asks for a worker
+ * (undo/undo_request.c). Starts one worker at a time. Takes no lock but the
+ * table's and short catalog locks on pg_database.
  */
 #include "postgres.h"
 
@@ -27,9 +28,11 @@
 #include "utils/timestamp.h"
 #include "discard/discard_internal.h"
 
-#define RETRY_MS			3000	/* until the next attempt when no worker can be started */
-#define POLL_MS				200		/* while a worker is starting */
-#define START_TIMEOUT_MS	30000	/* after which a starting worker is given up */
+#define RETRY_MS			3000	/* until the next attempt when no worker
+									 * can be started */
+#define POLL_MS				200 /* while a worker is starting */
+#define START_TIMEOUT_MS	30000	/* after which a starting worker is given
+									 * up */
 #define WARN_INTERVAL_MS	60000
 #define IDLE_MS				60000
 
@@ -43,7 +46,9 @@ typedef struct Start
 	TimestampTz since;
 } Start;
 
-/* zworkers_register: from _PG_init, while shared_preload_libraries are loaded. */
+/*
+ * zworkers_register: from _PG_init, while shared_preload_libraries are loaded.
+ */
 void
 zworkers_register(void)
 {
@@ -62,8 +67,8 @@ zworkers_register(void)
 }
 
 /*
- * The databases that a worker could connect to, allocated in the caller's context.
- * Runs a transaction of its own.
+ * The databases that a worker could connect to, allocated in the caller's
+ * context. Runs a transaction of its own.
  */
 static List *
 connectable_databases(void)
@@ -128,7 +133,10 @@ warn_no_slot(void)
 					 max_worker_processes)));
 }
 
-/* Ask the postmaster for a worker in dboid (state STARTING). False if it has no slot. */
+/*
+ * Ask the postmaster for a worker in dboid (state STARTING). False if it has
+ * no slot.
+ */
 static bool
 start_worker(Oid dboid, Start *start)
 {
@@ -150,7 +158,9 @@ start_worker(Oid dboid, Start *start)
 	return true;
 }
 
-/* See whether the starting worker has arrived, has left again, or never came. */
+/*
+ * See whether the starting worker has arrived, has left again, or never came.
+ */
 static void
 check_start(Start *start)
 {
@@ -172,8 +182,9 @@ check_start(Start *start)
 }
 
 /*
- * Start the next wanted worker, or take the next database of 'todo' (consumed from the front) to
- * be looked at. Returns how long to sleep at most; 0 = not at all.
+ * Start the next wanted worker, or take the next database of 'todo' (consumed
+ * from the front) to be looked at. Returns how long to sleep at most; 0 = not
+ * at all.
  */
 static long
 start_next(Start *start, List **todo)
@@ -214,8 +225,9 @@ forget_launcher(int code, Datum arg)
 }
 
 /*
- * zundo_launcher_main: entry point of the launcher. Ends only by a signal or with
- * the postmaster; an error ends the process, and the postmaster starts it again.
+ * zundo_launcher_main: entry point of the launcher. Ends only by a signal or
+ * with the postmaster; an error ends the process, and the postmaster starts it
+ * again.
  */
 void
 zundo_launcher_main(Datum main_arg)
@@ -254,9 +266,14 @@ zundo_launcher_main(Datum main_arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 		check_start(&start);
-		/* With the table full, requests come in faster than they can be served. */
+
+		/*
+		 * With the table full, requests come in faster than they can be
+		 * served.
+		 */
 		rescan = zwtable_rescan_wanted() || rescan;
-		if (rescan && todo == NIL && TimestampDifferenceExceeds(listed, GetCurrentTimestamp(), RETRY_MS))
+		if (rescan && todo == NIL &&
+			TimestampDifferenceExceeds(listed, GetCurrentTimestamp(), RETRY_MS))
 		{
 			todo = connectable_databases();
 			listed = GetCurrentTimestamp();

@@ -1,5 +1,6 @@
 /*
- * discard/pass.c - the discard pass: horizon, `oldest`, and the order of a pass.
+ * discard/pass.c - the discard pass: horizon, `oldest`, and the order of a
+ * pass.
  *
  * Owns what this process remembers from pass to pass (Discarder). Called by
  * workers, VACUUM, rewrites and the monitor.
@@ -11,19 +12,20 @@
  *	UNDO-17	a transaction is discarded only if it is settled - each of its
  *		(sub)transactions has committed, or has aborted and was undone on every
  *		page - and all their xids, the subtransactions' too, < the new `oldest`.
- *	UNDO-18	oldest = min(first unsettled top xid over all logs, H); H was taken before
- *		the insert positions were read, so a transaction not yet seen has an xid
- *		>= H. Finished transactions whose undo is still retained do not hold back
- *		`oldest`: counting them would prevent progress, because merged entries of
- *		different logs overlap. Those whose LOCKS records name a transaction >= H
- *		do count, because readers of these records ask how their writer ended;
- *		they are not merged with others, so that each counts with its own xid.
+ *	UNDO-18	oldest = min(first unsettled top xid over all logs, H); H was taken
+ *		before the insert positions were read, so a transaction not yet seen
+ *		has an xid >= H. Finished transactions whose undo is still retained do
+ *		not hold back `oldest`: counting them would prevent progress, because
+ *		merged entries of different logs overlap. Those whose LOCKS records
+ *		name a transaction >= H do count, because readers of these records ask
+ *		how their writer ended; they are not merged with others, so that each
+ *		counts with its own xid.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of
  *	all younger ones, in every log: a reader that finds a record discarded knows
  *	that its xid < `oldest` (UNDO-7).
- *	UNDO-19	the conflict horizon of a DISCARD record covers everything that has come
- *		below `oldest` since the last one, and the record is logged before the
- *		`oldest` that relies on it is published.
+ *	UNDO-19	the conflict horizon of a DISCARD record covers everything that has
+ *		come below `oldest` since the last one, and the record is logged before
+ *		the `oldest` that relies on it is published.
  */
 #include "postgres.h"
 
@@ -45,8 +47,8 @@
 static Discarder my;
 
 /*
- * new_oldest: Returns the highest `oldest` that UNDO-18 and UNDO-37 allow. All logs have
- * been parsed.
+ * new_oldest: Returns the highest `oldest` that UNDO-18 and UNDO-37 allow. All
+ * logs have been parsed.
  */
 static ZXid
 new_oldest(const Pass *pass)
@@ -63,7 +65,8 @@ new_oldest(const Pass *pass)
 		log = zpass_log(pass, q);
 		if (unlikely(log->closed))
 		{
-			q->needless = zu_damage_is_needless(log, logno, pass->horizon, pass->mine->resolved, &q->checked);
+			q->needless = zu_damage_is_needless(log, logno, pass->horizon, pass->mine->resolved,
+												&q->checked);
 			if (!q->needless)
 				oldest = Min(oldest, log->hold);
 		}
@@ -74,7 +77,10 @@ new_oldest(const Pass *pass)
 	return oldest;
 }
 
-/* add_hold: Enters a hold into the sorted array of n, of which the oldest are kept. */
+/*
+ * add_hold: Enters a hold into the sorted array of n, of which the oldest are
+ * kept.
+ */
 static void
 add_hold(ZuHold *holds, int *n, const ZuHold *hold)
 {
@@ -149,7 +155,10 @@ take_horizon(ZuEntry *entry)
 	Relation	rel = table_open(zu_my.reloid, AccessShareLock);
 	ZXid		horizon = InvalidZXid;
 
-	/* a relation of this very transaction is held to be nobody else's business */
+	/*
+	 * a relation of this very transaction is held to be nobody else's
+	 * business
+	 */
 	if (rel->rd_createSubid == InvalidSubTransactionId)
 	{
 		InvalidateCatalogSnapshot();
@@ -237,7 +246,7 @@ discard_pass(Pass *pass)
 bool
 zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 {
-	Pass		pass = {.mine = &my, .which = which, .stats = stats};
+	Pass		pass = {.mine = &my,.which = which,.stats = stats};
 	ZuEntry    *entry;
 	uint32		nobody = 0;
 	uint32		number;
@@ -288,7 +297,8 @@ zu_discard_by_worker(long timeout_ms)
 			TimestampDifferenceExceeds(since, GetCurrentTimestamp(), timeout_ms))
 			return false;
 		zworkers_wake(MyDatabaseId);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, BY_WORKER_NAP_MS, PG_WAIT_EXTENSION);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, BY_WORKER_NAP_MS,
+						 PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}

@@ -30,7 +30,8 @@ zqueue_prepare(Discarder *mine, ZuEntry *entry)
 	if (mine->context != NULL && mine->entry == entry && mine->joined == zu_my.joined)
 		return;
 	zqueue_forget_all(mine);
-	mine->context = AllocSetContextCreate(TopMemoryContext, "zundo discard", ALLOCSET_DEFAULT_SIZES);
+	mine->context = AllocSetContextCreate(TopMemoryContext, "zundo discard",
+										  ALLOCSET_DEFAULT_SIZES);
 	mine->queues = MemoryContextAllocZero(mine->context, zu_nlogs() * sizeof(LogQueue *));
 	mine->resolved = MemoryContextAllocZero(mine->context, sizeof(ZuResolved));
 	mine->entry = entry;
@@ -110,7 +111,11 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 	zqueue_drop(mine, logno);
 	discard = pg_atomic_read_u64(&log->discard);
 	old = MemoryContextSwitchTo(mine->context);
-	/* extents before the discard pointer are there if freeing them has failed once */
+
+	/*
+	 * extents before the discard pointer are there if freeing them has failed
+	 * once
+	 */
 	extents = zu_collect_extents(logno, 0, &n);
 	while (at < n && (extents[at].extent != zuptr_extent(discard) ||
 					  extents[at].generation != zuptr_generation(discard)))
@@ -166,7 +171,10 @@ push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
 	return p;
 }
 
-/* push_settled: Adds the extent that the scan has passed over, as the map knows it. */
+/*
+ * push_settled: Adds the extent that the scan has passed over, as the map
+ * knows it.
+ */
 static void
 push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
 {
@@ -237,11 +245,11 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 			break;
 
 		/*
-		 * Without ZUF_FIRST the record goes on with the last transaction. That
-		 * may be settled already, if it wrote this and ended between our reading
-		 * of the insert position and our look at its state, or if the extent
-		 * before was passed over. It may also be unknown, if the log begins with
-		 * the rest of a transaction that was discarded.
+		 * Without ZUF_FIRST the record goes on with the last transaction.
+		 * That may be settled already, if it wrote this and ended between our
+		 * reading of the insert position and our look at its state, or if the
+		 * extent before was passed over. It may also be unknown, if the log
+		 * begins with the rest of a transaction that was discarded.
 		 */
 		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
 		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)

@@ -1,9 +1,12 @@
 /*
- * discard/settings.c - settings of the server that the launcher and the workers do not obey.
+ * discard/settings.c - settings of the server that the launcher and the
+ * workers do not obey.
  *
- * They are made for clients. A timeout would end a worker in the middle of a long rollback again and again, and undo would
- * never be given back; serializable transactions may have to wait for those of others. The server's own autovacuum
- * processes leave them aside likewise. Locks: none. Crash points: none.
+ * They are made for clients. A timeout would end a worker in the middle of a
+ * long rollback again and again, and undo would never be given back;
+ * serializable transactions may have to wait for those of others. The server's
+ * own autovacuum processes leave them aside likewise. Locks: none. Crash
+ * points: none.
  */
 #include "postgres.h"
 
@@ -19,7 +22,10 @@ static const char *const forced[][2] = {
 	{"zero_damaged_pages", "off"},
 };
 
-/* zworkers_force_settings: see workers_internal.h. Not every server has all of them. */
+/*
+ * zworkers_force_settings: see workers_internal.h. Not every server has all of
+ * them.
+ */
 void
 zworkers_force_settings(void)
 {

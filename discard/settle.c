@@ -6,10 +6,10 @@
  * Locks: none of its own; see zrollback_xact.c. Crash points: none.
  *
  * Invariant
- *	UNDO-52	an extent is marked as settled in the map only if each of its records is
- *		of a settled transaction, with hold < H, and none was discarded before:
- *		then its summary says all that the discard pass needs, after a restart
- *		too.
+ *	UNDO-52	an extent is marked as settled in the map only if each of its
+ *		records is of a settled transaction, with hold < H, and none was
+ *		discarded before: then its summary says all that the discard pass
+ *		needs, after a restart too.
  */
 #include "postgres.h"
 
@@ -24,7 +24,10 @@
 /* What ZU_UNDO_SMALL takes for a small aborted transaction. */
 #define SMALL_ABORT_RECORDS 10000
 
-/* has_aborted: Returns whether one of p's (sub)transactions has aborted. p's top has ended. */
+/*
+ * has_aborted: Returns whether one of p's (sub)transactions has aborted. p's
+ * top has ended.
+ */
 static bool
 has_aborted(const Pending *p, ZXid oldest)
 {
@@ -72,13 +75,19 @@ undo_abort(const Pass *pass, ZuAbort *abort)
 	return zrollback_transaction(abort);
 }
 
-/* settle: Settles p if it has ended, and has been undone as far as it has aborted. */
+/*
+ * settle: Settles p if it has ended, and has been undone as far as it has
+ * aborted.
+ */
 static void
 settle(const Pass *pass, Pending *p, uint32 logno)
 {
 	ZXid		oldest = pg_atomic_read_u64(&pass->entry->oldest);
 
-	/* in progress first: a transaction is marked committed before it leaves the array */
+	/*
+	 * in progress first: a transaction is marked committed before it leaves
+	 * the array
+	 */
 	if (p->min_top >= oldest && TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
 		return;
 	if (has_aborted(p, oldest))
@@ -148,8 +157,8 @@ zsettle_queue(const Pass *pass, LogQueue *q)
 
 /*
  * zsettle_mark_extents: see discard_internal.h. Another process that discards
- * need not read these extents then. The extent in which the discard pointer lies
- * is left out: its summary would not cover what has gone.
+ * need not read these extents then. The extent in which the discard pointer
+ * lies is left out: its summary would not cover what has gone.
  */
 void
 zsettle_mark_extents(const Pass *pass, LogQueue *q)

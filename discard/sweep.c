@@ -1,20 +1,25 @@
 /*
  * discard/sweep.c - slot overflow pages whose table page is gone.
  *
- * A table that is dropped, truncated, rewritten or emptied by a crash (unlogged) leaves its overflow
- * pages with an owner that does not exist any more. The undo worker looks for such now and then.
+ * A table that is dropped, truncated, rewritten or emptied by a crash
+ * (unlogged) leaves its overflow pages with an owner that does not exist any
+ * more. The undo worker looks for such now and then.
  *
- * Locks: the owner's OID (AccessShareLock, only if it is to be had at once) -> table page (shared) -> overflow
- * page. "Gone" is concluded under that lock, which brings the catalog caches up to date: who creates,
- * drops or truncates a table holds a lock that excludes it.
+ * Locks: the owner's OID (AccessShareLock, only if it is to be had at once) ->
+ * table page (shared) -> overflow page. "Gone" is concluded under that lock,
+ * which brings the catalog caches up to date: who creates, drops or truncates
+ * a table holds a lock that excludes it.
  *
- * Crash points: each page is freed by one WAL record; what is left is found the next time.
+ * Crash points: each page is freed by one WAL record; what is left is found
+ * the next time.
  *
  * Invariant
- *	OVERFLOW-4	an overflow page is attached and changed in one WAL record with its table page, so the table page of a logged
- *		table is not older by its LSN. If the table page does not point to the overflow page and is older,
- *		storage has lost the write that attached it: then the overflow page stays, to show that. (A
- *		table page that is newer was emptied, or belongs to a file that was filled anew.)
+ *	OVERFLOW-4	an overflow page is attached and changed in one WAL record with
+ *		its table page, so the table page of a logged table is not older by its
+ *		LSN. If the table page does not point to the overflow page and is
+ *		older, storage has lost the write that attached it: then the overflow
+ *		page stays, to show that. (A table page that is newer was emptied, or
+ *		belongs to a file that was filled anew.)
  */
 #include "postgres.h"
 
@@ -34,7 +39,8 @@ typedef enum OwnerState
 {
 	OWNER_UNKNOWN,				/* the table is locked, or the page is damaged */
 	OWNER_POINTS,
-	OWNER_GONE,					/* no page points to the overflow page, and none should */
+	OWNER_GONE,					/* no page points to the overflow page, and
+								 * none should */
 	OWNER_LOST					/* it does not, but should (OVERFLOW-4) */
 } OwnerState;
 
@@ -43,11 +49,15 @@ typedef struct Owner
 {
 	Oid			reloid;			/* locked; Invalid: not */
 	Relation	rel;			/* NULL: there is none */
-	Buffer		buf;			/* the table page, locked in share mode, or Invalid */
+	Buffer		buf;			/* the table page, locked in share mode, or
+								 * Invalid */
 	OwnerState	state;
 } Owner;
 
-/* Says what rel's page p->block says of p; keeps that page locked in *buf if there is one. */
+/*
+ * Says what rel's page p->block says of p; keeps that page locked in *buf if
+ * there is one.
+ */
 static OwnerState
 look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 {
@@ -66,12 +76,14 @@ look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 	if (zpage_trailer(page)->overflow == p->overflow)
 		return OWNER_POINTS;
 	lsn = BufferGetLSNAtomic(*buf);
-	return RelationNeedsWAL(rel) && !XLogRecPtrIsInvalid(lsn) && lsn < p->lsn ? OWNER_LOST : OWNER_GONE;
+	return RelationNeedsWAL(rel) && !XLogRecPtrIsInvalid(lsn) && lsn < p->lsn ? OWNER_LOST
+		: OWNER_GONE;
 }
 
 /*
- * Finds out about the owner of p; what is found holds until release_owner. Where another table has the file by now
- * (zfile.c), p is kept for as long as it has.
+ * Finds out about the owner of p; what is found holds until release_owner.
+ * Where another table has the file by now (zfile.c), p is kept for as long as
+ * it has.
  */
 static void
 look_at_owner(const ZuOverflowPage *p, Owner *owner)

@@ -6,7 +6,8 @@
  * everything but creation, size, VACUUM and ANALYZE (which finds
  * nothing to do) is refused.
  *
- * Locks: those of the caller. Crash points: none of its own (zu_create_storage).
+ * Locks: those of the caller. Crash points: none of its own
+ * (zu_create_storage).
  */
 #include "postgres.h"
 
@@ -52,7 +53,8 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("access method \"zundo_undo\" cannot be used for table \"%s\"",
 						RelationGetRelationName(rel)),
-				 errdetail("Its only relation is zundo.undo_log, which CREATE EXTENSION zundo makes and which cannot be truncated or rewritten."),
+				 errdetail("Its only relation is zundo.undo_log, which CREATE EXTENSION zundo "
+						   "makes and which cannot be truncated or rewritten."),
 				 errhint("Use access method \"zheap\" for tables.")));
 	nspname = get_namespace_name(RelationGetNamespace(rel));
 	if (nspname == NULL || strcmp(nspname, "zundo") != 0 ||
@@ -62,7 +64,11 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("access method \"zundo_undo\" is only for zundo.undo_log")));
-	/* undo asks clog about its transactions: the server must keep what they need (README) */
+
+	/*
+	 * undo asks clog about its transactions: the server must keep what they
+	 * need (README)
+	 */
 	*freezeXid = RecentXmin;
 	*minmulti = InvalidMultiXactId;
 	zu_create_storage(*locator, persistence);
@@ -107,9 +113,9 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 /* ---- VACUUM: as the worker, and relfrozenxid. ANALYZE: nothing to do ---- */
 
 /*
- * undo_vacuum: Does what a worker's cycle does, and lets relfrozenxid follow. So
- * the server's own wraparound vacuums settle undo where no worker can run. rel
- * is locked ShareUpdateExclusive.
+ * undo_vacuum: Does what a worker's cycle does, and lets relfrozenxid follow.
+ * So the server's own wraparound vacuums settle undo where no worker can run.
+ * rel is locked ShareUpdateExclusive.
  */
 static void
 undo_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy strategy)
@@ -121,7 +127,8 @@ undo_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy stra
 	(void) zu_discard(ZU_UNDO_ALL, &stats);
 	frozen = zxid_to_xid(zu_freeze_limit());
 	zc_update_relstats(rel, zrel_nblocks(rel), 0, 0, false,
-					   TransactionIdIsNormal(frozen) ? frozen : InvalidTransactionId, InvalidMultiXactId);
+					   TransactionIdIsNormal(frozen) ? frozen : InvalidTransactionId,
+					   InvalidMultiXactId);
 }
 
 static bool

@@ -1,8 +1,9 @@
 /*
  * discard/watch.c - lines in the server's log when undo grows large or old.
  *
- * Called by an undo worker in each of its cycles, in the cycle's transaction. What has been told is in the worker's ZWatch: a new
- * worker begins anew. No locks, no crash points.
+ * Called by an undo worker in each of its cycles, in the cycle's transaction.
+ * What has been told is in the worker's ZWatch: a new worker begins anew. No
+ * locks, no crash points.
  */
 #include "postgres.h"
 
@@ -13,7 +14,10 @@
 
 #define WHERE_TO_LOOK	"See zundo.stat_horizon for what prevents undo from being discarded."
 
-/* is_news: has value reached the setting, and twice what was told before? Notes that it is told now; -1 = never. */
+/*
+ * is_news: has value reached the setting, and twice what was told before?
+ * Notes that it is told now; -1 = never.
+ */
 static bool
 is_news(uint64 value, int64 setting, uint64 *told)
 {
@@ -44,13 +48,14 @@ zwatch_look(ZWatch *watch, uint64 bytes)
 	if (is_news(bytes / (1024 * 1024), zundo_log_undo_size, &watch->size_told))
 		ereport(LOG,
 				(errmsg("%llu MB of undo are kept in database \"%s\"",
-						(unsigned long long) (bytes / (1024 * 1024)), get_database_name(MyDatabaseId)),
-				 errdetail("%s", zu_describe_pin()),
+						(unsigned long long) (bytes / (1024 * 1024)),
+						get_database_name(MyDatabaseId)), errdetail("%s", zu_describe_pin()),
 				 errhint(WHERE_TO_LOOK)));
 	seconds = (uint64) (now - watch->since) / USECS_PER_SEC;
 	if (bytes > 0 && is_news(seconds, zundo_log_undo_age, &watch->age_told))
 		ereport(LOG,
-				(errmsg("undo has been kept in database \"%s\" for %llu s", get_database_name(MyDatabaseId),
+				(errmsg("undo has been kept in database \"%s\" for %llu s",
+						get_database_name(MyDatabaseId),
 						(unsigned long long) seconds),
 				 errdetail("%s", zu_describe_pin()),
 				 errhint(WHERE_TO_LOOK)));

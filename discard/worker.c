@@ -1,20 +1,24 @@
 /*
  * discard/worker.c - the undo worker of one database.
  *
- * A dynamic background worker that the launcher starts. Cycles: discard what nobody
- * needs, roll back aborted transactions met on the way, give the undo relation's free tail
- * back. Leaves when the database has no zundo, or has had nothing to do for a while; writers ask for a new
- * one. Each cycle is one transaction without an xid and without a snapshot that lasts;
- * zundo.undo_log is locked in AccessShareLock during it. An error ends the cycle, not the
+ * A dynamic background worker that the launcher starts. Cycles: discard what
+ * nobody needs, roll back aborted transactions met on the way, give the undo
+ * relation's free tail back. Leaves when the database has no zundo, or has had
+ * nothing to do for a while; writers ask for a new one. Each cycle is one
+ * transaction without an xid and without a snapshot that lasts; zundo.undo_log
+ * is locked in AccessShareLock during it. An error ends the cycle, not the
  * process. Crash points: "worker-cycle", in the cycle's transaction.
  *
- * Its PGPROC carries the autovacuum flag: CREATE DATABASE ... TEMPLATE, DROP DATABASE and the
- * like end it, and whoever waits for a table that it rolls back cancels the cycle.
+ * Its PGPROC carries the autovacuum flag: CREATE DATABASE ... TEMPLATE, DROP
+ * DATABASE and the like end it, and whoever waits for a table that it rolls
+ * back cancels the cycle.
  *
  * Invariants:
- *	WORKER-1	a worker never assigns an xid (its horizon must not count itself; pg_upgrade).
- *	WORKER-2	before leaving, it stops to count as the database's worker, and then looks once
- *		more: what was written before that is seen then, what is written after it asks anew.
+ *	WORKER-1	a worker never assigns an xid (its horizon must not count
+ *				itself; pg_upgrade).
+ *	WORKER-2	before leaving, it stops to count as the database's worker, and
+ *		then looks once more: what was written before that is seen then, what
+ *		is written after it asks anew.
  */
 #include "postgres.h"
 
@@ -53,7 +57,8 @@ typedef enum CycleResult
 	CYCLE_PINNED,				/* there is undo, but it must stay */
 	CYCLE_IDLE,					/* nothing worth staying for */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
-	CYCLE_NO_ROOM,				/* as many databases as can be written at one time are (zundo.max_databases) */
+	CYCLE_NO_ROOM,				/* as many databases as can be written at one
+								 * time are (zundo.max_databases) */
 	CYCLE_FAILED				/* ended by another error */
 } CycleResult;
 
@@ -70,7 +75,10 @@ become_dispensable(void)
 	LWLockRelease(ProcArrayLock);
 }
 
-/* Be counted as the database's worker, in undo/, or not any more. Said in every cycle: zundo may have been dropped and made anew. */
+/*
+ * Be counted as the database's worker, in undo/, or not any more. Said in
+ * every cycle: zundo may have been dropped and made anew.
+ */
 static void
 count_me(bool count)
 {
@@ -87,8 +95,8 @@ uncount_at_exit(int code, Datum arg)
 }
 
 /*
- * Make this database's undo usable in the current transaction and lock its relation. False if
- * zundo is not installed, or is being dropped.
+ * Make this database's undo usable in the current transaction and lock its
+ * relation. False if zundo is not installed, or is being dropped.
  */
 static bool
 open_undo(void)
@@ -112,7 +120,10 @@ open_undo(void)
 	return true;
 }
 
-/* Give back slot overflow pages and the tail of the undo relation, now and then. */
+/*
+ * Give back slot overflow pages and the tail of the undo relation, now and
+ * then.
+ */
 static void
 maybe_give_back(void)
 {
@@ -142,7 +153,10 @@ run_cycle(bool count, ZWatch *watch)
 		count_me(true);
 	ZUNDO_FAULT("worker-cycle");
 
-	/* The catalog snapshot of the look-ups above must not hold the horizon back. */
+	/*
+	 * The catalog snapshot of the look-ups above must not hold the horizon
+	 * back.
+	 */
 	InvalidateCatalogSnapshot();
 	done = zu_discard(ZU_UNDO_ALL, &stats);
 	if (done)
@@ -154,15 +168,20 @@ run_cycle(bool count, ZWatch *watch)
 		return CYCLE_PINNED;
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
 		return CYCLE_MOVED;
-	/* whatever is left may need us when its transaction ends, and nobody might call then */
+
+	/*
+	 * whatever is left may need us when its transaction ends, and nobody
+	 * might call then
+	 */
 	if (stats.bytes_left == 0 && stats.aborts_pending == 0)
 		return CYCLE_IDLE;
 	return CYCLE_PINNED;
 }
 
 /*
- * A pass as a transaction of its own. Errors are logged and end only the transaction;
- * being cancelled for somebody who waits for our locks is no news.
+ * A pass as a transaction of its own. Errors are logged and end only the
+ * transaction; being cancelled for somebody who waits for our locks is no
+ * news.
  */
 static CycleResult
 run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
@@ -180,7 +199,8 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();
-		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_writable()) ? CYCLE_NO_ROOM : CYCLE_FAILED;
+		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_writable())
+			? CYCLE_NO_ROOM : CYCLE_FAILED;
 		if (geterrcode() != ERRCODE_QUERY_CANCELED)
 			EmitErrorReport();
 		AbortCurrentTransaction();
@@ -205,7 +225,8 @@ nap(long ms, uint32 wait_event)
 	ResetLatch(MyLatch);
 	if (ProcDiePending)
 		proc_exit(1);
-	QueryCancelPending = false; /* nothing is being done that could be cancelled */
+	QueryCancelPending = false; /* nothing is being done that could be
+								 * cancelled */
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -230,8 +251,8 @@ next_nap(CycleResult result, long previous)
 }
 
 /*
- * May the worker leave? By rule WORKER-2 it looks once more after it has ceased to count. True:
- * its entry in the shared table is free.
+ * May the worker leave? By rule WORKER-2 it looks once more after it has
+ * ceased to count. True: its entry in the shared table is free.
  */
 static bool
 try_to_leave(MemoryContext context, ZWatch *watch)
@@ -244,8 +265,8 @@ try_to_leave(MemoryContext context, ZWatch *watch)
 }
 
 /*
- * zundo_worker_main: entry point; main_arg is the database's OID. Returns when there is
- * nothing left to do.
+ * zundo_worker_main: entry point; main_arg is the database's OID. Returns when
+ * there is nothing left to do.
  */
 void
 zundo_worker_main(Datum main_arg)
@@ -294,7 +315,11 @@ zundo_worker_main(Datum main_arg)
 			idle_since = 0;
 		else if (idle_since == 0)
 			idle_since = GetCurrentTimestamp();
-		/* A worker that only the launcher wanted was to have a look: it leaves at once. */
+
+		/*
+		 * A worker that only the launcher wanted was to have a look: it
+		 * leaves at once.
+		 */
 		if (idle_since != 0 &&
 			(first || TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_EXIT_MS)))
 		{

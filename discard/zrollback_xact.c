@@ -1,23 +1,24 @@
 /*
  * discard/zrollback_xact.c - rolling back a whole transaction from its undo.
  *
- * Called through zu_discard by workers and VACUUM. Reads the transaction's part of one
- * undo log, and for the pages that its aborted records name calls zrollback_page in
- * batches ordered by table and block. Holds per table a RowExclusiveLock that was got
- * without waiting; per page its exclusive lock. Repeating any part of it does nothing
- * twice, so a crash or an error anywhere only costs time.
+ * Called through zu_discard by workers and VACUUM. Reads the transaction's
+ * part of one undo log, and for the pages that its aborted records name calls
+ * zrollback_page in batches ordered by table and block. Holds per table a
+ * RowExclusiveLock that was got without waiting; per page its exclusive lock.
+ * Repeating any part of it does nothing twice, so a crash or an error anywhere
+ * only costs time.
  *
  * Tables that are locked by somebody are passed over and noted in the ZuAbort
  * with the place of their first record; all others are done. The next call
  * reads undo only if one of the noted tables can be locked, from that place on.
  *
  * Invariants:
- *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID, which brings the
- *		catalog caches up to date, and only if no other table has its file: tools exchange
- *		files in pg_class (zfile.c).
+ *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID,
+ *		which brings the catalog caches up to date, and only if no other table
+ *		has its file: tools exchange files in pg_class (zfile.c).
  *	RESOLVE-2	a table's lock is held until its pages' changes are logged.
- *	RESOLVE-3	true is returned only if no page of any existing table can still carry an aborted
- *		record of the transaction.
+ *	RESOLVE-3	true is returned only if no page of any existing table can
+ *		still carry an aborted record of the transaction.
  */
 #include "postgres.h"
 
@@ -37,7 +38,10 @@
 #include "utils/timestamp.h"
 
 #define BATCH_PAGES 1024
-/* Until a table whose rollback has failed with an error is tried again: doubled with each failure, so often. */
+/*
+ * Until a table whose rollback has failed with an error is tried again:
+ * doubled with each failure, so often.
+ */
 #define FAILED_RETRY_MS 30000
 #define FAILED_RETRY_DOUBLINGS 6
 
@@ -87,7 +91,8 @@ compare_pages(const void *a, const void *b)
 static void
 report_progress(Job *job)
 {
-	zworkers_report_progress(job->abort->topxid, job->records_done, job->abort->records, job->abort->bytes);
+	zworkers_report_progress(job->abort->topxid, job->records_done, job->abort->records,
+							 job->abort->bytes);
 }
 
 /* find_table: returns the entry of a table among n, or NULL. */
@@ -100,7 +105,9 @@ find_table(const ZuStalledTable *tables, int n, Oid reloid, RelFileNumber relnum
 	return NULL;
 }
 
-/* Returns how many milliseconds after its last failure a table is tried again. */
+/*
+ * Returns how many milliseconds after its last failure a table is tried again.
+ */
 static int
 retry_delay(int failures)
 {
@@ -109,7 +116,8 @@ retry_delay(int failures)
 }
 
 /*
- * Notes that a table of the batch is not done. failures: how often it has failed with an error; 0 = it is locked.
+ * Notes that a table of the batch is not done. failures: how often it has
+ * failed with an error; 0 = it is locked.
  */
 static void
 leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
@@ -133,7 +141,10 @@ leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), retry_delay(failures));
 }
 
-/* Does rec belong to an aborted (sub)transaction? One still in progress leaves the job incomplete. */
+/*
+ * Does rec belong to an aborted (sub)transaction? One still in progress leaves
+ * the job incomplete.
+ */
 static bool
 record_aborted(Job *job, const ZuRecord *rec)
 {
@@ -174,8 +185,8 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 }
 
 /*
- * rollback_in_table: rolls back n pages (ascending blocks) of one file, if it is
- * the table's (*has_file). Returns false if the table could not be locked,
+ * rollback_in_table: rolls back n pages (ascending blocks) of one file, if it
+ * is the table's (*has_file). Returns false if the table could not be locked,
  * belongs to another session or takes its zheap file for something else.
  */
 static bool
@@ -206,7 +217,8 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 
 /*
  * rollback_table: rolls back n pages of one table's file, which may be another
- * table's by now. Returns true if they are done or the file is gone (RESOLVE-1).
+ * table's by now. Returns true if they are done or the file is gone
+ * (RESOLVE-1).
  */
 static bool
 rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
@@ -220,7 +232,8 @@ rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
 		return true;
 	foreach(lc, zfile_owners(pages[0].relnumber))
 		if (!rollback_in_table(lfirst_oid(lc), pages, n, strategy, &has_file) || !has_file)
-			return false;		/* without the file: it is on its way to a third table */
+		return false;			/* without the file: it is on its way to a
+								 * third table */
 	return true;
 }
 
@@ -256,7 +269,11 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		/* a cancel or the end of this process is not about the table; the subtransaction is over all the same */
+
+		/*
+		 * a cancel or the end of this process is not about the table; the
+		 * subtransaction is over all the same
+		 */
 		if (error->elevel != ERROR || error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
 			error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
 		{
@@ -269,7 +286,8 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		before = find_table(job->abort->stalled, job->abort->nstalled, pages[0].reloid, pages[0].relnumber);
+		before = find_table(job->abort->stalled, job->abort->nstalled, pages[0].reloid,
+							pages[0].relnumber);
 		failures = before == NULL ? 1 : before->failures + 1;
 		leave_table(job, pages[0].reloid, pages[0].relnumber, failures);
 		ereport(LOG,
@@ -388,7 +406,11 @@ work(Job *job)
 	while (zu_scan_next(scan, &rec, &ptr) && (ptr == abort->first || (rec.flags & ZUF_FIRST) == 0))
 	{
 		CHECK_FOR_INTERRUPTS();
-		/* An image is in no chain: the page of its record is named by that one, too. */
+
+		/*
+		 * An image is in no chain: the page of its record is named by that
+		 * one, too.
+		 */
 		if (rec.type != ZUR_IMAGE && record_aborted(job, &rec) &&
 			(!job->selective ||
 			 find_table(job->wanted, job->nwanted, rec.reloid, rec.relnumber) != NULL))

@@ -1,9 +1,11 @@
 /*
- * dml/zcolumns.c - which columns indexes depend on, and whether an update changes them.
+ * dml/zcolumns.c - which columns indexes depend on, and whether an update
+ * changes them.
  *
  * The column sets are copied out of the relcache once and kept until it says
- * that the relation has changed, be it while they are read: then this once they are as good as those that
- * the server itself has read a moment ago, and not kept for the next change.
+ * that the relation has changed, be it while they are read: then this once
+ * they are as good as those that the server itself has read a moment ago, and
+ * not kept for the next change.
  */
 #include "postgres.h"
 
@@ -31,7 +33,10 @@ forget(ZIndexColumns *entry)
 	memset(entry, 0, sizeof(*entry));
 }
 
-/* The relcache has changed: relid, or everything if it is invalid. Whoever uses a set just now goes on with it. */
+/*
+ * The relcache has changed: relid, or everything if it is invalid. Whoever
+ * uses a set just now goes on with it.
+ */
 static void
 relcache_changed(Datum arg, Oid relid)
 {
@@ -77,7 +82,11 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 			case RI_TRIGGER_FK:
 				break;
 			default:
-				/* a deferrable unique constraint's is queued only after an index insertion */
+
+				/*
+				 * a deferrable unique constraint's is queued only after an
+				 * index insertion
+				 */
 				if (trigger->tgfoid == F_UNIQUE_KEY_RECHECK)
 					entry->rechecked = true;
 				else
@@ -118,7 +127,11 @@ zindex_columns(Relation rel)
 		registered = true;
 	}
 	forget(entry);
-	/* from here on what the relcache says of it counts, and after an error the next one begins anew */
+
+	/*
+	 * from here on what the relcache says of it counts, and after an error
+	 * the next one begins anew
+	 */
 	entry->reloid = RelationGetRelid(rel);
 	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);
 	entry->blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
@@ -144,7 +157,8 @@ zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size l
 	{
 		bool		isnull;
 
-		(void) ztuple_getattr(row, len, RelationGetDescr(rel), i + FirstLowInvalidHeapAttributeNumber, &isnull,
+		(void) ztuple_getattr(row, len, RelationGetDescr(rel),
+							  i + FirstLowInvalidHeapAttributeNumber, &isnull,
 							  RelationGetRelationName(rel), NULL);
 		null_met |= isnull;
 		value_met |= !isnull;
@@ -153,8 +167,8 @@ zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size l
 }
 
 bool
-zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow, Size oldlen,
-				const char *newrow, Size newlen)
+zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow,
+				Size oldlen, const char *newrow, Size newlen)
 {
 	const char *relname = RelationGetRelationName(rel);
 	TupleDesc	desc = RelationGetDescr(rel);

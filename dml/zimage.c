@@ -1,5 +1,6 @@
 /*
- * dml/zimage.c - saving a hot page's image to undo, so that old snapshots need not walk long chains.
+ * dml/zimage.c - saving a hot page's image to undo, so that old snapshots need
+ * not walk long chains.
  */
 #include "postgres.h"
 
@@ -7,11 +8,16 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/* An image is worth it when the chains have grown by this many times its size. */
+/*
+ * An image is worth it when the chains have grown by this many times its size.
+ */
 #define IMAGE_DEBT_FACTOR 4
 #define IMAGE_MIN_DEBT 1024
 
-/* Is every unsettled slot's owner committed or at work? (an image must not hold aborted heads) */
+/*
+ * Is every unsettled slot's owner committed or at work? (an image must not
+ * hold aborted heads)
+ */
 static bool
 no_aborted_slots(Relation rel, BlockNumber block, Page page)
 {
@@ -30,7 +36,10 @@ no_aborted_slots(Relation rel, BlockNumber block, Page page)
 	return true;
 }
 
-/* Puts the page, without its hole, into an undo record that the page then names. */
+/*
+ * Puts the page, without its hole, into an undo record that the page then
+ * names.
+ */
 static void
 save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 {
@@ -44,7 +53,8 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 	memcpy(bytes, page, ph->pd_lower);
 	memcpy(bytes + ph->pd_lower, (char *) page + ph->pd_upper, BLCKSZ - ph->pd_upper);
 	zwriter_change(writer, &change, ZWAL_IMAGE, 1);
-	zwriter_record(writer, rec, ZUR_IMAGE, BufferGetBlockNumber(buf), 0, zpage_trailer(page)->image);
+	zwriter_record(writer, rec, ZUR_IMAGE, BufferGetBlockNumber(buf), 0,
+				   zpage_trailer(page)->image);
 	rec->committed = committed;
 	rec->payload = bytes;
 	rec->payload_len = ph->pd_lower + (BLCKSZ - ph->pd_upper);

@@ -19,9 +19,11 @@
 #include "utils/rel.h"
 
 /*
- * Tells whether rows that are inserted with these options are to be visible to all (FROZEN-1). The server asks for that only in
- * a file that the current subtransaction has made, which goes with it. Elsewhere, where an extension may ask for it,
- * others would see the rows at once and after a rollback too: there they are the transaction's, as without the option.
+ * Tells whether rows that are inserted with these options are to be visible to
+ * all (FROZEN-1). The server asks for that only in a file that the current
+ * subtransaction has made, which goes with it. Elsewhere, where an extension
+ * may ask for it, others would see the rows at once and after a rollback too:
+ * there they are the transaction's, as without the option.
  */
 static bool
 inserts_frozen(Relation rel, int options)
@@ -31,9 +33,13 @@ inserts_frozen(Relation rel, int options)
 		 rel->rd_newRelfilelocatorSubid == GetCurrentSubTransactionId());
 }
 
-/* Inserts the row, whose header names no slot yet, and returns its place in *tid. */
+/*
+ * Inserts the row, whose header names no slot yet, and returns its place in
+ * *tid.
+ */
 static void
-insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkInsertState bistate, ItemPointer tid)
+insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkInsertState bistate,
+		   ItemPointer tid)
 {
 	ZWriter		writer;
 	ZNewPlace	place;
@@ -61,7 +67,10 @@ insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkIn
 	zrollback_note_page(rel, block);
 }
 
-/* Returns the slot's row, toasted if need be; good until the slot changes or the memory context is reset. */
+/*
+ * Returns the slot's row, toasted if need be; good until the slot changes or
+ * the memory context is reset.
+ */
 static const char *
 form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 {
@@ -109,13 +118,17 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 {
 	Page		page = BufferGetPage(place->buf);
 	Size		hole = place->init ? BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
-		ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot) : zpage_hole(page);
+	ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot) : zpage_hole(page);
 	int			count = 0;
 
 	if (place->pick.grow_to)
 		hole -= sizeof(ZPageSlot);
 	hole -= Min(hole, keep_free);
-	/* a range: only line pointers past the last one, unless just one row is put */
+
+	/*
+	 * a range: only line pointers past the last one, unless just one row is
+	 * put
+	 */
 	if (!place->init && place->off <= PageGetMaxOffsetNumber(page))
 		return 1;
 	while (from + count < rows->n && place->off + count <= ZHEAP_MAX_OFFSET &&
@@ -130,12 +143,17 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 /* What is special about rows that are inserted. */
 typedef struct Special
 {
-	uint32		token;			/* of a speculative insertion (of one row), else 0 */
-	bool		frozen;			/* every snapshot is to see them: their headers name no slot */
+	uint32		token;			/* of a speculative insertion (of one row),
+								 * else 0 */
+	bool		frozen;			/* every snapshot is to see them: their
+								 * headers name no slot */
 	TransactionId as_of;		/* the transaction that made them, or Invalid */
 } Special;
 
-/* Joins count rows, each after its length, in data. Returns the number of bytes. */
+/*
+ * Joins count rows, each after its length, in data. Returns the number of
+ * bytes.
+ */
 static uint32
 join_rows(const ZNewRows *rows, int from, int count, char *data)
 {
@@ -211,7 +229,8 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	uint32	   *lens = palloc(nslots * sizeof(uint32));
-	ZNewRows	rows = {nslots, palloc(nslots * sizeof(char *)), lens, palloc(nslots * sizeof(ItemPointerData))};
+	ZNewRows	rows = {nslots, palloc(nslots * sizeof(char *)), lens,
+	palloc(nslots * sizeof(ItemPointerData))};
 	Special		special = {0};
 	ZWriter		writer;
 
@@ -298,9 +317,10 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int o
 }
 
 /*
- * Nobody but us can see the row yet: confirming it takes its mark away; giving it up makes it a
- * deleted row of ours without an undo record, so that whoever waits for the
- * token finds nothing, and a rollback removes it as any insertion.
+ * Nobody but us can see the row yet: confirming it takes its mark away; giving
+ * it up makes it a deleted row of ours without an undo record, so that whoever
+ * waits for the token finds nothing, and a rollback removes it as any
+ * insertion.
  */
 void
 zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)

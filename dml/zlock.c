@@ -1,8 +1,9 @@
 /*
  * dml/zlock.c - row locks.
  *
- * A lock is an entry in a slot that holds only the locker's locks, or a LOCK record in the locker's slot chain;
- * the row's header keeps its writer and gets a hint that locks may exist (docs/locking.md).
+ * A lock is an entry in a slot that holds only the locker's locks, or a LOCK
+ * record in the locker's slot chain; the row's header keeps its writer and
+ * gets a hint that locks may exist (docs/locking.md).
  */
 #include "postgres.h"
 
@@ -24,7 +25,7 @@ static struct
 	Oid			reloid;
 	CommandId	cid;
 	ItemPointerData tid;
-} last_locked;
+}			last_locked;
 
 bool
 zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
@@ -35,8 +36,9 @@ zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
 }
 
 /*
- * A row that another was changing when it was examined may have been taken from its place by the picking of a slot: he has committed a
- * move, and the page was pruned, or a move to here was rolled back.
+ * A row that another was changing when it was examined may have been taken
+ * from its place by the picking of a slot: he has committed a move, and the
+ * page was pruned, or a move to here was rolled back.
  */
 static inline bool
 has_gone(Page page, OffsetNumber off)
@@ -45,8 +47,9 @@ has_gone(Page page, OffsetNumber off)
 }
 
 /*
- * Lock the row without undo, if the page has a slot for that. Locks in the stronger modes announce a
- * change of the row, for which they would be made records of at once. Nobody else locks rows of a temporary table, and a page
+ * Lock the row without undo, if the page has a slot for that. Locks in the
+ * stronger modes announce a change of the row, for which they would be made
+ * records of at once. Nobody else locks rows of a temporary table, and a page
  * of it tells by its pointers that it is one (UNDO-23).
  */
 static bool
@@ -77,9 +80,9 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 
 /*
  * Makes LOCK records of some of the inline locks of slotno, on *prev, which
- * becomes the last record. Returns what is left of the locks. The slot takes the
- * records only with the last of them: if an error comes in between, it still has
- * all its locks.
+ * becomes the last record. Returns what is left of the locks. The slot takes
+ * the records only with the last of them: if an error comes in between, it
+ * still has all its locks.
  */
 static UndoPtr
 convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr locks, UndoPtr *prev)
@@ -142,7 +145,8 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	if (lock_inline(writer, buf, off, mode))
 		return true;
 	if (has_gone(page, off) ||
-		!zslot_pick_for_lock(writer, buf, ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
+		!zslot_pick_for_lock(writer, buf,
+							 ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
 							 &pick) ||
 		has_gone(page, off))
 		return false;
@@ -164,10 +168,12 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	return true;
 }
 
-/* Does the page's common lock slot name us with at least this lock on the row? */
+/*
+ * Does the page's common lock slot name us with at least this lock on the row?
+ */
 static bool
-listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNumber block, OffsetNumber off,
-			  LockTupleMode mode)
+listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNumber block,
+			  OffsetNumber off, LockTupleMode mode)
 {
 	ZLockScan	scan;
 	ZLockEntry	entry;
@@ -180,9 +186,13 @@ listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNu
 	return false;
 }
 
-/* Do we hold the row at least in this mode, by a change or by a lock? Page locked. */
+/*
+ * Do we hold the row at least in this mode, by a change or by a lock? Page
+ * locked.
+ */
 static bool
-held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state, LockTupleMode mode)
+held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state,
+		   LockTupleMode mode)
 {
 	ZSlotView	slots;
 	char		bytes[ZUR_MAX_LENGTH];
@@ -218,7 +228,8 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 				return true;
 			continue;
 		}
-		zchain_begin(&chain, writer->rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED, slots.oldest, bytes);
+		zchain_begin(&chain, writer->rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED,
+					 slots.oldest, bytes);
 		while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
 			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
 			if (rec.type == ZUR_LOCK && rec.offset == off && rec.lockmode >= mode)
@@ -229,15 +240,17 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 
 /*
  * Put the version that was locked into slot: the newest one, or beside
- * another's unfinished update the one that the caller sees. False: the row is not here any more. The page is not locked, and a KEY SHARE
- * lock lets others move the row.
+ * another's unfinished update the one that the caller sees. False: the row is
+ * not here any more. The page is not locked, and a KEY SHARE lock lets others
+ * move the row.
  */
 static bool
-show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside, bool traversed,
-			TupleTableSlot *slot)
+show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside,
+			bool traversed, TupleTableSlot *slot)
 {
 	ZVersion	version;
-	Snapshot	snap = (beside && !traversed && snapshot && IsMVCCSnapshot(snapshot)) ? snapshot : SnapshotSelf;
+	Snapshot	snap = (beside && !traversed && snapshot && IsMVCCSnapshot(snapshot)) ? snapshot
+	: SnapshotSelf;
 
 	ZUNDO_FAULT("row-locked");
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);
@@ -250,7 +263,8 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 
 /*
  * Remember the version that was locked instead of the one that snapshot shows;
- * its writer must be named as an update under that snapshot will name it. Page locked.
+ * its writer must be named as an update under that snapshot will name it. Page
+ * locked.
  */
 static void
 note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
@@ -268,7 +282,8 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 typedef struct LockSearch
 {
 	ItemPointerData tid;
-	Snapshot	snapshot;		/* Invalid once a newer version is being followed */
+	Snapshot	snapshot;		/* Invalid once a newer version is being
+								 * followed */
 	bool		traversed;
 	bool		have_tuple_lock;
 } LockSearch;
@@ -285,7 +300,8 @@ follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
 	if (ItemPointerIndicatesMovedPartitions(&tmfd->ctid))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("tuple to be locked was already moved to another partition due to concurrent update")));
+				 errmsg("tuple to be locked was already moved to another partition due to "
+						"concurrent update")));
 	search->tid = tmfd->ctid;
 	search->snapshot = InvalidSnapshot;
 	search->traversed = true;
@@ -293,10 +309,11 @@ follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
 }
 
 /*
- * A KEY SHARE lock is wanted on a version that another has moved, or is moving: take it where the
- * row is moved to, or a deletion there would not meet it. No buffer lock is held. Returns
- * TM_Ok; TM_BeingModified with *wait_for; TM_Deleted or TM_Updated if the row was deleted, or its key changed,
- * further on.
+ * A KEY SHARE lock is wanted on a version that another has moved, or is
+ * moving: take it where the row is moved to, or a deletion there would not
+ * meet it. No buffer lock is held. Returns TM_Ok; TM_BeingModified with
+ * *wait_for; TM_Deleted or TM_Updated if the row was deleted, or its key
+ * changed, further on.
  */
 static TM_Result
 lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_for)
@@ -344,8 +361,8 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 }
 
 /*
- * A KEY SHARE lock on an old version came too late: a newer one was deleted, or got another key. Answer as
- * for the version itself. buf is not locked.
+ * A KEY SHARE lock on an old version came too late: a newer one was deleted,
+ * or got another key. Answer as for the version itself. buf is not locked.
  */
 static TM_Result
 beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, const ZRowState *state,
@@ -362,11 +379,14 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, cons
 }
 
 /*
- * Following another's update we have met our own change, made since the command began: an error for most callers if the newest
- * version is of a later command, none if the row is gone in the end. So go on if it has moved. *done: result is the answer.
+ * Following another's update we have met our own change, made since the
+ * command began: an error for most callers if the newest version is of a later
+ * command, none if the row is gone in the end. So go on if it has moved.
+ * *done: result is the answer.
  */
 static TM_Result
-beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_FailureData *tmfd, bool *done)
+beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_FailureData *tmfd,
+			  bool *done)
 {
 	if (ZH_LIVE(state->header))
 		return TM_SelfModified;
@@ -379,7 +399,8 @@ beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_
 /* Try once at search->tid. *done: result is the answer, else search again. */
 static TM_Result
 lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableSlot *slot,
-			 LockTupleMode mode, LockWaitPolicy policy, uint8 flags, TM_FailureData *tmfd, bool *done)
+			 LockTupleMode mode, LockWaitPolicy policy, uint8 flags, TM_FailureData *tmfd,
+			 bool *done)
 {
 	Relation	rel = writer->rel;
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&search->tid));
@@ -421,8 +442,13 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		{
 			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 			result = lock_moved(writer, state.writer.forward, mode, &state.wait_for);
-			/* the key went while the move was unfinished, or before: that decides who is told */
-			if ((result == TM_Deleted || result == TM_Updated) && state.writer.status != ZXID_IN_PROGRESS)
+
+			/*
+			 * the key went while the move was unfinished, or before: that
+			 * decides who is told
+			 */
+			if ((result == TM_Deleted || result == TM_Updated) &&
+				state.writer.status != ZXID_IN_PROGRESS)
 				return beyond_reach(search, buf, result, flags, &state, tmfd, done);
 			if (result != TM_Ok)
 			{
@@ -436,13 +462,23 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			}
 			LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		}
-		/* FOR UPDATE alone has the other flag: the plan goes on from there, perhaps to an older version */
+
+		/*
+		 * FOR UPDATE alone has the other flag: the plan goes on from there,
+		 * perhaps to an older version
+		 */
 		if (search->snapshot == InvalidSnapshot &&
-			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot && IsMVCCSnapshot(snapshot))
+			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot &&
+			IsMVCCSnapshot(snapshot))
 			note_locked(rel, buf, &tid, snapshot);
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		/* gone on meanwhile: the lock has gone with it, or has been taken there too, and there it is found */
-		*done = show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed, slot) ||
+
+		/*
+		 * gone on meanwhile: the lock has gone with it, or has been taken
+		 * there too, and there it is found
+		 */
+		*done = show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed,
+							slot) ||
 			mode != LockTupleKeyShare;
 		tmfd->ctid = tid;
 		tmfd->traversed = search->traversed;
@@ -450,7 +486,11 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		return TM_Ok;
 	}
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-	/* to ON CONFLICT a row that this command has updated is a new row of this command */
+
+	/*
+	 * to ON CONFLICT a row that this command has updated is a new row of this
+	 * command
+	 */
 	if (result == TM_SelfModified && state.writer.type == ZUR_UPDATE && !search->traversed &&
 		(search->snapshot == InvalidSnapshot || zany_is_conflict_slot(slot)))
 		result = TM_Invisible;
@@ -463,7 +503,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		*done = false;
 		return result;
 	}
-	if (search->traversed && state.writer.status == ZXID_OWN && (result == TM_SelfModified || result == TM_Invisible))
+	if (search->traversed && state.writer.status == ZXID_OWN &&
+		(result == TM_SelfModified || result == TM_Invisible))
 		result = beyond_update(search, flags, &state, tmfd, done);
 	else if (result == TM_Updated && follow_update(search, flags, tmfd))
 		*done = false;
@@ -474,7 +515,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 }
 
 TM_Result
-zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot, CommandId cid,
+zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot,
+				 CommandId cid,
 				 LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd)
 {
 	ZWriter		writer;
@@ -486,9 +528,11 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 		zwriter_start(&writer);
 	search.tid = *tid;
+
 	/*
-	 * Who does not ask for the last version under READ COMMITTED has found the row by
-	 * other means than its snapshot (ON CONFLICT, replication): the newest version is meant.
+	 * Who does not ask for the last version under READ COMMITTED has found
+	 * the row by other means than its snapshot (ON CONFLICT, replication):
+	 * the newest version is meant.
 	 */
 	if (snapshot && IsMVCCSnapshot(snapshot) &&
 		((flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) || IsolationUsesXactSnapshot()))
@@ -503,7 +547,8 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		CHECK_FOR_INTERRUPTS();
 		if (zwriter_started(&writer))
 			zwriter_reserve(&writer);
-		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd, &done);
+		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd,
+							  &done);
 		/* who goes on to another place leaves the queue at this one */
 		if (search.have_tuple_lock && !ItemPointerEquals(&here, &search.tid))
 		{

@@ -1,20 +1,27 @@
 /*
- * dml/zlocklist.c - the locks of several transactions that a page keeps in common.
+ * dml/zlocklist.c - the locks of several transactions that a page keeps in
+ * common.
  *
- * A row that moves takes its live lockers along: the mover writes their locks, as a list, into an undo record of
- * type LOCKS, and a slot of the new row's page, flagged ZSLOT_COMMON_LOCKS, points to it. Such records form a
- * chain of their own, which is no chain of changes: whoever needs to pushes on it, whatever becomes of the
- * others, for it is read as a whole. An entry counts while its locker is at work, and if the record's
- * writer has not aborted (then the row that it speaks of is not there).
+ * A row that moves takes its live lockers along: the mover writes their locks,
+ * as a list, into an undo record of type LOCKS, and a slot of the new row's
+ * page, flagged ZSLOT_COMMON_LOCKS, points to it. Such records form a chain of
+ * their own, which is no chain of changes: whoever needs to pushes on it,
+ * whatever becomes of the others, for it is read as a whole. An entry counts
+ * while its locker is at work, and if the record's writer has not aborted
+ * (then the row that it speaks of is not there).
  *
- * Locks: the page's, exclusively to push, at least share to read; then undo pages.
+ * Locks: the page's, exclusively to push, at least share to read; then undo
+ * pages.
  *
  * Invariants (docs/locking.md has the reasons):
- *	LOCKLIST-1	the slot's xid and each record's 'hold' are the youngest locker named in the record or below it,
- *		so the slot is free, and the chain may be gone, only when all of these have ended.
- *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the horizon (UNDO-28).
- *	LOCKLIST-3	an entry is left out of the list only if its locker has ended, or its row has no
- *		bytes any more: then the row has moved on, and its lockers with it, or never came to be.
+ *	LOCKLIST-1	the slot's xid and each record's 'hold' are the youngest locker
+ *		named in the record or below it, so the slot is free, and the chain may
+ *		be gone, only when all of these have ended.
+ *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the
+ *				horizon (UNDO-28).
+ *	LOCKLIST-3	an entry is left out of the list only if its locker has ended,
+ *		or its row has no bytes any more: then the row has moved on, and its
+ *		lockers with it, or never came to be.
  */
 #include "postgres.h"
 
@@ -25,7 +32,10 @@
 /* A chain of so many records is replaced by one. */
 #define MERGE_RECORDS 8
 
-/* Gathers the entries of the chain that still matter (LOCKLIST-3) in kept. Returns false if there are too many. */
+/*
+ * Gathers the entries of the chain that still matter (LOCKLIST-3) in kept.
+ * Returns false if there are too many.
+ */
 static bool
 gather(ZLockScan *scan, Page page, ZLockList *kept)
 {
@@ -69,7 +79,11 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 
 		zlocklist_begin(&scan, &slot, zu_oldest(), writer->rel->rd_locator.relNumber, block,
 						InvalidOffsetNumber);
-		/* replace the records if they hold nothing, or are many and what they hold fits */
+
+		/*
+		 * replace the records if they hold nothing, or are many and what they
+		 * hold fits
+		 */
 		merge = gather(&scan, BufferGetPage(buf), &kept) &&
 			(kept.n == 0 ||
 			 (kept.n + list->n <= ZLOCK_MAX_ENTRIES && scan.nrecords >= MERGE_RECORDS));

@@ -1,18 +1,22 @@
 /*
- * dml/zoverflow.c - giving table pages their overflow pages, and taking them away.
+ * dml/zoverflow.c - giving table pages their overflow pages, and taking them
+ * away.
  *
- * A page that is full and has no slot left gets an overflow page (zslot_pick); whoever holds it
- * exclusively and finds every slot there older than `oldest` takes it away (zslot_pick, VACUUM).
- * Tables that are dropped, truncated or rewritten leave overflow pages behind, which the undo worker
- * frees (discard/sweep.c).
+ * A page that is full and has no slot left gets an overflow page (zslot_pick);
+ * whoever holds it exclusively and finds every slot there older than `oldest`
+ * takes it away (zslot_pick, VACUUM). Tables that are dropped, truncated or
+ * rewritten leave overflow pages behind, which the undo worker frees
+ * (discard/sweep.c).
  *
  * Locks: table page -> overflow page. Nothing here waits for a transaction.
  *
- * Crash points: "overflow-logged"; both pages change in one WAL record, so neither points to nothing.
+ * Crash points: "overflow-logged"; both pages change in one WAL record, so
+ * neither points to nothing.
  *
  * Invariants:
- *	OVERFLOW-1	an overflow page is taken away only when every slot on it is older than `oldest`, or its
- *		table page does not point to it; so a slot number that is too large means "visible to all".
+ *	OVERFLOW-1	an overflow page is taken away only when every slot on it is
+ *		older than `oldest`, or its table page does not point to it; so a slot
+ *		number that is too large means "visible to all".
  *	OVERFLOW-2	while a pick is in use, the page's overflow page stays.
  */
 #include "postgres.h"
@@ -26,8 +30,9 @@
 #include "utils/rel.h"
 
 /*
- * Give overflow to the owner in 'xlrec', or to nobody if first is 0, and log that. buf: the table page that is to
- * point to it, or not any more; Invalid: none does. Both exclusively locked. logged: is the table page?
+ * Give overflow to the owner in 'xlrec', or to nobody if first is 0, and log
+ * that. buf: the table page that is to point to it, or not any more; Invalid:
+ * none does. Both exclusively locked. logged: is the table page?
  */
 static void
 change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool logged)
@@ -36,12 +41,13 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 	XLogRecPtr	recptr;
 
 	START_CRIT_SECTION();
-	zu_overflow_init(page, xlrec->reloid, xlrec->relnumber, xlrec->block, xlrec->first, xlrec->changes);
+	zu_overflow_init(page, xlrec->reloid, xlrec->relnumber, xlrec->block, xlrec->first,
+					 xlrec->changes);
 	MarkBufferDirty(overflow);
 	if (BufferIsValid(buf))
 	{
-		zpage_set_overflow(BufferGetPage(buf), xlrec->first != 0 ? BufferGetBlockNumber(overflow) : 0,
-						   xlrec->changes);
+		zpage_set_overflow(BufferGetPage(buf), xlrec->first != 0 ? BufferGetBlockNumber(overflow)
+						   : 0, xlrec->changes);
 		MarkBufferDirty(buf);
 	}
 	XLogBeginInsert();
@@ -63,7 +69,10 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	Buffer		overflow;
 	xl_zheap_overflow xlrec;
 
-	/* for a row lock too: VACUUM comes only to pages without the bit (VACUUM-4 in vacuum/zvacuum.c), and is to take the overflow page away */
+	/*
+	 * for a row lock too: VACUUM comes only to pages without the bit
+	 * (VACUUM-4 in vacuum/zvacuum.c), and is to take the overflow page away
+	 */
 	zvisible_clear(writer->rel, buf);
 	overflow = zu_overflow_take();
 	if (!BufferIsValid(overflow))
@@ -72,7 +81,11 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	xlrec.relnumber = writer->rel->rd_locator.relNumber;
 	xlrec.block = BufferGetBlockNumber(buf);
 	xlrec.first = zpage_nslots(BufferGetPage(buf)) + 1;
-	/* so that a version from an earlier time with the same owner does not fit either */
+
+	/*
+	 * so that a version from an earlier time with the same owner does not fit
+	 * either
+	 */
 	xlrec.changes = (uint16) pg_prng_uint32(&pg_global_prng_state);
 	change_owner(&xlrec, buf, overflow, writer->logged);
 	UnlockReleaseBuffer(overflow);
@@ -98,7 +111,8 @@ zoverflow_release(Relation rel, Buffer buf)
 
 	if (likely(!zpage_has_overflow(BufferGetPage(buf))))
 		return true;
-	overflow = zvis_overflow_lock(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), BUFFER_LOCK_EXCLUSIVE);
+	overflow = zvis_overflow_lock(rel, BufferGetBlockNumber(buf), BufferGetPage(buf),
+								  BUFFER_LOCK_EXCLUSIVE);
 	settled = is_settled(BufferGetPage(overflow), zu_oldest());
 	if (settled)
 	{

@@ -1,10 +1,12 @@
 /*
  * dml/zprunepage.c - giving back the room of rows whose deletion is settled.
  *
- * Called with the page locked exclusively. Each page change is one WAL record ("prune-logged").
+ * Called with the page locked exclusively. Each page change is one WAL record
+ * ("prune-logged").
  *
- * Rule DML-9: a line pointer becomes LP_UNUSED, for another row to take, only when no transaction at work has a lock on
- * what was there: a row that was moved, or moved here by somebody who has aborted.
+ * Rule DML-9: a line pointer becomes LP_UNUSED, for another row to take, only
+ * when no transaction at work has a lock on what was there: a row that was
+ * moved, or moved here by somebody who has aborted.
  */
 #include "postgres.h"
 
@@ -16,8 +18,9 @@
 #include "utils/rel.h"
 
 /*
- * The xid in slot s, which a line pointer or a row of the page names; overflow: all slots if the page has more than the
- * inline ones, else NULL. Error ERRCODE_DATA_CORRUPTED if the page never had so many.
+ * The xid in slot s, which a line pointer or a row of the page names;
+ * overflow: all slots if the page has more than the inline ones, else NULL.
+ * Error ERRCODE_DATA_CORRUPTED if the page never had so many.
  */
 static inline ZXid
 slot_xid(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, int s)
@@ -37,8 +40,8 @@ slot_xid(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, 
 
 /* What can be done with line pointer lp now? False: nothing. */
 static bool
-prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, ItemId lp, ZXid oldest,
-			 ZPruneAction *action)
+prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, ItemId lp,
+			 ZXid oldest, ZPruneAction *action)
 {
 	ZHeader		h;
 	ZXid		xid;
@@ -111,14 +114,20 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 	END_CRIT_SECTION();
 }
 
-/* May there be a lock on what is at lp? The bytes of a row know; nothing else does. */
+/*
+ * May there be a lock on what is at lp? The bytes of a row know; nothing else
+ * does.
+ */
 static bool
 may_be_locked(Page page, ItemId lp)
 {
 	return !ItemIdIsNormal(lp) || ZH_LOCK(zheader_get(zpage_row(page, lp))) != 0;
 }
 
-/* Take from the n items those that would give up line pointers on which there are locks (DML-9); returns how many are left. */
+/*
+ * Take from the n items those that would give up line pointers on which there
+ * are locks (DML-9); returns how many are left.
+ */
 static int
 keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 {
@@ -127,7 +136,10 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 	bool		looked = false;
 	int			left = 0;
 
-	/* nobody else locks rows of a temporary table, and all that is dead there is of transactions that have ended */
+	/*
+	 * nobody else locks rows of a temporary table, and all that is dead there
+	 * is of transactions that have ended
+	 */
 	if (RelationUsesLocalBuffers(rel))
 		return n;
 	for (int i = 0; i < n; i++)
@@ -150,9 +162,11 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 }
 
 /*
- * The page on which there was nothing to do when it was last pruned here. There is nothing as long as no transaction has ended and `oldest` is
- * the same: a statement that moves all rows of a page asks for each of them. (Gaps between rows may come up at any time; slack that an aborted change leaves
- * is found at the next end of a transaction.)
+ * The page on which there was nothing to do when it was last pruned here.
+ * There is nothing as long as no transaction has ended and `oldest` is the
+ * same: a statement that moves all rows of a page asks for each of them. (Gaps
+ * between rows may come up at any time; slack that an aborted change leaves is
+ * found at the next end of a transaction.)
  */
 static struct
 {
@@ -183,7 +197,11 @@ zheap_prune_page(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
-	/* read before the states of transactions: one that ends meanwhile has not been counted then */
+
+	/*
+	 * read before the states of transactions: one that ends meanwhile has not
+	 * been counted then
+	 */
 	uint64		completions = zc_peek_xact_completions();
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 	ZXid		oldest;

@@ -1,8 +1,10 @@
 /*
  * dml/zpush.c - undo records for a page that is not in a buffer yet.
  *
- * Called by vacuum/ while it copies a table to a new file, under AccessExclusiveLock. The page that will point to
- * these records is written afterwards, so a standby never follows a pointer to a record that is not there.
+ * Called by vacuum/ while it copies a table to a new file, under
+ * AccessExclusiveLock. The page that will point to these records is written
+ * afterwards, so a standby never follows a pointer to a record that is not
+ * there.
  *
  * Crash points: the new file is dropped if its maker does not commit.
  */

@@ -1,17 +1,27 @@
 /*
- * dml/zreclaim.c - telling the free space map of room that deletions give back at commit.
+ * dml/zreclaim.c - telling the free space map of room that deletions give back
+ * at commit.
  *
- * As soon as the deleter has committed, whoever comes to the page can take the room of the rows that he deleted or moved away, whatever
- * old snapshots there are (zprunepage.c). But nobody comes unless the free space map names the page, and VACUUM
- * may be long in coming. So a transaction remembers the pages on which it makes room, and tells the map right before it commits.
+ * As soon as the deleter has committed, whoever comes to the page can take the
+ * room of the rows that he deleted or moved away, whatever old snapshots there
+ * are (zprunepage.c). But nobody comes unless the free space map names the
+ * page, and VACUUM may be long in coming. So a transaction remembers the pages
+ * on which it makes room, and tells the map right before it commits.
  *
- *	SPACE-1	What the map says is a hint, here as everywhere; it is lost by a crash or PREPARE TRANSACTION. It is told an instant before the
- *		commit, or longer if that waits for a standby: who comes meanwhile finds room that is not free yet, leaves the map as it is,
- *		and after a few such pages takes the last one, and only then a new one (zspace.c): else, beside a long deletion, each session's first
- *		row would get a page of its own. Other pages that the map is wrong about are corrected by who comes.
- *	SPACE-2	No file grows at commit, for a full disk must not keep a transaction from committing. The map's pages come with the table's:
- *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS on.
- *	SPACE-3	The map is told of a page only when its room has grown by a STEP, to MIN_ROOM at least: not for each row.
+ *	SPACE-1	What the map says is a hint, here as everywhere; it is lost by a
+ *		crash or PREPARE TRANSACTION. It is told an instant before the commit,
+ *		or longer if that waits for a standby: who comes meanwhile finds room
+ *		that is not free yet, leaves the map as it is, and after a few such
+ *		pages takes the last one, and only then a new one (zspace.c): else,
+ *		beside a long deletion, each session's first row would get a page of
+ *		its own. Other pages that the map is wrong about are corrected by who
+ *		comes.
+ *	SPACE-2	No file grows at commit, for a full disk must not keep a
+ *		transaction from committing. The map's pages come with the table's:
+ *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
+ *		on.
+ *	SPACE-3	The map is told of a page only when its room has grown by a STEP,
+ *			to MIN_ROOM at least: not for each row.
  */
 #include "postgres.h"
 
@@ -37,8 +47,10 @@ typedef struct RoomyPage
 	Oid			relid;
 	RelFileNumber relnumber;
 	BlockNumber block;
-	int			room;			/* bytes for rows and line pointers, once the deletions are committed */
-	int			level;			/* nesting level of the transaction that made it */
+	int			room;			/* bytes for rows and line pointers, once the
+								 * deletions are committed */
+	int			level;			/* nesting level of the transaction that made
+								 * it */
 } RoomyPage;
 
 static RoomyPage *pages;
@@ -58,19 +70,27 @@ zreclaim_room(Page page)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
-		/* a damaged one gives no room that counts, and is no reason to refuse a change of another row */
-		if (ItemIdIsNormal(lp) && zpage_item_ok(page, off) && ZH_LIVE(zheader_get(zpage_row(page, lp))))
+		/*
+		 * a damaged one gives no room that counts, and is no reason to refuse
+		 * a change of another row
+		 */
+		if (ItemIdIsNormal(lp) && zpage_item_ok(page, off) &&
+			ZH_LIVE(zheader_get(zpage_row(page, lp))))
 			room -= ItemIdGetLength(lp);
 	}
 	return room;
 }
 
-/* Memory for more pages. False: there is none; then they are forgotten, for the change that is noted has been made. */
+/*
+ * Memory for more pages. False: there is none; then they are forgotten, for
+ * the change that is noted has been made.
+ */
 static bool
 make_room(void)
 {
 	int			wanted = Max(64, 2 * capacity);
-	RoomyPage  *more = MemoryContextAllocExtended(TopMemoryContext, wanted * sizeof(RoomyPage), MCXT_ALLOC_NO_OOM);
+	RoomyPage  *more = MemoryContextAllocExtended(TopMemoryContext, wanted * sizeof(RoomyPage),
+												  MCXT_ALLOC_NO_OOM);
 
 	if (more == NULL)
 		return false;
@@ -87,7 +107,8 @@ make_room(void)
 static void
 remember(const RoomyPage *page)
 {
-	if (npages > 0 && pages[npages - 1].relnumber == page->relnumber && pages[npages - 1].block == page->block &&
+	if (npages > 0 && pages[npages - 1].relnumber == page->relnumber &&
+		pages[npages - 1].block == page->block &&
 		pages[npages - 1].level == page->level)
 	{
 		pages[npages - 1].room = page->room;
@@ -104,7 +125,8 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 
-	if (last.relnumber == rel->rd_locator.relNumber && last.block == block && last.relid == RelationGetRelid(rel))
+	if (last.relnumber == rel->rd_locator.relNumber && last.block == block &&
+		last.relid == RelationGetRelid(rel))
 		last.room += gain;
 	else
 	{
@@ -115,14 +137,21 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 	}
 	if (last.room < MIN_ROOM || last.room / STEP == (last.room - gain) / STEP)
 		return;
-	/* without a line pointer for another row there is no room, until VACUUM has freed some */
+
+	/*
+	 * without a line pointer for another row there is no room, until VACUUM
+	 * has freed some
+	 */
 	if (zpage_find_offset(BufferGetPage(buf)) == InvalidOffsetNumber)
 		return;
 	last.level = GetCurrentTransactionNestLevel();
 	remember(&last);
 }
 
-/* The block of the map's file that has this table block: leaf pages and those above them in depth-first order. */
+/*
+ * The block of the map's file that has this table block: leaf pages and those
+ * above them in depth-first order.
+ */
 static BlockNumber
 map_block(BlockNumber block)
 {
@@ -153,12 +182,16 @@ compare_pages(const void *a, const void *b)
 	return pa->room - pb->room;
 }
 
-/* Tell the map of n pages of one table, in ascending order, as far as it has pages for them (SPACE-2). */
+/*
+ * Tell the map of n pages of one table, in ascending order, as far as it has
+ * pages for them (SPACE-2).
+ */
 static void
 tell_map(Relation rel, const RoomyPage *page, int n)
 {
 	BlockNumber map_size;
-	BlockNumber first = InvalidBlockNumber;	/* of those told since the upper levels were made right */
+	BlockNumber first = InvalidBlockNumber; /* of those told since the upper
+											 * levels were made right */
 
 	if (!smgrexists(RelationGetSmgr(rel), FSM_FORKNUM))
 		return;
@@ -172,7 +205,11 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 			continue;
 		RecordPageWithFreeSpace(rel, block, Min(page[i].room, MaxHeapTupleSize));
 		first = Min(first, block);
-		/* for one page of the map at a time, for there may be many between two of ours */
+
+		/*
+		 * for one page of the map at a time, for there may be many between
+		 * two of ours
+		 */
 		if (i + 1 == n || page[i + 1].block / SlotsPerFSMPage != block / SlotsPerFSMPage ||
 			page[i + 1].relnumber != page[i].relnumber)
 		{

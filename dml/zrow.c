@@ -1,5 +1,6 @@
 /*
- * dml/zrow.c - may this row be changed or locked; waiting for whoever is in the way.
+ * dml/zrow.c - may this row be changed or locked; waiting for whoever is in
+ * the way.
  *
  * After every wait the caller starts again from the page (PROTOCOLS H): nothing
  * learnt before a wait is used after it. "Deleted" is concluded only from the
@@ -46,9 +47,11 @@ typedef struct LockerSearch
 {
 	const ZRow *row;			/* its slots are those with locks, too */
 	LockTupleMode mode;			/* the lock that is wanted */
-	int			hint;			/* the row's header says that there is no stronger lock */
+	int			hint;			/* the row's header says that there is no
+								 * stronger lock */
 	ZRowState  *state;			/* gets what is found */
-	ZXid		conflicting;	/* in progress, not ours, in a mode that excludes ours; 0 = none */
+	ZXid		conflicting;	/* in progress, not ours, in a mode that
+								 * excludes ours; 0 = none */
 } LockerSearch;
 
 /* Another transaction at work holds a lock. */
@@ -79,7 +82,10 @@ note_own_lock(LockerSearch *search, int held)
 	search->state->own_exclusive |= (held == LockTupleExclusive);
 }
 
-/* look_in_chain: Notes the locks in the chain of a slot whose head's transaction is ours or in progress. */
+/*
+ * look_in_chain: Notes the locks in the chain of a slot whose head's
+ * transaction is ours or in progress.
+ */
 static void
 look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 {
@@ -90,8 +96,13 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 	ZChain		chain;
 	ZuRecord	rec;
 
-	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, slot, ZCHAIN_LOCKED, oldest, buf);
-	/* the rest of the chain is of others, or its head's transaction has ended meanwhile */
+	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, slot, ZCHAIN_LOCKED, oldest,
+				 buf);
+
+	/*
+	 * the rest of the chain is of others, or its head's transaction has ended
+	 * meanwhile
+	 */
 	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
@@ -117,7 +128,8 @@ look_in_list(LockerSearch *search, const ZPageSlot *slot)
 	ZLockEntry	entry;
 	ZXidStatus	status;
 
-	zlocklist_begin(&scan, slot, row->slots->oldest, row->rel->rd_locator.relNumber, row->block, row->off);
+	zlocklist_begin(&scan, slot, row->slots->oldest, row->rel->rd_locator.relNumber, row->block,
+					row->off);
 	while (zlocklist_next(&scan, &entry, &status))
 	{
 		if (status == ZXID_OWN)
@@ -127,7 +139,10 @@ look_in_list(LockerSearch *search, const ZPageSlot *slot)
 	}
 }
 
-/* look_in_slot: Notes the lock on the row in a slot with the locks of one transaction. */
+/*
+ * look_in_slot: Notes the lock on the row in a slot with the locks of one
+ * transaction.
+ */
 static void
 look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 {
@@ -142,9 +157,9 @@ look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 }
 
 /*
- * find_lockers: Notes all locks on the row. Returns false if a chain's head has
- * aborted: below it there may be locks of the same top-level transaction, so the
- * page is to be rolled back first.
+ * find_lockers: Notes all locks on the row. Returns false if a chain's head
+ * has aborted: below it there may be locks of the same top-level transaction,
+ * so the page is to be rolled back first.
  */
 static bool
 find_lockers(LockerSearch *search)
@@ -229,7 +244,10 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 	return TM_BeingModified;
 }
 
-/* Did the writer leave the row's key and place as they were? Then a KEY SHARE lock on the version before is as good. */
+/*
+ * Did the writer leave the row's key and place as they were? Then a KEY SHARE
+ * lock on the version before is as good.
+ */
 static bool
 kept_key(const ZRowWriter *writer)
 {
@@ -237,8 +255,8 @@ kept_key(const ZRowWriter *writer)
 }
 
 /*
- * Will waiting be in vain, since the snapshot of the transaction does not see what has been committed already, and that keeps
- * it from taking the lock?
+ * Will waiting be in vain, since the snapshot of the transaction does not see
+ * what has been committed already, and that keeps it from taking the lock?
  */
 static bool
 waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
@@ -251,8 +269,9 @@ waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 }
 
 /*
- * This command, or a function that it has called, has changed the row; had another changed it before,
- * since the snapshot? Then the version that the caller has in hand was replaced by the other. Unless he has followed that
+ * This command, or a function that it has called, has changed the row; had
+ * another changed it before, since the snapshot? Then the version that the
+ * caller has in hand was replaced by the other. Unless he has followed that
  * already and has locked what the other left.
  */
 static bool
@@ -264,12 +283,15 @@ was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
 }
 
 /*
- * This command, or one that a function of its has run, has changed the row. As on heap the caller is told who replaced the version that he
- * has in hand. If that was another: TM_Updated, and he will meet our own change when he goes after the newest version; a version that is
- * still here is that one. Else *replaced_by: the row may have been changed again since.
+ * This command, or one that a function of its has run, has changed the row. As
+ * on heap the caller is told who replaced the version that he has in hand. If
+ * that was another: TM_Updated, and he will meet our own change when he goes
+ * after the newest version; a version that is still here is that one. Else
+ * *replaced_by: the row may have been changed again since.
  */
 static TM_Result
-examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *state, CommandId *replaced_by)
+examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *state,
+					  CommandId *replaced_by)
 {
 	if (wish->snapshot == InvalidSnapshot || !IsMVCCSnapshot(wish->snapshot) ||
 		(ZH_LIVE(state->header) && state->writer.cid == wish->cid))
@@ -281,7 +303,10 @@ examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *st
 	return TM_SelfModified;
 }
 
-/* May a KEY SHARE lock be taken on the version that snapshot sees, though the row has moved on? */
+/*
+ * May a KEY SHARE lock be taken on the version that snapshot sees, though the
+ * row has moved on?
+ */
 static bool
 key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
 {
@@ -292,7 +317,8 @@ key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state
 
 /* The newest version is settled. */
 static TM_Result
-examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot, ZRowState *state)
+examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot,
+				ZRowState *state)
 {
 	if (!ZH_LIVE(state->header))
 	{
@@ -310,7 +336,10 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 	}
 	if (!state->writer.visible && !zlevel_is_locked(rel, tid, state->writer.ptr))
 	{
-		/* updates in place leave the key as it is: the version that the caller sees will do */
+		/*
+		 * updates in place leave the key as it is: the version that the
+		 * caller sees will do
+		 */
 		if (mode != LockTupleKeyShare || !kept_key(&state->writer))
 			return TM_Updated;
 		state->key_share_beside = true;
@@ -319,9 +348,9 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 }
 
 /*
- * find_writer: Finds out who wrote the row's newest version, which is none of an
- * aborted transaction: such changes are rolled back. Returns false if there is no
- * row or stub.
+ * find_writer: Finds out who wrote the row's newest version, which is none of
+ * an aborted transaction: such changes are rolled back. Returns false if there
+ * is no row or stub.
  */
 static bool
 find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
@@ -387,7 +416,7 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 
 	for (;;)
 	{
-		LockerSearch	search = {&row, wish->mode, .state = state};
+		LockerSearch search = {&row, wish->mode,.state = state};
 
 		memset(state, 0, offsetof(ZRowState, others));
 		state->rolled_back = rolled_back;
@@ -398,7 +427,8 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 		}
 		replaced_by = InvalidCommandId;
 		result = examine_version(wish, &row, state, &replaced_by);
-		if ((result != TM_Ok && result != TM_BeingModified && !(state->writer.xflags & ZUX_MOVED_IN)) ||
+		if ((result != TM_Ok && result != TM_BeingModified &&
+			 !(state->writer.xflags & ZUX_MOVED_IN)) ||
 			ZH_LOCK(state->header) == 0)
 			break;
 		zslots_copy_raw(row.rel, row.block, row.page, &slots);
@@ -406,13 +436,17 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 		if (!find_lockers(&search))
 		{
 			zrollback_page(wish->buf, row.rel);
-			rolled_back = true;	/* perhaps this very row */
+			rolled_back = true; /* perhaps this very row */
 			continue;
 		}
 		state->clear_locks = !state->others_locks && !state->own_lock;
 		/* a change of our own may be waited for as a lock is */
 		state->own_hold = state->own_lock || state->writer.status == ZXID_OWN;
-		/* a row just moved here is invisible; who comes from its old place asks for the lock all the same */
+
+		/*
+		 * a row just moved here is invisible; who comes from its old place
+		 * asks for the lock all the same
+		 */
 		if (result != TM_BeingModified)
 			state->wait_for = search.conflicting;
 		if (result == TM_Ok && search.conflicting != InvalidZXid)

@@ -1,8 +1,8 @@
 /*
  * dml/zslotpick.c - which transaction slot of a page a change uses.
  *
- * Nothing here waits for a transaction: a page whose slots are all in use by running ones gets
- * further slots (PROTOCOLS A).
+ * Nothing here waits for a transaction: a page whose slots are all in use by
+ * running ones gets further slots (PROTOCOLS A).
  */
 #include "postgres.h"
 
@@ -20,7 +20,10 @@
 /* So many transactions are asked for one by one whether they have ended. */
 #define STATUS_LOOKUPS 8
 
-/* Lockers leave the slots above these to writers; the last one of all is kept for a common lock slot. */
+/*
+ * Lockers leave the slots above these to writers; the last one of all is kept
+ * for a common lock slot.
+ */
 #define MAX_LOCKER_SLOTS 256
 #define MAX_WRITER_SLOTS (ZPAGE_MAX_SLOTS - 1)
 
@@ -57,12 +60,14 @@ typedef struct SlotArray
 static inline const ZPageSlot *
 slot_at(const SlotArray *slots, int i)
 {
-	return likely(i <= slots->ninline) ? zpage_slot(slots->page, i) : zoverflow_slot(slots->overflow, i);
+	return likely(i <= slots->ninline) ? zpage_slot(slots->page, i)
+		: zoverflow_slot(slots->overflow, i);
 }
 
 /*
- * An own slot, or one that is free, if possible not 'avoid'; inline if possible. 0 = neither.
- * *settled: no overflow slot is in use (valid if no own slot was found).
+ * An own slot, or one that is free, if possible not 'avoid'; inline if
+ * possible. 0 = neither. *settled: no overflow slot is in use (valid if no own
+ * slot was found).
  */
 static int
 find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int avoid, bool *own,
@@ -95,7 +100,10 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 	return free_slot;
 }
 
-/* The slot with the oldest owner above 'floor' that is not among 'running' (NULL: nobody is). 0 = none. */
+/*
+ * The slot with the oldest owner above 'floor' that is not among 'running'
+ * (NULL: nobody is). 0 = none.
+ */
 static int
 find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 {
@@ -117,8 +125,9 @@ find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 }
 
 /*
- * The slot with the oldest owner that has ended. 0 = none. The oldest one is the likeliest; when some of
- * those are at work still, one look at all running transactions answers for the rest.
+ * The slot with the oldest owner that has ended. 0 = none. The oldest one is
+ * the likeliest; when some of those are at work still, one look at all running
+ * transactions answers for the rest.
  */
 static int
 find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatus *status)
@@ -176,9 +185,12 @@ too_many_writers(Relation rel, BlockNumber block)
 typedef enum PickResult
 {
 	PICKED,
-	PICKED_LAST_OVERFLOW,		/* an inline one; the overflow page is not needed any more */
-	PICK_CONVERT,				/* pick->slotno holds own inline locks: make records of them */
-	PICK_AGAIN,					/* aborted changes are in the way: roll them back */
+	PICKED_LAST_OVERFLOW,		/* an inline one; the overflow page is not
+								 * needed any more */
+	PICK_CONVERT,				/* pick->slotno holds own inline locks: make
+								 * records of them */
+	PICK_AGAIN,					/* aborted changes are in the way: roll them
+								 * back */
 	PICK_NONE
 } PickResult;
 
@@ -215,7 +227,10 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 	return PICKED;
 }
 
-/* The common lock slot of a page whose slots are all in use: the one that there is, or the next one. */
+/*
+ * The common lock slot of a page whose slots are all in use: the one that
+ * there is, or the next one.
+ */
 static PickResult
 pick_common(const SlotArray *slots, ZSlotPick *pick)
 {
@@ -237,12 +252,15 @@ pick_common(const SlotArray *slots, ZSlotPick *pick)
 	return PICKED;
 }
 
-/* The same for a page with an overflow page, which gets a further slot if need be. */
+/*
+ * The same for a page with an overflow page, which gets a further slot if need
+ * be.
+ */
 static PickResult
 pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPick *pick)
 {
-	Buffer		overflow = zvis_overflow_lock(writer->rel, BufferGetBlockNumber(buf), BufferGetPage(buf),
-											  BUFFER_LOCK_SHARE);
+	Buffer		overflow = zvis_overflow_lock(writer->rel, BufferGetBlockNumber(buf),
+											  BufferGetPage(buf), BUFFER_LOCK_SHARE);
 	SlotArray	slots;
 	PickResult	result;
 
@@ -252,7 +270,8 @@ pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose
 	slots.ninline = zpage_nslots(slots.page);
 	slots.n = zoverflow_last(slots.overflow);
 	result = pick_present(writer, &slots, avoid, pick);
-	if (result == PICK_NONE && slots.n < (purpose == FOR_LOCK ? MAX_LOCKER_SLOTS : MAX_WRITER_SLOTS))
+	if (result == PICK_NONE &&
+		slots.n < (purpose == FOR_LOCK ? MAX_LOCKER_SLOTS : MAX_WRITER_SLOTS))
 	{
 		pick->slotno = slots.n + 1;
 		result = PICKED;
@@ -352,7 +371,10 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 	{
 		const ZPageSlot *slot = zpage_slot(page, lock->slotno);
 
-		/* a subtransaction's lock goes with it: its parent's slot cannot hold it */
+		/*
+		 * a subtransaction's lock goes with it: its parent's slot cannot hold
+		 * it
+		 */
 		lock->fresh = false;
 		return zslot_locks_only(slot) && ZSLOT_XID(slot) == writer->xid &&
 			zinline_add(slot->ptr, lock->offset, lock->mode) != 0;
@@ -409,7 +431,11 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	p->page = BufferGetPage(buf);
 	p->slot.slotno = pick->slotno;
 	p->slot.grow_to = pick->grow_to;
-	/* the chain of a common lock slot is no chain of changes: nobody walks it but for locks */
+
+	/*
+	 * the chain of a common lock slot is no chain of changes: nobody walks it
+	 * but for locks
+	 */
 	p->slot.live_chain = pick->prev != InvalidUndoPtr && !pick->common;
 	if (likely(pick->overflow == 0))
 		return;

@@ -11,7 +11,10 @@
 #include "storage/freespace.h"
 #include "utils/rel.h"
 
-/* After so many pages that the free space map was wrong about the table is extended. */
+/*
+ * After so many pages that the free space map was wrong about the table is
+ * extended.
+ */
 #define MAX_VISITS_IN_VAIN 8
 
 /*
@@ -35,11 +38,13 @@ pick_slots(const ZWriter *writer, bool want_common, ZNewPlace *place, int *growt
 }
 
 /*
- * Returns whether the locked page in buf can take the row, and then fills place.
- * May prune the page. keep_free: bytes that must stay free beside the row.
+ * Returns whether the locked page in buf can take the row, and then fills
+ * place. May prune the page. keep_free: bytes that must stay free beside the
+ * row.
  */
 static bool
-try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_common, ZNewPlace *place)
+try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_common,
+		 ZNewPlace *place)
 {
 	Page		page = BufferGetPage(buf);
 
@@ -78,8 +83,9 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 }
 
 /*
- * Room that a new row of len bytes must leave free on its page, by the table's fillfactor. As on heap a page
- * that is nearly empty is good enough for a row that would leave too little on any.
+ * Room that a new row of len bytes must leave free on its page, by the table's
+ * fillfactor. As on heap a page that is nearly empty is good enough for a row
+ * that would leave too little on any.
  */
 static Size
 space_to_keep(Relation rel, Size len)
@@ -93,8 +99,9 @@ space_to_keep(Relation rel, Size len)
 }
 
 /*
- * What is the free space map to be told of a locked page that could not take a row for which it seemed to have room? -1: nothing, for there will be
- * room when a deleter has committed (SPACE-1 in zreclaim.c).
+ * What is the free space map to be told of a locked page that could not take a
+ * row for which it seemed to have room? -1: nothing, for there will be room
+ * when a deleter has committed (SPACE-1 in zreclaim.c).
  */
 static int
 room_for_map(Page page, Size wanted)
@@ -131,8 +138,10 @@ read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 }
 
 /*
- * The page that the session inserted into last is kept where heap keeps its own, but with the highest bit turned over: an
- * insertion by heap's functions (monitor/heap_callers.c) finds no such block, and fails before it has written anything.
+ * The page that the session inserted into last is kept where heap keeps its
+ * own, but with the highest bit turned over: an insertion by heap's functions
+ * (monitor/heap_callers.c) finds no such block, and fails before it has
+ * written anything.
  */
 #define TARGET_NOT_FOR_HEAP ((BlockNumber) 1 << 31)
 
@@ -178,7 +187,8 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	BlockNumber target;
 	Buffer		buf;
 	int			visits = 0;
-	bool		misled = false; /* by the map, which goes on to name a page that has no room yet (SPACE-1) */
+	bool		misled = false; /* by the map, which goes on to name a page
+								 * that has no room yet (SPACE-1) */
 
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
@@ -215,12 +225,17 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		if (++visits == MAX_VISITS_IN_VAIN)
 			target = visited;
 		else if (room >= 0)
-			target = RecordAndGetPageWithFreeSpace(rel, target, room, Min(need + keep_free, MaxHeapTupleSize));
+			target = RecordAndGetPageWithFreeSpace(rel, target, room,
+												   Min(need + keep_free, MaxHeapTupleSize));
 		else
 			target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
 		if (target != visited)
 			continue;
-		/* the last page, which the map may not know, takes the rows of those who were misled before us */
+
+		/*
+		 * the last page, which the map may not know, takes the rows of those
+		 * who were misled before us
+		 */
 		if (!misled || visits > MAX_VISITS_IN_VAIN)
 			break;
 		visits = MAX_VISITS_IN_VAIN + 1;
@@ -251,7 +266,11 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 	{
 		if (target == InvalidBlockNumber || target == held_block)
 			target = GetPageWithFreeSpace(rel, Min(need, MaxHeapTupleSize));
-		/* the map knows none, or goes on to name one that has no room yet (SPACE-1): perhaps the last page takes the row */
+
+		/*
+		 * the map knows none, or goes on to name one that has no room yet
+		 * (SPACE-1): perhaps the last page takes the row
+		 */
 		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
 		{
 			try_last = false;

@@ -2,9 +2,10 @@
  * dml/ztoast.c - large values. TOAST tables are heap: the core fills them.
  *
  * Invariant:
- *	DECODE-1	no chunk of a zheap row is logged for decoding. Rows are not, so the
- *		decoder would keep the chunks in memory and hand them to the next row of
- *		the transaction, whatever its table. (It ignores chunks that are deleted.)
+ *	DECODE-1	no chunk of a zheap row is logged for decoding. Rows are not,
+ *		so the decoder would keep the chunks in memory and hand them to the
+ *		next row of the transaction, whatever its table. (It ignores chunks
+ *		that are deleted.)
  */
 #include "postgres.h"
 
@@ -19,7 +20,10 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-/* Our size of the widest row that heap may be able to hold; short values of PLAIN columns may reach it with 3 bytes less. */
+/*
+ * Our size of the widest row that heap may be able to hold; short values of
+ * PLAIN columns may reach it with 3 bytes less.
+ */
 #define HEAP_ROW_BYTES(natts) \
 	(MaxHeapTupleSize - SizeofHeapTupleHeader + ZTUPLE_HEADER_SIZE + 3 * (natts))
 
@@ -32,9 +36,11 @@ ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
 }
 
 /*
- * The rows of heap are as wide as 8160 bytes, ours 8084. Of a row that lies between them, because columns are
- * kept in line by STORAGE PLAIN, values go out of line all the same: largest first, until
- * the row fits. Not those of types that are never toasted, whose functions may rely on that; not without a TOAST table.
+ * The rows of heap are as wide as 8160 bytes, ours 8084. Of a row that lies
+ * between them, because columns are kept in line by STORAGE PLAIN, values go
+ * out of line all the same: largest first, until the row fits. Not those of
+ * types that are never toasted, whose functions may rely on that; not without
+ * a TOAST table.
  */
 static void
 move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
@@ -70,18 +76,19 @@ move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
 }
 
 char *
-ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen, int options,
-		   uint32 *len)
+ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen,
+		   int options, uint32 *len)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	HeapTuple	new = ExecCopySlotHeapTuple(slot);
-	HeapTuple	old = oldrow ? ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid) : NULL;
+	HeapTuple	old = oldrow
+	? ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid) : NULL;
 	HeapTuple	toasted;
 	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	char	   *row;
 
-	options |= TABLE_INSERT_NO_LOGICAL;	/* DECODE-1 */
+	options |= TABLE_INSERT_NO_LOGICAL; /* DECODE-1 */
 	toasted = heap_toast_insert_or_update(rel, new, old, options);
 	heap_deform_tuple(toasted, desc, values, isnull);
 	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))
@@ -95,7 +102,8 @@ ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *old
 void
 ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len, bool speculative)
 {
-	HeapTuple	old = ztuple_to_heap(row, len, RelationGetDescr(rel), RelationGetRelationName(rel), tid);
+	HeapTuple	old = ztuple_to_heap(row, len, RelationGetDescr(rel), RelationGetRelationName(rel),
+									 tid);
 
 	heap_toast_delete(rel, old, speculative);
 	heap_freetuple(old);

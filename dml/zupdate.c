@@ -2,9 +2,9 @@
  * dml/zupdate.c - updating one row: in place, or by moving it to a new TID.
  *
  * In place if no column changed that an index depends on and the new row fits:
- * same TID, no index is touched. Otherwise the row moves: a new TID, every index
- * gets an entry, the old TID remembers where it went. Both halves of a move
- * carry one xid and cid, so a snapshot accepts exactly one of them.
+ * same TID, no index is touched. Otherwise the row moves: a new TID, every
+ * index gets an entry, the old TID remembers where it went. Both halves of a
+ * move carry one xid and cid, so a snapshot accepts exactly one of them.
  */
 #include "postgres.h"
 
@@ -27,7 +27,8 @@ typedef struct Replacement
 	char	   *row;			/* header: shape only, until applied */
 	uint32		len;
 	bool		toasted;
-	const char *values;			/* the row before toasting, which may put values elsewhere that have not changed */
+	const char *values;			/* the row before toasting, which may put
+								 * values elsewhere that have not changed */
 	uint32		values_len;
 	const ZIndexColumns *columns;
 	/* what comparing it with the row on the page shows */
@@ -44,14 +45,19 @@ typedef struct RowChange
 	Buffer		buf;
 	Replacement *replacement;	/* NULL: the row is deleted */
 	LockTupleMode mode;			/* what the change excludes */
-	bool		must_move;		/* the row will get a new TID, and nobody else may hold a lock on it (DML-5) */
-	bool		have_tuple_lock;	/* the heavyweight lock for waiting is held, */
+	bool		must_move;		/* the row will get a new TID, and nobody else
+								 * may hold a lock on it (DML-5) */
+	bool		have_tuple_lock;	/* the heavyweight lock for waiting is
+									 * held, */
 	LockTupleMode queued;		/* in this mode */
-	bool		locked;			/* our transaction had locked the row before this change */
-	ZSlotPick	pick;			/* slot of the old page; void when the page is unlocked */
+	bool		locked;			/* our transaction had locked the row before
+								 * this change */
+	ZSlotPick	pick;			/* slot of the old page; void when the page is
+								 * unlocked */
 	/* from here on not set before the page is locked */
 	ZRowState	state;
-	Size		oldlen;			/* the row that is replaced or deleted, copied under the lock */
+	Size		oldlen;			/* the row that is replaced or deleted, copied
+								 * under the lock */
 	char		oldrow[BLCKSZ];
 } RowChange;
 
@@ -62,7 +68,10 @@ typedef struct Payload
 	char		compressed[2 * BLCKSZ];
 } Payload;
 
-/* Begins the change of the row at tid: by replacement, or a deletion if that is NULL. */
+/*
+ * Begins the change of the row at tid: by replacement, or a deletion if that
+ * is NULL.
+ */
 static void
 begin_row_change(RowChange *u, ItemPointer tid, Replacement *replacement)
 {
@@ -93,7 +102,10 @@ block_of(const RowChange *u)
 	return ItemPointerGetBlockNumber(&u->tid);
 }
 
-/* Returns whether one of the columns differs between the row on the page and its replacement. */
+/*
+ * Returns whether one of the columns differs between the row on the page and
+ * its replacement.
+ */
 static bool
 columns_differ(const RowChange *u, const Bitmapset *attrs)
 {
@@ -117,10 +129,10 @@ row_is_ours(Page page, const char *row)
 }
 
 /*
- * Returns whether the change excludes KEY SHARE lockers: if the key changes, or
- * if our transaction has excluded them by a lock. The lock has shown others a row
- * whose key may change, and they must look at the row anew when it has ended, as
- * on heap.
+ * Returns whether the change excludes KEY SHARE lockers: if the key changes,
+ * or if our transaction has excluded them by a lock. The lock has shown others
+ * a row whose key may change, and they must look at the row anew when it has
+ * ended, as on heap.
  */
 static inline bool
 excludes_key_share(const RowChange *u)
@@ -128,7 +140,10 @@ excludes_key_share(const RowChange *u)
 	return u->mode == LockTupleExclusive || u->state.own_exclusive;
 }
 
-/* Finds out what the replacement of the row changes that indexes and triggers look at. */
+/*
+ * Finds out what the replacement of the row changes that indexes and triggers
+ * look at.
+ */
 static void
 compare_replacement(RowChange *u)
 {
@@ -163,7 +178,11 @@ look_at_old_row(RowChange *u)
 		u->replacement->summarizing = false;
 		u->replacement->event = false;
 	}
-	/* of a damaged page nothing is read: that is an error when the row is examined */
+
+	/*
+	 * of a damaged page nothing is read: that is an error when the row is
+	 * examined
+	 */
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
 		return;
 	lp = PageGetItemId(page, off);
@@ -191,8 +210,8 @@ whole_row_payload(const RowChange *u, Payload *payload, ZuRecord *rec)
 }
 
 /*
- * Updates the row in place. Returns the pointer of its record. On entry the page
- * is locked and the row fits.
+ * Updates the row in place. Returns the pointer of its record. On entry the
+ * page is locked and the row fits.
  */
 static UndoPtr
 update_in_place(RowChange *u)
@@ -231,7 +250,8 @@ update_in_place(RowChange *u)
 	rec->payload_len = p - payload;
 	if (change.logged)
 	{
-		p = zdelta_wal_put(wal_delta, &delta, u->oldrow + ZTUPLE_HEADER_SIZE, new->row + ZTUPLE_HEADER_SIZE);
+		p = zdelta_wal_put(wal_delta, &delta, u->oldrow + ZTUPLE_HEADER_SIZE,
+						   new->row + ZTUPLE_HEADER_SIZE);
 		change.delta = wal_delta;
 		change.delta_length = p - wal_delta;
 	}
@@ -266,8 +286,8 @@ carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec
 /*
  * Moves the row to a place that may be on the same page; with the locks of
  * others on it, if there are any. Returns the pointer of the record of the old
- * row. On entry both pages are locked; on return the new one is released, unless
- * it is the old one.
+ * row. On entry both pages are locked; on return the new one is released,
+ * unless it is the old one.
  */
 static UndoPtr
 update_by_move(RowChange *u, const ZNewPlace *place)
@@ -319,7 +339,9 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 	return change.op.ptr[0];
 }
 
-/* Returns the bytes that the old row, which is still there, keeps on its page. */
+/*
+ * Returns the bytes that the old row, which is still there, keeps on its page.
+ */
 static int
 old_room(const RowChange *u)
 {
@@ -346,9 +368,10 @@ passes_crosscheck(const RowChange *u, Snapshot crosscheck)
 }
 
 /*
- * Sets the mode for a row that has moved and left nothing but a stub. The caller
- * goes on to the new place in that mode and must ask for no more than it will
- * need, so the version that it saw is compared. On entry the page is not locked.
+ * Sets the mode for a row that has moved and left nothing but a stub. The
+ * caller goes on to the new place in that mode and must ask for no more than
+ * it will need, so the version that it saw is compared. On entry the page is
+ * not locked.
  */
 static void
 mode_beside_stub(RowChange *u, Snapshot snapshot)
@@ -432,7 +455,10 @@ acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_
 	}
 }
 
-/* Picks the old page's slot; the row stays where it is. Returns false if the page needs an overflow page. */
+/*
+ * Picks the old page's slot; the row stays where it is. Returns false if the
+ * page needs an overflow page.
+ */
 static bool
 pick_old_slot(RowChange *u)
 {
@@ -451,8 +477,8 @@ reserve_overflow(RowChange *u)
 }
 
 /*
- * Makes room on the old page for the new row and, if the slot needs it, for a new
- * slot; prunes the page if that helps. Returns whether there is room.
+ * Makes room on the old page for the new row and, if the slot needs it, for a
+ * new slot; prunes the page if that helps. Returns whether there is room.
  */
 static bool
 make_room_in_place(RowChange *u)
@@ -541,7 +567,10 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 			return TM_Ok;
 		else
 		{
-			/* others hold more locks than a move can take along: wait until there are none */
+			/*
+			 * others hold more locks than a move can take along: wait until
+			 * there are none
+			 */
 			u->must_move = true;
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 		}
@@ -563,7 +592,10 @@ find_new_place(RowChange *u, ZNewPlace *place)
 		elog(ERROR, "no free transaction slot on a page that had one");
 }
 
-/* Tells the slot of the updated row where the row is and that our transaction wrote it. */
+/*
+ * Tells the slot of the updated row where the row is and that our transaction
+ * wrote it.
+ */
 static void
 show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
 {
@@ -683,8 +715,8 @@ delete_row(RowChange *u, bool changing_part, TransactionId as_of)
 }
 
 TM_Result
-zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot, Snapshot crosscheck,
-				   bool wait, TM_FailureData *tmfd, bool changing_part)
+zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,
+				   Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changing_part)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	RowChange	u;
@@ -718,9 +750,14 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		zlevel_forget_locked(rel, tid);
 		if (zheader_get(u.oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u.oldrow, u.oldlen, false);
-		/* the deletion may be one half of an update that changes the partition */
+
+		/*
+		 * the deletion may be one half of an update that changes the
+		 * partition
+		 */
 		if (rel->trigdesc != NULL &&
-			(rel->trigdesc->trig_delete_after_row || (changing_part && rel->trigdesc->trig_update_after_row)))
+			(rel->trigdesc->trig_delete_after_row ||
+			 (changing_part && rel->trigdesc->trig_update_after_row)))
 			zlevel_note_change(rel, tid, ptr);
 		pgstat_count_heap_delete(rel);
 	}
@@ -729,7 +766,9 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 	return result;
 }
 
-/* Our own transaction has just put the row there: there is nobody to wait for. */
+/*
+ * Our own transaction has just put the row there: there is nobody to wait for.
+ */
 void
 zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of)
 {

@@ -1,10 +1,11 @@
 /*
  * dml/zvisible.c - the visibility map of a table, for index-only scans.
  *
- * A set bit says that every row of the page is live and visible to everybody, so that an index
- * entry's TID needs no visit of the table. The map and its functions are the server's; so
- * is the WAL record that sets a bit. Only VACUUM sets bits (rule VMAP-1); whoever changes what
- * is visible on a page clears its bit first, in a WAL record of its own: it happens at most once
+ * A set bit says that every row of the page is live and visible to everybody,
+ * so that an index entry's TID needs no visit of the table. The map and its
+ * functions are the server's; so is the WAL record that sets a bit. Only
+ * VACUUM sets bits (rule VMAP-1); whoever changes what is visible on a page
+ * clears its bit first, in a WAL record of its own: it happens at most once
  * for each page between two vacuums (VMAP-2).
  */
 #include "postgres.h"
@@ -18,14 +19,18 @@
 #include "storage/smgr.h"
 #include "utils/rel.h"
 
-/* So many locks in undo are read to find out that a slot's chain has nothing else. */
+/*
+ * So many locks in undo are read to find out that a slot's chain has nothing
+ * else.
+ */
 #define MAX_LOCKS_READ 1000
 
 /*
- * Pin the map's page that has block's bit; InvalidBuffer if there is none, as after a copy of
- * the table's file. The map may have been made or extended by a VACUUM beside the running
- * statement, which learns of that between statements only (VMAP-4): where the size that is
- * remembered says that there is no page, ask the file system.
+ * Pin the map's page that has block's bit; InvalidBuffer if there is none, as
+ * after a copy of the table's file. The map may have been made or extended by
+ * a VACUUM beside the running statement, which learns of that between
+ * statements only (VMAP-4): where the size that is remembered says that there
+ * is no page, ask the file system.
  */
 static Buffer
 pin_map(Relation rel, BlockNumber block)
@@ -80,7 +85,10 @@ zvisible_clear(Relation rel, Buffer buf)
 		UnlockReleaseBuffer(map);
 }
 
-/* Has every change that is in the slot's chain been made before `oldest` (VMAP-1)? Its locks change nothing. */
+/*
+ * Has every change that is in the slot's chain been made before `oldest`
+ * (VMAP-1)? Its locks change nothing.
+ */
 static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
@@ -130,7 +138,11 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 		return;
 	PageSetAllVisible(page);
 	MarkBufferDirty(buf);
-	/* no conflict on standbys: the record that advanced `oldest` has raised it */
+
+	/*
+	 * no conflict on standbys: the record that advanced `oldest` has raised
+	 * it
+	 */
 	visibilitymap_set(rel, block, buf, InvalidXLogRecPtr, map, InvalidTransactionId,
 					  VISIBILITYMAP_ALL_VISIBLE);
 }

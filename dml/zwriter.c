@@ -2,11 +2,11 @@
  * dml/zwriter.c - what every change of rows begins with: who writes, into what.
  *
  * Invariant:
- *	DECODE-2	whether a change may be made although it is not decoded is decided when
- *		its transaction has an id, from what is published by then. A slot that is
- *		made later waits for that transaction. A publication that commits between
- *		the decision and the record of the change is met by the decoder
- *		(change/zlogical.c).
+ *	DECODE-2	whether a change may be made although it is not decoded is
+ *		decided when its transaction has an id, from what is published by then.
+ *		A slot that is made later waits for that transaction. A publication
+ *		that commits between the decision and the record of the change is met
+ *		by the decoder (change/zlogical.c).
  */
 #include "postgres.h"
 
@@ -58,8 +58,8 @@ publication_of(Relation rel)
 }
 
 /*
- * Raises an error for changes that logical decoding would have to show, or whose
- * old versions it would have to find.
+ * Raises an error for changes that logical decoding would have to show, or
+ * whose old versions it would have to find.
  */
 static void
 refuse_decoded(Relation rel)
@@ -72,7 +72,11 @@ refuse_decoded(Relation rel)
 	/* what ALTER TABLE and REFRESH fill and swap in is never published */
 	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
-	/* DECODE-2: first the id; and the relcache is as the statement opened it, long ago perhaps */
+
+	/*
+	 * DECODE-2: first the id; and the relcache is as the statement opened it,
+	 * long ago perhaps
+	 */
 	(void) GetCurrentTransactionId();
 	AcceptInvalidationMessages();
 	if (zlogical_is_published(rel))
@@ -129,9 +133,10 @@ zwriter_start(ZWriter *writer)
 	if (unlikely(writer->topxid < zu_oldest()))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("transaction " UINT64_FORMAT " is too old to change zheap tables", writer->topxid),
-				 errdetail("All before " UINT64_FORMAT " count as committed in this database.", zu_oldest()),
-				 errhint("Roll back the transaction and retry it.")));
+				 errmsg("transaction " UINT64_FORMAT " is too old to change zheap tables",
+						writer->topxid),
+				 errdetail("All before " UINT64_FORMAT " count as committed in this database.",
+						   zu_oldest()), errhint("Roll back the transaction and retry it.")));
 	zwriter_reserve(writer);
 }
 
@@ -158,7 +163,8 @@ MemoryContext
 zdml_scratch(void)
 {
 	if (scratch == NULL)
-		scratch = AllocSetContextCreate(TopMemoryContext, "zheap row changes", ALLOCSET_DEFAULT_SIZES);
+		scratch = AllocSetContextCreate(TopMemoryContext, "zheap row changes",
+										ALLOCSET_DEFAULT_SIZES);
 	else
 		MemoryContextReset(scratch);
 	return scratch;
@@ -192,7 +198,8 @@ zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNum
 	rec->type = type;
 	if (writer->temp)
 		rec->xflags = ZUX_TEMP;
-	else if (unlikely(!writer->logged) && writer->rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
+	else if (unlikely(!writer->logged) &&
+			 writer->rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
 		rec->xflags = ZUX_UNLOGGED;
 	rec->xid = writer->xid;
 	rec->topxid = writer->topxid;

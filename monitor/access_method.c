@@ -1,5 +1,6 @@
 /*
- * monitor/access_method.c - the access method of tables that code of others fills.
+ * monitor/access_method.c - the access method of tables that code of others
+ * fills.
  *
  * An extension's C code may read and write its tables by heap's functions
  * (CatalogTupleInsert, heap_insert), and a tool may exchange the files of two
@@ -7,10 +8,11 @@
  * the right one before such code gets hold of it. For the ProcessUtility hook:
  *
  *	HEAP-2	a table that an extension's script makes is heap's where
- *		default_table_access_method is zheap, unless the script says USING zheap.
+ *		default_table_access_method is zheap, unless the script says USING
+ *		zheap.
  *	HEAP-3	a table of an extension is not changed to zheap afterwards.
- *	HEAP-4	the copy that pg_repack makes of a table, repack.table_OID, whose file it
- *		exchanges for the table's, has the access method of the table.
+ *	HEAP-4	the copy that pg_repack makes of a table, repack.table_OID, whose
+ *		file it exchanges for the table's, has the access method of the table.
  *
  * monitor/heap_callers.c refuses heap's functions when they come all the same.
  * Locks: none. Crash points: none.
@@ -40,15 +42,16 @@ names_zheap(const char *am)
 
 /*
  * Makes heap the default access method for the script of an extension, if the
- * command runs one (HEAP-2). Returns the nesting level of settings to go back to
- * after the command (AtEOXact_GUC), 0 if nothing was set.
+ * command runs one (HEAP-2). Returns the nesting level of settings to go back
+ * to after the command (AtEOXact_GUC), 0 if nothing was set.
  */
 int
 zaccess_method_for_script(Node *command)
 {
 	int			level;
 
-	if (!(IsA(command, CreateExtensionStmt) || IsA(command, AlterExtensionStmt)) || !names_zheap(NULL))
+	if (!(IsA(command, CreateExtensionStmt) || IsA(command, AlterExtensionStmt)) ||
+		!names_zheap(NULL))
 		return 0;
 	level = NewGUCNestLevel();
 	(void) set_config_option("default_table_access_method", "heap", PGC_USERSET, PGC_S_SESSION,
@@ -56,14 +59,20 @@ zaccess_method_for_script(Node *command)
 	return level;
 }
 
-/* Raises an error if the command would make an extension's table a zheap table (HEAP-3). */
+/*
+ * Raises an error if the command would make an extension's table a zheap table
+ * (HEAP-3).
+ */
 void
 zaccess_method_check(Node *command)
 {
 	AlterTableStmt *stmt = (AlterTableStmt *) command;
 	ListCell   *lc;
 
-	/* a script says what it does to its own tables; pg_upgrade repeats what was */
+	/*
+	 * a script says what it does to its own tables; pg_upgrade repeats what
+	 * was
+	 */
 	if (!IsA(command, AlterTableStmt) || creating_extension || IsBinaryUpgrade)
 		return;
 	foreach(lc, stmt->cmds)
@@ -75,7 +84,8 @@ zaccess_method_check(Node *command)
 		if (cmd->subtype != AT_SetAccessMethod || !names_zheap(cmd->name))
 			continue;
 		reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
-		extension = OidIsValid(reloid) ? getExtensionOfObject(RelationRelationId, reloid) : InvalidOid;
+		extension = OidIsValid(reloid) ? getExtensionOfObject(RelationRelationId, reloid)
+			: InvalidOid;
 		if (OidIsValid(extension))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

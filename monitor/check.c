@@ -1,32 +1,38 @@
 /*
- * monitor/check.c - zundo.check: every invariant of a table's pages and of their undo.
+ * monitor/check.c - zundo.check: every invariant of a table's pages and of
+ * their undo.
  *
- * Called from SQL. Works on copies of pages, taken with their slots under the share lock,
- * so it may run beside any other work. Each page (and each undo log) is checked in an
- * internal subtransaction: an error while following undo becomes a row of the result
- * instead of the end of the check. Assigns no xid.
+ * Called from SQL. Works on copies of pages, taken with their slots under the
+ * share lock, so it may run beside any other work. Each page (and each undo
+ * log) is checked in an internal subtransaction: an error while following undo
+ * becomes a row of the result instead of the end of the check. Assigns no xid.
  *
  * Invariants tested here, besides PAGE-1 to PAGE-7 and PAGE-10 of page/zpage.h:
  *	PAGE-0	a page is new (all zero) or a zheap page.
- *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not older than
- *		`oldest`, and was written by the slot's transaction.
+ *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not
+ *		older than `oldest`, and was written by the slot's transaction.
  *	CHAIN-2	every record of a chain can be read, and belongs to this page.
  *	CHAIN-3	a record's offsets are possible ones; an image is in no chain.
  *	CHAIN-4	in a chain no aborted record lies below a committed one.
  *	CHAIN-5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
- *	CHAIN-6	the newest record for a row in the chain of the row's slot fits the row's state.
+ *	CHAIN-6	the newest record for a row in the chain of the row's slot fits the
+ *			row's state.
  *	CHAIN-7	a slot's transaction id has been given out.
- *	CHAIN-8	a page of a temporary table points to private undo only, any other page never (UNDO-23).
- *	CHAIN-9	inline locks lie in an inline slot, without a gap, each on another possible row.
- *	CHAIN-10	a list of locks consists of LOCKS records, none of which names a younger locker than
- *		what points to it.
- *	CHAIN-11	a chain that is older than `oldest` is of a transaction that has committed (UNDO-46).
+ *	CHAIN-8	a page of a temporary table points to private undo only, any other
+ *			page never (UNDO-23).
+ *	CHAIN-9	inline locks lie in an inline slot, without a gap, each on another
+ *			possible row.
+ *	CHAIN-10	a list of locks consists of LOCKS records, none of which names
+ *		a younger locker than what points to it.
+ *	CHAIN-11	a chain that is older than `oldest` is of a transaction that
+ *				has committed (UNDO-46).
  *	ROW-1	a row has no more columns than its table.
  *	ROW-2	a row's columns can be read and fill it exactly.
  *	LOG-1	every record of an undo log can be read up to the insert position.
- *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both copies, and fit
- *		the extents' first pages.
- *	LOG-3	a table page points to the overflow page that it owns, or is newer (OVERFLOW-3 in discard/sweep.c).
+ *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
+ *		copies, and fit the extents' first pages.
+ *	LOG-3	a table page points to the overflow page that it owns, or is newer
+ *			(OVERFLOW-3 in discard/sweep.c).
  *	E	an error came up while the page was checked; its message is the detail.
  */
 #include "postgres.h"
@@ -74,12 +80,14 @@ typedef struct Check
 	List	   *faults;			/* of Fault */
 	ZuLogState *logs;			/* of the undo log */
 	int			nlogs;
-	ZuOverflowPage *overflow;	/* the pages left to be looked at, of noverflow */
+	ZuOverflowPage *overflow;	/* the pages left to be looked at, of
+								 * noverflow */
 	int			noverflow;
 	Datum	   *values;			/* room for one row */
 	bool	   *isnull;
 	ZSlotView	view;
-	bool		map_bit;		/* the visibility map calls the page all-visible */
+	bool		map_bit;		/* the visibility map calls the page
+								 * all-visible */
 	PGAlignedBlock page;
 	char		buf[ZUR_MAX_LENGTH];
 	/* for each offset: was the newest record in the chain of its slot met? */
@@ -91,7 +99,10 @@ static void fault(Check *check, const char *invariant, OffsetNumber item,
 static void add_fault(Check *check, const char *invariant, OffsetNumber item,
 					  const char *fmt, va_list args) pg_attribute_printf(4, 0);
 
-/* Notes a fault of the page or log in hand; beyond MAX_FAULTS_PER_PAGE none is noted. */
+/*
+ * Notes a fault of the page or log in hand; beyond MAX_FAULTS_PER_PAGE none is
+ * noted.
+ */
 static void
 add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt, va_list args)
 {
@@ -121,7 +132,8 @@ fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,..
 }
 
 /* The same, as page/zpage_check.c calls it. */
-static void pg_attribute_printf(4, 5)
+static void
+pg_attribute_printf(4, 5)
 report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
 	va_list		args;
@@ -133,7 +145,10 @@ report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char
 
 /* ---- chains ---- */
 
-/* The state that a row has right after a record of this type; -1: the record changes no row. */
+/*
+ * The state that a row has right after a record of this type; -1: the record
+ * changes no row.
+ */
 static int
 state_after(ZuRecordType type)
 {
@@ -153,8 +168,9 @@ state_after(ZuRecordType type)
 }
 
 /*
- * rec is the newest record for the row at off in the chain of slot s: if the row names
- * that slot, its state follows from rec (CHAIN-6), and a stub's writer has committed (PAGE-6).
+ * rec is the newest record for the row at off in the chain of slot s: if the
+ * row names that slot, its state follows from rec (CHAIN-6), and a stub's
+ * writer has committed (PAGE-6).
  */
 static void
 check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
@@ -184,7 +200,8 @@ check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 		fault(check, "CHAIN-6", off, "row is in state %d, but its newest undo record has type %d",
 			  state, (int) rec->type);
 	if (ItemIdIsRedirected(lp) && (status == ZXID_IN_PROGRESS || status == ZXID_ABORTED))
-		fault(check, "PAGE-6", off, "stub of a row whose writer " UINT64_FORMAT " has not committed",
+		fault(check, "PAGE-6", off,
+			  "stub of a row whose writer " UINT64_FORMAT " has not committed",
 			  rec->xid);
 }
 
@@ -212,8 +229,8 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 }
 
 /*
- * Has slot s of the page on disk moved on since it was copied? Then what was found wrong
- * with its chain is only that the copy is old.
+ * Has slot s of the page on disk moved on since it was copied? Then what was
+ * found wrong with its chain is only that the copy is old.
  */
 static bool
 slot_has_changed(Check *check, int s)
@@ -235,7 +252,10 @@ slot_has_changed(Check *check, int s)
 	return changed;
 }
 
-/* Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8, CHAIN-11, PAGE-6, PAGE-10). */
+/*
+ * Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8,
+ * CHAIN-11, PAGE-6, PAGE-10).
+ */
 static void
 check_chain(Check *check, int s)
 {
@@ -253,7 +273,8 @@ check_chain(Check *check, int s)
 	}
 	if (!zxid_possible(ZSLOT_XID(slot)))
 	{
-		fault(check, "CHAIN-7", 0, "slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet", s,
+		fault(check, "CHAIN-7", 0,
+			  "slot %d has transaction ID " UINT64_FORMAT ", which has not been assigned yet", s,
 			  ZSLOT_XID(slot));
 		return;
 	}
@@ -272,7 +293,9 @@ check_chain(Check *check, int s)
 		if (n == 0 && ZSLOT_XID(slot) < check->view.oldest)
 		{
 			if ((zslot_xid(slot) & ZXID_LOST))
-				fault(check, "CHAIN-11", 0, "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
+				fault(check, "CHAIN-11", 0,
+					  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is "
+					  "lost",
 					  s, ZSLOT_XID(slot));
 			return;
 		}
@@ -291,12 +314,14 @@ check_chain(Check *check, int s)
 		if (rec.xid < check->view.oldest)
 			return;
 		if (check->map_bit && rec.type != ZUR_LOCK)
-			fault(check, "PAGE-10", rec.offset, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+			fault(check, "PAGE-10", rec.offset,
+				  "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 				  " on a page that the visibility map marks all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
-			fault(check, "CHAIN-4", 0, "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
+			fault(check, "CHAIN-4", 0,
+				  "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
 				  " lies below that of a committed one", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		committed |= (status == ZXID_COMMITTED);
@@ -339,7 +364,8 @@ check_lock_list(Check *check, int s)
 		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
-			fault(check, "CHAIN-5", 0, "slot %d: the list of locks has more than %d records", s, MAX_CHAIN);
+			fault(check, "CHAIN-5", 0, "slot %d: the list of locks has more than %d records", s,
+				  MAX_CHAIN);
 			return;
 		}
 		/* gone: all lockers had ended (UNDO-28) */
@@ -362,7 +388,8 @@ check_lock_list(Check *check, int s)
 			memcpy(&entry, rec.payload + i * sizeof(ZLockEntry), sizeof(ZLockEntry));
 			if (ZLOCK_XID(entry) > hold || ZLOCK_OFFSET(entry) < FirstOffsetNumber ||
 				ZLOCK_OFFSET(entry) > ZHEAP_MAX_OFFSET)
-				fault(check, "CHAIN-10", ZLOCK_OFFSET(entry), "slot %d: a lock of transaction " UINT64_FORMAT
+				fault(check, "CHAIN-10", ZLOCK_OFFSET(entry),
+					  "slot %d: a lock of transaction " UINT64_FORMAT
 					  " in a list for lockers up to " UINT64_FORMAT, s, ZLOCK_XID(entry), hold);
 		}
 		ptr = rec.prev;
@@ -382,7 +409,8 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 
 	if (!zdeform_start(&deform, row, len, scratch))
 		fault(check, "ROW-2", off, "the row header is not valid");
-	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values, check->isnull)) != 0)
+	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values,
+									check->isnull)) != 0)
 		fault(check, "ROW-2", off, "column %d reaches beyond the end of the row", bad);
 	else if (deform.off != (uint32) len)
 		fault(check, "ROW-2", off, "the columns take %u of the row's %d bytes", deform.off, len);
@@ -390,7 +418,10 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 		pfree(scratch);
 }
 
-/* One row of the page copy (ROW-1, ROW-2). Its line pointer has passed PAGE-2 and PAGE-3. */
+/*
+ * One row of the page copy (ROW-1, ROW-2). Its line pointer has passed PAGE-2
+ * and PAGE-3.
+ */
 static void
 check_row(Check *check, OffsetNumber off)
 {
@@ -402,7 +433,8 @@ check_row(Check *check, OffsetNumber off)
 
 	if (natts > check->desc->natts)
 	{
-		fault(check, "ROW-1", off, "the row has %d columns, the table %d", natts, check->desc->natts);
+		fault(check, "ROW-1", off, "the row has %d columns, the table %d", natts,
+			  check->desc->natts);
 		return;
 	}
 	read_row(check, off, row, len, natts);
@@ -442,12 +474,16 @@ check_overflow_slots(Check *check)
 		const ZPageSlot *slot = &check->view.s[s];
 
 		if ((ZSLOT_XID(slot) == InvalidZXid) != (slot->ptr == InvalidUndoPtr))
-			fault(check, "PAGE-7", 0, "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
+			fault(check, "PAGE-7", 0,
+				  "slot %d has transaction " UINT64_FORMAT " and undo pointer %X/%08X",
 				  s, ZSLOT_XID(slot), (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
 	}
 }
 
-/* PAGE-10: a page that the visibility map marks all-visible has its flag and no dead items. Without the bit the flag says nothing. */
+/*
+ * PAGE-10: a page that the visibility map marks all-visible has its flag and
+ * no dead items. Without the bit the flag says nothing.
+ */
 static void
 check_all_visible(Check *check)
 {
@@ -457,14 +493,14 @@ check_all_visible(Check *check)
 		return;
 	if (!PageIsAllVisible(page))
 		fault(check, "PAGE-10", 0, "the visibility map marks the page all-visible, but the page "
-							   "header does not");
+			  "header does not");
 	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 
 		if (ItemIdIsUsed(lp) && (!ItemIdIsNormal(lp) || !ZH_LIVE(zheader_get(zpage_row(page, lp)))))
 			fault(check, "PAGE-10", off, "a dead item on a page that the visibility map marks "
-									 "all-visible");
+				  "all-visible");
 	}
 }
 
@@ -479,7 +515,8 @@ check_page(Check *check)
 		return;
 	if (!zpage_is_valid(page))
 	{
-		fault(check, "PAGE-0", 0, "the page is neither new nor a zheap page: %s", zpage_fault(page));
+		fault(check, "PAGE-0", 0, "the page is neither new nor a zheap page: %s",
+			  zpage_fault(page));
 		return;
 	}
 	/* where there was an overflow page once, rows may go on naming its slots */
@@ -503,7 +540,8 @@ check_page(Check *check)
 /* ---- the undo log itself ---- */
 
 /* zu_check_map's findings */
-static void pg_attribute_printf(3, 4)
+static void
+pg_attribute_printf(3, 4)
 report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 {
 	Check	   *check = arg;
@@ -531,14 +569,18 @@ list_logs(Check *check)
 	MemoryContextSwitchTo(old);
 }
 
-/* Has the table page that owns the overflow page in block check->block lost it (LOG-3)? */
+/*
+ * Has the table page that owns the overflow page in block check->block lost it
+ * (LOG-3)?
+ */
 static void
 check_overflow_owner(Check *check)
 {
 	const char *relname;
 
 	if (zheap_overflow_is_lost(check->overflow, &relname))
-		fault(check, "LOG-3", 0, "overflow transaction slots of block %u of relation \"%s\", which does not point to them: "
+		fault(check, "LOG-3", 0, "overflow transaction slots of block %u of relation \"%s\", "
+			  "which does not point to them: "
 			  "a write of that block is lost", check->overflow->block, relname);
 }
 
@@ -574,8 +616,8 @@ check_log(Check *check)
 /* ---- the function ---- */
 
 /*
- * Run 'test' in a subtransaction; an error in it, unless it is a cancellation, becomes
- * a fault.
+ * Run 'test' in a subtransaction; an error in it, unless it is a cancellation,
+ * becomes a fault.
  */
 static void
 check_safely(Check *check, void (*test) (Check *), const char *invariant)
@@ -597,7 +639,10 @@ check_safely(Check *check, void (*test) (Check *), const char *invariant)
 		ErrorData  *edata;
 		int			code = geterrcode();
 
-		/* it has written nothing, so that its end leaves the error alone; it must end before the error goes on */
+		/*
+		 * it has written nothing, so that its end leaves the error alone; it
+		 * must end before the error goes on
+		 */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
@@ -671,8 +716,9 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 }
 
 /*
- * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself "block" is the
- * number of the log (LOG-1), or a block of its file (LOG-2, LOG-3). For the owner of the relation, and pg_stat_scan_tables.
+ * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself
+ * "block" is the number of the log (LOG-1), or a block of its file (LOG-2,
+ * LOG-3). For the owner of the relation, and pg_stat_scan_tables.
  */
 Datum
 zundo_check(PG_FUNCTION_ARGS)

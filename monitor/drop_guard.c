@@ -1,5 +1,6 @@
 /*
- * monitor/drop_guard.c - DROP EXTENSION zundo CASCADE is not to take everybody's rows along.
+ * monitor/drop_guard.c - DROP EXTENSION zundo CASCADE is not to take
+ * everybody's rows along.
  *
  * For the ProcessUtility hook. Where the command may be carried out at all, it
  * locks every zheap table as the command itself would do it next, and refuses
@@ -9,8 +10,9 @@
  * Locks: AccessExclusiveLock on the zheap tables, to the end of the
  * transaction. Crash points: none.
  *
- *	HEAP-6	no row of a zheap table is dropped together with the extension unless the
- *		setting says so. (Other sessions' temporary tables are not looked at.)
+ *	HEAP-6	no row of a zheap table is dropped together with the extension
+ *		unless the setting says so. (Other sessions' temporary tables are not
+ *		looked at.)
  */
 #include "postgres.h"
 
@@ -93,7 +95,10 @@ extension_owner(Oid extension)
 	return owner;
 }
 
-/* drops_extension: does the command drop zundo, with what depends on it, and may it? */
+/*
+ * drops_extension: does the command drop zundo, with what depends on it, and
+ * may it?
+ */
 static bool
 drops_extension(Node *node)
 {
@@ -110,7 +115,7 @@ drops_extension(Node *node)
 			zc_owns_extension(zundo, GetUserId()))
 			foreach(lc, drop->objects)
 				if (strcmp(strVal(lfirst(lc)), "zundo") == 0)
-					return true;
+				return true;
 	}
 	else if (IsA(node, DropOwnedStmt))
 	{
@@ -119,16 +124,20 @@ drops_extension(Node *node)
 		if (drop->behavior == DROP_CASCADE && zc_owns_extension(zundo, GetUserId()))
 			foreach(lc, drop->roles)
 				if (get_rolespec_oid(lfirst_node(RoleSpec, lc), false) == extension_owner(zundo))
-					return true;
+				return true;
 	}
 	return false;
 }
 
-/* Raises an error if the command would drop rows of zheap tables with the extension (HEAP-6). */
+/*
+ * Raises an error if the command would drop rows of zheap tables with the
+ * extension (HEAP-6).
+ */
 void
 zdrop_guard_check(Node *command)
 {
-	if ((IsA(command, DropStmt) || IsA(command, DropOwnedStmt)) && !zundo_drop_rows_with_extension &&
+	if ((IsA(command, DropStmt) || IsA(command, DropOwnedStmt)) &&
+		!zundo_drop_rows_with_extension &&
 		drops_extension(command))
 		check_rows();
 }

@@ -1,23 +1,27 @@
 /*
- * monitor/heap_callers.c - heap's functions, called for a zheap table, are refused.
+ * monitor/heap_callers.c - heap's functions, called for a zheap table, are
+ * refused.
  *
  * C code that knows only heap inserts by CatalogTupleInsert or heap_insert and
  * reads by heap_beginscan. None of these asks for the access method, and there
  * is no hook on the way; what they do ask is the table's size, and that is a
  * callback of ours. So the callers of that callback are looked at: if one of
  * heap's functions that read or write pages stands among them, the call is
- * refused, before it has changed anything (rule HEAP-5). All of zundo's own code
- * counts blocks by zrel_nblocks, which is not the callback, and the planner is
- * let pass: here comes only what is rare, as ANALYZE, CREATE INDEX, pg_prewarm.
+ * refused, before it has changed anything (rule HEAP-5). All of zundo's own
+ * code counts blocks by zrel_nblocks, which is not the callback, and the
+ * planner is let pass: here comes only what is rare, as ANALYZE, CREATE INDEX,
+ * pg_prewarm.
  *
  * An insertion asks for the size unless an earlier insertion of the session or
  * the free space map names a page. The former finds no block there
- * (dml/zspace.c); the latter gets through to a table that zheap has filled. What it writes then is recognized by the next reader
- * of the page (zpage_is_valid).
+ * (dml/zspace.c); the latter gets through to a table that zheap has filled.
+ * What it writes then is recognized by the next reader of the page
+ * (zpage_is_valid).
  *
  * Locks: none. Crash points: none.
  *
- *	HEAP-5	An insertion or scan by functions of heap that asks for the size of a zheap table is refused before it reads or writes a page.
+ *	HEAP-5	An insertion or scan by functions of heap that asks for the size of
+ *			a zheap table is refused before it reads or writes a page.
  */
 #include "postgres.h"
 
@@ -36,10 +40,16 @@ bool		zundo_asks_size = false;
 
 #ifdef HAVE_EXECINFO_H
 
-/* From relation_size to heap's function: with GetPageWithFreeSpace in between eight calls. */
+/*
+ * From relation_size to heap's function: with GetPageWithFreeSpace in between
+ * eight calls.
+ */
 #define MAX_CALLERS 12
 
-/* A function of the server and where it lies; an end of NULL: not looked up yet. */
+/*
+ * A function of the server and where it lies; an end of NULL: not looked up
+ * yet.
+ */
 typedef struct HeapFunction
 {
 	void	   *start;
@@ -57,12 +67,16 @@ static HeapFunction heap_functions[] = {
 	{(void *) heap_rescan, NULL, "heap_rescan"},
 };
 
-/* look_up: where does the function end? Its start, if that cannot be known: then it matches nothing. */
+/*
+ * look_up: where does the function end? Its start, if that cannot be known:
+ * then it matches nothing.
+ */
 static void
 look_up(HeapFunction *function)
 {
 	Dl_info		info;
-	ElfW(Sym)  *symbol = NULL;
+
+	ElfW(Sym) * symbol = NULL;
 
 	function->end = function->start;
 	if (dladdr1(function->start, &info, (void **) &symbol, RTLD_DL_SYMENT) != 0 &&
@@ -70,7 +84,10 @@ look_up(HeapFunction *function)
 		function->end = (char *) function->start + symbol->st_size;
 }
 
-/* heap_caller: returns the function of heap that this process is in, NULL if it is in none. */
+/*
+ * heap_caller: returns the function of heap that this process is in, NULL if
+ * it is in none.
+ */
 static const char *
 heap_caller(void)
 {

@@ -1,6 +1,7 @@
 /*
- * monitor/heap_readers.h - code of others that would take zheap pages for heap's, and commands
- * that would give zheap tables to it or drop them unasked.
+ * monitor/heap_readers.h - code of others that would take zheap pages for
+ * heap's, and commands that would give zheap tables to it or drop them
+ * unasked.
  */
 #ifndef ZUNDO_HEAP_READERS_H
 #define ZUNDO_HEAP_READERS_H
@@ -20,7 +21,10 @@ extern int	zreaders_within;
 /* zreaders_refuse: raise the error about rel. */
 extern void zreaders_refuse(Relation rel) zc_noreturn;
 
-/* zreaders_check: refuse rel, a zheap table, if a function that would misread it asks about it. */
+/*
+ * zreaders_check: refuse rel, a zheap table, if a function that would misread
+ * it asks about it.
+ */
 static inline void
 zreaders_check(Relation rel)
 {
@@ -34,7 +38,10 @@ zreaders_check(Relation rel)
  */
 extern void zcallers_check(Relation rel);
 
-/* Utility commands: the access method of tables that others' code fills (access_method.c). */
+/*
+ * Utility commands: the access method of tables that others' code fills
+ * (access_method.c).
+ */
 extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);
 extern PlannedStmt *zaccess_method_of_copy(PlannedStmt *pstmt);

@@ -1,9 +1,10 @@
 /*
- * monitor/monitor.c - the SQL functions that show undo logs, rollbacks and pages.
+ * monitor/monitor.c - the SQL functions that show undo logs, rollbacks and
+ * pages.
  *
- * Called from SQL only (zundo--1.0.sql, which also says who may call what). Reads copies:
- * no function holds a page lock while it forms its result. zundo_discard and zundo_purge alone
- * change anything. No crash points.
+ * Called from SQL only (zundo--1.0.sql, which also says who may call what).
+ * Reads copies: no function holds a page lock while it forms its result.
+ * zundo_discard and zundo_purge alone change anything. No crash points.
  */
 #include "postgres.h"
 
@@ -33,7 +34,10 @@
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
 
-/* stat_rollback reads at most this many records of each log to find pending aborts. */
+/*
+ * stat_rollback reads at most this many records of each log to find pending
+ * aborts.
+ */
 #define MAX_PENDING_RECORDS 100000
 
 PGDLLEXPORT Datum zundo_undo_bytes_in_use(PG_FUNCTION_ARGS);
@@ -112,6 +116,7 @@ zmon_vprintf(const char *fmt, va_list args)
 		va_end(copy);
 		if (needed == 0)
 			return text.data;
+
 		enlargeStringInfo(&text, needed);
 	}
 }
@@ -225,7 +230,10 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* zundo_stat_unclear() -> (answered, refused): what rule ANY-5 of mvcc/zany.c did since the server's start */
+/*
+ * zundo_stat_unclear() -> (answered, refused): what rule ANY-5 of mvcc/zany.c
+ * did since the server's start
+ */
 Datum
 zundo_stat_unclear(PG_FUNCTION_ARGS)
 {
@@ -255,7 +263,8 @@ typedef struct Pending
 	ZXid		topxid;
 	uint64		records;
 	uint64		bytes;
-	PageAddress first;			/* pages of the first and the last of these records */
+	PageAddress first;			/* pages of the first and the last of these
+								 * records */
 	PageAddress last;
 } Pending;
 
@@ -336,7 +345,9 @@ is_held(const Rollbacks *r, ZXid xid)
 	return false;
 }
 
-/* put_waiting: adds a row for a rollback of this database that no worker is at. */
+/*
+ * put_waiting: adds a row for a rollback of this database that no worker is at.
+ */
 static void
 put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 records)
 {
@@ -354,7 +365,9 @@ put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 reco
 	zmon_put(r->fcinfo, values, nulls);
 }
 
-/* put_holds: adds rows for the rollbacks that the last discard pass has left. */
+/*
+ * put_holds: adds rows for the rollbacks that the last discard pass has left.
+ */
 static void
 put_holds(Rollbacks *r)
 {
@@ -364,8 +377,8 @@ put_holds(Rollbacks *r)
 
 		if (h->kind == ZU_HOLD_ROLLBACK && !is_active(r, h->xid))
 			put_waiting(r, h->xid,
-						h->failed ? "failed" : OidIsValid(h->reloid) ? "waiting for lock" : "waiting",
-						h->bytes, h->records);
+						h->failed ? "failed" : OidIsValid(h->reloid) ? "waiting for lock"
+						: "waiting", h->bytes, h->records);
 	}
 }
 
@@ -422,7 +435,10 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 	zu_scan_end(scan);
 }
 
-/* zundo_stat_rollback() -> rollbacks at work in all databases, and those that wait in this one */
+/*
+ * zundo_stat_rollback() -> rollbacks at work in all databases, and those that
+ * wait in this one
+ */
 Datum
 zundo_stat_rollback(PG_FUNCTION_ARGS)
 {
@@ -458,7 +474,10 @@ zundo_stat_rollback(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* zundo_stat_holds() -> what holds `oldest` back in this database, beside snapshots */
+/*
+ * zundo_stat_holds() -> what holds `oldest` back in this database, beside
+ * snapshots
+ */
 Datum
 zundo_stat_holds(PG_FUNCTION_ARGS)
 {
@@ -489,7 +508,8 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 static const char *
 record_type_name(ZuRecordType type)
 {
-	static const char *const names[] = {"?", "INSERT", "UPDATE", "DELETE", "MOVE", "LOCK", "IMAGE", "LOCKS"};
+	static const char *const names[] = {"?", "INSERT", "UPDATE", "DELETE", "MOVE", "LOCK", "IMAGE",
+	"LOCKS"};
 
 	return ((int) type >= 1 && (int) type < (int) lengthof(names)) ? names[type] : names[0];
 }
@@ -544,7 +564,10 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr p
 	zmon_put(fcinfo, values, nulls);
 }
 
-/* zundo.undo_records(log int, max_records int) -> the oldest records of one log, or of each */
+/*
+ * zundo.undo_records(log int, max_records int) -> the oldest records of one
+ * log, or of each
+ */
 Datum
 zundo_undo_records(PG_FUNCTION_ARGS)
 {
@@ -578,8 +601,8 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.discard() -> bytes freed: a worker's pass by hand. The caller's own snapshot
- * counts in the horizon; its transaction must not have written.
+ * zundo.discard() -> bytes freed: a worker's pass by hand. The caller's own
+ * snapshot counts in the horizon; its transaction must not have written.
  */
 Datum
 zundo_discard(PG_FUNCTION_ARGS)
@@ -597,7 +620,10 @@ zundo_discard(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) stats.bytes_discarded);
 }
 
-/* zundo.purge() -> bytes wiped: old values in what zundo.undo_log has free. For superusers. */
+/*
+ * zundo.purge() -> bytes wiped: old values in what zundo.undo_log has free.
+ * For superusers.
+ */
 Datum
 zundo_purge(PG_FUNCTION_ARGS)
 {
@@ -740,7 +766,10 @@ zundo_page_items(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* zundo.page_slots(regclass, bigint) -> one row per transaction slot, overflow included */
+/*
+ * zundo.page_slots(regclass, bigint) -> one row per transaction slot, overflow
+ * included
+ */
 Datum
 zundo_page_slots(PG_FUNCTION_ARGS)
 {
@@ -763,7 +792,8 @@ zundo_page_slots(PG_FUNCTION_ARGS)
 			values[1] = zmon_xid(xid, &nulls[1]);
 			nulls[2] = nulls[1];
 			if (!nulls[2])
-				values[2] = CStringGetTextDatum(zxid_possible(xid) ? status_name(zxid_status_at(xid, view->oldest)) :
+				values[2] = CStringGetTextDatum(zxid_possible(xid)
+												? status_name(zxid_status_at(xid, view->oldest)) :
 												"impossible");
 			values[3] = zmon_pointer(slot->ptr, &nulls[3]);
 			if (slot->xid_flags & ZSLOT_INLINE_LOCKS)

@@ -1,16 +1,20 @@
 /*
- * monitor/repair.c - zundo.repair_undo: what is damaged in the undo log, and repairing what can be.
+ * monitor/repair.c - zundo.repair_undo: what is damaged in the undo log, and
+ * repairing what can be.
  *
  * Called from SQL, by superusers. The work on pages is undo/undo_repair.c's.
  *
- * A log of which something cannot be read keeps `oldest` back as long as somebody may need what is lost (undo/undo_damage.c). Which that is
- * can be seen on the tables' pages only: a slot there names each transaction that is not undone.
+ * A log of which something cannot be read keeps `oldest` back as long as
+ * somebody may need what is lost (undo/undo_damage.c). Which that is can be
+ * seen on the tables' pages only: a slot there names each transaction that is
+ * not undone.
  *
- * Locks: as there; none between findings. Tables in AccessShareLock, one after the other.
+ * Locks: as there; none between findings. Tables in AccessShareLock, one after
+ * the other.
  *
  * Invariant
- *	REPAIR-1	nothing that is done here makes a row wrong or a change undone that should not be: what would is left as
- *		it is, and said.
+ *	REPAIR-1	nothing that is done here makes a row wrong or a change undone
+ *		that should not be: what would is left as it is, and said.
  */
 #include "postgres.h"
 
@@ -34,7 +38,10 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
-/* Longest wait for a pass of the worker, which has the place of the one who discards. */
+/*
+ * Longest wait for a pass of the worker, which has the place of the one who
+ * discards.
+ */
 #define WORKER_WAIT_MS		5000
 
 PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
@@ -42,7 +49,8 @@ PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
 PG_FUNCTION_INFO_V1(zundo_repair_undo);
 
 /* put_step: one row of the result. */
-static void pg_attribute_printf(3, 4)
+static void
+pg_attribute_printf(3, 4)
 put_step(void *arg, BlockNumber block, const char *fmt,...)
 {
 	Datum		values[2];
@@ -52,6 +60,7 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 
 	va_start(args, fmt);
 	text = zmon_vprintf(fmt, args);
+
 	va_end(args);
 	values[0] = Int64GetDatum((int64) block);
 	nulls[0] = block == InvalidBlockNumber;
@@ -62,7 +71,10 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 
 /* ---- logs of which something cannot be read ---- */
 
-/* is_lost: may the undo of what the slot names lie in what d has lost, and is it needed? Its transactions have ended. */
+/*
+ * is_lost: may the undo of what the slot names lie in what d has lost, and is
+ * it needed? Its transactions have ended.
+ */
 static bool
 is_lost(const ZPageSlot *slot, const ZuDamage *d)
 {
@@ -72,7 +84,10 @@ is_lost(const ZPageSlot *slot, const ZuDamage *d)
 		!TransactionIdDidCommit(zxid_to_xid(xid));
 }
 
-/* pages_lost: counts the pages of rel that name such a transaction; *xid is one. Errors: a page cannot be read. */
+/*
+ * pages_lost: counts the pages of rel that name such a transaction; *xid is
+ * one. Errors: a page cannot be read.
+ */
 static BlockNumber
 pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 {
@@ -98,7 +113,10 @@ pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 	return n;
 }
 
-/* repair_log: gives up a damaged log if no table needs what is lost, else names the tables that do. */
+/*
+ * repair_log: gives up a damaged log if no table needs what is lost, else
+ * names the tables that do.
+ */
 static void
 repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 {
@@ -109,8 +127,8 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 	if (!d->ended)
 	{
 		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read, and "
-											 "transactions in progress may need it; run the "
-											 "repair again after they have ended",
+				 "transactions in progress may need it; run the "
+				 "repair again after they have ended",
 				 d->logno);
 		return;
 	}
@@ -129,9 +147,9 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 		{
 			needed++;
 			put_step(fcinfo, InvalidBlockNumber, "undo log %u: table %s needs the part that "
-												 "cannot be read: %u pages have changes of "
-												 "aborted transactions, for example of "
-												 "transaction " UINT64_FORMAT
+					 "cannot be read: %u pages have changes of "
+					 "aborted transactions, for example of "
+					 "transaction " UINT64_FORMAT
 					 "; copy the readable rows, then drop or truncate the table",
 					 d->logno, quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
 					 n, (uint64) xid);
@@ -141,7 +159,7 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 	if (needed == 0 && !d->excused)
 	{
 		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read, and no table "
-											 "needs it; the part is given up", d->logno);
+				 "needs it; the part is given up", d->logno);
 		if (!dry_run)
 			zu_excuse_damage(d);
 	}
@@ -149,8 +167,9 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 }
 
 /*
- * discard_twice: has done what the worker does, as zundo.discard() does it. The first pass meets what cannot be
- * read, the second one knows that the transactions of that time have ended.
+ * discard_twice: has done what the worker does, as zundo.discard() does it.
+ * The first pass meets what cannot be read, the second one knows that the
+ * transactions of that time have ended.
  */
 static void
 discard_twice(void)
@@ -162,7 +181,10 @@ discard_twice(void)
 			(void) zu_discard_by_worker(WORKER_WAIT_MS);
 }
 
-/* repair_logs: also a dry run discards: only so is it known what is lost and who needs it. */
+/*
+ * repair_logs: also a dry run discards: only so is it known what is lost and
+ * who needs it.
+ */
 static void
 repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 {
@@ -177,7 +199,10 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 		discard_twice();
 }
 
-/* zundo.repair_undo(dry_run) -> one row for each thing that is done, or with dry_run would be. */
+/*
+ * zundo.repair_undo(dry_run) -> one row for each thing that is done, or with
+ * dry_run would be.
+ */
 Datum
 zundo_repair_undo(PG_FUNCTION_ARGS)
 {

@@ -1,7 +1,8 @@
 /*
  * monitor/row_locks.c - zundo.row_locks: who holds rows of a table.
  *
- * Called from SQL; reads every page of the table under its share lock. Locks nothing, assigns no xid.
+ * Called from SQL; reads every page of the table under its share lock. Locks
+ * nothing, assigns no xid.
  */
 #include "postgres.h"
 
@@ -34,7 +35,9 @@ mode_name(const ZHolder *holder)
 	return holder->change ? names[holder->mode] : psprintf("For %s", names[holder->mode]);
 }
 
-/* The backend of a (sub)transaction at work; 0 = none, as for a prepared one. */
+/*
+ * The backend of a (sub)transaction at work; 0 = none, as for a prepared one.
+ */
 static int
 backend_of(ZXid xid)
 {
@@ -46,7 +49,10 @@ backend_of(ZXid xid)
 	return BackendXidGetPid(x);
 }
 
-/* zundo.row_locks(regclass) -> one row per row and (sub)transaction that holds it */
+/*
+ * zundo.row_locks(regclass) -> one row per row and (sub)transaction that holds
+ * it
+ */
 Datum
 zundo_row_locks(PG_FUNCTION_ARGS)
 {

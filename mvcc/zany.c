@@ -4,24 +4,31 @@
  * A TID names a row here, not a version, so a fetch with SnapshotAny must be
  * told by its surroundings which version is wanted. The surroundings are the
  * executor level (mvcc/zlevel.h). Rules, first that applies:
- *	ANY-1	own versions made by the level's command (cid >= C) are skipped; if any
- *		was, the version below the last of them is wanted; if that was an
+ *	ANY-1	own versions made by the level's command (cid >= C) are skipped; if
+ *		any was, the version below the last of them is wanted; if that was an
  *		insertion, the inserted row.
- *	ANY-2	the version that this level locked with tuple_lock; not for a recheck of one row.
- *	ANY-3	the version visible to the level's snapshot; for INSERT ... ON CONFLICT, which asks whether the row
- *		in its way is one that a repeatable snapshot sees, the newest committed one (ANY-3b).
- *	ANY-4	the row of an own insertion at the bottom of the chain; it has no record there if it was inserted as visible to
- *		all (COPY FREEZE), into a file of our transaction.
- *	ANY-5	the newest own or committed version, deleted or not: a guess. So that is given only to a scan of an index with
- *		SnapshotAny, as an extension may do, which has found the row and takes what there is; a fetch by TID, where
- *		a trigger, a recheck (EPQ) or the statement itself wants one version in particular, is refused with an
- *		error. Either is counted (zundo.stat_unclear_fetches).
- * Without a level (deferred triggers, COPY, logical replication) only ANY-4 and ANY-5, but the version before our last
- * change of a row when that is asked for right after it (ANY-1b: AFTER triggers of replication).
- * A version that another transaction has not committed is never returned.
+ *	ANY-2	the version that this level locked with tuple_lock; not for a
+ *			recheck of one row.
+ *	ANY-3	the version visible to the level's snapshot; for INSERT ... ON
+ *		CONFLICT, which asks whether the row in its way is one that a
+ *		repeatable snapshot sees, the newest committed one (ANY-3b).
+ *	ANY-4	the row of an own insertion at the bottom of the chain; it has no
+ *		record there if it was inserted as visible to all (COPY FREEZE), into a
+ *		file of our transaction.
+ *	ANY-5	the newest own or committed version, deleted or not: a guess. So
+ *		that is given only to a scan of an index with SnapshotAny, as an
+ *		extension may do, which has found the row and takes what there is; a
+ *		fetch by TID, where a trigger, a recheck (EPQ) or the statement itself
+ *		wants one version in particular, is refused with an error. Either is
+ *		counted (zundo.stat_unclear_fetches).
+ * Without a level (deferred triggers, COPY, logical replication) only ANY-4
+ * and ANY-5, but the version before our last change of a row when that is
+ * asked for right after it (ANY-1b: AFTER triggers of replication). A version
+ * that another transaction has not committed is never returned.
  *
- * Where ANY-1 finds the old row of a change for an AFTER trigger, it gives a handle with it: the event must
- * find this version again when the row has been changed further (mvcc/zhandle.h).
+ * Where ANY-1 finds the old row of a change for an AFTER trigger, it gives a
+ * handle with it: the event must find this version again when the row has been
+ * changed further (mvcc/zhandle.h).
  */
 #include "postgres.h"
 
@@ -50,33 +57,41 @@ typedef struct Unclear
 
 static Unclear *unclear = NULL;
 
-/* Does slot belong to this level itself? Else to a plan that checks its query again for one row (EPQ). */
+/*
+ * Does slot belong to this level itself? Else to a plan that checks its query
+ * again for one row (EPQ).
+ */
 static bool
 slot_of_level(EState *estate, TupleTableSlot *slot)
 {
 	return estate != NULL && list_member_ptr(estate->es_tupleTable, slot);
 }
 
-/* Has our transaction made the table's file? Then rows there that are visible to all are such as it has frozen (FROZEN-1 in dml/). */
+/*
+ * Has our transaction made the table's file? Then rows there that are visible
+ * to all are such as it has frozen (FROZEN-1 in dml/).
+ */
 static bool
 file_is_ours(Relation rel)
 {
-	return rel->rd_createSubid != InvalidSubTransactionId || rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
 }
 
 /* What a walk for SnapshotAny found. */
 typedef struct AnyResult
 {
 	bool		skipped;		/* ANY-1 applied */
-	UndoPtr		change;			/* the record of the oldest update or deletion that was skipped */
+	UndoPtr		change;			/* the record of the oldest update or deletion
+								 * that was skipped */
 	bool		own_bottom;		/* the chain ends in an own insertion */
 } AnyResult;
 
 /*
  * Walk from the newest version, past other transactions' unfinished ones and
- * past own ones with cid >= limit, and take what rule ANY-1 wants or, if none was
- * skipped, the newest own or committed version. bottom: go on to an own insertion (ANY-4).
- * False: copy the page again.
+ * past own ones with cid >= limit, and take what rule ANY-1 wants or, if none
+ * was skipped, the newest own or committed version. bottom: go on to an own
+ * insertion (ANY-4). False: copy the page again.
  */
 static bool
 walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *version,
@@ -111,7 +126,8 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 			result->change = walk->rec_ptr;
 			replaced_by = walk->rec.xid;
 			if (walk->rec_ptr == walk->slots->s[s].ptr)
-				walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block, walk->rec_ptr, walk->next[s]);
+				walk->next[s] = zown_below(walk->rel->rd_locator.relNumber, walk->block,
+										   walk->rec_ptr, walk->next[s]);
 		}
 	}
 	if (found == ZWALK_RETRY)
@@ -124,8 +140,9 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 }
 
 /*
- * Walk to the newest version that is committed or our own, over deletions (ANY-3b). accept is that of the
- * snapshot: what it sees need not be looked at closely. False: copy the page again.
+ * Walk to the newest version that is committed or our own, over deletions
+ * (ANY-3b). accept is that of the snapshot: what it sees need not be looked at
+ * closely. False: copy the page again.
  */
 static bool
 walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
@@ -146,8 +163,9 @@ walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 }
 
 /*
- * Walk to our own record change: the version that it made is then in hand. All later records for the row are
- * ours too, for we hold it; those for other rows are passed without being read. False: copy the page again.
+ * Walk to our own record change: the version that it made is then in hand. All
+ * later records for the row are ours too, for we hold it; those for other rows
+ * are passed without being read. False: copy the page again.
  */
 static bool
 walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
@@ -262,7 +280,8 @@ fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVer
 
 /*
  * find_change: Walks to the version that change made of the row, which is in
- * hand on return. Returns false if it is not there. buf is pinned and not locked.
+ * hand on return. Returns false if it is not there. buf is pinned and not
+ * locked.
  */
 static bool
 find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr change)
@@ -333,8 +352,9 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 
 		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy.slots.oldest);
 		/* what our own aborted subtransactions made may still be on the page */
-		while ((found = zwalk_next(&copy.walk, &accept)) == ZWALK_WRITER && zwalk_status(walk) == ZXID_ABORTED)
-		 /* older */ ;
+		while ((found = zwalk_next(&copy.walk, &accept)) == ZWALK_WRITER &&
+			   zwalk_status(walk) == ZXID_ABORTED)
+			 /* older */ ;
 		if (found == ZWALK_RETRY)
 			continue;
 		newest = (found == ZWALK_WRITER && walk->rec_ptr == writer && ZH_LIVE(walk->header));
@@ -386,8 +406,10 @@ typedef enum SlotUse
 {
 	SLOT_OTHER,
 	SLOT_TRIGGER_OLD,			/* the old row of an AFTER trigger */
-	SLOT_RETURNING,				/* a deleted row to return, or the row in the way of an INSERT */
-	SLOT_CONFLICT				/* the row in the way of an INSERT that will update it */
+	SLOT_RETURNING,				/* a deleted row to return, or the row in the
+								 * way of an INSERT */
+	SLOT_CONFLICT				/* the row in the way of an INSERT that will
+								 * update it */
 } SlotUse;
 
 static SlotUse
@@ -454,11 +476,13 @@ caller_in_words(EState *estate, TupleTableSlot *slot)
 }
 
 /*
- * Answers with the newest version of the row at tid (ANY-5), or raises ERRCODE_INTERNAL_ERROR where one version in particular
- * is wanted (by_tid). If there is no row, the caller has an error of its own.
+ * Answers with the newest version of the row at tid (ANY-5), or raises
+ * ERRCODE_INTERNAL_ERROR where one version in particular is wanted (by_tid).
+ * If there is no row, the caller has an error of its own.
  */
 static void
-fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid, ZVersion *version)
+fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid,
+			  ZVersion *version)
 {
 	AnyResult	result;
 
@@ -509,7 +533,8 @@ zany_unclear(uint64 *answered, uint64 *refused)
 
 /* A fetch without an executor level. */
 static void
-fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid, ZVersion *version)
+fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid,
+					ZVersion *version)
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	ZLevel	   *level = zlevel_current();
@@ -532,7 +557,8 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 }
 
 void
-zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid, ZVersion *version)
+zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid,
+		   ZVersion *version)
 {
 	const ZLevel *level = zlevel_current();
 	EState	   *estate = level->estate;
@@ -549,8 +575,13 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	}
 	limit = estate->es_output_cid;
 	if (limit == 0 && estate->es_result_relations == NULL)
-		limit = InvalidCommandId;	/* a query that writes nothing, as in parallel workers */
-	/* a recheck asks for the rows that were not locked, also for the same row under another name */
+		limit = InvalidCommandId;	/* a query that writes nothing, as in
+									 * parallel workers */
+
+	/*
+	 * a recheck asks for the rows that were not locked, also for the same row
+	 * under another name
+	 */
 	locked = zlevel_has_locked(rel, &tid) && (slot == NULL || slot_of_level(estate, slot));
 	if (locked || may_be_ours(buf, off))
 	{
@@ -563,7 +594,8 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 			return;				/* ANY-1 */
 		}
 		if (locked)
-			return;				/* ANY-2: nobody else can have changed it since */
+			return;				/* ANY-2: nobody else can have changed it
+								 * since */
 	}
 	if (estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
 	{

@@ -2,14 +2,14 @@
  * mvcc/zchain.c - what a discarded record means to the reader of a chain.
  *
  * Owns rule VIS-4 of mvcc/README.md:
- *	(VIS-4)	a record that had been discarded when the page was copied, and to which
- *		the chain of a slot leads nevertheless, belongs to a transaction that is
- *		visible to all: a change that was rolled back is discarded only when no
- *		chain leads to it any more. A record that was discarded later may be such
- *		a change, unless no record above it is aborted, for aborted ones are the
- *		newest of a chain: then the page is copied again. So it is if the head
- *		itself is discarded. Nothing is undone on a page while it stays locked:
- *		what is gone there is visible to all.
+ *	(VIS-4)	a record that had been discarded when the page was copied, and to
+ *		which the chain of a slot leads nevertheless, belongs to a transaction
+ *		that is visible to all: a change that was rolled back is discarded only
+ *		when no chain leads to it any more. A record that was discarded later
+ *		may be such a change, unless no record above it is aborted, for aborted
+ *		ones are the newest of a chain: then the page is copied again. So it is
+ *		if the head itself is discarded. Nothing is undone on a page while it
+ *		stays locked: what is gone there is visible to all.
  * Takes no locks but those of zu_fetch.
  */
 #include "postgres.h"
@@ -56,7 +56,8 @@ zchain_discarded(ZChain *chain)
 	if (chain->source == ZCHAIN_LOOSE)
 		return ZCHAIN_SETTLED;
 	if (ptr == chain->slot.ptr)
-		return chain->source == ZCHAIN_LOCKED && zslot_has_settled(&chain->slot) ? ZCHAIN_SETTLED : ZCHAIN_RETRY;
+		return chain->source == ZCHAIN_LOCKED && zslot_has_settled(&chain->slot) ? ZCHAIN_SETTLED
+			: ZCHAIN_RETRY;
 	if (chain->source == ZCHAIN_LOCKED || ptr == chain->gone || !has_aborted_above(chain))
 		return ZCHAIN_SETTLED;
 	chain->gone = ptr;

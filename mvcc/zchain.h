@@ -16,9 +16,12 @@
 /* How the reader of a chain came by the chain's head. */
 typedef enum ZChainSource
 {
-	ZCHAIN_LOCKED,				/* from a page that stays locked while the chain is read */
-	ZCHAIN_COPIED,				/* from a copy of a page, which can be made again */
-	ZCHAIN_LOOSE				/* from elsewhere: the reader takes what it finds */
+	ZCHAIN_LOCKED,				/* from a page that stays locked while the
+								 * chain is read */
+	ZCHAIN_COPIED,				/* from a copy of a page, which can be made
+								 * again */
+	ZCHAIN_LOOSE				/* from elsewhere: the reader takes what it
+								 * finds */
 } ZChainSource;
 
 /* What zchain_next found. */
@@ -26,8 +29,10 @@ typedef enum ZChainStep
 {
 	ZCHAIN_RECORD,				/* a record */
 	ZCHAIN_END,					/* no further record */
-	ZCHAIN_SETTLED,				/* whatever follows is visible to all (for ZCHAIN_LOOSE: or gone) */
-	ZCHAIN_RETRY				/* the page has changed since the head was read: look at it again */
+	ZCHAIN_SETTLED,				/* whatever follows is visible to all (for
+								 * ZCHAIN_LOOSE: or gone) */
+	ZCHAIN_RETRY				/* the page has changed since the head was
+								 * read: look at it again */
 } ZChainStep;
 
 typedef struct ZChain
@@ -37,12 +42,16 @@ typedef struct ZChain
 	ZChainSource source;
 	bool		cached;			/* read by zu_fetch_cached */
 	bool		in_place;		/* the last record's payload is not in buf */
-	ZXid		oldest;			/* records before it are settled; InvalidZXid: none are */
+	ZXid		oldest;			/* records before it are settled; InvalidZXid:
+								 * none are */
 	ZPageSlot	slot;			/* as it was on the page */
 	UndoPtr		next;			/* what zchain_next will read */
 	UndoPtr		here;			/* the last record */
-	UndoPtr		gone;			/* a record that was discarded before the page was copied (VIS-4); kept from chain to chain */
-	char	   *buf;			/* the reader's, of ZUR_MAX_LENGTH bytes: the last record's bytes */
+	UndoPtr		gone;			/* a record that was discarded before the page
+								 * was copied (VIS-4); kept from chain to
+								 * chain */
+	char	   *buf;			/* the reader's, of ZUR_MAX_LENGTH bytes: the
+								 * last record's bytes */
 } ZChain;
 
 /*
@@ -73,7 +82,8 @@ zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZP
  * still there (ZCHAIN_LOOSE).
  */
 static inline void
-zchain_begin_at(ZChain *chain, RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, ZXid oldest, char *buf)
+zchain_begin_at(ZChain *chain, RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, ZXid oldest,
+				char *buf)
 {
 	ZPageSlot	slot = {0, ptr};
 

@@ -7,16 +7,16 @@
  * version is known only while its undo is kept. mvcc/README.md has the reasons
  * for what is done about it. Owned here:
  *
- *	(GUARD-1)	queries that see different versions of a row are never shown the same
- *		xmin (zguard_forgotten_xmin). OLD.xmin in trigger functions may be 0, which
- *		means nothing.
- *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it is
- *		planned, since GUARD-1 would make it find changes where there are none.
- *		But for zundo.allow_xmin_comparison, and comparisons with the own
+ *	(GUARD-1)	queries that see different versions of a row are never shown
+ *		the same xmin (zguard_forgotten_xmin). OLD.xmin in trigger functions
+ *		may be 0, which means nothing.
+ *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it
+ *		is planned, since GUARD-1 would make it find changes where there are
+ *		none. But for zundo.allow_xmin_comparison, and comparisons with the own
  *		transaction id.
- *	(GUARD-3)	UPDATE and DELETE of a row by a ctid from outside the statement are
- *		refused when they start, if nothing that the transaction has done to
- *		the table before can have kept the row from being changed since. But
+ *	(GUARD-3)	UPDATE and DELETE of a row by a ctid from outside the statement
+ *		are refused when they start, if nothing that the transaction has done
+ *		to the table before can have kept the row from being changed since. But
  *		for zundo.allow_ctid_guard.
  *
  * GUARD-1 makes lost updates impossible, however the comparison is hidden: in a
@@ -78,10 +78,10 @@ warn_of_conflicts(Oid relid)
 }
 
 /*
- * Returns what xmin shows of a version whose writer is before
- * `oldest` and not known any more: `oldest` with the top bit of its lower half
- * inverted. GUARD-1: no transaction that can be told by its id has that id. And of
- * two such numbers of one row's versions the later one is that of a later
+ * Returns what xmin shows of a version whose writer is before `oldest` and not
+ * known any more: `oldest` with the top bit of its lower half inverted.
+ * GUARD-1: no transaction that can be told by its id has that id. And of two
+ * such numbers of one row's versions the later one is that of a later
  * `oldest`: who replaced the version that was shown with the first is not seen
  * by the reader's snapshot, so not before the first `oldest`, but before the
  * second.
@@ -143,7 +143,8 @@ refuse_xmin(Oid relid)
 typedef struct XminSearch
 {
 	PlannerInfo *root;
-	Index		only;			/* this relation of the query; 0 = all of zheap */
+	Index		only;			/* this relation of the query; 0 = all of
+								 * zheap */
 	Oid			found;			/* the zheap table, if 'only' was 0 */
 } XminSearch;
 
@@ -200,7 +201,10 @@ find_xmin_walker(Node *node, XminSearch *search)
 	return expression_tree_walker(node, find_xmin_walker, search);
 }
 
-/* own_xid_walker: Returns whether an expression asks for the own transaction id. */
+/*
+ * own_xid_walker: Returns whether an expression asks for the own transaction
+ * id.
+ */
 static bool
 own_xid_walker(Node *node, void *context)
 {
@@ -392,8 +396,9 @@ check_changed(PlannerInfo *root)
 }
 
 /*
- * reads_xmin: Returns whether xmin of the relation is wanted at all. The planner
- * has noted that, so that nobody need look at all expressions of a query.
+ * reads_xmin: Returns whether xmin of the relation is wanted at all. The
+ * planner has noted that, so that nobody need look at all expressions of a
+ * query.
  */
 static inline bool
 reads_xmin(const RelOptInfo *rel, XminSearch *search)
@@ -518,11 +523,11 @@ names_row_walker(Node *node, void *context)
 }
 
 /*
- * can_have_kept_row: Returns whether this transaction can have kept a row of rel
- * as it was when its ctid was read: by a row lock or a change, for both of which
- * the transaction needs an id; the former shows in its lock on the table, the
- * latter in its statistics. Or by a snapshot that earlier statements have used
- * too: to update what has changed since then is an error.
+ * can_have_kept_row: Returns whether this transaction can have kept a row of
+ * rel as it was when its ctid was read: by a row lock or a change, for both of
+ * which the transaction needs an id; the former shows in its lock on the
+ * table, the latter in its statistics. Or by a snapshot that earlier
+ * statements have used too: to update what has changed since then is an error.
  */
 static bool
 can_have_kept_row(Relation rel)
@@ -566,7 +571,8 @@ check_scans(PlanState *state, ModifyTableState *node)
 		if (node->resultRelInfo[i].ri_RangeTableIndex == ((Scan *) state->plan)->scanrelid)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the statement",
+					 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the "
+							"statement",
 							RelationGetRelationName(rel)),
 					 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
 							   "whether "
@@ -579,16 +585,17 @@ check_scans(PlanState *state, ModifyTableState *node)
 }
 
 /*
- * Refuses a query whose UPDATE, DELETE or MERGE finds rows of a zheap table by a
- * ctid from outside (GUARD-3), unless zundo.allow_ctid_guard is set. To be called
- * when the executor has started the query with these flags.
+ * Refuses a query whose UPDATE, DELETE or MERGE finds rows of a zheap table by
+ * a ctid from outside (GUARD-3), unless zundo.allow_ctid_guard is set. To be
+ * called when the executor has started the query with these flags.
  */
 void
 zguard_check_scans(QueryDesc *query, int eflags)
 {
 	ListCell   *lc;
 
-	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || zundo_allow_ctid_guard)
+	if (query->planstate == NULL || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
+		zundo_allow_ctid_guard)
 		return;
 	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT)
 		(void) check_scans(outerPlanState(query->planstate), (ModifyTableState *) query->planstate);
@@ -637,8 +644,8 @@ zundo_row_version(PG_FUNCTION_ARGS)
 	if (attno <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist", data->tg_trigger->tgargs[0],
-						RelationGetRelationName(data->tg_relation))));
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						data->tg_trigger->tgargs[0], RelationGetRelationName(data->tg_relation))));
 	xid = U64FromFullTransactionId(GetTopFullTransactionId());
 	switch (SPI_gettypeid(desc, attno))
 	{
@@ -655,7 +662,8 @@ zundo_row_version(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
 					 errmsg("column \"%s\" of relation \"%s\" must be of type xid8, bigint or xid",
-							data->tg_trigger->tgargs[0], RelationGetRelationName(data->tg_relation))));
+							data->tg_trigger->tgargs[0],
+							RelationGetRelationName(data->tg_relation))));
 	}
 	tuple = TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple : data->tg_trigtuple;
 	return PointerGetDatum(heap_modify_tuple_by_cols(tuple, desc, 1, &attno, &value, &isnull));

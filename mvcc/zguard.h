@@ -1,5 +1,6 @@
 /*
- * mvcc/zguard.h - xmin and ctid as guards of updates: what they show, and where they are refused.
+ * mvcc/zguard.h - xmin and ctid as guards of updates: what they show, and
+ * where they are refused.
  */
 #ifndef ZUNDO_ZGUARD_H
 #define ZUNDO_ZGUARD_H

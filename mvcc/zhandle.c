@@ -1,10 +1,11 @@
 /*
- * mvcc/zhandle.c - names for single versions of rows, for queued trigger events.
+ * mvcc/zhandle.c - names for single versions of rows, for queued trigger
+ * events.
  *
  * Owns the array of handles of this backend's transaction, and the new version
- * that belongs to the event whose old one was fetched last. Nothing here is shared or outlives the
- * transaction; no locks.
- * Invariants HANDLE-1 to HANDLE-7 in mvcc/README.md.
+ * that belongs to the event whose old one was fetched last. Nothing here is
+ * shared or outlives the transaction; no locks. Invariants HANDLE-1 to
+ * HANDLE-7 in mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -21,9 +22,11 @@
 static ZHandle *handles = NULL; /* in TopTransactionContext */
 static uint32 nhandles = 0;
 static uint32 capacity = 0;
-static uint32 nlasting = 0;		/* all below may belong to events that are deferred (HANDLE-7) */
+static uint32 nlasting = 0;		/* all below may belong to events that are
+								 * deferred (HANDLE-7) */
 static uint32 nbefore = 0;		/* so many there were when the statement began */
-static const void *statement = NULL;	/* begun last that is no part of another one's execution */
+static const void *statement = NULL;	/* begun last that is no part of
+										 * another one's execution */
 
 static struct
 {
@@ -31,7 +34,7 @@ static struct
 	Oid			reloid;
 	ItemPointerData tid;
 	ZVersion	version;
-} kept;
+}			kept;
 
 static void
 make_room(void)
@@ -52,7 +55,10 @@ make_room(void)
 	capacity *= 2;
 }
 
-/* Can an event of this table be deferred? Those of partitions may be queued for the partitioned table's triggers. */
+/*
+ * Can an event of this table be deferred? Those of partitions may be queued
+ * for the partitioned table's triggers.
+ */
 static bool
 may_be_deferred(Relation rel)
 {
@@ -73,7 +79,8 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 	SubTransactionId subid = GetCurrentSubTransactionId();
 
 	/* an update that changes the partition asks twice for one deletion */
-	if (nhandles == 0 || handles[nhandles - 1].change != change || handles[nhandles - 1].subid != subid)
+	if (nhandles == 0 || handles[nhandles - 1].change != change ||
+		handles[nhandles - 1].subid != subid)
 	{
 		make_room();
 		handle = &handles[nhandles++];
@@ -141,7 +148,10 @@ zhandle_statement_end(const QueryDesc *query)
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	/* ids of subtransactions only grow: what mySubid and its children made is at the end of the array (HANDLE-1) */
+	/*
+	 * ids of subtransactions only grow: what mySubid and its children made is
+	 * at the end of the array (HANDLE-1)
+	 */
 	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
 		nhandles--;
 	nlasting = Min(nlasting, nhandles);

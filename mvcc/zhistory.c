@@ -72,7 +72,10 @@ zhistory_oldest(const ZHistory *history)
 	return history->slots.oldest;
 }
 
-/* answer: Goes to the next version, over those whose writers aborted, and fills *version. */
+/*
+ * answer: Goes to the next version, over those whose writers aborted, and
+ * fills *version.
+ */
 static ZHistoryResult
 answer(ZHistory *history, ZHistoryVersion *version)
 {

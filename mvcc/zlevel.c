@@ -31,10 +31,11 @@ typedef struct LockedRow
 
 static struct
 {
-	ZLevel		none;			/* outside the executor, as in logical replication */
+	ZLevel		none;			/* outside the executor, as in logical
+								 * replication */
 	ZLevel	   *current;		/* NULL = &none */
 	LockedRow  *locked;			/* of all levels */
-} levels;
+}			levels;
 
 /* Returns the innermost level. */
 ZLevel *
@@ -87,7 +88,10 @@ unlink_locked(void *arg)
 		*link = (*link)->next;
 }
 
-/* Returns what the current level has locked at tid for the row in hand, or NULL. */
+/*
+ * Returns what the current level has locked at tid for the row in hand, or
+ * NULL.
+ */
 static LockedRow *
 find_locked(Relation rel, const ItemPointerData *tid)
 {
@@ -102,14 +106,20 @@ find_locked(Relation rel, const ItemPointerData *tid)
 	return NULL;
 }
 
-/* Returns whether the current level has locked some version at tid for the row in hand. */
+/*
+ * Returns whether the current level has locked some version at tid for the row
+ * in hand.
+ */
 bool
 zlevel_has_locked(Relation rel, const ItemPointerData *tid)
 {
 	return find_locked(rel, tid) != NULL;
 }
 
-/* Returns whether the current level has locked exactly this version for the row in hand. */
+/*
+ * Returns whether the current level has locked exactly this version for the
+ * row in hand.
+ */
 bool
 zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 {
@@ -149,7 +159,10 @@ zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 	row->writer = writer;
 }
 
-/* Notes that the level has changed the row: what it has locked for that is done with. */
+/*
+ * Notes that the level has changed the row: what it has locked for that is
+ * done with.
+ */
 void
 zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 {

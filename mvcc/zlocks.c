@@ -1,9 +1,12 @@
 /*
- * mvcc/zlocks.c - reading row locks: lists of them, and all that hold the rows of a page.
+ * mvcc/zlocks.c - reading row locks: lists of them, and all that hold the rows
+ * of a page.
  *
- * A list is what a common lock slot points to (dml/zlocklist.c writes them). zpage_holders is for people who look, not
- * for anybody who decides: slots are copied under the page's share lock, undo is followed without it, and what
- * changes meanwhile may be seen or not. zpage_locked_items is for whoever has the page locked.
+ * A list is what a common lock slot points to (dml/zlocklist.c writes them).
+ * zpage_holders is for people who look, not for anybody who decides: slots are
+ * copied under the page's share lock, undo is followed without it, and what
+ * changes meanwhile may be seen or not. zpage_locked_items is for whoever has
+ * the page locked.
  */
 #include "postgres.h"
 
@@ -19,8 +22,8 @@ zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumb
 	scan->oldest = oldest;
 	scan->n = scan->i = scan->nrecords = 0;
 	scan->writer_aborted = false;
-	zchain_begin_at(&scan->chain, relnumber, block, ZSLOT_XID(slot) >= oldest ? slot->ptr : InvalidUndoPtr,
-					InvalidZXid, scan->buf);
+	zchain_begin_at(&scan->chain, relnumber, block, ZSLOT_XID(slot) >= oldest ? slot->ptr
+					: InvalidUndoPtr, InvalidZXid, scan->buf);
 }
 
 /* Go on to the next record. False: there is none that matters. */
@@ -29,15 +32,18 @@ next_record(ZLockScan *scan)
 {
 	ZuRecord	rec;
 
-	/* a record is discarded when all lockers that it names have ended (UNDO-28 in undo/) */
+	/*
+	 * a record is discarded when all lockers that it names have ended
+	 * (UNDO-28 in undo/)
+	 */
 	if (zchain_next(&scan->chain, &rec) != ZCHAIN_RECORD)
 		return false;
 	if (rec.type != ZUR_LOCKS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("undo record %X/%X of block %u of relation file %u is not a list of locks",
-						(uint32) (scan->chain.here >> 32), (uint32) scan->chain.here, scan->chain.block,
-						scan->chain.relnumber)));
+						(uint32) (scan->chain.here >> 32), (uint32) scan->chain.here,
+						scan->chain.block, scan->chain.relnumber)));
 	scan->writer_aborted = (zxid_status_at(rec.xid, scan->oldest) == ZXID_ABORTED);
 	scan->entries = rec.payload;
 	scan->n = rec.payload_len / sizeof(ZLockEntry);
@@ -73,7 +79,10 @@ typedef struct Holders
 	int			room;
 } Holders;
 
-/* Add one; several locks or changes of one row by one (sub)transaction count as the strongest of their kind. */
+/*
+ * Add one; several locks or changes of one row by one (sub)transaction count
+ * as the strongest of their kind.
+ */
 static void
 add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, bool change)
 {
@@ -105,9 +114,12 @@ at_work(ZXidStatus status)
 	return status == ZXID_OWN || status == ZXID_IN_PROGRESS;
 }
 
-/* The locks and changes in a chain, as far as transactions at work made them. */
+/*
+ * The locks and changes in a chain, as far as transactions at work made them.
+ */
 static void
-holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block)
+holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
+				 BlockNumber block)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
@@ -118,20 +130,25 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 	{
 		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
 
-		/* above an unfinished transaction's records there may be those of its aborted subtransactions */
+		/*
+		 * above an unfinished transaction's records there may be those of its
+		 * aborted subtransactions
+		 */
 		if (!at_work(status) && status != ZXID_ABORTED)
 			return;
 		if (at_work(status) && rec.type == ZUR_LOCK)
 			add_holder(holders, rec.offset, rec.xid, rec.lockmode, false);
 		else if (at_work(status) && rec.type != ZUR_INSERT)
 			add_holder(holders, rec.offset, rec.xid,
-					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive :
+					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE)
+					   ? LockTupleExclusive :
 					   LockTupleNoKeyExclusive, true);
 	}
 }
 
 static void
-holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber, BlockNumber block)
+holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
+				BlockNumber block)
 {
 	if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
 		return;
@@ -149,7 +166,8 @@ holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNum
 	{
 		if (at_work(zxid_status_at(ZSLOT_XID(slot), oldest)))
 			for (UndoPtr locks = slot->ptr; locks != 0; locks >>= ZINLINE_BITS)
-				add_holder(holders, ZINLINE_OFFSET(locks), ZSLOT_XID(slot), ZINLINE_MODE(locks), false);
+				add_holder(holders, ZINLINE_OFFSET(locks), ZSLOT_XID(slot), ZINLINE_MODE(locks),
+						   false);
 	}
 	else
 		holders_of_chain(holders, slot, oldest, relnumber, block);
@@ -176,14 +194,18 @@ zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 	pfree(slots);
 }
 
-/* Which rows of a locked page are there: not those that are known to have moved on, as they are held at their new place. */
+/*
+ * Which rows of a locked page are there: not those that are known to have
+ * moved on, as they are held at their new place.
+ */
 static void
 find_present(Relation rel, Page page, BlockNumber block, bool *present)
 {
 	ZSlotView  *slots = palloc(sizeof(ZSlotView));
 
 	zslots_copy(rel, block, page, slots);
-	for (OffsetNumber off = FirstOffsetNumber; off <= Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET); off++)
+	for (OffsetNumber off = FirstOffsetNumber;
+		 off <= Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET); off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 		ZRow		row = {rel, block, off, page, slots};

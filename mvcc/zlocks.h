@@ -1,5 +1,6 @@
 /*
- * mvcc/zlocks.h - reading row locks: lists of them, and all that hold the rows of a page.
+ * mvcc/zlocks.h - reading row locks: lists of them, and all that hold the rows
+ * of a page.
  */
 #ifndef ZUNDO_ZLOCKS_H
 #define ZUNDO_ZLOCKS_H
@@ -23,11 +24,12 @@ typedef struct ZLockScan
 } ZLockScan;
 
 /*
- * zlocklist_begin, zlocklist_next: the locks of transactions at work, ours included, that a common lock slot names for
- * the row at off, or all rows. oldest: loaded while the page was locked that the slot was copied from.
+ * zlocklist_begin, zlocklist_next: the locks of transactions at work, ours
+ * included, that a common lock slot names for the row at off, or all rows.
+ * oldest: loaded while the page was locked that the slot was copied from.
  */
-extern void zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
-							BlockNumber block, OffsetNumber off);
+extern void zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest,
+							RelFileNumber relnumber, BlockNumber block, OffsetNumber off);
 extern bool zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status);
 
 /* One (sub)transaction at work that holds a row, by a lock or by a change. */
@@ -39,12 +41,16 @@ typedef struct ZHolder
 	bool		change;
 } ZHolder;
 
-/* zpage_holders: who holds rows of a block: palloc'd array of *n. Undo attached, no buffer lock held. */
+/*
+ * zpage_holders: who holds rows of a block: palloc'd array of *n. Undo
+ * attached, no buffer lock held.
+ */
 extern ZHolder *zpage_holders(Relation rel, BlockNumber block, int *n);
 
 /*
- * zpage_locked_items: locked[off] of the ZHEAP_MAX_OFFSET + 1 elements = some transaction at work, ours included, has a
- * lock on the item at off, be there a row or not. The page is locked.
+ * zpage_locked_items: locked[off] of the ZHEAP_MAX_OFFSET + 1 elements = some
+ * transaction at work, ours included, has a lock on the item at off, be there
+ * a row or not. The page is locked.
  */
 extern void zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked);
 

@@ -9,15 +9,17 @@
  * remembered: where it ends and which offsets it concerns. A row that is not
  * among them has its writer below the run.
  *
- * Owned by this backend alone. A run is recognised by its newest pointer, which no
- * other record will ever have, so nothing needs to be forgotten at any time.
+ * Owned by this backend alone. A run is recognised by its newest pointer,
+ * which no other record will ever have, so nothing needs to be forgotten at
+ * any time.
  *
- * Second, whether our own records on a page are in the order of their commands, and what lies below them: whether a walk
- * may end at the first one that a snapshot of ours accepts (VIS-3).
+ * Second, whether our own records on a page are in the order of their
+ * commands, and what lies below them: whether a walk may end at the first one
+ * that a snapshot of ours accepts (VIS-3).
  *
- * Third, the list of our own records of the page that was asked for last, with the
- * offsets that they concern, and versions of its rows on the way: so that a
- * handle (mvcc/zhandle.h) is found without reading all that came later.
+ * Third, the list of our own records of the page that was asked for last, with
+ * the offsets that they concern, and versions of its rows on the way: so that
+ * a handle (mvcc/zhandle.h) is found without reading all that came later.
  */
 #include "postgres.h"
 
@@ -38,13 +40,15 @@ static struct
 	BlockNumber block;
 	CommandId	cid;
 	uint64		written[(ZHEAP_MAX_OFFSET + 64) / 64];
-} run;
+}			run;
 
 /*
- * A command may call others, which have greater cids, and go on when they are done. So a record may lie above one of a greater
- * cid, and a snapshot that was taken in between, for a cursor, accepts the upper one alone. For all pages
- * of one place in this table: the greatest cid of our records, and the smallest command that accepts all that have
- * a smaller cid above them. In this transaction.
+ * A command may call others, which have greater cids, and go on when they are
+ * done. So a record may lie above one of a greater cid, and a snapshot that
+ * was taken in between, for a cursor, accepts the upper one alone. For all
+ * pages of one place in this table: the greatest cid of our records, and the
+ * smallest command that accepts all that have a smaller cid above them. In
+ * this transaction.
  */
 #define ORDERS	256
 
@@ -101,7 +105,8 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
 UndoPtr
 zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev)
 {
-	if (head != run.head || run.block != block || run.relnumber != relnumber || head == InvalidUndoPtr)
+	if (head != run.head || run.block != block || run.relnumber != relnumber ||
+		head == InvalidUndoPtr)
 		return prev;
 	return run.below;
 }
@@ -126,7 +131,8 @@ zown_note_rewrite(void)
 bool
 zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command)
 {
-	return !on_unseen && !IsParallelWorker() && command >= find_order(relnumber, block)->ordered_from;
+	return !on_unseen && !IsParallelWorker() &&
+		command >= find_order(relnumber, block)->ordered_from;
 }
 
 /* ---- the own records of one page ---- */
@@ -142,7 +148,8 @@ static struct
 	uint32		capacity;
 	RelFileNumber relnumber;
 	BlockNumber block;
-	uint32		found;			/* where zown_chain_find has found the last one */
+	uint32		found;			/* where zown_chain_find has found the last
+								 * one */
 }			own_chain;
 
 /* Versions of rows of that page. */
@@ -167,8 +174,9 @@ forget_checkpoints(void)
 }
 
 /*
- * Put the records from head down to the cached ones (or all own ones) above those. The list gets its new
- * length only when they are all there: after an error or a cancel the transaction may go on with what it had.
+ * Put the records from head down to the cached ones (or all own ones) above
+ * those. The list gets its new length only when they are all there: after an
+ * error or a cancel the transaction may go on with what it had.
  */
 static void
 collect_chain(UndoPtr head, UndoPtr stop)
@@ -191,12 +199,14 @@ collect_chain(UndoPtr head, UndoPtr stop)
 		if (own_chain.entries == NULL)
 		{
 			own_chain.capacity = FIRST_CAPACITY;
-			own_chain.entries = MemoryContextAlloc(TopTransactionContext, own_chain.capacity * sizeof(ZChainEntry));
+			own_chain.entries = MemoryContextAlloc(TopTransactionContext,
+												   own_chain.capacity * sizeof(ZChainEntry));
 		}
 		else if (n == own_chain.capacity)
 		{
 			ZUNDO_FAULT("chain-grows");
-			own_chain.entries = repalloc_huge(own_chain.entries, (Size) own_chain.capacity * 2 * sizeof(ZChainEntry));
+			own_chain.entries = repalloc_huge(own_chain.entries,
+											  (Size) own_chain.capacity * 2 * sizeof(ZChainEntry));
 			own_chain.capacity *= 2;
 		}
 		entry = &own_chain.entries[n++];
@@ -207,7 +217,10 @@ collect_chain(UndoPtr head, UndoPtr stop)
 	}
 	if (stop != InvalidUndoPtr && above.next != stop)
 	{
-		/* what was cached is no part of this chain, or this would have ended there */
+		/*
+		 * what was cached is no part of this chain, or this would have ended
+		 * there
+		 */
 		own_chain.n = 0;
 		return;
 	}
@@ -259,7 +272,10 @@ zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 bool
 zown_chain_find(UndoPtr change, uint32 *at)
 {
-	/* events fire in the order of their changes: look behind the last one first */
+	/*
+	 * events fire in the order of their changes: look behind the last one
+	 * first
+	 */
 	for (uint32 i = own_chain.found; i < Min(own_chain.n, own_chain.found + 256); i++)
 	{
 		if (own_chain.entries[i].ptr == change)
@@ -304,7 +320,8 @@ zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 	Checkpoint *c;
 
 	if (checkpoint_memory == NULL)
-		checkpoint_memory = AllocSetContextCreate(TopTransactionContext, "zundo checkpoints of rows",
+		checkpoint_memory = AllocSetContextCreate(TopTransactionContext,
+												  "zundo checkpoints of rows",
 												  ALLOCSET_DEFAULT_SIZES);
 	if (ncheckpoints == MAX_CHECKPOINTS)
 		forget_checkpoints();

@@ -20,21 +20,28 @@
 #define ARENA_BLOCK (64 * 1024)
 /* So many records are read under one fence; then interrupts are let in. */
 #define FENCED_RECORDS 256
-/* Who has read so many comes to the same undo pages often enough to have copies of them made. */
+/*
+ * Who has read so many comes to the same undo pages often enough to have
+ * copies of them made.
+ */
 #define MANY_RECORDS 2000
 
-/* Type of a Change that ends a row's list: the row's version was accepted here. */
+/*
+ * Type of a Change that ends a row's list: the row's version was accepted here.
+ */
 #define CHANGE_ACCEPTED 0
 
 /* One unaccepted change of one row. */
 typedef struct Change
 {
-	struct Change *next;		/* older change of the same row in the same slot */
+	struct Change *next;		/* older change of the same row in the same
+								 * slot */
 	struct Change *met_before;	/* the change collected before this one */
 	ZXid		xid;
 	union
 	{
-		const char *payload;	/* in the arena, or where the undo page was copied to */
+		const char *payload;	/* in the arena, or where the undo page was
+								 * copied to */
 		UndoPtr		ptr;		/* CHANGE_ACCEPTED: the record */
 	};
 	uint16		payload_len;
@@ -55,9 +62,12 @@ typedef struct Collector
 	int			maxoff;
 	ZChain		chain[ZPAGE_MAX_SLOTS + 1]; /* per pending slot */
 	Change	   *met;			/* the change collected last */
-	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot: first[slot][offset] */
+	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot:
+											 * first[slot][offset] */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
-	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: where everything is accepted; Invalid = nothing is left */
+	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: where
+												 * everything is accepted;
+												 * Invalid = nothing is left */
 	bool		any_pending;
 	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* has a row changes in lists? */
 	ZuRecord	step;			/* of rewind_row; what it does not set is zero */
@@ -91,7 +101,10 @@ zpage_view_free(ZPageView *view)
 	pfree(view);
 }
 
-/* Room for size bytes in the arena, aligned; arena_take then keeps as many of them as are needed. */
+/*
+ * Room for size bytes in the arena, aligned; arena_take then keeps as many of
+ * them as are needed.
+ */
 static char *
 arena_room(Collector *c, Size size)
 {
@@ -154,8 +167,8 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
- * Make the lists of all rows from the changes in the order in which they were met, last first: in each
- * slot's chain that is the oldest one first.
+ * Make the lists of all rows from the changes in the order in which they were
+ * met, last first: in each slot's chain that is the oldest one first.
  */
 static void
 make_lists(Collector *c)
@@ -234,9 +247,10 @@ collect_record(Collector *c, int s)
 }
 
 /*
- * Collect the unaccepted records of all pending slots. The chains are followed side by side, so that
- * the memory of one chain's next record arrives while the others are read. The fence
- * is held over many records; now and then interrupts are let in. False: copy the page again.
+ * Collect the unaccepted records of all pending slots. The chains are followed
+ * side by side, so that the memory of one chain's next record arrives while
+ * the others are read. The fence is held over many records; now and then
+ * interrupts are let in. False: copy the page again.
  */
 static bool
 collect_slots(Collector *c)
@@ -430,7 +444,10 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 	return true;
 }
 
-/* Show all rows: as their lists say, as they stand without. The hot loop of sequential scans. */
+/*
+ * Show all rows: as their lists say, as they stand without. The hot loop of
+ * sequential scans.
+ */
 static inline void
 emit_rows(Collector *c, bool any_touched)
 {

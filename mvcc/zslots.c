@@ -2,7 +2,8 @@
  * mvcc/zslots.c - reading the transaction slots of a page; reports of damage.
  *
  * Slots are read while the table page is locked; those on its overflow page
- * under that page's share lock, taken and released meanwhile. Nothing is written.
+ * under that page's share lock, taken and released meanwhile. Nothing is
+ * written.
  */
 #include "postgres.h"
 
@@ -18,7 +19,8 @@ zoverflow_fault(Buffer buf, BlockNumber overflow)
 	if (!BufferIsValid(buf))
 		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
 						 overflow, "zundo.undo_log");
-	return errdetail("It and its overflow transaction slots in block %u of relation \"%s\" are not of one time: "
+	return errdetail("It and its overflow transaction slots in block %u of relation \"%s\" are "
+					 "not of one time: "
 					 "a write of one of them is lost.", overflow, "zundo.undo_log");
 }
 
@@ -31,8 +33,8 @@ zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 	if (!BufferIsValid(buf) || !zoverflow_fits(BufferGetPage(buf), page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
-				 zoverflow_fault(buf, overflow),
+				 errmsg("block %u of relation \"%s\" is corrupted", block,
+						RelationGetRelationName(rel)), zoverflow_fault(buf, overflow),
 				 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }
@@ -77,12 +79,16 @@ zslot_xid_in_doubt(const ZPageSlot *slot)
 {
 	ZXid		xid = ZSLOT_XID(slot);
 
-	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) || !zu_is_lost(xid))
+	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot) || zuptr_is_temp(slot->ptr) ||
+		!zu_is_lost(xid))
 		return xid;
 	return xid | ZXID_LOST;
 }
 
-/* mark_lost: has a slot that is believed to be settled, but is not, found out by zvis_check_xid. */
+/*
+ * mark_lost: has a slot that is believed to be settled, but is not, found out
+ * by zvis_check_xid.
+ */
 static inline void
 mark_lost(ZPageSlot *slot)
 {
@@ -128,7 +134,8 @@ zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errmsg("block %u of relation \"%s\" is corrupted", block,
+					RelationGetRelationName(rel)),
 			 off == InvalidOffsetNumber || !zpage_is_valid(page)
 			 ? errdetail_internal("%s", zpage_fault(page))
 			 : errdetail("Line pointer %u is not valid on a zheap page.", off),
@@ -143,7 +150,7 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" has changes of transaction " UINT64_FORMAT
-", whose undo is lost",
+						", whose undo is lost",
 						block, RelationGetRelationName(rel), xid & ~ZXID_LOST),
 				 errdetail("The transaction, in slot %d, did not commit, and its changes cannot "
 						   "be undone.", s),
@@ -151,9 +158,10 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 						 "from a backup.", "zundo.undo_log")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errmsg("block %u of relation \"%s\" is corrupted", block,
+					RelationGetRelationName(rel)),
 			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT
-", which has not been assigned yet.",
+					   ", which has not been assigned yet.",
 					   s, xid),
 			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();
@@ -164,7 +172,8 @@ zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" is corrupted", block, RelationGetRelationName(rel)),
+			 errmsg("block %u of relation \"%s\" is corrupted", block,
+					RelationGetRelationName(rel)),
 			 errdetail("A row refers to transaction slot %d, which does not exist on the page.", s),
 			 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	pg_unreachable();

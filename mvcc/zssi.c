@@ -1,17 +1,23 @@
 /*
- * mvcc/zssi.c - predicate locks of serializable transactions, one for each version of a row.
+ * mvcc/zssi.c - predicate locks of serializable transactions, one for each
+ * version of a row.
  *
- * The server names what a transaction has read by TID. On heap every version has a
- * TID of its own; here a lock on the TID alone would also conflict with those who replace a
- * newer version, and fail transactions that heap lets pass. So the "offset" of a lock is the row's
- * offset with a few bits of the version's writer above it (rule VIS-7):
- *	- who reads a version whose writer is known (>= oldest) locks the writer's tag; else tag 0;
- *	- who replaces a version whose writer is known looks for that tag only: readers under
+ * The server names what a transaction has read by TID. On heap every version
+ * has a TID of its own; here a lock on the TID alone would also conflict with
+ * those who replace a newer version, and fail transactions that heap lets
+ * pass. So the "offset" of a lock is the row's offset with a few bits of the
+ * version's writer above it (rule VIS-7):
+ *	- who reads a version whose writer is known (>= oldest) locks the writer's
+ *	tag; else tag 0;
+ *	- who replaces a version whose writer is known looks for that tag only:
+ *	readers under
  *	  tag 0 saw an older one, since `oldest` never goes back;
- *	- who replaces a version whose writer is not known any more looks for all tags.
- * The writer of what a rewrite has put there again is the transaction that it is "as of" (zrecord_author).
- * The lock is taken before the row is read for its invisible changes: a writer either finds the
- * lock, or has changed the page before we look at it.
+ *	- who replaces a version whose writer is not known any more looks for all
+ *	tags.
+ * The writer of what a rewrite has put there again is the transaction that it
+ * is "as of" (zrecord_author). The lock is taken before the row is read for
+ * its invisible changes: a writer either finds the lock, or has changed the
+ * page before we look at it.
  */
 #include "postgres.h"
 
@@ -57,7 +63,7 @@ find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
 	zaccept_init(&none, ZACCEPT_NONE, NULL, walk->slots->oldest);
 	while ((found = zwalk_next(walk, &none)) == ZWALK_WRITER &&
 		   accept != NULL && !zaccept_version(accept, &walk->rec))
-	 /* older */ ;
+		 /* older */ ;
 	if (found == ZWALK_RETRY || found == ZWALK_BEGINNING)
 		return found;
 	*writer = (found == ZWALK_WRITER) ? zrecord_author(&walk->rec) : InvalidZXid;
@@ -72,7 +78,11 @@ zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 	if (unseen == InvalidZXid || !zsnapshot_is_mvcc(snapshot) ||
 		!CheckForSerializableConflictOutNeeded(rel, snapshot))
 		return;
-	/* a change older than every running transaction is unseen only because it was rolled back */
+
+	/*
+	 * a change older than every running transaction is unseen only because it
+	 * was rolled back
+	 */
 	if (TransactionIdPrecedes(xid, TransactionXmin))
 		return;
 	xid = SubTransGetTopmostTransaction(xid);

@@ -18,7 +18,10 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Acceptance for a Dirty snapshot: newest version not aborted; says who is at work. */
+/*
+ * Acceptance for a Dirty snapshot: newest version not aborted; says who is at
+ * work.
+ */
 static void
 dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 {
@@ -45,7 +48,8 @@ walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
 {
 	ZWalkResult found;
 
-	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER && !zaccept_version(accept, &walk->rec))
+	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER &&
+		   !zaccept_version(accept, &walk->rec))
 		*newest = zrecord_author(&walk->rec);
 	return found;
 }
@@ -74,14 +78,17 @@ walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
 	return found;
 }
 
-/* Has xid, of the page of walk, committed and is it behind snapshot's horizon? */
+/*
+ * Has xid, of the page of walk, committed and is it behind snapshot's horizon?
+ */
 static bool
 is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
 {
 	ZXidStatus	status = zxid_status_at(xid, walk->slots->oldest);
 
 	return status == ZXID_ALL_VISIBLE ||
-		(status == ZXID_COMMITTED && GlobalVisTestIsRemovableXid(snapshot->vistest, zxid_to_xid(xid)));
+		(status == ZXID_COMMITTED &&
+		 GlobalVisTestIsRemovableXid(snapshot->vistest, zxid_to_xid(xid)));
 }
 
 /*
@@ -97,7 +104,11 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 	ZAccept		none;
 
 	zaccept_init(&none, ZACCEPT_NONE, NULL, accept->oldest);
-	/* the usual case of many: if the chain's head is removable, so is all below it */
+
+	/*
+	 * the usual case of many: if the chain's head is removable, so is all
+	 * below it
+	 */
 	if (!ZH_LIVE(walk->header) && zslots_has(walk->slots, walk->rel, walk->block, s) &&
 		is_removable(walk, snapshot, ZSLOT_XID(&walk->slots->s[s])))
 		return ZWALK_ALL_VISIBLE;
@@ -110,7 +121,8 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 		if (!walk->exists)
 			return ZWALK_BEGINNING;
 	}
-	if (found == ZWALK_WRITER && !ZH_LIVE(walk->header) && !is_removable(walk, snapshot, walk->rec.xid))
+	if (found == ZWALK_WRITER && !ZH_LIVE(walk->header) &&
+		!is_removable(walk, snapshot, walk->rec.xid))
 		zwalk_step_back(walk);
 	return found;
 }
@@ -196,7 +208,10 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
-		/* first, or a slot that `oldest` passes meanwhile would not be asked about (UNDO-46) */
+		/*
+		 * first, or a slot that `oldest` passes meanwhile would not be asked
+		 * about (UNDO-46)
+		 */
 		ZXid		oldest = zpage_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);
@@ -206,7 +221,8 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		if (xid >= oldest)
 		{
 			zvis_check_xid(rel, block, s, xid);
-			if (!zsnapshot_is_mvcc(snapshot) || TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
+			if (!zsnapshot_is_mvcc(snapshot) ||
+				TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)) ||
 				!zxid_visible_mvcc(xid, snapshot))
 				return false;
 		}
@@ -231,7 +247,8 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
  * on return.
  */
 static inline bool
-try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
+			bool *all_dead)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 	Page		page = BufferGetPage(buf);
@@ -253,7 +270,8 @@ try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
  * not answered for. On entry buf is locked, on return it is not.
  */
 static pg_noinline void
-fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version, bool *all_dead)
+fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
+			  bool *all_dead)
 {
 	ZCopyWalk	copy;
 	ZWalk	   *walk = &copy.walk;
@@ -283,7 +301,8 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 				break;
 			default:
 				zaccept_init(&accept, zsnapshot_is_mvcc(snapshot) ? ZACCEPT_MVCC :
-							 snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED : ZACCEPT_NOT_ABORTED,
+							 snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED
+							 : ZACCEPT_NOT_ABORTED,
 							 zsnapshot_is_mvcc(snapshot) ? snapshot : NULL, copy.slots.oldest);
 				found = walk_to_version(walk, &accept, &version->newest_xid);
 				live = ZH_LIVE(walk->header);
@@ -339,7 +358,11 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 			return;
 		case ZWALK_RETRY:
 		case ZWALK_BEGINNING:
-			/* the page is locked: its heads cannot have been undone, and one that was discarded is visible to all */
+
+			/*
+			 * the page is locked: its heads cannot have been undone, and one
+			 * that was discarded is visible to all
+			 */
 			zvis_corrupt_chain(row->rel, row->block, row->slots->s[ZH_SLOT(walk.header)].ptr);
 			break;
 		case ZWALK_WRITER:
@@ -362,7 +385,8 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 
 /* zpage_deleters for the stubs of slot s. */
 static void
-slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
+slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs,
+			  int n)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
@@ -379,7 +403,8 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			left++;
 		}
 	ZUNDO_FAULT("deleters-chain");
-	zchain_begin(&chain, rel->rd_locator.relNumber, block, &slots->s[s], ZCHAIN_LOCKED, slots->oldest, buf);
+	zchain_begin(&chain, rel->rd_locator.relNumber, block, &slots->s[s], ZCHAIN_LOCKED,
+				 slots->oldest, buf);
 	for (int read = 0; left > 0; read++)
 	{
 		ZChainStep	step;
@@ -399,7 +424,11 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			left--;
 		}
 	}
-	/* nobody's undo concerns the others; of two entries for one offset one is not found, but its deleter is known */
+
+	/*
+	 * nobody's undo concerns the others; of two entries for one offset one is
+	 * not found, but its deleter is known
+	 */
 	for (int i = 0; i < n; i++)
 		if (stubs[i].slotno == s && wanted[stubs[i].off] != NULL)
 			stubs[i].settled = true;
@@ -476,7 +505,10 @@ zrow_replaced_by(const ZRow *row, CommandId cid)
 	return replaced_by;
 }
 
-/* Can rec, met above a version that somebody sees, be the writer of that? Not if it is rolled back or another's unfinished one. */
+/*
+ * Can rec, met above a version that somebody sees, be the writer of that? Not
+ * if it is rolled back or another's unfinished one.
+ */
 static bool
 may_be_seen(const ZuRecord *rec, ZXid oldest)
 {
@@ -485,7 +517,10 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 	return status != ZXID_ABORTED && status != ZXID_IN_PROGRESS;
 }
 
-/* Fill xmin and cmin of a slot's version by looking for its writer in the chain. */
+/*
+ * Fill xmin and cmin of a slot's version by looking for its writer in the
+ * chain.
+ */
 void
 zvis_lookup_writer(ZHeapSlot *slot)
 {

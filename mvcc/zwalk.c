@@ -2,14 +2,16 @@
  * mvcc/zwalk.c - acceptance rules, single-row walks and page images.
  *
  * Owns rules VIS-1 to VIS-3 of mvcc/README.md:
- *	(VIS-1)	`oldest` is loaded while the page is locked and used with that copy: a
- *		later value could hide that an aborted change was undone meanwhile.
- *	(VIS-2)	the writer of a row's version is the newest not yet popped record for
- *		its offset in the chain of the slot that its header names; if there is
- *		none, the version is visible to all.
- *	(VIS-3)	along one chain acceptance is monotone: below an accepted record all
- *		are accepted. Except, under an MVCC snapshot, below our own records: what we pushed on may
- *		have committed after our snapshot was taken, or be our own by a later command (zown_settles).
+ *	(VIS-1)	`oldest` is loaded while the page is locked and used with that
+ *		copy: a later value could hide that an aborted change was undone
+ *		meanwhile.
+ *	(VIS-2)	the writer of a row's version is the newest not yet popped record
+ *		for its offset in the chain of the slot that its header names; if there
+ *		is none, the version is visible to all.
+ *	(VIS-3)	along one chain acceptance is monotone: below an accepted record
+ *		all are accepted. Except, under an MVCC snapshot, below our own
+ *		records: what we pushed on may have committed after our snapshot was
+ *		taken, or be our own by a later command (zown_settles).
  *	(VIS-4)	what a discarded record means: mvcc/zchain.c.
  */
 #include "postgres.h"
@@ -37,10 +39,10 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 }
 
 /*
- * VIS-3. A Dirty snapshot must name the transaction in progress that changed the
- * row, or a unique check would not wait: so it needs the row's own record. Below
- * our own records there may be others', committed after the snapshot was taken,
- * and our own by a later command.
+ * VIS-3. A Dirty snapshot must name the transaction in progress that changed
+ * the row, or a unique check would not wait: so it needs the row's own record.
+ * Below our own records there may be others', committed after the snapshot was
+ * taken, and our own by a later command.
  */
 bool
 zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid)
@@ -178,7 +180,10 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
 	ZChain	   *chain = &walk->chain;
 
-	/* a number above the present ones is that of a slot that was older than everybody */
+	/*
+	 * a number above the present ones is that of a slot that was older than
+	 * everybody
+	 */
 	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return ZWALK_ALL_VISIBLE;
 	if (!walk->entered[s])
@@ -197,7 +202,8 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (zaccept_head(accept, xid) && zaccept_older(accept, relnumber, walk->block, xid))
 			return ZWALK_ACCEPTED;
 	}
-	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s], walk->source, walk->slots->oldest, walk->buf);
+	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s], walk->source,
+				 walk->slots->oldest, walk->buf);
 	chain->next = walk->next[s];
 	for (;;)
 	{
@@ -281,7 +287,8 @@ zwalk_step_back(ZWalk *walk)
 	walk->at_writer = false;
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
-	if (!zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw, rawlen))
+	if (!zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw,
+						rawlen))
 		zvis_corrupt_chain(walk->rel, walk->block, walk->rec_ptr);
 	if (walk->exists)
 		walk->header = zheader_get(walk->row);
@@ -314,7 +321,9 @@ image_restore(char *page, const char *raw, Size rawlen)
 	memcpy(page, raw, header.pd_lower);
 	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
 	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
-	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW; /* perhaps; as it was: images are made only of such pages */
+	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW; /* perhaps; as it was:
+														 * images are made only
+														 * of such pages */
 	return zpage_is_valid(page);
 }
 
@@ -331,7 +340,10 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 	const char *raw;
 	Size		rawlen;
 
-	/* a serializable transaction must hear of every change that it does not see */
+	/*
+	 * a serializable transaction must hear of every change that it does not
+	 * see
+	 */
 	if (ptr == InvalidUndoPtr || zssi_needed(rel, snapshot))
 		return false;
 	for (int i = 1; i <= slots->n; i++)
@@ -347,7 +359,8 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 	if (buf == NULL)
 		buf = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
 	zchain_begin_at(&chain, rel->rd_locator.relNumber, block, ptr, InvalidZXid, buf);
-	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD && rec.type == ZUR_IMAGE && rec.committed >= slots->oldest &&
+	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD && rec.type == ZUR_IMAGE &&
+		   rec.committed >= slots->oldest &&
 		   XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
 	{
 		best = chain.buf;
@@ -369,7 +382,7 @@ zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot
 {
 	ZRow		row = zrow_on(rel, buf, off, &copy->slots);
 	bool		has_image = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		zpage_trailer(row.page)->image != InvalidUndoPtr;
+	zpage_trailer(row.page)->image != InvalidUndoPtr;
 	bool		begun = false;
 
 	zslots_copy(rel, row.block, row.page, &copy->slots);

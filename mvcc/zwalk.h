@@ -11,7 +11,9 @@
 #include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
 
-/* How often a page may have changed under a reader before it is called corrupt. */
+/*
+ * How often a page may have changed under a reader before it is called corrupt.
+ */
 #define ZWALK_MAX_TRIES 1000
 
 /* Up to which record somebody accepts what a slot's chain did. */
@@ -21,14 +23,16 @@ typedef enum ZAcceptKind
 	ZACCEPT_SETTLED,			/* own or committed */
 	ZACCEPT_OWN_BEFORE,			/* committed, or own with a cid below 'limit' */
 	ZACCEPT_NOT_ABORTED,		/* own, committed or in progress */
-	ZACCEPT_NONE				/* nothing: the writer's record is wanted itself */
+	ZACCEPT_NONE				/* nothing: the writer's record is wanted
+								 * itself */
 } ZAcceptKind;
 
 typedef struct ZAccept
 {
 	ZAcceptKind kind;
 	Snapshot	snapshot;		/* ZACCEPT_MVCC */
-	CommandId	limit;			/* ZACCEPT_OWN_BEFORE; 0 = no own record is accepted */
+	CommandId	limit;			/* ZACCEPT_OWN_BEFORE; 0 = no own record is
+								 * accepted */
 	ZXid		oldest;
 	ZXid		last_xid;		/* the last answer, for other transactions */
 	bool		last_answer;
@@ -40,8 +44,9 @@ extern void zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, Z
 extern bool zaccept_record(ZAccept *accept, ZXid xid, CommandId cid);
 
 /*
- * zaccept_version: is the change of a row by rec accepted? As zaccept_record, but for changes that a rewrite has put there
- * again. Says nothing about other rows' records below (VIS-3).
+ * zaccept_version: is the change of a row by rec accepted? As zaccept_record,
+ * but for changes that a rewrite has put there again. Says nothing about other
+ * rows' records below (VIS-3).
  */
 extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
 
@@ -55,11 +60,13 @@ extern bool zaccept_head(ZAccept *accept, ZXid xid);
  * zaccept_older: is every record older than an accepted one by xid accepted
  * too, in the same chain of a page of table file relnumber (VIS-3)?
  */
-extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid);
+extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
+						  ZXid xid);
 
 /*
- * zrecord_author: whose change rec is: of the transaction that it is "as of", if a rewrite has put it there again; for SSI,
- * which knows nothing of rewrites.
+ * zrecord_author: whose change rec is: of the transaction that it is "as of",
+ * if a rewrite has put it there again; for SSI, which knows nothing of
+ * rewrites.
  */
 static inline ZXid
 zrecord_author(const ZuRecord *rec)
@@ -70,10 +77,13 @@ zrecord_author(const ZuRecord *rec)
 typedef enum ZWalkResult
 {
 	ZWALK_ALL_VISIBLE,			/* nobody's undo concerns the version in hand */
-	ZWALK_ACCEPTED,				/* an accepted record was met before the writer of the version in hand */
+	ZWALK_ACCEPTED,				/* an accepted record was met before the
+								 * writer of the version in hand */
 	ZWALK_WRITER,				/* walk->rec wrote the version in hand */
-	ZWALK_BEGINNING,			/* the row did not exist before: there is no version in hand */
-	ZWALK_RETRY					/* the page has changed meanwhile: copy it again */
+	ZWALK_BEGINNING,			/* the row did not exist before: there is no
+								 * version in hand */
+	ZWALK_RETRY					/* the page has changed meanwhile: copy it
+								 * again */
 } ZWalkResult;
 
 typedef struct ZWalk
@@ -84,7 +94,8 @@ typedef struct ZWalk
 	const ZSlotView *slots;
 	/* the version in hand */
 	bool		exists;			/* false: before its insertion */
-	bool		has_bytes;		/* false: a stub, only state and slot are known */
+	bool		has_bytes;		/* false: a stub, only state and slot are
+								 * known */
 	ZHeader		header;			/* of a stub: state and slot */
 	int			len;
 	/* where the walk stands in each slot's chain that it has entered */
@@ -92,7 +103,8 @@ typedef struct ZWalk
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
 	ZChainSource source;
 	ZChain		chain;			/* the one that is being read */
-	bool		at_writer;		/* rec, read at rec_ptr, wrote the version in hand */
+	bool		at_writer;		/* rec, read at rec_ptr, wrote the version in
+								 * hand */
 	ZuRecord	rec;
 	UndoPtr		rec_ptr;
 	char		row[BLCKSZ];
@@ -102,9 +114,9 @@ typedef struct ZWalk
 
 /*
  * zwalk_begin: begins a walk at the newest version of row. source: is the page
- * locked during the walk, or is it a copy? For a copy zwalk_init has been called
- * before the first attempt. Returns false if the line pointer holds no row or
- * stub.
+ * locked during the walk, or is it a copy? For a copy zwalk_init has been
+ * called before the first attempt. Returns false if the line pointer holds no
+ * row or stub.
  */
 static inline void
 zwalk_init(ZWalk *walk)
@@ -137,7 +149,10 @@ zwalk_status(const ZWalk *walk)
 	return zxid_status_at(walk->rec.xid, walk->slots->oldest);
 }
 
-/* A walk over the versions of a row whose page is not locked meanwhile, and what was copied of the page. */
+/*
+ * A walk over the versions of a row whose page is not locked meanwhile, and
+ * what was copied of the page.
+ */
 typedef struct ZCopyWalk
 {
 	ZWalk		walk;
@@ -148,28 +163,34 @@ typedef struct ZCopyWalk
 /*
  * zwalk_load: begins a walk on a copy of the row or stub at off of the page in
  * buf, or of an older image of the page if there is one that suits the MVCC
- * snapshot (InvalidSnapshot: none does). On entry buf is locked and the item has
- * been found sound; on return it is not locked. Returns false if there is no row or stub.
+ * snapshot (InvalidSnapshot: none does). On entry buf is locked and the item
+ * has been found sound; on return it is not locked. Returns false if there is
+ * no row or stub.
  */
-extern bool zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot);
+extern bool zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off,
+					   Snapshot snapshot);
 
 /*
- * zversion_from_walk: the version in hand as an answer; not found unless live is true. Its writer is walk->rec, or is to be
- * looked for from where the walk stands.
+ * zversion_from_walk: the version in hand as an answer; not found unless live
+ * is true. Its writer is walk->rec, or is to be looked for from where the walk
+ * stands.
  */
 extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);
 
 /*
- * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the version before rec; raw is rec's raw payload.
- * *exists becomes false for an insertion. False: the record does not fit the row.
+ * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the
+ * version before rec; raw is rec's raw payload. *exists becomes false for an
+ * insertion. False: the record does not fit the row.
  */
 extern bool zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
 						   const char *raw, Size rawlen);
 
 /*
- * zimage_jump: replace a page copy and the view of its slots by an older image of it as long as everything done since is
- * invisible to the MVCC snapshot. True if it was replaced.
+ * zimage_jump: replace a page copy and the view of its slots by an older image
+ * of it as long as everything done since is invisible to the MVCC snapshot.
+ * True if it was replaced.
  */
-extern bool zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot);
+extern bool zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
+						Snapshot snapshot);
 
 #endif

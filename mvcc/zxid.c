@@ -72,7 +72,8 @@ zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot read a temporary zheap table that was changed after the imported "
 						"snapshot was taken"),
-				 errdetail("Old versions of temporary zheap tables are kept for the session's own snapshots only.")));
+				 errdetail("Old versions of temporary zheap tables are kept for the session's own "
+						   "snapshots only.")));
 }
 
 bool

@@ -20,26 +20,31 @@ typedef enum ZXidStatus
 } ZXidStatus;
 
 /*
- * zxid_status: status of an xid that was not read from a page. zxid_status_at: of an xid from a page: oldest is
- * the page's zpage_oldest(), loaded under its lock.
+ * zxid_status: status of an xid that was not read from a page. zxid_status_at:
+ * of an xid from a page: oldest is the page's zpage_oldest(), loaded under its
+ * lock.
  */
 extern ZXidStatus zxid_status(ZXid xid);
 extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
 
 /*
- * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC snapshot?
+ * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC
+ * snapshot?
  */
 extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);
 
 /*
- * zvis_check_temp: ptr and xid (< oldest) are those of a page's slot. If it is one of a temporary table, whose undo has gone,
- * the MVCC snapshot must see xid; only an imported snapshot may not. Error ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE.
+ * zvis_check_temp: ptr and xid (< oldest) are those of a page's slot. If it is
+ * one of a temporary table, whose undo has gone, the MVCC snapshot must see
+ * xid; only an imported snapshot may not. Error
+ * ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE.
  */
 extern void zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot);
 
 /*
- * zxid_is_ours: does xid (>= oldest) belong to our top-level transaction, aborted
- * subtransactions included? (A chain headed by one of these may have own changes below.)
+ * zxid_is_ours: does xid (>= oldest) belong to our top-level transaction,
+ * aborted subtransactions included? (A chain headed by one of these may have
+ * own changes below.)
  */
 extern bool zxid_is_ours(ZXid xid);
 
@@ -50,7 +55,10 @@ zsnapshot_is_mvcc(Snapshot snapshot)
 	return snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
 }
 
-/* zssi_needed: must reads of rel under snapshot be noted for serializable transactions? */
+/*
+ * zssi_needed: must reads of rel under snapshot be noted for serializable
+ * transactions?
+ */
 extern bool zssi_needed(Relation rel, Snapshot snapshot);
 
 #endif

@@ -7,10 +7,10 @@
  * page. Redo uses the same functions.
  *
  * Invariant
- *	OVERFLOW-3	Both pages count the changes of these slots, starting at a random number
- *		when the overflow page is attached. Each change is one WAL record for
- *		both pages. So the counts differ if storage has lost a write of one of
- *		them (zoverflow_fits).
+ *	OVERFLOW-3	Both pages count the changes of these slots, starting at a
+ *		random number when the overflow page is attached. Each change is one
+ *		WAL record for both pages. So the counts differ if storage has lost a
+ *		write of one of them (zoverflow_fits).
  */
 #ifndef ZUNDO_ZOVERFLOW_H
 #define ZUNDO_ZOVERFLOW_H
@@ -69,9 +69,10 @@ zoverflow_has_slot(Page page, int i)
 }
 
 /*
- * zoverflow_set_slot: makes slot i name the record at ptr, written by xid; both
- * are 0 to free it. Adds all slots up to i that the page does not have yet. The
- * caller also calls zpage_count_overflow_change for the table page (OVERFLOW-3).
+ * zoverflow_set_slot: makes slot i name the record at ptr, written by xid;
+ * both are 0 to free it. Adds all slots up to i that the page does not have
+ * yet. The caller also calls zpage_count_overflow_change for the table page
+ * (OVERFLOW-3).
  */
 static inline void
 zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)

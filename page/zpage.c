@@ -2,10 +2,11 @@
  * page/zpage.c - the table page: accessors and the mutators of rows and slots.
  *
  * Owns the page layout of zpage.h, together with zprune.c, which removes rows,
- * and zpage_check.c, which tests the invariants PAGE-1 to PAGE-7. Called by change/,
- * rollback/, dml/ and vacuum/ with the page locked exclusively, or on a private
- * copy. Takes no locks, writes no WAL and no undo. Mutators run inside critical
- * sections and raise no errors. Only callers have crash points.
+ * and zpage_check.c, which tests the invariants PAGE-1 to PAGE-7. Called by
+ * change/, rollback/, dml/ and vacuum/ with the page locked exclusively, or on
+ * a private copy. Takes no locks, writes no WAL and no undo. Mutators run
+ * inside critical sections and raise no errors. Only callers have crash
+ * points.
  *
  * Slack: if a row is shorter than its room (lp_len), ZH_SLACK is set, and the
  * last bytes of the room say by how much:
@@ -15,9 +16,10 @@
  *						native order
  *
  * Further invariants of this file:
- *	ROOM-1	A room never shrinks here: only ZPRUNE_CUT and the removal of the row
- *		give room back. So the undo of the last writer always fits.
- *	ROOM-2	After every call pd_lower and pd_upper are the exact bounds of the hole.
+ *	ROOM-1	A room never shrinks here: only ZPRUNE_CUT and the removal of the
+ *		row give room back. So the undo of the last writer always fits.
+ *	ROOM-2	After every call pd_lower and pd_upper are the exact bounds of the
+ *			hole.
  *	ROOM-3	ZH_SLACK on the page describes the room on the page; that bit of a
  *		header that a caller passes is ignored.
  */
@@ -250,7 +252,9 @@ zpage_replace_fits(Page page, OffsetNumber off, Size len)
 		len <= (Size) zpage_hole(page);
 }
 
-/* note_slack: notes the difference between room and length in the row (ROOM-3). */
+/*
+ * note_slack: notes the difference between room and length in the row (ROOM-3).
+ */
 static void
 note_slack(char *row, int room, int len)
 {

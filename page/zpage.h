@@ -28,20 +28,22 @@
  *		takes 16 + 16 * nslots bytes, with nslots >= 1. The seal is
  *		ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions of heap that
  *		are applied to a zheap page break one of the latter (zpage_fault).
- *	PAGE-2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two of
- *		them overlap.
+ *	PAGE-2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two
+ *		of them overlap.
  *	PAGE-3	In a row's header the zero bits are zero and the slot is at most
  *		nslots_total; the row's length (room - slack) is at least that of header
  *		and bitmap.
- *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is 2 or 3.
+ *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is 2 or
+ *			3.
  *	PAGE-5	There are at most ZHEAP_MAX_OFFSET line pointers.
  *	PAGE-6	A row in state deleted or moved has its bytes unless its deleter is
  *		known to have committed.
  *	PAGE-7	A slot's xid is 0 if and only if its pointer is 0.
- *	PAGE-8	While a page has an overflow page, the number of its inline slots does
- *		not change.
- *	PAGE-9	When a slot became one that holds only locks, it was free, or its owner
- *		had changed no row by it. So it does not affect the visibility of rows.
+ *	PAGE-8	While a page has an overflow page, the number of its inline slots
+ *		does not change.
+ *	PAGE-9	When a slot became one that holds only locks, it was free, or its
+ *		owner had changed no row by it. So it does not affect the visibility of
+ *		rows.
  *	PAGE-10	A page whose bit in the visibility map is set (dml/zvisible.c) has
  *		PD_ALL_VISIBLE. All its rows are live and were last changed before
  *		`oldest`, and no other line pointer is in use. Row locks do not matter.
@@ -50,9 +52,9 @@
  *
  * A slot number above the number of slots means "visible to all", since an
  * overflow page is detached only when all its slots are older than `oldest`.
- * The trailer records that there was one. PAGE-3 and PAGE-4 refer to nslots_total,
- * which is the number of slots if there never was an overflow page,
- * ZPAGE_MAX_SLOTS else.
+ * The trailer records that there was one. PAGE-3 and PAGE-4 refer to
+ * nslots_total, which is the number of slots if there never was an overflow
+ * page, ZPAGE_MAX_SLOTS else.
  */
 #ifndef ZUNDO_ZPAGE_H
 #define ZUNDO_ZPAGE_H
@@ -166,7 +168,8 @@ zpage_version(Page page)
 }
 
 /*
- * zpage_set_upper: sets the lower end of the rows, and the seal with it (PAGE-1).
+ * zpage_set_upper: sets the lower end of the rows, and the seal with it
+ * (PAGE-1).
  */
 static inline void
 zpage_set_upper(Page page, int upper)
@@ -261,8 +264,8 @@ extern int	zrow_length(const char *row, int room);
 extern void zpage_init(Page page);
 
 /*
- * zpage_is_valid: returns true if PAGE-1 holds. It does not for a new (all-zero)
- * page. The page may have any contents.
+ * zpage_is_valid: returns true if PAGE-1 holds. It does not for a new
+ * (all-zero) page. The page may have any contents.
  */
 extern bool zpage_is_valid(Page page);
 
@@ -274,15 +277,15 @@ extern bool zpage_is_valid(Page page);
 extern const char *zpage_fault(Page page);
 
 /*
- * zpage_item_ok: returns true if the page is valid and the line pointer at off,
- * if there is one with a row, points into the row area (PAGE-2). The page may have
- * any contents.
+ * zpage_item_ok: returns true if the page is valid and the line pointer at
+ * off, if there is one with a row, points into the row area (PAGE-2). The page
+ * may have any contents.
  */
 extern bool zpage_item_ok(Page page, OffsetNumber off);
 
 /*
- * zpage_rows_ok: returns true if PAGE-1, PAGE-5 and PAGE-2 hold as far as copying and
- * moving the rows requires. The page may have any contents.
+ * zpage_rows_ok: returns true if PAGE-1, PAGE-5 and PAGE-2 hold as far as
+ * copying and moving the rows requires. The page may have any contents.
  */
 extern bool zpage_rows_ok(Page page);
 
@@ -390,9 +393,9 @@ extern void zpage_compact(Page page);
 extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
 
 /*
- * zpage_check: tests PAGE-1 to PAGE-5 and PAGE-7, calls report for each fault and returns
- * their number. nslots_total is explained at the top of this file. The page may
- * have any contents.
+ * zpage_check: tests PAGE-1 to PAGE-5 and PAGE-7, calls report for each fault
+ * and returns their number. nslots_total is explained at the top of this file.
+ * The page may have any contents.
  */
 typedef void (*ZCheckReport) (void *arg, const char *invariant, OffsetNumber off,
 							  const char *fmt,...) pg_attribute_printf(4, 5);

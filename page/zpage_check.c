@@ -1,10 +1,11 @@
 /*
  * page/zpage_check.c - tests the invariants of a page.
  *
- * Owns the tests of PAGE-1 to PAGE-5 and PAGE-7 of zpage.h; PAGE-6 depends on the states of
- * transactions and is tested by monitor/. Called by zundo.check, by assertions
- * and by the unit tests, on a locked page or a copy. The page may have any
- * contents. Reads nothing else, raises no errors, has no crash points.
+ * Owns the tests of PAGE-1 to PAGE-5 and PAGE-7 of zpage.h; PAGE-6 depends on
+ * the states of transactions and is tested by monitor/. Called by zundo.check,
+ * by assertions and by the unit tests, on a locked page or a copy. The page
+ * may have any contents. Reads nothing else, raises no errors, has no crash
+ * points.
  */
 #include "postgres.h"
 
@@ -33,7 +34,10 @@ typedef struct Extent
 			(st)->report((st)->arg, invariant, off, __VA_ARGS__); \
 	} while (0)
 
-/* check_frame: tests PAGE-1 and PAGE-5. Returns false if line pointers are not safe. */
+/*
+ * check_frame: tests PAGE-1 and PAGE-5. Returns false if line pointers are not
+ * safe.
+ */
 static bool
 check_frame(CheckState *st)
 {
@@ -59,7 +63,9 @@ check_frame(CheckState *st)
 	return true;
 }
 
-/* check_row: tests PAGE-3 for the row at off, whose room lies inside the page. */
+/*
+ * check_row: tests PAGE-3 for the row at off, whose room lies inside the page.
+ */
 static void
 check_row(CheckState *st, OffsetNumber off)
 {
@@ -78,7 +84,8 @@ check_row(CheckState *st, OffsetNumber off)
 	if (h & ZH_ZERO_MASK)
 		FAULT(st, "PAGE-3", off, "reserved header bits are set: 0x%x", (unsigned int) (h >> 32));
 	if (ZH_SLOT(h) > st->nslots_total)
-		FAULT(st, "PAGE-3", off, "row names slot %d, the page has %d", ZH_SLOT(h), st->nslots_total);
+		FAULT(st, "PAGE-3", off, "row names slot %d, the page has %d", ZH_SLOT(h),
+			  st->nslots_total);
 	if ((h & ZH_SLACK) && (length == 0 || length == room))
 		FAULT(st, "PAGE-3", off, "slack does not fit the room of %d bytes", room);
 	else if (!ztuple_header_ok(row, length) && (h & ZH_ZERO_MASK) == 0)

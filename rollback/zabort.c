@@ -3,27 +3,29 @@
  * that aborts them.
  *
  * Owns the backend's list of pages that its current transaction has changed.
- * dml/ adds to it; the transaction callbacks in hooks.c use it up.
- * Takes no lock between calls; while undoing, one table page at a time by
- * zrollback_page_by_locator. Crash points: "abort-callback", before the first page;
- * "abort-page", before each.
+ * dml/ adds to it; the transaction callbacks in hooks.c use it up. Takes no
+ * lock between calls; while undoing, one table page at a time by
+ * zrollback_page_by_locator. Crash points: "abort-callback", before the first
+ * page; "abort-page", before each.
  *
- * Nothing here is needed for right results: a page that is not undone here is read
- * through its undo, undone by the next writer, or by a worker.
+ * Nothing here is needed for right results: a page that is not undone here is
+ * read through its undo, undone by the next writer, or by a worker.
  *
  * Invariants:
- *	ABORT-1	the entries form a stack ordered by nest level: only the innermost open
- *		subtransaction notes pages.
- *	ABORT-2	a page has at most one entry per nest level; `older` leads to its entry of a
- *		lower level, the hash to its newest one.
- *	ABORT-3	hash places are taken and freed in LIFO order, so linear probing needs no
- *		tombstones.
+ *	ABORT-1	the entries form a stack ordered by nest level: only the innermost
+ *		open subtransaction notes pages.
+ *	ABORT-2	a page has at most one entry per nest level; `older` leads to its
+ *		entry of a lower level, the hash to its newest one.
+ *	ABORT-3	hash places are taken and freed in LIFO order, so linear probing
+ *		needs no tombstones.
  *	ABORT-4	a page changed at nest level n has an entry at n, or n lies within
  *		[overflow_min, overflow_max].
- *	ABORT-5	own_pending is set from the moment a subtransaction's abort leaves a page as it
- *		is until the top-level transaction ends.
- *	ABORT-6	an error that is being handled while its transaction aborts is the same afterwards.
- *	ABORT-7	no page is read that this backend itself has begun to read before the error (common/abort_read.c).
+ *	ABORT-5	own_pending is set from the moment a subtransaction's abort leaves
+ *		a page as it is until the top-level transaction ends.
+ *	ABORT-6	an error that is being handled while its transaction aborts is the
+ *			same afterwards.
+ *	ABORT-7	no page is read that this backend itself has begun to read before
+ *			the error (common/abort_read.c).
  */
 #include "postgres.h"
 
@@ -45,7 +47,10 @@
 #define MAX_NOTED	1024
 #define HASH_SIZE	(2 * MAX_NOTED)
 
-/* A rollback with more undo than this many bytes per page allowed is a worker's. */
+/*
+ * A rollback with more undo than this many bytes per page allowed is a
+ * worker's.
+ */
 #define MAX_UNDO_PER_PAGE (4 * BLCKSZ)
 
 typedef struct NotedPage
@@ -54,7 +59,8 @@ typedef struct NotedPage
 	BlockNumber block;
 	Oid			reloid;
 	int			level;			/* transaction nest level */
-	int16		older;			/* entry of the same page at a lower level, -1 = none */
+	int16		older;			/* entry of the same page at a lower level, -1
+								 * = none */
 	uint16		place;			/* in hash[] */
 	bool		logged;
 } NotedPage;
@@ -63,10 +69,12 @@ static NotedPage noted[MAX_NOTED];
 static int	nnoted = 0;
 static int16 hash[HASH_SIZE];	/* index into noted[] + 1, 0 = free */
 
-static int	overflow_min = 0;	/* nest levels that may have unnoted pages, 0 = none */
+static int	overflow_min = 0;	/* nest levels that may have unnoted pages, 0
+								 * = none */
 static int	overflow_max = 0;
 static bool own_pending = false;
-static bool undoing = false;	/* the callback is at work: a nested call does nothing */
+static bool undoing = false;	/* the callback is at work: a nested call does
+								 * nothing */
 
 /* Forget everything; at the end of every top-level transaction. */
 static void
@@ -79,7 +87,10 @@ forget_all(void)
 	own_pending = false;
 }
 
-/* The place in hash[] of a page: where its newest entry is, or where it would go. */
+/*
+ * The place in hash[] of a page: where its newest entry is, or where it would
+ * go.
+ */
 static int
 hash_place(const RelFileLocator *locator, BlockNumber block)
 {
@@ -107,8 +118,9 @@ note_overflow(int level)
 }
 
 /*
- * zrollback_note_page: remember that the current subtransaction changes this page.
- * May be called with the page locked and in a critical section. No errors.
+ * zrollback_note_page: remember that the current subtransaction changes this
+ * page. May be called with the page locked and in a critical section. No
+ * errors.
  */
 void
 zrollback_note_page(Relation rel, BlockNumber block)
@@ -151,8 +163,8 @@ zrollback_note_page(Relation rel, BlockNumber block)
 }
 
 /*
- * zrollback_own_aborts_pending: may a page carry changes of this backend's own aborted
- * subtransactions?
+ * zrollback_own_aborts_pending: may a page carry changes of this backend's own
+ * aborted subtransactions?
  */
 bool
 zrollback_own_aborts_pending(void)
@@ -170,7 +182,10 @@ pop_page(void)
 	return page;
 }
 
-/* A subtransaction at this nest level has committed: what it noted is its parent's. */
+/*
+ * A subtransaction at this nest level has committed: what it noted is its
+ * parent's.
+ */
 void
 zrollback_at_subxact_commit(int level)
 {
@@ -212,9 +227,10 @@ is_dropped(const RelFileLocator *locator, const RelFileLocator *dropped, int ndr
 }
 
 /*
- * Undo the entries of 'level' and above; true if all of them were undone or have
- * nothing to undo. Errors escape to the caller; the entries are gone in any case as
- * far as they were tried; current is the one that an error came from.
+ * Undo the entries of 'level' and above; true if all of them were undone or
+ * have nothing to undo. Errors escape to the caller; the entries are gone in
+ * any case as far as they were tried; current is the one that an error came
+ * from.
  */
 static bool
 undo_pages(int level, volatile NotedPage *current)
@@ -226,7 +242,10 @@ undo_pages(int level, volatile NotedPage *current)
 
 	ZUNDO_FAULT("abort-callback");
 
-	/* With CREATE EXTENSION rolled back, the undo and all its tables go; those of one that was dropped before come back. */
+	/*
+	 * With CREATE EXTENSION rolled back, the undo and all its tables go;
+	 * those of one that was dropped before come back.
+	 */
 	if (is_dropped(&undo_log, dropped, ndropped))
 	{
 		while (nnoted > 0 && noted[nnoted - 1].level >= level)
@@ -249,7 +268,8 @@ undo_pages(int level, volatile NotedPage *current)
 			complete = false;
 			continue;
 		}
-		(void) zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged, level == 1);
+		(void) zrollback_page_by_locator(page.locator, page.block, page.reloid, page.logged,
+										 level == 1);
 	}
 	if (dropped != NULL)
 		pfree(dropped);
@@ -268,7 +288,10 @@ can_undo_now(void)
 		CurrentResourceOwner != NULL && CritSectionCount == 0;
 }
 
-/* forget_error: ends the handling of an error in the callback, whose abort needs interrupts held as before. */
+/*
+ * forget_error: ends the handling of an error in the callback, whose abort
+ * needs interrupts held as before.
+ */
 static void
 forget_error(MemoryContext context, uint32 holdoff)
 {
@@ -278,9 +301,10 @@ forget_error(MemoryContext context, uint32 holdoff)
 }
 
 /*
- * error_under_way: returns a copy of the error that is being handled, NULL if there is none. The server does
- * not tell whether there is one. It keeps errors in a memory context of their own, which is empty if there has
- * been no message lately; else it takes an error to learn that there is none.
+ * error_under_way: returns a copy of the error that is being handled, NULL if
+ * there is none. The server does not tell whether there is one. It keeps
+ * errors in a memory context of their own, which is empty if there has been no
+ * message lately; else it takes an error to learn that there is none.
  */
 static ErrorData *
 error_under_way(void)
@@ -321,9 +345,9 @@ put_back(ErrorData *error)
 }
 
 /*
- * Undo what the (sub)transaction at 'level' has noted, and forget it. True if nothing of it
- * can be left on a page. Raises no error; leaves no LWLock held; buffer pins that an error
- * left behind belong to the aborting resource owner.
+ * Undo what the (sub)transaction at 'level' has noted, and forget it. True if
+ * nothing of it can be left on a page. Raises no error; leaves no LWLock held;
+ * buffer pins that an error left behind belong to the aborting resource owner.
  */
 static bool
 undo_level(int level)
@@ -371,7 +395,8 @@ undo_level(int level)
 					 RelFileNumberIsValid(current.locator.relNumber) ?
 					 errmsg("could not immediately undo changes of an aborted transaction in "
 							"block %u of the table with OID %u, file %u: %s",
-							current.block, current.reloid, current.locator.relNumber, error->message) :
+							current.block, current.reloid, current.locator.relNumber,
+							error->message) :
 					 errmsg("could not immediately undo changes of an aborted transaction: %s",
 							error->message),
 					 error->detail != NULL ? errdetail_internal("%s", error->detail) : 0,
@@ -392,9 +417,9 @@ undo_level(int level)
 
 /*
  * The top-level transaction has ended: undoes what it has noted if it has
- * aborted, and forgets the list in any case. Returns whether aborted changes may
- * be left on pages, for a worker. To be called before zu_at_xact_end. Raises no
- * error.
+ * aborted, and forgets the list in any case. Returns whether aborted changes
+ * may be left on pages, for a worker. To be called before zu_at_xact_end.
+ * Raises no error.
  */
 bool
 zrollback_at_xact_end(bool aborted)
@@ -412,8 +437,8 @@ zrollback_at_xact_end(bool aborted)
 }
 
 /*
- * A subtransaction at this nest level has aborted: undoes what it has noted; its
- * pages are current. Raises no error.
+ * A subtransaction at this nest level has aborted: undoes what it has noted;
+ * its pages are current. Raises no error.
  */
 void
 zrollback_at_subxact_abort(int level)

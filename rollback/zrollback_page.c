@@ -3,9 +3,9 @@
  *
  * Called with the page exclusively locked by DML, VACUUM, workers and abort
  * callbacks. Rules:
- *	ROLLBACK-1	a record is undone only where the slot's head points at exactly it; the
- *		head then becomes (xid of the record before, that record): both in
- *		one WAL record. So undoing is idempotent.
+ *	ROLLBACK-1	a record is undone only where the slot's head points at exactly
+ *		it; the head then becomes (xid of the record before, that record): both
+ *		in one WAL record. So undoing is idempotent.
  *	ROLLBACK-2	aborted records are a prefix of a chain at its newest end.
  *	ROLLBACK-3	undoing needs no space beyond the rows' rooms (page/README.md).
  */
@@ -80,7 +80,7 @@ corrupt_slot(const Target *t, int s, ZXid xid)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 corrupt_block(t),
 			 errdetail("Transaction slot %d has transaction ID " UINT64_FORMAT
-", which has not been assigned yet.",
+					   ", which has not been assigned yet.",
 					   s, xid)));
 }
 
@@ -93,7 +93,10 @@ is_aborted(const Target *t, ZXid xid, ZXid oldest)
 	return status == ZXID_ABORTED || (t->top_aborted && status == ZXID_OWN);
 }
 
-/* Work out what popping the aborted prefix of slot s gives. False if nothing is aborted. */
+/*
+ * Work out what popping the aborted prefix of slot s gives. False if nothing
+ * is aborted.
+ */
 static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 {
@@ -149,7 +152,10 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	}
 }
 
-/* Put the pops of slot s on the page and log them. overflow: the slot lies there; Invalid = inline. */
+/*
+ * Put the pops of slot s on the page and log them. overflow: the slot lies
+ * there; Invalid = inline.
+ */
 static void
 apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 {
@@ -203,8 +209,8 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 static int
 rollback_overflow(Pops *pops, const Target *t)
 {
-	Buffer		overflow = zu_overflow_lock(zpage_trailer(t->page)->overflow, t->relnumber, t->block,
-											BUFFER_LOCK_EXCLUSIVE);
+	Buffer		overflow = zu_overflow_lock(zpage_trailer(t->page)->overflow, t->relnumber,
+											t->block, BUFFER_LOCK_EXCLUSIVE);
 	Page		opage;
 	int			undone = 0;
 
@@ -260,10 +266,12 @@ zrollback_page(Buffer buf, Relation rel)
 }
 
 int
-zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged, bool top_aborted)
+zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,
+						  bool top_aborted)
 {
 	SMgrRelation smgr = smgropen(locator, INVALID_PROC_NUMBER);
-	Target		t = {InvalidBuffer, NULL, block, locator.relNumber, reloid, NULL, logged, top_aborted};
+	Target		t = {InvalidBuffer, NULL, block, locator.relNumber, reloid, NULL, logged,
+	top_aborted};
 	int			undone;
 
 	if (!smgrexists(smgr, MAIN_FORKNUM) || block >= smgrnblocks(smgr, MAIN_FORKNUM))

@@ -1,15 +1,18 @@
 /*
  * rollback/ztemp.c - undoing what was rolled back in temporary tables.
  *
- * Their undo is private (undo/undo_temp.c), so no worker can do it, and an abort must not fail: reading
- * a page may have to write out another one. So an abort leaves everything as it is; readers walk over it as over
- * any aborted change, and the first scan or change of any temporary table in a later transaction calls
- * zrollback_temp, which undoes all of it. Within the transaction itself, changes of aborted
- * subtransactions are undone page by page by its next change of the page (dml/zslotpick.c).
+ * Their undo is private (undo/undo_temp.c), so no worker can do it, and an
+ * abort must not fail: reading a page may have to write out another one. So an
+ * abort leaves everything as it is; readers walk over it as over any aborted
+ * change, and the first scan or change of any temporary table in a later
+ * transaction calls zrollback_temp, which undoes all of it. Within the
+ * transaction itself, changes of aborted subtransactions are undone page by
+ * page by its next change of the page (dml/zslotpick.c).
  *
- * The pages are found in the undo itself. Whether a file is still there is asked of the file system,
- * not of the catalog: a table that the running transaction has dropped or truncated comes
- * back when that is rolled back, with all its aborted changes.
+ * The pages are found in the undo itself. Whether a file is still there is
+ * asked of the file system, not of the catalog: a table that the running
+ * transaction has dropped or truncated comes back when that is rolled back,
+ * with all its aborted changes.
  *
  * Locks: none; local buffers are this backend's own. Crash points: none.
  */
@@ -33,8 +36,9 @@ typedef struct TempFile
 } TempFile;
 
 /*
- * Make rel a relation that ReadBuffer takes, for a file that the catalog may not know any more. The file is looked up
- * for every page: a cached one might be closed by an invalidation message.
+ * Make rel a relation that ReadBuffer takes, for a file that the catalog may
+ * not know any more. The file is looked up for every page: a cached one might
+ * be closed by an invalidation message.
  */
 static void
 address_file(Relation rel, Form_pg_class class, const ZuTempFile *file)
@@ -66,7 +70,8 @@ undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 	if (!state->looked)
 	{
 		state->looked = true;
-		state->nblocks = smgrexists(rel.rd_smgr, MAIN_FORKNUM) ? smgrnblocks(rel.rd_smgr, MAIN_FORKNUM) : 0;
+		state->nblocks = smgrexists(rel.rd_smgr, MAIN_FORKNUM)
+			? smgrnblocks(rel.rd_smgr, MAIN_FORKNUM) : 0;
 		if (block >= state->nblocks)
 			return;
 	}
@@ -99,7 +104,11 @@ undo_all(void)
 		xid = rec.xid;
 		if (!aborted)
 			continue;
-		/* numbers of files are unique within a tablespace: what does not point to this undo stays as it is */
+
+		/*
+		 * numbers of files are unique within a tablespace: what does not
+		 * point to this undo stays as it is
+		 */
 		for (int i = 0; i < nfiles; i++)
 			if (files[i].locator.relNumber == rec.relnumber)
 				undo_page(&files[i], &state[i], rec.block);

@@ -2,9 +2,10 @@
  * scan/zbitmap.c - bitmap scans.
  *
  * Up to 17 the executor hands over one block of the bitmap after the other;
- * from 18 on we take them from the scan's iterator, through a read stream that reads ahead. Either way a block's
- * visible rows come from a page view and are matched against the offsets that
- * the bitmap names. Holds no lock between calls, and no pins but those of the stream.
+ * from 18 on we take them from the scan's iterator, through a read stream that
+ * reads ahead. Either way a block's visible rows come from a page view and are
+ * matched against the offsets that the bitmap names. Holds no lock between
+ * calls, and no pins but those of the stream.
  */
 #include "postgres.h"
 
@@ -27,7 +28,10 @@ select_row(ZScan *scan, int i)
 	scan->selected[scan->nselected++] = i;
 }
 
-/* Note for serializable transactions that the rows at 'offsets' of the block in buf are read, or all if noffsets is negative. */
+/*
+ * Note for serializable transactions that the rows at 'offsets' of the block
+ * in buf are read, or all if noffsets is negative.
+ */
 static void
 note_reads(ZScan *scan, Buffer buf, const OffsetNumber *offsets, int noffsets)
 {
@@ -43,10 +47,14 @@ note_reads(ZScan *scan, Buffer buf, const OffsetNumber *offsets, int noffsets)
 		offsets = NULL;
 	}
 	for (int i = 0; i < noffsets; i++)
-		zssi_before_read(rel, buf, offsets ? offsets[i] : FirstOffsetNumber + i, scan->base.rs_snapshot);
+		zssi_before_read(rel, buf, offsets ? offsets[i] : FirstOffsetNumber + i,
+						 scan->base.rs_snapshot);
 }
 
-/* Blocks that did not exist when the scan began hold nothing that its snapshot sees; serializable transactions look all the same. */
+/*
+ * Blocks that did not exist when the scan began hold nothing that its snapshot
+ * sees; serializable transactions look all the same.
+ */
 static inline bool
 block_matters(const ZScan *scan, BlockNumber block)
 {
@@ -54,8 +62,8 @@ block_matters(const ZScan *scan, BlockNumber block)
 }
 
 /*
- * Load a block, which is in buf (whose pin we take), and select its visible rows: those at 'offsets' (ascending), or
- * all if noffsets is negative.
+ * Load a block, which is in buf (whose pin we take), and select its visible
+ * rows: those at 'offsets' (ascending), or all if noffsets is negative.
  */
 static void
 select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offsets, int noffsets)
@@ -108,7 +116,8 @@ bitmap_next_block(TableScanDesc sscan, struct TBMIterateResult *tbmres)
 	scan->index = 0;
 	if (!block_matters(scan, tbmres->blockno))
 		return false;
-	select_rows(scan, tbmres->blockno, zscan_read(scan, tbmres->blockno), tbmres->offsets, tbmres->ntuples);
+	select_rows(scan, tbmres->blockno, zscan_read(scan, tbmres->blockno), tbmres->offsets,
+				tbmres->ntuples);
 	return scan->nselected > 0;
 }
 
@@ -125,7 +134,10 @@ zbitmap_rewind(ZScan *scan, bool end)
 
 #else
 
-/* The stream's callback: the next block of the bitmap; what the bitmap says of it travels with the buffer. */
+/*
+ * The stream's callback: the next block of the bitmap; what the bitmap says of
+ * it travels with the buffer.
+ */
 static BlockNumber
 next_of_bitmap(ReadStream *stream, void *arg, void *per_buffer_data)
 {
@@ -148,9 +160,10 @@ stream_of_bitmap(ZScan *scan)
 	{
 		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
 
-		scan->stream = read_stream_begin_relation(READ_STREAM_DEFAULT | READ_STREAM_USE_BATCHING, scan->strategy,
-												  scan->base.rs_rd, MAIN_FORKNUM, next_of_bitmap, scan,
-												  sizeof(TBMIterateResult));
+		scan->stream = read_stream_begin_relation(READ_STREAM_DEFAULT | READ_STREAM_USE_BATCHING,
+												  scan->strategy,
+												  scan->base.rs_rd, MAIN_FORKNUM, next_of_bitmap,
+												  scan, sizeof(TBMIterateResult));
 		MemoryContextSwitchTo(old);
 	}
 	return scan->stream;
@@ -181,7 +194,8 @@ bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 			(*exact_pages)++;
 		*recheck = result->recheck;
 		select_rows(scan, result->blockno, buf, offsets,
-					result->lossy ? -1 : tbm_extract_page_tuple(result, offsets, lengthof(offsets)));
+					result->lossy ? -1
+					: tbm_extract_page_tuple(result, offsets, lengthof(offsets)));
 	}
 	return true;
 }

@@ -93,7 +93,8 @@ zscan_next_block(ZScan *scan, ScanDirection direction)
 		more = scan->pos-- > 0;
 	scan->inited = more;
 	scan->block = more ?
-		(BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks) : InvalidBlockNumber;
+		(BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks)
+		: InvalidBlockNumber;
 	return more;
 }
 
@@ -130,10 +131,18 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	Relation	rel = scan->base.rs_rd;
 
 	zscan_release(scan);
-	/* as on heap, a serializable transaction that cannot commit any more fails at the next page it reads */
+
+	/*
+	 * as on heap, a serializable transaction that cannot commit any more
+	 * fails at the next page it reads
+	 */
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
-	/* an open scan of a temporary table occupies one of the session's few buffers: what fails on heap for want of them fails */
+
+	/*
+	 * an open scan of a temporary table occupies one of the session's few
+	 * buffers: what fails on heap for want of them fails
+	 */
 	if (RelationUsesLocalBuffers(rel))
 		scan->buf = buf;
 	else

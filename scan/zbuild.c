@@ -7,18 +7,21 @@
  *
  * Rules for an ordinary build, which excludes concurrent writers:
  *	BUILD-1	a row is entered with its newest version, own or committed.
- *	BUILD-2	a deleted or moved row that some snapshot still sees is entered with its
- *		last version, as not alive: no uniqueness check.
- *	BUILD-3	if a snapshot sees an older version of a row than the one entered, its
- *		key may be another one: ii_BrokenHotChain keeps such snapshots away from
- *		the index, as with heap's HOT chains. Snapshots of standbys that are older than those of this
- *		server would not be kept away: they are ended (zu_log_conflict).
+ *	BUILD-2	a deleted or moved row that some snapshot still sees is entered
+ *		with its last version, as not alive: no uniqueness check.
+ *	BUILD-3	if a snapshot sees an older version of a row than the one entered,
+ *		its key may be another one: ii_BrokenHotChain keeps such snapshots away
+ *		from the index, as with heap's HOT chains. Snapshots of standbys that
+ *		are older than those of this server would not be kept away: they are
+ *		ended (zu_log_conflict).
  * In "any visible" mode (BRIN) writers are at work; all versions that somebody
  * sees or may come to see are handed over. A concurrent build enters
  * what its MVCC snapshot sees; writers and the validation scan do the rest:
- *	BUILD-4	the index has no entries for versions that were replaced or deleted before the snapshot of the validation
- *		scan. On this server nobody needs them: the command waits for all older snapshots before the index is used.
- *		Those of standbys, which it knows nothing of, are ended (zu_log_conflict).
+ *	BUILD-4	the index has no entries for versions that were replaced or deleted
+ *		before the snapshot of the validation scan. On this server nobody needs
+ *		them: the command waits for all older snapshots before the index is
+ *		used. Those of standbys, which it knows nothing of, are ended
+ *		(zu_log_conflict).
  */
 #include "postgres.h"
 
@@ -77,7 +80,10 @@ feeder_end(Feeder *feeder)
 	feeder->info->ii_PredicateState = NULL;
 }
 
-/* Work out the index columns of the row in the slot; false if the predicate excludes it. */
+/*
+ * Work out the index columns of the row in the slot; false if the predicate
+ * excludes it.
+ */
 static bool
 feeder_values(Feeder *feeder)
 {
@@ -97,7 +103,10 @@ feed(Feeder *feeder, bool alive)
 						 alive, feeder->callback_state);
 }
 
-/* One more live row, in the result and in pg_stat_user_tables (of an MVCC scan's rows the scan tells it). */
+/*
+ * One more live row, in the result and in pg_stat_user_tables (of an MVCC
+ * scan's rows the scan tells it).
+ */
 static void
 count_row(Feeder *feeder)
 {
@@ -116,7 +125,10 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 	zslot_set_writer(feeder->slot, version->xid, FirstCommandId, InvalidUndoPtr);
 }
 
-/* Any visible mode: feed every version. False: load the page again (what was fed may be fed again). */
+/*
+ * Any visible mode: feed every version. False: load the page again (what was
+ * fed may be fed again).
+ */
 static bool
 feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 {
@@ -140,8 +152,8 @@ feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNu
 }
 
 /*
- * Feed one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). False: load the page again
- * and come back; nothing was fed.
+ * Feed one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). False: load
+ * the page again and come back; nothing was fed.
  */
 static bool
 feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
@@ -211,7 +223,8 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	if (!ZH_LIVE(header))
 		return true;
 	ItemPointerSet(&tid, block, off);
-	zslot_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid, RelationGetRelid(feeder->rel));
+	zslot_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid,
+					 RelationGetRelid(feeder->rel));
 	zslot_set_writer(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
 	count_row(feeder);
 	feed(feeder, true);
@@ -222,7 +235,8 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 static void
 feed_block(Feeder *feeder, ZScan *scan, ZHistory *history, BlockNumber block)
 {
-	Buffer		buf = ReadBufferExtended(feeder->rel, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+	Buffer		buf = ReadBufferExtended(feeder->rel, MAIN_FORKNUM, block, RBM_NORMAL,
+										 scan->strategy);
 	Page		page = zhistory_load(history, buf);
 	OffsetNumber off = FirstOffsetNumber;
 
@@ -351,10 +365,13 @@ is_indexed(IndexedTids *tids, ItemPointer tid)
 }
 
 /*
- * Ends the snapshots of standbys that may not see all that the validation scan's one sees (BUILD-4). Those that are taken after
- * the record has been replayed do: what this one sees had committed, and was logged, before. The others are older, and so
- * is, or the same, the transaction that was the oldest one at work then: their xmin is at most ours. Where ours is the next
- * id, since nothing was at work, they miss one that has ended, and their xmin is less.
+ * Ends the snapshots of standbys that may not see all that the validation
+ * scan's one sees (BUILD-4). Those that are taken after the record has been
+ * replayed do: what this one sees had committed, and was logged, before. The
+ * others are older, and so is, or the same, the transaction that was the
+ * oldest one at work then: their xmin is at most ours. Where ours is the next
+ * id, since nothing was at work, they miss one that has ended, and their xmin
+ * is less.
  */
 static void
 end_older_snapshots(Relation rel, Snapshot snapshot)

@@ -31,9 +31,10 @@ typedef struct ZIndexFetch
 /* ---- fetching one version ---- */
 
 /*
- * Find the version of the row at tid that snapshot wants and show it in slot. by_tid: the caller, not an index, has named the row.
- * On entry buf, the row's block, is pinned and not locked; on return the same.
- * False if there is none; then slot is as it was.
+ * Find the version of the row at tid that snapshot wants and show it in slot.
+ * by_tid: the caller, not an index, has named the row. On entry buf, the row's
+ * block, is pinned and not locked; on return the same. False if there is none;
+ * then slot is as it was.
  */
 static bool
 fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid,
@@ -115,7 +116,8 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 }
 
 bool
-zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
+zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
+							  TupleTableSlot *slot)
 {
 	const ZVersion *kept;
 	Buffer		buf;
@@ -190,7 +192,8 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 
 		CHECK_FOR_INTERRUPTS();
 		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&current));
-		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&current), sscan->rs_snapshot, &version, NULL);
+		zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(&current), sscan->rs_snapshot, &version,
+				   NULL);
 		if (version.found)
 			*tid = current;
 		moved = moved_to(rel, buf, &current, &forward);
@@ -223,7 +226,10 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	zu_attach_database();
 	if (zslot->writer_known && zslot->xmin != InvalidZXid && zslot->xmin >= zu_oldest())
 	{
-		/* the trigger of a foreign key asks whether its row has been changed since */
+		/*
+		 * the trigger of a foreign key asks whether its row has been changed
+		 * since
+		 */
 		if (snapshot->snapshot_type == SNAPSHOT_SELF && zslot->writer != InvalidUndoPtr &&
 			zxid_status(zslot->xmin) == ZXID_OWN)
 			return zany_is_newest(rel, &slot->tts_tid, zslot->writer);
@@ -255,9 +261,11 @@ typedef enum EntryState
 } EntryState;
 
 /*
- * entry_state: what becomes of an index entry of the row at off? Dead to everybody is LP_DEAD: its undo was discarded
- * earlier, and the discard record raised the conflict. A line pointer that an index names becomes free, or goes, after its
- * entry only; so where there is none the page or the index is damaged.
+ * entry_state: what becomes of an index entry of the row at off? Dead to
+ * everybody is LP_DEAD: its undo was discarded earlier, and the discard record
+ * raised the conflict. A line pointer that an index names becomes free, or
+ * goes, after its entry only; so where there is none the page or the index is
+ * damaged.
  */
 static EntryState
 entry_state(Page page, OffsetNumber off, uint16 *slotno)
@@ -287,11 +295,14 @@ entry_state(Page page, OffsetNumber off, uint16 *slotno)
 }
 
 /*
- * May the entry of a row be deleted that was deleted or moved on by this transaction? If it is older than everybody (the discard
- * record has raised the conflict), or committed and every snapshot sees it: then it is the conflict horizon.
+ * May the entry of a row be deleted that was deleted or moved on by this
+ * transaction? If it is older than everybody (the discard record has raised
+ * the conflict), or committed and every snapshot sees it: then it is the
+ * conflict horizon.
  */
 static bool
-stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest, TransactionId *conflict)
+stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
+			 TransactionId *conflict)
 {
 	TransactionId x = zxid_to_xid(stub->deleter);
 
@@ -316,7 +327,10 @@ compare_tids(ItemPointer a, ItemPointer b)
 	return (int) ItemPointerGetOffsetNumberNoCheck(a) - (int) ItemPointerGetOffsetNumberNoCheck(b);
 }
 
-/* Some hundred entries are sorted for each full index page: by code with the comparison in it. */
+/*
+ * Some hundred entries are sorted for each full index page: by code with the
+ * comparison in it.
+ */
 #define ST_SORT sort_by_tid
 #define ST_ELEMENT_TYPE TM_IndexDelete
 #define ST_COMPARE(a, b) compare_tids(&(a)->tid, &(b)->tid)
@@ -380,7 +394,8 @@ choose_promising(TM_IndexDeleteOp *delstate)
 	qsort(groups, ngroups, sizeof(DeleteGroup), compare_groups);
 	for (int g = 0; g < Min(ngroups, BOTTOMUP_MAX_BLOCKS); g++)
 	{
-		memcpy(chosen + n, delstate->deltids + groups[g].first, groups[g].count * sizeof(TM_IndexDelete));
+		memcpy(chosen + n, delstate->deltids + groups[g].first,
+			   groups[g].count * sizeof(TM_IndexDelete));
 		n += groups[g].count;
 	}
 	memcpy(delstate->deltids, chosen, n * sizeof(TM_IndexDelete));
@@ -389,7 +404,10 @@ choose_promising(TM_IndexDeleteOp *delstate)
 	pfree(chosen);
 }
 
-/* Entry i can go. Returns the index bytes that become free by that, 0 if it was known. */
+/*
+ * Entry i can go. Returns the index bytes that become free by that, 0 if it
+ * was known.
+ */
 static int
 mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
 {
@@ -401,7 +419,10 @@ mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
 	return freed;
 }
 
-/* astray: raises an error about an index entry that leads to no row, as heap does. */
+/*
+ * astray: raises an error about an index entry that leads to no row, as heap
+ * does.
+ */
 static void
 astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
 {
@@ -417,8 +438,9 @@ astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
 }
 
 /*
- * Decide about the entries first .. end-1, all of one block. Returns the index bytes that become free;
- * *last = 1 + the last deletable entry so far, unchanged if there is none here.
+ * Decide about the entries first .. end-1, all of one block. Returns the index
+ * bytes that become free; *last = 1 + the last deletable entry so far,
+ * unchanged if there is none here.
  */
 static int
 check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, GlobalVisState *vistest,
@@ -450,7 +472,11 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 				freed += mark_deletable(delstate, i, last);
 				break;
 			case ENTRY_STUB:
-				/* a known one is deleted in any case, so its deleter must be known: he may be the conflict horizon */
+
+				/*
+				 * a known one is deleted in any case, so its deleter must be
+				 * known: he may be the conflict horizon
+				 */
 				stub->thorough = known;
 				entries[nstubs++] = i;
 				break;
@@ -496,9 +522,14 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 				break;
 		block_freed = check_block(rel, delstate, first, end, vistest, &conflict, &last);
 		freed += block_freed;
-		/* bottom-up deletion is a gamble: stop when it has paid, or when it does not pay */
+
+		/*
+		 * bottom-up deletion is a gamble: stop when it has paid, or when it
+		 * does not pay
+		 */
 		vain += (block_freed == 0);
-		if (delstate->bottomup && (vain == BOTTOMUP_MAX_VAIN || freed >= delstate->bottomupfreespace))
+		if (delstate->bottomup &&
+			(vain == BOTTOMUP_MAX_VAIN || freed >= delstate->bottomupfreespace))
 			break;
 	}
 	delstate->ndeltids = last;

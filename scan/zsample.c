@@ -73,7 +73,9 @@ analyze_next_tuple(TableScanDesc sscan, TransactionId oldest_xmin, double *liver
 	return true;
 }
 
-/* The next block of a sample scan whose method does not choose blocks itself. */
+/*
+ * The next block of a sample scan whose method does not choose blocks itself.
+ */
 static BlockNumber
 next_sequential_block(ZScan *scan)
 {

@@ -6,10 +6,12 @@
  * visible rows; afterwards neither lock nor pin is held. Nothing is written.
  *
  * Invariants:
- *	SCAN-1	slots borrow bytes from the view; they are valid until the scan moves to
- *		another block, which happens only in a call that gets the slot again.
- *	SCAN-2	a serial scan visits the nrange blocks from startblock on, each once, in
- *		one direction; a change of direction goes back over the same blocks.
+ *	SCAN-1	slots borrow bytes from the view; they are valid until the scan
+ *		moves to another block, which happens only in a call that gets the slot
+ *		again.
+ *	SCAN-2	a serial scan visits the nrange blocks from startblock on, each
+ *		once, in one direction; a change of direction goes back over the same
+ *		blocks.
  *	SCAN-3	undo is attached before the first block is read.
  *	SCAN-4	no row is shown to a historic snapshot, by no way to read it.
  */
@@ -35,7 +37,10 @@ snapshot_by_row(Snapshot snapshot)
 		snapshot->snapshot_type != SNAPSHOT_ANY && snapshot->snapshot_type != SNAPSHOT_SELF;
 }
 
-/* Access strategy and synchronized scanning: for tables that are large beside shared buffers. */
+/*
+ * Access strategy and synchronized scanning: for tables that are large beside
+ * shared buffers.
+ */
 static void
 choose_strategy(ZScan *scan, bool keep_start)
 {
@@ -63,7 +68,10 @@ choose_strategy(ZScan *scan, bool keep_start)
 		base->rs_flags &= ~SO_ALLOW_SYNC;
 }
 
-/* Put the scan before its first row. keep_start: a rescan begins where the scan did. */
+/*
+ * Put the scan before its first row. keep_start: a rescan begins where the
+ * scan did.
+ */
 static void
 start_scan(ZScan *scan, ScanKey key, bool keep_start)
 {
@@ -96,7 +104,11 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 
 	zu_attach_database();
 	zscan_refuse_historic(snapshot);
-	/* readers could do without, but with each of them walking over what was rolled back */
+
+	/*
+	 * readers could do without, but with each of them walking over what was
+	 * rolled back
+	 */
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))
 		zrollback_temp();
 	RelationIncrementReferenceCount(rel);
@@ -166,7 +178,10 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 	start_scan(scan, key, true);
 }
 
-/* Load the block for row by row answers: pin it and see how many offsets it has. */
+/*
+ * Load the block for row by row answers: pin it and see how many offsets it
+ * has.
+ */
 static int
 pin_for_rows(ZScan *scan, BlockNumber block)
 {
@@ -175,7 +190,8 @@ pin_for_rows(ZScan *scan, BlockNumber block)
 	if (scan->version == NULL)
 		scan->version = MemoryContextAlloc(GetMemoryChunkContext(scan), sizeof(ZVersion));
 	zscan_release(scan);
-	scan->buf = ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL, scan->strategy);
+	scan->buf = ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL,
+								   scan->strategy);
 	LockBuffer(scan->buf, BUFFER_LOCK_SHARE);
 	maxoff = PageGetMaxOffsetNumber(BufferGetPage(scan->buf));
 	LockBuffer(scan->buf, BUFFER_LOCK_UNLOCK);
@@ -196,7 +212,8 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 		return true;
 	}
 	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
-	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version, NULL);
+	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version,
+			   NULL);
 	if (!version->found)
 		return false;
 	zversion_show(rel, version, &tid, slot);
@@ -247,7 +264,8 @@ keys_match(TableScanDesc scan, TupleTableSlot *slot)
 			return false;
 		value = slot_getattr(slot, key->sk_attno, &isnull);
 		if (isnull ||
-			!DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation, value, key->sk_argument)))
+			!DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation, value,
+											key->sk_argument)))
 			return false;
 	}
 	return true;

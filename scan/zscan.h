@@ -13,14 +13,17 @@
 #include "mvcc/zvis.h"
 
 /* scan/zscan.c */
-extern TableScanDesc zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key,
+extern TableScanDesc zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
+									  struct ScanKeyData *key,
 									  ParallelTableScanDesc pscan, uint32 flags);
 extern void zheap_scan_end(TableScanDesc scan);
 extern void zheap_scan_rescan(TableScanDesc scan, struct ScanKeyData *key, bool set_params,
 							  bool allow_strat, bool allow_sync, bool allow_pagemode);
-extern bool zheap_scan_getnextslot(TableScanDesc scan, ScanDirection direction, TupleTableSlot *slot);
+extern bool zheap_scan_getnextslot(TableScanDesc scan, ScanDirection direction,
+								   TupleTableSlot *slot);
 extern void zheap_scan_set_tidrange(TableScanDesc scan, ItemPointer mintid, ItemPointer maxtid);
-extern bool zheap_scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection direction, TupleTableSlot *slot);
+extern bool zheap_scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection direction,
+											TupleTableSlot *slot);
 
 /* scan/zfetch.c: index fetch, TID fetch */
 extern IndexFetchTableData *zheap_index_fetch_begin(Relation rel);
@@ -28,7 +31,8 @@ extern void zheap_index_fetch_reset(IndexFetchTableData *scan);
 extern void zheap_index_fetch_end(IndexFetchTableData *scan);
 extern bool zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
 									TupleTableSlot *slot, bool *call_again, bool *all_dead);
-extern bool zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot);
+extern bool zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
+										  TupleTableSlot *slot);
 extern bool zheap_tuple_tid_valid(TableScanDesc scan, ItemPointer tid);
 extern void zheap_tuple_get_latest_tid(TableScanDesc scan, ItemPointer tid);
 extern bool zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot);
@@ -43,7 +47,10 @@ extern double zheap_index_build_range_scan(Relation rel, Relation index, struct 
 extern void zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 									  Snapshot snapshot, struct ValidateIndexState *state);
 
-/* Bitmap, sample and ANALYZE callbacks differ by version: scan/zbitmap.c, scan/zsample.c fill them in. */
+/*
+ * Bitmap, sample and ANALYZE callbacks differ by version: scan/zbitmap.c,
+ * scan/zsample.c fill them in.
+ */
 extern void zheap_fill_scan_callbacks(TableAmRoutine *routine);
 
 #endif

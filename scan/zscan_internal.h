@@ -24,18 +24,22 @@ typedef struct ZScan
 	BlockNumber pos;
 	BlockNumber block;			/* loaded, or InvalidBlockNumber */
 	bool		inited;			/* block and index are meaningful */
-	bool		by_row;			/* the snapshot wants row by row answers (Dirty) */
+	bool		by_row;			/* the snapshot wants row by row answers
+								 * (Dirty) */
 	BufferAccessStrategy strategy;
 	ParallelBlockTableScanWorkerData *worker;	/* NULL in a serial scan */
-	int			nitems;			/* on the loaded block: visible rows, or offsets if by_row */
+	int			nitems;			/* on the loaded block: visible rows, or
+								 * offsets if by_row */
 	int			index;			/* current item */
 	ZPageView  *view;			/* NULL until the first block is loaded */
 	Buffer		buf;			/* by_row: pinned block */
 	ZVersion   *version;		/* by_row */
 	ItemPointerData mintid;		/* TID range scans */
 	ItemPointerData maxtid;
-	struct ReadStream *stream;	/* bitmap scans of 18: blocks that are read ahead */
-	int			nselected;		/* bitmap scans: rows of the view that the bitmap names */
+	struct ReadStream *stream;	/* bitmap scans of 18: blocks that are read
+								 * ahead */
+	int			nselected;		/* bitmap scans: rows of the view that the
+								 * bitmap names */
 	uint16		selected[ZHEAP_MAX_OFFSET + 1];
 } ZScan;
 
@@ -52,25 +56,43 @@ zscan_refuse_historic(Snapshot snapshot)
 							"A zheap table cannot be a user catalog table.");
 }
 
-/* zscan_view: the scan's page view, created in the scan's own memory on first use. */
+/*
+ * zscan_view: the scan's page view, created in the scan's own memory on first
+ * use.
+ */
 extern ZPageView *zscan_view(ZScan *scan);
 
-/* zscan_next_block: move to the next block in this direction; false at the end. Loads nothing, holds nothing. */
+/*
+ * zscan_next_block: move to the next block in this direction; false at the
+ * end. Loads nothing, holds nothing.
+ */
 extern bool zscan_next_block(ZScan *scan, ScanDirection direction);
 
-/* zscan_release: unpins the block that the scan holds, for row by row answers or because it is one of a temporary table. */
+/*
+ * zscan_release: unpins the block that the scan holds, for row by row answers
+ * or because it is one of a temporary table.
+ */
 extern void zscan_release(ZScan *scan);
 
 /* zscan_read: pin 'block', having let go of what the scan holds. */
 extern Buffer zscan_read(ZScan *scan, BlockNumber block);
 
-/* zscan_load_buffer: view = the rows of the block in buf visible to the scan's snapshot; takes over the pin. */
+/*
+ * zscan_load_buffer: view = the rows of the block in buf visible to the scan's
+ * snapshot; takes over the pin.
+ */
 extern void zscan_load_buffer(ZScan *scan, Buffer buf);
 
-/* zscan_load: view = the rows of 'block' visible to the scan's snapshot. Holds no pin on return. */
+/*
+ * zscan_load: view = the rows of 'block' visible to the scan's snapshot. Holds
+ * no pin on return.
+ */
 extern void zscan_load(ZScan *scan, BlockNumber block);
 
-/* zscan_show: shows row i of the view in slot, valid until the scan moves to another block. */
+/*
+ * zscan_show: shows row i of the view in slot, valid until the scan moves to
+ * another block.
+ */
 static inline void
 zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
 {
@@ -79,17 +101,26 @@ zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
 	ZXid		chain_xid;
 	UndoPtr		chain = zpage_view_chain(view, i, &chain_xid);
 
-	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i], RelationGetRelid(rel), chain_xid, chain,
-			   rel->rd_locator.relNumber);
+	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i],
+			   RelationGetRelid(rel), chain_xid, chain, rel->rd_locator.relNumber);
 }
 
-/* zscan_store: the same, for callers that do not show rows in a loop of their own. */
+/*
+ * zscan_store: the same, for callers that do not show rows in a loop of their
+ * own.
+ */
 extern void zscan_store(ZScan *scan, int i, TupleTableSlot *slot);
 
-/* zscan_blocks_done: how many blocks the whole scan has reached, for progress reports. */
+/*
+ * zscan_blocks_done: how many blocks the whole scan has reached, for progress
+ * reports.
+ */
 extern BlockNumber zscan_blocks_done(ZScan *scan);
 
-/* zscan_limit: visit only count blocks from start on (InvalidBlockNumber: to the end). Before the first row. */
+/*
+ * zscan_limit: visit only count blocks from start on (InvalidBlockNumber: to
+ * the end). Before the first row.
+ */
 extern void zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count);
 
 /* zbitmap_rewind: a bitmap scan begins anew, or ends. */

@@ -1,7 +1,9 @@
 /*
- * test/any_fetch.c - rows by SnapshotAny, as triggers and extensions ask for them.
+ * test/any_fetch.c - rows by SnapshotAny, as triggers and extensions ask for
+ * them.
  *
- * Imitations, for t/077_unclear_fetch.pl: a fetch by TID, and a scan of an index.
+ * Imitations, for t/077_unclear_fetch.pl: a fetch by TID, and a scan of an
+ * index.
  */
 #include "postgres.h"
 
@@ -20,7 +22,10 @@
 PG_FUNCTION_INFO_V1(zundo_test_fetch_any);
 PG_FUNCTION_INFO_V1(zundo_test_scan_any);
 
-/* zundo_test_fetch_any(table, tid): the row's first column, or null if there is no row. */
+/*
+ * zundo_test_fetch_any(table, tid): the row's first column, or null if there
+ * is no row.
+ */
 Datum
 zundo_test_fetch_any(PG_FUNCTION_ARGS)
 {
@@ -45,7 +50,10 @@ zundo_test_fetch_any(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(text));
 }
 
-/* zundo_test_scan_any(table, index): the number of rows that the index leads to. */
+/*
+ * zundo_test_scan_any(table, index): the number of rows that the index leads
+ * to.
+ */
 Datum
 zundo_test_scan_any(PG_FUNCTION_ARGS)
 {

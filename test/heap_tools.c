@@ -1,9 +1,11 @@
 /*
- * test/heap_tools.c - what extensions and tools do to tables that they take for heap's.
+ * test/heap_tools.c - what extensions and tools do to tables that they take
+ * for heap's.
  *
- * Imitations, for t/093_heap_tools.pl and t/092_swapped_files.pl: a C function that keeps its data in a table
- * by the functions for catalogs; one that inserts or scans by heap's own
- * functions; the exchange of two tables' files in pg_class.
+ * Imitations, for t/093_heap_tools.pl and t/092_swapped_files.pl: a C function
+ * that keeps its data in a table by the functions for catalogs; one that
+ * inserts or scans by heap's own functions; the exchange of two tables' files
+ * in pg_class.
  */
 #include "postgres.h"
 
@@ -44,7 +46,10 @@ one_row(Relation rel, int32 id)
 	return heap_form_tuple(RelationGetDescr(rel), values, nulls);
 }
 
-/* zundo_test_catalog_insert(table, id): as an extension writes to its own table. */
+/*
+ * zundo_test_catalog_insert(table, id): as an extension writes to its own
+ * table.
+ */
 Datum
 zundo_test_catalog_insert(PG_FUNCTION_ARGS)
 {
@@ -67,7 +72,10 @@ zundo_test_heap_insert(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* zundo_test_heap_multi_insert(table, id): the same with many rows at once, as a copying tool does it. */
+/*
+ * zundo_test_heap_multi_insert(table, id): the same with many rows at once, as
+ * a copying tool does it.
+ */
 Datum
 zundo_test_heap_multi_insert(PG_FUNCTION_ARGS)
 {
@@ -83,7 +91,10 @@ zundo_test_heap_multi_insert(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* zundo_test_heap_scan(table): returns the number of rows that heap's own scan finds. */
+/*
+ * zundo_test_heap_scan(table): returns the number of rows that heap's own scan
+ * finds.
+ */
 Datum
 zundo_test_heap_scan(PG_FUNCTION_ARGS)
 {
@@ -101,7 +112,10 @@ zundo_test_heap_scan(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(n);
 }
 
-/* swap_in: the row of pg_class of one relation gets file, tablespace and TOAST table of the other. */
+/*
+ * swap_in: the row of pg_class of one relation gets file, tablespace and TOAST
+ * table of the other.
+ */
 static void
 swap_in(Relation catalog, HeapTuple to, const FormData_pg_class *from)
 {
@@ -118,8 +132,9 @@ swap_in(Relation catalog, HeapTuple to, const FormData_pg_class *from)
 }
 
 /*
- * zundo_test_swap_files(a, b): exchanges the files of two tables or two indexes
- * as pg_repack and pg_squeeze do, by the catalog alone. Neither may have a TOAST table.
+ * zundo_test_swap_files(a, b): exchanges the files of two tables or two
+ * indexes as pg_repack and pg_squeeze do, by the catalog alone. Neither may
+ * have a TOAST table.
  */
 Datum
 zundo_test_swap_files(PG_FUNCTION_ARGS)
@@ -146,7 +161,10 @@ zundo_test_swap_files(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* zundo_test_table_insert(table, id, options): returns the place of the new row. */
+/*
+ * zundo_test_table_insert(table, id, options): returns the place of the new
+ * row.
+ */
 Datum
 zundo_test_table_insert(PG_FUNCTION_ARGS)
 {
@@ -171,12 +189,16 @@ zundo_test_table_delete(PG_FUNCTION_ARGS)
 	TM_Result	result;
 
 	result = table_tuple_delete(rel, (ItemPointer) PG_GETARG_POINTER(1), GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot, PG_GETARG_BOOL(2), &tmfd, false);
+								GetActiveSnapshot(), InvalidSnapshot, PG_GETARG_BOOL(2), &tmfd,
+								false);
 	table_close(rel, RowExclusiveLock);
 	PG_RETURN_INT32(result);
 }
 
-/* zundo_test_table_lock(table, tid, mode, policy, flags): returns the TM_Result. */
+/*
+ * zundo_test_table_lock(table, tid, mode, policy, flags): returns the
+ * TM_Result.
+ */
 Datum
 zundo_test_table_lock(PG_FUNCTION_ARGS)
 {
@@ -193,7 +215,10 @@ zundo_test_table_lock(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(result);
 }
 
-/* zundo_test_index_delete(table, index, tid): asks the table whether the entry of this row can go. */
+/*
+ * zundo_test_index_delete(table, index, tid): asks the table whether the entry
+ * of this row can go.
+ */
 Datum
 zundo_test_index_delete(PG_FUNCTION_ARGS)
 {

@@ -1,7 +1,9 @@
 /*
- * test/reading_plugin.c - an output plugin that reads a table while it decodes: for t/014_decoding.
+ * test/reading_plugin.c - an output plugin that reads a table while it
+ * decodes: for t/014_decoding.
  *
- * Shows one line for each change: what reading the table "z" gave, in the way that the option "way" names.
+ * Shows one line for each change: what reading the table "z" gave, in the way
+ * that the option "way" names.
  */
 #include "postgres.h"
 
@@ -62,7 +64,8 @@ read_table(Relation rel)
 	}
 	else if (strcmp(way, "index") == 0)
 	{
-		SysScanDesc scan = systable_beginscan(rel, linitial_oid(RelationGetIndexList(rel)), true, snapshot, 0, NULL);
+		SysScanDesc scan = systable_beginscan(rel, linitial_oid(RelationGetIndexList(rel)), true,
+											  snapshot, 0, NULL);
 
 		found = HeapTupleIsValid(systable_getnext(scan));
 		systable_endscan(scan);
@@ -80,7 +83,8 @@ read_table(Relation rel)
 }
 
 static void
-change(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation relation, ReorderBufferChange *changed)
+change(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation relation,
+	   ReorderBufferChange *changed)
 {
 	Relation	rel = table_openrv(makeRangeVar("public", "z", -1), AccessShareLock);
 

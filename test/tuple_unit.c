@@ -107,7 +107,7 @@ static void report_fault(void *arg, const char *invariant, OffsetNumber off,
 static void
 report_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
-	char		text[256];
+	char text[	256];
 	va_list		args;
 
 	va_start(args, fmt);
@@ -212,7 +212,10 @@ pick_normal(Model *m)
 	return 0;
 }
 
-/* save: remember the row as it is, to be undone; NULL if there is no room for it. */
+/*
+ * save: remember the row as it is, to be undone; NULL if there is no room for
+ * it.
+ */
 static Saved *
 save(ModelRow *row, ZuRecordType type)
 {
@@ -347,7 +350,10 @@ page_undo_insert(Model *m)
 		m->row[off + i].kind = LP_DEAD;
 }
 
-/* page_undo_garbage: a record that does not fit is refused or leaves a sound page. */
+/*
+ * page_undo_garbage: a record that does not fit is refused or leaves a sound
+ * page.
+ */
 static void
 page_undo_garbage(Model *m)
 {
@@ -526,7 +532,10 @@ random_byval(int attlen)
 	}
 }
 
-/* random_varlena: 4-byte or short header, or what looks like an on-disk TOAST pointer. */
+/*
+ * random_varlena: 4-byte or short header, or what looks like an on-disk TOAST
+ * pointer.
+ */
 static Datum
 random_varlena(bool plain)
 {
@@ -549,7 +558,10 @@ random_varlena(bool plain)
 	return PointerGetDatum(ptr);
 }
 
-/* random_expanded: an expanded array, which forming must flatten; *flat = its flat form. */
+/*
+ * random_expanded: an expanded array, which forming must flatten; *flat = its
+ * flat form.
+ */
 static Datum
 random_expanded(Datum *flat)
 {
@@ -563,7 +575,9 @@ random_expanded(Datum *flat)
 	return expand_array(*flat, CurrentMemoryContext, NULL);
 }
 
-/* random_value: a value for the column; *stored gets what deforming must give. */
+/*
+ * random_value: a value for the column; *stored gets what deforming must give.
+ */
 static Datum
 random_value(Form_pg_attribute att, Datum *stored)
 {
@@ -582,8 +596,9 @@ random_value(Form_pg_attribute att, Datum *stored)
 		char	   *text = palloc(len + 1);
 
 		for (int i = 0; i < len; i++)
-			text[i] = (char) (1 + pick(255));
-		text[len] = '\0';
+			text[		i] = (char) (1 + pick(255));
+		text[		len] = '\0';
+
 		*stored = CStringGetDatum(text);
 	}
 	else if (att->atttypid == INT8ARRAYOID && pick(2) == 0)
@@ -593,7 +608,9 @@ random_value(Form_pg_attribute att, Datum *stored)
 	return *stored;
 }
 
-/* check_value: the datum got is the one expected, aligned as the core needs it. */
+/*
+ * check_value: the datum got is the one expected, aligned as the core needs it.
+ */
 static void
 check_value(Form_pg_attribute att, Datum expected, Datum got)
 {
@@ -673,7 +690,9 @@ scratch_for(TestRow *t, Size len)
 	return size > 0 ? palloc(size) : NULL;
 }
 
-/* test_deform: the columns in random portions, one by one, and as a heap tuple. */
+/*
+ * test_deform: the columns in random portions, one by one, and as a heap tuple.
+ */
 static void
 test_deform(TestRow *t)
 {
@@ -702,7 +721,10 @@ test_deform(TestRow *t)
 	check_values(t, values, isnull);
 }
 
-/* test_damage: cut or damaged rows are refused or deformed, without a step outside. */
+/*
+ * test_damage: cut or damaged rows are refused or deformed, without a step
+ * outside.
+ */
 static void
 test_damage(TestRow *t)
 {
@@ -719,7 +741,8 @@ test_damage(TestRow *t)
 		row[pick(len)] ^= (char) (1 << pick(8));
 
 	refused = !zdeform_start(&d, row, len, scratch_for(t, len)) ||
-		zdeform_columns(&d, t->desc, Min(t->desc->natts, ZH_NATTS(zheader_get(row))), values, isnull) != 0;
+		zdeform_columns(&d, t->desc, Min(t->desc->natts, ZH_NATTS(zheader_get(row))), values,
+						isnull) != 0;
 	CHECK(refused || !cut);
 }
 
@@ -857,7 +880,10 @@ typedef struct DeltaCase
 	Size		from_len;
 } DeltaCase;
 
-/* decode: apply packed[0, len) in a buffer of cap bytes between guards; NULL as the decoder says. */
+/*
+ * decode: apply packed[0, len) in a buffer of cap bytes between guards; NULL
+ * as the decoder says.
+ */
 static const char *
 decode(const DeltaCase *c, const char *packed, Size len, char *result, Size *result_len, Size cap)
 {

@@ -7,9 +7,10 @@
  *
  * Invariants:
  *	DELTA-1	Runs are in ascending order and do not overlap.
- *	DELTA-2	A resized delta has exactly one run; any other delta changes no length.
- *	DELTA-3	Decoders read only [p, end) and write only dst[0, cap). For a delta that
- *		violates DELTA-1, DELTA-2 or these bounds they return NULL.
+ *	DELTA-2	A resized delta has exactly one run; any other delta changes no
+ *			length.
+ *	DELTA-3	Decoders read only [p, end) and write only dst[0, cap). For a delta
+ *		that violates DELTA-1, DELTA-2 or these bounds they return NULL.
  */
 #include "postgres.h"
 
@@ -100,7 +101,10 @@ set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
 	d->run[i].newlen = (uint16) newlen;
 }
 
-/* compute_resized: makes the one run between common prefix and suffix (DELTA-2). */
+/*
+ * compute_resized: makes the one run between common prefix and suffix
+ * (DELTA-2).
+ */
 static void
 compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
 {
@@ -276,7 +280,10 @@ reader_bytes(DeltaReader *r, uint32 len)
 	return bytes;
 }
 
-/* reader_next: reads one run; returns false if it is not valid (DELTA-1, DELTA-3). */
+/*
+ * reader_next: reads one run; returns false if it is not valid (DELTA-1,
+ * DELTA-3).
+ */
 static bool
 reader_next(DeltaReader *r, PackedRun *run)
 {

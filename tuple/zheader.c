@@ -21,11 +21,11 @@
  *	29-31  zero
  *
  * Invariants:
- *	HEADER-1	A compact header has neither lock hint nor slack, which describe the
- *		page and not the version.
- *	HEADER-2	The short form is written only if the header that its reader will have
- *		(the base) has the same shape (attributes, nulls, external), and that
- *		shape is not 0.
+ *	HEADER-1	A compact header has neither lock hint nor slack, which
+ *		describe the page and not the version.
+ *	HEADER-2	The short form is written only if the header that its reader
+ *		will have (the base) has the same shape (attributes, nulls, external),
+ *		and that shape is not 0.
  */
 #include "postgres.h"
 

@@ -10,10 +10,10 @@
  *
  * Invariants:
  *	TTS-1	A slot with row == own depends on no memory outside tts_mcxt.
- *	TTS-2	tts_nvalid is reset to 0 whenever row changes, so that no value outlives
- *		its bytes.
- *	TTS-3	Scratch memory is replaced only before the first column of a row that
- *		may need it is deformed.
+ *	TTS-2	tts_nvalid is reset to 0 whenever row changes, so that no value
+ *		outlives its bytes.
+ *	TTS-3	Scratch memory is replaced only before the first column of a row
+ *		that may need it is deformed.
  */
 #include "postgres.h"
 

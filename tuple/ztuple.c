@@ -10,8 +10,9 @@
  *		position in the row: there is no padding.
  *	TUPLE-2	A row holds no pointer into memory: expanded and indirect values are
  *		flattened before it is formed; external ones are on-disk TOAST pointers.
- *	TUPLE-3	Deforming reads the row's bytes only. A column that would reach outside
- *		them is reported to the caller, which knows where the row comes from.
+ *	TUPLE-3	Deforming reads the row's bytes only. A column that would reach
+ *		outside them is reported to the caller, which knows where the row comes
+ *		from.
  *	TUPLE-4	Scratch memory does not move while values point into it: its size
  *		suffices for the whole row from the start.
  */

@@ -18,10 +18,10 @@
 #include "undo/undo_record.h"
 
 /*
- * Undo pointer: generation (20 bits) | extent (25 bits) | byte in extent (19 bits).
- * Generation 0: private undo of temporary tables; the other bits are a position there.
- * Byte 0 of an extent is the first byte of its first page's header; so valid
- * pointers are never 0, and generation 0 is never used.
+ * Undo pointer: generation (20 bits) | extent (25 bits) | byte in extent (19
+ * bits). Generation 0: private undo of temporary tables; the other bits are a
+ * position there. Byte 0 of an extent is the first byte of its first page's
+ * header; so valid pointers are never 0, and generation 0 is never used.
  */
 #define ZU_EXTENT_PAGES		64
 #define ZU_BYTE_BITS		19
@@ -55,19 +55,26 @@ zuptr_make(uint32 generation, uint32 extent, uint32 byte)
 		((UndoPtr) extent << ZU_BYTE_BITS) | byte;
 }
 
-/* zuptr_is_temp: does p point into this backend's private undo (undo/undo_temp.c)? Generation 0 means that. */
+/*
+ * zuptr_is_temp: does p point into this backend's private undo
+ * (undo/undo_temp.c)? Generation 0 means that.
+ */
 static inline bool
 zuptr_is_temp(UndoPtr p)
 {
 	return p != InvalidUndoPtr && zuptr_generation(p) == 0;
 }
 
-/* zu_block_position: extent and page in it of a data block of the undo relation; false for meta and map blocks. */
+/*
+ * zu_block_position: extent and page in it of a data block of the undo
+ * relation; false for meta and map blocks.
+ */
 extern bool zu_block_position(BlockNumber block, uint32 *extent, uint32 *page);
 
 /*
- * zu_advance: the pointer 'bytes' further on in the data of the same extent, skipping page headers:
- * where the next record begins. p points at record bytes; the result may be the end of the extent's data.
+ * zu_advance: the pointer 'bytes' further on in the data of the same extent,
+ * skipping page headers: where the next record begins. p points at record
+ * bytes; the result may be the end of the extent's data.
  */
 extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 
@@ -86,10 +93,16 @@ extern void zu_attach_database(void);
 /* zu_attached: has zu_attach_database succeeded and is it still valid? */
 extern bool zu_attached(void);
 
-/* zu_writable: are the database's logs loaded, too? If not, zundo.max_databases others may be written. */
+/*
+ * zu_writable: are the database's logs loaded, too? If not,
+ * zundo.max_databases others may be written.
+ */
 extern bool zu_writable(void);
 
-/* zu_relation_locator / zu_relation_oid: of zundo.undo_log; after zu_attach_database. */
+/*
+ * zu_relation_locator / zu_relation_oid: of zundo.undo_log; after
+ * zu_attach_database.
+ */
 extern RelFileLocator zu_relation_locator(void);
 extern Oid	zu_relation_oid(void);
 
@@ -100,8 +113,9 @@ extern Oid	zu_relation_oid(void);
 extern ZXid zu_oldest(void);
 
 /*
- * The doubt window: xids whose undo may have been lost at the end of a log, without
- * a trace, before the log was loaded from its pages (UNDO-46, undo_damage.c).
+ * The doubt window: xids whose undo may have been lost at the end of a log,
+ * without a trace, before the log was loaded from its pages (UNDO-46,
+ * undo_damage.c).
  */
 typedef struct ZuDoubt
 {
@@ -123,12 +137,16 @@ zu_in_doubt(ZXid xid)
 
 /*
  * zu_is_lost: returns whether xid, which heads the chain of a slot on a locked
- * page and lies in the window, is below `oldest` and has not committed: then its
- * undo is lost. A transaction so old that clog has forgotten it counts as committed.
+ * page and lies in the window, is below `oldest` and has not committed: then
+ * its undo is lost. A transaction so old that clog has forgotten it counts as
+ * committed.
  */
 extern bool zu_is_lost(ZXid xid);
 
-/* zu_oldest_for: the same for the transaction whose record ptr points to, which may be one of a temporary table. */
+/*
+ * zu_oldest_for: the same for the transaction whose record ptr points to,
+ * which may be one of a temporary table.
+ */
 extern ZXid zu_oldest_for(UndoPtr ptr);
 
 /* ---- writing ---- */
@@ -142,8 +160,7 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
  *	zu_prepare(&op, recs, n);		chooses pointers, pins and locks undo pages
  *	START_CRIT_SECTION
  *	zu_write(&op);					copies the packed records, marks dirty
- *	XLogBeginInsert; register table pages ...
- *	zu_register(&op, first_block_id)
+ *	XLogBeginInsert; register table pages ... zu_register(&op, first_block_id)
  *	recptr = XLogInsert
  *	zu_finish(&op, recptr)			page LSNs, unlocks, publishes the position
  *	END_CRIT_SECTION
@@ -155,13 +172,17 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
 #define ZU_MAX_PAGES	5
 #define ZU_MAX_RESERVE	(ZU_MAX_RECORDS * ZUR_MAX_LENGTH)
 
-/* What the headers of an op's new pages say: where they stand in which log, and who began them. */
+/*
+ * What the headers of an op's new pages say: where they stand in which log,
+ * and who began them.
+ */
 typedef struct ZuPlace
 {
 	uint32		generation;		/* of the extent */
 	uint32		logno;
 	uint64		sequence;		/* of the extent in the log */
-	UndoPtr		prev;			/* for page 0 of the extent: where the log ended before, 0 = it begins here */
+	UndoPtr		prev;			/* for page 0 of the extent: where the log
+								 * ended before, 0 = it begins here */
 	ZXid		topxid;
 } ZuPlace;
 
@@ -170,13 +191,16 @@ typedef struct ZuOp
 	bool		temp;			/* private undo: no pages, no WAL */
 	int			nrecords;
 	ZuRecord   *records[ZU_MAX_RECORDS];
-	UndoPtr		ptr[ZU_MAX_RECORDS];	/* OUT of zu_prepare: where each record will be */
+	UndoPtr		ptr[ZU_MAX_RECORDS];	/* OUT of zu_prepare: where each
+										 * record will be */
 	uint32		total;			/* bytes of all records */
 	int			npages;
 	Buffer		buffers[ZU_MAX_PAGES];
 	bool		init[ZU_MAX_PAGES]; /* page gets its first bytes: WILL_INIT */
-	ZuPlace		place;			/* for the headers of new pages; generation and logno always */
-	uint16		start;			/* byte on the first page where record 0 begins */
+	ZuPlace		place;			/* for the headers of new pages; generation
+								 * and logno always */
+	uint16		start;			/* byte on the first page where record 0
+								 * begins */
 	bool		first;			/* record 0 got ZUF_FIRST */
 	UndoPtr		next;			/* insert position afterwards */
 } ZuOp;
@@ -184,19 +208,21 @@ typedef struct ZuOp
 /*
  * zu_reserve: make sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
  * needs no allocation. Attaches a log to this backend on first use. Assigns no
- * xid. No buffer lock may be held: it may have to wait for room (zundo.undo_full). Errors: disk full, undo_limit reached.
+ * xid. No buffer lock may be held: it may have to wait for room
+ * (zundo.undo_full). Errors: disk full, undo_limit reached.
  */
 extern void zu_reserve(Size bytes);
 
 /*
  * zu_prepare: fill op. topxid is this backend's top-level xid. On entry the
- * table pages are locked; zu_reserve was called with at least the total after the last
- * zu_finish. Sets ZUF_FIRST and topxid in records[0] when it is the first of
- * topxid in this log, and every record's length. May raise I/O errors; then nothing is changed (buffers
- * are released by the caller's error cleanup).
- * Records may refer to each other's pointers: those are chosen before packing
- * (zu_write packs), but lengths must not change after zu_prepare.
- * Records with ZUX_TEMP go to the private undo; zu_temp_reserve was called then.
+ * table pages are locked; zu_reserve was called with at least the total after
+ * the last zu_finish. Sets ZUF_FIRST and topxid in records[0] when it is the
+ * first of topxid in this log, and every record's length. May raise I/O
+ * errors; then nothing is changed (buffers are released by the caller's error
+ * cleanup). Records may refer to each other's pointers: those are chosen
+ * before packing (zu_write packs), but lengths must not change after
+ * zu_prepare. Records with ZUX_TEMP go to the private undo; zu_temp_reserve
+ * was called then.
  */
 extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 
@@ -209,16 +235,20 @@ extern void zu_write(ZuOp *op);
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 
-/* zu_finish: set LSNs (skipped if recptr is invalid), unlock, unpin, advance and publish. */
+/*
+ * zu_finish: set LSNs (skipped if recptr is invalid), unlock, unpin, advance
+ * and publish.
+ */
 extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
 
 /*
- * zu_redo_records: replay's counterpart of zu_write: puts the packed records of
- * op, 'bytes', on the undo pages that are registered as blocks first_block_id ..
- * of the record. op is as zu_prepare left it, but for its buffers: where the
- * records begin, how many pages they take and what the headers of new pages say.
- * Skips pages that are newer than the record. Returns the pages' buffers, which
- * the caller releases after all other pages are written.
+ * zu_redo_records: replay's counterpart of zu_write: puts the packed records
+ * of op, 'bytes', on the undo pages that are registered as blocks
+ * first_block_id .. of the record. op is as zu_prepare left it, but for its
+ * buffers: where the records begin, how many pages they take and what the
+ * headers of new pages say. Skips pages that are newer than the record.
+ * Returns the pages' buffers, which the caller releases after all other pages
+ * are written.
  */
 extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
 							const char *bytes, Buffer *buffers);
@@ -236,20 +266,25 @@ typedef enum ZuFetchResult
  * zu_fetch: read the record at ptr into rec; its bytes are copied to buf
  * (ZUR_MAX_LENGTH bytes, caller's), where rec->payload points.
  * expect_relnumber/expect_block: of the table page that the pointer came from.
- * ZU_DISCARDED: the record is gone, and the map or the log's discard pointer says that it may be (UNDO-35).
- * ERRCODE_DATA_CORRUPTED: it is not there though nothing says so, or the bytes are not a record.
- * May be called with a table page locked; takes and releases one undo page at
- * a time. Holds nothing on return.
+ * ZU_DISCARDED: the record is gone, and the map or the log's discard pointer
+ * says that it may be (UNDO-35). ERRCODE_DATA_CORRUPTED: it is not there
+ * though nothing says so, or the bytes are not a record. May be called with a
+ * table page locked; takes and releases one undo page at a time. Holds nothing
+ * on return.
  */
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
-/* zu_prefetch: have the memory of the record at ptr brought near, if its buffer is known. A hint. */
+/*
+ * zu_prefetch: have the memory of the record at ptr brought near, if its
+ * buffer is known. A hint.
+ */
 extern void zu_prefetch(UndoPtr ptr);
 
 /*
- * zu_fetch_cached: as zu_fetch, for callers that come to the same undo pages again and again: they are copied, up to
- * 32 MB of them until the end of the transaction. ZU_FETCHED_IN_PLACE: as ZU_FETCHED, but buf is untouched and
+ * zu_fetch_cached: as zu_fetch, for callers that come to the same undo pages
+ * again and again: they are copied, up to 32 MB of them until the end of the
+ * transaction. ZU_FETCHED_IN_PLACE: as ZU_FETCHED, but buf is untouched and
  * rec->payload stays valid until zu_cache_tidy or the end of the transaction.
  */
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
@@ -258,10 +293,16 @@ extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber
 /* zu_cache_prefetch: zu_prefetch, for zu_fetch_cached. */
 extern void zu_cache_prefetch(UndoPtr ptr);
 
-/* zu_cache_tidy: give up copies that do no good any more. Payloads of zu_fetch_cached are no longer valid. */
+/*
+ * zu_cache_tidy: give up copies that do no good any more. Payloads of
+ * zu_fetch_cached are no longer valid.
+ */
 extern void zu_cache_tidy(void);
 
-/* zu_read_begin, zu_read_end: Hold the truncation fence across several zu_fetch calls. Optional; must not be nested. */
+/*
+ * zu_read_begin, zu_read_end: Hold the truncation fence across several
+ * zu_fetch calls. Optional; must not be nested.
+ */
 extern void zu_read_begin(void);
 extern void zu_read_end(void);
 
@@ -273,12 +314,16 @@ extern void zu_read_end(void);
  */
 extern UndoPtr zu_my_transaction_start(void);
 
-/* zu_my_transaction_bytes: bytes of undo of the current top-level transaction so far. */
+/*
+ * zu_my_transaction_bytes: bytes of undo of the current top-level transaction
+ * so far.
+ */
 extern uint64 zu_my_transaction_bytes(void);
 
 /*
- * zu_at_xact_end: have a worker come if undo was written and there is none; forget per-transaction state. Called by the
- * transaction callback in hooks.c, commit and abort and prepare.
+ * zu_at_xact_end: have a worker come if undo was written and there is none;
+ * forget per-transaction state. Called by the transaction callback in hooks.c,
+ * commit and abort and prepare.
  */
 extern void zu_at_xact_end(void);
 
@@ -308,11 +353,18 @@ extern uint64 zu_bytes_in_use(void);
  */
 typedef struct ZuScan ZuScan;
 extern ZuScan *zu_scan_begin(uint32 logno);
-/* zu_scan_begin_readable: the same, but the scan ends where the log cannot be read, for views that name damage elsewhere. */
-extern ZuScan *zu_scan_begin_readable(uint32 logno);
+
 /*
- * zu_scan_begin_at: the same, from ptr (a record boundary of that log, not discarded), for the process that discards: nothing goes
- * meanwhile. It ends where the log cannot be read; the log is closed then, which holds `oldest` for what follows (UNDO-37).
+ * zu_scan_begin_readable: the same, but the scan ends where the log cannot be
+ * read, for views that name damage elsewhere.
+ */
+extern ZuScan *zu_scan_begin_readable(uint32 logno);
+
+/*
+ * zu_scan_begin_at: the same, from ptr (a record boundary of that log, not
+ * discarded), for the process that discards: nothing goes meanwhile. It ends
+ * where the log cannot be read; the log is closed then, which holds `oldest`
+ * for what follows (UNDO-37).
  */
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
@@ -337,7 +389,8 @@ typedef struct ZuHold
 	uint32		logno;
 	ZXid		xid;			/* `oldest` cannot pass it */
 	Oid			reloid;			/* ROLLBACK: a table that it waits for, or 0 */
-	bool		failed;			/* ROLLBACK: not for a lock; an error is in the log */
+	bool		failed;			/* ROLLBACK: not for a lock; an error is in
+								 * the log */
 	uint64		records;		/* ROLLBACK: of the whole transaction */
 	uint64		bytes;
 } ZuHold;
@@ -351,37 +404,48 @@ typedef struct ZuHold
 extern int	zu_holds(ZuHold *out);
 
 /*
- * zu_log_conflict: versions that nobody on this server needs, since all changes by transactions before horizon (the
- * server's, of a table of this database) are seen by everybody, are about to be left out of a new file or index. A
- * standby must end the snapshots that do not see those changes; `oldest` may be behind and not have told it yet.
+ * zu_log_conflict: versions that nobody on this server needs, since all
+ * changes by transactions before horizon (the server's, of a table of this
+ * database) are seen by everybody, are about to be left out of a new file or
+ * index. A standby must end the snapshots that do not see those changes;
+ * `oldest` may be behind and not have told it yet.
  */
 extern void zu_log_conflict(TransactionId horizon);
 
-/* zu_truncate_tail: Gives back the free extents at the relation's end; returns the pages given back. */
+/*
+ * zu_truncate_tail: Gives back the free extents at the relation's end; returns
+ * the pages given back.
+ */
 extern BlockNumber zu_truncate_tail(void);
 
 /* ---- checking and repairing (undo_repair.c) ---- */
 
-/* Called for each finding or step, with the block of zundo.undo_log that it is about. */
-typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...) pg_attribute_printf(3, 4);
+/*
+ * Called for each finding or step, with the block of zundo.undo_log that it is
+ * about.
+ */
+typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...)
+			pg_attribute_printf(3, 4);
 
 /*
- * zu_attach_unloaded: zu_attach_database as far as it goes without a meta page that can be read. For
- * zu_check_map and zu_repair_map only.
+ * zu_attach_unloaded: zu_attach_database as far as it goes without a meta page
+ * that can be read. For zu_check_map and zu_repair_map only.
  */
 extern void zu_attach_unloaded(void);
 
 /*
- * zu_check_map: reports what is wrong with the meta page and the map pages, and where they do not
- * fit the extents' pages. May run beside writers, and on a standby.
+ * zu_check_map: reports what is wrong with the meta page and the map pages,
+ * and where they do not fit the extents' pages. May run beside writers, and on
+ * a standby.
  */
 extern void zu_check_map(ZuReport report, void *arg);
 
 /*
- * zu_repair_map: repairs the meta page and the map pages: from their twins, or from the other pages
- * where both twins are lost; with dry_run it only says so. Nothing is lost by it. Returns whether the logs can be
- * loaded then. On a primary only.
- * Errors: a map page is to be rebuilt while sessions have the logs loaded.
+ * zu_repair_map: repairs the meta page and the map pages: from their twins, or
+ * from the other pages where both twins are lost; with dry_run it only says
+ * so. Nothing is lost by it. Returns whether the logs can be loaded then. On a
+ * primary only. Errors: a map page is to be rebuilt while sessions have the
+ * logs loaded.
  */
 extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 
@@ -389,7 +453,8 @@ extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 typedef struct ZuDamage
 {
 	uint32		logno;
-	ZXid		from;			/* what is lost is of transactions from here ... */
+	ZXid		from;			/* what is lost is of transactions from here
+								 * ... */
 	ZXid		to;				/* ... to before here; 0 = not known yet */
 	bool		ended;			/* all of these have, by the last discard pass */
 	bool		excused;		/* zu_excuse_damage was called */
@@ -399,22 +464,24 @@ typedef struct ZuDamage
 extern ZuDamage *zu_damages(int *n);
 
 /*
- * zu_excuse_damage: what is lost there is not needed: after 'ended' no slot with a chain, of any table
- * of the database, was found to name a transaction in between that has not committed. The next discard pass
- * gives the log up.
+ * zu_excuse_damage: what is lost there is not needed: after 'ended' no slot
+ * with a chain, of any table of the database, was found to name a transaction
+ * in between that has not committed. The next discard pass gives the log up.
  */
 extern void zu_excuse_damage(const ZuDamage *d);
 
 /* ---- wiring (zundo.c) ---- */
 
 /*
- * zu_error_of_victim: for PG_CATCH outside of all other statements: if the error is that this transaction was cancelled
- * for the undo that it keeps (zundo.undo_full = cancel), raise it as ERRCODE_SNAPSHOT_TOO_OLD; returns otherwise.
+ * zu_error_of_victim: for PG_CATCH outside of all other statements: if the
+ * error is that this transaction was cancelled for the undo that it keeps
+ * (zundo.undo_full = cancel), raise it as ERRCODE_SNAPSHOT_TOO_OLD; returns
+ * otherwise.
  */
 extern void zu_error_of_victim(void);
 
 extern Size zu_shmem_size(void);
-extern void zu_shmem_request(void);	/* LWLock tranches etc. */
+extern void zu_shmem_request(void); /* LWLock tranches etc. */
 extern void zu_shmem_startup(void);
 
 /*
@@ -426,10 +493,16 @@ extern void zu_shmem_startup(void);
 extern void zu_ddl_check(Node *command);
 extern PlannedStmt *zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel);
 
-/* zu_explain_end: adds to the message that ends this session why that is so, if zu_cancel_pin did it. */
+/*
+ * zu_explain_end: adds to the message that ends this session why that is so,
+ * if zu_cancel_pin did it.
+ */
 extern void zu_explain_end(ErrorData *error);
 
-/* zu_create_storage: Makes the file of a new zundo.undo_log, with its meta page. */
+/*
+ * zu_create_storage: Makes the file of a new zundo.undo_log, with its meta
+ * page.
+ */
 extern void zu_create_storage(RelFileLocator locator, char persistence);
 
 /*
@@ -444,17 +517,24 @@ extern void zu_redo_discard(XLogReaderState *record);
 extern void zu_redo_truncate(XLogReaderState *record);
 extern void zu_mask_page(char *page, BlockNumber blkno);
 
-/* zu_worker_attach / detach: This process is the database's worker, or not any more. */
+/*
+ * zu_worker_attach / detach: This process is the database's worker, or not any
+ * more.
+ */
 extern void zu_worker_attach(void);
 extern void zu_worker_detach(void);
 
 /*
- * zu_purge: wipe the data of all free extents, and have that written to the file; returns the number of bytes. Not during
- * recovery, no lock held. Errors: damage that says that an extent is not free.
+ * zu_purge: wipe the data of all free extents, and have that written to the
+ * file; returns the number of bytes. Not during recovery, no lock held.
+ * Errors: damage that says that an extent is not free.
  */
 extern uint64 zu_purge(void);
 
-/* zu_describe_pin: a palloc'd sentence that says who else keeps the most undo of this database. In a transaction, no lock held. */
+/*
+ * zu_describe_pin: a palloc'd sentence that says who else keeps the most undo
+ * of this database. In a transaction, no lock held.
+ */
 extern char *zu_describe_pin(void);
 
 #endif

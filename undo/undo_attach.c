@@ -2,8 +2,8 @@
  * undo/undo_attach.c - attaching this backend to its database's undo.
  *
  * Owns this backend's link to the entry of its database (zu_my): looks the
- * relation up, joins the entry, has it loaded, and leaves it. Called at scan and
- * DML begin, by the undo worker, and at process exit.
+ * relation up, joins the entry, has it loaded, and leaves it. Called at scan
+ * and DML begin, by the undo worker, and at process exit.
  *
  * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction.
  *
@@ -63,7 +63,8 @@ report_missing(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("zheap tables require extension \"zundo\" in this database"),
-			 errdetail("The relation zundo.undo_log, which holds the old row versions, does not exist."),
+			 errdetail("The relation zundo.undo_log, which holds the old row versions, does not "
+					   "exist."),
 			 errhint("Run CREATE EXTENSION zundo.")));
 }
 
@@ -76,7 +77,10 @@ lookup_relation(void)
 	return OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
 }
 
-/* lock_relation: hold AccessShareLock to the end of the top-level transaction, also across ROLLBACK TO. */
+/*
+ * lock_relation: hold AccessShareLock to the end of the top-level transaction,
+ * also across ROLLBACK TO.
+ */
 static void
 lock_relation(Oid reloid)
 {
@@ -145,10 +149,11 @@ open_relation(void)
 }
 
 /*
- * want_look: the database's first user for some time has found undo there. It may be a copy of another
- * database, made while aborts were pending there: have a worker look at it. Whatever is pending has its records in an
- * extent of a log; where nothing is, the worker gives the last of these back, so in a database that is only read
- * nobody is called again.
+ * want_look: the database's first user for some time has found undo there. It
+ * may be a copy of another database, made while aborts were pending there:
+ * have a worker look at it. Whatever is pending has its records in an extent
+ * of a log; where nothing is, the worker gives the last of these back, so in a
+ * database that is only read nobody is called again.
  */
 static void
 want_look(void)

@@ -1,19 +1,25 @@
 /*
- * undo/undo_cache.c - private copies of undo pages that one transaction comes to again and again.
+ * undo/undo_cache.c - private copies of undo pages that one transaction comes
+ * to again and again.
  *
- * An old snapshot's scan takes back changes whose records are spread over all undo pages: each table page
- * needs some bytes of many of them. A pin and a lock for every record, and the page walks of the processor, cost
- * more than reading it. So a page that was met some times is copied, and its records are read in the copy. Not in a parallel query:
- * there each process would copy the same pages for its share of the reads, and taking memory for that costs more than it saves.
+ * An old snapshot's scan takes back changes whose records are spread over all
+ * undo pages: each table page needs some bytes of many of them. A pin and a
+ * lock for every record, and the page walks of the processor, cost more than
+ * reading it. So a page that was met some times is copied, and its records are
+ * read in the copy. Not in a parallel query: there each process would copy the
+ * same pages for its share of the reads, and taking memory for that costs more
+ * than it saves.
  *
  * Memory: at most CACHE_PAGES pages, until the transaction ends.
  * Locks: those of zu_fetch while a page is copied, none for reading a copy.
  * Crash points: none; reads only.
  *
  * Invariants
- *	UNDO-29	a record never changes once it is written, and what lies below a page's pd_lower stays until the page gets
- *		another generation: a copy of a generation is right as far as it goes, even when its page has gone.
- *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the transaction.
+ *	UNDO-29	a record never changes once it is written, and what lies below a
+ *		page's pd_lower stays until the page gets another generation: a copy of
+ *		a generation is right as far as it goes, even when its page has gone.
+ *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the
+ *			transaction.
  */
 #include "undo/undo_internal.h"
 
@@ -27,13 +33,22 @@
 
 #define CACHE_PAGES		4096
 #define CACHE_ENTRIES	8192
-/* A page is copied, or copied again because it has grown, when it was met so often since. */
+/*
+ * A page is copied, or copied again because it has grown, when it was met so
+ * often since.
+ */
 #define WORTH_A_COPY	3
-/* So many refusals, and the pages that are copied are given up: others are asked for by now. */
+/*
+ * So many refusals, and the pages that are copied are given up: others are
+ * asked for by now.
+ */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
 
-/* What is known of the undo page that was met last of those with the same place in the table. */
+/*
+ * What is known of the undo page that was met last of those with the same
+ * place in the table.
+ */
 typedef struct CacheEntry
 {
 	BlockNumber block;
@@ -45,7 +60,8 @@ typedef struct CacheEntry
 
 static CacheEntry cache[CACHE_ENTRIES];
 static MemoryContext context = NULL;	/* has the copies */
-static char *copies = NULL;		/* CACHE_PAGES pages, of which ncopies are in use */
+static char *copies = NULL;		/* CACHE_PAGES pages, of which ncopies are in
+								 * use */
 static int	ncopies = 0;
 static int	nrefused = 0;		/* how often there was no room for one */
 static bool no_memory = false;	/* in this transaction */
@@ -63,7 +79,10 @@ forget_copies(void *arg)
 	memset(cache, 0, sizeof(cache));
 }
 
-/* Memory for the copies of this transaction; only what is written to it is really taken. */
+/*
+ * Memory for the copies of this transaction; only what is written to it is
+ * really taken.
+ */
 static bool
 make_room(void)
 {
@@ -72,7 +91,8 @@ make_room(void)
 
 	if (copies != NULL || no_memory || !IsTransactionState())
 		return copies != NULL;
-	context = AllocSetContextCreate(TopTransactionContext, "zheap undo pages", ALLOCSET_SMALL_SIZES);
+	context = AllocSetContextCreate(TopTransactionContext, "zheap undo pages",
+									ALLOCSET_SMALL_SIZES);
 	callback = MemoryContextAlloc(context, sizeof(MemoryContextCallback));
 	callback->func = forget_copies;
 	callback->arg = NULL;
@@ -84,7 +104,11 @@ make_room(void)
 		return false;
 	copies = (char *) TYPEALIGN(HUGE_PAGE, raw);
 #ifdef MADV_HUGEPAGE
-	/* pages of 2 MB save most of the processor's page walks; where there are none, nothing is lost */
+
+	/*
+	 * pages of 2 MB save most of the processor's page walks; where there are
+	 * none, nothing is lost
+	 */
 	(void) madvise(copies, CACHE_PAGES * (Size) BLCKSZ, MADV_HUGEPAGE);
 #endif
 	cached_log = zu_my.locator.relNumber;
@@ -97,7 +121,10 @@ copy_of(const CacheEntry *entry)
 	return copies + entry->copy * (Size) BLCKSZ;
 }
 
-/* Copy the page of ptr, or what has come to it since. False: no room, or not of that generation. */
+/*
+ * Copy the page of ptr, or what has come to it since. False: no room, or not
+ * of that generation.
+ */
 static bool
 copy_page(CacheEntry *entry, UndoPtr ptr)
 {
@@ -114,7 +141,8 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 	if (fresh)
 		entry->copy = ncopies;
 	dst = copy_of(entry);
-	if (!zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ, dst, RBM_NORMAL))
+	if (!zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ, dst,
+					  RBM_NORMAL))
 		return false;
 	if (fresh)
 		ncopies++;
@@ -173,7 +201,8 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 #endif
 
 ZuFetchResult
-zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block, ZuRecord *rec, char *buf)
+zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+				ZuRecord *rec, char *buf)
 {
 	int			off = zuptr_byte(ptr) % BLCKSZ;
 	CacheEntry *entry;
@@ -197,9 +226,13 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 		Size		have = entry->copied - off;
 		Size		length = zur_peek_length(p, have);
 
-		/* whatever is not simple is zu_fetch's: records that go on on the next page, faults */
+		/*
+		 * whatever is not simple is zu_fetch's: records that go on on the
+		 * next page, faults
+		 */
 		if (length != 0 && length <= have && zur_unpack(p, have, rec) &&
-			rec->relnumber == expect_relnumber && rec->block == expect_block && zxid_possible(rec->xid))
+			rec->relnumber == expect_relnumber && rec->block == expect_block &&
+			zxid_possible(rec->xid))
 		{
 			Assert(copy_is_right(ptr, rec, p));
 			return ZU_FETCHED_IN_PLACE;

@@ -6,26 +6,33 @@
  * at load and by the discard pass.
  *
  * What is unread lies behind everything that has been read. So the xids in it
- * are at least `oldest` as it was when the damage was met (`hold`): what is older
- * was settled by reading it. They are below the xid that was next when the log's
- * last owner had ended its last transaction in it (`unread_end`).
+ * are at least `oldest` as it was when the damage was met (`hold`): what is
+ * older was settled by reading it. They are below the xid that was next when
+ * the log's last owner had ended its last transaction in it (`unread_end`).
  *
- * Locks: none. 'hold' is written before 'closed', by whoever closes; 'unread_end'
- * by the discarder only; a closed log becomes unused under the alloc lock.
+ * Locks: none. 'hold' is written before 'closed', by whoever closes;
+ * 'unread_end' by the discarder only; a closed log becomes unused under the
+ * alloc lock.
  *
- * Crash points: none; nothing here is durable. The durable `oldest` is not above
- * 'hold', and who loads or reads the log after a crash meets the damage again.
+ * Crash points: none; nothing here is durable. The durable `oldest` is not
+ * above 'hold', and who loads or reads the log after a crash meets the damage
+ * again.
  *
  * Invariants
- *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless every xid from there to unread_end is known
- *		not to need what is unread: it has committed and everybody's horizon has passed it, or it has aborted and
- *		was undone from another log. A transaction writes to one log, so it has no records in this one then. Or no slot of
- *		any table of the database names one that has not committed (zundo.repair_undo).
- *	UNDO-46	below `oldest` every chain on a page is of transactions that have committed: aborted ones were taken off it. A
- *		lost write of a log's last page can make this untrue without a trace in the log, and only then: what was
- *		open at a crash is not found when the log is loaded. So xids from the durable `oldest` to the next one, at
- *		each load, are in doubt: the window. Who believes that a slot of a page is older than `oldest` asks clog if its xid is in
- *		it; one that has not committed is damage. The window goes to the meta page with the `oldest` that passes it.
+ *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless
+ *		every xid from there to unread_end is known not to need what is unread:
+ *		it has committed and everybody's horizon has passed it, or it has
+ *		aborted and was undone from another log. A transaction writes to one
+ *		log, so it has no records in this one then. Or no slot of any table of
+ *		the database names one that has not committed (zundo.repair_undo).
+ *	UNDO-46	below `oldest` every chain on a page is of transactions that have
+ *		committed: aborted ones were taken off it. A lost write of a log's last
+ *		page can make this untrue without a trace in the log, and only then:
+ *		what was open at a crash is not found when the log is loaded. So xids
+ *		from the durable `oldest` to the next one, at each load, are in doubt:
+ *		the window. Who believes that a slot of a page is older than `oldest`
+ *		asks clog if its xid is in it; one that has not committed is damage.
+ *		The window goes to the meta page with the `oldest` that passes it.
  */
 #include "undo/undo_internal.h"
 
@@ -33,7 +40,10 @@
 #include "storage/lwlock.h"
 #include "miscadmin.h"
 
-/* Of what earlier loads had put in doubt, xids older than these many before the latest load are given up. */
+/*
+ * Of what earlier loads had put in doubt, xids older than these many before
+ * the latest load are given up.
+ */
 #define MAX_DOUBT	(1 << 20)
 
 /* Committed transactions of the window, by xid. */
@@ -45,7 +55,10 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	ZXid		old_from = pg_atomic_read_u64(&entry->doubt.from);
 	ZXid		old_to = pg_atomic_read_u64(&entry->doubt.to);
 
-	/* this load's own xids stay whole: what was open at a crash may be as old as `oldest` */
+	/*
+	 * this load's own xids stay whole: what was open at a crash may be as old
+	 * as `oldest`
+	 */
 	if (old_to > old_from)
 	{
 		to = Max(to, old_to);
@@ -64,8 +77,8 @@ has_committed(ZXid xid)
 	bool		committed;
 
 	/*
-	 * clog must not be cut off while it is read. The comparison needs the whole
-	 * xid: the window may lie more than 2^31 transactions back.
+	 * clog must not be cut off while it is read. The comparison needs the
+	 * whole xid: the window may lie more than 2^31 transactions back.
 	 */
 	LWLockAcquire(XactTruncationLock, LW_SHARED);
 	committed = xid < zxid_widen(zc_oldest_clog_xid()) || TransactionIdDidCommit(zxid_to_xid(xid));
@@ -76,7 +89,8 @@ has_committed(ZXid xid)
 bool
 zu_is_lost(ZXid xid)
 {
-	static ZXid known[KNOWN_COMMITTED]; /* transaction ids are the server's: good for every database */
+	static ZXid known[KNOWN_COMMITTED]; /* transaction ids are the server's:
+										 * good for every database */
 	ZXid	   *place = &known[xid % KNOWN_COMMITTED];
 
 	if (*place == xid || xid >= zu_oldest())
@@ -104,10 +118,11 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("undo log %u is damaged", logno),
 			 errdetail("It cannot be read beyond offset %u of block %u of relation \"%s\".",
-					   zuptr_byte(at) % BLCKSZ, zu_extent_block(zuptr_extent(at)) + zuptr_byte(at) / BLCKSZ,
+					   zuptr_byte(at) % BLCKSZ,
+					   zu_extent_block(zuptr_extent(at)) + zuptr_byte(at) / BLCKSZ,
 					   "zundo.undo_log"),
 			 errhint("Undo of transactions from " UINT64_FORMAT " on is kept until no transaction "
-																"can need the lost part.",
+					 "can need the lost part.",
 					 log->hold)));
 }
 
@@ -149,7 +164,10 @@ zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
 	resolved->n = kept;
 }
 
-/* was_resolved: returns whether xid was met as aborted, and undone, in another log than this one. */
+/*
+ * was_resolved: returns whether xid was met as aborted, and undone, in another
+ * log than this one.
+ */
 static bool
 was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
 {
@@ -160,7 +178,8 @@ was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
 }
 
 bool
-zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved, ZXid *checked)
+zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
+					  ZXid *checked)
 {
 	if (log->unread_end == InvalidZXid &&
 		(pg_atomic_read_u32(&log->owner) & ZU_LOG_HELD) == 0)

@@ -1,17 +1,22 @@
 /*
- * undo/undo_ddl.c - which commands zundo.undo_log takes besides reading and writing.
+ * undo/undo_ddl.c - which commands zundo.undo_log takes besides reading and
+ * writing.
  *
- * Refuses, for the ProcessUtility hook and before anything is locked or changed, what would
- * make the undo log something else than the one relation that zundo finds by its name: a
- * renamed, inherited, ruled or rebuilt one. What its access method is asked for (rewrites,
- * copies, rows, indexes) discard/undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
- * VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too, passes it by.
+ * Refuses, for the ProcessUtility hook and before anything is locked or
+ * changed, what would make the undo log something else than the one relation
+ * that zundo finds by its name: a renamed, inherited, ruled or rebuilt one.
+ * What its access method is asked for (rewrites, copies, rows, indexes)
+ * discard/undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
+ * VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too,
+ * passes it by.
  *
- * The undo log is a materialized view, the only kind of relation with a file and an access
- * method that is no table: the server itself refuses to change its rows and to publish it.
+ * The undo log is a materialized view, the only kind of relation with a file
+ * and an access method that is no table: the server itself refuses to change
+ * its rows and to publish it.
  *
- * The schema zundo is made by the script of CREATE EXTENSION: one that is there before may be
- * anybody's, with objects in it that would be taken for the extension's.
+ * The schema zundo is made by the script of CREATE EXTENSION: one that is
+ * there before may be anybody's, with objects in it that would be taken for
+ * the extension's.
  *
  * Locks: none. Crash points: none.
  */
@@ -38,7 +43,8 @@ zu_refuse(const char *what)
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("\"zundo.undo_log\" cannot be %s", what),
-			 errdetail("It holds the old row versions of this database's zheap tables and is managed by zundo."),
+			 errdetail("It holds the old row versions of this database's zheap tables and is "
+					   "managed by zundo."),
 			 errhint("See zundo.stat_undo for what it contains.")));
 }
 
@@ -72,7 +78,7 @@ list_names_undo_log(List *relations)
 
 	foreach(lc, relations)
 		if (IsA(lfirst(lc), RangeVar) && names_undo_log(lfirst_node(RangeVar, lc)))
-			return true;
+		return true;
 	return false;
 }
 
@@ -83,7 +89,10 @@ refuse_if(bool is_it, const char *what)
 		zu_refuse(what);
 }
 
-/* check_alter_command: one action of ALTER TABLE, on zundo.undo_log itself or not. */
+/*
+ * check_alter_command: one action of ALTER TABLE, on zundo.undo_log itself or
+ * not.
+ */
 static void
 check_alter_command(AlterTableCmd *cmd, bool on_undo_log)
 {
@@ -118,7 +127,7 @@ check_alter_table(AlterTableStmt *stmt)
 
 	foreach(lc, stmt->cmds)
 		if (IsA(lfirst(lc), AlterTableCmd))
-			check_alter_command(lfirst_node(AlterTableCmd, lc), on_undo_log);
+		check_alter_command(lfirst_node(AlterTableCmd, lc), on_undo_log);
 }
 
 static void
@@ -153,13 +162,17 @@ static void
 check_extension_contents(AlterExtensionContentsStmt *stmt)
 {
 	if (stmt->action < 0 && stmt->objtype == OBJECT_SCHEMA && strcmp(stmt->extname, "zundo") == 0)
-		refuse_if(strcmp(strVal(stmt->object), "zundo") == 0, "left in a schema outside its extension");
+		refuse_if(strcmp(strVal(stmt->object), "zundo") == 0,
+				  "left in a schema outside its extension");
 	if (stmt->action < 0 && (stmt->objtype == OBJECT_TABLE || stmt->objtype == OBJECT_MATVIEW))
 		refuse_if(names_undo_log(makeRangeVarFromNameList(castNode(List, stmt->object))),
 				  "taken out of its extension");
 }
 
-/* Raises an error if the command would do to zundo.undo_log what it does not take. */
+/*
+ * Raises an error if the command would do to zundo.undo_log what it does not
+ * take.
+ */
 static void
 check_command(Node *node)
 {
@@ -172,7 +185,8 @@ check_command(Node *node)
 			check_rename((RenameStmt *) node);
 			break;
 		case T_AlterObjectSchemaStmt:
-			refuse_if(names_undo_log(((AlterObjectSchemaStmt *) node)->relation), "moved to another schema");
+			refuse_if(names_undo_log(((AlterObjectSchemaStmt *) node)->relation),
+					  "moved to another schema");
 			break;
 		case T_AlterExtensionContentsStmt:
 			check_extension_contents((AlterExtensionContentsStmt *) node);
@@ -193,7 +207,8 @@ check_command(Node *node)
 			refuse_if(names_undo_log(((CreatePolicyStmt *) node)->table), "given policies");
 			break;
 		case T_CreateStatsStmt:
-			refuse_if(list_names_undo_log(((CreateStatsStmt *) node)->relations), "given statistics");
+			refuse_if(list_names_undo_log(((CreateStatsStmt *) node)->relations),
+					  "given statistics");
 			break;
 		case T_CopyStmt:
 			refuse_if(names_undo_log(((CopyStmt *) node)->relation), "copied");
@@ -219,7 +234,10 @@ check_command(Node *node)
 void
 zu_ddl_check(Node *command)
 {
-	/* scripts of extensions, ours among them, and pg_upgrade know what they do */
+	/*
+	 * scripts of extensions, ours among them, and pg_upgrade know what they
+	 * do
+	 */
 	if (!creating_extension && !IsBinaryUpgrade)
 		check_command(command);
 	else if (creating_extension && IsA(command, CreateSchemaStmt))
@@ -235,13 +253,15 @@ vacuum_says(VacuumStmt *stmt, const char *option)
 
 	foreach(lc, stmt->options)
 		if (strcmp(lfirst_node(DefElem, lc)->defname, option) == 0)
-			on = defGetBoolean(lfirst_node(DefElem, lc));
+		on = defGetBoolean(lfirst_node(DefElem, lc));
 	return on;
 }
 
 /*
- * all_but: what VACUUM without a list of tables takes, as such a list without the relation undo_log. As there, what
- * the user may not vacuum is left out with a warning, here and now: tables of a list are locked before that is asked.
+ * all_but: what VACUUM without a list of tables takes, as such a list without
+ * the relation undo_log. As there, what the user may not vacuum is left out
+ * with a warning, here and now: tables of a list are locked before that is
+ * asked.
  */
 static List *
 all_but(Oid undo_log)
@@ -255,8 +275,10 @@ all_but(Oid undo_log)
 	{
 		Form_pg_class rel = (Form_pg_class) GETSTRUCT(tuple);
 
-		if (rel->oid != undo_log && (rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW ||
-									 rel->relkind == RELKIND_PARTITIONED_TABLE) && zc_may_vacuum(rel->oid, rel))
+		if (rel->oid != undo_log &&
+			(rel->relkind == RELKIND_RELATION || rel->relkind == RELKIND_MATVIEW ||
+			 rel->relkind == RELKIND_PARTITIONED_TABLE) &&
+			zc_may_vacuum(rel->oid, rel))
 			relations = lappend(relations, makeVacuumRelation(NULL, rel->oid, NIL));
 	}
 	table_endscan(scan);
@@ -279,7 +301,8 @@ zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)
 
 	if (!IsA(stmt, VacuumStmt))
 		return pstmt;
-	if (!stmt->is_vacuumcmd || !vacuum_says(stmt, "full") || vacuum_says(stmt, "only_database_stats"))
+	if (!stmt->is_vacuumcmd || !vacuum_says(stmt, "full") ||
+		vacuum_says(stmt, "only_database_stats"))
 		return pstmt;
 	nspoid = get_namespace_oid("zundo", true);
 	undo_log = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;

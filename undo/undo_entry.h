@@ -32,8 +32,9 @@ typedef struct ZuExtent
 #define ZU_FENCES		16
 
 /*
- * One log of a database. 'insert' and 'insert_sequence' are written by the owner only,
- * 'discard*' by the process that discards, all else under the alloc lock.
+ * One log of a database. 'insert' and 'insert_sequence' are written by the
+ * owner only, 'discard*' by the process that discards, all else under the
+ * alloc lock.
  */
 typedef struct ZuLog
 {
@@ -43,14 +44,22 @@ typedef struct ZuLog
 	pg_atomic_uint64 discard_sequence;
 	pg_atomic_uint64 discards;	/* number of changes of discard by anybody */
 	pg_atomic_uint32 nextents;
-	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 = unattached */
-	ZuExtent	ahead;			/* of an unattached log: allocated, not entered; generation 0 = none */
+	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 =
+								 * unattached */
+	ZuExtent	ahead;			/* of an unattached log: allocated, not
+								 * entered; generation 0 = none */
 	uint64		last_sequence;	/* of its newest extent */
-	bool		sealed;			/* loaded from its pages: its next owner goes on in a fresh extent (UNDO-36) */
-	bool		closed;			/* something in it cannot be read: not attached again, keeps `oldest` back (UNDO-37) */
-	uint64		hold;			/* closed: `oldest` when that was found; nothing unread is older */
-	uint64		unread_end;		/* closed: next xid when no owner could write any more, 0 = not yet */
-	bool		excused;		/* closed: no page has a change of those that it may have been needed for */
+	bool		sealed;			/* loaded from its pages: its next owner goes
+								 * on in a fresh extent (UNDO-36) */
+	bool		closed;			/* something in it cannot be read: not
+								 * attached again, keeps `oldest` back
+								 * (UNDO-37) */
+	uint64		hold;			/* closed: `oldest` when that was found;
+								 * nothing unread is older */
+	uint64		unread_end;		/* closed: next xid when no owner could write
+								 * any more, 0 = not yet */
+	bool		excused;		/* closed: no page has a change of those that
+								 * it may have been needed for */
 	TimestampTz detached;		/* when the owner left */
 } ZuLog;
 
@@ -84,24 +93,32 @@ typedef struct ZuEntry
 
 	pg_atomic_uint32 state;		/* ZuEntryState; grows under the load lock */
 	pg_atomic_uint64 oldest;	/* monotone */
-	pg_atomic_uint32 limit;		/* extents that exist; lowered only with all fences held */
+	pg_atomic_uint32 limit;		/* extents that exist; lowered only with all
+								 * fences held */
 	pg_atomic_uint32 used;		/* extents not free; alloc lock */
 	pg_atomic_uint32 hint;		/* no free extent below; alloc lock */
 	pg_atomic_uint32 overflow_extents;	/* in state OVERFLOW; alloc lock */
-	pg_atomic_uint32 overflow_hint; /* block from which to look for a free overflow page; alloc lock */
-	ZuDoubt		doubt;			/* written at load, before `oldest` moves, and by redo */
+	pg_atomic_uint32 overflow_hint; /* block from which to look for a free
+									 * overflow page; alloc lock */
+	ZuDoubt		doubt;			/* written at load, before `oldest` moves, and
+								 * by redo */
 	pg_atomic_uint64 horizon;	/* latest H, monotone */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
-	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD record */
+	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD
+								 * record */
 	pg_atomic_uint32 discarder; /* pid of who discards, 0 = nobody */
-	pg_atomic_uint32 truncator; /* pid of the process that cuts the file off, 0 = none; set under the alloc lock */
+	pg_atomic_uint32 truncator; /* pid of the process that cuts the file off,
+								 * 0 = none; set under the alloc lock */
 	ConditionVariable truncated;	/* when truncator becomes 0 */
 	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
-	pg_atomic_uint32 passes_begun;	/* discard passes; written by the discarder */
-	pg_atomic_uint32 passes_done;	/* number of the last one that came to its end */
+	pg_atomic_uint32 passes_begun;	/* discard passes; written by the
+									 * discarder */
+	pg_atomic_uint32 passes_done;	/* number of the last one that came to its
+									 * end */
 
 	slock_t		mutex;			/* protects what follows */
-	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD record */
+	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD
+								 * record */
 	ZuFreeze	freeze_logged;	/* what is there */
 	TimestampTz logged;			/* time of the last DISCARD record */
 	int			nholds;			/* what held `oldest` back in the last pass */
@@ -138,7 +155,10 @@ extern ZuBackend zu_my;
 extern void zu_join_entry(RelFileLocator locator);
 extern void zu_leave_entry(void);
 
-/* zu_shmem_ready: Returns whether there is shared memory: the library was preloaded. */
+/*
+ * zu_shmem_ready: Returns whether there is shared memory: the library was
+ * preloaded.
+ */
 extern bool zu_shmem_ready(void);
 
 /* Locks of an entry; see README.md for their order. */
@@ -149,7 +169,10 @@ extern LWLock *zu_load_lock(ZuEntry *entry);
 /* zu_nlogs: logs in a set. */
 extern int	zu_nlogs(void);
 
-/* zu_take_logs: give the entry a set of logs, empty. Load lock held. Error if all sets are in use. */
+/*
+ * zu_take_logs: give the entry a set of logs, empty. Load lock held. Error if
+ * all sets are in use.
+ */
 extern void zu_take_logs(ZuEntry *entry);
 
 /* zu_max64: Raises *v to at least this value, atomically. */
@@ -174,8 +197,8 @@ extern void zu_fences_acquire(ZuEntry *entry);
 extern void zu_fences_release(ZuEntry *entry);
 
 /*
- * zu_require_logs: Has the logs of the attached entry loaded. On a primary only.
- * Raises an error if the shared tables are too small for them.
+ * zu_require_logs: Has the logs of the attached entry loaded. On a primary
+ * only. Raises an error if the shared tables are too small for them.
  */
 extern void zu_require_logs(void);
 
@@ -207,7 +230,8 @@ extern void zu_log_oldest(ZXid oldest);
 typedef enum ZuStep
 {
 	ZU_STEP_RECORD,
-	ZU_STEP_SETTLED,			/* passed over the settled extent that begins at *ptr (skip_settled) */
+	ZU_STEP_SETTLED,			/* passed over the settled extent that begins
+								 * at *ptr (skip_settled) */
 	ZU_STEP_END,				/* all up to the end position has been read */
 	ZU_STEP_GONE,				/* the extent was discarded meanwhile */
 	ZU_STEP_CORRUPT				/* not a record at the scan's position */
@@ -222,10 +246,13 @@ struct ZuScan
 	int			page;			/* position of the next record */
 	int			off;
 	UndoPtr		end;			/* insert position to stop at */
-	ZXid		topxid;			/* of the transaction that the records read last are of; 0 = not known */
-	bool		skip_settled;	/* passes over settled extents without reading them */
+	ZXid		topxid;			/* of the transaction that the records read
+								 * last are of; 0 = not known */
+	bool		skip_settled;	/* passes over settled extents without reading
+								 * them */
 	bool		readable;		/* ends quietly where the log cannot be read */
-	bool		owned;			/* nobody else can discard what it reads: what is gone is damage */
+	bool		owned;			/* nobody else can discard what it reads: what
+								 * is gone is damage */
 	int			loaded_index;	/* which page 'copy' holds; -1 = none */
 	int			loaded_page;
 	MemoryContext context;		/* of extents */
@@ -233,7 +260,10 @@ struct ZuScan
 	char		record[ZUR_MAX_LENGTH]; /* a record that straddles pages */
 };
 
-/* zu_scan_init: a scan of logno over extents (palloc'd in context, taken over) from byte 'byte' of the first one to end. */
+/*
+ * zu_scan_init: a scan of logno over extents (palloc'd in context, taken over)
+ * from byte 'byte' of the first one to end.
+ */
 extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 						 uint32 byte, UndoPtr end, MemoryContext context);
 extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
@@ -243,7 +273,10 @@ extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
 
 /* ---- undo_damage.c ---- */
 
-/* Transactions that the discard pass has met as aborted and had undone, with the logs that their records were in. */
+/*
+ * Transactions that the discard pass has met as aborted and had undone, with
+ * the logs that their records were in.
+ */
 typedef struct ZuResolved
 {
 	int			n;
@@ -260,11 +293,15 @@ extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
 
 /*
  * zu_widen_doubt: takes the xids from 'from' up to 'to' into the doubt window,
- * which is cut to its latest part if it gets too wide. Before `oldest` passes them.
+ * which is cut to its latest part if it gets too wide. Before `oldest` passes
+ * them.
  */
 extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
 
-/* zu_note_resolved: adds to resolved, whose memory is in context, that xid was undone from the log. */
+/*
+ * zu_note_resolved: adds to resolved, whose memory is in context, that xid was
+ * undone from the log.
+ */
 extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
 
 /* zu_forget_resolved: drops the xids below oldest. */
@@ -272,9 +309,10 @@ extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
 
 /*
  * zu_damage_is_needless: returns whether nobody can need what is unread of a
- * closed log (UNDO-37). *checked: up to which xid that was found already. By the discarder.
+ * closed log (UNDO-37). *checked: up to which xid that was found already. By
+ * the discarder.
  */
-extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
-								  ZXid *checked);
+extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon,
+								  const ZuResolved *resolved, ZXid *checked);
 
 #endif

@@ -1,27 +1,34 @@
 /*
  * undo/undo_fetch.c - following an undo pointer.
  *
- * Owns reading of single records. Called by visibility, rollback and scans, often
- * with a table page locked.
+ * Owns reading of single records. Called by visibility, rollback and scans,
+ * often with a table page locked.
  *
  * Locks: fence (shared) -> one undo page (shared); see undo_page.c.
  *
  * Crash points: none; reads only.
  *
  * Invariants
- *	UNDO-10	a record is returned only from pages of the pointer's generation, and only if it is of the
- *		table page that was asked for.
- *	UNDO-35	that a record is gone is said only if the map or the log's discard pointer says that it may be. Whatever else
- *		does not find it is damage: absence proves nothing.
+ *	UNDO-10	a record is returned only from pages of the pointer's generation,
+ *		and only if it is of the table page that was asked for.
+ *	UNDO-35	that a record is gone is said only if the map or the log's discard
+ *		pointer says that it may be. Whatever else does not find it is damage:
+ *		absence proves nothing.
  */
 #include "undo/undo_internal.h"
 
 /* ---- what is not there ---- */
 
-/* A map page that has missed writes does so by at most so many allocations of an extent. */
+/*
+ * A map page that has missed writes does so by at most so many allocations of
+ * an extent.
+ */
 #define MAX_LOST_GENERATIONS	1024
 
-/* is_before_discard: has the log of this map entry, which is ptr's, discarded the place? Nobody knows on a standby. */
+/*
+ * is_before_discard: has the log of this map entry, which is ptr's, discarded
+ * the place? Nobody knows on a standby.
+ */
 static bool
 is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 {
@@ -29,15 +36,21 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 	const ZuLog *log;
 	UndoPtr		discard;
 
-	if (RecoveryInProgress() || pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS || map->logno >= zu_nlogs())
+	if (RecoveryInProgress() || pg_atomic_read_u32(&entry->state) != ZU_ENTRY_LOGS ||
+		map->logno >= zu_nlogs())
 		return false;
 	log = &entry->logs[map->logno];
-	/* the discarder publishes the sequence first: read behind the pointer it is as new, or newer */
+
+	/*
+	 * the discarder publishes the sequence first: read behind the pointer it
+	 * is as new, or newer
+	 */
 	discard = pg_atomic_read_u64((pg_atomic_uint64 *) &log->discard);
 	pg_read_barrier();
 	if (map->sequence < pg_atomic_read_u64((pg_atomic_uint64 *) &log->discard_sequence))
 		return true;
-	return zuptr_extent(discard) == zuptr_extent(ptr) && zuptr_generation(discard) == zuptr_generation(ptr) &&
+	return zuptr_extent(discard) == zuptr_extent(ptr) &&
+		zuptr_generation(discard) == zuptr_generation(ptr) &&
 		zuptr_byte(ptr) < zuptr_byte(discard);
 }
 
@@ -58,10 +71,14 @@ zu_is_discarded(UndoPtr ptr)
 	ahead = (zuptr_generation(ptr) - map.generation) & ZU_MAX_GENERATION;
 	if (ahead != 0)
 		return ahead > MAX_LOST_GENERATIONS;
-	return map.state == ZU_EXTENT_FREE || (map.state == ZU_EXTENT_LOG && is_before_discard(&map, ptr));
+	return map.state == ZU_EXTENT_FREE ||
+		(map.state == ZU_EXTENT_LOG && is_before_discard(&map, ptr));
 }
 
-/* report_lost: raise the error for a record that is neither there nor discarded. */
+/*
+ * report_lost: raise the error for a record that is neither there nor
+ * discarded.
+ */
 static void
 report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 {
@@ -69,8 +86,10 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("block %u of relation \"%s\" has lost an undo record", undo_block, "zundo.undo_log"),
-			 errdetail("Block %u of the relation with file number %u needs the record at offset %u, which was not discarded.",
+			 errmsg("block %u of relation \"%s\" has lost an undo record", undo_block,
+					"zundo.undo_log"),
+			 errdetail("Block %u of the relation with file number %u needs the record at offset "
+					   "%u, which was not discarded.",
 					   block, relnumber, zuptr_byte(ptr) % BLCKSZ),
 			 errhint("Check the storage of this database, and restore the database from a backup "
 					 "if pages are damaged.")));
@@ -79,8 +98,8 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 /* ---- records ---- */
 
 /*
- * gather_whole: gather_record's usual case, a record that lies on one page. 0 = it is not
- * that simple.
+ * gather_whole: gather_record's usual case, a record that lies on one page. 0
+ * = it is not that simple.
  */
 static inline int
 gather_whole(UndoPtr ptr, char *buf)
@@ -91,7 +110,8 @@ gather_whole(UndoPtr ptr, char *buf)
 	int			lower = ((PageHeader) p)->pd_lower;
 	int			len = 0;
 
-	if (zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ) && off < lower)
+	if (zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ) &&
+		off < lower)
 	{
 		Size		want = zur_peek_length((char *) p + off, lower - off);
 
@@ -192,5 +212,6 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 		return ZU_DISCARDED;
 	if (len == 0 || is_record)
 		report_lost(ptr, expect_relnumber, expect_block);
-	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ, zuptr_byte(ptr) % BLCKSZ);
+	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
+					  zuptr_byte(ptr) % BLCKSZ);
 }

@@ -4,15 +4,18 @@
  * On-disk layout of zundo.undo_log (all pages have the standard page header,
  * and pd_lower is exact so that full-page images leave out what follows it):
  *
- *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData at 48
- *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at 24, 500 ZuMapEntry at 48
+ *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData
+ *									at 48
+ *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at
+ *									24, 500 ZuMapEntry at 48
  *	.. the 200 * 64 blocks after it	the group's extents, 64 pages each
  *
  *	Meta and map pages exist twice, side by side (undo_twin.c).
  *
  *	undo page:
  *	OFFSET SIZE FIELD
- *	0      24   PageHeaderData; pd_lower = end of data, pd_upper = pd_special = 8192
+ *	0      24 PageHeaderData; pd_lower = end of data, pd_upper = pd_special =
+ *		8192
  *	24     40   ZuPageHeader
  *	64     ..   undo records, back to back; one may go on on the next page
  *
@@ -52,7 +55,8 @@ typedef struct ZuFreeze
 {
 	uint64		now;			/* up to here */
 	uint64		next;			/* a durable `oldest`, which will do ... */
-	uint64		after;			/* ... once everybody's horizon has reached this: nextXid after it was published */
+	uint64		after;			/* ... once everybody's horizon has reached
+								 * this: nextXid after it was published */
 } ZuFreeze;
 
 typedef struct ZuMetaData
@@ -61,9 +65,11 @@ typedef struct ZuMetaData
 	uint32		extent_pages;	/* ZU_EXTENT_PAGES */
 	uint64		oldest;			/* durable value of zu_oldest() */
 	uint32		nextents;		/* extents that exist; the limit */
-	uint32		floor;			/* generation at which the extents of a new group begin (UNDO-41) */
+	uint32		floor;			/* generation at which the extents of a new
+								 * group begin (UNDO-41) */
 	ZuFreeze	freeze;
-	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost (UNDO-46) */
+	uint64		doubt_from;		/* xids below `oldest` whose undo may be lost
+								 * (UNDO-46) */
 	uint64		doubt_to;
 } ZuMetaData;
 
@@ -79,7 +85,8 @@ typedef struct ZuMapEntry
 	uint32		generation;		/* of its latest allocation, kept when freed */
 	uint16		logno;
 	uint8		state;
-	uint8		settled;		/* 1: what follows 'sequence' is valid (UNDO-52) */
+	uint8		settled;		/* 1: what follows 'sequence' is valid
+								 * (UNDO-52) */
 	uint64		sequence;		/* position among the extents of its log */
 	uint64		oldest_top;		/* oldest top-level xid of its records */
 	uint64		newest;			/* newest xid, of lockers too, that they name */
@@ -102,21 +109,26 @@ typedef struct ZuPageHeader
 	uint32		generation;
 	uint32		extent;
 	uint16		logno;
-	uint16		first_record;	/* page offset of the first record that begins here, 0 = none */
+	uint16		first_record;	/* page offset of the first record that begins
+								 * here, 0 = none */
 	uint16		magic;
 	uint16		page;			/* number in the extent */
 	uint64		sequence;		/* of the extent in its log */
-	UndoPtr		prev;			/* page 0 only: where the log ended before it came here; 0 = nowhere */
-	uint64		topxid;			/* top-level transaction whose bytes begin the page */
+	UndoPtr		prev;			/* page 0 only: where the log ended before it
+								 * came here; 0 = nowhere */
+	uint64		topxid;			/* top-level transaction whose bytes begin the
+								 * page */
 } ZuPageHeader;
 
 StaticAssertDecl(sizeof(ZuPageHeader) == 40, "ZuPageHeader is 40 bytes on disk");
-StaticAssertDecl(SizeOfPageHeaderData == 24, "undo pages are laid out behind a 24-byte page header");
+StaticAssertDecl(SizeOfPageHeaderData == 24,
+				 "undo pages are laid out behind a 24-byte page header");
 
 #define ZU_PAGE_DATA	64		/* first byte of data on an undo page */
 #define ZU_PAGE_ROOM	(BLCKSZ - ZU_PAGE_DATA)
 #define ZU_EXTENT_ROOM	(ZU_EXTENT_PAGES * ZU_PAGE_ROOM)
-#define ZU_EXTENT_END	((1U << ZU_BYTE_BITS) - 1)	/* byte of a position behind a full extent */
+#define ZU_EXTENT_END	((1U << ZU_BYTE_BITS) - 1)	/* byte of a position
+													 * behind a full extent */
 #define ZU_MIN_EXTENTS	8		/* tail truncation leaves these */
 
 static inline ZuMetaData *
@@ -173,7 +185,10 @@ zu_nblocks_for(uint32 nextents)
 	return nextents == 0 ? 2 : zu_extent_block(nextents - 1) + ZU_EXTENT_PAGES;
 }
 
-/* zu_byte_at: byte in the extent of (page, off), where off may be the page's end. */
+/*
+ * zu_byte_at: byte in the extent of (page, off), where off may be the page's
+ * end.
+ */
 static inline uint32
 zu_byte_at(int page, int off)
 {
@@ -194,7 +209,10 @@ zu_byte_room(uint32 byte)
 	return (byte / BLCKSZ) * ZU_PAGE_ROOM + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
 }
 
-/* zu_generation_newer: was an extent's generation a given out after b? They are counted in a circle. */
+/*
+ * zu_generation_newer: was an extent's generation a given out after b? They
+ * are counted in a circle.
+ */
 static inline bool
 zu_generation_newer(uint32 a, uint32 b)
 {
@@ -203,7 +221,10 @@ zu_generation_newer(uint32 a, uint32 b)
 	return ahead != 0 && ahead < (1U << (ZU_GENERATION_BITS - 1));
 }
 
-/* zu_page_valid: is the page written, as page pageno of this allocation of the extent? */
+/*
+ * zu_page_valid: is the page written, as page pageno of this allocation of the
+ * extent?
+ */
 static inline bool
 zu_page_valid(Page page, uint32 extent, uint32 generation, int pageno)
 {

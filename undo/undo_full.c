@@ -1,19 +1,24 @@
 /*
- * undo/undo_full.c - what a writer does when zundo.undo_limit is reached (zundo.undo_full).
+ * undo/undo_full.c - what a writer does when zundo.undo_limit is reached
+ * (zundo.undo_full).
  *
- * Owns the waits for room. Called when an extent is to be allocated, for undo or for slot overflow pages, and by nobody
- * else: rollbacks and the discard pass allocate none, so that what makes room never waits for it.
+ * Owns the waits for room. Called when an extent is to be allocated, for undo
+ * or for slot overflow pages, and by nobody else: rollbacks and the discard
+ * pass allocate none, so that what makes room never waits for it.
  *
- * Locks: none of ours or of the server's light ones is held by who waits; of the server's heavy ones and of pins there are
- * those of its transaction, as with a wait for a row.
+ * Locks: none of ours or of the server's light ones is held by who waits; of
+ * the server's heavy ones and of pins there are those of its transaction, as
+ * with a wait for a row.
  *
  * Crash points: none; nothing here is durable.
  *
  * Invariants
  *	UNDO-31	who waits holds no LWLock, so no buffer lock; interrupts are served.
- *	UNDO-32	nobody waits longer than zundo.undo_full_timeout, nor for what cannot come while it waits: for undo that its own
- *		transaction keeps, for a prepared transaction or a replication slot, for somebody who waits for it. Of
- *		writers that wait for each other's undo, the one with the oldest snapshot fails by this.
+ *	UNDO-32	nobody waits longer than zundo.undo_full_timeout, nor for what
+ *		cannot come while it waits: for undo that its own transaction keeps,
+ *		for a prepared transaction or a replication slot, for somebody who
+ *		waits for it. Of writers that wait for each other's undo, the one with
+ *		the oldest snapshot fails by this.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -29,12 +34,18 @@
 
 #define FIRST_NAP_MS	10
 #define LONGEST_NAP_MS	160
-/* So long a log that was left empty may yet give its extents back: what undo_discard.c calls idle, and a nap of the worker. */
+/*
+ * So long a log that was left empty may yet give its extents back: what
+ * undo_discard.c calls idle, and a nap of the worker.
+ */
 #define EMPTY_LOG_MS	6500
 /* Processes that are looked at in search of a circle. */
 #define MAX_WAITERS		64
 
-/* The part of zundo.undo_limit that only superusers may fill, so that they can still put things right. */
+/*
+ * The part of zundo.undo_limit that only superusers may fill, so that they can
+ * still put things right.
+ */
 #define RESERVE_PART	16
 
 /* limit_in_extents: what the current user may fill. */
@@ -68,7 +79,10 @@ report_full(ZuEntry *entry, const char *why)
 
 /* ---- is it hopeless? ---- */
 
-/* count_logs: those that keep at least one extent because a session is attached; and those left empty, whose extents go soon. */
+/*
+ * count_logs: those that keep at least one extent because a session is
+ * attached; and those left empty, whose extents go soon.
+ */
 static void
 count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 {
@@ -88,8 +102,10 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 }
 
 /*
- * is_discarded: has all gone that transactions before xid have left? xid is the oldest that anybody keeps, and all else
- * stays as long as it does. A pass that has published this `oldest` has freed the extents when it is no longer under way.
+ * is_discarded: has all gone that transactions before xid have left? xid is
+ * the oldest that anybody keeps, and all else stays as long as it does. A pass
+ * that has published this `oldest` has freed the extents when it is no longer
+ * under way.
  */
 static bool
 is_discarded(ZuEntry *entry, TransactionId xid)
@@ -100,7 +116,10 @@ is_discarded(ZuEntry *entry, TransactionId xid)
 	return pg_atomic_read_u32(&entry->discarder) == 0;
 }
 
-/* waits_for_me: does process pid wait for a lock of ours, or for somebody who does? */
+/*
+ * waits_for_me: does process pid wait for a lock of ours, or for somebody who
+ * does?
+ */
 static bool
 waits_for_me(int pid)
 {
@@ -110,7 +129,8 @@ waits_for_me(int pid)
 	pids[0] = pid;
 	for (int i = 0; i < n; i++)
 	{
-		ArrayType  *array = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(pids[i])));
+		ArrayType  *array =
+		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(pids[i])));
 		const int32 *blockers = (const int32 *) ARR_DATA_PTR(array);
 		int			count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 
@@ -130,7 +150,10 @@ waits_for_me(int pid)
 	return false;
 }
 
-/* why_cramped: why there can be no room even when all others have ended; NULL = there can. */
+/*
+ * why_cramped: why there can be no room even when all others have ended; NULL
+ * = there can.
+ */
 static const char *
 why_cramped(uint64 attached, uint64 own_bytes)
 {
@@ -146,15 +169,16 @@ why_cramped(uint64 attached, uint64 own_bytes)
 }
 
 /*
- * why_hopeless: why what is kept will not go while we wait; NULL = it may. All else has been discarded. Our snapshot is as old
- * as any transaction that was under way when it was taken, and stays so when that one ends.
+ * why_hopeless: why what is kept will not go while we wait; NULL = it may. All
+ * else has been discarded. Our snapshot is as old as any transaction that was
+ * under way when it was taken, and stays so when that one ends.
  */
 static const char *
 why_hopeless(const ZuPin *pin, TransactionId own)
 {
 	if (pin->kind == ZU_PIN_NONE || TransactionIdPrecedes(own, pin->xid))
 		return "This transaction itself prevents undo from being discarded: no other one has an "
-			   "older snapshot or transaction ID.";
+			"older snapshot or transaction ID.";
 	if (pin->kind == ZU_PIN_PREPARED)
 		return psprintf("Prepared transaction %u prevents undo from being discarded.", pin->xid);
 	if (pin->kind == ZU_PIN_SLOT)
@@ -167,7 +191,10 @@ why_hopeless(const ZuPin *pin, TransactionId own)
 	return NULL;
 }
 
-/* why_in_circle: who keeps undo waits for us; NULL = it does not, as far as is known. Looks as often as the search for deadlocks. */
+/*
+ * why_in_circle: who keeps undo waits for us; NULL = it does not, as far as is
+ * known. Looks as often as the search for deadlocks.
+ */
 static const char *
 why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
 {
@@ -195,7 +222,7 @@ why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 	return psprintf("Process %d%s still prevents undo from being discarded after a wait of %d ms "
 					"(\"zundo.undo_full_timeout\").",
 					pin->pid, pin->exempt ? ", which is exempt from cancellation "
-											"(\"zundo.undo_full_exempt\")," : "",
+					"(\"zundo.undo_full_exempt\")," : "",
 					zundo_undo_full_timeout);
 }
 
@@ -211,20 +238,24 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 	wait->nap = Min(Max(wait->nap * 2, FIRST_NAP_MS), LONGEST_NAP_MS);
 	zu_note_waiting(TimestampTzPlusMilliseconds(now, wait->nap + 1000));
 	zworkers_wake(MyDatabaseId);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait->nap, wait_event);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait->nap,
+					 wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }
 
 /*
- * may_cancel: does it help anybody to cancel who pins, and may it be? Who is as old as our snapshot keeps the next statement from its room, if
- * it has that id itself. One that waits for room as well is left alone: it will find out that nobody but itself keeps it.
+ * may_cancel: does it help anybody to cancel who pins, and may it be? Who is
+ * as old as our snapshot keeps the next statement from its room, if it has
+ * that id itself. One that waits for room as well is left alone: it will find
+ * out that nobody but itself keeps it.
  */
 static bool
 may_cancel(const ZuPin *pin, TransactionId own)
 {
 	return zundo_undo_full == ZUNDO_FULL_CANCEL && pin->kind == ZU_PIN_CLIENT && !pin->exempt &&
-		(TransactionIdPrecedes(pin->xid, own) || (pin->xid == own && pin->owner)) && !zu_is_waiting(pin);
+		(TransactionIdPrecedes(pin->xid, own) || (pin->xid == own && pin->owner)) &&
+		!zu_is_waiting(pin);
 }
 
 void
@@ -245,7 +276,8 @@ zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
 		wait->since = wait->looked = now;
 	pin = zu_find_pin(&own);
 	Assert(TransactionIdIsValid(own));
-	discarded = is_discarded(entry, pin.kind != ZU_PIN_NONE && TransactionIdPrecedes(pin.xid, own) ? pin.xid : own);
+	discarded = is_discarded(entry, pin.kind != ZU_PIN_NONE && TransactionIdPrecedes(pin.xid, own)
+							 ? pin.xid : own);
 	count_logs(entry, &attached, &empty);
 	/* what has been freed before we looked at all this is not missing */
 	if (!zu_is_full(entry))

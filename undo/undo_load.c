@@ -12,7 +12,10 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* check_meta: raise an error unless page is a meta page of the format that this version writes. */
+/*
+ * check_meta: raise an error unless page is a meta page of the format that
+ * this version writes.
+ */
 static void
 check_meta(Page page)
 {
@@ -28,7 +31,10 @@ check_meta(Page page)
 				 errhint("Install the version of zundo that wrote it.")));
 }
 
-/* check_time: raise an error if `oldest` is of a time that this server has not reached: its counter was set back. */
+/*
+ * check_time: raise an error if `oldest` is of a time that this server has not
+ * reached: its counter was set back.
+ */
 static void
 check_time(ZXid oldest)
 {
@@ -39,7 +45,8 @@ check_time(ZXid oldest)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the undo log of this database is ahead of the server's transaction IDs"),
 				 errdetail("According to \"zundo.undo_log\", every transaction before " UINT64_FORMAT
-						   " has ended, but the server's next transaction ID is " UINT64_FORMAT ".", oldest, next),
+						   " has ended, but the server's next transaction ID is " UINT64_FORMAT ".",
+						   oldest, next),
 				 errhint("Stop the server and advance its next transaction ID and epoch with "
 						 "pg_resetwal -e %u -x %u.",
 						 (uint32) (oldest >> 32), (uint32) oldest + 1)));
@@ -56,6 +63,7 @@ zu_load_meta(ZuEntry *entry)
 	{
 		if (!RecoveryInProgress())
 			zu_twins_repair(ZU_META_BLOCK);
+
 		/*
 		 * Redo changes the entry while it has the meta page locked, so under
 		 * our share lock page and entry agree.
@@ -80,8 +88,9 @@ zu_load_meta(ZuEntry *entry)
 }
 
 /*
- * is_blank: is page 'page' of the extent, which is not written, so in the file too? One that could not be read looks so in its buffer.
- * Nobody writes the extent.
+ * is_blank: is page 'page' of the extent, which is not written, so in the file
+ * too? One that could not be read looks so in its buffer. Nobody writes the
+ * extent.
  */
 static bool
 is_blank(uint32 extent, int page)
@@ -125,7 +134,10 @@ zu_find_insert(const ZuExtent *e, bool *sound)
 	return end == ZU_PAGE_DATA ? InvalidUndoPtr : zuptr_make(e->generation, e->extent, end);
 }
 
-/* tail_parses: can the records on the last pages before 'insert' in extent e be read? */
+/*
+ * tail_parses: can the records on the last pages before 'insert' in extent e
+ * be read?
+ */
 static bool
 tail_parses(const ZuExtent *e, UndoPtr insert)
 {
@@ -142,7 +154,8 @@ tail_parses(const ZuExtent *e, UndoPtr insert)
 	{
 		ZuPageHeader *h = zu_page_header((Page) copy.data);
 
-		if (zu_copy_page(e->extent, e->generation, page, copy.data, RBM_ZERO_ON_ERROR) && h->first_record != 0)
+		if (zu_copy_page(e->extent, e->generation, page, copy.data, RBM_ZERO_ON_ERROR) &&
+			h->first_record != 0)
 			start = page * BLCKSZ + h->first_record;
 	}
 	if (start % BLCKSZ < ZU_PAGE_DATA)
@@ -203,9 +216,14 @@ load_logs(ZuEntry *entry)
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 		zu_twins_repair(zu_map_block(first));
 	extents = zu_collect_extents(-1, 0, &n);
-	/* what is older was settled before it was made durable; without an extent there was no undo */
+
+	/*
+	 * what is older was settled before it was made durable; without an extent
+	 * there was no undo
+	 */
 	if (n > 0)
-		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable), zxid_from_full(zc_next_full_xid()));
+		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable),
+					   zxid_from_full(zc_next_full_xid()));
 	for (int i = 0; i < n;)
 	{
 		int			same = 1;
@@ -216,7 +234,8 @@ load_logs(ZuEntry *entry)
 			ereport(ERROR,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					 errmsg("\"zundo.undo_log\" contains more logs than this server can track"),
-					 errdetail("Found log number %u, the limit is %d.", extents[i].logno, zu_nlogs() - 1),
+					 errdetail("Found log number %u, the limit is %d.", extents[i].logno,
+							   zu_nlogs() - 1),
 					 errhint("Restart the server with \"max_connections\" set to at least its "
 							 "previous value.")));
 		ZUNDO_FAULT("undo-load");

@@ -1,26 +1,34 @@
 /*
- * undo/undo_log.c - writing undo: attach a log, reserve, prepare, write, finish.
+ * undo/undo_log.c - writing undo: attach a log, reserve, prepare, write,
+ * finish.
  *
- * Owns this backend's log: its insert position is backend-local and published with one
- * atomic store per op. Called by DML in the order given in undo.h, and by redo
- * (zu_redo_records).
+ * Owns this backend's log: its insert position is backend-local and published
+ * with one atomic store per op. Called by DML in the order given in undo.h,
+ * and by redo (zu_redo_records).
  *
- * Locks: alloc lock when attaching, detaching and allocating (never with a buffer
- * locked); the op's undo pages exclusively, ascending, from zu_prepare to zu_finish.
+ * Locks: alloc lock when attaching, detaching and allocating (never with a
+ * buffer locked); the op's undo pages exclusively, ascending, from zu_prepare
+ * to zu_finish.
  *
  * Crash points
- *	before XLogInsert	nothing on disk; the next owner writes the same bytes over
+ *	before XLogInsert	nothing on disk; the next owner writes the same bytes
+ *						over
  *	after XLogInsert	redo rebuilds the bytes from the WAL record alone
  *
  * Invariants
- *	UNDO-13	a log is written by its owner only, and its insert position never moves back.
- *	UNDO-14	the published insert position covers only records whose op is finished.
+ *	UNDO-13	a log is written by its owner only, and its insert position never
+ *			moves back.
+ *	UNDO-14	the published insert position covers only records whose op is
+ *			finished.
  *	UNDO-15	all records of an op lie in one extent, without a gap.
- *	UNDO-50	a log is taken from a session (undo_discard.c) only while it does not hold it:
- *		ZuLog.owner has ZU_LOG_HELD from hold_log to the end of the transaction.
+ *	UNDO-50	a log is taken from a session (undo_discard.c) only while it does
+ *		not hold it: ZuLog.owner has ZU_LOG_HELD from hold_log to the end of
+ *		the transaction.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
- *	UNDO-36	a log whose end was found by reading its pages goes on in a fresh extent, whose first page names that end: if
- *		the last page's latest write was lost, no new record takes a place that a table page still points to.
+ *	UNDO-36	a log whose end was found by reading its pages goes on in a fresh
+ *		extent, whose first page names that end: if the last page's latest
+ *		write was lost, no new record takes a place that a table page still
+ *		points to.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -42,7 +50,8 @@ typedef struct MyLog
 	ZuExtent	ahead;			/* allocated, not entered; generation 0 = none */
 	int			page;			/* insert position in current; page 64 = full */
 	int			off;
-	Buffer		last_buffer;	/* where the page at the position was last seen */
+	Buffer		last_buffer;	/* where the page at the position was last
+								 * seen */
 	ZXid		last_top;		/* top-level xid of the newest record */
 	UndoPtr		start;			/* of the current top-level transaction */
 	uint64		bytes;			/* written by it */
@@ -77,7 +86,10 @@ set_position(UndoPtr ptr)
 
 /* ---- attaching ---- */
 
-/* choose_log: an unattached log, one that has extents if possible; -1 if there is none. Alloc lock held. */
+/*
+ * choose_log: an unattached log, one that has extents if possible; -1 if there
+ * is none. Alloc lock held.
+ */
 static int
 choose_log(ZuEntry *entry)
 {
@@ -154,7 +166,11 @@ hold_log(void)
 		my.held = true;
 	else
 		attach_log();
-	/* a transaction stays in one log, so a damaged one is left before it begins to write (UNDO-37) */
+
+	/*
+	 * a transaction stays in one log, so a damaged one is left before it
+	 * begins to write (UNDO-37)
+	 */
 	if (unlikely(my_shared()->closed))
 	{
 		zu_log_detach();
@@ -193,7 +209,10 @@ zu_log_detach(void)
 
 /* ---- reserving ---- */
 
-/* enter_first_extent: give a log without extents its first one and publish where it begins. */
+/*
+ * enter_first_extent: give a log without extents its first one and publish
+ * where it begins.
+ */
 static void
 enter_first_extent(void)
 {
@@ -214,7 +233,8 @@ enter_first_extent(void)
 
 /*
  * should_retire: does the current extent keep a tail from being truncated that
- * nothing else needs? Asked between transactions; only an extent that was written can be left (UNDO-11).
+ * nothing else needs? Asked between transactions; only an extent that was
+ * written can be left (UNDO-11).
  */
 static inline bool
 should_retire(void)
@@ -263,7 +283,10 @@ zu_reserve(Size bytes)
 
 /* ---- one op ---- */
 
-/* lock_op_page: pin and lock exclusively page 'page' of extent; a page that gets its first bytes is not read. */
+/*
+ * lock_op_page: pin and lock exclusively page 'page' of extent; a page that
+ * gets its first bytes is not read.
+ */
 static Buffer
 lock_op_page(uint32 extent, int page, bool init)
 {
@@ -279,7 +302,10 @@ lock_op_page(uint32 extent, int page, bool init)
 	return buf;
 }
 
-/* place_records: choose op's extent and position; fills ptr, place, start and next. Returns extent and page. */
+/*
+ * place_records: choose op's extent and position; fills ptr, place, start and
+ * next. Returns extent and page.
+ */
 static uint32
 place_records(ZuOp *op, int *page)
 {
@@ -295,7 +321,11 @@ place_records(ZuOp *op, int *page)
 			elog(ERROR, "undo of %u bytes was not reserved", op->total);
 		*page = 0;
 		off = ZU_PAGE_DATA;
-		/* the position as published: the log may have left its extent before that was full */
+
+		/*
+		 * the position as published: the log may have left its extent before
+		 * that was full
+		 */
 		op->place.prev = pg_atomic_read_u64(&my_shared()->insert);
 	}
 	op->place.generation = e->generation;
@@ -367,7 +397,8 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 			if (!zu_page_valid(p, extent, op->place.generation, page) ||
 				((PageHeader) p)->pd_lower != off)
 			{
-				zu_close_log(zu_my.entry, my.logno, zuptr_make(op->place.generation, extent, page * BLCKSZ + off));
+				zu_close_log(zu_my.entry, my.logno,
+							 zuptr_make(op->place.generation, extent, page * BLCKSZ + off));
 				ereport(ERROR,
 						(errcode(ERRCODE_DATA_CORRUPTED),
 						 errmsg("unexpected contents of block %u of relation \"%s\"",
@@ -384,8 +415,8 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 }
 
 /*
- * put_bytes: the mutator of undo pages: n bytes at off, which is the page's end of
- * data; a record begins at first (0 = none). DML and redo call it.
+ * put_bytes: the mutator of undo pages: n bytes at off, which is the page's
+ * end of data; a record begins at first (0 = none). DML and redo call it.
  */
 static inline void
 put_bytes(Page page, int off, const char *bytes, int n, int first)
@@ -518,8 +549,10 @@ zu_my_transaction_bytes(void)
 }
 
 /*
- * A worker that was there when the transaction began to write may have left before its first record was (zu_reserve may be
- * followed by a wait for a row). Rule WORKER-2: what is written by now is seen by one that still counts.
+ * A worker that was there when the transaction began to write may have left
+ * before its first record was (zu_reserve may be followed by a wait for a
+ * row). Rule WORKER-2: what is written by now is seen by one that still
+ * counts.
  */
 void
 zu_at_xact_end(void)
@@ -538,7 +571,10 @@ zu_at_xact_end(void)
 
 /* ---- redo ---- */
 
-/* redo_page: lock block block_id for redo; *apply tells whether its bytes have to be written. */
+/*
+ * redo_page: lock block block_id for redo; *apply tells whether its bytes have
+ * to be written.
+ */
 static Buffer
 redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *apply)
 {
@@ -590,7 +626,8 @@ zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, c
 			Page		page = BufferGetPage(buffers[i]);
 
 			if (((PageHeader) page)->pd_lower != off)
-				elog(PANIC, "undo record at offset %d of block %u does not follow the page's data, which ends at %u",
+				elog(PANIC, "undo record at offset %d of block %u does not follow the page's "
+					 "data, which ends at %u",
 					 off, BufferGetBlockNumber(buffers[i]), ((PageHeader) page)->pd_lower);
 			put_bytes(page, off, bytes + done, n, first);
 			PageSetLSN(page, record->EndRecPtr);

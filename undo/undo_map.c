@@ -23,7 +23,10 @@ compare_by_sequence(const void *a, const void *b)
 	return 0;
 }
 
-/* copy_map_page: private copy of the map page of extent's group; false if it was cut off. */
+/*
+ * copy_map_page: private copy of the map page of extent's group; false if it
+ * was cut off.
+ */
 static bool
 copy_map_page(uint32 extent, char *dst)
 {
@@ -93,7 +96,8 @@ static bool
 is_map_lost(uint32 extent)
 {
 	bool		taken = zu_fence_enter();
-	bool		lost = extent < pg_atomic_read_u32(&zu_my.entry->limit) && zu_twins_lost(zu_map_block(extent));
+	bool		lost = extent < pg_atomic_read_u32(&zu_my.entry->limit) &&
+	zu_twins_lost(zu_map_block(extent));
 
 	zu_fence_leave(taken);
 	return lost;
@@ -108,7 +112,11 @@ zu_any_log_extent(void)
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 	{
 		CHECK_FOR_INTERRUPTS();
-		/* a lost page may name one; who reads tables does not depend on the map */
+
+		/*
+		 * a lost page may name one; who reads tables does not depend on the
+		 * map
+		 */
 		if (is_map_lost(first))
 			return true;
 		if (!copy_map_page(first, copy.data))
@@ -186,6 +194,7 @@ zu_extent_live(const ZuExtent *e)
 {
 	ZuMapEntry	map;
 
-	return zu_read_map_entry(e->extent, &map) && map.state == ZU_EXTENT_LOG && map.logno == e->logno &&
+	return zu_read_map_entry(e->extent, &map) && map.state == ZU_EXTENT_LOG &&
+		map.logno == e->logno &&
 		map.generation == e->generation && map.sequence == e->sequence;
 }

@@ -6,29 +6,38 @@
  * discard/.
  *
  * Locks: allocation and freeing hold the entry's alloc lock throughout; then
- * map page before meta page. Readers of map pages take only the page's share lock.
+ * map page before meta page. Readers of map pages take only the page's share
+ * lock.
  *
  * Crash points
- *	after the file grew, before ALLOC		blocks beyond the limit: used by the next growth
- *	after ALLOC, before the first record	an extent without pages: the log's next position
- *	after DISCARD, before the log moved on	the extent is free; nothing points there
+ *	after the file grew, before ALLOC		blocks beyond the limit: used by
+ *											the next growth
+ *	after ALLOC, before the first record	an extent without pages: the log's
+ *											next position
+ *	after DISCARD, before the log moved on	the extent is free; nothing points
+ *											there
  *
  * Invariants
- *	UNDO-4	extents 0 .. nextents - 1 exist in the file, with the map pages of their groups.
- *	UNDO-5	each log's extents have distinct sequence numbers; records are in order of
- *		(sequence, byte), and a record never leaves its extent.
- *	UNDO-6	an extent's generation changes with each allocation and is logged before the first
- *		page is written with it.
- *	UNDO-7	an extent becomes FREE only after `oldest` has passed, in shared memory, everything
- *		that it held.
- *	UNDO-51	the file grows only while no process cuts it off (ZuEntry.truncator).
+ *	UNDO-4	extents 0 .. nextents - 1 exist in the file, with the map pages of
+ *			their groups.
+ *	UNDO-5	each log's extents have distinct sequence numbers; records are in
+ *		order of (sequence, byte), and a record never leaves its extent.
+ *	UNDO-6	an extent's generation changes with each allocation and is logged
+ *		before the first page is written with it.
+ *	UNDO-7	an extent becomes FREE only after `oldest` has passed, in shared
+ *		memory, everything that it held.
+ *	UNDO-51	the file grows only while no process cuts it off
+ *			(ZuEntry.truncator).
  *	UNDO-8	pd_lower of meta and map pages is exact.
- *	UNDO-39	nobody writes under an xid below `oldest`, here or in the meta page: it begins as the oldest running transaction,
- *		redo of DISCARD makes the server's next xid pass it, a meta page from the future is refused, and each writer
- *		looks (zwriter_start).
- *	UNDO-41	the generation of an extent that is taken is newer than each that a pointer to it may have: a
- *		group that was cut off begins anew at the newest generation ever cut off.
- *	UNDO-42	an extent is taken only if its first page is not of a later allocation than the map knows.
+ *	UNDO-39	nobody writes under an xid below `oldest`, here or in the meta
+ *		page: it begins as the oldest running transaction, redo of DISCARD
+ *		makes the server's next xid pass it, a meta page from the future is
+ *		refused, and each writer looks (zwriter_start).
+ *	UNDO-41	the generation of an extent that is taken is newer than each that a
+ *		pointer to it may have: a group that was cut off begins anew at the
+ *		newest generation ever cut off.
+ *	UNDO-42	an extent is taken only if its first page is not of a later
+ *			allocation than the map knows.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -90,8 +99,9 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
 
 	/*
-	 * No row can point here yet, and until we commit nobody else can write one. But transactions that have their id
-	 * already may do so then: `oldest` is not above any of them (UNDO-39).
+	 * No row can point here yet, and until we commit nobody else can write
+	 * one. But transactions that have their id already may do so then:
+	 * `oldest` is not above any of them (UNDO-39).
 	 */
 	(void) GetTopTransactionId();
 	memset(page, 0, BLCKSZ);
@@ -118,7 +128,10 @@ compare_by_number(const void *a, const void *b)
 
 /* ---- allocation ---- */
 
-/* find_free: the lowest free extent, or the limit if there is none. Alloc lock held. */
+/*
+ * find_free: the lowest free extent, or the limit if there is none. Alloc lock
+ * held.
+ */
 static uint32
 find_free(ZuEntry *entry)
 {
@@ -141,7 +154,10 @@ find_free(ZuEntry *entry)
 	return extent;
 }
 
-/* grow_file: make the blocks of extents 0 .. extent exist. Alloc lock held. Error if the disk is full; may be repeated. */
+/*
+ * grow_file: make the blocks of extents 0 .. extent exist. Alloc lock held.
+ * Error if the disk is full; may be repeated.
+ */
 static void
 grow_file(uint32 extent)
 {
@@ -149,7 +165,10 @@ grow_file(uint32 extent)
 	BlockNumber need = zu_nblocks_for(extent + 1);
 	BlockNumber have;
 
-	/* a segment that we have open may have been cut off by a truncation we never heard of */
+	/*
+	 * a segment that we have open may have been cut off by a truncation we
+	 * never heard of
+	 */
 	smgrrelease(smgr);
 	have = smgrnblocks(smgr, MAIN_FORKNUM);
 
@@ -168,21 +187,25 @@ grow_file(uint32 extent)
 	}
 }
 
-/* known_generation: returns the latest one of a free extent; of a group that does not exist, the floor. Alloc lock held. */
+/*
+ * known_generation: returns the latest one of a free extent; of a group that
+ * does not exist, the floor. Alloc lock held.
+ */
 static uint32
 known_generation(uint32 extent, bool new_group)
 {
 	Buffer		buf = zu_twins_share(new_group ? ZU_META_BLOCK : zu_map_block(extent));
 	uint32		generation = new_group ? zu_meta(BufferGetPage(buf))->floor :
-		zu_map_entry(BufferGetPage(buf), extent)->generation;
+	zu_map_entry(BufferGetPage(buf), extent)->generation;
 
 	UnlockReleaseBuffer(buf);
 	return generation;
 }
 
 /*
- * check_unused: raises an error if pages of the extent tell that it is in use, though map and limit
- * say otherwise (UNDO-42). Alloc lock held, and no buffer: overflow pages are locked before map pages.
+ * check_unused: raises an error if pages of the extent tell that it is in use,
+ * though map and limit say otherwise (UNDO-42). Alloc lock held, and no
+ * buffer: overflow pages are locked before map pages.
  */
 static void
 check_unused(uint32 extent, bool new_group)
@@ -227,8 +250,9 @@ next_generation(uint32 generation)
 }
 
 /*
- * take_extent: the critical section of allocation: map entry (with this state), meta page,
- * WAL. Fills e->generation. Alloc lock held; 'grows' if the extent lies at the limit.
+ * take_extent: the critical section of allocation: map entry (with this
+ * state), meta page, WAL. Fills e->generation. Alloc lock held; 'grows' if the
+ * extent lies at the limit.
  */
 static void
 take_extent(ZuExtent *e, bool grows, uint8 state)
@@ -309,13 +333,15 @@ zu_wait_for_truncation(ZuEntry *entry)
 {
 	ConditionVariablePrepareToSleep(&entry->truncated);
 	while (pg_atomic_read_u32(&entry->truncator) != 0)
-		(void) ConditionVariableTimedSleep(&entry->truncated, TRUNCATION_WAIT_MS, PG_WAIT_EXTENSION);
+		(void) ConditionVariableTimedSleep(&entry->truncated, TRUNCATION_WAIT_MS,
+										   PG_WAIT_EXTENSION);
 	ConditionVariableCancelSleep();
 }
 
 /*
- * alloc_extent: find or make an extent, and take it for this state; e has logno and sequence. Alloc lock held, and
- * there is room below zundo.undo_limit.
+ * alloc_extent: find or make an extent, and take it for this state; e has
+ * logno and sequence. Alloc lock held, and there is room below
+ * zundo.undo_limit.
  */
 static void
 alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
@@ -452,14 +478,20 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* take_conflict: what the discard pass has to tell standbys with its next record (UNDO-19). Only for the discarder. */
+/*
+ * take_conflict: what the discard pass has to tell standbys with its next
+ * record (UNDO-19). Only for the discarder.
+ */
 static ZXid
 take_conflict(ZuEntry *entry)
 {
 	return pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
 }
 
-/* as_transaction: a 64-bit id as it stands in WAL; one that no transaction has is the next lower one, of the epoch before. */
+/*
+ * as_transaction: a 64-bit id as it stands in WAL; one that no transaction has
+ * is the next lower one, of the epoch before.
+ */
 static TransactionId
 as_transaction(ZXid xid)
 {
@@ -476,8 +508,9 @@ zu_xid_before(ZXid oldest)
 
 /*
  * log_discard: one DISCARD record: n extents (ascending, of one group; map is
- * their map page, locked, or NULL if n is 0), oldest, and the conflict horizon: the given one (0 = none) or, with
- * CONFLICT_NOTED, what the discard pass has noted. Locks the meta page, unlocks both.
+ * their map page, locked, or NULL if n is 0), oldest, and the conflict
+ * horizon: the given one (0 = none) or, with CONFLICT_NOTED, what the discard
+ * pass has noted. Locks the meta page, unlocks both.
  */
 static void
 log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins *map)

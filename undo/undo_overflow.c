@@ -1,25 +1,32 @@
 /*
- * undo/undo_overflow.c - which page of the undo relation holds further slots of which table page.
+ * undo/undo_overflow.c - which page of the undo relation holds further slots
+ * of which table page.
  *
- * Owns the extents in state OVERFLOW and the headers of their pages. Called by DML when a table page
- * has no slot left, by readers of slots, and by the worker's clean-up.
+ * Owns the extents in state OVERFLOW and the headers of their pages. Called by
+ * DML when a table page has no slot left, by readers of slots, and by the
+ * worker's clean-up.
  *
- * A page gets its owner and loses it in one WAL record with the table page that points to it
- * (ZWAL_OVERFLOW, written by dml/ and vacuum/); between zu_overflow_reserve and that record nothing
- * is noted anywhere, so an error or a crash in between leaves nothing behind.
+ * A page gets its owner and loses it in one WAL record with the table page
+ * that points to it (ZWAL_OVERFLOW, written by dml/ and vacuum/); between
+ * zu_overflow_reserve and that record nothing is noted anywhere, so an error
+ * or a crash in between leaves nothing behind.
  *
- * Locks: table page -> overflow page -> map page (shared). Reserving and freeing hold the alloc lock and
- * lock overflow pages one at a time; freeing holds the map page exclusively and takes
- * the overflow pages' locks only if they are to be had at once.
+ * Locks: table page -> overflow page -> map page (shared). Reserving and
+ * freeing hold the alloc lock and lock overflow pages one at a time; freeing
+ * holds the map page exclusively and takes the overflow pages' locks only if
+ * they are to be had at once.
  *
- * Crash points: after ALLOC: an extent without used pages, which is freed when it is looked at.
+ * Crash points: after ALLOC: an extent without used pages, which is freed when
+ * it is looked at.
  *
  * Invariants
- *	UNDO-20	an overflow page with an owner is pointed to by exactly that table page, or its owner's
- *		file is gone or was emptied (then the worker frees it).
- *	UNDO-21	its contents change only while the table page is locked exclusively, or under
- *		UNDO-20's exception.
- *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an owner.
+ *	UNDO-20	an overflow page with an owner is pointed to by exactly that table
+ *		page, or its owner's file is gone or was emptied (then the worker frees
+ *		it).
+ *	UNDO-21	its contents change only while the table page is locked
+ *		exclusively, or under UNDO-20's exception.
+ *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an
+ *			owner.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -56,12 +63,14 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 	uint32		page;
 
 	/* any number may stand on a damaged page */
-	if (!zu_block_position(block, &extent, &page) || extent >= pg_atomic_read_u32(&zu_my.entry->limit))
+	if (!zu_block_position(block, &extent, &page) ||
+		extent >= pg_atomic_read_u32(&zu_my.entry->limit))
 		return InvalidBuffer;
 	buf = zu_read_block(block, RBM_NORMAL);
 	LockBuffer(buf, mode);
 	h = zu_overflow_header(BufferGetPage(buf));
-	if (zu_overflow_owned(BufferGetPage(buf)) && h->relnumber == relnumber && h->block == table_block)
+	if (zu_overflow_owned(BufferGetPage(buf)) && h->relnumber == relnumber &&
+		h->block == table_block)
 		return buf;
 	UnlockReleaseBuffer(buf);
 	return InvalidBuffer;
@@ -70,9 +79,9 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 /* ---- finding a free page ---- */
 
 /*
- * is_unowned: has the locked page no owner? Zeros say so only if they are in the
- * file too: a page that could not be read when its extent was examined is zeros
- * in its buffer, whoever owns it.
+ * is_unowned: has the locked page no owner? Zeros say so only if they are in
+ * the file too: a page that could not be read when its extent was examined is
+ * zeros in its buffer, whoever owns it.
  */
 static bool
 is_unowned(Page page, BlockNumber block)
@@ -80,7 +89,10 @@ is_unowned(Page page, BlockNumber block)
 	return !zu_overflow_owned(page) && (!PageIsNew(page) || zu_block_is_zero(block));
 }
 
-/* page_is_free: looked at under its share lock. Extent below the limit, alloc lock held (so it stays there). */
+/*
+ * page_is_free: looked at under its share lock. Extent below the limit, alloc
+ * lock held (so it stays there).
+ */
 static bool
 page_is_free(BlockNumber block)
 {
@@ -93,7 +105,10 @@ page_is_free(BlockNumber block)
 	return found;
 }
 
-/* find_page: a free page of the extents at or after block 'from', before 'to'. Alloc lock held. */
+/*
+ * find_page: a free page of the extents at or after block 'from', before 'to'.
+ * Alloc lock held.
+ */
 static BlockNumber
 find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
 {
@@ -109,7 +124,10 @@ find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
 	return InvalidBlockNumber;
 }
 
-/* find_free: a free page of the extents that there are, or Invalid. Alloc lock held. */
+/*
+ * find_free: a free page of the extents that there are, or Invalid. Alloc lock
+ * held.
+ */
 static BlockNumber
 find_free(ZuEntry *entry)
 {
@@ -167,13 +185,21 @@ zu_overflow_take(void)
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
 		buf = zu_read_block(block, RBM_NORMAL);
-		/* no waiting with the fence held: who has taken the page may want a fence */
+
+		/*
+		 * no waiting with the fence held: who has taken the page may want a
+		 * fence
+		 */
 		if (!ConditionalLockBuffer(buf))
 		{
 			ReleaseBuffer(buf);
 			buf = InvalidBuffer;
 		}
-		/* while we hold the page, its extent cannot leave this state (UNDO-22) */
+
+		/*
+		 * while we hold the page, its extent cannot leave this state
+		 * (UNDO-22)
+		 */
 		else if (!is_unowned(BufferGetPage(buf), block) || !zu_is_overflow_extent(extent))
 		{
 			UnlockReleaseBuffer(buf);
@@ -187,8 +213,8 @@ zu_overflow_take(void)
 /* ---- cleaning up ---- */
 
 /*
- * Describes page 'page' of an overflow extent in *p. Returns false if the page has no owner, or is no overflow
- * page any more: nothing keeps the extent.
+ * Describes page 'page' of an overflow extent in *p. Returns false if the page
+ * has no owner, or is no overflow page any more: nothing keeps the extent.
  */
 static bool
 list_page(uint32 extent, int page, ZuOverflowPage *p)
@@ -257,7 +283,10 @@ zu_overflow_lock_owned(const ZuOverflowPage *p)
 	return InvalidBuffer;
 }
 
-/* extent_is_unused: no page of it has an owner, and nobody is about to give one to a page. Map page locked exclusively. */
+/*
+ * extent_is_unused: no page of it has an owner, and nobody is about to give
+ * one to a page. Map page locked exclusively.
+ */
 static bool
 extent_is_unused(uint32 extent)
 {

@@ -39,7 +39,9 @@ my_fence(void)
 	return zu_fence_lock(zu_my.entry, (int) zc_my_proc_number());
 }
 
-/* fence_kept: does zu_read_begin's fence still hold? An error has released it. */
+/*
+ * fence_kept: does zu_read_begin's fence still hold? An error has released it.
+ */
 static inline bool
 fence_kept(void)
 {

@@ -1,24 +1,33 @@
 /*
- * undo/undo_pin.c - who keeps undo from being discarded, and how clients are made to let go of it.
+ * undo/undo_pin.c - who keeps undo from being discarded, and how clients are
+ * made to let go of it.
  *
- * Owns, in shared memory, a mark for each process: that it waits for room in the undo log, and that its transaction was
- * cancelled for the undo that it keeps. Called by undo_full.c, and by the server's hooks (hooks.c), which tell
- * a victim in its own words what has happened.
+ * Owns, in shared memory, a mark for each process: that it waits for room in
+ * the undo log, and that its transaction was cancelled for the undo that it
+ * keeps. Called by undo_full.c, and by the server's hooks (hooks.c), which
+ * tell a victim in its own words what has happened.
  *
- * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises the server's error at the next place where it
- * looks for signals; the hooks turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and transaction.
- * Who waits for its client does not heed SIGINT: if it still does so after a time of grace, it is ended by SIGTERM. A signal
- * may come when the transaction has just ended, as with pg_cancel_backend: the next statement is cancelled then, without the mark.
+ * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises
+ * the server's error at the next place where it looks for signals; the hooks
+ * turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and
+ * transaction. Who waits for its client does not heed SIGINT: if it still does
+ * so after a time of grace, it is ended by SIGTERM. A signal may come when the
+ * transaction has just ended, as with pg_cancel_backend: the next statement is
+ * cancelled then, without the mark.
  *
- * Locks: ProcArrayLock shared while processes are looked at and signalled: nobody leaves meanwhile. Then the marks' spinlock.
+ * Locks: ProcArrayLock shared while processes are looked at and signalled:
+ * nobody leaves meanwhile. Then the marks' spinlock.
  *
  * Crash points: none; nothing here is durable.
  *
  * Invariants
- *	UNDO-33	a signal goes only to the process and transaction that were found to pin; no more than one in CANCEL_GRACE_MS.
- *		A mark is for that transaction only: it means nothing to the next one, nor to the next user of the place.
- *	UNDO-34	only clients' transactions are cancelled: not our own, no walsender, no autovacuum, no background worker, nor
- *		those of roles in zundo.undo_full_exempt, by the role that logged in.
+ *	UNDO-33	a signal goes only to the process and transaction that were found
+ *		to pin; no more than one in CANCEL_GRACE_MS. A mark is for that
+ *		transaction only: it means nothing to the next one, nor to the next
+ *		user of the place.
+ *	UNDO-34	only clients' transactions are cancelled: not our own, no
+ *		walsender, no autovacuum, no background worker, nor those of roles in
+ *		zundo.undo_full_exempt, by the role that logged in.
  */
 #include "undo/undo_internal.h"
 
@@ -83,7 +92,10 @@ zu_pin_shmem_startup(void)
 
 /* ---- finding the pin ---- */
 
-/* pinned_by: the oldest transaction whose undo proc keeps in this database, as the horizon counts it. ProcArrayLock held. */
+/*
+ * pinned_by: the oldest transaction whose undo proc keeps in this database, as
+ * the horizon counts it. ProcArrayLock held.
+ */
 static TransactionId
 pinned_by(PGPROC *proc)
 {
@@ -97,7 +109,8 @@ pinned_by(PGPROC *proc)
 	/* what a prepared transaction leaves behind when it ends looks like one */
 	if (proc->pid == 0 && (!TransactionIdIsValid(xid) || ProcGlobal->xids[proc->pgxactoff] != xid))
 		return InvalidTransactionId;
-	if (!TransactionIdIsValid(xmin) || (TransactionIdIsValid(xid) && TransactionIdPrecedes(xid, xmin)))
+	if (!TransactionIdIsValid(xmin) ||
+		(TransactionIdIsValid(xid) && TransactionIdPrecedes(xid, xmin)))
 		return xid;
 	return xmin;
 }
@@ -111,7 +124,10 @@ is_walsender(int pid)
 	return false;
 }
 
-/* describe: the pin xid that proc, or the leader of its parallel query, is. ProcArrayLock held. */
+/*
+ * describe: the pin xid that proc, or the leader of its parallel query, is.
+ * ProcArrayLock held.
+ */
 static ZuPin
 describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 {
@@ -251,14 +267,18 @@ zu_is_waiting(const ZuPin *pin)
 	if (pin->procno >= shared->n)
 		return false;
 	SpinLockAcquire(&shared->mutex);
-	result = shared->marks[pin->procno].waiter == pin->pid && shared->marks[pin->procno].waits_until > now;
+	result = shared->marks[pin->procno].waiter == pin->pid &&
+		shared->marks[pin->procno].waits_until > now;
 	SpinLockRelease(&shared->mutex);
 	return result;
 }
 
 /* ---- cancelling ---- */
 
-/* next_signal: note the victim in its mark; the signal that is due now, 0 = none. *first: it is news. Marks locked. */
+/*
+ * next_signal: note the victim in its mark; the signal that is due now, 0 =
+ * none. *first: it is news. Marks locked.
+ */
 static int
 next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 {
@@ -280,7 +300,11 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 		mark->terminated = true;
 		return SIGTERM;
 	}
-	/* after the time of grace it may be at another statement: the signal came between two */
+
+	/*
+	 * after the time of grace it may be at another statement: the signal came
+	 * between two
+	 */
 	if (pin->reading || (mark->cancelled && !over))
 		return 0;
 	*first = !mark->cancelled;
@@ -289,13 +313,17 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 	return SIGINT;
 }
 
-/* still_pins: is it the process and transaction that was found? ProcArrayLock held. */
+/*
+ * still_pins: is it the process and transaction that was found? ProcArrayLock
+ * held.
+ */
 static bool
 still_pins(const ZuPin *pin)
 {
 	PGPROC	   *proc = &ProcGlobal->allProcs[pin->procno];
 
-	return proc->pid == pin->pid && zc_proc_lxid(proc) == pin->lxid && proc->databaseId == MyDatabaseId;
+	return proc->pid == pin->pid && zc_proc_lxid(proc) == pin->lxid &&
+		proc->databaseId == MyDatabaseId;
 }
 
 void
@@ -334,7 +362,10 @@ zu_cancel_pin(const ZuPin *pin)
 						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
 }
 
-/* am_victim: was the current transaction cancelled, or this session terminated, by somebody? */
+/*
+ * am_victim: was the current transaction cancelled, or this session
+ * terminated, by somebody?
+ */
 static bool
 am_victim(bool terminated)
 {
@@ -354,13 +385,14 @@ am_victim(bool terminated)
 
 /*
  * To be called with each message before it goes to log and client. A session
- * that is ended by zu_cancel_pin is told why: the server's message itself is the
- * same for whoever sent the signal.
+ * that is ended by zu_cancel_pin is told why: the server's message itself is
+ * the same for whoever sent the signal.
  */
 void
 zu_explain_end(ErrorData *error)
 {
-	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && error->detail == NULL &&
+	if (error->elevel == FATAL && error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN &&
+		error->detail == NULL &&
 		MyProc != NULL && am_victim(true))
 	{
 		error->detail = MemoryContextStrdup(ErrorContext, VICTIM_DETAIL);
@@ -374,7 +406,8 @@ zu_error_of_victim(void)
 	MemoryContext old;
 	ErrorData  *error;
 
-	if (geterrcode() != ERRCODE_QUERY_CANCELED || TopTransactionContext == NULL || !am_victim(false))
+	if (geterrcode() != ERRCODE_QUERY_CANCELED || TopTransactionContext == NULL ||
+		!am_victim(false))
 		return;
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	error = CopyErrorData();

@@ -1,19 +1,23 @@
 /*
- * undo/undo_purge.c - zundo.purge(): what was in free extents is made unreadable.
+ * undo/undo_purge.c - zundo.purge(): what was in free extents is made
+ * unreadable.
  *
  * An extent that is given back keeps its bytes until it is taken again, and so
  * old values outlive DROP TABLE. Called by SQL only. What is wiped is the data
  * of each page; headers stay, by which a map that has missed writes is found
- * out (UNDO-42). Undo in use is not touched, but pages of its extents that have not been
- * written again yet are; overflow pages hold no values.
+ * out (UNDO-42). Undo in use is not touched, but pages of its extents that
+ * have not been written again yet are; overflow pages hold no values.
  *
- * Locks: the alloc lock, for one extent at a time: nobody takes it meanwhile. Then one page after the other.
+ * Locks: the alloc lock, for one extent at a time: nobody takes it meanwhile.
+ * Then one page after the other.
  *
- * Crash points: none. Each page is logged as an image, without its hole; replay wipes it, on a standby too.
+ * Crash points: none. Each page is logged as an image, without its hole;
+ * replay wipes it, on a standby too.
  *
  * Invariant
- *	UNDO-60	only pages of extents that map and pages call free are wiped, and pages of an earlier
- *		generation than their extent's. To who follows an old pointer they are pages that were given back.
+ *	UNDO-60	only pages of extents that map and pages call free are wiped, and
+ *		pages of an earlier generation than their extent's. To who follows an
+ *		old pointer they are pages that were given back.
  */
 #include "undo/undo_internal.h"
 
@@ -23,7 +27,10 @@
 #include "storage/bufmgr.h"
 #include "undo/undo_overflow.h"
 
-/* is_wiped: is there nothing behind the header? False for a page that was never written, or cannot be read: both look alike. */
+/*
+ * is_wiped: is there nothing behind the header? False for a page that was
+ * never written, or cannot be read: both look alike.
+ */
 static bool
 is_wiped(Page page)
 {
@@ -48,8 +55,9 @@ typedef struct Known
 } Known;
 
 /*
- * may_wipe: is nothing on the page needed? Of an extent in use only what an earlier owner has left there; what looks
- * like nobody's may be damage. Overflow pages hold no values. Page locked.
+ * may_wipe: is nothing on the page needed? Of an extent in use only what an
+ * earlier owner has left there; what looks like nobody's may be damage.
+ * Overflow pages hold no values. Page locked.
  */
 static bool
 may_wipe(Page page, const Known *known)
@@ -67,7 +75,10 @@ may_wipe(Page page, const Known *known)
 static int
 wipe_page(BlockNumber block, const Known *known)
 {
-	/* damage in what is free does not matter; in what is in use it must not be covered by an empty buffer */
+	/*
+	 * damage in what is free does not matter; in what is in use it must not
+	 * be covered by an empty buffer
+	 */
 	Buffer		buf = zu_read_block(block, known->free ? RBM_ZERO_ON_ERROR : RBM_NORMAL);
 	Page		page = BufferGetPage(buf);
 	ZuPageHeader *h = zu_page_header(page);
@@ -94,7 +105,9 @@ wipe_page(BlockNumber block, const Known *known)
 	return wiped;
 }
 
-/* look_up: fills known from the map. Alloc lock held, extent below the limit. */
+/*
+ * look_up: fills known from the map. Alloc lock held, extent below the limit.
+ */
 static void
 look_up(Known *known)
 {
@@ -106,7 +119,10 @@ look_up(Known *known)
 	UnlockReleaseBuffer(buf);
 }
 
-/* wipe_extent: wipes an extent that is free, or one that is in use; returns the bytes that were wiped. Alloc lock held. */
+/*
+ * wipe_extent: wipes an extent that is free, or one that is in use; returns
+ * the bytes that were wiped. Alloc lock held.
+ */
 static uint64
 wipe_extent(uint32 extent, bool is_free)
 {

@@ -7,10 +7,12 @@
  *
  * Invariants
  *	RECORD-1	zur_pack writes exactly zur_length(rec) bytes.
- *	RECORD-2	zur_unpack accepts what zur_pack wrote and gives the same fields back.
- *	RECORD-3	zur_unpack and zur_raw_payload read only inside the bytes they are given.
- *	RECORD-4	a record of INSERT or LOCK has no bytes left over; the others' rest is
- *		their payload.
+ *	RECORD-2	zur_unpack accepts what zur_pack wrote and gives the same
+ *				fields back.
+ *	RECORD-3	zur_unpack and zur_raw_payload read only inside the bytes they
+ *				are given.
+ *	RECORD-4	a record of INSERT or LOCK has no bytes left over; the others'
+ *		rest is their payload.
  */
 #include "undo/undo_record.h"
 
@@ -48,7 +50,9 @@ put_le(char *p, uint64 v, int n)
 	return p;
 }
 
-/* get_le: n bytes at *p, which moves past them; false if that would pass end. */
+/*
+ * get_le: n bytes at *p, which moves past them; false if that would pass end.
+ */
 static bool
 get_le(const char **p, const char *end, int n, uint64 *v)
 {
@@ -193,7 +197,10 @@ zur_pack(const ZuRecord *rec, char *dst)
 	Assert(p == dst + rec->length);
 }
 
-/* clear_optional: the fields that not every record has. One by one: readers of long chains feel a memset here. */
+/*
+ * clear_optional: the fields that not every record has. One by one: readers of
+ * long chains feel a memset here.
+ */
 static inline void
 clear_optional(ZuRecord *rec)
 {
@@ -209,7 +216,10 @@ clear_optional(ZuRecord *rec)
 	rec->payload_len = 0;
 }
 
-/* unpack_by_type: the part of a record that depends on its type; the rest of it is [p, end). */
+/*
+ * unpack_by_type: the part of a record that depends on its type; the rest of
+ * it is [p, end).
+ */
 static bool
 unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 {
@@ -249,7 +259,8 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 			rec->committed = v;
 			break;
 		case ZUR_LOCKS:
-			if (!get_le(&p, end, 6, &v) || (end - p) % sizeof(ZLockEntry) != 0 || (rec->xflags & ZUX_LZ4))
+			if (!get_le(&p, end, 6, &v) || (end - p) % sizeof(ZLockEntry) != 0 ||
+				(rec->xflags & ZUX_LZ4))
 				return false;
 			rec->hold = v;
 			break;

@@ -41,18 +41,22 @@
 
 typedef enum ZuRecordType
 {
-	ZUR_INSERT = 1,				/* rows offset .. offset + nrows - 1 came to be */
+	ZUR_INSERT = 1,				/* rows offset .. offset + nrows - 1 came to
+								 * be */
 	ZUR_UPDATE,					/* one row changed in place */
 	ZUR_DELETE,					/* one row deleted */
 	ZUR_MOVE,					/* one row moved by an update to 'forward' */
 	ZUR_LOCK,					/* one row locked */
-	ZUR_IMAGE,					/* not in a chain: the whole table page as it was */
-	ZUR_LOCKS					/* locks of several transactions, in a chain of such (docs/locking.md) */
+	ZUR_IMAGE,					/* not in a chain: the whole table page as it
+								 * was */
+	ZUR_LOCKS					/* locks of several transactions, in a chain
+								 * of such (docs/locking.md) */
 } ZuRecordType;
 
 /* Flags in byte 0. */
 #define ZUF_PREV		0x10	/* has prev */
-#define ZUF_FIRST		0x20	/* first record of a top-level transaction in its log */
+#define ZUF_FIRST		0x20	/* first record of a top-level transaction in
+								 * its log */
 #define ZUF_TOPXID		0x40	/* has topxid; without it, topxid == xid */
 #define ZUF_AS_OF		0x80	/* has as_of */
 
@@ -61,26 +65,31 @@ typedef enum ZuRecordType
 #define ZUX_UNLOGGED	0x0400	/* of an unlogged table: void after a crash */
 #define ZUX_SPECULATIVE 0x0800	/* INSERT carries a speculative token */
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
-#define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in: excludes KEY SHARE lockers */
+#define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in:
+								 * excludes KEY SHARE lockers */
 #define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition */
-#define ZUX_TEMP		0x8000	/* of a temporary table: lies in the private log of its backend */
+#define ZUX_TEMP		0x8000	/* of a temporary table: lies in the private
+								 * log of its backend */
 
 typedef struct ZuRecord
 {
 	ZuRecordType type;
 	uint8		flags;			/* ZUF_FIRST; the others are derived */
 	uint16		xflags;			/* ZUX_*; ZUX_LZ4 is set by zur_pack's caller */
-	uint16		length;			/* packed length; set by unpack and by zur_length */
+	uint16		length;			/* packed length; set by unpack and by
+								 * zur_length */
 	ZXid		xid;
-	ZXid		topxid;			/* top-level xid; on unpack == xid if not stored */
+	ZXid		topxid;			/* top-level xid; on unpack == xid if not
+								 * stored */
 	Oid			reloid;
 	RelFileNumber relnumber;
 	BlockNumber block;
 	OffsetNumber offset;
 	CommandId	cid;			/* 0 if as_of is valid */
+
 	/*
-	 * A rewrite of the table (CLUSTER, VACUUM FULL) has put here again what this committed
-	 * transaction did; Invalid = the change is xid's own.
+	 * A rewrite of the table (CLUSTER, VACUUM FULL) has put here again what
+	 * this committed transaction did; Invalid = the change is xid's own.
 	 */
 	TransactionId as_of;
 	UndoPtr		prev;			/* InvalidUndoPtr = none */
@@ -89,8 +98,10 @@ typedef struct ZuRecord
 	ItemPointerData forward;	/* MOVE */
 	uint8		lockmode;		/* LOCK: a LockTupleMode */
 	ZXid		committed;		/* IMAGE */
-	ZXid		hold;			/* LOCKS: youngest locker named here or in a record below; kept as long as it may run */
-	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE, LOCKS: raw or LZ4 bytes */
+	ZXid		hold;			/* LOCKS: youngest locker named here or in a
+								 * record below; kept as long as it may run */
+	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE, LOCKS: raw or
+								 * LZ4 bytes */
 	uint16		payload_len;
 } ZuRecord;
 
@@ -110,8 +121,9 @@ zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
 #define ZUR_MAX_LENGTH	(64 + BLCKSZ)
 
 /*
- * One lock in a LOCKS record: bits 0-47 xid of the locker, 48-56 offset, 57-58 LockTupleMode, 59 ZLOCK_SURE:
- * it holds whatever becomes of the record's writer.
+ * One lock in a LOCKS record: bits 0-47 xid of the locker, 48-56 offset, 57-58
+ * LockTupleMode, 59 ZLOCK_SURE: it holds whatever becomes of the record's
+ * writer.
  */
 typedef uint64 ZLockEntry;
 
@@ -126,21 +138,31 @@ zlock_entry(ZXid xid, OffsetNumber off, int mode)
 	return (xid & ZXID_MASK) | (ZLockEntry) off << 48 | (ZLockEntry) mode << 57;
 }
 
-/* zlocks_first_mode: the strength of a LOCKS record's first lock; where a lock is added, that is the one. */
+/*
+ * zlocks_first_mode: the strength of a LOCKS record's first lock; where a lock
+ * is added, that is the one.
+ */
 extern int	zlocks_first_mode(const ZuRecord *rec);
 
 /* Most entries of one LOCKS record. */
 #define ZLOCK_MAX_ENTRIES 900
 
-/* zur_length: number of bytes that zur_pack will write for rec; sets rec->length. */
+/*
+ * zur_length: number of bytes that zur_pack will write for rec; sets
+ * rec->length.
+ */
 extern Size zur_length(ZuRecord *rec);
 
-/* zur_pack: write rec (rec->length set by zur_length) to dst, which has room for it. */
+/*
+ * zur_pack: write rec (rec->length set by zur_length) to dst, which has room
+ * for it.
+ */
 extern void zur_pack(const ZuRecord *rec, char *dst);
 
 /*
- * zur_unpack: read a record from len bytes at src (at least the record; more is
- * allowed). On success payload points into src. False if truncated or malformed.
+ * zur_unpack: read a record from len bytes at src (at least the record; more
+ * is allowed). On success payload points into src. False if truncated or
+ * malformed.
  */
 extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
 

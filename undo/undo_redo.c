@@ -3,9 +3,9 @@
  *
  * Owns redo of ALLOC, DISCARD and TRUNCATE. Called by the resource manager.
  *
- * Locks: map page before meta page, as on a primary. The shared entry, if there is one, is
- * brought up to date while the meta page is locked (see zu_load_meta), and by UNDO-3 it
- * does not matter if there is none.
+ * Locks: map page before meta page, as on a primary. The shared entry, if
+ * there is one, is brought up to date while the meta page is locked (see
+ * zu_load_meta), and by UNDO-3 it does not matter if there is none.
  */
 #include "undo/undo_internal.h"
 
@@ -14,7 +14,10 @@
 #include "access/xlogutils.h"
 #include "storage/standby.h"
 
-/* need_data: PANIC-worthy check that the record's main data has at least 'size' bytes. */
+/*
+ * need_data: PANIC-worthy check that the record's main data has at least
+ * 'size' bytes.
+ */
 static const char *
 need_data(XLogReaderState *record, Size size)
 {
@@ -24,7 +27,10 @@ need_data(XLogReaderState *record, Size size)
 	return XLogRecGetData(record);
 }
 
-/* grow_in_redo: make the blocks of extents 0 .. nextents - 1 exist, so that no reader below the limit misses one. */
+/*
+ * grow_in_redo: make the blocks of extents 0 .. nextents - 1 exist, so that no
+ * reader below the limit misses one.
+ */
 static void
 grow_in_redo(RelFileLocator locator, uint32 nextents)
 {
@@ -43,7 +49,10 @@ grow_in_redo(RelFileLocator locator, uint32 nextents)
 	}
 }
 
-/* redo_settled: the summaries of settled extents, which follow the record's fixed part. */
+/*
+ * redo_settled: the summaries of settled extents, which follow the record's
+ * fixed part.
+ */
 static void
 redo_settled(XLogReaderState *record)
 {
@@ -152,7 +161,10 @@ zu_redo_discard(XLogReaderState *record)
 	data = need_data(record, SizeOfUndoDiscard + (Size) xlrec.nextents * sizeof(uint32));
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
-	/* UNDO-39: ids that were given out and left no trace in WAL are not given out again below `oldest` */
+	/*
+	 * UNDO-39: ids that were given out and left no trace in WAL are not given
+	 * out again below `oldest`
+	 */
 	AdvanceNextFullTransactionIdPastXid(zu_xid_before(xlrec.oldest));
 
 	/* before anything that a standby's snapshot may still need is given up */

@@ -1,23 +1,30 @@
 /*
- * undo/undo_repair.c - checking the meta page and the map pages, and making them anew.
+ * undo/undo_repair.c - checking the meta page and the map pages, and making
+ * them anew.
  *
- * Owns zu_check_map and zu_repair_map. Called from SQL by superusers (monitor/).
+ * Owns zu_check_map and zu_repair_map. Called from SQL by superusers
+ * (monitor/).
  *
- * A meta page that is lost is made from the catalog and the file, a map page from the pages of
- * its extents. What is made anew knows less than what was there, and errs on the safe side: `oldest`
- * is lower, extents that were free are kept. So nothing is lost, and the discard pass finds out the rest.
+ * A meta page that is lost is made from the catalog and the file, a map page
+ * from the pages of its extents. What is made anew knows less than what was
+ * there, and errs on the safe side: `oldest` is lower, extents that were free
+ * are kept. So nothing is lost, and the discard pass finds out the rest.
  *
- * Locks: the load lock and the alloc lock throughout a repair; undo pages in share mode, one at a time,
- * with no map page locked.
+ * Locks: the load lock and the alloc lock throughout a repair; undo pages in
+ * share mode, one at a time, with no map page locked.
  *
- * Crash points: a pair is written as two full-page images; after the first, the second is repaired from it.
+ * Crash points: a pair is written as two full-page images; after the first,
+ * the second is repaired from it.
  *
  * Invariants
- *	UNDO-63	an `oldest` made anew is not above the lost one: it is relfrozenxid of zundo.undo_log, which
- *		follows durable values of it, and from which the server keeps clog.
- *	UNDO-64	a map page made anew frees no extent with a record that is not below `oldest`, nor one that follows
- *		such in its log, nor one with an overflow page that has an owner.
- *	UNDO-65	a generation that was lost is made anew as one that follows all that are known by far.
+ *	UNDO-63	an `oldest` made anew is not above the lost one: it is relfrozenxid
+ *		of zundo.undo_log, which follows durable values of it, and from which
+ *		the server keeps clog.
+ *	UNDO-64	a map page made anew frees no extent with a record that is not
+ *		below `oldest`, nor one that follows such in its log, nor one with an
+ *		overflow page that has an owner.
+ *	UNDO-65	a generation that was lost is made anew as one that follows all
+ *			that are known by far.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -29,7 +36,10 @@
 #include "utils/relcache.h"
 #include "utils/memutils.h"
 
-/* How far a generation made anew is ahead of those that are known: half of what still counts as newer. */
+/*
+ * How far a generation made anew is ahead of those that are known: half of
+ * what still counts as newer.
+ */
 #define GENERATION_LEAP		(1U << (ZU_GENERATION_BITS - 2))
 
 /* Alignment that direct I/O may ask for. */
@@ -38,7 +48,8 @@
 /* What the pages of one extent tell. */
 typedef struct ExtentPages
 {
-	bool		undo;			/* there are undo pages; of the newest allocation: */
+	bool		undo;			/* there are undo pages; of the newest
+								 * allocation: */
 	uint32		generation;
 	uint32		logno;
 	uint64		sequence;
@@ -56,7 +67,10 @@ file_blocks(void)
 	return smgrnblocks(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM);
 }
 
-/* copy_block: a copy of a block as it is in its buffer; *damaged: it cannot be read. */
+/*
+ * copy_block: a copy of a block as it is in its buffer; *damaged: it cannot be
+ * read.
+ */
 static void
 copy_block(BlockNumber block, char *dst, bool *damaged)
 {
@@ -95,7 +109,8 @@ look_at_extent(uint32 extent, ExtentPages *e)
 			e->generation = h->generation;
 			e->logno = h->logno;
 			e->sequence = h->sequence;
-			e->prev = block == start && ((PageHeader) copy.data)->pd_lower > ZU_PAGE_DATA ? h->prev : InvalidUndoPtr;
+			e->prev = block == start && ((PageHeader) copy.data)->pd_lower > ZU_PAGE_DATA ? h->prev
+				: InvalidUndoPtr;
 		}
 	}
 }
@@ -113,14 +128,18 @@ check_twins(BlockNumber first, ZuReport report, void *arg)
 	{
 		if (!valid[i])
 			report(arg, first + i, "the page is damaged; its other copy is %s",
-								   valid[1 - i] ? "valid" : "damaged, too");
+				   valid[1 - i] ? "valid" : "damaged, too");
 		else if (valid[1 - i] && changes[i] < changes[1 - i])
-			report(arg, first + i, "the page missed " UINT64_FORMAT " changes; its other copy is valid",
+			report(arg, first + i, "the page missed " UINT64_FORMAT " changes; its other copy is "
+				   "valid",
 				   changes[1 - i] - changes[i]);
 	}
 }
 
-/* map_entry: reads the entry of an extent; false if it was cut off. Errors: both twins are damaged. */
+/*
+ * map_entry: reads the entry of an extent; false if it was cut off. Errors:
+ * both twins are damaged.
+ */
 static bool
 map_entry(uint32 extent, ZuMapEntry *dst)
 {
@@ -138,7 +157,10 @@ map_entry(uint32 extent, ZuMapEntry *dst)
 	return there;
 }
 
-/* misfit: returns what is wrong between an extent's map entry and its first page, NULL if nothing is. */
+/*
+ * misfit: returns what is wrong between an extent's map entry and its first
+ * page, NULL if nothing is.
+ */
 static const char *
 misfit(uint32 extent, const ZuMapEntry *map, Page page)
 {
@@ -182,7 +204,8 @@ check_extent(uint32 extent, ZuReport report, void *arg)
 	else
 		what = misfit(extent, &before, (Page) copy.data);
 	/* somebody may have taken or freed it meanwhile */
-	if (what != NULL && map_entry(extent, &after) && memcmp(&before, &after, sizeof(ZuMapEntry)) == 0)
+	if (what != NULL && map_entry(extent, &after) &&
+		memcmp(&before, &after, sizeof(ZuMapEntry)) == 0)
 		report(arg, start, "the first page of extent %u %s", extent, what);
 }
 
@@ -199,7 +222,7 @@ zu_check_map(ZuReport report, void *arg)
 	limit = pg_atomic_read_u32(&entry->limit);
 	if (have < zu_nblocks_for(limit))
 		report(arg, have, "the file ends here, but its %u extents need %u blocks",
-						  limit, zu_nblocks_for(limit));
+			   limit, zu_nblocks_for(limit));
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 	{
 		bool		taken = zu_fence_enter();
@@ -225,7 +248,10 @@ zu_check_map(ZuReport report, void *arg)
 
 /* ---- making a pair anew ---- */
 
-/* write_pair: makes page, whose twin header is set, the contents of the pair at 'first'. */
+/*
+ * write_pair: makes page, whose twin header is set, the contents of the pair
+ * at 'first'.
+ */
 static void
 write_pair(BlockNumber first, Page page)
 {
@@ -241,7 +267,10 @@ write_pair(BlockNumber first, Page page)
 	zu_twins_unlock(&t);
 }
 
-/* newest_known: the newest generation in the first pages of extents 0 .. nextents - 1. */
+/*
+ * newest_known: the newest generation in the first pages of extents 0 ..
+ * nextents - 1.
+ */
 static uint32
 newest_known(uint32 nextents)
 {
@@ -266,7 +295,10 @@ newest_known(uint32 nextents)
 	return newest;
 }
 
-/* group_exists: does the file hold a group of extents that begins with this one? Its map page, or a page behind it, tells. */
+/*
+ * group_exists: does the file hold a group of extents that begins with this
+ * one? Its map page, or a page behind it, tells.
+ */
 static bool
 group_exists(uint32 first)
 {
@@ -344,20 +376,25 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 	}
 	else
 	{
-		/* when the logs are loaded all xids from here on are in doubt (UNDO-46) */
+		/*
+		 * when the logs are loaded all xids from here on are in doubt
+		 * (UNDO-46)
+		 */
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
 	}
 	report(arg, ZU_META_BLOCK, "meta page: both copies are lost; rebuilt with %u extents, oldest "
-							   "transaction " UINT64_FORMAT
-		   ", from %s", meta->nextents, meta->oldest, loaded ? "shared memory" : "the catalog and the file");
+		   "transaction " UINT64_FORMAT
+		   ", from %s", meta->nextents, meta->oldest, loaded ? "shared memory"
+		   : "the catalog and the file");
 	if (!dry_run)
 		write_pair(ZU_META_BLOCK, (Page) page.data);
 }
 
 /*
- * is_needed: has the extent a record that is not below oldest, or one that cannot be read (UNDO-64)? A
- * record does not leave its extent, so one begins at its first byte.
+ * is_needed: has the extent a record that is not below oldest, or one that
+ * cannot be read (UNDO-64)? A record does not leave its extent, so one begins
+ * at its first byte.
  */
 static bool
 is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
@@ -395,14 +432,18 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 		ZuRecord	rec;
 
 		needed = len == 0 || len > n - off || !zur_unpack(bytes + off, len, &rec) ||
-			rec.xid >= oldest || rec.topxid >= oldest || (rec.type == ZUR_LOCKS && rec.hold >= oldest);
+			rec.xid >= oldest || rec.topxid >= oldest ||
+			(rec.type == ZUR_LOCKS && rec.hold >= oldest);
 		off += len;
 	}
 	pfree(bytes);
 	return needed;
 }
 
-/* is_kept: is the place, where a log ended before it came to an extent, in an extent that is kept? */
+/*
+ * is_kept: is the place, where a log ended before it came to an extent, in an
+ * extent that is kept?
+ */
 static bool
 is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
 {
@@ -412,8 +453,10 @@ is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
 	if (prev == InvalidUndoPtr)
 		return false;
 	if (extent >= group && extent < group + n)
-		return pages[extent - group].keep && pages[extent - group].generation == zuptr_generation(prev);
-	return !zu_twins_lost(zu_map_block(extent)) && map_entry(extent, &map) && map.state == ZU_EXTENT_LOG &&
+		return pages[extent - group].keep &&
+			pages[extent - group].generation == zuptr_generation(prev);
+	return !zu_twins_lost(zu_map_block(extent)) && map_entry(extent, &map) &&
+		map.state == ZU_EXTENT_LOG &&
 		map.generation == zuptr_generation(prev);
 }
 
@@ -438,7 +481,8 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 	{
 		more = false;
 		for (uint32 i = 0; i < n; i++)
-			if (pages[i].undo && !pages[i].owned && !pages[i].keep && is_kept(pages[i].prev, group, n, pages))
+			if (pages[i].undo && !pages[i].owned && !pages[i].keep &&
+				is_kept(pages[i].prev, group, n, pages))
 				pages[i].keep = more = true;
 	}
 	newest = (newest_known(limit) + GENERATION_LEAP) & ZU_MAX_GENERATION;
@@ -448,7 +492,10 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 	{
 		ZuMapEntry *map = zu_map_entry((Page) page.data, group + i);
 
-		/* newer than what its own pages show; generations of different extents do not compare */
+		/*
+		 * newer than what its own pages show; generations of different
+		 * extents do not compare
+		 */
 		if (pages[i].undo)
 			map->generation = Max((pages[i].generation + GENERATION_LEAP) & ZU_MAX_GENERATION, 1);
 		if (pages[i].owned)
@@ -466,15 +513,18 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 		}
 		else if (pages[i].unreadable)
 		{
-			/* it may hold slots: so nobody writes over what cannot be read (UNDO-64) */
+			/*
+			 * it may hold slots: so nobody writes over what cannot be read
+			 * (UNDO-64)
+			 */
 			map->state = ZU_EXTENT_OVERFLOW;
 			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and "
-													"none that tells to which log it belongs; it "
-													"is kept", group + i);
+				   "none that tells to which log it belongs; it "
+				   "is kept", group + i);
 		}
 	}
 	report(arg, first, "extent map: both copies are lost; rebuilt from the pages of %u extents: "
-					   "%d belong to logs, %d hold slots, the others are free",
+		   "%d belong to logs, %d hold slots, the others are free",
 		   n, kept, owned);
 	if (!dry_run)
 		write_pair(first, (Page) page.data);
@@ -509,7 +559,8 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot rebuild the extent map while sessions write to the undo log"),
-					 errdetail("Both copies of the map page in blocks %u and %u are lost.", first, first + 1),
+					 errdetail("Both copies of the map page in blocks %u and %u are lost.", first,
+							   first + 1),
 					 errhint("Restart the server, and run the repair again before zheap tables of "
 							 "this database are written.")));
 		rebuild_map(group, limit, pg_atomic_read_u64(&entry->oldest), dry_run, report, arg);

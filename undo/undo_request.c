@@ -1,19 +1,20 @@
 /*
- * undo/undo_request.c - requests for undo workers, and who serves which database.
- *
- * Owns a small array in shared memory under one LWLock (a leaf: nothing is locked
- * while it is held). Called by any backend (requests, progress), the launcher and
- * the workers of discard/. Lost in a crash; the launcher then looks at every
+ * undo/undo_request.c - requests for undo workers, and who serves which
  * database.
+ *
+ * Owns a small array in shared memory under one LWLock (a leaf: nothing is
+ * locked while it is held). Called by any backend (requests, progress), the
+ * launcher and the workers of discard/. Lost in a crash; the launcher then
+ * looks at every database.
  *
  * Invariants:
  *	REQUEST-1	at most one entry per database, at most one worker per entry.
- *	REQUEST-2	a request made while a worker runs is seen by that worker before its entry
- *		becomes free, or leaves the entry WANTED.
- *	REQUEST-3	a worker that had begun to work and is ended by force leaves its entry WANTED: nobody else
- *		may know of the undo that it leaves.
- *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its database gets a
- *		worker again when others have had their turn.
+ *	REQUEST-2	a request made while a worker runs is seen by that worker
+ *		before its entry becomes free, or leaves the entry WANTED.
+ *	REQUEST-3	a worker that had begun to work and is ended by force leaves
+ *		its entry WANTED: nobody else may know of the undo that it leaves.
+ *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its
+ *		database gets a worker again when others have had their turn.
  */
 #include "postgres.h"
 
@@ -25,7 +26,10 @@
 #include "undo/undo_request.h"
 #include "utils/timestamp.h"
 
-/* So long a database whose worker was ended by force is left alone: for CREATE DATABASE ... TEMPLATE and the like. */
+/*
+ * So long a database whose worker was ended by force is left alone: for CREATE
+ * DATABASE ... TEMPLATE and the like.
+ */
 #define ZWORKER_RESPITE_MS	3000
 
 /*
@@ -42,13 +46,17 @@ typedef struct WorkerEntry
 {
 	Oid			dboid;
 	ZWorkerState state;
-	bool		requested;		/* by somebody with work, since the worker last looked */
-	TimestampTz not_before;		/* WANTED: the worker was ended by force; give whoever did it some time */
+	bool		requested;		/* by somebody with work, since the worker
+								 * last looked */
+	TimestampTz not_before;		/* WANTED: the worker was ended by force; give
+								 * whoever did it some time */
 	int			pid;			/* RUNNING */
 	Latch	   *latch;			/* RUNNING */
 	TimestampTz since;			/* RUNNING: when it came */
-	bool		pinned;			/* RUNNING: its last cycle could give nothing back */
-	bool		must_yield;		/* RUNNING: another database needs its background worker slot */
+	bool		pinned;			/* RUNNING: its last cycle could give nothing
+								 * back */
+	bool		must_yield;		/* RUNNING: another database needs its
+								 * background worker slot */
 	uint64		xid;			/* transaction being rolled back, 0 = none */
 	uint64		records_done;
 	uint64		records_total;
@@ -62,12 +70,14 @@ typedef struct WorkerTable
 	bool		rescan;			/* a request found the table full */
 	Latch	   *launcher;		/* NULL = none runs */
 	TimestampTz yield_asked;	/* when a worker was last asked to yield */
-	int			next;			/* entry to start next if it is wanted: round robin, so that no database starves */
+	int			next;			/* entry to start next if it is wanted: round
+								 * robin, so that no database starves */
 	int			nentries;
 	WorkerEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } WorkerTable;
 
 static WorkerTable *table = NULL;
+
 /* Of a worker process. */
 typedef struct MyWorker
 {
@@ -84,7 +94,10 @@ zworkers_shmem_size(void)
 					mul_size(zundo_max_databases, sizeof(WorkerEntry)));
 }
 
-/* zworkers_shmem_startup: Creates or finds the table. AddinShmemInitLock is not held. */
+/*
+ * zworkers_shmem_startup: Creates or finds the table. AddinShmemInitLock is
+ * not held.
+ */
 void
 zworkers_shmem_startup(void)
 {
@@ -126,7 +139,10 @@ take_entry(Oid dboid)
 	return NULL;
 }
 
-/* zworkers_wake: ask for a worker in database dboid. No errors; may be called in an abort. */
+/*
+ * zworkers_wake: ask for a worker in database dboid. No errors; may be called
+ * in an abort.
+ */
 void
 zworkers_wake(Oid dboid)
 {
@@ -254,7 +270,10 @@ zwtable_start_failed(Oid dboid, bool give_up)
 	LWLockRelease(&table->lock);
 }
 
-/* At process exit: whatever happened, the database must be able to get a worker again. */
+/*
+ * At process exit: whatever happened, the database must be able to get a
+ * worker again.
+ */
 static void
 release_at_exit(int code, Datum arg)
 {
@@ -264,7 +283,8 @@ release_at_exit(int code, Datum arg)
 	{
 		LWLockAcquire(&table->lock, LW_EXCLUSIVE);
 		my.entry->requested = true;
-		my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
+		my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+														   ZWORKER_RESPITE_MS);
 		LWLockRelease(&table->lock);
 	}
 	(void) zwtable_release(false);
@@ -329,7 +349,11 @@ zwtable_ask_to_yield(void)
 
 		if (entry->state != ZWORKER_RUNNING)
 			continue;
-		/* one that was asked and is in the middle of something keeps nobody else from being asked */
+
+		/*
+		 * one that was asked and is in the middle of something keeps nobody
+		 * else from being asked
+		 */
 		if (!entry->must_yield && TimestampDifferenceExceeds(entry->since, now, turn) &&
 			(best == NULL || entry->pinned > best->pinned ||
 			 (entry->pinned == best->pinned && entry->since < best->since)))
@@ -399,7 +423,10 @@ zwtable_give_up(bool again)
 	(void) zwtable_release(false);
 }
 
-/* zworkers_report_progress: a worker tells how far its rollback is; other processes have no entry. */
+/*
+ * zworkers_report_progress: a worker tells how far its rollback is; other
+ * processes have no entry.
+ */
 void
 zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)
 {
@@ -413,7 +440,10 @@ zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, 
 	LWLockRelease(&table->lock);
 }
 
-/* zworkers_progress: copy the rollbacks now at work to out (room for max); returns their number. */
+/*
+ * zworkers_progress: copy the rollbacks now at work to out (room for max);
+ * returns their number.
+ */
 int
 zworkers_progress(ZRollbackProgress *out, int max)
 {

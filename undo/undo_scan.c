@@ -1,20 +1,23 @@
 /*
  * undo/undo_scan.c - reading a log forward.
  *
- * Owns the parser of a log. Called by the discard pass, undo_states.c and at load (to
- * test a log's tail).
+ * Owns the parser of a log. Called by the discard pass, undo_states.c and at
+ * load (to test a log's tail).
  *
  * Locks: none between calls; a page is copied under its share lock.
  *
  * Crash points: none; reads only.
  *
  * Invariants
- *	UNDO-11	all pages of an extent before the last one that is written are full. Where its data end, the log ends (at the
- *		insert position), or the next extent that was entered names just that place as `prev`; extents in
- *		between were taken and never entered. A scan that finds it otherwise has met damage.
- *	UNDO-38	a page's topxid is the transaction of the record that it begins with or in: the last one with ZUF_FIRST before.
- *	UNDO-12	a scan never reads past the insert position it was given: everything before that was
- *		completely written when it was published.
+ *	UNDO-11	all pages of an extent before the last one that is written are
+ *		full. Where its data end, the log ends (at the insert position), or the
+ *		next extent that was entered names just that place as `prev`; extents
+ *		in between were taken and never entered. A scan that finds it otherwise
+ *		has met damage.
+ *	UNDO-38	a page's topxid is the transaction of the record that it begins
+ *			with or in: the last one with ZUF_FIRST before.
+ *	UNDO-12	a scan never reads past the insert position it was given:
+ *		everything before that was completely written when it was published.
  */
 #include "undo/undo_internal.h"
 
@@ -62,7 +65,10 @@ zu_scan_position(ZuScan *scan)
 	return zuptr_make(e->generation, e->extent, zu_byte_at(scan->page, scan->off));
 }
 
-/* load_page: have page 'page' of the extent with this index in scan->copy; false if it is not written. */
+/*
+ * load_page: have page 'page' of the extent with this index in scan->copy;
+ * false if it is not written.
+ */
 static bool
 load_page(ZuScan *scan, int index, int page)
 {
@@ -81,7 +87,10 @@ load_page(ZuScan *scan, int index, int page)
 	return true;
 }
 
-/* fetch_extents: add the extents that the log has taken since the scan's last one; false if there are none. */
+/*
+ * fetch_extents: add the extents that the log has taken since the scan's last
+ * one; false if there are none.
+ */
 static bool
 fetch_extents(ZuScan *scan)
 {
@@ -102,7 +111,10 @@ fetch_extents(ZuScan *scan)
 	return n > 0;
 }
 
-/* is_gone: has the extent been discarded since it was found in the map? Its log's other extents may still be freed. */
+/*
+ * is_gone: has the extent been discarded since it was found in the map? Its
+ * log's other extents may still be freed.
+ */
 static bool
 is_gone(const ZuExtent *e)
 {
@@ -128,7 +140,10 @@ is_skipped(const ZuScan *scan, int index)
 	return scan->skip_settled && scan->extents[index].settled;
 }
 
-/* enter_extent: moves the scan to the first byte of another extent; notes where the data of the last one end. */
+/*
+ * enter_extent: moves the scan to the first byte of another extent; notes
+ * where the data of the last one end.
+ */
 static void
 enter_extent(ZuScan *scan, int index)
 {
@@ -138,7 +153,10 @@ enter_extent(ZuScan *scan, int index)
 	scan->off = ZU_PAGE_DATA;
 }
 
-/* skip_extent: moves the scan from the first byte of a settled extent to the end of its data. */
+/*
+ * skip_extent: moves the scan from the first byte of a settled extent to the
+ * end of its data.
+ */
 static void
 skip_extent(ZuScan *scan)
 {
@@ -150,8 +168,9 @@ skip_extent(ZuScan *scan)
 }
 
 /*
- * next_extent: move to the extent in which the log goes on from the scan's position, where the data of the
- * current one end (UNDO-11). False if none says so.
+ * next_extent: move to the extent in which the log goes on from the scan's
+ * position, where the data of the current one end (UNDO-11). False if none
+ * says so.
  */
 static bool
 next_extent(ZuScan *scan)
@@ -161,7 +180,11 @@ next_extent(ZuScan *scan)
 	for (int i = scan->current + 1; i < scan->nextents || fetch_extents(scan); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		/* of two settled neighbours the map tells that the log went from one to the other */
+
+		/*
+		 * of two settled neighbours the map tells that the log went from one
+		 * to the other
+		 */
 		if (i == scan->current + 1 && is_skipped(scan, scan->current) && is_skipped(scan, i) &&
 			scan->extents[i].sequence == scan->extents[scan->current].sequence + 1)
 		{
@@ -169,7 +192,8 @@ next_extent(ZuScan *scan)
 			return true;
 		}
 		if (!load_page(scan, i, 0))
-			continue;			/* never entered, if the next one that was says so */
+			continue;			/* never entered, if the next one that was
+								 * says so */
 		if (zu_page_header((Page) scan->copy.data)->prev != from)
 			break;
 		enter_extent(scan, i);
@@ -179,9 +203,9 @@ next_extent(ZuScan *scan)
 }
 
 /*
- * straddling_record: collect into scan->record the record that starts at the scan's
- * position and leaves its page. Moves the position behind it and returns its
- * length; 0 if it is not all there.
+ * straddling_record: collect into scan->record the record that starts at the
+ * scan's position and leaves its page. Moves the position behind it and
+ * returns its length; 0 if it is not all there.
  */
 static Size
 straddling_record(ZuScan *scan)
@@ -224,7 +248,10 @@ straddling_record(ZuScan *scan)
 	return want;
 }
 
-/* follows: is rec, which has brought the scan to the page in scan->copy, of the transaction that began the page (UNDO-38)? */
+/*
+ * follows: is rec, which has brought the scan to the page in scan->copy, of
+ * the transaction that began the page (UNDO-38)?
+ */
 static bool
 follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
 {
@@ -237,7 +264,10 @@ follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
 	return !begins_page || scan->topxid == InvalidZXid || began == scan->topxid;
 }
 
-/* read_record: the record at the scan's position, which lies before the end of the page's data; false if there is none. */
+/*
+ * read_record: the record at the scan's position, which lies before the end of
+ * the page's data; false if there is none.
+ */
 static bool
 read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 {
@@ -281,7 +311,8 @@ zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 			scan->page++;
 			scan->off = ZU_PAGE_DATA;
 		}
-		if (is_skipped(scan, scan->current) && scan->page == 0 && scan->off == ZU_PAGE_DATA && !last)
+		if (is_skipped(scan, scan->current) && scan->page == 0 && scan->off == ZU_PAGE_DATA &&
+			!last)
 		{
 			*ptr = zu_scan_position(scan);
 			skip_extent(scan);
@@ -290,7 +321,11 @@ zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 		if (!(is_skipped(scan, scan->current) && zu_byte_at(scan->page, scan->off) >= e->end) &&
 			load_page(scan, scan->current, scan->page) &&
 			scan->off < ((PageHeader) scan->copy.data)->pd_lower)
-			/* bytes may make no sense because the extent has another owner now */
+
+			/*
+			 * bytes may make no sense because the extent has another owner
+			 * now
+			 */
 			return read_record(scan, rec, ptr) ? ZU_STEP_RECORD : broken(scan);
 		if (last || !next_extent(scan))
 			return broken(scan);

@@ -1,24 +1,28 @@
 /*
  * undo/undo_shmem.c - the shared tables of undo logs: memory and locks.
  *
- * Owns the shared arrays of entries, one per database in use, of their locks, and of sets of logs, and
- * this backend's link to the entry of its database (zu_my). Called at load, at
- * scan and DML begin, by redo to find an entry, and at process exit.
+ * Owns the shared arrays of entries, one per database in use, of their locks,
+ * and of sets of logs, and this backend's link to the entry of its database
+ * (zu_my). Called at load, at scan and DML begin, by redo to find an entry,
+ * and at process exit.
  *
- * Locks: the table lock protects keys and reference counts. It is the innermost lock
- * here: redo takes it shared with a buffer locked, so nobody may lock a buffer
- * while holding it.
+ * Locks: the table lock protects keys and reference counts. It is the
+ * innermost lock here: redo takes it shared with a buffer locked, so nobody
+ * may lock a buffer while holding it.
  *
- * Crash points: none; nothing here is durable. After a crash every entry is gone and the
- * first user loads it from the pages.
+ * Crash points: none; nothing here is durable. After a crash every entry is
+ * gone and the first user loads it from the pages.
  *
  * Invariants
- *	UNDO-1	an entry exists exactly while its reference count is positive. There is one for each process that can be
- *		connected to a database, so that a reader never lacks one; zundo.max_databases bounds the sets of logs, which
- *		databases need that are written.
- *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test nor an
- *		allocation happens before it was loaded (state EMPTY), whatever errors come in between.
- *	UNDO-3	redo never fails for want of an entry: without one there is no reader.
+ *	UNDO-1	an entry exists exactly while its reference count is positive.
+ *		There is one for each process that can be connected to a database, so
+ *		that a reader never lacks one; zundo.max_databases bounds the sets of
+ *		logs, which databases need that are written.
+ *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test
+ *		nor an allocation happens before it was loaded (state EMPTY), whatever
+ *		errors come in between.
+ *	UNDO-3	redo never fails for want of an entry: without one there is no
+ *			reader.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -43,8 +47,9 @@
 #define LEAST_LOGS		128
 
 /*
- * Two tables. Entries: what readers need of a database, small, and enough for every process to be in another database.
- * Sets of logs: what writers and the discarder need besides, large, and zundo.max_databases of them.
+ * Two tables. Entries: what readers need of a database, small, and enough for
+ * every process to be in another database. Sets of logs: what writers and the
+ * discarder need besides, large, and zundo.max_databases of them.
  */
 typedef struct ZuShared
 {
@@ -62,7 +67,8 @@ ZuDoubt    *zu_doubt = &no_doubt;
 
 static ZuShared *shared = NULL;
 static ZuLogSet *sets = NULL;
-static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY each */
+static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY
+									 * each */
 
 /* ---- size and start ---- */
 
@@ -78,7 +84,10 @@ set_size(int nlogs)
 	return MAXALIGN(add_size(offsetof(ZuLogSet, logs), mul_size(nlogs, sizeof(ZuLog))));
 }
 
-/* entries_size: of the header and the entries: one for each process that can be connected to a database (UNDO-1). */
+/*
+ * entries_size: of the header and the entries: one for each process that can
+ * be connected to a database (UNDO-1).
+ */
 static Size
 entries_size(void)
 {
@@ -360,7 +369,10 @@ zu_take_logs(ZuEntry *entry)
 	entry->logs = set->logs;
 }
 
-/* drop_logs: give the entry's set of logs back. Table lock held; nobody else uses the entry any more. */
+/*
+ * drop_logs: give the entry's set of logs back. Table lock held; nobody else
+ * uses the entry any more.
+ */
 static void
 drop_logs(ZuEntry *entry)
 {

@@ -18,12 +18,13 @@
 static void
 report_place(UndoPtr ptr)
 {
-	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ, zuptr_byte(ptr) % BLCKSZ);
+	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
+					  zuptr_byte(ptr) % BLCKSZ);
 }
 
 /*
- * begin: a scan from ptr on. If ptr's extent is not in the log any more the scan is at its end, but of an owned one
- * that is damage.
+ * begin: a scan from ptr on. If ptr's extent is not in the log any more the
+ * scan is at its end, but of an owned one that is damage.
  */
 static ZuScan *
 begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
@@ -45,7 +46,10 @@ begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
 	return scan;
 }
 
-/* log_position: discard and insert pointer of a log, also on a standby; false if it is empty. */
+/*
+ * log_position: discard and insert pointer of a log, also on a standby; false
+ * if it is empty.
+ */
 static bool
 log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
 {
@@ -149,7 +153,8 @@ zu_scan_end(ZuScan *scan)
 static uint64
 kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, UndoPtr insert)
 {
-	int64		bytes = (int64) zu_byte_room(zuptr_byte(insert)) - zu_byte_room(zuptr_byte(discard));
+	int64		bytes =
+	(int64) zu_byte_room(zuptr_byte(insert)) - zu_byte_room(zuptr_byte(discard));
 
 	if (insert_sequence < discard_sequence)
 		return 0;				/* read while both moved */

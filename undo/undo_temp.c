@@ -1,20 +1,25 @@
 /*
  * undo/undo_temp.c - the private undo of this backend's temporary tables.
  *
- * Owns a log that no other process sees: records one after the other in chunks of memory, the oldest of
- * which go to a temporary file when there are many. An undo pointer into it has generation 0 and is the
- * position in all bytes ever written by this backend, so no place is ever used twice.
+ * Owns a log that no other process sees: records one after the other in chunks
+ * of memory, the oldest of which go to a temporary file when there are many.
+ * An undo pointer into it has generation 0 and is the position in all bytes
+ * ever written by this backend, so no place is ever used twice.
  *
- * Called by undo_log.c and undo_fetch.c, which every change and every reader of undo goes through, and by
- * rollback/, which undoes what has aborted. Locks: none. Crash points: none; nothing here outlives the process.
+ * Called by undo_log.c and undo_fetch.c, which every change and every reader
+ * of undo goes through, and by rollback/, which undoes what has aborted.
+ * Locks: none. Crash points: none; nothing here outlives the process.
  *
  * Invariants
- *	UNDO-23	a page of a temporary table has private pointers only, any other page none.
- *	UNDO-24	what is kept is the undo of the current transaction, or of one that has ended with
- *		something rolled back ("pending"); while that is so, nothing is written.
- *	UNDO-25	`oldest` is above every xid in undo that has gone, and at most the first xid in
- *		undo that is kept.
- *	UNDO-26	a record lies in one chunk. The chunk of the insert position is in memory.
+ *	UNDO-23	a page of a temporary table has private pointers only, any other
+ *			page none.
+ *	UNDO-24	what is kept is the undo of the current transaction, or of one that
+ *		has ended with something rolled back ("pending"); while that is so,
+ *		nothing is written.
+ *	UNDO-25	`oldest` is above every xid in undo that has gone, and at most the
+ *		first xid in undo that is kept.
+ *	UNDO-26	a record lies in one chunk. The chunk of the insert position is in
+ *			memory.
  *	UNDO-27	nothing is allocated or read between zu_prepare and zu_finish.
  */
 #include "undo/undo_internal.h"
@@ -99,7 +104,8 @@ spill_chunk(void)
 			errno = ENOSPC;
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not write undo of temporary tables to file \"%s\": %m", FilePathName(file))));
+				 errmsg("could not write undo of temporary tables to file \"%s\": %m",
+						FilePathName(file))));
 	}
 	pfree(chunks[spilled]);
 	chunks[spilled++] = NULL;
@@ -118,7 +124,8 @@ add_chunk(void)
 				 errmsg("out of undo address space for temporary zheap tables"),
 				 errhint("Start a new session.")));
 	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "zheap undo of temporary tables", ALLOCSET_DEFAULT_SIZES);
+		context = AllocSetContextCreate(TopMemoryContext, "zheap undo of temporary tables",
+										ALLOCSET_DEFAULT_SIZES);
 	if (nchunks == max_chunks)
 	{
 		int			wanted = Max(2 * max_chunks, MIN_CHUNKS);
@@ -168,12 +175,18 @@ zu_temp_reserve(Relation rel, Size bytes)
 {
 	Assert(bytes <= ZU_MAX_RESERVE && !pending && RelationUsesLocalBuffers(rel));
 	note_file(rel);
-	/* the record may not fit what is left of the chunk at the position, so have the next one too */
+
+	/*
+	 * the record may not fit what is left of the chunk at the position, so
+	 * have the next one too
+	 */
 	while (first_chunk + nchunks <= chunk_of(end + bytes))
 		add_chunk();
 }
 
-/* Give everything back but the chunk of the insert position. Nothing can fail. */
+/*
+ * Give everything back but the chunk of the insert position. Nothing can fail.
+ */
 static void
 discard_all(void)
 {
@@ -265,14 +278,19 @@ read_bytes(uint64 pos, char *dst, Size n)
 	if (got < 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not read undo of temporary tables from file \"%s\": %m", FilePathName(file))));
+				 errmsg("could not read undo of temporary tables from file \"%s\": %m",
+						FilePathName(file))));
 	if (got != (int) n)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" with undo of temporary tables is too short", FilePathName(file))));
+				 errmsg("file \"%s\" with undo of temporary tables is too short",
+						FilePathName(file))));
 }
 
-/* Copy the record at pos, which is kept, to buf; 0 = there is none, -1 = no possible length. */
+/*
+ * Copy the record at pos, which is kept, to buf; 0 = there is none, -1 = no
+ * possible length.
+ */
 static int
 read_record(uint64 pos, char *buf)
 {
@@ -383,9 +401,10 @@ zu_temp_settled(void)
 }
 
 /*
- * No snapshot outlives its transaction (holdable cursors are read to their end at commit), so the undo
- * of a transaction all of which has committed is not needed any more. Else it stays until rollback/ has undone
- * what has aborted: not now, since an abort must not fail.
+ * No snapshot outlives its transaction (holdable cursors are read to their end
+ * at commit), so the undo of a transaction all of which has committed is not
+ * needed any more. Else it stays until rollback/ has undone what has aborted:
+ * not now, since an abort must not fail.
  */
 void
 zu_temp_at_xact_end(bool committed)

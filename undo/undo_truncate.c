@@ -19,7 +19,10 @@
 #include "catalog/storage.h"
 #include "miscadmin.h"
 
-/* extents_needed: number of extents up to the highest one in use. Alloc lock held. */
+/*
+ * extents_needed: number of extents up to the highest one in use. Alloc lock
+ * held.
+ */
 static uint32
 extents_needed(ZuEntry *entry)
 {
@@ -44,7 +47,10 @@ extents_needed(ZuEntry *entry)
 	return Max(extent, ZU_MIN_EXTENTS);
 }
 
-/* newest_generation: the newest one of floor and of the whole groups that are cut off when 'nextents' of 'limit' remain (UNDO-41). */
+/*
+ * newest_generation: the newest one of floor and of the whole groups that are
+ * cut off when 'nextents' of 'limit' remain (UNDO-41).
+ */
 static uint32
 newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 {
@@ -66,7 +72,10 @@ newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 	return floor;
 }
 
-/* lower_limit: readers, meta page and WAL agree that extents from nextents on are no more. */
+/*
+ * lower_limit: readers, meta page and WAL agree that extents from nextents on
+ * are no more.
+ */
 static void
 lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 {
@@ -81,7 +90,10 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	/* the alloc lock keeps the floor and the map's generations as they are */
 	xlrec.floor = newest_generation(nextents, limit, xlrec.floor);
 
-	/* nobody who has looked at the old limit still reads when we get the fences */
+	/*
+	 * nobody who has looked at the old limit still reads when we get the
+	 * fences
+	 */
 	zu_fences_acquire(entry);
 	pg_atomic_write_u32(&entry->limit, nextents);
 	zu_fences_release(entry);
@@ -92,7 +104,10 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	}
 	PG_CATCH();
 	{
-		/* all is as before, the floor too, which the next growth goes by (UNDO-41) */
+		/*
+		 * all is as before, the floor too, which the next growth goes by
+		 * (UNDO-41)
+		 */
 		pg_atomic_write_u32(&entry->limit, limit);
 		PG_RE_THROW();
 	}

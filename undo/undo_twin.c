@@ -1,20 +1,23 @@
 /*
  * undo/undo_twin.c - pages that exist twice: the meta page and the map pages.
  *
- * Owns the twin header, choosing between the twins of a pair, repairing one from the other, and
- * the order in which they are locked. Called by undo_meta.c, undo_discard.c, and redo.
+ * Owns the twin header, choosing between the twins of a pair, repairing one
+ * from the other, and the order in which they are locked. Called by
+ * undo_meta.c, undo_discard.c, and redo.
  *
- * Both twins are changed by each WAL record that changes one. So as long as storage does what it
- * promises they are equal. Where one cannot be read, or has missed a write, the checksum and the
- * number of changes tell which one is right.
+ * Both twins are changed by each WAL record that changes one. So as long as
+ * storage does what it promises they are equal. Where one cannot be read, or
+ * has missed a write, the checksum and the number of changes tell which one is
+ * right.
  *
- * Locks: first twin -> second twin. Of several pairs, map pages before the meta page.
+ * Locks: first twin -> second twin. Of several pairs, map pages before the
+ * meta page.
  *
  * Crash points: none of its own. A repair is a full-page image.
  *
  * Invariants
- *	UNDO-40	unlocked twins differ only in their page headers, or storage has lost something; then the
- *		valid one with more changes is right.
+ *	UNDO-40	unlocked twins differ only in their page headers, or storage has
+ *		lost something; then the valid one with more changes is right.
  */
 #include "undo/undo_internal.h"
 
@@ -31,7 +34,10 @@ twin_header(Page page)
 
 /* ---- one page ---- */
 
-/* twin_crc: returns the checksum of what the header's crc covers; pd_lower is a possible one. */
+/*
+ * twin_crc: returns the checksum of what the header's crc covers; pd_lower is
+ * a possible one.
+ */
 static uint32
 twin_crc(Page page)
 {
@@ -72,7 +78,8 @@ zu_twin_valid(Page page, BlockNumber first)
 	const ZuTwinHeader *h = twin_header(page);
 	uint32		lower = ((PageHeader) page)->pd_lower;
 
-	return !PageIsNew(page) && h->magic == (first == ZU_META_BLOCK ? ZU_META_MAGIC : ZU_MAP_MAGIC) &&
+	return !PageIsNew(page) &&
+		h->magic == (first == ZU_META_BLOCK ? ZU_META_MAGIC : ZU_MAP_MAGIC) &&
 		h->first == first && lower >= ZU_TWIN_DATA && lower <= BLCKSZ && h->crc == twin_crc(page);
 }
 
@@ -94,14 +101,18 @@ report_damaged(BlockNumber first)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("blocks %u and %u of relation \"%s\" are damaged", first, first + 1, "zundo.undo_log"),
+			 errmsg("blocks %u and %u of relation \"%s\" are damaged", first, first + 1,
+					"zundo.undo_log"),
 			 first == ZU_META_BLOCK ?
 			 errdetail("They are the two copies of its meta page, and neither of them is valid.") :
-			 errdetail("They are the two copies of a page of its extent map, and neither of them is valid."),
+			 errdetail("They are the two copies of a page of its extent map, and neither of them "
+					   "is valid."),
 			 errhint("Check the storage of this database, then see zundo.repair_undo().")));
 }
 
-/* newer_twin: returns which of two locked pages is to be believed; -1 if none. */
+/*
+ * newer_twin: returns which of two locked pages is to be believed; -1 if none.
+ */
 static int
 newer_twin(Page a, Page b, BlockNumber first)
 {
@@ -112,7 +123,10 @@ newer_twin(Page a, Page b, BlockNumber first)
 	return 0;
 }
 
-/* pin_twins: pins the pair and locks it in mode. A page that the server finds to be damaged reads as zeros. */
+/*
+ * pin_twins: pins the pair and locks it in mode. A page that the server finds
+ * to be damaged reads as zeros.
+ */
 static void
 pin_twins(ZuTwins *t, BlockNumber first, int mode)
 {
@@ -178,7 +192,8 @@ zu_twins_lock(ZuTwins *t, BlockNumber first)
 		report_damaged(first);
 	good = zu_twins_page(t);
 	other = BufferGetPage(t->buffer[1 - t->source]);
-	if (likely(twin_header(other)->changes == twin_header(good)->changes && zu_twin_valid(other, first)))
+	if (likely(twin_header(other)->changes == twin_header(good)->changes &&
+			   zu_twin_valid(other, first)))
 		return;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
@@ -270,8 +285,9 @@ take_twin(const ZuTwins *t, int to, int from)
 }
 
 /*
- * both_lost: neither page of the pair is valid in redo. If they are empty, a later record may cut them
- * off; the server keeps account of such pages and complains if none does.
+ * both_lost: neither page of the pair is valid in redo. If they are empty, a
+ * later record may cut them off; the server keeps account of such pages and
+ * complains if none does.
  */
 static void
 both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)

@@ -18,10 +18,11 @@
  *		xl_undo_settled follows for each extent.
  *----------
  */
-#define ZWAL_MAP_GROWS	1	/* the number of extents grew */
+#define ZWAL_MAP_GROWS	1		/* the number of extents grew */
 #define ZWAL_MAP_NEW_GROUP 2	/* first extent of a group */
-#define ZWAL_MAP_OVERFLOW 4	/* the extent is for slot overflow pages, not for a log */
-#define ZWAL_MAP_SETTLED 8	/* extents of one group get their summaries */
+#define ZWAL_MAP_OVERFLOW 4		/* the extent is for slot overflow pages, not
+								 * for a log */
+#define ZWAL_MAP_SETTLED 8		/* extents of one group get their summaries */
 
 typedef struct xl_undo_map
 {
@@ -61,7 +62,8 @@ typedef struct xl_undo_discard
 	uint64		freeze_after;
 	uint64		doubt_from;		/* new values of its doubt window */
 	uint64		doubt_to;
-	TransactionId conflict;		/* newest discarded committed xid, for standby conflicts */
+	TransactionId conflict;		/* newest discarded committed xid, for standby
+								 * conflicts */
 	uint32		nextents;
 } xl_undo_discard;
 

@@ -7,18 +7,19 @@
  * Undo names the file that it belongs to, so the undo of the old file does not
  * serve the new one. Instead every version that an older snapshot may see
  * becomes a row of its own in the new table. Rules:
- *	CLUSTER-1	A version whose writer is before `oldest` is written as visible to all:
- *		its header names no slot.
- *	CLUSTER-2	A version by a later, committed transaction X gets an undo record of
- *		ours that says "as of X". A snapshot that sees X accepts it, whether or
- *		not it sees our transaction (zaccept_version in mvcc/).
- *	CLUSTER-3	A version that X has replaced or deleted is written, and deleted as of
- *		X, unless X is before the server's horizon, since its toasted values
- *		may have been removed then. Queries on standbys that may need such a
- *		version are cancelled (zu_log_conflict).
- *	CLUSTER-4	Versions by our own transaction are written as ours, with the commands
- *		that wrote and ended them. Only the newest one is written if we have no
- *		snapshot from before this command, as of a cursor or a calling query.
+ *	CLUSTER-1	A version whose writer is before `oldest` is written as visible
+ *		to all: its header names no slot.
+ *	CLUSTER-2	A version by a later, committed transaction X gets an undo
+ *		record of ours that says "as of X". A snapshot that sees X accepts it,
+ *		whether or not it sees our transaction (zaccept_version in mvcc/).
+ *	CLUSTER-3	A version that X has replaced or deleted is written, and
+ *		deleted as of X, unless X is before the server's horizon, since its
+ *		toasted values may have been removed then. Queries on standbys that may
+ *		need such a version are cancelled (zu_log_conflict).
+ *	CLUSTER-4	Versions by our own transaction are written as ours, with the
+ *		commands that wrote and ended them. Only the newest one is written if
+ *		we have no snapshot from before this command, as of a cursor or a
+ *		calling query.
  *
  * All these records are ours, and are kept until our transaction is visible to
  * all; then X does not matter any more.
@@ -108,7 +109,8 @@ static void
 insert_rows(Rewrite *rewrite, const ZNewRows *rows, CommandId cid, TransactionId as_of)
 {
 	Assert(rows->n > 0 && rows->n <= ZHEAP_MAX_OFFSET);
-	zheap_insert_rows_as_of(rewrite->new, rows, cid, TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL,
+	zheap_insert_rows_as_of(rewrite->new, rows, cid,
+							TABLE_INSERT_SKIP_FSM | TABLE_INSERT_NO_LOGICAL,
 							rewrite->bistate, as_of);
 }
 

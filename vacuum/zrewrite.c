@@ -7,10 +7,10 @@
  * Undo names the file that it belongs to, so the undo of the old file does not
  * serve the new one. Rules:
  *	REWRITE-1	A new file has no undo of earlier changes.
- *	REWRITE-2	A rewrite by CLUSTER or VACUUM FULL keeps what older snapshots need
- *		(zcluster.c). One by ALTER TABLE does not, as in heap.
- *	REWRITE-3	A copy (SET TABLESPACE) keeps every TID, since indexes stay as they
- *		are. Aborted changes are undone first. On pages whose slots still
+ *	REWRITE-2	A rewrite by CLUSTER or VACUUM FULL keeps what older snapshots
+ *		need (zcluster.c). One by ALTER TABLE does not, as in heap.
+ *	REWRITE-3	A copy (SET TABLESPACE) keeps every TID, since indexes stay as
+ *		they are. Aborted changes are undone first. On pages whose slots still
  *		matter, settled changes become visible to all, or dead; the others get
  *		undo records of ours "as of" the transactions that made them
  *		(zcluster.c, CLUSTER-2), in one chain for each page.

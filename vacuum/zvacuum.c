@@ -15,15 +15,17 @@
  * is locked at any time, and none while the free space map is updated.
  *
  * Rules:
- *	VACUUM-1	A line pointer becomes LP_UNUSED only after this vacuum has removed its
- *		TID from every index. Otherwise it stays LP_DEAD for a later vacuum.
- *	VACUUM-2	A block is truncated only if it has no line pointer and the transactions
- *		of all its slots are before `oldest`, so that no undo refers to it.
+ *	VACUUM-1	A line pointer becomes LP_UNUSED only after this vacuum has
+ *		removed its TID from every index. Otherwise it stays LP_DEAD for a
+ *		later vacuum.
+ *	VACUUM-2	A block is truncated only if it has no line pointer and the
+ *		transactions of all its slots are before `oldest`, so that no undo
+ *		refers to it.
  *	VACUUM-3	relfrozenxid is only set to values that zu_freeze_limit returns.
- *	VACUUM-4	A block whose bit in the visibility map is set (VMAP-1 in dml/README.md)
- *		need not be read: all its rows are live, no other line pointer is in
- *		use, all its changes have committed, and it has no overflow page
- *		(zoverflow_attach clears the bit).
+ *	VACUUM-4	A block whose bit in the visibility map is set (VMAP-1 in
+ *		dml/README.md) need not be read: all its rows are live, no other line
+ *		pointer is in use, all its changes have committed, and it has no
+ *		overflow page (zoverflow_attach clears the bit).
  *
  * Crash points: each change of a page is one WAL record. A crash between the
  * passes leaves LP_DEAD line pointers for the next vacuum.
@@ -173,7 +175,10 @@ page_free_space(Page page)
 	return Max(zpage_hole(page), 0);
 }
 
-/* Returns true if the page may be truncated (VACUUM-2). The page must be locked. */
+/*
+ * Returns true if the page may be truncated (VACUUM-2). The page must be
+ * locked.
+ */
 static bool
 page_is_empty(Page page)
 {
@@ -320,7 +325,9 @@ clean_indexes(ZVacuum *vac)
 	return true;
 }
 
-/* Removes the noted TIDs from the indexes, then frees line pointers (VACUUM-1). */
+/*
+ * Removes the noted TIDs from the indexes, then frees line pointers (VACUUM-1).
+ */
 static void
 clean_noted(ZVacuum *vac)
 {
@@ -635,7 +642,9 @@ advance_oldest(Relation rel)
 	}
 }
 
-/* Returns the new relfrozenxid (VACUUM-3), or InvalidTransactionId to keep it. */
+/*
+ * Returns the new relfrozenxid (VACUUM-3), or InvalidTransactionId to keep it.
+ */
 static TransactionId
 frozen_xid(Relation rel)
 {
