@@ -167,9 +167,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				xl_undo_discard xlrec;
 
 				memcpy(&xlrec, data, SizeOfUndoDiscard);
-				appendStringInfo(buf,
-								 "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze " UINT64_FORMAT
-								 ", then " UINT64_FORMAT " after " UINT64_FORMAT,
+				appendStringInfo(buf, "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze "
+								 UINT64_FORMAT ", then " UINT64_FORMAT " after " UINT64_FORMAT,
 								 xlrec.oldest, xlrec.conflict, xlrec.nextents, xlrec.freeze_now,
 								 xlrec.freeze_next, xlrec.freeze_after);
 				break;

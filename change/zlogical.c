@@ -96,7 +96,8 @@ refuse_change(ReorderBuffer *rb, Relation rel, TransactionId xid)
 					   "transaction %u.",
 					   NameStr(ctx->slot->data.name), plugin, xid),
 			 errhint("To decode changes of other tables only, set \"zundo.undecodable_changes\" "
-					 "to \"skip\" in the session that reads the slot, for example by ALTER ROLE.")));
+					 "to \"skip\" in the session that reads the slot, for example by ALTER "
+					 "ROLE.")));
 }
 
 static bool

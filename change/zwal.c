@@ -821,8 +821,8 @@ XLogRecPtr
 zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 {
 	char		data[4];
-	uint16		word = lock->offset | lock->mode << 9 | (lock->fresh ? ZWI_FRESH : 0) |
-	(lock->grow_to ? ZWI_GROW : 0);
+	uint16		flags = (lock->fresh ? ZWI_FRESH : 0) | (lock->grow_to ? ZWI_GROW : 0);
+	uint16		word = lock->offset | lock->mode << 9 | flags;
 	char	   *p = put_bytes(data, &word, 2);
 
 	*p++ = (char) lock->slotno;

@@ -153,7 +153,7 @@ is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
 		return false;
 	if (owner == 0)
 		return TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
-	/* an idle session may keep a log that keeps no tail from being given back */
+	/* an idle session may keep a log that does not prevent truncation */
 	if (zuptr_extent(insert) < pg_atomic_read_u32(&zu_my.entry->used) + TAIL_SLACK)
 		return false;
 	return (owner & ZU_LOG_HELD) == 0 && insert == q->seen_insert &&

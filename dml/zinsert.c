@@ -117,8 +117,9 @@ static int
 rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_free)
 {
 	Page		page = BufferGetPage(place->buf);
-	Size		hole = place->init ? BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
-	ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot) : zpage_hole(page);
+	Size		special = sizeof(ZPageTrailer) + ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
+	Size		empty = BLCKSZ - SizeOfPageHeaderData - special;
+	Size		hole = place->init ? empty : zpage_hole(page);
 	int			count = 0;
 
 	if (place->pick.grow_to)

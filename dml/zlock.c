@@ -249,8 +249,8 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 			bool traversed, TupleTableSlot *slot)
 {
 	ZVersion	version;
-	Snapshot	snap = (beside && !traversed && snapshot && IsMVCCSnapshot(snapshot)) ? snapshot
-	: SnapshotSelf;
+	bool		older = beside && !traversed && snapshot && IsMVCCSnapshot(snapshot);
+	Snapshot	snap = older ? snapshot : SnapshotSelf;
 
 	ZUNDO_FAULT("row-locked");
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);

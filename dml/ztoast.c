@@ -81,13 +81,14 @@ ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *old
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	HeapTuple	new = ExecCopySlotHeapTuple(slot);
-	HeapTuple	old = oldrow
-	? ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid) : NULL;
+	HeapTuple	old = NULL;
 	HeapTuple	toasted;
 	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	char	   *row;
 
+	if (oldrow != NULL)
+		old = ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid);
 	options |= TABLE_INSERT_NO_LOGICAL; /* DECODE-1 */
 	toasted = heap_toast_insert_or_update(rel, new, old, options);
 	heap_deform_tuple(toasted, desc, values, isnull);

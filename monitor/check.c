@@ -131,9 +131,11 @@ fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,..
 	va_end(args);
 }
 
+static void report_page_fault(void *arg, const char *invariant, OffsetNumber off,
+							  const char *fmt,...) pg_attribute_printf(4, 5);
+
 /* The same, as page/zpage_check.c calls it. */
 static void
-pg_attribute_printf(4, 5)
 report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
 	va_list		args;
@@ -539,9 +541,11 @@ check_page(Check *check)
 
 /* ---- the undo log itself ---- */
 
-/* zu_check_map's findings */
+static void report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
+			pg_attribute_printf(3, 4);
+
+/* report_map_fault: adds a fault that zu_check_map has found. */
 static void
-pg_attribute_printf(3, 4)
 report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 {
 	Check	   *check = arg;

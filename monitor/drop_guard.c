@@ -113,18 +113,26 @@ drops_extension(Node *node)
 
 		if (drop->removeType == OBJECT_EXTENSION && drop->behavior == DROP_CASCADE &&
 			zc_owns_extension(zundo, GetUserId()))
+		{
 			foreach(lc, drop->objects)
+			{
 				if (strcmp(strVal(lfirst(lc)), "zundo") == 0)
-				return true;
+					return true;
+			}
+		}
 	}
 	else if (IsA(node, DropOwnedStmt))
 	{
 		DropOwnedStmt *drop = (DropOwnedStmt *) node;
 
 		if (drop->behavior == DROP_CASCADE && zc_owns_extension(zundo, GetUserId()))
+		{
 			foreach(lc, drop->roles)
+			{
 				if (get_rolespec_oid(lfirst_node(RoleSpec, lc), false) == extension_owner(zundo))
-				return true;
+					return true;
+			}
+		}
 	}
 	return false;
 }

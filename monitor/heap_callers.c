@@ -46,9 +46,11 @@ bool		zundo_asks_size = false;
  */
 #define MAX_CALLERS 12
 
+typedef ElfW (Sym) Symbol;
+
 /*
- * A function of the server and where it lies; an end of NULL: not looked up
- * yet.
+ * A function of the server and where its code lies; an end of NULL means that
+ * it has not been looked up yet.
  */
 typedef struct HeapFunction
 {
@@ -75,8 +77,7 @@ static void
 look_up(HeapFunction *function)
 {
 	Dl_info		info;
-
-	ElfW(Sym) * symbol = NULL;
+	Symbol	   *symbol = NULL;
 
 	function->end = function->start;
 	if (dladdr1(function->start, &info, (void **) &symbol, RTLD_DL_SYMENT) != 0 &&

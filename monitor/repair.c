@@ -49,8 +49,9 @@ PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
 PG_FUNCTION_INFO_V1(zundo_repair_undo);
 
 /* put_step: one row of the result. */
+static void put_step(void *arg, BlockNumber block, const char *fmt,...) pg_attribute_printf(3, 4);
+
 static void
-pg_attribute_printf(3, 4)
 put_step(void *arg, BlockNumber block, const char *fmt,...)
 {
 	Datum		values[2];
@@ -146,12 +147,13 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 			(n = pages_lost(rel, d, view, &xid)) > 0)
 		{
 			needed++;
-			put_step(fcinfo, InvalidBlockNumber, "undo log %u: table %s needs the part that "
-					 "cannot be read: %u pages have changes of "
-					 "aborted transactions, for example of "
-					 "transaction " UINT64_FORMAT
+			put_step(fcinfo, InvalidBlockNumber,
+					 "undo log %u: table %s needs the part that cannot be read: %u pages have "
+					 "changes of aborted transactions, for example of transaction " UINT64_FORMAT
 					 "; copy the readable rows, then drop or truncate the table",
-					 d->logno, quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
+					 d->logno,
+					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+												RelationGetRelationName(rel)),
 					 n, (uint64) xid);
 		}
 		relation_close(rel, AccessShareLock);

@@ -500,7 +500,8 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 				 errdetail("The row was requested by %s. The snapshot of the query does not see "
 						   "the row, and this transaction has neither inserted nor changed it.",
 						   caller_in_words(zlevel_current()->estate, slot)),
-				 errhint("Retry the transaction. zundo.stat_unclear_fetches counts these errors.")));
+				 errhint("Retry the transaction. zundo.stat_unclear_fetches counts these "
+						 "errors.")));
 }
 
 Size

@@ -575,11 +575,10 @@ check_scans(PlanState *state, ModifyTableState *node)
 							"statement",
 							RelationGetRelationName(rel)),
 					 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
-							   "whether "
-							   "the row has changed since it was read."),
+							   "whether the row has changed since it was read."),
 					 errhint("Lock the row first in the same transaction with SELECT ... FOR "
-							 "UPDATE, "
-							 "identify it by a key, or set \"zundo.allow_ctid_guard\" to \"on\".")));
+							 "UPDATE, identify it by a key, or set "
+							 "\"zundo.allow_ctid_guard\" to \"on\".")));
 	}
 	return planstate_tree_walker(state, check_scans, node);
 }

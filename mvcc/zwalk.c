@@ -381,8 +381,8 @@ bool
 zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {
 	ZRow		row = zrow_on(rel, buf, off, &copy->slots);
-	bool		has_image = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-	zpage_trailer(row.page)->image != InvalidUndoPtr;
+	bool		mvcc = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
+	bool		has_image = mvcc && zpage_trailer(row.page)->image != InvalidUndoPtr;
 	bool		begun = false;
 
 	zslots_copy(rel, row.block, row.page, &copy->slots);

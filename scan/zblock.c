@@ -83,11 +83,12 @@ zscan_next_block(ZScan *scan, ScanDirection direction)
 	}
 	else if (forward)
 	{
-		more = ++scan->pos < scan->nrange;
+		uint64		next = (uint64) scan->startblock + ++scan->pos;
+
+		more = scan->pos < scan->nrange;
 		/* the end of a scan leaves its start as the place to join at */
 		if (scan->base.rs_flags & SO_ALLOW_SYNC)
-			ss_report_location(scan->base.rs_rd,
-							   (BlockNumber) (((uint64) scan->startblock + scan->pos) % scan->nblocks));
+			ss_report_location(scan->base.rs_rd, (BlockNumber) (next % scan->nblocks));
 	}
 	else
 		more = scan->pos-- > 0;

@@ -129,8 +129,8 @@ waits_for_me(int pid)
 	pids[0] = pid;
 	for (int i = 0; i < n; i++)
 	{
-		ArrayType  *array =
-		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(pids[i])));
+		Datum		answer = DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(pids[i]));
+		ArrayType  *array = DatumGetArrayTypeP(answer);
 		const int32 *blockers = (const int32 *) ARR_DATA_PTR(array);
 		int			count = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 

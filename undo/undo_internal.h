@@ -328,7 +328,7 @@ extern bool zu_is_discarded(UndoPtr ptr);
  */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 
-/* ---- undo_temp.c: zu_prepare .. zu_finish and zu_fetch of private undo ---- */
+/* ---- undo_temp.c: zu_prepare to zu_fetch for private undo ---- */
 
 extern void zu_temp_prepare(ZuOp *op);
 extern void zu_temp_write(const ZuOp *op);

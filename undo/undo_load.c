@@ -44,8 +44,8 @@ check_time(ZXid oldest)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the undo log of this database is ahead of the server's transaction IDs"),
-				 errdetail("According to \"zundo.undo_log\", every transaction before " UINT64_FORMAT
-						   " has ended, but the server's next transaction ID is " UINT64_FORMAT ".",
+				 errdetail("By \"zundo.undo_log\", every transaction before " UINT64_FORMAT
+						   " has ended, but the next transaction ID is " UINT64_FORMAT ".",
 						   oldest, next),
 				 errhint("Stop the server and advance its next transaction ID and epoch with "
 						 "pg_resetwal -e %u -x %u.",

@@ -336,8 +336,9 @@ place_records(ZuOp *op, int *page)
 
 		for (int i = 0; i < op->nrecords; i++)
 		{
-			op->ptr[i] = zuptr_make(e->generation, e->extent,
-									(room / ZU_PAGE_ROOM) * BLCKSZ + ZU_PAGE_DATA + room % ZU_PAGE_ROOM);
+			uint32		byte = room / ZU_PAGE_ROOM * BLCKSZ + ZU_PAGE_DATA + room % ZU_PAGE_ROOM;
+
+			op->ptr[i] = zuptr_make(e->generation, e->extent, byte);
 			room += op->records[i]->length;
 		}
 		op->next = zuptr_make(e->generation, e->extent,

@@ -96,8 +96,8 @@ static bool
 is_map_lost(uint32 extent)
 {
 	bool		taken = zu_fence_enter();
-	bool		lost = extent < pg_atomic_read_u32(&zu_my.entry->limit) &&
-	zu_twins_lost(zu_map_block(extent));
+	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
+	bool		lost = extent < limit && zu_twins_lost(zu_map_block(extent));
 
 	zu_fence_leave(taken);
 	return lost;

@@ -195,8 +195,9 @@ static uint32
 known_generation(uint32 extent, bool new_group)
 {
 	Buffer		buf = zu_twins_share(new_group ? ZU_META_BLOCK : zu_map_block(extent));
-	uint32		generation = new_group ? zu_meta(BufferGetPage(buf))->floor :
-	zu_map_entry(BufferGetPage(buf), extent)->generation;
+	Page		page = BufferGetPage(buf);
+	uint32		generation = new_group ? zu_meta(page)->floor
+	: zu_map_entry(page, extent)->generation;
 
 	UnlockReleaseBuffer(buf);
 	return generation;

@@ -33,7 +33,7 @@ typedef struct ZuOverflowHeader
 	uint16		first;			/* 1 + number of inline slots of the owner; 0
 								 * = free */
 	uint16		changes;		/* counts the changes of the slots, as the
-								 * owner does (OVERFLOW-3 in page/zoverflow.h) */
+								 * owner does (OVERFLOW-3) */
 	uint16		magic;
 	uint16		zero2;
 	Oid			reloid;			/* of the owner, for whoever looks whether it

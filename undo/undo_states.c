@@ -153,9 +153,9 @@ zu_scan_end(ZuScan *scan)
 static uint64
 kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, UndoPtr insert)
 {
-	int64		bytes =
-	(int64) zu_byte_room(zuptr_byte(insert)) - zu_byte_room(zuptr_byte(discard));
+	int64		bytes = zu_byte_room(zuptr_byte(insert));
 
+	bytes -= zu_byte_room(zuptr_byte(discard));
 	if (insert_sequence < discard_sequence)
 		return 0;				/* read while both moved */
 	bytes += (int64) (insert_sequence - discard_sequence) * ZU_EXTENT_ROOM;

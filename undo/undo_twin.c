@@ -201,7 +201,8 @@ zu_twins_lock(ZuTwins *t, BlockNumber first)
 					first + 1 - t->source, "zundo.undo_log", first + t->source),
 			 zu_twin_valid(other, first) ?
 			 errdetail("It had missed %llu of %llu changes.",
-					   (unsigned long long) (twin_header(good)->changes - twin_header(other)->changes),
+					   (unsigned long long) (twin_header(good)->changes -
+											 twin_header(other)->changes),
 					   (unsigned long long) twin_header(good)->changes) :
 			 errdetail("It was not a valid page."),
 			 errhint("Check the storage of this database.")));
