@@ -65,8 +65,9 @@ $writer->query_safe('UPDATE bad SET id = 2');
 $writer->query_safe('UPDATE good SET id = 2');
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('bad')));
 $node->safe_psql('postgres', 'CHECKPOINT');
-$writer->{run}->kill_kill;
+# while the writer is there: else its rollback may have been logged, with an image of the page
 $node->stop('immediate');
+$writer->{run}->kill_kill;
 open(my $file, '+<:raw', $path) or die "$path: $!";
 seek($file, 8000, 0);
 print $file "\xff" x 16;

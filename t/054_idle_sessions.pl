@@ -23,7 +23,20 @@ my @idle = map { $node->background_psql('postgres') } 1 .. 5;
 $_->query_safe('INSERT INTO y VALUES (1)') for @idle;
 my $peak = $node->safe_psql('postgres', q(SELECT pg_relation_size('zundo.undo_log')));
 cmp_ok($peak, '>', 16 * 1024 * 1024, 'the undo file has grown');
+# the first attempts to cut the file off fail when the undo log has given up its tail
+$node->safe_psql('postgres', q(ALTER SYSTEM SET zundo.fault = 'truncate:error'));
+$node->reload;
+my $log = -s $node->logfile;
 $old->query_safe('COMMIT');
+for (1 .. 300)
+{
+	last if slurp_file($node->logfile, $log) =~ /fault point "truncate"/;
+	select(undef, undef, undef, 0.1);
+}
+like(slurp_file($node->logfile, $log), qr/fault point "truncate"/, 'the file cannot be cut off');
+is($node->safe_psql('postgres', q(SELECT pg_relation_size('zundo.undo_log'))), $peak, '... and is as long as before');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET zundo.fault');
+$node->reload;
 ok($node->poll_query_until('postgres', q(SELECT pg_relation_size('zundo.undo_log') < 12 * 1024 * 1024)),
 	'it shrinks beside idle sessions that wrote at its end');
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_undo WHERE attached'), '<', 5, 'their logs were taken from them');

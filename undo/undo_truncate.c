@@ -9,7 +9,7 @@
  *
  * Crash points
  *	between TRUNCATE and the file's truncation	blocks beyond the limit stay;
- *												they are used again
+ *												the next call cuts them off
  */
 #include "undo/undo_internal.h"
 
@@ -156,24 +156,30 @@ cut_file(Relation rel, BlockNumber nblocks)
 }
 
 /*
- * give_up_tail: takes the free extents at the end out of the log's reach.
- * Returns the number of blocks that remain, or InvalidBlockNumber if there is
- * nothing to cut off; else cut_file must be called.
+ * Takes the free extents at the end out of the log's reach. Returns the number
+ * of blocks that remain, or InvalidBlockNumber if there is nothing to cut off;
+ * else cut_file must be called. Blocks beyond the limit, left by a truncation
+ * or an extension that has failed, are cut off too.
  */
 static BlockNumber
 give_up_tail(ZuEntry *entry, Relation rel)
 {
 	BlockNumber nblocks = InvalidBlockNumber;
 	uint32		needed;
+	uint32		limit;
 
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	needed = extents_needed(entry);
+	limit = pg_atomic_read_u32(&entry->limit);
 	if (rel->rd_createSubid == InvalidSubTransactionId &&
-		needed < pg_atomic_read_u32(&entry->limit) &&
-		pg_atomic_read_u32(&entry->truncator) == 0)
+		pg_atomic_read_u32(&entry->truncator) == 0 &&
+		(needed < limit ||
+		 smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) > zu_nblocks_for(Max(needed, limit))))
 	{
+		needed = Min(needed, limit);
 		nblocks = zu_nblocks_for(needed);
-		lower_limit(entry, needed, nblocks);
+		if (needed < limit)
+			lower_limit(entry, needed, nblocks);
 		pg_atomic_write_u32(&entry->truncator, (uint32) MyProcPid);
 		if (pg_atomic_read_u32(&entry->hint) > needed)
 			pg_atomic_write_u32(&entry->hint, needed);
