@@ -1,34 +1,39 @@
 /*
- * mvcc/zany.c - what SnapshotAny means for a fetch by TID (PROTOCOLS G).
+ * mvcc/zany.c - what SnapshotAny means for a fetch by TID.
  *
- * A TID names a row here, not a version, so a fetch with SnapshotAny must be
- * told by its surroundings which version is wanted. The surroundings are the
- * executor level (mvcc/zlevel.h). Rules, first that applies:
- *	ANY-1	own versions made by the level's command (cid >= C) are skipped; if
- *		any was, the version below the last of them is wanted; if that was an
- *		insertion, the inserted row.
+ * A TID names a row here, not a version, so which version a fetch with
+ * SnapshotAny wants must follow from its surroundings: the executor level
+ * (mvcc/zlevel.h). Rules, of which the first that applies decides:
+ *	ANY-1	own versions made by the level's command (cid >= C) are skipped. If
+ *			any was skipped, the version below the last of them is wanted; if
+ *			that was an insertion, the inserted row.
  *	ANY-2	the version that this level locked with tuple_lock; not for a
- *			recheck of one row.
- *	ANY-3	the version visible to the level's snapshot; for INSERT ... ON
- *		CONFLICT, which asks whether the row in its way is one that a
- *		repeatable snapshot sees, the newest committed one (ANY-3b).
- *	ANY-4	the row of an own insertion at the bottom of the chain; it has no
- *		record there if it was inserted as visible to all (COPY FREEZE), into a
- *		file of our transaction.
- *	ANY-5	the newest own or committed version, deleted or not: a guess. So
- *		that is given only to a scan of an index with SnapshotAny, as an
- *		extension may do, which has found the row and takes what there is; a
- *		fetch by TID, where a trigger, a recheck (EPQ) or the statement itself
- *		wants one version in particular, is refused with an error. Either is
- *		counted (zundo.stat_unclear_fetches).
- * Without a level (deferred triggers, COPY, logical replication) only ANY-4
- * and ANY-5, but the version before our last change of a row when that is
- * asked for right after it (ANY-1b: AFTER triggers of replication). A version
- * that another transaction has not committed is never returned.
+ *			recheck of one row (EPQ).
+ *	ANY-3	the version visible to the level's snapshot. For INSERT ... ON
+ *			CONFLICT, which asks whether a repeatable snapshot sees the
+ *			existing row, the newest committed or own one (ANY-3b).
+ *	ANY-4	the row of an own insertion at the bottom of the chain. If the row
+ *			was inserted as visible to all (COPY FREEZE), into a file of our
+ *			transaction, there is no record at the bottom.
+ *	ANY-5	the newest own or committed version, deleted or not. This is a
+ *			guess, so it is given only to a scan of an index with SnapshotAny,
+ *			as an extension may run: such a scan has found the row and takes
+ *			any version. A fetch by TID, where a trigger, a recheck (EPQ) or
+ *			the statement itself wants one version in particular, raises an
+ *			error. Both cases are counted (zundo.stat_unclear_fetches).
  *
- * Where ANY-1 finds the old row of a change for an AFTER trigger, it gives a
+ * Without a level (deferred triggers, COPY, logical replication) only ANY-4
+ * and ANY-5 apply; but a fetch right after our last change of a row gets the
+ * version before that change (ANY-1b: AFTER triggers of replication). A
+ * version that another transaction has not committed is never returned.
+ *
+ * Where ANY-1 finds the old row of a change for an AFTER trigger, it returns a
  * handle with it: the event must find this version again when the row has been
  * changed further (mvcc/zhandle.h).
+ *
+ * Called by scan/ (fetches by TID), dml/ (zany_is_conflict_slot), monitor/
+ * (the counters) and hooks.c (shared memory). The page's share lock is held
+ * only while the row is copied. Nothing is written.
  */
 #include "postgres.h"
 
@@ -45,10 +50,13 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* A walk over our own versions of a row remembers every so many-th one. */
+/*
+ * A walk over our own versions of a row keeps a checkpoint after this many
+ * steps.
+ */
 #define CHECKPOINT_STEPS 100
 
-/* In shared memory: how often ANY-5 applied since the server's start. */
+/* In shared memory: how often ANY-5 has applied since the server started. */
 typedef struct Unclear
 {
 	pg_atomic_uint64 answered;
@@ -58,8 +66,8 @@ typedef struct Unclear
 static Unclear *unclear = NULL;
 
 /*
- * Does slot belong to this level itself? Else to a plan that checks its query
- * again for one row (EPQ).
+ * Returns whether slot belongs to this level itself. Another slot belongs to a
+ * plan that checks the level's query again for one row (EPQ), or to a trigger.
  */
 static bool
 slot_of_level(EState *estate, TupleTableSlot *slot)
@@ -68,8 +76,9 @@ slot_of_level(EState *estate, TupleTableSlot *slot)
 }
 
 /*
- * Has our transaction made the table's file? Then rows there that are visible
- * to all are such as it has frozen (FROZEN-1 in dml/).
+ * Returns whether our transaction has made the table's file. Then rows there
+ * that are visible to all have been inserted so by our transaction (FROZEN-1
+ * in dml/).
  */
 static bool
 file_is_ours(Relation rel)
@@ -88,10 +97,11 @@ typedef struct AnyResult
 } AnyResult;
 
 /*
- * Walk from the newest version, past other transactions' unfinished ones and
- * past own ones with cid >= limit, and take what rule ANY-1 wants or, if none
- * was skipped, the newest own or committed version. bottom: go on to an own
- * insertion (ANY-4). False: copy the page again.
+ * Walks from the newest version, past unfinished versions of other
+ * transactions and past own ones with cid >= limit, to the version that ANY-1
+ * wants or, if none was skipped, to the newest own or committed one. With
+ * bottom continues to an own insertion (ANY-4). Returns false if the page must
+ * be copied again.
  */
 static bool
 walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *version,
@@ -112,7 +122,8 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 			continue;
 		skip = walk->rec.cid >= limit;
 		if (!skip && !bottom)
-			break;				/* so are all below */
+			break;				/* the newest own version that is not skipped
+								 * is the answer */
 		result->skipped |= skip;
 		if (walk->rec.type == ZUR_INSERT)
 		{
@@ -140,9 +151,9 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 }
 
 /*
- * Walk to the newest version that is committed or our own, over deletions
+ * Walks to the newest version that is committed or our own, over deletions
  * (ANY-3b). accept is that of the snapshot: what it sees need not be looked at
- * closely. False: copy the page again.
+ * closely. Returns false if the page must be copied again.
  */
 static bool
 walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
@@ -163,9 +174,11 @@ walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 }
 
 /*
- * Walk to our own record change: the version that it made is then in hand. All
- * later records for the row are ours too, for we hold it; those for other rows
- * are passed without being read. False: copy the page again.
+ * Walks to our own record change, and sets *met to whether it was found; the
+ * version that it made is then in hand. All records of the row above it are
+ * ours too, since nobody else can change the row before our transaction ends;
+ * records of other rows are passed without being read. Returns false if the
+ * page must be copied again.
  */
 static bool
 walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
@@ -220,8 +233,10 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 }
 
 /*
- * begin_walk: Begins a walk over the versions of the row at off: attempt number
- * 'tries'. buf is pinned and not locked. Returns false if there is no row.
+ * Begins a walk over the versions of the row at off; tries counts the attempts
+ * from 0. buf is pinned and not locked. Returns false if there is no row.
+ * Raises ERRCODE_DATA_CORRUPTED for a damaged item, and when there have been
+ * too many attempts.
  */
 static bool
 begin_walk(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, int tries)
@@ -243,7 +258,10 @@ begin_walk(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, int trie
 	return zwalk_load(copy, rel, buf, off, InvalidSnapshot);
 }
 
-/* walk_any, tried again as long as undo vanishes under it. */
+/*
+ * Runs walk_any, again on a new copy of the page as long as that asks for one.
+ * Sets version->found to false if there is no row.
+ */
 static void
 fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bottom,
 		  ZVersion *version, AnyResult *result)
@@ -262,7 +280,7 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 	}
 }
 
-/* The same for walk_newest. */
+/* Does the same for walk_newest. */
 static void
 fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version)
 {
@@ -279,9 +297,9 @@ fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVer
 }
 
 /*
- * find_change: Walks to the version that change made of the row, which is in
- * hand on return. Returns false if it is not there. buf is pinned and not
- * locked.
+ * Walks to the version that change made of the row, which is in hand on
+ * return. Returns false if the record is not in the row's chain. buf is pinned
+ * and not locked.
  */
 static bool
 find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr change)
@@ -298,7 +316,7 @@ find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr
 	return met;
 }
 
-/* The version before the change that find_change has met. */
+/* Fetches the version before the change that find_change has met. */
 static void
 version_before(ZWalk *walk, ZVersion *version)
 {
@@ -306,6 +324,11 @@ version_before(ZWalk *walk, ZVersion *version)
 	zversion_from_walk(version, walk, true);
 }
 
+/*
+ * Fetches the old version by one step back from the change. The new version of
+ * an in-place update is in hand just before that step: it is kept for the
+ * fetch of the event's new row, which follows (HANDLE-3).
+ */
 void
 zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real)
 {
@@ -336,6 +359,10 @@ zany_fetch_kept(Relation rel, ItemPointer tid)
 	return zhandle_take_new(rel, tid);
 }
 
+/*
+ * Steps over changes by our own aborted subtransactions, which may still be on
+ * the page, and looks at the newest version below.
+ */
 bool
 zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 {
@@ -351,7 +378,6 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 		ZWalkResult found;
 
 		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy.slots.oldest);
-		/* what our own aborted subtransactions made may still be on the page */
 		while ((found = zwalk_next(&copy.walk, &accept)) == ZWALK_WRITER &&
 			   zwalk_status(walk) == ZXID_ABORTED)
 			 /* older */ ;
@@ -365,8 +391,10 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 }
 
 /*
- * Can the row have versions of our own? Cheap: no transaction id, or another's
- * slot. On entry and return buf is pinned and not locked.
+ * Returns whether the row can have versions of our own: not without a
+ * transaction id, nor if the owner of its slot is another transaction. A slot
+ * on an overflow page is not looked at, and counts as ours. On entry and
+ * return buf is pinned and not locked.
  */
 static bool
 may_be_ours(Buffer buf, OffsetNumber off)
@@ -401,17 +429,18 @@ may_be_ours(Buffer buf, OffsetNumber off)
 	return result;
 }
 
-/* What the executor wants to know when it fetches into slot. */
+/* What the executor will do with the row that it fetches into a slot. */
 typedef enum SlotUse
 {
 	SLOT_OTHER,
 	SLOT_TRIGGER_OLD,			/* the old row of an AFTER trigger */
-	SLOT_RETURNING,				/* a deleted row to return, or the row in the
-								 * way of an INSERT */
-	SLOT_CONFLICT				/* the row in the way of an INSERT that will
-								 * update it */
+	SLOT_RETURNING,				/* a deleted row for RETURNING, or the
+								 * existing row that an INSERT conflicts with */
+	SLOT_CONFLICT				/* the existing row that an INSERT ... ON
+								 * CONFLICT DO UPDATE will update */
 } SlotUse;
 
+/* Returns the use of slot in one of these result relations, or SLOT_OTHER. */
 static SlotUse
 slot_use_among(List *result_relations, TupleTableSlot *slot)
 {
@@ -431,6 +460,10 @@ slot_use_among(List *result_relations, TupleTableSlot *slot)
 	return SLOT_OTHER;
 }
 
+/*
+ * Returns the use of slot in the query of estate, whose result relations are
+ * in three lists.
+ */
 static SlotUse
 slot_use(EState *estate, TupleTableSlot *slot)
 {
@@ -454,7 +487,10 @@ zany_is_conflict_slot(TupleTableSlot *slot)
 	return estate != NULL && slot_use(estate, slot) == SLOT_CONFLICT;
 }
 
-/* Returns words for an error: what asks for a row to be put into slot. */
+/*
+ * Returns words for an error message: what requested the row that is to be put
+ * into slot.
+ */
 static const char *
 caller_in_words(EState *estate, TupleTableSlot *slot)
 {
@@ -476,9 +512,9 @@ caller_in_words(EState *estate, TupleTableSlot *slot)
 }
 
 /*
- * Answers with the newest version of the row at tid (ANY-5), or raises
- * ERRCODE_INTERNAL_ERROR where one version in particular is wanted (by_tid).
- * If there is no row, the caller has an error of its own.
+ * Fetches the newest version of the row at tid (ANY-5), or raises
+ * ERRCODE_INTERNAL_ERROR if one version in particular is wanted (by_tid). If
+ * there is no row, the caller raises an error of its own.
  */
 static void
 fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid,
@@ -510,6 +546,7 @@ zany_shmem_size(void)
 	return MAXALIGN(sizeof(Unclear));
 }
 
+/* Creates the counters in shared memory, or attaches to them. */
 void
 zany_shmem_startup(void)
 {
@@ -532,7 +569,7 @@ zany_unclear(uint64 *answered, uint64 *refused)
 	*refused = unclear != NULL ? pg_atomic_read_u64(&unclear->refused) : 0;
 }
 
-/* A fetch without an executor level. */
+/* Does zany_fetch's work outside of any query: ANY-1b, ANY-4, ANY-5. */
 static void
 fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, bool by_tid,
 					ZVersion *version)
@@ -557,6 +594,10 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 	fetch_unclear(rel, buf, tid, slot, by_tid, version);	/* ANY-5 */
 }
 
+/*
+ * Tries the rules in their order. ANY-1 and ANY-2 need a walk over our own
+ * versions, which may_be_ours saves for most rows.
+ */
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid,
 		   ZVersion *version)
@@ -576,12 +617,12 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	}
 	limit = estate->es_output_cid;
 	if (limit == 0 && estate->es_result_relations == NULL)
-		limit = InvalidCommandId;	/* a query that writes nothing, as in
-									 * parallel workers */
+		limit = InvalidCommandId;	/* a query that writes nothing, as in a
+									 * parallel worker, skips no version */
 
 	/*
-	 * a recheck asks for the rows that were not locked, also for the same row
-	 * under another name
+	 * A recheck (EPQ) fetches the rows of the other range table entries,
+	 * which have not been locked; one of them may be this same row.
 	 */
 	locked = zlevel_has_locked(rel, &tid) && (slot == NULL || slot_of_level(estate, slot));
 	if (locked || may_be_ours(buf, off))
@@ -595,8 +636,8 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 			return;				/* ANY-1 */
 		}
 		if (locked)
-			return;				/* ANY-2: nobody else can have changed it
-								 * since */
+			return;				/* ANY-2: no other transaction can have
+								 * changed the row since */
 	}
 	if (estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
 	{

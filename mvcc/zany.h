@@ -7,46 +7,55 @@
 #include "mvcc/zvis.h"
 
 /*
- * zany_fetch: as zvis_fetch, for SnapshotAny by TID. slot: where the caller
- * will show it, NULL if nowhere. by_tid: one version in particular is wanted;
- * raises ERRCODE_INTERNAL_ERROR if it cannot be told which (ANY-5).
+ * zany_fetch: fetches the version of the row at off that SnapshotAny means, as
+ * zvis_fetch does for other snapshots. slot is where the caller will show the
+ * version, or NULL. by_tid means that the caller wants one version in
+ * particular; then raises ERRCODE_INTERNAL_ERROR if no rule before ANY-5 tells
+ * which one. On entry and on return buf is pinned and not locked, and undo is
+ * attached.
  */
 extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot,
 					   bool by_tid, ZVersion *version);
 
 /*
- * zany_unclear: returns how often ANY-5 has applied since the server's start,
- * which must have loaded the library.
+ * zany_unclear: returns how often ANY-5 has answered and how often it has
+ * raised an error since the server started; 0 if the library was not in
+ * shared_preload_libraries then.
  */
 extern void zany_unclear(uint64 *answered, uint64 *refused);
 
-/* For the hooks in zundo.c: the counters. */
+/* For the shared memory hooks in hooks.c: the counters of zany_unclear. */
 extern Size zany_shmem_size(void);
 extern void zany_shmem_startup(void);
 
 /*
- * zany_fetch_by_handle: the version that tid, a handle (mvcc/zhandle.h),
- * names; *real = its row's TID. A handle that names nothing gives found =
- * false.
+ * zany_fetch_by_handle: fetches the version that the handle tid
+ * (mvcc/zhandle.h) names, and sets *real to the TID of its row. Sets
+ * version->found to false if the handle names nothing any more. For an
+ * in-place update also keeps the new version for zany_fetch_kept. Undo is
+ * attached.
  */
 extern void zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version,
 								 ItemPointer real);
 
 /*
- * zany_fetch_kept: the new version of the event whose old one was fetched just
- * before; NULL = it is not that.
+ * zany_fetch_kept: returns the new version that the last call of
+ * zany_fetch_by_handle has kept, if it is one of the row at tid; else NULL.
+ * Drops it in any case. The result is valid until the next fetch by handle.
  */
 extern const ZVersion *zany_fetch_kept(Relation rel, ItemPointer tid);
 
 /*
- * zany_is_newest: is the version that our own record writer made still the
- * row's newest one, and live?
+ * zany_is_newest: returns whether the row at tid is live and its newest
+ * version, aborted ones aside, is the one that our own record writer made.
+ * Undo is attached.
  */
 extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer);
 
 /*
- * zany_is_conflict_slot: is slot where the current executor level locks the
- * row that an INSERT ... ON CONFLICT DO UPDATE has met?
+ * zany_is_conflict_slot: returns whether slot is the one into which the
+ * current executor level locks the existing row of an INSERT ... ON CONFLICT
+ * DO UPDATE.
  */
 extern bool zany_is_conflict_slot(TupleTableSlot *slot);
 

@@ -1,15 +1,18 @@
 /*
  * mvcc/zchain.c - what a discarded record means to the reader of a chain.
  *
- * Owns rule VIS-4 of mvcc/README.md:
+ * Called by zchain_next, so for all readers of chains. Owns rule VIS-4 of
+ * mvcc/README.md:
  *	(VIS-4)	a record that had been discarded when the page was copied, and to
- *		which the chain of a slot leads nevertheless, belongs to a transaction
- *		that is visible to all: a change that was rolled back is discarded only
- *		when no chain leads to it any more. A record that was discarded later
- *		may be such a change, unless no record above it is aborted, for aborted
- *		ones are the newest of a chain: then the page is copied again. So it is
- *		if the head itself is discarded. Nothing is undone on a page while it
- *		stays locked: what is gone there is visible to all.
+ *			which the chain of a slot leads nevertheless, belongs to a
+ *			transaction that is visible to all: a change that was rolled back
+ *			is discarded only when no chain leads to it any more. A record that
+ *			was discarded later may be such a change, unless no record above it
+ *			is aborted, for aborted records are the newest ones of a chain.
+ *			Then the page is copied again, and likewise if the head itself is
+ *			discarded. Nothing is undone on a page while it stays locked: what
+ *			has been discarded then is visible to all.
+ *
  * Takes no locks but those of zu_fetch.
  */
 #include "postgres.h"
@@ -25,9 +28,9 @@ zslot_has_settled(const ZPageSlot *slot)
 }
 
 /*
- * has_aborted_above: Returns whether there is an aborted record above
- * chain->next. Also true if a record above is discarded by now: then the page
- * must be looked at again all the same.
+ * Returns whether a record above chain->next is aborted. Returns true also if
+ * a record above has been discarded by now: then the page must be copied again
+ * as well.
  */
 static bool
 has_aborted_above(const ZChain *chain)
@@ -47,6 +50,11 @@ has_aborted_above(const ZChain *chain)
 	return false;
 }
 
+/*
+ * Decides by VIS-4. chain->gone remembers the record for which the page was
+ * copied again: if the copy leads to the same record once more, it had been
+ * discarded before that copy was made.
+ */
 ZChainStep
 zchain_discarded(ZChain *chain)
 {

@@ -20,8 +20,8 @@ typedef enum ZChainSource
 								 * chain is read */
 	ZCHAIN_COPIED,				/* from a copy of a page, which can be made
 								 * again */
-	ZCHAIN_LOOSE				/* from elsewhere: the reader takes what it
-								 * finds */
+	ZCHAIN_LOOSE				/* from elsewhere: the reader makes do with
+								 * the records that are still there */
 } ZChainSource;
 
 /* What zchain_next found. */
@@ -29,10 +29,10 @@ typedef enum ZChainStep
 {
 	ZCHAIN_RECORD,				/* a record */
 	ZCHAIN_END,					/* no further record */
-	ZCHAIN_SETTLED,				/* whatever follows is visible to all (for
-								 * ZCHAIN_LOOSE: or gone) */
-	ZCHAIN_RETRY				/* the page has changed since the head was
-								 * read: look at it again */
+	ZCHAIN_SETTLED,				/* all that follows is visible to all (for
+								 * ZCHAIN_LOOSE: or has been discarded) */
+	ZCHAIN_RETRY				/* the page may have changed since the head
+								 * was read: read the page again */
 } ZChainStep;
 
 typedef struct ZChain
@@ -42,25 +42,25 @@ typedef struct ZChain
 	ZChainSource source;
 	bool		cached;			/* read by zu_fetch_cached */
 	bool		in_place;		/* the last record's payload is not in buf */
-	ZXid		oldest;			/* records before it are settled; InvalidZXid:
-								 * none are */
+	ZXid		oldest;			/* records of transactions before it are
+								 * settled; InvalidZXid: none are */
 	ZPageSlot	slot;			/* as it was on the page */
 	UndoPtr		next;			/* what zchain_next will read */
 	UndoPtr		here;			/* the last record */
-	UndoPtr		gone;			/* a record that was discarded before the page
-								 * was copied (VIS-4); kept from chain to
-								 * chain */
-	char	   *buf;			/* the reader's, of ZUR_MAX_LENGTH bytes: the
-								 * last record's bytes */
+	UndoPtr		gone;			/* a discarded record for which the page has
+								 * been copied again (VIS-4); kept when the
+								 * next chain begins */
+	char	   *buf;			/* the reader's buffer of ZUR_MAX_LENGTH
+								 * bytes, for the bytes of the last record */
 } ZChain;
 
 /*
  * zchain_begin: prepares to read the chain of slot, which was read from a page
- * of the table file relnumber. oldest: zpage_oldest() as of then, or
+ * of the table file relnumber. oldest is zpage_oldest() as of then, or
  * InvalidZXid to get records whatever their age. buf has room for
  * ZUR_MAX_LENGTH bytes and holds the bytes of the record read last. For
- * ZCHAIN_COPIED *chain is zero before it is used first, and used again for the
- * page's next copy.
+ * ZCHAIN_COPIED the caller sets chain->gone to InvalidUndoPtr before the first
+ * copy of the page, and uses the same *chain for each further copy.
  */
 static inline void
 zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZPageSlot *slot,
@@ -78,8 +78,8 @@ zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZP
 }
 
 /*
- * zchain_begin_at: prepares to read the records from ptr on, as far as they are
- * still there (ZCHAIN_LOOSE).
+ * zchain_begin_at: prepares to read the records from ptr on, as far as they
+ * have not been discarded (ZCHAIN_LOOSE).
  */
 static inline void
 zchain_begin_at(ZChain *chain, RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, ZXid oldest,
@@ -91,15 +91,16 @@ zchain_begin_at(ZChain *chain, RelFileNumber relnumber, BlockNumber block, UndoP
 }
 
 /*
- * zchain_discarded: returns what it means that chain->next is discarded:
- * ZCHAIN_SETTLED or ZCHAIN_RETRY. For zchain_next.
+ * zchain_discarded: returns what it means that chain->next has been discarded:
+ * ZCHAIN_SETTLED or ZCHAIN_RETRY. Only zchain_next calls it.
  */
 extern ZChainStep zchain_discarded(ZChain *chain);
 
 /*
- * zchain_next: reads the next record of the chain into *rec; its place is then
- * chain->here. Error ERRCODE_DATA_CORRUPTED if the record should be there and
- * is not. *rec is undefined after other answers than ZCHAIN_RECORD.
+ * zchain_next: reads the next record of the chain into *rec and sets
+ * chain->here to its place. *rec is defined only if the result is
+ * ZCHAIN_RECORD. Raises ERRCODE_DATA_CORRUPTED if the record is missing though
+ * it has not been discarded.
  */
 static inline ZChainStep
 zchain_next(ZChain *chain, ZuRecord *rec)
@@ -124,9 +125,10 @@ zchain_next(ZChain *chain, ZuRecord *rec)
 }
 
 /*
- * zslot_has_settled: returns whether `oldest` has passed the slot's owner since
- * the slot was copied. On a page that has been locked all the time nothing has
- * been undone: then all that the slot's chain says is visible to all (VIS-1).
+ * zslot_has_settled: returns whether `oldest` has passed the slot's owner by
+ * now, and the slot's undo is not lost. If the page has been locked since the
+ * slot was read, nothing has been undone there: then all that the slot's chain
+ * says is visible to all (VIS-1).
  */
 extern bool zslot_has_settled(const ZPageSlot *slot);
 

@@ -3,25 +3,26 @@
  *
  * Applications read a row, and later change it only if it is still the version
  * that they have read: UPDATE ... WHERE id = $1 AND xmin = $2, or ctid = $2.
- * On heap both change with each update. Here ctid does not, and who wrote a
- * version is known only while its undo is kept. mvcc/README.md has the reasons
- * for what is done about it. Owned here:
+ * On heap both change with each update. Here ctid does not, and the
+ * transaction that wrote a version is known only while its undo is kept.
+ * mvcc/README.md has the reasons for what is done about it. Owned here:
  *
  *	(GUARD-1)	queries that see different versions of a row are never shown
- *		the same xmin (zguard_forgotten_xmin). OLD.xmin in trigger functions
- *		may be 0, which means nothing.
+ *				the same xmin (zguard_forgotten_xmin). OLD.xmin in trigger
+ *				functions may be 0, which means nothing.
  *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it
- *		is planned, since GUARD-1 would make it find changes where there are
- *		none. But for zundo.allow_xmin_comparison, and comparisons with the own
- *		transaction id.
+ *				is planned, since GUARD-1 would make it find changes where
+ *				there are none. Exceptions: zundo.allow_xmin_comparison is on,
+ *				or xmin is compared with the own transaction id.
  *	(GUARD-3)	UPDATE and DELETE of a row by a ctid from outside the statement
- *		are refused when they start, if nothing that the transaction has done
- *		to the table before can have kept the row from being changed since. But
- *		for zundo.allow_ctid_guard.
+ *				are refused when they start, if nothing that the transaction
+ *				has done to the table before can have kept the row from being
+ *				changed since. Exception: zundo.allow_ctid_guard is on.
  *
- * GUARD-1 makes lost updates impossible, however the comparison is hidden: in a
- * function, in a subquery, in the application. GUARD-2 is there to say why.
- * Called by hooks.c. No locks, no buffers, no crash points.
+ * GUARD-1 makes lost updates impossible, however the comparison is hidden: in
+ * a function, in a subquery, in the application. GUARD-2 is there to say why.
+ * The checks are called by hooks.c, zguard_forgotten_xmin for system columns
+ * by tuple/. No locks, no buffers, no crash points.
  */
 #include "postgres.h"
 
@@ -59,8 +60,9 @@ PG_FUNCTION_INFO_V1(zundo_row_version);
 /* ---- GUARD-1: what xmin shows ---- */
 
 /*
- * warn_of_conflicts: Tells the log, once for each apply worker that looks for
- * conflicts, that it cannot see those with the writer of this row.
+ * Writes a warning to the log, once for each apply worker that looks for
+ * conflicts: it cannot detect conflicts with the writer of this row, since
+ * that is not known any more.
  */
 static void
 warn_of_conflicts(Oid relid)
@@ -78,13 +80,11 @@ warn_of_conflicts(Oid relid)
 }
 
 /*
- * Returns what xmin shows of a version whose writer is before `oldest` and not
- * known any more: `oldest` with the top bit of its lower half inverted.
- * GUARD-1: no transaction that can be told by its id has that id. And of two
- * such numbers of one row's versions the later one is that of a later
- * `oldest`: who replaced the version that was shown with the first is not seen
- * by the reader's snapshot, so not before the first `oldest`, but before the
- * second.
+ * GUARD-1: the number is `oldest` with the top bit of its lower half inverted.
+ * No transaction in use has that id. Of two such numbers of one row's versions
+ * the second is that of a later `oldest`: the writer that replaced the first
+ * version is invisible to the snapshot of the reader of the first number, so
+ * it is not before the first `oldest`, but it is before the second.
  */
 TransactionId
 zguard_forgotten_xmin(const ZHeapSlot *slot)
@@ -103,8 +103,8 @@ zguard_forgotten_xmin(const ZHeapSlot *slot)
 		warn_of_conflicts(relid);
 
 	/*
-	 * 0, 1 and 2 mean something: what would become one of them is shown as it
-	 * is, which no other id becomes.
+	 * 0, 1 and 2 have meanings of their own: an id that would become one of
+	 * them is shown as it is; no other id becomes that number.
 	 */
 	if (!TransactionIdIsNormal(xid ^ TOP_BIT))
 		return xid;
@@ -113,7 +113,7 @@ zguard_forgotten_xmin(const ZHeapSlot *slot)
 
 /* ---- GUARD-2: comparisons of xmin ---- */
 
-/* is_zheap: Returns whether it is a zheap table. Needs a lock on it held. */
+/* Returns whether it is a zheap table. The caller holds a lock on it. */
 static bool
 is_zheap(Oid relid)
 {
@@ -124,7 +124,7 @@ is_zheap(Oid relid)
 	return result;
 }
 
-/* refuse_xmin: Raises the error for a comparison of xmin of this table. */
+/* Raises the error for a comparison of xmin of this table. */
 static void zc_noreturn pg_attribute_cold
 refuse_xmin(Oid relid)
 {
@@ -139,18 +139,18 @@ refuse_xmin(Oid relid)
 	pg_unreachable();
 }
 
-/* The tables whose xmin is looked for in an expression. */
+/* Whose xmin is looked for in an expression. */
 typedef struct XminSearch
 {
 	PlannerInfo *root;
-	Index		only;			/* this relation of the query; 0 = all of
-								 * zheap */
+	Index		only;			/* this relation of the query; 0 = any zheap
+								 * table */
 	Oid			found;			/* the zheap table, if 'only' was 0 */
 } XminSearch;
 
 /*
- * zheap_table: Returns a zheap table that the rows of the query's relation
- * number varno can be of: it itself, or a child. InvalidOid if there is none.
+ * Returns a zheap table to which rows of the query's relation number varno can
+ * belong: the relation itself, or a child of it. InvalidOid if there is none.
  */
 static Oid
 zheap_table(PlannerInfo *root, Index varno)
@@ -177,8 +177,8 @@ zheap_table(PlannerInfo *root, Index varno)
 }
 
 /*
- * find_xmin_walker: Returns whether an expression names an xmin that is looked
- * for; sets search->found.
+ * Returns whether an expression names an xmin that search looks for; sets
+ * search->found.
  */
 static bool
 find_xmin_walker(Node *node, XminSearch *search)
@@ -201,10 +201,7 @@ find_xmin_walker(Node *node, XminSearch *search)
 	return expression_tree_walker(node, find_xmin_walker, search);
 }
 
-/*
- * own_xid_walker: Returns whether an expression asks for the own transaction
- * id.
- */
+/* Returns whether an expression asks for the own transaction id. */
 static bool
 own_xid_walker(Node *node, void *context)
 {
@@ -224,7 +221,7 @@ own_xid_walker(Node *node, void *context)
 	return expression_tree_walker(node, own_xid_walker, context);
 }
 
-/* sorts: Returns whether the aggregate compares its arguments. */
+/* Returns whether the aggregate compares its arguments. */
 static bool
 sorts(const Aggref *agg)
 {
@@ -242,9 +239,9 @@ sorts(const Aggref *agg)
 }
 
 /*
- * is_condition_on_xmin_walker: Returns whether a condition depends on an xmin
- * that is looked for. Comparisons with the own transaction id are exact: what
- * the own transaction has written is always known.
+ * Returns whether a condition depends on an xmin that search looks for.
+ * Comparisons with the own transaction id are exact, since the undo of the own
+ * transaction's changes is kept.
  */
 static bool
 is_condition_on_xmin_walker(Node *node, XminSearch *search)
@@ -269,8 +266,8 @@ is_condition_on_xmin_walker(Node *node, XminSearch *search)
 }
 
 /*
- * compares_xmin_walker: Returns whether an expression that is no condition
- * compares xmin. To show it, as it is or through functions, is allowed.
+ * Returns whether an expression that is no condition compares xmin. It may
+ * show xmin, as it is or through functions.
  */
 static bool
 compares_xmin_walker(Node *node, XminSearch *search)
@@ -280,7 +277,7 @@ compares_xmin_walker(Node *node, XminSearch *search)
 	switch (nodeTag(node))
 	{
 		case T_OpExpr:
-			/* || and the like make a text of it */
+			/* operators such as || make a text of it */
 			if (((OpExpr *) node)->opresulttype != BOOLOID)
 				break;
 			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
@@ -315,8 +312,8 @@ compares_xmin_walker(Node *node, XminSearch *search)
 }
 
 /*
- * check_list: Refuses a target list in which xmin is compared, or sorts or
- * groups the rows.
+ * Refuses a target list in which xmin is compared, or sorts or groups the
+ * rows. relid names the table in the error; InvalidOid: the one found.
  */
 static void
 check_list(List *tlist, XminSearch *search, Oid relid)
@@ -333,7 +330,7 @@ check_list(List *tlist, XminSearch *search, Oid relid)
 	}
 }
 
-/* check_condition: Refuses a condition that depends on xmin. */
+/* Refuses a condition that depends on xmin. */
 static void
 check_condition(Node *condition, XminSearch *search, Oid relid)
 {
@@ -341,7 +338,7 @@ check_condition(Node *condition, XminSearch *search, Oid relid)
 		refuse_xmin(OidIsValid(relid) ? relid : search->found);
 }
 
-/* check_joins: Refuses conditions on xmin in WHERE and ON. */
+/* Refuses conditions on xmin in WHERE and ON. */
 static void
 check_joins(Node *node, XminSearch *search)
 {
@@ -362,9 +359,10 @@ check_joins(Node *node, XminSearch *search)
 }
 
 /*
- * check_changed: Refuses comparisons of xmin of the table that the query
- * changes, where no scan reads it: in RETURNING, and in DO UPDATE of an INSERT.
- * Which of a partitioned table's partitions it will be is not known.
+ * Refuses comparisons of xmin of the table that the query changes, in places
+ * where no scan reads it: in RETURNING, and in DO UPDATE of an INSERT. All
+ * partitions of a partitioned table are checked, since the one that gets the
+ * row is not known yet.
  */
 static void
 check_changed(PlannerInfo *root)
@@ -396,9 +394,8 @@ check_changed(PlannerInfo *root)
 }
 
 /*
- * reads_xmin: Returns whether xmin of the relation is wanted at all. The
- * planner has noted that, so that nobody need look at all expressions of a
- * query.
+ * Returns whether the query wants xmin of the relation at all. The planner has
+ * noted that, so the expressions of most queries need not be searched.
  */
 static inline bool
 reads_xmin(const RelOptInfo *rel, XminSearch *search)
@@ -420,9 +417,9 @@ reads_xmin(const RelOptInfo *rel, XminSearch *search)
 }
 
 /*
- * Refuses one query level if it compares xmin of a zheap table, unless
- * zundo.allow_xmin_comparison is set. To be called when the level's paths are
- * complete: views and functions have been expanded then.
+ * Checks all expressions of the level. Called when its paths are complete:
+ * views and functions have been expanded then. zundo.allow_xmin_comparison
+ * allows all comparisons.
  */
 void
 zguard_check_query(PlannerInfo *root)
@@ -442,7 +439,7 @@ zguard_check_query(PlannerInfo *root)
 			continue;
 		wanted = true;
 		search.only = 0;
-		/* a child of UNION ALL has conditions that the query has not */
+		/* a child of UNION ALL has conditions that the query itself has not */
 		foreach(lc, rel->baserestrictinfo)
 			check_condition(lfirst(lc), &search, InvalidOid);
 	}
@@ -455,7 +452,7 @@ zguard_check_query(PlannerInfo *root)
 		check_list(parse->targetList, &search, InvalidOid);
 		foreach(lc, parse->mergeActionList)
 		{
-			/* the server lets no system column into their conditions */
+			/* the server allows no system column in the actions' conditions */
 			check_list(lfirst_node(MergeAction, lc)->targetList, &search, InvalidOid);
 		}
 	}
@@ -465,10 +462,7 @@ zguard_check_query(PlannerInfo *root)
 
 /* ---- GUARD-3: rows named by a ctid from outside ---- */
 
-/*
- * from_inside_walker: Returns whether a value comes from a row or a subquery of
- * the statement.
- */
+/* Returns whether a value comes from a row or a subquery of the statement. */
 static bool
 from_inside_walker(Node *node, void *context)
 {
@@ -487,6 +481,7 @@ from_inside_walker(Node *node, void *context)
 	}
 }
 
+/* Returns whether an expression is the column ctid. */
 static inline bool
 is_ctid(Node *node)
 {
@@ -494,8 +489,8 @@ is_ctid(Node *node)
 }
 
 /*
- * names_row_walker: Returns whether a scan's condition asks for a ctid that
- * comes from outside. WHERE CURRENT OF is no operator.
+ * Returns whether a scan's condition compares ctid with a value from outside
+ * the statement. WHERE CURRENT OF is no operator, so it passes.
  */
 static bool
 names_row_walker(Node *node, void *context)
@@ -523,11 +518,11 @@ names_row_walker(Node *node, void *context)
 }
 
 /*
- * can_have_kept_row: Returns whether this transaction can have kept a row of
- * rel as it was when its ctid was read: by a row lock or a change, for both of
- * which the transaction needs an id; the former shows in its lock on the
- * table, the latter in its statistics. Or by a snapshot that earlier
- * statements have used too: to update what has changed since then is an error.
+ * Returns whether this transaction can have kept a row of rel as it was when
+ * its ctid was read. A row lock or a change does so: both need a transaction
+ * id, the lock shows in the transaction's lock on the table, the change in its
+ * statistics. Or a snapshot that earlier statements have used too: an update
+ * of a row that has changed since that snapshot is an error.
  */
 static bool
 can_have_kept_row(Relation rel)
@@ -540,8 +535,9 @@ can_have_kept_row(Relation rel)
 }
 
 /*
- * check_scans: Refuses a scan of a zheap table that node changes, if it takes
- * the ctid of the rows from outside. Of a small table that is no TID scan.
+ * Refuses a scan of a zheap table that node changes, if the scan takes the
+ * rows' ctid from outside. On a small table that may be another scan than a
+ * TID scan.
  */
 static bool
 check_scans(PlanState *state, ModifyTableState *node)
@@ -584,9 +580,9 @@ check_scans(PlanState *state, ModifyTableState *node)
 }
 
 /*
- * Refuses a query whose UPDATE, DELETE or MERGE finds rows of a zheap table by
- * a ctid from outside (GUARD-3), unless zundo.allow_ctid_guard is set. To be
- * called when the executor has started the query with these flags.
+ * Checks the plans of all ModifyTable nodes. Called when the executor has
+ * started the query with these flags. zundo.allow_ctid_guard allows all of
+ * them.
  */
 void
 zguard_check_scans(QueryDesc *query, int eflags)
@@ -610,10 +606,11 @@ zguard_check_scans(QueryDesc *query, int eflags)
 /* ---- instead of xmin: a column ---- */
 
 /*
- * zundo_row_version: Puts the id of the transaction into the column, of type
- * xid8, bigint or xid, that the argument names. Called as a trigger BEFORE
- * INSERT OR UPDATE FOR EACH ROW; returns the new row. This is what xmin is on
- * heap, kept as long as the row.
+ * Puts the id of the transaction into the column, of type xid8, bigint or xid,
+ * that the argument names. Called as a trigger BEFORE INSERT OR UPDATE FOR
+ * EACH ROW; returns the new row. The column shows what xmin shows on heap, and
+ * keeps it as long as the row exists. Raises an error if the trigger is
+ * defined otherwise, or if there is no such column.
  */
 Datum
 zundo_row_version(PG_FUNCTION_ARGS)

@@ -3,9 +3,10 @@
  * events.
  *
  * Owns the array of handles of this backend's transaction, and the new version
- * that belongs to the event whose old one was fetched last. Nothing here is
- * shared or outlives the transaction; no locks. Invariants HANDLE-1 to
- * HANDLE-7 in mvcc/README.md.
+ * that belongs to the event whose old one was fetched last. Called by zany.c,
+ * zvis.c and scan/, and by hooks.c at the ends of statements, subtransactions
+ * and transactions. Nothing here is shared or outlives the transaction. No
+ * locks, no crash points. Invariants HANDLE-1 to HANDLE-7 in mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -22,11 +23,11 @@
 static ZHandle *handles = NULL; /* in TopTransactionContext */
 static uint32 nhandles = 0;
 static uint32 capacity = 0;
-static uint32 nlasting = 0;		/* all below may belong to events that are
-								 * deferred (HANDLE-7) */
-static uint32 nbefore = 0;		/* so many there were when the statement began */
-static const void *statement = NULL;	/* begun last that is no part of
-										 * another one's execution */
+static uint32 nlasting = 0;		/* handles below this index may belong to
+								 * deferred events (HANDLE-7) */
+static uint32 nbefore = 0;		/* nhandles when the statement began */
+static const void *statement = NULL;	/* the query that began last without
+										 * running within another one */
 
 static struct
 {
@@ -36,6 +37,10 @@ static struct
 	ZVersion	version;
 }			kept;
 
+/*
+ * Makes room for one more handle. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if
+ * their number would not fit a block number.
+ */
 static void
 make_room(void)
 {
@@ -56,8 +61,9 @@ make_room(void)
 }
 
 /*
- * Can an event of this table be deferred? Those of partitions may be queued
- * for the partitioned table's triggers.
+ * Returns whether an event of this table can be deferred. Events of a
+ * partition may be queued for the partitioned table's triggers, so it always
+ * can.
  */
 static bool
 may_be_deferred(Relation rel)
@@ -72,13 +78,17 @@ may_be_deferred(Relation rel)
 	return false;
 }
 
+/*
+ * Returns the same handle again for a second call about one change: an update
+ * that moves a row to another partition asks twice for the old row of its
+ * deletion.
+ */
 void
 zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
 {
 	ZHandle    *handle;
 	SubTransactionId subid = GetCurrentSubTransactionId();
 
-	/* an update that changes the partition asks twice for one deletion */
 	if (nhandles == 0 || handles[nhandles - 1].change != change ||
 		handles[nhandles - 1].subid != subid)
 	{
@@ -95,6 +105,10 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 	ItemPointerSet(tid, nhandles - 1, ZHANDLE_OFFSET);
 }
 
+/*
+ * Looks the handle up. A subtransaction's abort may have cut the array off
+ * below n; the element may then be another table's.
+ */
 const ZHandle *
 zhandle_find(Oid reloid, const ItemPointerData *tid)
 {
@@ -106,6 +120,7 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &handles[n];
 }
 
+/* Copies only the row's bytes, not the whole buffer of the version. */
 void
 zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
@@ -117,6 +132,10 @@ zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 	kept.version.row = kept.version.buf;
 }
 
+/*
+ * Hands out the version kept. Called for every fetch of a row version: mostly
+ * nothing is kept.
+ */
 const ZVersion *
 zhandle_take_new(Relation rel, const ItemPointerData *tid)
 {
@@ -136,6 +155,10 @@ zhandle_statement_begin(const QueryDesc *query)
 	nbefore = nhandles;
 }
 
+/*
+ * Cuts the array off, but for handles of earlier statements and, up to the
+ * last of these, of deferrable events.
+ */
 void
 zhandle_statement_end(const QueryDesc *query)
 {
@@ -145,23 +168,24 @@ zhandle_statement_end(const QueryDesc *query)
 	nhandles = Min(nhandles, Max(nlasting, nbefore));
 }
 
+/*
+ * Cuts the array off. Subtransaction ids only grow, so the handles of mySubid
+ * and its children are at the end (HANDLE-1).
+ */
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	/*
-	 * ids of subtransactions only grow: what mySubid and its children made is
-	 * at the end of the array (HANDLE-1)
-	 */
 	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
 		nhandles--;
 	nlasting = Min(nlasting, nhandles);
 	kept.valid = false;
 }
 
+/* Forgets all handles and the version kept. */
 void
 zhandle_at_xact_end(void)
 {
-	/* the memory is the transaction's and goes with it */
+	/* the array lives in the transaction's memory and is freed with it */
 	handles = NULL;
 	nhandles = capacity = nlasting = 0;
 	kept.valid = false;

@@ -1,9 +1,10 @@
 /*
- * mvcc/zhistory.c - all versions of a row that somebody may still see.
+ * mvcc/zhistory.c - all versions of a row that some snapshot may still see.
  *
  * Owns a page copy and a walk of its own, so that SQL functions may run
- * between two steps. Called by index builds (scan/). Takes the page's share
- * lock for the copy only.
+ * between two steps. Called by index builds (scan/) and by rewrites of tables
+ * (vacuum/). Holds the page's share lock only while it copies the page.
+ * Nothing is written.
  */
 #include "postgres.h"
 
@@ -17,15 +18,19 @@
 struct ZHistory
 {
 	Relation	rel;
-	SnapshotData horizon;		/* sees what everybody sees */
+	SnapshotData horizon;		/* sees what every snapshot sees */
 	BlockNumber block;
-	bool		at_end;			/* the version answered last was settled */
+	bool		at_end;			/* the version returned last was settled */
 	ZAccept		accept;
 	ZSlotView	slots;
 	PGAlignedBlock page;
 	ZWalk		walk;
 };
 
+/*
+ * Makes a snapshot of its own with xmin = xmax = horizon: it sees exactly the
+ * committed transactions before the horizon.
+ */
 ZHistory *
 zhistory_create(Relation rel, TransactionId horizon)
 {
@@ -47,6 +52,7 @@ zhistory_free(ZHistory *history)
 	pfree(history);
 }
 
+/* The slots are copied together with the page, as VIS-1 wants. */
 Page
 zhistory_load(ZHistory *history, Buffer buf)
 {
@@ -73,8 +79,9 @@ zhistory_oldest(const ZHistory *history)
 }
 
 /*
- * answer: Goes to the next version, over those whose writers aborted, and
- * fills *version.
+ * Goes to the next version, over those whose writers aborted, and fills
+ * *version. What a rewrite has written "as of X" counts as written by X, which
+ * has committed.
  */
 static ZHistoryResult
 answer(ZHistory *history, ZHistoryVersion *version)
@@ -116,6 +123,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 	return ZHISTORY_VERSION;
 }
 
+/* Begins a walk on the copy of the page. */
 ZHistoryResult
 zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 {

@@ -1,8 +1,9 @@
 /*
- * mvcc/zhistory.h - all versions of a row that somebody may still see.
+ * mvcc/zhistory.h - all versions of a row that some snapshot may still see.
  *
- * For index builds: newest first, down to the version that everybody sees.
- * Works on a private copy of one page; holds no lock.
+ * For index builds and for rewrites of tables: returns the newest version
+ * first, and ends with the version that every snapshot sees. Works on a
+ * private copy of one page; no lock is held between the calls.
  */
 #ifndef ZUNDO_ZHISTORY_H
 #define ZUNDO_ZHISTORY_H
@@ -17,51 +18,52 @@ typedef struct ZHistoryVersion
 	bool		live;			/* false: deleted or moved away */
 	const char *row;			/* NULL if the bytes are gone (then not live) */
 	int			len;
-	bool		settled;		/* every snapshot sees this version: the last
-								 * one */
+	bool		settled;		/* every snapshot sees this version; it is the
+								 * last one */
 	ZXidStatus	status;			/* of its writer; never ZXID_ABORTED */
-	ZXid		xid;			/* of its writer, or whom a rewrite names as
-								 * such; 0 if settled */
+	ZXid		xid;			/* its writer, or the transaction that a
+								 * rewrite names as such; 0 if settled */
 } ZHistoryVersion;
 
 typedef enum ZHistoryResult
 {
 	ZHISTORY_VERSION,			/* *version is filled */
 	ZHISTORY_END,				/* there is no further version */
-	ZHISTORY_RETRY				/* undo of the copy has gone: load the page
-								 * again */
+	ZHISTORY_RETRY				/* undo that the copy needs may have been
+								 * discarded: load the page again */
 } ZHistoryResult;
 
 /*
- * zhistory_create: for rel; changes by transactions before horizon that have
- * committed count as seen by everybody.
+ * zhistory_create: returns a history for rows of rel, allocated in
+ * CurrentMemoryContext. A change counts as seen by every snapshot if its
+ * transaction is before horizon and has committed.
  */
 extern ZHistory *zhistory_create(Relation rel, TransactionId horizon);
 extern void zhistory_free(ZHistory *history);
 
 /*
- * zhistory_load: copy the page of buf, which is pinned and not locked, undo
- * attached. Returns the copy, NULL for a page that was never written. Error
- * ERRCODE_DATA_CORRUPTED if it is not a zheap page.
+ * zhistory_load: copies the page of buf, which is pinned and not locked; undo
+ * is attached. Returns the copy, or NULL for a page that was never written.
+ * Raises ERRCODE_DATA_CORRUPTED if it is not a zheap page.
  */
 extern Page zhistory_load(ZHistory *history, Buffer buf);
 
-/* zhistory_oldest: zpage_oldest() of the page loaded last. */
+/* zhistory_oldest: returns zpage_oldest() of the page loaded last. */
 extern ZXid zhistory_oldest(const ZHistory *history);
 
 /*
- * zhistory_first: the newest version, not aborted, of the row or stub at off
- * of the loaded page.
+ * zhistory_first: goes to the newest version that is not aborted of the row or
+ * stub at off of the loaded page.
  */
 extern ZHistoryResult zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version);
 
 /*
- * zhistory_record: the record that wrote the version answered last, which is
- * not settled. Valid until the next step.
+ * zhistory_record: returns the record that wrote the version returned last,
+ * which must not be settled. Valid until the next step.
  */
 extern const ZuRecord *zhistory_record(const ZHistory *history);
 
-/* zhistory_next: the version before the one that was answered last. */
+/* zhistory_next: goes to the version before the one returned last. */
 extern ZHistoryResult zhistory_next(ZHistory *history, ZHistoryVersion *version);
 
 #endif

@@ -45,7 +45,7 @@ zlevel_current(void)
 }
 
 /*
- * Enters a level: level, for zlevel_pop, becomes the innermost one. estate is
+ * Enters a level: *level becomes the innermost one until zlevel_pop. estate is
  * that of the query, or NULL for a utility command.
  */
 void
@@ -66,7 +66,10 @@ zlevel_pop(ZLevel *level)
 	return level->outer == &levels.none;
 }
 
-/* Returns whether what runs now is no part of a query's execution. */
+/*
+ * Returns whether no query is being executed: all levels, if any, are those of
+ * utility commands.
+ */
 bool
 zlevel_outermost(void)
 {
@@ -76,7 +79,7 @@ zlevel_outermost(void)
 	return true;
 }
 
-/* The memory of arg, a LockedRow, is about to be freed. */
+/* Takes the LockedRow arg out of the list; its memory is about to be freed. */
 static void
 unlink_locked(void *arg)
 {
@@ -90,7 +93,7 @@ unlink_locked(void *arg)
 
 /*
  * Returns what the current level has locked at tid for the row in hand, or
- * NULL.
+ * NULL if it has locked nothing there.
  */
 static LockedRow *
 find_locked(Relation rel, const ItemPointerData *tid)
@@ -129,9 +132,10 @@ zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 }
 
 /*
- * Notes that tuple_lock has locked the newest version at tid for the row that
- * the current level is about to change. Not for FOR UPDATE, which locks as part
- * of the plan. Does nothing outside of a query.
+ * Notes that tuple_lock has locked the newest version at tid, written by the
+ * record writer, for the row that the current level is about to change. Not
+ * called for FOR UPDATE, whose locks are part of the plan. Does nothing
+ * outside of a query.
  */
 void
 zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
@@ -160,8 +164,8 @@ zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 }
 
 /*
- * Notes that the level has changed the row: what it has locked for that is
- * done with.
+ * Notes that the current level has changed the row at tid: what it had locked
+ * there for this change does not matter any more.
  */
 void
 zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
@@ -169,13 +173,13 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 	LockedRow  *row = find_locked(rel, tid);
 
 	if (unlikely(row != NULL))
-		row->reloid = InvalidOid;	/* the memory goes with the next row */
+		row->reloid = InvalidOid;	/* its memory is freed before the next row */
 }
 
 /*
- * Notes that the current level has changed the row at tid by this record, and
- * that the server may queue a trigger's event for that; it will ask for the old
- * row.
+ * Notes that the current level has changed the row at tid by the record
+ * change, and that the server will ask for the old row, since it may queue a
+ * trigger's event.
  */
 void
 zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
@@ -187,7 +191,7 @@ zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
 	level->tid = *tid;
 }
 
-/* Forgets what was changed outside of the executor. */
+/* Forgets the last change that was made outside of the executor. */
 void
 zlevel_at_xact_end(void)
 {

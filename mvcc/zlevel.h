@@ -12,7 +12,7 @@
 #include "nodes/execnodes.h"
 #include "utils/rel.h"
 
-/* One level; lives on the C stack of the hook that pushes it. */
+/* One level. It lives on the C stack of the hook that pushes it. */
 typedef struct ZLevel
 {
 	struct ZLevel *outer;		/* NULL: not within the executor */

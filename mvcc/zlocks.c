@@ -1,12 +1,13 @@
 /*
- * mvcc/zlocks.c - reading row locks: lists of them, and all that hold the rows
- * of a page.
+ * mvcc/zlocks.c - reading row locks: the lists of common lock slots, and all
+ * locks and changes that hold the rows of a page.
  *
- * A list is what a common lock slot points to (dml/zlocklist.c writes them).
- * zpage_holders is for people who look, not for anybody who decides: slots are
- * copied under the page's share lock, undo is followed without it, and what
- * changes meanwhile may be seen or not. zpage_locked_items is for whoever has
- * the page locked.
+ * A common lock slot points to a list of locks, which dml/zlocklist.c writes.
+ * Called by dml/ (lists, locked items) and monitor/ (holders). zpage_holders
+ * is for display only, not for decisions: it copies the slots under the page's
+ * share lock and follows undo without it, so changes made meanwhile may be
+ * seen or not. zpage_locked_items is for callers that hold the page locked.
+ * Nothing is written.
  */
 #include "postgres.h"
 
@@ -14,6 +15,10 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
+/*
+ * Begins at the slot's first record. If the owner is before `oldest`, all
+ * lockers that the list names have ended: then the list is empty.
+ */
 void
 zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
 				BlockNumber block, OffsetNumber off)
@@ -26,16 +31,17 @@ zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumb
 					: InvalidUndoPtr, InvalidZXid, scan->buf);
 }
 
-/* Go on to the next record. False: there is none that matters. */
+/*
+ * Reads the next record of the list. Returns false if there is none, or none
+ * that matters: a record is discarded when all lockers that it names have
+ * ended (UNDO-28 in undo/). Raises ERRCODE_DATA_CORRUPTED if the record is no
+ * list of locks.
+ */
 static bool
 next_record(ZLockScan *scan)
 {
 	ZuRecord	rec;
 
-	/*
-	 * a record is discarded when all lockers that it names have ended
-	 * (UNDO-28 in undo/)
-	 */
 	if (zchain_next(&scan->chain, &rec) != ZCHAIN_RECORD)
 		return false;
 	if (rec.type != ZUR_LOCKS)
@@ -52,6 +58,11 @@ next_record(ZLockScan *scan)
 	return true;
 }
 
+/*
+ * Passes over locks of transactions that have ended. If the writer of a record
+ * has aborted, only those of its entries are valid that were copied from an
+ * older list (ZLOCK_SURE).
+ */
 bool
 zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
 {
@@ -80,8 +91,8 @@ typedef struct Holders
 } Holders;
 
 /*
- * Add one; several locks or changes of one row by one (sub)transaction count
- * as the strongest of their kind.
+ * Adds a holder. Several locks, or several changes, of one row by one
+ * (sub)transaction count as the strongest of them.
  */
 static void
 add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, bool change)
@@ -115,7 +126,8 @@ at_work(ZXidStatus status)
 }
 
 /*
- * The locks and changes in a chain, as far as transactions at work made them.
+ * Adds the locks and changes in a slot's chain that transactions in progress
+ * have made.
  */
 static void
 holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
@@ -131,8 +143,8 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
 
 		/*
-		 * above an unfinished transaction's records there may be those of its
-		 * aborted subtransactions
+		 * Records of aborted subtransactions may lie above those of their
+		 * transaction, which is in progress.
 		 */
 		if (!at_work(status) && status != ZXID_ABORTED)
 			return;
@@ -146,6 +158,11 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 	}
 }
 
+/*
+ * Adds all that hold rows by this slot, of whichever kind it is: a list of
+ * locks, inline locks, or a chain of changes. A slot whose owner is before
+ * `oldest` holds nothing.
+ */
 static void
 holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
 				BlockNumber block)
@@ -173,6 +190,10 @@ holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNum
 		holders_of_chain(holders, slot, oldest, relnumber, block);
 }
 
+/*
+ * Collects all holders of the page and leaves out those that have changed
+ * rows. The overflow page's slots count as well.
+ */
 void
 zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 {
@@ -195,8 +216,8 @@ zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 }
 
 /*
- * Which rows of a locked page are there: not those that are known to have
- * moved on, as they are held at their new place.
+ * Sets present[off] for the rows of a locked page, except those that are known
+ * to have moved: such a row is held at its new place.
  */
 static void
 find_present(Relation rel, Page page, BlockNumber block, bool *present)
@@ -220,6 +241,10 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 	pfree(slots);
 }
 
+/*
+ * Collects the holders by all slots, then drops those whose row is not on the
+ * page.
+ */
 ZHolder *
 zpage_holders(Relation rel, BlockNumber block, int *n)
 {

@@ -1,6 +1,6 @@
 /*
- * mvcc/zlocks.h - reading row locks: lists of them, and all that hold the rows
- * of a page.
+ * mvcc/zlocks.h - reading row locks: the lists of common lock slots, and all
+ * locks and changes that hold the rows of a page.
  */
 #ifndef ZUNDO_ZLOCKS_H
 #define ZUNDO_ZLOCKS_H
@@ -12,7 +12,8 @@
 
 typedef struct ZLockScan
 {
-	OffsetNumber off;			/* the row that is asked for; 0 = all */
+	OffsetNumber off;			/* the row whose locks are wanted; 0 = all
+								 * rows */
 	ZXid		oldest;
 	ZChain		chain;
 	const char *entries;		/* of the record in hand */
@@ -24,15 +25,20 @@ typedef struct ZLockScan
 } ZLockScan;
 
 /*
- * zlocklist_begin, zlocklist_next: the locks of transactions at work, ours
- * included, that a common lock slot names for the row at off, or all rows.
- * oldest: loaded while the page was locked that the slot was copied from.
+ * zlocklist_begin: begins to read the locks that a common lock slot names for
+ * the row at off, or for all rows if off is 0. oldest was loaded while the
+ * page was locked from which the slot was copied. zlocklist_next: finds the
+ * next lock of a transaction in progress, ours included; returns false if
+ * there is none. Raises ERRCODE_DATA_CORRUPTED if the slot points to a record
+ * that is no list of locks.
  */
 extern void zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest,
 							RelFileNumber relnumber, BlockNumber block, OffsetNumber off);
 extern bool zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status);
 
-/* One (sub)transaction at work that holds a row, by a lock or by a change. */
+/*
+ * One (sub)transaction in progress that holds a row, by a lock or by a change.
+ */
 typedef struct ZHolder
 {
 	OffsetNumber off;
@@ -42,15 +48,16 @@ typedef struct ZHolder
 } ZHolder;
 
 /*
- * zpage_holders: who holds rows of a block: palloc'd array of *n. Undo
- * attached, no buffer lock held.
+ * zpage_holders: returns a palloc'd array of *n elements: the
+ * (sub)transactions that hold rows of the block. On entry undo is attached and
+ * no buffer lock is held.
  */
 extern ZHolder *zpage_holders(Relation rel, BlockNumber block, int *n);
 
 /*
- * zpage_locked_items: locked[off] of the ZHEAP_MAX_OFFSET + 1 elements = some
- * transaction at work, ours included, has a lock on the item at off, be there
- * a row or not. The page is locked.
+ * zpage_locked_items: sets locked[off], for each of the ZHEAP_MAX_OFFSET + 1
+ * elements, to whether a transaction in progress, ours included, has a lock on
+ * the item at off; the item need not hold a row. The page is locked.
  */
 extern void zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked);
 

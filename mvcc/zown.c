@@ -1,25 +1,27 @@
 /*
- * mvcc/zown.c - what we know of our own records without reading them.
+ * mvcc/zown.c - what a backend knows of its own undo records without reading
+ * them.
  *
- * First a shortcut past the current command's own records on one page.
- *
- * A command that changes every row of a page pushes a record per row on its
- * slot's chain; looking for the writer of the next row would walk over all of
- * them. So the newest run of own records of one command on one page is
- * remembered: where it ends and which offsets it concerns. A row that is not
- * among them has its writer below the run.
- *
- * Owned by this backend alone. A run is recognised by its newest pointer,
- * which no other record will ever have, so nothing needs to be forgotten at
- * any time.
+ * First, a shortcut past the current command's own records on one page. A
+ * command that changes every row of a page pushes a record per row on its
+ * slot's chain; the search for the writer of the next row would walk over all
+ * of them. So the newest run of own records of one command on one page is
+ * remembered: the record below its oldest one, and which offsets it concerns.
+ * A row that is not among them has its writer below the run. A run is
+ * recognised by its newest pointer, which no other record will ever have, so
+ * no event needs to invalidate it.
  *
  * Second, whether our own records on a page are in the order of their
- * commands, and what lies below them: whether a walk may end at the first one
- * that a snapshot of ours accepts (VIS-3).
+ * commands, and what lies below them: these decide whether a walk may end at
+ * the first own record that a snapshot of ours accepts (VIS-3).
  *
  * Third, the list of our own records of the page that was asked for last, with
- * the offsets that they concern, and versions of its rows on the way: so that
- * a handle (mvcc/zhandle.h) is found without reading all that came later.
+ * the offsets that they concern, and checkpoints of its rows: so that a handle
+ * (mvcc/zhandle.h) is found without reading all later records.
+ *
+ * Called by dml/ (notes), zwalk.c and zany.c; hooks.c calls zown_at_xact_end.
+ * All of it is the backend's own. No locks but those of zu_fetch, no crash
+ * points.
  */
 #include "postgres.h"
 
@@ -43,12 +45,12 @@ static struct
 }			run;
 
 /*
- * A command may call others, which have greater cids, and go on when they are
- * done. So a record may lie above one of a greater cid, and a snapshot that
- * was taken in between, for a cursor, accepts the upper one alone. For all
- * pages of one place in this table: the greatest cid of our records, and the
- * smallest command that accepts all that have a smaller cid above them. In
- * this transaction.
+ * A command may call others, which have greater cids, and continue when they
+ * are done. So a record may lie above one of a greater cid, and a snapshot
+ * that was taken in between, for a cursor, accepts the upper one alone. Each
+ * element stands for all pages that hash to it: the greatest cid of our
+ * records in this transaction, and the smallest curcid of a snapshot below
+ * which our records are known to be in cid order.
  */
 #define ORDERS	256
 
@@ -67,6 +69,12 @@ find_order(RelFileNumber relnumber, BlockNumber block)
 	return &orders[murmurhash32(relnumber ^ murmurhash32(block)) % ORDERS];
 }
 
+/*
+ * Notes the order of cids and extends the run. A cid smaller than the greatest
+ * one so far breaks the order: from then on only a snapshot that accepts all
+ * our records so far may stop at one of them. A record that does not continue
+ * the run begins a new one.
+ */
 void
 zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n, CommandId cid,
 		  UndoPtr ptr, UndoPtr prev)
@@ -92,6 +100,10 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 		run.written[off / 64] |= UINT64CONST(1) << (off % 64);
 }
 
+/*
+ * If head is that of the run and off is not among its rows, returns the record
+ * below the run.
+ */
 UndoPtr
 zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
 {
@@ -102,6 +114,9 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
 	return run.below;
 }
 
+/*
+ * Returns the record below the run only if head is the newest one of the run.
+ */
 UndoPtr
 zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev)
 {
@@ -113,10 +128,14 @@ zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr pre
 
 static bool on_unseen = false;
 
+/*
+ * Remembers only that one of our snapshots may not see xid: then VIS-3 is not
+ * used for own records until the transaction ends.
+ */
 void
 zown_note_push(ZXid xid)
 {
-	/* who ended before the oldest of our snapshots is seen by all of them */
+	/* an owner that ended before the oldest of our snapshots is seen by all */
 	if (!TransactionIdIsValid(TransactionXmin) ||
 		!TransactionIdPrecedes(zxid_to_xid(xid), TransactionXmin))
 		on_unseen = true;
@@ -148,14 +167,13 @@ static struct
 	uint32		capacity;
 	RelFileNumber relnumber;
 	BlockNumber block;
-	uint32		found;			/* where zown_chain_find has found the last
-								 * one */
+	uint32		found;			/* where zown_chain_find found the last change */
 }			own_chain;
 
 /* Versions of rows of that page. */
 typedef struct Checkpoint
 {
-	uint32		at;				/* made by this record of the chain */
+	uint32		at;				/* its writer's place in the list */
 	OffsetNumber off;
 	int			len;
 	char	   *row;			/* in checkpoint_memory */
@@ -174,9 +192,11 @@ forget_checkpoints(void)
 }
 
 /*
- * Put the records from head down to the cached ones (or all own ones) above
- * those. The list gets its new length only when they are all there: after an
- * error or a cancel the transaction may go on with what it had.
+ * Puts the records from head down to stop, the newest one of the list, or all
+ * own ones if stop is invalid, at the end of the list. The list gets its new
+ * length only when all of them are there: after an error or a cancel the
+ * transaction may continue with the old list. If the chain does not lead to
+ * stop, the list becomes empty.
  */
 static void
 collect_chain(UndoPtr head, UndoPtr stop)
@@ -218,13 +238,13 @@ collect_chain(UndoPtr head, UndoPtr stop)
 	if (stop != InvalidUndoPtr && above.next != stop)
 	{
 		/*
-		 * what was cached is no part of this chain, or this would have ended
-		 * there
+		 * the list's records are not in this chain, or it would have led to
+		 * stop
 		 */
 		own_chain.n = 0;
 		return;
 	}
-	/* they were collected newest first */
+	/* the loop above has appended them newest first */
 	for (uint32 i = own_chain.n, j = n; i + 1 < j; i++)
 	{
 		ZChainEntry swap = own_chain.entries[--j];
@@ -235,6 +255,12 @@ collect_chain(UndoPtr head, UndoPtr stop)
 	own_chain.n = n;
 }
 
+/*
+ * Keeps the list from call to call: cuts it back where a rollback has taken
+ * the newest records away, and extends it by the records that lie above it
+ * now. Drops the checkpoints when the list becomes shorter, since they are
+ * known by their place in it.
+ */
 const ZChainEntry *
 zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 {
@@ -245,7 +271,6 @@ zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 	}
 	own_chain.relnumber = relnumber;
 	own_chain.block = block;
-	/* a rollback may have taken the newest ones away */
 	for (uint32 i = own_chain.n; i-- > 0;)
 	{
 		if (own_chain.entries[i].ptr == head)
@@ -269,13 +294,13 @@ zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 	return own_chain.entries;
 }
 
+/*
+ * Looks first at the records behind the last one found, since events fire in
+ * the order of their changes.
+ */
 bool
 zown_chain_find(UndoPtr change, uint32 *at)
 {
-	/*
-	 * events fire in the order of their changes: look behind the last one
-	 * first
-	 */
 	for (uint32 i = own_chain.found; i < Min(own_chain.n, own_chain.found + 256); i++)
 	{
 		if (own_chain.entries[i].ptr == change)
@@ -295,6 +320,7 @@ zown_chain_find(UndoPtr change, uint32 *at)
 	return false;
 }
 
+/* Searches all checkpoints: they are few enough (MAX_CHECKPOINTS). */
 const char *
 zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
 {
@@ -314,6 +340,10 @@ zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
 	return best->row;
 }
 
+/*
+ * Keeps a copy. When all MAX_CHECKPOINTS places are taken, forgets the old
+ * ones.
+ */
 void
 zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 {
@@ -334,6 +364,11 @@ zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 	ncheckpoints++;
 }
 
+/*
+ * Forgets what was noted. The list and the checkpoints live in the
+ * transaction's memory, which is freed with it. orders is cleared only if it
+ * was used: it is 2 kB.
+ */
 void
 zown_at_xact_end(void)
 {
@@ -341,7 +376,6 @@ zown_at_xact_end(void)
 	if (any_noted)
 		memset(orders, 0, sizeof(orders));
 	any_noted = false;
-	/* the memory is the transaction's and goes with it */
 	memset(&own_chain, 0, sizeof(own_chain));
 	ncheckpoints = 0;
 	checkpoint_memory = NULL;

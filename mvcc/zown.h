@@ -1,5 +1,6 @@
 /*
- * mvcc/zown.h - what is known of own records without reading them.
+ * mvcc/zown.h - what a backend knows of its own undo records without reading
+ * them.
  */
 #ifndef ZUNDO_ZOWN_H
 #define ZUNDO_ZOWN_H
@@ -8,47 +9,53 @@
 #include "undo/undo.h"
 
 /*
- * zown_note: we pushed the record ptr on prev, under cid, about n rows from
- * offset first on.
+ * zown_note: notes that we pushed the record ptr on prev, under cid, about the
+ * n rows that begin at offset first.
  */
 extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 					  CommandId cid, UndoPtr ptr, UndoPtr prev);
 
 /*
- * zown_skip: where to begin looking for the writer of the row at off in the
- * chain that begins at head.
+ * zown_skip: returns where the search for the writer of the row at off may
+ * begin in the chain with this head.
  */
 extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off,
 						 UndoPtr head);
 
 /*
- * zown_below: head is the newest record of a chain, by a command of ours that
- * has changed many rows of the page, and concerns some row; where may older
- * records about that row begin? A command changes a row once.
+ * zown_below: returns where older records about a row may begin, given that
+ * the record head concerns the row; prev is the record before head. If head is
+ * the newest record of the run that zown_note has noted last, that is the
+ * record below the run, since a command changes a row once; else prev.
  */
 extern UndoPtr zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev);
 
-/* zown_note_push: we push on the chain of committed transaction xid. */
+/*
+ * zown_note_push: notes that we push a record on a chain whose head is of the
+ * committed transaction xid.
+ */
 extern void zown_note_push(ZXid xid);
 
 /*
- * zown_note_rewrite: we push records with as_of, which our own snapshots may
- * not accept though they are ours, or in no order.
+ * zown_note_rewrite: notes that we write records "as of" other transactions.
+ * Our own snapshots may not accept all of these, and they are in no order of
+ * commands.
  */
 extern void zown_note_rewrite(void);
 
 /*
- * zown_settles: is all that lies below one of our own records on the page
- * accepted, if that was made before command (a snapshot's curcid)? Not if we
- * may have pushed, in this transaction, on a chain whose head one of our
- * snapshots does not see; nor if the page may have records of command or later
- * ones below that one.
+ * zown_settles: returns whether a reader of a chain of this page may stop at
+ * the first record of our own transaction whose cid is less than command (the
+ * curcid of a snapshot), because all records below it are accepted too
+ * (VIS-3). It may not if this transaction may have pushed on a chain whose
+ * head is invisible to one of its snapshots, nor if records whose cid is not
+ * less than command may lie below.
  */
 extern bool zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command);
 
 /*
- * Our own records of one page, so that finding a change need not read all that
- * came later.
+ * The list of our own records of one page, for finding a change without
+ * reading all records above it.
  */
 
 /* One record of a chain: which rows it concerns. */
@@ -60,24 +67,26 @@ typedef struct ZChainEntry
 } ZChainEntry;
 
 /*
- * zown_chain: our own records in the chain that begins at head, oldest first;
- * *n = how many. Valid until the next call. Empty if the chain's head is not
- * ours.
+ * zown_chain: returns our own records in the chain that begins at head, oldest
+ * first, and sets *n to their number, which is 0 if the record at head is not
+ * ours. Valid until the next call.
  */
 extern const ZChainEntry *zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head,
 									 uint32 *n);
 
 /*
- * zown_chain_find: the place of change in the chain asked for last; false if
- * it is not there.
+ * zown_chain_find: sets *at to the place of change in the list that zown_chain
+ * has returned last; returns false if it is not there.
  */
 extern bool zown_chain_find(UndoPtr change, uint32 *at);
 
 /*
- * Checkpoints: versions of rows of that page, remembered every so many steps
- * of a long walk, so that the next walk need not begin at the newest version.
- * zown_checkpoint: the oldest one of off that was made by record *at or a
- * later one of the chain; *at becomes that record's place. NULL = none.
+ * Checkpoints are versions of rows of that page, kept at regular steps of a
+ * long walk, so that the next walk need not begin at the newest version.
+ * zown_checkpoint: returns the oldest checkpoint of the row at off that was
+ * made by record *at of the list or by a later one, and sets *at to that
+ * record's place; NULL if there is none. zown_keep_checkpoint: copies the
+ * version at row, made by record at of the list.
  */
 extern const char *zown_checkpoint(OffsetNumber off, uint32 *at, int *len);
 extern void zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len);

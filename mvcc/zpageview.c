@@ -1,10 +1,15 @@
 /*
  * mvcc/zpageview.c - all rows of one page as a snapshot sees them.
  *
- * The page is copied under its share lock. If some slot's head is not accepted,
- * the chain's unaccepted records are collected once, newest first, into lists
- * by (slot, offset); every row then pops from the list of the slot that its
- * header names until that list is empty (PROTOCOLS D). Linear in records.
+ * The page is copied under its share lock. If some slot's head is not
+ * accepted, the chain's unaccepted records are collected once, newest first,
+ * into lists by (slot, offset). Every row then takes changes from the list of
+ * the slot that its header names until that list is empty. So the work is
+ * linear in the number of records.
+ *
+ * Called by scan/. The page's share lock is held only while the page is
+ * copied; undo pages are read under the fence of zu_read_begin. Nothing is
+ * written. Rules VIS-1 to VIS-4 of mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -18,16 +23,19 @@
 #include "utils/snapmgr.h"
 
 #define ARENA_BLOCK (64 * 1024)
-/* So many records are read under one fence; then interrupts are let in. */
+/*
+ * This many records are read under one fence; then interrupts are processed.
+ */
 #define FENCED_RECORDS 256
 /*
- * Who has read so many comes to the same undo pages often enough to have
- * copies of them made.
+ * A view that has read this many records comes to the same undo pages often
+ * enough that private copies of them pay.
  */
 #define MANY_RECORDS 2000
 
 /*
- * Type of a Change that ends a row's list: the row's version was accepted here.
+ * Type of a Change that ends a row's list: the version that the row has then
+ * is accepted. No ZuRecordType has this value.
  */
 #define CHANGE_ACCEPTED 0
 
@@ -65,17 +73,23 @@ typedef struct Collector
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot:
 											 * first[slot][offset] */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
-	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: where
-												 * everything is accepted;
-												 * Invalid = nothing is left */
+	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: the first
+												 * accepted record, if all
+												 * below it are accepted too;
+												 * else Invalid */
 	bool		any_pending;
 	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* has a row changes in lists? */
-	ZuRecord	step;			/* of rewind_row; what it does not set is zero */
+	ZuRecord	step;			/* scratch of rewind_row; the fields that it
+								 * does not set are zero */
 	char	   *arena;
 	Size		arena_left;
 	char		raw[ZUR_MAX_LENGTH];
 } Collector;
 
+/*
+ * Allocates the view in CurrentMemoryContext. Its memory for old versions is
+ * allocated when it is needed.
+ */
 ZPageView *
 zpage_view_create(void)
 {
@@ -92,6 +106,7 @@ zpage_view_create(void)
 	return view;
 }
 
+/* Frees the view and all its memory. */
 void
 zpage_view_free(ZPageView *view)
 {
@@ -102,8 +117,9 @@ zpage_view_free(ZPageView *view)
 }
 
 /*
- * Room for size bytes in the arena, aligned; arena_take then keeps as many of
- * them as are needed.
+ * Returns room for size bytes in the arena, aligned. arena_take then keeps as
+ * many of them as are needed. The first block is kept with the view, later
+ * ones are freed before the next page.
  */
 static char *
 arena_room(Collector *c, Size size)
@@ -134,6 +150,7 @@ arena_take(Collector *c, Size size)
 	c->arena_left -= size;
 }
 
+/* Returns size bytes of the arena. */
 static void *
 arena_alloc(Collector *c, Size size)
 {
@@ -143,7 +160,7 @@ arena_alloc(Collector *c, Size size)
 	return p;
 }
 
-/* Note a change of offset off by rec at ptr, of slot s's chain. */
+/* Notes a change of the row at off by rec at ptr, in slot s's chain. */
 static inline void
 add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 {
@@ -167,8 +184,9 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
- * Make the lists of all rows from the changes in the order in which they were
- * met, last first: in each slot's chain that is the oldest one first.
+ * Makes the lists of all rows from the changes collected. It visits them in
+ * reverse order, and puts each one before those of its row that it has met: so
+ * each list begins with the newest change.
  */
 static void
 make_lists(Collector *c)
@@ -184,7 +202,7 @@ make_lists(Collector *c)
 	}
 }
 
-/* open_lists: Begins slot s's lists of changes, and to read its chain. */
+/* Begins the lists of slot s's changes, and the reading of its chain. */
 static void
 open_lists(Collector *c, int s)
 {
@@ -198,8 +216,8 @@ open_lists(Collector *c, int s)
 }
 
 /*
- * collect_record: Takes the next record of slot s's chain, if it is not
- * accepted. Returns false if the page is to be copied again. After the last
+ * Reads the next record of slot s's chain, and notes its changes if it is not
+ * accepted. Returns false if the page must be copied again. After the last
  * record chain->next is invalid.
  */
 static bool
@@ -219,7 +237,10 @@ collect_record(Collector *c, int s)
 	}
 	if (zaccept_version(&c->accept, &rec))
 	{
-		/* not if it is accepted only for what a rewrite has put there again */
+		/*
+		 * not if the record is accepted only for the transaction that it is
+		 * "as of"
+		 */
 		if (zaccept_record(&c->accept, rec.xid, rec.cid) &&
 			zaccept_older(&c->accept, c->relnumber, c->block, rec.xid))
 		{
@@ -227,7 +248,7 @@ collect_record(Collector *c, int s)
 			chain->next = InvalidUndoPtr;
 			return true;
 		}
-		/* its row is settled, others are not */
+		/* the record's row needs no older record, other rows may */
 		if (rec.type != ZUR_LOCK)
 			rec.type = CHANGE_ACCEPTED;
 		rec.payload_len = 0;
@@ -247,10 +268,11 @@ collect_record(Collector *c, int s)
 }
 
 /*
- * Collect the unaccepted records of all pending slots. The chains are followed
- * side by side, so that the memory of one chain's next record arrives while
- * the others are read. The fence is held over many records; now and then
- * interrupts are let in. False: copy the page again.
+ * Collects the unaccepted records of all pending slots. The chains are
+ * followed side by side, so that the memory of one chain's next record arrives
+ * while the others are read. The fence is held over many records, but released
+ * from time to time to process interrupts. Returns false if the page must be
+ * copied again.
  */
 static bool
 collect_slots(Collector *c)
@@ -292,7 +314,10 @@ collect_slots(Collector *c)
 	return complete;
 }
 
-/* Which slots have changes that are not accepted? */
+/*
+ * Finds the slots that have changes which are not accepted. Raises
+ * ERRCODE_DATA_CORRUPTED for an impossible xid.
+ */
 static void
 find_pending(Collector *c)
 {
@@ -314,6 +339,7 @@ find_pending(Collector *c)
 	}
 }
 
+/* Adds a row to the view. */
 static void
 emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno)
 {
@@ -325,7 +351,7 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
 	view->slotno[i] = slotno;
 }
 
-/* Is the row at off among those that the view's user reads? */
+/* Returns whether the row at off is among those that the view's user reads. */
 static bool
 is_read(const ZPageView *view, OffsetNumber off)
 {
@@ -346,7 +372,13 @@ is_read(const ZPageView *view, OffsetNumber off)
 	return low < view->nread && view->read[low] == off;
 }
 
-/* The accepted version of one row whose chain has unaccepted records. */
+/*
+ * Adds the accepted version of one row to the view, if there is a live one.
+ * The row's chain has unaccepted records: they are undone one after the other
+ * on a copy of the row, at first by the list of the slot in its newest header,
+ * then by that of the slot in the header before, and so on. bytes is NULL for
+ * a stub.
+ */
 static void
 rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header)
 {
@@ -417,7 +449,10 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	emit_row(view, off, bytes, len, s);
 }
 
-/* Show the row at off as its lists say; false: it has none. */
+/*
+ * Adds the row at off as its lists say. Returns false if it has no list in its
+ * own slot: then it stands as it is on the page.
+ */
 static bool
 rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 {
@@ -445,8 +480,10 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 }
 
 /*
- * Show all rows: as their lists say, as they stand without. The hot loop of
- * sequential scans.
+ * Adds all rows to the view: as their lists say, or as they stand on the page.
+ * This is the hot loop of sequential scans, so the caller passes any_touched
+ * as a constant and gets two copies of the loop: pages without pending slots
+ * look at no list.
  */
 static inline void
 emit_rows(Collector *c, bool any_touched)
@@ -474,7 +511,8 @@ emit_rows(Collector *c, bool any_touched)
 		memcpy(&low, row, sizeof(low));
 		s = ZH_SLOT((ZHeader) low);
 		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
-			s = 0;				/* of a slot that was older than everybody */
+			s = 0;				/* the slot was given up: the row is visible
+								 * to all */
 		if (!ZH_LIVE((ZHeader) low))
 		{
 			view->dead_rows++;
@@ -484,7 +522,10 @@ emit_rows(Collector *c, bool any_touched)
 	}
 }
 
-/* Copy a page without its free space, if its header makes sense. */
+/*
+ * Copies a page without its free space, if the header makes sense; else all of
+ * it, so that the caller finds the damage in the copy.
+ */
 static void
 copy_page(Page dst, Page src)
 {
@@ -500,7 +541,10 @@ copy_page(Page dst, Page src)
 	memcpy(dst + upper, src + upper, BLCKSZ - upper);
 }
 
-/* One attempt; false if undo of the copy has gone meanwhile. */
+/*
+ * Makes one attempt to fill the view. Returns false if undo that the copy
+ * needs has been discarded meanwhile.
+ */
 static bool
 view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 {
@@ -546,6 +590,11 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	return true;
 }
 
+/*
+ * Makes attempts until one succeeds. The working state is allocated once per
+ * backend, since it is too large for the stack; each attempt sets what it
+ * needs of it.
+ */
 void
 zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 {

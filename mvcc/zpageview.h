@@ -8,20 +8,20 @@
 #include "utils/snapshot.h"
 
 /*
- * An older version than the one on the page is shown: the head of the slot's
- * chain has newer ones too.
+ * Flag in slotno: the version is older than the one on the page, so newer
+ * records may lie above its writer in the slot's chain.
  */
 #define ZVIEW_REWOUND 0x8000
 
 /* All rows of a page that a snapshot sees, in private memory. */
 typedef struct ZPageView
 {
-	MemoryContext context;		/* for old images; reset for every page that
-								 * needs it */
+	MemoryContext context;		/* for old versions; reset before a page if
+								 * the page before has used it */
 	bool		context_used;
-	char	   *arena;			/* first part of the old images' memory, kept
-								 * from page to page */
-	uint32		nrecords;		/* undo records read for it so far */
+	char	   *arena;			/* the first 64 kB for old versions, kept from
+								 * page to page */
+	uint32		nrecords;		/* undo records read through this view so far */
 	int			nrows;
 	OffsetNumber offset[ZHEAP_MAX_OFFSET + 1];
 	const char *row[ZHEAP_MAX_OFFSET + 1];
@@ -30,10 +30,11 @@ typedef struct ZPageView
 												 * header names, perhaps with
 												 * ZVIEW_REWOUND */
 	UndoPtr		chain[ZHEAP_MAX_OFFSET + 1];	/* of rows with ZVIEW_REWOUND:
-												 * where their slot's chain
-												 * goes on */
-	const OffsetNumber *read;	/* ascending: SSI is told only of changes of
-								 * these rows; NULL = of all */
+												 * where the search for the
+												 * version's writer begins in
+												 * its slot's chain */
+	const OffsetNumber *read;	/* ascending offsets: SSI gets to know of
+								 * changes of these rows only; NULL = of all */
 	int			nread;
 	int			dead_rows;		/* newest versions that are deleted (for
 								 * ANALYZE) */
@@ -45,18 +46,21 @@ extern ZPageView *zpage_view_create(void);	/* in CurrentMemoryContext */
 extern void zpage_view_free(ZPageView *view);
 
 /*
- * zvis_page: fill view with the rows of buf visible to snapshot (MVCC or Self;
- * SnapshotAny means: newest version of every row that is not known dead,
- * deleted ones excluded), in ascending offset order. On entry buf is pinned
- * and unlocked, undo attached; on return the same. Linear in the undo records
- * between the page and the snapshot. Tells SSI of the changes that a
- * serializable snapshot does not see (of the rows in view->read).
+ * zvis_page: fills view with the rows of buf that snapshot sees, in ascending
+ * order of their offsets. snapshot is MVCC, Self or Any; Any shows the newest
+ * version of each row that is not aborted, unless that is a deletion. On entry
+ * and on return buf is pinned and not locked, and undo is attached. Reports to
+ * SSI the changes, of the rows in view->read, that a serializable snapshot
+ * does not see. The work is linear in the number of undo records between the
+ * page and the snapshot. Raises ERRCODE_DATA_CORRUPTED, and
+ * ERRCODE_T_R_SERIALIZATION_FAILURE.
  */
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
 
 /*
- * zpage_view_chain: from where the writer of the view's i-th row is to be
- * looked for; *xid = the slot's. Invalid = visible to all.
+ * zpage_view_chain: returns the record from which on the writer of the view's
+ * i-th row is to be looked for, and sets *xid to the owner of that slot.
+ * InvalidUndoPtr: the version is visible to all.
  */
 static inline UndoPtr
 zpage_view_chain(const ZPageView *view, int i, ZXid *xid)

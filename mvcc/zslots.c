@@ -1,9 +1,10 @@
 /*
  * mvcc/zslots.c - reading the transaction slots of a page; reports of damage.
  *
- * Slots are read while the table page is locked; those on its overflow page
- * under that page's share lock, taken and released meanwhile. Nothing is
- * written.
+ * Called by mvcc/, scan/, dml/, vacuum/ and monitor/. Slots are read while the
+ * table page is locked; those on its overflow page under that page's share
+ * lock, which is taken after the table page's and released before return.
+ * Nothing is written. No crash points.
  */
 #include "postgres.h"
 
@@ -13,6 +14,7 @@
 #include "undo/undo_overflow.h"
 #include "utils/rel.h"
 
+/* Returns what errdetail does, for use in an ereport. */
 int
 zoverflow_fault(Buffer buf, BlockNumber overflow)
 {
@@ -24,6 +26,10 @@ zoverflow_fault(Buffer buf, BlockNumber overflow)
 					 "a write of one of them is lost.", overflow, "zundo.undo_log");
 }
 
+/*
+ * The pages fit if both have counted the same number of changes (OVERFLOW-3 in
+ * page/zoverflow.h).
+ */
 Buffer
 zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 {
@@ -39,7 +45,7 @@ zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 	return buf;
 }
 
-/* Add the slots of page's overflow page to view. */
+/* Adds the slots of page's overflow page to view. */
 static void
 copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
@@ -54,6 +60,7 @@ copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 	UnlockReleaseBuffer(buf);
 }
 
+/* Copies `oldest` together with the slots, under the page's lock (VIS-1). */
 void
 zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
@@ -66,7 +73,10 @@ zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 		copy_overflow(rel, block, page, view);
 }
 
-/* A slot that holds only locks says nothing about rows. */
+/*
+ * Makes a slot that holds only locks look unused: it concerns no version of a
+ * row.
+ */
 static inline void
 hide_locks(ZPageSlot *slot)
 {
@@ -74,6 +84,10 @@ hide_locks(ZPageSlot *slot)
 		memset(slot, 0, sizeof(ZPageSlot));
 }
 
+/*
+ * Slots without undo, with locks only, or of temporary tables have no undo
+ * that can be lost.
+ */
 ZXid
 zslot_xid_in_doubt(const ZPageSlot *slot)
 {
@@ -86,8 +100,8 @@ zslot_xid_in_doubt(const ZPageSlot *slot)
 }
 
 /*
- * mark_lost: has a slot that is believed to be settled, but is not, found out
- * by zvis_check_xid.
+ * Gives a slot ZXID_LOST if it would pass for visible to all, being before
+ * `oldest`, though its undo is lost. zvis_check_xid then raises the error.
  */
 static inline void
 mark_lost(ZPageSlot *slot)
@@ -96,6 +110,9 @@ mark_lost(ZPageSlot *slot)
 		slot->xid_flags |= zslot_xid_in_doubt(slot) & ZXID_LOST;
 }
 
+/*
+ * Copies the slots, and hides and marks what visibility must not see as it is.
+ */
 void
 zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
@@ -107,6 +124,7 @@ zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 	}
 }
 
+/* Reads the overflow page only for a slot that is on it. */
 ZPageSlot
 zslot_read(Relation rel, BlockNumber block, Page page, int s)
 {
@@ -129,6 +147,10 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 	return slot;
 }
 
+/*
+ * Reports as the detail the fault of the page as a whole, if it has one; else
+ * the item.
+ */
 void
 zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 {
@@ -143,6 +165,10 @@ zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 	pg_unreachable();
 }
 
+/*
+ * Raises one of two errors: lost undo and an unassigned id are different
+ * faults, with different hints.
+ */
 void
 zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 {
@@ -167,6 +193,9 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 	pg_unreachable();
 }
 
+/*
+ * Raises ERRCODE_DATA_CORRUPTED: a row names a slot that the page never had.
+ */
 void
 zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
 {
@@ -179,6 +208,10 @@ zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
 	pg_unreachable();
 }
 
+/*
+ * Raises ERRCODE_DATA_CORRUPTED; also when a reader had to copy the page too
+ * often.
+ */
 void
 zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)
 {

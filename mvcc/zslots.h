@@ -15,17 +15,18 @@
 typedef struct ZSlotView
 {
 	int			n;
-	bool		had_more;		/* the page had or has an overflow page: rows
-								 * may name slots that are no more */
+	bool		had_more;		/* the page has or had an overflow page, so
+								 * rows may name slots that do not exist any
+								 * more */
 	ZXid		oldest;			/* zpage_oldest() while the page was locked
 								 * (rule VIS-1) */
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
 
 /*
- * zpage_oldest: what the xids on this page, whose buffer is locked, are to be
- * compared with: zu_oldest(), or zu_temp_oldest() if it is a page of a
- * temporary table.
+ * zpage_oldest: returns with what the xids on this page are to be compared:
+ * zu_oldest(), or zu_temp_oldest() for a page of a temporary table. The page's
+ * buffer is locked.
  */
 static inline ZXid
 zpage_oldest(Page page)
@@ -37,31 +38,34 @@ zpage_oldest(Page page)
 }
 
 /*
- * zslots_copy: fill view from a page whose buffer the caller holds locked, or
- * a copy without overflow page. Slots that hold only locks look unused
- * (PAGE-9): nothing of them concerns visibility. zslots_copy_raw: with those,
- * for who looks for locks.
+ * zslots_copy: fills view from a page whose buffer the caller holds locked, or
+ * from a copy of a page that has no overflow page. Slots that hold only locks
+ * look unused (PAGE-9), since they do not concern visibility; a slot whose
+ * undo is lost gets ZXID_LOST. zslots_copy_raw: copies all slots as they are,
+ * for readers of row locks. Both raise ERRCODE_DATA_CORRUPTED as
+ * zvis_overflow_lock does.
  */
 extern void zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view);
 extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view);
 
 /*
- * zvis_overflow_lock: pin the overflow page of a locked page that has one, and
- * lock it in mode. Error ERRCODE_DATA_CORRUPTED if the page does not name one
- * of its own.
+ * zvis_overflow_lock: pins the overflow page of a locked page that has one,
+ * and locks it in mode. Raises ERRCODE_DATA_CORRUPTED if the block is not an
+ * overflow page of this page, or if the two pages do not fit each other.
  */
 extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode);
 
 /*
- * zoverflow_fault: the detail of that error; buf: the overflow page, Invalid
- * if there is none of this owner in block overflow.
+ * zoverflow_fault: sets the detail of that error. buf is the overflow page, or
+ * InvalidBuffer if block overflow holds none of this owner.
  */
 extern int	zoverflow_fault(Buffer buf, BlockNumber overflow);
 
 /*
- * zslot_read: slot s of a page whose buffer the caller holds locked, inline or
- * on the overflow page. A number above the present ones, or one that holds
- * only locks, gives an unused slot: what names it is visible to all.
+ * zslot_read: returns slot s, inline or on the overflow page, of a page whose
+ * buffer the caller holds locked. Returns an unused slot if s is above the
+ * present ones or holds only locks: a row that names it is visible to all.
+ * Raises ERRCODE_DATA_CORRUPTED if the page never had a slot s.
  */
 extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 
@@ -72,9 +76,9 @@ extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
 #define ZXID_LOST	(UINT64CONST(1) << 47)
 
 /*
- * zslot_xid: the xid in a slot of a locked page, to be compared with `oldest`.
- * With ZXID_LOST, so newer than anything, if the slot's undo is lost (UNDO-46
- * in undo/).
+ * zslot_xid: returns the xid in a slot of a locked page, to be compared with
+ * `oldest`. The result has ZXID_LOST, and so is newer than any transaction, if
+ * the slot's undo is lost (UNDO-46 in undo/).
  */
 extern ZXid zslot_xid_in_doubt(const ZPageSlot *slot);
 
@@ -87,9 +91,9 @@ zslot_xid(const ZPageSlot *slot)
 }
 
 /*
- * zslots_has: returns whether the slot that a row's header names is there;
- * false if it is 0 or was given up, so that the row is visible to all. Error
- * ERRCODE_DATA_CORRUPTED if the page never had so many.
+ * zslots_has: returns whether the slot that a row's header names exists; false
+ * if it is 0 or was given up, so that the row is visible to all. Raises
+ * ERRCODE_DATA_CORRUPTED if the page never had such a slot.
  */
 extern void zvis_corrupt_slotno(Relation rel, BlockNumber block, int s) zc_noreturn;
 
@@ -104,24 +108,28 @@ zslots_has(const ZSlotView *slots, Relation rel, BlockNumber block, int s)
 }
 
 /*
- * zvis_corrupt_page: raises ERRCODE_DATA_CORRUPTED for this block of rel, read
- * as page; 0 = no item in particular.
+ * zvis_corrupt_page: raises ERRCODE_DATA_CORRUPTED for this block of rel,
+ * whose contents are page. off is the damaged item, or InvalidOffsetNumber.
  */
 extern void zvis_corrupt_page(Relation rel, BlockNumber block, Page page,
 							  OffsetNumber off) zc_noreturn;
 
 /*
- * zvis_corrupt_chain: the same for undo that the block points to; ptr: which,
- * 0 = unknown.
+ * zvis_corrupt_chain: the same for the undo to which the block points; ptr is
+ * the record, or InvalidUndoPtr if it is not known.
  */
 extern void zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr) zc_noreturn;
 
-/* zvis_corrupt_slot: the same for the transaction id in slot s. */
+/*
+ * zvis_corrupt_slot: the same for the transaction id xid in slot s, which has
+ * not been assigned or whose undo is lost (ZXID_LOST).
+ */
 extern void zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid) zc_noreturn;
 
 /*
- * zvis_check_xid: error unless the id in slot s, if not older than `oldest`,
- * can be a transaction's: before its status is asked.
+ * zvis_check_xid: raises ERRCODE_DATA_CORRUPTED if xid, read from slot s and
+ * not older than `oldest`, cannot be a transaction's. Called before anything
+ * looks at the transaction's status.
  */
 static inline void
 zvis_check_xid(Relation rel, BlockNumber block, int s, ZXid xid)

@@ -2,22 +2,28 @@
  * mvcc/zssi.c - predicate locks of serializable transactions, one for each
  * version of a row.
  *
- * The server names what a transaction has read by TID. On heap every version
- * has a TID of its own; here a lock on the TID alone would also conflict with
- * those who replace a newer version, and fail transactions that heap lets
- * pass. So the "offset" of a lock is the row's offset with a few bits of the
- * version's writer above it (rule VIS-7):
- *	- who reads a version whose writer is known (>= oldest) locks the writer's
- *	tag; else tag 0;
- *	- who replaces a version whose writer is known looks for that tag only:
- *	readers under
- *	  tag 0 saw an older one, since `oldest` never goes back;
- *	- who replaces a version whose writer is not known any more looks for all
- *	tags.
- * The writer of what a rewrite has put there again is the transaction that it
- * is "as of" (zrecord_author). The lock is taken before the row is read for
- * its invisible changes: a writer either finds the lock, or has changed the
- * page before we look at it.
+ * The server identifies what a transaction has read by TID. On heap every
+ * version has a TID of its own; here a lock on the TID alone would also
+ * conflict with transactions that replace a newer version, and fail
+ * transactions that heap lets pass. So the "offset" of a lock is the row's
+ * offset with a few bits of the version's writer above it (rule VIS-7):
+ *
+ *	- a reader of a version whose writer is known (>= oldest) locks the
+ *	writer's tag; else tag 0;
+ *	- a transaction that replaces a version whose writer is known checks for
+ *	that tag only: readers under tag 0 saw an older version, since `oldest`
+ *	never goes back;
+ *	- a transaction that replaces a version whose writer is not known any more
+ *	checks for all tags.
+ *
+ * A record that a rewrite has written "as of" a transaction counts as that
+ * one's (zrecord_author). The lock is taken before the row is read for its
+ * invisible changes: a writer either finds the lock, or has changed the page
+ * before the reader looks at it.
+ *
+ * Called by scan/ (reads), dml/ (writes), zvis.c and zpageview.c (conflicts).
+ * Predicate locks are the server's; the table page is locked only while it is
+ * copied, or by the caller.
  */
 #include "postgres.h"
 
@@ -28,9 +34,11 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Writers are told apart by so many tags, beside tag 0 for unknown ones. */
+/*
+ * The number of tags that tell writers apart, beside tag 0 for unknown ones.
+ */
 #define WRITER_TAGS 31
-/* Where a tag begins in an offset number. */
+/* The bit at which the tag begins in an offset number. */
 #define TAG_SHIFT 9
 
 StaticAssertDecl(ZHEAP_MAX_OFFSET < (1 << TAG_SHIFT), "offset and tag overlap");
@@ -49,10 +57,10 @@ writer_tag(ZXid writer)
 }
 
 /*
- * find_version: Walks to the version that the MVCC snapshot of accept sees, or
- * stays at the newest one if accept is NULL. Returns ZWALK_RETRY,
- * ZWALK_BEGINNING if no version is visible, else another result; *writer is the
- * transaction that wrote it, 0 if that is not known any more.
+ * Walks to the version that the MVCC snapshot of accept sees, or stays at the
+ * newest one if accept is NULL. Returns ZWALK_RETRY, ZWALK_BEGINNING if no
+ * live version is visible, else another result; then *writer is the
+ * transaction that wrote the version, 0 if that is not known any more.
  */
 static ZWalkResult
 find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
@@ -70,6 +78,11 @@ find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
 	return ZH_LIVE(walk->header) ? found : ZWALK_BEGINNING;
 }
 
+/*
+ * Reports the top-level transaction of unseen, as the server wants. A change
+ * that is older than every running transaction is unseen only because it was
+ * rolled back, so it is no conflict.
+ */
 void
 zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 {
@@ -79,10 +92,6 @@ zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 		!CheckForSerializableConflictOutNeeded(rel, snapshot))
 		return;
 
-	/*
-	 * a change older than every running transaction is unseen only because it
-	 * was rolled back
-	 */
 	if (TransactionIdPrecedes(xid, TransactionXmin))
 		return;
 	xid = SubTransGetTopmostTransaction(xid);
@@ -90,6 +99,10 @@ zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 		CheckForSerializableConflictOut(rel, xid, snapshot);
 }
 
+/*
+ * Locks the version that the snapshot sees at the time of the call. An item
+ * that is damaged or missing gets no lock: the read that follows reports it.
+ */
 void
 zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {
@@ -107,7 +120,7 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (PageIsNew(page) || !zpage_item_ok(page, off))
 		{
-			/* whoever reads the row says what is wrong */
+			/* the read that follows says what is wrong */
 			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 			return;
 		}
@@ -126,6 +139,11 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 	zvis_corrupt_chain(rel, BufferGetBlockNumber(buf), InvalidUndoPtr);
 }
 
+/*
+ * Checks the tag of the writer, or all tags if the writer is not known any
+ * more. The page's own lock is checked only once, so the further checks name
+ * no block.
+ */
 void
 zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 {

@@ -2,7 +2,9 @@
  * mvcc/zvis.c - the visible version of one row; the writer of the newest one.
  *
  * zvis_fetch copies the row under the page's share lock and walks undo without
- * it. zrow_writer is for callers that hold the page locked.
+ * it. zrow_writer and the others are for callers that hold the page locked:
+ * table page before undo page. Called by scan/, dml/, vacuum/ and zany.c.
+ * Nothing is written. Rules VIS-1 to VIS-8 of mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -19,8 +21,9 @@
 #include "utils/snapmgr.h"
 
 /*
- * Acceptance for a Dirty snapshot: newest version not aborted; says who is at
- * work.
+ * Reports in the Dirty snapshot the transaction in progress that wrote the
+ * version in hand: in xmin, with the speculative token, if it inserted the
+ * row; else in xmax.
  */
 static void
 dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
@@ -40,8 +43,8 @@ dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 }
 
 /*
- * walk_to_version: Walks to the newest version that accept accepts. Returns how
- * that was found; *newest is the first unaccepted change above it.
+ * Walks to the newest version that accept accepts. Returns how that was found;
+ * *newest is the author of the unaccepted change right above it.
  */
 static ZWalkResult
 walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
@@ -55,9 +58,9 @@ walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
 }
 
 /*
- * walk_dirty: Walks to the newest version that is not aborted, and says in the
- * Dirty snapshot who is changing the row. A row that a transaction in progress
- * has deleted is live.
+ * Walks to the newest version that is not aborted, and reports in the Dirty
+ * snapshot the transaction that is changing the row. A row that a transaction
+ * in progress has deleted is live.
  */
 static ZWalkResult
 walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
@@ -66,7 +69,7 @@ walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
 
 	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
 	{
-		/* asked once: the answer may change meanwhile */
+		/* read once: the status may change meanwhile */
 		ZXidStatus	status = zwalk_status(walk);
 
 		if (status == ZXID_ABORTED)
@@ -79,7 +82,8 @@ walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
 }
 
 /*
- * Has xid, of the page of walk, committed and is it behind snapshot's horizon?
+ * Returns whether xid, of the page of walk, has committed and is behind the
+ * horizon of the NonVacuumable snapshot.
  */
 static bool
 is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
@@ -92,9 +96,9 @@ is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
 }
 
 /*
- * walk_to_unremovable: Walks to what a NonVacuumable snapshot sees: the newest
- * version that has not been rolled back; of a row whose deleter or mover is not
- * behind the snapshot's horizon the one before.
+ * Walks to what a NonVacuumable snapshot sees: the newest version that has not
+ * been rolled back; of a row whose deleter or mover is not behind the
+ * snapshot's horizon, the version before.
  */
 static ZWalkResult
 walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
@@ -106,8 +110,8 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 	zaccept_init(&none, ZACCEPT_NONE, NULL, accept->oldest);
 
 	/*
-	 * the usual case of many: if the chain's head is removable, so is all
-	 * below it
+	 * the usual case on a page with many deleted rows: if the chain's head is
+	 * removable, so is all below it
 	 */
 	if (!ZH_LIVE(walk->header) && zslots_has(walk->slots, walk->rel, walk->block, s) &&
 		is_removable(walk, snapshot, ZSLOT_XID(&walk->slots->s[s])))
@@ -127,6 +131,10 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 	return found;
 }
 
+/*
+ * Copies the row, and where its writer is found: in the record that the walk
+ * stands at, else from there on in the chain of the slot in its header.
+ */
 void
 zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
 {
@@ -151,12 +159,19 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
 	}
 	else if (s != 0 && s <= walk->slots->n)
 	{
-		/* what the walk has passed in this chain made newer versions */
+		/*
+		 * the records that the walk has passed in this chain made newer
+		 * versions
+		 */
 		version->chain_xid = ZSLOT_XID(&walk->slots->s[s]);
 		version->chain = walk->entered[s] ? walk->next[s] : walk->slots->s[s].ptr;
 	}
 }
 
+/*
+ * Copies the row into slot, whose memory then holds it; the version is not
+ * needed any more.
+ */
 void
 zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot)
 {
@@ -169,8 +184,9 @@ zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTable
 }
 
 /*
- * The cheap answer under the share lock: the row's chain as a whole is
- * visible. True if that settled it.
+ * Tries to answer under the share lock, without undo: there is no row, or the
+ * chain of the row's slot is visible as a whole. Returns whether it has
+ * answered.
  */
 static bool
 fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snapshot snapshot,
@@ -209,8 +225,9 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	if (s != 0)
 	{
 		/*
-		 * first, or a slot that `oldest` passes meanwhile would not be asked
-		 * about (UNDO-46)
+		 * `oldest` is read before the slot. Else it could pass the slot's
+		 * owner in between, and zslot_read would not have checked whether the
+		 * owner's undo is lost (UNDO-46).
 		 */
 		ZXid		oldest = zpage_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
@@ -242,9 +259,8 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 }
 
 /*
- * try_settled: Locks the page and answers, if that can be done without a walk,
- * with *version and *all_dead. Returns whether it could; if not, buf is locked
- * on return.
+ * Locks the page and answers with *version and *all_dead, if that needs no
+ * walk. Returns whether it has answered; if not, buf is locked on return.
  */
 static inline bool
 try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
@@ -266,8 +282,10 @@ try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 }
 
 /*
- * fetch_by_walk: Does what zvis_fetch is to do with a row that try_settled has
- * not answered for. On entry buf is locked, on return it is not.
+ * Does zvis_fetch's work for a row that try_settled has not answered for. On
+ * entry buf is locked, on return it is not. Each kind of snapshot has a walk
+ * of its own; if undo that the copy needs has been discarded meanwhile, begins
+ * again with a new copy.
  */
 static pg_noinline void
 fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
@@ -290,7 +308,7 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 		switch (snapshot->snapshot_type)
 		{
 			case SNAPSHOT_DIRTY:
-				/* must meet records in progress: it reports them */
+				/* in-progress records must be met, to be reported */
 				zaccept_init(&accept, ZACCEPT_SETTLED, NULL, copy.slots.oldest);
 				found = walk_dirty(walk, &accept, snapshot, &live);
 				break;
@@ -317,6 +335,10 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 	zvis_corrupt_chain(rel, BufferGetBlockNumber(buf), version->chain);
 }
 
+/*
+ * Answers for most rows under the page lock. The walk is a function of its
+ * own, out of line, since it needs much stack.
+ */
 void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		   bool *all_dead)
@@ -333,6 +355,11 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		fetch_by_walk(rel, buf, off, snapshot, version, all_dead);
 }
 
+/*
+ * Takes one step of a walk on the locked page. That cannot ask for a new copy
+ * of the page: its heads cannot have been undone, and one that was discarded
+ * is visible to all (VIS-1).
+ */
 void
 zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 {
@@ -342,7 +369,7 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 	memset(writer, 0, sizeof(*writer));
 	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
 		elog(ERROR, "no row at offset %u of block %u", row->off, row->block);
-	/* how a row was deleted or moved is told only by its record */
+	/* only the record tells how a row was deleted or moved */
 	zaccept_init(&accept, !ZH_LIVE(walk.header) ? ZACCEPT_NONE :
 				 zsnapshot_is_mvcc(snapshot) ? ZACCEPT_MVCC : ZACCEPT_OWN_BEFORE, snapshot,
 				 row->slots->oldest);
@@ -359,10 +386,6 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 		case ZWALK_RETRY:
 		case ZWALK_BEGINNING:
 
-			/*
-			 * the page is locked: its heads cannot have been undone, and one
-			 * that was discarded is visible to all
-			 */
 			zvis_corrupt_chain(row->rel, row->block, row->slots->s[ZH_SLOT(walk.header)].ptr);
 			break;
 		case ZWALK_WRITER:
@@ -380,10 +403,13 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
 }
 
-/* So many records of a chain zpage_deleters reads. */
+/*
+ * Of one chain, zpage_deleters reads at most this many records, unless a stub
+ * asks for a thorough search.
+ */
 #define MAX_DELETERS_READ 1000
 
-/* zpage_deleters for the stubs of slot s. */
+/* Does zpage_deleters' work for the stubs of slot s. The page is locked. */
 static void
 slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs,
 			  int n)
@@ -426,14 +452,19 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 	}
 
 	/*
-	 * nobody's undo concerns the others; of two entries for one offset one is
-	 * not found, but its deleter is known
+	 * The chain was read to its end: the remaining stubs have no record in
+	 * it, so their rows were deleted before `oldest`. (Of two stubs with the
+	 * same offset only the last one gets the deleter. The other is then
+	 * neither settled nor has it a deleter.)
 	 */
 	for (int i = 0; i < n; i++)
 		if (stubs[i].slotno == s && wanted[stubs[i].off] != NULL)
 			stubs[i].settled = true;
 }
 
+/*
+ * Reads the chain of each slot that some stub names once, for all its stubs.
+ */
 void
 zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
 {
@@ -459,6 +490,10 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
 	}
 }
 
+/*
+ * Passes over unfinished changes, and over our own which the snapshot does not
+ * see, to the newest committed one that it does not see.
+ */
 bool
 zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
 {
@@ -482,6 +517,10 @@ zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
 	return false;
 }
 
+/*
+ * Walks over our own changes of cid and later commands; the last one met is
+ * the first that was made.
+ */
 CommandId
 zrow_replaced_by(const ZRow *row, CommandId cid)
 {
@@ -506,8 +545,9 @@ zrow_replaced_by(const ZRow *row, CommandId cid)
 }
 
 /*
- * Can rec, met above a version that somebody sees, be the writer of that? Not
- * if it is rolled back or another's unfinished one.
+ * Returns whether rec, met in a chain from which a visible version is read,
+ * can be that version's writer: not if it is aborted, or another transaction's
+ * unfinished change.
  */
 static bool
 may_be_seen(const ZuRecord *rec, ZXid oldest)
@@ -518,8 +558,10 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 }
 
 /*
- * Fill xmin and cmin of a slot's version by looking for its writer in the
- * chain.
+ * Fills xmin and cmin of the slot's version, by the first record in the chain
+ * that concerns the row and can have been seen. If there is none, they stay 0:
+ * the writer is not known any more (VIS-8). Takes no page lock of the table;
+ * the chain begins at the record that the slot's version was read with.
  */
 void
 zvis_lookup_writer(ZHeapSlot *slot)

@@ -1,9 +1,9 @@
 /*
- * mvcc/zvis.h - which version of a row is visible, and who wrote it.
+ * mvcc/zvis.h - which version of a row is visible, and which transaction wrote
+ * it.
  *
  * Readers copy what they need under the page's share lock and walk undo
- * without it. The rules are PROTOCOLS A, D and E; mvcc/README.md has them in
- * the words of this code.
+ * without it. mvcc/README.md has the rules, VIS-1 to VIS-8.
  */
 #ifndef ZUNDO_ZVIS_H
 #define ZUNDO_ZVIS_H
@@ -23,8 +23,8 @@ typedef struct ZRow
 } ZRow;
 
 /*
- * zrow_on: the row or stub at off of the page in buf, which stays locked while
- * the result is used.
+ * zrow_on: returns the row or stub at off of the page in buf, which stays
+ * locked while the result is used.
  */
 static inline ZRow
 zrow_on(Relation rel, Buffer buf, OffsetNumber off, const ZSlotView *slots)
@@ -44,31 +44,34 @@ typedef struct ZVersion
 	int			len;
 
 	/*
-	 * for system columns: the writer, or the chain of undo (and its slot's
-	 * owner) in which to look for it
+	 * for system columns: the writer, or the place in a slot's chain (and the
+	 * slot's owner) where the search for the writer begins
 	 */
 	bool		writer_known;
 	ZXid		xmin;
 	CommandId	cmin;
 	UndoPtr		writer;			/* its record */
-	ZXid		xmax;			/* zany_fetch: whose change of this command
-								 * replaced the version; else 0 */
+	ZXid		xmax;			/* set by zany_fetch: the transaction whose
+								 * change of this command replaced the
+								 * version; else 0 */
 	ZXid		chain_xid;
 	UndoPtr		chain;
-	ItemPointerData handle;		/* zany_fetch: what to call the version
-								 * (mvcc/zhandle.h); else invalid */
-	ZXid		newest_xid;		/* SSI: first invisible writer above the
-								 * visible version, 0 = none */
+	ItemPointerData handle;		/* set by zany_fetch: the handle of the
+								 * version (mvcc/zhandle.h); else invalid */
+	ZXid		newest_xid;		/* for SSI: the writer of the oldest change
+								 * above the visible version, 0 = none */
 	char		buf[BLCKSZ];
 } ZVersion;
 
 /*
- * zvis_fetch: the version of (buf, off) visible to snapshot (MVCC, Self,
- * Dirty, NonVacuumable). On entry buf is pinned and not locked, undo is
- * attached; on return the same. For Dirty sets
- * snapshot->xmin/xmax/speculativeToken. An offset past the end gives found =
- * false. all_dead (may be NULL): set to true iff the line pointer is LP_DEAD,
- * LP_UNUSED, or a stub or deleted row dead to everybody.
+ * zvis_fetch: fetches the version of (buf, off) that snapshot (MVCC, Self,
+ * Dirty, NonVacuumable) sees. On entry and on return buf is pinned and not
+ * locked, and undo is attached. An offset beyond the page's last one gives
+ * found = false. For Dirty sets snapshot->xmin, xmax and speculativeToken.
+ * Sets *all_dead (unless all_dead is NULL) to true if the line pointer is
+ * LP_DEAD or LP_UNUSED, or if the row was deleted or moved by a transaction
+ * before `oldest`; else to false. Raises ERRCODE_DATA_CORRUPTED, and
+ * ERRCODE_T_R_SERIALIZATION_FAILURE for what it reports to SSI.
  */
 extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 					   ZVersion *version, bool *all_dead);
@@ -78,34 +81,39 @@ extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snap
 typedef struct ZRowWriter
 {
 	ZXidStatus	status;
-	ZXid		xid;			/* 0 when ZXID_ALL_VISIBLE */
+	ZXid		xid;			/* 0 if no record was read (ptr is 0) */
 	CommandId	cid;
 	UndoPtr		ptr;			/* the record that wrote the newest version, 0
-								 * if unknown */
+								 * if it was not read */
 	ZuRecordType type;
 	uint16		xflags;
 	ItemPointerData forward;	/* of a MOVE */
-	TransactionId as_of;		/* of a rewrite's record: whose change it
-								 * stands for; else Invalid */
-	bool		visible;		/* committed as of the snapshot given (MVCC) */
+	TransactionId as_of;		/* of a rewrite's record: the transaction
+								 * whose change it repeats; else Invalid */
+	bool		visible;		/* the MVCC snapshot given sees the version;
+								 * without one: it is own or committed */
 } ZRowWriter;
 
 /*
- * zrow_writer: who wrote the newest version of row, which lies on a page that
- * the caller has locked (share or exclusive). If snapshot is an MVCC snapshot
- * and the slot's head is visible to it, answers status COMMITTED, visible =
- * true, ptr = 0, without reading undo. ZXID_ABORTED: the page must be rolled
- * back first (rollback/zrollback.h).
+ * zrow_writer: finds the transaction that wrote the newest version of row,
+ * whose page the caller has locked (share or exclusive). For a live row the
+ * search stops as soon as it is certain that the version is committed (with an
+ * MVCC snapshot: visible to it), if possible without reading undo; then status
+ * is ZXID_COMMITTED, visible is true, and ptr and xid are 0. ZXID_ABORTED: the
+ * page must be rolled back first (rollback/zrollback.h). Raises
+ * ERRCODE_DATA_CORRUPTED.
  */
 extern void zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer);
 
 /*
- * zpage_deleters: who deleted or moved on the rows of which n stubs of a page
- * were left, in one pass over each slot's chain. In: offset and slot number of
- * each; thorough = read its chain to the end if need be: else, since the page
- * is locked meanwhile, only the newest part is read. Out: settled = deleted
- * before `oldest`; else the deleter's id, whatever has become of him, 0 = not
- * found. The page's buffer is locked by the caller, slots copied from it.
+ * zpage_deleters: finds the transactions that deleted or moved the rows of
+ * which n stubs of a page are left, in one pass over each slot's chain. On
+ * entry each stub has its offset and slot number; thorough means that the
+ * whole chain may be read for it, else only its newest records are, since the
+ * page is locked meanwhile. On return settled means that the row was deleted
+ * before `oldest`; else deleter is the transaction, whatever its status, or 0
+ * if it was not found. The caller has locked the page's buffer, and has copied
+ * slots from it meanwhile.
  */
 typedef struct ZStubDeleter
 {
@@ -120,25 +128,28 @@ extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber blo
 						   ZStubDeleter *stubs, int n);
 
 /*
- * zrow_overtaken: has a change of row committed that the MVCC snapshot does
- * not see, below unfinished ones and our own? *by = the newest such change:
- * xid, record, type and flags. Page locked, no aborted change of the row on
- * it.
+ * zrow_overtaken: returns whether a change of row has committed that the MVCC
+ * snapshot does not see; unfinished changes and our own may lie above it.
+ * Fills *by with the newest such change: xid, record, type and flags. The page
+ * is locked and has no aborted change of the row.
  */
 extern bool zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by);
 
 /*
  * zrow_replaced_by: returns the id of the first of our commands that replaced
  * the version of row which command cid sees. The newest version is ours, of
- * cid or a later command. Page locked.
+ * cid or a later command. The page is locked.
  */
 extern CommandId zrow_replaced_by(const ZRow *row, CommandId cid);
 
-/* zversion_show: copy the version into slot, under this TID. */
+/* zversion_show: copies the version into slot, under this TID. */
 extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid,
 						  TupleTableSlot *slot);
 
-/* zvis_lookup_writer: what zslot_lookup_writer_hook (tuple/zslot.h) calls. */
+/*
+ * zvis_lookup_writer: finds the writer of a slot's version. Called through
+ * zslot_lookup_writer_hook (tuple/zslot.h).
+ */
 struct ZHeapSlot;
 extern void zvis_lookup_writer(struct ZHeapSlot *slot);
 

@@ -1,17 +1,21 @@
 /*
  * mvcc/zwalk.c - acceptance rules, single-row walks and page images.
  *
- * Owns rules VIS-1 to VIS-3 of mvcc/README.md:
+ * Called by the other files of mvcc/ only. A walk on a copied page holds no
+ * lock; one on a locked page takes undo page locks below the caller's. Nothing
+ * is written. Owns rules VIS-1 to VIS-3 of mvcc/README.md:
  *	(VIS-1)	`oldest` is loaded while the page is locked and used with that
- *		copy: a later value could hide that an aborted change was undone
- *		meanwhile.
- *	(VIS-2)	the writer of a row's version is the newest not yet popped record
- *		for its offset in the chain of the slot that its header names; if there
- *		is none, the version is visible to all.
+ *			copy: a later value could hide that an aborted change was undone
+ *			meanwhile.
+ *	(VIS-2)	the writer of a row's version is the newest record, not yet undone
+ *			by the walk, for its offset in the chain of the slot that its
+ *			header names; if there is none, the version is visible to all.
  *	(VIS-3)	along one chain acceptance is monotone: below an accepted record
- *		all are accepted. Except, under an MVCC snapshot, below our own
- *		records: what we pushed on may have committed after our snapshot was
- *		taken, or be our own by a later command (zown_settles).
+ *			all are accepted. Exceptions: below our own records under an MVCC
+ *			snapshot, since the transaction on whose chain we pushed may have
+ *			committed after our snapshot was taken, and records of a later
+ *			command of our own may lie there (zown_settles); and below records
+ *			that are accepted only for the transaction that they are "as of".
  *	(VIS-4)	what a discarded record means: mvcc/zchain.c.
  */
 #include "postgres.h"
@@ -27,6 +31,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+/* Sets limit to 0; for ZACCEPT_OWN_BEFORE the caller sets another one. */
 void
 zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 {
@@ -39,10 +44,10 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 }
 
 /*
- * VIS-3. A Dirty snapshot must name the transaction in progress that changed
- * the row, or a unique check would not wait: so it needs the row's own record.
- * Below our own records there may be others', committed after the snapshot was
- * taken, and our own by a later command.
+ * Decides by VIS-3. Below our own records there may be others' that committed
+ * after the snapshot was taken, and our own by a later command.
+ * ZACCEPT_NOT_ABORTED accepts a transaction in progress for its own record
+ * only: the reader continues below it.
  */
 bool
 zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid)
@@ -65,7 +70,10 @@ zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
 }
 
-/* The answer for a transaction that is not ours; remembers the last one. */
+/*
+ * Returns whether changes by xid, which is not ours, are accepted. Remembers
+ * the last answer, since a chain often has many records of one transaction.
+ */
 static bool
 accept_other(ZAccept *accept, ZXid xid)
 {
@@ -93,6 +101,7 @@ accept_other(ZAccept *accept, ZXid xid)
 	return accept->last_answer;
 }
 
+/* Decides own changes by cid, others by the transaction's status. */
 bool
 zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 {
@@ -109,6 +118,10 @@ zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 	return accept_other(accept, xid);
 }
 
+/*
+ * Accepts a rewrite's record if the MVCC snapshot sees the transaction that it
+ * is "as of".
+ */
 bool
 zaccept_version(ZAccept *accept, const ZuRecord *rec)
 {
@@ -117,13 +130,18 @@ zaccept_version(ZAccept *accept, const ZuRecord *rec)
 	{
 		if (!XidInMVCCSnapshot(rec->as_of, accept->snapshot))
 			return true;
-		/* to our own snapshot from before as_of the rewrite changes nothing */
+
+		/*
+		 * the rewrite must change nothing for a snapshot of our own that does
+		 * not see as_of
+		 */
 		if (TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
 			return false;
 	}
 	return zaccept_record(accept, rec->xid, rec->cid);
 }
 
+/* Decides as zaccept_record, but for own changes whose cid matters. */
 bool
 zaccept_head(ZAccept *accept, ZXid xid)
 {
@@ -136,6 +154,7 @@ zaccept_head(ZAccept *accept, ZXid xid)
 	return accept_other(accept, xid);
 }
 
+/* Copies the row's bytes; a stub has none. */
 bool
 zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 {
@@ -173,6 +192,11 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 	return false;
 }
 
+/*
+ * The first visit of each slot may be answered by the chain's head alone.
+ * After that, records are read from where the walk left this chain, until one
+ * concerns the row or lets the reader stop.
+ */
 ZWalkResult
 zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 {
@@ -181,8 +205,8 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	ZChain	   *chain = &walk->chain;
 
 	/*
-	 * a number above the present ones is that of a slot that was older than
-	 * everybody
+	 * a number above the present ones is that of a slot that was given up:
+	 * the row is visible to all
 	 */
 	if (!zslots_has(walk->slots, walk->rel, walk->block, s))
 		return ZWALK_ALL_VISIBLE;
@@ -232,6 +256,10 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	}
 }
 
+/*
+ * Undoes one change. Checks every length against the row and the payload, as
+ * damaged undo must not write beyond the buffer.
+ */
 bool
 zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
 			   const char *raw, Size rawlen)
@@ -277,6 +305,9 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 	}
 }
 
+/*
+ * Undoes walk->rec. Raises ERRCODE_DATA_CORRUPTED if it does not fit the row.
+ */
 void
 zwalk_step_back(ZWalk *walk)
 {
@@ -302,7 +333,10 @@ zwalk_next(ZWalk *walk, ZAccept *accept)
 	return walk->exists ? zwalk_find_writer(walk, accept) : ZWALK_BEGINNING;
 }
 
-/* Put the image's bytes back around the hole; false if malformed. */
+/*
+ * Puts the image's bytes back around the page's free space. Returns false if
+ * the image is malformed.
+ */
 static bool
 image_restore(char *page, const char *raw, Size rawlen)
 {
@@ -321,12 +355,21 @@ image_restore(char *page, const char *raw, Size rawlen)
 	memcpy(page, raw, header.pd_lower);
 	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
 	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
-	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW; /* perhaps; as it was:
-														 * images are made only
-														 * of such pages */
+	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW; /* perhaps: images are
+														 * made of pages without
+														 * an overflow page,
+														 * which may have had
+														 * one */
 	return zpage_is_valid(page);
 }
 
+/*
+ * Follows the images from the newest to older ones as long as the snapshot
+ * does not see the transaction that had committed when the image was made;
+ * then all later changes are invisible too. Does nothing if an own change is
+ * on the page, nor for a serializable transaction, which must report every
+ * change that it does not see.
+ */
 bool
 zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
 {
@@ -340,10 +383,6 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 	const char *raw;
 	Size		rawlen;
 
-	/*
-	 * a serializable transaction must hear of every change that it does not
-	 * see
-	 */
 	if (ptr == InvalidUndoPtr || zssi_needed(rel, snapshot))
 		return false;
 	for (int i = 1; i <= slots->n; i++)
@@ -377,6 +416,10 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 	return true;
 }
 
+/*
+ * Copies the whole page only if it has an image that may help; else only the
+ * row.
+ */
 bool
 zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {

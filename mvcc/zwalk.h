@@ -12,19 +12,20 @@
 #include "mvcc/zvis.h"
 
 /*
- * How often a page may have changed under a reader before it is called corrupt.
+ * How often a reader copies a page again, because undo that the copy needs has
+ * been discarded, before it calls the page corrupt.
  */
 #define ZWALK_MAX_TRIES 1000
 
-/* Up to which record somebody accepts what a slot's chain did. */
+/* Which records of a slot's chain a reader accepts. */
 typedef enum ZAcceptKind
 {
 	ZACCEPT_MVCC,				/* visible to the snapshot, own changes by cid */
 	ZACCEPT_SETTLED,			/* own or committed */
 	ZACCEPT_OWN_BEFORE,			/* committed, or own with a cid below 'limit' */
 	ZACCEPT_NOT_ABORTED,		/* own, committed or in progress */
-	ZACCEPT_NONE				/* nothing: the writer's record is wanted
-								 * itself */
+	ZACCEPT_NONE				/* nothing: the reader wants the writer's
+								 * record itself */
 } ZAcceptKind;
 
 typedef struct ZAccept
@@ -40,33 +41,38 @@ typedef struct ZAccept
 
 extern void zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest);
 
-/* zaccept_record: is a change by xid (>= oldest) under cid accepted? */
+/*
+ * zaccept_record: returns whether a change by xid (>= oldest) under cid is
+ * accepted.
+ */
 extern bool zaccept_record(ZAccept *accept, ZXid xid, CommandId cid);
 
 /*
- * zaccept_version: is the change of a row by rec accepted? As zaccept_record,
- * but for changes that a rewrite has put there again. Says nothing about other
- * rows' records below (VIS-3).
+ * zaccept_version: returns whether the change of a row by rec is accepted.
+ * Differs from zaccept_record for records that a rewrite has written "as of"
+ * another transaction. Says nothing about records of other rows below (VIS-3).
  */
 extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
 
 /*
- * zaccept_head: can a whole chain be accepted from its head's xid alone? False
- * also when the head's record must be read to tell (own changes under MVCC).
+ * zaccept_head: returns whether the head of a chain is accepted by its xid
+ * alone. Returns false also if only the record can tell (own changes under an
+ * MVCC snapshot).
  */
 extern bool zaccept_head(ZAccept *accept, ZXid xid);
 
 /*
- * zaccept_older: is every record older than an accepted one by xid accepted
- * too, in the same chain of a page of table file relnumber (VIS-3)?
+ * zaccept_older: returns whether all records are accepted too that are below
+ * an accepted one by xid in a chain of this page of table file relnumber
+ * (VIS-3).
  */
 extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 						  ZXid xid);
 
 /*
- * zrecord_author: whose change rec is: of the transaction that it is "as of",
- * if a rewrite has put it there again; for SSI, which knows nothing of
- * rewrites.
+ * zrecord_author: returns the transaction whose change rec is: that which rec
+ * is "as of", if a rewrite has written it; else the record's own. For xmin,
+ * and for SSI, which knows nothing of rewrites.
  */
 static inline ZXid
 zrecord_author(const ZuRecord *rec)
@@ -76,14 +82,14 @@ zrecord_author(const ZuRecord *rec)
 
 typedef enum ZWalkResult
 {
-	ZWALK_ALL_VISIBLE,			/* nobody's undo concerns the version in hand */
+	ZWALK_ALL_VISIBLE,			/* the version in hand is visible to all */
 	ZWALK_ACCEPTED,				/* an accepted record was met before the
 								 * writer of the version in hand */
 	ZWALK_WRITER,				/* walk->rec wrote the version in hand */
 	ZWALK_BEGINNING,			/* the row did not exist before: there is no
 								 * version in hand */
-	ZWALK_RETRY					/* the page has changed meanwhile: copy it
-								 * again */
+	ZWALK_RETRY					/* undo that the copy needs may have been
+								 * discarded: copy the page again */
 } ZWalkResult;
 
 typedef struct ZWalk
@@ -113,10 +119,10 @@ typedef struct ZWalk
 } ZWalk;
 
 /*
- * zwalk_begin: begins a walk at the newest version of row. source: is the page
- * locked during the walk, or is it a copy? For a copy zwalk_init has been
- * called before the first attempt. Returns false if the line pointer holds no
- * row or stub.
+ * zwalk_init: prepares *walk before the first attempt on a copied page.
+ * zwalk_begin: begins a walk at the newest version of row. source says whether
+ * the page stays locked during the walk, or is a copy. Returns false if the
+ * line pointer holds no row or stub.
  */
 static inline void
 zwalk_init(ZWalk *walk)
@@ -128,20 +134,23 @@ extern bool zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source);
 
 /*
  * zwalk_next: goes to the next older version, at first to the newest one, and
- * finds the record that wrote it, or the reason why none is needed. Error
+ * finds the record that wrote it, or the reason why none is needed. Raises
  * ERRCODE_DATA_CORRUPTED.
  */
 extern ZWalkResult zwalk_next(ZWalk *walk, ZAccept *accept);
 
 /*
  * The two halves of zwalk_next. zwalk_find_writer: finds the writer of the
- * version in hand. zwalk_step_back: the version in hand becomes the one before
- * walk->rec.
+ * version in hand. zwalk_step_back: replaces the version in hand by the one
+ * before walk->rec.
  */
 extern ZWalkResult zwalk_find_writer(ZWalk *walk, ZAccept *accept);
 extern void zwalk_step_back(ZWalk *walk);
 
-/* zwalk_status: the state of the transaction that wrote the version in hand. */
+/*
+ * zwalk_status: returns the status of the transaction that wrote the version
+ * in hand.
+ */
 static inline ZXidStatus
 zwalk_status(const ZWalk *walk)
 {
@@ -162,33 +171,33 @@ typedef struct ZCopyWalk
 
 /*
  * zwalk_load: begins a walk on a copy of the row or stub at off of the page in
- * buf, or of an older image of the page if there is one that suits the MVCC
- * snapshot (InvalidSnapshot: none does). On entry buf is locked and the item
- * has been found sound; on return it is not locked. Returns false if there is
- * no row or stub.
+ * buf, or on an older image of the page if the MVCC snapshot can use one
+ * (never with InvalidSnapshot). On entry buf is locked and the item has been
+ * found sound; on return buf is not locked. Returns false if there is no row
+ * or stub.
  */
 extern bool zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off,
 					   Snapshot snapshot);
 
 /*
- * zversion_from_walk: the version in hand as an answer; not found unless live
- * is true. Its writer is walk->rec, or is to be looked for from where the walk
- * stands.
+ * zversion_from_walk: copies the version in hand to *version; sets found to
+ * false if live is false or there are no bytes. The writer is that of
+ * walk->rec, or is to be looked for from where the walk stands.
  */
 extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);
 
 /*
- * zrow_step_back: turn the row bytes at row (*len, capacity BLCKSZ) into the
- * version before rec; raw is rec's raw payload. *exists becomes false for an
- * insertion. False: the record does not fit the row.
+ * zrow_step_back: turns the row bytes at row (*len, capacity BLCKSZ) into the
+ * version before rec; raw is the raw payload of rec. Sets *exists to false for
+ * an insertion. Returns false if the record does not fit the row.
  */
 extern bool zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
 						   const char *raw, Size rawlen);
 
 /*
- * zimage_jump: replace a page copy and the view of its slots by an older image
- * of it as long as everything done since is invisible to the MVCC snapshot.
- * True if it was replaced.
+ * zimage_jump: replaces a copy of a page and the view of its slots by the
+ * oldest image of the page since which all changes are invisible to the MVCC
+ * snapshot. Returns whether there was one.
  */
 extern bool zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
 						Snapshot snapshot);

@@ -1,8 +1,9 @@
 /*
  * mvcc/zxid.c - what transaction ids mean to this backend and its snapshots.
  *
- * Asks the server (procarray, clog, subtrans) only; knows nothing of pages and
- * undo but `oldest`. No locks beyond those of the server's functions.
+ * Called by all of mvcc/ and above. Calls the server (procarray, clog,
+ * subtrans) only; of pages and undo it knows only `oldest`. No locks but those
+ * of the server's functions.
  */
 #include "postgres.h"
 
@@ -15,6 +16,10 @@
 #include "undo/undo_temp.h"
 #include "utils/snapmgr.h"
 
+/*
+ * As everywhere, the transaction must be found not to be in progress before
+ * clog is asked: it commits there first.
+ */
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)
 {
@@ -37,6 +42,10 @@ zxid_status(ZXid xid)
 	return zxid_status_at(xid, zu_oldest());
 }
 
+/*
+ * Looks xid up in pg_subtrans, which leads from an aborted subtransaction to
+ * our top-level transaction, too; it is not "current" any more.
+ */
 bool
 zxid_is_ours(ZXid xid)
 {
@@ -59,6 +68,10 @@ zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
 	return !XidInMVCCSnapshot(x, snapshot) && TransactionIdDidCommit(x);
 }
 
+/*
+ * Passes slots of other tables, and those whose undo is still there. The
+ * session's own snapshots do not need undo that zu_temp_oldest() has passed.
+ */
 void
 zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
 {
@@ -66,7 +79,7 @@ zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)
 
 	if (!zuptr_is_temp(ptr) || xid >= zu_temp_oldest() || TransactionIdPrecedes(x, snapshot->xmin))
 		return;
-	/* the xid may be so old that 32 bits mislead */
+	/* the xid may be so old that its lower 32 bits compare wrongly */
 	if (xid >= zxid_widen(snapshot->xmin) && XidInMVCCSnapshot(x, snapshot))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -20,35 +20,38 @@ typedef enum ZXidStatus
 } ZXidStatus;
 
 /*
- * zxid_status: status of an xid that was not read from a page. zxid_status_at:
- * of an xid from a page: oldest is the page's zpage_oldest(), loaded under its
- * lock.
+ * zxid_status: returns the status of an xid that was not read from a page.
+ * zxid_status_at: returns that of an xid from a page; oldest is the page's
+ * zpage_oldest(), loaded under its lock.
  */
 extern ZXidStatus zxid_status(ZXid xid);
 extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
 
 /*
- * zxid_visible_mvcc: is xid (>= oldest, not own) committed as of the MVCC
- * snapshot?
+ * zxid_visible_mvcc: returns whether xid (>= oldest, not own) is committed as
+ * of the MVCC snapshot.
  */
 extern bool zxid_visible_mvcc(ZXid xid, Snapshot snapshot);
 
 /*
- * zvis_check_temp: ptr and xid (< oldest) are those of a page's slot. If it is
- * one of a temporary table, whose undo has gone, the MVCC snapshot must see
- * xid; only an imported snapshot may not. Error
- * ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE.
+ * zvis_check_temp: checks that the MVCC snapshot sees the owner xid of a slot
+ * with pointer ptr, if this is a slot of a temporary table whose undo has been
+ * discarded; any other slot passes. Only an imported snapshot may fail to see
+ * it: then raises ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE.
  */
 extern void zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot);
 
 /*
- * zxid_is_ours: does xid (>= oldest) belong to our top-level transaction,
- * aborted subtransactions included? (A chain headed by one of these may have
- * own changes below.)
+ * zxid_is_ours: returns whether xid (>= oldest) belongs to our top-level
+ * transaction, aborted subtransactions included. (A chain headed by one of
+ * these may have own changes below.)
  */
 extern bool zxid_is_ours(ZXid xid);
 
-/* zsnapshot_is_mvcc: Is it an MVCC snapshot? InvalidSnapshot is none. */
+/*
+ * zsnapshot_is_mvcc: returns whether it is an MVCC snapshot, which
+ * InvalidSnapshot is not.
+ */
 static inline bool
 zsnapshot_is_mvcc(Snapshot snapshot)
 {
@@ -56,8 +59,9 @@ zsnapshot_is_mvcc(Snapshot snapshot)
 }
 
 /*
- * zssi_needed: must reads of rel under snapshot be noted for serializable
- * transactions?
+ * zssi_needed: returns whether reads of rel under snapshot must be noted for
+ * serializable transactions. Raises ERRCODE_T_R_SERIALIZATION_FAILURE if this
+ * transaction cannot commit any more.
  */
 extern bool zssi_needed(Relation rel, Snapshot snapshot);
 

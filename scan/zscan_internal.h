@@ -13,18 +13,18 @@
 /*
  * One scan of a table. The blocks to visit are 'nrange' blocks from
  * 'startblock' on, modulo nblocks; 'pos' counts them. In a parallel scan the
- * shared state deals them out instead.
+ * shared state hands out the blocks instead.
  */
 typedef struct ZScan
 {
 	TableScanDescData base;		/* first: it is what callers see */
-	BlockNumber nblocks;		/* of the table when the scan began */
+	BlockNumber nblocks;		/* of the table when the scan (re)started */
 	BlockNumber startblock;
 	BlockNumber nrange;
 	BlockNumber pos;
 	BlockNumber block;			/* loaded, or InvalidBlockNumber */
 	bool		inited;			/* block and index are meaningful */
-	bool		by_row;			/* the snapshot wants row by row answers
+	bool		by_row;			/* zvis_page cannot answer for the snapshot
 								 * (Dirty) */
 	BufferAccessStrategy strategy;
 	ParallelBlockTableScanWorkerData *worker;	/* NULL in a serial scan */
@@ -57,35 +57,38 @@ zscan_refuse_historic(Snapshot snapshot)
 }
 
 /*
- * zscan_view: the scan's page view, created in the scan's own memory on first
- * use.
+ * zscan_view: returns the scan's page view, which it creates in the scan's own
+ * memory on first use.
  */
 extern ZPageView *zscan_view(ZScan *scan);
 
 /*
- * zscan_next_block: move to the next block in this direction; false at the
- * end. Loads nothing, holds nothing.
+ * zscan_next_block: moves to the next block in this direction; returns false
+ * at the end. Loads nothing, pins nothing.
  */
 extern bool zscan_next_block(ZScan *scan, ScanDirection direction);
 
 /*
- * zscan_release: unpins the block that the scan holds, for row by row answers
- * or because it is one of a temporary table.
+ * zscan_release: unpins the block that the scan keeps pinned, for row by row
+ * answers or because its table is temporary.
  */
 extern void zscan_release(ZScan *scan);
 
-/* zscan_read: pin 'block', having let go of what the scan holds. */
+/*
+ * zscan_read: releases the block that the scan holds, and returns a pin on
+ * 'block'.
+ */
 extern Buffer zscan_read(ZScan *scan, BlockNumber block);
 
 /*
- * zscan_load_buffer: view = the rows of the block in buf visible to the scan's
- * snapshot; takes over the pin.
+ * zscan_load_buffer: fills the view with the rows of the block in buf that the
+ * scan's snapshot sees. Takes over the pin.
  */
 extern void zscan_load_buffer(ZScan *scan, Buffer buf);
 
 /*
- * zscan_load: view = the rows of 'block' visible to the scan's snapshot. Holds
- * no pin on return.
+ * zscan_load: reads 'block' and does the same. Holds no pin on return, except
+ * on a block of a temporary table.
  */
 extern void zscan_load(ZScan *scan, BlockNumber block);
 
@@ -106,27 +109,30 @@ zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
 }
 
 /*
- * zscan_store: the same, for callers that do not show rows in a loop of their
- * own.
+ * zscan_store: the same as a function of its own, for callers outside of the
+ * hot loop of zheap_scan_getnextslot.
  */
 extern void zscan_store(ZScan *scan, int i, TupleTableSlot *slot);
 
 /*
- * zscan_blocks_done: how many blocks the whole scan has reached, for progress
- * reports.
+ * zscan_blocks_done: returns how many blocks the whole scan has reached, for
+ * progress reports.
  */
 extern BlockNumber zscan_blocks_done(ZScan *scan);
 
 /*
- * zscan_limit: visit only count blocks from start on (InvalidBlockNumber: to
- * the end). Before the first row.
+ * zscan_limit: restricts the scan to count blocks from start on
+ * (InvalidBlockNumber: to the end). Called before the first row.
  */
 extern void zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count);
 
-/* zbitmap_rewind: a bitmap scan begins anew, or ends. */
+/*
+ * zbitmap_rewind: resets the read stream of a bitmap scan that begins anew, or
+ * ends it (end). Does nothing for other scans.
+ */
 extern void zbitmap_rewind(ZScan *scan, bool end);
 
-/* Fill in their callbacks. */
+/* Fill in the callbacks of zbitmap.c and zsample.c. */
 extern void zbitmap_fill_callbacks(TableAmRoutine *routine);
 extern void zsample_fill_callbacks(TableAmRoutine *routine);
 
