@@ -19,9 +19,10 @@
 
 /*
  * Undo pointer: generation (20 bits) | extent (25 bits) | byte in extent (19
- * bits). Generation 0: private undo of temporary tables; the other bits are a
- * position there. Byte 0 of an extent is the first byte of its first page's
- * header; so valid pointers are never 0, and generation 0 is never used.
+ * bits). Generation 0 marks a pointer into the private undo of temporary
+ * tables; its other bits are a position there. No extent ever has generation 0.
+ * Byte 0 of an extent is the first byte of its first page's header, which no
+ * pointer names, so a valid pointer is never 0.
  */
 #define ZU_EXTENT_PAGES		64
 #define ZU_BYTE_BITS		19
@@ -56,8 +57,8 @@ zuptr_make(uint32 generation, uint32 extent, uint32 byte)
 }
 
 /*
- * zuptr_is_temp: does p point into this backend's private undo
- * (undo/undo_temp.c)? Generation 0 means that.
+ * zuptr_is_temp: Returns whether p points into this backend's private undo
+ * (undo/undo_temp.c). Such pointers have generation 0.
  */
 static inline bool
 zuptr_is_temp(UndoPtr p)
@@ -66,49 +67,55 @@ zuptr_is_temp(UndoPtr p)
 }
 
 /*
- * zu_block_position: extent and page in it of a data block of the undo
- * relation; false for meta and map blocks.
+ * zu_block_position: Sets *extent and *page to the place of a data block of the
+ * undo relation: its extent, and its number in that extent. Returns false for
+ * meta and map blocks.
  */
 extern bool zu_block_position(BlockNumber block, uint32 *extent, uint32 *page);
 
 /*
- * zu_advance: the pointer 'bytes' further on in the data of the same extent,
- * skipping page headers: where the next record begins. p points at record
- * bytes; the result may be the end of the extent's data.
+ * zu_advance: Returns the pointer that lies 'bytes' of record data after p in
+ * the same extent, page headers not counted: where the next record begins. p
+ * points at record data; the result may be the end of the extent's data.
  */
 extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 
 /* ---- the current database's undo log ---- */
 
 /*
- * zu_attach_database: make this database's undo usable by this backend. Call at
- * scan or DML begin, before any buffer lock, on a primary or a standby.
- * Cheap when already done. On first use in a session: looks up
- * zundo.undo_log, creates or joins the shared entry, loads `oldest`.
- * Errors: undefined object if CREATE EXTENSION has not been run in this
+ * zu_attach_database: Makes this database's undo usable by this backend. Called
+ * when a scan or a change begins, before any buffer lock, on a primary or a
+ * standby. Cheap if it has been done. The first call in a session looks
+ * zundo.undo_log up, joins or creates the shared entry, and loads `oldest`.
+ * Raises ERRCODE_UNDEFINED_OBJECT if CREATE EXTENSION has not been run in this
  * database.
  */
 extern void zu_attach_database(void);
 
-/* zu_attached: has zu_attach_database succeeded and is it still valid? */
+/*
+ * zu_attached: Returns whether zu_attach_database has succeeded and is still
+ * valid.
+ */
 extern bool zu_attached(void);
 
 /*
- * zu_writable: are the database's logs loaded, too? If not,
- * zundo.max_databases others may be written.
+ * zu_writable: Returns whether the logs of the database are loaded, too. They
+ * are not before this database is written, or while zundo.max_databases other
+ * databases have theirs loaded.
  */
 extern bool zu_writable(void);
 
 /*
- * zu_relation_locator / zu_relation_oid: of zundo.undo_log; after
- * zu_attach_database.
+ * zu_relation_locator, zu_relation_oid: Return the file and the OID of
+ * zundo.undo_log. Valid after zu_attach_database.
  */
 extern RelFileLocator zu_relation_locator(void);
 extern Oid	zu_relation_oid(void);
 
 /*
- * zu_oldest: every transaction with xid < oldest is committed and visible to
- * everybody, or aborted and undone on every page. One atomic read. Only grows.
+ * zu_oldest: Returns `oldest`: every transaction with a lower xid has committed
+ * and is visible to everybody, or has aborted and is undone on every page. One
+ * atomic read. The value only grows.
  */
 extern ZXid zu_oldest(void);
 
@@ -120,13 +127,16 @@ extern ZXid zu_oldest(void);
 typedef struct ZuDoubt
 {
 	pg_atomic_uint64 from;
-	pg_atomic_uint64 to;		/* not in it */
+	pg_atomic_uint64 to;		/* the first xid after it */
 } ZuDoubt;
 
-/* zu_doubt: of the attached database; an empty one if there is none. */
+/*
+ * zu_doubt: the window of the attached database; an empty one if none is
+ * attached.
+ */
 extern ZuDoubt *zu_doubt;
 
-/* zu_in_doubt: returns whether xid lies in the window. */
+/* zu_in_doubt: Returns whether xid lies in the window. */
 static inline bool
 zu_in_doubt(ZXid xid)
 {
@@ -136,16 +146,16 @@ zu_in_doubt(ZXid xid)
 }
 
 /*
- * zu_is_lost: returns whether xid, which heads the chain of a slot on a locked
- * page and lies in the window, is below `oldest` and has not committed: then
- * its undo is lost. A transaction so old that clog has forgotten it counts as
+ * zu_is_lost: Returns whether xid is below `oldest` and has not committed, so
+ * that its undo is lost. xid heads the chain of a slot on a locked page and
+ * lies in the window. A transaction so old that clog has forgotten it counts as
  * committed.
  */
 extern bool zu_is_lost(ZXid xid);
 
 /*
- * zu_oldest_for: the same for the transaction whose record ptr points to,
- * which may be one of a temporary table.
+ * zu_oldest_for: Returns zu_oldest(), or zu_temp_oldest() if ptr points to a
+ * record of a temporary table.
  */
 extern ZXid zu_oldest_for(UndoPtr ptr);
 
@@ -173,8 +183,8 @@ extern ZXid zu_oldest_for(UndoPtr ptr);
 #define ZU_MAX_RESERVE	(ZU_MAX_RECORDS * ZUR_MAX_LENGTH)
 
 /*
- * What the headers of an op's new pages say: where they stand in which log,
- * and who began them.
+ * What the headers of an op's new pages say: their place in the log, and the
+ * transaction that began them.
  */
 typedef struct ZuPlace
 {
@@ -196,7 +206,8 @@ typedef struct ZuOp
 	uint32		total;			/* bytes of all records */
 	int			npages;
 	Buffer		buffers[ZU_MAX_PAGES];
-	bool		init[ZU_MAX_PAGES]; /* page gets its first bytes: WILL_INIT */
+	bool		init[ZU_MAX_PAGES]; /* the page gets its first bytes:
+									 * WILL_INIT */
 	ZuPlace		place;			/* for the headers of new pages; generation
 								 * and logno always */
 	uint16		start;			/* byte on the first page where record 0
@@ -206,49 +217,54 @@ typedef struct ZuOp
 } ZuOp;
 
 /*
- * zu_reserve: make sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
+ * zu_reserve: Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
  * needs no allocation. Attaches a log to this backend on first use. Assigns no
- * xid. No buffer lock may be held: it may have to wait for room
- * (zundo.undo_full). Errors: disk full, undo_limit reached.
+ * xid. The caller holds no LWLock and no buffer lock, since the backend may
+ * have to wait for room (zundo.undo_full). Errors: disk full, undo_limit
+ * reached.
  */
 extern void zu_reserve(Size bytes);
 
 /*
- * zu_prepare: fill op. topxid is this backend's top-level xid. On entry the
- * table pages are locked; zu_reserve was called with at least the total after
- * the last zu_finish. Sets ZUF_FIRST and topxid in records[0] when it is the
- * first of topxid in this log, and every record's length. May raise I/O
- * errors; then nothing is changed (buffers are released by the caller's error
- * cleanup). Records may refer to each other's pointers: those are chosen
- * before packing (zu_write packs), but lengths must not change after
- * zu_prepare. Records with ZUX_TEMP go to the private undo; zu_temp_reserve
- * was called then.
+ * zu_prepare: Fills op: chooses the place of each record, and pins and locks
+ * the undo pages. topxid is this backend's top-level xid. On entry the table
+ * pages are locked, and zu_reserve has been called with at least the total
+ * since the last zu_finish. Sets every record's length and topxid, and
+ * ZUF_FIRST in records[0] if that is the first record of topxid in this log.
+ * May raise I/O errors; nothing is changed then, and the caller's error cleanup
+ * releases the buffers. Records may refer to each other's pointers, because
+ * zu_write packs them later; but their lengths must not change after
+ * zu_prepare. Records with ZUX_TEMP go to the private undo; the caller has
+ * called zu_temp_reserve for them instead of zu_reserve.
  */
 extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 
+/*
+ * zu_write: Packs the records of op onto its undo pages, or into the private
+ * undo, and marks the pages dirty. In a critical section.
+ */
 extern void zu_write(ZuOp *op);
 
 /*
  * zu_register: Registers op's undo pages as block references first_block_id and
- * following. Registers no data: the insert position is written by the builder
- * of the WAL record, which takes it from op.
+ * following. Registers no data: the builder of the WAL record takes the insert
+ * position from op.
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 
 /*
- * zu_finish: set LSNs (skipped if recptr is invalid), unlock, unpin, advance
- * and publish.
+ * zu_finish: Sets the LSN of op's pages (unless recptr is invalid), releases
+ * them, and publishes the new insert position.
  */
 extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
 
 /*
- * zu_redo_records: replay's counterpart of zu_write: puts the packed records
- * of op, 'bytes', on the undo pages that are registered as blocks
- * first_block_id .. of the record. op is as zu_prepare left it, but for its
- * buffers: where the records begin, how many pages they take and what the
- * headers of new pages say. Skips pages that are newer than the record.
- * Returns the pages' buffers, which the caller releases after all other pages
- * are written.
+ * zu_redo_records: Puts the packed records of op, 'bytes', on the undo pages
+ * that are registered as blocks first_block_id .. of the WAL record, as
+ * zu_write did. op is as zu_prepare left it, except for its buffers: where the
+ * records begin, how many pages they take, and what the headers of new pages
+ * say. Skips pages that are newer than the WAL record. Sets buffers[] to the
+ * pages, locked; the caller releases them after all other pages are written.
  */
 extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
 							const char *bytes, Buffer *buffers);
@@ -263,39 +279,39 @@ typedef enum ZuFetchResult
 } ZuFetchResult;
 
 /*
- * zu_fetch: read the record at ptr into rec; its bytes are copied to buf
- * (ZUR_MAX_LENGTH bytes, caller's), where rec->payload points.
- * expect_relnumber/expect_block: of the table page that the pointer came from.
- * ZU_DISCARDED: the record is gone, and the map or the log's discard pointer
- * says that it may be (UNDO-35). ERRCODE_DATA_CORRUPTED: it is not there
- * though nothing says so, or the bytes are not a record. May be called with a
- * table page locked; takes and releases one undo page at a time. Holds nothing
- * on return.
+ * zu_fetch: Reads the record at ptr into rec. Its bytes are copied to the
+ * caller's buf (ZUR_MAX_LENGTH bytes), and rec->payload points there.
+ * expect_relnumber and expect_block name the table page that the pointer came
+ * from. Returns ZU_DISCARDED if the record is gone and the map or the log's
+ * discard pointer says that it may be (UNDO-35). Raises ERRCODE_DATA_CORRUPTED
+ * if the record is missing though nothing says so, or if the bytes are not a
+ * record. May be called with a table page locked; takes and releases one undo
+ * page at a time, and holds nothing on return.
  */
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
 /*
- * zu_prefetch: have the memory of the record at ptr brought near, if its
- * buffer is known. A hint.
+ * zu_prefetch: Prefetches the memory of the record at ptr into the processor's
+ * cache, if its buffer is known. Only a hint.
  */
 extern void zu_prefetch(UndoPtr ptr);
 
 /*
- * zu_fetch_cached: as zu_fetch, for callers that come to the same undo pages
- * again and again: they are copied, up to 32 MB of them until the end of the
- * transaction. ZU_FETCHED_IN_PLACE: as ZU_FETCHED, but buf is untouched and
+ * zu_fetch_cached: Does the same as zu_fetch, for callers that come to the same
+ * undo pages again and again: these pages are copied, up to 32 MB of them until
+ * the end of the transaction. With ZU_FETCHED_IN_PLACE, buf is untouched, and
  * rec->payload stays valid until zu_cache_tidy or the end of the transaction.
  */
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
 									 BlockNumber expect_block, ZuRecord *rec, char *buf);
 
-/* zu_cache_prefetch: zu_prefetch, for zu_fetch_cached. */
+/* zu_cache_prefetch: Does what zu_prefetch does, for zu_fetch_cached. */
 extern void zu_cache_prefetch(UndoPtr ptr);
 
 /*
- * zu_cache_tidy: give up copies that do no good any more. Payloads of
- * zu_fetch_cached are no longer valid.
+ * zu_cache_tidy: Gives the copies up if they are no longer worth their memory.
+ * Payloads of zu_fetch_cached are not valid any more.
  */
 extern void zu_cache_tidy(void);
 
@@ -310,20 +326,21 @@ extern void zu_read_end(void);
 
 /*
  * zu_my_transaction_start: Returns where this backend's current top-level
- * transaction began in its log; 0 if it has written nothing.
+ * transaction began in its log; InvalidUndoPtr if the transaction has written
+ * nothing.
  */
 extern UndoPtr zu_my_transaction_start(void);
 
 /*
- * zu_my_transaction_bytes: bytes of undo of the current top-level transaction
- * so far.
+ * zu_my_transaction_bytes: Returns how many bytes of undo the current top-level
+ * transaction has written so far.
  */
 extern uint64 zu_my_transaction_bytes(void);
 
 /*
- * zu_at_xact_end: have a worker come if undo was written and there is none;
- * forget per-transaction state. Called by the transaction callback in hooks.c,
- * commit and abort and prepare.
+ * zu_at_xact_end: Asks for a worker if the transaction wrote undo and the
+ * database has none, and forgets the per-transaction state. Called by the
+ * transaction callback in hooks.c at commit, abort and prepare.
  */
 extern void zu_at_xact_end(void);
 
@@ -341,39 +358,50 @@ typedef struct ZuLogState
 	uint32		extents;
 } ZuLogState;
 
-/* zu_log_states: palloc'd array of this database's logs. */
+/*
+ * zu_log_states: Returns a palloc'd array of this database's logs that have
+ * extents.
+ */
 extern ZuLogState *zu_log_states(int *nlogs);
 
+/*
+ * zu_bytes_in_use: Returns the sum of ZuLogState.bytes of all logs.
+ */
 extern uint64 zu_bytes_in_use(void);
 
 /*
- * Iterator over the records of a log in insertion order, from its discard
- * pointer to the insert pointer as of zu_scan_begin. Copies pages: holds no
- * lock or pin between calls.
+ * An iterator over the records of a log in insertion order, from the discard
+ * pointer to the insert pointer as of zu_scan_begin. It copies pages, and holds
+ * no lock and no pin between calls.
  */
 typedef struct ZuScan ZuScan;
 extern ZuScan *zu_scan_begin(uint32 logno);
 
 /*
- * zu_scan_begin_readable: the same, but the scan ends where the log cannot be
- * read, for views that name damage elsewhere.
+ * zu_scan_begin_readable: Begins the same scan, but one that ends without an
+ * error where the log cannot be read. For views that name the damage elsewhere.
  */
 extern ZuScan *zu_scan_begin_readable(uint32 logno);
 
 /*
- * zu_scan_begin_at: the same, from ptr (a record boundary of that log, not
- * discarded), for the process that discards: nothing goes meanwhile. It ends
- * where the log cannot be read; the log is closed then, which holds `oldest`
- * for what follows (UNDO-37).
+ * zu_scan_begin_at: Begins a scan at ptr, a record boundary of that log which
+ * is not discarded. Only for the process that holds the discarder flag, so
+ * nothing is discarded meanwhile. The scan ends where the log cannot be read;
+ * it closes the log then, which holds `oldest` for what follows (UNDO-37).
  */
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
+
+/*
+ * zu_scan_next: Reads the next record into rec and *ptr; false at the end.
+ * Raises ERRCODE_DATA_CORRUPTED where a plain scan cannot read on.
+ */
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
 extern void zu_scan_end(ZuScan *scan);
 
 /*
- * What, by the last discard pass of this database, holds `oldest` back beside
- * the horizon: an aborted transaction that is not undone, locks of several
+ * What held `oldest` below the horizon in the last discard pass of this
+ * database: an aborted transaction that is not undone, locks of several
  * transactions on one row (UNDO-28), or a damaged log.
  */
 typedef enum ZuHoldKind
@@ -388,9 +416,10 @@ typedef struct ZuHold
 	ZuHoldKind	kind;
 	uint32		logno;
 	ZXid		xid;			/* `oldest` cannot pass it */
-	Oid			reloid;			/* ROLLBACK: a table that it waits for, or 0 */
-	bool		failed;			/* ROLLBACK: not for a lock; an error is in
-								 * the log */
+	Oid			reloid;			/* ROLLBACK: a table whose lock it waits for,
+								 * or 0 */
+	bool		failed;			/* ROLLBACK: an error prevented it, not a
+								 * lock; the error is in the server log */
 	uint64		records;		/* ROLLBACK: of the whole transaction */
 	uint64		bytes;
 } ZuHold;
@@ -398,54 +427,56 @@ typedef struct ZuHold
 #define ZU_MAX_HOLDS	16
 
 /*
- * zu_holds: copies what holds `oldest` back, the oldest first, to out (room for
- * ZU_MAX_HOLDS); returns their number. Undo is attached.
+ * zu_holds: Copies what holds `oldest` back, the oldest first, to out (room for
+ * ZU_MAX_HOLDS); returns the number. The database is attached.
  */
 extern int	zu_holds(ZuHold *out);
 
 /*
- * zu_log_conflict: versions that nobody on this server needs, since all
- * changes by transactions before horizon (the server's, of a table of this
- * database) are seen by everybody, are about to be left out of a new file or
- * index. A standby must end the snapshots that do not see those changes;
- * `oldest` may be behind and not have told it yet.
+ * zu_log_conflict: Writes the WAL record that makes standbys cancel the
+ * snapshots that do not see all transactions before 'horizon' (the server's,
+ * for a table of this database). Called before a new file or index leaves out
+ * versions that nobody on this server needs, because everybody here sees all
+ * these transactions. `oldest` may be behind the horizon, so that standbys have
+ * not been told yet.
  */
 extern void zu_log_conflict(TransactionId horizon);
 
 /*
- * zu_truncate_tail: Gives back the free extents at the relation's end; returns
- * the pages given back.
+ * zu_truncate_tail: Gives the free extents at the relation's end back; returns
+ * the number of blocks given back.
  */
 extern BlockNumber zu_truncate_tail(void);
 
 /* ---- checking and repairing (undo_repair.c) ---- */
 
 /*
- * Called for each finding or step, with the block of zundo.undo_log that it is
- * about.
+ * Called for each finding or step, with the block of zundo.undo_log that it
+ * concerns.
  */
 typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...)
 			pg_attribute_printf(3, 4);
 
 /*
- * zu_attach_unloaded: zu_attach_database as far as it goes without a meta page
- * that can be read. For zu_check_map and zu_repair_map only.
+ * zu_attach_unloaded: Does that part of zu_attach_database which needs no
+ * readable meta page. For zu_check_map and zu_repair_map, which must work
+ * without one.
  */
 extern void zu_attach_unloaded(void);
 
 /*
- * zu_check_map: reports what is wrong with the meta page and the map pages,
- * and where they do not fit the extents' pages. May run beside writers, and on
- * a standby.
+ * zu_check_map: Reports what is wrong with the meta page and the map pages, and
+ * where they contradict the pages of the extents. May run beside writers, and
+ * on a standby.
  */
 extern void zu_check_map(ZuReport report, void *arg);
 
 /*
- * zu_repair_map: repairs the meta page and the map pages: from their twins, or
- * from the other pages where both twins are lost; with dry_run it only says
- * so. Nothing is lost by it. Returns whether the logs can be loaded then. On a
- * primary only. Errors: a map page is to be rebuilt while sessions have the
- * logs loaded.
+ * zu_repair_map: Repairs the meta page and the map pages: from their twins, or
+ * from the other pages where both twins are lost. With dry_run it only reports
+ * what it would do. No undo is lost by it. Returns whether the logs can be
+ * loaded afterwards. On a primary only. Raises an error if a map page would
+ * have to be rebuilt while sessions have the logs loaded.
  */
 extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 
@@ -453,30 +484,35 @@ extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 typedef struct ZuDamage
 {
 	uint32		logno;
-	ZXid		from;			/* what is lost is of transactions from here
-								 * ... */
-	ZXid		to;				/* ... to before here; 0 = not known yet */
-	bool		ended;			/* all of these have, by the last discard pass */
+	ZXid		from;			/* what is lost belongs to transactions from
+								 * this one ... */
+	ZXid		to;				/* ... to the one before this; 0 = not known
+								 * yet */
+	bool		ended;			/* all of these have ended, by the last
+								 * discard pass */
 	bool		excused;		/* zu_excuse_damage was called */
 } ZuDamage;
 
-/* zu_damages: palloc'd array of them. On a primary only. */
+/*
+ * zu_damages: Returns a palloc'd array of the closed logs. On a primary only.
+ */
 extern ZuDamage *zu_damages(int *n);
 
 /*
- * zu_excuse_damage: what is lost there is not needed: after 'ended' no slot
- * with a chain, of any table of the database, was found to name a transaction
- * in between that has not committed. The next discard pass gives the log up.
+ * zu_excuse_damage: Notes that what is lost there is not needed: after d->ended
+ * had become true, no slot with a chain, in any table of the database, was
+ * found to name a transaction from d->from to d->to that has not committed. The
+ * next discard pass gives the log up.
  */
 extern void zu_excuse_damage(const ZuDamage *d);
 
 /* ---- wiring (zundo.c) ---- */
 
 /*
- * zu_error_of_victim: for PG_CATCH outside of all other statements: if the
- * error is that this transaction was cancelled for the undo that it keeps
- * (zundo.undo_full = cancel), raise it as ERRCODE_SNAPSHOT_TOO_OLD; returns
- * otherwise.
+ * zu_error_of_victim: Raises ERRCODE_SNAPSHOT_TOO_OLD in place of the error
+ * being handled if that error is the cancellation of this transaction for the
+ * undo that it keeps (zundo.undo_full = cancel); returns otherwise. For a
+ * PG_CATCH block outside of all other statements.
  */
 extern void zu_error_of_victim(void);
 
@@ -485,22 +521,22 @@ extern void zu_shmem_request(void); /* LWLock tranches etc. */
 extern void zu_shmem_startup(void);
 
 /*
- * zu_ddl_check: raises an error if a utility command would do to zundo.undo_log
- * what it does not take. zu_ddl_pass_by: returns the command itself, or a copy
- * without zundo.undo_log if that is not to suffer what it says, or NULL if
- * nothing else is left of it (undo_ddl.c).
+ * zu_ddl_check: Raises an error if a utility command would do something to
+ * zundo.undo_log that is not supported. zu_ddl_pass_by: Returns the command
+ * itself, or a copy without zundo.undo_log if the command must leave it out, or
+ * NULL if nothing else is left of the command (undo_ddl.c).
  */
 extern void zu_ddl_check(Node *command);
 extern PlannedStmt *zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel);
 
 /*
- * zu_explain_end: adds to the message that ends this session why that is so,
- * if zu_cancel_pin did it.
+ * zu_explain_end: Adds the reason to the message that ends this session, if
+ * zu_cancel_pin ended it.
  */
 extern void zu_explain_end(ErrorData *error);
 
 /*
- * zu_create_storage: Makes the file of a new zundo.undo_log, with its meta
+ * zu_create_storage: Creates the file of a new zundo.undo_log, with its meta
  * page.
  */
 extern void zu_create_storage(RelFileLocator locator, char persistence);
@@ -518,22 +554,24 @@ extern void zu_redo_truncate(XLogReaderState *record);
 extern void zu_mask_page(char *page, BlockNumber blkno);
 
 /*
- * zu_worker_attach / detach: This process is the database's worker, or not any
- * more.
+ * zu_worker_attach, zu_worker_detach: Register this process as the worker of
+ * its database, and end that.
  */
 extern void zu_worker_attach(void);
 extern void zu_worker_detach(void);
 
 /*
- * zu_purge: wipe the data of all free extents, and have that written to the
- * file; returns the number of bytes. Not during recovery, no lock held.
- * Errors: damage that says that an extent is not free.
+ * zu_purge: Wipes the data of all free extents and has the pages written to the
+ * file; returns the number of bytes wiped. Not during recovery; no lock held.
+ * Raises ERRCODE_DATA_CORRUPTED if the pages of a free extent say that it is in
+ * use.
  */
 extern uint64 zu_purge(void);
 
 /*
- * zu_describe_pin: a palloc'd sentence that says who else keeps the most undo
- * of this database. In a transaction, no lock held.
+ * zu_describe_pin: Returns a palloc'd sentence that names the process, prepared
+ * transaction or replication slot which keeps the most undo of this database,
+ * this backend excepted. In a transaction, no lock held.
  */
 extern char *zu_describe_pin(void);
 

@@ -14,14 +14,14 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
-/* An extent as a log knows it. */
+/* An extent of a log, as its map entry describes it. */
 typedef struct ZuExtent
 {
 	uint64		sequence;
 	uint32		extent;			/* number */
 	uint32		generation;
 	uint32		logno;
-	bool		settled;		/* the rest as in ZuMapEntry */
+	bool		settled;		/* this and the following: as in ZuMapEntry */
 	uint32		end;
 	ZXid		oldest_top;
 	ZXid		newest;
@@ -33,8 +33,8 @@ typedef struct ZuExtent
 
 /*
  * One log of a database. 'insert' and 'insert_sequence' are written by the
- * owner only, 'discard*' by the process that discards, all else under the
- * alloc lock.
+ * owner only, 'discard*' by the process that holds the discarder flag, all else
+ * under the alloc lock; undo_damage.c has the rules for a closed log.
  */
 typedef struct ZuLog
 {
@@ -42,10 +42,11 @@ typedef struct ZuLog
 	pg_atomic_uint64 insert_sequence;
 	pg_atomic_uint64 discard;	/* UndoPtr, never past insert */
 	pg_atomic_uint64 discard_sequence;
-	pg_atomic_uint64 discards;	/* number of changes of discard by anybody */
+	pg_atomic_uint64 discards;	/* how often any process has moved the discard
+								 * pointer */
 	pg_atomic_uint32 nextents;
-	pg_atomic_uint32 owner;		/* its pid, perhaps with ZU_LOG_HELD; 0 =
-								 * unattached */
+	pg_atomic_uint32 owner;		/* pid of the backend that writes it, perhaps
+								 * with ZU_LOG_HELD; 0 = unattached */
 	ZuExtent	ahead;			/* of an unattached log: allocated, not
 								 * entered; generation 0 = none */
 	uint64		last_sequence;	/* of its newest extent */
@@ -54,22 +55,25 @@ typedef struct ZuLog
 	bool		closed;			/* something in it cannot be read: not
 								 * attached again, keeps `oldest` back
 								 * (UNDO-37) */
-	uint64		hold;			/* closed: `oldest` when that was found;
-								 * nothing unread is older */
-	uint64		unread_end;		/* closed: next xid when no owner could write
-								 * any more, 0 = not yet */
-	bool		excused;		/* closed: no page has a change of those that
-								 * it may have been needed for */
+	uint64		hold;			/* closed: `oldest` when the damage was found;
+								 * no unread record is older */
+	uint64		unread_end;		/* closed: the next xid at a moment when no
+								 * owner could write to it any more, 0 = not
+								 * yet known */
+	bool		excused;		/* closed: no page has a change of a
+								 * transaction for which the lost part may
+								 * have been needed */
 	TimestampTz detached;		/* when the owner left */
 } ZuLog;
 
 /*
- * In ZuLog.owner: the owner is in a transaction that may write. Without it the
- * log of an idle session may be taken from it (undo_discard.c).
+ * Set in ZuLog.owner while the owner is in a transaction that may write.
+ * Without it the log of an idle session may be taken from that session
+ * (discard/free.c, UNDO-50).
  */
 #define ZU_LOG_HELD		0x80000000U
 
-/* zu_log_pid: the process that a log is attached to, 0 = none. */
+/* zu_log_pid: Returns the process that a log is attached to, 0 if none. */
 static inline int
 zu_log_pid(ZuLog *log)
 {
@@ -83,7 +87,7 @@ typedef enum ZuEntryState
 	ZU_ENTRY_LOGS				/* logs too: may be written */
 } ZuEntryState;
 
-/* One database's undo. Exists while a session is attached. */
+/* The undo of one database. An entry exists while a session is attached. */
 typedef struct ZuEntry
 {
 	/* the key and refcount are protected by the table lock */
@@ -102,24 +106,24 @@ typedef struct ZuEntry
 									 * overflow page; alloc lock */
 	ZuDoubt		doubt;			/* written at load, before `oldest` moves, and
 								 * by redo */
-	pg_atomic_uint64 horizon;	/* latest H, monotone */
+	pg_atomic_uint64 horizon;	/* latest horizon (H in UNDO-18), monotone */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
 	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD
 								 * record */
-	pg_atomic_uint32 discarder; /* pid of who discards, 0 = nobody */
+	pg_atomic_uint32 discarder; /* pid of the process that discards, 0 = none */
 	pg_atomic_uint32 truncator; /* pid of the process that cuts the file off,
 								 * 0 = none; set under the alloc lock */
 	ConditionVariable truncated;	/* when truncator becomes 0 */
 	pg_atomic_uint32 worker;	/* pid of the database's worker, 0 = none */
 	pg_atomic_uint32 passes_begun;	/* discard passes; written by the
 									 * discarder */
-	pg_atomic_uint32 passes_done;	/* number of the last one that came to its
-									 * end */
+	pg_atomic_uint32 passes_done;	/* number of the last one that was
+									 * completed */
 
 	slock_t		mutex;			/* protects what follows */
-	ZuFreeze	freeze;			/* goes to the meta page with each DISCARD
+	ZuFreeze	freeze;			/* written to the meta page with each DISCARD
 								 * record */
-	ZuFreeze	freeze_logged;	/* what is there */
+	ZuFreeze	freeze_logged;	/* what the meta page has */
 	TimestampTz logged;			/* time of the last DISCARD record */
 	int			nholds;			/* what held `oldest` back in the last pass */
 	ZuHold		holds[ZU_MAX_HOLDS];
@@ -140,7 +144,7 @@ typedef struct ZuBackend
 	ZuEntry    *entry;			/* NULL = not attached */
 	bool		stale;			/* look the relation up again */
 	bool		locked;			/* AccessShareLock taken in this transaction */
-	bool		watched;		/* relcache changes are reported to us */
+	bool		watched;		/* the relcache callback is registered */
 	uint64		joined;			/* how often this backend has joined an entry */
 	Oid			reloid;
 	RelFileLocator locator;
@@ -149,15 +153,16 @@ typedef struct ZuBackend
 extern ZuBackend zu_my;
 
 /*
- * zu_join_entry: Finds or makes the entry of the relation and counts this
- * backend in; there always is room (UNDO-1). zu_leave_entry counts it out.
+ * zu_join_entry: Finds or creates the entry of the relation and counts this
+ * backend in; there always is room (UNDO-1). zu_leave_entry counts it out
+ * again.
  */
 extern void zu_join_entry(RelFileLocator locator);
 extern void zu_leave_entry(void);
 
 /*
- * zu_shmem_ready: Returns whether there is shared memory: the library was
- * preloaded.
+ * zu_shmem_ready: Returns whether the shared memory exists, that is, whether
+ * the library was preloaded.
  */
 extern bool zu_shmem_ready(void);
 
@@ -166,12 +171,12 @@ extern LWLock *zu_fence_lock(ZuEntry *entry, int n);
 extern LWLock *zu_alloc_lock(ZuEntry *entry);
 extern LWLock *zu_load_lock(ZuEntry *entry);
 
-/* zu_nlogs: logs in a set. */
+/* zu_nlogs: Returns the number of logs in a set. */
 extern int	zu_nlogs(void);
 
 /*
- * zu_take_logs: give the entry a set of logs, empty. Load lock held. Error if
- * all sets are in use.
+ * zu_take_logs: Gives the entry a set of logs, empty. Load lock held. Raises an
+ * error if all sets are in use.
  */
 extern void zu_take_logs(ZuEntry *entry);
 
@@ -179,20 +184,25 @@ extern void zu_take_logs(ZuEntry *entry);
 extern void zu_max64(pg_atomic_uint64 *v, uint64 to);
 
 /*
- * zu_lock_entry_for_redo: the entry of locator's relation with the table lock
- * held shared, or NULL with nothing held. May be called with buffers locked.
+ * zu_lock_entry_for_redo: Returns the entry of locator's relation with the
+ * table lock held shared, or NULL with nothing held. May be called with buffers
+ * locked. zu_unlock_entry_for_redo releases the lock.
  */
 extern ZuEntry *zu_lock_entry_for_redo(RelFileLocator locator);
 extern void zu_unlock_entry_for_redo(void);
 
 /*
- * zu_end_discard, zu_end_truncation: Give back the entry's discarder flag and
- * its truncator flag if this process has them. The file may grow again then.
+ * zu_end_discard, zu_end_truncation: Give the entry's discarder flag, or its
+ * truncator flag, back if this process has it. After the latter the file may
+ * grow again.
  */
 extern void zu_end_discard(ZuEntry *entry);
 extern void zu_end_truncation(ZuEntry *entry);
 
-/* zu_fences_acquire / release: all fences of the entry, exclusively. */
+/*
+ * zu_fences_acquire, zu_fences_release: Take and release all fences of the
+ * entry, exclusively.
+ */
 extern void zu_fences_acquire(ZuEntry *entry);
 extern void zu_fences_release(ZuEntry *entry);
 
@@ -205,24 +215,25 @@ extern void zu_require_logs(void);
 /* ---- extents of logs ---- */
 
 /*
- * zu_collect_extents: palloc'd array of the log extents of logno (or of all
- * logs if logno < 0) with sequence >= from, by (logno, sequence).
+ * zu_collect_extents: Returns a palloc'd array of the extents of logno (of all
+ * logs if logno < 0) with sequence >= from, ordered by (logno, sequence).
  */
 extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 
 /*
- * zu_free_extents: make extents free and oldest durable, in WAL and pages. On
- * entry the alloc lock is held and oldest is published. Sorts the array.
+ * zu_free_extents: Makes the extents free and oldest durable, in WAL and on the
+ * pages. On entry the alloc lock is held, and oldest is published. Sorts the
+ * array.
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /*
- * zu_mark_settled: makes the summaries of n settled extents durable in the map,
- * in WAL. By the discarder. Sorts the array.
+ * zu_mark_settled: Makes the summaries of n settled extents durable in the map,
+ * in WAL and on the pages. Only by the discarder. Sorts the array.
  */
 extern void zu_mark_settled(ZuExtent *extents, int n);
 
-/* zu_log_oldest: make oldest durable without freeing anything. */
+/* zu_log_oldest: Makes oldest durable without freeing an extent. */
 extern void zu_log_oldest(ZXid oldest);
 
 /* ---- undo_scan.c ---- */
@@ -230,9 +241,10 @@ extern void zu_log_oldest(ZXid oldest);
 typedef enum ZuStep
 {
 	ZU_STEP_RECORD,
-	ZU_STEP_SETTLED,			/* passed over the settled extent that begins
-								 * at *ptr (skip_settled) */
-	ZU_STEP_END,				/* all up to the end position has been read */
+	ZU_STEP_SETTLED,			/* the settled extent that begins at *ptr was
+								 * passed over (skip_settled) */
+	ZU_STEP_END,				/* everything before the end position has been
+								 * read */
 	ZU_STEP_GONE,				/* the extent was discarded meanwhile */
 	ZU_STEP_CORRUPT				/* not a record at the scan's position */
 } ZuStep;
@@ -246,36 +258,45 @@ struct ZuScan
 	int			page;			/* position of the next record */
 	int			off;
 	UndoPtr		end;			/* insert position to stop at */
-	ZXid		topxid;			/* of the transaction that the records read
-								 * last are of; 0 = not known */
+	ZXid		topxid;			/* of the transaction to which the records
+								 * read last belong; 0 = not known */
 	bool		skip_settled;	/* passes over settled extents without reading
 								 * them */
-	bool		readable;		/* ends quietly where the log cannot be read */
-	bool		owned;			/* nobody else can discard what it reads: what
-								 * is gone is damage */
+	bool		readable;		/* ends without an error where the log cannot
+								 * be read */
+	bool		owned;			/* nobody else can discard what it reads: a
+								 * missing extent is damage */
 	int			loaded_index;	/* which page 'copy' holds; -1 = none */
 	int			loaded_page;
-	MemoryContext context;		/* of extents */
+	MemoryContext context;		/* memory of the array extents */
 	PGAlignedBlock copy;
 	char		record[ZUR_MAX_LENGTH]; /* a record that straddles pages */
 };
 
 /*
- * zu_scan_init: a scan of logno over extents (palloc'd in context, taken over)
- * from byte 'byte' of the first one to end.
+ * zu_scan_init: Sets scan up to read logno over extents (palloc'd in context;
+ * the scan owns them from now on), from byte 'byte' of the first one to end.
  */
 extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 						 uint32 byte, UndoPtr end, MemoryContext context);
+
+/*
+ * zu_scan_step: Reads the next record into rec and *ptr, or returns why there
+ * is none. Raises no error for damage.
+ */
 extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 
-/* zu_scan_extend: go on up to a later end; forgets the page copy. */
+/*
+ * zu_scan_extend: Moves the scan's end to a later position; forgets the page
+ * copy, which may have grown.
+ */
 extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
 
 /* ---- undo_damage.c ---- */
 
 /*
- * Transactions that the discard pass has met as aborted and had undone, with
- * the logs that their records were in.
+ * Transactions that the discard pass has found aborted and has had undone, with
+ * the logs that had their records.
  */
 typedef struct ZuResolved
 {
@@ -286,31 +307,32 @@ typedef struct ZuResolved
 } ZuResolved;
 
 /*
- * zu_close_log: notes and reports that what follows 'at' in the log cannot be
- * read, unless that is known. By the log's owner, the discarder, or at load.
+ * zu_close_log: Notes and reports that what follows 'at' in the log cannot be
+ * read, unless the log is closed already. Called by the log's owner, by the
+ * discarder, or at load.
  */
 extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
 
 /*
- * zu_widen_doubt: takes the xids from 'from' up to 'to' into the doubt window,
- * which is cut to its latest part if it gets too wide. Before `oldest` passes
- * them.
+ * zu_widen_doubt: Adds the xids from 'from' up to 'to' to the doubt window;
+ * what earlier loads had added is cut to its latest part if it gets too wide.
+ * Called before `oldest` passes them.
  */
 extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
 
 /*
- * zu_note_resolved: adds to resolved, whose memory is in context, that xid was
+ * zu_note_resolved: Notes in resolved, whose memory is in context, that xid was
  * undone from the log.
  */
 extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
 
-/* zu_forget_resolved: drops the xids below oldest. */
+/* zu_forget_resolved: Drops the xids below oldest. */
 extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
 
 /*
- * zu_damage_is_needless: returns whether nobody can need what is unread of a
- * closed log (UNDO-37). *checked: up to which xid that was found already. By
- * the discarder.
+ * zu_damage_is_needless: Returns whether nobody can need what is unread of a
+ * closed log (UNDO-37). *checked is the xid up to which this was found before,
+ * and is advanced. Only by the discarder.
  */
 extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon,
 								  const ZuResolved *resolved, ZXid *checked);

@@ -35,28 +35,34 @@
 #define ZU_MAP_MAGIC	0x5A554E4D
 #define ZU_META_VERSION 1
 
-/* What meta and map pages begin with. */
+/* The header of meta and map pages, behind the page header. */
 typedef struct ZuTwinHeader
 {
 	uint64		changes;		/* how often the pair was changed */
 	uint32		magic;
 	BlockNumber first;			/* block of the pair's first twin */
-	uint32		crc;			/* of all else from changes to pd_lower */
+	uint32		crc;			/* of this header before it, and of the data
+								 * up to pd_lower */
 	uint32		zero;
 } ZuTwinHeader;
 
-#define ZU_TWIN_DATA	48		/* first byte behind it */
+#define ZU_TWIN_DATA	48		/* first byte of a twin's data */
 
 StaticAssertDecl(SizeOfPageHeaderData + sizeof(ZuTwinHeader) == ZU_TWIN_DATA,
 				 "ZuTwinHeader is 24 bytes on disk");
 
-/* How far relfrozenxid may go: see zu_freeze_limit. 0 = none. */
+/*
+ * How far relfrozenxid may advance: see zu_freeze_limit (discard/freeze.c). 0 =
+ * none.
+ */
 typedef struct ZuFreeze
 {
-	uint64		now;			/* up to here */
-	uint64		next;			/* a durable `oldest`, which will do ... */
-	uint64		after;			/* ... once everybody's horizon has reached
-								 * this: nextXid after it was published */
+	uint64		now;			/* it may advance to this xid now */
+	uint64		next;			/* a durable `oldest`, which takes its place
+								 * ... */
+	uint64		after;			/* ... once the horizon of every process has
+								 * reached this xid: nextXid after `next` was
+								 * published */
 } ZuFreeze;
 
 typedef struct ZuMetaData
@@ -149,7 +155,7 @@ zu_page_header(Page page)
 	return (ZuPageHeader *) ((char *) page + SizeOfPageHeaderData);
 }
 
-/* zu_map_block: block of the first twin of extent's map page. */
+/* zu_map_block: Returns the block of the first twin of extent's map page. */
 static inline BlockNumber
 zu_map_block(uint32 extent)
 {
@@ -162,7 +168,7 @@ zu_extent_block(uint32 extent)
 	return zu_map_block(extent) + 2 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
 }
 
-/* zu_block_extent: the extent that a data block belongs to. */
+/* zu_block_extent: Returns the extent that a data block belongs to. */
 static inline uint32
 zu_block_extent(BlockNumber block)
 {
@@ -171,14 +177,17 @@ zu_block_extent(BlockNumber block)
 	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 2) / ZU_EXTENT_PAGES;
 }
 
-/* zu_block_is_twin: is it one of a meta or map page's two? */
+/* zu_block_is_twin: Returns whether the block holds a meta or a map page. */
 static inline bool
 zu_block_is_twin(BlockNumber block)
 {
 	return block < 2 || (block - 2) % ZU_GROUP_BLOCKS < 2;
 }
 
-/* zu_nblocks_for: blocks of a relation with nextents extents. */
+/*
+ * zu_nblocks_for: Returns the number of blocks of a relation with nextents
+ * extents.
+ */
 static inline BlockNumber
 zu_nblocks_for(uint32 nextents)
 {
@@ -186,8 +195,8 @@ zu_nblocks_for(uint32 nextents)
 }
 
 /*
- * zu_byte_at: byte in the extent of (page, off), where off may be the page's
- * end.
+ * zu_byte_at: Returns the byte in the extent of offset off on a page; off may
+ * be the page's end.
  */
 static inline uint32
 zu_byte_at(int page, int off)
@@ -200,7 +209,10 @@ zu_byte_at(int page, int off)
 	return page >= ZU_EXTENT_PAGES ? ZU_EXTENT_END : (uint32) (page * BLCKSZ + off);
 }
 
-/* zu_byte_room: data bytes of the extent before byte. */
+/*
+ * zu_byte_room: Returns the number of data bytes that the extent has before
+ * byte.
+ */
 static inline uint32
 zu_byte_room(uint32 byte)
 {
@@ -210,8 +222,8 @@ zu_byte_room(uint32 byte)
 }
 
 /*
- * zu_generation_newer: was an extent's generation a given out after b? They
- * are counted in a circle.
+ * zu_generation_newer: Returns whether generation a of an extent was given out
+ * after b. Generations are counted in a circle.
  */
 static inline bool
 zu_generation_newer(uint32 a, uint32 b)
@@ -222,8 +234,8 @@ zu_generation_newer(uint32 a, uint32 b)
 }
 
 /*
- * zu_page_valid: is the page written, as page pageno of this allocation of the
- * extent?
+ * zu_page_valid: Returns whether the page is written, as page pageno of the
+ * extent's allocation with this generation.
  */
 static inline bool
 zu_page_valid(Page page, uint32 extent, uint32 generation, int pageno)

@@ -1,6 +1,6 @@
 /*
- * undo/undo_internal.h - what the files of undo/ share; not included from
- * outside.
+ * undo/undo_internal.h - what the files of undo/ share. Not to be included from
+ * other folders.
  */
 #ifndef ZUNDO_UNDO_INTERNAL_H
 #define ZUNDO_UNDO_INTERNAL_H
@@ -8,114 +8,130 @@
 #include "undo/undo_entry.h"
 #include "undo/undo_wal.h"
 
-/* ---- undo_meta.c ---- */
+/*
+ * ---- pages and extents: undo_page.c, undo_meta.c, undo_load.c, undo_map.c
+ * ----
+ */
 
 /*
- * zu_read_block: pin a block of this database's log. Unlocked, but for
- * RBM_ZERO_AND_LOCK.
+ * zu_read_block: Pins a block of this database's log. The buffer is not locked,
+ * except with RBM_ZERO_AND_LOCK.
  */
 extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
+/* zu_meta_init: Makes page a meta page without extents. */
 extern void zu_meta_init(Page page, ZXid oldest);
 
 /*
- * zu_map_init: a map page of free extents, each of generation 'floor'; 'first'
- * is the block of the pair's first twin.
+ * zu_map_init: Makes page a map page of free extents, each of generation
+ * 'floor'. 'first' is the block of the pair's first twin.
  */
 extern void zu_map_init(Page page, BlockNumber first, uint32 floor);
 
 /*
- * zu_page_init: make page an empty undo page, page pageno of the extent, with
- * what place says of it.
+ * zu_page_init: Makes page an empty undo page, number pageno of the extent,
+ * with what place says of it.
  */
 extern void zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place);
 
 /*
- * zu_load_meta: read oldest and limit into entry, which becomes VALID. Error
- * on a foreign format.
+ * zu_load_meta: Reads `oldest` and the limit into entry, which becomes VALID.
+ * Raises an error for a meta page of another format, or one that is ahead of
+ * the server's transaction ids.
  */
 extern void zu_load_meta(ZuEntry *entry);
 
 /*
- * zu_any_log_extent: does any log have an extent? Without one there is no undo.
+ * zu_any_log_extent: Returns whether any log has an extent, or may have one
+ * because a map page is lost. Without an extent there is no undo.
  */
 extern bool zu_any_log_extent(void);
 
 /*
- * zu_read_map_entry: copy the map's entry for the extent; false if that lies
- * beyond the limit.
+ * zu_read_map_entry: Copies the map's entry for the extent; false if the extent
+ * lies beyond the limit.
  */
 extern bool zu_read_map_entry(uint32 extent, ZuMapEntry *dst);
 
-/* zu_extent_live: does the map still give e to its log, in this generation? */
+/*
+ * zu_extent_live: Returns whether the map still assigns e to its log, with the
+ * same generation.
+ */
 extern bool zu_extent_live(const ZuExtent *e);
 
 /*
- * zu_block_is_zero: reads a block from the file, past its buffer; returns
- * whether it is all zeros. A page that could not be read once
- * (RBM_ZERO_ON_ERROR) is so in its buffer only.
+ * zu_block_is_zero: Returns whether the block is all zeros in the file; reads
+ * it past its buffer. A page that could not be read once (RBM_ZERO_ON_ERROR) is
+ * zeros in its buffer only.
  */
 extern bool zu_block_is_zero(BlockNumber block);
 
 /*
- * zu_find_insert: where the data of extent e end, as its pages tell it; 0 if
- * nothing was written there. *sound (may be NULL): nothing behind that place
- * says that it is not the end. Reads the whole extent for that.
+ * zu_find_insert: Returns where the data of extent e end, according to its
+ * pages; InvalidUndoPtr if nothing was written there. Sets *sound to false if
+ * something behind that place says that it is not the end; sound may be NULL,
+ * otherwise the whole extent is read.
  */
 extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 
 /*
- * zu_alloc_extent: take a free extent for logno as the next of its sequence,
- * growing the relation if there is none. own_bytes: what this transaction has
+ * zu_alloc_extent: Takes a free extent for logno as the next of its sequence,
+ * and grows the relation if there is none. own_bytes: what this transaction has
  * written. No lock held; may wait (zu_wait_for_room). Errors: disk full,
- * undo_limit, too large.
+ * undo_limit reached, file too large.
  */
 extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 
 /*
- * zu_alloc_overflow_extent: take a free extent for slot overflow pages,
- * growing the relation if there is none; returns its number. Alloc lock held,
- * not zu_is_full. Errors: disk full, too large.
+ * zu_alloc_overflow_extent: Takes a free extent for slot overflow pages, and
+ * grows the relation if there is none; returns its number. Alloc lock held;
+ * neither zu_is_full nor zu_growth_must_wait. Errors: disk full, file too
+ * large.
  */
 extern uint32 zu_alloc_overflow_extent(void);
 
 /*
- * zu_growth_must_wait: would an allocation have to grow the file while its tail
- * is being cut off? Alloc lock held. If so, the caller releases it, waits with
- * zu_wait_for_truncation (no lock held) and looks again.
+ * zu_growth_must_wait: Returns whether an allocation would have to grow the
+ * file while its tail is being cut off. Alloc lock held. If so, the caller
+ * releases it, calls zu_wait_for_truncation (no lock held) and looks again.
  */
 extern bool zu_growth_must_wait(ZuEntry *entry);
 extern void zu_wait_for_truncation(ZuEntry *entry);
 
 /*
- * zu_check_unused: raises an error if pages of the extent, which its map calls
- * free, tell that it is in use (UNDO-42). Alloc lock held, and no buffer.
+ * zu_check_unused: Raises ERRCODE_DATA_CORRUPTED if pages of the extent, which
+ * the map calls free, say that it is in use (UNDO-42). Alloc lock held, no
+ * buffer locked.
  */
 extern void zu_check_unused(uint32 extent);
 
 /*
- * zu_collect_overflow: palloc'd array of the numbers of all overflow extents,
- * ascending.
+ * zu_collect_overflow: Returns a palloc'd array of the numbers of all overflow
+ * extents, ascending.
  */
 extern uint32 *zu_collect_overflow(int *n);
 
 /*
- * zu_is_overflow_extent: does the map say so? Takes the map page's share lock.
+ * zu_is_overflow_extent: Returns whether the map calls the extent an overflow
+ * extent. Takes the map page's share lock.
  */
 extern bool zu_is_overflow_extent(uint32 extent);
 
 /*
- * zu_free_overflow_extent: make the extent free if 'unused' finds every page
- * of it so, while the extent's map page is locked exclusively. Alloc lock
- * held. True if it was done.
+ * zu_free_overflow_extent: Frees the extent if 'unused' returns true for it
+ * while the extent's map page is locked exclusively. Alloc lock held. Returns
+ * whether the extent was freed.
  */
 extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
 
-/* zu_set_settled: the mutator of that, on the map page of all n extents. */
+/*
+ * zu_set_settled: Sets the summaries of n settled extents on their common map
+ * page. The mutator that zu_mark_settled and redo share.
+ */
 extern void zu_set_settled(Page page, const xl_undo_settled *settled, int n);
 
 /*
- * zu_xid_before: returns the newest transaction before oldest, which is
+ * zu_xid_before: Returns the newest transaction id before oldest, which is
  * positive.
  */
 extern TransactionId zu_xid_before(ZXid oldest);
@@ -131,46 +147,56 @@ typedef struct ZuTwins
 								 * becomes its copy */
 } ZuTwins;
 
-/* zu_twin_init: the twin header of a page that was just initialised. */
+/* zu_twin_init: Fills the twin header of a page that was just initialised. */
 extern void zu_twin_init(Page page, BlockNumber first);
 
-/* zu_twin_seal: count a change of the page and compute its checksum anew. */
+/* zu_twin_seal: Counts a change of the page and computes its checksum anew. */
 extern void zu_twin_seal(Page page);
 
-/* zu_twin_valid: is page, whatever its bytes, a twin of the pair at 'first'? */
+/*
+ * zu_twin_valid: Returns whether page, whatever its bytes, is a valid twin of
+ * the pair at block 'first'.
+ */
 extern bool zu_twin_valid(Page page, BlockNumber first);
 
 /*
- * zu_twins_share: pin and share-lock the newer twin of the pair at block
- * 'first'. ERRCODE_DATA_CORRUPTED if both are damaged.
+ * zu_twins_share: Pins and share-locks the better twin of the pair at block
+ * 'first'. Raises ERRCODE_DATA_CORRUPTED if both are damaged.
  */
 extern Buffer zu_twins_share(BlockNumber first);
 
 /*
- * zu_twins_lock: pin and exclusively lock the pair at 'first'; a twin that is
- * damaged or older than the other is repaired from that. On a primary only.
+ * zu_twins_lock: Pins and exclusively locks the pair at block 'first'. Repairs
+ * a twin that is damaged or older than the other one. On a primary only. Raises
  * ERRCODE_DATA_CORRUPTED if both are damaged.
  */
 extern void zu_twins_lock(ZuTwins *t, BlockNumber first);
 
 /*
- * zu_twins_state: of the pair at 'first', pinned for a moment: which twins are
- * valid, how often each was changed.
+ * zu_twins_state: Tells which twins of the pair at block 'first' are valid, and
+ * how often each was changed. Holds nothing on return.
  */
 extern void zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2]);
 
-/* zu_twins_lost: is neither of the pair at 'first' valid? */
+/*
+ * zu_twins_lost: Returns whether neither twin of the pair at block 'first' is
+ * valid.
+ */
 extern bool zu_twins_lost(BlockNumber first);
 
-/* zu_twins_lock_new: the same for a pair that the caller initialises. */
+/*
+ * zu_twins_lock_new: Pins and exclusively locks a pair that the caller
+ * initialises; the pages are not read.
+ */
 extern void zu_twins_lock_new(ZuTwins *t, BlockNumber first);
 
 /*
- * zu_twins_repair: zu_twins_lock if the twins differ. Holds nothing on return.
+ * zu_twins_repair: Has zu_twins_lock repair the pair if its twins differ. Holds
+ * nothing on return.
  */
 extern void zu_twins_repair(BlockNumber first);
 
-/* zu_twins_page: the page to change. */
+/* zu_twins_page: Returns the page to change. */
 static inline Page
 zu_twins_page(const ZuTwins *t)
 {
@@ -179,8 +205,8 @@ zu_twins_page(const ZuTwins *t)
 
 /*
  * One change, in a critical section: the caller has changed zu_twins_page.
- * zu_twins_changed makes the other twin equal and both dirty;
- * zu_twins_register makes them block references id and id + 1.
+ * zu_twins_changed makes the other twin equal and marks both dirty;
+ * zu_twins_register registers them as block references id and id + 1.
  */
 extern void zu_twins_changed(const ZuTwins *t);
 extern void zu_twins_register(const ZuTwins *t, uint8 id, uint8 flags);
@@ -188,48 +214,52 @@ extern void zu_twins_set_lsn(const ZuTwins *t, XLogRecPtr recptr);
 extern void zu_twins_unlock(ZuTwins *t);
 
 /*
- * zu_twins_redo: lock the pair that is block references id and id + 1 of the
- * record. True: the caller changes zu_twins_page and calls zu_twins_redone.
- * False: the change is there, or the pages were cut off later. zu_twins_unlock
- * in both cases.
+ * zu_twins_redo: Locks the pair that is block references id and id + 1 of the
+ * record. If it returns true, the caller changes zu_twins_page and calls
+ * zu_twins_redone; if false, the pages have the change already, or were cut off
+ * later. The caller calls zu_twins_unlock in both cases.
  */
 extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
 
 /*
- * zu_twins_redo_new: the same for a pair that is WILL_INIT; the caller
- * initialises zu_twins_page.
+ * zu_twins_redo_new: Locks a pair that is WILL_INIT in the record; the caller
+ * initialises zu_twins_page and calls zu_twins_redone.
  */
 extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
 extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
 
 /* ---- undo_full.c: what happens when zundo.undo_limit is reached ---- */
 
-/* One writer's wait for one extent; zeroed before it, but for own_bytes. */
+/*
+ * One writer's wait for one extent; zeroed before the wait, except for
+ * own_bytes.
+ */
 typedef struct ZuFullWait
 {
 	uint64		own_bytes;		/* undo that this transaction has written */
 	TimestampTz since;			/* 0 = not begun */
-	TimestampTz looked;			/* when it was last seen who waits for whom */
+	TimestampTz looked;			/* when the lock queues were last searched for
+								 * a circle */
 	long		nap;
 } ZuFullWait;
 
 /*
- * zu_is_full: has the database as much undo as it may keep? Exact with the
- * alloc lock held.
+ * zu_is_full: Returns whether the database has as much undo as the current user
+ * may fill (zundo.undo_limit). Exact with the alloc lock held.
  */
 extern bool zu_is_full(ZuEntry *entry);
 
 /*
- * zu_wait_for_room: do what zundo.undo_full says: raise the error, or wait a
- * moment; the caller looks again then. No lock held.
+ * zu_wait_for_room: Does what zundo.undo_full says: raises the error, or waits
+ * a moment, after which the caller looks again. No lock held.
  */
 extern void zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait);
 
 /* ---- undo_pin.c ---- */
 
 /*
- * Who else keeps undo back; of several that keep the same, the owner of that
- * transaction id counts, then the first of these.
+ * What else keeps undo from being discarded. Of several that keep the same
+ * transaction, the owner of its id counts; then the kind that comes first here.
  */
 typedef enum ZuPinKind
 {
@@ -244,22 +274,23 @@ typedef enum ZuPinKind
 typedef struct ZuPin
 {
 	ZuPinKind	kind;
-	TransactionId xid;			/* nothing of this or a younger transaction
-								 * can be discarded */
-	bool		owner;			/* it is its own id; else that of a snapshot */
-	int			procno;			/* of OTHER and CLIENT; a parallel worker's is
-								 * its leader's */
+	TransactionId xid;			/* undo of this transaction and of younger
+								 * ones cannot be discarded */
+	bool		owner;			/* xid is its own; otherwise the xmin of its
+								 * snapshot */
+	int			procno;			/* OTHER and CLIENT: its process; for a
+								 * parallel worker that of the leader */
 	int			pid;
 	LocalTransactionId lxid;
-	Oid			role;			/* that logged in */
+	Oid			role;			/* the role that logged in */
 	bool		exempt;			/* never cancelled (zundo.undo_full_exempt) */
-	bool		reading;		/* it waits for words of its client */
-	bool		writing;		/* or for its client to take some */
+	bool		reading;		/* it waits to read from its client */
+	bool		writing;		/* it waits to write to its client */
 } ZuPin;
 
 /*
- * zu_find_pin: who else keeps the most undo of this database now; own: what
- * this transaction does.
+ * zu_find_pin: Returns what else keeps the most undo of this database now. Sets
+ * *own to the transaction from which on this backend itself keeps undo.
  */
 extern ZuPin zu_find_pin(TransactionId *own);
 
@@ -267,23 +298,23 @@ extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 
 /*
- * zu_note_waiting: this process waits for room, and says so again before this
- * time.
+ * zu_note_waiting: Notes in shared memory that this process waits for room
+ * until then, or until it notes so again.
  */
 extern void zu_note_waiting(TimestampTz until);
 
-/* zu_is_waiting: does the pin's process itself wait for room? */
+/* zu_is_waiting: Returns whether the pin's process itself waits for room. */
 extern bool zu_is_waiting(const ZuPin *pin);
 
 /*
- * zu_cancel_pin: a step on the way to the end of a client's transaction. To be
- * called again and again while it pins.
+ * zu_cancel_pin: Sends the signal that is due, if any, to end the transaction
+ * of a client that pins undo. Called again and again as long as it does.
  */
 extern void zu_cancel_pin(const ZuPin *pin);
 
 /* ---- undo_log.c ---- */
 
-/* zu_log_detach: give this backend's log back. Alloc lock not held. */
+/* zu_log_detach: Gives this backend's log back. Alloc lock not held. */
 extern void zu_log_detach(void);
 
 /* ---- undo_page.c ---- */
@@ -295,27 +326,29 @@ extern void zu_log_detach(void);
 extern Buffer zu_lock_page(uint32 extent, int page, ReadBufferMode mode);
 
 /*
- * zu_fence_enter / zu_fence_leave: around pinning pages that the limit may be
- * lowered past; enter returns what leave has to be told.
+ * zu_fence_enter, zu_fence_leave: Hold the fence while pages are pinned that
+ * the limit might otherwise be lowered past. The result of enter is the
+ * argument of leave.
  */
 extern bool zu_fence_enter(void);
 extern void zu_fence_leave(bool taken);
 
 /*
- * zu_copy_page: copy page 'page' of an extent to dst (BLCKSZ) if it is written
- * as part of the generation; false otherwise. Holds nothing on return.
+ * zu_copy_page: Copies page 'page' of an extent to dst (BLCKSZ bytes) if it is
+ * written as part of that generation; returns false otherwise. Holds nothing on
+ * return.
  */
 extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst,
 						 ReadBufferMode mode);
 
 /*
- * zu_is_discarded: may the record at ptr be gone, by what is written in the
- * map or by its log's discard pointer? To be asked after it was not found.
+ * zu_is_discarded: Returns whether the map or the log's discard pointer says
+ * that the record at ptr may be gone. Called after the record was not found.
  * Takes the map page's share lock.
  */
 extern bool zu_is_discarded(UndoPtr ptr);
 
-/* zu_prefetch_line: have the cache line at p brought near. */
+/* zu_prefetch_line: Prefetches the cache line at p. */
 #ifdef __GNUC__
 #define zu_prefetch_line(p) __builtin_prefetch(p)
 #else
@@ -323,7 +356,7 @@ extern bool zu_is_discarded(UndoPtr ptr);
 #endif
 
 /*
- * zu_report_corrupt: raise ERRCODE_DATA_CORRUPTED for a place in
+ * zu_report_corrupt: Raises ERRCODE_DATA_CORRUPTED for a place in
  * zundo.undo_log.
  */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
@@ -335,8 +368,8 @@ extern void zu_temp_write(const ZuOp *op);
 extern void zu_temp_finish(const ZuOp *op);
 
 /*
- * zu_temp_gather: copy the record at ptr to buf; its length, 0 = it has been
- * given back, -1 = not a record.
+ * zu_temp_gather: Copies the record at ptr to buf; returns its length, 0 if it
+ * has been given back, -1 if there is no record.
  */
 extern int	zu_temp_gather(UndoPtr ptr, char *buf);
 

@@ -11,8 +11,8 @@
  * to zu_finish.
  *
  * Crash points
- *	before XLogInsert	nothing on disk; the next owner writes the same bytes
- *						over
+ *	before XLogInsert	nothing is durable; the next owner overwrites these
+ *						bytes
  *	after XLogInsert	redo rebuilds the bytes from the WAL record alone
  *
  * Invariants
@@ -21,7 +21,7 @@
  *	UNDO-14	the published insert position covers only records whose op is
  *			finished.
  *	UNDO-15	all records of an op lie in one extent, without a gap.
- *	UNDO-50	a log is taken from a session (undo_discard.c) only while it does
+ *	UNDO-50	a log is taken from a session (discard/free.c) only while it does
  *		not hold it: ZuLog.owner has ZU_LOG_HELD from hold_log to the end of
  *		the transaction.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
@@ -38,24 +38,29 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-/* Move to a lower extent when the current one lies this far up. */
+/*
+ * A log moves to a lower extent when its current one lies this far beyond twice
+ * the number of extents in use.
+ */
 #define RETIRE_SLACK	16
 
 typedef struct MyLog
 {
-	bool		attached;		/* unless the log has been taken from us */
-	bool		held;			/* in this transaction: it cannot be taken */
+	bool		attached;		/* this backend has a log, unless the log was
+								 * taken from it (hold_log) */
+	bool		held;			/* ZU_LOG_HELD is set: the log cannot be taken
+								 * in this transaction */
 	uint32		logno;
 	ZuExtent	current;		/* generation 0 = none yet */
 	ZuExtent	ahead;			/* allocated, not entered; generation 0 = none */
 	int			page;			/* insert position in current; page 64 = full */
 	int			off;
-	Buffer		last_buffer;	/* where the page at the position was last
-								 * seen */
+	Buffer		last_buffer;	/* where the page at the insert position was
+								 * last seen */
 	ZXid		last_top;		/* top-level xid of the newest record */
 	UndoPtr		start;			/* of the current top-level transaction */
-	uint64		bytes;			/* written by it */
-	bool		woke;			/* the worker was looked for in it */
+	uint64		bytes;			/* undo that it has written */
+	bool		woke;			/* zu_reserve has looked for a worker in it */
 } MyLog;
 
 static MyLog my;
@@ -66,7 +71,7 @@ my_shared(void)
 	return &zu_my.entry->logs[my.logno];
 }
 
-/* room_left: data bytes that the current extent still takes. */
+/* room_left: Returns how many data bytes the current extent still takes. */
 static inline uint32
 room_left(void)
 {
@@ -75,6 +80,10 @@ room_left(void)
 	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_ROOM - (my.off - ZU_PAGE_DATA);
 }
 
+/*
+ * set_position: Sets the backend-local insert position within the current
+ * extent from ptr.
+ */
 static void
 set_position(UndoPtr ptr)
 {
@@ -87,8 +96,8 @@ set_position(UndoPtr ptr)
 /* ---- attaching ---- */
 
 /*
- * choose_log: an unattached log, one that has extents if possible; -1 if there
- * is none. Alloc lock held.
+ * choose_log: Returns an unattached log, preferably one that has extents; -1 if
+ * there is none. Alloc lock held.
  */
 static int
 choose_log(ZuEntry *entry)
@@ -109,7 +118,11 @@ choose_log(ZuEntry *entry)
 	return fresh;
 }
 
-/* attach_log: make an unattached log of the entry this backend's. */
+/*
+ * attach_log: Attaches an unattached log to this backend and holds it. Loads
+ * the logs of the database if that has not been done. Raises an error if no log
+ * is available.
+ */
 static void
 attach_log(void)
 {
@@ -153,8 +166,9 @@ attach_log(void)
 }
 
 /*
- * hold_log: makes sure that this backend has a log which nobody takes from it
- * until the end of the transaction: its own, if that is still its own.
+ * hold_log: Makes sure that this backend has a log which cannot be taken from
+ * it until the end of the transaction (UNDO-50): the one that it is attached
+ * to, or another if that one was taken or is closed.
  */
 static void
 hold_log(void)
@@ -168,8 +182,8 @@ hold_log(void)
 		attach_log();
 
 	/*
-	 * a transaction stays in one log, so a damaged one is left before it
-	 * begins to write (UNDO-37)
+	 * All undo of a transaction is in one log, so a closed log is left here,
+	 * before the transaction begins to write (UNDO-37).
 	 */
 	if (unlikely(my_shared()->closed))
 	{
@@ -178,7 +192,10 @@ hold_log(void)
 	}
 }
 
-/* let_log_be_taken: from here on hold_log is needed before the log is used. */
+/*
+ * let_log_be_taken: Ends hold_log, which is needed again before the log is
+ * used.
+ */
 static inline void
 let_log_be_taken(void)
 {
@@ -189,6 +206,10 @@ let_log_be_taken(void)
 	pg_atomic_write_u32(&my_shared()->owner, (uint32) MyProcPid);
 }
 
+/*
+ * zu_log_detach: Leaves the extent that was allocated but not entered with the
+ * log.
+ */
 void
 zu_log_detach(void)
 {
@@ -210,8 +231,8 @@ zu_log_detach(void)
 /* ---- reserving ---- */
 
 /*
- * enter_first_extent: give a log without extents its first one and publish
- * where it begins.
+ * enter_first_extent: Gives a log without extents its first one and publishes
+ * its beginning as insert and discard position.
  */
 static void
 enter_first_extent(void)
@@ -232,9 +253,10 @@ enter_first_extent(void)
 }
 
 /*
- * should_retire: does the current extent keep a tail from being truncated that
- * nothing else needs? Asked between transactions; only an extent that was
- * written can be left (UNDO-11).
+ * should_retire: Returns whether the current extent keeps the tail of the file
+ * from being truncated, though a lower extent would do as well. True only
+ * between transactions, and only for an extent that was written: an extent
+ * without data cannot be left (UNDO-11).
  */
 static inline bool
 should_retire(void)
@@ -247,7 +269,9 @@ should_retire(void)
 		pg_atomic_read_u32(&entry->hint) < my.current.extent && !zu_is_full(entry);
 }
 
-/* want_worker: have a worker come if none serves this database. No errors. */
+/*
+ * want_worker: Asks for a worker if none serves this database. Raises no error.
+ */
 static void
 want_worker(void)
 {
@@ -255,6 +279,10 @@ want_worker(void)
 		zworkers_wake(MyDatabaseId);
 }
 
+/*
+ * zu_reserve: Allocates the next extent ahead if the current one does not take
+ * the op. zu_finish enters it.
+ */
 void
 zu_reserve(Size bytes)
 {
@@ -284,8 +312,8 @@ zu_reserve(Size bytes)
 /* ---- one op ---- */
 
 /*
- * lock_op_page: pin and lock exclusively page 'page' of extent; a page that
- * gets its first bytes is not read.
+ * lock_op_page: Pins and exclusively locks page 'page' of the extent. A page
+ * that gets its first bytes is not read.
  */
 static Buffer
 lock_op_page(uint32 extent, int page, bool init)
@@ -303,8 +331,9 @@ lock_op_page(uint32 extent, int page, bool init)
 }
 
 /*
- * place_records: choose op's extent and position; fills ptr, place, start and
- * next. Returns extent and page.
+ * place_records: Chooses the op's place, which is in the extent ahead if the
+ * current one has too little room. Fills ptr, place, start and next. Returns
+ * the extent; sets *page to the first page.
  */
 static uint32
 place_records(ZuOp *op, int *page)
@@ -323,8 +352,9 @@ place_records(ZuOp *op, int *page)
 		off = ZU_PAGE_DATA;
 
 		/*
-		 * the position as published: the log may have left its extent before
-		 * that was full
+		 * prev is the position as published, not the end of the extent: the
+		 * log may have left its extent before that was full (should_retire,
+		 * UNDO-36)
 		 */
 		op->place.prev = pg_atomic_read_u64(&my_shared()->insert);
 	}
@@ -347,6 +377,11 @@ place_records(ZuOp *op, int *page)
 	return e->extent;
 }
 
+/*
+ * zu_prepare: Locks the pages in ascending order. Before anything is changed,
+ * checks that the page at the insert position ends there; if not, the log is
+ * closed, because a write of that page was lost.
+ */
 void
 zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 {
@@ -416,8 +451,9 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 }
 
 /*
- * put_bytes: the mutator of undo pages: n bytes at off, which is the page's
- * end of data; a record begins at first (0 = none). DML and redo call it.
+ * put_bytes: Puts n bytes at off, which is the page's end of data; bytes is
+ * NULL if they are there already. A record begins at first (0 = none). The
+ * mutator of undo pages that DML and redo share.
  */
 static inline void
 put_bytes(Page page, int off, const char *bytes, int n, int first)
@@ -429,6 +465,10 @@ put_bytes(Page page, int off, const char *bytes, int n, int first)
 		zu_page_header(page)->first_record = (uint16) first;
 }
 
+/*
+ * zu_write: Packs a record directly onto its page if it fits there; one that
+ * straddles pages is packed into a scratch buffer first.
+ */
 void
 zu_write(ZuOp *op)
 {
@@ -499,6 +539,10 @@ zu_register(ZuOp *op, uint8 first_block_id)
 						   REGBUF_STANDARD | (op->init[i] ? REGBUF_WILL_INIT : 0));
 }
 
+/*
+ * zu_finish: Publishes the sequence of a new extent before the position in it,
+ * so that a reader that sees the position also sees the sequence.
+ */
 void
 zu_finish(ZuOp *op, XLogRecPtr recptr)
 {
@@ -550,10 +594,10 @@ zu_my_transaction_bytes(void)
 }
 
 /*
- * A worker that was there when the transaction began to write may have left
- * before its first record was (zu_reserve may be followed by a wait for a
- * row). Rule WORKER-2: what is written by now is seen by one that still
- * counts.
+ * zu_at_xact_end: Looks for a worker again: one that was there when the
+ * transaction reserved its first undo may have left before that record was
+ * written, because zu_reserve may be followed by a wait for a row. By WORKER-2,
+ * a worker that is still counted sees what is written by now.
  */
 void
 zu_at_xact_end(void)
@@ -573,8 +617,9 @@ zu_at_xact_end(void)
 /* ---- redo ---- */
 
 /*
- * redo_page: lock block block_id for redo; *apply tells whether its bytes have
- * to be written.
+ * redo_page: Returns undo page block_id of the WAL record, locked, or
+ * InvalidBuffer if the record has no such block or the page was cut off later.
+ * Sets *apply to whether its bytes have to be written.
  */
 static Buffer
 redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *apply)
@@ -600,12 +645,17 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 	return buf;
 }
 
+/*
+ * zu_redo_records: Takes from op which bytes belong to which page, and which
+ * record begins there. A page whose data do not end where the op begins is a
+ * PANIC.
+ */
 void
 zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, const char *bytes,
 				Buffer *buffers)
 {
 	Size		done = 0;
-	Size		begins = 0;		/* where record r begins in bytes */
+	Size		begins = 0;		/* where record r begins in 'bytes' */
 	int			off = op->start;
 	int			r = 0;
 

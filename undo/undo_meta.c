@@ -10,9 +10,9 @@
  * lock.
  *
  * Crash points
- *	after the file grew, before ALLOC		blocks beyond the limit: used by
+ *	after the file grew, before MAP			blocks beyond the limit: used by
  *											the next growth
- *	after ALLOC, before the first record	an extent without pages: the log's
+ *	after MAP, before the first record	an extent without pages: the log's
  *											next position
  *	after DISCARD, before the log moved on	the extent is free; nothing points
  *											there
@@ -29,15 +29,17 @@
  *	UNDO-51	the file grows only while no process cuts it off
  *			(ZuEntry.truncator).
  *	UNDO-8	pd_lower of meta and map pages is exact.
- *	UNDO-39	nobody writes under an xid below `oldest`, here or in the meta
- *		page: it begins as the oldest running transaction, redo of DISCARD
- *		makes the server's next xid pass it, a meta page from the future is
- *		refused, and each writer looks (zwriter_start).
+ *	UNDO-39	no transaction writes under an xid below `oldest`, in shared memory
+ *		or in the meta page: `oldest` begins as the oldest running transaction,
+ *		redo of DISCARD makes the server's next xid pass it, a meta page ahead
+ *		of the server's xids is refused (undo_load.c), and each writer checks
+ *		its own xid (zwriter_start).
  *	UNDO-41	the generation of an extent that is taken is newer than each that a
  *		pointer to it may have: a group that was cut off begins anew at the
  *		newest generation ever cut off.
- *	UNDO-42	an extent is taken only if its first page is not of a later
- *			allocation than the map knows.
+ *	UNDO-42	an extent is taken only if its own pages do not say that it is in
+ *		use: its first page is not of a later allocation than the map knows,
+ *		and none is an overflow page with an owner.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -52,7 +54,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-/* log_discard's conflict: what the discard pass has noted (take_conflict). */
+/* Argument of log_discard: the conflict that the discard pass has noted. */
 #define CONFLICT_NOTED	ZXID_MASK
 
 /* Longest sleep between looks at whether the file is still being cut off. */
@@ -63,6 +65,9 @@
 
 /* ---- pages ---- */
 
+/*
+ * zu_meta_init: Initialises a meta page without extents. The caller seals it.
+ */
 void
 zu_meta_init(Page page, ZXid oldest)
 {
@@ -81,6 +86,7 @@ zu_meta_init(Page page, ZXid oldest)
 	((PageHeader) page)->pd_lower = ZU_TWIN_DATA + sizeof(ZuMetaData);
 }
 
+/* zu_map_init: Initialises a map page of free extents. The caller seals it. */
 void
 zu_map_init(Page page, BlockNumber first, uint32 floor)
 {
@@ -91,6 +97,10 @@ zu_map_init(Page page, BlockNumber first, uint32 floor)
 	((PageHeader) page)->pd_lower = ZU_TWIN_DATA + ZU_GROUP_EXTENTS * sizeof(ZuMapEntry);
 }
 
+/*
+ * zu_create_storage: Writes both copies of the meta page past the buffers, with
+ * WAL, and syncs the file.
+ */
 void
 zu_create_storage(RelFileLocator locator, char persistence)
 {
@@ -99,9 +109,9 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
 
 	/*
-	 * No row can point here yet, and until we commit nobody else can write
-	 * one. But transactions that have their id already may do so then:
-	 * `oldest` is not above any of them (UNDO-39).
+	 * No row can point here yet, and until this transaction commits no other
+	 * one can write such a row. But transactions that have their xid already
+	 * may do so then, so `oldest` must not be above any of them (UNDO-39).
 	 */
 	(void) GetTopTransactionId();
 	memset(page, 0, BLCKSZ);
@@ -129,8 +139,8 @@ compare_by_number(const void *a, const void *b)
 /* ---- allocation ---- */
 
 /*
- * find_free: the lowest free extent, or the limit if there is none. Alloc lock
- * held.
+ * find_free: Returns the lowest free extent, or the limit if there is none.
+ * Alloc lock held.
  */
 static uint32
 find_free(ZuEntry *entry)
@@ -155,8 +165,9 @@ find_free(ZuEntry *entry)
 }
 
 /*
- * grow_file: make the blocks of extents 0 .. extent exist. Alloc lock held.
- * Error if the disk is full; may be repeated.
+ * grow_file: Extends the file to hold extents 0 .. extent, with their map
+ * pages. Alloc lock held. Raises an error if the disk is full, or at the
+ * largest possible size; may be repeated after an error.
  */
 static void
 grow_file(uint32 extent)
@@ -166,8 +177,8 @@ grow_file(uint32 extent)
 	BlockNumber have;
 
 	/*
-	 * a segment that we have open may have been cut off by a truncation we
-	 * never heard of
+	 * smgr may have a segment open that another process has cut off since,
+	 * and of which no invalidation has reached this process
 	 */
 	smgrrelease(smgr);
 	have = smgrnblocks(smgr, MAIN_FORKNUM);
@@ -188,8 +199,8 @@ grow_file(uint32 extent)
 }
 
 /*
- * known_generation: returns the latest one of a free extent; of a group that
- * does not exist, the floor. Alloc lock held.
+ * known_generation: Returns the latest generation of a free extent; the floor
+ * if its group does not exist yet. Alloc lock held.
  */
 static uint32
 known_generation(uint32 extent, bool new_group)
@@ -204,9 +215,9 @@ known_generation(uint32 extent, bool new_group)
 }
 
 /*
- * check_unused: raises an error if pages of the extent tell that it is in use,
- * though map and limit say otherwise (UNDO-42). Alloc lock held, and no
- * buffer: overflow pages are locked before map pages.
+ * check_unused: Raises ERRCODE_DATA_CORRUPTED if pages of the extent say that
+ * it is in use, though map and limit say otherwise (UNDO-42). Alloc lock held,
+ * and no buffer locked, because overflow pages are locked before map pages.
  */
 static void
 check_unused(uint32 extent, bool new_group)
@@ -219,7 +230,7 @@ check_unused(uint32 extent, bool new_group)
 	/* an overflow page without an owner may be followed by one with an owner */
 	for (int page = 0; page < ZU_EXTENT_PAGES && overflow && unused; page++)
 	{
-		/* of a damaged page there is nothing to learn, and nothing needs it */
+		/* a damaged page tells nothing, and nothing needs it */
 		Buffer		buf = zu_read_block(start + page, RBM_ZERO_ON_ERROR);
 		ZuPageHeader *h = zu_page_header(BufferGetPage(buf));
 
@@ -242,7 +253,7 @@ check_unused(uint32 extent, bool new_group)
 						 "database, then see zundo.repair_undo().")));
 }
 
-/* next_generation: of an extent whose last one is this. */
+/* next_generation: Returns the generation after this one; 0 is never used. */
 static uint32
 next_generation(uint32 generation)
 {
@@ -251,9 +262,10 @@ next_generation(uint32 generation)
 }
 
 /*
- * take_extent: the critical section of allocation: map entry (with this
- * state), meta page, WAL. Fills e->generation. Alloc lock held; 'grows' if the
- * extent lies at the limit.
+ * take_extent: Allocates one extent in a critical section: the map entry (with
+ * this state), the number of extents in the meta page if 'grows', and the WAL
+ * record MAP. Fills e->generation. Alloc lock held. 'grows': the extent lies at
+ * the limit, which is raised while the meta page is still locked.
  */
 static void
 take_extent(ZuExtent *e, bool grows, uint8 state)
@@ -322,6 +334,10 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	zu_twins_unlock(&map);
 }
 
+/*
+ * zu_growth_must_wait: Looks for a free extent only if the file is being cut
+ * off.
+ */
 bool
 zu_growth_must_wait(ZuEntry *entry)
 {
@@ -329,6 +345,10 @@ zu_growth_must_wait(ZuEntry *entry)
 		find_free(entry) >= pg_atomic_read_u32(&entry->limit);
 }
 
+/*
+ * zu_wait_for_truncation: Sleeps on the condition variable, and looks again
+ * after a second in any case.
+ */
 void
 zu_wait_for_truncation(ZuEntry *entry)
 {
@@ -340,9 +360,9 @@ zu_wait_for_truncation(ZuEntry *entry)
 }
 
 /*
- * alloc_extent: find or make an extent, and take it for this state; e has
- * logno and sequence. Alloc lock held, and there is room below
- * zundo.undo_limit.
+ * alloc_extent: Finds a free extent, or grows the file by one, and takes it for
+ * this state. e has logno and sequence; extent and generation are filled in.
+ * Alloc lock held; there is room below zundo.undo_limit, and the file may grow.
  */
 static void
 alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
@@ -370,6 +390,10 @@ zu_check_unused(uint32 extent)
 	check_unused(extent, false);
 }
 
+/*
+ * zu_alloc_extent: Waits, without the alloc lock, until there is room and the
+ * file may grow; then takes the extent and makes it the last one of the log.
+ */
 ZuExtent
 zu_alloc_extent(uint32 logno, uint64 own_bytes)
 {
@@ -398,6 +422,10 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 	return e;
 }
 
+/*
+ * zu_alloc_overflow_extent: Does not wait: the caller has found room under the
+ * alloc lock, and keeps that lock.
+ */
 uint32
 zu_alloc_overflow_extent(void)
 {
@@ -413,6 +441,7 @@ zu_alloc_overflow_extent(void)
 
 /* ---- settled extents ---- */
 
+/* zu_mark_settled: Writes one WAL record MAP for all extents of a group. */
 void
 zu_mark_settled(ZuExtent *extents, int n)
 {
@@ -466,7 +495,10 @@ zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 
 /* ---- freeing ---- */
 
-/* note_durable: oldest and freeze are in the meta page's WAL now. */
+/*
+ * note_durable: Notes that oldest and freeze are in the meta page and its WAL
+ * now.
+ */
 static void
 note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 {
@@ -480,8 +512,9 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 }
 
 /*
- * take_conflict: what the discard pass has to tell standbys with its next
- * record (UNDO-19). Only for the discarder.
+ * take_conflict: Returns the conflict that the discard pass has noted for
+ * standbys, and forgets it: the caller logs it in its next record (UNDO-19).
+ * Only by the discarder.
  */
 static ZXid
 take_conflict(ZuEntry *entry)
@@ -490,8 +523,9 @@ take_conflict(ZuEntry *entry)
 }
 
 /*
- * as_transaction: a 64-bit id as it stands in WAL; one that no transaction has
- * is the next lower one, of the epoch before.
+ * as_transaction: Returns a 64-bit xid as it is written to WAL. An id that no
+ * transaction can have (its low half is not a normal xid) becomes the last one
+ * of the epoch before.
  */
 static TransactionId
 as_transaction(ZXid xid)
@@ -508,10 +542,12 @@ zu_xid_before(ZXid oldest)
 }
 
 /*
- * log_discard: one DISCARD record: n extents (ascending, of one group; map is
- * their map page, locked, or NULL if n is 0), oldest, and the conflict
- * horizon: the given one (0 = none) or, with CONFLICT_NOTED, what the discard
- * pass has noted. Locks the meta page, unlocks both.
+ * log_discard: Writes one DISCARD record: n extents become free (ascending, of
+ * one group; map is their map page, locked, or NULL if n is 0), and `oldest`,
+ * the freeze limit and the doubt window become durable. conflict is the newest
+ * discarded xid for standbys (InvalidZXid = none), or CONFLICT_NOTED to take
+ * what the discard pass has noted. Locks the meta page; unlocks both pages. May
+ * raise an error before the critical section; nothing is changed then.
  */
 static void
 log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins *map)
@@ -540,7 +576,11 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	for (int i = 0; i < n; i++)
 		numbers[i] = extents[i].extent;
 	ZUNDO_FAULT("discard-begun");
-	/* nothing fails from here on: what is taken is told */
+
+	/*
+	 * nothing can fail from here on, so the conflict that is taken gets
+	 * logged
+	 */
 	xlrec.conflict = as_transaction(conflict == CONFLICT_NOTED ? take_conflict(entry) : conflict);
 
 	START_CRIT_SECTION();
@@ -578,17 +618,25 @@ zu_log_oldest(ZXid oldest)
 	log_discard(NULL, 0, oldest, CONFLICT_NOTED, NULL);
 }
 
+/*
+ * zu_log_conflict: Writes a DISCARD record without extents, with this conflict
+ * only: what the discard pass has noted is left to its own next record.
+ */
 void
 zu_log_conflict(TransactionId horizon)
 {
 	ZXid		before = zxid_widen(horizon);
 
 	Assert(zu_my.entry != NULL);
-	/* what is before `oldest` has been told */
+	/* standbys know of transactions before `oldest` already */
 	if (XLogStandbyInfoActive() && before > zu_oldest())
 		log_discard(NULL, 0, zu_oldest(), before - 1, NULL);
 }
 
+/*
+ * zu_free_extents: Writes one DISCARD record for all extents of a group. Before
+ * each, checks that the map still has the extents as their logs know them.
+ */
 void
 zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 {
@@ -625,6 +673,11 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 	}
 }
 
+/*
+ * zu_free_overflow_extent: Calls 'unused' with the map page locked: a process
+ * that takes a page of the extent locks that page first and looks at the map
+ * then (zu_overflow_take), so one of the two sees the other.
+ */
 bool
 zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))
 {

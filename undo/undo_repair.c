@@ -2,13 +2,14 @@
  * undo/undo_repair.c - checking the meta page and the map pages, and making
  * them anew.
  *
- * Owns zu_check_map and zu_repair_map. Called from SQL by superusers
- * (monitor/).
+ * Owns zu_check_map and zu_repair_map. Called by monitor/, on behalf of
+ * superusers.
  *
  * A meta page that is lost is made from the catalog and the file, a map page
- * from the pages of its extents. What is made anew knows less than what was
- * there, and errs on the safe side: `oldest` is lower, extents that were free
- * are kept. So nothing is lost, and the discard pass finds out the rest.
+ * from the pages of its extents. A rebuilt page has less information than the
+ * lost one, and errs on the safe side: `oldest` is lower, and extents that were
+ * free may be kept. So no undo is lost, and the discard pass frees what was
+ * kept needlessly.
  *
  * Locks: the load lock and the alloc lock throughout a repair; undo pages in
  * share mode, one at a time, with no map page locked.
@@ -17,14 +18,14 @@
  * the second is repaired from it.
  *
  * Invariants
- *	UNDO-63	an `oldest` made anew is not above the lost one: it is relfrozenxid
- *		of zundo.undo_log, which follows durable values of it, and from which
- *		the server keeps clog.
- *	UNDO-64	a map page made anew frees no extent with a record that is not
- *		below `oldest`, nor one that follows such in its log, nor one with an
- *		overflow page that has an owner.
- *	UNDO-65	a generation that was lost is made anew as one that follows all
- *			that are known by far.
+ *	UNDO-63	a rebuilt `oldest` is not above the lost one: it is relfrozenxid of
+ *		zundo.undo_log, which follows durable values of `oldest`, and from
+ *		which on the server keeps clog.
+ *	UNDO-64	a rebuilt map page frees no extent with a record that is not below
+ *		`oldest`, nor one that follows such an extent in its log, nor one with
+ *		an overflow page that has an owner.
+ *	UNDO-65	a generation that was lost is replaced by one that is far ahead of
+ *		all that are known.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -37,8 +38,8 @@
 #include "utils/memutils.h"
 
 /*
- * How far a generation made anew is ahead of those that are known: half of
- * what still counts as newer.
+ * How far the generation that replaces a lost one is ahead of those that are
+ * known: half of what still counts as newer (zu_generation_newer).
  */
 #define GENERATION_LEAP		(1U << (ZU_GENERATION_BITS - 2))
 
@@ -48,15 +49,16 @@
 /* What the pages of one extent tell. */
 typedef struct ExtentPages
 {
-	bool		undo;			/* there are undo pages; of the newest
-								 * allocation: */
+	bool		undo;			/* the extent has undo pages; the following
+								 * four are those of the newest allocation */
 	uint32		generation;
 	uint32		logno;
 	uint64		sequence;
 	UndoPtr		prev;			/* of page 0, if it has data, else 0 */
-	bool		owned;			/* overflow pages with an owner */
-	bool		unreadable;		/* a page that is damaged */
-	bool		keep;			/* undo: needed, or follows what is */
+	bool		owned;			/* there are overflow pages with an owner */
+	bool		unreadable;		/* there are damaged pages */
+	bool		keep;			/* undo: the extent is needed, or follows one
+								 * that is kept */
 } ExtentPages;
 
 /* ---- looking ---- */
@@ -68,8 +70,8 @@ file_blocks(void)
 }
 
 /*
- * copy_block: a copy of a block as it is in its buffer; *damaged: it cannot be
- * read.
+ * copy_block: Copies a block as it is in its buffer. Sets *damaged if the block
+ * cannot be read.
  */
 static void
 copy_block(BlockNumber block, char *dst, bool *damaged)
@@ -82,7 +84,7 @@ copy_block(BlockNumber block, char *dst, bool *damaged)
 	*damaged = PageIsNew((Page) dst) && !zu_block_is_zero(block);
 }
 
-/* look_at_extent: fills e from the pages of the extent that are in the file. */
+/* look_at_extent: Fills e from the pages of the extent that are in the file. */
 static void
 look_at_extent(uint32 extent, ExtentPages *e)
 {
@@ -117,6 +119,10 @@ look_at_extent(uint32 extent, ExtentPages *e)
 
 /* ---- checking ---- */
 
+/*
+ * check_twins: Reports each twin of the pair at block 'first' that is damaged
+ * or has missed changes.
+ */
 static void
 check_twins(BlockNumber first, ZuReport report, void *arg)
 {
@@ -137,8 +143,8 @@ check_twins(BlockNumber first, ZuReport report, void *arg)
 }
 
 /*
- * map_entry: reads the entry of an extent; false if it was cut off. Errors:
- * both twins are damaged.
+ * map_entry: Reads the map entry of an extent; false if the extent was cut off.
+ * Raises an error if both twins of the map page are damaged.
  */
 static bool
 map_entry(uint32 extent, ZuMapEntry *dst)
@@ -158,7 +164,7 @@ map_entry(uint32 extent, ZuMapEntry *dst)
 }
 
 /*
- * misfit: returns what is wrong between an extent's map entry and its first
+ * misfit: Returns what is wrong between an extent's map entry and its first
  * page, NULL if nothing is.
  */
 static const char *
@@ -181,6 +187,11 @@ misfit(uint32 extent, const ZuMapEntry *map, Page page)
 	return NULL;
 }
 
+/*
+ * check_extent: Reports if the first page of the extent cannot be read or
+ * contradicts the map. Reads the map entry before and after the page, and
+ * reports nothing if it has changed.
+ */
 static void
 check_extent(uint32 extent, ZuReport report, void *arg)
 {
@@ -203,12 +214,16 @@ check_extent(uint32 extent, ZuReport report, void *arg)
 		what = before.state == ZU_EXTENT_FREE ? NULL : "cannot be read";
 	else
 		what = misfit(extent, &before, (Page) copy.data);
-	/* somebody may have taken or freed it meanwhile */
+	/* the extent may have been taken or freed meanwhile */
 	if (what != NULL && map_entry(extent, &after) &&
 		memcmp(&before, &after, sizeof(ZuMapEntry)) == 0)
 		report(arg, start, "the first page of extent %u %s", extent, what);
 }
 
+/*
+ * zu_check_map: Looks at one group of extents at a time. The fence is held only
+ * while pages are pinned, so the tail may be cut off in between.
+ */
 void
 zu_check_map(ZuReport report, void *arg)
 {
@@ -218,7 +233,8 @@ zu_check_map(ZuReport report, void *arg)
 
 	check_twins(ZU_META_BLOCK, report, arg);
 	if (pg_atomic_read_u32(&entry->state) == ZU_ENTRY_EMPTY)
-		return;					/* it cannot be loaded: that has been reported */
+		return;					/* the meta page cannot be read, which has
+								 * been reported */
 	limit = pg_atomic_read_u32(&entry->limit);
 	if (have < zu_nblocks_for(limit))
 		report(arg, have, "the file ends here, but its %u extents need %u blocks",
@@ -249,8 +265,8 @@ zu_check_map(ZuReport report, void *arg)
 /* ---- making a pair anew ---- */
 
 /*
- * write_pair: makes page, whose twin header is set, the contents of the pair
- * at 'first'.
+ * write_pair: Writes page, whose twin header is set, to both blocks of the pair
+ * at 'first', with WAL.
  */
 static void
 write_pair(BlockNumber first, Page page)
@@ -268,8 +284,8 @@ write_pair(BlockNumber first, Page page)
 }
 
 /*
- * newest_known: the newest generation in the first pages of extents 0 ..
- * nextents - 1.
+ * newest_known: Returns the newest generation found in the first pages of
+ * extents 0 .. nextents - 1; 0 if there is none.
  */
 static uint32
 newest_known(uint32 nextents)
@@ -296,8 +312,8 @@ newest_known(uint32 nextents)
 }
 
 /*
- * group_exists: does the file hold a group of extents that begins with this
- * one? Its map page, or a page behind it, tells.
+ * group_exists: Returns whether the file holds the group of extents that begins
+ * with this one: whether one of its blocks is not empty.
  */
 static bool
 group_exists(uint32 first)
@@ -316,7 +332,10 @@ group_exists(uint32 first)
 	return false;
 }
 
-/* extents_in_file: how many of them the file holds, in groups that exist. */
+/*
+ * extents_in_file: Returns how many extents the file holds, in groups that
+ * exist.
+ */
 static uint32
 extents_in_file(void)
 {
@@ -328,7 +347,7 @@ extents_in_file(void)
 	return n;
 }
 
-/* frozen_xid: relfrozenxid of zundo.undo_log. */
+/* frozen_xid: Returns relfrozenxid of zundo.undo_log. */
 static ZXid
 frozen_xid(void)
 {
@@ -342,6 +361,11 @@ frozen_xid(void)
 	return xid;
 }
 
+/*
+ * repair_meta: Repairs the meta page: from its twin, or, if both are lost, from
+ * shared memory if the entry is loaded, else from the catalog and the file.
+ * Load lock and alloc lock held.
+ */
 static void
 repair_meta(bool dry_run, ZuReport report, void *arg)
 {
@@ -377,8 +401,8 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 	else
 	{
 		/*
-		 * when the logs are loaded all xids from here on are in doubt
-		 * (UNDO-46)
+		 * no doubt window here: when the logs are loaded, all xids from
+		 * `oldest` on are in doubt anyway (UNDO-46)
 		 */
 		meta->freeze.now = meta->oldest;
 		meta->freeze.next = meta->freeze.after = InvalidZXid;
@@ -392,9 +416,9 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * is_needed: has the extent a record that is not below oldest, or one that
- * cannot be read (UNDO-64)? A record does not leave its extent, so one begins
- * at its first byte.
+ * is_needed: Returns whether the extent has a record that is not below oldest,
+ * or one that cannot be read (UNDO-64). Records do not leave their extent
+ * (UNDO-5), so one begins at its first byte.
  */
 static bool
 is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
@@ -418,7 +442,7 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 		if (!zu_page_valid(page, extent, e->generation, pageno) || len == 0)
 			ended = true;
 		else if (ended)
-			needed = true;		/* a page in between is not there */
+			needed = true;		/* a page before this one is missing */
 		else
 		{
 			memcpy(bytes + n, copy.data + ZU_PAGE_DATA, len);
@@ -441,8 +465,9 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 }
 
 /*
- * is_kept: is the place, where a log ended before it came to an extent, in an
- * extent that is kept?
+ * is_kept: Returns whether prev, the place where a log ended before it came to
+ * an extent, lies in an extent that is kept: one of 'pages', which describe the
+ * n extents from 'group' on, or one that another map page assigns to a log.
  */
 static bool
 is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
@@ -460,6 +485,12 @@ is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
 		map.generation == zuptr_generation(prev);
 }
 
+/*
+ * rebuild_map: Rebuilds the map page of the group that begins with extent
+ * 'group' from the pages of its extents; with dry_run only reports what it
+ * would write. An extent that follows a kept one in its log is kept, too, which
+ * is repeated until nothing changes.
+ */
 static void
 rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport report, void *arg)
 {
@@ -494,7 +525,7 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 
 		/*
 		 * newer than what its own pages show; generations of different
-		 * extents do not compare
+		 * extents cannot be compared
 		 */
 		if (pages[i].undo)
 			map->generation = Max((pages[i].generation + GENERATION_LEAP) & ZU_MAX_GENERATION, 1);
@@ -514,8 +545,9 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 		else if (pages[i].unreadable)
 		{
 			/*
-			 * it may hold slots: so nobody writes over what cannot be read
-			 * (UNDO-64)
+			 * The extent may hold slots. As an overflow extent it is not
+			 * taken for anything else, so nothing is written over what cannot
+			 * be read (UNDO-64).
 			 */
 			map->state = ZU_EXTENT_OVERFLOW;
 			report(arg, zu_extent_block(group + i), "extent %u has pages that cannot be read, and "
@@ -531,7 +563,11 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 	pfree(pages);
 }
 
-/* repair_maps: returns whether a map page is still lost. */
+/*
+ * repair_maps: Repairs all map pages; returns whether one is still lost, which
+ * is so only in a dry run. Load lock and alloc lock held. Raises an error if a
+ * page must be rebuilt while the logs are loaded.
+ */
 static bool
 repair_maps(bool dry_run, ZuReport report, void *arg)
 {
@@ -569,6 +605,10 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 	return lost;
 }
 
+/*
+ * zu_repair_map: Repairs the meta page first and loads it; only then is it
+ * known how many map pages there are.
+ */
 bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)
 {

@@ -2,27 +2,27 @@
  * undo/undo_shmem.c - the shared tables of undo logs: memory and locks.
  *
  * Owns the shared arrays of entries, one per database in use, of their locks,
- * and of sets of logs, and this backend's link to the entry of its database
- * (zu_my). Called at load, at scan and DML begin, by redo to find an entry,
- * and at process exit.
+ * and of sets of logs, and the variable zu_my, which undo_attach.c maintains.
+ * Called when the library is loaded, by undo_attach.c and undo_load.c, by redo
+ * to find an entry, and at process exit.
  *
  * Locks: the table lock protects keys and reference counts. It is the
- * innermost lock here: redo takes it shared with a buffer locked, so nobody
- * may lock a buffer while holding it.
+ * innermost lock here: redo takes it shared with a buffer locked, so no
+ * process may lock a buffer while it holds the table lock.
  *
  * Crash points: none; nothing here is durable. After a crash every entry is
- * gone and the first user loads it from the pages.
+ * gone, and the first session of a database loads it from the pages.
  *
  * Invariants
  *	UNDO-1	an entry exists exactly while its reference count is positive.
- *		There is one for each process that can be connected to a database, so
- *		that a reader never lacks one; zundo.max_databases bounds the sets of
- *		logs, which databases need that are written.
+ *		There is room for one per process that can be connected to a database,
+ *		so that a reader never lacks one; zundo.max_databases limits only the
+ *		sets of logs, which a database needs when it is written.
  *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test
  *		nor an allocation happens before it was loaded (state EMPTY), whatever
  *		errors come in between.
- *	UNDO-3	redo never fails for want of an entry: without one there is no
- *			reader.
+ *	UNDO-3	redo does not need an entry: without one there is no reader whose
+ *		view would have to be changed.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -47,16 +47,18 @@
 #define LEAST_LOGS		128
 
 /*
- * Two tables. Entries: what readers need of a database, small, and enough for
- * every process to be in another database. Sets of logs: what writers and the
- * discarder need besides, large, and zundo.max_databases of them.
+ * Two tables. Entries hold what readers need of a database; they are small, and
+ * there is one for each process, as every process may be in another database.
+ * Sets of logs hold what writers and the discarder need besides; they are
+ * large, and there are zundo.max_databases of them.
  */
 typedef struct ZuShared
 {
 	int			nlogs;			/* in a set */
 	int			nentries;
 	int			nsets;
-	int			entries_used;	/* none beyond has been used yet; table lock */
+	int			entries_used;	/* those from here on were never used; table
+								 * lock */
 	ZuEntry		entries[FLEXIBLE_ARRAY_MEMBER];
 } ZuShared;
 
@@ -85,8 +87,8 @@ set_size(int nlogs)
 }
 
 /*
- * entries_size: of the header and the entries: one for each process that can
- * be connected to a database (UNDO-1).
+ * entries_size: Returns the size of the header and of the entries, one for each
+ * process that can be connected to a database (UNDO-1).
  */
 static Size
 entries_size(void)
@@ -114,6 +116,7 @@ set_at(int i)
 	return (ZuLogSet *) ((char *) sets + i * set_size(shared->nlogs));
 }
 
+/* init_log: Makes log an unused log. */
 static void
 init_log(ZuLog *log)
 {
@@ -134,6 +137,7 @@ init_log(ZuLog *log)
 	log->detached = 0;
 }
 
+/* init_entry: Makes entry an unused one, with nothing loaded. */
 static void
 init_entry(ZuEntry *entry)
 {
@@ -165,6 +169,10 @@ init_entry(ZuEntry *entry)
 	entry->logs = NULL;
 }
 
+/*
+ * zu_shmem_startup: Creates the shared tables or attaches to them. Called by
+ * the shared memory startup hook.
+ */
 void
 zu_shmem_startup(void)
 {
@@ -280,7 +288,10 @@ zu_end_truncation(ZuEntry *entry)
 
 /* ---- entries ---- */
 
-/* find_entry: the entry of a relation, or NULL. Table lock held. */
+/*
+ * find_entry: Returns the entry of a relation, or NULL. InvalidOid and
+ * InvalidRelFileNumber find an unused entry. Table lock held.
+ */
 static ZuEntry *
 find_entry(Oid dboid, RelFileNumber relnumber)
 {
@@ -294,6 +305,7 @@ find_entry(Oid dboid, RelFileNumber relnumber)
 	return NULL;
 }
 
+/* zu_lock_entry_for_redo: Before shared memory is set up there is no entry. */
 ZuEntry *
 zu_lock_entry_for_redo(RelFileLocator locator)
 {
@@ -314,6 +326,10 @@ zu_unlock_entry_for_redo(void)
 	LWLockRelease(table_lock());
 }
 
+/*
+ * zu_join_entry: Searches and creates the entry under the exclusive table lock.
+ * A new entry is EMPTY; the caller has it loaded.
+ */
 void
 zu_join_entry(RelFileLocator locator)
 {
@@ -341,6 +357,10 @@ zu_join_entry(RelFileLocator locator)
 	zu_doubt = &entry->doubt;
 }
 
+/*
+ * zu_take_logs: Initialises the logs outside the table lock: the set has its
+ * owner by then, and the load lock keeps other processes of this database away.
+ */
 void
 zu_take_logs(ZuEntry *entry)
 {
@@ -370,8 +390,8 @@ zu_take_logs(ZuEntry *entry)
 }
 
 /*
- * drop_logs: give the entry's set of logs back. Table lock held; nobody else
- * uses the entry any more.
+ * drop_logs: Gives the entry's set of logs back. Table lock held; no other
+ * process uses the entry any more.
  */
 static void
 drop_logs(ZuEntry *entry)
@@ -386,6 +406,10 @@ drop_logs(ZuEntry *entry)
 	entry->logs = NULL;
 }
 
+/*
+ * zu_leave_entry: Frees the entry and its logs when the last process leaves
+ * (UNDO-1).
+ */
 void
 zu_leave_entry(void)
 {
