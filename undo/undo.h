@@ -437,8 +437,8 @@ extern int	zu_holds(ZuHold *out);
  * snapshots that do not see all transactions before 'horizon' (the server's,
  * for a table of this database). Called before a new file or index leaves out
  * versions that nobody on this server needs, because everybody here sees all
- * these transactions. `oldest` may be behind the horizon, so that standbys have
- * not been told yet.
+ * these transactions. `oldest` may be behind the horizon, so that no record has
+ * made standbys do so yet.
  */
 extern void zu_log_conflict(TransactionId horizon);
 

@@ -40,8 +40,9 @@ leave_entry(void)
 }
 
 /*
- * at_exit: on_shmem_exit, not before_shmem_exit: the abort of a transaction
- * that is open at exit comes in between and may still read undo.
+ * at_exit: Leaves the entry at process exit. An on_shmem_exit callback, not
+ * before_shmem_exit: the abort of a transaction that is open at exit comes in
+ * between and may still read undo.
  */
 static void
 at_exit(int code, Datum arg)
@@ -50,6 +51,9 @@ at_exit(int code, Datum arg)
 	leave_entry();
 }
 
+/*
+ * relcache_changed: Relcache callback: the undo log has to be looked up again.
+ */
 static void
 relcache_changed(Datum arg, Oid reloid)
 {
@@ -57,6 +61,7 @@ relcache_changed(Datum arg, Oid reloid)
 		zu_my.stale = true;
 }
 
+/* report_missing: Raises the error for a database without CREATE EXTENSION. */
 static void
 report_missing(void)
 {
@@ -68,7 +73,10 @@ report_missing(void)
 			 errhint("Run CREATE EXTENSION zundo.")));
 }
 
-/* lookup_relation: OID of zundo.undo_log, Invalid if there is none. */
+/*
+ * lookup_relation: Returns the OID of zundo.undo_log, InvalidOid if there is
+ * none.
+ */
 static Oid
 lookup_relation(void)
 {
@@ -78,8 +86,8 @@ lookup_relation(void)
 }
 
 /*
- * lock_relation: hold AccessShareLock to the end of the top-level transaction,
- * also across ROLLBACK TO.
+ * lock_relation: Takes AccessShareLock and keeps it to the end of the top-level
+ * transaction, also across ROLLBACK TO.
  */
 static void
 lock_relation(Oid reloid)
@@ -109,8 +117,9 @@ is_undo_log(Relation rel)
 }
 
 /*
- * open_relation: lock and check zundo.undo_log, set zu_my's OID and locator.
- * Errors: not there, or not a relation of ours.
+ * open_relation: Locks and checks zundo.undo_log, and sets zu_my's OID and
+ * locator. Leaves the entry if it belongs to another file. Raises an error if
+ * there is no such relation, or if it is not an undo log.
  */
 static void
 open_relation(void)
@@ -149,11 +158,12 @@ open_relation(void)
 }
 
 /*
- * want_look: the database's first user for some time has found undo there. It
- * may be a copy of another database, made while aborts were pending there:
- * have a worker look at it. Whatever is pending has its records in an extent
- * of a log; where nothing is, the worker gives the last of these back, so in a
- * database that is only read nobody is called again.
+ * want_look: Asks for a worker if the database has undo. Called when the
+ * database's first user for some time has loaded the meta page: the database
+ * may be a copy of another one that was made while aborts were pending there.
+ * Pending aborts have their records in an extent of a log. Where nothing is
+ * pending, the worker gives the last such extent back, so a database that is
+ * only read does not start a worker again and again.
  */
 static void
 want_look(void)
@@ -163,6 +173,10 @@ want_look(void)
 		zworkers_wake(MyDatabaseId);
 }
 
+/*
+ * zu_attach_unloaded: Also has the relcache callback and the exit callback
+ * registered, each once per process.
+ */
 void
 zu_attach_unloaded(void)
 {
@@ -185,6 +199,10 @@ zu_attach_unloaded(void)
 	}
 }
 
+/*
+ * zu_attach_database: Does nothing but take the lock, once per transaction, if
+ * the entry is joined, loaded and not stale.
+ */
 void
 zu_attach_database(void)
 {
@@ -192,7 +210,7 @@ zu_attach_database(void)
 	{
 		if (!zu_my.locked)
 			lock_relation(zu_my.reloid);
-		/* its loading may have failed the last time (UNDO-2) */
+		/* loading the meta page may have failed the last time (UNDO-2) */
 		if (likely(!zu_my.stale && pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY))
 			return;
 	}

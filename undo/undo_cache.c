@@ -1,14 +1,14 @@
 /*
- * undo/undo_cache.c - private copies of undo pages that one transaction comes
- * to again and again.
+ * undo/undo_cache.c - private copies of undo pages that one transaction reads
+ * again and again.
  *
  * An old snapshot's scan takes back changes whose records are spread over all
  * undo pages: each table page needs some bytes of many of them. A pin and a
- * lock for every record, and the page walks of the processor, cost more than
- * reading it. So a page that was met some times is copied, and its records are
- * read in the copy. Not in a parallel query: there each process would copy the
- * same pages for its share of the reads, and taking memory for that costs more
- * than it saves.
+ * lock for every record, and the page-table walks of the processor, cost more
+ * than reading the record. So a page that is read for the third time is
+ * copied, and its records are read in the copy. A parallel query does not do
+ * so: each of its processes would copy the same pages for its share of the
+ * reads, and allocating that memory costs more than it saves.
  *
  * Memory: at most CACHE_PAGES pages, until the transaction ends.
  * Locks: those of zu_fetch while a page is copied, none for reading a copy.
@@ -17,7 +17,8 @@
  * Invariants
  *	UNDO-29	a record never changes once it is written, and what lies below a
  *		page's pd_lower stays until the page gets another generation: a copy of
- *		a generation is right as far as it goes, even when its page has gone.
+ *		a generation is right as far as it goes, even when its page has been
+ *		given back.
  *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the
  *			transaction.
  */
@@ -34,40 +35,42 @@
 #define CACHE_PAGES		4096
 #define CACHE_ENTRIES	8192
 /*
- * A page is copied, or copied again because it has grown, when it was met so
- * often since.
+ * A page is copied, or copied again because it has grown, when a record that no
+ * copy has was read from it this many times since.
  */
 #define WORTH_A_COPY	3
 /*
- * So many refusals, and the pages that are copied are given up: others are
- * asked for by now.
+ * After this many refusals the copies are given up: other pages are read by
+ * now.
  */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
 
-/*
- * What is known of the undo page that was met last of those with the same
- * place in the table.
- */
+/* What is known of the undo page that occupies this place of the table. */
 typedef struct CacheEntry
 {
 	BlockNumber block;
 	uint32		generation;
-	uint16		met;			/* so often without a copy that would do */
+	uint16		met;			/* reads without a copy that has the record */
 	uint16		copied;			/* bytes that are copied, 0 = no copy */
-	uint16		copy;			/* its number */
+	uint16		copy;			/* number of the copy */
 } CacheEntry;
 
 static CacheEntry cache[CACHE_ENTRIES];
-static MemoryContext context = NULL;	/* has the copies */
-static char *copies = NULL;		/* CACHE_PAGES pages, of which ncopies are in
-								 * use */
+static MemoryContext context = NULL;	/* memory of the copies */
+static char *copies = NULL;		/* CACHE_PAGES pages, the first ncopies of
+								 * them in use */
 static int	ncopies = 0;
-static int	nrefused = 0;		/* how often there was no room for one */
-static bool no_memory = false;	/* in this transaction */
-static RelFileNumber cached_log;	/* whose pages these are */
+static int	nrefused = 0;		/* how often there was no room for another
+								 * copy */
+static bool no_memory = false;	/* memory could not be allocated in this
+								 * transaction */
+static RelFileNumber cached_log;	/* the undo log that the copies are of */
 
-/* All copies are gone. Callback of the memory context that they are in. */
+/*
+ * forget_copies: Forgets all copies. Callback of the memory context that holds
+ * them.
+ */
 static void
 forget_copies(void *arg)
 {
@@ -80,8 +83,9 @@ forget_copies(void *arg)
 }
 
 /*
- * Memory for the copies of this transaction; only what is written to it is
- * really taken.
+ * make_room: Allocates the memory for the copies of this transaction, if there
+ * is none yet; returns whether there is. Only what is written to is really
+ * taken from the system.
  */
 static bool
 make_room(void)
@@ -106,8 +110,8 @@ make_room(void)
 #ifdef MADV_HUGEPAGE
 
 	/*
-	 * pages of 2 MB save most of the processor's page walks; where there are
-	 * none, nothing is lost
+	 * 2 MB pages save most of the page-table walks; without them nothing is
+	 * lost
 	 */
 	(void) madvise(copies, CACHE_PAGES * (Size) BLCKSZ, MADV_HUGEPAGE);
 #endif
@@ -115,6 +119,7 @@ make_room(void)
 	return true;
 }
 
+/* copy_of: Returns the bytes of the entry's copy. */
 static inline char *
 copy_of(const CacheEntry *entry)
 {
@@ -122,8 +127,8 @@ copy_of(const CacheEntry *entry)
 }
 
 /*
- * Copy the page of ptr, or what has come to it since. False: no room, or not
- * of that generation.
+ * copy_page: Copies the page of ptr, anew if it has a copy that is too short.
+ * False if there is no room, or if the page is not of that generation any more.
  */
 static bool
 copy_page(CacheEntry *entry, UndoPtr ptr)
@@ -150,7 +155,10 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 	return true;
 }
 
-/* The entry of ptr's page. */
+/*
+ * find_entry: Returns the entry of ptr's page, or NULL if its place in the
+ * table belongs to another page that is copied.
+ */
 static CacheEntry *
 find_entry(UndoPtr ptr)
 {
@@ -167,6 +175,10 @@ find_entry(UndoPtr ptr)
 	return entry;
 }
 
+/*
+ * zu_cache_prefetch: Prefetches the record in the copy if the copy has it, else
+ * in its buffer.
+ */
 void
 zu_cache_prefetch(UndoPtr ptr)
 {
@@ -188,7 +200,10 @@ zu_cache_prefetch(UndoPtr ptr)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* UNDO-29: what is left of the record in the log is what the copy has. */
+/*
+ * copy_is_right: UNDO-29: Returns whether the record in the copy is that in the
+ * log, unless the log has discarded it.
+ */
 static bool
 copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 {
@@ -200,6 +215,11 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 }
 #endif
 
+/*
+ * zu_fetch_cached: Leaves to zu_fetch what a copy does not hold: pages that are
+ * not copied (yet), records that straddle pages, and everything that looks
+ * wrong.
+ */
 ZuFetchResult
 zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 				ZuRecord *rec, char *buf)
@@ -227,8 +247,8 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 		Size		length = zur_peek_length(p, have);
 
 		/*
-		 * whatever is not simple is zu_fetch's: records that go on on the
-		 * next page, faults
+		 * everything else is left to zu_fetch: records that continue on the
+		 * next page, and faults
 		 */
 		if (length != 0 && length <= have && zur_unpack(p, have, rec) &&
 			rec->relnumber == expect_relnumber && rec->block == expect_block &&

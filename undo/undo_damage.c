@@ -1,22 +1,24 @@
 /*
  * undo/undo_damage.c - logs of which something cannot be read.
  *
- * Owns the state "closed" of a log: who notes it, how far it keeps `oldest`
- * back, and when nobody needs what is lost any more. Called by the log's owner,
- * at load and by the discard pass.
+ * Owns the state "closed" of a log: how it is noted, how far it holds `oldest`
+ * back, and when nothing that was lost is needed any more. Also owns the doubt
+ * window. Called by the log's owner, at load, by the discard pass, and by
+ * readers of slots.
  *
  * What is unread lies behind everything that has been read. So the xids in it
- * are at least `oldest` as it was when the damage was met (`hold`): what is
- * older was settled by reading it. They are below the xid that was next when
- * the log's last owner had ended its last transaction in it (`unread_end`).
+ * are at least `oldest` as it was when the damage was found (`hold`): what is
+ * older was settled by reading its records. They are below the xid that was
+ * next when the log's last owner had ended its last transaction in it
+ * (`unread_end`).
  *
- * Locks: none. 'hold' is written before 'closed', by whoever closes;
- * 'unread_end' by the discarder only; a closed log becomes unused under the
- * alloc lock.
+ * Locks: none. 'hold' is written before 'closed', by the process that closes
+ * the log; 'unread_end' by the discarder only; a closed log becomes unused
+ * under the alloc lock.
  *
  * Crash points: none; nothing here is durable. The durable `oldest` is not
- * above 'hold', and who loads or reads the log after a crash meets the damage
- * again.
+ * above 'hold', and a process that loads or reads the log after a crash finds
+ * the damage again.
  *
  * Invariants
  *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless
@@ -28,11 +30,12 @@
  *	UNDO-46	below `oldest` every chain on a page is of transactions that have
  *		committed: aborted ones were taken off it. A lost write of a log's last
  *		page can make this untrue without a trace in the log, and only then:
- *		what was open at a crash is not found when the log is loaded. So xids
- *		from the durable `oldest` to the next one, at each load, are in doubt:
- *		the window. Who believes that a slot of a page is older than `oldest`
- *		asks clog if its xid is in it; one that has not committed is damage.
- *		The window goes to the meta page with the `oldest` that passes it.
+ *		a transaction that was open at a crash may not be found when the log is
+ *		loaded. So at each load the xids from the durable `oldest` to the next
+ *		one are in doubt: the window. A backend that is to take a slot of a
+ *		page for older than `oldest` asks clog if its xid is in the window; a
+ *		transaction that has not committed is damage. The window is written to
+ *		the meta page with the `oldest` that passes it.
  */
 #include "undo/undo_internal.h"
 
@@ -41,14 +44,15 @@
 #include "miscadmin.h"
 
 /*
- * Of what earlier loads had put in doubt, xids older than these many before
- * the latest load are given up.
+ * Xids that earlier loads had put in doubt leave the window when they are this
+ * far behind the end of the latest load.
  */
 #define MAX_DOUBT	(1 << 20)
 
 /* Committed transactions of the window, by xid. */
 #define KNOWN_COMMITTED	256
 
+/* zu_widen_doubt: Only what earlier loads had added is cut to MAX_DOUBT. */
 void
 zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 {
@@ -56,8 +60,8 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	ZXid		old_to = pg_atomic_read_u64(&entry->doubt.to);
 
 	/*
-	 * this load's own xids stay whole: what was open at a crash may be as old
-	 * as `oldest`
+	 * the xids of this load are never cut: a transaction that was open at the
+	 * crash may be as old as `oldest`
 	 */
 	if (old_to > old_from)
 	{
@@ -70,7 +74,10 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	pg_write_barrier();
 }
 
-/* has_committed: returns whether xid has committed, or is too old to tell. */
+/*
+ * has_committed: Returns whether xid has committed, or is so old that clog does
+ * not tell.
+ */
 static bool
 has_committed(ZXid xid)
 {
@@ -86,11 +93,16 @@ has_committed(ZXid xid)
 	return committed;
 }
 
+/*
+ * zu_is_lost: Remembers xids that have committed, so clog is asked once for
+ * each in most cases.
+ */
 bool
 zu_is_lost(ZXid xid)
 {
-	static ZXid known[KNOWN_COMMITTED]; /* transaction ids are the server's:
-										 * good for every database */
+	static ZXid known[KNOWN_COMMITTED]; /* transaction ids are the server's,
+										 * so the answers hold in every
+										 * database */
 	ZXid	   *place = &known[xid % KNOWN_COMMITTED];
 
 	if (*place == xid || xid >= zu_oldest())
@@ -101,6 +113,10 @@ zu_is_lost(ZXid xid)
 	return false;
 }
 
+/*
+ * zu_close_log: Sets `hold` before `closed`, so a process that sees the log
+ * closed also sees how far it holds `oldest` back.
+ */
 void
 zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 {
@@ -113,7 +129,8 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 	log->excused = false;
 	pg_write_barrier();
 	log->closed = true;
-	pg_memory_barrier();		/* who holds the log after this sees it */
+	pg_memory_barrier();		/* a backend that holds the log after this
+								 * sees it */
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("undo log %u is damaged", logno),
@@ -165,8 +182,8 @@ zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
 }
 
 /*
- * was_resolved: returns whether xid was met as aborted, and undone, in another
- * log than this one.
+ * was_resolved: Returns whether xid was found aborted, and was undone, in
+ * another log than this one.
  */
 static bool
 was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
@@ -177,6 +194,12 @@ was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
 	return false;
 }
 
+/*
+ * zu_damage_is_needless: Sets the log's unread_end once its owner, if any, is
+ * in no transaction that may write; then returns false until the horizon has
+ * passed it. Asks clog about each xid in between, and stops at the first one
+ * that may be needed.
+ */
 bool
 zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
 					  ZXid *checked)

@@ -10,24 +10,25 @@
  *
  * Invariants
  *	UNDO-10	a record is returned only from pages of the pointer's generation,
- *		and only if it is of the table page that was asked for.
- *	UNDO-35	that a record is gone is said only if the map or the log's discard
- *		pointer says that it may be. Whatever else does not find it is damage:
- *		absence proves nothing.
+ *		and only if it is of the table page that the caller expects.
+ *	UNDO-35	a record is reported as discarded only if the map or the log's
+ *		discard pointer says that it may be. If it is not found otherwise, that
+ *		is damage: absence proves nothing.
  */
 #include "undo/undo_internal.h"
 
 /* ---- what is not there ---- */
 
 /*
- * A map page that has missed writes does so by at most so many allocations of
- * an extent.
+ * A map page that has missed writes is assumed to lag behind by at most this
+ * many allocations of an extent.
  */
 #define MAX_LOST_GENERATIONS	1024
 
 /*
- * is_before_discard: has the log of this map entry, which is ptr's, discarded
- * the place? Nobody knows on a standby.
+ * is_before_discard: Returns whether the log has discarded the place of ptr;
+ * map is the entry of the extent of ptr. False on a standby, where the discard
+ * pointer is not known.
  */
 static bool
 is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
@@ -42,8 +43,8 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 	log = &entry->logs[map->logno];
 
 	/*
-	 * the discarder publishes the sequence first: read behind the pointer it
-	 * is as new, or newer
+	 * the discarder publishes the sequence first; read after the pointer, it
+	 * is as new as the pointer or newer
 	 */
 	discard = pg_atomic_read_u64((pg_atomic_uint64 *) &log->discard);
 	pg_read_barrier();
@@ -54,6 +55,11 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 		zuptr_byte(ptr) < zuptr_byte(discard);
 }
 
+/*
+ * zu_is_discarded: Compares the generation of the pointer with that of the map
+ * entry; if they are equal, the state of the extent and the discard pointer
+ * decide.
+ */
 bool
 zu_is_discarded(UndoPtr ptr)
 {
@@ -64,9 +70,10 @@ zu_is_discarded(UndoPtr ptr)
 		return true;			/* cut off with the file's tail */
 
 	/*
-	 * A pointer to an image may be older than half the circle of generations.
-	 * But one from after the map's last write that was lost is only a little
-	 * ahead of it.
+	 * The usual comparison of generations does not do here: a pointer to an
+	 * image may be older than half the circle of generations. But a pointer
+	 * from after the last write of the map that was lost is only a little
+	 * ahead of the map.
 	 */
 	ahead = (zuptr_generation(ptr) - map.generation) & ZU_MAX_GENERATION;
 	if (ahead != 0)
@@ -76,7 +83,7 @@ zu_is_discarded(UndoPtr ptr)
 }
 
 /*
- * report_lost: raise the error for a record that is neither there nor
+ * report_lost: Raises the error for a record that is neither there nor
  * discarded.
  */
 static void
@@ -98,8 +105,8 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 /* ---- records ---- */
 
 /*
- * gather_whole: gather_record's usual case, a record that lies on one page. 0
- * = it is not that simple.
+ * gather_whole: Copies a record that lies on one page, the usual case of
+ * gather_record. Returns its length; 0 if the record is not that simple.
  */
 static inline int
 gather_whole(UndoPtr ptr, char *buf)
@@ -126,9 +133,9 @@ gather_whole(UndoPtr ptr, char *buf)
 }
 
 /*
- * gather_record: copy the record at ptr into buf. Returns its length; 0 if a
- * page is not of the pointer's generation or holds nothing there; -1 if the
- * bytes are there but give no possible length. Fence held.
+ * gather_record: Copies the record at ptr into buf. Returns its length; 0 if a
+ * page is not of the pointer's generation or has no data there; -1 if the bytes
+ * are there but give no possible length. Fence held.
  */
 static int
 gather_record(UndoPtr ptr, char *buf)
@@ -186,6 +193,10 @@ gather_record(UndoPtr ptr, char *buf)
 	return (int) want;
 }
 
+/*
+ * zu_fetch: Treats a record of another table page like a missing one. Only
+ * after a record was not found asks whether it may have been discarded.
+ */
 ZuFetchResult
 zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 		 ZuRecord *rec, char *buf)

@@ -17,7 +17,8 @@
  *	0      24 PageHeaderData; pd_lower = end of data, pd_upper = pd_special =
  *		8192
  *	24     40   ZuPageHeader
- *	64     ..   undo records, back to back; one may go on on the next page
+ *	64     ..   undo records, back to back; one may continue on the next
+ *					page
  *
  *	slot overflow page: undo_overflow.h
  */

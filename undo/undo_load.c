@@ -13,7 +13,7 @@
 #include "utils/memutils.h"
 
 /*
- * check_meta: raise an error unless page is a meta page of the format that
+ * check_meta: Raises an error unless page is a meta page of the format that
  * this version writes.
  */
 static void
@@ -32,8 +32,8 @@ check_meta(Page page)
 }
 
 /*
- * check_time: raise an error if `oldest` is of a time that this server has not
- * reached: its counter was set back.
+ * check_time: Raises an error if `oldest` is ahead of the server's transaction
+ * ids, which happens if the server's counter was set back.
  */
 static void
 check_time(ZXid oldest)
@@ -52,6 +52,11 @@ check_time(ZXid oldest)
 						 (uint32) (oldest >> 32), (uint32) oldest + 1)));
 }
 
+/*
+ * zu_load_meta: Loads nothing if another process has done so while this one
+ * waited for the load lock. Repairs the pair first if its twins differ, but not
+ * in recovery.
+ */
 void
 zu_load_meta(ZuEntry *entry)
 {
@@ -88,9 +93,10 @@ zu_load_meta(ZuEntry *entry)
 }
 
 /*
- * is_blank: is page 'page' of the extent, which is not written, so in the file
- * too? One that could not be read looks so in its buffer. Nobody writes the
- * extent.
+ * is_blank: Returns whether nothing was lost on page 'page' of the extent,
+ * which has no data of the current allocation: it belongs to another
+ * allocation, or it is empty in the file, too. A page that could not be read is
+ * empty only in its buffer. No process writes to the extent meanwhile.
  */
 static bool
 is_blank(uint32 extent, int page)
@@ -102,10 +108,15 @@ is_blank(uint32 extent, int page)
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	is_new = PageIsNew(BufferGetPage(buf));
 	UnlockReleaseBuffer(buf);
-	/* else of another allocation of the extent */
+	/* a page that is not new belongs to another allocation */
 	return !is_new || zu_block_is_zero(block);
 }
 
+/*
+ * zu_find_insert: Takes the end of the first page that is not full. With sound,
+ * reads on: a written or unreadable page behind the end means that the end is
+ * wrong.
+ */
 UndoPtr
 zu_find_insert(const ZuExtent *e, bool *sound)
 {
@@ -135,8 +146,8 @@ zu_find_insert(const ZuExtent *e, bool *sound)
 }
 
 /*
- * tail_parses: can the records on the last pages before 'insert' in extent e
- * be read?
+ * tail_parses: Returns whether the records from the last page with a record's
+ * beginning up to 'insert' in extent e can be read.
  */
 static bool
 tail_parses(const ZuExtent *e, UndoPtr insert)
@@ -174,7 +185,10 @@ tail_parses(const ZuExtent *e, UndoPtr insert)
 	return step == ZU_STEP_END;
 }
 
-/* load_log: set up one log from its n extents, by sequence. */
+/*
+ * load_log: Sets up one log from its n extents, ordered by sequence. Closes the
+ * log if where it ends is not certain.
+ */
 static void
 load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 {
@@ -204,7 +218,11 @@ load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 		zu_close_log(entry, first->logno, insert);
 }
 
-/* load_logs: fill the entry's logs from the pages. Load lock held. */
+/*
+ * load_logs: Fills the entry's logs from the pages. Load lock held. Repairs the
+ * map pages first. Raises an error if the map names more logs than fit the
+ * shared memory.
+ */
 static void
 load_logs(ZuEntry *entry)
 {
@@ -218,8 +236,8 @@ load_logs(ZuEntry *entry)
 	extents = zu_collect_extents(-1, 0, &n);
 
 	/*
-	 * what is older was settled before it was made durable; without an extent
-	 * there was no undo
+	 * xids below the durable `oldest` were settled before it was made
+	 * durable; without an extent there was no undo
 	 */
 	if (n > 0)
 		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable),
@@ -250,6 +268,10 @@ load_logs(ZuEntry *entry)
 	pg_atomic_write_u32(&entry->overflow_hint, 0);
 }
 
+/*
+ * zu_require_logs: Loads the logs under the load lock if they are not loaded.
+ * If an error prevents that, the next call tries again.
+ */
 void
 zu_require_logs(void)
 {

@@ -25,7 +25,7 @@
  *		not hold it: ZuLog.owner has ZU_LOG_HELD from hold_log to the end of
  *		the transaction.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
- *	UNDO-36	a log whose end was found by reading its pages goes on in a fresh
+ *	UNDO-36	a log whose end was found by reading its pages continues in a fresh
  *		extent, whose first page names that end: if the last page's latest
  *		write was lost, no new record takes a place that a table page still
  *		points to.

@@ -10,6 +10,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+/* compare_by_sequence: Compares two extents by log number, then by sequence. */
 static int
 compare_by_sequence(const void *a, const void *b)
 {
@@ -24,8 +25,8 @@ compare_by_sequence(const void *a, const void *b)
 }
 
 /*
- * copy_map_page: private copy of the map page of extent's group; false if it
- * was cut off.
+ * copy_map_page: Copies the map page of extent's group to dst; false if the
+ * page was cut off.
  */
 static bool
 copy_map_page(uint32 extent, char *dst)
@@ -33,7 +34,7 @@ copy_map_page(uint32 extent, char *dst)
 	bool		taken = zu_fence_enter();
 	bool		there = false;
 
-	/* the tail may be truncated while we go through the map */
+	/* the tail may be truncated while the caller goes through the map */
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
 		Buffer		buf = zu_twins_share(zu_map_block(extent));
@@ -46,6 +47,10 @@ copy_map_page(uint32 extent, char *dst)
 	return there;
 }
 
+/*
+ * zu_collect_extents: Reads one copied map page after the other, so the result
+ * is not a snapshot of the whole map.
+ */
 ZuExtent *
 zu_collect_extents(int logno, uint64 from, int *n)
 {
@@ -91,7 +96,10 @@ zu_collect_extents(int logno, uint64 from, int *n)
 	return result;
 }
 
-/* is_map_lost: are both twins of the map page of extent's group damaged? */
+/*
+ * is_map_lost: Returns whether both twins of the map page of extent's group are
+ * damaged.
+ */
 static bool
 is_map_lost(uint32 extent)
 {
@@ -103,6 +111,10 @@ is_map_lost(uint32 extent)
 	return lost;
 }
 
+/*
+ * zu_any_log_extent: Raises no error for a lost map page, because reading
+ * tables does not depend on the map.
+ */
 bool
 zu_any_log_extent(void)
 {
@@ -114,8 +126,8 @@ zu_any_log_extent(void)
 		CHECK_FOR_INTERRUPTS();
 
 		/*
-		 * a lost page may name one; who reads tables does not depend on the
-		 * map
+		 * a lost page may have named one; reading tables does not depend on
+		 * the map, so this is no error
 		 */
 		if (is_map_lost(first))
 			return true;
@@ -128,6 +140,7 @@ zu_any_log_extent(void)
 	return false;
 }
 
+/* zu_collect_overflow: Reads one copied map page after the other. */
 uint32 *
 zu_collect_overflow(int *n)
 {
@@ -170,6 +183,7 @@ zu_is_overflow_extent(uint32 extent)
 	return is;
 }
 
+/* zu_read_map_entry: Checks the limit with the fence held (UNDO-9). */
 bool
 zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
 {

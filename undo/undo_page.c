@@ -19,7 +19,7 @@
 /* Alignment that direct I/O may ask for. */
 #define READ_ALIGN		4096
 
-/* Which buffer held a block last time: direct-mapped by block number. */
+/* The buffer that held a block last time: direct-mapped by block number. */
 #define RECENT_BUFFERS	8192
 
 typedef struct RecentBuffer
@@ -40,7 +40,8 @@ my_fence(void)
 }
 
 /*
- * fence_kept: does zu_read_begin's fence still hold? An error has released it.
+ * fence_kept: Returns whether the fence that zu_read_begin took is still held.
+ * An error releases it without zu_read_end.
  */
 static inline bool
 fence_kept(void)
@@ -93,6 +94,10 @@ zu_read_block(BlockNumber block, ReadBufferMode mode)
 	return ReadBufferWithoutRelcache(zu_my.locator, MAIN_FORKNUM, block, mode, NULL, true);
 }
 
+/*
+ * zu_lock_page: Tries the buffer that held the block last time, which saves the
+ * look-up in the buffer table.
+ */
 Buffer
 zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 {
@@ -115,6 +120,9 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 	return buf;
 }
 
+/*
+ * zu_copy_page: Copies only up to pd_lower; the rest of dst is left as it is.
+ */
 bool
 zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
 {
@@ -135,6 +143,10 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMo
 	return valid;
 }
 
+/*
+ * zu_prefetch: Fetches the buffer's descriptor, the page header and the first
+ * bytes of the record.
+ */
 void
 zu_prefetch(UndoPtr ptr)
 {
@@ -151,6 +163,10 @@ zu_prefetch(UndoPtr ptr)
 	}
 }
 
+/*
+ * zu_page_init: Initialises an undo page without records. DML and redo share
+ * it.
+ */
 void
 zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 {

@@ -11,11 +11,11 @@
  * Invariants
  *	UNDO-11	all pages of an extent before the last one that is written are
  *		full. Where its data end, the log ends (at the insert position), or the
- *		next extent that was entered names just that place as `prev`; extents
- *		in between were taken and never entered. A scan that finds it otherwise
- *		has met damage.
- *	UNDO-38	a page's topxid is the transaction of the record that it begins
- *			with or in: the last one with ZUF_FIRST before.
+ *		next extent that was entered names exactly that place as `prev`;
+ *		extents in between were allocated but never entered. If a scan finds
+ *		anything else, the log is damaged.
+ *	UNDO-38	a page's topxid is the top-level transaction of the record whose
+ *		bytes begin the page: that of the last record with ZUF_FIRST up to it.
  *	UNDO-12	a scan never reads past the insert position it was given:
  *		everything before that was completely written when it was published.
  */
@@ -54,6 +54,10 @@ zu_scan_extend(ZuScan *scan, UndoPtr end)
 	scan->loaded_index = -1;
 }
 
+/*
+ * zu_scan_position: The position is where the next record begins; at the end of
+ * the extents it is the scan's end.
+ */
 UndoPtr
 zu_scan_position(ZuScan *scan)
 {
@@ -66,8 +70,8 @@ zu_scan_position(ZuScan *scan)
 }
 
 /*
- * load_page: have page 'page' of the extent with this index in scan->copy;
- * false if it is not written.
+ * load_page: Makes scan->copy hold page 'page' of the extent with this index;
+ * false if that page is not written as part of the log.
  */
 static bool
 load_page(ZuScan *scan, int index, int page)
@@ -88,7 +92,7 @@ load_page(ZuScan *scan, int index, int page)
 }
 
 /*
- * fetch_extents: add the extents that the log has taken since the scan's last
+ * fetch_extents: Adds the extents that the log has taken since the scan's last
  * one; false if there are none.
  */
 static bool
@@ -112,8 +116,9 @@ fetch_extents(ZuScan *scan)
 }
 
 /*
- * is_gone: has the extent been discarded since it was found in the map? Its
- * log's other extents may still be freed.
+ * is_gone: Returns whether the extent has been discarded since it was found in
+ * the map. The map may still assign it to the log then, because the discard
+ * pointer moves before extents are freed.
  */
 static bool
 is_gone(const ZuExtent *e)
@@ -126,14 +131,19 @@ is_gone(const ZuExtent *e)
 		pg_atomic_read_u64(&entry->logs[e->logno].discard_sequence) > e->sequence;
 }
 
-/* broken: what it means that the scan cannot go on at its position. */
+/*
+ * broken: Returns why the scan cannot continue at its position: the extent was
+ * discarded meanwhile, or the log is damaged.
+ */
 static ZuStep
 broken(ZuScan *scan)
 {
 	return is_gone(&scan->extents[scan->current]) ? ZU_STEP_GONE : ZU_STEP_CORRUPT;
 }
 
-/* is_skipped: does the scan pass over the extent with this index? */
+/*
+ * is_skipped: Returns whether the scan passes over the extent with this index.
+ */
 static inline bool
 is_skipped(const ZuScan *scan, int index)
 {
@@ -141,8 +151,8 @@ is_skipped(const ZuScan *scan, int index)
 }
 
 /*
- * enter_extent: moves the scan to the first byte of another extent; notes
- * where the data of the last one end.
+ * enter_extent: Moves the scan to the first byte of another extent. Notes where
+ * the data of the current one end.
  */
 static void
 enter_extent(ZuScan *scan, int index)
@@ -154,7 +164,7 @@ enter_extent(ZuScan *scan, int index)
 }
 
 /*
- * skip_extent: moves the scan from the first byte of a settled extent to the
+ * skip_extent: Moves the scan from the first byte of a settled extent to the
  * end of its data.
  */
 static void
@@ -168,9 +178,9 @@ skip_extent(ZuScan *scan)
 }
 
 /*
- * next_extent: move to the extent in which the log goes on from the scan's
- * position, where the data of the current one end (UNDO-11). False if none
- * says so.
+ * next_extent: Moves the scan to the extent in which the log continues from the
+ * scan's position, where the data of the current extent end (UNDO-11). Returns
+ * false if no extent says that the log continues there.
  */
 static bool
 next_extent(ZuScan *scan)
@@ -182,8 +192,8 @@ next_extent(ZuScan *scan)
 		CHECK_FOR_INTERRUPTS();
 
 		/*
-		 * of two settled neighbours the map tells that the log went from one
-		 * to the other
+		 * for two settled neighbours the map says that the log continued from
+		 * one in the other
 		 */
 		if (i == scan->current + 1 && is_skipped(scan, scan->current) && is_skipped(scan, i) &&
 			scan->extents[i].sequence == scan->extents[scan->current].sequence + 1)
@@ -192,8 +202,8 @@ next_extent(ZuScan *scan)
 			return true;
 		}
 		if (!load_page(scan, i, 0))
-			continue;			/* never entered, if the next one that was
-								 * says so */
+			continue;			/* never entered, if the first page of a later
+								 * extent says so */
 		if (zu_page_header((Page) scan->copy.data)->prev != from)
 			break;
 		enter_extent(scan, i);
@@ -203,9 +213,9 @@ next_extent(ZuScan *scan)
 }
 
 /*
- * straddling_record: collect into scan->record the record that starts at the
- * scan's position and leaves its page. Moves the position behind it and
- * returns its length; 0 if it is not all there.
+ * straddling_record: Collects into scan->record the record that starts at the
+ * scan's position and continues on the next page. Moves the position behind it
+ * and returns its length; 0 if part of it is missing.
  */
 static Size
 straddling_record(ZuScan *scan)
@@ -249,8 +259,9 @@ straddling_record(ZuScan *scan)
 }
 
 /*
- * follows: is rec, which has brought the scan to the page in scan->copy, of
- * the transaction that began the page (UNDO-38)?
+ * follows: Returns whether rec may be the first record of the page in
+ * scan->copy: whether rec is of the transaction that began the page (UNDO-38).
+ * True if rec does not begin the page, or if the transaction is not known yet.
  */
 static bool
 follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
@@ -265,8 +276,8 @@ follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
 }
 
 /*
- * read_record: the record at the scan's position, which lies before the end of
- * the page's data; false if there is none.
+ * read_record: Reads the record at the scan's position, which lies before the
+ * end of the page's data; false if there is no valid one.
  */
 static bool
 read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
@@ -291,6 +302,10 @@ read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 	return len != 0 && zur_unpack(scan->record, len, rec) && follows(scan, rec, true);
 }
 
+/*
+ * zu_scan_step: Loops until it has a record, the end, or a reason why there is
+ * none: a step may first have to enter another page or extent.
+ */
 ZuStep
 zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 {
@@ -323,8 +338,8 @@ zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 			scan->off < ((PageHeader) scan->copy.data)->pd_lower)
 
 			/*
-			 * bytes may make no sense because the extent has another owner
-			 * now
+			 * the bytes may be invalid because the extent has been given to
+			 * another log meanwhile
 			 */
 			return read_record(scan, rec, ptr) ? ZU_STEP_RECORD : broken(scan);
 		if (last || !next_extent(scan))
