@@ -2,10 +2,11 @@
  * dml/zcolumns.c - which columns indexes depend on, and whether an update
  * changes them.
  *
- * The column sets are copied out of the relcache once and kept until it says
- * that the relation has changed, be it while they are read: then this once
- * they are as good as those that the server itself has read a moment ago, and
- * not kept for the next change.
+ * The column sets are copied out of the relcache once and kept until the
+ * relcache says that the relation has changed. If that happens while the sets
+ * are being read, the caller still uses them, for they are as good as those
+ * that the server itself has just read; they are read again for the next
+ * change.
  */
 #include "postgres.h"
 
@@ -23,6 +24,7 @@
 
 static ZIndexColumns cache[CACHE_SIZE];
 
+/* Frees the entry's column sets and makes it empty. */
 static void
 forget(ZIndexColumns *entry)
 {
@@ -34,8 +36,9 @@ forget(ZIndexColumns *entry)
 }
 
 /*
- * The relcache has changed: relid, or everything if it is invalid. Whoever
- * uses a set just now goes on with it.
+ * Marks the cached columns of relid outdated, or all of them if relid is
+ * invalid. Callback of the relcache. The sets are not freed here, since a row
+ * change may be using them.
  */
 static void
 relcache_changed(Datum arg, Oid relid)
@@ -45,6 +48,7 @@ relcache_changed(Datum arg, Oid relid)
 			cache[i].outdated = true;
 }
 
+/* Returns a copy of one of the relcache's column sets, in memory that lasts. */
 static Bitmapset *
 keep(Relation rel, IndexAttrBitmapKind kind)
 {
@@ -57,7 +61,10 @@ keep(Relation rel, IndexAttrBitmapKind kind)
 	return copy;
 }
 
-/* What AFTER UPDATE row triggers there are. */
+/*
+ * Fills in which AFTER UPDATE row triggers the relation has, and, if it has
+ * any, the columns of its foreign keys.
+ */
 static void
 look_at_triggers(Relation rel, ZIndexColumns *entry)
 {
@@ -84,8 +91,8 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 			default:
 
 				/*
-				 * a deferrable unique constraint's is queued only after an
-				 * index insertion
+				 * the trigger of a deferrable unique constraint is queued
+				 * only after an index insertion
 				 */
 				if (trigger->tgfoid == F_UNIQUE_KEY_RECHECK)
 					entry->rechecked = true;
@@ -106,6 +113,10 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 	MemoryContextSwitchTo(old);
 }
 
+/*
+ * Events that the server might not queue after all are included: a false "yes"
+ * costs a note of the change, a false "no" an OLD row that cannot be found.
+ */
 bool
 zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own)
 {
@@ -129,8 +140,8 @@ zindex_columns(Relation rel)
 	forget(entry);
 
 	/*
-	 * from here on what the relcache says of it counts, and after an error
-	 * the next one begins anew
+	 * from here on the relcache callback finds the entry; after an error it
+	 * is not complete, so the next call reads it anew
 	 */
 	entry->reloid = RelationGetRelid(rel);
 	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);

@@ -1,8 +1,10 @@
 /*
  * dml/zdml.h - row changes: insert, multi-insert, update, delete, lock.
  *
- * Every function here follows prepare / apply / finish (dml/README.md). None is
- * called with a buffer lock held. All attach undo themselves.
+ * Functions that change rows follow prepare / apply / finish (dml/README.md),
+ * attach undo themselves, and are called without a buffer lock. Functions that
+ * maintain a page, for VACUUM and dml/ itself, take the page in buf, which the
+ * caller has pinned and locked exclusively; it stays so.
  */
 #ifndef ZUNDO_ZDML_H
 #define ZUNDO_ZDML_H
@@ -15,7 +17,8 @@
 #include "undo/undo_record.h"
 
 /*
- * Arguments and results are those of the table AM callbacks of the same names.
+ * Callbacks of the table AM: arguments and results are those of the callbacks
+ * of the same names.
  */
 extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
 							   int options, BulkInsertState bistate);
@@ -37,50 +40,58 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
 								  LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd);
 
 /*
- * zreclaim_pre_commit: tell the free space map where the transaction that is
- * about to commit has made room. Takes no lock that it would wait for.
- * zreclaim_at_xact_end: after every end of a transaction.
+ * zreclaim_pre_commit: tells the free space map on which pages the committing
+ * transaction has made room. Waits for no heavyweight lock.
+ *
+ * zreclaim_at_xact_end: forgets these pages. Called after every end of a
+ * transaction.
+ *
+ * zreclaim_at_subxact_end: gives the pages noted at this nesting level to the
+ * parent if the subtransaction has committed; forgets them if it has aborted.
  */
 extern void zreclaim_pre_commit(void);
 extern void zreclaim_at_xact_end(void);
 extern void zreclaim_at_subxact_end(int level, bool committed);
 
 /*
- * zdml_at_xact_end: after every end of a transaction: memory that an error has
- * left is given back.
+ * zdml_at_xact_end: releases memory that an error has left allocated. Called
+ * after every end of a transaction.
  */
 extern void zdml_at_xact_end(void);
 
 /*
- * zheap_prune_page: prune the page in buf (exclusively locked); true if
- * something was done (WAL-logged).
+ * zheap_prune_page: prunes the page in buf; WAL-logged. Returns whether the
+ * page has gained room or any line pointer has changed. Raises
+ * ERRCODE_DATA_CORRUPTED.
  */
 extern bool zheap_prune_page(Relation rel, Buffer buf);
 
 /*
- * zheap_make_unused: buf exclusively locked; the LP_DEAD offsets become
- * LP_UNUSED, but those on which there are locks (DML-9); WAL-logged. Returns
- * how many.
+ * zheap_make_unused: makes the LP_DEAD line pointers at the n offsets
+ * LP_UNUSED, except those on which transactions in progress hold locks (DML-9);
+ * WAL-logged. Returns the number of line pointers changed.
  */
 extern int	zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
- * zheap_mark_all_visible (dml/zvisible.c): set the visibility map's bit of
- * buf's page (exclusively locked) if it may be set; WAL-logged. map: the map's
- * page, pinned by visibilitymap_pin. For VACUUM (VMAP-1).
+ * zheap_mark_all_visible (dml/zvisible.c): sets the bit of buf's page in the
+ * visibility map if VMAP-1 allows it; WAL-logged. map is the map's page, pinned
+ * by visibilitymap_pin. Only VACUUM calls it.
  */
 extern void zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map);
 
 /*
- * zoverflow_release (dml/zoverflow.c): take the page's overflow page away if
- * no slot there concerns anybody any more; WAL-logged. buf exclusively locked;
- * no slot of the page may be picked. True if it has none now.
+ * zoverflow_release (dml/zoverflow.c): takes the overflow page away from the
+ * page in buf if every slot on it is older than `oldest`; WAL-logged. On entry
+ * no pick of a slot of the page may be in use (OVERFLOW-2). Returns whether the
+ * page has no overflow page now.
  */
 extern bool zoverflow_release(Relation rel, Buffer buf);
 
 /*
- * zoverflow_free: free p, if it still has that owner; WAL-logged. The caller
- * knows that nothing points to it and keeps it so.
+ * zoverflow_free: frees the overflow page p if it still has the owner named
+ * there; WAL-logged. The caller guarantees that no table page points to it, now
+ * or later.
  */
 extern void zoverflow_free(const ZuOverflowPage *p);
 
@@ -88,18 +99,21 @@ extern void zoverflow_free(const ZuOverflowPage *p);
 typedef struct ZNewRows
 {
 	int			n;
-	char	  **row;			/* headers: shape only, until a row is
+	char	  **row;			/* the headers name no slot until a row is
 								 * inserted */
 	const uint32 *len;
-	ItemPointerData *tid;		/* filled in */
+	ItemPointerData *tid;		/* set by the insertion */
 } ZNewRows;
 
 /*
- * For rewrites of a table into a new file, which keep what older snapshots
- * need. as_of: the transaction that made, or deleted, the row versions:
- * FrozenTransactionId = all snapshots see them; Invalid = our own transaction;
- * else a committed one, and only snapshots that see it see this too.
- * zheap_form_row returns slot's row for rel, toasted and palloc'd.
+ * Functions for rewrites of a table into a new file, which keep the versions
+ * that older snapshots need. as_of is the transaction that made, or deleted,
+ * the row versions: with FrozenTransactionId all snapshots see them, with
+ * InvalidTransactionId they are our own transaction's; otherwise it is a
+ * committed transaction, and only snapshots that see it see this change.
+ *
+ * zheap_form_row: returns the row of the executor's slot for rel, toasted and
+ * palloc'd.
  */
 extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len);
 extern void zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int options,
@@ -107,10 +121,10 @@ extern void zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandI
 extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of);
 
 /*
- * zheap_push_record: write rec, an undo record for a file of rel that is being
- * copied; the caller fills its type, relnumber, block, offset, as_of or cid,
- * prev, payload and what goes with the type. Returns where it is; rec->xid is
- * ours. No page is changed.
+ * zheap_push_record: writes rec, an undo record for a file of rel that is being
+ * copied, and returns its place. The caller fills in type, relnumber, block,
+ * offset, as_of or cid, prev, payload and what the type needs besides; rec->xid
+ * becomes our transaction's. No table page is changed.
  */
 extern UndoPtr zheap_push_record(Relation rel, ZuRecord *rec);
 

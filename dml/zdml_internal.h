@@ -1,5 +1,5 @@
 /*
- * dml/zdml_internal.h - what the DML files share; not included from outside
+ * dml/zdml_internal.h - what the files of dml/ share. Not included from outside
  * dml/.
  */
 #ifndef ZUNDO_ZDML_INTERNAL_H
@@ -18,7 +18,7 @@
 #include "undo/undo.h"
 #include "undo/undo_overflow.h"
 
-/* Who writes, and into what. */
+/* The transaction that makes a change, and the table that it changes. */
 typedef struct ZWriter
 {
 	Relation	rel;
@@ -32,11 +32,12 @@ typedef struct ZWriter
 
 /*
  * zwriter_begin: attaches undo, assigns the transaction ids and reserves undo.
- * It does so in two steps for a caller that may find nothing to write
- * (DML-13): zwriter_open only attaches, zwriter_start does the rest, where it
- * has not been done (zwriter_started). No buffer lock may be held.
- * zwriter_begin_change: zwriter_begin for a change of rows; raises an error if
- * logical decoding would have to show it (DECODE-2).
+ * A caller that may find nothing to write (DML-13) takes two steps:
+ * zwriter_open only attaches undo; zwriter_start, unless zwriter_started says
+ * that it has been called, does the rest. No buffer lock may be held.
+ *
+ * zwriter_begin_change: does the same for a change of rows, and raises an error
+ * if logical decoding would have to show the change (DECODE-2).
  */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid);
@@ -44,8 +45,9 @@ extern void zwriter_open(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_start(ZWriter *writer);
 
 /*
- * zwriter_waited: raises the error of zwriter_begin_change, if there is reason
- * for it since the caller has waited for another transaction.
+ * zwriter_waited: raises the error of zwriter_begin_change if there is reason
+ * for it now. Called after a wait for another transaction, during which a
+ * publication may have been made.
  */
 extern void zwriter_waited(const ZWriter *writer);
 
@@ -56,112 +58,124 @@ zwriter_started(const ZWriter *writer)
 }
 
 /*
- * zwriter_reserve: reserve undo for the writer's next op; zwriter_begin has
- * done so for the first.
+ * zwriter_reserve: reserves undo for the writer's next ZuOp; zwriter_start has
+ * done so for the first. No buffer lock may be held.
  */
 extern void zwriter_reserve(const ZWriter *writer);
 
 /*
- * zreclaim_note: a deletion or move on the page in buf (locked) gives back
- * gain bytes at commit, less what it took there. No errors. zreclaim_cover:
- * the table has been extended by this block; gives the free space map a page
- * for it if it has none. Errors: disk full.
+ * zreclaim_note: notes that a deletion or move on the locked page in buf gives
+ * gain bytes back at commit, net of what the change took there. Raises no
+ * errors.
+ *
+ * zreclaim_cover: gives the free space map a page for this block, by which the
+ * table has just been extended, if the map has none (SPACE-2). Raises an error
+ * if the disk is full.
  */
 extern void zreclaim_note(Relation rel, Buffer buf, int gain);
 extern void zreclaim_cover(Relation rel, BlockNumber block);
 
 /*
- * zreclaim_room: the bytes of a locked page for rows and line pointers, once
- * all deletions on it are committed.
+ * zreclaim_room: returns the bytes that a locked page will have for rows and
+ * line pointers once all deletions on it are committed.
  */
 extern int	zreclaim_room(Page page);
 
 /*
- * zdml_scratch: an empty memory context for what one row change allocates. DML
- * entry points don't nest (toasting writes heap), so there is one. zdml_leave:
- * back to the caller's; what was a lot, as for a wide row, is given back.
+ * zdml_scratch: returns an empty memory context for what one row change
+ * allocates. There is one per backend, since the entry points of dml/ do not
+ * nest (TOAST tables are heap).
+ *
+ * zdml_leave: switches back to the caller's context, and resets the scratch
+ * context if it has become large, as for a wide row.
  */
 extern MemoryContext zdml_scratch(void);
 extern void zdml_leave(MemoryContext caller);
 
-/* The slot that a change will use. */
+/* The transaction slot of a page that a change will use. */
 typedef struct ZSlotPick
 {
 	int			slotno;
 	int			grow_to;		/* 0 = no growth */
-	UndoPtr		prev;			/* head to push on; Invalid = start an empty
-								 * chain */
-	ZXid		committed;		/* owner of prev if another, committed
+	UndoPtr		prev;			/* head that the record is pushed on; Invalid
+								 * = the chain is empty */
+	ZXid		committed;		/* owner of prev if that is another, committed
 								 * transaction; else 0 */
-	BlockNumber overflow;		/* the overflow page that the slot lies on; 0
-								 * = it is inline */
-	bool		common;			/* it is the page's common lock slot: the
-								 * record is to be a LOCKS record */
-	ZXid		hold;			/* common lock slots: the xid in the slot, if
-								 * prev is valid */
+	BlockNumber overflow;		/* overflow page that holds the slot; 0 = the
+								 * slot is inline */
+	bool		common;			/* the slot is the page's common lock slot:
+								 * the record must be a LOCKS record */
+	ZXid		hold;			/* common lock slots: xid in the slot, if prev
+								 * is valid */
 } ZSlotPick;
 
 /*
- * zslot_pick: choose the slot for writer on the page in buf (exclusively
- * locked): its own, a free one, one whose owner has ended, or a new one. May
- * roll aborted changes back, prune, give the page an overflow page or take it
- * away, and so change the page (WAL-logged). False if the page can have no
- * further slot now; with must_have: the caller unlocks the page, calls
- * zu_overflow_reserve and begins again with examining the page. Error with
- * must_have if ZPAGE_MAX_SLOTS transactions are at work. A pick is good until
- * the page is unlocked or another pick is made for it. avoid: the slot that
- * the row to be changed names (0 = none): another is preferred, so that rows
- * of the page which we have not changed don't seem to be ours.
+ * zslot_pick: chooses the slot for writer on the page in buf, which is
+ * exclusively locked: a slot of our transaction, a free one, one whose owner
+ * has ended, or a new one. May roll aborted changes back, prune the page, give
+ * it an overflow page or take that away, all WAL-logged. avoid is the slot that
+ * the row to be changed names (0 = none); another free slot is preferred, so
+ * that rows of the page that we have not changed do not seem to be ours.
+ *
+ * Returns false if the page can have no further slot now. If must_have was set,
+ * the caller then unlocks the page, calls zu_overflow_reserve, and begins again
+ * with examining the page. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED, with
+ * must_have only, if transactions in progress use all slots that a page can
+ * have for changes. A pick is valid until the page is unlocked or another pick
+ * is made for it.
  */
 extern bool zslot_pick(const ZWriter *writer, Buffer buf, int avoid, bool must_have,
 					   ZSlotPick *pick);
 
 /*
- * zslot_pick_for_lock: as zslot_pick with must_have, for a LOCK record; but
- * when many slots of the page are in use the choice is the page's common lock
+ * zslot_pick_for_lock: does the same as zslot_pick with must_have, for a LOCK
+ * record. If many slots of the page are in use, it picks the page's common lock
  * slot (pick->common), so that lockers never take the last slots from writers.
  */
 extern bool zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pick);
 
 /*
- * zslot_pick_inline: the slot in which writer may keep a lock on the row at
- * off of the page in buf (exclusively locked) without undo: its own such slot,
- * a free one, or a new one. lock->offset and mode are given. False: it has
- * changes on the page, or there is none.
+ * zslot_pick_inline: chooses a slot in which writer can keep a lock on a row of
+ * the page in buf without undo: its own slot for locks, a free slot, or a new
+ * one. On entry the page is exclusively locked, and lock->offset and lock->mode
+ * are set; the other fields are set here. Returns false if the transaction has
+ * changes on the page, if the page has an overflow page, or if no slot can take
+ * the lock.
  */
 extern bool zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock);
 
 /*
- * zlock_convert: make records of the inline locks in own slot slotno;
- * WAL-logged. The page is exclusively locked.
+ * zlock_convert: replaces the inline locks in our own slot slotno by LOCK
+ * records; WAL-logged. On entry the page is exclusively locked.
  */
 extern void zlock_convert(const ZWriter *writer, Buffer buf, int slotno);
 
 /*
- * zslot_pick_common: choose the slot for a LOCKS record on an initialised
- * page: the page's common lock slot, or a free one beside the one that 'pick'
- * (of the same change) uses; always an inline one. Changes nothing. False: the
- * page has none to give.
+ * zslot_pick_common: chooses the slot for a LOCKS record on an initialised
+ * page: the page's common lock slot, or a free or new slot other than the one
+ * that 'pick', of the same change, uses. The slot is always inline. Changes
+ * nothing. Returns false if the page has no such slot to give.
  */
 extern bool zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common);
 
 /*
  * zslot_use: enters the page in buf as page i of the change, with the slot that
- * was picked, and locks the overflow page that the slot lies on, if it does. To
- * be called for page 0 before page 1. Raises an error if the overflow page is
+ * was picked, and locks the overflow page if that holds the slot. Must be
+ * called for page 0 before page 1. Raises an error if the overflow page is
  * damaged.
  */
 extern void zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf,
 					  const ZSlotPick *pick);
 
 /*
- * zslot_note: remembers record i of the change, which is done and used pick, as
- * one of our own transaction (zown_note).
+ * zslot_note: remembers record i of the change as one of our own transaction
+ * (zown_note). Called when the change has been made; pick is the slot that the
+ * record went to.
  */
 extern void zslot_note(const ZChange *change, int i, const ZSlotPick *pick);
 
 /*
- * zwriter_change: begins a change by writer with so many records
+ * zwriter_change: begins a change by writer with nrecords undo records
  * (zchange_begin).
  */
 static inline void
@@ -173,54 +187,58 @@ zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecord
 	change->topxid = writer->topxid;
 }
 
-/* zwriter_record: fill a record's common fields. */
+/* zwriter_record: fills in the fields that all kinds of undo record have. */
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
 						   BlockNumber block, OffsetNumber off, UndoPtr prev);
 
-/* Where a new row goes. */
+/* The place for a new row. */
 typedef struct ZNewPlace
 {
 	Buffer		buf;			/* pinned and exclusively locked */
 	bool		init;			/* the page must be initialised */
 	OffsetNumber off;
 	ZSlotPick	pick;
-	ZSlotPick	common;			/* if asked for: the common lock slot that
-								 * takes locks of others */
+	ZSlotPick	common;			/* if wanted: common lock slot that takes the
+								 * locks of others */
 } ZNewPlace;
 
 /*
  * zspace_insert_page: finds a page with room for a new row of len bytes and a
- * slot for writer.
+ * slot for writer, and fills place. Extends the table if need be. Called
+ * without a buffer lock. Raises ERRCODE_DATA_CORRUPTED.
  */
 extern void zspace_insert_page(const ZWriter *writer, Size len, int options,
 							   BulkInsertState bistate, ZNewPlace *place);
 
 /*
  * zspace_second_page: does the same while the caller holds 'held' exclusively
- * locked; never waits for another page's lock. The page may be 'held' itself,
- * then pinned once, as before. want_common: place->common is wanted too.
+ * locked. Never waits for another page's lock. The page found may be 'held'
+ * itself, which is then not pinned once more. With want_common, place->common
+ * is set as well.
  */
 extern void zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common,
 							   ZNewPlace *place);
 
 /*
- * zspace_maybe_image: save the page's image to undo when the chains on it have
- * become long (mvcc/README.md).
+ * zspace_maybe_image: saves the page's image in the undo log if the chains on
+ * the page have become long (mvcc/README.md). On entry the page is exclusively
+ * locked and pick is the slot of the change to come.
  */
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
 
 /*
- * zvisible_clear: what is visible on buf's page (exclusively locked) is about
- * to change: clear its bit in the visibility map (VMAP-2).
+ * zvisible_clear: clears the flag and the visibility map's bit of buf's page,
+ * which is exclusively locked, before a change of what is visible on it
+ * (VMAP-2); WAL-logged.
  */
 extern void zvisible_clear(Relation rel, Buffer buf);
 
 /* ---- overflow pages (dml/zoverflow.c) ---- */
 
 /*
- * zoverflow_attach: give the table page in buf (exclusively locked, without an
- * overflow page) the one that was reserved; WAL-logged. False if there is
- * none.
+ * zoverflow_attach: gives the table page in buf, exclusively locked and without
+ * an overflow page, the overflow page that was reserved; WAL-logged. Returns
+ * false if none was reserved.
  */
 extern bool zoverflow_attach(const ZWriter *writer, Buffer buf);
 
@@ -229,72 +247,80 @@ extern bool zoverflow_attach(const ZWriter *writer, Buffer buf);
 typedef struct ZRowState
 {
 	ZRowWriter	writer;			/* of the newest version */
-	ZHeader		header;			/* on the page (or made up for a stub) */
+	ZHeader		header;			/* as on the page; of a stub, made up from the
+								 * line pointer */
 	bool		stub;
-	ZXid		wait_for;		/* TM_BeingModified: whom to wait for */
-	bool		clear_locks;	/* lock hints are there but nobody holds a
-								 * lock */
-	bool		others_locks;	/* others hold locks */
-	bool		many_locks;		/* more than 'others' has room for */
-	bool		own_lock;		/* we hold a lock; known for TM_Ok and
-								 * TM_BeingModified */
-	bool		own_hold;		/* we hold a lock, or the newest version is
-								 * ours */
-	bool		own_exclusive;	/* ... an UPDATE lock */
-	bool		rolled_back;	/* examining has changed the page: look at the
-								 * row again */
-	bool		key_share_beside;	/* the newest version is another's, not
-									 * seen by the caller; a KEY SHARE lock
-									 * may be taken */
-	int			nothers;		/* the locks that others hold, one for each
-								 * (sub)transaction and strength */
+	ZXid		wait_for;		/* TM_BeingModified: transaction to wait for */
+	bool		clear_locks;	/* the row has a lock hint, but no transaction
+								 * holds a lock */
+	bool		others_locks;	/* other transactions hold locks */
+	bool		many_locks;		/* ... more of them than 'others' has room for */
+	bool		own_lock;		/* our transaction holds a lock; known for
+								 * TM_Ok and TM_BeingModified */
+	bool		own_hold;		/* our transaction holds a lock or wrote the
+								 * newest version */
+	bool		own_exclusive;	/* our transaction holds a FOR UPDATE lock */
+	bool		rolled_back;	/* examining has rolled changes back, so the
+								 * row must be looked at again */
+	bool		key_share_beside;	/* the newest version is another
+									 * transaction's and not seen by the
+									 * caller, but a KEY SHARE lock may be
+									 * taken */
+	int			nothers;		/* number of locks that others hold, one for
+								 * each (sub)transaction and strength */
 	ZLockEntry	others[ZLOCK_MAX_ENTRIES];
 } ZRowState;
 
-/* What a command wants to do with a row. */
+/* What a command is about to do with a row. */
 typedef struct ZRowWish
 {
 	Relation	rel;
 	Buffer		buf;			/* the row's page, exclusively locked */
 	ItemPointer tid;
 	CommandId	cid;
-	Snapshot	snapshot;		/* under which the command saw the row;
+	Snapshot	snapshot;		/* that the command found the row with;
 								 * InvalidSnapshot: the newest version is
 								 * meant */
-	LockTupleMode mode;			/* to lock or change the row */
+	LockTupleMode mode;			/* strength in which the row will be locked or
+								 * changed */
 } ZRowWish;
 
 /*
  * zrow_examine: returns whether the row may be changed or locked as wished. On
- * entry and return the page is exclusively locked. Aborted changes found are
- * rolled back. *state is filled, and *tmfd for every answer but TM_Ok.
+ * entry and on return the page is exclusively locked. Rolls aborted changes of
+ * the page back if it meets them. Fills *state, and *tmfd unless it returns
+ * TM_Ok. Raises ERRCODE_DATA_CORRUPTED.
  */
 extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd);
 
 /*
- * zrow_wait: wait for the transaction that keeps us from the row. No buffer
- * lock may be held. Queues behind the row's heavyweight lock first
- * (*have_tuple_lock), unless we hold a lock on the row ourselves (own_lock):
- * those at the head of the queue may be waiting for us. False if the policy
- * said not to wait.
+ * zrow_wait: waits until transaction xid has ended. No buffer lock may be held.
+ * First queues for the row's heavyweight lock (*have_tuple_lock), unless our
+ * transaction holds a lock on the row (own_lock), for then the transactions at
+ * the head of that queue may be waiting for us. Returns false if the policy is
+ * LockWaitSkip and the lock could not be had at once; raises
+ * ERRCODE_LOCK_NOT_AVAILABLE if the policy is LockWaitError.
  */
 extern bool zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode,
 					  LockWaitPolicy policy, XLTW_Oper oper, bool own_lock, bool *have_tuple_lock);
 
 /*
- * zrow_was_locked: did command cid of ours lock the row (perhaps without a
- * record, for it was ours already) before changing it? What heap shows as xmax
- * of the new version, and applications take for "this upsert was an update".
+ * zrow_was_locked: returns whether the row is the one that our transaction
+ * locked last, in command cid, perhaps without a record because it held the row
+ * already. The new version then shows our xid as xmax, as on heap, from which
+ * applications tell that an upsert was an update.
  */
 extern bool zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid);
 
-/* zrow_end_wait: give the heavyweight lock back. */
+/* zrow_end_wait: releases the heavyweight lock that zrow_wait took, if any. */
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
 
 /*
- * zrow_lock_in_place: write a LOCK record for the row at off. Page exclusively
- * locked, examined. False: nothing was done, the page needs an overflow page
- * (see zslot_pick), or the row has gone since it was examined: begin again.
+ * zrow_lock_in_place: locks the row at off for writer: by an inline lock, or by
+ * a LOCK record. On entry the page is exclusively locked and the row examined.
+ * Returns false if nothing was done because the page needs an overflow page
+ * (see zslot_pick) or because the row is no longer there; the caller begins
+ * again.
  */
 extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off,
 							   LockTupleMode mode);
@@ -322,9 +348,9 @@ extern void zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick 
 typedef struct ZIndexColumns
 {
 	Oid			reloid;			/* 0 = empty */
-	bool		complete;		/* all of it has been read */
-	bool		outdated;		/* the relation has changed since, or while it
-								 * was read */
+	bool		complete;		/* all fields have been read */
+	bool		outdated;		/* the relation has changed since the fields
+								 * were read, or meanwhile */
 	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
 	Bitmapset  *blocking;		/* an in-place update must not change these */
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
@@ -338,30 +364,32 @@ typedef struct ZIndexColumns
 } ZIndexColumns;
 
 /*
- * zindex_columns: of rel; cached until its relcache entry is invalidated.
- * Valid until the next call for any relation.
+ * zindex_columns: returns the columns of rel that matter, from a cache that the
+ * relcache invalidates. May read catalogs. The result is valid until the next
+ * call for any relation.
  */
 extern const ZIndexColumns *zindex_columns(Relation rel);
 
 /*
- * zcolumns_event: may an AFTER UPDATE row trigger be queued for an update that
- * changes columns of an index (index_change), changes columns of foreign keys
- * (foreign_change), or hits a row that our transaction wrote (own)? The server
- * then asks for the old row, and must be able to find it again later.
+ * zcolumns_event: returns whether an AFTER UPDATE row trigger's event may be
+ * queued for an update that changes columns of an index (index_change), changes
+ * columns of foreign keys (foreign_change), or changes a row that our
+ * transaction wrote (own). The server then asks for the old row, and must be
+ * able to find it again later.
  */
 extern bool zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change,
 						   bool own);
 
 /*
- * zcolumns_some_null: are some of attrs null in the row and others not? Then
- * the server queues an event for a MATCH FULL foreign key that has not been
- * validated, whatever has changed.
+ * zcolumns_some_null: returns whether some of attrs are null in the row and
+ * others are not. The server then queues an event for a MATCH FULL foreign key
+ * that has not been validated, whatever has changed.
  */
 extern bool zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size len);
 
 /*
- * zcolumns_differ: does any attribute of attrs differ between the row at tid
- * and a new one?
+ * zcolumns_differ: returns whether any attribute of attrs differs between the
+ * row at tid and a new one. Compares bytes.
  */
 extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid,
 							const char *oldrow, Size oldlen, const char *newrow, Size newlen);
@@ -369,21 +397,23 @@ extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer ti
 /* ---- TOAST (dml/ztoast.c) ---- */
 
 /*
- * ztoast_needed: must a new row (header, length) replacing an old one go
- * through the toaster? old = 0: none.
+ * ztoast_needed: returns whether a new row, of this header and length, that
+ * replaces an old one must go through the toaster. old is the old row's header;
+ * 0 = there is none.
  */
 extern bool ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old);
 
 /*
- * ztoast_row: the row of slot with its large values in the TOAST table.
- * oldrow: the version, at otid, that it replaces, or NULL. palloc'd.
+ * ztoast_row: returns the row of the executor's slot, palloc'd, with its large
+ * values in the TOAST table. oldrow is the version, at otid, that it replaces,
+ * or NULL. No buffer lock may be held.
  */
 extern char *ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow,
 						Size oldlen, int options, uint32 *len);
 
 /*
- * ztoast_delete: delete the external values of the row at tid; speculative:
- * those of a speculative insertion of this command.
+ * ztoast_delete: deletes the values that the row at tid has in the TOAST table.
+ * If speculative is set, the row is a speculative insertion of this command.
  */
 extern void ztoast_delete(Relation rel, ItemPointer tid, const char *row, Size len,
 						  bool speculative);

@@ -1,6 +1,9 @@
 /*
- * dml/zimage.c - saving a hot page's image to undo, so that old snapshots need
- * not walk long chains.
+ * dml/zimage.c - saving the image of a hot page in the undo log, so that old
+ * snapshots need not walk long chains.
+ *
+ * Called by dml/ before a change, with the page exclusively locked; undo pages
+ * are locked below it.
  */
 #include "postgres.h"
 
@@ -8,15 +11,13 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/*
- * An image is worth it when the chains have grown by this many times its size.
- */
+/* An image is saved when the page's debt is this many times its size. */
 #define IMAGE_DEBT_FACTOR 4
 #define IMAGE_MIN_DEBT 1024
 
 /*
- * Is every unsettled slot's owner committed or at work? (an image must not
- * hold aborted heads)
+ * Returns whether no slot of the page has an aborted head, which an image must
+ * not hold: each owner is settled, committed or in progress.
  */
 static bool
 no_aborted_slots(Relation rel, BlockNumber block, Page page)
@@ -37,8 +38,9 @@ no_aborted_slots(Relation rel, BlockNumber block, Page page)
 }
 
 /*
- * Puts the page, without its hole, into an undo record that the page then
- * names.
+ * Writes the page, without its hole, as an IMAGE record, which the page's
+ * trailer then points to. On entry the page is exclusively locked and undo is
+ * reserved.
  */
 static void
 save_image(const ZWriter *writer, Buffer buf, ZXid committed)
@@ -64,6 +66,11 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 	zchange_do(&change, NULL);
 }
 
+/*
+ * Nobody else reads the undo of a temporary table, and only a chain that
+ * another transaction has begun is walked by older snapshots; for these changes
+ * there is no image.
+ */
 void
 zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 {

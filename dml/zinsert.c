@@ -1,8 +1,9 @@
 /*
  * dml/zinsert.c - inserting one row and many rows.
  *
- * Crash points: before the WAL record nothing has happened but, at most, an
- * empty page at the relation's end; after it redo builds page and undo.
+ * Crash points: before the WAL record nothing has happened except that, at
+ * most, an empty page was added at the relation's end; after the record, redo
+ * builds page and undo.
  */
 #include "postgres.h"
 
@@ -19,11 +20,11 @@
 #include "utils/rel.h"
 
 /*
- * Tells whether rows that are inserted with these options are to be visible to
+ * Returns whether rows that are inserted with these options must be visible to
  * all (FROZEN-1). The server asks for that only in a file that the current
- * subtransaction has made, which goes with it. Elsewhere, where an extension
- * may ask for it, others would see the rows at once and after a rollback too:
- * there they are the transaction's, as without the option.
+ * subtransaction has made, and that is dropped if it aborts. An extension may
+ * ask for it in another file, where other transactions would see the rows at
+ * once, and even after a rollback; there the option is ignored.
  */
 static bool
 inserts_frozen(Relation rel, int options)
@@ -68,8 +69,8 @@ insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkIn
 }
 
 /*
- * Returns the slot's row, toasted if need be; good until the slot changes or
- * the memory context is reset.
+ * Returns the row of the executor's slot, toasted if need be; valid until the
+ * slot changes or the memory context is reset.
  */
 static const char *
 form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
@@ -82,7 +83,7 @@ form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 	return row;
 }
 
-/* Copies a row that was formed to dst; its header becomes one of a new row. */
+/* Copies a row that was formed to dst, and gives it the header of a new row. */
 static void
 copy_formed_row(char *dst, const char *row, uint32 len)
 {
@@ -90,6 +91,10 @@ copy_formed_row(char *dst, const char *row, uint32 len)
 	zheader_set(dst, zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
 }
 
+/*
+ * The row is copied to the stack because its header gets the slot number only
+ * when a page and a slot have been found.
+ */
 void
 zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 				   BulkInsertState bistate)
@@ -110,8 +115,8 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int option
 }
 
 /*
- * Returns how many of the rows from 'from' on fit at the place next to each
- * other, at least one. keep_free: bytes that must stay free.
+ * Returns how many of the rows, counted from 'from' on, fit on the page next to
+ * each other, at least one. keep_free: bytes that must stay free.
  */
 static int
 rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_free)
@@ -127,8 +132,8 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 	hole -= Min(hole, keep_free);
 
 	/*
-	 * a range: only line pointers past the last one, unless just one row is
-	 * put
+	 * several rows need line pointers in a row, which only those past the
+	 * last one are
 	 */
 	if (!place->init && place->off <= PageGetMaxOffsetNumber(page))
 		return 1;
@@ -141,18 +146,19 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 	return Max(count, 1);
 }
 
-/* What is special about rows that are inserted. */
+/* Properties of rows that are inserted that ordinary rows do not have. */
 typedef struct Special
 {
-	uint32		token;			/* of a speculative insertion (of one row),
-								 * else 0 */
-	bool		frozen;			/* every snapshot is to see them: their
+	uint32		token;			/* of a speculative insertion (one row); else
+								 * 0 */
+	bool		frozen;			/* every snapshot must see the rows: their
 								 * headers name no slot */
-	TransactionId as_of;		/* the transaction that made them, or Invalid */
+	TransactionId as_of;		/* the transaction that counts as the rows'
+								 * writer, or Invalid */
 } Special;
 
 /*
- * Joins count rows, each after its length, in data. Returns the number of
+ * Copies count rows, each after its length, to data. Returns the number of
  * bytes.
  */
 static uint32
@@ -172,8 +178,8 @@ join_rows(const ZNewRows *rows, int from, int count, char *data)
 }
 
 /*
- * Inserts as many of the rows, from 'from' on, as one page takes. Returns their
- * number and sets their tids.
+ * Inserts as many of the rows, counted from 'from' on, as one page takes.
+ * Returns their number and sets their tids.
  */
 static int
 insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, int options,
@@ -224,6 +230,10 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, int o
 	return count;
 }
 
+/*
+ * All rows are formed, and toasted, before undo is reserved and a page is
+ * locked; then each page takes as many of them as fit, with one record.
+ */
 void
 zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
 				   BulkInsertState bistate)
@@ -262,6 +272,10 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	pgstat_count_heap_insert(rel, nslots);
 }
 
+/*
+ * Inserted by a MULTI_INSERT of one row, since only that kind of record has the
+ * token and a row header with the speculative mark.
+ */
 void
 zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 							   BulkInsertState bistate, uint32 token)
@@ -294,6 +308,10 @@ zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
 	return row;
 }
 
+/*
+ * A rewrite is no change that could be published, and no serializable
+ * transaction can have read the new file: so neither is checked.
+ */
 void
 zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int options,
 						BulkInsertState bistate, TransactionId as_of)
@@ -318,10 +336,10 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int o
 }
 
 /*
- * Nobody but us can see the row yet: confirming it takes its mark away; giving
- * it up makes it a deleted row of ours without an undo record, so that whoever
- * waits for the token finds nothing, and a rollback removes it as any
- * insertion.
+ * Until it is confirmed, only our own transaction can see the row. Confirming
+ * takes the mark away. Giving up makes it a deleted row of ours, without an
+ * undo record: a transaction that waits for the token then finds nothing, and a
+ * rollback removes the row as it does any insertion.
  */
 void
 zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)

@@ -1,9 +1,10 @@
 /*
  * dml/zlock.c - row locks.
  *
- * A lock is an entry in a slot that holds only the locker's locks, or a LOCK
- * record in the locker's slot chain; the row's header keeps its writer and
- * gets a hint that locks may exist (docs/locking.md).
+ * A lock is an entry in a slot that holds only the locker's locks, a LOCK
+ * record in the chain of the locker's slot, or an entry in a LOCKS record of
+ * the page's common lock slot. The row's header keeps its writer and gets a
+ * hint that locks may exist (docs/locking.md).
  */
 #include "postgres.h"
 
@@ -18,7 +19,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* The row that was locked last. */
+/* The row that was locked last, for zrow_was_locked. */
 static struct
 {
 	ZXid		xid;			/* of the locker */
@@ -36,9 +37,10 @@ zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
 }
 
 /*
- * A row that another was changing when it was examined may have been taken
- * from its place by the picking of a slot: he has committed a move, and the
- * page was pruned, or a move to here was rolled back.
+ * Returns whether the row has left its place since it was examined. That can
+ * only happen if another transaction was changing it then: picking a slot has
+ * pruned the page after a move was committed, or has rolled back a move to this
+ * place.
  */
 static inline bool
 has_gone(Page page, OffsetNumber off)
@@ -47,10 +49,11 @@ has_gone(Page page, OffsetNumber off)
 }
 
 /*
- * Lock the row without undo, if the page has a slot for that. Locks in the
- * stronger modes announce a change of the row, for which they would be made
- * records of at once. Nobody else locks rows of a temporary table, and a page
- * of it tells by its pointers that it is one (UNDO-23).
+ * Locks the row without undo if the page has a slot for that; returns whether
+ * it has. The stronger modes announce a change of the row, before which an
+ * inline lock would have to become a record at once. No other session locks
+ * rows of a temporary table, and the undo pointers of its pages must show that
+ * the table is temporary (UNDO-23), so it has no inline locks.
  */
 static bool
 lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
@@ -79,10 +82,10 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 }
 
 /*
- * Makes LOCK records of some of the inline locks of slotno, on *prev, which
- * becomes the last record. Returns what is left of the locks. The slot takes
- * the records only with the last of them: if an error comes in between, it
- * still has all its locks.
+ * Makes LOCK records of some of the inline locks of slotno, the first of them
+ * pushed on *prev; sets *prev to the last. Returns the inline locks that are
+ * left. The slot is changed only with the last record, so that after an error
+ * in between it still has all its locks.
  */
 static UndoPtr
 convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr locks, UndoPtr *prev)
@@ -122,6 +125,7 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 	return locks;
 }
 
+/* Locks that do not fit into one change are converted by several. */
 void
 zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
 {
@@ -134,6 +138,9 @@ zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
 	ZUNDO_FAULT("locks-done");
 }
 
+/*
+ * Picking a slot may take the row away, so has_gone is asked after each pick.
+ */
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
@@ -169,7 +176,8 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 }
 
 /*
- * Does the page's common lock slot name us with at least this lock on the row?
+ * Returns whether the page's common lock slot lists a lock of our transaction
+ * on the row that is at least as strong as mode.
  */
 static bool
 listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNumber block,
@@ -187,8 +195,8 @@ listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNu
 }
 
 /*
- * Do we hold the row at least in this mode, by a change or by a lock? Page
- * locked.
+ * Returns whether our transaction holds the row at least in this mode, by a
+ * change or by a lock. On entry the page is locked.
  */
 static bool
 held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state,
@@ -239,10 +247,10 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 }
 
 /*
- * Put the version that was locked into slot: the newest one, or beside
- * another's unfinished update the one that the caller sees. False: the row is
- * not here any more. The page is not locked, and a KEY SHARE lock lets others
- * move the row.
+ * Stores the version that was locked in the executor's slot: the newest one,
+ * or, beside another transaction's update, the one that the caller's snapshot
+ * sees. Returns false if the row is no longer here: the page was unlocked, and
+ * a KEY SHARE lock lets other transactions move the row.
  */
 static bool
 show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside,
@@ -262,9 +270,10 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 }
 
 /*
- * Remember the version that was locked instead of the one that snapshot shows;
- * its writer must be named as an update under that snapshot will name it. Page
- * locked.
+ * Notes for the query level the version that was locked, which a later change
+ * in the same query then takes for the one that snapshot shows. Its writer must
+ * be determined as an update under that snapshot will do it. On entry the page
+ * is locked.
  */
 static void
 note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
@@ -278,7 +287,7 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 	zlevel_note_locked(rel, tid, writer.ptr);
 }
 
-/* Where the search for the row to lock stands. */
+/* State of the search for the row to lock. */
 typedef struct LockSearch
 {
 	ItemPointerData tid;
@@ -289,8 +298,10 @@ typedef struct LockSearch
 } LockSearch;
 
 /*
- * The version the caller saw has been replaced: go on to the newest one, at
- * another TID if it moved. False: give TM_Updated to the caller.
+ * Lets the search continue at the newest version if the one that the caller saw
+ * was replaced; a row that has moved has another TID. Returns false if the
+ * caller did not ask for that, and is given TM_Updated. Raises
+ * ERRCODE_T_R_SERIALIZATION_FAILURE if the row has moved to another partition.
  */
 static bool
 follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
@@ -309,11 +320,11 @@ follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
 }
 
 /*
- * A KEY SHARE lock is wanted on a version that another has moved, or is
- * moving: take it where the row is moved to, or a deletion there would not
- * meet it. No buffer lock is held. Returns TM_Ok; TM_BeingModified with
- * *wait_for; TM_Deleted or TM_Updated if the row was deleted, or its key
- * changed, further on.
+ * Takes a KEY SHARE lock for a version that another transaction has moved, or
+ * is moving, at every place that the row has moved to: a deletion there would
+ * not meet a lock at the old place. No buffer lock may be held. Returns TM_Ok;
+ * TM_BeingModified with *wait_for; or TM_Deleted or TM_Updated if a later
+ * version was deleted or has another key.
  */
 static TM_Result
 lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_for)
@@ -334,7 +345,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		zwriter_reserve(writer);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 		result = zrow_examine(&wish, &state, &tmfd);
-		/* invisible: just moved here, and not changed since */
+		/* TM_Invisible: the row was just moved here, and not changed since */
 		if (result == TM_Invisible && state.wait_for != InvalidZXid)
 			result = TM_BeingModified;
 		if ((result == TM_Ok || result == TM_Invisible) && !state.stub &&
@@ -351,7 +362,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		if (result == TM_BeingModified || result == TM_Deleted ||
 			(result == TM_Updated && (state.writer.xflags & (ZUX_KEY_CHANGE | ZUX_OTHER_PART))))
 			return result;
-		/* what we have changed ourselves we hold */
+		/* a row that our own transaction has changed needs no lock */
 		if (result == TM_SelfModified)
 			return TM_Ok;
 		if (ZH_STATE(state.header) != ZSTATE_MOVED || !ItemPointerIsValid(&state.writer.forward))
@@ -361,8 +372,9 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 }
 
 /*
- * A KEY SHARE lock on an old version came too late: a newer one was deleted,
- * or got another key. Answer as for the version itself. buf is not locked.
+ * Returns the answer for a KEY SHARE lock on an old version that came too late,
+ * since a newer version was deleted or has another key: it is the same as if
+ * that had happened to the version itself. Releases buf, which is not locked.
  */
 static TM_Result
 beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, const ZRowState *state,
@@ -379,10 +391,11 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, cons
 }
 
 /*
- * Following another's update we have met our own change, made since the
- * command began: an error for most callers if the newest version is of a later
- * command, none if the row is gone in the end. So go on if it has moved.
- * *done: result is the answer.
+ * Returns the answer for a search that has followed another transaction's
+ * update and met a change of our own, made since the command began. To most
+ * callers that is an error if there is a newest version, which a later command
+ * wrote, and none if the row is gone in the end; so the search continues if the
+ * row has moved. *done: the result is final.
  */
 static TM_Result
 beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_FailureData *tmfd,
@@ -396,7 +409,10 @@ beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_
 	return TM_Deleted;
 }
 
-/* Try once at search->tid. *done: result is the answer, else search again. */
+/*
+ * Tries once to lock the row at search->tid. Sets *done if the result is final;
+ * otherwise the caller tries again.
+ */
 static TM_Result
 lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableSlot *slot,
 			 LockTupleMode mode, LockWaitPolicy policy, uint8 flags, TM_FailureData *tmfd,
@@ -423,7 +439,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	}
 	if (result == TM_Ok)
 	{
-		/* a row that has moved is locked at its new place only */
+		/* a row whose move is committed is locked at its new place only */
 		if (ZH_LIVE(state.header) || state.writer.status == ZXID_IN_PROGRESS)
 		{
 			if (held_by_us(writer, buf, off, &state, mode))
@@ -444,8 +460,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			result = lock_moved(writer, state.writer.forward, mode, &state.wait_for);
 
 			/*
-			 * the key went while the move was unfinished, or before: that
-			 * decides who is told
+			 * If the mover has committed, report the lost key to the caller;
+			 * otherwise wait for the mover.
 			 */
 			if ((result == TM_Deleted || result == TM_Updated) &&
 				state.writer.status != ZXID_IN_PROGRESS)
@@ -464,8 +480,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		}
 
 		/*
-		 * FOR UPDATE alone has the other flag: the plan goes on from there,
-		 * perhaps to an older version
+		 * Only FOR UPDATE and its kind set the other flag: its plan continues
+		 * with the version that is returned here, perhaps an older one.
 		 */
 		if (search->snapshot == InvalidSnapshot &&
 			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot &&
@@ -474,8 +490,9 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 
 		/*
-		 * gone on meanwhile: the lock has gone with it, or has been taken
-		 * there too, and there it is found
+		 * The row may have moved while the page was unlocked. Our KEY SHARE
+		 * lock moved with it, or was taken at the new place as well; search
+		 * for it again.
 		 */
 		*done = show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed,
 							slot) ||
@@ -488,8 +505,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 
 	/*
-	 * to ON CONFLICT a row that this command has updated is a new row of this
-	 * command
+	 * to ON CONFLICT, a row that this command has updated is a new row of
+	 * this command
 	 */
 	if (result == TM_SelfModified && state.writer.type == ZUR_UPDATE && !search->traversed &&
 		(search->snapshot == InvalidSnapshot || zany_is_conflict_slot(slot)))
@@ -514,6 +531,10 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 	return result;
 }
 
+/*
+ * Tries until lock_attempt has a final result: each wait, and each step to
+ * another place, begins anew at the page (DML-1).
+ */
 TM_Result
 zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot,
 				 CommandId cid,
@@ -530,9 +551,9 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	search.tid = *tid;
 
 	/*
-	 * Who does not ask for the last version under READ COMMITTED has found
-	 * the row by other means than its snapshot (ON CONFLICT, replication):
-	 * the newest version is meant.
+	 * A caller that does not ask for the last version under READ COMMITTED
+	 * has found the row by other means than its snapshot (ON CONFLICT,
+	 * replication): the newest version is meant.
 	 */
 	if (snapshot && IsMVCCSnapshot(snapshot) &&
 		((flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) || IsolationUsesXactSnapshot()))
@@ -549,7 +570,11 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 			zwriter_reserve(&writer);
 		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd,
 							  &done);
-		/* who goes on to another place leaves the queue at this one */
+
+		/*
+		 * leave the queue at the old place before joining one at the new
+		 * (DML-11)
+		 */
 		if (search.have_tuple_lock && !ItemPointerEquals(&here, &search.tid))
 		{
 			zrow_end_wait(rel, &here, mode, true);

@@ -2,13 +2,15 @@
  * dml/zlocklist.c - the locks of several transactions that a page keeps in
  * common.
  *
- * A row that moves takes its live lockers along: the mover writes their locks,
- * as a list, into an undo record of type LOCKS, and a slot of the new row's
- * page, flagged ZSLOT_COMMON_LOCKS, points to it. Such records form a chain of
- * their own, which is no chain of changes: whoever needs to pushes on it,
- * whatever becomes of the others, for it is read as a whole. An entry counts
- * while its locker is at work, and if the record's writer has not aborted
- * (then the row that it speaks of is not there).
+ * A row that moves takes the locks of transactions in progress along: the
+ * mover writes them, as a list, into an undo record of type LOCKS, and a slot
+ * of the new row's page, flagged ZSLOT_COMMON_LOCKS, points to that record.
+ * Such records form a chain of their own, which is no chain of changes: any
+ * transaction may push a record on it, whatever has become of the writers of
+ * the others, for the chain is read as a whole. An entry counts while its
+ * locker is in progress and, unless it is marked ZLOCK_SURE, the record's
+ * writer has not aborted (if the writer has aborted, the row that the entry
+ * concerns is not there).
  *
  * Locks: the page's, exclusively to push, at least share to read; then undo
  * pages.
@@ -18,7 +20,7 @@
  *		named in the record or below it, so the slot is free, and the chain may
  *		be gone, only when all of these have ended.
  *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the
- *				horizon (UNDO-28).
+ *		horizon (UNDO-28).
  *	LOCKLIST-3	an entry is left out of the list only if its locker has ended,
  *		or its row has no bytes any more: then the row has moved on, and its
  *		lockers with it, or never came to be.
@@ -29,12 +31,12 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/* A chain of so many records is replaced by one. */
+/* A chain that has reached this number of records is replaced by one record. */
 #define MERGE_RECORDS 8
 
 /*
- * Gathers the entries of the chain that still matter (LOCKLIST-3) in kept.
- * Returns false if there are too many.
+ * Collects in kept the entries of the chain that still matter (LOCKLIST-3).
+ * Returns false if there are too many. Entries that occur twice are kept once.
  */
 static bool
 gather(ZLockScan *scan, Page page, ZLockList *kept)
@@ -62,6 +64,7 @@ gather(ZLockScan *scan, Page page, ZLockList *kept)
 	return true;
 }
 
+/* An entry taken over from another record is marked ZLOCK_SURE. */
 void
 zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLockList *list,
 				 ZuRecord *rec)
@@ -81,8 +84,9 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 						InvalidOffsetNumber);
 
 		/*
-		 * replace the records if they hold nothing, or are many and what they
-		 * hold fits
+		 * Replace the chain's records if none of their entries matters any
+		 * more, or if there are many records and what they hold fits into
+		 * one.
 		 */
 		merge = gather(&scan, BufferGetPage(buf), &kept) &&
 			(kept.n == 0 ||

@@ -2,16 +2,16 @@
  * dml/zoverflow.c - giving table pages their overflow pages, and taking them
  * away.
  *
- * A page that is full and has no slot left gets an overflow page (zslot_pick);
- * whoever holds it exclusively and finds every slot there older than `oldest`
- * takes it away (zslot_pick, VACUUM). Tables that are dropped, truncated or
- * rewritten leave overflow pages behind, which the undo worker frees
- * (discard/sweep.c).
+ * A page that is full and has no slot left gets an overflow page (zslot_pick).
+ * A process that holds the page exclusively and finds every slot on the
+ * overflow page older than `oldest` takes it away (zslot_pick, VACUUM). Tables
+ * that are dropped, truncated or rewritten leave overflow pages behind, which
+ * the undo worker frees (discard/sweep.c).
  *
  * Locks: table page -> overflow page. Nothing here waits for a transaction.
  *
- * Crash points: "overflow-logged"; both pages change in one WAL record, so
- * neither points to nothing.
+ * Crash points: "overflow-logged", "overflow-attached". Both pages change in
+ * one WAL record, so neither points to a page that does not know of it.
  *
  * Invariants:
  *	OVERFLOW-1	an overflow page is taken away only when every slot on it is
@@ -30,9 +30,10 @@
 #include "utils/rel.h"
 
 /*
- * Give overflow to the owner in 'xlrec', or to nobody if first is 0, and log
- * that. buf: the table page that is to point to it, or not any more; Invalid:
- * none does. Both exclusively locked. logged: is the table page?
+ * Makes the owner in xlrec that of the overflow page, or no table page if
+ * 'first' is 0, and logs that. buf is the table page whose pointer to the
+ * overflow page is set or cleared; Invalid if none points to it. On entry both
+ * are exclusively locked. logged: the table is WAL-logged.
  */
 static void
 change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool logged)
@@ -63,6 +64,10 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 	END_CRIT_SECTION();
 }
 
+/*
+ * The overflow page was reserved while the table page was unlocked, since
+ * taking one may allocate; another process may have taken the page since.
+ */
 bool
 zoverflow_attach(const ZWriter *writer, Buffer buf)
 {
@@ -70,8 +75,9 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	xl_zheap_overflow xlrec;
 
 	/*
-	 * for a row lock too: VACUUM comes only to pages without the bit
-	 * (VACUUM-4 in vacuum/zvacuum.c), and is to take the overflow page away
+	 * Clear the bit for a row lock too: VACUUM visits only pages without it
+	 * (VACUUM-4 in vacuum/zvacuum.c), and VACUUM must take the overflow page
+	 * away again.
 	 */
 	zvisible_clear(writer->rel, buf);
 	overflow = zu_overflow_take();
@@ -83,8 +89,8 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	xlrec.first = zpage_nslots(BufferGetPage(buf)) + 1;
 
 	/*
-	 * so that a version from an earlier time with the same owner does not fit
-	 * either
+	 * The count begins at random, so that a copy of the overflow page from an
+	 * earlier time with the same owner does not match either.
 	 */
 	xlrec.changes = (uint16) pg_prng_uint32(&pg_global_prng_state);
 	change_owner(&xlrec, buf, overflow, writer->logged);
@@ -93,7 +99,7 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	return true;
 }
 
-/* Is every slot here older than everybody? */
+/* Returns whether every slot of the overflow page is settled. */
 static bool
 is_settled(Page overflow, ZXid oldest)
 {
@@ -103,6 +109,7 @@ is_settled(Page overflow, ZXid oldest)
 	return true;
 }
 
+/* Called for pages that mostly have none, so that case is answered first. */
 bool
 zoverflow_release(Relation rel, Buffer buf)
 {

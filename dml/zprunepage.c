@@ -1,12 +1,12 @@
 /*
- * dml/zprunepage.c - giving back the room of rows whose deletion is settled.
+ * dml/zprunepage.c - giving back the room of rows whose deletion is committed.
  *
- * Called with the page locked exclusively. Each page change is one WAL record
- * ("prune-logged").
+ * Called by dml/, vacuum/ with the page locked exclusively. Each page change is
+ * one WAL record ("prune-logged").
  *
  * Rule DML-9: a line pointer becomes LP_UNUSED, for another row to take, only
- * when no transaction at work has a lock on what was there: a row that was
- * moved, or moved here by somebody who has aborted.
+ * when no transaction in progress has a lock on what was there: a row that was
+ * moved, or one that an aborted transaction had moved here.
  */
 #include "postgres.h"
 
@@ -18,9 +18,10 @@
 #include "utils/rel.h"
 
 /*
- * The xid in slot s, which a line pointer or a row of the page names;
- * overflow: all slots if the page has more than the inline ones, else NULL.
- * Error ERRCODE_DATA_CORRUPTED if the page never had so many.
+ * Returns the xid in slot s, which a line pointer or a row of the page names; 0
+ * if the slot holds only locks, or is none. overflow has all slots if the page
+ * has more than the inline ones, else it is NULL. Raises ERRCODE_DATA_CORRUPTED
+ * if the page never had a slot of that number.
  */
 static inline ZXid
 slot_xid(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, int s)
@@ -38,7 +39,10 @@ slot_xid(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, 
 	return overflow != NULL && s <= overflow->n ? ZSLOT_XID(&overflow->s[s]) : InvalidZXid;
 }
 
-/* What can be done with line pointer lp now? False: nothing. */
+/*
+ * Returns whether something can be done with line pointer lp now, and sets
+ * *action to what.
+ */
 static bool
 prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overflow, ItemId lp,
 			 ZXid oldest, ZPruneAction *action)
@@ -69,7 +73,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	xid = slot_xid(rel, block, page, overflow, ZH_SLOT(h));
 	settled = xid < oldest;
 	if (unlikely(xid & ZXID_LOST))
-		return false;			/* who reads the row says what is wrong */
+		return false;			/* the error is raised when the row is read */
 	if (!settled)
 	{
 		zvis_check_xid(rel, block, ZH_SLOT(h), xid);
@@ -91,7 +95,7 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	return true;
 }
 
-/* Do items to the page and log it. */
+/* Applies the n items to the page, in a critical section, and logs them. */
 static void
 prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 {
@@ -115,8 +119,8 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 }
 
 /*
- * May there be a lock on what is at lp? The bytes of a row know; nothing else
- * does.
+ * Returns whether there may be a lock on what is at lp. Only a row that has its
+ * bytes can tell that there is none.
  */
 static bool
 may_be_locked(Page page, ItemId lp)
@@ -125,8 +129,9 @@ may_be_locked(Page page, ItemId lp)
 }
 
 /*
- * Take from the n items those that would give up line pointers on which there
- * are locks (DML-9); returns how many are left.
+ * Changes the n items so that no line pointer on which there is a lock becomes
+ * LP_UNUSED (DML-9): a row becomes a stub, everything else is left out. Returns
+ * how many items are left.
  */
 static int
 keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
@@ -137,8 +142,8 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 	int			left = 0;
 
 	/*
-	 * nobody else locks rows of a temporary table, and all that is dead there
-	 * is of transactions that have ended
+	 * No other session locks rows of a temporary table, and what is dead
+	 * there was deleted by transactions that have ended.
 	 */
 	if (RelationUsesLocalBuffers(rel))
 		return n;
@@ -162,11 +167,11 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 }
 
 /*
- * The page on which there was nothing to do when it was last pruned here.
- * There is nothing as long as no transaction has ended and `oldest` is the
- * same: a statement that moves all rows of a page asks for each of them. (Gaps
- * between rows may come up at any time; slack that an aborted change leaves is
- * found at the next end of a transaction.)
+ * The page for which pruning found nothing to do last time. It would find
+ * nothing again as long as no transaction has ended and `oldest` is the same; a
+ * statement that moves all rows of a page prunes it for each of them. Gaps
+ * between rows may come up at any time and are looked for in any case; slack
+ * that an aborted change leaves is found at the next end of a transaction.
  */
 static struct
 {
@@ -176,6 +181,10 @@ static struct
 	uint64		completions;
 }			in_vain;
 
+/*
+ * Returns whether pruning the page found nothing to do, and nothing can have
+ * changed since.
+ */
 static bool
 was_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
 {
@@ -192,6 +201,10 @@ note_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
 	in_vain.completions = completions;
 }
 
+/*
+ * Decides for each line pointer by the state of the transaction in its slot
+ * alone; undo is read only to look for locks (keep_locked).
+ */
 bool
 zheap_prune_page(Relation rel, Buffer buf)
 {
@@ -199,8 +212,8 @@ zheap_prune_page(Relation rel, Buffer buf)
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	/*
-	 * read before the states of transactions: one that ends meanwhile has not
-	 * been counted then
+	 * Read before the transactions' states: one that ends meanwhile is not
+	 * counted yet, so the page is looked at again.
 	 */
 	uint64		completions = zc_peek_xact_completions();
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
@@ -242,6 +255,10 @@ zheap_prune_page(Relation rel, Buffer buf)
 	return zpage_hole(page) > before || n > 0;
 }
 
+/*
+ * Locks are looked for again: they may have been taken since VACUUM noted the
+ * offsets.
+ */
 int
 zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 {

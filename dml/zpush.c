@@ -6,13 +6,18 @@
  * afterwards, so a standby never follows a pointer to a record that is not
  * there.
  *
- * Crash points: the new file is dropped if its maker does not commit.
+ * Crash points: "undo-pushed". The new file is dropped if the transaction that
+ * makes it does not commit.
  */
 #include "postgres.h"
 
 #include "dml/zdml_internal.h"
 #include "utils/rel.h"
 
+/*
+ * zwriter_record fills a record of its own, of which only the fields that the
+ * caller does not know are taken over.
+ */
 UndoPtr
 zheap_push_record(Relation rel, ZuRecord *rec)
 {

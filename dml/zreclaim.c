@@ -2,26 +2,27 @@
  * dml/zreclaim.c - telling the free space map of room that deletions give back
  * at commit.
  *
- * As soon as the deleter has committed, whoever comes to the page can take the
- * room of the rows that he deleted or moved away, whatever old snapshots there
- * are (zprunepage.c). But nobody comes unless the free space map names the
- * page, and VACUUM may be long in coming. So a transaction remembers the pages
- * on which it makes room, and tells the map right before it commits.
+ * As soon as the deleting transaction has committed, any process that visits
+ * the page can take the room of the rows that were deleted or moved away,
+ * whatever old snapshots there are (zprunepage.c). But an insertion visits the
+ * page only if the free space map names it, and the next VACUUM may be far off.
+ * So a transaction remembers the pages on which it makes room, and tells the
+ * map right before it commits.
  *
  *	SPACE-1	What the map says is a hint, here as everywhere; it is lost by a
- *		crash or PREPARE TRANSACTION. It is told an instant before the commit,
- *		or longer if that waits for a standby: who comes meanwhile finds room
- *		that is not free yet, leaves the map as it is, and after a few such
- *		pages takes the last one, and only then a new one (zspace.c): else,
- *		beside a long deletion, each session's first row would get a page of
- *		its own. Other pages that the map is wrong about are corrected by who
- *		comes.
+ *		crash or PREPARE TRANSACTION. It is updated an instant before the
+ *		commit, or longer if that waits for a standby. An insertion that visits
+ *		the page meanwhile finds room that is not free yet, leaves the map as
+ *		it is, and after a few such pages takes the last page of the table, and
+ *		only then a new one (zspace.c): otherwise, beside a long deletion, each
+ *		session's first row would get a page of its own. Other pages that the
+ *		map is wrong about are corrected by the insertion that finds out.
  *	SPACE-2	No file grows at commit, for a full disk must not keep a
  *		transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
  *		on.
- *	SPACE-3	The map is told of a page only when its room has grown by a STEP,
- *			to MIN_ROOM at least: not for each row.
+ *	SPACE-3	A page is entered in the map only when its room has grown by a STEP,
+ *		to MIN_ROOM at least: not for each row.
  */
 #include "postgres.h"
 
@@ -39,7 +40,7 @@
 #define MIN_BLOCKS	32
 #define MIN_ROOM	(BLCKSZ / 4)
 #define STEP		(BLCKSZ / 8)
-/* So many pages a transaction remembers; the rest is left to VACUUM. */
+/* Number of pages that a transaction remembers; the rest is left to VACUUM. */
 #define MAX_PAGES	(128 * 1024)
 
 typedef struct RoomyPage
@@ -50,7 +51,7 @@ typedef struct RoomyPage
 	int			room;			/* bytes for rows and line pointers, once the
 								 * deletions are committed */
 	int			level;			/* nesting level of the transaction that made
-								 * it */
+								 * the room */
 } RoomyPage;
 
 static RoomyPage *pages;
@@ -71,8 +72,8 @@ zreclaim_room(Page page)
 		ItemId		lp = PageGetItemId(page, off);
 
 		/*
-		 * a damaged one gives no room that counts, and is no reason to refuse
-		 * a change of another row
+		 * a damaged row counts as free room, and is no reason to refuse a
+		 * change of another row
 		 */
 		if (ItemIdIsNormal(lp) && zpage_item_ok(page, off) &&
 			ZH_LIVE(zheader_get(zpage_row(page, lp))))
@@ -82,8 +83,9 @@ zreclaim_room(Page page)
 }
 
 /*
- * Memory for more pages. False: there is none; then they are forgotten, for
- * the change that is noted has been made.
+ * Allocates memory for more pages. Returns false if there is none; the page is
+ * then not remembered. An error must not be raised, since the change that is
+ * noted has been made.
  */
 static bool
 make_room(void)
@@ -104,6 +106,10 @@ make_room(void)
 	return true;
 }
 
+/*
+ * Adds the page to those to be entered in the map, or changes its room if
+ * it was added last. Forgets it if there are too many, or no memory is left.
+ */
 static void
 remember(const RoomyPage *page)
 {
@@ -120,6 +126,10 @@ remember(const RoomyPage *page)
 		pages[npages++] = *page;
 }
 
+/*
+ * The room is computed only when another page is changed than last time, for
+ * that reads all line pointers; then the gains are added up.
+ */
 void
 zreclaim_note(Relation rel, Buffer buf, int gain)
 {
@@ -140,7 +150,7 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 
 	/*
 	 * without a line pointer for another row there is no room, until VACUUM
-	 * has freed some
+	 * has freed one
 	 */
 	if (zpage_find_offset(BufferGetPage(buf)) == InvalidOffsetNumber)
 		return;
@@ -149,8 +159,8 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 }
 
 /*
- * The block of the map's file that has this table block: leaf pages and those
- * above them in depth-first order.
+ * Returns the block of the map's file that covers this table block: leaf pages
+ * and those above them are in depth-first order.
  */
 static BlockNumber
 map_block(BlockNumber block)
@@ -167,6 +177,7 @@ zreclaim_cover(Relation rel, BlockNumber block)
 		RecordPageWithFreeSpace(rel, block, 0);
 }
 
+/* Orders the pages by table, file, block and room, for qsort. */
 static int
 compare_pages(const void *a, const void *b)
 {
@@ -183,15 +194,15 @@ compare_pages(const void *a, const void *b)
 }
 
 /*
- * Tell the map of n pages of one table, in ascending order, as far as it has
- * pages for them (SPACE-2).
+ * Enters the room of n pages of one table, in ascending order, in the map, as
+ * far as the map has pages for them (SPACE-2).
  */
 static void
 tell_map(Relation rel, const RoomyPage *page, int n)
 {
 	BlockNumber map_size;
-	BlockNumber first = InvalidBlockNumber; /* of those told since the upper
-											 * levels were made right */
+	BlockNumber first = InvalidBlockNumber; /* first block entered since the
+											 * upper levels were updated */
 
 	if (!smgrexists(RelationGetSmgr(rel), FSM_FORKNUM))
 		return;
@@ -207,8 +218,8 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 		first = Min(first, block);
 
 		/*
-		 * for one page of the map at a time, for there may be many between
-		 * two of ours
+		 * update the upper levels for one page of the map at a time, for
+		 * there may be many pages between two of ours
 		 */
 		if (i + 1 == n || page[i + 1].block / SlotsPerFSMPage != block / SlotsPerFSMPage ||
 			page[i + 1].relnumber != page[i].relnumber)
@@ -219,6 +230,10 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 	}
 }
 
+/*
+ * Sorts the pages, so that each table is opened once and the map is written in
+ * order.
+ */
 void
 zreclaim_pre_commit(void)
 {
@@ -231,7 +246,11 @@ zreclaim_pre_commit(void)
 
 		for (end = first + 1; end < npages && pages[end].relid == relid; end++)
 			;
-		/* ours already, since the change; no wait in any case */
+
+		/*
+		 * our transaction has the lock since the change; if not, skip the
+		 * table rather than wait
+		 */
 		if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
 			continue;
 		rel = try_table_open(relid, NoLock);
@@ -242,6 +261,7 @@ zreclaim_pre_commit(void)
 	}
 }
 
+/* Releases the memory if the transaction remembered many pages. */
 void
 zreclaim_at_xact_end(void)
 {
@@ -256,8 +276,8 @@ zreclaim_at_xact_end(void)
 }
 
 /*
- * A subtransaction at this nesting level has ended. What it has deleted is its
- * parent's now, or is there again if it has aborted.
+ * What a committed subtransaction has deleted now counts for its parent; of an
+ * aborted one, the rows are there again.
  */
 void
 zreclaim_at_subxact_end(int level, bool committed)

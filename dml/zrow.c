@@ -1,10 +1,11 @@
 /*
- * dml/zrow.c - may this row be changed or locked; waiting for whoever is in
- * the way.
+ * dml/zrow.c - whether a row may be changed or locked, and waiting for the
+ * transaction that prevents it.
  *
- * After every wait the caller starts again from the page (PROTOCOLS H): nothing
- * learnt before a wait is used after it. "Deleted" is concluded only from the
- * row's own state.
+ * Called by dml/ with the row's page exclusively locked, but for the wait.
+ * After every wait the caller starts again at the page (DML-1): nothing learnt
+ * before a wait is used after it. "Deleted" is concluded only from the row's
+ * own state (DML-2).
  */
 #include "postgres.h"
 
@@ -17,7 +18,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Do two row lock strengths exclude each other? */
+/* Returns whether two row lock strengths exclude each other. */
 static bool
 modes_conflict(LockTupleMode a, LockTupleMode b)
 {
@@ -35,7 +36,7 @@ modes_conflict(LockTupleMode a, LockTupleMode b)
 	return true;
 }
 
-/* The strength in which a writer holds the row that it changed. */
+/* Returns the strength in which a writer holds the row that it changed. */
 static LockTupleMode
 writer_mode(const ZRowWriter *writer)
 {
@@ -45,16 +46,17 @@ writer_mode(const ZRowWriter *writer)
 /* A search for the locks on a row. */
 typedef struct LockerSearch
 {
-	const ZRow *row;			/* its slots are those with locks, too */
+	const ZRow *row;			/* its slots include those that hold only
+								 * locks */
 	LockTupleMode mode;			/* the lock that is wanted */
-	int			hint;			/* the row's header says that there is no
-								 * stronger lock */
-	ZRowState  *state;			/* gets what is found */
-	ZXid		conflicting;	/* in progress, not ours, in a mode that
+	int			hint;			/* strongest lock that the row may have, from
+								 * its header */
+	ZRowState  *state;			/* where the locks found are entered */
+	ZXid		conflicting;	/* another transaction in progress whose lock
 								 * excludes ours; 0 = none */
 } LockerSearch;
 
-/* Another transaction at work holds a lock. */
+/* Enters the lock of another transaction, which is in progress. */
 static void
 note_others_lock(LockerSearch *search, ZXid xid, int held)
 {
@@ -83,8 +85,8 @@ note_own_lock(LockerSearch *search, int held)
 }
 
 /*
- * look_in_chain: Notes the locks in the chain of a slot whose head's
- * transaction is ours or in progress.
+ * Enters the locks in the chain of a slot whose head's transaction is ours or
+ * in progress.
  */
 static void
 look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
@@ -100,8 +102,8 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 				 buf);
 
 	/*
-	 * the rest of the chain is of others, or its head's transaction has ended
-	 * meanwhile
+	 * Stop at a record of another transaction, or if that of the head has
+	 * ended meanwhile: the rest of the chain is older.
 	 */
 	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
@@ -119,7 +121,7 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 	}
 }
 
-/* look_in_list: Notes the locks on the row in the page's common lock slot. */
+/* Enters the locks on the row in the page's common lock slot. */
 static void
 look_in_list(LockerSearch *search, const ZPageSlot *slot)
 {
@@ -139,10 +141,7 @@ look_in_list(LockerSearch *search, const ZPageSlot *slot)
 	}
 }
 
-/*
- * look_in_slot: Notes the lock on the row in a slot with the locks of one
- * transaction.
- */
+/* Enters the lock on the row in a slot with inline locks of one transaction. */
 static void
 look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 {
@@ -157,9 +156,9 @@ look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 }
 
 /*
- * find_lockers: Notes all locks on the row. Returns false if a chain's head
- * has aborted: below it there may be locks of the same top-level transaction,
- * so the page is to be rolled back first.
+ * Enters all locks on the row. Returns false if a chain's head has aborted:
+ * below it there may be locks of the same top-level transaction, so the page
+ * must be rolled back first.
  */
 static bool
 find_lockers(LockerSearch *search)
@@ -190,6 +189,10 @@ find_lockers(LockerSearch *search)
 	return true;
 }
 
+/*
+ * Fills *tmfd from the row's newest version: where a moved row is now, and
+ * which transaction wrote the version, or counts as its writer after a rewrite.
+ */
 static void
 fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 {
@@ -211,7 +214,7 @@ fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 /*
  * Returns true if our own transaction's rewrite of the table (CLUSTER, VACUUM
  * FULL) wrote the newest version for a transaction that `snapshot` does not
- * see.  To a command with that snapshot the row was changed concurrently.
+ * see. To a command with that snapshot the row was changed concurrently.
  */
 static bool
 stands_for_unseen(const ZRowState *state, Snapshot snapshot)
@@ -220,7 +223,10 @@ stands_for_unseen(const ZRowState *state, Snapshot snapshot)
 		IsMVCCSnapshot(snapshot) && XidInMVCCSnapshot(state->writer.as_of, snapshot);
 }
 
-/* The newest version is our own: did this command or an earlier one make it? */
+/*
+ * Returns the answer for a newest version of our own, which depends on whether
+ * this command or an earlier one wrote it.
+ */
 static TM_Result
 examine_own(const ZRowState *state, CommandId cid)
 {
@@ -229,7 +235,9 @@ examine_own(const ZRowState *state, CommandId cid)
 	return state->writer.type == ZUR_INSERT ? TM_Invisible : TM_SelfModified;
 }
 
-/* The newest version is another transaction's unfinished work. */
+/*
+ * Returns the answer for a newest version of another transaction in progress.
+ */
 static TM_Result
 examine_in_progress(ZRowState *state, LockTupleMode mode)
 {
@@ -245,8 +253,8 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 }
 
 /*
- * Did the writer leave the row's key and place as they were? Then a KEY SHARE
- * lock on the version before is as good.
+ * Returns whether the writer left the row's key and place as they were, so that
+ * a KEY SHARE lock on the version before is as good as one on the newest.
  */
 static bool
 kept_key(const ZRowWriter *writer)
@@ -255,8 +263,9 @@ kept_key(const ZRowWriter *writer)
 }
 
 /*
- * Will waiting be in vain, since the snapshot of the transaction does not see
- * what has been committed already, and that keeps it from taking the lock?
+ * Returns whether waiting would be in vain: the transaction's snapshot does not
+ * see a version that is committed already, which excludes the lock whatever the
+ * transaction in progress does.
  */
 static bool
 waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
@@ -269,10 +278,11 @@ waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 }
 
 /*
- * This command, or a function that it has called, has changed the row; had
- * another changed it before, since the snapshot? Then the version that the
- * caller has in hand was replaced by the other. Unless he has followed that
- * already and has locked what the other left.
+ * Returns whether another transaction had changed the row, since the snapshot,
+ * before our command or a function called by it did. The version that the
+ * caller has found was then replaced by that transaction. That does not count
+ * if the caller has followed that update already and has locked the version
+ * that it left.
  */
 static bool
 was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
@@ -283,11 +293,13 @@ was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
 }
 
 /*
- * This command, or one that a function of its has run, has changed the row. As
- * on heap the caller is told who replaced the version that he has in hand. If
- * that was another: TM_Updated, and he will meet our own change when he goes
- * after the newest version; a version that is still here is that one. Else
- * *replaced_by: the row may have been changed again since.
+ * Returns the answer for a row that this command, or one that a function of it
+ * has run, has changed. As on heap, the caller learns what replaced the version
+ * that it has found. If another transaction did, that is TM_Updated, and a
+ * caller that follows the update meets our own change; but if the newest
+ * version is still at this place, it is met at once. Otherwise sets
+ * *replaced_by to the command that replaced the version, for the row may have
+ * been changed again since.
  */
 static TM_Result
 examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *state,
@@ -304,8 +316,8 @@ examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *st
 }
 
 /*
- * May a KEY SHARE lock be taken on the version that snapshot sees, though the
- * row has moved on?
+ * Returns whether a KEY SHARE lock may be taken on the version that the
+ * snapshot sees, though the row has moved.
  */
 static bool
 key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
@@ -315,7 +327,10 @@ key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state
 		!zxid_visible_mvcc(state->writer.xid, snapshot);
 }
 
-/* The newest version is settled. */
+/*
+ * Returns the answer for a newest version that is committed, or that a rewrite
+ * of ours has put there for a transaction that is.
+ */
 static TM_Result
 examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot,
 				ZRowState *state)
@@ -337,8 +352,8 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 	if (!state->writer.visible && !zlevel_is_locked(rel, tid, state->writer.ptr))
 	{
 		/*
-		 * updates in place leave the key as it is: the version that the
-		 * caller sees will do
+		 * an update in place that keeps the key lets the lock be taken on the
+		 * version that the caller sees
 		 */
 		if (mode != LockTupleKeyShare || !kept_key(&state->writer))
 			return TM_Updated;
@@ -348,9 +363,9 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 }
 
 /*
- * find_writer: Finds out who wrote the row's newest version, which is none of
- * an aborted transaction: such changes are rolled back. Returns false if there
- * is no row or stub.
+ * Finds the row's newest version, and rolls changes of aborted transactions
+ * back until its writer has not aborted. Returns false if there is no row or
+ * stub. Raises ERRCODE_DATA_CORRUPTED.
  */
 static bool
 find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
@@ -380,7 +395,7 @@ find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 	}
 }
 
-/* examine_version: Returns what the row's newest version alone allows. */
+/* Returns what the row's newest version, without the locks, allows. */
 static TM_Result
 examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, CommandId *replaced_by)
 {
@@ -405,6 +420,11 @@ examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, Command
 	}
 }
 
+/*
+ * Looks at the version first, and at the locks only where the version does not
+ * decide and the header has a hint. A rollback on the way changes the page, so
+ * both are looked at anew.
+ */
 TM_Result
 zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 {
@@ -440,12 +460,12 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			continue;
 		}
 		state->clear_locks = !state->others_locks && !state->own_lock;
-		/* a change of our own may be waited for as a lock is */
+		/* those that wait for a change of our own wait as for a lock of ours */
 		state->own_hold = state->own_lock || state->writer.status == ZXID_OWN;
 
 		/*
-		 * a row just moved here is invisible; who comes from its old place
-		 * asks for the lock all the same
+		 * A row just moved here is invisible, but a locker that comes from
+		 * its old place needs the transaction to wait for (lock_moved).
 		 */
 		if (result != TM_BeingModified)
 			state->wait_for = search.conflicting;
@@ -460,7 +480,10 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	return result;
 }
 
-/* The heavyweight lock that queues for a row lock. */
+/*
+ * Returns the mode of the heavyweight lock in which transactions queue for a
+ * row lock of this strength.
+ */
 static LOCKMODE
 queue_mode(LockTupleMode mode)
 {
@@ -487,6 +510,10 @@ lock_not_available(Relation rel)
 					RelationGetRelationName(rel))));
 }
 
+/*
+ * The heavyweight lock makes transactions get the row in the order in which
+ * they came.
+ */
 bool
 zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode, LockWaitPolicy policy,
 		  XLTW_Oper oper, bool own_lock, bool *have_tuple_lock)

@@ -1,8 +1,9 @@
 /*
  * dml/zslotpick.c - which transaction slot of a page a change uses.
  *
- * Nothing here waits for a transaction: a page whose slots are all in use by
- * running ones gets further slots (PROTOCOLS A).
+ * Called by dml/ with the page exclusively locked; overflow and undo pages are
+ * locked below it. Nothing here waits for a transaction: a page whose slots are
+ * all used by transactions in progress gets further slots.
  */
 #include "postgres.h"
 
@@ -17,12 +18,15 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* So many transactions are asked for one by one whether they have ended. */
+/*
+ * Number of transactions whose status is looked up one by one, before a
+ * snapshot is taken.
+ */
 #define STATUS_LOOKUPS 8
 
 /*
- * Lockers leave the slots above these to writers; the last one of all is kept
- * for a common lock slot.
+ * Lockers leave the slots above the first of these numbers to writers; the last
+ * slot of all is kept for a common lock slot.
  */
 #define MAX_LOCKER_SLOTS 256
 #define MAX_WRITER_SLOTS (ZPAGE_MAX_SLOTS - 1)
@@ -35,24 +39,25 @@ typedef enum Purpose
 	FOR_LOCK
 } Purpose;
 
-/* A page grows up to so many inline slots for the sake of inline locks. */
+/* A page gets no more than this number of inline slots for inline locks. */
 #define MAX_LOCK_SLOTS 16
 
+/* Returns whether xid is our transaction's, or one of its subtransactions'. */
 static inline bool
 xid_is_mine(const ZWriter *writer, ZXid xid)
 {
 	if (xid == writer->xid || xid == writer->topxid)
 		return true;
-	/* own subtransactions are younger than the top */
+	/* our subtransactions have greater xids than the top-level transaction */
 	return xid > writer->topxid && TransactionIdIsCurrentTransactionId(zxid_to_xid(xid));
 }
 
-/* All slots of a locked page. */
+/* The slots of a locked page, inline and overflow. */
 typedef struct SlotArray
 {
 	BlockNumber block;
 	Page		page;
-	Page		overflow;		/* locked too; NULL = none */
+	Page		overflow;		/* also locked; NULL = there is none */
 	int			ninline;
 	int			n;
 } SlotArray;
@@ -65,9 +70,10 @@ slot_at(const SlotArray *slots, int i)
 }
 
 /*
- * An own slot, or one that is free, if possible not 'avoid'; inline if
- * possible. 0 = neither. *settled: no overflow slot is in use (valid if no own
- * slot was found).
+ * Returns a slot of our transaction (*own), or else a free one; an inline one
+ * other than 'avoid' is preferred. 0 = there is neither. Sets *settled to
+ * whether no overflow slot is in use, which is valid only if no own slot was
+ * found.
  */
 static int
 find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int avoid, bool *own,
@@ -101,8 +107,8 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 }
 
 /*
- * The slot with the oldest owner above 'floor' that is not among 'running'
- * (NULL: nobody is). 0 = none.
+ * Returns the slot with the oldest owner above 'floor' that is not among
+ * 'running' (NULL: any owner will do). 0 = there is none.
  */
 static int
 find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
@@ -125,9 +131,10 @@ find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 }
 
 /*
- * The slot with the oldest owner that has ended. 0 = none. The oldest one is
- * the likeliest; when some of those are at work still, one look at all running
- * transactions answers for the rest.
+ * Returns the slot with the oldest owner that has ended, and its status; 0 =
+ * there is none. The oldest owner is the likeliest to have ended. If several of
+ * the oldest are in progress still, one snapshot of all running transactions
+ * answers for the rest.
  */
 static int
 find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatus *status)
@@ -152,7 +159,10 @@ find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatu
 	}
 }
 
-/* An inline slot with locks of a transaction that has ended. 0 = none. */
+/*
+ * Returns an inline slot with locks of a transaction that has ended; 0 = there
+ * is none.
+ */
 static int
 find_ended_locker(const SlotArray *slots, ZXid oldest)
 {
@@ -185,16 +195,18 @@ too_many_writers(Relation rel, BlockNumber block)
 typedef enum PickResult
 {
 	PICKED,
-	PICKED_LAST_OVERFLOW,		/* an inline one; the overflow page is not
+	PICKED_LAST_OVERFLOW,		/* an inline slot; the overflow page is not
 								 * needed any more */
-	PICK_CONVERT,				/* pick->slotno holds own inline locks: make
-								 * records of them */
-	PICK_AGAIN,					/* aborted changes are in the way: roll them
-								 * back */
+	PICK_CONVERT,				/* pick->slotno holds inline locks of our own,
+								 * which must become records */
+	PICK_AGAIN,					/* aborted changes must be rolled back first */
 	PICK_NONE
 } PickResult;
 
-/* Pick one of the slots that there are. */
+/*
+ * Picks one of the slots that the page has, in the order: own, free, owner
+ * committed, locker ended. Returns what the caller must do.
+ */
 static PickResult
 pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick *pick)
 {
@@ -228,8 +240,8 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 }
 
 /*
- * The common lock slot of a page whose slots are all in use: the one that
- * there is, or the next one.
+ * Picks the common lock slot of a page whose slots are all in use: the one that
+ * it has, or the next new slot.
  */
 static PickResult
 pick_common(const SlotArray *slots, ZSlotPick *pick)
@@ -253,8 +265,8 @@ pick_common(const SlotArray *slots, ZSlotPick *pick)
 }
 
 /*
- * The same for a page with an overflow page, which gets a further slot if need
- * be.
+ * Does what pick_present does for a page with an overflow page, which gets a
+ * further slot if need be.
  */
 static PickResult
 pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPick *pick)
@@ -284,6 +296,11 @@ pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose
 	return result;
 }
 
+/*
+ * Picks a slot for the purpose. Tries, in this order: the slots that the page
+ * has, growing the page's inline slots, pruning, and attaching an overflow
+ * page. Returns false if there is no slot.
+ */
 static bool
 pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPick *pick)
 {
@@ -315,7 +332,11 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 				zrollback_page(buf, writer->rel);
 				continue;
 			case PICK_NONE:
-				/* one backend writes here, one transaction after the other */
+
+				/*
+				 * one backend writes to the table, in one transaction after
+				 * the other
+				 */
 				Assert(!writer->temp);
 				break;
 		}
@@ -350,6 +371,10 @@ zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pic
 	return pick_slot(writer, buf, avoid, FOR_LOCK, pick);
 }
 
+/*
+ * A slot of our own with changes takes no inline locks. On such a page a lock
+ * is a record.
+ */
 bool
 zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 {
@@ -372,8 +397,8 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 		const ZPageSlot *slot = zpage_slot(page, lock->slotno);
 
 		/*
-		 * a subtransaction's lock goes with it: its parent's slot cannot hold
-		 * it
+		 * The lock of a subtransaction must go when that aborts, so a slot of
+		 * its parent cannot hold it.
 		 */
 		lock->fresh = false;
 		return zslot_locks_only(slot) && ZSLOT_XID(slot) == writer->xid &&
@@ -386,6 +411,10 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 	return lock->slotno != 0;
 }
 
+/*
+ * Prefers the slot that is the page's common lock slot already, then a free
+ * one, then a new one.
+ */
 bool
 zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 {
@@ -421,6 +450,10 @@ zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 	return true;
 }
 
+/*
+ * The pick was made under the page lock that is still held, so the overflow
+ * page is still the page's (OVERFLOW-2).
+ */
 void
 zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlotPick *pick)
 {
@@ -433,8 +466,8 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	p->slot.grow_to = pick->grow_to;
 
 	/*
-	 * the chain of a common lock slot is no chain of changes: nobody walks it
-	 * but for locks
+	 * the chain of a common lock slot is no chain of changes, and is only
+	 * walked for locks
 	 */
 	p->slot.live_chain = pick->prev != InvalidUndoPtr && !pick->common;
 	if (likely(pick->overflow == 0))
@@ -445,6 +478,7 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	p->overflow = BufferGetPage(p->overflow_buf);
 }
 
+/* Records of a common lock slot are no changes, so they are not noted. */
 void
 zslot_note(const ZChange *change, int i, const ZSlotPick *pick)
 {

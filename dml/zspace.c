@@ -1,8 +1,9 @@
 /*
  * dml/zspace.c - pages with room for new rows.
  *
- * The only wait for a page lock is in zspace_insert_page, which holds none;
- * zspace_second_page holds one and takes others conditionally.
+ * Called by dml/. The only wait for a page lock is in zspace_insert_page, whose
+ * caller holds none; zspace_second_page's caller holds one, so that it takes
+ * others conditionally.
  */
 #include "postgres.h"
 
@@ -12,15 +13,15 @@
 #include "utils/rel.h"
 
 /*
- * After so many pages that the free space map was wrong about the table is
- * extended.
+ * Number of pages without room, though the free space map names them, that are
+ * visited before the last page is tried, or the table is extended.
  */
 #define MAX_VISITS_IN_VAIN 8
 
 /*
  * Picks the slots for a new row on a page that has room for it, place->buf.
- * Returns false if the page has none to give. *growth is set to the number of
- * inline slots that it must get.
+ * Returns false if the page has no slot to give. Sets *growth to the number of
+ * inline slots that the page must get.
  */
 static bool
 pick_slots(const ZWriter *writer, bool want_common, ZNewPlace *place, int *growth)
@@ -71,7 +72,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 
 			if (!pick_slots(writer, want_common, place, &growth))
 				return false;
-			/* picking may have pruned or grown */
+			/* picking may have pruned the page, or added slots to it */
 			place->off = zpage_find_offset(page);
 			return place->off != InvalidOffsetNumber &&
 				zpage_room_for(page, place->off, len + growth * sizeof(ZPageSlot));
@@ -83,9 +84,9 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 }
 
 /*
- * Room that a new row of len bytes must leave free on its page, by the table's
- * fillfactor. As on heap a page that is nearly empty is good enough for a row
- * that would leave too little on any.
+ * Returns the bytes that a new row of len bytes must leave free on its page, by
+ * the table's fillfactor. As on heap, a page that is nearly empty will do for a
+ * row that would leave too little on any page.
  */
 static Size
 space_to_keep(Relation rel, Size len)
@@ -99,21 +100,26 @@ space_to_keep(Relation rel, Size len)
 }
 
 /*
- * What is the free space map to be told of a locked page that could not take a
- * row for which it seemed to have room? -1: nothing, for there will be room
- * when a deleter has committed (SPACE-1 in zreclaim.c).
+ * Returns the free space to record in the free space map for a locked page that
+ * could not take the row, although it seemed to have room. Returns -1 if the
+ * map must be left as it is, because there will be room when a deletion is
+ * committed (SPACE-1 in zreclaim.c).
  */
 static int
 room_for_map(Page page, Size wanted)
 {
 	Size		hole = zpage_hole(page);
 
-	/* a page without line pointers or slots to give has no space for FSM */
+	/* a page that has no line pointer or slot to give has no room for a row */
 	if (zpage_find_offset(page) == InvalidOffsetNumber || hole >= wanted)
 		return 0;
 	return zreclaim_room(page) >= (int) wanted ? -1 : (int) hole;
 }
 
+/*
+ * Returns the block's buffer, pinned. A bulk insertion keeps a pin of its own
+ * on the page that it inserted into last.
+ */
 static Buffer
 read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 {
@@ -138,10 +144,10 @@ read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
 }
 
 /*
- * The page that the session inserted into last is kept where heap keeps its
- * own, but with the highest bit turned over: an insertion by heap's functions
- * (monitor/heap_callers.c) finds no such block, and fails before it has
- * written anything.
+ * The block that the session inserted into last is kept where heap keeps its
+ * own, but with the highest bit inverted: an insertion by heap's functions
+ * (monitor/heap_callers.c) finds no such block, and fails before it has written
+ * anything.
  */
 #define TARGET_NOT_FOR_HEAP ((BlockNumber) 1 << 31)
 
@@ -159,6 +165,10 @@ get_target(Relation rel)
 	return target == InvalidBlockNumber ? target : target ^ TARGET_NOT_FOR_HEAP;
 }
 
+/*
+ * Adds a page to the table. Returns it pinned and exclusively locked; it
+ * becomes the target of further insertions.
+ */
 static Buffer
 extend_for_insert(Relation rel, BulkInsertState bistate)
 {
@@ -176,6 +186,11 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
 	return buf;
 }
 
+/*
+ * Begins with the page of the last insertion, or else one that the free space
+ * map names, or else the last one. If that has no room, tries further pages of
+ * the map; then extends the table.
+ */
 void
 zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState bistate,
 				   ZNewPlace *place)
@@ -187,8 +202,8 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 	BlockNumber target;
 	Buffer		buf;
 	int			visits = 0;
-	bool		misled = false; /* by the map, which goes on to name a page
-								 * that has no room yet (SPACE-1) */
+	bool		misled = false; /* the map names a page that has no room yet,
+								 * and keeps doing so (SPACE-1) */
 
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
@@ -233,8 +248,8 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 			continue;
 
 		/*
-		 * the last page, which the map may not know, takes the rows of those
-		 * who were misled before us
+		 * The last page, which the map may not know, takes the rows of other
+		 * insertions that the map misled before.
 		 */
 		if (!misled || visits > MAX_VISITS_IN_VAIN)
 			break;
@@ -248,6 +263,9 @@ zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
 }
 
+/*
+ * Tries the held page first, then others whose lock is free, then a new page.
+ */
 void
 zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common, ZNewPlace *place)
 {
@@ -268,8 +286,8 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			target = GetPageWithFreeSpace(rel, Min(need, MaxHeapTupleSize));
 
 		/*
-		 * the map knows none, or goes on to name one that has no room yet
-		 * (SPACE-1): perhaps the last page takes the row
+		 * The map names no page, or again one that has no room yet (SPACE-1):
+		 * perhaps the last page takes the row.
 		 */
 		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
 		{

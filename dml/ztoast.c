@@ -1,5 +1,7 @@
 /*
- * dml/ztoast.c - large values. TOAST tables are heap: the core fills them.
+ * dml/ztoast.c - large values, which go to the TOAST table. TOAST tables are
+ * heap, written by the server's functions. Called by dml/ without a buffer
+ * lock.
  *
  * Invariant:
  *	DECODE-1	no chunk of a zheap row is logged for decoding. Rows are not,
@@ -21,8 +23,8 @@
 #include "utils/rel.h"
 
 /*
- * Our size of the widest row that heap may be able to hold; short values of
- * PLAIN columns may reach it with 3 bytes less.
+ * The size, as a zheap row, of the widest row that heap may be able to hold.
+ * Each short value of a PLAIN column may take 3 bytes less on heap.
  */
 #define HEAP_ROW_BYTES(natts) \
 	(MaxHeapTupleSize - SizeofHeapTupleHeader + ZTUPLE_HEADER_SIZE + 3 * (natts))
@@ -36,11 +38,11 @@ ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
 }
 
 /*
- * The rows of heap are as wide as 8160 bytes, ours 8084. Of a row that lies
- * between them, because columns are kept in line by STORAGE PLAIN, values go
- * out of line all the same: largest first, until the row fits. Not those of
- * types that are never toasted, whose functions may rely on that; not without
- * a TOAST table.
+ * Moves values of PLAIN columns out of line, largest first, until the row fits.
+ * A row of heap may be 8160 bytes wide, one of zheap 8084: a row between these
+ * sizes would otherwise be refused although heap holds it. Values of types that
+ * are never toasted stay, since functions of these types may rely on that. Does
+ * nothing without a TOAST table.
  */
 static void
 move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
@@ -75,6 +77,10 @@ move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
 	}
 }
 
+/*
+ * The server's toaster works on heap tuples, so the row becomes one and is
+ * formed again from the result.
+ */
 char *
 ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen,
 		   int options, uint32 *len)

@@ -1,10 +1,14 @@
 /*
- * dml/zupdate.c - updating one row: in place, or by moving it to a new TID.
+ * dml/zupdate.c - updating one row, in place or by moving it to a new TID, and
+ * deleting one.
  *
- * In place if no column changed that an index depends on and the new row fits:
- * same TID, no index is touched. Otherwise the row moves: a new TID, every
- * index gets an entry, the old TID remembers where it went. Both halves of a
- * move carry one xid and cid, so a snapshot accepts exactly one of them.
+ * A row is updated in place if no column changed that an index depends on and
+ * the new row fits: it keeps its TID, and no index is touched. Otherwise the
+ * row moves: it gets a new TID and an entry in every index, and the old TID
+ * remembers where it went. Both halves of a move carry one xid and cid, so a
+ * snapshot accepts exactly one of them.
+ *
+ * Crash points: "update-logged", "move-logged", "delete-logged", "row-counted".
  */
 #include "postgres.h"
 
@@ -21,19 +25,21 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* What an update puts in the row's place. */
+/* The row that an update puts in the old one's place. */
 typedef struct Replacement
 {
-	char	   *row;			/* header: shape only, until applied */
+	char	   *row;			/* the header names no slot until it is
+								 * applied */
 	uint32		len;
 	bool		toasted;
-	const char *values;			/* the row before toasting, which may put
-								 * values elsewhere that have not changed */
+	const char *values;			/* the row before toasting, for comparison:
+								 * toasting may move values that have not
+								 * changed */
 	uint32		values_len;
 	const ZIndexColumns *columns;
-	/* what comparing it with the row on the page shows */
-	bool		in_place;		/* no index needs to know */
-	bool		summarizing;	/* but block-summarizing ones do */
+	/* result of comparing it with the row on the page */
+	bool		in_place;		/* no index needs a new entry */
+	bool		summarizing;	/* ... except block-summarizing ones */
 	bool		event;			/* an AFTER row trigger's event may be queued */
 } Replacement;
 
@@ -44,9 +50,9 @@ typedef struct RowChange
 	ItemPointerData tid;
 	Buffer		buf;
 	Replacement *replacement;	/* NULL: the row is deleted */
-	LockTupleMode mode;			/* what the change excludes */
-	bool		must_move;		/* the row will get a new TID, and nobody else
-								 * may hold a lock on it (DML-5) */
+	LockTupleMode mode;			/* strength in which the change excludes locks */
+	bool		must_move;		/* the row will get a new TID, and no other
+								 * transaction may hold a lock on it (DML-5) */
 	bool		have_tuple_lock;	/* the heavyweight lock for waiting is
 									 * held, */
 	LockTupleMode queued;		/* in this mode */
@@ -54,14 +60,14 @@ typedef struct RowChange
 								 * this change */
 	ZSlotPick	pick;			/* slot of the old page; void when the page is
 								 * unlocked */
-	/* from here on not set before the page is locked */
+	/* fields from here on are not set before the page is locked */
 	ZRowState	state;
-	Size		oldlen;			/* the row that is replaced or deleted, copied
-								 * under the lock */
+	Size		oldlen;			/* length of oldrow: the row that is replaced
+								 * or deleted, copied under the lock */
 	char		oldrow[BLCKSZ];
 } RowChange;
 
-/* Bytes for the payload of a record of the old row. */
+/* Memory for the payload of the old row's record. */
 typedef struct Payload
 {
 	char		raw[2 * BLCKSZ];
@@ -69,8 +75,8 @@ typedef struct Payload
 } Payload;
 
 /*
- * Begins the change of the row at tid: by replacement, or a deletion if that
- * is NULL.
+ * Begins the change of the row at tid: its replacement, or its deletion if
+ * 'replacement' is NULL.
  */
 static void
 begin_row_change(RowChange *u, ItemPointer tid, Replacement *replacement)
@@ -82,7 +88,10 @@ begin_row_change(RowChange *u, ItemPointer tid, Replacement *replacement)
 	u->replacement = replacement;
 }
 
-/* Ends it; the page is not locked. */
+/*
+ * Ends the change: releases the pin and the heavyweight lock. The page is not
+ * locked any more.
+ */
 static void
 end_row_change(RowChange *u)
 {
@@ -115,7 +124,10 @@ columns_differ(const RowChange *u, const Bitmapset *attrs)
 						   new->values, new->values_len);
 }
 
-/* May our own transaction have written this row? */
+/*
+ * Returns whether our own transaction may have written this row. A row in an
+ * overflow slot may be ours.
+ */
 static bool
 row_is_ours(Page page, const char *row)
 {
@@ -129,10 +141,10 @@ row_is_ours(Page page, const char *row)
 }
 
 /*
- * Returns whether the change excludes KEY SHARE lockers: if the key changes,
- * or if our transaction has excluded them by a lock. The lock has shown others
- * a row whose key may change, and they must look at the row anew when it has
- * ended, as on heap.
+ * Returns whether the change excludes KEY SHARE lockers: if it changes the key,
+ * or if our transaction has excluded them by a lock. Transactions that met that
+ * lock reckon with a new key, and must look at the row anew when our
+ * transaction has ended, as on heap.
  */
 static inline bool
 excludes_key_share(const RowChange *u)
@@ -141,8 +153,8 @@ excludes_key_share(const RowChange *u)
 }
 
 /*
- * Finds out what the replacement of the row changes that indexes and triggers
- * look at.
+ * Compares the replacement with the row, and sets the strength of the change,
+ * whether it can be made in place, and whether a trigger's event may be queued.
  */
 static void
 compare_replacement(RowChange *u)
@@ -179,10 +191,7 @@ look_at_old_row(RowChange *u)
 		u->replacement->event = false;
 	}
 
-	/*
-	 * of a damaged page nothing is read: that is an error when the row is
-	 * examined
-	 */
+	/* a damaged row is not read here; examining it raises the error */
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
 		return;
 	lp = PageGetItemId(page, off);
@@ -263,8 +272,8 @@ update_in_place(RowChange *u)
 }
 
 /*
- * Makes rec the list of the locks that others hold on the row, as locks on its
- * new place. The new row gets the hint.
+ * Makes rec the LOCKS record of the locks that others hold on the row, as locks
+ * on its new place, and gives the new row's header the lock hint.
  */
 static void
 carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec)
@@ -284,10 +293,10 @@ carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec
 }
 
 /*
- * Moves the row to a place that may be on the same page; with the locks of
- * others on it, if there are any. Returns the pointer of the record of the old
- * row. On entry both pages are locked; on return the new one is released,
- * unless it is the old one.
+ * Moves the row to another place, perhaps on the same page, together with the
+ * locks that others hold on it. Returns the pointer of the old row's record. On
+ * entry both pages are locked; on return the new one is released, unless it is
+ * the old one.
  */
 static UndoPtr
 update_by_move(RowChange *u, const ZNewPlace *place)
@@ -309,7 +318,7 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 	if (excludes_key_share(u))
 		out->xflags |= ZUX_KEY_CHANGE;
 	whole_row_payload(u, &payload, out);
-	/* on one page the insertion is pushed on the move */
+	/* on one page, the INSERT record is pushed on the MOVE record */
 	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,
 				   same ? ZCHANGE_ON_RECORD_BEFORE : place->pick.prev);
 	in->xflags |= ZUX_MOVED_IN | (out->xflags & ZUX_KEY_CHANGE);
@@ -340,7 +349,7 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 }
 
 /*
- * Returns the bytes that the old row, which is still there, keeps on its page.
+ * Returns the bytes that the old row still occupies on its page.
  */
 static int
 old_room(const RowChange *u)
@@ -369,9 +378,9 @@ passes_crosscheck(const RowChange *u, Snapshot crosscheck)
 
 /*
  * Sets the mode for a row that has moved and left nothing but a stub. The
- * caller goes on to the new place in that mode and must ask for no more than
- * it will need, so the version that it saw is compared. On entry the page is
- * not locked.
+ * caller follows the update and locks the new place in that mode, which must be
+ * no stronger than it will need; so the version that the snapshot sees is
+ * compared. On entry the page is not locked.
  */
 static void
 mode_beside_stub(RowChange *u, Snapshot snapshot)
@@ -389,7 +398,10 @@ mode_beside_stub(RowChange *u, Snapshot snapshot)
 		u->mode = LockTupleNoKeyExclusive;
 }
 
-/* The row was changed before the crosscheck snapshot: says so in tmfd. */
+/*
+ * Returns TM_Updated, with *tmfd filled, for a row whose version the crosscheck
+ * snapshot does not see.
+ */
 static TM_Result
 fails_crosscheck(const RowChange *u, TM_FailureData *tmfd)
 {
@@ -401,10 +413,11 @@ fails_crosscheck(const RowChange *u, TM_FailureData *tmfd)
 }
 
 /*
- * Locks the page and examines the row until it may be changed or the answer is
- * another one, which is returned. Waits for other transactions if wait says so.
- * On TM_Ok the page is locked, u->oldrow is the row to be changed and u->mode
- * what the change excludes; else the page is not locked.
+ * Locks the page and examines the row until it may be changed or there is
+ * another answer, which is returned. Waits for other transactions if wait is
+ * set. On TM_Ok the page is locked, u->oldrow is the row to be changed, and
+ * u->mode is the strength that the change needs; otherwise the page is not
+ * locked.
  */
 static TM_Result
 acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd)
@@ -417,14 +430,14 @@ acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_
 		TM_Result	result;
 		LockTupleMode mode;
 
-		/* reads catalogs on a miss: before the page lock */
+		/* may read catalogs, so not under the page lock */
 		if (u->replacement != NULL)
 			u->replacement->columns = zindex_columns(rel);
 		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
 
 		/*
-		 * Examining may roll an aborted update back. The row that comes to
-		 * light may have another key, so that a stronger mode is needed.
+		 * Examining may roll an aborted update back. The row below it may
+		 * have another key, so that a stronger mode is needed.
 		 */
 		do
 		{
@@ -466,8 +479,8 @@ pick_old_slot(RowChange *u)
 }
 
 /*
- * Unlocks the page, which needs an overflow page, and sees to it that there is
- * one to take. What was learnt about the row is void then.
+ * Unlocks the page, which needs an overflow page, and reserves one. Nothing
+ * learnt about the row is valid any more.
  */
 static void
 reserve_overflow(RowChange *u)
@@ -500,7 +513,10 @@ make_room_in_place(RowChange *u)
 	return false;
 }
 
-/* Forms the row of slot that is to replace another one. */
+/*
+ * Forms the new row from the executor's slot. Raises an error if the row is too
+ * wide, unless toasting may still shorten it.
+ */
 static void
 form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 {
@@ -519,8 +535,9 @@ form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 
 /*
  * Puts the large values of the new row into the TOAST table. Toasting writes
- * other tables: the page is unlocked meanwhile, and a lock of our own keeps the
- * row. Returns with the page unlocked, so the row must be acquired anew.
+ * other tables, so the page is unlocked meanwhile, and a lock of our own on the
+ * row keeps other transactions from changing it. Returns with the page
+ * unlocked, so the row must be acquired anew.
  */
 static void
 toast_replacement(RowChange *u, TupleTableSlot *slot)
@@ -541,8 +558,8 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 }
 
 /*
- * Acquires the row for an update: as acquire_row, and on TM_Ok the new row is
- * toasted if it must be, and u->pick is the old page's slot for the change.
+ * Acquires the row for an update: does what acquire_row does, and on TM_Ok the
+ * new row is toasted if it must be, and u->pick is the old page's slot.
  */
 static TM_Result
 acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapshot crosscheck,
@@ -568,8 +585,8 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		else
 		{
 			/*
-			 * others hold more locks than a move can take along: wait until
-			 * there are none
+			 * Others hold more locks than a move can take along, so wait
+			 * until they have ended (DML-5).
 			 */
 			u->must_move = true;
 			LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
@@ -579,7 +596,7 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 
 /*
  * Finds a place for the new row of an update that moves it, and picks the old
- * page's slot again, for looking for room there may have changed the page.
+ * page's slot again, since looking for room there may have changed the page.
  */
 static void
 find_new_place(RowChange *u, ZNewPlace *place)
@@ -593,8 +610,8 @@ find_new_place(RowChange *u, ZNewPlace *place)
 }
 
 /*
- * Tells the slot of the updated row where the row is and that our transaction
- * wrote it.
+ * Sets where the updated row is, and that our transaction wrote it, in the
+ * executor's slot.
  */
 static void
 show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
@@ -613,9 +630,9 @@ show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
 }
 
 /*
- * Makes the update, in place if that is possible, and counts it. Returns the
- * pointer of the record of the old row. On entry the page is locked, the row is
- * acquired.
+ * Makes the update, in place if possible, and counts it. Returns the pointer of
+ * the old row's record. On entry the page is locked and the row acquired. An
+ * in-place update that turns out not to fit becomes a move.
  */
 static UndoPtr
 update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
@@ -649,6 +666,10 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	return ptr;
 }
 
+/*
+ * Forms the row and reserves undo before the page is locked. Acquiring the row
+ * may unlock the page again, to wait or to toast the row.
+ */
 TM_Result
 zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
 				   Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
@@ -689,8 +710,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 }
 
 /*
- * Deletes the row. as_of: see zheap_delete_as_of; Invalid = now, by us. Returns
- * the pointer of its record. On entry the page is locked, the row is acquired.
+ * Deletes the row. as_of: see zheap_delete_as_of. Returns the pointer of its
+ * record. On entry the page is locked and the row acquired.
  */
 static UndoPtr
 delete_row(RowChange *u, bool changing_part, TransactionId as_of)
@@ -714,6 +735,10 @@ delete_row(RowChange *u, bool changing_part, TransactionId as_of)
 	return change.op.ptr[0];
 }
 
+/*
+ * The TOAST values are deleted after the page is unlocked, since that writes
+ * another table.
+ */
 TM_Result
 zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,
 				   Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changing_part)
@@ -767,7 +792,8 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 }
 
 /*
- * Our own transaction has just put the row there: there is nobody to wait for.
+ * The row was just inserted by our own transaction, into a file that no other
+ * can open, so there is no transaction to wait for.
  */
 void
 zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of)

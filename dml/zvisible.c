@@ -1,12 +1,14 @@
 /*
  * dml/zvisible.c - the visibility map of a table, for index-only scans.
  *
- * A set bit says that every row of the page is live and visible to everybody,
- * so that an index entry's TID needs no visit of the table. The map and its
- * functions are the server's; so is the WAL record that sets a bit. Only
- * VACUUM sets bits (rule VMAP-1); whoever changes what is visible on a page
- * clears its bit first, in a WAL record of its own: it happens at most once
- * for each page between two vacuums (VMAP-2).
+ * A set bit says that every row of the page is live and visible to all, so that
+ * an index entry's TID needs no visit of the table. The map and its functions
+ * are the server's; so is the WAL record that sets a bit. Only VACUUM sets bits
+ * (rule VMAP-1). A change of what is visible on a page clears its bit first, in
+ * a WAL record of its own: that happens at most once for each page between two
+ * vacuums (VMAP-2).
+ *
+ * Locks: the table page exclusively, then the map's page.
  */
 #include "postgres.h"
 
@@ -20,17 +22,17 @@
 #include "utils/rel.h"
 
 /*
- * So many locks in undo are read to find out that a slot's chain has nothing
- * else.
+ * Number of LOCK records that are read to find out that a slot's chain has
+ * nothing else.
  */
 #define MAX_LOCKS_READ 1000
 
 /*
- * Pin the map's page that has block's bit; InvalidBuffer if there is none, as
- * after a copy of the table's file. The map may have been made or extended by
- * a VACUUM beside the running statement, which learns of that between
- * statements only (VMAP-4): where the size that is remembered says that there
- * is no page, ask the file system.
+ * Returns the map's page that has block's bit, pinned, or InvalidBuffer if
+ * there is none, as after a copy of the table's file. A VACUUM may have made or
+ * extended the map since the running statement began, and the session's cached
+ * size of the map is updated between statements only (VMAP-4). So where that
+ * size says that there is no page, the file system is asked.
  */
 static Buffer
 pin_map(Relation rel, BlockNumber block)
@@ -45,6 +47,10 @@ pin_map(Relation rel, BlockNumber block)
 	return map;
 }
 
+/*
+ * The flag is the page's own and cheap to test; the map is touched only if it
+ * is set.
+ */
 void
 zvisible_clear(Relation rel, Buffer buf)
 {
@@ -86,8 +92,8 @@ zvisible_clear(Relation rel, Buffer buf)
 }
 
 /*
- * Has every change that is in the slot's chain been made before `oldest`
- * (VMAP-1)? Its locks change nothing.
+ * Returns whether every change in the slot's chain was made before `oldest`
+ * (VMAP-1). Locks change nothing and do not count.
  */
 static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
@@ -111,7 +117,7 @@ changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid old
 	return false;
 }
 
-/* Is every row of the page live and visible to everybody (VMAP-1)? */
+/* Returns whether every row of the page is live and visible to all (VMAP-1). */
 static bool
 shows_all(Relation rel, BlockNumber block, Page page)
 {
@@ -125,6 +131,7 @@ shows_all(Relation rel, BlockNumber block, Page page)
 	return true;
 }
 
+/* The page's flag is set before the bit, and may stay without it (VMAP-3). */
 void
 zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 {
@@ -140,8 +147,8 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 	MarkBufferDirty(buf);
 
 	/*
-	 * no conflict on standbys: the record that advanced `oldest` has raised
-	 * it
+	 * no snapshot conflict on standbys is needed: the record that advanced
+	 * `oldest` has caused it
 	 */
 	visibilitymap_set(rel, block, buf, InvalidXLogRecPtr, map, InvalidTransactionId,
 					  VISIBILITYMAP_ALL_VISIBLE);

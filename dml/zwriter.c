@@ -1,5 +1,6 @@
 /*
- * dml/zwriter.c - what every change of rows begins with: who writes, into what.
+ * dml/zwriter.c - what every change of rows begins with: the transaction that
+ * makes it, and whether it may write to the table. Called by dml/.
  *
  * Invariant:
  *	DECODE-2	whether a change may be made although it is not decoded is
@@ -69,13 +70,16 @@ refuse_decoded(Relation rel)
 							"replication",
 							"Old row versions are kept for queries only, not for logical "
 							"decoding.");
-	/* what ALTER TABLE and REFRESH fill and swap in is never published */
+
+	/*
+	 * files that ALTER TABLE and REFRESH fill and swap in are never published
+	 */
 	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
 		return;
 
 	/*
-	 * DECODE-2: first the id; and the relcache is as the statement opened it,
-	 * long ago perhaps
+	 * DECODE-2: assign the id first; then update the relcache, whose entry
+	 * may be as old as the statement
 	 */
 	(void) GetCurrentTransactionId();
 	AcceptInvalidationMessages();
@@ -107,6 +111,10 @@ zwriter_waited(const ZWriter *writer)
 		refuse_decoded(writer->rel);
 }
 
+/*
+ * Attaching undo may wait for it to be loaded, and a temporary table may have
+ * to be rolled back; both come before any page is locked.
+ */
 void
 zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 {
@@ -125,6 +133,10 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 		zrollback_temp();
 }
 
+/*
+ * Raises an error if the transaction is older than `oldest`: its changes would
+ * count as committed at once.
+ */
 void
 zwriter_start(ZWriter *writer)
 {
@@ -156,7 +168,7 @@ zwriter_reserve(const ZWriter *writer)
 		zu_temp_reserve(writer->rel, ZU_MAX_RESERVE);
 }
 
-/* What row changes allocate in; it stays with the process while it is small. */
+/* Memory for row changes; it is kept for the next one while it is small. */
 static MemoryContext scratch = NULL;
 
 MemoryContext
@@ -170,6 +182,7 @@ zdml_scratch(void)
 	return scratch;
 }
 
+/* Empties the scratch context if a wide row or an error has left much in it. */
 static void
 trim_scratch(void)
 {
@@ -187,7 +200,7 @@ zdml_leave(MemoryContext caller)
 void
 zdml_at_xact_end(void)
 {
-	trim_scratch();				/* an error may have left it */
+	trim_scratch();				/* an error skips zdml_leave */
 }
 
 void
