@@ -2,10 +2,10 @@
  * hooks.c - where the server calls zundo: its hooks, and the ends of
  * transactions.
  *
- * Each function below stands for one hook or callback of the server and lists,
- * in the order in which they are taken, the steps of the layers. No logic of
- * its own: what a step does, and what it relies on, is said in its layer; why
- * the steps come in this order is said here. Other libraries' hooks that were
+ * Each function below implements one hook or callback of the server and lists,
+ * in their order, the steps of the layers. It has no logic of its own: what a
+ * step does, and what it relies on, is documented in its layer; why the steps
+ * come in this order is documented here. Other libraries' hooks that were
  * installed before ours run where a function calls 'previous'.
  *
  * Owns the previous hooks. Locks: none. Crash points: "before-commit".
@@ -51,6 +51,7 @@ static struct
 
 /* ---- the server starts ---- */
 
+/* Requests the shared memory and the locks of each layer. */
 static void
 shmem_request(void)
 {
@@ -62,6 +63,7 @@ shmem_request(void)
 	zu_shmem_request();
 }
 
+/* Creates or attaches to the shared memory of each layer. */
 static void
 shmem_startup(void)
 {
@@ -75,8 +77,8 @@ shmem_startup(void)
 /* ---- a query is planned and executed ---- */
 
 /*
- * Called for each step in planning a query level; the last one has all of its
- * paths.
+ * Checks a query that is being planned. The server calls this for each step in
+ * planning a query level; at the last one all paths are known.
  */
 static void
 create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input,
@@ -88,9 +90,7 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 		zguard_check_query(root);
 }
 
-/*
- * The scans are looked at when they have been started: only then do they exist.
- */
+/* Starts the query, then checks its scans, which exist only then. */
 static void
 executor_start(QueryDesc *query, int eflags)
 {
@@ -102,10 +102,11 @@ executor_start(QueryDesc *query, int eflags)
 }
 
 /*
- * An executor level ends by an error, which the caller throws on. Only the
- * outermost level tells it in the words for victims of a full undo log: inside,
- * PL/pgSQL's WHEN OTHERS would catch that, while it lets the server's own word
- * for a cancelled query pass.
+ * Ends an executor level after an error, which the caller rethrows. At the
+ * outermost level, replaces the error of a query that was cancelled because the
+ * undo log is full by one that says so. Inside, PL/pgSQL's WHEN OTHERS would
+ * catch that error, while it does not catch the server's own for a cancelled
+ * query.
  */
 static void
 leave_failed_level(ZLevel *level)
@@ -115,8 +116,8 @@ leave_failed_level(ZLevel *level)
 }
 
 /*
- * Whether the query is a statement of its own is asked before its level is
- * there: the level would make it look like a part of itself.
+ * Runs a query in a level of its own. zlevel_outermost is called first, since
+ * within its level the query would look like a part of itself.
  */
 static void
 #if ZC_EXECUTOR_RUN_ONCE_ARG
@@ -154,9 +155,10 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 }
 
 /*
- * The server fires AFTER triggers in here, which fetch rows of the query's
- * level. When it returns, the statement's handles have been used, unless the
- * triggers are left to an outer query (EXEC_FLAG_SKIP_TRIGGERS).
+ * Finishes a query in its level: the server fires AFTER triggers here, which
+ * fetch rows of that level. Afterwards the statement's handles are not needed
+ * any more, unless the triggers are left to an outer query
+ * (EXEC_FLAG_SKIP_TRIGGERS).
  */
 static void
 executor_finish(QueryDesc *query)
@@ -185,12 +187,14 @@ executor_finish(QueryDesc *query)
 /* ---- a utility command is executed ---- */
 
 /*
- * 1. What is refused, before anything is locked or changed. The guard of the
- *    extension comes first: it may wait for locks on tables.
- * 2. What is executed otherwise than it says.
- * 3. The command, in an executor level without a query: what it fetches
- *    belongs to no query around it. On an error, the server goes back to the
- *    settings of before itself.
+ * Executes a utility command:
+ *
+ *	1. Checks raise errors before anything is locked or changed by the command.
+ *	   zdrop_guard_check comes first: it may wait for locks on tables.
+ *	2. Some commands are replaced by others, or passed by.
+ *	3. The command runs in a level without a query, since what it fetches
+ *	   belongs to no query around it. After an error, the server restores the
+ *	   settings itself.
  */
 static void
 process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
@@ -233,16 +237,16 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 
 /* ---- a function is called ---- */
 
-/* What is remembered from a call's start to its end. */
+/* What is remembered from a function's start to its end. */
 typedef struct Call
 {
-	bool		counted;		/* by zreaders_count */
+	bool		counted;		/* zreaders_count has counted the call */
 	Datum		previous;		/* what the previous hook remembers */
 } Call;
 
 /*
- * Returns whether the function's calls are to be told to the next hook. Cheap:
- * asked for each function.
+ * Returns whether fmgr_hook must be called for the function. The server asks
+ * this for each function, so it must be cheap.
  */
 static bool
 needs_fmgr(Oid function)
@@ -250,6 +254,10 @@ needs_fmgr(Oid function)
 	return (previous.needs_fmgr && previous.needs_fmgr(function)) || zreaders_misreads(function);
 }
 
+/*
+ * Called when a function begins, ends or fails. Each hook has its own memory of
+ * the call.
+ */
 static void
 on_call(FmgrHookEventType event, FmgrInfo *flinfo, Datum *private)
 {
@@ -266,8 +274,8 @@ on_call(FmgrHookEventType event, FmgrInfo *flinfo, Datum *private)
 /* ---- a message is sent ---- */
 
 /*
- * Ours comes first: the previous hook may keep the message elsewhere, and is
- * to see all of it.
+ * Completes a message before it is sent. Our step comes first, since the
+ * previous hook may store the message elsewhere and must see all of it.
  */
 static void
 emit_log(ErrorData *error)
@@ -280,8 +288,8 @@ emit_log(ErrorData *error)
 /* ---- a transaction ends ---- */
 
 /*
- * Ends of top-level transactions. At COMMIT, ABORT and PREPARE nothing may
- * fail: the server is past the point where it could do anything about that.
+ * Called at the ends of top-level transactions. At COMMIT, ABORT and PREPARE
+ * nothing may fail, for the server can no longer react to an error.
  */
 static void
 xact_callback(XactEvent event, void *arg)
@@ -291,7 +299,11 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			/* reads and writes pages: may still fail here */
+
+			/*
+			 * reads and writes pages, so it must come where errors are
+			 * possible
+			 */
 			zreclaim_pre_commit();
 			ZUNDO_FAULT("before-commit");
 			return;
@@ -308,22 +320,22 @@ xact_callback(XactEvent event, void *arg)
 	/*
 	 * Pages are undone first, while the backend's undo log is still its own
 	 * and knows the size of this transaction. The undo of temporary tables is
-	 * kept for what has been left on their pages. The worker is woken when
-	 * all is in the state that it will meet; for a prepared transaction there
-	 * is nothing to do yet.
+	 * kept for the changes that are left on their pages. The worker is woken
+	 * when everything is in the state that it will find; for a prepared
+	 * transaction it has nothing to do yet.
 	 */
 	left = zrollback_at_xact_end(event == XACT_EVENT_ABORT);
 	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);
 	if (left && event != XACT_EVENT_PREPARE)
 		zworkers_wake(MyDatabaseId);
 
-	/* a parallel worker has changed nothing that could be remembered */
+	/* a parallel worker has changed nothing that is remembered */
 	if (event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
 		return;
 
 	/*
-	 * The undo log is given up; then what is remembered of the transaction,
-	 * in any order.
+	 * The undo log is released; then each layer forgets the transaction, in
+	 * any order.
 	 */
 	zu_at_xact_end();
 	zown_at_xact_end();
@@ -334,8 +346,8 @@ xact_callback(XactEvent event, void *arg)
 }
 
 /*
- * Ends of subtransactions. The server's nest level is still the
- * subtransaction's.
+ * Called at the ends of subtransactions, while the server's nest level is still
+ * the subtransaction's.
  */
 static void
 subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid,
@@ -353,9 +365,8 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 		case SUBXACT_EVENT_ABORT_SUB:
 
 			/*
-			 * What is remembered goes before pages are undone, which makes it
-			 * wrong: handles and pages with room name changes that will be
-			 * gone.
+			 * Forget the handles and the pages with room before pages are
+			 * undone, which takes away the changes that they refer to.
 			 */
 			zreclaim_at_subxact_end(level, false);
 			zhandle_at_subxact_abort(mySubid);
@@ -367,6 +378,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 	}
 }
 
+/* Called once, while shared_preload_libraries are loaded. */
 void
 zundo_install_hooks(void)
 {

@@ -30,8 +30,8 @@ slot_callbacks(Relation rel)
 }
 
 /*
- * relation_needs_toast_table: can a row be longer than what is kept in one
- * piece, and has the table a column that could be moved out?
+ * Returns whether a row can be longer than what is kept in one piece, and the
+ * table has a column whose values could be moved out.
  */
 static bool
 relation_needs_toast_table(Relation rel)
@@ -65,7 +65,7 @@ relation_needs_toast_table(Relation rel)
 }
 
 /*
- * relation_toast_am: the server writes TOAST tables with heap's own functions.
+ * Returns heap, since the server writes TOAST tables with heap's own functions.
  */
 static Oid
 relation_toast_am(Relation rel)
@@ -73,6 +73,7 @@ relation_toast_am(Relation rel)
 	return HEAP_TABLE_AM_OID;
 }
 
+/* Raises ERRCODE_FEATURE_NOT_SUPPORTED: a TOAST table is never zheap. */
 static void
 relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32 sliceoffset,
 						   int32 slicelength, struct varlena *result)
@@ -81,14 +82,14 @@ relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32
 }
 
 /*
- * relation_size: the size, but not for functions that would go on to read or
- * write the pages as heap's.
+ * Returns the size of a fork. Raises an error if the caller is a function that
+ * would then read or write the pages as heap's.
  */
 static uint64
 relation_size(Relation rel, ForkNumber fork)
 {
-	zcallers_check(rel);		/* first: zundo_asks_size is for this call
-								 * alone */
+	zcallers_check(rel);		/* first, since zundo_asks_size is for this
+								 * call alone */
 	zreaders_check(rel);
 	return table_block_relation_size(rel, fork);
 }
@@ -156,8 +157,8 @@ static TableAmRoutine zheap_methods = {
 };
 
 /*
- * zheap_handler: the table AM's handler function. Error if the library came
- * too late to redo its WAL.
+ * Returns the table AM's routine. Raises an error if the library was not
+ * preloaded, for then its WAL could not be replayed.
  */
 Datum
 zheap_handler(PG_FUNCTION_ARGS)

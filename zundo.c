@@ -1,8 +1,8 @@
 /*
  * zundo.c - loading: settings, WAL, workers; the server's hooks are in hooks.c.
  *
- * No logic of its own: it introduces the layers to the server and, where a
- * lower layer must call a higher one, to each other.
+ * No logic of its own: it registers the layers with the server and, where a
+ * lower layer must call a higher one, with each other.
  */
 #include "postgres.h"
 
@@ -25,8 +25,8 @@ PG_MODULE_MAGIC;
 extern PGDLLEXPORT void _PG_init(void);
 
 /*
- * Was the library loaded by shared_preload_libraries? (zam.c refuses to work
- * without)
+ * The library was loaded by shared_preload_libraries; zam.c raises an error if
+ * it was not.
  */
 bool		zundo_preloaded = false;
 
@@ -39,6 +39,10 @@ static RmgrData zundo_rmgr = {
 	.rm_decode = zlogical_decode,
 };
 
+/*
+ * Loaded otherwise than by shared_preload_libraries, the library only defines
+ * its settings.
+ */
 void
 _PG_init(void)
 {
@@ -46,8 +50,9 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress)
 	{
 		/*
-		 * pg_upgrade --check loads into the new server each library that the
-		 * old one uses: it is to say so then, not when it restores
+		 * pg_upgrade --check loads each library that the old server uses into
+		 * the new server; the error must come then, not when pg_upgrade
+		 * restores.
 		 */
 		if (IsBinaryUpgrade)
 			ereport(ERROR,

@@ -1,10 +1,11 @@
 /*
  * change/zapply.c - what a change does to its pages.
  *
- * The only place that says so: DML and replay call the same functions, on pages
- * that are locked exclusively. Nothing here fails, locks, logs or writes undo.
+ * DML and replay call the same functions, on pages that are locked exclusively,
+ * so that replay cannot make another change than DML did. Nothing here fails,
+ * locks, logs or writes undo.
  *
- * Under assertions, pages that were sound (zpage_check) before a change are
+ * Under assertions, a page that was sound (zpage_check) before a change is
  * sound after it.
  */
 #include "postgres.h"
@@ -22,7 +23,7 @@ grow_slots(Page page, int n)
 }
 
 /*
- * Returns the number of the record that the slot of page i names after the
+ * Returns the index of the record that the slot of page i points to after the
  * change: the one that is pushed last.
  */
 static int
@@ -34,8 +35,8 @@ head_record(const ZChange *change, int i)
 }
 
 /*
- * Makes the slot of page i name its record, on the table page or its overflow
- * page.
+ * Makes the slot of page i point to its record, on the table page or its
+ * overflow page, and adds to the page's debt or its count of overflow changes.
  */
 static void
 set_slot(const ZChange *change, int i)
@@ -77,7 +78,7 @@ set_slot(const ZChange *change, int i)
 	}
 }
 
-/* Puts the rows of a MULTI_INSERT on the page, side by side. */
+/* Puts the rows of a MULTI_INSERT on the page, at offsets in a row. */
 static void
 put_rows(Page page, const ZChange *change)
 {
@@ -96,8 +97,8 @@ put_rows(Page page, const ZChange *change)
 }
 
 /*
- * Puts the new row over the old one; the lock hint of the page stays unless
- * the change clears it.
+ * Replaces the old row by the new one. The page's lock hint stays unless the
+ * change clears it.
  */
 static void
 replace_row(Page page, const ZChange *change)
@@ -114,7 +115,7 @@ replace_row(Page page, const ZChange *change)
 	}
 }
 
-/* Marks the row deleted, or moved, by the owner of the change's slot. */
+/* Marks the row deleted or moved, by the transaction in the change's slot. */
 static void
 end_row(Page page, const ZChange *change, int state)
 {
@@ -127,7 +128,9 @@ end_row(Page page, const ZChange *change, int state)
 	zpage_set_header(page, off, h);
 }
 
-/* Notes on the row at off that a lock of this strength may be held. */
+/*
+ * Sets the lock hint of the row at off to this strength, unless it is stronger.
+ */
 static void
 hint_lock(Page page, OffsetNumber off, int lockmode)
 {
@@ -137,7 +140,7 @@ hint_lock(Page page, OffsetNumber off, int lockmode)
 		zpage_set_header(page, off, ZH_WITH_LOCK(h, lockmode + 1));
 }
 
-/* Makes the record of the change the page's newest image. */
+/* Makes the change's record the page's newest image. */
 static void
 set_image(Page page, const ZChange *change)
 {
@@ -147,7 +150,10 @@ set_image(Page page, const ZChange *change)
 	trailer->debt = 0;
 }
 
-/* Puts the new half of a MOVE on its page; its slot is set. */
+/*
+ * Puts the new row of a MOVE on its page, whose slot has been set, and the
+ * locks that move along in the page's common lock slot.
+ */
 static void
 put_moved_row(Page page, const ZChange *change)
 {
@@ -160,7 +166,7 @@ put_moved_row(Page page, const ZChange *change)
 	zpage_put_row(page, change->rec[1].offset, change->row, change->row_length);
 }
 
-/* Does to the page of the row what the change says. */
+/* Makes the change of the row on page 0, whose slot has been set. */
 static void
 change_row(Page page, const ZChange *change)
 {
@@ -188,8 +194,8 @@ change_row(Page page, const ZChange *change)
 		case ZWAL_LOCK:
 
 			/*
-			 * where locks became records the rows have had their hints, or
-			 * are there no more
+			 * the rows whose inline locks became records have their hints, or
+			 * are not there any more
 			 */
 			if (!change->converted)
 				hint_lock(page, rec->offset,
@@ -204,7 +210,10 @@ change_row(Page page, const ZChange *change)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* Returns whether page i of the change keeps the invariants P, or is none. */
+/*
+ * Returns whether page i of the change keeps its invariants (PAGE-n), or is not
+ * in the change.
+ */
 static bool
 is_sound(const ZChange *change, int i)
 {
@@ -218,6 +227,7 @@ is_sound(const ZChange *change, int i)
 }
 #endif
 
+/* Sets each page's slot first, since the rows put on it name the slot. */
 void
 zchange_apply(const ZChange *change)
 {
@@ -249,6 +259,10 @@ zchange_apply(const ZChange *change)
 #endif
 }
 
+/*
+ * An inline lock is a mark in the slot's pointer, so the page is all that
+ * changes.
+ */
 void
 zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid)
 {
@@ -260,6 +274,9 @@ zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid)
 	hint_lock(page, lock->offset, lock->mode);
 }
 
+/*
+ * Giving up leaves a deleted row, which a rollback removes as any inserted row.
+ */
 void
 zapply_speculative(Page page, OffsetNumber off, bool confirmed)
 {

@@ -4,16 +4,16 @@
  * Called by dml/ with the table pages of the change and their overflow pages
  * locked. Locks undo pages after those and releases them.
  *
- * Crash points: before the WAL record nothing has happened but, at most, an
- * empty page at the relation's end; after it, replay makes the same change. The
- * caller names the fault point that follows the record.
+ * Crash points: before the WAL record nothing has happened except that, at
+ * most, an empty page was added at the relation's end; after it, replay makes
+ * the same change. The caller names the fault point that follows the record.
  */
 #include "postgres.h"
 
 #include "change/zchange.h"
 #include "miscadmin.h"
 
-/* Marks the table pages and the overflow pages of the change dirty. */
+/* Marks the change's table pages and overflow pages dirty. */
 static void
 mark_dirty(const ZChange *change)
 {
@@ -30,7 +30,7 @@ mark_dirty(const ZChange *change)
 
 /*
  * Sets the LSN of the change's table pages, if they are logged, and of its
- * overflow pages, which are always; releases the latter.
+ * overflow pages, which always are. Releases the overflow pages.
  */
 static void
 finish_pages(ZChange *change, XLogRecPtr recptr)
@@ -50,7 +50,8 @@ finish_pages(ZChange *change, XLogRecPtr recptr)
 }
 
 /*
- * Places the records of the change in the undo log and locks the pages there.
+ * Chooses the places of the change's records in the undo log and locks the undo
+ * pages. Raises errors of reading undo pages.
  */
 static void
 place_records(ZChange *change)
@@ -65,6 +66,10 @@ place_records(ZChange *change)
 			change->rec[i].prev = change->op.ptr[i - 1];
 }
 
+/*
+ * The WAL record of a temporary table's change, and its space, are left out:
+ * its undo is private to the backend and not logged.
+ */
 void
 zchange_do(ZChange *change, const char *fault)
 {

@@ -1,9 +1,9 @@
 /*
  * change/zchange.h - a change of rows, or of the locks on them, as a value.
  *
- * DML fills a ZChange while it prepares a change, and zchange_do makes it. The
- * decoder fills one from a WAL record, and replay makes the change with the
- * function that DML has used, zchange_apply.
+ * DML fills a ZChange while it prepares a change, and zchange_do makes the
+ * change. The decoder fills one from a WAL record, and replay makes the change
+ * by the same function, zchange_apply.
  *
  * Changes that carry no undo (inline locks, pruning, marks) are no ZChange.
  */
@@ -41,12 +41,12 @@ typedef struct ZChangePage
 } ZChangePage;
 
 /*
- * Change of one row, of several new rows on one page, or of nothing but undo.
+ * A change of one row, of several new rows on one page, or of nothing but undo.
  *
- * The records are pushed on the slots' chains: of a MOVE, rec[0] is for the old
- * row, rec[1] for the new one and rec[2], if there is one, of type LOCKS for
- * the locks that move along; several records of a LOCK are one chain, of which
- * the slot takes the last. All other changes have one record.
+ * The records are pushed on the slots' chains. Of a MOVE, rec[0] is for the old
+ * row, rec[1] for the new one, and rec[2], if there is one, of type LOCKS for
+ * the locks that move along. Several records of a LOCK are one chain, and the
+ * slot points to the last of them. All other changes have one record.
  *
  * A MOVE on one page (zchange_on_one_page) has only page[0]; page[1].slot
  * repeats its slot.
@@ -67,34 +67,37 @@ typedef struct ZChange
 	ZHeader		shape;			/* UPDATE with new_shape: header with the new
 								 * shape */
 	ZXid		topxid;
-	ZChangePage page[2];		/* of the row; of a MOVE's new row, if that is
-								 * another page */
+	ZChangePage page[2];		/* page of the row; page of a MOVE's new row,
+								 * if that is another */
 	ZChangeSlot locks;			/* MOVE with LOCKS: common lock slot of the
 								 * new row's page */
 
 	/*
-	 * INSERT, MOVE: the new row. UPDATE: what the row becomes; the decoder
-	 * does not know it. MULTI_INSERT: the new rows, each after its length
-	 * (uint16).
+	 * INSERT, MOVE: the new row. UPDATE: what the row becomes; not known to
+	 * the decoder, and so set by replay. MULTI_INSERT: the new rows, each
+	 * after its length (uint16).
 	 */
 	const char *row;
 	uint32		row_length;
 	const char *delta;			/* UPDATE, if logged: what follows the
 								 * headers, in WAL form */
 	uint32		delta_length;
-	const char *undo;			/* from the decoder only: the packed records */
+	const char *undo;			/* the packed records; set by the decoder only */
 
 	int			nrecords;
 	ZuRecord	rec[ZU_MAX_RECORDS];
 	ZuOp		op;				/* where the records lie in the undo log */
 } ZChange;
 
-/* prev of a record that is pushed on the one before it in the same change. */
+/*
+ * Value of prev for a record that is pushed on the one before it in the same
+ * change.
+ */
 #define ZCHANGE_ON_RECORD_BEFORE (~InvalidUndoPtr)
 
 /*
- * zchange_begin: makes change an empty one. The caller fills in what the opcode
- * needs, and the records.
+ * zchange_begin: makes change an empty one with this number of records. The
+ * caller fills in what the opcode needs, and the records.
  */
 static inline void
 zchange_begin(ZChange *change, uint8 opcode, int nrecords)
@@ -105,7 +108,7 @@ zchange_begin(ZChange *change, uint8 opcode, int nrecords)
 	change->nrecords = nrecords;
 }
 
-/* zchange_on_one_page: Returns whether a row moves within its page. */
+/* zchange_on_one_page: returns whether a row moves within its page. */
 static inline bool
 zchange_on_one_page(const ZChange *change)
 {
@@ -114,33 +117,34 @@ zchange_on_one_page(const ZChange *change)
 }
 
 /*
- * zchange_do: makes the change: places the records in the undo log, applies
- * the change to its pages and logs all of it. On entry the pages of the change
- * are locked, undo is reserved (zu_reserve) and interrupts may be open; on
- * return the table pages are still locked, the overflow pages are released,
- * and change->op says where the records are. fault: the fault point inside the
+ * zchange_do: makes the change: places the records in the undo log, applies the
+ * change to its pages and logs all of it. On entry the pages of the change are
+ * locked and undo is reserved (zu_reserve); no critical section is open. On
+ * return the table pages are still locked, the overflow pages are released, and
+ * change->op says where the records are. fault is the fault point inside the
  * critical section that follows the WAL record, or NULL. Raises errors of
- * reading undo pages; then nothing has changed.
+ * reading undo pages; nothing has changed then.
  */
 extern void zchange_do(ZChange *change, const char *fault);
 
 /*
- * zchange_apply: does to the pages of the change what it says. Cannot fail:
+ * zchange_apply: makes the change on its table and overflow pages. Cannot fail:
  * everything was checked while the change was prepared or decoded. Called in
- * critical sections. Does not touch undo pages.
+ * critical sections and by replay, with the pages exclusively locked. Leaves
+ * undo pages alone.
  */
 extern void zchange_apply(const ZChange *change);
 
 /*
- * zapply_inline_lock: grows the inline slots to grow_to if that is not 0, then
- * adds the lock to slot slotno, which xid has or, if fresh, gets; the row at
- * off gets the hint. Same rules as zchange_apply.
+ * zapply_inline_lock: grows the inline slots to lock->grow_to if that is not 0,
+ * adds the lock to its slot, which xid owns or, if lock->fresh is set, gets,
+ * and sets the row's lock hint. Cannot fail; called as zchange_apply is.
  */
 extern void zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid);
 
 /*
- * zapply_speculative: the speculative row at off is confirmed, or given up and
- * so deleted.
+ * zapply_speculative: confirms the speculative row at off, or marks it deleted.
+ * Cannot fail; called as zchange_apply is.
  */
 extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
 
@@ -169,7 +173,9 @@ typedef struct ZChangeWal
 	char		records[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
 } ZChangeWal;
 
-/* What the decoder builds: a row or a payload, and a packed record. */
+/*
+ * Memory for what the decoder builds: a row or a payload, and a packed record.
+ */
 typedef struct ZChangeWork
 {
 	char		bytes[ZUR_MAX_LENGTH];
@@ -178,27 +184,27 @@ typedef struct ZChangeWork
 
 /*
  * zchange_encode: fills wal with the main data of the change's record. On entry
- * the places of the records are known (zu_prepare). The change must stay as it
- * is while wal is in use.
+ * the places of the records are known (zu_prepare). The change must not be
+ * altered while wal is in use, since wal points into it.
  */
 extern void zchange_encode(const ZChange *change, ZChangeWal *wal);
 
 /*
- * zchange_ensure_space: has XLogInsert take the change's block references. May
- * allocate.
+ * zchange_ensure_space: makes room for the change's block references in the WAL
+ * record. May allocate, so it is called before the critical section.
  */
 extern void zchange_ensure_space(const ZChange *change);
 
 /*
- * zchange_log: inserts the record; returns its end. Called in critical
+ * zchange_log: inserts the record and returns its end. Called in critical
  * sections.
  */
 extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
 
 /*
- * zchange_decode: fills change from a row change record; work is for what is
- * not in the record as such. Reads no page and fills in none. Returns false if
- * the record is malformed.
+ * zchange_decode: fills change from a row change record; work is memory for
+ * what the record does not contain as such. Reads no page and sets none in
+ * change. Returns false if the record is malformed.
  */
 extern bool zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work);
 

@@ -1,6 +1,6 @@
 /*
- * change/zdesc.c - records in words, for pg_waldump-like tools and error
- * contexts.
+ * change/zdesc.c - descriptions of WAL records, for pg_waldump-like tools and
+ * error contexts.
  */
 #include "postgres.h"
 
@@ -8,6 +8,7 @@
 #include "change/zchange.h"
 #include "change/zwal.h"
 
+/* Returns the name of the kind of record, or NULL if there is none. */
 const char *
 zwal_identify(uint8 info)
 {
@@ -50,7 +51,7 @@ zwal_identify(uint8 info)
 	}
 }
 
-/* Appends what a row change record says. */
+/* Appends the description of a row change record to buf. */
 static void
 desc_change(StringInfo buf, XLogReaderState *record)
 {
@@ -85,6 +86,7 @@ desc_change(StringInfo buf, XLogReaderState *record)
 		appendStringInfoString(buf, ", in overflow page");
 }
 
+/* Row changes are decoded, all other records are structs. */
 void
 zwal_desc(StringInfo buf, XLogReaderState *record)
 {

@@ -2,9 +2,9 @@
  * change/zlogical.c - what logical decoding makes of zheap tables: an error.
  *
  * Changes of zheap tables are not decoded. Nor are they passed over: where an
- * output plugin would be shown one, decoding fails: at the commit of the
- * transaction, at its PREPARE, or when a part of it is streamed. For that the
- * decoder queues a mark (a deletion without a row) where the server's own
+ * output plugin would be shown one, decoding fails, that is, at the commit of
+ * the transaction, at its PREPARE, or when a part of it is streamed. For that
+ * the decoder queues a mark (a deletion without a row) where the server's own
  * decoders queue a row, and replaces the functions of the reorder buffer that
  * give changes to the plugin.
  *
@@ -18,8 +18,8 @@
  *		those of a rollback follow its abort record, with which the server
  *		forgets it.
  *
- * Runs in the session that reads a slot, also on a standby. Locks and pages:
- * none.
+ * Runs in the session that reads a replication slot, also on a standby. Takes
+ * no page locks; zlogical_warn takes ReplicationSlotControlLock.
  */
 #include "postgres.h"
 
@@ -40,19 +40,20 @@
 #include "change/zwal.h"
 
 /*
- * The server's functions that give changes to plugins. They are the same for
- * every slot, so what was replaced in one reorder buffer serves all.
+ * The server's functions that give changes to plugins. They are the same in
+ * every reorder buffer, so one copy of them is enough.
  */
 static ReorderBufferApplyChangeCB server_apply_change = NULL;
 static ReorderBufferStreamChangeCB server_stream_change = NULL;
 
+/* Publications of TRUNCATE alone do not count: that is no change of rows. */
 bool
 zlogical_is_published(Relation rel)
 {
 	PublicationDesc desc;
 	const PublicationActions *actions = &desc.pubactions;
 
-	/* what the relcache keeps is not copied for each row */
+	/* use what the relcache keeps, rather than copy it for each row */
 	if (rel->rd_pubdesc != NULL)
 		actions = &rel->rd_pubdesc->pubactions;
 	else
@@ -63,8 +64,8 @@ zlogical_is_published(Relation rel)
 /* ---- where plugins are given changes ---- */
 
 /*
- * Returns whether the transaction is rolled back: one that is streamed, or was
- * prepared, may be.
+ * Returns whether the transaction has been rolled back, which is possible if it
+ * is streamed or was prepared.
  */
 static bool
 has_aborted(TransactionId xid)
@@ -73,10 +74,10 @@ has_aborted(TransactionId xid)
 }
 
 /*
- * Raises the error for a mark, unless the change is not to be shown: rel is
- * what a rewrite fills, the transaction is rolled back, or the plugin is
- * pgoutput and rel is not published. (Writers refuse what is published,
- * DECODE-2; this meets what they could not know.)
+ * Raises the error for a mark, unless the change must not be shown anyway: rel
+ * is the table that a rewrite fills, the transaction is rolled back, or the
+ * plugin is pgoutput and rel is not published. (Writers refuse to change what
+ * is published, DECODE-2; this error is for what they could not know.)
  */
 static void
 refuse_change(ReorderBuffer *rb, Relation rel, TransactionId xid)
@@ -106,6 +107,9 @@ is_zheap(Relation rel)
 	return rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap;
 }
 
+/*
+ * Replaces the reorder buffer's apply_change: raises an error for zheap tables.
+ */
 static void
 apply_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
 {
@@ -115,6 +119,10 @@ apply_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBuff
 		server_apply_change(rb, txn, rel, change);
 }
 
+/*
+ * Replaces the reorder buffer's stream_change: raises an error for zheap
+ * tables.
+ */
 static void
 stream_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
 {
@@ -139,8 +147,8 @@ stand_before_plugin(ReorderBuffer *rb)
 /* ---- decoding ---- */
 
 /*
- * Returns whether a plugin would be shown what the record does, if the table
- * was heap. Of a speculative insertion that is its confirmation.
+ * Returns whether a plugin would be shown what the record does if the table
+ * were heap. A speculative insertion would be shown when it is confirmed.
  */
 static bool
 shows_rows(XLogReaderState *record)
@@ -167,15 +175,16 @@ shows_rows(XLogReaderState *record)
 			memcpy(&mark, XLogRecGetData(record), SizeOfZheapMark);
 			return mark.what == ZMARK_CONFIRMED;
 		default:
-			return false;		/* pages, undo, locks */
+			return false;		/* changes of pages, undo or locks alone */
 	}
 }
 
 /*
  * Returns whether the last entry of the transaction's queue is a mark for the
- * same file: a run of changes needs one. What could make a difference between
- * them, such as a new snapshot, would be an entry after it. For subtransactions
- * such entries are in another queue, so each of their changes has its mark.
+ * same file: a run of changes needs only one. What could make a difference
+ * between them, such as a new snapshot, would be an entry after the mark. For
+ * subtransactions such entries are in another queue, so each of their changes
+ * has its mark.
  */
 static bool
 is_marked(ReorderBuffer *rb, TransactionId xid, const RelFileLocator *locator)
@@ -191,7 +200,10 @@ is_marked(ReorderBuffer *rb, TransactionId xid, const RelFileLocator *locator)
 		RelFileLocatorEquals(zc_change_locator(last), *locator);
 }
 
-/* Puts the mark of a change into its transaction's queue (DECODE-3). */
+/*
+ * Puts the mark of a change into its transaction's queue (DECODE-3), unless the
+ * change belongs to another database or its origin is filtered out.
+ */
 static void
 queue_mark(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 {
@@ -206,8 +218,8 @@ queue_mark(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 		(ctx->callbacks.filter_by_origin_cb != NULL && filter_by_origin_cb_wrapper(ctx, origin)))
 		return;
 	stand_before_plugin(rb);
-	ReorderBufferProcessXid(rb, xid, buf->origptr); /* rb's by_txn_last_txn is
-													 * it */
+	ReorderBufferProcessXid(rb, xid, buf->origptr); /* makes it rb's
+													 * by_txn_last_txn */
 	if (is_marked(rb, xid, &locator))
 		return;
 	mark = zc_alloc_change(rb);
@@ -217,6 +229,10 @@ queue_mark(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 	ReorderBufferQueueChange(rb, xid, buf->origptr, mark, false);
 }
 
+/*
+ * Follows the server's heap decoder: a change counts only from the point on
+ * where the snapshot builder has a full snapshot.
+ */
 void
 zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 {
@@ -232,6 +248,10 @@ zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 
 /* ---- new tables ---- */
 
+/*
+ * Only replication slots of this database count, since only these would be
+ * shown the table's changes.
+ */
 void
 zlogical_warn(const char *name)
 {
@@ -242,7 +262,10 @@ zlogical_warn(const char *name)
 	{
 		ReplicationSlot *s = &ReplicationSlotCtl->replication_slots[i];
 
-		/* name and database of a slot in use don't change */
+		/*
+		 * the name and the database of a replication slot in use do not
+		 * change
+		 */
 		if (s->in_use && s->data.database == MyDatabaseId)
 		{
 			slot = s->data.name;

@@ -1,11 +1,11 @@
 /*
  * change/zredo.c - replay of zundo's WAL.
  *
- * Row changes are decoded (zwal.c), applied to the table page by the functions
- * that DML used (zapply.c), and their undo bytes are put where they were.
+ * Row changes are decoded (zwal.c) and applied to the table page by the
+ * functions that DML used (zapply.c); their undo bytes are put where they were.
  * Buffers are locked in the order of the lock hierarchy and released only when
- * all pages of the record are written, so that a standby's reader never finds
- * a slot whose record is not there yet.
+ * all pages of the record are written, so that a standby's reader never finds a
+ * slot whose record is not there yet.
  */
 #include "postgres.h"
 
@@ -17,11 +17,15 @@
 #include "page/zvmap.h"
 
 /*
- * Most pages of one record: two table pages, their overflow pages and the undo
- * pages.
+ * The greatest number of pages in one record: two table pages, their overflow
+ * pages and the undo pages.
  */
 #define MAX_HELD (4 + ZU_MAX_PAGES)
 
+/*
+ * Raises the error for a record that cannot be replayed: recovery must not
+ * continue past it.
+ */
 static void
 malformed(XLogReaderState *record)
 {
@@ -31,9 +35,9 @@ malformed(XLogReaderState *record)
 }
 
 /*
- * Locks block id of the record and returns its buffer. Sets *page if the page
- * must be changed: it is older than the record, or the record makes it anew
- * (init). Invalid if the page is not there any more.
+ * Locks block id of the record and returns its buffer, invalid if the page is
+ * not there any more. Sets *page if the page must be changed: it is older than
+ * the record, or the record makes it anew (init).
  */
 static Buffer
 read_block(XLogReaderState *record, uint8 id, bool init, Page *page)
@@ -51,7 +55,10 @@ read_block(XLogReaderState *record, uint8 id, bool init, Page *page)
 	return buf;
 }
 
-/* Gives the page, if it was changed, the record's LSN. */
+/*
+ * Sets the LSN of the page to the record's, and marks it dirty, if it was
+ * changed.
+ */
 static void
 finish_page(XLogReaderState *record, Buffer buf, Page page)
 {
@@ -99,7 +106,7 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 }
 
 /*
- * Completes an UPDATE with the row that it makes of the one on the page, in row
+ * Completes an UPDATE: makes the new row from the one on the page, in row
  * (BLCKSZ bytes).
  */
 static void
@@ -131,6 +138,10 @@ form_updated_row(XLogReaderState *record, ZChange *change, char *row)
 	change->row_length = len + ZTUPLE_HEADER_SIZE;
 }
 
+/*
+ * Replays a row change: locks all its pages, in the order of the lock
+ * hierarchy, and changes those that are older than the record.
+ */
 static void
 redo_change(XLogReaderState *record)
 {
@@ -160,6 +171,10 @@ redo_change(XLogReaderState *record)
 
 /* ---- other changes of table pages ---- */
 
+/*
+ * Replays ZWAL_ROLLBACK: takes the records' changes back and moves the slot's
+ * head.
+ */
 static void
 redo_rollback(XLogReaderState *record)
 {
@@ -218,6 +233,10 @@ redo_rollback(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+/*
+ * Replays ZWAL_OVERFLOW: gives a table page its overflow page, or takes that
+ * away.
+ */
 static void
 redo_overflow(XLogReaderState *record)
 {
@@ -245,6 +264,7 @@ redo_overflow(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+/* Replays ZWAL_PRUNE. */
 static void
 redo_prune(XLogReaderState *record)
 {
@@ -256,10 +276,7 @@ redo_prune(XLogReaderState *record)
 	if (n > ZHEAP_MAX_OFFSET)
 		malformed(record);
 
-	/*
-	 * a page may be pruned of holes alone; without items the record has no
-	 * data to point to
-	 */
+	/* a page may be pruned of gaps alone; a record without items has no data */
 	if (n > 0)
 		memcpy(items, XLogRecGetData(record), n * sizeof(ZPruneItem));
 	buf = read_block(record, 0, false, &page);
@@ -272,6 +289,7 @@ redo_prune(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+/* Replays ZWAL_INLINE_LOCK; the locker is the record's xid. */
 static void
 redo_inline_lock(XLogReaderState *record)
 {
@@ -319,6 +337,10 @@ clear_visibility(XLogReaderState *record)
 		UnlockReleaseBuffer(map);
 }
 
+/*
+ * Replays ZWAL_MARK. The map's bit is cleared even if the table page is newer
+ * than the record.
+ */
 static void
 redo_mark(XLogReaderState *record)
 {
@@ -342,6 +364,7 @@ redo_mark(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
+/* Calls the function that replays this kind of record. */
 void
 zredo(XLogReaderState *record)
 {
@@ -386,6 +409,7 @@ zredo(XLogReaderState *record)
 	}
 }
 
+/* Line pointer hints and free space are not logged. */
 void
 zredo_mask(char *page, BlockNumber block)
 {

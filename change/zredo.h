@@ -8,7 +8,10 @@
 
 extern void zredo(XLogReaderState *record);
 
-/* zredo_mask: hide what may differ between a primary's page and its replay. */
+/*
+ * zredo_mask: hides what may differ between a primary's page and its replay,
+ * for wal_consistency_checking.
+ */
 extern void zredo_mask(char *page, BlockNumber block);
 
 #endif

@@ -3,10 +3,11 @@
  *
  * Each part of a record has its encoder and its decoder side by side. The
  * encoder runs before the critical section. The decoder checks every length and
- * is the only reader of the layout (change/zwal.h); replay and desc use it.
+ * is the only reader of the layout (change/zwal.h); replay, desc and logical
+ * decoding use it.
  *
- * Under assertions, each record is decoded before it is inserted, and what
- * comes out is compared with the change.
+ * Under assertions, each record is decoded before it is inserted, and the
+ * result is compared with the change.
  */
 #include "postgres.h"
 
@@ -19,8 +20,9 @@
 #include "utils/memutils.h"
 
 /*
- * A record as the decoder sees it: main data, and what its header and its
- * block references say.
+ * A record as the decoder reads it: the main data, and what the record's header
+ * and its block references say. A length that does not fit sets 'bad', after
+ * which the get_ functions return zeros.
  */
 typedef struct Reader
 {
@@ -32,7 +34,7 @@ typedef struct Reader
 	TransactionId xid;
 	RelFileNumber relnumber;	/* of block 0, if there is one */
 	BlockNumber block;
-	BlockNumber undo_block;		/* the first one */
+	BlockNumber undo_block;		/* the first undo page's block */
 	int			nundo_pages;
 	bool		overflow[2];
 } Reader;
@@ -46,6 +48,7 @@ put_bytes(char *p, const void *src, Size len)
 	return p + len;
 }
 
+/* Returns the next len bytes of the main data, or NULL if there are fewer. */
 static const char *
 get_bytes(Reader *r, Size len)
 {
@@ -78,6 +81,7 @@ get_byte(Reader *r)
 	return b;
 }
 
+/* Returns the next number of the main data. */
 static uint32
 get_varint(Reader *r)
 {
@@ -94,7 +98,8 @@ get_varint(Reader *r)
 }
 
 /*
- * An undo pointer takes 5 to 13 bytes: generation and extent are small numbers.
+ * Appends an undo pointer. It takes 5 to 13 bytes: generation and extent are
+ * small numbers.
  */
 static char *
 put_pointer(char *p, UndoPtr ptr)
@@ -106,6 +111,7 @@ put_pointer(char *p, UndoPtr ptr)
 	return put_bytes(p, &byte, 3);
 }
 
+/* Returns the next undo pointer of the main data. */
 static UndoPtr
 get_pointer(Reader *r)
 {
@@ -117,7 +123,9 @@ get_pointer(Reader *r)
 	return zuptr_make(generation, extent, byte);
 }
 
-/* Adds bytes to the main data of wal. They stay where they are. */
+/*
+ * Adds bytes to the main data of wal. They are not copied, so they must stay.
+ */
 static void
 add_part(ZChangeWal *wal, const char *data, uint32 length)
 {
@@ -129,8 +137,8 @@ add_part(ZChangeWal *wal, const char *data, uint32 length)
 /* ---- what all row changes begin with ---- */
 
 /*
- * Returns whether the record has an undo record built from its fields, not
- * packed.
+ * Returns whether a record of this opcode has an undo record that is built from
+ * its fields, not packed.
  */
 static inline bool
 is_compact(uint8 opcode)
@@ -158,7 +166,10 @@ special_fact(ZChange *change, uint8 opcode)
 	}
 }
 
-/* Returns the flags of the record for change, as opcode says them. */
+/*
+ * Returns the flags of the record for change, which is written with this
+ * opcode.
+ */
 static uint8
 flags_of(const ZChange *change, uint8 opcode)
 {
@@ -184,7 +195,7 @@ flags_of(const ZChange *change, uint8 opcode)
 		(rec->topxid != rec->xid ? ZWD_TOPXID : 0);
 }
 
-/* Sets what the flags of the record say. */
+/* Sets the members of change that the record's flags tell. */
 static void
 take_flags(Reader *r, ZChange *change)
 {
@@ -201,8 +212,8 @@ take_flags(Reader *r, ZChange *change)
 }
 
 /*
- * Returns where the undo of the record begins. Its block number tells the
- * extent.
+ * Returns where the undo of the record begins. The extent follows from the
+ * block number of the first undo page.
  */
 static UndoPtr
 undo_position(const Reader *r, const ZuOp *op)
@@ -215,6 +226,10 @@ undo_position(const Reader *r, const ZuOp *op)
 	return zuptr_make(op->place.generation, extent, page * BLCKSZ + op->start);
 }
 
+/*
+ * Appends where the undo records are, as far as the block references do not say
+ * it.
+ */
 static char *
 put_place(char *p, const ZuOp *op)
 {
@@ -230,6 +245,7 @@ put_place(char *p, const ZuOp *op)
 	return put_bytes(p, &op->start, 2);
 }
 
+/* Reads what put_place wrote. */
 static void
 get_place(Reader *r, ZuOp *op)
 {
@@ -250,7 +266,7 @@ get_place(Reader *r, ZuOp *op)
 }
 
 /*
- * Finds the pointers of the records, which lie one after the other from the
+ * Computes the pointers of the records, which lie one after the other from the
  * first one's place.
  */
 static void
@@ -277,7 +293,7 @@ locate_records(Reader *r, ZChange *change)
 
 /* ---- slots ---- */
 
-/* Of the page that the record's flags speak of. */
+/* Appends a slot for which ZWD_GROW tells whether inline slots are added. */
 static char *
 put_slot(char *p, const ZChangeSlot *slot)
 {
@@ -287,7 +303,7 @@ put_slot(char *p, const ZChangeSlot *slot)
 	return p;
 }
 
-/* The same where no flag tells whether inline slots are added. */
+/* Appends a slot for which no flag tells whether inline slots are added. */
 static char *
 put_other_slot(char *p, const ZChangeSlot *slot)
 {
@@ -305,6 +321,7 @@ get_other_slot(Reader *r, ZChangeSlot *slot)
 
 /* ---- INSERT ---- */
 
+/* Appends what only an INSERT has: the shape of the header, and the row. */
 static char *
 put_insert(char *p, const ZChange *change, ZChangeWal *wal)
 {
@@ -318,6 +335,9 @@ put_insert(char *p, const ZChange *change, ZChangeWal *wal)
 	return p;
 }
 
+/*
+ * Reads what put_insert wrote, and forms the row, whose slot is the change's.
+ */
 static void
 get_insert(Reader *r, ZChange *change, char *row)
 {
@@ -347,6 +367,9 @@ get_insert(Reader *r, ZChange *change, char *row)
 
 /* ---- UPDATE ---- */
 
+/*
+ * Appends what only an UPDATE has: flags, headers, and the delta in WAL form.
+ */
 static char *
 put_update(char *p, const ZChange *change, ZChangeWal *wal)
 {
@@ -363,7 +386,10 @@ put_update(char *p, const ZChange *change, ZChangeWal *wal)
 	return p;
 }
 
-/* The undo payload is the old header, and the delta without its new bytes. */
+/*
+ * Reads what put_update wrote. The undo payload is the old header, and the
+ * delta without its new bytes.
+ */
 static void
 get_update(Reader *r, ZChange *change, char *payload)
 {
@@ -388,8 +414,8 @@ get_update(Reader *r, ZChange *change, char *payload)
 		return;
 
 	/*
-	 * the length of a compact header does not depend on the base that it is
-	 * read with
+	 * the length of a compact header does not depend on the base with which
+	 * it is read
 	 */
 	old = r->p;
 	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
@@ -414,6 +440,10 @@ get_update(Reader *r, ZChange *change, char *payload)
 
 /* ---- compact records ---- */
 
+/*
+ * Encodes an INSERT or UPDATE after its place: the fields from which the undo
+ * record is built.
+ */
 static void
 encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 {
@@ -434,6 +464,7 @@ encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 	Assert(p <= wal->head + sizeof(wal->head));
 }
 
+/* Decodes what encode_compact wrote, and packs the undo record into work. */
 static void
 decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
 {
@@ -469,7 +500,9 @@ decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
 
 /* ---- literal records ---- */
 
-/* The new half of a MOVE. */
+/*
+ * Adds what only a MOVE has: the new row, its slot, and the common lock slot.
+ */
 static void
 put_moved(const ZChange *change, ZChangeWal *wal)
 {
@@ -485,6 +518,7 @@ put_moved(const ZChange *change, ZChangeWal *wal)
 		add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
 }
 
+/* Reads what put_moved added. */
 static void
 get_moved(Reader *r, ZChange *change)
 {
@@ -501,7 +535,7 @@ get_moved(Reader *r, ZChange *change)
 		get_other_slot(r, &change->locks);
 }
 
-/* Returns whether the bytes are so many rows, each after its length. */
+/* Returns whether the bytes are nrows rows, each after its length. */
 static bool
 rows_fit(const char *p, uint32 length, int nrows)
 {
@@ -522,6 +556,7 @@ rows_fit(const char *p, uint32 length, int nrows)
 	return p == end;
 }
 
+/* Encodes any other change after its place: the packed undo records. */
 static void
 encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 {
@@ -544,6 +579,7 @@ encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 		add_part(wal, change->row, change->row_length);
 }
 
+/* Decodes what encode_literal wrote; the undo records stay where they are. */
 static void
 decode_literal(Reader *r, ZChange *change)
 {
@@ -583,8 +619,8 @@ decode_literal(Reader *r, ZChange *change)
 /* ---- the whole ---- */
 
 /*
- * Decodes r into change, all of which it fills. Returns false if it is
- * malformed.
+ * Decodes r into change, and sets all its fields. Returns false if the record
+ * is malformed.
  */
 static bool
 decode(Reader *r, ZChange *change, ZChangeWork *work)
@@ -608,6 +644,10 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 	return !r->bad;
 }
 
+/*
+ * Collects what the record's header and block references tell; decode reads the
+ * main data.
+ */
 bool
 zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 {
@@ -639,7 +679,7 @@ zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 /* ---- proof of the encoding ---- */
 
 #ifdef USE_ASSERT_CHECKING
-/* Joins the parts of wal, palloc'd. */
+/* Returns the parts of wal joined, palloc'd. */
 static char *
 join_parts(const ZChangeWal *wal, Size *length)
 {
@@ -668,7 +708,7 @@ same_bytes(const char *a, uint32 alen, const char *b, uint32 blen)
 	return alen == blen && (alen == 0 || memcmp(a, b, alen) == 0);
 }
 
-/* Compares the places of the records, and their bytes. */
+/* Asserts that the places of the records, and their bytes, are the same. */
 static void
 compare_records(const ZChange *change, const ZChange *decoded)
 {
@@ -694,7 +734,7 @@ compare_records(const ZChange *change, const ZChange *decoded)
 	pfree(packed);
 }
 
-/* Compares what the change does to its pages. */
+/* Asserts that both do the same to their pages. */
 static void
 compare_pages(const ZChange *change, const ZChange *decoded)
 {
@@ -713,8 +753,9 @@ compare_pages(const ZChange *change, const ZChange *decoded)
 }
 
 /*
- * Decodes what the change was encoded to, and compares. The record itself does
- * not exist yet: what its header and block references will say is told here.
+ * Decodes the encoded change and compares the result with it. The record itself
+ * does not exist yet, so what its header and block references will say is
+ * filled in here.
  */
 static void
 prove_encoding(const ZChange *change, const ZChangeWal *wal)
@@ -761,6 +802,10 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 }
 #endif
 
+/*
+ * For a table that is not logged, only the undo is: as ZWAL_UNDO_ONLY, whatever
+ * the change is.
+ */
 void
 zchange_encode(const ZChange *change, ZChangeWal *wal)
 {
@@ -781,6 +826,9 @@ zchange_encode(const ZChange *change, ZChangeWal *wal)
 
 /* ---- inserting ---- */
 
+/*
+ * The server has room for blocks 0 to 4 in any case (XLR_NORMAL_MAX_BLOCK_ID).
+ */
 void
 zchange_ensure_space(const ZChange *change)
 {
@@ -794,6 +842,10 @@ zchange_ensure_space(const ZChange *change)
 		XLogEnsureRecordSpace(ZWAL_UNDO_BLOCK + change->op.npages, 0);
 }
 
+/*
+ * Each block has its fixed number, so that replay finds the undo pages whatever
+ * table pages there are.
+ */
 XLogRecPtr
 zchange_log(ZChange *change, const ZChangeWal *wal)
 {
@@ -817,6 +869,9 @@ zchange_log(ZChange *change, const ZChangeWal *wal)
 
 /* ---- inline locks ---- */
 
+/*
+ * Needs no undo pages, so the record is 3 or 4 bytes and one block reference.
+ */
 XLogRecPtr
 zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 {
@@ -834,6 +889,7 @@ zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INLINE_LOCK);
 }
 
+/* A record with bytes left over is malformed, too. */
 bool
 zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
 {

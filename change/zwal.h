@@ -67,11 +67,11 @@
 #define ZWD_PREV		0x08
 #define ZWD_TOPXID		0x10
 #define ZWD_GROW		0x20
-#define ZWD_LIVE_CHAIN	0x40	/* literal records: see ZChangeSlot; compact
-								 * ones: same as ZWD_PREV */
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain;
+								 * compact ones: same as ZWD_PREV */
 
 /*
- * What this bit says depends on the opcode, see special_fact() in zwal.c.
+ * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
  * INSERT: the row's header names no slot; MOVE: block 1 is WILL_INIT; LOCK:
  * inline locks became records, and no row changes. Not set in others.
  */
@@ -139,7 +139,7 @@ typedef struct ZWalInlineLock
 } ZWalInlineLock;
 
 /*
- * zwal_log_inline_lock: inserts the record; returns its end. Called in
+ * zwal_log_inline_lock: inserts the record and returns its end. Called in
  * critical sections.
  */
 extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);

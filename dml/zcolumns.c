@@ -124,6 +124,10 @@ zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_cha
 		(columns->foreign != NULL && (foreign_change || own));
 }
 
+/*
+ * An error while the sets are being read leaves the entry incomplete, and the
+ * next call begins anew.
+ */
 const ZIndexColumns *
 zindex_columns(Relation rel)
 {
@@ -155,6 +159,7 @@ zindex_columns(Relation rel)
 	return entry;
 }
 
+/* The header tells whether the row has nulls at all. */
 bool
 zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size len)
 {
@@ -177,6 +182,7 @@ zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size l
 	return null_met && value_met;
 }
 
+/* System columns other than tableoid count as different, as on heap. */
 bool
 zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow,
 				Size oldlen, const char *newrow, Size newlen)

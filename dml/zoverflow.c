@@ -132,6 +132,7 @@ zoverflow_release(Relation rel, Buffer buf)
 	return settled;
 }
 
+/* No table page is changed, so none is logged. */
 void
 zoverflow_free(const ZuOverflowPage *p)
 {

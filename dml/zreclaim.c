@@ -61,6 +61,7 @@ static int	capacity;
 /* The page changed last, whose room is known. */
 static RoomyPage last;
 
+/* Counts the bytes of live rows as used; all other bytes will be free. */
 int
 zreclaim_room(Page page)
 {

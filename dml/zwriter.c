@@ -203,6 +203,7 @@ zdml_at_xact_end(void)
 	trim_scratch();				/* an error skips zdml_leave */
 }
 
+/* The record's place and the fields of its type are left to the caller. */
 void
 zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNumber block,
 			   OffsetNumber off, UndoPtr prev)

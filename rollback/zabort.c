@@ -23,9 +23,9 @@
  *	ABORT-5	own_pending is set from the moment a subtransaction's abort leaves
  *		a page as it is until the top-level transaction ends.
  *	ABORT-6	an error that is being handled while its transaction aborts is the
- *			same afterwards.
+ *		same afterwards.
  *	ABORT-7	no page is read that this backend itself has begun to read before
- *			the error (common/abort_read.c).
+ *		the error (common/abort_read.c).
  */
 #include "postgres.h"
 
@@ -48,8 +48,8 @@
 #define HASH_SIZE	(2 * MAX_NOTED)
 
 /*
- * A rollback with more undo than this many bytes per page allowed is a
- * worker's.
+ * A rollback with more undo than this number of bytes for each page that may be
+ * noted is left to a worker.
  */
 #define MAX_UNDO_PER_PAGE (4 * BLCKSZ)
 
@@ -73,10 +73,10 @@ static int	overflow_min = 0;	/* nest levels that may have unnoted pages, 0
 								 * = none */
 static int	overflow_max = 0;
 static bool own_pending = false;
-static bool undoing = false;	/* the callback is at work: a nested call does
-								 * nothing */
+static bool undoing = false;	/* the callback is running, and a nested call
+								 * does nothing */
 
-/* Forget everything; at the end of every top-level transaction. */
+/* Forgets everything. Called at the end of every top-level transaction. */
 static void
 forget_all(void)
 {
@@ -88,8 +88,8 @@ forget_all(void)
 }
 
 /*
- * The place in hash[] of a page: where its newest entry is, or where it would
- * go.
+ * Returns the place in hash[] of a page: where its newest entry is, or where it
+ * would be put.
  */
 static int
 hash_place(const RelFileLocator *locator, BlockNumber block)
@@ -108,6 +108,7 @@ hash_place(const RelFileLocator *locator, BlockNumber block)
 	return place;
 }
 
+/* Notes that the list lacks a page changed at this nest level (ABORT-4). */
 static void
 note_overflow(int level)
 {
@@ -118,9 +119,8 @@ note_overflow(int level)
 }
 
 /*
- * zrollback_note_page: remember that the current subtransaction changes this
- * page. May be called with the page locked and in a critical section. No
- * errors.
+ * Most calls are for the same page as the last one, which is found without the
+ * hash.
  */
 void
 zrollback_note_page(Relation rel, BlockNumber block)
@@ -131,8 +131,8 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	int			place;
 
 	if (RelationUsesLocalBuffers(rel))
-		return;					/* ztemp.c */
-	/* Rows are mostly changed page by page. */
+		return;					/* see ztemp.c */
+	/* rows are mostly changed page by page */
 	if (last >= 0 && last < nnoted && noted[last].level == level &&
 		noted[last].block == block &&
 		RelFileLocatorEquals(noted[last].locator, rel->rd_locator))
@@ -162,17 +162,13 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	hash[place] = (int16) nnoted;
 }
 
-/*
- * zrollback_own_aborts_pending: may a page carry changes of this backend's own
- * aborted subtransactions?
- */
 bool
 zrollback_own_aborts_pending(void)
 {
 	return own_pending;
 }
 
-/* Take the newest entry off the list. */
+/* Removes the newest entry from the list and returns it. */
 static NotedPage
 pop_page(void)
 {
@@ -183,8 +179,8 @@ pop_page(void)
 }
 
 /*
- * A subtransaction at this nest level has committed: what it noted is its
- * parent's.
+ * Makes the entries of a subtransaction that has committed its parent's. A page
+ * that the parent has noted as well keeps the parent's entry only (ABORT-2).
  */
 void
 zrollback_at_subxact_commit(int level)
@@ -217,6 +213,7 @@ zrollback_at_subxact_commit(int level)
 	nnoted = to;
 }
 
+/* Returns whether the file is among those that the abort will drop. */
 static bool
 is_dropped(const RelFileLocator *locator, const RelFileLocator *dropped, int ndropped)
 {
@@ -227,10 +224,10 @@ is_dropped(const RelFileLocator *locator, const RelFileLocator *dropped, int ndr
 }
 
 /*
- * Undo the entries of 'level' and above; true if all of them were undone or
- * have nothing to undo. Errors escape to the caller; the entries are gone in
- * any case as far as they were tried; current is the one that an error came
- * from.
+ * Undoes the entries of 'level' and above, and removes them. Returns whether
+ * all of them were undone or have nothing to undo. Errors escape to the caller;
+ * the entries that were tried are removed then, and *current is the one that
+ * the error came from.
  */
 static bool
 undo_pages(int level, volatile NotedPage *current)
@@ -243,8 +240,9 @@ undo_pages(int level, volatile NotedPage *current)
 	ZUNDO_FAULT("abort-callback");
 
 	/*
-	 * With CREATE EXTENSION rolled back, the undo and all its tables go;
-	 * those of one that was dropped before come back.
+	 * If CREATE EXTENSION is rolled back, the undo log is dropped with all
+	 * its tables. Tables of an extension that this transaction has dropped
+	 * before come back, and are left as they are.
 	 */
 	if (is_dropped(&undo_log, dropped, ndropped))
 	{
@@ -277,8 +275,8 @@ undo_pages(int level, volatile NotedPage *current)
 }
 
 /*
- * May this backend undo pages now? Not while it exits: an error would become
- * FATAL there.
+ * Returns whether this backend can undo pages now. It cannot while it exits,
+ * for an error would become FATAL there.
  */
 static bool
 can_undo_now(void)
@@ -289,8 +287,8 @@ can_undo_now(void)
 }
 
 /*
- * forget_error: ends the handling of an error in the callback, whose abort
- * needs interrupts held as before.
+ * Ends the handling of an error in the callback. Interrupts must be held as
+ * before, for the abort needs that.
  */
 static void
 forget_error(MemoryContext context, uint32 holdoff)
@@ -301,10 +299,10 @@ forget_error(MemoryContext context, uint32 holdoff)
 }
 
 /*
- * error_under_way: returns a copy of the error that is being handled, NULL if
- * there is none. The server does not tell whether there is one. It keeps
- * errors in a memory context of their own, which is empty if there has been no
- * message lately; else it takes an error to learn that there is none.
+ * Returns a copy of the error that is being handled, or NULL if there is none.
+ * The server has no function that tells whether there is one. It keeps errors
+ * in a memory context of their own, which is empty if there was no message
+ * lately; otherwise only an error tells that there is none.
  */
 static ErrorData *
 error_under_way(void)
@@ -327,7 +325,7 @@ error_under_way(void)
 	return error;
 }
 
-/* put_back: makes error the one that is being handled (ABORT-6). */
+/* Makes error the one that is being handled (ABORT-6). */
 static void
 put_back(ErrorData *error)
 {
@@ -345,9 +343,10 @@ put_back(ErrorData *error)
 }
 
 /*
- * Undo what the (sub)transaction at 'level' has noted, and forget it. True if
- * nothing of it can be left on a page. Raises no error; leaves no LWLock held;
- * buffer pins that an error left behind belong to the aborting resource owner.
+ * Undoes what the (sub)transaction at 'level' has noted, and forgets it.
+ * Returns whether nothing of it can be left on a page. Raises no error and
+ * leaves no LWLock held; buffer pins that an error has left belong to the
+ * aborting resource owner.
  */
 static bool
 undo_level(int level)
@@ -416,10 +415,9 @@ undo_level(int level)
 }
 
 /*
- * The top-level transaction has ended: undoes what it has noted if it has
- * aborted, and forgets the list in any case. Returns whether aborted changes
- * may be left on pages, for a worker. To be called before zu_at_xact_end.
- * Raises no error.
+ * Undoes what the top-level transaction has noted if it has aborted, and
+ * forgets the list in any case. Returns whether aborted changes may be left on
+ * pages, for a worker. Called before zu_at_xact_end. Raises no error.
  */
 bool
 zrollback_at_xact_end(bool aborted)
@@ -437,8 +435,8 @@ zrollback_at_xact_end(bool aborted)
 }
 
 /*
- * A subtransaction at this nest level has aborted: undoes what it has noted;
- * its pages are current. Raises no error.
+ * Undoes what the aborted subtransaction at this nest level has noted. Raises
+ * no error.
  */
 void
 zrollback_at_subxact_abort(int level)

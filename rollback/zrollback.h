@@ -1,5 +1,5 @@
 /*
- * rollback/zrollback.h - taking aborted changes off the pages.
+ * rollback/zrollback.h - undoing the changes of aborted transactions on pages.
  */
 #ifndef ZUNDO_ZROLLBACK_H
 #define ZUNDO_ZROLLBACK_H
@@ -9,44 +9,47 @@
 #include "undo/undo.h"
 
 /*
- * zrollback_page: pop every aborted record from the head of every slot of the
- * table page in buf (of rel, pinned and exclusively locked by the caller;
- * stays so). Table page WAL record ZWAL_ROLLBACK; one per slot. Own aborted
- * subtransactions count as aborted. Returns number of records undone.
- * Idempotent. Errors: ERRCODE_DATA_CORRUPTED; nothing is half done.
+ * zrollback_page: undoes every aborted record at the head of a chain of the
+ * table page in buf, which belongs to rel and is pinned and exclusively locked;
+ * it stays so. Returns the number of records undone. Aborted subtransactions of
+ * our own transaction count. Writes one WAL record ZWAL_ROLLBACK for each slot;
+ * may be repeated. Raises ERRCODE_DATA_CORRUPTED; no slot is half undone then.
  */
 extern int	zrollback_page(Buffer buf, Relation rel);
 
 /*
- * zrollback_page_by_locator: the same for a page found by address: reads and
- * locks it; skips (returns 0) when the file or the block does not exist. Needs
- * no catalog access, so abort callbacks may use it. top_aborted: what is ours
- * counts as aborted, since our top-level transaction aborts; the server calls
- * its id current until the very end of the abort.
+ * zrollback_page_by_locator: does the same for a page that is found by its
+ * address, which it reads and locks. Returns 0 if the file or the block does
+ * not exist. Needs no catalog, so abort callbacks may call it. top_aborted: our
+ * top-level transaction is aborting, so all its changes count as aborted; the
+ * server calls its id current until the very end of the abort.
  */
 extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
 									  bool logged, bool top_aborted);
 
 /*
- * DML notes each page that it changes, so that a small rollback needs no look
- * at the undo log. Kept per backend; capped at zundo.eager_rollback_pages.
+ * zrollback_note_page: notes that the current subtransaction changes this page
+ * of rel, so that a small rollback does not have to read the undo log. At most
+ * zundo.eager_rollback_pages pages are kept. May be called with the page locked
+ * and in critical sections. Raises no errors.
  */
 extern void zrollback_note_page(Relation rel, BlockNumber block);
 
 /*
- * zrollback_own_aborts_pending: may this backend's own aborted subtransactions
- * still be on pages? (DML then looks for them)
+ * zrollback_own_aborts_pending: returns whether changes of this backend's own
+ * aborted subtransactions may still be on pages, where DML then must undo them
+ * first.
  */
 extern bool zrollback_own_aborts_pending(void);
 
 /*
- * zrollback_temp: undo what ended transactions of this backend have left on
- * pages of its temporary tables, if anything. In a transaction, with no buffer
- * lock held. Errors: I/O.
+ * zrollback_temp: undoes what ended transactions of this backend have left on
+ * pages of its temporary tables, if anything. Called in a transaction, with no
+ * buffer lock held. Raises I/O errors.
  */
 extern void zrollback_temp(void);
 
-/* Ends of transactions, for the callbacks in hooks.c. */
+/* Callbacks for the ends of transactions, called by hooks.c. */
 extern bool zrollback_at_xact_end(bool aborted);
 extern void zrollback_at_subxact_commit(int level);
 extern void zrollback_at_subxact_abort(int level);

@@ -1,8 +1,9 @@
 /*
  * rollback/zrollback_page.c - popping aborted records off one page's slots.
  *
- * Called with the page exclusively locked by DML, VACUUM, workers and abort
- * callbacks. Rules:
+ * Called with the page exclusively locked by dml/, vacuum/ and discard/, and by
+ * address from the abort callbacks. Overflow and undo pages are locked below
+ * it. Crash point: "rollback-logged". Rules:
  *	ROLLBACK-1	a record is undone only where the slot's head points at exactly
  *		it; the head then becomes (xid of the record before, that record): both
  *		in one WAL record. So undoing is idempotent.
@@ -24,23 +25,28 @@
 #include "utils/rel.h"
 #include "change/zwal.h"
 
-/* Above this many bytes of undo a page image is cheaper in WAL. */
+/* Above this number of bytes of undo, a page image is cheaper in WAL. */
 #define MAX_LOGGED_UNDO 4096
 
-/* One slot's pops, worked out on a copy of the page. */
+/*
+ * What popping the aborted records of one slot results in, computed on a copy
+ * of the page.
+ */
 typedef struct Pops
 {
-	PGAlignedBlock page;		/* the page as it will be, but for its slots */
+	PGAlignedBlock page;		/* the page as it will be; the slot itself is
+								 * set later */
 	int			nrecords;
 	ZXid		new_xid;
 	UndoPtr		new_ptr;
-	Size		undo_len;		/* of undo; > MAX_LOGGED_UNDO = use an image */
+	Size		undo_len;		/* length of undo; > MAX_LOGGED_UNDO = use an
+								 * image */
 	char		undo[MAX_LOGGED_UNDO];
 	char		buf[ZUR_MAX_LENGTH];
 	char		raw[ZUR_MAX_LENGTH];
 } Pops;
 
-/* The page that is worked on. */
+/* The page whose slots are rolled back. */
 typedef struct Target
 {
 	Buffer		buf;
@@ -49,11 +55,11 @@ typedef struct Target
 	RelFileNumber relnumber;
 	Oid			reloid;
 	const char *relname;		/* NULL = the relation has not been opened */
-	bool		logged;			/* does the relation write WAL */
-	bool		top_aborted;	/* our own transaction aborts */
+	bool		logged;			/* the relation is WAL-logged */
+	bool		top_aborted;	/* our own transaction is aborting */
 } Target;
 
-/* errmsg for a damaged page, which names it. */
+/* Sets the message of an error about the damaged page. */
 static int
 corrupt_block(const Target *t)
 {
@@ -84,7 +90,7 @@ corrupt_slot(const Target *t, int s, ZXid xid)
 					   s, xid)));
 }
 
-/* is_aborted: Returns whether changes by xid are to be undone. */
+/* Returns whether changes by xid must be undone. */
 static bool
 is_aborted(const Target *t, ZXid xid, ZXid oldest)
 {
@@ -94,8 +100,9 @@ is_aborted(const Target *t, ZXid xid, ZXid oldest)
 }
 
 /*
- * Work out what popping the aborted prefix of slot s gives. False if nothing
- * is aborted.
+ * Computes in *pops what popping the aborted prefix of slot s results in.
+ * Returns false if nothing is aborted. Raises ERRCODE_DATA_CORRUPTED if the
+ * head's record is missing or a record does not match the page.
  */
 static bool
 compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
@@ -126,7 +133,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		{
 			if (pops->nrecords == 0)
 				corrupt_record(t, slot->ptr);
-			/* what is left of the chain is visible to all */
+			/* the rest of the chain is visible to all */
 			pops->new_xid = InvalidZXid;
 			pops->new_ptr = InvalidUndoPtr;
 			return true;
@@ -153,8 +160,9 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 }
 
 /*
- * Put the pops of slot s on the page and log them. overflow: the slot lies
- * there; Invalid = inline.
+ * Copies the computed page to the page, sets the head of slot s, and logs both
+ * in one WAL record (ROLLBACK-1). overflow is the overflow page that holds the
+ * slot; Invalid = the slot is inline.
  */
 static void
 apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
@@ -168,7 +176,8 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 	{
 		zpage_count_overflow_change(pops->page.data);
 		if (!t->logged)
-			image = true;		/* of the table page nothing is logged */
+			image = true;		/* the table page is not logged, so replay
+								 * needs no records */
 	}
 	xlrec.new_xid = pops->new_xid;
 	xlrec.new_ptr = pops->new_ptr;
@@ -205,7 +214,7 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 	END_CRIT_SECTION();
 }
 
-/* The same as rollback_page for the slots on the page's overflow page. */
+/* Does what rollback_page does for the slots on the page's overflow page. */
 static int
 rollback_overflow(Pops *pops, const Target *t)
 {
@@ -230,6 +239,10 @@ rollback_overflow(Pops *pops, const Target *t)
 	return undone;
 }
 
+/*
+ * Pops the aborted records of each slot of the page and returns their number.
+ * The memory for the computation is allocated once per backend.
+ */
 static int
 rollback_page(const Target *t)
 {
@@ -265,6 +278,10 @@ zrollback_page(Buffer buf, Relation rel)
 	return rollback_page(&t);
 }
 
+/*
+ * The page is read without the relcache. A block whose read the error has
+ * interrupted is not waited for (ABORT-7).
+ */
 int
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,
 						  bool top_aborted)

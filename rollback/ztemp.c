@@ -1,18 +1,18 @@
 /*
  * rollback/ztemp.c - undoing what was rolled back in temporary tables.
  *
- * Their undo is private (undo/undo_temp.c), so no worker can do it, and an
- * abort must not fail: reading a page may have to write out another one. So an
- * abort leaves everything as it is; readers walk over it as over any aborted
- * change, and the first scan or change of any temporary table in a later
- * transaction calls zrollback_temp, which undoes all of it. Within the
- * transaction itself, changes of aborted subtransactions are undone page by
- * page by its next change of the page (dml/zslotpick.c).
+ * The undo of temporary tables is private to the backend (undo/undo_temp.c), so
+ * no worker can do this, and an abort must not fail: reading a page may have to
+ * write out another one. So an abort leaves the pages as they are; readers walk
+ * over the changes as over any aborted change, and the first scan or change of
+ * any temporary table in a later transaction calls zrollback_temp, which undoes
+ * all of them. Within the transaction itself, a page with changes of aborted
+ * subtransactions is undone by the next change of that page (dml/zslotpick.c).
  *
- * The pages are found in the undo itself. Whether a file is still there is
- * asked of the file system, not of the catalog: a table that the running
- * transaction has dropped or truncated comes back when that is rolled back,
- * with all its aborted changes.
+ * The pages are found from the undo itself. The file system, not the catalog,
+ * tells whether a file is still there: a table that the running transaction has
+ * dropped or truncated comes back when that is rolled back, with all its
+ * aborted changes.
  *
  * Locks: none; local buffers are this backend's own. Crash points: none.
  */
@@ -30,15 +30,15 @@
 /* A file that undo refers to. */
 typedef struct TempFile
 {
-	BlockNumber nblocks;		/* 0 also if it is gone */
-	bool		looked;			/* nblocks is known */
-	BlockNumber last;			/* block undone last */
+	BlockNumber nblocks;		/* 0 also if the file is gone */
+	bool		looked;			/* nblocks has been determined */
+	BlockNumber last;			/* block that was undone last */
 } TempFile;
 
 /*
- * Make rel a relation that ReadBuffer takes, for a file that the catalog may
- * not know any more. The file is looked up for every page: a cached one might
- * be closed by an invalidation message.
+ * Makes rel a relation that ReadBuffer accepts, for a file that the catalog may
+ * not know any more. The storage manager's entry is looked up for every page,
+ * since an invalidation message might close a cached one.
  */
 static void
 address_file(Relation rel, Form_pg_class class, const ZuTempFile *file)
@@ -56,7 +56,10 @@ address_file(Relation rel, Form_pg_class class, const ZuTempFile *file)
 	rel->rd_smgr = smgropen(file->locator, file->backend);
 }
 
-/* Undo what is aborted on one page of file. */
+/*
+ * Undoes the aborted changes on one page of the file, unless the page is gone
+ * or was undone just before.
+ */
 static void
 undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 {
@@ -82,6 +85,10 @@ undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 	state->last = block;
 }
 
+/*
+ * Reads the private undo log from its start and undoes each page for which an
+ * aborted record is found.
+ */
 static void
 undo_all(void)
 {
@@ -106,8 +113,9 @@ undo_all(void)
 			continue;
 
 		/*
-		 * numbers of files are unique within a tablespace: what does not
-		 * point to this undo stays as it is
+		 * File numbers are unique within a tablespace only, so all files of
+		 * that number are visited; a page without a pointer to this undo
+		 * stays as it is.
 		 */
 		for (int i = 0; i < nfiles; i++)
 			if (files[i].locator.relNumber == rec.relnumber)
@@ -117,6 +125,10 @@ undo_all(void)
 	pfree(state);
 }
 
+/*
+ * When all pages are undone, the private undo of ended transactions is
+ * released.
+ */
 void
 zrollback_temp(void)
 {
