@@ -78,7 +78,7 @@ set_slot(const ZChange *change, int i)
 	}
 }
 
-/* Puts the rows of a MULTI_INSERT on the page, at offsets in a row. */
+/* Puts the rows of a MULTI_INSERT on the page, at consecutive offsets. */
 static void
 put_rows(Page page, const ZChange *change)
 {

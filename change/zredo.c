@@ -409,7 +409,9 @@ zredo(XLogReaderState *record)
 	}
 }
 
-/* Line pointer hints and free space are not logged. */
+/*
+ * Hints in the page header, and the bytes of free space, are not logged.
+ */
 void
 zredo_mask(char *page, BlockNumber block)
 {

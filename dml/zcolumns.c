@@ -114,7 +114,7 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 }
 
 /*
- * Events that the server might not queue after all are included: a false "yes"
+ * Includes events that the server might not queue after all: a false "yes"
  * costs a note of the change, a false "no" an OLD row that cannot be found.
  */
 bool

@@ -67,9 +67,8 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 }
 
 /*
- * Nobody else reads the undo of a temporary table, and only a chain that
- * another transaction has begun is walked by older snapshots; for these changes
- * there is no image.
+ * Saves no image for temporary tables, whose undo no other process reads, nor
+ * for a chain that is empty or our own, nor on a page with an overflow page.
  */
 void
 zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)

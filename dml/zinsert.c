@@ -131,10 +131,7 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 		hole -= sizeof(ZPageSlot);
 	hole -= Min(hole, keep_free);
 
-	/*
-	 * several rows need line pointers in a row, which only those past the
-	 * last one are
-	 */
+	/* several rows need consecutive line pointers: those past the last one */
 	if (!place->init && place->off <= PageGetMaxOffsetNumber(page))
 		return 1;
 	while (from + count < rows->n && place->off + count <= ZHEAP_MAX_OFFSET &&

@@ -138,9 +138,7 @@ zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
 	ZUNDO_FAULT("locks-done");
 }
 
-/*
- * Picking a slot may take the row away, so has_gone is asked after each pick.
- */
+/* Picking a slot may remove the row, so has_gone is called after each pick. */
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {

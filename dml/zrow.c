@@ -102,8 +102,9 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 				 buf);
 
 	/*
-	 * Stop at a record of another transaction, or if that of the head has
-	 * ended meanwhile: the rest of the chain is older.
+	 * Stop at a record whose transaction has another status than the head's
+	 * had: the rest of the chain is older, or the head's transaction has
+	 * ended meanwhile.
 	 */
 	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))

@@ -32,7 +32,7 @@
  * there is none, as after a copy of the table's file. A VACUUM may have made or
  * extended the map since the running statement began, and the session's cached
  * size of the map is updated between statements only (VMAP-4). So where that
- * size says that there is no page, the file system is asked.
+ * size says that there is no page, the size is read from the file system.
  */
 static Buffer
 pin_map(Relation rel, BlockNumber block)

@@ -279,8 +279,8 @@ zrollback_page(Buffer buf, Relation rel)
 }
 
 /*
- * The page is read without the relcache. A block whose read the error has
- * interrupted is not waited for (ABORT-7).
+ * The page is read without the relcache. Raises an error if a read of the block
+ * that the error has interrupted is still in progress (ABORT-7).
  */
 int
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,
