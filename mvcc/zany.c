@@ -259,8 +259,8 @@ begin_walk(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, int trie
 }
 
 /*
- * Runs walk_any, again on a new copy of the page as long as that asks for one.
- * Sets version->found to false if there is no row.
+ * Runs walk_any, again on a new copy of the page as long as it wants one. Sets
+ * version->found to false if there is no row.
  */
 static void
 fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bottom,

@@ -43,7 +43,7 @@ typedef struct ZChain
 	bool		cached;			/* read by zu_fetch_cached */
 	bool		in_place;		/* the last record's payload is not in buf */
 	ZXid		oldest;			/* records of transactions before it are
-								 * settled; InvalidZXid: none are */
+								 * visible to all; InvalidZXid: none are */
 	ZPageSlot	slot;			/* as it was on the page */
 	UndoPtr		next;			/* what zchain_next will read */
 	UndoPtr		here;			/* the last record */

@@ -80,8 +80,8 @@ warn_of_conflicts(Oid relid)
 }
 
 /*
- * GUARD-1: the number is `oldest` with the top bit of its lower half inverted.
- * No transaction in use has that id. Of two such numbers of one row's versions
+ * Returns `oldest` with the top bit of its lower half inverted (GUARD-1). No
+ * transaction in use has that id. Of two such numbers of one row's versions
  * the second is that of a later `oldest`: the writer that replaced the first
  * version is invisible to the snapshot of the reader of the first number, so
  * it is not before the first `oldest`, but it is before the second.

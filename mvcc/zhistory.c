@@ -52,7 +52,7 @@ zhistory_free(ZHistory *history)
 	pfree(history);
 }
 
-/* The slots are copied together with the page, as VIS-1 wants. */
+/* Copies the slots together with the page, as VIS-1 wants. */
 Page
 zhistory_load(ZHistory *history, Buffer buf)
 {

@@ -92,8 +92,8 @@ unlink_locked(void *arg)
 }
 
 /*
- * Returns what the current level has locked at tid for the row in hand, or
- * NULL if it has locked nothing there.
+ * Returns what the current level has locked at tid for the row that it is
+ * processing, or NULL if it has locked nothing there.
  */
 static LockedRow *
 find_locked(Relation rel, const ItemPointerData *tid)
@@ -111,7 +111,7 @@ find_locked(Relation rel, const ItemPointerData *tid)
 
 /*
  * Returns whether the current level has locked some version at tid for the row
- * in hand.
+ * that it is processing.
  */
 bool
 zlevel_has_locked(Relation rel, const ItemPointerData *tid)
@@ -121,7 +121,7 @@ zlevel_has_locked(Relation rel, const ItemPointerData *tid)
 
 /*
  * Returns whether the current level has locked exactly this version for the
- * row in hand.
+ * row that it is processing.
  */
 bool
 zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)

@@ -16,7 +16,7 @@ typedef struct ZLockScan
 								 * rows */
 	ZXid		oldest;
 	ZChain		chain;
-	const char *entries;		/* of the record in hand */
+	const char *entries;		/* of the record read last */
 	int			n;
 	int			i;
 	bool		writer_aborted;

@@ -101,8 +101,8 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 }
 
 /*
- * If head is that of the run and off is not among its rows, returns the record
- * below the run.
+ * Returns the record below the run if head is the run's newest one and off is
+ * not among its rows; else head.
  */
 UndoPtr
 zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
@@ -159,7 +159,7 @@ zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command)
 #define FIRST_CAPACITY 64
 #define MAX_CHECKPOINTS 1024
 
-/* The own records of the page that was asked for last. */
+/* The own records of one page, the one that zown_chain was last called for. */
 static struct
 {
 	ZChainEntry *entries;		/* in TopTransactionContext */

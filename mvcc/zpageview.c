@@ -78,7 +78,8 @@ typedef struct Collector
 												 * below it are accepted too;
 												 * else Invalid */
 	bool		any_pending;
-	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* has a row changes in lists? */
+	bool		touched[ZHEAP_MAX_OFFSET + 1];	/* whether the row has changes
+												 * in lists */
 	ZuRecord	step;			/* scratch of rewind_row; the fields that it
 								 * does not set are zero */
 	char	   *arena;

@@ -36,7 +36,8 @@ typedef struct ZPageView
 	const OffsetNumber *read;	/* ascending offsets: SSI gets to know of
 								 * changes of these rows only; NULL = of all */
 	int			nread;
-	int			dead_rows;		/* newest versions that are deleted (for
+	int			dead_rows;		/* rows deleted in the version that the
+								 * snapshot sees, stubs and LP_DEAD items (for
 								 * ANALYZE) */
 	ZSlotView	slots;			/* as copied */
 	PGAlignedBlock page;		/* the copy */

@@ -27,8 +27,8 @@ zoverflow_fault(Buffer buf, BlockNumber overflow)
 }
 
 /*
- * The pages fit if both have counted the same number of changes (OVERFLOW-3 in
- * page/zoverflow.h).
+ * Locks the overflow page and compares the two pages: they fit if both have
+ * counted the same number of changes (OVERFLOW-3 in page/zoverflow.h).
  */
 Buffer
 zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)

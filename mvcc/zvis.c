@@ -454,8 +454,8 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 	/*
 	 * The chain was read to its end: the remaining stubs have no record in
 	 * it, so their rows were deleted before `oldest`. (Of two stubs with the
-	 * same offset only the last one gets the deleter. The other is then
-	 * neither settled nor has it a deleter.)
+	 * same offset only the last one gets the deleter. The first is then not
+	 * settled, and its deleter stays 0.)
 	 */
 	for (int i = 0; i < n; i++)
 		if (stubs[i].slotno == s && wanted[stubs[i].off] != NULL)

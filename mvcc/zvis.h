@@ -112,8 +112,8 @@ extern void zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer);
  * whole chain may be read for it, else only its newest records are, since the
  * page is locked meanwhile. On return settled means that the row was deleted
  * before `oldest`; else deleter is the transaction, whatever its status, or 0
- * if it was not found. The caller has locked the page's buffer, and has copied
- * slots from it meanwhile.
+ * if it was not found. The caller holds the page's buffer locked since it has
+ * copied slots.
  */
 typedef struct ZStubDeleter
 {

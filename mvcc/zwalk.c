@@ -193,8 +193,8 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 }
 
 /*
- * The first visit of each slot may be answered by the chain's head alone.
- * After that, records are read from where the walk left this chain, until one
+ * Answers the first visit of a slot by the chain's head alone, if that is
+ * enough. Else reads records from where the walk left this chain, until one
  * concerns the row or lets the reader stop.
  */
 ZWalkResult

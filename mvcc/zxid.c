@@ -17,8 +17,8 @@
 #include "utils/snapmgr.h"
 
 /*
- * As everywhere, the transaction must be found not to be in progress before
- * clog is asked: it commits there first.
+ * Looks whether the transaction is in progress before it looks at clog, as a
+ * committing transaction is marked in clog first.
  */
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)

@@ -1,11 +1,14 @@
 /*
  * scan/zbitmap.c - bitmap scans.
  *
- * Up to 17 the executor hands over one block of the bitmap after the other;
- * from 18 on we take them from the scan's iterator, through a read stream that
+ * Up to 17 the executor passes one block of the bitmap after the other; from
+ * 18 on the scan takes them from its iterator, through a read stream that
  * reads ahead. Either way a block's visible rows come from a page view and are
- * matched against the offsets that the bitmap names. Holds no lock between
- * calls, and no pins but those of the stream.
+ * matched with the offsets that the bitmap names.
+ *
+ * Called through zam.c by the executor. Between calls no lock is held, and no
+ * pins but those of the stream and, for a temporary table, that of the loaded
+ * block. Nothing is written.
  */
 #include "postgres.h"
 
@@ -21,7 +24,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Select row i of the view for the scan. */
+/* Adds row i of the view to those that the bitmap names. */
 static void
 select_row(ZScan *scan, int i)
 {
@@ -29,8 +32,9 @@ select_row(ZScan *scan, int i)
 }
 
 /*
- * Note for serializable transactions that the rows at 'offsets' of the block
- * in buf are read, or all if noffsets is negative.
+ * Notes for serializable transactions that the rows at 'offsets' of the block
+ * in buf are read, or all its rows if noffsets is negative. buf is pinned and
+ * not locked.
  */
 static void
 note_reads(ZScan *scan, Buffer buf, const OffsetNumber *offsets, int noffsets)
@@ -52,8 +56,10 @@ note_reads(ZScan *scan, Buffer buf, const OffsetNumber *offsets, int noffsets)
 }
 
 /*
- * Blocks that did not exist when the scan began hold nothing that its snapshot
- * sees; serializable transactions look all the same.
+ * Returns whether the block can have rows for the scan. A block that did not
+ * exist when the scan began holds nothing that its snapshot sees; a
+ * serializable transaction reads it nevertheless, to meet changes that it does
+ * not see.
  */
 static inline bool
 block_matters(const ZScan *scan, BlockNumber block)
@@ -62,8 +68,9 @@ block_matters(const ZScan *scan, BlockNumber block)
 }
 
 /*
- * Load a block, which is in buf (whose pin we take), and select its visible
- * rows: those at 'offsets' (ascending), or all if noffsets is negative.
+ * Loads a block, which is in buf (whose pin is taken over), and selects its
+ * visible rows: those at 'offsets' (ascending), or all if noffsets is
+ * negative.
  */
 static void
 select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offsets, int noffsets)
@@ -94,7 +101,10 @@ select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offs
 	}
 }
 
-/* Show the next selected row of the loaded block; false if there is none. */
+/*
+ * Shows the next selected row of the loaded block in slot; returns false if
+ * there is none.
+ */
 static bool
 next_selected(ZScan *scan, TupleTableSlot *slot)
 {
@@ -107,6 +117,7 @@ next_selected(ZScan *scan, TupleTableSlot *slot)
 
 #if ZC_BITMAP_BY_BLOCK
 
+/* Loads the next block of the bitmap. Returns whether it has rows to show. */
 static bool
 bitmap_next_block(TableScanDesc sscan, struct TBMIterateResult *tbmres)
 {
@@ -135,8 +146,8 @@ zbitmap_rewind(ZScan *scan, bool end)
 #else
 
 /*
- * The stream's callback: the next block of the bitmap; what the bitmap says of
- * it travels with the buffer.
+ * Returns the next block of the bitmap, as the stream's callback. What the
+ * bitmap says of the block is passed on with the buffer.
  */
 static BlockNumber
 next_of_bitmap(ReadStream *stream, void *arg, void *per_buffer_data)
@@ -153,6 +164,10 @@ next_of_bitmap(ReadStream *stream, void *arg, void *per_buffer_data)
 	return InvalidBlockNumber;
 }
 
+/*
+ * Returns the scan's read stream, which is created in the scan's memory on
+ * first use.
+ */
 static ReadStream *
 stream_of_bitmap(ZScan *scan)
 {
@@ -169,6 +184,10 @@ stream_of_bitmap(ZScan *scan)
 	return scan->stream;
 }
 
+/*
+ * Shows the next row in slot, from the loaded block or else from the next block
+ * of the stream that has one. Returns false at the end of the bitmap.
+ */
 static bool
 bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 				  uint64 *lossy_pages, uint64 *exact_pages)
@@ -176,7 +195,7 @@ bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 	ZScan	   *scan = (ZScan *) sscan;
 	OffsetNumber offsets[TBM_MAX_TUPLES_PER_PAGE];
 
-	/* recheck speaks of the block of the row that is returned */
+	/* *recheck is about the block of the row that is returned */
 	while (!next_selected(scan, slot))
 	{
 		TBMIterateResult *result;
@@ -200,6 +219,7 @@ bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 	return true;
 }
 
+/* Resets the stream, which then begins the bitmap anew, or ends it. */
 void
 zbitmap_rewind(ZScan *scan, bool end)
 {

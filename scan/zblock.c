@@ -2,8 +2,9 @@
  * scan/zblock.c - the blocks of a scan: which one is next, and its rows.
  *
  * Called by all kinds of scans in scan/. A block is read once: mvcc/ copies it
- * under its share lock and works out the visible rows; afterwards neither lock
- * nor pin is held, but for temporary tables. Nothing is written.
+ * under its share lock and finds the visible rows; afterwards no lock is held,
+ * and no pin except on a block of a temporary table. Nothing is written.
+ * Invariants SCAN-1 and SCAN-2 in zscan.c.
  */
 #include "postgres.h"
 
@@ -14,6 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/* Creates the view in the memory of the scan, so that it lives as long. */
 ZPageView *
 zscan_view(ZScan *scan)
 {
@@ -35,6 +37,7 @@ zscan_release(ZScan *scan)
 	scan->buf = InvalidBuffer;
 }
 
+/* Restricts the range. A start beyond the table's end gives an empty one. */
 void
 zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count)
 {
@@ -49,7 +52,10 @@ zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count)
 	scan->nrange = Min(count, scan->nblocks - start);
 }
 
-/* The next block that the shared state of a parallel scan deals out. */
+/*
+ * Takes the next block that the shared state of a parallel scan hands out.
+ * Returns false if there is none left.
+ */
 static bool
 next_parallel_block(ZScan *scan)
 {
@@ -62,6 +68,11 @@ next_parallel_block(ZScan *scan)
 	return scan->inited;
 }
 
+/*
+ * Moves 'pos' up or, in a backward scan, down over the same blocks (SCAN-2); a
+ * backward scan is no longer synchronized with others. After either end the
+ * scan stands before its first block again.
+ */
 bool
 zscan_next_block(ZScan *scan, ScanDirection direction)
 {
@@ -86,7 +97,10 @@ zscan_next_block(ZScan *scan, ScanDirection direction)
 		uint64		next = (uint64) scan->startblock + ++scan->pos;
 
 		more = scan->pos < scan->nrange;
-		/* the end of a scan leaves its start as the place to join at */
+
+		/*
+		 * when the scan ends, this reports its start as the place to join at
+		 */
 		if (scan->base.rs_flags & SO_ALLOW_SYNC)
 			ss_report_location(scan->base.rs_rd, (BlockNumber) (next % scan->nblocks));
 	}
@@ -99,6 +113,10 @@ zscan_next_block(ZScan *scan, ScanDirection direction)
 	return more;
 }
 
+/*
+ * Counts, in a parallel scan, the blocks from the shared start to the block
+ * that this process has reached.
+ */
 BlockNumber
 zscan_blocks_done(ZScan *scan)
 {
@@ -126,6 +144,10 @@ zscan_load(ZScan *scan, BlockNumber block)
 	zscan_load_buffer(scan, zscan_read(scan, block));
 }
 
+/*
+ * Fills the view by zvis_page. A block of a temporary table stays pinned until
+ * the next one is read.
+ */
 void
 zscan_load_buffer(ZScan *scan, Buffer buf)
 {
@@ -134,15 +156,16 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	zscan_release(scan);
 
 	/*
-	 * as on heap, a serializable transaction that cannot commit any more
-	 * fails at the next page it reads
+	 * As on heap, a serializable transaction that cannot commit any more
+	 * fails at the next page that it reads.
 	 */
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
 
 	/*
-	 * an open scan of a temporary table occupies one of the session's few
-	 * buffers: what fails on heap for want of them fails
+	 * As on heap, an open scan of a temporary table occupies one of the
+	 * session's few local buffers, so that statements fail for want of them
+	 * in the same cases.
 	 */
 	if (RelationUsesLocalBuffers(rel))
 		scan->buf = buf;

@@ -2,26 +2,29 @@
  * scan/zbuild.c - feeding index builds from a zheap table.
  *
  * Called through zam.c by CREATE INDEX, REINDEX and BRIN summarization; in
- * parallel workers too. Holds a pin on one table block while its rows are
- * copied, and nothing while index code or SQL functions run.
+ * parallel workers too. The table block is locked only while it is copied, and
+ * stays pinned until its rows have been fed. Nothing is written to the table;
+ * zu_log_conflict writes a WAL record.
  *
  * Rules for an ordinary build, which excludes concurrent writers:
  *	BUILD-1	a row is entered with its newest version, own or committed.
  *	BUILD-2	a deleted or moved row that some snapshot still sees is entered
- *		with its last version, as not alive: no uniqueness check.
+ *			with its last version, as not alive: no uniqueness check.
  *	BUILD-3	if a snapshot sees an older version of a row than the one entered,
- *		its key may be another one: ii_BrokenHotChain keeps such snapshots away
- *		from the index, as with heap's HOT chains. Snapshots of standbys that
- *		are older than those of this server would not be kept away: they are
- *		ended (zu_log_conflict).
- * In "any visible" mode (BRIN) writers are at work; all versions that somebody
- * sees or may come to see are handed over. A concurrent build enters
- * what its MVCC snapshot sees; writers and the validation scan do the rest:
+ *			its key may be another one: ii_BrokenHotChain keeps such snapshots
+ *			away from the index, as with heap's HOT chains. It does not keep
+ *			snapshots of standbys away that are older than those of this
+ *			server: they are ended (zu_log_conflict).
+ *
+ * In "any visible" mode (BRIN) other transactions write meanwhile; all
+ * versions that some snapshot sees or may come to see are fed. A concurrent
+ * build enters what its MVCC snapshot sees; writers and the validation scan do
+ * the rest:
  *	BUILD-4	the index has no entries for versions that were replaced or deleted
- *		before the snapshot of the validation scan. On this server nobody needs
- *		them: the command waits for all older snapshots before the index is
- *		used. Those of standbys, which it knows nothing of, are ended
- *		(zu_log_conflict).
+ *			before the snapshot of the validation scan. On this server no
+ *			snapshot needs them: the command waits for all older snapshots
+ *			before the index is used. It does not know those of standbys: they
+ *			are ended (zu_log_conflict).
  */
 #include "postgres.h"
 
@@ -56,6 +59,10 @@ typedef struct Feeder
 	bool		isnull[INDEX_MAX_KEYS];
 } Feeder;
 
+/*
+ * Prepares to feed rows of rel to index, with an executor state of its own for
+ * the index's expressions and predicate.
+ */
 static void
 feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
 {
@@ -70,19 +77,20 @@ feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
 	feeder->predicate = ExecPrepareQual(info->ii_Predicate, feeder->estate);
 }
 
+/* Frees what feeder_begin has created. */
 static void
 feeder_end(Feeder *feeder)
 {
 	ExecDropSingleTupleTableSlot(feeder->slot);
 	FreeExecutorState(feeder->estate);
-	/* they lived in the executor state */
+	/* both were allocated in the executor state */
 	feeder->info->ii_ExpressionsState = NIL;
 	feeder->info->ii_PredicateState = NULL;
 }
 
 /*
- * Work out the index columns of the row in the slot; false if the predicate
- * excludes it.
+ * Computes the index columns of the row in the slot. Returns false if the
+ * predicate excludes the row.
  */
 static bool
 feeder_values(Feeder *feeder)
@@ -94,7 +102,9 @@ feeder_values(Feeder *feeder)
 	return true;
 }
 
-/* Hand the row in the slot to the index. */
+/*
+ * Passes the row in the slot to the index, unless the predicate excludes it.
+ */
 static void
 feed(Feeder *feeder, bool alive)
 {
@@ -104,8 +114,8 @@ feed(Feeder *feeder, bool alive)
 }
 
 /*
- * One more live row, in the result and in pg_stat_user_tables (of an MVCC
- * scan's rows the scan tells it).
+ * Counts a live row, in the result and in pg_stat_user_tables. (An MVCC scan
+ * counts its rows there itself.)
  */
 static void
 count_row(Feeder *feeder)
@@ -114,7 +124,7 @@ count_row(Feeder *feeder)
 	pgstat_count_heap_getnext(feeder->rel);
 }
 
-/* Copy a version into the slot. */
+/* Copies a version into the slot. */
 static void
 take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, OffsetNumber off)
 {
@@ -126,8 +136,8 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 }
 
 /*
- * Any visible mode: feed every version. False: load the page again (what was
- * fed may be fed again).
+ * Feeds every version of a row (any visible mode). Returns false if the page
+ * must be loaded again; versions already fed may then be fed once more.
  */
 static bool
 feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
@@ -152,8 +162,10 @@ feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNu
 }
 
 /*
- * Feed one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). False: load
- * the page again and come back; nothing was fed.
+ * Feeds one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). Returns
+ * false if the page must be loaded again and the row tried once more; nothing
+ * has been fed then. Waits for a transaction in progress that has changed the
+ * row.
  */
 static bool
 feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
@@ -169,7 +181,10 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 	{
 		ItemPointerData tid;
 
-		/* the table lock should have kept it away: see how it ends */
+		/*
+		 * The table lock should have kept this transaction away. Wait for its
+		 * end, then look at the row again.
+		 */
 		ItemPointerSet(&tid, block, off);
 		XactLockTableWait(zxid_to_xid(version.xid), feeder->rel, &tid, XLTW_InsertIndexUnique);
 		return false;
@@ -199,7 +214,10 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 	return true;
 }
 
-/* The cheap case: nobody's undo concerns the row. False if that is not so. */
+/*
+ * Feeds a row that is visible to all, without a look at undo. Returns false if
+ * a walk is needed; returns true as well if there is nothing to feed.
+ */
 static bool
 feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXid oldest)
 {
@@ -231,7 +249,7 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	return true;
 }
 
-/* Feed all rows of one block. */
+/* Feeds all rows of one block. The block stays pinned meanwhile. */
 static void
 feed_block(Feeder *feeder, ZScan *scan, ZHistory *history, BlockNumber block)
 {
@@ -253,7 +271,7 @@ feed_block(Feeder *feeder, ZScan *scan, ZHistory *history, BlockNumber block)
 	ReleaseBuffer(buf);
 }
 
-/* Tell how far the scan is. */
+/* Reports how far the scan is. */
 static void
 report_done(ZScan *scan, bool progress)
 {
@@ -261,7 +279,7 @@ report_done(ZScan *scan, bool progress)
 		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, zscan_blocks_done(scan));
 }
 
-/* Feed the rows that the scan's MVCC snapshot sees. */
+/* Feeds the rows that the scan's MVCC snapshot sees (a concurrent build). */
 static void
 feed_visible(Feeder *feeder, ZScan *scan, bool progress)
 {
@@ -278,7 +296,10 @@ feed_visible(Feeder *feeder, ZScan *scan, bool progress)
 	}
 }
 
-/* Feed the newest versions. */
+/*
+ * Feeds the newest versions, or all in "any visible" mode. Ends snapshots of
+ * standbys that are older than the horizon of this build (BUILD-3).
+ */
 static void
 feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 {
@@ -296,6 +317,11 @@ feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 	zhistory_free(history);
 }
 
+/*
+ * Feeds the rows and returns the number of live ones. A concurrent build gets
+ * an MVCC snapshot, any other one SnapshotAny; a scan that the caller passes
+ * (a parallel build) has a snapshot already.
+ */
 double
 zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info, bool allow_sync,
 							 bool anyvisible, bool progress, BlockNumber start_blockno,
@@ -338,7 +364,7 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 	return feeder.live;
 }
 
-/* The TIDs that the new index has already, in order. */
+/* The TIDs that the new index contains already, in order. */
 typedef struct IndexedTids
 {
 	Tuplesortstate *sort;
@@ -347,7 +373,10 @@ typedef struct IndexedTids
 	ItemPointerData tid;
 } IndexedTids;
 
-/* Is tid among them? Calls must come in ascending order of tid. */
+/*
+ * Returns whether tid is among them. Calls must come in ascending order of
+ * tid.
+ */
 static bool
 is_indexed(IndexedTids *tids, ItemPointer tid)
 {
@@ -366,12 +395,12 @@ is_indexed(IndexedTids *tids, ItemPointer tid)
 
 /*
  * Ends the snapshots of standbys that may not see all that the validation
- * scan's one sees (BUILD-4). Those that are taken after the record has been
- * replayed do: what this one sees had committed, and was logged, before. The
- * others are older, and so is, or the same, the transaction that was the
- * oldest one at work then: their xmin is at most ours. Where ours is the next
- * id, since nothing was at work, they miss one that has ended, and their xmin
- * is less.
+ * scan's snapshot sees (BUILD-4). A snapshot taken after the record has been
+ * replayed sees all of it: what this one sees had committed, and was logged,
+ * before. Any other is older, so the oldest transaction in progress at its
+ * time is the same or older: its xmin is at most that of this snapshot. If no
+ * transaction was in progress for this snapshot, its xmin is the next id; a
+ * snapshot that misses a transaction which has ended then has a smaller xmin.
  */
 static void
 end_older_snapshots(Relation rel, Snapshot snapshot)
@@ -386,6 +415,10 @@ end_older_snapshots(Relation rel, Snapshot snapshot)
 	zu_log_conflict(horizon);
 }
 
+/*
+ * Merges the rows that the snapshot sees with the sorted TIDs of the index,
+ * and inserts those that are missing.
+ */
 void
 zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info, Snapshot snapshot,
 						  struct ValidateIndexState *state)
@@ -399,7 +432,11 @@ zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info, 
 	end_older_snapshots(rel, snapshot);
 	feeder_begin(&feeder, rel, index, info);
 	tids.sort = state->tuplesort;
-	/* from block 0 on, in the order of the sorted TIDs: not synchronized */
+
+	/*
+	 * from block 0 on, in the order of the sorted TIDs: not synchronized with
+	 * other scans
+	 */
 	sscan = table_beginscan_strat(rel, snapshot, 0, NULL, true, false);
 	scan = (ZScan *) sscan;
 	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL, scan->nblocks);

@@ -18,7 +18,10 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Bottom-up index deletion looks at no more table blocks than this. */
+/*
+ * Bottom-up index deletion looks at this many table blocks at most, and stops
+ * after this many blocks without a deletable entry.
+ */
 #define BOTTOMUP_MAX_BLOCKS 6
 #define BOTTOMUP_MAX_VAIN 2
 
@@ -31,10 +34,12 @@ typedef struct ZIndexFetch
 /* ---- fetching one version ---- */
 
 /*
- * Find the version of the row at tid that snapshot wants and show it in slot.
- * by_tid: the caller, not an index, has named the row. On entry buf, the row's
- * block, is pinned and not locked; on return the same. False if there is none;
- * then slot is as it was.
+ * Fetches the version of the row at tid that snapshot wants and shows it in
+ * slot. by_tid: the caller, not an index, has named the row. On entry and on
+ * return buf, the row's block, is pinned and not locked. Returns false if
+ * there is no version; slot is unchanged then. Raises
+ * ERRCODE_FEATURE_NOT_SUPPORTED for a historic snapshot, and the errors of
+ * zvis_fetch and zany_fetch.
  */
 static bool
 fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid,
@@ -60,6 +65,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 	return true;
 }
 
+/* Attaches the undo of the database once for all fetches. */
 IndexFetchTableData *
 zheap_index_fetch_begin(Relation rel)
 {
@@ -72,6 +78,7 @@ zheap_index_fetch_begin(Relation rel)
 	return &fetch->base;
 }
 
+/* Releases the block that is kept pinned. */
 void
 zheap_index_fetch_reset(IndexFetchTableData *scan)
 {
@@ -89,19 +96,25 @@ zheap_index_fetch_end(IndexFetchTableData *scan)
 	pfree(scan);
 }
 
+/*
+ * Fetches the one version that a TID has for each snapshot, so there is
+ * nothing to call again for. The block stays pinned for the next fetch.
+ */
 bool
 zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
 						TupleTableSlot *slot, bool *call_again, bool *all_dead)
 {
 	ZIndexFetch *fetch = (ZIndexFetch *) scan;
 
-	/* a TID has one version for each snapshot */
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	return fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead);
 }
 
-/* The old version of a trigger event, under its row's own TID. */
+/*
+ * Shows the old version of a trigger's event in slot, under the TID of its
+ * row. Returns false if the handle names nothing.
+ */
 static bool
 fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 {
@@ -115,6 +128,11 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 	return true;
 }
 
+/*
+ * Looks first whether the server is firing a trigger's event: then the old row
+ * has a handle as its TID, and the new one may have been kept by the fetch of
+ * the old (HANDLE-3 in mvcc/).
+ */
 bool
 zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 							  TupleTableSlot *slot)
@@ -149,8 +167,9 @@ zheap_tuple_tid_valid(TableScanDesc sscan, ItemPointer tid)
 }
 
 /*
- * Where has the row at tid been moved by our own or a committed transaction?
- * On entry and return buf, its block, is pinned and not locked. False: nowhere.
+ * Returns whether our own or a committed transaction has moved the row at tid;
+ * *forward is its new place. On entry and on return buf, the block of tid, is
+ * pinned and not locked.
  */
 static bool
 moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
@@ -177,6 +196,10 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	return moved;
 }
 
+/*
+ * Follows the moves of the row as far as they lead; the last place whose
+ * version the scan's snapshot sees is the result.
+ */
 void
 zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 {
@@ -204,7 +227,7 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 	}
 }
 
-/* Have two rows the same columns, byte for byte? */
+/* Returns whether two rows have the same columns, byte for byte. */
 static bool
 same_row(const char *a, Size alen, const char *b, Size blen)
 {
@@ -214,6 +237,10 @@ same_row(const char *a, Size alen, const char *b, Size blen)
 		memcmp(a + ZTUPLE_HEADER_SIZE, b + ZTUPLE_HEADER_SIZE, alen - ZTUPLE_HEADER_SIZE) == 0;
 }
 
+/*
+ * Answers by the writer of the slot's version if that is known and enough;
+ * else fetches the version that the snapshot sees and compares the rows.
+ */
 bool
 zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
@@ -227,7 +254,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	if (zslot->writer_known && zslot->xmin != InvalidZXid && zslot->xmin >= zu_oldest())
 	{
 		/*
-		 * the trigger of a foreign key asks whether its row has been changed
+		 * a foreign key's trigger checks whether its row has been changed
 		 * since
 		 */
 		if (snapshot->snapshot_type == SNAPSHOT_SELF && zslot->writer != InvalidUndoPtr &&
@@ -245,27 +272,29 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	ReleaseBuffer(buf);
 	if (!version.found)
 		return false;
-	/* a slot filled with values has no bytes to compare with */
+	/* a virtual slot has no bytes to compare */
 	return zslot->row == NULL || same_row(zslot->row, zslot->len, version.row, version.len);
 }
 
 /* ---- index deletion ---- */
 
-/* What the line pointer of an index entry's TID says. */
+/* What the line pointer says to which an index entry points. */
 typedef enum EntryState
 {
-	ENTRY_NEEDED,				/* a live row, or nobody knows */
-	ENTRY_DEAD,					/* dead to everybody */
-	ENTRY_STUB,					/* deleted or moved on: by whom? */
-	ENTRY_ASTRAY				/* nothing is there */
+	ENTRY_NEEDED,				/* a live row, or a damaged item */
+	ENTRY_DEAD,					/* dead to all */
+	ENTRY_STUB,					/* deleted or moved: its deleter decides */
+	ENTRY_ASTRAY				/* there is no such line pointer, or it is
+								 * unused */
 } EntryState;
 
 /*
- * entry_state: what becomes of an index entry of the row at off? Dead to
- * everybody is LP_DEAD: its undo was discarded earlier, and the discard record
- * raised the conflict. A line pointer that an index names becomes free, or
- * goes, after its entry only; so where there is none the page or the index is
- * damaged.
+ * Returns what the page says of an index entry of the row at off, and for a
+ * stub or a deleted row the slot of its deleter in *slotno. LP_DEAD means dead
+ * to all: the row's undo was discarded earlier, and the discard record raised
+ * the conflict. A line pointer that an index names becomes unused, or is cut
+ * off, only after its entry has been removed; so where there is none, the page
+ * or the index is damaged. The page is locked.
  */
 static EntryState
 entry_state(Page page, OffsetNumber off, uint16 *slotno)
@@ -295,10 +324,10 @@ entry_state(Page page, OffsetNumber off, uint16 *slotno)
 }
 
 /*
- * May the entry of a row be deleted that was deleted or moved on by this
- * transaction? If it is older than everybody (the discard record has raised
- * the conflict), or committed and every snapshot sees it: then it is the
- * conflict horizon.
+ * Returns whether the index entry of a deleted or moved row can be deleted: if
+ * the deletion is settled (the discard record has raised the conflict), or if
+ * the deleter has committed and every snapshot sees it. In the second case
+ * *conflict, the conflict horizon, is advanced to the deleter.
  */
 static bool
 stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
@@ -316,6 +345,7 @@ stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
 	return true;
 }
 
+/* Compares two TIDs, which need not be valid. */
 static inline int
 compare_tids(ItemPointer a, ItemPointer b)
 {
@@ -328,8 +358,8 @@ compare_tids(ItemPointer a, ItemPointer b)
 }
 
 /*
- * Some hundred entries are sorted for each full index page: by code with the
- * comparison in it.
+ * Hundreds of entries are sorted for each full index page, so the comparison
+ * is compiled into the sort.
  */
 #define ST_SORT sort_by_tid
 #define ST_ELEMENT_TYPE TM_IndexDelete
@@ -346,6 +376,10 @@ typedef struct DeleteGroup
 	int			promising;
 } DeleteGroup;
 
+/*
+ * Orders groups by their promising entries, then by all entries, each compared
+ * by order of magnitude, then by their place in the table.
+ */
 static int
 compare_groups(const void *a, const void *b)
 {
@@ -365,8 +399,8 @@ compare_groups(const void *a, const void *b)
 }
 
 /*
- * Bottom-up deletion: keep the entries of the few blocks that promise most,
- * most promising block first. Entries are sorted by TID.
+ * Keeps, for bottom-up deletion, only the entries of the few blocks that
+ * promise most, the most promising block first. Entries are sorted by TID.
  */
 static void
 choose_promising(TM_IndexDeleteOp *delstate)
@@ -405,8 +439,8 @@ choose_promising(TM_IndexDeleteOp *delstate)
 }
 
 /*
- * Entry i can go. Returns the index bytes that become free by that, 0 if it
- * was known.
+ * Marks entry i as deletable. Returns the index bytes that become free, 0 if
+ * it was known to be deletable. *last becomes at least i + 1.
  */
 static int
 mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
@@ -420,8 +454,8 @@ mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
 }
 
 /*
- * astray: raises an error about an index entry that leads to no row, as heap
- * does.
+ * Raises ERRCODE_INDEX_CORRUPTED for an index entry that leads to no row, as
+ * heap does.
  */
 static void
 astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
@@ -438,9 +472,9 @@ astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
 }
 
 /*
- * Decide about the entries first .. end-1, all of one block. Returns the index
- * bytes that become free; *last = 1 + the last deletable entry so far,
- * unchanged if there is none here.
+ * Decides about the entries first .. end-1, all of one block. Returns the
+ * index bytes that become free; advances *conflict, and sets *last to 1 + the
+ * last deletable entry, unless there is none here.
  */
 static int
 check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, GlobalVisState *vistest,
@@ -474,8 +508,8 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 			case ENTRY_STUB:
 
 				/*
-				 * a known one is deleted in any case, so its deleter must be
-				 * known: he may be the conflict horizon
+				 * An entry known to be deletable is deleted in any case, so
+				 * its deleter must be found: it may be the conflict horizon.
 				 */
 				stub->thorough = known;
 				entries[nstubs++] = i;
@@ -499,6 +533,11 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 	return freed;
 }
 
+/*
+ * Decides block by block. The entries up to the last deletable one are
+ * returned; the conflict horizon is the youngest deleter whose undo has not
+ * been discarded yet.
+ */
 TransactionId
 zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 {
@@ -524,8 +563,8 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 		freed += block_freed;
 
 		/*
-		 * bottom-up deletion is a gamble: stop when it has paid, or when it
-		 * does not pay
+		 * bottom-up deletion stops when enough space is free, or when it
+		 * finds too little
 		 */
 		vain += (block_freed == 0);
 		if (delstate->bottomup &&

@@ -1,9 +1,11 @@
 /*
  * scan/zsample.c - TABLESAMPLE and the blocks that ANALYZE samples.
  *
- * ANALYZE sees the newest version of each row that is our own or committed;
- * what others have deleted without having committed still counts as live, what
- * they have inserted is not counted. Holds no lock or pin between calls.
+ * ANALYZE sees the newest version of each row that is our own or committed. A
+ * row that another transaction in progress has deleted counts as live, one
+ * that it has inserted is not counted. Called through zam.c. Between calls no
+ * lock is held, and no pin except on a block of a temporary table. Nothing is
+ * written.
  */
 #include "postgres.h"
 
@@ -20,7 +22,7 @@
 #include "storage/read_stream.h"
 #endif
 
-/* Take over a pinned block for ANALYZE. */
+/* Loads the pinned block in buf for ANALYZE, and releases the pin. */
 static void
 analyze_block(ZScan *scan, Buffer buf)
 {
@@ -33,6 +35,7 @@ analyze_block(ZScan *scan, Buffer buf)
 
 #if ZC_ANALYZE_STREAM
 
+/* Loads the stream's next block. Returns false if there is none. */
 static bool
 analyze_next_block(TableScanDesc sscan, ReadStream *stream)
 {
@@ -56,6 +59,10 @@ analyze_next_block(TableScanDesc sscan, BlockNumber block, BufferAccessStrategy 
 
 #endif
 
+/*
+ * Shows the next row of the block in slot. After the last one adds the block's
+ * deleted rows to *deadrows and returns false.
+ */
 static bool
 analyze_next_tuple(TableScanDesc sscan, TransactionId oldest_xmin, double *liverows,
 				   double *deadrows, TupleTableSlot *slot)
@@ -74,7 +81,8 @@ analyze_next_tuple(TableScanDesc sscan, TransactionId oldest_xmin, double *liver
 }
 
 /*
- * The next block of a sample scan whose method does not choose blocks itself.
+ * Returns the next block of a sample scan whose method does not choose blocks
+ * itself; InvalidBlockNumber at the end.
  */
 static BlockNumber
 next_sequential_block(ZScan *scan)
@@ -82,6 +90,7 @@ next_sequential_block(ZScan *scan)
 	return zscan_next_block(scan, ForwardScanDirection) ? scan->block : InvalidBlockNumber;
 }
 
+/* Loads the next block of the sample. Returns false at its end. */
 static bool
 sample_next_block(TableScanDesc sscan, struct SampleScanState *scanstate)
 {
@@ -101,7 +110,10 @@ sample_next_block(TableScanDesc sscan, struct SampleScanState *scanstate)
 	return true;
 }
 
-/* Index in the view of the visible row at off, -1 if none. */
+/*
+ * Returns the index in the view of the visible row at off, -1 if there is
+ * none.
+ */
 static int
 find_offset(const ZPageView *view, OffsetNumber off)
 {
@@ -122,6 +134,10 @@ find_offset(const ZPageView *view, OffsetNumber off)
 	return -1;
 }
 
+/*
+ * Shows in slot the next row that the method chooses among the block's line
+ * pointers and the snapshot sees. Returns false after the last one.
+ */
 static bool
 sample_next_tuple(TableScanDesc sscan, struct SampleScanState *scanstate, TupleTableSlot *slot)
 {

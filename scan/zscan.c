@@ -1,19 +1,21 @@
 /*
  * scan/zscan.c - sequential scans, serial and parallel, and TID range scans.
  *
- * Called through zam.c by the executor and by whoever uses table_beginscan.
- * A block is read once: mvcc/ copies it under its share lock and works out the
- * visible rows; afterwards neither lock nor pin is held. Nothing is written.
+ * Called through zam.c by the executor and by all other users of
+ * table_beginscan. A block is read once: mvcc/ copies it under its share lock
+ * and finds the visible rows; afterwards no lock is held, and no pin except on
+ * a block of a temporary table or of a scan with a Dirty snapshot. Nothing is
+ * written.
  *
  * Invariants:
  *	SCAN-1	slots borrow bytes from the view; they are valid until the scan
- *		moves to another block, which happens only in a call that gets the slot
- *		again.
+ *			moves to another block, which happens only in a call that gets the
+ *			slot again.
  *	SCAN-2	a serial scan visits the nrange blocks from startblock on, each
- *		once, in one direction; a change of direction goes back over the same
- *		blocks.
+ *			once, in one direction; a change of direction goes back over the
+ *			same blocks.
  *	SCAN-3	undo is attached before the first block is read.
- *	SCAN-4	no row is shown to a historic snapshot, by no way to read it.
+ *	SCAN-4	no row is shown to a historic snapshot, whichever way it is read.
  */
 #include "postgres.h"
 
@@ -29,7 +31,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Can zvis_page not answer for this snapshot? */
+/* Returns whether zvis_page cannot answer for this snapshot. */
 static bool
 snapshot_by_row(Snapshot snapshot)
 {
@@ -38,8 +40,8 @@ snapshot_by_row(Snapshot snapshot)
 }
 
 /*
- * Access strategy and synchronized scanning: for tables that are large beside
- * shared buffers.
+ * Chooses the access strategy and whether the scan is synchronized with
+ * others: both are for tables that are large beside shared buffers.
  */
 static void
 choose_strategy(ZScan *scan, bool keep_start)
@@ -69,8 +71,8 @@ choose_strategy(ZScan *scan, bool keep_start)
 }
 
 /*
- * Put the scan before its first row. keep_start: a rescan begins where the
- * scan did.
+ * Puts the scan before its first row. keep_start: a rescan begins at the same
+ * block as the scan did.
  */
 static void
 start_scan(ZScan *scan, ScanKey key, bool keep_start)
@@ -96,6 +98,12 @@ start_scan(ZScan *scan, ScanKey key, bool keep_start)
 		pgstat_count_heap_scan(base->rs_rd);
 }
 
+/*
+ * Allocates the scan and attaches undo (SCAN-3). Before a scan of a temporary
+ * table undoes what ended transactions of this backend have left there:
+ * readers do not need that, but each of them would walk over the aborted
+ * changes.
+ */
 TableScanDesc
 zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key,
 				 ParallelTableScanDesc pscan, uint32 flags)
@@ -105,10 +113,6 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	zu_attach_database();
 	zscan_refuse_historic(snapshot);
 
-	/*
-	 * readers could do without, but with each of them walking over what was
-	 * rolled back
-	 */
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))
 		zrollback_temp();
 	RelationIncrementReferenceCount(rel);
@@ -128,6 +132,7 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	return &scan->base;
 }
 
+/* Releases all that the scan holds, also the snapshot if the scan owns it. */
 void
 zheap_scan_end(TableScanDesc sscan)
 {
@@ -151,6 +156,7 @@ zheap_scan_end(TableScanDesc sscan)
 	pfree(scan);
 }
 
+/* Sets or clears a flag of the scan. */
 static void
 set_flag(TableScanDesc scan, uint32 flag, bool on)
 {
@@ -160,6 +166,10 @@ set_flag(TableScanDesc scan, uint32 flag, bool on)
 		scan->rs_flags &= ~flag;
 }
 
+/*
+ * Puts the scan before its first row again. The number of blocks is read anew,
+ * as the table may have grown.
+ */
 void
 zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params, bool allow_strat,
 				  bool allow_sync, bool allow_pagemode)
@@ -178,10 +188,7 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 	start_scan(scan, key, true);
 }
 
-/*
- * Load the block for row by row answers: pin it and see how many offsets it
- * has.
- */
+/* Pins the block for row by row answers. Returns the number of its offsets. */
 static int
 pin_for_rows(ZScan *scan, BlockNumber block)
 {
@@ -198,7 +205,10 @@ pin_for_rows(ZScan *scan, BlockNumber block)
 	return maxoff;
 }
 
-/* Show the current item in slot; false if the snapshot does not see it. */
+/*
+ * Shows the current item in slot; returns false if the snapshot does not see
+ * it.
+ */
 static bool
 store_current(ZScan *scan, TupleTableSlot *slot)
 {
@@ -220,7 +230,10 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 	return true;
 }
 
-/* Move to the next item, over block ends; false at the end of the scan. */
+/*
+ * Moves to the next item, across the ends of blocks; returns false at the end
+ * of the scan.
+ */
 static bool
 next_item(ZScan *scan, ScanDirection direction)
 {
@@ -250,7 +263,7 @@ next_item(ZScan *scan, ScanDirection direction)
 	return false;
 }
 
-/* Does the row in slot satisfy the scan's keys? */
+/* Returns whether the row in slot satisfies the scan's keys. */
 static bool
 keys_match(TableScanDesc scan, TupleTableSlot *slot)
 {
@@ -271,7 +284,10 @@ keys_match(TableScanDesc scan, TupleTableSlot *slot)
 	return true;
 }
 
-/* The next row that is visible and satisfies the keys, not yet counted. */
+/*
+ * Shows the next row that is visible and satisfies the keys, without counting
+ * it. Returns false, with slot cleared, if there is none.
+ */
 static bool
 next_row(ZScan *scan, ScanDirection direction, TupleTableSlot *slot)
 {
@@ -282,12 +298,16 @@ next_row(ZScan *scan, ScanDirection direction, TupleTableSlot *slot)
 	return false;
 }
 
+/*
+ * Handles the usual case, the next row of the loaded block, without a further
+ * call. As on heap, NoMovementScanDirection shows the current row again.
+ */
 bool
 zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
 {
 	ZScan	   *scan = (ZScan *) sscan;
 
-	/* the usual case: the next row of the page at hand */
+	/* the usual case: the next row of the loaded block */
 	if (likely(ScanDirectionIsForward(direction) && scan->inited && !scan->by_row &&
 			   sscan->rs_nkeys == 0 && scan->index >= 0 && scan->index + 1 < scan->nitems))
 	{
@@ -308,6 +328,10 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 	return true;
 }
 
+/*
+ * Restricts the scan to the blocks of the range; the rows of its first and
+ * last block are filtered when they are read.
+ */
 void
 zheap_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid, ItemPointer maxtid)
 {
@@ -323,6 +347,7 @@ zheap_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid, ItemPointer max
 		zscan_limit(scan, first, Min(last, scan->nblocks - 1) - first + 1);
 }
 
+/* Ends at the first row behind the range, in the direction of the scan. */
 bool
 zheap_scan_getnextslot_tidrange(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
 {
