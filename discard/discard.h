@@ -1,7 +1,8 @@
 /*
- * discard/discard.h - giving undo back: the discard pass, and its processes.
+ * discard/discard.h - discarding undo: the discard pass, the freeze limit, and
+ * the launcher of the workers.
  *
- * Invariants, and how a pass works: discard/README.md.
+ * Invariants, and the order of a pass: discard/README.md.
  */
 #ifndef ZUNDO_DISCARD_H
 #define ZUNDO_DISCARD_H
@@ -29,20 +30,23 @@ typedef struct ZuDiscardStats
 /*
  * zu_discard: Makes one pass over all logs of this database: computes the
  * horizon, undoes aborted transactions as 'which' says, finds the prefix of
- * each log that can be discarded, publishes the new `oldest` and frees extents.
- * Returns false, having done nothing, if another process discards or during
- * recovery. The caller is in a transaction without an xid and without a
- * registered snapshot. Raises I/O errors and ERRCODE_DATA_CORRUPTED.
+ * each log that can be discarded, publishes the new `oldest` and frees
+ * extents. Fills *stats. Returns false, having done nothing, if another
+ * process discards, or during recovery. The caller is in a transaction; with
+ * ZU_UNDO_SMALL or ZU_UNDO_ALL that transaction has no xid. Its own snapshots
+ * count in the horizon. No buffer or LWLock held. Raises I/O errors and
+ * ERRCODE_DATA_CORRUPTED.
  */
 extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
 
 /*
  * zu_discard_by_worker: Has this database's worker make a pass that begins
- * after the call, and waits for its end, at most timeout_ms. The worker
- * remembers what it has read; a process that discards for the first time reads
- * all undo that is kept. Returns false if there is no worker or if it has not
- * finished by then. In a transaction, no LWLock held; a table lock may be held,
- * because the wait is bounded.
+ * after the call, and waits for the end of that pass, at most timeout_ms. This
+ * saves reading: the worker remembers what it has read, whereas a process that
+ * discards for the first time reads all undo that is kept. Returns false if
+ * there is no worker or if the pass has not finished by then. In a
+ * transaction, no LWLock held; a table lock may be held, because the wait is
+ * bounded.
  */
 extern bool zu_discard_by_worker(long timeout_ms);
 
@@ -53,10 +57,10 @@ extern bool zu_discard_by_worker(long timeout_ms);
 extern ZXid zu_freeze_limit(void);
 
 /*
- * zheap_overflow_is_lost: Returns whether the table page that owns p has lost
- * the write that attached p (OVERFLOW-4 in discard/sweep.c); then *relname is
- * the table's name. Returns false also if a lock hides the table. No buffer
- * locked.
+ * zheap_overflow_is_lost: Returns whether storage has lost the write of the
+ * table page that attached overflow page p (OVERFLOW-4 in discard/sweep.c);
+ * then *relname is the table's name. Returns false also if the table is
+ * locked, so that its page cannot be read. In a transaction, no buffer locked.
  */
 extern bool zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname);
 

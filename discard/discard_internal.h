@@ -13,7 +13,7 @@
 
 #define ZU_MAX_STALLED	8
 
-/* A table that the rollback of a transaction has left. */
+/* A table whose pages the rollback of a transaction could not undo yet. */
 typedef struct ZuStalledTable
 {
 	Oid			reloid;
@@ -21,7 +21,7 @@ typedef struct ZuStalledTable
 	UndoPtr		from;			/* no record before it needs the table */
 	uint64		at;				/* number of the transaction's records before
 								 * 'from' */
-	int			failures;		/* errors so far; 0 = it was locked */
+	int			failures;		/* errors so far; 0 = the table was locked */
 	TimestampTz not_before;		/* time of the next attempt after an error;
 								 * else 0 */
 } ZuStalledTable;
@@ -39,26 +39,29 @@ typedef struct ZuAbort
 	uint64		records;		/* of the whole transaction */
 	uint64		bytes;
 	bool		tried;			/* its undo has been read once */
-	bool		rest_stalled;	/* more tables than 'stalled' holds were
-								 * locked */
+	bool		rest_stalled;	/* tables that 'stalled' has no room for were
+								 * left, too */
 	int			nstalled;
 	ZuStalledTable stalled[ZU_MAX_STALLED];
 } ZuAbort;
 
 /*
- * zrollback_transaction: Undoes everything of an aborted transaction, or, if
+ * zrollback_transaction: Undoes all changes of an aborted transaction or, if
  * the top-level transaction has committed, of its aborted subtransactions.
- * In a transaction, with catalog access, undo attached, no buffer locked.
- * Locks each table conditionally (RowExclusiveLock); a table that is gone is
- * skipped. Returns false if some table could not be locked: it is noted in
- * *abort, and the next call reads no undo until one of the noted tables can be
- * locked, and then from its first record on. Reports its progress.
+ * Returns true if no page of an existing table can carry an aborted record of
+ * it any more (RESOLVE-3). Returns false if a table could not be locked, or
+ * its rollback failed with an error, which is logged: such tables are noted in
+ * *abort, and the next call reads no undo until one of them can be tried
+ * again, and then from its first record on. In a transaction, with catalog
+ * access, undo attached, no buffer locked. Locks each table conditionally
+ * (RowExclusiveLock) and only while its pages are undone; skips tables that do
+ * not exist any more. Reports its progress.
  */
 extern bool zrollback_transaction(ZuAbort *abort);
 
 /* ---- the queue of a log ---- */
 
-/* A place in a log: where a transaction's records end. */
+/* A position in a log: the end of a transaction's records. */
 typedef struct Place
 {
 	uint64		sequence;
@@ -66,7 +69,8 @@ typedef struct Place
 } Place;
 
 /*
- * One transaction of the queue, or several settled ones that follow each other.
+ * One transaction of the queue, or several settled ones that are neighbours in
+ * the log.
  */
 typedef struct Pending
 {
@@ -81,8 +85,8 @@ typedef struct Pending
 	uint32		count;			/* transactions */
 	uint64		records;		/* of an unsettled one */
 	uint64		bytes;
-	ZuAbort    *abort;			/* it has aborted and is not undone yet; else
-								 * NULL */
+	ZuAbort    *abort;			/* set while it has aborted and is not undone
+								 * on every page; else NULL */
 	int			nxids;			/* subtransactions that wrote */
 	int			xids_size;
 	ZXid	   *xids;
@@ -93,35 +97,38 @@ typedef struct LogQueue
 {
 	int			logno;
 	uint64		discards;		/* ZuLog.discards as this process left it */
-	UndoPtr		seen_insert;	/* the log's insert position, and since when
-								 * it is that */
+	UndoPtr		seen_insert;	/* the log's insert position in the last pass,
+								 * and since when it has been that */
 	TimestampTz seen_since;
 	int			head;
-	int			tail;			/* behind the last */
+	int			tail;			/* index after the last item */
 	int			size;
 	Pending    *items;
-	bool		skipped;		/* it has items that were taken from the map */
-	bool		stuck;			/* what follows cannot be read; the log is
-								 * closed */
-	bool		needless;		/* ... and nobody needs it */
-	ZXid		checked;		/* see zu_damage_is_needless */
-	ZuScan		scan;			/* at the end */
+	bool		skipped;		/* some items are summaries taken from the map
+								 * (UNDO-52) */
+	bool		stuck;			/* what follows the scan's position cannot be
+								 * read; the log is closed */
+	bool		needless;		/* closed: nobody needs what is unread
+								 * (UNDO-37) */
+	ZXid		checked;		/* closed: kept for zu_damage_is_needless */
+	ZuScan		scan;			/* stands at the end of what has been read */
 } LogQueue;
 
 /*
- * What this process remembers from one pass to the next. It belongs to one
- * attachment to one entry: a pass that finds another one begins anew.
+ * What this process remembers from one pass to the next. It is valid for one
+ * attachment to one entry: a pass that finds another attachment drops it and
+ * reads the logs again.
  */
 typedef struct Discarder
 {
 	MemoryContext context;		/* NULL = nothing is remembered */
 	ZuEntry    *entry;
-	uint64		joined;			/* ZuBackend.joined when it was read */
+	uint64		joined;			/* ZuBackend.joined when the logs were read */
 	LogQueue  **queues;			/* by log number */
 	ZuResolved *resolved;
 } Discarder;
 
-/* One pass. */
+/* One pass over all logs of a database, and what it works on. */
 typedef struct Pass
 {
 	Discarder  *mine;
@@ -138,7 +145,7 @@ zpass_log(const Pass *pass, const LogQueue *q)
 	return &pass->entry->logs[q->logno];
 }
 
-/* zqueue_place: Returns the place up to which the log has been read. */
+/* zqueue_place: Returns the position up to which the log has been read. */
 static inline Place
 zqueue_place(LogQueue *q)
 {
@@ -150,8 +157,8 @@ zqueue_place(LogQueue *q)
 /* ---- queue.c ---- */
 
 /*
- * zqueue_prepare: Has the memory of entry's logs, empty unless it is this
- * attachment's.
+ * zqueue_prepare: Makes *mine ready for a pass over entry's logs: keeps what
+ * is remembered of this attachment, else begins with empty memory.
  */
 extern void zqueue_prepare(Discarder *mine, ZuEntry *entry);
 
@@ -159,21 +166,27 @@ extern void zqueue_prepare(Discarder *mine, ZuEntry *entry);
 extern void zqueue_forget_all(Discarder *mine);
 
 /*
- * zqueue_read_all_if_closed: Forgets everything if a log has been closed since
- * extents were passed over, so that all is read anew.
+ * zqueue_read_all_if_closed: Forgets everything, so that all is read again, if
+ * extents were passed over and a log has been closed since.
  */
 extern void zqueue_read_all_if_closed(Discarder *mine);
 
 /*
  * zqueue_open: Returns the queue of a log, whose insert position is 'insert'.
- * It begins anew at the log's discard pointer if another process moved that.
+ * The queue begins anew at the log's discard pointer if another process has
+ * moved that. Raises an internal error if the map has no extent for that
+ * pointer.
  */
 extern LogQueue *zqueue_open(Discarder *mine, int logno, UndoPtr insert);
 
-/* zqueue_drop: Frees the queue of a log, if it has one. */
+/* zqueue_drop: Frees the queue of a log, if the log has one. */
 extern void zqueue_drop(Discarder *mine, int logno);
 
-/* zqueue_parse: Takes the log's records up to 'insert' into the queue. */
+/*
+ * zqueue_parse: Adds the transactions of the log's records up to 'insert' to
+ * the queue. Closes the log at a record that cannot be read. Raises an
+ * internal error if another process has discarded what is being read.
+ */
 extern void zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert);
 
 /* zqueue_free_details: Frees what only an unsettled transaction needs. */
@@ -182,14 +195,14 @@ extern void zqueue_free_details(Pending *p);
 /* ---- settle.c ---- */
 
 /*
- * zsettle_queue: Finds out which transactions of the queue have ended, has
- * aborted ones undone as the pass says, and merges settled neighbours.
+ * zsettle_queue: Settles the transactions of the queue that have ended,
+ * undoing aborted ones first as the pass says, and merges settled neighbours.
  */
 extern void zsettle_queue(const Pass *pass, LogQueue *q);
 
 /*
- * zsettle_mark_extents: Makes it known in the map which extents of the log hold
- * nothing but settled undo that must be kept (UNDO-52).
+ * zsettle_mark_extents: Marks in the map, in WAL, the extents of the log whose
+ * undo is all settled and must be kept (UNDO-52).
  */
 extern void zsettle_mark_extents(const Pass *pass, LogQueue *q);
 
@@ -197,7 +210,8 @@ extern void zsettle_mark_extents(const Pass *pass, LogQueue *q);
 
 /*
  * zfree_prefix: Takes the settled transactions below `oldest` off the queue's
- * head and publishes the log's new discard pointer.
+ * head and publishes the log's new discard pointer. Notes for standbys what
+ * comes below `oldest` (UNDO-19).
  */
 extern void zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest);
 
@@ -210,12 +224,16 @@ extern void zfree_extents(const Pass *pass, ZXid oldest);
 
 /* ---- freeze.c ---- */
 
-/* zfreeze_advance: Moves the freeze limit as far as the horizon allows. */
+/*
+ * zfreeze_advance: Moves the freeze limit as far as the horizon allows. Takes
+ * the entry's spinlock.
+ */
 extern void zfreeze_advance(ZuEntry *entry);
 
 /*
- * zfreeze_log_if_due: Makes `oldest` and the freeze limit durable now and then,
- * so that relfrozenxid can follow.
+ * zfreeze_log_if_due: Makes `oldest` and the freeze limit durable, in WAL, if
+ * they are far enough ahead of what was logged last; relfrozenxid follows what
+ * is durable.
  */
 extern void zfreeze_log_if_due(ZuEntry *entry, ZXid oldest);
 
@@ -230,30 +248,27 @@ extern void zheap_sweep_overflow(void);
 
 /* ---- watch.c ---- */
 
-/*
- * What a worker knows of undo that is kept, and has logged. Zeroed at its
- * start.
- */
+/* What a worker has logged about kept undo. Zeroed when the worker starts. */
 typedef struct ZWatch
 {
-	ZXid		oldest;			/* zu_oldest() ... */
-	TimestampTz since;			/* ... has been that since then */
-	uint64		size_told;		/* MB that the log speaks of, 0 = none */
-	uint64		age_told;		/* seconds */
+	ZXid		oldest;			/* zu_oldest() in the last cycle ... */
+	TimestampTz since;			/* ... and since when it has been that */
+	uint64		size_told;		/* MB that were logged last, 0 = none */
+	uint64		age_told;		/* seconds that were logged last, 0 = none */
 } ZWatch;
 
 /*
- * zwatch_look: Logs a line if the bytes of undo that are kept are many, or have
- * been kept for long (zundo.log_undo_size, zundo.log_undo_age). In a
- * transaction.
+ * zwatch_look: Logs a line if the undo that is kept has reached
+ * zundo.log_undo_size or has been kept for zundo.log_undo_age, and again when
+ * either has doubled. bytes: how much is kept. In a transaction.
  */
 extern void zwatch_look(ZWatch *watch, uint64 bytes);
 
 /* ---- settings.c ---- */
 
 /*
- * zworkers_force_settings: Sets clients' settings aside; before the process
- * connects.
+ * zworkers_force_settings: Overrides settings that are meant for clients.
+ * Called before the process connects to a database.
  */
 extern void zworkers_force_settings(void);
 

@@ -1,5 +1,5 @@
 /*
- * discard/free.c - discarding what is settled, and freeing its extents.
+ * discard/free.c - discarding settled undo, and freeing its extents.
  *
  * Called by pass.c when the new `oldest` is known.
  *
@@ -7,9 +7,9 @@
  *
  * Crash points
  *	before DISCARD	discard pointers and `oldest` fall back to older values,
- *					which are safe
- *	after DISCARD	the extents are free; the logs begin at their oldest
- *					remaining extent
+ *		which are safe
+ *	after DISCARD	the extents are free; each log begins at its oldest
+ *		remaining extent
  *
  * Invariants
  *	UNDO-28	a LOCKS record is discarded only when the youngest transaction that
@@ -29,12 +29,14 @@
 #include "utils/timestamp.h"
 
 /*
- * Extents of a log that nobody has written for this long are freed to the last.
+ * All extents of a log without an owner are freed when the log has been empty,
+ * and unattached, for this long.
  */
 #define IDLE_LOG_MS			3000
 /*
- * A log is taken from an idle session only if its extent lies so far behind
- * the number of those in use.
+ * An empty log is taken from an idle session only if its extent has a number
+ * that exceeds the number of extents in use by this much: then that extent
+ * keeps the file from being truncated.
  */
 #define TAIL_SLACK			8
 
@@ -45,7 +47,10 @@ typedef struct Freed
 	int			n;
 } Freed;
 
-/* can_go: Returns whether p may be discarded if `oldest` becomes this. */
+/*
+ * can_go: Returns whether p may be discarded once `oldest` has this value
+ * (UNDO-17, UNDO-28).
+ */
 static inline bool
 can_go(const Pending *p, ZXid oldest)
 {
@@ -53,8 +58,8 @@ can_go(const Pending *p, ZXid oldest)
 }
 
 /*
- * note_conflict: Notes for standbys which transactions of p come below `oldest`
- * now (UNDO-19).
+ * note_conflict: Raises the conflict horizon of the next DISCARD record to the
+ * newest transaction of p that comes below `oldest` now (UNDO-19).
  */
 static void
 note_conflict(ZuEntry *entry, const Pending *p, ZXid oldest)
@@ -65,6 +70,10 @@ note_conflict(ZuEntry *entry, const Pending *p, ZXid oldest)
 		zu_max64(&entry->conflict, newest);
 }
 
+/*
+ * zfree_prefix: See discard_internal.h. If the queue becomes empty, all that
+ * has been read is discarded.
+ */
 void
 zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 {
@@ -91,13 +100,13 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
-	pg_write_barrier();			/* is_before_discard reads them the other way
-								 * round */
+	pg_write_barrier();			/* is_before_discard reads these two in
+								 * reverse order */
 	pg_atomic_write_u64(&log->discard, place.ptr);
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
 }
 
-/* add_extents: Appends n extents. */
+/* add_extents: Appends n extents to the list; does nothing if n is 0. */
 static void
 add_extents(Freed *freed, const ZuExtent *from, int n)
 {
@@ -126,7 +135,10 @@ passed_extents(const LogQueue *q, ZuLog *log)
 	return n;
 }
 
-/* forget_extents: Takes the first n extents off the scan of q. */
+/*
+ * forget_extents: Takes the first n extents off q's scan; they have been
+ * freed.
+ */
 static void
 forget_extents(LogQueue *q, int n)
 {
@@ -140,8 +152,10 @@ forget_extents(LogQueue *q, int n)
 }
 
 /*
- * is_idle: Returns whether nothing has been written to the log for a while and
- * nothing is left in it. Its owner, if any, is in no transaction that writes.
+ * is_idle: Returns whether the log is empty and may lose its last extents: it
+ * has been unattached for a while, or its owner is in no transaction that
+ * writes, has not written for a while, and keeps the file from being
+ * truncated.
  */
 static bool
 is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
@@ -153,7 +167,11 @@ is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
 		return false;
 	if (owner == 0)
 		return TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
-	/* an idle session may keep a log that does not prevent truncation */
+
+	/*
+	 * an idle session may keep a log whose extent does not keep the file's
+	 * tail from being cut off
+	 */
 	if (zuptr_extent(insert) < pg_atomic_read_u32(&zu_my.entry->used) + TAIL_SLACK)
 		return false;
 	return (owner & ZU_LOG_HELD) == 0 && insert == q->seen_insert &&
@@ -162,10 +180,11 @@ is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
 
 /*
  * take_log: Takes a log from its owner, if it has one and the owner is in no
- * transaction that writes. From then on the log is unattached; its owner finds
- * that out in its next transaction and attaches another one. Returns whether
- * the log may be freed: it was taken and, with must_be_empty, nothing has been
- * written to it since that was looked at. Alloc lock held.
+ * transaction that writes. From then on the log is unattached; its former
+ * owner finds that out in its next transaction and attaches another log.
+ * Returns whether all extents of the log may be freed: nobody owns it now and,
+ * with must_be_empty, nothing has been written to it since the caller looked.
+ * Alloc lock held.
  */
 static bool
 take_log(ZuLog *log, bool must_be_empty)
@@ -179,10 +198,14 @@ take_log(ZuLog *log, bool must_be_empty)
 			!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
 			return false;
 		log->detached = GetCurrentTimestamp();
-		log->ahead.generation = 0;	/* only the owner knew it; it is freed
-									 * with the rest */
+		log->ahead.generation = 0;	/* only the owner knew this extent; it is
+									 * freed with the log's others */
 	}
-	/* the owner may have written a whole transaction before it lost the log */
+
+	/*
+	 * the owner may have written a whole transaction between the look at the
+	 * log and its loss
+	 */
 	return !must_be_empty ||
 		pg_atomic_read_u64(&log->insert) == pg_atomic_read_u64(&log->discard);
 }
@@ -200,8 +223,8 @@ is_left_over(ZuLog *log)
 }
 
 /*
- * is_given_up: Returns whether nobody needs what is unread of a closed log,
- * and `oldest` has passed all of it.
+ * is_given_up: Returns whether a closed log can be freed: nobody needs what is
+ * unread of it, and `oldest` has passed all of that.
  */
 static bool
 is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
@@ -209,7 +232,7 @@ is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
 	return log->closed && q->needless && oldest >= log->unread_end;
 }
 
-/* reset_log: Notes that the log has no extents any more. Alloc lock held. */
+/* reset_log: Makes the log an unused one, without extents. Alloc lock held. */
 static void
 reset_log(ZuLog *log)
 {
@@ -221,8 +244,8 @@ reset_log(ZuLog *log)
 }
 
 /*
- * add_last_extents: Appends all extents of a log from this sequence on, and
- * makes the log an unused one. Alloc lock held.
+ * add_last_extents: Appends all extents of a log from this sequence on to the
+ * list, makes the log an unused one and drops its queue. Alloc lock held.
  */
 static void
 add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
@@ -241,8 +264,8 @@ add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
 }
 
 /*
- * add_passed: Appends the extents before the discard pointers. Returns whether
- * some log may be freed to its last extent.
+ * add_passed: Appends the extents that lie before the discard pointers.
+ * Returns whether all extents of some log may be freed.
  */
 static bool
 add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
@@ -263,8 +286,9 @@ add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
 }
 
 /*
- * add_last: Appends the extents of a log that is idle, left over or given up;
- * those before its discard pointer are in the list already. Alloc lock held.
+ * add_last: Appends the remaining extents of a log that is idle, left over or
+ * given up; add_passed has listed those before its discard pointer. Alloc lock
+ * held.
  */
 static void
 add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now)
@@ -288,6 +312,12 @@ add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 }
 
+/*
+ * zfree_extents: See discard_internal.h. Looks for idle logs once without the
+ * alloc lock, which is needed only if there is something to free, and decides
+ * under it. The extents leave the scans of the queues last, since the list is
+ * made from these.
+ */
 void
 zfree_extents(const Pass *pass, ZXid oldest)
 {

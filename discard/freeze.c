@@ -1,9 +1,10 @@
 /*
  * discard/freeze.c - the freeze limit, and making `oldest` durable.
  *
- * The freeze limit (ZuFreeze) is a durable `oldest` that every snapshot of the
- * cluster has passed; see "relfrozenxid" in undo/README.md. Called by pass.c
- * and VACUUM.
+ * The freeze limit (ZuFreeze) is a durable `oldest` that no backend is behind
+ * any more: every snapshot of the cluster has passed the xid that was next
+ * when it was published; see "relfrozenxid" in undo/README.md. Called by
+ * pass.c and, for relfrozenxid, by VACUUM.
  *
  * Locks: the entry's spinlock; those of zu_log_oldest. Crash points: none.
  */
@@ -13,10 +14,13 @@
 #include "storage/procarray.h"
 #include "utils/timestamp.h"
 
-/* `oldest` is made durable without freeing when it is this far ahead ... */
+/*
+ * Without freeing extents, `oldest` is made durable when it is this many xids
+ * ahead, undo was discarded and this much time has passed ...
+ */
 #define LOG_AFTER_XIDS		1000
 #define LOG_AFTER_MS		1000
-/* ... or, however idle the undo log is, this far. */
+/* ... or at once when it is this many xids ahead. */
 #define LOG_AFTER_XIDS_IDLE 10000
 
 /*
@@ -48,6 +52,12 @@ zfreeze_advance(ZuEntry *entry)
 	SpinLockRelease(&entry->mutex);
 }
 
+/*
+ * zfreeze_log_if_due: See discard_internal.h. Writes a DISCARD record if a
+ * change of the freeze limit waits for one, or undo was discarded and `oldest`
+ * is LOG_AFTER_XIDS ahead; at most once in LOG_AFTER_MS, and not on an idle
+ * database until `oldest` is LOG_AFTER_XIDS_IDLE ahead.
+ */
 void
 zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)
 {
@@ -67,6 +77,7 @@ zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)
 		zu_log_oldest(oldest);
 }
 
+/* zu_freeze_limit: See discard.h. On a primary, advances the limit first. */
 ZXid
 zu_freeze_limit(void)
 {

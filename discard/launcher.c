@@ -2,10 +2,12 @@
  * discard/launcher.c - the process that starts undo workers.
  *
  * One per cluster, registered at preload, connected to no database. After its
- * start (so also after a crash, a promotion, a restore) it has every database
- * looked at once; after that it sleeps until somebody asks for a worker
- * (undo/undo_request.c). Starts one worker at a time. Takes no lock but the
- * table's and short catalog locks on pg_database.
+ * start (so also after a crash, a promotion, a restore) it has a worker look
+ * at each database once; after that it sleeps until a process asks for a
+ * worker (undo/undo_request.c). Starts one worker at a time.
+ *
+ * Locks: the LWLock of the request table, and AccessShareLock on pg_database
+ * for the time of a scan. Crash points: none.
  */
 #include "postgres.h"
 
@@ -28,11 +30,12 @@
 #include "utils/timestamp.h"
 #include "discard/discard_internal.h"
 
-#define RETRY_MS			3000	/* until the next attempt when no worker
-									 * can be started */
-#define POLL_MS				200 /* while a worker is starting */
-#define START_TIMEOUT_MS	30000	/* after which a starting worker is given
-									 * up */
+#define RETRY_MS			3000	/* until the next attempt after a worker
+									 * could not be started */
+#define POLL_MS				200 /* between looks at whether a starting worker
+								 * has come */
+#define START_TIMEOUT_MS	30000	/* after which the launcher does not
+									 * expect a worker any more */
 #define WARN_INTERVAL_MS	60000
 #define IDLE_MS				60000
 
@@ -47,7 +50,8 @@ typedef struct Start
 } Start;
 
 /*
- * zworkers_register: from _PG_init, while shared_preload_libraries are loaded.
+ * zworkers_register: See discard.h. Registers nothing during pg_upgrade, whose
+ * servers run no workers of ours.
  */
 void
 zworkers_register(void)
@@ -67,8 +71,8 @@ zworkers_register(void)
 }
 
 /*
- * The databases that a worker could connect to, allocated in the caller's
- * context. Runs a transaction of its own.
+ * Returns the OIDs of the databases that a worker could connect to, as a list
+ * in the caller's memory context. Runs a transaction of its own.
  */
 static List *
 connectable_databases(void)
@@ -102,7 +106,7 @@ connectable_databases(void)
 	return result;
 }
 
-/* Is there still a database dboid that a worker can connect to? */
+/* Returns whether database dboid still exists and accepts connections. */
 static bool
 can_connect(Oid dboid)
 {
@@ -113,7 +117,7 @@ can_connect(Oid dboid)
 	return result;
 }
 
-/* Say why no worker comes, at most once a minute. */
+/* Logs, at most once a minute, that no worker can be started. */
 static void
 warn_no_slot(void)
 {
@@ -134,8 +138,8 @@ warn_no_slot(void)
 }
 
 /*
- * Ask the postmaster for a worker in dboid (state STARTING). False if it has
- * no slot.
+ * Registers a worker for dboid, which is in state STARTING, with the
+ * postmaster and fills *start. Returns false if there is no free slot.
  */
 static bool
 start_worker(Oid dboid, Start *start)
@@ -159,7 +163,9 @@ start_worker(Oid dboid, Start *start)
 }
 
 /*
- * See whether the starting worker has arrived, has left again, or never came.
+ * Ends the wait for the starting worker when it has claimed its entry, has
+ * exited, or has not come in START_TIMEOUT_MS. In the last case the request
+ * stays.
  */
 static void
 check_start(Start *start)
@@ -182,9 +188,10 @@ check_start(Start *start)
 }
 
 /*
- * Start the next wanted worker, or take the next database of 'todo' (consumed
- * from the front) to be looked at. Returns how long to sleep at most; 0 = not
- * at all.
+ * Starts the next wanted worker. If none is wanted, requests one for the first
+ * database of 'todo', which is taken off the list. If no background worker
+ * slot is free, has a running worker leave. Returns for how many milliseconds
+ * to sleep at most; 0 = not at all.
  */
 static long
 start_next(Start *start, List **todo)
@@ -218,6 +225,7 @@ start_next(Start *start, List **todo)
 	return POLL_MS;
 }
 
+/* Exit callback: requests do not wake this process any more. */
 static void
 forget_launcher(int code, Datum arg)
 {
@@ -225,17 +233,17 @@ forget_launcher(int code, Datum arg)
 }
 
 /*
- * zundo_launcher_main: entry point of the launcher. Ends only by a signal or
+ * zundo_launcher_main: Entry point of the launcher. Ends only by a signal or
  * with the postmaster; an error ends the process, and the postmaster starts it
- * again.
+ * again after five seconds.
  */
 void
 zundo_launcher_main(Datum main_arg)
 {
 	MemoryContext context;
 	List	   *todo;
-	TimestampTz listed;			/* when todo was filled */
-	bool		rescan = false; /* it is to be filled again */
+	TimestampTz listed;			/* when todo was filled last */
+	bool		rescan = false; /* todo is to be filled again */
 	Start		start = {0};
 	uint32		wait_event;
 
@@ -268,8 +276,8 @@ zundo_launcher_main(Datum main_arg)
 		check_start(&start);
 
 		/*
-		 * With the table full, requests come in faster than they can be
-		 * served.
+		 * While the table is full, requests come in faster than workers serve
+		 * them: the databases are listed again at most once in RETRY_MS.
 		 */
 		rescan = zwtable_rescan_wanted() || rescan;
 		if (rescan && todo == NIL &&

@@ -8,10 +8,13 @@
  * Locks: the entry's discarder flag for a whole pass. It is not an LWLock:
  * undoing aborted transactions takes long and must be interruptible.
  *
+ * Crash points: those of free.c.
+ *
  * Invariants
  *	UNDO-17	a transaction is discarded only if it is settled - each of its
  *		(sub)transactions has committed, or has aborted and was undone on every
- *		page - and all their xids, the subtransactions' too, < the new `oldest`.
+ *		page - and all their xids, the subtransactions' too, < the new
+ *		`oldest`.
  *	UNDO-18	oldest = min(first unsettled top xid over all logs, H); H was taken
  *		before the insert positions were read, so a transaction not yet seen
  *		has an xid >= H. Finished transactions whose undo is still retained do
@@ -41,7 +44,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-/* Between looks at whether the worker has done what it was asked for. */
+/* Pause between two looks at whether the worker has made the pass. */
 #define BY_WORKER_NAP_MS	5
 
 static Discarder my;
@@ -78,8 +81,8 @@ new_oldest(const Pass *pass)
 }
 
 /*
- * add_hold: Enters a hold into the sorted array of n, of which the oldest are
- * kept.
+ * add_hold: Adds a hold to an array of n, sorted by xid. If the array is full,
+ * the hold with the highest xid is dropped.
  */
 static void
 add_hold(ZuHold *holds, int *n, const ZuHold *hold)
@@ -98,8 +101,9 @@ add_hold(ZuHold *holds, int *n, const ZuHold *hold)
 }
 
 /*
- * publish_holds: Tells other backends what has kept `oldest` from the horizon.
- * Transactions in progress are not reported: the server's own views name them.
+ * publish_holds: Stores in the shared entry what has kept `oldest` below the
+ * horizon, for zundo.stat_horizon. Leaves out transactions in progress, since
+ * the server's own views name them.
  */
 static void
 publish_holds(const Pass *pass)
@@ -146,8 +150,9 @@ publish_holds(const Pass *pass)
 }
 
 /*
- * take_horizon: Returns H of this database, never less than before, or
- * InvalidZXid if it is not known yet.
+ * take_horizon: Returns the horizon H of this database, never less than in an
+ * earlier pass, or InvalidZXid if it cannot be computed. Locks zundo.undo_log
+ * (AccessShareLock, to the end of the transaction).
  */
 static ZXid
 take_horizon(ZuEntry *entry)
@@ -156,8 +161,8 @@ take_horizon(ZuEntry *entry)
 	ZXid		horizon = InvalidZXid;
 
 	/*
-	 * a relation of this very transaction is held to be nobody else's
-	 * business
+	 * for a relation that this transaction has created the server returns the
+	 * horizon of a temporary table
 	 */
 	if (rel->rd_createSubid == InvalidSubTransactionId)
 	{
@@ -171,8 +176,9 @@ take_horizon(ZuEntry *entry)
 }
 
 /*
- * parse_logs: Reads all logs up to their insert positions and settles what has
- * ended.
+ * parse_logs: Reads all logs up to their insert positions and settles the
+ * transactions that have ended. The insert position is read before the extents
+ * of the log.
  */
 static void
 parse_logs(const Pass *pass)
@@ -199,7 +205,11 @@ parse_logs(const Pass *pass)
 	}
 }
 
-/* discard_pass: Makes one pass. This process has the discarder flag. */
+/*
+ * discard_pass: Makes one pass, in the order that UNDO-7, UNDO-18 and UNDO-19
+ * demand. Does nothing if the horizon is not known. This process has the
+ * discarder flag.
+ */
 static void
 discard_pass(Pass *pass)
 {
@@ -222,11 +232,12 @@ discard_pass(Pass *pass)
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (queues[i] != NULL)
 			zfree_prefix(pass, queues[i], oldest);
-	zfreeze_advance(entry);		/* before WAL is written, which takes it along */
+	zfreeze_advance(entry);		/* WAL records of this pass carry it */
 
 	/*
-	 * A standby must hear of it first: from the moment `oldest` is published,
-	 * slots are reused and rows pruned in WAL records that rely on it.
+	 * The DISCARD record must come first in WAL: from the moment `oldest` is
+	 * published, slots are reused and rows pruned in WAL records that rely on
+	 * it (UNDO-19).
 	 */
 	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
 		zu_log_oldest(oldest);
@@ -243,6 +254,10 @@ discard_pass(Pass *pass)
 		pass->stats->bytes_discarded = before - pass->stats->bytes_left;
 }
 
+/*
+ * zu_discard: See discard.h. The discarder flag admits one process at a time.
+ * An error, which may leave the queues half changed, drops them.
+ */
 bool
 zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 {
@@ -266,7 +281,7 @@ zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 	}
 	PG_CATCH();
 	{
-		/* the queues may be half changed: parse again next time */
+		/* parse all again in the next pass */
 		zqueue_forget_all(&my);
 		zu_end_discard(entry);
 		PG_RE_THROW();
@@ -278,6 +293,11 @@ zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 	return true;
 }
 
+/*
+ * zu_discard_by_worker: See discard.h. Wakes the worker and compares the
+ * numbers of passes begun and done until a pass with a higher number than the
+ * last one begun has ended.
+ */
 bool
 zu_discard_by_worker(long timeout_ms)
 {
@@ -290,7 +310,10 @@ zu_discard_by_worker(long timeout_ms)
 	begun = pg_atomic_read_u32(&entry->passes_begun);
 	for (;;)
 	{
-		/* one that had begun before may have missed what has ended since */
+		/*
+		 * a pass that began before the call may have missed what has ended
+		 * since
+		 */
 		if ((int32) (pg_atomic_read_u32(&entry->passes_done) - begun) > 0)
 			return true;
 		if (pg_atomic_read_u32(&entry->worker) == 0 ||

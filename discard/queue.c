@@ -2,10 +2,11 @@
  * discard/queue.c - what a process that discards remembers of the logs.
  *
  * Owns, for each log, the position of a scan and a queue of the transactions
- * that are not discarded yet, so that a process parses each record once however
- * long a snapshot keeps it. Called by pass.c.
+ * that are not discarded yet, so that a process parses each record once
+ * however long a snapshot keeps it. Called by pass.c.
  *
- * Locks: none. Crash points: none; nothing here is durable.
+ * Locks: none; the process has the discarder flag. Crash points: none; nothing
+ * here is durable.
  */
 #include "postgres.h"
 
@@ -23,6 +24,10 @@ zqueue_forget_all(Discarder *mine)
 	memset(mine, 0, sizeof(*mine));
 }
 
+/*
+ * zqueue_prepare: See discard_internal.h. The count of attachments tells an
+ * entry that was left and joined again from one that was never left.
+ */
 void
 zqueue_prepare(Discarder *mine, ZuEntry *entry)
 {
@@ -50,6 +55,10 @@ zqueue_free_details(Pending *p)
 	p->abort = NULL;
 }
 
+/*
+ * zqueue_drop: See discard_internal.h. The next pass that finds the log in use
+ * reads it from its discard pointer.
+ */
 void
 zqueue_drop(Discarder *mine, int logno)
 {
@@ -69,8 +78,9 @@ zqueue_drop(Discarder *mine, int logno)
 
 /*
  * any_closed: Returns whether a log of the database is closed. Then no extent
- * is passed over: whether what is unread of that log is needed depends on which
- * transactions were rolled back (ZuResolved), and only their records tell.
+ * is passed over: whether what is unread of that log is needed depends on
+ * which transactions were rolled back from other logs (ZuResolved), which only
+ * their records say.
  */
 static bool
 any_closed(ZuEntry *entry)
@@ -81,6 +91,10 @@ any_closed(ZuEntry *entry)
 	return false;
 }
 
+/*
+ * zqueue_read_all_if_closed: See discard_internal.h. Queues without summaries
+ * of the map lack nothing and are kept.
+ */
 void
 zqueue_read_all_if_closed(Discarder *mine)
 {
@@ -95,6 +109,12 @@ zqueue_read_all_if_closed(Discarder *mine)
 	zqueue_prepare(mine, entry);
 }
 
+/*
+ * zqueue_open: See discard_internal.h. ZuLog.discards counts the moves of the
+ * discard pointer; if it is not the number that this process left, the queue
+ * does not fit any more. The scan begins in the extent that the discard
+ * pointer names.
+ */
 LogQueue *
 zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 {
@@ -113,8 +133,8 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 	old = MemoryContextSwitchTo(mine->context);
 
 	/*
-	 * extents before the discard pointer are there if freeing them has failed
-	 * once
+	 * extents before the discard pointer are still in the map if an attempt
+	 * to free them has failed
 	 */
 	extents = zu_collect_extents(logno, 0, &n);
 	while (at < n && (extents[at].extent != zuptr_extent(discard) ||
@@ -138,7 +158,10 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 
 /* ---- parsing ---- */
 
-/* push_pending: Adds a transaction to the end of the queue and returns it. */
+/*
+ * push_pending: Adds a transaction to the end of the queue and returns its
+ * item. The item is valid until the next one is added.
+ */
 static Pending *
 push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
 {
@@ -172,8 +195,8 @@ push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
 }
 
 /*
- * push_settled: Adds the extent that the scan has passed over, as the map
- * knows it.
+ * push_settled: Adds the extent that the scan has passed over, which begins at
+ * start, as one settled item with the summary in the map.
  */
 static void
 push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
@@ -188,7 +211,7 @@ push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
 	p->end = zqueue_place(q);
 }
 
-/* note_xid: Remembers that (sub)transaction xid wrote in p. */
+/* note_xid: Remembers that (sub)transaction xid, of item p, has written. */
 static void
 note_xid(Discarder *mine, Pending *p, ZXid xid)
 {
@@ -200,7 +223,10 @@ note_xid(Discarder *mine, Pending *p, ZXid xid)
 		return;
 	if (xid < p->min_top)
 	{
-		/* only in a rest whose top is not known; the lowest xid is used */
+		/*
+		 * only in the rest of a transaction whose top-level xid is not known:
+		 * its lowest xid stands for that
+		 */
 		ZXid		lower = xid;
 
 		xid = p->min_top;
@@ -221,6 +247,10 @@ note_xid(Discarder *mine, Pending *p, ZXid xid)
 	p->xids[p->nxids++] = xid;
 }
 
+/*
+ * zqueue_parse: See discard_internal.h. Counts the records and bytes of each
+ * transaction on the way, for the rollback and the views.
+ */
 void
 zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 {
@@ -245,10 +275,12 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 			break;
 
 		/*
-		 * Without ZUF_FIRST the record goes on with the last transaction.
-		 * That may be settled already, if it wrote this and ended between our
-		 * reading of the insert position and our look at its state, or if the
-		 * extent before was passed over. It may also be unknown, if the log
+		 * A record without ZUF_FIRST belongs to the last transaction of the
+		 * queue, with two exceptions, in which an item of its own is made for
+		 * the rest of its transaction. The last item may be settled already:
+		 * if its transaction wrote this record and ended after the insert
+		 * position was read and before its state was looked at, or if the
+		 * extent before was passed over. The queue may be empty: if the log
 		 * begins with the rest of a transaction that was discarded.
 		 */
 		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
@@ -268,7 +300,10 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 	}
 	if (step == ZU_STEP_CORRUPT)
 	{
-		/* what could be read is handled; the other logs are too */
+		/*
+		 * what has been read is settled and discarded, and so are the other
+		 * logs
+		 */
 		q->stuck = true;
 		zu_close_log(mine->entry, q->scan.logno, zu_scan_position(&q->scan));
 	}

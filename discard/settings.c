@@ -1,12 +1,14 @@
 /*
  * discard/settings.c - settings of the server that the launcher and the
- * workers do not obey.
+ * workers override.
  *
- * They are made for clients. A timeout would end a worker in the middle of a
- * long rollback again and again, and undo would never be given back;
- * serializable transactions may have to wait for those of others. The server's
- * own autovacuum processes leave them aside likewise. Locks: none. Crash
- * points: none.
+ * These settings are made for clients. A timeout would end a worker in the
+ * middle of a long rollback again and again, and undo would never be
+ * discarded; serializable transactions may have to wait for others. Pages that
+ * cannot be read must raise an error, not count as empty. The server's own
+ * autovacuum processes override such settings likewise.
+ *
+ * Locks: none. Crash points: none.
  */
 #include "postgres.h"
 
@@ -23,8 +25,8 @@ static const char *const forced[][2] = {
 };
 
 /*
- * zworkers_force_settings: see workers_internal.h. Not every server has all of
- * them.
+ * zworkers_force_settings: See discard_internal.h. Skips settings that this
+ * version of the server does not have.
  */
 void
 zworkers_force_settings(void)

@@ -7,9 +7,9 @@
  *
  * Invariant
  *	UNDO-52	an extent is marked as settled in the map only if each of its
- *		records is of a settled transaction, with hold < H, and none was
- *		discarded before: then its summary says all that the discard pass
- *		needs, after a restart too.
+ *		records is of a settled transaction, with hold < H, and no record was
+ *		discarded before: then the extent's summary is all that the discard
+ *		pass needs, after a restart too.
  */
 #include "postgres.h"
 
@@ -19,14 +19,15 @@
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 
-/* Settled neighbours are merged up to this many bytes. */
+/* Settled neighbours are merged if they span at most this many bytes. */
 #define MERGE_BYTES			(64 * 1024)
-/* What ZU_UNDO_SMALL takes for a small aborted transaction. */
+/* ZU_UNDO_SMALL undoes aborted transactions of at most this many records. */
 #define SMALL_ABORT_RECORDS 10000
 
 /*
- * has_aborted: Returns whether one of p's (sub)transactions has aborted. p's
- * top has ended.
+ * has_aborted: Returns whether p's top-level transaction or one of its
+ * subtransactions has aborted. The top-level transaction has ended. Xids below
+ * `oldest` are settled and not looked up.
  */
 static bool
 has_aborted(const Pending *p, ZXid oldest)
@@ -42,8 +43,9 @@ has_aborted(const Pending *p, ZXid oldest)
 }
 
 /*
- * abort_of: Returns p's ZuAbort, which stays with it until it is settled. Its
- * counts are brought up to date: p may have been parsed further.
+ * abort_of: Returns p's ZuAbort, which is made on the first call and stays
+ * until p is settled. Brings its counts up to date, since p may have been
+ * parsed further; then the records have to be read again.
  */
 static ZuAbort *
 abort_of(const Pass *pass, Pending *p, uint32 logno)
@@ -63,8 +65,8 @@ abort_of(const Pass *pass, Pending *p, uint32 logno)
 }
 
 /*
- * undo_abort: Undoes an aborted transaction if the pass is to undo such ones.
- * Returns whether it is undone on every page.
+ * undo_abort: Undoes an aborted transaction if the pass undoes ones of its
+ * size. Returns whether it is undone on every page.
  */
 static bool
 undo_abort(const Pass *pass, ZuAbort *abort)
@@ -76,8 +78,8 @@ undo_abort(const Pass *pass, ZuAbort *abort)
 }
 
 /*
- * settle: Settles p if it has ended, and has been undone as far as it has
- * aborted.
+ * settle: Settles p if its transaction has ended and, as far as it has
+ * aborted, is undone on every page.
  */
 static void
 settle(const Pass *pass, Pending *p, uint32 logno)
@@ -85,8 +87,8 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 	ZXid		oldest = pg_atomic_read_u64(&pass->entry->oldest);
 
 	/*
-	 * in progress first: a transaction is marked committed before it leaves
-	 * the array
+	 * ask this before asking for commit: a transaction is marked committed
+	 * before it leaves the array of running ones
 	 */
 	if (p->min_top >= oldest && TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
 		return;
@@ -109,9 +111,9 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 
 /*
  * mergeable: Returns whether two settled neighbours are small and in one
- * extent. What counts for `oldest` although it is settled (UNDO-18) stays alone
- * until it no longer counts: merged, it would count with the lowest xid of its
- * neighbours.
+ * extent, so that they may become one item. An item that counts for `oldest`
+ * although it is settled (UNDO-18) stays alone as long as it counts: merged,
+ * it would count with the lowest xid of its neighbours.
  */
 static bool
 mergeable(const Pending *a, const Pending *b, ZXid horizon)
@@ -121,6 +123,10 @@ mergeable(const Pending *a, const Pending *b, ZXid horizon)
 		zuptr_byte(b->end.ptr) - zuptr_byte(a->first.ptr) <= MERGE_BYTES;
 }
 
+/*
+ * zsettle_queue: See discard_internal.h. Merging keeps a queue short while an
+ * old snapshot retains the undo of many small transactions.
+ */
 void
 zsettle_queue(const Pass *pass, LogQueue *q)
 {
@@ -156,9 +162,10 @@ zsettle_queue(const Pass *pass, LogQueue *q)
 }
 
 /*
- * zsettle_mark_extents: see discard_internal.h. Another process that discards
- * need not read these extents then. The extent in which the discard pointer
- * lies is left out: its summary would not cover what has gone.
+ * zsettle_mark_extents: See discard_internal.h. Another process that discards
+ * need not read these extents then. Leaves out the extent in which the discard
+ * pointer lies, since its summary would not cover the records that were
+ * discarded.
  */
 void
 zsettle_mark_extents(const Pass *pass, LogQueue *q)
@@ -178,7 +185,9 @@ zsettle_mark_extents(const Pass *pass, LogQueue *q)
 		ZuExtent   *e = &scan->extents[i];
 		bool		all = false;
 
-		/* one that was never entered has no end, and no summary */
+		/*
+		 * an extent that the log has never entered has no end, and no summary
+		 */
 		if (e->settled || e->end == 0 || e->sequence < from)
 			continue;
 		while (item < q->tail && q->items[item].end.sequence < e->sequence)

@@ -2,24 +2,24 @@
  * discard/sweep.c - slot overflow pages whose table page is gone.
  *
  * A table that is dropped, truncated, rewritten or emptied by a crash
- * (unlogged) leaves its overflow pages with an owner that does not exist any
- * more. The undo worker looks for such now and then.
+ * (unlogged) leaves overflow pages behind whose owner does not exist any more.
+ * The undo worker looks for such pages every few seconds.
  *
- * Locks: the owner's OID (AccessShareLock, only if it is to be had at once) ->
- * table page (shared) -> overflow page. "Gone" is concluded under that lock,
- * which brings the catalog caches up to date: who creates, drops or truncates
- * a table holds a lock that excludes it.
+ * Locks: the owner's OID (AccessShareLock, conditionally) -> table page
+ * (shared) -> overflow page. "Gone" is concluded under that lock, which brings
+ * the catalog caches up to date: a process that creates, drops or truncates a
+ * table holds a lock that excludes it.
  *
- * Crash points: each page is freed by one WAL record; what is left is found
- * the next time.
+ * Crash points: each page is freed by one WAL record; the next sweep finds
+ * what is left.
  *
  * Invariant
  *	OVERFLOW-4	an overflow page is attached and changed in one WAL record with
  *		its table page, so the table page of a logged table is not older by its
  *		LSN. If the table page does not point to the overflow page and is
  *		older, storage has lost the write that attached it: then the overflow
- *		page stays, to show that. (A table page that is newer was emptied, or
- *		belongs to a file that was filled anew.)
+ *		page stays, as evidence of that. (A table page that is newer was
+ *		emptied, or belongs to a file that was filled anew.)
  */
 #include "postgres.h"
 
@@ -34,29 +34,32 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-/* What the table page that owns an overflow page says of it. */
+/* What is known of the table page that owns an overflow page. */
 typedef enum OwnerState
 {
-	OWNER_UNKNOWN,				/* the table is locked, or the page is damaged */
+	OWNER_UNKNOWN,				/* the table is locked, or the page is
+								 * damaged, or another table has the file */
 	OWNER_POINTS,
 	OWNER_GONE,					/* no page points to the overflow page, and
 								 * none should */
-	OWNER_LOST					/* it does not, but should (OVERFLOW-4) */
+	OWNER_LOST					/* the table page does not point to it, but
+								 * should (OVERFLOW-4) */
 } OwnerState;
 
-/* The owner of an overflow page, as long as it is being looked at. */
+/* The owner of an overflow page, while it is being looked at. */
 typedef struct Owner
 {
-	Oid			reloid;			/* locked; Invalid: not */
-	Relation	rel;			/* NULL: there is none */
+	Oid			reloid;			/* locked in AccessShareLock; InvalidOid = not
+								 * locked */
+	Relation	rel;			/* NULL = the table does not exist */
 	Buffer		buf;			/* the table page, locked in share mode, or
 								 * Invalid */
 	OwnerState	state;
 } Owner;
 
 /*
- * Says what rel's page p->block says of p; keeps that page locked in *buf if
- * there is one.
+ * Returns in which state rel's page p->block is as the owner of p. Leaves the
+ * page in *buf, locked in share mode, if the block exists.
  */
 static OwnerState
 look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
@@ -81,9 +84,9 @@ look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 }
 
 /*
- * Finds out about the owner of p; what is found holds until release_owner.
- * Where another table has the file by now (zfile.c), p is kept for as long as
- * it has.
+ * Fills *owner with the state of the table page that owns p; the state holds
+ * until release_owner. If another table has the file by now (zfile.c), the
+ * state is unknown, so that p is kept.
  */
 static void
 look_at_owner(const ZuOverflowPage *p, Owner *owner)
@@ -100,7 +103,7 @@ look_at_owner(const ZuOverflowPage *p, Owner *owner)
 		owner->state = look_at_page(owner->rel, p, &owner->buf);
 }
 
-/* Gives up all that look_at_owner has got. */
+/* Releases the lock, the relation and the buffer that look_at_owner took. */
 static void
 release_owner(Owner *owner)
 {
@@ -112,6 +115,7 @@ release_owner(Owner *owner)
 		UnlockRelationOid(owner->reloid, AccessShareLock);
 }
 
+/* zheap_sweep_overflow: See discard_internal.h. Locks one owner at a time. */
 void
 zheap_sweep_overflow(void)
 {
@@ -132,6 +136,7 @@ zheap_sweep_overflow(void)
 	(void) zu_overflow_free_extents();
 }
 
+/* zheap_overflow_is_lost: See discard.h. */
 bool
 zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname)
 {

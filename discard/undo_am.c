@@ -2,9 +2,9 @@
  * discard/undo_am.c - the table access method "zundo_undo" of zundo.undo_log.
  *
  * Makes the undo log an ordinary relation: it has a name, a size and an owner,
- * is copied with its database and dropped with its extension. It holds no rows:
- * everything but creation, size, VACUUM and ANALYZE (which finds
- * nothing to do) is refused.
+ * is copied with its database and dropped with its extension. It holds no
+ * rows: all callbacks but those for creation, size, VACUUM and ANALYZE (which
+ * finds nothing to do) raise an error. Called by the server.
  *
  * Locks: those of the caller. Crash points: none of its own
  * (zu_create_storage).
@@ -30,7 +30,10 @@ PG_FUNCTION_INFO_V1(zundo_undo_handler);
 
 /* ---- creation and size ---- */
 
-/* creating_zundo: is the script of CREATE EXTENSION zundo running? */
+/*
+ * creating_zundo: Returns whether the script of CREATE EXTENSION zundo is
+ * running.
+ */
 static bool
 creating_zundo(void)
 {
@@ -42,6 +45,11 @@ creating_zundo(void)
 	return extname != NULL && strcmp(extname, "zundo") == 0;
 }
 
+/*
+ * undo_set_new_filelocator: Creates the storage of zundo.undo_log. Raises an
+ * error for any other relation, and outside of CREATE EXTENSION zundo and
+ * pg_upgrade: so TRUNCATE and rewrites fail as well.
+ */
 static void
 undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
 						 TransactionId *freezeXid, MultiXactId *minmulti)
@@ -66,8 +74,8 @@ undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persi
 				 errmsg("access method \"zundo_undo\" is only for zundo.undo_log")));
 
 	/*
-	 * undo asks clog about its transactions: the server must keep what they
-	 * need (README)
+	 * clog is asked how the transactions of undo ended, so the server must
+	 * keep it for them (relfrozenxid in undo/README.md)
 	 */
 	*freezeXid = RecentXmin;
 	*minmulti = InvalidMultiXactId;
@@ -113,9 +121,9 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 /* ---- VACUUM: as the worker, and relfrozenxid. ANALYZE: nothing to do ---- */
 
 /*
- * undo_vacuum: Does what a worker's cycle does, and lets relfrozenxid follow.
- * So the server's own wraparound vacuums settle undo where no worker can run.
- * rel is locked ShareUpdateExclusive.
+ * undo_vacuum: Makes a discard pass as a worker does, and advances
+ * relfrozenxid. So the server's own wraparound vacuums settle undo where no
+ * worker can run. rel is locked ShareUpdateExclusive.
  */
 static void
 undo_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy strategy)
@@ -152,6 +160,10 @@ undo_slot_callbacks(Relation rel)
 	return &TTSOpsVirtual;
 }
 
+/*
+ * undo_scan_begin: Begins a scan for ANALYZE, which finds no rows. Raises an
+ * error for any other reader.
+ */
 static TableScanDesc
 undo_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key,
 				ParallelTableScanDesc pscan, uint32 flags)

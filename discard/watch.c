@@ -2,8 +2,8 @@
  * discard/watch.c - lines in the server's log when undo grows large or old.
  *
  * Called by an undo worker in each of its cycles, in the cycle's transaction.
- * What has been told is in the worker's ZWatch: a new worker begins anew. No
- * locks, no crash points.
+ * Each worker remembers in its ZWatch what it has logged; a new worker begins
+ * anew. No locks, no crash points.
  */
 #include "postgres.h"
 
@@ -15,8 +15,9 @@
 #define WHERE_TO_LOOK	"See zundo.stat_horizon for what prevents undo from being discarded."
 
 /*
- * is_news: has value reached the setting, and twice what was told before?
- * Notes that it is told now; -1 = never.
+ * is_news: Returns whether value has reached the setting, and twice the value
+ * that was logged last; then notes in *told that it is logged now. A setting
+ * of -1 is never reached.
  */
 static bool
 is_news(uint64 value, int64 setting, uint64 *told)
@@ -32,6 +33,10 @@ is_news(uint64 value, int64 setting, uint64 *told)
 	return true;
 }
 
+/*
+ * zwatch_look: See discard_internal.h. Age is measured from the last change of
+ * `oldest`, or from the last cycle in which no undo was kept.
+ */
 void
 zwatch_look(ZWatch *watch, uint64 bytes)
 {

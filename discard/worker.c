@@ -1,24 +1,25 @@
 /*
  * discard/worker.c - the undo worker of one database.
  *
- * A dynamic background worker that the launcher starts. Cycles: discard what
- * nobody needs, roll back aborted transactions met on the way, give the undo
- * relation's free tail back. Leaves when the database has no zundo, or has had
- * nothing to do for a while; writers ask for a new one. Each cycle is one
- * transaction without an xid and without a snapshot that lasts; zundo.undo_log
- * is locked in AccessShareLock during it. An error ends the cycle, not the
- * process. Crash points: "worker-cycle", in the cycle's transaction.
+ * A dynamic background worker that the launcher starts. Each cycle discards
+ * undo that is not needed any more, rolls back aborted transactions met on the
+ * way, and gives the undo relation's free tail back. The worker leaves when
+ * the database has no zundo, or has had nothing to do for a while; writers ask
+ * for a new one. Each cycle is one transaction without an xid and without a
+ * snapshot that lasts; zundo.undo_log is locked in AccessShareLock during it.
+ * An error ends the cycle, not the process. Crash points: "worker-cycle", in
+ * the cycle's transaction.
  *
  * Its PGPROC carries the autovacuum flag: CREATE DATABASE ... TEMPLATE, DROP
- * DATABASE and the like end it, and whoever waits for a table that it rolls
- * back cancels the cycle.
+ * DATABASE and the like end the process, and a backend that waits for a table
+ * that the worker rolls back cancels the cycle.
  *
  * Invariants:
  *	WORKER-1	a worker never assigns an xid (its horizon must not count
- *				itself; pg_upgrade).
- *	WORKER-2	before leaving, it stops to count as the database's worker, and
- *		then looks once more: what was written before that is seen then, what
- *		is written after it asks anew.
+ *		itself; pg_upgrade).
+ *	WORKER-2	before leaving, a worker ceases to count as the database's
+ *		worker, and then looks once more: it sees what was written before, and
+ *		a process that writes afterwards asks for a new worker.
  */
 #include "postgres.h"
 
@@ -50,21 +51,21 @@
 
 PGDLLEXPORT void zundo_worker_main(Datum main_arg);
 
-/* What a cycle came to. */
+/* The result of a cycle. */
 typedef enum CycleResult
 {
 	CYCLE_MOVED,				/* undo was discarded */
 	CYCLE_PINNED,				/* there is undo, but it must stay */
 	CYCLE_IDLE,					/* nothing worth staying for */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
-	CYCLE_NO_ROOM,				/* as many databases as can be written at one
-								 * time are (zundo.max_databases) */
-	CYCLE_FAILED				/* ended by another error */
+	CYCLE_NO_ROOM,				/* the tables in shared memory hold logs of no
+								 * further database (zundo.max_databases) */
+	CYCLE_FAILED				/* an error has ended it */
 } CycleResult;
 
 /*
- * Mark this process as one that the server may end or cancel as it does with an
- * autovacuum worker.
+ * Marks this process as one that the server may end or cancel as it does with
+ * an autovacuum worker.
  */
 static void
 become_dispensable(void)
@@ -76,8 +77,9 @@ become_dispensable(void)
 }
 
 /*
- * Be counted as the database's worker, in undo/, or not any more. Said in
- * every cycle: zundo may have been dropped and made anew.
+ * Makes this process count, or not count any more, as the database's worker in
+ * undo/. Called in every cycle, since zundo may have been dropped and created
+ * again.
  */
 static void
 count_me(bool count)
@@ -95,8 +97,9 @@ uncount_at_exit(int code, Datum arg)
 }
 
 /*
- * Make this database's undo usable in the current transaction and lock its
- * relation. False if zundo is not installed, or is being dropped.
+ * Attaches to this database's undo and locks zundo.undo_log (AccessShareLock)
+ * in the current transaction. Returns false if zundo is not installed, or is
+ * being dropped.
  */
 static bool
 open_undo(void)
@@ -121,8 +124,8 @@ open_undo(void)
 }
 
 /*
- * Give back slot overflow pages and the tail of the undo relation, now and
- * then.
+ * Frees overflow pages without an owner and the tail of the undo relation, at
+ * most once in TRUNCATE_MS.
  */
 static void
 maybe_give_back(void)
@@ -138,8 +141,8 @@ maybe_give_back(void)
 }
 
 /*
- * One pass, inside a transaction that the caller began. count: be the
- * database's worker from here on.
+ * Makes one pass, in a transaction that the caller has begun. With count, this
+ * process counts as the database's worker from here on.
  */
 static CycleResult
 run_cycle(bool count, ZWatch *watch)
@@ -163,15 +166,15 @@ run_cycle(bool count, ZWatch *watch)
 		zwatch_look(watch, stats.bytes_left);
 	maybe_give_back();
 
-	/* another process discards: what it leaves is not known yet */
+	/* another process discards: what it leaves is not known yet, so stay */
 	if (!done)
 		return CYCLE_PINNED;
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
 		return CYCLE_MOVED;
 
 	/*
-	 * whatever is left may need us when its transaction ends, and nobody
-	 * might call then
+	 * Stay while undo is left: perhaps no process will ask for a worker when
+	 * the transaction that keeps it ends.
 	 */
 	if (stats.bytes_left == 0 && stats.aborts_pending == 0)
 		return CYCLE_IDLE;
@@ -179,9 +182,9 @@ run_cycle(bool count, ZWatch *watch)
 }
 
 /*
- * A pass as a transaction of its own. Errors are logged and end only the
- * transaction; being cancelled for somebody who waits for our locks is no
- * news.
+ * Runs a cycle as a transaction of its own and returns its result. An error is
+ * logged and ends only the transaction. A cancellation, by a backend that
+ * waits for one of our locks, is not logged.
  */
 static CycleResult
 run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
@@ -217,7 +220,10 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 	return result;
 }
 
-/* Sleep, unless a request or a signal comes; obey the signals. */
+/*
+ * Sleeps for ms, or until a request or a signal comes, and handles signals.
+ * Does not return after SIGTERM.
+ */
 static void
 nap(long ms, uint32 wait_event)
 {
@@ -225,8 +231,7 @@ nap(long ms, uint32 wait_event)
 	ResetLatch(MyLatch);
 	if (ProcDiePending)
 		proc_exit(1);
-	QueryCancelPending = false; /* nothing is being done that could be
-								 * cancelled */
+	QueryCancelPending = false; /* no cycle is running that could be cancelled */
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -235,7 +240,10 @@ nap(long ms, uint32 wait_event)
 	}
 }
 
-/* How long to sleep after a cycle, given the nap before it. */
+/*
+ * Returns how many milliseconds to sleep after a cycle, given the nap before
+ * it.
+ */
 static long
 next_nap(CycleResult result, long previous)
 {
@@ -251,8 +259,9 @@ next_nap(CycleResult result, long previous)
 }
 
 /*
- * May the worker leave? By rule WORKER-2 it looks once more after it has
- * ceased to count. True: its entry in the shared table is free.
+ * Makes a last pass after the process has ceased to count as the database's
+ * worker (WORKER-2). Returns true if the process may exit: there is nothing to
+ * do, no request has come, and its entry in the shared table is free.
  */
 static bool
 try_to_leave(MemoryContext context, ZWatch *watch)
@@ -265,8 +274,9 @@ try_to_leave(MemoryContext context, ZWatch *watch)
 }
 
 /*
- * zundo_worker_main: entry point; main_arg is the database's OID. Returns when
- * there is nothing left to do.
+ * zundo_worker_main: Entry point of a worker; main_arg is the database's OID.
+ * Exits when there is nothing left to do, or another database needs its
+ * background worker slot.
  */
 void
 zundo_worker_main(Datum main_arg)
@@ -317,8 +327,8 @@ zundo_worker_main(Datum main_arg)
 			idle_since = GetCurrentTimestamp();
 
 		/*
-		 * A worker that only the launcher wanted was to have a look: it
-		 * leaves at once.
+		 * A worker that the launcher has started without a request leaves
+		 * after one cycle if that found nothing to do.
 		 */
 		if (idle_since != 0 &&
 			(first || TimestampDifferenceExceeds(idle_since, GetCurrentTimestamp(), IDLE_EXIT_MS)))

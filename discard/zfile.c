@@ -1,10 +1,12 @@
 /*
- * discard/zfile.c - which table has a file that undo names?
+ * discard/zfile.c - finding the table that has a file now.
  *
  * Undo records and overflow pages name a table and its file. pg_repack and
  * others exchange the files of two tables in pg_class and drop the second
- * table, so a table that is gone, or has another file, does not prove that the
- * file is gone: pg_class does. No lock is taken or kept, no crash points.
+ * table, so a table that does not exist any more, or has another file, does
+ * not prove that the file is gone: pg_class does. Called by sweep.c and
+ * zrollback_xact.c. Leaves no lock but AccessShareLock on catalogs, for the
+ * time of a scan; no crash points.
  */
 #include "postgres.h"
 
@@ -22,6 +24,10 @@ zfile_is_zheap(Relation rel)
 	return rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap;
 }
 
+/*
+ * zfile_owners: See zfile.h. The server's map from file numbers to relations
+ * is by tablespace, and undo does not name the tablespace: so all are tried.
+ */
 List *
 zfile_owners(RelFileNumber relnumber)
 {

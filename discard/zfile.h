@@ -1,17 +1,18 @@
-/*
- * discard/zfile.h - which table has a file that undo names?
- */
+/* discard/zfile.h - finding the table that has a file now. */
 #ifndef ZUNDO_ZFILE_H
 #define ZUNDO_ZFILE_H
 
 #include "common/zundo.h"
 #include "nodes/pg_list.h"
 
-/* zfile_is_zheap: does the access method of rel take its file for zheap's? */
+/*
+ * zfile_is_zheap: Returns whether the access method of rel takes its file for
+ * a zheap file.
+ */
 extern bool zfile_is_zheap(Relation rel);
 
 /*
- * zfile_owners: returns the OIDs of all relations whose file has this number,
+ * zfile_owners: Returns the OIDs of all relations whose file has this number,
  * in any tablespace. In a transaction. The caller holds a lock, or has held
  * one, on the table that had the file when it was written, so that the caches
  * are up to date; and it locks the owners before it relies on them.

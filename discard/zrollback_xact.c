@@ -1,16 +1,20 @@
 /*
- * discard/zrollback_xact.c - rolling back a whole transaction from its undo.
+ * discard/zrollback_xact.c - rolling a whole transaction back from its undo.
  *
- * Called through zu_discard by workers and VACUUM. Reads the transaction's
- * part of one undo log, and for the pages that its aborted records name calls
- * zrollback_page in batches ordered by table and block. Holds per table a
- * RowExclusiveLock that was got without waiting; per page its exclusive lock.
- * Repeating any part of it does nothing twice, so a crash or an error anywhere
- * only costs time.
+ * Called by settle.c. Reads the transaction's part of one undo log and calls
+ * zrollback_page for the pages that its aborted records name, in batches
+ * ordered by table and block.
  *
- * Tables that are locked by somebody are passed over and noted in the ZuAbort
- * with the place of their first record; all others are done. The next call
- * reads undo only if one of the noted tables can be locked, from that place on.
+ * Locks: per table a RowExclusiveLock that is acquired conditionally, and
+ * under it one page at a time, exclusively.
+ *
+ * Crash points: those of zrollback_page. Undoing a page that has been undone
+ * changes nothing, so after a crash or an error the whole is simply repeated.
+ *
+ * Tables that are locked by another process are passed over and noted in the
+ * ZuAbort with the place of their first record; all others are done. The next
+ * call reads undo only if one of the noted tables can be locked, from that
+ * place on.
  *
  * Invariants:
  *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID,
@@ -39,8 +43,8 @@
 
 #define BATCH_PAGES 1024
 /*
- * Until a table whose rollback has failed with an error is tried again:
- * doubled with each failure, so often.
+ * A table whose rollback has failed with an error is tried again after this
+ * time, which doubles with each failure, at most this many times.
  */
 #define FAILED_RETRY_MS 30000
 #define FAILED_RETRY_DOUBLINGS 6
@@ -56,17 +60,17 @@ typedef struct Job
 {
 	ZuAbort    *abort;
 	uint64		records_done;
-	bool		complete;		/* but for the tables in 'left' */
-	bool		selective;		/* only tables of 'wanted' */
+	bool		complete;		/* everything is done but the tables in 'left' */
+	bool		selective;		/* only the tables in 'wanted' are undone */
 	int			nwanted;
 	ZuStalledTable wanted[ZU_MAX_STALLED];
-	int			nleft;			/* tables that could not be locked */
-	bool		more_left;		/* more than 'left' holds */
+	int			nleft;			/* tables that are not done */
+	bool		more_left;		/* 'left' has no room for further such tables */
 	ZuStalledTable left[ZU_MAX_STALLED];
 	UndoPtr		batch_from;		/* first record of the batch, and its number */
 	uint64		batch_at;
 	BufferAccessStrategy strategy;
-	/* the answer for the xid asked last: transactions have few */
+	/* status of the record read last: neighbours mostly have the same xid */
 	ZXid		last_xid;
 	bool		last_aborted;
 	int			npages;
@@ -95,7 +99,7 @@ report_progress(Job *job)
 							 job->abort->bytes);
 }
 
-/* find_table: returns the entry of a table among n, or NULL. */
+/* find_table: Returns the entry of a table among n, or NULL. */
 static const ZuStalledTable *
 find_table(const ZuStalledTable *tables, int n, Oid reloid, RelFileNumber relnumber)
 {
@@ -116,8 +120,9 @@ retry_delay(int failures)
 }
 
 /*
- * Notes that a table of the batch is not done. failures: how often it has
- * failed with an error; 0 = it is locked.
+ * Notes that a table of the current batch is not done, with the first record
+ * of the batch. failures: how often the table's rollback has failed with an
+ * error; 0 = the table is locked.
  */
 static void
 leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
@@ -142,8 +147,8 @@ leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
 }
 
 /*
- * Does rec belong to an aborted (sub)transaction? One still in progress leaves
- * the job incomplete.
+ * Returns whether rec belongs to an aborted (sub)transaction. A record of a
+ * transaction in progress leaves the job incomplete.
  */
 static bool
 record_aborted(Job *job, const ZuRecord *rec)
@@ -163,7 +168,10 @@ record_aborted(Job *job, const ZuRecord *rec)
 	return job->last_aborted;
 }
 
-/* Roll back n pages of one relation, which the caller has locked and opened. */
+/*
+ * Rolls back n pages (ascending blocks) of one relation, which the caller has
+ * locked and opened. Skips blocks that do not exist any more.
+ */
 static void
 rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStrategy strategy)
 {
@@ -185,9 +193,10 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 }
 
 /*
- * rollback_in_table: rolls back n pages (ascending blocks) of one file, if it
- * is the table's (*has_file). Returns false if the table could not be locked,
- * belongs to another session or takes its zheap file for something else.
+ * rollback_in_table: Rolls back n pages (ascending blocks) of one file, if the
+ * table has that file now (*has_file). Returns false if the table could not be
+ * locked, is a temporary one of another session, or has the file but an access
+ * method that is not zheap. Leaves no lock.
  */
 static bool
 rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrategy strategy,
@@ -216,7 +225,7 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 }
 
 /*
- * rollback_table: rolls back n pages of one table's file, which may be another
+ * rollback_table: Rolls back n pages of one table's file, which may be another
  * table's by now. Returns true if they are done or the file is gone
  * (RESOLVE-1).
  */
@@ -232,16 +241,17 @@ rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
 		return true;
 	foreach(lc, zfile_owners(pages[0].relnumber))
 		if (!rollback_in_table(lfirst_oid(lc), pages, n, strategy, &has_file) || !has_file)
-		return false;			/* without the file: it is on its way to a
-								 * third table */
+		return false;			/* no longer with the file: tools are moving
+								 * it to a third table */
 	return true;
 }
 
 /*
- * rollback_table_or_leave: rolls back n pages of one table. What cannot be done
- * now is noted. An error, of a damaged page for example, ends a subtransaction
- * only and goes to the log, so that it stops neither the rollback of other
- * tables nor the discarding of undo that does not depend on this transaction.
+ * rollback_table_or_leave: Rolls back n pages of one table, or notes the table
+ * if that is not possible now. An error, of a damaged page for example, ends
+ * only a subtransaction and is logged, so that it stops neither the rollback
+ * of other tables nor the discarding of undo that does not depend on this
+ * transaction. Cancellation and shutdown are raised.
  */
 static void
 rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
@@ -271,8 +281,9 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 		error = CopyErrorData();
 
 		/*
-		 * a cancel or the end of this process is not about the table; the
-		 * subtransaction is over all the same
+		 * A cancellation or the end of this process does not concern the
+		 * table. The subtransaction must end before the error is raised
+		 * again.
 		 */
 		if (error->elevel != ERROR || error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
 			error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
@@ -303,7 +314,10 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 	PG_END_TRY();
 }
 
-/* Roll back the pages gathered so far and empty the batch. */
+/*
+ * Rolls back the pages gathered so far, each once, table by table, and empties
+ * the batch.
+ */
 static void
 flush_batch(Job *job)
 {
@@ -330,7 +344,10 @@ flush_batch(Job *job)
 	report_progress(job);
 }
 
-/* add_page: puts the page of the record at ptr into the batch. */
+/*
+ * add_page: Adds the page of the record at ptr to the batch, which is worked
+ * off first if it is full.
+ */
 static void
 add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 {
@@ -349,9 +366,10 @@ add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
- * choose_tables: decides what a further call for an abort does. Those of the
- * noted tables that can be locked now are wanted, the others stay left. Returns
- * false if none can be locked.
+ * choose_tables: Decides what a further call for an abort does: the noted
+ * tables that can be locked now become wanted, the others stay left. Returns
+ * false if no table can be tried. If more tables were left than could be
+ * noted, everything is read again.
  */
 static bool
 choose_tables(Job *job)
@@ -377,11 +395,14 @@ choose_tables(Job *job)
 		return false;
 	job->selective = !abort->rest_stalled;
 	if (!job->selective)
-		job->nleft = 0;			/* all is read again */
+		job->nleft = 0;			/* reading everything finds them again */
 	return true;
 }
 
-/* work: reads the transaction's records and undoes the pages that they name. */
+/*
+ * work: Reads the transaction's records, from the first that a wanted table
+ * needs, and undoes the pages that they name.
+ */
 static void
 work(Job *job)
 {
@@ -408,8 +429,8 @@ work(Job *job)
 		CHECK_FOR_INTERRUPTS();
 
 		/*
-		 * An image is in no chain: the page of its record is named by that
-		 * one, too.
+		 * An IMAGE record is in no chain, so that its page has nothing to
+		 * undo unless another record names it, too.
 		 */
 		if (rec.type != ZUR_IMAGE && record_aborted(job, &rec) &&
 			(!job->selective ||
@@ -422,8 +443,8 @@ work(Job *job)
 }
 
 /*
- * zrollback_transaction: see discard_internal.h. No lock on any table is
- * left on return.
+ * zrollback_transaction: See discard_internal.h. Leaves in *abort which tables
+ * are not done; the Job lives only as long as the call.
  */
 bool
 zrollback_transaction(ZuAbort *abort)

@@ -1,11 +1,12 @@
 /*
- * monitor/access_method.c - the access method of tables that code of others
- * fills.
+ * monitor/access_method.c - the access method of tables that other modules'
+ * code fills.
  *
  * An extension's C code may read and write its tables by heap's functions
  * (CatalogTupleInsert, heap_insert), and a tool may exchange the files of two
- * tables in pg_class. Neither asks for the access method, so a table must have
- * the right one before such code gets hold of it. For the ProcessUtility hook:
+ * tables in pg_class. Neither looks at the access method, so a table must have
+ * the right one before such code reaches it. Called by the ProcessUtility hook
+ * in hooks.c.
  *
  *	HEAP-2	a table that an extension's script makes is heap's where
  *		default_table_access_method is zheap, unless the script says USING
@@ -14,8 +15,8 @@
  *	HEAP-4	the copy that pg_repack makes of a table, repack.table_OID, whose
  *		file it exchanges for the table's, has the access method of the table.
  *
- * monitor/heap_callers.c refuses heap's functions when they come all the same.
- * Locks: none. Crash points: none.
+ * monitor/heap_callers.c refuses heap's functions that reach a zheap table
+ * nevertheless. Locks: none. Crash points: none.
  */
 #include "postgres.h"
 
@@ -33,7 +34,10 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-/* names_zheap: is it the access method zheap? NULL stands for the default. */
+/*
+ * names_zheap: Returns whether am is the access method zheap. NULL stands for
+ * the default.
+ */
 static bool
 names_zheap(const char *am)
 {
@@ -70,8 +74,8 @@ zaccess_method_check(Node *command)
 	ListCell   *lc;
 
 	/*
-	 * a script says what it does to its own tables; pg_upgrade repeats what
-	 * was
+	 * an extension's script decides on its own tables; pg_upgrade repeats
+	 * what was decided before
 	 */
 	if (!IsA(command, AlterTableStmt) || creating_extension || IsBinaryUpgrade)
 		return;
@@ -100,8 +104,8 @@ zaccess_method_check(Node *command)
 }
 
 /*
- * repacked_table: which table does the name repack.table_OID stand for?
- * Returns InvalidOid for any other name.
+ * repacked_table: Returns the OID of the table that the name repack.table_OID
+ * stands for, or InvalidOid for any other name.
  */
 static Oid
 repacked_table(const RangeVar *name)
@@ -118,8 +122,8 @@ repacked_table(const RangeVar *name)
 }
 
 /*
- * Returns the command, or a copy of it which gives the table that pg_repack
- * makes the access method of the original (HEAP-4).
+ * Returns pstmt, or a copy of it in which the table that pg_repack creates has
+ * the access method of the original (HEAP-4).
  */
 PlannedStmt *
 zaccess_method_of_copy(PlannedStmt *pstmt)

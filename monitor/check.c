@@ -3,9 +3,10 @@
  * their undo.
  *
  * Called from SQL. Works on copies of pages, taken with their slots under the
- * share lock, so it may run beside any other work. Each page (and each undo
- * log) is checked in an internal subtransaction: an error while following undo
- * becomes a row of the result instead of the end of the check. Assigns no xid.
+ * share lock, so that it may run beside any other activity. Each page (and each
+ * undo log) is checked in an internal subtransaction: an error that is raised
+ * while undo is followed becomes a row of the result and does not end the
+ * check. Assigns no xid.
  *
  * Invariants tested here, besides PAGE-1 to PAGE-7 and PAGE-10 of page/zpage.h:
  *	PAGE-0	a page is new (all zero) or a zheap page.
@@ -31,9 +32,13 @@
  *	LOG-1	every record of an undo log can be read up to the insert position.
  *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
  *		copies, and fit the extents' first pages.
- *	LOG-3	a table page points to the overflow page that it owns, or is newer
- *			(OVERFLOW-3 in discard/sweep.c).
- *	E	an error came up while the page was checked; its message is the detail.
+ *	LOG-3	the table page that owns an overflow page points to it, or is newer
+ *			(OVERFLOW-4 in discard/sweep.c).
+ *	E	an error was raised while the page was checked; its message is the
+ *		detail.
+ *
+ * Locks: AccessShareLock on the table; the share lock of one page at a time.
+ * No crash points.
  */
 #include "postgres.h"
 
@@ -75,13 +80,14 @@ typedef struct Check
 	Relation	rel;
 	TupleDesc	desc;
 	BlockNumber block;
-	MemoryContext context;		/* of faults and scratch; reset for every page */
+	MemoryContext context;		/* of faults and temporary data; reset for
+								 * every page */
 	MemoryContext outer;		/* of the function's call */
 	List	   *faults;			/* of Fault */
 	ZuLogState *logs;			/* of the undo log */
 	int			nlogs;
-	ZuOverflowPage *overflow;	/* the pages left to be looked at, of
-								 * noverflow */
+	ZuOverflowPage *overflow;	/* next overflow page to look at, of an array
+								 * of noverflow */
 	int			noverflow;
 	Datum	   *values;			/* room for one row */
 	bool	   *isnull;
@@ -90,7 +96,11 @@ typedef struct Check
 								 * all-visible */
 	PGAlignedBlock page;
 	char		buf[ZUR_MAX_LENGTH];
-	/* for each offset: was the newest record in the chain of its slot met? */
+
+	/*
+	 * for each offset: the newest record in the chain of the row's slot has
+	 * been seen
+	 */
 	bool		met[ZHEAP_MAX_OFFSET + 1];
 } Check;
 
@@ -100,8 +110,8 @@ static void add_fault(Check *check, const char *invariant, OffsetNumber item,
 					  const char *fmt, va_list args) pg_attribute_printf(4, 0);
 
 /*
- * Notes a fault of the page or log in hand; beyond MAX_FAULTS_PER_PAGE none is
- * noted.
+ * Notes a fault of the page or log that is being checked, up to
+ * MAX_FAULTS_PER_PAGE.
  */
 static void
 add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt, va_list args)
@@ -121,6 +131,7 @@ add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fm
 	MemoryContextSwitchTo(old);
 }
 
+/* Notes a fault; a variadic form of add_fault. */
 static void
 fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,...)
 {
@@ -134,7 +145,7 @@ fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,..
 static void report_page_fault(void *arg, const char *invariant, OffsetNumber off,
 							  const char *fmt,...) pg_attribute_printf(4, 5);
 
-/* The same, as page/zpage_check.c calls it. */
+/* The same with the signature that page/zpage_check.c calls. */
 static void
 report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
@@ -148,8 +159,8 @@ report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char
 /* ---- chains ---- */
 
 /*
- * The state that a row has right after a record of this type; -1: the record
- * changes no row.
+ * Returns the state that a row has right after a record of this type; -1 = the
+ * record changes no row.
  */
 static int
 state_after(ZuRecordType type)
@@ -170,9 +181,10 @@ state_after(ZuRecordType type)
 }
 
 /*
- * rec is the newest record for the row at off in the chain of slot s: if the
- * row names that slot, its state follows from rec (CHAIN-6), and a stub's
- * writer has committed (PAGE-6).
+ * Checks the row at off against rec, if rec is the first record for it in the
+ * chain of slot s, and so the newest one, and the row names that slot: the
+ * row's state follows from rec (CHAIN-6), and a stub's writer has committed
+ * (PAGE-6).
  */
 static void
 check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
@@ -207,7 +219,10 @@ check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 			  rec->xid);
 }
 
-/* One record of slot s's chain. False if its offsets are impossible. */
+/*
+ * Checks one record of slot s's chain and the rows that it changed. Returns
+ * false if its type or offsets are impossible in a chain (CHAIN-3).
+ */
 static bool
 check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus status)
 {
@@ -231,8 +246,9 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 }
 
 /*
- * Has slot s of the page on disk moved on since it was copied? Then what was
- * found wrong with its chain is only that the copy is old.
+ * Returns whether slot s of the page has another head now than the copy has,
+ * or its undo may have been discarded since: then a missing head shows only
+ * that the copy is old. Reads the page anew under its share lock.
  */
 static bool
 slot_has_changed(Check *check, int s)
@@ -350,7 +366,7 @@ check_inline_locks(Check *check, int s)
 			  (uint32) (check->view.s[s].ptr >> 32), (uint32) check->view.s[s].ptr);
 }
 
-/* Checks the LOCKS records of the common lock slot s (CHAIN-10). */
+/* Checks the LOCKS records of the common lock slot s (CHAIN-10, CHAIN-5). */
 static void
 check_lock_list(Check *check, int s)
 {
@@ -370,7 +386,7 @@ check_lock_list(Check *check, int s)
 				  MAX_CHAIN);
 			return;
 		}
-		/* gone: all lockers had ended (UNDO-28) */
+		/* discarded, since all lockers have ended (UNDO-28) */
 		if (zu_fetch(ptr, check->rel->rd_locator.relNumber, check->block, &rec,
 					 check->buf) == ZU_DISCARDED)
 			return;
@@ -400,7 +416,7 @@ check_lock_list(Check *check, int s)
 
 /* ---- rows ---- */
 
-/* Read all columns of one row (ROW-2). */
+/* Reads all columns of one row (ROW-2). */
 static void
 read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 {
@@ -421,8 +437,8 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 }
 
 /*
- * One row of the page copy (ROW-1, ROW-2). Its line pointer has passed PAGE-2
- * and PAGE-3.
+ * Checks one row of the page copy (ROW-1, ROW-2). Its line pointer has passed
+ * PAGE-2 and PAGE-3.
  */
 static void
 check_row(Check *check, OffsetNumber off)
@@ -444,7 +460,10 @@ check_row(Check *check, OffsetNumber off)
 
 /* ---- pages ---- */
 
-/* Copy the page and its slots under the share lock. False if it is new. */
+/*
+ * Copies the page, its slots and its bit in the visibility map under the share
+ * lock. Returns false if the page is new.
+ */
 static bool
 copy_page(Check *check)
 {
@@ -467,7 +486,10 @@ copy_page(Check *check)
 	return !is_new;
 }
 
-/* PAGE-7 for the slots on the overflow page. */
+/*
+ * Checks PAGE-7 for the slots on the overflow page; zpage_check knows only
+ * those on the table page.
+ */
 static void
 check_overflow_slots(Check *check)
 {
@@ -483,8 +505,9 @@ check_overflow_slots(Check *check)
 }
 
 /*
- * PAGE-10: a page that the visibility map marks all-visible has its flag and
- * no dead items. Without the bit the flag says nothing.
+ * Checks PAGE-10: a page that the visibility map marks all-visible has the
+ * flag in its header and no dead items. If the map does not mark it, the flag
+ * says nothing.
  */
 static void
 check_all_visible(Check *check)
@@ -506,7 +529,7 @@ check_all_visible(Check *check)
 	}
 }
 
-/* All invariants of one page; faults are gathered in check. */
+/* Checks all invariants of one page. */
 static void
 check_page(Check *check)
 {
@@ -521,10 +544,11 @@ check_page(Check *check)
 			  zpage_fault(page));
 		return;
 	}
-	/* where there was an overflow page once, rows may go on naming its slots */
+	/* rows may name slots of an overflow page that has been detached */
 	nslots = zpage_trailer(page)->overflow == ZPAGE_NO_OVERFLOW ? check->view.n : ZPAGE_MAX_SLOTS;
 	if (zpage_check(page, nslots, report_page_fault, check) > 0)
-		return;					/* the rest relies on the page's frame */
+		return;					/* the other checks rely on the layout of the
+								 * page */
 	check_overflow_slots(check);
 	check_all_visible(check);
 	for (int s = 1; s <= check->view.n; s++)
@@ -544,7 +568,7 @@ check_page(Check *check)
 static void report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 			pg_attribute_printf(3, 4);
 
-/* report_map_fault: adds a fault that zu_check_map has found. */
+/* Notes a fault that zu_check_map has found (LOG-2). */
 static void
 report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 {
@@ -573,10 +597,7 @@ list_logs(Check *check)
 	MemoryContextSwitchTo(old);
 }
 
-/*
- * Has the table page that owns the overflow page in block check->block lost it
- * (LOG-3)?
- */
+/* Checks the owner of the first overflow page that is left (LOG-3). */
 static void
 check_overflow_owner(Check *check)
 {
@@ -597,7 +618,10 @@ list_overflow(Check *check)
 	MemoryContextSwitchTo(old);
 }
 
-/* Read every record of log check->block (LOG-1). */
+/*
+ * Reads every record of log check->block (LOG-1) and checks its offsets
+ * (CHAIN-3).
+ */
 static void
 check_log(Check *check)
 {
@@ -620,8 +644,8 @@ check_log(Check *check)
 /* ---- the function ---- */
 
 /*
- * Run 'test' in a subtransaction; an error in it, unless it is a cancellation,
- * becomes a fault.
+ * Runs 'test' in a subtransaction. An error in it becomes a fault of this
+ * invariant; only a cancellation and lack of memory are raised.
  */
 static void
 check_safely(Check *check, void (*test) (Check *), const char *invariant)
@@ -644,8 +668,8 @@ check_safely(Check *check, void (*test) (Check *), const char *invariant)
 		int			code = geterrcode();
 
 		/*
-		 * it has written nothing, so that its end leaves the error alone; it
-		 * must end before the error goes on
+		 * The subtransaction must end before the error is raised again. It
+		 * has written nothing, so that its end leaves the error as it is.
 		 */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
@@ -664,7 +688,7 @@ check_safely(Check *check, void (*test) (Check *), const char *invariant)
 	PG_END_TRY();
 }
 
-/* Give out the faults of one page or log, and forget them. */
+/* Adds the faults of one page or log to the result, and frees them. */
 static void
 put_faults(FunctionCallInfo fcinfo, Check *check)
 {
@@ -687,6 +711,11 @@ put_faults(FunctionCallInfo fcinfo, Check *check)
 	MemoryContextReset(check->context);
 }
 
+/*
+ * Checks zundo.undo_log: its map, then each log, then the overflow pages. If
+ * the map is damaged, only the map's faults are reported; on a standby the
+ * overflow pages are left out.
+ */
 static void
 check_undo_log(FunctionCallInfo fcinfo, Check *check)
 {
@@ -695,7 +724,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 	check->block = 0;
 	check->outer = CurrentMemoryContext;
 	check_safely(check, check_map, "LOG-2");
-	/* the rest depends on the map, of which has been said what is lost */
+	/* the other checks rely on the map */
 	sound = check->faults == NIL;
 	if (sound)
 		check_safely(check, list_logs, "LOG-2");
@@ -720,9 +749,9 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 }
 
 /*
- * zundo.check(regclass) -> one row per fault. For zundo.undo_log itself
+ * zundo.check(regclass): Returns one row per fault. For zundo.undo_log itself
  * "block" is the number of the log (LOG-1), or a block of its file (LOG-2,
- * LOG-3). For the owner of the relation, and pg_stat_scan_tables.
+ * LOG-3). Needs ownership of the relation, or the role pg_stat_scan_tables.
  */
 Datum
 zundo_check(PG_FUNCTION_ARGS)

@@ -1,11 +1,12 @@
 /*
- * monitor/drop_guard.c - DROP EXTENSION zundo CASCADE is not to take
- * everybody's rows along.
+ * monitor/drop_guard.c - keeps DROP EXTENSION zundo CASCADE from dropping
+ * rows.
  *
- * For the ProcessUtility hook. Where the command may be carried out at all, it
- * locks every zheap table as the command itself would do it next, and refuses
- * if one of them holds rows, unless zundo.drop_rows_with_extension is on. The
- * same for DROP OWNED ... CASCADE of a role that owns the extension.
+ * Called by the ProcessUtility hook in hooks.c. If the user may drop the
+ * extension at all, locks every zheap table as the command itself would do
+ * next, and raises an error if one of them holds rows, unless
+ * zundo.drop_rows_with_extension is on. Does the same for DROP OWNED ...
+ * CASCADE of a role that owns the extension.
  *
  * Locks: AccessExclusiveLock on the zheap tables, to the end of the
  * transaction. Crash points: none.
@@ -34,7 +35,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* has_rows: holds the table, which is locked, a row now? */
+/* has_rows: Returns whether the table, which is locked, holds a row now. */
 static bool
 has_rows(Relation rel)
 {
@@ -49,7 +50,10 @@ has_rows(Relation rel)
 	return found;
 }
 
-/* check_rows: raises an error if a zheap table holds rows. */
+/*
+ * check_rows: Locks all zheap tables (AccessExclusiveLock) and raises an error
+ * if one of them holds rows.
+ */
 static void
 check_rows(void)
 {
@@ -74,7 +78,10 @@ check_rows(void)
 	}
 }
 
-/* extension_owner: returns the role that owns the extension. */
+/*
+ * extension_owner: Returns the role that owns the extension, or InvalidOid if
+ * the extension does not exist.
+ */
 static Oid
 extension_owner(Oid extension)
 {
@@ -96,8 +103,8 @@ extension_owner(Oid extension)
 }
 
 /*
- * drops_extension: does the command drop zundo, with what depends on it, and
- * may it?
+ * drops_extension: Returns whether the command drops zundo with what depends
+ * on it, and the user may do that.
  */
 static bool
 drops_extension(Node *node)

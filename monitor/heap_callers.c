@@ -1,27 +1,28 @@
 /*
- * monitor/heap_callers.c - heap's functions, called for a zheap table, are
- * refused.
+ * monitor/heap_callers.c - refuses calls of heap's functions for a zheap
+ * table.
  *
  * C code that knows only heap inserts by CatalogTupleInsert or heap_insert and
- * reads by heap_beginscan. None of these asks for the access method, and there
- * is no hook on the way; what they do ask is the table's size, and that is a
- * callback of ours. So the callers of that callback are looked at: if one of
- * heap's functions that read or write pages stands among them, the call is
- * refused, before it has changed anything (rule HEAP-5). All of zundo's own
- * code counts blocks by zrel_nblocks, which is not the callback, and the
- * planner is let pass: here comes only what is rare, as ANALYZE, CREATE INDEX,
+ * reads by heap_beginscan. None of these looks at the access method, and there
+ * is no hook on the way; but they ask for the table's size, and that is a
+ * callback of zundo (relation_size). So that callback looks at its callers
+ * on the stack: if one of heap's functions that read or write pages is among
+ * them, the call is refused, before it has changed anything (HEAP-5). This
+ * costs nothing that matters: all of zundo's own code counts blocks by
+ * zrel_nblocks, which does not use the callback, and the planner's call is let
+ * pass (zundo_asks_size). What is left is rare: ANALYZE, CREATE INDEX,
  * pg_prewarm.
  *
- * An insertion asks for the size unless an earlier insertion of the session or
- * the free space map names a page. The former finds no block there
- * (dml/zspace.c); the latter gets through to a table that zheap has filled.
- * What it writes then is recognized by the next reader of the page
+ * An insertion asks for the size unless the block of the session's last
+ * insertion or the free space map names a page. The former names none for a
+ * zheap table (dml/zspace.c); the latter leads the insertion into a table that
+ * zheap has filled. The next reader of that page recognizes what was written
  * (zpage_is_valid).
  *
  * Locks: none. Crash points: none.
  *
- *	HEAP-5	An insertion or scan by functions of heap that asks for the size of
- *			a zheap table is refused before it reads or writes a page.
+ *	HEAP-5	an insertion or scan by functions of heap that asks for the size of
+ *		a zheap table is refused before it reads or writes a page.
  */
 #include "postgres.h"
 
@@ -41,8 +42,8 @@ bool		zundo_asks_size = false;
 #ifdef HAVE_EXECINFO_H
 
 /*
- * From relation_size to heap's function: with GetPageWithFreeSpace in between
- * eight calls.
+ * Length of the longest way from relation_size up to a function of heap, and
+ * some more: with GetPageWithFreeSpace in between there are eight calls.
  */
 #define MAX_CALLERS 12
 
@@ -70,8 +71,8 @@ static HeapFunction heap_functions[] = {
 };
 
 /*
- * look_up: where does the function end? Its start, if that cannot be known:
- * then it matches nothing.
+ * look_up: Notes where the code of the function ends; notes its start, so that
+ * nothing matches, if that cannot be found out.
  */
 static void
 look_up(HeapFunction *function)
@@ -86,8 +87,8 @@ look_up(HeapFunction *function)
 }
 
 /*
- * heap_caller: returns the function of heap that this process is in, NULL if
- * it is in none.
+ * heap_caller: Returns the name of the innermost function of heap that is on
+ * the stack, NULL if there is none.
  */
 static const char *
 heap_caller(void)
@@ -108,7 +109,7 @@ heap_caller(void)
 	return NULL;
 }
 
-#else							/* no way to look */
+#else							/* the stack cannot be looked at */
 
 static const char *
 heap_caller(void)
@@ -118,6 +119,10 @@ heap_caller(void)
 
 #endif
 
+/*
+ * zcallers_check: See heap_readers.h. Looks at the stack, unless the planner
+ * asks.
+ */
 void
 zcallers_check(Relation rel)
 {

@@ -1,18 +1,18 @@
 /*
- * monitor/heap_readers.c - functions of others that would read zheap pages as
- * heap's.
+ * monitor/heap_readers.c - functions of other modules that would read zheap
+ * pages as heap's.
  *
- * pg_check_visible() of contrib's pg_visibility takes whatever has a
- * visibility map for a heap table. It asks heap's code whether the rows of
- * all-visible pages are visible, and that code sets hint bits: in the bytes of
- * our columns. So its calls are counted (function manager hooks), and a zheap
- * table that is asked for its size within such a call, which is the first
- * thing that happens to it, refuses. The module's other functions look at the
- * map and at the page header, which are as in heap; those of pgstattuple,
- * amcheck, pgrowlocks and pg_surgery refuse tables that are not heap's
- * themselves.
+ * pg_check_visible() of contrib's pg_visibility takes every relation that has
+ * a visibility map for a heap table. It calls heap's code to test whether the
+ * rows of all-visible pages are visible, and that code sets hint bits: in the
+ * bytes of our columns. So the function manager's hooks count the calls of
+ * this function that are in progress, and a zheap table that is asked for its
+ * size within such a call, which is the first thing that the function does
+ * with it, raises an error. The module's other functions look at the map and
+ * at the page header, which are as in heap; those of pgstattuple, amcheck,
+ * pgrowlocks and pg_surgery refuse tables of other access methods themselves.
  *
- *	HEAP-1	These functions do not reach a page of a zheap table.
+ *	HEAP-1	these functions do not reach a page of a zheap table.
  */
 #include "postgres.h"
 
@@ -28,8 +28,8 @@
 int			zreaders_within = 0;
 
 /*
- * Returns whether it is one of those functions: by its C name, for the SQL
- * name may be any.
+ * Returns whether the function with this OID misreads zheap pages. Recognizes
+ * it by its C name, since the SQL name may be any.
  */
 bool
 zreaders_misreads(Oid function)
@@ -60,9 +60,9 @@ zreaders_misreads(Oid function)
 }
 
 /*
- * Counts the calls that are under way; for the function manager's hook. START
- * is followed by END or, on an error, by ABORT. *counted is kept from the one
- * to the other: the function may have been dropped meanwhile.
+ * Counts the calls that are in progress; for the function manager's hook.
+ * START is followed by END or, on an error, by ABORT. *counted is kept between
+ * the two, since the function may have been dropped by the time of the second.
  */
 void
 zreaders_count(FmgrHookEventType event, Oid function, bool *counted)

@@ -1,7 +1,7 @@
 /*
- * monitor/heap_readers.h - code of others that would take zheap pages for
- * heap's, and commands that would give zheap tables to it or drop them
- * unasked.
+ * monitor/heap_readers.h - guards against code of other modules that would
+ * take zheap pages for heap's, and against commands that would hand zheap
+ * tables to such code or drop them unnoticed.
  */
 #ifndef ZUNDO_HEAP_READERS_H
 #define ZUNDO_HEAP_READERS_H
@@ -15,15 +15,15 @@
 extern bool zreaders_misreads(Oid function);
 extern void zreaders_count(FmgrHookEventType event, Oid function, bool *counted);
 
-/* Calls of such functions that this process is in. */
+/* Number of calls of such functions that this process is in. */
 extern int	zreaders_within;
 
-/* zreaders_refuse: raise the error about rel. */
+/* zreaders_refuse: Raises the error that rel cannot be checked. */
 extern void zreaders_refuse(Relation rel) zc_noreturn;
 
 /*
- * zreaders_check: refuse rel, a zheap table, if a function that would misread
- * it asks about it.
+ * zreaders_check: Raises an error if a function that would misread rel, a
+ * zheap table, asks for its size.
  */
 static inline void
 zreaders_check(Relation rel)
@@ -33,14 +33,15 @@ zreaders_check(Relation rel)
 }
 
 /*
- * zcallers_check: raises an error if one of heap's functions asks for the size
- * of rel, a zheap table, in order to read or write its pages.
+ * zcallers_check: Raises an error if one of heap's functions asks for the size
+ * of rel, a zheap table, in order to read or write its pages. Resets
+ * zundo_asks_size.
  */
 extern void zcallers_check(Relation rel);
 
 /*
- * Utility commands: the access method of tables that others' code fills
- * (access_method.c).
+ * Utility commands: the access method of tables that code of other modules
+ * fills (access_method.c).
  */
 extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);

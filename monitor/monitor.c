@@ -2,9 +2,12 @@
  * monitor/monitor.c - the SQL functions that show undo logs, rollbacks and
  * pages.
  *
- * Called from SQL only (zundo--1.0.sql, which also says who may call what).
- * Reads copies: no function holds a page lock while it forms its result.
- * zundo_discard and zundo_purge alone change anything. No crash points.
+ * Called from SQL only (zundo--1.0.sql, which also grants the rights). Works
+ * on copies: no function holds a page lock while it forms its result. Only
+ * zundo_discard and zundo_purge change anything.
+ *
+ * Locks: AccessShareLock on tables, conditionally for stat_rollback. No crash
+ * points.
  */
 #include "postgres.h"
 
@@ -35,8 +38,8 @@
 #include "utils/xid8.h"
 
 /*
- * stat_rollback reads at most this many records of each log to find pending
- * aborts.
+ * stat_rollback reads at most this many records of each log to find aborted
+ * transactions that are not undone.
  */
 #define MAX_PENDING_RECORDS 100000
 
@@ -64,6 +67,7 @@ PG_FUNCTION_INFO_V1(zundo_purge);
 
 /* ---- shared helpers ---- */
 
+/* zmon_open_table: See monitor.h. */
 Relation
 zmon_open_table(Oid reloid)
 {
@@ -100,6 +104,10 @@ zmon_put(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
+/*
+ * zmon_vprintf: See monitor.h. Tries again with a larger buffer until the text
+ * fits.
+ */
 char *
 zmon_vprintf(const char *fmt, va_list args)
 {
@@ -121,6 +129,7 @@ zmon_vprintf(const char *fmt, va_list args)
 	}
 }
 
+/* zmon_tables: See monitor.h. Reads pg_class; the tables are not locked. */
 List *
 zmon_tables(void)
 {
@@ -171,6 +180,7 @@ zmon_text_array(const char **strings, int n)
 	return PointerGetDatum(construct_array(elements, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
+/* Returns the words for a transaction status. */
 static const char *
 status_name(ZXidStatus status)
 {
@@ -192,7 +202,7 @@ status_name(ZXidStatus status)
 
 /* ---- undo ---- */
 
-/* zundo.undo_bytes_in_use() -> bigint */
+/* zundo.undo_bytes_in_use(): Returns the bytes of undo that are kept. */
 Datum
 zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
 {
@@ -200,7 +210,7 @@ zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) zu_bytes_in_use());
 }
 
-/* zundo_stat_undo() -> one row per log */
+/* zundo_stat_undo(): Returns one row per log. */
 Datum
 zundo_stat_undo(PG_FUNCTION_ARGS)
 {
@@ -231,8 +241,8 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_stat_unclear() -> (answered, refused): what rule ANY-5 of mvcc/zany.c
- * did since the server's start
+ * zundo_stat_unclear(): Returns (answered, refused): how often rule ANY-5 of
+ * mvcc/zany.c has answered and refused a fetch since the server's start.
  */
 Datum
 zundo_stat_unclear(PG_FUNCTION_ARGS)
@@ -257,7 +267,7 @@ typedef struct PageAddress
 	BlockNumber block;
 } PageAddress;
 
-/* Aborted records of one transaction, as a scan of its log adds them up. */
+/* The aborted records of one transaction, summed up by a scan of its log. */
 typedef struct Pending
 {
 	ZXid		topxid;
@@ -268,7 +278,10 @@ typedef struct Pending
 	PageAddress last;
 } Pending;
 
-/* Does one of a page's slots begin with an aborted transaction? */
+/*
+ * Returns whether the newest record of a slot's chain is of an aborted
+ * transaction. Locks the page in share mode.
+ */
 static bool
 has_aborted_slot(Relation rel, BlockNumber block)
 {
@@ -289,8 +302,9 @@ has_aborted_slot(Relation rel, BlockNumber block)
 }
 
 /*
- * Is something still to be undone on this page? A page that cannot be looked at
- * without waiting counts as such; one that is gone does not.
+ * Returns whether the page may carry changes that are still to be undone. A
+ * page whose table cannot be locked without waiting counts as such; one that
+ * does not exist any more does not.
  */
 static bool
 page_is_pending(const PageAddress *page)
@@ -315,7 +329,10 @@ page_is_pending(const PageAddress *page)
 	return pending;
 }
 
-/* Rollbacks that rows were made of, or will be: a transaction is shown once. */
+/*
+ * What is known of rollbacks from workers and from the last discard pass; used
+ * to show each transaction once.
+ */
 typedef struct Rollbacks
 {
 	FunctionCallInfo fcinfo;
@@ -325,7 +342,10 @@ typedef struct Rollbacks
 	int			nholds;
 } Rollbacks;
 
-/* is_active: does a worker roll back transaction xid of this database now? */
+/*
+ * is_active: Returns whether a worker rolls back transaction xid of this
+ * database now.
+ */
 static bool
 is_active(const Rollbacks *r, ZXid xid)
 {
@@ -335,7 +355,10 @@ is_active(const Rollbacks *r, ZXid xid)
 	return false;
 }
 
-/* is_held: has the last discard pass left transaction xid as it is? */
+/*
+ * is_held: Returns whether the last discard pass has left transaction xid not
+ * undone.
+ */
 static bool
 is_held(const Rollbacks *r, ZXid xid)
 {
@@ -346,7 +369,8 @@ is_held(const Rollbacks *r, ZXid xid)
 }
 
 /*
- * put_waiting: adds a row for a rollback of this database that no worker is at.
+ * put_waiting: Adds a row for a rollback of this database that no worker is
+ * doing now.
  */
 static void
 put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 records)
@@ -366,7 +390,8 @@ put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 reco
 }
 
 /*
- * put_holds: adds rows for the rollbacks that the last discard pass has left.
+ * put_holds: Adds rows for the rollbacks that the last discard pass has left
+ * undone.
  */
 static void
 put_holds(Rollbacks *r)
@@ -383,9 +408,9 @@ put_holds(Rollbacks *r)
 }
 
 /*
- * put_pending: adds a row for a transaction that has aborted records, unless it
- * is shown already, or its first and last page show that they are undone and
- * only wait to be discarded.
+ * put_pending: Adds a row for a transaction with aborted records, unless it is
+ * shown already, or its first and last page show that the records are undone
+ * and only remain to be discarded.
  */
 static void
 put_pending(Rollbacks *r, const Pending *p)
@@ -395,7 +420,10 @@ put_pending(Rollbacks *r, const Pending *p)
 		put_waiting(r, p->topxid, "waiting", p->bytes, p->records);
 }
 
-/* Rows for the transactions with aborted records at the old end of one log. */
+/*
+ * Adds rows for the transactions with aborted records among the oldest
+ * MAX_PENDING_RECORDS of one log.
+ */
 static void
 put_pending_of_log(Rollbacks *r, uint32 logno)
 {
@@ -436,8 +464,8 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 }
 
 /*
- * zundo_stat_rollback() -> rollbacks at work in all databases, and those that
- * wait in this one
+ * zundo_stat_rollback(): Returns the rollbacks in progress in all databases,
+ * and those that wait in this one.
  */
 Datum
 zundo_stat_rollback(PG_FUNCTION_ARGS)
@@ -475,8 +503,8 @@ zundo_stat_rollback(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_stat_holds() -> what holds `oldest` back in this database, beside
- * snapshots
+ * zundo_stat_holds(): Returns what holds `oldest` back in this database,
+ * beside snapshots.
  */
 Datum
 zundo_stat_holds(PG_FUNCTION_ARGS)
@@ -514,6 +542,7 @@ record_type_name(ZuRecordType type)
 	return ((int) type >= 1 && (int) type < (int) lengthof(names)) ? names[type] : names[0];
 }
 
+/* Returns the names of the flags that are set in a record, as text[]. */
 static Datum
 record_flags(const ZuRecord *rec)
 {
@@ -541,6 +570,7 @@ record_flags(const ZuRecord *rec)
 	return zmon_text_array(flags, n);
 }
 
+/* Adds a row for the record at ptr of a log. */
 static void
 put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr ptr)
 {
@@ -565,8 +595,8 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr p
 }
 
 /*
- * zundo.undo_records(log int, max_records int) -> the oldest records of one
- * log, or of each
+ * zundo.undo_records(log int, max_records int): Returns the oldest records of
+ * one log, or of each log if it is null. For superusers.
  */
 Datum
 zundo_undo_records(PG_FUNCTION_ARGS)
@@ -601,8 +631,9 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.discard() -> bytes freed: a worker's pass by hand. The caller's own
- * snapshot counts in the horizon; its transaction must not have written.
+ * zundo.discard(): Makes a pass as a worker does, unless another process
+ * discards, and returns the bytes freed. The caller's own snapshot counts in
+ * the horizon; its transaction must not have written.
  */
 Datum
 zundo_discard(PG_FUNCTION_ARGS)
@@ -621,8 +652,8 @@ zundo_discard(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.purge() -> bytes wiped: old values in what zundo.undo_log has free.
- * For superusers.
+ * zundo.purge(): Wipes old values from the free extents of zundo.undo_log and
+ * returns the bytes wiped. For superusers.
  */
 Datum
 zundo_purge(PG_FUNCTION_ARGS)
@@ -637,6 +668,10 @@ zundo_purge(PG_FUNCTION_ARGS)
 
 /* ---- pages ---- */
 
+/*
+ * zmon_copy_page: See monitor.h. Raises the error of a damaged page only after
+ * the page has been unlocked.
+ */
 bool
 zmon_copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 {
@@ -670,6 +705,7 @@ state_name(int state)
 	return (state >= 0 && state < (int) lengthof(names)) ? names[state] : "?";
 }
 
+/* Returns the names of the flags that are set in a row header, as text[]. */
 static Datum
 header_flags(ZHeader h)
 {
@@ -693,7 +729,10 @@ header_flags(ZHeader h)
 	return zmon_text_array(flags, n);
 }
 
-/* The columns of page_items from len on, for an LP_NORMAL line pointer. */
+/*
+ * Fills the columns of page_items from len on, for an LP_NORMAL line pointer.
+ * Leaves them null if the line pointer leads outside of the page.
+ */
 static void
 fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
 {
@@ -705,7 +744,7 @@ fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
 	bytea	   *data;
 
 	if (ItemIdGetOffset(lp) + room > BLCKSZ || room < ZTUPLE_HEADER_SIZE)
-		return;					/* for zundo.check to report */
+		return;					/* zundo.check reports it */
 	h = zheader_get(row);
 	len = Max(Min(zpage_row_length(page, lp), room), 0);
 	memset(nulls + 4, false, 7 * sizeof(bool));
@@ -723,7 +762,10 @@ fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
 	values[10] = PointerGetDatum(data);
 }
 
-/* zundo.page_items(regclass, bigint) -> one row per line pointer */
+/*
+ * zundo.page_items(regclass, bigint): Returns one row per line pointer of a
+ * page. For superusers.
+ */
 Datum
 zundo_page_items(PG_FUNCTION_ARGS)
 {
@@ -767,8 +809,8 @@ zundo_page_items(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.page_slots(regclass, bigint) -> one row per transaction slot, overflow
- * included
+ * zundo.page_slots(regclass, bigint): Returns one row per transaction slot of
+ * a page, those on its overflow page included. For superusers.
  */
 Datum
 zundo_page_slots(PG_FUNCTION_ARGS)
@@ -797,7 +839,7 @@ zundo_page_slots(PG_FUNCTION_ARGS)
 												"impossible");
 			values[3] = zmon_pointer(slot->ptr, &nulls[3]);
 			if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
-				nulls[3] = true;	/* it holds locks, not a place in undo */
+				nulls[3] = true;	/* inline locks, not a pointer to undo */
 			values[4] = Int32GetDatum((int32) (slot->xid_flags >> ZXID_BITS));
 			values[5] = BoolGetDatum(i > zpage_nslots((Page) copy.data));
 			zmon_put(fcinfo, values, nulls);

@@ -1,20 +1,23 @@
 /*
- * monitor/repair.c - zundo.repair_undo: what is damaged in the undo log, and
- * repairing what can be.
+ * monitor/repair.c - zundo.repair_undo: finding damage in the undo log, and
+ * repairing what can be repaired.
  *
- * Called from SQL, by superusers. The work on pages is undo/undo_repair.c's.
+ * Called from SQL, by superusers. The pages of zundo.undo_log are repaired by
+ * undo/undo_repair.c.
  *
- * A log of which something cannot be read keeps `oldest` back as long as
- * somebody may need what is lost (undo/undo_damage.c). Which that is can be
- * seen on the tables' pages only: a slot there names each transaction that is
- * not undone.
+ * A log of which something cannot be read keeps `oldest` back as long as what
+ * is lost may be needed (undo/undo_damage.c). Whether it is needed is known
+ * from the tables' pages only: a slot there names each transaction that is not
+ * undone.
  *
- * Locks: as there; none between findings. Tables in AccessShareLock, one after
- * the other.
+ * Locks: those of undo/undo_repair.c; none is held between two findings.
+ * Tables in AccessShareLock, one after the other. Crash points: none of its
+ * own.
  *
  * Invariant
- *	REPAIR-1	nothing that is done here makes a row wrong or a change undone
- *		that should not be: what would is left as it is, and said.
+ *	REPAIR-1	nothing that is done here makes a row wrong, or undoes a change
+ *		that should not be undone: where a repair would do that, the damage is
+ *		left as it is, and reported.
  */
 #include "postgres.h"
 
@@ -39,8 +42,8 @@
 #include "utils/lsyscache.h"
 
 /*
- * Longest wait for a pass of the worker, which has the place of the one who
- * discards.
+ * Longest wait for a pass of the worker, if the worker has the discarder flag,
+ * in ms.
  */
 #define WORKER_WAIT_MS		5000
 
@@ -48,7 +51,7 @@ PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_repair_undo);
 
-/* put_step: one row of the result. */
+/* put_step: Adds one row to the result; block InvalidBlockNumber = null. */
 static void put_step(void *arg, BlockNumber block, const char *fmt,...) pg_attribute_printf(3, 4);
 
 static void
@@ -73,8 +76,8 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 /* ---- logs of which something cannot be read ---- */
 
 /*
- * is_lost: may the undo of what the slot names lie in what d has lost, and is
- * it needed? Its transactions have ended.
+ * is_lost: Returns whether the slot's chain is needed and may lie in what d
+ * has lost. The transactions whose undo d has lost have ended.
  */
 static bool
 is_lost(const ZPageSlot *slot, const ZuDamage *d)
@@ -86,8 +89,8 @@ is_lost(const ZPageSlot *slot, const ZuDamage *d)
 }
 
 /*
- * pages_lost: counts the pages of rel that name such a transaction; *xid is
- * one. Errors: a page cannot be read.
+ * pages_lost: Returns the number of rel's pages that have such a slot; *xid is
+ * the transaction of one of them. Raises an error if a page cannot be read.
  */
 static BlockNumber
 pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
@@ -115,8 +118,9 @@ pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 }
 
 /*
- * repair_log: gives up a damaged log if no table needs what is lost, else
- * names the tables that do.
+ * repair_log: Reports the tables that need what a damaged log has lost. If no
+ * table needs it, has the log given up, but with dry_run only says so. Raises
+ * an error if a page of a table cannot be read.
  */
 static void
 repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
@@ -141,7 +145,7 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 
 		if (rel == NULL)
 			continue;
-		/* a temporary table has no undo in the shared logs */
+		/* undo of temporary tables is not in the shared logs */
 		if (rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
 			!RelationUsesLocalBuffers(rel) &&
 			(n = pages_lost(rel, d, view, &xid)) > 0)
@@ -169,8 +173,8 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 }
 
 /*
- * discard_twice: has done what the worker does, as zundo.discard() does it.
- * The first pass meets what cannot be read, the second one knows that the
+ * discard_twice: Makes two discard passes, or waits for the worker's. The
+ * first pass meets what cannot be read; the second one knows that the
  * transactions of that time have ended.
  */
 static void
@@ -184,8 +188,9 @@ discard_twice(void)
 }
 
 /*
- * repair_logs: also a dry run discards: only so is it known what is lost and
- * who needs it.
+ * repair_logs: Reports on all damaged logs, and gives those up that no table
+ * needs. Even with dry_run it makes discard passes: only they find out what
+ * cannot be read, and whether its transactions have ended.
  */
 static void
 repair_logs(bool dry_run, FunctionCallInfo fcinfo)
@@ -202,8 +207,9 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 }
 
 /*
- * zundo.repair_undo(dry_run) -> one row for each thing that is done, or with
- * dry_run would be.
+ * zundo.repair_undo(dry_run): Returns one row for each thing that is done or,
+ * with dry_run, would be done. Raises an error unless called by a superuser,
+ * on a primary, in a transaction without an xid.
  */
 Datum
 zundo_repair_undo(PG_FUNCTION_ARGS)

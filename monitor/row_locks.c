@@ -1,8 +1,9 @@
 /*
- * monitor/row_locks.c - zundo.row_locks: who holds rows of a table.
+ * monitor/row_locks.c - zundo.row_locks: which transactions hold rows of a
+ * table.
  *
- * Called from SQL; reads every page of the table under its share lock. Locks
- * nothing, assigns no xid.
+ * Called from SQL; reads every page of the table under its share lock. Takes
+ * no lock but AccessShareLock on the table, assigns no xid. No crash points.
  */
 #include "postgres.h"
 
@@ -26,7 +27,7 @@ PGDLLEXPORT Datum zundo_row_locks(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_row_locks);
 
-/* The words of pgrowlocks. */
+/* Returns the mode in the words of pgrowlocks. */
 static const char *
 mode_name(const ZHolder *holder)
 {
@@ -36,22 +37,23 @@ mode_name(const ZHolder *holder)
 }
 
 /*
- * The backend of a (sub)transaction at work; 0 = none, as for a prepared one.
+ * Returns the pid of the backend that runs a (sub)transaction; 0 = none, as
+ * for a prepared transaction.
  */
 static int
 backend_of(ZXid xid)
 {
 	TransactionId x = zxid_to_xid(xid);
 
-	/* pg_subtrans tells about no older ones: those have ended meanwhile */
+	/* pg_subtrans has no older ones: those have ended meanwhile */
 	if (TransactionIdFollowsOrEquals(x, TransactionXmin))
 		x = SubTransGetTopmostTransaction(x);
 	return BackendXidGetPid(x);
 }
 
 /*
- * zundo.row_locks(regclass) -> one row per row and (sub)transaction that holds
- * it
+ * zundo.row_locks(regclass): Returns one row per row and (sub)transaction that
+ * holds it. Needs SELECT on the table, or the role pg_stat_scan_tables.
  */
 Datum
 zundo_row_locks(PG_FUNCTION_ARGS)
