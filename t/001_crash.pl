@@ -129,7 +129,8 @@ for my $fault (sort keys %reached_by)
 	recovered($fault, $before);
 }
 
-# 5. The worker dies while it rolls back what a session left to it; the next one goes on.
+# 5. The worker dies while it rolls back what a session left to it; the next
+# worker continues.
 $before = $node->safe_psql('postgres', $state);
 $node->append_conf('postgresql.conf', "zundo.fault = 'rollback-logged:crash'");
 $node->reload;

@@ -1,5 +1,7 @@
-# Errors in the middle of changes that take several steps: no space, no memory, a cancelled statement, at each place where one can
-# come up. Nothing is lost by it, whoever goes on can, and nobody keeps what the statement had got.
+# Errors in the middle of changes that take several steps: no space, no memory,
+# a cancelled statement, at each place where an error can be raised. Nothing is
+# lost, other sessions and the same one can continue, and no lock or pin of the
+# statement is left.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

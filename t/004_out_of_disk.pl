@@ -1,5 +1,6 @@
-# No space for undo: the writer gets an error before it has changed anything, its
-# transaction can be rolled back, others go on; once there is space again, so does the writer.
+# No space for undo: the writer gets an error before it has changed anything,
+# its transaction can be rolled back, other sessions continue; once there is
+# space again, the writer does, too.
 use strict;
 use warnings;
 use Test::More;
@@ -44,7 +45,8 @@ for my $point (qw(undo-extend undo-alloc))
 			{
 				like($err, qr/fault point "$point"/, "$point, $name of $table: an error");
 			}
-			# in a transaction, in a savepoint: the rest of it goes on when there is space again
+			# in a transaction, in a savepoint: the rest of it continues when
+			# there is space again
 			($rc, $out, $err) = $node->psql('postgres', qq{
 				BEGIN;
 				UPDATE $table SET n = n + 100 WHERE id = 1;

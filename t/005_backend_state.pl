@@ -9,8 +9,10 @@ use ZundoTest;
 my $node = zundo_node('state', 'restart_after_crash = off');
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
-# 1. An update that fails when all is done but its statistics: its page must be known to the rollback. Else what the savepoint has left is no
-# longer taken off the page before the transaction goes on there, and its changes of one row get into two slots, out of order.
+# 1. An update that fails when everything but its statistics is done: the
+# rollback must know its page. Otherwise the changes of the savepoint are not
+# taken off the page before the transaction changes it again, and the changes of
+# one row get into two slots, out of order.
 my $rows = q{SELECT string_agg(id || ' ' || n || ' ' || t, ', ' ORDER BY id) FROM t};
 my $own = q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status IN ('own', 'aborted')};
 my $undone = '1 1 AAAABBBB, 2 0 AAAABBBB, 3 0 AAAABBBB';

@@ -82,8 +82,9 @@ is($standby->safe_psql('postgres', $state), $committed, 'the standby does not se
 $writer->query_safe('ROLLBACK TO a; DELETE FROM t WHERE id BETWEEN 300 AND 310; COMMIT');
 same('the transaction has committed');
 
-# 3. An old snapshot on the standby sees its rows whatever is replayed; undo
-# that it needs is not discarded under it, for the primary is told of it.
+# 3. An old snapshot on the standby sees its rows whatever is replayed; the undo
+# that it needs is not discarded, since the standby reports its xmin to the
+# primary.
 my $reader = $standby->background_psql('postgres', on_error_stop => 1);
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $flat = q{SELECT count(*), sum(id), sum(n), md5(string_agg(t::text, ',' ORDER BY id)) FROM t};

@@ -1,7 +1,9 @@
-# Snapshots of a standby that are older than all of the primary's, when the primary writes a table anew or builds an
-# index while an aborted transaction that nobody can undo yet holds `oldest` back: they are ended,
-# and never miss rows. So they are when an index is built CONCURRENTLY, also beside a transaction of the primary that goes on. Frozen rows
-# (REFRESH MATERIALIZED VIEW, COPY FREEZE) they see, as on heap.
+# Snapshots of a standby that are older than all of the primary's, when the
+# primary writes a table anew or builds an index while an aborted transaction
+# that cannot be undone yet holds `oldest` back: they are cancelled, and never
+# miss rows. The same when an index is built CONCURRENTLY, also beside a
+# transaction of the primary that continues. Frozen rows (REFRESH MATERIALIZED
+# VIEW, COPY FREEZE) are visible to them, as on heap.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -113,7 +113,8 @@ for my $none (
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('early', NULL, NULL) WHERE data LIKE 'table public.h:%'}), '2', "no change: $none");
 }
 
-# What a slot is told of transactions that were rolled back by their session: nothing after their end.
+# What a slot reports of transactions that their session has rolled back:
+# nothing after their end.
 $node->safe_psql('postgres', 'BEGIN; UPDATE z SET v = 5; ROLLBACK; BEGIN; SAVEPOINT a; UPDATE z SET v = 5; ROLLBACK TO a; COMMIT; CHECKPOINT');
 ($rc, $out, $err) = $node->psql('postgres', q{SET client_min_messages = debug2; SELECT data FROM pg_logical_slot_get_changes('early', NULL, NULL)});
 unlike($err, qr/aborting old transaction/, 'no transaction is known anew by the records of its rollback');

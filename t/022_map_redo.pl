@@ -1,5 +1,7 @@
-# A page of the visibility map that a record names may have been cut off since, by VACUUM's truncation of the table. Without full-page
-# images a standby that goes on from its last restartpoint meets the record with the file as it became later.
+# A page of the visibility map that a record names may have been cut off since,
+# by VACUUM's truncation of the table. Without full-page images a standby that
+# continues from its last restartpoint replays the record on the file as it
+# became later.
 use strict;
 use warnings;
 use ZundoTest;
@@ -37,7 +39,7 @@ $primary->safe_psql('postgres', 'CREATE TABLE later (id int) USING zheap; INSERT
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 is($standby->safe_psql('postgres', "SELECT pg_relation_size('t') + pg_relation_size('t', 'vm')"), '0', 'on the standby too');
 
-# 3. It goes on from the restartpoint.
+# 3. The standby continues from the restartpoint.
 $standby->stop('immediate');
 $standby->start;
 $primary->safe_psql('postgres', 'INSERT INTO t SELECT g, 1 FROM generate_series(1, 50) g');

@@ -1,4 +1,5 @@
-# Rollbacks that nobody has done yet: readers get by (VIS-4), and somebody does them in the end (worker's README).
+# Rollbacks that are not done yet: readers need not wait for them (VIS-4), and
+# in the end they are done (discard/README.md).
 use strict;
 use warnings;
 use Test::More;
@@ -50,8 +51,9 @@ sound($node, '', qw(t junk zundo.undo_log));
 $writer->quit;
 $old->quit;
 
-# 2. A rollback that has to wait keeps the undo of younger transactions, in other logs too: who meets a record
-# that has gone takes it for older than everybody.
+# 2. A rollback that has to wait keeps the undo of younger transactions, in
+# other logs too: a reader takes a record that has been discarded for one that
+# is visible to all.
 $node->safe_psql(
 	'postgres', q{
 	SELECT zundo.discard();

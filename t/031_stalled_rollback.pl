@@ -1,6 +1,6 @@
 # A rollback that cannot be completed: a locked table, a damaged page. All other
 # tables are rolled back, undo is not read again and again, the views name what
-# is waited for.
+# the rollback waits for.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,7 @@
-# An error while an aborted transaction's changes are undone does not take the place of the error that the transaction failed with; the log
-# says what it was and where. An apply worker aborts before it reports; so does who cleans up in a handler of its own.
+# An error that is raised while an aborted transaction's changes are undone does
+# not replace the error that the transaction failed with; the log names it and
+# its place. An apply worker aborts before it reports; so does code that cleans
+# up in a PG_CATCH block of its own.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -48,7 +50,8 @@ for my $fault ('abort-callback:error', 'abort-page:error', 'abort-page:memory')
 }
 is($node->safe_psql('postgres', 'SELECT id FROM t'), '3', 'nothing of it is seen');
 
-# in a session: the client gets the error that it had, however often; then all goes on
+# in a session: the client gets the error that its statement had, every time;
+# then everything continues
 for my $fault ('abort-callback:error', 'abort-page:error')
 {
 	my ($rc, $out, $err) = $node->psql('postgres', qq{

@@ -56,7 +56,8 @@ $old->query_safe('COMMIT');
 is($old->query_safe($copies), '0', 'the copies go with the transaction');
 is($old->query_safe($all), $node->safe_psql('postgres', $all), 'then it sees the present');
 
-# 3. A transaction that goes on while its snapshots move: undo is discarded, and its extents used again.
+# 3. A transaction that continues while its snapshots change: undo is discarded,
+# and its extents used again.
 my $open = $node->background_psql('postgres', on_error_stop => 1);
 $old->query_safe('BEGIN');
 for my $round (1 .. 4)

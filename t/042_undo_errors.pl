@@ -37,8 +37,9 @@ crash($node);
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '10', 'nor after a crash');
 sound($node, 'after a crash', qw(t zundo.undo_log));
 
-# The logs cannot be read for the first writer, or only some of them: he gets the error; readers, other databases and
-# the next writer go on, and rollbacks that waited are found.
+# The logs cannot be read for the first writer, or only some of them: that
+# writer gets the error; readers, other databases and the next writer continue,
+# and rollbacks that waited are found.
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE EXTENSION zundo; CREATE TABLE o (id int) USING zheap');
 my @writers = map { $node->background_psql('postgres') } 1 .. 3;

@@ -76,7 +76,8 @@ sub finish
 	return wantarray ? ($state, $err) : $state;
 }
 
-# fill: all undo there may be, by transactions younger than who keeps it.
+# fill: uses up all undo space, by transactions younger than the one that keeps
+# undo.
 sub fill
 {
 	my ($state) = run($filler, 'CALL fill()');
@@ -124,7 +125,7 @@ start($writer, $small);
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($writer->{pid})");
 is(finish($writer), '57014', 'wait: cancelled');
 
-# Who waits for the writer will not make room for it.
+# A session that waits for the writer will not make room for it.
 $second->query_safe('BEGIN; UPDATE other SET n = 1 WHERE id = 1');
 $old->query_until(qr/go/, "\\echo go\nSELECT * FROM other WHERE id = 1 FOR UPDATE;\n\\echo :SQLSTATE done\n");
 ($state, $err) = run($second, $small);
@@ -182,7 +183,8 @@ $standby->stop;
 $node->safe_psql('postgres', "SELECT pg_drop_replication_slot('s')");
 room('a slot');
 
-# Writers that wait for each other: the one with the oldest snapshot fails, then the other goes on.
+# Writers that wait for each other: the one with the oldest snapshot fails, then
+# the other continues.
 run($writer, $hold);
 fill();
 start($second, $small);
@@ -193,7 +195,8 @@ $writer->query_safe('ROLLBACK');
 is(finish($second), '00000', 'two writers: the other one goes on');
 room('two writers');
 
-# Who was writing when our statement began has made our snapshot old.
+# A transaction that was writing when our statement began has made our snapshot
+# old.
 $old->query_safe('BEGIN; UPDATE other SET n = 4 WHERE id = 1');
 fill();
 ($state, $err) = run($writer, $small);
@@ -202,7 +205,8 @@ like($err, qr/Transaction \d+ of process $old->{pid} prevents undo from being di
 $old->query_safe('ROLLBACK');
 room('a transaction as old as the snapshot');
 
-# cancel: the statement of who keeps undo, also where it would catch errors, but nobody else's
+# cancel: the statement of the session that keeps undo, also where it would
+# catch errors, but of no other session
 like((run($writer, 'SET ROLE small_user; SET zundo.undo_full = cancel'))[1], qr/permission denied/, 'cancel is not for everybody');
 $writer->query_safe("RESET ROLE; SET zundo.undo_full = 'cancel'");
 for my $statement ('SELECT pg_sleep(100)', 'DO $$ BEGIN PERFORM pg_sleep(100); EXCEPTION WHEN OTHERS THEN NULL; END $$')
@@ -225,7 +229,7 @@ for my $statement ('SELECT pg_sleep(100)', 'DO $$ BEGIN PERFORM pg_sleep(100); E
 like(slurp_file($node->logfile), qr/LOG:  canceled the statement of process $old->{pid}/, 'cancel: the log says so');
 is(run($old, 'SELECT count(*) FROM z'), '00000', 'cancel: the session lives');
 
-# cancel: not who is not the one to blame
+# cancel: not a session that is not the cause
 $filler->query_safe("BEGIN; UPDATE other SET n = 3 WHERE id = 1; PREPARE TRANSACTION 'p'");
 run($old, $hold);
 fill();
@@ -237,7 +241,8 @@ $_->query_safe('ROLLBACK') for $old;
 $filler->query_safe("ROLLBACK PREPARED 'p'");
 room('cancel beside a prepared transaction');
 
-# cancel: who does nothing is ended; if our snapshot is as old as its transaction, for the next statement's good
+# cancel: an idle session is terminated; if our snapshot is as old as its
+# transaction, this helps the next statement
 for my $idle ($hold, 'BEGIN; UPDATE other SET n = 6')
 {
 	run($old, $idle);

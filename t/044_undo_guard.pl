@@ -1,5 +1,6 @@
-# Full undo: sessions that zundo.undo_full = cancel leaves alone, what it tells the others, what is left for superusers, and
-# the lines in the log when undo grows large or old.
+# Full undo: sessions that zundo.undo_full = cancel spares, the errors of the
+# others, what is reserved for superusers, and the lines in the log when undo
+# grows large or old.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -29,7 +30,8 @@ SELECT zundo.discard();
 S
 my $conn = $node->connstr('postgres');
 
-# write_as_writer TIMES: what the role writer is told when it has updated all of its rows so often.
+# write_as_writer TIMES: the error that the role writer gets when it has updated
+# all of its rows this often.
 sub write_as_writer
 {
 	my ($times) = @_;

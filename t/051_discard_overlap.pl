@@ -48,7 +48,8 @@ cmp_ok($lag[-1], '<', 700, "oldest follows the snapshots of two writers' session
 $reader[$now]->query_safe('COMMIT');
 is(lag(), '0', 'and gets there');
 
-# 2. A row that is moved again and again, each time with the lock of somebody who came after the next one to move it.
+# 2. A row that is moved again and again, each time with the lock of a
+# transaction that is younger than its next mover.
 my @mover = map { $node->background_psql('postgres', on_error_stop => 1) } 0 .. 1;
 my @locker = map { $node->background_psql('postgres', on_error_stop => 1) } 0 .. 1;
 my $begin_mover = 'BEGIN; SELECT pg_current_xact_id()';

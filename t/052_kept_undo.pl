@@ -1,5 +1,5 @@
-# Undo that must be kept is read once: who discards for the first time learns
-# from the extent map what was settled before, also after a crash.
+# Undo that must be kept is read once: a process that discards for the first
+# time learns from the extent map what was settled before, also after a crash.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,6 @@
-# Idle sessions and databases that must wait hold nobody up: a session that has
-# written gives up its undo log, so that the file shrinks; databases that cannot
-# give undo back leave their worker slot to those that can.
+# Idle sessions, and databases that must wait, hold up no other: a session that
+# has written gives up its undo log, so that the file shrinks; databases that
+# cannot discard undo leave their worker slot to those that can.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,4 +1,5 @@
-# When workers are started for those who come first to a database: where there may be something to roll back, and nowhere else.
+# When the first session of a database has a worker started: where there may be
+# something to roll back, and nowhere else.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -32,7 +33,8 @@ sub no_worker
 	return $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'});
 }
 
-# readers NAME ALLOWED: short sessions that only read, for whom so many workers may be started.
+# readers NAME ALLOWED: short sessions that only read; at most ALLOWED workers
+# may be started for them.
 sub readers
 {
 	my ($name, $allowed) = @_;

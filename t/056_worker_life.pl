@@ -1,4 +1,5 @@
-# Workers come whenever there is something for them to do, and can do it whatever the server's settings are.
+# Workers are started whenever there is something for them to do, and can do it
+# whatever the server's settings are.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

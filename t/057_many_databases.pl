@@ -17,7 +17,8 @@ for my $db (qw(a b c))
 		"$db: the worker comes and leaves");
 }
 
-# Sessions of two stay, which have written. The third one can be read all the same, in the version of an old snapshot too.
+# Sessions of two databases stay, which have written. The third database can be
+# read nevertheless, in the version of an old snapshot too.
 my %session = map { $_ => $node->background_psql($_, on_error_stop => 1) } qw(a b c);
 my $old = $node->background_psql('c', on_error_stop => 1);
 is($old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(n) FROM t'), '0', 'an old snapshot');
@@ -38,7 +39,8 @@ $_->quit for @idle;
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'zundo undo launcher'});
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'zundo undo launcher'}), 'a new launcher');
 sleep 3;
-# One of them keeps its worker busy; the other one gets one all the same.
+# One of the databases keeps its worker busy; the other one gets a worker
+# nevertheless.
 $session{a}->query_safe('BEGIN; UPDATE t SET n = n + 1');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker' AND datname = 'a'}),
 	'a has a worker');

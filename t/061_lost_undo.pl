@@ -1,5 +1,6 @@
-# Undo pages that are lost, stale or damaged: readers get what is right or an error that names the place, never a
-# wrong row; what nobody needs stops nobody.
+# Undo pages that are lost, stale or damaged: readers get what is right or an
+# error that names the place, never a wrong row; damage in undo that is not
+# needed stops nothing.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

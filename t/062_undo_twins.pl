@@ -1,5 +1,7 @@
-# The meta page and the map pages of the undo log exist twice: one that is damaged, lost or stale stops nothing and loses nothing, and is
-# repaired from the other. With both gone it is an error that names them, and heap tables go on.
+# The meta page and the map pages of the undo log exist twice: if one of them
+# is damaged, lost or stale, that stops nothing and loses nothing, and it is
+# repaired from the other. Without a sound copy zheap tables raise an error that
+# names both, and heap tables can be used.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -73,7 +75,7 @@ for my $kind (sort keys %damage)
 	}
 }
 
-# Both: an error, and heap goes on.
+# Both: an error, and heap tables can be used.
 for my $first (META, MAP)
 {
 	my @sound = map { block_of($node, $first + $_) } (0, 1);

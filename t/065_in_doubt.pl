@@ -1,6 +1,7 @@
-# Transactions whose undo may be lost: who believes that a slot is older than
-# `oldest` asks clog, however long the transaction was open, and only as long as
-# clog can answer. Pages that could not be read once are not taken for unused.
+# Transactions whose undo may be lost: a process that takes a slot for older
+# than `oldest` looks its transaction up in clog, however long the transaction
+# was open, and only as long as clog has it. Pages that could not be read once
+# are not taken for unused.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
-# A lock is on the row that was locked, not on whatever comes to its line pointer later: a row that is moved leaves its place, or
-# the place that it was moved to, while lockers are at work.
+# A lock is on the row that was locked, not on a row that gets its line pointer
+# later: a row that is moved leaves its place, or the place that it was moved
+# to, while lockers are in progress.
 use strict;
 use warnings;
 use Test::More;
@@ -33,7 +34,8 @@ sub mover
 	return $mover;
 }
 
-# newcomers TABLE NAME: the old places are vacuumed, new rows come, and have been locked by somebody who has ended.
+# newcomers TABLE NAME: the old places are vacuumed; new rows come, and have
+# been locked by a transaction that has ended.
 sub newcomers
 {
 	my ($table, $name) = @_;
@@ -80,7 +82,8 @@ passes($node, 'DELETE FROM list WHERE id > 2', 'a lock in a list: after a crash 
 sql('COMMIT PREPARED $$list$$');
 passes($node, 'DELETE FROM list', 'a lock in a list: they have ended');
 
-# 2. A move that is rolled back: who has locked the row beside it has a lock at the new place too.
+# 2. A move that is rolled back: a transaction that has locked the row beside it
+# has a lock at the new place too.
 table('back');
 $mover = mover();
 $mover->query_safe('UPDATE back SET m = m + 1 WHERE id = 1');
@@ -91,7 +94,8 @@ timed_out($node, 'DELETE FROM back WHERE id = 1', 'a move rolled back: the row i
 sql('COMMIT PREPARED $$back$$');
 passes($node, 'DELETE FROM back', 'a move rolled back: the locker has ended');
 
-# The same with a move that commits: its list does not name who came after it, and so does not keep it from being settled.
+# The same with a move that commits: its list does not name later lockers, and
+# so does not keep it from being settled.
 table('beside');
 $mover->query_safe('BEGIN; UPDATE beside SET m = m + 1 WHERE id < 8');
 sql('BEGIN; SELECT id FROM beside WHERE id < 8 FOR KEY SHARE; PREPARE TRANSACTION $$beside$$');
@@ -104,7 +108,8 @@ timed_out($node, 'DELETE FROM beside WHERE id = 1', 'beside a move: by two');
 sql('COMMIT PREPARED $$beside1$$');
 passes($node, 'DELETE FROM beside', 'beside a move: they have ended');
 
-# 3. Without an index: the row does not fit any more, and inserting prunes. Its bytes go all the same.
+# 3. Without an index: the row does not fit any more, and inserting prunes. Its
+# bytes are freed nevertheless.
 sql(q{CREATE TABLE bare (id int, t text) USING zheap;
 	ALTER TABLE bare ALTER t SET STORAGE PLAIN;
 	INSERT INTO bare SELECT g, repeat('x', 1500) FROM generate_series(1, 5) g; SELECT zundo.discard()});

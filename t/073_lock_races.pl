@@ -1,5 +1,6 @@
-# KEY SHARE lets others move the row that it locks. What they do between one step of taking such a lock and the next must not lose the row,
-# nor leave a place in a queue behind.
+# KEY SHARE lets other transactions move the row that it locks. What they do
+# between one step of taking such a lock and the next must not lose the row, nor
+# leave a place in a queue behind.
 use strict;
 use warnings;
 use Test::More;
@@ -27,7 +28,9 @@ sub waits
 # said: what the second session said aloud since.
 sub said { my $said = $two->{stderr}; $two->{stderr} = ''; return $said; }
 
-# 1. The row has been locked at its new place, and moves on before it is read there: once more, or by somebody who was at it already.
+# 1. The row has been locked at its new place, and is moved again before it is
+# read there: in another transaction, or in one that had begun to move it
+# already.
 for my $under_way (0, 1)
 {
 	my $name = $under_way ? 'beside a move that commits' : 'a move after the lock';
@@ -46,7 +49,8 @@ for my $under_way (0, 1)
 	$two->query_safe('COMMIT');
 }
 
-# 2. The locker waits in the queue for the row, is asleep when it could go on, and finds that the row has moved and got another key.
+# 2. The locker waits in the queue for the row, is asleep when it could
+# continue, and finds that the row has moved and got another key.
 $one->query_safe('BEGIN; SELECT id FROM p WHERE id = 2 FOR UPDATE');
 $two->query_until(qr/asked/, "\\echo asked\nBEGIN; SELECT id FROM p WHERE id = 2 FOR KEY SHARE;\n");
 ok(waits(), 'a locker waits');

@@ -1,5 +1,6 @@
-# Undo of a committed transaction is discarded, and its place used again, between a writer's look at a locked page's slots and his
-# reading of what they point to: what is gone then is visible to all, and no damage.
+# Undo of a committed transaction is discarded, and its place used again,
+# between a writer's look at a locked page's slots and its reading of what they
+# point to: what is gone then is visible to all, and no damage.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,4 +1,5 @@
-# Others go on between two steps of a change or a lock of ours. Fault points hold a session there for a second.
+# Other sessions change the page between two steps of a change or a lock of
+# ours. Fault points hold a session there for a second.
 use strict;
 use warnings;
 use Test::More;
@@ -16,7 +17,9 @@ my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) }
 # start SESSION SQL: without waiting for its end.
 sub start { my ($session, $sql) = @_; $session->query_until(qr/asked/, "\\echo asked\n$sql\n"); return; }
 
-# 1. Somebody moves a row and commits while we, who lock it beside the move, look for a slot on a full page: pruning takes the old row's bytes.
+# 1. A row is moved and the move commits while our session, which locks the row
+# beside the move, looks for a slot on a full page: pruning takes the old row's
+# bytes.
 sql(q{CREATE TABLE full_page (id int PRIMARY KEY, m int, n int, t text) USING zheap WITH (fillfactor = 100);
 	CREATE INDEX ON full_page (m);
 	INSERT INTO full_page SELECT g, 0, 0, repeat('x', 60) FROM generate_series(1, 160) g;

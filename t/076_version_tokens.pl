@@ -1,5 +1,7 @@
-# What xmin shows is never the same of two versions of a row, whoever reads it, however and whenever (mvcc/zguard.c, GUARD-1): who compares
-# it, in the database or in an application, may find a change where there is none, but never overlooks one.
+# xmin never shows the same value for two versions of a row, however and
+# whenever it is read (mvcc/zguard.c, GUARD-1): a comparison of it, in the
+# database or in an application, may find a change where there is none, but
+# never overlooks one.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -257,7 +259,8 @@ $temp->quit;
 $_->quit for $late, $old;
 $standby->stop;
 
-# Who looks for conflicts when changes are applied learns the writer of the row from xmin: that cannot be said of old ones.
+# The apply worker, to detect conflicts, learns the writer of a row from xmin:
+# that is not possible for old rows.
 $node->safe_psql(
 	'postgres', q{
 	CREATE TABLE published (id int PRIMARY KEY, n int) USING heap;

@@ -11,7 +11,8 @@ max_prepared_transactions = 200
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
-# vacuumed TABLE PAGES NAME: after VACUUM so many pages have their bit, and the table is sound.
+# vacuumed TABLE PAGES NAME: after VACUUM this number of pages have their bit,
+# and the table is sound.
 sub vacuumed
 {
 	my ($table, $pages, $name) = @_;
@@ -32,7 +33,7 @@ sub table
 	return;
 }
 
-# 1. Transactions that have only locked rows, and are still at work.
+# 1. Transactions that have only locked rows, and are still in progress.
 table('locked');
 sql("BEGIN; SELECT id FROM locked WHERE id < 4 FOR KEY SHARE; PREPARE TRANSACTION 'inline'");
 vacuumed('locked', 1, 'locks in a slot');
@@ -73,7 +74,7 @@ $reader->quit;
 sql('SELECT zundo.discard()');
 vacuumed('old', 1, 'nobody is older');
 
-# 3. A page that has had an overflow page, whose slots rows go on naming.
+# 3. A page that has had an overflow page, whose slots rows still name.
 table('over');
 sql('INSERT INTO over SELECT g, 0, repeat($$x$$, 60) FROM generate_series(81, 300) g');
 sql(map { ('BEGIN;', "UPDATE over SET n = n + 1 WHERE id = $_;", "PREPARE TRANSACTION 'w$_';") } 1 .. 70);

@@ -48,7 +48,8 @@ grows('queue', 2, 'a queue',
 			"DELETE FROM queue WHERE id <= $_ * 100;") } 1 .. 90);
 $old->query_safe('COMMIT');
 
-# The map names a page whose rows are deleted by a transaction that goes on: new sessions put their rows on one page, not on one each.
+# The free space map names a page whose rows are deleted by a transaction in
+# progress: new sessions put their rows on one page, not on one each.
 for my $how ('insert', 'move')
 {
 	my $table = "named_$how";
@@ -78,7 +79,8 @@ is(sql("SELECT count(*) FROM pg_freespace('back') WHERE avail > 2000"), '0', 'a 
 cmp_ok(buffers("INSERT INTO back VALUES (0, 0, repeat('x', 120))"), '<', 100, 'a deletion was rolled back: an insertion looks at few pages');
 sound($node, 'in the end', qw(narrow back));
 
-# A commit that takes long, as it waits for a standby: who inserts meanwhile does not spoil what the map says.
+# A commit that takes long, as it waits for a standby: a concurrent insertion
+# does not spoil the entries of the map.
 sql('CREATE TABLE slow (id int, k int, f text) USING zheap', ';', fill('slow', 20000), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'", ';', 'SELECT pg_reload_conf()');
 $node->poll_query_until('postgres', "SHOW synchronous_standby_names", 'nobody') or die 'no reload';
 my $slow = $node->background_psql('postgres', on_error_stop => 1);
@@ -91,7 +93,8 @@ $node->poll_query_until('postgres', "SELECT state = 'idle' FROM pg_stat_activity
 grows('slow', 1, 'a commit that took long', fill('slow', 15000));
 $slow->quit;
 
-# Transactions that end otherwise than expected; the map is only told what it may be told.
+# Transactions that end otherwise than expected; the map gets only entries that
+# are right.
 sql('CREATE TABLE e (id int, k int, f text) USING zheap', ';', fill('e', 6000));
 my $size = bytes('e');
 sql('BEGIN; DELETE FROM e; ROLLBACK', ';', 'BEGIN; SAVEPOINT s; DELETE FROM e; ROLLBACK TO s; COMMIT', ';', fill('e', 3000));

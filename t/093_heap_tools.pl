@@ -1,6 +1,7 @@
-# Extensions and tools that take every table for heap's: the tables of extensions under default_table_access_method
-# = zheap, heap's functions on zheap tables, copies whose files are exchanged for the table's (monitor/access_method.c,
-# monitor/heap_callers.c).
+# Extensions and tools that take every table for a heap table: the tables of
+# extensions under default_table_access_method = zheap, heap's functions on
+# zheap tables, copies whose files are exchanged for the table's
+# (monitor/access_method.c, monitor/heap_callers.c).
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

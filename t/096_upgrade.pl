@@ -1,4 +1,5 @@
-# pg_upgrade: told early where the new cluster does not preload zundo; else tables, undo and the extension's own schema go along.
+# pg_upgrade: fails early where the new cluster does not preload zundo; else
+# tables, undo and the extension's own schema are taken over.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

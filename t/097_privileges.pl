@@ -34,7 +34,8 @@ my $err = ($node->psql('d', "\\set VERBOSITY verbose\nCREATE EXTENSION zundo"))[
 like($err, qr/42P06: schema "zundo" already exists.*HINT:  Drop or rename the schema/s, 'a schema zundo is not taken over');
 like(($node->psql('d', 'CREATE EXTENSION zundo SCHEMA zundo'))[2], qr/must be installed in schema "pg_catalog"/, 'nor asked for');
 $node->safe_psql('d', 'ALTER SCHEMA zundo RENAME TO evil');
-# The same operators in the path of the one who installs and who looks.
+# The same operators in the search_path of the role that installs and of the
+# role that looks.
 $node->safe_psql('d', q{
 	SET search_path = evil, pg_catalog;
 	CREATE EXTENSION zundo;
@@ -81,7 +82,7 @@ is((as($_->[0], "SELECT * FROM zundo.check('$_->[1]')"))[1], '', "zundo.check of
 	for [qw(owner pay)], [qw(watcher pay)], [qw(watcher zundo.undo_log)];
 like((as('mallory', 'SELECT * FROM zundo.check(1)'))[1], qr/could not open relation/, 'zundo.check of nothing');
 
-# The undo log is nobody's to lock, not even theirs who may write everywhere.
+# No role can lock the undo log, not even one that may write to every table.
 $node->safe_psql('d', 'GRANT pg_write_all_data TO mallory');
 like((as('mallory', 'BEGIN; LOCK zundo.undo_log'))[1], qr/"zundo\.undo_log" cannot be locked/, 'LOCK');
 like((as('mallory', 'BEGIN; LOCK precious, zundo.undo_log IN ROW EXCLUSIVE MODE'))[1], qr/"zundo\.undo_log" cannot be locked/, 'LOCK of several');
