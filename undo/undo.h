@@ -57,7 +57,7 @@ zuptr_make(uint32 generation, uint32 extent, uint32 byte)
 }
 
 /*
- * zuptr_is_temp: Returns whether p points into this backend's private undo
+ * Returns whether p points into this backend's private undo
  * (undo/undo_temp.c). Such pointers have generation 0.
  */
 static inline bool
@@ -67,14 +67,14 @@ zuptr_is_temp(UndoPtr p)
 }
 
 /*
- * zu_block_position: Sets *extent and *page to the place of a data block of the
+ * Sets *extent and *page to the place of a data block of the
  * undo relation: its extent, and its number in that extent. Returns false for
  * meta and map blocks.
  */
 extern bool zu_block_position(BlockNumber block, uint32 *extent, uint32 *page);
 
 /*
- * zu_advance: Returns the pointer that lies 'bytes' of record data after p in
+ * Returns the pointer that lies 'bytes' of record data after p in
  * the same extent, page headers not counted: where the next record begins. p
  * points at record data; the result may be the end of the extent's data.
  */
@@ -83,7 +83,7 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 /* ---- the current database's undo log ---- */
 
 /*
- * zu_attach_database: Makes this database's undo usable by this backend. Called
+ * Makes this database's undo usable by this backend. Called
  * when a scan or a change begins, before any buffer lock, on a primary or a
  * standby. Cheap if it has been done. The first call in a session looks
  * zundo.undo_log up, joins or creates the shared entry, and loads `oldest`.
@@ -93,13 +93,13 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 extern void zu_attach_database(void);
 
 /*
- * zu_attached: Returns whether zu_attach_database has succeeded and is still
+ * Returns whether zu_attach_database has succeeded and is still
  * valid.
  */
 extern bool zu_attached(void);
 
 /*
- * zu_writable: Returns whether the logs of the database are loaded, too. They
+ * Returns whether the logs of the database are loaded, too. They
  * are not before this database is written, or while zundo.max_databases other
  * databases have theirs loaded.
  */
@@ -113,7 +113,7 @@ extern RelFileLocator zu_relation_locator(void);
 extern Oid	zu_relation_oid(void);
 
 /*
- * zu_oldest: Returns `oldest`: every transaction with a lower xid has committed
+ * Returns `oldest`: every transaction with a lower xid has committed
  * and is visible to everybody, or has aborted and is undone on every page. One
  * atomic read. The value only grows.
  */
@@ -136,7 +136,7 @@ typedef struct ZuDoubt
  */
 extern ZuDoubt *zu_doubt;
 
-/* zu_in_doubt: Returns whether xid lies in the window. */
+/* Returns whether xid lies in the window. */
 static inline bool
 zu_in_doubt(ZXid xid)
 {
@@ -146,7 +146,7 @@ zu_in_doubt(ZXid xid)
 }
 
 /*
- * zu_is_lost: Returns whether xid is below `oldest` and has not committed, so
+ * Returns whether xid is below `oldest` and has not committed, so
  * that its undo is lost. xid heads the chain of a slot on a locked page and
  * lies in the window. A transaction so old that clog has forgotten it counts as
  * committed.
@@ -154,7 +154,7 @@ zu_in_doubt(ZXid xid)
 extern bool zu_is_lost(ZXid xid);
 
 /*
- * zu_oldest_for: Returns zu_oldest(), or zu_temp_oldest() if ptr points to a
+ * Returns zu_oldest(), or zu_temp_oldest() if ptr points to a
  * record of a temporary table.
  */
 extern ZXid zu_oldest_for(UndoPtr ptr);
@@ -217,7 +217,7 @@ typedef struct ZuOp
 } ZuOp;
 
 /*
- * zu_reserve: Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
+ * Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
  * needs no allocation. Attaches a log to this backend on first use. Assigns no
  * xid. The caller holds no LWLock and no buffer lock, since the backend may
  * have to wait for room (zundo.undo_full). Errors: disk full, undo_limit
@@ -226,7 +226,7 @@ typedef struct ZuOp
 extern void zu_reserve(Size bytes);
 
 /*
- * zu_prepare: Fills op: chooses the place of each record, and pins and locks
+ * Fills op: chooses the place of each record, and pins and locks
  * the undo pages. topxid is this backend's top-level xid. On entry the table
  * pages are locked, and zu_reserve has been called with at least the total
  * since the last zu_finish. Sets every record's length and topxid, and
@@ -240,26 +240,26 @@ extern void zu_reserve(Size bytes);
 extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 
 /*
- * zu_write: Packs the records of op onto its undo pages, or into the private
+ * Packs the records of op onto its undo pages, or into the private
  * undo, and marks the pages dirty. In a critical section.
  */
 extern void zu_write(ZuOp *op);
 
 /*
- * zu_register: Registers op's undo pages as block references first_block_id and
+ * Registers op's undo pages as block references first_block_id and
  * following. Registers no data: the builder of the WAL record takes the insert
  * position from op.
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 
 /*
- * zu_finish: Sets the LSN of op's pages (unless recptr is invalid), releases
+ * Sets the LSN of op's pages (unless recptr is invalid), releases
  * them, and publishes the new insert position.
  */
 extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
 
 /*
- * zu_redo_records: Puts the packed records of op, 'bytes', on the undo pages
+ * Puts the packed records of op, 'bytes', on the undo pages
  * that are registered as blocks first_block_id .. of the WAL record, as
  * zu_write did. op is as zu_prepare left it, except for its buffers: where the
  * records begin, how many pages they take, and what the headers of new pages
@@ -279,7 +279,7 @@ typedef enum ZuFetchResult
 } ZuFetchResult;
 
 /*
- * zu_fetch: Reads the record at ptr into rec. Its bytes are copied to the
+ * Reads the record at ptr into rec. Its bytes are copied to the
  * caller's buf (ZUR_MAX_LENGTH bytes), and rec->payload points there.
  * expect_relnumber and expect_block name the table page that the pointer came
  * from. Returns ZU_DISCARDED if the record is gone and the map or the log's
@@ -292,13 +292,13 @@ extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
 /*
- * zu_prefetch: Prefetches the memory of the record at ptr into the processor's
+ * Prefetches the memory of the record at ptr into the processor's
  * cache, if its buffer is known. Only a hint.
  */
 extern void zu_prefetch(UndoPtr ptr);
 
 /*
- * zu_fetch_cached: Does the same as zu_fetch, for callers that come to the same
+ * Does the same as zu_fetch, for callers that come to the same
  * undo pages again and again: these pages are copied, up to 32 MB of them until
  * the end of the transaction. With ZU_FETCHED_IN_PLACE, buf is untouched, and
  * rec->payload stays valid until zu_cache_tidy or the end of the transaction.
@@ -306,11 +306,11 @@ extern void zu_prefetch(UndoPtr ptr);
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
 									 BlockNumber expect_block, ZuRecord *rec, char *buf);
 
-/* zu_cache_prefetch: Does what zu_prefetch does, for zu_fetch_cached. */
+/* Does what zu_prefetch does, for zu_fetch_cached. */
 extern void zu_cache_prefetch(UndoPtr ptr);
 
 /*
- * zu_cache_tidy: Gives the copies up if they are no longer worth their memory.
+ * Gives the copies up if they are no longer worth their memory.
  * Payloads of zu_fetch_cached are not valid any more.
  */
 extern void zu_cache_tidy(void);
@@ -325,20 +325,20 @@ extern void zu_read_end(void);
 /* ---- transactions of this backend (for rollback/) ---- */
 
 /*
- * zu_my_transaction_start: Returns where this backend's current top-level
+ * Returns where this backend's current top-level
  * transaction began in its log; InvalidUndoPtr if the transaction has written
  * nothing.
  */
 extern UndoPtr zu_my_transaction_start(void);
 
 /*
- * zu_my_transaction_bytes: Returns how many bytes of undo the current top-level
+ * Returns how many bytes of undo the current top-level
  * transaction has written so far.
  */
 extern uint64 zu_my_transaction_bytes(void);
 
 /*
- * zu_at_xact_end: Asks for a worker if the transaction wrote undo and the
+ * Asks for a worker if the transaction wrote undo and the
  * database has none, and forgets the per-transaction state. Called by the
  * transaction callback in hooks.c at commit, abort and prepare.
  */
@@ -359,13 +359,13 @@ typedef struct ZuLogState
 } ZuLogState;
 
 /*
- * zu_log_states: Returns a palloc'd array of this database's logs that have
+ * Returns a palloc'd array of this database's logs that have
  * extents.
  */
 extern ZuLogState *zu_log_states(int *nlogs);
 
 /*
- * zu_bytes_in_use: Returns the sum of ZuLogState.bytes of all logs.
+ * Returns the sum of ZuLogState.bytes of all logs.
  */
 extern uint64 zu_bytes_in_use(void);
 
@@ -378,13 +378,13 @@ typedef struct ZuScan ZuScan;
 extern ZuScan *zu_scan_begin(uint32 logno);
 
 /*
- * zu_scan_begin_readable: Begins the same scan, but one that ends without an
+ * Begins the same scan, but one that ends without an
  * error where the log cannot be read. For views that name the damage elsewhere.
  */
 extern ZuScan *zu_scan_begin_readable(uint32 logno);
 
 /*
- * zu_scan_begin_at: Begins a scan at ptr, a record boundary of that log which
+ * Begins a scan at ptr, a record boundary of that log which
  * is not discarded. Only for the process that holds the discarder flag, so
  * nothing is discarded meanwhile. The scan ends where the log cannot be read;
  * it closes the log then, which holds `oldest` for what follows (UNDO-37).
@@ -392,7 +392,7 @@ extern ZuScan *zu_scan_begin_readable(uint32 logno);
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
 
 /*
- * zu_scan_next: Reads the next record into rec and *ptr; false at the end.
+ * Reads the next record into rec and *ptr; false at the end.
  * Raises ERRCODE_DATA_CORRUPTED where a plain scan cannot read on.
  */
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
@@ -427,13 +427,13 @@ typedef struct ZuHold
 #define ZU_MAX_HOLDS	16
 
 /*
- * zu_holds: Copies what holds `oldest` back, the oldest first, to out (room for
+ * Copies what holds `oldest` back, the oldest first, to out (room for
  * ZU_MAX_HOLDS); returns the number. The database is attached.
  */
 extern int	zu_holds(ZuHold *out);
 
 /*
- * zu_log_conflict: Writes the WAL record that makes standbys cancel the
+ * Writes the WAL record that makes standbys cancel the
  * snapshots that do not see all transactions before 'horizon' (the server's,
  * for a table of this database). Called before a new file or index leaves out
  * versions that nobody on this server needs, because everybody here sees all
@@ -443,7 +443,7 @@ extern int	zu_holds(ZuHold *out);
 extern void zu_log_conflict(TransactionId horizon);
 
 /*
- * zu_truncate_tail: Gives the free extents at the relation's end back; returns
+ * Gives the free extents at the relation's end back; returns
  * the number of blocks given back.
  */
 extern BlockNumber zu_truncate_tail(void);
@@ -458,21 +458,21 @@ typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...)
 			pg_attribute_printf(3, 4);
 
 /*
- * zu_attach_unloaded: Does that part of zu_attach_database which needs no
+ * Does that part of zu_attach_database which needs no
  * readable meta page. For zu_check_map and zu_repair_map, which must work
  * without one.
  */
 extern void zu_attach_unloaded(void);
 
 /*
- * zu_check_map: Reports what is wrong with the meta page and the map pages, and
+ * Reports what is wrong with the meta page and the map pages, and
  * where they contradict the pages of the extents. May run beside writers, and
  * on a standby.
  */
 extern void zu_check_map(ZuReport report, void *arg);
 
 /*
- * zu_repair_map: Repairs the meta page and the map pages: from their twins, or
+ * Repairs the meta page and the map pages: from their twins, or
  * from the other pages where both twins are lost. With dry_run it only reports
  * what it would do. No undo is lost by it. Returns whether the logs can be
  * loaded afterwards. On a primary only. Raises an error if a map page would
@@ -494,12 +494,12 @@ typedef struct ZuDamage
 } ZuDamage;
 
 /*
- * zu_damages: Returns a palloc'd array of the closed logs. On a primary only.
+ * Returns a palloc'd array of the closed logs. On a primary only.
  */
 extern ZuDamage *zu_damages(int *n);
 
 /*
- * zu_excuse_damage: Notes that what is lost there is not needed: after d->ended
+ * Notes that what is lost there is not needed: after d->ended
  * had become true, no slot with a chain, in any table of the database, was
  * found to name a transaction from d->from to d->to that has not committed. The
  * next discard pass gives the log up.
@@ -509,7 +509,7 @@ extern void zu_excuse_damage(const ZuDamage *d);
 /* ---- wiring (zundo.c) ---- */
 
 /*
- * zu_error_of_victim: Raises ERRCODE_SNAPSHOT_TOO_OLD in place of the error
+ * Raises ERRCODE_SNAPSHOT_TOO_OLD in place of the error
  * being handled if that error is the cancellation of this transaction for the
  * undo that it keeps (zundo.undo_full = cancel); returns otherwise. For a
  * PG_CATCH block outside of all other statements.
@@ -530,19 +530,19 @@ extern void zu_ddl_check(Node *command);
 extern PlannedStmt *zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel);
 
 /*
- * zu_explain_end: Adds the reason to the message that ends this session, if
+ * Adds the reason to the message that ends this session, if
  * zu_cancel_pin ended it.
  */
 extern void zu_explain_end(ErrorData *error);
 
 /*
- * zu_create_storage: Creates the file of a new zundo.undo_log, with its meta
+ * Creates the file of a new zundo.undo_log, with its meta
  * page.
  */
 extern void zu_create_storage(RelFileLocator locator, char persistence);
 
 /*
- * zu_refuse: Raises the error for a command that treats the undo log as a
+ * Raises the error for a command that treats the undo log as a
  * table: "zundo.undo_log cannot be <what>".
  */
 extern void zu_refuse(const char *what);
@@ -561,7 +561,7 @@ extern void zu_worker_attach(void);
 extern void zu_worker_detach(void);
 
 /*
- * zu_purge: Wipes the data of all free extents and has the pages written to the
+ * Wipes the data of all free extents and has the pages written to the
  * file; returns the number of bytes wiped. Not during recovery; no lock held.
  * Raises ERRCODE_DATA_CORRUPTED if the pages of a free extent say that it is in
  * use.
@@ -569,7 +569,7 @@ extern void zu_worker_detach(void);
 extern uint64 zu_purge(void);
 
 /*
- * zu_describe_pin: Returns a palloc'd sentence that names the process, prepared
+ * Returns a palloc'd sentence that names the process, prepared
  * transaction or replication slot which keeps the most undo of this database,
  * this backend excepted. In a transaction, no lock held.
  */

@@ -24,7 +24,7 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 
-/* leave_entry: Gives up everything that this backend holds in its entry. */
+/* Gives up everything that this backend holds in its entry. */
 static void
 leave_entry(void)
 {
@@ -40,7 +40,7 @@ leave_entry(void)
 }
 
 /*
- * at_exit: Leaves the entry at process exit. An on_shmem_exit callback, not
+ * Leaves the entry at process exit. An on_shmem_exit callback, not
  * before_shmem_exit: the abort of a transaction that is open at exit comes in
  * between and may still read undo.
  */
@@ -52,7 +52,7 @@ at_exit(int code, Datum arg)
 }
 
 /*
- * relcache_changed: Relcache callback: the undo log has to be looked up again.
+ * Relcache callback: the undo log has to be looked up again.
  */
 static void
 relcache_changed(Datum arg, Oid reloid)
@@ -61,7 +61,7 @@ relcache_changed(Datum arg, Oid reloid)
 		zu_my.stale = true;
 }
 
-/* report_missing: Raises the error for a database without CREATE EXTENSION. */
+/* Raises the error for a database without CREATE EXTENSION. */
 static void
 report_missing(void)
 {
@@ -74,7 +74,7 @@ report_missing(void)
 }
 
 /*
- * lookup_relation: Returns the OID of zundo.undo_log, InvalidOid if there is
+ * Returns the OID of zundo.undo_log, InvalidOid if there is
  * none.
  */
 static Oid
@@ -86,7 +86,7 @@ lookup_relation(void)
 }
 
 /*
- * lock_relation: Takes AccessShareLock and keeps it to the end of the top-level
+ * Takes AccessShareLock and keeps it to the end of the top-level
  * transaction, also across ROLLBACK TO.
  */
 static void
@@ -107,7 +107,7 @@ lock_relation(Oid reloid)
 	zu_my.locked = true;
 }
 
-/* is_undo_log: Returns whether rel has the access method of the undo log. */
+/* Returns whether rel has the access method of the undo log. */
 static bool
 is_undo_log(Relation rel)
 {
@@ -117,7 +117,7 @@ is_undo_log(Relation rel)
 }
 
 /*
- * open_relation: Locks and checks zundo.undo_log, and sets zu_my's OID and
+ * Locks and checks zundo.undo_log, and sets zu_my's OID and
  * locator. Leaves the entry if it belongs to another file. Raises an error if
  * there is no such relation, or if it is not an undo log.
  */
@@ -158,7 +158,7 @@ open_relation(void)
 }
 
 /*
- * want_look: Asks for a worker if the database has undo. Called when the
+ * Asks for a worker if the database has undo. Called when the
  * database's first user for some time has loaded the meta page: the database
  * may be a copy of another one that was made while aborts were pending there.
  * Pending aborts have their records in an extent of a log. Where nothing is
@@ -174,7 +174,7 @@ want_look(void)
 }
 
 /*
- * zu_attach_unloaded: Also has the relcache callback and the exit callback
+ * Also has the relcache callback and the exit callback
  * registered, each once per process.
  */
 void
@@ -200,7 +200,7 @@ zu_attach_unloaded(void)
 }
 
 /*
- * zu_attach_database: Does nothing but take the lock, once per transaction, if
+ * Does nothing but take the lock, once per transaction, if
  * the entry is joined, loaded and not stale.
  */
 void

@@ -68,7 +68,7 @@ static bool no_memory = false;	/* memory could not be allocated in this
 static RelFileNumber cached_log;	/* the undo log that the copies are of */
 
 /*
- * forget_copies: Forgets all copies. Callback of the memory context that holds
+ * Forgets all copies. Callback of the memory context that holds
  * them.
  */
 static void
@@ -83,7 +83,7 @@ forget_copies(void *arg)
 }
 
 /*
- * make_room: Allocates the memory for the copies of this transaction, if there
+ * Allocates the memory for the copies of this transaction, if there
  * is none yet; returns whether there is. Only what is written to is really
  * taken from the system.
  */
@@ -119,7 +119,7 @@ make_room(void)
 	return true;
 }
 
-/* copy_of: Returns the bytes of the entry's copy. */
+/* Returns the bytes of the entry's copy. */
 static inline char *
 copy_of(const CacheEntry *entry)
 {
@@ -127,7 +127,7 @@ copy_of(const CacheEntry *entry)
 }
 
 /*
- * copy_page: Copies the page of ptr, anew if it has a copy that is too short.
+ * Copies the page of ptr, anew if it has a copy that is too short.
  * False if there is no room, or if the page is not of that generation any more.
  */
 static bool
@@ -156,7 +156,7 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 }
 
 /*
- * find_entry: Returns the entry of ptr's page, or NULL if its place in the
+ * Returns the entry of ptr's page, or NULL if its place in the
  * table belongs to another page that is copied.
  */
 static CacheEntry *
@@ -176,7 +176,7 @@ find_entry(UndoPtr ptr)
 }
 
 /*
- * zu_cache_prefetch: Prefetches the record in the copy if the copy has it, else
+ * Prefetches the record in the copy if the copy has it, else
  * in its buffer.
  */
 void
@@ -201,7 +201,7 @@ zu_cache_prefetch(UndoPtr ptr)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * copy_is_right: UNDO-29: Returns whether the record in the copy is that in the
+ * UNDO-29: Returns whether the record in the copy is that in the
  * log, unless the log has discarded it.
  */
 static bool
@@ -216,7 +216,7 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 #endif
 
 /*
- * zu_fetch_cached: Leaves to zu_fetch what a copy does not hold: pages that are
+ * Leaves to zu_fetch what a copy does not hold: pages that are
  * not copied (yet), records that straddle pages, and everything that looks
  * wrong.
  */

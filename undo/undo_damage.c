@@ -52,7 +52,7 @@
 /* Committed transactions of the window, by xid. */
 #define KNOWN_COMMITTED	256
 
-/* zu_widen_doubt: Only what earlier loads had added is cut to MAX_DOUBT. */
+/* Only what earlier loads had added is cut to MAX_DOUBT. */
 void
 zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 {
@@ -75,7 +75,7 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 }
 
 /*
- * has_committed: Returns whether xid has committed, or is so old that clog does
+ * Returns whether xid has committed, or is so old that clog does
  * not tell.
  */
 static bool
@@ -94,7 +94,7 @@ has_committed(ZXid xid)
 }
 
 /*
- * zu_is_lost: Remembers xids that have committed, so clog is asked once for
+ * Remembers xids that have committed, so clog is asked once for
  * each in most cases.
  */
 bool
@@ -114,7 +114,7 @@ zu_is_lost(ZXid xid)
 }
 
 /*
- * zu_close_log: Sets `hold` before `closed`, so a process that sees the log
+ * Sets `hold` before `closed`, so a process that sees the log
  * closed also sees how far it holds `oldest` back.
  */
 void
@@ -182,7 +182,7 @@ zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
 }
 
 /*
- * was_resolved: Returns whether xid was found aborted, and was undone, in
+ * Returns whether xid was found aborted, and was undone, in
  * another log than this one.
  */
 static bool
@@ -195,7 +195,7 @@ was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
 }
 
 /*
- * zu_damage_is_needless: Sets the log's unread_end once its owner, if any, is
+ * Sets the log's unread_end once its owner, if any, is
  * in no transaction that may write; then returns false until the horizon has
  * passed it. Asks clog about each xid in between, and stops at the first one
  * that may be needed.

@@ -1,21 +1,20 @@
 /*
- * undo/undo_ddl.c - which commands zundo.undo_log takes besides reading and
- * writing.
+ * undo/undo_ddl.c - which utility commands are allowed on zundo.undo_log.
  *
- * Refuses, for the ProcessUtility hook and before anything is locked or
- * changed, what would make the undo log something else than the one relation
- * that zundo finds by its name: a renamed, inherited, ruled or rebuilt one.
- * What its access method is asked for (rewrites, copies, rows, indexes)
- * discard/undo_am.c refuses. GRANT, COMMENT, OWNER TO, storage parameters,
- * VACUUM and ANALYZE are allowed. VACUUM FULL, of the whole database too,
- * passes it by.
+ * Called by the ProcessUtility hook (hooks.c), before anything is locked or
+ * changed. Refuses what would make the undo log something other than the one
+ * relation that zundo finds by its name: a renamed or rebuilt relation, or one
+ * with children or rules. What reaches the access method (rewrites, copies,
+ * rows, indexes) is refused by discard/undo_am.c. GRANT, COMMENT, OWNER TO,
+ * storage parameters, VACUUM and ANALYZE are allowed. VACUUM FULL leaves the
+ * undo log out, also when it is for the whole database.
  *
  * The undo log is a materialized view, the only kind of relation with a file
  * and an access method that is no table: the server itself refuses to change
  * its rows and to publish it.
  *
- * The schema zundo is made by the script of CREATE EXTENSION: one that is
- * there before may be anybody's, with objects in it that would be taken for
+ * The schema zundo is created by the script of CREATE EXTENSION: a schema that
+ * existed before may belong to any user, and its objects could be mistaken for
  * the extension's.
  *
  * Locks: none. Crash points: none.
@@ -48,7 +47,10 @@ zu_refuse(const char *what)
 			 errhint("See zundo.stat_undo for what it contains.")));
 }
 
-/* is_undo_table: is reloid a relation of our access method? */
+/*
+ * Returns whether reloid is a relation with the access method of
+ * the undo log.
+ */
 static bool
 is_undo_table(Oid reloid)
 {
@@ -63,7 +65,10 @@ is_undo_table(Oid reloid)
 	return am != NULL && strcmp(am, "zundo_undo") == 0;
 }
 
-/* names_undo_log: does the statement's relation mean zundo.undo_log? */
+/*
+ * Returns whether rv, a statement's relation, is
+ * zundo.undo_log. Takes no lock.
+ */
 static bool
 names_undo_log(RangeVar *rv)
 {
@@ -71,6 +76,10 @@ names_undo_log(RangeVar *rv)
 		is_undo_table(RangeVarGetRelid(rv, NoLock, true));
 }
 
+/*
+ * Returns whether a list of RangeVars names
+ * zundo.undo_log.
+ */
 static bool
 list_names_undo_log(List *relations)
 {
@@ -90,8 +99,9 @@ refuse_if(bool is_it, const char *what)
 }
 
 /*
- * check_alter_command: one action of ALTER TABLE, on zundo.undo_log itself or
- * not.
+ * Checks one action of an ALTER TABLE on zundo.undo_log,
+ * or on another table, which may name zundo.undo_log as its parent or
+ * partition.
  */
 static void
 check_alter_command(AlterTableCmd *cmd, bool on_undo_log)
@@ -119,6 +129,7 @@ check_alter_command(AlterTableCmd *cmd, bool on_undo_log)
 	refuse_if(on_undo_log, "altered");
 }
 
+/* Checks every action of an ALTER TABLE. */
 static void
 check_alter_table(AlterTableStmt *stmt)
 {
@@ -130,6 +141,10 @@ check_alter_table(AlterTableStmt *stmt)
 		check_alter_command(lfirst_node(AlterTableCmd, lc), on_undo_log);
 }
 
+/*
+ * Checks a RENAME of the undo log or of its schema, by whose name
+ * zundo finds it.
+ */
 static void
 check_rename(RenameStmt *stmt)
 {
@@ -143,7 +158,10 @@ check_rename(RenameStmt *stmt)
 	}
 }
 
-/* check_new_schema: the extension's script makes a schema. */
+/*
+ * Raises an error if the script of the extension is to create
+ * a schema zundo that exists already.
+ */
 static void
 check_new_schema(CreateSchemaStmt *stmt)
 {
@@ -158,6 +176,10 @@ check_new_schema(CreateSchemaStmt *stmt)
 			 errhint("Drop or rename the schema, then run CREATE EXTENSION again.")));
 }
 
+/*
+ * Refuses to take the undo log, or its schema, out of
+ * the extension.
+ */
 static void
 check_extension_contents(AlterExtensionContentsStmt *stmt)
 {
@@ -170,8 +192,8 @@ check_extension_contents(AlterExtensionContentsStmt *stmt)
 }
 
 /*
- * Raises an error if the command would do to zundo.undo_log what it does not
- * take.
+ * Raises an error if the command would do something to
+ * zundo.undo_log that is not supported.
  */
 static void
 check_command(Node *node)
@@ -234,17 +256,14 @@ check_command(Node *node)
 void
 zu_ddl_check(Node *command)
 {
-	/*
-	 * scripts of extensions, ours among them, and pg_upgrade know what they
-	 * do
-	 */
+	/* scripts of extensions, zundo's among them, and pg_upgrade are trusted */
 	if (!creating_extension && !IsBinaryUpgrade)
 		check_command(command);
 	else if (creating_extension && IsA(command, CreateSchemaStmt))
 		check_new_schema((CreateSchemaStmt *) command);
 }
 
-/* vacuum_says: has VACUUM this option, and is it on? */
+/* Returns whether VACUUM has this option, and it is on. */
 static bool
 vacuum_says(VacuumStmt *stmt, const char *option)
 {
@@ -258,10 +277,10 @@ vacuum_says(VacuumStmt *stmt, const char *option)
 }
 
 /*
- * all_but: what VACUUM without a list of tables takes, as such a list without
- * the relation undo_log. As there, what the user may not vacuum is left out
- * with a warning, here and now: tables of a list are locked before that is
- * asked.
+ * Returns what VACUUM without a list of tables would process, as such
+ * a list without the relation undo_log. As VACUUM does there, leaves out with a
+ * warning what the user may not vacuum. That is checked here, because VACUUM
+ * locks the tables of a list before it checks them.
  */
 static List *
 all_but(Oid undo_log)
@@ -287,8 +306,9 @@ all_but(Oid undo_log)
 }
 
 /*
- * The blocks of the undo log cannot be moved, so VACUUM FULL leaves it out: the
- * other tables of the database, or of the list, are not to suffer from it.
+ * Leaves the undo log out of VACUUM FULL, because its blocks
+ * cannot be moved; the other tables of the database, or of the list, are
+ * processed.
  */
 PlannedStmt *
 zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)

@@ -73,7 +73,7 @@ typedef struct ZuLog
  */
 #define ZU_LOG_HELD		0x80000000U
 
-/* zu_log_pid: Returns the process that a log is attached to, 0 if none. */
+/* Returns the process that a log is attached to, 0 if none. */
 static inline int
 zu_log_pid(ZuLog *log)
 {
@@ -153,7 +153,7 @@ typedef struct ZuBackend
 extern ZuBackend zu_my;
 
 /*
- * zu_join_entry: Finds or creates the entry of the relation and counts this
+ * Finds or creates the entry of the relation and counts this
  * backend in; there always is room (UNDO-1). zu_leave_entry counts it out
  * again.
  */
@@ -161,7 +161,7 @@ extern void zu_join_entry(RelFileLocator locator);
 extern void zu_leave_entry(void);
 
 /*
- * zu_shmem_ready: Returns whether the shared memory exists, that is, whether
+ * Returns whether the shared memory exists, that is, whether
  * the library was preloaded.
  */
 extern bool zu_shmem_ready(void);
@@ -171,22 +171,22 @@ extern LWLock *zu_fence_lock(ZuEntry *entry, int n);
 extern LWLock *zu_alloc_lock(ZuEntry *entry);
 extern LWLock *zu_load_lock(ZuEntry *entry);
 
-/* zu_nlogs: Returns the number of logs in a set. */
+/* Returns the number of logs in a set. */
 extern int	zu_nlogs(void);
 
 /*
- * zu_take_logs: Gives the entry a set of logs, empty. Load lock held. Raises an
+ * Gives the entry a set of logs, empty. Load lock held. Raises an
  * error if all sets are in use.
  */
 extern void zu_take_logs(ZuEntry *entry);
 
-/* zu_max64: Raises *v to at least this value, atomically. */
+/* Raises *v to at least this value, atomically. */
 extern void zu_max64(pg_atomic_uint64 *v, uint64 to);
 
 /*
- * zu_lock_entry_for_redo: Returns the entry of locator's relation with the
- * table lock held shared, or NULL with nothing held. May be called with buffers
- * locked. zu_unlock_entry_for_redo releases the lock.
+ * Returns the entry of locator's relation with the table lock held shared, or
+ * NULL with nothing held. May be called with buffers locked.
+ * zu_unlock_entry_for_redo releases the lock.
  */
 extern ZuEntry *zu_lock_entry_for_redo(RelFileLocator locator);
 extern void zu_unlock_entry_for_redo(void);
@@ -207,7 +207,7 @@ extern void zu_fences_acquire(ZuEntry *entry);
 extern void zu_fences_release(ZuEntry *entry);
 
 /*
- * zu_require_logs: Has the logs of the attached entry loaded. On a primary
+ * Has the logs of the attached entry loaded. On a primary
  * only. Raises an error if the shared tables are too small for them.
  */
 extern void zu_require_logs(void);
@@ -215,25 +215,25 @@ extern void zu_require_logs(void);
 /* ---- extents of logs ---- */
 
 /*
- * zu_collect_extents: Returns a palloc'd array of the extents of logno (of all
+ * Returns a palloc'd array of the extents of logno (of all
  * logs if logno < 0) with sequence >= from, ordered by (logno, sequence).
  */
 extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 
 /*
- * zu_free_extents: Makes the extents free and oldest durable, in WAL and on the
+ * Makes the extents free and oldest durable, in WAL and on the
  * pages. On entry the alloc lock is held, and oldest is published. Sorts the
  * array.
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /*
- * zu_mark_settled: Makes the summaries of n settled extents durable in the map,
+ * Makes the summaries of n settled extents durable in the map,
  * in WAL and on the pages. Only by the discarder. Sorts the array.
  */
 extern void zu_mark_settled(ZuExtent *extents, int n);
 
-/* zu_log_oldest: Makes oldest durable without freeing an extent. */
+/* Makes oldest durable without freeing an extent. */
 extern void zu_log_oldest(ZXid oldest);
 
 /* ---- undo_scan.c ---- */
@@ -274,20 +274,20 @@ struct ZuScan
 };
 
 /*
- * zu_scan_init: Sets scan up to read logno over extents (palloc'd in context;
+ * Sets scan up to read logno over extents (palloc'd in context;
  * the scan owns them from now on), from byte 'byte' of the first one to end.
  */
 extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 						 uint32 byte, UndoPtr end, MemoryContext context);
 
 /*
- * zu_scan_step: Reads the next record into rec and *ptr, or returns why there
+ * Reads the next record into rec and *ptr, or returns why there
  * is none. Raises no error for damage.
  */
 extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 
 /*
- * zu_scan_extend: Moves the scan's end to a later position; forgets the page
+ * Moves the scan's end to a later position; forgets the page
  * copy, which may have grown.
  */
 extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
@@ -307,30 +307,30 @@ typedef struct ZuResolved
 } ZuResolved;
 
 /*
- * zu_close_log: Notes and reports that what follows 'at' in the log cannot be
+ * Notes and reports that what follows 'at' in the log cannot be
  * read, unless the log is closed already. Called by the log's owner, by the
  * discarder, or at load.
  */
 extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
 
 /*
- * zu_widen_doubt: Adds the xids from 'from' up to 'to' to the doubt window;
+ * Adds the xids from 'from' up to 'to' to the doubt window;
  * what earlier loads had added is cut to its latest part if it gets too wide.
  * Called before `oldest` passes them.
  */
 extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
 
 /*
- * zu_note_resolved: Notes in resolved, whose memory is in context, that xid was
+ * Notes in resolved, whose memory is in context, that xid was
  * undone from the log.
  */
 extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
 
-/* zu_forget_resolved: Drops the xids below oldest. */
+/* Drops the xids below oldest. */
 extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
 
 /*
- * zu_damage_is_needless: Returns whether nobody can need what is unread of a
+ * Returns whether nobody can need what is unread of a
  * closed log (UNDO-37). *checked is the xid up to which this was found before,
  * and is advanced. Only by the discarder.
  */

@@ -26,7 +26,7 @@
 #define MAX_LOST_GENERATIONS	1024
 
 /*
- * is_before_discard: Returns whether the log has discarded the place of ptr;
+ * Returns whether the log has discarded the place of ptr;
  * map is the entry of the extent of ptr. False on a standby, where the discard
  * pointer is not known.
  */
@@ -56,7 +56,7 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 }
 
 /*
- * zu_is_discarded: Compares the generation of the pointer with that of the map
+ * Compares the generation of the pointer with that of the map
  * entry; if they are equal, the state of the extent and the discard pointer
  * decide.
  */
@@ -83,7 +83,7 @@ zu_is_discarded(UndoPtr ptr)
 }
 
 /*
- * report_lost: Raises the error for a record that is neither there nor
+ * Raises the error for a record that is neither there nor
  * discarded.
  */
 static void
@@ -105,7 +105,7 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 /* ---- records ---- */
 
 /*
- * gather_whole: Copies a record that lies on one page, the usual case of
+ * Copies a record that lies on one page, the usual case of
  * gather_record. Returns its length; 0 if the record is not that simple.
  */
 static inline int
@@ -133,7 +133,7 @@ gather_whole(UndoPtr ptr, char *buf)
 }
 
 /*
- * gather_record: Copies the record at ptr into buf. Returns its length; 0 if a
+ * Copies the record at ptr into buf. Returns its length; 0 if a
  * page is not of the pointer's generation or has no data there; -1 if the bytes
  * are there but give no possible length. Fence held.
  */
@@ -194,7 +194,7 @@ gather_record(UndoPtr ptr, char *buf)
 }
 
 /*
- * zu_fetch: Treats a record of another table page like a missing one. Only
+ * Treats a record of another table page like a missing one. Only
  * after a record was not found asks whether it may have been discarded.
  */
 ZuFetchResult

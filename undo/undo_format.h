@@ -156,7 +156,7 @@ zu_page_header(Page page)
 	return (ZuPageHeader *) ((char *) page + SizeOfPageHeaderData);
 }
 
-/* zu_map_block: Returns the block of the first twin of extent's map page. */
+/* Returns the block of the first twin of extent's map page. */
 static inline BlockNumber
 zu_map_block(uint32 extent)
 {
@@ -169,7 +169,7 @@ zu_extent_block(uint32 extent)
 	return zu_map_block(extent) + 2 + (extent % ZU_GROUP_EXTENTS) * ZU_EXTENT_PAGES;
 }
 
-/* zu_block_extent: Returns the extent that a data block belongs to. */
+/* Returns the extent that a data block belongs to. */
 static inline uint32
 zu_block_extent(BlockNumber block)
 {
@@ -178,7 +178,7 @@ zu_block_extent(BlockNumber block)
 	return (b / ZU_GROUP_BLOCKS) * ZU_GROUP_EXTENTS + (b % ZU_GROUP_BLOCKS - 2) / ZU_EXTENT_PAGES;
 }
 
-/* zu_block_is_twin: Returns whether the block holds a meta or a map page. */
+/* Returns whether the block holds a meta or a map page. */
 static inline bool
 zu_block_is_twin(BlockNumber block)
 {
@@ -186,7 +186,7 @@ zu_block_is_twin(BlockNumber block)
 }
 
 /*
- * zu_nblocks_for: Returns the number of blocks of a relation with nextents
+ * Returns the number of blocks of a relation with nextents
  * extents.
  */
 static inline BlockNumber
@@ -196,7 +196,7 @@ zu_nblocks_for(uint32 nextents)
 }
 
 /*
- * zu_byte_at: Returns the byte in the extent of offset off on a page; off may
+ * Returns the byte in the extent of offset off on a page; off may
  * be the page's end.
  */
 static inline uint32
@@ -211,7 +211,7 @@ zu_byte_at(int page, int off)
 }
 
 /*
- * zu_byte_room: Returns the number of data bytes that the extent has before
+ * Returns the number of data bytes that the extent has before
  * byte.
  */
 static inline uint32
@@ -223,7 +223,7 @@ zu_byte_room(uint32 byte)
 }
 
 /*
- * zu_generation_newer: Returns whether generation a of an extent was given out
+ * Returns whether generation a of an extent was given out
  * after b. Generations are counted in a circle.
  */
 static inline bool
@@ -235,7 +235,7 @@ zu_generation_newer(uint32 a, uint32 b)
 }
 
 /*
- * zu_page_valid: Returns whether the page is written, as page pageno of the
+ * Returns whether the page is written, as page pageno of the
  * extent's allocation with this generation.
  */
 static inline bool

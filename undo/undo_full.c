@@ -3,22 +3,22 @@
  * (zundo.undo_full).
  *
  * Owns the waits for room. Called when an extent is to be allocated, for undo
- * or for slot overflow pages, and by nobody else: rollbacks and the discard
- * pass allocate none, so that what makes room never waits for it.
+ * or for slot overflow pages. Rollbacks and the discard pass allocate none, so
+ * what makes room never waits for it.
  *
- * Locks: none of ours or of the server's light ones is held by who waits; of
- * the server's heavy ones and of pins there are those of its transaction, as
- * with a wait for a row.
+ * Locks: a backend that waits holds no LWLock. It may hold heavyweight locks
+ * and buffer pins of its transaction, as in a wait for a row.
  *
  * Crash points: none; nothing here is durable.
  *
  * Invariants
- *	UNDO-31	who waits holds no LWLock, so no buffer lock; interrupts are served.
- *	UNDO-32	nobody waits longer than zundo.undo_full_timeout, nor for what
- *		cannot come while it waits: for undo that its own transaction keeps,
- *		for a prepared transaction or a replication slot, for somebody who
- *		waits for it. Of writers that wait for each other's undo, the one with
- *		the oldest snapshot fails by this.
+ *	UNDO-31	a backend that waits for room holds no LWLock, hence no buffer lock,
+ *		and processes interrupts.
+ *	UNDO-32	no backend waits longer than zundo.undo_full_timeout, nor for room
+ *		that cannot come while it waits: because its own transaction keeps the
+ *		undo, or a prepared transaction or a replication slot does, or a
+ *		process that waits for this backend. Of writers that wait for each
+ *		other's undo, the one with the oldest snapshot fails by this.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
@@ -35,11 +35,11 @@
 #define FIRST_NAP_MS	10
 #define LONGEST_NAP_MS	160
 /*
- * So long a log that was left empty may yet give its extents back: what
- * undo_discard.c calls idle, and a nap of the worker.
+ * How long a log that was left empty may take to give its extents back:
+ * IDLE_LOG_MS of discard/free.c, and naps of the worker.
  */
 #define EMPTY_LOG_MS	6500
-/* Processes that are looked at in search of a circle. */
+/* How many processes are looked at in search of a circle of waits. */
 #define MAX_WAITERS		64
 
 /*
@@ -48,7 +48,10 @@
  */
 #define RESERVE_PART	16
 
-/* limit_in_extents: what the current user may fill. */
+/*
+ * Returns the number of extents that the current user may
+ * fill.
+ */
 static inline uint64
 limit_in_extents(void)
 {
@@ -63,7 +66,10 @@ zu_is_full(ZuEntry *entry)
 	return zundo_undo_limit > 0 && pg_atomic_read_u32(&entry->used) >= limit_in_extents();
 }
 
-/* report_full: raise the error; why: a sentence more, or NULL. */
+/*
+ * Raises the error. why: one more sentence for its detail, or
+ * NULL.
+ */
 static void
 report_full(ZuEntry *entry, const char *why)
 {
@@ -77,11 +83,12 @@ report_full(ZuEntry *entry, const char *why)
 			 errhint("See zundo.stat_horizon for what prevents undo from being discarded.")));
 }
 
-/* ---- is it hopeless? ---- */
+/* ---- whether a wait is hopeless ---- */
 
 /*
- * count_logs: those that keep at least one extent because a session is
- * attached; and those left empty, whose extents go soon.
+ * Counts the logs that keep at least one extent because a session
+ * is attached (*attached), and the unattached ones that are empty, whose
+ * extents will soon be freed (*empty).
  */
 static void
 count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
@@ -102,10 +109,10 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 }
 
 /*
- * is_discarded: has all gone that transactions before xid have left? xid is
- * the oldest that anybody keeps, and all else stays as long as it does. A pass
- * that has published this `oldest` has freed the extents when it is no longer
- * under way.
+ * Returns whether all undo of transactions before xid has been
+ * discarded and its extents freed. xid is the oldest transaction that anything
+ * keeps; all later undo stays as long as it does. The pass that published this
+ * `oldest` has freed the extents once no pass is running.
  */
 static bool
 is_discarded(ZuEntry *entry, TransactionId xid)
@@ -117,8 +124,8 @@ is_discarded(ZuEntry *entry, TransactionId xid)
 }
 
 /*
- * waits_for_me: does process pid wait for a lock of ours, or for somebody who
- * does?
+ * Returns whether process pid waits for a lock of this backend,
+ * directly or through other processes.
  */
 static bool
 waits_for_me(int pid)
@@ -151,8 +158,8 @@ waits_for_me(int pid)
 }
 
 /*
- * why_cramped: why there can be no room even when all others have ended; NULL
- * = there can.
+ * Returns why there would be no room even if all other
+ * transactions had ended; NULL if there would be.
  */
 static const char *
 why_cramped(uint64 attached, uint64 own_bytes)
@@ -169,9 +176,10 @@ why_cramped(uint64 attached, uint64 own_bytes)
 }
 
 /*
- * why_hopeless: why what is kept will not go while we wait; NULL = it may. All
- * else has been discarded. Our snapshot is as old as any transaction that was
- * under way when it was taken, and stays so when that one ends.
+ * Returns why what is kept will not be given up while this
+ * backend waits; NULL if it may be. Everything else has been discarded. This
+ * statement's snapshot is as old as any transaction that was in progress when
+ * it was taken, and stays so when that transaction ends.
  */
 static const char *
 why_hopeless(const ZuPin *pin, TransactionId own)
@@ -192,8 +200,9 @@ why_hopeless(const ZuPin *pin, TransactionId own)
 }
 
 /*
- * why_in_circle: who keeps undo waits for us; NULL = it does not, as far as is
- * known. Looks as often as the search for deadlocks.
+ * Returns that the process which keeps undo waits for this
+ * backend; NULL if it does not, as far as is known. Looks as often as the
+ * search for deadlocks (deadlock_timeout).
  */
 static const char *
 why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
@@ -209,7 +218,7 @@ why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
 					"transaction.", pin->pid);
 }
 
-/* why_too_late: the time is over; NULL = it is not. */
+/* Returns that the timeout has expired; NULL if it has not. */
 static const char *
 why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 {
@@ -228,6 +237,10 @@ why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 
 /* ---- waiting ---- */
 
+/*
+ * Wakes the worker and sleeps, twice as long as the last time up to
+ * LONGEST_NAP_MS. Processes interrupts.
+ */
 static void
 take_nap(ZuFullWait *wait, TimestampTz now)
 {
@@ -245,10 +258,12 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 }
 
 /*
- * may_cancel: does it help anybody to cancel who pins, and may it be? Who is
- * as old as our snapshot keeps the next statement from its room, if it has
- * that id itself. One that waits for room as well is left alone: it will find
- * out that nobody but itself keeps it.
+ * Returns whether zundo.undo_full and UNDO-34 allow the transaction
+ * that pins to be cancelled, and whether that makes room for this statement or
+ * the next one. A transaction whose own xid equals the xmin of this statement's
+ * snapshot still blocks the next statement, so cancelling it is worthwhile even
+ * though it comes too late for this one. A process that waits for room itself
+ * is left alone: its own wait ends when nothing else keeps the undo.
  */
 static bool
 may_cancel(const ZuPin *pin, TransactionId own)
@@ -258,6 +273,12 @@ may_cancel(const ZuPin *pin, TransactionId own)
 		!zu_is_waiting(pin);
 }
 
+/*
+ * Asks the questions in this order: is there room by now, can
+ * there ever be any (why_cramped), is what remains hopeless, is there a circle
+ * of waits, has the timeout expired. Cancels only when everything that can be
+ * discarded has been.
+ */
 void
 zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
 {
@@ -279,7 +300,7 @@ zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
 	discarded = is_discarded(entry, pin.kind != ZU_PIN_NONE && TransactionIdPrecedes(pin.xid, own)
 							 ? pin.xid : own);
 	count_logs(entry, &attached, &empty);
-	/* what has been freed before we looked at all this is not missing */
+	/* room that was freed before all this was read must not count as missing */
 	if (!zu_is_full(entry))
 		return;
 

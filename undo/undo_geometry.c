@@ -19,7 +19,7 @@ zu_block_position(BlockNumber block, uint32 *extent, uint32 *page)
 }
 
 /*
- * zu_advance: Converts the pointer to a position in the extent's data without
+ * Converts the pointer to a position in the extent's data without
  * page headers, and back.
  */
 UndoPtr

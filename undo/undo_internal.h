@@ -14,60 +14,60 @@
  */
 
 /*
- * zu_read_block: Pins a block of this database's log. The buffer is not locked,
+ * Pins a block of this database's log. The buffer is not locked,
  * except with RBM_ZERO_AND_LOCK.
  */
 extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
-/* zu_meta_init: Makes page a meta page without extents. */
+/* Makes page a meta page without extents. */
 extern void zu_meta_init(Page page, ZXid oldest);
 
 /*
- * zu_map_init: Makes page a map page of free extents, each of generation
+ * Makes page a map page of free extents, each of generation
  * 'floor'. 'first' is the block of the pair's first twin.
  */
 extern void zu_map_init(Page page, BlockNumber first, uint32 floor);
 
 /*
- * zu_page_init: Makes page an empty undo page, number pageno of the extent,
+ * Makes page an empty undo page, number pageno of the extent,
  * with what place says of it.
  */
 extern void zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place);
 
 /*
- * zu_load_meta: Reads `oldest` and the limit into entry, which becomes VALID.
+ * Reads `oldest` and the limit into entry, which becomes VALID.
  * Raises an error for a meta page of another format, or one that is ahead of
  * the server's transaction ids.
  */
 extern void zu_load_meta(ZuEntry *entry);
 
 /*
- * zu_any_log_extent: Returns whether any log has an extent, or may have one
+ * Returns whether any log has an extent, or may have one
  * because a map page is lost. Without an extent there is no undo.
  */
 extern bool zu_any_log_extent(void);
 
 /*
- * zu_read_map_entry: Copies the map's entry for the extent; false if the extent
+ * Copies the map's entry for the extent; false if the extent
  * lies beyond the limit.
  */
 extern bool zu_read_map_entry(uint32 extent, ZuMapEntry *dst);
 
 /*
- * zu_extent_live: Returns whether the map still assigns e to its log, with the
+ * Returns whether the map still assigns e to its log, with the
  * same generation.
  */
 extern bool zu_extent_live(const ZuExtent *e);
 
 /*
- * zu_block_is_zero: Returns whether the block is all zeros in the file; reads
+ * Returns whether the block is all zeros in the file; reads
  * it past its buffer. A page that could not be read once (RBM_ZERO_ON_ERROR) is
  * zeros in its buffer only.
  */
 extern bool zu_block_is_zero(BlockNumber block);
 
 /*
- * zu_find_insert: Returns where the data of extent e end, according to its
+ * Returns where the data of extent e end, according to its
  * pages; InvalidUndoPtr if nothing was written there. Sets *sound to false if
  * something behind that place says that it is not the end; sound may be NULL,
  * otherwise the whole extent is read.
@@ -75,7 +75,7 @@ extern bool zu_block_is_zero(BlockNumber block);
 extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 
 /*
- * zu_alloc_extent: Takes a free extent for logno as the next of its sequence,
+ * Takes a free extent for logno as the next of its sequence,
  * and grows the relation if there is none. own_bytes: what this transaction has
  * written. No lock held; may wait (zu_wait_for_room). Errors: disk full,
  * undo_limit reached, file too large.
@@ -83,15 +83,14 @@ extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 
 /*
- * zu_alloc_overflow_extent: Takes a free extent for slot overflow pages, and
- * grows the relation if there is none; returns its number. Alloc lock held;
- * neither zu_is_full nor zu_growth_must_wait. Errors: disk full, file too
- * large.
+ * Takes a free extent for slot overflow pages, and grows the relation if there
+ * is none; returns its number. Alloc lock held; neither zu_is_full nor
+ * zu_growth_must_wait. Errors: disk full, file too large.
  */
 extern uint32 zu_alloc_overflow_extent(void);
 
 /*
- * zu_growth_must_wait: Returns whether an allocation would have to grow the
+ * Returns whether an allocation would have to grow the
  * file while its tail is being cut off. Alloc lock held. If so, the caller
  * releases it, calls zu_wait_for_truncation (no lock held) and looks again.
  */
@@ -99,39 +98,39 @@ extern bool zu_growth_must_wait(ZuEntry *entry);
 extern void zu_wait_for_truncation(ZuEntry *entry);
 
 /*
- * zu_check_unused: Raises ERRCODE_DATA_CORRUPTED if pages of the extent, which
+ * Raises ERRCODE_DATA_CORRUPTED if pages of the extent, which
  * the map calls free, say that it is in use (UNDO-42). Alloc lock held, no
  * buffer locked.
  */
 extern void zu_check_unused(uint32 extent);
 
 /*
- * zu_collect_overflow: Returns a palloc'd array of the numbers of all overflow
+ * Returns a palloc'd array of the numbers of all overflow
  * extents, ascending.
  */
 extern uint32 *zu_collect_overflow(int *n);
 
 /*
- * zu_is_overflow_extent: Returns whether the map calls the extent an overflow
+ * Returns whether the map calls the extent an overflow
  * extent. Takes the map page's share lock.
  */
 extern bool zu_is_overflow_extent(uint32 extent);
 
 /*
- * zu_free_overflow_extent: Frees the extent if 'unused' returns true for it
- * while the extent's map page is locked exclusively. Alloc lock held. Returns
- * whether the extent was freed.
+ * Frees the extent if 'unused' returns true for it while the extent's map page
+ * is locked exclusively. Alloc lock held. Returns whether the extent was
+ * freed.
  */
 extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
 
 /*
- * zu_set_settled: Sets the summaries of n settled extents on their common map
+ * Sets the summaries of n settled extents on their common map
  * page. The mutator that zu_mark_settled and redo share.
  */
 extern void zu_set_settled(Page page, const xl_undo_settled *settled, int n);
 
 /*
- * zu_xid_before: Returns the newest transaction id before oldest, which is
+ * Returns the newest transaction id before oldest, which is
  * positive.
  */
 extern TransactionId zu_xid_before(ZXid oldest);
@@ -147,56 +146,56 @@ typedef struct ZuTwins
 								 * becomes its copy */
 } ZuTwins;
 
-/* zu_twin_init: Fills the twin header of a page that was just initialised. */
+/* Fills the twin header of a page that was just initialised. */
 extern void zu_twin_init(Page page, BlockNumber first);
 
-/* zu_twin_seal: Counts a change of the page and computes its checksum anew. */
+/* Counts a change of the page and computes its checksum anew. */
 extern void zu_twin_seal(Page page);
 
 /*
- * zu_twin_valid: Returns whether page, whatever its bytes, is a valid twin of
+ * Returns whether page, whatever its bytes, is a valid twin of
  * the pair at block 'first'.
  */
 extern bool zu_twin_valid(Page page, BlockNumber first);
 
 /*
- * zu_twins_share: Pins and share-locks the better twin of the pair at block
+ * Pins and share-locks the better twin of the pair at block
  * 'first'. Raises ERRCODE_DATA_CORRUPTED if both are damaged.
  */
 extern Buffer zu_twins_share(BlockNumber first);
 
 /*
- * zu_twins_lock: Pins and exclusively locks the pair at block 'first'. Repairs
+ * Pins and exclusively locks the pair at block 'first'. Repairs
  * a twin that is damaged or older than the other one. On a primary only. Raises
  * ERRCODE_DATA_CORRUPTED if both are damaged.
  */
 extern void zu_twins_lock(ZuTwins *t, BlockNumber first);
 
 /*
- * zu_twins_state: Tells which twins of the pair at block 'first' are valid, and
+ * Tells which twins of the pair at block 'first' are valid, and
  * how often each was changed. Holds nothing on return.
  */
 extern void zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2]);
 
 /*
- * zu_twins_lost: Returns whether neither twin of the pair at block 'first' is
+ * Returns whether neither twin of the pair at block 'first' is
  * valid.
  */
 extern bool zu_twins_lost(BlockNumber first);
 
 /*
- * zu_twins_lock_new: Pins and exclusively locks a pair that the caller
+ * Pins and exclusively locks a pair that the caller
  * initialises; the pages are not read.
  */
 extern void zu_twins_lock_new(ZuTwins *t, BlockNumber first);
 
 /*
- * zu_twins_repair: Has zu_twins_lock repair the pair if its twins differ. Holds
+ * Has zu_twins_lock repair the pair if its twins differ. Holds
  * nothing on return.
  */
 extern void zu_twins_repair(BlockNumber first);
 
-/* zu_twins_page: Returns the page to change. */
+/* Returns the page to change. */
 static inline Page
 zu_twins_page(const ZuTwins *t)
 {
@@ -214,7 +213,7 @@ extern void zu_twins_set_lsn(const ZuTwins *t, XLogRecPtr recptr);
 extern void zu_twins_unlock(ZuTwins *t);
 
 /*
- * zu_twins_redo: Locks the pair that is block references id and id + 1 of the
+ * Locks the pair that is block references id and id + 1 of the
  * record. If it returns true, the caller changes zu_twins_page and calls
  * zu_twins_redone; if false, the pages have the change already, or were cut off
  * later. The caller calls zu_twins_unlock in both cases.
@@ -222,7 +221,7 @@ extern void zu_twins_unlock(ZuTwins *t);
 extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
 
 /*
- * zu_twins_redo_new: Locks a pair that is WILL_INIT in the record; the caller
+ * Locks a pair that is WILL_INIT in the record; the caller
  * initialises zu_twins_page and calls zu_twins_redone.
  */
 extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
@@ -244,13 +243,13 @@ typedef struct ZuFullWait
 } ZuFullWait;
 
 /*
- * zu_is_full: Returns whether the database has as much undo as the current user
+ * Returns whether the database has as much undo as the current user
  * may fill (zundo.undo_limit). Exact with the alloc lock held.
  */
 extern bool zu_is_full(ZuEntry *entry);
 
 /*
- * zu_wait_for_room: Does what zundo.undo_full says: raises the error, or waits
+ * Does what zundo.undo_full says: raises the error, or waits
  * a moment, after which the caller looks again. No lock held.
  */
 extern void zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait);
@@ -289,7 +288,7 @@ typedef struct ZuPin
 } ZuPin;
 
 /*
- * zu_find_pin: Returns what else keeps the most undo of this database now. Sets
+ * Returns what else keeps the most undo of this database now. Sets
  * *own to the transaction from which on this backend itself keeps undo.
  */
 extern ZuPin zu_find_pin(TransactionId *own);
@@ -298,29 +297,29 @@ extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 
 /*
- * zu_note_waiting: Notes in shared memory that this process waits for room
+ * Notes in shared memory that this process waits for room
  * until then, or until it notes so again.
  */
 extern void zu_note_waiting(TimestampTz until);
 
-/* zu_is_waiting: Returns whether the pin's process itself waits for room. */
+/* Returns whether the pin's process itself waits for room. */
 extern bool zu_is_waiting(const ZuPin *pin);
 
 /*
- * zu_cancel_pin: Sends the signal that is due, if any, to end the transaction
+ * Sends the signal that is due, if any, to end the transaction
  * of a client that pins undo. Called again and again as long as it does.
  */
 extern void zu_cancel_pin(const ZuPin *pin);
 
 /* ---- undo_log.c ---- */
 
-/* zu_log_detach: Gives this backend's log back. Alloc lock not held. */
+/* Gives this backend's log back. Alloc lock not held. */
 extern void zu_log_detach(void);
 
 /* ---- undo_page.c ---- */
 
 /*
- * zu_lock_page: Pins and share-locks page 'page' of an extent below the limit,
+ * Pins and share-locks page 'page' of an extent below the limit,
  * reading it in mode. Fence held.
  */
 extern Buffer zu_lock_page(uint32 extent, int page, ReadBufferMode mode);
@@ -334,7 +333,7 @@ extern bool zu_fence_enter(void);
 extern void zu_fence_leave(bool taken);
 
 /*
- * zu_copy_page: Copies page 'page' of an extent to dst (BLCKSZ bytes) if it is
+ * Copies page 'page' of an extent to dst (BLCKSZ bytes) if it is
  * written as part of that generation; returns false otherwise. Holds nothing on
  * return.
  */
@@ -342,13 +341,13 @@ extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst,
 						 ReadBufferMode mode);
 
 /*
- * zu_is_discarded: Returns whether the map or the log's discard pointer says
+ * Returns whether the map or the log's discard pointer says
  * that the record at ptr may be gone. Called after the record was not found.
  * Takes the map page's share lock.
  */
 extern bool zu_is_discarded(UndoPtr ptr);
 
-/* zu_prefetch_line: Prefetches the cache line at p. */
+/* Prefetches the cache line at p. */
 #ifdef __GNUC__
 #define zu_prefetch_line(p) __builtin_prefetch(p)
 #else
@@ -356,7 +355,7 @@ extern bool zu_is_discarded(UndoPtr ptr);
 #endif
 
 /*
- * zu_report_corrupt: Raises ERRCODE_DATA_CORRUPTED for a place in
+ * Raises ERRCODE_DATA_CORRUPTED for a place in
  * zundo.undo_log.
  */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
@@ -368,7 +367,7 @@ extern void zu_temp_write(const ZuOp *op);
 extern void zu_temp_finish(const ZuOp *op);
 
 /*
- * zu_temp_gather: Copies the record at ptr to buf; returns its length, 0 if it
+ * Copies the record at ptr to buf; returns its length, 0 if it
  * has been given back, -1 if there is no record.
  */
 extern int	zu_temp_gather(UndoPtr ptr, char *buf);

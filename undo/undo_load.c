@@ -13,7 +13,7 @@
 #include "utils/memutils.h"
 
 /*
- * check_meta: Raises an error unless page is a meta page of the format that
+ * Raises an error unless page is a meta page of the format that
  * this version writes.
  */
 static void
@@ -32,7 +32,7 @@ check_meta(Page page)
 }
 
 /*
- * check_time: Raises an error if `oldest` is ahead of the server's transaction
+ * Raises an error if `oldest` is ahead of the server's transaction
  * ids, which happens if the server's counter was set back.
  */
 static void
@@ -53,7 +53,7 @@ check_time(ZXid oldest)
 }
 
 /*
- * zu_load_meta: Loads nothing if another process has done so while this one
+ * Loads nothing if another process has done so while this one
  * waited for the load lock. Repairs the pair first if its twins differ, but not
  * in recovery.
  */
@@ -93,7 +93,7 @@ zu_load_meta(ZuEntry *entry)
 }
 
 /*
- * is_blank: Returns whether nothing was lost on page 'page' of the extent,
+ * Returns whether nothing was lost on page 'page' of the extent,
  * which has no data of the current allocation: it belongs to another
  * allocation, or it is empty in the file, too. A page that could not be read is
  * empty only in its buffer. No process writes to the extent meanwhile.
@@ -113,7 +113,7 @@ is_blank(uint32 extent, int page)
 }
 
 /*
- * zu_find_insert: Takes the end of the first page that is not full. With sound,
+ * Takes the end of the first page that is not full. With sound,
  * reads on: a written or unreadable page behind the end means that the end is
  * wrong.
  */
@@ -146,7 +146,7 @@ zu_find_insert(const ZuExtent *e, bool *sound)
 }
 
 /*
- * tail_parses: Returns whether the records from the last page with a record's
+ * Returns whether the records from the last page with a record's
  * beginning up to 'insert' in extent e can be read.
  */
 static bool
@@ -186,7 +186,7 @@ tail_parses(const ZuExtent *e, UndoPtr insert)
 }
 
 /*
- * load_log: Sets up one log from its n extents, ordered by sequence. Closes the
+ * Sets up one log from its n extents, ordered by sequence. Closes the
  * log if where it ends is not certain.
  */
 static void
@@ -219,7 +219,7 @@ load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 }
 
 /*
- * load_logs: Fills the entry's logs from the pages. Load lock held. Repairs the
+ * Fills the entry's logs from the pages. Load lock held. Repairs the
  * map pages first. Raises an error if the map names more logs than fit the
  * shared memory.
  */
@@ -269,7 +269,7 @@ load_logs(ZuEntry *entry)
 }
 
 /*
- * zu_require_logs: Loads the logs under the load lock if they are not loaded.
+ * Loads the logs under the load lock if they are not loaded.
  * If an error prevents that, the next call tries again.
  */
 void

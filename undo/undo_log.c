@@ -71,7 +71,7 @@ my_shared(void)
 	return &zu_my.entry->logs[my.logno];
 }
 
-/* room_left: Returns how many data bytes the current extent still takes. */
+/* Returns how many data bytes the current extent still takes. */
 static inline uint32
 room_left(void)
 {
@@ -81,7 +81,7 @@ room_left(void)
 }
 
 /*
- * set_position: Sets the backend-local insert position within the current
+ * Sets the backend-local insert position within the current
  * extent from ptr.
  */
 static void
@@ -96,7 +96,7 @@ set_position(UndoPtr ptr)
 /* ---- attaching ---- */
 
 /*
- * choose_log: Returns an unattached log, preferably one that has extents; -1 if
+ * Returns an unattached log, preferably one that has extents; -1 if
  * there is none. Alloc lock held.
  */
 static int
@@ -119,7 +119,7 @@ choose_log(ZuEntry *entry)
 }
 
 /*
- * attach_log: Attaches an unattached log to this backend and holds it. Loads
+ * Attaches an unattached log to this backend and holds it. Loads
  * the logs of the database if that has not been done. Raises an error if no log
  * is available.
  */
@@ -166,7 +166,7 @@ attach_log(void)
 }
 
 /*
- * hold_log: Makes sure that this backend has a log which cannot be taken from
+ * Makes sure that this backend has a log which cannot be taken from
  * it until the end of the transaction (UNDO-50): the one that it is attached
  * to, or another if that one was taken or is closed.
  */
@@ -193,7 +193,7 @@ hold_log(void)
 }
 
 /*
- * let_log_be_taken: Ends hold_log, which is needed again before the log is
+ * Ends hold_log, which is needed again before the log is
  * used.
  */
 static inline void
@@ -207,7 +207,7 @@ let_log_be_taken(void)
 }
 
 /*
- * zu_log_detach: Leaves the extent that was allocated but not entered with the
+ * Leaves the extent that was allocated but not entered with the
  * log.
  */
 void
@@ -231,7 +231,7 @@ zu_log_detach(void)
 /* ---- reserving ---- */
 
 /*
- * enter_first_extent: Gives a log without extents its first one and publishes
+ * Gives a log without extents its first one and publishes
  * its beginning as insert and discard position.
  */
 static void
@@ -253,7 +253,7 @@ enter_first_extent(void)
 }
 
 /*
- * should_retire: Returns whether the current extent keeps the tail of the file
+ * Returns whether the current extent keeps the tail of the file
  * from being truncated, though a lower extent would do as well. True only
  * between transactions, and only for an extent that was written: an extent
  * without data cannot be left (UNDO-11).
@@ -270,7 +270,7 @@ should_retire(void)
 }
 
 /*
- * want_worker: Asks for a worker if none serves this database. Raises no error.
+ * Asks for a worker if none serves this database. Raises no error.
  */
 static void
 want_worker(void)
@@ -280,7 +280,7 @@ want_worker(void)
 }
 
 /*
- * zu_reserve: Allocates the next extent ahead if the current one does not take
+ * Allocates the next extent ahead if the current one does not take
  * the op. zu_finish enters it.
  */
 void
@@ -312,7 +312,7 @@ zu_reserve(Size bytes)
 /* ---- one op ---- */
 
 /*
- * lock_op_page: Pins and exclusively locks page 'page' of the extent. A page
+ * Pins and exclusively locks page 'page' of the extent. A page
  * that gets its first bytes is not read.
  */
 static Buffer
@@ -331,7 +331,7 @@ lock_op_page(uint32 extent, int page, bool init)
 }
 
 /*
- * place_records: Chooses the op's place, which is in the extent ahead if the
+ * Chooses the op's place, which is in the extent ahead if the
  * current one has too little room. Fills ptr, place, start and next. Returns
  * the extent; sets *page to the first page.
  */
@@ -378,7 +378,7 @@ place_records(ZuOp *op, int *page)
 }
 
 /*
- * zu_prepare: Locks the pages in ascending order. Before anything is changed,
+ * Locks the pages in ascending order. Before anything is changed,
  * checks that the page at the insert position ends there; if not, the log is
  * closed, because a write of that page was lost.
  */
@@ -451,7 +451,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 }
 
 /*
- * put_bytes: Puts n bytes at off, which is the page's end of data; bytes is
+ * Puts n bytes at off, which is the page's end of data; bytes is
  * NULL if they are there already. A record begins at first (0 = none). The
  * mutator of undo pages that DML and redo share.
  */
@@ -466,7 +466,7 @@ put_bytes(Page page, int off, const char *bytes, int n, int first)
 }
 
 /*
- * zu_write: Packs a record directly onto its page if it fits there; one that
+ * Packs a record directly onto its page if it fits there; one that
  * straddles pages is packed into a scratch buffer first.
  */
 void
@@ -540,7 +540,7 @@ zu_register(ZuOp *op, uint8 first_block_id)
 }
 
 /*
- * zu_finish: Publishes the sequence of a new extent before the position in it,
+ * Publishes the sequence of a new extent before the position in it,
  * so that a reader that sees the position also sees the sequence.
  */
 void
@@ -594,7 +594,7 @@ zu_my_transaction_bytes(void)
 }
 
 /*
- * zu_at_xact_end: Looks for a worker again: one that was there when the
+ * Looks for a worker again: one that was there when the
  * transaction reserved its first undo may have left before that record was
  * written, because zu_reserve may be followed by a wait for a row. By WORKER-2,
  * a worker that is still counted sees what is written by now.
@@ -617,7 +617,7 @@ zu_at_xact_end(void)
 /* ---- redo ---- */
 
 /*
- * redo_page: Returns undo page block_id of the WAL record, locked, or
+ * Returns undo page block_id of the WAL record, locked, or
  * InvalidBuffer if the record has no such block or the page was cut off later.
  * Sets *apply to whether its bytes have to be written.
  */
@@ -646,7 +646,7 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 }
 
 /*
- * zu_redo_records: Takes from op which bytes belong to which page, and which
+ * Takes from op which bytes belong to which page, and which
  * record begins there. A page whose data do not end where the op begins is a
  * PANIC.
  */

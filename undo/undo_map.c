@@ -10,7 +10,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* compare_by_sequence: Compares two extents by log number, then by sequence. */
+/* Compares two extents by log number, then by sequence. */
 static int
 compare_by_sequence(const void *a, const void *b)
 {
@@ -25,7 +25,7 @@ compare_by_sequence(const void *a, const void *b)
 }
 
 /*
- * copy_map_page: Copies the map page of extent's group to dst; false if the
+ * Copies the map page of extent's group to dst; false if the
  * page was cut off.
  */
 static bool
@@ -48,7 +48,7 @@ copy_map_page(uint32 extent, char *dst)
 }
 
 /*
- * zu_collect_extents: Reads one copied map page after the other, so the result
+ * Reads one copied map page after the other, so the result
  * is not a snapshot of the whole map.
  */
 ZuExtent *
@@ -97,7 +97,7 @@ zu_collect_extents(int logno, uint64 from, int *n)
 }
 
 /*
- * is_map_lost: Returns whether both twins of the map page of extent's group are
+ * Returns whether both twins of the map page of extent's group are
  * damaged.
  */
 static bool
@@ -112,7 +112,7 @@ is_map_lost(uint32 extent)
 }
 
 /*
- * zu_any_log_extent: Raises no error for a lost map page, because reading
+ * Raises no error for a lost map page, because reading
  * tables does not depend on the map.
  */
 bool
@@ -140,7 +140,7 @@ zu_any_log_extent(void)
 	return false;
 }
 
-/* zu_collect_overflow: Reads one copied map page after the other. */
+/* Reads one copied map page after the other. */
 uint32 *
 zu_collect_overflow(int *n)
 {
@@ -183,7 +183,7 @@ zu_is_overflow_extent(uint32 extent)
 	return is;
 }
 
-/* zu_read_map_entry: Checks the limit with the fence held (UNDO-9). */
+/* Checks the limit with the fence held (UNDO-9). */
 bool
 zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
 {

@@ -66,7 +66,7 @@
 /* ---- pages ---- */
 
 /*
- * zu_meta_init: Initialises a meta page without extents. The caller seals it.
+ * Initialises a meta page without extents. The caller seals it.
  */
 void
 zu_meta_init(Page page, ZXid oldest)
@@ -86,7 +86,7 @@ zu_meta_init(Page page, ZXid oldest)
 	((PageHeader) page)->pd_lower = ZU_TWIN_DATA + sizeof(ZuMetaData);
 }
 
-/* zu_map_init: Initialises a map page of free extents. The caller seals it. */
+/* Initialises a map page of free extents. The caller seals it. */
 void
 zu_map_init(Page page, BlockNumber first, uint32 floor)
 {
@@ -98,7 +98,7 @@ zu_map_init(Page page, BlockNumber first, uint32 floor)
 }
 
 /*
- * zu_create_storage: Writes both copies of the meta page past the buffers, with
+ * Writes both copies of the meta page past the buffers, with
  * WAL, and syncs the file.
  */
 void
@@ -139,7 +139,7 @@ compare_by_number(const void *a, const void *b)
 /* ---- allocation ---- */
 
 /*
- * find_free: Returns the lowest free extent, or the limit if there is none.
+ * Returns the lowest free extent, or the limit if there is none.
  * Alloc lock held.
  */
 static uint32
@@ -165,7 +165,7 @@ find_free(ZuEntry *entry)
 }
 
 /*
- * grow_file: Extends the file to hold extents 0 .. extent, with their map
+ * Extends the file to hold extents 0 .. extent, with their map
  * pages. Alloc lock held. Raises an error if the disk is full, or at the
  * largest possible size; may be repeated after an error.
  */
@@ -199,7 +199,7 @@ grow_file(uint32 extent)
 }
 
 /*
- * known_generation: Returns the latest generation of a free extent; the floor
+ * Returns the latest generation of a free extent; the floor
  * if its group does not exist yet. Alloc lock held.
  */
 static uint32
@@ -215,7 +215,7 @@ known_generation(uint32 extent, bool new_group)
 }
 
 /*
- * check_unused: Raises ERRCODE_DATA_CORRUPTED if pages of the extent say that
+ * Raises ERRCODE_DATA_CORRUPTED if pages of the extent say that
  * it is in use, though map and limit say otherwise (UNDO-42). Alloc lock held,
  * and no buffer locked, because overflow pages are locked before map pages.
  */
@@ -253,7 +253,7 @@ check_unused(uint32 extent, bool new_group)
 						 "database, then see zundo.repair_undo().")));
 }
 
-/* next_generation: Returns the generation after this one; 0 is never used. */
+/* Returns the generation after this one; 0 is never used. */
 static uint32
 next_generation(uint32 generation)
 {
@@ -262,7 +262,7 @@ next_generation(uint32 generation)
 }
 
 /*
- * take_extent: Allocates one extent in a critical section: the map entry (with
+ * Allocates one extent in a critical section: the map entry (with
  * this state), the number of extents in the meta page if 'grows', and the WAL
  * record MAP. Fills e->generation. Alloc lock held. 'grows': the extent lies at
  * the limit, which is raised while the meta page is still locked.
@@ -335,7 +335,7 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 }
 
 /*
- * zu_growth_must_wait: Looks for a free extent only if the file is being cut
+ * Looks for a free extent only if the file is being cut
  * off.
  */
 bool
@@ -346,7 +346,7 @@ zu_growth_must_wait(ZuEntry *entry)
 }
 
 /*
- * zu_wait_for_truncation: Sleeps on the condition variable, and looks again
+ * Sleeps on the condition variable, and looks again
  * after a second in any case.
  */
 void
@@ -360,7 +360,7 @@ zu_wait_for_truncation(ZuEntry *entry)
 }
 
 /*
- * alloc_extent: Finds a free extent, or grows the file by one, and takes it for
+ * Finds a free extent, or grows the file by one, and takes it for
  * this state. e has logno and sequence; extent and generation are filled in.
  * Alloc lock held; there is room below zundo.undo_limit, and the file may grow.
  */
@@ -391,7 +391,7 @@ zu_check_unused(uint32 extent)
 }
 
 /*
- * zu_alloc_extent: Waits, without the alloc lock, until there is room and the
+ * Waits, without the alloc lock, until there is room and the
  * file may grow; then takes the extent and makes it the last one of the log.
  */
 ZuExtent
@@ -423,7 +423,7 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 }
 
 /*
- * zu_alloc_overflow_extent: Does not wait: the caller has found room under the
+ * Does not wait: the caller has found room under the
  * alloc lock, and keeps that lock.
  */
 uint32
@@ -441,7 +441,7 @@ zu_alloc_overflow_extent(void)
 
 /* ---- settled extents ---- */
 
-/* zu_mark_settled: Writes one WAL record MAP for all extents of a group. */
+/* Writes one WAL record MAP for all extents of a group. */
 void
 zu_mark_settled(ZuExtent *extents, int n)
 {
@@ -496,7 +496,7 @@ zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 /* ---- freeing ---- */
 
 /*
- * note_durable: Notes that oldest and freeze are in the meta page and its WAL
+ * Notes that oldest and freeze are in the meta page and its WAL
  * now.
  */
 static void
@@ -512,7 +512,7 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 }
 
 /*
- * take_conflict: Returns the conflict that the discard pass has noted for
+ * Returns the conflict that the discard pass has noted for
  * standbys, and forgets it: the caller logs it in its next record (UNDO-19).
  * Only by the discarder.
  */
@@ -523,7 +523,7 @@ take_conflict(ZuEntry *entry)
 }
 
 /*
- * as_transaction: Returns a 64-bit xid as it is written to WAL. An id that no
+ * Returns a 64-bit xid as it is written to WAL. An id that no
  * transaction can have (its low half is not a normal xid) becomes the last one
  * of the epoch before.
  */
@@ -542,7 +542,7 @@ zu_xid_before(ZXid oldest)
 }
 
 /*
- * log_discard: Writes one DISCARD record: n extents become free (ascending, of
+ * Writes one DISCARD record: n extents become free (ascending, of
  * one group; map is their map page, locked, or NULL if n is 0), and `oldest`,
  * the freeze limit and the doubt window become durable. conflict is the newest
  * discarded xid for standbys (InvalidZXid = none), or CONFLICT_NOTED to take
@@ -619,7 +619,7 @@ zu_log_oldest(ZXid oldest)
 }
 
 /*
- * zu_log_conflict: Writes a DISCARD record without extents, with this conflict
+ * Writes a DISCARD record without extents, with this conflict
  * only: what the discard pass has noted is left to its own next record.
  */
 void
@@ -634,7 +634,7 @@ zu_log_conflict(TransactionId horizon)
 }
 
 /*
- * zu_free_extents: Writes one DISCARD record for all extents of a group. Before
+ * Writes one DISCARD record for all extents of a group. Before
  * each, checks that the map still has the extents as their logs know them.
  */
 void
@@ -674,7 +674,7 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 }
 
 /*
- * zu_free_overflow_extent: Calls 'unused' with the map page locked: a process
+ * Calls 'unused' with the map page locked: a process
  * that takes a page of the extent locks that page first and looks at the map
  * then (zu_overflow_take), so one of the two sees the other.
  */

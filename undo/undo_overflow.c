@@ -1,6 +1,6 @@
 /*
- * undo/undo_overflow.c - which page of the undo relation holds further slots
- * of which table page.
+ * undo/undo_overflow.c - slot overflow pages: finding free ones, and the table
+ * pages that own the others.
  *
  * Owns the extents in state OVERFLOW and the headers of their pages. Called by
  * DML when a table page has no slot left, by readers of slots, and by the
@@ -14,17 +14,17 @@
  * Locks: table page -> overflow page -> map page (shared). Reserving and
  * freeing hold the alloc lock and lock overflow pages one at a time; freeing
  * holds the map page exclusively and takes the overflow pages' locks only if
- * they are to be had at once.
+ * they are free at once.
  *
- * Crash points: after ALLOC: an extent without used pages, which is freed when
- * it is looked at.
+ * Crash points: after MAP, an extent without used pages, which the next
+ * zu_overflow_free_extents frees.
  *
  * Invariants
  *	UNDO-20	an overflow page with an owner is pointed to by exactly that table
- *		page, or its owner's file is gone or was emptied (then the worker frees
- *		it).
- *	UNDO-21	its contents change only while the table page is locked
- *		exclusively, or under UNDO-20's exception.
+ *		page, or its owner's file was dropped or emptied (then the worker
+ *		frees the page).
+ *	UNDO-21	the contents of an overflow page with an owner change only while
+ *		the table page is locked exclusively, or under UNDO-20's exception.
  *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an
  *			owner.
  */
@@ -35,6 +35,10 @@
 
 static BlockNumber reserved = InvalidBlockNumber;
 
+/*
+ * Initialises the page for DML and redo alike. A page without
+ * an owner gets no fields but the magic.
+ */
 void
 zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
 				 uint16 changes)
@@ -54,6 +58,10 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
 }
 
+/*
+ * Trusts neither the number nor the page: the table page may
+ * be damaged.
+ */
 Buffer
 zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block, int mode)
 {
@@ -62,7 +70,7 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 	uint32		extent;
 	uint32		page;
 
-	/* any number may stand on a damaged page */
+	/* a damaged table page may have any number */
 	if (!zu_block_position(block, &extent, &page) ||
 		extent >= pg_atomic_read_u32(&zu_my.entry->limit))
 		return InvalidBuffer;
@@ -79,9 +87,9 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 /* ---- finding a free page ---- */
 
 /*
- * is_unowned: has the locked page no owner? Zeros say so only if they are in
- * the file too: a page that could not be read when its extent was examined is
- * zeros in its buffer, whoever owns it.
+ * Returns whether the locked page has no owner. A page of zeros has
+ * none only if it is zeros in the file, too: a page that could not be read when
+ * its extent was examined is zeros in its buffer, even if it has an owner.
  */
 static bool
 is_unowned(Page page, BlockNumber block)
@@ -90,8 +98,9 @@ is_unowned(Page page, BlockNumber block)
 }
 
 /*
- * page_is_free: looked at under its share lock. Extent below the limit, alloc
- * lock held (so it stays there).
+ * Returns whether the page has no owner, as seen under its share
+ * lock. The extent is below the limit; the alloc lock is held, so the limit
+ * stays.
  */
 static bool
 page_is_free(BlockNumber block)
@@ -106,8 +115,8 @@ page_is_free(BlockNumber block)
 }
 
 /*
- * find_page: a free page of the extents at or after block 'from', before 'to'.
- * Alloc lock held.
+ * Returns a free page of the extents from block 'from' up to, but
+ * not including, 'to'; InvalidBlockNumber if there is none. Alloc lock held.
  */
 static BlockNumber
 find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
@@ -125,8 +134,9 @@ find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
 }
 
 /*
- * find_free: a free page of the extents that there are, or Invalid. Alloc lock
- * held.
+ * Returns a free page of the existing overflow extents,
+ * InvalidBlockNumber if there is none. Searches from the hint on, then before
+ * it. Alloc lock held.
  */
 static BlockNumber
 find_free(ZuEntry *entry)
@@ -142,6 +152,11 @@ find_free(ZuEntry *entry)
 	return block;
 }
 
+/*
+ * Waits, without the alloc lock, if there is no free page
+ * and no room for an extent. The reservation is only remembered:
+ * zu_overflow_take looks again whether the page is free.
+ */
 void
 zu_overflow_reserve(void)
 {
@@ -163,12 +178,13 @@ zu_overflow_reserve(void)
 	}
 	if (reserved == InvalidBlockNumber)
 		reserved = zu_extent_block(zu_alloc_overflow_extent());
-	/* somebody else who looks now need not find the same page */
+	/* so that another backend does not find the same page first */
 	pg_atomic_write_u32(&entry->overflow_hint, reserved + 1);
 	LWLockRelease(zu_alloc_lock(entry));
 	ZUNDO_FAULT("overflow-reserved");
 }
 
+/* Takes the page lock only if it is free at once. */
 Buffer
 zu_overflow_take(void)
 {
@@ -187,8 +203,8 @@ zu_overflow_take(void)
 		buf = zu_read_block(block, RBM_NORMAL);
 
 		/*
-		 * no waiting with the fence held: who has taken the page may want a
-		 * fence
+		 * no waiting with the fence held: the holder of the page lock may
+		 * need a fence
 		 */
 		if (!ConditionalLockBuffer(buf))
 		{
@@ -197,8 +213,8 @@ zu_overflow_take(void)
 		}
 
 		/*
-		 * while we hold the page, its extent cannot leave this state
-		 * (UNDO-22)
+		 * while the page is locked, its extent cannot leave the state
+		 * OVERFLOW (UNDO-22)
 		 */
 		else if (!is_unowned(BufferGetPage(buf), block) || !zu_is_overflow_extent(extent))
 		{
@@ -213,8 +229,9 @@ zu_overflow_take(void)
 /* ---- cleaning up ---- */
 
 /*
- * Describes page 'page' of an overflow extent in *p. Returns false if the page
- * has no owner, or is no overflow page any more: nothing keeps the extent.
+ * Describes page 'page' of an overflow extent in *p. Returns false
+ * if the page has no owner, or is no overflow page any more, since no lock
+ * keeps the extent.
  */
 static bool
 list_page(uint32 extent, int page, ZuOverflowPage *p)
@@ -284,8 +301,8 @@ zu_overflow_lock_owned(const ZuOverflowPage *p)
 }
 
 /*
- * extent_is_unused: no page of it has an owner, and nobody is about to give
- * one to a page. Map page locked exclusively.
+ * Returns whether no page of the extent has an owner, and no
+ * process is about to give one to a page. Map page locked exclusively.
  */
 static bool
 extent_is_unused(uint32 extent)
@@ -308,6 +325,10 @@ extent_is_unused(uint32 extent)
 	return true;
 }
 
+/*
+ * Looks at the pages of an extent first without the map page locked, so as not
+ * to keep other processes from the map.
+ */
 int
 zu_overflow_free_extents(void)
 {
@@ -326,7 +347,7 @@ zu_overflow_free_extents(void)
 		BlockNumber start = zu_extent_block(extents[i]);
 		int			page = 0;
 
-		/* first without keeping others from the map */
+		/* first without keeping other processes from the map */
 		while (page < ZU_EXTENT_PAGES && page_is_free(start + page))
 			page++;
 		if (page == ZU_EXTENT_PAGES && zu_free_overflow_extent(extents[i], extent_is_unused))

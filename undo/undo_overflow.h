@@ -3,8 +3,8 @@
  * a table page.
  *
  * A table page that is full and needs one more transaction slot gets such a
- * page. The slots themselves are page/zoverflow.h's; here is who owns which
- * page.
+ * page. The slots themselves are described in page/zoverflow.h; this header
+ * is about the pages and their owners.
  *
  * Layout (the standard page header; pd_lower = end of the slots):
  *
@@ -29,15 +29,15 @@
 typedef struct ZuOverflowHeader
 {
 	RelFileNumber relnumber;	/* of the owner; 0 = the page is free */
-	BlockNumber block;			/* of the owner: table page */
+	BlockNumber block;			/* of the owner: its block */
 	uint16		first;			/* 1 + number of inline slots of the owner; 0
 								 * = free */
-	uint16		changes;		/* counts the changes of the slots, as the
-								 * owner does (OVERFLOW-3) */
+	uint16		changes;		/* count of changes of the slots, which the
+								 * owner keeps, too (OVERFLOW-3) */
 	uint16		magic;
 	uint16		zero2;
-	Oid			reloid;			/* of the owner, for whoever looks whether it
-								 * still exists */
+	Oid			reloid;			/* of the owner, to find out whether it still
+								 * exists */
 	uint32		zero3;
 } ZuOverflowHeader;
 
@@ -51,16 +51,16 @@ zu_overflow_header(Page page)
 }
 
 /*
- * zu_overflow_init: an overflow page without slots; owned by that table page,
- * or by nobody if first is 0. changes: where the count of its changes begins.
- * For DML and redo.
+ * Makes page an overflow page without slots, owned by that
+ * table page, or without an owner if first is 0. changes: where the count of
+ * its changes begins. For DML and redo.
  */
 extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block,
 							 int first, uint16 changes);
 
 /*
- * zu_overflow_page: Returns whether the page is a slot overflow page, with an
- * owner or not. Any bytes are tolerated.
+ * Returns whether the page is a slot overflow page, with or
+ * without an owner. The page may have any bytes.
  */
 static inline bool
 zu_overflow_page(Page page)
@@ -71,7 +71,10 @@ zu_overflow_page(Page page)
 		lower >= ZU_OVERFLOW_DATA && lower <= BLCKSZ;
 }
 
-/* zu_overflow_owned: Returns whether it is one that has an owner. */
+/*
+ * Returns whether the page is a slot overflow page with an
+ * owner.
+ */
 static inline bool
 zu_overflow_owned(Page page)
 {
@@ -79,30 +82,34 @@ zu_overflow_owned(Page page)
 }
 
 /*
- * zu_overflow_lock: pin overflow page 'block' and lock it in mode. The caller
+ * Pins overflow page 'block' and locks it in mode. The caller
  * has locked the table page that points to it, (relnumber, table_block).
- * InvalidBuffer if there is no overflow page of that owner there; the number
- * may be any.
+ * Returns InvalidBuffer if that block is no overflow page of this owner; block
+ * may be any number.
  */
 extern Buffer zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block,
 							   int mode);
 
 /*
- * zu_overflow_reserve: look for a free overflow page, or allocate an extent
- * for such, and remember it. No buffer lock may be held. Errors: disk full,
+ * Looks for a free overflow page, or allocates an extent
+ * of such pages, and remembers the page. No LWLock and no buffer lock may be
+ * held, since the backend may have to wait for room. Errors: disk full,
  * undo_limit reached.
  */
 extern void zu_overflow_reserve(void);
 
 /*
- * zu_overflow_take: the page found by zu_overflow_reserve, pinned and
- * exclusively locked, if it is still free: the caller gives it an owner before
- * unlocking it. Else InvalidBuffer. Forgets the reservation. The caller holds
- * a table page.
+ * Returns the page found by zu_overflow_reserve, pinned and
+ * exclusively locked, if it is still free, else InvalidBuffer. Forgets the
+ * reservation. The caller has locked a table page, and gives the overflow page
+ * an owner before unlocking it.
  */
 extern Buffer zu_overflow_take(void);
 
-/* A page and its owner, for whoever looks for pages that are left behind. */
+/*
+ * An overflow page and its owner, for the search for pages whose owner does not
+ * exist any more.
+ */
 typedef struct ZuOverflowPage
 {
 	BlockNumber overflow;
@@ -113,20 +120,21 @@ typedef struct ZuOverflowPage
 } ZuOverflowPage;
 
 /*
- * zu_overflow_list: palloc'd array of the pages with an owner, by block; cheap
- * if there is no overflow extent.
+ * Returns a palloc'd array of the pages with an owner, by
+ * block. Cheap if there is no overflow extent.
  */
 extern ZuOverflowPage *zu_overflow_list(int *n);
 
 /*
- * zu_overflow_lock_owned: p pinned and exclusively locked if it still has that
- * owner, else InvalidBuffer. By who frees extents.
+ * Returns the buffer of p, pinned and exclusively
+ * locked, if the page still has that owner, else InvalidBuffer. For the process
+ * that takes pages from owners that do not exist any more.
  */
 extern Buffer zu_overflow_lock_owned(const ZuOverflowPage *p);
 
 /*
- * zu_overflow_free_extents: give back the overflow extents that hold no page
- * with an owner; their number. No lock held.
+ * Gives back the overflow extents without a page that
+ * has an owner; returns their number. No lock held.
  */
 extern int	zu_overflow_free_extents(void);
 

@@ -40,7 +40,7 @@ my_fence(void)
 }
 
 /*
- * fence_kept: Returns whether the fence that zu_read_begin took is still held.
+ * Returns whether the fence that zu_read_begin took is still held.
  * An error releases it without zu_read_end.
  */
 static inline bool
@@ -95,7 +95,7 @@ zu_read_block(BlockNumber block, ReadBufferMode mode)
 }
 
 /*
- * zu_lock_page: Tries the buffer that held the block last time, which saves the
+ * Tries the buffer that held the block last time, which saves the
  * look-up in the buffer table.
  */
 Buffer
@@ -121,7 +121,7 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 }
 
 /*
- * zu_copy_page: Copies only up to pd_lower; the rest of dst is left as it is.
+ * Copies only up to pd_lower; the rest of dst is left as it is.
  */
 bool
 zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
@@ -144,7 +144,7 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMo
 }
 
 /*
- * zu_prefetch: Fetches the buffer's descriptor, the page header and the first
+ * Fetches the buffer's descriptor, the page header and the first
  * bytes of the record.
  */
 void
@@ -164,7 +164,7 @@ zu_prefetch(UndoPtr ptr)
 }
 
 /*
- * zu_page_init: Initialises an undo page without records. DML and redo share
+ * Initialises an undo page without records. DML and redo share
  * it.
  */
 void

@@ -1,22 +1,23 @@
 /*
- * undo/undo_pin.c - who keeps undo from being discarded, and how clients are
- * made to let go of it.
+ * undo/undo_pin.c - what keeps undo from being discarded, and how transactions
+ * of clients that do so are cancelled.
  *
  * Owns, in shared memory, a mark for each process: that it waits for room in
  * the undo log, and that its transaction was cancelled for the undo that it
- * keeps. Called by undo_full.c, and by the server's hooks (hooks.c), which
- * tell a victim in its own words what has happened.
+ * keeps. Called by undo_full.c, by the functions of hooks.c that replace or
+ * complete the error of a cancelled transaction, and by discard/ and monitor/
+ * (zu_describe_pin).
  *
  * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises
  * the server's error at the next place where it looks for signals; the hooks
  * turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and
- * transaction. Who waits for its client does not heed SIGINT: if it still does
- * so after a time of grace, it is ended by SIGTERM. A signal may come when the
- * transaction has just ended, as with pg_cancel_backend: the next statement is
- * cancelled then, without the mark.
+ * transaction. A backend that waits for its client does not react to SIGINT: if
+ * it still waits after a time of grace, it is ended by SIGTERM. A signal may
+ * arrive when the transaction has just ended, as with pg_cancel_backend: the
+ * next statement is cancelled then, with the server's error.
  *
- * Locks: ProcArrayLock shared while processes are looked at and signalled:
- * nobody leaves meanwhile. Then the marks' spinlock.
+ * Locks: ProcArrayLock shared while processes are looked at and signalled, so
+ * that no process leaves meanwhile. Then the marks' spinlock.
  *
  * Crash points: none; nothing here is durable.
  *
@@ -53,11 +54,13 @@
 
 typedef struct Mark
 {
-	int			waiter;			/* pid of who waits for room ... */
-	TimestampTz waits_until;	/* ... if this is not past */
-	int			pid;			/* the victim's, 0 = none; its transaction */
+	int			waiter;			/* pid of the process that waits for room ... */
+	TimestampTz waits_until;	/* ... if this time has not passed */
+	int			pid;			/* pid of the victim, 0 = none; lxid is its
+								 * transaction */
 	LocalTransactionId lxid;
-	TimestampTz since;			/* last signal, or first sight of it */
+	TimestampTz since;			/* time of the last signal; before that, when
+								 * the victim was found */
 	bool		cancelled;
 	bool		terminated;
 } Mark;
@@ -65,7 +68,7 @@ typedef struct Mark
 typedef struct Marks
 {
 	slock_t		mutex;
-	int			n;				/* by process number */
+	int			n;				/* the marks are indexed by process number */
 	Mark		marks[FLEXIBLE_ARRAY_MEMBER];
 } Marks;
 
@@ -77,6 +80,10 @@ zu_pin_shmem_size(void)
 	return add_size(offsetof(Marks, marks), mul_size(MaxBackends, sizeof(Mark)));
 }
 
+/*
+ * Creates the marks or attaches to them.
+ * AddinShmemInitLock held.
+ */
 void
 zu_pin_shmem_startup(void)
 {
@@ -93,8 +100,9 @@ zu_pin_shmem_startup(void)
 /* ---- finding the pin ---- */
 
 /*
- * pinned_by: the oldest transaction whose undo proc keeps in this database, as
- * the horizon counts it. ProcArrayLock held.
+ * Returns the oldest transaction whose undo proc keeps in this
+ * database, counted as the server counts its horizons; InvalidTransactionId if
+ * none. ProcArrayLock held.
  */
 static TransactionId
 pinned_by(PGPROC *proc)
@@ -106,7 +114,11 @@ pinned_by(PGPROC *proc)
 		return InvalidTransactionId;
 	if (proc->statusFlags & (PROC_IN_VACUUM | PROC_IN_LOGICAL_DECODING))
 		return InvalidTransactionId;
-	/* what a prepared transaction leaves behind when it ends looks like one */
+
+	/*
+	 * the PGPROC of a prepared transaction that has ended looks like one that
+	 * exists
+	 */
 	if (proc->pid == 0 && (!TransactionIdIsValid(xid) || ProcGlobal->xids[proc->pgxactoff] != xid))
 		return InvalidTransactionId;
 	if (!TransactionIdIsValid(xmin) ||
@@ -125,8 +137,8 @@ is_walsender(int pid)
 }
 
 /*
- * describe: the pin xid that proc, or the leader of its parallel query, is.
- * ProcArrayLock held.
+ * Returns the pin that proc is with transaction id xid; leader is the
+ * leader of its parallel query, or NULL. ProcArrayLock held.
  */
 static ZuPin
 describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
@@ -153,7 +165,11 @@ describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 	return pin;
 }
 
-/* counts_more: is it a that has to end first? */
+/*
+ * Returns whether a counts more than b: the pin with the older xid
+ * does, then the owner of that xid, then the kind that comes first in
+ * ZuPinKind.
+ */
 static bool
 counts_more(const ZuPin *a, const ZuPin *b)
 {
@@ -162,7 +178,10 @@ counts_more(const ZuPin *a, const ZuPin *b)
 	return a->owner != b->owner ? a->owner : a->kind < b->kind;
 }
 
-/* is_exempt: is role one of zundo.undo_full_exempt, or a member of one? */
+/*
+ * Returns whether role is one of zundo.undo_full_exempt, or a member
+ * of one. Reads catalogs.
+ */
 static bool
 is_exempt(Oid role)
 {
@@ -171,7 +190,7 @@ is_exempt(Oid role)
 	ListCell   *lc;
 	bool		exempt = false;
 
-	/* it was checked when it was set */
+	/* the syntax was checked when the setting was made */
 	if (!OidIsValid(role) || !SplitIdentifierString(names, ',', &list))
 		return false;
 	foreach(lc, list)
@@ -188,6 +207,11 @@ is_exempt(Oid role)
 	return exempt;
 }
 
+/*
+ * Compares all processes and prepared transactions, then the
+ * replication slots. Looks the exemption up only afterwards, without
+ * ProcArrayLock.
+ */
 ZuPin
 zu_find_pin(TransactionId *own)
 {
@@ -204,7 +228,7 @@ zu_find_pin(TransactionId *own)
 		TransactionId xid = pinned_by(proc);
 		ZuPin		pin;
 
-		/* workers of our own query have its snapshot */
+		/* parallel workers of this query have the snapshot of this process */
 		if (!TransactionIdIsValid(xid) || proc == MyProc || leader == MyProc)
 			continue;
 		pin = describe(proc, leader, xid);
@@ -215,7 +239,7 @@ zu_find_pin(TransactionId *own)
 	ProcArrayGetReplicationSlotXmin(&slot.xid, NULL);
 	if (TransactionIdIsValid(slot.xid) && counts_more(&slot, &oldest))
 		oldest = slot;
-	/* not before: this may read catalogs */
+	/* not under ProcArrayLock: this may read catalogs */
 	oldest.exempt = oldest.kind == ZU_PIN_CLIENT && is_exempt(oldest.role);
 	return oldest;
 }
@@ -243,7 +267,7 @@ zu_describe_pin(void)
 	return pstrdup("No transaction or snapshot prevents undo from being discarded.");
 }
 
-/* ---- who waits ---- */
+/* ---- processes that wait ---- */
 
 void
 zu_note_waiting(TimestampTz until)
@@ -258,6 +282,10 @@ zu_note_waiting(TimestampTz until)
 	SpinLockRelease(&shared->mutex);
 }
 
+/*
+ * A mark counts only until the time that its process has noted,
+ * so an old one means nothing.
+ */
 bool
 zu_is_waiting(const ZuPin *pin)
 {
@@ -276,8 +304,9 @@ zu_is_waiting(const ZuPin *pin)
 /* ---- cancelling ---- */
 
 /*
- * next_signal: note the victim in its mark; the signal that is due now, 0 =
- * none. *first: it is news. Marks locked.
+ * Notes the victim in its mark. Returns the signal that is due
+ * now, 0 if none; sets *first to false if the same signal was sent before.
+ * Spinlock of the marks held.
  */
 static int
 next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
@@ -302,8 +331,8 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 	}
 
 	/*
-	 * after the time of grace it may be at another statement: the signal came
-	 * between two
+	 * after the time of grace the victim may be in another statement, because
+	 * the signal came between two, so SIGINT is repeated
 	 */
 	if (pin->reading || (mark->cancelled && !over))
 		return 0;
@@ -314,8 +343,8 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 }
 
 /*
- * still_pins: is it the process and transaction that was found? ProcArrayLock
- * held.
+ * Returns whether the process is still in the transaction that was
+ * found to pin. ProcArrayLock held.
  */
 static bool
 still_pins(const ZuPin *pin)
@@ -326,6 +355,10 @@ still_pins(const ZuPin *pin)
 		proc->databaseId == MyDatabaseId;
 }
 
+/*
+ * Looks at the process again, and signals it, under
+ * ProcArrayLock (UNDO-33). Reports to the server log only.
+ */
 void
 zu_cancel_pin(const ZuPin *pin)
 {
@@ -363,8 +396,8 @@ zu_cancel_pin(const ZuPin *pin)
 }
 
 /*
- * am_victim: was the current transaction cancelled, or this session
- * terminated, by somebody?
+ * Returns whether another process has cancelled the current
+ * transaction for its undo, or with 'terminated' has ended this session for it.
  */
 static bool
 am_victim(bool terminated)
@@ -384,9 +417,9 @@ am_victim(bool terminated)
 }
 
 /*
- * To be called with each message before it goes to log and client. A session
- * that is ended by zu_cancel_pin is told why: the server's message itself is
- * the same for whoever sent the signal.
+ * Called with each message before it goes to the server log and
+ * the client. The server's message for SIGTERM is the same for every sender; if
+ * zu_cancel_pin was the sender, DETAIL and HINT are added.
  */
 void
 zu_explain_end(ErrorData *error)
@@ -400,6 +433,10 @@ zu_explain_end(ErrorData *error)
 	}
 }
 
+/*
+ * Copies the error to TopTransactionContext, which outlives
+ * the statement, and throws the copy.
+ */
 void
 zu_error_of_victim(void)
 {

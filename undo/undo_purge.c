@@ -1,23 +1,23 @@
 /*
- * undo/undo_purge.c - zundo.purge(): what was in free extents is made
- * unreadable.
+ * undo/undo_purge.c - zundo.purge(): wipes the old values in free extents.
  *
  * An extent that is given back keeps its bytes until it is taken again, and so
- * old values outlive DROP TABLE. Called by SQL only. What is wiped is the data
- * of each page; headers stay, by which a map that has missed writes is found
- * out (UNDO-42). Undo in use is not touched, but pages of its extents that
- * have not been written again yet are; overflow pages hold no values.
+ * old values outlive DROP TABLE. Called by SQL only. Only the data of
+ * each page are wiped; the headers stay, because they show if the map has
+ * missed writes (UNDO-42). Undo in use is not touched, but those pages of its
+ * extents are wiped that have not been written since the extent was taken.
+ * Overflow pages hold no values.
  *
- * Locks: the alloc lock, for one extent at a time: nobody takes it meanwhile.
- * Then one page after the other.
+ * Locks: the alloc lock, for one extent at a time, so that no process takes the
+ * extent meanwhile; then the lock of one page after the other.
  *
  * Crash points: none. Each page is logged as an image, without its hole;
  * replay wipes it, on a standby too.
  *
  * Invariant
  *	UNDO-60	only pages of extents that map and pages call free are wiped, and
- *		pages of an earlier generation than their extent's. To who follows an
- *		old pointer they are pages that were given back.
+ *		pages of an earlier generation than their extent's. To a reader that
+ *		follows an old pointer they look like pages that were given back.
  */
 #include "undo/undo_internal.h"
 
@@ -28,8 +28,8 @@
 #include "undo/undo_overflow.h"
 
 /*
- * is_wiped: is there nothing behind the header? False for a page that was
- * never written, or cannot be read: both look alike.
+ * Returns whether nothing is behind the header. False for a page that
+ * was never written or cannot be read; these look alike.
  */
 static bool
 is_wiped(Page page)
@@ -46,7 +46,7 @@ is_wiped(Page page)
 	return true;
 }
 
-/* An extent as its map has it. */
+/* An extent as the map describes it. */
 typedef struct Known
 {
 	uint32		extent;
@@ -55,9 +55,9 @@ typedef struct Known
 } Known;
 
 /*
- * may_wipe: is nothing on the page needed? Of an extent in use only what an
- * earlier owner has left there; what looks like nobody's may be damage.
- * Overflow pages hold no values. Page locked.
+ * Returns whether nothing on the page is needed. In an extent in use,
+ * that is so only for a page of an earlier allocation of the same extent; any
+ * other page that does not belong there may be damage. Page locked.
  */
 static bool
 may_wipe(Page page, const Known *known)
@@ -71,13 +71,16 @@ may_wipe(Page page, const Known *known)
 		 zu_generation_newer(known->generation, h->generation));
 }
 
-/* wipe_page: returns the bytes that were wiped. */
+/*
+ * Wipes the page if it may be wiped; returns the number of bytes
+ * wiped.
+ */
 static int
 wipe_page(BlockNumber block, const Known *known)
 {
 	/*
-	 * damage in what is free does not matter; in what is in use it must not
-	 * be covered by an empty buffer
+	 * damage in a free extent does not matter; in an extent in use it must
+	 * not be covered by an empty buffer
 	 */
 	Buffer		buf = zu_read_block(block, known->free ? RBM_ZERO_ON_ERROR : RBM_NORMAL);
 	Page		page = BufferGetPage(buf);
@@ -106,7 +109,8 @@ wipe_page(BlockNumber block, const Known *known)
 }
 
 /*
- * look_up: fills known from the map. Alloc lock held, extent below the limit.
+ * Fills known from the map. Alloc lock held; the extent is below the
+ * limit.
  */
 static void
 look_up(Known *known)
@@ -120,8 +124,9 @@ look_up(Known *known)
 }
 
 /*
- * wipe_extent: wipes an extent that is free, or one that is in use; returns
- * the bytes that were wiped. Alloc lock held.
+ * Wipes the extent if it is free, or, with !is_free, if it is in
+ * use; returns the number of bytes wiped. Alloc lock held. Raises an error if
+ * the pages of a free extent say that it is in use.
  */
 static uint64
 wipe_extent(uint32 extent, bool is_free)
@@ -139,7 +144,10 @@ wipe_extent(uint32 extent, bool is_free)
 	return wiped;
 }
 
-/* wipe_all: wipe_extent of all extents that there are. */
+/*
+ * Applies wipe_extent to all extents; returns the number of bytes
+ * wiped. Takes the alloc lock for each extent.
+ */
 static uint64
 wipe_all(ZuEntry *entry, bool is_free)
 {
@@ -158,6 +166,10 @@ wipe_all(ZuEntry *entry, bool is_free)
 	return wiped;
 }
 
+/*
+ * Wipes the free extents first. The pages are flushed because the
+ * file is not to have the values any more when this returns.
+ */
 uint64
 zu_purge(void)
 {
@@ -168,7 +180,6 @@ zu_purge(void)
 	zu_require_logs();
 	wiped = wipe_all(zu_my.entry, true);
 	wiped += wipe_all(zu_my.entry, false);
-	/* the file is not to have the values any more when this returns */
 	rel = table_open(zu_my.reloid, AccessShareLock);
 	FlushRelationBuffers(rel);
 	table_close(rel, NoLock);

@@ -11,8 +11,8 @@
  *				fields back.
  *	RECORD-3	zur_unpack and zur_raw_payload read only inside the bytes they
  *				are given.
- *	RECORD-4	a record of INSERT or LOCK has no bytes left over; the others'
- *		rest is their payload.
+ *	RECORD-4	a record of INSERT or LOCK has no bytes behind its fields; in
+ *		records of other types these bytes are the payload.
  */
 #include "undo/undo_record.h"
 
@@ -20,11 +20,11 @@
 
 #include "common/varint.h"
 
-/* type, length, xid */
+/* bytes of type, length and xid */
 #define FIXED_START		9
-/* relation OID, block, offset word */
+/* bytes of relation OID, block and offset word */
 #define FIXED_MIDDLE	10
-/* shortest: fixed parts, relation number, command id */
+/* the fixed parts, relation number and command id with one byte each */
 #define SHORTEST_RECORD (FIXED_START + 1 + FIXED_MIDDLE + 1)
 
 #define TYPE_MASK		0x0F
@@ -38,7 +38,10 @@
 
 /* ---- fixed-width pieces ---- */
 
-/* put_le: the low n bytes of v, least significant first. */
+/*
+ * Writes the low n bytes of v, least significant first; returns the
+ * place behind them.
+ */
 static char *
 put_le(char *p, uint64 v, int n)
 {
@@ -51,7 +54,8 @@ put_le(char *p, uint64 v, int n)
 }
 
 /*
- * get_le: n bytes at *p, which moves past them; false if that would pass end.
+ * Reads n bytes at *p into *v and moves *p behind them; false if they
+ * would pass end.
  */
 static bool
 get_le(const char **p, const char *end, int n, uint64 *v)
@@ -69,7 +73,10 @@ get_le(const char **p, const char *end, int n, uint64 *v)
 
 /* ---- records ---- */
 
-/* stored_flags: the flags that rec has on disk. */
+/*
+ * Returns the flags that rec has on disk: ZUF_FIRST, and those
+ * that follow from other fields.
+ */
 static uint8
 stored_flags(const ZuRecord *rec)
 {
@@ -84,7 +91,7 @@ stored_flags(const ZuRecord *rec)
 	return flags;
 }
 
-/* stored_cid: what stands in the place of the command id. */
+/* Returns what is stored in the place of the command id. */
 static inline uint32
 stored_cid(const ZuRecord *rec)
 {
@@ -147,6 +154,7 @@ zur_length(ZuRecord *rec)
 	return len;
 }
 
+/* Writes the fields in the order of the table in undo_record.h. */
 void
 zur_pack(const ZuRecord *rec, char *dst)
 {
@@ -198,8 +206,8 @@ zur_pack(const ZuRecord *rec, char *dst)
 }
 
 /*
- * clear_optional: the fields that not every record has. One by one: readers of
- * long chains feel a memset here.
+ * Clears the fields that not every record has. One by one,
+ * because a memset here is measurable for readers of long chains.
  */
 static inline void
 clear_optional(ZuRecord *rec)
@@ -217,8 +225,8 @@ clear_optional(ZuRecord *rec)
 }
 
 /*
- * unpack_by_type: the part of a record that depends on its type; the rest of
- * it is [p, end).
+ * Unpacks the part of a record that depends on its type, [p,
+ * end). Returns false if it is malformed.
  */
 static bool
 unpack_by_type(const char *p, const char *end, ZuRecord *rec)
@@ -277,6 +285,7 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 	return true;
 }
 
+/* Checks every length, and flags that contradict each other. */
 bool
 zur_unpack(const char *src, Size len, ZuRecord *rec)
 {
@@ -350,6 +359,10 @@ zur_peek_length(const char *src, Size len)
 
 /* ---- payloads ---- */
 
+/*
+ * Compresses only payloads of COMPRESS_MIN bytes and more, and
+ * only if that saves an eighth.
+ */
 void
 zur_compress(ZuRecord *rec, char *buf, Size bufsize)
 {
@@ -360,7 +373,6 @@ zur_compress(ZuRecord *rec, char *buf, Size bufsize)
 		(rec->xflags & ZUX_LZ4) ||
 		rec->payload_len < COMPRESS_MIN)
 		return;
-	/* worth it only if an eighth is saved */
 	limit = rec->payload_len - rec->payload_len / 8 - 2;
 	if (bufsize < 2)
 		return;

@@ -54,11 +54,12 @@ typedef enum ZuRecordType
 } ZuRecordType;
 
 /* Flags in byte 0. */
-#define ZUF_PREV		0x10	/* has prev */
+#define ZUF_PREV		0x10	/* the record has prev */
 #define ZUF_FIRST		0x20	/* first record of a top-level transaction in
 								 * its log */
-#define ZUF_TOPXID		0x40	/* has topxid; without it, topxid == xid */
-#define ZUF_AS_OF		0x80	/* has as_of */
+#define ZUF_TOPXID		0x40	/* the record has topxid; without it, topxid
+								 * == xid */
+#define ZUF_AS_OF		0x80	/* the record has as_of */
 
 /* Extended flags in the offset word (already shifted to bits 9-15). */
 #define ZUX_LZ4			0x0200	/* payload is compressed */
@@ -88,8 +89,9 @@ typedef struct ZuRecord
 	CommandId	cid;			/* 0 if as_of is valid */
 
 	/*
-	 * A rewrite of the table (CLUSTER, VACUUM FULL) has put here again what
-	 * this committed transaction did; Invalid = the change is xid's own.
+	 * What this record says was done by this committed transaction; a rewrite
+	 * of the table (CLUSTER, VACUUM FULL) has written it again for the new
+	 * file. Invalid = xid itself made the change.
 	 */
 	TransactionId as_of;
 	UndoPtr		prev;			/* InvalidUndoPtr = none */
@@ -99,15 +101,16 @@ typedef struct ZuRecord
 	uint8		lockmode;		/* LOCK: a LockTupleMode */
 	ZXid		committed;		/* IMAGE */
 	ZXid		hold;			/* LOCKS: youngest locker named here or in a
-								 * record below; kept as long as it may run */
+								 * record below; the record is kept as long as
+								 * that transaction may be in progress */
 	const char *payload;		/* UPDATE, DELETE, MOVE, IMAGE, LOCKS: raw or
 								 * LZ4 bytes */
 	uint16		payload_len;
 } ZuRecord;
 
 /*
- * zrecord_concerns: returns whether rec made a version of the row at off. A
- * record of row locks makes none.
+ * Returns whether rec is about a version of the row at off. A
+ * LOCK record is about none.
  */
 static inline bool
 zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
@@ -122,8 +125,8 @@ zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
 
 /*
  * One lock in a LOCKS record: bits 0-47 xid of the locker, 48-56 offset, 57-58
- * LockTupleMode, 59 ZLOCK_SURE: it holds whatever becomes of the record's
- * writer.
+ * LockTupleMode, 59 ZLOCK_SURE: the lock is valid even if the writer of the
+ * record aborts.
  */
 typedef uint64 ZLockEntry;
 
@@ -139,48 +142,50 @@ zlock_entry(ZXid xid, OffsetNumber off, int mode)
 }
 
 /*
- * zlocks_first_mode: the strength of a LOCKS record's first lock; where a lock
- * is added, that is the one.
+ * Returns the mode of the first lock in a LOCKS record;
+ * where a lock was added, that is the new one.
  */
 extern int	zlocks_first_mode(const ZuRecord *rec);
 
-/* Most entries of one LOCKS record. */
+/* Largest number of entries in one LOCKS record. */
 #define ZLOCK_MAX_ENTRIES 900
 
 /*
- * zur_length: number of bytes that zur_pack will write for rec; sets
- * rec->length.
+ * Returns the number of bytes that zur_pack will write for rec, and
+ * sets rec->length to it.
  */
 extern Size zur_length(ZuRecord *rec);
 
 /*
- * zur_pack: write rec (rec->length set by zur_length) to dst, which has room
+ * Writes rec, whose length zur_length has set, to dst, which has room
  * for it.
  */
 extern void zur_pack(const ZuRecord *rec, char *dst);
 
 /*
- * zur_unpack: read a record from len bytes at src (at least the record; more
- * is allowed). On success payload points into src. False if truncated or
- * malformed.
+ * Reads a record from len bytes at src, which may be more than the
+ * record. On success rec->payload points into src. Returns false if the record
+ * is truncated or malformed.
  */
 extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
 
 /*
- * zur_peek_length: length of the record that starts at src, from its first 3
- * bytes; 0 if fewer are given or the length is impossible.
+ * Returns the length of the record that starts at src, from
+ * its first 3 bytes; 0 if len is less, or if the length is impossible.
  */
 extern Size zur_peek_length(const char *src, Size len);
 
 /*
- * zur_compress: if the settings ask for it and it helps, compress rec's payload
- * into buf (bufsize >= payload_len), point rec->payload there and set ZUX_LZ4.
+ * Compresses rec's payload into buf (bufsize >= payload_len) if
+ * the settings ask for it and it saves space. Then rec->payload points to buf,
+ * and ZUX_LZ4 is set.
  */
 extern void zur_compress(ZuRecord *rec, char *buf, Size bufsize);
 
 /*
- * zur_raw_payload: rec's payload uncompressed: rec->payload itself, or
- * decompressed into buf (bufsize bytes). NULL if corrupt or too large.
+ * Returns rec's payload uncompressed: rec->payload itself, or
+ * decompressed into buf (bufsize bytes). Returns NULL if it is corrupt or too
+ * large.
  */
 extern const char *zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen);
 

@@ -1,7 +1,7 @@
 /*
  * undo/undo_redo.c - redo of the undo log's own WAL records, and page masking.
  *
- * Owns redo of ALLOC, DISCARD and TRUNCATE. Called by the resource manager.
+ * Owns redo of MAP, DISCARD and TRUNCATE. Called by the resource manager.
  *
  * Locks: map page before meta page, as on a primary. The shared entry, if
  * there is one, is brought up to date while the meta page is locked (see
@@ -15,8 +15,8 @@
 #include "storage/standby.h"
 
 /*
- * need_data: PANIC-worthy check that the record's main data has at least
- * 'size' bytes.
+ * Returns the record's main data; raises an error if they have fewer
+ * than 'size' bytes.
  */
 static const char *
 need_data(XLogReaderState *record, Size size)
@@ -28,8 +28,8 @@ need_data(XLogReaderState *record, Size size)
 }
 
 /*
- * grow_in_redo: make the blocks of extents 0 .. nextents - 1 exist, so that no
- * reader below the limit misses one.
+ * Extends the file to hold extents 0 .. nextents - 1, so that no
+ * reader below the limit misses a block.
  */
 static void
 grow_in_redo(RelFileLocator locator, uint32 nextents)
@@ -50,8 +50,8 @@ grow_in_redo(RelFileLocator locator, uint32 nextents)
 }
 
 /*
- * redo_settled: the summaries of settled extents, which follow the record's
- * fixed part.
+ * Replays the summaries of settled extents, which follow the
+ * record's fixed part.
  */
 static void
 redo_settled(XLogReaderState *record)
@@ -71,6 +71,10 @@ redo_settled(XLogReaderState *record)
 	zu_twins_unlock(&map);
 }
 
+/*
+ * Raises the limit of the entry while the meta page is locked:
+ * zu_load_meta reads both under its share lock.
+ */
 void
 zu_redo_map(XLogReaderState *record)
 {
@@ -129,7 +133,7 @@ zu_redo_map(XLogReaderState *record)
 	zu_twins_unlock(&map);
 }
 
-/* free_in_redo: mark the record's extents free on its map page. */
+/* Marks the record's extents free on their map page. */
 static void
 free_in_redo(Page page, const char *numbers, uint32 n)
 {
@@ -142,6 +146,10 @@ free_in_redo(Page page, const char *numbers, uint32 n)
 	}
 }
 
+/*
+ * Resolves the conflict with snapshots of a standby before
+ * anything that they may need is given up.
+ */
 void
 zu_redo_discard(XLogReaderState *record)
 {
@@ -162,12 +170,11 @@ zu_redo_discard(XLogReaderState *record)
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
 	/*
-	 * UNDO-39: ids that were given out and left no trace in WAL are not given
-	 * out again below `oldest`
+	 * UNDO-39: xids below `oldest` that were assigned and left no trace in
+	 * WAL must not be assigned again
 	 */
 	AdvanceNextFullTransactionIdPastXid(zu_xid_before(xlrec.oldest));
 
-	/* before anything that a standby's snapshot may still need is given up */
 	if (InHotStandby && TransactionIdIsNormal(xlrec.conflict))
 		zc_resolve_snapshot_conflict(xlrec.conflict, locator);
 
@@ -201,6 +208,11 @@ zu_redo_discard(XLogReaderState *record)
 		zu_twins_unlock(&map);
 }
 
+/*
+ * Lowers the limit before the meta page changes, so that no
+ * reader is left behind the new limit when the file is cut off, and once more
+ * after it.
+ */
 void
 zu_redo_truncate(XLogReaderState *record)
 {
@@ -213,7 +225,7 @@ zu_redo_truncate(XLogReaderState *record)
 	memcpy(&xlrec, need_data(record, SizeOfUndoTruncate), SizeOfUndoTruncate);
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
-	/* readers first: after this none holds a page at or beyond the new limit */
+	/* after this no reader has a page at or beyond the new limit pinned */
 	entry = zu_lock_entry_for_redo(locator);
 	if (entry != NULL)
 	{
@@ -231,7 +243,7 @@ zu_redo_truncate(XLogReaderState *record)
 	entry = zu_lock_entry_for_redo(locator);
 	if (entry != NULL)
 	{
-		/* an entry that was loaded in between has read the old limit */
+		/* an entry that was loaded since then has read the old limit */
 		zu_fences_acquire(entry);
 		pg_atomic_write_u32(&entry->limit, xlrec.nextents);
 		zu_fences_release(entry);

@@ -70,7 +70,7 @@ file_blocks(void)
 }
 
 /*
- * copy_block: Copies a block as it is in its buffer. Sets *damaged if the block
+ * Copies a block as it is in its buffer. Sets *damaged if the block
  * cannot be read.
  */
 static void
@@ -84,7 +84,7 @@ copy_block(BlockNumber block, char *dst, bool *damaged)
 	*damaged = PageIsNew((Page) dst) && !zu_block_is_zero(block);
 }
 
-/* look_at_extent: Fills e from the pages of the extent that are in the file. */
+/* Fills e from the pages of the extent that are in the file. */
 static void
 look_at_extent(uint32 extent, ExtentPages *e)
 {
@@ -120,7 +120,7 @@ look_at_extent(uint32 extent, ExtentPages *e)
 /* ---- checking ---- */
 
 /*
- * check_twins: Reports each twin of the pair at block 'first' that is damaged
+ * Reports each twin of the pair at block 'first' that is damaged
  * or has missed changes.
  */
 static void
@@ -143,7 +143,7 @@ check_twins(BlockNumber first, ZuReport report, void *arg)
 }
 
 /*
- * map_entry: Reads the map entry of an extent; false if the extent was cut off.
+ * Reads the map entry of an extent; false if the extent was cut off.
  * Raises an error if both twins of the map page are damaged.
  */
 static bool
@@ -164,7 +164,7 @@ map_entry(uint32 extent, ZuMapEntry *dst)
 }
 
 /*
- * misfit: Returns what is wrong between an extent's map entry and its first
+ * Returns what is wrong between an extent's map entry and its first
  * page, NULL if nothing is.
  */
 static const char *
@@ -188,7 +188,7 @@ misfit(uint32 extent, const ZuMapEntry *map, Page page)
 }
 
 /*
- * check_extent: Reports if the first page of the extent cannot be read or
+ * Reports if the first page of the extent cannot be read or
  * contradicts the map. Reads the map entry before and after the page, and
  * reports nothing if it has changed.
  */
@@ -221,7 +221,7 @@ check_extent(uint32 extent, ZuReport report, void *arg)
 }
 
 /*
- * zu_check_map: Looks at one group of extents at a time. The fence is held only
+ * Looks at one group of extents at a time. The fence is held only
  * while pages are pinned, so the tail may be cut off in between.
  */
 void
@@ -265,7 +265,7 @@ zu_check_map(ZuReport report, void *arg)
 /* ---- making a pair anew ---- */
 
 /*
- * write_pair: Writes page, whose twin header is set, to both blocks of the pair
+ * Writes page, whose twin header is set, to both blocks of the pair
  * at 'first', with WAL.
  */
 static void
@@ -284,7 +284,7 @@ write_pair(BlockNumber first, Page page)
 }
 
 /*
- * newest_known: Returns the newest generation found in the first pages of
+ * Returns the newest generation found in the first pages of
  * extents 0 .. nextents - 1; 0 if there is none.
  */
 static uint32
@@ -312,7 +312,7 @@ newest_known(uint32 nextents)
 }
 
 /*
- * group_exists: Returns whether the file holds the group of extents that begins
+ * Returns whether the file holds the group of extents that begins
  * with this one: whether one of its blocks is not empty.
  */
 static bool
@@ -333,7 +333,7 @@ group_exists(uint32 first)
 }
 
 /*
- * extents_in_file: Returns how many extents the file holds, in groups that
+ * Returns how many extents the file holds, in groups that
  * exist.
  */
 static uint32
@@ -347,7 +347,7 @@ extents_in_file(void)
 	return n;
 }
 
-/* frozen_xid: Returns relfrozenxid of zundo.undo_log. */
+/* Returns relfrozenxid of zundo.undo_log. */
 static ZXid
 frozen_xid(void)
 {
@@ -362,7 +362,7 @@ frozen_xid(void)
 }
 
 /*
- * repair_meta: Repairs the meta page: from its twin, or, if both are lost, from
+ * Repairs the meta page: from its twin, or, if both are lost, from
  * shared memory if the entry is loaded, else from the catalog and the file.
  * Load lock and alloc lock held.
  */
@@ -416,7 +416,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * is_needed: Returns whether the extent has a record that is not below oldest,
+ * Returns whether the extent has a record that is not below oldest,
  * or one that cannot be read (UNDO-64). Records do not leave their extent
  * (UNDO-5), so one begins at its first byte.
  */
@@ -465,7 +465,7 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 }
 
 /*
- * is_kept: Returns whether prev, the place where a log ended before it came to
+ * Returns whether prev, the place where a log ended before it came to
  * an extent, lies in an extent that is kept: one of 'pages', which describe the
  * n extents from 'group' on, or one that another map page assigns to a log.
  */
@@ -486,7 +486,7 @@ is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
 }
 
 /*
- * rebuild_map: Rebuilds the map page of the group that begins with extent
+ * Rebuilds the map page of the group that begins with extent
  * 'group' from the pages of its extents; with dry_run only reports what it
  * would write. An extent that follows a kept one in its log is kept, too, which
  * is repeated until nothing changes.
@@ -564,7 +564,7 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 }
 
 /*
- * repair_maps: Repairs all map pages; returns whether one is still lost, which
+ * Repairs all map pages; returns whether one is still lost, which
  * is so only in a dry run. Load lock and alloc lock held. Raises an error if a
  * page must be rebuilt while the logs are loaded.
  */
@@ -606,7 +606,7 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * zu_repair_map: Repairs the meta page first and loads it; only then is it
+ * Repairs the meta page first and loads it; only then is it
  * known how many map pages there are.
  */
 bool

@@ -1,6 +1,6 @@
 /*
- * undo/undo_request.c - requests for undo workers, and who serves which
- * database.
+ * undo/undo_request.c - requests for undo workers, and which worker serves
+ * which database.
  *
  * Owns a small array in shared memory under one LWLock (a leaf: nothing is
  * locked while it is held). Called by any backend (requests, progress), the
@@ -11,8 +11,9 @@
  *	REQUEST-1	at most one entry per database, at most one worker per entry.
  *	REQUEST-2	a request made while a worker runs is seen by that worker
  *		before its entry becomes free, or leaves the entry WANTED.
- *	REQUEST-3	a worker that had begun to work and is ended by force leaves
- *		its entry WANTED: nobody else may know of the undo that it leaves.
+ *	REQUEST-3	a worker that has begun its first cycle and is ended by force
+ *		leaves its entry WANTED: no other process may know of the undo that is
+ *		left.
  *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its
  *		database gets a worker again when others have had their turn.
  */
@@ -27,32 +28,33 @@
 #include "utils/timestamp.h"
 
 /*
- * So long a database whose worker was ended by force is left alone: for CREATE
- * DATABASE ... TEMPLATE and the like.
+ * How long a database whose worker was ended by force gets no new one: time for
+ * CREATE DATABASE ... TEMPLATE and the like, which may have ended it.
  */
 #define ZWORKER_RESPITE_MS	3000
 
 /*
  * How long a worker stays before it must yield its background worker slot to
- * another database: one that can give nothing back, and one that is at work.
+ * another database: one whose last cycle could give nothing back, and one that
+ * makes progress.
  */
 #define ZWORKER_TURN_MS			3000
 #define ZWORKER_LONG_TURN_MS	30000
 
-/* So long a worker that was asked to yield may take to leave. */
+/* How long a worker that was asked to yield may take to leave. */
 #define YIELD_TIME_MS	1000
 
 typedef struct WorkerEntry
 {
 	Oid			dboid;
 	ZWorkerState state;
-	bool		requested;		/* by somebody with work, since the worker
-								 * last looked */
-	TimestampTz not_before;		/* WANTED: the worker was ended by force; give
-								 * whoever did it some time */
+	bool		requested;		/* a backend has asked for a worker since the
+								 * worker last looked */
+	TimestampTz not_before;		/* WANTED: no worker is started before this
+								 * time (ZWORKER_RESPITE_MS) */
 	int			pid;			/* RUNNING */
 	Latch	   *latch;			/* RUNNING */
-	TimestampTz since;			/* RUNNING: when it came */
+	TimestampTz since;			/* RUNNING: when the worker claimed the entry */
 	bool		pinned;			/* RUNNING: its last cycle could give nothing
 								 * back */
 	bool		must_yield;		/* RUNNING: another database needs its
@@ -78,11 +80,11 @@ typedef struct WorkerTable
 
 static WorkerTable *table = NULL;
 
-/* Of a worker process. */
+/* What a worker process knows of its entry. */
 typedef struct MyWorker
 {
 	WorkerEntry *entry;			/* NULL = this process is no worker */
-	bool		at_work;		/* it has begun its first cycle */
+	bool		at_work;		/* the worker has begun its first cycle */
 } MyWorker;
 
 static MyWorker my;
@@ -95,8 +97,8 @@ zworkers_shmem_size(void)
 }
 
 /*
- * zworkers_shmem_startup: Creates or finds the table. AddinShmemInitLock is
- * not held.
+ * Creates the table or attaches to it. Takes
+ * AddinShmemInitLock, which the caller does not hold.
  */
 void
 zworkers_shmem_startup(void)
@@ -116,6 +118,10 @@ zworkers_shmem_startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
+/*
+ * Returns the entry of the database that is not FREE, or NULL. Lock
+ * held.
+ */
 static WorkerEntry *
 find_entry(Oid dboid)
 {
@@ -125,7 +131,10 @@ find_entry(Oid dboid)
 	return NULL;
 }
 
-/* A free entry, cleared and set to dboid; NULL if there is none. */
+/*
+ * Returns a free entry, cleared and set to dboid; NULL if there is
+ * none. Lock held exclusively. The caller sets its state.
+ */
 static WorkerEntry *
 take_entry(Oid dboid)
 {
@@ -140,8 +149,8 @@ take_entry(Oid dboid)
 }
 
 /*
- * zworkers_wake: ask for a worker in database dboid. No errors; may be called
- * in an abort.
+ * Wakes the database's worker if it is running, otherwise the
+ * launcher. If the table is full, has the launcher look at all databases again.
  */
 void
 zworkers_wake(Oid dboid)
@@ -171,6 +180,10 @@ zworkers_wake(Oid dboid)
 	LWLockRelease(&table->lock);
 }
 
+/*
+ * A worker that the last launcher has started but that
+ * has not arrived is WANTED again.
+ */
 void
 zwtable_set_launcher(bool is_launcher)
 {
@@ -211,6 +224,7 @@ zwtable_want(Oid dboid)
 	return entry != NULL;
 }
 
+/* Goes round robin, so that no database starves. */
 Oid
 zwtable_next_wanted(void)
 {
@@ -271,8 +285,9 @@ zwtable_start_failed(Oid dboid, bool give_up)
 }
 
 /*
- * At process exit: whatever happened, the database must be able to get a
- * worker again.
+ * Exit callback of a worker: whatever has happened, the
+ * database must be able to get a worker again. If a worker in the middle of its
+ * work ends this way, its entry becomes WANTED after a respite (REQUEST-3).
  */
 static void
 release_at_exit(int code, Datum arg)
@@ -290,6 +305,10 @@ release_at_exit(int code, Datum arg)
 	(void) zwtable_release(false);
 }
 
+/*
+ * Also registers the exit callback, and wakes the launcher,
+ * which may start the next worker.
+ */
 bool
 zwtable_claim(Oid dboid)
 {
@@ -310,7 +329,6 @@ zwtable_claim(Oid dboid)
 		entry->since = GetCurrentTimestamp();
 		entry->pinned = entry->must_yield = false;
 		my.entry = entry;
-		/* The launcher may start the next one. */
 		if (table->launcher != NULL)
 			SetLatch(table->launcher);
 	}
@@ -318,6 +336,10 @@ zwtable_claim(Oid dboid)
 	return entry != NULL;
 }
 
+/*
+ * The first call notes that the worker has begun to work
+ * (REQUEST-3).
+ */
 bool
 zwtable_take_request(void)
 {
@@ -332,6 +354,10 @@ zwtable_take_request(void)
 	return requested;
 }
 
+/*
+ * Asks at most one worker per YIELD_TIME_MS. Returns true
+ * also if one was asked in that time.
+ */
 bool
 zwtable_ask_to_yield(void)
 {
@@ -340,7 +366,11 @@ zwtable_ask_to_yield(void)
 	bool		asked;
 
 	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
-	/* one that was asked a moment ago may be leaving, its slot not free yet */
+
+	/*
+	 * a worker that was asked a moment ago may be leaving while its slot is
+	 * not free yet
+	 */
 	asked = !TimestampDifferenceExceeds(table->yield_asked, now, YIELD_TIME_MS);
 	for (int i = 0; i < table->nentries; i++)
 	{
@@ -351,8 +381,8 @@ zwtable_ask_to_yield(void)
 			continue;
 
 		/*
-		 * one that was asked and is in the middle of something keeps nobody
-		 * else from being asked
+		 * a worker that was asked earlier and has not left yet does not
+		 * prevent another one from being asked
 		 */
 		if (!entry->must_yield && TimestampDifferenceExceeds(entry->since, now, turn) &&
 			(best == NULL || entry->pinned > best->pinned ||
@@ -381,6 +411,10 @@ zwtable_must_yield(bool pinned)
 	return must;
 }
 
+/*
+ * Notes a request of its own, so the entry becomes WANTED
+ * (REQUEST-4).
+ */
 void
 zwtable_yield(void)
 {
@@ -391,6 +425,11 @@ zwtable_yield(void)
 	(void) zwtable_release(false);
 }
 
+/*
+ * Frees the entry, or leaves it WANTED if there is a request
+ * (REQUEST-2), and wakes the launcher. Does nothing in a process that has no
+ * entry.
+ */
 bool
 zwtable_release(bool unless_requested)
 {
@@ -413,6 +452,10 @@ zwtable_release(bool unless_requested)
 	return true;
 }
 
+/*
+ * Keeps a request as a mark for the launcher to look at all
+ * databases again.
+ */
 void
 zwtable_give_up(bool again)
 {
@@ -423,10 +466,6 @@ zwtable_give_up(bool again)
 	(void) zwtable_release(false);
 }
 
-/*
- * zworkers_report_progress: a worker tells how far its rollback is; other
- * processes have no entry.
- */
 void
 zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)
 {
@@ -440,10 +479,6 @@ zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, 
 	LWLockRelease(&table->lock);
 }
 
-/*
- * zworkers_progress: copy the rollbacks now at work to out (room for max);
- * returns their number.
- */
 int
 zworkers_progress(ZRollbackProgress *out, int max)
 {

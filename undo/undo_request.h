@@ -22,12 +22,12 @@
 
 /* ---- for every process ---- */
 
-/* The shared memory of the table; called by zundo.c's hooks. */
+/* The shared memory of the table; called by the shared memory hooks. */
 extern Size zworkers_shmem_size(void);
 extern void zworkers_shmem_startup(void);
 
 /*
- * zworkers_wake: Asks for a worker in database dboid. Cheap, raises no error;
+ * Asks for a worker in database dboid. Cheap, raises no error;
  * may be called while a transaction aborts.
  */
 extern void zworkers_wake(Oid dboid);
@@ -44,7 +44,7 @@ typedef struct ZRollbackProgress
 } ZRollbackProgress;
 
 /*
- * zworkers_report_progress: Notes how far this worker's rollback is; total and
+ * Notes how far this worker's rollback is; total and
  * bytes are those of the whole transaction, xid 0 means that it has ended. Does
  * nothing in a process that is no worker.
  */
@@ -52,7 +52,7 @@ extern void zworkers_report_progress(uint64 xid, uint64 records_done, uint64 rec
 									 uint64 bytes);
 
 /*
- * zworkers_progress: Copies the rollbacks in progress to out (room for max);
+ * Copies the rollbacks in progress to out (room for max);
  * returns their number.
  */
 extern int	zworkers_progress(ZRollbackProgress *out, int max);
@@ -68,76 +68,85 @@ typedef enum ZWorkerState
 } ZWorkerState;
 
 /*
- * zwtable_set_launcher: this process is (or no longer is) the one that
- * requests wake. Resets STARTING entries.
+ * Makes this process the one that requests wake, or ends
+ * that. Resets STARTING entries to WANTED.
  */
 extern void zwtable_set_launcher(bool is_launcher);
 
-/* zwtable_rescan_wanted: did a request find no free entry? Clears the mark. */
+/*
+ * Returns whether the launcher must look at every
+ * database again, because a request found the table full or a worker gave up.
+ * Clears the mark.
+ */
 extern bool zwtable_rescan_wanted(void);
 
 /*
- * zwtable_want: the launcher's own request for dboid; a running worker is left
- * alone. False if no entry is free.
+ * Makes the entry of dboid WANTED for the launcher, unless it is
+ * in use already. Returns false if no entry is free.
  */
 extern bool zwtable_want(Oid dboid);
 
 /*
- * zwtable_next_wanted: a database in state WANTED, not in its respite, becomes
- * STARTING and is returned; InvalidOid if none.
+ * Makes a WANTED database whose respite has passed
+ * STARTING and returns it; InvalidOid if there is none.
  */
 extern Oid	zwtable_next_wanted(void);
 
-/* zwtable_has_wanted: is any database in state WANTED? */
+/* Returns whether any database is WANTED. */
 extern bool zwtable_has_wanted(void);
 
-/* zwtable_is_starting: is dboid's worker still expected? */
+/* Returns whether dboid's worker is still expected. */
 extern bool zwtable_is_starting(Oid dboid);
 
 /*
- * zwtable_start_failed: STARTING -> WANTED, or FREE if give_up. Nothing in
- * other states.
+ * Makes a STARTING entry WANTED again, or FREE if
+ * give_up. Does nothing in other states.
  */
 extern void zwtable_start_failed(Oid dboid, bool give_up);
 
 /*
- * zwtable_claim: this process becomes dboid's worker (RUNNING). False if there
- * is one already, or no entry is free.
+ * Makes this process dboid's worker (RUNNING). Returns false if
+ * there is one already, or if no entry is free. Called once per process.
  */
 extern bool zwtable_claim(Oid dboid);
 
 /*
- * zwtable_take_request: has somebody asked for a worker since the last call?
- * Clears the mark.
+ * Returns whether a worker was requested since the last
+ * call. Clears the mark.
  */
 extern bool zwtable_take_request(void);
 
 /*
- * zwtable_ask_to_yield: has one running worker leave, for there is no slot for
- * another database's: preferably one that can give nothing back, of those the
- * one that has been there longest. False if none has had its turn yet.
+ * Asks one running worker to leave, because there is no
+ * background worker slot for another database: preferably a worker that can
+ * give nothing back, and of those the one that has been there longest. Returns
+ * false if no worker has had its turn yet.
  */
 extern bool zwtable_ask_to_yield(void);
 
 /*
- * zwtable_must_yield: tells whether this worker's last cycle could give nothing
+ * Notes whether this worker's last cycle could give nothing
  * back; returns whether the worker must leave for another database's.
  */
 extern bool zwtable_must_yield(bool pinned);
 
-/* zwtable_yield: RUNNING -> WANTED, with a respite. The process then exits. */
+/*
+ * Makes the entry WANTED, with a respite. The process then
+ * exits.
+ */
 extern void zwtable_yield(void);
 
 /*
- * zwtable_release: RUNNING -> FREE, or WANTED if a request came in; with
- * unless_requested, nothing then, and false.
+ * Makes the entry FREE, or WANTED if there is a request. With
+ * unless_requested and a request, changes nothing and returns false.
  */
 extern bool zwtable_release(bool unless_requested);
 
 /*
- * zwtable_give_up: RUNNING -> FREE whatever has been requested: others need
- * the entry. again: somebody has work, so the launcher is to come back to this
- * database, as to those whose requests find the table full.
+ * Makes the entry FREE whatever has been requested, because
+ * other databases need it. If there was a request, or again is true, the
+ * launcher looks at all databases again, as after a request that found the
+ * table full.
  */
 extern void zwtable_give_up(bool again);
 

@@ -55,7 +55,7 @@ zu_scan_extend(ZuScan *scan, UndoPtr end)
 }
 
 /*
- * zu_scan_position: The position is where the next record begins; at the end of
+ * The position is where the next record begins; at the end of
  * the extents it is the scan's end.
  */
 UndoPtr
@@ -70,7 +70,7 @@ zu_scan_position(ZuScan *scan)
 }
 
 /*
- * load_page: Makes scan->copy hold page 'page' of the extent with this index;
+ * Makes scan->copy hold page 'page' of the extent with this index;
  * false if that page is not written as part of the log.
  */
 static bool
@@ -92,7 +92,7 @@ load_page(ZuScan *scan, int index, int page)
 }
 
 /*
- * fetch_extents: Adds the extents that the log has taken since the scan's last
+ * Adds the extents that the log has taken since the scan's last
  * one; false if there are none.
  */
 static bool
@@ -116,7 +116,7 @@ fetch_extents(ZuScan *scan)
 }
 
 /*
- * is_gone: Returns whether the extent has been discarded since it was found in
+ * Returns whether the extent has been discarded since it was found in
  * the map. The map may still assign it to the log then, because the discard
  * pointer moves before extents are freed.
  */
@@ -132,7 +132,7 @@ is_gone(const ZuExtent *e)
 }
 
 /*
- * broken: Returns why the scan cannot continue at its position: the extent was
+ * Returns why the scan cannot continue at its position: the extent was
  * discarded meanwhile, or the log is damaged.
  */
 static ZuStep
@@ -142,7 +142,7 @@ broken(ZuScan *scan)
 }
 
 /*
- * is_skipped: Returns whether the scan passes over the extent with this index.
+ * Returns whether the scan passes over the extent with this index.
  */
 static inline bool
 is_skipped(const ZuScan *scan, int index)
@@ -151,7 +151,7 @@ is_skipped(const ZuScan *scan, int index)
 }
 
 /*
- * enter_extent: Moves the scan to the first byte of another extent. Notes where
+ * Moves the scan to the first byte of another extent. Notes where
  * the data of the current one end.
  */
 static void
@@ -164,7 +164,7 @@ enter_extent(ZuScan *scan, int index)
 }
 
 /*
- * skip_extent: Moves the scan from the first byte of a settled extent to the
+ * Moves the scan from the first byte of a settled extent to the
  * end of its data.
  */
 static void
@@ -178,7 +178,7 @@ skip_extent(ZuScan *scan)
 }
 
 /*
- * next_extent: Moves the scan to the extent in which the log continues from the
+ * Moves the scan to the extent in which the log continues from the
  * scan's position, where the data of the current extent end (UNDO-11). Returns
  * false if no extent says that the log continues there.
  */
@@ -213,7 +213,7 @@ next_extent(ZuScan *scan)
 }
 
 /*
- * straddling_record: Collects into scan->record the record that starts at the
+ * Collects into scan->record the record that starts at the
  * scan's position and continues on the next page. Moves the position behind it
  * and returns its length; 0 if part of it is missing.
  */
@@ -259,7 +259,7 @@ straddling_record(ZuScan *scan)
 }
 
 /*
- * follows: Returns whether rec may be the first record of the page in
+ * Returns whether rec may be the first record of the page in
  * scan->copy: whether rec is of the transaction that began the page (UNDO-38).
  * True if rec does not begin the page, or if the transaction is not known yet.
  */
@@ -276,7 +276,7 @@ follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
 }
 
 /*
- * read_record: Reads the record at the scan's position, which lies before the
+ * Reads the record at the scan's position, which lies before the
  * end of the page's data; false if there is no valid one.
  */
 static bool
@@ -303,7 +303,7 @@ read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 }
 
 /*
- * zu_scan_step: Loops until it has a record, the end, or a reason why there is
+ * Loops until it has a record, the end, or a reason why there is
  * none: a step may first have to enter another page or extent.
  */
 ZuStep

@@ -87,7 +87,7 @@ set_size(int nlogs)
 }
 
 /*
- * entries_size: Returns the size of the header and of the entries, one for each
+ * Returns the size of the header and of the entries, one for each
  * process that can be connected to a database (UNDO-1).
  */
 static Size
@@ -116,7 +116,7 @@ set_at(int i)
 	return (ZuLogSet *) ((char *) sets + i * set_size(shared->nlogs));
 }
 
-/* init_log: Makes log an unused log. */
+/* Makes log an unused log. */
 static void
 init_log(ZuLog *log)
 {
@@ -137,7 +137,7 @@ init_log(ZuLog *log)
 	log->detached = 0;
 }
 
-/* init_entry: Makes entry an unused one, with nothing loaded. */
+/* Makes entry an unused one, with nothing loaded. */
 static void
 init_entry(ZuEntry *entry)
 {
@@ -170,7 +170,7 @@ init_entry(ZuEntry *entry)
 }
 
 /*
- * zu_shmem_startup: Creates the shared tables or attaches to them. Called by
+ * Creates the shared tables or attaches to them. Called by
  * the shared memory startup hook.
  */
 void
@@ -289,7 +289,7 @@ zu_end_truncation(ZuEntry *entry)
 /* ---- entries ---- */
 
 /*
- * find_entry: Returns the entry of a relation, or NULL. InvalidOid and
+ * Returns the entry of a relation, or NULL. InvalidOid and
  * InvalidRelFileNumber find an unused entry. Table lock held.
  */
 static ZuEntry *
@@ -305,7 +305,7 @@ find_entry(Oid dboid, RelFileNumber relnumber)
 	return NULL;
 }
 
-/* zu_lock_entry_for_redo: Before shared memory is set up there is no entry. */
+/* Before shared memory is set up there is no entry. */
 ZuEntry *
 zu_lock_entry_for_redo(RelFileLocator locator)
 {
@@ -327,7 +327,7 @@ zu_unlock_entry_for_redo(void)
 }
 
 /*
- * zu_join_entry: Searches and creates the entry under the exclusive table lock.
+ * Searches and creates the entry under the exclusive table lock.
  * A new entry is EMPTY; the caller has it loaded.
  */
 void
@@ -358,7 +358,7 @@ zu_join_entry(RelFileLocator locator)
 }
 
 /*
- * zu_take_logs: Initialises the logs outside the table lock: the set has its
+ * Initialises the logs outside the table lock: the set has its
  * owner by then, and the load lock keeps other processes of this database away.
  */
 void
@@ -390,7 +390,7 @@ zu_take_logs(ZuEntry *entry)
 }
 
 /*
- * drop_logs: Gives the entry's set of logs back. Table lock held; no other
+ * Gives the entry's set of logs back. Table lock held; no other
  * process uses the entry any more.
  */
 static void
@@ -407,7 +407,7 @@ drop_logs(ZuEntry *entry)
 }
 
 /*
- * zu_leave_entry: Frees the entry and its logs when the last process leaves
+ * Frees the entry and its logs when the last process leaves
  * (UNDO-1).
  */
 void

@@ -4,7 +4,7 @@
  * Called by the discard pass, rollback and the monitor.
  *
  * Locks: none between calls; the alloc lock in zu_excuse_damage. Crash points:
- * none; reads only.
+ * none; nothing durable is changed.
  */
 #include "undo/undo_internal.h"
 
@@ -14,7 +14,7 @@
 
 /* ---- scans ---- */
 
-/* report_place: raise the error that the log cannot be read at ptr. */
+/* Raises the error that the log cannot be read at ptr. */
 static void
 report_place(UndoPtr ptr)
 {
@@ -23,8 +23,9 @@ report_place(UndoPtr ptr)
 }
 
 /*
- * begin: a scan from ptr on. If ptr's extent is not in the log any more the
- * scan is at its end, but of an owned one that is damage.
+ * Returns a scan of logno from ptr to end. If ptr's extent is not in the
+ * log any more, the scan is at its end; with 'owned', nobody else discards, so
+ * this is damage and an error.
  */
 static ZuScan *
 begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
@@ -47,8 +48,8 @@ begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
 }
 
 /*
- * log_position: discard and insert pointer of a log, also on a standby; false
- * if it is empty.
+ * Sets *discard and *insert to the positions of a log, also on a
+ * standby; returns false if the log is empty.
  */
 static bool
 log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
@@ -80,6 +81,7 @@ log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
 	return found;
 }
 
+/* An empty log gives a scan that is at its end. */
 ZuScan *
 zu_scan_begin(uint32 logno)
 {
@@ -111,6 +113,11 @@ zu_scan_begin_at(uint32 logno, UndoPtr ptr)
 	return begin(logno, ptr, insert, true);
 }
 
+/*
+ * What damage means depends on the scan: a readable one ends, an
+ * owned one closes the log and ends, any other raises an error. An extent that
+ * was discarded meanwhile ends the scan, but is damage in an owned one.
+ */
 bool
 zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 {
@@ -149,7 +156,7 @@ zu_scan_end(ZuScan *scan)
 
 /* ---- states ---- */
 
-/* kept_bytes: data bytes between two positions of a log. */
+/* Returns the data bytes between two positions of a log. */
 static uint64
 kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, UndoPtr insert)
 {
@@ -157,12 +164,15 @@ kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, Und
 
 	bytes -= zu_byte_room(zuptr_byte(discard));
 	if (insert_sequence < discard_sequence)
-		return 0;				/* read while both moved */
+		return 0;				/* the positions were read while both moved */
 	bytes += (int64) (insert_sequence - discard_sequence) * ZU_EXTENT_ROOM;
 	return bytes > 0 ? (uint64) bytes : 0;
 }
 
-/* standby_states: the logs as the map and the undo pages show them. */
+/*
+ * Returns the logs as the map and the undo pages show them: the
+ * discard position is the beginning of the oldest extent.
+ */
 static ZuLogState *
 standby_states(int *nlogs)
 {
@@ -192,7 +202,11 @@ standby_states(int *nlogs)
 	return states;
 }
 
-/* read_state: log logno as it is now; false if it has no extent. */
+/*
+ * Fills s with the present state of log logno; returns false if the
+ * log has no extent. The discard position is read before the insert position,
+ * which is never behind it.
+ */
 static bool
 read_state(uint32 logno, ZuLogState *s)
 {
@@ -266,6 +280,10 @@ zu_holds(ZuHold *out)
 
 /* ---- damage ---- */
 
+/*
+ * Reads the members of a closed log without a lock: they were
+ * written before the log was marked closed.
+ */
 ZuDamage *
 zu_damages(int *n)
 {
@@ -292,6 +310,10 @@ zu_damages(int *n)
 	return list;
 }
 
+/*
+ * Does nothing if the log has been given up since, or closed
+ * anew.
+ */
 void
 zu_excuse_damage(const ZuDamage *d)
 {

@@ -2,22 +2,23 @@
  * undo/undo_temp.c - the private undo of this backend's temporary tables.
  *
  * Owns a log that no other process sees: records one after the other in chunks
- * of memory, the oldest of which go to a temporary file when there are many.
+ * of memory, the oldest of which are written to a temporary file when there
+ * are many.
  * An undo pointer into it has generation 0 and is the position in all bytes
  * ever written by this backend, so no place is ever used twice.
  *
- * Called by undo_log.c and undo_fetch.c, which every change and every reader
- * of undo goes through, and by rollback/, which undoes what has aborted.
+ * Called by undo_log.c and undo_fetch.c, through which every change and every
+ * reader of undo passes, and by rollback/, which undoes what has aborted.
  * Locks: none. Crash points: none; nothing here outlives the process.
  *
  * Invariants
  *	UNDO-23	a page of a temporary table has private pointers only, any other
  *			page none.
  *	UNDO-24	what is kept is the undo of the current transaction, or of one that
- *		has ended with something rolled back ("pending"); while that is so,
- *		nothing is written.
- *	UNDO-25	`oldest` is above every xid in undo that has gone, and at most the
- *		first xid in undo that is kept.
+ *		has ended with something rolled back ("pending"); while undo is
+ *		pending, no record is written.
+ *	UNDO-25	`oldest` is above every xid in undo that was given back, and at most
+ *		the first xid in undo that is kept.
  *	UNDO-26	a record lies in one chunk. The chunk of the insert position is in
  *			memory.
  *	UNDO-27	nothing is allocated or read between zu_prepare and zu_finish.
@@ -33,7 +34,7 @@
 #include "utils/wait_event.h"
 
 #define CHUNK_BYTES		(64 * 1024)
-#define MIN_CHUNKS		16		/* kept in memory in any case */
+#define MIN_CHUNKS		16		/* number of chunks kept in memory in any case */
 
 /* Positions fill the pointer below the generation. */
 #define MAX_POSITION	(UINT64CONST(1) << (ZU_EXTENT_BITS + ZU_BYTE_BITS))
@@ -48,16 +49,17 @@ static uint64 first_chunk = 1;	/* so that no pointer is 0 */
 static int	nchunks = 0;
 static int	max_chunks = 0;
 static int	in_memory = 0;
-static int	spilled = 0;		/* all below this index are in the file */
+static int	spilled = 0;		/* all chunks below this index are in the file */
 
 static File file = 0;			/* 0 = none */
 static uint64 file_start;		/* number of its first chunk */
 
-static uint64 begin = CHUNK_BYTES;	/* of what is kept */
+static uint64 begin = CHUNK_BYTES;	/* position of the oldest byte kept */
 static uint64 end = CHUNK_BYTES;
 
 static ZXid oldest = FirstNormalTransactionId;
-static ZXid newest = FirstNormalTransactionId;	/* xid in a record so far */
+static ZXid newest = FirstNormalTransactionId;	/* newest xid in a record so
+												 * far */
 
 static bool pending = false;
 static bool own_aborts = false;
@@ -73,7 +75,7 @@ chunk_of(uint64 pos)
 	return pos / CHUNK_BYTES;
 }
 
-/* chunk_memory: the bytes of a chunk; NULL = it is in the file. */
+/* Returns the bytes of a chunk; NULL if they are in the file. */
 static inline char *
 chunk_memory(uint64 chunk)
 {
@@ -83,7 +85,11 @@ chunk_memory(uint64 chunk)
 
 /* ---- space ---- */
 
-/* Write the oldest chunk in memory, but the last one, to the file. */
+/*
+ * Writes the oldest chunk in memory to the file and frees its
+ * memory. Raises an error if the file cannot be written; the chunk stays in
+ * memory then.
+ */
 static void
 spill_chunk(void)
 {
@@ -112,7 +118,11 @@ spill_chunk(void)
 	in_memory--;
 }
 
-/* Add a chunk behind the last one. */
+/*
+ * Adds a chunk behind the last one. Spills old ones first if there
+ * are more in memory than temp_buffers allows, but never the last one. Raises
+ * an error if memory, disk or positions are exhausted.
+ */
 static void
 add_chunk(void)
 {
@@ -143,7 +153,10 @@ add_chunk(void)
 	in_memory++;
 }
 
-/* Remember the file that records to come are of. */
+/*
+ * Remembers the file of rel, of which records are about to be
+ * written.
+ */
 static void
 note_file(Relation rel)
 {
@@ -170,6 +183,10 @@ note_file(Relation rel)
 	nfiles++;
 }
 
+/*
+ * Adds the chunks that the next op may need: nothing may be
+ * allocated once it has begun (UNDO-27).
+ */
 void
 zu_temp_reserve(Relation rel, Size bytes)
 {
@@ -177,15 +194,16 @@ zu_temp_reserve(Relation rel, Size bytes)
 	note_file(rel);
 
 	/*
-	 * the record may not fit what is left of the chunk at the position, so
-	 * have the next one too
+	 * the op may not fit what is left of the chunk at the position, so the
+	 * next chunk must exist, too
 	 */
 	while (first_chunk + nchunks <= chunk_of(end + bytes))
 		add_chunk();
 }
 
 /*
- * Give everything back but the chunk of the insert position. Nothing can fail.
+ * Gives everything back except the chunk of the insert position.
+ * Raises no error.
  */
 static void
 discard_all(void)
@@ -217,12 +235,16 @@ discard_all(void)
 
 /* ---- writing ---- */
 
+/*
+ * Moves the position to the next chunk if the op does not fit
+ * the rest of this one (UNDO-26).
+ */
 void
 zu_temp_prepare(ZuOp *op)
 {
 	uint64		pos = end;
 
-	/* all records of an op in one chunk, which was reserved */
+	/* all records of an op lie in one chunk, which was reserved */
 	if (chunk_of(pos) != chunk_of(pos + op->total - 1))
 		pos = (chunk_of(pos) + 1) * CHUNK_BYTES;
 	if (chunk_of(pos) >= first_chunk + nchunks || chunk_memory(chunk_of(pos)) == NULL)
@@ -244,13 +266,17 @@ zu_temp_write(const ZuOp *op)
 		zur_pack(op->records[i], chunk_memory(chunk_of(op->ptr[i])) + op->ptr[i] % CHUNK_BYTES);
 }
 
+/*
+ * Advances the position, and notes the highest nest level that
+ * has written.
+ */
 void
 zu_temp_finish(const ZuOp *op)
 {
 	const ZuRecord *rec = op->records[0];
 	int			level = GetCurrentTransactionNestLevel();
 
-	/* tell a reader of the whole log that the rest of the chunk is unused */
+	/* a length of 0 tells zu_temp_next that the rest of the chunk is unused */
 	if (chunk_of(op->ptr[0]) != chunk_of(end))
 		memset(chunk_memory(chunk_of(end)) + end % CHUNK_BYTES, 0,
 			   Min(3, CHUNK_BYTES - end % CHUNK_BYTES));
@@ -261,7 +287,10 @@ zu_temp_finish(const ZuOp *op)
 
 /* ---- reading ---- */
 
-/* Copy n bytes at pos, all of one chunk. */
+/*
+ * Copies n bytes at pos, all of one chunk, from memory or from the
+ * file. Raises an error if the file cannot be read.
+ */
 static void
 read_bytes(uint64 pos, char *dst, Size n)
 {
@@ -288,8 +317,8 @@ read_bytes(uint64 pos, char *dst, Size n)
 }
 
 /*
- * Copy the record at pos, which is kept, to buf; 0 = there is none, -1 = no
- * possible length.
+ * Copies the record at pos, which is kept, to buf. Returns its
+ * length; 0 if there is none, -1 if the length is impossible.
  */
 static int
 read_record(uint64 pos, char *buf)
@@ -338,6 +367,10 @@ report_corrupt(uint64 pos)
 			 errdetail("The record at position " UINT64_FORMAT " cannot be decoded.", pos)));
 }
 
+/*
+ * A record that is not there means that the rest of the chunk is
+ * unused; the next chunk begins with a record.
+ */
 bool
 zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf)
 {
@@ -401,10 +434,11 @@ zu_temp_settled(void)
 }
 
 /*
- * No snapshot outlives its transaction (holdable cursors are read to their end
- * at commit), so the undo of a transaction all of which has committed is not
- * needed any more. Else it stays until rollback/ has undone what has aborted:
- * not now, since an abort must not fail.
+ * Gives the undo back if everything in the transaction has
+ * committed: no snapshot of this backend outlives its transaction (holdable
+ * cursors are read to their end at commit), so none of it is needed any more.
+ * Otherwise keeps it until rollback/ has undone what has aborted. That is not
+ * done here, because an abort must not fail.
  */
 void
 zu_temp_at_xact_end(bool committed)
@@ -420,6 +454,10 @@ zu_temp_at_xact_end(bool committed)
 	own_aborts = false;
 }
 
+/*
+ * What the subtransaction has written belongs to its
+ * parent from now on, or has aborted.
+ */
 void
 zu_temp_at_subxact_end(int level, bool committed)
 {

@@ -20,49 +20,53 @@ typedef struct ZuTempFile
 } ZuTempFile;
 
 /*
- * zu_temp_reserve: as zu_reserve, for an op of records with ZUX_TEMP on pages
- * of rel. Errors: out of memory, disk full, temp_file_limit.
+ * Makes sure that the next op of records with ZUX_TEMP, on
+ * pages of rel, needs no allocation, like zu_reserve. Nothing is pending.
+ * Errors: out of memory, disk full, temp_file_limit.
  */
 extern void zu_temp_reserve(Relation rel, Size bytes);
 
 /*
- * zu_temp_oldest: what zu_oldest() is, for pages of temporary tables:
- * transactions before it are settled there.
+ * Returns for pages of temporary tables what zu_oldest()
+ * returns for others: transactions before it are settled there.
  */
 extern ZXid zu_temp_oldest(void);
 
 /*
- * zu_temp_pending: is undo kept of a transaction that has ended, since changes
- * of it have been rolled back?
+ * Returns whether undo of an ended transaction is kept because
+ * changes of it have been rolled back.
  */
 extern bool zu_temp_pending(void);
 
 /*
- * zu_temp_own_aborts: may pages carry changes of aborted subtransactions of
- * the current transaction?
+ * Returns whether pages may have changes of aborted
+ * subtransactions of the current transaction.
  */
 extern bool zu_temp_own_aborts(void);
 
-/* zu_temp_bytes: bytes of undo that are kept. */
+/* Returns how many bytes of undo are kept. */
 extern uint64 zu_temp_bytes(void);
 
 /*
- * zu_temp_next: read the record at or after *pos (0 = the oldest) into rec and
- * buf, *pos goes on to the next. False at the end. Error
- * ERRCODE_DATA_CORRUPTED.
+ * Reads the record at or after *pos (0 = the oldest) into rec and
+ * buf, and moves *pos behind it. Returns false at the end. Raises
+ * ERRCODE_DATA_CORRUPTED for an invalid record.
  */
 extern bool zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf);
 
-/* zu_temp_files: the files that the kept records are of. */
+/* Returns the files to which the kept records belong. */
 extern const ZuTempFile *zu_temp_files(int *n);
 
 /*
- * zu_temp_settled: everything pending has been undone on its pages: give the
- * undo back.
+ * Gives the pending undo back, after all of it has been undone
+ * on its pages.
  */
 extern void zu_temp_settled(void);
 
-/* Ends of transactions, for the callbacks in hooks.c. Raise no error. */
+/*
+ * Called at the end of a transaction and of a subtransaction of that nest
+ * level, by the callbacks in hooks.c. Raise no error.
+ */
 extern void zu_temp_at_xact_end(bool committed);
 extern void zu_temp_at_subxact_end(int level, bool committed);
 

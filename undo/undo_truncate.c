@@ -1,8 +1,8 @@
 /*
  * undo/undo_truncate.c - giving back the free tail of zundo.undo_log.
  *
- * Called by the undo worker. Takes the extents at the end out of everybody's
- * reach first, and then cuts the file off, without an LWLock.
+ * Called by the undo worker. Lowers the limit first, so that no process reaches
+ * the extents at the end, and then cuts the file off, without an LWLock.
  *
  * Locks: alloc lock -> all fences, released -> meta page; then none while the
  * file is cut off (ZuEntry.truncator is set).
@@ -20,8 +20,8 @@
 #include "miscadmin.h"
 
 /*
- * extents_needed: number of extents up to the highest one in use. Alloc lock
- * held.
+ * Returns the number of extents up to the highest one in use,
+ * at least ZU_MIN_EXTENTS. Alloc lock held.
  */
 static uint32
 extents_needed(ZuEntry *entry)
@@ -48,8 +48,9 @@ extents_needed(ZuEntry *entry)
 }
 
 /*
- * newest_generation: the newest one of floor and of the whole groups that are
- * cut off when 'nextents' of 'limit' remain (UNDO-41).
+ * Returns the newest generation among 'floor' and the
+ * extents of those groups that are cut off entirely when 'nextents' of 'limit'
+ * extents remain (UNDO-41).
  */
 static uint32
 newest_generation(uint32 nextents, uint32 limit, uint32 floor)
@@ -73,8 +74,9 @@ newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 }
 
 /*
- * lower_limit: readers, meta page and WAL agree that extents from nextents on
- * are no more.
+ * Lowers the limit to nextents, in shared memory, on the meta page
+ * and in WAL. Alloc lock held. If the meta page cannot be locked, the old limit
+ * is restored and the error raised.
  */
 static void
 lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
@@ -87,12 +89,16 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 
 	xlrec.floor = zu_meta(BufferGetPage(buf))->floor;
 	UnlockReleaseBuffer(buf);
-	/* the alloc lock keeps the floor and the map's generations as they are */
+
+	/*
+	 * the alloc lock keeps other processes from changing the floor and the
+	 * map's generations
+	 */
 	xlrec.floor = newest_generation(nextents, limit, xlrec.floor);
 
 	/*
-	 * nobody who has looked at the old limit still reads when we get the
-	 * fences
+	 * once all fences are held, no process that has seen the old limit still
+	 * reads behind the new one
 	 */
 	zu_fences_acquire(entry);
 	pg_atomic_write_u32(&entry->limit, nextents);
@@ -105,7 +111,7 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	PG_CATCH();
 	{
 		/*
-		 * all is as before, the floor too, which the next growth goes by
+		 * everything is as before, also the floor, which the next growth uses
 		 * (UNDO-41)
 		 */
 		pg_atomic_write_u32(&entry->limit, limit);
@@ -128,11 +134,12 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 }
 
 /*
- * cut_file: cuts the file off behind nblocks. The server's own truncation: its
- * WAL record, its care for checkpoints in between. It takes its time with a
- * large file, so no LWLock is held: allocations below the limit go on, growth
- * waits (zu_growth_must_wait), and nobody reads there any more. Returns the
- * number of blocks given back.
+ * Cuts the file off behind nblocks with the server's own truncation,
+ * which writes its WAL record and takes care of checkpoints in between. It may
+ * take long for a large file, so no LWLock is held: allocations below the limit
+ * continue, growth waits (zu_growth_must_wait), and no process reads there any
+ * more. Returns the number of blocks given back. Gives the truncator flag back,
+ * also in case of an error.
  */
 static BlockNumber
 cut_file(Relation rel, BlockNumber nblocks)
@@ -156,10 +163,11 @@ cut_file(Relation rel, BlockNumber nblocks)
 }
 
 /*
- * Takes the free extents at the end out of the log's reach. Returns the number
- * of blocks that remain, or InvalidBlockNumber if there is nothing to cut off;
- * else cut_file must be called. Blocks beyond the limit, left by a truncation
- * or an extension that has failed, are cut off too.
+ * Lowers the limit to the extents in use and sets the truncator
+ * flag. Returns the number of blocks that remain; the caller must call cut_file
+ * then. Blocks beyond the limit, left by a truncation or an extension that has
+ * failed, are cut off, too. Returns InvalidBlockNumber if there is nothing to
+ * cut off, or the relation was created in this transaction.
  */
 static BlockNumber
 give_up_tail(ZuEntry *entry, Relation rel)

@@ -2,12 +2,12 @@
  * undo/undo_twin.c - pages that exist twice: the meta page and the map pages.
  *
  * Owns the twin header, choosing between the twins of a pair, repairing one
- * from the other, and the order in which they are locked. Called by
- * undo_meta.c, undo_discard.c, and redo.
+ * from the other, and the order in which they are locked. Called by all files
+ * here that read or change meta and map pages, and by redo.
  *
- * Both twins are changed by each WAL record that changes one. So as long as
- * storage does what it promises they are equal. Where one cannot be read, or
- * has missed a write, the checksum and the number of changes tell which one is
+ * Each WAL record that changes one twin changes the other, too. So as long as
+ * storage does what it promises they are equal. If one cannot be read, or has
+ * missed a write, the checksum and the number of changes tell which one is
  * right.
  *
  * Locks: first twin -> second twin. Of several pairs, map pages before the
@@ -35,8 +35,8 @@ twin_header(Page page)
 /* ---- one page ---- */
 
 /*
- * twin_crc: returns the checksum of what the header's crc covers; pd_lower is
- * a possible one.
+ * Returns the checksum of what the header's crc covers. pd_lower has
+ * a possible value.
  */
 static uint32
 twin_crc(Page page)
@@ -72,6 +72,10 @@ zu_twin_seal(Page page)
 	h->crc = twin_crc(page);
 }
 
+/*
+ * Checks pd_lower before it computes the checksum, which depends
+ * on it.
+ */
 bool
 zu_twin_valid(Page page, BlockNumber first)
 {
@@ -83,7 +87,10 @@ zu_twin_valid(Page page, BlockNumber first)
 		h->first == first && lower >= ZU_TWIN_DATA && lower <= BLCKSZ && h->crc == twin_crc(page);
 }
 
-/* copy_twin: makes 'to' equal to 'from', a valid twin; the page LSN stays. */
+/*
+ * Makes 'to' equal to 'from', a valid twin, but keeps the page LSN
+ * of 'to'.
+ */
 static void
 copy_twin(Page to, Page from)
 {
@@ -95,7 +102,7 @@ copy_twin(Page to, Page from)
 
 /* ---- a pair ---- */
 
-/* report_damaged: raises the error for a pair of which no twin is valid. */
+/* Raises the error for a pair of which no twin is valid. */
 static void
 report_damaged(BlockNumber first)
 {
@@ -111,7 +118,8 @@ report_damaged(BlockNumber first)
 }
 
 /*
- * newer_twin: returns which of two locked pages is to be believed; -1 if none.
+ * Returns which of two locked pages is to be believed: the valid
+ * one with more changes; -1 if neither is valid.
  */
 static int
 newer_twin(Page a, Page b, BlockNumber first)
@@ -124,8 +132,8 @@ newer_twin(Page a, Page b, BlockNumber first)
 }
 
 /*
- * pin_twins: pins the pair and locks it in mode. A page that the server finds
- * to be damaged reads as zeros.
+ * Pins the pair and locks it in mode, the first twin first. A page
+ * that the server finds damaged reads as zeros.
  */
 static void
 pin_twins(ZuTwins *t, BlockNumber first, int mode)
@@ -139,6 +147,9 @@ pin_twins(ZuTwins *t, BlockNumber first, int mode)
 	}
 }
 
+/*
+ * Locks both twins to compare them, and keeps the better one.
+ */
 Buffer
 zu_twins_share(BlockNumber first)
 {
@@ -153,6 +164,7 @@ zu_twins_share(BlockNumber first)
 	return t.buffer[source];
 }
 
+/* The number of changes of an invalid twin means nothing. */
 void
 zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2])
 {
@@ -179,6 +191,10 @@ zu_twins_lost(BlockNumber first)
 	return !valid[0] && !valid[1];
 }
 
+/*
+ * Reports a repair in the server log, and logs the repaired page
+ * as a full-page image.
+ */
 void
 zu_twins_lock(ZuTwins *t, BlockNumber first)
 {
@@ -222,6 +238,10 @@ zu_twins_lock_new(ZuTwins *t, BlockNumber first)
 	t->buffer[1] = zu_read_block(first + 1, RBM_ZERO_AND_LOCK);
 }
 
+/*
+ * Compares the pages under share locks first: usually there is
+ * nothing to repair.
+ */
 void
 zu_twins_repair(BlockNumber first)
 {
@@ -276,7 +296,10 @@ zu_twins_unlock(ZuTwins *t)
 
 /* ---- redo ---- */
 
-/* take_twin: makes twin 'to' of a pair equal to 'from', in redo. */
+/*
+ * Makes twin 'to' of a pair equal to 'from', with its page LSN, in
+ * redo.
+ */
 static void
 take_twin(const ZuTwins *t, int to, int from)
 {
@@ -286,9 +309,10 @@ take_twin(const ZuTwins *t, int to, int from)
 }
 
 /*
- * both_lost: neither page of the pair is valid in redo. If they are empty, a
- * later record may cut them off; the server keeps account of such pages and
- * complains if none does.
+ * Releases a pair of which no page is valid, in redo. If the pages
+ * exist in the file, raises the error for damage. Otherwise a later record may
+ * cut them off: XLogReadBufferExtended has noted them as invalid pages, and the
+ * server complains at the end of recovery if no record does so.
  */
 static void
 both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
@@ -307,6 +331,11 @@ both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
 	zu_twins_unlock(t);
 }
 
+/*
+ * Copies a twin that has the change already to one that has not,
+ * or that is invalid. If neither has it, chooses the better one as the page to
+ * change.
+ */
 bool
 zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)
 {
@@ -322,7 +351,11 @@ zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)
 		valid[i] = BufferIsValid(t->buffer[i]) &&
 			zu_twin_valid(BufferGetPage(t->buffer[i]), t->first);
 	}
-	/* one that has the change, or even later ones, is good for both */
+
+	/*
+	 * a valid twin that has this change, and perhaps later ones, serves for
+	 * both
+	 */
 	for (int i = 0; i < 2; i++)
 	{
 		if (todo[i] || !valid[i])

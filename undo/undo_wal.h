@@ -13,7 +13,7 @@
  * ZWAL_UNDO_MAP
  *	blocks 0, 1: both twins of the extent map page that has the entry;
  *		WILL_INIT with ZWAL_MAP_NEW_GROUP
- *	blocks 2, 3: those of the meta page, only with ZWAL_MAP_GROWS
+ *	blocks 2, 3: both twins of the meta page, only with ZWAL_MAP_GROWS
  *	data: xl_undo_map. With ZWAL_MAP_SETTLED only its flags are used, and an
  *		xl_undo_settled follows for each extent.
  *----------
@@ -30,14 +30,15 @@ typedef struct xl_undo_map
 	uint32		generation;
 	uint64		sequence;
 	uint32		logno;
-	uint32		nextents;		/* after it, for the meta page */
+	uint32		nextents;		/* number of extents afterwards, for the meta
+								 * page */
 	uint32		floor;			/* generation of the new group's other extents */
 	uint8		flags;
 } xl_undo_map;
 
 #define SizeOfUndoMap (offsetof(xl_undo_map, flags) + 1)
 
-/* One settled extent; the fields of its map entry. */
+/* The summary of one settled extent; fields of its map entry. */
 typedef struct xl_undo_settled
 {
 	uint64		oldest_top;
@@ -49,7 +50,7 @@ typedef struct xl_undo_settled
 /*----------
  * ZWAL_UNDO_DISCARD
  *	blocks 0, 1: both twins of the meta page
- *	blocks 2, 3: those of the map page of the extents, if there are any
+ *	blocks 2, 3: both twins of the map page of the extents, if any
  *	data: xl_undo_discard, then the numbers (uint32) of nextents extents that
  *		become free, in ascending order
  *----------
