@@ -57,8 +57,8 @@ zuptr_make(uint32 generation, uint32 extent, uint32 byte)
 }
 
 /*
- * Returns whether p points into this backend's private undo
- * (undo/undo_temp.c). Such pointers have generation 0.
+ * Returns whether p points into this backend's private undo (undo/undo_temp.c).
+ * Such pointers have generation 0.
  */
 static inline bool
 zuptr_is_temp(UndoPtr p)
@@ -67,41 +67,36 @@ zuptr_is_temp(UndoPtr p)
 }
 
 /*
- * Sets *extent and *page to the place of a data block of the
- * undo relation: its extent, and its number in that extent. Returns false for
- * meta and map blocks.
+ * Sets *extent and *page to the place of a data block of the undo relation: its
+ * extent, and its number in that extent. Returns false for meta and map blocks.
  */
 extern bool zu_block_position(BlockNumber block, uint32 *extent, uint32 *page);
 
 /*
- * Returns the pointer that lies 'bytes' of record data after p in
- * the same extent, page headers not counted: where the next record begins. p
- * points at record data; the result may be the end of the extent's data.
+ * Returns the pointer that lies 'bytes' of record data after p in the same
+ * extent, page headers not counted: where the next record begins. p points at
+ * record data; the result may be the end of the extent's data.
  */
 extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 
 /* ---- the current database's undo log ---- */
 
 /*
- * Makes this database's undo usable by this backend. Called
- * when a scan or a change begins, before any buffer lock, on a primary or a
- * standby. Cheap if it has been done. The first call in a session looks
- * zundo.undo_log up, joins or creates the shared entry, and loads `oldest`.
- * Raises ERRCODE_UNDEFINED_OBJECT if CREATE EXTENSION has not been run in this
- * database.
+ * Makes this database's undo usable by this backend. Called when a scan or a
+ * change begins, before any buffer lock, on a primary or a standby. Cheap if it
+ * has been done. The first call in a session looks zundo.undo_log up, joins or
+ * creates the shared entry, and loads `oldest`. Raises ERRCODE_UNDEFINED_OBJECT
+ * if CREATE EXTENSION has not been run in this database.
  */
 extern void zu_attach_database(void);
 
-/*
- * Returns whether zu_attach_database has succeeded and is still
- * valid.
- */
+/* Returns whether zu_attach_database has succeeded and is still valid. */
 extern bool zu_attached(void);
 
 /*
- * Returns whether the logs of the database are loaded, too. They
- * are not before this database is written, or while zundo.max_databases other
- * databases have theirs loaded.
+ * Returns whether the logs of the database are loaded, too. They are not before
+ * this database is written, or while zundo.max_databases other databases have
+ * theirs loaded.
  */
 extern bool zu_writable(void);
 
@@ -113,9 +108,9 @@ extern RelFileLocator zu_relation_locator(void);
 extern Oid	zu_relation_oid(void);
 
 /*
- * Returns `oldest`: every transaction with a lower xid has committed
- * and is visible to everybody, or has aborted and is undone on every page. One
- * atomic read. The value only grows.
+ * Returns `oldest`: every transaction with a lower xid has committed and is
+ * visible to everybody, or has aborted and is undone on every page. One atomic
+ * read. The value only grows.
  */
 extern ZXid zu_oldest(void);
 
@@ -146,16 +141,15 @@ zu_in_doubt(ZXid xid)
 }
 
 /*
- * Returns whether xid is below `oldest` and has not committed, so
- * that its undo is lost. xid heads the chain of a slot on a locked page and
- * lies in the window. A transaction so old that clog has forgotten it counts as
- * committed.
+ * Returns whether xid is below `oldest` and has not committed, so that its undo
+ * is lost. xid heads the chain of a slot on a locked page and lies in the
+ * window. A transaction so old that clog has forgotten it counts as committed.
  */
 extern bool zu_is_lost(ZXid xid);
 
 /*
- * Returns zu_oldest(), or zu_temp_oldest() if ptr points to a
- * record of a temporary table.
+ * Returns zu_oldest(), or zu_temp_oldest() if ptr points to a record of a
+ * temporary table.
  */
 extern ZXid zu_oldest_for(UndoPtr ptr);
 
@@ -217,54 +211,53 @@ typedef struct ZuOp
 } ZuOp;
 
 /*
- * Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE)
- * needs no allocation. Attaches a log to this backend on first use. Assigns no
- * xid. The caller holds no LWLock and no buffer lock, since the backend may
- * have to wait for room (zundo.undo_full). Errors: disk full, undo_limit
- * reached.
+ * Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE) needs no
+ * allocation. Attaches a log to this backend on first use. Assigns no xid. The
+ * caller holds no LWLock and no buffer lock, since the backend may have to wait
+ * for room (zundo.undo_full). Errors: disk full, undo_limit reached.
  */
 extern void zu_reserve(Size bytes);
 
 /*
- * Fills op: chooses the place of each record, and pins and locks
- * the undo pages. topxid is this backend's top-level xid. On entry the table
- * pages are locked, and zu_reserve has been called with at least the total
- * since the last zu_finish. Sets every record's length and topxid, and
- * ZUF_FIRST in records[0] if that is the first record of topxid in this log.
- * May raise I/O errors; nothing is changed then, and the caller's error cleanup
- * releases the buffers. Records may refer to each other's pointers, because
- * zu_write packs them later; but their lengths must not change after
- * zu_prepare. Records with ZUX_TEMP go to the private undo; the caller has
- * called zu_temp_reserve for them instead of zu_reserve.
+ * Fills op: chooses the place of each record, and pins and locks the undo
+ * pages. topxid is this backend's top-level xid. On entry the table pages are
+ * locked, and zu_reserve has been called with at least the total since the last
+ * zu_finish. Sets every record's length and topxid, and ZUF_FIRST in records[0]
+ * if that is the first record of topxid in this log. May raise I/O errors;
+ * nothing is changed then, and the caller's error cleanup releases the buffers.
+ * Records may refer to each other's pointers, because zu_write packs them
+ * later; but their lengths must not change after zu_prepare. Records with
+ * ZUX_TEMP go to the private undo; the caller has called zu_temp_reserve for
+ * them instead of zu_reserve.
  */
 extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 
 /*
- * Packs the records of op onto its undo pages, or into the private
- * undo, and marks the pages dirty. In a critical section.
+ * Packs the records of op onto its undo pages, or into the private undo, and
+ * marks the pages dirty. In a critical section.
  */
 extern void zu_write(ZuOp *op);
 
 /*
- * Registers op's undo pages as block references first_block_id and
- * following. Registers no data: the builder of the WAL record takes the insert
- * position from op.
+ * Registers op's undo pages as block references first_block_id and following.
+ * Registers no data: the builder of the WAL record takes the insert position
+ * from op.
  */
 extern void zu_register(ZuOp *op, uint8 first_block_id);
 
 /*
- * Sets the LSN of op's pages (unless recptr is invalid), releases
- * them, and publishes the new insert position.
+ * Sets the LSN of op's pages (unless recptr is invalid), releases them, and
+ * publishes the new insert position.
  */
 extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
 
 /*
- * Puts the packed records of op, 'bytes', on the undo pages
- * that are registered as blocks first_block_id .. of the WAL record, as
- * zu_write did. op is as zu_prepare left it, except for its buffers: where the
- * records begin, how many pages they take, and what the headers of new pages
- * say. Skips pages that are newer than the WAL record. Sets buffers[] to the
- * pages, locked; the caller releases them after all other pages are written.
+ * Puts the packed records of op, 'bytes', on the undo pages that are registered
+ * as blocks first_block_id .. of the WAL record, as zu_write did. op is as
+ * zu_prepare left it, except for its buffers: where the records begin, how many
+ * pages they take, and what the headers of new pages say. Skips pages that are
+ * newer than the WAL record. Sets buffers[] to the pages, locked; the caller
+ * releases them after all other pages are written.
  */
 extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
 							const char *bytes, Buffer *buffers);
@@ -279,29 +272,29 @@ typedef enum ZuFetchResult
 } ZuFetchResult;
 
 /*
- * Reads the record at ptr into rec. Its bytes are copied to the
- * caller's buf (ZUR_MAX_LENGTH bytes), and rec->payload points there.
- * expect_relnumber and expect_block name the table page that the pointer came
- * from. Returns ZU_DISCARDED if the record is gone and the map or the log's
- * discard pointer says that it may be (UNDO-35). Raises ERRCODE_DATA_CORRUPTED
- * if the record is missing though nothing says so, or if the bytes are not a
- * record. May be called with a table page locked; takes and releases one undo
- * page at a time, and holds nothing on return.
+ * Reads the record at ptr into rec. Its bytes are copied to the caller's buf
+ * (ZUR_MAX_LENGTH bytes), and rec->payload points there. expect_relnumber and
+ * expect_block name the table page that the pointer came from. Returns
+ * ZU_DISCARDED if the record is gone and the map or the log's discard pointer
+ * says that it may be (UNDO-35). Raises ERRCODE_DATA_CORRUPTED if the record is
+ * missing though nothing says so, or if the bytes are not a record. May be
+ * called with a table page locked; takes and releases one undo page at a time,
+ * and holds nothing on return.
  */
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
 /*
- * Prefetches the memory of the record at ptr into the processor's
- * cache, if its buffer is known. Only a hint.
+ * Prefetches the memory of the record at ptr into the processor's cache, if its
+ * buffer is known. Only a hint.
  */
 extern void zu_prefetch(UndoPtr ptr);
 
 /*
- * Does the same as zu_fetch, for callers that come to the same
- * undo pages again and again: these pages are copied, up to 32 MB of them until
- * the end of the transaction. With ZU_FETCHED_IN_PLACE, buf is untouched, and
- * rec->payload stays valid until zu_cache_tidy or the end of the transaction.
+ * Does the same as zu_fetch, for callers that come to the same undo pages again
+ * and again: these pages are copied, up to 32 MB of them until the end of the
+ * transaction. With ZU_FETCHED_IN_PLACE, buf is untouched, and rec->payload
+ * stays valid until zu_cache_tidy or the end of the transaction.
  */
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
 									 BlockNumber expect_block, ZuRecord *rec, char *buf);
@@ -310,14 +303,14 @@ extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber
 extern void zu_cache_prefetch(UndoPtr ptr);
 
 /*
- * Gives the copies up if they are no longer worth their memory.
- * Payloads of zu_fetch_cached are not valid any more.
+ * Gives the copies up if they are no longer worth their memory. Payloads of
+ * zu_fetch_cached are not valid any more.
  */
 extern void zu_cache_tidy(void);
 
 /*
- * zu_read_begin, zu_read_end: Hold the truncation fence across several
- * zu_fetch calls. Optional; must not be nested.
+ * zu_read_begin, zu_read_end: Hold the truncation fence across several zu_fetch
+ * calls. Optional; must not be nested.
  */
 extern void zu_read_begin(void);
 extern void zu_read_end(void);
@@ -325,22 +318,21 @@ extern void zu_read_end(void);
 /* ---- transactions of this backend (for rollback/) ---- */
 
 /*
- * Returns where this backend's current top-level
- * transaction began in its log; InvalidUndoPtr if the transaction has written
- * nothing.
+ * Returns where this backend's current top-level transaction began in its log;
+ * InvalidUndoPtr if the transaction has written nothing.
  */
 extern UndoPtr zu_my_transaction_start(void);
 
 /*
- * Returns how many bytes of undo the current top-level
- * transaction has written so far.
+ * Returns how many bytes of undo the current top-level transaction has written
+ * so far.
  */
 extern uint64 zu_my_transaction_bytes(void);
 
 /*
- * Asks for a worker if the transaction wrote undo and the
- * database has none, and forgets the per-transaction state. Called by the
- * transaction callback in hooks.c at commit, abort and prepare.
+ * Asks for a worker if the transaction wrote undo and the database has none,
+ * and forgets the per-transaction state. Called by the transaction callback in
+ * hooks.c at commit, abort and prepare.
  */
 extern void zu_at_xact_end(void);
 
@@ -358,15 +350,10 @@ typedef struct ZuLogState
 	uint32		extents;
 } ZuLogState;
 
-/*
- * Returns a palloc'd array of this database's logs that have
- * extents.
- */
+/* Returns a palloc'd array of this database's logs that have extents. */
 extern ZuLogState *zu_log_states(int *nlogs);
 
-/*
- * Returns the sum of ZuLogState.bytes of all logs.
- */
+/* Returns the sum of ZuLogState.bytes of all logs. */
 extern uint64 zu_bytes_in_use(void);
 
 /*
@@ -378,22 +365,22 @@ typedef struct ZuScan ZuScan;
 extern ZuScan *zu_scan_begin(uint32 logno);
 
 /*
- * Begins the same scan, but one that ends without an
- * error where the log cannot be read. For views that name the damage elsewhere.
+ * Begins the same scan, but one that ends without an error where the log cannot
+ * be read. For views that name the damage elsewhere.
  */
 extern ZuScan *zu_scan_begin_readable(uint32 logno);
 
 /*
- * Begins a scan at ptr, a record boundary of that log which
- * is not discarded. Only for the process that holds the discarder flag, so
- * nothing is discarded meanwhile. The scan ends where the log cannot be read;
- * it closes the log then, which holds `oldest` for what follows (UNDO-37).
+ * Begins a scan at ptr, a record boundary of that log which is not discarded.
+ * Only for the process that holds the discarder flag, so nothing is discarded
+ * meanwhile. The scan ends where the log cannot be read; it closes the log
+ * then, which holds `oldest` for what follows (UNDO-37).
  */
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
 
 /*
- * Reads the next record into rec and *ptr; false at the end.
- * Raises ERRCODE_DATA_CORRUPTED where a plain scan cannot read on.
+ * Reads the next record into rec and *ptr; false at the end. Raises
+ * ERRCODE_DATA_CORRUPTED where a plain scan cannot read on.
  */
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
@@ -433,18 +420,18 @@ typedef struct ZuHold
 extern int	zu_holds(ZuHold *out);
 
 /*
- * Writes the WAL record that makes standbys cancel the
- * snapshots that do not see all transactions before 'horizon' (the server's,
- * for a table of this database). Called before a new file or index leaves out
- * versions that nobody on this server needs, because everybody here sees all
- * these transactions. `oldest` may be behind the horizon, so that no record has
- * made standbys do so yet.
+ * Writes the WAL record that makes standbys cancel the snapshots that do not
+ * see all transactions before 'horizon' (the server's, for a table of this
+ * database). Called before a new file or index leaves out versions that nobody
+ * on this server needs, because everybody here sees all these transactions.
+ * `oldest` may be behind the horizon, so that no record has made standbys do so
+ * yet.
  */
 extern void zu_log_conflict(TransactionId horizon);
 
 /*
- * Gives the free extents at the relation's end back; returns
- * the number of blocks given back.
+ * Gives the free extents at the relation's end back; returns the number of
+ * blocks given back.
  */
 extern BlockNumber zu_truncate_tail(void);
 
@@ -458,25 +445,24 @@ typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...)
 			pg_attribute_printf(3, 4);
 
 /*
- * Does that part of zu_attach_database which needs no
- * readable meta page. For zu_check_map and zu_repair_map, which must work
- * without one.
+ * Does that part of zu_attach_database which needs no readable meta page. For
+ * zu_check_map and zu_repair_map, which must work without one.
  */
 extern void zu_attach_unloaded(void);
 
 /*
- * Reports what is wrong with the meta page and the map pages, and
- * where they contradict the pages of the extents. May run beside writers, and
- * on a standby.
+ * Reports what is wrong with the meta page and the map pages, and where they
+ * contradict the pages of the extents. May run beside writers, and on a
+ * standby.
  */
 extern void zu_check_map(ZuReport report, void *arg);
 
 /*
- * Repairs the meta page and the map pages: from their twins, or
- * from the other pages where both twins are lost. With dry_run it only reports
- * what it would do. No undo is lost by it. Returns whether the logs can be
- * loaded afterwards. On a primary only. Raises an error if a map page would
- * have to be rebuilt while sessions have the logs loaded.
+ * Repairs the meta page and the map pages: from their twins, or from the other
+ * pages where both twins are lost. With dry_run it only reports what it would
+ * do. No undo is lost by it. Returns whether the logs can be loaded afterwards.
+ * On a primary only. Raises an error if a map page would have to be rebuilt
+ * while sessions have the logs loaded.
  */
 extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 
@@ -493,26 +479,24 @@ typedef struct ZuDamage
 	bool		excused;		/* zu_excuse_damage was called */
 } ZuDamage;
 
-/*
- * Returns a palloc'd array of the closed logs. On a primary only.
- */
+/* Returns a palloc'd array of the closed logs. On a primary only. */
 extern ZuDamage *zu_damages(int *n);
 
 /*
- * Notes that what is lost there is not needed: after d->ended
- * had become true, no slot with a chain, in any table of the database, was
- * found to name a transaction from d->from to d->to that has not committed. The
- * next discard pass gives the log up.
+ * Notes that what is lost there is not needed: after d->ended had become true,
+ * no slot with a chain, in any table of the database, was found to name a
+ * transaction from d->from to d->to that has not committed. The next discard
+ * pass gives the log up.
  */
 extern void zu_excuse_damage(const ZuDamage *d);
 
 /* ---- wiring (zundo.c) ---- */
 
 /*
- * Raises ERRCODE_SNAPSHOT_TOO_OLD in place of the error
- * being handled if that error is the cancellation of this transaction for the
- * undo that it keeps (zundo.undo_full = cancel); returns otherwise. For a
- * PG_CATCH block outside of all other statements.
+ * Raises ERRCODE_SNAPSHOT_TOO_OLD in place of the error being handled if that
+ * error is the cancellation of this transaction for the undo that it keeps
+ * (zundo.undo_full = cancel); returns otherwise. For a PG_CATCH block outside
+ * of all other statements.
  */
 extern void zu_error_of_victim(void);
 
@@ -530,20 +514,17 @@ extern void zu_ddl_check(Node *command);
 extern PlannedStmt *zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel);
 
 /*
- * Adds the reason to the message that ends this session, if
- * zu_cancel_pin ended it.
+ * Adds the reason to the message that ends this session, if zu_cancel_pin ended
+ * it.
  */
 extern void zu_explain_end(ErrorData *error);
 
-/*
- * Creates the file of a new zundo.undo_log, with its meta
- * page.
- */
+/* Creates the file of a new zundo.undo_log, with its meta page. */
 extern void zu_create_storage(RelFileLocator locator, char persistence);
 
 /*
- * Raises the error for a command that treats the undo log as a
- * table: "zundo.undo_log cannot be <what>".
+ * Raises the error for a command that treats the undo log as a table:
+ * "zundo.undo_log cannot be <what>".
  */
 extern void zu_refuse(const char *what);
 
@@ -561,17 +542,16 @@ extern void zu_worker_attach(void);
 extern void zu_worker_detach(void);
 
 /*
- * Wipes the data of all free extents and has the pages written to the
- * file; returns the number of bytes wiped. Not during recovery; no lock held.
- * Raises ERRCODE_DATA_CORRUPTED if the pages of a free extent say that it is in
- * use.
+ * Wipes the data of all free extents and has the pages written to the file;
+ * returns the number of bytes wiped. Not during recovery; no lock held. Raises
+ * ERRCODE_DATA_CORRUPTED if the pages of a free extent say that it is in use.
  */
 extern uint64 zu_purge(void);
 
 /*
- * Returns a palloc'd sentence that names the process, prepared
- * transaction or replication slot which keeps the most undo of this database,
- * this backend excepted. In a transaction, no lock held.
+ * Returns a palloc'd sentence that names the process, prepared transaction or
+ * replication slot which keeps the most undo of this database, this backend
+ * excepted. In a transaction, no lock held.
  */
 extern char *zu_describe_pin(void);
 

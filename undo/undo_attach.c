@@ -51,9 +51,7 @@ at_exit(int code, Datum arg)
 	leave_entry();
 }
 
-/*
- * Relcache callback: the undo log has to be looked up again.
- */
+/* Relcache callback: the undo log has to be looked up again. */
 static void
 relcache_changed(Datum arg, Oid reloid)
 {
@@ -73,10 +71,7 @@ report_missing(void)
 			 errhint("Run CREATE EXTENSION zundo.")));
 }
 
-/*
- * Returns the OID of zundo.undo_log, InvalidOid if there is
- * none.
- */
+/* Returns the OID of zundo.undo_log, InvalidOid if there is none. */
 static Oid
 lookup_relation(void)
 {
@@ -86,8 +81,8 @@ lookup_relation(void)
 }
 
 /*
- * Takes AccessShareLock and keeps it to the end of the top-level
- * transaction, also across ROLLBACK TO.
+ * Takes AccessShareLock and keeps it to the end of the top-level transaction,
+ * also across ROLLBACK TO.
  */
 static void
 lock_relation(Oid reloid)
@@ -117,9 +112,9 @@ is_undo_log(Relation rel)
 }
 
 /*
- * Locks and checks zundo.undo_log, and sets zu_my's OID and
- * locator. Leaves the entry if it belongs to another file. Raises an error if
- * there is no such relation, or if it is not an undo log.
+ * Locks and checks zundo.undo_log, and sets zu_my's OID and locator. Leaves the
+ * entry if it belongs to another file. Raises an error if there is no such
+ * relation, or if it is not an undo log.
  */
 static void
 open_relation(void)
@@ -158,12 +153,12 @@ open_relation(void)
 }
 
 /*
- * Asks for a worker if the database has undo. Called when the
- * database's first user for some time has loaded the meta page: the database
- * may be a copy of another one that was made while aborts were pending there.
- * Pending aborts have their records in an extent of a log. Where nothing is
- * pending, the worker gives the last such extent back, so a database that is
- * only read does not start a worker again and again.
+ * Asks for a worker if the database has undo. Called when the database's first
+ * user for some time has loaded the meta page: the database may be a copy of
+ * another one that was made while aborts were pending there. Pending aborts
+ * have their records in an extent of a log. Where nothing is pending, the
+ * worker gives the last such extent back, so a database that is only read does
+ * not start a worker again and again.
  */
 static void
 want_look(void)
@@ -174,8 +169,8 @@ want_look(void)
 }
 
 /*
- * Also has the relcache callback and the exit callback
- * registered, each once per process.
+ * Also has the relcache callback and the exit callback registered, each once
+ * per process.
  */
 void
 zu_attach_unloaded(void)
@@ -200,8 +195,8 @@ zu_attach_unloaded(void)
 }
 
 /*
- * Does nothing but take the lock, once per transaction, if
- * the entry is joined, loaded and not stale.
+ * Does nothing but take the lock, once per transaction, if the entry is joined,
+ * loaded and not stale.
  */
 void
 zu_attach_database(void)

@@ -67,10 +67,7 @@ static bool no_memory = false;	/* memory could not be allocated in this
 								 * transaction */
 static RelFileNumber cached_log;	/* the undo log that the copies are of */
 
-/*
- * Forgets all copies. Callback of the memory context that holds
- * them.
- */
+/* Forgets all copies. Callback of the memory context that holds them. */
 static void
 forget_copies(void *arg)
 {
@@ -83,9 +80,9 @@ forget_copies(void *arg)
 }
 
 /*
- * Allocates the memory for the copies of this transaction, if there
- * is none yet; returns whether there is. Only what is written to is really
- * taken from the system.
+ * Allocates the memory for the copies of this transaction, if there is none
+ * yet; returns whether there is. Only what is written to is really taken from
+ * the system.
  */
 static bool
 make_room(void)
@@ -127,8 +124,8 @@ copy_of(const CacheEntry *entry)
 }
 
 /*
- * Copies the page of ptr, anew if it has a copy that is too short.
- * False if there is no room, or if the page is not of that generation any more.
+ * Copies the page of ptr, anew if it has a copy that is too short. False if
+ * there is no room, or if the page is not of that generation any more.
  */
 static bool
 copy_page(CacheEntry *entry, UndoPtr ptr)
@@ -156,8 +153,8 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 }
 
 /*
- * Returns the entry of ptr's page, or NULL if its place in the
- * table belongs to another page that is copied.
+ * Returns the entry of ptr's page, or NULL if its place in the table belongs to
+ * another page that is copied.
  */
 static CacheEntry *
 find_entry(UndoPtr ptr)
@@ -175,10 +172,7 @@ find_entry(UndoPtr ptr)
 	return entry;
 }
 
-/*
- * Prefetches the record in the copy if the copy has it, else
- * in its buffer.
- */
+/* Prefetches the record in the copy if the copy has it, else in its buffer. */
 void
 zu_cache_prefetch(UndoPtr ptr)
 {
@@ -201,8 +195,8 @@ zu_cache_prefetch(UndoPtr ptr)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * UNDO-29: Returns whether the record in the copy is that in the
- * log, unless the log has discarded it.
+ * UNDO-29: Returns whether the record in the copy is that in the log, unless
+ * the log has discarded it.
  */
 static bool
 copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
@@ -216,9 +210,8 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 #endif
 
 /*
- * Leaves to zu_fetch what a copy does not hold: pages that are
- * not copied (yet), records that straddle pages, and everything that looks
- * wrong.
+ * Leaves to zu_fetch what a copy does not hold: pages that are not copied
+ * (yet), records that straddle pages, and everything that looks wrong.
  */
 ZuFetchResult
 zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,

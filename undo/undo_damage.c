@@ -74,10 +74,7 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	pg_write_barrier();
 }
 
-/*
- * Returns whether xid has committed, or is so old that clog does
- * not tell.
- */
+/* Returns whether xid has committed, or is so old that clog does not tell. */
 static bool
 has_committed(ZXid xid)
 {
@@ -94,8 +91,8 @@ has_committed(ZXid xid)
 }
 
 /*
- * Remembers xids that have committed, so clog is asked once for
- * each in most cases.
+ * Remembers xids that have committed, so clog is asked once for each in most
+ * cases.
  */
 bool
 zu_is_lost(ZXid xid)
@@ -114,8 +111,8 @@ zu_is_lost(ZXid xid)
 }
 
 /*
- * Sets `hold` before `closed`, so a process that sees the log
- * closed also sees how far it holds `oldest` back.
+ * Sets `hold` before `closed`, so a process that sees the log closed also sees
+ * how far it holds `oldest` back.
  */
 void
 zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
@@ -182,8 +179,8 @@ zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
 }
 
 /*
- * Returns whether xid was found aborted, and was undone, in
- * another log than this one.
+ * Returns whether xid was found aborted, and was undone, in another log than
+ * this one.
  */
 static bool
 was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
@@ -195,10 +192,9 @@ was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
 }
 
 /*
- * Sets the log's unread_end once its owner, if any, is
- * in no transaction that may write; then returns false until the horizon has
- * passed it. Asks clog about each xid in between, and stops at the first one
- * that may be needed.
+ * Sets the log's unread_end once its owner, if any, is in no transaction that
+ * may write; then returns false until the horizon has passed it. Asks clog
+ * about each xid in between, and stops at the first one that may be needed.
  */
 bool
 zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,

@@ -48,8 +48,7 @@ zu_refuse(const char *what)
 }
 
 /*
- * Returns whether reloid is a relation with the access method of
- * the undo log.
+ * Returns whether reloid is a relation with the access method of the undo log.
  */
 static bool
 is_undo_table(Oid reloid)
@@ -66,8 +65,7 @@ is_undo_table(Oid reloid)
 }
 
 /*
- * Returns whether rv, a statement's relation, is
- * zundo.undo_log. Takes no lock.
+ * Returns whether rv, a statement's relation, is zundo.undo_log. Takes no lock.
  */
 static bool
 names_undo_log(RangeVar *rv)
@@ -76,10 +74,7 @@ names_undo_log(RangeVar *rv)
 		is_undo_table(RangeVarGetRelid(rv, NoLock, true));
 }
 
-/*
- * Returns whether a list of RangeVars names
- * zundo.undo_log.
- */
+/* Returns whether a list of RangeVars names zundo.undo_log. */
 static bool
 list_names_undo_log(List *relations)
 {
@@ -99,9 +94,8 @@ refuse_if(bool is_it, const char *what)
 }
 
 /*
- * Checks one action of an ALTER TABLE on zundo.undo_log,
- * or on another table, which may name zundo.undo_log as its parent or
- * partition.
+ * Checks one action of an ALTER TABLE on zundo.undo_log, or on another table,
+ * which may name zundo.undo_log as its parent or partition.
  */
 static void
 check_alter_command(AlterTableCmd *cmd, bool on_undo_log)
@@ -142,8 +136,8 @@ check_alter_table(AlterTableStmt *stmt)
 }
 
 /*
- * Checks a RENAME of the undo log or of its schema, by whose name
- * zundo finds it.
+ * Checks a RENAME of the undo log or of its schema, by whose name zundo finds
+ * it.
  */
 static void
 check_rename(RenameStmt *stmt)
@@ -159,8 +153,8 @@ check_rename(RenameStmt *stmt)
 }
 
 /*
- * Raises an error if the script of the extension is to create
- * a schema zundo that exists already.
+ * Raises an error if the script of the extension is to create a schema zundo
+ * that exists already.
  */
 static void
 check_new_schema(CreateSchemaStmt *stmt)
@@ -176,10 +170,7 @@ check_new_schema(CreateSchemaStmt *stmt)
 			 errhint("Drop or rename the schema, then run CREATE EXTENSION again.")));
 }
 
-/*
- * Refuses to take the undo log, or its schema, out of
- * the extension.
- */
+/* Refuses to take the undo log, or its schema, out of the extension. */
 static void
 check_extension_contents(AlterExtensionContentsStmt *stmt)
 {
@@ -192,8 +183,8 @@ check_extension_contents(AlterExtensionContentsStmt *stmt)
 }
 
 /*
- * Raises an error if the command would do something to
- * zundo.undo_log that is not supported.
+ * Raises an error if the command would do something to zundo.undo_log that is
+ * not supported.
  */
 static void
 check_command(Node *node)
@@ -277,8 +268,8 @@ vacuum_says(VacuumStmt *stmt, const char *option)
 }
 
 /*
- * Returns what VACUUM without a list of tables would process, as such
- * a list without the relation undo_log. As VACUUM does there, leaves out with a
+ * Returns what VACUUM without a list of tables would process, as such a list
+ * without the relation undo_log. As VACUUM does there, leaves out with a
  * warning what the user may not vacuum. That is checked here, because VACUUM
  * locks the tables of a list before it checks them.
  */
@@ -306,9 +297,8 @@ all_but(Oid undo_log)
 }
 
 /*
- * Leaves the undo log out of VACUUM FULL, because its blocks
- * cannot be moved; the other tables of the database, or of the list, are
- * processed.
+ * Leaves the undo log out of VACUUM FULL, because its blocks cannot be moved;
+ * the other tables of the database, or of the list, are processed.
  */
 PlannedStmt *
 zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)

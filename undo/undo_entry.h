@@ -153,16 +153,15 @@ typedef struct ZuBackend
 extern ZuBackend zu_my;
 
 /*
- * Finds or creates the entry of the relation and counts this
- * backend in; there always is room (UNDO-1). zu_leave_entry counts it out
- * again.
+ * Finds or creates the entry of the relation and counts this backend in; there
+ * always is room (UNDO-1). zu_leave_entry counts it out again.
  */
 extern void zu_join_entry(RelFileLocator locator);
 extern void zu_leave_entry(void);
 
 /*
- * Returns whether the shared memory exists, that is, whether
- * the library was preloaded.
+ * Returns whether the shared memory exists, that is, whether the library was
+ * preloaded.
  */
 extern bool zu_shmem_ready(void);
 
@@ -175,8 +174,8 @@ extern LWLock *zu_load_lock(ZuEntry *entry);
 extern int	zu_nlogs(void);
 
 /*
- * Gives the entry a set of logs, empty. Load lock held. Raises an
- * error if all sets are in use.
+ * Gives the entry a set of logs, empty. Load lock held. Raises an error if all
+ * sets are in use.
  */
 extern void zu_take_logs(ZuEntry *entry);
 
@@ -207,29 +206,28 @@ extern void zu_fences_acquire(ZuEntry *entry);
 extern void zu_fences_release(ZuEntry *entry);
 
 /*
- * Has the logs of the attached entry loaded. On a primary
- * only. Raises an error if the shared tables are too small for them.
+ * Has the logs of the attached entry loaded. On a primary only. Raises an error
+ * if the shared tables are too small for them.
  */
 extern void zu_require_logs(void);
 
 /* ---- extents of logs ---- */
 
 /*
- * Returns a palloc'd array of the extents of logno (of all
- * logs if logno < 0) with sequence >= from, ordered by (logno, sequence).
+ * Returns a palloc'd array of the extents of logno (of all logs if logno < 0)
+ * with sequence >= from, ordered by (logno, sequence).
  */
 extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 
 /*
- * Makes the extents free and oldest durable, in WAL and on the
- * pages. On entry the alloc lock is held, and oldest is published. Sorts the
- * array.
+ * Makes the extents free and oldest durable, in WAL and on the pages. On entry
+ * the alloc lock is held, and oldest is published. Sorts the array.
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /*
- * Makes the summaries of n settled extents durable in the map,
- * in WAL and on the pages. Only by the discarder. Sorts the array.
+ * Makes the summaries of n settled extents durable in the map, in WAL and on
+ * the pages. Only by the discarder. Sorts the array.
  */
 extern void zu_mark_settled(ZuExtent *extents, int n);
 
@@ -274,21 +272,21 @@ struct ZuScan
 };
 
 /*
- * Sets scan up to read logno over extents (palloc'd in context;
- * the scan owns them from now on), from byte 'byte' of the first one to end.
+ * Sets scan up to read logno over extents (palloc'd in context; the scan owns
+ * them from now on), from byte 'byte' of the first one to end.
  */
 extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 						 uint32 byte, UndoPtr end, MemoryContext context);
 
 /*
- * Reads the next record into rec and *ptr, or returns why there
- * is none. Raises no error for damage.
+ * Reads the next record into rec and *ptr, or returns why there is none. Raises
+ * no error for damage.
  */
 extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 
 /*
- * Moves the scan's end to a later position; forgets the page
- * copy, which may have grown.
+ * Moves the scan's end to a later position; forgets the page copy, which may
+ * have grown.
  */
 extern void zu_scan_extend(ZuScan *scan, UndoPtr end);
 
@@ -307,22 +305,22 @@ typedef struct ZuResolved
 } ZuResolved;
 
 /*
- * Notes and reports that what follows 'at' in the log cannot be
- * read, unless the log is closed already. Called by the log's owner, by the
- * discarder, or at load.
+ * Notes and reports that what follows 'at' in the log cannot be read, unless
+ * the log is closed already. Called by the log's owner, by the discarder, or at
+ * load.
  */
 extern void zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at);
 
 /*
- * Adds the xids from 'from' up to 'to' to the doubt window;
- * what earlier loads had added is cut to its latest part if it gets too wide.
- * Called before `oldest` passes them.
+ * Adds the xids from 'from' up to 'to' to the doubt window; what earlier loads
+ * had added is cut to its latest part if it gets too wide. Called before
+ * `oldest` passes them.
  */
 extern void zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to);
 
 /*
- * Notes in resolved, whose memory is in context, that xid was
- * undone from the log.
+ * Notes in resolved, whose memory is in context, that xid was undone from the
+ * log.
  */
 extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context);
 
@@ -330,9 +328,9 @@ extern void zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, Memor
 extern void zu_forget_resolved(ZuResolved *resolved, ZXid oldest);
 
 /*
- * Returns whether nobody can need what is unread of a
- * closed log (UNDO-37). *checked is the xid up to which this was found before,
- * and is advanced. Only by the discarder.
+ * Returns whether nobody can need what is unread of a closed log (UNDO-37).
+ * *checked is the xid up to which this was found before, and is advanced. Only
+ * by the discarder.
  */
 extern bool zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon,
 								  const ZuResolved *resolved, ZXid *checked);

@@ -26,9 +26,9 @@
 #define MAX_LOST_GENERATIONS	1024
 
 /*
- * Returns whether the log has discarded the place of ptr;
- * map is the entry of the extent of ptr. False on a standby, where the discard
- * pointer is not known.
+ * Returns whether the log has discarded the place of ptr; map is the entry of
+ * the extent of ptr. False on a standby, where the discard pointer is not
+ * known.
  */
 static bool
 is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
@@ -56,9 +56,8 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 }
 
 /*
- * Compares the generation of the pointer with that of the map
- * entry; if they are equal, the state of the extent and the discard pointer
- * decide.
+ * Compares the generation of the pointer with that of the map entry; if they
+ * are equal, the state of the extent and the discard pointer decide.
  */
 bool
 zu_is_discarded(UndoPtr ptr)
@@ -82,10 +81,7 @@ zu_is_discarded(UndoPtr ptr)
 		(map.state == ZU_EXTENT_LOG && is_before_discard(&map, ptr));
 }
 
-/*
- * Raises the error for a record that is neither there nor
- * discarded.
- */
+/* Raises the error for a record that is neither there nor discarded. */
 static void
 report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 {
@@ -105,8 +101,8 @@ report_lost(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block)
 /* ---- records ---- */
 
 /*
- * Copies a record that lies on one page, the usual case of
- * gather_record. Returns its length; 0 if the record is not that simple.
+ * Copies a record that lies on one page, the usual case of gather_record.
+ * Returns its length; 0 if the record is not that simple.
  */
 static inline int
 gather_whole(UndoPtr ptr, char *buf)
@@ -133,9 +129,9 @@ gather_whole(UndoPtr ptr, char *buf)
 }
 
 /*
- * Copies the record at ptr into buf. Returns its length; 0 if a
- * page is not of the pointer's generation or has no data there; -1 if the bytes
- * are there but give no possible length. Fence held.
+ * Copies the record at ptr into buf. Returns its length; 0 if a page is not of
+ * the pointer's generation or has no data there; -1 if the bytes are there but
+ * give no possible length. Fence held.
  */
 static int
 gather_record(UndoPtr ptr, char *buf)
@@ -194,8 +190,8 @@ gather_record(UndoPtr ptr, char *buf)
 }
 
 /*
- * Treats a record of another table page like a missing one. Only
- * after a record was not found asks whether it may have been discarded.
+ * Treats a record of another table page like a missing one. Only after a record
+ * was not found asks whether it may have been discarded.
  */
 ZuFetchResult
 zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,

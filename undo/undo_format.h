@@ -185,10 +185,7 @@ zu_block_is_twin(BlockNumber block)
 	return block < 2 || (block - 2) % ZU_GROUP_BLOCKS < 2;
 }
 
-/*
- * Returns the number of blocks of a relation with nextents
- * extents.
- */
+/* Returns the number of blocks of a relation with nextents extents. */
 static inline BlockNumber
 zu_nblocks_for(uint32 nextents)
 {
@@ -196,8 +193,8 @@ zu_nblocks_for(uint32 nextents)
 }
 
 /*
- * Returns the byte in the extent of offset off on a page; off may
- * be the page's end.
+ * Returns the byte in the extent of offset off on a page; off may be the page's
+ * end.
  */
 static inline uint32
 zu_byte_at(int page, int off)
@@ -210,10 +207,7 @@ zu_byte_at(int page, int off)
 	return page >= ZU_EXTENT_PAGES ? ZU_EXTENT_END : (uint32) (page * BLCKSZ + off);
 }
 
-/*
- * Returns the number of data bytes that the extent has before
- * byte.
- */
+/* Returns the number of data bytes that the extent has before byte. */
 static inline uint32
 zu_byte_room(uint32 byte)
 {
@@ -223,8 +217,8 @@ zu_byte_room(uint32 byte)
 }
 
 /*
- * Returns whether generation a of an extent was given out
- * after b. Generations are counted in a circle.
+ * Returns whether generation a of an extent was given out after b. Generations
+ * are counted in a circle.
  */
 static inline bool
 zu_generation_newer(uint32 a, uint32 b)
@@ -235,8 +229,8 @@ zu_generation_newer(uint32 a, uint32 b)
 }
 
 /*
- * Returns whether the page is written, as page pageno of the
- * extent's allocation with this generation.
+ * Returns whether the page is written, as page pageno of the extent's
+ * allocation with this generation.
  */
 static inline bool
 zu_page_valid(Page page, uint32 extent, uint32 generation, int pageno)

@@ -48,10 +48,7 @@
  */
 #define RESERVE_PART	16
 
-/*
- * Returns the number of extents that the current user may
- * fill.
- */
+/* Returns the number of extents that the current user may fill. */
 static inline uint64
 limit_in_extents(void)
 {
@@ -66,10 +63,7 @@ zu_is_full(ZuEntry *entry)
 	return zundo_undo_limit > 0 && pg_atomic_read_u32(&entry->used) >= limit_in_extents();
 }
 
-/*
- * Raises the error. why: one more sentence for its detail, or
- * NULL.
- */
+/* Raises the error. why: one more sentence for its detail, or NULL. */
 static void
 report_full(ZuEntry *entry, const char *why)
 {
@@ -86,9 +80,9 @@ report_full(ZuEntry *entry, const char *why)
 /* ---- whether a wait is hopeless ---- */
 
 /*
- * Counts the logs that keep at least one extent because a session
- * is attached (*attached), and the unattached ones that are empty, whose
- * extents will soon be freed (*empty).
+ * Counts the logs that keep at least one extent because a session is attached
+ * (*attached), and the unattached ones that are empty, whose extents will soon
+ * be freed (*empty).
  */
 static void
 count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
@@ -109,10 +103,10 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 }
 
 /*
- * Returns whether all undo of transactions before xid has been
- * discarded and its extents freed. xid is the oldest transaction that anything
- * keeps; all later undo stays as long as it does. The pass that published this
- * `oldest` has freed the extents once no pass is running.
+ * Returns whether all undo of transactions before xid has been discarded and
+ * its extents freed. xid is the oldest transaction that anything keeps; all
+ * later undo stays as long as it does. The pass that published this `oldest`
+ * has freed the extents once no pass is running.
  */
 static bool
 is_discarded(ZuEntry *entry, TransactionId xid)
@@ -124,8 +118,8 @@ is_discarded(ZuEntry *entry, TransactionId xid)
 }
 
 /*
- * Returns whether process pid waits for a lock of this backend,
- * directly or through other processes.
+ * Returns whether process pid waits for a lock of this backend, directly or
+ * through other processes.
  */
 static bool
 waits_for_me(int pid)
@@ -158,8 +152,8 @@ waits_for_me(int pid)
 }
 
 /*
- * Returns why there would be no room even if all other
- * transactions had ended; NULL if there would be.
+ * Returns why there would be no room even if all other transactions had ended;
+ * NULL if there would be.
  */
 static const char *
 why_cramped(uint64 attached, uint64 own_bytes)
@@ -176,10 +170,10 @@ why_cramped(uint64 attached, uint64 own_bytes)
 }
 
 /*
- * Returns why what is kept will not be given up while this
- * backend waits; NULL if it may be. Everything else has been discarded. This
- * statement's snapshot is as old as any transaction that was in progress when
- * it was taken, and stays so when that transaction ends.
+ * Returns why what is kept will not be given up while this backend waits; NULL
+ * if it may be. Everything else has been discarded. This statement's snapshot
+ * is as old as any transaction that was in progress when it was taken, and
+ * stays so when that transaction ends.
  */
 static const char *
 why_hopeless(const ZuPin *pin, TransactionId own)
@@ -200,9 +194,9 @@ why_hopeless(const ZuPin *pin, TransactionId own)
 }
 
 /*
- * Returns that the process which keeps undo waits for this
- * backend; NULL if it does not, as far as is known. Looks as often as the
- * search for deadlocks (deadlock_timeout).
+ * Returns that the process which keeps undo waits for this backend; NULL if it
+ * does not, as far as is known. Looks as often as the search for deadlocks
+ * (deadlock_timeout).
  */
 static const char *
 why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
@@ -258,12 +252,12 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 }
 
 /*
- * Returns whether zundo.undo_full and UNDO-34 allow the transaction
- * that pins to be cancelled, and whether that makes room for this statement or
- * the next one. A transaction whose own xid equals the xmin of this statement's
- * snapshot still blocks the next statement, so cancelling it is worthwhile even
- * though it comes too late for this one. A process that waits for room itself
- * is left alone: its own wait ends when nothing else keeps the undo.
+ * Returns whether zundo.undo_full and UNDO-34 allow the transaction that pins
+ * to be cancelled, and whether that makes room for this statement or the next
+ * one. A transaction whose own xid equals the xmin of this statement's snapshot
+ * still blocks the next statement, so cancelling it is worthwhile even though
+ * it comes too late for this one. A process that waits for room itself is left
+ * alone: its own wait ends when nothing else keeps the undo.
  */
 static bool
 may_cancel(const ZuPin *pin, TransactionId own)
@@ -274,10 +268,9 @@ may_cancel(const ZuPin *pin, TransactionId own)
 }
 
 /*
- * Asks the questions in this order: is there room by now, can
- * there ever be any (why_cramped), is what remains hopeless, is there a circle
- * of waits, has the timeout expired. Cancels only when everything that can be
- * discarded has been.
+ * Asks the questions in this order: is there room by now, can there ever be any
+ * (why_cramped), is what remains hopeless, is there a circle of waits, has the
+ * timeout expired. Cancels only when everything that can be discarded has been.
  */
 void
 zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)

@@ -14,8 +14,8 @@
  */
 
 /*
- * Pins a block of this database's log. The buffer is not locked,
- * except with RBM_ZERO_AND_LOCK.
+ * Pins a block of this database's log. The buffer is not locked, except with
+ * RBM_ZERO_AND_LOCK.
  */
 extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 
@@ -23,62 +23,61 @@ extern Buffer zu_read_block(BlockNumber block, ReadBufferMode mode);
 extern void zu_meta_init(Page page, ZXid oldest);
 
 /*
- * Makes page a map page of free extents, each of generation
- * 'floor'. 'first' is the block of the pair's first twin.
+ * Makes page a map page of free extents, each of generation 'floor'. 'first' is
+ * the block of the pair's first twin.
  */
 extern void zu_map_init(Page page, BlockNumber first, uint32 floor);
 
 /*
- * Makes page an empty undo page, number pageno of the extent,
- * with what place says of it.
+ * Makes page an empty undo page, number pageno of the extent, with what place
+ * says of it.
  */
 extern void zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place);
 
 /*
- * Reads `oldest` and the limit into entry, which becomes VALID.
- * Raises an error for a meta page of another format, or one that is ahead of
- * the server's transaction ids.
+ * Reads `oldest` and the limit into entry, which becomes VALID. Raises an error
+ * for a meta page of another format, or one that is ahead of the server's
+ * transaction ids.
  */
 extern void zu_load_meta(ZuEntry *entry);
 
 /*
- * Returns whether any log has an extent, or may have one
- * because a map page is lost. Without an extent there is no undo.
+ * Returns whether any log has an extent, or may have one because a map page is
+ * lost. Without an extent there is no undo.
  */
 extern bool zu_any_log_extent(void);
 
 /*
- * Copies the map's entry for the extent; false if the extent
- * lies beyond the limit.
+ * Copies the map's entry for the extent; false if the extent lies beyond the
+ * limit.
  */
 extern bool zu_read_map_entry(uint32 extent, ZuMapEntry *dst);
 
 /*
- * Returns whether the map still assigns e to its log, with the
- * same generation.
+ * Returns whether the map still assigns e to its log, with the same generation.
  */
 extern bool zu_extent_live(const ZuExtent *e);
 
 /*
- * Returns whether the block is all zeros in the file; reads
- * it past its buffer. A page that could not be read once (RBM_ZERO_ON_ERROR) is
- * zeros in its buffer only.
+ * Returns whether the block is all zeros in the file; reads it past its buffer.
+ * A page that could not be read once (RBM_ZERO_ON_ERROR) is zeros in its buffer
+ * only.
  */
 extern bool zu_block_is_zero(BlockNumber block);
 
 /*
- * Returns where the data of extent e end, according to its
- * pages; InvalidUndoPtr if nothing was written there. Sets *sound to false if
+ * Returns where the data of extent e end, according to its pages;
+ * InvalidUndoPtr if nothing was written there. Sets *sound to false if
  * something behind that place says that it is not the end; sound may be NULL,
  * otherwise the whole extent is read.
  */
 extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 
 /*
- * Takes a free extent for logno as the next of its sequence,
- * and grows the relation if there is none. own_bytes: what this transaction has
- * written. No lock held; may wait (zu_wait_for_room). Errors: disk full,
- * undo_limit reached, file too large.
+ * Takes a free extent for logno as the next of its sequence, and grows the
+ * relation if there is none. own_bytes: what this transaction has written. No
+ * lock held; may wait (zu_wait_for_room). Errors: disk full, undo_limit
+ * reached, file too large.
  */
 extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 
@@ -90,49 +89,43 @@ extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 extern uint32 zu_alloc_overflow_extent(void);
 
 /*
- * Returns whether an allocation would have to grow the
- * file while its tail is being cut off. Alloc lock held. If so, the caller
- * releases it, calls zu_wait_for_truncation (no lock held) and looks again.
+ * Returns whether an allocation would have to grow the file while its tail is
+ * being cut off. Alloc lock held. If so, the caller releases it, calls
+ * zu_wait_for_truncation (no lock held) and looks again.
  */
 extern bool zu_growth_must_wait(ZuEntry *entry);
 extern void zu_wait_for_truncation(ZuEntry *entry);
 
 /*
- * Raises ERRCODE_DATA_CORRUPTED if pages of the extent, which
- * the map calls free, say that it is in use (UNDO-42). Alloc lock held, no
- * buffer locked.
+ * Raises ERRCODE_DATA_CORRUPTED if pages of the extent, which the map calls
+ * free, say that it is in use (UNDO-42). Alloc lock held, no buffer locked.
  */
 extern void zu_check_unused(uint32 extent);
 
 /*
- * Returns a palloc'd array of the numbers of all overflow
- * extents, ascending.
+ * Returns a palloc'd array of the numbers of all overflow extents, ascending.
  */
 extern uint32 *zu_collect_overflow(int *n);
 
 /*
- * Returns whether the map calls the extent an overflow
- * extent. Takes the map page's share lock.
+ * Returns whether the map calls the extent an overflow extent. Takes the map
+ * page's share lock.
  */
 extern bool zu_is_overflow_extent(uint32 extent);
 
 /*
  * Frees the extent if 'unused' returns true for it while the extent's map page
- * is locked exclusively. Alloc lock held. Returns whether the extent was
- * freed.
+ * is locked exclusively. Alloc lock held. Returns whether the extent was freed.
  */
 extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
 
 /*
- * Sets the summaries of n settled extents on their common map
- * page. The mutator that zu_mark_settled and redo share.
+ * Sets the summaries of n settled extents on their common map page. The mutator
+ * that zu_mark_settled and redo share.
  */
 extern void zu_set_settled(Page page, const xl_undo_settled *settled, int n);
 
-/*
- * Returns the newest transaction id before oldest, which is
- * positive.
- */
+/* Returns the newest transaction id before oldest, which is positive. */
 extern TransactionId zu_xid_before(ZXid oldest);
 
 /* ---- undo_twin.c ---- */
@@ -153,45 +146,42 @@ extern void zu_twin_init(Page page, BlockNumber first);
 extern void zu_twin_seal(Page page);
 
 /*
- * Returns whether page, whatever its bytes, is a valid twin of
- * the pair at block 'first'.
+ * Returns whether page, whatever its bytes, is a valid twin of the pair at
+ * block 'first'.
  */
 extern bool zu_twin_valid(Page page, BlockNumber first);
 
 /*
- * Pins and share-locks the better twin of the pair at block
- * 'first'. Raises ERRCODE_DATA_CORRUPTED if both are damaged.
+ * Pins and share-locks the better twin of the pair at block 'first'. Raises
+ * ERRCODE_DATA_CORRUPTED if both are damaged.
  */
 extern Buffer zu_twins_share(BlockNumber first);
 
 /*
- * Pins and exclusively locks the pair at block 'first'. Repairs
- * a twin that is damaged or older than the other one. On a primary only. Raises
+ * Pins and exclusively locks the pair at block 'first'. Repairs a twin that is
+ * damaged or older than the other one. On a primary only. Raises
  * ERRCODE_DATA_CORRUPTED if both are damaged.
  */
 extern void zu_twins_lock(ZuTwins *t, BlockNumber first);
 
 /*
- * Tells which twins of the pair at block 'first' are valid, and
- * how often each was changed. Holds nothing on return.
+ * Tells which twins of the pair at block 'first' are valid, and how often each
+ * was changed. Holds nothing on return.
  */
 extern void zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2]);
 
-/*
- * Returns whether neither twin of the pair at block 'first' is
- * valid.
- */
+/* Returns whether neither twin of the pair at block 'first' is valid. */
 extern bool zu_twins_lost(BlockNumber first);
 
 /*
- * Pins and exclusively locks a pair that the caller
- * initialises; the pages are not read.
+ * Pins and exclusively locks a pair that the caller initialises; the pages are
+ * not read.
  */
 extern void zu_twins_lock_new(ZuTwins *t, BlockNumber first);
 
 /*
- * Has zu_twins_lock repair the pair if its twins differ. Holds
- * nothing on return.
+ * Has zu_twins_lock repair the pair if its twins differ. Holds nothing on
+ * return.
  */
 extern void zu_twins_repair(BlockNumber first);
 
@@ -213,16 +203,16 @@ extern void zu_twins_set_lsn(const ZuTwins *t, XLogRecPtr recptr);
 extern void zu_twins_unlock(ZuTwins *t);
 
 /*
- * Locks the pair that is block references id and id + 1 of the
- * record. If it returns true, the caller changes zu_twins_page and calls
- * zu_twins_redone; if false, the pages have the change already, or were cut off
- * later. The caller calls zu_twins_unlock in both cases.
+ * Locks the pair that is block references id and id + 1 of the record. If it
+ * returns true, the caller changes zu_twins_page and calls zu_twins_redone; if
+ * false, the pages have the change already, or were cut off later. The caller
+ * calls zu_twins_unlock in both cases.
  */
 extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
 
 /*
- * Locks a pair that is WILL_INIT in the record; the caller
- * initialises zu_twins_page and calls zu_twins_redone.
+ * Locks a pair that is WILL_INIT in the record; the caller initialises
+ * zu_twins_page and calls zu_twins_redone.
  */
 extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
 extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
@@ -243,14 +233,14 @@ typedef struct ZuFullWait
 } ZuFullWait;
 
 /*
- * Returns whether the database has as much undo as the current user
- * may fill (zundo.undo_limit). Exact with the alloc lock held.
+ * Returns whether the database has as much undo as the current user may fill
+ * (zundo.undo_limit). Exact with the alloc lock held.
  */
 extern bool zu_is_full(ZuEntry *entry);
 
 /*
- * Does what zundo.undo_full says: raises the error, or waits
- * a moment, after which the caller looks again. No lock held.
+ * Does what zundo.undo_full says: raises the error, or waits a moment, after
+ * which the caller looks again. No lock held.
  */
 extern void zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait);
 
@@ -288,8 +278,8 @@ typedef struct ZuPin
 } ZuPin;
 
 /*
- * Returns what else keeps the most undo of this database now. Sets
- * *own to the transaction from which on this backend itself keeps undo.
+ * Returns what else keeps the most undo of this database now. Sets *own to the
+ * transaction from which on this backend itself keeps undo.
  */
 extern ZuPin zu_find_pin(TransactionId *own);
 
@@ -297,8 +287,8 @@ extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 
 /*
- * Notes in shared memory that this process waits for room
- * until then, or until it notes so again.
+ * Notes in shared memory that this process waits for room until then, or until
+ * it notes so again.
  */
 extern void zu_note_waiting(TimestampTz until);
 
@@ -306,8 +296,8 @@ extern void zu_note_waiting(TimestampTz until);
 extern bool zu_is_waiting(const ZuPin *pin);
 
 /*
- * Sends the signal that is due, if any, to end the transaction
- * of a client that pins undo. Called again and again as long as it does.
+ * Sends the signal that is due, if any, to end the transaction of a client that
+ * pins undo. Called again and again as long as it does.
  */
 extern void zu_cancel_pin(const ZuPin *pin);
 
@@ -319,8 +309,8 @@ extern void zu_log_detach(void);
 /* ---- undo_page.c ---- */
 
 /*
- * Pins and share-locks page 'page' of an extent below the limit,
- * reading it in mode. Fence held.
+ * Pins and share-locks page 'page' of an extent below the limit, reading it in
+ * mode. Fence held.
  */
 extern Buffer zu_lock_page(uint32 extent, int page, ReadBufferMode mode);
 
@@ -333,17 +323,16 @@ extern bool zu_fence_enter(void);
 extern void zu_fence_leave(bool taken);
 
 /*
- * Copies page 'page' of an extent to dst (BLCKSZ bytes) if it is
- * written as part of that generation; returns false otherwise. Holds nothing on
- * return.
+ * Copies page 'page' of an extent to dst (BLCKSZ bytes) if it is written as
+ * part of that generation; returns false otherwise. Holds nothing on return.
  */
 extern bool zu_copy_page(uint32 extent, uint32 generation, int page, char *dst,
 						 ReadBufferMode mode);
 
 /*
- * Returns whether the map or the log's discard pointer says
- * that the record at ptr may be gone. Called after the record was not found.
- * Takes the map page's share lock.
+ * Returns whether the map or the log's discard pointer says that the record at
+ * ptr may be gone. Called after the record was not found. Takes the map page's
+ * share lock.
  */
 extern bool zu_is_discarded(UndoPtr ptr);
 
@@ -354,10 +343,7 @@ extern bool zu_is_discarded(UndoPtr ptr);
 #define zu_prefetch_line(p) ((void) (p))
 #endif
 
-/*
- * Raises ERRCODE_DATA_CORRUPTED for a place in
- * zundo.undo_log.
- */
+/* Raises ERRCODE_DATA_CORRUPTED for a place in zundo.undo_log. */
 extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 
 /* ---- undo_temp.c: zu_prepare to zu_fetch for private undo ---- */
@@ -367,8 +353,8 @@ extern void zu_temp_write(const ZuOp *op);
 extern void zu_temp_finish(const ZuOp *op);
 
 /*
- * Copies the record at ptr to buf; returns its length, 0 if it
- * has been given back, -1 if there is no record.
+ * Copies the record at ptr to buf; returns its length, 0 if it has been given
+ * back, -1 if there is no record.
  */
 extern int	zu_temp_gather(UndoPtr ptr, char *buf);
 

@@ -13,8 +13,8 @@
 #include "utils/memutils.h"
 
 /*
- * Raises an error unless page is a meta page of the format that
- * this version writes.
+ * Raises an error unless page is a meta page of the format that this version
+ * writes.
  */
 static void
 check_meta(Page page)
@@ -32,8 +32,8 @@ check_meta(Page page)
 }
 
 /*
- * Raises an error if `oldest` is ahead of the server's transaction
- * ids, which happens if the server's counter was set back.
+ * Raises an error if `oldest` is ahead of the server's transaction ids, which
+ * happens if the server's counter was set back.
  */
 static void
 check_time(ZXid oldest)
@@ -53,9 +53,8 @@ check_time(ZXid oldest)
 }
 
 /*
- * Loads nothing if another process has done so while this one
- * waited for the load lock. Repairs the pair first if its twins differ, but not
- * in recovery.
+ * Loads nothing if another process has done so while this one waited for the
+ * load lock. Repairs the pair first if its twins differ, but not in recovery.
  */
 void
 zu_load_meta(ZuEntry *entry)
@@ -93,10 +92,10 @@ zu_load_meta(ZuEntry *entry)
 }
 
 /*
- * Returns whether nothing was lost on page 'page' of the extent,
- * which has no data of the current allocation: it belongs to another
- * allocation, or it is empty in the file, too. A page that could not be read is
- * empty only in its buffer. No process writes to the extent meanwhile.
+ * Returns whether nothing was lost on page 'page' of the extent, which has no
+ * data of the current allocation: it belongs to another allocation, or it is
+ * empty in the file, too. A page that could not be read is empty only in its
+ * buffer. No process writes to the extent meanwhile.
  */
 static bool
 is_blank(uint32 extent, int page)
@@ -113,9 +112,8 @@ is_blank(uint32 extent, int page)
 }
 
 /*
- * Takes the end of the first page that is not full. With sound,
- * reads on: a written or unreadable page behind the end means that the end is
- * wrong.
+ * Takes the end of the first page that is not full. With sound, reads on: a
+ * written or unreadable page behind the end means that the end is wrong.
  */
 UndoPtr
 zu_find_insert(const ZuExtent *e, bool *sound)
@@ -146,8 +144,8 @@ zu_find_insert(const ZuExtent *e, bool *sound)
 }
 
 /*
- * Returns whether the records from the last page with a record's
- * beginning up to 'insert' in extent e can be read.
+ * Returns whether the records from the last page with a record's beginning up
+ * to 'insert' in extent e can be read.
  */
 static bool
 tail_parses(const ZuExtent *e, UndoPtr insert)
@@ -186,8 +184,8 @@ tail_parses(const ZuExtent *e, UndoPtr insert)
 }
 
 /*
- * Sets up one log from its n extents, ordered by sequence. Closes the
- * log if where it ends is not certain.
+ * Sets up one log from its n extents, ordered by sequence. Closes the log if
+ * where it ends is not certain.
  */
 static void
 load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
@@ -219,9 +217,8 @@ load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 }
 
 /*
- * Fills the entry's logs from the pages. Load lock held. Repairs the
- * map pages first. Raises an error if the map names more logs than fit the
- * shared memory.
+ * Fills the entry's logs from the pages. Load lock held. Repairs the map pages
+ * first. Raises an error if the map names more logs than fit the shared memory.
  */
 static void
 load_logs(ZuEntry *entry)
@@ -269,8 +266,8 @@ load_logs(ZuEntry *entry)
 }
 
 /*
- * Loads the logs under the load lock if they are not loaded.
- * If an error prevents that, the next call tries again.
+ * Loads the logs under the load lock if they are not loaded. If an error
+ * prevents that, the next call tries again.
  */
 void
 zu_require_logs(void)

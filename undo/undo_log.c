@@ -80,10 +80,7 @@ room_left(void)
 	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_ROOM - (my.off - ZU_PAGE_DATA);
 }
 
-/*
- * Sets the backend-local insert position within the current
- * extent from ptr.
- */
+/* Sets the backend-local insert position within the current extent from ptr. */
 static void
 set_position(UndoPtr ptr)
 {
@@ -96,8 +93,8 @@ set_position(UndoPtr ptr)
 /* ---- attaching ---- */
 
 /*
- * Returns an unattached log, preferably one that has extents; -1 if
- * there is none. Alloc lock held.
+ * Returns an unattached log, preferably one that has extents; -1 if there is
+ * none. Alloc lock held.
  */
 static int
 choose_log(ZuEntry *entry)
@@ -119,9 +116,9 @@ choose_log(ZuEntry *entry)
 }
 
 /*
- * Attaches an unattached log to this backend and holds it. Loads
- * the logs of the database if that has not been done. Raises an error if no log
- * is available.
+ * Attaches an unattached log to this backend and holds it. Loads the logs of
+ * the database if that has not been done. Raises an error if no log is
+ * available.
  */
 static void
 attach_log(void)
@@ -166,9 +163,9 @@ attach_log(void)
 }
 
 /*
- * Makes sure that this backend has a log which cannot be taken from
- * it until the end of the transaction (UNDO-50): the one that it is attached
- * to, or another if that one was taken or is closed.
+ * Makes sure that this backend has a log which cannot be taken from it until
+ * the end of the transaction (UNDO-50): the one that it is attached to, or
+ * another if that one was taken or is closed.
  */
 static void
 hold_log(void)
@@ -192,10 +189,7 @@ hold_log(void)
 	}
 }
 
-/*
- * Ends hold_log, which is needed again before the log is
- * used.
- */
+/* Ends hold_log, which is needed again before the log is used. */
 static inline void
 let_log_be_taken(void)
 {
@@ -206,10 +200,7 @@ let_log_be_taken(void)
 	pg_atomic_write_u32(&my_shared()->owner, (uint32) MyProcPid);
 }
 
-/*
- * Leaves the extent that was allocated but not entered with the
- * log.
- */
+/* Leaves the extent that was allocated but not entered with the log. */
 void
 zu_log_detach(void)
 {
@@ -231,8 +222,8 @@ zu_log_detach(void)
 /* ---- reserving ---- */
 
 /*
- * Gives a log without extents its first one and publishes
- * its beginning as insert and discard position.
+ * Gives a log without extents its first one and publishes its beginning as
+ * insert and discard position.
  */
 static void
 enter_first_extent(void)
@@ -253,10 +244,10 @@ enter_first_extent(void)
 }
 
 /*
- * Returns whether the current extent keeps the tail of the file
- * from being truncated, though a lower extent would do as well. True only
- * between transactions, and only for an extent that was written: an extent
- * without data cannot be left (UNDO-11).
+ * Returns whether the current extent keeps the tail of the file from being
+ * truncated, though a lower extent would do as well. True only between
+ * transactions, and only for an extent that was written: an extent without data
+ * cannot be left (UNDO-11).
  */
 static inline bool
 should_retire(void)
@@ -269,9 +260,7 @@ should_retire(void)
 		pg_atomic_read_u32(&entry->hint) < my.current.extent && !zu_is_full(entry);
 }
 
-/*
- * Asks for a worker if none serves this database. Raises no error.
- */
+/* Asks for a worker if none serves this database. Raises no error. */
 static void
 want_worker(void)
 {
@@ -280,8 +269,8 @@ want_worker(void)
 }
 
 /*
- * Allocates the next extent ahead if the current one does not take
- * the op. zu_finish enters it.
+ * Allocates the next extent ahead if the current one does not take the op.
+ * zu_finish enters it.
  */
 void
 zu_reserve(Size bytes)
@@ -312,8 +301,8 @@ zu_reserve(Size bytes)
 /* ---- one op ---- */
 
 /*
- * Pins and exclusively locks page 'page' of the extent. A page
- * that gets its first bytes is not read.
+ * Pins and exclusively locks page 'page' of the extent. A page that gets its
+ * first bytes is not read.
  */
 static Buffer
 lock_op_page(uint32 extent, int page, bool init)
@@ -331,9 +320,9 @@ lock_op_page(uint32 extent, int page, bool init)
 }
 
 /*
- * Chooses the op's place, which is in the extent ahead if the
- * current one has too little room. Fills ptr, place, start and next. Returns
- * the extent; sets *page to the first page.
+ * Chooses the op's place, which is in the extent ahead if the current one has
+ * too little room. Fills ptr, place, start and next. Returns the extent; sets
+ * *page to the first page.
  */
 static uint32
 place_records(ZuOp *op, int *page)
@@ -378,9 +367,9 @@ place_records(ZuOp *op, int *page)
 }
 
 /*
- * Locks the pages in ascending order. Before anything is changed,
- * checks that the page at the insert position ends there; if not, the log is
- * closed, because a write of that page was lost.
+ * Locks the pages in ascending order. Before anything is changed, checks that
+ * the page at the insert position ends there; if not, the log is closed,
+ * because a write of that page was lost.
  */
 void
 zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
@@ -451,9 +440,9 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 }
 
 /*
- * Puts n bytes at off, which is the page's end of data; bytes is
- * NULL if they are there already. A record begins at first (0 = none). The
- * mutator of undo pages that DML and redo share.
+ * Puts n bytes at off, which is the page's end of data; bytes is NULL if they
+ * are there already. A record begins at first (0 = none). The mutator of undo
+ * pages that DML and redo share.
  */
 static inline void
 put_bytes(Page page, int off, const char *bytes, int n, int first)
@@ -466,8 +455,8 @@ put_bytes(Page page, int off, const char *bytes, int n, int first)
 }
 
 /*
- * Packs a record directly onto its page if it fits there; one that
- * straddles pages is packed into a scratch buffer first.
+ * Packs a record directly onto its page if it fits there; one that straddles
+ * pages is packed into a scratch buffer first.
  */
 void
 zu_write(ZuOp *op)
@@ -540,8 +529,8 @@ zu_register(ZuOp *op, uint8 first_block_id)
 }
 
 /*
- * Publishes the sequence of a new extent before the position in it,
- * so that a reader that sees the position also sees the sequence.
+ * Publishes the sequence of a new extent before the position in it, so that a
+ * reader that sees the position also sees the sequence.
  */
 void
 zu_finish(ZuOp *op, XLogRecPtr recptr)
@@ -594,10 +583,10 @@ zu_my_transaction_bytes(void)
 }
 
 /*
- * Looks for a worker again: one that was there when the
- * transaction reserved its first undo may have left before that record was
- * written, because zu_reserve may be followed by a wait for a row. By WORKER-2,
- * a worker that is still counted sees what is written by now.
+ * Looks for a worker again: one that was there when the transaction reserved
+ * its first undo may have left before that record was written, because
+ * zu_reserve may be followed by a wait for a row. By WORKER-2, a worker that is
+ * still counted sees what is written by now.
  */
 void
 zu_at_xact_end(void)
@@ -617,9 +606,9 @@ zu_at_xact_end(void)
 /* ---- redo ---- */
 
 /*
- * Returns undo page block_id of the WAL record, locked, or
- * InvalidBuffer if the record has no such block or the page was cut off later.
- * Sets *apply to whether its bytes have to be written.
+ * Returns undo page block_id of the WAL record, locked, or InvalidBuffer if the
+ * record has no such block or the page was cut off later. Sets *apply to
+ * whether its bytes have to be written.
  */
 static Buffer
 redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *apply)
@@ -646,9 +635,8 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 }
 
 /*
- * Takes from op which bytes belong to which page, and which
- * record begins there. A page whose data do not end where the op begins is a
- * PANIC.
+ * Takes from op which bytes belong to which page, and which record begins
+ * there. A page whose data do not end where the op begins is a PANIC.
  */
 void
 zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, const char *bytes,

@@ -25,8 +25,7 @@ compare_by_sequence(const void *a, const void *b)
 }
 
 /*
- * Copies the map page of extent's group to dst; false if the
- * page was cut off.
+ * Copies the map page of extent's group to dst; false if the page was cut off.
  */
 static bool
 copy_map_page(uint32 extent, char *dst)
@@ -48,8 +47,8 @@ copy_map_page(uint32 extent, char *dst)
 }
 
 /*
- * Reads one copied map page after the other, so the result
- * is not a snapshot of the whole map.
+ * Reads one copied map page after the other, so the result is not a snapshot of
+ * the whole map.
  */
 ZuExtent *
 zu_collect_extents(int logno, uint64 from, int *n)
@@ -96,10 +95,7 @@ zu_collect_extents(int logno, uint64 from, int *n)
 	return result;
 }
 
-/*
- * Returns whether both twins of the map page of extent's group are
- * damaged.
- */
+/* Returns whether both twins of the map page of extent's group are damaged. */
 static bool
 is_map_lost(uint32 extent)
 {
@@ -112,8 +108,8 @@ is_map_lost(uint32 extent)
 }
 
 /*
- * Raises no error for a lost map page, because reading
- * tables does not depend on the map.
+ * Raises no error for a lost map page, because reading tables does not depend
+ * on the map.
  */
 bool
 zu_any_log_extent(void)

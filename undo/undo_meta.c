@@ -65,9 +65,7 @@
 
 /* ---- pages ---- */
 
-/*
- * Initialises a meta page without extents. The caller seals it.
- */
+/* Initialises a meta page without extents. The caller seals it. */
 void
 zu_meta_init(Page page, ZXid oldest)
 {
@@ -98,8 +96,8 @@ zu_map_init(Page page, BlockNumber first, uint32 floor)
 }
 
 /*
- * Writes both copies of the meta page past the buffers, with
- * WAL, and syncs the file.
+ * Writes both copies of the meta page past the buffers, with WAL, and syncs the
+ * file.
  */
 void
 zu_create_storage(RelFileLocator locator, char persistence)
@@ -139,8 +137,8 @@ compare_by_number(const void *a, const void *b)
 /* ---- allocation ---- */
 
 /*
- * Returns the lowest free extent, or the limit if there is none.
- * Alloc lock held.
+ * Returns the lowest free extent, or the limit if there is none. Alloc lock
+ * held.
  */
 static uint32
 find_free(ZuEntry *entry)
@@ -165,9 +163,9 @@ find_free(ZuEntry *entry)
 }
 
 /*
- * Extends the file to hold extents 0 .. extent, with their map
- * pages. Alloc lock held. Raises an error if the disk is full, or at the
- * largest possible size; may be repeated after an error.
+ * Extends the file to hold extents 0 .. extent, with their map pages. Alloc
+ * lock held. Raises an error if the disk is full, or at the largest possible
+ * size; may be repeated after an error.
  */
 static void
 grow_file(uint32 extent)
@@ -199,8 +197,8 @@ grow_file(uint32 extent)
 }
 
 /*
- * Returns the latest generation of a free extent; the floor
- * if its group does not exist yet. Alloc lock held.
+ * Returns the latest generation of a free extent; the floor if its group does
+ * not exist yet. Alloc lock held.
  */
 static uint32
 known_generation(uint32 extent, bool new_group)
@@ -215,9 +213,9 @@ known_generation(uint32 extent, bool new_group)
 }
 
 /*
- * Raises ERRCODE_DATA_CORRUPTED if pages of the extent say that
- * it is in use, though map and limit say otherwise (UNDO-42). Alloc lock held,
- * and no buffer locked, because overflow pages are locked before map pages.
+ * Raises ERRCODE_DATA_CORRUPTED if pages of the extent say that it is in use,
+ * though map and limit say otherwise (UNDO-42). Alloc lock held, and no buffer
+ * locked, because overflow pages are locked before map pages.
  */
 static void
 check_unused(uint32 extent, bool new_group)
@@ -262,10 +260,10 @@ next_generation(uint32 generation)
 }
 
 /*
- * Allocates one extent in a critical section: the map entry (with
- * this state), the number of extents in the meta page if 'grows', and the WAL
- * record MAP. Fills e->generation. Alloc lock held. 'grows': the extent lies at
- * the limit, which is raised while the meta page is still locked.
+ * Allocates one extent in a critical section: the map entry (with this state),
+ * the number of extents in the meta page if 'grows', and the WAL record MAP.
+ * Fills e->generation. Alloc lock held. 'grows': the extent lies at the limit,
+ * which is raised while the meta page is still locked.
  */
 static void
 take_extent(ZuExtent *e, bool grows, uint8 state)
@@ -334,10 +332,7 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	zu_twins_unlock(&map);
 }
 
-/*
- * Looks for a free extent only if the file is being cut
- * off.
- */
+/* Looks for a free extent only if the file is being cut off. */
 bool
 zu_growth_must_wait(ZuEntry *entry)
 {
@@ -346,8 +341,7 @@ zu_growth_must_wait(ZuEntry *entry)
 }
 
 /*
- * Sleeps on the condition variable, and looks again
- * after a second in any case.
+ * Sleeps on the condition variable, and looks again after a second in any case.
  */
 void
 zu_wait_for_truncation(ZuEntry *entry)
@@ -360,9 +354,9 @@ zu_wait_for_truncation(ZuEntry *entry)
 }
 
 /*
- * Finds a free extent, or grows the file by one, and takes it for
- * this state. e has logno and sequence; extent and generation are filled in.
- * Alloc lock held; there is room below zundo.undo_limit, and the file may grow.
+ * Finds a free extent, or grows the file by one, and takes it for this state. e
+ * has logno and sequence; extent and generation are filled in. Alloc lock held;
+ * there is room below zundo.undo_limit, and the file may grow.
  */
 static void
 alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
@@ -391,8 +385,8 @@ zu_check_unused(uint32 extent)
 }
 
 /*
- * Waits, without the alloc lock, until there is room and the
- * file may grow; then takes the extent and makes it the last one of the log.
+ * Waits, without the alloc lock, until there is room and the file may grow;
+ * then takes the extent and makes it the last one of the log.
  */
 ZuExtent
 zu_alloc_extent(uint32 logno, uint64 own_bytes)
@@ -423,8 +417,8 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 }
 
 /*
- * Does not wait: the caller has found room under the
- * alloc lock, and keeps that lock.
+ * Does not wait: the caller has found room under the alloc lock, and keeps that
+ * lock.
  */
 uint32
 zu_alloc_overflow_extent(void)
@@ -495,10 +489,7 @@ zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 
 /* ---- freeing ---- */
 
-/*
- * Notes that oldest and freeze are in the meta page and its WAL
- * now.
- */
+/* Notes that oldest and freeze are in the meta page and its WAL now. */
 static void
 note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 {
@@ -512,9 +503,9 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 }
 
 /*
- * Returns the conflict that the discard pass has noted for
- * standbys, and forgets it: the caller logs it in its next record (UNDO-19).
- * Only by the discarder.
+ * Returns the conflict that the discard pass has noted for standbys, and
+ * forgets it: the caller logs it in its next record (UNDO-19). Only by the
+ * discarder.
  */
 static ZXid
 take_conflict(ZuEntry *entry)
@@ -523,9 +514,9 @@ take_conflict(ZuEntry *entry)
 }
 
 /*
- * Returns a 64-bit xid as it is written to WAL. An id that no
- * transaction can have (its low half is not a normal xid) becomes the last one
- * of the epoch before.
+ * Returns a 64-bit xid as it is written to WAL. An id that no transaction can
+ * have (its low half is not a normal xid) becomes the last one of the epoch
+ * before.
  */
 static TransactionId
 as_transaction(ZXid xid)
@@ -542,12 +533,12 @@ zu_xid_before(ZXid oldest)
 }
 
 /*
- * Writes one DISCARD record: n extents become free (ascending, of
- * one group; map is their map page, locked, or NULL if n is 0), and `oldest`,
- * the freeze limit and the doubt window become durable. conflict is the newest
- * discarded xid for standbys (InvalidZXid = none), or CONFLICT_NOTED to take
- * what the discard pass has noted. Locks the meta page; unlocks both pages. May
- * raise an error before the critical section; nothing is changed then.
+ * Writes one DISCARD record: n extents become free (ascending, of one group;
+ * map is their map page, locked, or NULL if n is 0), and `oldest`, the freeze
+ * limit and the doubt window become durable. conflict is the newest discarded
+ * xid for standbys (InvalidZXid = none), or CONFLICT_NOTED to take what the
+ * discard pass has noted. Locks the meta page; unlocks both pages. May raise an
+ * error before the critical section; nothing is changed then.
  */
 static void
 log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins *map)
@@ -619,8 +610,8 @@ zu_log_oldest(ZXid oldest)
 }
 
 /*
- * Writes a DISCARD record without extents, with this conflict
- * only: what the discard pass has noted is left to its own next record.
+ * Writes a DISCARD record without extents, with this conflict only: what the
+ * discard pass has noted is left to its own next record.
  */
 void
 zu_log_conflict(TransactionId horizon)
@@ -634,8 +625,8 @@ zu_log_conflict(TransactionId horizon)
 }
 
 /*
- * Writes one DISCARD record for all extents of a group. Before
- * each, checks that the map still has the extents as their logs know them.
+ * Writes one DISCARD record for all extents of a group. Before each, checks
+ * that the map still has the extents as their logs know them.
  */
 void
 zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
@@ -674,9 +665,9 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 }
 
 /*
- * Calls 'unused' with the map page locked: a process
- * that takes a page of the extent locks that page first and looks at the map
- * then (zu_overflow_take), so one of the two sees the other.
+ * Calls 'unused' with the map page locked: a process that takes a page of the
+ * extent locks that page first and looks at the map then (zu_overflow_take), so
+ * one of the two sees the other.
  */
 bool
 zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))

@@ -36,8 +36,8 @@
 static BlockNumber reserved = InvalidBlockNumber;
 
 /*
- * Initialises the page for DML and redo alike. A page without
- * an owner gets no fields but the magic.
+ * Initialises the page for DML and redo alike. A page without an owner gets no
+ * fields but the magic.
  */
 void
 zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
@@ -58,10 +58,7 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
 }
 
-/*
- * Trusts neither the number nor the page: the table page may
- * be damaged.
- */
+/* Trusts neither the number nor the page: the table page may be damaged. */
 Buffer
 zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block, int mode)
 {
@@ -87,9 +84,9 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 /* ---- finding a free page ---- */
 
 /*
- * Returns whether the locked page has no owner. A page of zeros has
- * none only if it is zeros in the file, too: a page that could not be read when
- * its extent was examined is zeros in its buffer, even if it has an owner.
+ * Returns whether the locked page has no owner. A page of zeros has none only
+ * if it is zeros in the file, too: a page that could not be read when its
+ * extent was examined is zeros in its buffer, even if it has an owner.
  */
 static bool
 is_unowned(Page page, BlockNumber block)
@@ -98,9 +95,8 @@ is_unowned(Page page, BlockNumber block)
 }
 
 /*
- * Returns whether the page has no owner, as seen under its share
- * lock. The extent is below the limit; the alloc lock is held, so the limit
- * stays.
+ * Returns whether the page has no owner, as seen under its share lock. The
+ * extent is below the limit; the alloc lock is held, so the limit stays.
  */
 static bool
 page_is_free(BlockNumber block)
@@ -115,8 +111,8 @@ page_is_free(BlockNumber block)
 }
 
 /*
- * Returns a free page of the extents from block 'from' up to, but
- * not including, 'to'; InvalidBlockNumber if there is none. Alloc lock held.
+ * Returns a free page of the extents from block 'from' up to, but not
+ * including, 'to'; InvalidBlockNumber if there is none. Alloc lock held.
  */
 static BlockNumber
 find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
@@ -134,9 +130,8 @@ find_page(const uint32 *extents, int n, BlockNumber from, BlockNumber to)
 }
 
 /*
- * Returns a free page of the existing overflow extents,
- * InvalidBlockNumber if there is none. Searches from the hint on, then before
- * it. Alloc lock held.
+ * Returns a free page of the existing overflow extents, InvalidBlockNumber if
+ * there is none. Searches from the hint on, then before it. Alloc lock held.
  */
 static BlockNumber
 find_free(ZuEntry *entry)
@@ -153,9 +148,9 @@ find_free(ZuEntry *entry)
 }
 
 /*
- * Waits, without the alloc lock, if there is no free page
- * and no room for an extent. The reservation is only remembered:
- * zu_overflow_take looks again whether the page is free.
+ * Waits, without the alloc lock, if there is no free page and no room for an
+ * extent. The reservation is only remembered: zu_overflow_take looks again
+ * whether the page is free.
  */
 void
 zu_overflow_reserve(void)
@@ -229,9 +224,9 @@ zu_overflow_take(void)
 /* ---- cleaning up ---- */
 
 /*
- * Describes page 'page' of an overflow extent in *p. Returns false
- * if the page has no owner, or is no overflow page any more, since no lock
- * keeps the extent.
+ * Describes page 'page' of an overflow extent in *p. Returns false if the page
+ * has no owner, or is no overflow page any more, since no lock keeps the
+ * extent.
  */
 static bool
 list_page(uint32 extent, int page, ZuOverflowPage *p)
@@ -301,8 +296,8 @@ zu_overflow_lock_owned(const ZuOverflowPage *p)
 }
 
 /*
- * Returns whether no page of the extent has an owner, and no
- * process is about to give one to a page. Map page locked exclusively.
+ * Returns whether no page of the extent has an owner, and no process is about
+ * to give one to a page. Map page locked exclusively.
  */
 static bool
 extent_is_unused(uint32 extent)

@@ -51,16 +51,16 @@ zu_overflow_header(Page page)
 }
 
 /*
- * Makes page an overflow page without slots, owned by that
- * table page, or without an owner if first is 0. changes: where the count of
- * its changes begins. For DML and redo.
+ * Makes page an overflow page without slots, owned by that table page, or
+ * without an owner if first is 0. changes: where the count of its changes
+ * begins. For DML and redo.
  */
 extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block,
 							 int first, uint16 changes);
 
 /*
- * Returns whether the page is a slot overflow page, with or
- * without an owner. The page may have any bytes.
+ * Returns whether the page is a slot overflow page, with or without an owner.
+ * The page may have any bytes.
  */
 static inline bool
 zu_overflow_page(Page page)
@@ -71,10 +71,7 @@ zu_overflow_page(Page page)
 		lower >= ZU_OVERFLOW_DATA && lower <= BLCKSZ;
 }
 
-/*
- * Returns whether the page is a slot overflow page with an
- * owner.
- */
+/* Returns whether the page is a slot overflow page with an owner. */
 static inline bool
 zu_overflow_owned(Page page)
 {
@@ -82,27 +79,25 @@ zu_overflow_owned(Page page)
 }
 
 /*
- * Pins overflow page 'block' and locks it in mode. The caller
- * has locked the table page that points to it, (relnumber, table_block).
- * Returns InvalidBuffer if that block is no overflow page of this owner; block
- * may be any number.
+ * Pins overflow page 'block' and locks it in mode. The caller has locked the
+ * table page that points to it, (relnumber, table_block). Returns InvalidBuffer
+ * if that block is no overflow page of this owner; block may be any number.
  */
 extern Buffer zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block,
 							   int mode);
 
 /*
- * Looks for a free overflow page, or allocates an extent
- * of such pages, and remembers the page. No LWLock and no buffer lock may be
- * held, since the backend may have to wait for room. Errors: disk full,
- * undo_limit reached.
+ * Looks for a free overflow page, or allocates an extent of such pages, and
+ * remembers the page. No LWLock and no buffer lock may be held, since the
+ * backend may have to wait for room. Errors: disk full, undo_limit reached.
  */
 extern void zu_overflow_reserve(void);
 
 /*
- * Returns the page found by zu_overflow_reserve, pinned and
- * exclusively locked, if it is still free, else InvalidBuffer. Forgets the
- * reservation. The caller has locked a table page, and gives the overflow page
- * an owner before unlocking it.
+ * Returns the page found by zu_overflow_reserve, pinned and exclusively locked,
+ * if it is still free, else InvalidBuffer. Forgets the reservation. The caller
+ * has locked a table page, and gives the overflow page an owner before
+ * unlocking it.
  */
 extern Buffer zu_overflow_take(void);
 
@@ -120,21 +115,21 @@ typedef struct ZuOverflowPage
 } ZuOverflowPage;
 
 /*
- * Returns a palloc'd array of the pages with an owner, by
- * block. Cheap if there is no overflow extent.
+ * Returns a palloc'd array of the pages with an owner, by block. Cheap if there
+ * is no overflow extent.
  */
 extern ZuOverflowPage *zu_overflow_list(int *n);
 
 /*
- * Returns the buffer of p, pinned and exclusively
- * locked, if the page still has that owner, else InvalidBuffer. For the process
- * that takes pages from owners that do not exist any more.
+ * Returns the buffer of p, pinned and exclusively locked, if the page still has
+ * that owner, else InvalidBuffer. For the process that takes pages from owners
+ * that do not exist any more.
  */
 extern Buffer zu_overflow_lock_owned(const ZuOverflowPage *p);
 
 /*
- * Gives back the overflow extents without a page that
- * has an owner; returns their number. No lock held.
+ * Gives back the overflow extents without a page that has an owner; returns
+ * their number. No lock held.
  */
 extern int	zu_overflow_free_extents(void);
 

@@ -40,8 +40,8 @@ my_fence(void)
 }
 
 /*
- * Returns whether the fence that zu_read_begin took is still held.
- * An error releases it without zu_read_end.
+ * Returns whether the fence that zu_read_begin took is still held. An error
+ * releases it without zu_read_end.
  */
 static inline bool
 fence_kept(void)
@@ -95,8 +95,8 @@ zu_read_block(BlockNumber block, ReadBufferMode mode)
 }
 
 /*
- * Tries the buffer that held the block last time, which saves the
- * look-up in the buffer table.
+ * Tries the buffer that held the block last time, which saves the look-up in
+ * the buffer table.
  */
 Buffer
 zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
@@ -120,9 +120,7 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 	return buf;
 }
 
-/*
- * Copies only up to pd_lower; the rest of dst is left as it is.
- */
+/* Copies only up to pd_lower; the rest of dst is left as it is. */
 bool
 zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
 {
@@ -144,8 +142,8 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMo
 }
 
 /*
- * Fetches the buffer's descriptor, the page header and the first
- * bytes of the record.
+ * Fetches the buffer's descriptor, the page header and the first bytes of the
+ * record.
  */
 void
 zu_prefetch(UndoPtr ptr)
@@ -163,10 +161,7 @@ zu_prefetch(UndoPtr ptr)
 	}
 }
 
-/*
- * Initialises an undo page without records. DML and redo share
- * it.
- */
+/* Initialises an undo page without records. DML and redo share it. */
 void
 zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 {

@@ -80,10 +80,7 @@ zu_pin_shmem_size(void)
 	return add_size(offsetof(Marks, marks), mul_size(MaxBackends, sizeof(Mark)));
 }
 
-/*
- * Creates the marks or attaches to them.
- * AddinShmemInitLock held.
- */
+/* Creates the marks or attaches to them. AddinShmemInitLock held. */
 void
 zu_pin_shmem_startup(void)
 {
@@ -100,9 +97,9 @@ zu_pin_shmem_startup(void)
 /* ---- finding the pin ---- */
 
 /*
- * Returns the oldest transaction whose undo proc keeps in this
- * database, counted as the server counts its horizons; InvalidTransactionId if
- * none. ProcArrayLock held.
+ * Returns the oldest transaction whose undo proc keeps in this database,
+ * counted as the server counts its horizons; InvalidTransactionId if none.
+ * ProcArrayLock held.
  */
 static TransactionId
 pinned_by(PGPROC *proc)
@@ -137,8 +134,8 @@ is_walsender(int pid)
 }
 
 /*
- * Returns the pin that proc is with transaction id xid; leader is the
- * leader of its parallel query, or NULL. ProcArrayLock held.
+ * Returns the pin that proc is with transaction id xid; leader is the leader of
+ * its parallel query, or NULL. ProcArrayLock held.
  */
 static ZuPin
 describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
@@ -166,9 +163,8 @@ describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
 }
 
 /*
- * Returns whether a counts more than b: the pin with the older xid
- * does, then the owner of that xid, then the kind that comes first in
- * ZuPinKind.
+ * Returns whether a counts more than b: the pin with the older xid does, then
+ * the owner of that xid, then the kind that comes first in ZuPinKind.
  */
 static bool
 counts_more(const ZuPin *a, const ZuPin *b)
@@ -179,8 +175,8 @@ counts_more(const ZuPin *a, const ZuPin *b)
 }
 
 /*
- * Returns whether role is one of zundo.undo_full_exempt, or a member
- * of one. Reads catalogs.
+ * Returns whether role is one of zundo.undo_full_exempt, or a member of one.
+ * Reads catalogs.
  */
 static bool
 is_exempt(Oid role)
@@ -208,9 +204,8 @@ is_exempt(Oid role)
 }
 
 /*
- * Compares all processes and prepared transactions, then the
- * replication slots. Looks the exemption up only afterwards, without
- * ProcArrayLock.
+ * Compares all processes and prepared transactions, then the replication slots.
+ * Looks the exemption up only afterwards, without ProcArrayLock.
  */
 ZuPin
 zu_find_pin(TransactionId *own)
@@ -283,8 +278,8 @@ zu_note_waiting(TimestampTz until)
 }
 
 /*
- * A mark counts only until the time that its process has noted,
- * so an old one means nothing.
+ * A mark counts only until the time that its process has noted, so an old one
+ * means nothing.
  */
 bool
 zu_is_waiting(const ZuPin *pin)
@@ -304,9 +299,9 @@ zu_is_waiting(const ZuPin *pin)
 /* ---- cancelling ---- */
 
 /*
- * Notes the victim in its mark. Returns the signal that is due
- * now, 0 if none; sets *first to false if the same signal was sent before.
- * Spinlock of the marks held.
+ * Notes the victim in its mark. Returns the signal that is due now, 0 if none;
+ * sets *first to false if the same signal was sent before. Spinlock of the
+ * marks held.
  */
 static int
 next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
@@ -343,8 +338,8 @@ next_signal(Mark *mark, const ZuPin *pin, TimestampTz now, bool *first)
 }
 
 /*
- * Returns whether the process is still in the transaction that was
- * found to pin. ProcArrayLock held.
+ * Returns whether the process is still in the transaction that was found to
+ * pin. ProcArrayLock held.
  */
 static bool
 still_pins(const ZuPin *pin)
@@ -356,8 +351,8 @@ still_pins(const ZuPin *pin)
 }
 
 /*
- * Looks at the process again, and signals it, under
- * ProcArrayLock (UNDO-33). Reports to the server log only.
+ * Looks at the process again, and signals it, under ProcArrayLock (UNDO-33).
+ * Reports to the server log only.
  */
 void
 zu_cancel_pin(const ZuPin *pin)
@@ -396,8 +391,8 @@ zu_cancel_pin(const ZuPin *pin)
 }
 
 /*
- * Returns whether another process has cancelled the current
- * transaction for its undo, or with 'terminated' has ended this session for it.
+ * Returns whether another process has cancelled the current transaction for its
+ * undo, or with 'terminated' has ended this session for it.
  */
 static bool
 am_victim(bool terminated)
@@ -417,9 +412,9 @@ am_victim(bool terminated)
 }
 
 /*
- * Called with each message before it goes to the server log and
- * the client. The server's message for SIGTERM is the same for every sender; if
- * zu_cancel_pin was the sender, DETAIL and HINT are added.
+ * Called with each message before it goes to the server log and the client. The
+ * server's message for SIGTERM is the same for every sender; if zu_cancel_pin
+ * was the sender, DETAIL and HINT are added.
  */
 void
 zu_explain_end(ErrorData *error)
@@ -434,8 +429,8 @@ zu_explain_end(ErrorData *error)
 }
 
 /*
- * Copies the error to TopTransactionContext, which outlives
- * the statement, and throws the copy.
+ * Copies the error to TopTransactionContext, which outlives the statement, and
+ * throws the copy.
  */
 void
 zu_error_of_victim(void)

@@ -28,8 +28,8 @@
 #include "undo/undo_overflow.h"
 
 /*
- * Returns whether nothing is behind the header. False for a page that
- * was never written or cannot be read; these look alike.
+ * Returns whether nothing is behind the header. False for a page that was never
+ * written or cannot be read; these look alike.
  */
 static bool
 is_wiped(Page page)
@@ -55,9 +55,9 @@ typedef struct Known
 } Known;
 
 /*
- * Returns whether nothing on the page is needed. In an extent in use,
- * that is so only for a page of an earlier allocation of the same extent; any
- * other page that does not belong there may be damage. Page locked.
+ * Returns whether nothing on the page is needed. In an extent in use, that is
+ * so only for a page of an earlier allocation of the same extent; any other
+ * page that does not belong there may be damage. Page locked.
  */
 static bool
 may_wipe(Page page, const Known *known)
@@ -71,10 +71,7 @@ may_wipe(Page page, const Known *known)
 		 zu_generation_newer(known->generation, h->generation));
 }
 
-/*
- * Wipes the page if it may be wiped; returns the number of bytes
- * wiped.
- */
+/* Wipes the page if it may be wiped; returns the number of bytes wiped. */
 static int
 wipe_page(BlockNumber block, const Known *known)
 {
@@ -108,10 +105,7 @@ wipe_page(BlockNumber block, const Known *known)
 	return wiped;
 }
 
-/*
- * Fills known from the map. Alloc lock held; the extent is below the
- * limit.
- */
+/* Fills known from the map. Alloc lock held; the extent is below the limit. */
 static void
 look_up(Known *known)
 {
@@ -124,9 +118,9 @@ look_up(Known *known)
 }
 
 /*
- * Wipes the extent if it is free, or, with !is_free, if it is in
- * use; returns the number of bytes wiped. Alloc lock held. Raises an error if
- * the pages of a free extent say that it is in use.
+ * Wipes the extent if it is free, or, with !is_free, if it is in use; returns
+ * the number of bytes wiped. Alloc lock held. Raises an error if the pages of a
+ * free extent say that it is in use.
  */
 static uint64
 wipe_extent(uint32 extent, bool is_free)
@@ -145,8 +139,8 @@ wipe_extent(uint32 extent, bool is_free)
 }
 
 /*
- * Applies wipe_extent to all extents; returns the number of bytes
- * wiped. Takes the alloc lock for each extent.
+ * Applies wipe_extent to all extents; returns the number of bytes wiped. Takes
+ * the alloc lock for each extent.
  */
 static uint64
 wipe_all(ZuEntry *entry, bool is_free)
@@ -167,8 +161,8 @@ wipe_all(ZuEntry *entry, bool is_free)
 }
 
 /*
- * Wipes the free extents first. The pages are flushed because the
- * file is not to have the values any more when this returns.
+ * Wipes the free extents first. The pages are flushed because the file is not
+ * to have the values any more when this returns.
  */
 uint64
 zu_purge(void)

@@ -39,8 +39,8 @@
 /* ---- fixed-width pieces ---- */
 
 /*
- * Writes the low n bytes of v, least significant first; returns the
- * place behind them.
+ * Writes the low n bytes of v, least significant first; returns the place
+ * behind them.
  */
 static char *
 put_le(char *p, uint64 v, int n)
@@ -54,8 +54,8 @@ put_le(char *p, uint64 v, int n)
 }
 
 /*
- * Reads n bytes at *p into *v and moves *p behind them; false if they
- * would pass end.
+ * Reads n bytes at *p into *v and moves *p behind them; false if they would
+ * pass end.
  */
 static bool
 get_le(const char **p, const char *end, int n, uint64 *v)
@@ -74,8 +74,8 @@ get_le(const char **p, const char *end, int n, uint64 *v)
 /* ---- records ---- */
 
 /*
- * Returns the flags that rec has on disk: ZUF_FIRST, and those
- * that follow from other fields.
+ * Returns the flags that rec has on disk: ZUF_FIRST, and those that follow from
+ * other fields.
  */
 static uint8
 stored_flags(const ZuRecord *rec)
@@ -206,8 +206,8 @@ zur_pack(const ZuRecord *rec, char *dst)
 }
 
 /*
- * Clears the fields that not every record has. One by one,
- * because a memset here is measurable for readers of long chains.
+ * Clears the fields that not every record has. One by one, because a memset
+ * here is measurable for readers of long chains.
  */
 static inline void
 clear_optional(ZuRecord *rec)
@@ -225,8 +225,8 @@ clear_optional(ZuRecord *rec)
 }
 
 /*
- * Unpacks the part of a record that depends on its type, [p,
- * end). Returns false if it is malformed.
+ * Unpacks the part of a record that depends on its type, [p, end). Returns
+ * false if it is malformed.
  */
 static bool
 unpack_by_type(const char *p, const char *end, ZuRecord *rec)
@@ -360,8 +360,8 @@ zur_peek_length(const char *src, Size len)
 /* ---- payloads ---- */
 
 /*
- * Compresses only payloads of COMPRESS_MIN bytes and more, and
- * only if that saves an eighth.
+ * Compresses only payloads of COMPRESS_MIN bytes and more, and only if that
+ * saves an eighth.
  */
 void
 zur_compress(ZuRecord *rec, char *buf, Size bufsize)

@@ -109,8 +109,8 @@ typedef struct ZuRecord
 } ZuRecord;
 
 /*
- * Returns whether rec is about a version of the row at off. A
- * LOCK record is about none.
+ * Returns whether rec is about a version of the row at off. A LOCK record is
+ * about none.
  */
 static inline bool
 zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
@@ -142,8 +142,8 @@ zlock_entry(ZXid xid, OffsetNumber off, int mode)
 }
 
 /*
- * Returns the mode of the first lock in a LOCKS record;
- * where a lock was added, that is the new one.
+ * Returns the mode of the first lock in a LOCKS record; where a lock was added,
+ * that is the new one.
  */
 extern int	zlocks_first_mode(const ZuRecord *rec);
 
@@ -151,41 +151,39 @@ extern int	zlocks_first_mode(const ZuRecord *rec);
 #define ZLOCK_MAX_ENTRIES 900
 
 /*
- * Returns the number of bytes that zur_pack will write for rec, and
- * sets rec->length to it.
+ * Returns the number of bytes that zur_pack will write for rec, and sets
+ * rec->length to it.
  */
 extern Size zur_length(ZuRecord *rec);
 
 /*
- * Writes rec, whose length zur_length has set, to dst, which has room
- * for it.
+ * Writes rec, whose length zur_length has set, to dst, which has room for it.
  */
 extern void zur_pack(const ZuRecord *rec, char *dst);
 
 /*
- * Reads a record from len bytes at src, which may be more than the
- * record. On success rec->payload points into src. Returns false if the record
- * is truncated or malformed.
+ * Reads a record from len bytes at src, which may be more than the record. On
+ * success rec->payload points into src. Returns false if the record is
+ * truncated or malformed.
  */
 extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
 
 /*
- * Returns the length of the record that starts at src, from
- * its first 3 bytes; 0 if len is less, or if the length is impossible.
+ * Returns the length of the record that starts at src, from its first 3 bytes;
+ * 0 if len is less, or if the length is impossible.
  */
 extern Size zur_peek_length(const char *src, Size len);
 
 /*
- * Compresses rec's payload into buf (bufsize >= payload_len) if
- * the settings ask for it and it saves space. Then rec->payload points to buf,
- * and ZUX_LZ4 is set.
+ * Compresses rec's payload into buf (bufsize >= payload_len) if the settings
+ * ask for it and it saves space. Then rec->payload points to buf, and ZUX_LZ4
+ * is set.
  */
 extern void zur_compress(ZuRecord *rec, char *buf, Size bufsize);
 
 /*
- * Returns rec's payload uncompressed: rec->payload itself, or
- * decompressed into buf (bufsize bytes). Returns NULL if it is corrupt or too
- * large.
+ * Returns rec's payload uncompressed: rec->payload itself, or decompressed into
+ * buf (bufsize bytes). Returns NULL if it is corrupt or too large.
  */
 extern const char *zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen);
 

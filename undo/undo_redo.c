@@ -15,8 +15,8 @@
 #include "storage/standby.h"
 
 /*
- * Returns the record's main data; raises an error if they have fewer
- * than 'size' bytes.
+ * Returns the record's main data; raises an error if they have fewer than
+ * 'size' bytes.
  */
 static const char *
 need_data(XLogReaderState *record, Size size)
@@ -28,8 +28,8 @@ need_data(XLogReaderState *record, Size size)
 }
 
 /*
- * Extends the file to hold extents 0 .. nextents - 1, so that no
- * reader below the limit misses a block.
+ * Extends the file to hold extents 0 .. nextents - 1, so that no reader below
+ * the limit misses a block.
  */
 static void
 grow_in_redo(RelFileLocator locator, uint32 nextents)
@@ -50,8 +50,8 @@ grow_in_redo(RelFileLocator locator, uint32 nextents)
 }
 
 /*
- * Replays the summaries of settled extents, which follow the
- * record's fixed part.
+ * Replays the summaries of settled extents, which follow the record's fixed
+ * part.
  */
 static void
 redo_settled(XLogReaderState *record)
@@ -72,8 +72,8 @@ redo_settled(XLogReaderState *record)
 }
 
 /*
- * Raises the limit of the entry while the meta page is locked:
- * zu_load_meta reads both under its share lock.
+ * Raises the limit of the entry while the meta page is locked: zu_load_meta
+ * reads both under its share lock.
  */
 void
 zu_redo_map(XLogReaderState *record)
@@ -147,8 +147,8 @@ free_in_redo(Page page, const char *numbers, uint32 n)
 }
 
 /*
- * Resolves the conflict with snapshots of a standby before
- * anything that they may need is given up.
+ * Resolves the conflict with snapshots of a standby before anything that they
+ * may need is given up.
  */
 void
 zu_redo_discard(XLogReaderState *record)
@@ -209,9 +209,8 @@ zu_redo_discard(XLogReaderState *record)
 }
 
 /*
- * Lowers the limit before the meta page changes, so that no
- * reader is left behind the new limit when the file is cut off, and once more
- * after it.
+ * Lowers the limit before the meta page changes, so that no reader is left
+ * behind the new limit when the file is cut off, and once more after it.
  */
 void
 zu_redo_truncate(XLogReaderState *record)

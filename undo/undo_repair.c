@@ -70,8 +70,8 @@ file_blocks(void)
 }
 
 /*
- * Copies a block as it is in its buffer. Sets *damaged if the block
- * cannot be read.
+ * Copies a block as it is in its buffer. Sets *damaged if the block cannot be
+ * read.
  */
 static void
 copy_block(BlockNumber block, char *dst, bool *damaged)
@@ -120,8 +120,8 @@ look_at_extent(uint32 extent, ExtentPages *e)
 /* ---- checking ---- */
 
 /*
- * Reports each twin of the pair at block 'first' that is damaged
- * or has missed changes.
+ * Reports each twin of the pair at block 'first' that is damaged or has missed
+ * changes.
  */
 static void
 check_twins(BlockNumber first, ZuReport report, void *arg)
@@ -143,8 +143,8 @@ check_twins(BlockNumber first, ZuReport report, void *arg)
 }
 
 /*
- * Reads the map entry of an extent; false if the extent was cut off.
- * Raises an error if both twins of the map page are damaged.
+ * Reads the map entry of an extent; false if the extent was cut off. Raises an
+ * error if both twins of the map page are damaged.
  */
 static bool
 map_entry(uint32 extent, ZuMapEntry *dst)
@@ -164,8 +164,8 @@ map_entry(uint32 extent, ZuMapEntry *dst)
 }
 
 /*
- * Returns what is wrong between an extent's map entry and its first
- * page, NULL if nothing is.
+ * Returns what is wrong between an extent's map entry and its first page, NULL
+ * if nothing is.
  */
 static const char *
 misfit(uint32 extent, const ZuMapEntry *map, Page page)
@@ -188,9 +188,9 @@ misfit(uint32 extent, const ZuMapEntry *map, Page page)
 }
 
 /*
- * Reports if the first page of the extent cannot be read or
- * contradicts the map. Reads the map entry before and after the page, and
- * reports nothing if it has changed.
+ * Reports if the first page of the extent cannot be read or contradicts the
+ * map. Reads the map entry before and after the page, and reports nothing if it
+ * has changed.
  */
 static void
 check_extent(uint32 extent, ZuReport report, void *arg)
@@ -221,8 +221,8 @@ check_extent(uint32 extent, ZuReport report, void *arg)
 }
 
 /*
- * Looks at one group of extents at a time. The fence is held only
- * while pages are pinned, so the tail may be cut off in between.
+ * Looks at one group of extents at a time. The fence is held only while pages
+ * are pinned, so the tail may be cut off in between.
  */
 void
 zu_check_map(ZuReport report, void *arg)
@@ -265,8 +265,8 @@ zu_check_map(ZuReport report, void *arg)
 /* ---- making a pair anew ---- */
 
 /*
- * Writes page, whose twin header is set, to both blocks of the pair
- * at 'first', with WAL.
+ * Writes page, whose twin header is set, to both blocks of the pair at 'first',
+ * with WAL.
  */
 static void
 write_pair(BlockNumber first, Page page)
@@ -284,8 +284,8 @@ write_pair(BlockNumber first, Page page)
 }
 
 /*
- * Returns the newest generation found in the first pages of
- * extents 0 .. nextents - 1; 0 if there is none.
+ * Returns the newest generation found in the first pages of extents 0 ..
+ * nextents - 1; 0 if there is none.
  */
 static uint32
 newest_known(uint32 nextents)
@@ -312,8 +312,8 @@ newest_known(uint32 nextents)
 }
 
 /*
- * Returns whether the file holds the group of extents that begins
- * with this one: whether one of its blocks is not empty.
+ * Returns whether the file holds the group of extents that begins with this
+ * one: whether one of its blocks is not empty.
  */
 static bool
 group_exists(uint32 first)
@@ -332,10 +332,7 @@ group_exists(uint32 first)
 	return false;
 }
 
-/*
- * Returns how many extents the file holds, in groups that
- * exist.
- */
+/* Returns how many extents the file holds, in groups that exist. */
 static uint32
 extents_in_file(void)
 {
@@ -362,9 +359,9 @@ frozen_xid(void)
 }
 
 /*
- * Repairs the meta page: from its twin, or, if both are lost, from
- * shared memory if the entry is loaded, else from the catalog and the file.
- * Load lock and alloc lock held.
+ * Repairs the meta page: from its twin, or, if both are lost, from shared
+ * memory if the entry is loaded, else from the catalog and the file. Load lock
+ * and alloc lock held.
  */
 static void
 repair_meta(bool dry_run, ZuReport report, void *arg)
@@ -416,9 +413,9 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * Returns whether the extent has a record that is not below oldest,
- * or one that cannot be read (UNDO-64). Records do not leave their extent
- * (UNDO-5), so one begins at its first byte.
+ * Returns whether the extent has a record that is not below oldest, or one that
+ * cannot be read (UNDO-64). Records do not leave their extent (UNDO-5), so one
+ * begins at its first byte.
  */
 static bool
 is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
@@ -465,9 +462,9 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 }
 
 /*
- * Returns whether prev, the place where a log ended before it came to
- * an extent, lies in an extent that is kept: one of 'pages', which describe the
- * n extents from 'group' on, or one that another map page assigns to a log.
+ * Returns whether prev, the place where a log ended before it came to an
+ * extent, lies in an extent that is kept: one of 'pages', which describe the n
+ * extents from 'group' on, or one that another map page assigns to a log.
  */
 static bool
 is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
@@ -486,10 +483,10 @@ is_kept(UndoPtr prev, uint32 group, uint32 n, const ExtentPages *pages)
 }
 
 /*
- * Rebuilds the map page of the group that begins with extent
- * 'group' from the pages of its extents; with dry_run only reports what it
- * would write. An extent that follows a kept one in its log is kept, too, which
- * is repeated until nothing changes.
+ * Rebuilds the map page of the group that begins with extent 'group' from the
+ * pages of its extents; with dry_run only reports what it would write. An
+ * extent that follows a kept one in its log is kept, too, which is repeated
+ * until nothing changes.
  */
 static void
 rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport report, void *arg)
@@ -564,9 +561,9 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 }
 
 /*
- * Repairs all map pages; returns whether one is still lost, which
- * is so only in a dry run. Load lock and alloc lock held. Raises an error if a
- * page must be rebuilt while the logs are loaded.
+ * Repairs all map pages; returns whether one is still lost, which is so only in
+ * a dry run. Load lock and alloc lock held. Raises an error if a page must be
+ * rebuilt while the logs are loaded.
  */
 static bool
 repair_maps(bool dry_run, ZuReport report, void *arg)
@@ -606,8 +603,8 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * Repairs the meta page first and loads it; only then is it
- * known how many map pages there are.
+ * Repairs the meta page first and loads it; only then is it known how many map
+ * pages there are.
  */
 bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)

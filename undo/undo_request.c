@@ -97,8 +97,8 @@ zworkers_shmem_size(void)
 }
 
 /*
- * Creates the table or attaches to it. Takes
- * AddinShmemInitLock, which the caller does not hold.
+ * Creates the table or attaches to it. Takes AddinShmemInitLock, which the
+ * caller does not hold.
  */
 void
 zworkers_shmem_startup(void)
@@ -118,10 +118,7 @@ zworkers_shmem_startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/*
- * Returns the entry of the database that is not FREE, or NULL. Lock
- * held.
- */
+/* Returns the entry of the database that is not FREE, or NULL. Lock held. */
 static WorkerEntry *
 find_entry(Oid dboid)
 {
@@ -132,8 +129,8 @@ find_entry(Oid dboid)
 }
 
 /*
- * Returns a free entry, cleared and set to dboid; NULL if there is
- * none. Lock held exclusively. The caller sets its state.
+ * Returns a free entry, cleared and set to dboid; NULL if there is none. Lock
+ * held exclusively. The caller sets its state.
  */
 static WorkerEntry *
 take_entry(Oid dboid)
@@ -149,8 +146,8 @@ take_entry(Oid dboid)
 }
 
 /*
- * Wakes the database's worker if it is running, otherwise the
- * launcher. If the table is full, has the launcher look at all databases again.
+ * Wakes the database's worker if it is running, otherwise the launcher. If the
+ * table is full, has the launcher look at all databases again.
  */
 void
 zworkers_wake(Oid dboid)
@@ -181,8 +178,8 @@ zworkers_wake(Oid dboid)
 }
 
 /*
- * A worker that the last launcher has started but that
- * has not arrived is WANTED again.
+ * A worker that the last launcher has started but that has not arrived is
+ * WANTED again.
  */
 void
 zwtable_set_launcher(bool is_launcher)
@@ -285,9 +282,9 @@ zwtable_start_failed(Oid dboid, bool give_up)
 }
 
 /*
- * Exit callback of a worker: whatever has happened, the
- * database must be able to get a worker again. If a worker in the middle of its
- * work ends this way, its entry becomes WANTED after a respite (REQUEST-3).
+ * Exit callback of a worker: whatever has happened, the database must be able
+ * to get a worker again. If a worker in the middle of its work ends this way,
+ * its entry becomes WANTED after a respite (REQUEST-3).
  */
 static void
 release_at_exit(int code, Datum arg)
@@ -306,8 +303,8 @@ release_at_exit(int code, Datum arg)
 }
 
 /*
- * Also registers the exit callback, and wakes the launcher,
- * which may start the next worker.
+ * Also registers the exit callback, and wakes the launcher, which may start the
+ * next worker.
  */
 bool
 zwtable_claim(Oid dboid)
@@ -336,10 +333,7 @@ zwtable_claim(Oid dboid)
 	return entry != NULL;
 }
 
-/*
- * The first call notes that the worker has begun to work
- * (REQUEST-3).
- */
+/* The first call notes that the worker has begun to work (REQUEST-3). */
 bool
 zwtable_take_request(void)
 {
@@ -355,8 +349,8 @@ zwtable_take_request(void)
 }
 
 /*
- * Asks at most one worker per YIELD_TIME_MS. Returns true
- * also if one was asked in that time.
+ * Asks at most one worker per YIELD_TIME_MS. Returns true also if one was asked
+ * in that time.
  */
 bool
 zwtable_ask_to_yield(void)
@@ -411,10 +405,7 @@ zwtable_must_yield(bool pinned)
 	return must;
 }
 
-/*
- * Notes a request of its own, so the entry becomes WANTED
- * (REQUEST-4).
- */
+/* Notes a request of its own, so the entry becomes WANTED (REQUEST-4). */
 void
 zwtable_yield(void)
 {
@@ -426,9 +417,8 @@ zwtable_yield(void)
 }
 
 /*
- * Frees the entry, or leaves it WANTED if there is a request
- * (REQUEST-2), and wakes the launcher. Does nothing in a process that has no
- * entry.
+ * Frees the entry, or leaves it WANTED if there is a request (REQUEST-2), and
+ * wakes the launcher. Does nothing in a process that has no entry.
  */
 bool
 zwtable_release(bool unless_requested)
@@ -452,10 +442,7 @@ zwtable_release(bool unless_requested)
 	return true;
 }
 
-/*
- * Keeps a request as a mark for the launcher to look at all
- * databases again.
- */
+/* Keeps a request as a mark for the launcher to look at all databases again. */
 void
 zwtable_give_up(bool again)
 {

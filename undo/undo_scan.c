@@ -55,8 +55,8 @@ zu_scan_extend(ZuScan *scan, UndoPtr end)
 }
 
 /*
- * The position is where the next record begins; at the end of
- * the extents it is the scan's end.
+ * The position is where the next record begins; at the end of the extents it is
+ * the scan's end.
  */
 UndoPtr
 zu_scan_position(ZuScan *scan)
@@ -70,8 +70,8 @@ zu_scan_position(ZuScan *scan)
 }
 
 /*
- * Makes scan->copy hold page 'page' of the extent with this index;
- * false if that page is not written as part of the log.
+ * Makes scan->copy hold page 'page' of the extent with this index; false if
+ * that page is not written as part of the log.
  */
 static bool
 load_page(ZuScan *scan, int index, int page)
@@ -92,8 +92,8 @@ load_page(ZuScan *scan, int index, int page)
 }
 
 /*
- * Adds the extents that the log has taken since the scan's last
- * one; false if there are none.
+ * Adds the extents that the log has taken since the scan's last one; false if
+ * there are none.
  */
 static bool
 fetch_extents(ZuScan *scan)
@@ -116,9 +116,9 @@ fetch_extents(ZuScan *scan)
 }
 
 /*
- * Returns whether the extent has been discarded since it was found in
- * the map. The map may still assign it to the log then, because the discard
- * pointer moves before extents are freed.
+ * Returns whether the extent has been discarded since it was found in the map.
+ * The map may still assign it to the log then, because the discard pointer
+ * moves before extents are freed.
  */
 static bool
 is_gone(const ZuExtent *e)
@@ -141,9 +141,7 @@ broken(ZuScan *scan)
 	return is_gone(&scan->extents[scan->current]) ? ZU_STEP_GONE : ZU_STEP_CORRUPT;
 }
 
-/*
- * Returns whether the scan passes over the extent with this index.
- */
+/* Returns whether the scan passes over the extent with this index. */
 static inline bool
 is_skipped(const ZuScan *scan, int index)
 {
@@ -151,8 +149,8 @@ is_skipped(const ZuScan *scan, int index)
 }
 
 /*
- * Moves the scan to the first byte of another extent. Notes where
- * the data of the current one end.
+ * Moves the scan to the first byte of another extent. Notes where the data of
+ * the current one end.
  */
 static void
 enter_extent(ZuScan *scan, int index)
@@ -164,8 +162,8 @@ enter_extent(ZuScan *scan, int index)
 }
 
 /*
- * Moves the scan from the first byte of a settled extent to the
- * end of its data.
+ * Moves the scan from the first byte of a settled extent to the end of its
+ * data.
  */
 static void
 skip_extent(ZuScan *scan)
@@ -178,9 +176,9 @@ skip_extent(ZuScan *scan)
 }
 
 /*
- * Moves the scan to the extent in which the log continues from the
- * scan's position, where the data of the current extent end (UNDO-11). Returns
- * false if no extent says that the log continues there.
+ * Moves the scan to the extent in which the log continues from the scan's
+ * position, where the data of the current extent end (UNDO-11). Returns false
+ * if no extent says that the log continues there.
  */
 static bool
 next_extent(ZuScan *scan)
@@ -213,9 +211,9 @@ next_extent(ZuScan *scan)
 }
 
 /*
- * Collects into scan->record the record that starts at the
- * scan's position and continues on the next page. Moves the position behind it
- * and returns its length; 0 if part of it is missing.
+ * Collects into scan->record the record that starts at the scan's position and
+ * continues on the next page. Moves the position behind it and returns its
+ * length; 0 if part of it is missing.
  */
 static Size
 straddling_record(ZuScan *scan)
@@ -259,9 +257,9 @@ straddling_record(ZuScan *scan)
 }
 
 /*
- * Returns whether rec may be the first record of the page in
- * scan->copy: whether rec is of the transaction that began the page (UNDO-38).
- * True if rec does not begin the page, or if the transaction is not known yet.
+ * Returns whether rec may be the first record of the page in scan->copy:
+ * whether rec is of the transaction that began the page (UNDO-38). True if rec
+ * does not begin the page, or if the transaction is not known yet.
  */
 static bool
 follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
@@ -276,8 +274,8 @@ follows(ZuScan *scan, const ZuRecord *rec, bool begins_page)
 }
 
 /*
- * Reads the record at the scan's position, which lies before the
- * end of the page's data; false if there is no valid one.
+ * Reads the record at the scan's position, which lies before the end of the
+ * page's data; false if there is no valid one.
  */
 static bool
 read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
@@ -303,8 +301,8 @@ read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 }
 
 /*
- * Loops until it has a record, the end, or a reason why there is
- * none: a step may first have to enter another page or extent.
+ * Loops until it has a record, the end, or a reason why there is none: a step
+ * may first have to enter another page or extent.
  */
 ZuStep
 zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)

@@ -87,8 +87,8 @@ set_size(int nlogs)
 }
 
 /*
- * Returns the size of the header and of the entries, one for each
- * process that can be connected to a database (UNDO-1).
+ * Returns the size of the header and of the entries, one for each process that
+ * can be connected to a database (UNDO-1).
  */
 static Size
 entries_size(void)
@@ -170,8 +170,8 @@ init_entry(ZuEntry *entry)
 }
 
 /*
- * Creates the shared tables or attaches to them. Called by
- * the shared memory startup hook.
+ * Creates the shared tables or attaches to them. Called by the shared memory
+ * startup hook.
  */
 void
 zu_shmem_startup(void)
@@ -289,8 +289,8 @@ zu_end_truncation(ZuEntry *entry)
 /* ---- entries ---- */
 
 /*
- * Returns the entry of a relation, or NULL. InvalidOid and
- * InvalidRelFileNumber find an unused entry. Table lock held.
+ * Returns the entry of a relation, or NULL. InvalidOid and InvalidRelFileNumber
+ * find an unused entry. Table lock held.
  */
 static ZuEntry *
 find_entry(Oid dboid, RelFileNumber relnumber)
@@ -327,8 +327,8 @@ zu_unlock_entry_for_redo(void)
 }
 
 /*
- * Searches and creates the entry under the exclusive table lock.
- * A new entry is EMPTY; the caller has it loaded.
+ * Searches and creates the entry under the exclusive table lock. A new entry is
+ * EMPTY; the caller has it loaded.
  */
 void
 zu_join_entry(RelFileLocator locator)
@@ -358,8 +358,8 @@ zu_join_entry(RelFileLocator locator)
 }
 
 /*
- * Initialises the logs outside the table lock: the set has its
- * owner by then, and the load lock keeps other processes of this database away.
+ * Initialises the logs outside the table lock: the set has its owner by then,
+ * and the load lock keeps other processes of this database away.
  */
 void
 zu_take_logs(ZuEntry *entry)
@@ -390,8 +390,8 @@ zu_take_logs(ZuEntry *entry)
 }
 
 /*
- * Gives the entry's set of logs back. Table lock held; no other
- * process uses the entry any more.
+ * Gives the entry's set of logs back. Table lock held; no other process uses
+ * the entry any more.
  */
 static void
 drop_logs(ZuEntry *entry)
@@ -406,10 +406,7 @@ drop_logs(ZuEntry *entry)
 	entry->logs = NULL;
 }
 
-/*
- * Frees the entry and its logs when the last process leaves
- * (UNDO-1).
- */
+/* Frees the entry and its logs when the last process leaves (UNDO-1). */
 void
 zu_leave_entry(void)
 {

@@ -23,9 +23,9 @@ report_place(UndoPtr ptr)
 }
 
 /*
- * Returns a scan of logno from ptr to end. If ptr's extent is not in the
- * log any more, the scan is at its end; with 'owned', nobody else discards, so
- * this is damage and an error.
+ * Returns a scan of logno from ptr to end. If ptr's extent is not in the log
+ * any more, the scan is at its end; with 'owned', nobody else discards, so this
+ * is damage and an error.
  */
 static ZuScan *
 begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
@@ -48,8 +48,8 @@ begin(uint32 logno, UndoPtr ptr, UndoPtr end, bool owned)
 }
 
 /*
- * Sets *discard and *insert to the positions of a log, also on a
- * standby; returns false if the log is empty.
+ * Sets *discard and *insert to the positions of a log, also on a standby;
+ * returns false if the log is empty.
  */
 static bool
 log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
@@ -114,9 +114,9 @@ zu_scan_begin_at(uint32 logno, UndoPtr ptr)
 }
 
 /*
- * What damage means depends on the scan: a readable one ends, an
- * owned one closes the log and ends, any other raises an error. An extent that
- * was discarded meanwhile ends the scan, but is damage in an owned one.
+ * What damage means depends on the scan: a readable one ends, an owned one
+ * closes the log and ends, any other raises an error. An extent that was
+ * discarded meanwhile ends the scan, but is damage in an owned one.
  */
 bool
 zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
@@ -170,8 +170,8 @@ kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, Und
 }
 
 /*
- * Returns the logs as the map and the undo pages show them: the
- * discard position is the beginning of the oldest extent.
+ * Returns the logs as the map and the undo pages show them: the discard
+ * position is the beginning of the oldest extent.
  */
 static ZuLogState *
 standby_states(int *nlogs)
@@ -203,9 +203,9 @@ standby_states(int *nlogs)
 }
 
 /*
- * Fills s with the present state of log logno; returns false if the
- * log has no extent. The discard position is read before the insert position,
- * which is never behind it.
+ * Fills s with the present state of log logno; returns false if the log has no
+ * extent. The discard position is read before the insert position, which is
+ * never behind it.
  */
 static bool
 read_state(uint32 logno, ZuLogState *s)
@@ -281,8 +281,8 @@ zu_holds(ZuHold *out)
 /* ---- damage ---- */
 
 /*
- * Reads the members of a closed log without a lock: they were
- * written before the log was marked closed.
+ * Reads the members of a closed log without a lock: they were written before
+ * the log was marked closed.
  */
 ZuDamage *
 zu_damages(int *n)
@@ -310,10 +310,7 @@ zu_damages(int *n)
 	return list;
 }
 
-/*
- * Does nothing if the log has been given up since, or closed
- * anew.
- */
+/* Does nothing if the log has been given up since, or closed anew. */
 void
 zu_excuse_damage(const ZuDamage *d)
 {

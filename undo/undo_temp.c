@@ -86,9 +86,8 @@ chunk_memory(uint64 chunk)
 /* ---- space ---- */
 
 /*
- * Writes the oldest chunk in memory to the file and frees its
- * memory. Raises an error if the file cannot be written; the chunk stays in
- * memory then.
+ * Writes the oldest chunk in memory to the file and frees its memory. Raises an
+ * error if the file cannot be written; the chunk stays in memory then.
  */
 static void
 spill_chunk(void)
@@ -119,9 +118,9 @@ spill_chunk(void)
 }
 
 /*
- * Adds a chunk behind the last one. Spills old ones first if there
- * are more in memory than temp_buffers allows, but never the last one. Raises
- * an error if memory, disk or positions are exhausted.
+ * Adds a chunk behind the last one. Spills old ones first if there are more in
+ * memory than temp_buffers allows, but never the last one. Raises an error if
+ * memory, disk or positions are exhausted.
  */
 static void
 add_chunk(void)
@@ -153,10 +152,7 @@ add_chunk(void)
 	in_memory++;
 }
 
-/*
- * Remembers the file of rel, of which records are about to be
- * written.
- */
+/* Remembers the file of rel, of which records are about to be written. */
 static void
 note_file(Relation rel)
 {
@@ -184,8 +180,8 @@ note_file(Relation rel)
 }
 
 /*
- * Adds the chunks that the next op may need: nothing may be
- * allocated once it has begun (UNDO-27).
+ * Adds the chunks that the next op may need: nothing may be allocated once it
+ * has begun (UNDO-27).
  */
 void
 zu_temp_reserve(Relation rel, Size bytes)
@@ -202,8 +198,8 @@ zu_temp_reserve(Relation rel, Size bytes)
 }
 
 /*
- * Gives everything back except the chunk of the insert position.
- * Raises no error.
+ * Gives everything back except the chunk of the insert position. Raises no
+ * error.
  */
 static void
 discard_all(void)
@@ -236,8 +232,8 @@ discard_all(void)
 /* ---- writing ---- */
 
 /*
- * Moves the position to the next chunk if the op does not fit
- * the rest of this one (UNDO-26).
+ * Moves the position to the next chunk if the op does not fit the rest of this
+ * one (UNDO-26).
  */
 void
 zu_temp_prepare(ZuOp *op)
@@ -266,10 +262,7 @@ zu_temp_write(const ZuOp *op)
 		zur_pack(op->records[i], chunk_memory(chunk_of(op->ptr[i])) + op->ptr[i] % CHUNK_BYTES);
 }
 
-/*
- * Advances the position, and notes the highest nest level that
- * has written.
- */
+/* Advances the position, and notes the highest nest level that has written. */
 void
 zu_temp_finish(const ZuOp *op)
 {
@@ -288,8 +281,8 @@ zu_temp_finish(const ZuOp *op)
 /* ---- reading ---- */
 
 /*
- * Copies n bytes at pos, all of one chunk, from memory or from the
- * file. Raises an error if the file cannot be read.
+ * Copies n bytes at pos, all of one chunk, from memory or from the file. Raises
+ * an error if the file cannot be read.
  */
 static void
 read_bytes(uint64 pos, char *dst, Size n)
@@ -317,8 +310,8 @@ read_bytes(uint64 pos, char *dst, Size n)
 }
 
 /*
- * Copies the record at pos, which is kept, to buf. Returns its
- * length; 0 if there is none, -1 if the length is impossible.
+ * Copies the record at pos, which is kept, to buf. Returns its length; 0 if
+ * there is none, -1 if the length is impossible.
  */
 static int
 read_record(uint64 pos, char *buf)
@@ -368,8 +361,8 @@ report_corrupt(uint64 pos)
 }
 
 /*
- * A record that is not there means that the rest of the chunk is
- * unused; the next chunk begins with a record.
+ * A record that is not there means that the rest of the chunk is unused; the
+ * next chunk begins with a record.
  */
 bool
 zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf)
@@ -434,11 +427,11 @@ zu_temp_settled(void)
 }
 
 /*
- * Gives the undo back if everything in the transaction has
- * committed: no snapshot of this backend outlives its transaction (holdable
- * cursors are read to their end at commit), so none of it is needed any more.
- * Otherwise keeps it until rollback/ has undone what has aborted. That is not
- * done here, because an abort must not fail.
+ * Gives the undo back if everything in the transaction has committed: no
+ * snapshot of this backend outlives its transaction (holdable cursors are read
+ * to their end at commit), so none of it is needed any more. Otherwise keeps it
+ * until rollback/ has undone what has aborted. That is not done here, because
+ * an abort must not fail.
  */
 void
 zu_temp_at_xact_end(bool committed)
@@ -455,8 +448,8 @@ zu_temp_at_xact_end(bool committed)
 }
 
 /*
- * What the subtransaction has written belongs to its
- * parent from now on, or has aborted.
+ * What the subtransaction has written belongs to its parent from now on, or has
+ * aborted.
  */
 void
 zu_temp_at_subxact_end(int level, bool committed)

@@ -20,27 +20,27 @@ typedef struct ZuTempFile
 } ZuTempFile;
 
 /*
- * Makes sure that the next op of records with ZUX_TEMP, on
- * pages of rel, needs no allocation, like zu_reserve. Nothing is pending.
- * Errors: out of memory, disk full, temp_file_limit.
+ * Makes sure that the next op of records with ZUX_TEMP, on pages of rel, needs
+ * no allocation, like zu_reserve. Nothing is pending. Errors: out of memory,
+ * disk full, temp_file_limit.
  */
 extern void zu_temp_reserve(Relation rel, Size bytes);
 
 /*
- * Returns for pages of temporary tables what zu_oldest()
- * returns for others: transactions before it are settled there.
+ * Returns for pages of temporary tables what zu_oldest() returns for others:
+ * transactions before it are settled there.
  */
 extern ZXid zu_temp_oldest(void);
 
 /*
- * Returns whether undo of an ended transaction is kept because
- * changes of it have been rolled back.
+ * Returns whether undo of an ended transaction is kept because changes of it
+ * have been rolled back.
  */
 extern bool zu_temp_pending(void);
 
 /*
- * Returns whether pages may have changes of aborted
- * subtransactions of the current transaction.
+ * Returns whether pages may have changes of aborted subtransactions of the
+ * current transaction.
  */
 extern bool zu_temp_own_aborts(void);
 
@@ -48,19 +48,16 @@ extern bool zu_temp_own_aborts(void);
 extern uint64 zu_temp_bytes(void);
 
 /*
- * Reads the record at or after *pos (0 = the oldest) into rec and
- * buf, and moves *pos behind it. Returns false at the end. Raises
- * ERRCODE_DATA_CORRUPTED for an invalid record.
+ * Reads the record at or after *pos (0 = the oldest) into rec and buf, and
+ * moves *pos behind it. Returns false at the end. Raises ERRCODE_DATA_CORRUPTED
+ * for an invalid record.
  */
 extern bool zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf);
 
 /* Returns the files to which the kept records belong. */
 extern const ZuTempFile *zu_temp_files(int *n);
 
-/*
- * Gives the pending undo back, after all of it has been undone
- * on its pages.
- */
+/* Gives the pending undo back, after all of it has been undone on its pages. */
 extern void zu_temp_settled(void);
 
 /*

@@ -20,8 +20,8 @@
 #include "miscadmin.h"
 
 /*
- * Returns the number of extents up to the highest one in use,
- * at least ZU_MIN_EXTENTS. Alloc lock held.
+ * Returns the number of extents up to the highest one in use, at least
+ * ZU_MIN_EXTENTS. Alloc lock held.
  */
 static uint32
 extents_needed(ZuEntry *entry)
@@ -48,9 +48,9 @@ extents_needed(ZuEntry *entry)
 }
 
 /*
- * Returns the newest generation among 'floor' and the
- * extents of those groups that are cut off entirely when 'nextents' of 'limit'
- * extents remain (UNDO-41).
+ * Returns the newest generation among 'floor' and the extents of those groups
+ * that are cut off entirely when 'nextents' of 'limit' extents remain
+ * (UNDO-41).
  */
 static uint32
 newest_generation(uint32 nextents, uint32 limit, uint32 floor)
@@ -74,9 +74,9 @@ newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 }
 
 /*
- * Lowers the limit to nextents, in shared memory, on the meta page
- * and in WAL. Alloc lock held. If the meta page cannot be locked, the old limit
- * is restored and the error raised.
+ * Lowers the limit to nextents, in shared memory, on the meta page and in WAL.
+ * Alloc lock held. If the meta page cannot be locked, the old limit is restored
+ * and the error raised.
  */
 static void
 lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
@@ -134,9 +134,9 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 }
 
 /*
- * Cuts the file off behind nblocks with the server's own truncation,
- * which writes its WAL record and takes care of checkpoints in between. It may
- * take long for a large file, so no LWLock is held: allocations below the limit
+ * Cuts the file off behind nblocks with the server's own truncation, which
+ * writes its WAL record and takes care of checkpoints in between. It may take
+ * long for a large file, so no LWLock is held: allocations below the limit
  * continue, growth waits (zu_growth_must_wait), and no process reads there any
  * more. Returns the number of blocks given back. Gives the truncator flag back,
  * also in case of an error.
@@ -163,11 +163,11 @@ cut_file(Relation rel, BlockNumber nblocks)
 }
 
 /*
- * Lowers the limit to the extents in use and sets the truncator
- * flag. Returns the number of blocks that remain; the caller must call cut_file
- * then. Blocks beyond the limit, left by a truncation or an extension that has
- * failed, are cut off, too. Returns InvalidBlockNumber if there is nothing to
- * cut off, or the relation was created in this transaction.
+ * Lowers the limit to the extents in use and sets the truncator flag. Returns
+ * the number of blocks that remain; the caller must call cut_file then. Blocks
+ * beyond the limit, left by a truncation or an extension that has failed, are
+ * cut off, too. Returns InvalidBlockNumber if there is nothing to cut off, or
+ * the relation was created in this transaction.
  */
 static BlockNumber
 give_up_tail(ZuEntry *entry, Relation rel)

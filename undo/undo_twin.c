@@ -35,8 +35,8 @@ twin_header(Page page)
 /* ---- one page ---- */
 
 /*
- * Returns the checksum of what the header's crc covers. pd_lower has
- * a possible value.
+ * Returns the checksum of what the header's crc covers. pd_lower has a possible
+ * value.
  */
 static uint32
 twin_crc(Page page)
@@ -72,10 +72,7 @@ zu_twin_seal(Page page)
 	h->crc = twin_crc(page);
 }
 
-/*
- * Checks pd_lower before it computes the checksum, which depends
- * on it.
- */
+/* Checks pd_lower before it computes the checksum, which depends on it. */
 bool
 zu_twin_valid(Page page, BlockNumber first)
 {
@@ -87,10 +84,7 @@ zu_twin_valid(Page page, BlockNumber first)
 		h->first == first && lower >= ZU_TWIN_DATA && lower <= BLCKSZ && h->crc == twin_crc(page);
 }
 
-/*
- * Makes 'to' equal to 'from', a valid twin, but keeps the page LSN
- * of 'to'.
- */
+/* Makes 'to' equal to 'from', a valid twin, but keeps the page LSN of 'to'. */
 static void
 copy_twin(Page to, Page from)
 {
@@ -118,8 +112,8 @@ report_damaged(BlockNumber first)
 }
 
 /*
- * Returns which of two locked pages is to be believed: the valid
- * one with more changes; -1 if neither is valid.
+ * Returns which of two locked pages is to be believed: the valid one with more
+ * changes; -1 if neither is valid.
  */
 static int
 newer_twin(Page a, Page b, BlockNumber first)
@@ -132,8 +126,8 @@ newer_twin(Page a, Page b, BlockNumber first)
 }
 
 /*
- * Pins the pair and locks it in mode, the first twin first. A page
- * that the server finds damaged reads as zeros.
+ * Pins the pair and locks it in mode, the first twin first. A page that the
+ * server finds damaged reads as zeros.
  */
 static void
 pin_twins(ZuTwins *t, BlockNumber first, int mode)
@@ -147,9 +141,7 @@ pin_twins(ZuTwins *t, BlockNumber first, int mode)
 	}
 }
 
-/*
- * Locks both twins to compare them, and keeps the better one.
- */
+/* Locks both twins to compare them, and keeps the better one. */
 Buffer
 zu_twins_share(BlockNumber first)
 {
@@ -192,8 +184,8 @@ zu_twins_lost(BlockNumber first)
 }
 
 /*
- * Reports a repair in the server log, and logs the repaired page
- * as a full-page image.
+ * Reports a repair in the server log, and logs the repaired page as a full-page
+ * image.
  */
 void
 zu_twins_lock(ZuTwins *t, BlockNumber first)
@@ -239,8 +231,8 @@ zu_twins_lock_new(ZuTwins *t, BlockNumber first)
 }
 
 /*
- * Compares the pages under share locks first: usually there is
- * nothing to repair.
+ * Compares the pages under share locks first: usually there is nothing to
+ * repair.
  */
 void
 zu_twins_repair(BlockNumber first)
@@ -296,10 +288,7 @@ zu_twins_unlock(ZuTwins *t)
 
 /* ---- redo ---- */
 
-/*
- * Makes twin 'to' of a pair equal to 'from', with its page LSN, in
- * redo.
- */
+/* Makes twin 'to' of a pair equal to 'from', with its page LSN, in redo. */
 static void
 take_twin(const ZuTwins *t, int to, int from)
 {
@@ -309,10 +298,10 @@ take_twin(const ZuTwins *t, int to, int from)
 }
 
 /*
- * Releases a pair of which no page is valid, in redo. If the pages
- * exist in the file, raises the error for damage. Otherwise a later record may
- * cut them off: XLogReadBufferExtended has noted them as invalid pages, and the
- * server complains at the end of recovery if no record does so.
+ * Releases a pair of which no page is valid, in redo. If the pages exist in the
+ * file, raises the error for damage. Otherwise a later record may cut them off:
+ * XLogReadBufferExtended has noted them as invalid pages, and the server
+ * complains at the end of recovery if no record does so.
  */
 static void
 both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
@@ -332,9 +321,8 @@ both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
 }
 
 /*
- * Copies a twin that has the change already to one that has not,
- * or that is invalid. If neither has it, chooses the better one as the page to
- * change.
+ * Copies a twin that has the change already to one that has not, or that is
+ * invalid. If neither has it, chooses the better one as the page to change.
  */
 bool
 zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)
