@@ -1,5 +1,6 @@
-# What a process remembers beside the pages - which pages its transaction has changed, which columns a table's indexes have,
-# memory of row changes, names of versions for triggers - after errors and beside other sessions.
+# What a process remembers beside the pages - which pages its transaction has
+# changed, which columns a table's indexes have, memory of row changes, names of
+# versions for triggers - after errors and beside other sessions.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

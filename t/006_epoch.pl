@@ -1,4 +1,5 @@
-# Transaction ids begin anew after 2^32: rows, rollbacks, discarding and a standby on both sides of that.
+# Transaction ids begin anew after 2^32: rows, rollbacks, discarding and a
+# standby on both sides of that.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
-# The apply side of logical replication writes zheap tables: it finds rows through an index or, with
-# REPLICA IDENTITY FULL, by comparing them, and updates without a snapshot. A published zheap table
-# refuses changes instead of losing them.
+# The apply side of logical replication writes zheap tables: it finds rows
+# through an index or, with REPLICA IDENTITY FULL, by comparing them, and
+# updates without a snapshot. A published zheap table refuses changes instead of
+# losing them.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

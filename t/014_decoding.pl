@@ -1,5 +1,6 @@
-# Logical decoding beside zheap tables: changes of heap tables are decoded whatever the same transaction does to zheap
-# tables; a change of a zheap table is never left out in silence; no zheap table is read by a historic snapshot.
+# Logical decoding beside zheap tables: changes of heap tables are decoded
+# whatever the same transaction does to zheap tables; a change of a zheap table
+# is never left out in silence; no zheap table is read by a historic snapshot.
 use strict;
 use warnings;
 use FindBin;

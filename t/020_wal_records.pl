@@ -1,5 +1,6 @@
 # Every kind of WAL record is written by the statements it is meant for, read
-# back by pg_walinspect with a name and a description, and replayed after a crash.
+# back by pg_walinspect with a name and a description, and replayed after a
+# crash.
 use strict;
 use warnings;
 use Test::More;

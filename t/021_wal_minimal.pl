@@ -1,5 +1,6 @@
-# wal_level = minimal: tables made or truncated in the transaction write no WAL of their pages. After a crash
-# they are as the commit left them, or gone; the same as heap tables.
+# wal_level = minimal: tables made or truncated in the transaction write no WAL
+# of their pages. After a crash they are as the commit left them, or gone; the
+# same as heap tables.
 use strict;
 use warnings;
 use Test::More;

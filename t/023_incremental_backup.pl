@@ -1,5 +1,5 @@
-# Incremental backups: what is changed after the full backup is changed in the combined one too, the bits of the
-# visibility map among it.
+# Incremental backups: what is changed after the full backup is changed in the
+# combined one too, the bits of the visibility map among it.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,6 +1,7 @@
-# A transaction that ends because a page cannot be read rolls back what it can without reading that page again, and ends: the
-# buffer is still marked as being read by this very backend when the abort callback runs (16 and later), so waiting for it
-# would not end.
+# A transaction that ends because a page cannot be read rolls back what it can
+# without reading that page again, and ends: the buffer is still marked as being
+# read by this very backend when the abort callback runs (16 and later), so
+# waiting for it would not end.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

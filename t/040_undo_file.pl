@@ -1,4 +1,5 @@
-# The file of the undo log grows and shrinks past the end of its segments, while a session has them open.
+# The file of the undo log grows and shrinks past the end of its segments, while
+# a session has them open.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,7 @@
-# A transaction that reads the same undo again and again reads it in copies of its pages: what it sees stays right while undo
-# grows, is rolled back, is discarded and its extents are used again, and while the copies are more than there is room for.
+# A transaction that reads the same undo again and again reads it in copies of
+# its pages: what it sees stays right while undo grows, is rolled back, is
+# discarded and its extents are used again, and while the copies are more than
+# there is room for.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

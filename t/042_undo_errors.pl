@@ -1,4 +1,5 @@
-# Errors where the undo log is loaded, and where it is discarded: what was half done does no harm later.
+# Errors where the undo log is loaded, and where it is discarded: what was half
+# done does no harm later.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

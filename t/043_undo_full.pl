@@ -1,4 +1,5 @@
-# zundo.undo_full: what a writer does when zundo.undo_limit is reached: error, wait, cancel.
+# zundo.undo_full: what a writer does when zundo.undo_limit is reached: error,
+# wait, cancel.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,5 +1,6 @@
-# What may be discarded and how far `oldest` gets: transactions with younger subtransactions, and several logs whose
-# transactions overlap while there is always an older snapshot.
+# What may be discarded and how far `oldest` gets: transactions with younger
+# subtransactions, and several logs whose transactions overlap while there is
+# always an older snapshot.
 use strict;
 use warnings;
 use Test::More;

@@ -1,5 +1,6 @@
-# `oldest` follows the horizon while transactions of several sessions overlap all the time: at every pass something younger than the
-# horizon has ended already, or is locked by a younger transaction.
+# `oldest` follows the horizon while transactions of several sessions overlap
+# all the time: at every pass something younger than the horizon has ended
+# already, or is locked by a younger transaction.
 use strict;
 use warnings;
 use Test::More;

@@ -1,4 +1,5 @@
-# docs/administration.md, "Damage in the undo log", case by case: what is lost in both copies is made anew, and no row is wrong before or after.
+# docs/administration.md, "Damage in the undo log", case by case: what is lost
+# in both copies is made anew, and no row is wrong before or after.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,4 +1,5 @@
-# docs/administration.md, "When the WAL is lost": pg_resetwal after a crash. What a zheap page cannot know is reported, and the steps that stand there
+# docs/administration.md, "When the WAL is lost": pg_resetwal after a crash.
+# What a zheap page cannot know is reported, and the steps that stand there
 # rescue what is readable.
 use strict;
 use warnings;

@@ -1,6 +1,7 @@
-# A table page and its overflow page (overflow transaction slots) count the changes of
-# those slots, so that a write of one of them that storage has lost is found out (OVERFLOW-3 in
-# page/zoverflow.h); the counts agree on every way by which the slots change.
+# A table page and its overflow page (overflow transaction slots) count the
+# changes of those slots, so that a write of one of them that storage has lost
+# is found out (OVERFLOW-3 in page/zoverflow.h); the counts agree on every way
+# by which the slots change.
 use strict;
 use warnings;
 use Test::More;

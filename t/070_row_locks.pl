@@ -1,5 +1,6 @@
-# Row locks that outlive sessions, servers and the place of their row: prepared transactions hold them over moves of
-# the row, crashes and the promotion of a standby.
+# Row locks that outlive sessions, servers and the place of their row: prepared
+# transactions hold them over moves of the row, crashes and the promotion of a
+# standby.
 use strict;
 use warnings;
 use Test::More;

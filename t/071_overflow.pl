@@ -1,5 +1,6 @@
 # More writers and lockers on one full page than it has slots: overflow pages.
-# Prepared transactions stand for open ones: hundreds from one session, and they outlive a crash.
+# Prepared transactions stand for open ones: hundreds from one session, and they
+# outlive a crash.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,8 @@
-# What a stock server does with every table, on a heap database and on a zheap database of one server, with the same
-# answers: keys that come back, over crashes and on a standby; prepared transactions; index builds and VACUUM under
-# load; copied databases; errors at abort; the apply side of replication; a promoted standby.
+# What a stock server does with every table, on a heap database and on a zheap
+# database of one server, with the same answers: keys that come back, over
+# crashes and on a standby; prepared transactions; index builds and VACUUM under
+# load; copied databases; errors at abort; the apply side of replication; a
+# promoted standby.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

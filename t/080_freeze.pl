@@ -1,5 +1,6 @@
-# relfrozenxid of zheap tables advances also where no session stays for long and there is always an older
-# snapshot somewhere in the cluster; through crashes too.
+# relfrozenxid of zheap tables advances also where no session stays for long and
+# there is always an older snapshot somewhere in the cluster; through crashes
+# too.
 use strict;
 use warnings;
 use Test::More;

@@ -1,4 +1,5 @@
-# The visibility map: what does not keep a page from its bit, what does, and what a crash may leave of it.
+# The visibility map: what does not keep a page from its bit, what does, and
+# what a crash may leave of it.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

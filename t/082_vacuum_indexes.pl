@@ -1,4 +1,5 @@
-# VACUUM cleans indexes in parallel, and in several passes when its memory is small.
+# VACUUM cleans indexes in parallel, and in several passes when its memory is
+# small.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,4 +1,5 @@
-# Index entries of rows that are gone are deleted by the index itself, without VACUUM, and no others are.
+# Index entries of rows that are gone are deleted by the index itself, without
+# VACUUM, and no others are.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

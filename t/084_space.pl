@@ -1,4 +1,5 @@
-# Room of deleted and moved rows is taken again as soon as the deleter has committed, without VACUUM and under an old snapshot.
+# Room of deleted and moved rows is taken again as soon as the deleter has
+# committed, without VACUUM and under an old snapshot.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

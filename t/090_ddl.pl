@@ -1,5 +1,6 @@
-# DDL beside DML: indexes built and rebuilt concurrently while rows are updated in place, moved, deleted and
-# rolled back; databases copied with aborts pending; ALTER TABLE, TRUNCATE and DROP beside open aborts.
+# DDL beside DML: indexes built and rebuilt concurrently while rows are updated
+# in place, moved, deleted and rolled back; databases copied with aborts
+# pending; ALTER TABLE, TRUNCATE and DROP beside open aborts.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,5 @@
-# What an administrator does around the tables: dumps in all formats beside writers, restored by several jobs; vacuumdb;
-# autovacuum's lines in the log.
+# What an administrator does around the tables: dumps in all formats beside
+# writers, restored by several jobs; vacuumdb; autovacuum's lines in the log.
 use strict;
 use warnings;
 use IPC::Run;

@@ -1,6 +1,8 @@
-# Versions. An undo log or a table page in another format is refused with an error that says so, and nothing is written to it.
-# ALTER EXTENSION zundo UPDATE runs beside tables with rows and undo that is needed; a script that asks for a function that the
-# library does not have is refused as a whole. make install puts the documentation where the server's packages have theirs.
+# Versions. An undo log or a table page in another format is refused with an
+# error that says so, and nothing is written to it. ALTER EXTENSION zundo UPDATE
+# runs beside tables with rows and undo that is needed; a script that asks for a
+# function that the library does not have is refused as a whole. make install
+# puts the documentation where the server's packages have theirs.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
-# Tools that copy or rearrange tables by SQL, on heap and on zheap with the same result: ranges of ctid under one exported
-# snapshot beside writers (as pgcopydb), pg_dump by sections, partitions made like their parent, filled by batches, attached,
-# detached and emptied again (as pg_partman).
+# Tools that copy or rearrange tables by SQL, on heap and on zheap with the same
+# result: ranges of ctid under one exported snapshot beside writers (as
+# pgcopydb), pg_dump by sections, partitions made like their parent, filled by
+# batches, attached, detached and emptied again (as pg_partman).
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -44,7 +44,7 @@ sub sql
 	return $newest->safe_psql('postgres', join("\n", @lines));
 }
 
-# session NODE [OPTION => VALUE ...]: a session that goes on after errors.
+# session NODE [OPTION => VALUE ...]: a session that continues after errors.
 sub session
 {
 	my ($node, %options) = @_;

@@ -415,7 +415,9 @@ class Run:
                     self.counts["waits of heap with NOWAIT"] += 1
                     raise Ambiguous("heap waits in spite of NOWAIT")
                 if first is None and second[:2] == ("error", "40001"):
-                    # a row that was updated after the snapshot, whose old version somebody has locked: heap waits for him first
+                    # a row that was updated after the snapshot, whose old
+                    # version another session has locked: heap waits for that
+                    # session first
                     self.counts["waits of heap before 40001"] += 1
                     raise Ambiguous("heap waits before it fails with 40001")
                 if "CONCURRENTLY" in self.waits.get(n, "") + (step["sql"] if n == number else ""):
@@ -432,7 +434,8 @@ class Run:
             raise Difference(problem)
         freed = [n for n in before if n not in self.waiting()]
         if len(freed) > 1 and any("ON CONFLICT" in self.waits.get(n, "") for n in freed):
-            # an upsert waits for the row's writer beside the queue for the row: who is first is not decided
+            # an upsert waits for the row's writer beside the queue for the row:
+            # which of them is first is not decided
             raise Ambiguous("an upsert waited with others")
         if results[number][0] is None:
             self.waits[number] = step["sql"]

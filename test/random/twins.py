@@ -641,7 +641,7 @@ def one_round(cluster, ctx, clients, rng, seed, number):
     seconds = rng.uniform(0.5, options.seconds)
     ctx.stop.wait(seconds)
     if standby and rng.random() < 0.5 and not ctx.stop.is_set():
-        # the standby is killed, and goes on from its last restartpoint
+        # the standby is killed, and continues from its last restartpoint
         what += "standby killed, "
         (standby.stop if ctx.options.whole_pages else standby.kill)()
         standby.restart()
