@@ -77,6 +77,7 @@ typedef struct Job
 	PageAddress pages[BATCH_PAGES];
 } Job;
 
+/* compare_pages: Orders pages by table, file and block, for qsort. */
 static int
 compare_pages(const void *a, const void *b)
 {

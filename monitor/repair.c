@@ -51,9 +51,9 @@ PGDLLEXPORT Datum zundo_repair_undo(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_repair_undo);
 
-/* put_step: Adds one row to the result; block InvalidBlockNumber = null. */
 static void put_step(void *arg, BlockNumber block, const char *fmt,...) pg_attribute_printf(3, 4);
 
+/* put_step: Adds one row to the result; block InvalidBlockNumber = null. */
 static void
 put_step(void *arg, BlockNumber block, const char *fmt,...)
 {
