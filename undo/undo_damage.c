@@ -140,6 +140,7 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 					 log->hold)));
 }
 
+/* Adds an element to both arrays, which grow by doubling. */
 void
 zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context)
 {
@@ -164,6 +165,7 @@ zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext con
 	resolved->n++;
 }
 
+/* Moves the elements that remain to the front; the memory is kept. */
 void
 zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
 {

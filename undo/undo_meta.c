@@ -473,6 +473,7 @@ zu_mark_settled(ZuExtent *extents, int n)
 	}
 }
 
+/* The extents are of one group, whose map page the caller has locked. */
 void
 zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 {

@@ -252,6 +252,10 @@ list_page(uint32 extent, int page, ZuOverflowPage *p)
 	return owned;
 }
 
+/*
+ * Looks at each page under its share lock, one at a time, so owners may change
+ * meanwhile: the caller checks again (zu_overflow_lock_owned).
+ */
 ZuOverflowPage *
 zu_overflow_list(int *n)
 {
@@ -280,6 +284,10 @@ zu_overflow_list(int *n)
 	return list;
 }
 
+/*
+ * Compares all that identifies the owner, the OID of the table included, since
+ * the page may have another owner by now.
+ */
 Buffer
 zu_overflow_lock_owned(const ZuOverflowPage *p)
 {

@@ -182,6 +182,9 @@ zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
 }
 
+/*
+ * Reads from the file, into a buffer of its own that is aligned for direct I/O.
+ */
 bool
 zu_block_is_zero(BlockNumber block)
 {

@@ -239,6 +239,7 @@ zu_find_pin(TransactionId *own)
 	return oldest;
 }
 
+/* Names the same pin that a writer waits for at zundo.undo_limit. */
 char *
 zu_describe_pin(void)
 {
@@ -264,6 +265,7 @@ zu_describe_pin(void)
 
 /* ---- processes that wait ---- */
 
+/* Does nothing in a process without a mark. */
 void
 zu_note_waiting(TimestampTz until)
 {

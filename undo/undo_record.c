@@ -116,6 +116,7 @@ zlocks_first_mode(const ZuRecord *rec)
 	return ZLOCK_MODE(entry);
 }
 
+/* Adds up what zur_pack writes (RECORD-1). */
 Size
 zur_length(ZuRecord *rec)
 {
@@ -344,6 +345,10 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 	return unpack_by_type(p, end, rec);
 }
 
+/*
+ * Returns 0 also for lengths that no record has, so a caller can use the result
+ * as a size.
+ */
 Size
 zur_peek_length(const char *src, Size len)
 {
@@ -386,6 +391,7 @@ zur_compress(ZuRecord *rec, char *buf, Size bufsize)
 	rec->xflags |= ZUX_LZ4;
 }
 
+/* Trusts neither the raw length nor the compressed bytes. */
 const char *
 zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen)
 {

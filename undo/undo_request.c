@@ -204,6 +204,10 @@ zwtable_rescan_wanted(void)
 	return rescan;
 }
 
+/*
+ * Leaves an entry that exists as it is: its worker is running or will be
+ * started.
+ */
 bool
 zwtable_want(Oid dboid)
 {
@@ -453,6 +457,7 @@ zwtable_give_up(bool again)
 	(void) zwtable_release(false);
 }
 
+/* Needs no check of the state: only a RUNNING worker has an entry. */
 void
 zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)
 {
@@ -466,6 +471,7 @@ zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, 
 	LWLockRelease(&table->lock);
 }
 
+/* Lists RUNNING workers that have reported a transaction. */
 int
 zworkers_progress(ZRollbackProgress *out, int max)
 {

@@ -27,6 +27,10 @@
 
 /* ---- the parser ---- */
 
+/*
+ * The flags owned, skip_settled and readable are false; the caller sets those
+ * that it needs.
+ */
 void
 zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 			 uint32 byte, UndoPtr end, MemoryContext context)

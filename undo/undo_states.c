@@ -225,6 +225,7 @@ read_state(uint32 logno, ZuLogState *s)
 	return s->insert != InvalidUndoPtr;
 }
 
+/* Computes the states from the pages in recovery, where no log is loaded. */
 ZuLogState *
 zu_log_states(int *nlogs)
 {
@@ -241,6 +242,7 @@ zu_log_states(int *nlogs)
 	return states;
 }
 
+/* Adds the logs up one by one, without an array of them. */
 uint64
 zu_bytes_in_use(void)
 {
@@ -264,6 +266,7 @@ zu_bytes_in_use(void)
 	return sum;
 }
 
+/* Copies under the spinlock of the entry. */
 int
 zu_holds(ZuHold *out)
 {
@@ -281,8 +284,8 @@ zu_holds(ZuHold *out)
 /* ---- damage ---- */
 
 /*
- * Reads the members of a closed log without a lock: they were written before
- * the log was marked closed.
+ * Reads closed logs without a lock: `hold` was written before the log was
+ * marked closed, and what changes later is read as it is now.
  */
 ZuDamage *
 zu_damages(int *n)

@@ -196,6 +196,7 @@ give_up_tail(ZuEntry *entry, Relation rel)
 	return nblocks;
 }
 
+/* Keeps AccessShareLock on the relation to the end of the transaction. */
 BlockNumber
 zu_truncate_tail(void)
 {
