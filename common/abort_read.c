@@ -26,18 +26,22 @@
 /* How long another backend's read of the page is waited for. */
 #define FOREIGN_READ_MS 200
 
-/*
- * Returns true if the page has a buffer that is being read in and not valid
- * yet.
- */
-static bool
-being_read(RelFileLocator locator, BlockNumber block)
+typedef enum PageState
+{
+	PAGE_ABSENT,				/* it has no buffer */
+	PAGE_BEING_READ,
+	PAGE_VALID
+} PageState;
+
+/* Returns how far the main fork's block has come into shared buffers. */
+static PageState
+look_up_page(RelFileLocator locator, BlockNumber block)
 {
 	BufferTag	tag;
 	uint32		hash;
 	LWLock	   *lock;
 	int			id;
-	bool		result = false;
+	PageState	result = PAGE_ABSENT;
 
 	zc_init_buffer_tag(&tag, locator, block);
 	hash = BufTableHashCode(&tag);
@@ -48,7 +52,10 @@ being_read(RelFileLocator locator, BlockNumber block)
 	{
 		uint64		state = zc_buffer_state(GetBufferDescriptor(id));
 
-		result = (state & BM_IO_IN_PROGRESS) != 0 && (state & BM_VALID) == 0;
+		if ((state & BM_VALID) != 0)
+			result = PAGE_VALID;
+		else if ((state & BM_IO_IN_PROGRESS) != 0)
+			result = PAGE_BEING_READ;
 	}
 	LWLockRelease(lock);
 	return result;
@@ -59,21 +66,27 @@ being_read(RelFileLocator locator, BlockNumber block)
  * this backend itself has begun; raises an error if it might not.  Does
  * nothing outside transaction callbacks.  Needs that no buffer mapping lock is
  * held.
+ *
+ * On 18 the reads ahead of the statement that failed may occupy all of the
+ * backend's I/O handles.  To get one back the server would report the read's
+ * result to the scan, whose memory is free by now.
  */
 void
 zundo_abort_may_read(RelFileLocator locator, BlockNumber block)
 {
+	PageState	state;
+
 	if (likely(IsTransactionState()) || InRecovery)
 		return;
-	for (int i = 0; being_read(locator, block); i++)
-	{
-		if (i == FOREIGN_READ_MS)
-			ereport(ERROR,
-					(errcode(ERRCODE_IO_ERROR),
-					 errmsg("block %u of file %u has not been read to its end",
-							block, locator.relNumber)));
+	for (int i = 0; (state = look_up_page(locator, block)) == PAGE_BEING_READ &&
+		 i < FOREIGN_READ_MS; i++)
 		pg_usleep(1000);
-	}
+	if (state == PAGE_VALID || (state == PAGE_ABSENT && zc_io_handle_is_free()))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 errmsg("block %u of file %u cannot be read while earlier reads are unfinished",
+					block, locator.relNumber)));
 }
 
 /*

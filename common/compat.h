@@ -430,8 +430,10 @@ extern PGDLLEXPORT void _PG_init(void);
  */
 #if PG_VERSION_NUM < 160000
 #define zc_forget_io() AbortBufferIO()
+#define zc_io_handle_is_free() true
 #elif PG_VERSION_NUM < 180000
 #define zc_forget_io() ((void) 0)
+#define zc_io_handle_is_free() true
 #else
 #include "storage/aio.h"
 #include "storage/aio_internal.h"
@@ -442,6 +444,13 @@ zc_forget_io(void)
 	pgaio_error_cleanup();
 	if (pgaio_my_backend->handed_out_io != NULL)
 		pgaio_io_release(pgaio_my_backend->handed_out_io);
+}
+
+/* Returns true if a read can begin without waiting for one of our others. */
+static inline bool
+zc_io_handle_is_free(void)
+{
+	return !dclist_is_empty(&pgaio_my_backend->idle_ios);
 }
 #endif
 

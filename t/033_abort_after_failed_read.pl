@@ -62,6 +62,26 @@ for my $save ('', 'SAVEPOINT s; ')
 	$node->safe_psql('postgres', 'DROP TABLE t');
 }
 
+# 18: the scan that fails has reads under way that occupy all handles for asynchronous I/O
+if (server_major() >= 18)
+{
+	$node->append_conf('postgresql.conf', 'io_max_concurrency = 1');
+	$node->restart;
+	$node->safe_psql('postgres', 'CREATE TABLE t (id int, n int) USING zheap; INSERT INTO t SELECT g, 0 FROM generate_series(1, 100) g');
+	my $evict = "SELECT sum(length(pad)) FROM filler WHERE id > 0;\n" x 6;
+	for my $fails (300, 900, 1500)
+	{
+		my ($rc, $out, $err) = $node->psql('postgres', "BEGIN; UPDATE t SET n = $fails;\nCHECKPOINT; SET enable_indexscan = off; SET enable_bitmapscan = off;\n" .
+			"SET effective_io_concurrency = 64;\n$evict SELECT count(1 / (id - $fails)) FROM filler; ROLLBACK;", on_error_stop => 0, timeout => 60);
+		like($err, qr/division by zero/, "$fails: the scan fails");
+	}
+	is($node->safe_psql('postgres', 'SELECT sum(n), count(*) FROM t'), '0|100', 'nothing of these transactions is seen');
+	$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback');
+	is($node->safe_psql('postgres', 'SELECT sum(n), count(*) FROM t'), '0|100', 'nor when all is rolled back');
+	no_crash($node);
+	$node->safe_psql('postgres', 'DROP TABLE t');
+}
+
 # pages of the undo log: an older version is read in the transaction that wrote it
 $node->safe_psql('postgres', 'CREATE TABLE t (id int, n int) USING zheap; INSERT INTO t SELECT g, 0 FROM generate_series(1, 10000) g');
 my $undo = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});

@@ -179,7 +179,7 @@ for my $name (sort keys %damages)
 		for my $sql ("VACUUM FULL d_$name", "CREATE INDEX ON d_$name (n)", $name eq 'row_slot' ? () : "VACUUM d_$name")
 		{
 			($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql");
-			like($err, qr/XX001: block 0 of relation "d_$name" is corrupted\nDETAIL:  A row names transaction slot 300/, "$name: $sql");
+			like($err, qr/XX001: block 0 of relation "d_$name" is corrupted\nDETAIL:  A row refers to transaction slot 300/, "$name: $sql");
 		}
 	}
 	survives($name, "d_$name");
