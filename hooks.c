@@ -57,7 +57,6 @@ shmem_request(void)
 {
 	if (previous.shmem_request)
 		previous.shmem_request();
-	RequestAddinShmemSpace(zu_shmem_size());
 	RequestAddinShmemSpace(zworkers_shmem_size());
 	RequestAddinShmemSpace(zany_shmem_size());
 	zu_shmem_request();

@@ -187,6 +187,8 @@ redo_rollback(XLogReaderState *record)
 	Page		page = NULL;
 	bool		in_overflow = XLogRecHasBlockRef(record, 1);
 
+	if (XLogRecGetDataLen(record) < SizeOfZheapRollback)
+		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapRollback);
 	if (XLogRecHasBlockRef(record, 0))
 		buf = read_block(record, 0, false, &page);
@@ -246,6 +248,8 @@ redo_overflow(XLogReaderState *record)
 	Page		page = NULL;
 	BlockNumber block;
 
+	if (XLogRecGetDataLen(record) < SizeOfZheapOverflow)
+		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapOverflow);
 	zc_block_tag(record, 1, NULL, NULL, &block);
 	if (XLogRecHasBlockRef(record, 0))
@@ -348,6 +352,8 @@ redo_mark(XLogReaderState *record)
 	Buffer		buf;
 	Page		page;
 
+	if (XLogRecGetDataLen(record) < SizeOfZheapMark)
+		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapMark);
 	buf = read_block(record, 0, false, &page);
 	if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)

@@ -29,6 +29,7 @@
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
 #include "discard/discard_internal.h"
@@ -39,6 +40,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #define BATCH_PAGES 1024
@@ -367,6 +369,23 @@ add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
+ * has_new_file: Returns true if the file that the stalled pages belong to is
+ * not the table's any more (DROP, TRUNCATE, a rewrite): nothing is to be undone
+ * there, however often it has failed.
+ */
+static bool
+has_new_file(const ZuStalledTable *t)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(t->reloid));
+	bool		result = !HeapTupleIsValid(tuple) ||
+	((Form_pg_class) GETSTRUCT(tuple))->relfilenode != t->relnumber;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
  * choose_tables: Decides what a further call for an abort does: the noted
  * tables that can be locked now become wanted, the others stay left. Returns
  * false if no table can be tried. If more tables were left than could be
@@ -382,7 +401,7 @@ choose_tables(Job *job)
 	{
 		const ZuStalledTable *t = &abort->stalled[i];
 
-		if (t->not_before > now)
+		if (t->not_before > now && !has_new_file(t))
 			job->left[job->nleft++] = *t;
 		else if (ConditionalLockRelationOid(t->reloid, RowExclusiveLock))
 		{

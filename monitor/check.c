@@ -593,7 +593,12 @@ list_logs(Check *check)
 {
 	MemoryContext old = MemoryContextSwitchTo(check->outer);
 
-	check->logs = zu_log_states(&check->nlogs);
+	int			n;
+	ZuLogState *logs = zu_log_states(&n);
+
+	/* an error above leaves the check without logs, not with some of them */
+	check->logs = logs;
+	check->nlogs = n;
 	MemoryContextSwitchTo(old);
 }
 
@@ -614,7 +619,11 @@ list_overflow(Check *check)
 {
 	MemoryContext old = MemoryContextSwitchTo(check->outer);
 
-	check->overflow = zu_overflow_list(&check->noverflow);
+	int			n;
+	ZuOverflowPage *list = zu_overflow_list(&n);
+
+	check->overflow = list;
+	check->noverflow = n;
 	MemoryContextSwitchTo(old);
 }
 

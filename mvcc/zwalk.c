@@ -178,6 +178,8 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 	{
 		walk->has_bytes = true;
 		walk->len = zpage_row_length(page, lp);
+		if (walk->len == 0)
+			zvis_corrupt_page(row->rel, row->block, page, off);
 		memcpy(walk->row, zpage_row(page, lp), walk->len);
 		walk->header = zheader_get(walk->row);
 		return true;

@@ -500,7 +500,6 @@ extern void zu_excuse_damage(const ZuDamage *d);
  */
 extern void zu_error_of_victim(void);
 
-extern Size zu_shmem_size(void);
 extern void zu_shmem_request(void); /* LWLock tranches etc. */
 extern void zu_shmem_startup(void);
 

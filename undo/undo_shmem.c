@@ -96,7 +96,7 @@ entries_size(void)
 	return MAXALIGN(add_size(offsetof(ZuShared, entries), mul_size(MaxBackends, sizeof(ZuEntry))));
 }
 
-Size
+static Size
 zu_shmem_size(void)
 {
 	return add_size(entries_size(), mul_size(zundo_max_databases, set_size(logs_wanted())));
@@ -166,6 +166,7 @@ init_entry(ZuEntry *entry)
 	memset(&entry->freeze, 0, sizeof(entry->freeze));
 	memset(&entry->freeze_logged, 0, sizeof(entry->freeze_logged));
 	entry->logged = 0;
+	entry->nholds = 0;
 	entry->logs = NULL;
 }
 
