@@ -75,7 +75,6 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
 	Assert(TTS_IS_ZHEAP(slot));
-	Assert(len >= ZTUPLE_HEADER_SIZE);
 	z->row = row;
 	z->len = len;
 	z->writer_known = (chain == InvalidUndoPtr);
