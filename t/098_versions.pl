@@ -11,7 +11,7 @@ use ZundoTest;
 
 use constant { META => 0, VERSION => 48, PAGE_SEAL => 8188 };
 
-my $node = zundo_node('versions', "zundo.eager_rollback_pages = 0\nmax_worker_processes = 0\n");
+my $node = zundo_node('versions', "zundo.eager_rollback_pages = 0\nmax_worker_processes = 0\n", no_data_checksums => 1);
 my $dir = $node->data_dir;
 
 sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
