@@ -263,7 +263,8 @@ tap_file()
 	unset PGHOST PGPORT PGUSER
 	rm -rf "$dir"
 	as_server mkdir -p "$dir/log"
-	as_server env "PERL5LIB=$src/perl:$copy/t" "PATH=$bindir:$PATH" \
+	# replay checks every page that it changes in servers with assertions: a start may take its time
+	as_server env PGCTLTIMEOUT=600 "PERL5LIB=$src/perl:$copy/t" "PATH=$bindir:$PATH" \
 		"PG_REGRESS=$src/regress/pg_regress" "PG_CONFIG=$pg_config" "top_builddir=$dir" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
 		"PG_TEST_PORT_DIR=$work/tap-ports" \
