@@ -369,6 +369,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 			 */
 			zreclaim_at_subxact_end(level, false);
 			zhandle_at_subxact_abort(mySubid);
+			zheld_forget();
 			zu_temp_at_subxact_end(level, false);
 			zrollback_at_subxact_abort(level);
 			break;

@@ -54,10 +54,14 @@ extern void zreclaim_at_xact_end(void);
 extern void zreclaim_at_subxact_end(int level, bool committed);
 
 /*
- * zdml_at_xact_end: releases memory that an error has left allocated. Called
- * after every end of a transaction.
+ * zdml_at_xact_end: releases memory that an error has left allocated, and
+ * forgets the locks that were noted. Called after every end of a transaction.
+ *
+ * zheld_forget: forgets the locks that our transaction is known to hold
+ * (LOCK-11). Called when a subtransaction has been rolled back.
  */
 extern void zdml_at_xact_end(void);
+extern void zheld_forget(void);
 
 /*
  * zheap_prune_page: prunes the page in buf; WAL-logged. Returns whether the

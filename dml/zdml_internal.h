@@ -325,6 +325,17 @@ extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, boo
 extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off,
 							   LockTupleMode mode);
 
+/* ---- locks that our transaction is known to hold (dml/zheld.c) ---- */
+
+/*
+ * zheld_mode: returns the strongest lock that our transaction holds, by its own
+ * chain or inline locks, on the row at off of block, whose header has this
+ * hint; -1 if that is not known. zheld_note: notes that our transaction holds
+ * this lock, and no stronger one but those noted.
+ */
+extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, int hint);
+extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, LockTupleMode mode);
+
 /* ---- locks that a page keeps in common (dml/zlocklist.c) ---- */
 
 /* Some locks on rows of one page; the payload of a LOCKS record. */

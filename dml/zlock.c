@@ -81,63 +81,6 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	return true;
 }
 
-/*
- * Makes LOCK records of some of the inline locks of slotno, the first of them
- * pushed on *prev; sets *prev to the last. Returns the inline locks that are
- * left. The slot is changed only with the last record, so that after an error
- * in between it still has all its locks.
- */
-static UndoPtr
-convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr locks, UndoPtr *prev)
-{
-	ZChange		change;
-	bool		last;
-	int			n;
-
-	zwriter_change(writer, &change, ZWAL_LOCK, 1);
-	for (n = 0; n < ZU_MAX_RECORDS && locks != 0; n++, locks >>= ZINLINE_BITS)
-	{
-		ZuRecord   *rec = &change.rec[n];
-
-		zwriter_record(writer, rec, ZUR_LOCK, BufferGetBlockNumber(buf), ZINLINE_OFFSET(locks),
-					   n == 0 ? *prev : ZCHANGE_ON_RECORD_BEFORE);
-		rec->xid = xid;
-		rec->lockmode = ZINLINE_MODE(locks);
-	}
-	change.nrecords = n;
-	change.page[0].slot.slotno = slotno;
-	last = (locks == 0);
-	if (last)
-	{
-		change.converted = true;
-		change.page[0].buf = buf;
-		change.page[0].page = BufferGetPage(buf);
-	}
-	else
-	{
-		change.opcode = ZWAL_UNDO_ONLY;
-		change.logged = false;
-	}
-	zchange_do(&change, last ? "locks-converted" : NULL);
-	if (!last)
-		ZUNDO_FAULT("converting-locks");
-	*prev = change.op.ptr[n - 1];
-	return locks;
-}
-
-/* Locks that do not fit into one change are converted by several. */
-void
-zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
-{
-	ZPageSlot	slot = *zpage_slot(BufferGetPage(buf), slotno);
-	UndoPtr		prev = InvalidUndoPtr;
-
-	while (slot.ptr != 0)
-		slot.ptr = convert_some(writer, buf, slotno, ZSLOT_XID(&slot), slot.ptr, &prev);
-	zrollback_note_page(writer->rel, BufferGetBlockNumber(buf));
-	ZUNDO_FAULT("locks-done");
-}
-
 /* Picking a slot may remove the row, so has_gone is called after each pick. */
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
@@ -148,7 +91,10 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	ZLockList	list;
 
 	if (lock_inline(writer, buf, off, mode))
+	{
+		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
 		return true;
+	}
 	if (has_gone(page, off) ||
 		!zslot_pick_for_lock(writer, buf,
 							 ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off)))),
@@ -170,6 +116,8 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	zslot_use(writer, &change, 0, buf, &pick);
 	zchange_do(&change, NULL);
 	zslot_note(&change, 0, &pick);
+	if (!pick.common)
+		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
 	return true;
 }
 
@@ -210,6 +158,8 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
+	if (zheld_mode(writer->rel, block, off, ZH_LOCK(state->header) - 1) >= (int) mode)
+		return true;
 	zslots_copy_raw(writer->rel, block, BufferGetPage(buf), &slots);
 	for (int s = 1; s <= slots.n; s++)
 	{

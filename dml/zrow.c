@@ -54,6 +54,8 @@ typedef struct LockerSearch
 	ZRowState  *state;			/* where the locks found are entered */
 	ZXid		conflicting;	/* another transaction in progress whose lock
 								 * excludes ours; 0 = none */
+	int			own;			/* strongest lock found in our own slot; -1 =
+								 * none */
 } LockerSearch;
 
 /* Enters the lock of another transaction, which is in progress. */
@@ -117,6 +119,7 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 			continue;
 		}
 		note_own_lock(search, rec.lockmode);
+		search->own = Max(search->own, (int) rec.lockmode);
 		if (rec.lockmode == search->hint)
 			return;
 	}
@@ -151,7 +154,10 @@ look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 	if (held < 0)
 		return;
 	if (status == ZXID_OWN)
+	{
 		note_own_lock(search, held);
+		search->own = Max(search->own, held);
+	}
 	else if (status == ZXID_IN_PROGRESS)
 		note_others_lock(search, ZSLOT_XID(slot), held);
 }
@@ -159,12 +165,15 @@ look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 /*
  * Enters all locks on the row. Returns false if a chain's head has aborted:
  * below it there may be locks of the same top-level transaction, so the page
- * must be rolled back first.
+ * must be rolled back first. Of our own slot, nothing but the strongest lock
+ * matters: if that is known (LOCK-11), the slot is not searched.
  */
 static bool
 find_lockers(LockerSearch *search)
 {
-	const ZSlotView *slots = search->row->slots;
+	const ZRow *row = search->row;
+	const ZSlotView *slots = row->slots;
+	int			known = zheld_mode(row->rel, row->block, row->off, search->hint);
 
 	for (int s = 1; s <= slots->n; s++)
 	{
@@ -180,13 +189,17 @@ find_lockers(LockerSearch *search)
 			continue;
 		}
 		status = zxid_status_at(ZSLOT_XID(slot), slots->oldest);
-		if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
+		if (status == ZXID_OWN && known >= 0)
+			note_own_lock(search, known);
+		else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
 			look_in_slot(search, slot, status);
 		else if (status == ZXID_ABORTED)
 			return false;
 		else if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
 			look_in_chain(search, slot, status);
 	}
+	if (search->own >= 0)
+		zheld_note(row->rel, row->block, row->off, search->own);
 	return true;
 }
 
@@ -437,7 +450,7 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 
 	for (;;)
 	{
-		LockerSearch search = {&row, wish->mode,.state = state};
+		LockerSearch search = {&row, wish->mode,.state = state,.own = -1};
 
 		memset(state, 0, offsetof(ZRowState, others));
 		state->rolled_back = rolled_back;

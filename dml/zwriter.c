@@ -201,6 +201,7 @@ void
 zdml_at_xact_end(void)
 {
 	trim_scratch();				/* an error skips zdml_leave */
+	zheld_forget();
 }
 
 /* The record's place and the fields of its type are left to the caller. */
