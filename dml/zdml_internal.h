@@ -415,6 +415,14 @@ extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer ti
 extern bool ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old);
 
 /*
+ * ztoast_keeps: returns whether the toaster would leave a new row as it is, for
+ * which ztoast_needed has returned true: its external values are those of the
+ * row at tid, which it replaces. Raises ztuple_corrupted.
+ */
+extern bool ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size oldlen,
+						 const char *new, Size newlen);
+
+/*
  * ztoast_row: returns the row of the executor's slot, palloc'd, with its large
  * values in the TOAST table. oldrow is the version, at otid, that it replaces,
  * or NULL. No buffer lock may be held.

@@ -169,9 +169,10 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 /*
  * The page for which pruning found nothing to do last time. It would find
  * nothing again as long as no transaction has ended and `oldest` is the same; a
- * statement that moves all rows of a page prunes it for each of them. Gaps
- * between rows may come up at any time and are looked for in any case; slack
- * that an aborted change leaves is found at the next end of a transaction.
+ * statement that moves all rows of a page prunes it for each of them. A row
+ * that grows leaves a gap at any time, but takes its new room from the hole, so
+ * gaps are counted again when pd_upper has changed. What an undone change
+ * leaves, a gap or slack, is found at the next end of a transaction.
  */
 static struct
 {
@@ -179,6 +180,7 @@ static struct
 	BlockNumber block;
 	ZXid		oldest;
 	uint64		completions;
+	LocationIndex upper;		/* pd_upper when the page had no gap */
 }			in_vain;
 
 /*
@@ -192,13 +194,32 @@ was_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
 		in_vain.oldest == oldest && in_vain.completions == completions;
 }
 
+/*
+ * Returns whether the page has no gap between rows that compaction would close.
+ * was_in_vain holds.
+ */
+static bool
+has_no_gap(Page page)
+{
+	LocationIndex upper = ((PageHeader) page)->pd_upper;
+
+	if (in_vain.upper != upper)
+	{
+		if (zpage_gain(page, NULL, 0) > 0)
+			return false;
+		in_vain.upper = upper;
+	}
+	return true;
+}
+
 static void
-note_in_vain(Relation rel, BlockNumber block, ZXid oldest, uint64 completions)
+note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 {
 	in_vain.locator = rel->rd_locator;
-	in_vain.block = block;
+	in_vain.block = BufferGetBlockNumber(buf);
 	in_vain.oldest = oldest;
 	in_vain.completions = completions;
+	in_vain.upper = ((PageHeader) BufferGetPage(buf))->pd_upper;
 }
 
 /*
@@ -225,7 +246,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	const ZSlotView *overflow = NULL;
 
 	oldest = zpage_oldest(page);
-	if (was_in_vain(rel, block, oldest, completions) && zpage_gain(page, items, 0) == 0)
+	if (was_in_vain(rel, block, oldest, completions) && has_no_gap(page))
 		return false;
 	if (!zpage_rows_ok(page))
 		zvis_corrupt_page(rel, block, page, InvalidOffsetNumber);
@@ -248,7 +269,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	/* areas left behind by rows that grew are gained by compaction alone */
 	if (n == 0 && zpage_gain(page, items, 0) == 0)
 	{
-		note_in_vain(rel, block, oldest, completions);
+		note_in_vain(rel, buf, oldest, completions);
 		return false;
 	}
 	prune_page(rel, buf, items, n);

@@ -61,22 +61,28 @@ static int	capacity;
 /* The page changed last, whose room is known. */
 static RoomyPage last;
 
-/* Counts the bytes of live rows as used; all other bytes will be free. */
+/*
+ * Counts the bytes of live rows as used; all other bytes will be free. A
+ * transaction that deletes single rows pays for this once per row, so nothing
+ * but the row's own bytes is looked at in the loop.
+ */
 int
 zreclaim_room(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
 	int			room = ph->pd_special - ph->pd_lower;
+	ItemId		lp = ph->pd_linp;
+	ItemId		end = lp + PageGetMaxOffsetNumber(page);
 
-	for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+	if (unlikely(!zpage_is_valid(page)))
+		return 0;
+	for (; lp < end; lp++)
 	{
-		ItemId		lp = PageGetItemId(page, off);
-
 		/*
 		 * a damaged row counts as free room, and is no reason to refuse a
 		 * change of another row
 		 */
-		if (ItemIdIsNormal(lp) && zpage_item_ok(page, off) &&
+		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp) &&
 			ZH_LIVE(zheader_get(zpage_row(page, lp))))
 			room -= ItemIdGetLength(lp);
 	}

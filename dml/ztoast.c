@@ -38,6 +38,23 @@ ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
 }
 
 /*
+ * The toaster deletes external values of the old row that the new one does not
+ * have in the same column, stores those that only the new one has, and
+ * shortens rows that exceed the table's target. So it has nothing to do if
+ * both rows have the same external values and the new row is short.
+ */
+bool
+ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size oldlen, const char *new,
+			 Size newlen)
+{
+	Size		target = RelationGetToastTupleTarget(rel, TOAST_TUPLE_TARGET);
+
+	return newlen <= Min(target, TOAST_TUPLE_THRESHOLD) &&
+		ztuple_same_external(RelationGetDescr(rel), old, oldlen, new, newlen,
+							 RelationGetRelationName(rel), tid);
+}
+
+/*
  * Moves values of PLAIN columns out of line, largest first, until the row fits.
  * A row of heap may be 8160 bytes wide, one of zheap 8084: a row between these
  * sizes would otherwise be refused although heap holds it. Values of types that

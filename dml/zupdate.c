@@ -533,6 +533,17 @@ form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 		ztuple_check_size(new->len);
 }
 
+/* Returns whether the new row must go through the toaster. */
+static bool
+must_toast(const RowChange *u)
+{
+	Relation	rel = u->writer.rel;
+	const Replacement *new = u->replacement;
+
+	return ztoast_needed(rel, zheader_get(new->row), new->len, zheader_get(u->oldrow)) &&
+		!ztoast_keeps(rel, (ItemPointer) &u->tid, u->oldrow, u->oldlen, new->row, new->len);
+}
+
 /*
  * Puts the large values of the new row into the TOAST table. Toasting writes
  * other tables, so the page is unlocked meanwhile, and a lock of our own on the
@@ -575,8 +586,7 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 			return result;
 		if (!new->toasted)
 			u->locked = u->state.own_lock;
-		if (!new->toasted &&
-			ztoast_needed(u->writer.rel, zheader_get(new->row), new->len, zheader_get(u->oldrow)))
+		if (!new->toasted && must_toast(u))
 			toast_replacement(u, slot);
 		else if (!pick_old_slot(u))
 			reserve_overflow(u);

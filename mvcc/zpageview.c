@@ -96,8 +96,7 @@ zpage_view_create(void)
 {
 	ZPageView  *view = palloc(sizeof(ZPageView));
 
-	view->context = AllocSetContextCreate(CurrentMemoryContext, "zheap page view",
-										  ALLOCSET_DEFAULT_SIZES);
+	view->context = NULL;
 	view->context_used = false;
 	view->arena = NULL;
 	view->nrecords = 0;
@@ -111,7 +110,8 @@ zpage_view_create(void)
 void
 zpage_view_free(ZPageView *view)
 {
-	MemoryContextDelete(view->context);
+	if (view->context != NULL)
+		MemoryContextDelete(view->context);
 	if (view->arena != NULL)
 		pfree(view->arena);
 	pfree(view);
@@ -136,6 +136,9 @@ arena_room(Collector *c, Size size)
 	{
 		Size		block = Max(size, ARENA_BLOCK);
 
+		if (c->view->context == NULL)
+			c->view->context = AllocSetContextCreate(GetMemoryChunkContext(c->view),
+													 "zheap page view", ALLOCSET_DEFAULT_SIZES);
 		c->arena = MemoryContextAlloc(c->view->context, block);
 		c->arena_left = block;
 		c->view->context_used = true;
@@ -352,27 +355,6 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
 	view->slotno[i] = slotno;
 }
 
-/* Returns whether the row at off is among those that the view's user reads. */
-static bool
-is_read(const ZPageView *view, OffsetNumber off)
-{
-	int			low = 0;
-	int			high = view->nread;
-
-	if (view->read == NULL)
-		return true;
-	while (low < high)
-	{
-		int			middle = (low + high) / 2;
-
-		if (view->read[middle] < off)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < view->nread && view->read[low] == off;
-}
-
 /*
  * Adds the accepted version of one row to the view, if there is a live one.
  * The row's chain has unaccepted records: they are undone one after the other
@@ -431,7 +413,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 			break;
 		header = zheader_get(row);
 	}
-	if (c->accept.kind == ZACCEPT_MVCC && is_read(view, off))
+	if (c->accept.kind == ZACCEPT_MVCC)
 		zvis_conflict_out(c->rel, c->accept.snapshot, newest);
 	if (!exists)
 		return;
@@ -481,6 +463,39 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 }
 
 /*
+ * Adds the row at lp, of offset off, to the view as it stands on the page, if
+ * there is a live one.
+ */
+static inline void
+emit_item(Collector *c, OffsetNumber off, ItemId lp)
+{
+	ZPageView  *view = c->view;
+	const char *row;
+	uint32		low;
+	int			s;
+
+	if (!ItemIdIsNormal(lp))
+	{
+		if (ItemIdIsRedirected(lp))
+			(void) zslots_has(&view->slots, c->rel, c->block, lp->lp_off);
+		view->dead_rows += ItemIdIsUsed(lp) ? 1 : 0;
+		return;
+	}
+	row = view->page.data + lp->lp_off;
+	memcpy(&low, row, sizeof(low));
+	s = ZH_SLOT((ZHeader) low);
+	if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
+		s = 0;					/* the slot was given up: the row is visible
+								 * to all */
+	if (!ZH_LIVE((ZHeader) low))
+	{
+		view->dead_rows++;
+		return;
+	}
+	emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
+}
+
+/*
  * Adds all rows to the view: as their lists say, or as they stand on the page.
  * This is the hot loop of sequential scans, so the caller passes any_touched
  * as a constant and gets two copies of the loop: pages without pending slots
@@ -489,37 +504,33 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 static inline void
 emit_rows(Collector *c, bool any_touched)
 {
-	ZPageView  *view = c->view;
-	Page		page = view->page.data;
-	ItemId		lp = ((PageHeader) page)->pd_linp;
+	ItemId		lp = ((PageHeader) c->view->page.data)->pd_linp;
 
 	for (int off = FirstOffsetNumber; off <= c->maxoff; off++, lp++)
-	{
-		const char *row;
-		uint32		low;
-		int			s;
+		if (!any_touched || !c->touched[off] || !rewind_touched(c, off, lp))
+			emit_item(c, off, lp);
+}
 
-		if (any_touched && c->touched[off] && rewind_touched(c, off, lp))
-			continue;
-		if (!ItemIdIsNormal(lp))
-		{
-			if (ItemIdIsRedirected(lp))
-				(void) zslots_has(&view->slots, c->rel, c->block, lp->lp_off);
-			view->dead_rows += ItemIdIsUsed(lp) ? 1 : 0;
-			continue;
-		}
-		row = page + lp->lp_off;
-		memcpy(&low, row, sizeof(low));
-		s = ZH_SLOT((ZHeader) low);
-		if (unlikely(s > view->slots.n) && !zslots_has(&view->slots, c->rel, c->block, s))
-			s = 0;				/* the slot was given up: the row is visible
-								 * to all */
-		if (!ZH_LIVE((ZHeader) low))
-		{
-			view->dead_rows++;
-			continue;
-		}
-		emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
+/*
+ * Adds the rows at the offsets that the view's user reads. Raises
+ * ERRCODE_DATA_CORRUPTED if one of them does not lie on the page, for the other
+ * rows have not been looked at.
+ */
+static void
+emit_read(Collector *c)
+{
+	ZPageView  *view = c->view;
+
+	for (int i = 0; i < view->nread && view->read[i] <= c->maxoff; i++)
+	{
+		OffsetNumber off = view->read[i];
+		ItemId		lp = PageGetItemId(view->page.data, off);
+
+		Assert(off >= FirstOffsetNumber && (i == 0 || off > view->read[i - 1]));
+		if (unlikely(ItemIdIsNormal(lp) && !zpage_row_inside(view->page.data, lp)))
+			zvis_corrupt_page(c->rel, c->block, view->page.data, off);
+		if (!c->any_pending || !c->touched[off] || !rewind_touched(c, off, lp))
+			emit_item(c, off, lp);
 	}
 }
 
@@ -566,7 +577,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	copy_page(page, BufferGetPage(buf));
 	if (PageIsNew(page))
 		view->slots.n = 0;
-	else if (unlikely(!zpage_rows_ok(page)))
+	else if (view->read == NULL ? unlikely(!zpage_rows_ok(page)) : unlikely(!zpage_is_valid(page)))
 		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	else
 		zslots_copy(c->rel, c->block, page, &view->slots);
@@ -584,7 +595,9 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 		zvis_corrupt_page(c->rel, c->block, page, InvalidOffsetNumber);
 	if (c->any_pending && !collect_slots(c))
 		return false;
-	if (c->any_pending)
+	if (view->read != NULL)
+		emit_read(c);
+	else if (c->any_pending)
 		emit_rows(c, true);
 	else
 		emit_rows(c, false);

@@ -16,8 +16,9 @@
 /* All rows of a page that a snapshot sees, in private memory. */
 typedef struct ZPageView
 {
-	MemoryContext context;		/* for old versions; reset before a page if
-								 * the page before has used it */
+	MemoryContext context;		/* for old versions; NULL until it is needed;
+								 * reset before a page if the page before has
+								 * used it */
 	bool		context_used;
 	char	   *arena;			/* the first 64 kB for old versions, kept from
 								 * page to page */
@@ -33,8 +34,8 @@ typedef struct ZPageView
 												 * where the search for the
 												 * version's writer begins in
 												 * its slot's chain */
-	const OffsetNumber *read;	/* ascending offsets: SSI gets to know of
-								 * changes of these rows only; NULL = of all */
+	const OffsetNumber *read;	/* ascending offsets of the rows that are
+								 * wanted; NULL = all */
 	int			nread;
 	int			dead_rows;		/* rows deleted in the version that the
 								 * snapshot sees, stubs and LP_DEAD items (for
@@ -48,12 +49,13 @@ extern void zpage_view_free(ZPageView *view);
 
 /*
  * zvis_page: fills view with the rows of buf that snapshot sees, in ascending
- * order of their offsets. snapshot is MVCC, Self or Any; Any shows the newest
- * version of each row that is not aborted, unless that is a deletion. On entry
- * and on return buf is pinned and not locked, and undo is attached. Reports to
- * SSI the changes, of the rows in view->read, that a serializable snapshot
- * does not see. The work is linear in the number of undo records between the
- * page and the snapshot. Raises ERRCODE_DATA_CORRUPTED, and
+ * order of their offsets: with all of them, or only with those in view->read.
+ * snapshot is MVCC, Self or Any; Any shows the newest version of each row that
+ * is not aborted, unless that is a deletion. On entry and on return buf is
+ * pinned and not locked, and undo is attached. Reports to SSI the changes of
+ * these rows that a serializable snapshot does not see. The work is linear in
+ * the number of undo records between the page and the snapshot. Raises
+ * ERRCODE_DATA_CORRUPTED, but not for rows that are not wanted, and
  * ERRCODE_T_R_SERIALIZATION_FAILURE.
  */
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);

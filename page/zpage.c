@@ -126,15 +126,6 @@ zpage_fault(Page page)
 	return "The page header or a line pointer does not fit a zheap page.";
 }
 
-/* Returns true if the row at lp lies inside the row area. */
-static inline bool
-row_inside(PageHeader ph, ItemId lp)
-{
-	return ItemIdGetOffset(lp) >= ph->pd_upper &&
-		ItemIdGetOffset(lp) + ItemIdGetLength(lp) <= ph->pd_special &&
-		ItemIdGetLength(lp) >= ZTUPLE_HEADER_SIZE;
-}
-
 /* zpage_item_ok: see zpage.h. */
 bool
 zpage_item_ok(Page page, OffsetNumber off)
@@ -146,7 +137,7 @@ zpage_item_ok(Page page, OffsetNumber off)
 	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 		return true;
 	lp = PageGetItemId(page, off);
-	return !ItemIdIsNormal(lp) || row_inside((PageHeader) page, lp);
+	return !ItemIdIsNormal(lp) || zpage_row_inside(page, lp);
 }
 
 /* zpage_rows_ok: see zpage.h. */
@@ -167,7 +158,7 @@ zpage_rows_ok(Page page)
 
 		if (!ItemIdIsNormal(lp))
 			continue;
-		if (!row_inside(ph, lp))
+		if (!zpage_row_inside(page, lp))
 			return false;
 		total += ItemIdGetLength(lp);
 	}

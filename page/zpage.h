@@ -277,6 +277,20 @@ extern bool zpage_is_valid(Page page);
 extern const char *zpage_fault(Page page);
 
 /*
+ * zpage_row_inside: returns true if the room of the row at an LP_NORMAL line
+ * pointer lies in the row area and can hold a header (PAGE-2). PAGE-1 holds.
+ */
+static inline bool
+zpage_row_inside(Page page, ItemId lp)
+{
+	PageHeader	ph = (PageHeader) page;
+
+	return ItemIdGetOffset(lp) >= ph->pd_upper &&
+		ItemIdGetOffset(lp) + ItemIdGetLength(lp) <= ph->pd_special &&
+		ItemIdGetLength(lp) >= ZTUPLE_HEADER_SIZE;
+}
+
+/*
  * zpage_item_ok: returns true if the page is valid and the line pointer at
  * off, if there is one with a row, points into the row area (PAGE-2). The page
  * may have any contents.

@@ -3,8 +3,8 @@
  *
  * Up to 17 the executor passes one block of the bitmap after the other; from
  * 18 on the scan takes them from its iterator, through a read stream that
- * reads ahead. Either way a block's visible rows come from a page view and are
- * matched with the offsets that the bitmap names.
+ * reads ahead. Either way a block's rows come from a page view, which is asked
+ * for the visible ones among those that the bitmap names.
  *
  * Called through zam.c by the executor. Between calls no lock is held, and no
  * pins but those of the stream and, for a temporary table, that of the loaded
@@ -23,13 +23,6 @@
 #endif
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/* Adds row i of the view to those that the bitmap names. */
-static void
-select_row(ZScan *scan, int i)
-{
-	scan->selected[scan->nselected++] = i;
-}
 
 /*
  * Notes for serializable transactions that the rows at 'offsets' of the block
@@ -76,7 +69,6 @@ static void
 select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offsets, int noffsets)
 {
 	ZPageView  *view = zscan_view(scan);
-	int			next = 0;
 
 	scan->nselected = 0;
 	scan->index = 0;
@@ -86,19 +78,7 @@ select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offs
 	view->nread = noffsets;
 	zscan_load_buffer(scan, buf);
 	view->read = NULL;
-	for (int i = 0; i < view->nrows; i++)
-	{
-		if (noffsets >= 0)
-		{
-			while (next < noffsets && offsets[next] < view->offset[i])
-				next++;
-			if (next == noffsets)
-				break;
-			if (offsets[next] != view->offset[i])
-				continue;
-		}
-		select_row(scan, i);
-	}
+	scan->nselected = view->nrows;
 }
 
 /*
@@ -110,7 +90,7 @@ next_selected(ZScan *scan, TupleTableSlot *slot)
 {
 	if (scan->index >= scan->nselected)
 		return false;
-	zscan_store(scan, scan->selected[scan->index++], slot);
+	zscan_store(scan, scan->index++, slot);
 	pgstat_count_heap_fetch(scan->base.rs_rd);
 	return true;
 }

@@ -38,9 +38,8 @@ typedef struct ZScan
 	ItemPointerData maxtid;
 	struct ReadStream *stream;	/* bitmap scans of 18: blocks that are read
 								 * ahead */
-	int			nselected;		/* bitmap scans: rows of the view that the
-								 * bitmap names */
-	uint16		selected[ZHEAP_MAX_OFFSET + 1];
+	int			nselected;		/* bitmap scans: rows of the view, which has
+								 * only those that the bitmap names */
 } ZScan;
 
 /*

@@ -510,6 +510,77 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 }
 
 /*
+ * Returns the external value of the first column from d->next on that has one,
+ * and sets d behind it; NULL if none is left. Sets *bad to the number of a
+ * column that reaches beyond the end of the row, and returns NULL then.
+ */
+static const char *
+next_external(ZDeform *d, TupleDesc desc, int *bad)
+{
+	ZHeader		h = zheader_get(d->row);
+	const bits8 *bits = (h & ZH_NULLS) ? (const bits8 *) d->row + ZTUPLE_HEADER_SIZE : NULL;
+	const char *p = d->row + d->off;
+	const char *end = d->row + d->len;
+	int			natts = (h & ZH_EXTERNAL) ? Min(ZH_NATTS(h), desc->natts) : 0;
+
+	while (d->next < natts)
+	{
+		int			i = d->next++;
+		int			attlen = zc_attr(desc, i)->attlen;
+		Size		size = attlen;
+		bool		external;
+
+		if (bits != NULL && (bits[i >> 3] & (1 << (i & 7))) == 0)
+			continue;
+		if (attlen <= 0)
+			size = unfixed_length(attlen, p, end);
+		if (size == 0 || size > (Size) (end - p))
+		{
+			*bad = i + 1;
+			return NULL;
+		}
+		external = (attlen == -1 && VARATT_IS_EXTERNAL(p));
+		p += size;
+		d->off = p - d->row;
+		if (external)
+			return p - size;
+	}
+	return NULL;
+}
+
+/*
+ * ztuple_same_external: see ztuple.h. Compares one pair of pointers at a time.
+ */
+bool
+ztuple_same_external(TupleDesc desc, const char *a, Size alen, const char *b, Size blen,
+					 const char *relname, ItemPointer tid)
+{
+	ZDeform		da;
+	ZDeform		db;
+	int			bad = 0;
+
+	if (!zdeform_start(&da, a, alen, NULL))
+		ztuple_corrupted(relname, tid, 0);
+	if (!zdeform_start(&db, b, blen, NULL))
+		ztuple_corrupted(NULL, NULL, 0);
+	for (;;)
+	{
+		const char *pa = next_external(&da, desc, &bad);
+		const char *pb;
+
+		if (bad != 0)
+			ztuple_corrupted(relname, tid, bad);
+		pb = next_external(&db, desc, &bad);
+		if (bad != 0)
+			ztuple_corrupted(NULL, NULL, bad);
+		if (pa == NULL || pb == NULL)
+			return pa == pb;
+		if (da.next != db.next || memcmp(pa, pb, TOAST_POINTER_SIZE) != 0)
+			return false;
+	}
+}
+
+/*
  * ztuple_to_heap: see ztuple.h. Attributes that the row does not have get their
  * missing values.
  */

@@ -239,6 +239,14 @@ extern Datum ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno
 							const char *relname, ItemPointer tid);
 
 /*
+ * ztuple_same_external: returns whether two rows have the same on-disk TOAST
+ * pointers in the same columns, and no others. Raises ztuple_corrupted with
+ * relname and tid, which are those of row a.
+ */
+extern bool ztuple_same_external(TupleDesc desc, const char *a, Size alen, const char *b, Size blen,
+								 const char *relname, ItemPointer tid);
+
+/*
  * ztuple_to_heap: returns a palloc'd HeapTuple with the same values. Raises
  * ztuple_corrupted with relname and tid.
  */
