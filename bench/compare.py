@@ -14,7 +14,9 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from server import BenchError, ExistingServer, PrivateServer, machine  # noqa: E402
+from server import BenchError, ExistingServer, PrivateServer, load_average, machine, machine_busy_seconds  # noqa: E402
+import operations  # noqa: E402
+import ops  # noqa: E402
 import report  # noqa: E402
 import workloads  # noqa: E402
 
@@ -39,16 +41,28 @@ def positive(text):
 
 def parse(arguments):
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
-    parser.add_argument("--workload", default="W1", choices=list(workloads.WORKLOADS) + ["all"])
+    parser.add_argument("--workload", default="W1", choices=list(workloads.WORKLOADS) + ["ops", "all"])
     parser.add_argument("--seconds", type=positive, help="of load per run (W1: 60, W3, W6 and FK: 20, W8: 10)")
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
     parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
+    parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops (100000)")
+    parser.add_argument("--ops", default="", metavar="NAME,...", help="only these operations of workload ops")
+    parser.add_argument("--list", action="store_true", help="list the operations")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--bindir", help=argparse.SUPPRESS)
     parser.add_argument("--only-parse", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.ops and options.workload not in ("ops", "all"):
+        parser.error("--ops goes with --workload ops")
+    if options.server and options.workload == "ops":
+        parser.error("workload ops needs a private server")
+    try:
+        operations.chosen(options.ops, ())
+    except KeyError as error:
+        parser.error(f"there is no operation {error}; --list shows all")
+    return options
 
 
 def say(text):
@@ -79,6 +93,39 @@ def measure(bench, workload, rounds, sides):
     return title, runs
 
 
+def measure_workload(bench, workload, options, sides, folder):
+    """One workload: (what goes into the JSON, its table, its pictures)."""
+    names = tuple(side.name for side in sides)
+    if workload == "ops":
+        default = operations.OPERATIONS if options.workload == "ops" else operations.FEW
+        bench.say = say
+        rounds = options.rounds or 3
+        results = ops.measure_all(bench, sides, operations.chosen(options.ops, default), options.rows, rounds)
+        table = ops.table_of(results, names, options.rows, rounds)
+        return {"title": table.title, "rows": options.rows, "operations": results}, table, []
+    title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
+    rows = report.summarize(workload, runs, names)
+    figures = {"title": title, "table": rows, "runs": runs}
+    return figures, report.workload_table(f"{workload}: {title}", rows, names), draw(workload, runs, rows, names, folder)
+
+
+class Crowd:
+    """How much else ran on the machine meanwhile."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.begun, self.busy, self.served = time.monotonic(), machine_busy_seconds(), bench.server.cpu_seconds()
+        self.load = load_average()
+
+    def figures(self):
+        """Load averages, and cores busy with anything but the server (its clients included)."""
+        busy, served = machine_busy_seconds(), self.bench.server.cpu_seconds()
+        cores = None
+        if None not in (self.busy, busy, self.served, served):
+            cores = round((busy - self.busy - (served - self.served)) / (time.monotonic() - self.begun), 2)
+        return {"load at begin": self.load, "load at end": load_average(), "cores used by others and by clients": cores}
+
+
 def results_folder():
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
     try:
@@ -102,7 +149,9 @@ def run(options, server):
     server.start()
     bench = workloads.Bench(server, options, say)
     workloads.create_databases(bench, sides)
-    chosen = list(workloads.WORKLOADS) if options.workload == "all" else [options.workload]
+    chosen = [options.workload]
+    if options.workload == "all":
+        chosen = list(workloads.WORKLOADS) + (["ops"] if server.private else [])
     results = {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "server": server.describe(),
         "options": {"scale": options.scale, "clients": options.clients or "default", "seconds": options.seconds or "default",
@@ -113,12 +162,12 @@ def run(options, server):
         say("this server was built with assertions: the figures say little about speed")
     tables, plots = {}, {}
     for workload in chosen:
-        title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
-        rows = report.summarize(workload, runs, names)
-        tables[workload] = (f"{workload}: {title}", rows)
-        results["workloads"][workload] = {"title": title, "table": rows, "runs": runs}
-        plots[workload] = draw(workload, runs, rows, names, folder)
-        print("\n" + report.terminal_table(*tables[workload], names) + "\n", flush=True)
+        crowd = Crowd(bench)
+        figures, tables[workload], plots[workload] = measure_workload(bench, workload, options, sides, folder)
+        figures["crowd"] = crowd.figures()
+        tables[workload].notes.append("; ".join(f"{what}: {value}" for what, value in figures["crowd"].items()) + ".")
+        results["workloads"][workload] = figures
+        print("\n" + report.terminal_table(tables[workload]) + "\n", flush=True)
     page = os.path.join(folder, "compare.html")
     report.save_html(page, results, tables, plots, names)
     report.save_json(os.path.join(folder, "compare.json"), results)
@@ -139,6 +188,10 @@ def draw(workload, runs, rows, names, folder):
 
 def main():
     options = parse(sys.argv[1:])
+    if options.list:
+        for operation in operations.OPERATIONS.values():
+            print(f"{operation.group:6} {operation.name:20} {operation.what}")
+        return 0
     if options.only_parse:
         return 0
     signal.signal(signal.SIGINT, interrupted)

@@ -179,27 +179,41 @@ def summarize(workload, runs, names):
     return rows
 
 
-HEADINGS = ("", "heap", "zheap", "zheap/heap", "asked", "", "spread +-")
+class Table:
+    """What is shown: cells of text under headings.
+
+    left are the numbers of the columns that begin at the left, mark that of the
+    one whose words are coloured, notes lines below the table.
+    """
+
+    def __init__(self, title, headings, lines, left, mark, notes=()):
+        self.title, self.headings, self.lines = title, headings, lines
+        self.left, self.mark, self.notes = left, mark, list(notes)
 
 
-def cells(row):
-    mark = {True: "reached", False: "MISSED", None: ""}[row["reached"]]
-    return (row["label"], row["heap"], row["zheap"], row["ratio"], row["asked"], mark, row["spread"])
-
-
-def terminal_table(title, rows, names):
-    """The table for a terminal, as one string."""
-    headings = (HEADINGS[0], names[0], names[1], f"{names[1]}/{names[0]}") + HEADINGS[4:]
-    table = [headings] + [cells(row) for row in rows]
+def workload_table(title, rows, names):
+    """The table of one workload from what summarize() gives."""
+    reached = {True: "reached", False: "MISSED", None: ""}
+    lines = [(row["label"], row["heap"], row["zheap"], row["ratio"], row["asked"], reached[row["reached"]], row["spread"])
+             for row in rows]
+    headings = ("", names[0], names[1], f"{names[1]}/{names[0]}", "asked", "", "spread +-")
     if not any(row["spread"] for row in rows):
-        table = [line[:-1] for line in table]
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    lines = [title, ""]
-    for number, line in enumerate(table):
-        lines.append("  ".join(cell.ljust(w) if i in (0, 4, 5) else cell.rjust(w)
+        headings, lines = headings[:-1], [line[:-1] for line in lines]
+    return Table(title, headings, lines, left={0, 4, 5}, mark=5)
+
+
+def terminal_table(table):
+    """The table for a terminal, as one string."""
+    everything = [table.headings] + table.lines
+    widths = [max(len(line[i]) for line in everything) for i in range(len(table.headings))]
+    lines = [table.title, ""]
+    for number, line in enumerate(everything):
+        lines.append("  ".join(cell.ljust(w) if i in table.left else cell.rjust(w)
                                for i, (cell, w) in enumerate(zip(line, widths))).rstrip())
         if number == 0:
             lines.append("  ".join("-" * w for w in widths))
+    if table.notes:
+        lines += [""] + table.notes
     return "\n".join(lines)
 
 
@@ -211,9 +225,22 @@ def save_json(path, results):
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:right}
-td:first-child,th:first-child{text-align:left}.reached{color:#18794e}.MISSED{color:#b3261e;font-weight:600}
+.left{text-align:left}.reached{color:#18794e}.MISSED,.ABOVE{color:#b3261e;font-weight:600}.too{color:#8a6d00}
 img{max-width:100%}dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1em}dt{color:#666}dd{margin:0}
 pre{background:#f6f6f6;padding:1em;overflow:auto}"""
+
+
+def html_table(table):
+    def cell(kind, number, text, name=""):
+        classes = [c for c in ("left" if number in table.left else "", name) if c]
+        return f"<{kind} class='{' '.join(classes)}'>{html.escape(text)}</{kind}>"
+
+    lines = ["".join(cell("th", i, text) for i, text in enumerate(table.headings))]
+    for line in table.lines:
+        # "MISSED" and "ABOVE 1.1" are classes by their first word
+        lines.append("".join(cell("td", i, text, text.split(" ")[0] if i == table.mark else "")
+                             for i, text in enumerate(line)))
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
 def save_html(path, results, tables, plots, names):
@@ -225,13 +252,9 @@ def save_html(path, results, tables, plots, names):
              "machine": "{cpu}, {cores} cores, {memory_mb} MB, Linux {kernel}".format(**results["machine"])}
     facts.update(results["options"])
     out.append("<dl>" + "".join(f"<dt>{html.escape(str(k))}</dt><dd>{html.escape(str(v))}</dd>" for k, v in facts.items()) + "</dl>")
-    headings = (HEADINGS[0], names[0], names[1], f"{names[1]}/{names[0]}") + HEADINGS[4:]
-    for workload, (title, rows) in tables.items():
-        out.append(f"<h2>{html.escape(title)}</h2><table><tr>" + "".join(f"<th>{html.escape(h)}</th>" for h in headings) + "</tr>")
-        for row in rows:
-            line = cells(row)
-            out.append("<tr>" + "".join(f"<td class='{c if i == 5 else ''}'>{html.escape(c)}</td>" for i, c in enumerate(line)) + "</tr>")
-        out.append("</table>")
+    for workload, table in tables.items():
+        out.append(f"<h2>{html.escape(table.title)}</h2>" + html_table(table))
+        out += [f"<p>{html.escape(note)}</p>" for note in table.notes]
         for picture in plots.get(workload, []):
             with open(picture, "rb") as image:
                 data = base64.b64encode(image.read()).decode("ascii")

@@ -224,7 +224,7 @@ class PrivateServer(Server):
             "max_wal_size = 16GB",
             "min_wal_size = 4GB",
             "checkpoint_timeout = 1h",
-            "max_connections = 100",
+            f"max_connections = {max(100, 4 * (os.cpu_count() or 1) + 50)}",
             "maintenance_work_mem = 256MB",
             "log_checkpoints = off",
         ]
@@ -268,6 +268,10 @@ class PrivateServer(Server):
                 break
             time.sleep(0.1)
         time.sleep(0.3)
+
+    def server_file(self, name):
+        """Path of a file that the server's processes may write and read."""
+        return os.path.join(self.directory, name)
 
     def cpu_seconds(self):
         """CPU used so far by the server and all processes it ever had."""
@@ -344,6 +348,30 @@ class ExistingServer(Server):
             except BenchError:
                 pass
         self.databases = []
+
+
+def process_cpu_seconds(pid):
+    """CPU that one process has used, to the nanosecond."""
+    with open(f"/proc/{pid}/schedstat", encoding="utf-8") as stat:
+        return int(stat.read().split()[0]) / 1e9
+
+
+def machine_busy_seconds():
+    """CPU that all processes of the machine have used since it started, or None."""
+    try:
+        with open("/proc/stat", encoding="utf-8") as stat:
+            fields = [int(x) for x in stat.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return None
+    # idle, iowait and what a hypervisor gave to others are not ours
+    return (sum(fields) - fields[3] - fields[4] - fields[7]) / os.sysconf("SC_CLK_TCK")
+
+
+def load_average():
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
 
 
 def machine():

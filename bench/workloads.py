@@ -36,6 +36,7 @@ class Bench:
         self.clients = options.clients or 4
         self.many_clients = options.clients or 32
         self.seconds = options.seconds
+        self.cores = os.cpu_count() or 1
         self.say = say
         self._scratch = None
 

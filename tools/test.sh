@@ -13,6 +13,8 @@
 #                 table made by zheap, on a server with assertions; test/core/
 #                 has the accepted differences; with --moved every update gives
 #                 its row a new place, as on heap
+#   cost          instructions, WAL and undo of single operations within the bounds
+#                 of test/cost/, counted by callgrind (bench/cost.py)
 # A part that has no tests says so and counts as one failure.
 #
 # First zundo is built and installed for every server that is needed (prepare).
@@ -24,7 +26,7 @@
 . "$top/tools/test_jobs.sh"
 . "$top/tools/test_parts.sh"
 
-all_parts=(build unit sql isolation installcheck tap random core)
+all_parts=(build unit sql isolation installcheck tap random core cost)
 
 # Does the user want the test NAME?
 wanted()
@@ -68,6 +70,16 @@ plan()
 	if asked tap; then plan_tap "$server"; fi
 	if asked random; then plan_random "$server"; fi
 	if asked core; then plan_core "$server"; fi
+	if asked cost; then plan_cost "$server"; fi
+}
+
+# plan_cost SERVER: where bounds have been recorded, and where the user says so.
+plan_cost()
+{
+	[ "$tier" != long ] || return 0
+	if [ -f "$top/test/cost/bounds-$1" ] || is_one_of cost "${parts[@]}"; then
+		job "$1" cost $heavy part_cost
+	fi
 }
 
 # plan_short SERVER: what every version runs.
@@ -173,11 +185,11 @@ use_server()
 	use_bindir
 }
 
-# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier, $moved.
+# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier, $moved, $record.
 parse_test_options()
 {
 	local part
-	versions=() parts=() names=() tier=one moved=no
+	versions=() parts=() names=() tier=one moved=no record=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
@@ -186,6 +198,7 @@ parse_test_options()
 			--quick) parts+=(build unit sql isolation installcheck); shift ;;
 			--core) parts+=(core); shift ;;
 			--moved) moved=yes; shift ;;
+			--record) record=yes; shift ;;
 			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
 			--part=*) parts+=("${1#*=}"); shift ;;
 			-*) usage_error "unknown option '$1'" ;;
@@ -197,6 +210,7 @@ parse_test_options()
 			usage_error "--part takes one of ${all_parts[*]}, not '$part'"
 	done
 	[ $moved = no ] || { [ $tier = one ] && asked core; } || usage_error "--moved goes with --core"
+	[ $record = no ] || [ "${parts[*]}" = cost ] || usage_error "--record goes with --part cost alone"
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in
 		one) if asked core; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
@@ -213,6 +227,7 @@ run_tests()
 	for v in "${versions[@]}"; do plan "$v"; done
 	[ ${#jobs[@]} -gt 0 ] || die "no test has that name"
 	need_packages perl libipc-run-perl clang python3 python3-psycopg2
+	case "${jobs[*]}" in *"|cost|"*) need_packages valgrind ;; esac
 	mapfile -t servers < <(printf '%s\n' "${jobs[@]%%|*}" | awk '!seen[$0]++')
 	for v in "${servers[@]}"; do prepare "$v"; done
 	run_jobs

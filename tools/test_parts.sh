@@ -423,6 +423,24 @@ C
 		echo "  differences are in $work/out-$pg/core-$1/different"
 }
 
+# What single operations cost; --record writes the bounds anew.
+part_cost()
+{
+	local log=$work/cost-$pg.log options=() status line ran=0
+	[ $record = no ] || options=(--record)
+	# python's libpq is the system's
+	env -u LD_LIBRARY_PATH /usr/bin/python3 "$copy/bench/cost.py" --bindir "$bindir" \
+		--bounds "$top/test/cost/bounds-$pg" "${options[@]}" "${names[@]}" >"$log" 2>&1 || ran=$?
+	while read -r status line; do
+		case $status in
+			ok) result ok "$line" ;;
+			FAILED) result fail "$line" ;;
+			*) echo "  $status $line" ;;
+		esac
+	done <"$log"
+	[ $ran -eq 0 ] || grep -q '^FAILED' "$log" || result fail "cost: status $ran, log in $log"
+}
+
 # The suites of PostgreSQL as pg_regress wants them.
 copy_core_tests()
 {

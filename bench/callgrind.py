@@ -1,0 +1,154 @@
+"""A server whose instructions are counted, by valgrind's callgrind.
+
+Time depends on the machine and on what else runs there; the instructions of a
+backend do not. They are the same in each run but for a per cent or so, since
+one backend works at a time and the undo worker stands still meanwhile.
+
+The tables are made at full speed by the ordinary server. Then it is started
+again under callgrind, which slows it down by a factor of 50. A call of
+pg_backend_pid() makes callgrind write down what the process has done since the
+last one: so the two calls around an operation cut it out.
+"""
+
+import glob
+import os
+import re
+import signal
+import time
+
+from server import BenchError, PrivateServer
+
+REST_PATIENCE = 120.0           # seconds that we wait for the undo workers to be idle
+
+
+class CallgrindServer(PrivateServer):
+    """A private server that can be started again under callgrind."""
+
+    counting = False
+
+    def settings(self):
+        return super().settings() + "\n".join((
+            "shared_buffers = 64MB", "full_page_writes = off", "fsync = off", "autovacuum = off", "jit = off",
+            "max_parallel_workers = 0", "max_parallel_maintenance_workers = 0", "max_parallel_workers_per_gather = 0",
+            "bgwriter_lru_maxpages = 0", "min_wal_size = 80MB")) + "\n"
+
+    def environment(self):
+        return dict(super().environment(), PGCONNECT_TIMEOUT="300")
+
+    def count_instructions(self):
+        """Start the server again, now under callgrind."""
+        self.disconnect()
+        data = os.path.join(self.directory, "data")
+        self._as_owner([self.tool("pg_ctl"), "-s", "-w", "-D", data, "-m", "fast", "stop"])
+        wrapper = self.server_file("postgres-under-callgrind")
+        with open(wrapper, "w", encoding="utf-8") as script:
+            script.write("#!/bin/sh\nexec valgrind --quiet --tool=callgrind --dump-before=pg_backend_pid"
+                         f" --callgrind-out-file='{self.server_file('counts')}.%p' '{self.tool('postgres')}' \"$@\"\n")
+        os.chmod(wrapper, 0o755)
+        log = self.server_file("log")
+        done = self._as_owner([self.tool("pg_ctl"), "-s", "-w", "-t", "600", "-D", data, "-l", log, "-p", wrapper, "start"])
+        if done.returncode != 0:
+            raise BenchError("the server did not start under callgrind: " + self.last_log_line())
+        self.counting = True
+
+    def mark(self, session):
+        """Close one profile of the session's backend and begin the next; returns the path of the one closed."""
+        pid = int(session.value("SELECT pg_backend_pid()"))
+        files = glob.glob(self.server_file(f"counts.{pid}.*"))
+        if not files:
+            raise BenchError("callgrind wrote no profile: is valgrind whole?")
+        return max(files, key=lambda path: int(path.rpartition(".")[2]))
+
+    def forget_profiles(self):
+        for path in glob.glob(self.server_file("counts.*")):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+
+
+class StoppedWorkers:
+    """zundo's background processes, standing still while the context lasts.
+
+    They are stopped where they wait for their next cycle, so that they hold no
+    lock. A worker ends where nothing is left to do; with the launcher stopped no
+    other begins.
+    """
+
+    def __init__(self, session):
+        """session is another one than that whose work is measured."""
+        self.session, self.pids = session, []
+
+    def look(self):
+        """{pid: does it wait for its next cycle}"""
+        rows = self.session.query("SELECT pid, wait_event_type = 'Extension' AND wait_event IS NOT NULL FROM pg_stat_activity"
+                             " WHERE backend_type IN ('zundo undo worker', 'zundo undo launcher')")
+        return {int(pid): waits == "t" for pid, waits in rows}
+
+    def stop(self):
+        """Stop them; returns whether they all stand where they may."""
+        self.pids = [pid for pid, waits in self.look().items() if waits]
+        for pid in self.pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.02)
+        found = self.look()
+        return set(found) == set(self.pids) and all(found.values())
+
+    def resume(self):
+        for pid in self.pids:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        self.pids = []
+
+    def __enter__(self):
+        start = time.monotonic()
+        try:
+            while not self.stop():
+                self.resume()
+                if time.monotonic() - start > REST_PATIENCE:
+                    raise BenchError("the undo workers do not come to rest")
+                time.sleep(0.05)
+        except BaseException:
+            self.resume()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.resume()
+
+
+def instructions(path):
+    """All instructions of a profile."""
+    with open(path, encoding="utf-8", errors="replace") as profile:
+        for line in profile:
+            match = re.match(r"(?:summary|totals): (\d+)", line)
+            if match:
+                return int(match.group(1))
+    raise BenchError(f"{path} is no profile")
+
+
+def calls(path):
+    """How often each function was called by each other: {(caller, called): times}."""
+    names, counts, caller, called = {}, {}, None, None
+
+    def name_of(text):
+        match = re.match(r"(\(\d+\))(?: (.*))?", text)
+        if not match:
+            return text
+        if match.group(2):
+            # a recursive function has a name for each depth: f'2
+            names[match.group(1)] = re.sub(r"'\d+$", "", match.group(2))
+        return names[match.group(1)]
+
+    with open(path, encoding="utf-8", errors="replace") as profile:
+        for line in profile:
+            if line.startswith("fn="):
+                caller = name_of(line[3:].strip())
+            elif line.startswith("cfn="):
+                called = name_of(line[4:].strip())
+            elif line.startswith("calls="):
+                key = (caller, called)
+                counts[key] = counts.get(key, 0) + int(line[6:].split()[0])
+    return counts

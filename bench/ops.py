@@ -1,0 +1,320 @@
+"""Workload ops: each operation of operations.py on heap and on zheap, in turns.
+
+What counts is the CPU time of the backend that runs the operation: it does not
+depend on who else uses the machine, but for caches and shared cores, so the
+share of the machine that others used is recorded, and where that or the spread
+of the rounds forbids a verdict, the table says so.
+"""
+
+import contextlib
+import statistics
+import time
+
+import operations
+from report import Table, spread
+from server import BenchError, machine_busy_seconds, process_cpu_seconds
+
+LIMIT = 1.1                     # of zheap's CPU to heap's; what is above it is marked
+REPEAT_SECONDS = 0.2            # operations that change nothing are repeated for so long
+SETTLED_UNDO = 65536            # bytes of undo in use below which earlier work counts as settled
+SETTLE_PATIENCE = 10.0          # seconds that we wait for that
+SHORT = 0.002                   # seconds of CPU below which, on both sides, a ratio says nothing
+CLEAR_SPREAD = 0.05             # half the range of the ratios that forbids no verdict
+CROWD = 0.25                    # share of the machine from which on others' work is a doubt ...
+CROWD_DOUBT = 0.05              # ... of so much
+
+
+class Runner:
+    """Makes the tables of operations and brings sessions to where they begin."""
+
+    def __init__(self, bench, rows, file=None):
+        self.bench, self.rows, self.file = bench, rows, file
+        self.made = set()
+        self.watchers = {}
+
+    def watcher(self, engine):
+        """A session of its own, kept for looking on: it changes nothing and holds no snapshot."""
+        if engine.name not in self.watchers:
+            self.watchers[engine.name] = self.bench.session(engine)
+        return self.watchers[engine.name]
+
+    def close(self):
+        for session in self.watchers.values():
+            session.close()
+        self.watchers = {}
+
+    def text(self, engine, operation, text):
+        return operations.fill_in(text, operation.table(engine.name), engine.method, self.rows, self.file)
+
+    def do(self, session, engine, operation, texts):
+        for text in texts:
+            session.query(self.text(engine, operation, text))
+
+    def make_sources(self, engine, reference):
+        """The tables that all others are filled from, and the file for COPY."""
+        session = self.bench.session(engine)
+        self.do(session, engine, reference, operations.SOURCES)
+        if self.file:
+            session.query(f"COPY src TO '{self.file}'")
+        session.close()
+
+    def make_table(self, engine, operation):
+        """Run the setup, unless operations share the table and another has made it."""
+        name = operation.table(engine.name)
+        if name in self.made or operation.temporary:
+            return
+        session = self.bench.session(engine)
+        self.do(session, engine, operation, operation.setup)
+        session.close()
+        self.made.add(name)
+
+    def drop_table(self, engine, operation):
+        if operation.shared or operation.temporary:
+            return
+        name = operation.table(engine.name)
+        self.bench.server.run_sql(engine.database, f"DROP TABLE IF EXISTS {name}_child, {name};\n")
+        self.made.discard(name)
+
+    def settle(self, engine):
+        """Wait until the undo of earlier work is discarded, so that nobody pays for it now."""
+        if not engine.has_undo:
+            return
+        start = time.monotonic()
+        while self.undo_in_use(engine) >= SETTLED_UNDO and time.monotonic() - start < SETTLE_PATIENCE:
+            time.sleep(0.05)
+
+    def undo_in_use(self, engine):
+        return int(self.watcher(engine).value("SELECT zundo.undo_bytes_in_use()")) if engine.has_undo else 0
+
+    @contextlib.contextmanager
+    def stage(self, engine, operation):
+        """Give the session in which the operation comes next; its table must be there."""
+        holder = None
+        session = self.bench.session(engine)
+        try:
+            if operation.temporary:
+                self.do(session, engine, operation, operation.setup)
+            self.do(session, engine, operation, operation.before)
+            look = "SELECT 1 FROM {t} LIMIT 1"
+            if operation.setup and "CREATE" in " ".join(operation.setup):
+                self.do(session, engine, operation, [look])
+            begin = ["BEGIN ISOLATION LEVEL REPEATABLE READ", look]
+            if operation.snapshot == "own":
+                self.do(session, engine, operation, begin)
+            elif operation.snapshot == "other":
+                holder = self.bench.session(engine)
+                self.do(holder, engine, operation, begin)
+            if operation.changes:
+                writer = self.bench.session(engine)
+                self.do(writer, engine, operation, operation.changes)
+                writer.close()
+            self.do(session, engine, operation, operation.warm)
+            yield session
+            self.do(session, engine, operation, operation.after)
+        finally:
+            session.close()
+            if holder:
+                holder.close()
+
+
+class WalMeter:
+    """WAL between two moments: bytes of records alone, and of full-page images."""
+
+    def __init__(self, bench, engine):
+        self.session = bench.session(engine)
+        self.session.query("SET synchronous_commit = on")
+        self.parts = True
+        try:
+            self.session.query("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
+        except BenchError:
+            self.parts = False
+
+    def now(self):
+        return self.session.value("SELECT pg_current_wal_insert_lsn()")
+
+    def between(self, begin, end):
+        """(records, images); all of it as records where pg_walinspect is missing."""
+        if begin == end:
+            return 0, 0
+        if self.parts:
+            # a flush: what is not on disk cannot be looked at
+            self.session.query("SELECT pg_logical_emit_message(true, 'zundo compare', '')")
+            try:
+                row = self.session.query("SELECT coalesce(sum(record_size), 0), coalesce(sum(fpi_size), 0)"
+                                         f" FROM pg_get_wal_stats('{begin}', '{end}', false)")[0]
+                return int(float(row[0])), int(float(row[1]))
+            except BenchError:
+                return None, None
+        return int(self.session.value(f"SELECT pg_wal_lsn_diff('{end}', '{begin}')")), None
+
+    def close(self):
+        self.session.close()
+
+
+def run_once(runner, engine, operation, session):
+    runner.do(session, engine, operation, operation.run)
+
+
+def measure(runner, meter, engine, operation):
+    """One measurement: seconds of CPU and wall, bytes of WAL and of the table."""
+    server = runner.bench.server
+    runner.make_table(engine, operation)
+    if not operation.shared:
+        server.run_sql(engine.database, "CHECKPOINT;\n")
+    runner.settle(engine)
+    with runner.stage(engine, operation) as session:
+        pid = int(session.value("SELECT pg_backend_pid()"))
+        clock = server.cpu_seconds if operation.parallel else lambda: process_cpu_seconds(pid)
+        begin, times = meter.now(), 0
+        cpu, wall = clock(), time.monotonic()
+        while times == 0 or (operation.shared and operation.group == "read" and
+                             time.monotonic() - wall < REPEAT_SECONDS):
+            run_once(runner, engine, operation, session)
+            times += 1
+        wall, cpu = time.monotonic() - wall, clock() - cpu
+        end = meter.now()
+    figures = {"cpu": cpu / times, "wall": wall / times, "wal": None, "images": None, "size": None}
+    if operation.group not in ("read", "old"):
+        figures["wal"], figures["images"] = meter.between(begin, end)
+        if not operation.temporary:
+            figures["size"] = int(server.run_sql(
+                engine.database, f"SELECT pg_relation_size('{operation.table(engine.name)}');\n"))
+    runner.drop_table(engine, operation)
+    return figures
+
+
+def measure_undo(runner, engine, operation):
+    """Bytes of undo that the operation writes, kept for this by a snapshot; None if it writes none of its own."""
+    if not engine.has_undo or operation.group not in ("write", "txn") or operation.temporary or operation.shared:
+        return None
+    if any(text == "BEGIN" for text in operation.before):
+        return None
+    runner.make_table(engine, operation)
+    runner.settle(engine)
+    holder = runner.bench.session(engine)
+    holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    holder.query("SELECT txid_current()")
+    with runner.stage(engine, operation) as session:
+        before = runner.undo_in_use(engine)
+        run_once(runner, engine, operation, session)
+        undo = runner.undo_in_use(engine) - before
+    holder.close()
+    runner.drop_table(engine, operation)
+    return undo
+
+
+def middle(figures, key):
+    """Median of one figure over the rounds, or None."""
+    values = [f[key] for f in figures if f[key] is not None]
+    return statistics.median(values) if values else None
+
+
+def ratio(heap, zheap):
+    return zheap / heap if heap and zheap is not None else None
+
+
+def wal_ratio(rows, heap, zheap):
+    """As ratio, but None where heap writes less than a byte per row."""
+    return ratio(heap, zheap) if heap is not None and heap >= rows else None
+
+
+def verdict(medians, ratios, others):
+    """"above", "short", "noisy" or "" for the ratios of the rounds, others having used that share of the machine."""
+    if max(medians) < SHORT:
+        return "short"
+    center = statistics.median(ratios)
+    doubt = (max(ratios) - min(ratios)) / 2 / center + (CROWD_DOUBT if others is not None and others > CROWD else 0)
+    if doubt > CLEAR_SPREAD and abs(center / LIMIT - 1) < doubt:
+        return "noisy"
+    return "above" if center > LIMIT else ""
+
+
+def one_operation(runner, meters, operation, sides, rounds):
+    """All rounds of one operation on both sides; the side that begins alternates."""
+    server = runner.bench.server
+    runs = {side.name: [] for side in sides}
+    busy, served, start = machine_busy_seconds(), server.cpu_seconds(), time.monotonic()
+    for number in range(rounds):
+        for side in sides if number % 2 == 0 else list(reversed(sides)):
+            runs[side.name].append(measure(runner, meters[side.name], side, operation))
+    heap, zheap = (runs[side.name] for side in sides)
+    undo = measure_undo(runner, sides[1], operation)
+    others = None
+    if busy is not None:
+        capacity = (time.monotonic() - start) * runner.bench.cores
+        others = max(0.0, (machine_busy_seconds() - busy - (server.cpu_seconds() - served)) / capacity)
+    pairs = [ratio(a["cpu"], b["cpu"]) for a, b in zip(heap, zheap)]
+    rows = operation.rows(runner.rows)
+    medians = [{key: middle(figures, key) for key in ("cpu", "wall", "wal", "images", "size")}
+               for figures in (heap, zheap)]
+    with_images = [None if m["wal"] is None or m["images"] is None else m["wal"] + m["images"] for m in medians]
+    return {
+        "name": operation.name, "group": operation.group, "what": operation.what, "rows": rows,
+        "heap": medians[0], "zheap": medians[1], "cpu_ratio": statistics.median(pairs), "cpu_spread": spread(pairs),
+        "wall_ratio": ratio(medians[0]["wall"], medians[1]["wall"]),
+        "wal_ratio": wal_ratio(rows, medians[0]["wal"], medians[1]["wal"]),
+        "wal_with_images_ratio": wal_ratio(rows, *with_images),
+        "undo_per_row": None if undo is None else undo / rows,
+        "size_ratio": ratio(medians[0]["size"], medians[1]["size"]),
+        "others": others, "verdict": verdict([m["cpu"] for m in medians], pairs, others), "rounds": runs, "beside": operation.beside,
+    }
+
+
+def measure_all(bench, sides, chosen, rows, rounds):
+    """Figures of the chosen operations, in order; a failing one is reported and left out."""
+    runner = Runner(bench, rows, bench.server.server_file("rows.copy"))
+    for side in sides:
+        runner.make_sources(side, chosen[0])
+    meters = {side.name: WalMeter(bench, side) for side in sides}
+    results = []
+    for number, operation in enumerate(chosen, 1):
+        bench.say(f"operation {number} of {len(chosen)}: {operation.name}")
+        results.append(one_operation(runner, meters, operation, sides, rounds))
+    for meter in meters.values():
+        meter.close()
+    runner.close()
+    for side in sides:
+        tables = [name for name in sorted(runner.made) if name.endswith(f"_{side.name}")] + ["src", "big"]
+        bench.server.run_sql(side.database, f"DROP TABLE IF EXISTS {', '.join(tables)};\n")
+    return results
+
+
+MARKS = {"above": f"ABOVE {LIMIT}", "noisy": "too noisy to judge", "short": "too short to judge", "": ""}
+
+
+def number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def per_row(result, side, key="cpu", scale=1e6):
+    value = result[side][key]
+    return None if value is None else value / result["rows"] * scale
+
+
+def table_of(results, names, rows, rounds):
+    """The figures as a table; what is above the limit is marked."""
+    lines = []
+    for result in results:
+        lines.append((
+            result["name"], number(per_row(result, "heap"), 3), number(per_row(result, "zheap"), 3),
+            number(result["cpu_ratio"]), number(result["cpu_spread"], 0) + (" %" if result["cpu_spread"] else ""),
+            number(per_row(result, "zheap", "wal", 1), 0), number(result["wal_ratio"]),
+            number(result["wal_with_images_ratio"]), number(result["undo_per_row"], 1), number(result["size_ratio"]),
+            MARKS[result["verdict"]], result["what"]))
+    notes = [f"{names[1]}/{names[0]}: CPU of the backend, median of {rounds} pairs of rounds; CPU and WAL per row of"
+             f" {rows} (or per transaction)."]
+    by_name = {result["name"]: result for result in results}
+    for result in results:
+        idle = by_name.get(result["beside"])
+        if idle:
+            against = [per_row(result, side) / per_row(idle, side) for side in ("heap", "zheap")]
+            notes.append(f"{result['name']} against {idle['name']}: {names[0]} {against[0]:.2f}, {names[1]} {against[1]:.2f}.")
+    above = [result for result in results if result["verdict"] == "above"]
+    noisy = sum(result["verdict"] in ("noisy", "short") for result in results)
+    shares = [result["others"] for result in results if result["others"] is not None]
+    notes.append(f"Above {LIMIT}: {len(above)} of {len(results)}" + (f"; not to be judged: {noisy}" if noisy else "") +
+                 (f"; others used {statistics.mean(shares) * 100:.0f} % of the machine." if shares else "."))
+    headings = ("operation", f"{names[0]} us", f"{names[1]} us", f"{names[1]}/{names[0]}", "spread +-", "WAL B", "ratio",
+                "with images", "undo B", "size", "", "")
+    return Table(f"ops: what single operations cost, {rows} rows", headings, lines, left={0, 10, 11}, mark=10,
+                 notes=notes)
