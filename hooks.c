@@ -342,6 +342,7 @@ xact_callback(XactEvent event, void *arg)
 	zhandle_at_xact_end();
 	zreclaim_at_xact_end();
 	zdml_at_xact_end();
+	zcomputed_at_xact_end();
 }
 
 /*
@@ -372,6 +373,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 			zheld_forget();
 			zu_temp_at_subxact_end(level, false);
 			zrollback_at_subxact_abort(level);
+			zcomputed_at_subxact_abort();
 			break;
 		default:
 			break;

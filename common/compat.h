@@ -125,6 +125,13 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define INDEX_ATTR_BITMAP_HOT_BLOCKING INDEX_ATTR_BITMAP_ALL
 #endif
 
+/* 16 knows indexes that summarize blocks: they have no entries for rows. */
+#if PG_VERSION_NUM < 160000
+#define zc_index_summarizes(index) false
+#else
+#define zc_index_summarizes(index) ((index)->rd_indam->amsummarizing)
+#endif
+
 /* 16 gave pgstat_count_heap_update a third argument. */
 #if PG_VERSION_NUM < 160000
 #define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot)

@@ -65,6 +65,8 @@ static const char *const fault_points[] = {
 								 * change that needs their slot */
 	"columns-read",				/* after the columns of a table's indexes were
 								 * read, before its triggers are */
+	"computed-asked",			/* after expressions were evaluated for an
+								 * update, before its row is looked at again */
 	"row-counted",				/* after an update was noted for rollback,
 								 * before its statistics are counted */
 	"no-slot",					/* before a page without a free slot is pruned */

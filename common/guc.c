@@ -25,6 +25,7 @@ bool		zundo_drop_rows_with_extension = false;
 int			zundo_undecodable_changes = ZUNDO_UNDECODABLE_ERROR;
 bool		zundo_allow_xmin_comparison = false;
 bool		zundo_allow_ctid_guard = false;
+double		zundo_index_expression_cost = 1000;
 
 #ifdef ZUNDO_TESTING
 bool		zundo_move_updates = false;
@@ -260,6 +261,17 @@ zundo_define_gucs(void)
 							 &zundo_drop_rows_with_extension,
 							 false,
 							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomRealVariable("zundo.index_expression_cost",
+							 "Sets the maximum cost of index expressions that are evaluated to "
+							 "find out whether an update changes them.",
+							 "In multiples of \"cpu_operator_cost\". More costly expressions "
+							 "count as changed if a column that they read changes.",
+							 &zundo_index_expression_cost,
+							 1000, 0, 1e9,
+							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);
 

@@ -138,6 +138,7 @@ extern bool zundo_drop_rows_with_extension;
 extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
 extern bool zundo_allow_xmin_comparison;	/* GUARD-2 (mvcc/zguard.c) */
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zguard.c) */
+extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
 
 extern void zundo_define_gucs(void);
 

@@ -10,19 +10,26 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/sysattr.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "dml/zdml_internal.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #define CACHE_SIZE 64			/* direct-mapped by OID */
 
 static ZIndexColumns cache[CACHE_SIZE];
+static uint64 readings = 0;		/* see ZIndexColumns.reading */
 
 /* Frees the entry's column sets and makes it empty. */
 static void
@@ -30,6 +37,11 @@ forget(ZIndexColumns *entry)
 {
 	bms_free(entry->key);
 	bms_free(entry->blocking);
+	bms_free(entry->plain);
+	for (int i = 0; i < entry->ncomputed; i++)
+		bms_free(entry->computed[i].attrs);
+	if (entry->computed != NULL)
+		pfree(entry->computed);
 	bms_free(entry->summarized);
 	bms_free(entry->foreign);
 	memset(entry, 0, sizeof(*entry));
@@ -59,6 +71,103 @@ keep(Relation rel, IndexAttrBitmapKind kind)
 	MemoryContextSwitchTo(old);
 	bms_free(attrs);
 	return copy;
+}
+
+/*
+ * Adds the columns that an expression of the index reads to *attrs and its cost
+ * to *cost. which is Anum_pg_index_indexprs or Anum_pg_index_indpred. The tree
+ * is the one that the catalog has: to get the simplified one from the relcache
+ * may mean to run functions of the user. Returns whether there is one.
+ */
+static bool
+look_at_tree(HeapTuple form, AttrNumber which, Bitmapset **attrs, QualCost *cost)
+{
+	bool		isnull;
+	Datum		stored = SysCacheGetAttr(INDEXRELID, form, which, &isnull);
+	QualCost	more;
+	char	   *string;
+	Node	   *tree;
+
+	if (isnull)
+		return false;
+	string = TextDatumGetCString(stored);
+	tree = stringToNode(string);
+	pull_varattnos(tree, 1, attrs);
+	if (IsA(tree, List))
+		cost_qual_eval(&more, (List *) tree, NULL);
+	else
+		cost_qual_eval_node(&more, tree, NULL);
+	cost->startup += more.startup;
+	cost->per_tuple += more.per_tuple;
+	return true;
+}
+
+/*
+ * Adds the index to those that are computed, or its columns to those that an
+ * in-place update must not change.
+ */
+static void
+look_at_index(Relation index, ZIndexColumns *entry)
+{
+	Form_pg_index form = index->rd_index;
+	HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(RelationGetRelid(index)));
+	Bitmapset  *columns = NULL;
+	Bitmapset  *computed = NULL;
+	QualCost	cost = {0, 0};
+	bool		partial;
+	bool		expressions;
+	MemoryContext old;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for index %u", RelationGetRelid(index));
+	for (int i = 0; i < form->indnatts; i++)
+		if (form->indkey.values[i] != 0)
+			columns = bms_add_member(columns,
+									 form->indkey.values[i] - FirstLowInvalidHeapAttributeNumber);
+	expressions = look_at_tree(tuple, Anum_pg_index_indexprs, &computed, &cost);
+	partial = look_at_tree(tuple, Anum_pg_index_indpred, &computed, &cost);
+	ReleaseSysCache(tuple);
+
+	old = MemoryContextSwitchTo(CacheMemoryContext);
+	if ((expressions || partial) && form->indisvalid)
+	{
+		ZComputedIndex *c = &entry->computed[entry->ncomputed];
+
+		c->index = RelationGetRelid(index);
+		c->attrs = bms_union(computed, partial ? columns : NULL);
+		if (cpu_operator_cost > 0)
+			c->cost = (cost.startup + cost.per_tuple) / cpu_operator_cost;
+		entry->ncomputed++;
+	}
+	else
+		entry->plain = bms_add_members(entry->plain, computed); /* COMPUTED-3 */
+	if (!partial || !form->indisvalid)
+		entry->plain = bms_add_members(entry->plain, columns);
+	MemoryContextSwitchTo(old);
+	bms_free(columns);
+	bms_free(computed);
+}
+
+/* Fills in which columns an in-place update must not change. */
+static void
+look_at_indexes(Relation rel, ZIndexColumns *entry)
+{
+	List	   *list = RelationGetIndexList(rel);
+	ListCell   *lc;
+
+	if (list == NIL)
+		return;
+	entry->computed = MemoryContextAllocZero(CacheMemoryContext,
+											 list_length(list) * sizeof(ZComputedIndex));
+	foreach(lc, list)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		if (!zc_index_summarizes(index))
+			look_at_index(index, entry);
+		index_close(index, AccessShareLock);
+	}
+	list_free(list);
 }
 
 /*
@@ -148,11 +257,13 @@ zindex_columns(Relation rel)
 	 * is not complete, so the next call reads it anew
 	 */
 	entry->reloid = RelationGetRelid(rel);
+	entry->reading = ++readings;
 	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);
 	entry->blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
 #if ZC_HAS_SUMMARIZING
 	entry->summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
 #endif
+	look_at_indexes(rel, entry);
 	ZUNDO_FAULT("columns-read");
 	look_at_triggers(rel, entry);
 	entry->complete = true;
@@ -184,11 +295,10 @@ zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size l
 
 /* System columns other than tableoid count as different, as on heap. */
 bool
-zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const char *oldrow,
-				Size oldlen, const char *newrow, Size newlen)
+zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 {
-	const char *relname = RelationGetRelationName(rel);
-	TupleDesc	desc = RelationGetDescr(rel);
+	const char *relname = RelationGetRelationName(row->rel);
+	TupleDesc	desc = RelationGetDescr(row->rel);
 	int			i = -1;
 
 	while ((i = bms_next_member(attrs, i)) >= 0)
@@ -205,10 +315,35 @@ zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid, const cha
 		if (attno <= 0)
 			return true;
 		att = TupleDescAttr(desc, attno - 1);
-		a = ztuple_getattr(oldrow, oldlen, desc, attno, &anull, relname, tid);
-		b = ztuple_getattr(newrow, newlen, desc, attno, &bnull, relname, NULL);
+		a = ztuple_getattr(row->old, row->oldlen, desc, attno, &anull, relname, row->tid);
+		b = ztuple_getattr(row->new, row->newlen, desc, attno, &bnull, relname, NULL);
 		if (anull != bnull || (!anull && !datumIsEqual(a, b, att->attbyval, att->attlen)))
 			return true;
 	}
 	return false;
+}
+
+/*
+ * The blocking columns are the server's own set. If one of them has changed and
+ * no index is found that depends on it, the sets were read while the indexes
+ * changed, and the answer is the safe one.
+ */
+ZIndexEffect
+zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
+{
+	ZIndexEffect effect = ZINDEX_CHANGED;
+
+	if (!zcolumns_differ(row, columns->blocking))
+		return ZINDEX_SAME;
+	if (columns->ncomputed == 0 || zcolumns_differ(row, columns->plain))
+		return ZINDEX_CHANGED;
+	for (int i = 0; i < columns->ncomputed; i++)
+	{
+		if (!zcolumns_differ(row, columns->computed[i].attrs))
+			continue;
+		if (columns->computed[i].cost > zundo_index_expression_cost)
+			return ZINDEX_CHANGED;
+		effect = ZINDEX_COMPUTED;
+	}
+	return effect;
 }

@@ -59,9 +59,14 @@ extern void zreclaim_at_subxact_end(int level, bool committed);
  *
  * zheld_forget: forgets the locks that our transaction is known to hold
  * (LOCK-11). Called when a subtransaction has been rolled back.
+ *
+ * zcomputed_at_xact_end, zcomputed_at_subxact_abort (dml/zcomputed.c): free
+ * what evaluating index expressions has kept.
  */
 extern void zdml_at_xact_end(void);
 extern void zheld_forget(void);
+extern void zcomputed_at_xact_end(void);
+extern void zcomputed_at_subxact_abort(void);
 
 /*
  * zheap_prune_page: prunes the page in buf; WAL-logged. Returns whether the

@@ -83,13 +83,17 @@ extern int	zreclaim_room(Page page);
 
 /*
  * zdml_scratch: returns an empty memory context for what one row change
- * allocates. There is one per backend, since the entry points of dml/ do not
- * nest (TOAST tables are heap).
+ * allocates. There is one for each depth of nesting.
+ *
+ * zdml_nest, zdml_unnest: bracket what a row change calls that may change rows
+ * itself. An error must pass zdml_unnest, too.
  *
  * zdml_leave: switches back to the caller's context, and resets the scratch
  * context if it has become large, as for a wide row.
  */
 extern MemoryContext zdml_scratch(void);
+extern void zdml_nest(void);
+extern void zdml_unnest(void);
 extern void zdml_leave(MemoryContext caller);
 
 /* The transaction slot of a page that a change will use. */
@@ -356,6 +360,16 @@ extern void zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick 
 
 /* ---- which columns matter to indexes (dml/zcolumns.c) ---- */
 
+/* An index whose entries depend on expressions or on a predicate. */
+typedef struct ZComputedIndex
+{
+	Oid			index;
+	Bitmapset  *attrs;			/* columns that its expressions and its
+								 * predicate read; if it has a predicate, all
+								 * its columns */
+	double		cost;			/* of evaluating it for one row, in operators */
+} ZComputedIndex;
+
 typedef struct ZIndexColumns
 {
 	Oid			reloid;			/* 0 = empty */
@@ -363,7 +377,15 @@ typedef struct ZIndexColumns
 	bool		outdated;		/* the relation has changed since the fields
 								 * were read, or meanwhile */
 	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
-	Bitmapset  *blocking;		/* an in-place update must not change these */
+	Bitmapset  *blocking;		/* of all indexes but summarizing ones; if
+								 * none of these changes, no index does */
+	Bitmapset  *plain;			/* those of them that an in-place update must
+								 * not change */
+	int			ncomputed;
+	ZComputedIndex *computed;	/* indexes to be asked when others of the
+								 * blocking columns change */
+	uint64		reading;		/* different for each time that the fields are
+								 * read */
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
 	Bitmapset  *foreign;		/* of its foreign keys */
 	bool		referenced;		/* foreign keys refer to it */
@@ -398,12 +420,47 @@ extern bool zcolumns_event(const ZIndexColumns *columns, bool index_change, bool
  */
 extern bool zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size len);
 
+/* An old row, at tid, and the one that an update would put in its place. */
+typedef struct ZUpdatedRow
+{
+	Relation	rel;
+	ItemPointer tid;
+	const char *old;
+	Size		oldlen;
+	const char *new;
+	Size		newlen;
+} ZUpdatedRow;
+
 /*
  * zcolumns_differ: returns whether any attribute of attrs differs between the
- * row at tid and a new one. Compares bytes.
+ * two rows. Compares bytes.
  */
-extern bool zcolumns_differ(Relation rel, const Bitmapset *attrs, ItemPointer tid,
-							const char *oldrow, Size oldlen, const char *newrow, Size newlen);
+extern bool zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs);
+
+/*
+ * What an update does to the indexes of its table, other than summarizing ones.
+ */
+typedef enum ZIndexEffect
+{
+	ZINDEX_SAME,				/* no index has to know of it */
+	ZINDEX_CHANGED,				/* an index needs a new entry */
+	ZINDEX_COMPUTED				/* zcomputed_differ tells */
+} ZIndexEffect;
+
+/* zcolumns_effect: returns what the update does to indexes. */
+extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
+
+/* ---- indexes with expressions or predicates (dml/zcomputed.c) ---- */
+
+/*
+ * zcomputed_differ: returns whether one of columns->computed has to hold other
+ * values for the new row than for the old one, or has to hold only one of them.
+ * newslot is the new row. Runs functions of the user: no buffer lock may be
+ * held, and what is known of pages and of columns is not valid afterwards. Row
+ * changes by these functions nest in the caller's (zdml_nest).
+ */
+extern bool zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns,
+							 TupleTableSlot *newslot);
 
 /* ---- TOAST (dml/ztoast.c) ---- */
 

@@ -37,7 +37,17 @@ typedef struct Replacement
 								 * changed */
 	uint32		values_len;
 	const ZIndexColumns *columns;
+
+	/*
+	 * The last answer of zcomputed_differ; it holds for this old row and this
+	 * reading of the columns (COMPUTED-2).
+	 */
+	char	   *asked;			/* old row without its header, or NULL */
+	Size		asked_len;
+	uint64		asked_reading;
+	bool		computed_differ;
 	/* result of comparing it with the row on the page */
+	bool		undecided;		/* zcomputed_differ must be asked */
 	bool		in_place;		/* no index needs a new entry */
 	bool		summarizing;	/* ... except block-summarizing ones */
 	bool		event;			/* an AFTER row trigger's event may be queued */
@@ -111,17 +121,17 @@ block_of(const RowChange *u)
 	return ItemPointerGetBlockNumber(&u->tid);
 }
 
-/*
- * Returns whether one of the columns differs between the row on the page and
- * its replacement.
- */
-static bool
-columns_differ(const RowChange *u, const Bitmapset *attrs)
+/* Returns the row on the page and its replacement. */
+static inline ZUpdatedRow
+both_rows(RowChange *u)
 {
 	const Replacement *new = u->replacement;
 
-	return zcolumns_differ(u->writer.rel, attrs, (ItemPointer) &u->tid, u->oldrow, u->oldlen,
-						   new->values, new->values_len);
+	return (ZUpdatedRow)
+	{
+		u->writer.rel, &u->tid, u->oldrow, u->oldlen, new->values,
+			new->values_len
+	};
 }
 
 /*
@@ -153,6 +163,47 @@ excludes_key_share(const RowChange *u)
 }
 
 /*
+ * Returns whether zcomputed_differ has been asked for the row on the page. The
+ * header does not matter: it holds no values.
+ */
+static bool
+was_asked(const RowChange *u)
+{
+	const Replacement *new = u->replacement;
+
+	return new->asked != NULL && new->asked_reading == new->columns->reading &&
+		new->asked_len == u->oldlen - ZTUPLE_HEADER_SIZE &&
+		memcmp(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len) == 0;
+}
+
+/*
+ * Sets whether the update can be made in place, as far as the indexes are
+ * concerned, or whether that is undecided.
+ */
+static void
+compare_indexes(RowChange *u, const ZUpdatedRow *row)
+{
+	Replacement *new = u->replacement;
+
+	if (zundo_move_updates)
+		return;
+	switch (zcolumns_effect(row, new->columns))
+	{
+		case ZINDEX_SAME:
+			new->in_place = true;
+			break;
+		case ZINDEX_CHANGED:
+			break;
+		case ZINDEX_COMPUTED:
+			if (was_asked(u))
+				new->in_place = !new->computed_differ;
+			else
+				new->undecided = true;
+			break;
+	}
+}
+
+/*
  * Compares the replacement with the row, and sets the strength of the change,
  * whether it can be made in place, and whether a trigger's event may be queued.
  */
@@ -161,15 +212,16 @@ compare_replacement(RowChange *u)
 {
 	Replacement *new = u->replacement;
 	const ZIndexColumns *columns = new->columns;
+	ZUpdatedRow row = both_rows(u);
 
-	if (!columns_differ(u, columns->key))
+	if (!zcolumns_differ(&row, columns->key))
 		u->mode = LockTupleNoKeyExclusive;
-	new->in_place = !zundo_move_updates && !columns_differ(u, columns->blocking);
-	new->event = zcolumns_event(columns, !new->in_place, columns_differ(u, columns->foreign),
+	compare_indexes(u, &row);
+	new->event = zcolumns_event(columns, !new->in_place, zcolumns_differ(&row, columns->foreign),
 								row_is_ours(BufferGetPage(u->buf), u->oldrow)) ||
 		zcolumns_some_null(u->writer.rel, columns->foreign, new->values, new->values_len);
 	if (new->in_place)
-		new->summarizing = columns_differ(u, columns->summarized);
+		new->summarizing = zcolumns_differ(&row, columns->summarized);
 }
 
 /*
@@ -186,6 +238,7 @@ look_at_old_row(RowChange *u)
 	u->mode = LockTupleExclusive;
 	if (u->replacement != NULL)
 	{
+		u->replacement->undecided = false;
 		u->replacement->in_place = false;
 		u->replacement->summarizing = false;
 		u->replacement->event = false;
@@ -386,15 +439,17 @@ static void
 mode_beside_stub(RowChange *u, Snapshot snapshot)
 {
 	ZVersion	version;
+	ZUpdatedRow row;
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
 
 	if (new == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
 		return;
 	zvis_fetch(rel, u->buf, offset_of(u), snapshot, &version, NULL);
-	if (version.found &&
-		!zcolumns_differ(rel, new->columns->key, &u->tid, version.row, version.len, new->values,
-						 new->values_len))
+	row = both_rows(u);
+	row.old = version.row;
+	row.oldlen = version.len;
+	if (version.found && !zcolumns_differ(&row, new->columns->key))
 		u->mode = LockTupleNoKeyExclusive;
 }
 
@@ -529,6 +584,7 @@ form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 	new->values = new->row;
 	new->values_len = new->len;
 	new->columns = NULL;
+	new->asked = NULL;
 	if (!ztoast_needed(rel, zheader_get(new->row), new->len, 0))
 		ztuple_check_size(new->len);
 }
@@ -569,6 +625,32 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 }
 
 /*
+ * Finds out what the update changes in indexes with expressions or predicates.
+ * That runs functions of the user, so the page is unlocked, and what was
+ * reserved for the change may be used up afterwards (COMPUTED-2). Returns with
+ * the page unlocked, so the row must be acquired anew.
+ */
+static void
+ask_computed(RowChange *u, TupleTableSlot *slot)
+{
+	Replacement *new = u->replacement;
+	ZUpdatedRow row = both_rows(u);
+
+	Assert(new->undecided && !new->in_place);
+	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+	/* such a function may lock another row */
+	u->locked |= zrow_was_locked(u->writer.rel, &u->tid, u->writer.cid);
+	new->asked_len = u->oldlen - ZTUPLE_HEADER_SIZE;
+	new->asked = palloc(new->asked_len);
+	memcpy(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len);
+	new->asked_reading = new->columns->reading;
+	new->computed_differ = zcomputed_differ(&row, new->columns, slot);
+	zwriter_waited(&u->writer);
+	zwriter_reserve(&u->writer);
+	ZUNDO_FAULT("computed-asked");
+}
+
+/*
  * Acquires the row for an update: does what acquire_row does, and on TM_Ok the
  * new row is toasted if it must be, and u->pick is the old page's slot.
  */
@@ -585,8 +667,10 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		if (result != TM_Ok)
 			return result;
 		if (!new->toasted)
-			u->locked = u->state.own_lock;
-		if (!new->toasted && must_toast(u))
+			u->locked |= u->state.own_lock;
+		if (new->undecided)
+			ask_computed(u, slot);
+		else if (!new->toasted && must_toast(u))
 			toast_replacement(u, slot);
 		else if (!pick_old_slot(u))
 			reserve_overflow(u);

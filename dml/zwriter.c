@@ -168,39 +168,88 @@ zwriter_reserve(const ZWriter *writer)
 		zu_temp_reserve(writer->rel, ZU_MAX_RESERVE);
 }
 
-/* Memory for row changes; it is kept for the next one while it is small. */
-static MemoryContext scratch = NULL;
+/*
+ * Memory for row changes, for each depth of nesting (COMPUTED-4); it is kept
+ * for the next change while it is small.
+ */
+static struct
+{
+	int			depth;			/* of what is running now; 0 = not nested */
+	int			n;				/* contexts that exist */
+	int			size;			/* of the array */
+	MemoryContext *context;
+}			scratch;
+
+/* Makes contexts up to the present depth. */
+static void
+make_scratch(void)
+{
+	if (scratch.depth >= scratch.size)
+	{
+		int			size = Max(4, 2 * scratch.size);
+
+		if (scratch.context == NULL)
+			scratch.context = MemoryContextAlloc(TopMemoryContext, size * sizeof(MemoryContext));
+		else
+			scratch.context = repalloc(scratch.context, size * sizeof(MemoryContext));
+		scratch.size = size;
+	}
+	while (scratch.n <= scratch.depth)
+	{
+		scratch.context[scratch.n] = AllocSetContextCreate(TopMemoryContext, "zheap row changes",
+														   ALLOCSET_DEFAULT_SIZES);
+		scratch.n++;
+	}
+}
 
 MemoryContext
 zdml_scratch(void)
 {
-	if (scratch == NULL)
-		scratch = AllocSetContextCreate(TopMemoryContext, "zheap row changes",
-										ALLOCSET_DEFAULT_SIZES);
+	if (unlikely(scratch.depth >= scratch.n))
+		make_scratch();
 	else
-		MemoryContextReset(scratch);
-	return scratch;
+		MemoryContextReset(scratch.context[scratch.depth]);
+	return scratch.context[scratch.depth];
 }
 
-/* Empties the scratch context if a wide row or an error has left much in it. */
-static void
-trim_scratch(void)
+/* The depth is bounded by the size of the stack, which the server checks. */
+void
+zdml_nest(void)
 {
-	if (scratch != NULL && MemoryContextMemAllocated(scratch, false) > MAX_KEPT_SCRATCH)
-		MemoryContextReset(scratch);
+	scratch.depth++;
+}
+
+void
+zdml_unnest(void)
+{
+	Assert(scratch.depth > 0);
+	scratch.depth--;
+}
+
+/* Empties a scratch context if a wide row or an error has left much in it. */
+static void
+trim_scratch(int depth)
+{
+	if (depth < scratch.n &&
+		MemoryContextMemAllocated(scratch.context[depth], false) > MAX_KEPT_SCRATCH)
+		MemoryContextReset(scratch.context[depth]);
 }
 
 void
 zdml_leave(MemoryContext caller)
 {
 	MemoryContextSwitchTo(caller);
-	trim_scratch();
+	trim_scratch(scratch.depth);
 }
 
+/* An error skips zdml_leave. Contexts of nested changes are seldom needed. */
 void
 zdml_at_xact_end(void)
 {
-	trim_scratch();				/* an error skips zdml_leave */
+	Assert(scratch.depth == 0);
+	trim_scratch(0);
+	while (scratch.n > 1)
+		MemoryContextDelete(scratch.context[--scratch.n]);
 	zheld_forget();
 }
 
