@@ -130,6 +130,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 				memcpy(&xlrec, data, SizeOfZheapMark);
 				if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
 					appendStringInfoString(buf, "not all-visible");
+				else if (xlrec.what == ZMARK_ALL_VISIBLE)
+					appendStringInfoString(buf, "all-visible");
 				else
 					appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
 									 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");

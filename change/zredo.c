@@ -314,13 +314,13 @@ redo_inline_lock(XLogReaderState *record)
 }
 
 /*
- * Clears the bit of the record's table page in the visibility map. If the map's
- * page was truncated away later, it is made anew for the time being, as in
- * replay of heap's records: the truncation's record takes only pages of the
- * main fork off the list of missing pages that the end of recovery checks.
+ * Sets or clears the bit of the record's table page in the visibility map. If
+ * the map's page was truncated away later, it is made anew for the time being,
+ * as in replay of heap's records: the truncation's record takes only pages of
+ * the main fork off the list of missing pages that the end of recovery checks.
  */
 static void
-clear_visibility(XLogReaderState *record)
+change_visibility(XLogReaderState *record, bool set)
 {
 	BlockNumber block;
 	Buffer		map;
@@ -334,7 +334,10 @@ clear_visibility(XLogReaderState *record)
 
 		if (PageIsNew(page))
 			PageInit(page, BLCKSZ, 0);
-		(void) zvmap_clear(page, block);
+		if (set)
+			zvmap_set(page, block);
+		else
+			(void) zvmap_clear(page, block);
 		finish_page(record, map, page);
 	}
 	if (BufferIsValid(map))
@@ -357,11 +360,15 @@ redo_mark(XLogReaderState *record)
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapMark);
 	buf = read_block(record, 0, false, &page);
 	if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
-		clear_visibility(record);
+		change_visibility(record, false);
+	else if (xlrec.what == ZMARK_ALL_VISIBLE)
+		change_visibility(record, true);
 	if (page != NULL)
 	{
 		if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
 			PageClearAllVisible(page);
+		else if (xlrec.what == ZMARK_ALL_VISIBLE)
+			PageSetAllVisible(page);
 		else
 			zapply_speculative(page, xlrec.offset, xlrec.what == ZMARK_CONFIRMED);
 		finish_page(record, buf, page);

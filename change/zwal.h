@@ -150,19 +150,20 @@ extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *loc
 /*----------
  * ZWAL_MARK
  *	block 0: table page
- *	block 1: with ZMARK_NOT_ALL_VISIBLE, the page of the visibility map if its
- *		bit was set. Incremental backups find changed pages by the blocks of
- *		WAL records.
+ *	block 1: the page of the visibility map, with ZMARK_ALL_VISIBLE, and with
+ *		ZMARK_NOT_ALL_VISIBLE if its bit was set. Incremental backups find
+ *		changed pages by the blocks of WAL records.
  *----------
  */
 #define ZMARK_GIVEN_UP		0	/* a speculative insertion */
 #define ZMARK_CONFIRMED		1
 #define ZMARK_NOT_ALL_VISIBLE 2 /* the page's bit in the visibility map is
 								 * cleared */
+#define ZMARK_ALL_VISIBLE	3	/* the bit is set */
 
 typedef struct xl_zheap_mark
 {
-	OffsetNumber offset;		/* 0 with ZMARK_NOT_ALL_VISIBLE */
+	OffsetNumber offset;		/* 0 with ZMARK_[NOT_]ALL_VISIBLE */
 	uint8		what;
 } xl_zheap_mark;
 

@@ -10,8 +10,8 @@
 
 #include "postgres.h"
 
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
-#error "zundo supports PostgreSQL 15 to 18"
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "zundo supports PostgreSQL 15 to 19"
 #endif
 
 #include "access/subtrans.h"
@@ -68,11 +68,16 @@ typedef Oid RelFileNumber;
 #define zc_proc_lxid(proc) ((proc)->vxid.lxid)
 #endif
 
-/* 18 turned the mark of background workers into one of client sessions. */
+/*
+ * 18 turned the mark of background workers into one of client sessions, 19 into
+ * the kind of process.
+ */
 #if PG_VERSION_NUM < 180000
 #define zc_proc_is_background_worker(proc) ((proc)->isBackgroundWorker)
-#else
+#elif PG_VERSION_NUM < 190000
 #define zc_proc_is_background_worker(proc) (!(proc)->isRegularBackend)
+#else
+#define zc_proc_is_background_worker(proc) ((proc)->backendType != B_BACKEND)
 #endif
 
 /*
@@ -329,16 +334,23 @@ extern PGDLLEXPORT void _PG_init(void);
 	tuplesort_getdatum(state, true, false, val, isnull, NULL)
 #endif
 
-/* 18 counts index searches in an argument of index_beginscan. */
+/*
+ * 18 counts index searches in an argument of index_beginscan, 19 has options in
+ * another.
+ */
 #if PG_VERSION_NUM < 180000
 #define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, 0, 0)
-#else
+#elif PG_VERSION_NUM < 190000
 #define zc_index_beginscan(rel, index, snapshot) index_beginscan(rel, index, snapshot, NULL, 0, 0)
+#else
+#define zc_index_beginscan(rel, index, snapshot) \
+	index_beginscan(rel, index, snapshot, NULL, 0, 0, SO_NONE)
 #endif
 
 /*
  * 18 distinguishes the cost delay of VACUUM from that of ANALYZE, keeps the
- * number of all-frozen pages in pg_class, and reports when a vacuum began.
+ * number of all-frozen pages in pg_class, and reports when a vacuum began. 19
+ * reports it of a relation, not of an OID.
  */
 #if PG_VERSION_NUM < 180000
 #define zc_vacuum_delay_point() vacuum_delay_point()
@@ -353,8 +365,12 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_update_relstats(rel, pages, tuples, allvisible, hasindex, frozenxid, minmulti) \
 	vac_update_relstats(rel, pages, tuples, allvisible, 0, hasindex, frozenxid, minmulti, \
 						NULL, NULL, false)
+#if PG_VERSION_NUM < 190000
 #define zc_report_vacuum(rel, live, dead, start) \
 	pgstat_report_vacuum(RelationGetRelid(rel), (rel)->rd_rel->relisshared, live, dead, start)
+#else
+#define zc_report_vacuum(rel, live, dead, start) pgstat_report_vacuum(rel, live, dead, start)
+#endif
 #endif
 
 /* 16 passes the table whose index is vacuumed to the index AM. */
@@ -459,6 +475,131 @@ zc_io_handle_is_free(void)
 {
 	return !dclist_is_empty(&pgaio_my_backend->idle_ios);
 }
+#endif
+
+/*
+ * 19 made the options of insertions unsigned; deletions and updates got some.
+ */
+#if PG_VERSION_NUM < 190000
+typedef int ZcOptions;
+#define ZC_CHANGE_OPTIONS_PARAM
+#define ZC_CHANGING_PART_PARAM , bool changing_part
+#define zc_changing_part changing_part
+#else
+typedef uint32 ZcOptions;
+#define ZC_CHANGE_OPTIONS_PARAM uint32 options,
+#define ZC_CHANGING_PART_PARAM
+#define zc_changing_part ((options & TABLE_DELETE_CHANGING_PARTITION) != 0)
+#endif
+
+/* 19 tells the fetches of an index scan what the scan is for. */
+#if PG_VERSION_NUM < 190000
+#define ZC_FETCH_FLAGS_PARAM
+#define zc_fetch_set_flags(fetch) ((void) 0)
+#else
+#define ZC_FETCH_FLAGS_PARAM , uint32 flags
+#define zc_fetch_set_flags(fetch) ((fetch)->flags = flags)
+#endif
+
+/*
+ * 19 rewrites tables beside writers: then the rows that a snapshot sees are to
+ * be copied. It renamed what is told of the progress of rewrites.
+ */
+#if PG_VERSION_NUM < 190000
+#define ZC_REWRITE_SNAPSHOT_PARAM
+#define zc_rewrite_snapshot InvalidSnapshot
+#define ZC_PROGRESS_ROWS_WRITTEN PROGRESS_CLUSTER_HEAP_TUPLES_WRITTEN
+#define PROGRESS_REPACK_PHASE PROGRESS_CLUSTER_PHASE
+#define PROGRESS_REPACK_INDEX_RELID PROGRESS_CLUSTER_INDEX_RELID
+#define PROGRESS_REPACK_TOTAL_HEAP_BLKS PROGRESS_CLUSTER_TOTAL_HEAP_BLKS
+#define PROGRESS_REPACK_HEAP_BLKS_SCANNED PROGRESS_CLUSTER_HEAP_BLKS_SCANNED
+#define PROGRESS_REPACK_HEAP_TUPLES_SCANNED PROGRESS_CLUSTER_HEAP_TUPLES_SCANNED
+#define PROGRESS_REPACK_PHASE_SEQ_SCAN_HEAP PROGRESS_CLUSTER_PHASE_SEQ_SCAN_HEAP
+#define PROGRESS_REPACK_PHASE_INDEX_SCAN_HEAP PROGRESS_CLUSTER_PHASE_INDEX_SCAN_HEAP
+#define PROGRESS_REPACK_PHASE_SORT_TUPLES PROGRESS_CLUSTER_PHASE_SORT_TUPLES
+#define PROGRESS_REPACK_PHASE_WRITE_NEW_HEAP PROGRESS_CLUSTER_PHASE_WRITE_NEW_HEAP
+#else
+#define ZC_REWRITE_SNAPSHOT_PARAM Snapshot snapshot,
+#define zc_rewrite_snapshot snapshot
+#define ZC_PROGRESS_ROWS_WRITTEN PROGRESS_REPACK_HEAP_TUPLES_INSERTED
+#endif
+
+/* 19 no longer passes ANALYZE's horizon to the table AM. */
+#if PG_VERSION_NUM < 190000
+#define ZC_ANALYZE_HORIZON_PARAM TransactionId oldest_xmin,
+#else
+#define ZC_ANALYZE_HORIZON_PARAM
+#endif
+
+/* 19 made VACUUM's parameters const, and renamed one. */
+#if PG_VERSION_NUM < 190000
+#define ZC_VACUUM_PARAMS struct VacuumParams
+#define zc_log_min_duration(params) ((params)->log_min_duration)
+#else
+#define ZC_VACUUM_PARAMS const struct VacuumParams
+#define zc_log_min_duration(params) ((params)->log_vacuum_min_duration)
+#endif
+
+/* 19 counts the workers of a vacuum of several indexes. */
+#if PG_VERSION_NUM < 190000
+#define ZC_WORKER_STATS
+#else
+#define ZC_WORKER_STATS , NULL
+#endif
+
+/* 19 renamed the function that sets a page's checksum. */
+#if PG_VERSION_NUM < 190000
+#define zc_set_checksum(page, block) PageSetChecksumInplace(page, block)
+#else
+#define zc_set_checksum(page, block) PageSetChecksum(page, block)
+#endif
+
+/* 19 lets the caller forbid that the horizon is computed anew. */
+#if PG_VERSION_NUM < 190000
+#define zc_is_removable_xid(vistest, xid) GlobalVisTestIsRemovableXid(vistest, xid)
+#else
+#define zc_is_removable_xid(vistest, xid) GlobalVisTestIsRemovableXid(vistest, xid, true)
+#endif
+
+/* 19 names a tranche of locks when it is made, once for all processes. */
+#if PG_VERSION_NUM < 190000
+#define zc_new_tranche(name) LWLockNewTrancheId()
+#define zc_register_tranche(id, name) LWLockRegisterTranche(id, name)
+#else
+#define zc_new_tranche(name) LWLockNewTrancheId(name)
+#define zc_register_tranche(id, name) ((void) 0)
+#endif
+
+/*
+ * 19 scans ranges of TIDs in parallel; the scan of a whole table has no bounds.
+ */
+#if PG_VERSION_NUM < 190000
+#define zc_parallel_scan_init(rel, worker, pscan) \
+	table_block_parallelscan_startblock_init(rel, worker, pscan)
+#else
+#define zc_parallel_scan_init(rel, worker, pscan) \
+	table_block_parallelscan_startblock_init(rel, worker, pscan, \
+											 InvalidBlockNumber, InvalidBlockNumber)
+#endif
+
+/*
+ * Up to 18 the caller of a slot's getsomeattrs fills in the columns that the
+ * row is too old to have; in 19 the slot does so itself.
+ */
+#if PG_VERSION_NUM < 190000
+#define zc_slot_fill_missing(slot, present, natts) ((void) 0)
+#else
+#define zc_slot_fill_missing(slot, present, natts) \
+	do { \
+		if ((present) < (natts)) \
+			slot_getmissingattrs(slot, present, natts); \
+		(slot)->tts_nvalid = (natts); \
+	} while (0)
+#endif
+
+/* 19 has no type for bits of a null bitmap any more. */
+#if PG_VERSION_NUM >= 190000
+typedef uint8 bits8;
 #endif
 
 #endif

@@ -97,7 +97,8 @@ undo_copy_data(Relation rel, const RelFileLocator *locator)
 static void
 undo_copy_for_cluster(Relation oldtable, Relation newtable, Relation oldindex,
 					  bool use_sort, TransactionId oldestxmin,
-					  TransactionId *xid_cutoff, MultiXactId *multi_cutoff,
+					  ZC_REWRITE_SNAPSHOT_PARAM TransactionId *xid_cutoff,
+					  MultiXactId *multi_cutoff,
 					  double *num_tuples, double *tups_vacuumed, double *tups_recently_dead)
 {
 	zu_refuse("clustered or vacuumed in full");
@@ -126,7 +127,7 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
  * worker can run. rel is locked ShareUpdateExclusive.
  */
 static void
-undo_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy strategy)
+undo_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy strategy)
 {
 	ZuDiscardStats stats;
 	TransactionId frozen;
@@ -146,7 +147,7 @@ undo_analyze_next_block(TableScanDesc scan, ZC_ANALYZE_BLOCK_ARGS)
 }
 
 static bool
-undo_analyze_next_tuple(TableScanDesc scan, TransactionId oldestxmin,
+undo_analyze_next_tuple(TableScanDesc scan, ZC_ANALYZE_HORIZON_PARAM
 						double *liverows, double *deadrows, TupleTableSlot *slot)
 {
 	return false;
@@ -218,7 +219,7 @@ undo_scan_sample_next_tuple(TableScanDesc scan, struct SampleScanState *state,
 }
 
 static struct IndexFetchTableData *
-undo_index_fetch_begin(Relation rel)
+undo_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
 	zu_refuse("read");
 	return NULL;
@@ -278,14 +279,14 @@ undo_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 /* ---- changes ---- */
 
 static void
-undo_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+undo_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 				  struct BulkInsertStateData *bistate)
 {
 	zu_refuse("changed");
 }
 
 static void
-undo_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+undo_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 							  struct BulkInsertStateData *bistate, uint32 token)
 {
 	zu_refuse("changed");
@@ -298,15 +299,16 @@ undo_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token
 }
 
 static void
-undo_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
-				  struct BulkInsertStateData *bistate)
+undo_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
+				  ZcOptions options, struct BulkInsertStateData *bistate)
 {
 	zu_refuse("changed");
 }
 
 static TM_Result
-undo_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,
-				  Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changingPart)
+undo_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+				  ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot, Snapshot crosscheck, bool wait,
+				  TM_FailureData *tmfd ZC_CHANGING_PART_PARAM)
 {
 	zu_refuse("changed");
 	return TM_Invisible;
@@ -314,7 +316,8 @@ undo_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsho
 
 static TM_Result
 undo_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
-				  Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
+				  ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot, Snapshot crosscheck, bool wait,
+				  TM_FailureData *tmfd,
 				  LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
 	zu_refuse("changed");

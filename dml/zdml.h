@@ -21,19 +21,22 @@
  * of the same names.
  */
 extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
-							   int options, BulkInsertState bistate);
+							   ZcOptions options, BulkInsertState bistate);
 extern void zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
-										   int options, BulkInsertState bistate, uint32 token);
+										   ZcOptions options, BulkInsertState bistate,
+										   uint32 token);
 extern void zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token,
 											 bool succeeded);
 extern void zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
-							   CommandId cid, int options, BulkInsertState bistate);
+							   CommandId cid, ZcOptions options, BulkInsertState bistate);
 extern TM_Result zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
-									Snapshot snapshot, Snapshot crosscheck, bool wait,
-									TM_FailureData *tmfd, bool changing_part);
+									ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot,
+									Snapshot crosscheck, bool wait,
+									TM_FailureData *tmfd ZC_CHANGING_PART_PARAM);
 extern TM_Result zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot,
-									CommandId cid, Snapshot snapshot, Snapshot crosscheck,
-									bool wait, TM_FailureData *tmfd, LockTupleMode *lockmode,
+									CommandId cid, ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot,
+									Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
+									LockTupleMode *lockmode,
 									ZcUpdateIndexes *update_indexes);
 extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
 								  TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
@@ -124,8 +127,9 @@ typedef struct ZNewRows
  * zheap_form_row: returns the row of the executor's slot for rel, toasted and
  * palloc'd.
  */
-extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len);
-extern void zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int options,
+extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len);
+extern void zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid,
+									ZcOptions options,
 									BulkInsertState bistate, TransactionId as_of);
 extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of);
 

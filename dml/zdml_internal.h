@@ -211,7 +211,7 @@ typedef struct ZNewPlace
  * slot for writer, and fills place. Extends the table if need be. Called
  * without a buffer lock. Raises ERRCODE_DATA_CORRUPTED.
  */
-extern void zspace_insert_page(const ZWriter *writer, Size len, int options,
+extern void zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options,
 							   BulkInsertState bistate, ZNewPlace *place);
 
 /*
@@ -485,7 +485,7 @@ extern bool ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size ol
  * or NULL. No buffer lock may be held.
  */
 extern char *ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow,
-						Size oldlen, int options, uint32 *len);
+						Size oldlen, ZcOptions options, uint32 *len);
 
 /*
  * ztoast_delete: deletes the values that the row at tid has in the TOAST table.

@@ -27,7 +27,7 @@
  * once, and even after a rollback; there the option is ignored.
  */
 static bool
-inserts_frozen(Relation rel, int options)
+inserts_frozen(Relation rel, ZcOptions options)
 {
 	return unlikely(options & TABLE_INSERT_FROZEN) &&
 		(rel->rd_createSubid == GetCurrentSubTransactionId() ||
@@ -39,8 +39,8 @@ inserts_frozen(Relation rel, int options)
  * *tid.
  */
 static void
-insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkInsertState bistate,
-		   ItemPointer tid)
+insert_row(Relation rel, char *row, Size len, CommandId cid, ZcOptions options,
+		   BulkInsertState bistate, ItemPointer tid)
 {
 	ZWriter		writer;
 	ZNewPlace	place;
@@ -73,7 +73,7 @@ insert_row(Relation rel, char *row, Size len, CommandId cid, int options, BulkIn
  * slot changes or the memory context is reset.
  */
 static const char *
-form_new_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
+form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 {
 	const char *row = zslot_form_row(slot, RelationGetDescr(rel), len);
 
@@ -96,7 +96,7 @@ copy_formed_row(char *dst, const char *row, uint32 len)
  * when a page and a slot have been found.
  */
 void
-zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 				   BulkInsertState bistate)
 {
 	char		bytes[BLCKSZ];
@@ -179,7 +179,7 @@ join_rows(const ZNewRows *rows, int from, int count, char *data)
  * Returns their number and sets their tids.
  */
 static int
-insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, int options,
+insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOptions options,
 					BulkInsertState bistate, const Special *special)
 {
 	char		data[2 * BLCKSZ];
@@ -232,8 +232,8 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, int o
  * locked; then each page takes as many of them as fit, with one record.
  */
 void
-zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid, int options,
-				   BulkInsertState bistate)
+zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
+				   ZcOptions options, BulkInsertState bistate)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	uint32	   *lens = palloc(nslots * sizeof(uint32));
@@ -274,7 +274,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
  * token and a row header with the speculative mark.
  */
 void
-zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 							   BulkInsertState bistate, uint32 token)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
@@ -296,7 +296,7 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 }
 
 char *
-zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
+zheap_form_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 {
 	const char *formed = form_new_row(rel, slot, options, len);
 	char	   *row = palloc(*len);
@@ -310,7 +310,7 @@ zheap_form_row(Relation rel, TupleTableSlot *slot, int options, uint32 *len)
  * transaction can have read the new file: so neither is checked.
  */
 void
-zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, int options,
+zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOptions options,
 						BulkInsertState bistate, TransactionId as_of)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());

@@ -192,7 +192,7 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
  * the map; then extends the table.
  */
 void
-zspace_insert_page(const ZWriter *writer, Size len, int options, BulkInsertState bistate,
+zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInsertState bistate,
 				   ZNewPlace *place)
 {
 	Relation	rel = writer->rel;

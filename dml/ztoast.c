@@ -62,7 +62,7 @@ ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size oldlen, const 
  * nothing without a TOAST table.
  */
 static void
-move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
+move_plain_out(Relation rel, Datum *values, const bool *isnull, ZcOptions options)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 
@@ -100,7 +100,7 @@ move_plain_out(Relation rel, Datum *values, const bool *isnull, int options)
  */
 char *
 ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen,
-		   int options, uint32 *len)
+		   ZcOptions options, uint32 *len)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 	HeapTuple	new = ExecCopySlotHeapTuple(slot);

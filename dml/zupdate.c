@@ -766,7 +766,8 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
  */
 TM_Result
 zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
-				   Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
+				   ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot, Snapshot crosscheck, bool wait,
+				   TM_FailureData *tmfd,
 				   LockTupleMode *lockmode, ZcUpdateIndexes *update_indexes)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
@@ -834,8 +835,9 @@ delete_row(RowChange *u, bool changing_part, TransactionId as_of)
  * another table.
  */
 TM_Result
-zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,
-				   Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changing_part)
+zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+				   ZC_CHANGE_OPTIONS_PARAM Snapshot snapshot, Snapshot crosscheck, bool wait,
+				   TM_FailureData *tmfd ZC_CHANGING_PART_PARAM)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	RowChange	u;
@@ -862,7 +864,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		zssi_before_write(rel, u.buf, offset_of(&u));
 		zvisible_clear(rel, u.buf);
 		zspace_maybe_image(&u.writer, u.buf, &u.pick);
-		ptr = delete_row(&u, changing_part, InvalidTransactionId);
+		ptr = delete_row(&u, zc_changing_part, InvalidTransactionId);
 		zrollback_note_page(rel, block_of(&u));
 		zreclaim_note(rel, u.buf, old_room(&u));
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
@@ -876,7 +878,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapsh
 		 */
 		if (rel->trigdesc != NULL &&
 			(rel->trigdesc->trig_delete_after_row ||
-			 (changing_part && rel->trigdesc->trig_update_after_row)))
+			 (zc_changing_part && rel->trigdesc->trig_update_after_row)))
 			zlevel_note_change(rel, tid, ptr);
 		pgstat_count_heap_delete(rel);
 	}

@@ -1,12 +1,12 @@
 /*
  * dml/zvisible.c - the visibility map of a table, for index-only scans.
  *
- * A set bit says that every row of the page is live and visible to all, so that
- * an index entry's TID needs no visit of the table. The map and its functions
- * are the server's; so is the WAL record that sets a bit. Only VACUUM sets bits
- * (rule VMAP-1). A change of what is visible on a page clears its bit first, in
- * a WAL record of its own: that happens at most once for each page between two
- * vacuums (VMAP-2).
+ * A set bit says that every row of the page is live and visible to all, so
+ * that an index entry's TID needs no visit of the table. The map is the
+ * server's; the WAL records that change its bits are zundo's, on all versions.
+ * Only VACUUM sets bits (rule VMAP-1). A change of what is visible on a page
+ * clears its bit first, in a WAL record of its own: that happens at most once
+ * for each page between two vacuums (VMAP-2).
  *
  * Locks: the table page exclusively, then the map's page.
  */
@@ -48,6 +48,29 @@ pin_map(Relation rel, BlockNumber block)
 }
 
 /*
+ * Logs that the flag of the table page in 'buf' has changed, and its bit on
+ * the map's page in 'map', if that is valid. Both are locked exclusively,
+ * changed and marked dirty; for critical sections.
+ */
+static void
+log_visibility(Buffer buf, Buffer map, uint8 what)
+{
+	xl_zheap_mark xlrec = {InvalidOffsetNumber, what};
+	XLogRecPtr	recptr;
+
+	Assert(CritSectionCount > 0);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
+	XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+	if (BufferIsValid(map))
+		XLogRegisterBuffer(1, map, 0);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
+	PageSetLSN(BufferGetPage(buf), recptr);
+	if (BufferIsValid(map))
+		PageSetLSN(BufferGetPage(map), recptr);
+}
+
+/*
  * The flag is the page's own and cheap to test; the map is touched only if it
  * is set.
  */
@@ -72,20 +95,7 @@ zvisible_clear(Relation rel, Buffer buf)
 	if (cleared)
 		MarkBufferDirty(map);
 	if (RelationNeedsWAL(rel))
-	{
-		xl_zheap_mark xlrec = {InvalidOffsetNumber, ZMARK_NOT_ALL_VISIBLE};
-		XLogRecPtr	recptr;
-
-		XLogBeginInsert();
-		XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
-		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
-		if (cleared)
-			XLogRegisterBuffer(1, map, 0);
-		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
-		PageSetLSN(page, recptr);
-		if (cleared)
-			PageSetLSN(BufferGetPage(map), recptr);
-	}
+		log_visibility(buf, cleared ? map : InvalidBuffer, ZMARK_NOT_ALL_VISIBLE);
 	END_CRIT_SECTION();
 	if (BufferIsValid(map))
 		UnlockReleaseBuffer(map);
@@ -131,7 +141,7 @@ shows_all(Relation rel, BlockNumber block, Page page)
 	return true;
 }
 
-/* The page's flag is set before the bit, and may stay without it (VMAP-3). */
+/* Sets flag and bit in one WAL record (VMAP-3). */
 void
 zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 {
@@ -143,13 +153,19 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 	if (PageIsAllVisible(page) &&
 		(visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE) != 0)
 		return;
-	PageSetAllVisible(page);
-	MarkBufferDirty(buf);
+	LockBuffer(map, BUFFER_LOCK_EXCLUSIVE);
 
 	/*
 	 * no snapshot conflict on standbys is needed: the record that advanced
 	 * `oldest` has caused it
 	 */
-	visibilitymap_set(rel, block, buf, InvalidXLogRecPtr, map, InvalidTransactionId,
-					  VISIBILITYMAP_ALL_VISIBLE);
+	START_CRIT_SECTION();
+	PageSetAllVisible(page);
+	MarkBufferDirty(buf);
+	zvmap_set(BufferGetPage(map), block);
+	MarkBufferDirty(map);
+	if (RelationNeedsWAL(rel))
+		log_visibility(buf, map, ZMARK_ALL_VISIBLE);
+	END_CRIT_SECTION();
+	LockBuffer(map, BUFFER_LOCK_UNLOCK);
 }

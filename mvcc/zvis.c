@@ -92,7 +92,7 @@ is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
 
 	return status == ZXID_ALL_VISIBLE ||
 		(status == ZXID_COMMITTED &&
-		 GlobalVisTestIsRemovableXid(snapshot->vistest, zxid_to_xid(xid)));
+		 zc_is_removable_xid(snapshot->vistest, zxid_to_xid(xid)));
 }
 
 /*

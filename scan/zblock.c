@@ -62,7 +62,7 @@ next_parallel_block(ZScan *scan)
 	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
 
 	if (!scan->inited)
-		table_block_parallelscan_startblock_init(scan->base.rs_rd, scan->worker, pscan);
+		zc_parallel_scan_init(scan->base.rs_rd, scan->worker, pscan);
 	scan->block = table_block_parallelscan_nextpage(scan->base.rs_rd, scan->worker, pscan);
 	scan->inited = (scan->block != InvalidBlockNumber);
 	return scan->inited;

@@ -67,13 +67,14 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 
 /* Attaches the undo of the database once for all fetches. */
 IndexFetchTableData *
-zheap_index_fetch_begin(Relation rel)
+zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
 	ZIndexFetch *fetch = palloc(sizeof(ZIndexFetch));
 
 	zu_attach_database();
 	memset(&fetch->base, 0, sizeof(fetch->base));
 	fetch->base.rel = rel;
+	zc_fetch_set_flags(&fetch->base);
 	fetch->buf = InvalidBuffer;
 	return &fetch->base;
 }
@@ -338,7 +339,7 @@ stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
 	if (stub->settled)
 		return true;
 	if (stub->deleter == InvalidZXid || zxid_status_at(stub->deleter, oldest) != ZXID_COMMITTED ||
-		!GlobalVisTestIsRemovableXid(vistest, x))
+		!zc_is_removable_xid(vistest, x))
 		return false;
 	if (!TransactionIdIsValid(*conflict) || TransactionIdFollows(x, *conflict))
 		*conflict = x;

@@ -64,7 +64,7 @@ analyze_next_block(TableScanDesc sscan, BlockNumber block, BufferAccessStrategy 
  * deleted rows to *deadrows and returns false.
  */
 static bool
-analyze_next_tuple(TableScanDesc sscan, TransactionId oldest_xmin, double *liverows,
+analyze_next_tuple(TableScanDesc sscan, ZC_ANALYZE_HORIZON_PARAM double *liverows,
 				   double *deadrows, TupleTableSlot *slot)
 {
 	ZScan	   *scan = (ZScan *) sscan;

@@ -26,7 +26,7 @@ extern bool zheap_scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection di
 											TupleTableSlot *slot);
 
 /* scan/zfetch.c: index fetch, TID fetch */
-extern IndexFetchTableData *zheap_index_fetch_begin(Relation rel);
+extern IndexFetchTableData *zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM);
 extern void zheap_index_fetch_reset(IndexFetchTableData *scan);
 extern void zheap_index_fetch_end(IndexFetchTableData *scan);
 extern bool zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,

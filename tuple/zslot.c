@@ -309,7 +309,10 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 			plan_prefix(z);
 		if (present > 0 && present <= z->nprefix && !(header & ZH_NULLS) &&
 			deform_prefix(z, present))
+		{
+			zc_slot_fill_missing(slot, present, natts);
 			return;
+		}
 		if (unlikely(!zdeform_start(&z->deform, z->row, z->len, get_scratch(z))))
 			slot_corrupted(slot, 0);
 	}
@@ -324,6 +327,7 @@ zslot_getsomeattrs(TupleTableSlot *slot, int natts)
 			slot_corrupted(slot, bad);
 		slot->tts_nvalid = present;
 	}
+	zc_slot_fill_missing(slot, present, natts);
 }
 
 /*

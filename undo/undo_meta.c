@@ -118,7 +118,7 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	for (BlockNumber block = ZU_META_BLOCK; block < ZU_META_BLOCK + 2; block++)
 	{
 		log_newpage(&locator, MAIN_FORKNUM, block, page, true);
-		PageSetChecksumInplace((Page) page, block);
+		zc_set_checksum((Page) page, block);
 		smgrextend(smgr, MAIN_FORKNUM, block, page, false);
 	}
 	/* a checkpoint may have passed between the record and the write */

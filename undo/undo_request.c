@@ -110,11 +110,11 @@ zworkers_shmem_startup(void)
 	if (!found)
 	{
 		memset(table, 0, zworkers_shmem_size());
-		table->tranche = LWLockNewTrancheId();
+		table->tranche = zc_new_tranche("zundo_workers");
 		LWLockInitialize(&table->lock, table->tranche);
 		table->nentries = zundo_max_databases;
 	}
-	LWLockRegisterTranche(table->tranche, "zundo_workers");
+	zc_register_tranche(table->tranche, "zundo_workers");
 	LWLockRelease(AddinShmemInitLock);
 }
 

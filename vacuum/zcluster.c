@@ -92,8 +92,8 @@ static void
 report_rows(const Rewrite *rewrite)
 {
 	const int	index[] = {
-		PROGRESS_CLUSTER_HEAP_TUPLES_SCANNED,
-		PROGRESS_CLUSTER_HEAP_TUPLES_WRITTEN
+		PROGRESS_REPACK_HEAP_TUPLES_SCANNED,
+		ZC_PROGRESS_ROWS_WRITTEN
 	};
 	int64		value[2];
 
@@ -358,8 +358,8 @@ read_by_block(Rewrite *rewrite, bool only_dead)
 	BlockNumber nblocks = zrel_nblocks(rel);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SEQ_SCAN_HEAP);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_TOTAL_HEAP_BLKS, nblocks);
+	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_SEQ_SCAN_HEAP);
+	pgstat_progress_update_param(PROGRESS_REPACK_TOTAL_HEAP_BLKS, nblocks);
 	for (BlockNumber block = 0; block < nblocks; block++)
 	{
 		Buffer		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
@@ -376,7 +376,7 @@ read_by_block(Rewrite *rewrite, bool only_dead)
 				page = zhistory_load(rewrite->history, buf);
 		}
 		ReleaseBuffer(buf);
-		pgstat_progress_update_param(PROGRESS_CLUSTER_HEAP_BLKS_SCANNED, block + 1);
+		pgstat_progress_update_param(PROGRESS_REPACK_HEAP_BLKS_SCANNED, block + 1);
 	}
 	ExecClearTuple(rewrite->old_slot);
 	FreeAccessStrategy(strategy);
@@ -392,8 +392,8 @@ read_by_index(Rewrite *rewrite, Relation index)
 	IndexScanDesc scan;
 	TupleTableSlot *found = table_slot_create(rewrite->old, NULL);
 
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_INDEX_SCAN_HEAP);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_INDEX_RELID, RelationGetRelid(index));
+	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_INDEX_SCAN_HEAP);
+	pgstat_progress_update_param(PROGRESS_REPACK_INDEX_RELID, RelationGetRelid(index));
 	scan = zc_index_beginscan(rewrite->old, index, SnapshotSelf);
 	index_rescan(scan, NULL, 0, NULL, 0);
 	while (index_getnext_slot(scan, ForwardScanDirection, found))
@@ -431,9 +431,9 @@ write_sorted(Rewrite *rewrite)
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	HeapTuple	tuple;
 
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_SORT_TUPLES);
+	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_SORT_TUPLES);
 	tuplesort_performsort(rewrite->sort);
-	pgstat_progress_update_param(PROGRESS_CLUSTER_PHASE, PROGRESS_CLUSTER_PHASE_WRITE_NEW_HEAP);
+	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_WRITE_NEW_HEAP);
 	while ((tuple = tuplesort_getheaptuple(rewrite->sort, true)) != NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(rewrite->row_context);
@@ -457,12 +457,19 @@ write_sorted(Rewrite *rewrite)
 /* zheap_copy_for_cluster: the relation_copy_for_cluster callback. */
 void
 zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
-					   TransactionId oldest_xmin, TransactionId *xid_cutoff,
+					   TransactionId oldest_xmin, ZC_REWRITE_SNAPSHOT_PARAM
+					   TransactionId *xid_cutoff,
 					   MultiXactId *multi_cutoff, double *num_tuples, double *tups_vacuumed,
 					   double *tups_recently_dead)
 {
 	Rewrite    *rewrite = palloc0(sizeof(Rewrite));
 	TransactionId oldest;
+
+	/* the server would decode from WAL what others change meanwhile */
+	if (zc_rewrite_snapshot != InvalidSnapshot)
+		zundo_not_supported("zheap tables cannot be repacked concurrently",
+							"The changes that other sessions make meanwhile would have to be "
+							"decoded from WAL.");
 
 	Assert(CheckRelationLockedByMe(old, AccessExclusiveLock, false));
 	Assert(CheckRelationLockedByMe(new, AccessExclusiveLock, false));

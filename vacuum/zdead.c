@@ -268,14 +268,15 @@ void
 zdead_clean_together(ZDead *dead, double rows, int earlier)
 {
 	Assert(zdead_is_parallel(dead));
-	parallel_vacuum_bulkdel_all_indexes(dead->parallel, (long) rows, earlier);
+	parallel_vacuum_bulkdel_all_indexes(dead->parallel, (long) rows, earlier ZC_WORKER_STATS);
 }
 
 void
 zdead_finish_together(ZDead *dead, double rows, int cleaned, bool estimated)
 {
 	Assert(zdead_is_parallel(dead));
-	parallel_vacuum_cleanup_all_indexes(dead->parallel, (long) rows, cleaned, estimated);
+	parallel_vacuum_cleanup_all_indexes(dead->parallel, (long) rows, cleaned,
+										estimated ZC_WORKER_STATS);
 }
 
 void

@@ -371,7 +371,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 		ReleaseBuffer(buf);
 		if (log)
 			(void) log_newpage(&locator, MAIN_FORKNUM, block, page, !PageIsNew(page));
-		PageSetChecksumInplace(page, block);
+		zc_set_checksum(page, block);
 		/* call smgropen each time, since an invalidation may close it */
 		zc_smgr_extend(smgropen(locator, rel->rd_backend), block, page);
 	}

@@ -681,10 +681,10 @@ static void
 report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 {
 	bool		verbose = (params->options & VACOPT_VERBOSE) != 0;
-	bool		logged = (MyBackendType == B_AUTOVAC_WORKER && params->log_min_duration >= 0 &&
-						  (params->log_min_duration == 0 ||
+	bool		logged = (MyBackendType == B_AUTOVAC_WORKER && zc_log_min_duration(params) >= 0 &&
+						  (zc_log_min_duration(params) == 0 ||
 						   TimestampDifferenceExceeds(start, GetCurrentTimestamp(),
-													  params->log_min_duration)));
+													  zc_log_min_duration(params))));
 
 	if (!verbose && !logged)
 		return;
@@ -708,7 +708,7 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
  * ShareUpdateExclusiveLock mode, and a snapshot must be active.
  */
 void
-zheap_relation_vacuum(Relation rel, struct VacuumParams *params, BufferAccessStrategy bstrategy)
+zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy bstrategy)
 {
 	ZVacuum		vac = {0};
 	TimestampTz start = GetCurrentTimestamp();

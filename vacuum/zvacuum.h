@@ -7,10 +7,11 @@
 #include "access/tableam.h"
 #include "common/zundo.h"
 
-extern void zheap_relation_vacuum(Relation rel, struct VacuumParams *params,
+extern void zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params,
 								  BufferAccessStrategy bstrategy);
 extern void zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
-								   TransactionId oldest_xmin, TransactionId *xid_cutoff,
+								   TransactionId oldest_xmin, ZC_REWRITE_SNAPSHOT_PARAM
+								   TransactionId *xid_cutoff,
 								   MultiXactId *multi_cutoff, double *num_tuples,
 								   double *tups_vacuumed, double *tups_recently_dead);
 extern void zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
