@@ -17,6 +17,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from server import BenchError, ExistingServer, PrivateServer, load_average, machine, machine_busy_seconds  # noqa: E402
 import operations  # noqa: E402
 import ops  # noqa: E402
+import scaling  # noqa: E402
+import touched  # noqa: E402
+from callgrind import CallgrindServer  # noqa: E402
 import report  # noqa: E402
 import workloads  # noqa: E402
 
@@ -48,6 +51,8 @@ def parse(arguments):
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
     parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops (100000)")
     parser.add_argument("--ops", default="", metavar="NAME,...", help="only these operations of workload ops")
+    parser.add_argument("--scaling", action="store_true", help="four loads over 1 to 4 clients per core")
+    parser.add_argument("--touched", action="store_true", help="count what a transaction shares; into docs/scaling.md")
     parser.add_argument("--list", action="store_true", help="list the operations")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
@@ -56,6 +61,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.ops and options.workload not in ("ops", "all"):
         parser.error("--ops goes with --workload ops")
+    if options.server and (options.scaling or options.touched):
+        parser.error("--scaling and --touched need a private server")
     if options.server and options.workload == "ops":
         parser.error("workload ops needs a private server")
     try:
@@ -106,7 +113,8 @@ def measure_workload(bench, workload, options, sides, folder):
     title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
     rows = report.summarize(workload, runs, names)
     figures = {"title": title, "table": rows, "runs": runs}
-    return figures, report.workload_table(f"{workload}: {title}", rows, names), draw(workload, runs, rows, names, folder)
+    pictures = with_plots(lambda plots: plots.draw(workload, runs, rows, names, folder))
+    return figures, report.workload_table(f"{workload}: {title}", rows, names), pictures
 
 
 class Crowd:
@@ -135,6 +143,24 @@ def results_folder():
     return folder
 
 
+def measure_scaling(bench, load, options, sides, folder):
+    """As measure_workload, for one load over the number of clients."""
+    names = tuple(side.name for side in sides)
+    bench.progress, bench.say = say, lambda text: None
+    points = scaling.measure_load(bench, load, sides, options.seconds or 10, options.rounds or 3)
+    pictures = with_plots(lambda plots: [plots.over_clients(load, scaling.LOADS[load][0], points, names, folder)])
+    return {"title": scaling.LOADS[load][0], "clients": points}, scaling.table_of(load, points, names), pictures
+
+
+def what_to_measure(options, server):
+    """(names, the function that measures one of them, the page's name)"""
+    if options.scaling:
+        return list(scaling.LOADS), measure_scaling, "scaling"
+    if options.workload == "all":
+        return list(workloads.WORKLOADS) + (["ops"] if server.private else []), measure_workload, "compare"
+    return [options.workload], measure_workload, "compare"
+
+
 def run(options, server):
     sides = engines()
     names = tuple(side.name for side in sides)
@@ -148,10 +174,11 @@ def run(options, server):
     say("starting a private server" if server.private else "connecting")
     server.start()
     bench = workloads.Bench(server, options, say)
+    if options.touched:
+        write_touched(bench, sides)
+        return
     workloads.create_databases(bench, sides)
-    chosen = [options.workload]
-    if options.workload == "all":
-        chosen = list(workloads.WORKLOADS) + (["ops"] if server.private else [])
+    chosen, measure_one, page_name = what_to_measure(options, server)
     results = {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "server": server.describe(),
         "options": {"scale": options.scale, "clients": options.clients or "default", "seconds": options.seconds or "default",
@@ -163,27 +190,34 @@ def run(options, server):
     tables, plots = {}, {}
     for workload in chosen:
         crowd = Crowd(bench)
-        figures, tables[workload], plots[workload] = measure_workload(bench, workload, options, sides, folder)
+        figures, tables[workload], plots[workload] = measure_one(bench, workload, options, sides, folder)
         figures["crowd"] = crowd.figures()
         tables[workload].notes.append("; ".join(f"{what}: {value}" for what, value in figures["crowd"].items()) + ".")
         results["workloads"][workload] = figures
         print("\n" + report.terminal_table(tables[workload]) + "\n", flush=True)
-    page = os.path.join(folder, "compare.html")
+    page = os.path.join(folder, f"{page_name}.html")
     report.save_html(page, results, tables, plots, names)
-    report.save_json(os.path.join(folder, "compare.json"), results)
+    report.save_json(os.path.join(folder, f"{page_name}.json"), results)
     if options.json:
         report.save_json(options.json, results)
     print(f"Tables and plots: {page}")
 
 
-def draw(workload, runs, rows, names, folder):
-    """Plots, if matplotlib is there."""
+def write_touched(bench, sides):
+    version = bench.server.run_sql("postgres", "SHOW server_version").split()[0]
+    table = touched.markdown(touched.measure_all(bench, sides, say), version)
+    touched.write(table)
+    print(f"{table}\n\nwritten into {touched.DOCUMENT}")
+
+
+def with_plots(draw_them):
+    """What draw_them makes with the module plots, or nothing if matplotlib is missing."""
     try:
         import plots
     except ImportError:
         say("python3-matplotlib is missing: no plots")
         return []
-    return plots.draw(workload, runs, rows, names, folder)
+    return draw_them(plots)
 
 
 def main():
@@ -199,7 +233,8 @@ def main():
     if options.server:
         server = ExistingServer(options.bindir, options.server)
     else:
-        server = PrivateServer(options.bindir, preload=os.environ.get("ZUNDO_BENCH_AM", "zheap") == "zheap")
+        kind = CallgrindServer if options.touched else PrivateServer
+        server = kind(options.bindir, preload=os.environ.get("ZUNDO_BENCH_AM", "zheap") == "zheap")
     status = 0
     try:
         run(options, server)

@@ -192,6 +192,8 @@ WRITES = [
 TRANSACTIONS = [
     Operation("txn_insert", "txn", "INSERT of one row, COMMIT", loop("{n10}", INSERT_ONE + " COMMIT;"), empty(),
               divisor=10),
+    Operation("txn_insert_pk", "txn", "the same with a primary key", loop("{n10}", INSERT_ONE + " COMMIT;"),
+              empty(key=True), divisor=10),
     Operation("txn_update", "txn", "UPDATE of one row by key, COMMIT",
               loop("{n10}", f"{UPDATE} WHERE id = {SOME_KEY}; COMMIT;"), table(key=True), divisor=10),
     Operation("txn_update_hot", "txn", "the same, always one of 8 rows",

@@ -99,6 +99,24 @@ BARS = {
 }
 
 
+def over_clients(load, title, points, names, folder):
+    """Two panels: transactions per second and CPU per transaction over the number of clients."""
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6))
+    clients = list(points)
+    for axes, key, label, unit in zip(panels, ("tps", "cpu_us"),
+                                      (f"{title}: transactions per second", "server CPU per transaction"), ("tps", "us")):
+        for name, color in zip(names, COLORS):
+            values = [points[n][name][key] for n in clients]
+            if None not in values:
+                axes.plot(clients, values, color=color, label=name, linewidth=2, marker="o")
+        plain(axes, label, unit)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(clients, [str(n) for n in clients])
+        axes.set_xlabel("clients")
+    panels[0].legend(frameon=False, loc="best")
+    return finish(figure, folder, f"scaling-{load}.png")
+
+
 def draw(workload, runs, rows, names, folder):
     """All pictures of one workload; returns their paths."""
     paths = []

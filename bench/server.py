@@ -101,7 +101,8 @@ class Load:
             [server.tool("pgbench"), "-n", "-M", "prepared", "-P", "1", "-T", str(seconds),
              "-c", str(clients), "-j", str(min(clients, os.cpu_count() or 1))] + options
             + [server.conninfo(database)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=server.environment())
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=dict(server.environment(), PGAPPNAME="pgbench"))
         server.loads.append(self)
         self.reader = threading.Thread(target=self._read_progress, daemon=True)
         self.reader.start()
@@ -278,21 +279,13 @@ class PrivateServer(Server):
         try:
             with open(os.path.join(self.directory, "data", "postmaster.pid"), encoding="utf-8") as pidfile:
                 root = int(pidfile.readline())
-            ticks = 0
-            for entry in os.listdir("/proc"):
-                if not entry.isdigit():
-                    continue
-                try:
-                    with open(f"/proc/{entry}/stat", encoding="utf-8") as stat:
-                        fields = stat.read().rpartition(")")[2].split()
-                except OSError:
-                    continue
-                # fields[1] is the parent; 11 to 14 are own and waited-for times
-                if int(entry) == root:
-                    ticks += sum(int(x) for x in fields[11:15])
-                elif int(fields[1]) == root:
-                    ticks += sum(int(x) for x in fields[11:13])
-            return ticks / os.sysconf("SC_CLK_TCK")
+            # a process that ends between two looks would be counted twice or not at all: look again
+            for _ in range(40):
+                ended, before = cpu_ticks(root, True), children_of(root)
+                if before.keys() == children_of(root).keys():
+                    break
+                time.sleep(0.05)
+            return (ended + sum(before.values())) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError):
             return None
 
@@ -348,6 +341,30 @@ class ExistingServer(Server):
             except BenchError:
                 pass
         self.databases = []
+
+
+def stat_fields(pid):
+    """The fields of /proc/PID/stat after the name: 1 is the parent, 11 to 14 are own and waited-for times."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+        return stat.read().rpartition(")")[2].split()
+
+
+def cpu_ticks(pid, with_ended_children):
+    return sum(int(x) for x in stat_fields(pid)[11:15 if with_ended_children else 13])
+
+
+def children_of(parent):
+    """{pid: ticks of CPU} of the processes whose parent this is."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = stat_fields(entry)
+            except OSError:
+                continue
+            if int(fields[1]) == parent:
+                children[int(entry)] = sum(int(x) for x in fields[11:13])
+    return children
 
 
 def process_cpu_seconds(pid):

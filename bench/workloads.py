@@ -37,7 +37,7 @@ class Bench:
         self.many_clients = options.clients or 32
         self.seconds = options.seconds
         self.cores = os.cpu_count() or 1
-        self.say = say
+        self.say = self.progress = say
         self._scratch = None
 
     def scratch(self, name):
