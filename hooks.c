@@ -21,6 +21,7 @@
 #include "miscadmin.h"
 #include "monitor/heap_readers.h"
 #include "mvcc/zany.h"
+#include "mvcc/zcommitted.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
@@ -59,6 +60,7 @@ shmem_request(void)
 		previous.shmem_request();
 	RequestAddinShmemSpace(zworkers_shmem_size());
 	RequestAddinShmemSpace(zany_shmem_size());
+	RequestAddinShmemSpace(zcommitted_shmem_size());
 	zu_shmem_request();
 }
 
@@ -71,6 +73,7 @@ shmem_startup(void)
 	zu_shmem_startup();
 	zworkers_shmem_startup();
 	zany_shmem_startup();
+	zcommitted_shmem_startup();
 }
 
 /* ---- a query is planned and executed ---- */

@@ -16,6 +16,8 @@
 #include "access/transam.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zcommitted.h"
+#include "mvcc/zxid.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 
@@ -27,17 +29,18 @@
 /*
  * has_aborted: Returns whether p's top-level transaction or one of its
  * subtransactions has aborted. The top-level transaction has ended. Xids below
- * `oldest` are settled and not looked up.
+ * `oldest` are settled and not looked up. What is found committed is noted, so
+ * that readers need not ask clog as long as `oldest` stands (VIS-9).
  */
 static bool
 has_aborted(const Pending *p, ZXid oldest)
 {
 	if (p->min_top < oldest)
 		return false;
-	if (!TransactionIdDidCommit(zxid_to_xid(p->min_top)))
+	if (!zxid_ended_committed(p->min_top))
 		return true;
 	for (int i = 0; i < p->nxids; i++)
-		if (p->xids[i] >= oldest && !TransactionIdDidCommit(zxid_to_xid(p->xids[i])))
+		if (p->xids[i] >= oldest && !zxid_ended_committed(p->xids[i]))
 			return true;
 	return false;
 }
@@ -90,7 +93,8 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 	 * ask this before asking for commit: a transaction is marked committed
 	 * before it leaves the array of running ones
 	 */
-	if (p->min_top >= oldest && TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
+	if (p->min_top >= oldest && !zcommitted_known(p->min_top) &&
+		TransactionIdIsInProgress(zxid_to_xid(p->min_top)))
 		return;
 	if (has_aborted(p, oldest))
 	{

@@ -10,6 +10,7 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "dml/zdml_internal.h"
+#include "mvcc/zcommitted.h"
 #include "page/zoverflow.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
@@ -17,12 +18,6 @@
 #include "undo/undo_temp.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-
-/*
- * Number of transactions whose status is looked up one by one, before a
- * snapshot is taken.
- */
-#define STATUS_LOOKUPS 8
 
 /*
  * Lockers leave the slots above the first of these numbers to writers; the last
@@ -106,6 +101,48 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 	return free_slot;
 }
 
+/* What one pick has asked the server about running transactions. */
+typedef struct Asked
+{
+	bool		once;			/* about one transaction */
+	Snapshot	running;		/* about all; NULL = not yet */
+} Asked;
+
+/* Has the server say which transactions are running, if that is not known. */
+static void
+ask_for_all(Asked *asked)
+{
+	static SnapshotData running = {SNAPSHOT_MVCC};
+
+	if (asked->running == NULL)
+		asked->running = GetSnapshotData(&running);
+}
+
+/*
+ * Returns the status of xid, which is not below oldest. Asks the server about
+ * one transaction by itself, about further ones by one snapshot, since each
+ * question takes a lock that all processes share.
+ */
+static ZXidStatus
+ask_status(Asked *asked, ZXid xid, ZXid oldest)
+{
+	TransactionId x = zxid_to_xid(xid);
+
+	Assert(xid >= oldest);
+	if (zcommitted_known(xid))
+		return ZXID_COMMITTED;
+	if (TransactionIdIsCurrentTransactionId(x))
+		return ZXID_OWN;
+	if (asked->once)
+		ask_for_all(asked);
+	asked->once = true;
+	if (asked->running == NULL)
+		return zxid_status_at(xid, oldest);
+	if (XidInMVCCSnapshot(x, asked->running))
+		return ZXID_IN_PROGRESS;
+	return zxid_ended_committed(xid) ? ZXID_COMMITTED : ZXID_ABORTED;
+}
+
 /*
  * Returns the slot with the oldest owner above 'floor' that is not among
  * 'running' (NULL: any owner will do). 0 = there is none.
@@ -131,31 +168,57 @@ find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 }
 
 /*
- * Returns the slot with the oldest owner that has ended, and its status; 0 =
- * there is none. The oldest owner is the likeliest to have ended. If several of
- * the oldest are in progress still, one snapshot of all running transactions
- * answers for the rest.
+ * Returns the slot with the oldest owner that is known to have committed
+ * (VIS-9). 0 = there is none.
  */
 static int
-find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatus *status)
+find_known(const SlotArray *slots, ZXid oldest)
 {
-	static SnapshotData running = {SNAPSHOT_MVCC};
+	int			best = 0;
+	ZXid		best_xid = 0;
+
+	for (int i = 1; i <= slots->n; i++)
+	{
+		ZXid		xid = zpage_slot_writer(slot_at(slots, i));
+
+		if (xid >= oldest && (best == 0 || xid < best_xid) && zcommitted_known(xid))
+		{
+			best = i;
+			best_xid = xid;
+		}
+	}
+	return best;
+}
+
+/*
+ * Returns a slot whose owner has ended, and its status; 0 = there is none. The
+ * oldest owner is the likeliest to have ended. If it has not, takes one that is
+ * known to have committed; else one question answers for all others.
+ */
+static int
+find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, Asked *asked,
+		   ZXidStatus *status)
+{
 	ZXid		floor = oldest - 1;
 
-	for (int tries = 0;; tries++)
+	for (;;)
 	{
-		int			i;
+		int			i = find_oldest(slots, floor, asked->running);
 
-		if (tries == STATUS_LOOKUPS)
-			GetSnapshotData(&running);
-		i = find_oldest(slots, floor, tries >= STATUS_LOOKUPS ? &running : NULL);
 		if (i == 0)
 			return 0;
 		floor = ZSLOT_XID(slot_at(slots, i));
 		zvis_check_xid(writer->rel, slots->block, i, floor);
-		*status = zxid_status_at(floor, oldest);
+		*status = ask_status(asked, floor, oldest);
 		if (*status == ZXID_COMMITTED || *status == ZXID_ABORTED)
 			return i;
+		i = find_known(slots, oldest);
+		if (i != 0)
+		{
+			*status = ZXID_COMMITTED;
+			return i;
+		}
+		ask_for_all(asked);
 	}
 }
 
@@ -164,7 +227,7 @@ find_ended(const ZWriter *writer, const SlotArray *slots, ZXid oldest, ZXidStatu
  * is none.
  */
 static int
-find_ended_locker(const SlotArray *slots, ZXid oldest)
+find_ended_locker(const SlotArray *slots, ZXid oldest, Asked *asked)
 {
 	for (int i = 1; i <= slots->ninline; i++)
 	{
@@ -172,7 +235,7 @@ find_ended_locker(const SlotArray *slots, ZXid oldest)
 
 		if ((slot->xid_flags & ZSLOT_INLINE_LOCKS) && ZSLOT_XID(slot) >= oldest)
 		{
-			ZXidStatus	status = zxid_status(ZSLOT_XID(slot));
+			ZXidStatus	status = ask_status(asked, ZSLOT_XID(slot), oldest);
 
 			if (status == ZXID_COMMITTED || status == ZXID_ABORTED)
 				return i;
@@ -214,6 +277,7 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 	ZXidStatus	status = ZXID_COMMITTED;
 	bool		own;
 	bool		settled;
+	Asked		asked = {false, NULL};
 	int			i = find_own_or_free(writer, slots, oldest, avoid, &own, &settled);
 
 	if (i != 0)
@@ -225,10 +289,10 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 		return slots->overflow != NULL && settled && !own && i <= slots->ninline ?
 			PICKED_LAST_OVERFLOW : PICKED;
 	}
-	i = find_ended(writer, slots, oldest, &status);
+	i = find_ended(writer, slots, oldest, &asked, &status);
 	if (i == 0)
 	{
-		pick->slotno = find_ended_locker(slots, oldest);
+		pick->slotno = find_ended_locker(slots, oldest, &asked);
 		return pick->slotno != 0 ? PICKED : PICK_NONE;
 	}
 	if (status == ZXID_ABORTED)
@@ -381,6 +445,7 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 	Page		page = BufferGetPage(buf);
 	int			n = zpage_nslots(page);
 	SlotArray	slots = {BufferGetBlockNumber(buf), page, NULL, n, n};
+	Asked		asked = {false, NULL};
 	ZXid		oldest = zu_oldest();
 	bool		own;
 	bool		settled;
@@ -405,7 +470,7 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 			zinline_add(slot->ptr, lock->offset, lock->mode) != 0;
 	}
 	if (lock->slotno == 0)
-		lock->slotno = find_ended_locker(&slots, oldest);
+		lock->slotno = find_ended_locker(&slots, oldest, &asked);
 	if (lock->slotno == 0 && n < MAX_LOCK_SLOTS && zpage_can_grow_slots(page, n + 1))
 		lock->slotno = lock->grow_to = n + 1;
 	return lock->slotno != 0;

@@ -66,8 +66,7 @@ zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 			default:
 				return true;
 		}
-	return accept->kind != ZACCEPT_NOT_ABORTED ||
-		(!TransactionIdIsInProgress(x) && TransactionIdDidCommit(x));
+	return accept->kind != ZACCEPT_NOT_ABORTED || zxid_is_committed(xid);
 }
 
 /*
@@ -77,8 +76,6 @@ zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 static bool
 accept_other(ZAccept *accept, ZXid xid)
 {
-	TransactionId x = zxid_to_xid(xid);
-
 	if (xid == accept->last_xid)
 		return accept->last_answer;
 	accept->last_xid = xid;
@@ -89,10 +86,10 @@ accept_other(ZAccept *accept, ZXid xid)
 			break;
 		case ZACCEPT_SETTLED:
 		case ZACCEPT_OWN_BEFORE:
-			accept->last_answer = !TransactionIdIsInProgress(x) && TransactionIdDidCommit(x);
+			accept->last_answer = zxid_is_committed(xid);
 			break;
 		case ZACCEPT_NOT_ABORTED:
-			accept->last_answer = TransactionIdIsInProgress(x) || TransactionIdDidCommit(x);
+			accept->last_answer = zxid_status_at(xid, accept->oldest) != ZXID_ABORTED;
 			break;
 		case ZACCEPT_NONE:
 			accept->last_answer = false;

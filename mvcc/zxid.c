@@ -2,24 +2,45 @@
  * mvcc/zxid.c - what transaction ids mean to this backend and its snapshots.
  *
  * Called by all of mvcc/ and above. Calls the server (procarray, clog,
- * subtrans) only; of pages and undo it knows only `oldest`. No locks but those
- * of the server's functions.
+ * subtrans) and zcommitted.c only; of pages and undo it knows only `oldest`. No
+ * locks but those of the server's functions.
  */
 #include "postgres.h"
 
 #include "access/subtrans.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "mvcc/zcommitted.h"
 #include "mvcc/zxid.h"
 #include "storage/predicate.h"
 #include "storage/procarray.h"
 #include "undo/undo_temp.h"
 #include "utils/snapmgr.h"
 
+/* Asks clog only once for a transaction that has committed (VIS-9). */
+bool
+zxid_ended_committed(ZXid xid)
+{
+	if (zcommitted_known(xid))
+		return true;
+	if (!TransactionIdDidCommit(zxid_to_xid(xid)))
+		return false;
+	zcommitted_note(xid);
+	return true;
+}
+
 /*
  * Looks whether the transaction is in progress before it looks at clog, as a
  * committing transaction is marked in clog first.
  */
+bool
+zxid_is_committed(ZXid xid)
+{
+	return zcommitted_known(xid) ||
+		(!TransactionIdIsInProgress(zxid_to_xid(xid)) && zxid_ended_committed(xid));
+}
+
+/* As zxid_is_committed does, asks for what is in progress first. */
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)
 {
@@ -27,11 +48,13 @@ zxid_status_at(ZXid xid, ZXid oldest)
 
 	if (xid < oldest)
 		return ZXID_ALL_VISIBLE;
+	if (zcommitted_known(xid))
+		return ZXID_COMMITTED;
 	if (TransactionIdIsCurrentTransactionId(x))
 		return ZXID_OWN;
 	if (TransactionIdIsInProgress(x))
 		return ZXID_IN_PROGRESS;
-	return TransactionIdDidCommit(x) ? ZXID_COMMITTED : ZXID_ABORTED;
+	return zxid_ended_committed(xid) ? ZXID_COMMITTED : ZXID_ABORTED;
 }
 
 ZXidStatus
@@ -60,12 +83,11 @@ zxid_is_ours(ZXid xid)
 		TransactionIdEquals(SubTransGetTopmostTransaction(x), top);
 }
 
+/* What is not in progress in a snapshot had ended when it was taken. */
 bool
 zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
 {
-	TransactionId x = zxid_to_xid(xid);
-
-	return !XidInMVCCSnapshot(x, snapshot) && TransactionIdDidCommit(x);
+	return !XidInMVCCSnapshot(zxid_to_xid(xid), snapshot) && zxid_ended_committed(xid);
 }
 
 /*

@@ -1,0 +1,26 @@
+/*
+ * mvcc/zcommitted.h - transactions that are known to have committed.
+ */
+#ifndef ZUNDO_ZCOMMITTED_H
+#define ZUNDO_ZCOMMITTED_H
+
+#include "common/zundo.h"
+
+/*
+ * zcommitted_known: returns whether xid is noted as committed. If so, it is
+ * not in progress either. Returns false for all others, of which nothing is
+ * known here.
+ */
+extern bool zcommitted_known(ZXid xid);
+
+/*
+ * zcommitted_note: notes that xid has committed and has left the server's
+ * array of running transactions (VIS-9). No lock needed, no errors.
+ */
+extern void zcommitted_note(ZXid xid);
+
+/* For the shared memory hooks in hooks.c. */
+extern Size zcommitted_shmem_size(void);
+extern void zcommitted_shmem_startup(void);
+
+#endif

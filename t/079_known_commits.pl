@@ -1,0 +1,69 @@
+# VIS-9: what is known to have committed is not asked for again by any session,
+# and is known no longer than the commit itself.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+# Without a worker nobody but readers notes transactions, and `oldest` stands.
+my $node = zundo_node('known', <<'C');
+max_worker_processes = 0
+checkpoint_timeout = 1h
+C
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+
+# Two rows on a page, so that no writer needs the slot of another one and asks for its status.
+sql(q{CREATE TABLE t (id int PRIMARY KEY, n int, filler text STORAGE PLAIN) USING zheap;
+	INSERT INTO t SELECT g, 0, repeat('x', 3000) FROM generate_series(1, 1000) g});
+sql('DO $$BEGIN FOR i IN 1..1000 LOOP UPDATE t SET n = n + 1 WHERE id = i; COMMIT; END LOOP; END$$');
+
+# questions SQL: how often the statement, run by a session of its own, has asked clog.
+sub questions
+{
+	my ($sql) = @_;
+	my $asked = q{SELECT blks_hit FROM pg_stat_slru WHERE lower(name) IN ('xact', 'transaction')};
+	my $before = sql($asked);
+	is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off;', $sql), '500500|1000', "rows of: $sql");
+	my $after;
+	for (1 .. 10)
+	{
+		last if ($after = sql($asked)) > $before;
+		select(undef, undef, undef, 0.1);
+	}
+	return $after - $before;
+}
+
+my $read = 'SELECT sum(id), sum(n) FROM t WHERE id > 0';
+my $first = questions($read);
+cmp_ok($first, '>=', 400, 'the first reader asks for the status of each transaction');
+cmp_ok(questions($read), '<', 100, 'the second one does not');
+
+# A commit that a crash loses. The id is given away again, and means another transaction.
+my ($writer, $reader) = (session($node), session($node));
+my $walwriter = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
+sql('CHECKPOINT');
+kill 'STOP', $walwriter;
+ask($writer, 'SET synchronous_commit = off');
+my $lost = ask($writer, 'BEGIN', 'UPDATE t SET n = 100 WHERE id = 1 RETURNING pg_current_xact_id()', 'COMMIT');
+is(ask($reader, 'SELECT n FROM t WHERE id = 1'), '100', 'a commit that is not flushed is seen');
+crash($node);
+is(sql('SELECT n FROM t WHERE id = 1'), '1', 'it is lost in a crash');
+$_->quit for $writer, $reader;
+my $open = session($node);
+my $found = 0;
+for (1 .. 200)
+{
+	my $id = ask($open, 'BEGIN', 'UPDATE t SET n = 200 WHERE id = 2 RETURNING pg_current_xact_id()');
+	$found = ($id == $lost);
+	last if $id >= $lost;
+	ask($open, 'ROLLBACK');
+}
+ok($found, 'another transaction gets the lost id');
+is(sql('SELECT n FROM t WHERE id = 2'), '1', 'and is not taken for committed');
+ask($open, 'ROLLBACK');
+is(sql('SELECT n FROM t WHERE id = 2'), '1', 'nor after it has been rolled back');
+$open->quit;
+sound($node, '', 't');
+no_crash($node);
+done_testing();
