@@ -29,8 +29,6 @@ typedef struct ZuExtent
 
 /* ---- shared state ---- */
 
-#define ZU_FENCES		16
-
 /*
  * One log of a database. 'insert' and 'insert_sequence' are written by the
  * owner only, 'discard*' by the process that holds the discarder flag, all else
@@ -64,7 +62,11 @@ typedef struct ZuLog
 								 * transaction for which the lost part may
 								 * have been needed */
 	TimestampTz detached;		/* when the owner left */
+	/* so that two owners never write to one cache line, or a pair of them */
+	char		pad[112];
 } ZuLog;
+
+StaticAssertDecl(sizeof(ZuLog) % PG_CACHE_LINE_SIZE == 0, "the padding of ZuLog");
 
 /*
  * Set in ZuLog.owner while the owner is in a transaction that may write.
@@ -97,8 +99,8 @@ typedef struct ZuEntry
 
 	pg_atomic_uint32 state;		/* ZuEntryState; grows under the load lock */
 	pg_atomic_uint64 oldest;	/* monotone */
-	pg_atomic_uint32 limit;		/* extents that exist; lowered only with all
-								 * fences held */
+	pg_atomic_uint32 limit;		/* extents that exist; lowered only by
+								 * zu_lower_limit */
 	pg_atomic_uint32 used;		/* extents not free; alloc lock */
 	pg_atomic_uint32 hint;		/* no free extent below; alloc lock */
 	pg_atomic_uint32 overflow_extents;	/* in state OVERFLOW; alloc lock */
@@ -135,6 +137,7 @@ typedef struct ZuEntry
 typedef struct ZuLogSet
 {
 	ZuEntry    *owner;			/* NULL = free; table lock */
+	char		pad[PG_CACHE_LINE_SIZE - sizeof(ZuEntry *)];
 	ZuLog		logs[FLEXIBLE_ARRAY_MEMBER];
 } ZuLogSet;
 
@@ -165,8 +168,14 @@ extern void zu_leave_entry(void);
  */
 extern bool zu_shmem_ready(void);
 
+/*
+ * zu_my_fence: returns the lock that this process holds, shared, while it has
+ * pages of any undo log pinned that might be cut off. Each process has its own:
+ * so readers share no memory that they write to.
+ */
+extern LWLock *zu_my_fence(void);
+
 /* Locks of an entry; see README.md for their order. */
-extern LWLock *zu_fence_lock(ZuEntry *entry, int n);
 extern LWLock *zu_alloc_lock(ZuEntry *entry);
 extern LWLock *zu_load_lock(ZuEntry *entry);
 
@@ -199,11 +208,12 @@ extern void zu_end_discard(ZuEntry *entry);
 extern void zu_end_truncation(ZuEntry *entry);
 
 /*
- * zu_fences_acquire, zu_fences_release: Take and release all fences of the
- * entry, exclusively.
+ * zu_lower_limit: sets the entry's limit to nextents and takes each process's
+ * fence in turn, exclusively. On return no process has a page behind the new
+ * limit pinned, or will read one: whoever held its fence before has released
+ * it, and whoever takes it later sees the new limit.
  */
-extern void zu_fences_acquire(ZuEntry *entry);
-extern void zu_fences_release(ZuEntry *entry);
+extern void zu_lower_limit(ZuEntry *entry, uint32 nextents);
 
 /*
  * Has the logs of the attached entry loaded. On a primary only. Raises an error

@@ -33,12 +33,6 @@ static bool fence_held = false;
 
 /* ---- the fence ---- */
 
-static LWLock *
-my_fence(void)
-{
-	return zu_fence_lock(zu_my.entry, (int) zc_my_proc_number());
-}
-
 /*
  * Returns whether the fence that zu_read_begin took is still held. An error
  * releases it without zu_read_end.
@@ -48,7 +42,7 @@ fence_kept(void)
 {
 	if (likely(!fence_held))
 		return false;
-	fence_held = LWLockHeldByMe(my_fence());
+	fence_held = LWLockHeldByMe(zu_my_fence());
 	return fence_held;
 }
 
@@ -57,7 +51,7 @@ zu_read_begin(void)
 {
 	if (fence_kept())
 		elog(ERROR, "zu_read_begin is not nestable");
-	LWLockAcquire(my_fence(), LW_SHARED);
+	LWLockAcquire(zu_my_fence(), LW_SHARED);
 	fence_held = true;
 }
 
@@ -65,7 +59,7 @@ void
 zu_read_end(void)
 {
 	if (fence_kept())
-		LWLockRelease(my_fence());
+		LWLockRelease(zu_my_fence());
 	fence_held = false;
 }
 
@@ -74,7 +68,7 @@ zu_fence_enter(void)
 {
 	if (fence_kept())
 		return false;
-	LWLockAcquire(my_fence(), LW_SHARED);
+	LWLockAcquire(zu_my_fence(), LW_SHARED);
 	return true;
 }
 
@@ -82,7 +76,7 @@ void
 zu_fence_leave(bool taken)
 {
 	if (taken)
-		LWLockRelease(my_fence());
+		LWLockRelease(zu_my_fence());
 }
 
 /* ---- pages ---- */

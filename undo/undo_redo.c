@@ -228,9 +228,7 @@ zu_redo_truncate(XLogReaderState *record)
 	entry = zu_lock_entry_for_redo(locator);
 	if (entry != NULL)
 	{
-		zu_fences_acquire(entry);
-		pg_atomic_write_u32(&entry->limit, xlrec.nextents);
-		zu_fences_release(entry);
+		zu_lower_limit(entry, xlrec.nextents);
 		zu_unlock_entry_for_redo();
 	}
 	if (zu_twins_redo(&meta, record, 0))
@@ -243,9 +241,7 @@ zu_redo_truncate(XLogReaderState *record)
 	if (entry != NULL)
 	{
 		/* an entry that was loaded since then has read the old limit */
-		zu_fences_acquire(entry);
-		pg_atomic_write_u32(&entry->limit, xlrec.nextents);
-		zu_fences_release(entry);
+		zu_lower_limit(entry, xlrec.nextents);
 		zu_unlock_entry_for_redo();
 	}
 	zu_twins_unlock(&meta);

@@ -42,7 +42,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
-#define LOCKS_PER_ENTRY (ZU_FENCES + 2)
+#define LOCKS_PER_ENTRY 2
 #define SPARE_LOGS		32
 #define LEAST_LOGS		128
 
@@ -52,6 +52,12 @@
  * Sets of logs hold what writers and the discarder need besides; they are
  * large, and there are zundo.max_databases of them.
  */
+typedef union ZuEntryPadded
+{
+	ZuEntry		entry;
+	char		pad[TYPEALIGN(PG_CACHE_LINE_SIZE, sizeof(ZuEntry))];
+} ZuEntryPadded;
+
 typedef struct ZuShared
 {
 	int			nlogs;			/* in a set */
@@ -59,8 +65,13 @@ typedef struct ZuShared
 	int			nsets;
 	int			entries_used;	/* those from here on were never used; table
 								 * lock */
-	ZuEntry		entries[FLEXIBLE_ARRAY_MEMBER];
+	/* from here on nothing shares a cache line with something else */
+	char		pad[PG_CACHE_LINE_SIZE - 4 * sizeof(int)];
+	ZuEntryPadded entries[FLEXIBLE_ARRAY_MEMBER];
 } ZuShared;
+
+StaticAssertDecl(offsetof(ZuShared, entries) == PG_CACHE_LINE_SIZE &&
+				 offsetof(ZuLogSet, logs) == PG_CACHE_LINE_SIZE, "alignment of shared memory");
 
 ZuBackend	zu_my;
 
@@ -69,8 +80,9 @@ ZuDoubt    *zu_doubt = &no_doubt;
 
 static ZuShared *shared = NULL;
 static ZuLogSet *sets = NULL;
-static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY
-									 * each */
+static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY for
+									 * each entry; then a fence for each
+									 * process */
 
 /* ---- size and start ---- */
 
@@ -83,7 +95,7 @@ logs_wanted(void)
 static Size
 set_size(int nlogs)
 {
-	return MAXALIGN(add_size(offsetof(ZuLogSet, logs), mul_size(nlogs, sizeof(ZuLog))));
+	return CACHELINEALIGN(add_size(offsetof(ZuLogSet, logs), mul_size(nlogs, sizeof(ZuLog))));
 }
 
 /*
@@ -93,7 +105,7 @@ set_size(int nlogs)
 static Size
 entries_size(void)
 {
-	return MAXALIGN(add_size(offsetof(ZuShared, entries), mul_size(MaxBackends, sizeof(ZuEntry))));
+	return add_size(offsetof(ZuShared, entries), mul_size(MaxBackends, sizeof(ZuEntryPadded)));
 }
 
 static Size
@@ -107,7 +119,7 @@ zu_shmem_request(void)
 {
 	RequestAddinShmemSpace(zu_shmem_size());
 	RequestAddinShmemSpace(zu_pin_shmem_size());
-	RequestNamedLWLockTranche("zundo", 1 + MaxBackends * LOCKS_PER_ENTRY);
+	RequestNamedLWLockTranche("zundo", 1 + MaxBackends * (LOCKS_PER_ENTRY + 1));
 }
 
 static ZuLogSet *
@@ -188,7 +200,7 @@ zu_shmem_startup(void)
 		shared->nsets = zundo_max_databases;
 		shared->entries_used = 0;
 		for (int i = 0; i < shared->nentries; i++)
-			init_entry(&shared->entries[i]);
+			init_entry(&shared->entries[i].entry);
 	}
 	sets = (ZuLogSet *) ((char *) shared + entries_size());
 	if (!found)
@@ -224,41 +236,51 @@ table_lock(void)
 static LWLock *
 entry_lock(ZuEntry *entry, int n)
 {
-	Size		i = entry - shared->entries;
+	Size		i = (ZuEntryPadded *) entry - shared->entries;
 
 	return &locks[1 + i * LOCKS_PER_ENTRY + n].lock;
 }
 
-LWLock *
-zu_fence_lock(ZuEntry *entry, int n)
+/* Returns the fence of the process with this number. */
+static LWLock *
+fence_lock(int procno)
 {
-	return entry_lock(entry, n % ZU_FENCES);
+	return &locks[1 + shared->nentries * LOCKS_PER_ENTRY + procno].lock;
+}
+
+LWLock *
+zu_my_fence(void)
+{
+	int			procno = (int) zc_my_proc_number();
+
+	/* only processes that can be connected to a database read undo */
+	Assert(procno >= 0 && procno < shared->nentries);
+	return fence_lock(procno);
 }
 
 LWLock *
 zu_alloc_lock(ZuEntry *entry)
 {
-	return entry_lock(entry, ZU_FENCES);
+	return entry_lock(entry, 0);
 }
 
 LWLock *
 zu_load_lock(ZuEntry *entry)
 {
-	return entry_lock(entry, ZU_FENCES + 1);
+	return entry_lock(entry, 1);
 }
 
+/* Processes of other databases may have to wait for us, for a moment. */
 void
-zu_fences_acquire(ZuEntry *entry)
+zu_lower_limit(ZuEntry *entry, uint32 nextents)
 {
-	for (int i = 0; i < ZU_FENCES; i++)
-		LWLockAcquire(zu_fence_lock(entry, i), LW_EXCLUSIVE);
-}
-
-void
-zu_fences_release(ZuEntry *entry)
-{
-	for (int i = ZU_FENCES - 1; i >= 0; i--)
-		LWLockRelease(zu_fence_lock(entry, i));
+	pg_atomic_write_u32(&entry->limit, nextents);
+	pg_memory_barrier();
+	for (int i = 0; i < shared->nentries; i++)
+	{
+		LWLockAcquire(fence_lock(i), LW_EXCLUSIVE);
+		LWLockRelease(fence_lock(i));
+	}
 }
 
 void
@@ -298,7 +320,7 @@ find_entry(Oid dboid, RelFileNumber relnumber)
 {
 	for (int i = 0; i < shared->entries_used; i++)
 	{
-		ZuEntry    *entry = &shared->entries[i];
+		ZuEntry    *entry = &shared->entries[i].entry;
 
 		if (entry->dboid == dboid && entry->relnumber == relnumber)
 			return entry;
@@ -345,7 +367,7 @@ zu_join_entry(RelFileLocator locator)
 		{
 			if (shared->entries_used >= shared->nentries)
 				elog(ERROR, "zundo has no entry left for a database");
-			entry = &shared->entries[shared->entries_used++];
+			entry = &shared->entries[shared->entries_used++].entry;
 		}
 		init_entry(entry);
 		entry->dboid = locator.dbOid;

@@ -4,8 +4,8 @@
  * Called by the undo worker. Lowers the limit first, so that no process reaches
  * the extents at the end, and then cuts the file off, without an LWLock.
  *
- * Locks: alloc lock -> all fences, released -> meta page; then none while the
- * file is cut off (ZuEntry.truncator is set).
+ * Locks: alloc lock -> each fence in turn, released -> meta page; then none
+ * while the file is cut off (ZuEntry.truncator is set).
  *
  * Crash points
  *	between TRUNCATE and the file's truncation	blocks beyond the limit stay;
@@ -96,13 +96,7 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	 */
 	xlrec.floor = newest_generation(nextents, limit, xlrec.floor);
 
-	/*
-	 * once all fences are held, no process that has seen the old limit still
-	 * reads behind the new one
-	 */
-	zu_fences_acquire(entry);
-	pg_atomic_write_u32(&entry->limit, nextents);
-	zu_fences_release(entry);
+	zu_lower_limit(entry, nextents);
 
 	PG_TRY();
 	{
