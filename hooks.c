@@ -369,8 +369,10 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 
 			/*
 			 * Forget the handles and the pages with room before pages are
-			 * undone, which takes away the changes that they refer to.
+			 * undone, which takes away the changes that they refer to. The
+			 * server removes files after this.
 			 */
+			zu_at_subxact_abort();
 			zreclaim_at_subxact_end(level, false);
 			zhandle_at_subxact_abort(mySubid);
 			zheld_forget();

@@ -106,6 +106,24 @@ ask($many, 'ROLLBACK', 'CREATE CONSTRAINT TRIGGER b AFTER UPDATE ON often DEFERR
 ask($many, 'BEGIN', $often, 'UPDATE often SET n = 0', 'COMMIT');
 is(ask($many, 'TABLE fired'), "0\n5\n10\n15\n20", 'what deferred triggers saw');
 $many->quit;
+
+# 6. The pin on the last undo page (UNDO-66), which a transaction keeps: not longer than the subtransaction that has made
+# the undo log itself, nor than the transaction, however that ends. (A pin that is left is a warning in the log.)
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+my $other = $node->background_psql('other', on_error_stop => 0);
+my $make = q{CREATE EXTENSION zundo; CREATE TABLE o (n int) USING zheap; INSERT INTO o VALUES (1); INSERT INTO o VALUES (2)};
+ask($other, 'BEGIN', 'SAVEPOINT a', $make, 'ROLLBACK TO a');
+is($complaint, '', 'an undo log that is written goes with its savepoint');
+is(ask($other, $make, 'SAVEPOINT b', 'INSERT INTO o VALUES (3)', 'ROLLBACK TO b', 'INSERT INTO o VALUES (4)', 'COMMIT', 'SELECT sum(n) FROM o'),
+	7, 'another one stays');
+is(ask($other, 'BEGIN', 'SET LOCAL zundo.drop_rows_with_extension = on', 'INSERT INTO o SELECT g FROM generate_series(1, 3000) g', 'DROP EXTENSION zundo CASCADE', 'COMMIT', q{SELECT to_regclass('o')}),
+	'', 'and goes in the transaction that wrote to it');
+unlike($complaint, qr/ERROR|WARNING/, 'without a complaint');
+ask($other, $make, 'BEGIN', 'INSERT INTO o VALUES (5)', 'DECLARE c CURSOR WITH HOLD FOR TABLE o', 'INSERT INTO o VALUES (6)', 'COMMIT',
+	'DO $$BEGIN FOR i IN 7..9 LOOP INSERT INTO o VALUES (i); INSERT INTO o VALUES (i); IF i = 8 THEN ROLLBACK; ELSE COMMIT; END IF; END LOOP; END$$');
+is(ask($other, 'SELECT sum(n) FROM o'), 46, 'commits and rollbacks within a statement');
+$other->quit;
 sound($node, 'in the end', qw(p c wide often zundo.undo_log));
+unlike(slurp_file($node->logfile), qr/refcount leak|resource was not closed|is pinned/, 'no pin is left');
 no_crash($node);
 done_testing();

@@ -199,6 +199,8 @@ typedef struct ZuOp
 										 * record will be */
 	uint32		total;			/* bytes of all records */
 	int			npages;
+	bool		kept;			/* the only page is that which this backend
+								 * keeps pinned (UNDO-66) */
 	Buffer		buffers[ZU_MAX_PAGES];
 	bool		init[ZU_MAX_PAGES]; /* the page gets its first bytes:
 									 * WILL_INIT */
@@ -335,6 +337,12 @@ extern uint64 zu_my_transaction_bytes(void);
  * hooks.c at commit, abort and prepare.
  */
 extern void zu_at_xact_end(void);
+
+/*
+ * Releases the pin on the log's last page. Called by hooks.c when a
+ * subtransaction aborts, before the files that it has made are removed.
+ */
+extern void zu_at_subxact_abort(void);
 
 /* ---- parsing and discarding (workers, VACUUM, monitor) ---- */
 

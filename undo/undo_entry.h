@@ -210,8 +210,8 @@ extern void zu_end_truncation(ZuEntry *entry);
 /*
  * zu_lower_limit: sets the entry's limit to nextents and takes each process's
  * fence in turn, exclusively. On return no process has a page behind the new
- * limit pinned, or will read one: whoever held its fence before has released
- * it, and whoever takes it later sees the new limit.
+ * limit pinned, or will read one: a process that held its fence has released
+ * it, and one that takes it later sees the new limit.
  */
 extern void zu_lower_limit(ZuEntry *entry, uint32 nextents);
 

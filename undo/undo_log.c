@@ -25,6 +25,12 @@
  *		not hold it: ZuLog.owner has ZU_LOG_HELD from hold_log to the end of
  *		the transaction.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
+ *	UNDO-66	the page at the insert position stays pinned from op to op of a
+ *		transaction. The pin is the top-level transaction's; it is released
+ *		before the log can be taken and before files of an aborted
+ *		subtransaction, of which the log may be one, are removed. Until then
+ *		the page's extent is the log's current one, or the next, so it is
+ *		neither freed nor cut off.
  *	UNDO-36	a log whose end was found by reading its pages continues in a fresh
  *		extent, whose first page names that end: if the last page's latest
  *		write was lost, no new record takes a place that a table page still
@@ -36,6 +42,7 @@
 #include "access/xloginsert.h"
 #include "access/xlogutils.h"
 #include "miscadmin.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 /*
@@ -57,6 +64,9 @@ typedef struct MyLog
 	int			off;
 	Buffer		last_buffer;	/* where the page at the insert position was
 								 * last seen */
+	Buffer		pinned;			/* its pin, from op to op (UNDO-66); or
+								 * InvalidBuffer */
+	BlockNumber pinned_block;
 	ZXid		last_top;		/* top-level xid of the newest record */
 	UndoPtr		start;			/* of the current top-level transaction */
 	uint64		bytes;			/* undo that it has written */
@@ -78,6 +88,41 @@ room_left(void)
 	if (my.current.generation == 0 || my.page >= ZU_EXTENT_PAGES)
 		return 0;
 	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_ROOM - (my.off - ZU_PAGE_DATA);
+}
+
+/*
+ * Releases the pin that is kept from op to op, if there is one. Called before
+ * the pins of the transaction must be gone, and before the log may be taken.
+ */
+static void
+unpin_page(void)
+{
+	ResourceOwner saved = CurrentResourceOwner;
+
+	if (!BufferIsValid(my.pinned))
+		return;
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	ReleaseBuffer(my.pinned);
+	CurrentResourceOwner = saved;
+	my.pinned = InvalidBuffer;
+}
+
+/*
+ * Keeps the page in buf, which an op has pinned, pinned until the end of the
+ * top-level transaction, instead of the one before. Raises an error if it runs
+ * out of memory; the abort then restores CurrentResourceOwner.
+ */
+static void
+keep_pinned(Buffer buf)
+{
+	ResourceOwner saved = CurrentResourceOwner;
+
+	unpin_page();
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	IncrBufferRefCount(buf);
+	CurrentResourceOwner = saved;
+	my.pinned = buf;
+	my.pinned_block = BufferGetBlockNumber(buf);
 }
 
 /* Sets the backend-local insert position within the current extent from ptr. */
@@ -129,6 +174,7 @@ attach_log(void)
 	int			i;
 
 	zu_require_logs();
+	Assert(!BufferIsValid(my.pinned));
 	memset(&my, 0, sizeof(my));
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	i = choose_log(entry);
@@ -208,6 +254,7 @@ zu_log_detach(void)
 
 	if (!my.attached)
 		return;
+	unpin_page();
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	if (zu_log_pid(my_shared()) == MyProcPid)
 	{
@@ -407,6 +454,8 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 
 	op->npages = 0;
 	off = op->start;
+	op->kept = BufferIsValid(my.pinned) && op->total <= (uint32) (BLCKSZ - off) &&
+		my.pinned_block == zu_extent_block(extent) + page && off != ZU_PAGE_DATA;
 	for (left = op->total; left > 0; page++)
 	{
 		uint32		n = Min(left, (uint32) (BLCKSZ - off));
@@ -414,7 +463,10 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 
 		Assert(op->npages < ZU_MAX_PAGES && page < ZU_EXTENT_PAGES);
 		op->init[op->npages] = init;
-		op->buffers[op->npages] = lock_op_page(extent, page, init);
+		if (likely(op->kept))
+			LockBuffer(op->buffers[0] = my.pinned, BUFFER_LOCK_EXCLUSIVE);
+		else
+			op->buffers[op->npages] = lock_op_page(extent, page, init);
 		if (!init)
 		{
 			Page		p = BufferGetPage(op->buffers[op->npages]);
@@ -437,6 +489,8 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 		left -= n;
 		off = ZU_PAGE_DATA;
 	}
+	if (!op->kept)
+		keep_pinned(op->buffers[op->npages - 1]);
 }
 
 /*
@@ -548,7 +602,9 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 	{
 		if (!XLogRecPtrIsInvalid(recptr))
 			PageSetLSN(BufferGetPage(op->buffers[i]), recptr);
-		UnlockReleaseBuffer(op->buffers[i]);
+		LockBuffer(op->buffers[i], BUFFER_LOCK_UNLOCK);
+		if (!op->kept)
+			ReleaseBuffer(op->buffers[i]);
 	}
 	if (op->place.generation != my.current.generation ||
 		zuptr_extent(op->next) != my.current.extent)
@@ -599,8 +655,15 @@ zu_at_xact_end(void)
 	my.start = InvalidUndoPtr;
 	my.bytes = 0;
 	my.woke = false;
+	unpin_page();
 	let_log_be_taken();
 	zu_my.locked = false;
+}
+
+void
+zu_at_subxact_abort(void)
+{
+	unpin_page();
 }
 
 /* ---- redo ---- */
