@@ -109,7 +109,8 @@ def measure_workload(bench, workload, options, sides, folder):
         rounds = options.rounds or 3
         results = ops.measure_all(bench, sides, operations.chosen(options.ops, default), options.rows, rounds)
         table = ops.table_of(results, names, options.rows, rounds)
-        return {"title": table.title, "rows": options.rows, "operations": results}, table, []
+        pictures = with_plots(lambda plots: [plots.ratios(results, ops.LIMIT, names, folder)])
+        return {"title": table.title, "rows": options.rows, "operations": results}, table, [p for p in pictures if p]
     title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
     rows = report.summarize(workload, runs, names)
     figures = {"title": title, "table": rows, "runs": runs}

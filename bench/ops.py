@@ -20,6 +20,7 @@ SETTLED_UNDO = 65536            # bytes of undo in use below which earlier work 
 SETTLE_PATIENCE = 10.0          # seconds that we wait for that
 SHORT = 0.002                   # seconds of CPU below which, on both sides, a ratio says nothing
 CLEAR_SPREAD = 0.05             # half the range of the ratios that forbids no verdict
+ONE_ROUND_DOUBT = 0.1           # that of a single round
 CROWD = 0.25                    # share of the machine from which on others' work is a doubt ...
 CROWD_DOUBT = 0.05              # ... of so much
 
@@ -173,7 +174,7 @@ def measure(runner, meter, engine, operation):
             times += 1
         wall, cpu = time.monotonic() - wall, clock() - cpu
         end = meter.now()
-    figures = {"cpu": cpu / times, "wall": wall / times, "wal": None, "images": None, "size": None}
+    figures = {"measured": cpu, "cpu": cpu / times, "wall": wall / times, "wal": None, "images": None, "size": None}
     if operation.group not in ("read", "old"):
         figures["wal"], figures["images"] = meter.between(begin, end)
         if not operation.temporary:
@@ -218,13 +219,18 @@ def wal_ratio(rows, heap, zheap):
     return ratio(heap, zheap) if heap is not None and heap >= rows else None
 
 
-def verdict(medians, ratios, others):
-    """"above", "short", "noisy" or "" for the ratios of the rounds, others having used that share of the machine."""
-    if max(medians) < SHORT:
+def verdict(measured, ratios, others):
+    """"above", "short", "noisy" or "" for seconds measured on each side and the ratios of the rounds.
+
+    others is the share of the machine that other processes used.
+    """
+    if max(measured) < SHORT:
         return "short"
     center = statistics.median(ratios)
-    doubt = (max(ratios) - min(ratios)) / 2 / center + (CROWD_DOUBT if others is not None and others > CROWD else 0)
-    if doubt > CLEAR_SPREAD and abs(center / LIMIT - 1) < doubt:
+    doubt = (max(ratios) - min(ratios)) / 2 / center if len(ratios) > 1 else ONE_ROUND_DOUBT
+    doubt += CROWD_DOUBT if others is not None and others > CROWD else 0
+    rounds_disagree = min(ratios) <= LIMIT < max(ratios)
+    if doubt > CLEAR_SPREAD and (rounds_disagree or abs(center / LIMIT - 1) < doubt):
         return "noisy"
     return "above" if center > LIMIT else ""
 
@@ -256,7 +262,7 @@ def one_operation(runner, meters, operation, sides, rounds):
         "wal_with_images_ratio": wal_ratio(rows, *with_images),
         "undo_per_row": None if undo is None else undo / rows,
         "size_ratio": ratio(medians[0]["size"], medians[1]["size"]),
-        "others": others, "verdict": verdict([m["cpu"] for m in medians], pairs, others), "rounds": runs, "beside": operation.beside,
+        "others": others, "verdict": verdict([middle(figures, "measured") for figures in (heap, zheap)], pairs, others), "rounds": runs, "beside": operation.beside,
     }
 
 

@@ -99,6 +99,32 @@ BARS = {
 }
 
 
+def ratios(results, limit, names, folder):
+    """A point for each operation at the ratio of its CPU, the dearest first; what cannot be judged is pale."""
+    shown = sorted((r for r in results if r["cpu_ratio"]), key=lambda r: r["cpu_ratio"])
+    if not shown:
+        return None
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.19 * len(shown)))
+    for place, result in enumerate(shown):
+        color = COLORS[0] if result["verdict"] == "above" else COLORS[1]
+        pairs = [b["cpu"] / a["cpu"] for a, b in zip(*(result["rounds"][name] for name in names)) if a["cpu"]]
+        pale = 0.35 if result["verdict"] in ("noisy", "short") else 1
+        axes.plot([min(pairs), max(pairs)], [place, place], color=color, alpha=pale, linewidth=1)
+        axes.plot([result["cpu_ratio"]], [place], color=color, alpha=pale, marker="o", markersize=4)
+    axes.axvline(limit, color="#999999", linewidth=1)
+    axes.set_xscale("log")
+    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if
+             shown[0]["cpu_ratio"] / 2 <= t <= shown[-1]["cpu_ratio"] * 2]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_yticks(range(len(shown)), [r["name"] for r in shown], fontsize=7)
+    axes.set_ylim(-1, len(shown))
+    axes.set_title(f"CPU of {names[1]} / {names[0]}, median and range of the rounds", loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", color="#eeeeee")
+    return finish(figure, folder, "ops-ratios.png")
+
+
 def over_clients(load, title, points, names, folder):
     """Two panels: transactions per second and CPU per transaction over the number of clients."""
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6))
