@@ -59,11 +59,15 @@ typedef struct ZChange
 	bool		frozen;			/* INSERT: the row's header names no slot */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
+	bool		row_left_out;	/* DELETE: the WAL record leaves the row out;
+								 * replay finds it on the table page
+								 * (REPLAY-1) */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
 	bool		new_shape;		/* UPDATE: number of attributes, nulls or
 								 * external change */
-	uint16		old_header_length;	/* UPDATE: of the old header in the
-									 * record's payload */
+	uint16		old_header_length;	/* UPDATE, and DELETE with row_left_out:
+									 * of the old header in the record's
+									 * payload */
 	ZHeader		shape;			/* UPDATE with new_shape: header with the new
 								 * shape */
 	ZXid		topxid;
@@ -82,7 +86,8 @@ typedef struct ZChange
 	const char *delta;			/* UPDATE, if logged: what follows the
 								 * headers, in WAL form */
 	uint32		delta_length;
-	const char *undo;			/* the packed records; set by the decoder only */
+	const char *undo;			/* the packed records; set by the decoder
+								 * only, and NULL with row_left_out */
 
 	int			nrecords;
 	ZuRecord	rec[ZU_MAX_RECORDS];
@@ -207,5 +212,31 @@ extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
  * change. Returns false if the record is malformed.
  */
 extern bool zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work);
+
+/*
+ * zchange_pages_have_images: returns whether the server writes full-page images
+ * now, so that a DELETE may leave the row out of its record (REPLAY-1). Only a
+ * hint: the answer may change before the record is inserted.
+ */
+extern bool zchange_pages_have_images(void);
+
+/*
+ * zchange_left_out: returns the number of bytes that the record of the decoded
+ * change leaves out: of the deleted row, without its header.
+ */
+static inline Size
+zchange_left_out(const ZChange *change)
+{
+	Assert(change->row_left_out);
+	return change->rec[0].payload_len - change->old_header_length;
+}
+
+/*
+ * zchange_put_row: completes a decoded change with row_left_out: gives it the
+ * zchange_left_out bytes of the deleted row, or says that they are gone
+ * (ZUX_ROW_GONE) if row is NULL, and packs its undo record into work, which the
+ * decoder was given.
+ */
+extern void zchange_put_row(ZChange *change, ZChangeWork *work, const char *row);
 
 #endif

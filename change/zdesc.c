@@ -78,6 +78,8 @@ desc_change(StringInfo buf, XLogReaderState *record)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
+	if (change.row_left_out)
+		appendStringInfo(buf, ", row of %zu bytes left out", zchange_left_out(&change));
 	if (change.converted)
 		appendStringInfoString(buf, ", locks kept in the slot until now");
 	if (change.page[0].slot.grow_to != 0)

@@ -139,6 +139,53 @@ form_updated_row(XLogReaderState *record, ZChange *change, char *row)
 }
 
 /*
+ * Returns the bytes of the row at off of a table page that is locked, after its
+ * header, if there is a row with len bytes there; else NULL. A page that is
+ * newer than the record must still show the deletion, by this slot.
+ */
+static const char *
+deleted_row(Page page, OffsetNumber off, Size len, bool newer, int slotno)
+{
+	ItemId		lp;
+	ZHeader		h;
+
+	if (!zpage_item_ok(page, off) || off > PageGetMaxOffsetNumber(page))
+		return NULL;
+	lp = PageGetItemId(page, off);
+	if (!ItemIdIsNormal(lp) || zpage_row_length(page, lp) != (int) len + ZTUPLE_HEADER_SIZE)
+		return NULL;
+	h = zheader_get(zpage_row(page, lp));
+	if (newer && (ZH_STATE(h) != ZSTATE_DELETED || ZH_SLOT(h) != slotno))
+		return NULL;
+	return zpage_row(page, lp) + ZTUPLE_HEADER_SIZE;
+}
+
+/*
+ * Completes a DELETE whose record leaves the row out, from its table page,
+ * which is as it was before the record or right after it: in an image, or read
+ * from disk. If the page is missing, or is newer and does not have the row any
+ * more, nobody needs the row (REPLAY-1).
+ */
+static void
+take_deleted_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
+{
+	Buffer		buf = change->page[0].buf;
+	const char *row = NULL;
+
+	if (BufferIsValid(buf))
+	{
+		Page		page = BufferGetPage(buf);
+		bool		newer = PageGetLSN(page) > record->EndRecPtr;
+
+		row = deleted_row(page, change->rec[0].offset, zchange_left_out(change), newer,
+						  change->page[0].slot.slotno);
+		if (row == NULL && !newer)
+			malformed(record);
+	}
+	zchange_put_row(change, work, row);
+}
+
+/*
  * Replays a row change: locks all its pages, in the order of the lock
  * hierarchy, and changes those that are older than the record.
  */
@@ -154,6 +201,8 @@ redo_change(XLogReaderState *record)
 	if (!zchange_decode(record, &change, &work))
 		malformed(record);
 	nheld = lock_pages(record, &change, held);
+	if (change.row_left_out)
+		take_deleted_row(record, &change, &work);
 	zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;
 	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL)

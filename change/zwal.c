@@ -137,13 +137,14 @@ add_part(ZChangeWal *wal, const char *data, uint32 length)
 /* ---- what all row changes begin with ---- */
 
 /*
- * Returns whether a record of this opcode has an undo record that is built from
- * its fields, not packed.
+ * Returns whether the record for change, written with this opcode, has an undo
+ * record that is built from its fields, not packed.
  */
 static inline bool
-is_compact(uint8 opcode)
+is_compact(const ZChange *change, uint8 opcode)
 {
-	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE;
+	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE ||
+		(opcode == ZWAL_DELETE && change->row_left_out);
 }
 
 /*
@@ -161,6 +162,8 @@ special_fact(ZChange *change, uint8 opcode)
 			return &change->page[1].init;
 		case ZWAL_LOCK:
 			return &change->converted;
+		case ZWAL_DELETE:
+			return &change->row_left_out;
 		default:
 			return NULL;
 	}
@@ -188,7 +191,7 @@ flags_of(const ZChange *change, uint8 opcode)
 		flags |= ZWD_GROW;
 	if (special != NULL && *special)
 		flags |= ZWD_SPECIAL;
-	if (!is_compact(opcode))
+	if (!is_compact(change, opcode))
 		return flags | (slot->live_chain ? ZWD_LIVE_CHAIN : 0);
 	Assert(slot->live_chain == (rec->prev != InvalidUndoPtr));
 	return flags | (rec->prev != InvalidUndoPtr ? ZWD_PREV : 0) |
@@ -438,11 +441,75 @@ get_update(Reader *r, ZChange *change, char *payload)
 	rec->payload_len = change->old_header_length + len;
 }
 
+/* ---- DELETE ---- */
+
+/*
+ * Appends what only a DELETE that leaves the row out has: its length, whether
+ * it goes to another partition, and its header.
+ */
+static char *
+put_delete(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	Assert((rec->xflags & ~ZUX_OTHER_PART) == ZUX_KEY_CHANGE);
+	Assert(!TransactionIdIsValid(rec->as_of));
+	p = zvarint_put(p, (uint32) zchange_left_out(change) << 1 |
+					((rec->xflags & ZUX_OTHER_PART) ? 1 : 0));
+	p = put_bytes(p, rec->payload, change->old_header_length);
+	add_part(wal, wal->head, p - wal->head);
+	return p;
+}
+
+/*
+ * Reads what put_delete wrote. The payload has its length, but only the old
+ * header so far.
+ */
+static void
+get_delete(Reader *r, ZChange *change, char *payload)
+{
+	ZuRecord   *rec = &change->rec[0];
+	uint32		word = get_varint(r);
+	const char *old = r->p;
+	const char *next = r->bad ? NULL
+	: zheader_compact_get(old, r->end, (ZHeader) 0, &change->shape);
+
+	rec->type = ZUR_DELETE;
+	rec->xflags = ZUX_KEY_CHANGE | ((word & 1) ? ZUX_OTHER_PART : 0);
+	if (next != r->end || (word >> 1) > BLCKSZ)
+	{
+		r->bad = true;
+		return;
+	}
+	change->old_header_length = next - old;
+	memcpy(payload, old, change->old_header_length);
+	rec->payload = payload;
+	rec->payload_len = change->old_header_length + (word >> 1);
+}
+
+void
+zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
+{
+	ZuRecord   *rec = &change->rec[0];
+	char	   *to = work->bytes + change->old_header_length;
+
+	Assert(rec->payload == work->bytes && change->undo == NULL);
+	if (row != NULL)
+		memcpy(to, row, zchange_left_out(change));
+	else
+	{
+		memset(to, 0, zchange_left_out(change));
+		rec->xflags |= ZUX_ROW_GONE;
+	}
+	zur_pack(rec, work->packed);
+	change->undo = work->packed;
+}
+
 /* ---- compact records ---- */
 
 /*
- * Encodes an INSERT or UPDATE after its place: the fields from which the undo
- * record is built.
+ * Encodes an INSERT, an UPDATE, or a DELETE that leaves the row out, after its
+ * place: the fields from which the undo record is built.
  */
 static void
 encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
@@ -460,11 +527,19 @@ encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 		p = put_bytes(p, &rec->topxid, 6);
 	if (change->page[0].slot.grow_to != 0)
 		*p++ = (char) change->page[0].slot.grow_to;
-	p = wal->opcode == ZWAL_INSERT ? put_insert(p, change, wal) : put_update(p, change, wal);
+	if (wal->opcode == ZWAL_INSERT)
+		p = put_insert(p, change, wal);
+	else if (wal->opcode == ZWAL_UPDATE)
+		p = put_update(p, change, wal);
+	else
+		p = put_delete(p, change, wal);
 	Assert(p <= wal->head + sizeof(wal->head));
 }
 
-/* Decodes what encode_compact wrote, and packs the undo record into work. */
+/*
+ * Decodes what encode_compact wrote, and packs the undo record into work, if
+ * the WAL record has all of it.
+ */
 static void
 decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
 {
@@ -489,11 +564,15 @@ decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
 		change->page[0].slot.grow_to = get_byte(r);
 	if (r->opcode == ZWAL_INSERT)
 		get_insert(r, change, work->bytes);
-	else
+	else if (r->opcode == ZWAL_UPDATE)
 		get_update(r, change, work->bytes);
+	else
+		get_delete(r, change, work->bytes);
 	if (r->bad)
 		return;
 	change->op.total = zur_length(rec);
+	if (change->row_left_out)
+		return;
 	zur_pack(rec, work->packed);
 	change->undo = work->packed;
 }
@@ -635,7 +714,7 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 	get_place(r, &change->op);
 	if (r->bad || r->nundo_pages < 1)
 		return false;
-	if (is_compact(r->opcode))
+	if (is_compact(change, r->opcode))
 		decode_compact(r, change, work);
 	else
 		decode_literal(r, change);
@@ -742,6 +821,7 @@ compare_pages(const ZChange *change, const ZChange *decoded)
 	Assert(decoded->page[1].init == change->page[1].init);
 	Assert(decoded->frozen == change->frozen);
 	Assert(decoded->converted == change->converted);
+	Assert(decoded->row_left_out == change->row_left_out);
 	Assert(decoded->clear_locks == change->clear_locks);
 	Assert(decoded->new_shape == change->new_shape);
 	Assert(decoded->old_header_length == change->old_header_length);
@@ -785,6 +865,8 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 		r.overflow[i] = BufferIsValid(change->page[i].overflow_buf);
 	ok = decode(&r, decoded, work);
 	Assert(ok);
+	if (decoded->row_left_out)
+		zchange_put_row(decoded, work, change->rec[0].payload + change->old_header_length);
 	compare_records(change, decoded);
 	Assert(same_slot(&decoded->page[0].slot, &change->page[0].slot));
 	if (wal->opcode != ZWAL_UNDO_ONLY)
@@ -802,6 +884,16 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 }
 #endif
 
+bool
+zchange_pages_have_images(void)
+{
+	XLogRecPtr	redo;
+	bool		images;
+
+	GetFullPageWriteInfo(&redo, &images);
+	return images;
+}
+
 /*
  * For a table that is not logged, only the undo is: as ZWAL_UNDO_ONLY, whatever
  * the change is.
@@ -815,7 +907,7 @@ zchange_encode(const ZChange *change, ZChangeWal *wal)
 	wal->nparts = 0;
 	*p++ = (char) flags_of(change, wal->opcode);
 	p = put_place(p, &change->op);
-	if (is_compact(wal->opcode))
+	if (is_compact(change, wal->opcode))
 		encode_compact(change, wal, p);
 	else
 		encode_literal(change, wal, p);

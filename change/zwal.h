@@ -40,13 +40,16 @@
  *		  is the first of its extent)
  *	u16	byte on the first undo page where the records begin
  *	then by opcode:
- *	INSERT, UPDATE ("compact": the undo record is built from these fields):
+ *	INSERT, UPDATE, DELETE with ZWD_SPECIAL ("compact": the undo record is built
+ *	from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
  *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte)
  *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
  *		INSERT:	v natts << 2 | external << 1 | nulls; the row after its header
  *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER)
  *				compact old header (as in the undo record) | delta in WAL form
+ *		DELETE:	v length of the row without its header << 1 | other partition;
+ *				compact old header. Replay takes the row from block 0.
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records
  *		v length of them | undo records
@@ -73,7 +76,8 @@
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
  * INSERT: the row's header names no slot; MOVE: block 1 is WILL_INIT; LOCK:
- * inline locks became records, and no row changes. Not set in others.
+ * inline locks became records, and no row changes; DELETE: the row is left out.
+ * Not set in others.
  */
 #define ZWD_SPECIAL		0x80
 

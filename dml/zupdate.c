@@ -258,17 +258,20 @@ look_at_old_row(RowChange *u)
 		compare_replacement(u);
 }
 
-/* Makes the whole old row, compressed if that helps, the payload of rec. */
-static void
+/*
+ * Makes the whole old row the payload of rec. Returns the length of the header
+ * that it begins with.
+ */
+static int
 whole_row_payload(const RowChange *u, Payload *payload, ZuRecord *rec)
 {
 	char	   *p = zheader_compact_put(payload->raw, zheader_get(u->oldrow), 0);
+	int			header_length = p - payload->raw;
 
 	memcpy(p, u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE);
-	p += u->oldlen - ZTUPLE_HEADER_SIZE;
 	rec->payload = payload->raw;
-	rec->payload_len = p - payload->raw;
-	zur_compress(rec, payload->compressed, sizeof(payload->compressed));
+	rec->payload_len = header_length + u->oldlen - ZTUPLE_HEADER_SIZE;
+	return header_length;
 }
 
 /*
@@ -370,7 +373,8 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 	ItemPointerSet(&out->forward, newblock, place->off);
 	if (excludes_key_share(u))
 		out->xflags |= ZUX_KEY_CHANGE;
-	whole_row_payload(u, &payload, out);
+	(void) whole_row_payload(u, &payload, out);
+	zur_compress(out, payload.compressed, sizeof(payload.compressed));
 	/* on one page, the INSERT record is pushed on the MOVE record */
 	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,
 				   same ? ZCHANGE_ON_RECORD_BEFORE : place->pick.prev);
@@ -814,6 +818,7 @@ delete_row(RowChange *u, bool changing_part, TransactionId as_of)
 	Payload		payload;
 	ZChange		change;
 	ZuRecord   *rec = &change.rec[0];
+	int			header_length;
 
 	zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
 	zwriter_record(&u->writer, rec, ZUR_DELETE, block_of(u), offset_of(u), u->pick.prev);
@@ -823,7 +828,18 @@ delete_row(RowChange *u, bool changing_part, TransactionId as_of)
 		rec->as_of = as_of;
 		rec->cid = FirstCommandId;
 	}
-	whole_row_payload(u, &payload, rec);
+	header_length = whole_row_payload(u, &payload, rec);
+
+	/*
+	 * Replay can take the row from the table page, but could not compress it
+	 * as we would: its LZ4 library may be another one.
+	 */
+	change.row_left_out = change.logged && !TransactionIdIsValid(as_of) &&
+		zchange_pages_have_images();
+	if (change.row_left_out)
+		change.old_header_length = header_length;
+	else
+		zur_compress(rec, payload.compressed, sizeof(payload.compressed));
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	zchange_do(&change, "delete-logged");
 	zslot_note(&change, 0, &u->pick);

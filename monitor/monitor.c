@@ -555,8 +555,10 @@ record_flags(const ZuRecord *rec)
 		flags[n++] = "lz4";
 	if (rec->xflags & ZUX_UNLOGGED)
 		flags[n++] = "unlogged";
-	if (rec->xflags & ZUX_SPECULATIVE)
+	if (rec->type == ZUR_INSERT && (rec->xflags & ZUX_SPECULATIVE))
 		flags[n++] = "speculative";
+	if (rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE))
+		flags[n++] = "row gone";
 	if (rec->xflags & ZUX_MOVED_IN)
 		flags[n++] = "moved in";
 	if (rec->xflags & ZUX_KEY_CHANGE)

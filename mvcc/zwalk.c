@@ -290,6 +290,9 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 			*len = datalen + ZTUPLE_HEADER_SIZE;
 			return true;
 		case ZUR_DELETE:
+			if (rec->xflags & ZUX_ROW_GONE)
+				return false;
+			/* FALLTHROUGH */
 		case ZUR_MOVE:
 			p = zheader_compact_get(p, end, 0, &old);
 			if (p == NULL || (end - p) + ZTUPLE_HEADER_SIZE > BLCKSZ)
@@ -305,6 +308,25 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 }
 
 /*
+ * Raises the error for a deleted row that replay did not find any more. By
+ * REPLAY-1 no snapshot of this server needs it; one of a standby may, and so
+ * index builds and rewrites of the table ask for it as long as `oldest` is held
+ * back.
+ */
+static void
+row_is_gone(const ZWalk *walk)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("deleted row (%u,%u) of relation \"%s\" was lost in a crash", walk->block,
+					walk->off, RelationGetRelationName(walk->rel)),
+			 errdetail("All snapshots of this server see that transaction %u has deleted it, but "
+					   "a prepared transaction or a replication slot keeps its undo.",
+					   zxid_to_xid(walk->rec.xid)),
+			 errhint("Try again when zundo.stat_horizon shows a later transaction.")));
+}
+
+/*
  * Undoes walk->rec. Raises ERRCODE_DATA_CORRUPTED if it does not fit the row.
  */
 void
@@ -315,6 +337,8 @@ zwalk_step_back(ZWalk *walk)
 
 	Assert(walk->at_writer && walk->exists);
 	walk->at_writer = false;
+	if (unlikely(walk->rec.type == ZUR_DELETE && (walk->rec.xflags & ZUX_ROW_GONE)))
+		row_is_gone(walk);
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
 	if (!zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw,

@@ -23,6 +23,7 @@
  *	                          4 bytes speculative token if ZUX_SPECULATIVE
  *	             UPDATE       compact old header, delta (tuple/zdelta.h)
  *	             DELETE       compact old header, old row without its header
+ *	                          (zeros with ZUX_ROW_GONE)
  *	             MOVE         6 bytes forward TID, then as DELETE
  *	             LOCK         1 byte lock mode
  *	             LOCKS        6 bytes youngest locker's xid, then entries of 8
@@ -65,6 +66,9 @@ typedef enum ZuRecordType
 #define ZUX_LZ4			0x0200	/* payload is compressed */
 #define ZUX_UNLOGGED	0x0400	/* of an unlogged table: void after a crash */
 #define ZUX_SPECULATIVE 0x0800	/* INSERT carries a speculative token */
+#define ZUX_ROW_GONE	0x0800	/* DELETE: replay did not find the row, which
+								 * nobody needs (REPLAY-1 in
+								 * change/README.md); it is zeros */
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
 #define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in:
 								 * excludes KEY SHARE lockers */

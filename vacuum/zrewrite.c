@@ -189,7 +189,9 @@ copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, Off
 	r->rec.relnumber = relnumber;
 	r->rec.offset = off;
 	r->rec.nrows = 1;
-	r->rec.xflags &= ~(ZUX_LZ4 | ZUX_SPECULATIVE);
+	r->rec.xflags &= ~ZUX_LZ4;
+	if (rec->type == ZUR_INSERT)
+		r->rec.xflags &= ~ZUX_SPECULATIVE;
 	r->rec.payload = raw;
 	r->rec.payload_len = (uint16) rawlen;
 	if (status != ZXID_OWN && !TransactionIdIsValid(rec->as_of))

@@ -1,0 +1,190 @@
+# The WAL record of a deletion leaves the row out while the server writes
+# full-page images: replay takes it from the table page (REPLAY-1 in
+# change/README.md). Whichever of the pages were written before a crash, the old
+# row is there for those that need it, and nobody gets another one.
+use strict;
+use warnings;
+use File::Copy qw(copy);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::RecursiveCopy;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my @tables = qw(narrow wide packed);
+my $rows = join(' UNION ALL ', map { "SELECT '$_', count(*), md5(string_agg(t::text, ',' ORDER BY id)) FROM $_ t" } @tables);
+
+# clone NODE, NAME: another server with the same files, which NODE, stopped, has now.
+sub clone
+{
+	my ($node, $name) = @_;
+	my $clone = PostgreSQL::Test::Cluster->new($name);
+	PostgreSQL::Test::RecursiveCopy::copypath($node->data_dir, $clone->data_dir);
+	chmod(0700, $clone->data_dir);
+	unlink($clone->data_dir . '/postmaster.pid');
+	$clone->append_conf('postgresql.conf',
+		'port = ' . $clone->port . "\nunix_socket_directories = '" . $clone->host . "'\n");
+	return $clone;
+}
+
+# left_out NODE, START: number of DELETE records since START without and with the row.
+sub left_out
+{
+	my ($node, $start) = @_;
+	return $node->safe_psql('postgres', qq{
+		SELECT count(*) FILTER (WHERE description LIKE '%left out%'), count(*) FILTER (WHERE description NOT LIKE '%left out%')
+		FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn())
+		WHERE resource_manager = 'zundo' AND record_type = 'DELETE'});
+}
+
+# Each combination of pages that were written before the crash: none, all, the tables alone, undo alone.
+for my $images (qw(on off))
+{
+	my $node = zundo_node("images_$images", <<"C");
+full_page_writes = $images
+wal_consistency_checking = 'all'
+max_worker_processes = 0
+zundo.eager_rollback_pages = 0
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+C
+	my @create = map { "CREATE TABLE $_ (id int, pad text) USING zheap; ALTER TABLE $_ ALTER pad SET STORAGE PLAIN" } @tables;
+	sql('CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect;', join('; ', @create), q{;
+		INSERT INTO narrow SELECT g, md5(g::text) FROM generate_series(1, 2000) g;
+		INSERT INTO wide SELECT g, (SELECT string_agg(md5((g * 1000 + i)::text), '') FROM generate_series(1, 120) i) FROM generate_series(1, 60) g;
+		INSERT INTO packed SELECT g, repeat(md5(g::text), 1 + g % 200) FROM generate_series(1, 300) g;
+		CHECKPOINT});
+	my $start = sql('SELECT pg_current_wal_insert_lsn()');
+
+	# Deletions in subtransactions, and again after a rollback; rows that take the committed ones' room.
+	sql('BEGIN;', map({ "DELETE FROM $_ WHERE id % 4 = 0; SAVEPOINT a; DELETE FROM $_ WHERE id % 4 = 1; ROLLBACK TO a;"
+		. "DELETE FROM $_ WHERE id % 8 = 1; SAVEPOINT b; DELETE FROM $_ WHERE id % 8 = 3; RELEASE b;" } @tables), 'COMMIT');
+	sql(map { "INSERT INTO $_ SELECT -id, upper(pad) FROM $_ WHERE id % 3 = 0;" } @tables);
+	my $before = sql($rows);
+	my $open = $node->background_psql('postgres', on_error_stop => 1);
+	$open->query_safe(join('; ', 'BEGIN', map({ "DELETE FROM $_ WHERE id % 2 = 0; SAVEPOINT c; DELETE FROM $_ WHERE id % 7 = 0" } @tables)));
+	sql("SELECT pg_logical_emit_message(true, 'test', 'flush')");
+	my ($short, $literal) = split(/\|/, left_out($node, $start));
+	cmp_ok($images eq 'on' ? $short : $literal, '>', 2000, "images $images: many deletions " . ($images eq 'on' ? 'leave the row out' : 'have the row'));
+	cmp_ok($images eq 'on' ? $literal : $short, '<', 10, "images $images: few others");
+	my @files = map { sql("SELECT pg_relation_filepath('$_')") } @tables;
+	my $undo = sql("SELECT pg_relation_filepath('zundo.undo_log')");
+	is(sql($rows), $before, "images $images: others see no deletion in progress");
+	$node->stop('immediate');
+	$open->{run}->finish;
+
+	my $replayed = clone($node, "replayed_$images");
+	$replayed->start;
+	is($replayed->safe_psql('postgres', $rows), $before, "images $images, no page written: the rows");
+	$replayed->stop('fast');
+	my %written = (all => [ @files, $undo ], tables => \@files, undo => [$undo]);
+	for my $which (sort keys %written)
+	{
+		my $crashed = clone($node, "written_${which}_$images");
+		for my $file (@{ $written{$which} })
+		{
+			copy($replayed->data_dir . "/$file", $crashed->data_dir . "/$file") or die "$file: $!";
+		}
+		$crashed->start;
+		is($crashed->safe_psql('postgres', $rows), $before, "images $images, $which written: the rows");
+		sound($crashed, "images $images, $which written", @tables);
+		$crashed->safe_psql('postgres', join('', map { "DELETE FROM $_ WHERE id % 2 = 0;" } @tables) . 'SELECT zundo.discard()');
+		sound($crashed, "images $images, $which written, deleted again", @tables);
+		no_crash($crashed);
+		$crashed->stop;
+	}
+	no_crash($replayed);
+}
+
+# full_page_writes was off until just now: the table page has no image in WAL, and is newer on disk than the deletion's
+# record. The row has gone from there; so all snapshots see the deletion.
+{
+	my $node = zundo_node('switched', <<'C', allows_streaming => 1);
+full_page_writes = off
+max_worker_processes = 0
+max_prepared_transactions = 2
+checkpoint_timeout = 1h
+C
+	sql(q{CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect; CREATE TABLE other (id int) USING zheap;
+		CREATE TABLE t (id int, pad text) USING zheap; INSERT INTO t SELECT g, repeat('a', 300) FROM generate_series(1, 20) g;
+		INSERT INTO other VALUES (1); CHECKPOINT; DELETE FROM t WHERE id = 20});
+	my $start = sql('SELECT pg_current_wal_insert_lsn()');
+	sql(q{BEGIN; INSERT INTO other VALUES (2); PREPARE TRANSACTION 'kept'});
+	$node->append_conf('postgresql.conf', 'full_page_writes = on');
+	$node->reload;
+	ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn())
+		WHERE record_type = 'FPW_CHANGE'}), 'images from now on');
+	sql(q{BEGIN; INSERT INTO other VALUES (3); DELETE FROM t WHERE id <= 15; COMMIT;
+		INSERT INTO t SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 15) g});
+	is(left_out($node, $start), '15|0', 'the rows are left out');
+	is(sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn())
+		WHERE resource_manager = 'zundo' AND record_type = 'DELETE' AND fpi_length > 0}), '0', 'without an image');
+	my $state = "SELECT count(*), sum(id), min(pad), max(pad) FROM t";
+	my $before = sql($state);
+	my $file = sql("SELECT pg_relation_filepath('t')");
+	is(sql('SELECT pg_relation_size(\'t\')'), '8192', 'one page');
+	$node->stop('immediate');
+
+	my $replayed = clone($node, 'switched_replayed');
+	$replayed->start;
+	is($replayed->safe_psql('postgres', "SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE 'row gone' = ANY (flags)"), '0', 'an older table page: no row is gone');
+	$replayed->stop('fast');
+	copy($replayed->data_dir . "/$file", $node->data_dir . "/$file") or die $!;
+	$node->start;
+	is(sql("SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE 'row gone' = ANY (flags)"), '15', 'a newer table page: the rows are gone');
+	is(sql($state), $before, 'nobody needs them');
+	sound($node, 'rows gone', 't');
+	for my $command ('CREATE INDEX ON t (id)', 'VACUUM FULL t')
+	{
+		my ($rc, $out, $err) = $node->psql('postgres', $command);
+		like($err, qr/deleted row \(0,1\) of relation "t" was lost in a crash/, "$command beside an old prepared transaction");
+	}
+	is(sql($state), $before, 'the same after the errors');
+	sql("COMMIT PREPARED 'kept'");
+	sql('SELECT zundo.discard()');
+	sql('CREATE INDEX ON t (id); VACUUM FULL t');
+	is(sql($state), $before, 'and when the undo is not needed any more');
+	sound($node, 'in the end', 't');
+	no_crash($node);
+	$node->stop;
+}
+
+# A standby's old snapshot reads the rows that it has taken from its own pages.
+{
+	my $primary = zundo_node('primary', <<'C', allows_streaming => 1);
+wal_consistency_checking = 'all'
+max_standby_streaming_delay = -1
+C
+	sql(q{CREATE EXTENSION zundo; CREATE TABLE t (id int, pad text) USING zheap; ALTER TABLE t ALTER pad SET STORAGE PLAIN;
+		INSERT INTO t SELECT g, repeat(md5(g::text), g % 100) FROM generate_series(1, 1000) g});
+	$primary->backup('base');
+	my $standby = PostgreSQL::Test::Cluster->new('standby');
+	$standby->init_from_backup($primary, 'base', has_streaming => 1);
+	$standby->append_conf('postgresql.conf', "hot_standby_feedback = on\nwal_receiver_status_interval = 1");
+	$standby->start;
+	my $state = 'SELECT count(*), md5(string_agg(t::text, $$,$$ ORDER BY id)) FROM t';
+	my $before = sql($state);
+	my $old = $standby->background_psql('postgres', on_error_stop => 1);
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	is($old->query_safe($state), $before, 'an old snapshot of a standby');
+	for (1 .. 3)
+	{
+		sql('DELETE FROM t; CHECKPOINT;', 'INSERT INTO t SELECT g, repeat(md5((-g)::text), g % 100) FROM generate_series(1, 1000) g');
+		$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+		is($old->query_safe($state), $before, 'still sees the rows');
+	}
+	$old->quit;
+	sql('DELETE FROM t WHERE id % 2 = 0');
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	$standby->stop('immediate');
+	sql('DELETE FROM t WHERE id % 3 = 0');
+	$standby->start;
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	is($standby->safe_psql('postgres', $state), sql($state), 'after a restart of the standby');
+	$standby->promote;
+	sound($standby, 'promoted', 't');
+	no_crash($_) for $primary, $standby;
+	$standby->stop;
+	$primary->stop;
+}
+done_testing();
