@@ -96,6 +96,12 @@ extern void zdml_nest(void);
 extern void zdml_unnest(void);
 extern void zdml_leave(MemoryContext caller);
 
+/*
+ * zdml_read_page: does what ReadBuffer does, and cheaper if this session has
+ * pinned the same page last.
+ */
+extern Buffer zdml_read_page(Relation rel, BlockNumber block);
+
 /* The transaction slot of a page that a change will use. */
 typedef struct ZSlotPick
 {

@@ -367,7 +367,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			 bool *done)
 {
 	Relation	rel = writer->rel;
-	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&search->tid));
+	Buffer		buf = zdml_read_page(rel, ItemPointerGetBlockNumber(&search->tid));
 	OffsetNumber off = ItemPointerGetOffsetNumber(&search->tid);
 	ItemPointerData tid = search->tid;
 	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, mode};

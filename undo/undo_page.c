@@ -184,10 +184,11 @@ zu_block_is_zero(BlockNumber block)
 {
 	char		room[BLCKSZ + READ_ALIGN];
 	char	   *bytes = (char *) TYPEALIGN(READ_ALIGN, room);
+	uint64	   *words = (uint64 *) bytes;
 
 	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);
-	for (int i = 0; i < BLCKSZ; i++)
-		if (bytes[i] != 0)
+	for (int i = 0; i < BLCKSZ / (int) sizeof(uint64); i++)
+		if (words[i] != 0)
 			return false;
 	return true;
 }
