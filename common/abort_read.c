@@ -12,8 +12,13 @@
  * after zundo_abort_may_read has let it pass, and zundo_abort_forget_io has
  * been called before the first one.
  *
+ * Rule ABORT-8: nor may this backend wait for the lock of a page in an abort
+ * callback: the process that holds the lock may be waiting for the unfinished
+ * read, and neither would ever end.  So the page of a table and pages of the
+ * undo log are locked by zundo_abort_lock_buffer.
+ *
  * Called from: undo/ and rollback/.  Locks: a buffer mapping lock, shared, for
- * the time of a look.
+ * the time of a look; the buffers that callers want locked.
  */
 #include "postgres.h"
 
@@ -22,9 +27,11 @@
 #include "common/compat.h"
 #include "common/zundo.h"
 #include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
 
-/* How long another backend's read of the page is waited for. */
+/* How long another backend's read of the page is waited for, and its lock. */
 #define FOREIGN_READ_MS 200
+#define FOREIGN_LOCK_MS 200
 
 typedef enum PageState
 {
@@ -87,6 +94,35 @@ zundo_abort_may_read(RelFileLocator locator, BlockNumber block)
 			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("block %u of file %u cannot be read while earlier reads are unfinished",
 					block, locator.relNumber)));
+}
+
+/*
+ * Locks a pinned buffer in mode, as LockBuffer does. In transaction callbacks
+ * the lock is exclusive in any case, and an error is raised if it cannot be had
+ * soon (ABORT-8); the pin is left to the resource owner.
+ */
+void
+zundo_abort_lock_buffer(Buffer buf, int mode)
+{
+	BlockNumber block;
+	RelFileLocator locator;
+	ForkNumber	fork;
+
+	if (likely(IsTransactionState()) || InRecovery)
+	{
+		LockBuffer(buf, mode);
+		return;
+	}
+	for (int i = 0; i < FOREIGN_LOCK_MS; i++)
+	{
+		if (ConditionalLockBuffer(buf))
+			return;
+		pg_usleep(1000);
+	}
+	BufferGetTag(buf, &locator, &fork, &block);
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("block %u of file %u is locked by another process", block, locator.relNumber)));
 }
 
 /*

@@ -180,6 +180,7 @@ extern void zundo_not_supported(const char *what, const char *detail) zc_noretur
 /* ---- reads in abort callbacks (common/abort_read.c) ---- */
 
 extern void zundo_abort_may_read(RelFileLocator locator, BlockNumber block);
+extern void zundo_abort_lock_buffer(Buffer buf, int mode);
 extern void zundo_abort_forget_io(void);
 
 #endif

@@ -26,6 +26,7 @@
  *		same afterwards.
  *	ABORT-7	no page is read that this backend itself has begun to read before
  *		the error (common/abort_read.c).
+ *	ABORT-8	no lock of a page is waited for (common/abort_read.c).
  */
 #include "postgres.h"
 

@@ -280,7 +280,8 @@ zrollback_page(Buffer buf, Relation rel)
 
 /*
  * The page is read without the relcache. Raises an error if a read of the block
- * that the error has interrupted is still in progress (ABORT-7).
+ * that the error has interrupted is still in progress (ABORT-7), or if the page
+ * stays locked (ABORT-8).
  */
 int
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,
@@ -296,7 +297,7 @@ zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
 	zundo_abort_may_read(locator, block);
 	t.buf = ReadBufferWithoutRelcache(locator, MAIN_FORKNUM, block, RBM_NORMAL, NULL, logged);
 	t.page = BufferGetPage(t.buf);
-	LockBuffer(t.buf, BUFFER_LOCK_EXCLUSIVE);
+	zundo_abort_lock_buffer(t.buf, BUFFER_LOCK_EXCLUSIVE);
 	undone = rollback_page(&t);
 	UnlockReleaseBuffer(t.buf);
 	return undone;

@@ -87,5 +87,41 @@ $node->safe_psql('postgres', 'CREATE TABLE t (id int, n int) USING zheap; INSERT
 my $undo = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 ends('undo', "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; UPDATE t SET n = n + 1;\n" . spoil($undo, 8) . 'FETCH ALL FROM c; ROLLBACK;');
 is($node->safe_psql('postgres', 'SELECT 1'), '1', 'the server goes on after damage of the undo log');
+
+# Another process has locked a page that the abort would undo, and waits for the read that has failed (ABORT-8).
+$node->append_conf('postgresql.conf', "zundo.eager_rollback_pages = 64\nmax_worker_processes = 0");
+$node->restart;
+$node->safe_psql('postgres', 'CREATE DATABASE two');
+$node->safe_psql('two', q{
+	CREATE EXTENSION zundo;
+	CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap WITH (fillfactor = 90);
+	INSERT INTO t SELECT g, 0 FROM generate_series(1, 10000) g;
+	CREATE TABLE filler AS SELECT g AS id, repeat('x', 1000) AS pad FROM generate_series(1, 2000) g;
+	ALTER TABLE filler ADD PRIMARY KEY (id)});
+$undo = $node->safe_psql('two', q{SELECT pg_relation_filepath('zundo.undo_log')});
+$node->safe_psql('two', 'UPDATE t SET n = 1');
+my ($first, $second, $third) = map { $node->background_psql('two', on_error_stop => 0) } 1 .. 3;
+$first->query_safe('BEGIN');
+$first->query_safe('UPDATE t SET n = 2 WHERE id = 9998');
+$second->query_safe('SET zundo.eager_rollback_pages = 0');
+$second->query_safe('BEGIN');
+$second->query_safe('UPDATE t SET n = 3 WHERE id = 9999');
+$third->query_until(qr/begun/, "\\echo begun\nUPDATE t SET n = 4 WHERE id = 9999;\n\\echo ended\n");
+$node->poll_query_until('two', 'SELECT count(*) = 1 FROM pg_locks WHERE NOT granted');
+my $from = -s $node->logfile;
+$first->query_until(qr/begun/, spoil($undo, 8) .
+	"SET zundo.fault = 'abort-page:sleep';\n\\echo begun\nSELECT n FROM t WHERE id = 9999;\n\\echo ended\n");
+for (1 .. 600)
+{
+	last if slurp_file($node->logfile, $from) =~ /ERROR:  invalid page in block/;
+	select(undef, undef, undef, 0.02);
+}
+$second->query_safe('ROLLBACK');
+ok(eval { $first->query_until(qr/ended/, '') }, 'an abort does not wait for the page');
+ok(eval { $third->query_until(qr/ended/, '') }, '... which another process has locked that waits for the read');
+is(scalar(() = slurp_file($node->logfile, $from) =~ /ERROR:  invalid page in block/g), 2, '... and gets the same error');
+like(slurp_file($node->logfile, $from), qr/could not immediately undo .*: block \d+ of file \d+ is locked by another process/, 'the log tells')
+  if server_major() == 17;    # 15 and 18 end the read before the callback
+is($node->safe_psql('two', 'SELECT count(*) FROM filler'), '2000', 'the server goes on');
 $node->stop('immediate');
 done_testing();

@@ -72,7 +72,7 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 		extent >= pg_atomic_read_u32(&zu_my.entry->limit))
 		return InvalidBuffer;
 	buf = zu_read_block(block, RBM_NORMAL);
-	LockBuffer(buf, mode);
+	zundo_abort_lock_buffer(buf, mode);
 	h = zu_overflow_header(BufferGetPage(buf));
 	if (zu_overflow_owned(BufferGetPage(buf)) && h->relnumber == relnumber &&
 		h->block == table_block)

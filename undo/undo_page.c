@@ -110,7 +110,7 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 		r->block = block;
 		r->buffer = buf;
 	}
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
+	zundo_abort_lock_buffer(buf, BUFFER_LOCK_SHARE);
 	return buf;
 }
 

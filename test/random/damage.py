@@ -18,7 +18,7 @@ kill -9 ("cold"). Then
     SILENT      an answer was wrong, without an error
     STOPPED     a table that needs none of the undo there is could not be read or changed
     UNSEEN      reading raised an error, but zundo.check finds nothing
-    CRASH       a process died, or the server did not start or stop
+    CRASH       a process died, the server did not start or stop, or it hung
     told        an error said what is damaged (XX001)
     right       nothing was to be seen of it
 
@@ -37,6 +37,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import psycopg2
@@ -77,6 +78,7 @@ INSERT INTO {t}_prep SELECT g, g % 10, repeat(md5(g::text), 1 + g % 3) FROM gene
 INSERT INTO {t}_over SELECT g, 0, repeat('o', 100) FROM generate_series(1, 300) g;
 """
 FILLERS = 12
+PATIENCE = 300                          # seconds for one trial, on a machine that is busy
 CHECKED = tuple("z_" + t for t in TABLES) + ("zundo.undo_log",)
 
 
@@ -585,10 +587,14 @@ def run_trial(state, number, mode, options):
     """One damage; its result."""
     rng = random.Random(f"{state.seed}/{number}")
     trial = Trial(state, Damage(state, rng, options.only))
+    hung = threading.Timer(PATIENCE, lambda: (trial.note("CRASH", f"no answer for {PATIENCE} s"), state.cluster.kill()))
+    hung.start()
     try:
         getattr(trial, mode)()
     except (Down, psycopg2.Error, ClusterError) as error:
         trial.note("CRASH", error)
+    finally:
+        hung.cancel()
     faults = [line for line in state.cluster.new_faults() if any(s in line for s in ("PANIC", "TRAP", "terminated by"))]
     if faults:
         trial.note("CRASH", faults[0])
