@@ -6,6 +6,16 @@
  * Buffers are locked in the order of the lock hierarchy and released only when
  * all pages of the record are written, so that a standby's reader never finds a
  * slot whose record is not there yet.
+ *
+ * Invariant
+ *	OVERFLOW-5	a record that concerns a slot of an overflow page finds its
+ *		table page, if that is older than the record, with the number of that
+ *		overflow page, as it was when the record was written. If it is not
+ *		there, storage has lost a write of the table page. Then the page is
+ *		marked (ZPAGE_LOST_OVERFLOW) instead of being changed: replay leaves it
+ *		alone until an image replaces it or it is made anew, all who read it
+ *		get an error, and its overflow page stays. Without the mark it would
+ *		pass for a page that is newer than its overflow page (OVERFLOW-4).
  */
 #include "postgres.h"
 
@@ -56,6 +66,21 @@ read_block(XLogReaderState *record, uint8 id, bool init, Page *page)
 }
 
 /*
+ * Locks block id of the record, a table page, as read_block does. A page that
+ * is marked as lost (OVERFLOW-5) needs no change.
+ */
+static Buffer
+read_table_block(XLogReaderState *record, uint8 id, bool init, Page *page)
+{
+	Buffer		buf = read_block(record, id, init, page);
+
+	if (*page != NULL && !init &&
+		unlikely(zpage_trailer(*page)->overflow == ZPAGE_LOST_OVERFLOW))
+		*page = NULL;
+	return buf;
+}
+
+/*
  * Sets the LSN of the page to the record's, and marks it dirty, if it was
  * changed.
  */
@@ -66,6 +91,48 @@ finish_page(XLogReaderState *record, Buffer buf, Page page)
 		return;
 	PageSetLSN(page, record->EndRecPtr);
 	MarkBufferDirty(buf);
+}
+
+/*
+ * Marks a table page whose overflow page is not the one that the record's
+ * writer found there (OVERFLOW-5), and sets *page to NULL, so that it is not
+ * changed.
+ */
+static void
+mark_lost(XLogReaderState *record, Buffer buf, Page *page)
+{
+	RelFileLocator locator;
+	ForkNumber	fork;
+	BlockNumber block;
+
+	BufferGetTag(buf, &locator, &fork, &block);
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("block %u of relation file %u is older than its overflow transaction slots",
+					block, locator.relNumber),
+			 errdetail("A write of it is lost, as the WAL record at %X/%X shows.",
+					   LSN_FORMAT_ARGS(record->ReadRecPtr)),
+			 errhint("Restore the table from a backup.")));
+	PageClearAllVisible(*page);
+	zpage_trailer(*page)->overflow = ZPAGE_LOST_OVERFLOW;
+	finish_page(record, buf, *page);
+	*page = NULL;
+}
+
+/*
+ * Marks the table page, if it is to be changed, unless its overflow page is
+ * block id of the record.
+ */
+static void
+check_overflow(XLogReaderState *record, uint8 id, Buffer buf, Page *page)
+{
+	BlockNumber block;
+
+	if (*page == NULL)
+		return;
+	zc_block_tag(record, id, NULL, NULL, &block);
+	if (unlikely(zpage_trailer(*page)->overflow != block))
+		mark_lost(record, buf, page);
 }
 
 /* ---- row changes ---- */
@@ -86,7 +153,7 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 	{
 		ZChangePage *p = &change->page[i];
 
-		p->buf = read_block(record, i, p->init, &p->page);
+		p->buf = read_table_block(record, i, p->init, &p->page);
 		if (BufferIsValid(p->buf))
 			held[n++] = p->buf;
 	}
@@ -101,6 +168,7 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 			held[n++] = p->overflow_buf;
 		if (p->overflow != NULL && !zoverflow_has_slot(p->overflow, p->slot.slotno))
 			malformed(record);
+		check_overflow(record, ZWAL_OVERFLOW_BLOCK + i, p->buf, &p->page);
 	}
 	return n;
 }
@@ -240,11 +308,12 @@ redo_rollback(XLogReaderState *record)
 		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapRollback);
 	if (XLogRecHasBlockRef(record, 0))
-		buf = read_block(record, 0, false, &page);
+		buf = read_table_block(record, 0, false, &page);
 	if (in_overflow)
 	{
 		Page		opage;
 
+		check_overflow(record, 1, buf, &page);
 		overflow = read_block(record, 1, false, &opage);
 		if (opage != NULL)
 		{
@@ -302,7 +371,11 @@ redo_overflow(XLogReaderState *record)
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapOverflow);
 	zc_block_tag(record, 1, NULL, NULL, &block);
 	if (XLogRecHasBlockRef(record, 0))
-		buf = read_block(record, 0, false, &page);
+		buf = read_table_block(record, 0, false, &page);
+	if (xlrec.first == 0)
+		check_overflow(record, 1, buf, &page);
+	else if (page != NULL && zpage_has_overflow(page))
+		mark_lost(record, buf, &page);
 	overflow = XLogInitBufferForRedo(record, 1);
 	zu_overflow_init(BufferGetPage(overflow), xlrec.reloid, xlrec.relnumber, xlrec.block,
 					 xlrec.first, xlrec.changes);
@@ -332,7 +405,7 @@ redo_prune(XLogReaderState *record)
 	/* a page may be pruned of gaps alone; a record without items has no data */
 	if (n > 0)
 		memcpy(items, XLogRecGetData(record), n * sizeof(ZPruneItem));
-	buf = read_block(record, 0, false, &page);
+	buf = read_table_block(record, 0, false, &page);
 	if (page != NULL)
 	{
 		zpage_prune(page, items, n);
@@ -352,7 +425,7 @@ redo_inline_lock(XLogReaderState *record)
 
 	if (!zwal_decode_inline_lock(record, &lock))
 		malformed(record);
-	buf = read_block(record, 0, false, &page);
+	buf = read_table_block(record, 0, false, &page);
 	if (page != NULL)
 	{
 		zapply_inline_lock(page, &lock, zxid_widen(XLogRecGetXid(record)));
@@ -407,7 +480,7 @@ redo_mark(XLogReaderState *record)
 	if (XLogRecGetDataLen(record) < SizeOfZheapMark)
 		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapMark);
-	buf = read_block(record, 0, false, &page);
+	buf = read_table_block(record, 0, false, &page);
 	if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
 		change_visibility(record, false);
 	else if (xlrec.what == ZMARK_ALL_VISIBLE)

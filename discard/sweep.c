@@ -19,7 +19,8 @@
  *		LSN. If the table page does not point to the overflow page and is
  *		older, storage has lost the write that attached it: then the overflow
  *		page stays, as evidence of that. (A table page that is newer was
- *		emptied, or belongs to a file that was filled anew.)
+ *		emptied, or belongs to a file that was filled anew; replay marks one
+ *		that it would make newer, OVERFLOW-5 in change/zredo.c.)
  */
 #include "postgres.h"
 
@@ -78,6 +79,8 @@ look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 		return OWNER_UNKNOWN;
 	if (zpage_trailer(page)->overflow == p->overflow)
 		return OWNER_POINTS;
+	if (zpage_trailer(page)->overflow == ZPAGE_LOST_OVERFLOW)
+		return OWNER_LOST;
 	lsn = BufferGetLSNAtomic(*buf);
 	return RelationNeedsWAL(rel) && !XLogRecPtrIsInvalid(lsn) && lsn < p->lsn ? OWNER_LOST
 		: OWNER_GONE;

@@ -131,7 +131,8 @@ typedef struct ZPageTrailer
 	UndoPtr		image;			/* newest page image in undo (mvcc/README.md),
 								 * 0 = none */
 	BlockNumber overflow;		/* undo block with more slots, or
-								 * ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW */
+								 * ZPAGE_NO_OVERFLOW, ZPAGE_HAD_OVERFLOW,
+								 * ZPAGE_LOST_OVERFLOW */
 	uint16		seal;			/* ZPAGE_VERSION + pd_upper: shows that
 								 * pd_upper was set by zundo */
 	uint16		debt;			/* undo bytes pushed on live chains since the
@@ -147,6 +148,14 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
  */
 #define ZPAGE_NO_OVERFLOW	InvalidBlockNumber
 #define ZPAGE_HAD_OVERFLOW	((BlockNumber) 0)
+
+/*
+ * Replay has found that a write of the page is lost, the one that attached or
+ * detached an overflow page (OVERFLOW-5 in change/zredo.c). No block of the
+ * undo log has this number, so each reader of the page's slots raises an
+ * error.
+ */
+#define ZPAGE_LOST_OVERFLOW MaxBlockNumber
 
 #define ZPAGE_VERSION		0x7A01
 #define ZPAGE_INITIAL_SLOTS 4

@@ -111,6 +111,39 @@ is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'a worker leaves 
 $node->stop;
 write_block(@{ $file{table} }, $after{table});
 $node->start;
+
+# The same write, lost between a crash and the replay of later records (OVERFLOW-5 in change/zredo.c).
+$node->append_conf('postgresql.conf', "full_page_writes = off\nwal_consistency_checking = ''\nmax_worker_processes = 0");
+$node->restart;
+sql("CREATE TABLE late (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+	INSERT INTO late SELECT g, 0, repeat('x', 60) FROM generate_series(1, 200) g; CHECKPOINT");
+$without = read_block(path('late'), 0);
+writers('late', 1, 20, 'UPDATE late SET n = n + 1 WHERE id = %d');
+sql('CHECKPOINT');
+$block = overflow_of('late');
+isnt($block, 0xffffffff, 'an overflow page');
+writers('late', 21, 30, 'UPDATE late SET n = n + 1 WHERE id = %d');
+sql("ROLLBACK PREPARED 'late30'");
+my $late = path('late');
+$node->stop('immediate');
+write_block($late, 0, $without);
+$node->start;
+$told = qr/XX001: block 0 of relation "late" is corrupted\nDETAIL:  It is older than its overflow transaction slots/;
+for (1 .. 2)
+{
+	like(error_of($_), $told, "lost before replay: $_") for 'SELECT sum(n) FROM late', 'UPDATE late SET n = 9 WHERE id = 100', 'VACUUM late';
+	like(sql(q{SELECT detail FROM zundo.check('late')}), qr/block 0 of relation "late" is corrupted It is older/, 'zundo.check tells');
+	is(sql(q{SELECT block FROM zundo.check('zundo.undo_log')}), $block, 'the overflow page is kept');
+	is(rows('p'), '202|0|22101', 'another table is read');
+	$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+	$node->restart;
+	sql('INSERT INTO p VALUES (2000); SELECT pg_sleep(3); DELETE FROM p WHERE id = 2000');
+}
+like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/WARNING:  block 0 of relation file \d+ is older than its overflow transaction slots/, 'the log tells, too');
+sql("COMMIT PREPARED 'late$_';") for 1 .. 29;
+sql('TRUNCATE late; INSERT INTO late VALUES (1, 1)');
+is(rows('late'), '1|1|1', 'a table that is made anew is whole');
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'no rollback waits for it');
 no_crash($node);
 $node->stop;
 done_testing();
