@@ -369,25 +369,56 @@ add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
- * has_new_file: Returns true if the file that the stalled pages belong to is
- * not the table's any more (DROP, TRUNCATE, a rewrite): nothing is to be undone
- * there, however often it has failed.
+ * tables_with_file: Returns the tables that have the file of the stalled pages
+ * now: the table that the records name, others if tools have exchanged the file
+ * (zfile.c), or none after DROP, TRUNCATE or a rewrite. If there is none,
+ * nothing is to be undone.
  */
-static bool
-has_new_file(const ZuStalledTable *t)
+static List *
+tables_with_file(const ZuStalledTable *t)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(t->reloid));
-	bool		result = !HeapTupleIsValid(tuple) ||
-	((Form_pg_class) GETSTRUCT(tuple))->relfilenode != t->relnumber;
+	bool		unchanged = HeapTupleIsValid(tuple) &&
+	((Form_pg_class) GETSTRUCT(tuple))->relfilenode == t->relnumber;
 
 	if (HeapTupleIsValid(tuple))
 		ReleaseSysCache(tuple);
-	return result;
+	return unchanged ? list_make1_oid(t->reloid) : zfile_owners(t->relnumber);
+}
+
+/* can_lock: Returns whether a rollback could lock the table at this moment. */
+static bool
+can_lock(Oid reloid)
+{
+	if (!ConditionalLockRelationOid(reloid, RowExclusiveLock))
+		return false;
+	UnlockRelationOid(reloid, RowExclusiveLock);
+	return true;
+}
+
+/*
+ * can_try: Returns whether another attempt makes sense for a stalled table: all
+ * tables that rollback_table would lock can be locked, and the wait after an
+ * error is over. If no table has the file any more, there is no such wait,
+ * however often it has failed.
+ */
+static bool
+can_try(const ZuStalledTable *t, TimestampTz now)
+{
+	List	   *owners = tables_with_file(t);
+	ListCell   *lc;
+
+	if (owners != NIL && t->not_before > now)
+		return false;
+	foreach(lc, owners)
+		if (!can_lock(lfirst_oid(lc)))
+		return false;
+	return list_member_oid(owners, t->reloid) || can_lock(t->reloid);
 }
 
 /*
  * choose_tables: Decides what a further call for an abort does: the noted
- * tables that can be locked now become wanted, the others stay left. Returns
+ * tables that can be tried now become wanted, the others stay left. Returns
  * false if no table can be tried. If more tables were left than could be
  * noted, everything is read again.
  */
@@ -401,13 +432,8 @@ choose_tables(Job *job)
 	{
 		const ZuStalledTable *t = &abort->stalled[i];
 
-		if (t->not_before > now && !has_new_file(t))
-			job->left[job->nleft++] = *t;
-		else if (ConditionalLockRelationOid(t->reloid, RowExclusiveLock))
-		{
-			UnlockRelationOid(t->reloid, RowExclusiveLock);
+		if (can_try(t, now))
 			job->wanted[job->nwanted++] = *t;
-		}
 		else
 			job->left[job->nleft++] = *t;
 	}
