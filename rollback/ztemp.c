@@ -12,7 +12,8 @@
  * The pages are found from the undo itself. The file system, not the catalog,
  * tells whether a file is still there: a table that the running transaction has
  * dropped or truncated comes back when that is rolled back, with all its
- * aborted changes.
+ * aborted changes. If no file is left, the undo is not read, and need not be
+ * readable: that is the way out when the file with it has been damaged.
  *
  * Locks: none; local buffers are this backend's own. Crash points: none.
  */
@@ -31,7 +32,6 @@
 typedef struct TempFile
 {
 	BlockNumber nblocks;		/* 0 also if the file is gone */
-	bool		looked;			/* nblocks has been determined */
 	BlockNumber last;			/* block that was undone last */
 } TempFile;
 
@@ -56,6 +56,15 @@ address_file(Relation rel, Form_pg_class class, const ZuTempFile *file)
 	rel->rd_smgr = smgropen(file->locator, file->backend);
 }
 
+/* Returns the number of blocks of a file, 0 if it is gone. */
+static BlockNumber
+blocks_of(const ZuTempFile *file)
+{
+	SMgrRelation smgr = smgropen(file->locator, file->backend);
+
+	return smgrexists(smgr, MAIN_FORKNUM) ? smgrnblocks(smgr, MAIN_FORKNUM) : 0;
+}
+
 /*
  * Undoes the aborted changes on one page of the file, unless the page is gone
  * or was undone just before.
@@ -67,17 +76,9 @@ undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 	static FormData_pg_class class;
 	Buffer		buf;
 
-	if (state->looked && (block >= state->nblocks || block == state->last))
+	if (block >= state->nblocks || block == state->last)
 		return;
 	address_file(&rel, &class, file);
-	if (!state->looked)
-	{
-		state->looked = true;
-		state->nblocks = smgrexists(rel.rd_smgr, MAIN_FORKNUM)
-			? smgrnblocks(rel.rd_smgr, MAIN_FORKNUM) : 0;
-		if (block >= state->nblocks)
-			return;
-	}
 	buf = ReadBuffer(&rel, block);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	(void) zrollback_page(buf, &rel);
@@ -99,11 +100,16 @@ undo_all(void)
 	uint64		pos = 0;
 	ZXid		xid = InvalidZXid;
 	bool		aborted = false;
+	bool		any = false;
 	ZuRecord	rec;
 
 	for (int i = 0; i < nfiles; i++)
+	{
+		state[i].nblocks = blocks_of(&files[i]);
 		state[i].last = InvalidBlockNumber;
-	while (zu_temp_next(&pos, &rec, buf))
+		any |= state[i].nblocks > 0;
+	}
+	while (any && zu_temp_next(&pos, &rec, buf))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (rec.xid != xid)

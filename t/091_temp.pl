@@ -101,6 +101,17 @@ is(ask($cut, 'SELECT sum(length(v)) FROM t'), '', 'cut off: no wrong row after t
 like($complaint, qr/is too short/, 'cut off: the same error');
 ask($cut, 'CREATE TABLE other AS SELECT 1 AS a');
 is(ask($cut, 'SELECT a FROM other'), '1', 'cut off: other tables can be used');
+$complaint = '';
+ask($cut, 'CREATE TEMP TABLE u (a int)', 'INSERT INTO u VALUES (1)');
+like($complaint, qr/is too short/, 'cut off: no temporary table can be written while that one is there');
+ask($cut, 'BEGIN', 'DROP TABLE t');
+$complaint = '';
+ask($cut, 'INSERT INTO u VALUES (1)');
+like($complaint, qr/is too short/, '... or can come back');
+ask($cut, 'ROLLBACK', 'DROP TABLE t');
+$complaint = '';
+is(ask($cut, 'INSERT INTO u VALUES (1)', 'SELECT a FROM u'), '1', 'cut off: with the table dropped, all is well');
+is($complaint, '', '... without an error');
 $cut->quit;
 
 # a backend that is terminated, and one that dies, in the middle of it
