@@ -40,6 +40,7 @@ my %cases = (
 	'CLUSTER' => ['CLUSTER t USING t_pkey', 'SELECT count(*) FROM t'],
 	'CREATE INDEX' => ['CREATE INDEX t_n ON t (n)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0'],
 	'CREATE INDEX CONCURRENTLY, another at work' => ['CREATE INDEX CONCURRENTLY t_c ON t (c)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
+	'REINDEX' => ['REINDEX INDEX t_n', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0'],
 	'REINDEX CONCURRENTLY' => ['REINDEX INDEX CONCURRENTLY t_c', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
 	'REINDEX CONCURRENTLY, another at work' => ['REINDEX TABLE CONCURRENTLY t', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0']);
 my $gone = 600;

@@ -110,8 +110,16 @@ my %found_here = (
 	row_slot => sub { my ($page) = @_; return (place_of_row($page, 3), pack('L<', header_of_row($page, 3) & ~(511 << 11) | 300 << 11)) });
 $damages{$_} = [] for keys %found_here;
 
+# No reader can see that a value is shorter than its row says, or that a page is marked in the visibility map alone.
+my %unseen = (
+	row_short => sub { my ($page) = @_; return (place_of_row($page, 3) + 5 + 8, "\x0b") },
+	map_only => sub { my ($page) = @_; return (10, pack('S<', unpack('S<', substr($page, 10, 2)) & ~4)) });
+$damages{$_} = [] for keys %unseen;
+
 # What zundo.check says of them.
 my %check_says = (
+	row_short => qr/the columns take \d+ of the row's \d+ bytes/,
+	map_only => qr/the visibility map marks the page all-visible, but the page header does not/,
 	version => qr/the page is neither new nor a zheap page: The page header or a line pointer/,
 	stub_state => qr/stub names slot \d+, the page has \d+|stub has state \d/,
 	slot_xid => qr/slot \d+ has transaction ID \d+, which has not been assigned yet/,
@@ -141,14 +149,15 @@ for my $name (sort keys %damages)
 }
 # The open transaction holds `oldest`; where a slot is damaged, it is the row's writer.
 my @open = grep { /^slot_/ } sort keys %damages;
-my @ended = grep { !/^slot_/ } sort keys %damages;
+my @ended = grep { !/^slot_|^map_only/ } sort keys %damages;
 my $update = "SET n = n + 0, t = 'row 3' WHERE id = 3";
 $node->safe_psql('postgres', join('', "BEGIN;\n", (map { "UPDATE d_$_ $update;\n" } @open), "PREPARE TRANSACTION 'row3'"));
 $node->safe_psql('postgres', join('', map { "UPDATE d_$_ $update;\n" } @ended));
+$node->poll_query_until('postgres', 'VACUUM d_map_only; SELECT relallvisible > 0 FROM pg_class WHERE relname = \'d_map_only\'');
 $node->safe_psql('postgres', 'CHECKPOINT');
 my %path = map { $_ => $node->safe_psql('postgres', "SELECT pg_relation_filepath('d_$_')") } keys %damages;
 $node->stop;
-$damages{$_} = [ $found_here{$_}->(read_at($path{$_}, 0, 8192)) ] for keys %found_here;
+$damages{$_} = [ ($found_here{$_} // $unseen{$_})->(read_at($path{$_}, 0, 8192)) ] for keys %found_here, keys %unseen;
 damage($path{$_}, @{ $damages{$_} }) for keys %damages;
 $node->start;
 for my $name (sort keys %damages)

@@ -152,6 +152,7 @@ for my $round ('after the crash', 'later')
 	}
 	sql_in($_, 'SELECT zundo.discard()') for @dbs;
 }
+like(slurp_file($node->logfile), qr/LOG:  undo log \d+ is damaged\n.*DETAIL:  It cannot be read beyond offset \d+ of block \d+/, 'the log says which undo log');
 unreadable('behind', 'SELECT * FROM t WHERE id = 3', 'behind: a row whose change is further down in the chain');
 others_work($_) for @dbs;
 for my $db (qw(zeroed stale record))

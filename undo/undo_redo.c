@@ -170,9 +170,11 @@ zu_redo_discard(XLogReaderState *record)
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
 	/*
-	 * UNDO-39: xids below `oldest` that were assigned and left no trace in
-	 * WAL must not be assigned again
+	 * UNDO-39: xids below `oldest` must not be assigned again. Each of them
+	 * has ended before this record was written, and the end of a transaction
+	 * that has an xid is itself in WAL; this makes sure of it.
 	 */
+	Assert(U64FromFullTransactionId(ReadNextFullTransactionId()) >= xlrec.oldest);
 	AdvanceNextFullTransactionIdPastXid(zu_xid_before(xlrec.oldest));
 
 	if (InHotStandby && TransactionIdIsNormal(xlrec.conflict))
