@@ -6,13 +6,17 @@
  * locks, logs or writes undo.
  *
  * Under assertions, a page that was sound (zpage_check) before a change is
- * sound after it.
+ * sound after it. Replay makes most of its changes one after the other on the
+ * same pages, so it checks a page when it first comes to it, and then after one
+ * of CHECKED_CHANGES changes; a page that a change has spoilt stays spoilt.
  */
 #include "postgres.h"
 
+#include "access/xlogutils.h"
 #include "change/zchange.h"
 #include "change/zwal.h"
 #include "page/zoverflow.h"
+#include "storage/bufmgr.h"
 
 /* Gives the page n inline slots, if n is not 0 and it has fewer. */
 static inline void
@@ -225,6 +229,64 @@ is_sound(const ZChange *change, int i)
 	overflow = zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW;
 	return zpage_check(page, overflow ? ZPAGE_MAX_SLOTS : zpage_nslots(page), NULL, NULL) == 0;
 }
+
+#define CHECKED_CHANGES 16
+#define CHECKED_PAGES 256
+
+/* A page that this process has checked in replay. */
+typedef struct CheckedPage
+{
+	RelFileLocator locator;
+	BlockNumber block;
+	uint32		changes;		/* since it was checked first */
+	bool		sound;
+} CheckedPage;
+
+/*
+ * Returns what replay remembers of page i of the change. An entry that has been
+ * used for another page has as many changes as none.
+ */
+static CheckedPage *
+remember_page(const ZChange *change, int i)
+{
+	static CheckedPage pages[CHECKED_PAGES];
+	RelFileLocator locator;
+	ForkNumber	fork;
+	BlockNumber block;
+	CheckedPage *p;
+
+	BufferGetTag(change->page[i].buf, &locator, &fork, &block);
+	p = &pages[(block + locator.relNumber) % CHECKED_PAGES];
+	if (p->block != block || !RelFileLocatorEquals(p->locator, locator))
+	{
+		p->locator = locator;
+		p->block = block;
+		p->changes = 0;
+		p->sound = change->page[i].init || is_sound(change, i);
+	}
+	if (change->page[i].init)
+		p->sound = true;
+	return p;
+}
+
+/* Returns whether page i has been sound before the change. */
+static bool
+was_sound(const ZChange *change, int i)
+{
+	if (change->page[i].page == NULL || change->page[i].init)
+		return true;
+	return InRecovery ? remember_page(change, i)->sound : is_sound(change, i);
+}
+
+/* Returns whether page i is sound after the change, or is not checked now. */
+static bool
+stays_sound(const ZChange *change, int i)
+{
+	if (change->page[i].page != NULL && InRecovery &&
+		remember_page(change, i)->changes++ % CHECKED_CHANGES != 0)
+		return true;
+	return is_sound(change, i);
+}
 #endif
 
 /* Sets each page's slot first, since the rows put on it name the slot. */
@@ -235,7 +297,7 @@ zchange_apply(const ZChange *change)
 	bool		sound[2];
 
 	for (int i = 0; i < 2; i++)
-		sound[i] = change->page[i].init || is_sound(change, i);
+		sound[i] = was_sound(change, i);
 #endif
 
 	for (int i = 0; i < 2; i++)
@@ -255,7 +317,7 @@ zchange_apply(const ZChange *change)
 	}
 #ifdef USE_ASSERT_CHECKING
 	for (int i = 0; i < 2; i++)
-		Assert(!sound[i] || is_sound(change, i));
+		Assert(!sound[i] || stays_sound(change, i));
 #endif
 }
 
