@@ -106,6 +106,8 @@ $first->query_safe('UPDATE t SET n = 2 WHERE id = 9998');
 $second->query_safe('SET zundo.eager_rollback_pages = 0');
 $second->query_safe('BEGIN');
 $second->query_safe('UPDATE t SET n = 3 WHERE id = 9999');
+# its last undo page stays pinned: the one that is read must be another one
+$second->query_safe('UPDATE t SET n = 3 WHERE id < 5000');
 $third->query_until(qr/begun/, "\\echo begun\nUPDATE t SET n = 4 WHERE id = 9999;\n\\echo ended\n");
 $node->poll_query_until('two', 'SELECT count(*) = 1 FROM pg_locks WHERE NOT granted');
 my $from = -s $node->logfile;
