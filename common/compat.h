@@ -14,6 +14,7 @@
 #error "zundo supports PostgreSQL 15 to 19"
 #endif
 
+#include "access/amapi.h"
 #include "access/subtrans.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -444,7 +445,13 @@ extern PGDLLEXPORT void _PG_init(void);
 #else
 #define zc_init_buffer_tag(tag, locator, block) InitBufferTag(tag, &(locator), MAIN_FORKNUM, block)
 #endif
+
+/* 19 widened the state of a buffer to 64 bits. */
+#if PG_VERSION_NUM < 190000
 #define zc_buffer_state(buf) pg_atomic_read_u32(&(buf)->state)
+#else
+#define zc_buffer_state(buf) pg_atomic_read_u64(&(buf)->state)
+#endif
 
 /*
  * What an error in the middle of a read leaves behind: up to 15 the buffer in
@@ -485,18 +492,24 @@ typedef int ZcOptions;
 #define ZC_CHANGE_OPTIONS_PARAM
 #define ZC_CHANGING_PART_PARAM , bool changing_part
 #define zc_changing_part changing_part
+#define zc_tuple_delete(rel, tid, cid, snapshot, wait, tmfd) \
+	table_tuple_delete(rel, tid, cid, snapshot, InvalidSnapshot, wait, tmfd, false)
 #else
 typedef uint32 ZcOptions;
 #define ZC_CHANGE_OPTIONS_PARAM uint32 options,
 #define ZC_CHANGING_PART_PARAM
 #define zc_changing_part ((options & TABLE_DELETE_CHANGING_PARTITION) != 0)
+#define zc_tuple_delete(rel, tid, cid, snapshot, wait, tmfd) \
+	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, wait, tmfd)
 #endif
 
-/* 19 tells the fetches of an index scan what the scan is for. */
+/* 19 tells scans, and the fetches of an index scan, what they are for. */
 #if PG_VERSION_NUM < 190000
+#define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL)
 #define ZC_FETCH_FLAGS_PARAM
 #define zc_fetch_set_flags(fetch) ((void) 0)
 #else
+#define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
 #define ZC_FETCH_FLAGS_PARAM , uint32 flags
 #define zc_fetch_set_flags(fetch) ((fetch)->flags = flags)
 #endif
@@ -595,6 +608,34 @@ typedef uint32 ZcOptions;
 			slot_getmissingattrs(slot, present, natts); \
 		(slot)->tts_nvalid = (natts); \
 	} while (0)
+#endif
+
+/* 19 gives slots flags of their own. */
+#if PG_VERSION_NUM < 190000
+#define zc_make_slot(desc, ops) MakeTupleTableSlot(desc, ops)
+#else
+#define zc_make_slot(desc, ops) MakeTupleTableSlot(desc, ops, 0)
+#endif
+
+/* 19 can restrict the oldest active transaction to a database, or to commits. */
+#if PG_VERSION_NUM < 190000
+#define zc_oldest_active_xid() GetOldestActiveTransactionId()
+#else
+#define zc_oldest_active_xid() GetOldestActiveTransactionId(false, true)
+#endif
+
+/* 19 lets a publication of all tables exclude some. */
+#if PG_VERSION_NUM < 190000
+#define zc_relation_publications(relid) GetRelationPublications(relid)
+#define zc_excluding_publications(relid) NIL
+#else
+#define zc_relation_publications(relid) GetRelationIncludedPublications(relid)
+#define zc_excluding_publications(relid) GetRelationExcludedPublications(relid)
+#endif
+
+/* 19 renamed the type of a replication origin's number. */
+#if PG_VERSION_NUM >= 190000
+typedef ReplOriginId RepOriginId;
 #endif
 
 /* 19 has no type for bits of a null bitmap any more. */

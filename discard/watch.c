@@ -9,6 +9,7 @@
 
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "discard/discard_internal.h"
 

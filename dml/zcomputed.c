@@ -144,8 +144,7 @@ new_evaluator(Relation rel, const ZIndexColumns *columns)
 		e->index[i].attrs = bms_copy(columns->computed[i].attrs);
 	}
 	/* a copy, which is not reference-counted: the evaluator outlives a query */
-	e->oldslot = MakeTupleTableSlot(CreateTupleDescCopyConstr(RelationGetDescr(rel)),
-									&TTSOpsZHeap);
+	e->oldslot = zc_make_slot(CreateTupleDescCopyConstr(RelationGetDescr(rel)), &TTSOpsZHeap);
 	e->estate = CreateExecutorState();
 	MemoryContextSwitchTo(caller);
 	e->in_use = true;

@@ -36,7 +36,8 @@ static const char *
 publication_of(Relation rel)
 {
 	List	   *relids = list_make1_oid(RelationGetRelid(rel));
-	List	   *publications = GetAllTablesPublications();
+	List	   *publications = list_difference_oid(GetAllTablesPublications(),
+												   zc_excluding_publications(linitial_oid(relids)));
 	ListCell   *lc;
 
 	if (rel->rd_rel->relispartition)
@@ -45,7 +46,7 @@ publication_of(Relation rel)
 	{
 		Oid			reloid = lfirst_oid(lc);
 
-		publications = list_concat(publications, GetRelationPublications(reloid));
+		publications = list_concat(publications, zc_relation_publications(reloid));
 		publications = list_concat(publications, GetSchemaPublications(get_rel_namespace(reloid)));
 	}
 	foreach(lc, publications)

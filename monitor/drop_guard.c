@@ -41,7 +41,7 @@ has_rows(Relation rel)
 {
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	TableScanDesc scan = zc_beginscan(rel, snapshot);
 	bool		found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
 
 	table_endscan(scan);

@@ -35,6 +35,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
 #include "utils/xid8.h"
 
 /*

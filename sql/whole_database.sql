@@ -8,7 +8,7 @@ CREATE MATERIALIZED VIEW m USING zheap AS SELECT id FROM a;
 CREATE TABLE p (id int) PARTITION BY RANGE (id);
 CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10) USING zheap;
 CREATE TEMP TABLE was AS SELECT oid, relfilenode FROM pg_class WHERE oid IN ('a'::regclass, 'h'::regclass, 'm'::regclass, 'p1'::regclass, 'zundo.undo_log'::regclass);
-CREATE VIEW moved AS SELECT oid::regclass AS name FROM pg_class JOIN was USING (oid) WHERE pg_class.relfilenode <> was.relfilenode ORDER BY 1;
+CREATE TEMP VIEW moved AS SELECT oid::regclass AS name FROM pg_class JOIN was USING (oid) WHERE pg_class.relfilenode <> was.relfilenode ORDER BY 1;
 VACUUM FULL;
 TABLE moved;
 SELECT pg_relation_size('a') / 8192 AS pages, count(*) FROM a;

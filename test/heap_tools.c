@@ -188,9 +188,8 @@ zundo_test_table_delete(PG_FUNCTION_ARGS)
 	TM_FailureData tmfd;
 	TM_Result	result;
 
-	result = table_tuple_delete(rel, (ItemPointer) PG_GETARG_POINTER(1), GetCurrentCommandId(true),
-								GetActiveSnapshot(), InvalidSnapshot, PG_GETARG_BOOL(2), &tmfd,
-								false);
+	result = zc_tuple_delete(rel, (ItemPointer) PG_GETARG_POINTER(1), GetCurrentCommandId(true),
+							 GetActiveSnapshot(), PG_GETARG_BOOL(2), &tmfd);
 	table_close(rel, RowExclusiveLock);
 	PG_RETURN_INT32(result);
 }

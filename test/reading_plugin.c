@@ -57,7 +57,7 @@ read_table(Relation rel)
 	ItemPointerSet(&tid, 0, 1);
 	if (strcmp(way, "scan") == 0)
 	{
-		TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+		TableScanDesc scan = zc_beginscan(rel, snapshot);
 
 		found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
 		table_endscan(scan);

@@ -128,8 +128,8 @@ choose_server()
 {
 	local version=$1 purpose=$2
 	case $version in
-		15 | 15[asv] | 17 | 17[asv] | 18 | 18[asv]) ;;
-		*) usage_error "--pg takes 15, 17, 18, 15a (with assertions), 17s (with sanitizers) or 17v (under valgrind), not '$version'" ;;
+		15 | 15[asv] | 17 | 17[asv] | 18 | 18[asv] | 19 | 19[asv]) ;;
+		*) usage_error "--pg takes 15, 17, 18, 19, 15a (with assertions), 17s (with sanitizers) or 17v (under valgrind), not '$version'" ;;
 	esac
 	pg=$version
 	major=${version%[asv]}

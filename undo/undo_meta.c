@@ -113,7 +113,7 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	 */
 	(void) GetTopTransactionId();
 	memset(page, 0, BLCKSZ);
-	zu_meta_init((Page) page, zxid_widen(GetOldestActiveTransactionId()));
+	zu_meta_init((Page) page, zxid_widen(zc_oldest_active_xid()));
 	zu_twin_seal((Page) page);
 	for (BlockNumber block = ZU_META_BLOCK; block < ZU_META_BLOCK + 2; block++)
 	{
