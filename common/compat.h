@@ -610,6 +610,13 @@ typedef uint32 ZcOptions;
 	} while (0)
 #endif
 
+/* 19 lets DROP DATABASE and its kin end a background worker. */
+#if PG_VERSION_NUM < 190000
+#define ZC_BGWORKER_INTERRUPTIBLE 0
+#else
+#define ZC_BGWORKER_INTERRUPTIBLE BGWORKER_INTERRUPTIBLE
+#endif
+
 /* 19 gives slots flags of their own. */
 #if PG_VERSION_NUM < 190000
 #define zc_make_slot(desc, ops) MakeTupleTableSlot(desc, ops)

@@ -38,7 +38,8 @@ typedef struct ZIndexFetch
  * slot. by_tid: the caller, not an index, has named the row. On entry and on
  * return buf, the row's block, is pinned and not locked. Returns false if
  * there is no version; slot is unchanged then. Raises
- * ERRCODE_FEATURE_NOT_SUPPORTED for a historic snapshot, and the errors of
+ * ERRCODE_FEATURE_NOT_SUPPORTED for a historic snapshot and for a search of
+ * deleted rows, and the errors of
  * zvis_fetch and zany_fetch.
  */
 static bool
@@ -49,6 +50,8 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 
 	zscan_refuse_historic(snapshot);
+	if (!by_tid)
+		zscan_refuse_deleted_search(snapshot);
 	if (all_dead != NULL)
 		*all_dead = false;
 	if (snapshot->snapshot_type == SNAPSHOT_ANY)

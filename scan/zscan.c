@@ -23,7 +23,9 @@
 #include "access/syncscan.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "mvcc/zlevel.h"
 #include "pgstat.h"
+#include "replication/logicalworker.h"
 #include "rollback/zrollback.h"
 #include "scan/zscan_internal.h"
 #include "storage/predicate.h"
@@ -98,6 +100,21 @@ start_scan(ZScan *scan, ScanKey key, bool keep_start)
 		pgstat_count_heap_scan(base->rs_rd);
 }
 
+void
+zscan_refuse_deleted_search(Snapshot snapshot)
+{
+	if (likely(snapshot == InvalidSnapshot || snapshot->snapshot_type != SNAPSHOT_ANY ||
+			   !IsLogicalWorker()) ||
+		zlevel_current()->outer != NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("the deleted rows of a zheap table cannot be searched"),
+			 errdetail("The subscription's apply worker looks for a deleted row in heap's format."),
+			 errhint("Disable the subscription, set its option retain_dead_tuples to false, "
+					 "and enable it again.")));
+}
+
 /*
  * Allocates the scan and attaches undo (SCAN-3). Before a scan of a temporary
  * table undoes what ended transactions of this backend have left there:
@@ -112,6 +129,7 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 
 	zu_attach_database();
 	zscan_refuse_historic(snapshot);
+	zscan_refuse_deleted_search(snapshot);
 
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))
 		zrollback_temp();

@@ -56,6 +56,14 @@ zscan_refuse_historic(Snapshot snapshot)
 }
 
 /*
+ * zscan_refuse_deleted_search: raises an error if an apply worker looks for
+ * deleted versions (SCAN-5). From 19 on it does so for a subscription with
+ * retain_dead_tuples: it scans the table or an index with SnapshotAny, outside
+ * of any query, and takes the slot for one of heap's.
+ */
+extern void zscan_refuse_deleted_search(Snapshot snapshot);
+
+/*
  * zscan_view: returns the scan's page view, which it creates in the scan's own
  * memory on first use.
  */
