@@ -624,7 +624,9 @@ typedef uint32 ZcOptions;
 #define zc_make_slot(desc, ops) MakeTupleTableSlot(desc, ops, 0)
 #endif
 
-/* 19 can restrict the oldest active transaction to a database, or to commits. */
+/*
+ * 19 can restrict the oldest active transaction to a database, or to commits.
+ */
 #if PG_VERSION_NUM < 190000
 #define zc_oldest_active_xid() GetOldestActiveTransactionId()
 #else

@@ -290,10 +290,9 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 			*len = datalen + ZTUPLE_HEADER_SIZE;
 			return true;
 		case ZUR_DELETE:
-			if (rec->xflags & ZUX_ROW_GONE)
-				return false;
-			/* FALLTHROUGH */
 		case ZUR_MOVE:
+			if (rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE))
+				return false;
 			p = zheader_compact_get(p, end, 0, &old);
 			if (p == NULL || (end - p) + ZTUPLE_HEADER_SIZE > BLCKSZ)
 				return false;

@@ -39,8 +39,7 @@ typedef struct ZIndexFetch
  * return buf, the row's block, is pinned and not locked. Returns false if
  * there is no version; slot is unchanged then. Raises
  * ERRCODE_FEATURE_NOT_SUPPORTED for a historic snapshot and for a search of
- * deleted rows, and the errors of
- * zvis_fetch and zany_fetch.
+ * deleted rows, and the errors of zvis_fetch and zany_fetch.
  */
 static bool
 fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid,

@@ -16,6 +16,8 @@
  *			same blocks.
  *	SCAN-3	undo is attached before the first block is read.
  *	SCAN-4	no row is shown to a historic snapshot, whichever way it is read.
+ *	SCAN-5	no apply worker is shown deleted versions, which it would take for
+ *			rows of heap.
  */
 #include "postgres.h"
 
