@@ -45,6 +45,9 @@
  */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
+/* The processor's cache line, and the bytes of a usual record (prefetch). */
+#define LINE			64
+#define SHORT_RECORD	40
 
 /* What is known of the undo page that occupies this place of the table. */
 typedef struct CacheEntry
@@ -56,27 +59,27 @@ typedef struct CacheEntry
 	uint16		copy;			/* number of the copy */
 } CacheEntry;
 
-static CacheEntry cache[CACHE_ENTRIES];
-static MemoryContext context = NULL;	/* memory of the copies */
-static char *copies = NULL;		/* CACHE_PAGES pages, the first ncopies of
-								 * them in use */
-static int	ncopies = 0;
-static int	nrefused = 0;		/* how often there was no room for another
+/* The copies of this backend's transaction. */
+typedef struct Copies
+{
+	MemoryContext context;		/* memory of the copies; NULL = none yet */
+	char	   *pages;			/* CACHE_PAGES pages, of which the first n are
+								 * in use */
+	int			n;
+	int			nrefused;		/* how often there was no room for another
 								 * copy */
-static bool no_memory = false;	/* memory could not be allocated in this
-								 * transaction */
-static RelFileNumber cached_log;	/* the undo log that the copies are of */
+	bool		no_memory;		/* could not be allocated in this transaction */
+	RelFileNumber log;			/* the undo log that the copies are of */
+	CacheEntry	entries[CACHE_ENTRIES];
+} Copies;
+
+static Copies my;
 
 /* Forgets all copies. Callback of the memory context that holds them. */
 static void
 forget_copies(void *arg)
 {
-	context = NULL;
-	copies = NULL;
-	ncopies = 0;
-	nrefused = 0;
-	no_memory = false;
-	memset(cache, 0, sizeof(cache));
+	memset(&my, 0, sizeof(my));
 }
 
 /*
@@ -90,29 +93,29 @@ make_room(void)
 	MemoryContextCallback *callback;
 	char	   *raw;
 
-	if (copies != NULL || no_memory || !IsTransactionState())
-		return copies != NULL;
-	context = AllocSetContextCreate(TopTransactionContext, "zheap undo pages",
-									ALLOCSET_SMALL_SIZES);
-	callback = MemoryContextAlloc(context, sizeof(MemoryContextCallback));
+	if (my.pages != NULL || my.no_memory || !IsTransactionState())
+		return my.pages != NULL;
+	my.context = AllocSetContextCreate(TopTransactionContext, "zheap undo pages",
+									   ALLOCSET_SMALL_SIZES);
+	callback = MemoryContextAlloc(my.context, sizeof(MemoryContextCallback));
 	callback->func = forget_copies;
 	callback->arg = NULL;
-	MemoryContextRegisterResetCallback(context, callback);
-	raw = MemoryContextAllocExtended(context, CACHE_PAGES * (Size) BLCKSZ + HUGE_PAGE,
+	MemoryContextRegisterResetCallback(my.context, callback);
+	raw = MemoryContextAllocExtended(my.context, CACHE_PAGES * (Size) BLCKSZ + HUGE_PAGE,
 									 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
-	no_memory = (raw == NULL);
-	if (no_memory)
+	my.no_memory = (raw == NULL);
+	if (my.no_memory)
 		return false;
-	copies = (char *) TYPEALIGN(HUGE_PAGE, raw);
+	my.pages = (char *) TYPEALIGN(HUGE_PAGE, raw);
 #ifdef MADV_HUGEPAGE
 
 	/*
 	 * 2 MB pages save most of the page-table walks; without them nothing is
 	 * lost
 	 */
-	(void) madvise(copies, CACHE_PAGES * (Size) BLCKSZ, MADV_HUGEPAGE);
+	(void) madvise(my.pages, CACHE_PAGES * (Size) BLCKSZ, MADV_HUGEPAGE);
 #endif
-	cached_log = zu_my.locator.relNumber;
+	my.log = zu_my.locator.relNumber;
 	return true;
 }
 
@@ -120,7 +123,7 @@ make_room(void)
 static inline char *
 copy_of(const CacheEntry *entry)
 {
-	return copies + entry->copy * (Size) BLCKSZ;
+	return my.pages + entry->copy * (Size) BLCKSZ;
 }
 
 /*
@@ -135,19 +138,19 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 
 	if (IsInParallelMode() || !make_room())
 		return false;
-	if (fresh && ncopies == CACHE_PAGES)
+	if (fresh && my.n == CACHE_PAGES)
 	{
-		nrefused++;
+		my.nrefused++;
 		return false;
 	}
 	if (fresh)
-		entry->copy = ncopies;
+		entry->copy = my.n;
 	dst = copy_of(entry);
 	if (!zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ, dst,
 					  RBM_NORMAL))
 		return false;
 	if (fresh)
-		ncopies++;
+		my.n++;
 	entry->copied = ((PageHeader) dst)->pd_lower;
 	return true;
 }
@@ -160,7 +163,7 @@ static CacheEntry *
 find_entry(UndoPtr ptr)
 {
 	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
-	CacheEntry *entry = &cache[block % CACHE_ENTRIES];
+	CacheEntry *entry = &my.entries[block % CACHE_ENTRIES];
 
 	if (entry->block == block && entry->generation == zuptr_generation(ptr))
 		return entry;
@@ -178,7 +181,7 @@ zu_cache_prefetch(UndoPtr ptr)
 {
 	int			off = zuptr_byte(ptr) % BLCKSZ;
 	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
-	const CacheEntry *entry = &cache[block % CACHE_ENTRIES];
+	const CacheEntry *entry = &my.entries[block % CACHE_ENTRIES];
 
 	if (zuptr_is_temp(ptr))
 		return;
@@ -187,7 +190,9 @@ zu_cache_prefetch(UndoPtr ptr)
 		const char *p = copy_of(entry) + off;
 
 		zu_prefetch_line(p);
-		zu_prefetch_line(p + 48);	/* most records end within the next line */
+		/* the line after it too, if a short record would reach into it */
+		if ((uintptr_t) p % LINE >LINE -SHORT_RECORD)
+			zu_prefetch_line(p + SHORT_RECORD);
 	}
 	else
 		zu_prefetch(ptr);
@@ -201,7 +206,7 @@ zu_cache_prefetch(UndoPtr ptr)
 static bool
 copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 {
-	static char buf[ZUR_MAX_LENGTH];
+	char		buf[ZUR_MAX_LENGTH];
 	ZuRecord	now;
 
 	return zu_fetch(ptr, rec->relnumber, rec->block, &now, buf) == ZU_DISCARDED ||
@@ -257,6 +262,6 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 void
 zu_cache_tidy(void)
 {
-	if (copies != NULL && (nrefused > TOO_OFTEN_REFUSED || cached_log != zu_my.locator.relNumber))
-		MemoryContextDelete(context);
+	if (my.pages != NULL && (my.nrefused > TOO_OFTEN_REFUSED || my.log != zu_my.locator.relNumber))
+		MemoryContextDelete(my.context);
 }

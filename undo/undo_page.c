@@ -28,8 +28,14 @@ typedef struct RecentBuffer
 	Buffer		buffer;
 } RecentBuffer;
 
-static RecentBuffer recent[RECENT_BUFFERS];
-static bool fence_held = false;
+/* What this backend knows as a reader. */
+typedef struct Reader
+{
+	bool		fence_held;		/* by zu_read_begin; an error releases it */
+	RecentBuffer recent[RECENT_BUFFERS];
+} Reader;
+
+static Reader my;
 
 /* ---- the fence ---- */
 
@@ -40,10 +46,10 @@ static bool fence_held = false;
 static inline bool
 fence_kept(void)
 {
-	if (likely(!fence_held))
+	if (likely(!my.fence_held))
 		return false;
-	fence_held = LWLockHeldByMe(zu_my_fence());
-	return fence_held;
+	my.fence_held = LWLockHeldByMe(zu_my_fence());
+	return my.fence_held;
 }
 
 void
@@ -52,7 +58,7 @@ zu_read_begin(void)
 	if (fence_kept())
 		elog(ERROR, "zu_read_begin is not nestable");
 	LWLockAcquire(zu_my_fence(), LW_SHARED);
-	fence_held = true;
+	my.fence_held = true;
 }
 
 void
@@ -60,7 +66,7 @@ zu_read_end(void)
 {
 	if (fence_kept())
 		LWLockRelease(zu_my_fence());
-	fence_held = false;
+	my.fence_held = false;
 }
 
 bool
@@ -96,7 +102,7 @@ Buffer
 zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 {
 	BlockNumber block = zu_extent_block(extent) + page;
-	RecentBuffer *r = &recent[block % RECENT_BUFFERS];
+	RecentBuffer *r = &my.recent[block % RECENT_BUFFERS];
 	Buffer		buf;
 
 	Assert(extent < pg_atomic_read_u32(&zu_my.entry->limit));
@@ -143,7 +149,7 @@ void
 zu_prefetch(UndoPtr ptr)
 {
 	BlockNumber block = zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ;
-	const RecentBuffer *r = &recent[block % RECENT_BUFFERS];
+	const RecentBuffer *r = &my.recent[block % RECENT_BUFFERS];
 
 	if (!zuptr_is_temp(ptr) && r->block == block && BufferIsValid(r->buffer))
 	{
