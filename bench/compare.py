@@ -2,7 +2,7 @@
 """./zundo compare: heap and zheap in one server, in one run, alternating.
 
 Started by ./zundo, which builds and installs the extension first. Exit status:
-0 measured, 2 a wrong option or a server that cannot be used, 130 interrupted.
+0 measured, 1 an operation failed, 2 a wrong option or a server that cannot be used, 130 interrupted.
 """
 
 import argparse
@@ -107,10 +107,12 @@ def measure_workload(bench, workload, options, sides, folder):
         default = operations.OPERATIONS if options.workload == "ops" else operations.FEW
         bench.say = say
         rounds = options.rounds or 3
-        results = ops.measure_all(bench, sides, operations.chosen(options.ops, default), options.rows, rounds)
+        results, failures = ops.measure_all(bench, sides, operations.chosen(options.ops, default), options.rows, rounds)
         table = ops.table_of(results, names, options.rows, rounds)
+        table.notes += failures
         pictures = with_plots(lambda plots: [plots.ratios(results, ops.LIMIT, names, folder)])
-        return {"title": table.title, "rows": options.rows, "operations": results}, table, [p for p in pictures if p]
+        figures = {"title": table.title, "rows": options.rows, "operations": results, "failures": failures}
+        return figures, table, [path for path in pictures if path]
     title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
     rows = report.summarize(workload, runs, names)
     figures = {"title": title, "table": rows, "runs": runs}
@@ -163,6 +165,7 @@ def what_to_measure(options, server):
 
 
 def run(options, server):
+    """Measure what the options ask for; returns the exit status."""
     sides = engines()
     names = tuple(side.name for side in sides)
     folder = results_folder()
@@ -177,7 +180,7 @@ def run(options, server):
     bench = workloads.Bench(server, options, say)
     if options.touched:
         write_touched(bench, sides)
-        return
+        return 0
     workloads.create_databases(bench, sides)
     chosen, measure_one, page_name = what_to_measure(options, server)
     results = {
@@ -202,6 +205,7 @@ def run(options, server):
     if options.json:
         report.save_json(options.json, results)
     print(f"Tables and plots: {page}")
+    return 1 if any(figures.get("failures") for figures in results["workloads"].values()) else 0
 
 
 def write_touched(bench, sides):
@@ -238,7 +242,7 @@ def main():
         server = kind(options.bindir, preload=os.environ.get("ZUNDO_BENCH_AM", "zheap") == "zheap")
     status = 0
     try:
-        run(options, server)
+        status = run(options, server)
     except BenchError as error:
         say(str(error))
         status = 2

@@ -17,7 +17,7 @@ from server import BenchError, machine_busy_seconds, process_cpu_seconds
 LIMIT = 1.1                     # of zheap's CPU to heap's; what is above it is marked
 REPEAT_SECONDS = 0.2            # operations that change nothing are repeated for so long
 SETTLED_UNDO = 65536            # bytes of undo in use below which earlier work counts as settled
-SETTLE_PATIENCE = 10.0          # seconds that we wait for that
+SETTLE_PATIENCE = 60.0          # seconds that we wait for that
 SHORT = 0.002                   # seconds of CPU below which, on both sides, a ratio says nothing
 CLEAR_SPREAD = 0.05             # half the range of the ratios that forbids no verdict
 ONE_ROUND_DOUBT = 0.1           # that of a single round
@@ -78,10 +78,10 @@ class Runner:
 
     def settle(self, engine):
         """Wait until the undo of earlier work is discarded, so that nobody pays for it now."""
-        if not engine.has_undo:
-            return
         start = time.monotonic()
-        while self.undo_in_use(engine) >= SETTLED_UNDO and time.monotonic() - start < SETTLE_PATIENCE:
+        while self.undo_in_use(engine) >= SETTLED_UNDO:
+            if time.monotonic() - start > SETTLE_PATIENCE:
+                raise BenchError(f"undo of earlier work is still kept after {SETTLE_PATIENCE:.0f} s")
             time.sleep(0.05)
 
     def undo_in_use(self, engine):
@@ -248,7 +248,7 @@ def one_operation(runner, meters, operation, sides, rounds):
     others = None
     if busy is not None:
         capacity = (time.monotonic() - start) * runner.bench.cores
-        others = max(0.0, (machine_busy_seconds() - busy - (server.cpu_seconds() - served)) / capacity)
+        others = min(1.0, max(0.0, (machine_busy_seconds() - busy - server.cpu_seconds() + served) / capacity))
     pairs = [ratio(a["cpu"], b["cpu"]) for a, b in zip(heap, zheap)]
     rows = operation.rows(runner.rows)
     medians = [{key: middle(figures, key) for key in ("cpu", "wall", "wal", "images", "size")}
@@ -267,22 +267,28 @@ def one_operation(runner, meters, operation, sides, rounds):
 
 
 def measure_all(bench, sides, chosen, rows, rounds):
-    """Figures of the chosen operations, in order; a failing one is reported and left out."""
+    """(figures of the chosen operations, in order, sentences about those that failed)."""
     runner = Runner(bench, rows, bench.server.server_file("rows.copy"))
     for side in sides:
         runner.make_sources(side, chosen[0])
     meters = {side.name: WalMeter(bench, side) for side in sides}
-    results = []
+    results, failures = [], []
     for number, operation in enumerate(chosen, 1):
         bench.say(f"operation {number} of {len(chosen)}: {operation.name}")
-        results.append(one_operation(runner, meters, operation, sides, rounds))
+        try:
+            results.append(one_operation(runner, meters, operation, sides, rounds))
+        except BenchError as error:
+            failures.append(f"{operation.name} FAILED: {error}")
+            bench.say(failures[-1])
+    if not results:
+        raise BenchError(failures[0])
     for meter in meters.values():
         meter.close()
     runner.close()
     for side in sides:
         tables = [name for name in sorted(runner.made) if name.endswith(f"_{side.name}")] + ["src", "big"]
         bench.server.run_sql(side.database, f"DROP TABLE IF EXISTS {', '.join(tables)};\n")
-    return results
+    return results, failures
 
 
 MARKS = {"above": f"ABOVE {LIMIT}", "noisy": "too noisy to judge", "short": "too short to judge", "": ""}
