@@ -26,6 +26,7 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
+#include "mvcc/ztrail.h"
 #include "mvcc/zvis.h"
 #include "optimizer/planner.h"
 #include "rollback/zrollback.h"
@@ -341,6 +342,7 @@ xact_callback(XactEvent event, void *arg)
 	 */
 	zu_at_xact_end();
 	zown_at_xact_end();
+	ztrail_at_xact_end();
 	zlevel_at_xact_end();
 	zhandle_at_xact_end();
 	zreclaim_at_xact_end();

@@ -13,6 +13,7 @@
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "mvcc/zlevel.h"
+#include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "tuple/zslot.h"
@@ -165,6 +166,7 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 	{
 		const ZPageSlot *slot = &slots.s[s];
 		ZChain		chain;
+		ZTrailReader reader;
 		ZuRecord	rec;
 
 		if (slot->ptr == InvalidUndoPtr)
@@ -186,7 +188,8 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		}
 		zchain_begin(&chain, writer->rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED,
 					 slots.oldest, bytes);
-		while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
+		ztrail_start(&reader);
+		while (ztrail_next(&chain, &reader, off, false, &rec) == ZCHAIN_RECORD &&
 			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
 			if (rec.type == ZUR_LOCK && rec.offset == off && rec.lockmode >= mode)
 				return true;

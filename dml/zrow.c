@@ -13,6 +13,7 @@
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "mvcc/zlevel.h"
+#include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -98,8 +99,10 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
+	ZTrailReader reader;
 	ZuRecord	rec;
 
+	ztrail_start(&reader);
 	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, slot, ZCHAIN_LOCKED, oldest,
 				 buf);
 
@@ -108,7 +111,7 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 	 * had: the rest of the chain is older, or the head's transaction has
 	 * ended meanwhile.
 	 */
-	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD &&
+	while (ztrail_next(&chain, &reader, row->off, false, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
 		if (rec.type != ZUR_LOCK || rec.offset != row->off)

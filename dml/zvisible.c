@@ -16,6 +16,7 @@
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/ztrail.h"
 #include "page/zvmap.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
@@ -109,15 +110,17 @@ static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
 	char		bytes[ZUR_MAX_LENGTH];
+	ZHeads		heads;
 	ZChain		chain;
 	ZuRecord	rec;
 
 	if (zpage_slot_writer(slot) < oldest)
 		return !(zslot_xid(slot) & ZXID_LOST);
 	zchain_begin(&chain, rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED, oldest, bytes);
+	zheads_start(&heads);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
 	{
-		ZChainStep	step = zchain_next(&chain, &rec);
+		ZChainStep	step = zheads_next(&chain, &heads, &rec);
 
 		if (step == ZCHAIN_END || step == ZCHAIN_SETTLED)
 			return true;

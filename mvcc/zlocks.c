@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "mvcc/zlocks.h"
+#include "mvcc/ztrail.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -134,11 +135,13 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 				 BlockNumber block)
 {
 	char		buf[ZUR_MAX_LENGTH];
+	ZHeads		heads;
 	ZChain		chain;
 	ZuRecord	rec;
 
 	zchain_begin_at(&chain, relnumber, block, slot->ptr, oldest, buf);
-	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD)
+	zheads_start(&heads);
+	while (zheads_next(&chain, &heads, &rec) == ZCHAIN_RECORD)
 	{
 		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
 

@@ -28,8 +28,8 @@
 #include "access/parallel.h"
 #include "access/transam.h"
 #include "common/hashfn.h"
-#include "mvcc/zchain.h"
 #include "mvcc/zown.h"
+#include "mvcc/ztrail.h"
 #include "mvcc/zxid.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -202,12 +202,14 @@ static void
 collect_chain(UndoPtr head, UndoPtr stop)
 {
 	char		buf[ZUR_MAX_LENGTH];
+	ZHeads		heads;
 	ZChain		above;
 	ZuRecord	rec;
 	uint32		n = own_chain.n;
 
 	zchain_begin_at(&above, own_chain.relnumber, own_chain.block, head, zu_oldest_for(head), buf);
-	while (above.next != stop && zchain_next(&above, &rec) == ZCHAIN_RECORD)
+	zheads_start(&heads);
+	while (above.next != stop && zheads_next(&above, &heads, &rec) == ZCHAIN_RECORD)
 	{
 		ZChainEntry *entry;
 

@@ -416,6 +416,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
+	ZHeads		heads;
 	ZChain		chain;
 	ZuRecord	rec;
 	bool		thorough = false;
@@ -429,6 +430,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			left++;
 		}
 	ZUNDO_FAULT("deleters-chain");
+	zheads_start(&heads);
 	zchain_begin(&chain, rel->rd_locator.relNumber, block, &slots->s[s], ZCHAIN_LOCKED,
 				 slots->oldest, buf);
 	for (int read = 0; left > 0; read++)
@@ -437,7 +439,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 
 		if (read >= MAX_DELETERS_READ && !thorough)
 			return;
-		step = zchain_next(&chain, &rec);
+		step = zheads_next(&chain, &heads, &rec);
 		if (step == ZCHAIN_RETRY)
 			zvis_corrupt_chain(rel, block, chain.next);
 		if (step != ZCHAIN_RECORD)
@@ -568,6 +570,7 @@ zvis_lookup_writer(ZHeapSlot *slot)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
+	ZTrailReader reader;
 	ZuRecord	rec;
 	ZXid		oldest;
 	OffsetNumber off = ItemPointerGetOffsetNumber(&slot->base.tts_tid);
@@ -588,7 +591,8 @@ zvis_lookup_writer(ZHeapSlot *slot)
 	if (slot->chain_xid < oldest)
 		return;
 	zchain_begin_at(&chain, slot->relnumber, block, slot->chain, oldest, buf);
-	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD)
+	ztrail_start(&reader);
+	while (ztrail_next(&chain, &reader, off, false, &rec) == ZCHAIN_RECORD)
 	{
 		if (!zrecord_concerns(&rec, off) || !may_be_seen(&rec, oldest))
 			continue;

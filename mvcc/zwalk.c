@@ -169,6 +169,9 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 	walk->slots = row->slots;
 	walk->source = source;
 	walk->at_writer = false;
+	walk->last_reader = 0;
+	for (int i = 0; i < ZWALK_READERS; i++)
+		ztrail_start(&walk->reader[i]);
 	walk->exists = true;
 	memset(walk->entered, 0, (walk->slots->n + 1) * sizeof(bool));
 	if (ItemIdIsNormal(lp))
@@ -192,6 +195,20 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 }
 
 /*
+ * Returns the reader that stands before the record at next, or else one that
+ * will begin there.
+ */
+static inline ZTrailReader *
+reader_at(ZWalk *walk, UndoPtr next)
+{
+	for (int i = 0; i < ZWALK_READERS; i++)
+		if (walk->reader[i].next == next)
+			return &walk->reader[i];
+	walk->last_reader = (walk->last_reader + 1) % ZWALK_READERS;
+	return &walk->reader[walk->last_reader];
+}
+
+/*
  * Answers the first visit of a slot by the chain's head alone, if that is
  * enough. Else reads records from where the walk left this chain, until one
  * concerns the row or lets the reader stop.
@@ -202,6 +219,7 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	int			s = ZH_SLOT(walk->header);
 	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
 	ZChain	   *chain = &walk->chain;
+	ZTrailReader *reader;
 
 	/*
 	 * a number above the present ones is that of a slot that was given up:
@@ -228,11 +246,12 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s], walk->source,
 				 walk->slots->oldest, walk->buf);
 	chain->next = walk->next[s];
+	reader = reader_at(walk, chain->next);
 	for (;;)
 	{
 		ZuRecord   *rec = &walk->rec;
 
-		switch (zchain_next(chain, rec))
+		switch (ztrail_next(chain, reader, walk->off, true, rec))
 		{
 			case ZCHAIN_RETRY:
 				return ZWALK_RETRY;

@@ -7,8 +7,8 @@
 #ifndef ZUNDO_ZWALK_H
 #define ZUNDO_ZWALK_H
 
-#include "mvcc/zchain.h"
 #include "mvcc/zssi.h"
+#include "mvcc/ztrail.h"
 #include "mvcc/zvis.h"
 
 /*
@@ -16,6 +16,13 @@
  * been discarded, before it calls the page corrupt.
  */
 #define ZWALK_MAX_TRIES 1000
+
+/*
+ * A walk goes to and fro between the slots whose transactions have changed the
+ * row in turn: it remembers where it stands in as many chains as pages mostly
+ * have slots.
+ */
+#define ZWALK_READERS 4
 
 /* Which records of a slot's chain a reader accepts. */
 typedef enum ZAcceptKind
@@ -109,6 +116,10 @@ typedef struct ZWalk
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
 	ZChainSource source;
 	ZChain		chain;			/* the one that is being read */
+	ZTrailReader reader[ZWALK_READERS]; /* of the chains entered last; which
+										 * of them goes on where a chain was
+										 * left is known by its 'next' */
+	int			last_reader;	/* the one begun last */
 	bool		at_writer;		/* rec, read at rec_ptr, wrote the version in
 								 * hand */
 	ZuRecord	rec;

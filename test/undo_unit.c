@@ -138,19 +138,44 @@ check_inside(const ZuRecord *rec, const char *bytes, Size len, int seed, int rou
 		elog(ERROR, "seed %d round %d: payload outside the record", seed, round);
 }
 
+/*
+ * check_alike: RECORD-5, for a copy of a record in which bytes were changed:
+ * what passes for a neighbour is one to zur_unpack as well.
+ */
+static void
+check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len, int seed, int round)
+{
+	ZurLayout	layout;
+	ZuRecord	got;
+	OffsetNumber off;
+	UndoPtr		prev;
+
+	if (!zur_layout(bytes, rec, &layout) || !zur_is_alike(&layout, copy, len, &off, &prev))
+		return;
+	if (!zur_unpack(copy, len, &got) || got.type != rec->type || got.xid != rec->xid ||
+		got.cid != rec->cid || got.as_of != rec->as_of || got.relnumber != rec->relnumber ||
+		got.block != rec->block || got.offset != off || got.prev != prev)
+		elog(ERROR, "seed %d round %d: not alike", seed, round);
+}
+
 /* flip_bytes: unpack damaged copies; returns the number of cases. */
 static int64
 flip_bytes(const char *bytes, Size len, char *raw, int seed, int round)
 {
 	char	   *copy = palloc(len);
+	ZuRecord	rec;
 	ZuRecord	got;
 	Size		rawlen;
 
+	if (!zur_unpack(bytes, len, &rec))
+		elog(ERROR, "seed %d round %d: not unpacked again", seed, round);
+	check_alike(bytes, &rec, bytes, len, seed, round);
 	for (int i = 0; i < 32; i++)
 	{
 		memcpy(copy, bytes, len);
 		for (int n = 1 + (int) pick(3); n > 0; n--)
 			copy[pick(pick(2) == 0 ? Min(len, 40) : len)] = (char) pick(256);
+		check_alike(bytes, &rec, copy, len, seed, round);
 		if (zur_unpack(copy, len, &got))
 		{
 			check_inside(&got, copy, len, seed, round);

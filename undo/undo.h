@@ -286,6 +286,44 @@ typedef enum ZuFetchResult
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
+/* What a record says without its payload. */
+typedef struct ZuHead
+{
+	UndoPtr		ptr;
+	UndoPtr		prev;
+	ZXid		xid;
+	CommandId	cid;
+	TransactionId as_of;
+	OffsetNumber offset;
+	uint16		nrows;
+	uint16		xflags;
+	uint8		type;
+	uint8		lockmode;
+} ZuHead;
+
+/* As many records are read under one lock of an undo page. */
+#define ZU_MAX_HEADS 64
+
+/*
+ * Reads the heads of the record at ptr and of those before it in its chain, as
+ * far as they lie on one undo page: at most max, which is at most ZU_MAX_HEADS.
+ * Returns their number.
+ * That is 0 if the first of them is not on the page as a whole, has been
+ * discarded, or is damaged: only zu_fetch tells. Takes the locks of zu_fetch.
+ */
+extern int	zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber,
+						   BlockNumber expect_block, ZuHead *heads, int max);
+
+/*
+ * Passes over records that a reader does not want: from ptr on, those by this
+ * xid under this cid that are not about the row at off (which a LOCK record is,
+ * too), as far as they lie on one undo page. Returns where the next record is;
+ * adds the number of records passed to *n. Returns ptr itself if the record
+ * there is wanted or cannot be read. Takes the locks of zu_fetch; no private
+ * undo.
+ */
+extern UndoPtr zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n);
+
 /*
  * Prefetches the memory of the record at ptr into the processor's cache, if its
  * buffer is known. Only a hint.

@@ -222,3 +222,164 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 	zu_report_corrupt(zu_extent_block(zuptr_extent(ptr)) + zuptr_byte(ptr) / BLCKSZ,
 					  zuptr_byte(ptr) % BLCKSZ);
 }
+
+/* ---- heads of records ---- */
+
+/*
+ * Reads the record that begins in len bytes at src. Returns false if it is not
+ * there as a whole, or is no record of this table page.
+ */
+static inline bool
+read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber block, ZuRecord *rec)
+{
+	return zur_unpack(src, len, rec) && zxid_possible(rec->xid) && rec->relnumber == relnumber &&
+		rec->block == block;
+}
+
+/* Does the same for the record at ptr, of which it takes the head. */
+static bool
+take_head(UndoPtr ptr, const char *src, Size len, RelFileNumber relnumber, BlockNumber block,
+		  ZuHead *head)
+{
+	ZuRecord	rec;
+
+	if (!read_record(src, len, relnumber, block, &rec))
+		return false;
+	head->ptr = ptr;
+	head->prev = rec.prev;
+	head->xid = rec.xid;
+	head->cid = rec.cid;
+	head->as_of = rec.as_of;
+	head->offset = rec.offset;
+	head->nrows = rec.nrows;
+	head->xflags = rec.xflags;
+	head->type = (uint8) rec.type;
+	head->lockmode = rec.lockmode;
+	return true;
+}
+
+/* Does zu_fetch_heads' work for private undo. */
+static int
+temp_heads(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *heads, int max)
+{
+	char		buf[ZUR_MAX_LENGTH];
+	int			n = 0;
+
+	while (n < max && ptr != InvalidUndoPtr && zuptr_is_temp(ptr))
+	{
+		int			len = zu_temp_gather(ptr, buf);
+
+		if (len <= 0 || !take_head(ptr, buf, len, relnumber, block, &heads[n]))
+			break;
+		ptr = heads[n++].prev;
+	}
+	return n;
+}
+
+/* Does zu_fetch_heads' work under the lock of the undo page of ptr. */
+static int
+heads_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *heads, int max)
+{
+	uint32		extent = zuptr_extent(ptr);
+	int			page = zuptr_byte(ptr) / BLCKSZ;
+	UndoPtr		first = ptr - zuptr_byte(ptr) % BLCKSZ; /* byte 0 of the page */
+	Buffer		bufno = zu_lock_page(extent, page, RBM_NORMAL);
+	Page		p = BufferGetPage(bufno);
+	int			lower = ((PageHeader) p)->pd_lower;
+	int			n = 0;
+
+	if (zu_page_valid(p, extent, zuptr_generation(ptr), page))
+	{
+		while (n < max && ptr - first < BLCKSZ)
+		{
+			int			off = (int) (ptr - first);
+
+			if (off < ZU_PAGE_DATA || off >= lower ||
+				!take_head(ptr, (char *) p + off, lower - off, relnumber, block, &heads[n]))
+				break;
+			ptr = heads[n++].prev;
+		}
+	}
+	UnlockReleaseBuffer(bufno);
+	return n;
+}
+
+/*
+ * Reads nothing of the payloads, so that records of 35 bytes cost a small part
+ * of what zu_fetch costs for each.
+ */
+int
+zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+			   ZuHead *heads, int max)
+{
+	bool		taken;
+	int			n = 0;
+
+	Assert(zu_my.entry != NULL && ptr != InvalidUndoPtr && max <= ZU_MAX_HEADS);
+	if (unlikely(zuptr_is_temp(ptr)))
+		return temp_heads(ptr, expect_relnumber, expect_block, heads, max);
+	taken = zu_fence_enter();
+	if (zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
+		n = heads_on_page(ptr, expect_relnumber, expect_block, heads, max);
+	zu_fence_leave(taken);
+	return n;
+}
+
+/* As many records are passed under one lock of an undo page. */
+#define MAX_SKIPPED		256
+
+/*
+ * Reads the records in place, all but their payloads, and keeps nothing.
+ */
+UndoPtr
+zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
+{
+	UndoPtr		first = ptr - zuptr_byte(ptr) % BLCKSZ; /* byte 0 of the page */
+	bool		taken;
+	Buffer		bufno;
+	Page		p;
+	int			lower;
+	ZurLayout	layout;
+	bool		alike = false;	/* layout is set */
+
+	Assert(zu_my.entry != NULL && ptr != InvalidUndoPtr && !zuptr_is_temp(ptr));
+	taken = zu_fence_enter();
+	if (zuptr_extent(ptr) >= pg_atomic_read_u32(&zu_my.entry->limit))
+	{
+		zu_fence_leave(taken);
+		return ptr;
+	}
+	bufno = zu_lock_page(zuptr_extent(ptr), zuptr_byte(ptr) / BLCKSZ, RBM_NORMAL);
+	p = BufferGetPage(bufno);
+	lower = zu_page_valid(p, zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ) ?
+		((PageHeader) p)->pd_lower : 0;
+	for (int i = 0; i < MAX_SKIPPED && ptr - first < BLCKSZ; i++)
+	{
+		int			at = (int) (ptr - first);
+		const char *src = (const char *) p + at;
+		OffsetNumber about;
+		UndoPtr		prev;
+
+		if (at < ZU_PAGE_DATA || at >= lower)
+			break;
+		if (!alike || !zur_is_alike(&layout, src, lower - at, &about, &prev))
+		{
+			ZuRecord	rec;
+
+			if (!read_record(src, lower - at, like->relnumber, like->block, &rec) ||
+				rec.xid != like->xid || rec.cid != like->cid ||
+				(rec.nrows > 1 && off > rec.offset && off < rec.offset + rec.nrows))
+				break;
+			about = rec.offset;
+			prev = rec.prev;
+			alike = zur_layout(src, &rec, &layout);
+		}
+		if (about == off)
+			break;
+		ptr = prev;
+		(*n)++;
+	}
+	UnlockReleaseBuffer(bufno);
+	zu_fence_leave(taken);
+	return ptr;
+}

@@ -13,6 +13,8 @@
  *				are given.
  *	RECORD-4	a record of INSERT or LOCK has no bytes behind its fields; in
  *		records of other types these bytes are the payload.
+ *	RECORD-5	what zur_is_alike accepts, zur_unpack accepts, and gives the
+ *		same type, xid, cid, relation and block as the other record.
  */
 #include "undo/undo_record.h"
 
@@ -57,15 +59,19 @@ put_le(char *p, uint64 v, int n)
  * Reads n bytes at *p into *v and moves *p behind them; false if they would
  * pass end.
  */
-static bool
+static pg_attribute_always_inline bool
 get_le(const char **p, const char *end, int n, uint64 *v)
 {
 	uint64		result = 0;
 
 	if (end - *p < n)
 		return false;
+#ifdef WORDS_BIGENDIAN
 	for (int i = 0; i < n; i++)
 		result |= (uint64) (uint8) (*p)[i] << (8 * i);
+#else
+	memcpy(&result, *p, n);		/* n is a constant: one or two moves */
+#endif
 	*p += n;
 	*v = result;
 	return true;
@@ -343,6 +349,52 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 		rec->topxid = v;
 	}
 	return unpack_by_type(p, end, rec);
+}
+
+/*
+ * A record without prev ends its chain, and one with a top-level xid is the
+ * first of its transaction: there is one of each. The bytes of an insertion end
+ * with a number of rows that its neighbours need not have.
+ */
+bool
+zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
+{
+	if ((rec->flags & (ZUF_PREV | ZUF_FIRST | ZUF_TOPXID | ZUF_AS_OF)) != ZUF_PREV ||
+		(rec->type != ZUR_UPDATE && rec->type != ZUR_DELETE && rec->type != ZUR_LOCK))
+		return false;
+	layout->src = src;
+	layout->length = rec->length;
+	layout->offset_at = FIXED_START + (int) zvarint_size(zigzag_encode((int32) (rec->relnumber -
+																				rec->reloid))) + 8;
+	layout->prev_at = layout->offset_at + 2 + (int) zvarint_size(rec->cid);
+	layout->least = layout->prev_at + 8 + (rec->type == ZUR_LOCK ? 1 : 2);
+	Assert(memcmp(src + layout->prev_at, &rec->prev, 8) == 0);
+	return true;
+}
+
+/*
+ * Compares the bytes of xid, relation and block, and those of the command id.
+ * Two bytes of payload suffice for ZUX_LZ4.
+ */
+bool
+zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off, UndoPtr *prev)
+{
+	Size		length = zur_peek_length(src, len);
+	const char *end = src + length;
+	const char *p = src + layout->offset_at;
+	uint64		v = 0;
+
+	if (length < (Size) layout->least || length > len || src[0] != layout->src[0] ||
+		(((uint8) src[0] & TYPE_MASK) == ZUR_LOCK && length != layout->length) ||
+		memcmp(src + 3, layout->src + 3, layout->offset_at - 3) != 0 ||
+		memcmp(p + 2, layout->src + layout->offset_at + 2,
+			   layout->prev_at - layout->offset_at - 2) != 0)
+		return false;
+	(void) get_le(&p, end, 2, &v);
+	*off = (OffsetNumber) (v & OFFSET_MASK);
+	p = src + layout->prev_at;
+	(void) get_le(&p, end, 8, prev);
+	return *prev != InvalidUndoPtr;
 }
 
 /*

@@ -173,6 +173,29 @@ extern void zur_pack(const ZuRecord *rec, char *dst);
 extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
 
 /*
+ * Where the fields of a record are that its neighbours have as well, if they
+ * are of the same type, transaction, command and table page.
+ */
+typedef struct ZurLayout
+{
+	const char *src;			/* the record */
+	Size		length;
+	int			offset_at;
+	int			prev_at;
+	int			least;			/* no record of this layout is shorter */
+} ZurLayout;
+
+/*
+ * zur_layout: sets *layout from the record at src, which zur_unpack has read as
+ * rec. Returns false if neighbours are to be read by zur_unpack. zur_is_alike:
+ * returns whether the record in len bytes at src is alike, and sets *off and
+ * *prev; if not, only zur_unpack tells what it is.
+ */
+extern bool zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout);
+extern bool zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off,
+						 UndoPtr *prev);
+
+/*
  * Returns the length of the record that starts at src, from its first 3 bytes;
  * 0 if len is less, or if the length is impossible.
  */

@@ -1,0 +1,707 @@
+/*
+ * mvcc/ztrail.c - passing over the records of other rows in a chain.
+ *
+ * A trail is the list of the heads of a chain's records from some record on
+ * downwards, as far as they have been read, with the entries about each row
+ * linked. It grows downwards when a reader comes to its end, and upwards by the
+ * records that were pushed on the chain since.
+ *
+ *	(TRAIL-1) What a record says, and to which record it leads, never changes
+ *		(UNDO-13), and no other record will have its pointer while the trail is
+ *		kept: generations do not come back within a transaction (UNDO-41), and
+ *		private undo uses no place twice (UNDO-23). So nothing has to be
+ *		forgotten before the transaction ends: not when a record is undone or
+ *		discarded, nor when a slot gets another head, from which the reader then
+ *		begins.
+ *	(TRAIL-2) A record that cannot be read has no entry: it is read by
+ *		zchain_next, each time, which raises the error or finds that it has been
+ *		discarded (VIS-4). A record that was discarded after its head was read
+ *		is passed by its xid, as if it had been read before the discard: if it
+ *		was discarded before the page was copied, its xid is before `oldest`.
+ *
+ * Called by the readers of chains in mvcc/ and dml/, often with the table page
+ * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own
+ * memory, at most about 1 MB, allocated when a chain is first found to be long.
+ * No locks but those of zu_fetch and zu_fetch_heads, no crash points.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "mvcc/ztrail.h"
+#include "utils/memutils.h"
+
+/* A reader that has read this many records one by one asks for a trail. */
+#define FEW_RECORDS 4
+
+/*
+ * A reader that meets a stretch of records of one transaction and command, and
+ * is the first to do so, passes those about other rows without remembering
+ * them: mostly no other row of the page will be read. The next one asks for a
+ * trail. This many stretches are known.
+ */
+#define STRETCHES	64
+
+#define TRAILS		64
+#define BUCKETS		256
+#define FIRST_ROOM	64
+
+/* The entries of all trails together; then the others give theirs up. */
+#define MAX_ENTRIES 16384
+
+/* Arrays up to this size are kept for the next trail in the same place. */
+#define KEPT_ROOM	512
+
+#define NONE		PG_UINT16_MAX
+
+StaticAssertDecl(MAX_ENTRIES < NONE, "numbers of entries fit 16 bits");
+
+typedef struct TrailEntry
+{
+	ZuHead		head;
+	int32		order;			/* ascending from newer to older */
+	uint16		below;			/* the record before it in the chain */
+	uint16		same;			/* the next older one about the same row; of
+								 * an insertion of several rows: of several
+								 * rows */
+	uint16		run;			/* an entry of the stretch with its xid and
+								 * cid that knows the end */
+	uint16		end;			/* if run is the entry itself: the first entry
+								 * below the stretch */
+} TrailEntry;
+
+typedef struct Trail
+{
+	uint64		id;				/* never that of another; 0 = not in use */
+	uint16		place;			/* its own, in the array of trails */
+	RelFileNumber relnumber;
+	BlockNumber block;
+	int			n;
+	int			room;
+	TrailEntry *entries;		/* of 'room'; NULL if that is 0 */
+	uint16		top;			/* the newest entry */
+	uint16		bottom;			/* the oldest */
+	UndoPtr		next;			/* the record below that */
+	uint16		newest[ZHEAP_MAX_OFFSET + 2];	/* about each row; element 0:
+												 * of several rows */
+	uint16		oldest[ZHEAP_MAX_OFFSET + 2];
+} Trail;
+
+/* What the backend keeps until its transaction ends. */
+typedef struct Trails
+{
+	int			room;			/* of all trails together */
+	int			victim;			/* the place that is taken next */
+	uint16		bucket[BUCKETS];	/* place of the trail that begins at a
+									 * record with this hash, + 1 */
+	Trail	   *trail[TRAILS];	/* NULL until the place is first taken */
+} Trails;
+
+static struct
+{
+	Trails	   *trails;			/* NULL until a chain is found to be long */
+	MemoryContext memory;		/* of *trails */
+	uint64		last_id;		/* lasts longer than a transaction, as a
+								 * reader may */
+	uint64		met[STRETCHES]; /* stretches that readers have met, by their
+								 * hash */
+}			backend = {0};
+
+/* ---- finding trails ---- */
+
+static inline uint16 *
+bucket_of(UndoPtr ptr)
+{
+	return &backend.trails->bucket[murmurhash32((uint32) ptr ^ (uint32) (ptr >> 32)) % BUCKETS];
+}
+
+/* Returns the trail that begins at ptr; NULL if there is none. */
+static Trail *
+trail_at(UndoPtr ptr)
+{
+	uint16		place;
+	Trail	   *t;
+
+	if (backend.trails == NULL)
+		return NULL;
+	place = *bucket_of(ptr);
+	if (place == 0)
+		return NULL;
+	t = backend.trails->trail[place - 1];
+	return t->id != 0 && t->entries[t->top].head.ptr == ptr ? t : NULL;
+}
+
+/* Takes a trail out of its bucket, before its first record changes. */
+static void
+unlist(const Trail *t)
+{
+	uint16	   *bucket = bucket_of(t->entries[t->top].head.ptr);
+
+	if (*bucket == t->place + 1)
+		*bucket = 0;
+}
+
+static void
+list(const Trail *t)
+{
+	*bucket_of(t->entries[t->top].head.ptr) = t->place + 1;
+}
+
+static void
+give_up(Trail *t, bool keep_room)
+{
+	if (t->id != 0)
+		unlist(t);
+	t->id = 0;
+	t->n = 0;
+	if (t->room == 0 || (keep_room && t->room <= KEPT_ROOM))
+		return;
+	backend.trails->room -= t->room;
+	pfree(t->entries);
+	t->entries = NULL;
+	t->room = 0;
+}
+
+/*
+ * Makes room for n more entries of t; other trails may have to give theirs up.
+ * Returns false if t would have too many.
+ */
+static bool
+make_room(Trail *t, int n)
+{
+	Trails	   *trails = backend.trails;
+	int			room = Max(t->room, FIRST_ROOM);
+
+	if (t->n + n <= t->room)
+		return true;
+	while (room < t->n + n)
+		room *= 2;
+	if (room > MAX_ENTRIES)
+		return false;
+	for (int i = 0; i < TRAILS && trails->room - t->room + room > MAX_ENTRIES; i++)
+	{
+		Trail	   *other = trails->trail[trails->victim];
+
+		trails->victim = (trails->victim + 1) % TRAILS;
+		if (other != NULL && other != t)
+			give_up(other, false);
+	}
+	if (t->entries == NULL)
+		t->entries = MemoryContextAlloc(backend.memory, room * sizeof(TrailEntry));
+	else
+		t->entries = repalloc(t->entries, room * sizeof(TrailEntry));
+	trails->room += room - t->room;
+	t->room = room;
+	Assert(trails->room <= MAX_ENTRIES);
+	return true;
+}
+
+/* ---- adding entries ---- */
+
+/*
+ * Returns which list an entry belongs to: 0 for an insertion of several rows,
+ * -1 if it is about no row.
+ */
+static inline int
+list_of(const ZuHead *head)
+{
+	if (head->type == ZUR_INSERT && head->nrows != 1)
+		return 0;
+	return head->offset >= FirstOffsetNumber && head->offset <= ZHEAP_MAX_OFFSET ? head->offset
+		: -1;
+}
+
+/* Adds the record below the oldest one of t, which has room for it. */
+static void
+add_below(Trail *t, const ZuHead *head)
+{
+	uint16		i = (uint16) t->n++;
+	TrailEntry *e = &t->entries[i];
+	int			row = list_of(head);
+
+	Assert(t->n <= t->room && (i == 0 || t->next == head->ptr));
+	e->head = *head;
+	e->below = e->same = e->end = NONE;
+	e->run = i;
+	e->order = 0;
+	if (i > 0)
+	{
+		TrailEntry *above = &t->entries[t->bottom];
+
+		above->below = i;
+		e->order = above->order + 1;
+		if (above->head.xid == head->xid && above->head.cid == head->cid)
+			e->run = above->run;
+		else
+			t->entries[above->run].end = i;
+	}
+	else
+		t->top = i;
+	t->bottom = i;
+	t->next = head->prev;
+	if (row < 0)
+		return;
+	if (t->newest[row] == NONE)
+		t->newest[row] = i;
+	else
+		t->entries[t->oldest[row]].same = i;
+	t->oldest[row] = i;
+}
+
+/* Adds the record above the newest one of t, which has room for it. */
+static void
+add_above(Trail *t, const ZuHead *head)
+{
+	uint16		i = (uint16) t->n++;
+	TrailEntry *e = &t->entries[i];
+	const TrailEntry *below = &t->entries[t->top];
+	int			row = list_of(head);
+
+	Assert(t->n <= t->room && head->prev == below->head.ptr);
+	e->head = *head;
+	e->order = below->order - 1;
+	e->below = t->top;
+	e->same = NONE;
+	e->run = i;
+	e->end = t->top;
+	if (below->head.xid == head->xid && below->head.cid == head->cid)
+		e->run = below->run;
+	t->top = i;
+	if (row < 0)
+		return;
+	e->same = t->newest[row];
+	if (t->newest[row] == NONE)
+		t->oldest[row] = i;
+	t->newest[row] = i;
+}
+
+/*
+ * Reads a page's worth of records below those of t. Returns whether it could.
+ */
+static bool
+read_below(Trail *t)
+{
+	ZuHead		heads[ZU_MAX_HEADS];
+	int			n;
+
+	if (t->next == InvalidUndoPtr || !make_room(t, ZU_MAX_HEADS))
+		return false;
+	n = zu_fetch_heads(t->next, t->relnumber, t->block, heads, ZU_MAX_HEADS);
+	for (int i = 0; i < n; i++)
+		add_below(t, &heads[i]);
+	return n > 0;
+}
+
+/* Adds n records, of which the last leads to the newest one of t, if it can. */
+static bool
+join_above(Trail *t, const ZuHead *heads, int n)
+{
+	if (!make_room(t, n))
+		return false;
+	unlist(t);
+	while (n-- > 0)
+		add_above(t, &heads[n]);
+	list(t);
+	return true;
+}
+
+/* Begins a trail with n records. */
+static Trail *
+new_trail(const ZChain *chain, const ZuHead *heads, int n)
+{
+	Trails	   *trails = backend.trails;
+	Trail	   *t = trails->trail[trails->victim];
+
+	if (t == NULL)
+	{
+		t = MemoryContextAllocZero(backend.memory, sizeof(Trail));
+		t->place = (uint16) trails->victim;
+		trails->trail[trails->victim] = t;
+	}
+	trails->victim = (trails->victim + 1) % TRAILS;
+	give_up(t, true);
+	if (!make_room(t, n))
+		return NULL;
+	t->relnumber = chain->relnumber;
+	t->block = chain->block;
+	memset(t->newest, 0xFF, sizeof(t->newest));
+	for (int i = 0; i < n; i++)
+		add_below(t, &heads[i]);
+	t->id = ++backend.last_id;
+	list(t);
+	return t;
+}
+
+/* Allocates the memory that all trails share. */
+static void
+create_trails(void)
+{
+	if (backend.memory == NULL)
+		backend.memory = AllocSetContextCreate(TopMemoryContext, "zundo trails",
+											   ALLOCSET_DEFAULT_SIZES);
+	backend.trails = MemoryContextAllocZero(backend.memory, sizeof(Trails));
+}
+
+/*
+ * Returns a trail that begins where the reader began, if the records there can
+ * be read: with what an older trail has of the rest of the chain.
+ */
+static Trail *
+make_trail(const ZChain *chain, const ZTrailReader *reader)
+{
+	ZuHead		heads[ZU_MAX_HEADS];
+	int			n = zu_fetch_heads(reader->first, chain->relnumber, chain->block, heads,
+								   ZU_MAX_HEADS);
+	Trail	   *trail;
+
+	if (n == 0)
+		return NULL;
+	if (backend.trails == NULL)
+		create_trails();
+	for (int i = 0; i < n; i++)
+	{
+		Trail	   *t = trail_at(heads[i].prev);
+
+		if (t != NULL && join_above(t, heads, i + 1))
+			return t;
+	}
+	trail = new_trail(chain, heads, n);
+	while (trail != NULL && trail->n <= reader->steps && read_below(trail))
+		 /* the reader's next record is further down */ ;
+	return trail;
+}
+
+/* ---- reading ---- */
+
+static void
+head_to_record(const ZChain *chain, const ZuHead *head, ZuRecord *rec)
+{
+	memset(rec, 0, sizeof(*rec));
+	rec->type = (ZuRecordType) head->type;
+	rec->xflags = head->xflags;
+	rec->xid = rec->topxid = head->xid;
+	rec->relnumber = chain->relnumber;
+	rec->block = chain->block;
+	rec->offset = head->offset;
+	rec->cid = head->cid;
+	rec->as_of = head->as_of;
+	rec->prev = head->prev;
+	rec->nrows = head->nrows;
+	rec->lockmode = head->lockmode;
+}
+
+/* Makes the reader read records one by one from next on. */
+static void
+begin_reader(ZTrailReader *reader, UndoPtr next)
+{
+	reader->next = reader->first = next;
+	reader->steps = reader->singly = 0;
+	reader->xid = InvalidZXid;
+	reader->in_run = reader->skipping = false;
+	reader->trail = 0;
+}
+
+/*
+ * Returns whether a reader has met the stretch that this reader is in, of that
+ * page's chain; notes that now one has.
+ */
+static bool
+was_met(const ZChain *chain, const ZTrailReader *reader)
+{
+	uint64		place = (uint64) chain->relnumber << 32 | chain->block;
+	uint64		hash = hash_combine64(place, hash_combine64(reader->xid, reader->cid));
+	uint64	   *met = &backend.met[murmurhash32((uint32) hash ^ (uint32) (hash >> 32)) % STRETCHES];
+	bool		result = (*met == hash);
+
+	*met = hash;
+	return result;
+}
+
+/*
+ * Passes over records about other rows in the stretch that the reader is in;
+ * one undo page after the other.
+ */
+static void
+skip_others(ZChain *chain, ZTrailReader *reader, OffsetNumber off)
+{
+	ZuRecord	like;
+	int			n;
+
+	like.relnumber = chain->relnumber;
+	like.block = chain->block;
+	like.xid = reader->xid;
+	like.cid = reader->cid;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		n = 0;
+		chain->next = zu_skip(chain->next, &like, off, &n);
+		reader->steps += n;
+		if (n > 0)
+			reader->singly = 0;
+	} while (n > 0 && chain->next != InvalidUndoPtr);
+	reader->next = chain->next;
+}
+
+/*
+ * Puts the reader on the trail at chain->next, which it has come to from the
+ * trail's first record. Returns false if the trail does not lead there.
+ */
+static bool
+follow(ZTrailReader *reader, const Trail *t, UndoPtr next)
+{
+	uint16		at = t->top;
+
+	for (int i = 0; at != NONE && t->entries[at].head.ptr != next; i++)
+	{
+		if (i > reader->steps)
+			return false;
+		at = t->entries[at].below;
+	}
+	if (at == NONE && t->next != next)
+		return false;
+	reader->next = next;
+	reader->trail = t->id;
+	reader->place = t->place;
+	reader->at = at;
+	reader->above = t->bottom;
+	reader->row = reader->wide = reader->told = NONE;
+	return true;
+}
+
+/*
+ * Returns the trail that the reader follows, if there is one for it by now;
+ * NULL if it is to read the next record by itself.
+ */
+static Trail *
+trail_for(const ZChain *chain, ZTrailReader *reader)
+{
+	Trail	   *t = NULL;
+
+	if (reader->next == chain->next && reader->trail != 0)
+	{
+		t = backend.trails != NULL ? backend.trails->trail[reader->place] : NULL;
+		if (t != NULL && t->id == reader->trail)
+			return t;
+		/* it was given up meanwhile */
+		reader->next = InvalidUndoPtr;
+	}
+	if (reader->next != chain->next)
+		begin_reader(reader, chain->next);
+	t = trail_at(chain->next);
+	if (t != NULL && reader->steps > 0)
+	{
+		/* a few records have been pushed on the chain */
+		ZuHead		heads[ZU_MAX_HEADS];
+		int			n = Min(reader->steps, ZU_MAX_HEADS);
+
+		n = zu_fetch_heads(reader->first, chain->relnumber, chain->block, heads, n);
+		if (n >= reader->steps && heads[reader->steps - 1].prev == chain->next)
+			(void) join_above(t, heads, reader->steps);
+	}
+	if (t == NULL &&
+		(reader->singly >= FEW_RECORDS ||
+		 (reader->in_run && !reader->skipping && was_met(chain, reader))))
+	{
+		t = trail_at(reader->first);
+		if (t == NULL)
+			t = make_trail(chain, reader);
+	}
+	if (t == NULL)
+		return NULL;
+	if (follow(reader, t, chain->next))
+		return t;
+	/* a later trail may begin here */
+	begin_reader(reader, chain->next);
+	return NULL;
+}
+
+/*
+ * Returns the newest entry at or below the reader's about the row at off; NONE
+ * if the trail has none.
+ */
+static uint16
+entry_about(const Trail *t, ZTrailReader *reader, OffsetNumber off)
+{
+	const TrailEntry *entries = t->entries;
+	int32		order = entries[reader->at].order;
+	uint16		i;
+	uint16		wide;
+
+	while ((i = reader->row == NONE ? t->newest[off] : entries[reader->row].same) != NONE &&
+		   entries[i].order < order)
+		reader->row = i;
+	while ((wide = reader->wide == NONE ? t->newest[0] : entries[reader->wide].same) != NONE &&
+		   entries[wide].order < order)
+		reader->wide = wide;
+	while (wide != NONE &&
+		   (off < entries[wide].head.offset ||
+			off >= entries[wide].head.offset + entries[wide].head.nrows))
+		wide = entries[wide].same;
+	if (i == NONE || (wide != NONE && entries[wide].order < entries[i].order))
+		return wide;
+	return i;
+}
+
+/*
+ * Reads the record at chain->next, and adds it to the trail, which ends there:
+ * zu_fetch_heads could not read it.
+ */
+static ZChainStep
+next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
+{
+	ZChainStep	step = chain->next != InvalidUndoPtr ? zchain_next(chain, rec) : ZCHAIN_END;
+
+	if (step == ZCHAIN_RECORD && make_room(t, 1))
+	{
+		ZuHead		head = {chain->here, rec->prev, rec->xid, rec->cid, rec->as_of, rec->offset,
+		rec->nrows, rec->xflags, (uint8) rec->type, rec->lockmode};
+
+		add_below(t, &head);
+		reader->next = chain->next;
+		reader->above = t->bottom;
+	}
+	return step;
+}
+
+/*
+ * Goes to the entry of the next record that ztrail_next is to return, and sets
+ * *about to whether it is about the row at off. Returns NULL at the trail's
+ * end; the reader is below the last entry then.
+ */
+static const TrailEntry *
+next_entry(const Trail *t, ZTrailReader *reader, OffsetNumber off, bool *about)
+{
+	while (reader->at != NONE)
+	{
+		const TrailEntry *e = &t->entries[reader->at];
+		uint16		i = entry_about(t, reader, off);
+		bool		in_run = i != NONE && t->entries[i].run == e->run;
+
+		*about = in_run && (i == reader->at || reader->told == e->run);
+		if (*about)
+			e = &t->entries[i];
+		else if (reader->told == e->run)
+		{
+			/* all of the stretch that is left is about other rows */
+			reader->at = t->entries[e->run].end;
+			continue;
+		}
+		reader->told = e->run;
+		reader->at = in_run ? e->below : t->entries[e->run].end;
+		return e;
+	}
+	return NULL;
+}
+
+/* Does ztrail_next's work for a reader that follows t. */
+static ZChainStep
+next_on_trail(Trail *t, ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole,
+			  ZuRecord *rec)
+{
+	const TrailEntry *e;
+	bool		about;
+
+	Assert(t->relnumber == chain->relnumber && t->block == chain->block);
+	for (;;)
+	{
+		/* another reader may have come further meanwhile */
+		if (reader->at == NONE)
+			reader->at = t->entries[reader->above].below;
+		e = next_entry(t, reader, off, &about);
+		reader->above = t->bottom;
+		if (e != NULL)
+			break;
+		chain->next = reader->next = t->next;
+		if (!read_below(t))
+			return next_below(t, chain, reader, rec);
+	}
+	if (e->head.xid < chain->oldest)
+		return ZCHAIN_SETTLED;
+	if (about && whole && e->head.type != ZUR_LOCK)
+	{
+		ZChainStep	step;
+
+		chain->next = e->head.ptr;
+		step = zchain_next(chain, rec);
+		reader->next = chain->next;
+		return step;
+	}
+	head_to_record(chain, &e->head, rec);
+	chain->here = e->head.ptr;
+	chain->next = reader->next = reader->at == NONE ? t->next : t->entries[reader->at].head.ptr;
+	return ZCHAIN_RECORD;
+}
+
+/*
+ * Reads the first records of a chain one by one: mostly there are no more that
+ * matter.
+ */
+ZChainStep
+ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole, ZuRecord *rec)
+{
+	Trail	   *t;
+	ZChainStep	step;
+
+	Assert(!chain->cached && off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	if (chain->next == InvalidUndoPtr)
+		return ZCHAIN_END;
+	t = trail_for(chain, reader);
+	if (t != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		return next_on_trail(t, chain, reader, off, whole, rec);
+	}
+	if (reader->in_run && !zuptr_is_temp(chain->next))
+	{
+		reader->skipping = true;
+		skip_others(chain, reader, off);
+		if (chain->next == InvalidUndoPtr)
+			return ZCHAIN_END;
+	}
+	step = zchain_next(chain, rec);
+	if (step != ZCHAIN_RECORD)
+		return step;
+	reader->next = chain->next;
+	reader->steps++;
+	reader->singly++;
+	reader->in_run = rec->xid == reader->xid && rec->cid == reader->cid;
+	reader->xid = rec->xid;
+	reader->cid = rec->cid;
+	return step;
+}
+
+ZChainStep
+zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec)
+{
+	const ZuHead *head;
+
+	if (chain->next == InvalidUndoPtr)
+		return ZCHAIN_END;
+	if (heads->i >= heads->n)
+	{
+		CHECK_FOR_INTERRUPTS();
+		heads->i = 0;
+		heads->n = zu_fetch_heads(chain->next, chain->relnumber, chain->block, heads->head,
+								  ZU_MAX_HEADS);
+		if (heads->n == 0)
+			return zchain_next(chain, rec);
+	}
+	head = &heads->head[heads->i++];
+	Assert(head->ptr == chain->next);
+	head_to_record(chain, head, rec);
+	if (rec->xid < chain->oldest)
+		return ZCHAIN_SETTLED;
+	chain->here = head->ptr;
+	chain->next = head->prev;
+	return ZCHAIN_RECORD;
+}
+
+/* Generations may come back after that (TRAIL-1). */
+void
+ztrail_at_xact_end(void)
+{
+	if (likely(backend.trails == NULL))
+		return;
+	backend.trails = NULL;
+	MemoryContextReset(backend.memory);
+}
