@@ -36,6 +36,28 @@ CREATE ACCESS METHOD zundo_undo TYPE TABLE HANDLER zundo.undo_handler;
 COMMENT ON ACCESS METHOD zundo_undo IS
     'undo log of zheap tables; not for tables of users';
 
+CREATE FUNCTION zundo.zbtree_handler(pg_catalog.internal) RETURNS pg_catalog.index_am_handler
+    AS 'MODULE_PATHNAME', 'zbtree_handler' LANGUAGE C STRICT;
+COMMENT ON FUNCTION zundo.zbtree_handler(pg_catalog.internal) IS
+    'index access method zbtree';
+
+CREATE ACCESS METHOD zbtree TYPE INDEX HANDLER zundo.zbtree_handler;
+COMMENT ON ACCESS METHOD zbtree IS
+    'B-trees for zheap tables';
+
+CREATE FUNCTION zundo.mirror_opclass(opclass pg_catalog.text) RETURNS int
+    AS 'MODULE_PATHNAME', 'zbtree_mirror_opclass' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.mirror_opclass(pg_catalog.text) IS
+    'makes the family of a btree operator class available to zbtree; for superusers';
+
+-- The server's own families, whatever the version has. Their classes are in pg_catalog, where CREATE INDEX finds them.
+SELECT pg_catalog.count(zundo.mirror_opclass(pg_catalog.format('pg_catalog.%I', c.opcname)))
+    FROM (SELECT pg_catalog.min(c.opcname::pg_catalog.text) AS opcname
+        FROM pg_catalog.pg_opclass c JOIN pg_catalog.pg_am a ON a.oid OPERATOR(pg_catalog.=) c.opcmethod
+        WHERE a.amname OPERATOR(pg_catalog.=) 'btree'
+            AND c.oid::pg_catalog.int8 OPERATOR(pg_catalog.<) 16384
+        GROUP BY c.opcfamily ORDER BY c.opcfamily) c;
+
 -- The undo log ---------------------------------------------------------------
 
 -- A materialized view, because the server neither changes rows of materialized views nor publishes them, not even FOR ALL

@@ -138,6 +138,31 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_index_summarizes(index) ((index)->rd_indam->amsummarizing)
 #endif
 
+/*
+ * Up to 17 the planner finds out the height of an index of access method btree
+ * itself; later the access method is asked.
+ */
+#define ZC_PLANNER_KNOWS_BTREE_HEIGHT (PG_VERSION_NUM < 180000)
+
+/*
+ * What another access method than btree that uses nbtree's code must not have.
+ * 17 sorts in the workers of a parallel build only for access method btree.
+ *
+ * In 18 an access method may say that its operators are as consistent as those
+ * of btree, and the planner then asks each operator family of it for the
+ * equivalence classes of all tables. Types that extend a family of btree later
+ * would be missing there, and plans of heap tables get worse.
+ */
+#if PG_VERSION_NUM < 170000
+#define zc_limit_index_am(am) ((void) 0)
+#elif PG_VERSION_NUM < 180000
+#define zc_limit_index_am(am) ((am)->amcanbuildparallel = false)
+#else
+#define zc_limit_index_am(am) \
+	((am)->amtranslatestrategy = NULL, \
+	 (am)->amconsistentequality = (am)->amconsistentordering = false)
+#endif
+
 /* 16 gave pgstat_count_heap_update a third argument. */
 #if PG_VERSION_NUM < 160000
 #define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot)

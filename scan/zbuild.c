@@ -331,6 +331,7 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 	Feeder		feeder;
 	ZScan	   *scan;
 	Snapshot	registered = InvalidSnapshot;
+	Oid			am = index->rd_rel->relam;
 
 	feeder_begin(&feeder, rel, index, info);
 	feeder.callback = callback;
@@ -361,6 +362,12 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 	if (registered != InvalidSnapshot)
 		UnregisterSnapshot(registered);
 	feeder_end(&feeder);
+
+	/*
+	 * The caller may have changed what the relcache entry says, and the entry
+	 * may have been rebuilt meanwhile (ZBTREE-1).
+	 */
+	index->rd_rel->relam = am;
 	return feeder.live;
 }
 

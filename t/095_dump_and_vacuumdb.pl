@@ -21,6 +21,7 @@ $node->safe_psql('source', q{
 	INSERT INTO account SELECT g, 100 FROM generate_series(1, 1000) g;
 	CREATE TABLE history (n int GENERATED ALWAYS AS IDENTITY, account int REFERENCES account, delta int);
 	CREATE MATERIALIZED VIEW parts_seen AS SELECT k, count(*) FROM parts GROUP BY k;
+	CREATE INDEX account_balance ON account USING zbtree (balance) WHERE balance > 0;
 	CREATE UNLOGGED TABLE lasting AS SELECT 1 AS a;
 	CREATE VIEW sizes AS SELECT name, am FROM zundo.table_sizes;
 	GRANT SELECT ON zundo.stat_rollback TO PUBLIC});

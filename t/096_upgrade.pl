@@ -14,7 +14,18 @@ $old->safe_psql('postgres', q{
 	GRANT SELECT ON zundo.stat_rollback TO watcher;
 	CREATE TABLE t (id int PRIMARY KEY, n int, v text) USING zheap;
 	INSERT INTO t SELECT g, 0, repeat('x', 100) FROM generate_series(1, 3000) g;
+	CREATE EXTENSION citext;
+	SELECT zundo.mirror_opclass('citext_ops');
+	CREATE TABLE indexed (n int, t citext, name name) USING zheap;
+	INSERT INTO indexed SELECT g, 'Text ' || g, 'name ' || g FROM generate_series(1, 3000) g;
+	CREATE INDEX indexed_n ON indexed USING zbtree (n DESC, name) INCLUDE (t);
+	CREATE INDEX indexed_t ON indexed USING zbtree (t);
 	BEGIN; UPDATE t SET n = 1; ROLLBACK});
+my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = am.oid), (SELECT count(*) FROM pg_amop, am WHERE amopmethod = am.oid),
+	(SELECT count(*) FROM pg_amproc p JOIN pg_opfamily f ON f.oid = p.amprocfamily, am WHERE opfmethod = am.oid),
+	(SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e')};
+$objects = "WITH am AS (SELECT oid FROM pg_am WHERE amname = 'zbtree') $objects";
+my $before = $old->safe_psql('postgres', $objects);
 $old->stop;
 my $new = PostgreSQL::Test::Cluster->new('new');
 $new->init;
@@ -33,10 +44,14 @@ command_ok([ @upgrade, '--check' ], 'with the preload it passes');
 command_ok(\@upgrade, 'pg_upgrade');
 $new->start;
 is($new->safe_psql('postgres', q{SELECT sum(n), count(*) FROM t; UPDATE t SET n = 2; SELECT sum(n) FROM t}), "0|3000\n6000", 'the rows, without those rolled back');
+is($new->safe_psql('postgres', $objects), $before, 'the operator classes of zbtree');
+like($new->safe_psql('postgres', q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT name FROM indexed WHERE n = 77 AND name > 'a';
+	SELECT n FROM indexed WHERE t = 'TEXT 2000'; EXPLAIN (COSTS OFF) SELECT n FROM indexed WHERE t = 'TEXT 2000'}),
+	qr/^name 77\n2000\nIndex Scan using indexed_t/, 'zbtree indexes');
 is($new->safe_psql('postgres', q{SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid WHERE d.deptype = 'e' AND d.objid = 'zundo'::regnamespace}),
 	'zundo', 'the schema is a part of the extension');
 is($new->safe_psql('postgres', q{SELECT has_table_privilege('watcher', 'zundo.stat_rollback', 'SELECT'), has_schema_privilege('watcher', 'zundo', 'USAGE')}), 't|t', 'with its privileges');
-sound($new, 'upgraded', qw(t zundo.undo_log));
+sound($new, 'upgraded', qw(t indexed zundo.undo_log));
 no_crash($new);
 $new->stop;
 done_testing();

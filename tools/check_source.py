@@ -39,6 +39,7 @@ LAYERS = (
     ("change", "one change of table pages: applied, logged, decoded, replayed"),
     ("mvcc", "which version of a row a snapshot sees; who has locked it"),
     ("rollback", "undoing the changes of aborted transactions"),
+    ("zbtree", "the index access method: nbtree's code, wrapped"),
     ("dml scan", "insert, update, delete, lock; all ways of reading"),
     ("discard", "freeing undo; the workers that do so"),
     ("vacuum", "VACUUM, CLUSTER, rewrites"),

@@ -1,0 +1,127 @@
+/*
+ * zbtree/mirror.c - operator families and classes of zbtree, made like those of
+ * btree.
+ *
+ * An operator class belongs to one access method, so zbtree has one of the same
+ * name, in the same schema, for each that it takes from btree. Support function
+ * 4 (equalimage) is left out: it would allow nbtree to keep several rows in one
+ * index tuple, but each zbtree entry is judged alone (ZBTREE-2).
+ */
+#include "postgres.h"
+
+#include "catalog/pg_am.h"
+#include "commands/defrem.h"
+#include "common/zundo.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/varlena.h"
+
+PG_FUNCTION_INFO_V1(zbtree_mirror_opclass);
+PGDLLEXPORT Datum zbtree_mirror_opclass(PG_FUNCTION_ARGS);
+
+/*
+ * Returns the commands that make what zbtree lacks of the operator family of
+ * class $1, in their order. They and their names hold for the search path of
+ * mirror(). Members that name the same types as one that is there are not
+ * compared with it.
+ */
+static const char commands[] =
+"WITH b AS (\n"
+"	SELECT f.*, n.nspname, am.oid AS zbtree, z.oid AS mirror,\n"
+"		quote_ident(n.nspname) || '.' || quote_ident(f.opfname) || ' USING zbtree' AS name\n"
+"	FROM pg_opclass c JOIN pg_opfamily f ON f.oid = c.opcfamily\n"
+"	JOIN pg_namespace n ON n.oid = f.opfnamespace JOIN pg_am am ON am.amname = 'zbtree'\n"
+"	LEFT JOIN pg_opfamily z ON z.opfname = f.opfname\n"
+"		AND z.opfnamespace = f.opfnamespace AND z.opfmethod = am.oid\n"
+"	WHERE c.oid = $1),\n"
+"members AS (\n"
+"	SELECT format('OPERATOR %s %s.%s (%s, %s)', o.amopstrategy, quote_ident(n.nspname),\n"
+"		p.oprname, o.amoplefttype::regtype, o.amoprighttype::regtype) AS member, 1 AS kind,\n"
+"		o.amoplefttype AS l, o.amoprighttype AS r, o.amopstrategy AS number\n"
+"	FROM b JOIN pg_amop o ON o.amopfamily = b.oid JOIN pg_operator p ON p.oid = o.amopopr\n"
+"	JOIN pg_namespace n ON n.oid = p.oprnamespace\n"
+"	WHERE o.amoppurpose = 's'\n"
+"		AND NOT EXISTS (SELECT FROM pg_amop m WHERE m.amopfamily = b.mirror\n"
+"			AND m.amoplefttype = o.amoplefttype AND m.amoprighttype = o.amoprighttype\n"
+"			AND m.amopstrategy = o.amopstrategy)\n"
+"	UNION ALL\n"
+"	SELECT format('FUNCTION %s (%s, %s) %s', o.amprocnum, o.amproclefttype::regtype,\n"
+"		o.amprocrighttype::regtype, o.amproc::regprocedure), 2,\n"
+"		o.amproclefttype, o.amprocrighttype, o.amprocnum\n"
+"	FROM b JOIN pg_amproc o ON o.amprocfamily = b.oid\n"
+"	WHERE o.amprocnum <> 4\n"
+"		AND NOT EXISTS (SELECT FROM pg_amproc m WHERE m.amprocfamily = b.mirror\n"
+"			AND m.amproclefttype = o.amproclefttype\n"
+"			AND m.amprocrighttype = o.amprocrighttype AND m.amprocnum = o.amprocnum))\n"
+"SELECT command FROM (\n"
+"	SELECT 1 AS step, 0::bigint AS place, 'CREATE OPERATOR FAMILY ' || name AS command\n"
+"	FROM b WHERE mirror IS NULL\n"
+"	UNION ALL\n"
+"	SELECT 2, 0, 'ALTER OPERATOR FAMILY ' || name || ' ADD '\n"
+"		|| string_agg(member, ', ' ORDER BY kind, l, r, number)\n"
+"	FROM b, members GROUP BY name\n"
+"	UNION ALL\n"
+"	SELECT 3, c.oid::bigint, format('CREATE OPERATOR CLASS %s.%s %s FOR TYPE %s'\n"
+"		' USING zbtree FAMILY %s.%s AS STORAGE %s', quote_ident(n.nspname),\n"
+"		quote_ident(c.opcname), CASE WHEN c.opcdefault THEN 'DEFAULT' END,\n"
+"		c.opcintype::regtype, quote_ident(b.nspname), quote_ident(b.opfname),\n"
+"		c.opcintype::regtype)\n"
+"	FROM b JOIN pg_opclass c ON c.opcfamily = b.oid\n"
+"	JOIN pg_namespace n ON n.oid = c.opcnamespace\n"
+"	WHERE NOT EXISTS (SELECT FROM pg_opclass m WHERE m.opcmethod = b.zbtree\n"
+"		AND m.opcname = c.opcname AND m.opcnamespace = c.opcnamespace)) s\n"
+"ORDER BY step, place";
+
+/*
+ * Makes what zbtree lacks of the family of this btree operator class. Returns
+ * the number of commands that were necessary. On entry SPI is connected.
+ */
+static int
+mirror(Oid opclass)
+{
+	Oid			type = OIDOID;
+	Datum		value = ObjectIdGetDatum(opclass);
+	SPITupleTable *table;
+	int			n;
+
+	if (SPI_execute_with_args(commands, 1, &type, &value, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "cannot read the operator family of class %u", opclass);
+	table = SPI_tuptable;
+	n = SPI_processed;
+	for (int i = 0; i < n; i++)
+	{
+		char	   *command = SPI_getvalue(table->vals[i], table->tupdesc, 1);
+
+		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
+			elog(ERROR, "unexpected result of \"%s\"", command);
+	}
+	SPI_freetuptable(table);
+	return n;
+}
+
+/*
+ * zundo.mirror_opclass(text): makes what zbtree lacks of the family of this
+ * btree operator class. Returns the number of objects that were made or
+ * completed.
+ */
+Datum
+zbtree_mirror_opclass(PG_FUNCTION_ARGS)
+{
+	text	   *name = PG_GETARG_TEXT_PP(0);
+	Oid			opclass = get_opclass_oid(BTREE_AM_OID, textToQualifiedNameList(name), false);
+	int			n;
+	int			save = NewGUCNestLevel();
+
+	/* for names in the commands, and for the query that makes them */
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	n = mirror(opclass);
+	SPI_finish();
+	AtEOXact_GUC(false, save);
+	PG_RETURN_INT32(n);
+}

@@ -1,0 +1,139 @@
+/*
+ * zbtree/zbtree.c - the index access method zbtree: nbtree's exported code
+ * behind a handler of its own.
+ *
+ * Owns: nothing. Locks and WAL are nbtree's. Crash points: none.
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "access/nbtree.h"
+#include "access/tableam.h"
+#include "catalog/pg_am.h"
+#include "common/zundo.h"
+#include "fmgr.h"
+#include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
+#include "tuple/zslot.h"
+#include "utils/index_selfuncs.h"
+#include "utils/rel.h"
+
+PG_FUNCTION_INFO_V1(zbtree_handler);
+PGDLLEXPORT Datum zbtree_handler(PG_FUNCTION_ARGS);
+
+/*
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the table is not a zheap table.
+ */
+static void
+check_table(Relation table, Relation index)
+{
+	if (table->rd_tableam != NULL && table_slot_callbacks(table) == &TTSOpsZHeap)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("index \"%s\" cannot use access method \"zbtree\"",
+					RelationGetRelationName(index)),
+			 errdetail("Table \"%s\" is not a zheap table.", RelationGetRelationName(table)),
+			 errhint("Use access method \"btree\".")));
+}
+
+/*
+ * Builds the index as a btree. Sorting in 15 and 17, and assertions in all
+ * versions, look at the access method in the index's relcache entry, so it says
+ * btree meanwhile (ZBTREE-1).
+ */
+static IndexBuildResult *
+build(Relation table, Relation index, struct IndexInfo *info)
+{
+	IndexBuildResult *volatile result = NULL;
+	Oid			am = index->rd_rel->relam;
+
+	check_table(table, index);
+	Assert(!info->ii_Unique);
+	index->rd_rel->relam = BTREE_AM_OID;
+	PG_TRY();
+	{
+		result = btbuild(table, index, info);
+	}
+	PG_FINALLY();
+	{
+		index->rd_rel->relam = am;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+#ifdef USE_ASSERT_CHECKING
+
+/* Inserts as nbtree does, whose assertions look at the access method. */
+static bool
+insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,
+	   IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
+{
+	volatile bool result = false;
+	Oid			am = index->rd_rel->relam;
+
+	Assert(check == UNIQUE_CHECK_NO);
+	index->rd_rel->relam = BTREE_AM_OID;
+	PG_TRY();
+	{
+		result = btinsert(index, values, isnull, tid, table, check, unchanged, info);
+	}
+	PG_FINALLY();
+	{
+		index->rd_rel->relam = am;
+	}
+	PG_END_TRY();
+	return result;
+}
+
+#endif
+
+#if ZC_PLANNER_KNOWS_BTREE_HEIGHT
+
+/*
+ * Estimates as for a btree. The planner finds out the height of the tree for
+ * access method btree only, and nbtree's estimate depends on it.
+ */
+static void
+cost_estimate(struct PlannerInfo *root, struct IndexPath *path, double loop_count,
+			  Cost *startup, Cost *total, Selectivity *selectivity, double *correlation,
+			  double *pages)
+{
+	IndexOptInfo *info = path->indexinfo;
+
+	if (info->tree_height < 0 && !info->hypothetical)
+	{
+		Relation	index = index_open(info->indexoid, NoLock);
+
+		info->tree_height = _bt_getrootheight(index);
+		index_close(index, NoLock);
+	}
+	btcostestimate(root, path, loop_count, startup, total, selectivity, correlation, pages);
+}
+
+#endif
+
+/* Returns nbtree's routine with what differs. */
+Datum
+zbtree_handler(PG_FUNCTION_ARGS)
+{
+	IndexAmRoutine *am = GetIndexAmRoutineByAmId(BTREE_AM_OID, false);
+
+	am->ambuild = build;
+#ifdef USE_ASSERT_CHECKING
+	am->aminsert = insert;
+#endif
+#if ZC_PLANNER_KNOWS_BTREE_HEIGHT
+	am->amcostestimate = cost_estimate;
+#endif
+
+	/*
+	 * ON CONFLICT, foreign keys and partitioned tables ask the server for
+	 * access method btree, or translate strategies; both fail here.
+	 */
+	am->amcanunique = false;
+	zc_limit_index_am(am);
+	PG_RETURN_POINTER(am);
+}
