@@ -163,6 +163,42 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 	 (am)->amconsistentequality = (am)->amconsistentordering = false)
 #endif
 
+/*
+ * Up to 18 the handler of an index access method returns a routine that the
+ * caller frees, from 19 on one that lives as long as the process.
+ */
+#if PG_VERSION_NUM < 190000
+#define zc_index_am_result(am) memcpy(palloc(sizeof(*(am))), am, sizeof(*(am)))
+#else
+#define zc_index_am_result(am) (am)
+#endif
+
+/*
+ * 17 moved the iteration over array keys of a B-tree scan into nbtree's
+ * functions. zc_bt_begin_arrays returns false if no row can match.
+ */
+#if PG_VERSION_NUM < 170000
+#define zc_bt_begin_arrays(so, scan) \
+	((so)->numArrayKeys == 0 || \
+	 ((so)->numArrayKeys > 0 && (_bt_start_array_keys(scan, ForwardScanDirection), true)))
+#define zc_bt_next_arrays(scan) _bt_advance_array_keys(scan, ForwardScanDirection)
+#else
+#define zc_bt_begin_arrays(so, scan) true
+#define zc_bt_next_arrays(scan) _bt_start_prim_scan(scan, ForwardScanDirection)
+#endif
+
+/*
+ * 18 decides once for a B-tree scan whether pins on leaf pages are kept; before
+ * that it was decided for each page.
+ */
+#if PG_VERSION_NUM < 180000
+#define zc_bt_choose_pins(so, scan) ((void) (so))
+#else
+#define zc_bt_choose_pins(so, scan) \
+	((so)->dropPin = !(scan)->xs_want_itup && IsMVCCSnapshot((scan)->xs_snapshot) && \
+	 RelationNeedsWAL((scan)->indexRelation) && (scan)->heapRelation != NULL)
+#endif
+
 /* 16 gave pgstat_count_heap_update a third argument. */
 #if PG_VERSION_NUM < 160000
 #define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot)

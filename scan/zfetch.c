@@ -17,6 +17,7 @@
 #include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "zbtree/zbtree.h"
 
 /*
  * Bottom-up index deletion looks at this many table blocks at most, and stops
@@ -27,7 +28,7 @@
 
 typedef struct ZIndexFetch
 {
-	IndexFetchTableData base;	/* first: it is what callers see */
+	ZExpectingFetch expect;		/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
 } ZIndexFetch;
 
@@ -74,11 +75,11 @@ zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 	ZIndexFetch *fetch = palloc(sizeof(ZIndexFetch));
 
 	zu_attach_database();
-	memset(&fetch->base, 0, sizeof(fetch->base));
-	fetch->base.rel = rel;
-	zc_fetch_set_flags(&fetch->base);
+	memset(&fetch->expect, 0, sizeof(fetch->expect));
+	fetch->expect.base.rel = rel;
+	zc_fetch_set_flags(&fetch->expect.base);
 	fetch->buf = InvalidBuffer;
-	return &fetch->base;
+	return &fetch->expect.base;
 }
 
 /* Releases the block that is kept pinned. */
@@ -87,6 +88,7 @@ zheap_index_fetch_reset(IndexFetchTableData *scan)
 {
 	ZIndexFetch *fetch = (ZIndexFetch *) scan;
 
+	fetch->expect.entry = NULL;
 	if (BufferIsValid(fetch->buf))
 		ReleaseBuffer(fetch->buf);
 	fetch->buf = InvalidBuffer;
@@ -101,7 +103,8 @@ zheap_index_fetch_end(IndexFetchTableData *scan)
 
 /*
  * Fetches the one version that a TID has for each snapshot, so there is
- * nothing to call again for. The block stays pinned for the next fetch.
+ * nothing to call again for. The block stays pinned for the next fetch. A
+ * version with another key than the entry's is not found, but is not dead.
  */
 bool
 zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
@@ -111,7 +114,11 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
-	return fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead);
+	if (!fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead))
+		return false;
+	Assert(all_dead == NULL || !*all_dead);
+	return fetch->expect.entry == NULL ||
+		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot);
 }
 
 /*

@@ -109,7 +109,7 @@ BEGIN;
 SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off;
 SET LOCAL enable_sort = off;
-DECLARE c SCROLL CURSOR FOR SELECT n, id FROM s WHERE n < 3 ORDER BY n;
+DECLARE c SCROLL CURSOR FOR SELECT n FROM s WHERE n < 3 ORDER BY n;
 FETCH 3 FROM c;
 UPDATE s SET n = n + 1 WHERE n < 3;
 MOVE FORWARD ALL FROM c;

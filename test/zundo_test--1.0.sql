@@ -52,4 +52,7 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_index_delete(regclass, index regclass, tid) RETURNS boolean
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+CREATE FUNCTION zundo_test_add_entry(regclass, index regclass, source tid, target tid) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 CREATE TABLE zundo_test_own (id int PRIMARY KEY, note text);

@@ -18,6 +18,7 @@
 #include "tuple/zslot.h"
 #include "utils/index_selfuncs.h"
 #include "utils/rel.h"
+#include "zbtree/zbtree_internal.h"
 
 PG_FUNCTION_INFO_V1(zbtree_handler);
 PGDLLEXPORT Datum zbtree_handler(PG_FUNCTION_ARGS);
@@ -115,25 +116,32 @@ cost_estimate(struct PlannerInfo *root, struct IndexPath *path, double loop_coun
 
 #endif
 
-/* Returns nbtree's routine with what differs. */
+/*
+ * Returns nbtree's routine with what differs. The server has nbtree's own in a
+ * place that must not be written to.
+ */
 Datum
 zbtree_handler(PG_FUNCTION_ARGS)
 {
-	IndexAmRoutine *am = GetIndexAmRoutineByAmId(BTREE_AM_OID, false);
+	static IndexAmRoutine am;
 
-	am->ambuild = build;
+	am = *GetIndexAmRoutineByAmId(BTREE_AM_OID, false);
+	am.ambuild = build;
+	am.amrescan = zbtree_rescan;
+	am.amgettuple = zbtree_gettuple;
+	am.amgetbitmap = zbtree_getbitmap;
 #ifdef USE_ASSERT_CHECKING
-	am->aminsert = insert;
+	am.aminsert = insert;
 #endif
 #if ZC_PLANNER_KNOWS_BTREE_HEIGHT
-	am->amcostestimate = cost_estimate;
+	am.amcostestimate = cost_estimate;
 #endif
 
 	/*
 	 * ON CONFLICT, foreign keys and partitioned tables ask the server for
 	 * access method btree, or translate strategies; both fail here.
 	 */
-	am->amcanunique = false;
-	zc_limit_index_am(am);
-	PG_RETURN_POINTER(am);
+	am.amcanunique = false;
+	zc_limit_index_am(&am);
+	PG_RETURN_POINTER(zc_index_am_result(&am));
 }

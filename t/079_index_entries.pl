@@ -1,0 +1,109 @@
+# Entries of zbtree indexes whose key is not that of their row do not count
+# (ZBTREE-4): each row has also entries with the keys of others.
+use strict;
+use warnings;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('entries', "autovacuum = off\n");
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+sql(q{
+CREATE EXTENSION zundo_test;
+CREATE TABLE s (id int PRIMARY KEY, n int, t text, m numeric, d int) USING zheap;
+INSERT INTO s SELECT g, CASE WHEN g % 11 > 0 THEN g % 40 END, 'text ' || g % 30, g % 50, g FROM generate_series(1, 400) g;
+CREATE INDEX s_n ON s USING zbtree (n);
+CREATE INDEX s_nt ON s USING zbtree (n DESC, t) INCLUDE (id);
+CREATE INDEX s_t ON s USING zbtree (t COLLATE "C");
+CREATE INDEX s_m ON s USING zbtree (m) WHERE d > 0;
+CREATE TABLE place AS SELECT id, ctid AS tid FROM s;
+CREATE FUNCTION same(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+	way text;
+	got text;
+	first text;
+	index_used text := 'no index';
+BEGIN
+	FOREACH way IN ARRAY ARRAY['seq', 'index', 'bitmap'] LOOP
+		PERFORM set_config('enable_seqscan', (way = 'seq')::text, true), set_config('enable_sort', (way <> 'index')::text, true),
+			set_config('enable_indexscan', (way = 'index')::text, true),
+			set_config('enable_indexonlyscan', (way = 'index' AND current_setting('test.index_only') = 'on')::text, true),
+			set_config('enable_bitmapscan', (way = 'bitmap')::text, true), set_config('enable_hashjoin', (way = 'seq')::text, true),
+			set_config('enable_nestloop', (way = 'seq')::text, true);
+		FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+			IF way = 'index' AND line ~ 'Index.* using s_' THEN index_used := substring(line FROM 's_\w+'); END IF;
+		END LOOP;
+		EXECUTE 'SELECT md5(string_agg(q::text, '';'')) FROM (' || query || ') q' INTO got;
+		IF way = 'seq' THEN first := got; END IF;
+		IF got IS DISTINCT FROM first THEN RETURN format('%s differs', way); END IF;
+	END LOOP;
+	RETURN index_used;
+END $$;
+CREATE FUNCTION all_same() RETURNS TABLE (query text, used text) LANGUAGE sql AS $$
+	SELECT q, same(q) FROM unnest(ARRAY[
+		'SELECT count(*), sum(id) FROM s WHERE n = 7',
+		'SELECT n FROM s ORDER BY n',
+		'SELECT n FROM s WHERE n BETWEEN 10 AND 20 ORDER BY n DESC',
+		'SELECT count(*), sum(id) FROM s WHERE n IS NULL',
+		'SELECT n, t FROM s WHERE n IN (3, 4, 17) ORDER BY n DESC, t',
+		'SELECT n, t FROM s WHERE n IN (3, 4, 17) AND t > ''text 2'' ORDER BY n DESC, t',
+		'SELECT min(n), max(n) FROM s',
+		'SELECT t FROM s WHERE t COLLATE "C" BETWEEN ''text 1'' AND ''text 2'' ORDER BY t COLLATE "C"',
+		'SELECT m FROM s WHERE m >= 19 AND d > 0 ORDER BY m',
+		'SELECT a.m, count(*) FROM s a JOIN s b USING (m) WHERE a.d > 0 AND b.d > 0 GROUP BY a.m ORDER BY a.m',
+		'SELECT count(*), sum(id) FROM s WHERE n = 12']) q $$;});
+is(sql('SELECT count(*) FROM place'), 400, 'all rows');
+my $added = sql(q{
+SELECT count(zundo_test_add_entry('s', i.index, a.tid, b.tid)) FROM place a JOIN s x ON x.id = a.id
+	JOIN generate_series(1, 4) g ON true JOIN place b ON b.id = (a.id - 1 + g * 7) % 400 + 1 JOIN s y ON y.id = b.id
+	CROSS JOIN (VALUES ('s_n'::regclass), ('s_nt'), ('s_t'), ('s_m')) i (index)
+	WHERE CASE i.index WHEN 's_n'::regclass THEN x.n IS DISTINCT FROM y.n WHEN 's_nt'::regclass THEN (x.n, x.t) IS DISTINCT FROM (y.n, y.t)
+		WHEN 's_t'::regclass THEN x.t <> y.t ELSE x.m <> y.m END});
+cmp_ok($added, '>', 5000, 'entries that do not count');
+
+# every kind of scan, against a sequential one
+# Index-only scans take rows from the index on pages that VACUUM calls all-visible, so these are not for entries that do not count.
+sub all_same
+{
+	my ($what, $index_only) = @_;
+	is(sql("SET test.index_only = '$index_only'", q{;SELECT count(*), string_agg(DISTINCT used, ' ' ORDER BY used) FROM all_same()}), '11|s_m s_n s_nt s_t', $what);
+}
+
+all_same('scans', 'on');
+sql('VACUUM s');
+all_same('after VACUUM', 'off');
+
+is(sql(q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM (SELECT FROM s WHERE n = 7 FOR UPDATE SKIP LOCKED) l}),
+	sql(q{SELECT count(*) FROM s WHERE n + 0 = 7}), 'row locks');
+sql(q{SET enable_seqscan = off; UPDATE s SET d = -1 WHERE n = 7});
+is(sql(q{SELECT min(n), max(n), count(*) = (SELECT count(*) FROM s WHERE n + 0 = 7) FROM s WHERE d = -1}), '7|7|t', 'an update finds its rows, once each');
+
+# a snapshot that is older than changes; a cursor that turns
+my $old = session($node);
+ask($old, q{SET test.index_only = off; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM s; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET enable_indexonlyscan = off});
+ask($old, q{DECLARE c SCROLL CURSOR FOR SELECT n, t FROM s WHERE n < 3 ORDER BY n DESC, t});
+my $forward = ask($old, 'FETCH ALL FROM c');
+sql(q{UPDATE s SET m = m + 1 WHERE id % 3 = 0});
+sql(q{DELETE FROM s WHERE id % 7 = 0});
+my $backward = ask($old, 'FETCH BACKWARD ALL FROM c');
+is(join("\n", reverse(split(/\n/, $backward))), $forward, 'a cursor back over the same rows');
+my $again = ask($old, q{SELECT count(*), count(DISTINCT used) FROM all_same()});
+is($again, '11|4', 'an old snapshot');
+ask($old, 'COMMIT');
+all_same('after changes', 'off');
+sql('VACUUM s');
+all_same('after VACUUM of deleted rows', 'off');
+
+# joins that start the index scan anew, or go back to a mark
+my $join = q{SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_bitmapscan = off; SET enable_material = off; SET enable_indexonlyscan = off;
+	SELECT count(*), sum(b.id) FROM s a JOIN s b ON a.n = b.n WHERE a.n < 9};
+my $hash = sql(q{SELECT count(*), sum(b.id) FROM s a JOIN s b ON a.n + 0 = b.n + 0 WHERE a.n + 0 < 9});
+is(sql("SET enable_mergejoin = off; $join"), $hash, 'nested loop');
+is(sql("SET enable_nestloop = off; SET enable_sort = off; $join"), $hash, 'merge join');
+sql('REINDEX TABLE s');
+all_same('rebuilt', 'on');
+sound($node, 'in the end', 's');
+no_crash($node);
+$node->stop;
+done_testing();
