@@ -183,5 +183,15 @@ SELECT zundo.mirror_opclass('citext_pattern_ops');
 RESET ROLE;
 DROP ROLE regress_zbtree;
 DROP EXTENSION citext CASCADE;
+-- plans of other tables: an operator that extends a family of btree alone still shares its equivalence classes
+CREATE TYPE num AS (v bigint);
+CREATE FUNCTION num_eq(bigint, num) RETURNS bool LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1 = $2.v';
+CREATE FUNCTION num_eq(num, bigint) RETURNS bool LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $2 = $1.v';
+CREATE OPERATOR = (FUNCTION = num_eq, LEFTARG = bigint, RIGHTARG = num, COMMUTATOR = =, MERGES);
+CREATE OPERATOR = (FUNCTION = num_eq, LEFTARG = num, RIGHTARG = bigint, COMMUTATOR = =, MERGES);
+ALTER OPERATOR FAMILY integer_ops USING btree ADD OPERATOR 3 = (bigint, num), OPERATOR 3 = (num, bigint);
+CREATE FUNCTION some_num() RETURNS num LANGUAGE plpgsql STABLE AS 'BEGIN RETURN ROW(42)::num; END';
+CREATE TABLE two (a bigint, b bigint) USING heap;
+EXPLAIN (COSTS OFF) SELECT * FROM two WHERE a = b AND b = some_num();
 SELECT c.relname, f.* FROM pg_class c JOIN pg_am a ON a.oid = c.relam, zundo.check(c.oid) f
 	WHERE a.amname = 'zheap' AND c.relkind IN ('r', 'm');

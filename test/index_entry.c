@@ -1,6 +1,6 @@
 /*
  * test/index_entry.c - index entries whose key is not that of their row, for
- * t/079_index_entries.pl.
+ * t/085_index_entries.pl.
  */
 #include "postgres.h"
 
