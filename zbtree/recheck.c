@@ -80,7 +80,9 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 
 	if (!btgettuple(scan, dir))
 		return false;
-	Assert(so->currTuples != NULL && fetch != NULL);
+	if (fetch == NULL || so->currTuples == NULL)
+		elog(ERROR, "scan of index \"%s\" has no table to check its entries with",
+			 RelationGetRelationName(scan->indexRelation));
 	fetch->index = scan->indexRelation;
 	fetch->entry = (IndexTuple) (so->currTuples +
 								 so->currPos.items[so->currPos.itemIndex].tupleOffset);
