@@ -306,7 +306,7 @@ zchange_apply(const ZChange *change)
 
 		if (p->page != NULL && p->init)
 			zpage_init(p->page);
-		if (p->slot.slotno != 0 && (p->page != NULL || p->overflow != NULL))
+		if (p->slot.slotno != 0 && !change->covered && (p->page != NULL || p->overflow != NULL))
 			set_slot(change, i);
 		if (p->page == NULL)
 			continue;

@@ -98,3 +98,29 @@ zchange_do(ZChange *change, const char *fault)
 		ZUNDO_FAULT(fault);
 	END_CRIT_SECTION();
 }
+
+/*
+ * Neither slot nor undo changes. The record that covers the row was logged
+ * before, so whatever part of the WAL survives a crash has it as well.
+ */
+void
+zchange_insert_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row, uint32 length,
+					   bool logged, const char *fault)
+{
+	Page		page = BufferGetPage(buf);
+
+	Assert(CritSectionCount == 0);
+	Assert(ZH_SLOT(h) > 0 && ZH_SLOT(h) <= zpage_nslots(page));
+	Assert(ZH_LIVE(h) && ZH_NATTS(h) == ZH_NATTS(zheader_get(row)));
+	Assert(zpage_room_for(page, off, length));
+
+	START_CRIT_SECTION();
+	zpage_put_row(page, off, row, length);
+	zpage_set_header(page, off, h);
+	MarkBufferDirty(buf);
+	if (logged)
+		PageSetLSN(page, zchange_log_covered(buf, off, h, row, length));
+	if (fault != NULL)
+		ZUNDO_FAULT(fault);
+	END_CRIT_SECTION();
+}

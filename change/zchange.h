@@ -57,6 +57,9 @@ typedef struct ZChange
 								 * changes */
 	bool		logged;			/* the table pages are WAL-logged */
 	bool		frozen;			/* INSERT: the row's header names no slot */
+	bool		covered;		/* INSERT: no record is pushed, the one at the
+								 * slot's head is the row's (RANGE-2); rec[0]
+								 * has only type and place */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
 	bool		row_left_out;	/* DELETE: the WAL record leaves the row out;
@@ -133,6 +136,15 @@ zchange_on_one_page(const ZChange *change)
 extern void zchange_do(ZChange *change, const char *fault);
 
 /*
+ * zchange_insert_covered: puts a row at off that the record at the head of a
+ * slot covers (RANGE-2 in dml/), and logs it if the table is logged. The row
+ * gets the header h, which names the slot. On entry and return the page is
+ * exclusively locked, and has room. fault is as for zchange_do.
+ */
+extern void zchange_insert_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row,
+								   uint32 length, bool logged, const char *fault);
+
+/*
  * zchange_apply: makes the change on its table and overflow pages. Cannot fail:
  * everything was checked while the change was prepared or decoded. Called in
  * critical sections and by replay, with the pages exclusively locked. Leaves
@@ -205,6 +217,13 @@ extern void zchange_ensure_space(const ZChange *change);
  * sections.
  */
 extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
+
+/*
+ * zchange_log_covered: inserts the record of zchange_insert_covered and returns
+ * its end. Called in critical sections.
+ */
+extern XLogRecPtr zchange_log_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row,
+									  uint32 length);
 
 /*
  * zchange_decode: fills change from a row change record; work is memory for

@@ -64,6 +64,11 @@ desc_change(StringInfo buf, XLogReaderState *record)
 		return;
 	}
 	appendStringInfo(buf, "slot %u", change.page[0].slot.slotno);
+	if (change.covered)
+	{
+		appendStringInfo(buf, ", off %u, no undo", change.rec[0].offset);
+		return;
+	}
 	for (int i = 0; i < change.nrecords; i++)
 	{
 		const ZuRecord *rec = &change.rec[i];
@@ -73,7 +78,7 @@ desc_change(StringInfo buf, XLogReaderState *record)
 						 i == 0 ? "," : "; then", rec->offset, rec->cid,
 						 (uint32) (ptr >> 32), (uint32) ptr, rec->length);
 		if (rec->type == ZUR_INSERT && rec->nrows > 1)
-			appendStringInfo(buf, ", rows %u", rec->nrows);
+			appendStringInfo(buf, rec->open ? ", open, rows %u" : ", rows %u", rec->nrows);
 		if (rec->type == ZUR_LOCKS)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);

@@ -271,7 +271,8 @@ redo_change(XLogReaderState *record)
 	nheld = lock_pages(record, &change, held);
 	if (change.row_left_out)
 		take_deleted_row(record, &change, &work);
-	zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
+	if (!change.covered)
+		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;
 	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL)
 		form_updated_row(record, &change, row);
@@ -338,7 +339,7 @@ redo_rollback(XLogReaderState *record)
 				continue;
 			if (rec.type != ZUR_INSERT)
 				payload = zur_raw_payload(&rec, raw, sizeof(raw), &rawlen);
-			if (!zpage_undo(page, &rec, payload, rawlen))
+			if (!zpage_undo(page, xlrec.slotno, &rec, payload, rawlen))
 				malformed(record);
 		}
 		if (in_overflow)

@@ -195,7 +195,7 @@ flags_of(const ZChange *change, uint8 opcode)
 		return flags | (slot->live_chain ? ZWD_LIVE_CHAIN : 0);
 	Assert(slot->live_chain == (rec->prev != InvalidUndoPtr));
 	return flags | (rec->prev != InvalidUndoPtr ? ZWD_PREV : 0) |
-		(rec->topxid != rec->xid ? ZWD_TOPXID : 0);
+		(rec->topxid != rec->xid ? ZWD_TOPXID : 0) | (rec->open ? ZWD_OPEN : 0);
 }
 
 /* Sets the members of change that the record's flags tell. */
@@ -205,13 +205,14 @@ take_flags(Reader *r, ZChange *change)
 	bool	   *special = special_fact(change, r->opcode);
 
 	change->page[0].init = (r->flags & ZWD_PAGE_INIT) != 0;
-	change->page[0].slot.live_chain = (r->flags & (ZWD_PREV | ZWD_LIVE_CHAIN)) != 0;
 	change->op.first = (r->flags & ZWD_FIRST) != 0;
 	change->op.init[0] = (r->flags & ZWD_UNDO_INIT) != 0;
 	if (special != NULL)
 		*special = (r->flags & ZWD_SPECIAL) != 0;
 	else if (r->flags & ZWD_SPECIAL)
 		r->bad = true;
+	change->page[0].slot.live_chain =
+		(r->flags & (is_compact(change, r->opcode) ? ZWD_PREV : ZWD_LIVE_CHAIN)) != 0;
 }
 
 /*
@@ -324,33 +325,39 @@ get_other_slot(Reader *r, ZChangeSlot *slot)
 
 /* ---- INSERT ---- */
 
+/* Returns what the WAL record says of a new row's header. */
+static inline uint32
+shape_of(ZHeader h)
+{
+	return ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
+}
+
 /* Appends what only an INSERT has: the shape of the header, and the row. */
 static char *
 put_insert(char *p, const ZChange *change, ZChangeWal *wal)
 {
 	ZHeader		h = zheader_get(change->row);
-	uint32		shape = ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
 
 	Assert(change->frozen == (ZH_SLOT(h) == 0));
-	p = zvarint_put(p, shape);
+	if (change->rec[0].open)
+		p = zvarint_put(p, change->rec[0].nrows);
+	p = zvarint_put(p, shape_of(h));
 	add_part(wal, wal->head, p - wal->head);
 	add_part(wal, change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE);
 	return p;
 }
 
 /*
- * Reads what put_insert wrote, and forms the row, whose slot is the change's.
+ * Reads the shape and the rest of the row, whose slot is the change's, and
+ * forms the row.
  */
 static void
-get_insert(Reader *r, ZChange *change, char *row)
+get_new_row(Reader *r, ZChange *change, char *row)
 {
-	ZuRecord   *rec = &change->rec[0];
 	uint32		shape = get_varint(r);
 	Size		datalen = r->bad ? 0 : r->end - r->p;
 	ZHeader		h;
 
-	rec->type = ZUR_INSERT;
-	rec->nrows = 1;
 	if (r->bad || datalen + ZTUPLE_HEADER_SIZE > BLCKSZ)
 	{
 		r->bad = true;
@@ -366,6 +373,64 @@ get_insert(Reader *r, ZChange *change, char *row)
 	memcpy(row + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
 	change->row = row;
 	change->row_length = datalen + ZTUPLE_HEADER_SIZE;
+}
+
+/* Reads what put_insert wrote, and forms the row. */
+static void
+get_insert(Reader *r, ZChange *change, char *row)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	rec->type = ZUR_INSERT;
+	rec->nrows = 1;
+	rec->open = (r->flags & ZWD_OPEN) != 0;
+	if (rec->open)
+	{
+		uint32		rows = get_varint(r);
+
+		r->bad |= (rows < 1 || rows > ZHEAP_MAX_OFFSET);
+		rec->nrows = rows;
+	}
+	get_new_row(r, change, row);
+}
+
+/* ---- INSERT without an undo record ---- */
+
+/*
+ * Writes to dst, which has COVERED_HEAD_MAX bytes, what a covered INSERT has
+ * before its row. Returns its end.
+ */
+#define COVERED_HEAD_MAX 15
+
+static char *
+put_covered(char *dst, OffsetNumber off, ZHeader h)
+{
+	char	   *p = zvarint_put(dst, ZH_SLOT(h));
+
+	p = zvarint_put(p, off);
+	p = zvarint_put(p, shape_of(h));
+	Assert(p <= dst + COVERED_HEAD_MAX);
+	return p;
+}
+
+/* Reads what put_covered wrote, and forms the row. */
+static void
+decode_covered(Reader *r, ZChange *change, ZChangeWork *work)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	change->covered = true;
+	change->nrecords = 1;
+	memset(rec, 0, sizeof(*rec));
+	rec->type = ZUR_INSERT;
+	rec->xid = rec->topxid = zxid_widen(r->xid);
+	rec->relnumber = r->relnumber;
+	rec->block = r->block;
+	rec->nrows = 1;
+	change->page[0].slot.slotno = get_varint(r);
+	rec->offset = get_varint(r);
+	r->bad |= (change->page[0].slot.slotno < 1 || r->overflow[0]);
+	get_new_row(r, change, work->bytes);
 }
 
 /* ---- UPDATE ---- */
@@ -709,6 +774,11 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 	change->logged = (r->opcode != ZWAL_UNDO_ONLY);
 	for (int i = 0; i < 2; i++)
 		change->page[i].slot.in_overflow = r->overflow[i];
+	if (r->opcode == ZWAL_INSERT && r->nundo_pages == 0)
+	{
+		decode_covered(r, change, work);
+		return !r->bad;
+	}
 	r->flags = get_byte(r);
 	take_flags(r, change);
 	get_place(r, &change->op);
@@ -740,9 +810,10 @@ zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 	while (r.nundo_pages < ZU_MAX_PAGES &&
 		   XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + r.nundo_pages))
 		r.nundo_pages++;
-	if (r.nundo_pages < 1)
+	if (r.nundo_pages > 0)
+		zc_block_tag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &r.undo_block);
+	else if (r.opcode != ZWAL_INSERT)
 		return false;
-	zc_block_tag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &r.undo_block);
 	if (r.opcode != ZWAL_UNDO_ONLY)
 	{
 		if (!XLogRecHasBlockRef(record, 0))
@@ -957,6 +1028,21 @@ zchange_log(ZChange *change, const ZChangeWal *wal)
 	}
 	zu_register(&change->op, ZWAL_UNDO_BLOCK);
 	return XLogInsert(ZUNDO_RMGR_ID, wal->opcode);
+}
+
+XLogRecPtr
+zchange_log_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row, uint32 length)
+{
+	char		head[COVERED_HEAD_MAX];
+	char	   *end = put_covered(head, off, h);
+
+	XLogBeginInsert();
+	if (unlikely(XLogLogicalInfoActive()))
+		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
+	XLogRegisterData(head, end - head);
+	XLogRegisterData((char *) row + ZTUPLE_HEADER_SIZE, length - ZTUPLE_HEADER_SIZE);
+	XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INSERT);
 }
 
 /* ---- inline locks ---- */

@@ -40,11 +40,15 @@
  *		  is the first of its extent)
  *	u16	byte on the first undo page where the records begin
  *	then by opcode:
+ *	INSERT without an undo page ("covered": the record at the slot's head is
+ *	the row's, RANGE-2 in dml/) has none of these fields, flags included:
+ *		v slot | v offset | v natts << 2 | external << 1 | nulls
+ *		the row after its header
  *	INSERT, UPDATE, DELETE with ZWD_SPECIAL ("compact": the undo record is built
  *	from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
  *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte)
- *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW)
+ *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW) | v rows (ZWD_OPEN)
  *		INSERT:	v natts << 2 | external << 1 | nulls; the row after its header
  *		UPDATE:	u8 ZWU_* | long compact new header (ZWU_HEADER)
  *				compact old header (as in the undo record) | delta in WAL form
@@ -70,8 +74,10 @@
 #define ZWD_PREV		0x08
 #define ZWD_TOPXID		0x10
 #define ZWD_GROW		0x20
-#define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain;
-								 * compact ones: same as ZWD_PREV */
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain,
+								 * which ZWD_PREV tells in compact ones */
+#define ZWD_OPEN		0x40	/* INSERT: the undo record is open and has
+								 * this number of rows */
 
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.

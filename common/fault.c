@@ -47,6 +47,7 @@ static const char *const fault_points[] = {
 
 	/* changes of a table page: after the WAL record, page still locked */
 	"insert-logged",
+	"covered-logged",
 	"update-logged",
 	"delete-logged",
 	"move-logged",

@@ -51,6 +51,12 @@ extern void zwriter_start(ZWriter *writer);
  */
 extern void zwriter_waited(const ZWriter *writer);
 
+/*
+ * zwriter_check_decoded: raises the error of zwriter_begin_change if there is
+ * reason for it. The transaction has an id.
+ */
+extern void zwriter_check_decoded(Relation rel);
+
 static inline bool
 zwriter_started(const ZWriter *writer)
 {
@@ -221,6 +227,12 @@ extern void zspace_insert_page(const ZWriter *writer, Size len, ZcOptions option
 							   BulkInsertState bistate, ZNewPlace *place);
 
 /*
+ * zspace_to_keep: returns the bytes that a new row of len bytes must leave free
+ * on its page, by the table's fillfactor.
+ */
+extern Size zspace_to_keep(Relation rel, Size len);
+
+/*
  * zspace_second_page: does the same while the caller holds 'held' exclusively
  * locked. Never waits for another page's lock. The page found may be 'held'
  * itself, which is then not pinned once more. With want_common, place->common
@@ -242,6 +254,36 @@ extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pic
  * (VMAP-2); WAL-logged.
  */
 extern void zvisible_clear(Relation rel, Buffer buf);
+
+/* ---- new rows without an undo record of their own (dml/zrange.c) ---- */
+
+/*
+ * zrange_insert: inserts a new row of rel where the record of a row that the
+ * same command has inserted before covers it (RANGE-2), and sets *tid. Of
+ * row's header only the shape counts; keep_free bytes must stay free on the
+ * page. Returns false, with nothing changed, if there is no such place. No
+ * buffer lock may be held. Raises errors of reading the page, and that of
+ * zwriter_begin_change.
+ */
+extern bool zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId cid,
+						  BulkInsertState bistate, ItemPointer tid);
+
+/*
+ * zrange_avoid: returns the slot that a new row at off of the locked page
+ * should not take, so that its record can be open and have a long range; 0 =
+ * any will do.
+ */
+extern int	zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off);
+
+/*
+ * zrange_open: makes the change's record, an INSERT of one row at place, an
+ * open one if it may cover further rows of this command. Called before
+ * zchange_do, with the page locked.
+ *
+ * zrange_note: remembers the record for zrange_insert. Called after zchange_do.
+ */
+extern void zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place);
+extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place);
 
 /* ---- overflow pages (dml/zoverflow.c) ---- */
 

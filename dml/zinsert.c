@@ -35,40 +35,6 @@ inserts_frozen(Relation rel, ZcOptions options)
 }
 
 /*
- * Inserts the row, whose header names no slot yet, and returns its place in
- * *tid.
- */
-static void
-insert_row(Relation rel, char *row, Size len, CommandId cid, ZcOptions options,
-		   BulkInsertState bistate, ItemPointer tid)
-{
-	ZWriter		writer;
-	ZNewPlace	place;
-	ZChange		change;
-	BlockNumber block;
-
-	zwriter_begin_change(&writer, rel, cid);
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
-	zspace_insert_page(&writer, len, options, bistate, &place);
-	zvisible_clear(rel, place.buf);
-	block = BufferGetBlockNumber(place.buf);
-	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
-	change.frozen = inserts_frozen(rel, options);
-	if (!change.frozen)
-		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), place.pick.slotno));
-	change.row = row;
-	change.row_length = len;
-	zwriter_record(&writer, &change.rec[0], ZUR_INSERT, block, place.off, place.pick.prev);
-	zslot_use(&writer, &change, 0, place.buf, &place.pick);
-	change.page[0].init = place.init;
-	zchange_do(&change, "insert-logged");
-	zslot_note(&change, 0, &place.pick);
-	UnlockReleaseBuffer(place.buf);
-	ItemPointerSet(tid, block, place.off);
-	zrollback_note_page(rel, block);
-}
-
-/*
  * Returns the row of the executor's slot, toasted if need be; valid until the
  * slot changes or the memory context is reset.
  */
@@ -88,26 +54,61 @@ static void
 copy_formed_row(char *dst, const char *row, uint32 len)
 {
 	memcpy(dst, row, len);
-	zheader_set(dst, zheader_get(row) & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL));
+	zheader_set(dst, zheader_of_new(zheader_get(row)));
 }
 
 /*
- * The row is copied to the stack because its header gets the slot number only
- * when a page and a slot have been found.
+ * Inserts the row that was formed, with a record of its own, and returns its
+ * place in *tid. The row is copied because its header gets the slot number when
+ * a page and a slot have been found.
  */
+static void
+insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOptions options,
+		   BulkInsertState bistate, ItemPointer tid)
+{
+	char		row[BLCKSZ];
+	ZWriter		writer;
+	ZNewPlace	place;
+	ZChange		change;
+	BlockNumber block;
+
+	copy_formed_row(row, formed, len);
+	zwriter_begin_change(&writer, rel, cid);
+	zspace_insert_page(&writer, len, options, bistate, &place);
+	zvisible_clear(rel, place.buf);
+	block = BufferGetBlockNumber(place.buf);
+	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
+	change.frozen = inserts_frozen(rel, options);
+	if (!change.frozen)
+		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), place.pick.slotno));
+	change.row = row;
+	change.row_length = len;
+	zwriter_record(&writer, &change.rec[0], ZUR_INSERT, block, place.off, place.pick.prev);
+	zrange_open(&writer, &change, &place);
+	zslot_use(&writer, &change, 0, place.buf, &place.pick);
+	change.page[0].init = place.init;
+	zchange_do(&change, "insert-logged");
+	zslot_note(&change, 0, &place.pick);
+	zrange_note(&writer, &change, &place);
+	UnlockReleaseBuffer(place.buf);
+	ItemPointerSet(tid, block, place.off);
+	zrollback_note_page(rel, block);
+}
+
 void
 zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
 				   BulkInsertState bistate)
 {
-	char		bytes[BLCKSZ];
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	uint32		len;
 	const char *row;
 
 	slot->tts_tableOid = RelationGetRelid(rel);
 	row = form_new_row(rel, slot, options, &len);
-	copy_formed_row(bytes, row, len);
-	insert_row(rel, bytes, len, cid, options, bistate, &slot->tts_tid);
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
+	if (inserts_frozen(rel, options) ||
+		!zrange_insert(rel, row, len, zspace_to_keep(rel, len), cid, bistate, &slot->tts_tid))
+		insert_row(rel, row, len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);

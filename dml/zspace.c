@@ -24,9 +24,9 @@
  * inline slots that the page must get.
  */
 static bool
-pick_slots(const ZWriter *writer, bool want_common, ZNewPlace *place, int *growth)
+pick_slots(const ZWriter *writer, int avoid, bool want_common, ZNewPlace *place, int *growth)
 {
-	if (!zslot_pick(writer, place->buf, 0, false, &place->pick))
+	if (!zslot_pick(writer, place->buf, avoid, false, &place->pick))
 		return false;
 	*growth = (place->pick.grow_to != 0);
 	if (want_common)
@@ -70,7 +70,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 		{
 			int			growth;
 
-			if (!pick_slots(writer, want_common, place, &growth))
+			if (!pick_slots(writer, zrange_avoid(writer, page, off), want_common, place, &growth))
 				return false;
 			/* picking may have pruned the page, or added slots to it */
 			place->off = zpage_find_offset(page);
@@ -84,12 +84,11 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 }
 
 /*
- * Returns the bytes that a new row of len bytes must leave free on its page, by
- * the table's fillfactor. As on heap, a page that is nearly empty will do for a
- * row that would leave too little on any page.
+ * As on heap, a page that is nearly empty will do for a row that would leave
+ * too little on any page.
  */
-static Size
-space_to_keep(Relation rel, Size len)
+Size
+zspace_to_keep(Relation rel, Size len)
 {
 	const Size	nearly_empty = ztuple_max_size() - ZHEAP_MAX_OFFSET / 8 * sizeof(ItemIdData);
 	Size		keep = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
@@ -197,7 +196,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 {
 	Relation	rel = writer->rel;
 	bool		use_fsm = !(options & TABLE_INSERT_SKIP_FSM);
-	Size		keep_free = space_to_keep(rel, len);
+	Size		keep_free = zspace_to_keep(rel, len);
 	Size		need = len + sizeof(ItemIdData);
 	BlockNumber target;
 	Buffer		buf;

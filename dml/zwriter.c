@@ -109,8 +109,14 @@ zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid)
 void
 zwriter_waited(const ZWriter *writer)
 {
+	zwriter_check_decoded(writer->rel);
+}
+
+void
+zwriter_check_decoded(Relation rel)
+{
 	if (unlikely(XLogLogicalInfoActive()))
-		refuse_decoded(writer->rel);
+		refuse_decoded(rel);
 }
 
 /*

@@ -547,7 +547,7 @@ record_type_name(ZuRecordType type)
 static Datum
 record_flags(const ZuRecord *rec)
 {
-	const char *flags[10];
+	const char *flags[12];
 	int			n = 0;
 
 	if (rec->flags & ZUF_FIRST)
@@ -560,6 +560,8 @@ record_flags(const ZuRecord *rec)
 		flags[n++] = "speculative";
 	if (rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE))
 		flags[n++] = "row gone";
+	if (rec->open)
+		flags[n++] = "open";
 	if (rec->xflags & ZUX_MOVED_IN)
 		flags[n++] = "moved in";
 	if (rec->xflags & ZUX_KEY_CHANGE)

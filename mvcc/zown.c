@@ -69,6 +69,22 @@ find_order(RelFileNumber relnumber, BlockNumber block)
 	return &orders[murmurhash32(relnumber ^ murmurhash32(block)) % ORDERS];
 }
 
+/* Adds the rows at the offsets first to last to the run's. */
+static void
+note_written(int first, int last)
+{
+	for (int word = first / 64; word <= last / 64; word++)
+	{
+		uint64		bits = ~UINT64CONST(0);
+
+		if (word == first / 64)
+			bits &= ~UINT64CONST(0) << (first % 64);
+		if (word == last / 64)
+			bits &= ~UINT64CONST(0) >> (63 - last % 64);
+		run.written[word] |= bits;
+	}
+}
+
 /*
  * Notes the order of cids and extends the run. A cid smaller than the greatest
  * one so far breaks the order: from then on only a snapshot that accepts all
@@ -96,8 +112,7 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 		run.below = prev;
 	}
 	run.head = ptr;
-	for (int off = first; off < first + n && off <= ZHEAP_MAX_OFFSET; off++)
-		run.written[off / 64] |= UINT64CONST(1) << (off % 64);
+	note_written(first, Min(first + n - 1, ZHEAP_MAX_OFFSET));
 }
 
 /*

@@ -73,6 +73,9 @@ typedef struct Collector
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot:
 											 * first[slot][offset] */
 	bool		pending[ZPAGE_MAX_SLOTS + 1];
+	uint64	   *closed[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: rows of
+												 * which no older record of
+												 * the chain is wanted */
 	UndoPtr		accepted[ZPAGE_MAX_SLOTS + 1];	/* per pending slot: the first
 												 * accepted record, if all
 												 * below it are accepted too;
@@ -188,6 +191,29 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
+ * Notes an insertion of rows, or a record that is accepted for its rows, in
+ * slot s's chain. A walk over the versions of these rows ends there, so that
+ * older records of the chain say nothing more of them: of open records, whose
+ * ranges overlap, only the newest one counts for each row (RANGE-4 in dml/).
+ */
+static void
+add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr ptr)
+{
+	int			last = Min((int) rec->offset + Max(rec->nrows, 1) - 1, c->maxoff);
+
+	for (int off = rec->offset; off <= last; off++)
+	{
+		uint64	   *word = &c->closed[s][off / 64];
+		uint64		bit = UINT64CONST(1) << (off % 64);
+
+		if (*word & bit)
+			continue;
+		*word |= bit;
+		add_change(c, s, off, rec, ptr);
+	}
+}
+
+/*
  * Makes the lists of all rows from the changes collected. It visits them in
  * reverse order, and puts each one before those of its row that it has met: so
  * each list begins with the newest change.
@@ -211,10 +237,13 @@ static void
 open_lists(Collector *c, int s)
 {
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
+	Size		closedsize = (c->maxoff / 64 + 1) * sizeof(uint64);
 
 	c->accepted[s] = InvalidUndoPtr;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
+	c->closed[s] = arena_alloc(c, closedsize);
+	memset(c->closed[s], 0, closedsize);
 	zchain_begin(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], ZCHAIN_COPIED,
 				 c->view->slots.oldest, NULL);
 }
@@ -264,8 +293,7 @@ collect_record(Collector *c, int s)
 	if (rec.payload_len > 0 && !chain->in_place)
 		arena_take(c, rec.length);	/* the payload lies in chain->buf */
 	if (rec.type == ZUR_INSERT || rec.type == CHANGE_ACCEPTED)
-		for (int i = 0; i < Max(rec.nrows, 1); i++)
-			add_change(c, s, rec.offset + i, &rec, chain->here);
+		add_last_changes(c, s, &rec, chain->here);
 	else
 		add_change(c, s, rec.offset, &rec, chain->here);
 	return true;

@@ -396,25 +396,45 @@ zpage_grow_slots(Page page, int n)
 /* ---- undo ---- */
 
 /*
- * undo_insert: makes the rows of an insertion LP_DEAD, since indexes may have
- * entries for them. Returns false, with the page unchanged, if it has no such
- * rows.
+ * Returns whether the line pointer at off has a row of the insertion that rec
+ * describes, in the chain of slot slotno. If rec is open, that is one that
+ * names the slot (RANGE-3 in dml/).
  */
 static bool
-undo_insert(Page page, const ZuRecord *rec)
+was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
 {
-	OffsetNumber max = PageGetMaxOffsetNumber(page);
+	ItemId		lp = PageGetItemId(page, off);
 
-	if (rec->nrows < 1 || rec->offset < FirstOffsetNumber ||
-		(int) rec->offset + rec->nrows - 1 > (int) max)
+	if (!ItemIdIsNormal(lp))
 		return false;
-	for (int i = 0; i < rec->nrows; i++)
+	return !rec->open || (zpage_row_inside(page, lp) &&
+						  ZH_SLOT(zheader_get(zpage_row(page, lp))) == slotno);
+}
+
+/*
+ * undo_insert: makes the rows of an insertion LP_DEAD, since indexes may have
+ * entries for them. Returns false, with the page unchanged, if it has no such
+ * rows; of an open record only the first row must be there.
+ */
+static bool
+undo_insert(Page page, int slotno, const ZuRecord *rec)
+{
+	int			last = (int) rec->offset + rec->nrows - 1;
+	int			must = rec->open ? rec->offset : last;
+	int			max = PageGetMaxOffsetNumber(page);
+
+	if (rec->nrows < 1 || rec->offset < FirstOffsetNumber || must > max)
+		return false;
+	for (int off = rec->offset; off <= must; off++)
 	{
-		if (!ItemIdIsNormal(PageGetItemId(page, rec->offset + i)))
+		if (!was_inserted(page, slotno, rec, off))
 			return false;
 	}
-	for (int i = 0; i < rec->nrows; i++)
-		ItemIdSetDead(PageGetItemId(page, rec->offset + i));
+	for (int off = rec->offset; off <= Min(last, max); off++)
+	{
+		if (was_inserted(page, slotno, rec, off))
+			ItemIdSetDead(PageGetItemId(page, off));
+	}
 	return true;
 }
 
@@ -483,13 +503,13 @@ undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
 
 /* zpage_undo: see zpage.h. */
 bool
-zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len)
+zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size len)
 {
 	PageHeader	ph = (PageHeader) page;
 	ItemId		lp;
 
 	if (rec->type == ZUR_INSERT)
-		return undo_insert(page, rec);
+		return undo_insert(page, slotno, rec);
 
 	if (rec->offset < FirstOffsetNumber || rec->offset > PageGetMaxOffsetNumber(page) ||
 		payload == NULL)

@@ -371,14 +371,14 @@ extern void zpage_grow_slots(Page page, int n);
  * zpage_undo: undoes the change of rows that rec describes. After INSERT the
  * line pointers become LP_DEAD; after UPDATE the row gets its old bytes and
  * header; after DELETE and MOVE it gets its old header. The lock hint stays as
- * it is on the page, and slots are not changed. payload has the len bytes of
- * rec's uncompressed payload.
+ * it is on the page, and slots are not changed. slotno is the slot of rec's
+ * chain; payload has the len bytes of rec's uncompressed payload.
  *
  * Returns false, with the page unchanged, if the record does not fit the page,
  * which means corruption. A caller that must raise an error then, and changes
  * the page in a critical section, tries it on a copy first.
  */
-extern bool zpage_undo(Page page, const ZuRecord *rec, const char *payload, Size len);
+extern bool zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size len);
 
 /*
  * zpage_all_live: returns true if all line pointers in use have rows that are

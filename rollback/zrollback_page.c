@@ -149,7 +149,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 		{
 			if (rec.type != ZUR_INSERT)
 				payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
-			if (!zpage_undo(pops->page.data, &rec, payload, rawlen))
+			if (!zpage_undo(pops->page.data, s, &rec, payload, rawlen))
 				corrupt_record(t, chain.here);
 		}
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)

@@ -323,7 +323,7 @@ page_undo_change(Model *m)
 	saved = &row->saved[--row->nsaved];
 	rec.type = saved->type;
 	rec.offset = off;
-	CHECK(zpage_undo((Page) m->block.data, &rec, saved->payload, saved->payload_len));
+	CHECK(zpage_undo((Page) m->block.data, 0, &rec, saved->payload, saved->payload_len));
 
 	h = (zheader_get(saved->before) & ~ZH_LOCK_MASK) | (zheader_get(row->bytes) & ZH_LOCK_MASK);
 	memcpy(row->bytes, saved->before, saved->before_len);
@@ -331,23 +331,35 @@ page_undo_change(Model *m)
 	zheader_set(row->bytes, h);
 }
 
+/* page_undo_insert: an open record takes back the rows that name its slot. */
 static void
 page_undo_insert(Model *m)
 {
 	int			off = pick_normal(m);
 	ZuRecord	rec = {0};
+	int			slotno;
 
 	if (off == 0)
 		return;
+	slotno = ZH_SLOT(zheader_get(m->row[off].bytes));
 	rec.type = ZUR_INSERT;
 	rec.offset = off;
 	rec.nrows = 1;
-	while (rec.nrows < 3 && off + rec.nrows <= m->nrows &&
-		   m->row[off + rec.nrows].kind == LP_NORMAL)
-		rec.nrows++;
-	CHECK(zpage_undo((Page) m->block.data, &rec, NULL, 0));
-	for (int i = 0; i < rec.nrows; i++)
-		m->row[off + i].kind = LP_DEAD;
+	rec.open = pick(2) == 0;
+	if (rec.open)
+		rec.nrows += pick(ZHEAP_MAX_OFFSET - off + 1);
+	else
+		while (rec.nrows < 3 && off + rec.nrows <= m->nrows &&
+			   m->row[off + rec.nrows].kind == LP_NORMAL)
+			rec.nrows++;
+	CHECK(zpage_undo((Page) m->block.data, slotno, &rec, NULL, 0));
+	for (int i = off; i < off + rec.nrows && i <= m->nrows; i++)
+	{
+		ModelRow   *row = &m->row[i];
+
+		if (!rec.open || (row->kind == LP_NORMAL && ZH_SLOT(zheader_get(row->bytes)) == slotno))
+			row->kind = LP_DEAD;
+	}
 }
 
 /*
@@ -367,7 +379,7 @@ page_undo_garbage(Model *m)
 	rec.nrows = pick(5);
 	random_bytes(payload, len);
 	cases++;
-	if (zpage_undo((Page) copy.data, &rec, payload, len))
+	if (zpage_undo((Page) copy.data, 1 + pick(m->nslots), &rec, payload, len))
 		zpage_check((Page) copy.data, ZPAGE_MAX_SLOTS, report_fault, NULL);
 	else
 		CHECK(memcmp(copy.data, m->block.data, BLCKSZ) == 0);

@@ -81,6 +81,7 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 	{
 		case ZUR_INSERT:
 			rec->nrows = (uint16) (1 + pick(ZHEAP_MAX_OFFSET));
+			rec->open = pick(2) == 0;
 			if (rec->xflags & ZUX_SPECULATIVE)
 				rec->token = random_uint32();
 			break;
@@ -121,7 +122,7 @@ same_record(const ZuRecord *a, const ZuRecord *b)
 		a->reloid == b->reloid && a->relnumber == b->relnumber &&
 		a->block == b->block && a->offset == b->offset &&
 		a->cid == b->cid && a->as_of == b->as_of && a->prev == b->prev &&
-		a->nrows == b->nrows && a->token == b->token &&
+		a->nrows == b->nrows && a->open == b->open && a->token == b->token &&
 		memcmp(&a->forward, &b->forward, sizeof(ItemPointerData)) == 0 &&
 		a->lockmode == b->lockmode && a->committed == b->committed && a->hold == b->hold &&
 		a->payload_len == b->payload_len &&

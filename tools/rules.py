@@ -34,6 +34,7 @@ BOOKS = {
     "OVERFLOW": "overflow pages for slots",
     "PAGE": "the bytes of a table page",
     "PRUNE": "compaction of a table page",
+    "RANGE": "new rows that share an undo record",
     "RECORD": "the bytes of an undo record",
     "REPAIR": "zundo.repair_undo",
     "REQUEST": "the table of requests to workers",

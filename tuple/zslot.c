@@ -75,34 +75,12 @@ own_copy(ZHeapSlot *z, const char *row, uint32 len)
 	set_row(z, z->own, len);
 }
 
-/*
- * flat_values: returns 'values', or a palloc'd copy of the array if some value
- * is external: ztuple_size_any replaces such values in the array, which may
- * belong to another slot.
- */
-static Datum *
-flat_values(TupleDesc desc, Datum *values, const bool *isnull)
-{
-	for (int i = 0; i < desc->natts; i++)
-	{
-		if (!isnull[i] && zc_attr(desc, i)->attlen == -1 &&
-			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
-		{
-			Datum	   *copy = palloc(desc->natts * sizeof(Datum));
-
-			memcpy(copy, values, desc->natts * sizeof(Datum));
-			return copy;
-		}
-	}
-	return values;
-}
-
 /* form_bytes: returns the row of these values, of any size, in mcxt. */
 static char *
 form_bytes(TupleDesc desc, Datum *values, const bool *isnull, MemoryContext mcxt, uint32 *len)
 {
-	Datum	   *flat = flat_values(desc, values, isnull);
-	Size		size = ztuple_size_any(desc, flat, isnull);
+	Datum	   *flat = values;
+	Size		size = ztuple_size_shared(desc, &flat, isnull);
 	char	   *bytes = MemoryContextAlloc(mcxt, size);
 
 	ztuple_form(desc, flat, isnull, bytes, size);
@@ -128,6 +106,33 @@ own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 	z->own = bytes;
 	z->own_size = len;
 	set_row(z, bytes, len);
+}
+
+/*
+ * own_form_of_other: does the same with values of another slot, which do not
+ * point into this slot's memory: it is used again if it is large enough.
+ */
+static void
+own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
+{
+	TupleDesc	desc = z->base.tts_tupleDescriptor;
+	Datum	   *flat = values;
+	Size		size = ztuple_size_shared(desc, &flat, isnull);
+
+	if (size > z->own_size || z->own == NULL)
+	{
+		Size		room = Max(size, 128);
+		char	   *bytes = MemoryContextAlloc(z->base.tts_mcxt, room);
+
+		if (z->own)
+			pfree(z->own);
+		z->own = bytes;
+		z->own_size = room;
+	}
+	ztuple_form(desc, flat, isnull, z->own, size);
+	if (flat != values)
+		pfree(flat);
+	set_row(z, z->own, size);
 }
 
 /*
@@ -446,7 +451,7 @@ zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 	if (src != NULL && src->row != NULL)
 		own_copy(dst, src->row, src->len);
 	else
-		own_form(dst, srcslot->tts_values, srcslot->tts_isnull);
+		own_form_of_other(dst, srcslot->tts_values, srcslot->tts_isnull);
 
 	if (src != NULL)
 	{

@@ -91,13 +91,13 @@ stored_varlena_size(ZcAttr att, const char *ptr)
 }
 
 /*
- * ztuple_size_any: returns the length of the row that holds values. Replaces
- * expanded and indirect values in 'values' by flat ones, in the current memory
- * context.
+ * Returns the length of the row that holds *values, and replaces external ones
+ * by flat ones: in the array itself, or in a palloc'd copy of it.
  */
-Size
-ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
+static inline Size
+size_of_row(TupleDesc desc, Datum **array, const bool *isnull, bool copy)
 {
+	Datum	   *values = *array;
 	Size		size = ZTUPLE_HEADER_SIZE;
 	bool		nulls = false;
 
@@ -112,8 +112,15 @@ ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
 			size += att->attlen;
 		else if (att->attlen == -1)
 		{
-			if (VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+			if (unlikely(VARATT_IS_EXTERNAL(DatumGetPointer(values[i]))))
+			{
+				if (copy && values == *array)
+				{
+					values = palloc(desc->natts * sizeof(Datum));
+					memcpy(values, *array, desc->natts * sizeof(Datum));
+				}
 				values[i] = flatten(values[i]);
+			}
 			size += stored_varlena_size(att, DatumGetPointer(values[i]));
 		}
 		else
@@ -121,7 +128,22 @@ ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
 	}
 	if (nulls)
 		size += bitmap_size(desc->natts);
+	*array = values;
 	return size;
+}
+
+/* ztuple_size_any: see ztuple.h. */
+Size
+ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
+{
+	return size_of_row(desc, &values, isnull, false);
+}
+
+/* ztuple_size_shared: see ztuple.h. */
+Size
+ztuple_size_shared(TupleDesc desc, Datum **values, const bool *isnull)
+{
+	return size_of_row(desc, values, isnull, true);
 }
 
 /*

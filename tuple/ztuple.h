@@ -95,6 +95,13 @@ extern const char *zheader_compact_get(const char *p, const char *end, ZHeader b
  */
 extern void zheader_compact_set_slot(char *p, int slot);
 
+/* zheader_of_new: returns the header of a new row of this shape. */
+static inline ZHeader
+zheader_of_new(ZHeader shape)
+{
+	return shape & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL);
+}
+
 /*
  * zheader_updated: returns the header of a row after an in-place update. Takes
  * natts, nulls and external from 'shape', lock hint and stale keys from
@@ -139,6 +146,12 @@ extern void ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull,
  * for a length that exceeds the limit.
  */
 extern Size ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull);
+
+/*
+ * ztuple_size_shared: does the same without changing the array: if a value has
+ * to be replaced, *values becomes a palloc'd copy of it.
+ */
+extern Size ztuple_size_shared(TupleDesc desc, Datum **values, const bool *isnull);
 extern void ztuple_check_size(Size len);
 
 /*

@@ -35,6 +35,13 @@
 
 #define MAX_INSERT_ROWS (OFFSET_MASK + 1)
 
+/* Returns what is stored in the place of the number of rows. */
+static inline uint32
+stored_rows(const ZuRecord *rec)
+{
+	return (uint32) (rec->nrows - 1) << 1 | (rec->open ? 1 : 0);
+}
+
 /* Smaller payloads hardly ever shrink. */
 #define COMPRESS_MIN	200
 
@@ -138,7 +145,7 @@ zur_length(ZuRecord *rec)
 	switch (rec->type)
 	{
 		case ZUR_INSERT:
-			len += zvarint_size(rec->nrows - 1);
+			len += zvarint_size(stored_rows(rec));
 			if (rec->xflags & ZUX_SPECULATIVE)
 				len += 4;
 			break;
@@ -183,7 +190,7 @@ zur_pack(const ZuRecord *rec, char *dst)
 	switch (rec->type)
 	{
 		case ZUR_INSERT:
-			p = zvarint_put(p, rec->nrows - 1);
+			p = zvarint_put(p, stored_rows(rec));
 			if (rec->xflags & ZUX_SPECULATIVE)
 				p = put_le(p, rec->token, 4);
 			break;
@@ -222,6 +229,7 @@ clear_optional(ZuRecord *rec)
 	rec->as_of = InvalidTransactionId;
 	rec->prev = InvalidUndoPtr;
 	rec->nrows = 0;
+	rec->open = false;
 	rec->token = 0;
 	memset(&rec->forward, 0, sizeof(rec->forward));
 	rec->lockmode = 0;
@@ -245,9 +253,10 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 	{
 		case ZUR_INSERT:
 			p = zvarint_get(p, end, &rows);
-			if (p == NULL || rows >= MAX_INSERT_ROWS)
+			if (p == NULL || rows >> 1 >= MAX_INSERT_ROWS)
 				return false;
-			rec->nrows = (uint16) (rows + 1);
+			rec->nrows = (uint16) ((rows >> 1) + 1);
+			rec->open = (rows & 1) != 0;
 			if (rec->xflags & ZUX_SPECULATIVE)
 			{
 				if (!get_le(&p, end, 4, &v))

@@ -19,7 +19,7 @@
  *	..     8     previous record of the slot's chain	(ZUF_PREV)
  *	..     6     top-level xid							(ZUF_TOPXID)
  *	..           by type:
- *	             INSERT       varint number of rows - 1 (offset .. offset+n-1);
+ *	             INSERT       varint: (n-1) << 1 | open (offset .. offset+n-1);
  *	                          4 bytes speculative token if ZUX_SPECULATIVE
  *	             UPDATE       compact old header, delta (tuple/zdelta.h)
  *	             DELETE       compact old header, old row without its header
@@ -43,7 +43,7 @@
 typedef enum ZuRecordType
 {
 	ZUR_INSERT = 1,				/* rows offset .. offset + nrows - 1 came to
-								 * be */
+								 * be; see 'open' */
 	ZUR_UPDATE,					/* one row changed in place */
 	ZUR_DELETE,					/* one row deleted */
 	ZUR_MOVE,					/* one row moved by an update to 'forward' */
@@ -100,6 +100,14 @@ typedef struct ZuRecord
 	TransactionId as_of;
 	UndoPtr		prev;			/* InvalidUndoPtr = none */
 	uint16		nrows;			/* INSERT */
+
+	/*
+	 * INSERT: only the first row of the range came with this record. Further
+	 * rows may have followed, and other transactions may have used line
+	 * pointers of the range. The record is about those versions whose headers
+	 * name the slot of its chain (RANGE-1 in dml/).
+	 */
+	bool		open;
 	uint32		token;			/* INSERT with ZUX_SPECULATIVE */
 	ItemPointerData forward;	/* MOVE */
 	uint8		lockmode;		/* LOCK: a LockTupleMode */
@@ -113,8 +121,8 @@ typedef struct ZuRecord
 } ZuRecord;
 
 /*
- * Returns whether rec is about a version of the row at off. A LOCK record is
- * about none.
+ * Returns whether rec is about a version of the row at off that names the slot
+ * of rec's chain. A LOCK record is about none.
  */
 static inline bool
 zrecord_concerns(const ZuRecord *rec, OffsetNumber off)

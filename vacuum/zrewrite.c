@@ -189,6 +189,7 @@ copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, Off
 	r->rec.relnumber = relnumber;
 	r->rec.offset = off;
 	r->rec.nrows = 1;
+	r->rec.open = false;
 	r->rec.xflags &= ~ZUX_LZ4;
 	if (rec->type == ZUR_INSERT)
 		r->rec.xflags &= ~ZUX_SPECULATIVE;

@@ -36,11 +36,11 @@ from cluster import BAD_LOG, Cluster, ClusterError, kill_server, without_stock_a
 GAP = 1 << 20                   # a changed key is this much higher, or lower
 KEYS = 80                       # of one client
 # where a client's process may kill itself (zundo.fault); the server then starts anew under the load
-FAULTS = ("insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rollback-logged", "undo-alloc", "undo-extend",
+FAULTS = ("insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "rollback-logged", "undo-alloc", "undo-extend",
           "inline-lock-logged", "converting-locks", "locks-converted", "overflow-logged", "before-commit", "abort-callback")
 # where a client's statement may fail, be cancelled or wait a second; in a critical section it can only wait
 FAILING = ("undo-extend", "undo-prepare", "before-change", "converting-locks", "locks-done", "overflow-reserved", "overflow-attached", "before-commit")
-WAITING = FAILING + ("insert-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "undo-alloc", "inline-lock-logged", "locks-converted",
+WAITING = FAILING + ("insert-logged", "covered-logged", "update-logged", "delete-logged", "move-logged", "prune-logged", "undo-alloc", "inline-lock-logged", "locks-converted",
                      "overflow-logged", "rollback-logged", "abort-callback")
 TABLES = ("rows", "bag", "hot", "fleet")
 EXPECTED = {"40001", "40P01", "55P03", "57014", "23505", "22012", "57P01", "57P02", "57P03", "25P02", "42704", "55006",

@@ -1,0 +1,258 @@
+/*
+ * dml/zrange.c - new rows that need no undo record of their own.
+ *
+ * A command that inserts several single rows writes one INSERT record for each
+ * page: with the first row that it puts there, and for the following ones as
+ * well. Owns what this backend knows of these records. Called by zinsert.c.
+ *
+ * Locks the table page alone. Crash point: "covered-logged".
+ *
+ * Rules: RANGE-1 to RANGE-4 in dml/README.md.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "dml/zdml_internal.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+/*
+ * The open record that a command has made last for a table. It is known by its
+ * pointer, which no other record will ever have; so nothing has to be
+ * forgotten when a (sub)transaction ends or a file is exchanged.
+ */
+typedef struct Range
+{
+	UndoPtr		ptr;			/* Invalid: the command has inserted, but
+								 * there is no open record */
+	ZXid		xid;
+	CommandId	cid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	Buffer		buf;			/* where the block was */
+	int			slotno;
+	OffsetNumber next;			/* for the next row, if it is free */
+	OffsetNumber last;			/* of the record's range */
+} Range;
+
+/* A place for each of the tables that hash to it. */
+#define RANGES 32
+
+static struct
+{
+	Range		of_table[RANGES];
+}			ranges;
+
+static inline Range *
+find_range(Relation rel)
+{
+	return &ranges.of_table[RelationGetRelid(rel) % RANGES];
+}
+
+/* Returns whether this command of transaction xid has inserted a row before. */
+static inline bool
+is_of_command(const Range *range, Relation rel, ZXid xid, CommandId cid)
+{
+	return range->xid == xid && range->cid == cid &&
+		range->relnumber == rel->rd_locator.relNumber;
+}
+
+/*
+ * Returns the buffer of the range's page, pinned. It is mostly still where it
+ * was; a bulk insertion has a pin of its own on it.
+ */
+static Buffer
+read_page(const Range *range, Relation rel, BulkInsertState bistate)
+{
+	if (bistate != NULL && bistate->current_buf == range->buf &&
+		BufferGetBlockNumber(range->buf) == range->block)
+	{
+		IncrBufferRefCount(range->buf);
+		return range->buf;
+	}
+	if (ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, range->block, range->buf))
+		return range->buf;
+	return ReadBuffer(rel, range->block);
+}
+
+/*
+ * Returns the offset at which the locked page takes the next row of the range,
+ * or InvalidOffsetNumber if the record does not cover another row (RANGE-2).
+ */
+static OffsetNumber
+next_offset(const Range *range, Page page)
+{
+	OffsetNumber max;
+	OffsetNumber off = range->next;
+	const ZPageSlot *slot;
+
+	if (unlikely(!zpage_is_valid(page)) || range->slotno > zpage_nslots(page))
+		return InvalidOffsetNumber;
+	slot = zpage_slot(page, range->slotno);
+	if (slot->ptr != range->ptr || slot->xid_flags != range->xid)
+		return InvalidOffsetNumber;
+	max = PageGetMaxOffsetNumber(page);
+	while (off <= max && ItemIdIsUsed(PageGetItemId(page, off)))
+		off++;
+	if (off > max)
+	{
+		/* other transactions may have taken line pointers at the end away */
+		if (off > max + 1 || PageHasFreeLinePointers(page))
+			return InvalidOffsetNumber;
+	}
+	return off <= range->last ? off : InvalidOffsetNumber;
+}
+
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether the record is what RANGE-2 wants for a row at off. */
+static bool
+record_covers(const Range *range, OffsetNumber off)
+{
+	char	   *buf = palloc(ZUR_MAX_LENGTH);
+	ZuRecord	rec;
+	bool		covers;
+
+	covers = zu_fetch(range->ptr, range->relnumber, range->block, &rec, buf) != ZU_DISCARDED &&
+		rec.type == ZUR_INSERT && rec.open && zrecord_concerns(&rec, off) &&
+		rec.xid == range->xid && rec.cid == range->cid && !TransactionIdIsValid(rec.as_of);
+	pfree(buf);
+	return covers;
+}
+#endif
+
+/*
+ * The command's first row has done what comes before every change
+ * (zwriter_begin_change), and the page has been noted for an eager rollback
+ * with the record. Changes of an aborted subtransaction that are still on the
+ * page lie above the record, which is not the head then.
+ */
+bool
+zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId cid,
+			  BulkInsertState bistate, ItemPointer tid)
+{
+	Range	   *range = find_range(rel);
+	OffsetNumber off;
+	Buffer		buf;
+	Page		page;
+
+	if (range->ptr == InvalidUndoPtr ||
+		!is_of_command(range, rel, zxid_from_full(GetCurrentFullTransactionIdIfAny()), cid))
+		return false;
+	zwriter_check_decoded(rel);
+	buf = read_page(range, rel, bistate);
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	page = BufferGetPage(buf);
+	off = next_offset(range, page);
+	if (off == InvalidOffsetNumber || PageIsAllVisible(page) ||
+		!zpage_room_for(page, off, len + keep_free))
+	{
+		UnlockReleaseBuffer(buf);
+		return false;
+	}
+	Assert(record_covers(range, off));	/* RANGE-2 */
+	zchange_insert_covered(buf, off,
+						   ZH_WITH_SLOT(zheader_of_new(zheader_get(row)), range->slotno),
+						   row, len, RelationNeedsWAL(rel), "covered-logged");
+	UnlockReleaseBuffer(buf);
+	ItemPointerSet(tid, range->block, off);
+	range->buf = buf;
+	range->next = off + 1;
+	return true;
+}
+
+/*
+ * Returns whether an open record in slotno's chain may have this used line
+ * pointer in its range (RANGE-1): what is there is not looked for in that
+ * chain, and has no older version that anybody looks for.
+ */
+static bool
+may_be_within(Page page, ItemId lp, int slotno, ZXid oldest)
+{
+	const ZPageSlot *slot;
+	int			s;
+
+	if (ItemIdIsDead(lp))
+		return true;
+	if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
+		return false;
+	s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
+	if (s == 0)
+		return true;
+	if (s == slotno || s > zpage_nslots(page))
+		return false;
+	slot = zpage_slot(page, s);
+	return slot->ptr == InvalidUndoPtr || zslot_xid(slot) < oldest;
+}
+
+/* Returns the last offset of the range of an open record from off on. */
+static OffsetNumber
+last_of_range(Page page, OffsetNumber off, int slotno)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+	ZXid		oldest = zpage_oldest(page);
+
+	for (; off < max; off++)
+	{
+		ItemId		next = PageGetItemId(page, off + 1);
+
+		if (ItemIdIsUsed(next) && !may_be_within(page, next, slotno, oldest))
+			return off;
+	}
+	return ZHEAP_MAX_OFFSET;
+}
+
+/*
+ * The rows between which the new ones come mostly name one slot, that of the
+ * command that has filled the page.
+ */
+int
+zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	if (off >= max ||
+		!is_of_command(find_range(writer->rel), writer->rel, writer->xid, writer->cid))
+		return 0;
+	while (++off <= max)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp))
+			return ZH_SLOT(zheader_get(zpage_row(page, lp)));
+	}
+	return 0;
+}
+
+/*
+ * The first row that a command inserts gets a record of its own: there may be
+ * no other. A slot on an overflow page is not worth an open record.
+ */
+void
+zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	if (change->frozen || place->pick.overflow != 0 ||
+		!is_of_command(find_range(writer->rel), writer->rel, writer->xid, writer->cid))
+		return;
+	rec->nrows = place->init ? ZHEAP_MAX_OFFSET :
+		last_of_range(BufferGetPage(place->buf), place->off, place->pick.slotno) - place->off + 1;
+	rec->open = true;
+}
+
+void
+zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place)
+{
+	Range	   *range = find_range(writer->rel);
+	const ZuRecord *rec = &change->rec[0];
+
+	range->ptr = rec->open ? change->op.ptr[0] : InvalidUndoPtr;
+	range->xid = writer->xid;
+	range->cid = writer->cid;
+	range->relnumber = rec->relnumber;
+	range->block = rec->block;
+	range->buf = place->buf;
+	range->slotno = place->pick.slotno;
+	range->next = rec->offset + 1;
+	range->last = rec->offset + rec->nrows - 1;
+}

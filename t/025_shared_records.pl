@@ -1,0 +1,157 @@
+# Rows that one command inserts share an undo record (RANGE-1 to RANGE-4): how
+# few records there are; crashes, a standby, rollbacks and prepared transactions
+# in the middle of such a command; what zundo.check says of a record that lies.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('shared', <<'C', allows_streaming => 1, no_data_checksums => 1);
+wal_consistency_checking = 'all'
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+max_standby_streaming_delay = -1
+max_prepared_transactions = 5
+restart_after_crash = off
+C
+sql('CREATE EXTENSION zundo;', 'CREATE EXTENSION pg_walinspect;');
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+
+sql(q{
+	CREATE TABLE t (id int, pad text) USING zheap;
+	CREATE UNLOGGED TABLE u (id int, pad text) USING zheap;
+	CREATE TABLE narrow (id int) USING zheap;
+	CREATE TABLE small (id int) USING zheap;
+});
+
+# Number of INSERT records, of open ones, and greatest number of rows, of the tables' undo that is kept.
+sub records
+{
+	my ($table) = @_;
+	return sql("SELECT count(*), count(*) FILTER (WHERE 'open' = ANY (flags)), coalesce(max(nrows), 0)
+		FROM zundo.undo_records(NULL, NULL) WHERE type = 'INSERT' AND relation = '$table'::regclass;");
+}
+
+# 1. One record for the command's first row, one for each page.
+my $keeper = session($node);
+ask($keeper, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM t');
+my $start = sql('SELECT pg_current_wal_insert_lsn();');
+sql(q{INSERT INTO t SELECT g, repeat('p', 40) FROM generate_series(1, 2000) g;});
+my $pages = sql(q{SELECT pg_relation_size('t') / 8192;});
+cmp_ok($pages, '>', 10, 'several pages');
+my ($all, $open, $rows) = split /\|/, records('t');
+is($all, $pages + 1, 'a record for the first row, and one for each page');
+is($open, $pages, 'the latter are open');
+cmp_ok($rows, '>=', 290, 'and cover what line pointers a page can have');
+is(sql(qq{SELECT count(*) FILTER (WHERE description LIKE '%no undo%'), count(*) FILTER (WHERE description LIKE '%open, rows%')
+	FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn()) WHERE resource_manager = 'zundo' AND record_type = 'INSERT';}),
+	(2000 - $pages - 1) . "|$pages", 'WAL: the other rows name no undo');
+sql(q{INSERT INTO narrow VALUES (1); INSERT INTO narrow VALUES (2); INSERT INTO narrow VALUES (3), (4);});
+is(records('narrow'), '4|1|288', 'commands of one row make no open record, one of two rows does');
+is(ask($keeper, 'SELECT count(*) FROM t'), '0', 'an old snapshot sees none of the rows');
+ask($keeper, 'COMMIT');
+$keeper->quit;
+is(sql('SELECT count(*), sum(id) FROM t;'), '2000|2001000', 'a new one sees all');
+sound($node, 'after insertions', qw(t u narrow small zundo.undo_log));
+
+# many commands of two rows on one page: the ranges overlap, and an old snapshot reads through them
+$keeper = session($node);
+ask($keeper, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM t');
+sql(join("\n", map { "INSERT INTO small VALUES ($_), (-$_);" } 1 .. 120));
+is(records('small'), '240|120|290', 'one open record for each command');
+is(ask($keeper, 'SELECT count(*) FROM small'), '0', 'an old snapshot reads through all of them');
+ask($keeper, 'COMMIT');
+$keeper->quit;
+is(sql('SELECT count(*), sum(id) FROM small;'), '240|0', 'and a new one sees the rows');
+sound($node, 'after small commands', 'small');
+
+my $state = q{SELECT count(*), sum(id), md5(string_agg(id || pad, ',' ORDER BY id, pad)) FROM t};
+sub same
+{
+	my ($what) = @_;
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	is($standby->safe_psql('postgres', $state), sql("$state;"), "$what: the same rows on the standby");
+	return;
+}
+same('insertions');
+
+# 2. The server dies after a shared row's record: in each of several places, with other transactions on the same page.
+sub dies
+{
+	my ($what, @sql) = @_;
+	my $before = sql("$state;");
+	$node->psql('postgres', join("\n", @sql));
+	ok(wait_for_death($node), "$what: the server died");
+	$node->start;
+	is(sql("$state;"), $before, "$what: the rows of before");
+	ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), "$what: all is rolled back");
+	is(sql("$state;"), $before, "$what: and after that");
+	sound($node, $what, qw(t u narrow small zundo.undo_log));
+	same($what);
+	return;
+}
+my $crash = q{SET zundo.fault = 'covered-logged:crash';};
+dies('first shared row', $crash, q{INSERT INTO t SELECT g, 'x' FROM generate_series(5001, 5010) g;});
+dies('in a subtransaction', 'BEGIN;', q{INSERT INTO t SELECT g, 'x' FROM generate_series(5001, 5010) g;}, 'SAVEPOINT s;',
+	q{INSERT INTO t SELECT g, 'y' FROM generate_series(5011, 5020) g;}, 'ROLLBACK TO s;', 'SAVEPOINT s2;', 'CHECKPOINT;', $crash,
+	q{INSERT INTO t SELECT g, 'z' FROM generate_series(5021, 5030) g;});
+dies('an unlogged table', 'BEGIN;', q{INSERT INTO t SELECT g, 'x' FROM generate_series(5001, 5010) g;}, $crash,
+	q{INSERT INTO u SELECT g, 'x' FROM generate_series(1, 10) g;});
+
+# others have put rows into the range, and some of those are gone again, when the command's server dies
+my $writer = session($node);
+ask($writer, 'BEGIN', q{INSERT INTO t SELECT g, 'open' FROM generate_series(6001, 6020) g});
+sql(q{INSERT INTO t SELECT g, 'other' FROM generate_series(7001, 7010) g;},
+	q{BEGIN; INSERT INTO t SELECT g, 'in vain' FROM generate_series(8001, 8010) g; ROLLBACK;},
+	q{UPDATE t SET pad = 'changed' WHERE id IN (7002, 7003); DELETE FROM t WHERE id = 7004;}, 'VACUUM t;');
+ask($writer, q{INSERT INTO t SELECT g, 'open' FROM generate_series(6021, 6050) g}, q{UPDATE t SET pad = 'mine' WHERE id IN (7005, 6022)});
+same('several in one page');
+dies('several in one page', 'CHECKPOINT;', $crash, q{INSERT INTO t SELECT g, 'x' FROM generate_series(5001, 5010) g;});
+eval { $writer->quit };
+is(sql(q{SELECT string_agg(pad, ',' ORDER BY id) FROM t WHERE id BETWEEN 6000 AND 9000;}),
+	'other,changed,changed,other,other,other,other,other,other', "the others' rows are what they were");
+
+# 3. A prepared transaction, rolled back by another session after a restart.
+my $before = sql("$state;");
+sql('BEGIN;', q{INSERT INTO t SELECT g, 'prepared' FROM generate_series(9001, 9300) g;}, 'SAVEPOINT s;',
+	q{INSERT INTO t SELECT g, 'prepared' FROM generate_series(9301, 9310) g;}, q{UPDATE t SET pad = 'p2' WHERE id BETWEEN 9000 AND 9010;},
+	q{PREPARE TRANSACTION 'p';});
+sql(q{INSERT INTO t SELECT g, 'between' FROM generate_series(10001, 10010) g;});
+crash($node);
+sql(q{ROLLBACK PREPARED 'p';});
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'prepared: rolled back');
+is(sql(q{DELETE FROM t WHERE id > 10000;}, "$state;"), $before, 'prepared: only its rows have gone');
+sound($node, 'prepared', qw(t zundo.undo_log));
+same('prepared');
+
+# 4. A record whose range includes rows that were there before it.
+sql(q{CREATE TABLE lie (id int) USING zheap; BEGIN; INSERT INTO lie VALUES (1), (2), (3), (4);
+	UPDATE lie SET id = -id WHERE id = 3; INSERT INTO lie VALUES (11), (12), (13); PREPARE TRANSACTION 'lie';});
+sound($node, 'before the lie', 'lie');
+my $path = $node->data_dir . '/' . sql(q{SELECT pg_relation_filepath('zundo.undo_log');});
+my $oid = sql(q{SELECT 'lie'::regclass::oid;});
+$standby->stop;
+$node->stop;
+my $found = 0;
+for my $block (0 .. (-s $path) / 8192 - 1)
+{
+	my $page = read_block($path, $block);
+	# relation OID, block 0, offset 6, cid 2
+	my $at = index($page, pack('L<L<S<C', $oid, 0, 6, 2));
+	next if $at < 0;
+	substr($page, $at + 8, 2) = pack('S<', 3);
+	write_block($path, $block, $page);
+	$found++;
+}
+is($found, 1, 'the open record was found');
+$node->start;
+like($node->safe_psql('postgres', q{SELECT invariant, item, detail FROM zundo.check('lie')}),
+	qr/^CHAIN-6\|3\|row is in state \d+, but its newest undo record has type 1$/m, 'zundo.check says that the record lies');
+no_crash($node);
+$node->stop('immediate');
+done_testing();
