@@ -28,7 +28,7 @@ class CallgrindServer(PrivateServer):
 
     def settings(self):
         return super().settings() + "\n".join((
-            "shared_buffers = 64MB", "full_page_writes = off", "fsync = off", "autovacuum = off", "jit = off",
+            "shared_buffers = 64MB", "fsync = off", "autovacuum = off", "jit = off",
             "max_parallel_workers = 0", "max_parallel_maintenance_workers = 0", "max_parallel_workers_per_gather = 0",
             "bgwriter_lru_maxpages = 0", "min_wal_size = 80MB")) + "\n"
 

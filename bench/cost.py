@@ -18,9 +18,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import operations  # noqa: E402
 from callgrind import CallgrindServer, StoppedWorkers, instructions  # noqa: E402
-from ops import Runner  # noqa: E402
+from ops import Runner, WalMeter  # noqa: E402
 from server import BenchError  # noqa: E402
-from workloads import Bench, Engine, create_databases, wal_position  # noqa: E402
+from workloads import Bench, Engine, create_databases  # noqa: E402
 
 ROWS = 2000
 FIGURES = ("instructions", "ratio", "WAL", "undo")
@@ -37,23 +37,24 @@ def guarded():
     return [operation for operation in operations.OPERATIONS.values() if operation.name not in LEFT_OUT]
 
 
-def measure(runner, engine, operation):
-    """Instructions, bytes of WAL and of undo of one operation."""
+def measure(runner, meter, engine, operation):
+    """Instructions, bytes of WAL records (without images of pages) and of undo of one operation."""
     server, watcher = runner.bench.server, runner.watcher(engine)
     runner.settle(engine)
     with StoppedWorkers(watcher), runner.stage(engine, operation) as session:
-        undo, wal = runner.undo_in_use(engine), wal_position(watcher)
+        undo, begin = runner.undo_in_use(engine), meter.now()
         server.mark(session)
         runner.do(session, engine, operation, operation.run)
         profile = server.mark(session)
-        undo, wal = runner.undo_in_use(engine) - undo, wal_position(watcher) - wal
+        undo, end = runner.undo_in_use(engine) - undo, meter.now()
+        wal, _ = meter.between(begin, end)
     return instructions(profile), wal, undo
 
 
-def figures_of(runner, sides, operation):
+def figures_of(runner, meters, sides, operation):
     """The figures of FIGURES, per row, and heap's instructions."""
     rows = operation.rows(runner.rows)
-    (heap, _, _), (zheap, wal, undo) = (measure(runner, side, operation) for side in sides)
+    (heap, _, _), (zheap, wal, undo) = (measure(runner, *pair, operation) for pair in zip(meters, sides))
     runner.bench.server.forget_profiles()
     return {"heap": heap / rows, "instructions": zheap / rows, "ratio": zheap / heap, "WAL": wal / rows,
             "undo": undo / rows}
@@ -73,8 +74,9 @@ def measure_all(server, chosen, rows, report):
     server.run_sql("postgres", "CHECKPOINT;\n")
     runner.close()
     server.count_instructions()
+    meters = [WalMeter(bench, side) for side in sides]
     for operation in chosen:
-        report(operation, figures_of(runner, sides, operation))
+        report(operation, figures_of(runner, meters, sides, operation))
 
 
 def read_bounds(path):
