@@ -87,7 +87,9 @@ typedef struct ZChange
 	const char *row;
 	uint32		row_length;
 	const char *delta;			/* UPDATE, if logged: what follows the
-								 * headers, in WAL form */
+								 * headers, in WAL form. MOVE: the same from
+								 * the old row to the new one, in undo form;
+								 * none if the row is to be logged whole */
 	uint32		delta_length;
 	const char *undo;			/* the packed records; set by the decoder
 								 * only, and NULL with row_left_out */
@@ -191,7 +193,8 @@ typedef struct ZChangeWal
 } ZChangeWal;
 
 /*
- * Memory for what the decoder builds: a row or a payload, and a packed record.
+ * Memory for what the decoder builds: a row or a payload, and a packed record
+ * or an uncompressed payload.
  */
 typedef struct ZChangeWork
 {

@@ -646,35 +646,89 @@ decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
 
 /*
  * Adds what only a MOVE has: the new row, its slot, and the common lock slot.
+ * The new row is its header and a delta, if the change has one, against the old
+ * row, which is the payload of the first undo record; else all its bytes. A row
+ * of a table that is not logged is left out.
  */
 static void
 put_moved(const ZChange *change, ZChangeWal *wal)
 {
-	uint16		len = change->row_length;
+	bool		whole = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length == 0;
+	bool		delta = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length > 0;
+	uint16		word = whole || delta ? change->row_length : 0;
 	char	   *p = put_other_slot(wal->middle, &change->page[1].slot);
 
-	p = put_bytes(p, &len, 2);
+	Assert(change->row_length < ZWM_DELTA);
+	if (delta)
+		word |= ZWM_DELTA;
+	p = put_bytes(p, &word, 2);
+	if (delta)
+		p = put_bytes(p, change->row, ZTUPLE_HEADER_SIZE);
 	Assert(p <= wal->middle + sizeof(wal->middle));
 	add_part(wal, wal->middle, p - wal->middle);
-	if (len > 0)
-		add_part(wal, change->row, len);
+	if (delta)
+		add_part(wal, change->delta, change->delta_length);
+	else if (word > 0)
+		add_part(wal, change->row, word);
 	if (change->nrecords == 3)
 		add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
 }
 
+/*
+ * Forms the new row of a MOVE, of len bytes, from its header, the old row in
+ * the change's first record, and the delta.
+ */
+static void
+get_row_by_delta(Reader *r, ZChange *change, Size len, ZChangeWork *work)
+{
+	const ZuRecord *rec = &change->rec[0];
+	const char *header = get_bytes(r, ZTUPLE_HEADER_SIZE);
+	const char *old;
+	const char *end;
+	const char *next;
+	ZHeader		ignored;
+	Size		size = 0;
+
+	if (r->bad)
+		return;
+	r->bad = true;
+	old = zur_raw_payload(rec, work->packed, sizeof(work->packed), &size);
+	if (old == NULL)
+		return;
+	end = old + size;
+	old = zheader_compact_get(old, end, 0, &ignored);
+	if (old == NULL || end - old > (int) sizeof(work->bytes) - ZTUPLE_HEADER_SIZE)
+		return;
+	size = end - old;
+	memcpy(work->bytes, header, ZTUPLE_HEADER_SIZE);
+	memcpy(work->bytes + ZTUPLE_HEADER_SIZE, old, size);
+	next = zdelta_undo_apply(r->p, r->end, work->bytes + ZTUPLE_HEADER_SIZE, &size,
+							 sizeof(work->bytes) - ZTUPLE_HEADER_SIZE);
+	if (next == NULL || size + ZTUPLE_HEADER_SIZE != len)
+		return;
+	change->delta = r->p;
+	change->delta_length = next - r->p;
+	change->row = work->bytes;
+	r->p = next;
+	r->bad = false;
+}
+
 /* Reads what put_moved added. */
 static void
-get_moved(Reader *r, ZChange *change)
+get_moved(Reader *r, ZChange *change, ZChangeWork *work)
 {
 	ZChangeSlot *slot = &change->page[1].slot;
-	uint16		len = 0;
+	uint16		word = 0;
 
 	get_other_slot(r, slot);
 	slot->live_chain = !zchange_on_one_page(change) && change->nrecords > 1 &&
 		change->rec[1].prev != InvalidUndoPtr;
-	copy_bytes(r, &len, 2);
-	change->row = get_bytes(r, len);
-	change->row_length = len;
+	copy_bytes(r, &word, 2);
+	change->row_length = word & ~ZWM_DELTA;
+	if (word & ZWM_DELTA)
+		get_row_by_delta(r, change, change->row_length, work);
+	else
+		change->row = get_bytes(r, change->row_length);
 	if (change->nrecords == 3)
 		get_other_slot(r, &change->locks);
 }
@@ -725,7 +779,7 @@ encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 
 /* Decodes what encode_literal wrote; the undo records stay where they are. */
 static void
-decode_literal(Reader *r, ZChange *change)
+decode_literal(Reader *r, ZChange *change, ZChangeWork *work)
 {
 	uint32		byte = 0;
 
@@ -751,7 +805,7 @@ decode_literal(Reader *r, ZChange *change)
 		byte += change->rec[i].length;
 	}
 	if (change->rec[0].type == ZUR_MOVE)
-		get_moved(r, change);
+		get_moved(r, change, work);
 	else if (r->opcode == ZWAL_MULTI_INSERT)
 	{
 		change->row = r->p;
@@ -787,7 +841,7 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 	if (is_compact(change, r->opcode))
 		decode_compact(r, change, work);
 	else
-		decode_literal(r, change);
+		decode_literal(r, change, work);
 	if (!r->bad)
 		locate_records(r, change);
 	return !r->bad;

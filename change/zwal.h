@@ -62,7 +62,10 @@
  *			the slot changes once, to the last of them
  *		MOVE: then v slot and u8 slots (0 = no growth) of the new row's page,
  *			u16 length, the new row; with a third undo record, LOCKS: v slot
- *			and u8 slots of the common lock slot on that page
+ *			and u8 slots of the common lock slot on that page. If ZWM_DELTA is
+ *			set in the length, the new row is 5 bytes header and a delta in undo
+ *			form, which turns the old row's bytes after its header (payload of
+ *			the first undo record) into those of the new row.
  *----------
  */
 #define ZWAL_UNDO_BLOCK		2
@@ -86,6 +89,9 @@
  * Not set in others.
  */
 #define ZWD_SPECIAL		0x80
+
+/* In the length of a MOVE's new row. */
+#define ZWM_DELTA		0x8000
 
 #define ZWU_KEY_CHANGE	0x01
 #define ZWU_CLEAR_LOCKS 0x02

@@ -295,7 +295,7 @@ zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size l
 
 /* System columns other than tableoid count as different, as on heap. */
 bool
-zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
+zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 {
 	const char *relname = RelationGetRelationName(row->rel);
 	TupleDesc	desc = RelationGetDescr(row->rel);

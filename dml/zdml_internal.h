@@ -335,6 +335,7 @@ typedef struct ZRowWish
 								 * meant */
 	LockTupleMode mode;			/* strength in which the row will be locked or
 								 * changed */
+	bool		sound;			/* zpage_item_ok holds */
 } ZRowWish;
 
 /*
@@ -483,7 +484,13 @@ typedef struct ZUpdatedRow
  * zcolumns_differ: returns whether any attribute of attrs differs between the
  * two rows. Compares bytes.
  */
-extern bool zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs);
+extern bool zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs);
+
+static inline bool
+zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
+{
+	return attrs != NULL && zcolumns_some_differ(row, attrs);
+}
 
 /*
  * What an update does to the indexes of its table, other than summarizing ones.

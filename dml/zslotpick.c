@@ -65,16 +65,29 @@ slot_at(const SlotArray *slots, int i)
 }
 
 /*
- * Returns a slot of our transaction (*own), or else a free one; an inline one
- * other than 'avoid' is preferred. 0 = there is neither. Sets *settled to
- * whether no overflow slot is in use, which is valid only if no own slot was
- * found.
+ * Returns how good it is to take a free slot: best one that holds nothing, for
+ * rows that name the slot seem to be ours afterwards, and their readers must
+ * look for their writers in undo.
+ */
+static inline int
+free_slot_rank(const ZPageSlot *slot, int i, int avoid)
+{
+	if (i == avoid)
+		return 1;
+	return slot->ptr == InvalidUndoPtr ? 3 : 2;
+}
+
+/*
+ * Returns a slot of our transaction (*own), or else the best free one, an
+ * inline one if there is any. 0 = there is neither. Sets *settled to whether no
+ * overflow slot is in use, which is valid only if no own slot was found.
  */
 static int
 find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int avoid, bool *own,
 				 bool *settled)
 {
 	int			free_slot = 0;
+	int			best = 0;
 
 	*own = false;
 	*settled = true;
@@ -85,8 +98,13 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 
 		if (slot->ptr == InvalidUndoPtr || xid < oldest)
 		{
-			if (free_slot == 0 || (free_slot == avoid && i <= slots->ninline))
+			int			rank = free_slot_rank(slot, i, avoid);
+
+			if (free_slot == 0 || (i <= slots->ninline && rank > best))
+			{
 				free_slot = i;
+				best = rank;
+			}
 		}
 		else if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
 			*settled &= (i <= slots->ninline);

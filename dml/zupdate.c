@@ -226,9 +226,10 @@ compare_replacement(RowChange *u)
 
 /*
  * Copies the row that is to be changed and compares it with its replacement, if
- * there is one. Sets u->mode. On entry the page is locked.
+ * there is one. Sets u->mode. On entry the page is locked. Returns false if
+ * there is no row to be read at its place, or a damaged one.
  */
-static void
+static bool
 look_at_old_row(RowChange *u)
 {
 	Page		page = BufferGetPage(u->buf);
@@ -246,16 +247,17 @@ look_at_old_row(RowChange *u)
 
 	/* a damaged row is not read here; examining it raises the error */
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
-		return;
+		return false;
 	lp = PageGetItemId(page, off);
 	if (!ItemIdIsNormal(lp))
-		return;
+		return false;
 	u->oldlen = zpage_row_length(page, lp);
 	if (unlikely(u->oldlen == 0))
 		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), page, off);
 	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
 	if (u->replacement != NULL)
 		compare_replacement(u);
+	return true;
 }
 
 /*
@@ -349,6 +351,31 @@ carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec
 }
 
 /*
+ * Gives the change the delta from the old row to the new one, if that is the
+ * shorter way to log the new row: the old one is in the WAL record in any case.
+ */
+static void
+log_as_delta(const RowChange *u, ZChange *change, char *buf)
+{
+	const Replacement *new = u->replacement;
+	ZDelta		delta;
+
+	if (!change->logged)
+		return;
+
+	/*
+	 * The undo form has the bytes that replay will put: those of the new row,
+	 * which is the "older" one here.
+	 */
+	zdelta_compute(new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE,
+				   u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE, &delta);
+	if (zdelta_undo_size(&delta) + ZTUPLE_HEADER_SIZE >= new->len)
+		return;
+	change->delta = buf;
+	change->delta_length = zdelta_undo_put(buf, &delta, new->row + ZTUPLE_HEADER_SIZE) - buf;
+}
+
+/*
  * Moves the row to another place, perhaps on the same page, together with the
  * locks that others hold on it. Returns the pointer of the old row's record. On
  * entry both pages are locked; on return the new one is released, unless it is
@@ -358,6 +385,7 @@ static UndoPtr
 update_by_move(RowChange *u, const ZNewPlace *place)
 {
 	Payload		payload;
+	char		delta[BLCKSZ];
 	ZLockList	list;
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
@@ -387,6 +415,7 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 	}
 	change.row = new->row;
 	change.row_length = new->len;
+	log_as_delta(u, &change, delta);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	if (!same)
 	{
@@ -500,12 +529,12 @@ acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_
 		 */
 		do
 		{
-			look_at_old_row(u);
+			wish.sound = look_at_old_row(u);
 			mode = u->must_move ? LockTupleExclusive : u->mode;
 			wish.mode = mode;
 			result = zrow_examine(&wish, &u->state, tmfd);
 			if (u->state.rolled_back)
-				look_at_old_row(u);
+				(void) look_at_old_row(u);
 		} while (result == TM_Ok && u->mode > mode);
 		if (result == TM_Ok && !passes_crosscheck(u, crosscheck))
 			result = fails_crosscheck(u, tmfd);
@@ -921,7 +950,7 @@ zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId a
 	for (;;)
 	{
 		LockBuffer(u.buf, BUFFER_LOCK_EXCLUSIVE);
-		look_at_old_row(&u);
+		(void) look_at_old_row(&u);
 		if (pick_old_slot(&u))
 			break;
 		reserve_overflow(&u);

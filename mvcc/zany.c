@@ -393,40 +393,28 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 /*
  * Returns whether the row can have versions of our own: not without a
  * transaction id, nor if the owner of its slot is another transaction. A slot
- * on an overflow page is not looked at, and counts as ours. On entry and
- * return buf is pinned and not locked.
+ * on an overflow page is not looked at, and counts as ours. buf is locked.
  */
 static bool
 may_be_ours(Buffer buf, OffsetNumber off)
 {
 	Page		page = BufferGetPage(buf);
-	bool		result = true;
 	ItemId		lp;
+	ZXid		xid;
 	int			s = 0;
 
-	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || PageIsNew(page) ||
+		off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 		return false;
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
-		result = false;
-	else
-	{
-		lp = PageGetItemId(page, off);
-		if (ItemIdIsNormal(lp))
-			s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
-		else if (ItemIdIsRedirected(lp))
-			s = ZH_SLOT(zpage_stub_header(lp));
-		if (s == 0)
-			result = false;
-		else if (s <= zpage_nslots(page))
-		{
-			ZXid		xid = zpage_slot_writer(zpage_slot(page, s));
-
-			result = xid >= zpage_oldest(page) && zxid_is_ours(xid);
-		}
-	}
-	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-	return result;
+	lp = PageGetItemId(page, off);
+	if (ItemIdIsNormal(lp))
+		s = ZH_SLOT(zheader_get(zpage_row(page, lp)));
+	else if (ItemIdIsRedirected(lp))
+		s = ZH_SLOT(zpage_stub_header(lp));
+	if (s == 0 || s > zpage_nslots(page))
+		return s != 0;
+	xid = zpage_slot_writer(zpage_slot(page, s));
+	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
 }
 
 /* What the executor will do with the row that it fetches into a slot. */
@@ -595,8 +583,30 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 }
 
 /*
+ * Fetches a row that no walk is needed for: it has no version of our own, and
+ * the query's snapshot sees the newest one (ANY-3). Returns whether it has. If
+ * not, sets *ours to whether the row can have versions of our own. On entry and
+ * on return buf is pinned and not locked.
+ */
+static bool
+fetch_plain(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
+			bool *ours)
+{
+	if (snapshot == NULL || !IsMVCCSnapshot(snapshot))
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+	else if (zvis_fetch_settled(rel, buf, off, snapshot, version))
+	{
+		*ours = false;
+		return version->found;
+	}
+	*ours = may_be_ours(buf, off);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	return false;
+}
+
+/*
  * Tries the rules in their order. ANY-1 and ANY-2 need a walk over our own
- * versions, which may_be_ours saves for most rows.
+ * versions, which fetch_plain saves for most rows.
  */
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid,
@@ -608,6 +618,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	AnyResult	result;
 	ItemPointerData tid;
 	bool		locked;
+	bool		ours = false;
 
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
 	if (estate == NULL)
@@ -625,7 +636,9 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	 * which have not been locked; one of them may be this same row.
 	 */
 	locked = zlevel_has_locked(rel, &tid) && (slot == NULL || slot_of_level(estate, slot));
-	if (locked || may_be_ours(buf, off))
+	if (!locked && fetch_plain(rel, buf, off, estate->es_snapshot, version, &ours))
+		return;
+	if (locked || ours)
 	{
 		fetch_any(rel, buf, off, limit, false, version, &result);
 		if (result.skipped)

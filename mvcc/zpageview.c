@@ -33,6 +33,9 @@
  */
 #define MANY_RECORDS 2000
 
+/* A page of which no more rows are read is not copied as a whole. */
+#define FEW_ROWS 32
+
 /*
  * Type of a Change that ends a row's list: the version that the row has then
  * is accepted. No ZuRecordType has this value.
@@ -582,6 +585,35 @@ copy_page(Page dst, Page src)
 }
 
 /*
+ * Copies of a page only what the view's user reads: header, line pointers,
+ * trailer, and the wanted rows as far as they lie inside the row area. A page
+ * whose header makes no sense is copied as a whole.
+ */
+static void
+copy_wanted(ZPageView *view, Page src)
+{
+	PageHeader	ph = (PageHeader) src;
+	Page		dst = view->page.data;
+	int			maxoff;
+
+	if (unlikely(!zpage_is_valid(src)))
+	{
+		memcpy(dst, src, BLCKSZ);
+		return;
+	}
+	memcpy(dst, src, ph->pd_lower);
+	memcpy(dst + ph->pd_special, src + ph->pd_special, BLCKSZ - ph->pd_special);
+	maxoff = PageGetMaxOffsetNumber(src);
+	for (int i = 0; i < view->nread && view->read[i] <= maxoff; i++)
+	{
+		ItemId		lp = PageGetItemId(src, view->read[i]);
+
+		if (ItemIdIsNormal(lp) && zpage_row_inside(src, lp))
+			memcpy(dst + ItemIdGetOffset(lp), zpage_row(src, lp), ItemIdGetLength(lp));
+	}
+}
+
+/*
  * Makes one attempt to fill the view. Returns false if undo that the copy
  * needs has been discarded meanwhile.
  */
@@ -602,7 +634,10 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	view->nrows = 0;
 	view->dead_rows = 0;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	copy_page(page, BufferGetPage(buf));
+	if (view->read != NULL && view->nread <= FEW_ROWS)
+		copy_wanted(view, BufferGetPage(buf));
+	else
+		copy_page(page, BufferGetPage(buf));
 	if (PageIsNew(page))
 		view->slots.n = 0;
 	else if (view->read == NULL ? unlikely(!zpage_rows_ok(page)) : unlikely(!zpage_is_valid(page)))

@@ -129,11 +129,11 @@ zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 
 /* Reads the overflow page only for a slot that is on it. */
 ZPageSlot
-zslot_read(Relation rel, BlockNumber block, Page page, int s)
+zslot_read_any(Relation rel, BlockNumber block, Page page, int s)
 {
 	ZPageSlot	slot = {0};
 
-	if (likely(s <= zpage_nslots(page)))
+	if (s <= zpage_nslots(page))
 		slot = *zpage_slot(page, s);
 	else if (zpage_has_overflow(page))
 	{

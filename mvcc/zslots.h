@@ -67,7 +67,20 @@ extern int	zoverflow_fault(Buffer buf, BlockNumber overflow);
  * present ones or holds only locks: a row that names it is visible to all.
  * Raises ERRCODE_DATA_CORRUPTED if the page never had a slot s.
  */
-extern ZPageSlot zslot_read(Relation rel, BlockNumber block, Page page, int s);
+extern ZPageSlot zslot_read_any(Relation rel, BlockNumber block, Page page, int s);
+
+static inline ZPageSlot
+zslot_read(Relation rel, BlockNumber block, Page page, int s)
+{
+	if (likely(s <= zpage_nslots(page)))
+	{
+		ZPageSlot	slot = *zpage_slot(page, s);
+
+		if (likely(!zslot_locks_only(&slot) && !zu_in_doubt(ZSLOT_XID(&slot))))
+			return slot;
+	}
+	return zslot_read_any(rel, block, page, s);
+}
 
 /*
  * A bit that no transaction's id has: it marks, in a ZSlotView, a slot whose

@@ -281,6 +281,15 @@ try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 	return true;
 }
 
+bool
+zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
+				   ZVersion *version)
+{
+	Assert(zsnapshot_is_mvcc(snapshot));
+	version->newest_xid = InvalidZXid;
+	return try_settled(rel, buf, off, snapshot, version, NULL);
+}
+
 /*
  * Does zvis_fetch's work for a row that try_settled has not answered for. On
  * entry buf is locked, on return it is not. Each kind of snapshot has a walk

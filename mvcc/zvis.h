@@ -76,6 +76,14 @@ typedef struct ZVersion
 extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 					   ZVersion *version, bool *all_dead);
 
+/*
+ * zvis_fetch_settled: does the same for an MVCC snapshot if that needs no walk:
+ * the row has no version of our own, and the snapshot sees the newest one.
+ * Returns whether it has; if not, buf is locked in share mode on return.
+ */
+extern bool zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
+							   ZVersion *version);
+
 /* ---- the writer of the newest version (DML, VACUUM, index builds) ---- */
 
 typedef struct ZRowWriter

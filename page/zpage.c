@@ -87,24 +87,6 @@ zpage_init(Page page)
 	zpage_set_upper(page, ((PageHeader) page)->pd_upper);
 }
 
-/* zpage_is_valid: see zpage.h. */
-bool
-zpage_is_valid(Page page)
-{
-	PageHeader	ph = (PageHeader) page;
-	int			slot_bytes = BLCKSZ - (int) sizeof(ZPageTrailer) - ph->pd_special;
-
-	return zpage_version(page) == ZPAGE_VERSION &&
-		ph->pd_prune_xid == InvalidTransactionId &&
-		ph->pd_lower >= SizeOfPageHeaderData &&
-		(ph->pd_lower - SizeOfPageHeaderData) % sizeof(ItemIdData) == 0 &&
-		ph->pd_lower <= ph->pd_upper &&
-		ph->pd_upper <= ph->pd_special &&
-		slot_bytes >= (int) sizeof(ZPageSlot) &&
-		slot_bytes % (int) sizeof(ZPageSlot) == 0 &&
-		slot_bytes <= ZPAGE_MAX_INLINE_SLOTS * (int) sizeof(ZPageSlot);
-}
-
 /*
  * zpage_fault: see zpage.h. An insertion by heap lowers pd_upper by a multiple
  * of MAXALIGN, at least by the size of a row header. The seal then shows a
@@ -124,20 +106,6 @@ zpage_fault(Page page)
 	if (above != 0 && above > -0x100 && above < 0x100)
 		return "It has a format of another version of zundo.";
 	return "The page header or a line pointer does not fit a zheap page.";
-}
-
-/* zpage_item_ok: see zpage.h. */
-bool
-zpage_item_ok(Page page, OffsetNumber off)
-{
-	ItemId		lp;
-
-	if (!zpage_is_valid(page))
-		return false;
-	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
-		return true;
-	lp = PageGetItemId(page, off);
-	return !ItemIdIsNormal(lp) || zpage_row_inside(page, lp);
 }
 
 /* zpage_rows_ok: see zpage.h. */

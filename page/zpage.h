@@ -276,7 +276,22 @@ extern void zpage_init(Page page);
  * zpage_is_valid: returns true if PAGE-1 holds. It does not for a new
  * (all-zero) page. The page may have any contents.
  */
-extern bool zpage_is_valid(Page page);
+static inline bool
+zpage_is_valid(Page page)
+{
+	PageHeader	ph = (PageHeader) page;
+	int			slot_bytes = BLCKSZ - (int) sizeof(ZPageTrailer) - ph->pd_special;
+
+	return zpage_version(page) == ZPAGE_VERSION &&
+		ph->pd_prune_xid == InvalidTransactionId &&
+		ph->pd_lower >= SizeOfPageHeaderData &&
+		(ph->pd_lower - SizeOfPageHeaderData) % sizeof(ItemIdData) == 0 &&
+		ph->pd_lower <= ph->pd_upper &&
+		ph->pd_upper <= ph->pd_special &&
+		slot_bytes >= (int) sizeof(ZPageSlot) &&
+		slot_bytes % (int) sizeof(ZPageSlot) == 0 &&
+		slot_bytes <= ZPAGE_MAX_INLINE_SLOTS * (int) sizeof(ZPageSlot);
+}
 
 /*
  * zpage_fault: returns a sentence that says what is wrong with a page for which
@@ -304,7 +319,18 @@ zpage_row_inside(Page page, ItemId lp)
  * off, if there is one with a row, points into the row area (PAGE-2). The page
  * may have any contents.
  */
-extern bool zpage_item_ok(Page page, OffsetNumber off);
+static inline bool
+zpage_item_ok(Page page, OffsetNumber off)
+{
+	ItemId		lp;
+
+	if (unlikely(!zpage_is_valid(page)))
+		return false;
+	if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
+		return true;
+	lp = PageGetItemId(page, off);
+	return !ItemIdIsNormal(lp) || zpage_row_inside(page, lp);
+}
 
 /*
  * zpage_rows_ok: returns true if PAGE-1, PAGE-5 and PAGE-2 hold as far as
