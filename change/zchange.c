@@ -82,7 +82,10 @@ zchange_do(ZChange *change, const char *fault)
 	/* prepare */
 	place_records(change);
 	if (likely(!change->op.temp))
+	{
 		zchange_encode(change, &wal);
+		change->op.packed = wal.packed;
+	}
 	zchange_ensure_space(change);
 
 	/* apply */

@@ -186,6 +186,8 @@ typedef struct ZChangeWal
 		const char *data;
 		uint32		length;
 	}			part[ZCHANGE_MAX_PARTS];
+	const char *packed;			/* the packed undo records, if the record has
+								 * them; else NULL */
 	char		head[ZCHANGE_HEAD_MAX];
 	char		middle[ZCHANGE_TAIL_MAX];
 	char		tail[ZCHANGE_TAIL_MAX];

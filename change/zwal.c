@@ -770,6 +770,7 @@ encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 		zur_pack(&change->rec[i], packed);
 		packed += change->rec[i].length;
 	}
+	wal->packed = wal->records;
 	add_part(wal, wal->records, packed - wal->records);
 	if (change->rec[0].type == ZUR_MOVE)
 		put_moved(change, wal);
@@ -1030,6 +1031,7 @@ zchange_encode(const ZChange *change, ZChangeWal *wal)
 
 	wal->opcode = change->logged ? change->opcode : ZWAL_UNDO_ONLY;
 	wal->nparts = 0;
+	wal->packed = NULL;
 	*p++ = (char) flags_of(change, wal->opcode);
 	p = put_place(p, &change->op);
 	if (is_compact(change, wal->opcode))

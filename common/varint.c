@@ -22,9 +22,9 @@ zvarint_size(uint32 v)
 	return n;
 }
 
-/* Writes v at p, which has room for it; returns the byte after it. */
+/* Does what zvarint_put does, for a number of any size. */
 char *
-zvarint_put(char *p, uint32 v)
+zvarint_put_long(char *p, uint32 v)
 {
 	while (v >= 0x80)
 	{

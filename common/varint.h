@@ -9,8 +9,21 @@
 #include "postgres.h"
 
 extern int	zvarint_size(uint32 v);
-extern char *zvarint_put(char *p, uint32 v);
+extern char *zvarint_put_long(char *p, uint32 v);
 extern const char *zvarint_get(const char *p, const char *end, uint32 *v);
+
+/*
+ * Writes v at p, which has room for it; returns the byte after it. Most numbers
+ * take one byte.
+ */
+static inline char *
+zvarint_put(char *p, uint32 v)
+{
+	if (unlikely(v >= 0x80))
+		return zvarint_put_long(p, v);
+	*p = (char) v;
+	return p + 1;
+}
 
 /* Maps small positive and negative numbers to small unsigned ones. */
 static inline uint32

@@ -213,6 +213,8 @@ typedef struct ZNewPlace
 	Buffer		buf;			/* pinned and exclusively locked */
 	bool		init;			/* the page must be initialised */
 	OffsetNumber off;
+	bool		tried;			/* a slot was picked, which may have changed
+								 * the page's slots */
 	ZSlotPick	pick;
 	ZSlotPick	common;			/* if wanted: common lock slot that takes the
 								 * locks of others */
@@ -236,9 +238,10 @@ extern Size zspace_to_keep(Relation rel, Size len);
  * zspace_second_page: does the same while the caller holds 'held' exclusively
  * locked. Never waits for another page's lock. The page found may be 'held'
  * itself, which is then not pinned once more. With want_common, place->common
- * is set as well.
+ * is set as well. Returns whether a slot of the held page was picked: then an
+ * earlier pick for it is void.
  */
-extern void zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common,
+extern bool zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common,
 							   ZNewPlace *place);
 
 /*

@@ -50,6 +50,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 	Page		page = BufferGetPage(buf);
 
 	place->buf = buf;
+	place->tried = false;
 	place->init = PageIsNew(page);
 	if (place->init)
 	{
@@ -70,6 +71,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 		{
 			int			growth;
 
+			place->tried = true;
 			if (!pick_slots(writer, zrange_avoid(writer, page, off), want_common, place, &growth))
 				return false;
 			/* picking may have pruned the page, or added slots to it */
@@ -265,7 +267,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 /*
  * Tries the held page first, then others whose lock is free, then a new page.
  */
-void
+bool
 zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common, ZNewPlace *place)
 {
 	Relation	rel = writer->rel;
@@ -274,11 +276,14 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 	BlockNumber target = get_target(rel);
 	BlockNumber in_vain = InvalidBlockNumber;
 	bool		try_last = (target == InvalidBlockNumber);
+	bool		picked;
 	Buffer		buf;
 
+	place->tried = false;
 	if (zpage_find_offset(BufferGetPage(held)) != InvalidOffsetNumber &&
 		try_page(writer, held, len, 0, want_common, place))
-		return;
+		return true;
+	picked = place->tried;
 	for (int tries = 0; tries < 4; tries++)
 	{
 		if (target == InvalidBlockNumber || target == held_block)
@@ -309,7 +314,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 				if (try_page(writer, buf, len, 0, want_common, place))
 				{
 					set_target(rel, target);
-					return;
+					return picked;
 				}
 				room = room_for_map(BufferGetPage(buf), need);
 				LockBuffer(buf, BUFFER_LOCK_UNLOCK);
@@ -328,4 +333,5 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 	buf = extend_for_insert(rel, NULL);
 	if (!try_page(writer, buf, len, 0, want_common, place))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
+	return picked;
 }

@@ -723,16 +723,18 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 
 /*
  * Finds a place for the new row of an update that moves it, and picks the old
- * page's slot again, since looking for room there may have changed the page.
+ * page's slot again if looking for room there has made that necessary.
  */
 static void
 find_new_place(RowChange *u, ZNewPlace *place)
 {
-	zspace_second_page(&u->writer, u->buf, u->replacement->len, u->state.others_locks, place);
+	bool		again = zspace_second_page(&u->writer, u->buf, u->replacement->len,
+										   u->state.others_locks, place);
+
 	zvisible_clear(u->writer.rel, place->buf);
 	if (place->buf == u->buf)
 		u->pick = place->pick;
-	else if (!pick_old_slot(u))
+	else if (again && !pick_old_slot(u))
 		elog(ERROR, "no free transaction slot on a page that had one");
 }
 

@@ -209,6 +209,9 @@ typedef struct ZuOp
 	uint16		start;			/* byte on the first page where record 0
 								 * begins */
 	bool		first;			/* record 0 got ZUF_FIRST */
+	const char *packed;			/* the records one after the other, if the
+								 * caller has packed them since zu_prepare;
+								 * else NULL */
 	UndoPtr		next;			/* insert position afterwards */
 } ZuOp;
 

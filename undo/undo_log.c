@@ -431,6 +431,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 	Assert(op->temp || my.held);
 	op->nrecords = nrecords;
 	op->total = 0;
+	op->packed = NULL;
 	op->place.logno = my.logno;
 	op->place.topxid = topxid;
 	op->first = !op->temp && topxid != my.last_top;
@@ -510,7 +511,8 @@ put_bytes(Page page, int off, const char *bytes, int n, int first)
 
 /*
  * Packs a record directly onto its page if it fits there; one that straddles
- * pages is packed into a scratch buffer first.
+ * pages is packed into a scratch buffer first. Records that the caller has
+ * packed are copied.
  */
 void
 zu_write(ZuOp *op)
@@ -518,6 +520,7 @@ zu_write(ZuOp *op)
 	static char scratch[ZUR_MAX_LENGTH];
 	int			i = 0;
 	int			off = op->start;
+	const char *packed = op->packed;
 	uint32		extent = zuptr_extent(op->ptr[0]);
 
 	if (unlikely(op->temp))
@@ -536,8 +539,11 @@ zu_write(ZuOp *op)
 	{
 		const ZuRecord *rec = op->records[r];
 		int			left = rec->length;
-		const char *from = scratch;
+		const char *from = packed != NULL ? packed : scratch;
 		bool		begins = true;
+
+		if (packed != NULL)
+			packed += rec->length;
 
 		if (off >= BLCKSZ)
 		{
@@ -548,12 +554,14 @@ zu_write(ZuOp *op)
 		{
 			Page		page = BufferGetPage(op->buffers[i]);
 
-			zur_pack(rec, (char *) page + off);
-			put_bytes(page, off, NULL, left, off);
+			if (packed == NULL)
+				zur_pack(rec, (char *) page + off);
+			put_bytes(page, off, packed != NULL ? from : NULL, left, off);
 			off += left;
 			continue;
 		}
-		zur_pack(rec, scratch);
+		if (packed == NULL)
+			zur_pack(rec, scratch);
 		while (left > 0)
 		{
 			int			n;

@@ -49,17 +49,18 @@ stored_rows(const ZuRecord *rec)
 
 /*
  * Writes the low n bytes of v, least significant first; returns the place
- * behind them.
+ * behind them. Inline, so that n is a constant.
  */
-static char *
+static pg_attribute_always_inline char *
 put_le(char *p, uint64 v, int n)
 {
+#ifdef WORDS_BIGENDIAN
 	for (int i = 0; i < n; i++)
-	{
-		*p++ = (char) v;
-		v >>= 8;
-	}
-	return p;
+		p[i] = (char) (v >> (8 * i));
+#else
+	memcpy(p, &v, n);
+#endif
+	return p + n;
 }
 
 /*
