@@ -57,8 +57,8 @@ $node->safe_psql('postgres', q{
 	UPDATE t SET id = 6003, filler = NULL WHERE id = 6002;
 	UPDATE t SET id = 6004, filler = 'something else', n = NULL WHERE id = 6003;
 });
-written('MOVE', 'a row that is compressed in undo', 'new row of 535 bytes by delta');
-written('MOVE', 'a row that becomes longer', 'new row of 541 bytes by delta');
+written('MOVE', 'a row that is compressed in undo', 'new row of 537 bytes by delta');
+written('MOVE', 'a row that becomes longer', 'new row of 543 bytes by delta');
 written('MOVE', 'nothing is left but the key', 'new row of 14 bytes');
 written('MOVE', 'nulls change', 'new row of 25 bytes');
 $node->safe_psql('postgres', 'DELETE FROM t WHERE id BETWEEN 100 AND 300');
