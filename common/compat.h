@@ -175,16 +175,22 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 
 /*
  * 17 moved the iteration over array keys of a B-tree scan into nbtree's
- * functions. zc_bt_begin_arrays returns false if no row can match.
+ * functions; 19 no longer exports the one that tells whether the scan has to
+ * descend again. zc_bt_begin_arrays returns false if no row can match.
  */
 #if PG_VERSION_NUM < 170000
 #define zc_bt_begin_arrays(so, scan) \
 	((so)->numArrayKeys == 0 || \
 	 ((so)->numArrayKeys > 0 && (_bt_start_array_keys(scan, ForwardScanDirection), true)))
-#define zc_bt_next_arrays(scan) _bt_advance_array_keys(scan, ForwardScanDirection)
+#define zc_bt_next_arrays(so, scan) _bt_advance_array_keys(scan, ForwardScanDirection)
 #else
 #define zc_bt_begin_arrays(so, scan) true
-#define zc_bt_next_arrays(scan) _bt_start_prim_scan(scan, ForwardScanDirection)
+#if PG_VERSION_NUM < 190000
+#define zc_bt_next_arrays(so, scan) _bt_start_prim_scan(scan, ForwardScanDirection)
+#else
+#define zc_bt_next_arrays(so, scan) \
+	((so)->scanBehind = (so)->oppositeDirCheck = false, (so)->needPrimScan)
+#endif
 #endif
 
 /*

@@ -110,6 +110,6 @@ zbtree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 			else
 				more = _bt_next(scan, ForwardScanDirection);
 		}
-	} while (so->numArrayKeys != 0 && zc_bt_next_arrays(scan));
+	} while (so->numArrayKeys != 0 && zc_bt_next_arrays(so, scan));
 	return n;
 }
