@@ -122,7 +122,12 @@ zchange_insert_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row,
 	zpage_set_header(page, off, h);
 	MarkBufferDirty(buf);
 	if (logged)
-		PageSetLSN(page, zchange_log_covered(buf, off, h, row, length));
+	{
+		/* a variable: PageSetLSN is a macro before 16 and evaluates it twice */
+		XLogRecPtr	end = zchange_log_covered(buf, off, h, row, length);
+
+		PageSetLSN(page, end);
+	}
 	if (fault != NULL)
 		ZUNDO_FAULT(fault);
 	END_CRIT_SECTION();

@@ -190,6 +190,15 @@ def check_critical_sections():
                 yield path, line_of(text, start.end() + call.start()), f"{call.group(1)} in a critical section"
 
 
+def check_page_lsn():
+    """Put the record's end into a variable: PageSetLSN is a macro before 16 and evaluates its argument twice."""
+    for path in files(".c", ".h"):
+        text = blank(read(path))
+        for match in re.finditer(r"\bPageSetLSN\s*\(([^;]*);", text):
+            if re.search(r"\b(XLogInsert\w*|z\w+)\s*\(", match.group(1).partition(",")[2]):
+                yield path, line_of(text, match.start()), "PageSetLSN of a call that logs"
+
+
 OPCODES = "common/rmgr.h"
 
 
@@ -594,6 +603,7 @@ CHECKS = (
     ("internal headers stay in their folder", check_internal_headers),
     ("one header knows versions", check_versions),
     ("critical sections neither allocate nor fail", check_critical_sections),
+    ("a record is logged once", check_page_lsn),
     ("WAL opcodes are complete", check_wal_opcodes),
     ("formats are the server's", check_formats),
     ("what users are told is tested", check_errors_are_tested),
