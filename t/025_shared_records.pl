@@ -49,7 +49,7 @@ is($all, $pages + 1, 'a record for the first row, and one for each page');
 is($open, $pages, 'the latter are open');
 cmp_ok($rows, '>=', 290, 'and cover what line pointers a page can have');
 is(sql(qq{SELECT count(*) FILTER (WHERE description LIKE '%no undo%'), count(*) FILTER (WHERE description LIKE '%open, rows%')
-	FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn()) WHERE resource_manager = 'zundo' AND record_type = 'INSERT';}),
+	FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn()) WHERE resource_manager = 'zundo' AND record_type = 'INSERT';}),
 	(2000 - $pages - 1) . "|$pages", 'WAL: the other rows name no undo');
 sql(q{INSERT INTO narrow VALUES (1); INSERT INTO narrow VALUES (2); INSERT INTO narrow VALUES (3), (4);});
 is(records('narrow'), '4|1|288', 'commands of one row make no open record, one of two rows does');
