@@ -24,7 +24,7 @@ SELECT amname, pg_indexam_has_property(oid, 'can_order') AS can_order, pg_indexa
 	pg_indexam_has_property(oid, 'can_multi_col') AS can_multi_col, pg_indexam_has_property(oid, 'can_exclude') AS can_exclude,
 	pg_indexam_has_property(oid, 'can_include') AS can_include FROM pg_am WHERE amname = 'zbtree';
 -- every kind of index
-CREATE TABLE s (id int PRIMARY KEY, n int, t text, name name, c varchar(20), d timestamptz, m numeric, a int[]) USING zheap;
+CREATE TABLE s (id int PRIMARY KEY, n int, t text, name name, c varchar(20), d timestamptz, m numeric, a int[]) USING zheap WITH (autovacuum_enabled = off);
 INSERT INTO s SELECT g, g % 500, 'text ' || g % 1000, 'name ' || g, 'c' || g % 77, '2020-01-01 UTC'::timestamptz + g * interval '1 hour',
 	g % 300 / 2.0, ARRAY[g % 10, g] FROM generate_series(1, 5000) g;
 UPDATE s SET n = NULL WHERE id % 50 = 0;
