@@ -13,6 +13,7 @@ last one: so the two calls around an operation cut it out.
 import glob
 import os
 import re
+import shutil
 import signal
 import time
 
@@ -50,6 +51,22 @@ class CallgrindServer(PrivateServer):
         if done.returncode != 0:
             raise BenchError("the server did not start under callgrind: " + self.last_log_line())
         self.counting = True
+
+    def stop(self):
+        """As for other servers; waits for the last profile, which is written after the server has ended."""
+        directory, postmaster = self.directory, None
+        if directory and self.counting:
+            try:
+                with open(os.path.join(directory, "data", "postmaster.pid"), encoding="utf-8") as pidfile:
+                    postmaster = pidfile.readline().strip()
+            except OSError:
+                pass
+        super().stop()
+        start = time.monotonic()
+        while postmaster and os.path.exists(f"/proc/{postmaster}") and time.monotonic() - start < REST_PATIENCE:
+            time.sleep(0.1)
+        if directory:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def mark(self, session):
         """Close one profile of the session's backend and begin the next; returns the path of the one closed."""
