@@ -71,6 +71,7 @@ static const char *const fault_points[] = {
 	"row-counted",				/* after an update was noted for rollback,
 								 * before its statistics are counted */
 	"no-slot",					/* before a page without a free slot is pruned */
+	"insert-page",				/* before a page for new rows is locked */
 
 	/* readers */
 	"chain-grows",				/* while own records of a page are collected

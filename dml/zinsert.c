@@ -75,6 +75,7 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	copy_formed_row(row, formed, len);
 	zwriter_begin_change(&writer, rel, cid);
 	zspace_insert_page(&writer, len, options, bistate, &place);
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
 	zvisible_clear(rel, place.buf);
 	block = BufferGetBlockNumber(place.buf);
 	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
@@ -105,7 +106,6 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions 
 
 	slot->tts_tableOid = RelationGetRelid(rel);
 	row = form_new_row(rel, slot, options, &len);
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	if (inserts_frozen(rel, options) ||
 		!zrange_insert(rel, row, len, zspace_to_keep(rel, len), cid, bistate, &slot->tts_tid))
 		insert_row(rel, row, len, cid, options, bistate, &slot->tts_tid);
@@ -153,6 +153,7 @@ typedef struct Special
 								 * headers name no slot */
 	TransactionId as_of;		/* the transaction that counts as the rows'
 								 * writer, or Invalid */
+	bool		rewrites;		/* the file is new: nobody has read it */
 } Special;
 
 /*
@@ -193,6 +194,8 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 
 	zwriter_reserve(writer);
 	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
+	if (!special->rewrites)
+		CheckForSerializableConflictIn(writer->rel, NULL, InvalidBlockNumber);	/* DML-14 */
 	zvisible_clear(writer->rel, place.buf);
 	block = BufferGetBlockNumber(place.buf);
 	count = rows_that_fit(&place, rows, from, keep_free);
@@ -254,7 +257,6 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	}
 	special.frozen = inserts_frozen(rel, options);
 	zwriter_begin_change(&writer, rel, cid);
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	for (int done = 0; done < nslots;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -288,7 +290,6 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	slot->tts_tableOid = RelationGetRelid(rel);
 	row = zheap_form_row(rel, slot, options, &len);
 	zwriter_begin_change(&writer, rel, cid);
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
 	(void) insert_page_of_rows(&writer, &rows, 0, options, bistate, &special);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
@@ -319,6 +320,7 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOpt
 	ZWriter		writer;
 
 	special.frozen = (as_of == FrozenTransactionId);
+	special.rewrites = true;
 	if (TransactionIdIsNormal(as_of))
 	{
 		special.as_of = as_of;

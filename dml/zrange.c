@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "dml/zdml_internal.h"
 #include "storage/bufmgr.h"
+#include "storage/predicate.h"
 #include "utils/rel.h"
 
 /*
@@ -139,6 +140,7 @@ zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId
 		!is_of_command(range, rel, zxid_from_full(GetCurrentFullTransactionIdIfAny()), cid))
 		return false;
 	zwriter_check_decoded(rel);
+	ZUNDO_FAULT("insert-page");
 	buf = read_page(range, rel, bistate);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	page = BufferGetPage(buf);
@@ -149,6 +151,7 @@ zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId
 		UnlockReleaseBuffer(buf);
 		return false;
 	}
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
 	Assert(record_covers(range, off));	/* RANGE-2 */
 	zchange_insert_covered(buf, off,
 						   ZH_WITH_SLOT(zheader_of_new(zheader_get(row)), range->slotno),

@@ -206,6 +206,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	bool		misled = false; /* the map names a page that has no room yet,
 								 * and keeps doing so (SPACE-1) */
 
+	ZUNDO_FAULT("insert-page");
 	if (bistate != NULL && bistate->current_buf != InvalidBuffer)
 		target = BufferGetBlockNumber(bistate->current_buf);
 	else

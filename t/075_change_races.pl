@@ -73,6 +73,24 @@ is($builder->query(q{SELECT indisvalid FROM pg_index WHERE indexrelid = 't_f'::r
 is(sql('SET enable_seqscan = off; SELECT id FROM t WHERE f(c) = 1000'), '1', 'it has the row that was changed meanwhile');
 sound($node, '', 't');
 
+# 3. A serializable transaction reads the table between an insertion's beginning and its row (DML-14).
+sql(q{CREATE TABLE a (id int PRIMARY KEY, pad text) USING zheap;
+	INSERT INTO a SELECT -g, repeat('x', 500) FROM generate_series(1, 30) g;
+	CREATE TABLE b (id int) USING zheap});
+for my $case (["INSERT INTO a VALUES (1)", 1, 'count(*) FROM a'], ["COPY a (id) FROM PROGRAM 'seq 2 9'", 1, 'count(*) FROM a'],
+	["INSERT INTO a VALUES (11) ON CONFLICT DO NOTHING", 1, 'count(*) FROM a'],
+	["INSERT INTO a SELECT g FROM generate_series(21, 23) g", 3, 'id FROM a LIMIT 1'])
+{
+	my ($insert, $row, $read) = @$case;
+	$one->query('SET zundo.fault = DEFAULT; BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM b');
+	start($one, "SET zundo.fault = 'insert-page:sleep:$row'; $insert;");
+	sleep 0.4;
+	sql("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT $read; INSERT INTO b VALUES (1); COMMIT");
+	$one->query('COMMIT');
+	is(sql('SELECT count(*) FROM a WHERE id > 0; DELETE FROM a WHERE id > 0'), 0, "each did not see the other: $insert");
+}
+sound($node, '', 'a');
+
 $_->quit for $one, $two, $builder, $keeper;
 crash($node);
 sound($node, 'after a crash', qw(full_page t));
