@@ -9,7 +9,11 @@
  *	(TRAIL-1) What a record says, and to which record it leads, never changes
  *		(UNDO-13), and no other record will have its pointer while the trail is
  *		kept: generations do not come back within a transaction (UNDO-41), and
- *		private undo uses no place twice (UNDO-23). So nothing has to be
+ *		private undo uses no place twice (UNDO-23). A transaction that drops the
+ *		extension and makes it anew has another undo log, with the same pointers
+ *		again, but no table file of before: a trail is only used for its own
+ *		page. That also leaves it to zu_fetch to find a slot that damage has
+ *		given the chain of another page (UNDO-10). So nothing has to be
  *		forgotten before the transaction ends: not when a record is undone or
  *		discarded, nor when a slot gets another head, from which the reader then
  *		begins.
@@ -114,9 +118,12 @@ bucket_of(UndoPtr ptr)
 	return &backend.trails->bucket[murmurhash32((uint32) ptr ^ (uint32) (ptr >> 32)) % BUCKETS];
 }
 
-/* Returns the trail that begins at ptr; NULL if there is none. */
+/*
+ * Returns the trail of the chain's page that begins at ptr; NULL if there is
+ * none.
+ */
 static Trail *
-trail_at(UndoPtr ptr)
+trail_at(const ZChain *chain, UndoPtr ptr)
 {
 	uint16		place;
 	Trail	   *t;
@@ -127,7 +134,8 @@ trail_at(UndoPtr ptr)
 	if (place == 0)
 		return NULL;
 	t = backend.trails->trail[place - 1];
-	return t->id != 0 && t->entries[t->top].head.ptr == ptr ? t : NULL;
+	return t->id != 0 && t->entries[t->top].head.ptr == ptr &&
+		t->relnumber == chain->relnumber && t->block == chain->block ? t : NULL;
 }
 
 /* Takes a trail out of its bucket, before its first record changes. */
@@ -359,7 +367,7 @@ make_trail(const ZChain *chain, const ZTrailReader *reader)
 		create_trails();
 	for (int i = 0; i < n; i++)
 	{
-		Trail	   *t = trail_at(heads[i].prev);
+		Trail	   *t = trail_at(chain, heads[i].prev);
 
 		if (t != NULL && join_above(t, heads, i + 1))
 			return t;
@@ -487,7 +495,7 @@ trail_for(const ZChain *chain, ZTrailReader *reader)
 	}
 	if (reader->next != chain->next)
 		begin_reader(reader, chain->next);
-	t = trail_at(chain->next);
+	t = trail_at(chain, chain->next);
 	if (t != NULL && reader->steps > 0)
 	{
 		/* a few records have been pushed on the chain */
@@ -502,7 +510,7 @@ trail_for(const ZChain *chain, ZTrailReader *reader)
 		(reader->singly >= FEW_RECORDS ||
 		 (reader->in_run && !reader->skipping && was_met(chain, reader))))
 	{
-		t = trail_at(reader->first);
+		t = trail_at(chain, reader->first);
 		if (t == NULL)
 			t = make_trail(chain, reader);
 	}
