@@ -131,7 +131,6 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 
 	zu_attach_database();
 	zscan_refuse_historic(snapshot);
-	zscan_refuse_deleted_search(snapshot);
 
 	if (RelationUsesLocalBuffers(rel) && !RELATION_IS_OTHER_TEMP(rel))
 		zrollback_temp();
@@ -335,6 +334,9 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 		pgstat_count_heap_getnext(sscan->rs_rd);
 		return true;
 	}
+	/* builds of indexes, as TRUNCATE does them, begin scans but do not get here */
+	if (!scan->inited)
+		zscan_refuse_deleted_search(sscan->rs_snapshot);
 	if (ScanDirectionIsNoMovement(direction))
 	{
 		if (scan->inited && store_current(scan, slot))

@@ -221,7 +221,7 @@ $node->safe_psql('postgres', 'CREATE PUBLICATION zheaps FOR TABLE z; SELECT * FR
 # An output plugin that reads a zheap table, in every way.
 my ($config, $lib) = ($ENV{PG_CONFIG}, PostgreSQL::Test::Utils::tempdir_short());
 chomp(my $include = qx($config --includedir-server));
-is(system("cc -shared -fPIC -w -I$include -o $lib/reading_plugin.so $FindBin::RealBin/../test/reading_plugin.c"), 0, 'the plugin is built');
+is(system("cc -shared -fPIC -w -I$include -I$FindBin::RealBin/.. -o $lib/reading_plugin.so $FindBin::RealBin/../test/reading_plugin.c"), 0, 'the plugin is built');
 my $dirs = "SET dynamic_library_path = '$lib:\$libdir'";
 $dirs .= '; SET output_plugin_libraries = reading_plugin' if $node->safe_psql('postgres', q{SELECT count(*) FROM pg_settings WHERE name = 'output_plugin_libraries'});
 $node->safe_psql('postgres', "$dirs; SELECT pg_create_logical_replication_slot('reader', 'reading_plugin'); INSERT INTO h VALUES (8000)");

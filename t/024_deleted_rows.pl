@@ -33,7 +33,7 @@ sub left_out
 	my ($node, $start) = @_;
 	return $node->safe_psql('postgres', qq{
 		SELECT count(*) FILTER (WHERE description LIKE '%left out%'), count(*) FILTER (WHERE description NOT LIKE '%left out%')
-		FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn())
+		FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 		WHERE resource_manager = 'zundo' AND record_type = 'DELETE'});
 }
 
@@ -112,12 +112,12 @@ C
 	sql(q{BEGIN; INSERT INTO other VALUES (2); PREPARE TRANSACTION 'kept'});
 	$node->append_conf('postgresql.conf', 'full_page_writes = on');
 	$node->reload;
-	ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn())
+	ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 		WHERE record_type = 'FPW_CHANGE'}), 'images from now on');
 	sql(q{BEGIN; INSERT INTO other VALUES (3); DELETE FROM t WHERE id <= 15; COMMIT;
 		INSERT INTO t SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 15) g});
 	is(left_out($node, $start), '15|0', 'the rows are left out');
-	is(sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_insert_lsn())
+	is(sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 		WHERE resource_manager = 'zundo' AND record_type = 'DELETE' AND fpi_length > 0}), '0', 'without an image');
 	my $state = "SELECT count(*), sum(id), min(pad), max(pad) FROM t";
 	my $before = sql($state);

@@ -8,6 +8,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/index.h"
+#include "common/compat.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "utils/rel.h"

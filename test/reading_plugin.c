@@ -11,6 +11,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/namespace.h"
+#include "common/compat.h"
 #include "fmgr.h"
 #include "nodes/makefuncs.h"
 #include "replication/logical.h"
