@@ -205,6 +205,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 				DestReceiver *dest, QueryCompletion *qc)
 {
 	int			settings;
+	bool		guarded;
 	ZLevel		level;
 
 	zdrop_guard_check(pstmt->utilityStmt);
@@ -216,6 +217,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	if (pstmt == NULL)
 		return;
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
+	guarded = zdrop_guard_begin(pstmt->utilityStmt);
 
 	zlevel_push(&level, NULL);
 	PG_TRY();
@@ -229,10 +231,12 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	}
 	PG_CATCH();
 	{
+		zdrop_guard_end(guarded);
 		leave_failed_level(&level);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	zdrop_guard_end(guarded);
 	(void) zlevel_pop(&level);
 	if (settings != 0)
 		AtEOXact_GUC(true, settings);

@@ -25,6 +25,12 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/*
+ * An update evaluates index expressions this often at most, if each time the
+ * row or the index columns change meanwhile (COMPUTED-2).
+ */
+#define MAX_ASKED 5
+
 /* The row that an update puts in the old one's place. */
 typedef struct Replacement
 {
@@ -46,6 +52,7 @@ typedef struct Replacement
 	Size		asked_len;
 	uint64		asked_reading;
 	bool		computed_differ;
+	int			times_asked;
 	/* result of comparing it with the row on the page */
 	bool		undecided;		/* zcomputed_differ must be asked */
 	bool		in_place;		/* no index needs a new entry */
@@ -198,7 +205,7 @@ compare_indexes(RowChange *u, const ZUpdatedRow *row)
 			if (was_asked(u))
 				new->in_place = !new->computed_differ;
 			else
-				new->undecided = true;
+				new->undecided = (new->times_asked < MAX_ASKED);
 			break;
 	}
 }
@@ -618,6 +625,7 @@ form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 	new->values_len = new->len;
 	new->columns = NULL;
 	new->asked = NULL;
+	new->times_asked = 0;
 	if (!ztoast_needed(rel, zheader_get(new->row), new->len, 0))
 		ztuple_check_size(new->len);
 }
@@ -677,6 +685,7 @@ ask_computed(RowChange *u, TupleTableSlot *slot)
 	new->asked = palloc(new->asked_len);
 	memcpy(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len);
 	new->asked_reading = new->columns->reading;
+	new->times_asked++;
 	new->computed_differ = zcomputed_differ(&row, new->columns, slot);
 	zwriter_waited(&u->writer);
 	zwriter_reserve(&u->writer);

@@ -18,6 +18,7 @@
 #include "dml/zdml_internal.h"
 #include "pgstat.h"
 #include "rollback/zrollback.h"
+#include "storage/ipc.h"
 #include "undo/undo_temp.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -279,11 +280,15 @@ zdml_leave(MemoryContext caller)
 	trim_scratch(scratch.depth);
 }
 
-/* An error skips zdml_leave. Contexts of nested changes are seldom needed. */
+/*
+ * An error skips zdml_leave. Contexts of nested changes are seldom needed. A
+ * session that is terminated skips zdml_unnest, too.
+ */
 void
 zdml_at_xact_end(void)
 {
-	Assert(scratch.depth == 0);
+	Assert(scratch.depth == 0 || proc_exit_inprogress);
+	scratch.depth = 0;
 	trim_scratch(0);
 	while (scratch.n > 1)
 		MemoryContextDelete(scratch.context[--scratch.n]);

@@ -6,7 +6,9 @@
  * extension at all, locks every zheap table as the command itself would do
  * next, and raises an error if one of them holds rows, unless
  * zundo.drop_rows_with_extension is on. Does the same for DROP OWNED ...
- * CASCADE of a role that owns the extension.
+ * CASCADE of a role that owns the extension. CASCADE of any other object that
+ * reaches the extension is refused: by then the tables have been dropped, and
+ * nobody knows whether they held rows.
  *
  * Locks: AccessExclusiveLock on the zheap tables, to the end of the
  * transaction. Crash points: none.
@@ -22,6 +24,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/defrem.h"
@@ -103,42 +106,55 @@ extension_owner(Oid extension)
 }
 
 /*
- * drops_extension: Returns whether the command drops zundo with what depends
- * on it, and the user may do that.
+ * names_extension: Returns whether the command drops the extension because it
+ * names it, or its owner.
  */
 static bool
-drops_extension(Node *node)
+names_extension(Node *node, Oid zundo)
 {
-	Oid			zundo = get_extension_oid("zundo", true);
 	ListCell   *lc;
 
-	if (!OidIsValid(zundo))
-		return false;
 	if (IsA(node, DropStmt))
 	{
 		DropStmt   *drop = (DropStmt *) node;
 
-		if (drop->removeType == OBJECT_EXTENSION && drop->behavior == DROP_CASCADE &&
-			zc_owns_extension(zundo, GetUserId()))
+		if (drop->removeType != OBJECT_EXTENSION)
+			return false;
+		foreach(lc, drop->objects)
 		{
-			foreach(lc, drop->objects)
-			{
-				if (strcmp(strVal(lfirst(lc)), "zundo") == 0)
-					return true;
-			}
+			if (strcmp(strVal(lfirst(lc)), "zundo") == 0)
+				return true;
 		}
 	}
 	else if (IsA(node, DropOwnedStmt))
 	{
 		DropOwnedStmt *drop = (DropOwnedStmt *) node;
 
-		if (drop->behavior == DROP_CASCADE && zc_owns_extension(zundo, GetUserId()))
+		foreach(lc, drop->roles)
 		{
-			foreach(lc, drop->roles)
-			{
-				if (get_rolespec_oid(lfirst_node(RoleSpec, lc), false) == extension_owner(zundo))
-					return true;
-			}
+			if (get_rolespec_oid(lfirst_node(RoleSpec, lc), false) == extension_owner(zundo))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* cascades: Returns whether the command drops what depends on its objects. */
+static bool
+cascades(Node *node)
+{
+	ListCell   *lc;
+
+	if (IsA(node, DropStmt))
+		return ((DropStmt *) node)->behavior == DROP_CASCADE;
+	if (IsA(node, DropOwnedStmt))
+		return ((DropOwnedStmt *) node)->behavior == DROP_CASCADE;
+	if (IsA(node, AlterTableStmt))
+	{
+		foreach(lc, ((AlterTableStmt *) node)->cmds)
+		{
+			if (lfirst_node(AlterTableCmd, lc)->behavior == DROP_CASCADE)
+				return true;
 		}
 	}
 	return false;
@@ -151,8 +167,60 @@ drops_extension(Node *node)
 void
 zdrop_guard_check(Node *command)
 {
-	if ((IsA(command, DropStmt) || IsA(command, DropOwnedStmt)) &&
-		!zundo_drop_rows_with_extension &&
-		drops_extension(command))
+	Oid			zundo;
+
+	if (zundo_drop_rows_with_extension || !cascades(command))
+		return;
+	zundo = get_extension_oid("zundo", true);
+	if (OidIsValid(zundo) && names_extension(command, zundo) &&
+		zc_owns_extension(zundo, GetUserId()))
 		check_rows();
+}
+
+/* The hook that was there before zdrop_guard_begin. */
+static object_access_hook_type previous_hook = NULL;
+
+/*
+ * Called for each object that is dropped, among others. What depends on the
+ * extension has been dropped before it.
+ */
+static void
+on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+{
+	if (previous_hook)
+		previous_hook(access, class, object, part, arg);
+	if (access == OAT_DROP && class == ExtensionRelationId &&
+		object == get_extension_oid("zundo", true))
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("cannot drop extension zundo by CASCADE from another object"),
+				 errdetail("CASCADE would drop all zheap tables of this database."),
+				 errhint("Drop the extension first, or set \"zundo.drop_rows_with_extension\" "
+						 "to \"on\".")));
+}
+
+/*
+ * The hook is there only while a command cascades, for the server does more at
+ * other places if there is one.
+ */
+bool
+zdrop_guard_begin(Node *command)
+{
+	Oid			zundo;
+
+	if (zundo_drop_rows_with_extension || object_access_hook == on_access || !cascades(command))
+		return false;
+	zundo = get_extension_oid("zundo", true);
+	if (!OidIsValid(zundo) || names_extension(command, zundo))
+		return false;
+	previous_hook = object_access_hook;
+	object_access_hook = on_access;
+	return true;
+}
+
+void
+zdrop_guard_end(bool begun)
+{
+	if (begun)
+		object_access_hook = previous_hook;
 }

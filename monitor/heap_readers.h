@@ -47,7 +47,13 @@ extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);
 extern PlannedStmt *zaccess_method_of_copy(PlannedStmt *pstmt);
 
-/* Utility commands: DROP EXTENSION zundo (drop_guard.c). */
+/*
+ * Utility commands: DROP EXTENSION zundo (drop_guard.c). Whatever
+ * zdrop_guard_begin returns is passed to zdrop_guard_end when the command has
+ * ended, or failed.
+ */
 extern void zdrop_guard_check(Node *command);
+extern bool zdrop_guard_begin(Node *command);
+extern void zdrop_guard_end(bool begun);
 
 #endif

@@ -156,6 +156,18 @@ UPDATE self SET a = 2;
 RESET test.meddle;
 SELECT * FROM self;
 SELECT * FROM zundo.check('self');
+-- a function that changes what is known of the indexes each time
+CREATE TABLE renew (id int PRIMARY KEY, n int) USING zheap;
+CREATE FUNCTION renew(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
+BEGIN
+	PERFORM public.do_it('GRANT SELECT ON public.renew TO PUBLIC', 0);
+	RETURN n / 10;
+END $$;
+CREATE INDEX ON renew (renew(n));
+INSERT INTO renew VALUES (1, 1);
+SET statement_timeout = '60s';
+UPDATE renew SET n = n + 1 RETURNING ctid, *;
+RESET statement_timeout;
 -- errors: of the new row's value as on heap; caught within the function, and outside
 CREATE TABLE fails (id int PRIMARY KEY, a int, n int) USING zheap;
 CREATE FUNCTION part(a int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$

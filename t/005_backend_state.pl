@@ -123,7 +123,25 @@ ask($other, $make, 'BEGIN', 'INSERT INTO o VALUES (5)', 'DECLARE c CURSOR WITH H
 	'DO $$BEGIN FOR i IN 7..9 LOOP INSERT INTO o VALUES (i); INSERT INTO o VALUES (i); IF i = 8 THEN ROLLBACK; ELSE COMMIT; END IF; END LOOP; END$$');
 is(ask($other, 'SELECT sum(n) FROM o'), 46, 'commits and rollbacks within a statement');
 $other->quit;
-sound($node, 'in the end', qw(p c wide often zundo.undo_log));
+
+# 7. A session that is terminated while an update evaluates an index expression, which itself updates a row
+# (COMPUTED-4). No error handler runs then.
+sql(q{
+CREATE FUNCTION update_row() RETURNS void LANGUAGE plpgsql AS $$BEGIN UPDATE public.evaluated SET n = n + 1 WHERE id = 2; END$$;
+CREATE FUNCTION ends(id int, n int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
+BEGIN
+	IF id = 1 AND n > 1 THEN PERFORM public.update_row(); END IF;
+	IF id = 2 AND n > 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); END IF;
+	RETURN 0;
+END$$;
+CREATE TABLE evaluated (id int PRIMARY KEY, n int) USING zheap;
+CREATE INDEX ON evaluated (ends(id, n));
+INSERT INTO evaluated VALUES (1, 1), (2, 1);
+});
+$node->psql('postgres', 'UPDATE evaluated SET n = n + 1 WHERE id = 1', stderr => \my $ended);
+like($ended, qr/terminating connection due to administrator command/, 'terminated within an index expression');
+is(sql('SELECT * FROM evaluated ORDER BY id'), "1|1\n2|1", 'nothing is left of it');
+sound($node, 'in the end', qw(p c wide often evaluated zundo.undo_log));
 unlike(slurp_file($node->logfile), qr/refcount leak|resource was not closed|is pinned/, 'no pin is left');
 no_crash($node);
 done_testing();

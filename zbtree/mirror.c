@@ -9,8 +9,10 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
 #include "common/zundo.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -26,7 +28,7 @@ PGDLLEXPORT Datum zbtree_mirror_opclass(PG_FUNCTION_ARGS);
  * Returns the commands that make what zbtree lacks of the operator family of
  * class $1, in their order. They and their names hold for the search path of
  * mirror(). Members that name the same types as one that is there are not
- * compared with it.
+ * compared with it. Objects of users are left out if $2 is false.
  */
 static const char commands[] =
 "WITH b AS (\n"
@@ -43,7 +45,7 @@ static const char commands[] =
 "		o.amoplefttype AS l, o.amoprighttype AS r, o.amopstrategy AS number\n"
 "	FROM b JOIN pg_amop o ON o.amopfamily = b.oid JOIN pg_operator p ON p.oid = o.amopopr\n"
 "	JOIN pg_namespace n ON n.oid = p.oprnamespace\n"
-"	WHERE o.amoppurpose = 's'\n"
+"	WHERE o.amoppurpose = 's' AND ($2 OR o.oid < 16384)\n"
 "		AND NOT EXISTS (SELECT FROM pg_amop m WHERE m.amopfamily = b.mirror\n"
 "			AND m.amoplefttype = o.amoplefttype AND m.amoprighttype = o.amoprighttype\n"
 "			AND m.amopstrategy = o.amopstrategy)\n"
@@ -52,7 +54,7 @@ static const char commands[] =
 "		o.amprocrighttype::regtype, o.amproc::regprocedure), 2,\n"
 "		o.amproclefttype, o.amprocrighttype, o.amprocnum\n"
 "	FROM b JOIN pg_amproc o ON o.amprocfamily = b.oid\n"
-"	WHERE o.amprocnum <> 4\n"
+"	WHERE o.amprocnum <> 4 AND ($2 OR o.oid < 16384)\n"
 "		AND NOT EXISTS (SELECT FROM pg_amproc m WHERE m.amprocfamily = b.mirror\n"
 "			AND m.amproclefttype = o.amproclefttype\n"
 "			AND m.amprocrighttype = o.amprocrighttype AND m.amprocnum = o.amprocnum))\n"
@@ -71,23 +73,28 @@ static const char commands[] =
 "		c.opcintype::regtype)\n"
 "	FROM b JOIN pg_opclass c ON c.opcfamily = b.oid\n"
 "	JOIN pg_namespace n ON n.oid = c.opcnamespace\n"
-"	WHERE NOT EXISTS (SELECT FROM pg_opclass m WHERE m.opcmethod = b.zbtree\n"
+"	WHERE ($2 OR c.oid < 16384)\n"
+"		AND NOT EXISTS (SELECT FROM pg_opclass m WHERE m.opcmethod = b.zbtree\n"
 "		AND m.opcname = c.opcname AND m.opcnamespace = c.opcnamespace)) s\n"
 "ORDER BY step, place";
 
 /*
  * Makes what zbtree lacks of the family of this btree operator class. Returns
- * the number of commands that were necessary. On entry SPI is connected.
+ * the number of commands that were necessary. On entry SPI is connected. What
+ * CREATE EXTENSION makes belongs to the extension, so it must not depend on
+ * what users have added to the server's families: to drop that with CASCADE
+ * would drop the extension, and all zheap tables (ZBTREE-5).
  */
 static int
 mirror(Oid opclass)
 {
-	Oid			type = OIDOID;
-	Datum		value = ObjectIdGetDatum(opclass);
+	bool		of_users = !creating_extension || opclass >= FirstNormalObjectId;
+	Oid			types[] = {OIDOID, BOOLOID};
+	Datum		values[] = {ObjectIdGetDatum(opclass), BoolGetDatum(of_users)};
 	SPITupleTable *table;
 	int			n;
 
-	if (SPI_execute_with_args(commands, 1, &type, &value, NULL, false, 0) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(commands, 2, types, values, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "cannot read the operator family of class %u", opclass);
 	table = SPI_tuptable;
 	n = SPI_processed;
