@@ -28,6 +28,10 @@
 
 #define CACHE_SIZE 64			/* direct-mapped by OID */
 
+/* COMPUTED-5 */
+#define MAX_VAIN 8
+#define SKIP_AFTER_VAIN 15
+
 static ZIndexColumns cache[CACHE_SIZE];
 static uint64 readings = 0;		/* see ZIndexColumns.reading */
 
@@ -339,11 +343,41 @@ zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
 		return ZINDEX_CHANGED;
 	for (int i = 0; i < columns->ncomputed; i++)
 	{
-		if (!zcolumns_differ(row, columns->computed[i].attrs))
+		ZComputedIndex *c = &columns->computed[i];
+
+		if (!zcolumns_differ(row, c->attrs))
 			continue;
-		if (columns->computed[i].cost > zundo_index_expression_cost)
+		if (c->cost > zundo_index_expression_cost)
 			return ZINDEX_CHANGED;
+		if (c->skip > 0)
+		{
+			c->skip--;
+			return ZINDEX_CHANGED;
+		}
 		effect = ZINDEX_COMPUTED;
 	}
 	return effect;
+}
+
+/* Nothing is noted if the columns were read anew meanwhile. */
+void
+zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *columns, uint64 reading,
+				  int differing)
+{
+	if (columns->reading != reading)
+		return;
+	Assert(differing < columns->ncomputed && columns->reloid == RelationGetRelid(row->rel));
+	if (differing >= 0)
+	{
+		ZComputedIndex *c = &columns->computed[differing];
+
+		if (c->vain < MAX_VAIN)
+			c->vain++;
+		if (c->vain == MAX_VAIN)
+			c->skip = SKIP_AFTER_VAIN;
+		return;
+	}
+	for (int i = 0; i < columns->ncomputed; i++)
+		if (columns->computed[i].vain > 0 && zcolumns_differ(row, columns->computed[i].attrs))
+			columns->computed[i].vain = 0;
 }

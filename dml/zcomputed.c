@@ -238,15 +238,15 @@ entry_differs(Evaluator *e, Computed *c, TupleTableSlot *newslot)
 }
 
 /* Returns what zcomputed_differ returns. */
-static bool
+static int
 evaluate(Evaluator *e, const ZUpdatedRow *row, TupleTableSlot *newslot)
 {
-	bool		differs = false;
+	int			differing = -1;
 
 	Assert(e->in_use && e->reloid == RelationGetRelid(row->rel));
 	zslot_store_copy(e->oldslot, row->old, row->oldlen, row->tid, RelationGetRelid(row->rel));
 	newslot->tts_tableOid = RelationGetRelid(row->rel);
-	for (int i = 0; i < e->n && !differs; i++)
+	for (int i = 0; i < e->n && differing < 0; i++)
 	{
 		Computed   *c = &e->index[i];
 
@@ -259,28 +259,29 @@ evaluate(Evaluator *e, const ZUpdatedRow *row, TupleTableSlot *newslot)
 			read_index(row->rel, c);
 			MemoryContextSwitchTo(caller);
 		}
-		differs = entry_differs(e, c, newslot);
+		if (entry_differs(e, c, newslot))
+			differing = i;
 		ReScanExprContext(GetPerTupleExprContext(e->estate));
 	}
 	ExecClearTuple(e->oldslot);
-	return differs;
+	return differing;
 }
 
 /*
  * An evaluator in whose use an error was raised is not used again, for nobody
  * knows what state its functions are in.
  */
-bool
+int
 zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns, TupleTableSlot *newslot)
 {
 	Evaluator  *volatile e = get_evaluator(row->rel, columns);
-	volatile bool differs = true;
+	volatile int differing = -1;
 
 	e->complete = false;
 	zdml_nest();
 	PG_TRY();
 	{
-		differs = evaluate(e, row, newslot);
+		differing = evaluate(e, row, newslot);
 		e->complete = true;
 	}
 	PG_FINALLY();
@@ -289,5 +290,5 @@ zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns, TupleTabl
 		e->in_use = false;
 	}
 	PG_END_TRY();
-	return differs;
+	return differing;
 }

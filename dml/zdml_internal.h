@@ -420,6 +420,8 @@ typedef struct ZComputedIndex
 								 * predicate read; if it has a predicate, all
 								 * its columns */
 	double		cost;			/* of evaluating it for one row, in operators */
+	int			vain;			/* answers in a row that its values differ */
+	int			skip;			/* updates for which it is not asked */
 } ZComputedIndex;
 
 typedef struct ZIndexColumns
@@ -508,16 +510,24 @@ typedef enum ZIndexEffect
 /* zcolumns_effect: returns what the update does to indexes. */
 extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
 
+/*
+ * zcolumns_answered: notes what zcomputed_differ has answered (COMPUTED-5).
+ * reading is what columns->reading was before it was asked.
+ */
+extern void zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *columns,
+							  uint64 reading, int differing);
+
 /* ---- indexes with expressions or predicates (dml/zcomputed.c) ---- */
 
 /*
- * zcomputed_differ: returns whether one of columns->computed has to hold other
- * values for the new row than for the old one, or has to hold only one of them.
- * newslot is the new row. Runs functions of the user: no buffer lock may be
- * held, and what is known of pages and of columns is not valid afterwards. Row
- * changes by these functions nest in the caller's (zdml_nest).
+ * zcomputed_differ: returns the number of the index in columns->computed that
+ * has to hold other values for the new row than for the old one, or has to hold
+ * only one of them; -1 if there is none. newslot is the new row. Runs functions
+ * of the user: no buffer lock may be held, and what is known of pages and of
+ * columns is not valid afterwards. Row changes by these functions nest in the
+ * caller's (zdml_nest).
  */
-extern bool zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns,
+extern int	zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns,
 							 TupleTableSlot *newslot);
 
 /* ---- TOAST (dml/ztoast.c) ---- */

@@ -676,6 +676,7 @@ ask_computed(RowChange *u, TupleTableSlot *slot)
 {
 	Replacement *new = u->replacement;
 	ZUpdatedRow row = both_rows(u);
+	int			differing;
 
 	Assert(new->undecided && !new->in_place);
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
@@ -686,7 +687,9 @@ ask_computed(RowChange *u, TupleTableSlot *slot)
 	memcpy(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len);
 	new->asked_reading = new->columns->reading;
 	new->times_asked++;
-	new->computed_differ = zcomputed_differ(&row, new->columns, slot);
+	differing = zcomputed_differ(&row, new->columns, slot);
+	new->computed_differ = (differing >= 0);
+	zcolumns_answered(&row, new->columns, new->asked_reading, differing);
 	zwriter_waited(&u->writer);
 	zwriter_reserve(&u->writer);
 	ZUNDO_FAULT("computed-asked");

@@ -168,6 +168,40 @@ INSERT INTO renew VALUES (1, 1);
 SET statement_timeout = '60s';
 UPDATE renew SET n = n + 1 RETURNING ctid, *;
 RESET statement_timeout;
+-- an index that always changes is asked seldom (COMPUTED-5), one that does not change beside it always
+CREATE SEQUENCE calls;
+CREATE FUNCTION counted(t text) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
+BEGIN
+	PERFORM public.do_it('SELECT nextval(''public.calls'')', 0);
+	RETURN length(t);
+END $$;
+CREATE TABLE often (id int PRIMARY KEY, t text, n int) USING zheap;
+CREATE INDEX ON often (counted(t));
+CREATE INDEX ON often ((n / 1000));
+INSERT INTO often VALUES (1, '', 0);
+CREATE FUNCTION update_often(command text, times int, OUT evaluations bigint, OUT moved bigint) LANGUAGE plpgsql AS $$
+DECLARE
+	last tid;
+	this tid;
+BEGIN
+	evaluations := nextval('calls') + 1;
+	moved := 0;
+	SELECT ctid INTO last FROM often;
+	FOR i IN 1 .. times LOOP
+		EXECUTE command;
+		SELECT ctid INTO this FROM often;
+		moved := moved + (this <> last)::int;
+		last := this;
+	END LOOP;
+	evaluations := nextval('calls') - evaluations;
+END $$;
+SELECT * FROM update_often($$UPDATE often SET t = t || 'x'$$, 8);
+SELECT * FROM update_often($$UPDATE often SET t = t || 'x'$$, 160);
+SELECT * FROM update_often($$UPDATE often SET n = n + 1$$, 100);
+-- until it has not changed once
+SELECT moved BETWEEN 1 AND 15 AS learnt FROM update_often($$UPDATE often SET t = translate(t, 'xX', 'Xx')$$, 40);
+SELECT * FROM update_often($$UPDATE often SET t = translate(t, 'xX', 'Xx')$$, 40);
+SELECT * FROM zundo.check('often');
 -- errors: of the new row's value as on heap; caught within the function, and outside
 CREATE TABLE fails (id int PRIMARY KEY, a int, n int) USING zheap;
 CREATE FUNCTION part(a int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
