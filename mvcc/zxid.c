@@ -83,11 +83,26 @@ zxid_is_ours(ZXid xid)
 		TransactionIdEquals(SubTransGetTopmostTransaction(x), top);
 }
 
-/* What is not in progress in a snapshot had ended when it was taken. */
+/*
+ * A snapshot that a replication slot has exported is made from WAL: a
+ * transaction that it shows may still be among the running ones, as long as it
+ * waits for a standby. So these are asked, too, before the transaction is noted
+ * (VIS-9).
+ */
 bool
 zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
 {
-	return !XidInMVCCSnapshot(zxid_to_xid(xid), snapshot) && zxid_ended_committed(xid);
+	TransactionId x = zxid_to_xid(xid);
+
+	if (XidInMVCCSnapshot(x, snapshot))
+		return false;
+	if (zcommitted_known(xid))
+		return true;
+	if (!TransactionIdDidCommit(x))
+		return false;
+	if (!TransactionIdIsInProgress(x))
+		zcommitted_note(xid);
+	return true;
 }
 
 /*

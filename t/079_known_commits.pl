@@ -66,4 +66,40 @@ is(sql('SELECT n FROM t WHERE id = 2'), '1', 'nor after it has been rolled back'
 $open->quit;
 sound($node, '', 't');
 no_crash($node);
+$node->stop;
+
+# The snapshot that a replication slot exports sees a commit as soon as its WAL record is decoded: here while the
+# transaction waits for a standby, and is in progress for all others. What that snapshot sees is not noted.
+my $slots = zundo_node('slots', <<'C', allows_streaming => 'logical');
+synchronous_standby_names = 'none'
+synchronous_commit = local
+C
+sql('CREATE EXTENSION zundo; CREATE TABLE s (id int, n int) USING zheap; INSERT INTO s SELECT g, 0 FROM generate_series(1, 10) g');
+my ($first, $second, $waiting, $slot, $importer) = map { session($slots) } 1 .. 5;
+my $blocked = sub { my ($xid) = @_;
+	$slots->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND transactionid = '$xid'")
+	  or die "the slot does not wait for $xid" };
+my $xid = ask($first, 'BEGIN', 'SELECT pg_current_xact_id()');
+ask($slot, '\\c "' . $slots->connstr('postgres') . ' replication=database"');
+$slot->query_until(qr/begun/, "\\echo begun\nCREATE_REPLICATION_SLOT s LOGICAL pgoutput EXPORT_SNAPSHOT;\n");
+$blocked->($xid);
+$xid = ask($second, 'BEGIN', 'SELECT pg_current_xact_id()');
+ask($first, 'COMMIT');
+$blocked->($xid);
+$waiting->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = on;\nBEGIN;\nUPDATE s SET n = 1;\nCOMMIT;\n");
+$slots->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) or die;
+ask($second, 'COMMIT');
+my ($snapshot) = $slot->query_until(qr{\|pgoutput}, '') =~ m{\|([0-9A-F]+-[0-9A-F]+-\d+)\|};
+ok($snapshot, 'a slot exports a snapshot');
+is(ask($importer, 'BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$snapshot'", 'SELECT sum(n) FROM s'), '10',
+	'which sees a transaction that waits for a standby');
+is(sql('SELECT sum(n) FROM s'), '0', 'others do not see it');
+my ($rc, $out, $err) = $slots->psql('postgres', 'SET lock_timeout = 500; UPDATE s SET n = n + 5 WHERE id = 1');
+like($err, qr/lock timeout/, 'and a writer waits for it');
+$slots->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+$slots->reload;
+$slots->poll_query_until('postgres', 'SELECT sum(n) = 10 FROM s') or die;
+is(ask($importer, 'SELECT sum(n) FROM s', 'COMMIT'), '10', 'the snapshot sees it still');
+$_->quit for $first, $second, $waiting, $slot, $importer;
+no_crash($slots);
 done_testing();
