@@ -13,9 +13,10 @@
  *		overflow page, as it was when the record was written. If it is not
  *		there, storage has lost a write of the table page. Then the page is
  *		marked (ZPAGE_LOST_OVERFLOW) instead of being changed: replay leaves it
- *		alone until an image replaces it or it is made anew, all who read it
- *		get an error, and its overflow page stays. Without the mark it would
- *		pass for a page that is newer than its overflow page (OVERFLOW-4).
+ *		alone until an image replaces it or it is made anew, all who read or
+ *		change any of its rows get an error (zpage_mark_lost), and its overflow
+ *		page stays. Without the mark it would pass for a page that is newer
+ *		than its overflow page (OVERFLOW-4).
  */
 #include "postgres.h"
 
@@ -114,7 +115,7 @@ mark_lost(XLogReaderState *record, Buffer buf, Page *page)
 					   LSN_FORMAT_ARGS(record->ReadRecPtr)),
 			 errhint("Restore the table from a backup.")));
 	PageClearAllVisible(*page);
-	zpage_trailer(*page)->overflow = ZPAGE_LOST_OVERFLOW;
+	zpage_mark_lost(*page);
 	finish_page(record, buf, *page);
 	*page = NULL;
 }

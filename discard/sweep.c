@@ -75,12 +75,12 @@ look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 	page = BufferGetPage(*buf);
 	if (PageIsNew(page))
 		return OWNER_GONE;
+	if (zpage_trailer(page)->overflow == ZPAGE_LOST_OVERFLOW)
+		return OWNER_LOST;
 	if (!zpage_is_valid(page))
 		return OWNER_UNKNOWN;
 	if (zpage_trailer(page)->overflow == p->overflow)
 		return OWNER_POINTS;
-	if (zpage_trailer(page)->overflow == ZPAGE_LOST_OVERFLOW)
-		return OWNER_LOST;
 	lsn = BufferGetLSNAtomic(*buf);
 	return RelationNeedsWAL(rel) && !XLogRecPtrIsInvalid(lsn) && lsn < p->lsn ? OWNER_LOST
 		: OWNER_GONE;

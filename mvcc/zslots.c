@@ -18,9 +18,6 @@
 int
 zoverflow_fault(Buffer buf, BlockNumber overflow)
 {
-	if (overflow == ZPAGE_LOST_OVERFLOW)
-		return errdetail("It is older than its overflow transaction slots: "
-						 "recovery has found that a write of it is lost.");
 	if (!BufferIsValid(buf))
 		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
 						 overflow, "zundo.undo_log");

@@ -100,6 +100,9 @@ zpage_fault(Page page)
 
 	if (ph->pd_special == BLCKSZ)
 		return "It is a page of a heap table.";
+	if (above == -ZPAGE_VERSION && zpage_trailer(page)->overflow == ZPAGE_LOST_OVERFLOW)
+		return "It is older than its overflow transaction slots: "
+			"recovery has found that a write of it is lost.";
 	if (ph->pd_prune_xid != InvalidTransactionId ||
 		(above >= (int) SizeofHeapTupleHeader && above < BLCKSZ && above % MAXIMUM_ALIGNOF == 0))
 		return "It has been written by heap's functions, as if it were a page of a heap table.";

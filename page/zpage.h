@@ -152,8 +152,7 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
 /*
  * Replay has found that a write of the page is lost, the one that attached or
  * detached an overflow page (OVERFLOW-5 in change/zredo.c). No block of the
- * undo log has this number, so each reader of the page's slots raises an
- * error.
+ * undo log has this number. Such a page is not valid (zpage_mark_lost).
  */
 #define ZPAGE_LOST_OVERFLOW MaxBlockNumber
 
@@ -187,6 +186,18 @@ zpage_set_upper(Page page, int upper)
 	Assert(upper <= BLCKSZ - (int) sizeof(ZPageTrailer));
 	((PageHeader) page)->pd_upper = upper;
 	zpage_trailer(page)->seal = ZPAGE_VERSION + upper;
+}
+
+/*
+ * zpage_mark_lost: marks the page as one that has lost a write. Breaks its
+ * seal, so that nobody reads or changes any of its rows (PAGE-1): also those
+ * whose slots are on the page itself are of an earlier time.
+ */
+static inline void
+zpage_mark_lost(Page page)
+{
+	zpage_trailer(page)->overflow = ZPAGE_LOST_OVERFLOW;
+	zpage_trailer(page)->seal = ((PageHeader) page)->pd_upper;
 }
 
 /* zpage_has_overflow: returns true if more slots are on an overflow page. */

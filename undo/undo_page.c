@@ -105,7 +105,8 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 	RecentBuffer *r = &my.recent[block % RECENT_BUFFERS];
 	Buffer		buf;
 
-	Assert(extent < pg_atomic_read_u32(&zu_my.entry->limit));
+	/* the limit was checked under the fence; it may have been lowered since */
+	Assert(LWLockHeldByMe(zu_my_fence()));
 	Assert(page >= 0 && page < ZU_EXTENT_PAGES);
 	if (r->block == block && BufferIsValid(r->buffer) &&
 		ReadRecentBuffer(zu_my.locator, MAIN_FORKNUM, block, r->buffer))
