@@ -521,6 +521,25 @@ extern PGDLLEXPORT void _PG_init(void);
 #endif
 
 /*
+ * An error leaves the buffer locked. Up to 18 the abort has released all such
+ * locks when it calls transaction callbacks; in 19 they go with the pins, so a
+ * callback that releases a pin has to release the lock first. That resumes
+ * interrupts, which the error has done already.
+ */
+#if PG_VERSION_NUM < 190000
+#define zc_unlock_after_error(buf) ((void) 0)
+#else
+#define zc_unlock_after_error(buf) \
+	do { \
+		if (BufferIsLockedByMe(buf)) \
+		{ \
+			HOLD_INTERRUPTS(); \
+			LockBuffer(buf, BUFFER_LOCK_UNLOCK); \
+		} \
+	} while (0)
+#endif
+
+/*
  * What an error in the middle of a read leaves behind: up to 15 the buffer in
  * progress; 16 and 17 nothing that hinders the next read; 18 a handle for
  * asynchronous I/O, of which a backend can have one only.

@@ -125,6 +125,19 @@ keep_pinned(Buffer buf)
 	my.pinned_block = BufferGetBlockNumber(buf);
 }
 
+/*
+ * Does the same when a transaction or subtransaction has ended, perhaps by an
+ * error while the page was locked.
+ */
+static void
+unpin_at_end(void)
+{
+	if (!BufferIsValid(my.pinned))
+		return;
+	zc_unlock_after_error(my.pinned);
+	unpin_page();
+}
+
 /* Sets the backend-local insert position within the current extent from ptr. */
 static void
 set_position(UndoPtr ptr)
@@ -663,7 +676,7 @@ zu_at_xact_end(void)
 	my.start = InvalidUndoPtr;
 	my.bytes = 0;
 	my.woke = false;
-	unpin_page();
+	unpin_at_end();
 	let_log_be_taken();
 	zu_my.locked = false;
 }
@@ -671,7 +684,7 @@ zu_at_xact_end(void)
 void
 zu_at_subxact_abort(void)
 {
-	unpin_page();
+	unpin_at_end();
 }
 
 /* ---- redo ---- */
