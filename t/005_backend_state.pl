@@ -144,4 +144,16 @@ is(sql('SELECT * FROM evaluated ORDER BY id'), "1|1\n2|1", 'nothing is left of i
 sound($node, 'in the end', qw(p c wide often evaluated zundo.undo_log));
 unlike(slurp_file($node->logfile), qr/refcount leak|resource was not closed|is pinned/, 'no pin is left');
 no_crash($node);
+$node->stop;
+
+# Where there are few buffers, transactions that are idle do not take them from others by that pin.
+my $small = zundo_node('small', "shared_buffers = 256kB\nmax_connections = 60");
+sql('CREATE EXTENSION zundo; CREATE TABLE s (id int, n int) USING zheap; INSERT INTO s SELECT g, 0 FROM generate_series(1, 40) g');
+my @idle = map { session($small) } 1 .. 40;
+my @failed = grep { ask($idle[ $_ - 1 ], 'BEGIN', "UPDATE s SET n = 1 WHERE id = $_"); $complaint ne '' } 1 .. 40;
+is("@failed", '', 'more writers than there are buffers');
+ask($_, 'COMMIT') for @idle;
+is(sql('SELECT sum(n) FROM s'), '40', 'what they have written');
+$_->quit for @idle;
+no_crash($small);
 done_testing();

@@ -26,11 +26,11 @@
  *		the transaction.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
  *	UNDO-66	the page at the insert position stays pinned from op to op of a
- *		transaction. The pin is the top-level transaction's; it is released
- *		before the log can be taken and before files of an aborted
- *		subtransaction, of which the log may be one, are removed. Until then
- *		the page's extent is the log's current one, or the next, so it is
- *		neither freed nor cut off.
+ *		transaction, if there are buffers enough. The pin is the top-level
+ *		transaction's; it is released before the log can be taken and before
+ *		files of an aborted subtransaction, of which the log may be one, are
+ *		removed. Until then the page's extent is the log's current one, or the
+ *		next, so it is neither freed nor cut off.
  *	UNDO-36	a log whose end was found by reading its pages continues in a fresh
  *		extent, whose first page names that end: if the last page's latest
  *		write was lost, no new record takes a place that a table page still
@@ -50,6 +50,13 @@
  * the number of extents in use.
  */
 #define RETIRE_SLACK	16
+
+/*
+ * The page at the insert position is kept pinned only if there are this many
+ * buffers for each process: transactions that are idle must not leave too few
+ * to others.
+ */
+#define BUFFERS_PER_PIN	8
 
 typedef struct MyLog
 {
@@ -503,7 +510,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 		left -= n;
 		off = ZU_PAGE_DATA;
 	}
-	if (!op->kept)
+	if (!op->kept && NBuffers / BUFFERS_PER_PIN >= MaxBackends)
 		keep_pinned(op->buffers[op->npages - 1]);
 }
 
