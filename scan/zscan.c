@@ -334,7 +334,11 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 		pgstat_count_heap_getnext(sscan->rs_rd);
 		return true;
 	}
-	/* builds of indexes, as TRUNCATE does them, begin scans but do not get here */
+
+	/*
+	 * builds of indexes, as TRUNCATE does them, begin scans but do not get
+	 * here
+	 */
 	if (!scan->inited)
 		zscan_refuse_deleted_search(sscan->rs_snapshot);
 	if (ScanDirectionIsNoMovement(direction))

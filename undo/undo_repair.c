@@ -175,7 +175,11 @@ misfit(uint32 extent, const ZuMapEntry *map, Page page)
 	if (zu_overflow_owned(page))
 		return map->state == ZU_EXTENT_OVERFLOW ? NULL :
 			"holds transaction slots of a table page, but the extent map assigns it otherwise";
-	/* zundo.purge() leaves a page without our header where none has been written */
+
+	/*
+	 * zundo.purge() leaves a page without our header where none has been
+	 * written
+	 */
 	if (zu_overflow_page(page) || PageIsNew(page) || PageIsEmpty(page))
 		return NULL;
 	if (h->magic != ZU_PAGE_MAGIC || h->extent != extent || h->page != 0)
