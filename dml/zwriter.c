@@ -188,12 +188,17 @@ static struct
 	Buffer		buf;
 }			last_page;
 
-/* A command that changes many rows comes to each page many times. */
+/*
+ * A command that changes many rows comes to each page many times. The tag of a
+ * local buffer does not tell whose it is: the file of a temporary table may
+ * have the number of another table's.
+ */
 Buffer
 zdml_read_page(Relation rel, BlockNumber block)
 {
 	if (last_page.block == block && last_page.relnumber == rel->rd_locator.relNumber &&
 		BufferIsValid(last_page.buf) &&
+		BufferIsLocal(last_page.buf) == RelationUsesLocalBuffers(rel) &&
 		ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, last_page.buf))
 	{
 		pgstat_count_buffer_read(rel);

@@ -136,6 +136,23 @@ for (1 .. 300)
 	usleep(100_000);
 }
 ok($node->poll_query_until('postgres', $orphans, '0'), 'tables of a killed backend are dropped');
+
+# Files of temporary tables have names of their own, so one may have the number of another table's file.
+$node->safe_psql('postgres', 'CREATE TABLE p (id int)');
+$node->safe_psql('postgres', 'TRUNCATE p; INSERT INTO p VALUES (1), (2)');
+my $number = $node->safe_psql('postgres', q{SELECT pg_relation_filenode('p')});
+$node->stop;
+command_ok([ 'pg_resetwal', '-o', $number - 50, $node->data_dir ], 'numbers are given out again');
+$node->start;
+is($node->safe_psql('postgres', qq{
+	CREATE TEMP TABLE first (id int);
+	DO 'BEGIN LOOP EXIT WHEN lo_create(0) >= $number - 1; END LOOP; END';
+	CREATE TEMP TABLE q (id int);
+	INSERT INTO q VALUES (1), (2);
+	DELETE FROM q WHERE id = 1;
+	SELECT pg_relation_filenode('p') = pg_relation_filenode('q');
+	DELETE FROM p WHERE id = 2;
+	SELECT id FROM p; SELECT id FROM q}), "t\n1\n2", 'tables with the same number, each with its own page');
 $node->stop;
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'nothing failed');
