@@ -233,7 +233,8 @@ deleted_row(Page page, OffsetNumber off, Size len, bool newer, int slotno)
  * Completes a DELETE whose record leaves the row out, from its table page,
  * which is as it was before the record or right after it: in an image, or read
  * from disk. If the page is missing, or is newer and does not have the row any
- * more, nobody needs the row (REPLAY-1).
+ * more, nobody needs the row (REPLAY-1). A page that has lost a write
+ * (OVERFLOW-5) may not have the row, either, and nobody can read it.
  */
 static void
 take_deleted_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
@@ -248,7 +249,7 @@ take_deleted_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 
 		row = deleted_row(page, change->rec[0].offset, zchange_left_out(change), newer,
 						  change->page[0].slot.slotno);
-		if (row == NULL && !newer)
+		if (row == NULL && !newer && zpage_trailer(page)->overflow != ZPAGE_LOST_OVERFLOW)
 			malformed(record);
 	}
 	zchange_put_row(change, work, row);

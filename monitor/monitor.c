@@ -558,7 +558,7 @@ record_flags(const ZuRecord *rec)
 		flags[n++] = "unlogged";
 	if (rec->type == ZUR_INSERT && (rec->xflags & ZUX_SPECULATIVE))
 		flags[n++] = "speculative";
-	if (rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE))
+	if (zrecord_row_gone(rec))
 		flags[n++] = "row gone";
 	if (rec->open)
 		flags[n++] = "open";

@@ -98,7 +98,9 @@ is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
 /*
  * Walks to what a NonVacuumable snapshot sees: the newest version that has not
  * been rolled back; of a row whose deleter or mover is not behind the
- * snapshot's horizon, the version before.
+ * snapshot's horizon, the version before. The planner asks for the least and
+ * greatest values of a column so; a row that is gone (REPLAY-1 in change/) is
+ * no reason to refuse it the query, and counts as deleted.
  */
 static ZWalkResult
 walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
@@ -125,7 +127,7 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 		if (!walk->exists)
 			return ZWALK_BEGINNING;
 	}
-	if (found == ZWALK_WRITER && !ZH_LIVE(walk->header) &&
+	if (found == ZWALK_WRITER && !ZH_LIVE(walk->header) && !zrecord_row_gone(&walk->rec) &&
 		!is_removable(walk, snapshot, walk->rec.xid))
 		zwalk_step_back(walk);
 	return found;

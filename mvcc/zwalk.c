@@ -310,7 +310,7 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 			return true;
 		case ZUR_DELETE:
 		case ZUR_MOVE:
-			if (rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE))
+			if (zrecord_row_gone(rec))
 				return false;
 			p = zheader_compact_get(p, end, 0, &old);
 			if (p == NULL || (end - p) + ZTUPLE_HEADER_SIZE > BLCKSZ)
@@ -355,7 +355,7 @@ zwalk_step_back(ZWalk *walk)
 
 	Assert(walk->at_writer && walk->exists);
 	walk->at_writer = false;
-	if (unlikely(walk->rec.type == ZUR_DELETE && (walk->rec.xflags & ZUX_ROW_GONE)))
+	if (unlikely(zrecord_row_gone(&walk->rec)))
 		row_is_gone(walk);
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);

@@ -132,6 +132,13 @@ zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
 	return rec->offset == off && rec->type != ZUR_LOCK;
 }
 
+/* Returns whether rec is a deletion whose row replay did not find. */
+static inline bool
+zrecord_row_gone(const ZuRecord *rec)
+{
+	return rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE) != 0;
+}
+
 /* Longest record: an uncompressed page image with every optional field. */
 #define ZUR_MAX_LENGTH	(64 + BLCKSZ)
 
