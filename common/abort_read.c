@@ -6,7 +6,9 @@
  * that cannot be opened) has left its buffer marked as being read then, by
  * this very backend (15 unmarks it before the callbacks, 16 and later do not),
  * and on 18 perhaps a handle for asynchronous I/O.  To read that page again
- * would be to wait for oneself, with interrupts held, for ever.
+ * would be to wait for oneself, with interrupts held, for ever; and 15, where
+ * the failed statement's pin is still there, would return the buffer unread,
+ * because it takes each page that this backend has pinned for a valid one.
  *
  * Rule ABORT-7: in an abort callback each page that may be on disk is read
  * after zundo_abort_may_read has let it pass, and zundo_abort_forget_io has
@@ -37,6 +39,7 @@ typedef enum PageState
 {
 	PAGE_ABSENT,				/* it has no buffer */
 	PAGE_BEING_READ,
+	PAGE_NOT_READ,				/* a read has failed */
 	PAGE_VALID
 } PageState;
 
@@ -63,14 +66,17 @@ look_up_page(RelFileLocator locator, BlockNumber block)
 			result = PAGE_VALID;
 		else if ((state & BM_IO_IN_PROGRESS) != 0)
 			result = PAGE_BEING_READ;
+		else
+			result = PAGE_NOT_READ;
 	}
 	LWLockRelease(lock);
 	return result;
 }
 
 /*
- * Returns if the main fork's block can be read without waiting for a read that
- * this backend itself has begun; raises an error if it might not.  Does
+ * Returns if the main fork's block is valid in shared buffers, or has no buffer
+ * and can be read without waiting for a read that this backend itself has
+ * begun; raises an error otherwise.  Does
  * nothing outside transaction callbacks.  Needs that no buffer mapping lock is
  * held.
  *
@@ -92,7 +98,7 @@ zundo_abort_may_read(RelFileLocator locator, BlockNumber block)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
-			 errmsg("block %u of file %u cannot be read while earlier reads are unfinished",
+			 errmsg("block %u of file %u cannot be read after a read has failed",
 					block, locator.relNumber)));
 }
 
