@@ -14,7 +14,8 @@ C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
 # Two rows on a page, so that no writer needs the slot of another one and asks for its status.
-sql(q{CREATE TABLE t (id int PRIMARY KEY, n int, filler text STORAGE PLAIN) USING zheap;
+sql(q{CREATE TABLE t (id int PRIMARY KEY, n int, filler text) USING zheap;
+	ALTER TABLE t ALTER filler SET STORAGE PLAIN;
 	INSERT INTO t SELECT g, 0, repeat('x', 3000) FROM generate_series(1, 1000) g});
 sql('DO $$BEGIN FOR i IN 1..1000 LOOP UPDATE t SET n = n + 1 WHERE id = i; COMMIT; END LOOP; END$$');
 
@@ -75,7 +76,7 @@ synchronous_standby_names = 'none'
 synchronous_commit = local
 C
 sql('CREATE EXTENSION zundo; CREATE TABLE s (id int, n int) USING zheap; INSERT INTO s SELECT g, 0 FROM generate_series(1, 10) g');
-my ($first, $second, $waiting, $slot, $importer) = map { session($slots) } 1 .. 5;
+($first, my ($second, $waiting, $slot, $importer)) = map { session($slots) } 1 .. 5;
 my $blocked = sub { my ($xid) = @_;
 	$slots->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND transactionid = '$xid'")
 	  or die "the slot does not wait for $xid" };
