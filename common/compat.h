@@ -602,7 +602,7 @@ typedef uint32 ZcOptions;
 
 /*
  * 19 rewrites tables beside writers: then the rows that a snapshot sees are to
- * be copied. It renamed what is told of the progress of rewrites.
+ * be copied. It renamed the counters of a rewrite's progress.
  */
 #if PG_VERSION_NUM < 190000
 #define ZC_REWRITE_SNAPSHOT_PARAM

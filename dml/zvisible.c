@@ -156,6 +156,8 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 	if (PageIsAllVisible(page) &&
 		(visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE) != 0)
 		return;
+	if (!visibilitymap_pin_ok(block, map))
+		elog(ERROR, "the pinned page of the visibility map is not that of block %u", block);
 	LockBuffer(map, BUFFER_LOCK_EXCLUSIVE);
 
 	/*
