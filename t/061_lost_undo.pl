@@ -101,6 +101,12 @@ make($_) for @dbs;
 # what the log will look like: one transaction is open in each, some began before
 open_in('zeroed', 'UPDATE t SET v = 999');
 open_in('stale', 'UPDATE t SET v = 999');
+# ... and old snapshots keep the undo of two, so that what follows is written to the same pages
+for my $db (qw(tail gone))
+{
+	$session{"snapshot in $db"} = $node->background_psql($db);
+	$session{"snapshot in $db"}->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+}
 sql_in('tail', 'UPDATE t SET v = 0 WHERE id = 1');
 sql_in('gone', 'UPDATE t SET v = 0 WHERE id <= 400');
 sql_in('postgres', 'CHECKPOINT');

@@ -89,18 +89,29 @@ ask($first, 'COMMIT');
 $blocked->($xid);
 $waiting->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = on;\nBEGIN;\nUPDATE s SET n = 1;\nCOMMIT;\n");
 $slots->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) or die;
+my $xid_of_waiting = $slots->safe_psql('postgres', q{SELECT backend_xid FROM pg_stat_activity WHERE wait_event = 'SyncRep'});
 ask($second, 'COMMIT');
-my ($snapshot) = $slot->query_until(qr{\|pgoutput}, '') =~ m{\|([0-9A-F]+-[0-9A-F]+-\d+)\|};
-ok($snapshot, 'a slot exports a snapshot');
-is(ask($importer, 'BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$snapshot'", 'SELECT sum(n) FROM s'), '10',
-	'which sees a transaction that waits for a standby');
-is(sql('SELECT sum(n) FROM s'), '0', 'others do not see it');
-my ($rc, $out, $err) = $slots->psql('postgres', 'SET lock_timeout = 500; UPDATE s SET n = n + 5 WHERE id = 1');
-like($err, qr/lock timeout/, 'and a writer waits for it');
+# Newer minor releases of the server let the export wait until the transaction is in progress for nobody.
+my $state = q{SELECT CASE WHEN EXISTS (SELECT FROM pg_locks WHERE NOT granted AND transactionid = '%s') THEN 'waits'
+	WHEN EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'walsender' AND state = 'idle in transaction') THEN 'exported' END};
+$state = sprintf($state, $xid_of_waiting);
+$slots->poll_query_until('postgres', "SELECT ($state) IS NOT NULL") or die;
+my $exported = sql($state) eq 'exported';
+SKIP:
+{
+	skip 'the server exports no such snapshot', 4 unless $exported;
+	my ($snapshot) = $slot->query_until(qr{\|pgoutput}, '') =~ m{\|([0-9A-F]+-[0-9A-F]+-\d+)\|};
+	ok($snapshot, 'a slot exports a snapshot');
+	is(ask($importer, 'BEGIN ISOLATION LEVEL REPEATABLE READ', "SET TRANSACTION SNAPSHOT '$snapshot'", 'SELECT sum(n) FROM s'), '10',
+		'which sees a transaction that waits for a standby');
+	is(sql('SELECT sum(n) FROM s'), '0', 'others do not see it');
+	my ($rc, $out, $err) = $slots->psql('postgres', 'SET lock_timeout = 500; UPDATE s SET n = n + 5 WHERE id = 1');
+	like($err, qr/lock timeout/, 'and a writer waits for it');
+}
 $slots->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $slots->reload;
 $slots->poll_query_until('postgres', 'SELECT sum(n) = 10 FROM s') or die;
-is(ask($importer, 'SELECT sum(n) FROM s', 'COMMIT'), '10', 'the snapshot sees it still');
+is(ask($importer, 'SELECT sum(n) FROM s', 'COMMIT'), '10', 'the snapshot sees it still') if $exported;
 $_->quit for $first, $second, $waiting, $slot, $importer;
 no_crash($slots);
 done_testing();
