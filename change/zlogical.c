@@ -43,8 +43,11 @@
  * The server's functions that give changes to plugins. They are the same in
  * every reorder buffer, so one copy of them is enough.
  */
-static ReorderBufferApplyChangeCB server_apply_change = NULL;
-static ReorderBufferStreamChangeCB server_stream_change = NULL;
+static struct
+{
+	ReorderBufferApplyChangeCB apply_change;
+	ReorderBufferStreamChangeCB stream_change;
+}			server;
 
 /* Publications of TRUNCATE alone do not count: that is no change of rows. */
 bool
@@ -116,7 +119,7 @@ apply_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBuff
 	if (is_zheap(rel))
 		refuse_change(rb, rel, change->txn->xid);
 	else
-		server_apply_change(rb, txn, rel, change);
+		server.apply_change(rb, txn, rel, change);
 }
 
 /*
@@ -129,7 +132,7 @@ stream_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBuf
 	if (is_zheap(rel))
 		refuse_change(rb, rel, change->txn->xid);
 	else
-		server_stream_change(rb, txn, rel, change);
+		server.stream_change(rb, txn, rel, change);
 }
 
 /* Replaces the functions that give rb's changes to its plugin (DECODE-4). */
@@ -138,8 +141,8 @@ stand_before_plugin(ReorderBuffer *rb)
 {
 	if (rb->apply_change == apply_change)
 		return;
-	server_apply_change = rb->apply_change;
-	server_stream_change = rb->stream_change;
+	server.apply_change = rb->apply_change;
+	server.stream_change = rb->stream_change;
 	rb->apply_change = apply_change;
 	rb->stream_change = stream_change;
 }

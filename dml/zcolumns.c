@@ -32,8 +32,15 @@
 #define MAX_VAIN 8
 #define SKIP_AFTER_VAIN 15
 
-static ZIndexColumns cache[CACHE_SIZE];
-static uint64 readings = 0;		/* see ZIndexColumns.reading */
+/* What this backend knows of tables. */
+typedef struct ColumnsCache
+{
+	bool		registered;		/* the callback of the relcache */
+	uint64		readings;		/* see ZIndexColumns.reading */
+	ZIndexColumns tables[CACHE_SIZE];
+} ColumnsCache;
+
+static ColumnsCache cache;
 
 /* Frees the entry's column sets and makes it empty. */
 static void
@@ -60,8 +67,8 @@ static void
 relcache_changed(Datum arg, Oid relid)
 {
 	for (int i = 0; i < CACHE_SIZE; i++)
-		if (!OidIsValid(relid) || cache[i].reloid == relid)
-			cache[i].outdated = true;
+		if (!OidIsValid(relid) || cache.tables[i].reloid == relid)
+			cache.tables[i].outdated = true;
 }
 
 /* Returns a copy of one of the relcache's column sets, in memory that lasts. */
@@ -244,15 +251,14 @@ zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_cha
 const ZIndexColumns *
 zindex_columns(Relation rel)
 {
-	static bool registered = false;
-	ZIndexColumns *entry = &cache[RelationGetRelid(rel) % CACHE_SIZE];
+	ZIndexColumns *entry = &cache.tables[RelationGetRelid(rel) % CACHE_SIZE];
 
 	if (entry->reloid == RelationGetRelid(rel) && entry->complete && !entry->outdated)
 		return entry;
-	if (!registered)
+	if (!cache.registered)
 	{
 		CacheRegisterRelcacheCallback(relcache_changed, (Datum) 0);
-		registered = true;
+		cache.registered = true;
 	}
 	forget(entry);
 
@@ -261,7 +267,7 @@ zindex_columns(Relation rel)
 	 * is not complete, so the next call reads it anew
 	 */
 	entry->reloid = RelationGetRelid(rel);
-	entry->reading = ++readings;
+	entry->reading = ++cache.readings;
 	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);
 	entry->blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
 #if ZC_HAS_SUMMARIZING

@@ -54,12 +54,16 @@ typedef struct RoomyPage
 								 * the room */
 } RoomyPage;
 
-static RoomyPage *pages;
-static int	npages;
-static int	capacity;
+/* What this backend's transaction remembers. */
+typedef struct RoomyPages
+{
+	RoomyPage  *pages;
+	int			npages;
+	int			capacity;
+	RoomyPage	last;			/* the page changed last, whose room is known */
+} RoomyPages;
 
-/* The page changed last, whose room is known. */
-static RoomyPage last;
+static RoomyPages my;
 
 /*
  * Counts the bytes of live rows as used; all other bytes will be free. A
@@ -97,19 +101,19 @@ zreclaim_room(Page page)
 static bool
 make_room(void)
 {
-	int			wanted = Max(64, 2 * capacity);
+	int			wanted = Max(64, 2 * my.capacity);
 	RoomyPage  *more = MemoryContextAllocExtended(TopMemoryContext, wanted * sizeof(RoomyPage),
 												  MCXT_ALLOC_NO_OOM);
 
 	if (more == NULL)
 		return false;
-	if (pages != NULL)
+	if (my.pages != NULL)
 	{
-		memcpy(more, pages, npages * sizeof(RoomyPage));
-		pfree(pages);
+		memcpy(more, my.pages, my.npages * sizeof(RoomyPage));
+		pfree(my.pages);
 	}
-	pages = more;
-	capacity = wanted;
+	my.pages = more;
+	my.capacity = wanted;
 	return true;
 }
 
@@ -120,17 +124,17 @@ make_room(void)
 static void
 remember(const RoomyPage *page)
 {
-	if (npages > 0 && pages[npages - 1].relnumber == page->relnumber &&
-		pages[npages - 1].block == page->block &&
-		pages[npages - 1].level == page->level)
+	if (my.npages > 0 && my.pages[my.npages - 1].relnumber == page->relnumber &&
+		my.pages[my.npages - 1].block == page->block &&
+		my.pages[my.npages - 1].level == page->level)
 	{
-		pages[npages - 1].room = page->room;
+		my.pages[my.npages - 1].room = page->room;
 		return;
 	}
-	if (npages == MAX_PAGES)
+	if (my.npages == MAX_PAGES)
 		return;
-	if (npages < capacity || make_room())
-		pages[npages++] = *page;
+	if (my.npages < my.capacity || make_room())
+		my.pages[my.npages++] = *page;
 }
 
 /*
@@ -142,17 +146,17 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 
-	if (last.relnumber == rel->rd_locator.relNumber && last.block == block &&
-		last.relid == RelationGetRelid(rel))
-		last.room += gain;
+	if (my.last.relnumber == rel->rd_locator.relNumber && my.last.block == block &&
+		my.last.relid == RelationGetRelid(rel))
+		my.last.room += gain;
 	else
 	{
-		last.relid = RelationGetRelid(rel);
-		last.relnumber = rel->rd_locator.relNumber;
-		last.block = block;
-		last.room = zreclaim_room(BufferGetPage(buf));
+		my.last.relid = RelationGetRelid(rel);
+		my.last.relnumber = rel->rd_locator.relNumber;
+		my.last.block = block;
+		my.last.room = zreclaim_room(BufferGetPage(buf));
 	}
-	if (last.room < MIN_ROOM || last.room / STEP == (last.room - gain) / STEP)
+	if (my.last.room < MIN_ROOM || my.last.room / STEP == (my.last.room - gain) / STEP)
 		return;
 
 	/*
@@ -161,8 +165,8 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 	 */
 	if (zpage_find_offset(BufferGetPage(buf)) == InvalidOffsetNumber)
 		return;
-	last.level = GetCurrentTransactionNestLevel();
-	remember(&last);
+	my.last.level = GetCurrentTransactionNestLevel();
+	remember(&my.last);
 }
 
 /*
@@ -244,14 +248,14 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 void
 zreclaim_pre_commit(void)
 {
-	if (npages > 1)
-		qsort(pages, npages, sizeof(RoomyPage), compare_pages);
-	for (int first = 0, end; first < npages; first = end)
+	if (my.npages > 1)
+		qsort(my.pages, my.npages, sizeof(RoomyPage), compare_pages);
+	for (int first = 0, end; first < my.npages; first = end)
 	{
-		Oid			relid = pages[first].relid;
+		Oid			relid = my.pages[first].relid;
 		Relation	rel;
 
-		for (end = first + 1; end < npages && pages[end].relid == relid; end++)
+		for (end = first + 1; end < my.npages && my.pages[end].relid == relid; end++)
 			;
 
 		/*
@@ -263,7 +267,7 @@ zreclaim_pre_commit(void)
 		rel = try_table_open(relid, NoLock);
 		if (rel == NULL)
 			continue;
-		tell_map(rel, &pages[first], end - first);
+		tell_map(rel, &my.pages[first], end - first);
 		table_close(rel, NoLock);
 	}
 }
@@ -272,13 +276,13 @@ zreclaim_pre_commit(void)
 void
 zreclaim_at_xact_end(void)
 {
-	npages = 0;
-	last.relnumber = InvalidRelFileNumber;
-	if (capacity > 1024)
+	my.npages = 0;
+	my.last.relnumber = InvalidRelFileNumber;
+	if (my.capacity > 1024)
 	{
-		pfree(pages);
-		pages = NULL;
-		capacity = 0;
+		pfree(my.pages);
+		my.pages = NULL;
+		my.capacity = 0;
 	}
 }
 
@@ -291,11 +295,11 @@ zreclaim_at_subxact_end(int level, bool committed)
 {
 	if (committed)
 	{
-		for (int i = npages - 1; i >= 0 && pages[i].level >= level; i--)
-			pages[i].level = level - 1;
+		for (int i = my.npages - 1; i >= 0 && my.pages[i].level >= level; i--)
+			my.pages[i].level = level - 1;
 		return;
 	}
-	while (npages > 0 && pages[npages - 1].level >= level)
-		npages--;
-	last.relnumber = InvalidRelFileNumber;
+	while (my.npages > 0 && my.pages[my.npages - 1].level >= level)
+		my.npages--;
+	my.last.relnumber = InvalidRelFileNumber;
 }

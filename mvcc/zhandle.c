@@ -20,22 +20,30 @@
 
 #define FIRST_CAPACITY 64
 
-static ZHandle *handles = NULL; /* in TopTransactionContext */
-static uint32 nhandles = 0;
-static uint32 capacity = 0;
-static uint32 nlasting = 0;		/* handles below this index may belong to
-								 * deferred events (HANDLE-7) */
-static uint32 nbefore = 0;		/* nhandles when the statement began */
-static const void *statement = NULL;	/* the query that began last without
-										 * running within another one */
-
-static struct
+/* A new version kept for the fetch that follows. */
+typedef struct KeptVersion
 {
 	bool		valid;
 	Oid			reloid;
 	ItemPointerData tid;
 	ZVersion	version;
-}			kept;
+} KeptVersion;
+
+/* The handles of this backend's transaction. */
+typedef struct MyHandles
+{
+	ZHandle    *handles;		/* in TopTransactionContext */
+	uint32		nhandles;
+	uint32		capacity;
+	uint32		nlasting;		/* handles below this index may belong to
+								 * deferred events (HANDLE-7) */
+	uint32		nbefore;		/* nhandles when the statement began */
+	const void *statement;		/* the query that began last without running
+								 * within another one */
+	KeptVersion kept;
+} MyHandles;
+
+static MyHandles my;
 
 /*
  * Makes room for one more handle. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if
@@ -44,20 +52,20 @@ static struct
 static void
 make_room(void)
 {
-	if (nhandles < capacity)
+	if (my.nhandles < my.capacity)
 		return;
-	if (handles == NULL)
+	if (my.handles == NULL)
 	{
-		handles = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * sizeof(ZHandle));
-		capacity = FIRST_CAPACITY;
+		my.handles = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * sizeof(ZHandle));
+		my.capacity = FIRST_CAPACITY;
 		return;
 	}
-	if (capacity > PG_UINT32_MAX / 2 - 1)
+	if (my.capacity > PG_UINT32_MAX / 2 - 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many trigger events for zheap tables in one transaction")));
-	handles = repalloc_huge(handles, (Size) capacity * 2 * sizeof(ZHandle));
-	capacity *= 2;
+	my.handles = repalloc_huge(my.handles, (Size) my.capacity * 2 * sizeof(ZHandle));
+	my.capacity *= 2;
 }
 
 /*
@@ -89,11 +97,11 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 	ZHandle    *handle;
 	SubTransactionId subid = GetCurrentSubTransactionId();
 
-	if (nhandles == 0 || handles[nhandles - 1].change != change ||
-		handles[nhandles - 1].subid != subid)
+	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != change ||
+		my.handles[my.nhandles - 1].subid != subid)
 	{
 		make_room();
-		handle = &handles[nhandles++];
+		handle = &my.handles[my.nhandles++];
 		handle->change = change;
 		handle->reloid = RelationGetRelid(rel);
 		handle->block = block;
@@ -101,8 +109,8 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 		handle->subid = subid;
 	}
 	if (may_be_deferred(rel))
-		nlasting = nhandles;
-	ItemPointerSet(tid, nhandles - 1, ZHANDLE_OFFSET);
+		my.nlasting = my.nhandles;
+	ItemPointerSet(tid, my.nhandles - 1, ZHANDLE_OFFSET);
 }
 
 /*
@@ -114,22 +122,22 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 {
 	BlockNumber n = ItemPointerGetBlockNumberNoCheck(tid);
 
-	if (!zhandle_is(tid) || n >= nhandles ||
-		(OidIsValid(reloid) && handles[n].reloid != reloid))
+	if (!zhandle_is(tid) || n >= my.nhandles ||
+		(OidIsValid(reloid) && my.handles[n].reloid != reloid))
 		return NULL;
-	return &handles[n];
+	return &my.handles[n];
 }
 
 /* Copies only the row's bytes, not the whole buffer of the version. */
 void
 zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
-	kept.valid = true;
-	kept.reloid = handle->reloid;
-	ItemPointerSet(&kept.tid, handle->block, handle->off);
-	memcpy(&kept.version, version, offsetof(ZVersion, buf));
-	memcpy(kept.version.buf, version->row, version->len);
-	kept.version.row = kept.version.buf;
+	my.kept.valid = true;
+	my.kept.reloid = handle->reloid;
+	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
+	memcpy(&my.kept.version, version, offsetof(ZVersion, buf));
+	memcpy(my.kept.version.buf, version->row, version->len);
+	my.kept.version.row = my.kept.version.buf;
 }
 
 /*
@@ -139,20 +147,20 @@ zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 const ZVersion *
 zhandle_take_new(Relation rel, const ItemPointerData *tid)
 {
-	if (likely(!kept.valid))
+	if (likely(!my.kept.valid))
 		return NULL;
-	kept.valid = false;
-	if (kept.reloid != RelationGetRelid(rel) ||
-		ItemPointerCompare(&kept.tid, unconstify(ItemPointerData *, tid)) != 0)
+	my.kept.valid = false;
+	if (my.kept.reloid != RelationGetRelid(rel) ||
+		ItemPointerCompare(&my.kept.tid, unconstify(ItemPointerData *, tid)) != 0)
 		return NULL;
-	return &kept.version;
+	return &my.kept.version;
 }
 
 void
 zhandle_statement_begin(const QueryDesc *query)
 {
-	statement = query;
-	nbefore = nhandles;
+	my.statement = query;
+	my.nbefore = my.nhandles;
 }
 
 /*
@@ -162,10 +170,10 @@ zhandle_statement_begin(const QueryDesc *query)
 void
 zhandle_statement_end(const QueryDesc *query)
 {
-	if (query != statement)
+	if (query != my.statement)
 		return;
-	statement = NULL;
-	nhandles = Min(nhandles, Max(nlasting, nbefore));
+	my.statement = NULL;
+	my.nhandles = Min(my.nhandles, Max(my.nlasting, my.nbefore));
 }
 
 /*
@@ -175,10 +183,10 @@ zhandle_statement_end(const QueryDesc *query)
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	while (nhandles > 0 && handles[nhandles - 1].subid >= mySubid)
-		nhandles--;
-	nlasting = Min(nlasting, nhandles);
-	kept.valid = false;
+	while (my.nhandles > 0 && my.handles[my.nhandles - 1].subid >= mySubid)
+		my.nhandles--;
+	my.nlasting = Min(my.nlasting, my.nhandles);
+	my.kept.valid = false;
 }
 
 /* Forgets all handles and the version kept. */
@@ -186,7 +194,7 @@ void
 zhandle_at_xact_end(void)
 {
 	/* the array lives in the transaction's memory and is freed with it */
-	handles = NULL;
-	nhandles = capacity = nlasting = 0;
-	kept.valid = false;
+	my.handles = NULL;
+	my.nhandles = my.capacity = my.nlasting = 0;
+	my.kept.valid = false;
 }

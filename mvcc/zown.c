@@ -34,7 +34,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-static struct
+typedef struct Run
 {
 	UndoPtr		head;			/* newest record of the run */
 	UndoPtr		below;			/* the record under its oldest one */
@@ -42,7 +42,7 @@ static struct
 	BlockNumber block;
 	CommandId	cid;
 	uint64		written[(ZHEAP_MAX_OFFSET + 64) / 64];
-}			run;
+} Run;
 
 /*
  * A command may call others, which have greater cids, and continue when they
@@ -60,13 +60,48 @@ typedef struct Order
 	CommandId	ordered_from;
 } Order;
 
-static Order orders[ORDERS];
-static bool any_noted = false;
+#define FIRST_CAPACITY 64
+#define MAX_CHECKPOINTS 1024
+
+/* The own records of one page, the one that zown_chain was last called for. */
+typedef struct OwnChain
+{
+	ZChainEntry *entries;		/* in TopTransactionContext */
+	uint32		n;
+	uint32		capacity;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint32		found;			/* where zown_chain_find found the last change */
+} OwnChain;
+
+/* Versions of rows of that page. */
+typedef struct Checkpoint
+{
+	uint32		at;				/* its writer's place in the list */
+	OffsetNumber off;
+	int			len;
+	char	   *row;			/* in checkpoint_memory */
+} Checkpoint;
+
+/* What this backend knows of its own records. */
+typedef struct MyRecords
+{
+	Run			run;
+	Order		orders[ORDERS];
+	bool		any_noted;		/* orders is in use */
+	bool		on_unseen;		/* see zown_note_push */
+	OwnChain	chain;
+	Checkpoint	checkpoints[MAX_CHECKPOINTS];
+	int			ncheckpoints;
+	MemoryContext checkpoint_memory;	/* in TopTransactionContext */
+} MyRecords;
+
+static MyRecords my;
 
 static inline Order *
 find_order(RelFileNumber relnumber, BlockNumber block)
 {
-	return &orders[murmurhash32(relnumber ^ murmurhash32(block)) % ORDERS];
+	return &my.orders[murmurhash32(relnumber ^ murmurhash32(block)) % ORDERS];
 }
 
 /* Adds the rows at the offsets first to last to the run's. */
@@ -81,7 +116,7 @@ note_written(int first, int last)
 			bits &= ~UINT64CONST(0) << (first % 64);
 		if (word == last / 64)
 			bits &= ~UINT64CONST(0) >> (63 - last % 64);
-		run.written[word] |= bits;
+		my.run.written[word] |= bits;
 	}
 }
 
@@ -97,21 +132,22 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 {
 	Order	   *order = find_order(relnumber, block);
 
-	any_noted = true;
+	my.any_noted = true;
 	if (cid >= order->greatest)
 		order->greatest = cid;
 	else
 		order->ordered_from = order->greatest + 1;
-	if (prev == InvalidUndoPtr || prev != run.head || run.cid != cid || run.block != block ||
-		run.relnumber != relnumber)
+	if (prev == InvalidUndoPtr || prev != my.run.head || my.run.cid != cid ||
+		my.run.block != block ||
+		my.run.relnumber != relnumber)
 	{
-		memset(&run, 0, sizeof(run));
-		run.relnumber = relnumber;
-		run.block = block;
-		run.cid = cid;
-		run.below = prev;
+		memset(&my.run, 0, sizeof(my.run));
+		my.run.relnumber = relnumber;
+		my.run.block = block;
+		my.run.cid = cid;
+		my.run.below = prev;
 	}
-	run.head = ptr;
+	my.run.head = ptr;
 	note_written(first, Min(first + n - 1, ZHEAP_MAX_OFFSET));
 }
 
@@ -122,11 +158,11 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 UndoPtr
 zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
 {
-	if (head != run.head || run.block != block || run.relnumber != relnumber ||
+	if (head != my.run.head || my.run.block != block || my.run.relnumber != relnumber ||
 		head == InvalidUndoPtr ||
-		(run.written[off / 64] & (UINT64CONST(1) << (off % 64))) != 0)
+		(my.run.written[off / 64] & (UINT64CONST(1) << (off % 64))) != 0)
 		return head;
-	return run.below;
+	return my.run.below;
 }
 
 /*
@@ -135,13 +171,11 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
 UndoPtr
 zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev)
 {
-	if (head != run.head || run.block != block || run.relnumber != relnumber ||
+	if (head != my.run.head || my.run.block != block || my.run.relnumber != relnumber ||
 		head == InvalidUndoPtr)
 		return prev;
-	return run.below;
+	return my.run.below;
 }
-
-static bool on_unseen = false;
 
 /*
  * Remembers only that one of our snapshots may not see xid: then VIS-3 is not
@@ -153,57 +187,30 @@ zown_note_push(ZXid xid)
 	/* an owner that ended before the oldest of our snapshots is seen by all */
 	if (!TransactionIdIsValid(TransactionXmin) ||
 		!TransactionIdPrecedes(zxid_to_xid(xid), TransactionXmin))
-		on_unseen = true;
+		my.on_unseen = true;
 }
 
 void
 zown_note_rewrite(void)
 {
-	on_unseen = true;
+	my.on_unseen = true;
 }
 
 bool
 zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command)
 {
-	return !on_unseen && !IsParallelWorker() &&
+	return !my.on_unseen && !IsParallelWorker() &&
 		command >= find_order(relnumber, block)->ordered_from;
 }
 
 /* ---- the own records of one page ---- */
 
-#define FIRST_CAPACITY 64
-#define MAX_CHECKPOINTS 1024
-
-/* The own records of one page, the one that zown_chain was last called for. */
-static struct
-{
-	ZChainEntry *entries;		/* in TopTransactionContext */
-	uint32		n;
-	uint32		capacity;
-	RelFileNumber relnumber;
-	BlockNumber block;
-	uint32		found;			/* where zown_chain_find found the last change */
-}			own_chain;
-
-/* Versions of rows of that page. */
-typedef struct Checkpoint
-{
-	uint32		at;				/* its writer's place in the list */
-	OffsetNumber off;
-	int			len;
-	char	   *row;			/* in checkpoint_memory */
-} Checkpoint;
-
-static Checkpoint checkpoints[MAX_CHECKPOINTS];
-static int	ncheckpoints = 0;
-static MemoryContext checkpoint_memory = NULL;	/* in TopTransactionContext */
-
 static void
 forget_checkpoints(void)
 {
-	ncheckpoints = 0;
-	if (checkpoint_memory != NULL)
-		MemoryContextReset(checkpoint_memory);
+	my.ncheckpoints = 0;
+	if (my.checkpoint_memory != NULL)
+		MemoryContextReset(my.checkpoint_memory);
 }
 
 /*
@@ -220,9 +227,9 @@ collect_chain(UndoPtr head, UndoPtr stop)
 	ZHeads		heads;
 	ZChain		above;
 	ZuRecord	rec;
-	uint32		n = own_chain.n;
+	uint32		n = my.chain.n;
 
-	zchain_begin_at(&above, own_chain.relnumber, own_chain.block, head, zu_oldest_for(head), buf);
+	zchain_begin_at(&above, my.chain.relnumber, my.chain.block, head, zu_oldest_for(head), buf);
 	zheads_start(&heads);
 	while (above.next != stop && zheads_next(&above, &heads, &rec) == ZCHAIN_RECORD)
 	{
@@ -233,20 +240,20 @@ collect_chain(UndoPtr head, UndoPtr stop)
 			above.next = above.here;
 			break;
 		}
-		if (own_chain.entries == NULL)
+		if (my.chain.entries == NULL)
 		{
-			own_chain.capacity = FIRST_CAPACITY;
-			own_chain.entries = MemoryContextAlloc(TopTransactionContext,
-												   own_chain.capacity * sizeof(ZChainEntry));
+			my.chain.capacity = FIRST_CAPACITY;
+			my.chain.entries = MemoryContextAlloc(TopTransactionContext,
+												  my.chain.capacity * sizeof(ZChainEntry));
 		}
-		else if (n == own_chain.capacity)
+		else if (n == my.chain.capacity)
 		{
 			ZUNDO_FAULT("chain-grows");
-			own_chain.entries = repalloc_huge(own_chain.entries,
-											  (Size) own_chain.capacity * 2 * sizeof(ZChainEntry));
-			own_chain.capacity *= 2;
+			my.chain.entries = repalloc_huge(my.chain.entries,
+											 (Size) my.chain.capacity * 2 * sizeof(ZChainEntry));
+			my.chain.capacity *= 2;
 		}
-		entry = &own_chain.entries[n++];
+		entry = &my.chain.entries[n++];
 		entry->ptr = above.here;
 		entry->first = (rec.type == ZUR_LOCK) ? 1 : rec.offset;
 		entry->last = (rec.type == ZUR_LOCK) ? 0 :
@@ -258,18 +265,18 @@ collect_chain(UndoPtr head, UndoPtr stop)
 		 * the list's records are not in this chain, or it would have led to
 		 * stop
 		 */
-		own_chain.n = 0;
+		my.chain.n = 0;
 		return;
 	}
 	/* the loop above has appended them newest first */
-	for (uint32 i = own_chain.n, j = n; i + 1 < j; i++)
+	for (uint32 i = my.chain.n, j = n; i + 1 < j; i++)
 	{
-		ZChainEntry swap = own_chain.entries[--j];
+		ZChainEntry swap = my.chain.entries[--j];
 
-		own_chain.entries[j] = own_chain.entries[i];
-		own_chain.entries[i] = swap;
+		my.chain.entries[j] = my.chain.entries[i];
+		my.chain.entries[i] = swap;
 	}
-	own_chain.n = n;
+	my.chain.n = n;
 }
 
 /*
@@ -281,34 +288,34 @@ collect_chain(UndoPtr head, UndoPtr stop)
 const ZChainEntry *
 zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 {
-	if (own_chain.relnumber != relnumber || own_chain.block != block)
+	if (my.chain.relnumber != relnumber || my.chain.block != block)
 	{
-		own_chain.n = 0;
+		my.chain.n = 0;
 		forget_checkpoints();
 	}
-	own_chain.relnumber = relnumber;
-	own_chain.block = block;
-	for (uint32 i = own_chain.n; i-- > 0;)
+	my.chain.relnumber = relnumber;
+	my.chain.block = block;
+	for (uint32 i = my.chain.n; i-- > 0;)
 	{
-		if (own_chain.entries[i].ptr == head)
+		if (my.chain.entries[i].ptr == head)
 		{
-			if (own_chain.n != i + 1)
+			if (my.chain.n != i + 1)
 				forget_checkpoints();
-			own_chain.n = i + 1;
-			*n = own_chain.n;
-			return own_chain.entries;
+			my.chain.n = i + 1;
+			*n = my.chain.n;
+			return my.chain.entries;
 		}
 	}
-	if (own_chain.n > 0)
-		collect_chain(head, own_chain.entries[own_chain.n - 1].ptr);
-	if (own_chain.n == 0)
+	if (my.chain.n > 0)
+		collect_chain(head, my.chain.entries[my.chain.n - 1].ptr);
+	if (my.chain.n == 0)
 	{
 		forget_checkpoints();
-		own_chain.found = 0;
+		my.chain.found = 0;
 		collect_chain(head, InvalidUndoPtr);
 	}
-	*n = own_chain.n;
-	return own_chain.entries;
+	*n = my.chain.n;
+	return my.chain.entries;
 }
 
 /*
@@ -318,19 +325,19 @@ zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 bool
 zown_chain_find(UndoPtr change, uint32 *at)
 {
-	for (uint32 i = own_chain.found; i < Min(own_chain.n, own_chain.found + 256); i++)
+	for (uint32 i = my.chain.found; i < Min(my.chain.n, my.chain.found + 256); i++)
 	{
-		if (own_chain.entries[i].ptr == change)
+		if (my.chain.entries[i].ptr == change)
 		{
-			*at = own_chain.found = i;
+			*at = my.chain.found = i;
 			return true;
 		}
 	}
-	for (uint32 i = own_chain.n; i-- > 0;)
+	for (uint32 i = my.chain.n; i-- > 0;)
 	{
-		if (own_chain.entries[i].ptr == change)
+		if (my.chain.entries[i].ptr == change)
 		{
-			*at = own_chain.found = i;
+			*at = my.chain.found = i;
 			return true;
 		}
 	}
@@ -343,9 +350,9 @@ zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
 {
 	const Checkpoint *best = NULL;
 
-	for (int i = 0; i < ncheckpoints; i++)
+	for (int i = 0; i < my.ncheckpoints; i++)
 	{
-		const Checkpoint *c = &checkpoints[i];
+		const Checkpoint *c = &my.checkpoints[i];
 
 		if (c->off == off && c->at >= *at && (best == NULL || c->at < best->at))
 			best = c;
@@ -366,19 +373,19 @@ zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 {
 	Checkpoint *c;
 
-	if (checkpoint_memory == NULL)
-		checkpoint_memory = AllocSetContextCreate(TopTransactionContext,
-												  "zundo checkpoints of rows",
-												  ALLOCSET_DEFAULT_SIZES);
-	if (ncheckpoints == MAX_CHECKPOINTS)
+	if (my.checkpoint_memory == NULL)
+		my.checkpoint_memory = AllocSetContextCreate(TopTransactionContext,
+													 "zundo checkpoints of rows",
+													 ALLOCSET_DEFAULT_SIZES);
+	if (my.ncheckpoints == MAX_CHECKPOINTS)
 		forget_checkpoints();
-	c = &checkpoints[ncheckpoints];
+	c = &my.checkpoints[my.ncheckpoints];
 	c->at = at;
 	c->off = off;
 	c->len = len;
-	c->row = MemoryContextAlloc(checkpoint_memory, len);
+	c->row = MemoryContextAlloc(my.checkpoint_memory, len);
 	memcpy(c->row, row, len);
-	ncheckpoints++;
+	my.ncheckpoints++;
 }
 
 /*
@@ -389,11 +396,11 @@ zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 void
 zown_at_xact_end(void)
 {
-	on_unseen = false;
-	if (any_noted)
-		memset(orders, 0, sizeof(orders));
-	any_noted = false;
-	memset(&own_chain, 0, sizeof(own_chain));
-	ncheckpoints = 0;
-	checkpoint_memory = NULL;
+	my.on_unseen = false;
+	if (my.any_noted)
+		memset(my.orders, 0, sizeof(my.orders));
+	my.any_noted = false;
+	memset(&my.chain, 0, sizeof(my.chain));
+	my.ncheckpoints = 0;
+	my.checkpoint_memory = NULL;
 }

@@ -66,26 +66,33 @@ typedef struct NotedPage
 	bool		logged;
 } NotedPage;
 
-static NotedPage noted[MAX_NOTED];
-static int	nnoted = 0;
-static int16 hash[HASH_SIZE];	/* index into noted[] + 1, 0 = free */
-
-static int	overflow_min = 0;	/* nest levels that may have unnoted pages, 0
+/* What the backend has noted of its transaction. */
+typedef struct NotedPages
+{
+	NotedPage	noted[MAX_NOTED];
+	int			nnoted;
+	int16		hash[HASH_SIZE];	/* index into noted[] + 1, 0 = free */
+	int			last;			/* entry of the page noted last, if there is
+								 * one at this index */
+	int			overflow_min;	/* nest levels that may have unnoted pages, 0
 								 * = none */
-static int	overflow_max = 0;
-static bool own_pending = false;
-static bool undoing = false;	/* the callback is running, and a nested call
+	int			overflow_max;
+	bool		own_pending;
+	bool		undoing;		/* the callback is running, and a nested call
 								 * does nothing */
+} NotedPages;
+
+static NotedPages my;
 
 /* Forgets everything. Called at the end of every top-level transaction. */
 static void
 forget_all(void)
 {
-	for (int i = 0; i < nnoted; i++)
-		hash[noted[i].place] = 0;
-	nnoted = 0;
-	overflow_min = overflow_max = 0;
-	own_pending = false;
+	for (int i = 0; i < my.nnoted; i++)
+		my.hash[my.noted[i].place] = 0;
+	my.nnoted = 0;
+	my.overflow_min = my.overflow_max = 0;
+	my.own_pending = false;
 }
 
 /*
@@ -98,9 +105,9 @@ hash_place(const RelFileLocator *locator, BlockNumber block)
 	int			place = hash_combine(murmurhash32((uint32) locator->relNumber),
 									 murmurhash32(block)) % HASH_SIZE;
 
-	while (hash[place] != 0)
+	while (my.hash[place] != 0)
 	{
-		const NotedPage *page = &noted[hash[place] - 1];
+		const NotedPage *page = &my.noted[my.hash[place] - 1];
 
 		if (page->block == block && RelFileLocatorEquals(page->locator, *locator))
 			break;
@@ -113,10 +120,10 @@ hash_place(const RelFileLocator *locator, BlockNumber block)
 static void
 note_overflow(int level)
 {
-	if (overflow_min == 0 || level < overflow_min)
-		overflow_min = level;
-	if (level > overflow_max)
-		overflow_max = level;
+	if (my.overflow_min == 0 || level < my.overflow_min)
+		my.overflow_min = level;
+	if (level > my.overflow_max)
+		my.overflow_max = level;
 }
 
 /*
@@ -126,7 +133,6 @@ note_overflow(int level)
 void
 zrollback_note_page(Relation rel, BlockNumber block)
 {
-	static int	last = -1;
 	int			level = GetCurrentTransactionNestLevel();
 	NotedPage  *page;
 	int			place;
@@ -134,48 +140,48 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	if (RelationUsesLocalBuffers(rel))
 		return;					/* see ztemp.c */
 	/* rows are mostly changed page by page */
-	if (last >= 0 && last < nnoted && noted[last].level == level &&
-		noted[last].block == block &&
-		RelFileLocatorEquals(noted[last].locator, rel->rd_locator))
+	if (my.last < my.nnoted && my.noted[my.last].level == level &&
+		my.noted[my.last].block == block &&
+		RelFileLocatorEquals(my.noted[my.last].locator, rel->rd_locator))
 		return;
-	if (level <= overflow_max && level >= overflow_min)
+	if (level <= my.overflow_max && level >= my.overflow_min)
 		return;
 	place = hash_place(&rel->rd_locator, block);
-	if (hash[place] != 0 && noted[hash[place] - 1].level == level)
+	if (my.hash[place] != 0 && my.noted[my.hash[place] - 1].level == level)
 	{
-		last = hash[place] - 1;
+		my.last = my.hash[place] - 1;
 		return;
 	}
-	if (nnoted >= Min(zundo_eager_rollback_pages, MAX_NOTED))
+	if (my.nnoted >= Min(zundo_eager_rollback_pages, MAX_NOTED))
 	{
 		note_overflow(level);
 		return;
 	}
-	page = &noted[nnoted];
+	page = &my.noted[my.nnoted];
 	page->locator = rel->rd_locator;
 	page->block = block;
 	page->reloid = RelationGetRelid(rel);
 	page->level = level;
-	page->older = (int16) (hash[place] - 1);
+	page->older = (int16) (my.hash[place] - 1);
 	page->place = (uint16) place;
 	page->logged = RelationIsPermanent(rel);
-	last = nnoted++;
-	hash[place] = (int16) nnoted;
+	my.last = my.nnoted++;
+	my.hash[place] = (int16) my.nnoted;
 }
 
 bool
 zrollback_own_aborts_pending(void)
 {
-	return own_pending;
+	return my.own_pending;
 }
 
 /* Removes the newest entry from the list and returns it. */
 static NotedPage
 pop_page(void)
 {
-	NotedPage	page = noted[--nnoted];
+	NotedPage	page = my.noted[--my.nnoted];
 
-	hash[page.place] = (int16) (page.older + 1);
+	my.hash[page.place] = (int16) (page.older + 1);
 	return page;
 }
 
@@ -186,32 +192,32 @@ pop_page(void)
 void
 zrollback_at_subxact_commit(int level)
 {
-	int			from = nnoted;
+	int			from = my.nnoted;
 	int			to;
 
-	if (overflow_max >= level)
+	if (my.overflow_max >= level)
 	{
-		overflow_max = level - 1;
-		overflow_min = Min(overflow_min, level - 1);
+		my.overflow_max = level - 1;
+		my.overflow_min = Min(my.overflow_min, level - 1);
 	}
-	while (from > 0 && noted[from - 1].level >= level)
+	while (from > 0 && my.noted[from - 1].level >= level)
 		from--;
 	to = from;
-	for (int i = from; i < nnoted; i++)
+	for (int i = from; i < my.nnoted; i++)
 	{
-		NotedPage	page = noted[i];
+		NotedPage	page = my.noted[i];
 
-		if (page.older >= 0 && noted[page.older].level == level - 1)
+		if (page.older >= 0 && my.noted[page.older].level == level - 1)
 		{
-			hash[page.place] = (int16) (page.older + 1);
+			my.hash[page.place] = (int16) (page.older + 1);
 			continue;
 		}
 		page.level = level - 1;
-		noted[to] = page;
-		hash[page.place] = (int16) (to + 1);
+		my.noted[to] = page;
+		my.hash[page.place] = (int16) (to + 1);
 		to++;
 	}
-	nnoted = to;
+	my.nnoted = to;
 }
 
 /* Returns whether the file is among those that the abort will drop. */
@@ -247,7 +253,7 @@ undo_pages(int level, volatile NotedPage *current)
 	 */
 	if (is_dropped(&undo_log, dropped, ndropped))
 	{
-		while (nnoted > 0 && noted[nnoted - 1].level >= level)
+		while (my.nnoted > 0 && my.noted[my.nnoted - 1].level >= level)
 		{
 			NotedPage	page = pop_page();
 
@@ -255,7 +261,7 @@ undo_pages(int level, volatile NotedPage *current)
 				complete = false;
 		}
 	}
-	while (nnoted > 0 && noted[nnoted - 1].level >= level)
+	while (my.nnoted > 0 && my.noted[my.nnoted - 1].level >= level)
 	{
 		NotedPage	page = *current = pop_page();
 
@@ -357,9 +363,9 @@ undo_level(int level)
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
-	if (overflow_max >= level)
+	if (my.overflow_max >= level)
 		complete = false;
-	if (nnoted == 0 || noted[nnoted - 1].level < level)
+	if (my.nnoted == 0 || my.noted[my.nnoted - 1].level < level)
 		return complete;
 	if (!can_undo_now() ||
 		(level == 1 &&
@@ -370,7 +376,7 @@ undo_level(int level)
 		ErrorData  *outer = error_under_way();
 		volatile NotedPage current;
 
-		undoing = true;
+		my.undoing = true;
 		zundo_abort_forget_io();
 		current.locator.relNumber = InvalidRelFileNumber;
 		PG_TRY();
@@ -408,9 +414,9 @@ undo_level(int level)
 		PG_END_TRY();
 		if (outer != NULL)
 			FreeErrorData(outer);
-		undoing = false;
+		my.undoing = false;
 	}
-	while (nnoted > 0 && noted[nnoted - 1].level >= level)
+	while (my.nnoted > 0 && my.noted[my.nnoted - 1].level >= level)
 		(void) pop_page();
 	return complete;
 }
@@ -423,13 +429,13 @@ undo_level(int level)
 bool
 zrollback_at_xact_end(bool aborted)
 {
-	bool		left = own_pending;
+	bool		left = my.own_pending;
 
 	if (aborted)
 	{
-		if (undoing || !undo_level(1))
+		if (my.undoing || !undo_level(1))
 			left = true;
-		undoing = false;
+		my.undoing = false;
 	}
 	forget_all();
 	return left;
@@ -442,12 +448,12 @@ zrollback_at_xact_end(bool aborted)
 void
 zrollback_at_subxact_abort(int level)
 {
-	if (undoing || !undo_level(level))
-		own_pending = true;
-	if (overflow_max >= level)
+	if (my.undoing || !undo_level(level))
+		my.own_pending = true;
+	if (my.overflow_max >= level)
 	{
-		overflow_max = level - 1;
-		if (overflow_min >= level)
-			overflow_min = overflow_max = 0;
+		my.overflow_max = level - 1;
+		if (my.overflow_min >= level)
+			my.overflow_min = my.overflow_max = 0;
 	}
 }

@@ -72,8 +72,8 @@ blocks_of(const ZuTempFile *file)
 static void
 undo_page(const ZuTempFile *file, TempFile *state, BlockNumber block)
 {
-	static RelationData rel;
-	static FormData_pg_class class;
+	RelationData rel;
+	FormData_pg_class class;
 	Buffer		buf;
 
 	if (block >= state->nblocks || block == state->last)

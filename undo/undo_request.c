@@ -78,11 +78,10 @@ typedef struct WorkerTable
 	WorkerEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } WorkerTable;
 
-static WorkerTable *table = NULL;
-
-/* What a worker process knows of its entry. */
+/* What this process knows of the table, and a worker of its entry. */
 typedef struct MyWorker
 {
+	WorkerTable *table;			/* NULL = shared memory is not set up */
 	WorkerEntry *entry;			/* NULL = this process is no worker */
 	bool		at_work;		/* the worker has begun its first cycle */
 } MyWorker;
@@ -106,15 +105,15 @@ zworkers_shmem_startup(void)
 	bool		found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	table = ShmemInitStruct("zundo workers", zworkers_shmem_size(), &found);
+	my.table = ShmemInitStruct("zundo workers", zworkers_shmem_size(), &found);
 	if (!found)
 	{
-		memset(table, 0, zworkers_shmem_size());
-		table->tranche = zc_new_tranche("zundo_workers");
-		LWLockInitialize(&table->lock, table->tranche);
-		table->nentries = zundo_max_databases;
+		memset(my.table, 0, zworkers_shmem_size());
+		my.table->tranche = zc_new_tranche("zundo_workers");
+		LWLockInitialize(&my.table->lock, my.table->tranche);
+		my.table->nentries = zundo_max_databases;
 	}
-	zc_register_tranche(table->tranche, "zundo_workers");
+	zc_register_tranche(my.table->tranche, "zundo_workers");
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -122,9 +121,9 @@ zworkers_shmem_startup(void)
 static WorkerEntry *
 find_entry(Oid dboid)
 {
-	for (int i = 0; i < table->nentries; i++)
-		if (table->entries[i].state != ZWORKER_FREE && table->entries[i].dboid == dboid)
-			return &table->entries[i];
+	for (int i = 0; i < my.table->nentries; i++)
+		if (my.table->entries[i].state != ZWORKER_FREE && my.table->entries[i].dboid == dboid)
+			return &my.table->entries[i];
 	return NULL;
 }
 
@@ -135,12 +134,12 @@ find_entry(Oid dboid)
 static WorkerEntry *
 take_entry(Oid dboid)
 {
-	for (int i = 0; i < table->nentries; i++)
-		if (table->entries[i].state == ZWORKER_FREE)
+	for (int i = 0; i < my.table->nentries; i++)
+		if (my.table->entries[i].state == ZWORKER_FREE)
 		{
-			memset(&table->entries[i], 0, sizeof(WorkerEntry));
-			table->entries[i].dboid = dboid;
-			return &table->entries[i];
+			memset(&my.table->entries[i], 0, sizeof(WorkerEntry));
+			my.table->entries[i].dboid = dboid;
+			return &my.table->entries[i];
 		}
 	return NULL;
 }
@@ -155,16 +154,16 @@ zworkers_wake(Oid dboid)
 	WorkerEntry *entry;
 	Latch	   *latch;
 
-	if (table == NULL || !OidIsValid(dboid))
+	if (my.table == NULL || !OidIsValid(dboid))
 		return;
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
-	latch = table->launcher;
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
+	latch = my.table->launcher;
 	entry = find_entry(dboid);
 	if (entry == NULL)
 	{
 		entry = take_entry(dboid);
 		if (entry == NULL)
-			table->rescan = true;
+			my.table->rescan = true;
 		else
 			entry->state = ZWORKER_WANTED;
 	}
@@ -174,7 +173,7 @@ zworkers_wake(Oid dboid)
 		entry->requested = true;
 	if (latch != NULL)
 		SetLatch(latch);
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 }
 
 /*
@@ -184,12 +183,12 @@ zworkers_wake(Oid dboid)
 void
 zwtable_set_launcher(bool is_launcher)
 {
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
-	table->launcher = is_launcher ? MyLatch : NULL;
-	for (int i = 0; i < table->nentries; i++)
-		if (table->entries[i].state == ZWORKER_STARTING)
-			table->entries[i].state = ZWORKER_WANTED;
-	LWLockRelease(&table->lock);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
+	my.table->launcher = is_launcher ? MyLatch : NULL;
+	for (int i = 0; i < my.table->nentries; i++)
+		if (my.table->entries[i].state == ZWORKER_STARTING)
+			my.table->entries[i].state = ZWORKER_WANTED;
+	LWLockRelease(&my.table->lock);
 }
 
 bool
@@ -197,10 +196,10 @@ zwtable_rescan_wanted(void)
 {
 	bool		rescan;
 
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
-	rescan = table->rescan;
-	table->rescan = false;
-	LWLockRelease(&table->lock);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
+	rescan = my.table->rescan;
+	my.table->rescan = false;
+	LWLockRelease(&my.table->lock);
 	return rescan;
 }
 
@@ -213,7 +212,7 @@ zwtable_want(Oid dboid)
 {
 	WorkerEntry *entry;
 
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	entry = find_entry(dboid);
 	if (entry == NULL)
 	{
@@ -221,7 +220,7 @@ zwtable_want(Oid dboid)
 		if (entry != NULL)
 			entry->state = ZWORKER_WANTED;
 	}
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return entry != NULL;
 }
 
@@ -232,10 +231,10 @@ zwtable_next_wanted(void)
 	TimestampTz now = GetCurrentTimestamp();
 	Oid			dboid = InvalidOid;
 
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < table->nentries && !OidIsValid(dboid); i++)
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < my.table->nentries && !OidIsValid(dboid); i++)
 	{
-		WorkerEntry *entry = &table->entries[table->next++ % table->nentries];
+		WorkerEntry *entry = &my.table->entries[my.table->next++ % my.table->nentries];
 
 		if (entry->state == ZWORKER_WANTED && entry->not_before <= now)
 		{
@@ -243,8 +242,8 @@ zwtable_next_wanted(void)
 			dboid = entry->dboid;
 		}
 	}
-	table->next %= Max(table->nentries, 1);
-	LWLockRelease(&table->lock);
+	my.table->next %= Max(my.table->nentries, 1);
+	LWLockRelease(&my.table->lock);
 	return dboid;
 }
 
@@ -253,10 +252,10 @@ zwtable_has_wanted(void)
 {
 	bool		found = false;
 
-	LWLockAcquire(&table->lock, LW_SHARED);
-	for (int i = 0; i < table->nentries; i++)
-		found |= (table->entries[i].state == ZWORKER_WANTED);
-	LWLockRelease(&table->lock);
+	LWLockAcquire(&my.table->lock, LW_SHARED);
+	for (int i = 0; i < my.table->nentries; i++)
+		found |= (my.table->entries[i].state == ZWORKER_WANTED);
+	LWLockRelease(&my.table->lock);
 	return found;
 }
 
@@ -266,10 +265,10 @@ zwtable_is_starting(Oid dboid)
 	WorkerEntry *entry;
 	bool		starting;
 
-	LWLockAcquire(&table->lock, LW_SHARED);
+	LWLockAcquire(&my.table->lock, LW_SHARED);
 	entry = find_entry(dboid);
 	starting = (entry != NULL && entry->state == ZWORKER_STARTING);
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return starting;
 }
 
@@ -278,11 +277,11 @@ zwtable_start_failed(Oid dboid, bool give_up)
 {
 	WorkerEntry *entry;
 
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	entry = find_entry(dboid);
 	if (entry != NULL && entry->state == ZWORKER_STARTING)
 		entry->state = give_up ? ZWORKER_FREE : ZWORKER_WANTED;
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 }
 
 /*
@@ -297,11 +296,11 @@ release_at_exit(int code, Datum arg)
 		return;
 	if (my.at_work)
 	{
-		LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+		LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 		my.entry->requested = true;
 		my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 														   ZWORKER_RESPITE_MS);
-		LWLockRelease(&table->lock);
+		LWLockRelease(&my.table->lock);
 	}
 	(void) zwtable_release(false);
 }
@@ -316,7 +315,7 @@ zwtable_claim(Oid dboid)
 	WorkerEntry *entry;
 
 	before_shmem_exit(release_at_exit, (Datum) 0);
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	entry = find_entry(dboid);
 	if (entry == NULL)
 		entry = take_entry(dboid);
@@ -330,10 +329,10 @@ zwtable_claim(Oid dboid)
 		entry->since = GetCurrentTimestamp();
 		entry->pinned = entry->must_yield = false;
 		my.entry = entry;
-		if (table->launcher != NULL)
-			SetLatch(table->launcher);
+		if (my.table->launcher != NULL)
+			SetLatch(my.table->launcher);
 	}
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return entry != NULL;
 }
 
@@ -344,11 +343,11 @@ zwtable_take_request(void)
 	bool		requested;
 
 	my.at_work = true;
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	requested = my.entry->requested;
 	my.entry->requested = false;
 	my.entry->not_before = 0;
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return requested;
 }
 
@@ -363,16 +362,16 @@ zwtable_ask_to_yield(void)
 	WorkerEntry *best = NULL;
 	bool		asked;
 
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 
 	/*
 	 * a worker that was asked a moment ago may be leaving while its slot is
 	 * not free yet
 	 */
-	asked = !TimestampDifferenceExceeds(table->yield_asked, now, YIELD_TIME_MS);
-	for (int i = 0; i < table->nentries; i++)
+	asked = !TimestampDifferenceExceeds(my.table->yield_asked, now, YIELD_TIME_MS);
+	for (int i = 0; i < my.table->nentries; i++)
 	{
-		WorkerEntry *entry = &table->entries[i];
+		WorkerEntry *entry = &my.table->entries[i];
 		int			turn = entry->pinned ? ZWORKER_TURN_MS : ZWORKER_LONG_TURN_MS;
 
 		if (entry->state != ZWORKER_RUNNING)
@@ -390,10 +389,10 @@ zwtable_ask_to_yield(void)
 	if (best != NULL && !asked)
 	{
 		best->must_yield = asked = true;
-		table->yield_asked = now;
+		my.table->yield_asked = now;
 		SetLatch(best->latch);
 	}
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return asked;
 }
 
@@ -402,10 +401,10 @@ zwtable_must_yield(bool pinned)
 {
 	bool		must;
 
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.entry->pinned = pinned;
 	must = my.entry->must_yield;
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return must;
 }
 
@@ -413,10 +412,10 @@ zwtable_must_yield(bool pinned)
 void
 zwtable_yield(void)
 {
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.entry->requested = true;
 	my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	(void) zwtable_release(false);
 }
 
@@ -429,10 +428,10 @@ zwtable_release(bool unless_requested)
 {
 	if (my.entry == NULL)
 		return true;
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	if (my.entry->requested && unless_requested)
 	{
-		LWLockRelease(&table->lock);
+		LWLockRelease(&my.table->lock);
 		return false;
 	}
 	my.entry->xid = 0;
@@ -440,9 +439,9 @@ zwtable_release(bool unless_requested)
 	my.entry->latch = NULL;
 	my.entry->state = my.entry->requested ? ZWORKER_WANTED : ZWORKER_FREE;
 	my.entry = NULL;
-	if (table->launcher != NULL)
-		SetLatch(table->launcher);
-	LWLockRelease(&table->lock);
+	if (my.table->launcher != NULL)
+		SetLatch(my.table->launcher);
+	LWLockRelease(&my.table->lock);
 	return true;
 }
 
@@ -450,10 +449,10 @@ zwtable_release(bool unless_requested)
 void
 zwtable_give_up(bool again)
 {
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
-	table->rescan = table->rescan || again || my.entry->requested;
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
+	my.table->rescan = my.table->rescan || again || my.entry->requested;
 	my.entry->requested = false;
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	(void) zwtable_release(false);
 }
 
@@ -463,12 +462,12 @@ zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, 
 {
 	if (my.entry == NULL)
 		return;
-	LWLockAcquire(&table->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.entry->xid = xid;
 	my.entry->records_done = records_done;
 	my.entry->records_total = records_total;
 	my.entry->bytes = bytes;
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 }
 
 /* Lists RUNNING workers that have reported a transaction. */
@@ -477,12 +476,12 @@ zworkers_progress(ZRollbackProgress *out, int max)
 {
 	int			n = 0;
 
-	if (table == NULL)
+	if (my.table == NULL)
 		return 0;
-	LWLockAcquire(&table->lock, LW_SHARED);
-	for (int i = 0; i < table->nentries && n < max; i++)
+	LWLockAcquire(&my.table->lock, LW_SHARED);
+	for (int i = 0; i < my.table->nentries && n < max; i++)
 	{
-		const WorkerEntry *entry = &table->entries[i];
+		const WorkerEntry *entry = &my.table->entries[i];
 
 		if (entry->state != ZWORKER_RUNNING || entry->xid == 0)
 			continue;
@@ -494,6 +493,6 @@ zworkers_progress(ZRollbackProgress *out, int max)
 		out[n].bytes = entry->bytes;
 		n++;
 	}
-	LWLockRelease(&table->lock);
+	LWLockRelease(&my.table->lock);
 	return n;
 }

@@ -75,14 +75,19 @@ StaticAssertDecl(offsetof(ZuShared, entries) == PG_CACHE_LINE_SIZE &&
 
 ZuBackend	zu_my;
 
-static ZuDoubt no_doubt;
-ZuDoubt    *zu_doubt = &no_doubt;
+/* Where this process finds the parts of shared memory. */
+typedef struct SharedParts
+{
+	ZuShared   *shared;			/* NULL = shared memory is not set up */
+	ZuLogSet   *sets;
+	LWLockPadded *locks;		/* 0: table lock; then LOCKS_PER_ENTRY for
+								 * each entry; then a fence for each process */
+	ZuDoubt		no_doubt;		/* of a process without an entry */
+} SharedParts;
 
-static ZuShared *shared = NULL;
-static ZuLogSet *sets = NULL;
-static LWLockPadded *locks = NULL;	/* 0: table lock; then LOCKS_PER_ENTRY for
-									 * each entry; then a fence for each
-									 * process */
+static SharedParts at;
+
+ZuDoubt    *zu_doubt = &at.no_doubt;
 
 /* ---- size and start ---- */
 
@@ -125,7 +130,7 @@ zu_shmem_request(void)
 static ZuLogSet *
 set_at(int i)
 {
-	return (ZuLogSet *) ((char *) sets + i * set_size(shared->nlogs));
+	return (ZuLogSet *) ((char *) at.sets + i * set_size(at.shared->nlogs));
 }
 
 /* Makes log an unused log. */
@@ -192,37 +197,37 @@ zu_shmem_startup(void)
 	bool		found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = ShmemInitStruct("zundo undo logs", zu_shmem_size(), &found);
+	at.shared = ShmemInitStruct("zundo undo logs", zu_shmem_size(), &found);
 	if (!found)
 	{
-		shared->nlogs = logs_wanted();
-		shared->nentries = MaxBackends;
-		shared->nsets = zundo_max_databases;
-		shared->entries_used = 0;
-		for (int i = 0; i < shared->nentries; i++)
-			init_entry(&shared->entries[i].entry);
+		at.shared->nlogs = logs_wanted();
+		at.shared->nentries = MaxBackends;
+		at.shared->nsets = zundo_max_databases;
+		at.shared->entries_used = 0;
+		for (int i = 0; i < at.shared->nentries; i++)
+			init_entry(&at.shared->entries[i].entry);
 	}
-	sets = (ZuLogSet *) ((char *) shared + entries_size());
+	at.sets = (ZuLogSet *) ((char *) at.shared + entries_size());
 	if (!found)
 	{
-		for (int i = 0; i < shared->nsets; i++)
+		for (int i = 0; i < at.shared->nsets; i++)
 			set_at(i)->owner = NULL;
 	}
 	zu_pin_shmem_startup();
-	locks = GetNamedLWLockTranche("zundo");
+	at.locks = GetNamedLWLockTranche("zundo");
 	LWLockRelease(AddinShmemInitLock);
 }
 
 bool
 zu_shmem_ready(void)
 {
-	return shared != NULL;
+	return at.shared != NULL;
 }
 
 int
 zu_nlogs(void)
 {
-	return shared->nlogs;
+	return at.shared->nlogs;
 }
 
 /* ---- locks ---- */
@@ -230,22 +235,22 @@ zu_nlogs(void)
 static LWLock *
 table_lock(void)
 {
-	return &locks[0].lock;
+	return &at.locks[0].lock;
 }
 
 static LWLock *
 entry_lock(ZuEntry *entry, int n)
 {
-	Size		i = (ZuEntryPadded *) entry - shared->entries;
+	Size		i = (ZuEntryPadded *) entry - at.shared->entries;
 
-	return &locks[1 + i * LOCKS_PER_ENTRY + n].lock;
+	return &at.locks[1 + i * LOCKS_PER_ENTRY + n].lock;
 }
 
 /* Returns the fence of the process with this number. */
 static LWLock *
 fence_lock(int procno)
 {
-	return &locks[1 + shared->nentries * LOCKS_PER_ENTRY + procno].lock;
+	return &at.locks[1 + at.shared->nentries * LOCKS_PER_ENTRY + procno].lock;
 }
 
 LWLock *
@@ -254,7 +259,7 @@ zu_my_fence(void)
 	int			procno = (int) zc_my_proc_number();
 
 	/* only processes that can be connected to a database read undo */
-	Assert(procno >= 0 && procno < shared->nentries);
+	Assert(procno >= 0 && procno < at.shared->nentries);
 	return fence_lock(procno);
 }
 
@@ -276,7 +281,7 @@ zu_lower_limit(ZuEntry *entry, uint32 nextents)
 {
 	pg_atomic_write_u32(&entry->limit, nextents);
 	pg_memory_barrier();
-	for (int i = 0; i < shared->nentries; i++)
+	for (int i = 0; i < at.shared->nentries; i++)
 	{
 		LWLockAcquire(fence_lock(i), LW_EXCLUSIVE);
 		LWLockRelease(fence_lock(i));
@@ -318,9 +323,9 @@ zu_end_truncation(ZuEntry *entry)
 static ZuEntry *
 find_entry(Oid dboid, RelFileNumber relnumber)
 {
-	for (int i = 0; i < shared->entries_used; i++)
+	for (int i = 0; i < at.shared->entries_used; i++)
 	{
-		ZuEntry    *entry = &shared->entries[i].entry;
+		ZuEntry    *entry = &at.shared->entries[i].entry;
 
 		if (entry->dboid == dboid && entry->relnumber == relnumber)
 			return entry;
@@ -334,7 +339,7 @@ zu_lock_entry_for_redo(RelFileLocator locator)
 {
 	ZuEntry    *entry;
 
-	if (shared == NULL)
+	if (at.shared == NULL)
 		return NULL;
 	LWLockAcquire(table_lock(), LW_SHARED);
 	entry = find_entry(locator.dbOid, locator.relNumber);
@@ -365,9 +370,9 @@ zu_join_entry(RelFileLocator locator)
 		entry = find_entry(InvalidOid, InvalidRelFileNumber);
 		if (entry == NULL)
 		{
-			if (shared->entries_used >= shared->nentries)
+			if (at.shared->entries_used >= at.shared->nentries)
 				elog(ERROR, "zundo has no entry left for a database");
-			entry = &shared->entries[shared->entries_used++].entry;
+			entry = &at.shared->entries[at.shared->entries_used++].entry;
 		}
 		init_entry(entry);
 		entry->dboid = locator.dbOid;
@@ -392,7 +397,7 @@ zu_take_logs(ZuEntry *entry)
 	if (entry->logs != NULL)
 		return;
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < shared->nsets && set == NULL; i++)
+	for (int i = 0; i < at.shared->nsets && set == NULL; i++)
 	{
 		if (set_at(i)->owner == NULL)
 			set = set_at(i);
@@ -405,9 +410,9 @@ zu_take_logs(ZuEntry *entry)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many databases write zheap tables at the same time"),
 				 errdetail("At most %d databases can do so (\"zundo.max_databases\").",
-						   shared->nsets),
+						   at.shared->nsets),
 				 errhint("Increase \"zundo.max_databases\" and restart the server.")));
-	for (int i = 0; i < shared->nlogs; i++)
+	for (int i = 0; i < at.shared->nlogs; i++)
 		init_log(&set->logs[i]);
 	entry->logs = set->logs;
 }
@@ -421,7 +426,7 @@ drop_logs(ZuEntry *entry)
 {
 	if (entry->logs == NULL)
 		return;
-	for (int i = 0; i < shared->nsets; i++)
+	for (int i = 0; i < at.shared->nsets; i++)
 	{
 		if (set_at(i)->owner == entry)
 			set_at(i)->owner = NULL;
@@ -436,7 +441,7 @@ zu_leave_entry(void)
 	ZuEntry    *entry = zu_my.entry;
 
 	zu_my.entry = NULL;
-	zu_doubt = &no_doubt;
+	zu_doubt = &at.no_doubt;
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
 	Assert(entry->refcount > 0);
 	if (--entry->refcount == 0)

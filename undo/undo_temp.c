@@ -41,33 +41,46 @@
 
 StaticAssertDecl(CHUNK_BYTES >= ZU_MAX_RESERVE, "what one op writes fits a chunk");
 
-static MemoryContext context = NULL;
+/* The private undo of this backend. */
+typedef struct TempUndo
+{
+	MemoryContext context;		/* of the chunks */
 
-/* The chunks first_chunk .. first_chunk + nchunks - 1; NULL = in the file. */
-static char **chunks = NULL;
-static uint64 first_chunk = 1;	/* so that no pointer is 0 */
-static int	nchunks = 0;
-static int	max_chunks = 0;
-static int	in_memory = 0;
-static int	spilled = 0;		/* all chunks below this index are in the file */
+	/* from first_chunk on; NULL = in the file */
+	char	  **chunks;
+	uint64		first_chunk;
+	int			nchunks;
+	int			max_chunks;
+	int			in_memory;
+	int			spilled;		/* all chunks below this index are in the file */
 
-static File file = 0;			/* 0 = none */
-static uint64 file_start;		/* number of its first chunk */
+	File		file;			/* 0 = none */
+	uint64		file_start;		/* number of its first chunk */
 
-static uint64 begin = CHUNK_BYTES;	/* position of the oldest byte kept */
-static uint64 end = CHUNK_BYTES;
+	uint64		begin;			/* position of the oldest byte kept */
+	uint64		end;
 
-static ZXid oldest = FirstNormalTransactionId;
-static ZXid newest = FirstNormalTransactionId;	/* newest xid in a record so
-												 * far */
+	ZXid		oldest;
+	ZXid		newest;			/* newest xid in a record so far */
 
-static bool pending = false;
-static bool own_aborts = false;
-static int	written_level = 0;	/* highest nest level with changes, 0 = none */
+	bool		pending;
+	bool		own_aborts;
+	int			written_level;	/* highest nest level with changes, 0 = none */
 
-static ZuTempFile *files = NULL;
-static int	nfiles = 0;
-static int	max_files = 0;
+	/* the files of tables with records in the undo kept */
+	ZuTempFile *files;
+	int			nfiles;
+	int			max_files;
+	int			last_file;		/* where note_file found the last one */
+} TempUndo;
+
+static TempUndo my = {
+	.first_chunk = 1,			/* so that no pointer is 0 */
+	.begin = CHUNK_BYTES,
+	.end = CHUNK_BYTES,
+	.oldest = FirstNormalTransactionId,
+	.newest = FirstNormalTransactionId
+};
 
 static inline uint64
 chunk_of(uint64 pos)
@@ -79,8 +92,8 @@ chunk_of(uint64 pos)
 static inline char *
 chunk_memory(uint64 chunk)
 {
-	Assert(chunk >= first_chunk && chunk < first_chunk + nchunks);
-	return chunks[chunk - first_chunk];
+	Assert(chunk >= my.first_chunk && chunk < my.first_chunk + my.nchunks);
+	return my.chunks[chunk - my.first_chunk];
 }
 
 /* ---- space ---- */
@@ -94,14 +107,14 @@ spill_chunk(void)
 {
 	int			written;
 
-	if (file == 0)
+	if (my.file == 0)
 	{
-		file = OpenTemporaryFile(true);
-		file_start = first_chunk;
+		my.file = OpenTemporaryFile(true);
+		my.file_start = my.first_chunk;
 	}
 	errno = 0;
-	written = FileWrite(file, chunks[spilled], CHUNK_BYTES,
-						(off_t) (first_chunk + spilled - file_start) * CHUNK_BYTES,
+	written = FileWrite(my.file, my.chunks[my.spilled], CHUNK_BYTES,
+						(off_t) (my.first_chunk + my.spilled - my.file_start) * CHUNK_BYTES,
 						WAIT_EVENT_BUFFILE_WRITE);
 	if (written != CHUNK_BYTES)
 	{
@@ -110,11 +123,11 @@ spill_chunk(void)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not write undo of temporary tables to file \"%s\": %m",
-						FilePathName(file))));
+						FilePathName(my.file))));
 	}
-	pfree(chunks[spilled]);
-	chunks[spilled++] = NULL;
-	in_memory--;
+	pfree(my.chunks[my.spilled]);
+	my.chunks[my.spilled++] = NULL;
+	my.in_memory--;
 }
 
 /*
@@ -127,56 +140,55 @@ add_chunk(void)
 {
 	int			limit = Max(MIN_CHUNKS, (int) ((int64) num_temp_buffers * BLCKSZ / CHUNK_BYTES));
 
-	if ((first_chunk + nchunks + 1) * CHUNK_BYTES > MAX_POSITION)
+	if ((my.first_chunk + my.nchunks + 1) * CHUNK_BYTES > MAX_POSITION)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("out of undo address space for temporary zheap tables"),
 				 errhint("Start a new session.")));
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "zheap undo of temporary tables",
-										ALLOCSET_DEFAULT_SIZES);
-	if (nchunks == max_chunks)
+	if (my.context == NULL)
+		my.context = AllocSetContextCreate(TopMemoryContext, "zheap undo of temporary tables",
+										   ALLOCSET_DEFAULT_SIZES);
+	if (my.nchunks == my.max_chunks)
 	{
-		int			wanted = Max(2 * max_chunks, MIN_CHUNKS);
+		int			wanted = Max(2 * my.max_chunks, MIN_CHUNKS);
 
-		if (chunks == NULL)
-			chunks = MemoryContextAlloc(TopMemoryContext, wanted * sizeof(char *));
+		if (my.chunks == NULL)
+			my.chunks = MemoryContextAlloc(TopMemoryContext, wanted * sizeof(char *));
 		else
-			chunks = repalloc_huge(chunks, wanted * sizeof(char *));
-		max_chunks = wanted;
+			my.chunks = repalloc_huge(my.chunks, wanted * sizeof(char *));
+		my.max_chunks = wanted;
 	}
-	while (in_memory >= limit && spilled < nchunks - 1)
+	while (my.in_memory >= limit && my.spilled < my.nchunks - 1)
 		spill_chunk();
-	chunks[nchunks] = MemoryContextAlloc(context, CHUNK_BYTES);
-	nchunks++;
-	in_memory++;
+	my.chunks[my.nchunks] = MemoryContextAlloc(my.context, CHUNK_BYTES);
+	my.nchunks++;
+	my.in_memory++;
 }
 
 /* Remembers the file of rel, of which records are about to be written. */
 static void
 note_file(Relation rel)
 {
-	static int	last = 0;
-
-	if (last < nfiles && RelFileLocatorEquals(files[last].locator, rel->rd_locator))
+	if (my.last_file < my.nfiles &&
+		RelFileLocatorEquals(my.files[my.last_file].locator, rel->rd_locator))
 		return;
-	for (last = 0; last < nfiles; last++)
-		if (RelFileLocatorEquals(files[last].locator, rel->rd_locator))
+	for (my.last_file = 0; my.last_file < my.nfiles; my.last_file++)
+		if (RelFileLocatorEquals(my.files[my.last_file].locator, rel->rd_locator))
 			return;
-	if (nfiles == max_files)
+	if (my.nfiles == my.max_files)
 	{
-		int			wanted = Max(2 * max_files, 8);
+		int			wanted = Max(2 * my.max_files, 8);
 
-		if (files == NULL)
-			files = MemoryContextAlloc(TopMemoryContext, wanted * sizeof(ZuTempFile));
+		if (my.files == NULL)
+			my.files = MemoryContextAlloc(TopMemoryContext, wanted * sizeof(ZuTempFile));
 		else
-			files = repalloc(files, wanted * sizeof(ZuTempFile));
-		max_files = wanted;
+			my.files = repalloc(my.files, wanted * sizeof(ZuTempFile));
+		my.max_files = wanted;
 	}
-	files[nfiles].locator = rel->rd_locator;
-	files[nfiles].backend = rel->rd_backend;
-	files[nfiles].reloid = RelationGetRelid(rel);
-	nfiles++;
+	my.files[my.nfiles].locator = rel->rd_locator;
+	my.files[my.nfiles].backend = rel->rd_backend;
+	my.files[my.nfiles].reloid = RelationGetRelid(rel);
+	my.nfiles++;
 }
 
 /*
@@ -186,14 +198,14 @@ note_file(Relation rel)
 void
 zu_temp_reserve(Relation rel, Size bytes)
 {
-	Assert(bytes <= ZU_MAX_RESERVE && !pending && RelationUsesLocalBuffers(rel));
+	Assert(bytes <= ZU_MAX_RESERVE && !my.pending && RelationUsesLocalBuffers(rel));
 	note_file(rel);
 
 	/*
 	 * the op may not fit what is left of the chunk at the position, so the
 	 * next chunk must exist, too
 	 */
-	while (first_chunk + nchunks <= chunk_of(end + bytes))
+	while (my.first_chunk + my.nchunks <= chunk_of(my.end + bytes))
 		add_chunk();
 }
 
@@ -204,29 +216,29 @@ zu_temp_reserve(Relation rel, Size bytes)
 static void
 discard_all(void)
 {
-	int			keep = (int) (chunk_of(end) - first_chunk);
+	int			keep = (int) (chunk_of(my.end) - my.first_chunk);
 
-	for (int i = 0; i < nchunks; i++)
-		if (i < keep && chunks[i] != NULL)
+	for (int i = 0; i < my.nchunks; i++)
+		if (i < keep && my.chunks[i] != NULL)
 		{
-			pfree(chunks[i]);
-			in_memory--;
+			pfree(my.chunks[i]);
+			my.in_memory--;
 		}
-	if (keep > 0 && keep <= nchunks)
+	if (keep > 0 && keep <= my.nchunks)
 	{
-		memmove(chunks, chunks + keep, (nchunks - keep) * sizeof(char *));
-		first_chunk += keep;
-		nchunks -= keep;
+		memmove(my.chunks, my.chunks + keep, (my.nchunks - keep) * sizeof(char *));
+		my.first_chunk += keep;
+		my.nchunks -= keep;
 	}
-	Assert(in_memory == nchunks);
-	spilled = 0;
-	if (file != 0)
-		FileClose(file);
-	file = 0;
-	begin = end;
-	oldest = newest + 1;
-	nfiles = 0;
-	pending = false;
+	Assert(my.in_memory == my.nchunks);
+	my.spilled = 0;
+	if (my.file != 0)
+		FileClose(my.file);
+	my.file = 0;
+	my.begin = my.end;
+	my.oldest = my.newest + 1;
+	my.nfiles = 0;
+	my.pending = false;
 }
 
 /* ---- writing ---- */
@@ -238,12 +250,12 @@ discard_all(void)
 void
 zu_temp_prepare(ZuOp *op)
 {
-	uint64		pos = end;
+	uint64		pos = my.end;
 
 	/* all records of an op lie in one chunk, which was reserved */
 	if (chunk_of(pos) != chunk_of(pos + op->total - 1))
 		pos = (chunk_of(pos) + 1) * CHUNK_BYTES;
-	if (chunk_of(pos) >= first_chunk + nchunks || chunk_memory(chunk_of(pos)) == NULL)
+	if (chunk_of(pos) >= my.first_chunk + my.nchunks || chunk_memory(chunk_of(pos)) == NULL)
 		elog(ERROR, "private undo of %u bytes was not reserved", op->total);
 	op->npages = 0;
 	op->place.generation = 0;
@@ -270,12 +282,12 @@ zu_temp_finish(const ZuOp *op)
 	int			level = GetCurrentTransactionNestLevel();
 
 	/* a length of 0 tells zu_temp_next that the rest of the chunk is unused */
-	if (chunk_of(op->ptr[0]) != chunk_of(end))
-		memset(chunk_memory(chunk_of(end)) + end % CHUNK_BYTES, 0,
-			   Min(3, CHUNK_BYTES - end % CHUNK_BYTES));
-	end = op->next;
-	newest = Max(newest, rec->xid);
-	written_level = Max(written_level, level);
+	if (chunk_of(op->ptr[0]) != chunk_of(my.end))
+		memset(chunk_memory(chunk_of(my.end)) + my.end % CHUNK_BYTES, 0,
+			   Min(3, CHUNK_BYTES - my.end % CHUNK_BYTES));
+	my.end = op->next;
+	my.newest = Max(my.newest, rec->xid);
+	my.written_level = Max(my.written_level, level);
 }
 
 /* ---- reading ---- */
@@ -296,17 +308,18 @@ read_bytes(uint64 pos, char *dst, Size n)
 		return;
 	}
 	errno = 0;
-	got = FileRead(file, dst, n, (off_t) (pos - file_start * CHUNK_BYTES), WAIT_EVENT_BUFFILE_READ);
+	got = FileRead(my.file, dst, n, (off_t) (pos - my.file_start * CHUNK_BYTES),
+				   WAIT_EVENT_BUFFILE_READ);
 	if (got < 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not read undo of temporary tables from file \"%s\": %m",
-						FilePathName(file))));
+						FilePathName(my.file))));
 	if (got != (int) n)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("file \"%s\" with undo of temporary tables is too short",
-						FilePathName(file))));
+						FilePathName(my.file))));
 }
 
 /*
@@ -317,7 +330,7 @@ static int
 read_record(uint64 pos, char *buf)
 {
 	Size		room = CHUNK_BYTES - pos % CHUNK_BYTES;
-	Size		n = Min(Min(room, end - pos), ZUR_MAX_LENGTH);
+	Size		n = Min(Min(room, my.end - pos), ZUR_MAX_LENGTH);
 	const char *memory = chunk_memory(chunk_of(pos));
 	Size		length;
 
@@ -345,7 +358,7 @@ zu_temp_gather(UndoPtr ptr, char *buf)
 {
 	int			len;
 
-	if (ptr < begin || ptr >= end)
+	if (ptr < my.begin || ptr >= my.end)
 		return 0;
 	len = read_record(ptr, buf);
 	return len == 0 ? -1 : len;
@@ -369,14 +382,14 @@ zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf)
 {
 	int			len;
 
-	*pos = Max(*pos, begin);
-	if (*pos >= end)
+	*pos = Max(*pos, my.begin);
+	if (*pos >= my.end)
 		return false;
 	len = read_record(*pos, buf);
 	if (len == 0)
 	{
 		*pos = (chunk_of(*pos) + 1) * CHUNK_BYTES;
-		if (*pos >= end)
+		if (*pos >= my.end)
 			return false;
 		len = read_record(*pos, buf);
 	}
@@ -391,38 +404,38 @@ zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf)
 ZXid
 zu_temp_oldest(void)
 {
-	return oldest;
+	return my.oldest;
 }
 
 bool
 zu_temp_pending(void)
 {
-	return pending;
+	return my.pending;
 }
 
 bool
 zu_temp_own_aborts(void)
 {
-	return own_aborts;
+	return my.own_aborts;
 }
 
 uint64
 zu_temp_bytes(void)
 {
-	return end - begin;
+	return my.end - my.begin;
 }
 
 const ZuTempFile *
 zu_temp_files(int *n)
 {
-	*n = nfiles;
-	return files;
+	*n = my.nfiles;
+	return my.files;
 }
 
 void
 zu_temp_settled(void)
 {
-	Assert(pending);
+	Assert(my.pending);
 	discard_all();
 }
 
@@ -436,15 +449,15 @@ zu_temp_settled(void)
 void
 zu_temp_at_xact_end(bool committed)
 {
-	if (written_level > 0 && !pending)
+	if (my.written_level > 0 && !my.pending)
 	{
-		if (committed && !own_aborts)
+		if (committed && !my.own_aborts)
 			discard_all();
 		else
-			pending = true;
+			my.pending = true;
 	}
-	written_level = 0;
-	own_aborts = false;
+	my.written_level = 0;
+	my.own_aborts = false;
 }
 
 /*
@@ -454,9 +467,9 @@ zu_temp_at_xact_end(bool committed)
 void
 zu_temp_at_subxact_end(int level, bool committed)
 {
-	if (written_level < level)
+	if (my.written_level < level)
 		return;
 	if (!committed)
-		own_aborts = true;
-	written_level = level - 1;
+		my.own_aborts = true;
+	my.written_level = level - 1;
 }
