@@ -121,12 +121,13 @@ define_test_gucs(void)
 #endif
 
 /*
- * zundo_define_gucs: defines the settings. zundo.max_databases, which sizes
- * shared memory, is defined only while shared_preload_libraries are loaded,
- * since the server refuses to define such a setting later with a FATAL error.
+ * define_undo_gucs: defines the settings of the undo log.
+ * zundo.max_databases, which sizes shared memory, is defined only while
+ * shared_preload_libraries are loaded, since the server refuses to define such
+ * a setting later with a FATAL error.
  */
-void
-zundo_define_gucs(void)
+static void
+define_undo_gucs(void)
 {
 	DefineCustomEnumVariable("zundo.undo_compression",
 							 "Sets the compression method for undo records.",
@@ -159,7 +160,15 @@ zundo_define_gucs(void)
 							PGC_USERSET,
 							0,
 							NULL, NULL, NULL);
+}
 
+/*
+ * define_full_gucs: defines the settings for what happens when undo cannot be
+ * discarded.
+ */
+static void
+define_full_gucs(void)
+{
 	DefineCustomIntVariable("zundo.undo_limit",
 							"Sets the maximum amount of undo that a database may keep.",
 							"\"zundo.undo_full\" determines what writers do at the limit. 0 means "
@@ -190,17 +199,6 @@ zundo_define_gucs(void)
 							PGC_USERSET,
 							GUC_UNIT_MS,
 							NULL, NULL, NULL);
-
-	DefineCustomEnumVariable("zundo.undecodable_changes",
-							 "Sets what logical decoding does with a change of a zheap table.",
-							 "It raises an error, or skips the change. The value in the session "
-							 "that reads the slot is used.",
-							 &zundo_undecodable_changes,
-							 ZUNDO_UNDECODABLE_ERROR,
-							 undecodable_options,
-							 PGC_USERSET,
-							 0,
-							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("zundo.undo_full_exempt",
 							   "Sets the roles whose sessions are not canceled when "
@@ -234,6 +232,25 @@ zundo_define_gucs(void)
 							PGC_SIGHUP,
 							GUC_UNIT_S,
 							NULL, NULL, NULL);
+}
+
+/*
+ * define_table_gucs: defines the settings for statements that read or change
+ * zheap tables.
+ */
+static void
+define_table_gucs(void)
+{
+	DefineCustomEnumVariable("zundo.undecodable_changes",
+							 "Sets what logical decoding does with a change of a zheap table.",
+							 "It raises an error, or skips the change. The value in the session "
+							 "that reads the slot is used.",
+							 &zundo_undecodable_changes,
+							 ZUNDO_UNDECODABLE_ERROR,
+							 undecodable_options,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("zundo.allow_xmin_comparison",
 							 "Allows queries to compare xmin of zheap tables.",
@@ -274,7 +291,15 @@ zundo_define_gucs(void)
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);
+}
 
+/* zundo_define_gucs: defines the settings. */
+void
+zundo_define_gucs(void)
+{
+	define_undo_gucs();
+	define_full_gucs();
+	define_table_gucs();
 #ifdef ZUNDO_TESTING
 	define_test_gucs();
 #endif
