@@ -540,6 +540,25 @@ extern PGDLLEXPORT void _PG_init(void);
 #endif
 
 /*
+ * For assertions: whether this backend has the buffer locked, has it locked
+ * exclusively, and has it not locked. A local buffer has no lock, so all three
+ * are true of it. 19 has functions for that, and no lock of its own in a
+ * buffer.
+ */
+#if PG_VERSION_NUM < 190000
+#include "storage/buf_internals.h"
+#define zc_content_lock(buf) BufferDescriptorGetContentLock(GetBufferDescriptor((buf) - 1))
+#define zc_is_locked(buf) LWLockHeldByMe(zc_content_lock(buf))
+#define zc_is_exclusive(buf) LWLockHeldByMeInMode(zc_content_lock(buf), LW_EXCLUSIVE)
+#else
+#define zc_is_locked(buf) BufferIsLockedByMe(buf)
+#define zc_is_exclusive(buf) BufferIsLockedByMeInMode(buf, BUFFER_LOCK_EXCLUSIVE)
+#endif
+#define zc_buffer_locked(buf) (BufferIsLocal(buf) || zc_is_locked(buf))
+#define zc_buffer_exclusive(buf) (BufferIsLocal(buf) || zc_is_exclusive(buf))
+#define zc_buffer_unlocked(buf) (BufferIsLocal(buf) || !zc_is_locked(buf))
+
+/*
  * What an error in the middle of a read leaves behind: up to 15 the buffer in
  * progress; 16 and 17 nothing that hinders the next read; 18 a handle for
  * asynchronous I/O, of which a backend can have one only.

@@ -80,6 +80,7 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	ZuLog	   *log = zpass_log(pass, q);
 	Place		place;
 
+	Assert(pg_atomic_read_u32(&pass->entry->discarder) == (uint32) MyProcPid);
 	for (int i = q->head; i < q->tail; i++)
 		note_conflict(pass->entry, &q->items[i], oldest);
 	if (unlikely(q->needless))
@@ -99,6 +100,7 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	}
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
+	Assert(place.sequence >= pg_atomic_read_u64(&log->discard_sequence));	/* UNDO-17 */
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
 	pg_write_barrier();			/* is_before_discard reads these two in
 								 * reverse order */
@@ -191,6 +193,7 @@ take_log(ZuLog *log, bool must_be_empty)
 {
 	uint32		owner = pg_atomic_read_u32(&log->owner);
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	if (owner != 0)
 	{
 		ZUNDO_FAULT("taking-log");
@@ -236,6 +239,7 @@ is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
 static void
 reset_log(ZuLog *log)
 {
+	Assert(zu_log_pid(log) == 0);	/* UNDO-13 */
 	pg_atomic_write_u64(&log->insert, InvalidUndoPtr);
 	pg_atomic_write_u64(&log->discard, InvalidUndoPtr);
 	pg_atomic_fetch_add_u64(&log->discards, 1);
@@ -296,6 +300,7 @@ add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now
 	const LogQueue *q = pass->mine->queues[logno];
 	ZuLog	   *log = &pass->entry->logs[logno];
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(pass->entry)));
 	if (q == NULL)
 	{
 		if (is_left_over(log))

@@ -38,6 +38,7 @@ zfreeze_advance(ZuEntry *entry)
 	ZXid		next = zxid_from_full(zc_next_full_xid());
 	ZuFreeze   *freeze = &entry->freeze;
 
+	Assert(!RecoveryInProgress());
 	SpinLockAcquire(&entry->mutex);
 	if (freeze->next != InvalidZXid && horizon >= freeze->after)
 	{
@@ -65,6 +66,7 @@ zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)
 	TimestampTz logged;
 	bool		freeze_waits;
 
+	Assert(pg_atomic_read_u32(&entry->discarder) == (uint32) MyProcPid);
 	SpinLockAcquire(&entry->mutex);
 	logged = entry->logged;
 	freeze_waits = memcmp(&entry->freeze, &entry->freeze_logged, sizeof(ZuFreeze)) != 0;

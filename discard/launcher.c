@@ -83,6 +83,7 @@ connectable_databases(void)
 	TableScanDesc scan;
 	HeapTuple	tuple;
 
+	Assert(!IsTransactionState());
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	rel = table_open(DatabaseRelationId, AccessShareLock);

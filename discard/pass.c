@@ -58,6 +58,7 @@ new_oldest(const Pass *pass)
 {
 	ZXid		oldest = pass->horizon;
 
+	Assert(pass->horizon != InvalidZXid);	/* UNDO-18 */
 	for (int logno = 0; logno < zu_nlogs(); logno++)
 	{
 		LogQueue   *q = pass->mine->queues[logno];
@@ -89,6 +90,7 @@ add_hold(ZuHold *holds, int *n, const ZuHold *hold)
 {
 	int			at = *n;
 
+	Assert(at <= ZU_MAX_HOLDS);
 	if (at == ZU_MAX_HOLDS && holds[at - 1].xid <= hold->xid)
 		return;
 	if (at < ZU_MAX_HOLDS)
@@ -183,6 +185,7 @@ take_horizon(ZuEntry *entry)
 static void
 parse_logs(const Pass *pass)
 {
+	Assert(pg_atomic_read_u32(&pass->entry->discarder) == (uint32) MyProcPid);
 	for (int i = 0; i < zu_nlogs(); i++)
 	{
 		UndoPtr		insert = pg_atomic_read_u64(&pass->entry->logs[i].insert);

@@ -64,6 +64,7 @@ zqueue_drop(Discarder *mine, int logno)
 {
 	LogQueue   *q = mine->queues[logno];
 
+	Assert(logno >= 0 && logno < zu_nlogs());
 	if (q == NULL)
 		return;
 	for (int i = q->head; i < q->tail; i++)
@@ -126,6 +127,7 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 	int			n;
 	int			at = 0;
 
+	Assert(insert != InvalidUndoPtr);
 	if (q != NULL && q->discards == pg_atomic_read_u64(&log->discards))
 		return q;
 	zqueue_drop(mine, logno);
@@ -167,6 +169,7 @@ push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
 {
 	Pending    *p;
 
+	Assert(q->head <= q->tail && q->tail <= q->size);
 	if (q->tail == q->size)
 	{
 		if (q->head > q->size / 2)
@@ -205,6 +208,7 @@ push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
 	Place		first = {e->sequence, start};
 	Pending    *p = push_pending(mine, q, e->oldest_top, first);
 
+	Assert(e->settled);
 	p->max_top = p->max_xid = e->newest;
 	p->settled = true;
 	q->skipped = true;
@@ -215,6 +219,7 @@ push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
 static void
 note_xid(Discarder *mine, Pending *p, ZXid xid)
 {
+	Assert(p->min_top != InvalidZXid && xid != InvalidZXid);
 	if (xid == p->last_xid)
 		return;
 	p->last_xid = xid;

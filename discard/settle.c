@@ -53,6 +53,7 @@ has_aborted(const Pending *p, ZXid oldest)
 static ZuAbort *
 abort_of(const Pass *pass, Pending *p, uint32 logno)
 {
+	Assert(!p->settled);
 	if (p->abort == NULL)
 	{
 		p->abort = MemoryContextAllocZero(pass->mine->context, sizeof(ZuAbort));
@@ -88,6 +89,8 @@ static void
 settle(const Pass *pass, Pending *p, uint32 logno)
 {
 	ZXid		oldest = pg_atomic_read_u64(&pass->entry->oldest);
+
+	Assert(!p->settled);
 
 	/*
 	 * ask this before asking for commit: a transaction is marked committed
@@ -136,6 +139,7 @@ zsettle_queue(const Pass *pass, LogQueue *q)
 {
 	int			out = q->head;
 
+	Assert(pg_atomic_read_u32(&pass->entry->discarder) == (uint32) MyProcPid);
 	for (int i = q->head; i < q->tail; i++)
 	{
 		if (!q->items[i].settled)
@@ -182,6 +186,7 @@ zsettle_mark_extents(const Pass *pass, LogQueue *q)
 	int			n = 0;
 	int			item = q->head;
 
+	Assert(pg_atomic_read_u32(&pass->entry->discarder) == (uint32) MyProcPid);
 	if (zuptr_byte(discard) > ZU_PAGE_DATA)
 		from++;
 	for (int i = 0; i < scan->current; i++)

@@ -68,6 +68,7 @@ look_at_page(Relation rel, const ZuOverflowPage *p, Buffer *buf)
 	Page		page;
 	XLogRecPtr	lsn;
 
+	Assert(CheckRelationLockedByMe(rel, AccessShareLock, true));
 	if (p->block >= zrel_nblocks(rel))
 		return OWNER_GONE;
 	*buf = ReadBuffer(rel, p->block);

@@ -191,6 +191,7 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 {
 	volatile CycleResult result = CYCLE_FAILED;
 
+	Assert(!IsTransactionState());
 	PG_TRY();
 	{
 		SetCurrentStatementStartTimestamp();
@@ -247,6 +248,7 @@ nap(long ms, uint32 wait_event)
 static long
 next_nap(CycleResult result, long previous)
 {
+	Assert(previous > 0);
 	switch (result)
 	{
 		case CYCLE_MOVED:

@@ -132,6 +132,7 @@ leave_table(Job *job, Oid reloid, RelFileNumber relnumber, int failures)
 {
 	ZuStalledTable *t;
 
+	Assert(job->nleft <= ZU_MAX_STALLED);
 	if (find_table(job->left, job->nleft, reloid, relnumber) != NULL)
 		return;
 	if (job->nleft == ZU_MAX_STALLED)
@@ -180,10 +181,12 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 {
 	BlockNumber nblocks = zrel_nblocks(rel);
 
+	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));
 	for (int i = 0; i < n; i++)
 	{
 		Buffer		buf;
 
+		Assert(i == 0 || pages[i].block > pages[i - 1].block);
 		CHECK_FOR_INTERRUPTS();
 		if (pages[i].block >= nblocks)
 			break;
@@ -238,6 +241,7 @@ rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
 	bool		has_file;
 	ListCell   *lc;
 
+	Assert(n > 0);
 	if (!rollback_in_table(pages[0].reloid, pages, n, strategy, &has_file))
 		return false;
 	if (has_file)
@@ -360,6 +364,7 @@ add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 		return;
 	if (job->npages == BATCH_PAGES)
 		flush_batch(job);
+	Assert(job->npages < BATCH_PAGES);
 	if (job->npages == 0)
 	{
 		job->batch_from = ptr;
@@ -428,6 +433,7 @@ choose_tables(Job *job)
 	const ZuAbort *abort = job->abort;
 	TimestampTz now = GetCurrentTimestamp();
 
+	Assert(abort->nstalled <= ZU_MAX_STALLED);
 	for (int i = 0; i < abort->nstalled; i++)
 	{
 		const ZuStalledTable *t = &abort->stalled[i];
@@ -498,6 +504,7 @@ zrollback_transaction(ZuAbort *abort)
 	Job		   *job = palloc0(sizeof(Job));
 	bool		complete;
 
+	Assert(abort->tried || abort->nstalled == 0);
 	job->abort = abort;
 	job->complete = true;
 	if (abort->tried && abort->nstalled > 0 && !choose_tables(job))

@@ -105,6 +105,7 @@ hash_place(const RelFileLocator *locator, BlockNumber block)
 	int			place = hash_combine(murmurhash32((uint32) locator->relNumber),
 									 murmurhash32(block)) % HASH_SIZE;
 
+	Assert(my.nnoted < HASH_SIZE);
 	while (my.hash[place] != 0)
 	{
 		const NotedPage *page = &my.noted[my.hash[place] - 1];
@@ -139,6 +140,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 
 	if (RelationUsesLocalBuffers(rel))
 		return;					/* see ztemp.c */
+	Assert(my.nnoted == 0 || my.noted[my.nnoted - 1].level <= level);	/* ABORT-1 */
 	/* rows are mostly changed page by page */
 	if (my.last < my.nnoted && my.noted[my.last].level == level &&
 		my.noted[my.last].block == block &&
@@ -179,8 +181,11 @@ zrollback_own_aborts_pending(void)
 static NotedPage
 pop_page(void)
 {
-	NotedPage	page = my.noted[--my.nnoted];
+	NotedPage	page;
 
+	Assert(my.nnoted > 0);
+	page = my.noted[--my.nnoted];
+	Assert(my.hash[page.place] == my.nnoted + 1);	/* ABORT-2, ABORT-3 */
 	my.hash[page.place] = (int16) (page.older + 1);
 	return page;
 }
@@ -195,6 +200,7 @@ zrollback_at_subxact_commit(int level)
 	int			from = my.nnoted;
 	int			to;
 
+	Assert(level > 1);
 	if (my.overflow_max >= level)
 	{
 		my.overflow_max = level - 1;
@@ -244,6 +250,7 @@ undo_pages(int level, volatile NotedPage *current)
 	RelFileLocator undo_log = zu_relation_locator();
 	bool		complete = true;
 
+	Assert(my.undoing);
 	ZUNDO_FAULT("abort-callback");
 
 	/*
@@ -363,6 +370,7 @@ undo_level(int level)
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
+	Assert(!my.undoing && CritSectionCount == 0);
 	if (my.overflow_max >= level)
 		complete = false;
 	if (my.nnoted == 0 || my.noted[my.nnoted - 1].level < level)
@@ -431,6 +439,7 @@ zrollback_at_xact_end(bool aborted)
 {
 	bool		left = my.own_pending;
 
+	Assert(my.nnoted == 0 || aborted || my.noted[my.nnoted - 1].level == 1);	/* ABORT-1 */
 	if (aborted)
 	{
 		if (my.undoing || !undo_level(1))

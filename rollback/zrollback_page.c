@@ -112,6 +112,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	ZXid		xid = ZSLOT_XID(slot);
 	ZXid		known_aborted = InvalidZXid;
 
+	Assert(zc_buffer_exclusive(t->buf));
 	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return false;
 	if (unlikely(!zxid_possible(xid)))
@@ -170,6 +171,7 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 	xl_zheap_rollback xlrec;
 	bool		image = pops->undo_len > MAX_LOGGED_UNDO;
 
+	Assert(pops->nrecords > 0 && zc_buffer_exclusive(t->buf));
 	if (!BufferIsValid(overflow))
 		zpage_set_slot(pops->page.data, s, pops->new_xid, pops->new_ptr);
 	else
@@ -223,6 +225,7 @@ rollback_overflow(Pops *pops, const Target *t)
 	Page		opage;
 	int			undone = 0;
 
+	Assert(zc_buffer_exclusive(t->buf));	/* UNDO-21 */
 	if (!BufferIsValid(overflow) || !zoverflow_fits(BufferGetPage(overflow), t->page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -275,6 +278,7 @@ zrollback_page(Buffer buf, Relation rel)
 	Target		t = {buf, BufferGetPage(buf), BufferGetBlockNumber(buf), rel->rd_locator.relNumber,
 	RelationGetRelid(rel), RelationGetRelationName(rel), RelationNeedsWAL(rel), false};
 
+	Assert(zc_buffer_exclusive(buf));
 	return rollback_page(&t);
 }
 

@@ -103,6 +103,7 @@ undo_all(void)
 	bool		any = false;
 	ZuRecord	rec;
 
+	Assert(zu_temp_pending());	/* UNDO-24 */
 	for (int i = 0; i < nfiles; i++)
 	{
 		state[i].nblocks = blocks_of(&files[i]);

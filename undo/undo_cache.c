@@ -123,6 +123,7 @@ make_room(void)
 static inline char *
 copy_of(const CacheEntry *entry)
 {
+	Assert(my.pages != NULL && entry->copy < CACHE_PAGES);
 	return my.pages + entry->copy * (Size) BLCKSZ;
 }
 
@@ -152,6 +153,7 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 	if (fresh)
 		my.n++;
 	entry->copied = ((PageHeader) dst)->pd_lower;
+	Assert(my.n <= CACHE_PAGES && entry->copied <= BLCKSZ);
 	return true;
 }
 

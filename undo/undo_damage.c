@@ -59,6 +59,8 @@ zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 	ZXid		old_from = pg_atomic_read_u64(&entry->doubt.from);
 	ZXid		old_to = pg_atomic_read_u64(&entry->doubt.to);
 
+	Assert(from <= to);
+
 	/*
 	 * the xids of this load are never cut: a transaction that was open at the
 	 * crash may be as old as `oldest`
@@ -119,6 +121,7 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 {
 	ZuLog	   *log = &entry->logs[logno];
 
+	Assert(logno < (uint32) zu_nlogs());
 	if (log->closed)
 		return;
 	log->hold = pg_atomic_read_u64(&entry->oldest);
@@ -144,6 +147,7 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 void
 zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context)
 {
+	Assert(resolved->n <= resolved->size);
 	if (resolved->n == resolved->size)
 	{
 		int			size = Max(resolved->size * 2, 64);
@@ -202,6 +206,7 @@ bool
 zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
 					  ZXid *checked)
 {
+	Assert(log->closed);		/* UNDO-37 */
 	if (log->unread_end == InvalidZXid &&
 		(pg_atomic_read_u32(&log->owner) & ZU_LOG_HELD) == 0)
 		log->unread_end = zxid_from_full(zc_next_full_xid());

@@ -186,6 +186,7 @@ gather_record(UndoPtr ptr, char *buf)
 		page++;
 		off = ZU_PAGE_DATA;
 	} while (want == 0 || have < want);
+	Assert(have == want && want <= ZUR_MAX_LENGTH);
 	return (int) want;
 }
 

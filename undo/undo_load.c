@@ -195,6 +195,7 @@ load_log(ZuEntry *entry, ZuLog *log, const ZuExtent *extents, int n)
 	UndoPtr		insert = InvalidUndoPtr;
 	bool		sound = true;
 
+	Assert(n > 0 && zu_log_pid(log) == 0);
 	/* extents that were taken and not entered come last */
 	for (int i = n - 1; i >= 0 && insert == InvalidUndoPtr && sound; i--)
 	{
@@ -228,6 +229,7 @@ load_logs(ZuEntry *entry)
 	int			noverflow;
 	ZuExtent   *extents;
 
+	Assert(LWLockHeldByMe(zu_load_lock(entry)));
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 		zu_twins_repair(zu_map_block(first));
 	extents = zu_collect_extents(-1, 0, &n);

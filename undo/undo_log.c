@@ -108,6 +108,7 @@ unpin_page(void)
 
 	if (!BufferIsValid(my.pinned))
 		return;
+	Assert(TopTransactionResourceOwner != NULL);	/* UNDO-66 */
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	ReleaseBuffer(my.pinned);
 	CurrentResourceOwner = saved;
@@ -124,6 +125,7 @@ keep_pinned(Buffer buf)
 {
 	ResourceOwner saved = CurrentResourceOwner;
 
+	Assert(my.held && !BufferIsLocal(buf)); /* UNDO-50, UNDO-66 */
 	unpin_page();
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	IncrBufferRefCount(buf);
@@ -151,6 +153,8 @@ set_position(UndoPtr ptr)
 {
 	uint32		byte = zuptr_byte(ptr);
 
+	Assert(zuptr_extent(ptr) == my.current.extent &&
+		   zuptr_generation(ptr) == my.current.generation);
 	my.page = byte >= ZU_EXTENT_END ? ZU_EXTENT_PAGES : (int) (byte / BLCKSZ);
 	my.off = byte >= ZU_EXTENT_END ? ZU_PAGE_DATA : (int) (byte % BLCKSZ);
 }
@@ -166,6 +170,7 @@ choose_log(ZuEntry *entry)
 {
 	int			fresh = -1;
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
 	for (int i = 0; i < zu_nlogs(); i++)
 	{
 		ZuLog	   *log = &entry->logs[i];
@@ -194,7 +199,7 @@ attach_log(void)
 	int			i;
 
 	zu_require_logs();
-	Assert(!BufferIsValid(my.pinned));
+	Assert(!BufferIsValid(my.pinned) && !my.held);
 	memset(&my, 0, sizeof(my));
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	i = choose_log(entry);
@@ -261,6 +266,8 @@ let_log_be_taken(void)
 {
 	if (!my.held)
 		return;
+	Assert(zu_log_pid(my_shared()) == MyProcPid);	/* UNDO-50 */
+	Assert(!BufferIsValid(my.pinned));	/* UNDO-66 */
 	my.held = false;
 	pg_write_barrier();			/* the insert position was published before */
 	pg_atomic_write_u32(&my_shared()->owner, (uint32) MyProcPid);
@@ -298,6 +305,7 @@ enter_first_extent(void)
 	ZuLog	   *log = my_shared();
 	UndoPtr		start;
 
+	Assert(my.held && pg_atomic_read_u64(&log->insert) == InvalidUndoPtr);
 	my.current = my.ahead.generation != 0 ? my.ahead : zu_alloc_extent(my.logno, my.bytes);
 	my.ahead.generation = 0;
 	my.page = 0;
@@ -377,6 +385,8 @@ lock_op_page(uint32 extent, int page, bool init)
 	BlockNumber block = zu_extent_block(extent) + page;
 	Buffer		buf = my.last_buffer;
 
+	Assert(page >= 0 && page < ZU_EXTENT_PAGES);
+	Assert(extent < pg_atomic_read_u32(&zu_my.entry->limit));	/* UNDO-4 */
 	if (init)
 		return zu_read_block(block, RBM_ZERO_AND_LOCK);
 	if (!BufferIsValid(buf) ||
@@ -427,6 +437,7 @@ place_records(ZuOp *op, int *page)
 			op->ptr[i] = zuptr_make(e->generation, e->extent, byte);
 			room += op->records[i]->length;
 		}
+		Assert(room <= ZU_EXTENT_PAGES * ZU_PAGE_ROOM); /* UNDO-15 */
 		op->next = zuptr_make(e->generation, e->extent,
 							  zu_byte_at(room / ZU_PAGE_ROOM, ZU_PAGE_DATA + room % ZU_PAGE_ROOM));
 	}
@@ -470,6 +481,7 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 		zu_temp_prepare(op);
 		return;
 	}
+	Assert(zu_log_pid(my_shared()) == MyProcPid);	/* UNDO-13 */
 	ZUNDO_FAULT("undo-prepare");
 	extent = place_records(op, &page);
 
@@ -522,6 +534,9 @@ zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
 static inline void
 put_bytes(Page page, int off, const char *bytes, int n, int first)
 {
+	Assert(off >= ZU_PAGE_DATA && off + n <= BLCKSZ);
+	Assert(((PageHeader) page)->pd_lower == off);	/* UNDO-15 */
+	Assert(first == 0 || (first >= off && first < off + n));
 	if (bytes != NULL)
 		memcpy((char *) page + off, bytes, n);
 	((PageHeader) page)->pd_lower = (uint16) (off + n);
@@ -634,6 +649,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 		if (!op->kept)
 			ReleaseBuffer(op->buffers[i]);
 	}
+	Assert(op->place.sequence >= my.current.sequence);	/* UNDO-13 */
 	if (op->place.generation != my.current.generation ||
 		zuptr_extent(op->next) != my.current.extent)
 	{
@@ -643,6 +659,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 		pg_atomic_write_u64(&log->insert_sequence, my.current.sequence);
 		pg_write_barrier();
 	}
+	Assert(my.current.sequence == op->place.sequence);	/* UNDO-14 */
 	set_position(op->next);
 	if (op->first)
 		my.last_top = op->records[0]->topxid;

@@ -175,6 +175,7 @@ zu_is_overflow_extent(uint32 extent)
 	Buffer		buf = zu_twins_share(zu_map_block(extent));
 	bool		is = zu_map_entry(BufferGetPage(buf), extent)->state == ZU_EXTENT_OVERFLOW;
 
+	Assert(LWLockHeldByMe(zu_my_fence()));	/* UNDO-9 */
 	UnlockReleaseBuffer(buf);
 	return is;
 }

@@ -88,6 +88,7 @@ zu_meta_init(Page page, ZXid oldest)
 void
 zu_map_init(Page page, BlockNumber first, uint32 floor)
 {
+	Assert(first != ZU_META_BLOCK);
 	PageInit(page, BLCKSZ, 0);
 	zu_twin_init(page, first);
 	for (uint32 i = 0; i < ZU_GROUP_EXTENTS; i++)
@@ -146,6 +147,7 @@ find_free(ZuEntry *entry)
 	uint32		limit = pg_atomic_read_u32(&entry->limit);
 	uint32		extent = pg_atomic_read_u32(&entry->hint);
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
 	while (extent < limit)
 	{
 		uint32		stop = Min(limit, (extent / ZU_GROUP_EXTENTS + 1) * ZU_GROUP_EXTENTS);
@@ -173,6 +175,9 @@ grow_file(uint32 extent)
 	SMgrRelation smgr = smgropen(zu_my.locator, INVALID_PROC_NUMBER);
 	BlockNumber need = zu_nblocks_for(extent + 1);
 	BlockNumber have;
+
+	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
+	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == 0);	/* UNDO-51 */
 
 	/*
 	 * smgr may have a segment open that another process has cut off since,
@@ -225,6 +230,7 @@ check_unused(uint32 extent, bool new_group)
 	bool		overflow = true;
 	bool		unused = true;
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	/* an overflow page without an owner may be followed by one with an owner */
 	for (int page = 0; page < ZU_EXTENT_PAGES && overflow && unused; page++)
 	{
@@ -277,6 +283,9 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	xl_undo_map xlrec = {0};
 	XLogRecPtr	recptr;
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
+	Assert(state == ZU_EXTENT_LOG || state == ZU_EXTENT_OVERFLOW);
+	Assert(!grows || e->extent == pg_atomic_read_u32(&zu_my.entry->limit)); /* UNDO-4 */
 	if (new_group)
 		zu_twins_lock_new(&map, first);
 	else
@@ -288,6 +297,8 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	if (!new_group && entry->state != ZU_EXTENT_FREE)
 		elog(ERROR, "extent %u of the undo log is not free", e->extent);
 	e->generation = next_generation(new_group ? floor : entry->generation);
+	/* UNDO-6, UNDO-41 */
+	Assert(zu_generation_newer(e->generation, new_group ? floor : entry->generation));
 	xlrec.extent = e->extent;
 	xlrec.generation = e->generation;
 	xlrec.sequence = e->sequence;
@@ -346,6 +357,7 @@ zu_growth_must_wait(ZuEntry *entry)
 void
 zu_wait_for_truncation(ZuEntry *entry)
 {
+	Assert(!LWLockHeldByMe(zu_alloc_lock(entry)));
 	ConditionVariablePrepareToSleep(&entry->truncated);
 	while (pg_atomic_read_u32(&entry->truncator) != 0)
 		(void) ConditionVariableTimedSleep(&entry->truncated, TRUNCATION_WAIT_MS,
@@ -396,6 +408,7 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 	ZuExtent	e;
 	ZuFullWait	wait = {.own_bytes = own_bytes};
 
+	Assert(zu_log_pid(log) == MyProcPid);	/* UNDO-13 */
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	while (zu_is_full(entry) || zu_growth_must_wait(entry))
 	{
@@ -441,6 +454,7 @@ zu_mark_settled(ZuExtent *extents, int n)
 {
 	xl_undo_settled data[ZU_GROUP_EXTENTS];
 
+	Assert(pg_atomic_read_u32(&zu_my.entry->discarder) == (uint32) MyProcPid);
 	qsort(extents, n, sizeof(ZuExtent), compare_by_number);
 	for (int i = 0; i < n;)
 	{
@@ -481,6 +495,7 @@ zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 	{
 		ZuMapEntry *map = zu_map_entry(page, settled[i].extent);
 
+		Assert(map->state == ZU_EXTENT_LOG && settled[i].end <= ZU_EXTENT_END);
 		map->settled = 1;
 		map->oldest_top = settled[i].oldest_top;
 		map->newest = settled[i].newest;
@@ -511,6 +526,7 @@ note_durable(ZuEntry *entry, ZXid oldest, const ZuFreeze *freeze)
 static ZXid
 take_conflict(ZuEntry *entry)
 {
+	Assert(pg_atomic_read_u32(&entry->discarder) == (uint32) MyProcPid);
 	return pg_atomic_exchange_u64(&entry->conflict, InvalidZXid);
 }
 
@@ -530,6 +546,7 @@ as_transaction(ZXid xid)
 TransactionId
 zu_xid_before(ZXid oldest)
 {
+	Assert(oldest > InvalidZXid);
 	return as_transaction(oldest - 1);
 }
 
@@ -552,6 +569,8 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	ZuFreeze	freeze;
 	XLogRecPtr	recptr;
 
+	Assert(n <= ZU_GROUP_EXTENTS && (n == 0 || map != NULL));
+	Assert(oldest <= zxid_from_full(zc_next_full_xid()));	/* UNDO-39 */
 	zu_twins_lock(&meta, ZU_META_BLOCK);
 	data = zu_meta(zu_twins_page(&meta));
 	oldest = Max(oldest, data->oldest);

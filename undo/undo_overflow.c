@@ -45,6 +45,7 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 {
 	ZuOverflowHeader *h = zu_overflow_header(page);
 
+	Assert(first >= 0 && first <= PG_UINT16_MAX && (first == 0 || OidIsValid(reloid)));
 	PageInit(page, BLCKSZ, 0);
 	h->magic = ZU_OVERFLOW_MAGIC;
 	if (first != 0)
@@ -67,6 +68,7 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 	uint32		extent;
 	uint32		page;
 
+	Assert(mode == BUFFER_LOCK_SHARE || mode == BUFFER_LOCK_EXCLUSIVE);
 	/* a damaged table page may have any number */
 	if (!zu_block_position(block, &extent, &page) ||
 		extent >= pg_atomic_read_u32(&zu_my.entry->limit))
@@ -104,6 +106,7 @@ page_is_free(BlockNumber block)
 	Buffer		buf = zu_read_block(block, RBM_NORMAL);
 	bool		found;
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	found = is_unowned(BufferGetPage(buf), block);
 	UnlockReleaseBuffer(buf);
@@ -141,6 +144,7 @@ find_free(ZuEntry *entry)
 	uint32	   *extents = zu_collect_overflow(&n);
 	BlockNumber block = find_page(extents, n, hint, InvalidBlockNumber);
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
 	if (block == InvalidBlockNumber)
 		block = find_page(extents, n, 0, hint);
 	pfree(extents);

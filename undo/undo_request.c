@@ -121,6 +121,7 @@ zworkers_shmem_startup(void)
 static WorkerEntry *
 find_entry(Oid dboid)
 {
+	Assert(LWLockHeldByMe(&my.table->lock));
 	for (int i = 0; i < my.table->nentries; i++)
 		if (my.table->entries[i].state != ZWORKER_FREE && my.table->entries[i].dboid == dboid)
 			return &my.table->entries[i];
@@ -134,6 +135,7 @@ find_entry(Oid dboid)
 static WorkerEntry *
 take_entry(Oid dboid)
 {
+	Assert(LWLockHeldByMeInMode(&my.table->lock, LW_EXCLUSIVE));
 	for (int i = 0; i < my.table->nentries; i++)
 		if (my.table->entries[i].state == ZWORKER_FREE)
 		{
@@ -314,6 +316,7 @@ zwtable_claim(Oid dboid)
 {
 	WorkerEntry *entry;
 
+	Assert(my.entry == NULL);
 	before_shmem_exit(release_at_exit, (Datum) 0);
 	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	entry = find_entry(dboid);
@@ -342,6 +345,7 @@ zwtable_take_request(void)
 {
 	bool		requested;
 
+	Assert(my.entry != NULL && my.entry->state == ZWORKER_RUNNING);
 	my.at_work = true;
 	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	requested = my.entry->requested;
@@ -401,6 +405,7 @@ zwtable_must_yield(bool pinned)
 {
 	bool		must;
 
+	Assert(my.entry != NULL && my.entry->state == ZWORKER_RUNNING);
 	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.entry->pinned = pinned;
 	must = my.entry->must_yield;
@@ -412,6 +417,7 @@ zwtable_must_yield(bool pinned)
 void
 zwtable_yield(void)
 {
+	Assert(my.entry != NULL);	/* REQUEST-4 */
 	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.entry->requested = true;
 	my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
@@ -434,6 +440,7 @@ zwtable_release(bool unless_requested)
 		LWLockRelease(&my.table->lock);
 		return false;
 	}
+	Assert(my.entry->state == ZWORKER_RUNNING && my.entry->pid == MyProcPid);
 	my.entry->xid = 0;
 	my.entry->pid = 0;
 	my.entry->latch = NULL;
@@ -449,6 +456,7 @@ zwtable_release(bool unless_requested)
 void
 zwtable_give_up(bool again)
 {
+	Assert(my.entry != NULL);
 	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.table->rescan = my.table->rescan || again || my.entry->requested;
 	my.entry->requested = false;

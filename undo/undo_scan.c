@@ -83,6 +83,7 @@ load_page(ZuScan *scan, int index, int page)
 	const ZuExtent *e = &scan->extents[index];
 	const ZuPageHeader *h = zu_page_header((Page) scan->copy.data);
 
+	Assert(index >= 0 && index < scan->nextents);
 	if (scan->loaded_index == index && scan->loaded_page == page)
 		return true;
 	scan->loaded_index = -1;
@@ -159,6 +160,7 @@ is_skipped(const ZuScan *scan, int index)
 static void
 enter_extent(ZuScan *scan, int index)
 {
+	Assert(index > scan->current && index < scan->nextents);	/* UNDO-11 */
 	scan->extents[scan->current].end = zu_byte_at(scan->page, scan->off);
 	scan->current = index;
 	scan->page = 0;
@@ -174,6 +176,8 @@ skip_extent(ZuScan *scan)
 {
 	uint32		end = scan->extents[scan->current].end;
 
+	Assert(is_skipped(scan, scan->current));
+	Assert(scan->page == 0 && scan->off == ZU_PAGE_DATA);
 	scan->page = end >= ZU_EXTENT_END ? ZU_EXTENT_PAGES : (int) (end / BLCKSZ);
 	scan->off = end >= ZU_EXTENT_END ? ZU_PAGE_DATA : (int) (end % BLCKSZ);
 	scan->topxid = InvalidZXid;
@@ -290,6 +294,7 @@ read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 	Size		len = zur_peek_length(start, avail);
 	bool		begins_page = (scan->off == ZU_PAGE_DATA);
 
+	Assert(scan->off < lower && lower <= BLCKSZ);
 	*ptr = zu_scan_position(scan);
 	if (len != 0 && len <= avail)
 	{

@@ -130,6 +130,7 @@ zu_shmem_request(void)
 static ZuLogSet *
 set_at(int i)
 {
+	Assert(i >= 0 && i < at.shared->nsets);
 	return (ZuLogSet *) ((char *) at.sets + i * set_size(at.shared->nlogs));
 }
 
@@ -323,6 +324,7 @@ zu_end_truncation(ZuEntry *entry)
 static ZuEntry *
 find_entry(Oid dboid, RelFileNumber relnumber)
 {
+	Assert(LWLockHeldByMe(table_lock()));
 	for (int i = 0; i < at.shared->entries_used; i++)
 	{
 		ZuEntry    *entry = &at.shared->entries[i].entry;
@@ -363,6 +365,7 @@ zu_join_entry(RelFileLocator locator)
 {
 	ZuEntry    *entry;
 
+	Assert(zu_my.entry == NULL);	/* UNDO-1 */
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
 	entry = find_entry(locator.dbOid, locator.relNumber);
 	if (entry == NULL)
@@ -394,6 +397,7 @@ zu_take_logs(ZuEntry *entry)
 {
 	ZuLogSet   *set = NULL;
 
+	Assert(LWLockHeldByMe(zu_load_lock(entry)));
 	if (entry->logs != NULL)
 		return;
 	LWLockAcquire(table_lock(), LW_EXCLUSIVE);
@@ -424,6 +428,7 @@ zu_take_logs(ZuEntry *entry)
 static void
 drop_logs(ZuEntry *entry)
 {
+	Assert(LWLockHeldByMeInMode(table_lock(), LW_EXCLUSIVE) && entry->refcount == 0);
 	if (entry->logs == NULL)
 		return;
 	for (int i = 0; i < at.shared->nsets; i++)

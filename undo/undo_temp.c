@@ -107,6 +107,7 @@ spill_chunk(void)
 {
 	int			written;
 
+	Assert(my.spilled < my.nchunks - 1);	/* UNDO-26 */
 	if (my.file == 0)
 	{
 		my.file = OpenTemporaryFile(true);
@@ -252,6 +253,7 @@ zu_temp_prepare(ZuOp *op)
 {
 	uint64		pos = my.end;
 
+	Assert(!my.pending);		/* UNDO-24 */
 	/* all records of an op lie in one chunk, which was reserved */
 	if (chunk_of(pos) != chunk_of(pos + op->total - 1))
 		pos = (chunk_of(pos) + 1) * CHUNK_BYTES;
@@ -281,6 +283,7 @@ zu_temp_finish(const ZuOp *op)
 	const ZuRecord *rec = op->records[0];
 	int			level = GetCurrentTransactionNestLevel();
 
+	Assert(rec->xid >= my.oldest);	/* UNDO-25 */
 	/* a length of 0 tells zu_temp_next that the rest of the chunk is unused */
 	if (chunk_of(op->ptr[0]) != chunk_of(my.end))
 		memset(chunk_memory(chunk_of(my.end)) + my.end % CHUNK_BYTES, 0,
@@ -302,6 +305,7 @@ read_bytes(uint64 pos, char *dst, Size n)
 	const char *memory = chunk_memory(chunk_of(pos));
 	int			got;
 
+	Assert(pos % CHUNK_BYTES + n <= CHUNK_BYTES);	/* UNDO-26 */
 	if (memory != NULL)
 	{
 		memcpy(dst, memory + pos % CHUNK_BYTES, n);
@@ -467,6 +471,7 @@ zu_temp_at_xact_end(bool committed)
 void
 zu_temp_at_subxact_end(int level, bool committed)
 {
+	Assert(my.written_level <= level);
 	if (my.written_level < level)
 		return;
 	if (!committed)

@@ -28,6 +28,7 @@ extents_needed(ZuEntry *entry)
 {
 	uint32		extent = pg_atomic_read_u32(&entry->limit);
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
 	while (extent > 0)
 	{
 		uint32		group = (extent - 1) / ZU_GROUP_EXTENTS * ZU_GROUP_EXTENTS;
@@ -57,6 +58,7 @@ newest_generation(uint32 nextents, uint32 limit, uint32 floor)
 {
 	uint32		group = (nextents + ZU_GROUP_EXTENTS - 1) / ZU_GROUP_EXTENTS * ZU_GROUP_EXTENTS;
 
+	Assert(nextents < limit);
 	for (; group < limit; group += ZU_GROUP_EXTENTS)
 	{
 		Buffer		buf = zu_twins_share(zu_map_block(group));
@@ -87,6 +89,8 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 	uint32		limit = pg_atomic_read_u32(&entry->limit);
 	Buffer		buf = zu_twins_share(ZU_META_BLOCK);
 
+	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
+	Assert(nblocks == zu_nblocks_for(nextents));
 	xlrec.floor = zu_meta(BufferGetPage(buf))->floor;
 	UnlockReleaseBuffer(buf);
 
@@ -140,6 +144,8 @@ cut_file(Relation rel, BlockNumber nblocks)
 {
 	volatile BlockNumber given = 0;
 
+	Assert(pg_atomic_read_u32(&zu_my.entry->truncator) == (uint32) MyProcPid);	/* UNDO-51 */
+	Assert(!LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	PG_TRY();
 	{
 		given = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) - nblocks;

@@ -45,6 +45,7 @@ twin_crc(Page page)
 	uint32		lower = ((PageHeader) page)->pd_lower;
 	pg_crc32c	crc;
 
+	Assert(lower >= ZU_TWIN_DATA && lower <= BLCKSZ);	/* UNDO-8 */
 	INIT_CRC32C(crc);
 	COMP_CRC32C(crc, h, offsetof(ZuTwinHeader, crc));
 	COMP_CRC32C(crc, (char *) page + ZU_TWIN_DATA, lower - ZU_TWIN_DATA);
@@ -255,6 +256,7 @@ zu_twins_repair(BlockNumber first)
 void
 zu_twins_changed(const ZuTwins *t)
 {
+	Assert(CritSectionCount > 0 || InRecovery);
 	zu_twin_seal(zu_twins_page(t));
 	copy_twin(BufferGetPage(t->buffer[1 - t->source]), zu_twins_page(t));
 	MarkBufferDirty(t->buffer[0]);
@@ -264,6 +266,7 @@ zu_twins_changed(const ZuTwins *t)
 void
 zu_twins_register(const ZuTwins *t, uint8 id, uint8 flags)
 {
+	Assert(CritSectionCount > 0);
 	XLogRegisterBuffer(id, t->buffer[0], REGBUF_STANDARD | flags);
 	XLogRegisterBuffer(id + 1, t->buffer[1], REGBUF_STANDARD | flags);
 }
@@ -292,6 +295,7 @@ zu_twins_unlock(ZuTwins *t)
 static void
 take_twin(const ZuTwins *t, int to, int from)
 {
+	Assert(zu_twin_valid(BufferGetPage(t->buffer[from]), t->first));	/* UNDO-40 */
 	copy_twin(BufferGetPage(t->buffer[to]), BufferGetPage(t->buffer[from]));
 	PageSetLSN(BufferGetPage(t->buffer[to]), PageGetLSN(BufferGetPage(t->buffer[from])));
 	MarkBufferDirty(t->buffer[to]);
