@@ -131,6 +131,7 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 {
 	ZLevel		level;
 
+	Assert(query->estate != NULL);
 	if (zlevel_outermost())
 		zhandle_statement_begin(query);
 	zlevel_push(&level, query->estate);
@@ -168,6 +169,7 @@ executor_finish(QueryDesc *query)
 {
 	ZLevel		level;
 
+	Assert(query->estate != NULL);
 	zlevel_push(&level, query->estate);
 	PG_TRY();
 	{
@@ -324,6 +326,8 @@ xact_callback(XactEvent event, void *arg)
 			return;
 	}
 
+	Assert(CritSectionCount == 0 && InterruptHoldoffCount > 0);
+
 	/*
 	 * Pages are undone first, while the backend's undo log is still its own
 	 * and knows the size of this transaction. The undo of temporary tables is
@@ -364,6 +368,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 {
 	int			level = GetCurrentTransactionNestLevel();
 
+	Assert(level > 1);
 	switch (event)
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
@@ -395,6 +400,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 void
 zundo_install_hooks(void)
 {
+	Assert(process_shared_preload_libraries_in_progress);
 	previous.shmem_request = shmem_request_hook;
 	shmem_request_hook = shmem_request;
 	previous.shmem_startup = shmem_startup_hook;

@@ -166,6 +166,7 @@ look_at_indexes(Relation rel, ZIndexColumns *entry)
 	List	   *list = RelationGetIndexList(rel);
 	ListCell   *lc;
 
+	Assert(entry->reloid == RelationGetRelid(rel));
 	if (list == NIL)
 		return;
 	entry->computed = MemoryContextAllocZero(CacheMemoryContext,
@@ -343,6 +344,7 @@ zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
 {
 	ZIndexEffect effect = ZINDEX_CHANGED;
 
+	Assert(columns->reloid == RelationGetRelid(row->rel));
 	if (!zcolumns_differ(row, columns->blocking))
 		return ZINDEX_SAME;
 	if (columns->ncomputed == 0 || zcolumns_differ(row, columns->plain))

@@ -218,6 +218,7 @@ entry_differs(Evaluator *e, Computed *c, TupleTableSlot *newslot)
 				oldnull[INDEX_MAX_KEYS];
 	bool		indexed = is_indexed(e, c->info, newslot);
 
+	Assert(e->in_use && c->info != NULL);
 	if (indexed != is_indexed(e, c->info, e->oldslot))
 		return true;
 	if (!indexed)

@@ -24,6 +24,7 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 	bool		last;
 	int			n;
 
+	Assert(locks != 0 && zc_buffer_exclusive(buf));
 	zwriter_change(writer, &change, ZWAL_LOCK, 1);
 	for (n = 0; n < ZU_MAX_RECORDS && locks != 0; n++, locks >>= ZINLINE_BITS)
 	{

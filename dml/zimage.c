@@ -52,6 +52,7 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 	ZChange		change;
 	ZuRecord   *rec = &change.rec[0];
 
+	Assert(zc_buffer_exclusive(buf) && !zpage_has_overflow(page));
 	memcpy(bytes, page, ph->pd_lower);
 	memcpy(bytes + ph->pd_lower, (char *) page + ph->pd_upper, BLCKSZ - ph->pd_upper);
 	zwriter_change(writer, &change, ZWAL_IMAGE, 1);

@@ -128,6 +128,7 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 	Size		hole = place->init ? empty : zpage_hole(page);
 	int			count = 0;
 
+	Assert(from < rows->n && zc_buffer_exclusive(place->buf));
 	if (place->pick.grow_to)
 		hole -= sizeof(ZPageSlot);
 	hole -= Min(hole, keep_free);
@@ -192,6 +193,7 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 	int			count;
 	Size		keep_free = RelationGetTargetPageFreeSpace(writer->rel, HEAP_DEFAULT_FILLFACTOR);
 
+	Assert(from < rows->n);
 	zwriter_reserve(writer);
 	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
 	if (!special->rewrites)

@@ -62,6 +62,7 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	Page		page = BufferGetPage(buf);
 	ZWalInlineLock lock;
 
+	Assert(zc_buffer_exclusive(buf));
 	if (mode > LockTupleShare || writer->temp)
 		return false;
 	lock.offset = off;
@@ -91,6 +92,7 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	ZChange		change;
 	ZLockList	list;
 
+	Assert(zc_buffer_exclusive(buf));
 	if (lock_inline(writer, buf, off, mode))
 	{
 		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
@@ -153,6 +155,7 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 	char		bytes[ZUR_MAX_LENGTH];
 	BlockNumber block = BufferGetBlockNumber(buf);
 
+	Assert(zc_buffer_locked(buf));
 	if (state->writer.status == ZXID_OWN &&
 		((state->writer.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
 		 (state->writer.type == ZUR_INSERT && !(state->writer.xflags & ZUX_MOVED_IN))))
@@ -211,6 +214,7 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 	bool		older = beside && !traversed && snapshot && IsMVCCSnapshot(snapshot);
 	Snapshot	snap = older ? snapshot : SnapshotSelf;
 
+	Assert(zc_buffer_unlocked(buf));
 	ZUNDO_FAULT("row-locked");
 	zvis_fetch(rel, buf, ItemPointerGetOffsetNumber(tid), snap, &version, NULL);
 	if (version.found)
@@ -233,6 +237,7 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 	ZRow		row = zrow_on(rel, buf, ItemPointerGetOffsetNumber(tid), &slots);
 	ZRowWriter	writer;
 
+	Assert(zc_buffer_locked(buf));
 	zslots_copy(row.rel, row.block, row.page, &slots);
 	zrow_writer(&row, snapshot, &writer);
 	zlevel_note_locked(rel, tid, writer.ptr);
@@ -331,6 +336,7 @@ static TM_Result
 beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, const ZRowState *state,
 			 TM_FailureData *tmfd, bool *done)
 {
+	Assert(zc_buffer_unlocked(buf));
 	tmfd->ctid = state->writer.forward;
 	tmfd->xmax = zxid_to_xid(state->writer.xid);
 	tmfd->cmax = InvalidCommandId;

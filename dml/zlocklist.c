@@ -71,6 +71,7 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 
+	Assert(zc_buffer_exclusive(buf));
 	Assert(list->n > 0 && list->n <= ZLOCK_MAX_ENTRIES);
 	zwriter_record(writer, rec, ZUR_LOCKS, block, ZLOCK_OFFSET(list->entry[0]), InvalidUndoPtr);
 	if (pick->prev != InvalidUndoPtr)

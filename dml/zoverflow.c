@@ -41,6 +41,7 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 	Page		page = BufferGetPage(overflow);
 	XLogRecPtr	recptr;
 
+	Assert(zc_buffer_exclusive(overflow) && (!BufferIsValid(buf) || zc_buffer_exclusive(buf)));
 	START_CRIT_SECTION();
 	zu_overflow_init(page, xlrec->reloid, xlrec->relnumber, xlrec->block, xlrec->first,
 					 xlrec->changes);
@@ -73,6 +74,8 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 {
 	Buffer		overflow;
 	xl_zheap_overflow xlrec;
+
+	Assert(zc_buffer_exclusive(buf) && !zpage_has_overflow(BufferGetPage(buf)));
 
 	/*
 	 * Clear the bit for a row lock too: VACUUM visits only pages without it
@@ -116,6 +119,7 @@ zoverflow_release(Relation rel, Buffer buf)
 	Buffer		overflow;
 	bool		settled;
 
+	Assert(zc_buffer_exclusive(buf));
 	if (likely(!zpage_has_overflow(BufferGetPage(buf))))
 		return true;
 	overflow = zvis_overflow_lock(rel, BufferGetBlockNumber(buf), BufferGetPage(buf),

@@ -101,6 +101,7 @@ prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
 {
 	Page		page = BufferGetPage(buf);
 
+	Assert(zc_buffer_exclusive(buf));
 	START_CRIT_SECTION();
 	zpage_prune(page, items, n);
 	MarkBufferDirty(buf);
@@ -140,6 +141,8 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 	bool		locked[ZHEAP_MAX_OFFSET + 1];
 	bool		looked = false;
 	int			left = 0;
+
+	Assert(zc_buffer_exclusive(buf));	/* DML-9 */
 
 	/*
 	 * No other session locks rows of a temporary table, and what is dead

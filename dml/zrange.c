@@ -174,6 +174,7 @@ may_be_within(Page page, ItemId lp, int slotno, ZXid oldest)
 	const ZPageSlot *slot;
 	int			s;
 
+	Assert(ItemIdIsUsed(lp) && slotno >= 1);
 	if (ItemIdIsDead(lp))
 		return true;
 	if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
@@ -235,6 +236,7 @@ zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place)
 {
 	ZuRecord   *rec = &change->rec[0];
 
+	Assert(zc_buffer_exclusive(place->buf) && rec->type == ZUR_INSERT);
 	if (change->frozen || place->pick.overflow != 0 ||
 		!is_of_command(find_range(writer->rel), writer->rel, writer->xid, writer->cid))
 		return;
@@ -249,6 +251,7 @@ zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place
 	Range	   *range = find_range(writer->rel);
 	const ZuRecord *rec = &change->rec[0];
 
+	Assert(rec->nrows >= 1 && rec->offset + rec->nrows - 1 <= ZHEAP_MAX_OFFSET);	/* RANGE-1 */
 	range->ptr = rec->open ? change->op.ptr[0] : InvalidUndoPtr;
 	range->xid = writer->xid;
 	range->cid = writer->cid;

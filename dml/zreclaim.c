@@ -124,6 +124,7 @@ make_room(void)
 static void
 remember(const RoomyPage *page)
 {
+	Assert(my.npages <= my.capacity);
 	if (my.npages > 0 && my.pages[my.npages - 1].relnumber == page->relnumber &&
 		my.pages[my.npages - 1].block == page->block &&
 		my.pages[my.npages - 1].level == page->level)
@@ -146,6 +147,7 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
 
+	Assert(zc_buffer_locked(buf));
 	if (my.last.relnumber == rel->rd_locator.relNumber && my.last.block == block &&
 		my.last.relid == RelationGetRelid(rel))
 		my.last.room += gain;
@@ -215,6 +217,7 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 	BlockNumber first = InvalidBlockNumber; /* first block entered since the
 											 * upper levels were updated */
 
+	Assert(n > 0);
 	if (!smgrexists(RelationGetSmgr(rel), FSM_FORKNUM))
 		return;
 	map_size = smgrnblocks(RelationGetSmgr(rel), FSM_FORKNUM);
@@ -293,6 +296,7 @@ zreclaim_at_xact_end(void)
 void
 zreclaim_at_subxact_end(int level, bool committed)
 {
+	Assert(my.npages == 0 || my.pages[my.npages - 1].level <= level);
 	if (committed)
 	{
 		for (int i = my.npages - 1; i >= 0 && my.pages[i].level >= level; i--)

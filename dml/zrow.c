@@ -67,6 +67,7 @@ note_others_lock(LockerSearch *search, ZXid xid, int held)
 	ZLockEntry	entry = zlock_entry(xid, search->row->off, held);
 	int			i = 0;
 
+	Assert(held >= LockTupleKeyShare && held <= LockTupleExclusive);
 	state->others_locks = true;
 	if (search->conflicting == InvalidZXid && modes_conflict(held, search->mode))
 		search->conflicting = xid;
@@ -247,6 +248,7 @@ stands_for_unseen(const ZRowState *state, Snapshot snapshot)
 static TM_Result
 examine_own(const ZRowState *state, CommandId cid)
 {
+	Assert(state->writer.status == ZXID_OWN);
 	if (state->writer.cid < cid)
 		return ZH_LIVE(state->header) ? TM_Ok : TM_Invisible;
 	return state->writer.type == ZUR_INSERT ? TM_Invisible : TM_SelfModified;
@@ -258,6 +260,7 @@ examine_own(const ZRowState *state, CommandId cid)
 static TM_Result
 examine_in_progress(ZRowState *state, LockTupleMode mode)
 {
+	Assert(state->writer.status == ZXID_IN_PROGRESS);
 	if (state->writer.type == ZUR_INSERT)
 		return TM_Invisible;
 	if (!modes_conflict(writer_mode(&state->writer), mode))
@@ -407,6 +410,7 @@ find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 	OffsetNumber off = row->off;
 	ItemId		lp;
 
+	Assert(zc_buffer_exclusive(wish->buf));
 	for (;;)
 	{
 		if (!wish->sound && unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
@@ -474,6 +478,7 @@ zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	bool		rolled_back = false;
 	TM_Result	result;
 
+	Assert(zc_buffer_exclusive(wish->buf));
 	for (;;)
 	{
 		LockerSearch search = {&row, wish->mode,.state = state,.own = -1};
@@ -560,6 +565,7 @@ zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode, LockWaitP
 {
 	TransactionId x = zxid_to_xid(xid);
 
+	Assert(CritSectionCount == 0 && zxid_possible(xid));
 	if (!*have_tuple_lock && !own_lock)
 	{
 		if (policy == LockWaitBlock)

@@ -89,6 +89,7 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 	int			free_slot = 0;
 	int			best = 0;
 
+	Assert(slots->n <= ZPAGE_MAX_SLOTS && slots->ninline <= slots->n);
 	*own = false;
 	*settled = true;
 	for (int i = 1; i <= slots->n; i++)
@@ -390,6 +391,7 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 	bool		must_have = (purpose != FOR_ROW);
 	bool		pruned = false;
 
+	Assert(zc_buffer_exclusive(buf));
 	memset(pick, 0, sizeof(*pick));
 	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
 		zrollback_page(buf, writer->rel);
@@ -468,6 +470,7 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 	bool		own;
 	bool		settled;
 
+	Assert(zc_buffer_exclusive(buf));
 	if (zrollback_own_aborts_pending())
 		zrollback_page(buf, writer->rel);
 	if (zpage_has_overflow(page))
@@ -543,6 +546,7 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	ZChangePage *p = &change->page[i];
 	BlockNumber block = BufferGetBlockNumber(buf);
 
+	Assert(pick->slotno >= 1 && pick->slotno <= ZPAGE_MAX_SLOTS && zc_buffer_exclusive(buf));
 	p->buf = buf;
 	p->page = BufferGetPage(buf);
 	p->slot.slotno = pick->slotno;

@@ -26,6 +26,7 @@
 static bool
 pick_slots(const ZWriter *writer, int avoid, bool want_common, ZNewPlace *place, int *growth)
 {
+	Assert(zc_buffer_exclusive(place->buf));
 	if (!zslot_pick(writer, place->buf, avoid, false, &place->pick))
 		return false;
 	*growth = (place->pick.grow_to != 0);
@@ -49,6 +50,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 {
 	Page		page = BufferGetPage(buf);
 
+	Assert(zc_buffer_exclusive(buf));
 	place->buf = buf;
 	place->tried = false;
 	place->init = PageIsNew(page);
@@ -175,6 +177,7 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
 {
 	Buffer		buf = zc_extend_relation(rel, bistate ? bistate->strategy : NULL);
 
+	Assert(zc_buffer_exclusive(buf));
 	if (bistate != NULL)
 	{
 		if (bistate->current_buf != InvalidBuffer)
@@ -280,6 +283,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 	bool		picked;
 	Buffer		buf;
 
+	Assert(zc_buffer_exclusive(held));
 	place->tried = false;
 	if (zpage_find_offset(BufferGetPage(held)) != InvalidOffsetNumber &&
 		try_page(writer, held, len, 0, want_common, place))

@@ -112,6 +112,7 @@ begin_row_change(RowChange *u, ItemPointer tid, Replacement *replacement)
 static void
 end_row_change(RowChange *u)
 {
+	Assert(zc_buffer_unlocked(u->buf));
 	ReleaseBuffer(u->buf);
 	zrow_end_wait(u->writer.rel, &u->tid, u->queued, u->have_tuple_lock);
 }
@@ -243,6 +244,7 @@ look_at_old_row(RowChange *u)
 	OffsetNumber off = offset_of(u);
 	ItemId		lp;
 
+	Assert(zc_buffer_exclusive(u->buf));
 	u->mode = LockTupleExclusive;
 	if (u->replacement != NULL)
 	{
@@ -303,6 +305,7 @@ update_in_place(RowChange *u)
 	ZuRecord   *rec = &change.rec[0];
 	char	   *p;
 
+	Assert(zc_buffer_exclusive(u->buf));
 	zwriter_change(&u->writer, &change, ZWAL_UPDATE, 1);
 	change.shape = zheader_updated(current, zheader_get(new->row), u->pick.slotno, key_change);
 	change.new_shape = !zheader_same_shape(old, change.shape);
@@ -347,6 +350,7 @@ carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec
 	const ZLockEntry *locks = u->state.others;
 	int			strongest = 0;
 
+	Assert(u->state.nothers > 0 && u->state.nothers <= ZLOCK_MAX_ENTRIES);
 	list->n = u->state.nothers;
 	for (int i = 0; i < list->n; i++)
 	{
@@ -402,6 +406,7 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 	ZuRecord   *out = &change.rec[0];
 	ZuRecord   *in = &change.rec[1];
 
+	Assert(zc_buffer_exclusive(u->buf) && zc_buffer_exclusive(place->buf));
 	zwriter_change(&u->writer, &change, ZWAL_MOVE, u->state.others_locks ? 3 : 2);
 	zheader_set(new->row, ZH_WITH_SLOT(zheader_get(new->row), place->pick.slotno));
 	zwriter_record(&u->writer, out, ZUR_MOVE, block_of(u), offset_of(u), u->pick.prev);
@@ -447,6 +452,7 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 static int
 old_room(const RowChange *u)
 {
+	Assert(zc_buffer_locked(u->buf));
 	return ItemIdGetLength(PageGetItemId(BufferGetPage(u->buf), offset_of(u)));
 }
 

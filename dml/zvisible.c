@@ -83,6 +83,7 @@ zvisible_clear(Relation rel, Buffer buf)
 	Buffer		map;
 	bool		cleared;
 
+	Assert(zc_buffer_exclusive(buf));
 	if (likely(!PageIsAllVisible(page)))
 		return;
 	map = pin_map(rel, block);
@@ -151,6 +152,7 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 
+	Assert(zc_buffer_exclusive(buf));	/* VMAP-3 */
 	if (PageIsNew(page) || !shows_all(rel, block, page))
 		return;
 	if (PageIsAllVisible(page) &&

@@ -149,6 +149,7 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 void
 zwriter_start(ZWriter *writer)
 {
+	Assert(zu_attached());
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	if (unlikely(writer->topxid < zu_oldest()))
@@ -171,6 +172,7 @@ zwriter_begin(ZWriter *writer, Relation rel, CommandId cid)
 void
 zwriter_reserve(const ZWriter *writer)
 {
+	Assert(writer->xid != InvalidZXid);
 	if (likely(!writer->temp))
 		zu_reserve(ZU_MAX_RESERVE);
 	else
@@ -305,6 +307,7 @@ void
 zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNumber block,
 			   OffsetNumber off, UndoPtr prev)
 {
+	Assert(writer->xid != InvalidZXid && writer->topxid <= writer->xid);
 	memset(rec, 0, sizeof(*rec));
 	rec->type = type;
 	if (writer->temp)

@@ -228,6 +228,7 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 {
 	int			last = rec->offset + (rec->type == ZUR_INSERT ? rec->nrows : 1) - 1;
 
+	Assert(s >= 1 && s <= check->view.n);
 	if (rec->type == ZUR_IMAGE || rec->type == ZUR_LOCKS)
 	{
 		fault(check, "CHAIN-3", 0, "slot %d: a page image or a list of locks is in the chain", s);
@@ -257,6 +258,7 @@ slot_has_changed(Check *check, int s)
 	Buffer		buf = ReadBuffer(check->rel, check->block);
 	bool		changed = true;
 
+	Assert(s >= 1 && s <= check->view.n);
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (zpage_is_valid(BufferGetPage(buf)))
 	{
@@ -281,6 +283,7 @@ check_chain(Check *check, int s)
 	UndoPtr		ptr = slot->ptr;
 	bool		committed = false;
 
+	Assert(s >= 1 && s <= check->view.n);
 	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return;
 	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
@@ -356,6 +359,7 @@ check_inline_locks(Check *check, int s)
 	UndoPtr		locks = check->view.s[s].ptr;
 	bool		sound = (s <= zpage_nslots((Page) check->page.data));
 
+	Assert(check->view.s[s].xid_flags & ZSLOT_INLINE_LOCKS);
 	for (int n = 0; locks != 0; n++, locks >>= ZINLINE_BITS)
 		sound &= (n < ZINLINE_MAX_LOCKS && ZINLINE_OFFSET(locks) >= FirstOffsetNumber &&
 				  ZINLINE_OFFSET(locks) <= ZHEAP_MAX_OFFSET && ZINLINE_MODE(locks) >= 0 &&
@@ -374,6 +378,7 @@ check_lock_list(Check *check, int s)
 	UndoPtr		ptr = slot->ptr;
 	ZXid		hold = ZSLOT_XID(slot);
 
+	Assert(slot->xid_flags & ZSLOT_COMMON_LOCKS);
 	for (int n = 0; ptr != InvalidUndoPtr && hold >= check->view.oldest; n++)
 	{
 		ZuRecord	rec;
@@ -425,6 +430,7 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 	char	   *scratch = scratch_size == 0 ? NULL : palloc(scratch_size);
 	int			bad;
 
+	Assert(natts <= check->desc->natts);	/* ROW-1 */
 	if (!zdeform_start(&deform, row, len, scratch))
 		fault(check, "ROW-2", off, "the row header is not valid");
 	else if ((bad = zdeform_columns(&deform, check->desc, natts, check->values,
@@ -449,6 +455,7 @@ check_row(Check *check, OffsetNumber off)
 	const char *row = zpage_row(page, lp);
 	int			natts = ZH_NATTS(zheader_get(row));
 
+	Assert(ItemIdIsNormal(lp));
 	if (natts > check->desc->natts)
 	{
 		fault(check, "ROW-1", off, "the row has %d columns, the table %d", natts,
@@ -472,6 +479,7 @@ copy_page(Check *check)
 	Buffer		map = InvalidBuffer;
 	bool		is_new;
 
+	Assert(CheckRelationLockedByMe(check->rel, AccessShareLock, true));
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	check->map_bit = (visibilitymap_get_status(check->rel, check->block, &map) &
 					  VISIBILITYMAP_ALL_VISIBLE) != 0;
@@ -493,6 +501,7 @@ copy_page(Check *check)
 static void
 check_overflow_slots(Check *check)
 {
+	Assert(check->view.n <= ZPAGE_MAX_SLOTS);
 	for (int s = zpage_nslots((Page) check->page.data) + 1; s <= check->view.n; s++)
 	{
 		const ZPageSlot *slot = &check->view.s[s];
@@ -514,6 +523,7 @@ check_all_visible(Check *check)
 {
 	Page		page = (Page) check->page.data;
 
+	Assert(zpage_is_valid(page));
 	if (!check->map_bit)
 		return;
 	if (!PageIsAllVisible(page))
@@ -608,6 +618,7 @@ check_overflow_owner(Check *check)
 {
 	const char *relname;
 
+	Assert(check->noverflow > 0);
 	if (zheap_overflow_is_lost(check->overflow, &relname))
 		fault(check, "LOG-3", 0, "overflow transaction slots of block %u of relation \"%s\", "
 			  "which does not point to them: "
@@ -662,6 +673,7 @@ check_safely(Check *check, void (*test) (Check *), const char *invariant)
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
+	Assert(check->context != NULL && check->context != CurrentMemoryContext);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(check->context);
 	PG_TRY();
@@ -730,6 +742,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 {
 	bool		sound;
 
+	Assert(check->nlogs == 0 && check->faults == NIL);
 	check->block = 0;
 	check->outer = CurrentMemoryContext;
 	check_safely(check, check_map, "LOG-2");

@@ -47,6 +47,7 @@ has_rows(Relation rel)
 	TableScanDesc scan = zc_beginscan(rel, snapshot);
 	bool		found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
 
+	Assert(CheckRelationLockedByMe(rel, AccessExclusiveLock, false));
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	UnregisterSnapshot(snapshot);
@@ -187,6 +188,7 @@ static object_access_hook_type previous_hook = NULL;
 static void
 on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
 {
+	Assert(previous_hook != on_access);
 	if (previous_hook)
 		previous_hook(access, class, object, part, arg);
 	if (access == OAT_DROP && class == ExtensionRelationId &&
@@ -221,6 +223,7 @@ zdrop_guard_begin(Node *command)
 void
 zdrop_guard_end(bool begun)
 {
+	Assert(!begun || object_access_hook == on_access);
 	if (begun)
 		object_access_hook = previous_hook;
 }

@@ -80,6 +80,7 @@ look_up(HeapFunction *function)
 	Dl_info		info;
 	Symbol	   *symbol = NULL;
 
+	Assert(function->end == NULL);
 	function->end = function->start;
 	if (dladdr1(function->start, &info, (void **) &symbol, RTLD_DL_SYMENT) != 0 &&
 		symbol != NULL && info.dli_saddr == function->start)

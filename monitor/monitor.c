@@ -290,6 +290,7 @@ has_aborted_slot(Relation rel, BlockNumber block)
 	Buffer		buf = ReadBuffer(rel, block);
 	bool		found = false;
 
+	Assert(CheckRelationLockedByMe(rel, AccessShareLock, true));
 	view->n = 0;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (zpage_is_valid(BufferGetPage(buf)))
@@ -379,6 +380,7 @@ put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 reco
 	Datum		values[7];
 	bool		nulls[7] = {0};
 
+	Assert(xid != InvalidZXid);
 	values[0] = ObjectIdGetDatum(MyDatabaseId);
 	nulls[1] = true;
 	values[1] = (Datum) 0;

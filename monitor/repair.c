@@ -99,6 +99,7 @@ pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 	BlockNumber n = 0;
 	PGAlignedBlock copy;
 
+	Assert(d->ended && CheckRelationLockedByMe(rel, AccessShareLock, true));
 	for (BlockNumber block = 0; block < nblocks; block++)
 	{
 		bool		lost = false;
@@ -198,6 +199,7 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 	int			n;
 	ZuDamage   *damages;
 
+	Assert(!RecoveryInProgress());
 	discard_twice();
 	damages = zu_damages(&n);
 	for (int i = 0; i < n; i++)

@@ -33,6 +33,7 @@ mode_name(const ZHolder *holder)
 {
 	static const char *const names[] = {"Key Share", "Share", "No Key Update", "Update"};
 
+	Assert(holder->mode < lengthof(names));
 	return holder->change ? names[holder->mode] : psprintf("For %s", names[holder->mode]);
 }
 
@@ -45,6 +46,7 @@ backend_of(ZXid xid)
 {
 	TransactionId x = zxid_to_xid(xid);
 
+	Assert(zxid_possible(xid));
 	/* pg_subtrans has no older ones: those have ended meanwhile */
 	if (TransactionIdFollowsOrEquals(x, TransactionXmin))
 		x = SubTransGetTopmostTransaction(x);

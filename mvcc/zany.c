@@ -243,6 +243,7 @@ begin_walk(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, int trie
 {
 	Page		page = BufferGetPage(buf);
 
+	Assert(zc_buffer_unlocked(buf));
 	if (tries == 0)
 		zwalk_init(&copy->walk);
 	else if (tries >= ZWALK_MAX_TRIES)
@@ -307,6 +308,7 @@ find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr
 	ZAccept		accept;
 	bool		met = false;
 
+	Assert(change != InvalidUndoPtr);
 	for (int tries = 0; begin_walk(copy, rel, buf, off, tries); tries++)
 	{
 		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy->slots.oldest);
@@ -320,6 +322,7 @@ find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr
 static void
 version_before(ZWalk *walk, ZVersion *version)
 {
+	Assert(walk->at_writer);
 	zwalk_step_back(walk);
 	zversion_from_walk(version, walk, true);
 }
@@ -403,6 +406,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 	ZXid		xid;
 	int			s = 0;
 
+	Assert(zc_buffer_locked(buf));
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || PageIsNew(page) ||
 		off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 		return false;
@@ -510,6 +514,7 @@ fetch_unclear(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *slot, b
 {
 	AnyResult	result;
 
+	Assert(zc_buffer_unlocked(buf));
 	fetch_any(rel, buf, ItemPointerGetOffsetNumber(tid), InvalidCommandId, false, version, &result);
 	if (!version->found)
 		return;
@@ -567,6 +572,7 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 	ZCopyWalk	copy;
 	AnyResult	result;
 
+	Assert(level->estate == NULL);
 	if (level->change != InvalidUndoPtr && level->reloid == RelationGetRelid(rel) &&
 		ItemPointerEquals(&level->tid, tid) && find_change(&copy, rel, buf, off, level->change))
 	{
@@ -592,6 +598,7 @@ static bool
 fetch_plain(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 			bool *ours)
 {
+	Assert(zc_buffer_unlocked(buf));
 	if (snapshot == NULL || !IsMVCCSnapshot(snapshot))
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 	else if (zvis_fetch_settled(rel, buf, off, snapshot, version))

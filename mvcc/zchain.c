@@ -38,6 +38,7 @@ has_aborted_above(const ZChain *chain)
 	char		buf[ZUR_MAX_LENGTH];
 	UndoPtr		ptr = chain->slot.ptr;
 
+	Assert(chain->source == ZCHAIN_COPIED); /* VIS-4 */
 	while (ptr != InvalidUndoPtr && ptr != chain->next)
 	{
 		ZuRecord	rec;

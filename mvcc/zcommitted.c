@@ -42,6 +42,7 @@ StaticAssertDecl(ZXID_MASK / WORD_XIDS / WORDS <= PG_UINT32_MAX, "ids do not fit
 static inline pg_atomic_uint64 *
 word_of(ZXid xid)
 {
+	Assert(words != NULL);
 	return &words[xid / WORD_XIDS % WORDS];
 }
 

@@ -52,6 +52,7 @@ static MyHandles my;
 static void
 make_room(void)
 {
+	Assert(my.nhandles <= my.capacity);
 	if (my.nhandles < my.capacity)
 		return;
 	if (my.handles == NULL)
@@ -97,6 +98,7 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 	ZHandle    *handle;
 	SubTransactionId subid = GetCurrentSubTransactionId();
 
+	Assert(change != InvalidUndoPtr && off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
 	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != change ||
 		my.handles[my.nhandles - 1].subid != subid)
 	{
@@ -132,6 +134,7 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 void
 zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
+	Assert(version->found && version->len <= BLCKSZ);	/* HANDLE-3 */
 	my.kept.valid = true;
 	my.kept.reloid = handle->reloid;
 	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
@@ -170,6 +173,7 @@ zhandle_statement_begin(const QueryDesc *query)
 void
 zhandle_statement_end(const QueryDesc *query)
 {
+	Assert(my.nlasting <= my.nhandles); /* HANDLE-7 */
 	if (query != my.statement)
 		return;
 	my.statement = NULL;

@@ -36,6 +36,7 @@ zhistory_create(Relation rel, TransactionId horizon)
 {
 	ZHistory   *history = palloc0(sizeof(ZHistory));
 
+	Assert(TransactionIdIsNormal(horizon));
 	history->rel = rel;
 	history->at_end = true;
 	history->horizon.snapshot_type = SNAPSHOT_MVCC;
@@ -58,6 +59,7 @@ zhistory_load(ZHistory *history, Buffer buf)
 {
 	Page		page = history->page.data;
 
+	Assert(zc_buffer_unlocked(buf));
 	history->block = BufferGetBlockNumber(buf);
 	history->at_end = true;
 	LockBuffer(buf, BUFFER_LOCK_SHARE);

@@ -51,6 +51,7 @@ zlevel_current(void)
 void
 zlevel_push(ZLevel *level, EState *estate)
 {
+	Assert(level != zlevel_current());
 	memset(level, 0, sizeof(*level));
 	level->outer = zlevel_current();
 	level->estate = estate;
@@ -186,6 +187,7 @@ zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
 {
 	ZLevel	   *level = zlevel_current();
 
+	Assert(change != InvalidUndoPtr);
 	level->change = change;
 	level->reloid = RelationGetRelid(rel);
 	level->tid = *tid;

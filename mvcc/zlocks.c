@@ -43,6 +43,7 @@ next_record(ZLockScan *scan)
 {
 	ZuRecord	rec;
 
+	Assert(scan->i == scan->n);
 	if (zchain_next(&scan->chain, &rec) != ZCHAIN_RECORD)
 		return false;
 	if (rec.type != ZUR_LOCKS)
@@ -98,6 +99,7 @@ typedef struct Holders
 static void
 add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, bool change)
 {
+	Assert(mode <= LockTupleExclusive && holders->n <= holders->room);
 	for (int i = 0; i < holders->n; i++)
 	{
 		ZHolder    *h = &holders->list[i];
@@ -139,6 +141,7 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 	ZChain		chain;
 	ZuRecord	rec;
 
+	Assert(!zslot_locks_only(slot) && slot->ptr != InvalidUndoPtr);
 	zchain_begin_at(&chain, relnumber, block, slot->ptr, oldest, buf);
 	zheads_start(&heads);
 	while (zheads_next(&chain, &heads, &rec) == ZCHAIN_RECORD)

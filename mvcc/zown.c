@@ -132,6 +132,7 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 {
 	Order	   *order = find_order(relnumber, block);
 
+	Assert(ptr != InvalidUndoPtr);
 	my.any_noted = true;
 	if (cid >= order->greatest)
 		order->greatest = cid;
@@ -158,6 +159,7 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 UndoPtr
 zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
 {
+	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
 	if (head != my.run.head || my.run.block != block || my.run.relnumber != relnumber ||
 		head == InvalidUndoPtr ||
 		(my.run.written[off / 64] & (UINT64CONST(1) << (off % 64))) != 0)
@@ -229,6 +231,7 @@ collect_chain(UndoPtr head, UndoPtr stop)
 	ZuRecord	rec;
 	uint32		n = my.chain.n;
 
+	Assert(n == 0 || stop == my.chain.entries[n - 1].ptr);
 	zchain_begin_at(&above, my.chain.relnumber, my.chain.block, head, zu_oldest_for(head), buf);
 	zheads_start(&heads);
 	while (above.next != stop && zheads_next(&above, &heads, &rec) == ZCHAIN_RECORD)
@@ -350,6 +353,7 @@ zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
 {
 	const Checkpoint *best = NULL;
 
+	Assert(*at < my.chain.n);
 	for (int i = 0; i < my.ncheckpoints; i++)
 	{
 		const Checkpoint *c = &my.checkpoints[i];
@@ -373,6 +377,7 @@ zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 {
 	Checkpoint *c;
 
+	Assert(at < my.chain.n);
 	if (my.checkpoint_memory == NULL)
 		my.checkpoint_memory = AllocSetContextCreate(TopTransactionContext,
 													 "zundo checkpoints of rows",

@@ -155,6 +155,7 @@ arena_room(Collector *c, Size size)
 static inline void
 arena_take(Collector *c, Size size)
 {
+	Assert(size <= c->arena_left);
 	size = Min(MAXALIGN(size), c->arena_left);
 	c->arena += size;
 	c->arena_left -= size;
@@ -176,6 +177,7 @@ add_change(Collector *c, int s, int off, const ZuRecord *rec, UndoPtr ptr)
 {
 	Change	   *change;
 
+	Assert(s >= 1 && s <= c->view->slots.n);
 	if (off < FirstOffsetNumber || off > c->maxoff)
 		return;
 	change = arena_alloc(c, sizeof(Change));
@@ -204,6 +206,7 @@ add_last_changes(Collector *c, int s, const ZuRecord *rec, UndoPtr ptr)
 {
 	int			last = Min((int) rec->offset + Max(rec->nrows, 1) - 1, c->maxoff);
 
+	Assert(s >= 1 && s <= c->view->slots.n);
 	for (int off = rec->offset; off <= last; off++)
 	{
 		uint64	   *word = &c->closed[s][off / 64];
@@ -242,6 +245,7 @@ open_lists(Collector *c, int s)
 	Size		listsize = (c->maxoff + 1) * sizeof(Change *);
 	Size		closedsize = (c->maxoff / 64 + 1) * sizeof(uint64);
 
+	Assert(c->pending[s]);
 	c->accepted[s] = InvalidUndoPtr;
 	c->first[s] = arena_alloc(c, listsize);
 	memset(c->first[s], 0, listsize);
@@ -263,6 +267,7 @@ collect_record(Collector *c, int s)
 	ZuRecord	rec;
 	ZChainStep	step;
 
+	Assert(c->pending[s] && c->chain[s].source == ZCHAIN_COPIED);
 	chain->buf = arena_room(c, ZUR_MAX_LENGTH);
 	chain->cached = c->view->nrecords++ >= MANY_RECORDS;
 	step = zchain_next(chain, &rec);
@@ -380,6 +385,8 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
 {
 	int			i = view->nrows++;
 
+	Assert(i < ZHEAP_MAX_OFFSET && off >= FirstOffsetNumber);
+	Assert(i == 0 || off > view->offset[i - 1]);
 	view->offset[i] = off;
 	view->row[i] = row;
 	view->len[i] = len;
@@ -405,6 +412,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	ZXid		newest = InvalidZXid;
 	char	   *row = arena_room(c, BLCKSZ);
 
+	Assert(bytes == NULL || len >= ZTUPLE_HEADER_SIZE);
 	if (has_bytes)
 		memcpy(row, bytes, len);
 	for (;;)
@@ -476,6 +484,7 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 	ZHeader		header;
 	int			s;
 
+	Assert(off <= c->maxoff && c->touched[off]);
 	if (ItemIdIsNormal(lp))
 	{
 		row = zpage_row(c->view->page.data, lp);
@@ -623,6 +632,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	ZPageView  *view = c->view;
 	Page		page = view->page.data;
 
+	Assert(zc_buffer_unlocked(buf));
 	if (view->context_used)
 	{
 		MemoryContextReset(view->context);
@@ -678,6 +688,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	static Collector *collector = NULL;
 	ZAcceptKind kind;
 
+	Assert(zc_buffer_unlocked(buf));
 	if (collector == NULL)
 		collector = MemoryContextAllocZero(TopMemoryContext, sizeof(Collector));
 	collector->view = view;

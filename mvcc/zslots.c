@@ -36,6 +36,7 @@ zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 	BlockNumber overflow = zpage_trailer(page)->overflow;
 	Buffer		buf = zu_overflow_lock(overflow, rel->rd_locator.relNumber, block, mode);
 
+	Assert(zpage_has_overflow(page));
 	if (!BufferIsValid(buf) || !zoverflow_fits(BufferGetPage(buf), page))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -67,6 +68,7 @@ zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 	view->oldest = zpage_oldest(page);
 	view->n = zpage_nslots(page);
 	view->had_more = (zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW);
+	Assert(view->n <= ZPAGE_MAX_SLOTS);
 	for (int i = 1; i <= view->n; i++)
 		view->s[i] = *zpage_slot(page, i);
 	if (zpage_has_overflow(page))
@@ -130,6 +132,7 @@ zslot_read_any(Relation rel, BlockNumber block, Page page, int s)
 {
 	ZPageSlot	slot = {0};
 
+	Assert(s >= 1 && s <= ZPAGE_MAX_SLOTS);
 	if (s <= zpage_nslots(page))
 		slot = *zpage_slot(page, s);
 	else if (zpage_has_overflow(page))

@@ -47,6 +47,7 @@ StaticAssertDecl(WRITER_TAGS < (1 << (16 - TAG_SHIFT)), "tags do not fit an offs
 static void
 tagged_tid(ItemPointer tid, BlockNumber block, OffsetNumber off, int tag)
 {
+	Assert(off <= ZHEAP_MAX_OFFSET && tag <= WRITER_TAGS);
 	ItemPointerSet(tid, block, off | (tag << TAG_SHIFT));
 }
 
@@ -109,6 +110,7 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 	ZCopyWalk	copy;
 	Page		page = BufferGetPage(buf);
 
+	Assert(zc_buffer_unlocked(buf));
 	zwalk_init(&copy.walk);
 	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
 	{
@@ -157,6 +159,7 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 
 	if (!IsolationIsSerializable())
 		return;
+	Assert(zc_buffer_exclusive(buf));
 	row = zrow_on(rel, buf, off, &slots);
 	zslots_copy(rel, block, row.page, &slots);
 	if (!zwalk_begin(&walk, &row, ZCHAIN_LOCKED))

@@ -67,6 +67,7 @@ walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
 {
 	ZWalkResult found;
 
+	Assert(snapshot->snapshot_type == SNAPSHOT_DIRTY);
 	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
 	{
 		/* read once: the status may change meanwhile */
@@ -109,6 +110,7 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 	ZWalkResult found;
 	ZAccept		none;
 
+	Assert(snapshot->snapshot_type == SNAPSHOT_NON_VACUUMABLE);
 	zaccept_init(&none, ZACCEPT_NONE, NULL, accept->oldest);
 
 	/*
@@ -177,6 +179,7 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
 void
 zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot)
 {
+	Assert(version->found);
 	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
 	if (version->writer_known)
 		zslot_set_writer(slot, version->xmin, version->cmin, version->writer);
@@ -305,6 +308,7 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 	ZCopyWalk	copy;
 	ZWalk	   *walk = &copy.walk;
 
+	Assert(zc_buffer_locked(buf));
 	zwalk_init(walk);
 	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
 	{
@@ -354,6 +358,7 @@ void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 		   bool *all_dead)
 {
+	Assert(zc_buffer_unlocked(buf));
 	version->newest_xid = InvalidZXid;
 	if (all_dead)
 		*all_dead = false;
@@ -433,6 +438,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 	bool		thorough = false;
 	int			left = 0;
 
+	Assert(s >= 1 && s <= slots->n);
 	for (int i = 0; i < n; i++)
 		if (stubs[i].slotno == s)
 		{
@@ -513,6 +519,7 @@ zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
 	ZWalk		walk;
 	ZAccept		accept;
 
+	Assert(zsnapshot_is_mvcc(snapshot));
 	memset(by, 0, sizeof(*by));
 	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
 		return false;

@@ -35,6 +35,7 @@
 void
 zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 {
+	Assert(kind != ZACCEPT_MVCC || zsnapshot_is_mvcc(snapshot));
 	accept->kind = kind;
 	accept->snapshot = snapshot;
 	accept->limit = 0;
@@ -78,6 +79,7 @@ accept_other(ZAccept *accept, ZXid xid)
 {
 	if (xid == accept->last_xid)
 		return accept->last_answer;
+	Assert(!TransactionIdIsCurrentTransactionId(zxid_to_xid(xid)));
 	accept->last_xid = xid;
 	switch (accept->kind)
 	{
@@ -220,6 +222,8 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
 	ZChain	   *chain = &walk->chain;
 	ZTrailReader *reader;
+
+	Assert(walk->exists && !walk->at_writer);
 
 	/*
 	 * a number above the present ones is that of a slot that was given up:
@@ -424,6 +428,7 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 	const char *raw;
 	Size		rawlen;
 
+	Assert(zsnapshot_is_mvcc(snapshot));
 	if (ptr == InvalidUndoPtr || zssi_needed(rel, snapshot))
 		return false;
 	for (int i = 1; i <= slots->n; i++)
@@ -469,6 +474,7 @@ zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot
 	bool		has_image = mvcc && zpage_trailer(row.page)->image != InvalidUndoPtr;
 	bool		begun = false;
 
+	Assert(zc_buffer_locked(buf));
 	zslots_copy(rel, row.block, row.page, &copy->slots);
 	if (has_image)
 		memcpy(copy->page.data, row.page, BLCKSZ);

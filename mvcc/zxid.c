@@ -94,6 +94,7 @@ zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
 {
 	TransactionId x = zxid_to_xid(xid);
 
+	Assert(zsnapshot_is_mvcc(snapshot));
 	if (XidInMVCCSnapshot(x, snapshot))
 		return false;
 	if (zcommitted_known(xid))

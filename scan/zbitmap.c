@@ -34,6 +34,7 @@ note_reads(ZScan *scan, Buffer buf, const OffsetNumber *offsets, int noffsets)
 {
 	Relation	rel = scan->base.rs_rd;
 
+	Assert(zc_buffer_unlocked(buf));
 	if (!zssi_needed(rel, scan->base.rs_snapshot))
 		return;
 	if (noffsets < 0)
@@ -70,6 +71,7 @@ select_rows(ZScan *scan, BlockNumber block, Buffer buf, const OffsetNumber *offs
 {
 	ZPageView  *view = zscan_view(scan);
 
+	Assert(BufferGetBlockNumber(buf) == block);
 	scan->nselected = 0;
 	scan->index = 0;
 	scan->block = block;

@@ -153,6 +153,7 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 {
 	Relation	rel = scan->base.rs_rd;
 
+	Assert(BufferGetBlockNumber(buf) == scan->block);
 	zscan_release(scan);
 
 	/*

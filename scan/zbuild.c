@@ -146,6 +146,7 @@ feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNu
 	ZHistoryResult result = zhistory_first(history, off, &version);
 	bool		counted = false;
 
+	Assert(feeder->anyvisible);
 	while (result == ZHISTORY_VERSION)
 	{
 		if (version.live)
@@ -175,6 +176,7 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 	bool		alive;
 	bool		broken = false;
 
+	Assert(!feeder->anyvisible);
 	if (result != ZHISTORY_VERSION)
 		return result == ZHISTORY_END;
 	if (version.status == ZXID_IN_PROGRESS)
@@ -285,6 +287,7 @@ feed_visible(Feeder *feeder, ZScan *scan, bool progress)
 {
 	BlockNumber previous = InvalidBlockNumber;
 
+	Assert(IsMVCCSnapshot(scan->base.rs_snapshot));
 	while (zheap_scan_getnextslot(&scan->base, ForwardScanDirection, feeder->slot))
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -306,6 +309,7 @@ feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 	TransactionId horizon = GetOldestNonRemovableTransactionId(feeder->rel);
 	ZHistory   *history = zhistory_create(feeder->rel, horizon);
 
+	Assert(!IsMVCCSnapshot(scan->base.rs_snapshot));	/* BUILD-3 */
 	if (RelationNeedsWAL(feeder->rel))
 		zu_log_conflict(horizon);
 
@@ -387,6 +391,7 @@ typedef struct IndexedTids
 static bool
 is_indexed(IndexedTids *tids, ItemPointer tid)
 {
+	Assert(ItemPointerIsValid(tid));
 	while (!tids->at_end && (!tids->valid || ItemPointerCompare(&tids->tid, tid) < 0))
 	{
 		Datum		value;

@@ -49,6 +49,7 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 	ZVersion	version;
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 
+	Assert(zc_buffer_unlocked(buf));
 	zscan_refuse_historic(snapshot);
 	if (!by_tid)
 		zscan_refuse_deleted_search(snapshot);
@@ -131,6 +132,7 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 	ItemPointerData real;
 	ZVersion	version;
 
+	Assert(zhandle_is(tid));
 	zany_fetch_by_handle(rel, tid, &version, &real);
 	if (!version.found)
 		return false;
@@ -191,6 +193,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	ZRowWriter	writer;
 	bool		moved = false;
 
+	Assert(zc_buffer_unlocked(buf));
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page) &&
 		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
@@ -420,6 +423,7 @@ choose_promising(TM_IndexDeleteOp *delstate)
 	int			ngroups = 0;
 	int			n = 0;
 
+	Assert(delstate->bottomup);
 	for (int i = 0; i < delstate->ndeltids; i++)
 	{
 		TM_IndexDelete *entry = &delstate->deltids[i];
@@ -458,6 +462,7 @@ mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
 	TM_IndexStatus *status = &delstate->status[delstate->deltids[i].id];
 	int			freed = status->knowndeletable ? 0 : status->freespace;
 
+	Assert(i >= 0 && i < delstate->ndeltids);
 	status->knowndeletable = true;
 	*last = Max(*last, i + 1);
 	return freed;
@@ -499,6 +504,7 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 	int			nstubs = 0;
 	int			freed = 0;
 
+	Assert(first < end && end <= delstate->ndeltids);
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	for (int i = first; i < end; i++)
 	{
@@ -557,6 +563,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	int			freed = 0;
 	int			vain = 0;
 
+	Assert(delstate->ndeltids > 0);
 	zu_attach_database();
 	sort_by_tid(delstate->deltids, delstate->ndeltids);
 	if (delstate->bottomup)

@@ -83,6 +83,7 @@ start_scan(ZScan *scan, ScanKey key, bool keep_start)
 {
 	TableScanDesc base = &scan->base;
 
+	Assert(zu_attached());		/* SCAN-3 */
 	if (base->rs_parallel != NULL)
 		scan->nblocks = ((ParallelBlockTableScanDesc) base->rs_parallel)->phs_nblocks;
 	else
@@ -213,6 +214,7 @@ pin_for_rows(ZScan *scan, BlockNumber block)
 {
 	int			maxoff;
 
+	Assert(scan->by_row && block < scan->nblocks);
 	if (scan->version == NULL)
 		scan->version = MemoryContextAlloc(GetMemoryChunkContext(scan), sizeof(ZVersion));
 	zscan_release(scan);
@@ -235,6 +237,7 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 	ZVersion   *version = scan->version;
 	ItemPointerData tid;
 
+	Assert(scan->index >= 0 && scan->index < scan->nitems);
 	if (!scan->by_row)
 	{
 		zscan_store(scan, scan->index, slot);

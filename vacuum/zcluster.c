@@ -121,6 +121,7 @@ flush_batch(Rewrite *rewrite)
 	ItemPointerData tids[ZHEAP_MAX_OFFSET];
 	ZNewRows	rows = {rewrite->nbatch, rewrite->batch, rewrite->batch_len, tids};
 
+	Assert(rewrite->nbatch <= ZHEAP_MAX_OFFSET);
 	if (rewrite->nbatch == 0)
 		return;
 	insert_rows(rewrite, &rows, rewrite->cid, FrozenTransactionId);
@@ -320,6 +321,7 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 	ZHeader		header;
 	int			s;
 
+	Assert(off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page));
 	if (ItemIdIsRedirected(lp))
 		return false;
 	if (!ItemIdIsNormal(lp))
@@ -431,6 +433,7 @@ write_sorted(Rewrite *rewrite)
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	HeapTuple	tuple;
 
+	Assert(rewrite->sort != NULL);
 	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_SORT_TUPLES);
 	tuplesort_performsort(rewrite->sort);
 	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_WRITE_NEW_HEAP);

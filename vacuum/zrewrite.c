@@ -113,6 +113,7 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 void
 zheap_nontransactional_truncate(Relation rel)
 {
+	Assert(CheckRelationLockedByMe(rel, AccessExclusiveLock, false));
 	RelationTruncate(rel, 0);
 }
 
@@ -177,6 +178,8 @@ copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, Off
 	char	   *raw = NULL;
 	Size		rawlen = 0;
 
+	Assert(rec->type == ZUR_INSERT || rec->type == ZUR_UPDATE || rec->type == ZUR_DELETE ||
+		   rec->type == ZUR_MOVE);
 	if (rec->type != ZUR_INSERT)
 	{
 		const char *payload = zur_raw_payload(rec, buf, sizeof(buf), &rawlen);
@@ -314,6 +317,7 @@ settle_block(Relation rel, ZHistory *history, Buffer buf, RelFileNumber relnumbe
 	OffsetNumber off = FirstOffsetNumber;
 	Page		loaded = zhistory_load(history, buf);
 
+	Assert(zc_buffer_unlocked(buf));
 	while (loaded != NULL && off <= PageGetMaxOffsetNumber(loaded))
 	{
 		bool		retry;

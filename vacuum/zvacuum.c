@@ -202,6 +202,7 @@ page_is_empty(Page page)
 static void
 record_free_space(ZVacuum *vac, BlockNumber block, Size space)
 {
+	Assert(space <= BLCKSZ && block >= vac->fsm_done);
 	RecordPageWithFreeSpace(vac->rel, block, space);
 	if (block >= vac->fsm_done + FSM_VACUUM_BLOCKS)
 	{

@@ -94,6 +94,7 @@ mirror(Oid opclass)
 	SPITupleTable *table;
 	int			n;
 
+	Assert(OidIsValid(opclass));
 	if (SPI_execute_with_args(commands, 2, types, values, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "cannot read the operator family of class %u", opclass);
 	table = SPI_tuptable;

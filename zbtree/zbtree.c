@@ -51,6 +51,7 @@ build(Relation table, Relation index, struct IndexInfo *info)
 	Oid			am = index->rd_rel->relam;
 
 	check_table(table, index);
+	Assert(am != BTREE_AM_OID); /* ZBTREE-1 */
 	Assert(!info->ii_Unique);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();
@@ -75,6 +76,7 @@ insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation ta
 	volatile bool result = false;
 	Oid			am = index->rd_rel->relam;
 
+	Assert(am != BTREE_AM_OID);
 	Assert(check == UNIQUE_CHECK_NO);
 	index->rd_rel->relam = BTREE_AM_OID;
 	PG_TRY();
