@@ -6,7 +6,7 @@
  * linked. It grows downwards when a reader comes to its end, and upwards by the
  * records that were pushed on the chain since.
  *
- *	(TRAIL-1) What a record says, and to which record it leads, never changes
+ *	TRAIL-1	What a record says, and to which record it leads, never changes
  *		(UNDO-13), and no other record will have its pointer while the trail is
  *		kept: generations do not come back within a transaction (UNDO-41), and
  *		private undo uses no place twice (UNDO-23). A transaction that drops the
@@ -17,7 +17,7 @@
  *		forgotten before the transaction ends: not when a record is undone or
  *		discarded, nor when a slot gets another head, from which the reader then
  *		begins.
- *	(TRAIL-2) A record that cannot be read has no entry: it is read by
+ *	TRAIL-2	A record that cannot be read has no entry: it is read by
  *		zchain_next, each time, which raises the error or finds that it has been
  *		discarded (VIS-4). A record that was discarded after its head was read
  *		is passed by its xid, as if it had been read before the discard: if it
@@ -434,6 +434,7 @@ skip_others(ZChain *chain, ZTrailReader *reader, OffsetNumber off)
 	ZuRecord	like;
 	int			n;
 
+	Assert(reader->in_run && !zuptr_is_temp(chain->next));
 	like.relnumber = chain->relnumber;
 	like.block = chain->block;
 	like.xid = reader->xid;

@@ -1,5 +1,6 @@
 # Servers that die in the middle of transactions, of rollbacks and of the undo
 # workers' own work: what was committed is there, what was not is not.
+# Rules: ROLLBACK-1, UNDO-14.
 use strict;
 use warnings;
 use Test::More;

@@ -1,5 +1,6 @@
 # Sessions are terminated, cancelled and timed out at random moments under load:
 # no balance is lost, nothing stays locked, every page keeps its invariants.
+# Rules: DML-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,6 +2,7 @@
 # a cancelled statement, at each place where an error can be raised. Nothing is
 # lost, other sessions and the same one can continue, and no lock or pin of the
 # statement is left.
+# Rules: FAULT-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
 # No space for undo: the writer gets an error before it has changed anything,
 # its transaction can be rolled back, other sessions continue; once there is
 # space again, the writer does, too.
+# Rules: SPACE-2, UNDO-4.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
 # What a process remembers beside the pages - which pages its transaction has
 # changed, which columns a table's indexes have, memory of row changes, names of
 # versions for triggers - after errors and beside other sessions.
+# Rules: ABORT-1, ABORT-2, ABORT-5, HANDLE-7.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

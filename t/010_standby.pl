@@ -1,5 +1,6 @@
 # A standby follows page for page, answers queries under snapshots older than
 # what it replays, and after promotion rolls back what the primary left open.
+# Rules: UNDO-3, UNDO-19.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -4,6 +4,7 @@
 # miss rows. The same when an index is built CONCURRENTLY, also beside a
 # transaction of the primary that continues. Frozen rows (REFRESH MATERIALIZED
 # VIEW, COPY FREEZE) are visible to them, as on heap.
+# Rules: BUILD-3, BUILD-4, CLUSTER-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

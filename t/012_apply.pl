@@ -2,6 +2,7 @@
 # through an index or, with REPLICA IDENTITY FULL, by comparing them, and
 # updates without a snapshot. A published zheap table refuses changes instead of
 # losing them.
+# Rules: DECODE-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
 # Triggers on a subscriber's table fire in the apply worker, which has no
 # executor level: OLD and NEW are the versions of each change, at once and at
 # the end, on zheap as on heap.
+# Rules: ANY-4, HANDLE-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,6 +1,7 @@
 # Logical decoding beside zheap tables: changes of heap tables are decoded
 # whatever the same transaction does to zheap tables; a change of a zheap table
 # is never left out in silence; no zheap table is read by a historic snapshot.
+# Rules: DECODE-1, DECODE-2, DECODE-3, DECODE-4, DECODE-5, SCAN-4.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,6 @@
 # From PostgreSQL 19 on a subscription with retain_dead_tuples looks for deleted
 # rows with SnapshotAny, and takes what the scan returns for rows of heap. The
-# apply worker gets an error (SCAN-5), and goes on when the option is off.
+# apply worker gets an error (SCAN-5), and continues when the option is off.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

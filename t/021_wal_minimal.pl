@@ -1,6 +1,7 @@
 # wal_level = minimal: tables made or truncated in the transaction write no WAL
 # of their pages. After a crash they are as the commit left them, or gone; the
 # same as heap tables.
+# Rules: REWRITE-1.
 use strict;
 use warnings;
 use Test::More;

@@ -2,6 +2,7 @@
 # by VACUUM's truncation of the table. Without full-page images a standby that
 # continues from its last restartpoint replays the record on the file as it
 # became later.
+# Rules: VMAP-2.
 use strict;
 use warnings;
 use ZundoTest;

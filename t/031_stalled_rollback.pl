@@ -1,6 +1,7 @@
 # A rollback that cannot be completed: a locked table, a damaged page. All other
 # tables are rolled back, undo is not read again and again, the views name what
 # the rollback waits for.
+# Rules: RESOLVE-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

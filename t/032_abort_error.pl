@@ -2,6 +2,7 @@
 # not replace the error that the transaction failed with; the log names it and
 # its place. An apply worker aborts before it reports; so does code that cleans
 # up in a PG_CATCH block of its own.
+# Rules: ABORT-6.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,6 +2,7 @@
 # without reading that page again, and ends: the buffer is still marked as being
 # read by this very backend when the abort callback runs (16 and later), so
 # waiting for it would not end.
+# Rules: ABORT-7.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
 # The file of the undo log grows and shrinks past the end of its segments, while
 # a session has them open.
+# Rules: UNDO-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

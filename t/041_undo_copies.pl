@@ -2,6 +2,7 @@
 # its pages: what it sees stays right while undo grows, is rolled back, is
 # discarded and its extents are used again, and while the copies are more than
 # there is room for.
+# Rules: UNDO-29, UNDO-30.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
 # Errors where the undo log is loaded, and where it is discarded: what was half
 # done does no harm later.
+# Rules: UNDO-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
 # Full undo: sessions that zundo.undo_full = cancel spares, the errors of the
 # others, what is reserved for superusers, and the lines in the log when undo
 # grows large or old.
+# Rules: UNDO-34.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
 # zundo.purge(): what was deleted is not in the undo log's file any more, here
 # and on a standby, after a crash too; what is in use stays.
+# Rules: UNDO-60.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,6 +1,7 @@
 # The discarder takes an empty log from an idle session. A session that wakes
 # while its log is being taken keeps it, or writes to another: no row is lost,
 # and no extent that has undo is freed.
+# Rules: UNDO-50, UNDO-13.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
 # What may be discarded and how far `oldest` gets: transactions with younger
 # subtransactions, and several logs whose transactions overlap while there is
 # always an older snapshot.
+# Rules: UNDO-17, UNDO-18.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
 # `oldest` follows the horizon while transactions of several sessions overlap
 # all the time: at every pass something younger than the horizon has ended
 # already, or is locked by a younger transaction.
+# Rules: UNDO-18, UNDO-28.
 use strict;
 use warnings;
 use Test::More;

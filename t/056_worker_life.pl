@@ -1,5 +1,6 @@
 # Workers are started whenever there is something for them to do, and can do it
 # whatever the server's settings are.
+# Rules: REQUEST-2, REQUEST-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,4 +1,5 @@
 # More databases with zundo than can use it at one time.
+# Rules: UNDO-1, REQUEST-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,7 @@
 # Damaged pages and damaged undo are errors that name them, never a crash: other
 # rows stay readable, the server stays up.
+# Rules: PAGE-0, PAGE-2, PAGE-3, PAGE-4, PAGE-10, CHAIN-1, CHAIN-7, ROW-2,
+# TUPLE-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,6 +2,7 @@
 # is damaged, lost or stale, that stops nothing and loses nothing, and it is
 # repaired from the other. Without a sound copy zheap tables raise an error that
 # names both, and heap tables can be used.
+# Rules: UNDO-40, UNDO-8, LOG-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

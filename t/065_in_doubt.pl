@@ -2,6 +2,7 @@
 # than `oldest` looks its transaction up in clog, however long the transaction
 # was open, and only as long as clog has it. Pages that could not be read once
 # are not taken for unused.
+# Rules: UNDO-46, CHAIN-11.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -2,6 +2,7 @@
 # changes of those slots, so that a write of one of them that storage has lost
 # is found out (OVERFLOW-3 in page/zoverflow.h); the counts agree on every way
 # by which the slots change.
+# Rules: OVERFLOW-4.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
 # More writers and lockers on one full page than it has slots: overflow pages.
 # Prepared transactions stand for open ones: hundreds from one session, and they
 # outlive a crash.
+# Rules: OVERFLOW-1, OVERFLOW-2, UNDO-20, UNDO-21, UNDO-22, DML-7.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
 # A lock is on the row that was locked, not on a row that gets its line pointer
 # later: a row that is moved leaves its place, or the place that it was moved
 # to, while lockers are in progress.
+# Rules: DML-9, LOCK-10.
 use strict;
 use warnings;
 use Test::More;

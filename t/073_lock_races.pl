@@ -1,6 +1,7 @@
 # KEY SHARE lets other transactions move the row that it locks. What they do
 # between one step of taking such a lock and the next must not lose the row, nor
 # leave a place in a queue behind.
+# Rules: DML-1, DML-11, DML-12.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
 # Undo of a committed transaction is discarded, and its place used again,
 # between a writer's look at a locked page's slots and its reading of what they
 # point to: what is gone then is visible to all, and no damage.
+# Rules: VIS-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

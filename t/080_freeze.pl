@@ -1,6 +1,7 @@
 # relfrozenxid of zheap tables advances also where no session stays for long and
 # there is always an older snapshot somewhere in the cluster; through crashes
 # too.
+# Rules: VACUUM-3.
 use strict;
 use warnings;
 use Test::More;

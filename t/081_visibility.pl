@@ -1,5 +1,6 @@
 # The visibility map: what does not keep a page from its bit, what does, and
 # what a crash may leave of it.
+# Rules: VMAP-1, VMAP-2, VMAP-4, PAGE-10, VACUUM-4.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
 # VACUUM cleans indexes in parallel, and in several passes when its memory is
 # small.
+# Rules: VACUUM-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
 # Room of deleted and moved rows is taken again as soon as the deleter has
 # committed, without VACUUM and under an old snapshot.
+# Rules: SPACE-1, SPACE-3, DML-6.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,7 @@
 # Tools exchange the files of two tables in pg_class (zundo_test_swap_files):
 # undo stays with the file (discard/zfile.c), and a file that is not zheap's, or
 # that heap's functions have written to, is recognized (zpage_fault).
+# Rules: RESOLVE-1.
 use strict;
 use warnings;
 use Test::More;

@@ -2,6 +2,7 @@
 # extensions under default_table_access_method = zheap, heap's functions on
 # zheap tables, copies whose files are exchanged for the table's
 # (monitor/access_method.c, monitor/heap_callers.c).
+# Rules: HEAP-2, HEAP-3, HEAP-4, HEAP-5.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

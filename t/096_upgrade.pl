@@ -1,5 +1,6 @@
 # pg_upgrade: fails early where the new cluster does not preload zundo; else
 # tables, undo and the extension's own schema are taken over.
+# Rules: ZBTREE-5.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

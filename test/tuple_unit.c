@@ -7,6 +7,10 @@
  *
  * Each compares random cases with a simple model and returns their number; a
  * mismatch is an ERROR that names seed and round, so that it can be repeated.
+ * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-4, PAGE-5, PAGE-7, ROOM-1, ROOM-2,
+ * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-3 (pages); TUPLE-1, TUPLE-2, TUPLE-3,
+ * TUPLE-4, TTS-1, TTS-2, TTS-3, HEADER-1, HEADER-2 (rows); DELTA-1, DELTA-2,
+ * DELTA-3 (deltas).
  * Bytes under test lie in allocations of exactly their size, so that a memory
  * checker sees what reads past them.
  */

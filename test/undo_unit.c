@@ -10,6 +10,7 @@
  * length, and unpacked with random bytes flipped. Bytes are placed at the end
  * of an exact allocation so that a memory checker sees any read past them.
  * Returns the number of cases; any mismatch is an ERROR that names the seed.
+ * Rules: RECORD-1, RECORD-2, RECORD-3, RECORD-4, RECORD-5.
  */
 #include "postgres.h"
 

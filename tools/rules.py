@@ -18,6 +18,7 @@ BOOKS = {
     "BUILD": "index builds",
     "CHAIN": "chains of undo records, as zundo.check tests them",
     "CLUSTER": "rewrites that keep old versions",
+    "COMPUTED": "updates that leave the values of index expressions as they were",
     "DECODE": "logical decoding",
     "DELTA": "differences between two versions of a row",
     "DML": "insert, update, delete and row locks",
@@ -36,6 +37,7 @@ BOOKS = {
     "PRUNE": "compaction of a table page",
     "RANGE": "new rows that share an undo record",
     "RECORD": "the bytes of an undo record",
+    "REPLAY": "what replay finds on a page",
     "REPAIR": "zundo.repair_undo",
     "REQUEST": "the table of requests to workers",
     "RESOLVE": "rollback of whole transactions",
@@ -45,6 +47,7 @@ BOOKS = {
     "ROW": "rows, as zundo.check tests them",
     "SCAN": "scans",
     "SPACE": "free space given back at commit",
+    "TRAIL": "records that readers have passed over",
     "TTS": "rows in the executor's slots",
     "TUPLE": "the bytes of a row",
     "UNDO": "the undo log",
@@ -52,6 +55,7 @@ BOOKS = {
     "VIS": "which version a snapshot sees",
     "VMAP": "the visibility map",
     "WORKER": "background workers",
+    "ZBTREE": "the index access method zbtree",
 }
 
 NAME = rf"(?:{'|'.join(BOOKS)})-\d+[a-z]?"
@@ -61,6 +65,8 @@ DEFINITION = {
     ".md": re.compile(rf"^\s*- \*\*({NAME})\*\*", re.M),
 }
 CITATION = re.compile(rf"\b{NAME}\b")
+# What looks like the name of a rule, whether or not its book is known.
+ANY_BOOK = re.compile(r"(?<![\w-])([A-Z]{3,})-\d+[a-z]?\b(?!-)")
 # How rules were named once. Names of workloads in bench/ look the same.
 BARE = re.compile(r"(?<![\w\-%'.\"/])(?:HD|LD|SP|VM|[A-Z])\d{1,2}[a-z]?\b(?!\.\d)")
 
@@ -112,6 +118,12 @@ def faults():
         if re.sub("[a-z]$", "", name) not in definitions:
             for path, number in places:
                 yield path, number, f"{name} is not defined"
+    for path in paths():
+        if not path.endswith((".c", ".h", ".md", ".pl", ".spec", ".sql")):
+            continue
+        for match in ANY_BOOK.finditer(read(path)):
+            if match.group(1) not in BOOKS:
+                yield path, line_of(read(path), match.start()), f"{match.group(0)} is of no book"
     for path in paths():
         if not path.endswith((".c", ".h", ".md", ".pl", ".spec")) or path.startswith("docs/plan"):
             continue
