@@ -13,8 +13,8 @@
  *		overflow page, as it was when the record was written. If it is not
  *		there, storage has lost a write of the table page. Then the page is
  *		marked (ZPAGE_LOST_OVERFLOW) instead of being changed: replay leaves it
- *		alone until an image replaces it or it is made anew, all who read or
- *		change any of its rows get an error (zpage_mark_lost), and its overflow
+ *		alone until an image replaces it or it is made anew, each reader or
+ *		change of its rows gets an error (zpage_mark_lost), and its overflow
  *		page stays. Without the mark it would pass for a page that is newer
  *		than its overflow page (OVERFLOW-4).
  */

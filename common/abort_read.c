@@ -114,6 +114,7 @@ zundo_abort_lock_buffer(Buffer buf, int mode)
 	RelFileLocator locator;
 	ForkNumber	fork;
 
+	Assert(BufferIsValid(buf) && !BufferIsLocal(buf));	/* ABORT-8 */
 	if (likely(IsTransactionState()) || InRecovery)
 	{
 		LockBuffer(buf, mode);

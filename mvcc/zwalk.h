@@ -117,7 +117,7 @@ typedef struct ZWalk
 	ZChainSource source;
 	ZChain		chain;			/* the one that is being read */
 	ZTrailReader reader[ZWALK_READERS]; /* of the chains entered last; which
-										 * of them goes on where a chain was
+										 * of them continues where a chain was
 										 * left is known by its 'next' */
 	int			last_reader;	/* the one begun last */
 	bool		at_writer;		/* rec, read at rec_ptr, wrote the version in

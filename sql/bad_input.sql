@@ -1,4 +1,4 @@
--- What is refused, with which words, and that the session and the table go on.
+-- Refused commands and their messages; the session and the table remain usable.
 SET client_min_messages = warning;
 CREATE EXTENSION zundo;
 CREATE TABLE b (id int PRIMARY KEY, t text) USING zheap;
@@ -101,7 +101,7 @@ BEGIN;
 INSERT INTO b VALUES (2, 'two');
 SELECT zundo.discard();
 ROLLBACK;
--- who may do what
+-- rights
 CREATE ROLE regress_zundo_nobody;
 SET ROLE regress_zundo_nobody;
 SELECT * FROM zundo.page_items('b', 0);

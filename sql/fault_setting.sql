@@ -1,4 +1,4 @@
--- The setting zundo.fault, which only builds for tests have: what it refuses, and whom.
+-- The setting zundo.fault, which only builds for tests have: which values and users it refuses.
 SET zundo.fault = 'nonsense';
 SET zundo.fault = 'nonsense:error';
 SET zundo.fault = 'undo-alloc:explode';

@@ -26,7 +26,7 @@ SELECT zundo.undo_bytes_in_use() > :before AS grows;
 SELECT sum(bytes) = zundo.undo_bytes_in_use() AS adds_up FROM zundo.stat_undo;
 SELECT attached, bytes > 0 AS bytes, extents, oldest_xid IS NOT NULL AS oldest FROM zundo.stat_undo WHERE pid = pg_backend_pid();
 COMMIT;
--- who holds undo back
+-- what keeps undo from being discarded
 SELECT kind, name FROM zundo.stat_horizon WHERE kind = 'prepared transaction' AND name LIKE 'monitoring%';
 BEGIN;
 UPDATE m SET n = n + 1 WHERE id = 10;

@@ -1,5 +1,5 @@
 -- on: heap zheap
--- A command that calls others goes on with its smaller number when they are done: its own changes then lie above theirs. The
+-- A command that calls others continues with its smaller number when they are done: its own changes then lie above theirs. The
 -- cursors here were opened in between, so they see the former and not the latter.
 CREATE TABLE t (id int PRIMARY KEY, v int);
 INSERT INTO t SELECT g, g FROM generate_series(1, 10) g;

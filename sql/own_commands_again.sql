@@ -1,6 +1,6 @@
 -- on: heap zheap
--- What a command is told of a row that it has changed itself and that a function which it called has changed again: who replaced
--- the version that it has in hand counts, not who made the newest one.
+-- The answer to a command about a row that it has changed itself and that a function which it called has changed again: it depends
+-- on the command that replaced the version in hand, not on the one that made the newest version.
 CREATE TABLE t (id int PRIMARY KEY, n int, b text);
 INSERT INTO t SELECT g, g, 'b' FROM generate_series(1, 10) g;
 CREATE FUNCTION again(i int) RETURNS int LANGUAGE plpgsql AS $$

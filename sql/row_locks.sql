@@ -1,4 +1,4 @@
--- zundo.row_locks: who holds which rows.
+-- zundo.row_locks: which transaction holds which rows.
 SET client_min_messages = warning;
 CREATE TABLE rl (id int PRIMARY KEY, n int, k int) USING zheap;
 CREATE INDEX ON rl (k);
@@ -40,7 +40,7 @@ UPDATE rl SET k = 1 WHERE id = 1;
 SELECT r.id, l.mode, l.pid FROM zundo.row_locks('rl') l LEFT JOIN rl r ON r.ctid = l.locked_row ORDER BY 1;
 ROLLBACK PREPARED 'row_locks';
 TABLE shown;
--- for whom
+-- rights
 CREATE ROLE row_locks_reader;
 CREATE ROLE row_locks_scanner;
 GRANT pg_stat_scan_tables TO row_locks_scanner;

@@ -1,4 +1,4 @@
--- When VACUUM cleans the indexes: as on heap not for dead rows on less than 2 % of the pages, unless it is told to.
+-- When VACUUM cleans the indexes: as on heap not for dead rows on less than 2 % of the pages, unless the command asks for it.
 CREATE TABLE t (id int PRIMARY KEY, filler text) USING zheap WITH (autovacuum_enabled = off, fillfactor = 100);
 INSERT INTO t SELECT g, repeat('x', 700) FROM generate_series(1, 2000) g;
 -- dead entries that a vacuum has left behind
@@ -13,7 +13,7 @@ DELETE FROM t WHERE id <= 22 OR id = 1000;
 VACUUM t;
 SELECT t, pages FROM dead();
 SELECT count(*) FROM t WHERE id IN (1, 2, 3, 23, 1000);
--- the rows' room is used again all the same, since their deletion has committed
+-- the rows' room is used again nevertheless, since their deletion has committed
 SELECT pg_relation_size('t') AS size \gset
 INSERT INTO t SELECT g, repeat('y', 700) FROM generate_series(3001, 3015) g;
 SELECT pg_relation_size('t') = :size AS same_size;

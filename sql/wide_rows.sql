@@ -14,7 +14,7 @@ SELECT len, insert_wide('h', len) AS heap, insert_wide('z', len) AS zheap
 FROM unnest('{8060, 8070, 8080, 8100, 8126, 8200, 20000}'::int[]) len;
 SELECT a, length(b), b = repeat('a', a) AS same, c FROM z ORDER BY a;
 SELECT count(*) FROM pg_class c, LATERAL pg_relation_size(c.reltoastrelid) WHERE oid = 'z'::regclass AND pg_relation_size > 0;
--- it goes on living
+-- the table remains usable
 UPDATE z SET c = 'cc' WHERE a = 8100;
 UPDATE z SET b = repeat('x', 8110) WHERE a = 8080;
 UPDATE z SET b = 'short' WHERE a = 8126;

@@ -594,7 +594,7 @@ def fix_layout():
 
 
 # What the tree does not pass yet: counted, and no reason to fail.
-PENDING = {check_statics, check_asserts, check_english}
+PENDING = set()
 
 CHECKS = (
     ("includes go downward", check_layers),

@@ -4,8 +4,8 @@
  *
  * The scans are nbtree's. Before a TID is returned, the entry that it was found
  * in is left with the table's index fetch, which asks zbtree_counts about the
- * version that it has found. A bitmap forgets entries, so the executor is told
- * to check its conditions again.
+ * version that it has found. A bitmap forgets entries, so the executor is
+ * asked to check its conditions again.
  */
 #include "postgres.h"
 

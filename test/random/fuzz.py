@@ -232,7 +232,7 @@ def end_transaction(shared, conn, rng, name):
 
 
 def finish_prepared(shared, gid, how):
-    """COMMIT PREPARED or ROLLBACK PREPARED, whoever is cancelled meanwhile."""
+    """COMMIT PREPARED or ROLLBACK PREPARED, whichever sessions are cancelled meanwhile."""
     while True:
         try:
             conn = psycopg2.connect(shared.cluster.dsn(DATABASE))

@@ -387,7 +387,7 @@ class Run:
         self.say(f"   {step['sql']}: {side.query(step['sql'])}")
 
     def after(self, step, before):
-        """Compare both sides after a step; before: who waited before it."""
+        """Compare both sides after a step; before: the sessions that waited before it."""
         number = self.who(step["s"])
         heap, zheap = self.sides
         stopped = before | {number}
@@ -483,7 +483,7 @@ class Run:
         return first[1:] == second[1:]
 
     def note_state(self, step, result):
-        """Keep track of who is in a transaction."""
+        """Keep track of the sessions that are in a transaction."""
         number = step["s"]
         words = step["sql"].split()
         if result is None or result[0] != "ok":
