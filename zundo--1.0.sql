@@ -158,6 +158,28 @@ CREATE FUNCTION zundo.check(rel pg_catalog.regclass,
 COMMENT ON FUNCTION zundo.check(pg_catalog.regclass) IS
     'check a zheap table and its undo, or zundo.undo_log itself; one row per fault; for the owner and pg_stat_scan_tables';
 
+CREATE FUNCTION zundo.check_index(index pg_catalog.regclass,
+        OUT block bigint, OUT item int, OUT invariant pg_catalog.text, OUT detail pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_check_index' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.check_index(pg_catalog.regclass) IS
+    'check a zbtree index against its table; one row per fault; for the owner and pg_stat_scan_tables';
+
+CREATE FUNCTION zundo.index_entries(index pg_catalog.regclass,
+        OUT leaf_pages bigint, OUT entries bigint, OUT stale bigint, OUT dead bigint)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_index_entries' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.index_entries(pg_catalog.regclass) IS
+    'number of entries of a zbtree index, and of those that no version of their row has the key of; for the owner and pg_stat_scan_tables';
+
+CREATE FUNCTION zundo.index_items(index pg_catalog.regclass, block bigint,
+        OUT item int, OUT kind pg_catalog.text, OUT child bigint, OUT target pg_catalog.tid, OUT dead boolean,
+        OUT state pg_catalog.text, OUT len int, OUT key pg_catalog.text[])
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'zundo_index_items' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION zundo.index_items(pg_catalog.regclass, bigint) IS
+    'items of one page of a zbtree index, and what each entry of a leaf page is worth; for superusers';
+
 CREATE FUNCTION zundo.repair_undo(dry_run boolean DEFAULT true,
         OUT block bigint, OUT step pg_catalog.text)
     RETURNS SETOF pg_catalog.record
@@ -256,6 +278,7 @@ GRANT SELECT ON zundo.stat_undo, zundo.stat_horizon, zundo.stat_unclear_fetches,
 
 REVOKE ALL ON FUNCTION zundo.page_items(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.page_slots(pg_catalog.regclass, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zundo.index_items(pg_catalog.regclass, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.undo_records(int, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.discard() FROM PUBLIC;
 REVOKE ALL ON FUNCTION zundo.purge() FROM PUBLIC;

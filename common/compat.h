@@ -193,6 +193,33 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #endif
 #endif
 
+/* 17 and later set a safe search path for code of users. */
+#if PG_VERSION_NUM < 170000
+#define zc_restrict_search_path() ((void) 0)
+#else
+#define zc_restrict_search_path() RestrictSearchPath()
+#endif
+
+/*
+ * zc_bt_descend: finds the leaf page for an insertion scan key, share-locked.
+ * zc_bt_leftmost: returns the leftmost page of the leaf level, share-locked. 17
+ * asks for the table, 19 whether the caller wants the path.
+ */
+#if PG_VERSION_NUM < 170000
+#define zc_bt_descend(index, table, key, buf) \
+	_bt_freestack(_bt_search(index, key, buf, BT_READ, NULL))
+#define zc_bt_leftmost(index) _bt_get_endpoint(index, 0, false, NULL)
+#else
+#if PG_VERSION_NUM < 190000
+#define zc_bt_descend(index, table, key, buf) \
+	_bt_freestack(_bt_search(index, table, key, buf, BT_READ))
+#else
+#define zc_bt_descend(index, table, key, buf) \
+	((void) _bt_search(index, table, key, buf, BT_READ, false))
+#endif
+#define zc_bt_leftmost(index) _bt_get_endpoint(index, 0, false)
+#endif
+
 /*
  * 18 decides once for a B-tree scan whether pins on leaf pages are kept; before
  * that it was decided for each page.

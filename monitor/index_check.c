@@ -1,0 +1,512 @@
+/*
+ * monitor/index_check.c - zundo.check_index: a zbtree index against its table;
+ * zundo.index_entries: how many of its entries count.
+ *
+ * Called from SQL. May run beside any other activity, on a standby too. First
+ * every row of the table is taken, and each version that a snapshot can need is
+ * looked for by a descent from the root. Then the leaf pages are read from left
+ * to right, which meets each entry that is there all the time, since a split
+ * moves entries to the right only. What looks like a fault of an entry is
+ * judged again while the leaf page is locked: an entry goes before its line
+ * pointer becomes free, and before its row ceases to say that it has stale
+ * entries.
+ *
+ * Invariants tested here:
+ *	INDEX-1	each version of a row that a snapshot can need has its entry; by
+ *			block and item of the table.
+ *	INDEX-2	an entry's line pointer is in use.
+ *	INDEX-3	the entries of the leaf level are in ascending order of key and TID,
+ *			none is there twice, and none is beyond its page's high key.
+ *	INDEX-4	a row that is live, and has an entry whose key no version of it has,
+ *			is marked with ZH_STALE_KEYS.
+ *	INDEX-5	no entry holds more than one TID (ZBTREE-2).
+ *	INDEX-6	an entry marked as dead has the key of no version that a snapshot
+ *			can need.
+ *	E	an error was raised; its message is the detail.
+ *
+ * Locks: AccessShareLock on table and index; share locks of a leaf page, then
+ * of a table page. No crash points.
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "catalog/index.h"
+#include "miscadmin.h"
+#include "monitor/index_judge.h"
+#include "monitor/monitor.h"
+#include "storage/bufmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+
+#define MAX_FAULTS_PER_PAGE 1000
+
+PGDLLEXPORT Datum zundo_check_index(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum zundo_index_entries(PG_FUNCTION_ARGS);
+
+PG_FUNCTION_INFO_V1(zundo_check_index);
+PG_FUNCTION_INFO_V1(zundo_index_entries);
+
+typedef struct IndexFault
+{
+	BlockNumber block;
+	OffsetNumber item;			/* 0 = none */
+	const char *invariant;
+	const char *detail;
+} IndexFault;
+
+typedef struct IndexCheck
+{
+	ZIndexJudge *judge;
+	MemoryContext context;		/* of one page's faults and temporary data */
+	MemoryContext outer;		/* of the call */
+	BlockNumber block;			/* of the table, then of the index */
+	List	   *faults;			/* of IndexFault */
+	IndexTuple	last;			/* of the leaf pages before; in outer */
+	BlockNumber next;			/* leaf page to the right, or P_NONE */
+	int64		pages;			/* leaf pages read */
+	int64		entries;
+	int64		stale;
+	int64		dead;			/* marked so */
+	PGAlignedBlock page;
+} IndexCheck;
+
+static void fault(IndexCheck *check, const char *invariant, OffsetNumber item,
+				  const char *fmt,...) pg_attribute_printf(4, 5);
+
+/* Notes a fault of the page in hand, up to MAX_FAULTS_PER_PAGE. */
+static void
+fault(IndexCheck *check, const char *invariant, OffsetNumber item, const char *fmt,...)
+{
+	MemoryContext old = MemoryContextSwitchTo(check->context);
+
+	if (list_length(check->faults) < MAX_FAULTS_PER_PAGE)
+	{
+		IndexFault *f = palloc(sizeof(IndexFault));
+		va_list		args;
+
+		f->block = check->block;
+		f->item = item;
+		f->invariant = invariant;
+		va_start(args, fmt);
+		f->detail = zmon_vprintf(fmt, args);
+		va_end(args);
+		check->faults = lappend(check->faults, f);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* ---- the table's rows ---- */
+
+/*
+ * Checks the rows of one block (INDEX-1). What seems to be missing is looked
+ * for once more, with the page and the horizon as they are by now.
+ */
+static void
+check_rows(IndexCheck *check)
+{
+	Page		page = zjudge_load(check->judge, check->block);
+
+	for (OffsetNumber off = FirstOffsetNumber; page != NULL && off <= PageGetMaxOffsetNumber(page);
+		 off++)
+	{
+		ZMissing	missing;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!zjudge_row(check->judge, off).found)
+			continue;
+		page = zjudge_load(check->judge, check->block);
+		if (page == NULL || off > PageGetMaxOffsetNumber(page))
+			break;
+		missing = zjudge_row(check->judge, off);
+		if (missing.found)
+			fault(check, "INDEX-1", off, missing.newest ? "the row has no entry in the index"
+				  : "an older version of the row, which a snapshot can need, has no entry in the "
+				  "index");
+	}
+}
+
+/* ---- the leaf pages ---- */
+
+/*
+ * Compares two index tuples in the order of the index: first the columns that
+ * both have, then the TIDs if both have one. The result for equal columns, of
+ * which one tuple has fewer, is that it comes first.
+ */
+static int
+compare_tuples(Relation index, IndexTuple a, IndexTuple b)
+{
+	TupleDesc	desc = RelationGetDescr(index);
+	int			nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+	int			na = Min(BTreeTupleGetNAtts(a, index), nkeys);
+	int			nb = Min(BTreeTupleGetNAtts(b, index), nkeys);
+	ItemPointer tida = BTreeTupleGetHeapTID(a);
+	ItemPointer tidb = BTreeTupleGetHeapTID(b);
+
+	for (int i = 0; i < Min(na, nb); i++)
+	{
+		bool		anull,
+					bnull;
+		Datum		avalue = index_getattr(a, i + 1, desc, &anull);
+		Datum		bvalue = index_getattr(b, i + 1, desc, &bnull);
+		int			result;
+
+		if (anull || bnull)
+		{
+			if (anull == bnull)
+				continue;
+			result = (anull == ((index->rd_indoption[i] & INDOPTION_NULLS_FIRST) != 0)) ? -1 : 1;
+			return result;
+		}
+		result = DatumGetInt32(FunctionCall2Coll(index_getprocinfo(index, i + 1, BTORDER_PROC),
+												 index->rd_indcollation[i], avalue, bvalue));
+		if (result != 0)
+			return ((index->rd_indoption[i] & INDOPTION_DESC) != 0) == (result > 0) ? -1 : 1;
+	}
+	if (na != nb)
+		return na < nb ? -1 : 1;
+	if (tida == NULL || tidb == NULL)
+		return (tida != NULL) - (tidb != NULL);
+	return ItemPointerCompare(tida, tidb);
+}
+
+/* Checks an entry's place in the order (INDEX-3) and its form (INDEX-5). */
+static bool
+check_order(IndexCheck *check, OffsetNumber off, IndexTuple entry, IndexTuple before,
+			IndexTuple high_key)
+{
+	int			result;
+
+	if (BTreeTupleIsPivot(entry) || BTreeTupleIsPosting(entry))
+	{
+		fault(check, "INDEX-5", off, "the entry does not hold exactly one TID");
+		return false;
+	}
+	if (before != NULL && (result = compare_tuples(check->judge->index, before, entry)) >= 0)
+	{
+		if (result == 0)
+			fault(check, "INDEX-3", off, "the entry of (%u,%u) is there twice",
+				  ItemPointerGetBlockNumberNoCheck(&entry->t_tid),
+				  ItemPointerGetOffsetNumberNoCheck(&entry->t_tid));
+		else
+			fault(check, "INDEX-3", off, "the entry is out of order");
+	}
+	if (high_key != NULL && compare_tuples(check->judge->index, entry, high_key) > 0)
+		fault(check, "INDEX-3", off, "the entry is beyond the high key of its page");
+	return true;
+}
+
+/*
+ * Judges an entry that seems to be wrong once more, found anew and with its
+ * leaf page locked. Sets *dead to whether it is marked as dead. An entry that
+ * is gone is stale.
+ */
+static ZEntryState
+judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
+{
+	OffsetNumber off;
+	Buffer		buf = zjudge_find(judge, entry, &off);
+	ZEntryState state;
+
+	*dead = false;
+	if (!BufferIsValid(buf))
+		return ZENTRY_STALE;
+	*dead = ItemIdIsDead(PageGetItemId(BufferGetPage(buf), off));
+	judge->loaded = InvalidBlockNumber;
+	state = zjudge_entry(judge, entry);
+	_bt_relbuf(judge->index, buf);
+	return state;
+}
+
+/* Judges one entry (INDEX-2, INDEX-4, INDEX-6) and counts it. */
+static void
+check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
+{
+	ZEntryState state = zjudge_entry(check->judge, entry);
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&entry->t_tid);
+	OffsetNumber item = ItemPointerGetOffsetNumberNoCheck(&entry->t_tid);
+
+	if (state == ZENTRY_NO_ROW || state == ZENTRY_UNTOLD || (dead && state == ZENTRY_NEEDED))
+		state = judge_locked(check->judge, entry, &dead);
+	check->entries++;
+	check->stale += (state != ZENTRY_NEEDED);
+	check->dead += dead;
+	if (state == ZENTRY_NO_ROW)
+		fault(check, "INDEX-2", off, "the entry names (%u,%u), where no row is", block, item);
+	else if (state == ZENTRY_UNTOLD)
+		fault(check, "INDEX-4", off, "no version of row (%u,%u) has the key of the entry, and the "
+			  "row is not marked as one with stale entries", block, item);
+	else if (state == ZENTRY_NEEDED && dead)
+		fault(check, "INDEX-6", off, "the entry of (%u,%u) is marked as dead, but a snapshot can "
+			  "need it", block, item);
+}
+
+/*
+ * Copies a leaf page and notes the next one. Returns false if it holds no
+ * entries because it is being deleted. Raises an error for a page of another
+ * kind.
+ */
+static bool
+copy_leaf(IndexCheck *check)
+{
+	Relation	index = check->judge->index;
+	BTPageOpaque opaque;
+	Buffer		buf;
+
+	if (check->pages++ > (int64) RelationGetNumberOfBlocks(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("leaf pages of index \"%s\" form a circle",
+						RelationGetRelationName(index))));
+	buf = _bt_getbuf(index, check->block, BT_READ);
+	memcpy(check->page.data, BufferGetPage(buf), BLCKSZ);
+	_bt_relbuf(index, buf);
+	opaque = BTPageGetOpaque((Page) check->page.data);
+	check->next = opaque->btpo_next;
+	if (!P_ISLEAF(opaque) && !P_IGNORE(opaque))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("block %u of index \"%s\" is not a leaf page", check->block,
+						RelationGetRelationName(index))));
+	return !P_IGNORE(opaque);
+}
+
+/* Checks all entries of one leaf page. */
+static void
+check_leaf(IndexCheck *check)
+{
+	Page		page = (Page) check->page.data;
+	BTPageOpaque opaque;
+	IndexTuple	before = check->last;
+	IndexTuple	high_key = NULL;
+	MemoryContext old;
+
+	if (!copy_leaf(check))
+		return;
+	opaque = BTPageGetOpaque(page);
+	check->judge->loaded = InvalidBlockNumber;
+	if (!P_RIGHTMOST(opaque))
+		high_key = (IndexTuple) PageGetItem(page, PageGetItemId(page, P_HIKEY));
+	for (OffsetNumber off = P_FIRSTDATAKEY(opaque); off <= PageGetMaxOffsetNumber(page); off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		IndexTuple	entry = (IndexTuple) PageGetItem(page, lp);
+
+		CHECK_FOR_INTERRUPTS();
+		if (check_order(check, off, entry, before, high_key))
+		{
+			check_entry(check, off, entry, ItemIdIsDead(lp));
+			before = entry;
+		}
+	}
+	old = MemoryContextSwitchTo(check->outer);
+	if (before != check->last)
+	{
+		if (check->last != NULL)
+			pfree(check->last);
+		check->last = CopyIndexTuple(before);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* Finds the leftmost leaf page; there is none in an empty index. */
+static void
+find_first_leaf(IndexCheck *check)
+{
+	Buffer		buf = zc_bt_leftmost(check->judge->index);
+
+	check->next = P_NONE;
+	if (!BufferIsValid(buf))
+		return;
+	check->next = BufferGetBlockNumber(buf);
+	_bt_relbuf(check->judge->index, buf);
+}
+
+/* ---- the functions ---- */
+
+/*
+ * Runs 'test' in a subtransaction. An error in it becomes a fault; only a
+ * cancellation and lack of memory are raised. Returns false after an error.
+ */
+static bool
+check_safely(IndexCheck *check, void (*test) (IndexCheck *))
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool sound = true;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(check->context);
+	PG_TRY();
+	{
+		test(check);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+		int			code = geterrcode();
+
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (code == ERRCODE_QUERY_CANCELED || code == ERRCODE_OUT_OF_MEMORY)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(check->context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		MemoryContextSwitchTo(context);
+		fault(check, "E", 0, "%s%s%s", edata->message, edata->detail != NULL ? " " : "",
+			  edata->detail != NULL ? edata->detail : "");
+		sound = false;
+	}
+	PG_END_TRY();
+	return sound;
+}
+
+/* Adds the faults of one page to the result, and frees them. */
+static void
+put_faults(FunctionCallInfo fcinfo, IndexCheck *check)
+{
+	ListCell   *lc;
+
+	foreach(lc, check->faults)
+	{
+		const IndexFault *f = lfirst(lc);
+		Datum		values[4];
+		bool		nulls[4] = {0};
+
+		values[0] = Int64GetDatum((int64) f->block);
+		values[1] = Int32GetDatum(f->item);
+		nulls[1] = (f->item == 0);
+		values[2] = CStringGetTextDatum(f->invariant);
+		values[3] = CStringGetTextDatum(f->detail);
+		zmon_put(fcinfo, values, nulls);
+	}
+	check->faults = NIL;
+	MemoryContextReset(check->context);
+}
+
+/*
+ * Checks the leaf pages from left to right. An error ends that, as the page to
+ * the right is not known.
+ */
+static void
+check_leaves(FunctionCallInfo fcinfo, IndexCheck *check)
+{
+	bool		sound = check_safely(check, find_first_leaf);
+
+	while (sound && check->next != P_NONE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		check->block = check->next;
+		sound = check_safely(check, check_leaf);
+		put_faults(fcinfo, check);
+	}
+	put_faults(fcinfo, check);
+}
+
+/*
+ * Raises an error unless the user owns the index, or is a member of
+ * pg_stat_scan_tables.
+ */
+static void
+require_owner(Oid indexoid)
+{
+	char	   *name = get_rel_name(indexoid);
+
+	if (!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES) && name != NULL &&
+		!zc_owns_relation(indexoid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, name);
+}
+
+static IndexCheck *
+check_begin(Oid indexoid)
+{
+	IndexCheck *check = palloc0(sizeof(IndexCheck));
+
+	check->judge = zjudge_open(indexoid);
+	check->outer = CurrentMemoryContext;
+	check->context = AllocSetContextCreate(CurrentMemoryContext, "zundo index check",
+										   ALLOCSET_DEFAULT_SIZES);
+	return check;
+}
+
+/*
+ * zundo.check_index(regclass): Returns one row per fault. Expressions of the
+ * index run as the owner of the table, who has chosen them, and can change
+ * nothing else.
+ */
+Datum
+zundo_check_index(PG_FUNCTION_ARGS)
+{
+	IndexCheck *check;
+	Oid			user;
+	int			security;
+	int			level;
+	BlockNumber nblocks;
+
+	require_owner(PG_GETARG_OID(0));
+	InitMaterializedSRF(fcinfo, 0);
+	check = check_begin(PG_GETARG_OID(0));
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(check->judge->table->rd_rel->relowner,
+						   security | SECURITY_RESTRICTED_OPERATION);
+	level = NewGUCNestLevel();
+	zc_restrict_search_path();
+	nblocks = zrel_nblocks(check->judge->table);
+	for (check->block = 0; check->block < nblocks; check->block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) check_safely(check, check_rows);
+		put_faults(fcinfo, check);
+	}
+	check_leaves(fcinfo, check);
+	AtEOXact_GUC(false, level);
+	SetUserIdAndSecContext(user, security);
+	zjudge_close(check->judge);
+	return (Datum) 0;
+}
+
+/*
+ * zundo.index_entries(regclass): Returns how many leaf pages and entries the
+ * index has, how many entries have the key of no version that is kept, and how
+ * many are marked as dead. Faults are zundo.check_index's to tell.
+ */
+Datum
+zundo_index_entries(PG_FUNCTION_ARGS)
+{
+	IndexCheck *check;
+	Datum		values[4];
+	bool		nulls[4] = {0};
+
+	require_owner(PG_GETARG_OID(0));
+	InitMaterializedSRF(fcinfo, 0);
+	check = check_begin(PG_GETARG_OID(0));
+	MemoryContextSwitchTo(check->context);
+	find_first_leaf(check);
+	while (check->next != P_NONE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		check->block = check->next;
+		check_leaf(check);
+		check->faults = NIL;
+		MemoryContextReset(check->context);
+	}
+	MemoryContextSwitchTo(check->outer);
+	values[0] = Int64GetDatum(check->pages);
+	values[1] = Int64GetDatum(check->entries);
+	values[2] = Int64GetDatum(check->stale);
+	values[3] = Int64GetDatum(check->dead);
+	zmon_put(fcinfo, values, nulls);
+	zjudge_close(check->judge);
+	return (Datum) 0;
+}

@@ -1,0 +1,369 @@
+/*
+ * monitor/index_judge.c - what an entry of a zbtree index is worth, and whether
+ * a version of a row has its entry. Used by zundo.check_index and by
+ * zundo.index_items.
+ *
+ * The judge keeps to nothing that zbtree/, scan/ or vacuum/ have decided: it
+ * walks the versions of a row itself, and compares keys with the index's own
+ * comparison functions.
+ *
+ * Which versions must have an entry: those that some snapshot can see. The
+ * judge's own snapshot is newer than all that it asks for, and it is registered
+ * before the index is read: a writer that it sees has made its entries. Own
+ * changes of earlier commands count as well. That an older version is kept in
+ * undo is not enough, for a transaction that has no snapshot keeps undo too,
+ * and a concurrent build does not wait for such: a snapshot must be there which
+ * does not see the next version.
+ *
+ * Locks: AccessShareLock on table and index; share locks of a leaf page, then
+ * of a table page. No crash points.
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "access/relation.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "commands/defrem.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "monitor/index_judge.h"
+#include "monitor/monitor.h"
+#include "storage/bufmgr.h"
+#include "storage/procarray.h"
+#include "tuple/zslot.h"
+#include "undo/undo.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "zbtree/zbtree.h"
+
+/*
+ * Returns the index and its table, whose lock is taken first. The table may be
+ * another one by the time it is locked.
+ */
+static Relation
+open_index(Oid indexoid, Relation *table)
+{
+	Oid			tableoid = IndexGetRelation(indexoid, true);
+	Relation	index;
+
+	if (OidIsValid(tableoid))
+		*table = relation_open(tableoid, AccessShareLock);
+	index = relation_open(indexoid, AccessShareLock);
+	if (index->rd_rel->relkind != RELKIND_INDEX ||
+		index->rd_rel->relam != get_index_am_oid("zbtree", false))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a zbtree index", RelationGetRelationName(index)),
+				 errhint("Indexes of access method \"btree\" are checked by the extension "
+						 "amcheck.")));
+	if (!OidIsValid(tableoid) || index->rd_index->indrelid != tableoid)
+		elog(ERROR, "table of index \"%s\" has changed", RelationGetRelationName(index));
+	if (RELATION_IS_OTHER_TEMP(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary tables of other sessions")));
+	if (!index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid", RelationGetRelationName(index)),
+				 errhint("Use REINDEX INDEX, or DROP INDEX.")));
+	return index;
+}
+
+ZIndexJudge *
+zjudge_open(Oid indexoid)
+{
+	ZIndexJudge *judge = palloc0(sizeof(ZIndexJudge));
+
+	judge->context = CurrentMemoryContext;
+	judge->index = open_index(indexoid, &judge->table);
+	Assert(table_slot_callbacks(judge->table) == &TTSOpsZHeap);
+	zu_attach_database();
+	judge->info = BuildIndexInfo(judge->index);
+	judge->estate = CreateExecutorState();
+	judge->econtext = GetPerTupleExprContext(judge->estate);
+	judge->slot = table_slot_create(judge->table, NULL);
+	judge->econtext->ecxt_scantuple = judge->slot;
+	judge->predicate = ExecPrepareQual(judge->info->ii_Predicate, judge->estate);
+	judge->latest = RegisterSnapshot(GetLatestSnapshot());
+	if (judge->index->rd_index->indcheckxmin)
+		judge->valid_from = HeapTupleHeaderGetXmin(judge->index->rd_indextuple->t_data);
+	judge->loaded = InvalidBlockNumber;
+	return judge;
+}
+
+void
+zjudge_close(ZIndexJudge *judge)
+{
+	UnregisterSnapshot(judge->latest);
+	ExecDropSingleTupleTableSlot(judge->slot);
+	FreeExecutorState(judge->estate);
+	if (judge->history != NULL)
+		zhistory_free(judge->history);
+	relation_close(judge->index, AccessShareLock);
+	relation_close(judge->table, AccessShareLock);
+}
+
+Page
+zjudge_load(ZIndexJudge *judge, BlockNumber block)
+{
+	TransactionId horizon = GetOldestNonRemovableTransactionId(judge->table);
+	Buffer		buf = ReadBuffer(judge->table, block);
+
+	if (TransactionIdIsNormal(judge->valid_from) &&
+		TransactionIdPrecedes(horizon, judge->valid_from))
+		horizon = judge->valid_from;
+	if (judge->history == NULL || judge->horizon != horizon)
+	{
+		MemoryContext old = MemoryContextSwitchTo(judge->context);
+
+		if (judge->history != NULL)
+			zhistory_free(judge->history);
+		judge->history = zhistory_create(judge->table, horizon);
+		judge->horizon = horizon;
+		MemoryContextSwitchTo(old);
+	}
+	judge->loaded = InvalidBlockNumber;
+	judge->page = zhistory_load(judge->history, buf);
+	judge->loaded = block;
+	ReleaseBuffer(buf);
+	return judge->page;
+}
+
+/* Copies a version of the row at off of the loaded block into the slot. */
+static void
+take_version(ZIndexJudge *judge, const ZHistoryVersion *version, OffsetNumber off)
+{
+	ItemPointerData tid;
+
+	ItemPointerSet(&tid, judge->loaded, off);
+	zslot_store_copy(judge->slot, version->row, version->len, &tid,
+					 RelationGetRelid(judge->table));
+	zslot_set_writer(judge->slot, version->xid, FirstCommandId, InvalidUndoPtr);
+}
+
+/*
+ * Returns whether the writer of this version has inserted what it had to: not
+ * if it may still be at it.
+ */
+static bool
+writer_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
+{
+	if (version->settled)
+		return true;
+	if (version->status == ZXID_OWN)
+		return zhistory_record(judge->history)->cid < GetCurrentCommandId(false);
+	return version->status == ZXID_COMMITTED &&
+		!XidInMVCCSnapshot(zxid_to_xid(version->xid), judge->latest);
+}
+
+/*
+ * Returns whether a snapshot exists that does not see the changes of zxid. For
+ * other sessions the answer is not exact: it is true also if a snapshot was
+ * taken while an older transaction was in progress.
+ */
+static bool
+snapshot_before(ZIndexJudge *judge, ZXid zxid)
+{
+	TransactionId xid = zxid_to_xid(zxid);
+	VirtualTransactionId *sessions;
+	int			n;
+
+	if (TransactionIdIsCurrentTransactionId(xid) || XidInMVCCSnapshot(xid, judge->latest) ||
+		XidInMVCCSnapshot(xid, GetTransactionSnapshot()))
+		return true;
+	sessions = GetCurrentVirtualXIDs(xid, true, false, 0, &n);
+	pfree(sessions);
+	return n > 0;
+}
+
+/*
+ * Returns whether the version in the slot has its entry in the index, or needs
+ * none because of the index's predicate.
+ */
+static bool
+has_entry(ZIndexJudge *judge)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	IndexTuple	entry;
+	Buffer		buf;
+	OffsetNumber off;
+
+	ResetExprContext(judge->econtext);
+	if (judge->predicate != NULL && !ExecQual(judge->predicate, judge->econtext))
+		return true;
+	FormIndexDatum(judge->info, judge->slot, judge->estate, values, isnull);
+	entry = index_form_tuple(RelationGetDescr(judge->index), values, isnull);
+	entry->t_tid = judge->slot->tts_tid;
+	buf = zjudge_find(judge, entry, &off);
+	pfree(entry);
+	if (!BufferIsValid(buf))
+		return false;
+	_bt_relbuf(judge->index, buf);
+	return true;
+}
+
+/*
+ * Returns the first version without an entry. Loads the page again if undo that
+ * its copy needs has been discarded meanwhile.
+ */
+ZMissing
+zjudge_row(ZIndexJudge *judge, OffsetNumber off)
+{
+	ZMissing	missing = {false, true};
+	ZHistoryVersion version;
+	ZHistoryResult result = zhistory_first(judge->history, off, &version);
+	ZXid		next = InvalidZXid; /* writer of the next version */
+
+	while (result != ZHISTORY_END)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (result == ZHISTORY_RETRY)
+		{
+			if (zjudge_load(judge, judge->loaded) == NULL)
+				break;
+			missing.newest = true;
+			next = InvalidZXid;
+			result = zhistory_first(judge->history, off, &version);
+			continue;
+		}
+		if (version.live && writer_has_inserted(judge, &version))
+		{
+			take_version(judge, &version, off);
+			if (!has_entry(judge) && (missing.newest || snapshot_before(judge, next)))
+			{
+				missing.found = true;
+				break;
+			}
+		}
+		next = version.xid;
+		missing.newest = false;
+		result = zhistory_next(judge->history, &version);
+	}
+	return missing;
+}
+
+/*
+ * Returns whether a version has the entry's key. The page is loaded again where
+ * undo that its copy needs has been discarded; it may be new to the caller
+ * then.
+ */
+static bool
+some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
+{
+	ZHistoryVersion version;
+	ZHistoryResult result = zhistory_first(judge->history, off, &version);
+
+	while (result != ZHISTORY_END)
+	{
+		if (result == ZHISTORY_RETRY)
+		{
+			if (zjudge_load(judge, judge->loaded) == NULL)
+				return false;
+			result = zhistory_first(judge->history, off, &version);
+			continue;
+		}
+		if (version.live)
+		{
+			take_version(judge, &version, off);
+			if (zbtree_counts(judge->index, entry, judge->slot))
+				return true;
+		}
+		result = zhistory_next(judge->history, &version);
+	}
+	return false;
+}
+
+/*
+ * A row that is live on the page must be flagged if it has stale entries. That
+ * it is there at all is another question: its insertion may have been aborted.
+ */
+static bool
+row_must_tell(ZIndexJudge *judge, OffsetNumber off)
+{
+	ItemId		lp = PageGetItemId(judge->page, off);
+	ZHeader		header;
+	ZHistoryVersion version;
+
+	if (!ItemIdIsNormal(lp))
+		return false;
+	header = zheader_get(zpage_row(judge->page, lp));
+	return ZH_LIVE(header) && !(header & ZH_STALE_KEYS) &&
+		zhistory_first(judge->history, off, &version) == ZHISTORY_VERSION && version.live;
+}
+
+ZEntryState
+zjudge_entry(ZIndexJudge *judge, IndexTuple entry)
+{
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&entry->t_tid);
+	OffsetNumber off = ItemPointerGetOffsetNumberNoCheck(&entry->t_tid);
+	ItemId		lp;
+
+	if (block != judge->loaded)
+	{
+		if (block >= zrel_nblocks(judge->table))
+			return ZENTRY_NO_ROW;
+		(void) zjudge_load(judge, block);
+	}
+	if (judge->page == NULL || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(judge->page))
+		return ZENTRY_NO_ROW;
+	lp = PageGetItemId(judge->page, off);
+	if (!ItemIdIsUsed(lp))
+		return ZENTRY_NO_ROW;
+	if (ItemIdIsDead(lp))
+		return ZENTRY_STALE;
+	if (some_version_has(judge, entry, off))
+		return ZENTRY_NEEDED;
+	return row_must_tell(judge, off) ? ZENTRY_UNTOLD : ZENTRY_STALE;
+}
+
+Buffer
+zjudge_find(ZIndexJudge *judge, IndexTuple entry, OffsetNumber *off)
+{
+	BTScanInsert key = _bt_mkscankey(judge->index, entry);
+	Buffer		buf;
+	Page		page;
+	OffsetNumber low,
+				high;
+
+	zc_bt_descend(judge->index, judge->table, key, &buf);
+	if (!BufferIsValid(buf))
+	{
+		pfree(key);
+		return InvalidBuffer;
+	}
+	page = BufferGetPage(buf);
+	Assert(P_ISLEAF(BTPageGetOpaque(page)));
+	low = P_FIRSTDATAKEY(BTPageGetOpaque(page));
+	high = PageGetMaxOffsetNumber(page) + 1;
+	while (low < high)
+	{
+		OffsetNumber middle = low + (high - low) / 2;
+		int32		difference;
+
+		/* nbtree's code takes it for granted that there are none */
+		if (BTreeTupleIsPosting((IndexTuple) PageGetItem(page, PageGetItemId(page, middle))))
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("an entry of index \"%s\" holds several TIDs",
+							RelationGetRelationName(judge->index)),
+					 errdetail("It is item %u of block %u.", middle, BufferGetBlockNumber(buf))));
+		difference = _bt_compare(judge->index, key, page, middle);
+		if (difference == 0)
+		{
+			*off = middle;
+			pfree(key);
+			return buf;
+		}
+		if (difference > 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	_bt_relbuf(judge->index, buf);
+	pfree(key);
+	return InvalidBuffer;
+}
