@@ -442,7 +442,7 @@ check_begin(Oid indexoid)
 
 /*
  * zundo.check_index(regclass): Returns one row per fault. Expressions of the
- * index run as the owner of the table, who has chosen them, and can change
+ * index run as the owner of the table, whose they are, and can change
  * nothing else.
  */
 Datum

@@ -1,5 +1,5 @@
-# zundo.check_index (INDEX-1 to INDEX-6 in monitor/index_check.c), zundo.index_entries and zundo.index_items: nothing is
-# said of sound indexes, whatever is going on; each fault is told.
+# zundo.check_index (INDEX-1 to INDEX-6 in monitor/index_check.c), zundo.index_entries and zundo.index_items: no row for
+# sound indexes, also beside writers; one row for each fault.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -201,7 +201,7 @@ is(ask($temp, q{SELECT * FROM zundo.check_index('tt_a')}), '', 'a temporary tabl
 my $schema = sql(q{SELECT relnamespace::regnamespace FROM pg_class WHERE relname = 'tt_a'});
 refused("SELECT zundo.check_index('$schema.tt_a')", qr/cannot access temporary tables of other sessions/);
 
-# an expression runs as the owner of the table, restricted; its error is told
+# an expression runs as the owner of the table, restricted; its error becomes a row
 sql(q{CREATE FUNCTION late(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
 		IF current_setting('test.late', true) = 'on' THEN RAISE 'too late for %', current_user USING DETAIL = 'So it is.'; END IF; RETURN $1; END $$;
 	CREATE INDEX e_late ON e USING zbtree (late(a))});

@@ -28,6 +28,7 @@ BOOKS = {
     "HANDLE": "handles for the versions that triggers are shown",
     "HEADER": "row headers",
     "HEAP": "code that knows only heap",
+    "INDEX": "zbtree indexes, as zundo.check_index tests them",
     "INLINE": "row locks that are kept in a page's slot",
     "LOCK": "row locks that travel with their row",
     "LOCKLIST": "lists of row locks in undo",
