@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "discard/discard_internal.h"
+#include "miscadmin.h"
 #include "storage/procarray.h"
 #include "utils/timestamp.h"
 
