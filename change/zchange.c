@@ -107,24 +107,24 @@ zchange_do(ZChange *change, const char *fault)
  * before, so whatever part of the WAL survives a crash has it as well.
  */
 void
-zchange_insert_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row, uint32 length,
-					   bool logged, const char *fault)
+zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
 {
 	Page		page = BufferGetPage(buf);
+	ZHeader		h = new->header;
 
 	Assert(CritSectionCount == 0);
 	Assert(ZH_SLOT(h) > 0 && ZH_SLOT(h) <= zpage_nslots(page));
-	Assert(ZH_LIVE(h) && ZH_NATTS(h) == ZH_NATTS(zheader_get(row)));
-	Assert(zpage_room_for(page, off, length));
+	Assert(ZH_LIVE(h) && ZH_NATTS(h) == ZH_NATTS(zheader_get(new->row)));
+	Assert(zpage_room_for(page, new->off, new->length));
 
 	START_CRIT_SECTION();
-	zpage_put_row(page, off, row, length);
-	zpage_set_header(page, off, h);
+	zpage_put_row(page, new->off, new->row, new->length);
+	zpage_set_header(page, new->off, h);
 	MarkBufferDirty(buf);
-	if (logged)
+	if (new->logged)
 	{
 		/* a variable: PageSetLSN is a macro before 16 and evaluates it twice */
-		XLogRecPtr	end = zchange_log_covered(buf, off, h, row, length);
+		XLogRecPtr	end = zchange_log_covered(buf, new);
 
 		PageSetLSN(page, end);
 	}

@@ -93,6 +93,10 @@ typedef struct ZChange
 	uint32		delta_length;
 	const char *undo;			/* the packed records; set by the decoder
 								 * only, and NULL with row_left_out */
+	const char *logical;		/* what logical decoding needs of the change
+								 * (change/zlogical.h); NULL if it is not to
+								 * be shown. Not set by the decoder */
+	uint32		logical_length;
 
 	int			nrecords;
 	ZuRecord	rec[ZU_MAX_RECORDS];
@@ -137,14 +141,24 @@ zchange_on_one_page(const ZChange *change)
  */
 extern void zchange_do(ZChange *change, const char *fault);
 
+/* A new row that the record at the head of a slot covers (RANGE-2 in dml/). */
+typedef struct ZCoveredRow
+{
+	OffsetNumber off;
+	ZHeader		header;			/* names the slot */
+	const char *row;			/* of its header only the shape counts */
+	uint32		length;
+	bool		logged;			/* the table page is WAL-logged */
+	const char *logical;		/* as in ZChange */
+	uint32		logical_length;
+} ZCoveredRow;
+
 /*
- * zchange_insert_covered: puts a row at off that the record at the head of a
- * slot covers (RANGE-2 in dml/), and logs it if the table is logged. The row
- * gets the header h, which names the slot. On entry and return the page is
- * exclusively locked, and has room. fault is as for zchange_do.
+ * zchange_insert_covered: puts the row at its place, and logs it if the table
+ * is logged. On entry and return the page is exclusively locked, and has room.
+ * fault is as for zchange_do.
  */
-extern void zchange_insert_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row,
-								   uint32 length, bool logged, const char *fault);
+extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault);
 
 /*
  * zchange_apply: makes the change on its table and overflow pages. Cannot fail:
@@ -227,8 +241,15 @@ extern XLogRecPtr zchange_log(ZChange *change, const ZChangeWal *wal);
  * zchange_log_covered: inserts the record of zchange_insert_covered and returns
  * its end. Called in critical sections.
  */
-extern XLogRecPtr zchange_log_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row,
-									  uint32 length);
+extern XLogRecPtr zchange_log_covered(Buffer buf, const ZCoveredRow *new);
+
+/*
+ * zchange_logical_part: returns what the record, a row change or a MARK, has
+ * for logical decoding, after its first byte, which is put in *what, and sets
+ * *length. Returns NULL if the record is not to be decoded, or if that part is
+ * malformed; *what is 0 in the first case only.
+ */
+extern const char *zchange_logical_part(XLogReaderState *record, uint8 *what, uint32 *length);
 
 /*
  * zchange_decode: fills change from a row change record; work is memory for

@@ -1,235 +1,361 @@
 /*
- * change/zlogical.c - what logical decoding makes of zheap tables: an error.
+ * change/zlogical.c - logical decoding of zheap tables.
  *
- * Changes of zheap tables are not decoded. Nor are they passed over: where an
- * output plugin would be shown one, decoding fails, that is, at the commit of
- * the transaction, at its PREPARE, or when a part of it is streamed. For that
- * the decoder queues a mark (a deletion without a row) where the server's own
- * decoders queue a row, and replaces the functions of the reorder buffer that
- * give changes to the plugin.
+ * A record that is to be decoded has a part for that (change/zwal.h): the
+ * layout of its rows, which turns them into heap tuples without a catalog, and
+ * of the rows what the record does not have anyway. The writer's half makes the
+ * part; the reader's half runs in the session that reads a replication slot,
+ * also on a standby, and queues ordinary changes of the server's, so that all
+ * that follows (values out of line, streaming, plugins) is the server's.
  *
- * Invariants:
- *	DECODE-3	each change of rows that heap would show has a mark in the
- *		queue of its (sub)transaction, in its place among the snapshots there;
- *		an abort discards the marks with the queue.
- *	DECODE-4	a plugin is never called with a change of a zheap table's rows.
- *		(TRUNCATE is the server's record, which plugins are shown.)
- *	DECODE-5	records that change no rows say nothing of their transaction:
- *		those of a rollback follow its abort record, with which the server
- *		forgets it.
- *
- * Runs in the session that reads a replication slot, also on a standby. Takes
- * no page locks; zlogical_warn takes ReplicationSlotControlLock.
+ * Invariants: DECODE-1 to DECODE-5, see change/zlogical.h. Takes no locks.
  */
 #include "postgres.h"
 
-#include "access/transam.h"
-#include "catalog/pg_publication.h"
-#include "miscadmin.h"
-#include "replication/logical.h"
-#include "replication/reorderbuffer.h"
-#include "replication/slot.h"
-#include "replication/snapbuild.h"
-#include "storage/lwlock.h"
-#include "storage/procarray.h"
-#include "tuple/zslot.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "change/zchange.h"
+#include "access/detoast.h"
+#include "catalog/pg_class.h"
 #include "change/zlogical.h"
 #include "change/zwal.h"
+#include "common/varint.h"
+#include "replication/logical.h"
+#include "replication/reorderbuffer.h"
+#include "replication/snapbuild.h"
+#include "tuple/zlayout.h"
+#include "utils/rel.h"
+
+/* ---- writing ---- */
 
 /*
- * The server's functions that give changes to plugins. They are the same in
- * every reorder buffer, so one copy of them is enough.
+ * Returns, palloc'd, a row with the old row's values of the columns in attrs,
+ * or of all columns if attrs is NULL; the others are NULL. Values out of line
+ * are fetched, so the row may be longer than a page.
  */
-static struct
+static char *
+flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 *length)
 {
-	ReorderBufferApplyChangeCB apply_change;
-	ReorderBufferStreamChangeCB stream_change;
-}			server;
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
+	bool	   *isnull = palloc(desc->natts * sizeof(bool));
+	char	   *row;
 
-/* Publications of TRUNCATE alone do not count: that is no change of rows. */
-bool
-zlogical_is_published(Relation rel)
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		isnull[i] = true;
+		if (att->attisdropped ||
+			(attrs != NULL && !bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, attrs)))
+			continue;
+		values[i] = ztuple_getattr(rows->old, rows->old_length, desc, i + 1, &isnull[i],
+								   RelationGetRelationName(rel), NULL);
+		if (!isnull[i] && att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+			values[i] = PointerGetDatum(detoast_external_attr((struct varlena *)
+															  DatumGetPointer(values[i])));
+	}
+	*length = ztuple_size_any(desc, values, isnull);
+	row = palloc(*length);
+	ztuple_form(desc, values, isnull, row, *length);
+	return row;
+}
+
+/*
+ * Returns the row that tells which one is changed, and sets *length; NULL if
+ * none is needed, or ZWL_OLD_UNDO, which is added to *what, says where it is.
+ * The server's ExtractReplicaIdentity decides in the same way.
+ */
+static const char *
+identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length)
 {
-	PublicationDesc desc;
-	const PublicationActions *actions = &desc.pubactions;
+	if (rows->old == NULL || rel->rd_rel->relreplident == REPLICA_IDENTITY_NOTHING)
+		return NULL;
+	if (rel->rd_rel->relreplident == REPLICA_IDENTITY_FULL)
+	{
+		if (zheader_get(rows->old) & ZH_EXTERNAL)
+			return flat_row(rel, rows, NULL, length);
+		if (rows->old_in_undo)
+		{
+			*what |= ZWL_OLD_UNDO;
+			return NULL;
+		}
+		*length = rows->old_length;
+		return rows->old;
+	}
+	if (!rows->key_needed || bms_is_empty(rows->identity))
+		return NULL;
+	return flat_row(rel, rows, rows->identity, length);
+}
 
-	/* use what the relcache keeps, rather than copy it for each row */
-	if (rel->rd_pubdesc != NULL)
-		actions = &rel->rd_pubdesc->pubactions;
+/*
+ * The part has room for both of its forms: with all of it in block 0 it begins
+ * with the byte that the other form has before its rest.
+ */
+char *
+zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length)
+{
+	uint32		old_length = 0;
+	uint8		what = rows->last ? ZWL_LAST : 0;
+	const char *old = identity_row(rel, rows, &what, &old_length);
+	char	   *part;
+	char	   *p;
+
+	if (old != NULL)
+		what |= ZWL_OLD;
+	part = palloc(ZWL_FAR_HEAD + zlayout_max_size(RelationGetDescr(rel)) + 5 + old_length +
+				  rows->new_length);
+	p = part + ZWL_FAR_HEAD;
+	if (rows->old == NULL || rows->new != NULL || (what & (ZWL_OLD | ZWL_OLD_UNDO)) != 0 ||
+		rows->old_in_undo)
+		p = zlayout_put(p, RelationGetDescr(rel));
+	if (old != NULL)
+	{
+		p = zvarint_put(p, old_length);
+		memcpy(p, old, old_length);
+		p += old_length;
+	}
+	if (rows->new != NULL)
+	{
+		memcpy(p, rows->new, rows->new_length);
+		p += rows->new_length;
+	}
+	*length = p - part;
+	if (*length <= ZWL_MAX_NEAR)
+	{
+		*length -= ZWL_FAR_HEAD - 1;
+		part += ZWL_FAR_HEAD - 1;
+	}
 	else
-		RelationBuildPublicationDesc(rel, &desc);
-	return actions->pubinsert || actions->pubupdate || actions->pubdelete;
+	{
+		uint32		far = *length - ZWL_FAR_HEAD;
+
+		what |= ZWL_FAR;
+		memcpy(part + 1, &far, sizeof(far));
+	}
+	part[0] = (char) what;
+	return part;
 }
 
-/* ---- where plugins are given changes ---- */
-
-/*
- * Returns whether the transaction has been rolled back, which is possible if it
- * is streamed or was prepared.
- */
-static bool
-has_aborted(TransactionId xid)
+char *
+zlogical_part_of_new(Relation rel, bool last, uint32 *length)
 {
-	return !TransactionIdIsInProgress(xid) && !TransactionIdDidCommit(xid);
+	ZLogicalRows rows = {.last = last};
+
+	return zlogical_part(rel, &rows, length);
 }
 
-/*
- * Raises the error for a mark, unless the change must not be shown anyway: rel
- * is the table that a rewrite fills, the transaction is rolled back, or the
- * plugin is pgoutput and rel is not published. (Writers refuse to change what
- * is published, DECODE-2; this error is for what they could not know.)
- */
-static void
-refuse_change(ReorderBuffer *rb, Relation rel, TransactionId xid)
+/* ---- reading ---- */
+
+/* A record that is decoded. */
+typedef struct Decoding
 {
-	LogicalDecodingContext *ctx = rb->private_data;
-	const char *plugin = NameStr(ctx->slot->data.plugin);
-
-	if (OidIsValid(rel->rd_rel->relrewrite) || has_aborted(xid) ||
-		(strcmp(plugin, "pgoutput") == 0 && !zlogical_is_published(rel)))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("changes of zheap table \"%s.%s\" cannot be decoded",
-					get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
-			 errdetail("Logical decoding of zheap tables is not implemented, "
-					   "and slot \"%s\" with output plugin \"%s\" would lose a change of "
-					   "transaction %u.",
-					   NameStr(ctx->slot->data.name), plugin, xid),
-			 errhint("To decode changes of other tables only, set \"zundo.undecodable_changes\" "
-					 "to \"skip\" in the session that reads the slot, for example by ALTER "
-					 "ROLE.")));
-}
-
-static bool
-is_zheap(Relation rel)
-{
-	return rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap;
-}
-
-/*
- * Replaces the reorder buffer's apply_change: raises an error for zheap tables.
- */
-static void
-apply_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
-{
-	if (is_zheap(rel))
-		refuse_change(rb, rel, change->txn->xid);
-	else
-		server.apply_change(rb, txn, rel, change);
-}
-
-/*
- * Replaces the reorder buffer's stream_change: raises an error for zheap
- * tables.
- */
-static void
-stream_change(ReorderBuffer *rb, ReorderBufferTXN *txn, Relation rel, ReorderBufferChange *change)
-{
-	if (is_zheap(rel))
-		refuse_change(rb, rel, change->txn->xid);
-	else
-		server.stream_change(rb, txn, rel, change);
-}
-
-/* Replaces the functions that give rb's changes to its plugin (DECODE-4). */
-static void
-stand_before_plugin(ReorderBuffer *rb)
-{
-	if (rb->apply_change == apply_change)
-		return;
-	server.apply_change = rb->apply_change;
-	server.stream_change = rb->stream_change;
-	rb->apply_change = apply_change;
-	rb->stream_change = stream_change;
-}
-
-/* ---- decoding ---- */
-
-/*
- * Returns whether a plugin would be shown what the record does if the table
- * were heap. A speculative insertion would be shown when it is confirmed.
- */
-static bool
-shows_rows(XLogReaderState *record)
-{
+	LogicalDecodingContext *ctx;
+	XLogRecordBuffer *buf;
+	uint8		what;			/* ZWL_* */
+	const char *p;				/* what is not read yet of its part */
+	const char *end;
+	ZLayout		layout;
 	ZChange		change;
 	ZChangeWork work;
-	xl_zheap_mark mark;
+} Decoding;
 
-	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
+/* Raises the error for a record that does not agree with its layout. */
+static void zc_noreturn
+malformed(XLogReaderState *record)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("malformed zheap WAL record at %X/%X", LSN_FORMAT_ARGS(record->ReadRecPtr)),
+			 errdetail("It cannot be decoded.")));
+}
+
+/*
+ * Queues the change, whose rows are set, as one of this kind. last: values out
+ * of line that have been gathered are not needed any more.
+ */
+static void
+queue_change(const Decoding *d, ReorderBufferChange *change,
+			 enum ReorderBufferChangeType action, bool last)
+{
+	XLogReaderState *record = d->buf->record;
+
+	change->action = action;
+	change->origin_id = XLogRecGetOrigin(record);
+	zc_block_tag(record, 0, &zc_change_locator(change), NULL, NULL);
+	change->data.tp.clear_toast_afterwards = last;
+	ReorderBufferQueueChange(d->ctx->reorder, XLogRecGetXid(record), d->buf->origptr, change,
+							 false);
+}
+
+/* Returns a tuple in the reorder buffer's memory with the row's values. */
+static ZcDecodedTuple
+decoded_tuple(const Decoding *d, const char *row, Size len)
+{
+	Size		size = zlayout_tuple_size(&d->layout, row, len);
+	ZcDecodedTuple decoded;
+
+	if (size < SizeofHeapTupleHeader)
+		malformed(d->buf->record);
+	decoded = zc_alloc_tuple(d->ctx->reorder, size - SizeofHeapTupleHeader);
+	zlayout_form_tuple(&d->layout, row, len, zc_heap_tuple(decoded));
+	return decoded;
+}
+
+/* Queues the insertion of one row. */
+static void
+queue_insert(const Decoding *d, const char *row, Size len, bool last)
+{
+	ReorderBufferChange *change = zc_alloc_change(d->ctx->reorder);
+	bool		speculative = (d->change.rec[0].xflags & ZUX_SPECULATIVE) != 0;
+
+	change->data.tp.newtuple = decoded_tuple(d, row, len);
+	queue_change(d, change, speculative ? REORDER_BUFFER_CHANGE_INTERNAL_SPEC_INSERT
+				 : REORDER_BUFFER_CHANGE_INSERT, last);
+}
+
+/* Queues the insertions of a MULTI_INSERT. The decoder has checked lengths. */
+static void
+queue_inserts(const Decoding *d)
+{
+	const char *p = d->change.row;
+	int			n = d->change.rec[0].nrows;
+
+	for (int i = 0; i < n; i++)
 	{
-		case ZWAL_INSERT:
-		case ZWAL_UPDATE:
-		case ZWAL_DELETE:
-		case ZWAL_MOVE:
-			return true;
-		case ZWAL_MULTI_INSERT:
-			if (!zchange_decode(record, &change, &work))
-				ereport(ERROR,
-						(errcode(ERRCODE_DATA_CORRUPTED),
-						 errmsg("malformed zheap WAL record at %X/%X",
-								LSN_FORMAT_ARGS(record->ReadRecPtr))));
-			return (change.rec[0].xflags & ZUX_SPECULATIVE) == 0;
-		case ZWAL_MARK:
-			memcpy(&mark, XLogRecGetData(record), SizeOfZheapMark);
-			return mark.what == ZMARK_CONFIRMED;
-		default:
-			return false;		/* changes of pages, undo or locks alone */
+		uint16		len;
+
+		memcpy(&len, p, sizeof(len));
+		queue_insert(d, p + sizeof(len), len, (d->what & ZWL_LAST) != 0 && i == n - 1);
+		p += sizeof(len) + len;
 	}
 }
 
 /*
- * Returns whether the last entry of the transaction's queue is a mark for the
- * same file: a run of changes needs only one. What could make a difference
- * between them, such as a new snapshot, would be an entry after the mark. For
- * subtransactions such entries are in another queue, so each of their changes
- * has its mark.
+ * Forms the old row of an update in row, which has BLCKSZ bytes, from the undo
+ * of its record: all of it, or what differs from the new row. Returns its
+ * length.
  */
-static bool
-is_marked(ReorderBuffer *rb, TransactionId xid, const RelFileLocator *locator)
+static Size
+old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
 {
-	ReorderBufferTXN *txn = rb->by_txn_last_txn;
-	ReorderBufferChange *last;
+	char		raw[ZUR_MAX_LENGTH];
+	const ZuRecord *rec = &d->change.rec[0];
+	Size		size = 0;
+	const char *payload = zur_raw_payload(rec, raw, sizeof(raw), &size);
+	const char *end = payload + size;
+	const char *p = NULL;
+	bool		whole = (d->change.opcode == ZWAL_MOVE);
+	ZHeader		h = 0;
 
-	if (rb->by_txn_last_xid != xid || txn == NULL || rbtxn_is_known_subxact(txn) ||
-		dlist_is_empty(&txn->changes))
-		return false;
-	last = dlist_tail_element(ReorderBufferChange, node, &txn->changes);
-	return last->action == REORDER_BUFFER_CHANGE_DELETE && last->data.tp.oldtuple == NULL &&
-		RelFileLocatorEquals(zc_change_locator(last), *locator);
+	if (payload != NULL)
+		p = zheader_compact_get(payload, end, whole ? 0 : zheader_get(new), &h);
+	size = whole ? end - p : new_len - ZTUPLE_HEADER_SIZE;
+	if (p == NULL || size > BLCKSZ - ZTUPLE_HEADER_SIZE)
+		malformed(d->buf->record);
+	zheader_set(row, h);
+	memcpy(row + ZTUPLE_HEADER_SIZE, whole ? p : new + ZTUPLE_HEADER_SIZE, size);
+	if (!whole && zdelta_undo_apply(p, end, row + ZTUPLE_HEADER_SIZE, &size,
+									BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
+		malformed(d->buf->record);
+	return size + ZTUPLE_HEADER_SIZE;
 }
 
 /*
- * Puts the mark of a change into its transaction's queue (DECODE-3), unless the
- * change belongs to another database or its origin is filtered out.
+ * Queues an update or a deletion, with the old row or its key if the record
+ * tells it. new is NULL for a deletion.
  */
 static void
-queue_mark(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
+queue_old(Decoding *d, const char *old, Size old_len, const char *new, Size new_len)
 {
-	ReorderBuffer *rb = ctx->reorder;
-	TransactionId xid = XLogRecGetXid(buf->record);
-	RepOriginId origin = XLogRecGetOrigin(buf->record);
-	RelFileLocator locator;
-	ReorderBufferChange *mark;
+	char		row[BLCKSZ];
+	ReorderBufferChange *change = zc_alloc_change(d->ctx->reorder);
 
-	zc_block_tag(buf->record, 0, &locator, NULL, NULL);
-	if (locator.dbOid != ctx->slot->data.database ||
-		(ctx->callbacks.filter_by_origin_cb != NULL && filter_by_origin_cb_wrapper(ctx, origin)))
-		return;
-	stand_before_plugin(rb);
-	ReorderBufferProcessXid(rb, xid, buf->origptr); /* makes it rb's
-													 * by_txn_last_txn */
-	if (is_marked(rb, xid, &locator))
-		return;
-	mark = zc_alloc_change(rb);
-	mark->action = REORDER_BUFFER_CHANGE_DELETE;
-	mark->origin_id = origin;
-	zc_change_locator(mark) = locator;
-	ReorderBufferQueueChange(rb, xid, buf->origptr, mark, false);
+	if (d->what & ZWL_OLD_UNDO)
+	{
+		if (new == NULL)
+			malformed(d->buf->record);
+		old_len = old_row_of_undo(d, new, new_len, row);
+		old = row;
+	}
+	if (old != NULL)
+		change->data.tp.oldtuple = decoded_tuple(d, old, old_len);
+	if (new != NULL)
+		change->data.tp.newtuple = decoded_tuple(d, new, new_len);
+	queue_change(d, change,
+				 new != NULL ? REORDER_BUFFER_CHANGE_UPDATE : REORDER_BUFFER_CHANGE_DELETE, true);
+}
+
+/* Reads the part and queues what the record changes. */
+static void
+decode_change(Decoding *d)
+{
+	XLogReaderState *record = d->buf->record;
+	const char *old = NULL;
+	uint32		old_len = 0;
+
+	if (!zchange_decode(record, &d->change, &d->work))
+		malformed(record);
+	d->layout.natts = 0;
+	if (d->p < d->end && (d->p = zlayout_get(d->p, d->end, &d->layout)) == NULL)
+		malformed(record);
+	if (d->what & ZWL_OLD)
+	{
+		d->p = zvarint_get(d->p, d->end, &old_len);
+		if (d->p == NULL || old_len > (Size) (d->end - d->p))
+			malformed(record);
+		old = d->p;
+		d->p += old_len;
+	}
+	if (d->p != d->end && d->change.opcode != ZWAL_UPDATE)
+		malformed(record);
+	switch (d->change.opcode)
+	{
+		case ZWAL_INSERT:
+			queue_insert(d, d->change.row, d->change.row_length, true);
+			break;
+		case ZWAL_MULTI_INSERT:
+			queue_inserts(d);
+			break;
+		case ZWAL_UPDATE:
+			queue_old(d, old, old_len, d->p, d->end - d->p);
+			break;
+		case ZWAL_MOVE:
+			queue_old(d, old, old_len, d->change.row, d->change.row_length);
+			break;
+		case ZWAL_DELETE:
+			queue_old(d, old, old_len, NULL, 0);
+			break;
+		default:
+			malformed(record);
+	}
+}
+
+/* Queues what became of a speculative insertion. */
+static void
+decode_mark(const Decoding *d)
+{
+	XLogReaderState *record = d->buf->record;
+	xl_zheap_mark mark;
+
+	if (XLogRecGetDataLen(record) < SizeOfZheapMark)
+		malformed(record);
+	memcpy(&mark, XLogRecGetData(record), SizeOfZheapMark);
+	queue_change(d, zc_alloc_change(d->ctx->reorder),
+				 mark.what == ZMARK_CONFIRMED ? REORDER_BUFFER_CHANGE_INTERNAL_SPEC_CONFIRM
+				 : REORDER_BUFFER_CHANGE_INTERNAL_SPEC_ABORT, true);
+}
+
+/*
+ * Returns whether the slot is to be shown the record: it is of the slot's
+ * database, and the plugin takes its origin.
+ */
+static bool
+is_wanted(LogicalDecodingContext *ctx, XLogReaderState *record)
+{
+	RelFileLocator locator;
+
+	zc_block_tag(record, 0, &locator, NULL, NULL);
+	return locator.dbOid == ctx->slot->data.database &&
+		(ctx->callbacks.filter_by_origin_cb == NULL ||
+		 !filter_by_origin_cb_wrapper(ctx, XLogRecGetOrigin(record)));
 }
 
 /*
@@ -240,50 +366,27 @@ void
 zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 {
 	TransactionId xid = XLogRecGetXid(buf->record);
+	Decoding	d;
+	uint32		length;
+	uint8		what;
+	const char *part = zchange_logical_part(buf->record, &what, &length);
 
-	if (!shows_rows(buf->record) || zundo_undecodable_changes == ZUNDO_UNDECODABLE_SKIP)
-		return;
+	if (what == 0)
+		return;					/* DECODE-5 */
+	if (part == NULL)
+		malformed(buf->record);
 	ReorderBufferProcessXid(ctx->reorder, xid, buf->origptr);
-	if (SnapBuildCurrentState(ctx->snapshot_builder) >= SNAPBUILD_FULL_SNAPSHOT &&
-		SnapBuildProcessChange(ctx->snapshot_builder, xid, buf->origptr) && !ctx->fast_forward)
-		queue_mark(ctx, buf);
-}
-
-/* ---- new tables ---- */
-
-/*
- * Only replication slots of this database count, since only these would be
- * shown the table's changes.
- */
-void
-zlogical_warn(const char *name)
-{
-	NameData	slot = {{0}};
-
-	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
-	for (int i = 0; i < max_replication_slots; i++)
-	{
-		ReplicationSlot *s = &ReplicationSlotCtl->replication_slots[i];
-
-		/*
-		 * the name and the database of a replication slot in use do not
-		 * change
-		 */
-		if (s->in_use && s->data.database == MyDatabaseId)
-		{
-			slot = s->data.name;
-			break;
-		}
-	}
-	LWLockRelease(ReplicationSlotControlLock);
-	if (NameStr(slot)[0] != '\0')
-		ereport(WARNING,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("changes of zheap table \"%s\" will not be decoded", name),
-				 errdetail("This database has logical replication slot \"%s\". A zheap table "
-						   "cannot be written "
-						   "while it is published, and output plugins other than pgoutput fail "
-						   "when they meet its changes.",
-						   NameStr(slot)),
-				 errhint("Use access method \"heap\" for tables that shall be replicated.")));
+	if (SnapBuildCurrentState(ctx->snapshot_builder) < SNAPBUILD_FULL_SNAPSHOT ||
+		!SnapBuildProcessChange(ctx->snapshot_builder, xid, buf->origptr) || ctx->fast_forward ||
+		!is_wanted(ctx, buf->record))
+		return;
+	d.ctx = ctx;
+	d.buf = buf;
+	d.what = what;
+	d.p = part;
+	d.end = part + length;
+	if ((XLogRecGetInfo(buf->record) & ~XLR_INFO_MASK) == ZWAL_MARK)
+		decode_mark(&d);
+	else
+		decode_change(&d);
 }

@@ -815,6 +815,75 @@ decode_literal(Reader *r, ZChange *change, ZChangeWork *work)
 	}
 }
 
+/* ---- for logical decoding ---- */
+
+/* Returns the data of block 0, or NULL if it has none. */
+static const char *
+near_part(XLogReaderState *record, Size *length)
+{
+	*length = 0;
+	return XLogRecHasBlockRef(record, 0) ? XLogRecGetBlockData(record, 0, length) : NULL;
+}
+
+/*
+ * Returns how many bytes at the end of the main data are the rest of a part
+ * that is too long for the data of a block.
+ */
+static uint32
+far_bytes(XLogReaderState *record)
+{
+	Size		length;
+	const char *near = near_part(record, &length);
+	uint32		far;
+
+	if (near == NULL || length != ZWL_FAR_HEAD || ((uint8) near[0] & ZWL_FAR) == 0)
+		return 0;
+	memcpy(&far, near + 1, sizeof(far));
+	return far;
+}
+
+const char *
+zchange_logical_part(XLogReaderState *record, uint8 *what, uint32 *length)
+{
+	Size		near_length;
+	const char *near = near_part(record, &near_length);
+
+	*what = 0;
+	*length = 0;
+	if (near == NULL || near_length < 1)
+		return NULL;
+	*what = (uint8) near[0] | ZWL_IS_THERE;
+	if ((near[0] & ZWL_FAR) == 0)
+	{
+		*length = near_length - 1;
+		return near + 1;
+	}
+	*length = far_bytes(record);
+	if (*length == 0 || *length > XLogRecGetDataLen(record))
+		return NULL;
+	return XLogRecGetData(record) + XLogRecGetDataLen(record) - *length;
+}
+
+/*
+ * Adds the part to the record: to block 0, which must be registered, or, if it
+ * is too long for that, to the end of the main data. Called last.
+ */
+static void
+register_logical(const char *part, uint32 length)
+{
+	uint32		near = length;
+
+	if (part == NULL)
+		return;
+	if (part[0] & ZWL_FAR)
+	{
+		near = ZWL_FAR_HEAD;
+		XLogRegisterData((char *) part + near, length - near);
+	}
+	Assert(near <= ZWL_MAX_NEAR && near <= length);
+	XLogRegisterBufData(0, (char *) part, near);
+}
+
 /* ---- the whole ---- */
 
 /*
@@ -859,7 +928,9 @@ zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 	RelFileLocator locator = {0};
 
 	r.p = XLogRecGetData(record);
-	r.end = r.p + XLogRecGetDataLen(record);
+	r.end = r.p + XLogRecGetDataLen(record) - far_bytes(record);
+	if (r.end < r.p)
+		return false;
 	r.opcode = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
 	r.xid = XLogRecGetXid(record);
 	while (r.nundo_pages < ZU_MAX_PAGES &&
@@ -1078,26 +1149,30 @@ zchange_log(ZChange *change, const ZChangeWal *wal)
 		const ZChangePage *p = &change->page[i];
 
 		if (wal->opcode != ZWAL_UNDO_ONLY && BufferIsValid(p->buf))
-			XLogRegisterBuffer(i, p->buf, REGBUF_STANDARD | (p->init ? REGBUF_WILL_INIT : 0));
+			XLogRegisterBuffer(i, p->buf, REGBUF_STANDARD | (p->init ? REGBUF_WILL_INIT : 0) |
+							   (i == 0 && change->logical != NULL ? REGBUF_KEEP_DATA : 0));
 		if (unlikely(BufferIsValid(p->overflow_buf)))
 			XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK + i, p->overflow_buf, REGBUF_STANDARD);
 	}
 	zu_register(&change->op, ZWAL_UNDO_BLOCK);
+	if (wal->opcode != ZWAL_UNDO_ONLY)
+		register_logical(change->logical, change->logical_length);
 	return XLogInsert(ZUNDO_RMGR_ID, wal->opcode);
 }
 
 XLogRecPtr
-zchange_log_covered(Buffer buf, OffsetNumber off, ZHeader h, const char *row, uint32 length)
+zchange_log_covered(Buffer buf, const ZCoveredRow *new)
 {
 	char		head[COVERED_HEAD_MAX];
-	char	   *end = put_covered(head, off, h);
+	char	   *end = put_covered(head, new->off, new->header);
 
 	XLogBeginInsert();
 	if (unlikely(XLogLogicalInfoActive()))
 		XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
 	XLogRegisterData(head, end - head);
-	XLogRegisterData((char *) row + ZTUPLE_HEADER_SIZE, length - ZTUPLE_HEADER_SIZE);
-	XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+	XLogRegisterData((char *) new->row + ZTUPLE_HEADER_SIZE, new->length - ZTUPLE_HEADER_SIZE);
+	XLogRegisterBuffer(0, buf, REGBUF_STANDARD | (new->logical != NULL ? REGBUF_KEEP_DATA : 0));
+	register_logical(new->logical, new->logical_length);
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INSERT);
 }
 

@@ -66,8 +66,30 @@
  *			set in the length, the new row is 5 bytes header and a delta in undo
  *			form, which turns the old row's bytes after its header (payload of
  *			the first undo record) into those of the new row.
+ *
+ * For logical decoding, at wal_level = logical only, and only if the change is
+ * to be shown (DECODE-2 in change/zlogical.h), the data of block 0:
+ *	u8	what, ZWL_*
+ *	layout of the rows (tuple/zlayout.h), unless nothing needs it
+ *	v length, old row or its key (ZWL_OLD)
+ *	UPDATE: the new row
+ * A MARK of a speculative insertion has the first byte alone. Of a part of
+ * more than ZWL_MAX_NEAR bytes, block 0 has 'what' and u32 length, and the rest
+ * is at the end of the main data. Rows are whole ones with their headers; of a
+ * key, all other columns are NULL. Replay passes all of this over.
  *----------
  */
+#define ZWL_LAST		0x01	/* values out of line that were logged so far
+								 * belong to rows up to this one */
+#define ZWL_OLD			0x02	/* the old row, or its key, is there */
+#define ZWL_OLD_UNDO	0x08	/* the old row is to be made of the undo that
+								 * the record has (UPDATE, MOVE) */
+#define ZWL_FAR			0x04	/* the rest is at the end of the main data */
+#define ZWL_IS_THERE	0x80	/* not in WAL: set by zchange_logical_part */
+
+#define ZWL_MAX_NEAR	60000	/* a block has room for UINT16_MAX bytes */
+#define ZWL_FAR_HEAD	5
+
 #define ZWAL_UNDO_BLOCK		2
 #define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
 

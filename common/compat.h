@@ -515,11 +515,24 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_tidstore_offsets(found, to, max) TidStoreGetBlockOffsets(found, to, max)
 #endif
 
-/* 18 renamed the function that allocates a change of the reorder buffer. */
+/* 18 renamed the functions that allocate what is in a reorder buffer. */
 #if PG_VERSION_NUM < 180000
 #define zc_alloc_change(rb) ReorderBufferGetChange(rb)
+#define zc_alloc_tuple(rb, len) ReorderBufferGetTupleBuf(rb, len)
 #else
 #define zc_alloc_change(rb) ReorderBufferAllocChange(rb)
+#define zc_alloc_tuple(rb, len) ReorderBufferAllocTupleBuf(rb, len)
+#endif
+
+/*
+ * 17 made the tuples of its changes heap tuples, without anything around them.
+ */
+#if PG_VERSION_NUM < 170000
+#define ZcDecodedTuple ReorderBufferTupleBuf *
+#define zc_heap_tuple(decoded) (&(decoded)->tuple)
+#else
+#define ZcDecodedTuple HeapTuple
+#define zc_heap_tuple(decoded) (decoded)
 #endif
 
 /* 16 renamed the member of that change that names the relation's file. */
@@ -624,6 +637,8 @@ typedef int ZcOptions;
 #define ZC_CHANGE_OPTIONS_PARAM
 #define ZC_CHANGING_PART_PARAM , bool changing_part
 #define zc_changing_part changing_part
+#define zc_delete_no_logical false
+#define zc_update_no_logical false
 #define zc_tuple_delete(rel, tid, cid, snapshot, wait, tmfd) \
 	table_tuple_delete(rel, tid, cid, snapshot, InvalidSnapshot, wait, tmfd, false)
 #else
@@ -631,6 +646,8 @@ typedef uint32 ZcOptions;
 #define ZC_CHANGE_OPTIONS_PARAM uint32 options,
 #define ZC_CHANGING_PART_PARAM
 #define zc_changing_part ((options & TABLE_DELETE_CHANGING_PARTITION) != 0)
+#define zc_delete_no_logical ((options & TABLE_DELETE_NO_LOGICAL) != 0)
+#define zc_update_no_logical ((options & TABLE_UPDATE_NO_LOGICAL) != 0)
 #define zc_tuple_delete(rel, tid, cid, snapshot, wait, tmfd) \
 	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, wait, tmfd)
 #endif
@@ -763,15 +780,6 @@ typedef uint32 ZcOptions;
 #define zc_oldest_active_xid() GetOldestActiveTransactionId()
 #else
 #define zc_oldest_active_xid() GetOldestActiveTransactionId(false, true)
-#endif
-
-/* 19 lets a publication of all tables exclude some. */
-#if PG_VERSION_NUM < 190000
-#define zc_relation_publications(relid) GetRelationPublications(relid)
-#define zc_excluding_publications(relid) NIL
-#else
-#define zc_relation_publications(relid) GetRelationIncludedPublications(relid)
-#define zc_excluding_publications(relid) GetRelationExcludedPublications(relid)
 #endif
 
 /* 19 renamed the type of a replication origin's number. */

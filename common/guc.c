@@ -22,7 +22,6 @@ char	   *zundo_undo_full_exempt = NULL;
 int			zundo_log_undo_size = 1024;
 int			zundo_log_undo_age = 3600;
 bool		zundo_drop_rows_with_extension = false;
-int			zundo_undecodable_changes = ZUNDO_UNDECODABLE_ERROR;
 bool		zundo_allow_xmin_comparison = false;
 bool		zundo_allow_ctid_guard = false;
 double		zundo_index_expression_cost = 1000;
@@ -42,12 +41,6 @@ static const struct config_enum_entry full_options[] = {
 	{"error", ZUNDO_FULL_ERROR, false},
 	{"wait", ZUNDO_FULL_WAIT, false},
 	{"cancel", ZUNDO_FULL_CANCEL, false},
-	{NULL, 0, false}
-};
-
-static const struct config_enum_entry undecodable_options[] = {
-	{"error", ZUNDO_UNDECODABLE_ERROR, false},
-	{"skip", ZUNDO_UNDECODABLE_SKIP, false},
 	{NULL, 0, false}
 };
 
@@ -241,17 +234,6 @@ define_full_gucs(void)
 static void
 define_table_gucs(void)
 {
-	DefineCustomEnumVariable("zundo.undecodable_changes",
-							 "Sets what logical decoding does with a change of a zheap table.",
-							 "It raises an error, or skips the change. The value in the session "
-							 "that reads the slot is used.",
-							 &zundo_undecodable_changes,
-							 ZUNDO_UNDECODABLE_ERROR,
-							 undecodable_options,
-							 PGC_USERSET,
-							 0,
-							 NULL, NULL, NULL);
-
 	DefineCustomBoolVariable("zundo.allow_xmin_comparison",
 							 "Allows queries to compare xmin of zheap tables.",
 							 "xmin of a row can change although the row has not changed.",

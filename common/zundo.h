@@ -115,12 +115,6 @@ typedef enum
 	ZUNDO_FULL_CANCEL
 } ZundoUndoFull;
 
-typedef enum
-{
-	ZUNDO_UNDECODABLE_ERROR,
-	ZUNDO_UNDECODABLE_SKIP
-} ZundoUndecodable;
-
 /* The word in zundo.undo_full_exempt that stands for all superusers. */
 #define ZUNDO_SUPERUSERS	"superusers"
 
@@ -135,7 +129,6 @@ extern char *zundo_undo_full_exempt;	/* names of roles, or ZUNDO_SUPERUSERS */
 extern int	zundo_log_undo_size;	/* MB, -1 = never */
 extern int	zundo_log_undo_age; /* s, -1 = never */
 extern bool zundo_drop_rows_with_extension;
-extern int	zundo_undecodable_changes;	/* ZundoUndecodable */
 extern bool zundo_allow_xmin_comparison;	/* GUARD-2 (mvcc/zguard.c) */
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zguard.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */

@@ -47,6 +47,7 @@ static void
 forget(ZIndexColumns *entry)
 {
 	bms_free(entry->key);
+	bms_free(entry->identity);
 	bms_free(entry->blocking);
 	bms_free(entry->plain);
 	for (int i = 0; i < entry->ncomputed; i++)
@@ -270,6 +271,7 @@ zindex_columns(Relation rel)
 	entry->reloid = RelationGetRelid(rel);
 	entry->reading = ++cache.readings;
 	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);
+	entry->identity = keep(rel, INDEX_ATTR_BITMAP_IDENTITY_KEY);
 	entry->blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
 #if ZC_HAS_SUMMARIZING
 	entry->summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);

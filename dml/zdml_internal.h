@@ -28,6 +28,8 @@ typedef struct ZWriter
 	CommandId	cid;
 	bool		logged;			/* the table itself is WAL-logged */
 	bool		temp;			/* a temporary table: its undo is private */
+	bool		decoded;		/* the changes are logged for logical decoding
+								 * (DECODE-2) */
 } ZWriter;
 
 /*
@@ -36,26 +38,22 @@ typedef struct ZWriter
  * zwriter_open only attaches undo; zwriter_start, unless zwriter_started says
  * that it has been called, does the rest. No buffer lock may be held.
  *
- * zwriter_begin_change: does the same for a change of rows, and raises an error
- * if logical decoding would have to show the change (DECODE-2).
+ * zwriter_begin_change: does the same for a change of rows, and decides
+ * whether that is logged for logical decoding, unless the caller wants it not
+ * to be. Raises an error for tables that plugins of logical decoding could
+ * read.
  */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
-extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid);
+extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid, bool no_logical);
 extern void zwriter_open(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_start(ZWriter *writer);
 
 /*
- * zwriter_waited: raises the error of zwriter_begin_change if there is reason
- * for it now. Called after a wait for another transaction, during which a
- * publication may have been made.
+ * zwriter_is_decoded: returns whether changes of rel are logged for logical
+ * decoding, unless their caller excludes it. The transaction has an id
+ * (DECODE-2).
  */
-extern void zwriter_waited(const ZWriter *writer);
-
-/*
- * zwriter_check_decoded: raises the error of zwriter_begin_change if there is
- * reason for it. The transaction has an id.
- */
-extern void zwriter_check_decoded(Relation rel);
+extern bool zwriter_is_decoded(Relation rel);
 
 static inline bool
 zwriter_started(const ZWriter *writer)
@@ -260,15 +258,22 @@ extern void zvisible_clear(Relation rel, Buffer buf);
 
 /* ---- new rows without an undo record of their own (dml/zrange.c) ---- */
 
+/* A row for zrange_insert. */
+typedef struct ZRangeRow
+{
+	const char *row;			/* of its header only the shape counts */
+	uint32		len;
+	Size		keep_free;		/* bytes that must stay free on the page */
+	bool		no_logical;		/* as for zwriter_begin_change */
+} ZRangeRow;
+
 /*
  * zrange_insert: inserts a new row of rel where the record of a row that the
- * same command has inserted before covers it (RANGE-2), and sets *tid. Of
- * row's header only the shape counts; keep_free bytes must stay free on the
- * page. Returns false, with nothing changed, if there is no such place. No
- * buffer lock may be held. Raises errors of reading the page, and that of
- * zwriter_begin_change.
+ * same command has inserted before covers it (RANGE-2), and sets *tid. Returns
+ * false, with nothing changed, if there is no such place. No buffer lock may be
+ * held. Raises errors of reading the page.
  */
-extern bool zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId cid,
+extern bool zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid,
 						  BulkInsertState bistate, ItemPointer tid);
 
 /*
@@ -431,6 +436,7 @@ typedef struct ZIndexColumns
 	bool		outdated;		/* the relation has changed since the fields
 								 * were read, or meanwhile */
 	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
+	Bitmapset  *identity;		/* of the replica identity's index */
 	Bitmapset  *blocking;		/* of all indexes but summarizing ones; if
 								 * none of these changes, no index does */
 	Bitmapset  *plain;			/* those of them that an in-place update must

@@ -9,6 +9,7 @@
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
+#include "change/zlogical.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -73,7 +74,7 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	BlockNumber block;
 
 	copy_formed_row(row, formed, len);
-	zwriter_begin_change(&writer, rel, cid);
+	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
 	zspace_insert_page(&writer, len, options, bistate, &place);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
 	zvisible_clear(rel, place.buf);
@@ -84,6 +85,8 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 		zheader_set(row, ZH_WITH_SLOT(zheader_get(row), place.pick.slotno));
 	change.row = row;
 	change.row_length = len;
+	if (unlikely(writer.decoded))
+		change.logical = zlogical_part_of_new(rel, true, &change.logical_length);
 	zwriter_record(&writer, &change.rec[0], ZUR_INSERT, block, place.off, place.pick.prev);
 	zrange_open(&writer, &change, &place);
 	zslot_use(&writer, &change, 0, place.buf, &place.pick);
@@ -101,14 +104,14 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions 
 				   BulkInsertState bistate)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
-	uint32		len;
-	const char *row;
+	ZRangeRow	row;
 
 	slot->tts_tableOid = RelationGetRelid(rel);
-	row = form_new_row(rel, slot, options, &len);
-	if (inserts_frozen(rel, options) ||
-		!zrange_insert(rel, row, len, zspace_to_keep(rel, len), cid, bistate, &slot->tts_tid))
-		insert_row(rel, row, len, cid, options, bistate, &slot->tts_tid);
+	row.row = form_new_row(rel, slot, options, &row.len);
+	row.keep_free = zspace_to_keep(rel, row.len);
+	row.no_logical = (options & TABLE_INSERT_NO_LOGICAL) != 0;
+	if (inserts_frozen(rel, options) || !zrange_insert(rel, &row, cid, bistate, &slot->tts_tid))
+		insert_row(rel, row.row, row.len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
@@ -224,6 +227,9 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 	}
 	change.row = data;
 	change.row_length = join_rows(rows, from, count, data);
+	if (unlikely(writer->decoded))
+		change.logical = zlogical_part_of_new(writer->rel, from + count == rows->n,
+											  &change.logical_length);
 	zslot_use(writer, &change, 0, place.buf, &place.pick);
 	change.page[0].init = place.init;
 	zchange_do(&change, "insert-logged");
@@ -258,7 +264,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 		copy_formed_row(rows.row[i], row, lens[i]);
 	}
 	special.frozen = inserts_frozen(rel, options);
-	zwriter_begin_change(&writer, rel, cid);
+	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
 	for (int done = 0; done < nslots;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -291,7 +297,7 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 
 	slot->tts_tableOid = RelationGetRelid(rel);
 	row = zheap_form_row(rel, slot, options, &len);
-	zwriter_begin_change(&writer, rel, cid);
+	zwriter_begin_change(&writer, rel, cid, false);
 	(void) insert_page_of_rows(&writer, &rows, 0, options, bistate, &special);
 	if (TTS_IS_ZHEAP(slot))
 		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
@@ -310,8 +316,8 @@ zheap_form_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *le
 }
 
 /*
- * A rewrite is no change that could be published, and no serializable
- * transaction can have read the new file: so neither is checked.
+ * A rewrite is no change that is decoded (DECODE-2), and no serializable
+ * transaction can have read the new file, so that is not checked.
  */
 void
 zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOptions options,
@@ -349,6 +355,7 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
 	Page		page = BufferGetPage(buf);
 	xl_zheap_mark xlrec;
+	char		part = ZWL_LAST;
 	char		row[BLCKSZ];
 	int			len;
 
@@ -372,7 +379,9 @@ zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 toke
 		if (XLogLogicalInfoActive())
 			XLogSetRecordFlags(XLOG_INCLUDE_ORIGIN);
 		XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
-		XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+		XLogRegisterBuffer(0, buf, REGBUF_STANDARD | REGBUF_KEEP_DATA);
+		if (zwriter_is_decoded(rel))
+			XLogRegisterBufData(0, &part, 1);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
 		PageSetLSN(page, recptr);
 	}

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "change/zlogical.h"
 #include "dml/zdml_internal.h"
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
@@ -128,10 +129,11 @@ record_covers(const Range *range, OffsetNumber off)
  * page lie above the record, which is not the head then.
  */
 bool
-zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId cid,
-			  BulkInsertState bistate, ItemPointer tid)
+zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState bistate,
+			  ItemPointer tid)
 {
 	Range	   *range = find_range(rel);
+	ZCoveredRow new;
 	OffsetNumber off;
 	Buffer		buf;
 	Page		page;
@@ -139,23 +141,28 @@ zrange_insert(Relation rel, const char *row, Size len, Size keep_free, CommandId
 	if (range->ptr == InvalidUndoPtr ||
 		!is_of_command(range, rel, zxid_from_full(GetCurrentFullTransactionIdIfAny()), cid))
 		return false;
-	zwriter_check_decoded(rel);
+	memset(&new, 0, sizeof(new));
+	new.row = row->row;
+	new.length = row->len;
+	new.logged = RelationNeedsWAL(rel);
+	if (unlikely(zwriter_is_decoded(rel)) && !row->no_logical)
+		new.logical = zlogical_part_of_new(rel, true, &new.logical_length);
 	ZUNDO_FAULT("insert-page");
 	buf = read_page(range, rel, bistate);
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	page = BufferGetPage(buf);
 	off = next_offset(range, page);
 	if (off == InvalidOffsetNumber || PageIsAllVisible(page) ||
-		!zpage_room_for(page, off, len + keep_free))
+		!zpage_room_for(page, off, row->len + row->keep_free))
 	{
 		UnlockReleaseBuffer(buf);
 		return false;
 	}
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
 	Assert(record_covers(range, off));	/* RANGE-2 */
-	zchange_insert_covered(buf, off,
-						   ZH_WITH_SLOT(zheader_of_new(zheader_get(row)), range->slotno),
-						   row, len, RelationNeedsWAL(rel), "covered-logged");
+	new.off = off;
+	new.header = ZH_WITH_SLOT(zheader_of_new(zheader_get(row->row)), range->slotno);
+	zchange_insert_covered(buf, &new, "covered-logged");
 	UnlockReleaseBuffer(buf);
 	ItemPointerSet(tid, range->block, off);
 	range->buf = buf;

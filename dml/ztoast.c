@@ -1,13 +1,7 @@
 /*
  * dml/ztoast.c - large values, which go to the TOAST table. TOAST tables are
- * heap, written by the server's functions. Called by dml/ without a buffer
- * lock.
- *
- * Invariant:
- *	DECODE-1	no chunk of a zheap row is logged for decoding. Rows are not,
- *		so the decoder would keep the chunks in memory and hand them to the
- *		next row of the transaction, whatever its table. (It ignores chunks
- *		that are deleted.)
+ * heap, written by the server's functions, which also log the chunks for
+ * decoding if the row will be (DECODE-1). Called by dml/ without a buffer lock.
  */
 #include "postgres.h"
 
@@ -16,6 +10,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/toast_internals.h"
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "dml/zdml_internal.h"
 #include "tuple/zslot.h"
@@ -112,7 +107,8 @@ ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *old
 
 	if (oldrow != NULL)
 		old = ztuple_to_heap(oldrow, oldlen, desc, RelationGetRelationName(rel), otid);
-	options |= TABLE_INSERT_NO_LOGICAL; /* DECODE-1 */
+	/* DECODE-1: what is logged is decided for chunks and row alike */
+	(void) GetCurrentTransactionId();
 	toasted = heap_toast_insert_or_update(rel, new, old, options);
 	heap_deform_tuple(toasted, desc, values, isnull);
 	if (ztuple_size_any(desc, values, isnull) <= HEAP_ROW_BYTES(desc->natts))

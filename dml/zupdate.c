@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
+#include "change/zlogical.h"
 #include "common/varint.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
@@ -75,6 +76,8 @@ typedef struct RowChange
 	LockTupleMode queued;		/* in this mode */
 	bool		locked;			/* our transaction had locked the row before
 								 * this change */
+	const Bitmapset *identity;	/* columns of the replica identity, if the
+								 * change is to be decoded */
 	ZSlotPick	pick;			/* slot of the old page; void when the page is
 								 * unlocked */
 	/* fields from here on are not set before the page is locked */
@@ -286,6 +289,64 @@ whole_row_payload(const RowChange *u, Payload *payload, ZuRecord *rec)
 }
 
 /*
+ * Returns whether logical decoding needs the key of the old row: it is
+ * deleted, the key changes, or values of the key are out of line, in which case
+ * the new row has but a pointer to them.
+ */
+static bool
+key_needed(RowChange *u)
+{
+	TupleDesc	desc = RelationGetDescr(u->writer.rel);
+	ZUpdatedRow row;
+	int			i = -1;
+
+	if (u->replacement == NULL)
+		return true;
+	row = both_rows(u);
+	if (zcolumns_differ(&row, u->identity))
+		return true;
+	if ((zheader_get(u->oldrow) & ZH_EXTERNAL) == 0)
+		return false;
+	while ((i = bms_next_member(u->identity, i)) >= 0)
+	{
+		AttrNumber	attno = i + FirstLowInvalidHeapAttributeNumber;
+		bool		isnull;
+		Datum		value = ztuple_getattr(u->oldrow, u->oldlen, desc, attno, &isnull,
+										   RelationGetRelationName(u->writer.rel), &u->tid);
+
+		if (!isnull && TupleDescAttr(desc, attno - 1)->attlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Gives the change what logical decoding needs of it, if it is to be decoded.
+ * Called after the rest of the change has been set. May read values out of
+ * line of the old row while the page is locked, as heap does.
+ */
+static void
+add_logical(RowChange *u, ZChange *change)
+{
+	ZLogicalRows rows = {.last = true};
+
+	if (likely(!u->writer.decoded))
+		return;
+	rows.old = u->oldrow;
+	rows.old_length = u->oldlen;
+	rows.identity = u->identity;
+	rows.key_needed = key_needed(u);
+	rows.old_in_undo = (u->replacement != NULL);
+	if (change->opcode == ZWAL_UPDATE)
+	{
+		rows.new = change->row;
+		rows.new_length = change->row_length;
+	}
+	change->logical = zlogical_part(u->writer.rel, &rows, &change->logical_length);
+}
+
+/*
  * Updates the row in place. Returns the pointer of its record. On entry the
  * page is locked and the row fits.
  */
@@ -332,6 +393,7 @@ update_in_place(RowChange *u)
 		change.delta = wal_delta;
 		change.delta_length = p - wal_delta;
 	}
+	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	zchange_do(&change, "update-logged");
 	zslot_note(&change, 0, &u->pick);
@@ -428,6 +490,7 @@ update_by_move(RowChange *u, const ZNewPlace *place)
 	change.row = new->row;
 	change.row_length = new->len;
 	log_as_delta(u, &change, delta);
+	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	if (!same)
 	{
@@ -534,6 +597,8 @@ acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_
 		/* may read catalogs, so not under the page lock */
 		if (u->replacement != NULL)
 			u->replacement->columns = zindex_columns(rel);
+		if (unlikely(u->writer.decoded))
+			u->identity = zindex_columns(rel)->identity;
 		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
 
 		/*
@@ -565,7 +630,6 @@ acquire_row(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait, TM_
 		zrow_wait(rel, &u->tid, u->state.wait_for, mode, LockWaitBlock,
 				  u->replacement != NULL ? XLTW_Update : XLTW_Delete, u->state.own_hold,
 				  &u->have_tuple_lock);
-		zwriter_waited(&u->writer);
 	}
 }
 
@@ -666,7 +730,8 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 	}
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 	zrollback_note_page(rel, block_of(u));
-	new->row = ztoast_row(rel, slot, &u->tid, u->oldrow, u->oldlen, 0, &new->len);
+	new->row = ztoast_row(rel, slot, &u->tid, u->oldrow, u->oldlen,
+						  u->writer.decoded ? 0 : TABLE_INSERT_NO_LOGICAL, &new->len);
 	new->toasted = true;
 	zwriter_reserve(&u->writer);
 }
@@ -696,7 +761,6 @@ ask_computed(RowChange *u, TupleTableSlot *slot)
 	differing = zcomputed_differ(&row, new->columns, slot);
 	new->computed_differ = (differing >= 0);
 	zcolumns_answered(&row, new->columns, new->asked_reading, differing);
-	zwriter_waited(&u->writer);
 	zwriter_reserve(&u->writer);
 	ZUNDO_FAULT("computed-asked");
 }
@@ -716,9 +780,24 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		TM_Result	result = acquire_row(u, snapshot, crosscheck, wait, tmfd);
 
 		if (result != TM_Ok)
+		{
+			/*
+			 * DECODE-1: the chunks would be taken for those of the next row.
+			 * The row is locked by us, so this does not happen.
+			 */
+			if (new->toasted && u->writer.decoded)
+				elog(ERROR, "row was changed while its values were put out of line");
 			return result;
+		}
 		if (!new->toasted)
 			u->locked |= u->state.own_lock;
+
+		/*
+		 * DECODE-1: functions of the user, which may change rows, must not
+		 * run between the chunks and the row. A move is right in any case.
+		 */
+		if (new->undecided && new->toasted && u->writer.decoded)
+			new->undecided = false;
 		if (new->undecided)
 			ask_computed(u, slot);
 		else if (!new->toasted && must_toast(u))
@@ -834,7 +913,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 				 errmsg("cannot update tuples during a parallel operation")));
 	begin_row_change(&u, otid, &new);
 	form_replacement(rel, slot, &new);
-	zwriter_begin_change(&u.writer, rel, cid);
+	zwriter_begin_change(&u.writer, rel, cid, zc_update_no_logical);
 	u.buf = zdml_read_page(rel, block_of(&u));
 	*update_indexes = ZC_UPDATE_NONE;
 	result = acquire_for_update(&u, slot, snapshot, crosscheck, wait, tmfd);
@@ -889,6 +968,7 @@ delete_row(RowChange *u, bool changing_part, TransactionId as_of)
 		change.old_header_length = header_length;
 	else
 		zur_compress(rec, payload.compressed, sizeof(payload.compressed));
+	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
 	zchange_do(&change, "delete-logged");
 	zslot_note(&change, 0, &u->pick);
@@ -913,7 +993,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("cannot delete tuples during a parallel operation")));
 	begin_row_change(&u, tid, NULL);
-	zwriter_begin_change(&u.writer, rel, cid);
+	zwriter_begin_change(&u.writer, rel, cid, zc_delete_no_logical);
 	u.buf = zdml_read_page(rel, block_of(&u));
 	for (;;)
 	{

@@ -1,123 +1,44 @@
 /*
  * dml/zwriter.c - what every change of rows begins with: the transaction that
- * makes it, and whether it may write to the table. Called by dml/.
- *
- * Invariant:
- *	DECODE-2	whether a change may be made although it is not decoded is
- *		decided when its transaction has an id, from what is published by then.
- *		A slot that is made later waits for that transaction. A publication
- *		that commits between the decision and the record of the change is met
- *		by the decoder (change/zlogical.c).
+ * makes it, and whether the change is logged for logical decoding. Called by
+ * dml/.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "catalog/catalog.h"
-#include "catalog/partition.h"
-#include "catalog/pg_publication.h"
 #include "dml/zdml_internal.h"
 #include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
 #include "undo/undo_temp.h"
-#include "utils/inval.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/relcache.h"
-#include "change/zlogical.h"
 
 #define MAX_KEPT_SCRATCH (128 * 1024)
 
 /*
- * Returns the name of a publication that publishes changes of rel's rows, or ""
- * if there is none. For an error message.
+ * The answer does not change any more when the transaction has an id: from 19
+ * on, what is logged may change while transactions without one are running.
  */
-static const char *
-publication_of(Relation rel)
+bool
+zwriter_is_decoded(Relation rel)
 {
-	List	   *relids = list_make1_oid(RelationGetRelid(rel));
-	List	   *publications = list_difference_oid(GetAllTablesPublications(),
-												   zc_excluding_publications(linitial_oid(relids)));
-	ListCell   *lc;
-
-	if (rel->rd_rel->relispartition)
-		relids = list_concat(relids, get_partition_ancestors(RelationGetRelid(rel)));
-	foreach(lc, relids)
-	{
-		Oid			reloid = lfirst_oid(lc);
-
-		publications = list_concat(publications, zc_relation_publications(reloid));
-		publications = list_concat(publications, GetSchemaPublications(get_rel_namespace(reloid)));
-	}
-	foreach(lc, publications)
-	{
-		Publication *publication = GetPublication(lfirst_oid(lc));
-		PublicationActions *actions = &publication->pubactions;
-
-		if (actions->pubinsert || actions->pubupdate || actions->pubdelete)
-			return publication->name;
-	}
-	return "";
+	Assert(TransactionIdIsValid(GetCurrentTransactionIdIfAny()));
+	return RelationIsLogicallyLogged(rel);
 }
 
-/*
- * Raises an error for changes that logical decoding would have to show, or
- * whose old versions it would have to find.
- */
-static void
-refuse_decoded(Relation rel)
+void
+zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid, bool no_logical)
 {
-	if (RelationIsUsedAsCatalogTable(rel))
+	zwriter_open(writer, rel, cid);
+	if (unlikely(rel->rd_options != NULL) && RelationIsUsedAsCatalogTable(rel))
 		zundo_not_supported("zheap tables cannot be used as additional catalog tables for logical "
 							"replication",
 							"Old row versions are kept for queries only, not for logical "
 							"decoding.");
-
-	/*
-	 * files that ALTER TABLE and REFRESH fill and swap in are never published
-	 */
-	if (!RelationIsLogicallyLogged(rel) || OidIsValid(rel->rd_rel->relrewrite))
-		return;
-
-	/*
-	 * DECODE-2: assign the id first; then update the relcache, whose entry
-	 * may be as old as the statement
-	 */
-	(void) GetCurrentTransactionId();
-	AcceptInvalidationMessages();
-	if (zlogical_is_published(rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("changes of zheap table \"%s\" cannot be published",
-						RelationGetRelationName(rel)),
-				 errdetail("Logical decoding of zheap tables is not implemented, "
-						   "and publication \"%s\" publishes this one.",
-						   publication_of(rel)),
-				 errhint("Drop the table from the publication, or use "
-						 "ALTER TABLE ... SET ACCESS METHOD heap.")));
-}
-
-void
-zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid)
-{
-	zwriter_open(writer, rel, cid);
-	if (unlikely(XLogLogicalInfoActive() || rel->rd_options != NULL))
-		refuse_decoded(rel);
 	zwriter_start(writer);
-}
-
-void
-zwriter_waited(const ZWriter *writer)
-{
-	zwriter_check_decoded(writer->rel);
-}
-
-void
-zwriter_check_decoded(Relation rel)
-{
-	if (unlikely(XLogLogicalInfoActive()))
-		refuse_decoded(rel);
+	writer->decoded = !no_logical && zwriter_is_decoded(rel);
 }
 
 /*
@@ -137,6 +58,7 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 	writer->topxid = InvalidZXid;
 	writer->cid = cid;
 	writer->logged = RelationNeedsWAL(rel);
+	writer->decoded = false;
 	writer->temp = (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP);
 	if (unlikely(writer->temp))
 		zrollback_temp();

@@ -38,7 +38,6 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "vacuum/zvacuum.h"
-#include "change/zlogical.h"
 
 /*
  * The size that the server assumes for small tables that were never vacuumed
@@ -52,32 +51,6 @@
 /* ---- creation, truncation, size ---- */
 
 /*
- * Raises a WARNING if changes of a table would be decoded logically, and it
- * becomes a zheap table: rel, or the table that rel is the rewritten form of.
- * (In that case the server has given rel a name with the table's OID; it sets
- * relrewrite later.)
- */
-static void
-warn_of_new_table(Relation rel)
-{
-	unsigned int oid;
-	HeapTuple	old = NULL;
-
-	if (rel->rd_createSubid == InvalidSubTransactionId)
-		return;					/* TRUNCATE */
-	if (sscanf(RelationGetRelationName(rel), "pg_temp_%u", &oid) == 1)
-		old = SearchSysCache1(RELOID, ObjectIdGetDatum(oid));
-	if (!HeapTupleIsValid(old))
-	{
-		zlogical_warn(RelationGetRelationName(rel));
-		return;
-	}
-	if (((Form_pg_class) GETSTRUCT(old))->relam != rel->rd_rel->relam)
-		zlogical_warn(NameStr(((Form_pg_class) GETSTRUCT(old))->relname));
-	ReleaseSysCache(old);
-}
-
-/*
  * zheap_set_new_filelocator: creates the storage of a new or truncated table.
  * An unlogged table gets an empty init fork.
  */
@@ -87,8 +60,6 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 {
 	SMgrRelation smgr;
 
-	if (persistence == RELPERSISTENCE_PERMANENT && XLogLogicalInfoActive())
-		warn_of_new_table(rel);
 	/* no running transaction is older, so none can leave an older xid here */
 	*freeze_xid = RecentXmin;
 	*minmulti = GetOldestMultiXactId();
