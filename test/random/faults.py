@@ -234,6 +234,7 @@ def main():
         rounds = random.Random(options.seed).sample(rounds, options.points)
     cluster = Cluster(options.bindir, SETTINGS)
     ctx = twins.Context(options)
+    ctx.zbtree = options.seed % 2 == 1
     standby = None
     failed = True
     never = []
@@ -248,7 +249,7 @@ def main():
         conn.autocommit = True
         with conn.cursor() as cursor:
             cursor.execute(f"CREATE TABLESPACE side LOCATION '{cluster.root}/side'")
-            cursor.execute(twins.SETUP.format(t="z", am="zheap", fill=90) + twins.SETUP.format(t="h", am="heap", fill=90) + RARE_SETUP)
+            cursor.execute(twins.set_up(90, ctx.zbtree) + RARE_SETUP)
         conn.close()
         standby = ctx.standby = twins.Copy(cluster, "standby", random.Random(options.seed))
         standby.start([f"primary_conninfo = 'host={cluster.root} port=5432 user=postgres'"], "standby.signal")

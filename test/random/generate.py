@@ -29,6 +29,10 @@ class Table:
             self.key = True
             self.rows = rng.choice([2, 5, 9])
             self.indexes = ["(a)"]
+        elif flags.zbtree:
+            for kind in rng.sample(["(a, id)", "(a) INCLUDE (e)", "(e DESC, a)", "(a DESC NULLS LAST, e)"], 2):
+                if kind not in self.indexes:
+                    self.indexes.append(kind)
         self.extra = ""                 # further columns and constraints
         self.narrow = False             # columns b and c start as NULL
         self.leaves = [name]            # the tables with the rows
@@ -200,6 +204,25 @@ class Generator:
             return made(f"INSERT INTO {table.name} VALUES ({k}, 0, 'x', NULL, 0)", "lock")
         return {"s": -1, "sql": rng.choice(["SELECT zundo.discard()", "CHECK " + rng.choice(table.leaves)]), "kind": "zheap", "many": False}
 
+    def key_step(self, made, table):
+        """A change of indexed columns that comes back to few values, or a read by one kind of scan, in the index's order."""
+        rng = self.rng
+        name = table.name
+        if rng.random() < 0.5:
+            change = rng.choice([f"a = {rng.randint(0, 3)}", f"a = {rng.randint(0, 3)}", "a = (coalesce(a, 0) + 1) % 3", "a = NULL",
+                                 f"e = {rng.randint(0, 2)}", f"a = {rng.randint(0, 3)}, e = {rng.randint(0, 2)}", "e = -coalesce(e, 0)"])
+            one = rng.random() < 0.7
+            return made(f"UPDATE {name} SET {change} WHERE {self.where(table, one)}", "lock", not (one and table.key))
+        low = rng.randint(-1, 3)
+        query = rng.choice([f"SELECT a, id FROM {name} WHERE a BETWEEN {low} AND {low + rng.randint(0, 3)} ORDER BY a, id",
+                            f"SELECT a, id FROM {name} WHERE a >= {low} ORDER BY a DESC, id DESC", f"SELECT a, id FROM {name} WHERE a IS NULL ORDER BY id",
+                            f"SELECT e, a FROM {name} WHERE e <= {rng.randint(0, 3)} ORDER BY e DESC, a", f"SELECT e, a FROM {name} WHERE e > -5 ORDER BY e, a DESC",
+                            f"SELECT a, e FROM {name} WHERE a = {low} ORDER BY e", f"SELECT min(a), max(a), count(a) FROM {name} WHERE a < 4",
+                            f"SELECT a, count(*) FROM {name} WHERE a = ANY (ARRAY[0, 2, {low}]) GROUP BY a ORDER BY a DESC",
+                            f"SELECT x.a, x.id, y.id AS other FROM {name} x JOIN {name} y ON x.a = y.a WHERE x.a < {low} AND x.id < 20 ORDER BY 1, 2, 3"])
+        ways = rng.sample(["index", "index_only", "bitmap", "seq"], rng.choice([1, 2, 4]))
+        return made("SELECT " + ", ".join(f"by_{way}($q${query}$q$)" for way in ways), "read")
+
     def wide_step(self, session, state, table):
         """A statement of wide.py, or nothing."""
         return None
@@ -240,6 +263,8 @@ class Generator:
             return made(rng.choice([f"ROLLBACK TO {point}", f"ROLLBACK TO {point}", f"RELEASE {point}"]), "savepoint")
         if self.flags.locks and rng.random() < 0.8:
             return self.lock_step(made, table)
+        if self.flags.zbtree and rng.random() < 0.25:
+            return self.key_step(made, table)
         if self.flags.fk and table.key and rng.random() < 0.12:
             return made(self.child_step(table), "lock")
         if open_blocks and (self.flags.triggers or self.flags.fk) and rng.random() < 0.03:

@@ -38,6 +38,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster  # noqa: E402  (same directory)
 from generate import SHOW, Generator  # noqa: E402
 from wide import FEATURES, WIDE_HELPERS, WideGenerator  # noqa: E402
+import zbtree_side  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIDES = ("h", "z")
@@ -163,13 +164,15 @@ class Session:
 class Side:
     """The sessions of one access method."""
 
-    def __init__(self, name, dsn, access_method, sessions, setup, extra, temp):
+    def __init__(self, name, dsn, access_method, sessions, setup, extra, temp, zbtree=False):
         self.name = name
+        self.zbtree = zbtree
         self.dsn = dsn
         self.temp = temp
         base = [f"SET search_path = {name}, public", f"SET default_table_access_method = {access_method}",
                 "SET lock_timeout = 0", *extra]
         self.is_zheap = access_method == "zheap"
+        setup = [self.own(statement) for statement in setup]
         self.sessions = {}
         self.waiting = set()
         self.pids = []                   # of both sides: CREATE INDEX CONCURRENTLY waits for all old snapshots
@@ -187,6 +190,10 @@ class Side:
             cursor.execute("SET lock_timeout = '2s'")       # for CHECK: the table may be locked
         for number in [-1, *range(sessions)]:
             self.sessions[number] = Session(dsn, base + [f"SET application_name = '{name}{number}'"])
+
+    def own(self, sql):
+        """The statement as this side gets it."""
+        return zbtree_side.with_zbtree(sql) if self.zbtree else sql
 
     def settle(self):
         """Wait until every statement is done or waits for another of our sessions."""
@@ -288,7 +295,7 @@ class Run:
         self.sides = []
         for name, method in zip(SIDES, methods):
             self.sides.append(Side(name, options.dsn, method, spec["sessions"], spec["setup"], spec.get("settings", [])
-                                   if method == "zheap" else [], options.temp))
+                                   if method == "zheap" else [], options.temp, method == "zheap" and spec.get("zbtree", False)))
         pids = [session.pid for side in self.sides for session in side.sessions.values()]
         for side in self.sides:
             side.pids = pids
@@ -346,7 +353,7 @@ class Run:
         for side in self.sides:
             session = side.sessions[self.who(number)]
             gid = f"{side.name}_{number}_{self.prepared}"
-            session.start(step["sql"].replace("@S@", gid))
+            session.start(side.own(step["sql"].replace("@S@", gid)))
             # A prepared transaction has no session that others could be seen to wait for: end it at once.
             if prepare and session.wait() and session.result[:2] == ("ok", "PREPARE TRANSACTION"):
                 session.start(f"{'COMMIT' if (self.prepared + number) % 2 else 'ROLLBACK'} PREPARED '{gid}'")
@@ -376,7 +383,7 @@ class Run:
                 return
         if step["sql"].startswith("CHECK "):
             try:
-                faults = side.query(f"SELECT * FROM zundo.check('z.{step['sql'][6:]}')")
+                faults = side.query(f"SELECT * FROM zundo.check('z.{step['sql'][6:]}')") + side.query(zbtree_side.FAULTS)
             except psycopg2.errors.LockNotAvailable:
                 self.say(f"   {step['sql']}: locked")
                 return
@@ -547,6 +554,10 @@ class Run:
                     raise Difference(f"zundo.check of {name}: {faults[:5]}")
             if name != "changes" and not name.endswith("_child"):
                 self.compare_indexes(zheap, name)
+        if zheap.is_zheap:
+            faults = zheap.query(zbtree_side.FAULTS)
+            if faults:
+                raise Difference(f"zundo.check_index: {faults[:5]}")
 
     def compare_indexes(self, side, name):
         """Every condition gives the same rows by index and by sequential scan."""
@@ -666,7 +677,7 @@ def prepare_database(options):
     with conn.cursor() as cursor:
         if not options.control:
             cursor.execute("CREATE EXTENSION IF NOT EXISTS zundo")
-        cursor.execute(HELPERS + WIDE_HELPERS)
+        cursor.execute(HELPERS + WIDE_HELPERS + zbtree_side.HELPERS)
         options.version = conn.server_version // 10000
     conn.close()
 
@@ -738,8 +749,9 @@ def report(options, seed, spec, detail, run):
 def one_seed(options, seed):
     """Generate and run the history of a seed."""
     rng = random.Random(seed)
+    options.zbtree = zbtree_side.chosen(options.zbtree_mode, seed)
     generator = Generator(rng, options) if options.wide is None else WideGenerator(rng, options)
-    spec = generator.spec()
+    spec = dict(generator.spec(), zbtree=options.zbtree)
     return (spec, *run_history(options, spec, generator=generator, rng=rng))
 
 
@@ -762,6 +774,7 @@ def parse_options():
     parser.add_argument("--locks", action="store_true", help="mostly row locks, on few rows")
     parser.add_argument("--prepare", action="store_true", help="with PREPARE TRANSACTION")
     parser.add_argument("--wide", metavar="NAMES", help="more kinds of tables and statements: all, or some of " + ",".join(FEATURES))
+    parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed", help="indexes of zheap tables are zbtree's; mixed: in odd seeds")
     parser.add_argument("--shrink-seconds", type=float, default=60)
     parser.add_argument("--replay", help="run a saved case")
     parser.add_argument("--cases", default=os.path.join(HERE, "cases"), help="where cases of failures are written")

@@ -26,6 +26,7 @@ import psycopg2.extensions
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster  # noqa: E402  (same directory)
 from nested_program import SCANS, TABLES, Program, helpers, statement_of  # noqa: E402
+import zbtree_side  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLS = 60                      # functions that one statement may call
@@ -68,8 +69,9 @@ stop.asked = False
 class Side:
     """The sessions of one access method."""
 
-    def __init__(self, name, dsn, access_method):
+    def __init__(self, name, dsn, access_method, zbtree=False):
         self.name = name
+        self.zbtree = zbtree
         self.dsn = dsn
         self.is_zheap = access_method == "zheap"
         self.settings = [f"SET search_path = {name}, public", f"SET default_table_access_method = {access_method}", "SET enable_seqscan = off",
@@ -97,6 +99,8 @@ class Side:
             sys.exit(143)
         conn = self.session(number)
         del conn.notices[:]
+        if self.zbtree:
+            sql = zbtree_side.with_zbtree(sql)
         with conn.cursor() as cursor:
             try:
                 cursor.execute(sql)
@@ -129,7 +133,7 @@ class Run:
         self.done = []
         self.counts = collections.Counter()
         self.looks = 0
-        self.sides = [Side("h", options.dsn, "heap"), Side("z", options.dsn, "heap" if options.control else "zheap")]
+        self.sides = [Side("h", options.dsn, "heap"), Side("z", options.dsn, "heap" if options.control else "zheap", options.zbtree and not options.control)]
         for item in setup:
             self.both(0, statement_of(item))
 
@@ -198,6 +202,9 @@ class Run:
                     result, _ = self.sides[1].run(3, f"SELECT relid, c.* FROM pg_partition_tree('z.{table}'), zundo.check(relid) c WHERE isleaf")
                     if result[0] != "ok" or result[2]:
                         raise Difference("check", f"zundo.check of {table}: {result}")
+                result, _ = self.sides[1].run(3, zbtree_side.FAULTS)
+                if result[0] != "ok" or result[2]:
+                    raise Difference("check", f"zundo.check_index: {result}")
                 if turn == 0:
                     self.sides[1].run(3, "SELECT zundo.discard()")
                     for table in TABLES:
@@ -336,13 +343,14 @@ def report(options, seed, setup, detail, run):
     os.makedirs(options.cases, exist_ok=True)
     path = os.path.join(options.cases, f"nested-{seed}.json")
     with open(path, "w", encoding="utf-8") as case:
-        json.dump({"seed": seed, "detail": again or detail, "setup": setup, "steps": steps}, case, indent=1)
+        json.dump({"seed": seed, "detail": again or detail, "zbtree": options.zbtree, "setup": setup, "steps": steps}, case, indent=1)
     print(f"written to {path}\n", flush=True)
 
 
 def one_seed(options, seed):
     """Make and run the program of a seed."""
     rng = random.Random(seed)
+    options.zbtree = zbtree_side.chosen(options.zbtree_mode, seed)
     program = Program(rng, options.version)
     setup = list(program.setup())
     length = rng.choice([10, 20, 30, 60])
@@ -358,6 +366,7 @@ def parse_options():
     parser.add_argument("--seed", type=int, help="first seed; default: from the clock")
     parser.add_argument("--failures", type=int, default=5, help="stop after so many failures")
     parser.add_argument("--control", action="store_true", help="heap against heap")
+    parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed", help="indexes of zheap tables are zbtree's; mixed: in odd seeds")
     parser.add_argument("--shrink-seconds", type=float, default=120)
     parser.add_argument("--replay", help="run a saved program")
     parser.add_argument("--cases", default=os.path.join(HERE, "cases", "nested"), help="where failing programs are written")
@@ -420,6 +429,7 @@ def main():
         if options.replay:
             with open(options.replay, encoding="utf-8") as case:
                 saved = json.load(case)
+            options.zbtree = saved.get("zbtree", False)
             outcome, detail, run = run_program(options, saved["setup"], steps=saved["steps"])
             print("\n".join(run.trace if run is not None else []))
             print(f"{outcome}: {detail}")

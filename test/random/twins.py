@@ -32,6 +32,7 @@ import psycopg2.extensions
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import BAD_LOG, Cluster, ClusterError, kill_server, without_stock_assertions  # noqa: E402  (same directory)
+import zbtree_side  # noqa: E402
 
 GAP = 1 << 20                   # a changed key is this much higher, or lower
 KEYS = 80                       # of one client
@@ -50,13 +51,21 @@ SETUP = """
 CREATE EXTENSION IF NOT EXISTS zundo;
 CREATE TABLE {t}_rows (id int PRIMARY KEY, owner int, n int, pad text, big text) USING {am} WITH (fillfactor = {fill});
 ALTER TABLE {t}_rows ALTER big SET STORAGE EXTERNAL;
-CREATE INDEX {t}_rows_owner ON {t}_rows (owner, n);
+CREATE INDEX {t}_rows_owner ON {t}_rows USING {btree} (owner, n);
 CREATE TABLE {t}_bag (owner int, serial bigint, pad text) USING {am};
-CREATE INDEX {t}_bag_serial ON {t}_bag (serial);
+CREATE INDEX {t}_bag_serial ON {t}_bag USING {btree} (serial);
 CREATE TABLE {t}_hot (id int PRIMARY KEY, a int, b text) USING {am};
 CREATE UNLOGGED TABLE {t}_fleet (id int, n int, pad text) USING {am};
-CREATE INDEX {t}_fleet_id ON {t}_fleet (id);
+CREATE INDEX {t}_fleet_id ON {t}_fleet USING {btree} (id);
 INSERT INTO {t}_hot SELECT g, 0, repeat('x', 112) FROM generate_series(1, 60) g;
+"""
+
+# With zbtree: more indexes on columns that change.
+CHANGING = """
+CREATE INDEX {t}_rows_n ON {t}_rows USING {btree} (n) INCLUDE (owner);
+CREATE INDEX {t}_rows_pad ON {t}_rows USING {btree} (n DESC, left(pad, 3)) WHERE owner >= 0;
+CREATE INDEX {t}_hot_a ON {t}_hot USING {btree} (a, id);
+CREATE INDEX {t}_fleet_n ON {t}_fleet USING {btree} (n);
 """
 
 JANITOR = (
@@ -102,6 +111,22 @@ INDEXED = (
     "SELECT z.c, z.s, h.c, h.s FROM z, h WHERE z.c <> h.c OR z.s <> h.s",
 )
 
+# With zbtree: ranges, both directions, few values to which keys come back; the row itself is read.
+CHANGED = tuple(
+    f"WITH z AS ({query.replace('@', 'z_')}), h AS ({query.replace('@', 'h_')}) SELECT z.v, h.v FROM z, h WHERE z.v IS DISTINCT FROM h.v"
+    for query in (
+        "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT n, id, md5(pad) FROM @rows WHERE n BETWEEN 1 AND 3 ORDER BY n, id) q",
+        "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT n, count(*) FROM @rows WHERE n < 100 GROUP BY n ORDER BY n DESC) q",
+        "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT a, id, md5(b) FROM @hot WHERE a >= 0 ORDER BY a DESC, id DESC) q",
+        "SELECT concat(min(n), ' ', max(n), ' ', count(*), ' ', sum(id::bigint)) AS v FROM @rows WHERE n = ANY (ARRAY[0, 2, 5])"))
+
+
+def set_up(fill, zbtree):
+    """Statements that make the twins."""
+    sql = SETUP + CHANGING if zbtree else SETUP
+    return (sql.format(t="z", am="zheap", fill=fill, btree="zbtree" if zbtree else "btree")
+            + sql.format(t="h", am="heap", fill=fill, btree="btree"))
+
 
 class Context:
     """What the threads of one run share."""
@@ -115,6 +140,7 @@ class Context:
         self.prepared = 0
         self.compared = 0
         self.codes = {}
+        self.zbtree = False
 
     def problem(self, text):
         """Something that must not be; ends the load."""
@@ -177,9 +203,28 @@ class Client:
         low = base + rng.randrange(KEYS)
         return low, low + rng.choice([0, 0, 0, 0, 3, 10, KEYS])
 
+    def change_keys(self, cursor, wide):
+        """A change of indexed columns, often to a value that the row had before."""
+        rng = self.rng
+        low, high = self.keys(wide)
+        kind = rng.random()
+        if kind < 0.4:
+            self.both(cursor, "UPDATE @rows SET n = %s WHERE id BETWEEN %s AND %s", rng.randint(0, 4), low, high)
+        elif kind < 0.6:
+            self.both(cursor, "UPDATE @rows SET n = (n + 1) %% 4, owner = owner WHERE id BETWEEN %s AND %s", low, high)
+        elif kind < 0.7:
+            self.both(cursor, "UPDATE @rows SET n = -n, pad = left(pad || 'k', 100) WHERE id BETWEEN %s AND %s", low, high)
+        elif kind < 0.9:
+            self.both(cursor, "UPDATE @hot SET a = %s WHERE id = %s", rng.randint(0, 3), rng.randint(21, 60) if wide else 1 + self.number)
+        else:
+            self.both(cursor, "UPDATE @fleet SET n = %s WHERE id %% 100 = %s", rng.randint(0, 3), self.number)
+
     def change(self, cursor, wide):
         """One random change."""
         rng = self.rng
+        if self.ctx.zbtree and rng.random() < 0.3:
+            self.change_keys(cursor, wide)
+            return
         kind = rng.random()
         width = rng.choice([0, 1, 10, 10, 100, 500, 1500])
         low, high = self.keys(wide)
@@ -351,6 +396,14 @@ def compare_twins(conn, table, ctx, what):
     ctx.compared += 1
 
 
+def check_indexes(cursor, what):
+    """All zbtree indexes are right."""
+    cursor.execute(zbtree_side.FAULTS)
+    found = cursor.fetchall()
+    if found:
+        raise Broken(f"{what}: zundo.check_index: {found[:5]}")
+
+
 def observe(ctx, dsn, number, seed, what):
     """Compare the twins again and again."""
     rng = random.Random(seed * 1013 + number)
@@ -369,7 +422,7 @@ def observe(ctx, dsn, number, seed, what):
                         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                         for _ in range(rng.choice([1, 1, 2, 8])):
                             compare_twins(conn, rng.choice(tables), ctx, what)
-                            cursor.execute(rng.choice(INDEXED))
+                            cursor.execute(rng.choice(INDEXED + CHANGED * 2 if ctx.zbtree else INDEXED))
                             found = cursor.fetchall()
                             if found:
                                 raise Broken(f"{what}: index scans of the twins differ: {found} {cursor.query[:60]}")
@@ -416,8 +469,11 @@ def janitor(ctx, dsn, seed, cluster):
                             found = cursor.fetchall()
                             if found:
                                 raise Broken(f"zundo.check of {name} under load: {found[:3]}")
+                            if ctx.zbtree:
+                                check_indexes(cursor, "under load")
                         else:
-                            cursor.execute(rng.choice(JANITOR))
+                            sql = rng.choice(JANITOR)
+                            cursor.execute(zbtree_side.with_zbtree(sql) if ctx.zbtree else sql)
                     except psycopg2.Error as error:
                         ctx.count_error(error, "janitor")
                         if conn.closed or error.pgcode in ("57P01", "57P02", None):
@@ -457,11 +513,13 @@ def verify(dsn, ctx, what, settle=True):
                 for table in TABLES:
                     if table != "fleet" or settle:
                         compare_twins(conn, table, ctx, f"{what}, pass {again}, seqscan {seqscan}")
-                for sql in INDEXED:
+                for sql in INDEXED + CHANGED if ctx.zbtree else INDEXED:
                     cursor.execute(sql)
                     found = cursor.fetchall()
                     if found:
                         raise Broken(f"{what}: index scans of the twins differ: {found} {sql[:60]}")
+            if ctx.zbtree:
+                check_indexes(cursor, f"{what}, pass {again}")
             if settle:
                 for table in TABLES + ("zundo.undo_log",):
                     name = table if "." in table else "z_" + table
@@ -698,6 +756,8 @@ def parse_options():
     parser.add_argument("--consistency", action="store_true", help="wal_consistency_checking = all")
     parser.add_argument("--faults", action="store_true", help="now and then a client kills itself at a fault point")
     parser.add_argument("--trouble", action="store_true", help="now and then a statement fails, is cancelled or pauses at a fault point")
+    parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed",
+                        help="indexes of the zheap tables are zbtree's, and more change; mixed: in odd seeds")
     parser.add_argument("--no-prepare", dest="prepare", action="store_false")
     parser.add_argument("--no-janitor", action="store_true")
     parser.add_argument("--whole-pages", action="store_true", help="no kills, which may leave half a page: for full_page_writes = off")
@@ -714,7 +774,7 @@ def main():
     rng = random.Random(seed)
     buffers = options.buffers or rng.choice(["1MB", "2MB", "16MB"])
     fill = rng.choice([50, 90, 100])
-    print(f"seed {seed}, shared_buffers {buffers}", flush=True)
+    print(f"seed {seed}, shared_buffers {buffers}, zbtree {zbtree_side.chosen(options.zbtree_mode, seed)}", flush=True)
     settings = (f"shared_buffers = {buffers}\ncheckpoint_timeout = 30s\nmax_wal_size = 128MB\nfsync = off\nwal_level = replica\n"
                 f"autovacuum = {rng.choice(['on', 'off'])}\nautovacuum_naptime = 1s\nmax_wal_senders = 10\nhot_standby = on\nwal_keep_size = 1GB\n")
     if options.consistency:
@@ -725,6 +785,7 @@ def main():
     if cluster.user:
         shutil.chown(os.path.join(cluster.root, "side"), cluster.user)
     ctx = Context(options)
+    ctx.zbtree = zbtree_side.chosen(options.zbtree_mode, seed)
     failed = True
     try:
         cluster.start()
@@ -732,7 +793,7 @@ def main():
         conn.autocommit = True
         with conn.cursor() as cursor:
             cursor.execute(f"CREATE TABLESPACE side LOCATION '{cluster.root}/side'")
-            cursor.execute(SETUP.format(t="z", am="zheap", fill=fill) + SETUP.format(t="h", am="heap", fill=fill))
+            cursor.execute(set_up(fill, ctx.zbtree))
         conn.close()
         clients = [Client(ctx, n, seed) for n in range(options.clients)]
         for number in range(options.rounds):

@@ -1,0 +1,32 @@
+"""Indexes of access method zbtree in the random programs: they take the place of btree's on the side of zheap."""
+
+import re
+
+MODES = ("mixed", "always", "never")
+PLAIN = re.compile(r"\bCREATE INDEX((?: CONCURRENTLY)?(?: \w+)?) ON ([\w.]+) \(")
+
+# Functions that run a query with one kind of scan alone, under the snapshot of the caller.
+WAYS = {
+    "index": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexonlyscan = off SET enable_sort = off",
+    "index_only": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = off SET enable_sort = off",
+    "bitmap": "SET enable_seqscan = off SET enable_indexscan = off SET enable_indexonlyscan = off",
+    "seq": "SET enable_indexscan = off SET enable_indexonlyscan = off SET enable_bitmapscan = off",
+}
+HELPERS = "".join(f"""
+CREATE OR REPLACE FUNCTION public.by_{way}(query text) RETURNS text LANGUAGE plpgsql STABLE {settings} AS
+$$ DECLARE found text; BEGIN EXECUTE 'SELECT string_agg(q::text, '';'') FROM (' || query || ') q' INTO found; RETURN found; END $$;
+""" for way, settings in WAYS.items())
+
+FAULTS = """SELECT i.indexrelid::regclass::text, c.* FROM pg_index i JOIN pg_class k ON k.oid = i.indexrelid AND k.relkind = 'i'
+    JOIN pg_am a ON a.oid = k.relam AND a.amname = 'zbtree', LATERAL zundo.check_index(i.indexrelid) c
+    WHERE i.indisvalid AND NOT pg_is_other_temp_schema(k.relnamespace) AND (k.relpersistence <> 'u' OR NOT pg_is_in_recovery())"""
+
+
+def chosen(mode, seed):
+    """Does the history of this seed have zbtree indexes?"""
+    return mode == "always" or (mode == "mixed" and seed % 2 == 1)
+
+
+def with_zbtree(sql):
+    """The statement with zbtree in place of btree, where that can be: indexes that are not unique."""
+    return PLAIN.sub(r"CREATE INDEX\1 ON \2 USING zbtree (", sql)
