@@ -216,7 +216,6 @@ zundo_fault_reset(void)
 static void
 fail(const char *name, int sqlstate)
 {
-	Assert(CritSectionCount == 0);
 	ereport(ERROR,
 			(errcode(sqlstate),
 			 errmsg("zundo fault point \"%s\"", name),

@@ -131,6 +131,8 @@ zheap_sweep_overflow(void)
 		Owner		owner;
 
 		CHECK_FOR_INTERRUPTS();
+		if (pages[i].lost)
+			continue;
 		look_at_owner(&pages[i], &owner);
 		if (owner.state == OWNER_GONE)
 			zoverflow_free(&pages[i]);
@@ -147,6 +149,7 @@ zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname)
 	Owner		owner;
 	bool		lost;
 
+	Assert(!p->lost);
 	look_at_owner(p, &owner);
 	lost = owner.state == OWNER_LOST;
 	if (lost)

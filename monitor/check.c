@@ -619,7 +619,10 @@ check_overflow_owner(Check *check)
 	const char *relname;
 
 	Assert(check->noverflow > 0);
-	if (zheap_overflow_is_lost(check->overflow, &relname))
+	if (check->overflow->lost)
+		fault(check, "UNDO-67", 0, "no page of transaction slots any more, though its extent "
+			  "has only such pages: its contents are lost");
+	else if (zheap_overflow_is_lost(check->overflow, &relname))
 		fault(check, "LOG-3", 0, "overflow transaction slots of block %u of relation \"%s\", "
 			  "which does not point to them: "
 			  "a write of that block is lost", check->overflow->block, relname);

@@ -113,6 +113,36 @@ $node->stop;
 write_block(@{ $file{table} }, $after{table});
 $node->start;
 
+# An overflow page has become zeros. It is not taken for one that has never been used (UNDO-67).
+sql("CREATE TABLE zeroed (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+	INSERT INTO zeroed SELECT g, 0, repeat('x', 60) FROM generate_series(1, 200) g");
+writers('zeroed', 1, 20, 'UPDATE zeroed SET n = n + 1 WHERE id = %d');
+sql('CHECKPOINT');
+my ($zeroed, $log) = (overflow_of('zeroed'), path('zundo.undo_log'));
+$node->stop;
+my $whole = read_block($log, $zeroed);
+write_block($log, $zeroed, "\0" x 8192);
+$node->start;
+sql("INSERT INTO p VALUES (1002)");
+ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type ~ \'zundo undo worker\''), 'a worker');
+sql('SELECT pg_sleep(2); DELETE FROM p WHERE id = 1002; SELECT pg_sleep(1)');
+like(error_of('SELECT sum(n) FROM zeroed'), qr/XX001: block 0 of relation "zeroed" is corrupted/, 'its rows are not read');
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log') WHERE invariant = 'UNDO-67'}),
+	"$zeroed||UNDO-67|no page of transaction slots any more, though its extent has only such pages: its contents are lost", 'zundo.check tells');
+sql("CREATE TABLE crowded (LIKE zeroed INCLUDING INDEXES) USING zheap; INSERT INTO crowded SELECT g, 0, repeat('x', 60) FROM generate_series(1, 200) g");
+writers('crowded', 1, 20, 'UPDATE crowded SET n = n + 1 WHERE id = %d');
+isnt(overflow_of('crowded'), 0xffffffff, 'another table gets an overflow page');
+isnt(overflow_of('crowded'), $zeroed, 'but not this one');
+sql("ROLLBACK PREPARED 'crowded$_';") for 1 .. 20;
+sql('DROP TABLE crowded');
+$node->stop;
+write_block($log, $zeroed, $whole);
+$node->start;
+is(rows('zeroed'), '200|0|20100', 'with its last version all is well');
+sql("COMMIT PREPARED 'zeroed$_';") for 1 .. 20;
+is(rows('zeroed'), '200|20|20100', 'and its transactions end');
+sql('DROP TABLE zeroed');
+
 # The same write, lost between a crash and the replay of later records (OVERFLOW-5 in change/zredo.c).
 $node->append_conf('postgresql.conf', "full_page_writes = off\nwal_consistency_checking = ''\nmax_worker_processes = 0");
 $node->restart;

@@ -385,6 +385,8 @@ alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
 		grow_file(e->extent);
 	}
 	check_unused(e->extent, grows && e->extent % ZU_GROUP_EXTENTS == 0);
+	if (state == ZU_EXTENT_OVERFLOW)
+		zu_overflow_init_extent(e->extent);
 	take_extent(e, grows, state);
 	pg_atomic_fetch_add_u32(&entry->used, 1);
 	pg_atomic_write_u32(&entry->hint, e->extent + 1);

@@ -16,7 +16,8 @@
  * holds the map page exclusively and takes the overflow pages' locks only if
  * they are free at once.
  *
- * Crash points: after MAP, an extent without used pages, which the next
+ * Crash points: before MAP, a free extent of overflow pages without owners;
+ * after it, an extent without used pages, which the next
  * zu_overflow_free_extents frees.
  *
  * Invariants
@@ -27,6 +28,10 @@
  *		the table page is locked exclusively, or under UNDO-20's exception.
  *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an
  *			owner.
+ *	UNDO-67	each page of an extent is an overflow page before the extent gets
+ *		the state OVERFLOW, and stays one until the extent leaves it. So a page
+ *		of zeros has lost its contents, and maybe an owner: it is not given to
+ *		a table page, and keeps its extent.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"
@@ -34,30 +39,6 @@
 #include "miscadmin.h"
 
 static BlockNumber reserved = InvalidBlockNumber;
-
-/*
- * Initialises the page for DML and redo alike. A page without an owner gets no
- * fields but the magic.
- */
-void
-zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
-				 uint16 changes)
-{
-	ZuOverflowHeader *h = zu_overflow_header(page);
-
-	Assert(first >= 0 && first <= PG_UINT16_MAX && (first == 0 || OidIsValid(reloid)));
-	PageInit(page, BLCKSZ, 0);
-	h->magic = ZU_OVERFLOW_MAGIC;
-	if (first != 0)
-	{
-		h->reloid = reloid;
-		h->relnumber = relnumber;
-		h->block = block;
-		h->first = (uint16) first;
-		h->changes = changes;
-	}
-	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
-}
 
 /* Trusts neither the number nor the page: the table page may be damaged. */
 Buffer
@@ -85,15 +66,11 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 
 /* ---- finding a free page ---- */
 
-/*
- * Returns whether the locked page has no owner. A page of zeros has none only
- * if it is zeros in the file, too: a page that could not be read when its
- * extent was examined is zeros in its buffer, even if it has an owner.
- */
+/* Returns whether the locked page is an overflow page without an owner. */
 static bool
-is_unowned(Page page, BlockNumber block)
+is_unowned(Page page)
 {
-	return !zu_overflow_owned(page) && (!PageIsNew(page) || zu_block_is_zero(block));
+	return zu_overflow_page(page) && !zu_overflow_owned(page);
 }
 
 /*
@@ -108,7 +85,7 @@ page_is_free(BlockNumber block)
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	found = is_unowned(BufferGetPage(buf), block);
+	found = is_unowned(BufferGetPage(buf));
 	UnlockReleaseBuffer(buf);
 	return found;
 }
@@ -215,7 +192,7 @@ zu_overflow_take(void)
 		 * while the page is locked, its extent cannot leave the state
 		 * OVERFLOW (UNDO-22)
 		 */
-		else if (!is_unowned(BufferGetPage(buf), block) || !zu_is_overflow_extent(extent))
+		else if (!is_unowned(BufferGetPage(buf)) || !zu_is_overflow_extent(extent))
 		{
 			UnlockReleaseBuffer(buf);
 			buf = InvalidBuffer;
@@ -229,14 +206,14 @@ zu_overflow_take(void)
 
 /*
  * Describes page 'page' of an overflow extent in *p. Returns false if the page
- * has no owner, or is no overflow page any more, since no lock keeps the
- * extent.
+ * has no owner, or if the extent is none of overflow pages any more, since no
+ * lock keeps it.
  */
 static bool
 list_page(uint32 extent, int page, ZuOverflowPage *p)
 {
 	bool		taken = zu_fence_enter();
-	bool		owned = false;
+	bool		listed = false;
 
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
@@ -244,16 +221,19 @@ list_page(uint32 extent, int page, ZuOverflowPage *p)
 		const ZuOverflowHeader *h = zu_overflow_header(BufferGetPage(buf));
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		owned = zu_overflow_owned(BufferGetPage(buf));
+		p->lost = !zu_overflow_page(BufferGetPage(buf));
 		p->overflow = BufferGetBlockNumber(buf);
 		p->reloid = h->reloid;
 		p->relnumber = h->relnumber;
 		p->block = h->block;
 		p->lsn = BufferGetLSNAtomic(buf);
+		/* while the page is locked, an extent of overflow pages stays one */
+		listed = zu_overflow_owned(BufferGetPage(buf)) ||
+			(p->lost && zu_is_overflow_extent(extent));
 		UnlockReleaseBuffer(buf);
 	}
 	zu_fence_leave(taken);
-	return owned;
+	return listed;
 }
 
 /*
@@ -322,7 +302,7 @@ extent_is_unused(uint32 extent)
 
 		if (ConditionalLockBuffer(buf))
 		{
-			unused = is_unowned(BufferGetPage(buf), block);
+			unused = is_unowned(BufferGetPage(buf));
 			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 		}
 		ReleaseBuffer(buf);

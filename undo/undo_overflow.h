@@ -59,6 +59,13 @@ extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, Blo
 							 int first, uint16 changes);
 
 /*
+ * Makes all pages of the extent overflow pages without owners, with WAL, before
+ * it becomes an extent of overflow pages (UNDO-67). Alloc lock held; the blocks
+ * exist. Errors: a page that cannot be read.
+ */
+extern void zu_overflow_init_extent(uint32 extent);
+
+/*
  * Returns whether the page is a slot overflow page, with or without an owner.
  * The page may have any bytes.
  */
@@ -103,11 +110,13 @@ extern Buffer zu_overflow_take(void);
 
 /*
  * An overflow page and its owner, for the search for pages whose owner does not
- * exist any more.
+ * exist any more. lost: it is no overflow page any more (UNDO-67), and all that
+ * is known of it is its block.
  */
 typedef struct ZuOverflowPage
 {
 	BlockNumber overflow;
+	bool		lost;
 	Oid			reloid;
 	RelFileNumber relnumber;
 	BlockNumber block;
@@ -115,8 +124,8 @@ typedef struct ZuOverflowPage
 } ZuOverflowPage;
 
 /*
- * Returns a palloc'd array of the pages with an owner, by block. Cheap if there
- * is no overflow extent.
+ * Returns a palloc'd array of the pages with an owner, and of those that are
+ * lost, by block. Cheap if there is no overflow extent.
  */
 extern ZuOverflowPage *zu_overflow_list(int *n);
 

@@ -14,7 +14,10 @@
  */
 #include "undo/undo_internal.h"
 
+#include "access/xloginsert.h"
+#include "miscadmin.h"
 #include "storage/buf_internals.h"
+#include "undo/undo_overflow.h"
 
 /* Alignment that direct I/O may ask for. */
 #define READ_ALIGN		4096
@@ -181,6 +184,51 @@ zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 	h->prev = pageno == 0 ? place->prev : InvalidUndoPtr;
 	h->topxid = place->topxid;
 	((PageHeader) page)->pd_lower = ZU_PAGE_DATA;
+}
+
+/*
+ * Initialises the page for DML and redo alike. A page without an owner gets no
+ * fields but the magic.
+ */
+void
+zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
+				 uint16 changes)
+{
+	ZuOverflowHeader *h = zu_overflow_header(page);
+
+	Assert(first >= 0 && first <= PG_UINT16_MAX && (first == 0 || OidIsValid(reloid)));
+	PageInit(page, BLCKSZ, 0);
+	h->magic = ZU_OVERFLOW_MAGIC;
+	if (first != 0)
+	{
+		h->reloid = reloid;
+		h->relnumber = relnumber;
+		h->block = block;
+		h->first = (uint16) first;
+		h->changes = changes;
+	}
+	((PageHeader) page)->pd_lower = ZU_OVERFLOW_DATA;
+}
+
+/*
+ * Each page gets a WAL record of its own: an image without the room for slots,
+ * some sixty bytes.
+ */
+void
+zu_overflow_init_extent(uint32 extent)
+{
+	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
+	for (int page = 0; page < ZU_EXTENT_PAGES; page++)
+	{
+		Buffer		buf = zu_read_block(zu_extent_block(extent) + page, RBM_ZERO_AND_LOCK);
+
+		START_CRIT_SECTION();
+		zu_overflow_init(BufferGetPage(buf), InvalidOid, InvalidRelFileNumber, 0, 0, 0);
+		MarkBufferDirty(buf);
+		(void) log_newpage_buffer(buf, true);
+		END_CRIT_SECTION();
+		UnlockReleaseBuffer(buf);
+	}
 }
 
 /*

@@ -26,6 +26,8 @@ import twins  # noqa: E402  (same directory)
 from cluster import Cluster, ClusterError  # noqa: E402
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "common", "fault.c")
+# come to by the first process that needs a database's logs
+AT_THE_START = ("undo-load",)
 # SQLSTATE 53100 is an error that the load expects
 ACTIONS = ("disk", "crash")
 SETTINGS = """
@@ -173,6 +175,9 @@ def one_point(cluster, ctx, armed, point, action, number, options):
     ctx.stop.wait(0.5)
     start = os.path.getsize(cluster.log)
     armed.write(f"{point}:{action}")
+    if point in AT_THE_START:
+        cluster.kill()
+        cluster.start()
     deadline = time.time() + options.seconds
     came = False
     while not came and time.time() < deadline and not ctx.stop.is_set():
