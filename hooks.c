@@ -272,6 +272,7 @@ on_call(FmgrHookEventType event, FmgrInfo *flinfo, Datum *private)
 {
 	Call	   *call;
 
+	Assert(event == FHET_START || *private != 0);
 	if (*private == 0)
 		*private = PointerGetDatum(MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Call)));
 	call = (Call *) DatumGetPointer(*private);

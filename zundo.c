@@ -62,6 +62,7 @@ _PG_init(void)
 							 "before pg_upgrade.")));
 		return;
 	}
+	Assert(!zundo_preloaded);
 	zundo_preloaded = true;
 	RegisterCustomRmgr(ZUNDO_RMGR_ID, &zundo_rmgr);
 	zundo_install_hooks();

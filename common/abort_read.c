@@ -56,6 +56,7 @@ look_up_page(RelFileLocator locator, BlockNumber block)
 	zc_init_buffer_tag(&tag, locator, block);
 	hash = BufTableHashCode(&tag);
 	lock = BufMappingPartitionLock(hash);
+	Assert(!LWLockHeldByMe(lock));
 	LWLockAcquire(lock, LW_SHARED);
 	id = BufTableLookup(&tag, hash);
 	if (id >= 0)

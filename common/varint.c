@@ -19,6 +19,7 @@ zvarint_size(uint32 v)
 		v >>= 7;
 		n++;
 	}
+	Assert(n <= 5);
 	return n;
 }
 

@@ -47,6 +47,7 @@ typedef struct Start
 	Oid			dboid;			/* InvalidOid = none */
 	BackgroundWorkerHandle *handle;
 	TimestampTz since;
+	TimestampTz warned;			/* when no slot was free last, 0 = never */
 } Start;
 
 /*
@@ -120,14 +121,13 @@ can_connect(Oid dboid)
 
 /* Logs, at most once a minute, that no worker can be started. */
 static void
-warn_no_slot(void)
+warn_no_slot(Start *start)
 {
-	static TimestampTz last = 0;
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (last != 0 && !TimestampDifferenceExceeds(last, now, WARN_INTERVAL_MS))
+	if (start->warned != 0 && !TimestampDifferenceExceeds(start->warned, now, WARN_INTERVAL_MS))
 		return;
-	last = now;
+	start->warned = now;
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("no background worker slot is available for a zundo undo worker"),
@@ -221,7 +221,7 @@ start_next(Start *start, List **todo)
 		zwtable_start_failed(dboid, false);
 		if (zwtable_ask_to_yield())
 			return POLL_MS;
-		warn_no_slot();
+		warn_no_slot(start);
 		return RETRY_MS;
 	}
 	return POLL_MS;

@@ -54,6 +54,7 @@ form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 static void
 copy_formed_row(char *dst, const char *row, uint32 len)
 {
+	Assert(len >= ZTUPLE_HEADER_SIZE && len <= BLCKSZ);
 	memcpy(dst, row, len);
 	zheader_set(dst, zheader_of_new(zheader_get(row)));
 }

@@ -507,6 +507,7 @@ zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 	ZXid		oldest = zu_oldest();
 	int			n = zpage_nslots(page);
 
+	Assert(pick->slotno >= 1);
 	memset(common, 0, sizeof(*common));
 	for (int i = 1; i <= n; i++)
 	{

@@ -274,7 +274,9 @@ slot_has_changed(Check *check, int s)
 
 /*
  * Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8,
- * CHAIN-11, PAGE-6, PAGE-10).
+ * CHAIN-11, PAGE-6, PAGE-10). Reads the records itself, without zchain_next,
+ * which takes a record that is gone for settled or asks for a new copy of the
+ * page: here that is the fault that is looked for.
  */
 static void
 check_chain(Check *check, int s)
@@ -546,6 +548,7 @@ check_page(Check *check)
 	Page		page = (Page) check->page.data;
 	int			nslots;
 
+	Assert(check->faults == NIL);
 	if (!copy_page(check))
 		return;
 	if (!zpage_is_valid(page))
@@ -594,6 +597,7 @@ report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 static void
 check_map(Check *check)
 {
+	Assert(check->block == 0);
 	zu_attach_database();
 	zu_check_map(report_map_fault, check);
 }
@@ -718,6 +722,7 @@ put_faults(FunctionCallInfo fcinfo, Check *check)
 {
 	ListCell   *lc;
 
+	Assert(list_length(check->faults) <= MAX_FAULTS_PER_PAGE);
 	foreach(lc, check->faults)
 	{
 		const Fault *f = lfirst(lc);

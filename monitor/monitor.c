@@ -418,6 +418,7 @@ put_holds(Rollbacks *r)
 static void
 put_pending(Rollbacks *r, const Pending *p)
 {
+	Assert(p->records == 0 || p->topxid != InvalidZXid);
 	if (p->records > 0 && !is_active(r, p->topxid) && !is_held(r, p->topxid) &&
 		(page_is_pending(&p->first) || page_is_pending(&p->last)))
 		put_waiting(r, p->topxid, "waiting", p->bytes, p->records);
@@ -584,6 +585,7 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr p
 	Datum		values[14];
 	bool		nulls[14] = {0};
 
+	Assert(rec->type >= ZUR_INSERT && rec->length > 0);
 	values[0] = Int32GetDatum((int32) logno);
 	values[1] = zmon_pointer(ptr, &nulls[1]);
 	values[2] = CStringGetTextDatum(record_type_name(rec->type));
@@ -685,6 +687,7 @@ zmon_copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
 	Buffer		buf;
 	bool		is_new;
 
+	Assert(CheckRelationLockedByMe(rel, AccessShareLock, true));
 	if (block < 0 || block >= (int64) zrel_nblocks(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -743,6 +746,7 @@ header_flags(ZHeader h)
 static void
 fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
 {
+	Assert(ItemIdIsNormal(lp));
 	static const char *const locks[] = {NULL, "key share", "share", "no key update", "update"};
 	const char *row = zpage_row(page, lp);
 	int			room = ItemIdGetLength(lp);

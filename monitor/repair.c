@@ -183,6 +183,7 @@ discard_twice(void)
 {
 	ZuDiscardStats stats;
 
+	Assert(!TransactionIdIsValid(GetTopTransactionIdIfAny()));
 	for (int i = 0; i < 2; i++)
 		if (!zu_discard(ZU_UNDO_ALL, &stats))
 			(void) zu_discard_by_worker(WORKER_WAIT_MS);

@@ -157,6 +157,7 @@ zheap_table(PlannerInfo *root, Index varno)
 {
 	RangeTblEntry *rte = planner_rt_fetch(varno, root);
 
+	Assert(varno > 0 && varno < (Index) root->simple_rel_array_size);
 	if (rte->rtekind != RTE_RELATION)
 		return InvalidOid;
 	if (is_zheap(rte->relid))

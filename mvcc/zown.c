@@ -190,6 +190,8 @@ zown_note_push(ZXid xid)
 	if (!TransactionIdIsValid(TransactionXmin) ||
 		!TransactionIdPrecedes(zxid_to_xid(xid), TransactionXmin))
 		my.on_unseen = true;
+
+	Assert(xid != InvalidZXid);
 }
 
 void

@@ -69,6 +69,7 @@ analyze_next_tuple(TableScanDesc sscan, ZC_ANALYZE_HORIZON_PARAM double *liverow
 {
 	ZScan	   *scan = (ZScan *) sscan;
 
+	Assert(scan->view != NULL && scan->index <= scan->nitems);
 	if (scan->index >= scan->nitems)
 	{
 		*deadrows += scan->view->dead_rows;
