@@ -15,8 +15,8 @@ class Operation:
 
     setup       commands that make the table
     before      commands of the measured session
-    snapshot    who then takes a snapshot that stays: "own", the measured session;
-                "other", another one; None, nobody
+    snapshot    the session that then takes a snapshot that stays: "own", the measured
+                one; "other", another one; None, no session
     changes     commands that another session commits after that
     warm        commands of the measured session, not measured
     run         what is measured

@@ -1,7 +1,7 @@
 """Workload ops: each operation of operations.py on heap and on zheap, in turns.
 
 What counts is the CPU time of the backend that runs the operation: it does not
-depend on who else uses the machine, but for caches and shared cores, so the
+depend on other users of the machine, but for caches and shared cores, so the
 share of the machine that others used is recorded, and where that or the spread
 of the rounds forbids a verdict, the table says so.
 """

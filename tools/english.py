@@ -34,7 +34,11 @@ def prose(path, text):
         return match.group(1) or re.sub(r"[^\n]", " ", match.group(0))
     if path.endswith((".c", ".h")):
         return re.sub(r'(/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|[^\n]', blank, text, flags=re.S)
-    if path.endswith((".pl", ".pm", ".py", ".sh", ".spec", ".conf")):
+    if path.endswith(".py"):                # docstrings too, but no other text
+        keep = r'(^[ \t]*(?:"""|\'\'\').*?(?:"""|\'\'\'))|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(#[^\n]*)|[^\n]'
+        return re.sub(keep, lambda m: m.group(1) or m.group(2) or re.sub(r"[^\n]", " ", m.group(0)), text,
+                      flags=re.M | re.S)
+    if path.endswith((".pl", ".pm", ".sh", ".spec", ".conf")):
         return re.sub(r"^[ \t]*(#[^\n]*)|[^\n]", blank, text, flags=re.M)
     if path.endswith(".sql"):
         return re.sub(r"^(--[^\n]*)|[^\n]", blank, text, flags=re.M)
@@ -52,7 +56,9 @@ def questions():
 
 
 def faults():
-    for path in rules.paths():
+    tools = [os.path.join(folder, name) for folder in ("tools", "bench") for name in sorted(os.listdir(os.path.join(rules.TOP, folder)))
+             if name != "english.py"]           # which must quote what it looks for
+    for path in list(rules.paths()) + tools:
         if not path.endswith((".c", ".h", ".md", ".pl", ".pm", ".spec", ".sql", ".py", ".sh")):
             continue
         text = prose(path, rules.read(path))

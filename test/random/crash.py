@@ -13,7 +13,7 @@ kills itself at a fault point (zundo.fault). After recovery:
     zundo.check() finds nothing, index and sequential scans agree,
     aborted work gets undone and undo is given back.
 
-Then the next round goes on with the same data.
+Then the next round continues with the same data.
 
     crash.py --bindir DIR --rounds 12
 """

@@ -498,7 +498,7 @@ class Trial:
             self.note("SILENT", f"live, what was seen of it stays when the page is itself again: {self.told}")
 
     def cold(self):
-        """After a kill -9: start, roll back, go on, stop, start."""
+        """After a kill -9: start, roll back, continue, stop, start."""
         cluster = self.state.cluster
         self.state.thaw()
         self.damage.inflict()

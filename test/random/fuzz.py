@@ -298,7 +298,7 @@ def writer(shared, tables, number):
 
 
 def recover(shared, conn, error):
-    """After an error: the session can go on by ROLLBACK, or is gone."""
+    """After an error: the session can continue after ROLLBACK, or is gone."""
     if conn is None or conn.closed:
         return
     shared.count(f"transactions ended by {error.pgcode}")
@@ -436,7 +436,7 @@ def address_space(pid):
 
 
 def limit_memory(cluster, pid, size):
-    """Let a process map no more than so many bytes. As the server's user: root may lack the right to do that."""
+    """Let a process map no more than size bytes. As the server's user: root may lack the right to do that."""
     command = ["prlimit", f"--pid={pid}", f"--as={size}:unlimited"]
     if cluster.user:
         command = ["runuser", "-u", cluster.user, "--", *command]

@@ -393,7 +393,7 @@ def run_all(options):
             totals["assertions of heap's own"] += 1
             time.sleep(1)
             options.cluster.wait_until_up()
-            options.cluster.new_faults()    # the end of that process may be told later
+            options.cluster.new_faults()    # the log may name the end of that process later
             faults = []
         totals[outcome] += 1
         if outcome not in FINE:
