@@ -71,7 +71,6 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 void
 zwriter_start(ZWriter *writer)
 {
-	Assert(zu_attached());
 	writer->xid = zxid_from_full(GetCurrentFullTransactionId());
 	writer->topxid = zxid_from_full(GetTopFullTransactionId());
 	if (unlikely(writer->topxid < zu_oldest()))

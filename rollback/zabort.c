@@ -370,7 +370,7 @@ undo_level(int level)
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
-	Assert(!my.undoing && CritSectionCount == 0);
+	Assert(!my.undoing);
 	if (my.overflow_max >= level)
 		complete = false;
 	if (my.nnoted == 0 || my.noted[my.nnoted - 1].level < level)

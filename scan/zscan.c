@@ -83,7 +83,6 @@ start_scan(ZScan *scan, ScanKey key, bool keep_start)
 {
 	TableScanDesc base = &scan->base;
 
-	Assert(zu_attached());		/* SCAN-3 */
 	if (base->rs_parallel != NULL)
 		scan->nblocks = ((ParallelBlockTableScanDesc) base->rs_parallel)->phs_nblocks;
 	else

@@ -42,6 +42,7 @@
  *		and none is an overflow page with an owner.
  */
 #include "undo/undo_internal.h"
+#include "access/xlogutils.h"
 #include "undo/undo_overflow.h"
 
 #include "access/xact.h"
@@ -497,7 +498,9 @@ zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 	{
 		ZuMapEntry *map = zu_map_entry(page, settled[i].extent);
 
-		Assert(map->state == ZU_EXTENT_LOG && settled[i].end <= ZU_EXTENT_END);
+		/* storage may have lost a write of the page that replay finds */
+		Assert(InRecovery || map->state == ZU_EXTENT_LOG);
+		Assert(settled[i].end <= ZU_EXTENT_END);
 		map->settled = 1;
 		map->oldest_top = settled[i].oldest_top;
 		map->newest = settled[i].newest;
