@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from server import BenchError, ExistingServer, PrivateServer, load_average, machine, machine_busy_seconds  # noqa: E402
+import indexed  # noqa: E402
 import operations  # noqa: E402
 import ops  # noqa: E402
 import scaling  # noqa: E402
@@ -22,6 +23,9 @@ import touched  # noqa: E402
 from callgrind import CallgrindServer  # noqa: E402
 import report  # noqa: E402
 import workloads  # noqa: E402
+
+
+workloads.WORKLOADS.update(indexed.WORKLOADS)
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,6 +53,8 @@ def parse(arguments):
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
     parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
+    parser.add_argument("--shared-buffers", metavar="SIZE", help="of the private server (a quarter of memory, at most 2GB)")
+    parser.add_argument("--checkpoint-timeout", metavar="TIME", help="of the private server (1h)")
     parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops (100000)")
     parser.add_argument("--ops", default="", metavar="NAME,...", help="only these operations of workload ops")
     parser.add_argument("--scaling", action="store_true", help="four loads over 1 to 4 clients per core")
@@ -63,6 +69,8 @@ def parse(arguments):
         parser.error("--ops goes with --workload ops")
     if options.server and (options.scaling or options.touched):
         parser.error("--scaling and --touched need a private server")
+    if options.server and (options.shared_buffers or options.checkpoint_timeout):
+        parser.error("--shared-buffers and --checkpoint-timeout need a private server")
     if options.server and options.workload == "ops":
         parser.error("workload ops needs a private server")
     try:
@@ -185,6 +193,7 @@ def run(options, server):
     chosen, measure_one, page_name = what_to_measure(options, server)
     results = {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "server": server.describe(),
+        "command": "./zundo compare " + " ".join(sys.argv[1:]),
         "options": {"scale": options.scale, "clients": options.clients or "default", "seconds": options.seconds or "default",
                     "rounds": options.rounds or "default", "server of": "its own" if server.private else "the user"},
         "workloads": {},
@@ -240,6 +249,7 @@ def main():
     else:
         kind = CallgrindServer if options.touched else PrivateServer
         server = kind(options.bindir, preload=os.environ.get("ZUNDO_BENCH_AM", "zheap") == "zheap")
+        server.chosen = {"shared_buffers": options.shared_buffers, "checkpoint_timeout": options.checkpoint_timeout}
     status = 0
     try:
         status = run(options, server)

@@ -90,6 +90,8 @@ def bars(rows, names, folder, name, keys):
     return finish(figure, folder, name)
 
 
+# Of W2, W4, W5 and W7.
+INDEXED_BARS = ["tps", "cpu_us", "wal_without_images", "disk"]
 BARS = {
     "W1": ("loaded_table", "loaded_index", "wal_per_transaction", "wal_without_images"),
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
@@ -148,5 +150,5 @@ def draw(workload, runs, rows, names, folder):
     paths = []
     if workload == "W1":
         paths += [sizes_over_time(runs, names, folder), speed_over_time(runs, names, folder)]
-    paths.append(bars(rows, names, folder, f"{workload}-figures.png", BARS[workload]))
+    paths.append(bars(rows, names, folder, f"{workload}-figures.png", BARS.get(workload, INDEXED_BARS)))
     return [path for path in paths if path]

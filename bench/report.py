@@ -39,6 +39,15 @@ def no_growth(words="none"):
     return (words, lambda heap, zheap: zheap <= 0)
 
 
+# What W2, W4 and W5 have in common.
+INDEXED = [
+    Metric("latency_ms", "latency", "ms"),
+    Metric("wal_per_transaction", "WAL per transaction", "bytes"),
+    Metric("table_growth", "growth of the table", "percent", zheap_at_most(0.0, "0"), ratio=False),
+    Metric("loaded", "on disk after loading: table, indexes and undo file", "mb"),
+    Metric("disk", "on disk at the end", "mb"),
+]
+
 METRICS = {
     "W1": [
         Metric("loaded_table", "accounts table after loading", "mb", ratio_at_most(0.82)),
@@ -75,6 +84,52 @@ METRICS = {
         Metric("cpu_us", "server CPU per transaction", "us"),
         Metric("wal_per_transaction", "WAL per transaction", "bytes"),
         Metric("sums_equal", "accounts, branches, tellers and history agree", "yes", ALWAYS, ratio=False),
+    ],
+    "W2": INDEXED + [
+        Metric("tps", "transactions per second", "number", ratio_at_least(1.4)),
+        Metric("cpu_us", "server CPU per transaction", "us", ratio_at_most(0.60)),
+        Metric("wal_without_images", "WAL per transaction without full-page images", "bytes", ratio_at_most(0.40)),
+        Metric("others_growth", "growth of the five other indexes", "percent", zheap_at_most(0.0, "0"), ratio=False),
+        Metric("changed_growth", "growth of the index that changes", "percent", ratio=False),
+        Metric("entries_per_row", "entries per row in the index that changes, right after", "factor", ratio=False),
+    ],
+    "W2f": INDEXED + [
+        Metric("tps", "transactions per second", "number", ratio_at_least(1.2)),
+        Metric("cpu_us", "server CPU per transaction", "us", ratio_at_most(0.72)),
+        Metric("wal_without_images", "WAL per transaction without full-page images", "bytes", ratio_at_most(0.40)),
+        Metric("others_growth", "growth of the five other indexes", "percent", zheap_at_most(0.0, "0"), ratio=False),
+        Metric("changed_growth", "growth of the index that changes", "percent", ratio=False),
+        Metric("entries_per_row", "entries per row in the index that changes, right after", "factor", ratio=False),
+    ],
+    "W4": INDEXED + [
+        Metric("tps", "transactions per second", "number", ratio_at_least(1.0)),
+        Metric("cpu_us", "server CPU per transaction", "us"),
+        Metric("wal_without_images", "WAL per transaction without full-page images", "bytes", ratio_at_most(0.40)),
+        Metric("others_growth", "growth of the three indexes", "percent", zheap_at_most(0.0, "0"), ratio=False),
+        Metric("snapshot_kept", "the old snapshot reads the same rows", "yes", ALWAYS, ratio=False),
+    ],
+    "W5": INDEXED + [
+        Metric("tps", "transactions per second", "number"),
+        Metric("cpu_us", "server CPU per transaction", "us"),
+        Metric("wal_without_images", "WAL per transaction without full-page images", "bytes"),
+        Metric("others_growth", "growth of the two indexes", "percent", zheap_at_most(0.0, "0"), ratio=False),
+    ],
+    "W5s": INDEXED + [
+        Metric("tps", "transactions per second", "number", ratio_at_least(1.15)),
+        Metric("cpu_us", "server CPU per transaction", "us"),
+        Metric("wal_without_images", "WAL per transaction without full-page images", "bytes"),
+        Metric("others_growth", "growth of the two indexes", "percent", zheap_at_most(0.0, "0"), ratio=False),
+    ],
+    "W7": [
+        Metric("jobs", "jobs", "number"),
+        Metric("backlog", "jobs that wait at the end", "number", zheap_at_most(10, "10"), ratio=False),
+        Metric("claim", "one claim at the end", "seconds", zheap_at_most(0.0005, "0.5 ms")),
+        Metric("claim_latency_ms", "latency of a claim", "ms"),
+        Metric("cpu_us", "server CPU per job", "us"),
+        Metric("wal_per_transaction", "WAL per job", "bytes"),
+        Metric("table_size", "table at the end", "mb"),
+        Metric("changed_size", "index (status, id) at the end", "mb"),
+        Metric("disk", "more on disk: table, indexes and undo file", "mb"),
     ],
     "W6": [
         Metric("tps", "transactions per second", "number", ratio_at_least(2.0)),
@@ -250,6 +305,7 @@ def save_html(path, results, tables, plots, names):
            f"<h1>{names[0]} and {names[1]}, side by side</h1>"]
     facts = {"when": results["when"], "server": results["server"]["version"],
              "machine": "{cpu}, {cores} cores, {memory_mb} MB, Linux {kernel}".format(**results["machine"])}
+    facts["command"] = results["command"]
     facts.update(results["options"])
     out.append("<dl>" + "".join(f"<dt>{html.escape(str(k))}</dt><dd>{html.escape(str(v))}</dd>" for k, v in facts.items()) + "</dl>")
     for workload, table in tables.items():

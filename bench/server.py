@@ -208,6 +208,7 @@ class PrivateServer(Server):
         super().__init__(bindir)
         self.directory = None
         self.preload = preload
+        self.chosen = {}                # settings that the user has asked for
 
     def _as_owner(self, command):
         if os.geteuid() == 0:
@@ -229,6 +230,7 @@ class PrivateServer(Server):
             "maintenance_work_mem = 256MB",
             "log_checkpoints = off",
         ]
+        lines += [f"{name} = '{value}'" for name, value in self.chosen.items() if value]
         if self.preload:
             lines.append("shared_preload_libraries = 'zundo'")
         return "\n".join(lines) + "\n"
