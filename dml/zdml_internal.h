@@ -40,8 +40,7 @@ typedef struct ZWriter
  *
  * zwriter_begin_change: does the same for a change of rows, and decides
  * whether that is logged for logical decoding, unless the caller wants it not
- * to be. Raises an error for tables that plugins of logical decoding could
- * read.
+ * to be.
  */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid, bool no_logical);

@@ -32,11 +32,6 @@ void
 zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid, bool no_logical)
 {
 	zwriter_open(writer, rel, cid);
-	if (unlikely(rel->rd_options != NULL) && RelationIsUsedAsCatalogTable(rel))
-		zundo_not_supported("zheap tables cannot be used as additional catalog tables for logical "
-							"replication",
-							"Old row versions are kept for queries only, not for logical "
-							"decoding.");
 	zwriter_start(writer);
 	writer->decoded = !no_logical && zwriter_is_decoded(rel);
 }
