@@ -66,6 +66,8 @@ typedef struct ZChange
 								 * replay finds it on the table page
 								 * (REPLAY-1) */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
+	bool		stale_keys;		/* UPDATE: the row gets ZH_STALE_KEYS, which
+								 * it does not have */
 	bool		new_shape;		/* UPDATE: number of attributes, nulls or
 								 * external change */
 	uint16		old_header_length;	/* UPDATE, and DELETE with row_left_out:

@@ -202,6 +202,8 @@ form_updated_row(XLogReaderState *record, ZChange *change, char *row)
 							  (change->rec[0].xflags & ZUX_KEY_CHANGE) != 0);
 	if (change->clear_locks)
 		updated &= ~ZH_LOCK_MASK;
+	if (change->stale_keys)
+		updated |= ZH_STALE_KEYS;
 	zheader_set(row, updated);
 	change->row = row;
 	change->row_length = len + ZTUPLE_HEADER_SIZE;

@@ -445,7 +445,8 @@ put_update(char *p, const ZChange *change, ZChangeWal *wal)
 
 	*p++ = (char) (((rec->xflags & ZUX_KEY_CHANGE) ? ZWU_KEY_CHANGE : 0) |
 				   (change->clear_locks ? ZWU_CLEAR_LOCKS : 0) |
-				   (change->new_shape ? ZWU_HEADER : 0));
+				   (change->new_shape ? ZWU_HEADER : 0) |
+				   (change->stale_keys ? ZWU_STALE_KEYS : 0));
 	if (change->new_shape)
 		p = zheader_compact_put(p, change->shape, 0);
 	p = put_bytes(p, rec->payload, change->old_header_length);
@@ -472,6 +473,7 @@ get_update(Reader *r, ZChange *change, char *payload)
 	rec->xflags = (uflags & ZWU_KEY_CHANGE) ? ZUX_KEY_CHANGE : 0;
 	change->clear_locks = (uflags & ZWU_CLEAR_LOCKS) != 0;
 	change->new_shape = (uflags & ZWU_HEADER) != 0;
+	change->stale_keys = (uflags & ZWU_STALE_KEYS) != 0;
 	if (change->new_shape && !r->bad)
 	{
 		next = zheader_compact_get(r->p, r->end, 0, &change->shape);
@@ -1021,6 +1023,7 @@ compare_pages(const ZChange *change, const ZChange *decoded)
 	Assert(decoded->row_left_out == change->row_left_out);
 	Assert(decoded->clear_locks == change->clear_locks);
 	Assert(decoded->new_shape == change->new_shape);
+	Assert(decoded->stale_keys == change->stale_keys);
 	Assert(decoded->old_header_length == change->old_header_length);
 	if (change->new_shape)
 		Assert(zheader_same_shape(decoded->shape, change->shape));

@@ -118,6 +118,7 @@
 #define ZWU_KEY_CHANGE	0x01
 #define ZWU_CLEAR_LOCKS 0x02
 #define ZWU_HEADER		0x04	/* natts, nulls or external change */
+#define ZWU_STALE_KEYS	0x08	/* the row gets ZH_STALE_KEYS */
 
 /*----------
  * ZWAL_ROLLBACK

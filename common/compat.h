@@ -232,6 +232,17 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 	 RelationNeedsWAL((scan)->indexRelation) && (scan)->heapRelation != NULL)
 #endif
 
+/* 16 gave _bt_search the table, 17 took the snapshot from it. */
+#if PG_VERSION_NUM < 160000
+#define zc_bt_search(index, table, key, buf, access) \
+	((void) (table), _bt_search(index, key, buf, access, NULL))
+#elif PG_VERSION_NUM < 170000
+#define zc_bt_search(index, table, key, buf, access) \
+	_bt_search(index, table, key, buf, access, NULL)
+#else
+#define zc_bt_search(index, table, key, buf, access) _bt_search(index, table, key, buf, access)
+#endif
+
 /* 16 gave pgstat_count_heap_update a third argument. */
 #if PG_VERSION_NUM < 160000
 #define zc_count_update(rel, hot) pgstat_count_heap_update(rel, hot)

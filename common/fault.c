@@ -55,6 +55,13 @@ static const char *const fault_points[] = {
 	"inline-lock-logged",		/* a row lock that writes no undo */
 	"rollback-logged",			/* the undo of one page */
 
+	/* entries of zbtree indexes */
+	"keys-due",					/* after an update in place that changes keys,
+								 * before their entries are added */
+	"key-found",				/* the entry was there already */
+	"keys-cleaned",				/* VACUUM has removed stale entries, before
+								 * rows lose ZH_STALE_KEYS */
+
 	/* row locks and updates */
 	"row-locked",				/* after a row was locked or found changed,
 								 * page unlocked, before its version is read */

@@ -25,6 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "zbtree/zbtree.h"
 
 #define CACHE_SIZE 64			/* direct-mapped by OID */
 
@@ -50,6 +51,11 @@ forget(ZIndexColumns *entry)
 	bms_free(entry->identity);
 	bms_free(entry->blocking);
 	bms_free(entry->plain);
+	bms_free(entry->keyed);
+	for (int i = 0; i < entry->nkeyed; i++)
+		bms_free(entry->keyed_index[i].attrs);
+	if (entry->keyed_index != NULL)
+		pfree(entry->keyed_index);
 	for (int i = 0; i < entry->ncomputed; i++)
 		bms_free(entry->computed[i].attrs);
 	if (entry->computed != NULL)
@@ -160,27 +166,81 @@ look_at_index(Relation index, ZIndexColumns *entry)
 	bms_free(computed);
 }
 
+/*
+ * Adds the index to those to which an in-place update adds entries. Nothing
+ * reads the included columns of such an index (ZBTREE-4), so they may change.
+ * Adds all of its columns to *included.
+ */
+static void
+look_at_keys(Relation index, ZIndexColumns *entry, Bitmapset **included)
+{
+	MemoryContext old = MemoryContextSwitchTo(CacheMemoryContext);
+	ZKeyedIndex *k = &entry->keyed_index[entry->nkeyed];
+	int			natts = IndexRelationGetNumberOfAttributes(index);
+
+	for (int i = 0; i < natts; i++)
+	{
+		int			attno = index->rd_index->indkey.values[i] - FirstLowInvalidHeapAttributeNumber;
+
+		*included = bms_add_member(*included, attno);
+		if (i < IndexRelationGetNumberOfKeyAttributes(index))
+			k->attrs = bms_add_member(k->attrs, attno);
+	}
+	k->index = RelationGetRelid(index);
+	entry->nkeyed++;
+	entry->keyed = bms_add_members(entry->keyed, k->attrs);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Adds to the columns that an in-place update must not change those of the
+ * server's own set that no index was found to depend on. If there are any, the
+ * sets were read while the indexes changed.
+ */
+static void
+add_unknown(ZIndexColumns *entry, Bitmapset *included)
+{
+	Bitmapset  *unknown = bms_difference(entry->blocking, included);
+	MemoryContext old;
+
+	unknown = bms_del_members(unknown, entry->plain);
+	for (int i = 0; i < entry->ncomputed; i++)
+		unknown = bms_del_members(unknown, entry->computed[i].attrs);
+	old = MemoryContextSwitchTo(CacheMemoryContext);
+	entry->plain = bms_add_members(entry->plain, unknown);
+	MemoryContextSwitchTo(old);
+	bms_free(unknown);
+}
+
 /* Fills in which columns an in-place update must not change. */
 static void
 look_at_indexes(Relation rel, ZIndexColumns *entry)
 {
 	List	   *list = RelationGetIndexList(rel);
+	Bitmapset  *included = NULL;
 	ListCell   *lc;
 
 	Assert(entry->reloid == RelationGetRelid(rel));
-	if (list == NIL)
-		return;
-	entry->computed = MemoryContextAllocZero(CacheMemoryContext,
-											 list_length(list) * sizeof(ZComputedIndex));
+	if (list != NIL)
+	{
+		entry->computed = MemoryContextAllocZero(CacheMemoryContext,
+												 list_length(list) * sizeof(ZComputedIndex));
+		entry->keyed_index = MemoryContextAllocZero(CacheMemoryContext,
+													list_length(list) * sizeof(ZKeyedIndex));
+	}
 	foreach(lc, list)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (!zc_index_summarizes(index))
+		if (zbtree_keys_stay(index))
+			look_at_keys(index, entry, &included);
+		else if (!zc_index_summarizes(index))
 			look_at_index(index, entry);
 		index_close(index, AccessShareLock);
 	}
 	list_free(list);
+	add_unknown(entry, included);
+	bms_free(included);
 }
 
 /*
@@ -336,20 +396,73 @@ zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 	return false;
 }
 
+bool
+zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Size len)
+{
+	int			i = -1;
+
+	if ((zheader_get(row) & ZH_EXTERNAL) == 0)
+		return false;
+	while ((i = bms_next_member(attrs, i)) >= 0)
+	{
+		AttrNumber	attno = i + FirstLowInvalidHeapAttributeNumber;
+		bool		isnull;
+		Datum		value = ztuple_getattr(row, len, RelationGetDescr(rel), attno, &isnull,
+										   RelationGetRelationName(rel), NULL);
+
+		if (!isnull && TupleDescAttr(RelationGetDescr(rel), attno - 1)->attlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The OIDs are copied, since opening an index may read the columns anew. None
+ * of the indexes can be dropped while the table is locked.
+ */
+void
+zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale)
+{
+	ZKeyChange	change = {row->rel, row->tid, row->old, row->oldlen, row->new, row->newlen, stale};
+	Oid		   *indexes = palloc(Max(columns->nkeyed, 1) * sizeof(Oid));
+	int			n = 0;
+
+	for (int i = 0; i < columns->nkeyed; i++)
+		if (zcolumns_differ(row, columns->keyed_index[i].attrs))
+			indexes[n++] = columns->keyed_index[i].index;
+	zdml_nest();
+	PG_TRY();
+	{
+		for (int i = 0; i < n; i++)
+		{
+			Relation	index = index_open(indexes[i], RowExclusiveLock);
+
+			zbtree_add_key(index, &change);
+			index_close(index, NoLock);
+		}
+	}
+	PG_FINALLY();
+	{
+		zdml_unnest();
+	}
+	PG_END_TRY();
+	pfree(indexes);
+}
+
 /*
  * The blocking columns are the server's own set. If one of them has changed and
- * no index is found that depends on it, the sets were read while the indexes
- * changed, and the answer is the safe one.
+ * no index is found that depends on it, it is one of the plain columns.
  */
 ZIndexEffect
 zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
 {
-	ZIndexEffect effect = ZINDEX_CHANGED;
+	ZIndexEffect effect = ZINDEX_SAME;
 
 	Assert(columns->reloid == RelationGetRelid(row->rel));
 	if (!zcolumns_differ(row, columns->blocking))
 		return ZINDEX_SAME;
-	if (columns->ncomputed == 0 || zcolumns_differ(row, columns->plain))
+	if (zcolumns_differ(row, columns->plain))
 		return ZINDEX_CHANGED;
 	for (int i = 0; i < columns->ncomputed; i++)
 	{

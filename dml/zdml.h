@@ -86,6 +86,12 @@ extern bool zheap_prune_page(Relation rel, Buffer buf);
 extern int	zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
+ * zheap_clear_stale: takes ZH_STALE_KEYS off the n > 0 live rows at offs
+ * (ZBTREE-9); WAL-logged. The page is locked exclusively.
+ */
+extern void zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs, int n);
+
+/*
  * zheap_mark_all_visible (dml/zvisible.c): sets the bit of buf's page in the
  * visibility map if VMAP-1 allows it; WAL-logged. map is the map's page, pinned
  * by visibilitymap_pin. Only VACUUM calls it.

@@ -428,6 +428,13 @@ typedef struct ZComputedIndex
 	int			skip;			/* updates for which it is not asked */
 } ZComputedIndex;
 
+/* An index that gets an entry when an in-place update changes its key. */
+typedef struct ZKeyedIndex
+{
+	Oid			index;
+	Bitmapset  *attrs;			/* key columns */
+} ZKeyedIndex;
+
 typedef struct ZIndexColumns
 {
 	Oid			reloid;			/* 0 = empty */
@@ -440,6 +447,10 @@ typedef struct ZIndexColumns
 								 * none of these changes, no index does */
 	Bitmapset  *plain;			/* those of them that an in-place update must
 								 * not change */
+	Bitmapset  *keyed;			/* key columns of indexes to which an in-place
+								 * update adds entries (ZBTREE-3) */
+	int			nkeyed;
+	ZKeyedIndex *keyed_index;	/* those indexes */
 	int			ncomputed;
 	ZComputedIndex *computed;	/* indexes to be asked when others of the
 								 * blocking columns change */
@@ -512,7 +523,11 @@ typedef enum ZIndexEffect
 	ZINDEX_COMPUTED				/* zcomputed_differ tells */
 } ZIndexEffect;
 
-/* zcolumns_effect: returns what the update does to indexes. */
+/*
+ * zcolumns_effect: returns what the update does to indexes. Entries that an
+ * update in place adds itself do not count (zcolumns_differ with
+ * columns->keyed).
+ */
 extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
 
 /*
@@ -521,6 +536,22 @@ extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns 
  */
 extern void zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *columns,
 							  uint64 reading, int differing);
+
+/*
+ * zcolumns_some_external: returns whether any attribute of attrs is stored out
+ * of line in the row.
+ */
+extern bool zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Size len);
+
+/*
+ * zcolumns_add_keys: adds entries for the new keys to the indexes of
+ * columns->keyed_index that the update in place has changed. new is the row as
+ * it is stored; stale tells whether the old one had ZH_STALE_KEYS. No buffer
+ * lock may be held, the table is locked in RowExclusiveLock mode. Runs
+ * comparison functions; columns are not valid afterwards. Raises errors of
+ * index insertions.
+ */
+extern void zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale);
 
 /* ---- indexes with expressions or predicates (dml/zcomputed.c) ---- */
 

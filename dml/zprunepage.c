@@ -298,3 +298,17 @@ zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 		prune_page(rel, buf, items, n);
 	return n;
 }
+
+void
+zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs, int n)
+{
+	ZPruneItem	items[ZHEAP_MAX_OFFSET];
+
+	Assert(n > 0 && n <= ZHEAP_MAX_OFFSET);
+	for (int i = 0; i < n; i++)
+	{
+		items[i].offset = offs[i];
+		items[i].action = ZPRUNE_UNSTALE;
+	}
+	prune_page(rel, buf, items, n);
+}

@@ -8,7 +8,8 @@
  * remembers where it went. Both halves of a move carry one xid and cid, so a
  * snapshot accepts exactly one of them.
  *
- * Crash points: "update-logged", "move-logged", "delete-logged", "row-counted".
+ * Crash points: "update-logged", "move-logged", "delete-logged", "row-counted",
+ * "keys-due" (the row has new keys, their index entries are not made yet).
  */
 #include "postgres.h"
 
@@ -57,6 +58,8 @@ typedef struct Replacement
 	/* result of comparing it with the row on the page */
 	bool		undecided;		/* zcomputed_differ must be asked */
 	bool		in_place;		/* no index needs a new entry */
+	bool		new_keys;		/* ... except those to which this update adds
+								 * it (ZBTREE-3) */
 	bool		summarizing;	/* ... except block-summarizing ones */
 	bool		event;			/* an AFTER row trigger's event may be queued */
 } Replacement;
@@ -212,6 +215,15 @@ compare_indexes(RowChange *u, const ZUpdatedRow *row)
 				new->undecided = (new->times_asked < MAX_ASKED);
 			break;
 	}
+	if (new->in_place && zcolumns_differ(row, new->columns->keyed))
+	{
+		/* the keys of a TID in line are those that are compared (ZBTREE-4) */
+		if (zcolumns_some_external(row->rel, new->columns->keyed, u->oldrow, u->oldlen) ||
+			zcolumns_some_external(row->rel, new->columns->keyed, new->row, new->len))
+			new->in_place = false;
+		else
+			new->new_keys = true;
+	}
 }
 
 /*
@@ -253,6 +265,7 @@ look_at_old_row(RowChange *u)
 	{
 		u->replacement->undecided = false;
 		u->replacement->in_place = false;
+		u->replacement->new_keys = false;
 		u->replacement->summarizing = false;
 		u->replacement->event = false;
 	}
@@ -373,6 +386,9 @@ update_in_place(RowChange *u)
 	change.clear_locks = u->state.clear_locks;
 	if (change.clear_locks)
 		change.shape &= ~ZH_LOCK_MASK;
+	change.stale_keys = new->new_keys && (current & ZH_STALE_KEYS) == 0;
+	if (change.stale_keys)
+		change.shape |= ZH_STALE_KEYS;
 	zheader_set(new->row, change.shape);
 	change.row = new->row;
 	change.row_length = new->len;
@@ -876,10 +892,13 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 			*update_indexes = ZC_UPDATE_SUMMARIZING;
 		ZUNDO_FAULT("row-counted");
 		zc_count_update(rel, true);
-		pgstat_update_heap_dead_tuples(rel, 1);
+		/* stale index entries are what VACUUM is needed for (ZBTREE-9) */
+		if (!new->new_keys)
+			pgstat_update_heap_dead_tuples(rel, 1);
 		show_updated(u, slot, &u->tid);
 		return ptr;
 	}
+	new->new_keys = false;
 	find_new_place(u, &place);
 	ItemPointerSet(&newtid, BufferGetBlockNumber(place.buf), place.off);
 	ptr = update_by_move(u, &place);
@@ -890,6 +909,20 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	zc_count_update(rel, false);
 	show_updated(u, slot, &newtid);
 	return ptr;
+}
+
+/*
+ * Adds the entries that are due after the update in place (ZBTREE-6). No page
+ * is locked.
+ */
+static void
+add_keys(RowChange *u)
+{
+	const Replacement *new = u->replacement;
+	ZUpdatedRow row = {u->writer.rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
+
+	ZUNDO_FAULT("keys-due");
+	zcolumns_add_keys(&row, new->columns, (zheader_get(u->oldrow) & ZH_STALE_KEYS) != 0);
 }
 
 /*
@@ -932,6 +965,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	}
 	end_row_change(&u);
+	if (result == TM_Ok && new.new_keys)
+		add_keys(&u);
 	zdml_leave(caller);
 	return result;
 }

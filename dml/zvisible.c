@@ -137,7 +137,7 @@ shows_all(Relation rel, BlockNumber block, Page page)
 {
 	ZXid		oldest = zpage_oldest(page);
 
-	if (zpage_has_overflow(page) || !zpage_all_live(page))
+	if (zpage_has_overflow(page) || !zpage_all_live(page) || zpage_stale_keys(page, NULL) > 0)
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (!changes_are_old(rel, block, zpage_slot(page, i), oldest))

@@ -74,6 +74,18 @@ zhistory_load(ZHistory *history, Buffer buf)
 	return page;
 }
 
+Relation
+zhistory_table(const ZHistory *history)
+{
+	return history->rel;
+}
+
+Page
+zhistory_page(const ZHistory *history)
+{
+	return (Page) history->page.data;
+}
+
 ZXid
 zhistory_oldest(const ZHistory *history)
 {

@@ -48,6 +48,12 @@ extern void zhistory_free(ZHistory *history);
  */
 extern Page zhistory_load(ZHistory *history, Buffer buf);
 
+/* zhistory_table: returns the table whose rows they are. */
+extern Relation zhistory_table(const ZHistory *history);
+
+/* zhistory_page: returns the copy of the page loaded last. */
+extern Page zhistory_page(const ZHistory *history);
+
 /* zhistory_oldest: returns zpage_oldest() of the page loaded last. */
 extern ZXid zhistory_oldest(const ZHistory *history);
 

@@ -410,12 +410,14 @@ undo_insert(Page page, int slotno, const ZuRecord *rec)
 }
 
 /*
- * restored_header: returns the old header with the present lock hint.
+ * restored_header: returns the old header with what a rollback does not take
+ * back: the present lock hint, and that there may be stale index keys, for the
+ * index entries of what is undone stay (ZBTREE-7).
  */
 static inline ZHeader
 restored_header(ZHeader old, ZHeader present)
 {
-	return (old & ~ZH_LOCK_MASK) | (present & ZH_LOCK_MASK);
+	return (old & ~ZH_LOCK_MASK) | (present & (ZH_LOCK_MASK | ZH_STALE_KEYS));
 }
 
 /*
@@ -519,4 +521,28 @@ zpage_all_live(Page page)
 			return false;
 	}
 	return true;
+}
+
+/* zpage_stale_keys: see zpage.h. */
+int
+zpage_stale_keys(Page page, OffsetNumber *offsets)
+{
+	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
+	int			n = 0;
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		ZHeader		h;
+
+		if (!ItemIdIsNormal(lp))
+			continue;
+		h = zheader_get(zpage_row(page, lp));
+		if (!ZH_LIVE(h) || (h & ZH_STALE_KEYS) == 0)
+			continue;
+		if (offsets != NULL)
+			offsets[n] = off;
+		n++;
+	}
+	return n;
 }

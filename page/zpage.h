@@ -407,9 +407,10 @@ extern void zpage_grow_slots(Page page, int n);
 /*
  * zpage_undo: undoes the change of rows that rec describes. After INSERT the
  * line pointers become LP_DEAD; after UPDATE the row gets its old bytes and
- * header; after DELETE and MOVE it gets its old header. The lock hint stays as
- * it is on the page, and slots are not changed. slotno is the slot of rec's
- * chain; payload has the len bytes of rec's uncompressed payload.
+ * header; after DELETE and MOVE it gets its old header. The lock hint and
+ * ZH_STALE_KEYS stay as they are on the page, and slots are not changed.
+ * slotno is the slot of rec's chain; payload has the len bytes of rec's
+ * uncompressed payload.
  *
  * Returns false, with the page unchanged, if the record does not fit the page,
  * which means corruption. A caller that must raise an error then, and changes
@@ -423,13 +424,20 @@ extern bool zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *p
  */
 extern bool zpage_all_live(Page page);
 
+/*
+ * zpage_stale_keys: fills offsets, if it is not NULL, with those of the live
+ * rows that have ZH_STALE_KEYS. Returns their number.
+ */
+extern int	zpage_stale_keys(Page page, OffsetNumber *offsets);
+
 /* What pruning does to one line pointer. */
 typedef enum ZPruneAction
 {
 	ZPRUNE_STUB,				/* deleted or moved row -> stub */
 	ZPRUNE_DEAD,				/* row or stub -> LP_DEAD */
 	ZPRUNE_UNUSED,				/* row, stub or LP_DEAD -> LP_UNUSED */
-	ZPRUNE_CUT					/* live row: room becomes its length */
+	ZPRUNE_CUT,					/* live row: room becomes its length */
+	ZPRUNE_UNSTALE				/* live row: loses ZH_STALE_KEYS */
 } ZPruneAction;
 
 typedef struct ZPruneItem

@@ -10,6 +10,7 @@
  *	LP_NORMAL --STUB--> LP_REDIRECT --DEAD--> LP_DEAD --UNUSED--> LP_UNUSED
  *	LP_NORMAL --DEAD--> LP_DEAD;  anything used --UNUSED--> LP_UNUSED
  *	LP_NORMAL --CUT--> LP_NORMAL with room = length
+ *	LP_NORMAL --UNSTALE--> LP_NORMAL without ZH_STALE_KEYS
  *
  * Invariants:
  *	PRUNE-1	Compaction changes no byte of a room and no state of a line pointer.
@@ -111,6 +112,16 @@ cut_room(Page page, ItemId lp)
 	zheader_set(row, zheader_get(row) & ~ZH_SLACK);
 }
 
+/* clear_stale_keys: takes ZH_STALE_KEYS off a live row. */
+static void
+clear_stale_keys(Page page, ItemId lp)
+{
+	char	   *row = zpage_row(page, lp);
+
+	Assert(ItemIdIsNormal(lp) && ZH_LIVE(zheader_get(row)));
+	zheader_set(row, zheader_get(row) & ~ZH_STALE_KEYS);
+}
+
 /*
  * drop_trailing_unused: removes unused line pointers at the end, and sets the
  * hint about the others.
@@ -161,6 +172,9 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 			case ZPRUNE_CUT:
 				cut_room(page, lp);
 				break;
+			case ZPRUNE_UNSTALE:
+				clear_stale_keys(page, lp);
+				break;
 		}
 	}
 	zpage_compact(page);
@@ -185,7 +199,7 @@ zpage_gain(Page page, const ZPruneItem *items, int nitems)
 
 		if (items[i].action == ZPRUNE_UNUSED)
 			unused[items[i].offset] = true;
-		if (!ItemIdIsNormal(lp))
+		if (!ItemIdIsNormal(lp) || items[i].action == ZPRUNE_UNSTALE)
 			continue;
 		gain += ItemIdGetLength(lp);
 		if (items[i].action == ZPRUNE_CUT)

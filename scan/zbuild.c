@@ -15,6 +15,11 @@
  *			away from the index, as with heap's HOT chains. It does not keep
  *			snapshots of standbys away that are older than those of this
  *			server: they are ended (zu_log_conflict).
+ *	BUILD-5	in a zbtree index to which updates add entries (ZBTREE-3) a row with
+ *			ZH_STALE_KEYS is entered with the key of each version that a
+ *			snapshot may need, equal keys once: REINDEX keeps no snapshot away
+ *			from a valid index. The versions of other rows have had one key as
+ *			long as the index is valid.
  *
  * In "any visible" mode (BRIN) other transactions write meanwhile; all
  * versions that some snapshot sees or may come to see are fed. A concurrent
@@ -39,7 +44,10 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
 #include "utils/tuplesort.h"
+#include "zbtree/zbtree.h"
 
 /* One index being fed. */
 typedef struct Feeder
@@ -54,6 +62,8 @@ typedef struct Feeder
 	IndexBuildCallback callback;
 	void	   *callback_state;
 	bool		anyvisible;
+	bool		all_keys;		/* BUILD-5 */
+	MemoryContext keys;			/* for the keys of one row */
 	double		live;			/* rows counted */
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
@@ -75,12 +85,16 @@ feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
 	feeder->slot = table_slot_create(rel, NULL);
 	feeder->econtext->ecxt_scantuple = feeder->slot;
 	feeder->predicate = ExecPrepareQual(info->ii_Predicate, feeder->estate);
+	feeder->all_keys = zbtree_is(index) && info->ii_Expressions == NIL && info->ii_Predicate == NIL;
+	feeder->keys = AllocSetContextCreate(CurrentMemoryContext, "zheap index keys",
+										 ALLOCSET_DEFAULT_SIZES);
 }
 
 /* Frees what feeder_begin has created. */
 static void
 feeder_end(Feeder *feeder)
 {
+	MemoryContextDelete(feeder->keys);
 	ExecDropSingleTupleTableSlot(feeder->slot);
 	FreeExecutorState(feeder->estate);
 	/* both were allocated in the executor state */
@@ -162,6 +176,92 @@ feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNu
 	return result != ZHISTORY_RETRY;
 }
 
+/* The key of a version, kept until all versions of its row have been read. */
+typedef struct VersionKey
+{
+	struct VersionKey *next;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+} VersionKey;
+
+/*
+ * Adds the key of the version in the slot to the list, unless it is there.
+ */
+static void
+keep_key(Feeder *feeder, VersionKey **list)
+{
+	TupleDesc	desc = RelationGetDescr(feeder->index);
+	VersionKey *key;
+
+	if (!feeder_values(feeder))
+		return;
+	for (key = *list; key != NULL; key = key->next)
+		if (zbtree_same_key(feeder->index, key->values, key->isnull, feeder->values,
+							feeder->isnull))
+			return;
+	key = palloc(sizeof(VersionKey));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		ZcAttr		att = zc_attr(desc, i);
+
+		key->isnull[i] = feeder->isnull[i];
+		key->values[i] = feeder->isnull[i] ? (Datum) 0 :
+			datumCopy(feeder->values[i], att->attbyval, att->attlen);
+	}
+	key->next = *list;
+	*list = key;
+}
+
+/*
+ * Feeds the older versions of the row whose newest live version is in the slot
+ * (BUILD-5). Returns false if the page must be loaded again; nothing has been
+ * fed then.
+ */
+static bool
+feed_all_keys(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off, bool alive)
+{
+	MemoryContext caller = MemoryContextSwitchTo(feeder->keys);
+	ZHistoryVersion version;
+	ZHistoryResult result;
+	VersionKey *keys = NULL;
+	VersionKey *newest;
+	ItemPointerData tid;
+
+	Assert(feeder->all_keys && feeder->predicate == NULL);
+	ItemPointerSet(&tid, block, off);
+	keep_key(feeder, &keys);
+	newest = keys;
+	while ((result = zhistory_next(history, &version)) == ZHISTORY_VERSION)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!version.live)
+			continue;
+		take_version(feeder, &version, block, off);
+		keep_key(feeder, &keys);
+	}
+	MemoryContextSwitchTo(caller);
+	if (result == ZHISTORY_END)
+		for (VersionKey *key = keys; key != NULL; key = key->next)
+			feeder->callback(feeder->index, &tid, key->values, key->isnull,
+							 alive && key == newest, feeder->callback_state);
+	MemoryContextReset(feeder->keys);
+	return result == ZHISTORY_END;
+}
+
+/*
+ * Returns whether the row at off may have had several keys: a stub does not
+ * tell, and the header of an older version does not count.
+ */
+static bool
+may_have_keys(const Feeder *feeder, const ZHistory *history, OffsetNumber off)
+{
+	Page		page = zhistory_page(history);
+	ItemId		lp = PageGetItemId(page, off);
+
+	return feeder->all_keys &&
+		(!ItemIdIsNormal(lp) || (zheader_get(zpage_row(page, lp)) & ZH_STALE_KEYS) != 0);
+}
+
 /*
  * Feeds one row of an ordinary build (BUILD-1, BUILD-2, BUILD-3). Returns
  * false if the page must be loaded again and the row tried once more; nothing
@@ -201,6 +301,14 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 			return true;
 	}
 	take_version(feeder, &version, block, off);
+	if (!version.settled && may_have_keys(feeder, history, off))
+	{
+		if (!feed_all_keys(feeder, history, block, off, alive))
+			return false;
+		if (alive)
+			count_row(feeder);
+		return true;
+	}
 	if (!version.settled)
 	{
 		result = zhistory_next(history, &version);

@@ -13,6 +13,7 @@
 #include "port/pg_bitutils.h"
 #include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
+#include "mvcc/zhistory.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
@@ -25,6 +26,12 @@
  */
 #define BOTTOMUP_MAX_BLOCKS 6
 #define BOTTOMUP_MAX_VAIN 2
+
+/*
+ * Versions of rows that one call looks at, while a leaf page is locked, to find
+ * entries of a zbtree index that nobody needs (ZBTREE-8).
+ */
+#define MAX_VERSIONS_JUDGED 1000
 
 typedef struct ZIndexFetch
 {
@@ -103,6 +110,29 @@ zheap_index_fetch_end(IndexFetchTableData *scan)
 }
 
 /*
+ * Fetches for a Dirty snapshot, which has found a version with another key that
+ * a transaction in progress has made, the version that this transaction will
+ * leave if it aborts. Returns whether that one has the entry's key: then the
+ * caller waits for the transaction in snapshot->xmax and searches again, as it
+ * does on heap.
+ */
+static bool
+fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
+{
+	TransactionId xmax = snapshot->xmax;
+	bool		found;
+
+	if (snapshot->snapshot_type != SNAPSHOT_DIRTY || !TransactionIdIsValid(xmax))
+		return false;
+	found = fetch_version(fetch->expect.base.rel, fetch->buf, tid, SnapshotSelf, false, slot,
+						  NULL) &&
+		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot);
+	if (!found)
+		snapshot->xmax = InvalidTransactionId;
+	return found;
+}
+
+/*
  * Fetches the one version that a TID has for each snapshot, so there is
  * nothing to call again for. The block stays pinned for the next fetch. A
  * version with another key than the entry's is not found, but is not dead.
@@ -119,7 +149,8 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		return false;
 	Assert(all_dead == NULL || !*all_dead);
 	return fetch->expect.entry == NULL ||
-		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot);
+		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot) ||
+		fetch_beside_change(fetch, tid, snapshot, slot);
 }
 
 /*
@@ -336,6 +367,15 @@ entry_state(Page page, OffsetNumber off, uint16 *slotno)
 	return ENTRY_STUB;
 }
 
+/* Returns whether the row at off, if it is one, has ZH_STALE_KEYS. */
+static bool
+has_stale_keys(Page page, OffsetNumber off)
+{
+	return zpage_item_ok(page, off) && off >= FirstOffsetNumber &&
+		off <= PageGetMaxOffsetNumber(page) && ItemIdIsNormal(PageGetItemId(page, off)) &&
+		(zheader_get(zpage_row(page, PageGetItemId(page, off))) & ZH_STALE_KEYS) != 0;
+}
+
 /*
  * Returns whether the index entry of a deleted or moved row can be deleted: if
  * the deletion is settled (the discard record has raised the conflict), or if
@@ -486,13 +526,77 @@ astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
 					 "index with REINDEX.", RelationGetRelationName(rel))));
 }
 
+/* What zheap_index_delete_tuples needs for a zbtree index. */
+typedef struct KeyJudge
+{
+	Page		leaf;			/* that the entries are on; NULL: another
+								 * access method */
+	Buffer		leafbuf;
+	ZHistory   *history;
+	int			budget;			/* see zbtree_needed */
+} KeyJudge;
+
+/*
+ * Returns the judge of this index's entries. The caller of the index AM holds
+ * the leaf page exclusively locked.
+ */
+static KeyJudge
+judge_begin(Relation rel, const TM_IndexDeleteOp *delstate)
+{
+	KeyJudge	judge = {0};
+
+	if (!zbtree_is(delstate->irel))
+		return judge;
+	judge.leafbuf = ReadBuffer(delstate->irel, delstate->iblknum);
+	judge.leaf = BufferGetPage(judge.leafbuf);
+	judge.history = zhistory_create(rel, zxid_to_xid(zu_oldest()));
+	judge.budget = MAX_VERSIONS_JUDGED;
+	return judge;
+}
+
+static void
+judge_end(KeyJudge *judge)
+{
+	if (judge->leaf == NULL)
+		return;
+	ReleaseBuffer(judge->leafbuf);
+	zhistory_free(judge->history);
+}
+
+/*
+ * Marks those of the n entries of live rows in buf's block as deletable whose
+ * key no version has that anybody may need (ZBTREE-8). Returns the index bytes
+ * that become free. No table page is locked.
+ */
+static int
+judge_keys(KeyJudge *judge, TM_IndexDeleteOp *delstate, Buffer buf, const int *entries, int n,
+		   int *last)
+{
+	int			freed = 0;
+
+	if (n == 0 || zhistory_load(judge->history, buf) == NULL)
+		return 0;
+	for (int i = 0; i < n; i++)
+	{
+		TM_IndexDelete *entry = &delstate->deltids[entries[i]];
+		OffsetNumber off = delstate->status[entry->id].idxoffnum;
+		IndexTuple	itup = (IndexTuple) PageGetItem(judge->leaf, PageGetItemId(judge->leaf, off));
+
+		Assert(ItemPointerEquals(&itup->t_tid, &entry->tid));
+		if (!zbtree_needed(delstate->irel, itup, judge->history,
+						   ItemPointerGetOffsetNumber(&entry->tid), &judge->budget))
+			freed += mark_deletable(delstate, entries[i], last);
+	}
+	return freed;
+}
+
 /*
  * Decides about the entries first .. end-1, all of one block. Returns the
  * index bytes that become free; advances *conflict, and sets *last to 1 + the
  * last deletable entry, unless there is none here.
  */
 static int
-check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, GlobalVisState *vistest,
+check_block(KeyJudge *judge, Relation rel, TM_IndexDeleteOp *delstate, int first, int end,
 			TransactionId *conflict, int *last)
 {
 	ZSlotView	slots;
@@ -501,7 +605,10 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 	Page		page = BufferGetPage(buf);
 	ZStubDeleter *stubs = palloc((end - first) * sizeof(ZStubDeleter));
 	int		   *entries = palloc((end - first) * sizeof(int));
+	int		   *keys = palloc((end - first) * sizeof(int));
+	GlobalVisState *vistest = GlobalVisTestFor(rel);
 	int			nstubs = 0;
+	int			nkeys = 0;
 	int			freed = 0;
 
 	Assert(first < end && end <= delstate->ndeltids);
@@ -517,6 +624,8 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 			case ENTRY_NEEDED:
 				if (known)
 					(void) mark_deletable(delstate, i, last);
+				else if (judge->leaf != NULL && has_stale_keys(page, stub->off))
+					keys[nkeys++] = i;
 				break;
 			case ENTRY_DEAD:
 				freed += mark_deletable(delstate, i, last);
@@ -543,9 +652,12 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 	for (int n = 0; n < nstubs; n++)
 		if (stub_is_dead(&stubs[n], slots.oldest, vistest, conflict) || stubs[n].thorough)
 			freed += mark_deletable(delstate, entries[n], last);
-	UnlockReleaseBuffer(buf);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	freed += judge_keys(judge, delstate, buf, keys, nkeys, last);
+	ReleaseBuffer(buf);
 	pfree(stubs);
 	pfree(entries);
+	pfree(keys);
 	return freed;
 }
 
@@ -557,8 +669,8 @@ check_block(Relation rel, TM_IndexDeleteOp *delstate, int first, int end, Global
 TransactionId
 zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 {
-	GlobalVisState *vistest = GlobalVisTestFor(rel);
 	TransactionId conflict = InvalidTransactionId;
+	KeyJudge	judge;
 	int			last = 0;
 	int			freed = 0;
 	int			vain = 0;
@@ -568,6 +680,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	sort_by_tid(delstate->deltids, delstate->ndeltids);
 	if (delstate->bottomup)
 		choose_promising(delstate);
+	judge = judge_begin(rel, delstate);
 	for (int first = 0, end; first < delstate->ndeltids; first = end)
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&delstate->deltids[first].tid);
@@ -576,7 +689,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 		for (end = first + 1; end < delstate->ndeltids; end++)
 			if (ItemPointerGetBlockNumber(&delstate->deltids[end].tid) != block)
 				break;
-		block_freed = check_block(rel, delstate, first, end, vistest, &conflict, &last);
+		block_freed = check_block(&judge, rel, delstate, first, end, &conflict, &last);
 		freed += block_freed;
 
 		/*
@@ -588,6 +701,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 			(vain == BOTTOMUP_MAX_VAIN || freed >= delstate->bottomupfreespace))
 			break;
 	}
+	judge_end(&judge);
 	delstate->ndeltids = last;
 	return conflict;
 }

@@ -67,7 +67,7 @@ cmp_ok($added, '>', 5000, 'entries that do not count');
 sub all_same
 {
 	my ($what, $index_only) = @_;
-	is(sql("SET test.index_only = '$index_only'", q{;SELECT count(*), string_agg(DISTINCT used, ' ' ORDER BY used) FROM all_same()}), '11|s_m s_n s_nt s_t', $what);
+	like(sql("SET test.index_only = '$index_only'", q{;SELECT count(*), string_agg(DISTINCT used, ' ' ORDER BY used) FROM all_same()}), qr/^11\|s_m s_n( s_nt)? s_t$/, $what);
 }
 
 all_same('scans', 'on');

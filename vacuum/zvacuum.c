@@ -58,7 +58,9 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 #include "vacuum/zdead.h"
+#include "vacuum/zstale.h"
 #include "vacuum/zvacuum.h"
+#include "zbtree/zbtree.h"
 
 /*
  * The tail is truncated if it has this many empty blocks, or this fraction of
@@ -122,6 +124,8 @@ typedef struct ZVacuum
 	ZDead	   *dead;			/* noted line pointers */
 	BlockNumber dead_blocks;	/* blocks with noted line pointers */
 	BlockNumber last_dead;		/* the last such block */
+	ZStale	   *stale;			/* noted rows with stale index keys */
+	BlockNumber stale_blocks;	/* blocks with such rows */
 	/* results */
 	double		live_rows;
 	double		dead_rows;		/* that remain */
@@ -327,14 +331,52 @@ clean_indexes(ZVacuum *vac)
 }
 
 /*
+ * Removes the entries that nobody needs of rows with stale keys from all zbtree
+ * indexes, then clears the flags of these rows (ZBTREE-9). With parallel
+ * workers the statistics of indexes are theirs.
+ */
+static void
+clean_stale(ZVacuum *vac)
+{
+	if (zstale_count(vac->stale) == 0 || is_urgent(vac))
+		return;
+	pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_VACUUM_INDEX);
+	for (int i = 0; i < vac->nindexes; i++)
+	{
+		IndexVacuumInfo info = index_info(vac, i, true);
+		bool		parallel = zdead_is_parallel(vac->dead);
+		IndexBulkDeleteResult *stats = parallel ? NULL : vac->index_stats[i];
+
+		if (!zbtree_is(vac->indexes[i]))
+			continue;
+		if (is_urgent(vac))
+			return;
+		stats = zstale_clean_index(vac->stale, &info, stats);
+		if (parallel)
+			pfree(stats);
+		else
+			vac->index_stats[i] = stats;
+	}
+	ZUNDO_FAULT("keys-cleaned");
+	zstale_clear(vac->stale, vac->strategy, &vac->map);
+}
+
+/*
  * Removes the noted TIDs from the indexes, then frees line pointers (VACUUM-1).
+ * Stale keys come before that, for they go by the LSN of the pages.
  */
 static void
 clean_noted(ZVacuum *vac)
 {
+	bool		cleaned = true;
+
+	if (zdead_count(vac->dead) > 0)
+		cleaned = clean_indexes(vac);
+	clean_stale(vac);
+	zstale_empty(vac->stale);
 	if (zdead_count(vac->dead) == 0)
 		return;
-	if (!clean_indexes(vac))
+	if (!cleaned)
 	{
 		leave_noted(vac);
 		return;
@@ -352,6 +394,7 @@ clean_rest(ZVacuum *vac)
 {
 	if (vac->may_bypass && vac->index_passes == 0 &&
 		vac->dead_blocks < vac->nblocks * BYPASS_FRACTION &&
+		vac->stale_blocks < Max(vac->nblocks * BYPASS_FRACTION, 1) &&
 		zdead_count(vac->dead) * (int64) sizeof(ItemPointerData) < BYPASS_BYTES)
 		leave_noted(vac);
 	else
@@ -440,6 +483,8 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		look_at_items(vac, buf, block);
 		noted = zdead_count(vac->dead) > before;
 		zheap_mark_all_visible(vac->rel, buf, vac->map);
+		if (vac->clean_indexes && zstale_note(vac->stale, buf))
+			vac->stale_blocks++;
 	}
 	/* a page with noted items is tested when they have been freed */
 	if (!noted && !page_is_empty(page))
@@ -490,7 +535,7 @@ scan_table(ZVacuum *vac)
 			if (is_urgent(vac))
 				leave_noted(vac);
 		}
-		if (zdead_is_full(vac->dead))
+		if (zdead_is_full(vac->dead) || zstale_is_full(vac->stale))
 		{
 			clean_noted(vac);
 			pgstat_progress_update_param(PROGRESS_VACUUM_PHASE, PROGRESS_VACUUM_PHASE_SCAN_HEAP);
@@ -734,7 +779,10 @@ zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrat
 						   : -1, dead_memory(),
 						   (params->options & VACOPT_VERBOSE) != 0, vac.strategy);
 
+	vac.stale = zstale_begin(rel, dead_memory());
+
 	scan_table(&vac);
+	zstale_end(vac.stale);
 	if (BufferIsValid(vac.map))
 		ReleaseBuffer(vac.map);
 	if (!is_urgent(&vac) && vac.finish_indexes)

@@ -132,6 +132,8 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	am.amrescan = zbtree_rescan;
 	am.amgettuple = zbtree_gettuple;
 	am.amgetbitmap = zbtree_getbitmap;
+	/* an entry may have the key, and included columns, of another version */
+	am.amcanreturn = NULL;
 #ifdef USE_ASSERT_CHECKING
 	am.aminsert = insert;
 #endif

@@ -1,0 +1,278 @@
+/*
+ * vacuum/zstale.c - rows with stale index keys noted by VACUUM, and removing
+ * the entries of zbtree indexes that nobody needs.
+ *
+ * Locks: zstale_clean_index reads table pages and undo while nbtree holds a
+ * leaf page locked (ZBTREE-8); zstale_clear locks one table page at a time.
+ * Crash points: none here; an interrupted VACUUM leaves the flags, and the next
+ * one begins anew.
+ */
+#include "postgres.h"
+
+#include "access/visibilitymap.h"
+#include "commands/vacuum.h"
+#include "common/compat.h"
+#include "dml/zdml.h"
+#include "mvcc/zvis.h"
+#include "storage/bufmgr.h"
+#include "undo/undo.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "vacuum/zstale.h"
+#include "zbtree/zbtree.h"
+
+/*
+ * Versions that are looked at for one entry. A row whose newest version is
+ * before `oldest`, and only such a one loses its flag, has one.
+ */
+#define MAX_VERSIONS 1000
+
+/* The noted rows of one block: those from 'first' to the next block's. */
+typedef struct StaleBlock
+{
+	BlockNumber block;
+	XLogRecPtr	lsn;			/* of the page when it was noted */
+	int64		first;
+} StaleBlock;
+
+typedef struct StaleRow
+{
+	OffsetNumber off;
+	bool		settled;		/* its version is before `oldest` */
+} StaleRow;
+
+struct ZStale
+{
+	Relation	rel;
+	Size		limit;			/* of memory, in bytes */
+	StaleBlock *blocks;
+	int			nblocks;
+	int			max_blocks;
+	StaleRow   *rows;
+	int64		nrows;
+	int64		max_rows;
+	/* while an index is cleaned */
+	ZHistory   *history;
+	Relation	index;
+	Buffer		buf;			/* table page looked at last, pinned */
+	MemoryContext context;		/* for one entry */
+};
+
+ZStale *
+zstale_begin(Relation rel, int kilobytes)
+{
+	ZStale	   *stale = palloc0(sizeof(ZStale));
+
+	stale->rel = rel;
+	stale->limit = (Size) kilobytes * 1024;
+	stale->buf = InvalidBuffer;
+	return stale;
+}
+
+void
+zstale_end(ZStale *stale)
+{
+	if (stale->blocks != NULL)
+		pfree(stale->blocks);
+	if (stale->rows != NULL)
+		pfree(stale->rows);
+	pfree(stale);
+}
+
+/* Makes room for one more block and the rows that it may have. */
+static void
+make_room(ZStale *stale)
+{
+	if (stale->blocks == NULL)
+	{
+		stale->max_blocks = 64;
+		stale->max_rows = 2 * ZHEAP_MAX_OFFSET;
+		stale->blocks = palloc(stale->max_blocks * sizeof(StaleBlock));
+		stale->rows = palloc(stale->max_rows * sizeof(StaleRow));
+	}
+	if (stale->nblocks == stale->max_blocks)
+	{
+		stale->max_blocks *= 2;
+		stale->blocks = repalloc_huge(stale->blocks, stale->max_blocks * sizeof(StaleBlock));
+	}
+	if (stale->nrows + ZHEAP_MAX_OFFSET > stale->max_rows)
+	{
+		stale->max_rows *= 2;
+		stale->rows = repalloc_huge(stale->rows, stale->max_rows * sizeof(StaleRow));
+	}
+}
+
+/*
+ * Returns whether the row's version was written before `oldest`, as far as the
+ * page itself tells.
+ */
+static bool
+is_settled(Page page, OffsetNumber off, ZXid oldest)
+{
+	int			s = ZH_SLOT(zheader_get(zpage_row(page, PageGetItemId(page, off))));
+
+	if (s > zpage_nslots(page))
+		return false;
+	return s == 0 || zslot_locks_only(zpage_slot(page, s)) ||
+		ZSLOT_XID(zpage_slot(page, s)) < oldest;
+}
+
+bool
+zstale_note(ZStale *stale, Buffer buf)
+{
+	Page		page = BufferGetPage(buf);
+	OffsetNumber offsets[ZHEAP_MAX_OFFSET];
+	int			n = zpage_stale_keys(page, offsets);
+	ZXid		oldest = zpage_oldest(page);
+	StaleBlock *b;
+
+	if (n == 0)
+		return false;
+	make_room(stale);
+	b = &stale->blocks[stale->nblocks++];
+	b->block = BufferGetBlockNumber(buf);
+	b->lsn = PageGetLSN(page);
+	b->first = stale->nrows;
+	Assert(stale->nblocks == 1 || b->block > b[-1].block);
+	for (int i = 0; i < n; i++)
+	{
+		stale->rows[stale->nrows].off = offsets[i];
+		stale->rows[stale->nrows++].settled = is_settled(page, offsets[i], oldest);
+	}
+	return true;
+}
+
+int64
+zstale_count(const ZStale *stale)
+{
+	return stale->nrows;
+}
+
+bool
+zstale_is_full(const ZStale *stale)
+{
+	return stale->nblocks * sizeof(StaleBlock) + stale->nrows * sizeof(StaleRow) > stale->limit;
+}
+
+void
+zstale_empty(ZStale *stale)
+{
+	stale->nblocks = 0;
+	stale->nrows = 0;
+}
+
+/* Returns the end of the rows of block i. */
+static inline int64
+end_of(const ZStale *stale, int i)
+{
+	return i + 1 < stale->nblocks ? stale->blocks[i + 1].first : stale->nrows;
+}
+
+/* Returns whether the row is noted. */
+static bool
+is_noted(const ZStale *stale, ItemPointer tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	int			low = 0;
+	int			high = stale->nblocks;
+
+	while (low < high)
+	{
+		int			mid = low + (high - low) / 2;
+
+		if (stale->blocks[mid].block < block)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low == stale->nblocks || stale->blocks[low].block != block)
+		return false;
+	for (int64 i = stale->blocks[low].first; i < end_of(stale, low); i++)
+		if (stale->rows[i].off == off)
+			return true;
+	return false;
+}
+
+/*
+ * Returns whether nobody needs the index entry whose TID is passed. Callback of
+ * nbtree, which passes the TID where it is in the entry, and holds the leaf
+ * page locked for deletion.
+ */
+static bool
+is_stale(ItemPointer tid, void *arg)
+{
+	ZStale	   *stale = arg;
+	IndexTuple	entry = (IndexTuple) tid;
+	MemoryContext caller;
+	int			budget = MAX_VERSIONS;
+	bool		needed;
+
+	StaticAssertStmt(offsetof(IndexTupleData, t_tid) == 0, "the TID begins an index tuple");
+	if (!is_noted(stale, tid))
+		return false;
+	caller = MemoryContextSwitchTo(stale->context);
+	stale->buf = ReleaseAndReadBuffer(stale->buf, stale->rel, ItemPointerGetBlockNumber(tid));
+	needed = zhistory_load(stale->history, stale->buf) == NULL ||
+		zbtree_needed(stale->index, entry, stale->history, ItemPointerGetOffsetNumber(tid),
+					  &budget);
+	MemoryContextSwitchTo(caller);
+	MemoryContextReset(stale->context);
+	return !needed;
+}
+
+IndexBulkDeleteResult *
+zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	Assert(zbtree_is(info->index));
+	stale->index = info->index;
+	stale->history = zhistory_create(stale->rel, zxid_to_xid(zu_oldest()));
+	stale->context = AllocSetContextCreate(CurrentMemoryContext, "zheap index keys",
+										   ALLOCSET_DEFAULT_SIZES);
+	stats = index_bulk_delete(info, stats, is_stale, stale);
+	if (BufferIsValid(stale->buf))
+		ReleaseBuffer(stale->buf);
+	stale->buf = InvalidBuffer;
+	MemoryContextDelete(stale->context);
+	zhistory_free(stale->history);
+	return stats;
+}
+
+/*
+ * A row that was settled when it was noted, and whose page has not changed
+ * since, has had no other version meanwhile, aborted ones included. So the
+ * entries that were not needed then were not made again. Pages that are not
+ * WAL-logged do not tell whether they have changed, unless nobody else can
+ * change them.
+ */
+void
+zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
+{
+	if (!RelationNeedsWAL(stale->rel) && !RelationUsesLocalBuffers(stale->rel))
+		return;
+	for (int i = 0; i < stale->nblocks; i++)
+	{
+		StaleBlock *b = &stale->blocks[i];
+		OffsetNumber offsets[ZHEAP_MAX_OFFSET];
+		int			n = 0;
+		Buffer		buf;
+		Page		page;
+
+		for (int64 k = b->first; k < end_of(stale, i); k++)
+			if (stale->rows[k].settled)
+				offsets[n++] = stale->rows[k].off;
+		if (n == 0)
+			continue;
+		zc_vacuum_delay_point();
+		buf = ReadBufferExtended(stale->rel, MAIN_FORKNUM, b->block, RBM_NORMAL, strategy);
+		page = BufferGetPage(buf);
+		visibilitymap_pin(stale->rel, b->block, map);
+		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+		if (PageGetLSN(page) == b->lsn && zpage_is_valid(page))
+		{
+			zheap_clear_stale(stale->rel, buf, offsets, n);
+			zheap_mark_all_visible(stale->rel, buf, *map);
+		}
+		UnlockReleaseBuffer(buf);
+	}
+}
