@@ -79,7 +79,8 @@ sub compare
 		is($d . $complaint, '', "$what: session $n") if $d . $complaint ne '';
 		$n++;
 	}
-	pass($what);
+	# zundo.check_index has a judgement of its own of what must be there (INDEX-1 to INDEX-4)
+	is(sql(q{SELECT string_agg(x.i || ': ' || c::text, '; ') FROM unnest(ARRAY['z_a', 'z_ba', 'z_c', 'z_p', 'z_x']) x (i), zundo.check_index(x.i::regclass) c}), '', $what);
 }
 sub one
 {
