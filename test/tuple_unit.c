@@ -10,7 +10,7 @@
  * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-4, PAGE-5, PAGE-7, ROOM-1, ROOM-2,
  * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-3 (pages); TUPLE-1, TUPLE-2, TUPLE-3,
  * TUPLE-4, TTS-1, TTS-2, TTS-3, HEADER-1, HEADER-2 (rows); DELTA-1, DELTA-2,
- * DELTA-3 (deltas).
+ * DELTA-3 (deltas); DECODE-4 (layouts).
  * Bytes under test lie in allocations of exactly their size, so that a memory
  * checker sees what reads past them.
  */
@@ -22,6 +22,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "page/zpage.h"
+#include "tuple/zlayout.h"
 #include "tuple/zslot.h"
 #include "utils/array.h"
 #include "utils/memutils.h"
@@ -847,6 +848,72 @@ test_headers(void)
 		CHECK(zheader_compact_get(exact, exact + cut, base, &back) == NULL);
 }
 
+/* The row as a heap tuple by a layout, or NULL if it does not fit that. */
+static HeapTuple
+heap_by_layout(const ZLayout *layout, const char *row, Size len)
+{
+	Size		size = zlayout_tuple_size(layout, row, len);
+	HeapTuple	tuple = palloc0(sizeof(HeapTupleData));
+
+	if (size == 0)
+		return NULL;
+	tuple->t_data = palloc(size);
+	zlayout_form_tuple(layout, row, len, tuple);
+	CHECK(tuple->t_len == size);
+	return tuple;
+}
+
+/*
+ * test_layout: the layout alone makes the heap tuple that the server makes of
+ * the same values, byte by byte; cut or damaged layouts and rows are refused,
+ * or make another tuple, without a step outside.
+ */
+static void
+test_layout(TestRow *t)
+{
+	char	   *bytes = palloc(zlayout_max_size(t->desc));
+	Size		len = zlayout_put(bytes, t->desc) - bytes;
+	HeapTuple	expected = ztuple_to_heap(t->row, t->len, t->desc, NULL, NULL);
+	ZLayout    *layout = palloc(sizeof(ZLayout));
+	HeapTuple	tuple;
+	uint8		hoff = expected->t_data->t_hoff;
+	uint16		bits = HEAP_HASNULL | HEAP_HASVARWIDTH | HEAP_HASEXTERNAL;
+
+	CHECK(len <= zlayout_max_size(t->desc));
+	bytes = repalloc(bytes, len);
+	CHECK(zlayout_get(bytes, bytes + len, layout) == bytes + len);
+	CHECK(layout->natts == t->desc->natts);
+	tuple = heap_by_layout(layout, t->row, t->len);
+	CHECK(tuple != NULL && tuple->t_len == expected->t_len && tuple->t_data->t_hoff == hoff);
+	CHECK((tuple->t_data->t_infomask & bits) == (expected->t_data->t_infomask & bits));
+	CHECK(HeapTupleHeaderGetNatts(tuple->t_data) == t->desc->natts);
+	CHECK(memcmp(tuple->t_data->t_bits, expected->t_data->t_bits,
+				 tuple->t_len - SizeofHeapTupleHeader) == 0);
+
+	for (int i = 0; i < 5; i++)
+	{
+		Size		cut = pick(len);
+		char	   *damaged = palloc(cut + 1);
+		Size		row_cut = pick(t->len);
+		char	   *row = palloc(t->len);
+
+		memcpy(damaged, bytes, cut);
+		CHECK(zlayout_get(damaged, damaged + cut, layout) == NULL);
+		damaged = palloc(len);
+		memcpy(damaged, bytes, len);
+		damaged[pick(len)] ^= (char) (1 << pick(8));
+		if (zlayout_get(damaged, damaged + len, layout) != NULL)
+			(void) heap_by_layout(layout, t->row, t->len);
+		(void) zlayout_get(bytes, bytes + len, layout);
+		memcpy(row, t->row, t->len);
+		row[pick(t->len)] ^= (char) (1 << pick(8));
+		(void) heap_by_layout(layout, row, t->len);
+		row = palloc(row_cut);
+		memcpy(row, t->row, row_cut);
+		CHECK(heap_by_layout(layout, row, row_cut) == NULL);
+	}
+}
+
 /*
  * zundo_test_tuples: per round, one random row is formed, deformed in all ways,
  * damaged, and passed through slots.
@@ -867,6 +934,7 @@ zundo_test_tuples(PG_FUNCTION_ARGS)
 		random_row(t);
 		test_deform(t);
 		test_slots(t);
+		test_layout(t);
 		test_headers();
 		for (int i = 0; i < 5; i++)
 			test_damage(t);
