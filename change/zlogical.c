@@ -378,7 +378,7 @@ zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)
 	ReorderBufferProcessXid(ctx->reorder, xid, buf->origptr);
 	if (SnapBuildCurrentState(ctx->snapshot_builder) < SNAPBUILD_FULL_SNAPSHOT ||
 		!SnapBuildProcessChange(ctx->snapshot_builder, xid, buf->origptr) || ctx->fast_forward ||
-		!is_wanted(ctx, buf->record))
+		zc_useless_for_repack(buf) || !is_wanted(ctx, buf->record))
 		return;
 	d.ctx = ctx;
 	d.buf = buf;

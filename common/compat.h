@@ -546,6 +546,16 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_heap_tuple(decoded) (decoded)
 #endif
 
+/*
+ * 19 decodes one table alone for REPACK (CONCURRENTLY), and takes each change
+ * that is queued for one of that table.
+ */
+#if PG_VERSION_NUM < 190000
+#define zc_useless_for_repack(buf) false
+#else
+#define zc_useless_for_repack(buf) change_useless_for_repack(buf)
+#endif
+
 /* 16 renamed the member of that change that names the relation's file. */
 #if PG_VERSION_NUM < 160000
 #define zc_change_locator(change) ((change)->data.tp.relnode)
