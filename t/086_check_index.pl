@@ -99,6 +99,8 @@ $_->quit for @writers;
 ask($idle, 'COMMIT');
 
 # index_items
+sql('SELECT zundo.discard()');
+sql('VACUUM s');
 is(sql(q{SELECT kind, bool_or(state = 'needed'), count(*) > 50, max(array_length(key, 1)) FROM zundo.index_items('s_nt', 1) GROUP BY kind ORDER BY kind}),
 	"entry|t|t|3\nhigh key||f|2", 'items of a leaf page');
 is(sql(q{SELECT bool_and(kind IN ('downlink', 'high key')), bool_and(child > 0 OR kind = 'high key') FROM zundo.index_items('s_n', 3)}), 't|t', 'items of an inner page');
@@ -116,6 +118,29 @@ sql(q{SELECT zundo_test_add_entry('e', 'e_a', ctid, ctid) FROM e WHERE a = 50});
 is(sql(q{SELECT index, invariant, detail FROM faults()}), 'e_a|INDEX-3|the entry of (0,50) is there twice', 'an entry twice (INDEX-3)');
 sql('REINDEX INDEX e_a');
 sound_indexes('rebuilt again');
+
+# keys that old snapshots need: there, then stale, then gone; and one that is lost
+my $reader = session($node);
+ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM e');
+sql('UPDATE e SET a = a + 1000 WHERE a <= 10');
+my $middle = session($node);
+ask($middle, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM e');
+sql('UPDATE e SET a = a - 1000 WHERE a > 1000');
+sql('BEGIN; UPDATE e SET a = a + 2000 WHERE a <= 10; ROLLBACK');
+sound_indexes('keys that came back');
+is(sql(q{SELECT entries, stale FROM zundo.index_entries('e_a')}), '120|10', 'stale are the keys that were rolled back');
+my ($block, $item) = split(/\|/, sql(q{SELECT 1, item FROM zundo.index_items('e_a', 1) WHERE key = '{1003}'}));
+sql("SELECT zundo_test_drop_entry('e_a', $block, $item)");
+is(sql(q{SELECT block, item, invariant, detail FROM zundo.check_index('e_a')}),
+	'0|3|INDEX-1|an older version of the row, which a snapshot can need, has no entry in the index', 'a lost entry of an older version (INDEX-1)');
+ask($middle, 'COMMIT');
+ask($reader, 'COMMIT');
+$_->quit for $reader, $middle;
+sql('SELECT zundo.discard()');
+is(sql(q{SELECT entries, stale FROM zundo.index_entries('e_a')}), '119|19', 'stale are all old keys');
+sql('VACUUM e');
+is(sql(q{SELECT entries, stale FROM zundo.index_entries('e_a')}), '100|0', 'VACUUM takes them away');
+sound_indexes('after that');
 
 # damaged pages
 sub damaged

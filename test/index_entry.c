@@ -11,10 +11,12 @@
 #include "common/compat.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(zundo_test_add_entry);
+PG_FUNCTION_INFO_V1(zundo_test_drop_entry);
 
 /*
  * zundo_test_add_entry(table, index, source, target): adds an entry with the
@@ -42,5 +44,23 @@ zundo_test_add_entry(PG_FUNCTION_ARGS)
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, NoLock);
 	table_close(rel, NoLock);
+	PG_RETURN_VOID();
+}
+
+/*
+ * zundo_test_drop_entry(index, block, item): removes an item of a page of the
+ * index, whoever needs it. Writes no WAL.
+ */
+Datum
+zundo_test_drop_entry(PG_FUNCTION_ARGS)
+{
+	Relation	index = index_open(PG_GETARG_OID(0), RowExclusiveLock);
+	Buffer		buf = ReadBuffer(index, (BlockNumber) PG_GETARG_INT64(1));
+
+	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	PageIndexTupleDelete(BufferGetPage(buf), (OffsetNumber) PG_GETARG_INT32(2));
+	MarkBufferDirty(buf);
+	UnlockReleaseBuffer(buf);
+	index_close(index, NoLock);
 	PG_RETURN_VOID();
 }

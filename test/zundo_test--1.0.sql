@@ -55,4 +55,7 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_add_entry(regclass, index regclass, source tid, target tid) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+CREATE FUNCTION zundo_test_drop_entry(index regclass, block bigint, item int) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 CREATE TABLE zundo_test_own (id int PRIMARY KEY, note text);
