@@ -49,7 +49,7 @@ zundo_test_add_entry(PG_FUNCTION_ARGS)
 
 /*
  * zundo_test_drop_entry(index, block, item): removes an item of a page of the
- * index, whoever needs it. Writes no WAL.
+ * index, also one that is needed. Writes no WAL.
  */
 Datum
 zundo_test_drop_entry(PG_FUNCTION_ARGS)
