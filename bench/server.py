@@ -284,7 +284,7 @@ class PrivateServer(Server):
             # a process that ends between two looks would be counted twice or not at all: look again
             for _ in range(40):
                 ended, before = cpu_ticks(root, True), children_of(root)
-                if before.keys() == children_of(root).keys():
+                if before.keys() == children_of(root).keys() and waited_for(root) == ended - cpu_ticks(root, False):
                     break
                 time.sleep(0.05)
             return (ended + sum(before.values())) / os.sysconf("SC_CLK_TCK")
@@ -353,6 +353,11 @@ def stat_fields(pid):
 
 def cpu_ticks(pid, with_ended_children):
     return sum(int(x) for x in stat_fields(pid)[11:15 if with_ended_children else 13])
+
+
+def waited_for(pid):
+    """CPU of its children that have ended, in ticks."""
+    return sum(int(x) for x in stat_fields(pid)[13:15])
 
 
 def children_of(parent):
