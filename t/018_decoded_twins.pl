@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $seed = $ENV{ZUNDO_RANDOM_SEED} || 1 + int rand 1_000_000;
-my $transactions = $ENV{ZUNDO_DECODED_TRANSACTIONS} || 150;
+my $transactions = $ENV{ZUNDO_DECODED_TRANSACTIONS} || 60;
 note("seed $seed");
 srand $seed;
 my $node = zundo_node('twins', "max_prepared_transactions = 4\nautovacuum = off\nlogical_decoding_work_mem = 64kB", allows_streaming => 'logical');
