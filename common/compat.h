@@ -20,6 +20,8 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlogrecovery.h"
+#include "commands/defrem.h"
+#include "nodes/parsenodes.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -232,15 +234,23 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 	 RelationNeedsWAL((scan)->indexRelation) && (scan)->heapRelation != NULL)
 #endif
 
-/* 16 gave _bt_search the table, 17 took the snapshot from it. */
+/*
+ * Finds the leaf page where key belongs, without the pages above. 16 gave
+ * _bt_search the table, 17 took the snapshot from it; 19 returns the pages
+ * above on demand.
+ */
 #if PG_VERSION_NUM < 160000
 #define zc_bt_search(index, table, key, buf, access) \
-	((void) (table), _bt_search(index, key, buf, access, NULL))
+	((void) (table), _bt_freestack(_bt_search(index, key, buf, access, NULL)))
 #elif PG_VERSION_NUM < 170000
 #define zc_bt_search(index, table, key, buf, access) \
-	_bt_search(index, table, key, buf, access, NULL)
+	_bt_freestack(_bt_search(index, table, key, buf, access, NULL))
+#elif PG_VERSION_NUM < 190000
+#define zc_bt_search(index, table, key, buf, access) \
+	_bt_freestack(_bt_search(index, table, key, buf, access))
 #else
-#define zc_bt_search(index, table, key, buf, access) _bt_search(index, table, key, buf, access)
+#define zc_bt_search(index, table, key, buf, access) \
+	((void) _bt_search(index, table, key, buf, access, false))
 #endif
 
 /* 16 gave pgstat_count_heap_update a third argument. */
@@ -754,15 +764,16 @@ typedef uint32 ZcOptions;
 #endif
 
 /*
- * 19 scans ranges of TIDs in parallel; the scan of a whole table has no bounds.
+ * 19 scans ranges of TIDs in parallel: first is their first block and n their
+ * number, both InvalidBlockNumber for the whole table. The first range counts
+ * also when the scan is repeated.
  */
 #if PG_VERSION_NUM < 190000
-#define zc_parallel_scan_init(rel, worker, pscan) \
-	table_block_parallelscan_startblock_init(rel, worker, pscan)
+#define zc_parallel_scan_init(rel, worker, pscan, first, n) \
+	((void) (first), (void) (n), table_block_parallelscan_startblock_init(rel, worker, pscan))
 #else
-#define zc_parallel_scan_init(rel, worker, pscan) \
-	table_block_parallelscan_startblock_init(rel, worker, pscan, \
-											 InvalidBlockNumber, InvalidBlockNumber)
+#define zc_parallel_scan_init(rel, worker, pscan, first, n) \
+	table_block_parallelscan_startblock_init(rel, worker, pscan, first, n)
 #endif
 
 /*
@@ -802,6 +813,57 @@ typedef uint32 ZcOptions;
 #else
 #define zc_oldest_active_xid() GetOldestActiveTransactionId(false, true)
 #endif
+
+/* 19 computes offsets when all columns of a descriptor are entered. */
+#if PG_VERSION_NUM < 190000
+#define zc_desc_complete(desc) ((void) 0)
+#else
+#define zc_desc_complete(desc) TupleDescFinalize(desc)
+#endif
+
+/*
+ * 19 has REPACK. Returns whether node is such a command for all tables of the
+ * database in their present order, and sets *verbose. The server does not take
+ * ANALYZE and CONCURRENTLY without a table, so such a command is left to it.
+ */
+static inline bool
+zc_repacks_all(Node *node, bool *verbose)
+{
+	*verbose = false;
+#if PG_VERSION_NUM >= 190000
+	if (IsA(node, RepackStmt))
+	{
+		RepackStmt *stmt = (RepackStmt *) node;
+		ListCell   *lc;
+
+		if (stmt->command != REPACK_COMMAND_REPACK || stmt->relation != NULL || stmt->usingindex)
+			return false;
+		foreach(lc, stmt->params)
+		{
+			DefElem    *option = lfirst_node(DefElem, lc);
+
+			if (strcmp(option->defname, "verbose") != 0)
+				return false;
+			*verbose = defGetBoolean(option);
+		}
+		return true;
+	}
+#endif
+	return false;
+}
+
+/* Returns the table that a CLUSTER or REPACK names, or NULL. */
+static inline RangeVar *
+zc_clustered_relation(Node *node)
+{
+#if PG_VERSION_NUM < 190000
+	return IsA(node, ClusterStmt) ? ((ClusterStmt *) node)->relation : NULL;
+#else
+	VacuumRelation *table = IsA(node, RepackStmt) ? ((RepackStmt *) node)->relation : NULL;
+
+	return table != NULL ? table->relation : NULL;
+#endif
+}
 
 /* 19 renamed the type of a replication origin's number. */
 #if PG_VERSION_NUM >= 190000

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "access/xact.h"
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
@@ -205,14 +206,20 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
  * or, beside another transaction's update, the one that the caller's snapshot
  * sees. Returns false if the row is no longer here: the page was unlocked, and
  * a KEY SHARE lock lets other transactions move the row.
+ *
+ * ON CONFLICT wants the newest version also beside an update (ANY-3c). It asks
+ * next whether its snapshot sees that version, so the slot looks up the writer:
+ * without, equal rows would be taken for one version.
  */
 static bool
 show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside,
 			bool traversed, TupleTableSlot *slot)
 {
 	ZVersion	version;
-	bool		older = beside && !traversed && snapshot && IsMVCCSnapshot(snapshot);
+	bool		conflict = beside && zany_is_conflict_slot(slot);
+	bool		older = beside && !conflict && !traversed && snapshot && IsMVCCSnapshot(snapshot);
 	Snapshot	snap = older ? snapshot : SnapshotSelf;
+	bool		isnull;
 
 	Assert(zc_buffer_unlocked(buf));
 	ZUNDO_FAULT("row-locked");
@@ -221,6 +228,8 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 		zversion_show(rel, &version, tid, slot);
 	else
 		ExecClearTuple(slot);
+	if (version.found && conflict)
+		(void) slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull);
 	return version.found;
 }
 

@@ -11,7 +11,9 @@
  *			recheck of one row (EPQ).
  *	ANY-3	the version visible to the level's snapshot. For INSERT ... ON
  *			CONFLICT, which asks whether a repeatable snapshot sees the
- *			existing row, the newest committed or own one (ANY-3b).
+ *			existing row, the newest committed or own one (ANY-3b). So for ON
+ *			CONFLICT DO SELECT without a lock (19), whatever the snapshot: the
+ *			version in conflict is wanted (ANY-3c).
  *	ANY-4	the row of an own insertion at the bottom of the chain. If the row
  *			was inserted as visible to all (COPY FREEZE), into a file of our
  *			transaction, there is no record at the bottom.
@@ -429,7 +431,8 @@ typedef enum SlotUse
 	SLOT_RETURNING,				/* a deleted row for RETURNING, or the
 								 * existing row that an INSERT conflicts with */
 	SLOT_CONFLICT				/* the existing row that an INSERT ... ON
-								 * CONFLICT DO UPDATE will update */
+								 * CONFLICT DO UPDATE will update, or DO
+								 * SELECT will return */
 } SlotUse;
 
 /* Returns the use of slot in one of these result relations, or SLOT_OTHER. */
@@ -495,7 +498,7 @@ caller_in_words(EState *estate, TupleTableSlot *slot)
 		case SLOT_RETURNING:
 			return "RETURNING or ON CONFLICT";
 		case SLOT_CONFLICT:
-			return "ON CONFLICT DO UPDATE";
+			return "ON CONFLICT DO UPDATE or DO SELECT";
 		case SLOT_OTHER:
 			break;
 	}
@@ -627,11 +630,17 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	bool		locked;
 	bool		ours = false;
 
+	Assert(BufferIsValid(buf));
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
 	if (estate == NULL)
 	{
 		fetch_without_level(rel, buf, &tid, slot, by_tid, version);
 		return;
+	}
+	if (slot != NULL && slot_use(estate, slot) == SLOT_CONFLICT)
+	{
+		fetch_newest(rel, buf, off, estate->es_snapshot, version);
+		return;					/* ANY-3c */
 	}
 	limit = estate->es_output_cid;
 	if (limit == 0 && estate->es_result_relations == NULL)

@@ -62,7 +62,13 @@ next_parallel_block(ZScan *scan)
 	ParallelBlockTableScanDesc pscan = (ParallelBlockTableScanDesc) scan->base.rs_parallel;
 
 	if (!scan->inited)
-		zc_parallel_scan_init(scan->base.rs_rd, scan->worker, pscan);
+	{
+		bool		range = (scan->base.rs_flags & SO_TYPE_TIDRANGESCAN) != 0;
+
+		zc_parallel_scan_init(scan->base.rs_rd, scan->worker, pscan,
+							  range ? scan->startblock : InvalidBlockNumber,
+							  range ? scan->nrange : InvalidBlockNumber);
+	}
 	scan->block = table_block_parallelscan_nextpage(scan->base.rs_rd, scan->worker, pscan);
 	scan->inited = (scan->block != InvalidBlockNumber);
 	return scan->inited;

@@ -1,6 +1,7 @@
 # Servers that die in the middle of transactions, of rollbacks and of the undo
 # workers' own work: what was committed is there, what was not is not.
 # Rules: ROLLBACK-1, UNDO-14.
+# newest
 use strict;
 use warnings;
 use Test::More;

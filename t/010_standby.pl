@@ -1,6 +1,7 @@
 # A standby follows page for page, answers queries under snapshots older than
 # what it replays, and after promotion rolls back what the primary left open.
 # Rules: UNDO-3, UNDO-19.
+# newest
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

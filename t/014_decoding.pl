@@ -127,7 +127,8 @@ $node->safe_psql('postgres', 'ALTER TABLE z SET (user_catalog_table = true)');
 for my $way (qw(scan index tid satisfies))
 {
 	($rc, $out, $err) = $node->psql('postgres', "$dirs; SELECT data FROM pg_logical_slot_get_changes('reader', NULL, NULL, 'way', '$way')");
-	like($err, qr/zheap tables cannot be read during logical decoding/, "reading while decoding: $way");
+	# 19 itself refuses index scans
+	like($err, qr/zheap tables cannot be read during logical decoding|cannot query non-catalog table "z" during/, "reading while decoding: $way");
 }
 
 # Decoding on a standby, whose primary does not know of its slots.

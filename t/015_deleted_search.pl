@@ -1,6 +1,7 @@
 # From PostgreSQL 19 on a subscription with retain_dead_tuples looks for deleted
 # rows with SnapshotAny, and takes what the scan returns for rows of heap. The
 # apply worker gets an error (SCAN-5), and continues when the option is off.
+# newest
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

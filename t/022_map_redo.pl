@@ -3,6 +3,7 @@
 # continues from its last restartpoint replays the record on the file as it
 # became later.
 # Rules: VMAP-2.
+# newest
 use strict;
 use warnings;
 use ZundoTest;

@@ -3,6 +3,7 @@
 # crashes and on a standby; prepared transactions; index builds and VACUUM under
 # load; copied databases; errors at abort; the apply side of replication; a
 # promoted standby.
+# newest
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,6 +1,7 @@
 # Flags and options of the table AM interface that no other test sees the effect
 # of (docs/duties.md): those that the server itself does not use are passed by
 # zundo_test. What zheap answers is compared with what heap does.
+# newest
 use strict;
 use warnings;
 use Test::More;

@@ -692,6 +692,7 @@ random_row(TestRow *t)
 		if (!t->isnull[i])
 			input[i] = random_value(TupleDescAttr(t->desc, i), &t->values[i]);
 	}
+	zc_desc_complete(t->desc);
 	t->len = ztuple_size_any(t->desc, input, t->isnull);
 	t->row = (char *) palloc(t->len + 1) + 1;
 	ztuple_form(t->desc, input, t->isnull, t->row, t->len);

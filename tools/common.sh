@@ -56,11 +56,22 @@ prepare_work()
 default_major()
 {
 	local v
-	for v in 15 17 18; do [ ! -x "/usr/lib/postgresql/$v/bin/postgres" ] || { echo $v; return; }; done
-	for v in 15 17 18; do
+	for v in 15 17 18 19; do [ ! -x "/usr/lib/postgresql/$v/bin/postgres" ] || { echo $v; return; }; done
+	for v in 15 17 18 19; do
 		! apt-cache show "postgresql-$v" >/dev/null 2>&1 || { echo $v; return; }
 	done
 	echo 15
+}
+
+# has_server MAJOR: is it built or packaged, or are its sources at hand?
+has_server()
+{
+	[ ! -f "$HOME/.cache/zundo/pg$1/complete" ] || return 0
+	if [ "$1" = 19 ] && [ -n "${ZUNDO_POSTGRES_19:-}" ]; then
+		[ -f "$ZUNDO_POSTGRES_19" ] || die "there is no file $ZUNDO_POSTGRES_19 (ZUNDO_POSTGRES_19)"
+		return 0
+	fi
+	debian_has "$1"
 }
 
 debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }

@@ -2,20 +2,20 @@
 result and callback of the server's headers has a line in docs/duties.md.
 
 The names come from the headers of the servers that are installed, and from
-tools/duties.txt, which holds those of 15, 17 and 18 for machines without them.
+tools/duties.txt, which holds those of 15, 17, 18 and 19 for machines without them.
 """
 
 import glob
 import os
 import re
 
-VERSIONS = ("15", "17", "18")
+VERSIONS = ("15", "17", "18", "19")
 STORED = "tools/duties.txt"
 TABLE = "docs/duties.md"
 
 # What is asked of each header: a pattern for macros, and which enums and structs.
 MACROS = {
-    "access/tableam.h": r"TABLE_INSERT_\w+|TUPLE_LOCK_FLAG_\w+",
+    "access/tableam.h": r"TABLE_(?:INSERT|UPDATE|DELETE)_\w+|TUPLE_LOCK_FLAG_\w+",
     "commands/vacuum.h": r"VACOPT_\w+",
 }
 ENUMS = {

@@ -59,6 +59,9 @@ asked()
 # Has the FILE of t/ a line "# long"?
 is_long() { grep -q '^# long$' "$1"; }
 
+# Has the FILE of t/ a line "# newest"? --all runs such files on 19 too.
+is_for_newest() { grep -q '^# newest$' "$1"; }
+
 # plan SERVER: its jobs. --all has every kind of test on one version at least; of
 # what takes long, --long has the other versions.
 plan()
@@ -97,14 +100,16 @@ plan_short()
 	fi
 }
 
-# plan_tap SERVER: t/. The version 17 runs all files in --all, the others those
-# that are not long.
+# plan_tap SERVER: t/. The version 17 runs all files in --all, 15 and 18 those
+# that are not long, 19 those that are for the newest version.
 plan_tap()
 {
 	local item
 	while read -r item; do
 		case $tier:${1%[asv]} in
 			all:17 | one:*) ;;
+			all:19) is_for_newest "$top/t/$item.pl" || continue ;;
+			long:19) ! is_for_newest "$top/t/$item.pl" || continue ;;
 			all:*) ! is_long "$top/t/$item.pl" || continue ;;
 			long:17) continue ;;
 			long:*) is_long "$top/t/$item.pl" || continue ;;
@@ -113,9 +118,11 @@ plan_tap()
 	done < <(list_tests "$top/t" .pl)
 }
 
+# plan_random SERVER: test/random/; on 19 in --long only.
 plan_random()
 {
 	local item
+	case $tier:${1%[asv]} in all:19) return ;; esac
 	while read -r item; do
 		! wanted "${item%%: *}" || job "$1" random $heavy random_run "$item"
 	done < <(random_runs "$1")
@@ -214,9 +221,20 @@ parse_test_options()
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in
 		one) if asked core; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
-		all) versions=(15 17 18) ;;
-		long) versions=(15 17 18 17s) ;;
+		all) versions=(15 17 18 19) ;;
+		long) versions=(15 17 18 19 17s) ;;
 	esac
+	[ $tier = one ] || leave_out_19
+}
+
+# Take 19 out of $versions if there is nothing to make its server of.
+leave_out_19()
+{
+	local v kept=()
+	if has_server 19; then return; fi
+	say "skipping PostgreSQL 19: Debian has no package of it, and ZUNDO_POSTGRES_19 names no tarball of its sources"
+	for v in "${versions[@]}"; do [ "$v" = 19 ] || kept+=("$v"); done
+	versions=("${kept[@]}")
 }
 
 run_tests()

@@ -7,7 +7,8 @@
  * with children or rules. What reaches the access method (rewrites, copies,
  * rows, indexes) is refused by discard/undo_am.c. GRANT, COMMENT, OWNER TO,
  * storage parameters, VACUUM and ANALYZE are allowed. VACUUM FULL leaves the
- * undo log out, also when it is for the whole database.
+ * undo log out, also when it is for the whole database; so does REPACK of the
+ * whole database (19), which is run as VACUUM FULL of all other tables.
  *
  * The undo log is a materialized view, the only kind of relation with a file
  * and an access method that is no table: the server itself refuses to change
@@ -240,6 +241,7 @@ check_command(Node *node)
 			refuse_if(names_undo_log(((IndexStmt *) node)->relation), "indexed");
 			break;
 		default:
+			refuse_if(names_undo_log(zc_clustered_relation(node)), "clustered or repacked");
 			break;
 	}
 }
@@ -296,28 +298,65 @@ all_but(Oid undo_log)
 	return relations;
 }
 
+/* Returns the OID of the undo log, or InvalidOid if this database has none. */
+static Oid
+find_undo_log(void)
+{
+	Oid			nspoid = get_namespace_oid("zundo", true);
+	Oid			undo_log = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
+
+	return OidIsValid(undo_log) && is_undo_table(undo_log) ? undo_log : InvalidOid;
+}
+
 /*
- * Leaves the undo log out of VACUUM FULL, because its blocks cannot be moved;
- * the other tables of the database, or of the list, are processed.
+ * Returns the VACUUM FULL that does what REPACK of all tables does, without the
+ * undo log; NULL if there is no table that the user may vacuum. REPACK itself
+ * cannot be given a list of tables. No lock on the undo log is requested:
+ * transactions that write to their first zheap table would wait behind it.
+ */
+static PlannedStmt *
+repack_others(PlannedStmt *pstmt, bool verbose, Oid undo_log, bool toplevel)
+{
+	VacuumStmt *stmt = makeNode(VacuumStmt);
+
+	PreventInTransactionBlock(toplevel, "REPACK");
+	stmt->is_vacuumcmd = true;
+	stmt->options = list_make1(makeDefElem("full", NULL, -1));
+	if (verbose)
+		stmt->options = lappend(stmt->options, makeDefElem("verbose", NULL, -1));
+	stmt->rels = all_but(undo_log);
+	if (stmt->rels == NIL)
+		return NULL;
+	pstmt = copyObject(pstmt);
+	pstmt->utilityStmt = (Node *) stmt;
+	return pstmt;
+}
+
+/*
+ * Leaves the undo log out of VACUUM FULL and of REPACK without a table, because
+ * its blocks cannot be moved; the other tables of the database, or of the list,
+ * are processed.
  */
 PlannedStmt *
 zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)
 {
 	VacuumStmt *stmt = (VacuumStmt *) pstmt->utilityStmt;
-	Oid			nspoid,
-				undo_log;
+	bool		repack,
+				verbose;
+	Oid			undo_log;
 	List	   *relations = NIL;
 	ListCell   *lc;
 
-	if (!IsA(stmt, VacuumStmt))
+	repack = zc_repacks_all(pstmt->utilityStmt, &verbose);
+	if (!repack &&
+		(!IsA(stmt, VacuumStmt) || !stmt->is_vacuumcmd || !vacuum_says(stmt, "full") ||
+		 vacuum_says(stmt, "only_database_stats")))
 		return pstmt;
-	if (!stmt->is_vacuumcmd || !vacuum_says(stmt, "full") ||
-		vacuum_says(stmt, "only_database_stats"))
+	undo_log = find_undo_log();
+	if (!OidIsValid(undo_log))
 		return pstmt;
-	nspoid = get_namespace_oid("zundo", true);
-	undo_log = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
-	if (!OidIsValid(undo_log) || !is_undo_table(undo_log))
-		return pstmt;
+	if (repack)
+		return repack_others(pstmt, verbose, undo_log, toplevel);
 	foreach(lc, stmt->rels)
 	{
 		VacuumRelation *rel = lfirst_node(VacuumRelation, lc);

@@ -425,8 +425,15 @@ zu_explain_end(ErrorData *error)
 		error->detail == NULL &&
 		MyProc != NULL && am_victim(true))
 	{
-		error->detail = MemoryContextStrdup(ErrorContext, VICTIM_DETAIL);
-		error->hint = MemoryContextStrdup(ErrorContext, VICTIM_HINT);
+		MemoryContext old = MemoryContextSwitchTo(ErrorContext);
+
+		error->detail = pstrdup(VICTIM_DETAIL);
+		error->hint = pstrdup(VICTIM_HINT);
+
+		/* from 19 on the log has a detail of its own, the sender */
+		if (error->detail_log != NULL)
+			error->detail_log = psprintf("%s %s", error->detail, error->detail_log);
+		MemoryContextSwitchTo(old);
 	}
 }
 

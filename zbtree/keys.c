@@ -94,10 +94,9 @@ has_entry(Relation index, Relation table, IndexTuple entry)
 {
 	BTInsertStateData search = {0};
 	BTScanInsert key = _bt_mkscankey(index, entry);
-	BTStack		stack;
 	bool		found = false;
 
-	stack = zc_bt_search(index, table, key, &search.buf, BT_READ);
+	zc_bt_search(index, table, key, &search.buf, BT_READ);
 	if (BufferIsValid(search.buf))
 	{
 		Page		page = BufferGetPage(search.buf);
@@ -119,7 +118,6 @@ has_entry(Relation index, Relation table, IndexTuple entry)
 			CheckForSerializableConflictIn(index, NULL, BufferGetBlockNumber(search.buf));
 		_bt_relbuf(index, search.buf);
 	}
-	_bt_freestack(stack);
 	pfree(key);
 	return found;
 }
