@@ -191,6 +191,30 @@ was_asked(const RowChange *u)
 }
 
 /*
+ * Sets whether an update in place gives the row new keys in indexes to which it
+ * adds the entries itself. The rows are compared as they are stored: the
+ * toaster may move a key out of line whose value does not change. Such a row
+ * must not stay, since a key out of line counts for every entry of its TID
+ * (ZBTREE-4).
+ */
+static void
+compare_keys(RowChange *u)
+{
+	Replacement *new = u->replacement;
+	const Bitmapset *keyed = new->columns->keyed;
+	Relation	rel = u->writer.rel;
+	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
+
+	if (!zcolumns_differ(&stored, keyed))
+		return;
+	if (zcolumns_some_external(rel, keyed, u->oldrow, u->oldlen) ||
+		zcolumns_some_external(rel, keyed, new->row, new->len))
+		new->in_place = false;
+	else
+		new->new_keys = true;
+}
+
+/*
  * Sets whether the update can be made in place, as far as the indexes are
  * concerned, or whether that is undecided.
  */
@@ -215,15 +239,8 @@ compare_indexes(RowChange *u, const ZUpdatedRow *row)
 				new->undecided = (new->times_asked < MAX_ASKED);
 			break;
 	}
-	if (new->in_place && zcolumns_differ(row, new->columns->keyed))
-	{
-		/* the keys of a TID in line are those that are compared (ZBTREE-4) */
-		if (zcolumns_some_external(row->rel, new->columns->keyed, u->oldrow, u->oldlen) ||
-			zcolumns_some_external(row->rel, new->columns->keyed, new->row, new->len))
-			new->in_place = false;
-		else
-			new->new_keys = true;
-	}
+	if (new->in_place)
+		compare_keys(u);
 }
 
 /*

@@ -193,5 +193,20 @@ ALTER OPERATOR FAMILY integer_ops USING btree ADD OPERATOR 3 = (bigint, num), OP
 CREATE FUNCTION some_num() RETURNS num LANGUAGE plpgsql STABLE AS 'BEGIN RETURN ROW(42)::num; END';
 CREATE TABLE two (a bigint, b bigint) USING heap;
 EXPLAIN (COSTS OFF) SELECT * FROM two WHERE a = b AND b = some_num();
+-- a key that the toaster puts out of line because another column has grown: the row moves, since a key out of line
+-- counts for all entries of its TID (ZBTREE-3)
+CREATE TABLE pushed (id int PRIMARY KEY, a text STORAGE EXTERNAL, c text STORAGE EXTERNAL) USING zheap WITH (fillfactor = 30);
+CREATE INDEX pushed_a ON pushed USING zbtree (a);
+INSERT INTO pushed VALUES (1, repeat('m', 1500), '');
+UPDATE pushed SET a = repeat('p', 1500);
+SELECT ctid FROM pushed;
+UPDATE pushed SET c = repeat('c', 1000);
+SELECT ctid FROM pushed;
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SELECT left(a, 1) FROM pushed WHERE a > 'a';
+SELECT left(a, 1) FROM pushed WHERE a < 'n';
+RESET enable_seqscan;
+RESET enable_bitmapscan;
 SELECT c.relname, f.* FROM pg_class c JOIN pg_am a ON a.oid = c.relam, zundo.check(c.oid) f
 	WHERE a.amname = 'zheap' AND c.relkind IN ('r', 'm');
