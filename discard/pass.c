@@ -244,6 +244,8 @@ discard_pass(Pass *pass)
 	 */
 	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
 		zu_log_oldest(oldest);
+	/* all of these transactions have written their commit records */
+	zu_max64(&entry->oldest_lsn, GetXLogInsertRecPtr());
 	/* UNDO-7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	zfree_extents(pass, oldest);

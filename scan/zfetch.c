@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "mvcc/zany.h"
@@ -133,6 +134,19 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 }
 
 /*
+ * Returns whether no crash can bring the row in buf back that a fetch has found
+ * dead. nbtree's marks of dead entries are not logged and may reach the disk
+ * before an asynchronous commit does. The deleter is before `oldest`, or the
+ * page's last change has removed the row.
+ */
+static bool
+death_is_durable(Relation rel, Buffer buf)
+{
+	return !RelationNeedsWAL(rel) ||
+		!XLogNeedsFlush(Max(zu_oldest_lsn(), BufferGetLSNAtomic(buf)));
+}
+
+/*
  * Fetches the one version that a TID has for each snapshot, so there is
  * nothing to call again for. The block stays pinned for the next fetch. A
  * version with another key than the entry's is not found, but is not dead.
@@ -146,7 +160,11 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (!fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead))
+	{
+		if (all_dead != NULL && *all_dead)
+			*all_dead = death_is_durable(scan->rel, fetch->buf);
 		return false;
+	}
 	Assert(all_dead == NULL || !*all_dead);
 	return fetch->expect.entry == NULL ||
 		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot) ||
