@@ -26,9 +26,17 @@
 /* ---- writing ---- */
 
 /*
+ * The longest old row with its values in line. A WAL record has at most 1020
+ * MB; a longer one is a PANIC when it is inserted, and 15 inserts a record that
+ * it cannot read.
+ */
+#define MAX_FLAT_ROW ((Size) 1019 * 1024 * 1024)
+
+/*
  * Returns, palloc'd, a row with the old row's values of the columns in attrs,
  * or of all columns if attrs is NULL; the others are NULL. Values out of line
- * are fetched, so the row may be longer than a page.
+ * are fetched, so the row may be longer than a page. Raises an error if the row
+ * is too long for a WAL record.
  */
 static char *
 flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 *length)
@@ -36,6 +44,7 @@ flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 
 	TupleDesc	desc = RelationGetDescr(rel);
 	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
+	Size		size;
 	char	   *row;
 
 	for (int i = 0; i < desc->natts; i++)
@@ -52,9 +61,17 @@ flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 
 			values[i] = PointerGetDatum(detoast_external_attr((struct varlena *)
 															  DatumGetPointer(values[i])));
 	}
-	*length = ztuple_size_any(desc, values, isnull);
-	row = palloc(*length);
-	ztuple_form(desc, values, isnull, row, *length);
+	size = ztuple_size_any(desc, values, isnull);
+	if (size > MAX_FLAT_ROW)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("old row of relation \"%s\" is too long for logical decoding",
+						RelationGetRelationName(rel)),
+				 errdetail("Its replica identity has %zu bytes; the maximum is %zu.",
+						   size, MAX_FLAT_ROW)));
+	row = palloc(size);
+	ztuple_form(desc, values, isnull, row, size);
+	*length = size;
 	return row;
 }
 
