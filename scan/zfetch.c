@@ -5,6 +5,11 @@
  * methods, sometimes while these hold a lock on an index page (lock order:
  * index page before table page). An index fetch keeps its last block pinned;
  * nothing else is held between calls. Nothing is written.
+ *
+ * Invariant
+ *	SCAN-6	an index access method is told that a row is dead to all snapshots
+ *		only if no crash can bring the row back: index AMs mark such entries
+ *		without WAL.
  */
 #include "postgres.h"
 
@@ -137,7 +142,7 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
  * Returns whether no crash can bring the row in buf back that a fetch has found
  * dead. nbtree's marks of dead entries are not logged and may reach the disk
  * before an asynchronous commit does. The deleter is before `oldest`, or the
- * page's last change has removed the row.
+ * page's last change has removed the row (SCAN-6).
  */
 static bool
 death_is_durable(Relation rel, Buffer buf)
