@@ -7,7 +7,7 @@
  * nothing else is held between calls. Nothing is written.
  *
  * Invariant
- *	SCAN-6	an index access method is told that a row is dead to all snapshots
+ *	SCAN-6	zheap_index_fetch_tuple reports a row as dead to all snapshots
  *		only if no crash can bring the row back: index AMs mark such entries
  *		without WAL.
  */

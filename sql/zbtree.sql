@@ -195,7 +195,8 @@ CREATE TABLE two (a bigint, b bigint) USING heap;
 EXPLAIN (COSTS OFF) SELECT * FROM two WHERE a = b AND b = some_num();
 -- a key that the toaster puts out of line because another column has grown: the row moves, since a key out of line
 -- counts for all entries of its TID (ZBTREE-3)
-CREATE TABLE pushed (id int PRIMARY KEY, a text STORAGE EXTERNAL, c text STORAGE EXTERNAL) USING zheap WITH (fillfactor = 30);
+CREATE TABLE pushed (id int PRIMARY KEY, a text, c text) USING zheap WITH (fillfactor = 30);
+ALTER TABLE pushed ALTER a SET STORAGE EXTERNAL, ALTER c SET STORAGE EXTERNAL;
 CREATE INDEX pushed_a ON pushed USING zbtree (a);
 INSERT INTO pushed VALUES (1, repeat('m', 1500), '');
 UPDATE pushed SET a = repeat('p', 1500);

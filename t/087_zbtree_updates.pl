@@ -164,11 +164,12 @@ my $hold = session($node);
 ask($hold, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM z');
 push @old, $hold;
 ask($writer, 'BEGIN');
+# 15 still counts updates of earlier transactions that have not been reported
+my $hot = ask($writer, 'SELECT hot()');
 change('UPDATE T SET a = 100, b = repeat(b, 1)');
 change('UPDATE T SET a = 50') for 1 .. 2;
 change('UPDATE T SET a = 100 + id % 2') for 1 .. 3;
-my $hot = ask($writer, 'SELECT hot()');
-is($hot, 6 * $rows, 'all updates in place');
+is(ask($writer, 'SELECT hot()') - $hot, 6 * $rows, 'all updates in place');
 ask($writer, 'COMMIT');
 for my $n (1 .. 5)
 {

@@ -116,8 +116,8 @@ extern ZXid zu_oldest(void);
 
 /*
  * zu_oldest_lsn: returns a WAL position after the ends of all transactions
- * before an `oldest` that was read before. Until it has been flushed a crash may
- * take back asynchronous commits among them.
+ * before an `oldest` that was read before. Until it has been flushed a crash
+ * may take back asynchronous commits among them.
  */
 extern XLogRecPtr zu_oldest_lsn(void);
 
