@@ -330,7 +330,8 @@ page_undo_change(Model *m)
 	rec.offset = off;
 	CHECK(zpage_undo((Page) m->block.data, 0, &rec, saved->payload, saved->payload_len));
 
-	h = (zheader_get(saved->before) & ~ZH_LOCK_MASK) | (zheader_get(row->bytes) & ZH_LOCK_MASK);
+	h = (zheader_get(saved->before) & ~ZH_LOCK_MASK) |
+		(zheader_get(row->bytes) & (ZH_LOCK_MASK | ZH_STALE_KEYS));
 	memcpy(row->bytes, saved->before, saved->before_len);
 	row->len = saved->before_len;
 	zheader_set(row->bytes, h);
