@@ -32,9 +32,7 @@ sub problem
 # patient_session: a session whose queries may take long together.
 sub patient_session
 {
-	my $session = session($node, timeout => 600);
-	$session->set_query_timer_restart();
-	return $session;
+	return session($node, timeout => 600);
 }
 
 # run SESSION SQL: true if all of it passes.

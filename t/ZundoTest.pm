@@ -44,11 +44,13 @@ sub sql
 	return $newest->safe_psql('postgres', join("\n", @lines));
 }
 
-# session NODE [OPTION => VALUE ...]: a session that continues after errors.
+# session NODE [OPTION => VALUE ...]: a session that continues after errors; the time limit holds for each query.
 sub session
 {
 	my ($node, %options) = @_;
-	return $node->background_psql('postgres', on_error_stop => 0, %options);
+	my $session = $node->background_psql('postgres', on_error_stop => 0, %options);
+	$session->set_query_timer_restart();
+	return $session;
 }
 
 # ask SESSION STATEMENT...: what the session answers; its errors are in $complaint.
