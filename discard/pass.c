@@ -29,12 +29,17 @@
  *	UNDO-19	the conflict horizon of a DISCARD record covers everything that has
  *		come below `oldest` since the last one, and the record is logged before
  *		the `oldest` that relies on it is published.
+ *	UNDO-68	no crash takes back a commit before `oldest`: all WAL is flushed
+ *		before `oldest` rises. Marks of dead index entries have no WAL record
+ *		that would keep them from the disk until the commit of an asynchronous
+ *		deleter is there.
  */
 #include "postgres.h"
 
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "discard/discard_internal.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
@@ -209,6 +214,22 @@ parse_logs(const Pass *pass)
 }
 
 /*
+ * Returns the end of what has been inserted into WAL. GetXLogInsertRecPtr is
+ * beyond it, and cannot be flushed, if the next record begins a page.
+ */
+static XLogRecPtr
+inserted_wal(void)
+{
+	XLogRecPtr	ptr = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(ptr, wal_segment_size) == SizeOfXLogLongPHD)
+		return ptr - SizeOfXLogLongPHD;
+	if (ptr % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		return ptr - SizeOfXLogShortPHD;
+	return ptr;
+}
+
+/*
  * discard_pass: Makes one pass, in the order that UNDO-7, UNDO-18 and UNDO-19
  * demand. Does nothing if the horizon is not known. This process has the
  * discarder flag.
@@ -244,8 +265,8 @@ discard_pass(Pass *pass)
 	 */
 	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
 		zu_log_oldest(oldest);
-	/* all of these transactions have written their commit records */
-	zu_max64(&entry->oldest_lsn, GetXLogInsertRecPtr());
+	if (oldest > pg_atomic_read_u64(&entry->oldest))
+		XLogFlush(inserted_wal());	/* UNDO-68 */
 	/* UNDO-7: publish before anything becomes allocatable */
 	zu_max64(&entry->oldest, oldest);
 	zfree_extents(pass, oldest);

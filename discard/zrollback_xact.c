@@ -504,7 +504,6 @@ zrollback_transaction(ZuAbort *abort)
 	Job		   *job = palloc0(sizeof(Job));
 	bool		complete;
 
-	Assert(abort->tried || abort->nstalled == 0);
 	job->abort = abort;
 	job->complete = true;
 	if (abort->tried && abort->nstalled > 0 && !choose_tables(job))

@@ -4,17 +4,14 @@
  * Called through zam.c by the executor, by triggers and by index access
  * methods, sometimes while these hold a lock on an index page (lock order:
  * index page before table page). An index fetch keeps its last block pinned;
- * nothing else is held between calls. Nothing is written.
- *
- * Invariant
- *	SCAN-6	zheap_index_fetch_tuple reports a row as dead to all snapshots
- *		only if no crash can bring the row back: index AMs mark such entries
- *		without WAL.
+ * nothing else is held between calls. Nothing is written. A
+ * row is reported as dead to all snapshots if its deleter is before `oldest`:
+ * no crash brings it back (UNDO-68), and index access methods mark its entries
+ * without WAL.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "mvcc/zany.h"
@@ -139,19 +136,6 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 }
 
 /*
- * Returns whether no crash can bring the row in buf back that a fetch has found
- * dead. nbtree's marks of dead entries are not logged and may reach the disk
- * before an asynchronous commit does. The deleter is before `oldest`, or the
- * page's last change has removed the row (SCAN-6).
- */
-static bool
-death_is_durable(Relation rel, Buffer buf)
-{
-	return !RelationNeedsWAL(rel) ||
-		!XLogNeedsFlush(Max(zu_oldest_lsn(), BufferGetLSNAtomic(buf)));
-}
-
-/*
  * Fetches the one version that a TID has for each snapshot, so there is
  * nothing to call again for. The block stays pinned for the next fetch. A
  * version with another key than the entry's is not found, but is not dead.
@@ -165,11 +149,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (!fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead))
-	{
-		if (all_dead != NULL && *all_dead)
-			*all_dead = death_is_durable(scan->rel, fetch->buf);
 		return false;
-	}
 	Assert(all_dead == NULL || !*all_dead);
 	return fetch->expect.entry == NULL ||
 		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot) ||

@@ -115,13 +115,6 @@ extern Oid	zu_relation_oid(void);
 extern ZXid zu_oldest(void);
 
 /*
- * zu_oldest_lsn: returns a WAL position after the ends of all transactions
- * before an `oldest` that was read before. Until it has been flushed a crash
- * may take back asynchronous commits among them.
- */
-extern XLogRecPtr zu_oldest_lsn(void);
-
-/*
  * The doubt window: xids whose undo may have been lost at the end of a log,
  * without a trace, before the log was loaded from its pages (UNDO-46,
  * undo_damage.c).

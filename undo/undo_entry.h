@@ -110,8 +110,6 @@ typedef struct ZuEntry
 								 * by redo */
 	pg_atomic_uint64 horizon;	/* latest horizon (H in UNDO-18), monotone */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
-	pg_atomic_uint64 oldest_lsn;	/* the commits before `oldest` are before
-									 * this in WAL; set before `oldest` */
 	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD
 								 * record */
 	pg_atomic_uint32 discarder; /* pid of the process that discards, 0 = none */

@@ -78,8 +78,6 @@ zu_load_meta(ZuEntry *entry)
 		check_time(meta->oldest);
 		pg_atomic_write_u64(&entry->doubt.from, meta->doubt_from);
 		pg_atomic_write_u64(&entry->doubt.to, meta->doubt_to);
-		if (!RecoveryInProgress())
-			zu_max64(&entry->oldest_lsn, GetXLogInsertRecPtr());
 		zu_max64(&entry->oldest, meta->oldest);
 		zu_max64(&entry->durable, meta->oldest);
 		pg_atomic_write_u32(&entry->limit, meta->nextents);

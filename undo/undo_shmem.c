@@ -173,7 +173,6 @@ init_entry(ZuEntry *entry)
 	pg_atomic_init_u64(&entry->doubt.to, InvalidZXid);
 	pg_atomic_init_u64(&entry->horizon, InvalidZXid);
 	pg_atomic_init_u64(&entry->durable, InvalidZXid);
-	pg_atomic_init_u64(&entry->oldest_lsn, InvalidXLogRecPtr);
 	pg_atomic_init_u64(&entry->conflict, InvalidZXid);
 	pg_atomic_init_u32(&entry->discarder, 0);
 	pg_atomic_init_u32(&entry->truncator, 0);
@@ -491,14 +490,6 @@ zu_oldest(void)
 {
 	Assert(zu_my.entry != NULL);
 	return pg_atomic_read_u64(&zu_my.entry->oldest);
-}
-
-XLogRecPtr
-zu_oldest_lsn(void)
-{
-	Assert(zu_my.entry != NULL);
-	pg_read_barrier();
-	return pg_atomic_read_u64(&zu_my.entry->oldest_lsn);
 }
 
 ZXid
