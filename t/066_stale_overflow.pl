@@ -129,7 +129,7 @@ sql('SELECT pg_sleep(2); DELETE FROM p WHERE id = 1002; SELECT pg_sleep(1)');
 like(error_of('SELECT sum(n) FROM zeroed'), qr/XX001: block 0 of relation "zeroed" is corrupted/, 'its rows are not read');
 is(sql(q{SELECT * FROM zundo.check('zundo.undo_log') WHERE invariant = 'UNDO-67'}),
 	"$zeroed||UNDO-67|no page of transaction slots any more, though its extent has only such pages: its contents are lost", 'zundo.check tells');
-# The search begins at the extent's first page after a start, so one of so many tables would get the page.
+# After a start the search begins at the extent's first page, so one of these tables would get the page.
 my @crowded = map { "crowded$_" } 1 .. 12;
 for my $table (@crowded)
 {
