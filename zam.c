@@ -15,7 +15,7 @@
 #include "fmgr.h"
 #include "monitor/heap_readers.h"
 #include "scan/zscan.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "vacuum/zvacuum.h"

@@ -66,7 +66,7 @@ _PG_init(void)
 	zundo_preloaded = true;
 	RegisterCustomRmgr(ZUNDO_RMGR_ID, &zundo_rmgr);
 	zundo_install_hooks();
-	zslot_lookup_writer_hook = zvis_lookup_writer;
-	zslot_forgotten_xmin_hook = zguard_forgotten_xmin;
+	ztts_lookup_writer_hook = zvis_lookup_writer;
+	ztts_forgotten_xmin_hook = zguard_forgotten_xmin;
 	zworkers_register();
 }

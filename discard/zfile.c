@@ -16,7 +16,7 @@
 #include "access/tableam.h"
 #include "catalog/pg_tablespace.h"
 #include "discard/zfile.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 
 bool
 zfile_is_zheap(Relation rel)

@@ -17,7 +17,7 @@
 #include "nodes/execnodes.h"
 #include "nodes/nodeFuncs.h"
 #include "storage/ipc.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -245,7 +245,7 @@ evaluate(Evaluator *e, const ZUpdatedRow *row, TupleTableSlot *newslot)
 	int			differing = -1;
 
 	Assert(e->in_use && e->reloid == RelationGetRelid(row->rel));
-	zslot_store_copy(e->oldslot, row->old, row->oldlen, row->tid, RelationGetRelid(row->rel));
+	ztts_store_copy(e->oldslot, row->old, row->oldlen, row->tid, RelationGetRelid(row->rel));
 	newslot->tts_tableOid = RelationGetRelid(row->rel);
 	for (int i = 0; i < e->n && differing < 0; i++)
 	{

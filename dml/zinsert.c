@@ -16,7 +16,7 @@
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -42,7 +42,7 @@ inserts_frozen(Relation rel, ZcOptions options)
 static const char *
 form_new_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len)
 {
-	const char *row = zslot_form_row(slot, RelationGetDescr(rel), len);
+	const char *row = ztts_form_row(slot, RelationGetDescr(rel), len);
 
 	if (ztoast_needed(rel, zheader_get(row), *len, 0))
 		row = ztoast_row(rel, slot, NULL, NULL, 0, options, len);
@@ -115,7 +115,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions 
 		insert_row(rel, row.row, row.len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
+		ztts_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -275,7 +275,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	{
 		slots[i]->tts_tid = rows.tid[i];
 		if (TTS_IS_ZHEAP(slots[i]))
-			zslot_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
+			ztts_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
 	}
 	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, nslots);
@@ -301,7 +301,7 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	zwriter_begin_change(&writer, rel, cid, false);
 	(void) insert_page_of_rows(&writer, &rows, 0, options, bistate, &special);
 	if (TTS_IS_ZHEAP(slot))
-		zslot_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
+		ztts_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
 	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, 1);
 }

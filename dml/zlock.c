@@ -17,7 +17,7 @@
 #include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 

@@ -13,7 +13,7 @@
 #include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "dml/zdml_internal.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 

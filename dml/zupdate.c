@@ -23,7 +23,7 @@
 #include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -718,7 +718,7 @@ make_room_in_place(RowChange *u)
 static void
 form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 {
-	const char *formed = zslot_form_row(slot, RelationGetDescr(rel), &new->len);
+	const char *formed = ztts_form_row(slot, RelationGetDescr(rel), &new->len);
 
 	new->row = palloc(new->len);
 	memcpy(new->row, formed, new->len);
@@ -883,8 +883,8 @@ show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
 	{
-		zslot_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
-		zslot_set_xmax(slot, locked ? u->writer.xid : InvalidZXid);
+		ztts_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
+		ztts_set_xmax(slot, locked ? u->writer.xid : InvalidZXid);
 	}
 }
 

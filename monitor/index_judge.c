@@ -32,7 +32,7 @@
 #include "monitor/monitor.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "undo/undo.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -139,9 +139,9 @@ take_version(ZIndexJudge *judge, const ZHistoryVersion *version, OffsetNumber of
 	ItemPointerData tid;
 
 	ItemPointerSet(&tid, judge->loaded, off);
-	zslot_store_copy(judge->slot, version->row, version->len, &tid,
-					 RelationGetRelid(judge->table));
-	zslot_set_writer(judge->slot, version->xid, FirstCommandId, InvalidUndoPtr);
+	ztts_store_copy(judge->slot, version->row, version->len, &tid,
+					RelationGetRelid(judge->table));
+	ztts_set_writer(judge->slot, version->xid, FirstCommandId, InvalidUndoPtr);
 }
 
 /*

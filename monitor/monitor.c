@@ -29,7 +29,7 @@
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "undo/undo.h"
 #include "undo/undo_request.h"
 #include "utils/array.h"

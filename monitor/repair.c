@@ -36,7 +36,7 @@
 #include "monitor/monitor.h"
 #include "mvcc/zvis.h"
 #include "rollback/zrollback.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "undo/undo.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"

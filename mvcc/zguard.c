@@ -44,7 +44,7 @@
 #include "pgstat.h"
 #include "replication/logicalworker.h"
 #include "storage/lmgr.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "undo/undo_temp.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"

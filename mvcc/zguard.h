@@ -7,7 +7,7 @@
 
 #include "executor/execdesc.h"
 #include "nodes/pathnodes.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 
 /*
  * zguard_forgotten_xmin: returns what xmin shows of a version whose writer is

@@ -15,7 +15,7 @@
 #include "storage/bufmgr.h"
 #include "storage/predicate.h"
 #include "storage/procarray.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "undo/undo_temp.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -180,12 +180,12 @@ void
 zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot)
 {
 	Assert(version->found);
-	zslot_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
+	ztts_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
 	if (version->writer_known)
-		zslot_set_writer(slot, version->xmin, version->cmin, version->writer);
+		ztts_set_writer(slot, version->xmin, version->cmin, version->writer);
 	else
-		zslot_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
-	zslot_set_xmax(slot, version->xmax);
+		ztts_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
+	ztts_set_xmax(slot, version->xmax);
 }
 
 /*

@@ -156,7 +156,7 @@ extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid
 
 /*
  * zvis_lookup_writer: finds the writer of a slot's version. Called through
- * zslot_lookup_writer_hook (tuple/zslot.h).
+ * ztts_lookup_writer_hook (tuple/ztts.h).
  */
 struct ZHeapSlot;
 extern void zvis_lookup_writer(struct ZHeapSlot *slot);

@@ -145,8 +145,8 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 	ItemPointerData tid;
 
 	ItemPointerSet(&tid, block, off);
-	zslot_store_copy(feeder->slot, version->row, version->len, &tid, RelationGetRelid(feeder->rel));
-	zslot_set_writer(feeder->slot, version->xid, FirstCommandId, InvalidUndoPtr);
+	ztts_store_copy(feeder->slot, version->row, version->len, &tid, RelationGetRelid(feeder->rel));
+	ztts_set_writer(feeder->slot, version->xid, FirstCommandId, InvalidUndoPtr);
 }
 
 /*
@@ -351,9 +351,9 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	if (!ZH_LIVE(header))
 		return true;
 	ItemPointerSet(&tid, block, off);
-	zslot_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid,
-					 RelationGetRelid(feeder->rel));
-	zslot_set_writer(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
+	ztts_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid,
+					RelationGetRelid(feeder->rel));
+	ztts_set_writer(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
 	count_row(feeder);
 	feed(feeder, true);
 	return true;

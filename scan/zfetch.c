@@ -292,23 +292,23 @@ bool
 zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
 {
 	ZVersion	version;
-	ZHeapSlot  *zslot = (ZHeapSlot *) slot;
+	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	Buffer		buf;
 
 	Assert(TTS_IS_ZHEAP(slot));
 	zscan_refuse_historic(snapshot);
 	zu_attach_database();
-	if (zslot->writer_known && zslot->xmin != InvalidZXid && zslot->xmin >= zu_oldest())
+	if (z->writer_known && z->xmin != InvalidZXid && z->xmin >= zu_oldest())
 	{
 		/*
 		 * a foreign key's trigger checks whether its row has been changed
 		 * since
 		 */
-		if (snapshot->snapshot_type == SNAPSHOT_SELF && zslot->writer != InvalidUndoPtr &&
-			zxid_status(zslot->xmin) == ZXID_OWN)
-			return zany_is_newest(rel, &slot->tts_tid, zslot->writer);
-		if (IsMVCCSnapshot(snapshot) && !zxid_is_ours(zslot->xmin) &&
-			!zxid_visible_mvcc(zslot->xmin, snapshot))
+		if (snapshot->snapshot_type == SNAPSHOT_SELF && z->writer != InvalidUndoPtr &&
+			zxid_status(z->xmin) == ZXID_OWN)
+			return zany_is_newest(rel, &slot->tts_tid, z->writer);
+		if (IsMVCCSnapshot(snapshot) && !zxid_is_ours(z->xmin) &&
+			!zxid_visible_mvcc(z->xmin, snapshot))
 			return false;
 	}
 	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&slot->tts_tid));
@@ -320,7 +320,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	if (!version.found)
 		return false;
 	/* a virtual slot has no bytes to compare */
-	return zslot->row == NULL || same_row(zslot->row, zslot->len, version.row, version.len);
+	return z->row == NULL || same_row(z->row, z->len, version.row, version.len);
 }
 
 /* ---- index deletion ---- */

@@ -7,7 +7,7 @@
 #include "access/relscan.h"
 #include "scan/zscan.h"
 #include "storage/bufmgr.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/rel.h"
 
 /*
@@ -111,8 +111,8 @@ zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
 	ZXid		chain_xid;
 	UndoPtr		chain = zpage_view_chain(view, i, &chain_xid);
 
-	zslot_show(slot, view->row[i], view->len[i], scan->block, view->offset[i],
-			   RelationGetRelid(rel), chain_xid, chain, rel->rd_locator.relNumber);
+	ztts_show(slot, view->row[i], view->len[i], scan->block, view->offset[i],
+			  RelationGetRelid(rel), chain_xid, chain, rel->rd_locator.relNumber);
 }
 
 /*

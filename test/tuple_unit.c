@@ -23,7 +23,7 @@
 #include "miscadmin.h"
 #include "page/zpage.h"
 #include "tuple/zlayout.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/array.h"
 #include "utils/memutils.h"
 
@@ -790,8 +790,8 @@ test_slots(TestRow *t)
 
 	ItemPointerSet(&tid, 7, 9);
 	memcpy(borrowed, t->row, t->len);
-	zslot_store_borrowed(slot, borrowed, t->len, &tid, 4711);
-	zslot_set_writer(slot, 1000, 3, InvalidUndoPtr);
+	ztts_store_borrowed(slot, borrowed, t->len, &tid, 4711);
+	ztts_set_writer(slot, 1000, 3, InvalidUndoPtr);
 	check_slot(t, slot);
 	ExecCopySlot(copy, slot);
 	ExecMaterializeSlot(slot);
@@ -801,13 +801,13 @@ test_slots(TestRow *t)
 	CHECK(ItemPointerEquals(&copy->tts_tid, &tid) && copy->tts_tableOid == 4711);
 	CHECK(DatumGetTransactionId(slot_getsysattr(copy, MinTransactionIdAttributeNumber,
 												&isnull)) == 1000);
-	row = zslot_form_row(copy, t->desc, &len);
+	row = ztts_form_row(copy, t->desc, &len);
 	CHECK(len == t->len && memcmp(row, t->row, len) == 0);
 
 	tuple = ExecCopySlotHeapTuple(slot);
 	CHECK(ItemPointerEquals(&tuple->t_self, &tid));
 	ExecForceStoreHeapTuple(tuple, copy, false);
-	row = zslot_form_row(copy, t->desc, &len);
+	row = ztts_form_row(copy, t->desc, &len);
 	CHECK(len == t->len && memcmp(row, t->row, len) == 0);
 	ExecMaterializeSlot(copy);
 	heap_freetuple(tuple);
@@ -817,7 +817,7 @@ test_slots(TestRow *t)
 	check_slot(t, virtual);
 	ExecCopySlot(copy, virtual);
 	check_slot(t, copy);
-	zslot_store_copy(copy, t->row, t->len, &tid, 1);
+	ztts_store_copy(copy, t->row, t->len, &tid, 1);
 	check_slot(t, copy);
 
 	ExecDropSingleTupleTableSlot(virtual);

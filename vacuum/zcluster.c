@@ -42,7 +42,7 @@
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "rollback/zrollback.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -298,8 +298,8 @@ take_row(Rewrite *rewrite, BlockNumber block, OffsetNumber off, bool only_dead)
 		rewrite->dead += 1;
 	for (int i = 0; i < n && !(live && only_dead); i++)
 	{
-		zslot_store_borrowed(rewrite->old_slot, list[i].row, list[i].len, &tid,
-							 RelationGetRelid(rewrite->old));
+		ztts_store_borrowed(rewrite->old_slot, list[i].row, list[i].len, &tid,
+							RelationGetRelid(rewrite->old));
 		take_version(rewrite, list[i].version);
 	}
 	ExecClearTuple(rewrite->old_slot);
@@ -342,8 +342,8 @@ take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, b
 		ItemPointerData tid;
 
 		ItemPointerSet(&tid, block, off);
-		zslot_store_borrowed(rewrite->old_slot, row, zpage_row_length(page, lp), &tid,
-							 RelationGetRelid(rewrite->old));
+		ztts_store_borrowed(rewrite->old_slot, row, zpage_row_length(page, lp), &tid,
+							RelationGetRelid(rewrite->old));
 		take_version(rewrite, frozen);
 	}
 	return true;

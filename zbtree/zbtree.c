@@ -15,7 +15,7 @@
 #include "fmgr.h"
 #include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/index_selfuncs.h"
 #include "utils/rel.h"
 #include "zbtree/zbtree_internal.h"

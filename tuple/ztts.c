@@ -1,8 +1,8 @@
 /*
- * tuple/zslot.c - the TupleTableSlot operations of zheap tables.
+ * tuple/ztts.c - the TupleTableSlot operations of zheap tables.
  *
  * Owns ZHeapSlot. The executor calls the operations; scans and DML call the
- * functions declared in zslot.h. Uses only the slot's memory: no locks, no
+ * functions declared in ztts.h. Uses only the slot's memory: no locks, no
  * buffers, no crash points.
  *
  * A slot that is not empty holds either a row (row != NULL) of borrowed or own
@@ -20,14 +20,14 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/xact.h"
-#include "tuple/zslot.h"
+#include "tuple/ztts.h"
 #include "utils/lsyscache.h"
 
 /* A cleared slot keeps up to this much memory for its next row. */
 #define KEEP_BYTES	(64 * 1024)
 
-void		(*zslot_lookup_writer_hook) (ZHeapSlot *slot) = NULL;
-TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot) = NULL;
+void		(*ztts_lookup_writer_hook) (ZHeapSlot *slot) = NULL;
+TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot) = NULL;
 
 /* Resets what the slot knows of the version's writer. */
 static inline void
@@ -185,7 +185,7 @@ release_memory(ZHeapSlot *z, Size keep)
 /* ---- slot operations; see executor/tuptable.h for what each has to do ---- */
 
 static void
-zslot_init(TupleTableSlot *slot)
+ztts_init(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -201,13 +201,13 @@ zslot_init(TupleTableSlot *slot)
 }
 
 static void
-zslot_release(TupleTableSlot *slot)
+ztts_release(TupleTableSlot *slot)
 {
 	release_memory((ZHeapSlot *) slot, 0);
 }
 
 static void
-zslot_clear(TupleTableSlot *slot)
+ztts_clear(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -237,7 +237,7 @@ plan_prefix(ZHeapSlot *z)
 	int			end = 0;
 	int			n = 0;
 
-	while (n < Min(desc->natts, ZSLOT_PREFIX))
+	while (n < Min(desc->natts, ZTTS_PREFIX))
 	{
 		ZcAttr		att = zc_attr(desc, n);
 
@@ -294,7 +294,7 @@ slot_corrupted(TupleTableSlot *slot, int attno)
 }
 
 static void
-zslot_getsomeattrs(TupleTableSlot *slot, int natts)
+ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	ZHeader		header;
@@ -346,8 +346,8 @@ find_writer(ZHeapSlot *z)
 		return true;
 	if (z->row == NULL)
 		return false;
-	if (z->chain != InvalidUndoPtr && zslot_lookup_writer_hook != NULL)
-		zslot_lookup_writer_hook(z);
+	if (z->chain != InvalidUndoPtr && ztts_lookup_writer_hook != NULL)
+		ztts_lookup_writer_hook(z);
 	z->writer_known = true;
 	return true;
 }
@@ -362,19 +362,19 @@ shown_xmin(const ZHeapSlot *z)
 	Assert(z->writer_known || z->chain == InvalidUndoPtr);
 	if (z->xmin != InvalidZXid)
 		return zxid_to_xid(z->xmin);
-	return zslot_forgotten_xmin_hook != NULL ? zslot_forgotten_xmin_hook(z) : FrozenTransactionId;
+	return ztts_forgotten_xmin_hook != NULL ? ztts_forgotten_xmin_hook(z) : FrozenTransactionId;
 }
 
-/* zslot_writer: see zslot.h. */
+/* ztts_writer: see ztts.h. */
 bool
-zslot_writer(TupleTableSlot *slot)
+ztts_writer(TupleTableSlot *slot)
 {
 	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
 	return find_writer((ZHeapSlot *) slot);
 }
 
 static Datum
-zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
+ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -409,7 +409,7 @@ zslot_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 
 #if ZC_HAS_IS_CURRENT_XACT_TUPLE
 static bool
-zslot_is_current_xact_tuple(TupleTableSlot *slot)
+ztts_is_current_xact_tuple(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -426,7 +426,7 @@ zslot_is_current_xact_tuple(TupleTableSlot *slot)
 #endif
 
 static void
-zslot_materialize(TupleTableSlot *slot)
+ztts_materialize(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -439,7 +439,7 @@ zslot_materialize(TupleTableSlot *slot)
 }
 
 static void
-zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
+ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 {
 	ZHeapSlot  *dst = (ZHeapSlot *) dstslot;
 	ZHeapSlot  *src = TTS_IS_ZHEAP(srcslot) ? (ZHeapSlot *) srcslot : NULL;
@@ -473,7 +473,7 @@ zslot_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
  * that trigger functions can read xmin and cmin.
  */
 static HeapTuple
-zslot_copy_heap_tuple(TupleTableSlot *slot)
+ztts_copy_heap_tuple(TupleTableSlot *slot)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 	HeapTuple	tuple;
@@ -500,7 +500,7 @@ zslot_copy_heap_tuple(TupleTableSlot *slot)
 }
 
 static MinimalTuple
-zslot_copy_minimal_tuple(TupleTableSlot *slot ZC_EXTRA_PARAM)
+ztts_copy_minimal_tuple(TupleTableSlot *slot ZC_EXTRA_PARAM)
 {
 	slot_getallattrs(slot);
 	return heap_form_minimal_tuple(slot->tts_tupleDescriptor, slot->tts_values,
@@ -509,31 +509,31 @@ zslot_copy_minimal_tuple(TupleTableSlot *slot ZC_EXTRA_PARAM)
 
 const TupleTableSlotOps TTSOpsZHeap = {
 	.base_slot_size = sizeof(ZHeapSlot),
-	.init = zslot_init,
-	.release = zslot_release,
-	.clear = zslot_clear,
-	.getsomeattrs = zslot_getsomeattrs,
-	.getsysattr = zslot_getsysattr,
+	.init = ztts_init,
+	.release = ztts_release,
+	.clear = ztts_clear,
+	.getsomeattrs = ztts_getsomeattrs,
+	.getsysattr = ztts_getsysattr,
 #if ZC_HAS_IS_CURRENT_XACT_TUPLE
-	.is_current_xact_tuple = zslot_is_current_xact_tuple,
+	.is_current_xact_tuple = ztts_is_current_xact_tuple,
 #endif
-	.materialize = zslot_materialize,
-	.copyslot = zslot_copyslot,
+	.materialize = ztts_materialize,
+	.copyslot = ztts_copyslot,
 	.get_heap_tuple = NULL,
 	.get_minimal_tuple = NULL,
-	.copy_heap_tuple = zslot_copy_heap_tuple,
-	.copy_minimal_tuple = zslot_copy_minimal_tuple
+	.copy_heap_tuple = ztts_copy_heap_tuple,
+	.copy_minimal_tuple = ztts_copy_minimal_tuple
 };
 
 /* ---- for scans and DML ---- */
 
 /*
- * zslot_store_borrowed: see zslot.h. The version counts as visible to all until
- * zslot_set_writer or zslot_set_chain is called.
+ * ztts_store_borrowed: see ztts.h. The version counts as visible to all until
+ * ztts_set_writer or ztts_set_chain is called.
  */
 void
-zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
-					 ItemPointer tid, Oid tableoid)
+ztts_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
+					ItemPointer tid, Oid tableoid)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -545,10 +545,10 @@ zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 	slot->tts_tableOid = tableoid;
 }
 
-/* zslot_store_copy: see zslot.h. */
+/* ztts_store_copy: see ztts.h. */
 void
-zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
-				 ItemPointer tid, Oid tableoid)
+ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
+				ItemPointer tid, Oid tableoid)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -560,12 +560,12 @@ zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 }
 
 /*
- * zslot_set_writer: the version was written by transaction xmin (0 = visible
+ * ztts_set_writer: the version was written by transaction xmin (0 = visible
  * to all) in command cmin, with the undo record 'writer'. The slot may hold
  * virtual contents.
  */
 void
-zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
+ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -576,20 +576,20 @@ zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer
 	z->writer = writer;
 }
 
-/* zslot_set_xmax: sets the value of the system column xmax, 0 if none. */
+/* ztts_set_xmax: sets the value of the system column xmax, 0 if none. */
 void
-zslot_set_xmax(TupleTableSlot *slot, ZXid xmax)
+ztts_set_xmax(TupleTableSlot *slot, ZXid xmax)
 {
 	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
 	((ZHeapSlot *) slot)->xmax = xmax;
 }
 
 /*
- * zslot_set_chain: the writer can be found by following this chain, which is
+ * ztts_set_chain: the writer can be found by following this chain, which is
  * done when a system column is read.
  */
 void
-zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
+ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -601,11 +601,11 @@ zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumb
 }
 
 /*
- * zslot_form_row: see zslot.h. The result may be larger than a page: the caller
+ * ztts_form_row: see ztts.h. The result may be larger than a page: the caller
  * must toast it or call ztuple_check_size before it is put on one.
  */
 const char *
-zslot_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len)
+ztts_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len)
 {
 	if (TTS_IS_ZHEAP(slot))
 	{

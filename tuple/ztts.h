@@ -1,13 +1,13 @@
 /*
- * tuple/zslot.h - the TupleTableSlot of zheap tables.
+ * tuple/ztts.h - the TupleTableSlot of zheap tables.
  *
  * A slot holds one version of one row: either bytes borrowed from a scan's
  * private copy of a page, valid until the scan moves to its next row, or a copy
  * of its own. It never points into a shared buffer, since the bytes of a page
  * can change while it is only pinned.
  */
-#ifndef ZUNDO_ZSLOT_H
-#define ZUNDO_ZSLOT_H
+#ifndef ZUNDO_ZTTS_H
+#define ZUNDO_ZTTS_H
 
 #include "executor/tuptable.h"
 #include "tuple/ztuple.h"
@@ -16,7 +16,7 @@
  * The number of leading fixed-length by-value columns that are read without
  * consulting the descriptor.
  */
-#define ZSLOT_PREFIX 16
+#define ZTTS_PREFIX 16
 
 typedef struct ZHeapSlot
 {
@@ -31,8 +31,8 @@ typedef struct ZHeapSlot
 								 * all, -1 = not known yet */
 	ZDeform		deform;
 	int8		nprefix;		/* columns in prefix; -1 = not known yet */
-	uint8		prefix_len[ZSLOT_PREFIX];
-	uint8		prefix_end[ZSLOT_PREFIX];	/* bytes up to the column's end */
+	uint8		prefix_len[ZTTS_PREFIX];
+	uint8		prefix_end[ZTTS_PREFIX];	/* bytes up to the column's end */
 
 	/*
 	 * The writer of this version, for system columns. While writer_known is
@@ -57,20 +57,20 @@ extern const TupleTableSlotOps TTSOpsZHeap;
 #define TTS_IS_ZHEAP(slot) ((slot)->tts_ops == &TTSOpsZHeap)
 
 /*
- * zslot_store_borrowed: makes the slot show the len bytes at row, which must
+ * ztts_store_borrowed: makes the slot show the len bytes at row, which must
  * stay valid until the scan moves on. Sets tts_tid and tts_tableOid.
  */
-extern void zslot_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
-								 ItemPointer tid, Oid tableoid);
+extern void ztts_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
+								ItemPointer tid, Oid tableoid);
 
 /*
- * zslot_show: does zslot_store_borrowed and zslot_set_chain in one, for scans.
+ * ztts_show: does ztts_store_borrowed and ztts_set_chain in one, for scans.
  * The row is at (block, off), and the head of its page slot's chain is
  * (chain_xid, chain); chain 0 means visible to all.
  */
 static inline void
-zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block, OffsetNumber off,
-		   Oid tableoid, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
+ztts_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block, OffsetNumber off,
+		  Oid tableoid, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
@@ -91,42 +91,42 @@ zslot_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block,
 	slot->tts_tableOid = tableoid;
 }
 
-/* zslot_store_copy: copies the row to the slot's own memory. */
-extern void zslot_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
-							 ItemPointer tid, Oid tableoid);
+/* ztts_store_copy: copies the row to the slot's own memory. */
+extern void ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
+							ItemPointer tid, Oid tableoid);
 
 /*
- * zslot_set_writer, zslot_set_xmax, zslot_set_chain: set the writer and the
+ * ztts_set_writer, ztts_set_xmax, ztts_set_chain: set the writer and the
  * locker of the version (see ZHeapSlot). To be called after a store.
  */
-extern void zslot_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
-extern void zslot_set_xmax(TupleTableSlot *slot, ZXid xmax);
-extern void zslot_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
-							RelFileNumber relnumber);
+extern void ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
+extern void ztts_set_xmax(TupleTableSlot *slot, ZXid xmax);
+extern void ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
+						   RelFileNumber relnumber);
 
 /*
- * zslot_writer: finds the writer if it is not known yet. Returns false if the
+ * ztts_writer: finds the writer if it is not known yet. Returns false if the
  * slot holds virtual contents that no transaction has written.
  */
-extern bool zslot_writer(TupleTableSlot *slot);
+extern bool ztts_writer(TupleTableSlot *slot);
 
 /*
- * zslot_lookup_writer_hook: finds xmin and cmin of the version in the slot by
+ * ztts_lookup_writer_hook: finds xmin and cmin of the version in the slot by
  * its chain. Set by mvcc/, since tuple/ does not depend on undo/.
  */
-extern void (*zslot_lookup_writer_hook) (ZHeapSlot *slot);
+extern void (*ztts_lookup_writer_hook) (ZHeapSlot *slot);
 
 /*
- * zslot_forgotten_xmin_hook: returns the value of xmin for a version whose
+ * ztts_forgotten_xmin_hook: returns the value of xmin for a version whose
  * writer is not known any more. Set by mvcc/.
  */
-extern TransactionId (*zslot_forgotten_xmin_hook) (const ZHeapSlot *slot);
+extern TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot);
 
 /*
- * zslot_form_row: returns the bytes of the row in any slot and sets *len.
+ * ztts_form_row: returns the bytes of the row in any slot and sets *len.
  * These are the slot's own bytes if it is a TTSOpsZHeap slot whose row has all
  * columns of desc, else a row that is formed in palloc'd memory.
  */
-extern const char *zslot_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len);
+extern const char *ztts_form_row(TupleTableSlot *slot, TupleDesc desc, uint32 *len);
 
 #endif
