@@ -41,9 +41,12 @@
  * A reader that meets a stretch of records of one transaction and command, and
  * is the first to do so, passes those about other rows without remembering
  * them: mostly no other row of the page will be read. The next one asks for a
- * trail. This many stretches are known.
+ * trail. This many stretches are known: MET_WAYS of each MET_SETS hash values,
+ * so that stretches of the pages that are read in turns do not displace each
+ * other.
  */
-#define STRETCHES	64
+#define MET_SETS	256
+#define MET_WAYS	4
 
 #define TRAILS		64
 #define BUCKETS		256
@@ -77,6 +80,8 @@ typedef struct Trail
 {
 	uint64		id;				/* never that of another; 0 = not in use */
 	uint16		place;			/* its own, in the array of trails */
+	uint16		listed;			/* place of the next trail in its bucket, + 1;
+								 * 0 = none */
 	RelFileNumber relnumber;
 	BlockNumber block;
 	int			n;
@@ -95,8 +100,8 @@ typedef struct Trails
 {
 	int			room;			/* of all trails together */
 	int			victim;			/* the place that is taken next */
-	uint16		bucket[BUCKETS];	/* place of the trail that begins at a
-									 * record with this hash, + 1 */
+	uint16		bucket[BUCKETS];	/* place of the first trail that begins at
+									 * a record with this hash, + 1; 0 = none */
 	Trail	   *trail[TRAILS];	/* NULL until the place is first taken */
 } Trails;
 
@@ -106,8 +111,9 @@ static struct
 	MemoryContext memory;		/* of *trails */
 	uint64		last_id;		/* lasts longer than a transaction, as a
 								 * reader may */
-	uint64		met[STRETCHES]; /* stretches that readers have met, by their
-								 * hash */
+	uint64		met[MET_SETS][MET_WAYS];	/* stretches that readers have
+											 * met, by their hash; newest
+											 * first */
 }			backend = {0};
 
 /* ---- finding trails ---- */
@@ -125,33 +131,43 @@ bucket_of(UndoPtr ptr)
 static Trail *
 trail_at(const ZChain *chain, UndoPtr ptr)
 {
-	uint16		place;
-	Trail	   *t;
-
 	if (backend.trails == NULL)
 		return NULL;
-	place = *bucket_of(ptr);
-	if (place == 0)
-		return NULL;
-	t = backend.trails->trail[place - 1];
-	return t->id != 0 && t->entries[t->top].head.ptr == ptr &&
-		t->relnumber == chain->relnumber && t->block == chain->block ? t : NULL;
+	for (uint16 place = *bucket_of(ptr); place != 0;)
+	{
+		Trail	   *t = backend.trails->trail[place - 1];
+
+		Assert(t->id != 0 && t->place == place - 1);
+		if (t->entries[t->top].head.ptr == ptr && t->relnumber == chain->relnumber &&
+			t->block == chain->block)
+			return t;
+		place = t->listed;
+	}
+	return NULL;
 }
 
 /* Takes a trail out of its bucket, before its first record changes. */
 static void
 unlist(const Trail *t)
 {
-	uint16	   *bucket = bucket_of(t->entries[t->top].head.ptr);
+	uint16	   *link = bucket_of(t->entries[t->top].head.ptr);
 
-	if (*bucket == t->place + 1)
-		*bucket = 0;
+	while (*link != t->place + 1)
+	{
+		Assert(*link != 0);
+		link = &backend.trails->trail[*link - 1]->listed;
+	}
+	*link = t->listed;
 }
 
+/* Puts a trail first into the bucket of its first record. */
 static void
-list(const Trail *t)
+list(Trail *t)
 {
-	*bucket_of(t->entries[t->top].head.ptr) = t->place + 1;
+	uint16	   *bucket = bucket_of(t->entries[t->top].head.ptr);
+
+	t->listed = *bucket;
+	*bucket = t->place + 1;
 }
 
 static void
@@ -417,11 +433,16 @@ was_met(const ZChain *chain, const ZTrailReader *reader)
 {
 	uint64		place = (uint64) chain->relnumber << 32 | chain->block;
 	uint64		hash = hash_combine64(place, hash_combine64(reader->xid, reader->cid));
-	uint64	   *met = &backend.met[murmurhash32((uint32) hash ^ (uint32) (hash >> 32)) % STRETCHES];
-	bool		result = (*met == hash);
+	uint64	   *met = backend.met[murmurhash32((uint32) hash ^ (uint32) (hash >> 32)) % MET_SETS];
 
-	*met = hash;
-	return result;
+	for (int i = 0; i < MET_WAYS; i++)
+	{
+		if (met[i] == hash)
+			return true;
+	}
+	memmove(met + 1, met, (MET_WAYS - 1) * sizeof(*met));
+	met[0] = hash;
+	return false;
 }
 
 /*
