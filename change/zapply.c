@@ -144,6 +144,29 @@ hint_lock(Page page, OffsetNumber off, int lockmode)
 		zpage_set_header(page, off, ZH_WITH_LOCK(h, lockmode + 1));
 }
 
+/* Locks the row at off by the open LOCK in the chain of slot slotno. */
+static void
+tag_row(Page page, OffsetNumber off, int slotno, int lockmode)
+{
+	ZHeader		h = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+
+	h = ZH_WITH_TAG(h, slotno);
+	zpage_set_header(page, off, ZH_WITH_LOCK(h, Max(ZH_LOCK(h), lockmode + 1)));
+}
+
+/*
+ * Takes the slot's tag from the rows that have it from earlier owners, and
+ * locks the row that the open LOCK came with (TAG-2).
+ */
+static void
+open_lock(Page page, const ZChange *change)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	zpage_clear_tags(page, change->page[0].slot.slotno);
+	tag_row(page, rec->offset, change->page[0].slot.slotno, rec->lockmode);
+}
+
 /* Makes the change's record the page's newest image. */
 static void
 set_image(Page page, const ZChange *change)
@@ -201,7 +224,11 @@ change_row(Page page, const ZChange *change)
 			 * the rows whose inline locks became records have their hints, or
 			 * are not there any more
 			 */
-			if (!change->converted)
+			if (change->converted)
+				zpage_clear_tags(page, change->page[0].slot.slotno);	/* TAG-2 */
+			else if (rec->type == ZUR_LOCK && rec->open)
+				open_lock(page, change);
+			else
 				hint_lock(page, rec->offset,
 						  rec->type == ZUR_LOCKS ? zlocks_first_mode(rec) : rec->lockmode);
 			break;
@@ -330,6 +357,11 @@ zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid)
 {
 	UndoPtr		locks = lock->fresh ? 0 : zpage_slot(page, lock->slotno)->ptr;
 
+	if (lock->tag)
+	{
+		tag_row(page, lock->offset, lock->slotno, lock->mode);
+		return;
+	}
 	grow_slots(page, lock->grow_to);
 	zpage_set_lock_slot(page, lock->slotno, ZSLOT_INLINE_LOCKS, xid,
 						zinline_add(locks, lock->offset, lock->mode));

@@ -173,7 +173,8 @@ extern void zchange_apply(const ZChange *change);
 /*
  * zapply_inline_lock: grows the inline slots to lock->grow_to if that is not 0,
  * adds the lock to its slot, which xid owns or, if lock->fresh is set, gets,
- * and sets the row's lock hint. Cannot fail; called as zchange_apply is.
+ * and sets the row's lock hint. With lock->tag gives the row the slot's tag and
+ * the hint, and leaves slots alone. Cannot fail; called as zchange_apply is.
  */
 extern void zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid);
 

@@ -79,6 +79,8 @@ desc_change(StringInfo buf, XLogReaderState *record)
 						 (uint32) (ptr >> 32), (uint32) ptr, rec->length);
 		if (rec->type == ZUR_INSERT && rec->nrows > 1)
 			appendStringInfo(buf, rec->open ? ", open, rows %u" : ", rows %u", rec->nrows);
+		if (rec->type == ZUR_LOCK && rec->open)
+			appendStringInfoString(buf, ", open");
 		if (rec->type == ZUR_LOCKS)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
@@ -157,7 +159,8 @@ zwal_desc(StringInfo buf, XLogReaderState *record)
 					break;
 				}
 				appendStringInfo(buf, "slot %d%s, off %u, mode %d", lock.slotno,
-								 lock.fresh ? " taken" : "", lock.offset, lock.mode);
+								 lock.fresh ? " taken" : lock.tag ? " by tag" : "", lock.offset,
+								 lock.mode);
 				if (lock.grow_to)
 					appendStringInfo(buf, ", slots grow to %d", lock.grow_to);
 				break;

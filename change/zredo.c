@@ -201,7 +201,7 @@ form_updated_row(XLogReaderState *record, ZChange *change, char *row)
 							  change->page[0].slot.slotno,
 							  (change->rec[0].xflags & ZUX_KEY_CHANGE) != 0);
 	if (change->clear_locks)
-		updated &= ~ZH_LOCK_MASK;
+		updated = ZH_WITHOUT_LOCKS(updated);
 	if (change->stale_keys)
 		updated |= ZH_STALE_KEYS;
 	zheader_set(row, updated);
@@ -339,9 +339,7 @@ redo_rollback(XLogReaderState *record)
 			if (!zur_unpack(p, end - p, &rec))
 				malformed(record);
 			p += rec.length;
-			if (rec.type == ZUR_LOCK)
-				continue;
-			if (rec.type != ZUR_INSERT)
+			if (rec.type != ZUR_INSERT && rec.type != ZUR_LOCK)
 				payload = zur_raw_payload(&rec, raw, sizeof(raw), &rawlen);
 			if (!zpage_undo(page, xlrec.slotno, &rec, payload, rawlen))
 				malformed(record);

@@ -1188,7 +1188,8 @@ XLogRecPtr
 zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 {
 	char		data[4];
-	uint16		flags = (lock->fresh ? ZWI_FRESH : 0) | (lock->grow_to ? ZWI_GROW : 0);
+	uint16		flags = (lock->fresh ? ZWI_FRESH : 0) | (lock->grow_to ? ZWI_GROW : 0) |
+	(lock->tag ? ZWI_TAG : 0);
 	uint16		word = lock->offset | lock->mode << 9 | flags;
 	char	   *p = put_bytes(data, &word, 2);
 
@@ -1214,6 +1215,7 @@ zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
 	lock->offset = word & 0x1FF;
 	lock->mode = (word >> 9) & 3;
 	lock->fresh = (word & ZWI_FRESH) != 0;
+	lock->tag = (word & ZWI_TAG) != 0;
 	lock->slotno = get_byte(&r);
 	lock->grow_to = (word & ZWI_GROW) ? get_byte(&r) : 0;
 	return !r.bad && r.p == r.end;

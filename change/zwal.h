@@ -163,10 +163,13 @@ typedef struct xl_zheap_overflow
  *	block 0: table page. The locker is the record's xid.
  *	data: u16 word (bits 0-8 offset, 9-10 LockTupleMode, ZWI_*), u8 slot,
  *		u8 slots (ZWI_GROW)
+ *	With ZWI_TAG the row gets the slot's number as its lock tag, and the slot
+ *	stays as it is.
  *----------
  */
 #define ZWI_FRESH	0x0800		/* the slot was another's, or free */
 #define ZWI_GROW	0x1000
+#define ZWI_TAG		0x2000
 
 typedef struct ZWalInlineLock
 {
@@ -175,6 +178,7 @@ typedef struct ZWalInlineLock
 	int			slotno;
 	int			grow_to;		/* 0 = no growth */
 	bool		fresh;
+	bool		tag;			/* by the open LOCK in the slot's chain */
 } ZWalInlineLock;
 
 /*

@@ -56,6 +56,8 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 				  change.rec[i].cid, change.op.ptr[i], change.rec[i].prev);
 	if (!last)
 		ZUNDO_FAULT("converting-locks");
+	if (last)
+		zlocktag_note(&change, n - 1, true);
 	*prev = change.op.ptr[n - 1];
 	return locks;
 }

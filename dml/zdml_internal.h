@@ -164,6 +164,33 @@ extern bool zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock 
 extern void zlock_convert(const ZWriter *writer, Buffer buf, int slotno);
 
 /*
+ * zlock_put_inline: makes the lock on its page and logs it, if the table is
+ * logged (zapply_inline_lock). The page is exclusively locked.
+ */
+extern void zlock_put_inline(const ZWriter *writer, Buffer buf, const ZWalInlineLock *lock);
+
+/* ---- rows locked by one record (dml/zlocktag.c) ---- */
+
+/*
+ * zlocktag_lock: locks the row at off by the open LOCK that this transaction
+ * has written for the page, if there is one of this mode, and returns whether
+ * it has. zlocktag_opens: returns whether the LOCK record that is to be written
+ * for the row at off, with this pick, may be open. On entry the page is
+ * exclusively locked.
+ */
+extern bool zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off,
+						  LockTupleMode mode);
+extern bool zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off,
+						   const ZSlotPick *pick);
+
+/*
+ * zlocktag_note: notes record i of the change, of type LOCK, which is the head
+ * of its page's slot now. alone: its (sub)transaction has nothing in the slot's
+ * chain but this record, or it and other LOCK records that are not open.
+ */
+extern void zlocktag_note(const ZChange *change, int i, bool alone);
+
+/*
  * zslot_pick_common: chooses the slot for a LOCKS record on an initialised
  * page: the page's common lock slot, or a free or new slot other than the one
  * that 'pick', of the same change, uses. The slot is always inline. Changes

@@ -61,7 +61,7 @@ static bool
 lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
 	Page		page = BufferGetPage(buf);
-	ZWalInlineLock lock;
+	ZWalInlineLock lock = {0};
 
 	Assert(zc_buffer_exclusive(buf));
 	if (mode > LockTupleShare || writer->temp)
@@ -70,17 +70,7 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	lock.mode = mode;
 	if (!zslot_pick_inline(writer, buf, &lock) || has_gone(page, off))
 		return false;
-	START_CRIT_SECTION();
-	zapply_inline_lock(page, &lock, writer->xid);
-	MarkBufferDirty(buf);
-	if (writer->logged)
-	{
-		XLogRecPtr	recptr = zwal_log_inline_lock(buf, &lock);
-
-		PageSetLSN(page, recptr);
-	}
-	ZUNDO_FAULT("inline-lock-logged");
-	END_CRIT_SECTION();
+	zlock_put_inline(writer, buf, &lock);
 	return true;
 }
 
@@ -94,7 +84,7 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	ZLockList	list;
 
 	Assert(zc_buffer_exclusive(buf));
-	if (lock_inline(writer, buf, off, mode))
+	if (zlocktag_lock(writer, buf, off, mode) || lock_inline(writer, buf, off, mode))
 	{
 		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
 		return true;
@@ -116,12 +106,18 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	{
 		zwriter_record(writer, &change.rec[0], ZUR_LOCK, BufferGetBlockNumber(buf), off, pick.prev);
 		change.rec[0].lockmode = mode;
+		change.rec[0].open = zlocktag_opens(writer, buf, off, &pick);
 	}
 	zslot_use(writer, &change, 0, buf, &pick);
 	zchange_do(&change, NULL);
 	zslot_note(&change, 0, &pick);
 	if (!pick.common)
+	{
+		bool		own = pick.prev != InvalidUndoPtr && pick.committed == InvalidZXid;
+
 		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
+		zlocktag_note(&change, 0, !own);
+	}
 	return true;
 }
 
@@ -195,7 +191,8 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		ztrail_start(&reader);
 		while (ztrail_next(&chain, &reader, off, false, &rec) == ZCHAIN_RECORD &&
 			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
-			if (rec.type == ZUR_LOCK && rec.offset == off && rec.lockmode >= mode)
+			if (rec.type == ZUR_LOCK && zrecord_locks(&rec, off, state->header, s) &&
+				rec.lockmode >= mode)
 				return true;
 	}
 	return false;

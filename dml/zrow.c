@@ -89,15 +89,15 @@ note_own_lock(LockerSearch *search, int held)
 }
 
 /*
- * Enters the locks in the chain of a slot whose head's transaction is ours or
+ * Enters the locks in the chain of slot s, whose head's transaction is ours or
  * in progress.
  */
 static void
-look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
+look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 {
 	const ZRow *row = search->row;
+	const ZPageSlot *slot = &row->slots->s[s];
 	ZXid		oldest = row->slots->oldest;
-
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
 	ZTrailReader reader;
@@ -115,7 +115,7 @@ look_in_chain(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 	while (ztrail_next(&chain, &reader, row->off, false, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
-		if (rec.type != ZUR_LOCK || rec.offset != row->off)
+		if (rec.type != ZUR_LOCK || !zrecord_locks(&rec, row->off, search->state->header, s))
 			continue;
 		if (status == ZXID_IN_PROGRESS)
 		{
@@ -200,7 +200,7 @@ find_lockers(LockerSearch *search)
 		else if (status == ZXID_ABORTED)
 			return false;
 		else if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
-			look_in_chain(search, slot, status);
+			look_in_chain(search, s, status);
 	}
 	if (search->own >= 0)
 		zheld_note(row->rel, row->block, row->off, search->own);

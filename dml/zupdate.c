@@ -402,7 +402,7 @@ update_in_place(RowChange *u)
 	change.new_shape = !zheader_same_shape(old, change.shape);
 	change.clear_locks = u->state.clear_locks;
 	if (change.clear_locks)
-		change.shape &= ~ZH_LOCK_MASK;
+		change.shape = ZH_WITHOUT_LOCKS(change.shape);
 	change.stale_keys = new->new_keys && (current & ZH_STALE_KEYS) == 0;
 	if (change.stale_keys)
 		change.shape |= ZH_STALE_KEYS;

@@ -27,6 +27,8 @@
  *		a younger locker than what points to it.
  *	CHAIN-11	a chain that is older than `oldest` is of a transaction that
  *				has committed (UNDO-46).
+ *	CHAIN-12	a chain has at most one open LOCK above its committed records,
+ *				and only that of an inline slot (TAG-2).
  *	ROW-1	a row has no more columns than its table.
  *	ROW-2	a row's columns can be read and fill it exactly.
  *	LOG-1	every record of an undo log can be read up to the insert position.
@@ -274,9 +276,9 @@ slot_has_changed(Check *check, int s)
 
 /*
  * Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8,
- * CHAIN-11, PAGE-6, PAGE-10). Reads the records itself, without zchain_next,
- * which takes a record that is gone for settled or asks for a new copy of the
- * page: here that is the fault that is looked for.
+ * CHAIN-11, CHAIN-12, PAGE-6, PAGE-10). Reads the records itself, without
+ * zchain_next, which takes a record that is gone for settled or asks for a new
+ * copy of the page: here that is the fault that is looked for.
  */
 static void
 check_chain(Check *check, int s)
@@ -284,6 +286,7 @@ check_chain(Check *check, int s)
 	const ZPageSlot *slot = &check->view.s[s];
 	UndoPtr		ptr = slot->ptr;
 	bool		committed = false;
+	bool		open_lock = false;
 
 	Assert(s >= 1 && s <= check->view.n);
 	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
@@ -347,6 +350,13 @@ check_chain(Check *check, int s)
 				  "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
 				  " lies below that of a committed one", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
+		if (rec.type == ZUR_LOCK && rec.open && status != ZXID_COMMITTED &&
+			(open_lock || s > zpage_nslots((Page) check->page.data)))
+			fault(check, "CHAIN-12", 0,
+				  "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT " is an open LOCK %s", s,
+				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec.xid,
+				  open_lock ? "below another one" : "of a slot that no tag can name");
+		open_lock |= (rec.type == ZUR_LOCK && rec.open);
 		committed |= (status == ZXID_COMMITTED);
 		if (!check_record(check, s, &rec, ptr, status))
 			return;

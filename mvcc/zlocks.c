@@ -90,7 +90,24 @@ typedef struct Holders
 	ZHolder    *list;
 	int			n;
 	int			room;
+	uint8		tag[ZHEAP_MAX_OFFSET + 1];	/* lock tags of the page's rows */
 } Holders;
+
+/* Fills in the tags of the rows on a locked page. */
+static void
+copy_tags(Holders *holders, Page page)
+{
+	OffsetNumber max = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
+
+	memset(holders->tag, 0, sizeof(holders->tag));
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp))
+			holders->tag[off] = ZH_TAG(zheader_get(zpage_row(page, lp)));
+	}
+}
 
 /*
  * Adds a holder. Several locks, or several changes, of one row by one
@@ -128,13 +145,27 @@ at_work(ZXidStatus status)
 	return status == ZXID_OWN || status == ZXID_IN_PROGRESS;
 }
 
+/* Adds the locks of a LOCK record in the chain of slot s. */
+static void
+add_locks(Holders *holders, int s, const ZuRecord *rec)
+{
+	if (!rec->open)
+	{
+		add_holder(holders, rec->offset, rec->xid, rec->lockmode, false);
+		return;
+	}
+	for (OffsetNumber off = FirstOffsetNumber; off <= ZHEAP_MAX_OFFSET; off++)
+		if (holders->tag[off] == s)
+			add_holder(holders, off, rec->xid, rec->lockmode, false);
+}
+
 /*
- * Adds the locks and changes in a slot's chain that transactions in progress
- * have made.
+ * Adds the locks and changes in the chain of slot s that transactions in
+ * progress have made.
  */
 static void
-holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
-				 BlockNumber block)
+holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
+				 RelFileNumber relnumber, BlockNumber block)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZHeads		heads;
@@ -155,7 +186,7 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 		if (!at_work(status) && status != ZXID_ABORTED)
 			return;
 		if (at_work(status) && rec.type == ZUR_LOCK)
-			add_holder(holders, rec.offset, rec.xid, rec.lockmode, false);
+			add_locks(holders, s, &rec);
 		else if (at_work(status) && rec.type != ZUR_INSERT)
 			add_holder(holders, rec.offset, rec.xid,
 					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE)
@@ -165,13 +196,13 @@ holders_of_chain(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNu
 }
 
 /*
- * Adds all that hold rows by this slot, of whichever kind it is: a list of
- * locks, inline locks, or a chain of changes. A slot whose owner is before
- * `oldest` holds nothing.
+ * Adds all that hold rows by slot s, of whichever kind it is: a list of locks,
+ * inline locks, or a chain of changes. A slot whose owner is before `oldest`
+ * holds nothing.
  */
 static void
-holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
-				BlockNumber block)
+holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
+				RelFileNumber relnumber, BlockNumber block)
 {
 	if (slot->ptr == InvalidUndoPtr || ZSLOT_XID(slot) < oldest)
 		return;
@@ -193,7 +224,7 @@ holders_of_slot(Holders *holders, const ZPageSlot *slot, ZXid oldest, RelFileNum
 						   false);
 	}
 	else
-		holders_of_chain(holders, slot, oldest, relnumber, block);
+		holders_of_chain(holders, s, slot, oldest, relnumber, block);
 }
 
 /*
@@ -208,10 +239,12 @@ zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 
 	memset(locked, 0, (ZHEAP_MAX_OFFSET + 1) * sizeof(bool));
 	zslots_copy_raw(rel, block, page, slots);
+	copy_tags(&holders, page);
 	for (int s = 1; s <= slots->n; s++)
 	{
 		zvis_check_xid(rel, block, s, ZSLOT_XID(&slots->s[s]));
-		holders_of_slot(&holders, &slots->s[s], slots->oldest, rel->rd_locator.relNumber, block);
+		holders_of_slot(&holders, s, &slots->s[s], slots->oldest, rel->rd_locator.relNumber,
+						block);
 	}
 	for (int i = 0; i < holders.n; i++)
 		if (!holders.list[i].change && holders.list[i].off <= ZHEAP_MAX_OFFSET)
@@ -267,10 +300,11 @@ zpage_holders(Relation rel, BlockNumber block, int *n)
 	{
 		zslots_copy_raw(rel, block, page, slots);
 		find_present(rel, page, block, present);
+		copy_tags(&holders, page);
 	}
 	UnlockReleaseBuffer(buf);
 	for (int s = 1; s <= slots->n; s++)
-		holders_of_slot(&holders, &slots->s[s], slots->oldest, rel->rd_locator.relNumber, block);
+		holders_of_slot(&holders, s, &slots->s[s], slots->oldest, rel->rd_locator.relNumber, block);
 	for (int i = 0; i < holders.n; i++)
 		if (holders.list[i].off <= ZHEAP_MAX_OFFSET && present[holders.list[i].off])
 			holders.list[kept++] = holders.list[i];

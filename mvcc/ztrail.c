@@ -222,13 +222,13 @@ make_room(Trail *t, int n)
 /* ---- adding entries ---- */
 
 /*
- * Returns which list an entry belongs to: 0 for an insertion of several rows,
- * -1 if it is about no row.
+ * Returns which list an entry belongs to: 0 for an insertion of several rows
+ * and an open LOCK, -1 if it is about no row.
  */
 static inline int
 list_of(const ZuHead *head)
 {
-	if (head->type == ZUR_INSERT && head->nrows != 1)
+	if ((head->type == ZUR_INSERT && head->nrows != 1) || zu_head_open_lock(head))
 		return 0;
 	return head->offset >= FirstOffsetNumber && head->offset <= ZHEAP_MAX_OFFSET ? head->offset
 		: -1;
@@ -411,6 +411,7 @@ head_to_record(const ZChain *chain, const ZuHead *head, ZuRecord *rec)
 	rec->prev = head->prev;
 	rec->nrows = head->nrows;
 	rec->lockmode = head->lockmode;
+	rec->open = zu_head_open_lock(head);
 }
 
 /* Makes the reader read records one by one from next on. */
@@ -583,9 +584,10 @@ next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
 
 	if (step == ZCHAIN_RECORD && make_room(t, 1))
 	{
-		ZuHead		head = {chain->here, rec->prev, rec->xid, rec->cid, rec->as_of, rec->offset,
-		rec->nrows, rec->xflags, (uint8) rec->type, rec->lockmode};
+		ZuHead		head = {chain->here, rec->prev, rec->xid, rec->cid, rec->as_of};
 
+		zu_head_about(&head, rec);
+		head.xflags = rec->xflags;
 		add_below(t, &head);
 		reader->next = chain->next;
 		reader->above = t->bottom;

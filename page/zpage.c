@@ -271,6 +271,25 @@ zpage_set_header(Page page, OffsetNumber off, ZHeader h)
 	zheader_set(row, (h & ~ZH_SLACK) | (zheader_get(row) & ZH_SLACK));
 }
 
+/* zpage_clear_tags: see zpage.h. */
+void
+zpage_clear_tags(Page page, int slotno)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+		ZHeader		h;
+
+		if (!ItemIdIsNormal(lp) || !zpage_row_inside(page, lp))
+			continue;
+		h = zheader_get(zpage_row(page, lp));
+		if (ZH_TAG(h) == slotno)
+			zheader_set(zpage_row(page, lp), ZH_WITH_TAG(h, 0));
+	}
+}
+
 /* ---- slots ---- */
 
 /* zpage_set_slot: see zpage.h. */
@@ -411,13 +430,14 @@ undo_insert(Page page, int slotno, const ZuRecord *rec)
 
 /*
  * restored_header: returns the old header with what a rollback does not take
- * back: the present lock hint, and that there may be stale index keys, for the
- * index entries of what is undone stay (ZBTREE-7).
+ * back: the present lock hint and lock tag, and that there may be stale index
+ * keys, for the index entries of what is undone stay (ZBTREE-7).
  */
 static inline ZHeader
 restored_header(ZHeader old, ZHeader present)
 {
-	return (old & ~ZH_LOCK_MASK) | (present & (ZH_LOCK_MASK | ZH_STALE_KEYS));
+	return ZH_WITHOUT_LOCKS(old) |
+		(present & (ZH_LOCK_MASK | ZH_TAG_MASK | ZH_STALE_KEYS));
 }
 
 /*
@@ -483,6 +503,12 @@ zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size
 
 	if (rec->type == ZUR_INSERT)
 		return undo_insert(page, slotno, rec);
+	if (rec->type == ZUR_LOCK)
+	{
+		if (rec->open)
+			zpage_clear_tags(page, slotno);
+		return true;
+	}
 
 	if (rec->offset < FirstOffsetNumber || rec->offset > PageGetMaxOffsetNumber(page) ||
 		payload == NULL)

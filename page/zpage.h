@@ -30,9 +30,9 @@
  *		are applied to a zheap page break one of the latter (zpage_fault).
  *	PAGE-2	Every LP_NORMAL item lies inside [pd_upper, pd_special), and no two
  *		of them overlap.
- *	PAGE-3	In a row's header the zero bits are zero and the slot is at most
- *		nslots_total; the row's length (room - slack) is at least that of header
- *		and bitmap.
+ *	PAGE-3	In a row's header the slot is at most nslots_total, and the lock
+ *		tag at most nslots, the number of inline slots; the row's length (room
+ *		- slack) is at least that of header and bitmap.
  *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is 2 or
  *			3.
  *	PAGE-5	There are at most ZHEAP_MAX_OFFSET line pointers.
@@ -383,6 +383,12 @@ extern void zpage_replace_row(Page page, OffsetNumber off, const char *row, Size
 extern void zpage_set_header(Page page, OffsetNumber off, ZHeader h);
 
 /*
+ * zpage_clear_tags: takes the lock tag slotno from all rows that have it
+ * (TAG-1 to TAG-5 in dml/).
+ */
+extern void zpage_clear_tags(Page page, int slotno);
+
+/*
  * zpage_set_slot: makes inline slot slotno name the record at ptr, written by
  * xid, and clears its flags. Both are 0 to free the slot (PAGE-7).
  */
@@ -407,8 +413,10 @@ extern void zpage_grow_slots(Page page, int n);
 /*
  * zpage_undo: undoes the change of rows that rec describes. After INSERT the
  * line pointers become LP_DEAD; after UPDATE the row gets its old bytes and
- * header; after DELETE and MOVE it gets its old header. The lock hint and
- * ZH_STALE_KEYS stay as they are on the page, and slots are not changed.
+ * header; after DELETE and MOVE it gets its old header. Lock hint, lock tag and
+ * ZH_STALE_KEYS stay as they are on the page. After an open LOCK no row has the
+ * tag of the slot (TAG-4 in dml/), after others nothing changes. Slots are not
+ * changed.
  * slotno is the slot of rec's chain; payload has the len bytes of rec's
  * uncompressed payload.
  *

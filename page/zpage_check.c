@@ -81,14 +81,15 @@ check_row(CheckState *st, OffsetNumber off)
 		return;
 	}
 	h = zheader_get(row);
-	if (h & ZH_ZERO_MASK)
-		FAULT(st, "PAGE-3", off, "reserved header bits are set: 0x%x", (unsigned int) (h >> 32));
+	if (ZH_TAG(h) > zpage_nslots(st->page))
+		FAULT(st, "PAGE-3", off, "lock tag names slot %d, the page has %d of its own", ZH_TAG(h),
+			  zpage_nslots(st->page));
 	if (ZH_SLOT(h) > st->nslots_total)
 		FAULT(st, "PAGE-3", off, "row names slot %d, the page has %d", ZH_SLOT(h),
 			  st->nslots_total);
 	if ((h & ZH_SLACK) && (length == 0 || length == room))
 		FAULT(st, "PAGE-3", off, "slack does not fit the room of %d bytes", room);
-	else if (!ztuple_header_ok(row, length) && (h & ZH_ZERO_MASK) == 0)
+	else if (!ztuple_header_ok(row, length))
 		FAULT(st, "PAGE-3", off, "row of %d bytes cannot have %d attributes%s", length,
 			  ZH_NATTS(h), (h & ZH_NULLS) ? " and a null bitmap" : "");
 }

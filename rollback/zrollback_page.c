@@ -146,13 +146,10 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			return true;
 		}
 		known_aborted = rec.xid;
-		if (rec.type != ZUR_LOCK)
-		{
-			if (rec.type != ZUR_INSERT)
-				payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
-			if (!zpage_undo(pops->page.data, s, &rec, payload, rawlen))
-				corrupt_record(t, chain.here);
-		}
+		if (rec.type != ZUR_INSERT && rec.type != ZUR_LOCK)
+			payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);
+		if (!zpage_undo(pops->page.data, s, &rec, payload, rawlen))
+			corrupt_record(t, chain.here);
 		if (pops->undo_len + rec.length <= MAX_LOGGED_UNDO)
 			memcpy(pops->undo + pops->undo_len, pops->buf, rec.length);
 		pops->undo_len += rec.length;

@@ -1,7 +1,7 @@
 -- Every way to reach rows, through every index access method of the server, after
 -- updates, deletes and rollbacks.
 SET client_min_messages = warning;
-CREATE TABLE s (id int, n int, t text, a int[], p point, r int4range) USING zheap;
+CREATE TABLE s (id int, n int, t text, a int[], p point, r int4range) USING zheap WITH (autovacuum_enabled = off);
 INSERT INTO s SELECT g, g % 100, 'text ' || g, ARRAY[g % 10, g % 7], point(g, g % 50), int4range(g, g + 10)
 	FROM generate_series(1, 5000) g;
 CREATE UNIQUE INDEX s_btree ON s (id);

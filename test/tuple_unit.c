@@ -134,7 +134,7 @@ random_header(Model *m, int len)
 	if (pick(8) == 0)
 		h |= ZH_STALE_KEYS;
 	h = ZH_WITH_SLOT(h, pick(m->nslots + 1));
-	h = ZH_WITH_LOCK(h, pick(5));
+	h = ZH_WITH_TAG(ZH_WITH_LOCK(h, pick(5)), pick(Min(m->nslots, ZPAGE_INITIAL_SLOTS) + 1));
 	return ZH_WITH_STATE(h, pick(2));
 }
 
@@ -310,6 +310,7 @@ page_lock(Model *m)
 	if (off == 0)
 		return;
 	h = ZH_WITH_LOCK(zheader_get(m->row[off].bytes), pick(5));
+	h = ZH_WITH_TAG(h, pick(Min(m->nslots, ZPAGE_INITIAL_SLOTS) + 1));
 	zheader_set(m->row[off].bytes, h);
 	zpage_set_header((Page) m->block.data, off, h | (pick(2) ? ZH_SLACK : 0));
 }
@@ -330,8 +331,8 @@ page_undo_change(Model *m)
 	rec.offset = off;
 	CHECK(zpage_undo((Page) m->block.data, 0, &rec, saved->payload, saved->payload_len));
 
-	h = (zheader_get(saved->before) & ~ZH_LOCK_MASK) |
-		(zheader_get(row->bytes) & (ZH_LOCK_MASK | ZH_STALE_KEYS));
+	h = ZH_WITHOUT_LOCKS(zheader_get(saved->before)) |
+		(zheader_get(row->bytes) & (ZH_LOCK_MASK | ZH_TAG_MASK | ZH_STALE_KEYS));
 	memcpy(row->bytes, saved->before, saved->before_len);
 	row->len = saved->before_len;
 	zheader_set(row->bytes, h);

@@ -88,6 +88,7 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 			break;
 		case ZUR_LOCK:
 			rec->lockmode = (uint8) pick(4);
+			rec->open = pick(2) == 0;
 			break;
 		case ZUR_MOVE:
 			ItemPointerSet(&rec->forward, random_uint32(), (OffsetNumber) (1 + pick(291)));

@@ -48,6 +48,7 @@ BOOKS = {
     "ROW": "rows, as zundo.check tests them",
     "SCAN": "scans",
     "SPACE": "free space given back at commit",
+    "TAG": "rows that are locked by one undo record",
     "TRAIL": "records that readers have passed over",
     "TTS": "rows in the executor's slots",
     "TUPLE": "the bytes of a row",

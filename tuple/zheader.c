@@ -72,7 +72,6 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
 {
 	uint32		c = 0;
 
-	Assert((h & ZH_ZERO_MASK) == 0);
 	Assert(ZH_NATTS(h) <= MaxHeapAttributeNumber);
 
 	c |= (uint32) ZH_SLOT(h) << COMPACT_SLOT_SHIFT;
@@ -157,7 +156,7 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 		r |= ZH_STALE_KEYS;
 	if (c & COMPACT_SPECULATIVE)
 		r |= ZH_SPECULATIVE;
-	Assert((r & (ZH_LOCK_MASK | ZH_SLACK | ZH_ZERO_MASK)) == 0);	/* HEADER-1 */
+	Assert((r & (ZH_LOCK_MASK | ZH_SLACK | ZH_TAG_MASK)) == 0); /* HEADER-1 */
 	*h = r;
 	return p;
 }
@@ -186,7 +185,7 @@ ztuple_header_ok(const char *row, Size len)
 	if (len < ZTUPLE_HEADER_SIZE)
 		return false;
 	h = zheader_get(row);
-	if ((h & ZH_ZERO_MASK) != 0 || ZH_NATTS(h) > MaxHeapAttributeNumber)
+	if (ZH_NATTS(h) > MaxHeapAttributeNumber)
 		return false;
 	if ((h & ZH_NULLS) && len < ZTUPLE_HEADER_SIZE + (Size) (ZH_NATTS(h) + 7) / 8)
 		return false;

@@ -8,7 +8,7 @@
  * Header bits (40, little endian, by memcpy):
  *	0-10 natts | 11-19 slot (0 = visible to all) | 20 nulls | 21 external |
  *	22-23 state | 24 other partition | 25-27 lock hint | 28 key change |
- *	29 stale index keys possible | 30 speculative | 31 slack | 32-39 zero
+ *	29 stale index keys possible | 30 speculative | 31 slack | 32-39 lock tag
  *
  * A column of fixed length takes attlen bytes; by-value ones are in native byte
  * order. A varlena has a 1-byte header where the value is short enough and the
@@ -41,7 +41,8 @@ typedef uint64 ZHeader;			/* the low 40 bits are the header */
 #define ZH_STALE_KEYS	(UINT64CONST(1) << 29)
 #define ZH_SPECULATIVE	(UINT64CONST(1) << 30)
 #define ZH_SLACK		(UINT64CONST(1) << 31)
-#define ZH_ZERO_MASK	(UINT64CONST(0xFF) << 32)
+#define ZH_TAG_SHIFT	32
+#define ZH_TAG_MASK		(UINT64CONST(0xFF) << ZH_TAG_SHIFT)
 
 /* Row states. A stub has the same numbers in lp_len. */
 #define ZSTATE_INSERTED 0
@@ -74,17 +75,20 @@ zheader_set(char *row, ZHeader h)
 #define ZH_SLOT(h)		((int) (((h) & ZH_SLOT_MASK) >> ZH_SLOT_SHIFT))
 #define ZH_STATE(h)		((int) (((h) & ZH_STATE_MASK) >> ZH_STATE_SHIFT))
 #define ZH_LOCK(h)		((int) (((h) & ZH_LOCK_MASK) >> ZH_LOCK_SHIFT))
+#define ZH_TAG(h)		((int) (((h) & ZH_TAG_MASK) >> ZH_TAG_SHIFT))
 #define ZH_WITH_SLOT(h, s)	(((h) & ~ZH_SLOT_MASK) | ((ZHeader) (s) << ZH_SLOT_SHIFT))
 #define ZH_WITH_STATE(h, s) (((h) & ~ZH_STATE_MASK) | ((ZHeader) (s) << ZH_STATE_SHIFT))
 #define ZH_WITH_LOCK(h, l)	(((h) & ~ZH_LOCK_MASK) | ((ZHeader) (l) << ZH_LOCK_SHIFT))
+#define ZH_WITH_TAG(h, t)	(((h) & ~ZH_TAG_MASK) | ((ZHeader) (t) << ZH_TAG_SHIFT))
+#define ZH_WITHOUT_LOCKS(h)	((h) & ~(ZH_LOCK_MASK | ZH_TAG_MASK))
 /* True unless the newest version has been deleted or moved to another TID. */
 #define ZH_LIVE(h)		(ZH_STATE(h) <= ZSTATE_UPDATED)
 
 /*
- * A compact header holds everything of a header but slack and the lock hint. It
- * takes 2 bytes, or 4 if natts, nulls or external differ from 'base', the
- * header that the reader of the compact form will have. A base of 0 forces the
- * long form.
+ * A compact header holds everything of a header but slack, lock hint and lock
+ * tag. It takes 2 bytes, or 4 if natts, nulls or external differ from 'base',
+ * the header that the reader of the compact form will have. A base of 0 forces
+ * the long form.
  */
 extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
@@ -104,15 +108,15 @@ zheader_of_new(ZHeader shape)
 
 /*
  * zheader_updated: returns the header of a row after an in-place update. Takes
- * natts, nulls and external from 'shape', lock hint and stale keys from
- * 'current'.
+ * natts, nulls and external from 'shape', lock hint, lock tag and stale keys
+ * from 'current'.
  */
 static inline ZHeader
 zheader_updated(ZHeader current, ZHeader shape, int slotno, bool key_change)
 {
 	ZHeader		h = shape & (ZH_NATTS_MASK | ZH_NULLS | ZH_EXTERNAL);
 
-	h |= current & (ZH_LOCK_MASK | ZH_STALE_KEYS);
+	h |= current & (ZH_LOCK_MASK | ZH_TAG_MASK | ZH_STALE_KEYS);
 	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, slotno), ZSTATE_UPDATED);
 	return key_change ? (h | ZH_KEY_CHANGE) : h;
 }

@@ -289,7 +289,10 @@ typedef enum ZuFetchResult
 extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
-/* What a record says without its payload. */
+/*
+ * What a record says without its payload. An open LOCK is about all rows that a
+ * page can have: offset and nrows say so.
+ */
 typedef struct ZuHead
 {
 	UndoPtr		ptr;
@@ -303,6 +306,25 @@ typedef struct ZuHead
 	uint8		type;
 	uint8		lockmode;
 } ZuHead;
+
+/* Returns whether it is the head of an open LOCK. */
+static inline bool
+zu_head_open_lock(const ZuHead *head)
+{
+	return head->type == ZUR_LOCK && head->nrows > 1;
+}
+
+/* Sets in *head the type of rec, and which rows it is about. */
+static inline void
+zu_head_about(ZuHead *head, const ZuRecord *rec)
+{
+	bool		all = rec->type == ZUR_LOCK && rec->open;
+
+	head->type = (uint8) rec->type;
+	head->lockmode = rec->lockmode;
+	head->offset = all ? FirstOffsetNumber : rec->offset;
+	head->nrows = all ? ZHEAP_MAX_OFFSET : rec->nrows;
+}
 
 /* As many records are read under one lock of an undo page. */
 #define ZU_MAX_HEADS 64

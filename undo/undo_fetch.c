@@ -251,11 +251,8 @@ take_head(UndoPtr ptr, const char *src, Size len, RelFileNumber relnumber, Block
 	head->xid = rec.xid;
 	head->cid = rec.cid;
 	head->as_of = rec.as_of;
-	head->offset = rec.offset;
-	head->nrows = rec.nrows;
+	zu_head_about(head, &rec);
 	head->xflags = rec.xflags;
-	head->type = (uint8) rec.type;
-	head->lockmode = rec.lockmode;
 	return true;
 }
 
@@ -369,7 +366,8 @@ zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
 
 			if (!read_record(src, lower - at, like->relnumber, like->block, &rec) ||
 				rec.xid != like->xid || rec.cid != like->cid ||
-				(rec.nrows > 1 && off > rec.offset && off < rec.offset + rec.nrows))
+				(rec.nrows > 1 && off > rec.offset && off < rec.offset + rec.nrows) ||
+				(rec.type == ZUR_LOCK && rec.open))
 				break;
 			about = rec.offset;
 			prev = rec.prev;

@@ -30,6 +30,7 @@
 #define SHORTEST_RECORD (FIXED_START + 1 + FIXED_MIDDLE + 1)
 
 #define TYPE_MASK		0x0F
+#define OPEN_LOCK	0x80		/* with a LOCK's mode: the record is open */
 #define OFFSET_MASK		0x01FF
 #define XFLAGS_MASK		0xFE00
 
@@ -196,7 +197,7 @@ zur_pack(const ZuRecord *rec, char *dst)
 				p = put_le(p, rec->token, 4);
 			break;
 		case ZUR_LOCK:
-			*p++ = (char) rec->lockmode;
+			*p++ = (char) (rec->lockmode | (rec->open ? OPEN_LOCK : 0));
 			break;
 		case ZUR_MOVE:
 			p = put_le(p, ItemPointerGetBlockNumberNoCheck(&rec->forward), 4);
@@ -268,7 +269,8 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 		case ZUR_LOCK:
 			if (!get_le(&p, end, 1, &v))
 				return false;
-			rec->lockmode = (uint8) v;
+			rec->lockmode = (uint8) (v & ~OPEN_LOCK);
+			rec->open = (v & OPEN_LOCK) != 0;
 			return p == end;
 		case ZUR_MOVE:
 			if (!get_le(&p, end, 4, &v))
@@ -364,13 +366,14 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 /*
  * A record without prev ends its chain, and one with a top-level xid is the
  * first of its transaction: there is one of each. The bytes of an insertion end
- * with a number of rows that its neighbours need not have.
+ * with a number of rows that its neighbours need not have, and an open LOCK is
+ * about all rows.
  */
 bool
 zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
 {
 	if ((rec->flags & (ZUF_PREV | ZUF_FIRST | ZUF_TOPXID | ZUF_AS_OF)) != ZUF_PREV ||
-		(rec->type != ZUR_UPDATE && rec->type != ZUR_DELETE && rec->type != ZUR_LOCK))
+		(rec->type != ZUR_UPDATE && rec->type != ZUR_DELETE && rec->type != ZUR_LOCK) || rec->open)
 		return false;
 	layout->src = src;
 	layout->length = rec->length;
@@ -395,7 +398,8 @@ zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *o
 	uint64		v = 0;
 
 	if (length < (Size) layout->least || length > len || src[0] != layout->src[0] ||
-		(((uint8) src[0] & TYPE_MASK) == ZUR_LOCK && length != layout->length) ||
+		(((uint8) src[0] & TYPE_MASK) == ZUR_LOCK &&
+		 (length != layout->length || ((uint8) src[length - 1] & OPEN_LOCK) != 0)) ||
 		memcmp(src + 3, layout->src + 3, layout->offset_at - 3) != 0 ||
 		memcmp(p + 2, layout->src + layout->offset_at + 2,
 			   layout->prev_at - layout->offset_at - 2) != 0)

@@ -25,7 +25,7 @@
  *	             DELETE       compact old header, old row without its header
  *	                          (zeros with ZUX_ROW_GONE)
  *	             MOVE         6 bytes forward TID, then as DELETE
- *	             LOCK         1 byte lock mode
+ *	             LOCK         1 byte: lock mode (bits 0-6), open (bit 7)
  *	             LOCKS        6 bytes youngest locker's xid, then entries of 8
  *	                          bytes (ZLockEntry)
  *	             IMAGE        6 bytes committed xid (mvcc/README.md), the table
@@ -39,6 +39,7 @@
 
 #include "common/zundo.h"
 #include "storage/itemptr.h"
+#include "tuple/ztuple.h"
 
 typedef enum ZuRecordType
 {
@@ -47,7 +48,7 @@ typedef enum ZuRecordType
 	ZUR_UPDATE,					/* one row changed in place */
 	ZUR_DELETE,					/* one row deleted */
 	ZUR_MOVE,					/* one row moved by an update to 'forward' */
-	ZUR_LOCK,					/* one row locked */
+	ZUR_LOCK,					/* one row locked; see 'open' */
 	ZUR_IMAGE,					/* not in a chain: the whole table page as it
 								 * was */
 	ZUR_LOCKS					/* locks of several transactions, in a chain
@@ -106,6 +107,9 @@ typedef struct ZuRecord
 	 * rows may have followed, and other transactions may have used line
 	 * pointers of the range. The record is about those versions whose headers
 	 * name the slot of its chain (RANGE-1 in dml/).
+	 *
+	 * LOCK: the rows of the page whose lock tags name the slot of its chain
+	 * are locked, and no others (TAG-1 in dml/).
 	 */
 	bool		open;
 	uint32		token;			/* INSERT with ZUX_SPECULATIVE */
@@ -130,6 +134,17 @@ zrecord_concerns(const ZuRecord *rec, OffsetNumber off)
 	if (rec->type == ZUR_INSERT)
 		return off >= rec->offset && off < rec->offset + rec->nrows;
 	return rec->offset == off && rec->type != ZUR_LOCK;
+}
+
+/*
+ * Returns whether rec, of type LOCK in the chain of slot slotno, locks the row
+ * at off, whose header is h.
+ */
+static inline bool
+zrecord_locks(const ZuRecord *rec, OffsetNumber off, ZHeader h, int slotno)
+{
+	Assert(rec->type == ZUR_LOCK);
+	return rec->open ? ZH_TAG(h) == slotno : rec->offset == off;
 }
 
 /* Returns whether rec is a deletion whose row replay did not find. */

@@ -249,7 +249,7 @@ settle_page(Relation rel, Page page, OldRecord **lists)
 			{
 				ZHeader		h = zheader_get(zpage_row(page, lp));
 
-				zpage_set_header(page, off, ZH_WITH_LOCK(ZH_WITH_SLOT(h, 1), 0));
+				zpage_set_header(page, off, ZH_WITHOUT_LOCKS(ZH_WITH_SLOT(h, 1)));
 			}
 		}
 		else if (ItemIdIsRedirected(lp) ||
@@ -262,7 +262,7 @@ settle_page(Relation rel, Page page, OldRecord **lists)
 		{
 			ZHeader		h = zheader_get(zpage_row(page, lp));
 
-			h = ZH_WITH_LOCK(ZH_WITH_SLOT(ZH_WITH_STATE(h, ZSTATE_INSERTED), 0), 0);
+			h = ZH_WITHOUT_LOCKS(ZH_WITH_SLOT(ZH_WITH_STATE(h, ZSTATE_INSERTED), 0));
 			zpage_set_header(page, off, h & ~ZH_KEY_CHANGE);
 		}
 	}
