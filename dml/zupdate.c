@@ -943,6 +943,19 @@ add_keys(RowChange *u)
 }
 
 /*
+ * Returns whether the server will fetch the old row after the update although
+ * no event may be queued. Within the executor the old row is found by the
+ * command's id; the apply worker has no level, and fetches the row for every
+ * AFTER UPDATE trigger, also for one that does not fire there.
+ */
+static bool
+fetches_old_row(Relation rel)
+{
+	return rel->trigdesc != NULL && rel->trigdesc->trig_update_after_row &&
+		zlevel_current()->estate == NULL;
+}
+
+/*
  * Forms the row and reserves undo before the page is locked. Acquiring the row
  * may unlock the page again, to wait or to toast the row.
  */
@@ -977,8 +990,8 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		zspace_maybe_image(&u.writer, u.buf, &u.pick);
 		ptr = update_row(&u, slot, update_indexes);
 		zlevel_forget_locked(rel, &u.tid);
-		if (new.event)
-			zlevel_note_change(rel, &u.tid, ptr);
+		if (new.event || fetches_old_row(rel))
+			zlevel_note_change(rel, &u.tid, ptr, new.event);
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	}
 	end_row_change(&u);
@@ -1076,7 +1089,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		if (rel->trigdesc != NULL &&
 			(rel->trigdesc->trig_delete_after_row ||
 			 (zc_changing_part && rel->trigdesc->trig_update_after_row)))
-			zlevel_note_change(rel, tid, ptr);
+			zlevel_note_change(rel, tid, ptr, true);
 		pgstat_count_heap_delete(rel);
 	}
 	end_row_change(&u);

@@ -580,7 +580,7 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 		ItemPointerEquals(&level->tid, tid) && find_change(&copy, rel, buf, off, level->change))
 	{
 		version_before(&copy.walk, version);
-		if (version->found)
+		if (version->found && level->event)
 			zhandle_make(rel, BufferGetBlockNumber(buf), off, level->change, &version->handle);
 		level->change = InvalidUndoPtr;
 		return;					/* ANY-1b */

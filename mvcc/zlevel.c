@@ -179,16 +179,17 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 
 /*
  * Notes that the current level has changed the row at tid by the record
- * change, and that the server will ask for the old row, since it may queue a
- * trigger's event.
+ * change, and that the server will ask for the old row. event: it may also
+ * queue a trigger's event.
  */
 void
-zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change)
+zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change, bool event)
 {
 	ZLevel	   *level = zlevel_current();
 
 	Assert(change != InvalidUndoPtr);
 	level->change = change;
+	level->event = event;
 	level->reloid = RelationGetRelid(rel);
 	level->tid = *tid;
 }

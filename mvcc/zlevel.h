@@ -19,10 +19,11 @@ typedef struct ZLevel
 	EState	   *estate;			/* NULL: a utility command, or no executor */
 
 	/*
-	 * The last change of this level for which the server may queue an AFTER
-	 * trigger's event, and its row (HANDLE-6).
+	 * The last change of this level whose old row the server will fetch,
+	 * since it may queue an AFTER trigger's event, and its row (HANDLE-6).
 	 */
 	UndoPtr		change;			/* InvalidUndoPtr = none */
+	bool		event;			/* may an event be queued for it? */
 	Oid			reloid;
 	ItemPointerData tid;
 } ZLevel;
@@ -36,7 +37,8 @@ extern bool zlevel_has_locked(Relation rel, const ItemPointerData *tid);
 extern bool zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer);
 extern void zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer);
 extern void zlevel_forget_locked(Relation rel, const ItemPointerData *tid);
-extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change);
+extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change,
+							   bool event);
 
 extern void zlevel_at_xact_end(void);
 
