@@ -13,6 +13,8 @@
 #                 table made by zheap, on a server with assertions; test/core/
 #                 has the accepted differences; with --moved every update gives
 #                 its row a new place, as on heap
+#   decoding      PostgreSQL's own tests of logical decoding and replication
+#                 (contrib/test_decoding, src/test/subscription), likewise
 #   cost          instructions, WAL and undo of single operations within the bounds
 #                 of test/cost/, counted by callgrind (bench/cost.py)
 # A part that has no tests says so and counts as one failure.
@@ -26,7 +28,7 @@
 . "$top/tools/test_jobs.sh"
 . "$top/tools/test_parts.sh"
 
-all_parts=(build unit sql isolation installcheck tap random core cost)
+all_parts=(build unit sql isolation installcheck tap random core decoding cost)
 
 # Does the user want the test NAME?
 wanted()
@@ -50,7 +52,7 @@ is_one_of()
 asked()
 {
 	if [ ${#parts[@]} -eq 0 ]; then
-		[ "$1" != core ] || [ "$tier" != one ]
+		case $1 in core | decoding) [ "$tier" != one ] ;; esac
 	else
 		is_one_of "$1" "${parts[@]}"
 	fi
@@ -73,6 +75,7 @@ plan()
 	if asked tap; then plan_tap "$server"; fi
 	if asked random; then plan_random "$server"; fi
 	if asked core; then plan_core "$server"; fi
+	if asked decoding; then plan_decoding "$server"; fi
 	if asked cost; then plan_cost "$server"; fi
 }
 
@@ -132,8 +135,8 @@ plan_random()
 # have assertions.
 plan_core()
 {
-	local suite assertions=$1 major=${1%[asv]}
-	[ "$1" != "$(default_major)" ] || assertions=${major}a
+	local suite assertions major=${1%[asv]}
+	assertions=$(with_assertions "$1")
 	for suite in regression isolation moved; do
 		case $tier:$major:$suite in
 			one:*:moved) [ $moved = yes ] || continue ;;
@@ -144,6 +147,27 @@ plan_core()
 		esac
 		job "$assertions" core $heavy part_core $suite
 	done
+}
+
+# plan_decoding SERVER: in --long, and by --part decoding.
+plan_decoding()
+{
+	local item major=${1%[asv]} assertions
+	assertions=$(with_assertions "$1")
+	[ "$tier" != all ] || return 0
+	case $1 in *[sv]) return 0 ;; esac
+	job "$assertions" decoding $light part_decoding regression
+	job "$assertions" decoding $light part_decoding isolation
+	while read -r item; do
+		! wanted "$item" || job "$assertions" decoding $light part_decoding "$item"
+	done < <(cd "$HOME/.cache/zundo/pg$major/src" && ls contrib/test_decoding/t/*.pl src/test/subscription/t/*.pl |
+		sed 's,^contrib/\|^src/test/,,')
+}
+
+# with_assertions SERVER: the server of its version that has them.
+with_assertions()
+{
+	if [ "$1" = "$(default_major)" ]; then echo "${1}a"; else echo "$1"; fi
 }
 
 # list_tests FOLDER ENDING: the wanted tests of a folder, one name per line.
@@ -171,7 +195,7 @@ prepare()
 	WERROR=1 build test
 	install_into_server
 	if planned unit "$1" || planned tap "$1"; then install_test_module || true; fi
-	if planned core "$1"; then copy_core_tests; fi
+	if planned core "$1" || planned decoding "$1"; then copy_core_tests; fi
 	rm -rf "$work/tap-$pg" "$work/out-$pg"
 	as_server_dir "$work/tap-$pg"
 	as_server_dir "$work/tap-ports"
@@ -220,7 +244,7 @@ parse_test_options()
 	[ $record = no ] || [ "${parts[*]}" = cost ] || usage_error "--record goes with --part cost alone"
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in
-		one) if asked core; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
+		one) if asked core || asked decoding; then versions=(15 17 18); else versions=("$(default_major)"); fi ;;
 		all) versions=(15 17 18 19) ;;
 		long) versions=(15 17 18 19 17s) ;;
 	esac

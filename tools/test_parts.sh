@@ -252,11 +252,15 @@ part_unit()
 	drop_cluster
 }
 
-# One file of t/: every "ok" line of its own level counts.
-tap_file()
+# One file of t/.
+tap_file() { run_tap "$(basename "$1" .pl)" "$copy/t/$1"; }
+
+# run_tap NAME FILE [VARIABLE=VALUE...]: every "ok" line of its own level counts. The
+# variables are for its environment.
+run_tap()
 {
-	local file=$copy/t/$1 name log ok bad status=0 dir src
-	name=$(basename "$file" .pl)
+	local name=$1 file=$2 log ok bad status=0 dir src
+	shift 2
 	dir=$work/tap-$pg/$name
 	log=$work/tap-$pg/$name.log
 	src=$(server_tests)
@@ -269,7 +273,7 @@ tap_file()
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
 		"PG_TEST_PORT_DIR=$work/tap-ports" \
 		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" \
-		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" \
+		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" "$@" \
 		prove --verbose --norc "$file" >"$log" 2>&1 || status=$?
 	ok=$(grep -cE '^ok [0-9]+' "$log" || true)
 	ok=$((ok - $(grep -cE '^ok [0-9]+.*# (SKIP|skip)' "$log" || true)))
@@ -354,17 +358,19 @@ random_runs()
 scale() { awk -v n="$1" -v f="$2" 'BEGIN { n *= f; print int(n) + (n > int(n)) }'; }
 
 # core_tests SUITE SCHEDULE: the wanted tests of a suite. Tests of the regression
-# suite need some of the first ones' tables: these run too.
+# suite (regression, moved) need some of the first ones' tables: these run too.
 core_tests()
 {
 	local line only
 	mapfile -t only < <(sed -n 's/^test: *//p' "$2" | tr -s ' ' '\n' |
 		while read -r line; do if wanted "$line"; then echo "$line"; fi; done)
 	[ ${#only[@]} -gt 0 ] || return 0
-	[ "$1" = isolation ] || printf '%s\n' test_setup create_misc create_index
+	case $1 in
+		regression | moved) printf '%s\n' test_setup create_misc create_index ;;
+		*) printf '%s\n' "${only[@]}"; return ;;
+	esac
 	for line in "${only[@]}"; do
-		[ "$1" != isolation ] && is_one_of "$line" test_setup create_misc create_index ||
-			echo "$line"
+		is_one_of "$line" test_setup create_misc create_index || echo "$line"
 	done
 }
 
@@ -385,7 +391,7 @@ core_suite()
 	fi
 	as_server env "PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" \
 		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" \
-		timeout -k 20 "$seconds" "$folder/$driver" --host="$PGHOST" --port="$PGPORT" \
+		timeout -k 20 "$seconds" "$work/core-$major/$driver" --host="$PGHOST" --port="$PGPORT" \
 		--user=postgres --bindir="$bindir" --inputdir="$folder" --outputdir="$output" \
 		--load-extension=zundo "$@" "${what[@]}" >"$output/log" 2>&1 || status=$?
 	if [ $status -eq 124 ] || [ $status -eq 137 ]; then
@@ -410,9 +416,11 @@ zundo.allow_ctid_guard = on
 $([ "$1" != moved ] || echo "zundo.move_updates = on")
 C
 	case $1 in
-		isolation) core_suite isolation pg_isolation_regress "$tests/isolation" isolation_schedule ;;
+		isolation)
+			core_suite isolation isolation/pg_isolation_regress "$tests/isolation" isolation_schedule
+			;;
 		*)
-			core_suite "$1" pg_regress "$tests/regress" parallel_schedule \
+			core_suite "$1" regress/pg_regress "$tests/regress" parallel_schedule \
 				--dlpath="$tests/regress" --max-concurrent-tests=20
 			;;
 	esac
@@ -441,17 +449,70 @@ part_cost()
 	[ $ran -eq 0 ] || grep -q '^FAILED' "$log" || result fail "cost: status $ran, log in $log"
 }
 
-# The suites of PostgreSQL as pg_regress wants them.
+# part_decoding regression|isolation|FILE: the tests of contrib/test_decoding, or
+# one file of its t/ or of src/test/subscription/t, on a server with assertions.
+part_decoding()
+{
+	local tests=$work/core-$major driver=regress/pg_regress
+	case $1 in *.pl) decoding_tap "$tests/$1"; return ;; esac
+	new_cluster <<C || { result fail "decoding: the server starts"; return; }
+$(cat "$tests/test_decoding/logical.conf")
+default_table_access_method = 'zheap'
+C
+	# some tests connect to template1
+	psql_quiet -d template1 -c 'CREATE EXTENSION zundo'
+	[ "$1" = regression ] || driver=isolation/pg_isolation_regress
+	core_suite "decoding-$1" "$driver" "$tests/test_decoding" "$1_schedule" \
+		--dbname=contrib_regression
+	check_tables "decoding $1"
+	check_log "decoding-$1"
+	drop_cluster
+}
+
+# decoding_tap FILE: in clusters whose databases all have the extension, with the
+# settings of test/core/tap_settings.
+decoding_tap()
+{
+	local folder=${1%/t/*} icu=no points=no name config versions file setting
+	name=$(basename "$folder")-$(basename "$1" .pl)
+	config=$work/decoding-$pg-$name.conf
+	printf '%s\n' "shared_preload_libraries = 'zundo'" "default_table_access_method = 'zheap'" \
+		>"$config"
+	while read -r versions file setting; do
+		case $1:,$versions, in *"/$file:"*",$major,"*) ;; *) continue ;; esac
+		[ "$setting" != skip ] || { echo "  skipped $name (test/core/tap_settings)"; return; }
+		echo "$setting" >>"$config"
+	done <"$copy/test/core/tap_settings"
+	chmod a+r "$config"
+	! grep -q 'define USE_ICU 1' "$("$pg_config" --includedir-server)/pg_config.h" || icu=yes
+	! "$pg_config" --configure | grep -q injection-points || points=yes
+	run_tap "$name" "$1" "TEMP_CONFIG=$config" \
+		"with_icu=$icu" "enable_injection_points=$points" \
+		"ZUNDO_BINDIR=$bindir" "PATH=$copy/tools/with-zundo:$bindir:$PATH"
+}
+
+# The suites of PostgreSQL as pg_regress and prove want them.
 copy_core_tests()
 {
 	local src=$HOME/.cache/zundo/pg$major/src/src/test tests=$work/core-$major
+	local contrib=$src/../../contrib/test_decoding
 	need_packages python3
 	[ ! -f "$tests/complete" ] || [ "$src/regress/regress.so" -nt "$tests/complete" ] || return 0
 	rm -rf "$tests"
 	mkdir -p "$tests"
-	cp -a "$src/regress" "$src/isolation" "$tests/"
+	cp -a "$src/regress" "$src/isolation" "$src/subscription" "$contrib" "$tests/"
+	make_schedule REGRESS "$contrib" >"$tests/test_decoding/regression_schedule"
+	make_schedule ISOLATION "$contrib" >"$tests/test_decoding/isolation_schedule"
 	chmod -R a+rX "$tests"
 	touch "$tests/complete"
+}
+
+# make_schedule VARIABLE FOLDER: the tests that a Makefile of contrib has in REGRESS
+# or ISOLATION, one after the other.
+make_schedule()
+{
+	sed -n "/^$1 = /,/[^\\\\]\$/p" "$2/Makefile" | sed "s/^$1 = //; s/\\\\\$//" | tr -s ' \t' '\n' |
+		sed -n 's/./test: &/p'
 }
 
 # A directory in $work that the server's user may write to.
