@@ -119,6 +119,38 @@ replace_row(Page page, const ZChange *change)
 	}
 }
 
+bool
+zchange_form_row(ZChange *change, char *row)
+{
+	Page		page = change->page[0].page;
+	ItemId		lp = PageGetItemId(page, change->rec[0].offset);
+	const char *end = change->delta + change->delta_length;
+	ZHeader		current;
+	ZHeader		updated;
+	Size		len;
+
+	if (!ItemIdIsNormal(lp))
+		return false;
+	current = zheader_get(zpage_row(page, lp));
+	len = zpage_row_length(page, lp);
+	memcpy(row, zpage_row(page, lp), len);
+	len -= ZTUPLE_HEADER_SIZE;
+	if (zdelta_wal_apply(change->delta, end, row + ZTUPLE_HEADER_SIZE, &len,
+						 BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
+		return false;
+	updated = zheader_updated(current, change->new_shape ? change->shape : current,
+							  change->page[0].slot.slotno,
+							  (change->rec[0].xflags & ZUX_KEY_CHANGE) != 0);
+	if (change->clear_locks)
+		updated = ZH_WITHOUT_LOCKS(updated);
+	if (change->stale_keys)
+		updated |= ZH_STALE_KEYS;
+	zheader_set(row, updated);
+	change->row = row;
+	change->row_length = len + ZTUPLE_HEADER_SIZE;
+	return true;
+}
+
 /* Marks the row deleted or moved, by the transaction in the change's slot. */
 static void
 end_row(Page page, const ZChange *change, int state)

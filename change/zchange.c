@@ -66,6 +66,21 @@ place_records(ZChange *change)
 			change->rec[i].prev = change->op.ptr[i - 1];
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether no page whose rows change is flagged all-visible (VMAP-2). */
+static bool
+flags_are_clear(const ZChange *change)
+{
+	if (change->opcode == ZWAL_LOCK || change->opcode == ZWAL_IMAGE)
+		return true;
+	for (int i = 0; i < 2; i++)
+		if (change->page[i].page != NULL && !change->page[i].init &&
+			PageIsAllVisible(change->page[i].page))
+			return false;
+	return true;
+}
+#endif
+
 /*
  * The WAL record of a temporary table's change, and its space, are left out:
  * its undo is private to the backend and not logged.
@@ -87,6 +102,8 @@ zchange_do(ZChange *change, const char *fault)
 		change->op.packed = wal.packed;
 	}
 	zchange_ensure_space(change);
+
+	Assert(flags_are_clear(change));	/* VMAP-2 */
 
 	/* apply */
 	START_CRIT_SECTION();
@@ -116,6 +133,7 @@ zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
 	Assert(ZH_SLOT(h) > 0 && ZH_SLOT(h) <= zpage_nslots(page));
 	Assert(ZH_LIVE(h) && ZH_NATTS(h) == ZH_NATTS(zheader_get(new->row)));
 	Assert(zpage_room_for(page, new->off, new->length));
+	Assert(!PageIsAllVisible(page));	/* VMAP-2 */
 
 	START_CRIT_SECTION();
 	zpage_put_row(page, new->off, new->row, new->length);

@@ -171,6 +171,13 @@ extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const cha
 extern void zchange_apply(const ZChange *change);
 
 /*
+ * zchange_form_row: completes a decoded UPDATE: forms in row (BLCKSZ bytes)
+ * what becomes of the row on change's table page, which is as it was before the
+ * change. Returns false if the delta does not fit to that row.
+ */
+extern bool zchange_form_row(ZChange *change, char *row);
+
+/*
  * zapply_inline_lock: grows the inline slots to lock->grow_to if that is not 0,
  * adds the lock to its slot, which xid owns or, if lock->fresh is set, gets,
  * and sets the row's lock hint. With lock->tag gives the row the slot's tag and
@@ -184,7 +191,7 @@ extern void zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid);
  */
 extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
 
-/* ---- in WAL (change/zwal.c) ---- */
+/* ---- in WAL (zwal.c, zwal_compact.c, zwal_literal.c) ---- */
 
 #define ZCHANGE_MAX_PARTS	6
 #define ZCHANGE_HEAD_MAX	128

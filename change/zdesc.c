@@ -98,107 +98,130 @@ desc_change(StringInfo buf, XLogReaderState *record)
 		appendStringInfoString(buf, ", in overflow page");
 }
 
-/* Row changes are decoded, all other records are structs. */
-void
-zwal_desc(StringInfo buf, XLogReaderState *record)
+/* Appends the description of a record of a table page that is no row change. */
+static void
+desc_page(StringInfo buf, XLogReaderState *record, uint8 opcode)
 {
 	char	   *data = XLogRecGetData(record);
 
-	switch (XLogRecGetInfo(record) & ~XLR_INFO_MASK)
+	if (opcode == ZWAL_ROLLBACK)
+	{
+		xl_zheap_rollback xlrec;
+
+		memcpy(&xlrec, data, SizeOfZheapRollback);
+		appendStringInfo(buf, "slot %u, records %u, new head xid " UINT64_FORMAT " undo %X/%X",
+						 xlrec.slotno, xlrec.nrecords, xlrec.new_xid,
+						 (uint32) (xlrec.new_ptr >> 32), (uint32) xlrec.new_ptr);
+	}
+	else if (opcode == ZWAL_PRUNE)
+		appendStringInfo(buf, "items %u",
+						 (unsigned) (XLogRecGetDataLen(record) / sizeof(ZPruneItem)));
+	else if (opcode == ZWAL_OVERFLOW)
+	{
+		xl_zheap_overflow xlrec;
+
+		memcpy(&xlrec, data, SizeOfZheapOverflow);
+		appendStringInfo(buf, "%s, table %u, relation file %u, block %u",
+						 xlrec.first != 0 ? "attached" : "freed",
+						 xlrec.reloid, xlrec.relnumber, xlrec.block);
+		if (xlrec.first != 0)
+			appendStringInfo(buf, ", first slot %u", xlrec.first);
+	}
+	else
+	{
+		xl_zheap_mark xlrec;
+
+		Assert(opcode == ZWAL_MARK);
+		memcpy(&xlrec, data, SizeOfZheapMark);
+		if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
+			appendStringInfoString(buf, "not all-visible");
+		else if (xlrec.what == ZMARK_ALL_VISIBLE)
+			appendStringInfoString(buf, "all-visible");
+		else
+			appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
+							 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");
+	}
+}
+
+/* Appends the description of an inline lock's record. */
+static void
+desc_inline_lock(StringInfo buf, XLogReaderState *record)
+{
+	ZWalInlineLock lock;
+
+	if (!zwal_decode_inline_lock(record, &lock))
+	{
+		appendStringInfoString(buf, "malformed");
+		return;
+	}
+	appendStringInfo(buf, "slot %d%s, off %u, mode %d", lock.slotno,
+					 lock.fresh ? " taken" : lock.tag ? " by tag" : "", lock.offset, lock.mode);
+	if (lock.grow_to)
+		appendStringInfo(buf, ", slots grow to %d", lock.grow_to);
+}
+
+/* Appends the description of a record of the undo log. */
+static void
+desc_undo(StringInfo buf, XLogReaderState *record, uint8 opcode)
+{
+	char	   *data = XLogRecGetData(record);
+
+	if (opcode == ZWAL_UNDO_MAP)
+	{
+		xl_undo_map xlrec;
+
+		memcpy(&xlrec, data, SizeOfUndoMap);
+		if (xlrec.flags & ZWAL_MAP_SETTLED)
+			appendStringInfo(buf, "settled extents %u",
+							 (unsigned) ((XLogRecGetDataLen(record) - SizeOfUndoMap) /
+										 sizeof(xl_undo_settled)));
+		else
+			appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
+							 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);
+	}
+	else if (opcode == ZWAL_UNDO_DISCARD)
+	{
+		xl_undo_discard xlrec;
+
+		memcpy(&xlrec, data, SizeOfUndoDiscard);
+		appendStringInfo(buf, "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze "
+						 UINT64_FORMAT ", then " UINT64_FORMAT " after " UINT64_FORMAT,
+						 xlrec.oldest, xlrec.conflict, xlrec.nextents, xlrec.freeze_now,
+						 xlrec.freeze_next, xlrec.freeze_after);
+	}
+	else
+	{
+		xl_undo_truncate xlrec;
+
+		Assert(opcode == ZWAL_UNDO_TRUNCATE);
+		memcpy(&xlrec, data, SizeOfUndoTruncate);
+		appendStringInfo(buf, "extents %u, blocks %u, floor %u", xlrec.nextents, xlrec.nblocks,
+						 xlrec.floor);
+	}
+}
+
+/* Row changes are decoded, most other records are structs. */
+void
+zwal_desc(StringInfo buf, XLogReaderState *record)
+{
+	uint8		opcode = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
+
+	switch (opcode)
 	{
 		case ZWAL_ROLLBACK:
-			{
-				xl_zheap_rollback xlrec;
-
-				memcpy(&xlrec, data, SizeOfZheapRollback);
-				appendStringInfo(buf,
-								 "slot %u, records %u, new head xid " UINT64_FORMAT " undo %X/%X",
-								 xlrec.slotno, xlrec.nrecords, xlrec.new_xid,
-								 (uint32) (xlrec.new_ptr >> 32), (uint32) xlrec.new_ptr);
-				break;
-			}
 		case ZWAL_PRUNE:
-			appendStringInfo(buf, "items %u",
-							 (unsigned) (XLogRecGetDataLen(record) / sizeof(ZPruneItem)));
-			break;
 		case ZWAL_OVERFLOW:
-			{
-				xl_zheap_overflow xlrec;
-
-				memcpy(&xlrec, data, SizeOfZheapOverflow);
-				if (xlrec.first != 0)
-					appendStringInfo(buf, "attached, table %u, relation file %u, block %u, first "
-									 "slot %u",
-									 xlrec.reloid, xlrec.relnumber, xlrec.block, xlrec.first);
-				else
-					appendStringInfo(buf, "freed, table %u, relation file %u, block %u",
-									 xlrec.reloid, xlrec.relnumber, xlrec.block);
-				break;
-			}
 		case ZWAL_MARK:
-			{
-				xl_zheap_mark xlrec;
-
-				memcpy(&xlrec, data, SizeOfZheapMark);
-				if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
-					appendStringInfoString(buf, "not all-visible");
-				else if (xlrec.what == ZMARK_ALL_VISIBLE)
-					appendStringInfoString(buf, "all-visible");
-				else
-					appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
-									 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");
-				break;
-			}
+			desc_page(buf, record, opcode);
+			break;
 		case ZWAL_INLINE_LOCK:
-			{
-				ZWalInlineLock lock;
-
-				if (!zwal_decode_inline_lock(record, &lock))
-				{
-					appendStringInfoString(buf, "malformed");
-					break;
-				}
-				appendStringInfo(buf, "slot %d%s, off %u, mode %d", lock.slotno,
-								 lock.fresh ? " taken" : lock.tag ? " by tag" : "", lock.offset,
-								 lock.mode);
-				if (lock.grow_to)
-					appendStringInfo(buf, ", slots grow to %d", lock.grow_to);
-				break;
-			}
+			desc_inline_lock(buf, record);
+			break;
 		case ZWAL_UNDO_MAP:
-			{
-				xl_undo_map xlrec;
-
-				memcpy(&xlrec, data, SizeOfUndoMap);
-				if (xlrec.flags & ZWAL_MAP_SETTLED)
-					appendStringInfo(buf, "settled extents %u",
-									 (unsigned) ((XLogRecGetDataLen(record) - SizeOfUndoMap) /
-												 sizeof(xl_undo_settled)));
-				else
-					appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
-									 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);
-				break;
-			}
 		case ZWAL_UNDO_DISCARD:
-			{
-				xl_undo_discard xlrec;
-
-				memcpy(&xlrec, data, SizeOfUndoDiscard);
-				appendStringInfo(buf, "oldest " UINT64_FORMAT ", conflict %u, extents %u, freeze "
-								 UINT64_FORMAT ", then " UINT64_FORMAT " after " UINT64_FORMAT,
-								 xlrec.oldest, xlrec.conflict, xlrec.nextents, xlrec.freeze_now,
-								 xlrec.freeze_next, xlrec.freeze_after);
-				break;
-			}
 		case ZWAL_UNDO_TRUNCATE:
-			{
-				xl_undo_truncate xlrec;
-
-				memcpy(&xlrec, data, SizeOfUndoTruncate);
-				appendStringInfo(buf, "extents %u, blocks %u, floor %u", xlrec.nextents,
-								 xlrec.nblocks, xlrec.floor);
-				break;
-			}
+			desc_undo(buf, record, opcode);
+			break;
 		default:
 			desc_change(buf, record);
 			break;

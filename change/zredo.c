@@ -16,7 +16,8 @@
  *		alone until an image replaces it or it is made anew, each reader or
  *		change of its rows gets an error (zpage_mark_lost), and its overflow
  *		page stays. Without the mark it would pass for a page that is newer
- *		than its overflow page (OVERFLOW-4).
+ *		than its overflow page (OVERFLOW-4). Not asserted: it is damage, which
+ *		replay itself looks for.
  */
 #include "postgres.h"
 
@@ -175,41 +176,6 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 }
 
 /*
- * Completes an UPDATE: makes the new row from the one on the page, in row
- * (BLCKSZ bytes).
- */
-static void
-form_updated_row(XLogReaderState *record, ZChange *change, char *row)
-{
-	Page		page = change->page[0].page;
-	ItemId		lp = PageGetItemId(page, change->rec[0].offset);
-	const char *end = change->delta + change->delta_length;
-	ZHeader		current;
-	ZHeader		updated;
-	Size		len;
-
-	if (!ItemIdIsNormal(lp))
-		malformed(record);
-	current = zheader_get(zpage_row(page, lp));
-	len = zpage_row_length(page, lp);
-	memcpy(row, zpage_row(page, lp), len);
-	len -= ZTUPLE_HEADER_SIZE;
-	if (zdelta_wal_apply(change->delta, end, row + ZTUPLE_HEADER_SIZE, &len,
-						 BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
-		malformed(record);
-	updated = zheader_updated(current, change->new_shape ? change->shape : current,
-							  change->page[0].slot.slotno,
-							  (change->rec[0].xflags & ZUX_KEY_CHANGE) != 0);
-	if (change->clear_locks)
-		updated = ZH_WITHOUT_LOCKS(updated);
-	if (change->stale_keys)
-		updated |= ZH_STALE_KEYS;
-	zheader_set(row, updated);
-	change->row = row;
-	change->row_length = len + ZTUPLE_HEADER_SIZE;
-}
-
-/*
  * Returns the bytes of the row at off of a table page that is locked, after its
  * header, if there is a row with len bytes there; else NULL. A page that is
  * newer than the record must still show the deletion, by this slot.
@@ -278,8 +244,9 @@ redo_change(XLogReaderState *record)
 	if (!change.covered)
 		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;
-	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL)
-		form_updated_row(record, &change, row);
+	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL &&
+		!zchange_form_row(&change, row))
+		malformed(record);
 	zchange_apply(&change);
 	for (int i = 0; i < 2; i++)
 	{

@@ -1,10 +1,11 @@
 /*
  * change/zwal.c - row changes as WAL records: encoding and decoding.
  *
- * Each part of a record has its encoder and its decoder side by side. The
- * encoder runs before the critical section. The decoder checks every length and
- * is the only reader of the layout (change/zwal.h); replay, desc and logical
- * decoding use it.
+ * Here stands what all of them have in common: the beginning of the main data,
+ * the part for logical decoding, the insertion. The two families of encodings
+ * are in zwal_compact.c and zwal_literal.c. The encoder runs before the
+ * critical section. The decoder checks every length and is the only reader of
+ * the layout (change/zwal.h); replay, desc and logical decoding use it.
  *
  * Under assertions, each record is decoded before it is inserted, and the
  * result is compared with the change.
@@ -13,139 +14,11 @@
 
 #include "access/xact.h"
 #include "access/xloginsert.h"
-#include "change/zchange.h"
-#include "change/zwal.h"
-#include "common/varint.h"
+#include "change/zwal_internal.h"
 #include "tuple/ztuple.h"
 #include "utils/memutils.h"
 
-/*
- * A record as the decoder reads it: the main data, and what the record's header
- * and its block references say. A length that does not fit sets 'bad', after
- * which the get_ functions return zeros.
- */
-typedef struct Reader
-{
-	const char *p;
-	const char *end;
-	bool		bad;
-	uint8		opcode;
-	uint8		flags;
-	TransactionId xid;
-	RelFileNumber relnumber;	/* of block 0, if there is one */
-	BlockNumber block;
-	BlockNumber undo_block;		/* the first undo page's block */
-	int			nundo_pages;
-	bool		overflow[2];
-} Reader;
-
-/* ---- bytes ---- */
-
-static char *
-put_bytes(char *p, const void *src, Size len)
-{
-	memcpy(p, src, len);
-	return p + len;
-}
-
-/* Returns the next len bytes of the main data, or NULL if there are fewer. */
-static const char *
-get_bytes(Reader *r, Size len)
-{
-	const char *p = r->p;
-
-	if (r->bad || (Size) (r->end - r->p) < len)
-	{
-		r->bad = true;
-		return NULL;
-	}
-	r->p += len;
-	return p;
-}
-
-static void
-copy_bytes(Reader *r, void *dst, Size len)
-{
-	const char *p = get_bytes(r, len);
-
-	if (p != NULL)
-		memcpy(dst, p, len);
-}
-
-static uint8
-get_byte(Reader *r)
-{
-	uint8		b = 0;
-
-	copy_bytes(r, &b, 1);
-	return b;
-}
-
-/* Returns the next number of the main data. */
-static uint32
-get_varint(Reader *r)
-{
-	uint32		v = 0;
-	const char *next = r->bad ? NULL : zvarint_get(r->p, r->end, &v);
-
-	if (next == NULL)
-	{
-		r->bad = true;
-		return 0;
-	}
-	r->p = next;
-	return v;
-}
-
-/*
- * Appends an undo pointer. It takes 5 to 13 bytes: generation and extent are
- * small numbers.
- */
-static char *
-put_pointer(char *p, UndoPtr ptr)
-{
-	uint32		byte = zuptr_byte(ptr);
-
-	p = zvarint_put(p, zuptr_generation(ptr));
-	p = zvarint_put(p, zuptr_extent(ptr));
-	return put_bytes(p, &byte, 3);
-}
-
-/* Returns the next undo pointer of the main data. */
-static UndoPtr
-get_pointer(Reader *r)
-{
-	uint32		generation = get_varint(r);
-	uint32		extent = get_varint(r);
-	uint32		byte = 0;
-
-	copy_bytes(r, &byte, 3);
-	return zuptr_make(generation, extent, byte);
-}
-
-/*
- * Adds bytes to the main data of wal. They are not copied, so they must stay.
- */
-static void
-add_part(ZChangeWal *wal, const char *data, uint32 length)
-{
-	Assert(wal->nparts < ZCHANGE_MAX_PARTS);
-	wal->part[wal->nparts].data = data;
-	wal->part[wal->nparts++].length = length;
-}
-
 /* ---- what all row changes begin with ---- */
-
-/*
- * Returns whether the record for change, written with this opcode, has an undo
- * record that is built from its fields, not packed.
- */
-static inline bool
-is_compact(const ZChange *change, uint8 opcode)
-{
-	return opcode == ZWAL_INSERT || opcode == ZWAL_UPDATE ||
-		(opcode == ZWAL_DELETE && change->row_left_out);
-}
 
 /*
  * Returns the member of change that ZWD_SPECIAL stands for in records of
@@ -200,7 +73,7 @@ flags_of(const ZChange *change, uint8 opcode)
 
 /* Sets the members of change that the record's flags tell. */
 static void
-take_flags(Reader *r, ZChange *change)
+take_flags(ZWalReader *r, ZChange *change)
 {
 	bool	   *special = special_fact(change, r->opcode);
 
@@ -220,7 +93,7 @@ take_flags(Reader *r, ZChange *change)
  * block number of the first undo page.
  */
 static UndoPtr
-undo_position(const Reader *r, const ZuOp *op)
+undo_position(const ZWalReader *r, const ZuOp *op)
 {
 	uint32		extent,
 				page;
@@ -251,7 +124,7 @@ put_place(char *p, const ZuOp *op)
 
 /* Reads what put_place wrote. */
 static void
-get_place(Reader *r, ZuOp *op)
+get_place(ZWalReader *r, ZuOp *op)
 {
 	uint32		extent,
 				page;
@@ -274,7 +147,7 @@ get_place(Reader *r, ZuOp *op)
  * first one's place.
  */
 static void
-locate_records(Reader *r, ZChange *change)
+locate_records(ZWalReader *r, ZChange *change)
 {
 	ZuOp	   *op = &change->op;
 	UndoPtr		base = undo_position(r, op);
@@ -293,528 +166,6 @@ locate_records(Reader *r, ZChange *change)
 		byte += change->rec[i].length;
 	}
 	r->bad = (byte != op->total);
-}
-
-/* ---- slots ---- */
-
-/* Appends a slot for which ZWD_GROW tells whether inline slots are added. */
-static char *
-put_slot(char *p, const ZChangeSlot *slot)
-{
-	p = zvarint_put(p, slot->slotno);
-	if (slot->grow_to != 0)
-		*p++ = (char) slot->grow_to;
-	return p;
-}
-
-/* Appends a slot for which no flag tells whether inline slots are added. */
-static char *
-put_other_slot(char *p, const ZChangeSlot *slot)
-{
-	p = zvarint_put(p, slot->slotno);
-	*p++ = (char) slot->grow_to;
-	return p;
-}
-
-static void
-get_other_slot(Reader *r, ZChangeSlot *slot)
-{
-	slot->slotno = get_varint(r);
-	slot->grow_to = get_byte(r);
-}
-
-/* ---- INSERT ---- */
-
-/* Returns what the WAL record says of a new row's header. */
-static inline uint32
-shape_of(ZHeader h)
-{
-	return ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
-}
-
-/* Appends what only an INSERT has: the shape of the header, and the row. */
-static char *
-put_insert(char *p, const ZChange *change, ZChangeWal *wal)
-{
-	ZHeader		h = zheader_get(change->row);
-
-	Assert(change->frozen == (ZH_SLOT(h) == 0));
-	if (change->rec[0].open)
-		p = zvarint_put(p, change->rec[0].nrows);
-	p = zvarint_put(p, shape_of(h));
-	add_part(wal, wal->head, p - wal->head);
-	add_part(wal, change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE);
-	return p;
-}
-
-/*
- * Reads the shape and the rest of the row, whose slot is the change's, and
- * forms the row.
- */
-static void
-get_new_row(Reader *r, ZChange *change, char *row)
-{
-	uint32		shape = get_varint(r);
-	Size		datalen = r->bad ? 0 : r->end - r->p;
-	ZHeader		h;
-
-	if (r->bad || datalen + ZTUPLE_HEADER_SIZE > BLCKSZ)
-	{
-		r->bad = true;
-		return;
-	}
-	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK),
-					 change->frozen ? 0 : change->page[0].slot.slotno);
-	if (shape & 1)
-		h |= ZH_NULLS;
-	if (shape & 2)
-		h |= ZH_EXTERNAL;
-	zheader_set(row, h);
-	memcpy(row + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
-	change->row = row;
-	change->row_length = datalen + ZTUPLE_HEADER_SIZE;
-}
-
-/* Reads what put_insert wrote, and forms the row. */
-static void
-get_insert(Reader *r, ZChange *change, char *row)
-{
-	ZuRecord   *rec = &change->rec[0];
-
-	rec->type = ZUR_INSERT;
-	rec->nrows = 1;
-	rec->open = (r->flags & ZWD_OPEN) != 0;
-	if (rec->open)
-	{
-		uint32		rows = get_varint(r);
-
-		r->bad |= (rows < 1 || rows > ZHEAP_MAX_OFFSET);
-		rec->nrows = rows;
-	}
-	get_new_row(r, change, row);
-}
-
-/* ---- INSERT without an undo record ---- */
-
-/*
- * Writes to dst, which has COVERED_HEAD_MAX bytes, what a covered INSERT has
- * before its row. Returns its end.
- */
-#define COVERED_HEAD_MAX 15
-
-static char *
-put_covered(char *dst, OffsetNumber off, ZHeader h)
-{
-	char	   *p = zvarint_put(dst, ZH_SLOT(h));
-
-	p = zvarint_put(p, off);
-	p = zvarint_put(p, shape_of(h));
-	Assert(p <= dst + COVERED_HEAD_MAX);
-	return p;
-}
-
-/* Reads what put_covered wrote, and forms the row. */
-static void
-decode_covered(Reader *r, ZChange *change, ZChangeWork *work)
-{
-	ZuRecord   *rec = &change->rec[0];
-
-	change->covered = true;
-	change->nrecords = 1;
-	memset(rec, 0, sizeof(*rec));
-	rec->type = ZUR_INSERT;
-	rec->xid = rec->topxid = zxid_widen(r->xid);
-	rec->relnumber = r->relnumber;
-	rec->block = r->block;
-	rec->nrows = 1;
-	change->page[0].slot.slotno = get_varint(r);
-	rec->offset = get_varint(r);
-	r->bad |= (change->page[0].slot.slotno < 1 || r->overflow[0]);
-	get_new_row(r, change, work->bytes);
-}
-
-/* ---- UPDATE ---- */
-
-/*
- * Appends what only an UPDATE has: flags, headers, and the delta in WAL form.
- */
-static char *
-put_update(char *p, const ZChange *change, ZChangeWal *wal)
-{
-	const ZuRecord *rec = &change->rec[0];
-
-	*p++ = (char) (((rec->xflags & ZUX_KEY_CHANGE) ? ZWU_KEY_CHANGE : 0) |
-				   (change->clear_locks ? ZWU_CLEAR_LOCKS : 0) |
-				   (change->new_shape ? ZWU_HEADER : 0) |
-				   (change->stale_keys ? ZWU_STALE_KEYS : 0));
-	if (change->new_shape)
-		p = zheader_compact_put(p, change->shape, 0);
-	p = put_bytes(p, rec->payload, change->old_header_length);
-	add_part(wal, wal->head, p - wal->head);
-	add_part(wal, change->delta, change->delta_length);
-	return p;
-}
-
-/*
- * Reads what put_update wrote. The undo payload is the old header, and the
- * delta without its new bytes.
- */
-static void
-get_update(Reader *r, ZChange *change, char *payload)
-{
-	ZuRecord   *rec = &change->rec[0];
-	uint8		uflags = get_byte(r);
-	const char *old;
-	const char *next;
-	ZHeader		ignored;
-	Size		len;
-
-	rec->type = ZUR_UPDATE;
-	rec->xflags = (uflags & ZWU_KEY_CHANGE) ? ZUX_KEY_CHANGE : 0;
-	change->clear_locks = (uflags & ZWU_CLEAR_LOCKS) != 0;
-	change->new_shape = (uflags & ZWU_HEADER) != 0;
-	change->stale_keys = (uflags & ZWU_STALE_KEYS) != 0;
-	if (change->new_shape && !r->bad)
-	{
-		next = zheader_compact_get(r->p, r->end, 0, &change->shape);
-		r->bad = (next == NULL);
-		r->p = next;
-	}
-	if (r->bad)
-		return;
-
-	/*
-	 * the length of a compact header does not depend on the base with which
-	 * it is read
-	 */
-	old = r->p;
-	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
-	if (next == NULL)
-	{
-		r->bad = true;
-		return;
-	}
-	change->old_header_length = next - old;
-	memcpy(payload, old, change->old_header_length);
-	change->delta = next;
-	change->delta_length = r->end - next;
-	if (zdelta_wal_to_undo(next, r->end, payload + change->old_header_length,
-						   ZUR_MAX_LENGTH - change->old_header_length, &len) != r->end)
-	{
-		r->bad = true;
-		return;
-	}
-	rec->payload = payload;
-	rec->payload_len = change->old_header_length + len;
-}
-
-/* ---- DELETE ---- */
-
-/*
- * Appends what only a DELETE that leaves the row out has: its length, whether
- * it goes to another partition, and its header.
- */
-static char *
-put_delete(char *p, const ZChange *change, ZChangeWal *wal)
-{
-	const ZuRecord *rec = &change->rec[0];
-
-	Assert((rec->xflags & ~ZUX_OTHER_PART) == ZUX_KEY_CHANGE);
-	Assert(!TransactionIdIsValid(rec->as_of));
-	p = zvarint_put(p, (uint32) zchange_left_out(change) << 1 |
-					((rec->xflags & ZUX_OTHER_PART) ? 1 : 0));
-	p = put_bytes(p, rec->payload, change->old_header_length);
-	add_part(wal, wal->head, p - wal->head);
-	return p;
-}
-
-/*
- * Reads what put_delete wrote. The payload has its length, but only the old
- * header so far.
- */
-static void
-get_delete(Reader *r, ZChange *change, char *payload)
-{
-	ZuRecord   *rec = &change->rec[0];
-	uint32		word = get_varint(r);
-	const char *old = r->p;
-	const char *next = r->bad ? NULL
-	: zheader_compact_get(old, r->end, (ZHeader) 0, &change->shape);
-
-	rec->type = ZUR_DELETE;
-	rec->xflags = ZUX_KEY_CHANGE | ((word & 1) ? ZUX_OTHER_PART : 0);
-	if (next != r->end || (word >> 1) > BLCKSZ)
-	{
-		r->bad = true;
-		return;
-	}
-	change->old_header_length = next - old;
-	memcpy(payload, old, change->old_header_length);
-	rec->payload = payload;
-	rec->payload_len = change->old_header_length + (word >> 1);
-}
-
-void
-zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
-{
-	ZuRecord   *rec = &change->rec[0];
-	char	   *to = work->bytes + change->old_header_length;
-
-	Assert(rec->payload == work->bytes && change->undo == NULL);
-	if (row != NULL)
-		memcpy(to, row, zchange_left_out(change));
-	else
-	{
-		memset(to, 0, zchange_left_out(change));
-		rec->xflags |= ZUX_ROW_GONE;
-	}
-	zur_pack(rec, work->packed);
-	change->undo = work->packed;
-}
-
-/* ---- compact records ---- */
-
-/*
- * Encodes an INSERT, an UPDATE, or a DELETE that leaves the row out, after its
- * place: the fields from which the undo record is built.
- */
-static void
-encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
-{
-	const ZuRecord *rec = &change->rec[0];
-
-	Assert(change->nrecords == 1);
-	p = zvarint_put(p, change->page[0].slot.slotno);
-	p = zvarint_put(p, rec->offset);
-	p = zvarint_put(p, rec->cid);
-	p = zvarint_put(p, zigzag_encode((int32) (rec->relnumber - rec->reloid)));
-	if (rec->prev != InvalidUndoPtr)
-		p = put_pointer(p, rec->prev);
-	if (rec->topxid != rec->xid)
-		p = put_bytes(p, &rec->topxid, 6);
-	if (change->page[0].slot.grow_to != 0)
-		*p++ = (char) change->page[0].slot.grow_to;
-	if (wal->opcode == ZWAL_INSERT)
-		p = put_insert(p, change, wal);
-	else if (wal->opcode == ZWAL_UPDATE)
-		p = put_update(p, change, wal);
-	else
-		p = put_delete(p, change, wal);
-	Assert(p <= wal->head + sizeof(wal->head));
-}
-
-/*
- * Decodes what encode_compact wrote, and packs the undo record into work, if
- * the WAL record has all of it.
- */
-static void
-decode_compact(Reader *r, ZChange *change, ZChangeWork *work)
-{
-	ZuRecord   *rec = &change->rec[0];
-
-	change->nrecords = 1;
-	memset(rec, 0, sizeof(*rec));
-	change->page[0].slot.slotno = get_varint(r);
-	rec->block = r->block;
-	rec->offset = get_varint(r);
-	rec->cid = get_varint(r);
-	rec->relnumber = r->relnumber;
-	rec->reloid = rec->relnumber - zigzag_decode(get_varint(r));
-	rec->xid = zxid_widen(r->xid);
-	rec->topxid = rec->xid;
-	rec->flags = (r->flags & ZWD_FIRST) ? ZUF_FIRST : 0;
-	if (r->flags & ZWD_PREV)
-		rec->prev = get_pointer(r);
-	if (r->flags & ZWD_TOPXID)
-		copy_bytes(r, &rec->topxid, 6);
-	if (r->flags & ZWD_GROW)
-		change->page[0].slot.grow_to = get_byte(r);
-	if (r->opcode == ZWAL_INSERT)
-		get_insert(r, change, work->bytes);
-	else if (r->opcode == ZWAL_UPDATE)
-		get_update(r, change, work->bytes);
-	else
-		get_delete(r, change, work->bytes);
-	if (r->bad)
-		return;
-	change->op.total = zur_length(rec);
-	if (change->row_left_out)
-		return;
-	zur_pack(rec, work->packed);
-	change->undo = work->packed;
-}
-
-/* ---- literal records ---- */
-
-/*
- * Adds what only a MOVE has: the new row, its slot, and the common lock slot.
- * The new row is its header and a delta, if the change has one, against the old
- * row, which is the payload of the first undo record; else all its bytes. A row
- * of a table that is not logged is left out.
- */
-static void
-put_moved(const ZChange *change, ZChangeWal *wal)
-{
-	bool		whole = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length == 0;
-	bool		delta = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length > 0;
-	uint16		word = whole || delta ? change->row_length : 0;
-	char	   *p = put_other_slot(wal->middle, &change->page[1].slot);
-
-	Assert(change->row_length < ZWM_DELTA);
-	if (delta)
-		word |= ZWM_DELTA;
-	p = put_bytes(p, &word, 2);
-	if (delta)
-		p = put_bytes(p, change->row, ZTUPLE_HEADER_SIZE);
-	Assert(p <= wal->middle + sizeof(wal->middle));
-	add_part(wal, wal->middle, p - wal->middle);
-	if (delta)
-		add_part(wal, change->delta, change->delta_length);
-	else if (word > 0)
-		add_part(wal, change->row, word);
-	if (change->nrecords == 3)
-		add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
-}
-
-/*
- * Forms the new row of a MOVE, of len bytes, from its header, the old row in
- * the change's first record, and the delta.
- */
-static void
-get_row_by_delta(Reader *r, ZChange *change, Size len, ZChangeWork *work)
-{
-	const ZuRecord *rec = &change->rec[0];
-	const char *header = get_bytes(r, ZTUPLE_HEADER_SIZE);
-	const char *old;
-	const char *end;
-	const char *next;
-	ZHeader		ignored;
-	Size		size = 0;
-
-	if (r->bad)
-		return;
-	r->bad = true;
-	old = zur_raw_payload(rec, work->packed, sizeof(work->packed), &size);
-	if (old == NULL)
-		return;
-	end = old + size;
-	old = zheader_compact_get(old, end, 0, &ignored);
-	if (old == NULL || end - old > (int) sizeof(work->bytes) - ZTUPLE_HEADER_SIZE)
-		return;
-	size = end - old;
-	memcpy(work->bytes, header, ZTUPLE_HEADER_SIZE);
-	memcpy(work->bytes + ZTUPLE_HEADER_SIZE, old, size);
-	next = zdelta_undo_apply(r->p, r->end, work->bytes + ZTUPLE_HEADER_SIZE, &size,
-							 sizeof(work->bytes) - ZTUPLE_HEADER_SIZE);
-	if (next == NULL || size + ZTUPLE_HEADER_SIZE != len)
-		return;
-	change->delta = r->p;
-	change->delta_length = next - r->p;
-	change->row = work->bytes;
-	r->p = next;
-	r->bad = false;
-}
-
-/* Reads what put_moved added. */
-static void
-get_moved(Reader *r, ZChange *change, ZChangeWork *work)
-{
-	ZChangeSlot *slot = &change->page[1].slot;
-	uint16		word = 0;
-
-	get_other_slot(r, slot);
-	slot->live_chain = !zchange_on_one_page(change) && change->nrecords > 1 &&
-		change->rec[1].prev != InvalidUndoPtr;
-	copy_bytes(r, &word, 2);
-	change->row_length = word & ~ZWM_DELTA;
-	if (word & ZWM_DELTA)
-		get_row_by_delta(r, change, change->row_length, work);
-	else
-		change->row = get_bytes(r, change->row_length);
-	if (change->nrecords == 3)
-		get_other_slot(r, &change->locks);
-}
-
-/* Returns whether the bytes are nrows rows, each after its length. */
-static bool
-rows_fit(const char *p, uint32 length, int nrows)
-{
-	const char *end = p + length;
-
-	for (int i = 0; i < nrows; i++)
-	{
-		uint16		len;
-
-		if (end - p < sizeof(len))
-			return false;
-		memcpy(&len, p, sizeof(len));
-		p += sizeof(len);
-		if (end - p < len)
-			return false;
-		p += len;
-	}
-	return p == end;
-}
-
-/* Encodes any other change after its place: the packed undo records. */
-static void
-encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
-{
-	char	   *packed = wal->records;
-
-	p = put_slot(p, &change->page[0].slot);
-	p = zvarint_put(p, change->nrecords);
-	p = zvarint_put(p, change->op.total);
-	Assert(p <= wal->head + sizeof(wal->head));
-	add_part(wal, wal->head, p - wal->head);
-	for (int i = 0; i < change->nrecords; i++)
-	{
-		zur_pack(&change->rec[i], packed);
-		packed += change->rec[i].length;
-	}
-	wal->packed = wal->records;
-	add_part(wal, wal->records, packed - wal->records);
-	if (change->rec[0].type == ZUR_MOVE)
-		put_moved(change, wal);
-	else if (wal->opcode == ZWAL_MULTI_INSERT)
-		add_part(wal, change->row, change->row_length);
-}
-
-/* Decodes what encode_literal wrote; the undo records stay where they are. */
-static void
-decode_literal(Reader *r, ZChange *change, ZChangeWork *work)
-{
-	uint32		byte = 0;
-
-	change->page[0].slot.slotno = get_varint(r);
-	if (r->flags & ZWD_GROW)
-		change->page[0].slot.grow_to = get_byte(r);
-	change->nrecords = get_varint(r);
-	change->op.total = get_varint(r);
-	change->undo = get_bytes(r, change->op.total);
-	if (r->bad || change->nrecords < 1 || change->nrecords > ZU_MAX_RECORDS)
-	{
-		r->bad = true;
-		return;
-	}
-	for (int i = 0; i < change->nrecords; i++)
-	{
-		if (byte > change->op.total ||
-			!zur_unpack(change->undo + byte, change->op.total - byte, &change->rec[i]))
-		{
-			r->bad = true;
-			return;
-		}
-		byte += change->rec[i].length;
-	}
-	if (change->rec[0].type == ZUR_MOVE)
-		get_moved(r, change, work);
-	else if (r->opcode == ZWAL_MULTI_INSERT)
-	{
-		change->row = r->p;
-		change->row_length = r->end - r->p;
-		r->bad = !rows_fit(change->row, change->row_length, change->rec[0].nrows);
-	}
 }
 
 /* ---- for logical decoding ---- */
@@ -893,7 +244,7 @@ register_logical(const char *part, uint32 length)
  * is malformed.
  */
 static bool
-decode(Reader *r, ZChange *change, ZChangeWork *work)
+decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
 {
 	memset(change, 0, sizeof(*change));
 	change->opcode = r->opcode;
@@ -902,7 +253,7 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 		change->page[i].slot.in_overflow = r->overflow[i];
 	if (r->opcode == ZWAL_INSERT && r->nundo_pages == 0)
 	{
-		decode_covered(r, change, work);
+		zwal_decode_covered(r, change, work);
 		return !r->bad;
 	}
 	r->flags = get_byte(r);
@@ -911,9 +262,9 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 	if (r->bad || r->nundo_pages < 1)
 		return false;
 	if (is_compact(change, r->opcode))
-		decode_compact(r, change, work);
+		zwal_decode_compact(r, change, work);
 	else
-		decode_literal(r, change, work);
+		zwal_decode_literal(r, change, work);
 	if (!r->bad)
 		locate_records(r, change);
 	return !r->bad;
@@ -926,7 +277,7 @@ decode(Reader *r, ZChange *change, ZChangeWork *work)
 bool
 zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 {
-	Reader		r = {0};
+	ZWalReader	r = {0};
 	RelFileLocator locator = {0};
 
 	r.p = XLogRecGetData(record);
@@ -986,6 +337,24 @@ same_bytes(const char *a, uint32 alen, const char *b, uint32 blen)
 	return alen == blen && (alen == 0 || memcmp(a, b, alen) == 0);
 }
 
+/*
+ * Asserts that replay will find the same extent and log, as far as it
+ * initializes undo pages (put_place).
+ */
+static void
+compare_places(const ZuOp *op, const ZuOp *decoded)
+{
+	Assert(decoded->place.generation == op->place.generation);
+	if (op->init[0] || op->npages > 1)
+	{
+		Assert(decoded->place.logno == op->place.logno);
+		Assert(decoded->place.sequence == op->place.sequence);
+		Assert(decoded->place.topxid == op->place.topxid);
+	}
+	if (op->init[0] && zuptr_byte(op->ptr[0]) < BLCKSZ)
+		Assert(decoded->place.prev == op->place.prev);
+}
+
 /* Asserts that the places of the records, and their bytes, are the same. */
 static void
 compare_records(const ZChange *change, const ZChange *decoded)
@@ -999,7 +368,7 @@ compare_records(const ZChange *change, const ZChange *decoded)
 	Assert(decoded->op.start == change->op.start);
 	Assert(decoded->op.first == change->op.first);
 	Assert(decoded->op.init[0] == change->op.init[0]);
-	Assert(decoded->op.place.generation == change->op.place.generation);
+	compare_places(&change->op, &decoded->op);
 	for (int i = 0; i < change->nrecords; i++)
 	{
 		const ZuRecord *rec = &change->rec[i];
@@ -1012,9 +381,33 @@ compare_records(const ZChange *change, const ZChange *decoded)
 	pfree(packed);
 }
 
+/*
+ * Asserts that replay of this UPDATE forms the row that it leaves here. The
+ * page, on which nothing has changed yet, keeps its locks in both, unless the
+ * change clears them.
+ */
+static void
+compare_updated_row(const ZChange *change, ZChange *decoded)
+{
+	char	   *row = palloc(BLCKSZ);
+	ZHeader		formed;
+	ZHeader		wanted = zheader_get(change->row);
+	bool		ok;
+
+	decoded->page[0].page = change->page[0].page;
+	ok = zchange_form_row(decoded, row);
+	Assert(ok);
+	formed = zheader_get(row);
+	Assert(change->clear_locks ? formed == wanted
+		   : ZH_WITHOUT_LOCKS(formed) == ZH_WITHOUT_LOCKS(wanted));
+	Assert(same_bytes(row + ZTUPLE_HEADER_SIZE, decoded->row_length - ZTUPLE_HEADER_SIZE,
+					  change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE));
+	pfree(row);
+}
+
 /* Asserts that both do the same to their pages. */
 static void
-compare_pages(const ZChange *change, const ZChange *decoded)
+compare_pages(const ZChange *change, ZChange *decoded)
 {
 	Assert(decoded->page[0].init == change->page[0].init);
 	Assert(decoded->page[1].init == change->page[1].init);
@@ -1028,7 +421,9 @@ compare_pages(const ZChange *change, const ZChange *decoded)
 	if (change->new_shape)
 		Assert(zheader_same_shape(decoded->shape, change->shape));
 	Assert(same_bytes(decoded->delta, decoded->delta_length, change->delta, change->delta_length));
-	if (change->opcode != ZWAL_UPDATE)
+	if (change->opcode == ZWAL_UPDATE)
+		compare_updated_row(change, decoded);
+	else
 		Assert(same_bytes(decoded->row, decoded->row_length, change->row, change->row_length));
 }
 
@@ -1044,7 +439,7 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 	ZChangeWork *work = palloc(sizeof(ZChangeWork));
 	Size		length;
 	char	   *bytes = join_parts(wal, &length);
-	Reader		r = {0};
+	ZWalReader	r = {0};
 	bool		ok;
 
 	r.p = bytes;
@@ -1109,9 +504,9 @@ zchange_encode(const ZChange *change, ZChangeWal *wal)
 	*p++ = (char) flags_of(change, wal->opcode);
 	p = put_place(p, &change->op);
 	if (is_compact(change, wal->opcode))
-		encode_compact(change, wal, p);
+		zwal_encode_compact(change, wal, p);
 	else
-		encode_literal(change, wal, p);
+		zwal_encode_literal(change, wal, p);
 #ifdef USE_ASSERT_CHECKING
 	prove_encoding(change, wal);
 #endif
@@ -1166,8 +561,8 @@ zchange_log(ZChange *change, const ZChangeWal *wal)
 XLogRecPtr
 zchange_log_covered(Buffer buf, const ZCoveredRow *new)
 {
-	char		head[COVERED_HEAD_MAX];
-	char	   *end = put_covered(head, new->off, new->header);
+	char		head[ZWAL_COVERED_HEAD_MAX];
+	char	   *end = zwal_put_covered(head, new->off, new->header);
 
 	XLogBeginInsert();
 	if (unlikely(XLogLogicalInfoActive()))
@@ -1206,7 +601,7 @@ zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 bool
 zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
 {
-	Reader		r = {0};
+	ZWalReader	r = {0};
 	uint16		word = 0;
 
 	r.p = XLogRecGetData(record);

@@ -1,0 +1,346 @@
+/*
+ * change/zwal_compact.c - row changes whose WAL record has the fields of the
+ * undo record, not the record: INSERT, UPDATE, and DELETE without the row.
+ *
+ * Encoder and decoder of each stand side by side. The layout is in
+ * change/zwal.h.
+ */
+#include "postgres.h"
+
+#include "change/zwal_internal.h"
+#include "tuple/ztuple.h"
+
+/* ---- undo pointers ---- */
+
+/*
+ * Appends an undo pointer. It takes 5 to 13 bytes: generation and extent are
+ * small numbers.
+ */
+static char *
+put_pointer(char *p, UndoPtr ptr)
+{
+	uint32		byte = zuptr_byte(ptr);
+
+	p = zvarint_put(p, zuptr_generation(ptr));
+	p = zvarint_put(p, zuptr_extent(ptr));
+	return put_bytes(p, &byte, 3);
+}
+
+/* Returns the next undo pointer of the main data. */
+static UndoPtr
+get_pointer(ZWalReader *r)
+{
+	uint32		generation = get_varint(r);
+	uint32		extent = get_varint(r);
+	uint32		byte = 0;
+
+	copy_bytes(r, &byte, 3);
+	return zuptr_make(generation, extent, byte);
+}
+
+/* ---- INSERT ---- */
+
+/* Returns what the WAL record says of a new row's header. */
+static inline uint32
+shape_of(ZHeader h)
+{
+	return ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
+}
+
+/* Appends what only an INSERT has: the shape of the header, and the row. */
+static char *
+put_insert(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	ZHeader		h = zheader_get(change->row);
+
+	Assert(change->frozen == (ZH_SLOT(h) == 0));
+	if (change->rec[0].open)
+		p = zvarint_put(p, change->rec[0].nrows);
+	p = zvarint_put(p, shape_of(h));
+	zwal_add_part(wal, wal->head, p - wal->head);
+	zwal_add_part(wal, change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE);
+	return p;
+}
+
+/*
+ * Reads the shape and the rest of the row, whose slot is the change's, and
+ * forms the row.
+ */
+static void
+get_new_row(ZWalReader *r, ZChange *change, char *row)
+{
+	uint32		shape = get_varint(r);
+	Size		datalen = r->bad ? 0 : r->end - r->p;
+	ZHeader		h;
+
+	if (r->bad || datalen + ZTUPLE_HEADER_SIZE > BLCKSZ)
+	{
+		r->bad = true;
+		return;
+	}
+	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK),
+					 change->frozen ? 0 : change->page[0].slot.slotno);
+	if (shape & 1)
+		h |= ZH_NULLS;
+	if (shape & 2)
+		h |= ZH_EXTERNAL;
+	zheader_set(row, h);
+	memcpy(row + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
+	change->row = row;
+	change->row_length = datalen + ZTUPLE_HEADER_SIZE;
+}
+
+/* Reads what put_insert wrote, and forms the row. */
+static void
+get_insert(ZWalReader *r, ZChange *change, char *row)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	rec->type = ZUR_INSERT;
+	rec->nrows = 1;
+	rec->open = (r->flags & ZWD_OPEN) != 0;
+	if (rec->open)
+	{
+		uint32		rows = get_varint(r);
+
+		r->bad |= (rows < 1 || rows > ZHEAP_MAX_OFFSET);
+		rec->nrows = rows;
+	}
+	get_new_row(r, change, row);
+}
+
+/* ---- INSERT without an undo record ---- */
+
+char *
+zwal_put_covered(char *dst, OffsetNumber off, ZHeader h)
+{
+	char	   *p = zvarint_put(dst, ZH_SLOT(h));
+
+	p = zvarint_put(p, off);
+	p = zvarint_put(p, shape_of(h));
+	Assert(p <= dst + ZWAL_COVERED_HEAD_MAX);
+	return p;
+}
+
+void
+zwal_decode_covered(ZWalReader *r, ZChange *change, ZChangeWork *work)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	change->covered = true;
+	change->nrecords = 1;
+	memset(rec, 0, sizeof(*rec));
+	rec->type = ZUR_INSERT;
+	rec->xid = rec->topxid = zxid_widen(r->xid);
+	rec->relnumber = r->relnumber;
+	rec->block = r->block;
+	rec->nrows = 1;
+	change->page[0].slot.slotno = get_varint(r);
+	rec->offset = get_varint(r);
+	r->bad |= (change->page[0].slot.slotno < 1 || r->overflow[0]);
+	get_new_row(r, change, work->bytes);
+}
+
+/* ---- UPDATE ---- */
+
+/*
+ * Appends what only an UPDATE has: flags, headers, and the delta in WAL form.
+ */
+static char *
+put_update(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	*p++ = (char) (((rec->xflags & ZUX_KEY_CHANGE) ? ZWU_KEY_CHANGE : 0) |
+				   (change->clear_locks ? ZWU_CLEAR_LOCKS : 0) |
+				   (change->new_shape ? ZWU_HEADER : 0) |
+				   (change->stale_keys ? ZWU_STALE_KEYS : 0));
+	if (change->new_shape)
+		p = zheader_compact_put(p, change->shape, 0);
+	p = put_bytes(p, rec->payload, change->old_header_length);
+	zwal_add_part(wal, wal->head, p - wal->head);
+	zwal_add_part(wal, change->delta, change->delta_length);
+	return p;
+}
+
+/*
+ * Reads what put_update wrote. The undo payload is the old header, and the
+ * delta without its new bytes.
+ */
+static void
+get_update(ZWalReader *r, ZChange *change, char *payload)
+{
+	ZuRecord   *rec = &change->rec[0];
+	uint8		uflags = get_byte(r);
+	const char *old;
+	const char *next;
+	ZHeader		ignored;
+	Size		len;
+
+	rec->type = ZUR_UPDATE;
+	rec->xflags = (uflags & ZWU_KEY_CHANGE) ? ZUX_KEY_CHANGE : 0;
+	change->clear_locks = (uflags & ZWU_CLEAR_LOCKS) != 0;
+	change->new_shape = (uflags & ZWU_HEADER) != 0;
+	change->stale_keys = (uflags & ZWU_STALE_KEYS) != 0;
+	if (change->new_shape && !r->bad)
+	{
+		next = zheader_compact_get(r->p, r->end, 0, &change->shape);
+		r->bad = (next == NULL);
+		r->p = next;
+	}
+	if (r->bad)
+		return;
+
+	/*
+	 * the length of a compact header does not depend on the base with which
+	 * it is read
+	 */
+	old = r->p;
+	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
+	if (next == NULL)
+	{
+		r->bad = true;
+		return;
+	}
+	change->old_header_length = next - old;
+	memcpy(payload, old, change->old_header_length);
+	change->delta = next;
+	change->delta_length = r->end - next;
+	if (zdelta_wal_to_undo(next, r->end, payload + change->old_header_length,
+						   ZUR_MAX_LENGTH - change->old_header_length, &len) != r->end)
+	{
+		r->bad = true;
+		return;
+	}
+	rec->payload = payload;
+	rec->payload_len = change->old_header_length + len;
+}
+
+/* ---- DELETE ---- */
+
+/*
+ * Appends what only a DELETE that leaves the row out has: its length, whether
+ * it goes to another partition, and its header.
+ */
+static char *
+put_delete(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	Assert((rec->xflags & ~ZUX_OTHER_PART) == ZUX_KEY_CHANGE);
+	Assert(!TransactionIdIsValid(rec->as_of));
+	p = zvarint_put(p, (uint32) zchange_left_out(change) << 1 |
+					((rec->xflags & ZUX_OTHER_PART) ? 1 : 0));
+	p = put_bytes(p, rec->payload, change->old_header_length);
+	zwal_add_part(wal, wal->head, p - wal->head);
+	return p;
+}
+
+/*
+ * Reads what put_delete wrote. The payload has its length, but only the old
+ * header so far.
+ */
+static void
+get_delete(ZWalReader *r, ZChange *change, char *payload)
+{
+	ZuRecord   *rec = &change->rec[0];
+	uint32		word = get_varint(r);
+	const char *old = r->p;
+	const char *next = r->bad ? NULL
+	: zheader_compact_get(old, r->end, (ZHeader) 0, &change->shape);
+
+	rec->type = ZUR_DELETE;
+	rec->xflags = ZUX_KEY_CHANGE | ((word & 1) ? ZUX_OTHER_PART : 0);
+	if (next != r->end || (word >> 1) > BLCKSZ)
+	{
+		r->bad = true;
+		return;
+	}
+	change->old_header_length = next - old;
+	memcpy(payload, old, change->old_header_length);
+	rec->payload = payload;
+	rec->payload_len = change->old_header_length + (word >> 1);
+}
+
+void
+zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
+{
+	ZuRecord   *rec = &change->rec[0];
+	char	   *to = work->bytes + change->old_header_length;
+
+	Assert(rec->payload == work->bytes && change->undo == NULL);
+	if (row != NULL)
+		memcpy(to, row, zchange_left_out(change));
+	else
+	{
+		memset(to, 0, zchange_left_out(change));
+		rec->xflags |= ZUX_ROW_GONE;
+	}
+	zur_pack(rec, work->packed);
+	change->undo = work->packed;
+}
+
+/* ---- compact records ---- */
+
+/* Each kind of change ends with its own fields. */
+void
+zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
+{
+	const ZuRecord *rec = &change->rec[0];
+
+	Assert(change->nrecords == 1);
+	p = zvarint_put(p, change->page[0].slot.slotno);
+	p = zvarint_put(p, rec->offset);
+	p = zvarint_put(p, rec->cid);
+	p = zvarint_put(p, zigzag_encode((int32) (rec->relnumber - rec->reloid)));
+	if (rec->prev != InvalidUndoPtr)
+		p = put_pointer(p, rec->prev);
+	if (rec->topxid != rec->xid)
+		p = put_bytes(p, &rec->topxid, 6);
+	if (change->page[0].slot.grow_to != 0)
+		*p++ = (char) change->page[0].slot.grow_to;
+	if (wal->opcode == ZWAL_INSERT)
+		p = put_insert(p, change, wal);
+	else if (wal->opcode == ZWAL_UPDATE)
+		p = put_update(p, change, wal);
+	else
+		p = put_delete(p, change, wal);
+	Assert(p <= wal->head + sizeof(wal->head));
+}
+
+void
+zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
+{
+	ZuRecord   *rec = &change->rec[0];
+
+	change->nrecords = 1;
+	memset(rec, 0, sizeof(*rec));
+	change->page[0].slot.slotno = get_varint(r);
+	rec->block = r->block;
+	rec->offset = get_varint(r);
+	rec->cid = get_varint(r);
+	rec->relnumber = r->relnumber;
+	rec->reloid = rec->relnumber - zigzag_decode(get_varint(r));
+	rec->xid = zxid_widen(r->xid);
+	rec->topxid = rec->xid;
+	rec->flags = (r->flags & ZWD_FIRST) ? ZUF_FIRST : 0;
+	if (r->flags & ZWD_PREV)
+		rec->prev = get_pointer(r);
+	if (r->flags & ZWD_TOPXID)
+		copy_bytes(r, &rec->topxid, 6);
+	if (r->flags & ZWD_GROW)
+		change->page[0].slot.grow_to = get_byte(r);
+	if (r->opcode == ZWAL_INSERT)
+		get_insert(r, change, work->bytes);
+	else if (r->opcode == ZWAL_UPDATE)
+		get_update(r, change, work->bytes);
+	else
+		get_delete(r, change, work->bytes);
+	if (r->bad)
+		return;
+	change->op.total = zur_length(rec);
+	if (change->row_left_out)
+		return;
+	zur_pack(rec, work->packed);
+	change->undo = work->packed;
+}

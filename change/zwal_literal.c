@@ -1,0 +1,207 @@
+/*
+ * change/zwal_literal.c - row changes whose WAL record has the packed undo
+ * records as they are: all but INSERT, UPDATE and most kinds of DELETE.
+ *
+ * Encoder and decoder stand side by side. The layout is in change/zwal.h.
+ */
+#include "postgres.h"
+
+#include "change/zwal_internal.h"
+#include "tuple/ztuple.h"
+
+/* Appends a slot for which ZWD_GROW tells whether inline slots are added. */
+static char *
+put_slot(char *p, const ZChangeSlot *slot)
+{
+	p = zvarint_put(p, slot->slotno);
+	if (slot->grow_to != 0)
+		*p++ = (char) slot->grow_to;
+	return p;
+}
+
+/* Appends a slot for which no flag tells whether inline slots are added. */
+static char *
+put_other_slot(char *p, const ZChangeSlot *slot)
+{
+	p = zvarint_put(p, slot->slotno);
+	*p++ = (char) slot->grow_to;
+	return p;
+}
+
+static void
+get_other_slot(ZWalReader *r, ZChangeSlot *slot)
+{
+	slot->slotno = get_varint(r);
+	slot->grow_to = get_byte(r);
+}
+
+/*
+ * Adds what only a MOVE has: the new row, its slot, and the common lock slot.
+ * The new row is its header and a delta, if the change has one, against the old
+ * row, which is the payload of the first undo record; else all its bytes. A row
+ * of a table that is not logged is left out.
+ */
+static void
+put_moved(const ZChange *change, ZChangeWal *wal)
+{
+	bool		whole = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length == 0;
+	bool		delta = wal->opcode != ZWAL_UNDO_ONLY && change->delta_length > 0;
+	uint16		word = whole || delta ? change->row_length : 0;
+	char	   *p = put_other_slot(wal->middle, &change->page[1].slot);
+
+	Assert(change->row_length < ZWM_DELTA);
+	if (delta)
+		word |= ZWM_DELTA;
+	p = put_bytes(p, &word, 2);
+	if (delta)
+		p = put_bytes(p, change->row, ZTUPLE_HEADER_SIZE);
+	Assert(p <= wal->middle + sizeof(wal->middle));
+	zwal_add_part(wal, wal->middle, p - wal->middle);
+	if (delta)
+		zwal_add_part(wal, change->delta, change->delta_length);
+	else if (word > 0)
+		zwal_add_part(wal, change->row, word);
+	if (change->nrecords == 3)
+		zwal_add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
+}
+
+/*
+ * Forms the new row of a MOVE, of len bytes, from its header, the old row in
+ * the change's first record, and the delta.
+ */
+static void
+get_row_by_delta(ZWalReader *r, ZChange *change, Size len, ZChangeWork *work)
+{
+	const ZuRecord *rec = &change->rec[0];
+	const char *header = get_bytes(r, ZTUPLE_HEADER_SIZE);
+	const char *old;
+	const char *end;
+	const char *next;
+	ZHeader		ignored;
+	Size		size = 0;
+
+	if (r->bad)
+		return;
+	r->bad = true;
+	old = zur_raw_payload(rec, work->packed, sizeof(work->packed), &size);
+	if (old == NULL)
+		return;
+	end = old + size;
+	old = zheader_compact_get(old, end, 0, &ignored);
+	if (old == NULL || end - old > (int) sizeof(work->bytes) - ZTUPLE_HEADER_SIZE)
+		return;
+	size = end - old;
+	memcpy(work->bytes, header, ZTUPLE_HEADER_SIZE);
+	memcpy(work->bytes + ZTUPLE_HEADER_SIZE, old, size);
+	next = zdelta_undo_apply(r->p, r->end, work->bytes + ZTUPLE_HEADER_SIZE, &size,
+							 sizeof(work->bytes) - ZTUPLE_HEADER_SIZE);
+	if (next == NULL || size + ZTUPLE_HEADER_SIZE != len)
+		return;
+	change->delta = r->p;
+	change->delta_length = next - r->p;
+	change->row = work->bytes;
+	r->p = next;
+	r->bad = false;
+}
+
+/* Reads what put_moved added. */
+static void
+get_moved(ZWalReader *r, ZChange *change, ZChangeWork *work)
+{
+	ZChangeSlot *slot = &change->page[1].slot;
+	uint16		word = 0;
+
+	get_other_slot(r, slot);
+	slot->live_chain = !zchange_on_one_page(change) && change->nrecords > 1 &&
+		change->rec[1].prev != InvalidUndoPtr;
+	copy_bytes(r, &word, 2);
+	change->row_length = word & ~ZWM_DELTA;
+	if (word & ZWM_DELTA)
+		get_row_by_delta(r, change, change->row_length, work);
+	else
+		change->row = get_bytes(r, change->row_length);
+	if (change->nrecords == 3)
+		get_other_slot(r, &change->locks);
+}
+
+/* Returns whether the bytes are nrows rows, each after its length. */
+static bool
+rows_fit(const char *p, uint32 length, int nrows)
+{
+	const char *end = p + length;
+
+	for (int i = 0; i < nrows; i++)
+	{
+		uint16		len;
+
+		if (end - p < sizeof(len))
+			return false;
+		memcpy(&len, p, sizeof(len));
+		p += sizeof(len);
+		if (end - p < len)
+			return false;
+		p += len;
+	}
+	return p == end;
+}
+
+/* A MOVE and a MULTI_INSERT have their rows after the undo records. */
+void
+zwal_encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
+{
+	char	   *packed = wal->records;
+
+	p = put_slot(p, &change->page[0].slot);
+	p = zvarint_put(p, change->nrecords);
+	p = zvarint_put(p, change->op.total);
+	Assert(p <= wal->head + sizeof(wal->head));
+	zwal_add_part(wal, wal->head, p - wal->head);
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		zur_pack(&change->rec[i], packed);
+		packed += change->rec[i].length;
+	}
+	wal->packed = wal->records;
+	zwal_add_part(wal, wal->records, packed - wal->records);
+	if (change->rec[0].type == ZUR_MOVE)
+		put_moved(change, wal);
+	else if (wal->opcode == ZWAL_MULTI_INSERT)
+		zwal_add_part(wal, change->row, change->row_length);
+}
+
+/* Unpacks the records where they lie. */
+void
+zwal_decode_literal(ZWalReader *r, ZChange *change, ZChangeWork *work)
+{
+	uint32		byte = 0;
+
+	change->page[0].slot.slotno = get_varint(r);
+	if (r->flags & ZWD_GROW)
+		change->page[0].slot.grow_to = get_byte(r);
+	change->nrecords = get_varint(r);
+	change->op.total = get_varint(r);
+	change->undo = get_bytes(r, change->op.total);
+	if (r->bad || change->nrecords < 1 || change->nrecords > ZU_MAX_RECORDS)
+	{
+		r->bad = true;
+		return;
+	}
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		if (byte > change->op.total ||
+			!zur_unpack(change->undo + byte, change->op.total - byte, &change->rec[i]))
+		{
+			r->bad = true;
+			return;
+		}
+		byte += change->rec[i].length;
+	}
+	if (change->rec[0].type == ZUR_MOVE)
+		get_moved(r, change, work);
+	else if (r->opcode == ZWAL_MULTI_INSERT)
+	{
+		change->row = r->p;
+		change->row_length = r->end - r->p;
+		r->bad = !rows_fit(change->row, change->row_length, change->rec[0].nrows);
+	}
+}
