@@ -121,6 +121,8 @@ zundo_abort_lock_buffer(Buffer buf, int mode)
 		LockBuffer(buf, mode);
 		return;
 	}
+	/* ABORT-7 */
+	Assert((zc_buffer_state(GetBufferDescriptor(buf - 1)) & BM_VALID) != 0);
 	for (int i = 0; i < FOREIGN_LOCK_MS; i++)
 	{
 		if (ConditionalLockBuffer(buf))

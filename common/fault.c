@@ -10,7 +10,8 @@
  * Invariants:
  *	FAULT-1	Every name that is passed to ZUNDO_FAULT() is in fault_points.
  *	FAULT-2	Nothing here allocates memory: a fault point may be in a critical
- *		section.
+ *		section. Not asserted: fault points are in test builds only, where the
+ *		server itself asserts that a critical section allocates nothing.
  */
 #include "postgres.h"
 

@@ -14,7 +14,9 @@
  * Invariants
  *	UNDO-28	a LOCKS record is discarded only when the youngest transaction that
  *		it, or a record below it in its chain, names is < the new `oldest`:
- *		until then that transaction may be in progress, or prepared.
+ *		until then that transaction may be in progress, or prepared. Not
+ *		asserted: discard looks at hold in the one place that computes what it
+ *		frees; isolation/specs/lock-move-old has a young locker of an old move.
  *	(UNDO-50)	a log is taken from a session only while that session does not
  *		hold it (undo/undo_log.c); both sides change ZuLog.owner by
  *		compare-and-exchange.

@@ -32,7 +32,8 @@
  *	UNDO-68	no crash takes back a commit before `oldest`: all WAL is flushed
  *		before `oldest` rises. Marks of dead index entries have no WAL record
  *		that would keep them from the disk until the commit of an asynchronous
- *		deleter is there.
+ *		deleter is there. Not asserted: the flush stands right before the only
+ *		place that raises oldest.
  */
 #include "postgres.h"
 
@@ -265,6 +266,7 @@ discard_pass(Pass *pass)
 	 */
 	if (pg_atomic_read_u64(&entry->conflict) != InvalidZXid)
 		zu_log_oldest(oldest);
+	Assert(pg_atomic_read_u64(&entry->conflict) == InvalidZXid);	/* UNDO-19 */
 	if (oldest > pg_atomic_read_u64(&entry->oldest))
 		XLogFlush(inserted_wal());	/* UNDO-68 */
 	/* UNDO-7: publish before anything becomes allocatable */

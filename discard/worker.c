@@ -19,7 +19,8 @@
  *		itself; pg_upgrade).
  *	WORKER-2	before leaving, a worker ceases to count as the database's
  *		worker, and then looks once more: it sees what was written before, and
- *		a process that writes afterwards asks for a new worker.
+ *		a process that writes afterwards asks for a new worker. Not asserted:
+ *		it is about two processes: a writer asks as soon as it finds no worker.
  */
 #include "postgres.h"
 
@@ -198,6 +199,7 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 		pgstat_report_activity(STATE_RUNNING, "discarding undo");
 		StartTransactionCommand();
 		result = run_cycle(count, watch);
+		Assert(!FullTransactionIdIsValid(GetTopFullTransactionIdIfAny()));	/* WORKER-1 */
 		CommitTransactionCommand();
 	}
 	PG_CATCH();

@@ -19,10 +19,14 @@
  * Invariants:
  *	RESOLVE-1	"this table is gone" is concluded only under a lock on its OID,
  *		which brings the catalog caches up to date, and only if no other table
- *		has its file: tools exchange files in pg_class (zfile.c).
+ *		has its file: tools exchange files in pg_class (zfile.c). Not asserted:
+ *		the catalog may change as soon as the lock is released; t/090_ddl and
+ *		t/092_swapped_files change it.
  *	RESOLVE-2	a table's lock is held until its pages' changes are logged.
  *	RESOLVE-3	true is returned only if no page of any existing table can
- *		still carry an aborted record of the transaction.
+ *		still carry an aborted record of the transaction. Not asserted: it
+ *		would take a scan of all tables; CHAIN-11 of zundo.check finds what was
+ *		left.
  */
 #include "postgres.h"
 
@@ -181,7 +185,7 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 {
 	BlockNumber nblocks = zrel_nblocks(rel);
 
-	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));
+	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));	/* RESOLVE-2 */
 	for (int i = 0; i < n; i++)
 	{
 		Buffer		buf;

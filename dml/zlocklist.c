@@ -20,10 +20,14 @@
  *		named in the record or below it, so the slot is free, and the chain may
  *		be gone, only when all of these have ended.
  *	LOCKLIST-2	records are kept by undo's discard until 'hold' is behind the
- *		horizon (UNDO-28).
+ *		horizon (UNDO-28). Not asserted: discard may run in another process at
+ *		any time; isolation/specs/lock-move-old has a young locker of an old
+ *		move.
  *	LOCKLIST-3	an entry is left out of the list only if its locker has ended,
  *		or its row has no bytes any more: then the row has moved on, and its
- *		lockers with it, or never came to be.
+ *		lockers with it, or never came to be. Not asserted: whether a locker
+ *		has ended may change between two questions; isolation/specs/lock-move
+ *		looks for the waits.
  */
 #include "postgres.h"
 
@@ -103,6 +107,8 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 	}
 	for (int i = 0; i < list->n; i++)
 		rec->hold = Max(rec->hold, ZLOCK_XID(list->entry[i]));
+	/* LOCKLIST-1, LOCK-6 */
+	Assert(rec->prev == InvalidUndoPtr || rec->hold >= pick->hold);
 	rec->payload = (char *) list->entry;
 	rec->payload_len = list->n * sizeof(ZLockEntry);
 }

@@ -16,7 +16,8 @@
  * Invariants:
  *	OVERFLOW-1	an overflow page is taken away only when every slot on it is
  *		older than `oldest`, or its table page does not point to it; so a slot
- *		number that is too large means "visible to all".
+ *		number that is too large means "visible to all". Not asserted:
+ *		is_settled is the test itself, with both pages locked.
  *	OVERFLOW-2	while a pick is in use, the page's overflow page stays.
  */
 #include "postgres.h"

@@ -20,9 +20,11 @@
  *	SPACE-2	No file grows at commit, for a full disk must not keep a
  *		transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
- *		on.
- *	SPACE-3	A page is entered in the map only when its room has grown by a STEP,
- *		to MIN_ROOM at least: not for each row.
+ *		on. Not asserted: nothing tells why a file has grown; t/004_out_of_disk
+ *		fills the disk.
+ *	SPACE-3	A page is entered in the map only when its room has grown by a
+ *		STEP, to MIN_ROOM at least: not for each row. Not asserted: it says
+ *		what the map costs, not what is right.
  */
 #include "postgres.h"
 

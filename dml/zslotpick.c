@@ -537,9 +537,26 @@ zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
 	return true;
 }
 
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Returns whether a record may be pushed on the chain that was picked (DML-3).
+ */
+static bool
+may_push(const ZChangePage *p, const ZSlotPick *pick)
+{
+	const ZPageSlot *slot;
+
+	if (pick->prev == InvalidUndoPtr || pick->common)
+		return true;
+	slot = p->slot.in_overflow ? zoverflow_slot(p->overflow, pick->slotno)
+		: zpage_slot(p->page, pick->slotno);
+	return slot->ptr == pick->prev && zxid_status(ZSLOT_XID(slot)) != ZXID_ABORTED;
+}
+#endif
+
 /*
  * The pick was made under the page lock that is still held, so the overflow
- * page is still the page's (OVERFLOW-2).
+ * page is still the page's.
  */
 void
 zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlotPick *pick)
@@ -559,11 +576,15 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	 */
 	p->slot.live_chain = pick->prev != InvalidUndoPtr && !pick->common;
 	if (likely(pick->overflow == 0))
+	{
+		Assert(may_push(p, pick));	/* DML-3 */
 		return;
-	Assert(zpage_trailer(p->page)->overflow == pick->overflow);
+	}
+	Assert(zpage_trailer(p->page)->overflow == pick->overflow); /* OVERFLOW-2 */
 	p->slot.in_overflow = true;
 	p->overflow_buf = zvis_overflow_lock(writer->rel, block, p->page, BUFFER_LOCK_EXCLUSIVE);
 	p->overflow = BufferGetPage(p->overflow_buf);
+	Assert(may_push(p, pick));	/* DML-3 */
 }
 
 /* Records of a common lock slot are no changes, so they are not noted. */

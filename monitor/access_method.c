@@ -10,10 +10,15 @@
  *
  *	HEAP-2	a table that an extension's script makes is heap's where
  *		default_table_access_method is zheap, unless the script says USING
- *		zheap.
- *	HEAP-3	a table of an extension is not changed to zheap afterwards.
+ *		zheap. Not asserted: the script's own words are not known when the
+ *		table is made; t/093_heap_tools runs scripts.
+ *	HEAP-3	a table of an extension is not changed to zheap afterwards. Not
+ *			asserted: it is about commands that are refused; t/093_heap_tools
+ *			has them.
  *	HEAP-4	the copy that pg_repack makes of a table, repack.table_OID, whose
  *		file it exchanges for the table's, has the access method of the table.
+ *		Not asserted: the names are the only link of the two tables;
+ *		t/093_heap_tools runs the tools.
  *
  * monitor/heap_callers.c refuses heap's functions that reach a zheap table
  * nevertheless. Locks: none. Crash points: none.

@@ -213,6 +213,7 @@ check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 		return;
 	check->met[off] = true;
 	if (state != state_after(rec->type))
+		/* VIS-2 */
 		fault(check, "CHAIN-6", off, "row is in state %d, but its newest undo record has type %d",
 			  state, (int) rec->type);
 	if (ItemIdIsRedirected(lp) && (status == ZXID_IN_PROGRESS || status == ZXID_ABORTED))
@@ -293,6 +294,7 @@ check_chain(Check *check, int s)
 		return;
 	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
 	{
+		/* UNDO-23 */
 		fault(check, "CHAIN-8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
 			  (uint32) (ptr >> 32), (uint32) ptr);
 		return;
@@ -319,6 +321,7 @@ check_chain(Check *check, int s)
 		if (n == 0 && ZSLOT_XID(slot) < check->view.oldest)
 		{
 			if ((zslot_xid(slot) & ZXID_LOST))
+				/* UNDO-46 */
 				fault(check, "CHAIN-11", 0,
 					  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is "
 					  "lost",
@@ -340,18 +343,21 @@ check_chain(Check *check, int s)
 		if (rec.xid < check->view.oldest)
 			return;
 		if (check->map_bit && rec.type != ZUR_LOCK)
+			/* VMAP-1, VACUUM-4 */
 			fault(check, "PAGE-10", rec.offset,
 				  "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
 				  " on a page that the visibility map marks all-visible", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		status = zxid_status_at(rec.xid, check->view.oldest);
 		if (status == ZXID_ABORTED && committed)
+			/* ROLLBACK-2 */
 			fault(check, "CHAIN-4", 0,
 				  "slot %d: undo %u.%u.%u of the aborted transaction " UINT64_FORMAT
 				  " lies below that of a committed one", s, zuptr_generation(ptr),
 				  zuptr_extent(ptr), zuptr_byte(ptr), rec.xid);
 		if (rec.type == ZUR_LOCK && rec.open && status != ZXID_COMMITTED &&
 			(open_lock || s > zpage_nslots((Page) check->page.data)))
+			/* TAG-2 */
 			fault(check, "CHAIN-12", 0,
 				  "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT " is an open LOCK %s", s,
 				  zuptr_generation(ptr), zuptr_extent(ptr), zuptr_byte(ptr), rec.xid,
@@ -637,6 +643,7 @@ check_overflow_owner(Check *check)
 		fault(check, "UNDO-67", 0, "no page of transaction slots any more, though its extent "
 			  "has only such pages: its contents are lost");
 	else if (zheap_overflow_is_lost(check->overflow, &relname))
+		/* OVERFLOW-4, UNDO-20 */
 		fault(check, "LOG-3", 0, "overflow transaction slots of block %u of relation \"%s\", "
 			  "which does not point to them: "
 			  "a write of that block is lost", check->overflow->block, relname);
@@ -772,7 +779,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 	for (int i = 0; i < check->nlogs; i++)
 	{
 		check->block = check->logs[i].logno;
-		check_safely(check, check_log, "LOG-1");
+		check_safely(check, check_log, "LOG-1");	/* UNDO-38 */
 		put_faults(fcinfo, check);
 	}
 	if (!sound || RecoveryInProgress())
@@ -822,7 +829,7 @@ zundo_check(PG_FUNCTION_ARGS)
 	for (check->block = 0; check->block < nblocks; check->block++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		check_safely(check, check_page, "E");
+		check_safely(check, check_page, "E");	/* CHAIN-2 */
 		put_faults(fcinfo, check);
 	}
 	relation_close(check->rel, AccessShareLock);

@@ -15,7 +15,9 @@
  *
  *	HEAP-6	no row of a zheap table is dropped together with the extension
  *		unless the setting says so. (Other sessions' temporary tables are not
- *		looked at.)
+ *		looked at.) Not asserted: the server drops what depends on the
+ *		extension later, without another call; t/093_heap_tools drops
+ *		extensions.
  */
 #include "postgres.h"
 

@@ -22,7 +22,9 @@
  * Locks: none. Crash points: none.
  *
  *	HEAP-5	an insertion or scan by functions of heap that asks for the size of
- *		a zheap table is refused before it reads or writes a page.
+ *		a zheap table is refused before it reads or writes a page. Not
+ *		asserted: the callers are the server's and of extensions;
+ *		t/093_heap_tools calls them.
  */
 #include "postgres.h"
 

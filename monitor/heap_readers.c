@@ -12,7 +12,9 @@
  * at the page header, which are as in heap; those of pgstattuple, amcheck,
  * pgrowlocks and pg_surgery refuse tables of other access methods themselves.
  *
- *	HEAP-1	these functions do not reach a page of a zheap table.
+ *	HEAP-1	these functions do not reach a page of a zheap table. Not asserted:
+ *			the functions are the server's and of extensions; t/093_heap_tools
+ *			calls them.
  */
 #include "postgres.h"
 

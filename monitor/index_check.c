@@ -126,6 +126,7 @@ check_rows(IndexCheck *check)
 			break;
 		missing = zjudge_row(check->judge, off);
 		if (missing.found)
+			/* BUILD-5, ZBTREE-6, ZBTREE-8, ZBTREE-10 */
 			fault(check, "INDEX-1", off, missing.newest ? "the row has no entry in the index"
 				  : "an older version of the row, which a snapshot can need, has no entry in the "
 				  "index");
@@ -185,6 +186,7 @@ check_order(IndexCheck *check, OffsetNumber off, IndexTuple entry, IndexTuple be
 
 	if (BTreeTupleIsPivot(entry) || BTreeTupleIsPosting(entry))
 	{
+		/* ZBTREE-2 */
 		fault(check, "INDEX-5", off, "the entry does not hold exactly one TID");
 		return false;
 	}
@@ -240,6 +242,7 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 	if (state == ZENTRY_NO_ROW)
 		fault(check, "INDEX-2", off, "the entry names (%u,%u), where no row is", block, item);
 	else if (state == ZENTRY_UNTOLD)
+		/* ZBTREE-7 */
 		fault(check, "INDEX-4", off, "no version of row (%u,%u) has the key of the entry, and the "
 			  "row is not marked as one with stale entries", block, item);
 	else if (state == ZENTRY_NEEDED && dead)

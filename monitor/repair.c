@@ -17,7 +17,8 @@
  * Invariant
  *	REPAIR-1	nothing that is done here makes a row wrong, or undoes a change
  *		that should not be undone: where a repair would do that, the damage is
- *		left as it is, and reported.
+ *		left as it is, and reported. Not asserted: what is right is not known
+ *		of damaged pages; t/063_repair compares with what was there before.
  */
 #include "postgres.h"
 

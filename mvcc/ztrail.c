@@ -16,12 +16,14 @@
  *		given the chain of another page (UNDO-10). So nothing has to be
  *		forgotten before the transaction ends: not when a record is undone or
  *		discarded, nor when a slot gets another head, from which the reader then
- *		begins.
+ *		begins. Not asserted: reading each record again is what a trail saves.
  *	TRAIL-2	A record that cannot be read has no entry: it is read by
- *		zchain_next, each time, which raises the error or finds that it has been
- *		discarded (VIS-4). A record that was discarded after its head was read
- *		is passed by its xid, as if it had been read before the discard: if it
- *		was discarded before the page was copied, its xid is before `oldest`.
+ *		zchain_next, each time, which raises the error or finds that it has
+ *		been discarded (VIS-4). A record that was discarded after its head was
+ *		read is passed by its xid, as if it had been read before the discard:
+ *		if it was discarded before the page was copied, its xid is before
+ *		`oldest`. Not asserted: a record that was discarded cannot be read
+ *		again.
  *
  * Called by the readers of chains in mvcc/ and dml/, often with the table page
  * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own

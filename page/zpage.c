@@ -238,6 +238,7 @@ note_slack(char *row, int room, int len)
 		}
 	}
 	zheader_set(row, h);
+	Assert(zrow_length(row, room) == len);	/* ROOM-3 */
 }
 
 /*
@@ -248,6 +249,7 @@ void
 zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)
 {
 	ItemId		lp = PageGetItemId(page, off);
+	Size		room PG_USED_FOR_ASSERTS_ONLY = ItemIdGetLength(lp);
 	char	   *dst;
 
 	Assert(ItemIdIsNormal(lp));
@@ -257,6 +259,7 @@ zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)
 		dst = zpage_row(page, lp);
 	else
 		dst = take_from_hole(page, lp, len);
+	Assert(ItemIdGetLength(lp) >= room);	/* ROOM-1 */
 	memmove(dst, row, len);
 	note_slack(dst, ItemIdGetLength(lp), len);
 }
@@ -368,6 +371,7 @@ zpage_grow_slots(Page page, int n)
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 
 	Assert(zpage_can_grow_slots(page, n));
+	Assert(!zpage_has_overflow(page));	/* PAGE-8 */
 
 	memmove((char *) page + ph->pd_upper - shift, (char *) page + ph->pd_upper,
 			ph->pd_special - ph->pd_upper);

@@ -13,8 +13,12 @@
  *	LP_NORMAL --UNSTALE--> LP_NORMAL without ZH_STALE_KEYS
  *
  * Invariants:
- *	PRUNE-1	Compaction changes no byte of a room and no state of a line pointer.
+ *	PRUNE-1	Compaction changes no byte of a room and no state of a line
+ *			pointer. Not asserted: test/tuple_unit.c compares the rows before
+ *			and after with a model.
  *	PRUNE-2	The result depends on page and items only, so that redo repeats it.
+ *			Not asserted: wal_consistency_checking compares both results in
+ *			t/020_wal_records.
  */
 #include "postgres.h"
 
@@ -83,6 +87,7 @@ zpage_compact(Page page)
 	}
 	Assert(upper >= ph->pd_upper);
 	zpage_set_upper(page, upper);
+	Assert(total_room(page) == ph->pd_special - ph->pd_upper);	/* ROOM-2 */
 }
 
 /*

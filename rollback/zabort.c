@@ -19,11 +19,15 @@
  *	ABORT-3	hash places are taken and freed in LIFO order, so linear probing
  *		needs no tombstones.
  *	ABORT-4	a page changed at nest level n has an entry at n, or n lies within
- *		[overflow_min, overflow_max].
+ *		[overflow_min, overflow_max]. Not asserted: it would take a second list
+ *		of all pages changed.
  *	ABORT-5	own_pending is set from the moment a subtransaction's abort leaves
- *		a page as it is until the top-level transaction ends.
+ *		a page as it is until the top-level transaction ends. Not asserted: the
+ *		flag is the only trace of such a page; t/005_backend_state shows what
+ *		it does.
  *	ABORT-6	an error that is being handled while its transaction aborts is the
- *		same afterwards.
+ *		same afterwards. Not asserted: the server has no function that tells
+ *		which error is being handled; t/032_abort_error compares the messages.
  *	ABORT-7	no page is read that this backend itself has begun to read before
  *		the error (common/abort_read.c).
  *	ABORT-8	no lock of a page is waited for (common/abort_read.c).

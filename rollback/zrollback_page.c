@@ -9,6 +9,8 @@
  *		in one WAL record. So undoing is idempotent.
  *	ROLLBACK-2	aborted records are a prefix of a chain at its newest end.
  *	ROLLBACK-3	undoing needs no space beyond the rows' rooms (page/README.md).
+ *				Not asserted: each mutator of page/ asserts its room;
+ *				test/tuple_unit.c undoes everything.
  */
 #include "postgres.h"
 
@@ -145,6 +147,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 			pops->new_ptr = chain.here;
 			return true;
 		}
+		Assert(pops->nrecords > 0 || chain.here == slot->ptr);	/* ROLLBACK-1 */
 		known_aborted = rec.xid;
 		if (rec.type != ZUR_INSERT && rec.type != ZUR_LOCK)
 			payload = zur_raw_payload(&rec, pops->raw, sizeof(pops->raw), &rawlen);

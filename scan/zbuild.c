@@ -7,9 +7,13 @@
  * zu_log_conflict writes a WAL record.
  *
  * Rules for an ordinary build, which excludes concurrent writers:
- *	BUILD-1	a row is entered with its newest version, own or committed.
+ *	BUILD-1	a row is entered with its newest version, own or committed. Not
+ *			asserted: the build reads each row once; zundo.check_index and
+ *			amcheck compare a finished index with the table.
  *	BUILD-2	a deleted or moved row that some snapshot still sees is entered
- *			with its last version, as not alive: no uniqueness check.
+ *			with its last version, as not alive: no uniqueness check. Not
+ *			asserted: a snapshot that sees the row may be on a standby, or end
+ *			meanwhile.
  *	BUILD-3	if a snapshot sees an older version of a row than the one entered,
  *			its key may be another one: ii_BrokenHotChain keeps such snapshots
  *			away from the index, as with heap's HOT chains. It does not keep
@@ -29,7 +33,8 @@
  *			before the snapshot of the validation scan. On this server no
  *			snapshot needs them: the command waits for all older snapshots
  *			before the index is used. It does not know those of standbys: they
- *			are ended (zu_log_conflict).
+ *			are ended (zu_log_conflict). Not asserted: it is about commands and
+ *			snapshots of other processes, which the server keeps away.
  */
 #include "postgres.h"
 

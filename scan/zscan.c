@@ -10,14 +10,20 @@
  * Invariants:
  *	SCAN-1	slots borrow bytes from the view; they are valid until the scan
  *			moves to another block, which happens only in a call that gets the
- *			slot again.
+ *			slot again. Not asserted: borrowed bytes look like others; builds
+ *			with the address sanitizer find a use after that.
  *	SCAN-2	a serial scan visits the nrange blocks from startblock on, each
  *			once, in one direction; a change of direction goes back over the
- *			same blocks.
+ *			same blocks. Not asserted: the positions of a scan are not kept;
+ *			isolation/specs/scan-in-place and the core's suites read in both
+ *			directions.
  *	SCAN-3	undo is attached before the first block is read.
  *	SCAN-4	no row is shown to a historic snapshot, whichever way it is read.
+ *			Not asserted: the function that refuses such snapshots is the test
+ *			itself.
  *	SCAN-5	no apply worker is shown deleted versions, which it would take for
- *			rows of heap.
+ *			rows of heap. Not asserted: the function that keeps them away is
+ *			the test itself; t/015_deleted_search has an apply worker.
  */
 #include "postgres.h"
 

@@ -564,7 +564,7 @@ def check_layout():
 
 
 def check_rules():
-    """Give the rule a name of its book (tools/rules.py) and one definition; cite it by that name."""
+    """Give the rule a name of its book and one definition; cite it at its Assert, or say "Not asserted: why" (tools/rules.py)."""
     yield from rules.faults()
 
 
@@ -618,7 +618,7 @@ CHECKS = (
     ("few parameters", check_parameters),
     ("few statics", check_statics),
     ("enough Asserts", check_asserts),
-    ("each rule is defined once", check_rules),
+    ("each rule is defined once, and asserted or checked, or says why not", check_rules),
     ("plain English", check_english),
     ("lines are not too wide", check_width),
     ("C is as pgindent gives it, comments are filled", check_layout),

@@ -5,6 +5,10 @@ once: in the comment at the top of the file that keeps it, as a line that begins
 with a tab and the name, or in a README, as an item that begins with the name in
 bold. Everything else that names it is a citation. A letter after the number is a
 part of the rule.
+
+Each rule has an Assert that cites it, or a check of zundo.check (of
+zundo.check_index) that does, or its definition has a sentence that begins with
+"Not asserted:" and says why there is neither.
 """
 
 import os
@@ -102,7 +106,7 @@ def collect():
         pattern = DEFINITION.get(os.path.splitext(path)[1])
         at = set()
         for match in pattern.finditer(text) if pattern else ():
-            definitions.setdefault(match.group(1), []).append((path, line_of(text, match.start())))
+            definitions.setdefault(match.group(1), []).append((path, line_of(text, match.start(1))))
             at.add(match.start(1))
         for match in CITATION.finditer(text):
             if match.start() not in at:
@@ -110,9 +114,32 @@ def collect():
     return definitions, citations
 
 
+def definition_text(path, number):
+    """The lines of the definition that begins at this line: up to the next definition, empty line or heading."""
+    lines = read(path).split("\n")
+    markdown = path.endswith(".md")
+    ends = re.compile(r"\s*$|\s*- |#|\|" if markdown else rf"(?! \*\t| \*  )| \*\t\(?{NAME}\)?\t|.*\*/")
+    end = number
+    while end < len(lines) and not ends.match(lines[end]):
+        end += 1
+    return "\n".join(lines[number - 1:end])
+
+
+def says_why_not(path, number):
+    """Does the definition at this place say why nothing asserts or checks it?"""
+    return re.search(r"Not(?:\s|\*)+asserted:", definition_text(path, number)) is not None
+
+
 def faults():
     """(path, line, what is wrong) about definitions and citations."""
     definitions, citations = collect()
+    for name, places in sorted(definitions.items()):
+        asserted = bool(asserted_in(citations.get(name, [])))
+        path, number = places[0]
+        if not asserted and not says_why_not(path, number):
+            yield path, number, f"{name} has no Assert, no check, and no sentence \"Not asserted: ...\""
+        elif asserted and says_why_not(path, number):
+            yield path, number, f"{name} is asserted or checked, but its definition says that it is not"
     for name, places in sorted(definitions.items()):
         for path, number in places[1:]:
             yield path, number, f"{name} is defined in {places[0][0]} already"
@@ -146,6 +173,12 @@ def near_assert(path, number):
     return bool(re.search(r"\bAssert\w*\s*\(|\bfault\(|FAULT\(|add_fault\(|check_safely\(", "\n".join(lines[number - 1:number + 3])))
 
 
+def asserted_in(cited):
+    """The sources in which an Assert or a check is among these citations."""
+    return sorted({path for path, number in cited
+                   if path.endswith((".c", ".h")) and not path.startswith("test/") and near_assert(path, number)})
+
+
 def table():
     """(name, where it is defined, where it is asserted or checked, tests that cite it) for each rule."""
     definitions, citations = collect()
@@ -156,7 +189,7 @@ def table():
 
     for name in sorted(definitions, key=key):
         cited = citations.get(name, [])
-        asserted = sorted({path for path, number in cited if path.endswith((".c", ".h")) and near_assert(path, number)})
+        asserted = asserted_in(cited)
         tests = sorted({path for path, _ in cited if path.split("/")[0] in TESTS})
         yield name, definitions[name][0][0], asserted, tests
 
@@ -168,6 +201,7 @@ def main():
         if name.split("-")[0] != book:
             book = name.split("-")[0]
             print(f"\n{book}: {BOOKS[book]}")
-        print(f"  {name:12} {where:28} {', '.join(asserted) or '-':44} {', '.join(tests) or '-'}")
-    print(f"\n{len(rows)} rules, {sum(1 for r in rows if r[2])} asserted or checked, {sum(1 for r in rows if r[3])} cited by tests")
+        print(f"  {name:12} {where:28} {', '.join(asserted) or '(why not)':44} {', '.join(tests) or '-'}")
+    print(f"\n{len(rows)} rules, {sum(1 for r in rows if r[2])} asserted or checked, the others "
+          f"say why not; {sum(1 for r in rows if r[3])} cited by tests")
     return 0

@@ -10,7 +10,9 @@
  *	DELTA-2	A resized delta has exactly one run; any other delta changes no
  *			length.
  *	DELTA-3	Decoders read only [p, end) and write only dst[0, cap). For a delta
- *		that violates DELTA-1, DELTA-2 or these bounds they return NULL.
+ *		that violates DELTA-1, DELTA-2 or these bounds they return NULL. Not
+ *		asserted: a decoder may not fail on damage; test/tuple_unit.c gives it
+ *		random bytes, and the sanitizers watch its reads.
  */
 #include "postgres.h"
 
@@ -96,6 +98,7 @@ set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
 {
 	Assert(i >= 0 && i < ZDELTA_MAX_RUNS);
 	Assert(off + Max(oldlen, newlen) < BLCKSZ);
+	Assert(i == 0 || off >= (Size) d->run[i - 1].off + d->run[i - 1].oldlen);	/* DELTA-1 */
 	d->run[i].off = (uint16) off;
 	d->run[i].oldlen = (uint16) oldlen;
 	d->run[i].newlen = (uint16) newlen;

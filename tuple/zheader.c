@@ -25,7 +25,8 @@
  *		describe the page and not the version.
  *	HEADER-2	The short form is written only if the header that its reader
  *		will have (the base) has the same shape (attributes, nulls, external),
- *		and that shape is not 0.
+ *		and that shape is not 0. Not asserted: needs_long_form is the rule
+ *		itself; test/tuple_unit.c reads back what was written.
  */
 #include "postgres.h"
 

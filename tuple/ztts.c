@@ -22,6 +22,7 @@
 #include "access/xact.h"
 #include "tuple/ztts.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 
 /* A cleared slot keeps up to this much memory for its next row. */
 #define KEEP_BYTES	(64 * 1024)
@@ -154,6 +155,8 @@ get_scratch(ZHeapSlot *z)
 	{
 		char	   *scratch;
 
+		/* TTS-3 */
+		Assert(z->base.tts_nvalid == 0 || z->deform.scratch == NULL);
 		need = Max(need + need / 4, 256);
 		scratch = MemoryContextAllocHuge(z->base.tts_mcxt, need);
 		if (z->scratch)
@@ -306,6 +309,7 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 		elog(ERROR, "column %d requested of a virtual tuple with %d columns",
 			 natts, slot->tts_nvalid);
 
+	Assert(slot->tts_nvalid == 0 || z->deform.row == z->row);	/* TTS-2 */
 	header = zheader_get(z->row);
 	present = Min(natts, ZH_NATTS(header));
 	if (slot->tts_nvalid == 0)
@@ -328,6 +332,9 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 	{
 		bad = zdeform_columns(&z->deform, slot->tts_tupleDescriptor, present,
 							  slot->tts_values, slot->tts_isnull);
+		/* TUPLE-4 */
+		Assert(z->deform.scratch == NULL || z->deform.scratch == z->scratch);
+		Assert(z->deform.scratch_used <= z->scratch_size);
 		if (unlikely(bad != 0))
 			slot_corrupted(slot, bad);
 		slot->tts_nvalid = present;
@@ -436,6 +443,7 @@ ztts_materialize(TupleTableSlot *slot)
 		own_form(z, slot->tts_values, slot->tts_isnull);
 	else if (z->row != z->own)
 		own_copy(z, z->row, z->len);
+	Assert(GetMemoryChunkContext((char *) z->row) == slot->tts_mcxt);	/* TTS-1 */
 }
 
 static void

@@ -7,7 +7,8 @@
  *
  * Invariants:
  *	TUPLE-1	The bytes of a column depend on its value and type only, not on its
- *		position in the row: there is no padding.
+ *		position in the row: there is no padding. Not asserted:
+ *		test/tuple_unit.c forms the same values at other places.
  *	TUPLE-2	A row holds no pointer into memory: expanded and indirect values are
  *		flattened before it is formed; external ones are on-disk TOAST pointers.
  *	TUPLE-3	Deforming reads the row's bytes only. A column that would reach
@@ -226,6 +227,7 @@ put_varlena(char *p, ZcAttr att, const char *ptr)
 {
 	Size		size;
 
+	Assert(!VARATT_IS_EXTERNAL(ptr) || VARATT_IS_EXTERNAL_ONDISK(ptr)); /* TUPLE-2 */
 	if (zc_attr_packable(att) && VARATT_CAN_MAKE_SHORT(ptr))
 	{
 		size = VARATT_CONVERTED_SHORT_SIZE(ptr);
@@ -473,6 +475,7 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 		p += size;
 	}
 
+	Assert(p <= end);			/* TUPLE-3 */
 	d->off = p - d->row;
 	d->next = Max(d->next, natts);
 	return 0;

@@ -20,7 +20,8 @@
  *		a generation is right as far as it goes, even when its page has been
  *		given back.
  *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the
- *			transaction.
+ *			transaction. Not asserted: the pointers into a copy are not known
+ *			here.
  */
 #include "undo/undo_internal.h"
 
@@ -202,7 +203,7 @@ zu_cache_prefetch(UndoPtr ptr)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * UNDO-29: Returns whether the record in the copy is that in the log, unless
+ * Returns whether the record in the copy is that in the log, unless
  * the log has discarded it.
  */
 static bool
@@ -254,7 +255,7 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 			rec->relnumber == expect_relnumber && rec->block == expect_block &&
 			zxid_possible(rec->xid))
 		{
-			Assert(copy_is_right(ptr, rec, p));
+			Assert(copy_is_right(ptr, rec, p)); /* UNDO-29 */
 			return ZU_FETCHED_IN_PLACE;
 		}
 	}

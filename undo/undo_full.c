@@ -18,7 +18,8 @@
  *		that cannot come while it waits: because its own transaction keeps the
  *		undo, or a prepared transaction or a replication slot does, or a
  *		process that waits for this backend. Of writers that wait for each
- *		other's undo, the one with the oldest snapshot fails by this.
+ *		other's undo, the one with the oldest snapshot fails by this. Not
+ *		asserted: it is about time and other processes; t/043_undo_full waits.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"

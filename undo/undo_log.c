@@ -25,6 +25,8 @@
  *		not hold it: ZuLog.owner has ZU_LOG_HELD from hold_log to the end of
  *		the transaction.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
+ *			Not asserted: zu_prepare sets the flag from what it remembers, and
+ *			nothing else knows.
  *	UNDO-66	the page at the insert position stays pinned from op to op of a
  *		transaction, if there are buffers enough. The pin is the top-level
  *		transaction's; it is released before the log can be taken and before
@@ -34,7 +36,8 @@
  *	UNDO-36	a log whose end was found by reading its pages continues in a fresh
  *		extent, whose first page names that end: if the last page's latest
  *		write was lost, no new record takes a place that a table page still
- *		points to.
+ *		points to. Not asserted: the lost write cannot be seen; t/061_lost_undo
+ *		loses it.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"

@@ -21,7 +21,9 @@
  *	UNDO-4	extents 0 .. nextents - 1 exist in the file, with the map pages of
  *			their groups.
  *	UNDO-5	each log's extents have distinct sequence numbers; records are in
- *		order of (sequence, byte), and a record never leaves its extent.
+ *		order of (sequence, byte), and a record never leaves its extent. Not
+ *		asserted: where a record ends is only known by reading the log: LOG-1
+ *		of zundo.check does.
  *	UNDO-6	an extent's generation changes with each allocation and is logged
  *		before the first page is written with it.
  *	UNDO-7	an extent becomes FREE only after `oldest` has passed, in shared
@@ -39,7 +41,8 @@
  *		newest generation ever cut off.
  *	UNDO-42	an extent is taken only if its own pages do not say that it is in
  *		use: its first page is not of a later allocation than the map knows,
- *		and none is an overflow page with an owner.
+ *		and none is an overflow page with an owner. Not asserted: an extent
+ *		that looks used is passed over in all builds; t/063_repair has one.
  */
 #include "undo/undo_internal.h"
 #include "access/xlogutils.h"
@@ -659,7 +662,7 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 	ZuEntry    *entry = zu_my.entry;
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
-	Assert(pg_atomic_read_u64(&entry->oldest) >= oldest);
+	Assert(pg_atomic_read_u64(&entry->oldest) >= oldest);	/* UNDO-7 */
 	qsort(extents, n, sizeof(ZuExtent), compare_by_number);
 	for (int i = 0; i < n;)
 	{

@@ -27,7 +27,8 @@
  *	UNDO-21	the contents of an overflow page with an owner change only while
  *		the table page is locked exclusively, or under UNDO-20's exception.
  *	UNDO-22	an extent leaves the state OVERFLOW only while no page of it has an
- *			owner.
+ *			owner. Not asserted: zu_free_overflow_extent asks each page with
+ *			the map page locked; it is the only way out of the state.
  *	UNDO-67	each page of an extent is an overflow page before the extent gets
  *		the state OVERFLOW, and stays one until the extent leaves it. So a page
  *		of zeros has lost its contents, and maybe an owner: it is not given to

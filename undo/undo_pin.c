@@ -25,10 +25,13 @@
  *	UNDO-33	a signal goes only to the process and transaction that were found
  *		to pin; no more than one in CANCEL_GRACE_MS. A mark is for that
  *		transaction only: it means nothing to the next one, nor to the next
- *		user of the place.
+ *		user of the place. Not asserted: the process is looked at again under
+ *		the lock right before the signal, which is the test itself.
  *	UNDO-34	only clients' transactions are cancelled: not our own, no
  *		walsender, no autovacuum, no background worker, nor those of roles in
- *		zundo.undo_full_exempt, by the role that logged in.
+ *		zundo.undo_full_exempt, by the role that logged in. Not asserted: the
+ *		function that allows a cancellation is the test itself;
+ *		t/044_undo_guard tries each kind of process.
  */
 #include "undo/undo_internal.h"
 

@@ -17,7 +17,8 @@
  * Invariant
  *	UNDO-60	only pages of extents that map and pages call free are wiped, and
  *		pages of an earlier generation than their extent's. To a reader that
- *		follows an old pointer they look like pages that were given back.
+ *		follows an old pointer they look like pages that were given back. Not
+ *		asserted: may_wipe is the test itself, with the page locked.
  */
 #include "undo/undo_internal.h"
 

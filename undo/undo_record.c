@@ -8,13 +8,19 @@
  * Invariants
  *	RECORD-1	zur_pack writes exactly zur_length(rec) bytes.
  *	RECORD-2	zur_unpack accepts what zur_pack wrote and gives the same
- *				fields back.
+ *				fields back. Not asserted: it would cost each record a second
+ *				pass; each WAL record is decoded under assertions
+ *				(change/zwal.c), and test/undo_unit.c compares.
  *	RECORD-3	zur_unpack and zur_raw_payload read only inside the bytes they
- *				are given.
+ *				are given. Not asserted: test/undo_unit.c gives them cut and
+ *				random bytes, and the sanitizers watch the reads.
  *	RECORD-4	a record of INSERT or LOCK has no bytes behind its fields; in
- *		records of other types these bytes are the payload.
+ *		records of other types these bytes are the payload. Not asserted:
+ *		zur_unpack refuses other bytes as damage; test/undo_unit.c tries them.
  *	RECORD-5	what zur_is_alike accepts, zur_unpack accepts, and gives the
- *		same type, xid, cid, relation and block as the other record.
+ *		same type, xid, cid, relation and block as the other record. Not
+ *		asserted: readers ask it to save the work of unpacking;
+ *		test/undo_unit.c compares.
  */
 #include "undo/undo_record.h"
 
@@ -218,7 +224,7 @@ zur_pack(const ZuRecord *rec, char *dst)
 		memcpy(p, rec->payload, rec->payload_len);
 		p += rec->payload_len;
 	}
-	Assert(p == dst + rec->length);
+	Assert(p == dst + rec->length); /* RECORD-1 */
 }
 
 /*

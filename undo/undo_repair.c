@@ -20,12 +20,14 @@
  * Invariants
  *	UNDO-63	a rebuilt `oldest` is not above the lost one: it is relfrozenxid of
  *		zundo.undo_log, which follows durable values of `oldest`, and from
- *		which on the server keeps clog.
+ *		which on the server keeps clog. Not asserted: the lost value is lost;
+ *		t/063_repair compares with what was there before.
  *	UNDO-64	a rebuilt map page frees no extent with a record that is not below
  *		`oldest`, nor one that follows such an extent in its log, nor one with
- *		an overflow page that has an owner.
+ *		an overflow page that has an owner. Not asserted: the pages that prove
+ *		it may be unreadable; t/063_repair compares with what was there before.
  *	UNDO-65	a generation that was lost is replaced by one that is far ahead of
- *		all that are known.
+ *		all that are known. Not asserted: the lost generation is lost.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_overflow.h"

@@ -10,10 +10,12 @@
  * Invariants:
  *	REQUEST-1	at most one entry per database, at most one worker per entry.
  *	REQUEST-2	a request made while a worker runs is seen by that worker
- *		before its entry becomes free, or leaves the entry WANTED.
+ *		before its entry becomes free, or leaves the entry WANTED. Not
+ *		asserted: it is about two processes; t/056_worker_life stops one of
+ *		them in between.
  *	REQUEST-3	a worker that has begun its first cycle and is ended by force
  *		leaves its entry WANTED: no other process may know of the undo that is
- *		left.
+ *		left. Not asserted: the process that would assert it has been ended.
  *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its
  *		database gets a worker again when others have had their turn.
  */
@@ -335,6 +337,7 @@ zwtable_claim(Oid dboid)
 		if (my.table->launcher != NULL)
 			SetLatch(my.table->launcher);
 	}
+	Assert(entry == NULL || find_entry(dboid) == entry);	/* REQUEST-1 */
 	LWLockRelease(&my.table->lock);
 	return entry != NULL;
 }

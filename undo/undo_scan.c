@@ -18,6 +18,8 @@
  *		bytes begin the page: that of the last record with ZUF_FIRST up to it.
  *	UNDO-12	a scan never reads past the insert position it was given:
  *		everything before that was completely written when it was published.
+ *		Not asserted: bytes of a damaged log may reach over the position, which
+ *		is an error of LOG-1 in zundo.check.
  */
 #include "undo/undo_internal.h"
 

@@ -20,9 +20,12 @@
  *		sets of logs, which a database needs when it is written.
  *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test
  *		nor an allocation happens before it was loaded (state EMPTY), whatever
- *		errors come in between.
+ *		errors come in between. Not asserted: zu_max64 cannot lower a value,
+ *		and the state is what each test of visibility asks first
+ *		(zu_attach_database).
  *	UNDO-3	redo does not need an entry: without one there is no reader whose
- *		view would have to be changed.
+ *		view would have to be changed. Not asserted: there is nothing to look
+ *		at without an entry; t/010_standby replays without and with one.
  */
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"

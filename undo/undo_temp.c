@@ -199,7 +199,8 @@ note_file(Relation rel)
 void
 zu_temp_reserve(Relation rel, Size bytes)
 {
-	Assert(bytes <= ZU_MAX_RESERVE && !my.pending && RelationUsesLocalBuffers(rel));
+	Assert(bytes <= ZU_MAX_RESERVE && RelationUsesLocalBuffers(rel));
+	Assert(!my.pending);		/* UNDO-27 */
 	note_file(rel);
 
 	/*

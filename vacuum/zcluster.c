@@ -8,18 +8,24 @@
  * serve the new one. Instead every version that an older snapshot may see
  * becomes a row of its own in the new table. Rules:
  *	CLUSTER-1	A version whose writer is before `oldest` is written as visible
- *		to all: its header names no slot.
+ *		to all: its header names no slot. Not asserted: the header without a
+ *		slot is the answer to that very test.
  *	CLUSTER-2	A version by a later, committed transaction X gets an undo
  *		record of ours that says "as of X". A snapshot that sees X accepts it,
- *		whether or not it sees our transaction (zaccept_version in mvcc/).
+ *		whether or not it sees our transaction (zaccept_version in mvcc/). Not
+ *		asserted: it is about what snapshots see; the isolation tests compare
+ *		with heap.
  *	CLUSTER-3	A version that X has replaced or deleted is written, and
  *		deleted as of X, unless X is before the server's horizon, since its
  *		toasted values may have been removed then. Queries on standbys that may
- *		need such a version are cancelled (zu_log_conflict).
+ *		need such a version are cancelled (zu_log_conflict). Not asserted:
+ *		whether somebody needs a version is not known here; the isolation tests
+ *		compare with heap.
  *	CLUSTER-4	Versions by our own transaction are written as ours, with the
  *		commands that wrote and ended them. Only the newest one is written if
  *		we have no snapshot from before this command, as of a cursor or a
- *		calling query.
+ *		calling query. Not asserted: whether a cursor still reads a version is
+ *		not known here; the isolation tests compare with heap.
  *
  * All these records are ours, and are kept until our transaction is visible to
  * all; then X does not matter any more.

@@ -17,11 +17,15 @@
  * Rules:
  *	VACUUM-1	A line pointer becomes LP_UNUSED only after this vacuum has
  *		removed its TID from every index. Otherwise it stays LP_DEAD for a
- *		later vacuum.
+ *		later vacuum. Not asserted: which entries an index has is not known
+ *		here: zundo.check_index (INDEX-2) and amcheck tell.
  *	VACUUM-2	A block is truncated only if it has no line pointer and the
  *		transactions of all its slots are before `oldest`, so that no undo
- *		refers to it.
- *	VACUUM-3	relfrozenxid is only set to values that zu_freeze_limit returns.
+ *		refers to it. Not asserted: the pages are gone afterwards;
+ *		page_is_empty is the test itself.
+ *	VACUUM-3	relfrozenxid is only set to values that zu_freeze_limit
+ *				returns. Not asserted: the value is taken from that function
+ *				and nothing else.
  *	VACUUM-4	A block whose bit in the visibility map is set (VMAP-1 in
  *		dml/README.md) need not be read: all its rows are live, no other line
  *		pointer is in use, all its changes have committed, and it has no
