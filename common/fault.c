@@ -40,6 +40,8 @@ static const char *const fault_points[] = {
 								 * table page, before the change */
 	"overflow-logged",			/* after attaching or freeing an overflow page
 								 * was logged */
+	"log-parsed",				/* the discard pass has read a log, before it
+								 * looks at its transactions */
 	"discard-begun",			/* pages locked, before the critical section
 								 * of a discard */
 	"discard-logged",			/* after a discard was logged, before its

@@ -210,6 +210,7 @@ parse_logs(const Pass *pass)
 			q->seen_since = GetCurrentTimestamp();
 		}
 		zqueue_parse(pass->mine, q, insert);
+		ZUNDO_FAULT("log-parsed");
 		zsettle_queue(pass, q);
 	}
 }

@@ -291,7 +291,7 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
 		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)
 		{
-			ZXid		top = q->scan.topxid != InvalidZXid ? q->scan.topxid : rec.topxid;
+			ZXid		top = zu_scan_topxid(&q->scan, &rec);
 			Place		first = {q->scan.extents[q->scan.current].sequence, ptr};
 
 			p = push_pending(mine, q, top, first);

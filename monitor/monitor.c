@@ -441,11 +441,12 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 	for (int i = 0; i < MAX_PENDING_RECORDS && zu_scan_next(scan, &rec, &ptr); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (rec.flags & ZUF_FIRST)
+		/* as in zqueue_parse, the log may begin within a transaction */
+		if (i == 0 || (rec.flags & ZUF_FIRST))
 		{
 			put_pending(r, &p);
 			memset(&p, 0, sizeof(p));
-			p.topxid = rec.topxid;
+			p.topxid = zu_scan_topxid(scan, &rec);
 		}
 		if (rec.xid != last)
 		{
@@ -578,9 +579,12 @@ record_flags(const ZuRecord *rec)
 	return zmon_text_array(flags, n);
 }
 
-/* Adds a row for the record at ptr of a log. */
+/*
+ * Adds a row for the record at ptr of a log, of top-level transaction topxid.
+ */
 static void
-put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr ptr)
+put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, ZXid topxid,
+		   UndoPtr ptr)
 {
 	Datum		values[14];
 	bool		nulls[14] = {0};
@@ -590,7 +594,7 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, UndoPtr p
 	values[1] = zmon_pointer(ptr, &nulls[1]);
 	values[2] = CStringGetTextDatum(record_type_name(rec->type));
 	values[3] = zmon_xid(rec->xid, &nulls[3]);
-	values[4] = zmon_xid(rec->topxid, &nulls[4]);
+	values[4] = zmon_xid(topxid, &nulls[4]);
 	values[5] = CStringGetTextDatum(status_name(zxid_status(rec->xid)));
 	values[6] = ObjectIdGetDatum(rec->reloid);
 	values[7] = Int64GetDatum((int64) rec->block);
@@ -632,7 +636,7 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 		for (int r = 0; r < max && zu_scan_next(scan, &rec, &ptr); r++)
 		{
 			CHECK_FOR_INTERRUPTS();
-			put_record(fcinfo, states[i].logno, &rec, ptr);
+			put_record(fcinfo, states[i].logno, &rec, zu_scan_topxid(scan, &rec), ptr);
 		}
 		zu_scan_end(scan);
 	}

@@ -1,6 +1,7 @@
 # `oldest` follows the horizon while transactions of several sessions overlap
 # all the time: at every pass something younger than the horizon has ended
-# already, or is locked by a younger transaction.
+# already, or is locked by a younger transaction. A transaction that writes and
+# ends during a pass is discarded in two parts.
 # Rules: UNDO-18, UNDO-28.
 use strict;
 use warnings;
@@ -18,6 +19,9 @@ $node->safe_psql(
 	CREATE TABLE k (id int PRIMARY KEY, v int) USING zheap;
 	CREATE INDEX ON k (v);
 	INSERT INTO k VALUES (1, 0);
+	CREATE TABLE wide (id int, pad text) USING zheap;
+	INSERT INTO wide SELECT g, (SELECT string_agg(md5(g + i / 100.0 || ''), '') FROM generate_series(1, 20) i)
+	FROM generate_series(1, 300) g;
 	CREATE PROCEDURE many(r int, times int) LANGUAGE plpgsql AS
 	'BEGIN FOR i IN 1..times LOOP UPDATE t SET n = n + 1 WHERE id = r; COMMIT; END LOOP; END';
 });
@@ -72,7 +76,40 @@ cmp_ok($lag[-1], '<', 15, "oldest follows the lockers of a row that is moved: @l
 $mover[0]->query_safe('ROLLBACK');
 $locker[0]->query_safe('COMMIT');
 is(lag(), '0', 'and gets there');
-sound($node, '', qw(t k zundo.undo_log));
-$_->quit for @writer, @reader, @mover, @locker;
+
+# 3. A transaction that writes more and aborts while a discard pass runs,
+# which has read the log before. The next pass discards what the first one has
+# read, but not the rest, which has a transaction id above the horizon and is too
+# long to be merged. The pass sleeps for a second after it has read one log, the
+# writer's in one of the attempts.
+my $begins_within = q{
+	SELECT count(*) FROM zundo.stat_undo u, LATERAL (SELECT flags FROM zundo.undo_records(u.log, 1)) r
+	WHERE u.bytes > 0 AND NOT 'first' = ANY (r.flags)};
+my ($rest, $attempt) = (0, 0);
+my ($aborter, $holder, $discarder) = map { session($node) } 1 .. 3;
+is(ask($aborter, 'BEGIN', 'UPDATE t SET n = 0 WHERE id = 1', 'SAVEPOINT s', 'UPDATE t SET n = 0 WHERE id = 2',
+	q{SELECT count(DISTINCT xid), count(DISTINCT top_xid) FROM zundo.undo_records() WHERE status = 'own'}, 'ROLLBACK'),
+	'2|1', 'zundo.undo_records names the top-level transaction of a subtransaction');
+while (!$rest && $attempt++ < 20)
+{
+	ask($aborter, 'SET zundo.eager_rollback_pages = 0', 'BEGIN', 'UPDATE t SET n = -1 WHERE id = 1');
+	ask($holder, 'BEGIN', 'SELECT pg_current_xact_id()');
+	ask($discarder, "SET zundo.fault = 'log-parsed:sleep:$attempt'");
+	$discarder->query_until(qr/begun/, "\\echo begun\nSELECT zundo.discard();\n");
+	select(undef, undef, undef, 0.3);
+	ask($aborter, 'SAVEPOINT s', 'UPDATE wide SET pad = reverse(pad)', 'ROLLBACK');
+	# a process that has not read the log would find one transaction
+	ask($discarder, 'RESET zundo.fault', 'SELECT zundo.discard()');
+	$rest = $node->safe_psql('postgres', $begins_within);
+	last if $rest;
+	ask($holder, 'ROLLBACK');
+	lag();
+}
+is($rest, '1', "a log begins with the rest of a transaction, attempt $attempt");
+is($node->safe_psql('postgres', 'SELECT xid, state FROM zundo.stat_rollback'), '', 'which is undone: no rollback waits');
+ask($holder, 'ROLLBACK');
+is(lag(), '0', 'it is discarded, too');
+sound($node, '', qw(t k wide zundo.undo_log));
+$_->quit for @writer, @reader, @mover, @locker, $aborter, $holder, $discarder;
 $node->stop;
 done_testing();

@@ -455,6 +455,13 @@ extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
  */
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
+
+/*
+ * Returns the top-level transaction of rec, the record read last. A log may
+ * begin with the rest of a transaction whose first record is discarded; until
+ * a page's header tells, rec's own xid stands for the transaction there.
+ */
+extern ZXid zu_scan_topxid(const ZuScan *scan, const ZuRecord *rec);
 extern void zu_scan_end(ZuScan *scan);
 
 /*

@@ -147,6 +147,14 @@ zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 	return false;
 }
 
+/* zu_scan_topxid: See undo.h. */
+ZXid
+zu_scan_topxid(const ZuScan *scan, const ZuRecord *rec)
+{
+	Assert(rec->topxid != InvalidZXid);
+	return scan->topxid != InvalidZXid ? scan->topxid : rec->topxid;
+}
+
 void
 zu_scan_end(ZuScan *scan)
 {
