@@ -46,7 +46,7 @@ override with_llvm = no
 
 # make installcheck: sql/, isolation/ and t/. Builds without ZUNDO_TESTING leave
 # out the files that use fault points and other settings for tests.
-SETTINGS_FOR_TESTS = zundo\.fault|zundo\.move_updates|zundo_test
+SETTINGS_FOR_TESTS = zundo\.fault|zundo\.move_updates|zundo\.swap_btree|zundo_test
 ifeq ($(ZUNDO_TESTING),1)
 tests_in = $(wildcard $(TOP)/$(1))
 else

@@ -215,6 +215,7 @@ process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tre
 	zu_ddl_check(pstmt->utilityStmt);
 
 	pstmt = zaccess_method_of_copy(pstmt);
+	pstmt = zaccess_method_of_index(pstmt);
 	pstmt = zu_ddl_pass_by(pstmt, context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)
 		return;

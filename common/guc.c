@@ -28,6 +28,7 @@ double		zundo_index_expression_cost = 1000;
 
 #ifdef ZUNDO_TESTING
 bool		zundo_move_updates = false;
+bool		zundo_swap_btree = false;
 char	   *zundo_fault_spec = NULL;
 #endif
 
@@ -95,6 +96,16 @@ define_test_gucs(void)
 							 "Makes every update give its row a new place, as on heap, for tests.",
 							 NULL,
 							 &zundo_move_updates,
+							 false,
+							 PGC_USERSET,
+							 GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("zundo.swap_btree",
+							 "Makes CREATE INDEX make zbtree indexes of zheap tables instead of "
+							 "btree, for tests.",
+							 NULL,
+							 &zundo_swap_btree,
 							 false,
 							 PGC_USERSET,
 							 GUC_NOT_IN_SAMPLE | GUC_NO_SHOW_ALL,

@@ -151,6 +151,7 @@ extern bool zundo_preloaded;
  */
 #ifdef ZUNDO_TESTING
 extern bool zundo_move_updates; /* no update in place */
+extern bool zundo_swap_btree;	/* monitor/access_method.c */
 extern char *zundo_fault_spec;	/* 'name:action[:n][,...]' */
 
 extern void zundo_fault_hit(const char *name);
@@ -162,6 +163,7 @@ extern void zundo_fault_hit(const char *name);
 	} while (0)
 #else
 #define zundo_move_updates false
+#define zundo_swap_btree false
 #define ZUNDO_FAULT(name) ((void) 0)
 #endif
 

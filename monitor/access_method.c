@@ -20,6 +20,9 @@
  *		Not asserted: the names are the only link of the two tables;
  *		t/093_heap_tools runs the tools.
  *
+ * Builds for tests can make zbtree indexes where a command says btree
+ * (zundo.swap_btree), so that the server's own suites run with zbtree.
+ *
  * monitor/heap_callers.c refuses heap's functions that reach a zheap table
  * nevertheless. Locks: none. Crash points: none.
  */
@@ -154,3 +157,76 @@ zaccess_method_of_copy(PlannedStmt *pstmt)
 	((CreateTableAsStmt *) pstmt->utilityStmt)->into->accessMethod = am;
 	return pstmt;
 }
+
+#ifdef ZUNDO_TESTING
+
+/*
+ * has_zheap: Returns whether the relation is a zheap table, or a partitioned
+ * table whose partitions will be zheap tables unless they say otherwise.
+ */
+static bool
+has_zheap(Oid reloid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
+	Form_pg_class form;
+	char	   *am;
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	am = OidIsValid(form->relam) ? get_am_name(form->relam) : NULL;
+	result = (am != NULL || form->relkind == RELKIND_PARTITIONED_TABLE) && names_zheap(am);
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * zbtree_can: Returns whether zbtree has the operator class of the index
+ * column. That of an expression is known only when the command has been
+ * analysed, and taken for granted here.
+ */
+static bool
+zbtree_can(Oid reloid, const IndexElem *column, Oid zbtree)
+{
+	AttrNumber	attnum;
+
+	if (column->opclass != NIL)
+		return OidIsValid(get_opclass_oid(zbtree, column->opclass, true));
+	if (column->name == NULL)
+		return true;
+	attnum = get_attnum(reloid, column->name);
+	return attnum == InvalidAttrNumber ||
+		OidIsValid(GetDefaultOpClass(get_atttype(reloid, attnum), zbtree));
+}
+
+/*
+ * Returns pstmt, or a copy of it in which an index of a zheap table is zbtree
+ * instead of btree, if zundo.swap_btree is on and zbtree can be such an index.
+ */
+PlannedStmt *
+zaccess_method_of_index(PlannedStmt *pstmt)
+{
+	IndexStmt  *stmt = (IndexStmt *) pstmt->utilityStmt;
+	Oid			zbtree;
+	Oid			reloid;
+	ListCell   *lc;
+
+	if (!zundo_swap_btree || !IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, "btree") != 0 ||
+		stmt->unique || stmt->primary || stmt->isconstraint || stmt->excludeOpNames != NIL)
+		return pstmt;
+	zbtree = get_index_am_oid("zbtree", true);
+	reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
+	if (!OidIsValid(zbtree) || !OidIsValid(reloid) || !has_zheap(reloid))
+		return pstmt;
+	foreach(lc, stmt->indexParams)
+	{
+		if (!zbtree_can(reloid, lfirst_node(IndexElem, lc), zbtree))
+			return pstmt;
+	}
+	pstmt = copyObject(pstmt);
+	castNode(IndexStmt, pstmt->utilityStmt)->accessMethod = pstrdup("zbtree");
+	return pstmt;
+}
+
+#endif

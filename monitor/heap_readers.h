@@ -46,6 +46,11 @@ extern void zcallers_check(Relation rel);
 extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);
 extern PlannedStmt *zaccess_method_of_copy(PlannedStmt *pstmt);
+#ifdef ZUNDO_TESTING
+extern PlannedStmt *zaccess_method_of_index(PlannedStmt *pstmt);
+#else
+#define zaccess_method_of_index(pstmt) (pstmt)
+#endif
 
 /*
  * Utility commands: DROP EXTENSION zundo (drop_guard.c). Whatever

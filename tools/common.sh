@@ -224,7 +224,7 @@ builds_without_warnings()
 }
 
 # has_fault_points LIBRARY: does it have the code of fault injection, or a setting that is for tests?
-has_fault_points() { grep -qaE 'zundo\.(fault|move_updates)|zundo fault point|common/fault\.c' "$1"; }
+has_fault_points() { grep -qaE 'zundo\.(fault|move_updates|swap_btree)|zundo fault point|common/fault\.c' "$1"; }
 
 # install_into_server: put what build made into the server's own directories;
 # $installer is then the prefix for commands that write there.

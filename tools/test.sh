@@ -12,7 +12,7 @@
 #   core          PostgreSQL's own regression and isolation suites with every
 #                 table made by zheap, on a server with assertions; test/core/
 #                 has the accepted differences; with --moved every update gives
-#                 its row a new place, as on heap
+#                 its row a new place, as on heap; with --zbtree indexes are zbtree
 #   decoding      PostgreSQL's own tests of logical decoding and replication
 #                 (contrib/test_decoding, src/test/subscription), likewise
 #   cost          instructions, WAL and undo of single operations within the bounds
@@ -137,10 +137,12 @@ plan_core()
 {
 	local suite assertions major=${1%[asv]}
 	assertions=$(with_assertions "$1")
-	for suite in regression isolation moved; do
+	for suite in regression isolation moved zbtree zbtree-isolation; do
 		case $tier:$major:$suite in
+			*:19:zbtree*) continue ;; # no accepted differences are recorded
 			one:*:moved) [ $moved = yes ] || continue ;;
-			one:*) [ $moved = no ] || continue ;;
+			one:*:zbtree*) [ $zbtree = yes ] || continue ;;
+			one:*) [ $moved$zbtree = nono ] || continue ;;
 			all:17:regression | all:18:regression | all:18:isolation) ;;
 			all:*) continue ;;
 			long:17:regression | long:18:regression | long:18:isolation) continue ;;
@@ -216,11 +218,12 @@ use_server()
 	use_bindir
 }
 
-# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier, $moved, $record.
+# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier, $moved,
+# $zbtree, $record.
 parse_test_options()
 {
 	local part
-	versions=() parts=() names=() tier=one moved=no record=no
+	versions=() parts=() names=() tier=one moved=no zbtree=no record=no
 	while [ $# -gt 0 ]; do
 		case $1 in
 			--pg) value_of "$@"; versions+=("$2"); shift 2 ;;
@@ -229,6 +232,7 @@ parse_test_options()
 			--quick) parts+=(build unit sql isolation installcheck); shift ;;
 			--core) parts+=(core); shift ;;
 			--moved) moved=yes; shift ;;
+			--zbtree) zbtree=yes; shift ;;
 			--record) record=yes; shift ;;
 			--part) value_of "$@"; parts+=("$2"); shift 2 ;;
 			--part=*) parts+=("${1#*=}"); shift ;;
@@ -240,7 +244,8 @@ parse_test_options()
 		is_one_of "$part" "${all_parts[@]}" ||
 			usage_error "--part takes one of ${all_parts[*]}, not '$part'"
 	done
-	[ $moved = no ] || { [ $tier = one ] && asked core; } || usage_error "--moved goes with --core"
+	[ $moved$zbtree = nono ] || { [ $tier = one ] && asked core; } ||
+		usage_error "--moved and --zbtree go with --core"
 	[ $record = no ] || [ "${parts[*]}" = cost ] || usage_error "--record goes with --part cost alone"
 	[ ${#versions[@]} -eq 0 ] || return 0
 	case $tier in

@@ -366,7 +366,7 @@ core_tests()
 		while read -r line; do if wanted "$line"; then echo "$line"; fi; done)
 	[ ${#only[@]} -gt 0 ] || return 0
 	case $1 in
-		regression | moved) printf '%s\n' test_setup create_misc create_index ;;
+		regression | moved | zbtree) printf '%s\n' test_setup create_misc create_index ;;
 		*) printf '%s\n' "${only[@]}"; return ;;
 	esac
 	for line in "${only[@]}"; do
@@ -381,7 +381,10 @@ core_suite()
 	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg/core-$1
 	local seconds=${ZUNDO_CORE_SECONDS:-900} what how=() line status=0
 	shift 4
-	[ "$suite" != moved ] || how=(--moved)
+	case $suite in
+		moved) how=(--moved) ;;
+		zbtree*) how=(--also "$copy/test/core/accepted/$major/${plain[$suite]}") ;;
+	esac
 	as_server_dir "$output"
 	what=("--schedule=$schedule")
 	if [ ${#names[@]} -gt 0 ]; then
@@ -404,8 +407,11 @@ core_suite()
 		--schedule "$schedule" --accepted "$copy/test/core/accepted/$major/$suite" "${how[@]}")
 }
 
-# part_core regression|isolation|moved: one of PostgreSQL's own suites, on a server with
-# assertions whose source tree is there.
+# What the suites with zbtree indexes are otherwise.
+declare -A plain=([zbtree]=regression [zbtree-isolation]=isolation)
+
+# part_core regression|isolation|moved|zbtree|zbtree-isolation: one of PostgreSQL's own
+# suites, on a server with assertions whose source tree is there.
 part_core()
 {
 	local tests=$work/core-$major
@@ -414,10 +420,11 @@ default_table_access_method = 'zheap'
 zundo.allow_xmin_comparison = on
 zundo.allow_ctid_guard = on
 $([ "$1" != moved ] || echo "zundo.move_updates = on")
+$([ "${1#zbtree}" = "$1" ] || echo "zundo.swap_btree = on")
 C
 	case $1 in
-		isolation)
-			core_suite isolation isolation/pg_isolation_regress "$tests/isolation" isolation_schedule
+		isolation | zbtree-isolation)
+			core_suite "$1" isolation/pg_isolation_regress "$tests/isolation" isolation_schedule
 			;;
 		*)
 			core_suite "$1" regress/pg_regress "$tests/regress" parallel_schedule \

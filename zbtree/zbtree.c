@@ -11,13 +11,17 @@
 #include "access/nbtree.h"
 #include "access/tableam.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_opclass.h"
 #include "common/zundo.h"
 #include "fmgr.h"
 #include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
 #include "tuple/ztts.h"
+#include "utils/fmgroids.h"
 #include "utils/index_selfuncs.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "zbtree/zbtree_internal.h"
 
 PG_FUNCTION_INFO_V1(zbtree_handler);
@@ -40,6 +44,37 @@ check_table(Relation table, Relation index)
 }
 
 /*
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if a key column has a nondeterministic
+ * collation and compares bytes (text_pattern_ops and its like): the class's
+ * equality operator then finds values of other bytes equal, which the index
+ * would not find (ZBTREE-11). The server refuses the same of btree's own
+ * classes, which it knows by their OIDs.
+ */
+static void
+check_collations(Relation index)
+{
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		Oid			collation = index->rd_indcollation[i];
+		Oid			compare = index_getprocid(index, i + 1, BTORDER_PROC);
+		Oid			classoid;
+		HeapTuple	class;
+
+		if ((compare != F_BTTEXT_PATTERN_CMP && compare != F_BTBPCHAR_PATTERN_CMP) ||
+			!OidIsValid(collation) || get_collation_isdeterministic(collation))
+			continue;
+		classoid = get_index_column_opclass(RelationGetRelid(index), i + 1);
+		class = SearchSysCache1(CLAOID, ObjectIdGetDatum(classoid));
+		if (!HeapTupleIsValid(class))
+			elog(ERROR, "cache lookup failed for operator class %u", classoid);
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("nondeterministic collations are not supported for operator class \"%s\"",
+						NameStr(((Form_pg_opclass) GETSTRUCT(class))->opcname))));
+	}
+}
+
+/*
  * Builds the index as a btree. Sorting in 15 and 17, and assertions in all
  * versions, look at the access method in the index's relcache entry, so it says
  * btree meanwhile (ZBTREE-1).
@@ -51,6 +86,7 @@ build(Relation table, Relation index, struct IndexInfo *info)
 	Oid			am = index->rd_rel->relam;
 
 	check_table(table, index);
+	check_collations(index);
 	Assert(am != BTREE_AM_OID); /* ZBTREE-1 */
 	Assert(!info->ii_Unique);
 	index->rd_rel->relam = BTREE_AM_OID;
