@@ -8,6 +8,7 @@ Started by ./zundo, which builds and installs the extension first. Exit status:
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -21,6 +22,7 @@ import ops  # noqa: E402
 import scaling  # noqa: E402
 import touched  # noqa: E402
 from callgrind import CallgrindServer  # noqa: E402
+import page  # noqa: E402
 import report  # noqa: E402
 import workloads  # noqa: E402
 
@@ -46,10 +48,19 @@ def positive(text):
     return value
 
 
+def named(text):
+    """The workloads of a list of names."""
+    known = list(workloads.WORKLOADS) + ["ops"]
+    wrong = [name for name in text.split(",") if name not in known + ["all"]]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is none of {', '.join(known)} and all")
+    return known if text == "all" else text.split(",")
+
+
 def parse(arguments):
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
-    parser.add_argument("--workload", default="W1", choices=list(workloads.WORKLOADS) + ["ops", "all"])
-    parser.add_argument("--seconds", type=positive, help="of load per run (W1: 60, W3, W6 and FK: 20, W8: 10)")
+    parser.add_argument("--workload", default=["W1"], metavar="NAME,...", type=named, help="or all (W1)")
+    parser.add_argument("--seconds", type=positive, help="of load per run (W1, W7: 60; W2L, W4L: 180; W8: 10; others: 20)")
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
     parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")
@@ -65,13 +76,13 @@ def parse(arguments):
     parser.add_argument("--bindir", help=argparse.SUPPRESS)
     parser.add_argument("--only-parse", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.ops and options.workload not in ("ops", "all"):
+    if options.ops and "ops" not in options.workload:
         parser.error("--ops goes with --workload ops")
     if options.server and (options.scaling or options.touched):
         parser.error("--scaling and --touched need a private server")
     if options.server and (options.shared_buffers or options.checkpoint_timeout):
         parser.error("--shared-buffers and --checkpoint-timeout need a private server")
-    if options.server and options.workload == "ops":
+    if options.server and options.workload == ["ops"]:
         parser.error("workload ops needs a private server")
     try:
         operations.chosen(options.ops, ())
@@ -98,6 +109,9 @@ def engines():
 def measure(bench, workload, rounds, sides):
     """All rounds of one workload; the engine that begins alternates."""
     title, function, _ = workloads.WORKLOADS[workload]
+    needed = indexed.settings(workload, bench.scale)
+    if bench.server.private:
+        bench.server.restart({k: v for k, v in needed.items() if not bench.server.chosen.get(k)})
     runs = {side.name: [] for side in sides}
     for number in range(rounds):
         order = sides if number % 2 == 0 else list(reversed(sides))
@@ -111,8 +125,9 @@ def measure(bench, workload, rounds, sides):
 def measure_workload(bench, workload, options, sides, folder):
     """One workload: (what goes into the JSON, its table, its pictures)."""
     names = tuple(side.name for side in sides)
+    crowd = Crowd(bench)
     if workload == "ops":
-        default = operations.OPERATIONS if options.workload == "ops" else operations.FEW
+        default = operations.OPERATIONS if options.workload == ["ops"] else operations.FEW
         bench.say = say
         rounds = options.rounds or 3
         results, failures = ops.measure_all(bench, sides, operations.chosen(options.ops, default), options.rows, rounds)
@@ -120,12 +135,16 @@ def measure_workload(bench, workload, options, sides, folder):
         table.notes += failures
         pictures = with_plots(lambda plots: [plots.ratios(results, ops.LIMIT, names, folder)])
         figures = {"title": table.title, "rows": options.rows, "operations": results, "failures": failures}
+        figures["crowd"] = crowd.figures()
+        table.notes += crowd.words()
         return figures, table, [path for path in pictures if path]
     title, runs = measure(bench, workload, options.rounds or workloads.WORKLOADS[workload][2], sides)
-    rows = report.summarize(workload, runs, names)
-    figures = {"title": title, "table": rows, "runs": runs}
+    rows = report.summarize(workload, runs, names, crowd.figures())
+    figures = {"title": title, "table": rows, "runs": runs, "crowd": crowd.figures()}
     pictures = with_plots(lambda plots: plots.draw(workload, runs, rows, names, folder))
-    return figures, report.workload_table(f"{workload}: {title}", rows, names), pictures
+    table = report.workload_table(f"{workload}: {title}", rows, names)
+    table.notes += crowd.words()
+    return figures, table, pictures
 
 
 class Crowd:
@@ -133,16 +152,44 @@ class Crowd:
 
     def __init__(self, bench):
         self.bench = bench
-        self.begun, self.busy, self.served = time.monotonic(), machine_busy_seconds(), bench.server.cpu_seconds()
+        self.begun, self.used = time.monotonic(), self._used()
         self.load = load_average()
+        self.assertions = bench.server.run_sql(bench.server.admin_database, "SHOW debug_assertions") == "on"
+        self.found = None
+
+    def _used(self):
+        """CPU seconds of the whole machine, of the server, and of this process with the clients that have ended."""
+        times = os.times()
+        return machine_busy_seconds(), self.bench.server.cpu_seconds(), sum(times[:4])
 
     def figures(self):
-        """Load averages, and cores busy with anything but the server (its clients included)."""
-        busy, served = machine_busy_seconds(), self.bench.server.cpu_seconds()
-        cores = None
-        if None not in (self.busy, busy, self.served, served):
-            cores = round((busy - self.busy - (served - self.served)) / (time.monotonic() - self.begun), 2)
-        return {"load at begin": self.load, "load at end": load_average(), "cores used by others and by clients": cores}
+        """Load averages; the share of the machine's cores that neither the server nor its clients used."""
+        if self.found is None:
+            others, passed = None, time.monotonic() - self.begun
+            if None not in self.used + self._used():
+                busy, *ours = (now - then for now, then in zip(self._used(), self.used))
+                others = round(max(0.0, busy - sum(ours)) / passed / (os.cpu_count() or 1), 3)
+            self.found = {"load at begin": self.load, "load at end": load_average(), "others": others, "assertions": self.assertions,
+                          "seconds": round(passed)}
+        return self.found
+
+    def words(self):
+        """The same for a reader."""
+        found = self.figures()
+        others = "unknown" if found["others"] is None else f"{found['others'] * 100:.0f} %"
+        return [f"Took {found['seconds']} s. Load average {found['load at begin']} before and {found['load at end']} after; share of the "
+                f"machine's {os.cpu_count()} cores that other processes used: {others}."]
+
+
+def commit():
+    """What was measured: the commit of this checkout, and whether it was changed."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    try:
+        done = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True,
+                              check=False)
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
 
 
 def results_folder():
@@ -159,7 +206,7 @@ def measure_scaling(bench, load, options, sides, folder):
     names = tuple(side.name for side in sides)
     bench.progress, bench.say = say, lambda text: None
     points = scaling.measure_load(bench, load, sides, options.seconds or 10, options.rounds or 3)
-    pictures = with_plots(lambda plots: [plots.over_clients(load, scaling.LOADS[load][0], points, names, folder)])
+    pictures = with_plots(lambda plots: plots.over_clients(load, scaling.LOADS[load][0], points, names, folder))
     return {"title": scaling.LOADS[load][0], "clients": points}, scaling.table_of(load, points, names), pictures
 
 
@@ -167,13 +214,23 @@ def what_to_measure(options, server):
     """(names, the function that measures one of them, the page's name)"""
     if options.scaling:
         return list(scaling.LOADS), measure_scaling, "scaling"
-    if options.workload == "all":
-        return list(workloads.WORKLOADS) + (["ops"] if server.private else []), measure_workload, "compare"
-    return [options.workload], measure_workload, "compare"
+    left_out = [] if server.private else [name for name in options.workload if name == "ops" or indexed.settings(name, 1)]
+    if left_out:
+        say(f"left out, because they need a private server: {', '.join(left_out)}")
+    return [name for name in options.workload if name not in left_out], measure_workload, "compare"
+
+
+def command_line():
+    """The user's, without what ./zundo adds."""
+    words = sys.argv[1:]
+    if words[:1] == ["--bindir"]:
+        words = words[2:]
+    return " ".join(["./zundo compare"] + words)
 
 
 def run(options, server):
     """Measure what the options ask for; returns the exit status."""
+    begun = time.monotonic()
     sides = engines()
     names = tuple(side.name for side in sides)
     folder = results_folder()
@@ -193,7 +250,7 @@ def run(options, server):
     chosen, measure_one, page_name = what_to_measure(options, server)
     results = {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "server": server.describe(),
-        "command": "./zundo compare " + " ".join(sys.argv[1:]),
+        "command": command_line(), "commit": commit(),
         "options": {"scale": options.scale, "clients": options.clients or "default", "seconds": options.seconds or "default",
                     "rounds": options.rounds or "default", "server of": "its own" if server.private else "the user"},
         "workloads": {},
@@ -202,18 +259,16 @@ def run(options, server):
         say("this server was built with assertions: the figures say little about speed")
     tables, plots = {}, {}
     for workload in chosen:
-        crowd = Crowd(bench)
         figures, tables[workload], plots[workload] = measure_one(bench, workload, options, sides, folder)
-        figures["crowd"] = crowd.figures()
-        tables[workload].notes.append("; ".join(f"{what}: {value}" for what, value in figures["crowd"].items()) + ".")
         results["workloads"][workload] = figures
         print("\n" + report.terminal_table(tables[workload]) + "\n", flush=True)
-    page = os.path.join(folder, f"{page_name}.html")
-    report.save_html(page, results, tables, plots, names)
+    results["took"] = f"{(time.monotonic() - begun) / 60:.1f} minutes"
+    path = os.path.join(folder, f"{page_name}.html")
+    page.save(path, results, tables, plots, names)
     report.save_json(os.path.join(folder, f"{page_name}.json"), results)
     if options.json:
         report.save_json(options.json, results)
-    print(f"Tables and plots: {page}")
+    print(f"{page.verdict(results, names)}\nTables and plots: {path}")
     return 1 if any(figures.get("failures") for figures in results["workloads"].values()) else 0
 
 

@@ -13,10 +13,15 @@ COLORS = ("#c2571a", "#1f6fb2")
 SHADE = "#e9e6da"
 
 
+SIZE = (5.2, 3.2)               # of a picture; pages put them beside each other where there is room
+# heap's line is broad and lies below, so that both are seen where they are equal
+LINES = ({"color": COLORS[0], "linewidth": 5, "alpha": 0.55}, {"color": COLORS[1], "linewidth": 1.8})
+
+
 def finish(figure, folder, name):
     path = os.path.join(folder, name)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=96)
     pyplot.close(figure)
     return path
 
@@ -24,6 +29,7 @@ def finish(figure, folder, name):
 def plain(axes, title, unit):
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_ylabel(unit)
+    axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee")
@@ -34,66 +40,71 @@ def shade_transaction(axes, figures):
     axes.axvspan(figures["opened"], figures["closed"], color=SHADE, zorder=0, label="transaction open")
 
 
+def with_gaps(points, longest=1.5):
+    """Two lists, x and y, with nothing drawn between points that are further apart: the load paused there."""
+    xs, ys = [], []
+    for x, y in points:
+        if xs and x - xs[-1] > longest:
+            xs.append(x)
+            ys.append(float("nan"))
+        xs.append(x)
+        ys.append(y)
+    return xs, ys
+
+
 def sizes_over_time(runs, names, folder):
-    """Table, index and undo of the last round, the open transaction shaded."""
-    shown = [("table", "pgbench_accounts"), ("index", "its primary key")]
+    """Table, index, undo and all of it on disk in the last round, the open transaction shaded; paths."""
+    shown = [("disk", "on disk: table, index and undo file"), ("table", "table pgbench_accounts"), ("index", "its primary key")]
     if any(sample["undo"] for sample in runs[names[1]][-1]["samples"]):
         shown.append(("undo", "undo in use"))
-    figure, panels = pyplot.subplots(len(shown), 1, figsize=(9, 3 * len(shown)), sharex=True)
-    shade_source = runs[names[1]][-1]
-    for axes, (key, title) in zip(panels, shown):
-        shade_transaction(axes, shade_source)
-        for name, color in zip(names, COLORS):
-            samples = runs[name][-1]["samples"]
-            if key == "undo" and not any(s["undo"] for s in samples):
-                continue
-            axes.plot([s["t"] for s in samples], [s[key] / MB for s in samples], color=color, label=name, linewidth=2)
+    paths = []
+    for key, title in shown:
+        figure, axes = pyplot.subplots(figsize=SIZE)
+        shade_transaction(axes, runs[names[1]][-1])
+        for name, line in zip(names, LINES):
+            samples = [dict(s, disk=s["table"] + s["index"] + s["undo_file"]) for s in runs[name][-1]["samples"]]
+            if key != "undo" or any(s["undo"] for s in samples):
+                axes.plot([s["t"] for s in samples], [s[key] / MB for s in samples], label=name, **line)
         plain(axes, title, "MB")
-    panels[0].legend(frameon=False, loc="lower right")
-    panels[-1].set_xlabel("seconds")
-    return finish(figure, folder, "W1-sizes.png")
+        axes.legend(frameon=False, loc="lower right")
+        axes.set_xlabel("seconds")
+        paths.append(finish(figure, folder, f"W1-{key}.png"))
+    return paths
 
 
 def speed_over_time(runs, names, folder):
     """Transactions per second of the last round."""
-    figure, axes = pyplot.subplots(figsize=(9, 3.6))
+    figure, axes = pyplot.subplots(figsize=SIZE)
     shade_transaction(axes, runs[names[1]][-1])
-    for name, color in zip(names, COLORS):
-        progress = runs[name][-1]["progress"]
-        axes.plot([t for t, _ in progress], [tps for _, tps in progress], color=color, label=name, linewidth=2)
+    for name, line in zip(names, LINES):
+        axes.plot(*with_gaps(runs[name][-1]["progress"]), label=name, **line)
     plain(axes, "transactions per second", "tps")
     axes.set_xlabel("seconds")
     axes.legend(frameon=False, loc="lower right")
     return finish(figure, folder, "W1-tps.png")
 
 
-def bars(rows, names, folder, name, keys):
-    """One small panel per figure, a bar per engine; returns None if none is there."""
-    chosen = [row for key in keys for row in rows if row["key"] == key
-              and row["values"]["heap"] is not None and row["values"]["zheap"] is not None]
-    if not chosen:
-        return None
-    columns = min(4, len(chosen))
-    lines = -(-len(chosen) // columns)
-    figure, panels = pyplot.subplots(lines, columns, figsize=(2.6 * columns, 2.8 * lines), squeeze=False)
-    for number, axes in enumerate(panels.flat):
-        if number >= len(chosen):
-            axes.axis("off")
-            continue
-        row = chosen[number]
+def bars(workload, rows, names, folder, keys):
+    """A small picture for each figure, with a bar for each engine; paths."""
+    paths = []
+    for row in [row for key in keys for row in rows if row["key"] == key]:
         values = [row["values"]["heap"], row["values"]["zheap"]]
+        if None in values:
+            continue
+        figure, axes = pyplot.subplots(figsize=(2.5, 2.9))
         drawn = axes.bar(names, values, color=COLORS, width=0.6)
         axes.bar_label(drawn, labels=[row["heap"], row["zheap"]], fontsize=8, padding=2)
-        plain(axes, textwrap.fill(row["label"].strip(), 26), "")
+        plain(axes, textwrap.fill(f"{row['label']} {row['better']}", 26), "")
         axes.set_ylim(top=max(values + [0]) * 1.18 or 1)
         axes.set_yticks([])
-    return finish(figure, folder, name)
+        paths.append(finish(figure, folder, f"{workload}-bar-{row['key']}.png"))
+    return paths
 
 
 # Of W2, W4, W5 and W7.
-INDEXED_BARS = ["tps", "cpu_us", "wal_without_images", "disk"]
+INDEXED_BARS = ["tps", "p99_ms", "cpu_us", "wal_without_images", "wal_per_transaction", "disk"]
 BARS = {
-    "W1": ("loaded_table", "loaded_index", "wal_per_transaction", "wal_without_images"),
+    "W1": ("disk", "p99_ms", "wal_per_transaction", "wal_without_images"),
     "W3": ("tps", "wal_per_transaction", "wal_without_images", "cpu_us"),
     "FK": ("tps", "wal_per_transaction", "cpu_us"),
     "W6": ("tps", "old_read", "wal_per_transaction", "table_growth_bytes"),
@@ -106,7 +117,7 @@ def ratios(results, limit, names, folder):
     shown = sorted((r for r in results if r["cpu_ratio"]), key=lambda r: r["cpu_ratio"])
     if not shown:
         return None
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.19 * len(shown)))
+    figure, axes = pyplot.subplots(figsize=(5.4, 1 + 0.19 * len(shown)))
     for place, result in enumerate(shown):
         color = COLORS[0] if result["verdict"] == "above" else COLORS[1]
         pairs = [b["cpu"] / a["cpu"] for a, b in zip(*(result["rounds"][name] for name in names)) if a["cpu"]]
@@ -128,27 +139,26 @@ def ratios(results, limit, names, folder):
 
 
 def over_clients(load, title, points, names, folder):
-    """Two panels: transactions per second and CPU per transaction over the number of clients."""
-    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6))
-    clients = list(points)
-    for axes, key, label, unit in zip(panels, ("tps", "cpu_us"),
-                                      (f"{title}: transactions per second", "server CPU per transaction"), ("tps", "us")):
-        for name, color in zip(names, COLORS):
+    """Transactions per second and CPU per transaction over the number of clients; paths."""
+    clients, paths = list(points), []
+    for key, label, unit in (("tps", "transactions per second", "tps"), ("cpu_us", "server CPU per transaction", "us")):
+        figure, axes = pyplot.subplots(figsize=SIZE)
+        for name, line in zip(names, LINES):
             values = [points[n][name][key] for n in clients]
             if None not in values:
-                axes.plot(clients, values, color=color, label=name, linewidth=2, marker="o")
-        plain(axes, label, unit)
+                axes.plot(clients, values, label=name, marker="o", **line)
+        plain(axes, f"{title}: {label}", unit)
         axes.set_xscale("log", base=2)
         axes.set_xticks(clients, [str(n) for n in clients])
         axes.set_xlabel("clients")
-    panels[0].legend(frameon=False, loc="best")
-    return finish(figure, folder, f"scaling-{load}.png")
+        axes.legend(frameon=False, loc="best")
+        paths.append(finish(figure, folder, f"scaling-{load}-{key}.png"))
+    return paths
 
 
 def draw(workload, runs, rows, names, folder):
     """All pictures of one workload; returns their paths."""
     paths = []
     if workload == "W1":
-        paths += [sizes_over_time(runs, names, folder), speed_over_time(runs, names, folder)]
-    paths.append(bars(rows, names, folder, f"{workload}-figures.png", BARS.get(workload, INDEXED_BARS)))
-    return [path for path in paths if path]
+        paths += sizes_over_time(runs, names, folder) + [speed_over_time(runs, names, folder)]
+    return paths + bars(workload, rows, names, folder, BARS.get(workload, INDEXED_BARS))

@@ -90,16 +90,34 @@ class Session:
         self.process.kill()
 
 
+def percentiles(sample, prefix=""):
+    """The figures p50_ms, p95_ms and p99_ms of a list of latencies."""
+    ordered = sorted(sample)
+    if len(ordered) < 100:
+        return {}
+    return {f"{prefix}p{p}_ms": ordered[len(ordered) * p // 100] for p in (50, 95, 99)}
+
+
+def speed(result):
+    """What every workload tells of a load."""
+    return {"tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
+            **percentiles(result["sample"])}
+
+
 class Load:
     """One run of pgbench in the background."""
 
+    SAMPLED = 0.1                       # of the transactions, whose latencies are kept
+
     def __init__(self, server, database, options, seconds, clients):
         self.began = time.monotonic()
+        self.folder = tempfile.TemporaryDirectory(prefix="zundo-compare.")
         self.progress = []              # (seconds since the start, tps)
         self.errors = []
         self.process = subprocess.Popen(
             [server.tool("pgbench"), "-n", "-M", "prepared", "-P", "1", "-T", str(seconds),
-             "-c", str(clients), "-j", str(min(clients, os.cpu_count() or 1))] + options
+             "-c", str(clients), "-j", str(min(clients, os.cpu_count() or 1)),
+             "-l", f"--sampling-rate={self.SAMPLED}", "--log-prefix=" + os.path.join(self.folder.name, "log")] + options
             + [server.conninfo(database)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=dict(server.environment(), PGAPPNAME="pgbench"))
@@ -119,7 +137,7 @@ class Load:
         return self.process.poll() is None
 
     def finish(self):
-        """Wait for the end; return transactions, tps, latency in ms."""
+        """Wait for the end; return transactions, tps, average latency in ms, and the latencies of some."""
         output = self.process.stdout.read()
         self.process.wait()
         self.reader.join(5)
@@ -128,7 +146,16 @@ class Load:
         count = int(re.search(r"transactions actually processed: (\d+)", output).group(1))
         tps = float(re.search(r"tps = ([\d.]+)", output).group(1))
         latency = float(re.search(r"latency average = ([\d.]+)", output).group(1))
-        return {"transactions": count, "tps": tps, "latency_ms": latency}
+        return {"transactions": count, "tps": tps, "latency_ms": latency, "sample": self._latencies()}
+
+    def _latencies(self):
+        """Milliseconds of the transactions that pgbench has logged."""
+        found = []
+        for name in os.listdir(self.folder.name):
+            with open(os.path.join(self.folder.name, name), encoding="utf-8") as log:
+                found += [int(line.split()[2]) / 1000 for line in log if line.split()[2].isdigit()]
+        self.folder.cleanup()
+        return found
 
     def kill(self):
         if self.running():
@@ -209,6 +236,7 @@ class PrivateServer(Server):
         self.directory = None
         self.preload = preload
         self.chosen = {}                # settings that the user has asked for
+        self.extra = {}                 # settings of the present workload
 
     def _as_owner(self, command):
         if os.geteuid() == 0:
@@ -250,6 +278,19 @@ class PrivateServer(Server):
                                os.path.join(self.directory, "log"), "start"])
         if done.returncode != 0:
             raise BenchError("the private server did not start: " + self.last_log_line())
+
+    def restart(self, settings):
+        """Start again with these settings beside the others; sessions end."""
+        if settings == self.extra:
+            return
+        self.extra = settings
+        self.disconnect()
+        with open(os.path.join(self.directory, "data", "postgresql.auto.conf"), "w", encoding="utf-8") as conf:
+            conf.write("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
+        done = self._as_owner([self.tool("pg_ctl"), "-s", "-w", "-t", "120", "-D", os.path.join(self.directory, "data"), "-l",
+                               os.path.join(self.directory, "log"), "-m", "fast", "restart"])
+        if done.returncode != 0:
+            raise BenchError("the private server did not restart: " + self.last_log_line())
 
     def last_log_line(self):
         try:

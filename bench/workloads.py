@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from server import BenchError, Load, MB, Session
+from server import BenchError, Load, MB, Session, percentiles, speed
 
 UNDO_GOAL = 16 * MB             # undo in use counts as given back below this
 UNDO_PATIENCE = 30.0            # seconds that we wait for that
@@ -231,10 +231,11 @@ def long_transaction(bench, engine):
         "tps": transactions / (one["transactions"] / one["tps"] + two["transactions"] / two["tps"]),
         "tps_open": one["tps"], "tps_after": two["tps"],
         "latency_ms": (one["latency_ms"] * one["transactions"] + two["latency_ms"] * two["transactions"]) / transactions,
-        "transactions": transactions,
+        "transactions": transactions, **percentiles(one["sample"] + two["sample"]),
         "cpu_us": (cpu_end - cpu) / transactions * 1e6 if cpu is not None and cpu_end is not None else None,
         "table_growth": peak["table"] / loaded["table"] - 1, "index_growth": peak["index"] / loaded["index"] - 1,
-        "undo_peak": undo_peak, "undo_file_peak": peak["undo_file"], "undo_back": undo_back,
+        "undo_peak": undo_peak, "undo_file_peak": peak["undo_file"],
+        "disk": max(s["table"] + s["index"] + s["undo_file"] for s in samples + [ended]), "undo_back": undo_back,
         "wal_per_transaction": wal / transactions, "wal_without_images": plain_wal,
         "scan_before": scan_before, "scan_old": scan_old, "scan_slowdown": scan_old / scan_before,
         "snapshot_kept": kept and seen == seen_again,
@@ -268,7 +269,7 @@ def simple_update(bench, engine):
     drop_pgbench(bench, engine)
     return {
         "load_seconds": load_seconds, "loaded_table": loaded["table"],
-        "tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
+        **speed(result),
         "cpu_us": (cpu_end - cpu) / result["transactions"] * 1e6 if cpu is not None and cpu_end is not None else None,
         "wal_per_transaction": wal / result["transactions"], "wal_without_images": plain_wal,
         "undo_per_transaction": undo, "ended_table": ended["table"],
@@ -290,7 +291,7 @@ def foreign_keys(bench, engine):
     meter.close()
     drop_pgbench(bench, engine)
     return {
-        "tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
+        **speed(result),
         "cpu_us": (cpu_end - cpu) / result["transactions"] * 1e6 if cpu is not None and cpu_end is not None else None,
         "wal_per_transaction": wal / result["transactions"],
         "sums_equal": len({row[0] for row in sums}) == 1,
@@ -327,7 +328,7 @@ def hot_rows(bench, engine):
     meter.close()
     bench.server.run_sql(engine.database, "DROP TABLE hot;\n")
     return {
-        "tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
+        **speed(result),
         "wal_per_transaction": wal / result["transactions"],
         "table_growth_bytes": end["table"] - start["table"], "index_growth_bytes": end["index"] - start["index"],
         "old_read": read, "undo_peak": end["undo"], "undo_back": undo_back,

@@ -1,0 +1,61 @@
+"""What each workload asks, which figures were published for it, and which of ours to hold beside them."""
+
+
+class Question:
+    """asked: what the workload does and why; source: where it comes from; published: the author's words for a figure.
+
+    The figures of published, in this order, are the ones that the summary of a page shows.
+    """
+
+    def __init__(self, asked, source, published):
+        self.asked, self.source, self.published = asked, source, published
+
+
+NONE = "none"
+MANY = ("A table has six indexes, and each transaction changes the column of one. With heap and btree all six get a new entry; "
+        "zbtree adds an entry to one, and the row stays where it is.")
+WARM = "WARM, a patch for PostgreSQL of 2016 (scale 700, 16 clients, 16 hours)"
+GONE = "The table and the other indexes must not grow."
+FROM_MEMORY = ("The data are larger than shared_buffers, and checkpoints come every minute, so that page images and reads count as on a "
+               "server that is in use. The file cache of the kernel holds the data.")
+CHURN = ("A transaction changes one row and reads two, by gaussian keys; an index includes the changed column. A snapshot stays open all "
+         "the time, so that heap cannot clean up. " + GONE)
+JSON = ("The row's jsonb is rewritten, but the indexed expression of it keeps its value. Heap makes new entries in all indexes. " + GONE)
+JSON_SOURCE = "a change of PostgreSQL 11 that was withdrawn before its release (2018, 6 clients, 120 s)"
+QUEUE = ("800 jobs come in a second and are claimed at once, the oldest first. Claimed jobs leave entries in the index (status, id) that "
+         "each claim has to pass. ")
+
+QUESTIONS = {
+    "W1": Question("pgbench's simple-update runs while another transaction keeps its snapshot from 10 % to 70 % of the time: the case in "
+                   "which heap's tables bloat.", "the announcement of zheap, 2018 (scale 1000, 8 and 64 clients, 25 to 70 minutes)",
+                   {"table_growth": "heap +23 to +130 %, zheap 0", "undo_back": "within seconds", "tps": "up to 1.45"}),
+    "W2": Question(MANY, WARM, {"tps": "1.77", "wal_per_transaction": "0.53", "others_growth": NONE, "cpu_us": NONE}),
+    "W2f": Question(MANY + " Pages are filled to 90 %, which helps heap.", WARM,
+                    {"tps": "2.50", "wal_per_transaction": "0.29", "others_growth": NONE, "cpu_us": NONE}),
+    "W2s": Question("A table has six btree indexes, on both sides, and the column of one changes: what an update costs on zheap where "
+                    "the row has to move.", "ours", {"tps": NONE, "wal_without_images": NONE, "cpu_us": NONE}),
+    "W4s": Question("An index includes the changed column, and all indexes are btree's on both sides, so that the rows of zheap move, "
+                    "beside an open snapshot.", "ours", {"tps": NONE, "wal_without_images": NONE, "cpu_us": NONE}),
+    "W2L": Question(MANY + " " + FROM_MEMORY, WARM, {"tps": "1.77", "wal_per_transaction": "0.53", "others_growth": NONE}),
+    "W3": Question("simple-update alone: what an update costs, in WAL above all.",
+                   "a change of PostgreSQL 9.4 that shortened the WAL of updates (2014, scale 300, 1 to 32 clients)",
+                   {"tps": "1.01 to 1.08", "wal_without_images": NONE}),
+    "FK": Question("tpcb-like with foreign keys, so that each transaction locks rows of other tables: locks of all strengths on few rows.",
+                   "ours", {"tps": NONE, "sums_equal": NONE}),
+    "W4": Question(CHURN, "bottom-up deletion in PostgreSQL 14 (2020, scale 1500, 16 clients, 2 hours; heap before and after)",
+                   {"tps": "1.71", "others_growth": "none (before: +88 %)", "wal_without_images": NONE}),
+    "W4L": Question(CHURN + " " + FROM_MEMORY, "bottom-up deletion in PostgreSQL 14 (2020; heap before and after)",
+                    {"tps": "1.71", "others_growth": "none (before: +88 %)", "wal_per_transaction": NONE}),
+    "W5": Question(JSON, JSON_SOURCE, {"tps": "2.57", "table_growth": "25 times smaller"}),
+    "W5s": Question(JSON + " Both sides have btree indexes.", JSON_SOURCE, {"tps": "2.57", "table_growth": "25 times smaller"}),
+    "W7": Question(QUEUE + "Three queries beside it always overlap, each with a snapshot of its own. In a run of 900 s, as published, "
+                   "a query takes 120 s; in a shorter one as much less.", "a public report on PostgreSQL 18 (2026, 15 minutes)",
+                   {"backlog": "heap 155,000 jobs", "claim_latency_ms": "heap 300 ms, without queries 2 ms", "table_size": NONE}),
+    "W7o": Question(QUEUE + "One transaction keeps its snapshot all the time.", "ours, after the same report",
+                    {"backlog": NONE, "claim": NONE, "table_size": NONE}),
+    "W6": Question("All clients update four rows while a snapshot is open, which then reads them: the longest chains of versions there "
+                   "can be.", "ours; a third party measured 0.34 s for this read with the zheap of 2019", {"tps": NONE, "old_read": "0.34 s"}),
+    "W8": Question("Bulk load, scans, DELETE and refill, a large ROLLBACK: what nobody should lose by choosing zheap.", "ours",
+                   {"copy": NONE, "loaded_table": "0.80 (zheap of 2019)", "scan": NONE, "rollback": NONE}),
+    "ops": Question("What single operations cost, in CPU of the backend: zheap should not take a tenth more than heap.", "ours", {}),
+}
