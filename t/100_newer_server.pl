@@ -148,7 +148,7 @@ for my $repack ('REPACK r', 'REPACK r USING INDEX r_pkey', 'REPACK (ANALYZE) r',
 	is(sql('SELECT count(*), sum(n) FROM r'), $now, '... and what a new one sees');
 }
 for my $refused (['BEGIN; REPACK; ROLLBACK', 'REPACK cannot run inside a transaction block'], ['REPACK (CONCURRENTLY)', 'requires an explicit table name'],
-	['REPACK (ANALYZE)', 'multiple tables'], ['REPACK (CONCURRENTLY) r', 'cannot be (?:rewritten|repacked)|not supported'], ['REPACK zundo.undo_log', '"zundo.undo_log" cannot be'])
+	['REPACK (ANALYZE)', 'multiple tables'], ['REPACK zundo.undo_log', '"zundo.undo_log" cannot be'])
 {
 	my ($rc, $out, $err) = $node->psql('postgres', '\set VERBOSITY verbose' . "\n$refused->[0]");
 	like($err, qr/ERROR:  (?:0A000|25001): .*$refused->[1]/, "$refused->[0] is refused");
@@ -187,6 +187,50 @@ isnt(sql(q{SELECT pg_relation_filenode('mine')}), $was, '... has a new file');
 is(sql("SELECT count(*), sum(n), min(n), count(*) FILTER (WHERE pad <> 'mine') FROM mine"), '1000|500500|1|0', '... and the rows of the table alone');
 is(sql('SET enable_seqscan = off; SELECT count(*) FROM mine WHERE id > 0'), 1000, '... also by its index');
 $_->quit for $reader, $concurrent;
+
+# REPACK (CONCURRENTLY) of a zheap table, and of a heap table with the same changes, beside writers (CLUSTER-5).
+sql(qq{CREATE TABLE live_$_ (id int PRIMARY KEY, n int, gone text, v text, t text) USING $_; ALTER TABLE live_$_ ALTER t SET STORAGE EXTERNAL;
+	INSERT INTO live_$_ SELECT g, g, 'gone', repeat('v', g % 100), repeat('t', g % 3 * 1500) FROM generate_series(1, 2000) g;
+	ALTER TABLE live_$_ DROP COLUMN gone, ADD COLUMN added int DEFAULT 7; CREATE INDEX ON live_$_ (n);
+	BEGIN; UPDATE live_$_ SET n = 0; ROLLBACK}) for @ams;
+sql('CREATE INDEX live_z ON live_zheap USING zbtree (v)');
+my $repacks = 0;
+for my $how ('REPACK (CONCURRENTLY) live_AM', 'REPACK (CONCURRENTLY) live_AM USING INDEX live_AM_pkey', 'REPACK (CONCURRENTLY, ANALYZE) live_AM')
+{
+	my @writers = map { my $writer = session($node); $writer } 1 .. 3;
+	for my $w (0 .. 2)
+	{
+		my $sql = join '', map {
+			my $i = $_ * 3 + $w;
+			my @do = ("UPDATE live_AM SET n = n + 1 WHERE id % 400 = $i % 400 AND id % 3 = $w", "UPDATE live_AM SET v = v || 'x', t = t || 'y' WHERE id = $i * 7 % 2000 / 3 * 3 + $w",
+				"UPDATE live_AM SET id = id + 1000002 WHERE id = $i % 900 / 3 * 3 + $w", "DELETE FROM live_AM WHERE id = 1200 + $i % 600 / 3 * 3 + $w",
+				"INSERT INTO live_AM (id, n, v, t) VALUES (10000000 + $i * 3 + $w + $repacks * 10000, $i, 'new', repeat('n', $i % 3000)) ON CONFLICT (id) DO UPDATE SET n = -1",
+				"SAVEPOINT a", "UPDATE live_AM SET n = n + 7, t = 'back' WHERE id % 100 = $w", "ROLLBACK TO a", "UPDATE live_AM SET added = $i WHERE id = $i % 2000");
+			'BEGIN; ' . join('; ', map { my $do = $_; $do =~ /AM/ ? map { $do =~ s/AM/$_/gr } @ams : $do } @do) . ($i % 5 ? "; COMMIT;\n" : "; ROLLBACK;\n") } 1 .. 150;
+		$sql =~ s/WHERE id = \$i % 2000/WHERE false/g;
+		$writers[$w]->query_until(qr/writes/, "\\echo writes\n$sql\\echo written\n");
+	}
+	for my $am (reverse(@ams), reverse(@ams))
+	{
+		my $file = sql("SELECT pg_relation_filenode('live_$am')");
+		my ($rc, $out, $err) = $node->psql('postgres', $how =~ s/AM/$am/gr);
+		is($err, '', "$how, $am");
+		isnt(sql("SELECT pg_relation_filenode('live_$am')"), $file, '... has a new file');
+		$repacks++;
+	}
+	for my $writer (@writers)
+	{
+		$writer->query_until(qr/written/, '');
+		is($writer->{stderr} =~ s/.*(?:QUERY_SEPARATOR|deadlock|DETAIL|HINT|CONTEXT|Process \d|aborted).*\n?//gr =~ s/\s//gr, '', 'a writer beside it');
+		$writer->quit;
+	}
+	my %rows = map { $_ => sql("SELECT count(*), sum(hashtextextended(x::text, 0)) FROM live_$_ x; SET enable_seqscan = off; SELECT count(*), sum(id::bigint) FROM live_$_ WHERE id > 0; SELECT count(*) FROM live_$_ WHERE n > -100") } @ams;
+	is($rows{zheap}, $rows{heap}, "$how: the same rows as of the heap table, also by indexes: $rows{heap}");
+	is(sql(q{SET enable_seqscan = off; SELECT count(*) FROM live_zheap WHERE v >= ''}), sql(q{SELECT count(*) FROM live_zheap}), '... and by zbtree');
+	is(sql("SELECT * FROM zundo.check('live_zheap')"), '', '... zundo.check');
+}
+crash($node);
+is(sql('SELECT count(*), sum(hashtextextended(x::text, 0)) FROM live_zheap x'), sql('SELECT count(*), sum(hashtextextended(x::text, 0)) FROM live_heap x'), 'after a crash');
 
 # Ranges of TIDs in parallel read no other block.
 my $parallel = 'SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = ';

@@ -2,7 +2,7 @@
  * vacuum/zcluster.c - CLUSTER and VACUUM FULL: rewriting a table.
  *
  * Called through zam.c under AccessExclusiveLock on both tables. So each change
- * of the old table is our own, has committed or has aborted.
+ * of the old table is our own, has committed or has aborted (but CLUSTER-5).
  *
  * Undo names the file that it belongs to, so the undo of the old file does not
  * serve the new one. Instead every version that an older snapshot may see
@@ -26,6 +26,12 @@
  *		we have no snapshot from before this command, as of a cursor or a
  *		calling query. Not asserted: whether a cursor still reads a version is
  *		not known here; the isolation tests compare with heap.
+ *
+ *	CLUSTER-5	REPACK (CONCURRENTLY) of 19 passes a snapshot: the versions that
+ *		it sees are written as ours, in place of all that is said above. Other
+ *		sessions write the old table meanwhile; the server decodes their changes
+ *		and makes them in the new one through the callbacks of DML. Snapshots
+ *		from before its end do not see the rows, as on heap.
  *
  * All these records are ours, and are kept until our transaction is visible to
  * all; then X does not matter any more.
@@ -55,7 +61,10 @@
 #include "utils/tuplesort.h"
 #include "vacuum/zvacuum.h"
 
-/* Rows that are visible to all are written in batches of this many bytes. */
+/*
+ * Rows that are visible to all, or written as ours by CLUSTER-5, are written in
+ * batches of this many bytes.
+ */
 #define BATCH_BYTES BLCKSZ
 
 typedef struct Rewrite
@@ -72,8 +81,9 @@ typedef struct Rewrite
 	CommandId	cid;
 	TransactionId own;			/* our xid, in Version */
 	bool		keep_own;		/* write all of our own versions (CLUSTER-4) */
+	bool		concurrent;		/* others write the old table (CLUSTER-5) */
 	TransactionId horizon;		/* of this server's snapshots */
-	/* the batch: rows to be written together */
+	/* the batch: rows to be written together, as ours if concurrent */
 	int			nbatch;
 	Size		batch_bytes;
 	char	   *batch[ZHEAP_MAX_OFFSET];
@@ -130,7 +140,8 @@ flush_batch(Rewrite *rewrite)
 	Assert(rewrite->nbatch <= ZHEAP_MAX_OFFSET);
 	if (rewrite->nbatch == 0)
 		return;
-	insert_rows(rewrite, &rows, rewrite->cid, FrozenTransactionId);
+	insert_rows(rewrite, &rows, rewrite->cid,
+				rewrite->concurrent ? InvalidTransactionId : FrozenTransactionId);
 	rewrite->nbatch = 0;
 	rewrite->batch_bytes = 0;
 	MemoryContextReset(rewrite->batch_context);
@@ -430,6 +441,50 @@ read_by_index(Rewrite *rewrite, Relation index)
 	read_by_block(rewrite, true);
 }
 
+/*
+ * Takes the rows that the snapshot sees, in the order of the index unless it is
+ * NULL or the rows will be sorted (CLUSTER-5).
+ */
+static void
+read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
+{
+	static const Version seen = {
+		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId
+	};
+
+	Assert(IsMVCCSnapshot(snapshot));
+	pgstat_progress_update_param(PROGRESS_REPACK_PHASE, PROGRESS_REPACK_PHASE_SEQ_SCAN_HEAP);
+	if (index != NULL && rewrite->sort == NULL)
+	{
+		IndexScanDesc scan = zc_index_beginscan(rewrite->old, index, snapshot);
+
+		index_rescan(scan, NULL, 0, NULL, 0);
+		while (index_getnext_slot(scan, ForwardScanDirection, rewrite->old_slot))
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (scan->xs_recheck)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot cluster on index \"%s\" because it is lossy",
+								RelationGetRelationName(index))));
+			take_version(rewrite, seen);
+		}
+		index_endscan(scan);
+	}
+	else
+	{
+		TableScanDesc scan = table_beginscan_strat(rewrite->old, snapshot, 0, NULL, true, false);
+
+		while (table_scan_getnextslot(scan, ForwardScanDirection, rewrite->old_slot))
+		{
+			CHECK_FOR_INTERRUPTS();
+			take_version(rewrite, seen);
+		}
+		table_endscan(scan);
+	}
+	ExecClearTuple(rewrite->old_slot);
+}
+
 /* Sorts the versions and writes them. */
 static void
 write_sorted(Rewrite *rewrite)
@@ -472,15 +527,11 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 					   double *tups_recently_dead)
 {
 	Rewrite    *rewrite = palloc0(sizeof(Rewrite));
+	Snapshot	seen = zc_rewrite_snapshot; /* CLUSTER-5 */
 	TransactionId oldest;
 
-	/* the server would decode from WAL what others change meanwhile */
-	if (zc_rewrite_snapshot != InvalidSnapshot)
-		zundo_not_supported("zheap tables cannot be repacked concurrently",
-							"The changes that other sessions make meanwhile would have to be "
-							"decoded from WAL.");
-
-	Assert(CheckRelationLockedByMe(old, AccessExclusiveLock, false));
+	Assert(CheckRelationLockedByMe(old, seen != InvalidSnapshot ?
+								   ShareUpdateExclusiveLock : AccessExclusiveLock, true));
 	Assert(CheckRelationLockedByMe(new, AccessExclusiveLock, false));
 	zu_attach_database();
 	/* advance `oldest` towards the horizon; nothing need be undone for that */
@@ -504,8 +555,9 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->cid = GetCurrentCommandId(true);
 	rewrite->own = GetCurrentTransactionId();
 	rewrite->keep_own = !ThereAreNoPriorRegisteredSnapshots();
+	rewrite->concurrent = (seen != InvalidSnapshot);
 	rewrite->horizon = oldest_xmin;
-	if (RelationNeedsWAL(old))
+	if (RelationNeedsWAL(old) && !rewrite->concurrent)
 		zu_log_conflict(oldest_xmin);
 	/* only changes before `oldest` are settled (CLUSTER-1) */
 	oldest = zxid_to_xid(zu_oldest());
@@ -514,7 +566,9 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 		rewrite->sort = tuplesort_begin_cluster(RelationGetDescr(old), index, maintenance_work_mem,
 												NULL, TUPLESORT_NONE);
 
-	if (index != NULL && !use_sort)
+	if (rewrite->concurrent)
+		read_by_snapshot(rewrite, index, seen);
+	else if (index != NULL && !use_sort)
 		read_by_index(rewrite, index);
 	else
 		read_by_block(rewrite, false);
