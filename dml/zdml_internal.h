@@ -13,6 +13,7 @@
 #include "mvcc/zany.h"
 #include "mvcc/zlocks.h"
 #include "mvcc/zown.h"
+#include "mvcc/zread.h"
 #include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
 #include "undo/undo.h"
@@ -98,12 +99,6 @@ extern MemoryContext zdml_scratch(void);
 extern void zdml_nest(void);
 extern void zdml_unnest(void);
 extern void zdml_leave(MemoryContext caller);
-
-/*
- * zdml_read_page: does what ReadBuffer does, and cheaper if this session has
- * pinned the same page last.
- */
-extern Buffer zdml_read_page(Relation rel, BlockNumber block);
 
 /* The transaction slot of a page that a change will use. */
 typedef struct ZSlotPick

@@ -297,7 +297,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 	*wait_for = InvalidZXid;
 	for (;;)
 	{
-		Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(&tid));
+		Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&tid));
 		OffsetNumber off = ItemPointerGetOffsetNumber(&tid);
 		ZRowWish	wish = {rel, buf, &tid, writer->cid, InvalidSnapshot, mode};
 		ZRowState	state;
@@ -382,7 +382,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableS
 			 bool *done)
 {
 	Relation	rel = writer->rel;
-	Buffer		buf = zdml_read_page(rel, ItemPointerGetBlockNumber(&search->tid));
+	Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&search->tid));
 	OffsetNumber off = ItemPointerGetOffsetNumber(&search->tid);
 	ItemPointerData tid = search->tid;
 	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, mode};

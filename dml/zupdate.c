@@ -977,7 +977,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 	begin_row_change(&u, otid, &new);
 	form_replacement(rel, slot, &new);
 	zwriter_begin_change(&u.writer, rel, cid, zc_update_no_logical);
-	u.buf = zdml_read_page(rel, block_of(&u));
+	u.buf = zread_page(rel, block_of(&u));
 	*update_indexes = ZC_UPDATE_NONE;
 	result = acquire_for_update(&u, slot, snapshot, crosscheck, wait, tmfd);
 	*lockmode = u.mode;
@@ -1059,7 +1059,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 				 errmsg("cannot delete tuples during a parallel operation")));
 	begin_row_change(&u, tid, NULL);
 	zwriter_begin_change(&u.writer, rel, cid, zc_delete_no_logical);
-	u.buf = zdml_read_page(rel, block_of(&u));
+	u.buf = zread_page(rel, block_of(&u));
 	for (;;)
 	{
 		result = acquire_row(&u, snapshot, crosscheck, wait, tmfd);
@@ -1111,7 +1111,7 @@ zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId a
 	if (TransactionIdIsValid(as_of))
 		zown_note_rewrite();
 	zwriter_begin(&u.writer, rel, cid);
-	u.buf = zdml_read_page(rel, block_of(&u));
+	u.buf = zread_page(rel, block_of(&u));
 	for (;;)
 	{
 		LockBuffer(u.buf, BUFFER_LOCK_EXCLUSIVE);

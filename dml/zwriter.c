@@ -8,7 +8,6 @@
 #include "access/xact.h"
 #include "catalog/catalog.h"
 #include "dml/zdml_internal.h"
-#include "pgstat.h"
 #include "rollback/zrollback.h"
 #include "storage/ipc.h"
 #include "undo/undo_temp.h"
@@ -93,40 +92,6 @@ zwriter_reserve(const ZWriter *writer)
 		zu_reserve(ZU_MAX_RESERVE);
 	else
 		zu_temp_reserve(writer->rel, ZU_MAX_RESERVE);
-}
-
-/*
- * The page that was changed last, and the buffer where it was. Only a hint: the
- * buffer may have another page by now.
- */
-static struct
-{
-	RelFileNumber relnumber;
-	BlockNumber block;
-	Buffer		buf;
-}			last_page;
-
-/*
- * A command that changes many rows comes to each page many times. The tag of a
- * local buffer does not tell whose it is: the file of a temporary table may
- * have the number of another table's.
- */
-Buffer
-zdml_read_page(Relation rel, BlockNumber block)
-{
-	if (last_page.block == block && last_page.relnumber == rel->rd_locator.relNumber &&
-		BufferIsValid(last_page.buf) &&
-		BufferIsLocal(last_page.buf) == RelationUsesLocalBuffers(rel) &&
-		ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, last_page.buf))
-	{
-		pgstat_count_buffer_read(rel);
-		pgstat_count_buffer_hit(rel);
-		return last_page.buf;
-	}
-	last_page.buf = ReadBuffer(rel, block);
-	last_page.relnumber = rel->rd_locator.relNumber;
-	last_page.block = block;
-	return last_page.buf;
 }
 
 /*

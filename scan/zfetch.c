@@ -17,6 +17,7 @@
 #include "mvcc/zany.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zhistory.h"
+#include "mvcc/zread.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
@@ -199,7 +200,7 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 		if (zhandle_is(tid))
 			return fetch_by_handle(rel, tid, slot);
 	}
-	buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	buf = zread_page(rel, ItemPointerGetBlockNumber(tid));
 	found = fetch_version(rel, buf, tid, snapshot, true, slot, NULL);
 	ReleaseBuffer(buf);
 	return found;
