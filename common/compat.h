@@ -297,20 +297,32 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 
 /*
  * 16 extends a relation by one call; in 15 the caller takes the extension lock.
- * Returns a new page of the relation, exclusively locked.
+ * Adds *n pages, or fewer if that is too many to pin, and sets *n to their
+ * number. Returns the first of them, exclusively locked.
  */
+#define ZC_MAX_EXTEND 64
+
 static inline Buffer
-zc_extend_relation(Relation rel, BufferAccessStrategy strategy)
+zc_extend_relation(Relation rel, BufferAccessStrategy strategy, uint32 *n)
 {
 #if PG_VERSION_NUM < 160000
 	Buffer		buf;
 
+	Assert(*n >= 1 && *n <= ZC_MAX_EXTEND);
 	LockRelationForExtension(rel, ExclusiveLock);
 	buf = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, strategy);
+	for (uint32 i = 1; i < *n; i++)
+		ReleaseBuffer(ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_NORMAL, strategy));
 	UnlockRelationForExtension(rel, ExclusiveLock);
 	return buf;
 #else
-	return ExtendBufferedRel(BMR_REL(rel), MAIN_FORKNUM, strategy, EB_LOCK_FIRST);
+	Buffer		buffers[ZC_MAX_EXTEND];
+
+	Assert(*n >= 1 && *n <= ZC_MAX_EXTEND);
+	(void) ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM, strategy, EB_LOCK_FIRST, *n, buffers, n);
+	for (uint32 i = 1; i < *n; i++)
+		ReleaseBuffer(buffers[i]);
+	return buffers[0];
 #endif
 }
 

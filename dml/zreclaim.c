@@ -25,6 +25,13 @@
  *	SPACE-3	A page is entered in the map only when its room has grown by a
  *		STEP, to MIN_ROOM at least: not for each row. Not asserted: it says
  *		what the map costs, not what is right.
+ *	SPACE-4	A session that adds a page to a table while others wait to do so
+ *		adds one for each of them (zspace.c), and enters these in the map. They
+ *		stay zeros, which need no WAL, until an insertion takes them: all that
+ *		read a page take one of zeros for empty. After a crash, and on
+ *		standbys, such a page is zeros or lies behind the end of the file, and
+ *		replay of the insertion makes it. VACUUM enters it in the map again, or
+ *		cuts it off.
  */
 #include "postgres.h"
 

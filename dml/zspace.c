@@ -10,6 +10,7 @@
 #include "dml/zdml_internal.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
+#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 /*
@@ -169,15 +170,43 @@ get_target(Relation rel)
 }
 
 /*
+ * Returns the number of pages to add to the table: one for us and for each
+ * session that adds pages now or waits to do so (SPACE-4).
+ */
+static uint32
+pages_to_add(Relation rel)
+{
+	if (RELATION_IS_LOCAL(rel))
+		return 1;
+	return (uint32) Min(1 + RelationExtensionLockWaiterCount(rel), ZC_MAX_EXTEND);
+}
+
+/* Enters new pages in the free space map for other sessions. */
+static void
+offer_pages(Relation rel, BlockNumber first, BlockNumber end)
+{
+	for (BlockNumber block = first; block < end; block++)
+	{
+		zreclaim_cover(rel, block);
+		RecordPageWithFreeSpace(rel, block, ZPAGE_NEW_ROOM);
+	}
+	FreeSpaceMapVacuumRange(rel, first, end);
+}
+
+/*
  * Adds a page to the table. Returns it pinned and exclusively locked; it
- * becomes the target of further insertions.
+ * becomes the target of further insertions. use_fsm: others may be given pages
+ * by the free space map.
  */
 static Buffer
-extend_for_insert(Relation rel, BulkInsertState bistate)
+extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
 {
-	Buffer		buf = zc_extend_relation(rel, bistate ? bistate->strategy : NULL);
+	uint32		n = use_fsm ? pages_to_add(rel) : 1;
+	Buffer		buf = zc_extend_relation(rel, bistate ? bistate->strategy : NULL, &n);
+	BlockNumber block = BufferGetBlockNumber(buf);
 
 	Assert(zc_buffer_exclusive(buf));
+	Assert(PageIsNew(BufferGetPage(buf)));	/* SPACE-4 */
 	if (bistate != NULL)
 	{
 		if (bistate->current_buf != InvalidBuffer)
@@ -185,8 +214,10 @@ extend_for_insert(Relation rel, BulkInsertState bistate)
 		IncrBufferRefCount(buf);
 		bistate->current_buf = buf;
 	}
-	set_target(rel, BufferGetBlockNumber(buf));
-	zreclaim_cover(rel, BufferGetBlockNumber(buf));
+	set_target(rel, block);
+	zreclaim_cover(rel, block);
+	if (n > 1)
+		offer_pages(rel, block + 1, block + n);
 	return buf;
 }
 
@@ -263,7 +294,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 		if (target == visited)
 			break;
 	}
-	buf = extend_for_insert(rel, bistate);
+	buf = extend_for_insert(rel, bistate, use_fsm);
 	if (!try_page(writer, buf, len, 0, false, place))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
 }
@@ -335,7 +366,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			RecordPageWithFreeSpace(rel, target, 0);
 		target = InvalidBlockNumber;
 	}
-	buf = extend_for_insert(rel, NULL);
+	buf = extend_for_insert(rel, NULL, true);
 	if (!try_page(writer, buf, len, 0, want_common, place))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
 	return picked;

@@ -1,13 +1,14 @@
 # Room of deleted and moved rows is taken again as soon as the deleter has
 # committed, without VACUUM and under an old snapshot.
-# Rules: SPACE-1, SPACE-3, DML-6.
+# A session that extends a table adds pages for the sessions that wait to do so.
+# Rules: SPACE-1, SPACE-3, SPACE-4, DML-6.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('space', "max_prepared_transactions = 10\n", allows_streaming => 1);
+my $node = zundo_node('space', "max_prepared_transactions = 10\nshared_buffers = 64MB\n", allows_streaming => 1);
 sub bytes { my ($table) = @_; return sql("SELECT pg_relation_size('$table')"); }
 sql('CREATE EXTENSION zundo; CREATE TABLE anchor (id int) USING zheap; INSERT INTO anchor VALUES (1)');
 
@@ -114,6 +115,39 @@ sql('CREATE TEMP TABLE m (id int, k int, f text) USING zheap', ';', fill('m', 30
 	q{CREATE TEMP TABLE was AS SELECT pg_relation_size('m') AS n;}, fill('m', 3000),
 	q{DO $$ BEGIN ASSERT pg_relation_size('m') <= (SELECT n FROM was), 'a temporary table'; END $$});
 sound($node, 'in the end', qw(rplain rkeyed t queue g));
+
+# Five sessions that wait to extend a table: each adds pages for the holder of the lock and those that waited before it.
+sql(q{CREATE EXTENSION zundo_test; CREATE TABLE x (id int, f text) USING zheap WITH (autovacuum_enabled = off);
+	ALTER TABLE x ALTER f SET STORAGE PLAIN;});
+my $row = "repeat('x', 7000)";
+sub blocks { return bytes('x') / 8192; }
+# the second row makes the map, which is extended under the same lock
+sql("INSERT INTO x VALUES (0, $row), (0, $row)");
+my ($holder, @waiting) = map { session($node) } 0 .. 5;
+$holder->query_until(qr/holds/, "\\echo holds\nSELECT zundo_test_hold_extension('x');\n");
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'extend' AND granted") or die 'not held';
+for my $n (1 .. 5)
+{
+	$waiting[$n - 1]->query_until(qr/inserts/, "\\echo inserts\nINSERT INTO x VALUES ($n, $row);\n");
+	$node->poll_query_until('postgres', "SELECT count(*) = $n FROM pg_locks WHERE locktype = 'extend' AND NOT granted") or die 'no wait';
+}
+sql(q{SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'extend' AND granted});
+$node->poll_query_until('postgres', 'SELECT count(*) = 7 FROM x') or die 'not inserted';
+$_->quit for @waiting;
+is(blocks(), 2 + 2 + 3 + 4 + 5 + 6, 'pages for all that waited');
+is(sql('SELECT count(*), sum(id) FROM x'), '7|15', 'the rows');
+sql("INSERT INTO x SELECT g, $row FROM generate_series(6, 8) g");
+is(blocks(), 22, 'the next rows take these pages');
+crash($node);
+is(sql('SELECT count(*), sum(id) FROM x'), '10|36', 'crashed: the rows');
+sound($node, 'crashed', 'x');
+sql('VACUUM (TRUNCATE false) x', ';', "INSERT INTO x SELECT g, $row FROM generate_series(9, 15) g");
+is(blocks(), 22, 'crashed: VACUUM finds the pages that are left');
+is(sql('SELECT count(*), sum(id) FROM x'), '17|120', 'crashed: all rows');
+sql('DELETE FROM x WHERE id > 0', ';', 'SELECT zundo.discard()', ';', 'VACUUM x');
+cmp_ok(blocks(), '<', 22, 'VACUUM cuts the end off');
+is(sql('SELECT count(*), sum(id) FROM x'), '2|0', 'the rows that are left');
+sound($node, 'cut off', 'x');
 
 $old->quit;
 no_crash($node);

@@ -2,10 +2,10 @@
  * test/heap_tools.c - what extensions and tools do to tables that they take
  * for heap's.
  *
- * Imitations, for t/093_heap_tools.pl and t/092_swapped_files.pl: a C function
- * that keeps its data in a table by the functions for catalogs; one that
- * inserts or scans by heap's own functions; the exchange of two tables' files
- * in pg_class.
+ * Imitations, for t/093_heap_tools.pl, t/092_swapped_files.pl and
+ * t/084_space.pl: a C function that keeps its data in a table by the functions
+ * for catalogs; one that inserts or scans by heap's own functions; the
+ * exchange of two tables' files in pg_class.
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "catalog/pg_class.h"
 #include "common/compat.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -30,6 +31,7 @@ PG_FUNCTION_INFO_V1(zundo_test_catalog_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_multi_insert);
 PG_FUNCTION_INFO_V1(zundo_test_heap_scan);
+PG_FUNCTION_INFO_V1(zundo_test_hold_extension);
 PG_FUNCTION_INFO_V1(zundo_test_swap_files);
 PG_FUNCTION_INFO_V1(zundo_test_table_insert);
 PG_FUNCTION_INFO_V1(zundo_test_table_delete);
@@ -58,6 +60,24 @@ zundo_test_catalog_insert(PG_FUNCTION_ARGS)
 	CatalogTupleInsert(rel, one_row(rel, PG_GETARG_INT32(1)));
 	table_close(rel, RowExclusiveLock);
 	CommandCounterIncrement();
+	PG_RETURN_VOID();
+}
+
+/*
+ * zundo_test_hold_extension(table): keeps the lock under which the table is
+ * extended until the query is cancelled.
+ */
+Datum
+zundo_test_hold_extension(PG_FUNCTION_ARGS)
+{
+	Relation	rel = table_open(PG_GETARG_OID(0), RowExclusiveLock);
+
+	LockRelationForExtension(rel, ExclusiveLock);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(10000);
+	}
 	PG_RETURN_VOID();
 }
 

@@ -46,6 +46,8 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_table_delete(regclass, tid, wait boolean) RETURNS int
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
+CREATE FUNCTION zundo_test_hold_extension(regclass) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_table_lock(regclass, tid, mode int, policy int, flags int) RETURNS int
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 

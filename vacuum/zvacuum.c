@@ -176,8 +176,7 @@ static Size
 page_free_space(Page page)
 {
 	if (PageIsNew(page))
-		return BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) -
-			ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot);
+		return ZPAGE_NEW_ROOM;
 	if (zpage_find_offset(page) == InvalidOffsetNumber)
 		return 0;
 	return Max(zpage_hole(page), 0);
