@@ -1,7 +1,9 @@
 # Random transactions on a heap and on a zheap table, decoded from one slot: the
 # streams must be equal, change by change. Values in and out of line, every
-# replica identity, savepoints, errors, DDL amid transactions, prepared ones.
-# ZUNDO_RANDOM_SEED repeats a run, ZUNDO_DECODED_TRANSACTIONS makes it longer.
+# replica identity, savepoints, errors, DDL amid transactions, prepared ones. Every
+# tenth time several transactions are decoded together, after the session that
+# decodes them has been killed with signal 9, or the server has, with a transaction
+# open. ZUNDO_RANDOM_SEED repeats a run, ZUNDO_DECODED_TRANSACTIONS makes it longer.
 # Rules: DECODE-1, DECODE-2, DECODE-3.
 use strict;
 use warnings;
@@ -67,14 +69,63 @@ sub transaction
 	return join ";\n", 'BEGIN', @statements, any('COMMIT', 'COMMIT', 'COMMIT', 'ROLLBACK', "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'", "PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'");
 }
 
+# run AM, SQL: its errors are those of random statements.
+sub run
+{
+	my ($am, $sql) = @_;
+	$node->psql('postgres', "SET search_path = $am; SET default_table_access_method = $am;\n$sql", on_error_stop => 0);
+	return;
+}
+
+# What the slot shows from where it was saved last, by table.
+sub shown_together
+{
+	my %shown = (heap => '', zheap => '');
+	my $am = '';
+	for my $line (split /\n/, $node->safe_psql('postgres', q{SELECT data FROM pg_logical_slot_get_changes('twins', NULL, NULL, 'include-xids', '0', 'skip-empty-xacts', '1')}))
+	{
+		if ($line =~ /^(?:BEGIN|COMMIT|PREPARE|ROLLBACK)/) { next }
+		$am = $1 if $line =~ s/^table (heap|zheap)\.t:/table t:/;
+		$shown{$am} .= "$line\n";
+	}
+	return %shown;
+}
+
+# Several transactions on each table, then the session that reads the slot or the whole server is killed.
+my $kills = 0;
+sub after_kill
+{
+	my @sql = map { transaction($_) } 1 .. any(1, 3, 6);
+	$node->safe_psql('postgres', 'CHECKPOINT');	# saves the slot
+	for my $sql (@sql) { run($_, $sql) for qw(heap zheap) }
+	my @open = map { my $session = session($node); ask($session, "SET search_path = $_", 'BEGIN', "UPDATE t SET v = 'open'", 'DELETE FROM t WHERE id % 2 = 0'); $session } qw(heap zheap);
+	if (any(1, 2) == 1)
+	{
+		my $reader = session($node);
+		my $pid = ask($reader, 'SELECT pg_backend_pid()');
+		$reader->query_until(qr/reads/, "\\echo reads\nSELECT count(*) FROM generate_series(1, 200), pg_logical_slot_peek_changes('twins', NULL, NULL);\n");
+		select(undef, undef, undef, rand 0.05);
+		kill 9, $pid or die "$pid: $!";
+		wait_for_death($node) or die 'the server lives on';
+		eval { $reader->quit };
+	}
+	else
+	{
+		$node->stop('immediate');
+	}
+	for my $session (@open) { eval { $session->quit } }
+	$node->start;
+	$kills++;
+	return (join("\n-- next\n", @sql), shown_together());
+}
+
 my ($changes, $differences) = (0, 0);
 for my $i (1 .. $transactions)
 {
-	my $sql = transaction($i);
-	my %shown;
-	for my $am (qw(heap zheap))
+	my ($sql, %shown) = $i % 10 == 0 ? after_kill() : transaction($i);
+	for my $am ($i % 10 == 0 ? () : qw(heap zheap))
 	{
-		my ($rc, $out, $err) = $node->psql('postgres', "SET search_path = $am; SET default_table_access_method = $am;\n$sql", on_error_stop => 0);
+		run($am, $sql);
 		$shown{$am} = $node->safe_psql('postgres', q{SELECT data FROM pg_logical_slot_get_changes('twins', NULL, NULL, 'include-xids', '0', 'skip-empty-xacts', '1')});
 		$shown{$am} =~ s/\b$am\.t:/t:/g;
 	}
@@ -86,6 +137,7 @@ for my $i (1 .. $transactions)
 }
 is($differences, 0, "seed $seed: $transactions transactions, $changes changes");
 cmp_ok($changes, '>', $transactions, 'there were changes');
+is($kills, int($transactions / 10), 'killed as often as was meant') if $differences == 0;
 is($node->safe_psql('postgres', 'SELECT count(*), sum(hashtext(t::text)::bigint) FROM zheap.t'), $node->safe_psql('postgres', 'SELECT count(*), sum(hashtext(t::text)::bigint) FROM heap.t'), 'the tables are equal');
 sound($node, '', 'zheap.t');
 no_crash($node);
