@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('purge', "zundo.undo_compression = 'none'\nzundo.eager_rollback_pages = 1024\n", allows_streaming => 1);
+my $node = zundo_node('purge', "shared_buffers = 16MB\nzundo.undo_compression = 'none'\nzundo.eager_rollback_pages = 1024\n", allows_streaming => 1);
 $node->backup('b');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'b', has_streaming => 1);
@@ -60,6 +60,14 @@ is($node->safe_psql('postgres', 'SELECT zundo.purge()'), 0, 'a second time there
 is($old->query_safe(q{SELECT count(*) FROM kept WHERE v = 'first value of ' || id}), '500', 'undo in use is left alone');
 $old->query_safe('COMMIT');
 $old->quit;
+$node->safe_psql('postgres', q{
+	BEGIN;
+	UPDATE kept SET v = 'third value';
+	UPDATE kept SET v = 'fourth value' WHERE id = (SELECT 1 FROM zundo.purge());
+	SELECT zundo.purge();
+	UPDATE kept SET v = 'fifth value' WHERE id = 2;
+	ROLLBACK});
+is($node->safe_psql('postgres', 'SELECT DISTINCT v FROM kept'), 'second value', 'nor the undo of the transaction that wipes');
 sound($node, 'purged', qw(kept zundo.undo_log));
 
 # On the standby, which refuses to do it itself.

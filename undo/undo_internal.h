@@ -306,6 +306,14 @@ extern void zu_cancel_pin(const ZuPin *pin);
 /* Gives this backend's log back. Alloc lock not held. */
 extern void zu_log_detach(void);
 
+/*
+ * Releases the pin that is kept from op to op (UNDO-66), if there is one.
+ * Called before the pins of the transaction must be gone, before the log may
+ * be taken, and before the log's buffers are flushed: the server does that
+ * only with buffers that this backend has not pinned.
+ */
+extern void zu_unpin_page(void);
+
 /* ---- undo_page.c ---- */
 
 /*

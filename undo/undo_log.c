@@ -100,12 +100,9 @@ room_left(void)
 	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_ROOM - (my.off - ZU_PAGE_DATA);
 }
 
-/*
- * Releases the pin that is kept from op to op, if there is one. Called before
- * the pins of the transaction must be gone, and before the log may be taken.
- */
-static void
-unpin_page(void)
+/* zu_unpin_page: See undo_internal.h. */
+void
+zu_unpin_page(void)
 {
 	ResourceOwner saved = CurrentResourceOwner;
 
@@ -129,7 +126,7 @@ keep_pinned(Buffer buf)
 	ResourceOwner saved = CurrentResourceOwner;
 
 	Assert(my.held && !BufferIsLocal(buf)); /* UNDO-50, UNDO-66 */
-	unpin_page();
+	zu_unpin_page();
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	IncrBufferRefCount(buf);
 	CurrentResourceOwner = saved;
@@ -147,7 +144,7 @@ unpin_at_end(void)
 	if (!BufferIsValid(my.pinned))
 		return;
 	zc_unlock_after_error(my.pinned);
-	unpin_page();
+	zu_unpin_page();
 }
 
 /* Sets the backend-local insert position within the current extent from ptr. */
@@ -284,7 +281,7 @@ zu_log_detach(void)
 
 	if (!my.attached)
 		return;
-	unpin_page();
+	zu_unpin_page();
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	if (zu_log_pid(my_shared()) == MyProcPid)
 	{

@@ -176,6 +176,7 @@ zu_purge(void)
 	wiped = wipe_all(zu_my.entry, true);
 	wiped += wipe_all(zu_my.entry, false);
 	rel = table_open(zu_my.reloid, AccessShareLock);
+	zu_unpin_page();
 	FlushRelationBuffers(rel);
 	table_close(rel, NoLock);
 	return wiped;
