@@ -136,7 +136,7 @@ for my $i (1 .. $transactions)
 	last;
 }
 is($differences, 0, "seed $seed: $transactions transactions, $changes changes");
-cmp_ok($changes, '>', $transactions, 'there were changes');
+cmp_ok($changes, '>', $transactions / 4, 'there were changes');
 is($kills, int($transactions / 10), 'killed as often as was meant') if $differences == 0;
 is($node->safe_psql('postgres', 'SELECT count(*), sum(hashtext(t::text)::bigint) FROM zheap.t'), $node->safe_psql('postgres', 'SELECT count(*), sum(hashtext(t::text)::bigint) FROM heap.t'), 'the tables are equal');
 sound($node, '', 'zheap.t');
