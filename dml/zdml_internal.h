@@ -411,12 +411,14 @@ extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber o
 
 /*
  * zheld_mode: returns the strongest lock that our transaction holds, by its own
- * chain or inline locks, on the row at off of block, whose header has this
- * hint; -1 if that is not known. zheld_note: notes that our transaction holds
- * this lock, and no stronger one but those noted.
+ * chain or inline locks, on the row at off of block, which has this header; -1
+ * if that is not known. zheld_note: notes that our transaction holds this lock,
+ * and no stronger one but those noted. by_tag: no record or inline lock names
+ * the row, but an open LOCK by its tag (TAG-1).
  */
-extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, int hint);
-extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, LockTupleMode mode);
+extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header);
+extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
+					   LockTupleMode mode, bool by_tag);
 
 /* ---- locks that a page keeps in common (dml/zlocklist.c) ---- */
 

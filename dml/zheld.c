@@ -11,7 +11,9 @@
  *		lock, and holds no stronger one by a record in its own chain or an
  *		inline lock. A lock ends before its transaction only by the rollback of
  *		a subtransaction, which forgets all. A row whose header has no hint for
- *		such a lock is another one than the row that was locked.
+ *		such a lock is another one than the row that was locked. So is one
+ *		without the tag, if the lock is by tag: such a lock does not keep the
+ *		row's line pointer from other rows (TAG-5).
  *
  * Called by dml/ with the row's page locked, and by hooks.c. The memory is the
  * backend's own, and bounded. Takes no locks.
@@ -33,7 +35,9 @@ typedef struct HeldLock
 	RelFileNumber relnumber;
 	BlockNumber block;
 	OffsetNumber off;
-	uint16		mode;
+	uint8		mode;
+	uint8		tag;			/* lock tag that the row has; 0: the lock is
+								 * not by tag */
 } HeldLock;
 
 static struct
@@ -60,23 +64,28 @@ is_of(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off)
 }
 
 int
-zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, int hint)
+zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 {
 	const HeldLock *lock;
 
 	if (held.locks == NULL)
 		return -1;
 	lock = place_of(rel, block, off);
-	return is_of(lock, rel, block, off) && (int) lock->mode <= hint ? (int) lock->mode : -1;
+	if (!is_of(lock, rel, block, off) || (int) lock->mode + 1 > ZH_LOCK(header) ||
+		(lock->tag != 0 && lock->tag != ZH_TAG(header)))
+		return -1;
+	return (int) lock->mode;
 }
 
 /* Without memory for the places nothing is remembered. */
 void
-zheld_note(Relation rel, BlockNumber block, OffsetNumber off, LockTupleMode mode)
+zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
+		   LockTupleMode mode, bool by_tag)
 {
 	HeldLock   *lock;
 
 	Assert(off >= FirstOffsetNumber && mode <= LockTupleExclusive);
+	Assert(!by_tag || ZH_TAG(header) != 0);
 	if (held.locks == NULL)
 	{
 		held.locks = MemoryContextAllocExtended(TopMemoryContext, HELD_PLACES * sizeof(HeldLock),
@@ -85,14 +94,15 @@ zheld_note(Relation rel, BlockNumber block, OffsetNumber off, LockTupleMode mode
 			return;
 	}
 	lock = place_of(rel, block, off);
-	if (is_of(lock, rel, block, off) && lock->mode >= mode)
+	if (zheld_mode(rel, block, off, header) >= (int) mode)
 		return;
 	lock->epoch = held.epoch;
 	lock->reloid = RelationGetRelid(rel);
 	lock->relnumber = rel->rd_locator.relNumber;
 	lock->block = block;
 	lock->off = off;
-	lock->mode = mode;
+	lock->mode = (uint8) mode;
+	lock->tag = by_tag ? ZH_TAG(header) : 0;
 }
 
 void

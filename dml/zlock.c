@@ -74,6 +74,16 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	return true;
 }
 
+/* Remembers that the row on the page has got the lock (LOCK-11). */
+static void
+remember(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode, bool by_tag)
+{
+	Page		page = BufferGetPage(buf);
+
+	zheld_note(writer->rel, BufferGetBlockNumber(buf), off,
+			   zheader_get(zpage_row(page, PageGetItemId(page, off))), mode, by_tag);
+}
+
 /* Picking a slot may remove the row, so has_gone is called after each pick. */
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
@@ -82,11 +92,12 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	ZSlotPick	pick;
 	ZChange		change;
 	ZLockList	list;
+	bool		by_tag = zlocktag_lock(writer, buf, off, mode);
 
 	Assert(zc_buffer_exclusive(buf));
-	if (zlocktag_lock(writer, buf, off, mode) || lock_inline(writer, buf, off, mode))
+	if (by_tag || lock_inline(writer, buf, off, mode))
 	{
-		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
+		remember(writer, buf, off, mode, by_tag);
 		return true;
 	}
 	if (has_gone(page, off) ||
@@ -115,7 +126,7 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 	{
 		bool		own = pick.prev != InvalidUndoPtr && pick.committed == InvalidZXid;
 
-		zheld_note(writer->rel, BufferGetBlockNumber(buf), off, mode);
+		remember(writer, buf, off, mode, change.rec[0].open);
 		zlocktag_note(&change, 0, !own);
 	}
 	return true;
@@ -159,7 +170,7 @@ held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState 
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
-	if (zheld_mode(writer->rel, block, off, ZH_LOCK(state->header) - 1) >= (int) mode)
+	if (zheld_mode(writer->rel, block, off, state->header) >= (int) mode)
 		return true;
 	zslots_copy_raw(writer->rel, block, BufferGetPage(buf), &slots);
 	for (int s = 1; s <= slots.n; s++)

@@ -57,6 +57,7 @@ typedef struct LockerSearch
 								 * excludes ours; 0 = none */
 	int			own;			/* strongest lock found in our own slot; -1 =
 								 * none */
+	bool		own_by_tag;		/* found by the row's lock tag only */
 } LockerSearch;
 
 /* Enters the lock of another transaction, which is in progress. */
@@ -86,6 +87,18 @@ note_own_lock(LockerSearch *search, int held)
 {
 	search->state->own_lock = true;
 	search->state->own_exclusive |= (held == LockTupleExclusive);
+}
+
+/* Enters the lock of our own slot. */
+static void
+note_slot_lock(LockerSearch *search, int held, bool by_tag)
+{
+	note_own_lock(search, held);
+	if (held > search->own)
+		search->own_by_tag = by_tag;
+	else if (held == search->own)
+		search->own_by_tag &= by_tag;
+	search->own = Max(search->own, held);
 }
 
 /*
@@ -122,8 +135,7 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 			note_others_lock(search, rec.xid, rec.lockmode);
 			continue;
 		}
-		note_own_lock(search, rec.lockmode);
-		search->own = Max(search->own, (int) rec.lockmode);
+		note_slot_lock(search, rec.lockmode, rec.open);
 		if (rec.lockmode == search->hint)
 			return;
 	}
@@ -158,10 +170,7 @@ look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 	if (held < 0)
 		return;
 	if (status == ZXID_OWN)
-	{
-		note_own_lock(search, held);
-		search->own = Max(search->own, held);
-	}
+		note_slot_lock(search, held, false);
 	else if (status == ZXID_IN_PROGRESS)
 		note_others_lock(search, ZSLOT_XID(slot), held);
 }
@@ -177,7 +186,7 @@ find_lockers(LockerSearch *search)
 {
 	const ZRow *row = search->row;
 	const ZSlotView *slots = row->slots;
-	int			known = zheld_mode(row->rel, row->block, row->off, search->hint);
+	int			known = zheld_mode(row->rel, row->block, row->off, search->state->header);
 
 	for (int s = 1; s <= slots->n; s++)
 	{
@@ -203,7 +212,8 @@ find_lockers(LockerSearch *search)
 			look_in_chain(search, s, status);
 	}
 	if (search->own >= 0)
-		zheld_note(row->rel, row->block, row->off, search->own);
+		zheld_note(row->rel, row->block, row->off, search->state->header, search->own,
+				   search->own_by_tag);
 	return true;
 }
 

@@ -1,7 +1,7 @@
 # A lock is on the row that was locked, not on a row that gets its line pointer
 # later: a row that is moved leaves its place, or the place that it was moved
 # to, while lockers are in progress.
-# Rules: DML-9, LOCK-10.
+# Rules: DML-9, LOCK-10, LOCK-11, TAG-5.
 use strict;
 use warnings;
 use Test::More;
@@ -94,6 +94,20 @@ newcomers('back', 'a move rolled back');
 timed_out($node, 'DELETE FROM back WHERE id = 1', 'a move rolled back: the row is locked');
 sql('COMMIT PREPARED $$back$$');
 passes($node, 'DELETE FROM back', 'a move rolled back: the locker has ended');
+
+# The locker's own memory of that lock is not of the row that comes there, which
+# it may lock in its turn.
+table('again');
+my $again = $node->background_psql('postgres', on_error_stop => 1);
+$mover->query_safe('BEGIN; UPDATE again SET m = m + 1 WHERE id = 1');
+$again->query_safe('BEGIN; SELECT id FROM again WHERE id > 1 FOR KEY SHARE; SELECT id FROM again WHERE id = 1 FOR KEY SHARE');
+$mover->query_safe('ROLLBACK');
+newcomers('again', 'locked again');
+is(sql('SELECT ctid FROM again WHERE id = 101'), '(0,11)', 'locked again: a row has come to where the other one was');
+$again->query_safe('SELECT id FROM again WHERE id = 101 FOR KEY SHARE');
+timed_out($node, 'DELETE FROM again WHERE id = 101', 'locked again: it is locked');
+$again->query_safe('COMMIT');
+$again->quit;
 
 # The same with a move that commits: its list does not name later lockers, and
 # so does not keep it from being settled.
