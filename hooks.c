@@ -192,6 +192,18 @@ executor_finish(QueryDesc *query)
 /* ---- a utility command is executed ---- */
 
 /*
+ * Returns the statement that is executed for the utility command pstmt, or NULL
+ * for none.
+ */
+static PlannedStmt *
+statement_for(PlannedStmt *pstmt, bool toplevel)
+{
+	pstmt = zaccess_method_of_copy(pstmt);
+	pstmt = zaccess_method_of_index(pstmt);
+	return zu_ddl_pass_by(pstmt, toplevel);
+}
+
+/*
  * Executes a utility command:
  *
  *	1. Checks raise errors before anything is locked or changed by the command.
@@ -202,21 +214,20 @@ executor_finish(QueryDesc *query)
  *	   settings itself.
  */
 static void
-process_utility(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
+process_utility(PlannedStmt *command, const char *query_string, bool read_only_tree,
 				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
 				DestReceiver *dest, QueryCompletion *qc)
 {
+	PlannedStmt *pstmt;
 	int			settings;
 	bool		guarded;
 	ZLevel		level;
 
-	zdrop_guard_check(pstmt->utilityStmt);
-	zaccess_method_check(pstmt->utilityStmt);
-	zu_ddl_check(pstmt->utilityStmt);
+	zdrop_guard_check(command->utilityStmt);
+	zaccess_method_check(command->utilityStmt);
+	zu_ddl_check(command->utilityStmt);
 
-	pstmt = zaccess_method_of_copy(pstmt);
-	pstmt = zaccess_method_of_index(pstmt);
-	pstmt = zu_ddl_pass_by(pstmt, context == PROCESS_UTILITY_TOPLEVEL);
+	pstmt = statement_for(command, context == PROCESS_UTILITY_TOPLEVEL);
 	if (pstmt == NULL)
 		return;
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
