@@ -36,6 +36,7 @@
 #include "undo/undo_request.h"
 #include "undo/undo_temp.h"
 #include "utils/guc.h"
+#include "zbtree/queue.h"
 
 static struct
 {
@@ -62,6 +63,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(zworkers_shmem_size());
 	RequestAddinShmemSpace(zany_shmem_size());
 	RequestAddinShmemSpace(zcommitted_shmem_size());
+	RequestAddinShmemSpace(zqueue_shmem_size());
 	zu_shmem_request();
 }
 
@@ -75,6 +77,7 @@ shmem_startup(void)
 	zworkers_shmem_startup();
 	zany_shmem_startup();
 	zcommitted_shmem_startup();
+	zqueue_shmem_startup();
 }
 
 /* ---- a query is planned and executed ---- */
@@ -358,6 +361,11 @@ xact_callback(XactEvent event, void *arg)
 		return;
 
 	/*
+	 * of a prepared transaction it is not known yet which keys become stale
+	 */
+	zqueue_at_xact_end(event != XACT_EVENT_ABORT, event != XACT_EVENT_COMMIT);
+
+	/*
 	 * The undo log is released; then each layer forgets the transaction, in
 	 * any order.
 	 */
@@ -386,6 +394,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			zreclaim_at_subxact_end(level, true);
+			zqueue_at_subxact_end(level, true);
 			zrollback_at_subxact_commit(level);
 			zu_temp_at_subxact_end(level, true);
 			break;
@@ -403,6 +412,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 			zu_temp_at_subxact_end(level, false);
 			zrollback_at_subxact_abort(level);
 			zcomputed_at_subxact_abort();
+			zqueue_at_subxact_end(level, false);
 			break;
 		default:
 			break;

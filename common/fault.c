@@ -65,6 +65,9 @@ static const char *const fault_points[] = {
 	"keys-cleaned",				/* VACUUM has removed stale entries, before
 								 * rows lose ZH_STALE_KEYS */
 
+	"keys-taken",				/* the worker has taken stale keys from the
+								 * queue, before it looks at the index */
+
 	/* row locks and updates */
 	"row-locked",				/* after a row was locked or found changed,
 								 * page unlocked, before its version is read */

@@ -24,6 +24,7 @@ int			zundo_log_undo_age = 3600;
 bool		zundo_drop_rows_with_extension = false;
 bool		zundo_allow_xmin_comparison = false;
 bool		zundo_allow_ctid_guard = false;
+int			zundo_key_queue = 8192;
 double		zundo_index_expression_cost = 1000;
 
 #ifdef ZUNDO_TESTING
@@ -126,7 +127,7 @@ define_test_gucs(void)
 
 /*
  * define_undo_gucs: defines the settings of the undo log.
- * zundo.max_databases, which sizes shared memory, is defined only while
+ * Those that size shared memory are defined only while
  * shared_preload_libraries are loaded, since the server refuses to define such
  * a setting later with a FATAL error.
  */
@@ -144,6 +145,7 @@ define_undo_gucs(void)
 							 NULL, NULL, NULL);
 
 	if (process_shared_preload_libraries_in_progress)
+	{
 		DefineCustomIntVariable("zundo.max_databases",
 								"Sets the maximum number of databases whose zheap tables can be "
 								"written at the same time.",
@@ -153,6 +155,18 @@ define_undo_gucs(void)
 								PGC_POSTMASTER,
 								0,
 								NULL, NULL, NULL);
+
+		DefineCustomIntVariable("zundo.key_queue",
+								"Sets the amount of shared memory that holds stale keys of zbtree "
+								"indexes until the worker removes their entries.",
+								"Keys that find no room are left to VACUUM. 0 leaves all to "
+								"VACUUM.",
+								&zundo_key_queue,
+								8192, 0, 1024 * 1024,
+								PGC_POSTMASTER,
+								GUC_UNIT_KB,
+								NULL, NULL, NULL);
+	}
 
 	DefineCustomIntVariable("zundo.eager_rollback_pages",
 							"Sets the maximum number of table pages of a rollback that the "

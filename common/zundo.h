@@ -131,6 +131,7 @@ extern int	zundo_log_undo_age; /* s, -1 = never */
 extern bool zundo_drop_rows_with_extension;
 extern bool zundo_allow_xmin_comparison;	/* GUARD-2 (mvcc/zguard.c) */
 extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zguard.c) */
+extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
 
 extern void zundo_define_gucs(void);

@@ -246,6 +246,16 @@ extern void zfreeze_log_if_due(ZuEntry *entry, ZXid oldest);
  */
 extern void zheap_sweep_overflow(void);
 
+/* ---- keys.c ---- */
+
+/*
+ * zkeys_purge: deletes stale entries of zbtree indexes that are in the queue
+ * (ZBTREE-13). In a transaction on a primary, undo attached, no buffer locked,
+ * no snapshot. Never waits for a lock of a relation, and leaves none. Returns
+ * whether there may be more to do at once.
+ */
+extern bool zkeys_purge(void);
+
 /* ---- watch.c ---- */
 
 /* What a worker has logged about kept undo. Zeroed when the worker starts. */

@@ -43,6 +43,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "discard/discard_internal.h"
+#include "zbtree/queue.h"
 
 #define NAP_BUSY_MS		20		/* while undo goes away */
 #define NAP_PINNED_MS	1000	/* longest nap while something holds undo back */
@@ -150,6 +151,7 @@ run_cycle(bool count, ZWatch *watch)
 {
 	ZuDiscardStats stats = {0};
 	bool		done;
+	bool		purged;
 
 	if (!open_undo())
 		return CYCLE_GONE;
@@ -166,18 +168,19 @@ run_cycle(bool count, ZWatch *watch)
 	if (done)
 		zwatch_look(watch, stats.bytes_left);
 	maybe_give_back();
+	purged = zkeys_purge();
 
 	/* another process discards: what it leaves is not known yet, so stay */
 	if (!done)
 		return CYCLE_PINNED;
-	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0)
+	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0 || purged)
 		return CYCLE_MOVED;
 
 	/*
 	 * Stay while undo is left: perhaps no process will ask for a worker when
 	 * the transaction that keeps it ends.
 	 */
-	if (stats.bytes_left == 0 && stats.aborts_pending == 0)
+	if (stats.bytes_left == 0 && stats.aborts_pending == 0 && zqueue_is_empty())
 		return CYCLE_IDLE;
 	return CYCLE_PINNED;
 }

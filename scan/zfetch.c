@@ -22,14 +22,19 @@
 #include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "zbtree/purge.h"
 #include "zbtree/zbtree.h"
 
 /*
  * Bottom-up index deletion looks at this many table blocks at most, and stops
- * after this many blocks without a deletable entry.
+ * after this many blocks without a deletable entry. Stale entries of a zbtree
+ * index are those of rows that have kept their places: they are of as many
+ * blocks as the other entries of the page.
  */
 #define BOTTOMUP_MAX_BLOCKS 6
 #define BOTTOMUP_MAX_VAIN 2
+#define ZBTREE_MAX_BLOCKS 32
+#define ZBTREE_MAX_VAIN ZBTREE_PURGED_TOGETHER
 
 /*
  * Versions of rows that one call looks at, while a leaf page is locked, to find
@@ -464,6 +469,7 @@ choose_promising(TM_IndexDeleteOp *delstate)
 {
 	DeleteGroup *groups = palloc(delstate->ndeltids * sizeof(DeleteGroup));
 	TM_IndexDelete *chosen = palloc(delstate->ndeltids * sizeof(TM_IndexDelete));
+	int			max = zbtree_is(delstate->irel) ? ZBTREE_MAX_BLOCKS : BOTTOMUP_MAX_BLOCKS;
 	int			ngroups = 0;
 	int			n = 0;
 
@@ -484,7 +490,7 @@ choose_promising(TM_IndexDeleteOp *delstate)
 			groups[ngroups - 1].promising++;
 	}
 	qsort(groups, ngroups, sizeof(DeleteGroup), compare_groups);
-	for (int g = 0; g < Min(ngroups, BOTTOMUP_MAX_BLOCKS); g++)
+	for (int g = 0; g < Min(ngroups, max); g++)
 	{
 		memcpy(chosen + n, delstate->deltids + groups[g].first,
 			   groups[g].count * sizeof(TM_IndexDelete));
@@ -678,6 +684,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	int			last = 0;
 	int			freed = 0;
 	int			vain = 0;
+	int			max_vain = zbtree_is(delstate->irel) ? ZBTREE_MAX_VAIN : BOTTOMUP_MAX_VAIN;
 
 	Assert(delstate->ndeltids > 0);
 	zu_attach_database();
@@ -702,7 +709,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 		 */
 		vain += (block_freed == 0);
 		if (delstate->bottomup &&
-			(vain == BOTTOMUP_MAX_VAIN || freed >= delstate->bottomupfreespace))
+			(vain == max_vain || freed >= delstate->bottomupfreespace))
 			break;
 	}
 	judge_end(&judge);

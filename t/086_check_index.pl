@@ -6,7 +6,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('check_index', "max_prepared_transactions = 5\n", no_data_checksums => 1);
+my $node = zundo_node('check_index', "max_prepared_transactions = 5\nzundo.key_queue = 0\n", no_data_checksums => 1);
 sql(q{
 CREATE EXTENSION zundo;
 CREATE EXTENSION zundo_test;

@@ -17,6 +17,7 @@
 #include "tuple/ztuple.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
+#include "zbtree/queue.h"
 #include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
 
@@ -122,6 +123,37 @@ has_entry(Relation index, Relation table, IndexTuple entry)
 	return found;
 }
 
+/* Forms the entry for a search by key: included columns are null. */
+static IndexTuple
+form_key(Relation index, ItemPointer tid, Datum *values, bool *isnull)
+{
+	IndexTuple	entry;
+
+	for (int i = IndexRelationGetNumberOfKeyAttributes(index);
+		 i < IndexRelationGetNumberOfAttributes(index); i++)
+		isnull[i] = true;
+	entry = index_form_tuple(RelationGetDescr(index), values, isnull);
+	entry->t_tid = *tid;
+	return entry;
+}
+
+/*
+ * Notes the replaced key for the worker (ZBTREE-12). Called when the entry of
+ * the new key is in the index, so neither is too long for one.
+ */
+static void
+note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *oldnull,
+		   Datum *values, bool *isnull)
+{
+	IndexTuple	old = form_key(index, change->tid, oldvalues, oldnull);
+	IndexTuple	new = form_key(index, change->tid, values, isnull);
+
+	Assert(IndexTupleSize(old) <= ZQUEUE_CHUNK / 2 && IndexTupleSize(new) <= ZQUEUE_CHUNK / 2);
+	zqueue_note(index, change->table, old, new);
+	pfree(old);
+	pfree(new);
+}
+
 /*
  * A key that is equal to the old one has an entry. If the row never had another
  * one, the new key cannot have one; otherwise the row may have had it before.
@@ -138,6 +170,7 @@ zbtree_add_key(Relation index, const ZKeyChange *change)
 	bool		isnull[INDEX_MAX_KEYS];
 	Datum		oldvalues[INDEX_MAX_KEYS];
 	bool		oldnull[INDEX_MAX_KEYS];
+	bool		found = false;
 
 	Assert(zbtree_is(index));
 	read_columns(index, change->table, change->new, change->newlen, natts, values, isnull);
@@ -147,19 +180,17 @@ zbtree_add_key(Relation index, const ZKeyChange *change)
 	if (change->stale)
 	{
 		IndexTuple	entry = index_form_tuple(RelationGetDescr(index), values, isnull);
-		bool		found;
 
 		entry->t_tid = *change->tid;
 		found = has_entry(index, change->table, entry);
 		pfree(entry);
 		if (found)
-		{
 			ZUNDO_FAULT("key-found");
-			return;
-		}
 	}
-	(void) index_insert(index, values, isnull, change->tid, change->table, UNIQUE_CHECK_NO, true,
-						NULL);
+	if (!found)
+		(void) index_insert(index, values, isnull, change->tid, change->table, UNIQUE_CHECK_NO,
+							true, NULL);
+	note_stale(index, change, oldvalues, oldnull, values, isnull);
 }
 
 /* Returns whether the version has the entry's key. */
