@@ -21,12 +21,18 @@
 #include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 #include "zbtree/purge.h"
 #include "zbtree/queue.h"
 #include "zbtree/zbtree.h"
 
-/* Chunks of the queue that one cycle of the worker takes. */
+/*
+ * Chunks of the queue that one cycle of the worker takes, and the time after
+ * which it takes no further one: undo is discarded between two cycles only, and
+ * writers may wait for that.
+ */
 #define MAX_CHUNKS		32
+#define MAX_MS			100
 #define MAX_KEYS		((int) (ZQUEUE_CHUNK / MAXALIGN(sizeof(ZQueuedKey))))
 
 /* Orders items by table and index, those of one index as they were queued. */
@@ -126,7 +132,8 @@ purge_table(ZQueuedKey **keys, int n)
 
 /*
  * Deals with the items in length bytes at buf. Returns false if some were put
- * back.
+ * back. After an error those of the tables that it has not come to are put
+ * back, so that a damaged index costs others nothing.
  */
 static bool
 purge_chunk(char *buf, Size length)
@@ -143,7 +150,16 @@ purge_chunk(char *buf, Size length)
 	{
 		for (end = first + 1; end < n && keys[end]->table == keys[first]->table;)
 			end++;
-		done = purge_table(keys + first, end - first) && done;
+		PG_TRY();
+		{
+			done = purge_table(keys + first, end - first) && done;
+		}
+		PG_CATCH();
+		{
+			(void) put_back(keys + end, n - end);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
 	}
 	return done;
 }
@@ -157,11 +173,14 @@ zkeys_purge(void)
 {
 	char	   *buf = palloc(ZQUEUE_CHUNK);
 	ZXid		oldest = zu_oldest();
+	TimestampTz begun = GetCurrentTimestamp();
 	bool		done = true;
 	int			n = 0;
 	Size		length;
 
-	while (done && n < MAX_CHUNKS && (length = zqueue_take(oldest, buf)) > 0)
+	while (done && n < MAX_CHUNKS &&
+		   !TimestampDifferenceExceeds(begun, GetCurrentTimestamp(), MAX_MS) &&
+		   (length = zqueue_take(oldest, buf)) > 0)
 	{
 		ZUNDO_FAULT("keys-taken");
 		PushActiveSnapshot(GetTransactionSnapshot());

@@ -29,6 +29,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "discard/discard_internal.h"
+#include "zbtree/queue.h"
 
 #define RETRY_MS			3000	/* until the next attempt after a worker
 									 * could not be started */
@@ -213,6 +214,7 @@ start_next(Start *start, List **todo)
 		return zwtable_has_wanted() ? RETRY_MS : *todo == NIL ? IDLE_MS : POLL_MS;
 	if (!can_connect(dboid))
 	{
+		zqueue_forget(dboid);
 		zwtable_start_failed(dboid, true);
 		return 0;
 	}

@@ -5,7 +5,8 @@
  * These settings are made for clients. A timeout would end a worker in the
  * middle of a long rollback again and again, and undo would never be
  * discarded; serializable transactions may have to wait for others. Pages that
- * cannot be read must raise an error, not count as empty. The server's own
+ * cannot be read must raise an error, not count as empty. Comparison functions
+ * must not find objects by a path that users can set. The server's own
  * autovacuum processes override such settings likewise.
  *
  * Locks: none. Crash points: none.
@@ -22,6 +23,7 @@ static const char *const forced[][2] = {
 	{"idle_in_transaction_session_timeout", "0"},
 	{"default_transaction_isolation", "read committed"},
 	{"zero_damaged_pages", "off"},
+	{"search_path", ""},
 };
 
 /*

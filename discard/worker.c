@@ -320,6 +320,7 @@ zundo_worker_main(Datum main_arg)
 		result = run_cycle_safely(true, context, &watch);
 		if (result == CYCLE_GONE)
 		{
+			zqueue_forget(dboid);
 			(void) zwtable_release(false);
 			break;
 		}

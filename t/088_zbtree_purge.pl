@@ -157,6 +157,37 @@ for my $size ('16kB', '0')
 	sql('VACUUM (INDEX_CLEANUP on) p');
 	entries('p_a', 2000, "zundo.key_queue = $size: VACUUM");
 }
+
+# a queue of one chunk, which a database has when it is dropped, or zundo in it: each key that finds no room would leave an
+# entry
+SKIP:
+{
+	my ($rc) = $node->psql('postgres', q{LOAD 'zundo'; SET zundo.fault = 'keys-taken:error'});
+	skip 'no fault points in this build', 1 if $rc != 0;
+	$_->quit for $old, $locker, $holder;
+	$node->append_conf('postgresql.conf', "zundo.key_queue = 8kB\n");
+	$node->restart;
+	sql('CREATE DATABASE gone');
+	sql('SELECT pg_sleep(1)');
+	for my $way ('DROP EXTENSION zundo', 'DROP DATABASE gone')
+	{
+		sql('ALTER SYSTEM SET zundo.fault = \'worker-cycle:error\'; SELECT pg_reload_conf()');
+		$node->safe_psql('gone', 'CREATE EXTENSION zundo; CREATE TABLE g (a int) USING zheap; CREATE INDEX g_a ON g USING zbtree (a);
+			INSERT INTO g VALUES (1); UPDATE g SET a = 2');
+		$node->safe_psql($way =~ /EXT/ ? 'gone' : 'postgres', ($way =~ /EXT/ ? 'DROP TABLE g; ' : '') . $way);
+		sql('ALTER SYSTEM SET zundo.fault = \'\'; SELECT pg_reload_conf()');
+		my ($before, $after) = (0, count_entries());
+		for (my $i = 0; $i < 15 && $before != $after; $i++)
+		{
+			$before = $after;
+			sql('UPDATE p SET a = a + 1 WHERE id = 1');
+			sleep 3;
+			$after = count_entries();
+		}
+		is($after, $before, "$way: its items go");
+	}
+	$_ = session($node) for $old, $locker, $holder;
+}
 $_->quit for $old, $locker, $holder;
 sound($node, 'in the end', 'p', 'big');
 $node->stop;

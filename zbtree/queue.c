@@ -311,3 +311,16 @@ zqueue_is_empty(void)
 	LWLockRelease(&my.shared->lock);
 	return empty;
 }
+
+void
+zqueue_forget(Oid db)
+{
+	Assert(OidIsValid(db));
+	if (my.shared == NULL)
+		return;
+	LWLockAcquire(&my.shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < my.shared->nchunks; i++)
+		if (my.shared->chunks[i].db == db)
+			my.shared->chunks[i].db = InvalidOid;
+	LWLockRelease(&my.shared->lock);
+}

@@ -60,6 +60,12 @@ extern void zqueue_put(const ZQueuedKey *key);
 /* zqueue_is_empty: returns whether this database has no items in the queue. */
 extern bool zqueue_is_empty(void);
 
+/*
+ * zqueue_forget: drops all items of a database, which does not exist any more
+ * or has no zundo: no worker would take them.
+ */
+extern void zqueue_forget(Oid db);
+
 /* For the shared memory hooks in hooks.c. */
 extern Size zqueue_shmem_size(void);
 extern void zqueue_shmem_startup(void);
