@@ -140,7 +140,7 @@ purge_chunk(char *buf, Size length)
 {
 	ZQueuedKey *keys[MAX_KEYS];
 	int			n = 0;
-	bool		done = true;
+	volatile bool done = true;
 
 	for (Size at = 0; at < length; at += zqueue_length(keys[n - 1]))
 		keys[n++] = (ZQueuedKey *) (buf + at);
