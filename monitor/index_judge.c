@@ -13,7 +13,9 @@
  * changes of earlier commands count as well. That an older version is kept in
  * undo is not enough, for a transaction that has no snapshot keeps undo too,
  * and a concurrent build does not wait for such: a snapshot must be there which
- * does not see the next version.
+ * does not see the next version. Whether another session's snapshot does is not
+ * known exactly, so what was replaced before a concurrent build ended, which has
+ * waited for all older snapshots, is left out.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
  * of a table page. No crash points.
@@ -36,6 +38,7 @@
 #include "undo/undo.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "zbtree/zbtree.h"
 
 /*
@@ -72,6 +75,27 @@ open_index(Oid indexoid, Relation *table)
 	return index;
 }
 
+/*
+ * Returns the transaction that made the index valid, if it is not the one that
+ * created it: then the build was concurrent. Else InvalidTransactionId; also
+ * for an index that REINDEX CONCURRENTLY has put in the place of another, whose
+ * catalog rows are written by one transaction.
+ */
+static TransactionId
+concurrent_build_end(Relation index)
+{
+	TransactionId valid = HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
+	HeapTuple	row = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(index)));
+	TransactionId created;
+
+	if (!HeapTupleIsValid(row))
+		elog(ERROR, "cache lookup failed for relation %u", RelationGetRelid(index));
+	created = HeapTupleHeaderGetXmin(row->t_data);
+	ReleaseSysCache(row);
+	return TransactionIdIsNormal(valid) && TransactionIdPrecedes(created, valid) ? valid
+		: InvalidTransactionId;
+}
+
 ZIndexJudge *
 zjudge_open(Oid indexoid)
 {
@@ -90,6 +114,7 @@ zjudge_open(Oid indexoid)
 	judge->latest = RegisterSnapshot(GetLatestSnapshot());
 	if (judge->index->rd_index->indcheckxmin)
 		judge->valid_from = HeapTupleHeaderGetXmin(judge->index->rd_indextuple->t_data);
+	judge->built_until = concurrent_build_end(judge->index);
 	judge->loaded = InvalidBlockNumber;
 	return judge;
 }
@@ -160,9 +185,10 @@ writer_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
 }
 
 /*
- * Returns whether a snapshot exists that does not see the changes of zxid. For
- * other sessions the answer is not exact: it is true also if a snapshot was
- * taken while an older transaction was in progress.
+ * Returns whether a snapshot exists that does not see the changes of zxid, and
+ * that a concurrent build of the index has not waited for. For other sessions
+ * the answer is not exact: it is true also if a snapshot was taken while an
+ * older transaction was in progress.
  */
 static bool
 snapshot_before(ZIndexJudge *judge, ZXid zxid)
@@ -171,6 +197,8 @@ snapshot_before(ZIndexJudge *judge, ZXid zxid)
 	VirtualTransactionId *sessions;
 	int			n;
 
+	if (TransactionIdIsValid(judge->built_until) && TransactionIdPrecedes(xid, judge->built_until))
+		return false;
 	if (TransactionIdIsCurrentTransactionId(xid) || XidInMVCCSnapshot(xid, judge->latest) ||
 		XidInMVCCSnapshot(xid, GetTransactionSnapshot()))
 		return true;

@@ -32,6 +32,9 @@ typedef struct ZIndexJudge
 								 * that it sees have made their entries */
 	TransactionId valid_from;	/* older snapshots do not use the index; or
 								 * InvalidTransactionId */
+	TransactionId built_until;	/* ended a concurrent build, which has entered
+								 * no version that was replaced before it
+								 * began; or InvalidTransactionId */
 	MemoryContext context;		/* of the call */
 	TransactionId horizon;
 	ZHistory   *history;		/* of the page loaded last, as of horizon */
