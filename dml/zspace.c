@@ -188,7 +188,7 @@ offer_pages(Relation rel, BlockNumber first, BlockNumber end)
 	for (BlockNumber block = first; block < end; block++)
 	{
 		zreclaim_cover(rel, block);
-		RecordPageWithFreeSpace(rel, block, ZPAGE_NEW_ROOM);
+		RecordPageWithFreeSpace(rel, block, zpage_room_for_map(ZPAGE_NEW_ROOM));
 	}
 	FreeSpaceMapVacuumRange(rel, first, end);
 }

@@ -8,14 +8,15 @@
  * comparison functions.
  *
  * Which versions must have an entry: those that some snapshot can see. The
- * judge's own snapshot is newer than all that it asks for, and it is registered
- * before the index is read: a writer that it sees has made its entries. Own
- * changes of earlier commands count as well. That an older version is kept in
- * undo is not enough, for a transaction that has no snapshot keeps undo too,
- * and a concurrent build does not wait for such: a snapshot must be there which
- * does not see the next version. Whether another session's snapshot does is not
- * known exactly, so what was replaced before a concurrent build ended, which has
- * waited for all older snapshots, is left out.
+ * judge's own snapshot is newer than all that it asks for, and it is
+ * registered before the index is read: a writer that it sees has made its
+ * entries. Own changes of earlier commands count as well. That an older
+ * version is kept in undo is not enough, for a transaction that has no
+ * snapshot keeps undo too, and a concurrent build does not wait for such: a
+ * snapshot must be there which does not see the next version. Whether another
+ * session's snapshot does is not known exactly, so what was replaced before a
+ * concurrent build ended, which has waited for all older snapshots, is left
+ * out.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
  * of a table page. No crash points.

@@ -60,6 +60,7 @@
 #ifndef ZUNDO_ZPAGE_H
 #define ZUNDO_ZPAGE_H
 
+#include "access/htup_details.h"
 #include "common/zundo.h"
 #include "storage/bufpage.h"
 #include "tuple/ztuple.h"
@@ -159,11 +160,22 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
 
 #define ZPAGE_VERSION		0x7A01
 #define ZPAGE_INITIAL_SLOTS 4
-/* Free space of a page of zeros, once it is in use. */
+/* Free space of a page without rows: one of zeros, once it is in use. */
 #define ZPAGE_NEW_ROOM (BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) - \
 						ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot))
 #define ZPAGE_MAX_INLINE_SLOTS 64
 #define ZPAGE_MAX_SLOTS		511
+
+/*
+ * zpage_room_for_map: returns what to enter in the free space map for a page
+ * with this much free space. The map rounds that down, and the length of a row
+ * up: it would never name a page without rows for the longest rows.
+ */
+static inline Size
+zpage_room_for_map(Size room)
+{
+	return room >= ZPAGE_NEW_ROOM ? MaxHeapTupleSize : room;
+}
 
 /* zpage_trailer: returns the page's trailer. */
 static inline ZPageTrailer *
