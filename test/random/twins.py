@@ -486,8 +486,8 @@ def janitor(ctx, dsn, seed, cluster):
             ctx.problem(str(error))
 
 
-def wait_for_quiet(conn, ctx, seconds=90):
-    """Until aborted work is undone and undo given back."""
+def wait_for_quiet(conn, ctx, seconds=240):
+    """Until aborted work is undone and undo given back. A reader beside it may hold a snapshot for 90 s if all is slow."""
     deadline = time.time() + seconds
     with conn.cursor() as cursor:
         while True:
