@@ -148,8 +148,12 @@ note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *old
 	IndexTuple	old = form_key(index, change->tid, oldvalues, oldnull);
 	IndexTuple	new = form_key(index, change->tid, values, isnull);
 
-	Assert(IndexTupleSize(old) <= ZQUEUE_CHUNK / 2 && IndexTupleSize(new) <= ZQUEUE_CHUNK / 2);
-	zqueue_note(index, change->table, old, new);
+	/*
+	 * the old key may have been compressed otherwise when it was entered, and
+	 * be too long for the queue now: it waits for VACUUM
+	 */
+	if (IndexTupleSize(old) <= ZQUEUE_CHUNK / 2 && IndexTupleSize(new) <= ZQUEUE_CHUNK / 2)
+		zqueue_note(index, change->table, old, new);
 	pfree(old);
 	pfree(new);
 }
