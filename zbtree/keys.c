@@ -1,11 +1,11 @@
 /*
- * zbtree/keys.c - the keys that a row's versions have in an index: adding the
- * entry of a new one, and whether one is still needed (ZBTREE-6 to ZBTREE-8).
+ * zbtree/keys.c - adding the entry of a row's new key to an index, and finding
+ * out whether an entry is still needed (ZBTREE-6 to ZBTREE-8).
  *
- * Only plain columns are looked at, for an update in place changes no others
- * (ZBTREE-3). Locks: nbtree's, on pages of the index; zbtree_needed reads the
- * table's pages and undo through mvcc/ while its caller may hold a leaf page
- * locked. Crash points: "key-found".
+ * Only plain columns are compared: an update that changes a column of an
+ * expression or predicate does not get here (ZBTREE-3). Locks: nbtree's, on
+ * pages of the index; zbtree_needed reads undo through mvcc/ while its caller
+ * may hold a leaf page locked. Crash points: "key-found".
  */
 #include "postgres.h"
 
@@ -27,7 +27,10 @@ zbtree_is(Relation index)
 	return index->rd_indam->amrescan == zbtree_rescan;
 }
 
-/* What ZBTREE-3 asks for. */
+/*
+ * zbtree_keys_stay: See zbtree.h. Tests the conditions of ZBTREE-3 that concern
+ * the index; dml/ tests those that concern the row.
+ */
 bool
 zbtree_keys_stay(Relation index)
 {
@@ -42,8 +45,8 @@ zbtree_keys_stay(Relation index)
 }
 
 /*
- * Returns whether two values of key column i (from 0 on) are equal. Bytes are
- * compared first, since calling a comparison function takes longer.
+ * Returns whether two values of key column i (from 0 on) are equal. Compares
+ * bytes first, which is faster than calling a comparison function.
  */
 static bool
 same_value(Relation index, int i, Datum a, bool anull, Datum b, bool bnull)
@@ -71,7 +74,8 @@ zbtree_same_key(Relation index, const Datum *a, const bool *anull, const Datum *
 }
 
 /*
- * Reads the index's columns of a row of the table: those of the key, or all.
+ * Reads the values of the first n columns of the index from a row of the table.
+ * All of them are plain columns.
  */
 static void
 read_columns(Relation index, Relation table, const char *row, Size len, int n, Datum *values,
@@ -87,8 +91,10 @@ read_columns(Relation index, Relation table, const char *row, Size len, int n, D
 }
 
 /*
- * Returns whether the index has this entry. If so, reports to SSI that the row
- * comes under this key again, as an insertion would.
+ * Returns whether the index contains an entry with this key and TID. If so,
+ * checks for a serialization conflict with readers of the leaf page, as an
+ * insertion would: the row has this key again. Raises ERRCODE_INDEX_CORRUPTED
+ * if the entry is marked dead.
  */
 static bool
 has_entry(Relation index, Relation table, IndexTuple entry)
@@ -123,7 +129,10 @@ has_entry(Relation index, Relation table, IndexTuple entry)
 	return found;
 }
 
-/* Forms the entry for a search by key: included columns are null. */
+/*
+ * Returns an index tuple for a search by key and TID. Sets the included columns
+ * to null, also in isnull.
+ */
 static IndexTuple
 form_key(Relation index, ItemPointer tid, Datum *values, bool *isnull)
 {
@@ -138,8 +147,9 @@ form_key(Relation index, ItemPointer tid, Datum *values, bool *isnull)
 }
 
 /*
- * Notes the replaced key for the worker (ZBTREE-12). Called when the entry of
- * the new key is in the index, so neither is too long for one.
+ * Notes the old and the new key for the queue (ZBTREE-12). The index contains
+ * an entry of the new key already, so nbtree has checked that it is not too
+ * long.
  */
 static void
 note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *oldnull,
@@ -149,8 +159,9 @@ note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *old
 	IndexTuple	new = form_key(index, change->tid, values, isnull);
 
 	/*
-	 * the old key may have been compressed otherwise when it was entered, and
-	 * be too long for the queue now: it waits for VACUUM
+	 * The old key can be longer than it is in the index, where it may be
+	 * compressed in another way. If it is too long for the queue, its entry
+	 * stays until VACUUM deletes it.
 	 */
 	if (IndexTupleSize(old) <= ZQUEUE_CHUNK / 2 && IndexTupleSize(new) <= ZQUEUE_CHUNK / 2)
 		zqueue_note(index, change->table, old, new);
@@ -159,11 +170,12 @@ note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *old
 }
 
 /*
- * A key that is equal to the old one has an entry. If the row never had another
- * one, the new key cannot have one; otherwise the row may have had it before.
- * A process that deletes entries looks at the row while the leaf page is locked
- * (ZBTREE-8), and the row has the new key already: so an entry that is found
- * here stays.
+ * zbtree_add_key: See zbtree.h. A row without ZH_STALE_KEYS has entries of its
+ * old key only (ZBTREE-7), so the new key is inserted without a search. Other
+ * rows may have had the new key before, and the index may still contain its
+ * entry. An entry that the search finds will not be deleted: a process that
+ * deletes entries reads the row while it holds the leaf page locked (ZBTREE-8),
+ * and the row has the new key already.
  */
 void
 zbtree_add_key(Relation index, const ZKeyChange *change)
@@ -197,7 +209,10 @@ zbtree_add_key(Relation index, const ZKeyChange *change)
 	note_stale(index, change, oldvalues, oldnull, values, isnull);
 }
 
-/* Returns whether the version has the entry's key. */
+/*
+ * Returns whether the version has the entry's key. Compares the same columns as
+ * zbtree_counts.
+ */
 static bool
 has_key(Relation index, Relation table, IndexTuple entry, const ZHistoryVersion *version)
 {
@@ -225,6 +240,7 @@ has_key(Relation index, Relation table, IndexTuple entry, const ZHistoryVersion 
 	return true;
 }
 
+/* zbtree_needed: See zbtree.h. */
 bool
 zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber off, int *budget)
 {
@@ -240,6 +256,11 @@ zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber 
 		if (version.live && has_key(index, zhistory_table(history), entry, &version))
 			return true;
 	}
-	/* undo went while it was read: somebody may need the entry */
+
+	/*
+	 * If the history could not be read to its end because undo was discarded
+	 * meanwhile, the entry may be needed.
+	 */
+
 	return result != ZHISTORY_END;
 }

@@ -1,11 +1,13 @@
 /*
- * zbtree/mirror.c - operator families and classes of zbtree, made like those of
- * btree.
+ * zbtree/mirror.c - creating operator families and classes of zbtree after
+ * those of btree.
  *
- * An operator class belongs to one access method, so zbtree has one of the same
- * name, in the same schema, for each that it takes from btree. Support function
- * 4 (equalimage) is left out: it would allow nbtree to keep several rows in one
- * index tuple, but each zbtree entry is judged alone (ZBTREE-2).
+ * An operator class belongs to one access method. So for each class of btree
+ * that zbtree supports, this file creates one of the same name in the same
+ * schema, without support function 4 (equalimage), which would allow nbtree to
+ * store several TIDs in one index tuple (ZBTREE-2).
+ *
+ * Owns rule ZBTREE-5. No locks of its own, no crash points.
  */
 #include "postgres.h"
 
@@ -25,10 +27,12 @@ PG_FUNCTION_INFO_V1(zbtree_mirror_opclass);
 PGDLLEXPORT Datum zbtree_mirror_opclass(PG_FUNCTION_ARGS);
 
 /*
- * Returns the commands that make what zbtree lacks of the operator family of
- * class $1, in their order. They and their names hold for the search path of
- * mirror(). Members that name the same types as one that is there are not
- * compared with it. Objects of users are left out if $2 is false.
+ * A query that returns, in order, the commands that create the parts of the
+ * operator family of btree class $1 that zbtree's family of the same name does
+ * not have. Names are qualified for the search path that zbtree_mirror_opclass
+ * sets. A member of zbtree's family counts as present if it has the same number
+ * and types; its operator or function is not compared. With $2 false, objects
+ * that users have created are left out.
  */
 static const char commands[] =
 "WITH b AS (\n"
@@ -79,11 +83,10 @@ static const char commands[] =
 "ORDER BY step, place";
 
 /*
- * Makes what zbtree lacks of the family of this btree operator class. Returns
- * the number of commands that were necessary. On entry SPI is connected. What
- * CREATE EXTENSION makes belongs to the extension, so it must not depend on
- * what users have added to the server's families: to drop that with CASCADE
- * would drop the extension, and all zheap tables (ZBTREE-5).
+ * Creates the missing parts of zbtree's counterpart of the family of this btree
+ * operator class. Returns the number of commands that it ran. On entry SPI is
+ * connected. CREATE EXTENSION skips the objects of users, because what it
+ * creates is part of the extension (ZBTREE-5).
  */
 static int
 mirror(Oid opclass)
@@ -111,9 +114,10 @@ mirror(Oid opclass)
 }
 
 /*
- * zundo.mirror_opclass(text): makes what zbtree lacks of the family of this
- * btree operator class. Returns the number of objects that were made or
- * completed.
+ * zundo.mirror_opclass(text): creates for zbtree the operator family of this
+ * btree operator class and the family's classes, as far as they are missing.
+ * Returns the number of objects that were created or extended. Raises an error
+ * if the class does not exist.
  */
 Datum
 zbtree_mirror_opclass(PG_FUNCTION_ARGS)
@@ -123,7 +127,8 @@ zbtree_mirror_opclass(PG_FUNCTION_ARGS)
 	int			n;
 	int			save = NewGUCNestLevel();
 
-	/* for names in the commands, and for the query that makes them */
+	/* the query and the commands that it returns rely on this path */
+
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)

@@ -1,14 +1,15 @@
 /*
- * zbtree/purge.c - deleting stale entries that are known by key and TID.
+ * zbtree/purge.c - deleting entries that are given by key and TID, unless they
+ * are needed.
  *
- * Each entry is searched as an insertion would search its place. It is deleted
- * by nbtree's own code for entries of dead rows, which asks the table's access
- * method which of them are (zheap_index_delete_tuples in scan/), while the leaf
- * page is locked exclusively: so the answer is that of page-full deletion
- * (ZBTREE-8).
+ * Each entry's leaf page is found as for an insertion, and locked exclusively.
+ * Then nbtree's function for bottom-up deletion is called with the entries that
+ * were found there. It asks the table's access method which of them may be
+ * deleted (zheap_index_delete_tuples in scan/), which decides by ZBTREE-8 as it
+ * does when a leaf page is full.
  *
  * Owns rule ZBTREE-13. Locks: one leaf page at a time; WAL is nbtree's. No
- * crash points: what is not deleted waits for VACUUM.
+ * crash points: entries that are not deleted stay until VACUUM deletes them.
  */
 #include "postgres.h"
 
@@ -21,18 +22,18 @@
 #include "zbtree/zbtree.h"
 
 /*
- * Entries that are deleted together, of as many table blocks. Bottom-up
- * deletion must look at all of these blocks, though it finds nothing there
- * (scan/zfetch.c).
+ * Entries passed to nbtree in one call. They may belong to as many table
+ * blocks, and scan/zfetch.c looks at that many even if it finds nothing to
+ * delete.
  */
 #define MAX_TOGETHER	ZBTREE_PURGED_TOGETHER
 
-/* A page may be split between its two locks; then it is searched anew. */
+/* See lock_leaf. */
 #define MAX_SEARCHES	3
 
 /*
- * Returns whether the leaf page, which is locked, is the one where the key
- * belongs, as far as the page's upper bound tells.
+ * Returns whether the key is not above the high key of the leaf page, which is
+ * locked.
  */
 static bool
 belongs_left_of_bound(Relation index, Page page, BTScanInsert key)
@@ -44,9 +45,11 @@ belongs_left_of_bound(Relation index, Page page, BTScanInsert key)
 }
 
 /*
- * Finds the leaf page where the key belongs and locks it exclusively. It is
- * searched with share locks: a search with exclusive ones may have to complete
- * a split. Returns InvalidBuffer if the index is empty, or changes too fast.
+ * Finds the leaf page where the key belongs. Returns it pinned and locked
+ * exclusively, or InvalidBuffer if the index is empty. The search takes share
+ * locks, because a search with exclusive locks may have to complete a page
+ * split. If the page is split or deleted before it is locked exclusively,
+ * searches again; returns InvalidBuffer after MAX_SEARCHES attempts.
  */
 static Buffer
 lock_leaf(Relation index, Relation table, BTScanInsert key)
@@ -95,7 +98,10 @@ find_entry(Relation index, Page page, BTScanInsert key)
 	return InvalidOffsetNumber;
 }
 
-/* Adds an offset to n in ascending order, unless it is there already. */
+/*
+ * Inserts an offset into the n ascending ones, unless it is among them. Returns
+ * how many there are now.
+ */
 static int
 add_offset(OffsetNumber *offsets, int n, OffsetNumber off)
 {
@@ -111,8 +117,8 @@ add_offset(OffsetNumber *offsets, int n, OffsetNumber off)
 }
 
 /*
- * Deletes those of the n entries, which are on the exclusively locked leaf page
- * in the order of offsets, that nobody needs.
+ * Deletes those of the n entries that are not needed. They are on the leaf page
+ * in buf, which is locked exclusively, at ascending offsets.
  */
 static void
 delete_unneeded(Relation index, Relation table, Buffer buf, const OffsetNumber *offsets, int n)
@@ -126,7 +132,7 @@ delete_unneeded(Relation index, Relation table, Buffer buf, const OffsetNumber *
 	Assert(zc_buffer_exclusive(buf));	/* ZBTREE-13 */
 	op.irel = index;
 	op.iblknum = BufferGetBlockNumber(buf);
-	op.bottomup = true;			/* none of them needs to be deletable */
+	op.bottomup = true;			/* perhaps none of them is deletable */
 	op.bottomupfreespace = BLCKSZ;
 	op.deltids = entries;
 	op.status = states;
@@ -146,8 +152,8 @@ delete_unneeded(Relation index, Relation table, Buffer buf, const OffsetNumber *
 }
 
 /*
- * Looks at the first of the n entries, and at those after it as long as they
- * are on the same leaf page. Returns how many were looked at.
+ * Purges the first of the n entries, and those after it that are on the same
+ * leaf page, up to MAX_TOGETHER. Returns how many entries were looked at.
  */
 static int
 purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
@@ -192,8 +198,10 @@ purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
 	return looked_at;
 }
 
+/* zbtree_purge: See purge.h. */
 void
-zbtree_purge(Relation index, Relation table, IndexTuple *entries, int n)
+zbtree_purge(
+			 Relation index, Relation table, IndexTuple *entries, int n)
 {
 	Assert(zbtree_is(index) && !RelationUsesLocalBuffers(index));
 	for (int done = 0; done < n;)

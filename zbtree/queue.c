@@ -1,14 +1,15 @@
 /*
- * zbtree/queue.c - entries of zbtree indexes that may be stale, in shared
- * memory until the worker looks at them.
+ * zbtree/queue.c - the queue in shared memory of index entries that may be
+ * stale and that the worker is to look at.
  *
- * An update in place that changes a key leaves the entry of the old one, which
- * nobody needs once the update is settled. So the updating session notes it,
- * and puts it into the queue when its transaction ends: nothing is shared with
- * others before that. The worker of the database takes it out and looks at the
- * entry (purge.c).
+ * An update in place that changes a key leaves the entry of the old key in the
+ * index; the entry is not needed any more once all snapshots see the update.
+ * The updating session notes both keys in its own memory. When the transaction
+ * ends, the session puts the entries that are stale then into the queue. The
+ * worker of the database takes them out and deletes them (purge.c).
  *
- * Owns rule ZBTREE-12. Locks: one LWLock, a leaf. No crash points.
+ * Owns rule ZBTREE-12. Locks: one LWLock, under which no other lock is taken.
+ * No crash points.
  */
 #include "postgres.h"
 
@@ -20,12 +21,14 @@
 #include "utils/rel.h"
 #include "zbtree/queue.h"
 
-/* What a session notes before it hands the replaced keys over. */
+/* How much a session notes before it queues the old keys early. */
 #define NOTED_BYTES		(256 * 1024)
 #define LEAST_LENGTH	MAXALIGN(sizeof(ZQueuedKey))
 #define NOTED_PAIRS		((int) (NOTED_BYTES / (2 * LEAST_LENGTH)))
 
-/* A database gets at most this share of the chunks. */
+/*
+ * A database that has more than this share of the chunks gets no further one.
+ */
 #define QUOTA_NUMERATOR		3
 #define QUOTA_DENOMINATOR	4
 
@@ -33,9 +36,8 @@ typedef struct KeyChunk
 {
 	Oid			db;				/* InvalidOid = free */
 	uint32		used;			/* bytes */
-	uint64		seq;			/* chunks in the order in which they were
-								 * begun */
-	ZXid		max_xid;		/* of its items */
+	uint64		seq;			/* unique; ascending as chunks are begun */
+	ZXid		max_xid;		/* highest xid of its items */
 } KeyChunk;
 
 typedef struct KeyQueue
@@ -47,27 +49,30 @@ typedef struct KeyQueue
 	KeyChunk	chunks[FLEXIBLE_ARRAY_MEMBER];
 } KeyQueue;
 
-/* A replaced key and, behind it, the one that was made. */
+/* One change of a key: the item of the old key, followed by that of the new. */
 typedef struct NotedPair
 {
 	int			level;			/* nest level of the (sub)transaction */
-	uint32		at;				/* in the noted bytes */
+	uint32		at;				/* where the items begin in MyQueue.bytes */
 } NotedPair;
 
 typedef struct MyQueue
 {
-	KeyQueue   *shared;			/* NULL = there is none */
-	char	   *data;			/* of all chunks */
-	int			chunk;			/* that this process added to last ... */
-	uint64		seq;			/* ... if it still has this number */
-	char	   *bytes;			/* noted; NULL = nothing was noted yet */
+	KeyQueue   *shared;			/* NULL: zundo.key_queue is 0 */
+	char	   *data;			/* the bytes of all chunks */
+	int			chunk;			/* chunk to which this process added last; it
+								 * may have been taken since, then its number
+								 * is not seq */
+	uint64		seq;
+	char	   *bytes;			/* noted items; NULL: nothing was noted yet */
 	NotedPair  *pairs;
-	uint32		used;
+	uint32		used;			/* of bytes */
 	int			npairs;
 } MyQueue;
 
 static MyQueue my;
 
+/* Returns how many chunks zundo.key_queue allows. */
 static int
 number_of_chunks(void)
 {
@@ -89,7 +94,7 @@ zqueue_shmem_size(void)
 	return add_size(size_of_headers(), mul_size(number_of_chunks(), ZQUEUE_CHUNK));
 }
 
-/* Creates the queue, which is empty, or attaches to it. */
+/* Creates an empty queue in shared memory, or attaches to it. */
 void
 zqueue_shmem_startup(void)
 {
@@ -113,8 +118,9 @@ zqueue_shmem_startup(void)
 }
 
 /*
- * Returns the chunk for an item of this database, or -1 if the queue is full.
- * The queue is locked exclusively.
+ * Returns the chunk for an item of this database, or -1 if there is no room or
+ * the database has used up its share. Begins a chunk if the newest one of the
+ * database is full. The caller holds the queue's lock exclusively.
  */
 static int
 chunk_for(Size length)
@@ -155,7 +161,10 @@ chunk_for(Size length)
 	return newest;
 }
 
-/* Adds an item; returns false if it has no room. Locked as for chunk_for. */
+/*
+ * Adds an item. Returns false if there is no room. The caller holds the queue's
+ * lock exclusively.
+ */
 static bool
 add(const ZQueuedKey *key)
 {
@@ -174,8 +183,9 @@ add(const ZQueuedKey *key)
 }
 
 /*
- * Queues the noted pairs from 'first' on, and forgets them. What the queue has
- * no room for waits for VACUUM.
+ * Queues the items of the noted pairs from 'first' on: those of the replaced
+ * keys, of the new keys ('made'), or both. Forgets these pairs. Items for which
+ * the queue has no room are dropped.
  */
 static void
 hand_over(int first, bool replaced, bool made)
@@ -214,9 +224,10 @@ append(ZXid xid, Relation index, Oid table, IndexTuple entry)
 }
 
 /*
- * A transaction that changes more keys than can be noted hands them over as if
- * it had committed. If it aborts, the old keys are found needed, and the new
- * ones wait for VACUUM.
+ * zqueue_note: See queue.h. If the session's memory for notes is full, queues
+ * the old keys as if the transaction had committed. If it aborts after that,
+ * the worker finds the entries of the old keys needed, and those of the new
+ * keys stay until VACUUM deletes them.
  */
 void
 zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newentry)
@@ -243,13 +254,18 @@ zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newe
 	my.npairs++;
 }
 
+/* zqueue_at_xact_end: See queue.h. */
 void
 zqueue_at_xact_end(bool replaced, bool made)
 {
 	hand_over(0, replaced, made);
 }
 
-/* The pairs of a subtransaction, and of those within it, are the last ones. */
+/*
+ * zqueue_at_subxact_end: See queue.h. The pairs of a subtransaction and of its
+ * own subtransactions are the last ones, because only the innermost one writes.
+ */
+
 void
 zqueue_at_subxact_end(int level, bool commit)
 {

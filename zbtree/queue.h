@@ -1,6 +1,6 @@
 /*
- * zbtree/queue.h - entries of zbtree indexes that may be stale, in shared
- * memory until the worker looks at them.
+ * zbtree/queue.h - the queue in shared memory of index entries that may be
+ * stale and that the worker is to look at (ZBTREE-12).
  */
 #ifndef ZUNDO_ZBTREE_QUEUE_H
 #define ZUNDO_ZBTREE_QUEUE_H
@@ -9,22 +9,22 @@
 #include "common/zundo.h"
 #include "utils/relcache.h"
 
-/* The queue is given out and taken in chunks of this many bytes. */
+/* The queue consists of chunks of this many bytes, each of one database. */
 #define ZQUEUE_CHUNK	8192
 
 /*
- * An entry to look at when xid is before `oldest`. Its key columns follow;
- * included columns are null.
+ * An item of the queue: an entry to look at when xid is before `oldest`. The
+ * entry's included columns are null.
  */
 typedef struct ZQueuedKey
 {
-	ZXid		xid;			/* that has changed the row */
+	ZXid		xid;			/* transaction that changed the row's key */
 	Oid			table;
 	Oid			index;
 	IndexTupleData entry;
 } ZQueuedKey;
 
-/* zqueue_length: returns the bytes that the item takes in a chunk. */
+/* zqueue_length: returns how many bytes of a chunk the item occupies. */
 static inline Size
 zqueue_length(const ZQueuedKey *key)
 {
@@ -32,41 +32,48 @@ zqueue_length(const ZQueuedKey *key)
 }
 
 /*
- * zqueue_note: notes that the current (sub)transaction has replaced a key. The
- * entry of the old key will be stale if it commits, that of the new one if it
- * aborts. Makes copies. Does nothing for a temporary table.
+ * zqueue_note: notes, in the session's memory, that the current
+ * (sub)transaction has replaced a key. The entry of the old key becomes stale
+ * if the transaction commits, that of the new key if it aborts. Copies both
+ * entries, each of which has at most ZQUEUE_CHUNK / 2 bytes. Does nothing for
+ * a temporary table, or without a queue. Raises an error if memory is
+ * exhausted.
  */
 extern void zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newentry);
 
 /*
- * zqueue_at_xact_end: queues what the transaction has noted: the entries of the
- * keys that it has replaced, of those that it has made, or both. Called in the
- * callbacks of its end. Allocates nothing, raises nothing.
- * zqueue_at_subxact_end: the same for the subtransaction of this nest level.
+ * zqueue_at_xact_end: queues the entries that the transaction has noted, those
+ * of replaced keys, of new keys, or both, and forgets them. Called by the
+ * callback of the transaction's end. Allocates nothing, raises nothing.
+ * zqueue_at_subxact_end: for the subtransaction of this nest level: after an
+ * abort queues the entries of new keys, after a commit passes the notes to the
+ * parent. Allocates nothing, raises nothing.
  */
 extern void zqueue_at_xact_end(bool replaced, bool made);
 extern void zqueue_at_subxact_end(int level, bool commit);
 
 /*
- * zqueue_take: takes the oldest chunk of this database out of the queue if all
- * its items are before oldest. Copies it to buf (ZQUEUE_CHUNK bytes) and
- * returns its length, or 0.
+ * zqueue_take: removes the chunk of this database that was begun first, if the
+ * transactions of all its items are before oldest. Copies its items to buf,
+ * which has room for ZQUEUE_CHUNK bytes. Returns their length, or 0 if no chunk
+ * was removed.
  */
 extern Size zqueue_take(ZXid oldest, char *buf);
 
-/* zqueue_put: puts an item back. It is lost if the queue is full. */
+/* zqueue_put: puts an item back; drops it if the queue is full. */
 extern void zqueue_put(const ZQueuedKey *key);
 
 /* zqueue_is_empty: returns whether this database has no items in the queue. */
 extern bool zqueue_is_empty(void);
 
 /*
- * zqueue_forget: drops all items of a database, which does not exist any more
- * or has no zundo: no worker would take them.
+ * zqueue_forget: drops all items of a database that no worker will look at,
+ * because it does not exist any more or has no zundo.
  */
 extern void zqueue_forget(Oid db);
 
-/* For the shared memory hooks in hooks.c. */
+/* Shared memory of the queue; called by the hooks in hooks.c. */
+
 extern Size zqueue_shmem_size(void);
 extern void zqueue_shmem_startup(void);
 

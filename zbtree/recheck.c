@@ -1,11 +1,14 @@
 /*
- * zbtree/recheck.c - scans of a zbtree index, whose entries count only for
- * versions that have their key (ZBTREE-4).
+ * zbtree/recheck.c - scans of a zbtree index, and the check that a row version
+ * has the key of the entry that led to it (ZBTREE-4).
  *
- * The scans are nbtree's. Before a TID is returned, the entry that it was found
- * in is left with the table's index fetch, which asks zbtree_counts about the
- * version that it has found. A bitmap forgets entries, so the executor is
- * asked to check its conditions again.
+ * nbtree's code does the scans. When it returns a TID, zbtree_gettuple stores
+ * the TID's entry in the state of the table's index fetch. The fetch calls
+ * zbtree_counts with the version that the snapshot sees. A bitmap contains TIDs
+ * without entries; for bitmap scans the executor checks the scan's conditions
+ * again instead.
+ *
+ * Locks: nbtree's. No crash points.
  */
 #include "postgres.h"
 
@@ -19,9 +22,9 @@
 #include "zbtree/zbtree_internal.h"
 
 /*
- * Compares only what an update in place may change: plain columns that are not
- * stored out of line. Bytes are compared first, since calling a comparison
- * function takes longer.
+ * zbtree_counts: See zbtree.h. Compares only columns that an update in place
+ * may change: plain columns whose value is not stored out of line. Compares
+ * bytes first, which is faster than calling a comparison function.
  */
 bool
 zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot)
@@ -56,9 +59,10 @@ zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot)
 }
 
 /*
- * Begins the scan anew as nbtree does. nbtree keeps copies of the entries for
- * index-only scans only, so it is asked for these; otherwise the scan is what
- * the executor wants, in particular as to pins.
+ * Starts or restarts the scan as nbtree does. nbtree copies the entries of a
+ * leaf page only if the scan is index-only, so xs_want_itup is set during its
+ * call. Whether the scan keeps its leaf pages pinned is then decided anew from
+ * what the executor asked for.
  */
 void
 zbtree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys)
@@ -72,6 +76,10 @@ zbtree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int
 	zc_bt_choose_pins((BTScanOpaque) scan->opaque, scan);
 }
 
+/*
+ * Returns nbtree's next TID in scan->xs_heaptid, and its entry in the state of
+ * the table's index fetch. Raises an error if the scan has no such state.
+ */
 bool
 zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 {
@@ -89,8 +97,14 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 	return true;
 }
 
+/*
+ * Adds the TIDs of all matching entries to the bitmap, each with the mark that
+ * the executor must check the scan's conditions. Returns their number. nbtree's
+ * own function would add them without that mark.
+ */
 int64
-zbtree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
+zbtree_getbitmap(
+				 IndexScanDesc scan, TIDBitmap *tbm)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	int64		n = 0;

@@ -45,10 +45,10 @@ check_table(Relation table, Relation index)
 
 /*
  * Raises ERRCODE_FEATURE_NOT_SUPPORTED if a key column has a nondeterministic
- * collation and compares bytes (text_pattern_ops and its like): the class's
- * equality operator then finds values of other bytes equal, which the index
- * would not find (ZBTREE-11). The server refuses the same of btree's own
- * classes, which it knows by their OIDs.
+ * collation and an operator class that compares bytes (text_pattern_ops and the
+ * like). The equality operator of such a class takes values with different
+ * bytes as equal, and a search of the index would miss them (ZBTREE-11). The
+ * server has the same check, but only for the OIDs of btree's classes.
  */
 static void
 check_collations(Relation index)
@@ -75,9 +75,9 @@ check_collations(Relation index)
 }
 
 /*
- * Builds the index as a btree. Sorting in 15 and 17, and assertions in all
- * versions, look at the access method in the index's relcache entry, so it says
- * btree meanwhile (ZBTREE-1).
+ * Builds the index as nbtree does. The sort in 15 and 17, and assertions in all
+ * versions, compare the access method in the index's relcache entry with btree,
+ * so the entry says btree during the build (ZBTREE-1).
  */
 static IndexBuildResult *
 build(Relation table, Relation index, struct IndexInfo *info)
@@ -104,7 +104,10 @@ build(Relation table, Relation index, struct IndexInfo *info)
 
 #ifdef USE_ASSERT_CHECKING
 
-/* Inserts as nbtree does, whose assertions look at the access method. */
+/*
+ * Inserts as nbtree does. Its assertions compare the access method in the
+ * relcache entry with btree (ZBTREE-1).
+ */
 static bool
 insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,
 	   IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
@@ -132,8 +135,8 @@ insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation ta
 #if ZC_PLANNER_KNOWS_BTREE_HEIGHT
 
 /*
- * Estimates as for a btree. The planner finds out the height of the tree for
- * access method btree only, and nbtree's estimate depends on it.
+ * Estimates as nbtree does, which needs the height of the tree. The planner of
+ * these versions looks up the height of indexes of access method btree only.
  */
 static void
 cost_estimate(struct PlannerInfo *root, struct IndexPath *path, double loop_count,
@@ -155,8 +158,9 @@ cost_estimate(struct PlannerInfo *root, struct IndexPath *path, double loop_coun
 #endif
 
 /*
- * Returns nbtree's routine with what differs. The server has nbtree's own in a
- * place that must not be written to.
+ * Returns a copy of nbtree's routine with some callbacks and properties
+ * replaced. The original must not be changed: the server keeps it for all btree
+ * indexes.
  */
 Datum
 zbtree_handler(PG_FUNCTION_ARGS)
@@ -168,7 +172,7 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	am.amrescan = zbtree_rescan;
 	am.amgettuple = zbtree_gettuple;
 	am.amgetbitmap = zbtree_getbitmap;
-	/* an entry may have the key, and included columns, of another version */
+	/* an entry may have the columns of another version than the visible one */
 	am.amcanreturn = NULL;
 #ifdef USE_ASSERT_CHECKING
 	am.aminsert = insert;
@@ -178,9 +182,10 @@ zbtree_handler(PG_FUNCTION_ARGS)
 #endif
 
 	/*
-	 * ON CONFLICT, foreign keys and partitioned tables ask the server for
-	 * access method btree, or translate strategies; both fail here.
+	 * ON CONFLICT, foreign keys and partitioned tables accept unique indexes
+	 * of btree only, or translate strategies, which zbtree does not.
 	 */
+
 	am.amcanunique = false;
 	zc_limit_index_am(&am);
 	PG_RETURN_POINTER(zc_index_am_result(&am));

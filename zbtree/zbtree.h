@@ -1,6 +1,6 @@
 /*
- * zbtree/zbtree.h - what zheap's index fetches and the index access method
- * zbtree share.
+ * zbtree/zbtree.h - the interface between zheap's code and the index access
+ * method zbtree.
  */
 #ifndef ZUNDO_ZBTREE_H
 #define ZUNDO_ZBTREE_H
@@ -11,32 +11,35 @@
 #include "mvcc/zhistory.h"
 
 /*
- * What an index fetch of a zheap table begins with. An entry tells which key
- * the row is expected to have (ZBTREE-4).
+ * The first member of the state of an index fetch of a zheap table. A scan of a
+ * zbtree index leaves here the entry in which it found the TID, so that the
+ * fetch can compare keys (ZBTREE-4).
  */
 typedef struct ZExpectingFetch
 {
 	IndexFetchTableData base;	/* first: it is what callers see */
 	Relation	index;
-	IndexTuple	entry;			/* of the next row; NULL = any key */
+	IndexTuple	entry;			/* of the TID fetched next; NULL: keys are not
+								 * compared */
 } ZExpectingFetch;
 
 /*
- * zbtree_counts: returns whether the row in slot has the key of this entry of
- * the index. Calls comparison functions, so no buffer lock may be held.
+ * zbtree_counts: returns whether the row version in slot has the key of this
+ * entry of the index (ZBTREE-4). Calls comparison functions, so no buffer lock
+ * may be held.
  */
 extern bool zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot);
 
-/* zbtree_is: returns whether the index is one of access method zbtree. */
+/* zbtree_is: returns whether the index has access method zbtree. */
 extern bool zbtree_is(Relation index);
 
 /*
- * zbtree_keys_stay: returns whether rows may stay in place when an update
+ * zbtree_keys_stay: returns whether a row may stay in place when an update
  * changes key columns of this index (ZBTREE-3).
  */
 extern bool zbtree_keys_stay(Relation index);
 
-/* An update in place that has been made, and whose index entries are due. */
+/* An update in place of the table page whose index entries are to be added. */
 typedef struct ZKeyChange
 {
 	Relation	table;
@@ -50,25 +53,27 @@ typedef struct ZKeyChange
 
 /*
  * zbtree_add_key: makes sure that the index has an entry for the new key of the
- * row, if that is not equal to the old one (ZBTREE-6). Table and index are
- * locked in RowExclusiveLock mode, no buffer is locked. Calls comparison
- * functions. Raises what nbtree raises.
+ * row, unless that equals the old key (ZBTREE-6). Notes both keys for the queue
+ * (ZBTREE-12). The caller holds RowExclusiveLock on table and index, and no
+ * buffer lock. Calls comparison functions. Raises nbtree's errors, and
+ * ERRCODE_INDEX_CORRUPTED if the entry of the new key is marked dead.
  */
 extern void zbtree_add_key(Relation index, const ZKeyChange *change);
 
 /*
  * zbtree_needed: returns whether a snapshot may need this entry of the row at
- * off of the page that was loaded into history: whether a version that is not
- * aborted, down to the newest one that all see, has the entry's key (ZBTREE-8).
- * *budget is the number of versions that may still be looked at; without it the
- * answer is true. The entry's page may be locked.
+ * off of the page that was loaded into history (ZBTREE-8). *budget is the
+ * number of versions that the function may still look at, and is decremented
+ * for each; the result is true when it is used up. The caller may hold a lock
+ * on the entry's leaf page, but not on the table page.
  */
 extern bool zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber off,
 						  int *budget);
 
 /*
- * zbtree_same_key: returns whether two index rows have equal keys, as the
- * operator classes compare them; null equals null.
+ * zbtree_same_key: returns whether two arrays of index columns have equal keys
+ * by the comparison functions of the key columns; null equals null.
+ *
  */
 extern bool zbtree_same_key(Relation index, const Datum *a, const bool *anull, const Datum *b,
 							const bool *bnull);
