@@ -1,0 +1,298 @@
+/*
+ * dml/zrowchange.c - acquiring a row that is to be updated or deleted:
+ * comparing it with its replacement, examining it, and waiting for others.
+ *
+ * What an update needs of indexes follows from the two rows, and so does the
+ * strength in which it excludes row locks. So the row is copied and compared
+ * anew each time that the page is locked.
+ */
+#include "postgres.h"
+
+#include "dml/zrowchange.h"
+#include "utils/rel.h"
+
+/*
+ * An update evaluates index expressions this often at most, if each time the
+ * row or the index columns change meanwhile (COMPUTED-2).
+ */
+#define MAX_ASKED 5
+
+void
+zrowchange_begin(RowChange *u, ItemPointer tid, Replacement *replacement)
+{
+	memset(u, 0, offsetof(RowChange, state));
+	u->tid = *tid;
+	u->mode = LockTupleExclusive;
+	u->queued = LockTupleExclusive;
+	u->replacement = replacement;
+}
+
+void
+zrowchange_end(RowChange *u)
+{
+	Assert(zc_buffer_unlocked(u->buf));
+	ReleaseBuffer(u->buf);
+	zrow_end_wait(u->writer.rel, &u->tid, u->queued, u->have_tuple_lock);
+}
+
+/*
+ * Returns whether our own transaction may have written this row. A row in an
+ * overflow slot may be ours.
+ */
+static bool
+row_is_ours(Page page, const char *row)
+{
+	int			s = ZH_SLOT(zheader_get(row));
+	ZXid		xid;
+
+	if (s == 0 || s > zpage_nslots(page))
+		return s != 0;
+	xid = zpage_slot_writer(zpage_slot(page, s));
+	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
+}
+
+/*
+ * Returns whether zcomputed_differ has been asked for the row on the page. The
+ * header does not matter: it holds no values.
+ */
+static bool
+was_asked(const RowChange *u)
+{
+	const Replacement *new = u->replacement;
+
+	return new->asked != NULL && new->asked_reading == new->columns->reading &&
+		new->asked_len == u->oldlen - ZTUPLE_HEADER_SIZE &&
+		memcmp(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len) == 0;
+}
+
+/*
+ * Sets whether an update in place gives the row new keys in indexes to which it
+ * adds the entries itself. The rows are compared as they are stored: the
+ * toaster may move a key out of line whose value does not change. Such a row
+ * must not stay, since a key out of line counts for every entry of its TID
+ * (ZBTREE-4).
+ */
+static void
+compare_keys(RowChange *u)
+{
+	Replacement *new = u->replacement;
+	const Bitmapset *keyed = new->columns->keyed;
+	Relation	rel = u->writer.rel;
+	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
+
+	if (!zcolumns_differ(&stored, keyed))
+		return;
+	if (zcolumns_some_external(rel, keyed, u->oldrow, u->oldlen) ||
+		zcolumns_some_external(rel, keyed, new->row, new->len))
+		new->in_place = false;
+	else
+		new->new_keys = true;
+}
+
+/*
+ * Sets whether the update can be made in place, as far as the indexes are
+ * concerned, or whether that is undecided.
+ */
+static void
+compare_indexes(RowChange *u, const ZUpdatedRow *row)
+{
+	Replacement *new = u->replacement;
+
+	if (zundo_move_updates)
+		return;
+	switch (zcolumns_effect(row, new->columns))
+	{
+		case ZINDEX_SAME:
+			new->in_place = true;
+			break;
+		case ZINDEX_CHANGED:
+			break;
+		case ZINDEX_COMPUTED:
+			if (was_asked(u))
+				new->in_place = !new->computed_differ;
+			else
+				new->undecided = (new->times_asked < MAX_ASKED);
+			break;
+	}
+	if (new->in_place)
+		compare_keys(u);
+}
+
+/*
+ * Compares the replacement with the row, and sets the strength of the change,
+ * whether it can be made in place, and whether a trigger's event may be queued.
+ */
+static void
+compare_replacement(RowChange *u)
+{
+	Replacement *new = u->replacement;
+	const ZIndexColumns *columns = new->columns;
+	ZUpdatedRow row = zrowchange_rows(u);
+
+	if (!zcolumns_differ(&row, columns->key))
+		u->mode = LockTupleNoKeyExclusive;
+	compare_indexes(u, &row);
+	new->event = zcolumns_event(columns, !new->in_place, zcolumns_differ(&row, columns->foreign),
+								row_is_ours(BufferGetPage(u->buf), u->oldrow)) ||
+		zcolumns_some_null(u->writer.rel, columns->foreign, new->values, new->values_len);
+	if (new->in_place)
+		new->summarizing = zcolumns_differ(&row, columns->summarized);
+}
+
+bool
+zrowchange_look(RowChange *u)
+{
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = zrowchange_offset(u);
+	ItemId		lp;
+
+	Assert(zc_buffer_exclusive(u->buf));
+	u->mode = LockTupleExclusive;
+	if (u->replacement != NULL)
+	{
+		u->replacement->undecided = false;
+		u->replacement->in_place = false;
+		u->replacement->new_keys = false;
+		u->replacement->summarizing = false;
+		u->replacement->event = false;
+	}
+
+	/* a damaged row is not read here; examining it raises the error */
+	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
+		return false;
+	lp = PageGetItemId(page, off);
+	if (!ItemIdIsNormal(lp))
+		return false;
+	u->oldlen = zpage_row_length(page, lp);
+	if (unlikely(u->oldlen == 0))
+		zvis_corrupt_page(u->writer.rel, BufferGetBlockNumber(u->buf), page, off);
+	memcpy(u->oldrow, zpage_row(page, lp), u->oldlen);
+	if (u->replacement != NULL)
+		compare_replacement(u);
+	return true;
+}
+
+/*
+ * Returns whether the version on the page is visible to the crosscheck snapshot
+ * of a referential action; true without one.
+ */
+static bool
+passes_crosscheck(const RowChange *u, Snapshot crosscheck)
+{
+	ZSlotView	slots;
+	ZRow		row;
+	ZRowWriter	writer;
+
+	if (crosscheck == InvalidSnapshot)
+		return true;
+	row = zrow_on(u->writer.rel, u->buf, zrowchange_offset(u), &slots);
+	zslots_copy(row.rel, row.block, row.page, &slots);
+	zrow_writer(&row, crosscheck, &writer);
+	return writer.visible;
+}
+
+/*
+ * Sets the mode for a row that has moved and left nothing but a stub. The
+ * caller follows the update and locks the new place in that mode, which must be
+ * no stronger than it will need; so the version that the snapshot sees is
+ * compared. On entry the page is not locked.
+ */
+static void
+mode_beside_stub(RowChange *u, Snapshot snapshot)
+{
+	ZVersion	version;
+	ZUpdatedRow row;
+	Relation	rel = u->writer.rel;
+	Replacement *new = u->replacement;
+
+	if (new == NULL || !u->state.stub || snapshot == InvalidSnapshot || !IsMVCCSnapshot(snapshot))
+		return;
+	zvis_fetch(rel, u->buf, zrowchange_offset(u), snapshot, &version, NULL);
+	row = zrowchange_rows(u);
+	row.old = version.row;
+	row.oldlen = version.len;
+	if (version.found && !zcolumns_differ(&row, new->columns->key))
+		u->mode = LockTupleNoKeyExclusive;
+}
+
+/*
+ * Returns TM_Updated, with *tmfd filled, for a row whose version the crosscheck
+ * snapshot does not see.
+ */
+static TM_Result
+fails_crosscheck(const RowChange *u, TM_FailureData *tmfd)
+{
+	tmfd->ctid = u->tid;
+	tmfd->xmax = InvalidTransactionId;
+	tmfd->cmax = InvalidCommandId;
+	tmfd->traversed = false;
+	return TM_Updated;
+}
+
+/*
+ * Each round begins anew, with the columns of indexes: the row may be another
+ * one after a wait, and the columns as well.
+ */
+TM_Result
+zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait,
+				   TM_FailureData *tmfd)
+{
+	Relation	rel = u->writer.rel;
+	ZRowWish	wish = {rel, u->buf, &u->tid, u->writer.cid, snapshot};
+
+	for (;;)
+	{
+		TM_Result	result;
+		LockTupleMode mode;
+
+		/* may read catalogs, so not under the page lock */
+		if (u->replacement != NULL)
+			u->replacement->columns = zindex_columns(rel);
+		if (unlikely(u->writer.decoded))
+			u->identity = zindex_columns(rel)->identity;
+		LockBuffer(u->buf, BUFFER_LOCK_EXCLUSIVE);
+
+		/*
+		 * Examining may roll an aborted update back. The row below it may
+		 * have another key, so that a stronger mode is needed.
+		 */
+		do
+		{
+			wish.sound = zrowchange_look(u);
+			mode = u->must_move ? LockTupleExclusive : u->mode;
+			wish.mode = mode;
+			result = zrow_examine(&wish, &u->state, tmfd);
+			if (u->state.rolled_back)
+				(void) zrowchange_look(u);
+		} while (result == TM_Ok && u->mode > mode);
+		if (result == TM_Ok && !passes_crosscheck(u, crosscheck))
+			result = fails_crosscheck(u, tmfd);
+		if (result == TM_Ok)
+			return result;
+		LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+		if (result != TM_BeingModified || !wait)
+		{
+			if (result == TM_Updated)
+				mode_beside_stub(u, snapshot);
+			return result;
+		}
+		if (!u->have_tuple_lock)
+			u->queued = mode;
+		zrow_wait(rel, &u->tid, u->state.wait_for, mode, LockWaitBlock,
+				  u->replacement != NULL ? XLTW_Update : XLTW_Delete, u->state.own_hold,
+				  &u->have_tuple_lock);
+	}
+}
+
+bool
+zrowchange_pick(RowChange *u)
+{
+	return zslot_pick(&u->writer, u->buf, ZH_SLOT(zheader_get(u->oldrow)), true, &u->pick);
+}
+
+void
+zrowchange_reserve(RowChange *u)
+{
+	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
+	zu_overflow_reserve();
+}

@@ -1,0 +1,169 @@
+/*
+ * dml/zrowchange.h - the update or the deletion of one row, as the files that
+ * make it pass it on: zupdate.c and zdelete.c are the entry points,
+ * zrowchange.c acquires the row, zrowwrite.c writes the change.
+ */
+#ifndef ZUNDO_ZROWCHANGE_H
+#define ZUNDO_ZROWCHANGE_H
+
+#include "dml/zdml_internal.h"
+#include "storage/bufmgr.h"
+
+/* The row that an update puts in the old one's place. */
+typedef struct Replacement
+{
+	char	   *row;			/* the header names no slot until it is
+								 * applied */
+	uint32		len;
+	bool		toasted;
+	const char *values;			/* the row before toasting, for comparison:
+								 * toasting may move values that have not
+								 * changed */
+	uint32		values_len;
+	const ZIndexColumns *columns;
+
+	/*
+	 * The last answer of zcomputed_differ; it holds for this old row and this
+	 * reading of the columns (COMPUTED-2).
+	 */
+	char	   *asked;			/* old row without its header, or NULL */
+	Size		asked_len;
+	uint64		asked_reading;
+	bool		computed_differ;
+	int			times_asked;
+	/* result of comparing it with the row on the page */
+	bool		undecided;		/* zcomputed_differ must be asked */
+	bool		in_place;		/* no index needs a new entry */
+	bool		new_keys;		/* ... except those to which this update adds
+								 * it (ZBTREE-3) */
+	bool		summarizing;	/* ... except block-summarizing ones */
+	bool		event;			/* an AFTER row trigger's event may be queued */
+} Replacement;
+
+/* The update or the deletion of one row, from its start to its end. */
+typedef struct RowChange
+{
+	ZWriter		writer;
+	ItemPointerData tid;
+	Buffer		buf;
+	Replacement *replacement;	/* NULL: the row is deleted */
+	LockTupleMode mode;			/* strength in which the change excludes locks */
+	bool		must_move;		/* the row will get a new TID, and no other
+								 * transaction may hold a lock on it (DML-5) */
+	bool		have_tuple_lock;	/* the heavyweight lock for waiting is
+									 * held, */
+	LockTupleMode queued;		/* in this mode */
+	bool		locked;			/* our transaction had locked the row before
+								 * this change */
+	const Bitmapset *identity;	/* columns of the replica identity, if the
+								 * change is to be decoded */
+	ZSlotPick	pick;			/* slot of the old page; void when the page is
+								 * unlocked */
+	/* fields from here on are not set before the page is locked */
+	ZRowState	state;
+	Size		oldlen;			/* length of oldrow: the row that is replaced
+								 * or deleted, copied under the lock */
+	char		oldrow[BLCKSZ];
+} RowChange;
+
+static inline OffsetNumber
+zrowchange_offset(const RowChange *u)
+{
+	return ItemPointerGetOffsetNumber(&u->tid);
+}
+
+static inline BlockNumber
+zrowchange_block(const RowChange *u)
+{
+	return ItemPointerGetBlockNumber(&u->tid);
+}
+
+/* Returns the row on the page and its replacement. */
+static inline ZUpdatedRow
+zrowchange_rows(RowChange *u)
+{
+	const Replacement *new = u->replacement;
+
+	return (ZUpdatedRow)
+	{
+		u->writer.rel, &u->tid, u->oldrow, u->oldlen, new->values,
+			new->values_len
+	};
+}
+
+/*
+ * Returns the bytes that the old row still occupies on its page.
+ */
+static inline int
+zrowchange_room(const RowChange *u)
+{
+	Assert(zc_buffer_locked(u->buf));
+	return ItemIdGetLength(PageGetItemId(BufferGetPage(u->buf), zrowchange_offset(u)));
+}
+
+/* ---- acquiring the row (dml/zrowchange.c) ---- */
+
+/*
+ * Begins the change of the row at tid: its replacement, or its deletion if
+ * 'replacement' is NULL.
+ */
+extern void zrowchange_begin(RowChange *u, ItemPointer tid, Replacement *replacement);
+
+/*
+ * Ends the change: releases the pin and the heavyweight lock. The page is not
+ * locked any more.
+ */
+extern void zrowchange_end(RowChange *u);
+
+/*
+ * Copies the row that is to be changed and compares it with its replacement, if
+ * there is one. Sets u->mode. On entry the page is locked. Returns false if
+ * there is no row to be read at its place, or a damaged one.
+ */
+extern bool zrowchange_look(RowChange *u);
+
+/*
+ * Locks the page and examines the row until it may be changed or there is
+ * another answer, which is returned. Waits for other transactions if wait is
+ * set. On TM_Ok the page is locked, u->oldrow is the row to be changed, and
+ * u->mode is the strength that the change needs; otherwise the page is not
+ * locked.
+ */
+extern TM_Result zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait,
+									TM_FailureData *tmfd);
+
+/*
+ * Picks the old page's slot; the row stays where it is. Returns false if the
+ * page needs an overflow page.
+ */
+extern bool zrowchange_pick(RowChange *u);
+
+/*
+ * Unlocks the page, which needs an overflow page, and reserves one. Nothing
+ * learnt about the row is valid any more.
+ */
+extern void zrowchange_reserve(RowChange *u);
+
+/* ---- writing the change (dml/zrowwrite.c) ---- */
+
+/*
+ * Updates the row in place. Returns the pointer of its record. On entry the
+ * page is locked and the row fits.
+ */
+extern UndoPtr zrowwrite_update(RowChange *u);
+
+/*
+ * Moves the row to another place, perhaps on the same page, together with the
+ * locks that others hold on it. Returns the pointer of the old row's record. On
+ * entry both pages are locked; on return the new one is released, unless it is
+ * the old one.
+ */
+extern UndoPtr zrowwrite_move(RowChange *u, const ZNewPlace *place);
+
+/*
+ * Deletes the row. as_of: see zheap_delete_as_of. Returns the pointer of its
+ * record. On entry the page is locked and the row acquired.
+ */
+extern UndoPtr zrowwrite_delete(RowChange *u, bool changing_part, TransactionId as_of);
+
+#endif

@@ -1,0 +1,309 @@
+/*
+ * dml/zrowwrite.c - what the update or the deletion of a row writes: the change
+ * of the pages, the undo records, and what logical decoding needs.
+ *
+ * Both halves of a move carry one xid and cid, so a snapshot accepts exactly
+ * one of them.
+ *
+ * Crash points: "update-logged", "move-logged", "delete-logged".
+ */
+#include "postgres.h"
+
+#include "change/zlogical.h"
+#include "dml/zrowchange.h"
+#include "rollback/zrollback.h"
+#include "utils/rel.h"
+
+/* Memory for the payload of the old row's record. */
+typedef struct Payload
+{
+	char		raw[2 * BLCKSZ];
+	char		compressed[2 * BLCKSZ];
+} Payload;
+
+/*
+ * Returns whether the change excludes KEY SHARE lockers: if it changes the key,
+ * or if our transaction has excluded them by a lock. Transactions that met that
+ * lock reckon with a new key, and must look at the row anew when our
+ * transaction has ended, as on heap.
+ */
+static inline bool
+excludes_key_share(const RowChange *u)
+{
+	return u->mode == LockTupleExclusive || u->state.own_exclusive;
+}
+
+/*
+ * Makes the whole old row the payload of rec. Returns the length of the header
+ * that it begins with.
+ */
+static int
+whole_row_payload(const RowChange *u, Payload *payload, ZuRecord *rec)
+{
+	char	   *p = zheader_compact_put(payload->raw, zheader_get(u->oldrow), 0);
+	int			header_length = p - payload->raw;
+
+	memcpy(p, u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE);
+	rec->payload = payload->raw;
+	rec->payload_len = header_length + u->oldlen - ZTUPLE_HEADER_SIZE;
+	return header_length;
+}
+
+/*
+ * Returns whether logical decoding needs the key of the old row: it is
+ * deleted, the key changes, or values of the key are out of line, in which case
+ * the new row has but a pointer to them.
+ */
+static bool
+key_needed(RowChange *u)
+{
+	TupleDesc	desc = RelationGetDescr(u->writer.rel);
+	ZUpdatedRow row;
+	int			i = -1;
+
+	if (u->replacement == NULL)
+		return true;
+	row = zrowchange_rows(u);
+	if (zcolumns_differ(&row, u->identity))
+		return true;
+	if ((zheader_get(u->oldrow) & ZH_EXTERNAL) == 0)
+		return false;
+	while ((i = bms_next_member(u->identity, i)) >= 0)
+	{
+		AttrNumber	attno = i + FirstLowInvalidHeapAttributeNumber;
+		bool		isnull;
+		Datum		value = ztuple_getattr(u->oldrow, u->oldlen, desc, attno, &isnull,
+										   RelationGetRelationName(u->writer.rel), &u->tid);
+
+		if (!isnull && TupleDescAttr(desc, attno - 1)->attlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Gives the change what logical decoding needs of it, if it is to be decoded.
+ * Called after the rest of the change has been set. May read values out of
+ * line of the old row while the page is locked, as heap does.
+ */
+static void
+add_logical(RowChange *u, ZChange *change)
+{
+	ZLogicalRows rows = {.last = true};
+
+	if (likely(!u->writer.decoded))
+		return;
+	rows.old = u->oldrow;
+	rows.old_length = u->oldlen;
+	rows.identity = u->identity;
+	rows.key_needed = key_needed(u);
+	rows.old_in_undo = (u->replacement != NULL);
+	if (change->opcode == ZWAL_UPDATE)
+	{
+		rows.new = change->row;
+		rows.new_length = change->row_length;
+	}
+	change->logical = zlogical_part(u->writer.rel, &rows, &change->logical_length);
+}
+
+/*
+ * The record has those bytes of the old row that the new one does not have, and
+ * its header against the new one's shape.
+ */
+UndoPtr
+zrowwrite_update(RowChange *u)
+{
+	char		payload[2 * BLCKSZ];
+	char		wal_delta[2 * BLCKSZ];
+	Replacement *new = u->replacement;
+	Page		page = BufferGetPage(u->buf);
+	OffsetNumber off = zrowchange_offset(u);
+	ZHeader		old = zheader_get(u->oldrow);
+	ZHeader		current = zheader_get(zpage_row(page, PageGetItemId(page, off)));
+	bool		key_change = excludes_key_share(u);
+	ZDelta		delta;
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
+	char	   *p;
+
+	Assert(zc_buffer_exclusive(u->buf));
+	zwriter_change(&u->writer, &change, ZWAL_UPDATE, 1);
+	change.shape = zheader_updated(current, zheader_get(new->row), u->pick.slotno, key_change);
+	change.new_shape = !zheader_same_shape(old, change.shape);
+	change.clear_locks = u->state.clear_locks;
+	if (change.clear_locks)
+		change.shape = ZH_WITHOUT_LOCKS(change.shape);
+	change.stale_keys = new->new_keys && (current & ZH_STALE_KEYS) == 0;
+	if (change.stale_keys)
+		change.shape |= ZH_STALE_KEYS;
+	zheader_set(new->row, change.shape);
+	change.row = new->row;
+	change.row_length = new->len;
+	zdelta_compute(u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE,
+				   new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE, &delta);
+	zwriter_record(&u->writer, rec, ZUR_UPDATE, zrowchange_block(u), off, u->pick.prev);
+	if (key_change)
+		rec->xflags |= ZUX_KEY_CHANGE;
+	p = zheader_compact_put(payload, old, change.shape);
+	change.old_header_length = p - payload;
+	p = zdelta_undo_put(p, &delta, u->oldrow + ZTUPLE_HEADER_SIZE);
+	rec->payload = payload;
+	rec->payload_len = p - payload;
+	if (change.logged)
+	{
+		p = zdelta_wal_put(wal_delta, &delta, u->oldrow + ZTUPLE_HEADER_SIZE,
+						   new->row + ZTUPLE_HEADER_SIZE);
+		change.delta = wal_delta;
+		change.delta_length = p - wal_delta;
+	}
+	add_logical(u, &change);
+	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	zchange_do(&change, "update-logged");
+	zslot_note(&change, 0, &u->pick);
+	zrollback_note_page(u->writer.rel, zrowchange_block(u));
+	return change.op.ptr[0];
+}
+
+/*
+ * Makes rec the LOCKS record of the locks that others hold on the row, as locks
+ * on its new place, and gives the new row's header the lock hint.
+ */
+static void
+carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec)
+{
+	char	   *row = u->replacement->row;
+	const ZLockEntry *locks = u->state.others;
+	int			strongest = 0;
+
+	Assert(u->state.nothers > 0 && u->state.nothers <= ZLOCK_MAX_ENTRIES);
+	list->n = u->state.nothers;
+	for (int i = 0; i < list->n; i++)
+	{
+		list->entry[i] = zlock_entry(ZLOCK_XID(locks[i]), place->off, ZLOCK_MODE(locks[i]));
+		strongest = Max(strongest, ZLOCK_MODE(locks[i]));
+	}
+	zlocklist_record(&u->writer, place->buf, &place->common, list, rec);
+	zheader_set(row, ZH_WITH_LOCK(zheader_get(row), strongest + 1));
+}
+
+/*
+ * Gives the change the delta from the old row to the new one, if that is the
+ * shorter way to log the new row: the old one is in the WAL record in any case.
+ */
+static void
+log_as_delta(const RowChange *u, ZChange *change, char *buf)
+{
+	const Replacement *new = u->replacement;
+	ZDelta		delta;
+
+	if (!change->logged)
+		return;
+
+	/*
+	 * The undo form has the bytes that replay will put: those of the new row,
+	 * which is the "older" one here.
+	 */
+	zdelta_compute(new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE,
+				   u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE, &delta);
+	if (zdelta_undo_size(&delta) + ZTUPLE_HEADER_SIZE >= new->len)
+		return;
+	change->delta = buf;
+	change->delta_length = zdelta_undo_put(buf, &delta, new->row + ZTUPLE_HEADER_SIZE) - buf;
+}
+
+/*
+ * The old row goes to undo as a whole, since its room may be given away after
+ * commit. The new one gets an INSERT record: no row was there before.
+ */
+UndoPtr
+zrowwrite_move(RowChange *u, const ZNewPlace *place)
+{
+	Payload		payload;
+	char		delta[BLCKSZ];
+	ZLockList	list;
+	Relation	rel = u->writer.rel;
+	Replacement *new = u->replacement;
+	BlockNumber newblock = BufferGetBlockNumber(place->buf);
+	bool		same = (place->buf == u->buf);
+	ZChange		change;
+	ZuRecord   *out = &change.rec[0];
+	ZuRecord   *in = &change.rec[1];
+
+	Assert(zc_buffer_exclusive(u->buf) && zc_buffer_exclusive(place->buf));
+	zwriter_change(&u->writer, &change, ZWAL_MOVE, u->state.others_locks ? 3 : 2);
+	zheader_set(new->row, ZH_WITH_SLOT(zheader_get(new->row), place->pick.slotno));
+	zwriter_record(&u->writer, out, ZUR_MOVE, zrowchange_block(u), zrowchange_offset(u),
+				   u->pick.prev);
+	ItemPointerSet(&out->forward, newblock, place->off);
+	if (excludes_key_share(u))
+		out->xflags |= ZUX_KEY_CHANGE;
+	(void) whole_row_payload(u, &payload, out);
+	zur_compress(out, payload.compressed, sizeof(payload.compressed));
+	/* on one page, the INSERT record is pushed on the MOVE record */
+	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,
+				   same ? ZCHANGE_ON_RECORD_BEFORE : place->pick.prev);
+	in->xflags |= ZUX_MOVED_IN | (out->xflags & ZUX_KEY_CHANGE);
+	if (u->state.others_locks)
+	{
+		carry_locks(u, place, &list, &change.rec[2]);
+		change.locks.slotno = place->common.slotno;
+		change.locks.grow_to = place->common.grow_to;
+	}
+	change.row = new->row;
+	change.row_length = new->len;
+	log_as_delta(u, &change, delta);
+	add_logical(u, &change);
+	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	if (!same)
+	{
+		zslot_use(&u->writer, &change, 1, place->buf, &place->pick);
+		change.page[1].init = place->init;
+	}
+	else
+		change.page[1].slot = change.page[0].slot;
+	zchange_do(&change, "move-logged");
+	zslot_note(&change, 0, &u->pick);
+	zslot_note(&change, 1, &place->pick);
+	zrollback_note_page(rel, newblock);
+	zrollback_note_page(rel, zrowchange_block(u));
+	if (!same)
+		UnlockReleaseBuffer(place->buf);
+	return change.op.ptr[0];
+}
+
+UndoPtr
+zrowwrite_delete(RowChange *u, bool changing_part, TransactionId as_of)
+{
+	Payload		payload;
+	ZChange		change;
+	ZuRecord   *rec = &change.rec[0];
+	int			header_length;
+
+	zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
+	zwriter_record(&u->writer, rec, ZUR_DELETE, zrowchange_block(u), zrowchange_offset(u),
+				   u->pick.prev);
+	rec->xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
+	if (TransactionIdIsValid(as_of))
+	{
+		rec->as_of = as_of;
+		rec->cid = FirstCommandId;
+	}
+	header_length = whole_row_payload(u, &payload, rec);
+
+	/*
+	 * Replay can take the row from the table page, but could not compress it
+	 * as we would: its LZ4 library may be another one.
+	 */
+	change.row_left_out = change.logged && !TransactionIdIsValid(as_of) &&
+		zchange_pages_have_images();
+	if (change.row_left_out)
+		change.old_header_length = header_length;
+	else
+		zur_compress(rec, payload.compressed, sizeof(payload.compressed));
+	add_logical(u, &change);
+	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	zchange_do(&change, "delete-logged");
+	zslot_note(&change, 0, &u->pick);
+	return change.op.ptr[0];
+}
