@@ -160,7 +160,7 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	Relation	rel = scan->base.rs_rd;
 
 	Assert(BufferGetBlockNumber(buf) == scan->block);
-	Assert(zu_attached());		/* SCAN-3 */
+	Assert(zu_loaded());		/* SCAN-3 */
 	zscan_release(scan);
 
 	/*

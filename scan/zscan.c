@@ -17,7 +17,8 @@
  *			same blocks. Not asserted: the positions of a scan are not kept;
  *			isolation/specs/scan-in-place and the core's suites read in both
  *			directions.
- *	SCAN-3	undo is attached before the first block is read.
+ *	SCAN-3	undo is attached before the first block is read, and stays loaded
+ *			as long as the scan lasts, also after invalidations.
  *	SCAN-4	no row is shown to a historic snapshot, whichever way it is read.
  *			Not asserted: the function that refuses such snapshots is the test
  *			itself.

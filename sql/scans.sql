@@ -106,6 +106,19 @@ SELECT count(*) FROM s TABLESAMPLE bernoulli (100);
 SELECT count(*) FROM s TABLESAMPLE system (100);
 SELECT count(*) FROM s TABLESAMPLE bernoulli (0);
 SELECT count(*) BETWEEN 1 AND 4000 FROM s TABLESAMPLE bernoulli (30) REPEATABLE (1);
+-- this session's link to its undo becomes invalid in the midst of a scan (SCAN-3)
+BEGIN;
+CREATE FUNCTION let_read(id int) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	IF id = 10 THEN
+		GRANT SELECT ON zundo.undo_log TO PUBLIC;
+	END IF;
+	RETURN true;
+END $$;
+SET LOCAL enable_indexscan = off;
+SET LOCAL enable_bitmapscan = off;
+SELECT count(*) FROM s WHERE let_read(id);
+ROLLBACK;
 -- workers
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;

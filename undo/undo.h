@@ -90,8 +90,18 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
  */
 extern void zu_attach_database(void);
 
-/* Returns whether zu_attach_database has succeeded and is still valid. */
+/*
+ * Returns whether zu_attach_database has succeeded and is still valid. Any
+ * invalidation, also one that concerns all relations because another backend
+ * changed the catalog much, makes it invalid until the next call.
+ */
 extern bool zu_attached(void);
+
+/*
+ * Returns whether this backend has an entry whose `oldest` is loaded. Once
+ * zu_attach_database has succeeded, this holds to the end of the transaction.
+ */
+extern bool zu_loaded(void);
 
 /*
  * Returns whether the logs of the database are loaded, too. They are not before

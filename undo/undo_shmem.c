@@ -464,10 +464,16 @@ zu_leave_entry(void)
 /* ---- this backend's entry ---- */
 
 bool
+zu_loaded(void)
+{
+	return zu_my.entry != NULL &&
+		pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY;
+}
+
+bool
 zu_attached(void)
 {
-	return zu_my.entry != NULL && !zu_my.stale &&
-		pg_atomic_read_u32(&zu_my.entry->state) != ZU_ENTRY_EMPTY;
+	return zu_loaded() && !zu_my.stale;
 }
 
 bool
