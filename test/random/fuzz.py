@@ -30,7 +30,6 @@ import os
 import queue
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -426,18 +425,21 @@ def canceller(shared):
         shared.stop.wait(rng.choice([0, 0.002, 0.01, 0.05, 0.2]))
 
 
-def address_space(pid):
-    """Bytes of memory that a process has mapped; 0 if it is gone."""
+def data_size(pid):
+    """Bytes of private memory that a process may write, without its stack; 0 if it is gone."""
     try:
-        with open(f"/proc/{pid}/statm", encoding="utf-8") as statm:
-            return int(statm.readline().split()[0]) * resource.getpagesize()
-    except (OSError, ValueError):
+        with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+            return int(re.search(r"^VmData:\s*(\d+) kB", status.read(), re.M).group(1)) * 1024
+    except (OSError, AttributeError):
         return 0
 
 
 def limit_memory(cluster, pid, size):
-    """Let a process map no more than size bytes. As the server's user: root may lack the right to do that."""
-    command = ["prlimit", f"--pid={pid}", f"--as={size}:unlimited"]
+    """Let a process allocate no more than size bytes. As the server's user: root may lack the right to do that.
+
+    Not the address space: its limit refuses pages to the stack as well, which kills the process.
+    """
+    command = ["prlimit", f"--pid={pid}", f"--data={size}:unlimited"]
     if cluster.user:
         command = ["runuser", "-u", cluster.user, "--", *command]
     return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
@@ -461,8 +463,7 @@ def miser(shared):
             continue
         if victims:
             pid = rng.choice(victims)[0]
-            # the stack may need to grow: a refusal there kills the process, so leave it some
-            size = address_space(pid) + rng.choice([128, 512, 2048]) * 1024
+            size = data_size(pid) + rng.choice([128, 512, 2048]) * 1024
             if limit_memory(shared.cluster, pid, size):
                 shared.count("memory denied")
                 shared.stop.wait(rng.choice([0.01, 0.05, 0.3]))
