@@ -261,6 +261,5 @@ zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber 
 	 * If the history could not be read to its end because undo was discarded
 	 * meanwhile, the entry may be needed.
 	 */
-
 	return result != ZHISTORY_END;
 }

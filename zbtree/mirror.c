@@ -128,7 +128,6 @@ zbtree_mirror_opclass(PG_FUNCTION_ARGS)
 	int			save = NewGUCNestLevel();
 
 	/* the query and the commands that it returns rely on this path */
-
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)

@@ -200,8 +200,7 @@ purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
 
 /* zbtree_purge: See purge.h. */
 void
-zbtree_purge(
-			 Relation index, Relation table, IndexTuple *entries, int n)
+zbtree_purge(Relation index, Relation table, IndexTuple *entries, int n)
 {
 	Assert(zbtree_is(index) && !RelationUsesLocalBuffers(index));
 	for (int done = 0; done < n;)

@@ -22,7 +22,6 @@
  * lock; undo is attached. Calls comparison functions. Raises the errors of
  * nbtree and of zheap_index_delete_tuples.
  */
-
 extern void zbtree_purge(Relation index, Relation table, IndexTuple *entries, int n);
 
 #endif

@@ -265,7 +265,6 @@ zqueue_at_xact_end(bool replaced, bool made)
  * zqueue_at_subxact_end: See queue.h. The pairs of a subtransaction and of its
  * own subtransactions are the last ones, because only the innermost one writes.
  */
-
 void
 zqueue_at_subxact_end(int level, bool commit)
 {

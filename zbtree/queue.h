@@ -73,7 +73,6 @@ extern bool zqueue_is_empty(void);
 extern void zqueue_forget(Oid db);
 
 /* Shared memory of the queue; called by the hooks in hooks.c. */
-
 extern Size zqueue_shmem_size(void);
 extern void zqueue_shmem_startup(void);
 

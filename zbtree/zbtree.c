@@ -185,7 +185,6 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	 * ON CONFLICT, foreign keys and partitioned tables accept unique indexes
 	 * of btree only, or translate strategies, which zbtree does not.
 	 */
-
 	am.amcanunique = false;
 	zc_limit_index_am(&am);
 	PG_RETURN_POINTER(zc_index_am_result(&am));
