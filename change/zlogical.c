@@ -1,14 +1,17 @@
 /*
  * change/zlogical.c - logical decoding of zheap tables.
  *
- * A record that is to be decoded has a part for that (change/zwal.h): the
- * layout of its rows, which turns them into heap tuples without a catalog, and
- * of the rows what the record does not have anyway. The writer's half makes the
- * part; the reader's half runs in the session that reads a replication slot,
- * also on a standby, and queues ordinary changes of the server's, so that all
- * that follows (values out of line, streaming, plugins) is the server's.
+ * A WAL record that is to be decoded has a decoding part (change/zwal.h): the
+ * layout of its rows, from which they can be turned into heap tuples without
+ * reading a catalog, and those bytes of the rows that replay does not need. The
+ * first half of this file builds the part when the record is written. The
+ * second half runs in the process that reads a replication slot, on a primary
+ * or a standby. It adds ReorderBufferChanges to the server's reorder buffer,
+ * exactly as the server does for heap; reassembling values out of line,
+ * streaming and the output plugin are the server's.
  *
- * Invariants: DECODE-1 to DECODE-5, see change/zlogical.h. Takes no locks.
+ * Invariants: DECODE-1 to DECODE-5, see change/zlogical.h. Takes no locks. No
+ * crash points.
  */
 #include "postgres.h"
 
@@ -26,17 +29,17 @@
 /* ---- writing ---- */
 
 /*
- * The longest old row with its values in line. A WAL record has at most 1020
- * MB; a longer one is a PANIC when it is inserted, and 15 inserts a record that
- * it cannot read.
+ * The maximum length of an old row with its values in line. WAL records are
+ * limited to 1020 MB. Inserting a longer one in a critical section would be a
+ * PANIC, and 15 would even insert it and be unable to read it.
  */
 #define MAX_FLAT_ROW ((Size) 1019 * 1024 * 1024)
 
 /*
- * Returns, palloc'd, a row with the old row's values of the columns in attrs,
- * or of all columns if attrs is NULL; the others are NULL. Values out of line
- * are fetched, so the row may be longer than a page. Raises an error if the row
- * is too long for a WAL record.
+ * Returns a palloc'd row with the old row's values of the columns in attrs, or
+ * of all columns if attrs is NULL; other columns are null. Fetches values that
+ * are stored out of line, so the row may be longer than a page. Raises
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED if the row is too long for a WAL record.
  */
 static char *
 flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 *length)
@@ -76,9 +79,11 @@ flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 
 }
 
 /*
- * Returns the row that tells which one is changed, and sets *length; NULL if
- * none is needed, or ZWL_OLD_UNDO, which is added to *what, says where it is.
- * The server's ExtractReplicaIdentity decides in the same way.
+ * Returns the old row, or its key, for the decoding part, and sets *length.
+ * Returns NULL if the table's replica identity requires none. Returns NULL and
+ * adds ZWL_OLD_UNDO to *what if the reader can rebuild the old row from the
+ * undo in the WAL record. The conditions are those of the server's
+ * ExtractReplicaIdentity.
  */
 static const char *
 identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length)
@@ -103,8 +108,10 @@ identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length
 }
 
 /*
- * The part has room for both of its forms: with all of it in block 0 it begins
- * with the byte that the other form has before its rest.
+ * zlogical_part: See zlogical.h. Builds the contents behind a head of
+ * ZWL_FAR_HEAD bytes, 'what' and a u32 length, which the form with ZWL_FAR
+ * needs. A part that is short enough for block 0 has 'what' only: then the part
+ * begins at the last byte of that head.
  */
 char *
 zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length)
@@ -151,6 +158,7 @@ zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length)
 	return part;
 }
 
+/* zlogical_part_of_new: See zlogical.h. */
 char *
 zlogical_part_of_new(Relation rel, bool last, uint32 *length)
 {
@@ -161,20 +169,20 @@ zlogical_part_of_new(Relation rel, bool last, uint32 *length)
 
 /* ---- reading ---- */
 
-/* A record that is decoded. */
+/* The state of decoding one WAL record. */
 typedef struct Decoding
 {
 	LogicalDecodingContext *ctx;
 	XLogRecordBuffer *buf;
 	uint8		what;			/* ZWL_* */
-	const char *p;				/* what is not read yet of its part */
+	const char *p;				/* the bytes of its part that are not read yet */
 	const char *end;
 	ZLayout		layout;
 	ZChange		change;
 	ZChangeWork work;
 } Decoding;
 
-/* Raises the error for a record that does not agree with its layout. */
+/* Raises ERRCODE_DATA_CORRUPTED for a record that cannot be decoded. */
 static void zc_noreturn
 malformed(XLogReaderState *record)
 {
@@ -185,8 +193,9 @@ malformed(XLogReaderState *record)
 }
 
 /*
- * Queues the change, whose rows are set, as one of this kind. last: values out
- * of line that have been gathered are not needed any more.
+ * Adds the change, whose rows are set, to the reorder buffer with this action.
+ * last: after it the reorder buffer can free the values out of line that it has
+ * collected (DECODE-1).
  */
 static void
 queue_change(const Decoding *d, ReorderBufferChange *change,
@@ -202,7 +211,10 @@ queue_change(const Decoding *d, ReorderBufferChange *change,
 							 false);
 }
 
-/* Returns a tuple in the reorder buffer's memory with the row's values. */
+/*
+ * Returns a heap tuple with the row's values, allocated by the reorder buffer.
+ * Raises an error if the row does not fit its layout.
+ */
 static ZcDecodedTuple
 decoded_tuple(const Decoding *d, const char *row, Size len)
 {
@@ -228,7 +240,10 @@ queue_insert(const Decoding *d, const char *row, Size len, bool last)
 				 : REORDER_BUFFER_CHANGE_INSERT, last);
 }
 
-/* Queues the insertions of a MULTI_INSERT. The decoder has checked lengths. */
+/*
+ * Queues the insertions of a MULTI_INSERT. zchange_decode has checked the
+ * lengths of the rows.
+ */
 static void
 queue_inserts(const Decoding *d)
 {
@@ -246,9 +261,10 @@ queue_inserts(const Decoding *d)
 }
 
 /*
- * Forms the old row of an update in row, which has BLCKSZ bytes, from the undo
- * of its record: all of it, or what differs from the new row. Returns its
- * length.
+ * Forms the old row of an update in row, which has BLCKSZ bytes. Its source is
+ * the undo in the WAL record: the whole old row for a move, otherwise a delta
+ * against the new row. Returns the old row's length. Raises an error if the
+ * undo is malformed.
  */
 static Size
 old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
@@ -276,8 +292,8 @@ old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
 }
 
 /*
- * Queues an update or a deletion, with the old row or its key if the record
- * tells it. new is NULL for a deletion.
+ * Queues an update, or a deletion if new is NULL. old is the old row or its key
+ * from the decoding part, or NULL; with ZWL_OLD_UNDO it is rebuilt from undo.
  */
 static void
 queue_old(Decoding *d, const char *old, Size old_len, const char *new, Size new_len)
@@ -300,7 +316,10 @@ queue_old(Decoding *d, const char *old, Size old_len, const char *new, Size new_
 				 new != NULL ? REORDER_BUFFER_CHANGE_UPDATE : REORDER_BUFFER_CHANGE_DELETE, true);
 }
 
-/* Reads the part and queues what the record changes. */
+/*
+ * Reads the decoding part and queues the row changes of the record. Raises an
+ * error if record or part is malformed.
+ */
 static void
 decode_change(Decoding *d)
 {
@@ -345,7 +364,7 @@ decode_change(Decoding *d)
 	}
 }
 
-/* Queues what became of a speculative insertion. */
+/* Queues the confirmation or the end of a speculative insertion. */
 static void
 decode_mark(const Decoding *d)
 {
@@ -361,8 +380,8 @@ decode_mark(const Decoding *d)
 }
 
 /*
- * Returns whether the slot is to be shown the record: it is of the slot's
- * database, and the plugin takes its origin.
+ * Returns whether the record belongs to the replication slot's database and the
+ * output plugin accepts its origin.
  */
 static bool
 is_wanted(LogicalDecodingContext *ctx, XLogReaderState *record)
@@ -376,8 +395,9 @@ is_wanted(LogicalDecodingContext *ctx, XLogReaderState *record)
 }
 
 /*
- * Follows the server's heap decoder: a change counts only from the point on
- * where the snapshot builder has a full snapshot.
+ * zlogical_decode: See zlogical.h. Takes the same steps in the same order as
+ * the server's heap_decode: changes are queued only after the snapshot builder
+ * has reached a full snapshot.
  */
 void
 zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf)

@@ -1,35 +1,37 @@
 /*
- * change/zlogical.h - logical decoding of zheap tables: what records carry for
- * it, and what is made of them.
+ * change/zlogical.h - logical decoding of zheap tables: building the decoding
+ * part of a WAL record, and decoding such records.
  *
  * Invariants:
- *	DECODE-1	values out of line are logged for decoding if and only if the
- *		record of their row is. They are logged before it, by the same
- *		subtransaction, and between them and it no other record is to be
- *		decoded; ZWL_LAST stands in the last of the records whose values were
- *		logged together, and in no other of these. Not asserted: one record
- *		does not tell what follows it; t/016_decoded and t/018_decoded_twins
- *		decode and compare with the table.
- *	DECODE-2	a record of a change of rows is to be decoded if it has a part
- *		for that (change/zwal.h). It has one if the table is logically logged
- *		and the caller does not exclude it; this is decided when the
- *		transaction has an id. Rewrites by VACUUM FULL, CLUSTER and SET
- *		TABLESPACE, what is written "as of" a transaction, rollbacks and the
- *		workers' records have none. Not asserted: the decision is made once
- *		(zwriter_is_decoded), before the record exists; t/016_decoded compares
- *		with what heap decodes.
- *	DECODE-3	one change of a row is one record is one change decoded; a row
- *		that moves is updated. A speculative insertion is followed by one MARK
- *		that says what became of it, and that has a part if the insertion has.
- *		Not asserted: one record does not tell what follows it; t/016_decoded
- *		compares with what heap decodes.
- *	DECODE-4	what a plugin is shown follows from the record alone: no table
- *		page and no undo is read, and no catalog. Not asserted: a row of a
- *		zheap table read with a historic snapshot is an error (SCAN-4).
- *	DECODE-5	records without a part say nothing of their transaction: those
- *		of a rollback follow its abort record, with which the server forgets
- *		it. Not asserted: one record does not tell what follows it;
- *		t/014_decoding aborts transactions.
+ *	DECODE-1	The values out of line of a row are logged for decoding if and
+ *		only if the row's own record is. They are logged before that record, by
+ *		the same subtransaction, and no other record that is to be decoded
+ *		comes in between. If the values of several rows were logged together,
+ *		ZWL_LAST is set in the record of the last of these rows only. Not
+ *		asserted: one record does not show what follows it; t/016_decoded and
+ *		t/018_decoded_twins decode and compare with the table.
+ *	DECODE-2	A record of row changes is decoded if and only if it has a
+ *		decoding part (change/zwal.h). It has one if the table is logically
+ *		logged and the caller does not exclude the change; this is decided after
+ *		the transaction has got its id. Without a part are: rewrites by VACUUM
+ *		FULL, CLUSTER and SET TABLESPACE, changes written "as of" a
+ *		transaction, rollbacks, and the records of workers. Not asserted: the
+ *		decision is made once (zwriter_is_decoded), before the record exists;
+ *		t/016_decoded compares with what heap decodes.
+ *	DECODE-3	One change of a row is one WAL record, and one decoded change;
+ *		a row that moves is decoded as updated. A speculative insertion is
+ *		followed by one MARK record, which says whether it was confirmed and has
+ *		a decoding part if the insertion has. Not asserted: one record does not
+ *		show what follows it; t/016_decoded compares with what heap decodes.
+ *	DECODE-4	The decoded change follows from the WAL record alone: the reader
+ *		reads no table page, no undo and no catalog. Not asserted: reading a
+ *		zheap table with a historic snapshot is an error (SCAN-4).
+ *	DECODE-5	A record without a decoding part is not reported to the reorder
+ *		buffer, not even its transaction id. The records of a rollback follow
+ *		the abort record, at which the server has removed the transaction from
+ *		the buffer; reporting them would create it anew. Not asserted: one
+ *		record does not show what follows it; t/014_decoding aborts
+ *		transactions.
  */
 #ifndef ZUNDO_ZLOGICAL_H
 #define ZUNDO_ZLOGICAL_H
@@ -38,28 +40,30 @@
 #include "common/zundo.h"
 #include "replication/decode.h"
 
-/* The rows of a change, as far as its part for decoding is made of them. */
+/* What the decoding part of a change is built from. */
 typedef struct ZLogicalRows
 {
 	const char *old;			/* NULL: there is no old row */
 	uint32		old_length;
 	const Bitmapset *identity;	/* columns of the replica identity's index */
-	bool		key_needed;		/* the part must have the old key (not only
-								 * for REPLICA IDENTITY FULL) */
-	bool		old_in_undo;	/* the record has the whole old row, or what
-								 * makes it of the new one, as undo */
+	bool		key_needed;		/* the old key must be logged even if the
+								 * replica identity is not FULL */
+	bool		old_in_undo;	/* the old row can be rebuilt from the undo in
+								 * the WAL record */
 	const char *new;			/* NULL unless the row is updated in place */
 	uint32		new_length;
 	bool		last;			/* ZWL_LAST */
 } ZLogicalRows;
 
 /*
- * zlogical_part: returns the part of a change of rel's rows, palloc'd, and sets
- * *length. Reads values out of line if the old row's identity has any, but no
- * page of zundo's, so the table page may be locked. Raises errors.
+ * zlogical_part: returns the palloc'd decoding part of a change of rel's rows
+ * and sets *length. May fetch values out of line of the old row's identity, but
+ * reads no page of a zheap table or of undo, so the caller may hold the table
+ * page locked. Raises the errors of fetching such a value, and
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED if the old row is too long.
  *
- * zlogical_part_of_new: the same for rows that are inserted or, apart from the
- * old row, moved.
+ * zlogical_part_of_new: returns the palloc'd decoding part of an insertion, and
+ * sets *length. last: ZWL_LAST.
  */
 extern char *zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length);
 extern char *zlogical_part_of_new(Relation rel, bool last, uint32 *length);

@@ -249,10 +249,12 @@ extern void zheap_sweep_overflow(void);
 /* ---- keys.c ---- */
 
 /*
- * zkeys_purge: deletes stale entries of zbtree indexes that are in the queue
- * (ZBTREE-13). In a transaction on a primary, undo attached, no buffer locked,
- * no snapshot. Never waits for a lock of a relation, and leaves none. Returns
- * whether there may be more to do at once.
+ * zkeys_purge: takes items of this database from the queue of stale zbtree
+ * entries and deletes the entries that are not needed (ZBTREE-13). Called in a
+ * transaction on a primary, with undo attached, no buffer locked and no
+ * snapshot. Never waits for a lock of a relation, and holds none on return.
+ * Returns true if it took items and put none of them back: then the queue may
+ * have more that can be done at once. Raises the errors of zbtree_purge.
  */
 extern bool zkeys_purge(void);
 

@@ -1,13 +1,14 @@
 /*
- * discard/keys.c - the worker deletes stale entries from zbtree indexes.
+ * discard/keys.c - deleting stale entries of zbtree indexes in the worker.
  *
- * Called by the worker at the end of a cycle. The entries come from the queue
- * in shared memory (zbtree/queue.h). What cannot be done at once is put back or
- * left to VACUUM: nothing depends on it (ZBTREE-12).
+ * Called by the worker at the end of a cycle. The items come from the queue in
+ * shared memory (zbtree/queue.h). Items of a table or index that cannot be
+ * locked at once are put back. Items may be lost, at an error for example:
+ * VACUUM deletes their entries (ZBTREE-12).
  *
- * Locks: RowExclusiveLock on the table, then on the index, both conditionally
- * and for no more than one chunk of the queue; under them one leaf page at a
- * time. Crash points: "keys-taken".
+ * Locks: RowExclusiveLock on the table, then on the index, both taken
+ * conditionally and held for the items of one chunk at most; under them one
+ * leaf page at a time. Crash points: "keys-taken".
  */
 #include "postgres.h"
 
@@ -27,15 +28,18 @@
 #include "zbtree/zbtree.h"
 
 /*
- * Chunks of the queue that one cycle of the worker takes, and the time after
- * which it takes no further one: undo is discarded between two cycles only, and
- * writers may wait for that.
+ * One cycle of the worker takes at most MAX_CHUNKS chunks of the queue, and no
+ * further one after MAX_MS. The limits keep cycles short: undo is discarded at
+ * the beginning of a cycle, and writers may be waiting for that.
  */
 #define MAX_CHUNKS		32
 #define MAX_MS			100
 #define MAX_KEYS		((int) (ZQUEUE_CHUNK / MAXALIGN(sizeof(ZQueuedKey))))
 
-/* Orders items by table and index, those of one index as they were queued. */
+/*
+ * Orders items by table and index, and those of one index as they were queued.
+ * qsort comparator for an array of pointers.
+ */
 static int
 compare_keys(const void *a, const void *b)
 {
@@ -49,7 +53,10 @@ compare_keys(const void *a, const void *b)
 	return x < y ? -1 : (x > y ? 1 : 0);
 }
 
-/* Puts n items back; returns false. */
+/*
+ * Puts n items back into the queue. Returns false, which its callers return to
+ * say that items were put back.
+ */
 static bool
 put_back(ZQueuedKey **keys, int n)
 {
@@ -59,8 +66,9 @@ put_back(ZQueuedKey **keys, int n)
 }
 
 /*
- * Deals with n items of one index of a locked table. Returns false if they were
- * put back. The index may be gone, or another relation may have its OID.
+ * Purges the entries of n items, all of one index; the table is locked. Returns
+ * false if the index could not be locked and the items were put back. Skips the
+ * items if the index has been dropped or its OID belongs to another relation.
  */
 static bool
 purge_index(Relation table, ZQueuedKey **keys, int n)
@@ -90,8 +98,10 @@ purge_index(Relation table, ZQueuedKey **keys, int n)
 }
 
 /*
- * Deals with n items of one table, as its owner, whose the comparison functions
- * may be. Returns false if some were put back.
+ * Purges the entries of n items, all of one table. Returns false if some were
+ * put back because of a lock. Runs as the owner of the table, because
+ * comparison functions may be code of users. Skips the items if the table has
+ * been dropped or is not a zheap table.
  */
 static bool
 purge_table(ZQueuedKey **keys, int n)
@@ -131,9 +141,10 @@ purge_table(ZQueuedKey **keys, int n)
 }
 
 /*
- * Deals with the items in length bytes at buf. Returns false if some were put
- * back. After an error those of the tables that it has not come to are put
- * back, so that a damaged index costs others nothing.
+ * Purges the entries of the items in the chunk at buf. Returns false if some
+ * were put back because of a lock. If an error is raised for one table, puts
+ * the items of the tables after it back before it raises the error again, so
+ * that one damaged index does not stop the purge of other tables.
  */
 static bool
 purge_chunk(char *buf, Size length)
@@ -165,8 +176,10 @@ purge_chunk(char *buf, Size length)
 }
 
 /*
- * An item that was put back is not taken again in this cycle, as its table or
- * index is locked. A comparison function may need a snapshot.
+ * zkeys_purge: See discard_internal.h. Stops after a chunk of which items were
+ * put back: otherwise it would take them again in this cycle, while their table
+ * or index is still locked. Sets a snapshot, since comparison functions may
+ * need one.
  */
 bool
 zkeys_purge(void)

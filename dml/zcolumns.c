@@ -1,12 +1,15 @@
 /*
- * dml/zcolumns.c - which columns indexes depend on, and whether an update
- * changes them.
+ * dml/zcolumns.c - which columns the indexes of a table depend on, and whether
+ * an update changes them.
  *
- * The column sets are copied out of the relcache once and kept until the
- * relcache says that the relation has changed. If that happens while the sets
- * are being read, the caller still uses them, for they are as good as those
- * that the server itself has just read; they are read again for the next
- * change.
+ * The column sets are computed once per table and backend, and kept until the
+ * relcache entry of the table is invalidated. If an invalidation arrives while
+ * the sets are being computed, the current update still uses them: the
+ * executor's list of the table's indexes is as old as they are. The next update
+ * computes them again.
+ *
+ * Takes AccessShareLock on each index of a table whose columns it reads. No
+ * page is locked then.
  */
 #include "postgres.h"
 
@@ -33,11 +36,11 @@
 #define MAX_VAIN 8
 #define SKIP_AFTER_VAIN 15
 
-/* What this backend knows of tables. */
+/* The column sets of this backend. */
 typedef struct ColumnsCache
 {
 	bool		registered;		/* the callback of the relcache */
-	uint64		readings;		/* see ZIndexColumns.reading */
+	uint64		readings;		/* source of ZIndexColumns.reading */
 	ZIndexColumns tables[CACHE_SIZE];
 } ColumnsCache;
 
@@ -78,7 +81,9 @@ relcache_changed(Datum arg, Oid relid)
 			cache.tables[i].outdated = true;
 }
 
-/* Returns a copy of one of the relcache's column sets, in memory that lasts. */
+/*
+ * Returns a copy, in CacheMemoryContext, of one of the relcache's column sets.
+ */
 static Bitmapset *
 keep(Relation rel, IndexAttrBitmapKind kind)
 {
@@ -92,10 +97,11 @@ keep(Relation rel, IndexAttrBitmapKind kind)
 }
 
 /*
- * Adds the columns that an expression of the index reads to *attrs and its cost
- * to *cost. which is Anum_pg_index_indexprs or Anum_pg_index_indpred. The tree
- * is the one that the catalog has: to get the simplified one from the relcache
- * may mean to run functions of the user. Returns whether there is one.
+ * Adds the columns that the index's expressions or predicate read to *attrs,
+ * and their cost to *cost. which is Anum_pg_index_indexprs or
+ * Anum_pg_index_indpred. Returns whether the index has any. Reads the
+ * expression trees from the catalog, since the relcache simplifies them first,
+ * which may run functions of the user.
  */
 static bool
 look_at_tree(HeapTuple form, AttrNumber which, Bitmapset **attrs, QualCost *cost)
@@ -121,8 +127,9 @@ look_at_tree(HeapTuple form, AttrNumber which, Bitmapset **attrs, QualCost *cost
 }
 
 /*
- * Adds the index to those that are computed, or its columns to those that an
- * in-place update must not change.
+ * Adds an index that is not in entry->keyed_index: to entry->computed if it has
+ * expressions or a predicate and is valid, otherwise its columns to
+ * entry->plain.
  */
 static void
 look_at_index(Relation index, ZIndexColumns *entry)
@@ -167,9 +174,9 @@ look_at_index(Relation index, ZIndexColumns *entry)
 }
 
 /*
- * Adds the index to those to which an in-place update adds entries. Nothing
- * reads the included columns of such an index (ZBTREE-4), so they may change.
- * Adds all of its columns to *included.
+ * Adds the index to entry->keyed_index, the indexes to which an in-place update
+ * adds entries. Adds all of its columns to *included. Its included columns are
+ * never read from it (ZBTREE-4), so an in-place update may change them.
  */
 static void
 look_at_keys(Relation index, ZIndexColumns *entry, Bitmapset **included)
@@ -193,9 +200,9 @@ look_at_keys(Relation index, ZIndexColumns *entry, Bitmapset **included)
 }
 
 /*
- * Adds to the columns that an in-place update must not change those of the
- * server's own set that no index was found to depend on. If there are any, the
- * sets were read while the indexes changed.
+ * Adds to entry->plain those blocking columns, of the relcache's set, on which
+ * no index of the table's list depends. Normally there are none; there are if
+ * the indexes changed between the reading of the set and of the list.
  */
 static void
 add_unknown(ZIndexColumns *entry, Bitmapset *included)
@@ -212,7 +219,10 @@ add_unknown(ZIndexColumns *entry, Bitmapset *included)
 	bms_free(unknown);
 }
 
-/* Fills in which columns an in-place update must not change. */
+/*
+ * Fills in plain, computed, keyed and keyed_index of the entry, from the
+ * indexes of rel. Summarizing indexes are left out.
+ */
 static void
 look_at_indexes(Relation rel, ZIndexColumns *entry)
 {
@@ -244,8 +254,8 @@ look_at_indexes(Relation rel, ZIndexColumns *entry)
 }
 
 /*
- * Fills in which AFTER UPDATE row triggers the relation has, and, if it has
- * any, the columns of its foreign keys.
+ * Fills in which kinds of AFTER UPDATE row triggers the relation has, and, if
+ * it has any, the columns of its foreign keys.
  */
 static void
 look_at_triggers(Relation rel, ZIndexColumns *entry)
@@ -273,8 +283,8 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 			default:
 
 				/*
-				 * the trigger of a deferrable unique constraint is queued
-				 * only after an index insertion
+				 * The trigger of a deferrable unique constraint is queued
+				 * only if the update inserts into the index.
 				 */
 				if (trigger->tgfoid == F_UNIQUE_KEY_RECHECK)
 					entry->rechecked = true;
@@ -296,8 +306,10 @@ look_at_triggers(Relation rel, ZIndexColumns *entry)
 }
 
 /*
- * Includes events that the server might not queue after all: a false "yes"
- * costs a note of the change, a false "no" an OLD row that cannot be found.
+ * zcolumns_event: See zdml_internal.h. May return true for an update whose
+ * event the server does not queue, which only costs memory for a note of the
+ * change. It must not return false for one whose event is queued: its OLD row
+ * could not be found.
  */
 bool
 zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_change, bool own)
@@ -307,8 +319,8 @@ zcolumns_event(const ZIndexColumns *columns, bool index_change, bool foreign_cha
 }
 
 /*
- * An error while the sets are being read leaves the entry incomplete, and the
- * next call begins anew.
+ * zindex_columns: See zdml_internal.h. An error while the sets are being read
+ * leaves the entry incomplete, and the next call reads them again.
  */
 const ZIndexColumns *
 zindex_columns(Relation rel)
@@ -325,8 +337,8 @@ zindex_columns(Relation rel)
 	forget(entry);
 
 	/*
-	 * from here on the relcache callback finds the entry; after an error it
-	 * is not complete, so the next call reads it anew
+	 * From here on the relcache callback finds the entry. The callback may be
+	 * called during each of the following catalog reads.
 	 */
 	entry->reloid = RelationGetRelid(rel);
 	entry->reading = ++cache.readings;
@@ -343,7 +355,7 @@ zindex_columns(Relation rel)
 	return entry;
 }
 
-/* The header tells whether the row has nulls at all. */
+/* zcolumns_some_null: See zdml_internal.h. */
 bool
 zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size len)
 {
@@ -366,7 +378,10 @@ zcolumns_some_null(Relation rel, const Bitmapset *attrs, const char *row, Size l
 	return null_met && value_met;
 }
 
-/* System columns other than tableoid count as different, as on heap. */
+/*
+ * zcolumns_some_differ: See zdml_internal.h. System columns other than tableoid
+ * always count as different, as in heap.
+ */
 bool
 zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 {
@@ -396,6 +411,7 @@ zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 	return false;
 }
 
+/* zcolumns_some_external: See zdml_internal.h. */
 bool
 zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Size len)
 {
@@ -418,8 +434,10 @@ zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Si
 }
 
 /*
- * The OIDs are copied, since opening an index may read the columns anew. None
- * of the indexes can be dropped while the table is locked.
+ * zcolumns_add_keys: See zdml_internal.h. The OIDs of the indexes are copied
+ * first: opening an index may process invalidations, and a nested update may
+ * then replace the column sets. The indexes themselves cannot be dropped while
+ * the table is locked.
  */
 void
 zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale)
@@ -451,8 +469,9 @@ zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool sta
 }
 
 /*
- * The blocking columns are the server's own set. If one of them has changed and
- * no index is found that depends on it, it is one of the plain columns.
+ * zcolumns_effect: See zdml_internal.h. If no blocking column differs, no index
+ * is affected. A blocking column that differs is a plain one, or is read by
+ * computed or keyed indexes.
  */
 ZIndexEffect
 zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
@@ -482,7 +501,10 @@ zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
 	return effect;
 }
 
-/* Nothing is noted if the columns were read anew meanwhile. */
+/*
+ * zcolumns_answered: See zdml_internal.h. Does nothing if the columns were read
+ * anew since the question, because 'differing' may then number another index.
+ */
 void
 zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *columns, uint64 reading,
 				  int differing)

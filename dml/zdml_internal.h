@@ -159,18 +159,20 @@ extern bool zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock 
 extern void zlock_convert(const ZWriter *writer, Buffer buf, int slotno);
 
 /*
- * zlock_put_inline: makes the lock on its page and logs it, if the table is
- * logged (zapply_inline_lock). The page is exclusively locked.
+ * zlock_put_inline: applies the inline lock or lock tag to the page
+ * (zapply_inline_lock), and logs it if the table is logged. On entry the page
+ * is exclusively locked.
  */
 extern void zlock_put_inline(const ZWriter *writer, Buffer buf, const ZWalInlineLock *lock);
 
 /* ---- rows locked by one record (dml/zlocktag.c) ---- */
 
 /*
- * zlocktag_lock: locks the row at off by the open LOCK that this transaction
- * has written for the page, if there is one of this mode, and returns whether
- * it has. zlocktag_opens: returns whether the LOCK record that is to be written
- * for the row at off, with this pick, may be open. On entry the page is
+ * zlocktag_lock: locks the row at off by giving it a lock tag, if this
+ * (sub)transaction has an open LOCK record of this mode at the head of a chain
+ * of the page (TAG-3). Returns whether it did. Changes and logs the page.
+ * zlocktag_opens: returns whether the LOCK record that is to be written for the
+ * row at off, with this pick, may be open (TAG-2). On entry the page is
  * exclusively locked.
  */
 extern bool zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off,
@@ -179,9 +181,9 @@ extern bool zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off,
 						   const ZSlotPick *pick);
 
 /*
- * zlocktag_note: notes record i of the change, of type LOCK, which is the head
- * of its page's slot now. alone: its (sub)transaction has nothing in the slot's
- * chain but this record, or it and other LOCK records that are not open.
+ * zlocktag_note: remembers record i of the change, of type LOCK, which is now
+ * the head of its chain. alone: all records of its (sub)transaction in this
+ * chain are LOCK records that are not open.
  */
 extern void zlocktag_note(const ZChange *change, int i, bool alone);
 
@@ -410,11 +412,12 @@ extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber o
 /* ---- locks that our transaction is known to hold (dml/zheld.c) ---- */
 
 /*
- * zheld_mode: returns the strongest lock that our transaction holds, by its own
- * chain or inline locks, on the row at off of block, which has this header; -1
- * if that is not known. zheld_note: notes that our transaction holds this lock,
- * and no stronger one but those noted. by_tag: no record or inline lock names
- * the row, but an open LOCK by its tag (TAG-1).
+ * zheld_mode: returns the mode of the strongest lock that our transaction
+ * holds on the row at off of block, by its own chain or by inline locks, or -1
+ * if none is remembered (LOCK-11). header is the row's. zheld_note: remembers
+ * that our transaction holds a lock of this mode, and none that is stronger,
+ * unless a stronger one is remembered already. by_tag: the row is locked by
+ * its lock tag (TAG-1).
  */
 extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header);
 extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
@@ -468,7 +471,8 @@ typedef struct ZIndexColumns
 	Bitmapset  *key;			/* of unique indexes that foreign keys may use */
 	Bitmapset  *identity;		/* of the replica identity's index */
 	Bitmapset  *blocking;		/* of all indexes but summarizing ones; if
-								 * none of these changes, no index does */
+								 * none of these columns changes, no index
+								 * needs a new entry */
 	Bitmapset  *plain;			/* those of them that an in-place update must
 								 * not change */
 	Bitmapset  *keyed;			/* key columns of indexes to which an in-place
@@ -491,9 +495,10 @@ typedef struct ZIndexColumns
 } ZIndexColumns;
 
 /*
- * zindex_columns: returns the columns of rel that matter, from a cache that the
- * relcache invalidates. May read catalogs. The result is valid until the next
- * call for any relation.
+ * zindex_columns: returns the column sets of rel from a cache, which an
+ * invalidation of the relcache entry marks outdated. May read catalogs, so no
+ * buffer lock may be held. The result is valid until the next call for any
+ * relation.
  */
 extern const ZIndexColumns *zindex_columns(Relation rel);
 
@@ -542,21 +547,21 @@ zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
  */
 typedef enum ZIndexEffect
 {
-	ZINDEX_SAME,				/* no index has to know of it */
+	ZINDEX_SAME,				/* no index needs a new entry */
 	ZINDEX_CHANGED,				/* an index needs a new entry */
-	ZINDEX_COMPUTED				/* zcomputed_differ tells */
+	ZINDEX_COMPUTED				/* zcomputed_differ has to find out */
 } ZIndexEffect;
 
 /*
- * zcolumns_effect: returns what the update does to indexes. Entries that an
- * update in place adds itself do not count (zcolumns_differ with
- * columns->keyed).
+ * zcolumns_effect: returns what the update does to indexes. New keys of the
+ * indexes in columns->keyed_index do not count: an update in place adds their
+ * entries itself.
  */
 extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
 
 /*
- * zcolumns_answered: notes what zcomputed_differ has answered (COMPUTED-5).
- * reading is what columns->reading was before it was asked.
+ * zcolumns_answered: notes the result 'differing' of zcomputed_differ
+ * (COMPUTED-5). reading is the value of columns->reading before that call.
  */
 extern void zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *columns,
 							  uint64 reading, int differing);
@@ -568,24 +573,23 @@ extern void zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *colum
 extern bool zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Size len);
 
 /*
- * zcolumns_add_keys: adds entries for the new keys to the indexes of
- * columns->keyed_index that the update in place has changed. new is the row as
- * it is stored; stale tells whether the old one had ZH_STALE_KEYS. No buffer
- * lock may be held, the table is locked in RowExclusiveLock mode. Runs
- * comparison functions; columns are not valid afterwards. Raises errors of
- * index insertions.
+ * zcolumns_add_keys: adds entries for the new keys to those indexes of
+ * columns->keyed_index whose key columns an update in place has changed. stale:
+ * the old row had ZH_STALE_KEYS. The caller holds RowExclusiveLock on the table
+ * and no buffer lock. Runs comparison functions; columns are not valid
+ * afterwards. Raises the errors of zbtree_add_key.
  */
 extern void zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale);
 
 /* ---- indexes with expressions or predicates (dml/zcomputed.c) ---- */
 
 /*
- * zcomputed_differ: returns the number of the index in columns->computed that
- * has to hold other values for the new row than for the old one, or has to hold
- * only one of them; -1 if there is none. newslot is the new row. Runs functions
- * of the user: no buffer lock may be held, and what is known of pages and of
- * columns is not valid afterwards. Row changes by these functions nest in the
- * caller's (zdml_nest).
+ * zcomputed_differ: returns the number, in columns->computed, of an index whose
+ * entries for the old and the new row differ, or of which only one of the rows
+ * has an entry; -1 if there is none. newslot contains the new row. Runs
+ * functions of the user, so the caller holds no buffer lock, and must not rely
+ * on columns or on what it has read from pages afterwards. Row changes by these
+ * functions nest in the caller's (zdml_nest).
  */
 extern int	zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns,
 							 TupleTableSlot *newslot);

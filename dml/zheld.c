@@ -1,22 +1,18 @@
 /*
- * dml/zheld.c - locks that our transaction is known to hold on rows.
+ * dml/zheld.c - row locks that our transaction is known to hold.
  *
  * A bulk load checks a foreign key for each of its rows, and mostly finds that
- * the transaction has locked the referenced row already. Instead of searching
- * the chain of its slot for the LOCK record, which may lie below those of all
- * other rows of the page, the backend remembers the locks that it took or
- * found last.
+ * the transaction has locked the referenced row already. The LOCK record may
+ * lie deep in the chain of the transaction's slot, below those of all other
+ * rows of the page. To avoid the search, the backend remembers the locks that
+ * it took or found last.
  *
- *	(LOCK-11) Only a positive answer means anything: our transaction holds the
- *		lock, and holds no stronger one by a record in its own chain or an
- *		inline lock. A lock ends before its transaction only by the rollback of
- *		a subtransaction, which forgets all. A row whose header has no hint for
- *		such a lock is another one than the row that was locked. So is one
- *		without the tag, if the lock is by tag: such a lock does not keep the
- *		row's line pointer from other rows (TAG-5).
+ * Rule LOCK-11 in docs/locking.md. The mode that is remembered for a row is the
+ * strongest one that our transaction holds on it by a record in its own chain
+ * or an inline lock.
  *
  * Called by dml/ with the row's page locked, and by hooks.c. The memory is the
- * backend's own, and bounded. Takes no locks.
+ * backend's own, and bounded. Takes no locks. No crash points.
  */
 #include "postgres.h"
 
@@ -25,7 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Each row has one place among these; a newer lock takes it from an older. */
+/* Size of the direct-mapped cache; a newer lock replaces an older one. */
 #define HELD_PLACES 2048
 
 typedef struct HeldLock
@@ -36,18 +32,19 @@ typedef struct HeldLock
 	BlockNumber block;
 	OffsetNumber off;
 	uint8		mode;
-	uint8		tag;			/* lock tag that the row has; 0: the lock is
-								 * not by tag */
+	uint8		tag;			/* lock tag by which the row is locked; 0: the
+								 * lock is not by tag */
 } HeldLock;
 
 static struct
 {
-	uint64		epoch;			/* locks noted under an earlier one count no
-								 * more; > 0 */
+	uint64		epoch;			/* > 0; locks noted under an earlier epoch are
+								 * forgotten */
 	HeldLock   *locks;			/* HELD_PLACES of them; NULL until the first
 								 * is noted */
 }			held = {1, NULL};
 
+/* Returns the place in the cache for a row. */
 static inline HeldLock *
 place_of(Relation rel, BlockNumber block, OffsetNumber off)
 {
@@ -56,6 +53,7 @@ place_of(Relation rel, BlockNumber block, OffsetNumber off)
 	return &held.locks[hash % HELD_PLACES];
 }
 
+/* Returns whether the place holds a lock of this row. */
 static inline bool
 is_of(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off)
 {
@@ -63,6 +61,7 @@ is_of(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off)
 		lock->relnumber == rel->rd_locator.relNumber && lock->reloid == RelationGetRelid(rel);
 }
 
+/* zheld_mode: See zdml_internal.h. */
 int
 zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 {
@@ -77,7 +76,10 @@ zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 	return (int) lock->mode;
 }
 
-/* Without memory for the places nothing is remembered. */
+/*
+ * zheld_note: See zdml_internal.h. Remembers nothing if the cache cannot be
+ * allocated.
+ */
 void
 zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 		   LockTupleMode mode, bool by_tag)
@@ -105,6 +107,7 @@ zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 	lock->tag = by_tag ? ZH_TAG(header) : 0;
 }
 
+/* zheld_forget: See zdml.h. */
 void
 zheld_forget(void)
 {

@@ -1,10 +1,13 @@
 /*
- * dml/zlocktag.c - rows locked by one LOCK record.
+ * dml/zlocktag.c - locking many rows of a page by one LOCK record.
  *
- * A command that locks many rows of a page writes one open LOCK record; the
- * rows get the number of its slot as their lock tag. Owns what this backend
- * knows of these records. Called by zlock.c and zconvert.c with the page
- * exclusively locked. Takes no other locks. Crash point: that of inline locks.
+ * The first rows of a page that a transaction locks have an inline lock or a
+ * LOCK record of their own. The LOCK record of a further row can be open. Rows
+ * locked after that need no record: their headers get a lock tag, the number of
+ * the slot whose chain begins with the open record. This file remembers, in the
+ * backend, the LOCK record that it wrote last on each of the pages used
+ * recently. Called by zlock.c and zconvert.c with the page exclusively
+ * locked. Takes no other locks. Crash point: "inline-lock-logged".
  *
  * Rules: TAG-1 to TAG-5 in dml/README.md.
  */
@@ -18,23 +21,24 @@
 #include "utils/rel.h"
 
 /*
- * The LOCK record that the backend has pushed last on a chain of a page. It is
- * known by its pointer, which no other record will ever have; so nothing has to
- * be forgotten when a (sub)transaction ends or a file is exchanged.
+ * The LOCK record that the backend has last pushed on a chain of a page. It is
+ * valid only while the slot's head is 'ptr'. Undo pointers are not reused, so
+ * the entry need not be removed when a (sub)transaction ends or the table gets
+ * a new file.
  */
 typedef struct LockHead
 {
-	UndoPtr		ptr;			/* Invalid: none that matters */
+	UndoPtr		ptr;			/* Invalid: nothing is remembered */
 	ZXid		xid;
 	RelFileNumber relnumber;
 	BlockNumber block;
 	uint16		slotno;
 	uint8		mode;
-	bool		open;			/* if not: there is no open record of our
-								 * transaction in the chain */
+	bool		open;			/* false: our transaction has no open record
+								 * in the chain */
 } LockHead;
 
-/* A place for each of the pages that hash to it. */
+/* Size of the direct-mapped cache; a newer page replaces an older one. */
 #define HEADS 64
 
 static struct
@@ -42,6 +46,7 @@ static struct
 	LockHead	of_page[HEADS];
 }			heads;
 
+/* Returns the place in the cache for a page. */
 static inline LockHead *
 place_of(RelFileNumber relnumber, BlockNumber block)
 {
@@ -49,8 +54,8 @@ place_of(RelFileNumber relnumber, BlockNumber block)
 }
 
 /*
- * Returns what is known of the page if its slot still has the record as its
- * head, and this (sub)transaction has written it; else NULL.
+ * Returns the remembered record of the page, or NULL if there is none, if it is
+ * not the head of its slot any more, or if another (sub)transaction wrote it.
  */
 static const LockHead *
 head_on(const ZWriter *writer, Page page, BlockNumber block)
@@ -67,8 +72,9 @@ head_on(const ZWriter *writer, Page page, BlockNumber block)
 }
 
 /*
- * Returns whether the row's lock tag locks nothing any more, so that the row
- * may get another (TAG-3). May return false for such a tag, too.
+ * Returns true only if the row has no lock tag, or one by which no transaction
+ * holds a lock, so that the row may get another tag (TAG-3). May return false
+ * for a tag that has no effect any more.
  */
 static bool
 tag_is_free(Page page, ZHeader h)
@@ -87,6 +93,7 @@ tag_is_free(Page page, ZHeader h)
 	return xid < zu_oldest() || zcommitted_known(xid);
 }
 
+/* zlock_put_inline: See zdml_internal.h. */
 void
 zlock_put_inline(const ZWriter *writer, Buffer buf, const ZWalInlineLock *lock)
 {
@@ -105,6 +112,7 @@ zlock_put_inline(const ZWriter *writer, Buffer buf, const ZWalInlineLock *lock)
 	END_CRIT_SECTION();
 }
 
+/* zlocktag_lock: See zdml_internal.h. */
 bool
 zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
@@ -125,10 +133,11 @@ zlocktag_lock(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode
 }
 
 /*
- * The first lock on a page is mostly the only one, so it does not open
- * anything. The slots of an overflow page cannot be named by tags. Tags that
- * name the slot are of earlier owners, and go when the record is pushed
- * (TAG-2).
+ * zlocktag_opens: See zdml_internal.h. The first record on a page is not open,
+ * because most transactions lock only one row of a page. A record in a slot of
+ * the overflow page is not, because tags cannot name these slots. The row may
+ * already have the tag of the slot, left by an earlier owner: pushing the open
+ * record removes such tags (TAG-2).
  */
 bool
 zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZSlotPick *pick)
@@ -143,6 +152,7 @@ zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZSlotP
 	return ZH_TAG(h) == pick->slotno || tag_is_free(page, h);
 }
 
+/* zlocktag_note: See zdml_internal.h. */
 void
 zlocktag_note(const ZChange *change, int i, bool alone)
 {

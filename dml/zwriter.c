@@ -17,8 +17,9 @@
 #define MAX_KEPT_SCRATCH (128 * 1024)
 
 /*
- * The answer does not change any more when the transaction has an id: from 19
- * on, what is logged may change while transactions without one are running.
+ * zwriter_is_decoded: See zdml_internal.h. From 19 on the server may turn
+ * logical logging on or off while transactions are running, but not for those
+ * that have an id already.
  */
 bool
 zwriter_is_decoded(Relation rel)
@@ -36,8 +37,9 @@ zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid, bool no_logic
 }
 
 /*
- * Attaching undo may wait for it to be loaded, and a temporary table may have
- * to be rolled back; both come before any page is locked.
+ * zwriter_open: See zdml_internal.h. Attaching to the undo log may wait until
+ * it is loaded, and aborted changes of temporary tables may have to be undone
+ * first. Both must happen before any page is locked.
  */
 void
 zwriter_open(ZWriter *writer, Relation rel, CommandId cid)

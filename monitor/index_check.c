@@ -1,28 +1,33 @@
 /*
- * monitor/index_check.c - zundo.check_index: a zbtree index against its table;
- * zundo.index_entries: how many of its entries count.
+ * monitor/index_check.c - zundo.check_index, which compares a zbtree index with
+ * its table, and zundo.index_entries, which counts the index's entries.
  *
- * Called from SQL. May run beside any other activity, on a standby too. First
- * every row of the table is taken, and each version that a snapshot can need is
- * looked for by a descent from the root. Then the leaf pages are read from left
- * to right, which meets each entry that is there all the time, since a split
- * moves entries to the right only. What looks like a fault of an entry is
- * judged again while the leaf page is locked: an entry goes before its line
- * pointer becomes free, and before its row ceases to say that it has stale
- * entries.
+ * Called from SQL. May run beside any other activity, and on a standby. The
+ * check has two passes. The first reads every row of the table and searches the
+ * index, by a descent from the root, for the entry of each version that a
+ * snapshot can need. The second reads the leaf pages from left to right. It
+ * meets each entry that exists during the whole pass, because page splits move
+ * entries to the right only.
+ *
+ * The second pass works on a copy of the leaf page, so an entry can seem wrong
+ * because it has been deleted since. Such an entry is searched again and judged
+ * with its leaf page locked. Then the result is reliable, because an entry is
+ * always deleted before its line pointer becomes unused, and before its row
+ * loses ZH_STALE_KEYS.
  *
  * Invariants tested here:
- *	INDEX-1	each version of a row that a snapshot can need has its entry; by
- *			block and item of the table.
- *	INDEX-2	an entry's line pointer is in use.
- *	INDEX-3	the entries of the leaf level are in ascending order of key and TID,
- *			none is there twice, and none is beyond its page's high key.
- *	INDEX-4	a row that is live, and has an entry whose key no version of it has,
- *			is marked with ZH_STALE_KEYS.
- *	INDEX-5	no entry holds more than one TID (ZBTREE-2).
- *	INDEX-6	an entry marked as dead has the key of no version that a snapshot
- *			can need.
- *	E	an error was raised; its message is the detail.
+ *	INDEX-1	Each version of a row that a snapshot can need has its entry. A
+ *			fault is reported with block and item of the table, all others with
+ *			those of the index.
+ *	INDEX-2	The line pointer that an entry names is in use.
+ *	INDEX-3	The entries of the leaf level are in ascending order of key and TID,
+ *			without duplicates, and none is above its page's high key.
+ *	INDEX-4	A live row has ZH_STALE_KEYS if it has an entry whose key none of
+ *			its versions has.
+ *	INDEX-5	No entry has more than one TID (ZBTREE-2).
+ *	INDEX-6	An entry that is marked dead has the key of no version that a
+ *			snapshot can need.
+ *	E	The check of the page raised an error, whose message is the detail.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
  * of a table page. No crash points.
@@ -68,19 +73,23 @@ typedef struct IndexCheck
 	MemoryContext outer;		/* of the call */
 	BlockNumber block;			/* of the table, then of the index */
 	List	   *faults;			/* of IndexFault */
-	IndexTuple	last;			/* of the leaf pages before; in outer */
+	IndexTuple	last;			/* last entry of the leaf pages read so far;
+								 * in outer */
 	BlockNumber next;			/* leaf page to the right, or P_NONE */
 	int64		pages;			/* leaf pages read */
 	int64		entries;
 	int64		stale;
-	int64		dead;			/* marked so */
+	int64		dead;			/* entries that are marked dead */
 	PGAlignedBlock page;
 } IndexCheck;
 
 static void fault(IndexCheck *check, const char *invariant, OffsetNumber item,
 				  const char *fmt,...) pg_attribute_printf(4, 5);
 
-/* Notes a fault of the page in hand, up to MAX_FAULTS_PER_PAGE. */
+/*
+ * Notes a fault of the current block. Faults of one block beyond
+ * MAX_FAULTS_PER_PAGE are dropped.
+ */
 static void
 fault(IndexCheck *check, const char *invariant, OffsetNumber item, const char *fmt,...)
 {
@@ -105,8 +114,9 @@ fault(IndexCheck *check, const char *invariant, OffsetNumber item, const char *f
 /* ---- the table's rows ---- */
 
 /*
- * Checks the rows of one block (INDEX-1). What seems to be missing is looked
- * for once more, with the page and the horizon as they are by now.
+ * Checks the rows of one block (INDEX-1). If the entry of a version seems to be
+ * missing, copies the page again and checks the row once more: the version may
+ * have become unnecessary, and its entry deleted, since the first copy.
  */
 static void
 check_rows(IndexCheck *check)
@@ -136,9 +146,10 @@ check_rows(IndexCheck *check)
 /* ---- the leaf pages ---- */
 
 /*
- * Compares two index tuples in the order of the index: first the columns that
- * both have, then the TIDs if both have one. The result for equal columns, of
- * which one tuple has fewer, is that it comes first.
+ * Compares two index tuples in the order of the index, and returns a number
+ * below, equal to or above 0. Key columns are compared first, then TIDs. A
+ * tuple that lacks a key column or the TID, as high keys may, comes before one
+ * that has it.
  */
 static int
 compare_tuples(Relation index, IndexTuple a, IndexTuple b)
@@ -177,7 +188,10 @@ compare_tuples(Relation index, IndexTuple a, IndexTuple b)
 	return ItemPointerCompare(tida, tidb);
 }
 
-/* Checks an entry's place in the order (INDEX-3) and its form (INDEX-5). */
+/*
+ * Checks an entry's form (INDEX-5) and its place in the order (INDEX-3).
+ * Returns false if the form is wrong; then the entry cannot be judged.
+ */
 static bool
 check_order(IndexCheck *check, OffsetNumber off, IndexTuple entry, IndexTuple before,
 			IndexTuple high_key)
@@ -205,9 +219,9 @@ check_order(IndexCheck *check, OffsetNumber off, IndexTuple entry, IndexTuple be
 }
 
 /*
- * Judges an entry that seems to be wrong once more, found anew and with its
- * leaf page locked. Sets *dead to whether it is marked as dead. An entry that
- * is gone is stale.
+ * Searches an entry again and judges it with its leaf page locked. Sets *dead
+ * to whether it is marked dead. Returns ZENTRY_STALE if the entry does not
+ * exist any more.
  */
 static ZEntryState
 judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
@@ -251,9 +265,10 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 }
 
 /*
- * Copies a leaf page and notes the next one. Returns false if it holds no
- * entries because it is being deleted. Raises an error for a page of another
- * kind.
+ * Copies the leaf page check->block and sets check->next to its right sibling.
+ * Returns false if the page has no entries because it is being deleted. Raises
+ * ERRCODE_INDEX_CORRUPTED if the page is no leaf page, or if more leaf pages
+ * have been read than the index has blocks.
  */
 static bool
 copy_leaf(IndexCheck *check)
@@ -280,7 +295,10 @@ copy_leaf(IndexCheck *check)
 	return !P_IGNORE(opaque);
 }
 
-/* Checks all entries of one leaf page. */
+/*
+ * Checks all entries of the leaf page check->block. Keeps a copy of its last
+ * entry, with which the first entry of the next page is compared.
+ */
 static void
 check_leaf(IndexCheck *check)
 {
@@ -318,7 +336,9 @@ check_leaf(IndexCheck *check)
 	MemoryContextSwitchTo(old);
 }
 
-/* Finds the leftmost leaf page; there is none in an empty index. */
+/*
+ * Sets check->next to the leftmost leaf page, or to P_NONE for an empty index.
+ */
 static void
 find_first_leaf(IndexCheck *check)
 {
@@ -334,8 +354,9 @@ find_first_leaf(IndexCheck *check)
 /* ---- the functions ---- */
 
 /*
- * Runs 'test' in a subtransaction. An error in it becomes a fault; only a
- * cancellation and lack of memory are raised. Returns false after an error.
+ * Runs 'test' in a subtransaction. An error that it raises is noted as fault E,
+ * except for a cancellation and lack of memory, which are raised again. Returns
+ * false after an error.
  */
 static bool
 check_safely(IndexCheck *check, void (*test) (IndexCheck *))
@@ -399,8 +420,8 @@ put_faults(FunctionCallInfo fcinfo, IndexCheck *check)
 }
 
 /*
- * Checks the leaf pages from left to right. An error ends that, as the page to
- * the right is not known.
+ * Checks the leaf pages from left to right. Stops after an error, because the
+ * right sibling may not be known then.
  */
 static void
 check_leaves(FunctionCallInfo fcinfo, IndexCheck *check)
@@ -418,8 +439,8 @@ check_leaves(FunctionCallInfo fcinfo, IndexCheck *check)
 }
 
 /*
- * Raises an error unless the user owns the index, or is a member of
- * pg_stat_scan_tables.
+ * Raises ERRCODE_INSUFFICIENT_PRIVILEGE unless the user owns the index or has
+ * the privileges of pg_stat_scan_tables.
  */
 static void
 require_owner(Oid indexoid)
@@ -431,6 +452,10 @@ require_owner(Oid indexoid)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, name);
 }
 
+/*
+ * Opens index and table and returns a palloc'd check of them. Raises the errors
+ * of zjudge_open.
+ */
 static IndexCheck *
 check_begin(Oid indexoid)
 {
@@ -444,9 +469,9 @@ check_begin(Oid indexoid)
 }
 
 /*
- * zundo.check_index(regclass): Returns one row per fault. Expressions of the
- * index run as the owner of the table, whose they are, and can change
- * nothing else.
+ * zundo.check_index(regclass): Returns one row per fault. Evaluates the
+ * expressions of the index as the owner of the table, in a
+ * security-restricted operation.
  */
 Datum
 zundo_check_index(PG_FUNCTION_ARGS)
@@ -480,9 +505,9 @@ zundo_check_index(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.index_entries(regclass): Returns how many leaf pages and entries the
- * index has, how many entries have the key of no version that is kept, and how
- * many are marked as dead. Faults are zundo.check_index's to tell.
+ * zundo.index_entries(regclass): Returns one row: how many leaf pages and
+ * entries the index has, how many of the entries have the key of no version
+ * that still exists, and how many are marked dead. Does not report faults.
  */
 Datum
 zundo_index_entries(PG_FUNCTION_ARGS)

@@ -1,22 +1,23 @@
 /*
- * monitor/index_judge.c - what an entry of a zbtree index is worth, and whether
- * a version of a row has its entry. Used by zundo.check_index and by
- * zundo.index_items.
+ * monitor/index_judge.c - finding out whether an entry of a zbtree index is
+ * needed, and whether the versions of a row have their entries. Used by
+ * zundo.check_index and by zundo.index_items.
  *
- * The judge keeps to nothing that zbtree/, scan/ or vacuum/ have decided: it
- * walks the versions of a row itself, and compares keys with the index's own
- * comparison functions.
+ * To be an independent check, this file uses none of the decisions of zbtree/,
+ * scan/ and vacuum/: it reads the versions of a row through mvcc/zhistory.h and
+ * compares keys with the index's comparison functions.
  *
- * Which versions must have an entry: those that some snapshot can see. The
- * judge's own snapshot is newer than all that it asks for, and it is
- * registered before the index is read: a writer that it sees has made its
- * entries. Own changes of earlier commands count as well. That an older
- * version is kept in undo is not enough, for a transaction that has no
- * snapshot keeps undo too, and a concurrent build does not wait for such: a
- * snapshot must be there which does not see the next version. Whether another
- * session's snapshot does is not known exactly, so what was replaced before a
- * concurrent build ended, which has waited for all older snapshots, is left
- * out.
+ * The versions that must have an entry are:
+ * - the newest one, if its writer has added its entries. That is certain if the
+ * snapshot 'latest', which is registered before the index is read, sees the
+ * writer, or if the writer is an earlier command of our own transaction;
+ * - an older one, if there is a snapshot that does not see the next version. It
+ * is not enough that undo still has the version: a transaction without a
+ * snapshot keeps undo as well, and a concurrent build does not wait for it, nor
+ * enter versions for it. Which versions the snapshots of other sessions see is
+ * known only approximately, from their xmin. So versions that were replaced
+ * before the end of a concurrent build are left out: the build waited for all
+ * snapshots that can see them.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
  * of a table page. No crash points.
@@ -43,8 +44,10 @@
 #include "zbtree/zbtree.h"
 
 /*
- * Returns the index and its table, whose lock is taken first. The table may be
- * another one by the time it is locked.
+ * Returns the index and sets *table, both opened with AccessShareLock, the
+ * table first. Raises an error if the relation is no valid zbtree index, is a
+ * temporary one of another session, or belongs to another table than before
+ * the table was locked.
  */
 static Relation
 open_index(Oid indexoid, Relation *table)
@@ -77,10 +80,10 @@ open_index(Oid indexoid, Relation *table)
 }
 
 /*
- * Returns the transaction that made the index valid, if it is not the one that
- * created it: then the build was concurrent. Else InvalidTransactionId; also
- * for an index that REINDEX CONCURRENTLY has put in the place of another, whose
- * catalog rows are written by one transaction.
+ * Returns the transaction that marked the index valid if a later one than that
+ * which created it, as CREATE INDEX CONCURRENTLY does. Returns
+ * InvalidTransactionId for other builds. REINDEX CONCURRENTLY is among these:
+ * one transaction writes the catalog rows of the index that it puts in place.
  */
 static TransactionId
 concurrent_build_end(Relation index)
@@ -97,6 +100,7 @@ concurrent_build_end(Relation index)
 		: InvalidTransactionId;
 }
 
+/* zjudge_open: See index_judge.h. */
 ZIndexJudge *
 zjudge_open(Oid indexoid)
 {
@@ -120,6 +124,7 @@ zjudge_open(Oid indexoid)
 	return judge;
 }
 
+/* zjudge_close: See index_judge.h. */
 void
 zjudge_close(ZIndexJudge *judge)
 {
@@ -132,6 +137,10 @@ zjudge_close(ZIndexJudge *judge)
 	relation_close(judge->table, AccessShareLock);
 }
 
+/*
+ * zjudge_load: See index_judge.h. The horizon is never before the transaction
+ * from which on snapshots use the index (indcheckxmin).
+ */
 Page
 zjudge_load(ZIndexJudge *judge, BlockNumber block)
 {
@@ -171,8 +180,8 @@ take_version(ZIndexJudge *judge, const ZHistoryVersion *version, OffsetNumber of
 }
 
 /*
- * Returns whether the writer of this version has inserted what it had to: not
- * if it may still be at it.
+ * Returns whether the writer of this version is known to have added its index
+ * entries. It may still be adding them if it is in progress.
  */
 static bool
 writer_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
@@ -187,9 +196,9 @@ writer_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
 
 /*
  * Returns whether a snapshot exists that does not see the changes of zxid, and
- * that a concurrent build of the index has not waited for. For other sessions
- * the answer is not exact: it is true also if a snapshot was taken while an
- * older transaction was in progress.
+ * for which a concurrent build of the index has not waited. For snapshots of
+ * other sessions the result is true as well if only a transaction older than
+ * zxid was in progress when the snapshot was taken.
  */
 static bool
 snapshot_before(ZIndexJudge *judge, ZXid zxid)
@@ -236,8 +245,9 @@ has_entry(ZIndexJudge *judge)
 }
 
 /*
- * Returns the first version without an entry. Loads the page again if undo that
- * its copy needs has been discarded meanwhile.
+ * zjudge_row: See index_judge.h. Returns the first version, from the newest one
+ * on, that lacks its entry. If undo that the page's copy needs has been
+ * discarded meanwhile, loads the page again.
  */
 ZMissing
 zjudge_row(ZIndexJudge *judge, OffsetNumber off)
@@ -276,9 +286,9 @@ zjudge_row(ZIndexJudge *judge, OffsetNumber off)
 }
 
 /*
- * Returns whether a version has the entry's key. The page is loaded again where
- * undo that its copy needs has been discarded; it may be new to the caller
- * then.
+ * Returns whether a version of the row at off has the entry's key. If undo that
+ * the page's copy needs has been discarded meanwhile, loads the page again, so
+ * judge->page may have changed on return.
  */
 static bool
 some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
@@ -307,8 +317,9 @@ some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
 }
 
 /*
- * A row that is live on the page must be flagged if it has stale entries. That
- * it is there at all is another question: its insertion may have been aborted.
+ * Returns whether the row at off is live and lacks ZH_STALE_KEYS, so that it
+ * must not have stale entries. A row whose insertion was aborted does not
+ * count.
  */
 static bool
 row_must_tell(ZIndexJudge *judge, OffsetNumber off)
@@ -324,6 +335,7 @@ row_must_tell(ZIndexJudge *judge, OffsetNumber off)
 		zhistory_first(judge->history, off, &version) == ZHISTORY_VERSION && version.live;
 }
 
+/* zjudge_entry: See index_judge.h. */
 ZEntryState
 zjudge_entry(ZIndexJudge *judge, IndexTuple entry)
 {
@@ -349,6 +361,10 @@ zjudge_entry(ZIndexJudge *judge, IndexTuple entry)
 	return row_must_tell(judge, off) ? ZENTRY_UNTOLD : ZENTRY_STALE;
 }
 
+/*
+ * zjudge_find: See index_judge.h. Raises ERRCODE_INDEX_CORRUPTED if it meets a
+ * posting list.
+ */
 Buffer
 zjudge_find(ZIndexJudge *judge, IndexTuple entry, OffsetNumber *off)
 {
@@ -373,7 +389,7 @@ zjudge_find(ZIndexJudge *judge, IndexTuple entry, OffsetNumber *off)
 		OffsetNumber middle = low + (high - low) / 2;
 		int32		difference;
 
-		/* nbtree's code takes it for granted that there are none */
+		/* with a zbtree key, _bt_compare must not meet a posting list */
 		if (BTreeTupleIsPosting((IndexTuple) PageGetItem(page, PageGetItemId(page, middle))))
 			ereport(ERROR,
 					(errcode(ERRCODE_INDEX_CORRUPTED),

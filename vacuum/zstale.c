@@ -1,11 +1,14 @@
 /*
- * vacuum/zstale.c - rows with stale index keys noted by VACUUM, and removing
- * the entries of zbtree indexes that nobody needs.
+ * vacuum/zstale.c - VACUUM's note of rows with ZH_STALE_KEYS, and removing
+ * those of their entries in zbtree indexes that are not needed.
+ *
+ * Called by zvacuum.c, which notes rows while it scans the table, cleans the
+ * indexes when the note is full and at the end, and then has the flags removed.
  *
  * Locks: zstale_clean_index reads table pages and undo while nbtree holds a
  * leaf page locked (ZBTREE-8); zstale_clear locks one table page at a time.
- * Crash points: none here; an interrupted VACUUM leaves the flags, and the next
- * one begins anew.
+ * Crash points: none here; after an interrupted VACUUM the rows still have the
+ * flag, so the next VACUUM finds them.
  */
 #include "postgres.h"
 
@@ -22,17 +25,20 @@
 #include "zbtree/zbtree.h"
 
 /*
- * Versions that are looked at for one entry. A row whose newest version is
- * before `oldest`, and only such a one loses its flag, has one.
+ * The number of versions that are read for one entry. Only a row whose newest
+ * version is before `oldest` can lose its flag, and such a row has one version;
+ * an entry of a row with many versions may stay for the next VACUUM.
  */
 #define MAX_VERSIONS 1000
 
-/* The noted rows of one block: those from 'first' to the next block's. */
+/*
+ * One block with noted rows. Its rows end where those of the next block begin.
+ */
 typedef struct StaleBlock
 {
 	BlockNumber block;
 	XLogRecPtr	lsn;			/* of the page when it was noted */
-	int64		first;
+	int64		first;			/* its first row in ZStale.rows */
 } StaleBlock;
 
 typedef struct StaleRow
@@ -58,6 +64,7 @@ struct ZStale
 	MemoryContext context;		/* for one entry */
 };
 
+/* zstale_begin: See zstale.h. Allocates the arrays when a row is noted. */
 ZStale *
 zstale_begin(Relation rel, int kilobytes)
 {
@@ -69,6 +76,7 @@ zstale_begin(Relation rel, int kilobytes)
 	return stale;
 }
 
+/* zstale_end: See zstale.h. */
 void
 zstale_end(ZStale *stale)
 {
@@ -103,8 +111,10 @@ make_room(ZStale *stale)
 }
 
 /*
- * Returns whether the row's version was written before `oldest`, as far as the
- * page itself tells.
+ * Returns true if the page alone shows that the row's version was written
+ * before `oldest`: its header names no slot, or a slot that has locks only or
+ * belongs to a transaction before `oldest`. Returns false for a slot on the
+ * overflow page.
  */
 static bool
 is_settled(Page page, OffsetNumber off, ZXid oldest)
@@ -117,6 +127,7 @@ is_settled(Page page, OffsetNumber off, ZXid oldest)
 		ZSLOT_XID(zpage_slot(page, s)) < oldest;
 }
 
+/* zstale_note: See zstale.h. */
 bool
 zstale_note(ZStale *stale, Buffer buf)
 {
@@ -161,14 +172,14 @@ zstale_empty(ZStale *stale)
 	stale->nrows = 0;
 }
 
-/* Returns the end of the rows of block i. */
+/* Returns the index in stale->rows that follows the last row of block i. */
 static inline int64
 end_of(const ZStale *stale, int i)
 {
 	return i + 1 < stale->nblocks ? stale->blocks[i + 1].first : stale->nrows;
 }
 
-/* Returns whether the row is noted. */
+/* Returns whether the row at tid is noted. */
 static bool
 is_noted(const ZStale *stale, ItemPointer tid)
 {
@@ -195,9 +206,10 @@ is_noted(const ZStale *stale, ItemPointer tid)
 }
 
 /*
- * Returns whether nobody needs the index entry whose TID is passed. Callback of
- * nbtree, which passes the TID where it is in the entry, and holds the leaf
- * page locked for deletion.
+ * Returns whether an index entry can be deleted: its row is noted and the entry
+ * is not needed (ZBTREE-8). Callback of index_bulk_delete. nbtree passes a
+ * pointer to the TID within the entry, which is the beginning of the entry, and
+ * holds the leaf page locked until the entry is deleted.
  */
 static bool
 is_stale(ItemPointer tid, void *arg)
@@ -221,6 +233,7 @@ is_stale(ItemPointer tid, void *arg)
 	return !needed;
 }
 
+/* zstale_clean_index: See zstale.h. */
 IndexBulkDeleteResult *
 zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
@@ -239,11 +252,13 @@ zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *
 }
 
 /*
- * A row that was settled when it was noted, and whose page has not changed
- * since, has had no other version meanwhile, aborted ones included. So the
- * entries that were not needed then were not made again. Pages that are not
- * WAL-logged do not tell whether they have changed, unless nobody else can
- * change them.
+ * zstale_clear: See zstale.h. Removes the flag from rows that were settled
+ * when they were noted and whose page still has the same LSN. Such a row has
+ * had no other version in between, not even an aborted one, so no session has
+ * added an entry for it that the cleaning of the indexes could have missed.
+ * The LSN of a page that is not WAL-logged shows nothing, so those rows keep
+ * the flag; temporary tables are an exception, because no other session
+ * changes them.
  */
 void
 zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
