@@ -17,6 +17,7 @@
 #include "fmgr.h"
 #include "hooks.h"
 #include "miscadmin.h"
+#include "monitor/heap_readers.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
 
@@ -69,4 +70,5 @@ _PG_init(void)
 	ztts_lookup_writer_hook = zvis_lookup_writer;
 	ztts_forgotten_xmin_hook = zguard_forgotten_xmin;
 	zworkers_register();
+	zcallers_init();
 }

@@ -33,6 +33,12 @@ zreaders_check(Relation rel)
 }
 
 /*
+ * zcallers_init: Finds the functions that zcallers_check refuses. The
+ * postmaster calls it once; backends inherit the result.
+ */
+extern void zcallers_init(void);
+
+/*
  * zcallers_check: Raises an error if one of heap's functions asks for the size
  * of rel, a zheap table, in order to read or write its pages. Resets
  * zundo_asks_size.
