@@ -25,6 +25,12 @@
  *		`oldest`. Not asserted: a record that was discarded cannot be read
  *		again.
  *
+ *	TRAIL-3	The insertion of several rows that was read last is kept as a whole
+ *		until the transaction ends, for the rows of a page that one command has
+ *		inserted mostly have that record alone: by TRAIL-1 it says the same when
+ *		it is read for the next row, and by TRAIL-2 it may have been discarded
+ *		meanwhile. It has no payload, so nothing in it points to a buffer.
+ *
  * Called by the readers of chains in mvcc/ and dml/, often with the table page
  * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own
  * memory, at most about 1 MB, allocated when a chain is first found to be long.
@@ -116,6 +122,10 @@ static struct
 	uint64		met[MET_SETS][MET_WAYS];	/* stretches that readers have
 											 * met, by their hash; newest
 											 * first */
+	UndoPtr		range_ptr;		/* where 'range' lies; InvalidUndoPtr = there
+								 * is none */
+	ZuRecord	range;			/* the insertion of several rows that was read
+								 * last (TRAIL-3) */
 }			backend = {0};
 
 /* ---- finding trails ---- */
@@ -666,6 +676,56 @@ next_on_trail(Trail *t, ZChain *chain, ZTrailReader *reader, OffsetNumber off, b
 	return ZCHAIN_RECORD;
 }
 
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Returns whether the kept insertion is what stands at its place, if there is
+ * still a record.
+ */
+static bool
+range_is_there(const ZChain *chain)
+{
+	const ZuRecord *range = &backend.range;
+	char		buf[ZUR_MAX_LENGTH];
+	ZuRecord	rec;
+
+	return zu_fetch(backend.range_ptr, chain->relnumber, chain->block, &rec, buf) == ZU_DISCARDED ||
+		(rec.type == range->type && rec.xid == range->xid && rec.cid == range->cid &&
+		 rec.offset == range->offset && rec.nrows == range->nrows && rec.prev == range->prev &&
+		 rec.as_of == range->as_of && rec.xflags == range->xflags);
+}
+#endif
+
+/*
+ * Does what zchain_next does, without reading the insertion of several rows
+ * that it has read last.
+ */
+static inline ZChainStep
+next_or_range(ZChain *chain, ZuRecord *rec)
+{
+	ZChainStep	step;
+
+	if (chain->next == backend.range_ptr && backend.range.block == chain->block &&
+		backend.range.relnumber == chain->relnumber)
+	{
+		Assert(range_is_there(chain));	/* TRAIL-3 */
+		if (backend.range.xid < chain->oldest)
+			return ZCHAIN_SETTLED;
+		*rec = backend.range;
+		chain->in_place = false;
+		chain->here = chain->next;
+		chain->next = rec->prev;
+		return ZCHAIN_RECORD;
+	}
+	step = zchain_next(chain, rec);
+	if (step == ZCHAIN_RECORD && rec->type == ZUR_INSERT && rec->nrows > 1)
+	{
+		Assert(rec->payload_len == 0);
+		backend.range_ptr = chain->here;
+		backend.range = *rec;
+	}
+	return step;
+}
+
 /*
  * Reads the first records of a chain one by one: mostly there are no more that
  * matter.
@@ -692,7 +752,7 @@ ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole, Z
 		if (chain->next == InvalidUndoPtr)
 			return ZCHAIN_END;
 	}
-	step = zchain_next(chain, rec);
+	step = next_or_range(chain, rec);
 	if (step != ZCHAIN_RECORD)
 		return step;
 	reader->next = chain->next;
@@ -734,6 +794,7 @@ zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec)
 void
 ztrail_at_xact_end(void)
 {
+	backend.range_ptr = InvalidUndoPtr;
 	if (likely(backend.trails == NULL))
 		return;
 	backend.trails = NULL;

@@ -165,3 +165,50 @@ SELECT count(*), sum(up) FROM tree;
 DELETE FROM tree WHERE id = 5;
 DROP TABLE t, k, holes, un, parts, tree;
 DROP FUNCTION pairs, also, in_vain, fix, fix_before, opens;
+
+-- the insertion of several rows that was read last is kept (TRAIL-3): others take
+-- the line pointers meanwhile, and the rows change
+CREATE FUNCTION kept(t text) RETURNS TABLE (k_sum bigint, v_sum bigint, by_index text) LANGUAGE plpgsql AS
+$$ DECLARE sums bigint := 0; x bigint;
+BEGIN
+  SET LOCAL enable_seqscan = off;
+  SET LOCAL enable_bitmapscan = off;
+  FOR i IN 1 .. 600 LOOP
+    EXECUTE format('SELECT sum(v * %s) FROM %I WHERE k = %s', i, t, i) INTO x;
+    sums := sums + coalesce(x, 0);
+  END LOOP;
+  RETURN QUERY EXECUTE format('SELECT sum(k), sum(v), %L FROM %I', sums, t);
+END $$;
+CREATE TABLE a (k int, v int);
+CREATE TEMP TABLE b (k int, v int);
+BEGIN;
+INSERT INTO a SELECT g, g FROM generate_series(1, 400) g;
+INSERT INTO b SELECT g, g FROM generate_series(1, 400) g;
+CREATE INDEX ON a (k);
+CREATE INDEX ON b (k);
+SELECT * FROM kept('a') a, kept('b') b;
+DECLARE c CURSOR FOR SELECT k, v FROM b WHERE k > 395 ORDER BY k;
+FETCH 2 FROM c;
+SAVEPOINT s;
+INSERT INTO a SELECT g, -g FROM generate_series(401, 600) g;
+INSERT INTO b SELECT g, -g FROM generate_series(401, 600) g;
+CREATE INDEX a_v ON a (v);
+SELECT * FROM kept('a') a, kept('b') b;
+UPDATE a SET v = v + 7 WHERE k % 3 = 0;
+DELETE FROM b WHERE k % 3 = 0;
+SELECT * FROM kept('a') a, kept('b') b;
+ROLLBACK TO s;
+FETCH 2 FROM c;
+SELECT * FROM kept('a') a, kept('b') b;
+INSERT INTO a SELECT g, 2 * g FROM generate_series(401, 500) g;
+INSERT INTO b SELECT g, 2 * g FROM generate_series(401, 500) g;
+CREATE INDEX a_v ON a (v);
+SELECT * FROM kept('a') a, kept('b') b;
+FETCH 2 FROM c;
+COMMIT;
+SELECT * FROM kept('a') a, kept('b') b;
+SET enable_seqscan = off;
+SELECT sum(v), count(*) FROM a WHERE v > 0;
+RESET enable_seqscan;
+DROP TABLE a, b;
+DROP FUNCTION kept;
