@@ -140,117 +140,11 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_index_summarizes(index) ((index)->rd_indam->amsummarizing)
 #endif
 
-/*
- * Up to 17 the planner finds out the height of an index of access method btree
- * itself; later the access method is asked.
- */
-#define ZC_PLANNER_KNOWS_BTREE_HEIGHT (PG_VERSION_NUM < 180000)
-
-/*
- * What another access method than btree that uses nbtree's code must not have.
- * 17 sorts in the workers of a parallel build only for access method btree.
- *
- * In 18 an access method may say that its operators are as consistent as those
- * of btree, and the planner then asks each operator family of it for the
- * equivalence classes of all tables. Types that extend a family of btree later
- * would be missing there, and plans of heap tables get worse.
- */
-#if PG_VERSION_NUM < 170000
-#define zc_limit_index_am(am) ((void) 0)
-#elif PG_VERSION_NUM < 180000
-#define zc_limit_index_am(am) ((am)->amcanbuildparallel = false)
-#else
-#define zc_limit_index_am(am) \
-	((am)->amtranslatestrategy = NULL, \
-	 (am)->amconsistentequality = (am)->amconsistentordering = false)
-#endif
-
-/*
- * Up to 18 the handler of an index access method returns a routine that the
- * caller frees, from 19 on one that lives as long as the process.
- */
-#if PG_VERSION_NUM < 190000
-#define zc_index_am_result(am) memcpy(palloc(sizeof(*(am))), am, sizeof(*(am)))
-#else
-#define zc_index_am_result(am) (am)
-#endif
-
-/*
- * 17 moved the iteration over array keys of a B-tree scan into nbtree's
- * functions; 19 no longer exports the one that tells whether the scan has to
- * descend again. zc_bt_begin_arrays returns false if no row can match.
- */
-#if PG_VERSION_NUM < 170000
-#define zc_bt_begin_arrays(so, scan) \
-	((so)->numArrayKeys == 0 || \
-	 ((so)->numArrayKeys > 0 && (_bt_start_array_keys(scan, ForwardScanDirection), true)))
-#define zc_bt_next_arrays(so, scan) _bt_advance_array_keys(scan, ForwardScanDirection)
-#else
-#define zc_bt_begin_arrays(so, scan) true
-#if PG_VERSION_NUM < 190000
-#define zc_bt_next_arrays(so, scan) _bt_start_prim_scan(scan, ForwardScanDirection)
-#else
-#define zc_bt_next_arrays(so, scan) \
-	((so)->scanBehind = (so)->oppositeDirCheck = false, (so)->needPrimScan)
-#endif
-#endif
-
 /* 17 and later set a safe search path for code of users. */
 #if PG_VERSION_NUM < 170000
 #define zc_restrict_search_path() ((void) 0)
 #else
 #define zc_restrict_search_path() RestrictSearchPath()
-#endif
-
-/*
- * zc_bt_descend: finds the leaf page for an insertion scan key, share-locked.
- * zc_bt_leftmost: returns the leftmost page of the leaf level, share-locked. 17
- * asks for the table, 19 whether the caller wants the path.
- */
-#if PG_VERSION_NUM < 170000
-#define zc_bt_descend(index, table, key, buf) \
-	_bt_freestack(_bt_search(index, key, buf, BT_READ, NULL))
-#define zc_bt_leftmost(index) _bt_get_endpoint(index, 0, false, NULL)
-#else
-#if PG_VERSION_NUM < 190000
-#define zc_bt_descend(index, table, key, buf) \
-	_bt_freestack(_bt_search(index, table, key, buf, BT_READ))
-#else
-#define zc_bt_descend(index, table, key, buf) \
-	((void) _bt_search(index, table, key, buf, BT_READ, false))
-#endif
-#define zc_bt_leftmost(index) _bt_get_endpoint(index, 0, false)
-#endif
-
-/*
- * 18 decides once for a B-tree scan whether pins on leaf pages are kept; before
- * that it was decided for each page.
- */
-#if PG_VERSION_NUM < 180000
-#define zc_bt_choose_pins(so, scan) ((void) (so))
-#else
-#define zc_bt_choose_pins(so, scan) \
-	((so)->dropPin = !(scan)->xs_want_itup && IsMVCCSnapshot((scan)->xs_snapshot) && \
-	 RelationNeedsWAL((scan)->indexRelation) && (scan)->heapRelation != NULL)
-#endif
-
-/*
- * Finds the leaf page where key belongs, without the pages above. 16 gave
- * _bt_search the table, 17 took the snapshot from it; 19 returns the pages
- * above on demand.
- */
-#if PG_VERSION_NUM < 160000
-#define zc_bt_search(index, table, key, buf, access) \
-	((void) (table), _bt_freestack(_bt_search(index, key, buf, access, NULL)))
-#elif PG_VERSION_NUM < 170000
-#define zc_bt_search(index, table, key, buf, access) \
-	_bt_freestack(_bt_search(index, table, key, buf, access, NULL))
-#elif PG_VERSION_NUM < 190000
-#define zc_bt_search(index, table, key, buf, access) \
-	_bt_freestack(_bt_search(index, table, key, buf, access))
-#else
-#define zc_bt_search(index, table, key, buf, access) \
-	((void) _bt_search(index, table, key, buf, access, false))
 #endif
 
 /* 16 gave pgstat_count_heap_update a third argument. */

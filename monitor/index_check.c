@@ -34,10 +34,10 @@
  */
 #include "postgres.h"
 
-#include "access/nbtree.h"
 #include "access/xact.h"
-#include "catalog/pg_authid.h"
 #include "catalog/index.h"
+#include "catalog/pg_authid.h"
+#include "common/compat_nbtree.h"
 #include "miscadmin.h"
 #include "monitor/index_judge.h"
 #include "monitor/monitor.h"

@@ -24,12 +24,12 @@
  */
 #include "postgres.h"
 
-#include "access/nbtree.h"
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/index.h"
 #include "commands/defrem.h"
+#include "common/compat_nbtree.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "monitor/index_judge.h"
@@ -374,7 +374,7 @@ zjudge_find(ZIndexJudge *judge, IndexTuple entry, OffsetNumber *off)
 	OffsetNumber low,
 				high;
 
-	zc_bt_descend(judge->index, judge->table, key, &buf);
+	zc_bt_search(judge->index, judge->table, key, &buf, BT_READ);
 	if (!BufferIsValid(buf))
 	{
 		pfree(key);

@@ -1,518 +1,32 @@
 /*
- * test/tuple_unit.c - unit tests of tuple/ and page/, callable from SQL.
+ * test/tuple_unit.c - unit tests of tuple/, callable from SQL.
  *
- *	zundo_test_pages(seed int, rounds int) returns bigint
  *	zundo_test_tuples(seed int, rounds int) returns bigint
  *	zundo_test_deltas(seed int, rounds int) returns bigint
  *
  * Each compares random cases with a simple model and returns their number; a
- * mismatch is an ERROR that names seed and round, so that it can be repeated.
- * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-4, PAGE-5, PAGE-7, ROOM-1, ROOM-2,
- * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-3 (pages); TUPLE-1, TUPLE-2, TUPLE-3,
- * TUPLE-4, TTS-1, TTS-2, TTS-3, HEADER-1, HEADER-2 (rows); DELTA-1, DELTA-2,
- * DELTA-3 (deltas); DECODE-4 (layouts).
+ * mismatch is an ERROR.
+ * Rules: TUPLE-1, TUPLE-2, TUPLE-3, TUPLE-4, TTS-1, TTS-2, TTS-3, HEADER-1,
+ * HEADER-2 (rows); DELTA-1, DELTA-2, DELTA-3 (deltas); DECODE-4 (layouts).
  * Bytes under test lie in allocations of exactly their size, so that a memory
  * checker sees what reads past them.
  */
-#include "postgres.h"
+#include "unit.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "common/pg_prng.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "page/zpage.h"
 #include "tuple/zlayout.h"
 #include "tuple/ztts.h"
 #include "utils/array.h"
 #include "utils/memutils.h"
 
-PGDLLEXPORT Datum zundo_test_pages(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_test_tuples(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_test_deltas(PG_FUNCTION_ARGS);
 
-PG_FUNCTION_INFO_V1(zundo_test_pages);
 PG_FUNCTION_INFO_V1(zundo_test_tuples);
 PG_FUNCTION_INFO_V1(zundo_test_deltas);
-
-static pg_prng_state prng;
-static int	test_seed;
-static int	test_round;
-static int64 cases;
-
-#define FAIL(...) \
-	elog(ERROR, "seed %d round %d: %s", test_seed, test_round, psprintf(__VA_ARGS__))
-#define CHECK(cond) \
-	do { \
-		cases++; \
-		if (!(cond)) \
-			FAIL("line %d: %s", __LINE__, #cond); \
-	} while (0)
-
-/* pick: a random number in [0, limit). */
-static int
-pick(int limit)
-{
-	return (int) (pg_prng_uint64(&prng) % (uint64) limit);
-}
-
-static void
-random_bytes(char *dst, int len)
-{
-	for (int i = 0; i < len; i++)
-		dst[i] = (char) pick(256);
-}
-
-static void
-start_test(int seed)
-{
-	test_seed = seed;
-	cases = 0;
-	pg_prng_seed(&prng, (uint64) (uint32) seed);
-}
-
-/* ---- pages ---- */
-
-#define MODEL_MAX_ROW	1500
-#define MODEL_UNDO		3
-
-/* One change that can be taken back, and the row as it was before. */
-typedef struct Saved
-{
-	ZuRecordType type;
-	int			payload_len;
-	int			before_len;
-	char		payload[MODEL_MAX_ROW * 2];
-	char		before[MODEL_MAX_ROW];
-} Saved;
-
-typedef struct ModelRow
-{
-	int			kind;			/* LP_* */
-	int			len;
-	int			slot;			/* of a stub */
-	int			state;			/* of a stub */
-	int			nsaved;
-	char		bytes[MODEL_MAX_ROW];
-	Saved		saved[MODEL_UNDO];
-} ModelRow;
-
-typedef struct Model
-{
-	PGAlignedBlock block;
-	int			nrows;
-	ZPageSlot	slots[ZPAGE_MAX_INLINE_SLOTS + 1];
-	int			nslots;
-	ModelRow	row[ZHEAP_MAX_OFFSET + 1];
-} Model;
-
-static void report_fault(void *arg, const char *invariant, OffsetNumber off,
-						 const char *fmt,...) pg_attribute_printf(4, 5);
-
-static void
-report_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
-{
-	char text[	256];
-	va_list		args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	FAIL("%s at offset %u: %s", invariant, off, text);
-}
-
-/* random_header: any header for a row of len bytes, without slack. */
-static ZHeader
-random_header(Model *m, int len)
-{
-	ZHeader		h = pick(Min(100, (len - ZTUPLE_HEADER_SIZE) * 8 + 1));
-
-	if (pick(3) == 0)
-		h |= ZH_NULLS;
-	if (pick(8) == 0)
-		h |= ZH_EXTERNAL;
-	if (pick(8) == 0)
-		h |= ZH_STALE_KEYS;
-	h = ZH_WITH_SLOT(h, pick(m->nslots + 1));
-	h = ZH_WITH_TAG(ZH_WITH_LOCK(h, pick(5)), pick(Min(m->nslots, ZPAGE_INITIAL_SLOTS) + 1));
-	return ZH_WITH_STATE(h, pick(2));
-}
-
-static int
-random_length(void)
-{
-	int			limit = pick(10) == 0 ? MODEL_MAX_ROW : pick(3) == 0 ? 400 : 60;
-
-	return ZTUPLE_HEADER_SIZE + pick(limit - ZTUPLE_HEADER_SIZE);
-}
-
-/* compare_page: the page is what the model says. */
-static void
-compare_page(Model *m)
-{
-	Page		page = (Page) m->block.data;
-
-	zpage_check(page, m->nslots, report_fault, NULL);
-	CHECK(PageGetMaxOffsetNumber(page) == m->nrows);
-	CHECK(zpage_nslots(page) == m->nslots);
-	for (int i = 1; i <= m->nslots; i++)
-		CHECK(memcmp(zpage_slot(page, i), &m->slots[i], sizeof(ZPageSlot)) == 0);
-
-	for (int off = 1; off <= m->nrows; off++)
-	{
-		ItemId		lp = PageGetItemId(page, off);
-		ModelRow   *row = &m->row[off];
-		char	   *bytes;
-
-		CHECK((int) lp->lp_flags == row->kind);
-		if (row->kind == LP_REDIRECT)
-			CHECK((int) lp->lp_off == row->slot && (int) lp->lp_len == row->state);
-		if (row->kind != LP_NORMAL)
-			continue;
-		bytes = zpage_row(page, lp);
-		CHECK(zpage_row_length(page, lp) == row->len);
-		CHECK((zheader_get(bytes) & ~ZH_SLACK) == zheader_get(row->bytes));
-		CHECK(memcmp(bytes + ZTUPLE_HEADER_SIZE, row->bytes + ZTUPLE_HEADER_SIZE,
-					 row->len - ZTUPLE_HEADER_SIZE) == 0);
-	}
-}
-
-static void
-page_put(Model *m)
-{
-	Page		page = (Page) m->block.data;
-	OffsetNumber off = zpage_find_offset(page);
-	int			len = random_length();
-	ModelRow   *row;
-
-	if (off == InvalidOffsetNumber)
-	{
-		CHECK(m->nrows == ZHEAP_MAX_OFFSET);
-		return;
-	}
-	CHECK(off == m->nrows + 1 || m->row[off].kind == LP_UNUSED);
-	if (!zpage_room_for(page, off, len))
-		return;
-	row = &m->row[off];
-	row->kind = LP_NORMAL;
-	row->len = len;
-	row->nsaved = 0;
-	random_bytes(row->bytes, len);
-	zheader_set(row->bytes, random_header(m, len));
-	zpage_put_row(page, off, row->bytes, len);
-	m->nrows = Max(m->nrows, off);
-}
-
-/* pick_normal: a random LP_NORMAL offset, 0 if none was hit. */
-static int
-pick_normal(Model *m)
-{
-	for (int i = 0; i < 20 && m->nrows > 0; i++)
-	{
-		int			off = 1 + pick(m->nrows);
-
-		if (m->row[off].kind == LP_NORMAL)
-			return off;
-	}
-	return 0;
-}
-
-/*
- * save: remember the row as it is, to be undone; NULL if there is no room for
- * it.
- */
-static Saved *
-save(ModelRow *row, ZuRecordType type)
-{
-	Saved	   *saved;
-
-	if (row->nsaved == MODEL_UNDO)
-	{
-		row->nsaved--;
-		memmove(&row->saved[0], &row->saved[1], row->nsaved * sizeof(Saved));
-	}
-	saved = &row->saved[row->nsaved++];
-	saved->type = type;
-	saved->before_len = row->len;
-	memcpy(saved->before, row->bytes, row->len);
-	return saved;
-}
-
-static void
-page_update(Model *m)
-{
-	Page		page = (Page) m->block.data;
-	int			off = pick_normal(m);
-	ModelRow   *row = &m->row[off];
-	char		bytes[MODEL_MAX_ROW];
-	int			len;
-	ZHeader		h;
-	ZDelta		delta;
-	Saved	   *saved;
-	char	   *p;
-
-	if (off == 0 || !ZH_LIVE(zheader_get(row->bytes)))
-		return;
-	len = pick(2) == 0 ? row->len : pick(2) == 0 ? random_length() : row->len - pick(500);
-	len = Max(len, ZTUPLE_HEADER_SIZE);
-	if (!zpage_replace_fits(page, off, len))
-		return;
-	random_bytes(bytes, len);
-	if (pick(4) != 0)
-		memcpy(bytes, row->bytes, Min(len, row->len));
-	if (len > 12)
-		random_bytes(bytes + 5 + pick(len - 9), 4);
-	h = len == row->len && pick(2) == 0 ? zheader_get(row->bytes) : random_header(m, len);
-	zheader_set(bytes, ZH_WITH_STATE(h, ZSTATE_UPDATED));
-
-	saved = save(row, ZUR_UPDATE);
-	zdelta_compute(row->bytes + 5, row->len - 5, bytes + 5, len - 5, &delta);
-	p = zheader_compact_put(saved->payload, zheader_get(row->bytes), zheader_get(bytes));
-	p = zdelta_undo_put(p, &delta, row->bytes + 5);
-	saved->payload_len = p - saved->payload;
-
-	memcpy(row->bytes, bytes, len);
-	row->len = len;
-	zpage_replace_row(page, off, bytes, len);
-}
-
-static void
-page_delete(Model *m)
-{
-	Page		page = (Page) m->block.data;
-	int			off = pick_normal(m);
-	ModelRow   *row = &m->row[off];
-	bool		moved = pick(3) == 0;
-	Saved	   *saved;
-	ZHeader		h;
-	char	   *p;
-
-	if (off == 0 || !ZH_LIVE(zheader_get(row->bytes)))
-		return;
-	h = zheader_get(row->bytes);
-	saved = save(row, moved ? ZUR_MOVE : ZUR_DELETE);
-	p = zheader_compact_put(saved->payload, h, 0);
-	memcpy(p, row->bytes + 5, row->len - 5);
-	saved->payload_len = p + row->len - 5 - saved->payload;
-
-	h = ZH_WITH_STATE(ZH_WITH_SLOT(h, 1 + pick(m->nslots)),
-					  moved ? ZSTATE_MOVED : ZSTATE_DELETED) | ZH_KEY_CHANGE;
-	zheader_set(row->bytes, h);
-	zpage_set_header(page, off, h);
-}
-
-static void
-page_lock(Model *m)
-{
-	int			off = pick_normal(m);
-	ZHeader		h;
-
-	if (off == 0)
-		return;
-	h = ZH_WITH_LOCK(zheader_get(m->row[off].bytes), pick(5));
-	h = ZH_WITH_TAG(h, pick(Min(m->nslots, ZPAGE_INITIAL_SLOTS) + 1));
-	zheader_set(m->row[off].bytes, h);
-	zpage_set_header((Page) m->block.data, off, h | (pick(2) ? ZH_SLACK : 0));
-}
-
-static void
-page_undo_change(Model *m)
-{
-	int			off = pick_normal(m);
-	ModelRow   *row = &m->row[off];
-	Saved	   *saved;
-	ZuRecord	rec = {0};
-	ZHeader		h;
-
-	if (off == 0 || row->nsaved == 0)
-		return;
-	saved = &row->saved[--row->nsaved];
-	rec.type = saved->type;
-	rec.offset = off;
-	CHECK(zpage_undo((Page) m->block.data, 0, &rec, saved->payload, saved->payload_len));
-
-	h = ZH_WITHOUT_LOCKS(zheader_get(saved->before)) |
-		(zheader_get(row->bytes) & (ZH_LOCK_MASK | ZH_TAG_MASK | ZH_STALE_KEYS));
-	memcpy(row->bytes, saved->before, saved->before_len);
-	row->len = saved->before_len;
-	zheader_set(row->bytes, h);
-}
-
-/* page_undo_insert: an open record takes back the rows that name its slot. */
-static void
-page_undo_insert(Model *m)
-{
-	int			off = pick_normal(m);
-	ZuRecord	rec = {0};
-	int			slotno;
-
-	if (off == 0)
-		return;
-	slotno = ZH_SLOT(zheader_get(m->row[off].bytes));
-	rec.type = ZUR_INSERT;
-	rec.offset = off;
-	rec.nrows = 1;
-	rec.open = pick(2) == 0;
-	if (rec.open)
-		rec.nrows += pick(ZHEAP_MAX_OFFSET - off + 1);
-	else
-		while (rec.nrows < 3 && off + rec.nrows <= m->nrows &&
-			   m->row[off + rec.nrows].kind == LP_NORMAL)
-			rec.nrows++;
-	CHECK(zpage_undo((Page) m->block.data, slotno, &rec, NULL, 0));
-	for (int i = off; i < off + rec.nrows && i <= m->nrows; i++)
-	{
-		ModelRow   *row = &m->row[i];
-
-		if (!rec.open || (row->kind == LP_NORMAL && ZH_SLOT(zheader_get(row->bytes)) == slotno))
-			row->kind = LP_DEAD;
-	}
-}
-
-/*
- * page_undo_garbage: a record that does not fit is refused or leaves a sound
- * page.
- */
-static void
-page_undo_garbage(Model *m)
-{
-	PGAlignedBlock copy = m->block;
-	ZuRecord	rec = {0};
-	char		payload[64];
-	int			len = pick(sizeof(payload));
-
-	rec.type = ZUR_INSERT + pick(4);
-	rec.offset = pick(m->nrows + 3);
-	rec.nrows = pick(5);
-	random_bytes(payload, len);
-	cases++;
-	if (zpage_undo((Page) copy.data, 1 + pick(m->nslots), &rec, payload, len))
-		zpage_check((Page) copy.data, ZPAGE_MAX_SLOTS, report_fault, NULL);
-	else
-		CHECK(memcmp(copy.data, m->block.data, BLCKSZ) == 0);
-}
-
-/* prune_row: what may be done to this line pointer; false = nothing. */
-static bool
-prune_row(ModelRow *row, ZPruneAction *action)
-{
-	ZHeader		h = zheader_get(row->bytes);
-
-	switch (row->kind)
-	{
-		case LP_NORMAL:
-			if (ZH_LIVE(h))
-				*action = pick(3) == 0 ? ZPRUNE_DEAD : ZPRUNE_CUT;
-			else
-				*action = pick(2) == 0 ? ZPRUNE_STUB : pick(2) == 0 ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
-			break;
-		case LP_REDIRECT:
-			*action = pick(2) == 0 ? ZPRUNE_DEAD : ZPRUNE_UNUSED;
-			break;
-		case LP_DEAD:
-			*action = ZPRUNE_UNUSED;
-			break;
-		default:
-			return false;
-	}
-	row->nsaved = 0;
-	if (*action == ZPRUNE_STUB)
-	{
-		row->kind = LP_REDIRECT;
-		row->slot = ZH_SLOT(h);
-		row->state = ZH_STATE(h);
-	}
-	else if (*action != ZPRUNE_CUT)
-		row->kind = *action == ZPRUNE_DEAD ? LP_DEAD : LP_UNUSED;
-	return true;
-}
-
-static void
-page_prune(Model *m)
-{
-	Page		page = (Page) m->block.data;
-	ZPruneItem	items[ZHEAP_MAX_OFFSET];
-	int			nitems = 0;
-	int			rate = 1 + pick(6);
-	int			hole = zpage_hole(page);
-	int			gain;
-
-	for (int off = 1; off <= m->nrows; off++)
-	{
-		ZPruneAction action;
-
-		if (pick(rate) == 0 && prune_row(&m->row[off], &action))
-		{
-			items[nitems].offset = off;
-			items[nitems++].action = action;
-		}
-	}
-	gain = zpage_gain(page, items, nitems);
-	zpage_prune(page, items, nitems);
-	CHECK(zpage_hole(page) == hole + gain);
-	while (m->nrows > 0 && m->row[m->nrows].kind == LP_UNUSED)
-		m->nrows--;
-}
-
-static void
-page_slots(Model *m)
-{
-	Page		page = (Page) m->block.data;
-	int			i = 1 + pick(m->nslots);
-	int			more = m->nslots + 1 + pick(4);
-
-	m->slots[i].ptr = pick(3) == 0 ? 0 : pg_prng_uint64(&prng) | 1;
-	m->slots[i].xid_flags = m->slots[i].ptr == 0 ? 0 : (pg_prng_uint64(&prng) & ZXID_MASK) | 1;
-	zpage_set_slot(page, i, ZSLOT_XID(&m->slots[i]), m->slots[i].ptr);
-	if (pick(10) == 0 && zpage_can_grow_slots(page, more))
-	{
-		zpage_grow_slots(page, more);
-		memset(&m->slots[m->nslots + 1], 0, (more - m->nslots) * sizeof(ZPageSlot));
-		m->nslots = more;
-	}
-}
-
-static void
-page_step(Model *m)
-{
-	static void (*const steps[]) (Model *) = {
-		page_put, page_put, page_put, page_put, page_update, page_update, page_update,
-		page_delete, page_lock, page_undo_change, page_undo_change, page_undo_insert,
-		page_undo_garbage, page_slots
-	};
-
-	if (pick(40) == 0)
-		page_prune(m);
-	else
-		steps[pick(lengthof(steps))] (m);
-	compare_page(m);
-}
-
-/*
- * zundo_test_pages: per round, a new page lives through 150 random steps and is
- * compared with the model after each.
- */
-Datum
-zundo_test_pages(PG_FUNCTION_ARGS)
-{
-	Model	   *m = palloc_extended(sizeof(Model), MCXT_ALLOC_HUGE);
-
-	start_test(PG_GETARG_INT32(0));
-	for (test_round = 0; test_round < PG_GETARG_INT32(1); test_round++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		m->nrows = 0;
-		m->nslots = ZPAGE_INITIAL_SLOTS;
-		memset(m->slots, 0, sizeof(m->slots));
-		memset(&m->block, 0, BLCKSZ);
-		CHECK(!zpage_is_valid((Page) m->block.data));
-		zpage_init((Page) m->block.data);
-		CHECK(zpage_hole((Page) m->block.data) == (int) (ztuple_max_size() + sizeof(ItemIdData)));
-		for (int i = 0; i < 150; i++)
-			page_step(m);
-	}
-	PG_RETURN_INT64(cases);
-}
 
 /* ---- rows ---- */
 
@@ -536,7 +50,7 @@ typedef struct TestRow
 static Datum
 random_byval(int attlen)
 {
-	uint64		bits = pg_prng_uint64(&prng);
+	uint64		bits = random_bits();
 
 	switch (attlen)
 	{
@@ -588,7 +102,7 @@ random_expanded(Datum *flat)
 	int			n = pick(lengthof(elems));
 
 	for (int i = 0; i < n; i++)
-		elems[i] = Int64GetDatumFast((int64) pg_prng_uint64(&prng));
+		elems[i] = Int64GetDatumFast((int64) random_bits());
 	*flat = PointerGetDatum(construct_array(elems, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
 											TYPALIGN_DOUBLE));
 	return expand_array(*flat, CurrentMemoryContext, NULL);
@@ -831,8 +345,8 @@ static void
 test_headers(void)
 {
 	ZHeader		kept = (UINT64CONST(1) << 31) - 1 - ZH_LOCK_MASK;
-	ZHeader		h = pg_prng_uint64(&prng) & kept;
-	ZHeader		base = pick(3) == 0 ? 0 : pick(2) == 0 ? h : pg_prng_uint64(&prng) & kept;
+	ZHeader		h = random_bits() & kept;
+	ZHeader		base = pick(3) == 0 ? 0 : pick(2) == 0 ? h : random_bits() & kept;
 	char		packed[4];
 	ZHeader		back;
 	int			size;
@@ -930,7 +444,7 @@ zundo_test_tuples(PG_FUNCTION_ARGS)
 	TestRow    *t = MemoryContextAlloc(old_context, sizeof(TestRow));
 
 	start_test(PG_GETARG_INT32(0));
-	for (test_round = 0; test_round < PG_GETARG_INT32(1); test_round++)
+	for (; unit.round < PG_GETARG_INT32(1); unit.round++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(round_context);
@@ -944,7 +458,7 @@ zundo_test_tuples(PG_FUNCTION_ARGS)
 	}
 	MemoryContextSwitchTo(old_context);
 	MemoryContextDelete(round_context);
-	PG_RETURN_INT64(cases);
+	PG_RETURN_INT64(unit.cases);
 }
 
 /* ---- deltas ---- */
@@ -1066,7 +580,7 @@ zundo_test_deltas(PG_FUNCTION_ARGS)
 	MemoryContext old_context = MemoryContextSwitchTo(round_context);
 
 	start_test(PG_GETARG_INT32(0));
-	for (test_round = 0; test_round < PG_GETARG_INT32(1); test_round++)
+	for (; unit.round < PG_GETARG_INT32(1); unit.round++)
 	{
 		Size		old_len = pick(pick(2) == 0 ? 20 : DELTA_MAX);
 		Size		new_len = pick(2) == 0 ? old_len : (Size) pick(DELTA_MAX);
@@ -1094,5 +608,5 @@ zundo_test_deltas(PG_FUNCTION_ARGS)
 	}
 	MemoryContextSwitchTo(old_context);
 	MemoryContextDelete(round_context);
-	PG_RETURN_INT64(cases);
+	PG_RETURN_INT64(unit.cases);
 }

@@ -12,9 +12,8 @@
  * Returns the number of cases; any mismatch is an ERROR that names the seed.
  * Rules: RECORD-1, RECORD-2, RECORD-3, RECORD-4, RECORD-5.
  */
-#include "postgres.h"
+#include "unit.h"
 
-#include "common/pg_prng.h"
 #include "common/varint.h"
 #include "fmgr.h"
 #include "undo/undo_record.h"
@@ -26,19 +25,11 @@ PGDLLEXPORT Datum zundo_test_undo_records(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_test_undo_records);
 
-static pg_prng_state prng;
-
-static uint64
-pick(uint64 limit)
-{
-	return pg_prng_uint64(&prng) % limit;
-}
-
 /* random_uint32: spread over the magnitudes, so that all varint sizes occur. */
 static uint32
 random_uint32(void)
 {
-	return (uint32) (pg_prng_uint64(&prng) >> (32 + pick(32)));
+	return (uint32) (random_bits() >> (32 + pick(32)));
 }
 
 static void
@@ -60,13 +51,13 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 {
 	memset(rec, 0, sizeof(*rec));
 	rec->type = (ZuRecordType) (ZUR_INSERT + pick(ZUR_LOCKS));
-	rec->xid = rec->topxid = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
+	rec->xid = rec->topxid = (ZXid) (random_bits() & ZXID_MASK);
 	rec->xflags = (uint16) (pick(64) << 10);
 	if (pick(3) == 0)
 	{
 		rec->flags = ZUF_FIRST;
 		if (pick(2) == 0)
-			rec->topxid = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
+			rec->topxid = (ZXid) (random_bits() & ZXID_MASK);
 	}
 	rec->reloid = random_uint32();
 	rec->relnumber = pick(2) == 0 ? rec->reloid : random_uint32();
@@ -77,7 +68,7 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 	else
 		rec->as_of = 1 + pick(1000000000);
 	if (pick(2) == 0)
-		rec->prev = pg_prng_uint64(&prng) | 1;
+		rec->prev = random_bits() | 1;
 	switch (rec->type)
 	{
 		case ZUR_INSERT:
@@ -95,11 +86,11 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 			random_payload(rec, raw, packed);
 			break;
 		case ZUR_IMAGE:
-			rec->committed = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
+			rec->committed = (ZXid) (random_bits() & ZXID_MASK);
 			random_payload(rec, raw, packed);
 			break;
 		case ZUR_LOCKS:
-			rec->hold = (ZXid) (pg_prng_uint64(&prng) & ZXID_MASK);
+			rec->hold = (ZXid) (random_bits() & ZXID_MASK);
 			rec->xflags &= ~ZUX_LZ4;
 			rec->payload = raw;
 			rec->payload_len = (uint16) (pick(ZLOCK_MAX_ENTRIES) * sizeof(ZLockEntry));
@@ -134,11 +125,11 @@ same_record(const ZuRecord *a, const ZuRecord *b)
 
 /* check_inside: a payload must lie in the bytes given to unpack. */
 static void
-check_inside(const ZuRecord *rec, const char *bytes, Size len, int seed, int round)
+check_inside(const ZuRecord *rec, const char *bytes, Size len)
 {
 	if (rec->payload != NULL &&
 		(rec->payload < bytes || rec->payload + rec->payload_len > bytes + len))
-		elog(ERROR, "seed %d round %d: payload outside the record", seed, round);
+		FAIL("payload outside the record");
 }
 
 /*
@@ -146,7 +137,7 @@ check_inside(const ZuRecord *rec, const char *bytes, Size len, int seed, int rou
  * what passes for a neighbour is one to zur_unpack as well.
  */
 static void
-check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len, int seed, int round)
+check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len)
 {
 	ZurLayout	layout;
 	ZuRecord	got;
@@ -158,12 +149,12 @@ check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len, 
 	if (!zur_unpack(copy, len, &got) || got.type != rec->type || got.xid != rec->xid ||
 		got.cid != rec->cid || got.as_of != rec->as_of || got.relnumber != rec->relnumber ||
 		got.block != rec->block || got.offset != off || got.prev != prev)
-		elog(ERROR, "seed %d round %d: not alike", seed, round);
+		FAIL("not alike");
 }
 
-/* flip_bytes: unpack damaged copies; returns the number of cases. */
-static int64
-flip_bytes(const char *bytes, Size len, char *raw, int seed, int round)
+/* flip_bytes: unpack damaged copies. */
+static void
+flip_bytes(const char *bytes, Size len, char *raw)
 {
 	char	   *copy = palloc(len);
 	ZuRecord	rec;
@@ -171,36 +162,34 @@ flip_bytes(const char *bytes, Size len, char *raw, int seed, int round)
 	Size		rawlen;
 
 	if (!zur_unpack(bytes, len, &rec))
-		elog(ERROR, "seed %d round %d: not unpacked again", seed, round);
-	check_alike(bytes, &rec, bytes, len, seed, round);
+		FAIL("not unpacked again");
+	check_alike(bytes, &rec, bytes, len);
 	for (int i = 0; i < 32; i++)
 	{
 		memcpy(copy, bytes, len);
 		for (int n = 1 + (int) pick(3); n > 0; n--)
 			copy[pick(pick(2) == 0 ? Min(len, 40) : len)] = (char) pick(256);
-		check_alike(bytes, &rec, copy, len, seed, round);
+		check_alike(bytes, &rec, copy, len);
 		if (zur_unpack(copy, len, &got))
 		{
-			check_inside(&got, copy, len, seed, round);
+			check_inside(&got, copy, len);
 			if (got.length > len)
-				elog(ERROR, "seed %d round %d: length %u of %zu bytes",
-					 seed, round, got.length, len);
+				FAIL("length %u of %zu bytes", got.length, len);
 			(void) zur_raw_payload(&got, raw, BLCKSZ, &rawlen);
 		}
 	}
 	pfree(copy);
-	return 32;
+	unit.cases += 32;
 }
 
-static int64
-one_round(char *raw, char *packed, char *plain, int seed, int round)
+static void
+one_round(char *raw, char *packed, char *plain)
 {
 	ZuRecord	rec;
 	ZuRecord	got;
 	char	   *bytes;
 	Size		len;
 	Size		rawlen;
-	int64		cases = 1;
 	const char *back;
 
 	random_record(&rec, raw, packed);
@@ -209,14 +198,13 @@ one_round(char *raw, char *packed, char *plain, int seed, int round)
 	zur_pack(&rec, bytes);
 	if (zur_peek_length(bytes, len) != len || !zur_unpack(bytes, len, &got) ||
 		!same_record(&rec, &got))
-		elog(ERROR, "seed %d round %d: record of type %d did not come back",
-			 seed, round, rec.type);
-	check_inside(&got, bytes, len, seed, round);
+		FAIL("record of type %d did not come back", rec.type);
+	check_inside(&got, bytes, len);
 	if (got.payload != NULL && (rec.xflags & ZUX_LZ4) && rec.payload == packed)
 	{
 		back = zur_raw_payload(&got, plain, BLCKSZ, &rawlen);
 		if (back == NULL || memcmp(back, raw, rawlen) != 0)
-			elog(ERROR, "seed %d round %d: payload did not decompress", seed, round);
+			FAIL("payload did not decompress");
 	}
 	for (Size cut = 0; cut < len; cut++)
 	{
@@ -224,32 +212,28 @@ one_round(char *raw, char *packed, char *plain, int seed, int round)
 
 		memcpy(part, bytes, cut);
 		if (zur_unpack(part, cut, &got))
-			elog(ERROR, "seed %d round %d: unpacked from %zu of %zu bytes",
-				 seed, round, cut, len);
+			FAIL("unpacked from %zu of %zu bytes", cut, len);
 		pfree(part);
-		cases++;
+		unit.cases++;
 		/* long records: every length near both ends, samples between */
 		if (cut > 100 && cut + 100 < len)
 			cut += pick(50);
 	}
-	cases += flip_bytes(bytes, len, plain, seed, round);
+	flip_bytes(bytes, len, plain);
+	unit.cases++;
 	pfree(bytes);
-	return cases;
 }
 
 Datum
 zundo_test_undo_records(PG_FUNCTION_ARGS)
 {
-	int			seed = PG_GETARG_INT32(0);
-	int			rounds = PG_GETARG_INT32(1);
 	char	   *raw = palloc(BLCKSZ);
 	char	   *packed = palloc(BLCKSZ);
 	char	   *plain = palloc(BLCKSZ);
-	int64		cases = 0;
 
-	pg_prng_seed(&prng, (uint64) seed);
-	for (int round = 0; round < rounds; round++)
-		cases += one_round(raw, packed, plain, seed, round);
+	start_test(PG_GETARG_INT32(0));
+	for (; unit.round < PG_GETARG_INT32(1); unit.round++)
+		one_round(raw, packed, plain);
 	for (int i = 0; i < 64; i++)
 	{
 		char		b[5];
@@ -260,11 +244,11 @@ zundo_test_undo_records(PG_FUNCTION_ARGS)
 		if (e - b != zvarint_size(v) || zvarint_get(b, e, &w) != e || w != v ||
 			zvarint_get(b, e - 1, &w) != NULL ||
 			zigzag_decode(zigzag_encode((int32) v)) != (int32) v)
-			elog(ERROR, "seed %d: varint of %u did not come back", seed, v);
-		cases++;
+			FAIL("varint of %u did not come back", v);
+		unit.cases++;
 	}
 	pfree(raw);
 	pfree(packed);
 	pfree(plain);
-	PG_RETURN_INT64(cases);
+	PG_RETURN_INT64(unit.cases);
 }

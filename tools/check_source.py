@@ -168,9 +168,9 @@ def check_internal_headers():
 
 
 def check_versions():
-    """Add a shim to common/compat.h that names the change of the server which it bridges."""
+    """Add a shim to common/compat.h, or compat_nbtree.h, that names the change of the server which it bridges."""
     for path in files(".c", ".h"):
-        if path == "common/compat.h":
+        if path in ("common/compat.h", "common/compat_nbtree.h"):
             continue
         text = blank(read(path))
         for match in re.finditer(r"\bPG_VERSION_NUM\b|\bCATALOG_VERSION_NO\b", text):

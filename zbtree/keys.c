@@ -10,7 +10,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/nbtree.h"
+#include "common/compat_nbtree.h"
 #include "common/fault.h"
 #include "common/zundo.h"
 #include "storage/predicate.h"

@@ -13,8 +13,8 @@
  */
 #include "postgres.h"
 
-#include "access/nbtree.h"
 #include "access/tableam.h"
+#include "common/compat_nbtree.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"

@@ -13,7 +13,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/nbtree.h"
+#include "common/compat_nbtree.h"
 #include "common/zundo.h"
 #include "nodes/tidbitmap.h"
 #include "utils/datum.h"

@@ -8,10 +8,10 @@
 
 #include "access/amapi.h"
 #include "access/genam.h"
-#include "access/nbtree.h"
 #include "access/tableam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_opclass.h"
+#include "common/compat_nbtree.h"
 #include "common/zundo.h"
 #include "fmgr.h"
 #include "nodes/execnodes.h"
