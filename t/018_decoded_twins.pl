@@ -58,7 +58,7 @@ sub statement
 		"COPY t (id, k, v) FROM PROGRAM 'perl -e \"print \$_, qq(\\tcopied\\t), q(c) x (\$_ % 7 * " . any(1, 20, 500) . "), qq(\\n) for $from .. $from + $rows\"'",
 		"COPY t (id, k) FROM PROGRAM 'echo bad'",
 		"MERGE INTO t USING (SELECT $id AS id) s ON t.id = s.id WHEN MATCHED AND t.u > 4 THEN DELETE WHEN MATCHED THEN UPDATE SET $set WHEN NOT MATCHED THEN INSERT VALUES ($row)",
-		("SAVEPOINT a", "ROLLBACK TO a", "RELEASE a") x 2,
+		("SAVEPOINT a", "SAVEPOINT a", "ROLLBACK TO a", "RELEASE a") x 2,
 		"SELECT 1 FROM t WHERE id = $id FOR UPDATE",
 		'ALTER TABLE t REPLICA IDENTITY ' . any('DEFAULT', 'DEFAULT', 'FULL', 'FULL', 'NOTHING', 'USING INDEX by_k'),
 		"ALTER TABLE t ADD x" . ++$added . any(' int', ' text', ' int DEFAULT 7', ' bigint DEFAULT random() * 0'),
@@ -73,8 +73,20 @@ sub transaction
 	my ($number) = @_;
 	my @statements = map { statement() } 1 .. any(1, 3, 10, 25);
 	return join ";\n", @statements if any(1 .. 4) == 1;
-	@statements = grep { $_ ne 'CHECKPOINT' } @statements;
-	return join ";\n", 'BEGIN', @statements, any('COMMIT', 'COMMIT', 'COMMIT', 'ROLLBACK', "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'", "PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'");
+	my $savepoints = 0;
+	@statements = grep {
+		$savepoints++ if $_ eq 'SAVEPOINT a';
+		$_ ne 'CHECKPOINT' && (!/^R\w+ (?:TO )?a$/ || $savepoints > 0) && ($_ ne 'RELEASE a' || $savepoints-- > 0)
+	} @statements;
+	# One error ends a transaction with all its changes, and most long ones meet a duplicate key: so half of the
+	# transactions survive their errors, each statement in a subtransaction that psql makes.
+	my $survives = any(0, 1);
+	my @ends = ('COMMIT', 'COMMIT', 'COMMIT', 'ROLLBACK', "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'", "PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'");
+	# All servers up to 19 fail to decode, of heap tables as well, a prepared transaction that was rolled back meanwhile and
+	# has rewritten a table in a subtransaction ("could not map filenumber"): they look whether it has ended only for changes
+	# of the top transaction (rbtxn_prepared(change->txn), reorderbuffer.c).
+	pop @ends if grep { /^ALTER/ } @statements and $survives || grep { /SAVEPOINT/ } @statements;
+	return join ";\n", ($survives ? "\\set ON_ERROR_ROLLBACK on\nBEGIN" : 'BEGIN'), @statements, any(@ends);
 }
 
 # run AM, SQL: its errors are those of random statements.
@@ -144,7 +156,7 @@ for my $i (1 .. $transactions)
 	last;
 }
 is($differences, 0, "seed $seed: $transactions transactions, $changes changes");
-cmp_ok($changes, '>', $transactions / 4, 'there were changes');
+cmp_ok($changes, '>', $transactions, 'there were changes');
 is($kills, int($transactions / 10), 'killed as often as was meant') if $differences == 0;
 is($node->safe_psql('postgres', 'SELECT count(*), sum(hashtext(t::text)::bigint) FROM zheap.t'), $node->safe_psql('postgres', 'SELECT count(*), sum(hashtext(t::text)::bigint) FROM heap.t'), 'the tables are equal');
 sound($node, '', 'zheap.t');
