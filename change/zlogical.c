@@ -18,15 +18,15 @@
 #include "access/detoast.h"
 #include "catalog/pg_class.h"
 #include "change/zlogical.h"
-#include "change/zwal.h"
-#include "common/varint.h"
+#include "change/zwal_internal.h"
 #include "replication/logical.h"
 #include "replication/reorderbuffer.h"
 #include "replication/snapbuild.h"
 #include "tuple/zlayout.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* ---- writing ---- */
+/* ---- writing: the old row ---- */
 
 /*
  * The maximum length of an old row with its values in line. WAL records are
@@ -94,7 +94,8 @@ identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length
 	{
 		if (zheader_get(rows->old) & ZH_EXTERNAL)
 			return flat_row(rel, rows, NULL, length);
-		if (rows->old_in_undo)
+		/* all but compact deletions have it, or what makes it of the new row */
+		if (!rows->change->row_left_out)
 		{
 			*what |= ZWL_OLD_UNDO;
 			return NULL;
@@ -105,6 +106,102 @@ identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length
 	if (!rows->key_needed || bms_is_empty(rows->identity))
 		return NULL;
 	return flat_row(rel, rows, rows->identity, length);
+}
+
+/* ---- writing: the layout ---- */
+
+/*
+ * The layout of a table's rows, in rd_amcache until the relcache entry changes.
+ */
+typedef struct KeptLayout
+{
+	Size		length;
+	char		bytes[FLEXIBLE_ARRAY_MEMBER];
+} KeptLayout;
+
+/* Makes the layout of rel's rows, and keeps it with the relcache entry. */
+static const KeptLayout *
+make_layout(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	char	   *bytes = palloc(zlayout_max_size(desc));
+	Size		length = zlayout_put(bytes, desc) - bytes;
+	KeptLayout *kept;
+
+	Assert(rel->rd_amcache == NULL);
+	kept = MemoryContextAlloc(CacheMemoryContext, offsetof(KeptLayout, bytes) + length);
+	kept->length = length;
+	memcpy(kept->bytes, bytes, length);
+	rel->rd_amcache = kept;
+	pfree(bytes);
+	return kept;
+}
+
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether this is the layout of desc's rows. */
+static bool
+is_layout(const KeptLayout *kept, TupleDesc desc)
+{
+	char	   *bytes = palloc(zlayout_max_size(desc));
+	Size		length = zlayout_put(bytes, desc) - bytes;
+	bool		same = length == kept->length && memcmp(bytes, kept->bytes, length) == 0;
+
+	pfree(bytes);
+	return same;
+}
+#endif
+
+/*
+ * Returns the layout of rel's rows, valid until invalidations are accepted.
+ * Nothing else of zundo uses rd_amcache of a table.
+ */
+static const KeptLayout *
+get_layout(Relation rel)
+{
+	const KeptLayout *kept = rel->rd_amcache;
+
+	if (unlikely(kept == NULL))
+		kept = make_layout(rel);
+	Assert(is_layout(kept, RelationGetDescr(rel)));
+	return kept;
+}
+
+/* ---- writing: the part ---- */
+
+/*
+ * Appends the new row of an UPDATE to p: its shape, and the bytes that the
+ * delta of the record does not have. Returns the end.
+ */
+static char *
+put_new_row(char *p, const ZChange *change)
+{
+	const char *bytes = change->row + ZTUPLE_HEADER_SIZE;
+	Size		len = change->row_length - ZTUPLE_HEADER_SIZE;
+	const char *delta_end = change->delta + change->delta_length;
+	char	   *end;
+
+	p = zvarint_put(p, zwal_shape_of(zheader_get(change->row)));
+	end = zdelta_wal_take_out(change->delta, delta_end, bytes, len, p);
+	if (end == NULL)
+		elog(ERROR, "the delta of an update does not fit the new row");
+#ifdef USE_ASSERT_CHECKING
+	{
+		char	   *row = palloc(BLCKSZ);
+		char	   *row_end = zdelta_wal_put_in(change->delta, delta_end, p, end - p, row, BLCKSZ);
+
+		Assert(row_end != NULL && (Size) (row_end - row) == len && memcmp(row, bytes, len) == 0);
+		pfree(row);
+	}
+#endif
+	return end;
+}
+
+/* Returns whether decoding turns a row of the change into a heap tuple. */
+static bool
+needs_layout(const ZLogicalRows *rows, uint8 what)
+{
+	return rows->change == NULL || rows->change->opcode != ZWAL_DELETE ||
+		(what & (ZWL_OLD | ZWL_OLD_UNDO)) != 0;
 }
 
 /*
@@ -119,28 +216,31 @@ zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length)
 	uint32		old_length = 0;
 	uint8		what = rows->last ? ZWL_LAST : 0;
 	const char *old = identity_row(rel, rows, &what, &old_length);
+	bool		updated = rows->change != NULL && rows->change->opcode == ZWAL_UPDATE;
+	const KeptLayout *layout;
 	char	   *part;
 	char	   *p;
 
+	Assert((rows->old == NULL) == (rows->change == NULL));
 	if (old != NULL)
 		what |= ZWL_OLD;
-	part = palloc(ZWL_FAR_HEAD + zlayout_max_size(RelationGetDescr(rel)) + 5 + old_length +
-				  rows->new_length);
+	layout = needs_layout(rows, what) ? get_layout(rel) : NULL;
+	part = palloc(ZWL_FAR_HEAD + (layout != NULL ? layout->length : 0) + 10 + old_length +
+				  (updated ? rows->change->row_length : 0));
 	p = part + ZWL_FAR_HEAD;
-	if (rows->old == NULL || rows->new != NULL || (what & (ZWL_OLD | ZWL_OLD_UNDO)) != 0 ||
-		rows->old_in_undo)
-		p = zlayout_put(p, RelationGetDescr(rel));
+	if (layout != NULL)
+	{
+		memcpy(p, layout->bytes, layout->length);
+		p += layout->length;
+	}
 	if (old != NULL)
 	{
 		p = zvarint_put(p, old_length);
 		memcpy(p, old, old_length);
 		p += old_length;
 	}
-	if (rows->new != NULL)
-	{
-		memcpy(p, rows->new, rows->new_length);
-		p += rows->new_length;
-	}
+	if (updated)
+		p = put_new_row(p, rows->change);
 	*length = p - part;
 	if (*length <= ZWL_MAX_NEAR)
 	{
@@ -261,10 +361,10 @@ queue_inserts(const Decoding *d)
 }
 
 /*
- * Forms the old row of an update in row, which has BLCKSZ bytes. Its source is
- * the undo in the WAL record: the whole old row for a move, otherwise a delta
- * against the new row. Returns the old row's length. Raises an error if the
- * undo is malformed.
+ * Forms the old row of an update or a deletion in row, which has BLCKSZ bytes.
+ * Its source is the undo in the WAL record: the whole old row for a move and
+ * for a deletion, otherwise a delta against the new row. Returns the old row's
+ * length. Raises an error if the undo is malformed, or not in the record.
  */
 static Size
 old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
@@ -275,8 +375,11 @@ old_row_of_undo(Decoding *d, const char *new, Size new_len, char *row)
 	const char *payload = zur_raw_payload(rec, raw, sizeof(raw), &size);
 	const char *end = payload + size;
 	const char *p = NULL;
-	bool		whole = (d->change.opcode == ZWAL_MOVE);
+	bool		whole = (d->change.opcode != ZWAL_UPDATE);
 	ZHeader		h = 0;
+
+	if (d->change.row_left_out)
+		malformed(d->buf->record);
 
 	if (payload != NULL)
 		p = zheader_compact_get(payload, end, whole ? 0 : zheader_get(new), &h);
@@ -303,8 +406,6 @@ queue_old(Decoding *d, const char *old, Size old_len, const char *new, Size new_
 
 	if (d->what & ZWL_OLD_UNDO)
 	{
-		if (new == NULL)
-			malformed(d->buf->record);
 		old_len = old_row_of_undo(d, new, new_len, row);
 		old = row;
 	}
@@ -317,6 +418,29 @@ queue_old(Decoding *d, const char *old, Size old_len, const char *new, Size new_
 }
 
 /*
+ * Forms the new row of an UPDATE in row, which has BLCKSZ bytes, from what is
+ * left of the decoding part and the delta in the record. Returns its length.
+ * Raises an error if they do not fit each other.
+ */
+static Size
+updated_row(Decoding *d, char *row)
+{
+	const ZChange *change = &d->change;
+	uint32		shape = 0;
+	char	   *end = NULL;
+
+	d->p = zvarint_get(d->p, d->end, &shape);
+	if (d->p != NULL)
+		end = zdelta_wal_put_in(change->delta, change->delta + change->delta_length, d->p,
+								d->end - d->p, row + ZTUPLE_HEADER_SIZE,
+								BLCKSZ - ZTUPLE_HEADER_SIZE);
+	if (end == NULL)
+		malformed(d->buf->record);
+	zheader_set(row, zwal_header_of_shape(shape));
+	return end - row;
+}
+
+/*
  * Reads the decoding part and queues the row changes of the record. Raises an
  * error if record or part is malformed.
  */
@@ -326,6 +450,8 @@ decode_change(Decoding *d)
 	XLogReaderState *record = d->buf->record;
 	const char *old = NULL;
 	uint32		old_len = 0;
+	char		new[BLCKSZ];
+	Size		new_len;
 
 	if (!zchange_decode(record, &d->change, &d->work))
 		malformed(record);
@@ -351,7 +477,8 @@ decode_change(Decoding *d)
 			queue_inserts(d);
 			break;
 		case ZWAL_UPDATE:
-			queue_old(d, old, old_len, d->p, d->end - d->p);
+			new_len = updated_row(d, new);
+			queue_old(d, old, old_len, new, new_len);
 			break;
 		case ZWAL_MOVE:
 			queue_old(d, old, old_len, d->change.row, d->change.row_length);

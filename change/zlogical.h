@@ -48,10 +48,7 @@ typedef struct ZLogicalRows
 	const Bitmapset *identity;	/* columns of the replica identity's index */
 	bool		key_needed;		/* the old key must be logged even if the
 								 * replica identity is not FULL */
-	bool		old_in_undo;	/* the old row can be rebuilt from the undo in
-								 * the WAL record */
-	const char *new;			/* NULL unless the row is updated in place */
-	uint32		new_length;
+	const ZChange *change;		/* of the old row; NULL if there is none */
 	bool		last;			/* ZWL_LAST */
 } ZLogicalRows;
 

@@ -72,18 +72,19 @@
  *	u8	what, ZWL_*
  *	layout of the rows (tuple/zlayout.h), unless nothing needs it
  *	v length, old row or its key (ZWL_OLD)
- *	UPDATE: the new row
+ *	UPDATE: v natts << 2 | external << 1 | nulls of the new row; its bytes after
+ *		its header, without the new ones of the delta, which is in the main data
  * A MARK of a speculative insertion has the first byte alone. Of a part of
  * more than ZWL_MAX_NEAR bytes, block 0 has 'what' and u32 length, and the rest
- * is at the end of the main data. Rows are whole ones with their headers; of a
- * key, all other columns are NULL. Replay passes all of this over.
+ * is at the end of the main data. Old rows have their headers; of a key, all
+ * other columns are NULL. Replay passes all of this over.
  *----------
  */
 #define ZWL_LAST		0x01	/* values out of line that were logged so far
 								 * belong to rows up to this one */
 #define ZWL_OLD			0x02	/* the old row, or its key, is there */
 #define ZWL_OLD_UNDO	0x08	/* the old row is to be made of the undo that
-								 * the record has (UPDATE, MOVE) */
+								 * the record has (not INSERT) */
 #define ZWL_FAR			0x04	/* the rest is at the end of the main data */
 #define ZWL_IS_THERE	0x80	/* not in WAL: set by zchange_logical_part */
 

@@ -40,13 +40,6 @@ get_pointer(ZWalReader *r)
 
 /* ---- INSERT ---- */
 
-/* Returns what the WAL record says of a new row's header. */
-static inline uint32
-shape_of(ZHeader h)
-{
-	return ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
-}
-
 /* Appends what only an INSERT has: the shape of the header, and the row. */
 static char *
 put_insert(char *p, const ZChange *change, ZChangeWal *wal)
@@ -56,7 +49,7 @@ put_insert(char *p, const ZChange *change, ZChangeWal *wal)
 	Assert(change->frozen == (ZH_SLOT(h) == 0));
 	if (change->rec[0].open)
 		p = zvarint_put(p, change->rec[0].nrows);
-	p = zvarint_put(p, shape_of(h));
+	p = zvarint_put(p, zwal_shape_of(h));
 	zwal_add_part(wal, wal->head, p - wal->head);
 	zwal_add_part(wal, change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE);
 	return p;
@@ -78,12 +71,8 @@ get_new_row(ZWalReader *r, ZChange *change, char *row)
 		r->bad = true;
 		return;
 	}
-	h = ZH_WITH_SLOT((ZHeader) ((shape >> 2) & ZH_NATTS_MASK),
+	h = ZH_WITH_SLOT(zwal_header_of_shape(shape),
 					 change->frozen ? 0 : change->page[0].slot.slotno);
-	if (shape & 1)
-		h |= ZH_NULLS;
-	if (shape & 2)
-		h |= ZH_EXTERNAL;
 	zheader_set(row, h);
 	memcpy(row + ZTUPLE_HEADER_SIZE, get_bytes(r, datalen), datalen);
 	change->row = row;
@@ -117,7 +106,7 @@ zwal_put_covered(char *dst, OffsetNumber off, ZHeader h)
 	char	   *p = zvarint_put(dst, ZH_SLOT(h));
 
 	p = zvarint_put(p, off);
-	p = zvarint_put(p, shape_of(h));
+	p = zvarint_put(p, zwal_shape_of(h));
 	Assert(p <= dst + ZWAL_COVERED_HEAD_MAX);
 	return p;
 }

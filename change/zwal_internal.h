@@ -1,6 +1,6 @@
 /*
  * change/zwal_internal.h - what the files share that encode and decode row
- * changes: zwal.c, zwal_compact.c and zwal_literal.c.
+ * changes: zwal.c, zwal_compact.c, zwal_literal.c and zlogical.c.
  */
 #ifndef ZUNDO_ZWAL_INTERNAL_H
 #define ZUNDO_ZWAL_INTERNAL_H
@@ -8,6 +8,7 @@
 #include "change/zchange.h"
 #include "change/zwal.h"
 #include "common/varint.h"
+#include "tuple/ztuple.h"
 
 /*
  * A record as the decoder reads it: the main data, and what the record's header
@@ -85,6 +86,21 @@ get_varint(ZWalReader *r)
 	}
 	r->p = next;
 	return v;
+}
+
+/* Returns what a WAL record says of a new row's header. */
+static inline uint32
+zwal_shape_of(ZHeader h)
+{
+	return ZH_NATTS(h) << 2 | ((h & ZH_NULLS) ? 1 : 0) | ((h & ZH_EXTERNAL) ? 2 : 0);
+}
+
+/* Returns the header, without a slot, of a row of this shape. */
+static inline ZHeader
+zwal_header_of_shape(uint32 shape)
+{
+	return (ZHeader) ((shape >> 2) & ZH_NATTS_MASK) | ((shape & 1) ? ZH_NULLS : 0) |
+		((shape & 2) ? ZH_EXTERNAL : 0);
 }
 
 /*

@@ -98,12 +98,7 @@ add_logical(RowChange *u, ZChange *change)
 	rows.old_length = u->oldlen;
 	rows.identity = u->identity;
 	rows.key_needed = key_needed(u);
-	rows.old_in_undo = (u->replacement != NULL);
-	if (change->opcode == ZWAL_UPDATE)
-	{
-		rows.new = change->row;
-		rows.new_length = change->row_length;
-	}
+	rows.change = change;
 	change->logical = zlogical_part(u->writer.rel, &rows, &change->logical_length);
 }
 

@@ -90,11 +90,16 @@ same('update of the key', 22, 'UPDATE typed SET id = id + 100');
 same('delete', 22, 'DELETE FROM typed');
 
 # The replica identities.
-for my $identity ('DEFAULT', 'FULL', 'NOTHING', 'USING INDEX t_w_key')
+# Without page images the record of a deletion has the whole row as undo.
+for my $case (map { [$_, 'on'], [$_, 'off'] } 'DEFAULT', 'FULL', 'NOTHING', 'USING INDEX t_w_key')
 {
+	my ($identity, $images) = @$case;
+	$node->append_conf('postgresql.conf', "full_page_writes = $images");
+	$node->reload;
+	$node->poll_query_until('postgres', "SELECT current_setting('full_page_writes') = '$images'");
 	prepare(q{ALTER TABLE t ALTER w SET NOT NULL});
 	prepare("ALTER TABLE t REPLICA IDENTITY $identity; ALTER TABLE nokey REPLICA IDENTITY " . ($identity =~ /INDEX/ ? 'DEFAULT' : $identity));
-	same("REPLICA IDENTITY $identity", 60, q{
+	same("REPLICA IDENTITY $identity, full_page_writes = $images", 60, q{
 		INSERT INTO t SELECT g, 'v' || g, g FROM generate_series(1, 10) g;
 		UPDATE t SET v = 'u' || id;
 		UPDATE t SET v = repeat('long', 20 * id);

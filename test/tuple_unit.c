@@ -534,6 +534,38 @@ test_form(const DeltaCase *c, const char *packed, Size len, const char *to, Size
 	}
 }
 
+/*
+ * test_rest: the newer bytes without those of the delta's WAL form, and put
+ * together again: whole, with too little room, cut off, damaged.
+ */
+static void
+test_rest(const char *packed, Size len, const char *new, Size new_len)
+{
+	const char *end = packed + len;
+	char	   *rest = palloc(Max(new_len, 1));
+	char	   *buf = palloc(new_len + GUARD);
+	char	   *rest_end = zdelta_wal_take_out(packed, end, new, new_len, rest);
+	Size		rest_len = rest_end - rest;
+
+	CHECK(rest_end != NULL && rest_len <= new_len);
+	CHECK(zdelta_wal_put_in(packed, end, rest, rest_len, buf, new_len) == buf + new_len);
+	CHECK(memcmp(buf, new, new_len) == 0);
+	if (new_len > 0)
+		CHECK(zdelta_wal_put_in(packed, end, rest, rest_len, buf, new_len - 1) == NULL);
+	memset(buf, 0x5A, new_len + GUARD);
+	for (int i = 0; i < 10; i++)
+	{
+		char	   *copy = exact_copy(packed, len);
+
+		copy[pick(len)] = (char) pick(256);
+		(void) zdelta_wal_put_in(copy, copy + len, rest, rest_len, buf, new_len);
+		(void) zdelta_wal_put_in(copy, copy + pick(len), rest, pick(rest_len + 1), buf, new_len);
+		(void) zdelta_wal_take_out(copy, copy + len, new, new_len, palloc(Max(new_len, 1)));
+	}
+	for (int i = 0; i < GUARD; i++)
+		CHECK(buf[new_len + i] == 0x5A);
+}
+
 static void
 test_delta(const char *old, Size old_len, const char *new, Size new_len)
 {
@@ -566,6 +598,7 @@ test_delta(const char *old, Size old_len, const char *new, Size new_len)
 	CHECK(converted_len == undo_size && memcmp(converted, undo_form, undo_size) == 0);
 	CHECK(zdelta_wal_to_undo(wal_form, wal_form + wal_size, converted, undo_size - 1,
 							 &converted_len) == NULL);
+	test_rest(wal_form, wal_size, new, new_len);
 }
 
 /*

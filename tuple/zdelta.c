@@ -3,7 +3,8 @@
  *
  * Owns the encoding of deltas in undo and WAL records (layout in ztuple.h).
  * Called by dml/ (compute, put), page/ and mvcc/ (undo_apply), change/
- * (wal_apply, wal_to_undo). Pure functions: no locks, no crash points.
+ * (wal_apply, wal_to_undo, wal_take_out, wal_put_in). Pure functions: no
+ * locks, no crash points.
  *
  * Invariants:
  *	DELTA-1	Runs are in ascending order and do not overlap.
@@ -412,4 +413,55 @@ zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap, Size *le
 	}
 	*len = q - dst;
 	return r.p;
+}
+
+/* zdelta_wal_take_out: see ztuple.h. */
+char *
+zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size len, char *dst)
+{
+	DeltaReader r;
+	PackedRun	run;
+	Size		pos = 0;		/* in the newer bytes */
+
+	if (!reader_start(&r, p, end, true))
+		return NULL;
+	for (int i = 0; i < r.nruns; i++)
+	{
+		if (!reader_next(&r, &run) || (Size) run.off + run.newlen > len)
+			return NULL;
+		Assert(run.off >= pos); /* DELTA-1 */
+		dst = put_bytes(dst, newbytes + pos, run.off - pos);
+		pos = run.off + run.newlen;
+	}
+	return put_bytes(dst, newbytes + pos, len - pos);
+}
+
+/* zdelta_wal_put_in: see ztuple.h. */
+char *
+zdelta_wal_put_in(const char *p, const char *end, const char *rest, Size len, char *dst, Size cap)
+{
+	DeltaReader r;
+	PackedRun	run;
+	char	   *q = dst;
+
+	if (!reader_start(&r, p, end, true))
+		return NULL;
+	for (int i = 0; i < r.nruns; i++)
+	{
+		Size		kept;
+
+		if (!reader_next(&r, &run))
+			return NULL;
+		Assert(run.off >= q - dst); /* DELTA-1 */
+		kept = run.off - (q - dst);
+		if (kept > len || (Size) run.off + run.newlen > cap)
+			return NULL;
+		q = put_bytes(q, rest, kept);
+		q = put_bytes(q, run.newbytes, run.newlen);
+		rest += kept;
+		len -= kept;
+	}
+	if (len > cap - (Size) (q - dst))
+		return NULL;
+	return put_bytes(q, rest, len);
 }

@@ -332,4 +332,18 @@ extern const char *zdelta_wal_apply(const char *p, const char *end, char *dst, S
 extern const char *zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap,
 									  Size *len);
 
+/*
+ * zdelta_wal_take_out: copies the newer bytes, len of them, to dst, which has
+ * room for as many, without those that the WAL form at p has. Returns the end
+ * of the copy, or NULL if the delta is not valid or does not fit.
+ *
+ * zdelta_wal_put_in: the reverse: copies the len bytes that are left of the
+ * newer ones to dst, which has room for cap bytes, with those of the WAL form
+ * at p put in. Returns the end of the copy, or NULL.
+ */
+extern char *zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size len,
+								 char *dst);
+extern char *zdelta_wal_put_in(const char *p, const char *end, const char *rest, Size len,
+							   char *dst, Size cap);
+
 #endif
