@@ -30,6 +30,8 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "c
 AT_THE_START = ("undo-load",)
 # nobody comes to these without an index of access method zbtree
 OF_ZBTREE = ("keys-due", "key-found", "keys-cleaned")
+# only a log of an idle session is taken, if it keeps a file that is mostly free from being cut off
+OF_IDLE = ("taking-log",)
 # SQLSTATE 53100 is an error that the load expects
 ACTIONS = ("disk", "crash")
 SETTINGS = """
@@ -71,6 +73,35 @@ RARE = (
     # more transactions than a full page has room for
     "CROWD",
 )
+
+
+def leave_idle(ctx, dsn):
+    """Sessions whose logs lie at the end of a large file do nothing for some seconds."""
+    while not ctx.stop.is_set():
+        conns = []
+        try:
+            conns = [psycopg2.connect(dsn) for _ in range(5)]
+            for conn in conns:
+                conn.autocommit = True
+            old, writer, *owners = [conn.cursor() for conn in conns]
+            writer.execute("CREATE TABLE IF NOT EXISTS idle (a int, pad text) USING zheap WITH (fillfactor = 50)")
+            writer.execute("TRUNCATE idle; INSERT INTO idle SELECT g, repeat(md5(g::text), 8) FROM generate_series(1, 8000) g")
+            old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM idle LIMIT 1")
+            writer.execute("SET zundo.undo_compression = none")
+            for _ in range(8):
+                writer.execute("UPDATE idle SET a = a + 1, pad = reverse(pad)")
+            for number, owner in enumerate(owners):
+                # so much that the log's last extent is a new one
+                owner.execute("SET zundo.undo_compression = none")
+                owner.execute(f"UPDATE idle SET pad = reverse(pad) WHERE a % {len(owners)} = {number}")
+            old.execute("COMMIT")
+            ctx.stop.wait(12)
+        except psycopg2.Error as error:
+            ctx.count_error(error, "provoker")
+            ctx.stop.wait(0.2)
+        finally:
+            for conn in conns:
+                conn.close()
 
 
 def fault_points():
@@ -174,6 +205,9 @@ def one_point(cluster, ctx, armed, point, action, number, options):
     threads = twins.load(cluster, ctx, clients, options.seed, number, standby)
     threads.append(threading.Thread(target=provoke, args=(ctx, cluster.dsn(), random.Random(f"{options.seed}/{number}"))))
     threads[-1].start()
+    if point in OF_IDLE:
+        threads.append(threading.Thread(target=leave_idle, args=(ctx, cluster.dsn())))
+        threads[-1].start()
     ctx.stop.wait(0.5)
     start = os.path.getsize(cluster.log)
     armed.write(f"{point}:{action}")
