@@ -137,6 +137,8 @@ desc_page(StringInfo buf, XLogReaderState *record, uint8 opcode)
 			appendStringInfoString(buf, "not all-visible");
 		else if (xlrec.what == ZMARK_ALL_VISIBLE)
 			appendStringInfoString(buf, "all-visible");
+		else if (xlrec.what == ZMARK_ENTRY)
+			appendStringInfo(buf, "index entry %u", xlrec.offset);
 		else
 			appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
 							 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");

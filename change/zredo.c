@@ -22,6 +22,9 @@
 #include "postgres.h"
 
 #include "access/bufmask.h"
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "access/nbtxlog.h"
 #include "access/xlogutils.h"
 #include "change/zchange.h"
 #include "change/zredo.h"
@@ -437,6 +440,34 @@ change_visibility(XLogReaderState *record, bool set)
 }
 
 /*
+ * Replays a ZWAL_MARK that replaces an entry of an index (ZBTREE-15). As in
+ * nbtree, items of leaf pages are where they were when the record was written.
+ */
+static void
+redo_entry(XLogReaderState *record, OffsetNumber off)
+{
+	Size		size = XLogRecGetDataLen(record) - SizeOfZheapMark;
+	PGAlignedBlock entry;
+	Buffer		buf;
+	Page		page;
+
+	if (size < sizeof(IndexTupleData) || size > BLCKSZ / 2)
+		malformed(record);
+	memcpy(entry.data, XLogRecGetData(record) + SizeOfZheapMark, size);
+	if (IndexTupleSize((IndexTuple) entry.data) != size)
+		malformed(record);
+	buf = read_block(record, 0, false, &page);
+	if (page != NULL)
+	{
+		if (!PageIndexTupleOverwrite(page, off, (Item) entry.data, size))
+			malformed(record);
+		finish_page(record, buf, page);
+	}
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+}
+
+/*
  * Replays ZWAL_MARK. The map's bit is cleared even if the table page is newer
  * than the record.
  */
@@ -450,6 +481,11 @@ redo_mark(XLogReaderState *record)
 	if (XLogRecGetDataLen(record) < SizeOfZheapMark)
 		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapMark);
+	if (xlrec.what == ZMARK_ENTRY)
+	{
+		redo_entry(record, xlrec.offset);
+		return;
+	}
 	buf = read_table_block(record, 0, false, &page);
 	if (xlrec.what == ZMARK_NOT_ALL_VISIBLE)
 		change_visibility(record, false);
@@ -520,7 +556,14 @@ zredo(XLogReaderState *record)
 void
 zredo_mask(char *page, BlockNumber block)
 {
-	if (((PageHeader) page)->pd_special < BLCKSZ)
+	if (((PageHeader) page)->pd_special == BLCKSZ - MAXALIGN(sizeof(BTPageOpaqueData)))
+	{
+		/* an index page: that of a table has slots above its trailer */
+		StaticAssertStmt(sizeof(ZPageTrailer) == MAXALIGN(sizeof(BTPageOpaqueData)),
+						 "special spaces without slots are equal");
+		btree_mask(page, block);
+	}
+	else if (((PageHeader) page)->pd_special < BLCKSZ)
 	{
 		/* a table page: its trailer makes the special space non-empty */
 		mask_page_lsn_and_checksum(page);

@@ -193,7 +193,7 @@ extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *loc
 
 /*----------
  * ZWAL_MARK
- *	block 0: table page
+ *	block 0: table page; with ZMARK_ENTRY a page of an index
  *	block 1: the page of the visibility map, with ZMARK_ALL_VISIBLE, and with
  *		ZMARK_NOT_ALL_VISIBLE if its bit was set. Incremental backups find
  *		changed pages by the blocks of WAL records.
@@ -204,6 +204,9 @@ extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *loc
 #define ZMARK_NOT_ALL_VISIBLE 2 /* the page's bit in the visibility map is
 								 * cleared */
 #define ZMARK_ALL_VISIBLE	3	/* the bit is set */
+#define ZMARK_ENTRY			4	/* block 0 is a leaf page of a zbtree index;
+								 * its entry at offset is replaced by the one
+								 * that follows */
 
 typedef struct xl_zheap_mark
 {

@@ -55,6 +55,7 @@ forget(ZIndexColumns *entry)
 	bms_free(entry->blocking);
 	bms_free(entry->plain);
 	bms_free(entry->keyed);
+	bms_free(entry->entered);
 	for (int i = 0; i < entry->nkeyed; i++)
 		bms_free(entry->keyed_index[i].attrs);
 	if (entry->keyed_index != NULL)
@@ -175,11 +176,12 @@ look_at_index(Relation index, ZIndexColumns *entry)
 
 /*
  * Adds the index to entry->keyed_index, the indexes to which an in-place update
- * adds entries. Adds all of its columns to *included. Its included columns are
- * never read from it (ZBTREE-4), so an in-place update may change them.
+ * adds entries, and all of its columns to entry->entered. An in-place update
+ * may change its included columns as well: scans return those of the row
+ * (ZBTREE-14).
  */
 static void
-look_at_keys(Relation index, ZIndexColumns *entry, Bitmapset **included)
+look_at_keys(Relation index, ZIndexColumns *entry)
 {
 	MemoryContext old = MemoryContextSwitchTo(CacheMemoryContext);
 	ZKeyedIndex *k = &entry->keyed_index[entry->nkeyed];
@@ -189,7 +191,7 @@ look_at_keys(Relation index, ZIndexColumns *entry, Bitmapset **included)
 	{
 		int			attno = index->rd_index->indkey.values[i] - FirstLowInvalidHeapAttributeNumber;
 
-		*included = bms_add_member(*included, attno);
+		entry->entered = bms_add_member(entry->entered, attno);
 		if (i < IndexRelationGetNumberOfKeyAttributes(index))
 			k->attrs = bms_add_member(k->attrs, attno);
 	}
@@ -205,9 +207,9 @@ look_at_keys(Relation index, ZIndexColumns *entry, Bitmapset **included)
  * the indexes changed between the reading of the set and of the list.
  */
 static void
-add_unknown(ZIndexColumns *entry, Bitmapset *included)
+add_unknown(ZIndexColumns *entry)
 {
-	Bitmapset  *unknown = bms_difference(entry->blocking, included);
+	Bitmapset  *unknown = bms_difference(entry->blocking, entry->entered);
 	MemoryContext old;
 
 	unknown = bms_del_members(unknown, entry->plain);
@@ -227,7 +229,6 @@ static void
 look_at_indexes(Relation rel, ZIndexColumns *entry)
 {
 	List	   *list = RelationGetIndexList(rel);
-	Bitmapset  *included = NULL;
 	ListCell   *lc;
 
 	Assert(entry->reloid == RelationGetRelid(rel));
@@ -243,14 +244,13 @@ look_at_indexes(Relation rel, ZIndexColumns *entry)
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
 		if (zbtree_keys_stay(index))
-			look_at_keys(index, entry, &included);
+			look_at_keys(index, entry);
 		else if (!zc_index_summarizes(index))
 			look_at_index(index, entry);
 		index_close(index, AccessShareLock);
 	}
 	list_free(list);
-	add_unknown(entry, included);
-	bms_free(included);
+	add_unknown(entry);
 }
 
 /*

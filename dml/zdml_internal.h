@@ -477,6 +477,7 @@ typedef struct ZIndexColumns
 								 * not change */
 	Bitmapset  *keyed;			/* key columns of indexes to which an in-place
 								 * update adds entries (ZBTREE-3) */
+	Bitmapset  *entered;		/* all columns of these indexes */
 	int			nkeyed;
 	ZKeyedIndex *keyed_index;	/* those indexes */
 	int			ncomputed;

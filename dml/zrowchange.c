@@ -66,11 +66,11 @@ was_asked(const RowChange *u)
 }
 
 /*
- * Sets whether an update in place gives the row new keys in indexes to which it
- * adds the entries itself. The rows are compared as they are stored: the
- * toaster may move a key out of line whose value does not change. Such a row
- * must not stay, since a key out of line counts for every entry of its TID
- * (ZBTREE-4).
+ * Sets whether an update in place gives the row new keys in indexes to which
+ * it adds the entries itself, and whether it changes any column of these. The
+ * rows are compared as they are stored: the toaster may move a key out of line
+ * whose value does not change. Such a row must not stay, since a key out of
+ * line counts for every entry of its TID (ZBTREE-4).
  */
 static void
 compare_keys(RowChange *u)
@@ -80,7 +80,8 @@ compare_keys(RowChange *u)
 	Relation	rel = u->writer.rel;
 	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
 
-	if (!zcolumns_differ(&stored, keyed))
+	new->new_content = zcolumns_differ(&stored, new->columns->entered);
+	if (!new->new_content || !zcolumns_differ(&stored, keyed))
 		return;
 	if (zcolumns_some_external(rel, keyed, u->oldrow, u->oldlen) ||
 		zcolumns_some_external(rel, keyed, new->row, new->len))
@@ -153,6 +154,7 @@ zrowchange_look(RowChange *u)
 		u->replacement->undecided = false;
 		u->replacement->in_place = false;
 		u->replacement->new_keys = false;
+		u->replacement->new_content = false;
 		u->replacement->summarizing = false;
 		u->replacement->event = false;
 	}

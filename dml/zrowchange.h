@@ -36,6 +36,8 @@ typedef struct Replacement
 	bool		in_place;		/* no index needs a new entry */
 	bool		new_keys;		/* ... except those to which this update adds
 								 * it (ZBTREE-3) */
+	bool		new_content;	/* the row's entries there will have other
+								 * bytes than the row (ZBTREE-7) */
 	bool		summarizing;	/* ... except block-summarizing ones */
 	bool		event;			/* an AFTER row trigger's event may be queued */
 } Replacement;

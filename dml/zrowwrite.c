@@ -129,7 +129,8 @@ zrowwrite_update(RowChange *u)
 	change.clear_locks = u->state.clear_locks;
 	if (change.clear_locks)
 		change.shape = ZH_WITHOUT_LOCKS(change.shape);
-	change.stale_keys = new->new_keys && (current & ZH_STALE_KEYS) == 0;
+	Assert(new->new_content || !new->new_keys); /* ZBTREE-7 */
+	change.stale_keys = new->new_content && (current & ZH_STALE_KEYS) == 0;
 	if (change.stale_keys)
 		change.shape |= ZH_STALE_KEYS;
 	zheader_set(new->row, change.shape);

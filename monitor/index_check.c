@@ -27,6 +27,8 @@
  *	INDEX-5	No entry has more than one TID (ZBTREE-2).
  *	INDEX-6	An entry that is marked dead has the key of no version that a
  *			snapshot can need.
+ *	INDEX-7	If a live row lacks ZH_STALE_KEYS, the entry with its key has all
+ *			bytes of the newest version, in plain columns (ZBTREE-7).
  *	E	The check of the page raised an error, whose message is the detail.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
@@ -228,19 +230,22 @@ judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
 {
 	OffsetNumber off;
 	Buffer		buf = zjudge_find(judge, entry, &off);
+	ItemId		lp;
 	ZEntryState state;
 
 	*dead = false;
 	if (!BufferIsValid(buf))
 		return ZENTRY_STALE;
-	*dead = ItemIdIsDead(PageGetItemId(BufferGetPage(buf), off));
+	lp = PageGetItemId(BufferGetPage(buf), off);
+	*dead = ItemIdIsDead(lp);
 	judge->loaded = InvalidBlockNumber;
-	state = zjudge_entry(judge, entry);
+	/* it may have got other bytes since it was copied (ZBTREE-15) */
+	state = zjudge_entry(judge, (IndexTuple) PageGetItem(BufferGetPage(buf), lp));
 	_bt_relbuf(judge->index, buf);
 	return state;
 }
 
-/* Judges one entry (INDEX-2, INDEX-4, INDEX-6) and counts it. */
+/* Judges one entry (INDEX-2, INDEX-4, INDEX-6, INDEX-7) and counts it. */
 static void
 check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 {
@@ -248,10 +253,10 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&entry->t_tid);
 	OffsetNumber item = ItemPointerGetOffsetNumberNoCheck(&entry->t_tid);
 
-	if (state == ZENTRY_NO_ROW || state == ZENTRY_UNTOLD || (dead && state == ZENTRY_NEEDED))
+	if (state == ZENTRY_NEEDED ? dead : state != ZENTRY_STALE)
 		state = judge_locked(check->judge, entry, &dead);
 	check->entries++;
-	check->stale += (state != ZENTRY_NEEDED);
+	check->stale += (state != ZENTRY_NEEDED && state != ZENTRY_DIFFERENT);
 	check->dead += dead;
 	if (state == ZENTRY_NO_ROW)
 		fault(check, "INDEX-2", off, "the entry names (%u,%u), where no row is", block, item);
@@ -259,6 +264,10 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 		/* ZBTREE-7 */
 		fault(check, "INDEX-4", off, "no version of row (%u,%u) has the key of the entry, and the "
 			  "row is not marked as one with stale entries", block, item);
+	else if (state == ZENTRY_DIFFERENT)
+		/* ZBTREE-7, ZBTREE-14 */
+		fault(check, "INDEX-7", off, "the entry of (%u,%u) has the row's key, but not its bytes, "
+			  "and the row is not marked as one with stale entries", block, item);
 	else if (state == ZENTRY_NEEDED && dead)
 		fault(check, "INDEX-6", off, "the entry of (%u,%u) is marked as dead, but a snapshot can "
 			  "need it", block, item);

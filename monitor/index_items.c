@@ -52,6 +52,8 @@ state_word(ZEntryState state)
 	{
 		case ZENTRY_NEEDED:
 			return "needed";
+		case ZENTRY_DIFFERENT:
+			return "needed, row not marked";
 		case ZENTRY_STALE:
 			return "stale";
 		case ZENTRY_UNTOLD:

@@ -335,6 +335,39 @@ row_must_tell(ZIndexJudge *judge, OffsetNumber off)
 		zhistory_first(judge->history, off, &version) == ZHISTORY_VERSION && version.live;
 }
 
+/*
+ * Returns whether a row without ZH_STALE_KEYS has a newest version that has the
+ * entry's key, but not all of its bytes. Values that are stored out of line are
+ * not compared, for the entry's page may be locked.
+ */
+static bool
+newest_differs(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
+{
+	TupleDesc	desc = RelationGetDescr(judge->index);
+	ZHistoryVersion version;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+
+	if (!row_must_tell(judge, off) ||
+		zhistory_first(judge->history, off, &version) != ZHISTORY_VERSION)
+		return false;
+	take_version(judge, &version, off);
+	if (!zbtree_counts(judge->index, entry, judge->slot))
+		return false;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		AttrNumber	attno = judge->index->rd_index->indkey.values[i];
+
+		if (attno == InvalidAttrNumber)
+			continue;
+		values[i] = slot_getattr(judge->slot, attno, &isnull[i]);
+		if (!isnull[i] && zc_attr(desc, i)->attlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+			values[i] = index_getattr(entry, i + 1, desc, &isnull[i]);
+	}
+	return !zbtree_has_content(judge->index, entry, values, isnull);
+}
+
 /* zjudge_entry: See index_judge.h. */
 ZEntryState
 zjudge_entry(ZIndexJudge *judge, IndexTuple entry)
@@ -357,7 +390,7 @@ zjudge_entry(ZIndexJudge *judge, IndexTuple entry)
 	if (ItemIdIsDead(lp))
 		return ZENTRY_STALE;
 	if (some_version_has(judge, entry, off))
-		return ZENTRY_NEEDED;
+		return newest_differs(judge, entry, off) ? ZENTRY_DIFFERENT : ZENTRY_NEEDED;
 	return row_must_tell(judge, off) ? ZENTRY_UNTOLD : ZENTRY_STALE;
 }
 

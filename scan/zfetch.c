@@ -115,6 +115,7 @@ void
 zheap_index_fetch_end(IndexFetchTableData *scan)
 {
 	zheap_index_fetch_reset(scan);
+	zbtree_fetch_end((ZExpectingFetch *) scan);
 	pfree(scan);
 }
 
@@ -157,9 +158,14 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	if (!fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead))
 		return false;
 	Assert(all_dead == NULL || !*all_dead);
-	return fetch->expect.entry == NULL ||
-		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot) ||
-		fetch_beside_change(fetch, tid, snapshot, slot);
+	if (fetch->expect.entry == NULL)
+		return true;
+	if (!zbtree_counts(fetch->expect.index, fetch->expect.entry, slot) &&
+		!fetch_beside_change(fetch, tid, snapshot, slot))
+		return false;
+	if (fetch->expect.returning != NULL)
+		zbtree_return_version(&fetch->expect, slot);
+	return true;
 }
 
 /*

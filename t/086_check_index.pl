@@ -1,4 +1,4 @@
-# zundo.check_index (INDEX-1 to INDEX-6 in monitor/index_check.c), zundo.index_entries and zundo.index_items: no row for
+# zundo.check_index (INDEX-1 to INDEX-7 in monitor/index_check.c), zundo.index_entries and zundo.index_items: no row for
 # sound indexes, also beside writers; one row for each fault.
 use strict;
 use warnings;
@@ -231,6 +231,16 @@ sql(q{CREATE FUNCTION late(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEG
 		IF current_setting('test.late', true) = 'on' THEN RAISE 'too late for %', current_user USING DETAIL = 'So it is.'; END IF; RETURN $1; END $$;
 	CREATE INDEX e_late ON e USING zbtree (late(a))});
 is(sql(q{SET test.late = on; SELECT invariant, detail, current_user = 'postgres' FROM zundo.check_index('e_late')}), 'E|too late for owner So it is.|t', 'an error, by the owner');
+
+# an entry with the row's key and another included value
+sql('DROP INDEX e_a, e_late; ALTER TABLE e ADD b int; UPDATE e SET b = abs(a); CREATE INDEX e_a ON e USING zbtree (a) INCLUDE (b); VACUUM e');
+my $ninth = sql('SELECT ctid FROM e ORDER BY a, ctid OFFSET 8 LIMIT 1');
+damaged('another included value (INDEX-7)', sub {
+		my ($page) = @_;
+		substr($page, entry_at($page, 9) + 12, 4) = pack('l<', -77);
+		return $page; }, "1|9|INDEX-7|the entry of $ninth has the row's key, but not its bytes, and the row is not marked as one with stale entries");
+sql('UPDATE e SET b = b + 1');
+is(sql(q{SELECT * FROM zundo.check_index('e_a')}), '', 'the rows are marked now');
 $old->quit;
 $open->quit;
 $idle->quit;

@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "vacuum/zstale.h"
+#include "zbtree/refresh.h"
 #include "zbtree/zbtree.h"
 
 /*
@@ -44,7 +45,10 @@ typedef struct StaleBlock
 typedef struct StaleRow
 {
 	OffsetNumber off;
-	bool		settled;		/* its version is before `oldest` */
+	bool		clearable;		/* its version is before `oldest`, and its
+								 * entries have the version's values */
+	bool		differs;		/* its entry in the index that is being
+								 * cleaned has other values */
 } StaleRow;
 
 struct ZStale
@@ -148,7 +152,8 @@ zstale_note(ZStale *stale, Buffer buf)
 	for (int i = 0; i < n; i++)
 	{
 		stale->rows[stale->nrows].off = offsets[i];
-		stale->rows[stale->nrows++].settled = is_settled(page, offsets[i], oldest);
+		stale->rows[stale->nrows].differs = false;
+		stale->rows[stale->nrows++].clearable = is_settled(page, offsets[i], oldest);
 	}
 	return true;
 }
@@ -179,9 +184,9 @@ end_of(const ZStale *stale, int i)
 	return i + 1 < stale->nblocks ? stale->blocks[i + 1].first : stale->nrows;
 }
 
-/* Returns whether the row at tid is noted. */
-static bool
-is_noted(const ZStale *stale, ItemPointer tid)
+/* Returns the note of the row at tid, or NULL. */
+static StaleRow *
+find_row(const ZStale *stale, ItemPointer tid)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(tid);
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
@@ -198,11 +203,41 @@ is_noted(const ZStale *stale, ItemPointer tid)
 			high = mid;
 	}
 	if (low == stale->nblocks || stale->blocks[low].block != block)
-		return false;
+		return NULL;
 	for (int64 i = stale->blocks[low].first; i < end_of(stale, low); i++)
 		if (stale->rows[i].off == off)
-			return true;
-	return false;
+			return &stale->rows[i];
+	return NULL;
+}
+
+/*
+ * Reads the index's columns of the newest version of the row at off of the
+ * loaded page. Returns false if there is none.
+ */
+static bool
+read_newest(ZStale *stale, OffsetNumber off, Datum *values, bool *isnull)
+{
+	ZHistoryVersion version;
+
+	if (zhistory_first(stale->history, off, &version) != ZHISTORY_VERSION || !version.live)
+		return false;
+	zbtree_read_columns(stale->index, stale->rel, version.row, version.len, values, isnull);
+	return true;
+}
+
+/*
+ * Returns whether the entry, whose key the newest version of its row has, has
+ * that version's values in all other columns, and in all their bytes.
+ */
+static bool
+has_newest_content(ZStale *stale, IndexTuple entry)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+
+	if (!read_newest(stale, ItemPointerGetOffsetNumber(&entry->t_tid), values, isnull))
+		return false;
+	return zbtree_has_content(stale->index, entry, values, isnull);
 }
 
 /*
@@ -216,24 +251,98 @@ is_stale(ItemPointer tid, void *arg)
 {
 	ZStale	   *stale = arg;
 	IndexTuple	entry = (IndexTuple) tid;
+	StaleRow   *row = find_row(stale, tid);
 	MemoryContext caller;
 	int			budget = MAX_VERSIONS;
+	bool		loaded;
 	bool		needed;
 
 	StaticAssertStmt(offsetof(IndexTupleData, t_tid) == 0, "the TID begins an index tuple");
-	if (!is_noted(stale, tid))
+	if (row == NULL)
 		return false;
 	caller = MemoryContextSwitchTo(stale->context);
 	stale->buf = ReleaseAndReadBuffer(stale->buf, stale->rel, ItemPointerGetBlockNumber(tid));
-	needed = zhistory_load(stale->history, stale->buf) == NULL ||
-		zbtree_needed(stale->index, entry, stale->history, ItemPointerGetOffsetNumber(tid),
-					  &budget);
+	loaded = zhistory_load(stale->history, stale->buf) != NULL;
+	needed = !loaded || zbtree_needed(stale->index, entry, stale->history,
+									  ItemPointerGetOffsetNumber(tid), &budget);
+	if (needed && row->clearable && !(loaded && has_newest_content(stale, entry)))
+		row->differs = true;
 	MemoryContextSwitchTo(caller);
 	MemoryContextReset(stale->context);
 	return !needed;
 }
 
 /* zstale_clean_index: See zstale.h. */
+/*
+ * Gives the entry of the row the values of the row's version. Clears
+ * row->clearable if that is not possible. Sets *written if the index was
+ * changed.
+ */
+static void
+refresh_entry(ZStale *stale, BlockNumber block, StaleRow *row, bool *written)
+{
+	MemoryContext caller = MemoryContextSwitchTo(stale->context);
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	ItemPointerData tid;
+
+	Assert(row->clearable);
+	ItemPointerSet(&tid, block, row->off);
+	row->clearable = read_newest(stale, row->off, values, isnull) &&
+		zbtree_refresh(stale->index, stale->rel, &tid, values, isnull, written);
+	MemoryContextSwitchTo(caller);
+	MemoryContextReset(stale->context);
+}
+
+/*
+ * Refreshes the entries that differ of rows that can lose their flag. Returns
+ * whether the index was changed.
+ */
+static bool
+refresh_entries(ZStale *stale)
+{
+	bool		written = false;
+
+	for (int i = 0; i < stale->nblocks; i++)
+	{
+		bool		loaded = false;
+
+		for (int64 k = stale->blocks[i].first; k < end_of(stale, i); k++)
+		{
+			StaleRow   *row = &stale->rows[k];
+
+			if (!row->differs)
+				continue;
+			row->differs = false;
+			if (!loaded)
+			{
+				zc_vacuum_delay_point();
+				stale->buf = ReleaseAndReadBuffer(stale->buf, stale->rel,
+												  stale->blocks[i].block);
+				loaded = zhistory_load(stale->history, stale->buf) != NULL;
+			}
+			if (loaded)
+				refresh_entry(stale, stale->blocks[i].block, row, &written);
+			else
+				row->clearable = false;
+		}
+	}
+	return written;
+}
+
+/* Callback of index_bulk_delete: deletes nothing. */
+static bool
+keep_all(ItemPointer tid, void *arg)
+{
+	return false;
+}
+
+/*
+ * Index-only scans that have read a leaf page keep it pinned, and nbtree waits
+ * for the pins of all leaf pages, whether or not it deletes anything there; but
+ * not of pages that are deleted already. So when this returns, no scan is left
+ * that has read what has been removed or replaced here (ZBTREE-15).
+ */
 IndexBulkDeleteResult *
 zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
@@ -243,6 +352,10 @@ zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *
 	stale->context = AllocSetContextCreate(CurrentMemoryContext, "zheap index keys",
 										   ALLOCSET_DEFAULT_SIZES);
 	stats = index_bulk_delete(info, stats, is_stale, stale);
+	if (refresh_entries(stale))
+		stats = index_bulk_delete(info, stats, keep_all, NULL);
+	if (stats->pages_deleted > stats->pages_free)
+		zbtree_wait_for_scans(info->index, info->strategy);
 	if (BufferIsValid(stale->buf))
 		ReleaseBuffer(stale->buf);
 	stale->buf = InvalidBuffer;
@@ -274,7 +387,7 @@ zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
 		Page		page;
 
 		for (int64 k = b->first; k < end_of(stale, i); k++)
-			if (stale->rows[k].settled)
+			if (stale->rows[k].clearable)
 				offsets[n++] = stale->rows[k].off;
 		if (n == 0)
 			continue;

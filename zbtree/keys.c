@@ -90,6 +90,22 @@ read_columns(Relation index, Relation table, const char *row, Size len, int n, D
 	}
 }
 
+/* Columns of expressions are null. */
+void
+zbtree_read_columns(Relation index, Relation table, const char *row, Size len, Datum *values,
+					bool *isnull)
+{
+	for (int i = 0; i < IndexRelationGetNumberOfAttributes(index); i++)
+	{
+		AttrNumber	attno = index->rd_index->indkey.values[i];
+
+		isnull[i] = true;
+		if (attno > 0)
+			values[i] = ztuple_getattr(row, len, RelationGetDescr(table), attno, &isnull[i],
+									   RelationGetRelationName(table), NULL);
+	}
+}
+
 /*
  * Returns whether the index contains an entry with this key and TID. If so,
  * checks for a serialization conflict with readers of the leaf page, as an

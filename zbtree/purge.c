@@ -20,6 +20,7 @@
 #include "utils/rel.h"
 #include "zbtree/purge.h"
 #include "zbtree/zbtree.h"
+#include "zbtree/zbtree_internal.h"
 
 /*
  * Entries passed to nbtree in one call. They may belong to as many table
@@ -51,8 +52,8 @@ belongs_left_of_bound(Relation index, Page page, BTScanInsert key)
  * split. If the page is split or deleted before it is locked exclusively,
  * searches again; returns InvalidBuffer after MAX_SEARCHES attempts.
  */
-static Buffer
-lock_leaf(Relation index, Relation table, BTScanInsert key)
+Buffer
+zbtree_lock_leaf(Relation index, Relation table, BTScanInsert key)
 {
 	for (int i = 0; i < MAX_SEARCHES; i++)
 	{
@@ -76,8 +77,8 @@ lock_leaf(Relation index, Relation table, BTScanInsert key)
  * Returns the offset of the entry with this key and TID on the leaf page, or
  * InvalidOffsetNumber.
  */
-static OffsetNumber
-find_entry(Relation index, Page page, BTScanInsert key)
+OffsetNumber
+zbtree_find_entry(Relation index, Page page, BTScanInsert key)
 {
 	OffsetNumber low = P_FIRSTDATAKEY(BTPageGetOpaque(page));
 	OffsetNumber high = PageGetMaxOffsetNumber(page) + 1;
@@ -160,7 +161,7 @@ purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
 {
 	OffsetNumber offsets[MAX_TOGETHER];
 	BTScanInsert key = _bt_mkscankey(index, entries[0]);
-	Buffer		buf = lock_leaf(index, table, key);
+	Buffer		buf = zbtree_lock_leaf(index, table, key);
 	int			nfound = 0;
 	int			looked_at = 1;
 
@@ -172,7 +173,7 @@ purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
 	}
 	for (;;)
 	{
-		OffsetNumber off = find_entry(index, BufferGetPage(buf), key);
+		OffsetNumber off = zbtree_find_entry(index, BufferGetPage(buf), key);
 
 		pfree(key);
 		if (OffsetNumberIsValid(off))

@@ -94,6 +94,9 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 	fetch->index = scan->indexRelation;
 	fetch->entry = (IndexTuple) (so->currTuples +
 								 so->currPos.items[so->currPos.itemIndex].tupleOffset);
+	/* xs_itup is the entry, unless the fetch replaces it */
+	fetch->returning = scan->xs_want_itup ? scan : NULL;
+	scan->xs_hitup = NULL;
 	return true;
 }
 

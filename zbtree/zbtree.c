@@ -172,8 +172,7 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	am.amrescan = zbtree_rescan;
 	am.amgettuple = zbtree_gettuple;
 	am.amgetbitmap = zbtree_getbitmap;
-	/* an entry may have the columns of another version than the visible one */
-	am.amcanreturn = NULL;
+	am.amcanreturn = zbtree_canreturn;
 #ifdef USE_ASSERT_CHECKING
 	am.aminsert = insert;
 #endif

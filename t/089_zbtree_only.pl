@@ -1,0 +1,247 @@
+# Index-only scans of zbtree indexes return the columns of the version that the snapshot sees (ZBTREE-14): equal keys of
+# other bytes, included columns, old snapshots, pages that VACUUM calls all-visible (ZBTREE-7, ZBTREE-9), a standby. The
+# oracle is a heap table with btree indexes that gets the same changes. 087 has the other scans.
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ZundoTest;
+
+my $node = zundo_node('only', "wal_consistency_checking = 'all'\nmax_standby_streaming_delay = -1\nmax_parallel_workers = 4\n", allows_streaming => 1);
+$node->safe_psql('postgres', 'CREATE EXTENSION zundo');
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+srand($ENV{ZUNDO_SEED} // 89);
+
+my $columns = '(id int PRIMARY KEY, n numeric, f float8, i interval, na numeric[], nm name, t text, d int, big text)';
+sql("CREATE TABLE h $columns USING heap; CREATE TABLE z $columns USING zheap WITH (fillfactor = 60)");
+sql('ALTER TABLE h ALTER big SET STORAGE EXTERNAL; ALTER TABLE z ALTER big SET STORAGE EXTERNAL');
+for my $t (['h', 'btree'], ['z', 'zbtree'])
+{
+	my ($table, $am) = @$t;
+	sql(qq{CREATE INDEX ${table}_n ON $table USING $am (n) INCLUDE (d, t);
+		CREATE INDEX ${table}_f ON $table USING $am (f DESC NULLS FIRST, i);
+		CREATE INDEX ${table}_i ON $table USING $am (i) INCLUDE (big);
+		CREATE INDEX ${table}_na ON $table USING $am (na, d);
+		CREATE INDEX ${table}_nm ON $table USING $am (nm, n);
+		CREATE INDEX ${table}_p ON $table USING $am (f, n) WHERE d > 50;
+		CREATE INDEX ${table}_x ON $table USING $am (upper(t)) INCLUDE (t, n);
+		INSERT INTO $table SELECT g, g % 9, g % 5, g % 6 * interval '1 day', ARRAY[g % 4, 1], 'n' || g % 7, 't' || g % 5, g % 100,
+			repeat('b' || g % 5, 20) FROM generate_series(1, 200) g});
+}
+# all queries but those of the two last kinds have columns of one index; a query's rows are compared as a set, then their order
+my @queries = (
+	'SELECT n, d, t FROM T WHERE n BETWEEN 2 AND 6',
+	'SELECT n, d FROM T WHERE n > 1 ORDER BY n DESC',
+	'SELECT n, t FROM T WHERE n IN (1, 3, 4, 8) ORDER BY n',
+	'SELECT n, d FROM T WHERE n IS NULL',
+	'SELECT f, i FROM T WHERE f <= 2',
+	'SELECT i, md5(big), length(big) FROM T WHERE i > interval \'1 day\'',
+	'SELECT na, d FROM T WHERE na >= ARRAY[1, 1]::numeric[]',
+	'SELECT nm, n FROM T WHERE nm >= \'n3\' ORDER BY nm DESC, n DESC',
+	'SELECT f, n FROM T WHERE d > 50 AND f >= 0',
+	'SELECT upper(t), t, n FROM T WHERE upper(t) >= \'T2\'',
+	'SELECT min(n)::float8, max(n)::float8, count(n), sum(d) FROM T WHERE n > 0',
+	'SELECT min(n)::float8 FROM T', 'SELECT max(f) + 0 FROM T',
+	'SELECT x.n, y.n, y.d FROM T x JOIN T y ON x.n = y.n WHERE x.n < 5 AND y.n < 5');
+my $list = join(', ', map { "\$q\$$_\$q\$" } @queries);
+sql(qq{CREATE TABLE queries AS SELECT q FROM unnest(ARRAY[$list]) q;
+CREATE FUNCTION plan_for(seq bool, workers bool) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN
+	PERFORM set_config('enable_seqscan', seq::text, true), set_config('enable_indexscan', (NOT seq)::text, true),
+		set_config('enable_indexonlyscan', (NOT seq)::text, true), set_config('enable_bitmapscan', 'off', true),
+		set_config('enable_hashjoin', seq::text, true), set_config('enable_nestloop', 'off', true), set_config('enable_material', 'off', true),
+		set_config('parallel_setup_cost', '0', true), set_config('parallel_tuple_cost', '0', true), set_config('min_parallel_index_scan_size', '0', true),
+		set_config('min_parallel_table_scan_size', '0', true), set_config('max_parallel_workers_per_gather', CASE WHEN workers THEN '2' ELSE '0' END, true);
+END \$\$;
+CREATE FUNCTION answer(query text, tab text) RETURNS text LANGUAGE plpgsql AS \$\$
+DECLARE got text; sorted bool; r record; last record;
+BEGIN
+	EXECUTE format('SELECT string_agg(x, '';'' ORDER BY x) FROM (SELECT q::text AS x FROM (%s) q) s', regexp_replace(query, '\\mT\\M', tab, 'g')) INTO got;
+	RETURN got;
+END \$\$;
+CREATE FUNCTION plan(query text) RETURNS text LANGUAGE plpgsql AS \$\$
+DECLARE line text; got text := '';
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (COSTS off) ' || regexp_replace(query, '\\mT\\M', 'z', 'g') LOOP got := got || line || E'\\n'; END LOOP;
+	RETURN got;
+END \$\$;
+CREATE FUNCTION differences(workers bool) RETURNS TABLE (query text, heap text, zheap text) LANGUAGE plpgsql AS \$\$
+DECLARE h text; z text; q text;
+BEGIN
+	FOR q IN SELECT * FROM queries LOOP
+		PERFORM plan_for(true, false); h := answer(q, 'h');
+		PERFORM plan_for(false, workers); z := answer(q, 'z');
+		IF h IS DISTINCT FROM z THEN query := q; heap := h; zheap := z; RETURN NEXT; END IF;
+	END LOOP;
+END \$\$;
+CREATE FUNCTION disorder() RETURNS TABLE (query text) LANGUAGE plpgsql AS \$\$
+DECLARE n float8; last float8;
+BEGIN
+	PERFORM plan_for(false, false);
+	FOR n IN SELECT z.n::float8 FROM z WHERE z.n > -100 ORDER BY z.n LOOP
+		IF n < last THEN query := 'ascending'; RETURN NEXT; END IF; last := n; END LOOP;
+	last := NULL;
+	FOR n IN SELECT z.n::float8 FROM z WHERE z.n IN (1, 2, 3, 4, 5, 6) ORDER BY z.n DESC LOOP
+		IF n > last THEN query := 'descending'; RETURN NEXT; END IF; last := n; END LOOP;
+END \$\$;
+CREATE FUNCTION other_plans(workers bool) RETURNS TABLE (query text, plan text) LANGUAGE plpgsql AS \$\$ BEGIN
+	PERFORM plan_for(false, workers);
+	RETURN QUERY SELECT q, p FROM (SELECT q, plan(q) p FROM queries) s WHERE p !~ 'Index Only Scan' OR p ~ '(Seq|Index|Bitmap Heap) Scan';
+END \$\$});
+
+my @whole = ('SELECT n, d, t FROM z', 'SELECT f, i FROM z', 'SELECT i, big FROM z', 'SELECT na, d FROM z', 'SELECT nm, n FROM z', 'SELECT f, n FROM z WHERE d > 50');
+sub heap_fetches
+{
+	return join ' ', map { sql('BEGIN;', 'SELECT plan_for(false, false);', "EXPLAIN (ANALYZE, COSTS off, TIMING off) $_") =~ /Heap Fetches: (\d+)/ } @_;
+}
+my $writer = session($node);
+my @old;
+sub change
+{
+	my ($sql) = @_;
+	for my $t ('h', 'z')
+	{
+		(my $s = $sql) =~ s/\bT\b/$t/g;
+		ask($writer, $s);
+		is($complaint, '', "no error: $s") if $complaint ne '';
+	}
+}
+sub compare
+{
+	my ($what) = @_;
+	my $n = 0;
+	my $bad = '';
+	for my $s ($writer, @old)
+	{
+		my $workers = rand() < 0.3 && $s != $writer ? 'true' : 'false';
+		$bad .= "session $n: $_" for grep { $_ ne '' } ask($s, "SELECT * FROM differences($workers)") . $complaint, ask($s, 'SELECT * FROM disorder()') . $complaint;
+		$n++;
+	}
+	$bad .= sql(q{SELECT string_agg(i::text || ': ' || c::text, '; ') FROM pg_index, LATERAL (SELECT indexrelid::regclass) r (i), LATERAL zundo.check_index(i) c
+		WHERE indrelid = 'z'::regclass AND NOT indisunique});
+	is($bad, '', $what);
+}
+sub one
+{
+	my $id = 1 + int(rand(200));
+	my $pick = int(rand(15));
+	my $v = rand() < 0.1 ? 'NULL' : int(rand(9));
+	return $pick < 2 ? "UPDATE T SET n = $v WHERE id = $id"
+		: $pick < 4 ? "UPDATE T SET n = round(n, (scale(n) + 1) % 4) WHERE id % 11 = $id % 11"
+		: $pick < 5 ? "UPDATE T SET d = (d + 7) % 100 WHERE id = $id"
+		: $pick < 6 ? "UPDATE T SET t = CASE WHEN t = upper(t) THEN lower(t) ELSE upper(t) END WHERE id % 7 = $id % 7"
+		: $pick < 7 ? "UPDATE T SET f = -f WHERE id % 5 = $id % 5"
+		: $pick < 8 ? "UPDATE T SET i = CASE WHEN i = interval '30 days' THEN interval '1 mon' ELSE interval '30 days' END WHERE id % 13 = $id % 13"
+		: $pick < 9 ? "UPDATE T SET i = justify_days(i) WHERE id % 3 = $id % 3"
+		: $pick < 10 ? "UPDATE T SET na = (SELECT array_agg(round(x, 1 + $id % 3)) FROM unnest(na) x) WHERE id % 9 = $id % 9"
+		: $pick < 11 ? "UPDATE T SET big = repeat('x' || $id, CASE WHEN $id % 3 = 0 THEN 600 ELSE 30 END) WHERE id IN ($id, $id + 3)"
+		: $pick < 12 ? "UPDATE T SET nm = 'n' || $id % 7, t = 't' || $id % 5 WHERE id = $id"
+		: $pick < 13 ? "DELETE FROM T WHERE id = $id"
+		: $pick < 14 ? "INSERT INTO T SELECT $id, $v, 0, '1 mon', '{1.0,1}', 'n1', 'T1', 60, 'b' ON CONFLICT (id) DO UPDATE SET n = T.n + 1.00, d = T.d + 1"
+		: "UPDATE T SET n = n + 0.0, d = d + 1, f = f * 1 WHERE id % 10 = $id % 10";
+}
+sub vacuum
+{
+	my ($what) = @_;
+	sql('VACUUM (INDEX_CLEANUP on) z');
+	compare($what);
+}
+sub same_on_standby
+{
+	my ($what) = @_;
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	is($standby->safe_psql('postgres', 'SELECT * FROM differences(false); SELECT * FROM disorder()'), '', "$what: standby");
+}
+is(sql('SELECT * FROM other_plans(false)'), '', 'index-only scans');
+sql('VACUUM z; ANALYZE z; ANALYZE h');
+like(sql('BEGIN;', 'SELECT plan_for(false, true);', q{SELECT plan('SELECT count(n), sum(d) FROM T WHERE n > 1')}), qr/Parallel Index Only Scan/, 'a parallel index-only scan');
+is(heap_fetches(@whole), '0 0 0 0 0 0', 'no visit of the table');
+
+for my $round (1 .. 18)
+{
+	if (@old < 3)
+	{
+		my $s = session($node);
+		ask($s, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h');
+		push @old, $s;
+	}
+	elsif (rand() < 0.4)
+	{
+		my ($s) = splice(@old, int(rand(@old)), 1);
+		ask($s, 'COMMIT');
+		$s->quit;
+	}
+	ask($writer, 'BEGIN');
+	for my $n (1 .. 1 + int(rand(6)))
+	{
+		my $sub = rand();
+		ask($writer, 'SAVEPOINT s') if $sub < 0.4;
+		change(one()) for 1 .. 2;
+		ask($writer, $sub < 0.25 ? 'ROLLBACK TO s' : 'RELEASE s') if $sub < 0.4;
+	}
+	compare("round $round") if $round % 3 == 0;
+	ask($writer, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
+	compare("round $round, ended");
+	vacuum("round $round, after VACUUM") if $round % 2 == 0;
+	if ($round % 6 == 0)
+	{
+		ask($_, 'COMMIT'), $_->quit for @old;
+		@old = ();
+		if ($round == 12)
+		{
+			$writer->quit;
+			crash($node);
+			$writer = session($node);
+			compare('after a crash');
+		}
+		sql('REINDEX TABLE z') if $round == 6;
+		vacuum("round $round, no old snapshot");
+		same_on_standby("round $round");
+	}
+}
+is(sql('SELECT * FROM other_plans(false)'), '', 'index-only scans still');
+
+
+# One VACUUM, when no old snapshot is there and no included column is out of line: no table page needs a visit.
+change("UPDATE T SET big = 'b' || id % 5, d = d + 1, n = n + 0.0");
+compare('all rows changed');
+isnt(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is visited');
+vacuum('all rows changed, after VACUUM');
+is(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is not visited');
+
+# VACUUM waits for a scan that has read entries with other bytes, and would find the page all-visible afterwards (ZBTREE-15).
+change('UPDATE T SET d = d + 100 WHERE id % 2 = 0');
+my $expected = sql("SELECT string_agg(x, ';' ORDER BY x) FROM (SELECT (n, d, t)::text AS x FROM h) s");
+my $scan = session($node);
+ask($scan, 'BEGIN', 'SELECT plan_for(false, false)', 'CREATE TEMP TABLE got (n numeric, d int, t text)');
+ask($scan, 'DECLARE c NO SCROLL CURSOR FOR SELECT n, d, t FROM z');
+my $first = ask($scan, 'FETCH 1 FROM c');
+my $vacuum = session($node);
+$vacuum->query_until(qr/started/, "\\echo started\nVACUUM (INDEX_CLEANUP on) z;\n\\echo vacuumed\n");
+ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'BufferPin' AND query LIKE 'VACUUM%'}), 'VACUUM waits for the scan');
+my @got = ($first, split(/\n/, ask($scan, 'FETCH ALL FROM c')));
+ask($scan, 'COMMIT');
+$vacuum->query_until(qr/vacuumed/, "\n");
+is(join(';', sort @got), join(';', sort map { s/[()]//gr =~ s/,/|/gr } split(/;/, $expected)), 'the scan has returned the row versions');
+compare('and VACUUM has ended');
+is(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is not visited then');
+$_->quit for ($scan, $vacuum);
+
+# on a standby no plan has index-only scans; after promotion they have
+change('UPDATE T SET d = d + 1, n = n + 0.00 WHERE id % 4 = 0');
+same_on_standby('in the end');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM other_plans(false) WHERE plan ~ 'Index Only Scan'"), 0, 'no index-only scan on a standby');
+$writer->quit;
+no_crash($node);
+$node->stop;
+$standby->promote;
+is($standby->safe_psql('postgres', 'SELECT * FROM differences(false); SELECT * FROM disorder(); SELECT * FROM other_plans(false)'), '', 'promoted');
+$standby->safe_psql('postgres', "UPDATE h SET d = d + 5, n = n - 0.000; UPDATE z SET d = d + 5, n = n - 0.000");
+$standby->safe_psql('postgres', 'VACUUM z');
+is($standby->safe_psql('postgres', 'SELECT * FROM differences(false); SELECT * FROM disorder()'), '', 'promoted and changed');
+no_crash($standby);
+$standby->stop;
+done_testing();

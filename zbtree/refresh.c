@@ -1,0 +1,161 @@
+/*
+ * zbtree/refresh.c - giving an entry the values of its row's version, and
+ * waiting for scans that may have read it before (ZBTREE-15). Called by VACUUM.
+ *
+ * Locks: one leaf page at a time. The change of an entry is a WAL record of
+ * its own (ZWAL_MARK), for nbtree has none. No crash points: an entry is always
+ * right for scans that visit the table.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/nbtree.h"
+#include "access/xloginsert.h"
+#include "change/zwal.h"
+#include "common/rmgr.h"
+#include "common/zundo.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "zbtree/refresh.h"
+#include "zbtree/zbtree.h"
+#include "zbtree/zbtree_internal.h"
+
+/*
+ * Forms the entry of these values, or returns NULL: for an index with
+ * expressions, for values that are stored out of line, and for those that might
+ * be too long.
+ */
+static IndexTuple
+form_entry(Relation index, ItemPointer tid, Datum *values, bool *isnull)
+{
+	TupleDesc	desc = RelationGetDescr(index);
+	IndexTuple	entry;
+	Size		size = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		ZcAttr		att = zc_attr(desc, i);
+
+		if (index->rd_index->indkey.values[i] == InvalidAttrNumber)
+			return NULL;
+		if (isnull[i] || att->attlen != -1)
+			continue;
+		if (VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+			return NULL;
+		size += toast_raw_datum_size(values[i]);
+	}
+	if (size > BLCKSZ / 2)
+		return NULL;
+	entry = index_form_tuple(desc, values, isnull);
+	entry->t_tid = *tid;
+	return entry;
+}
+
+/* Logs that the entry at off of the leaf page in buf has been replaced. */
+static void
+log_entry(Buffer buf, OffsetNumber off, IndexTuple entry)
+{
+	xl_zheap_mark xlrec = {off, ZMARK_ENTRY};
+	XLogRecPtr	recptr;
+
+	Assert(CritSectionCount > 0);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
+	XLogRegisterData((char *) entry, IndexTupleSize(entry));
+	XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
+	PageSetLSN(BufferGetPage(buf), recptr);
+}
+
+/*
+ * Replaces the entry at off of the exclusively locked leaf page. The keys are
+ * equal by the operator classes, so that the order stays. Returns false if the
+ * page has no room.
+ */
+static bool
+replace_entry(Relation index, Buffer buf, OffsetNumber off, IndexTuple entry)
+{
+	Page		page = BufferGetPage(buf);
+	int			more = (int) MAXALIGN(IndexTupleSize(entry)) -
+	(int) MAXALIGN(ItemIdGetLength(PageGetItemId(page, off)));
+
+	Assert(zc_buffer_exclusive(buf));
+	Assert(IndexTupleSize(entry) == MAXALIGN(IndexTupleSize(entry)));
+	if (more > (int) PageGetExactFreeSpace(page))
+		return false;
+	START_CRIT_SECTION();
+	if (!PageIndexTupleOverwrite(page, off, (Item) entry, IndexTupleSize(entry)))
+		elog(PANIC, "cannot replace entry %u in block %u of index \"%s\"", off,
+			 BufferGetBlockNumber(buf), RelationGetRelationName(index));
+	MarkBufferDirty(buf);
+	if (RelationNeedsWAL(index))
+		log_entry(buf, off, entry);
+	END_CRIT_SECTION();
+	return true;
+}
+
+bool
+zbtree_refresh(Relation index, Relation table, ItemPointer tid, Datum *values, bool *isnull,
+			   bool *written)
+{
+	IndexTuple	entry = form_entry(index, tid, values, isnull);
+	BTScanInsert key;
+	Buffer		buf;
+	OffsetNumber off = InvalidOffsetNumber;
+	bool		fresh = false;
+
+	Assert(zbtree_is(index));
+	if (entry == NULL)
+		return false;
+	key = _bt_mkscankey(index, entry);
+	buf = zbtree_lock_leaf(index, table, key);
+	if (BufferIsValid(buf))
+	{
+		Page		page = BufferGetPage(buf);
+
+		off = zbtree_find_entry(index, page, key);
+		if (OffsetNumberIsValid(off))
+		{
+			IndexTuple	present = (IndexTuple) PageGetItem(page, PageGetItemId(page, off));
+
+			fresh = zbtree_has_content(index, present, values, isnull);
+			if (!fresh)
+				*written |= fresh = replace_entry(index, buf, off, entry);
+		}
+		_bt_relbuf(index, buf);
+	}
+	pfree(key);
+	pfree(entry);
+	return fresh;
+}
+
+/*
+ * A deleted page that scans might still stand on is not yet free for reuse:
+ * their snapshots are older than its deletion.
+ */
+void
+zbtree_wait_for_scans(Relation index, BufferAccessStrategy strategy)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+
+	for (BlockNumber block = BTREE_METAPAGE + 1; block < nblocks; block++)
+	{
+		Buffer		buf;
+		Page		page;
+		bool		deleted;
+
+		CHECK_FOR_INTERRUPTS();
+		buf = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+		LockBuffer(buf, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buf);
+		deleted = PageIsNew(page) || P_IGNORE(BTPageGetOpaque(page));
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		if (deleted)
+		{
+			LockBufferForCleanup(buf);
+			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		}
+		ReleaseBuffer(buf);
+	}
+}
