@@ -303,15 +303,14 @@ class PrivateServer(Server):
     def conninfo(self, database):
         return f"host={self.directory} port=5432 user=postgres dbname={database}"
 
-    def full_page_writes(self, on):
-        """Switch full-page images on or off."""
-        self.run_sql("postgres", f"ALTER SYSTEM SET full_page_writes = {'on' if on else 'off'};\n"
-                                 "SELECT pg_reload_conf();\n")
-        for _ in range(50):
-            if self.run_sql("postgres", "SHOW full_page_writes") == ("on" if on else "off"):
-                break
-            time.sleep(0.1)
-        time.sleep(0.3)
+    def wal_without_images(self, start, end):
+        """Bytes of the WAL records between two positions, without their full-page images."""
+        done = self._as_owner([self.tool("pg_waldump"), "--stats", "-p", os.path.join(self.directory, "data", "pg_wal"),
+                               "-s", start, "-e", end])
+        total = re.search(r"^Total +\d+ +(\d+) ", done.stdout, re.M)
+        if total is None:
+            raise BenchError(f"pg_waldump does not tell what is in WAL from {start} to {end}: {done.stderr.strip()}")
+        return int(total[1])
 
     def server_file(self, name):
         """Path of a file that the server's processes may write and read."""
@@ -369,9 +368,6 @@ class ExistingServer(Server):
             return urllib.parse.urlunsplit(parts._replace(path="/" + database, query=urllib.parse.urlencode(options)))
         base = self.base if "=" in self.base else f"dbname={self.base}"
         return f"{base} dbname={database}"
-
-    def full_page_writes(self, on):
-        raise BenchError("settings of an existing server are left alone")
 
     def cpu_seconds(self):
         return None

@@ -119,6 +119,31 @@ replace_row(Page page, const ZChange *change)
 	}
 }
 
+/*
+ * Forms the new row of a MOVE with row_left_out from the old one. The header of
+ * the new one is known.
+ */
+static bool
+form_moved_row(ZChange *change, char *row)
+{
+	Page		page = change->page[0].page;
+	OffsetNumber off = change->rec[0].offset;
+	const char *end = change->delta + change->delta_length;
+	Size		len = zchange_left_out(change);
+
+	/* the row was found when it was put into the undo (zchange_put_row) */
+	Assert(zpage_row_length(page, PageGetItemId(page, off)) == (int) len + ZTUPLE_HEADER_SIZE);
+	memcpy(row, zpage_row(page, PageGetItemId(page, off)), len + ZTUPLE_HEADER_SIZE);
+	if (zdelta_undo_apply(change->delta, end, row + ZTUPLE_HEADER_SIZE, &len,
+						  BLCKSZ - ZTUPLE_HEADER_SIZE) != end)
+		return false;
+	zheader_set(row, change->shape);
+	change->row = row;
+	change->row_length = len + ZTUPLE_HEADER_SIZE;
+	return true;
+}
+
+/* The delta of an UPDATE is in WAL form, that of a MOVE in undo form. */
 bool
 zchange_form_row(ZChange *change, char *row)
 {
@@ -129,6 +154,8 @@ zchange_form_row(ZChange *change, char *row)
 	ZHeader		updated;
 	Size		len;
 
+	if (change->opcode == ZWAL_MOVE)
+		return form_moved_row(change, row);
 	if (!ItemIdIsNormal(lp))
 		return false;
 	current = zheader_get(zpage_row(page, lp));

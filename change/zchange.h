@@ -62,7 +62,8 @@ typedef struct ZChange
 								 * has only type and place */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
-	bool		row_left_out;	/* DELETE: the WAL record leaves the row out;
+	bool		row_left_out;	/* DELETE, and MOVE on one page without LOCKS:
+								 * the WAL record leaves the old row out;
 								 * replay finds it on the table page
 								 * (REPLAY-1) */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
@@ -70,11 +71,11 @@ typedef struct ZChange
 								 * it does not have */
 	bool		new_shape;		/* UPDATE: number of attributes, nulls or
 								 * external change */
-	uint16		old_header_length;	/* UPDATE, and DELETE with row_left_out:
-									 * of the old header in the record's
-									 * payload */
+	uint16		old_header_length;	/* UPDATE, and with row_left_out: of the
+									 * old header in the record's payload */
 	ZHeader		shape;			/* UPDATE with new_shape: header with the new
-								 * shape */
+								 * shape. MOVE with row_left_out, set by the
+								 * decoder: the new row's header */
 	ZXid		topxid;
 	ZChangePage page[2];		/* page of the row; page of a MOVE's new row,
 								 * if that is another */
@@ -82,9 +83,9 @@ typedef struct ZChange
 								 * new row's page */
 
 	/*
-	 * INSERT, MOVE: the new row. UPDATE: what the row becomes; not known to
-	 * the decoder, and so set by replay. MULTI_INSERT: the new rows, each
-	 * after its length (uint16).
+	 * INSERT, MOVE: the new row. UPDATE: what the row becomes. Of an UPDATE,
+	 * and of a MOVE with row_left_out, the decoder does not know it; replay
+	 * sets it. MULTI_INSERT: the new rows, each after its length (uint16).
 	 */
 	const char *row;
 	uint32		row_length;
@@ -171,9 +172,10 @@ extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const cha
 extern void zchange_apply(const ZChange *change);
 
 /*
- * zchange_form_row: completes a decoded UPDATE: forms in row (BLCKSZ bytes)
- * what becomes of the row on change's table page, which is as it was before the
- * change. Returns false if the delta does not fit to that row.
+ * zchange_form_row: completes a decoded UPDATE, or a MOVE with row_left_out:
+ * forms in row (BLCKSZ bytes) the new row. The old one is on change's table
+ * page, which is as it was before the change. Returns false if the delta does
+ * not fit to that row.
  */
 extern bool zchange_form_row(ZChange *change, char *row);
 
@@ -219,13 +221,13 @@ typedef struct ZChangeWal
 } ZChangeWal;
 
 /*
- * Memory for what the decoder builds: a row or a payload, and a packed record
- * or an uncompressed payload.
+ * Memory for what the decoder builds: a row or a payload, and the packed
+ * records, of which one at most has a payload, or an uncompressed payload.
  */
 typedef struct ZChangeWork
 {
 	char		bytes[ZUR_MAX_LENGTH];
-	char		packed[ZUR_MAX_LENGTH];
+	char		packed[ZUR_MAX_LENGTH + 64];
 } ZChangeWork;
 
 /*
@@ -270,14 +272,14 @@ extern bool zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork
 
 /*
  * zchange_pages_have_images: returns whether the server writes full-page images
- * now, so that a DELETE may leave the row out of its record (REPLAY-1). Only a
- * hint: the answer may change before the record is inserted.
+ * now, so that a record may leave the old row out (REPLAY-1). Only a hint: the
+ * answer may change before the record is inserted.
  */
 extern bool zchange_pages_have_images(void);
 
 /*
- * zchange_left_out: returns the number of bytes that the record of the decoded
- * change leaves out: of the deleted row, without its header.
+ * zchange_left_out: returns the number of bytes that the record of the change
+ * leaves out: of the old row, without its header.
  */
 static inline Size
 zchange_left_out(const ZChange *change)
@@ -287,10 +289,10 @@ zchange_left_out(const ZChange *change)
 }
 
 /*
- * zchange_put_row: completes a decoded change with row_left_out: gives it the
- * zchange_left_out bytes of the deleted row, or says that they are gone
- * (ZUX_ROW_GONE) if row is NULL, and packs its undo record into work, which the
- * decoder was given.
+ * zchange_put_row: completes the undo of a decoded change with row_left_out:
+ * gives it the zchange_left_out bytes of the old row, or says that they are
+ * gone (ZUX_ROW_GONE) if row is NULL, and packs its undo records into work,
+ * which the decoder was given.
  */
 extern void zchange_put_row(ZChange *change, ZChangeWork *work, const char *row);
 

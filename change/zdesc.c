@@ -87,7 +87,9 @@ desc_change(StringInfo buf, XLogReaderState *record)
 	}
 	if (change.row_left_out)
 		appendStringInfo(buf, ", row of %zu bytes left out", zchange_left_out(&change));
-	if (change.opcode == ZWAL_MOVE)
+	if (change.opcode == ZWAL_MOVE && change.row_left_out)
+		appendStringInfoString(buf, ", new row by delta");
+	else if (change.opcode == ZWAL_MOVE)
 		appendStringInfo(buf, ", new row of %u bytes%s", change.row_length,
 						 change.delta_length > 0 ? " by delta" : "");
 	if (change.converted)

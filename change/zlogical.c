@@ -481,6 +481,8 @@ decode_change(Decoding *d)
 			queue_old(d, old, old_len, new, new_len);
 			break;
 		case ZWAL_MOVE:
+			if (d->change.row_left_out)
+				malformed(record);
 			queue_old(d, old, old_len, d->change.row, d->change.row_length);
 			break;
 		case ZWAL_DELETE:

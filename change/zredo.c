@@ -179,13 +179,17 @@ lock_pages(XLogReaderState *record, ZChange *change, Buffer *held)
 }
 
 /*
- * Returns the bytes of the row at off of a table page that is locked, after its
- * header, if there is a row with len bytes there; else NULL. A page that is
- * newer than the record must still show the deletion, by this slot.
+ * Returns the bytes, after its header, of the row that the change ended on its
+ * table page, which is locked; NULL if there is no row of that length at its
+ * place. A page that is newer than the record must still show that the row was
+ * deleted, or has moved, by this slot.
  */
 static const char *
-deleted_row(Page page, OffsetNumber off, Size len, bool newer, int slotno)
+ended_row(const ZChange *change, Page page, bool newer)
 {
+	OffsetNumber off = change->rec[0].offset;
+	Size		len = zchange_left_out(change);
+	int			state = change->opcode == ZWAL_MOVE ? ZSTATE_MOVED : ZSTATE_DELETED;
 	ItemId		lp;
 	ZHeader		h;
 
@@ -195,20 +199,20 @@ deleted_row(Page page, OffsetNumber off, Size len, bool newer, int slotno)
 	if (!ItemIdIsNormal(lp) || zpage_row_length(page, lp) != (int) len + ZTUPLE_HEADER_SIZE)
 		return NULL;
 	h = zheader_get(zpage_row(page, lp));
-	if (newer && (ZH_STATE(h) != ZSTATE_DELETED || ZH_SLOT(h) != slotno))
+	if (newer && (ZH_STATE(h) != state || ZH_SLOT(h) != (int) change->page[0].slot.slotno))
 		return NULL;
 	return zpage_row(page, lp) + ZTUPLE_HEADER_SIZE;
 }
 
 /*
- * Completes a DELETE whose record leaves the row out, from its table page,
- * which is as it was before the record or right after it: in an image, or read
- * from disk. If the page is missing, or is newer and does not have the row any
- * more, nobody needs the row (REPLAY-1). A page that has lost a write
- * (OVERFLOW-5) may not have the row, either, and nobody can read it.
+ * Completes a DELETE or MOVE whose record leaves the old row out, from its
+ * table page, which is as it was before the record or right after it: in an
+ * image, or read from disk. If the page is missing, or is newer and does not
+ * have the row any more, nobody needs the row (REPLAY-1). A page that has lost
+ * a write (OVERFLOW-5) may not have the row, either, and nobody can read it.
  */
 static void
-take_deleted_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
+take_old_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 {
 	Buffer		buf = change->page[0].buf;
 	const char *row = NULL;
@@ -218,8 +222,7 @@ take_deleted_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 		Page		page = BufferGetPage(buf);
 		bool		newer = PageGetLSN(page) > record->EndRecPtr;
 
-		row = deleted_row(page, change->rec[0].offset, zchange_left_out(change), newer,
-						  change->page[0].slot.slotno);
+		row = ended_row(change, page, newer);
 		if (row == NULL && !newer && zpage_trailer(page)->overflow != ZPAGE_LOST_OVERFLOW)
 			malformed(record);
 	}
@@ -243,12 +246,12 @@ redo_change(XLogReaderState *record)
 		malformed(record);
 	nheld = lock_pages(record, &change, held);
 	if (change.row_left_out)
-		take_deleted_row(record, &change, &work);
+		take_old_row(record, &change, &work);
 	if (!change.covered)
 		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
 	nheld += change.op.npages;
-	if (change.opcode == ZWAL_UPDATE && change.page[0].page != NULL &&
-		!zchange_form_row(&change, row))
+	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.row_left_out)) &&
+		change.page[0].page != NULL && !zchange_form_row(&change, row))
 		malformed(record);
 	zchange_apply(&change);
 	for (int i = 0; i < 2; i++)

@@ -31,11 +31,10 @@ special_fact(ZChange *change, uint8 opcode)
 	{
 		case ZWAL_INSERT:
 			return &change->frozen;
-		case ZWAL_MOVE:
-			return &change->page[1].init;
 		case ZWAL_LOCK:
 			return &change->converted;
 		case ZWAL_DELETE:
+		case ZWAL_MOVE:
 			return &change->row_left_out;
 		default:
 			return NULL;
@@ -144,7 +143,7 @@ get_place(ZWalReader *r, ZuOp *op)
 
 /*
  * Computes the pointers of the records, which lie one after the other from the
- * first one's place.
+ * first one's place, and prev of those that are pushed on the one before.
  */
 static void
 locate_records(ZWalReader *r, ZChange *change)
@@ -163,6 +162,8 @@ locate_records(ZWalReader *r, ZChange *change)
 	{
 		op->records[i] = &change->rec[i];
 		op->ptr[i] = zu_advance(base, byte);
+		if (change->rec[i].prev == ZCHANGE_ON_RECORD_BEFORE && i > 0)
+			change->rec[i].prev = op->ptr[i - 1];
 		byte += change->rec[i].length;
 	}
 	r->bad = (byte != op->total);
@@ -382,12 +383,12 @@ compare_records(const ZChange *change, const ZChange *decoded)
 }
 
 /*
- * Asserts that replay of this UPDATE forms the row that it leaves here. The
- * page, on which nothing has changed yet, keeps its locks in both, unless the
- * change clears them.
+ * Asserts that replay forms the row that this change, an UPDATE or a MOVE with
+ * row_left_out, leaves here. The page, on which nothing has changed yet, keeps
+ * the locks of an updated row in both, unless the change clears them.
  */
 static void
-compare_updated_row(const ZChange *change, ZChange *decoded)
+compare_formed_row(const ZChange *change, ZChange *decoded)
 {
 	char	   *row = palloc(BLCKSZ);
 	ZHeader		formed;
@@ -398,7 +399,7 @@ compare_updated_row(const ZChange *change, ZChange *decoded)
 	ok = zchange_form_row(decoded, row);
 	Assert(ok);
 	formed = zheader_get(row);
-	Assert(change->clear_locks ? formed == wanted
+	Assert(change->clear_locks || change->opcode == ZWAL_MOVE ? formed == wanted
 		   : ZH_WITHOUT_LOCKS(formed) == ZH_WITHOUT_LOCKS(wanted));
 	Assert(same_bytes(row + ZTUPLE_HEADER_SIZE, decoded->row_length - ZTUPLE_HEADER_SIZE,
 					  change->row + ZTUPLE_HEADER_SIZE, change->row_length - ZTUPLE_HEADER_SIZE));
@@ -421,8 +422,8 @@ compare_pages(const ZChange *change, ZChange *decoded)
 	if (change->new_shape)
 		Assert(zheader_same_shape(decoded->shape, change->shape));
 	Assert(same_bytes(decoded->delta, decoded->delta_length, change->delta, change->delta_length));
-	if (change->opcode == ZWAL_UPDATE)
-		compare_updated_row(change, decoded);
+	if (change->opcode == ZWAL_UPDATE || (change->opcode == ZWAL_MOVE && change->row_left_out))
+		compare_formed_row(change, decoded);
 	else
 		Assert(same_bytes(decoded->row, decoded->row_length, change->row, change->row_length));
 }
@@ -469,6 +470,7 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 	if (change->rec[0].type == ZUR_MOVE && change->nrecords > 1)
 	{
 		Assert(decoded->page[1].slot.slotno == change->page[1].slot.slotno);
+		Assert(decoded->page[1].slot.in_overflow == BufferIsValid(change->page[1].overflow_buf));
 		Assert(zchange_on_one_page(change) ||
 			   same_slot(&decoded->page[1].slot, &change->page[1].slot));
 		Assert(change->nrecords < 3 || same_slot(&decoded->locks, &change->locks));

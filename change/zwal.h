@@ -44,8 +44,8 @@
  *	the row's, RANGE-2 in dml/) has none of these fields, flags included:
  *		v slot | v offset | v natts << 2 | external << 1 | nulls
  *		the row after its header
- *	INSERT, UPDATE, DELETE with ZWD_SPECIAL ("compact": the undo record is built
- *	from these fields):
+ *	INSERT, UPDATE, DELETE and MOVE with ZWD_SPECIAL ("compact": the undo
+ *	records are built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
  *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte)
  *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW) | v rows (ZWD_OPEN)
@@ -54,6 +54,12 @@
  *				compact old header (as in the undo record) | delta in WAL form
  *		DELETE:	v length of the row without its header << 1 | other partition;
  *				compact old header. Replay takes the row from block 0.
+ *		MOVE:	v length of the old row without its header << 1 | key change;
+ *				compact old header | v offset of the new row, which is on block
+ *				0, too | v natts << 2 | external << 1 | nulls of the new row
+ *				delta in undo form, which turns the old row's bytes after its
+ *				header into those of the new row. Replay takes the old row from
+ *				block 0.
  *	others ("literal": the packed undo records as they are):
  *		v slot | u8 slots (ZWD_GROW) | v number of undo records
  *		v length of them | undo records
@@ -65,7 +71,8 @@
  *			and u8 slots of the common lock slot on that page. If ZWM_DELTA is
  *			set in the length, the new row is 5 bytes header and a delta in undo
  *			form, which turns the old row's bytes after its header (payload of
- *			the first undo record) into those of the new row.
+ *			the first undo record) into those of the new row. If ZWM_INIT is
+ *			set, block 1 is WILL_INIT.
  *
  * For logical decoding, at wal_level = logical only, and only if the change is
  * to be shown (DECODE-2 in change/zlogical.h), the data of block 0:
@@ -107,14 +114,14 @@
 
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
- * INSERT: the row's header names no slot; MOVE: block 1 is WILL_INIT; LOCK:
- * inline locks became records, and no row changes; DELETE: the row is left out.
- * Not set in others.
+ * INSERT: the row's header names no slot; LOCK: inline locks became records,
+ * and no row changes; DELETE, MOVE: the old row is left out. Not set in others.
  */
 #define ZWD_SPECIAL		0x80
 
-/* In the length of a MOVE's new row. */
+/* In the length of a literal MOVE's new row. */
 #define ZWM_DELTA		0x8000
+#define ZWM_INIT		0x4000
 
 #define ZWU_KEY_CHANGE	0x01
 #define ZWU_CLEAR_LOCKS 0x02

@@ -251,13 +251,88 @@ get_delete(ZWalReader *r, ZChange *change, char *payload)
 	rec->payload_len = change->old_header_length + (word >> 1);
 }
 
+/* ---- MOVE ---- */
+
+/*
+ * Appends what only a MOVE within one page that leaves the old row out has: its
+ * length, whether the key changes, its header, and the new row.
+ */
+static char *
+put_move(char *p, const ZChange *change, ZChangeWal *wal)
+{
+	const ZuRecord *out = &change->rec[0];
+	const ZuRecord *in = &change->rec[1];
+	ZHeader		h = zheader_get(change->row);
+
+	Assert((out->xflags & ~ZUX_KEY_CHANGE) == 0 && !TransactionIdIsValid(out->as_of));
+	Assert(in->xflags == (ZUX_MOVED_IN | out->xflags) && in->cid == out->cid);
+	Assert(h == ZH_WITH_SLOT(zwal_header_of_shape(zwal_shape_of(h)),
+							 change->page[0].slot.slotno));
+	p = zvarint_put(p, (uint32) zchange_left_out(change) << 1 |
+					((out->xflags & ZUX_KEY_CHANGE) ? 1 : 0));
+	p = put_bytes(p, out->payload, change->old_header_length);
+	p = zvarint_put(p, in->offset);
+	p = zvarint_put(p, zwal_shape_of(h));
+	zwal_add_part(wal, wal->head, p - wal->head);
+	zwal_add_part(wal, change->delta, change->delta_length);
+	return p;
+}
+
+/*
+ * Reads what put_move wrote. The payload of the first record has its length,
+ * but only the old header so far; the second is pushed on the first.
+ */
+static void
+get_move(ZWalReader *r, ZChange *change, char *payload)
+{
+	ZuRecord   *out = &change->rec[0];
+	ZuRecord   *in = &change->rec[1];
+	uint32		word = get_varint(r);
+	const char *old = r->p;
+	const char *next = r->bad ? NULL : zheader_compact_get(old, r->end, (ZHeader) 0,
+														   &change->shape);
+
+	if (next == NULL || (word >> 1) > BLCKSZ)
+	{
+		r->bad = true;
+		return;
+	}
+	r->p = next;
+	out->type = ZUR_MOVE;
+	out->xflags = (word & 1) ? ZUX_KEY_CHANGE : 0;
+	change->old_header_length = next - old;
+	memcpy(payload, old, change->old_header_length);
+	out->payload = payload;
+	out->payload_len = change->old_header_length + (word >> 1);
+	*in = *out;
+	change->nrecords = 2;
+	in->type = ZUR_INSERT;
+	in->xflags |= ZUX_MOVED_IN;
+	in->flags = 0;
+	in->payload = NULL;
+	in->payload_len = 0;
+	in->nrows = 1;
+	in->prev = ZCHANGE_ON_RECORD_BEFORE;
+	in->offset = get_varint(r);
+	ItemPointerSet(&out->forward, out->block, in->offset);
+	change->shape = ZH_WITH_SLOT(zwal_header_of_shape(get_varint(r)),
+								 change->page[0].slot.slotno);
+	change->page[1].slot.slotno = change->page[0].slot.slotno;
+	change->delta = r->p;
+	change->delta_length = r->end - r->p;
+}
+
+/* ---- rows that are left out ---- */
+
 void
 zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
 {
 	ZuRecord   *rec = &change->rec[0];
 	char	   *to = work->bytes + change->old_header_length;
+	char	   *packed = work->packed;
 
 	Assert(rec->payload == work->bytes && change->undo == NULL);
+	Assert(change->op.total <= sizeof(work->packed));
 	if (row != NULL)
 		memcpy(to, row, zchange_left_out(change));
 	else
@@ -265,7 +340,11 @@ zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
 		memset(to, 0, zchange_left_out(change));
 		rec->xflags |= ZUX_ROW_GONE;
 	}
-	zur_pack(rec, work->packed);
+	for (int i = 0; i < change->nrecords; i++)
+	{
+		zur_pack(&change->rec[i], packed);
+		packed += change->rec[i].length;
+	}
 	change->undo = work->packed;
 }
 
@@ -277,7 +356,7 @@ zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 {
 	const ZuRecord *rec = &change->rec[0];
 
-	Assert(change->nrecords == 1);
+	Assert(change->nrecords == (wal->opcode == ZWAL_MOVE ? 2 : 1));
 	p = zvarint_put(p, change->page[0].slot.slotno);
 	p = zvarint_put(p, rec->offset);
 	p = zvarint_put(p, rec->cid);
@@ -292,6 +371,8 @@ zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 		p = put_insert(p, change, wal);
 	else if (wal->opcode == ZWAL_UPDATE)
 		p = put_update(p, change, wal);
+	else if (wal->opcode == ZWAL_MOVE)
+		p = put_move(p, change, wal);
 	else
 		p = put_delete(p, change, wal);
 	Assert(p <= wal->head + sizeof(wal->head));
@@ -323,13 +404,19 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 		get_insert(r, change, work->bytes);
 	else if (r->opcode == ZWAL_UPDATE)
 		get_update(r, change, work->bytes);
+	else if (r->opcode == ZWAL_MOVE)
+		get_move(r, change, work->bytes);
 	else
 		get_delete(r, change, work->bytes);
 	if (r->bad)
 		return;
-	change->op.total = zur_length(rec);
+	for (int i = 0; i < change->nrecords; i++)
+		change->op.total += zur_length(&change->rec[i]);
 	if (change->row_left_out)
+	{
+		r->bad = change->op.total > sizeof(work->packed);
 		return;
+	}
 	zur_pack(rec, work->packed);
 	change->undo = work->packed;
 }

@@ -1,6 +1,7 @@
 /*
  * change/zwal_literal.c - row changes whose WAL record has the packed undo
- * records as they are: all but INSERT, UPDATE and most kinds of DELETE.
+ * records as they are: all but INSERT, UPDATE and most kinds of DELETE and
+ * MOVE.
  *
  * Encoder and decoder stand side by side. The layout is in change/zwal.h.
  */
@@ -49,9 +50,11 @@ put_moved(const ZChange *change, ZChangeWal *wal)
 	uint16		word = whole || delta ? change->row_length : 0;
 	char	   *p = put_other_slot(wal->middle, &change->page[1].slot);
 
-	Assert(change->row_length < ZWM_DELTA);
+	Assert(change->row_length < ZWM_INIT);
 	if (delta)
 		word |= ZWM_DELTA;
+	if (change->page[1].init && wal->opcode != ZWAL_UNDO_ONLY)
+		word |= ZWM_INIT;
 	p = put_bytes(p, &word, 2);
 	if (delta)
 		p = put_bytes(p, change->row, ZTUPLE_HEADER_SIZE);
@@ -59,8 +62,8 @@ put_moved(const ZChange *change, ZChangeWal *wal)
 	zwal_add_part(wal, wal->middle, p - wal->middle);
 	if (delta)
 		zwal_add_part(wal, change->delta, change->delta_length);
-	else if (word > 0)
-		zwal_add_part(wal, change->row, word);
+	else if (whole)
+		zwal_add_part(wal, change->row, change->row_length);
 	if (change->nrecords == 3)
 		zwal_add_part(wal, wal->tail, put_other_slot(wal->tail, &change->locks) - wal->tail);
 }
@@ -115,7 +118,8 @@ get_moved(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	slot->live_chain = !zchange_on_one_page(change) && change->nrecords > 1 &&
 		change->rec[1].prev != InvalidUndoPtr;
 	copy_bytes(r, &word, 2);
-	change->row_length = word & ~ZWM_DELTA;
+	change->row_length = word & ~(ZWM_DELTA | ZWM_INIT);
+	change->page[1].init = (word & ZWM_INIT) != 0;
 	if (word & ZWM_DELTA)
 		get_row_by_delta(r, change, change->row_length, work);
 	else

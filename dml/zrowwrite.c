@@ -185,7 +185,8 @@ carry_locks(RowChange *u, const ZNewPlace *place, ZLockList *list, ZuRecord *rec
 
 /*
  * Gives the change the delta from the old row to the new one, if that is the
- * shorter way to log the new row: the old one is in the WAL record in any case.
+ * shorter way to log the new row, or if the record leaves the old row out:
+ * replay has the old one in any case.
  */
 static void
 log_as_delta(const RowChange *u, ZChange *change, char *buf)
@@ -202,8 +203,9 @@ log_as_delta(const RowChange *u, ZChange *change, char *buf)
 	 */
 	zdelta_compute(new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE,
 				   u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE, &delta);
-	if (zdelta_undo_size(&delta) + ZTUPLE_HEADER_SIZE >= new->len)
+	if (!change->row_left_out && zdelta_undo_size(&delta) + ZTUPLE_HEADER_SIZE >= new->len)
 		return;
+	Assert(zdelta_undo_size(&delta) <= BLCKSZ);
 	change->delta = buf;
 	change->delta_length = zdelta_undo_put(buf, &delta, new->row + ZTUPLE_HEADER_SIZE) - buf;
 }
@@ -225,6 +227,7 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	ZChange		change;
 	ZuRecord   *out = &change.rec[0];
 	ZuRecord   *in = &change.rec[1];
+	int			header_length;
 
 	Assert(zc_buffer_exclusive(u->buf) && zc_buffer_exclusive(place->buf));
 	zwriter_change(&u->writer, &change, ZWAL_MOVE, u->state.others_locks ? 3 : 2);
@@ -234,8 +237,18 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	ItemPointerSet(&out->forward, newblock, place->off);
 	if (excludes_key_share(u))
 		out->xflags |= ZUX_KEY_CHANGE;
-	(void) whole_row_payload(u, &payload, out);
-	zur_compress(out, payload.compressed, sizeof(payload.compressed));
+	header_length = whole_row_payload(u, &payload, out);
+
+	/*
+	 * Whenever replay puts the new row on another page, it must be able to
+	 * form it; the old page may be newer then, and not have the old row.
+	 */
+	change.row_left_out = same && change.logged && !u->writer.decoded &&
+		!u->state.others_locks && zchange_pages_have_images();	/* REPLAY-1 */
+	if (change.row_left_out)
+		change.old_header_length = header_length;
+	else
+		zur_compress(out, payload.compressed, sizeof(payload.compressed));
 	/* on one page, the INSERT record is pushed on the MOVE record */
 	zwriter_record(&u->writer, in, ZUR_INSERT, newblock, place->off,
 				   same ? ZCHANGE_ON_RECORD_BEFORE : place->pick.prev);

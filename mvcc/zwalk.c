@@ -330,7 +330,7 @@ zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecor
 }
 
 /*
- * Raises the error for a deleted row that replay did not find any more. By
+ * Raises the error for an old row that replay did not find any more. By
  * REPLAY-1 no snapshot of this server needs it; one of a standby may, and so
  * index builds and rewrites of the table ask for it as long as `oldest` is held
  * back.
@@ -340,10 +340,10 @@ row_is_gone(const ZWalk *walk)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("deleted row (%u,%u) of relation \"%s\" was lost in a crash", walk->block,
+			 errmsg("old row (%u,%u) of relation \"%s\" was lost in a crash", walk->block,
 					walk->off, RelationGetRelationName(walk->rel)),
-			 errdetail("All snapshots of this server see that transaction %u has deleted it, but "
-					   "a prepared transaction or a replication slot keeps its undo.",
+			 errdetail("All snapshots of this server see that transaction %u has deleted or "
+					   "moved it, but a prepared transaction or a replication slot keeps its undo.",
 					   zxid_to_xid(walk->rec.xid)),
 			 errhint("Try again when zundo.stat_horizon shows a later transaction.")));
 }

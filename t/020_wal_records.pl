@@ -58,10 +58,17 @@ $node->safe_psql('postgres', q{
 	UPDATE t SET id = 6003, filler = NULL WHERE id = 6002;
 	UPDATE t SET id = 6004, filler = 'something else', n = NULL WHERE id = 6003;
 });
+written('MOVE', 'within a page', "row of $_ bytes left out, new row by delta") for 532, 538, 9;
+$node->safe_psql('postgres', q{
+	CREATE TABLE full_pages (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+	INSERT INTO full_pages SELECT g, 0, repeat('compressible ', 40) FROM generate_series(1, 100) g;
+	UPDATE full_pages SET id = 6001 WHERE id = 1;
+	UPDATE full_pages SET id = 6002, n = 7, filler = 'longer' || filler WHERE id = 20;
+	UPDATE full_pages SET id = 6003, filler = repeat('other words ', 45), n = NULL WHERE id = 40;
+});
 written('MOVE', 'a row that is compressed in undo', 'new row of 537 bytes by delta');
 written('MOVE', 'a row that becomes longer', 'new row of 543 bytes by delta');
-written('MOVE', 'nothing is left but the key', 'new row of 14 bytes');
-written('MOVE', 'nulls change', 'new row of 25 bytes');
+written('MOVE', 'nothing is left', 'new row of 554 bytes');
 $node->safe_psql('postgres', 'DELETE FROM t WHERE id BETWEEN 100 AND 300');
 written('DELETE', 'rows deleted');
 $node->safe_psql('postgres', 'SELECT * FROM t WHERE id = 5 FOR UPDATE');
@@ -99,11 +106,12 @@ written('UNDO_TRUNCATE', 'the tail of the undo log has been unused for a while')
 $node->safe_psql('postgres', 'REFRESH MATERIALIZED VIEW view');
 is($node->safe_psql('postgres', q{SELECT bool_and(slot IS NULL OR slot = 0) FROM zundo.page_items('view', 0)}), 't', 'rows of REFRESH MATERIALIZED VIEW name no slot');
 
-my $state = 'SELECT count(*), sum(n), sum(id) FROM t UNION ALL SELECT count(*), sum(n), sum(id) FROM view';
+my $state = 'SELECT count(*), sum(n), sum(id) FROM t UNION ALL SELECT count(*), sum(n), sum(id) FROM view
+	UNION ALL SELECT count(*), sum(n), sum(id) FROM full_pages';
 my $before = $node->safe_psql('postgres', $state);
 crash($node);
 is($node->safe_psql('postgres', $state), $before, 'the same rows after crash recovery');
-for my $table (qw(t u hot big view))
+for my $table (qw(t u hot big view full_pages))
 {
 	is($node->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
 }

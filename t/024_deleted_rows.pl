@@ -1,7 +1,8 @@
-# The WAL record of a deletion leaves the row out while the server writes
-# full-page images: replay takes it from the table page (REPLAY-1 in
-# change/README.md). Whichever of the pages were written before a crash, the old
-# row is there for those that need it, and nobody gets another one.
+# The WAL record of a deletion, and that of a move within a page, leave the old
+# row out while the server writes full-page images: replay takes it from the
+# table page (REPLAY-1 in change/README.md). Whichever of the pages were written
+# before a crash, the old row is there for those that need it, and nobody gets
+# another one.
 use strict;
 use warnings;
 use File::Copy qw(copy);
@@ -27,14 +28,14 @@ sub clone
 	return $clone;
 }
 
-# left_out NODE, START: number of DELETE records since START without and with the row.
+# left_out NODE, TYPE, START: number of records of this type since START without and with the row.
 sub left_out
 {
-	my ($node, $start) = @_;
+	my ($node, $type, $start) = @_;
 	return $node->safe_psql('postgres', qq{
 		SELECT count(*) FILTER (WHERE description LIKE '%left out%'), count(*) FILTER (WHERE description NOT LIKE '%left out%')
 		FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
-		WHERE resource_manager = 'zundo' AND record_type = 'DELETE'});
+		WHERE resource_manager = 'zundo' AND record_type = '$type'});
 }
 
 # Each combination of pages that were written before the crash: none, all, the tables alone, undo alone.
@@ -48,7 +49,8 @@ zundo.eager_rollback_pages = 0
 max_wal_size = 4GB
 checkpoint_timeout = 1h
 C
-	my @create = map { "CREATE TABLE $_ (id int, pad text) USING zheap; ALTER TABLE $_ ALTER pad SET STORAGE PLAIN" } @tables;
+	my @create = map { "CREATE TABLE $_ (id int, pad text, n int DEFAULT 0) USING zheap WITH (fillfactor = 50);"
+		. "ALTER TABLE $_ ALTER pad SET STORAGE PLAIN; CREATE INDEX ON $_ (n)" } @tables;
 	sql('CREATE EXTENSION zundo; CREATE EXTENSION pg_walinspect;', join('; ', @create), q{;
 		INSERT INTO narrow SELECT g, md5(g::text) FROM generate_series(1, 2000) g;
 		INSERT INTO wide SELECT g, (SELECT string_agg(md5((g * 1000 + i)::text), '') FROM generate_series(1, 120) i) FROM generate_series(1, 60) g;
@@ -56,17 +58,23 @@ C
 		CHECKPOINT});
 	my $start = sql('SELECT pg_current_wal_insert_lsn()');
 
-	# Deletions in subtransactions, and again after a rollback; rows that take the committed ones' room.
+	# Deletions and moves in subtransactions, and again after a rollback; rows that take the committed ones' room.
 	sql('BEGIN;', map({ "DELETE FROM $_ WHERE id % 4 = 0; SAVEPOINT a; DELETE FROM $_ WHERE id % 4 = 1; ROLLBACK TO a;"
 		. "DELETE FROM $_ WHERE id % 8 = 1; SAVEPOINT b; DELETE FROM $_ WHERE id % 8 = 3; RELEASE b;" } @tables), 'COMMIT');
+	sql('BEGIN;', map({ "UPDATE $_ SET n = 1 WHERE id % 8 = 2; SAVEPOINT a; UPDATE $_ SET n = 2, pad = 'y' || pad WHERE id % 8 = 5; ROLLBACK TO a;"
+		. "UPDATE $_ SET n = 3, pad = md5(pad) WHERE id % 8 = 5; SAVEPOINT b; UPDATE $_ SET n = id, pad = 'a' || right(pad, -1) WHERE id % 8 = 6; RELEASE b;" } @tables), 'COMMIT');
 	sql(map { "INSERT INTO $_ SELECT -id, upper(pad) FROM $_ WHERE id % 3 = 0;" } @tables);
 	my $before = sql($rows);
 	my $open = $node->background_psql('postgres', on_error_stop => 1);
-	$open->query_safe(join('; ', 'BEGIN', map({ "DELETE FROM $_ WHERE id % 2 = 0; SAVEPOINT c; DELETE FROM $_ WHERE id % 7 = 0" } @tables)));
+	$open->query_safe(join('; ', 'BEGIN', map({ "UPDATE $_ SET n = n + 1 WHERE id % 5 = 0; SAVEPOINT m; UPDATE $_ SET n = n - 1, pad = pad || 'z' WHERE id % 5 IN (0, 1)"
+		} @tables), map({ "DELETE FROM $_ WHERE id % 2 = 0; SAVEPOINT c; DELETE FROM $_ WHERE id % 7 = 0" } @tables)));
 	sql("SELECT pg_logical_emit_message(true, 'test', 'flush')");
-	my ($short, $literal) = split(/\|/, left_out($node, $start));
+	my ($short, $literal) = split(/\|/, left_out($node, 'DELETE', $start));
 	cmp_ok($images eq 'on' ? $short : $literal, '>', 2000, "images $images: many deletions " . ($images eq 'on' ? 'leave the row out' : 'have the row'));
 	cmp_ok($images eq 'on' ? $literal : $short, '<', 10, "images $images: few others");
+	($short, $literal) = split(/\|/, left_out($node, 'MOVE', $start));
+	cmp_ok($short, ($images eq 'on' ? '>' : '<'), ($images eq 'on' ? 500 : 10), "images $images: moves within a page that leave the row out");
+	cmp_ok($literal, '>', 50, "images $images: moves that have it");
 	my @files = map { sql("SELECT pg_relation_filepath('$_')") } @tables;
 	my $undo = sql("SELECT pg_relation_filepath('zundo.undo_log')");
 	is(sql($rows), $before, "images $images: others see no deletion in progress");
@@ -88,8 +96,8 @@ C
 		$crashed->start;
 		is($crashed->safe_psql('postgres', $rows), $before, "images $images, $which written: the rows");
 		sound($crashed, "images $images, $which written", @tables);
-		$crashed->safe_psql('postgres', join('', map { "DELETE FROM $_ WHERE id % 2 = 0;" } @tables) . 'SELECT zundo.discard()');
-		sound($crashed, "images $images, $which written, deleted again", @tables);
+		$crashed->safe_psql('postgres', join('', map { "UPDATE $_ SET n = n + 5 WHERE id % 5 = 0; DELETE FROM $_ WHERE id % 2 = 0;" } @tables) . 'SELECT zundo.discard()');
+		sound($crashed, "images $images, $which written, changed again", @tables);
 		no_crash($crashed);
 		$crashed->stop;
 	}
@@ -114,11 +122,12 @@ C
 	$node->reload;
 	ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 		WHERE record_type = 'FPW_CHANGE'}), 'images from now on');
-	sql(q{BEGIN; INSERT INTO other VALUES (3); DELETE FROM t WHERE id <= 15; COMMIT;
+	sql(q{BEGIN; INSERT INTO other VALUES (3); DELETE FROM t WHERE id <= 15; UPDATE t SET id = id + 1000 WHERE id IN (16, 18); COMMIT;
 		INSERT INTO t SELECT 100 + g, repeat('b', 300) FROM generate_series(1, 15) g});
-	is(left_out($node, $start), '15|0', 'the rows are left out');
+	is(left_out($node, 'DELETE', $start), '15|0', 'the rows are left out');
+	is(left_out($node, 'MOVE', $start), '2|0', 'also those that have moved');
 	is(sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
-		WHERE resource_manager = 'zundo' AND record_type = 'DELETE' AND fpi_length > 0}), '0', 'without an image');
+		WHERE resource_manager = 'zundo' AND record_type IN ('DELETE', 'MOVE') AND fpi_length > 0}), '0', 'without an image');
 	my $state = "SELECT count(*), sum(id), min(pad), max(pad) FROM t";
 	my $before = sql($state);
 	my $file = sql("SELECT pg_relation_filepath('t')");
@@ -131,14 +140,14 @@ C
 	$replayed->stop('fast');
 	copy($replayed->data_dir . "/$file", $node->data_dir . "/$file") or die $!;
 	$node->start;
-	is(sql("SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE 'row gone' = ANY (flags)"), '15', 'a newer table page: the rows are gone');
+	is(sql("SELECT count(*) FROM zundo.undo_records(NULL, 1000) WHERE 'row gone' = ANY (flags)"), '17', 'a newer table page: the rows are gone');
 	is(sql($state), $before, 'nobody needs them');
 	sound($node, 'rows gone', 't');
 	like(sql('EXPLAIN SELECT * FROM t WHERE id < 2'), qr/rows=/, 'the planner, which looks for the least id, goes past them');
 	for my $command ('CREATE INDEX ON t (id)', 'VACUUM FULL t')
 	{
 		my ($rc, $out, $err) = $node->psql('postgres', $command);
-		like($err, qr/deleted row \(0,1\) of relation "t" was lost in a crash/, "$command beside an old prepared transaction");
+		like($err, qr/old row \(0,1\) of relation "t" was lost in a crash/, "$command beside an old prepared transaction");
 	}
 	is(sql($state), $before, 'the same after the errors');
 	sql("COMMIT PREPARED 'kept'");
@@ -156,8 +165,8 @@ C
 wal_consistency_checking = 'all'
 max_standby_streaming_delay = -1
 C
-	sql(q{CREATE EXTENSION zundo; CREATE TABLE t (id int, pad text) USING zheap; ALTER TABLE t ALTER pad SET STORAGE PLAIN;
-		INSERT INTO t SELECT g, repeat(md5(g::text), g % 100) FROM generate_series(1, 1000) g});
+	sql(q{CREATE EXTENSION zundo; CREATE TABLE t (id int, pad text) USING zheap WITH (fillfactor = 50); ALTER TABLE t ALTER pad SET STORAGE PLAIN;
+		CREATE INDEX ON t (id); INSERT INTO t SELECT g, repeat(md5(g::text), g % 100) FROM generate_series(1, 1000) g});
 	$primary->backup('base');
 	my $standby = PostgreSQL::Test::Cluster->new('standby');
 	$standby->init_from_backup($primary, 'base', has_streaming => 1);
@@ -170,15 +179,16 @@ C
 	is($old->query_safe($state), $before, 'an old snapshot of a standby');
 	for (1 .. 3)
 	{
-		sql('DELETE FROM t; CHECKPOINT;', 'INSERT INTO t SELECT g, repeat(md5((-g)::text), g % 100) FROM generate_series(1, 1000) g');
+		sql('UPDATE t SET id = id + 10 WHERE id % 3 = 1; DELETE FROM t WHERE id % 3 = 2; CHECKPOINT; UPDATE t SET id = -id WHERE id % 2 = 0;',
+			'CHECKPOINT; DELETE FROM t;', 'INSERT INTO t SELECT g, repeat(md5((-g)::text), g % 100) FROM generate_series(1, 1000) g');
 		$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 		is($old->query_safe($state), $before, 'still sees the rows');
 	}
 	$old->quit;
-	sql('DELETE FROM t WHERE id % 2 = 0');
+	sql('DELETE FROM t WHERE id % 2 = 0; UPDATE t SET id = id + 1 WHERE id % 5 = 0');
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	$standby->stop('immediate');
-	sql('DELETE FROM t WHERE id % 3 = 0');
+	sql('DELETE FROM t WHERE id % 3 = 0; UPDATE t SET id = id + 1 WHERE id % 7 < 2');
 	$standby->start;
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	is($standby->safe_psql('postgres', $state), sql($state), 'after a restart of the standby');

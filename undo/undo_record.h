@@ -67,8 +67,8 @@ typedef enum ZuRecordType
 #define ZUX_LZ4			0x0200	/* payload is compressed */
 #define ZUX_UNLOGGED	0x0400	/* of an unlogged table: void after a crash */
 #define ZUX_SPECULATIVE 0x0800	/* INSERT carries a speculative token */
-#define ZUX_ROW_GONE	0x0800	/* DELETE: replay did not find the row, which
-								 * nobody needs (REPLAY-1 in
+#define ZUX_ROW_GONE	0x0800	/* DELETE, MOVE: replay did not find the row,
+								 * which nobody needs (REPLAY-1 in
 								 * change/README.md); it is zeros */
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
 #define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in:
@@ -147,11 +147,14 @@ zrecord_locks(const ZuRecord *rec, OffsetNumber off, ZHeader h, int slotno)
 	return rec->open ? ZH_TAG(h) == slotno : rec->offset == off;
 }
 
-/* Returns whether rec is a deletion whose row replay did not find. */
+/*
+ * Returns whether rec is of a deletion or move whose row replay did not find.
+ */
 static inline bool
 zrecord_row_gone(const ZuRecord *rec)
 {
-	return rec->type == ZUR_DELETE && (rec->xflags & ZUX_ROW_GONE) != 0;
+	return (rec->type == ZUR_DELETE || rec->type == ZUR_MOVE) &&
+		(rec->xflags & ZUX_ROW_GONE) != 0;
 }
 
 /* Longest record: an uncompressed page image with every optional field. */
