@@ -40,7 +40,8 @@ typedef struct ZChain
 	RelFileNumber relnumber;
 	BlockNumber block;			/* the table page's */
 	ZChainSource source;
-	bool		cached;			/* read by zu_fetch_cached */
+	bool		cached;			/* read by zu_fetch_cached, or zu_fetch_window
+								 * if there is a window */
 	bool		in_place;		/* the last record's payload is not in buf */
 	ZXid		oldest;			/* records of transactions before it are
 								 * visible to all; InvalidZXid: none are */
@@ -52,6 +53,8 @@ typedef struct ZChain
 								 * next chain begins */
 	char	   *buf;			/* the reader's buffer of ZUR_MAX_LENGTH
 								 * bytes, for the bytes of the last record */
+	ZuWindow   *window;			/* of the reader, which has started it; if
+								 * cached is set: NULL = none */
 } ZChain;
 
 /*
@@ -70,6 +73,7 @@ zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZP
 	chain->block = block;
 	chain->source = source;
 	chain->cached = false;
+	chain->window = NULL;
 	chain->oldest = oldest;
 	chain->slot = *slot;
 	chain->next = slot->ptr;
@@ -110,7 +114,10 @@ zchain_next(ZChain *chain, ZuRecord *rec)
 	if (chain->next == InvalidUndoPtr)
 		return ZCHAIN_END;
 	CHECK_FOR_INTERRUPTS();
-	if (unlikely(chain->cached))
+	if (unlikely(chain->cached) && chain->window != NULL)
+		result = zu_fetch_window(chain->window, chain->next, chain->relnumber, chain->block, rec,
+								 chain->buf);
+	else if (unlikely(chain->cached))
 		result = zu_fetch_cached(chain->next, chain->relnumber, chain->block, rec, chain->buf);
 	else
 		result = zu_fetch(chain->next, chain->relnumber, chain->block, rec, chain->buf);

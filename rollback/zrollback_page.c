@@ -46,6 +46,7 @@ typedef struct Pops
 	char		undo[MAX_LOGGED_UNDO];
 	char		buf[ZUR_MAX_LENGTH];
 	char		raw[ZUR_MAX_LENGTH];
+	ZuWindow	window;			/* of undo */
 } Pops;
 
 /* The page whose slots are rolled back. */
@@ -126,6 +127,9 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	pops->undo_len = 0;
 	/* the new head is the first record that is not aborted, however old */
 	zchain_begin(&chain, t->relnumber, t->block, slot, ZCHAIN_LOCKED, InvalidZXid, pops->buf);
+	zu_window_start(&pops->window);
+	chain.cached = true;
+	chain.window = &pops->window;
 	for (;;)
 	{
 		ZuRecord	rec;

@@ -374,6 +374,29 @@ extern void zu_prefetch(UndoPtr ptr);
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
 									 BlockNumber expect_block, ZuRecord *rec, char *buf);
 
+/* A copy of one undo page, for a reader of records that are neighbours. */
+typedef struct ZuWindow
+{
+	UndoPtr		last;			/* byte 0 of the page that was read last */
+	UndoPtr		first;			/* byte 0 of the page that is copied;
+								 * InvalidUndoPtr = none */
+	int			lower;			/* that many bytes of it */
+	PGAlignedBlock page;
+} ZuWindow;
+
+/*
+ * zu_window_start: empties the window. zu_fetch_window: does the same as
+ * zu_fetch; copies a page when a second record is read there.
+ */
+static inline void
+zu_window_start(ZuWindow *window)
+{
+	window->last = window->first = InvalidUndoPtr;
+}
+
+extern ZuFetchResult zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
+									 BlockNumber expect_block, ZuRecord *rec, char *buf);
+
 /* Does what zu_prefetch does, for zu_fetch_cached. */
 extern void zu_cache_prefetch(UndoPtr ptr);
 

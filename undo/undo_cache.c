@@ -10,6 +10,9 @@
  * so: each of its processes would copy the same pages for its share of the
  * reads, and allocating that memory costs more than it saves.
  *
+ * A rollback reads the records of a table page once, but mostly several of one
+ * undo page: it has a window, a copy of that page alone.
+ *
  * Memory: at most CACHE_PAGES pages, until the transaction ends.
  * Locks: those of zu_fetch while a page is copied, none for reading a copy.
  * Crash points: none; reads only.
@@ -257,6 +260,51 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 		{
 			Assert(copy_is_right(ptr, rec, p)); /* UNDO-29 */
 			return ZU_FETCHED_IN_PLACE;
+		}
+	}
+	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+}
+
+/*
+ * Leaves to zu_fetch what the copy does not hold, as zu_fetch_cached does.
+ * Allocates nothing, so it serves in abort callbacks.
+ */
+ZuFetchResult
+zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
+				BlockNumber expect_block, ZuRecord *rec, char *buf)
+{
+	int			off = zuptr_byte(ptr) % BLCKSZ;
+	UndoPtr		first = ptr - off;
+
+	if (ptr == InvalidUndoPtr || zuptr_is_temp(ptr))
+		return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
+	if (window->first != first && window->last == first)
+	{
+		window->first = InvalidUndoPtr;
+		if (zu_copy_page(zuptr_extent(ptr), zuptr_generation(ptr), zuptr_byte(ptr) / BLCKSZ,
+						 window->page.data, RBM_NORMAL))
+		{
+			window->first = first;
+			window->lower = ((PageHeader) window->page.data)->pd_lower;
+		}
+	}
+	window->last = first;
+	if (window->first == first && off >= ZU_PAGE_DATA && off < window->lower)
+	{
+		const char *p = window->page.data + off;
+		Size		have = window->lower - off;
+		Size		length = zur_peek_length(p, have);
+
+		Assert(window->lower <= BLCKSZ);
+		if (length != 0 && length <= have && length <= ZUR_MAX_LENGTH)
+		{
+			memcpy(buf, p, length);
+			if (zur_unpack(buf, length, rec) && zxid_possible(rec->xid) &&
+				rec->relnumber == expect_relnumber && rec->block == expect_block)
+			{
+				Assert(copy_is_right(ptr, rec, buf));	/* UNDO-29 */
+				return ZU_FETCHED;
+			}
 		}
 	}
 	return zu_fetch(ptr, expect_relnumber, expect_block, rec, buf);
