@@ -1,5 +1,6 @@
-# Servers that die in the middle of transactions, of rollbacks and of the undo
-# workers' own work: what was committed is there, what was not is not.
+# Crashes of the server in the middle of transactions, of rollbacks and of the
+# undo workers' own steps. Afterwards all that was committed is there, and
+# nothing else.
 # Rules: ROLLBACK-1, UNDO-14.
 # newest
 use strict;

@@ -1,5 +1,5 @@
-# Sessions are terminated, cancelled and timed out at random moments under load:
-# no balance is lost, nothing stays locked, every page keeps its invariants.
+# Sessions are terminated, cancelled and timed out at random moments under load.
+# No balance is lost, no lock remains, and every page passes zundo.check.
 # Rules: DML-1.
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# Errors in the middle of changes that take several steps: no space, no memory,
-# a cancelled statement, at each place where an error can be raised. Nothing is
-# lost, other sessions and the same one can continue, and no lock or pin of the
-# statement is left.
+# Errors in the middle of changes that take several steps (no space, no memory,
+# a cancelled statement), at each place where an error can be raised. Nothing is
+# lost, the session and all others can continue, and no lock or pin of the
+# statement remains.
 # Rules: FAULT-1.
 use strict;
 use warnings;

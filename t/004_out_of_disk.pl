@@ -1,6 +1,6 @@
-# No space for undo: the writer gets an error before it has changed anything,
-# its transaction can be rolled back, other sessions continue; once there is
-# space again, the writer does, too.
+# No disk space for undo. The writer gets an error before it has changed
+# anything, its transaction can be rolled back, and other sessions continue.
+# Once there is space again, the writer continues as well.
 # Rules: SPACE-2, UNDO-4.
 use strict;
 use warnings;

@@ -1,6 +1,7 @@
-# What a process remembers beside the pages - which pages its transaction has
-# changed, which columns a table's indexes have, memory of row changes, names of
-# versions for triggers - after errors and beside other sessions.
+# What a backend remembers outside of pages: which pages its transaction has
+# changed, which columns the indexes of a table have, memory for row changes,
+# handles of versions for triggers. After errors, and beside other sessions,
+# nothing that is remembered is outdated.
 # Rules: ABORT-1, ABORT-2, ABORT-5, HANDLE-7.
 use strict;
 use warnings;

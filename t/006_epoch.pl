@@ -1,5 +1,5 @@
-# Transaction ids begin anew after 2^32: rows, rollbacks, discarding and a
-# standby on both sides of that.
+# Wraparound of 32-bit transaction ids: rows, rollbacks, discarding and a
+# standby before and after it.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

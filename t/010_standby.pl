@@ -1,5 +1,6 @@
-# A standby follows page for page, answers queries under snapshots older than
-# what it replays, and after promotion rolls back what the primary left open.
+# The pages of a standby equal those of the primary. The standby answers queries
+# with snapshots older than what it replays, and after promotion it rolls back
+# the transactions that were in progress on the primary.
 # Rules: UNDO-3, UNDO-19.
 # newest
 use strict;

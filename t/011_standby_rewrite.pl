@@ -1,9 +1,9 @@
-# Snapshots of a standby that are older than all of the primary's, when the
-# primary writes a table anew or builds an index while an aborted transaction
-# that cannot be undone yet holds `oldest` back: they are cancelled, and never
-# miss rows. The same when an index is built CONCURRENTLY, also beside a
-# transaction of the primary that continues. Frozen rows (REFRESH MATERIALIZED
-# VIEW, COPY FREEZE) are visible to them, as on heap.
+# A standby has a snapshot that is older than all of the primary's, while an
+# aborted transaction that cannot be undone yet holds `oldest` back. If the
+# primary rewrites a table or builds an index, also CONCURRENTLY and beside an
+# open transaction, queries with that snapshot are cancelled and never miss
+# rows. Frozen rows (REFRESH MATERIALIZED VIEW, COPY FREEZE) are visible to that
+# snapshot, as on heap.
 # Rules: BUILD-3, BUILD-4, CLUSTER-3.
 use strict;
 use warnings;

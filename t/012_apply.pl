@@ -1,7 +1,8 @@
-# The apply side of logical replication writes zheap tables: it finds rows
-# through an index or, with REPLICA IDENTITY FULL, by comparing them, and
-# updates without a snapshot; of referenced tables it asks for the old row, though
-# no trigger fires (HANDLE-6). What a publication of all tables leaves alone.
+# The apply worker of logical replication writes zheap tables. It finds rows
+# through an index or, with REPLICA IDENTITY FULL, by comparing them; it updates
+# without a snapshot; and it fetches the old row of a table with foreign keys
+# although no trigger fires (HANDLE-6). The test also shows which changes a
+# publication of all tables does not contain.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,8 +1,9 @@
-# Logical decoding of transactions that change heap and zheap tables: values out
-# of line stay with their rows, and heap tables are shown whatever the same
-# transaction does to zheap tables; what is no change, or is rolled back, is not
-# shown; standbys; no zheap table is read by a historic snapshot. What is shown
-# of zheap tables is compared with heap in t/016_decoded.
+# Logical decoding of transactions that change heap and zheap tables. Values out
+# of line are decoded with their rows; changes of heap tables are decoded
+# whatever the same transaction does to zheap tables; WAL records that change no
+# row, and rolled back changes, are not decoded; standbys can decode; no zheap
+# table is read with a historic snapshot. t/016_decoded compares the decoded
+# changes of zheap tables with heap.
 # Rules: DECODE-1, DECODE-4, DECODE-5, SCAN-4.
 use strict;
 use warnings;

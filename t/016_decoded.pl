@@ -1,7 +1,7 @@
-# Changes of zheap tables as logical decoding shows them: the same statements on
-# a heap and on a zheap table give the same stream of test_decoding, whatever
-# the replica identity, with values out of line, subtransactions, lost races of
-# ON CONFLICT, DDL amid a transaction, prepared and streamed transactions.
+# The same statements on a heap table and on a zheap table give the same output
+# of test_decoding: with every replica identity, values out of line,
+# subtransactions, INSERT ... ON CONFLICT that finds a conflict late, DDL within
+# a transaction, prepared and streamed transactions.
 # Rules: DECODE-1, DECODE-2, DECODE-3, DECODE-5.
 use strict;
 use warnings;

@@ -1,9 +1,10 @@
-# Random transactions on a heap and on a zheap table, decoded from one slot: the
-# streams must be equal, change by change. Values in and out of line, every
-# replica identity, savepoints, errors, DDL amid transactions, prepared ones. Every
-# tenth time several transactions are decoded together, after the session that
-# decodes them has been killed with signal 9, or the server has, with a transaction
-# open. ZUNDO_RANDOM_SEED repeats a run, ZUNDO_DECODED_TRANSACTIONS makes it longer.
+# Random transactions on a heap table and on a zheap table, decoded from one
+# slot: the two streams must be equal, change by change. Values in and out of
+# line, every replica identity, savepoints, errors, DDL within transactions,
+# prepared transactions. In every tenth round several transactions are decoded
+# together, after a kill -9 of the decoding session or of the server while a
+# transaction was open. ZUNDO_RANDOM_SEED repeats a run,
+# ZUNDO_DECODED_TRANSACTIONS makes it longer.
 # Rules: DECODE-1, DECODE-2, DECODE-3.
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# docs/migration.md: its commands move a database of heap tables to zheap beside
-# writers, and back. Then pg_createsubscriber (17) with heap and zheap tables.
+# Runs the commands of docs/migration.md, which move a database of heap tables
+# to zheap beside writers, and back. Then pg_createsubscriber (17) with heap and
+# zheap tables.
 use strict;
 use warnings;
 use FindBin;

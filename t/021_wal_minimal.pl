@@ -1,6 +1,6 @@
-# wal_level = minimal: tables made or truncated in the transaction write no WAL
-# of their pages. After a crash they are as the commit left them, or gone; the
-# same as heap tables.
+# With wal_level = minimal, tables that were created or truncated in the
+# transaction write no WAL for their pages. After a crash they are as the commit
+# left them or do not exist, like heap tables.
 # Rules: REWRITE-1.
 use strict;
 use warnings;

@@ -1,7 +1,6 @@
-# A page of the visibility map that a record names may have been cut off since,
-# by VACUUM's truncation of the table. Without full-page images a standby that
-# continues from its last restartpoint replays the record on the file as it
-# became later.
+# VACUUM truncates a table after a WAL record has named a page of its visibility
+# map. Without full-page images, a standby that restarts from its last
+# restartpoint replays this record on a file that is already truncated.
 # Rules: VMAP-2.
 # newest
 use strict;

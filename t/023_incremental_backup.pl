@@ -1,5 +1,5 @@
-# Incremental backups: what is changed after the full backup is changed in the
-# combined one too, the bits of the visibility map among it.
+# Incremental backups: a change after the full backup is also in the combined
+# backup, bits of the visibility map included.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,8 +1,8 @@
-# The WAL record of a deletion, and that of a move within a page, leave the old
-# row out while the server writes full-page images: replay takes it from the
-# table page (REPLAY-1 in change/README.md). Whichever of the pages were written
-# before a crash, the old row is there for those that need it, and nobody gets
-# another one.
+# While the server writes full-page images, the WAL record of a deletion, and
+# that of a move within a page, do not contain the old row; replay takes it from
+# the table page (REPLAY-1 in change/README.md). Whichever pages were written
+# before a crash, the old row is available to those that need it, and never
+# another row in its place.
 use strict;
 use warnings;
 use File::Copy qw(copy);

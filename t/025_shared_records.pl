@@ -1,6 +1,6 @@
-# Rows that one command inserts share an undo record (RANGE-1 to RANGE-4): how
-# few records there are; crashes, a standby, rollbacks and prepared transactions
-# in the middle of such a command; what zundo.check says of a record that lies.
+# Rows that one command inserts share an undo record (RANGE-1 to RANGE-4).
+# Counts these records; crashes, a standby, rollbacks and prepared transactions
+# in the middle of such a command; what zundo.check reports of a forged record.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,6 +1,6 @@
-# Many rows of a page locked by one LOCK record (TAG-1 to TAG-5): how few
-# records there are; crashes, a standby, rollbacks, prepared transactions and
-# VACUUM FULL; what zundo.check says of a tag that names no slot.
+# Many rows of a page are locked by one LOCK record (TAG-1 to TAG-5). Counts
+# these records; crashes, a standby, rollbacks, prepared transactions and VACUUM
+# FULL; what zundo.check reports of a tag that names no slot.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

@@ -1,5 +1,5 @@
-# Rollbacks that are not done yet: readers need not wait for them (VIS-4), and
-# in the end they are done (discard/README.md).
+# Readers do not wait for rollbacks that are pending (VIS-4), and pending
+# rollbacks are completed in the end (discard/README.md).
 use strict;
 use warnings;
 use Test::More;

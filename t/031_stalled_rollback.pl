@@ -1,6 +1,6 @@
-# A rollback that cannot be completed: a locked table, a damaged page. All other
-# tables are rolled back, undo is not read again and again, the views name what
-# the rollback waits for.
+# A rollback that cannot be completed because of a locked table or a damaged
+# page. All other tables are rolled back, undo is not read again and again, and
+# the views show what the rollback waits for.
 # Rules: RESOLVE-3.
 use strict;
 use warnings;

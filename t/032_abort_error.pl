@@ -1,7 +1,7 @@
-# An error that is raised while an aborted transaction's changes are undone does
-# not replace the error that the transaction failed with; the log names it and
-# its place. An apply worker aborts before it reports; so does code that cleans
-# up in a PG_CATCH block of its own.
+# An error that is raised while the changes of an aborted transaction are undone
+# does not replace the error of the transaction itself; the server log has it,
+# with the block. This holds also for an apply worker, which aborts before it
+# reports its error, and for code that cleans up in a PG_CATCH block.
 # Rules: ABORT-6.
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# A transaction that ends because a page cannot be read rolls back what it can
-# without reading that page again, and ends: the buffer is still marked as being
-# read by this very backend when the abort callback runs (16 and later), so
-# waiting for it would not end.
+# A transaction aborts because a page cannot be read. From 16 on the buffer is
+# still marked as being read by this backend when the abort callback runs, so
+# waiting for it would never end. The callback must not read that page again; it
+# undoes the other pages.
 # Rules: ABORT-7.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# The file of the undo log grows and shrinks past the end of its segments, while
-# a session has them open.
+# The file of the undo log grows and shrinks across segment boundaries while
+# sessions have its segments open.
 # Rules: UNDO-4.
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# A transaction that reads the same undo again and again reads it in copies of
-# its pages: what it sees stays right while undo grows, is rolled back, is
-# discarded and its extents are used again, and while the copies are more than
-# there is room for.
+# A transaction that reads the same undo pages again and again reads them from
+# private copies. It sees the right rows while undo grows, is rolled back or
+# discarded, while extents are reused, and when there is no memory for more
+# copies.
 # Rules: UNDO-29, UNDO-30.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Errors where the undo log is loaded, and where it is discarded: what was half
-# done does no harm later.
+# Errors while the undo log is loaded or discarded: an unfinished step does no
+# harm later.
 # Rules: UNDO-2.
 use strict;
 use warnings;

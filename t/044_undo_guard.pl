@@ -1,6 +1,6 @@
-# Full undo: sessions that zundo.undo_full = cancel spares, the errors of the
-# others, what is reserved for superusers, and the lines in the log when undo
-# grows large or old.
+# The limit of undo: which sessions zundo.undo_full = cancel does not cancel,
+# the errors of the others, the part that is reserved for superusers, and the
+# log messages about large or old undo.
 # Rules: UNDO-34.
 use strict;
 use warnings;

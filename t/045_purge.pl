@@ -1,5 +1,5 @@
-# zundo.purge(): what was deleted is not in the undo log's file any more, here
-# and on a standby, after a crash too; what is in use stays.
+# zundo.purge() removes deleted values from the file of the undo log, also on a
+# standby and after a crash. Undo in use stays.
 # Rules: UNDO-60.
 use strict;
 use warnings;

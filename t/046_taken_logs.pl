@@ -1,6 +1,6 @@
-# The discarder takes an empty log from an idle session. A session that wakes
-# while its log is being taken keeps it, or writes to another: no row is lost,
-# and no extent that has undo is freed.
+# The discarder takes an empty undo log from an idle session. A session that
+# continues to write while its log is being taken keeps the log or gets another
+# one: no row is lost, and no extent with undo is freed.
 # Rules: UNDO-50, UNDO-13.
 use strict;
 use warnings;

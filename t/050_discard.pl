@@ -1,5 +1,5 @@
-# What may be discarded and how far `oldest` gets: transactions with younger
-# subtransactions, and several logs whose transactions overlap while there is
+# How far `oldest` advances and what is discarded: transactions with younger
+# subtransactions, and several logs whose transactions overlap so that there is
 # always an older snapshot.
 # Rules: UNDO-17, UNDO-18.
 use strict;

@@ -1,6 +1,6 @@
-# `oldest` follows the horizon while transactions of several sessions overlap
-# all the time: at every pass something younger than the horizon has ended
-# already, or is locked by a younger transaction. A transaction that writes and
+# `oldest` follows the horizon although transactions of several sessions overlap
+# all the time: at every pass a transaction younger than the horizon has ended
+# already, or one has locked rows of an older one. A transaction that writes and
 # ends during a pass is discarded in two parts.
 # Rules: UNDO-18, UNDO-28.
 use strict;

@@ -1,5 +1,6 @@
-# Undo that must be kept is read once: a process that discards for the first
-# time learns from the extent map what was settled before, also after a crash.
+# Undo that must be kept is read only once: a process that discards for the
+# first time takes from the extent map which transactions were settled before,
+# also after a crash.
 # Rules: UNDO-52.
 use strict;
 use warnings;

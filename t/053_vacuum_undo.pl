@@ -1,5 +1,5 @@
-# VACUUM beside an old snapshot leaves discarding to the worker: it does not
-# read all undo that is kept.
+# VACUUM beside an old snapshot leaves discarding to the worker instead of
+# reading all undo that is kept.
 use strict;
 use warnings;
 use Test::More;

@@ -1,6 +1,7 @@
-# Idle sessions, and databases that must wait, hold up no other: a session that
-# has written gives up its undo log, so that the file shrinks; databases that
-# cannot discard undo leave their worker slot to those that can.
+# Idle sessions, and databases whose undo cannot be discarded, do not delay
+# others: an idle session that has written gives up its undo log, so that the
+# file shrinks, and a database that cannot discard undo leaves its worker slot
+# to databases that can.
 # Rules: UNDO-50, UNDO-51, REQUEST-4.
 use strict;
 use warnings;

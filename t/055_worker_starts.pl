@@ -1,5 +1,5 @@
-# When the first session of a database has a worker started: where there may be
-# something to roll back, and nowhere else.
+# The first session of a database has a worker started if there may be something
+# to roll back, and only then.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

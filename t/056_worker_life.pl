@@ -1,5 +1,5 @@
-# Workers are started whenever there is something for them to do, and can do it
-# whatever the server's settings are.
+# Workers are started whenever there is work for them, and can do it with any
+# settings of the server.
 # Rules: REQUEST-2, REQUEST-3.
 use strict;
 use warnings;

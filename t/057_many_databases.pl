@@ -1,4 +1,6 @@
-# More databases with zundo than can use it at one time.
+# More databases use zundo than zundo.max_databases allows to write at one time:
+# the others can be read, and get their turn. A database that keeps its worker
+# busy does not delay another one.
 # Rules: UNDO-1, REQUEST-4.
 use strict;
 use warnings;

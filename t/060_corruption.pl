@@ -1,5 +1,5 @@
-# Damaged pages and damaged undo are errors that name them, never a crash: other
-# rows stay readable, the server stays up.
+# Damaged pages and damaged undo raise errors that name the place, and never
+# crash the server. Other rows stay readable.
 # Rules: PAGE-0, PAGE-2, PAGE-3, PAGE-4, PAGE-10, CHAIN-1, CHAIN-7, ROW-2,
 # TUPLE-3.
 use strict;

@@ -1,6 +1,6 @@
-# Undo pages that are lost, stale or damaged: readers get what is right or an
-# error that names the place, never a wrong row; damage in undo that is not
-# needed stops nothing.
+# Undo pages that are lost, outdated or damaged: readers get the right row or an
+# error that names the place, never a wrong row. Damage in undo that is not
+# needed has no effect.
 # Rules: UNDO-10, UNDO-35, UNDO-36, UNDO-37, UNDO-38, UNDO-39, UNDO-46,
 # CHAIN-1.
 use strict;

@@ -1,7 +1,7 @@
-# The meta page and the map pages of the undo log exist twice: if one of them
-# is damaged, lost or stale, that stops nothing and loses nothing, and it is
-# repaired from the other. Without a sound copy zheap tables raise an error that
-# names both, and heap tables can be used.
+# The meta page and the map pages of the undo log exist twice. If one copy is
+# damaged, lost or outdated, nothing stops, nothing is lost, and the copy is
+# repaired from the other one. Without a sound copy zheap tables raise an error
+# that names both, and heap tables can be used.
 # Rules: UNDO-40, UNDO-8, LOG-2.
 use strict;
 use warnings;

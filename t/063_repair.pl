@@ -1,5 +1,5 @@
-# docs/administration.md, "Damage in the undo log", case by case: what is lost
-# in both copies is made anew, and no row is wrong before or after.
+# The cases of docs/administration.md, "Damage in the undo log": what is lost in
+# both copies is rebuilt, and no row is wrong before or after.
 # Rules: REPAIR-1, UNDO-63, UNDO-64, UNDO-65, UNDO-42.
 use strict;
 use warnings;

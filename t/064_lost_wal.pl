@@ -1,6 +1,6 @@
-# docs/administration.md, "When the WAL is lost": pg_resetwal after a crash.
-# What a zheap page cannot know is reported, and the steps that stand there
-# rescue what is readable.
+# docs/administration.md, "When WAL is lost": pg_resetwal after a crash. Zheap
+# pages with transaction ids of the future are reported, and the steps described
+# there rescue all rows that are readable.
 use strict;
 use warnings;
 use FindBin;

@@ -1,7 +1,7 @@
-# Transactions whose undo may be lost: a process that takes a slot for older
-# than `oldest` looks its transaction up in clog, however long the transaction
-# was open, and only as long as clog has it. Pages that could not be read once
-# are not taken for unused.
+# Transactions whose undo may be lost: before a process treats a slot as older
+# than `oldest`, it looks up the transaction in the commit log, however long the
+# transaction was open, and as long as the commit log has it. Pages that could
+# not be read once do not count as unused.
 # Rules: UNDO-46, CHAIN-11.
 use strict;
 use warnings;

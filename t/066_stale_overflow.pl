@@ -1,7 +1,7 @@
-# A table page and its overflow page (overflow transaction slots) count the
-# changes of those slots, so that a write of one of them that storage has lost
-# is found out (OVERFLOW-3 in page/zoverflow.h); the counts agree on every way
-# by which the slots change.
+# A table page and its overflow page both count the changes of the overflow
+# transaction slots, so that a write of one of them that the storage has lost is
+# detected (OVERFLOW-3 in page/zoverflow.h). Every change of these slots must
+# keep the two counts equal.
 # Rules: OVERFLOW-4.
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Row locks that outlive sessions, servers and the place of their row: prepared
-# transactions hold them over moves of the row, crashes and the promotion of a
-# standby.
+# Row locks that outlive sessions, server restarts and the place of their row:
+# prepared transactions hold them across moves of the row, crashes and the
+# promotion of a standby.
 # Rules: LOCK-2, LOCK-7, INLINE-3.
 use strict;
 use warnings;

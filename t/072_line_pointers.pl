@@ -1,6 +1,6 @@
-# A lock is on the row that was locked, not on a row that gets its line pointer
-# later: a row that is moved leaves its place, or the place that it was moved
-# to, while lockers are in progress.
+# A lock belongs to the row that was locked, not to a later row with the same
+# line pointer. While lockers are in progress, a row is moved away from its
+# place, or back from the place to which it was moved.
 # Rules: DML-9, LOCK-10, LOCK-11, TAG-5.
 use strict;
 use warnings;

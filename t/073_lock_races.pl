@@ -1,6 +1,6 @@
-# KEY SHARE lets other transactions move the row that it locks. What they do
-# between one step of taking such a lock and the next must not lose the row, nor
-# leave a place in a queue behind.
+# A KEY SHARE lock allows other transactions to move the row. Whatever they do
+# between two steps of taking such a lock, the locker must not lose the row, nor
+# keep its place in the queue of the old TID.
 # Rules: DML-1, DML-11, DML-12.
 use strict;
 use warnings;

@@ -1,6 +1,7 @@
-# Undo of a committed transaction is discarded, and its place used again,
-# between a writer's look at a locked page's slots and its reading of what they
-# point to: what is gone then is visible to all, and no damage.
+# A writer looks at the slots of a locked page and then reads the undo records
+# to which they point. In between, undo of a committed transaction is discarded
+# and its space reused. A record that has disappeared in this way means that the
+# change is visible to all; it is not damage.
 # Rules: VIS-1.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Other sessions change the page between two steps of a change or a lock of
-# ours. Fault points hold a session there for a second.
+# Other sessions change the page between two steps of a change or a lock. Fault
+# points make a session sleep there for a second.
 # Rules: DML-1, DML-3.
 use strict;
 use warnings;

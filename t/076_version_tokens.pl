@@ -1,7 +1,7 @@
-# xmin never shows the same value for two versions of a row, however and
-# whenever it is read (mvcc/zguard.c, GUARD-1): a comparison of it, in the
-# database or in an application, may find a change where there is none, but
-# never overlooks one.
+# xmin never has the same value for two versions of a row, however and whenever
+# it is read (GUARD-1 in mvcc/zguard.c). So a comparison of xmin, in the
+# database or in an application, may report a change that did not happen, but
+# never misses one.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;

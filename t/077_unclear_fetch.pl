@@ -1,6 +1,7 @@
-# Fetches by SnapshotAny for which no rule tells which version of the row is
-# wanted (ANY-5 in mvcc/zany.c): one by TID, as of a trigger, is an error that
-# says what asked; a scan of an index gets the newest version. Both are counted.
+# Fetches with SnapshotAny for which no rule says which version of the row is
+# wanted (ANY-5 in mvcc/zany.c). A fetch by TID, as for a trigger, raises an
+# error that names the caller; a scan of an index gets the newest version. Both
+# are counted.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,8 +1,8 @@
-# What a stock server does with every table, on a heap database and on a zheap
-# database of one server, with the same answers: keys that come back, over
-# crashes and on a standby; prepared transactions; index builds and VACUUM under
-# load; copied databases; errors at abort; the apply side of replication; a
-# promoted standby.
+# The same operations on a heap database and on a zheap database of one server
+# must give the same results: keys that change back, across crashes and on a
+# standby; prepared transactions; index builds and VACUUM under load; copied
+# databases; errors during an abort; the apply side of replication; a promoted
+# standby.
 # newest
 use strict;
 use warnings;

@@ -1,5 +1,8 @@
-# VIS-9: what is known to have committed is not asked for again by any session,
-# and is known no longer than the commit itself.
+# VIS-9: sessions share which transactions are known to have committed, so that
+# the status of each is looked up once. A crash that loses a commit also empties
+# this memory. A transaction that is still in progress for other sessions is not
+# noted, although the snapshot that a replication slot exports may see it. An
+# index entry is marked dead only after WAL has been flushed (UNDO-68).
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,6 +1,5 @@
-# relfrozenxid of zheap tables advances also where no session stays for long and
-# there is always an older snapshot somewhere in the cluster; through crashes
-# too.
+# relfrozenxid of zheap tables advances even if no session exists for long and
+# some database of the cluster always has an older snapshot; also after crashes.
 # Rules: VACUUM-3.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# The visibility map: what does not keep a page from its bit, what does, and
-# what a crash may leave of it.
+# The visibility map: what allows a page's bit to be set, what prevents it, and
+# which states a crash may leave.
 # Rules: VMAP-1, VMAP-2, VMAP-4, PAGE-10, VACUUM-4.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Index entries of rows that are gone are deleted by the index itself, without
-# VACUUM, and no others are.
+# An insertion into a full index page deletes the entries of rows that are gone,
+# without VACUUM, and no other entries.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

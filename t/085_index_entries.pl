@@ -1,5 +1,6 @@
-# Entries of zbtree indexes whose key is not that of their row do not count
-# (ZBTREE-4): each row has also entries with the keys of others.
+# An index fetch through an entry of a zbtree index returns the row only if the
+# row has the entry's key (ZBTREE-4). In this test each row also has entries
+# with keys of other rows.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

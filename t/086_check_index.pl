@@ -1,5 +1,6 @@
-# zundo.check_index (INDEX-1 to INDEX-7 in monitor/index_check.c), zundo.index_entries and zundo.index_items: no row for
-# sound indexes, also beside writers; one row for each fault.
+# zundo.check_index (INDEX-1 to INDEX-7 in monitor/index_check.c),
+# zundo.index_entries and zundo.index_items: no row for sound indexes, also
+# beside writers, and one row for each fault.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

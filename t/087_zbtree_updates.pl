@@ -1,5 +1,7 @@
-# Updates in place add entries to zbtree indexes (ZBTREE-3, ZBTREE-6): the answers are those of a heap table with
-# btree indexes that gets the same changes, under every snapshot, and VACUUM takes what nobody needs (ZBTREE-8, ZBTREE-9). 088 has what the worker takes.
+# Updates in place add entries to zbtree indexes (ZBTREE-3, ZBTREE-6). Every
+# snapshot gets the same answers as from a heap table with btree indexes and the
+# same changes, and VACUUM removes the entries that are not needed (ZBTREE-8,
+# ZBTREE-9). The worker's purge is tested in t/088_zbtree_purge.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

@@ -1,5 +1,6 @@
-# The worker deletes the entries of replaced keys from zbtree indexes without VACUUM (ZBTREE-12, ZBTREE-13), no entry that
-# a snapshot needs, and waits for nobody's lock.
+# The worker deletes the entries of replaced keys from zbtree indexes without
+# VACUUM (ZBTREE-12, ZBTREE-13). It deletes no entry that a snapshot needs, and
+# never waits for a lock of another session.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

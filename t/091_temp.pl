@@ -1,4 +1,5 @@
-# Temporary tables: what takes more than one session, or a session's end.
+# Temporary tables: what involves more than one session, or the end of a
+# session.
 # Rules: UNDO-23, UNDO-24, UNDO-25, CHAIN-8.
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Extensions and tools that take every table for a heap table: the tables of
-# extensions under default_table_access_method = zheap, heap's functions on
-# zheap tables, copies whose files are exchanged for the table's
+# Extensions and tools that treat every table as a heap table: tables of
+# extensions with default_table_access_method = zheap, heap functions on zheap
+# tables, and copies whose file is exchanged for the table's
 # (monitor/access_method.c, monitor/heap_callers.c).
 # Rules: HEAP-2, HEAP-3, HEAP-4, HEAP-5.
 use strict;

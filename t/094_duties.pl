@@ -1,6 +1,6 @@
-# Flags and options of the table AM interface that no other test sees the effect
-# of (docs/duties.md): those that the server itself does not use are passed by
-# zundo_test. What zheap answers is compared with what heap does.
+# Flags and options of the table AM interface whose effect no other test shows
+# (docs/duties.md). Those that the server itself does not use are passed by
+# zundo_test. The results are compared with those of heap.
 # newest
 use strict;
 use warnings;

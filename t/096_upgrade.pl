@@ -1,5 +1,5 @@
-# pg_upgrade: fails early where the new cluster does not preload zundo; else
-# tables, undo and the extension's own schema are taken over.
+# pg_upgrade: fails early if the new cluster does not preload zundo; otherwise
+# it transfers tables, undo and the extension's own schema.
 # Rules: ZBTREE-5.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# What a role with few rights can do to others through the extension, and what a
-# dump makes of it.
+# What a role with few privileges can do to others through the extension, and
+# what happens to privileges in a dump.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

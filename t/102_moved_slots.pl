@@ -1,6 +1,7 @@
-# Slots that outlive their server, with zheap tables: failover slots that a standby
-# has synchronized, a slot of the standby itself, both after its promotion, and
-# pg_upgrade of a publisher and of a subscriber with their slots (all 17).
+# Replication slots that outlive their server, with zheap tables: failover slots
+# that a standby has synchronized and a slot of the standby itself, both after
+# its promotion, and pg_upgrade of a publisher and of a subscriber with their
+# slots (17 and later).
 # Rules: DECODE-1, DECODE-2.
 use strict;
 use warnings;
