@@ -1,13 +1,13 @@
 """A server whose instructions are counted, by valgrind's callgrind.
 
-Time depends on the machine and on what else runs there; the instructions of a
-backend do not. They are the same in each run but for a per cent or so, since
-one backend works at a time and the undo worker stands still meanwhile.
+Time depends on the machine and its other load; the number of instructions of a
+backend does not. It differs by about one per cent between runs, because only
+one backend works at a time and the undo worker is stopped meanwhile.
 
-The tables are made at full speed by the ordinary server. Then it is started
-again under callgrind, which slows it down by a factor of 50. A call of
-pg_backend_pid() makes callgrind write down what the process has done since the
-last one: so the two calls around an operation cut it out.
+The tables are loaded at full speed, without callgrind. Then the server is
+started again under callgrind, which makes it about 50 times slower. At each
+call of pg_backend_pid() callgrind writes the counts since the last call. So the
+operation is enclosed in two such calls.
 """
 
 import glob

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What operations cost in instructions, and whether that is within the bounds.
+"""Counts the instructions of single operations and compares them with bounds.
 
 ./zundo test --part cost runs it. Each operation of operations.py is run once on
 heap and once on zheap, on small tables, under callgrind. Instructions per row of

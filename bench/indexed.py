@@ -1,6 +1,7 @@
-"""Workloads whose updates change indexed columns: W2, W4, W5, W7.
+"""Workloads whose updates change indexed columns: W2, W4, W5, W7 and their variants.
 
-Heap has btree indexes, zheap has zbtree where the access method allows it (no unique ones); W5s has btree on both.
+The heap tables have btree indexes. The zheap tables have zbtree indexes, except for unique ones, which zbtree does not
+support; in the variants W2s, W4s and W5s all indexes are btree.
 """
 
 import os

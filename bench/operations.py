@@ -1,7 +1,7 @@
-"""The operations: what one SQL command, or one kind of transaction, costs.
+"""The list of single operations, SQL commands or transactions of one kind, whose cost is measured.
 
-Data only. ops.py measures them by time (./zundo compare --workload ops), cost.py
-by instructions (./zundo test --part cost), touched.py by calls of functions.
+This file contains data only. ops.py measures CPU time (./zundo compare --workload ops), cost.py instructions
+(./zundo test --part cost), touched.py calls of functions.
 
 In all texts {t} is the operation's own table, {am} its access method, {n} the
 number of rows, {n3} a third of it and so on, {file} a file for COPY with all

@@ -1,9 +1,9 @@
 """Workload ops: each operation of operations.py on heap and on zheap, in turns.
 
-What counts is the CPU time of the backend that runs the operation: it does not
-depend on other users of the machine, but for caches and shared cores, so the
-share of the machine that others used is recorded, and where that or the spread
-of the rounds forbids a verdict, the table says so.
+It measures the CPU time of the backend that runs the operation. Other processes
+influence this time only through caches and shared cores. So the share of the
+machine that they used is recorded, and if it, or the spread of the rounds, is too
+large for a verdict, the table says so.
 """
 
 import contextlib

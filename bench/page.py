@@ -1,4 +1,4 @@
-"""The page of a run: a verdict on top, then each workload with what was asked, its figures and pictures."""
+"""Writes the HTML page of a run: a verdict on top, then each workload with its goals, figures and plots."""
 
 import base64
 import html

@@ -1,4 +1,4 @@
-"""The pictures: sizes and speed over time, and bars of one workload's figures."""
+"""Draws the plots: sizes and speed over time, and bars of the figures of one workload."""
 
 import os
 import textwrap

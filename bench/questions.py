@@ -1,4 +1,4 @@
-"""What each workload asks, which figures were published for it, and which of ours to hold beside them."""
+"""For each workload: the question that it answers, the published figures, and the measured ones to compare with."""
 
 
 class Question:

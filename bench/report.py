@@ -1,4 +1,4 @@
-"""From figures to words: medians, ratios, what was asked; terminal and JSON."""
+"""Turns measured figures into tables for the terminal and JSON: medians, ratios, and whether goals are reached."""
 
 import json
 import statistics

@@ -1,8 +1,8 @@
 """./zundo compare --scaling: throughput and CPU over the number of clients.
 
-Clients double from 1 to four times the cores. For each number heap and zheap
-run in turns, on tables loaded anew. A sampler looks ten times a second what the
-sessions wait for.
+The number of clients doubles from 1 to four times the number of cores. For each
+number heap and zheap run in turns, on tables loaded anew. Ten times a second a
+sampler reads what the sessions wait for.
 """
 
 import collections

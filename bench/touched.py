@@ -1,9 +1,9 @@
-"""./zundo compare --touched: what one transaction touches that all sessions share.
+"""./zundo compare --touched: how often one transaction uses what all sessions share.
 
-Counts the calls of the server's functions that take locks, pin buffers, write
-WAL or ask what became of a transaction, in transactions of one row by key, on
-heap and on zheap, under callgrind. The table goes into docs/scaling.md, between
-the two lines that mark its place.
+Counts, under callgrind, the calls of server functions that take locks, pin
+buffers, write WAL or look up the status of a transaction, in transactions that
+read or change one row by key, on heap and on zheap. The resulting table is
+written into docs/scaling.md, between the two lines that mark its place.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The workloads: each function runs one of them once, on one engine.
 
-A run gets a Bench (server, options, progress) and an Engine (heap or zheap) and
-returns plain figures in a dict; report.py knows what they mean. The ids are
-those of the published workloads that README.md of this folder names.
+Each function takes a Bench (server, options, progress) and an Engine (heap or
+zheap) and returns a dict of figures, which report.py interprets. README.md of
+this folder describes the workloads by their ids.
 """
 
 import os

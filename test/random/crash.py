@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Kill the server again and again under load; what was acknowledged must be there.
+"""Kills the server again and again under load; afterwards every acknowledged commit must be there.
 
 Clients run transactions on zheap tables of a private cluster: counters, inserts,
 deletes and inserts of the same key, updates of indexed columns and of keys,
@@ -7,11 +7,11 @@ savepoints, rollbacks. Each client owns its keys and remembers for each what the
 server acknowledged. At a random time all server processes are killed, or one
 kills itself at a fault point (zundo.fault). After recovery:
 
-    every row is as its owner last committed it; a commit that was under way
-    when the server died may have happened or not, but as a whole,
-    the shared counters agree with the clients' ledgers,
+    every row is as its owner last committed it; a commit that was in progress
+    when the server died is there as a whole or not at all,
+    the shared counters agree with what the clients have added,
     zundo.check() finds nothing, index and sequential scans agree,
-    aborted work gets undone and undo is given back.
+    aborted changes are undone and their undo is discarded.
 
 Then the next round continues with the same data.
 

@@ -1,29 +1,29 @@
 #!/usr/bin/python3
-"""One page of a table or of the undo log is lost, zeroed, flipped or an older one: is every answer right, or an error?
+"""Damages one page of a table or of the undo log, and tests that every query gives the right answer or an error.
 
-A cluster with checksums is brought into a state in which much depends on undo: transactions under way
-in several sessions, small and large ones, prepared ones, some on a page with more slots than it has
-room for, rollbacks that wait, an old snapshot. Whatever is done to a zheap table z_NAME is done
-to a heap table h_NAME too, and heap's pages stay whole: so they tell the right answers.
-While this is made, every page that is written is kept in all its versions. Then, again and again, one page is
+A cluster with checksums is brought into a state in which many answers depend on undo: transactions in
+progress in several sessions, small and large ones, prepared ones, a page with overflow slots, pending
+rollbacks, an old snapshot. Every statement is run on a zheap table z_NAME and on a heap table h_NAME. The
+heap tables are not damaged, so they give the right answers. In this phase the program keeps all versions of
+every page that is written. Then it repeats the following: one page is
 
     stale       an earlier version of itself, whose checksum is right
     zeroed      all zero, which passes for a new page
-    flipped     itself but for one bit
-    cut         gone, with all that follow it in the file (the undo log only; then others may be stopped)
+    flipped     itself with one bit changed
+    cut         removed, with all pages after it (the undo log only; other tables may become unusable then)
 
-either under the running server, which is made to read it again ("live"), or before it starts after a
-kill -9 ("cold"). Then
+either while the server is running, which is made to read the page again ("live"), or between a kill -9 and
+the next start ("cold"). The result of a trial is one of
 
     SILENT      an answer was wrong, without an error
-    STOPPED     a table that needs none of the undo there is could not be read or changed
+    STOPPED     a table that needs no undo could not be read or changed
     UNSEEN      reading raised an error, but zundo.check finds nothing
     CRASH       a process died, the server did not start or stop, or it hung
     told        an error said what is damaged (XX001)
-    right       nothing was to be seen of it
+    right       all answers were right
 
-The first four are faults. Not so what heap does as well: rows of a table's page that is zeroed are gone, those
-of one that is stale are old.
+The first four are faults, except where heap does the same: rows of a zeroed table page are gone, and rows of
+a stale one are old.
 
     damage.py --bindir DIR --trials 1000 [--seed N] [--trial N] [--keep]
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Every fault point in turn fails, and then kills its process, under load and beside a standby.
+"""Makes every fault point in turn raise an error, and then kill its process, under load and beside a standby.
 
-The load is that of twins.py, with a session that does what it does rarely. Each fault point that the
-sources name (common/fault.c) is switched on for the whole server until the first process has come to
-it: as an error (in a critical section that is a PANIC), then as a SIGKILL. After that the twins are equal on the primary and on the
-standby, zundo.check is content, everything that was open comes to an end. A point that nothing
-comes to is a fault of this program, a test that tests nothing; with --points it is only told.
+The load is that of twins.py, and one more session runs the statements that are rare there. Each fault point of
+common/fault.c is switched on for the whole server until the first process has reached it: first as an error
+(a PANIC in a critical section), then as a SIGKILL. Afterwards the twins must be equal on the primary and on
+the standby, zundo.check must find nothing, and all open transactions must end. A point that no process reaches
+is reported as a fault of this program; with --points it is only mentioned.
 
     faults.py --bindir DIR [--points N] [--seed N] [NAME...]
 """

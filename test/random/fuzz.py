@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Statements that nobody would write, against PostgreSQL's regression database on zheap.
+"""Random statements against the database of PostgreSQL's regression suite, with zheap tables.
 
-The server's own regression suite makes the database, with every table made by
-zheap. Then, all at once:
+The suite is run first and creates the database, with access method zheap for every
+table. Then the following run at the same time:
 
     sqlsmith     makes statements from the catalog and runs them,
     writers      run the same statements and simpler ones of our own in transactions:
@@ -11,11 +11,11 @@ zheap. Then, all at once:
                  index and sequential scans must agree,
     maintenance  VACUUM of all kinds, CLUSTER, REINDEX, index builds, moves to a tablespace, rewrites,
     canceller    cancels and terminates whatever runs, also the workers,
-    miser        takes memory away from sessions in the midst of their statements.
+    miser        limits the memory of sessions while they run statements.
 
-No process may crash, and no statement may fail by an internal error (SQLSTATE XX...)
-of ours. At the end, and again after kill -9 and recovery with every page compared
-(wal_consistency_checking), zundo.check() and amcheck find nothing.
+No process may crash, and no statement may fail with an internal error (SQLSTATE XX...)
+of zundo. At the end, and again after kill -9 and recovery with wal_consistency_checking,
+zundo.check() and amcheck must find nothing.
 
     fuzz.py --bindir DIR --minutes 10 --seed 1
     fuzz.py --bindir DIR --base DIR        a cluster of an earlier run (--save-base), instead of the suite

@@ -1,6 +1,6 @@
-"""What a random history is made of: tables, and the statements of its sessions.
+"""Generates random histories: the tables, and the statements of the sessions.
 
-The basic statements; wide.py adds those that come with --wide.
+This file has the basic statements; wide.py adds those of --wide.
 """
 
 COLUMNS = "id int, a int, b text, c int[], e bigint"

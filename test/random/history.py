@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Random histories of several sessions, run on heap and on zheap side by side.
 
-The same statements go, one at a time, to a set of sessions whose tables are
-heap and to another whose tables are zheap. After every step both sets must
-agree: which statements wait, which rows came back (as multisets), which
+The same statements are sent, one at a time, to a set of sessions with heap
+tables and to another set with zheap tables. After every step both sets must
+agree about which statements wait, which rows were returned (as multisets), and
 SQLSTATEs. At the end all tables must be equal, index scans must agree with
 sequential scans, and zundo.check() must find nothing.
 
@@ -14,10 +14,10 @@ sequential scans, and zundo.check() must find nothing.
     history.py --bindir DIR --temp                  temporary tables, of one session
     history.py --bindir DIR --wide all              also partitions, cursors, MERGE, rewrites and more (wide.py)
 
-Where the outcome rightly depends on the physical order of rows (a statement
-that locks many rows in no stated order, or several waiters freed at once), a
-difference ends the history as "ambiguous": everything is rolled back and only
-the end is compared.
+The result of some statements depends on the physical order of rows: a statement
+that locks many rows without ORDER BY, or several sessions that stop waiting at
+the same time. A difference there ends the history as "ambiguous": everything is
+rolled back and only the final contents are compared.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Random programs of nested commands of one session, run on heap and on zheap.
 
-Functions and triggers change, lock and read the tables that the statement which calls them is scanning or
-changing. The same program runs in schema h (heap) and in schema z (zheap); after every statement SQLSTATE, tag, notices, rows and the
-tables' contents by four kinds of scans must agree. Nothing ever waits: other sessions commit between the statements.
+A statement scans or changes tables, and calls functions and triggers that change, lock and read the same tables.
+The same program runs in schema h (heap) and in schema z (zheap). After every statement SQLSTATE, command tag,
+notices, rows and the tables' contents by four kinds of scans must agree. No statement waits: other sessions
+commit between the statements.
 
     nested.py --bindir DIR --minutes 10           a private server
     nested.py --bindir DIR --control              heap against heap: tests this program

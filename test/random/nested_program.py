@@ -1,10 +1,11 @@
-"""What a random program of nested commands is made of: tables, functions, triggers, and steps. nested.py runs it.
+"""Generates random programs of nested commands: tables, functions, triggers, and steps. nested.py runs them.
 
-Nothing in it depends on the order in which rows lie in a table: statements with side effects name one row, or go through an index on
-id (functions and the sessions forbid other scans), or through a table that was just put in the order of id. What reads by other
-scans gives its rows sorted.
+No result may depend on the physical order of rows. So a statement with side effects names one row, or uses an index on
+id (functions and sessions disable other scans), or reads a table that has just been sorted by id. Queries that may use
+other scans return their rows sorted.
 
-A body of a function is a list of nodes: a node is a statement, or {"parts": [text, list of nodes, text ...]}. So it can be shrunk.
+The body of a function is a list of nodes. A node is a statement, or {"parts": [text, list of nodes, text ...]}. Failing
+programs are shrunk by removing nodes.
 """
 
 ORDERED = "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = on"

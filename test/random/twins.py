@@ -1,17 +1,16 @@
 #!/usr/bin/python3
 """The same transactions on zheap tables and on heap tables of one database; crashes, standbys, DDL beside them.
 
-Every table is there twice, z_NAME (zheap) and h_NAME (heap). Each transaction does the same to both, so they are equal
-in every snapshot: on the primary under load, on a standby, after a crash, in a
-base backup, at a point in time in the middle of everything, and after promotion. A
-transaction changes rows of its own client under READ COMMITTED, or rows that all
-change, on the same pages, under REPEATABLE READ, where a conflict ends it.
+Every table exists twice, as z_NAME (zheap) and h_NAME (heap). Each transaction makes the same changes to both, so the
+twins must be equal in every snapshot: on the primary under load, on a standby, after a crash, in a base backup, after
+recovery to a point in time, and after promotion. A transaction changes rows of its own client under READ COMMITTED, or
+rows that all clients change, on the same pages, under REPEATABLE READ, where it fails at a conflict.
 
-What happens: single and many-row inserts, COPY, toasted values, rows that move, keys that change, deletes and
-reuse, upserts, row locks, savepoints, errors, PREPARE TRANSACTION, large rollbacks,
-truncation, unlogged tables; beside it VACUUM, CLUSTER, VACUUM FULL, SET TABLESPACE, index builds,
-CHECKPOINT, ends of sessions and kills of single processes. Observers compare the
-twins all the time, by sequential, index and index-only scans, some with old snapshots.
+Transactions consist of single and many-row inserts, COPY, toasted values, rows that move, keys that change, deletes and
+reuse of space, upserts, row locks, savepoints, errors, PREPARE TRANSACTION, large rollbacks, TRUNCATE, unlogged tables.
+Beside them run VACUUM, CLUSTER, VACUUM FULL, SET TABLESPACE, index builds and CHECKPOINT; sessions end and single
+processes are killed. Observers compare the twins all the time, by sequential, index and index-only scans, some with old
+snapshots.
 
     twins.py --bindir DIR --rounds 10 [--standby] [--seed N]
 """

@@ -1,4 +1,4 @@
-"""Indexes of access method zbtree in the random programs: they take the place of btree's on the side of zheap."""
+"""Makes random programs create zbtree indexes on zheap tables where they create btree indexes on heap tables."""
 
 import re
 
