@@ -27,8 +27,8 @@
  *	INDEX-5	No entry has more than one TID (ZBTREE-2).
  *	INDEX-6	An entry that is marked dead has the key of no version that a
  *			snapshot can need.
- *	INDEX-7	If a live row lacks ZH_STALE_KEYS, the entry with its key has all
- *			bytes of the newest version, in plain columns (ZBTREE-7).
+ *	INDEX-7	If a live row lacks ZH_STALE_KEYS, the plain columns of the entry
+ *			with its key have the bytes of the newest version (ZBTREE-7).
  *	E	The check of the page raised an error, whose message is the detail.
  *
  * Locks: AccessShareLock on table and index; share locks of a leaf page, then
@@ -239,7 +239,7 @@ judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
 	lp = PageGetItemId(BufferGetPage(buf), off);
 	*dead = ItemIdIsDead(lp);
 	judge->loaded = InvalidBlockNumber;
-	/* it may have got other bytes since it was copied (ZBTREE-15) */
+	/* VACUUM may have replaced it since it was copied (ZBTREE-15) */
 	state = zjudge_entry(judge, (IndexTuple) PageGetItem(BufferGetPage(buf), lp));
 	_bt_relbuf(judge->index, buf);
 	return state;

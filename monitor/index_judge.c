@@ -336,9 +336,9 @@ row_must_tell(ZIndexJudge *judge, OffsetNumber off)
 }
 
 /*
- * Returns whether a row without ZH_STALE_KEYS has a newest version that has the
- * entry's key, but not all of its bytes. Values that are stored out of line are
- * not compared, for the entry's page may be locked.
+ * Returns whether the row at off lacks ZH_STALE_KEYS and its newest version has
+ * the entry's key, but not all of its bytes. Does not compare values that are
+ * stored out of line, because the entry's page may be locked.
  */
 static bool
 newest_differs(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)

@@ -14,9 +14,9 @@ typedef enum ZEntryState
 	ZENTRY_NEEDED,				/* a version that is not aborted has its key */
 	ZENTRY_STALE,				/* no such version; the row is deleted or has
 								 * ZH_STALE_KEYS */
-	ZENTRY_DIFFERENT,			/* the newest version has its key, but other
-								 * bytes, and the row does not say that it has
-								 * such entries (INDEX-7) */
+	ZENTRY_DIFFERENT,			/* the newest version has its key but other
+								 * bytes, and the row lacks ZH_STALE_KEYS
+								 * (INDEX-7) */
 	ZENTRY_UNTOLD,				/* no such version, but the live row lacks
 								 * ZH_STALE_KEYS (INDEX-4) */
 	ZENTRY_NO_ROW				/* the line pointer is unused or does not

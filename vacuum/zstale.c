@@ -46,9 +46,10 @@ typedef struct StaleRow
 {
 	OffsetNumber off;
 	bool		clearable;		/* its version is before `oldest`, and its
-								 * entries have the version's values */
+								 * entries have the version's bytes, as far as
+								 * is known */
 	bool		differs;		/* its entry in the index that is being
-								 * cleaned has other values */
+								 * cleaned has other bytes */
 } StaleRow;
 
 struct ZStale
@@ -184,7 +185,7 @@ end_of(const ZStale *stale, int i)
 	return i + 1 < stale->nblocks ? stale->blocks[i + 1].first : stale->nrows;
 }
 
-/* Returns the note of the row at tid, or NULL. */
+/* Returns the note of the row at tid, or NULL if the row is not noted. */
 static StaleRow *
 find_row(const ZStale *stale, ItemPointer tid)
 {
@@ -211,8 +212,8 @@ find_row(const ZStale *stale, ItemPointer tid)
 }
 
 /*
- * Reads the index's columns of the newest version of the row at off of the
- * loaded page. Returns false if there is none.
+ * Reads the index's columns of the newest version of the row at off of the page
+ * that stale->history has loaded. Returns false if the row is not live.
  */
 static bool
 read_newest(ZStale *stale, OffsetNumber off, Datum *values, bool *isnull)
@@ -226,8 +227,8 @@ read_newest(ZStale *stale, OffsetNumber off, Datum *values, bool *isnull)
 }
 
 /*
- * Returns whether the entry, whose key the newest version of its row has, has
- * that version's values in all other columns, and in all their bytes.
+ * Returns whether the entry has the bytes of the newest version of its row in
+ * all columns. stale->history has loaded the row's page.
  */
 static bool
 has_newest_content(ZStale *stale, IndexTuple entry)
@@ -272,11 +273,10 @@ is_stale(ItemPointer tid, void *arg)
 	return !needed;
 }
 
-/* zstale_clean_index: See zstale.h. */
 /*
- * Gives the entry of the row the values of the row's version. Clears
- * row->clearable if that is not possible. Sets *written if the index was
- * changed.
+ * Replaces the entry of the row by one with the bytes of the row's version.
+ * Sets row->clearable to false if that is not possible, and *written to true
+ * if the index was changed.
  */
 static void
 refresh_entry(ZStale *stale, BlockNumber block, StaleRow *row, bool *written)
@@ -295,8 +295,8 @@ refresh_entry(ZStale *stale, BlockNumber block, StaleRow *row, bool *written)
 }
 
 /*
- * Refreshes the entries that differ of rows that can lose their flag. Returns
- * whether the index was changed.
+ * Replaces the entries that differ from their rows. Returns whether the index
+ * was changed.
  */
 static bool
 refresh_entries(ZStale *stale)
@@ -338,10 +338,10 @@ keep_all(ItemPointer tid, void *arg)
 }
 
 /*
- * Index-only scans that have read a leaf page keep it pinned, and nbtree waits
- * for the pins of all leaf pages, whether or not it deletes anything there; but
- * not of pages that are deleted already. So when this returns, no scan is left
- * that has read what has been removed or replaced here (ZBTREE-15).
+ * zstale_clean_index: See zstale.h. When it returns, no index-only scan is left
+ * that has read an entry which was removed or replaced here (ZBTREE-15): such
+ * scans keep a pin on their leaf page, and index_bulk_delete waits for the pins
+ * of all leaf pages except those that are deleted already.
  */
 IndexBulkDeleteResult *
 zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)

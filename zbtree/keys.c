@@ -90,7 +90,7 @@ read_columns(Relation index, Relation table, const char *row, Size len, int n, D
 	}
 }
 
-/* Columns of expressions are null. */
+/* zbtree_read_columns: See zbtree.h. */
 void
 zbtree_read_columns(Relation index, Relation table, const char *row, Size len, Datum *values,
 					bool *isnull)

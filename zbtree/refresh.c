@@ -1,10 +1,11 @@
 /*
- * zbtree/refresh.c - giving an entry the values of its row's version, and
- * waiting for scans that may have read it before (ZBTREE-15). Called by VACUUM.
+ * zbtree/refresh.c - replacing an entry by one with the bytes of its row, and
+ * waiting for scans that may have read the old entry (ZBTREE-15). Called by
+ * VACUUM.
  *
- * Locks: one leaf page at a time. The change of an entry is a WAL record of
- * its own (ZWAL_MARK), for nbtree has none. No crash points: an entry is always
- * right for scans that visit the table.
+ * Locks: one leaf page at a time. nbtree has no WAL record for replacing an
+ * entry, so it is logged as ZWAL_MARK. No crash points: until the flag of its
+ * row is removed, either entry is valid.
  */
 #include "postgres.h"
 
@@ -22,9 +23,9 @@
 #include "zbtree/zbtree_internal.h"
 
 /*
- * Forms the entry of these values, or returns NULL: for an index with
- * expressions, for values that are stored out of line, and for those that might
- * be too long.
+ * Returns a palloc'd entry of these values. Returns NULL if the index has
+ * expressions, if a value is stored out of line, or if the entry might become
+ * too long.
  */
 static IndexTuple
 form_entry(Relation index, ItemPointer tid, Datum *values, bool *isnull)
@@ -69,8 +70,8 @@ log_entry(Buffer buf, OffsetNumber off, IndexTuple entry)
 }
 
 /*
- * Replaces the entry at off of the exclusively locked leaf page. The keys are
- * equal by the operator classes, so that the order stays. Returns false if the
+ * Replaces the entry at off of the leaf page, which is locked exclusively, by
+ * one with an equal key and the same TID. Logs the change. Returns false if the
  * page has no room.
  */
 static bool
@@ -95,6 +96,7 @@ replace_entry(Relation index, Buffer buf, OffsetNumber off, IndexTuple entry)
 	return true;
 }
 
+/* zbtree_refresh: See refresh.h. */
 bool
 zbtree_refresh(Relation index, Relation table, ItemPointer tid, Datum *values, bool *isnull,
 			   bool *written)
@@ -131,8 +133,8 @@ zbtree_refresh(Relation index, Relation table, ItemPointer tid, Datum *values, b
 }
 
 /*
- * A deleted page that scans might still stand on is not yet free for reuse:
- * their snapshots are older than its deletion.
+ * zbtree_wait_for_scans: See refresh.h. Takes a cleanup lock on each deleted
+ * page and releases it again.
  */
 void
 zbtree_wait_for_scans(Relation index, BufferAccessStrategy strategy)

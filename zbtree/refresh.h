@@ -1,6 +1,6 @@
 /*
- * zbtree/refresh.h - giving an entry the values of its row's version, and
- * waiting for scans that may have read it before (ZBTREE-15).
+ * zbtree/refresh.h - replacing an entry by one with the bytes of its row, and
+ * waiting for scans that may have read the old entry (ZBTREE-15).
  */
 #ifndef ZUNDO_ZBTREE_REFRESH_H
 #define ZUNDO_ZBTREE_REFRESH_H
@@ -10,18 +10,20 @@
 #include "utils/relcache.h"
 
 /*
- * zbtree_refresh: makes the entry that the row at tid has for these values,
- * read by zbtree_read_columns, one with exactly these bytes. Returns whether it
- * is one now; false if it is not there, if its page has no room, and for values
- * that are stored out of line or long. Sets *written if the page was changed.
- * No buffer is locked. Calls comparison functions.
+ * zbtree_refresh: replaces the entry of the row at tid whose key equals that of
+ * the values, which zbtree_read_columns has read, by one with exactly their
+ * bytes, unless it has them already. Returns whether the entry has these bytes
+ * now: false if there is no such entry, if its page has no room, and for values
+ * that are stored out of line or long. Sets *written to true if it changed the
+ * page. No buffer lock may be held. Calls comparison functions.
  */
 extern bool zbtree_refresh(Relation index, Relation table, ItemPointer tid, Datum *values,
 						   bool *isnull, bool *written);
 
 /*
- * zbtree_wait_for_scans: waits until no scan stands on a page that is deleted
- * by now. What btbulkdelete does for all other leaf pages.
+ * zbtree_wait_for_scans: waits until no scan has a pin on a page of the index
+ * that is deleted by now, as btbulkdelete waits for scans of all other leaf
+ * pages. No buffer lock may be held.
  */
 extern void zbtree_wait_for_scans(Relation index, BufferAccessStrategy strategy);
 

@@ -1,9 +1,9 @@
 /*
- * zbtree/returned.c - what an index-only scan of a zbtree index returns: the
- * columns of the version that counts, not those of the entry (ZBTREE-14).
+ * zbtree/returned.c - index-only scans of a zbtree index: returning the columns
+ * of the version that the snapshot sees, not those of the entry (ZBTREE-14).
  *
  * Owns: the row that is returned in place of an entry, which belongs to the
- * table's index fetch. No locks, no crash points.
+ * state of the table's index fetch. No locks, no crash points.
  */
 #include "postgres.h"
 
@@ -18,9 +18,9 @@
 #include "zbtree/zbtree_internal.h"
 
 /*
- * Callback of the index AM. On a standby no column is returned, so plans have
- * no index-only scans there: nothing holds the replay of the visibility map
- * back while a scan stands on a leaf page (ZBTREE-14).
+ * The amcanreturn callback. Returns false on a standby, where plans must not
+ * have index-only scans of zbtree indexes: replay sets bits of the visibility
+ * map without waiting for scans (ZBTREE-14).
  */
 bool
 zbtree_canreturn(Relation index, int attno)
@@ -29,7 +29,10 @@ zbtree_canreturn(Relation index, int attno)
 	return !RecoveryInProgress();
 }
 
-/* Returns whether the slot has the bytes of the entry in all plain columns. */
+/*
+ * Returns whether the version in slot has the same bytes as the entry in all
+ * plain columns of the index.
+ */
 static bool
 same_bytes(Relation index, IndexTuple entry, TupleTableSlot *slot)
 {
@@ -55,9 +58,9 @@ same_bytes(Relation index, IndexTuple entry, TupleTableSlot *slot)
 }
 
 /*
- * Returns the description of the rows that this fetch returns. Plain columns
- * are as in the table, where their values come from: 15 reads the row by the
- * plan's description, which has the table's types.
+ * Returns a palloc'd description of the rows that this fetch returns. Plain
+ * columns have the types of the table's columns, from which their values come:
+ * 15 reads the row by the plan's description, which has these types.
  */
 static TupleDesc
 returned_desc(ZExpectingFetch *fetch)
@@ -81,9 +84,10 @@ returned_desc(ZExpectingFetch *fetch)
 }
 
 /*
- * The entry's bytes are returned if they are the version's. Columns of
- * expressions are the same for all versions of a TID (COMPUTED-1), and are
- * always the entry's.
+ * zbtree_return_version: See zbtree.h. Leaves the result to nbtree, which
+ * returns the entry, if the version has the entry's bytes. Columns of
+ * expressions are taken from the entry: they are the same for all versions of a
+ * TID (COMPUTED-1).
  */
 void
 zbtree_return_version(ZExpectingFetch *fetch, TupleTableSlot *slot)
@@ -114,6 +118,7 @@ zbtree_return_version(ZExpectingFetch *fetch, TupleTableSlot *slot)
 	fetch->returning->xs_hitupdesc = fetch->returned_desc;
 }
 
+/* zbtree_fetch_end: See zbtree.h. */
 void
 zbtree_fetch_end(ZExpectingFetch *fetch)
 {
@@ -126,8 +131,9 @@ zbtree_fetch_end(ZExpectingFetch *fetch)
 }
 
 /*
- * Values that are stored out of line are not read, for the entry's page may be
- * locked. In key columns they are the same for all versions of a TID
+ * zbtree_has_content: See zbtree.h. Does not fetch values that are stored out
+ * of line, because the caller may hold the entry's page locked. In a key column
+ * such a value counts as equal, since it is the same for all versions of a TID
  * (ZBTREE-3). Compressed values are decompressed.
  */
 bool

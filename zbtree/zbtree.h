@@ -21,8 +21,8 @@ typedef struct ZExpectingFetch
 	Relation	index;
 	IndexTuple	entry;			/* of the TID fetched next; NULL: keys are not
 								 * compared */
-	IndexScanDesc returning;	/* index-only scan that returns its columns,
-								 * or NULL */
+	IndexScanDesc returning;	/* the scan, if it is an index-only scan, or
+								 * NULL */
 	HeapTuple	returned;		/* last row returned in place of an entry, */
 	TupleDesc	returned_desc;	/* its description; both may be NULL */
 } ZExpectingFetch;
@@ -35,26 +35,26 @@ typedef struct ZExpectingFetch
 extern bool zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot);
 
 /*
- * zbtree_return_version: lets the index-only scan fetch->returning return the
- * columns of the version in slot, which has been fetched by fetch->entry
+ * zbtree_return_version: makes the index-only scan fetch->returning return the
+ * columns of the version in slot, which was fetched through fetch->entry
  * (ZBTREE-14). No buffer lock may be held.
  */
 extern void zbtree_return_version(ZExpectingFetch *fetch, TupleTableSlot *slot);
 
-/* zbtree_fetch_end: frees what an index fetch has returned. */
+/* zbtree_fetch_end: frees the row that an index fetch has returned last. */
 extern void zbtree_fetch_end(ZExpectingFetch *fetch);
 
 /*
- * zbtree_read_columns: reads the index's columns of a row of the table but
- * those of expressions.
+ * zbtree_read_columns: reads the values of all columns of the index from a row
+ * of the table. Columns of expressions are set to null.
  */
 extern void zbtree_read_columns(Relation index, Relation table, const char *row, Size len,
 								Datum *values, bool *isnull);
 
 /*
- * zbtree_has_content: returns whether an entry has these values, in all columns
- * but those of expressions. False for an included column that is stored out of
- * line. The entry's page may be locked.
+ * zbtree_has_content: returns whether an entry has these values in all columns
+ * except those of expressions. Returns false if an included column is stored
+ * out of line. The caller may hold the entry's page locked.
  */
 extern bool zbtree_has_content(Relation index, IndexTuple entry, const Datum *values,
 							   const bool *isnull);
