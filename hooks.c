@@ -361,7 +361,8 @@ xact_callback(XactEvent event, void *arg)
 		return;
 
 	/*
-	 * of a prepared transaction it is not known yet which keys become stale
+	 * Of a prepared transaction it is not known yet which keys become stale.
+	 * The keys are queued before zu_at_xact_end looks for a worker again.
 	 */
 	zqueue_at_xact_end(event != XACT_EVENT_ABORT, event != XACT_EVENT_COMMIT);
 

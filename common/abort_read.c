@@ -90,6 +90,7 @@ zundo_abort_may_read(RelFileLocator locator, BlockNumber block)
 {
 	PageState	state;
 
+	Assert(RelFileNumberIsValid(locator.relNumber) && BlockNumberIsValid(block));
 	if (likely(IsTransactionState()) || InRecovery)
 		return;
 	for (int i = 0; (state = look_up_page(locator, block)) == PAGE_BEING_READ &&

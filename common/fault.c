@@ -254,6 +254,7 @@ zundo_fault_hit(const char *name)
 
 		if (!next_item(&spec, &item) || !word_is(item.name, item.name_len, name))
 			continue;
+		Assert(item.nth >= 0);	/* zundo_fault_problem refuses others */
 		if (hit == 0)
 			hit = ++hits[fault_point(name, strlen(name))];
 		if (item.nth > 0 && item.nth != hit)

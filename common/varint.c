@@ -27,12 +27,15 @@ zvarint_size(uint32 v)
 char *
 zvarint_put_long(char *p, uint32 v)
 {
+	char	   *end PG_USED_FOR_ASSERTS_ONLY = p + zvarint_size(v);
+
 	while (v >= 0x80)
 	{
 		*p++ = (char) (v | 0x80);
 		v >>= 7;
 	}
 	*p++ = (char) v;
+	Assert(p == end);			/* room was taken by zvarint_size */
 	return p;
 }
 

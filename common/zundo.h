@@ -101,6 +101,8 @@ typedef uint64 UndoPtr;
  */
 #define ZHEAP_MAX_OFFSET	291
 
+StaticAssertDecl(ZHEAP_MAX_OFFSET == MaxHeapTuplesPerPage, "bitmap scans accept all our offsets");
+
 /* GUCs (common/guc.c). */
 typedef enum
 {

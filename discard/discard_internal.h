@@ -253,8 +253,9 @@ extern void zheap_sweep_overflow(void);
  * entries and deletes the entries that are not needed (ZBTREE-13). Called in a
  * transaction on a primary, with undo attached, no buffer locked and no
  * snapshot. Never waits for a lock of a relation, and holds none on return.
- * Returns true if it took items and put none of them back: then the queue may
- * have more that can be done at once. Raises the errors of zbtree_purge.
+ * Returns true if it took a chunk of items and put none of them back: then the
+ * queue may have more that can be done at once. Raises the errors of
+ * zbtree_purge.
  */
 extern bool zkeys_purge(void);
 

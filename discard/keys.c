@@ -176,10 +176,10 @@ purge_chunk(char *buf, Size length)
 }
 
 /*
- * zkeys_purge: See discard_internal.h. Stops after a chunk of which items were
- * put back: otherwise it would take them again in this cycle, while their table
- * or index is still locked. Sets a snapshot, since comparison functions may
- * need one.
+ * zkeys_purge: See discard_internal.h. Takes only chunks that were begun before
+ * the cycle: what is put back ends up in a younger one, so that the loop ends
+ * although a table or index stays locked. Sets a snapshot, since comparison
+ * functions may need one.
  */
 bool
 zkeys_purge(void)
@@ -187,21 +187,21 @@ zkeys_purge(void)
 	char	   *buf = palloc(ZQUEUE_CHUNK);
 	ZXid		oldest = zu_oldest();
 	TimestampTz begun = GetCurrentTimestamp();
-	bool		done = true;
-	int			n = 0;
+	uint64		bound = zqueue_bound();
+	bool		purged = false;
 	Size		length;
 
-	while (done && n < MAX_CHUNKS &&
-		   !TimestampDifferenceExceeds(begun, GetCurrentTimestamp(), MAX_MS) &&
-		   (length = zqueue_take(oldest, buf)) > 0)
+	for (int n = 0; n < MAX_CHUNKS; n++)
 	{
+		if (TimestampDifferenceExceeds(begun, GetCurrentTimestamp(), MAX_MS) ||
+			(length = zqueue_take(oldest, bound, buf)) == 0)
+			break;
 		ZUNDO_FAULT("keys-taken");
 		PushActiveSnapshot(GetTransactionSnapshot());
-		done = purge_chunk(buf, length);
+		purged |= purge_chunk(buf, length);
 		PopActiveSnapshot();
 		InvalidateCatalogSnapshot();
-		n++;
 	}
 	pfree(buf);
-	return done && n > 0;
+	return purged;
 }

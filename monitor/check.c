@@ -52,6 +52,7 @@
 #include "catalog/pg_class.h"
 #include "discard/discard.h"
 #include "miscadmin.h"
+#include "monitor/faults.h"
 #include "monitor/monitor.h"
 #include "mvcc/zvis.h"
 #include "storage/bufmgr.h"
@@ -60,32 +61,21 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 
 #define MAX_CHAIN			10000000
-#define MAX_FAULTS_PER_PAGE 1000
 
 PGDLLEXPORT Datum zundo_check(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_check);
-
-typedef struct Fault
-{
-	BlockNumber block;
-	OffsetNumber item;			/* 0 = none */
-	const char *invariant;
-	char	   *detail;
-} Fault;
 
 typedef struct Check
 {
 	Relation	rel;
 	TupleDesc	desc;
 	BlockNumber block;
-	MemoryContext context;		/* of faults and temporary data; reset for
-								 * every page */
 	MemoryContext outer;		/* of the function's call */
-	List	   *faults;			/* of Fault */
+	ZFaults		faults;			/* of the page or log that is being checked */
+	void		(*test) (struct Check *check);	/* that check_safely runs */
 	ZuLogState *logs;			/* of the undo log */
 	int			nlogs;
 	ZuOverflowPage *overflow;	/* next overflow page to look at, of an array
@@ -108,39 +98,15 @@ typedef struct Check
 
 static void fault(Check *check, const char *invariant, OffsetNumber item,
 				  const char *fmt,...) pg_attribute_printf(4, 5);
-static void add_fault(Check *check, const char *invariant, OffsetNumber item,
-					  const char *fmt, va_list args) pg_attribute_printf(4, 0);
 
-/*
- * Notes a fault of the page or log that is being checked, up to
- * MAX_FAULTS_PER_PAGE.
- */
-static void
-add_fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt, va_list args)
-{
-	MemoryContext old = MemoryContextSwitchTo(check->context);
-
-	if (list_length(check->faults) < MAX_FAULTS_PER_PAGE)
-	{
-		Fault	   *f = palloc(sizeof(Fault));
-
-		f->block = check->block;
-		f->item = item;
-		f->invariant = invariant;
-		f->detail = zmon_vprintf(fmt, args);
-		check->faults = lappend(check->faults, f);
-	}
-	MemoryContextSwitchTo(old);
-}
-
-/* Notes a fault; a variadic form of add_fault. */
+/* Notes a fault of the page or log that is being checked. */
 static void
 fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,...)
 {
 	va_list		args;
 
 	va_start(args, fmt);
-	add_fault(check, invariant, item, fmt, args);
+	zfaults_add(&check->faults, check->block, item, invariant, fmt, args);
 	va_end(args);
 }
 
@@ -151,10 +117,11 @@ static void report_page_fault(void *arg, const char *invariant, OffsetNumber off
 static void
 report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
+	Check	   *check = arg;
 	va_list		args;
 
 	va_start(args, fmt);
-	add_fault((Check *) arg, invariant, off, fmt, args);
+	zfaults_add(&check->faults, check->block, off, invariant, fmt, args);
 	va_end(args);
 }
 
@@ -564,7 +531,7 @@ check_page(Check *check)
 	Page		page = (Page) check->page.data;
 	int			nslots;
 
-	Assert(check->faults == NIL);
+	Assert(check->faults.list == NIL);
 	if (!copy_page(check))
 		return;
 	if (!zpage_is_valid(page))
@@ -606,7 +573,7 @@ report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 
 	check->block = block;
 	va_start(args, fmt);
-	add_fault(check, "LOG-2", 0, fmt, args);
+	zfaults_add(&check->faults, block, 0, "LOG-2", fmt, args);
 	va_end(args);
 }
 
@@ -687,6 +654,14 @@ check_log(Check *check)
 
 /* ---- the function ---- */
 
+static void
+run_test(void *arg)
+{
+	Check	   *check = arg;
+
+	check->test(check);
+}
+
 /*
  * Runs 'test' in a subtransaction. An error in it becomes a fault of this
  * invariant; only a cancellation and lack of memory are raised.
@@ -694,67 +669,12 @@ check_log(Check *check)
 static void
 check_safely(Check *check, void (*test) (Check *), const char *invariant)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	char	   *error;
 
-	Assert(check->context != NULL && check->context != CurrentMemoryContext);
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(check->context);
-	PG_TRY();
-	{
-		test(check);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-		int			code = geterrcode();
-
-		/*
-		 * The subtransaction must end before the error is raised again. It
-		 * has written nothing, so that its end leaves the error as it is.
-		 */
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (code == ERRCODE_QUERY_CANCELED || code == ERRCODE_OUT_OF_MEMORY)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(check->context);
-		edata = CopyErrorData();
-		FlushErrorState();
-		MemoryContextSwitchTo(context);
-		if (edata->detail != NULL)
-			fault(check, invariant, 0, "%s %s", edata->message, edata->detail);
-		else
-			fault(check, invariant, 0, "%s", edata->message);
-	}
-	PG_END_TRY();
-}
-
-/* Adds the faults of one page or log to the result, and frees them. */
-static void
-put_faults(FunctionCallInfo fcinfo, Check *check)
-{
-	ListCell   *lc;
-
-	Assert(list_length(check->faults) <= MAX_FAULTS_PER_PAGE);
-	foreach(lc, check->faults)
-	{
-		const Fault *f = lfirst(lc);
-		Datum		values[4];
-		bool		nulls[4] = {0};
-
-		values[0] = Int64GetDatum((int64) f->block);
-		values[1] = Int32GetDatum(f->item);
-		nulls[1] = (f->item == 0);
-		values[2] = CStringGetTextDatum(f->invariant);
-		values[3] = CStringGetTextDatum(f->detail);
-		zmon_put(fcinfo, values, nulls);
-	}
-	check->faults = NIL;
-	MemoryContextReset(check->context);
+	check->test = test;
+	error = zfaults_try(&check->faults, run_test, check);
+	if (error != NULL)
+		fault(check, invariant, 0, "%s", error);
 }
 
 /*
@@ -767,31 +687,31 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 {
 	bool		sound;
 
-	Assert(check->nlogs == 0 && check->faults == NIL);
+	Assert(check->nlogs == 0 && check->faults.list == NIL);
 	check->block = 0;
 	check->outer = CurrentMemoryContext;
 	check_safely(check, check_map, "LOG-2");
 	/* the other checks rely on the map */
-	sound = check->faults == NIL;
+	sound = check->faults.list == NIL;
 	if (sound)
 		check_safely(check, list_logs, "LOG-2");
-	put_faults(fcinfo, check);
+	zfaults_put(fcinfo, &check->faults);
 	for (int i = 0; i < check->nlogs; i++)
 	{
 		check->block = check->logs[i].logno;
 		check_safely(check, check_log, "LOG-1");	/* UNDO-38 */
-		put_faults(fcinfo, check);
+		zfaults_put(fcinfo, &check->faults);
 	}
 	if (!sound || RecoveryInProgress())
 		return;
 	check->block = 0;
 	check_safely(check, list_overflow, "LOG-3");
-	put_faults(fcinfo, check);
+	zfaults_put(fcinfo, &check->faults);
 	for (int i = 0; i < check->noverflow; i++, check->overflow++)
 	{
 		check->block = check->overflow->overflow;
 		check_safely(check, check_overflow_owner, "LOG-3");
-		put_faults(fcinfo, check);
+		zfaults_put(fcinfo, &check->faults);
 	}
 }
 
@@ -813,8 +733,7 @@ zundo_check(PG_FUNCTION_ARGS)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
 	InitMaterializedSRF(fcinfo, 0);
 	zu_attach_unloaded();
-	check->context = AllocSetContextCreate(CurrentMemoryContext, "zundo check",
-										   ALLOCSET_DEFAULT_SIZES);
+	zfaults_begin(&check->faults, "zundo check");
 	if (reloid == zu_relation_oid())
 	{
 		check_undo_log(fcinfo, check);
@@ -830,7 +749,7 @@ zundo_check(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		check_safely(check, check_page, "E");	/* CHAIN-2 */
-		put_faults(fcinfo, check);
+		zfaults_put(fcinfo, &check->faults);
 	}
 	relation_close(check->rel, AccessShareLock);
 	return (Datum) 0;

@@ -36,11 +36,11 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
 #include "common/compat_nbtree.h"
 #include "miscadmin.h"
+#include "monitor/faults.h"
 #include "monitor/index_judge.h"
 #include "monitor/monitor.h"
 #include "storage/bufmgr.h"
@@ -50,9 +50,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
-
-#define MAX_FAULTS_PER_PAGE 1000
 
 PGDLLEXPORT Datum zundo_check_index(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_index_entries(PG_FUNCTION_ARGS);
@@ -60,21 +57,13 @@ PGDLLEXPORT Datum zundo_index_entries(PG_FUNCTION_ARGS);
 PG_FUNCTION_INFO_V1(zundo_check_index);
 PG_FUNCTION_INFO_V1(zundo_index_entries);
 
-typedef struct IndexFault
-{
-	BlockNumber block;
-	OffsetNumber item;			/* 0 = none */
-	const char *invariant;
-	const char *detail;
-} IndexFault;
-
 typedef struct IndexCheck
 {
 	ZIndexJudge *judge;
-	MemoryContext context;		/* of one page's faults and temporary data */
 	MemoryContext outer;		/* of the call */
 	BlockNumber block;			/* of the table, then of the index */
-	List	   *faults;			/* of IndexFault */
+	ZFaults		faults;			/* of one page */
+	void		(*test) (struct IndexCheck *check); /* that check_safely runs */
 	IndexTuple	last;			/* last entry of the leaf pages read so far;
 								 * in outer */
 	BlockNumber next;			/* leaf page to the right, or P_NONE */
@@ -88,29 +77,15 @@ typedef struct IndexCheck
 static void fault(IndexCheck *check, const char *invariant, OffsetNumber item,
 				  const char *fmt,...) pg_attribute_printf(4, 5);
 
-/*
- * Notes a fault of the current block. Faults of one block beyond
- * MAX_FAULTS_PER_PAGE are dropped.
- */
+/* Notes a fault of the current block. */
 static void
 fault(IndexCheck *check, const char *invariant, OffsetNumber item, const char *fmt,...)
 {
-	MemoryContext old = MemoryContextSwitchTo(check->context);
+	va_list		args;
 
-	if (list_length(check->faults) < MAX_FAULTS_PER_PAGE)
-	{
-		IndexFault *f = palloc(sizeof(IndexFault));
-		va_list		args;
-
-		f->block = check->block;
-		f->item = item;
-		f->invariant = invariant;
-		va_start(args, fmt);
-		f->detail = zmon_vprintf(fmt, args);
-		va_end(args);
-		check->faults = lappend(check->faults, f);
-	}
-	MemoryContextSwitchTo(old);
+	va_start(args, fmt);
+	zfaults_add(&check->faults, check->block, item, invariant, fmt, args);
+	va_end(args);
 }
 
 /* ---- the table's rows ---- */
@@ -125,6 +100,8 @@ check_rows(IndexCheck *check)
 {
 	Page		page = zjudge_load(check->judge, check->block);
 
+	Assert(check->pages == 0 && check->last == NULL);	/* block is one of the
+														 * table */
 	for (OffsetNumber off = FirstOffsetNumber; page != NULL && off <= PageGetMaxOffsetNumber(page);
 		 off++)
 	{
@@ -236,6 +213,7 @@ judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
 	*dead = false;
 	if (!BufferIsValid(buf))
 		return ZENTRY_STALE;
+	Assert(zc_buffer_locked(buf));
 	lp = PageGetItemId(BufferGetPage(buf), off);
 	*dead = ItemIdIsDead(lp);
 	judge->loaded = InvalidBlockNumber;
@@ -253,6 +231,7 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&entry->t_tid);
 	OffsetNumber item = ItemPointerGetOffsetNumberNoCheck(&entry->t_tid);
 
+	Assert(!BTreeTupleIsPivot(entry) && !BTreeTupleIsPosting(entry));	/* INDEX-5 */
 	if (state == ZENTRY_NEEDED ? dead : state != ZENTRY_STALE)
 		state = judge_locked(check->judge, entry, &dead);
 	check->entries++;
@@ -286,6 +265,7 @@ copy_leaf(IndexCheck *check)
 	BTPageOpaque opaque;
 	Buffer		buf;
 
+	Assert(check->block != P_NONE);
 	if (check->pages++ > (int64) RelationGetNumberOfBlocks(index))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
@@ -317,6 +297,7 @@ check_leaf(IndexCheck *check)
 	IndexTuple	high_key = NULL;
 	MemoryContext old;
 
+	Assert(CurrentMemoryContext == check->faults.context);
 	if (!copy_leaf(check))
 		return;
 	opaque = BTPageGetOpaque(page);
@@ -362,6 +343,14 @@ find_first_leaf(IndexCheck *check)
 
 /* ---- the functions ---- */
 
+static void
+run_test(void *arg)
+{
+	IndexCheck *check = arg;
+
+	check->test(check);
+}
+
 /*
  * Runs 'test' in a subtransaction. An error that it raises is noted as fault E,
  * except for a cancellation and lack of memory, which are raised again. Returns
@@ -370,62 +359,13 @@ find_first_leaf(IndexCheck *check)
 static bool
 check_safely(IndexCheck *check, void (*test) (IndexCheck *))
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool sound = true;
+	char	   *error;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(check->context);
-	PG_TRY();
-	{
-		test(check);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-		int			code = geterrcode();
-
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (code == ERRCODE_QUERY_CANCELED || code == ERRCODE_OUT_OF_MEMORY)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(check->context);
-		edata = CopyErrorData();
-		FlushErrorState();
-		MemoryContextSwitchTo(context);
-		fault(check, "E", 0, "%s%s%s", edata->message, edata->detail != NULL ? " " : "",
-			  edata->detail != NULL ? edata->detail : "");
-		sound = false;
-	}
-	PG_END_TRY();
-	return sound;
-}
-
-/* Adds the faults of one page to the result, and frees them. */
-static void
-put_faults(FunctionCallInfo fcinfo, IndexCheck *check)
-{
-	ListCell   *lc;
-
-	foreach(lc, check->faults)
-	{
-		const IndexFault *f = lfirst(lc);
-		Datum		values[4];
-		bool		nulls[4] = {0};
-
-		values[0] = Int64GetDatum((int64) f->block);
-		values[1] = Int32GetDatum(f->item);
-		nulls[1] = (f->item == 0);
-		values[2] = CStringGetTextDatum(f->invariant);
-		values[3] = CStringGetTextDatum(f->detail);
-		zmon_put(fcinfo, values, nulls);
-	}
-	check->faults = NIL;
-	MemoryContextReset(check->context);
+	check->test = test;
+	error = zfaults_try(&check->faults, run_test, check);
+	if (error != NULL)
+		fault(check, "E", 0, "%s", error);
+	return error == NULL;
 }
 
 /*
@@ -442,9 +382,9 @@ check_leaves(FunctionCallInfo fcinfo, IndexCheck *check)
 		CHECK_FOR_INTERRUPTS();
 		check->block = check->next;
 		sound = check_safely(check, check_leaf);
-		put_faults(fcinfo, check);
+		zfaults_put(fcinfo, &check->faults);
 	}
-	put_faults(fcinfo, check);
+	zfaults_put(fcinfo, &check->faults);
 }
 
 /*
@@ -472,8 +412,7 @@ check_begin(Oid indexoid)
 
 	check->judge = zjudge_open(indexoid);
 	check->outer = CurrentMemoryContext;
-	check->context = AllocSetContextCreate(CurrentMemoryContext, "zundo index check",
-										   ALLOCSET_DEFAULT_SIZES);
+	zfaults_begin(&check->faults, "zundo index check");
 	return check;
 }
 
@@ -504,7 +443,7 @@ zundo_check_index(PG_FUNCTION_ARGS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) check_safely(check, check_rows);
-		put_faults(fcinfo, check);
+		zfaults_put(fcinfo, &check->faults);
 	}
 	check_leaves(fcinfo, check);
 	AtEOXact_GUC(false, level);
@@ -528,15 +467,14 @@ zundo_index_entries(PG_FUNCTION_ARGS)
 	require_owner(PG_GETARG_OID(0));
 	InitMaterializedSRF(fcinfo, 0);
 	check = check_begin(PG_GETARG_OID(0));
-	MemoryContextSwitchTo(check->context);
+	MemoryContextSwitchTo(check->faults.context);
 	find_first_leaf(check);
 	while (check->next != P_NONE)
 	{
 		CHECK_FOR_INTERRUPTS();
 		check->block = check->next;
 		check_leaf(check);
-		check->faults = NIL;
-		MemoryContextReset(check->context);
+		zfaults_forget(&check->faults);
 	}
 	MemoryContextSwitchTo(check->outer);
 	values[0] = Int64GetDatum(check->pages);

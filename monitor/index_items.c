@@ -76,6 +76,7 @@ put_item(FunctionCallInfo fcinfo, ZIndexJudge *judge, Page page, OffsetNumber of
 	Datum		values[8] = {0};
 	bool		nulls[8] = {0};
 
+	Assert(off >= FirstOffsetNumber && off <= PageGetMaxOffsetNumber(page));
 	values[0] = Int32GetDatum(off);
 	values[1] = CStringGetTextDatum(high_key ? "high key" : P_ISLEAF(opaque) ? "entry" :
 									"downlink");

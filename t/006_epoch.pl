@@ -28,11 +28,7 @@ command_ok([ 'pg_resetwal', '-x', $first, $node->data_dir ], 'an epoch is nearly
 $node->start;
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '0', 'rows from long ago');
 
-$node->backup('base');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
-$standby->start;
+my $standby = standby_of($node, "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my ($writer, $old, $snapshot) = map { $node->background_psql('postgres', on_error_stop => 1) } 1 .. 3;
 my $reader = $standby->background_psql('postgres', on_error_stop => 0);

@@ -17,10 +17,7 @@ max_prepared_transactions = 5
 restart_after_crash = off
 C
 sql('CREATE EXTENSION zundo;', 'CREATE EXTENSION pg_walinspect;');
-$node->backup('base');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->start;
+my $standby = standby_of($node);
 
 sql(q{
 	CREATE TABLE t (id int, pad text) USING zheap;

@@ -17,10 +17,7 @@ restart_after_crash = off
 lock_timeout = '300ms'
 C
 sql('CREATE EXTENSION zundo;', 'CREATE EXTENSION pg_walinspect;');
-$node->backup('base');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->start;
+my $standby = standby_of($node);
 sql(q{
 	CREATE TABLE t (id int PRIMARY KEY, n int, pad text) USING zheap WITH (fillfactor = 90);
 	INSERT INTO t SELECT g, 0, repeat('p', 40) FROM generate_series(1, 1000) g;

@@ -70,11 +70,7 @@ $session->quit;
 
 # A discard pass fails when it is about to tell standbys what it discards; the next one does it. (A session stays, so that
 # what shared memory knows of the database does.)
-$node->backup('base');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
-$standby->start;
+my $standby = standby_of($node, "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 $session = $node->background_psql('postgres', on_error_stop => 1);
 is($session->query_safe('SELECT sum(n) FROM t'), '10', 'a session of the primary');

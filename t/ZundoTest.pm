@@ -8,7 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(read_block write_block write_twins zundo_node server_major sql session ask $complaint
+our @EXPORT = qw(read_block write_block write_twins zundo_node standby_of server_major sql session ask $complaint
 	crash wait_for_death timed_out passes sound no_crash);
 
 # The node that zundo_node has made last: the one that sql() asks.
@@ -28,6 +28,18 @@ sub zundo_node
 	$node->start;
 	$newest = $node;
 	return $node;
+}
+
+# standby_of NODE [CONF]: a streaming standby of it that runs.
+sub standby_of
+{
+	my ($primary, $conf) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new('standby');
+	$primary->backup('base');
+	$standby->init_from_backup($primary, 'base', has_streaming => 1);
+	$standby->append_conf('postgresql.conf', $conf // '');
+	$standby->start;
+	return $standby;
 }
 
 # server_major: the major version of the server under test.

@@ -402,6 +402,25 @@ read_by_block(Rewrite *rewrite, bool only_dead)
 }
 
 /*
+ * Puts the index scan's next row into the slot. Returns false if there is none.
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if the index is lossy, and errors of
+ * reading rows.
+ */
+static bool
+next_of_index(IndexScanDesc scan, TupleTableSlot *slot)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (!index_getnext_slot(scan, ForwardScanDirection, slot))
+		return false;
+	if (scan->xs_recheck)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot cluster on index \"%s\" because it is lossy",
+						RelationGetRelationName(scan->indexRelation))));
+	return true;
+}
+
+/*
  * Reads the old table in the order of the index: the live rows with their older
  * versions, and then all other rows block by block.
  */
@@ -415,19 +434,13 @@ read_by_index(Rewrite *rewrite, Relation index)
 	pgstat_progress_update_param(PROGRESS_REPACK_INDEX_RELID, RelationGetRelid(index));
 	scan = zc_index_beginscan(rewrite->old, index, SnapshotSelf);
 	index_rescan(scan, NULL, 0, NULL, 0);
-	while (index_getnext_slot(scan, ForwardScanDirection, found))
+	while (next_of_index(scan, found))
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&found->tts_tid);
 		OffsetNumber off = ItemPointerGetOffsetNumber(&found->tts_tid);
 		Buffer		buf;
 		Page		page;
 
-		CHECK_FOR_INTERRUPTS();
-		if (scan->xs_recheck)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot cluster on index \"%s\" because it is lossy",
-							RelationGetRelationName(index))));
 		buf = ReadBuffer(rewrite->old, block);
 		do
 			page = zhistory_load(rewrite->history, buf);
@@ -459,16 +472,8 @@ read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
 		IndexScanDesc scan = zc_index_beginscan(rewrite->old, index, snapshot);
 
 		index_rescan(scan, NULL, 0, NULL, 0);
-		while (index_getnext_slot(scan, ForwardScanDirection, rewrite->old_slot))
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (scan->xs_recheck)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot cluster on index \"%s\" because it is lossy",
-								RelationGetRelationName(index))));
+		while (next_of_index(scan, rewrite->old_slot))
 			take_version(rewrite, seen);
-		}
 		index_endscan(scan);
 	}
 	else

@@ -232,6 +232,7 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 	int			n = 0;
 	Size		space;
 
+	Assert(nnoted > 0 && nnoted <= ZHEAP_MAX_OFFSET && block <= vac->last_dead);
 	zc_vacuum_delay_point();
 	buf = ReadBufferExtended(vac->rel, MAIN_FORKNUM, block, RBM_NORMAL, vac->strategy);
 	page = BufferGetPage(buf);
@@ -418,6 +419,7 @@ look_at_items(ZVacuum *vac, Buffer buf, BlockNumber block)
 	int			ndead = 0;
 	OffsetNumber maxoff = Min(PageGetMaxOffsetNumber(page), ZHEAP_MAX_OFFSET);
 
+	Assert(zc_buffer_exclusive(buf));
 	for (OffsetNumber off = FirstOffsetNumber; off <= maxoff; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);

@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "undo/undo.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "zbtree/queue.h"
@@ -254,11 +255,16 @@ zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newe
 	my.npairs++;
 }
 
-/* zqueue_at_xact_end: See queue.h. */
+/*
+ * zqueue_at_xact_end: See queue.h. A transaction that has changed a key has
+ * written undo, and so asks for a worker when it has queued the items.
+ */
 void
 zqueue_at_xact_end(bool replaced, bool made)
 {
+	Assert(my.npairs == 0 || zu_my_transaction_start() != InvalidUndoPtr);	/* ZBTREE-12 */
 	hand_over(0, replaced, made);
+	Assert(my.npairs == 0);
 }
 
 /*
@@ -279,8 +285,21 @@ zqueue_at_subxact_end(int level, bool commit)
 		my.pairs[i].level = level - 1;
 }
 
+uint64
+zqueue_bound(void)
+{
+	uint64		bound;
+
+	if (my.shared == NULL)
+		return 0;
+	LWLockAcquire(&my.shared->lock, LW_SHARED);
+	bound = my.shared->next_seq;
+	LWLockRelease(&my.shared->lock);
+	return bound;
+}
+
 Size
-zqueue_take(ZXid oldest, char *buf)
+zqueue_take(ZXid oldest, uint64 bound, char *buf)
 {
 	KeyQueue   *q = my.shared;
 	KeyChunk   *chunk = NULL;
@@ -293,7 +312,7 @@ zqueue_take(ZXid oldest, char *buf)
 		if (q->chunks[i].db == MyDatabaseId &&
 			(chunk == NULL || q->chunks[i].seq < chunk->seq))
 			chunk = &q->chunks[i];
-	if (chunk != NULL && chunk->max_xid < oldest)
+	if (chunk != NULL && chunk->seq < bound && chunk->max_xid < oldest)
 	{
 		length = chunk->used;
 		memcpy(buf, my.data + (chunk - q->chunks) * ZQUEUE_CHUNK, length);

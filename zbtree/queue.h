@@ -44,7 +44,9 @@ extern void zqueue_note(Relation index, Relation table, IndexTuple oldentry, Ind
 /*
  * zqueue_at_xact_end: queues the entries that the transaction has noted, those
  * of replaced keys, of new keys, or both, and forgets them. Called by the
- * callback of the transaction's end. Allocates nothing, raises nothing.
+ * callback of the transaction's end, before zu_at_xact_end: that asks for a
+ * worker if the one that discarded the transaction's undo has left before it
+ * could see the entries. Allocates nothing, raises nothing.
  * zqueue_at_subxact_end: for the subtransaction of this nest level: after an
  * abort queues the entries of new keys, after a commit passes the notes to the
  * parent. Allocates nothing, raises nothing.
@@ -53,14 +55,23 @@ extern void zqueue_at_xact_end(bool replaced, bool made);
 extern void zqueue_at_subxact_end(int level, bool commit);
 
 /*
- * zqueue_take: removes the chunk of this database that was begun first, if the
- * transactions of all its items are before oldest. Copies its items to buf,
- * which has room for ZQUEUE_CHUNK bytes. Returns their length, or 0 if no chunk
- * was removed.
+ * zqueue_bound: returns a number that is above those of all chunks begun so
+ * far, for zqueue_take.
  */
-extern Size zqueue_take(ZXid oldest, char *buf);
+extern uint64 zqueue_bound(void);
 
-/* zqueue_put: puts an item back; drops it if the queue is full. */
+/*
+ * zqueue_take: removes the chunk of this database that was begun first, if it
+ * was begun before 'bound' and the transactions of all its items are before
+ * oldest. Copies its items to buf, which has room for ZQUEUE_CHUNK bytes.
+ * Returns their length, or 0 if no chunk was removed.
+ */
+extern Size zqueue_take(ZXid oldest, uint64 bound, char *buf);
+
+/*
+ * zqueue_put: puts an item back, into the newest chunk; drops it if the queue
+ * is full.
+ */
 extern void zqueue_put(const ZQueuedKey *key);
 
 /* zqueue_is_empty: returns whether this database has no items in the queue. */
