@@ -1,43 +1,45 @@
 /*
  * vacuum/zcluster.c - CLUSTER and VACUUM FULL: rewriting a table.
  *
- * Called through zam.c under AccessExclusiveLock on both tables. So each change
- * of the old table is our own, has committed or has aborted (but CLUSTER-5).
+ * Called through zam.c under AccessExclusiveLock on both tables (CLUSTER-5 is
+ * the exception). So every transaction that has changed the old table is our
+ * own, has committed or has aborted.
  *
- * Undo names the file that it belongs to, so the undo of the old file does not
- * serve the new one. Instead every version that an older snapshot may see
+ * Undo records name the file of their table, so the undo of the old file is of
+ * no use for the new one. Instead every version that an older snapshot may see
  * becomes a row of its own in the new table. Rules:
  *	CLUSTER-1	A version whose writer is before `oldest` is written as visible
- *		to all: its header names no slot. Not asserted: the header without a
- *		slot is the answer to that very test.
+ *		to all: its header names no slot. Not asserted: that test alone decides
+ *		whether the header names a slot.
  *	CLUSTER-2	A version by a later, committed transaction X gets an undo
  *		record of ours that says "as of X". A snapshot that sees X accepts it,
  *		whether or not it sees our transaction (zaccept_version in mvcc/). Not
  *		asserted: it is about what snapshots see; the isolation tests compare
  *		with heap.
- *	CLUSTER-3	A version that X has replaced or deleted is written, and
- *		deleted as of X, unless X is before the server's horizon, since its
- *		toasted values may have been removed then. Queries on standbys that may
- *		need such a version are cancelled (zu_log_conflict). Not asserted:
- *		whether somebody needs a version is not known here; the isolation tests
- *		compare with heap.
- *	CLUSTER-4	Versions by our own transaction are written as ours, with the
- *		commands that wrote and ended them. Only the newest one is written if
- *		we have no snapshot from before this command, as of a cursor or a
- *		calling query. Not asserted: whether a cursor still reads a version is
- *		not known here; the isolation tests compare with heap.
+ *	CLUSTER-3	A version that a committed transaction X has replaced or deleted
+ *		is written, and deleted as of X. It is left out if X is before the
+ *		server's horizon, because its toasted values may have been removed by
+ *		then; queries on standbys that may need it are cancelled
+ *		(zu_log_conflict). Not asserted: which snapshots need a version is not
+ *		known here; the isolation tests compare with heap.
+ *	CLUSTER-4	A version written by our own transaction is written as ours,
+ *		with the commands that wrote and ended it. Only the newest such version
+ *		is written if our session has no snapshot that is older than this
+ *		command, as a cursor or a calling query would have. Not asserted:
+ *		whether a cursor still reads a version is not known here; the isolation
+ *		tests compare with heap.
+ *	CLUSTER-5	REPACK (CONCURRENTLY) of 19 passes a snapshot. Then CLUSTER-1 to
+ *		CLUSTER-4 do not apply: exactly the versions that this snapshot sees are
+ *		written, as our own. Other sessions write to the old table meanwhile;
+ *		the server decodes their changes and applies them to the new table
+ *		through the callbacks of DML. Snapshots that are older than the end of
+ *		the command do not see the rows, as on heap.
  *
- *	CLUSTER-5	REPACK (CONCURRENTLY) of 19 passes a snapshot: the versions that
- *		it sees are written as ours, in place of all that is said above. Other
- *		sessions write the old table meanwhile; the server decodes their changes
- *		and makes them in the new one through the callbacks of DML. Snapshots
- *		from before its end do not see the rows, as on heap.
- *
- * All these records are ours, and are kept until our transaction is visible to
- * all; then X does not matter any more.
+ * All undo records of the rewrite are our own, and are kept until our
+ * transaction is visible to all; from then on X does not matter.
  *
  * Crash points: the server drops the new file if we do not commit; nothing here
- * changes the old one.
+ * changes the old file.
  */
 #include "postgres.h"
 
