@@ -378,15 +378,16 @@ typedef struct ZRowWish
 extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd);
 
 /*
- * zrow_wait: waits until transaction xid has ended. No buffer lock may be held.
+ * zrow_wait: waits until transaction xid has ended, for what the wish is; its
+ * buffer may have been released. No buffer lock may be held.
  * First queues for the row's heavyweight lock (*have_tuple_lock), unless our
  * transaction holds a lock on the row (own_lock), for then the transactions at
  * the head of that queue may be waiting for us. Returns false if the policy is
  * LockWaitSkip and the lock could not be had at once; raises
  * ERRCODE_LOCK_NOT_AVAILABLE if the policy is LockWaitError.
  */
-extern bool zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode,
-					  LockWaitPolicy policy, XLTW_Oper oper, bool own_lock, bool *have_tuple_lock);
+extern bool zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLTW_Oper oper,
+					  bool own_lock, bool *have_tuple_lock);
 
 /*
  * zrow_was_locked: returns whether the row is the one that our transaction

@@ -260,9 +260,17 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 	zlevel_note_locked(rel, tid, writer.ptr);
 }
 
-/* State of the search for the row to lock. */
+/* The search for the row to lock: what the caller asks for, and its state. */
 typedef struct LockSearch
 {
+	Snapshot	shown;			/* sees the version that slot gets; NULL: the
+								 * newest one */
+	TupleTableSlot *slot;
+	LockTupleMode mode;
+	LockWaitPolicy policy;
+	uint8		flags;			/* TUPLE_LOCK_FLAG_* */
+	TM_FailureData *tmfd;
+	/* state */
 	ItemPointerData tid;
 	Snapshot	snapshot;		/* Invalid once a newer version is being
 								 * followed */
@@ -277,9 +285,11 @@ typedef struct LockSearch
  * ERRCODE_T_R_SERIALIZATION_FAILURE if the row has moved to another partition.
  */
 static bool
-follow_update(LockSearch *search, uint8 flags, const TM_FailureData *tmfd)
+follow_update(LockSearch *search)
 {
-	if (!(flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
+	const TM_FailureData *tmfd = search->tmfd;
+
+	if (!(search->flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
 		return false;
 	if (ItemPointerIndicatesMovedPartitions(&tmfd->ctid))
 		ereport(ERROR,
@@ -350,15 +360,16 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
  * that had happened to the version itself. Releases buf, which is not locked.
  */
 static TM_Result
-beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, const ZRowState *state,
-			 TM_FailureData *tmfd, bool *done)
+beyond_reach(LockSearch *search, Buffer buf, TM_Result result, const ZRowState *state, bool *done)
 {
+	TM_FailureData *tmfd = search->tmfd;
+
 	Assert(zc_buffer_unlocked(buf));
 	tmfd->ctid = state->writer.forward;
 	tmfd->xmax = zxid_to_xid(state->writer.xid);
 	tmfd->cmax = InvalidCommandId;
 	tmfd->traversed = false;
-	if (result == TM_Updated && follow_update(search, flags, tmfd))
+	if (result == TM_Updated && follow_update(search))
 		*done = false;
 	ReleaseBuffer(buf);
 	return result;
@@ -372,15 +383,142 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, uint8 flags, cons
  * row has moved. *done: the result is final.
  */
 static TM_Result
-beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_FailureData *tmfd,
-			  bool *done)
+beyond_update(LockSearch *search, const ZRowState *state, bool *done)
 {
 	if (ZH_LIVE(state->header))
 		return TM_SelfModified;
 	if ((ZH_STATE(state->header) == ZSTATE_MOVED || (state->writer.xflags & ZUX_OTHER_PART)) &&
-		follow_update(search, flags, tmfd))
+		follow_update(search))
 		*done = false;
 	return TM_Deleted;
+}
+
+/*
+ * Waits until transaction xid has ended, for the row of the wish. Returns false
+ * if the caller does not want to wait. No buffer lock may be held.
+ */
+static bool
+wait_to_lock(LockSearch *search, const ZRowWish *wish, ZXid xid, bool own_lock)
+{
+	return zrow_wait(wish, xid, search->policy, XLTW_Lock, own_lock, &search->have_tuple_lock);
+}
+
+/*
+ * Locks the row, of which zrow_examine has returned TM_Ok, and fills the
+ * caller's slot. On entry wish->buf is exclusively locked; releases it. Sets
+ * *done to false if the search must try again.
+ */
+static TM_Result
+lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState *state, bool *done)
+{
+	Relation	rel = writer->rel;
+	Buffer		buf = wish->buf;
+	OffsetNumber off = ItemPointerGetOffsetNumber(wish->tid);
+
+	Assert(zc_buffer_exclusive(buf) && zwriter_started(writer));
+	/* a row whose move is committed is locked at its new place only */
+	if ((ZH_LIVE(state->header) || state->writer.status == ZXID_IN_PROGRESS) &&
+		!held_by_us(writer, buf, off, state, search->mode))
+	{
+		if (!zrow_lock_in_place(writer, buf, off, search->mode))
+		{
+			UnlockReleaseBuffer(buf);
+			zu_overflow_reserve();
+			*done = false;
+			return TM_Ok;
+		}
+		zrollback_note_page(rel, ItemPointerGetBlockNumber(wish->tid));
+	}
+	if (state->key_share_beside && state->writer.type == ZUR_MOVE)
+	{
+		TM_Result	result;
+
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		result = lock_moved(writer, state->writer.forward, search->mode, &state->wait_for);
+
+		/*
+		 * If the mover has committed, report the lost key to the caller;
+		 * otherwise wait for the mover.
+		 */
+		if ((result == TM_Deleted || result == TM_Updated) &&
+			state->writer.status != ZXID_IN_PROGRESS)
+			return beyond_reach(search, buf, result, state, done);
+		if (result != TM_Ok)
+		{
+			ReleaseBuffer(buf);
+			if (state->wait_for != InvalidZXid &&
+				!wait_to_lock(search, wish, state->wait_for, true))
+				return TM_WouldBlock;
+			*done = false;
+			return TM_BeingModified;
+		}
+		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
+	}
+
+	/*
+	 * Only FOR UPDATE and its kind set the other flag: its plan continues
+	 * with the version that is returned here, perhaps an older one.
+	 */
+	if (search->snapshot == InvalidSnapshot &&
+		!(search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && search->shown &&
+		IsMVCCSnapshot(search->shown))
+		note_locked(rel, buf, wish->tid, search->shown);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+
+	/*
+	 * The row may have moved while the page was unlocked. Our KEY SHARE lock
+	 * moved with it, or was taken at the new place as well; search for it
+	 * again.
+	 */
+	*done = show_locked(rel, buf, wish->tid, search->shown, state->key_share_beside,
+						search->traversed, search->slot) ||
+		search->mode != LockTupleKeyShare;
+	search->tmfd->ctid = *wish->tid;
+	search->tmfd->traversed = search->traversed;
+	ReleaseBuffer(buf);
+	return TM_Ok;
+}
+
+/*
+ * Returns the answer for the row, of which zrow_examine has returned result,
+ * which is not TM_Ok; waits first if a transaction in progress has the row, or
+ * lets the search follow an update. On entry wish->buf is exclusively locked;
+ * releases it. Sets *done to false if the search must try again.
+ */
+static TM_Result
+not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRowState *state,
+		   bool *done)
+{
+	Buffer		buf = wish->buf;
+
+	Assert(result != TM_Ok && zc_buffer_exclusive(buf));
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+
+	/*
+	 * to ON CONFLICT, a row that this command has updated is a new row of
+	 * this command
+	 */
+	if (result == TM_SelfModified && state->writer.type == ZUR_UPDATE && !search->traversed &&
+		(search->snapshot == InvalidSnapshot || zany_is_conflict_slot(search->slot)))
+		result = TM_Invisible;
+	if (result == TM_BeingModified)
+	{
+		ReleaseBuffer(buf);
+		if (!wait_to_lock(search, wish, state->wait_for, state->own_hold))
+			return TM_WouldBlock;
+		*done = false;
+		return result;
+	}
+	if (search->traversed && state->writer.status == ZXID_OWN &&
+		(result == TM_SelfModified || result == TM_Invisible))
+		result = beyond_update(search, state, done);
+	else if (result == TM_Updated && follow_update(search))
+		*done = false;
+	if (*done && (result == TM_Invisible || result == TM_SelfModified))
+		(void) show_locked(wish->rel, buf, wish->tid, search->shown, false, search->traversed,
+						   search->slot);
+	ReleaseBuffer(buf);
+	return result;
 }
 
 /*
@@ -388,120 +526,26 @@ beyond_update(LockSearch *search, uint8 flags, const ZRowState *state, const TM_
  * otherwise the caller tries again.
  */
 static TM_Result
-lock_attempt(ZWriter *writer, LockSearch *search, Snapshot snapshot, TupleTableSlot *slot,
-			 LockTupleMode mode, LockWaitPolicy policy, uint8 flags, TM_FailureData *tmfd,
-			 bool *done)
+lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 {
 	Relation	rel = writer->rel;
-	Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&search->tid));
-	OffsetNumber off = ItemPointerGetOffsetNumber(&search->tid);
 	ItemPointerData tid = search->tid;
-	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, mode};
+	Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&tid));
+	ZRowWish	wish = {rel, buf, &tid, writer->cid, search->snapshot, search->mode};
 	ZRowState	state;
 	TM_Result	result;
 
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-	result = zrow_examine(&wish, &state, tmfd);
-	if (result == TM_Ok && !zwriter_started(writer))
-	{
-		/* only now is there something to write (DML-13) */
-		UnlockReleaseBuffer(buf);
-		zwriter_start(writer);
-		*done = false;
-		return result;
-	}
-	if (result == TM_Ok)
-	{
-		/* a row whose move is committed is locked at its new place only */
-		if (ZH_LIVE(state.header) || state.writer.status == ZXID_IN_PROGRESS)
-		{
-			if (held_by_us(writer, buf, off, &state, mode))
-				 /* nothing to do */ ;
-			else if (!zrow_lock_in_place(writer, buf, off, mode))
-			{
-				UnlockReleaseBuffer(buf);
-				zu_overflow_reserve();
-				*done = false;
-				return result;
-			}
-			else
-				zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
-		}
-		if (state.key_share_beside && state.writer.type == ZUR_MOVE)
-		{
-			LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-			result = lock_moved(writer, state.writer.forward, mode, &state.wait_for);
-
-			/*
-			 * If the mover has committed, report the lost key to the caller;
-			 * otherwise wait for the mover.
-			 */
-			if ((result == TM_Deleted || result == TM_Updated) &&
-				state.writer.status != ZXID_IN_PROGRESS)
-				return beyond_reach(search, buf, result, flags, &state, tmfd, done);
-			if (result != TM_Ok)
-			{
-				ReleaseBuffer(buf);
-				if (state.wait_for != InvalidZXid &&
-					!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, true,
-							   &search->have_tuple_lock))
-					return TM_WouldBlock;
-				*done = false;
-				return TM_BeingModified;
-			}
-			LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-		}
-
-		/*
-		 * Only FOR UPDATE and its kind set the other flag: its plan continues
-		 * with the version that is returned here, perhaps an older one.
-		 */
-		if (search->snapshot == InvalidSnapshot &&
-			!(flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && snapshot &&
-			IsMVCCSnapshot(snapshot))
-			note_locked(rel, buf, &tid, snapshot);
-		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-
-		/*
-		 * The row may have moved while the page was unlocked. Our KEY SHARE
-		 * lock moved with it, or was taken at the new place as well; search
-		 * for it again.
-		 */
-		*done = show_locked(rel, buf, &tid, snapshot, state.key_share_beside, search->traversed,
-							slot) ||
-			mode != LockTupleKeyShare;
-		tmfd->ctid = tid;
-		tmfd->traversed = search->traversed;
-		ReleaseBuffer(buf);
-		return TM_Ok;
-	}
-	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-
-	/*
-	 * to ON CONFLICT, a row that this command has updated is a new row of
-	 * this command
-	 */
-	if (result == TM_SelfModified && state.writer.type == ZUR_UPDATE && !search->traversed &&
-		(search->snapshot == InvalidSnapshot || zany_is_conflict_slot(slot)))
-		result = TM_Invisible;
-	if (result == TM_BeingModified)
-	{
-		ReleaseBuffer(buf);
-		if (!zrow_wait(rel, &tid, state.wait_for, mode, policy, XLTW_Lock, state.own_hold,
-					   &search->have_tuple_lock))
-			return TM_WouldBlock;
-		*done = false;
-		return result;
-	}
-	if (search->traversed && state.writer.status == ZXID_OWN &&
-		(result == TM_SelfModified || result == TM_Invisible))
-		result = beyond_update(search, flags, &state, tmfd, done);
-	else if (result == TM_Updated && follow_update(search, flags, tmfd))
-		*done = false;
-	if (*done && (result == TM_Invisible || result == TM_SelfModified))
-		(void) show_locked(rel, buf, &tid, snapshot, false, search->traversed, slot);
-	ReleaseBuffer(buf);
+	result = zrow_examine(&wish, &state, search->tmfd);
+	if (result != TM_Ok)
+		return not_locked(search, &wish, result, &state, done);
+	if (zwriter_started(writer))
+		return lock_found(writer, search, &wish, &state, done);
+	/* only now is there something to write (DML-13) */
+	UnlockReleaseBuffer(buf);
+	zwriter_start(writer);
+	*done = false;
 	return result;
 }
 
@@ -515,14 +559,14 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 				 LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags, TM_FailureData *tmfd)
 {
 	ZWriter		writer;
-	LockSearch	search = {0};
+	LockSearch	search = {.shown = snapshot,.slot = slot,.mode = mode,.policy = wait_policy,
+	.flags = flags,.tmfd = tmfd,.tid = *tid};
 	TM_Result	result;
 	bool		done;
 
 	zwriter_open(&writer, rel, cid);
 	if (TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 		zwriter_start(&writer);
-	search.tid = *tid;
 
 	/*
 	 * A caller that does not ask for the last version under READ COMMITTED
@@ -542,8 +586,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		CHECK_FOR_INTERRUPTS();
 		if (zwriter_started(&writer))
 			zwriter_reserve(&writer);
-		result = lock_attempt(&writer, &search, snapshot, slot, mode, wait_policy, flags, tmfd,
-							  &done);
+		result = lock_attempt(&writer, &search, &done);
 
 		/*
 		 * leave the queue at the old place before joining one at the new

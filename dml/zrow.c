@@ -570,17 +570,18 @@ lock_not_available(Relation rel)
  * they came.
  */
 bool
-zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode, LockWaitPolicy policy,
-		  XLTW_Oper oper, bool own_lock, bool *have_tuple_lock)
+zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLTW_Oper oper, bool own_lock,
+		  bool *have_tuple_lock)
 {
+	Relation	rel = wish->rel;
 	TransactionId x = zxid_to_xid(xid);
 
 	Assert(CritSectionCount == 0 && zxid_possible(xid));
 	if (!*have_tuple_lock && !own_lock)
 	{
 		if (policy == LockWaitBlock)
-			LockTuple(rel, tid, queue_mode(mode));
-		else if (!zc_conditional_lock_tuple(rel, tid, queue_mode(mode)))
+			LockTuple(rel, wish->tid, queue_mode(wish->mode));
+		else if (!zc_conditional_lock_tuple(rel, wish->tid, queue_mode(wish->mode)))
 		{
 			if (policy == LockWaitError)
 				lock_not_available(rel);
@@ -589,7 +590,7 @@ zrow_wait(Relation rel, ItemPointer tid, ZXid xid, LockTupleMode mode, LockWaitP
 		*have_tuple_lock = true;
 	}
 	if (policy == LockWaitBlock)
-		XactLockTableWait(x, rel, tid, oper);
+		XactLockTableWait(x, rel, wish->tid, oper);
 	else if (!zc_conditional_xact_wait(x))
 	{
 		if (policy == LockWaitError)

@@ -280,7 +280,7 @@ zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wa
 		}
 		if (!u->have_tuple_lock)
 			u->queued = mode;
-		zrow_wait(rel, &u->tid, u->state.wait_for, mode, LockWaitBlock,
+		zrow_wait(&wish, u->state.wait_for, LockWaitBlock,
 				  u->replacement != NULL ? XLTW_Update : XLTW_Delete, u->state.own_hold,
 				  &u->have_tuple_lock);
 	}
