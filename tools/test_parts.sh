@@ -24,14 +24,16 @@ part_build()
 regress()
 {
 	local output=$1 label=$2 am=$3 driver=$4 options=() status name log=$1/log
+	local timeout=${PG_TEST_TIMEOUT_DEFAULT:-30}
 	shift 4
+	# under valgrind a new connection alone takes 10 s, on a busy machine 60
+	! under_valgrind || timeout=$((20 * timeout))
 	while [ "$1" != -- ]; do options+=("$1"); shift; done
 	shift
 	[ $# -gt 0 ] || return 0
 	as_server_dir "$output"
 	as_server env "ZUNDO_AM=$am" ZUNDO_KEEP_DATABASES=1 "ZUNDO_PSQL=$bindir/psql" \
-		"PGISOLATIONTIMEOUT=$((2 * ${PG_TEST_TIMEOUT_DEFAULT:-30}))" \
-		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-30}" \
+		"PGISOLATIONTIMEOUT=$((2 * timeout))" "PG_TEST_TIMEOUT_DEFAULT=$timeout" \
 		"$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" \
 		--outputdir="$output" --dbname="zundo_$label" --load-extension=zundo \
 		--launcher="$copy/tools/own-database" "${options[@]}" "$@" >"$log" 2>&1 || true
@@ -50,11 +52,32 @@ regress()
 	fi
 }
 
+under_valgrind() { [[ $pg == *v ]]; }
+
+# check_valgrind LABEL: what valgrind reported, but for what a server that is not
+# configured for it does with messages of shared invalidation. Called after the
+# cluster has been stopped.
+check_valgrind()
+{
+	local found
+	under_valgrind || return 0
+	found=$(find "$work/valgrind" -type f -size +0 -exec cat {} + | awk '
+		function tell() { if (report != "" && report !~ /SharedInval|SIInsertDataEntries/) printf "%s\n", report; report = "" }
+		{ sub(/^==[0-9]+== ?/, "") }
+		/^$/ { tell(); next }
+		{ report = report $0 "\n" }
+		END { tell() }')
+	[ -n "$found" ] || { result ok "$1: valgrind found nothing"; return; }
+	head -n 60 <<<"$found"
+	result fail "$1: valgrind found something, see $work/valgrind"
+}
+
 # for_both FILE: does the test run on heap and on zheap?
 for_both() { grep -qE '^(#|--) on: heap zheap$' "$1"; }
 
 # regress_both FOLDER ENDING OUTPUT LABEL DRIVER OPTION... -- TEST...: regress on
-# zheap, and on heap the tests that are for both.
+# zheap, and on heap the tests that are for both (not under valgrind, where each
+# connection takes seconds, and heap's memory is not what is examined).
 regress_both()
 {
 	local folder=$1 ending=$2 output=$3 label=$4 arguments=() on_heap=() test
@@ -64,6 +87,7 @@ regress_both()
 	for test; do ! for_both "$folder/$test$ending" || on_heap+=("$test"); done
 	on_am() { ! for_both "$folder/$1$ending" || echo " on zheap"; }
 	regress "$output/zheap" "$label" zheap "${arguments[@]}" -- "$@"
+	! under_valgrind || return 0
 	on_am() { echo " on heap"; }
 	regress "$output/heap" "$label" heap "${arguments[@]}" -- "${on_heap[@]}"
 }
@@ -97,6 +121,7 @@ part_isolation()
 	local tests
 	mapfile -t tests < <(list_tests "$copy/isolation/specs" .spec)
 	[ ${#tests[@]} -gt 0 ] || { none_found isolation isolation/specs; return; }
+	! under_valgrind || rm -f "$work"/valgrind/*
 	new_cluster </dev/null || { result fail "isolation: the server starts"; return; }
 	regress_both "$copy/isolation/specs" .spec "$work/out-$pg/isolation" isolation \
 		"$(server_tests)/isolation/pg_isolation_regress" "--inputdir=$copy/isolation" \
@@ -104,6 +129,7 @@ part_isolation()
 	check_tables isolation
 	check_log isolation
 	drop_cluster
+	check_valgrind isolation
 }
 
 # make installcheck, as a packager runs it: one test of each kind passes on a
