@@ -1,10 +1,11 @@
 /*
  * dml/zupdate.c - updating one row, in place or by moving it to a new TID.
  *
- * A row is updated in place if no column changed that an index depends on and
- * the new row fits: it keeps its TID, and no index is touched. Otherwise the
- * row moves: it gets a new TID and an entry in every index, and the old TID
- * remembers where it went.
+ * A row is updated in place if the new row fits and no index needs a new
+ * entry: it keeps its TID, and no index is touched. Zbtree indexes are an
+ * exception: an update in place adds entries to those whose key changed
+ * (ZBTREE-6). Otherwise the row moves: it gets a new TID and an entry in every
+ * index, and a stub at its old TID names the new one.
  *
  * Crash points: "row-counted", "keys-due" (the row has new keys, their index
  * entries are not made yet).
