@@ -462,7 +462,7 @@ redo_entry(XLogReaderState *record, OffsetNumber off)
 	buf = read_block(record, 0, false, &page);
 	if (page != NULL)
 	{
-		if (!PageIndexTupleOverwrite(page, off, (Item) entry.data, size))
+		if (!PageIndexTupleOverwrite(page, off, (char *) entry.data, size))
 			malformed(record);
 		finish_page(record, buf, page);
 	}

@@ -594,10 +594,14 @@ typedef uint32 ZcOptions;
 #define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL)
 #define ZC_FETCH_FLAGS_PARAM
 #define zc_fetch_set_flags(fetch) ((void) 0)
+#define zc_fetch_flags(fetch) 0
+#define ZC_READ_ONLY_HINT 0		/* not told */
 #else
 #define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
 #define ZC_FETCH_FLAGS_PARAM , uint32 flags
 #define zc_fetch_set_flags(fetch) ((fetch)->flags = flags)
+#define zc_fetch_flags(fetch) ((fetch)->flags)
+#define ZC_READ_ONLY_HINT SO_HINT_REL_READ_ONLY
 #endif
 
 /*

@@ -92,13 +92,6 @@ extern int	zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n
 extern void zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs, int n);
 
 /*
- * zheap_mark_all_visible (dml/zvisible.c): sets the bit of buf's page in the
- * visibility map if VMAP-1 allows it; WAL-logged. map is the map's page, pinned
- * by visibilitymap_pin. Only VACUUM calls it.
- */
-extern void zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map);
-
-/*
  * zoverflow_release (dml/zoverflow.c): takes the overflow page away from the
  * page in buf if every slot on it is older than `oldest`; WAL-logged. On entry
  * no pick of a slot of the page may be in use (OVERFLOW-2). Returns whether the

@@ -16,6 +16,7 @@
 #include "mvcc/zread.h"
 #include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zvisible.h"
 #include "undo/undo.h"
 #include "undo/undo_overflow.h"
 
@@ -271,13 +272,6 @@ extern bool zspace_second_page(const ZWriter *writer, Buffer held, Size len, boo
  * locked and pick is the slot of the change to come.
  */
 extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
-
-/*
- * zvisible_clear: clears the flag and the visibility map's bit of buf's page,
- * which is exclusively locked, before a change of what is visible on it
- * (VMAP-2); WAL-logged.
- */
-extern void zvisible_clear(Relation rel, Buffer buf);
 
 /* ---- new rows without an undo record of their own (dml/zrange.c) ---- */
 

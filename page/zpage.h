@@ -45,7 +45,7 @@
  *		owner had changed no row by it. So it does not affect the visibility of
  *		rows. Not asserted: the slot's former contents are gone when it holds
  *		locks; sql and isolation tests compare with heap.
- *	PAGE-10	A page whose bit in the visibility map is set (dml/zvisible.c) has
+ *	PAGE-10	A page whose bit in the visibility map is set (mvcc/zvisible.c) has
  *		PD_ALL_VISIBLE. All its rows are live and were last changed before
  *		`oldest`, and no other line pointer is in use. Row locks do not matter.
  *		The flag without the bit has no meaning; it is read only to decide

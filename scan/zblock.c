@@ -3,14 +3,16 @@
  *
  * Called by all kinds of scans in scan/. A block is read once: mvcc/ copies it
  * under its share lock and finds the visible rows; afterwards no lock is held,
- * and no pin except on a block of a temporary table. Nothing is written.
- * Invariants SCAN-1 and SCAN-2 in zscan.c.
+ * and no pin except on a block of a temporary table. Nothing is written, but
+ * for the block's bit in the visibility map (VMAP-5 in dml/). Invariants
+ * SCAN-1 and SCAN-2 in zscan.c.
  */
 #include "postgres.h"
 
 #include "access/syncscan.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zvisible.h"
 #include "scan/zscan_internal.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -169,6 +171,8 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	 */
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
+	if (scan->base.rs_flags & ZC_READ_ONLY_HINT)
+		zvisible_after_read(rel, buf, scan->view, &scan->map);
 
 	/*
 	 * As on heap, an open scan of a temporary table occupies one of the

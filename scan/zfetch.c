@@ -4,10 +4,10 @@
  * Called through zam.c by the executor, by triggers and by index access
  * methods, sometimes while these hold a lock on an index page (lock order:
  * index page before table page). An index fetch keeps its last block pinned;
- * nothing else is held between calls. Nothing is written. A
- * row is reported as dead to all snapshots if its deleter is before `oldest`:
- * no crash brings it back (UNDO-68), and index access methods mark its entries
- * without WAL.
+ * nothing else is held between calls. Nothing is written, but for bits of the
+ * visibility map (VMAP-5 in dml/). A row is reported as dead to all snapshots
+ * if its deleter is before `oldest`: no crash brings it back (UNDO-68), and
+ * index access methods mark its entries without WAL.
  */
 #include "postgres.h"
 
@@ -18,6 +18,7 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zhistory.h"
 #include "mvcc/zread.h"
+#include "mvcc/zvisible.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
@@ -46,6 +47,7 @@ typedef struct ZIndexFetch
 {
 	ZExpectingFetch expect;		/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
+	Buffer		map;			/* pinned page of the visibility map (VMAP-5) */
 } ZIndexFetch;
 
 /* ---- fetching one version ---- */
@@ -96,6 +98,7 @@ zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 	fetch->expect.base.rel = rel;
 	zc_fetch_set_flags(&fetch->expect.base);
 	fetch->buf = InvalidBuffer;
+	fetch->map = InvalidBuffer;
 	return &fetch->expect.base;
 }
 
@@ -109,6 +112,9 @@ zheap_index_fetch_reset(IndexFetchTableData *scan)
 	if (BufferIsValid(fetch->buf))
 		ReleaseBuffer(fetch->buf);
 	fetch->buf = InvalidBuffer;
+	if (BufferIsValid(fetch->map))
+		ReleaseBuffer(fetch->map);
+	fetch->map = InvalidBuffer;
 }
 
 void
@@ -152,9 +158,12 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 						TupleTableSlot *slot, bool *call_again, bool *all_dead)
 {
 	ZIndexFetch *fetch = (ZIndexFetch *) scan;
+	Buffer		before = fetch->buf;
 
 	*call_again = false;
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
+	if (fetch->buf != before && (zc_fetch_flags(scan) & ZC_READ_ONLY_HINT) != 0)
+		zvisible_after_read(scan->rel, fetch->buf, NULL, &fetch->map);
 	if (!fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead))
 		return false;
 	Assert(all_dead == NULL || !*all_dead);

@@ -22,7 +22,8 @@ SELECT fetches('SELECT count(id) FROM t') AS after_vacuum;
 
 -- an update in place clears the bit of its page only
 UPDATE t SET n = 1 WHERE id = 1;
-SELECT fetches('SELECT id FROM t WHERE id <= 3') AS page_changed, fetches('SELECT id FROM t WHERE id >= 990') AS page_not_changed;
+-- (from 19 on the first row of a page that is fetched sets the page's bit again)
+SELECT fetches('SELECT id FROM t WHERE id <= 3') > 0 AS page_changed, fetches('SELECT id FROM t WHERE id >= 990') AS page_not_changed;
 -- row locks clear none
 BEGIN;
 SELECT id FROM t WHERE id = 1000 FOR UPDATE;

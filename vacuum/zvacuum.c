@@ -48,6 +48,7 @@
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
+#include "mvcc/zvisible.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "postmaster/autovacuum.h"
@@ -244,7 +245,7 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 		if (noted[i] <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, noted[i])))
 			offsets[n++] = noted[i];
 	n = zheap_make_unused(vac->rel, buf, offsets, n);
-	zheap_mark_all_visible(vac->rel, buf, vac->map);
+	zvisible_mark(vac->rel, buf, vac->map);
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
@@ -487,7 +488,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		vac->removed += used - used_items(page);
 		look_at_items(vac, buf, block);
 		noted = zdead_count(vac->dead) > before;
-		zheap_mark_all_visible(vac->rel, buf, vac->map);
+		zvisible_mark(vac->rel, buf, vac->map);
 		if (vac->clean_indexes && zstale_note(vac->stale, buf))
 			vac->stale_blocks++;
 	}

@@ -86,7 +86,7 @@ replace_entry(Relation index, Buffer buf, OffsetNumber off, IndexTuple entry)
 	if (more > (int) PageGetExactFreeSpace(page))
 		return false;
 	START_CRIT_SECTION();
-	if (!PageIndexTupleOverwrite(page, off, (Item) entry, IndexTupleSize(entry)))
+	if (!PageIndexTupleOverwrite(page, off, (char *) entry, IndexTupleSize(entry)))
 		elog(PANIC, "cannot replace entry %u in block %u of index \"%s\"", off,
 			 BufferGetBlockNumber(buf), RelationGetRelationName(index));
 	MarkBufferDirty(buf);

@@ -1,12 +1,12 @@
 /*
- * dml/zvisible.c - the visibility map of a table, for index-only scans.
+ * mvcc/zvisible.c - the visibility map of a table, for index-only scans.
  *
  * A set bit says that every row of the page is live and visible to all, so
  * that an index entry's TID needs no visit of the table. The map is the
  * server's; the WAL records that change its bits are zundo's, on all versions.
- * Only VACUUM sets bits (rule VMAP-1). A change of what is visible on a page
- * clears its bit first, in a WAL record of its own: that happens at most once
- * for each page between two vacuums (VMAP-2).
+ * VACUUM sets bits and, from 19 on, scans of statements that do not change the
+ * table (VMAP-1, VMAP-5). A change of what is visible on a page clears its bit
+ * first, in a WAL record of its own (VMAP-2).
  *
  * Locks: the table page exclusively, then the map's page.
  */
@@ -14,11 +14,13 @@
 
 #include "access/visibilitymap.h"
 #include "access/xloginsert.h"
-#include "dml/zdml_internal.h"
+#include "change/zwal.h"
 #include "miscadmin.h"
 #include "mvcc/ztrail.h"
+#include "mvcc/zvisible.h"
 #include "page/zvmap.h"
 #include "storage/bufmgr.h"
+#include "storage/freespace.h"
 #include "storage/smgr.h"
 #include "utils/rel.h"
 
@@ -145,19 +147,20 @@ shows_all(Relation rel, BlockNumber block, Page page)
 	return true;
 }
 
-/* Sets flag and bit in one WAL record (VMAP-3). */
-void
-zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
+/*
+ * Sets flag and bit in one WAL record (VMAP-3). Returns whether they were not
+ * set before. On entry the page shows all.
+ */
+static bool
+set_visible(Relation rel, Buffer buf, Buffer map)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	Assert(zc_buffer_exclusive(buf));	/* VMAP-3 */
-	if (PageIsNew(page) || !shows_all(rel, block, page))
-		return;
 	if (PageIsAllVisible(page) &&
 		(visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE) != 0)
-		return;
+		return false;
 	if (!visibilitymap_pin_ok(block, map))
 		elog(ERROR, "the pinned page of the visibility map is not that of block %u", block);
 	LockBuffer(map, BUFFER_LOCK_EXCLUSIVE);
@@ -175,4 +178,100 @@ zheap_mark_all_visible(Relation rel, Buffer buf, Buffer map)
 		log_visibility(buf, map, ZMARK_ALL_VISIBLE);
 	END_CRIT_SECTION();
 	LockBuffer(map, BUFFER_LOCK_UNLOCK);
+	return true;
+}
+
+void
+zvisible_mark(Relation rel, Buffer buf, Buffer map)
+{
+	Page		page = BufferGetPage(buf);
+
+	if (!PageIsNew(page) && shows_all(rel, BufferGetBlockNumber(buf), page))
+		(void) set_visible(rel, buf, map);
+}
+
+/* ---- by readers ---- */
+
+/*
+ * Returns whether the page has so little room that a reader may set its bit: an
+ * insertion would soon clear it. Heap's measure.
+ */
+static bool
+is_full(Relation rel, Page page)
+{
+	Size		room = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+
+	return zpage_hole(page) < (int) Max(room, BLCKSZ / 10);
+}
+
+/*
+ * Returns whether what a scan has read of a page lets a reader hope that it
+ * shows all: so few pages are locked in vain.
+ */
+static bool
+looks_visible(ZPageView *view)
+{
+	if (view->dead_rows > 0)
+		return false;
+	for (int i = 1; i <= view->slots.n; i++)
+		if (zpage_slot_writer(&view->slots.s[i]) >= view->slots.oldest)
+			return false;
+	return view->read != NULL || zpage_stale_keys(view->page.data, NULL) == 0;
+}
+
+/*
+ * Returns whether the record that sets the bit has no image of the page, or
+ * heap's readers would cause one as well.
+ */
+static bool
+image_is_due(Relation rel, Buffer buf)
+{
+	return !RelationNeedsWAL(rel) || XLogHintBitIsNeeded() || !XLogCheckBufferNeedsBackup(buf);
+}
+
+/*
+ * Sets the bit of the locked page if it shows all and no slot is younger than
+ * `oldest`: so no undo is read (VMAP-5). Returns whether it has set the bit.
+ */
+static bool
+mark_by_reader(Relation rel, Buffer buf, Buffer map)
+{
+	Page		page = BufferGetPage(buf);
+	ZXid		oldest = zpage_oldest(page);
+
+	Assert(zc_buffer_exclusive(buf));
+	if (!zpage_rows_ok(page) || !is_full(rel, page) || !image_is_due(rel, buf))
+		return false;
+	for (int i = 1; i <= zpage_nslots(page); i++)
+		if (zpage_slot_writer(zpage_slot(page, i)) >= oldest)
+			return false;
+	return shows_all(rel, BufferGetBlockNumber(buf), page) && set_visible(rel, buf, map);
+}
+
+/*
+ * The first look at the page is without its lock: a wrong answer costs an
+ * attempt, or leaves the bit to the next reader. VACUUM may skip the page from
+ * now on, so its room is entered in the free space map.
+ */
+void
+zvisible_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)
+{
+	Page		page = BufferGetPage(buf);
+	BlockNumber block = BufferGetBlockNumber(buf);
+	Size		room = 0;
+	bool		marked;
+
+	Assert(zc_buffer_unlocked(buf));
+	if (PageIsAllVisible(page) || PageIsNew(page) || !is_full(rel, page) || RecoveryInProgress() ||
+		(view != NULL && !looks_visible(view)))
+		return;
+	visibilitymap_pin(rel, block, map);
+	if (!ConditionalLockBuffer(buf))
+		return;
+	marked = mark_by_reader(rel, buf, *map);
+	if (marked)
+		room = Max(zpage_hole(page), 0);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (marked)
+		RecordPageWithFreeSpace(rel, block, zpage_room_for_map(room));
 }
