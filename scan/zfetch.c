@@ -422,99 +422,109 @@ stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
 	return true;
 }
 
-/* Compares two TIDs, which need not be valid. */
-static inline int
-compare_tids(ItemPointer a, ItemPointer b)
-{
-	BlockNumber ablock = ItemPointerGetBlockNumberNoCheck(a);
-	BlockNumber bblock = ItemPointerGetBlockNumberNoCheck(b);
-
-	if (ablock != bblock)
-		return ablock < bblock ? -1 : 1;
-	return (int) ItemPointerGetOffsetNumberNoCheck(a) - (int) ItemPointerGetOffsetNumberNoCheck(b);
-}
-
 /*
- * Hundreds of entries are sorted for each full index page, so the comparison
- * is compiled into the sort.
+ * An entry as a number, so that hundreds of them are sorted quickly for each
+ * full index page: block, offset, index into the status array.
  */
-#define ST_SORT sort_by_tid
-#define ST_ELEMENT_TYPE TM_IndexDelete
-#define ST_COMPARE(a, b) compare_tids(&(a)->tid, &(b)->tid)
+#define ENTRY_BLOCK(e) ((BlockNumber) ((e) >> 32))
+#define ENTRY_OFFSET(e) ((OffsetNumber) ((e) >> 16))
+#define ENTRY_ID(e) ((int16) (e))
+
+#define ST_SORT sort_entries
+#define ST_ELEMENT_TYPE uint64
+#define ST_COMPARE(a, b) (*(a) < *(b) ? -1 : *(a) > *(b))
 #define ST_SCOPE static
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
-/* The entries of one table block in the sorted array. */
-typedef struct DeleteGroup
+/* Returns, palloc'd, the entries of delstate, sorted by TID. */
+static uint64 *
+sorted_entries(const TM_IndexDeleteOp *delstate)
 {
-	int			first;
-	int			count;
-	int			promising;
-} DeleteGroup;
+	uint64	   *entries = palloc(delstate->ndeltids * sizeof(uint64));
+
+	for (int i = 0; i < delstate->ndeltids; i++)
+	{
+		const TM_IndexDelete *d = &delstate->deltids[i];
+
+		entries[i] = (uint64) ItemPointerGetBlockNumberNoCheck(&d->tid) << 32 |
+			(uint32) ItemPointerGetOffsetNumberNoCheck(&d->tid) << 16 | (uint16) d->id;
+	}
+	sort_entries(entries, delstate->ndeltids);
+	return entries;
+}
+
+/* Puts n entries into delstate from index 'at' on. */
+static void
+put_entries(TM_IndexDeleteOp *delstate, int at, const uint64 *entries, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		ItemPointerSet(&delstate->deltids[at + i].tid, ENTRY_BLOCK(entries[i]),
+					   ENTRY_OFFSET(entries[i]));
+		delstate->deltids[at + i].id = ENTRY_ID(entries[i]);
+	}
+}
 
 /*
- * Orders groups by their promising entries, then by all entries, each compared
- * by order of magnitude, then by their place in the table.
+ * The entries of one table block, as a number that is the greater, the more it
+ * promises: by the promising entries, then by all entries, each by order of
+ * magnitude, then by the place in the table. It tells which entries these are.
  */
-static int
-compare_groups(const void *a, const void *b)
+#define GROUP_FIRST(g) (PG_UINT16_MAX - (int) (((g) >> 16) & PG_UINT16_MAX))
+#define GROUP_COUNT(g) ((int) ((g) & PG_UINT16_MAX))
+
+static inline uint64
+make_group(int first, int count, int promising)
 {
-	const DeleteGroup *ga = a;
-	const DeleteGroup *gb = b;
+	uint64		magnitudes = pg_ceil_log2_32(Max(promising, 4)) << 8 | pg_ceil_log2_32(count);
 
-	int			pa = pg_ceil_log2_32(Max(ga->promising, 4));
-	int			pb = pg_ceil_log2_32(Max(gb->promising, 4));
-	int			na = pg_ceil_log2_32(ga->count);
-	int			nb = pg_ceil_log2_32(gb->count);
+	return magnitudes << 32 | (uint32) (PG_UINT16_MAX - first) << 16 | count;
+}
 
-	if (pa != pb)
-		return pb - pa;
-	if (na != nb)
-		return nb - na;
-	return ga->first - gb->first;
+/* Adds the group to the max best ones so far, *n of them, best first. */
+static inline void
+keep_best(uint64 *best, int *n, int max, uint64 group)
+{
+	int			i;
+
+	if (*n == max && group < best[max - 1])
+		return;
+	if (*n < max)
+		(*n)++;
+	for (i = *n - 1; i > 0 && best[i - 1] < group; i--)
+		best[i] = best[i - 1];
+	best[i] = group;
 }
 
 /*
  * Keeps, for bottom-up deletion, only the entries of the few blocks that
- * promise most, the most promising block first. Entries are sorted by TID.
+ * promise most, the most promising block first. The entries are sorted.
  */
 static void
-choose_promising(TM_IndexDeleteOp *delstate)
+choose_promising(TM_IndexDeleteOp *delstate, const uint64 *entries)
 {
-	DeleteGroup *groups = palloc(delstate->ndeltids * sizeof(DeleteGroup));
-	TM_IndexDelete *chosen = palloc(delstate->ndeltids * sizeof(TM_IndexDelete));
+	uint64		best[ZBTREE_MAX_BLOCKS];
 	int			max = zbtree_is(delstate->irel) ? ZBTREE_MAX_BLOCKS : BOTTOMUP_MAX_BLOCKS;
 	int			ngroups = 0;
 	int			n = 0;
 
-	Assert(delstate->bottomup);
-	for (int i = 0; i < delstate->ndeltids; i++)
+	Assert(delstate->bottomup && delstate->ndeltids <= PG_UINT16_MAX);
+	for (int first = 0, end; first < delstate->ndeltids; first = end)
 	{
-		TM_IndexDelete *entry = &delstate->deltids[i];
+		int			promising = 0;
 
-		if (i == 0 || ItemPointerGetBlockNumber(&entry->tid) !=
-			ItemPointerGetBlockNumber(&delstate->deltids[i - 1].tid))
-		{
-			groups[ngroups].first = i;
-			groups[ngroups].count = 0;
-			groups[ngroups++].promising = 0;
-		}
-		groups[ngroups - 1].count++;
-		if (delstate->status[entry->id].promising)
-			groups[ngroups - 1].promising++;
+		for (end = first; end < delstate->ndeltids &&
+			 ENTRY_BLOCK(entries[end]) == ENTRY_BLOCK(entries[first]); end++)
+			promising += delstate->status[ENTRY_ID(entries[end])].promising;
+		keep_best(best, &ngroups, max, make_group(first, end - first, promising));
 	}
-	qsort(groups, ngroups, sizeof(DeleteGroup), compare_groups);
-	for (int g = 0; g < Min(ngroups, max); g++)
+	for (int g = 0; g < ngroups; g++)
 	{
-		memcpy(chosen + n, delstate->deltids + groups[g].first,
-			   groups[g].count * sizeof(TM_IndexDelete));
-		n += groups[g].count;
+		put_entries(delstate, n, entries + GROUP_FIRST(best[g]), GROUP_COUNT(best[g]));
+		n += GROUP_COUNT(best[g]);
 	}
-	memcpy(delstate->deltids, chosen, n * sizeof(TM_IndexDelete));
 	delstate->ndeltids = n;
-	pfree(groups);
-	pfree(chosen);
 }
 
 /*
@@ -696,6 +706,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 {
 	TransactionId conflict = InvalidTransactionId;
 	KeyJudge	judge;
+	uint64	   *entries;
 	int			last = 0;
 	int			freed = 0;
 	int			vain = 0;
@@ -703,9 +714,12 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 
 	Assert(delstate->ndeltids > 0);
 	zu_attach_database();
-	sort_by_tid(delstate->deltids, delstate->ndeltids);
+	entries = sorted_entries(delstate);
 	if (delstate->bottomup)
-		choose_promising(delstate);
+		choose_promising(delstate, entries);
+	else
+		put_entries(delstate, 0, entries, delstate->ndeltids);
+	pfree(entries);
 	judge = judge_begin(rel, delstate);
 	for (int first = 0, end; first < delstate->ndeltids; first = end)
 	{
