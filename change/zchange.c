@@ -30,7 +30,9 @@ mark_dirty(const ZChange *change)
 
 /*
  * Sets the LSN of the change's table pages, if they are logged, and of its
- * overflow pages, which always are. Releases the overflow pages.
+ * overflow pages, which always are. Pages of unlogged tables get a number of
+ * the server's instead, by which VACUUM tells that they have changed
+ * (ZBTREE-9). Releases the overflow pages.
  */
 static void
 finish_pages(ZChange *change, XLogRecPtr recptr)
@@ -41,6 +43,12 @@ finish_pages(ZChange *change, XLogRecPtr recptr)
 
 		if (change->logged && BufferIsValid(p->buf))
 			PageSetLSN(p->page, recptr);
+		else if (unlikely(change->rec[0].xflags & ZUX_UNLOGGED) && BufferIsValid(p->buf))
+		{
+			XLogRecPtr	number = GetFakeLSNForUnloggedRel();
+
+			PageSetLSN(p->page, number);
+		}
 		if (unlikely(BufferIsValid(p->overflow_buf)))
 		{
 			PageSetLSN(p->overflow, recptr);

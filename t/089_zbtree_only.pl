@@ -230,6 +230,31 @@ compare('and VACUUM has ended');
 is(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is not visited then');
 $_->quit for ($scan, $vacuum);
 
+# An unlogged table: VACUUM sees that a page has changed meanwhile, by a change that was rolled back (ZBTREE-9).
+sql(q{CREATE UNLOGGED TABLE u (id int PRIMARY KEY, a int, b int) USING zheap;
+	INSERT INTO u SELECT g, g, g FROM generate_series(1, 100) g;
+	CREATE INDEX u_a ON u USING zbtree (a) INCLUDE (b); CREATE INDEX u_b ON u USING zbtree (b);
+	UPDATE u SET a = a + 1000, b = b + 1});
+$scan = session($node);
+ask($scan, 'BEGIN', 'SELECT plan_for(false, false)', 'DECLARE c NO SCROLL CURSOR FOR SELECT b FROM u WHERE b > 0');
+is(ask($scan, 'FETCH 1 FROM c'), 2, 'a scan of the second index');
+$vacuum = session($node);
+$vacuum->query_until(qr/started/, "\\echo started\nVACUUM (INDEX_CLEANUP on) u;\n\\echo vacuumed\n");
+ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'BufferPin' AND query LIKE 'VACUUM%'}), 'VACUUM waits after the first index');
+# a snapshot that keeps the worker from the entries of what is rolled back
+my $hold = session($node);
+ask($hold, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
+sql('BEGIN; UPDATE u SET a = a + 5000; ROLLBACK; SELECT zundo.discard()');
+ask($scan, 'COMMIT');
+$vacuum->query_until(qr/vacuumed/, "\n");
+$_->quit for ($scan, $vacuum);
+is(sql(q{SELECT * FROM zundo.check_index('u_a')}), '', 'the rows are still marked');
+is(sql(q{SELECT entries, stale FROM zundo.index_entries('u_a')}), '200|100', 'they have stale entries');
+$hold->quit;
+sql('VACUUM (INDEX_CLEANUP on) u');
+is(sql(q{SELECT entries, stale FROM zundo.index_entries('u_a')}), '100|0', 'VACUUM has removed them');
+is(heap_fetches('SELECT a, b FROM u WHERE a > 0', 'SELECT b FROM u WHERE b > 0'), '0 0', 'an unlogged table is not visited after VACUUM');
+
 # on a standby no plan has index-only scans; after promotion they have
 change('UPDATE T SET d = d + 1, n = n + 0.00 WHERE id % 4 = 0');
 same_on_standby('in the end');

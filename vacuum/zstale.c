@@ -370,15 +370,14 @@ zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *
  * when they were noted and whose page still has the same LSN. Such a row has
  * had no other version in between, not even an aborted one, so no session has
  * added an entry for it that the cleaning of the indexes could have missed.
- * The LSN of a page that is not WAL-logged shows nothing, so those rows keep
- * the flag; temporary tables are an exception, because no other session
- * changes them.
+ * Changes of unlogged tables set the LSN as well (zchange.c). Nobody else
+ * changes a temporary table.
  */
 void
 zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
 {
-	if (!RelationNeedsWAL(stale->rel) && !RelationUsesLocalBuffers(stale->rel))
-		return;
+	Assert(RelationNeedsWAL(stale->rel) ||
+		   stale->rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT);
 	for (int i = 0; i < stale->nblocks; i++)
 	{
 		StaleBlock *b = &stale->blocks[i];

@@ -217,7 +217,7 @@ class Generator:
         query = rng.choice([f"SELECT a, id FROM {name} WHERE a BETWEEN {low} AND {low + rng.randint(0, 3)} ORDER BY a, id",
                             f"SELECT a, id FROM {name} WHERE a >= {low} ORDER BY a DESC, id DESC", f"SELECT a, id FROM {name} WHERE a IS NULL ORDER BY id",
                             f"SELECT e, a FROM {name} WHERE e <= {rng.randint(0, 3)} ORDER BY e DESC, a", f"SELECT e, a FROM {name} WHERE e > -5 ORDER BY e, a DESC",
-                            f"SELECT a, e FROM {name} WHERE a = {low} ORDER BY e", f"SELECT min(a), max(a), count(a) FROM {name} WHERE a < 4",
+                            f"SELECT a, e FROM {name} WHERE a = {low} ORDER BY e", f"SELECT a, e FROM {name} WHERE a > {low} ORDER BY a, e", f"SELECT min(a), max(a), count(a) FROM {name} WHERE a < 4",
                             f"SELECT a, count(*) FROM {name} WHERE a = ANY (ARRAY[0, 2, {low}]) GROUP BY a ORDER BY a DESC",
                             f"SELECT x.a, x.id, y.id AS other FROM {name} x JOIN {name} y ON x.a = y.a WHERE x.a < {low} AND x.id < 20 ORDER BY 1, 2, 3"])
         ways = rng.sample(["index", "index_only", "bitmap", "seq"], rng.choice([1, 2, 4]))

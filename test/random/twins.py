@@ -116,6 +116,10 @@ CHANGED = tuple(
     for query in (
         "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT n, id, md5(pad) FROM @rows WHERE n BETWEEN 1 AND 3 ORDER BY n, id) q",
         "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT n, count(*) FROM @rows WHERE n < 100 GROUP BY n ORDER BY n DESC) q",
+        # index-only, with an included column
+        "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT n, owner FROM @rows WHERE n BETWEEN 0 AND 5 ORDER BY n, owner) q",
+        "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT a, id FROM @hot WHERE a >= 0 ORDER BY a, id) q",
+        "SELECT concat(min(a), ' ', max(a), ' ', sum(id::bigint)) AS v FROM @hot WHERE a > 1",
         "SELECT md5(string_agg(q::text, ';')) AS v FROM (SELECT a, id, md5(b) FROM @hot WHERE a >= 0 ORDER BY a DESC, id DESC) q",
         "SELECT concat(min(n), ' ', max(n), ' ', count(*), ' ', sum(id::bigint)) AS v FROM @rows WHERE n = ANY (ARRAY[0, 2, 5])"))
 

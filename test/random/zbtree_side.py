@@ -8,7 +8,7 @@ PLAIN = re.compile(r"\bCREATE INDEX((?: CONCURRENTLY)?(?: \w+)?) ON ([\w.]+) \("
 # Functions that run a query with one kind of scan alone, under the snapshot of the caller.
 WAYS = {
     "index": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexonlyscan = off SET enable_sort = off",
-    "index_only": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexscan = off SET enable_sort = off",
+    "index_only": "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_indexonlyscan = on SET enable_sort = off",
     "bitmap": "SET enable_seqscan = off SET enable_indexscan = off SET enable_indexonlyscan = off",
     "seq": "SET enable_indexscan = off SET enable_indexonlyscan = off SET enable_bitmapscan = off",
 }
