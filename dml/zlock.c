@@ -1,10 +1,11 @@
 /*
  * dml/zlock.c - row locks.
  *
- * A lock is an entry in a slot that holds only the locker's locks, a LOCK
- * record in the chain of the locker's slot, or an entry in a LOCKS record of
- * the page's common lock slot. The row's header keeps its writer and gets a
- * hint that locks may exist (docs/locking.md).
+ * A lock is stored in one of four ways: as an inline lock in a slot of the
+ * locker; as a LOCK record in the chain of the locker's slot; as a lock tag in
+ * the row's header, beside an open LOCK record (zlocktag.c); or as an entry of
+ * a LOCKS record of the page's common lock slot. In all cases the row's header
+ * gets a hint that locks may exist (docs/locking.md).
  */
 #include "postgres.h"
 
@@ -74,7 +75,10 @@ lock_inline(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode m
 	return true;
 }
 
-/* Remembers that the row on the page has got the lock (LOCK-11). */
+/*
+ * Remembers that our transaction holds this lock on the row at off (LOCK-11).
+ * The page is locked.
+ */
 static void
 remember(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode, bool by_tag)
 {
@@ -84,7 +88,11 @@ remember(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode
 			   zheader_get(zpage_row(page, PageGetItemId(page, off))), mode, by_tag);
 }
 
-/* Picking a slot may remove the row, so has_gone is called after each pick. */
+/*
+ * zrow_lock_in_place: See zdml_internal.h. Tries a lock tag first, then an
+ * inline lock, then a LOCK or LOCKS record. Picking a slot may remove the row,
+ * so has_gone is called after each pick.
+ */
 bool
 zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
@@ -279,10 +287,11 @@ typedef struct LockSearch
 } LockSearch;
 
 /*
- * Lets the search continue at the newest version if the one that the caller saw
- * was replaced; a row that has moved has another TID. Returns false if the
- * caller did not ask for that, and is given TM_Updated. Raises
- * ERRCODE_T_R_SERIALIZATION_FAILURE if the row has moved to another partition.
+ * Makes the search continue at the TID to which the row was moved, or at the
+ * newest version if it was updated in place. Returns false if the caller did
+ * not ask for that (TUPLE_LOCK_FLAG_FIND_LAST_VERSION) and so gets TM_Updated.
+ * Raises ERRCODE_T_R_SERIALIZATION_FAILURE if the row has moved to another
+ * partition.
  */
 static bool
 follow_update(LockSearch *search)
@@ -355,9 +364,10 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 }
 
 /*
- * Returns the answer for a KEY SHARE lock on an old version that came too late,
- * since a newer version was deleted or has another key: it is the same as if
- * that had happened to the version itself. Releases buf, which is not locked.
+ * Returns the result for a KEY SHARE lock on an old version if a newer version
+ * was deleted or has another key. The result is the same as if the version
+ * itself had been deleted or got that key. Releases buf, which is not locked.
+ * Sets *done to false if the search must try again.
  */
 static TM_Result
 beyond_reach(LockSearch *search, Buffer buf, TM_Result result, const ZRowState *state, bool *done)
@@ -376,11 +386,12 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, const ZRowState *
 }
 
 /*
- * Returns the answer for a search that has followed another transaction's
- * update and met a change of our own, made since the command began. To most
- * callers that is an error if there is a newest version, which a later command
- * wrote, and none if the row is gone in the end; so the search continues if the
- * row has moved. *done: the result is final.
+ * Returns the result if the search has followed an update by another
+ * transaction and then meets a change that our own transaction has made since
+ * the command began. If that change left a live version, the result is
+ * TM_SelfModified, which most callers report as an error. If it deleted the
+ * row, the result is TM_Deleted. If it moved the row, sets *done to false, and
+ * the search continues at the new place to find out which of the two it is.
  */
 static TM_Result
 beyond_update(LockSearch *search, const ZRowState *state, bool *done)
@@ -404,7 +415,7 @@ wait_to_lock(LockSearch *search, const ZRowWish *wish, ZXid xid, bool own_lock)
 }
 
 /*
- * Locks the row, of which zrow_examine has returned TM_Ok, and fills the
+ * Locks the row, for which zrow_examine has returned TM_Ok, and fills the
  * caller's slot. On entry wish->buf is exclusively locked; releases it. Sets
  * *done to false if the search must try again.
  */
@@ -480,10 +491,11 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 }
 
 /*
- * Returns the answer for the row, of which zrow_examine has returned result,
- * which is not TM_Ok; waits first if a transaction in progress has the row, or
- * lets the search follow an update. On entry wish->buf is exclusively locked;
- * releases it. Sets *done to false if the search must try again.
+ * Returns the result for a row for which zrow_examine has not returned TM_Ok.
+ * If a transaction in progress is changing or locking the row, waits for it
+ * first; if the row was updated, may make the search follow the update. On
+ * entry wish->buf is exclusively locked; releases it. Sets *done to false if
+ * the search must try again.
  */
 static TM_Result
 not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRowState *state,

@@ -370,8 +370,8 @@ zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *
  * when they were noted and whose page still has the same LSN. Such a row has
  * had no other version in between, not even an aborted one, so no session has
  * added an entry for it that the cleaning of the indexes could have missed.
- * Changes of unlogged tables set the LSN as well (zchange.c). Nobody else
- * changes a temporary table.
+ * Changes of unlogged tables set the LSN as well (zchange.c). A temporary
+ * table is changed by its own session only, which runs this VACUUM.
  */
 void
 zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
