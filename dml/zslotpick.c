@@ -380,6 +380,44 @@ pick_with_overflow(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose
 }
 
 /*
+ * Picks the slot of our (sub)transaction if it has made changes on the page,
+ * which has no overflow page; then it has no other slot there. Returns false if
+ * the slots have to be judged one by one.
+ */
+static inline bool
+pick_own(const ZWriter *writer, Page page, ZSlotPick *pick)
+{
+	int			n = zpage_nslots(page);
+
+	for (int i = 1; i <= n; i++)
+	{
+		const ZPageSlot *slot = zpage_slot(page, i);
+
+		if (slot->xid_flags == writer->xid && slot->ptr != InvalidUndoPtr)
+		{
+			pick->slotno = i;
+			pick->prev = slot->ptr;
+			return true;
+		}
+	}
+	return false;
+}
+
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether judging the slots finds that slot, too. */
+static bool
+is_own_slot(const ZWriter *writer, Page page, int slotno)
+{
+	int			n = zpage_nslots(page);
+	SlotArray	slots = {InvalidBlockNumber, page, NULL, n, n};
+	bool		own;
+	bool		settled;
+
+	return find_own_or_free(writer, &slots, zpage_oldest(page), 0, &own, &settled) == slotno && own;
+}
+#endif
+
+/*
  * Picks a slot for the purpose. Tries, in this order: the slots that the page
  * has, growing the page's inline slots, pruning, and attaching an overflow
  * page. Returns false if there is no slot.
@@ -395,6 +433,11 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 	memset(pick, 0, sizeof(*pick));
 	if (writer->temp ? zu_temp_own_aborts() : zrollback_own_aborts_pending())
 		zrollback_page(buf, writer->rel);
+	if (!zpage_has_overflow(page) && pick_own(writer, page, pick))
+	{
+		Assert(is_own_slot(writer, page, pick->slotno));
+		return true;
+	}
 	for (;;)
 	{
 		int			n = zpage_nslots(page);

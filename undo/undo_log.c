@@ -427,6 +427,13 @@ place_records(ZuOp *op, int *page)
 	op->place.generation = e->generation;
 	op->place.sequence = e->sequence;
 	op->start = (uint16) off;
+	if (likely(op->nrecords == 1 && off + op->total < BLCKSZ))
+	{
+		/* one record, on one page */
+		op->ptr[0] = zuptr_make(e->generation, e->extent, *page * BLCKSZ + off);
+		op->next = op->ptr[0] + op->total;
+	}
+	else
 	{
 		uint32		room = *page * ZU_PAGE_ROOM + (off - ZU_PAGE_DATA);
 
