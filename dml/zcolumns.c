@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/genam.h"
 #include "access/sysattr.h"
 #include "catalog/pg_index.h"
@@ -431,6 +432,38 @@ zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Si
 			return true;
 	}
 	return false;
+}
+
+/*
+ * zcolumns_fit_entry: See zdml_internal.h. An index entry keeps compressed
+ * values as they are, and values that are stored out of line as they are there.
+ * What is left of the maximum length of an entry is more than its header, its
+ * bitmap of NULLs and the alignment of all columns need.
+ */
+bool
+zcolumns_fit_entry(Relation rel, const Bitmapset *attrs, const char *row, Size len)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Size		size = 0;
+	int			i = -1;
+
+	StaticAssertStmt(BLCKSZ / 4 + 16 + INDEX_MAX_KEYS * MAXIMUM_ALIGNOF <
+					 BLCKSZ / 3 - 100, "an entry has too little room");
+	if (len <= BLCKSZ / 4 && (zheader_get(row) & ZH_EXTERNAL) == 0)
+		return true;
+	while ((i = bms_next_member(attrs, i)) >= 0)
+	{
+		AttrNumber	attno = i + FirstLowInvalidHeapAttributeNumber;
+		int			attlen = TupleDescAttr(desc, attno - 1)->attlen;
+		bool		isnull;
+		Datum		value = ztuple_getattr(row, len, desc, attno, &isnull,
+										   RelationGetRelationName(rel), NULL);
+
+		if (!isnull)
+			size += attlen == -1 ? toast_datum_size(value) :
+				attlen == -2 ? strlen(DatumGetCString(value)) + 1 : attlen;
+	}
+	return size <= BLCKSZ / 4;
 }
 
 /*

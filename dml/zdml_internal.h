@@ -569,6 +569,13 @@ extern void zcolumns_answered(const ZUpdatedRow *row, const ZIndexColumns *colum
 extern bool zcolumns_some_external(Relation rel, const Bitmapset *attrs, const char *row, Size len);
 
 /*
+ * zcolumns_fit_entry: returns whether an index entry of these attributes of the
+ * row is certainly not too long, as long as the index has at most
+ * INDEX_MAX_KEYS columns. None of attrs is a system column.
+ */
+extern bool zcolumns_fit_entry(Relation rel, const Bitmapset *attrs, const char *row, Size len);
+
+/*
  * zcolumns_add_keys: adds entries for the new keys to those indexes of
  * columns->keyed_index whose key columns an update in place has changed. stale:
  * the old row had ZH_STALE_KEYS. The caller holds RowExclusiveLock on the table

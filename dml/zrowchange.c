@@ -70,7 +70,9 @@ was_asked(const RowChange *u)
  * it adds the entries itself, and whether it changes any column of these. The
  * rows are compared as they are stored: the toaster may move a key out of line
  * whose value does not change. Such a row must not stay, since a key out of
- * line counts for every entry of its TID (ZBTREE-4).
+ * line counts for every entry of its TID (ZBTREE-4). Nor may one stay that
+ * might be too long for an entry: the entries of a row that moves are inserted
+ * at once, which raises the error.
  */
 static void
 compare_keys(RowChange *u)
@@ -81,7 +83,14 @@ compare_keys(RowChange *u)
 	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
 
 	new->new_content = zcolumns_differ(&stored, new->columns->entered);
-	if (!new->new_content || !zcolumns_differ(&stored, keyed))
+	if (!new->new_content)
+		return;
+	if (!zcolumns_fit_entry(rel, new->columns->entered, new->row, new->len))
+	{
+		new->in_place = false;
+		return;
+	}
+	if (!zcolumns_differ(&stored, keyed))
 		return;
 	if (zcolumns_some_external(rel, keyed, u->oldrow, u->oldlen) ||
 		zcolumns_some_external(rel, keyed, new->row, new->len))

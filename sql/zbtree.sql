@@ -209,5 +209,20 @@ SELECT left(a, 1) FROM pushed WHERE a > 'a';
 SELECT left(a, 1) FROM pushed WHERE a < 'n';
 RESET enable_seqscan;
 RESET enable_bitmapscan;
+-- a value that is too long for an entry is refused at once, whatever column of the index has it
+CREATE TABLE long (id int PRIMARY KEY, a numeric, c text) USING zheap WITH (fillfactor = 30);
+ALTER TABLE long ALTER c SET STORAGE EXTERNAL;
+CREATE INDEX long_a ON long USING zbtree (a) INCLUDE (c);
+INSERT INTO long VALUES (1, 1.0, 'short');
+UPDATE long SET c = repeat('c', 2000), a = 1.00;
+SELECT ctid, length(c) FROM long;
+\set VERBOSITY sqlstate
+UPDATE long SET c = repeat('c', 2800);
+UPDATE long SET c = repeat('c', 6000);
+\set VERBOSITY default
+SELECT ctid, a, length(c) FROM long;
+UPDATE long SET c = repeat('d', 2600);
+REINDEX TABLE long;
+SELECT a, length(c) FROM long;
 SELECT c.relname, f.* FROM pg_class c JOIN pg_am a ON a.oid = c.relam, zundo.check(c.oid) f
 	WHERE a.amname = 'zheap' AND c.relkind IN ('r', 'm');
