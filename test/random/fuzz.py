@@ -319,6 +319,8 @@ def sums(shared, conn, snapshot, chosen, rng):
     """Count and sum of each table under a snapshot; those that cannot be read are left out."""
     found = {}
     for name, columns, _ in chosen:
+        if shared.stop.is_set():
+            break
         sql = SUM.format(name) if rng.random() < 0.4 else ORDERED_SUM.format(name, rng.choice(columns))
         try:
             run_sql(conn, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -327,7 +329,8 @@ def sums(shared, conn, snapshot, chosen, rng):
             run_sql(conn, "COMMIT")
         except psycopg2.Error as error:
             recover(shared, conn, error)
-            if conn.closed:
+            # 42704: the keeper's session was ended, and its snapshot with it
+            if conn.closed or error.pgcode == "42704":
                 break
     return found
 
