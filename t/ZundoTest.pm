@@ -24,7 +24,10 @@ sub zundo_node
 	my ($name, $conf, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(%options);
-	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n" . ($conf // ''));
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n");
+	# a slow standby still finds the WAL that it needs, whatever checkpoints there are
+	$node->append_conf('postgresql.conf', 'wal_keep_size = 1GB') if $options{allows_streaming};
+	$node->append_conf('postgresql.conf', $conf // '');
 	$node->start;
 	$newest = $node;
 	return $node;
