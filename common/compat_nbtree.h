@@ -33,6 +33,13 @@
 	 (am)->amconsistentequality = (am)->amconsistentordering = false)
 #endif
 
+/* The longest entry of a leaf page. */
+#if PG_VERSION_NUM < 180000
+#define zc_bt_max_entry(page) BTMaxItemSize(page)
+#else
+#define zc_bt_max_entry(page) BTMaxItemSize
+#endif
+
 /*
  * Up to 18 the handler of an index access method returns a routine that the
  * caller frees, from 19 on one that lives as long as the process.

@@ -10,9 +10,9 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "access/nbtree.h"
 #include "access/xloginsert.h"
 #include "change/zwal.h"
+#include "common/compat_nbtree.h"
 #include "common/rmgr.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
@@ -61,6 +61,7 @@ log_entry(Buffer buf, OffsetNumber off, IndexTuple entry)
 	XLogRecPtr	recptr;
 
 	Assert(CritSectionCount > 0);
+	Assert(IndexTupleSize(entry) <= zc_bt_max_entry(BufferGetPage(buf)));
 	XLogBeginInsert();
 	XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
 	XLogRegisterData((char *) entry, IndexTupleSize(entry));
@@ -83,7 +84,7 @@ replace_entry(Relation index, Buffer buf, OffsetNumber off, IndexTuple entry)
 
 	Assert(zc_buffer_exclusive(buf));
 	Assert(IndexTupleSize(entry) == MAXALIGN(IndexTupleSize(entry)));
-	if (more > (int) PageGetExactFreeSpace(page))
+	if (IndexTupleSize(entry) > zc_bt_max_entry(page) || more > (int) PageGetExactFreeSpace(page))
 		return false;
 	START_CRIT_SECTION();
 	if (!PageIndexTupleOverwrite(page, off, (char *) entry, IndexTupleSize(entry)))
