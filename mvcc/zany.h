@@ -54,8 +54,8 @@ extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer);
 
 /*
  * zany_is_conflict_slot: returns whether slot is the one into which the
- * current executor level locks the existing row of an INSERT ... ON CONFLICT
- * DO UPDATE.
+ * current executor level fetches or locks the existing row of an INSERT ... ON
+ * CONFLICT DO UPDATE or DO SELECT.
  */
 extern bool zany_is_conflict_slot(TupleTableSlot *slot);
 

@@ -3,8 +3,10 @@
  *
  * A chain begins at the head that a transaction slot of a table page names and
  * leads from each record to the one before. All readers outside of undo/ and
- * monitor/ follow chains through zchain_next, which alone knows what a
- * discarded record means (rule VIS-4 in mvcc/README.md).
+ * monitor/ follow chains through zchain_next, or through ztrail_next and
+ * zheads_next (mvcc/ztrail.h), which read what they can read by themselves and
+ * leave the rest to zchain_next. That alone knows what a discarded record means
+ * (rule VIS-4 in mvcc/README.md).
  */
 #ifndef ZUNDO_ZCHAIN_H
 #define ZUNDO_ZCHAIN_H
@@ -40,8 +42,8 @@ typedef struct ZChain
 	RelFileNumber relnumber;
 	BlockNumber block;			/* the table page's */
 	ZChainSource source;
-	bool		cached;			/* read by zu_fetch_cached, or zu_fetch_window
-								 * if there is a window */
+	bool		cached;			/* records are read by zu_fetch_window if
+								 * window is set, else by zu_fetch_cached */
 	bool		in_place;		/* the last record's payload is not in buf */
 	ZXid		oldest;			/* records of transactions before it are
 								 * visible to all; InvalidZXid: none are */
@@ -53,17 +55,19 @@ typedef struct ZChain
 								 * next chain begins */
 	char	   *buf;			/* the reader's buffer of ZUR_MAX_LENGTH
 								 * bytes, for the bytes of the last record */
-	ZuWindow   *window;			/* of the reader, which has started it; if
-								 * cached is set: NULL = none */
+	ZuWindow   *window;			/* used if cached is set; NULL = none. The
+								 * reader owns it, and has started it */
 } ZChain;
 
 /*
  * zchain_begin: prepares to read the chain of slot, which was read from a page
  * of the table file relnumber. oldest is zpage_oldest() as of then, or
  * InvalidZXid to get records whatever their age. buf has room for
- * ZUR_MAX_LENGTH bytes and holds the bytes of the record read last. For
- * ZCHAIN_COPIED the caller sets chain->gone to InvalidUndoPtr before the first
- * copy of the page, and uses the same *chain for each further copy.
+ * ZUR_MAX_LENGTH bytes and holds the bytes of the record read last. A reader
+ * that wants copies of undo pages to be used sets chain->cached, and
+ * chain->window, afterwards. For ZCHAIN_COPIED the caller sets chain->gone to
+ * InvalidUndoPtr before the first copy of the page, and uses the same *chain
+ * for each further copy.
  */
 static inline void
 zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZPageSlot *slot,

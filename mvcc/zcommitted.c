@@ -14,8 +14,9 @@
  *			becomes untrue: what clog loses in a crash (the end of an
  *			asynchronous commit) this table, in shared memory, loses too.
  *
- * Called by zxid.c, and by the discard worker, which meets every transaction
- * anyway. Takes no locks. No crash points.
+ * Called by zxid.c, which notes the transactions, and by dml/ and discard/,
+ * which only ask; hooks.c creates the table. Takes no locks, except when the
+ * table is created. No crash points.
  */
 #include "postgres.h"
 
@@ -27,10 +28,11 @@
 #include "storage/shmem.h"
 
 /*
- * A word of the table is about 32 transactions with successive ids: their bits
- * in the lower half, in the upper half which ones they are (the id without the
- * bits that choose word and bit). Words are overwritten by those of younger
- * transactions, WORDS * 32 ids later.
+ * A word of the table stands for 32 transactions with successive ids. Its lower
+ * half has a bit for each of them; its upper half tells which transactions they
+ * are, by the part of their ids that chooses neither word nor bit. The word is
+ * overwritten when one of the transactions that come WORDS * 32 ids later, or a
+ * multiple of that, is noted.
  */
 #define WORDS		(128 * 1024)
 #define WORD_XIDS	32
@@ -39,6 +41,7 @@ static pg_atomic_uint64 *words = NULL;
 
 StaticAssertDecl(ZXID_MASK / WORD_XIDS / WORDS <= PG_UINT32_MAX, "ids do not fit");
 
+/* Returns the word of the table in which the bit of xid is, if it has one. */
 static inline pg_atomic_uint64 *
 word_of(ZXid xid)
 {
@@ -46,7 +49,7 @@ word_of(ZXid xid)
 	return &words[xid / WORD_XIDS % WORDS];
 }
 
-/* Returns what the word of xid looks like if only xid is known of its 32. */
+/* Returns the word of xid in which no other of the 32 transactions is noted. */
 static inline uint64
 word_with(ZXid xid)
 {
@@ -62,7 +65,7 @@ zcommitted_known(ZXid xid)
 	return word >> 32 == want >> 32 && (word & want & PG_UINT32_MAX) != 0;
 }
 
-/* Leaves a word alone that has become one of younger transactions. */
+/* Changes nothing if the word stands for younger transactions by now. */
 void
 zcommitted_note(ZXid xid)
 {

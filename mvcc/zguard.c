@@ -22,7 +22,8 @@
  * GUARD-1 makes lost updates impossible, however the comparison is hidden: in
  * a function, in a subquery, in the application. GUARD-2 is there to say why.
  * The checks are called by hooks.c, zguard_forgotten_xmin for system columns
- * by tuple/. No locks, no buffers, no crash points.
+ * by tuple/, through ztts_forgotten_xmin_hook. No locks, no buffers, no crash
+ * points.
  */
 #include "postgres.h"
 

@@ -3,8 +3,8 @@
  * events.
  *
  * Owns the array of handles of this backend's transaction, and the new version
- * that belongs to the event whose old one was fetched last. Called by zany.c,
- * zvis.c and scan/, and by hooks.c at the ends of statements, subtransactions
+ * that belongs to the event whose old one was fetched last. Called by zany.c
+ * and zvis.c, and by hooks.c at the ends of statements, subtransactions
  * and transactions. Nothing here is shared or outlives the transaction. No
  * locks, no crash points. Invariants HANDLE-1 to HANDLE-7 in mvcc/README.md.
  */

@@ -23,7 +23,7 @@ typedef struct ZLevel
 	 * since it may queue an AFTER trigger's event, and its row (HANDLE-6).
 	 */
 	UndoPtr		change;			/* InvalidUndoPtr = none */
-	bool		event;			/* may an event be queued for it? */
+	bool		event;			/* an event may be queued for it */
 	Oid			reloid;
 	ItemPointerData tid;
 } ZLevel;

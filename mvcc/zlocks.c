@@ -139,6 +139,9 @@ add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, boo
 	holders->list[holders->n++].change = change;
 }
 
+/*
+ * Returns whether a transaction with this status, ours included, may hold rows.
+ */
 static inline bool
 at_work(ZXidStatus status)
 {
@@ -228,8 +231,8 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 }
 
 /*
- * Collects all holders of the page and leaves out those that have changed
- * rows. The overflow page's slots count as well.
+ * Collects all that hold rows of the page, by slots on the overflow page too,
+ * and uses the locks only, not the changes.
  */
 void
 zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
@@ -281,8 +284,8 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 }
 
 /*
- * Collects the holders by all slots, then drops those whose row is not on the
- * page.
+ * Collects the holders by all slots, then drops those whose row was not on the
+ * page when the slots were copied.
  */
 ZHolder *
 zpage_holders(Relation rel, BlockNumber block, int *n)

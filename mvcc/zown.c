@@ -186,7 +186,7 @@ zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr pre
 void
 zown_note_push(ZXid xid)
 {
-	/* an owner that ended before the oldest of our snapshots is seen by all */
+	/* all our snapshots see an owner that is older than the oldest of them */
 	if (!TransactionIdIsValid(TransactionXmin) ||
 		!TransactionIdPrecedes(zxid_to_xid(xid), TransactionXmin))
 		my.on_unseen = true;

@@ -33,7 +33,7 @@
  */
 #define MANY_RECORDS 2000
 
-/* A page of which no more rows are read is not copied as a whole. */
+/* A page of which at most this many rows are read is not copied as a whole. */
 #define FEW_ROWS 32
 
 /*
@@ -124,9 +124,9 @@ zpage_view_free(ZPageView *view)
 }
 
 /*
- * Returns room for size bytes in the arena, aligned. arena_take then keeps as
- * many of them as are needed. The first block is kept with the view, later
- * ones are freed before the next page.
+ * Returns aligned room for size bytes in the arena, of which arena_take then
+ * keeps as many as are needed. The arena's first block is kept with the view,
+ * later ones are freed before the next page.
  */
 static char *
 arena_room(Collector *c, Size size)
@@ -152,6 +152,7 @@ arena_room(Collector *c, Size size)
 	return c->arena;
 }
 
+/* Keeps the first size bytes of the room that arena_room has returned last. */
 static inline void
 arena_take(Collector *c, Size size)
 {

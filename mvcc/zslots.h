@@ -83,8 +83,9 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
 }
 
 /*
- * A bit that no transaction's id has: it marks, in a ZSlotView, a slot whose
- * transaction's undo is lost.
+ * A bit that no transaction's id has. Set in the id of a slot, in a ZSlotView
+ * or a result of zslot_read or zslot_xid, it means that the transaction's undo
+ * is lost.
  */
 #define ZXID_LOST	(UINT64CONST(1) << 47)
 

@@ -24,12 +24,12 @@
  *		if it was discarded before the page was copied, its xid is before
  *		`oldest`. Not asserted: a record that was discarded cannot be read
  *		again.
- *
- *	TRAIL-3	The insertion of several rows that was read last is kept as a whole
- *		until the transaction ends, for the rows of a page that one command has
- *		inserted mostly have that record alone: by TRAIL-1 it says the same when
- *		it is read for the next row, and by TRAIL-2 it may have been discarded
- *		meanwhile. It has no payload, so nothing in it points to a buffer.
+ *	TRAIL-3	The record of an insertion of several rows that was read last is
+ *		kept as a whole until the transaction ends, because it is often the
+ *		only record of the rows of its page. Reading it again for the next row
+ *		would give the same (TRAIL-1), and whether it has been discarded
+ *		meanwhile does not matter (TRAIL-2). It has no payload, so nothing in
+ *		the copy points to a buffer.
  *
  * Called by the readers of chains in mvcc/ and dml/, often with the table page
  * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own
@@ -46,12 +46,13 @@
 #define FEW_RECORDS 4
 
 /*
- * A reader that meets a stretch of records of one transaction and command, and
- * is the first to do so, passes those about other rows without remembering
- * them: mostly no other row of the page will be read. The next one asks for a
- * trail. This many stretches are known: MET_WAYS of each MET_SETS hash values,
- * so that stretches of the pages that are read in turns do not displace each
- * other.
+ * The first reader that meets a stretch of records of one transaction and
+ * command passes those about other rows by zu_skip and remembers none of them:
+ * mostly no other row of the page will be read. The second reader that meets
+ * the stretch asks for a trail. Which stretches have been met is remembered in
+ * a table of MET_SETS sets, chosen by the stretch's hash, of the MET_WAYS
+ * latest ones each: so a few pages that are read in turns do not displace each
+ * other's stretches.
  */
 #define MET_SETS	256
 #define MET_WAYS	4
@@ -60,7 +61,10 @@
 #define BUCKETS		256
 #define FIRST_ROOM	64
 
-/* The entries of all trails together; then the others give theirs up. */
+/*
+ * The entries of all trails together: a trail that needs more makes other
+ * trails give theirs up.
+ */
 #define MAX_ENTRIES 16384
 
 /* Arrays up to this size are kept for the next trail in the same place. */
@@ -78,8 +82,8 @@ typedef struct TrailEntry
 	uint16		same;			/* the next older one about the same row; of
 								 * an insertion of several rows: of several
 								 * rows */
-	uint16		run;			/* an entry of the stretch with its xid and
-								 * cid that knows the end */
+	uint16		run;			/* the entry that stands for the stretch of
+								 * records with this xid and cid */
 	uint16		end;			/* if run is the entry itself: the first entry
 								 * below the stretch */
 } TrailEntry;
@@ -107,7 +111,8 @@ typedef struct Trail
 typedef struct Trails
 {
 	int			room;			/* of all trails together */
-	int			victim;			/* the place that is taken next */
+	int			victim;			/* the place that is taken next; a trail there
+								 * is given up */
 	uint16		bucket[BUCKETS];	/* place of the first trail that begins at
 									 * a record with this hash, + 1; 0 = none */
 	Trail	   *trail[TRAILS];	/* NULL until the place is first taken */
@@ -182,6 +187,10 @@ list(Trail *t)
 	*bucket = t->place + 1;
 }
 
+/*
+ * Forgets the trail. Its memory is freed, unless keep_room is set and the
+ * memory is small enough for the next trail in the same place (KEPT_ROOM).
+ */
 static void
 give_up(Trail *t, bool keep_room)
 {
@@ -327,7 +336,10 @@ read_below(Trail *t)
 	return n > 0;
 }
 
-/* Adds n records, of which the last leads to the newest one of t, if it can. */
+/*
+ * Adds n records above the newest one of t, to which the last of them leads.
+ * Returns false, and adds nothing, if t would have too many entries.
+ */
 static bool
 join_above(Trail *t, const ZuHead *heads, int n)
 {
@@ -340,7 +352,11 @@ join_above(Trail *t, const ZuHead *heads, int n)
 	return true;
 }
 
-/* Begins a trail with n records. */
+/*
+ * Begins a trail with n records, in the place of the array that is taken next;
+ * a trail that has that place is given up. Returns NULL if there is no room for
+ * the records.
+ */
 static Trail *
 new_trail(const ZChain *chain, const ZuHead *heads, int n)
 {
@@ -378,8 +394,11 @@ create_trails(void)
 }
 
 /*
- * Returns a trail that begins where the reader began, if the records there can
- * be read: with what an older trail has of the rest of the chain.
+ * Returns a trail that begins where the reader began: an older trail of the
+ * chain with the records above it, if these lead to one, or else a new trail
+ * that reaches at least as far as the reader has come, as far as records can be
+ * read. Returns NULL if the first record cannot be read, or if there is no
+ * room.
  */
 static Trail *
 make_trail(const ZChain *chain, const ZTrailReader *reader)
@@ -408,6 +427,7 @@ make_trail(const ZChain *chain, const ZTrailReader *reader)
 
 /* ---- reading ---- */
 
+/* Fills *rec with what the head of a record of the chain says. */
 static void
 head_to_record(const ZChain *chain, const ZuHead *head, ZuRecord *rec)
 {
@@ -438,8 +458,8 @@ begin_reader(ZTrailReader *reader, UndoPtr next)
 }
 
 /*
- * Returns whether a reader has met the stretch that this reader is in, of that
- * page's chain; notes that now one has.
+ * Returns whether an earlier reader has met the stretch that this reader is in;
+ * notes that it has been met now.
  */
 static bool
 was_met(const ZChain *chain, const ZTrailReader *reader)
@@ -459,8 +479,8 @@ was_met(const ZChain *chain, const ZTrailReader *reader)
 }
 
 /*
- * Passes over records about other rows in the stretch that the reader is in;
- * one undo page after the other.
+ * Passes over records about other rows in the stretch that the reader is in, on
+ * one undo page after the other, until zu_skip passes none.
  */
 static void
 skip_others(ZChain *chain, ZTrailReader *reader, OffsetNumber off)
@@ -486,8 +506,9 @@ skip_others(ZChain *chain, ZTrailReader *reader, OffsetNumber off)
 }
 
 /*
- * Puts the reader on the trail at chain->next, which it has come to from the
- * trail's first record. Returns false if the trail does not lead there.
+ * Makes the reader follow the trail from the record at next, at most
+ * reader->steps records below the trail's first one. Returns false if the trail
+ * has no such record and does not end right above it.
  */
 static bool
 follow(ZTrailReader *reader, const Trail *t, UndoPtr next)
@@ -525,7 +546,7 @@ trail_for(const ZChain *chain, ZTrailReader *reader)
 		t = backend.trails != NULL ? backend.trails->trail[reader->place] : NULL;
 		if (t != NULL && t->id == reader->trail)
 			return t;
-		/* it was given up meanwhile */
+		/* the trail was given up meanwhile */
 		reader->next = InvalidUndoPtr;
 	}
 	if (reader->next != chain->next)
@@ -533,7 +554,7 @@ trail_for(const ZChain *chain, ZTrailReader *reader)
 	t = trail_at(chain, chain->next);
 	if (t != NULL && reader->steps > 0)
 	{
-		/* a few records have been pushed on the chain */
+		/* records have been pushed on the chain since the trail was made */
 		ZuHead		heads[ZU_MAX_HEADS];
 		int			n = Min(reader->steps, ZU_MAX_HEADS);
 
@@ -553,14 +574,14 @@ trail_for(const ZChain *chain, ZTrailReader *reader)
 		return NULL;
 	if (follow(reader, t, chain->next))
 		return t;
-	/* a later trail may begin here */
+	/* a trail that is made later may begin here */
 	begin_reader(reader, chain->next);
 	return NULL;
 }
 
 /*
- * Returns the newest entry at or below the reader's about the row at off; NONE
- * if the trail has none.
+ * Returns the newest entry about the row at off, at the reader's place or below
+ * it; NONE if the trail has none.
  */
 static uint16
 entry_about(const Trail *t, ZTrailReader *reader, OffsetNumber off)
@@ -586,8 +607,8 @@ entry_about(const Trail *t, ZTrailReader *reader, OffsetNumber off)
 }
 
 /*
- * Reads the record at chain->next, and adds it to the trail, which ends there:
- * zu_fetch_heads could not read it.
+ * Reads, by zchain_next, the record at chain->next, which follows the trail's
+ * last one and which zu_fetch_heads could not read; adds it to the trail.
  */
 static ZChainStep
 next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
@@ -648,7 +669,7 @@ next_on_trail(Trail *t, ZChain *chain, ZTrailReader *reader, OffsetNumber off, b
 	Assert(t->relnumber == chain->relnumber && t->block == chain->block);
 	for (;;)
 	{
-		/* another reader may have come further meanwhile */
+		/* another reader may have made the trail longer meanwhile */
 		if (reader->at == NONE)
 			reader->at = t->entries[reader->above].below;
 		e = next_entry(t, reader, off, &about);
@@ -678,8 +699,8 @@ next_on_trail(Trail *t, ZChain *chain, ZTrailReader *reader, OffsetNumber off, b
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * Returns whether the kept insertion is what stands at its place, if there is
- * still a record.
+ * Returns whether the insertion that is kept equals the record at its place,
+ * or that record has been discarded.
  */
 static bool
 range_is_there(const ZChain *chain)
@@ -696,8 +717,8 @@ range_is_there(const ZChain *chain)
 #endif
 
 /*
- * Does what zchain_next does, without reading the insertion of several rows
- * that it has read last.
+ * Does what zchain_next does, but returns the copy of the insertion of several
+ * rows that was read last, if that is the next record (TRAIL-3).
  */
 static inline ZChainStep
 next_or_range(ZChain *chain, ZuRecord *rec)
@@ -727,8 +748,8 @@ next_or_range(ZChain *chain, ZuRecord *rec)
 }
 
 /*
- * Reads the first records of a chain one by one: mostly there are no more that
- * matter.
+ * Reads the first records of a chain one by one: mostly the caller stops at one
+ * of them.
  */
 ZChainStep
 ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole, ZuRecord *rec)
@@ -790,7 +811,11 @@ zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec)
 	return ZCHAIN_RECORD;
 }
 
-/* Generations may come back after that (TRAIL-1). */
+/*
+ * Forgets the kept insertion too. After the transaction other records may get
+ * the pointers of those that were read, since generations may come back
+ * (TRAIL-1).
+ */
 void
 ztrail_at_xact_end(void)
 {

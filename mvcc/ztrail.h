@@ -17,17 +17,21 @@ typedef struct ZTrailReader
 	UndoPtr		next;			/* the rest is valid if this is chain->next */
 	UndoPtr		first;			/* where the reader began */
 	int			steps;			/* records read or passed since then */
-	int			singly;			/* those read one by one, since others were
-								 * passed */
+	int			singly;			/* records read one by one since zu_skip has
+								 * passed some */
 	ZXid		xid;			/* of the last record */
 	CommandId	cid;
-	bool		in_run;			/* the one before it had the same */
-	bool		skipping;		/* records have been passed by zu_skip */
+	bool		in_run;			/* the record before it had the same xid and
+								 * cid */
+	bool		skipping;		/* zu_skip has been called since the reader
+								 * began */
 	uint64		trail;			/* the trail that it follows; 0 = none */
 	uint16		place;			/* ... in this place of the backend's array */
-	uint16		at;				/* the entry of 'next'; none at the end */
-	uint16		above;			/* ... the entry above it then */
-	uint16		told;			/* the stretch of which a record was returned */
+	uint16		at;				/* the entry of 'next'; none at the trail's
+								 * end */
+	uint16		above;			/* if at is none: the trail's last entry */
+	uint16		told;			/* the stretch of which a record was returned
+								 * last */
 	uint16		row;			/* last entry passed of those about the row */
 	uint16		wide;			/* last one passed of several rows */
 } ZTrailReader;
@@ -44,13 +48,14 @@ ztrail_start(ZTrailReader *reader)
 /*
  * ztrail_next: does what zchain_next does for a reader that looks for records
  * about the row at off, LOCK records included. Of each stretch of neighbours
- * with the same xid and cid it returns the first, so that the caller can stop
- * there, and else none that are not about the row. Of a record that is not
- * about a version of the row, and of all if whole is not set, *rec has only
- * what ZuHead has. A chain that is begun anew at chain->next is continued.
+ * with the same xid and cid it returns the first record, since the caller may
+ * stop there; it may pass over all others that are not about the row. *rec is
+ * sure to have a payload only if whole is set and the record is about a version
+ * of the row; else it may have only what ZuHead has. If the caller begins the
+ * chain anew at chain->next, the same reader continues there.
  *
- * For n rows of a page and m records it reads the head of each of the m twice,
- * and the records of each row.
+ * For n rows of a page and m records in its chain, all calls together read the
+ * head of each of the m records about twice, and each row's own records.
  */
 extern ZChainStep ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole,
 							  ZuRecord *rec);
@@ -71,8 +76,8 @@ zheads_start(ZHeads *heads)
 
 /*
  * zheads_next: does what zchain_next does for a reader of a whole chain that
- * needs no payloads; *rec has what ZuHead has. zheads_start is called before
- * the first call. Nothing is remembered.
+ * needs no payloads; *rec is sure to have only what ZuHead has. zheads_start is
+ * called before the first call. Remembers nothing when the chain has been read.
  */
 extern ZChainStep zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec);
 

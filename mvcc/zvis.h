@@ -69,17 +69,19 @@ typedef struct ZVersion
  * locked, and undo is attached. An offset beyond the page's last one gives
  * found = false. For Dirty sets snapshot->xmin, xmax and speculativeToken.
  * Sets *all_dead (unless all_dead is NULL) to true if the line pointer is
- * LP_DEAD or LP_UNUSED, or if the row was deleted or moved by a transaction
- * before `oldest`; else to false. Raises ERRCODE_DATA_CORRUPTED, and
- * ERRCODE_T_R_SERIALIZATION_FAILURE for what it reports to SSI.
+ * LP_DEAD or LP_UNUSED, or if the row is deleted or moved and its slot's owner
+ * is before `oldest`; else to false, which does not mean that the row is
+ * needed. Raises ERRCODE_DATA_CORRUPTED, and ERRCODE_T_R_SERIALIZATION_FAILURE
+ * for what it reports to SSI.
  */
 extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 					   ZVersion *version, bool *all_dead);
 
 /*
  * zvis_fetch_settled: does the same for an MVCC snapshot if that needs no walk:
- * the row has no version of our own, and the snapshot sees the newest one.
- * Returns whether it has; if not, buf is locked in share mode on return.
+ * there is no row, or the owner of the row's slot is another transaction whose
+ * changes the snapshot sees. Returns whether it has done so; if not, buf is
+ * locked in share mode on return.
  */
 extern bool zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 							   ZVersion *version);
@@ -107,9 +109,10 @@ typedef struct ZRowWriter
  * whose page the caller has locked (share or exclusive). For a live row the
  * search stops as soon as it is certain that the version is committed (with an
  * MVCC snapshot: visible to it), if possible without reading undo; then status
- * is ZXID_COMMITTED, visible is true, and ptr and xid are 0. ZXID_ABORTED: the
- * page must be rolled back first (rollback/zrollback.h). Raises
- * ERRCODE_DATA_CORRUPTED.
+ * is ZXID_COMMITTED, visible is true, and ptr and xid are 0. The same holds,
+ * with status ZXID_ALL_VISIBLE, if no record of the writer is found, also for
+ * a row that is not live. ZXID_ABORTED: the page must be rolled back first
+ * (rollback/zrollback.h). Raises ERRCODE_DATA_CORRUPTED.
  */
 extern void zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer);
 

@@ -74,8 +74,8 @@ log_visibility(Buffer buf, Buffer map, uint8 what)
 }
 
 /*
- * The flag is the page's own and cheap to test; the map is touched only if it
- * is set.
+ * Looks at the page's own flag, which is cheap, and touches the map only if the
+ * flag is set.
  */
 void
 zvisible_clear(Relation rel, Buffer buf)
@@ -148,8 +148,9 @@ shows_all(Relation rel, BlockNumber block, Page page)
 }
 
 /*
- * Sets flag and bit in one WAL record (VMAP-3). Returns whether they were not
- * set before. On entry the page shows all.
+ * Sets flag and bit in one WAL record (VMAP-3). Returns false if both were set
+ * already. The page is locked exclusively and shows all; map is pinned. Raises
+ * an error if map is not the map's page that has the bit.
  */
 static bool
 set_visible(Relation rel, Buffer buf, Buffer map)
@@ -205,8 +206,9 @@ is_full(Relation rel, Page page)
 }
 
 /*
- * Returns whether what a scan has read of a page lets a reader hope that it
- * shows all: so few pages are locked in vain.
+ * Returns whether the page may show all, as far as the scan's copy of it
+ * tells. If not, the page need not be locked. A copy of single rows
+ * (view->read) is not searched for stale keys.
  */
 static bool
 looks_visible(ZPageView *view)
@@ -220,8 +222,9 @@ looks_visible(ZPageView *view)
 }
 
 /*
- * Returns whether the record that sets the bit has no image of the page, or
- * heap's readers would cause one as well.
+ * Returns false if the WAL record that sets the bit would contain an image of
+ * the page that no reader of a heap page would cause: heap's readers cause one
+ * only where hint bits are logged (XLogHintBitIsNeeded).
  */
 static bool
 image_is_due(Relation rel, Buffer buf)
@@ -230,8 +233,10 @@ image_is_due(Relation rel, Buffer buf)
 }
 
 /*
- * Sets the bit of the locked page if it shows all and no slot is younger than
- * `oldest`: so no undo is read (VMAP-5). Returns whether it has set the bit.
+ * Sets the bit of the page, which is locked exclusively, if VMAP-5 allows it:
+ * the page is nearly full and shows all, which must be certain without reading
+ * undo, so no slot may have changes of a transaction that is not before
+ * `oldest`. Returns whether it has set the bit.
  */
 static bool
 mark_by_reader(Relation rel, Buffer buf, Buffer map)
@@ -249,9 +254,11 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 }
 
 /*
- * The first look at the page is without its lock: a wrong answer costs an
- * attempt, or leaves the bit to the next reader. VACUUM may skip the page from
- * now on, so its room is entered in the free space map.
+ * Looks at the page first without its lock: if what it sees is out of date,
+ * the page is locked in vain, or the bit is left to the next reader. Gives up
+ * if the page is locked by another process. If the bit has been set, enters
+ * the page's free space in the free space map, since VACUUM may skip the page
+ * from now on.
  */
 void
 zvisible_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)

@@ -24,10 +24,12 @@ extern void zvisible_clear(Relation rel, Buffer buf);
 extern void zvisible_mark(Relation rel, Buffer buf, Buffer map);
 
 /*
- * zvisible_after_read: a scan of a statement that does not change the table has
- * read buf's page, which is pinned and not locked: sets the bit of the page if
- * VMAP-1 and VMAP-5 allow it. view is what the scan has read, or NULL. *map is
- * a pinned page of the map or InvalidBuffer; the caller releases it in the end.
+ * zvisible_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow
+ * it; WAL-logged. Called when a scan of a statement that does not change the
+ * table has read the page, which is pinned and not locked. view is the scan's
+ * copy of the page, or NULL if there is none. *map is a pinned page of the map
+ * or InvalidBuffer, and may be replaced by another page; the caller releases
+ * it after its last call.
  */
 extern void zvisible_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map);
 

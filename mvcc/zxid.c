@@ -1,9 +1,9 @@
 /*
  * mvcc/zxid.c - what transaction ids mean to this backend and its snapshots.
  *
- * Called by all of mvcc/ and above. Calls the server (procarray, clog,
- * subtrans) and zcommitted.c only; of pages and undo it knows only `oldest`. No
- * locks but those of the server's functions.
+ * Called by all of mvcc/ and above. Asks the server (procarray, clog, subtrans,
+ * SSI) and zcommitted.c; of undo it uses only the values of `oldest`, and it
+ * reads no page. No locks but those of the server's functions.
  */
 #include "postgres.h"
 
@@ -40,7 +40,10 @@ zxid_is_committed(ZXid xid)
 		(!TransactionIdIsInProgress(zxid_to_xid(xid)) && zxid_ended_committed(xid));
 }
 
-/* As zxid_is_committed does, asks for what is in progress first. */
+/*
+ * Asks whether the transaction is in progress before it looks at clog, as
+ * zxid_is_committed does.
+ */
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)
 {
@@ -84,10 +87,10 @@ zxid_is_ours(ZXid xid)
 }
 
 /*
- * A snapshot that a replication slot has exported is made from WAL: a
- * transaction that it shows may still be among the running ones, as long as it
- * waits for a standby. So these are asked, too, before the transaction is noted
- * (VIS-9).
+ * Notes the transaction only if it is not in progress any more (VIS-9). A
+ * snapshot that a replication slot has exported is made from WAL, so it may
+ * show a transaction that has committed but still waits for a standby, and is
+ * in progress for the server as long as it does.
  */
 bool
 zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
