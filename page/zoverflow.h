@@ -2,8 +2,8 @@
  * page/zoverflow.h - the slots on a slot overflow page.
  *
  * Their numbers follow those of the inline slots of the table page that owns
- * the overflow page. Slots are added at the end, one by one; pd_lower shows
- * how many there are. The caller has locked the overflow page and its table
+ * the overflow page. Slots are added at the end only; pd_lower shows how many
+ * there are. The caller has locked the overflow page and its table
  * page. Redo uses the same functions.
  *
  * Invariant
@@ -54,7 +54,10 @@ zoverflow_fits(Page page, Page table_page)
 		zu_overflow_header(page)->changes == zpage_trailer(table_page)->debt;
 }
 
-/* zoverflow_slot: returns slot i, first <= i <= last. */
+/*
+ * zoverflow_slot: returns slot i, first <= i <= last, or the place where
+ * zoverflow_set_slot adds a slot after the last one.
+ */
 static inline ZPageSlot *
 zoverflow_slot(Page page, int i)
 {
@@ -72,9 +75,9 @@ zoverflow_has_slot(Page page, int i)
 
 /*
  * zoverflow_set_slot: makes slot i name the record at ptr, written by xid;
- * both are 0 to free it. Adds all slots up to i that the page does not have
- * yet. The caller also calls zpage_count_overflow_change for the table page
- * (OVERFLOW-3).
+ * both are 0 to free it. If i is beyond the last slot, adds the slots up to i;
+ * those before i are free. The caller also calls zpage_count_overflow_change
+ * for the table page (OVERFLOW-3).
  */
 static inline void
 zoverflow_set_slot(Page page, int i, ZXid xid, UndoPtr ptr)

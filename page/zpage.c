@@ -2,11 +2,11 @@
  * page/zpage.c - the table page: accessors and the mutators of rows and slots.
  *
  * Owns the page layout of zpage.h, together with zprune.c, which removes rows,
- * and zpage_check.c, which tests the invariants PAGE-1 to PAGE-7. Called by
- * change/, rollback/, dml/ and vacuum/ with the page locked exclusively, or on
- * a private copy. Takes no locks, writes no WAL and no undo. Mutators run
- * inside critical sections and raise no errors. Only callers have crash
- * points.
+ * and zpage_check.c, which tests the invariants PAGE-1 to PAGE-5 and PAGE-7.
+ * Called by change/, rollback/, dml/ and vacuum/ with the page locked
+ * exclusively, or on a private copy. Takes no locks, writes no WAL and no
+ * undo. Mutators run inside critical sections and raise no errors. Only
+ * callers have crash points.
  *
  * Slack: if a row is shorter than its room (lp_len), ZH_SLACK is set, and the
  * last bytes of the room say by how much:
@@ -33,7 +33,10 @@
 
 /* ---- lengths ---- */
 
-/* Returns the slack that is noted at the end of the room. */
+/*
+ * read_slack: returns the slack that is noted at the end of the room of a row
+ * with ZH_SLACK.
+ */
 static int
 read_slack(const char *row, int room)
 {
@@ -390,9 +393,9 @@ zpage_grow_slots(Page page, int n)
 /* ---- undo ---- */
 
 /*
- * Returns whether the line pointer at off has a row of the insertion that rec
- * describes, in the chain of slot slotno. If rec is open, that is one that
- * names the slot (RANGE-3 in dml/).
+ * was_inserted: returns true if the line pointer at off has a row of the
+ * insertion that rec describes, in the chain of slot slotno. If rec is open,
+ * only a row whose header names the slot is one of them (RANGE-3 in dml/).
  */
 static bool
 was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
@@ -407,8 +410,8 @@ was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
 
 /*
  * undo_insert: makes the rows of an insertion LP_DEAD, since indexes may have
- * entries for them. Returns false, with the page unchanged, if it has no such
- * rows; of an open record only the first row must be there.
+ * entries for them. Returns false, with the page unchanged, if one of
+ * them is missing; of an open record only the first row must be there.
  */
 static bool
 undo_insert(Page page, int slotno, const ZuRecord *rec)
@@ -433,9 +436,9 @@ undo_insert(Page page, int slotno, const ZuRecord *rec)
 }
 
 /*
- * restored_header: returns the old header with what a rollback does not take
- * back: the present lock hint and lock tag, and that there may be stale index
- * keys, for the index entries of what is undone stay (ZBTREE-7).
+ * restored_header: returns the old header with those parts of the present one
+ * that a rollback keeps: the lock hint, the lock tag, and ZH_STALE_KEYS,
+ * because the index entries of the undone version still exist (ZBTREE-7).
  */
 static inline ZHeader
 restored_header(ZHeader old, ZHeader present)
@@ -445,8 +448,9 @@ restored_header(ZHeader old, ZHeader present)
 }
 
 /*
- * undo_update: gives the row the header and bytes of before the update. Returns
- * false, with the page unchanged, if the payload does not fit the row.
+ * undo_update: gives the row the header and bytes that it had before the
+ * update. Returns false, with the page unchanged, if the payload does not fit
+ * the row.
  */
 static bool
 undo_update(Page page, OffsetNumber off, const char *payload, Size len)

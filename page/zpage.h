@@ -2,9 +2,10 @@
  * page/zpage.h - the table page: layout, accessors and mutators.
  *
  * Mutators change a page that the caller has locked exclusively, or a private
- * copy. They take no locks, write no WAL and no undo, and cannot fail: callers
- * check what a mutator needs before they enter a critical section. DML,
- * rollback and redo call the same functions.
+ * copy. They take no locks, and write no WAL and no undo. Only zpage_prune and
+ * zpage_compact raise errors: ERRCODE_DATA_CORRUPTED, if zpage_rows_ok is false
+ * for the page. Callers check what a mutator needs before they enter a critical
+ * section. DML, rollback and redo call the same functions.
  *
  *	0         PageHeaderData (24); pd_prune_xid is 0, so that heap's readers
  *			prune nothing
@@ -23,7 +24,7 @@
  *	LP_DEAD		visible to no snapshot; index entries may point here; lp_off =
  *				lp_len = 0
  *
- * Invariants (checked by zpage_check):
+ * Invariants (zpage_check tests PAGE-1 to PAGE-5 and PAGE-7, monitor/ PAGE-6):
  *	PAGE-1	pd_lower, pd_upper and pd_special are consistent; the special space
  *		takes 16 + 16 * nslots bytes, with nslots >= 1. The seal is
  *		ZPAGE_VERSION + pd_upper, and pd_prune_xid is 0. Functions of heap that
@@ -168,8 +169,9 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
 
 /*
  * zpage_room_for_map: returns what to enter in the free space map for a page
- * with this much free space. The map rounds that down, and the length of a row
- * up: it would never name a page without rows for the longest rows.
+ * with this much free space. The map rounds the free space of a page down, and
+ * the length that a search asks for up. So a page without rows is entered with
+ * more than it has: otherwise a search for the longest row would not find it.
  */
 static inline Size
 zpage_room_for_map(Size room)
@@ -206,8 +208,8 @@ zpage_set_upper(Page page, int upper)
 
 /*
  * zpage_mark_lost: marks the page as one that has lost a write. Breaks its
- * seal, so that nobody reads or changes any of its rows (PAGE-1): also those
- * whose slots are on the page itself are of an earlier time.
+ * seal, so that no row of it is read or changed (PAGE-1): rows whose slots are
+ * on the page itself are as outdated as the others.
  */
 static inline void
 zpage_mark_lost(Page page)
@@ -296,7 +298,7 @@ extern int	zpage_row_length(Page page, ItemId lp);
 /* zrow_length: returns the length of the row in the room bytes at row. */
 extern int	zrow_length(const char *row, int room);
 
-/* zpage_init: makes it an empty page with ZPAGE_INITIAL_SLOTS slots. */
+/* zpage_init: initializes an empty page with ZPAGE_INITIAL_SLOTS slots. */
 extern void zpage_init(Page page);
 
 /*

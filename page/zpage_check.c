@@ -108,7 +108,7 @@ check_stub(CheckState *st, OffsetNumber off)
 		FAULT(st, "PAGE-4", off, "stub has state %d", state);
 }
 
-/* Orders extents by their starts. */
+/* compare_extents: orders extents by their starts, for qsort. */
 static int
 compare_extents(const void *a, const void *b)
 {

@@ -1,7 +1,8 @@
 /*
  * page/zprune.c - removing rows from a table page and closing the gaps.
  *
- * Owns the transitions of line pointers towards LP_UNUSED, and the only code
+ * Owns the transitions of line pointers towards LP_UNUSED, except that
+ * zpage_undo makes the rows of an undone insertion LP_DEAD, and the only code
  * that compacts rows. Callers (dml/, vacuum/) decide which rows to remove;
  * replay repeats the same items. The page must be locked exclusively. No
  * cleanup lock is needed, because readers copy rows while they hold the share
@@ -14,7 +15,7 @@
  *
  * Invariants:
  *	PRUNE-1	Compaction changes no byte of a room and no state of a line
- *			pointer. Not asserted: test/tuple_unit.c compares the rows before
+ *			pointer. Not asserted: test/page_unit.c compares the rows before
  *			and after with a model.
  *	PRUNE-2	The result depends on page and items only, so that redo repeats it.
  *			Not asserted: wal_consistency_checking compares both results in
@@ -24,7 +25,7 @@
 
 #include "page/zpage.h"
 
-/* Returns the sum of the rooms of all rows. */
+/* total_room: returns the sum of the rooms of all rows. */
 static int
 total_room(Page page)
 {

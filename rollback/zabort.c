@@ -30,7 +30,8 @@
  *		which error is being handled; t/032_abort_error compares the messages.
  *	ABORT-7	no page is read that this backend itself has begun to read before
  *		the error (common/abort_read.c).
- *	ABORT-8	no lock of a page is waited for (common/abort_read.c).
+ *	ABORT-8	the lock of a page is waited for only for a short time
+ *		(FOREIGN_LOCK_MS in common/abort_read.c).
  */
 #include "postgres.h"
 
@@ -132,8 +133,8 @@ note_overflow(int level)
 }
 
 /*
- * Most calls are for the same page as the last one, which is found without the
- * hash.
+ * zrollback_note_page: see zrollback.h. Most calls are for the same page as the
+ * last one, which is found without the hash.
  */
 void
 zrollback_note_page(Relation rel, BlockNumber block)
@@ -175,6 +176,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	my.hash[place] = (int16) my.nnoted;
 }
 
+/* zrollback_own_aborts_pending: see zrollback.h. */
 bool
 zrollback_own_aborts_pending(void)
 {
@@ -318,9 +320,9 @@ forget_error(MemoryContext context, uint32 holdoff)
 
 /*
  * Returns a copy of the error that is being handled, or NULL if there is none.
- * The server has no function that tells whether there is one. It keeps errors
- * in a memory context of their own, which is empty if there was no message
- * lately; otherwise only an error tells that there is none.
+ * The server has no function that tells whether there is one. If ErrorContext,
+ * where it keeps errors and messages, is empty, there is none; else
+ * CopyErrorData is called, which raises an error if there is none.
  */
 static ErrorData *
 error_under_way(void)

@@ -22,7 +22,9 @@ extern int	zrollback_page(Buffer buf, Relation rel);
  * address, which it reads and locks. Returns 0 if the file or the block does
  * not exist. Needs no catalog, so abort callbacks may call it. top_aborted: our
  * top-level transaction is aborting, so all its changes count as aborted; the
- * server calls its id current until the very end of the abort.
+ * server calls its id current until the very end of the abort. Raises the
+ * errors of zrollback_page, I/O errors, and those of common/abort_read.c
+ * (ABORT-7, ABORT-8).
  */
 extern int	zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid,
 									  bool logged, bool top_aborted);
@@ -49,7 +51,12 @@ extern bool zrollback_own_aborts_pending(void);
  */
 extern void zrollback_temp(void);
 
-/* Callbacks for the ends of transactions, called by hooks.c. */
+/*
+ * zrollback_at_xact_end, zrollback_at_subxact_commit,
+ * zrollback_at_subxact_abort: undo or forget the noted pages when a
+ * (sub)transaction ends; the first returns whether aborted changes may be left
+ * on pages. Called by hooks.c.
+ */
 extern bool zrollback_at_xact_end(bool aborted);
 extern void zrollback_at_subxact_commit(int level);
 extern void zrollback_at_subxact_abort(int level);

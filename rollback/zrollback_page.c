@@ -1,5 +1,6 @@
 /*
- * rollback/zrollback_page.c - popping aborted records off one page's slots.
+ * rollback/zrollback_page.c - undoing the aborted records at the heads of the
+ * chains of one page, and making the record below them the head ("popping").
  *
  * Called with the page exclusively locked by dml/, vacuum/ and discard/, and by
  * address from the abort callbacks. Overflow and undo pages are locked below
@@ -10,7 +11,7 @@
  *	ROLLBACK-2	aborted records are a prefix of a chain at its newest end.
  *	ROLLBACK-3	undoing needs no space beyond the rows' rooms (page/README.md).
  *				Not asserted: each mutator of page/ asserts its room;
- *				test/tuple_unit.c undoes everything.
+ *				test/page_unit.c undoes everything.
  */
 #include "postgres.h"
 
@@ -71,6 +72,10 @@ corrupt_block(const Target *t)
 	return errmsg("block %u of the relation with OID %u is corrupted", t->block, t->reloid);
 }
 
+/*
+ * Raises ERRCODE_DATA_CORRUPTED: the undo record at ptr is missing, or does not
+ * match the page.
+ */
 static void
 corrupt_record(const Target *t, UndoPtr ptr)
 {
@@ -82,6 +87,7 @@ corrupt_record(const Target *t, UndoPtr ptr)
 					   (uint32) (ptr >> 32), (uint32) ptr)));
 }
 
+/* Raises ERRCODE_DATA_CORRUPTED: slot s names a future transaction. */
 static void
 corrupt_slot(const Target *t, int s, ZXid xid)
 {
@@ -220,7 +226,11 @@ apply_pops(Pops *pops, const Target *t, Buffer overflow, int s)
 	END_CRIT_SECTION();
 }
 
-/* Does what rollback_page does for the slots on the page's overflow page. */
+/*
+ * Pops the aborted records of each slot on the page's overflow page, which it
+ * locks, and returns their number. Raises ERRCODE_DATA_CORRUPTED if the
+ * overflow page is missing or does not fit the table page (OVERFLOW-3).
+ */
 static int
 rollback_overflow(Pops *pops, const Target *t)
 {
@@ -247,8 +257,10 @@ rollback_overflow(Pops *pops, const Target *t)
 }
 
 /*
- * Pops the aborted records of each slot of the page and returns their number.
- * The memory for the computation is allocated once per backend.
+ * Pops the aborted records of each slot of the page, those on its overflow page
+ * included, and returns their number. Raises ERRCODE_DATA_CORRUPTED for a page
+ * that is not valid. The memory for the computation is allocated once per
+ * backend.
  */
 static int
 rollback_page(const Target *t)
@@ -276,6 +288,7 @@ rollback_page(const Target *t)
 	return undone;
 }
 
+/* zrollback_page: see zrollback.h. */
 int
 zrollback_page(Buffer buf, Relation rel)
 {
@@ -287,9 +300,10 @@ zrollback_page(Buffer buf, Relation rel)
 }
 
 /*
- * The page is read without the relcache. Raises an error if a read of the block
- * that the error has interrupted is still in progress (ABORT-7), or if the page
- * stays locked (ABORT-8).
+ * zrollback_page_by_locator: see zrollback.h. Reads the page without the
+ * relcache. Raises an error if the read of this block that the error has
+ * interrupted is still in progress (ABORT-7), or if the page cannot be locked
+ * in a short time (ABORT-8).
  */
 int
 zrollback_page_by_locator(RelFileLocator locator, BlockNumber block, Oid reloid, bool logged,

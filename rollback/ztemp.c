@@ -12,8 +12,9 @@
  * The pages are found from the undo itself. The file system, not the catalog,
  * tells whether a file is still there: a table that the running transaction has
  * dropped or truncated comes back when that is rolled back, with all its
- * aborted changes. If no file is left, the undo is not read, and need not be
- * readable: that is the way out when the file with it has been damaged.
+ * aborted changes. If no file is left, the undo is not read. So a session whose
+ * private undo file is damaged works again after it has dropped its temporary
+ * tables.
  *
  * Locks: none; local buffers are this backend's own. Crash points: none.
  */
@@ -133,8 +134,8 @@ undo_all(void)
 }
 
 /*
- * When all pages are undone, the private undo of ended transactions is
- * released.
+ * zrollback_temp: see zrollback.h. When all pages are undone, releases the
+ * private undo of ended transactions.
  */
 void
 zrollback_temp(void)
