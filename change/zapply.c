@@ -329,8 +329,8 @@ typedef struct CheckedPage
 } CheckedPage;
 
 /*
- * Returns what replay remembers of page i of the change. An entry that has been
- * used for another page has as many changes as none.
+ * Returns what replay remembers of page i of the change. If the page has no
+ * entry, it gets the one of another page, and counting its changes begins.
  */
 static CheckedPage *
 remember_page(const ZChange *change, int i)

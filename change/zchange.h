@@ -94,8 +94,9 @@ typedef struct ZChange
 								 * the old row to the new one, in undo form;
 								 * none if the row is to be logged whole */
 	uint32		delta_length;
-	const char *undo;			/* the packed records; set by the decoder
-								 * only, and NULL with row_left_out */
+	const char *undo;			/* the packed records; not set by DML. With
+								 * row_left_out, zchange_put_row sets it, not
+								 * the decoder */
 	const char *logical;		/* what logical decoding needs of the change
 								 * (change/zlogical.h); NULL if it is not to
 								 * be shown. Not set by the decoder */

@@ -561,7 +561,7 @@ zredo_mask(char *page, BlockNumber block)
 {
 	if (((PageHeader) page)->pd_special == BLCKSZ - MAXALIGN(sizeof(BTPageOpaqueData)))
 	{
-		/* an index page: that of a table has slots above its trailer */
+		/* an index page: that of a table has a slot beside its trailer */
 		StaticAssertStmt(sizeof(ZPageTrailer) == MAXALIGN(sizeof(BTPageOpaqueData)),
 						 "special spaces without slots are equal");
 		btree_mask(page, block);

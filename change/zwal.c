@@ -1,8 +1,8 @@
 /*
  * change/zwal.c - row changes as WAL records: encoding and decoding.
  *
- * Here stands what all of them have in common: the beginning of the main data,
- * the part for logical decoding, the insertion. The two families of encodings
+ * This file has what all of them have in common: the beginning of the main
+ * data, the decoding part, and the insertion. The two families of encodings
  * are in zwal_compact.c and zwal_literal.c. The encoder runs before the
  * critical section. The decoder checks every length and is the only reader of
  * the layout (change/zwal.h); replay, desc and logical decoding use it.
@@ -241,8 +241,8 @@ register_logical(const char *part, uint32 length)
 /* ---- the whole ---- */
 
 /*
- * Decodes r into change, and sets all its fields. Returns false if the record
- * is malformed.
+ * Decodes r into change. Fields that the record does not tell, such as buffers
+ * and pages, become 0. Returns false if the record is malformed.
  */
 static bool
 decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
@@ -384,8 +384,9 @@ compare_records(const ZChange *change, const ZChange *decoded)
 
 /*
  * Asserts that replay forms the row that this change, an UPDATE or a MOVE with
- * row_left_out, leaves here. The page, on which nothing has changed yet, keeps
- * the locks of an updated row in both, unless the change clears them.
+ * row_left_out, puts on the page, which has not been changed yet. Leaves out
+ * the lock hint and tag of an updated row, which stay as they are on the page
+ * unless the change clears them.
  */
 static void
 compare_formed_row(const ZChange *change, ZChange *decoded)

@@ -101,12 +101,13 @@
 #define ZWAL_UNDO_BLOCK		2
 #define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
 
-#define ZWD_PAGE_INIT	0x01
-#define ZWD_UNDO_INIT	0x02
-#define ZWD_FIRST		0x04
-#define ZWD_PREV		0x08
-#define ZWD_TOPXID		0x10
-#define ZWD_GROW		0x20
+#define ZWD_PAGE_INIT	0x01	/* block 0 is WILL_INIT */
+#define ZWD_UNDO_INIT	0x02	/* the first undo page is WILL_INIT */
+#define ZWD_FIRST		0x04	/* the first undo record has ZUF_FIRST */
+#define ZWD_PREV		0x08	/* compact records: the chain is not empty */
+#define ZWD_TOPXID		0x10	/* compact records: the change is one of a
+								 * subtransaction */
+#define ZWD_GROW		0x20	/* the page gets further inline slots */
 #define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain,
 								 * which ZWD_PREV tells in compact ones */
 #define ZWD_OPEN		0x40	/* INSERT: the undo record is open and has
@@ -176,8 +177,8 @@ typedef struct xl_zheap_overflow
  *----------
  */
 #define ZWI_FRESH	0x0800		/* the slot was another's, or free */
-#define ZWI_GROW	0x1000
-#define ZWI_TAG		0x2000
+#define ZWI_GROW	0x1000		/* the page gets a further inline slot */
+#define ZWI_TAG		0x2000		/* the row gets a lock tag */
 
 typedef struct ZWalInlineLock
 {

@@ -1,6 +1,7 @@
 /*
  * change/zwal_compact.c - row changes whose WAL record has the fields of the
- * undo record, not the record: INSERT, UPDATE, and DELETE without the row.
+ * undo record, not the record: INSERT, UPDATE, and a DELETE or MOVE that leaves
+ * the old row out.
  *
  * Encoder and decoder of each stand side by side. The layout is in
  * change/zwal.h.

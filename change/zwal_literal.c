@@ -1,7 +1,7 @@
 /*
  * change/zwal_literal.c - row changes whose WAL record has the packed undo
- * records as they are: all but INSERT, UPDATE and most kinds of DELETE and
- * MOVE.
+ * records as they are: all but INSERT, UPDATE, and a DELETE or MOVE that leaves
+ * the old row out.
  *
  * Encoder and decoder stand side by side. The layout is in change/zwal.h.
  */

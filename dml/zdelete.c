@@ -1,7 +1,8 @@
 /*
  * dml/zdelete.c - deleting one row.
  *
- * The row's bytes stay until the deletion has committed (zreclaim.c).
+ * The row's bytes stay until the deletion has committed (DML-6); zreclaim.c
+ * then tells the free space map that they can be given back.
  */
 #include "postgres.h"
 
@@ -56,8 +57,8 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 			ztoast_delete(rel, tid, u.oldrow, u.oldlen, false);
 
 		/*
-		 * the deletion may be one half of an update that changes the
-		 * partition
+		 * An update that changes the partition deletes the row here; AFTER
+		 * UPDATE triggers then need the old row, too.
 		 */
 		if (rel->trigdesc != NULL &&
 			(rel->trigdesc->trig_delete_after_row ||
@@ -71,8 +72,8 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 }
 
 /*
- * The row was just inserted by our own transaction, into a file that no other
- * can open, so there is no transaction to wait for.
+ * Waits for no transaction: our own has just inserted the row, into a file that
+ * no other transaction can open.
  */
 void
 zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of)

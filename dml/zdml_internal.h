@@ -257,11 +257,11 @@ extern void zspace_insert_page(const ZWriter *writer, Size len, ZcOptions option
 extern Size zspace_to_keep(Relation rel, Size len);
 
 /*
- * zspace_second_page: does the same while the caller holds 'held' exclusively
- * locked. Never waits for another page's lock. The page found may be 'held'
- * itself, which is then not pinned once more. With want_common, place->common
- * is set as well. Returns whether a slot of the held page was picked: then an
- * earlier pick for it is void.
+ * zspace_second_page: does what zspace_insert_page does, for a caller that
+ * holds 'held' exclusively locked. Never waits for another page's lock. The
+ * page found may be 'held' itself, which is then not pinned once more. With
+ * want_common, place->common is set as well. Returns whether a slot of the
+ * held page was picked: then an earlier pick for it is void.
  */
 extern bool zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common,
 							   ZNewPlace *place);
@@ -331,7 +331,7 @@ typedef struct ZRowState
 	bool		clear_locks;	/* the row has a lock hint, but no transaction
 								 * holds a lock */
 	bool		others_locks;	/* other transactions hold locks */
-	bool		many_locks;		/* ... more of them than 'others' has room for */
+	bool		many_locks;		/* 'others' has no room for all of them */
 	bool		own_lock;		/* our transaction holds a lock; known for
 								 * TM_Ok and TM_BeingModified */
 	bool		own_hold;		/* our transaction holds a lock or wrote the
@@ -372,12 +372,12 @@ typedef struct ZRowWish
 extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd);
 
 /*
- * zrow_wait: waits until transaction xid has ended, for what the wish is; its
- * buffer may have been released. No buffer lock may be held.
- * First queues for the row's heavyweight lock (*have_tuple_lock), unless our
- * transaction holds a lock on the row (own_lock), for then the transactions at
- * the head of that queue may be waiting for us. Returns false if the policy is
- * LockWaitSkip and the lock could not be had at once; raises
+ * zrow_wait: waits until transaction xid has ended, so that the wish can be
+ * tried again; wish->buf is not used. No buffer lock may be held. First queues
+ * for the row's heavyweight lock (*have_tuple_lock), unless our transaction
+ * holds a lock on the row (own_lock), for then the transactions at the head of
+ * that queue may be waiting for us. Returns false if the policy is
+ * LockWaitSkip and a lock was not available at once; raises
  * ERRCODE_LOCK_NOT_AVAILABLE if the policy is LockWaitError.
  */
 extern bool zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLTW_Oper oper,
@@ -395,11 +395,11 @@ extern bool zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid);
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
 
 /*
- * zrow_lock_in_place: locks the row at off for writer: by an inline lock, or by
- * a LOCK record. On entry the page is exclusively locked and the row examined.
- * Returns false if nothing was done because the page needs an overflow page
- * (see zslot_pick) or because the row is no longer there; the caller begins
- * again.
+ * zrow_lock_in_place: locks the row at off for writer: by a lock tag, an
+ * inline lock, or a LOCK or LOCKS record. On entry the page is exclusively
+ * locked and the row examined. Returns false if nothing was done because the
+ * page needs an overflow page (see zslot_pick) or because the row is no longer
+ * there; the caller begins again.
  */
 extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off,
 							   LockTupleMode mode);

@@ -393,8 +393,9 @@ examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snap
 }
 
 /*
- * Returns whether every snapshot sees the live row of this header: its slot's
- * owner is before `oldest`, or there is none. Answers for inline slots only.
+ * Returns whether every snapshot is known to see the live row of this header:
+ * its slot's owner is before `oldest`, or there is none. Returns false for a
+ * slot of an overflow page.
  */
 static inline bool
 is_settled(Page page, ZHeader header)
@@ -564,7 +565,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	return result;
 }
 
-/* Spares most rows the rest. */
+/* Most rows need only examine_at_once. */
 TM_Result
 zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 {

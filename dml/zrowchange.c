@@ -66,13 +66,13 @@ was_asked(const RowChange *u)
 }
 
 /*
- * Sets whether an update in place gives the row new keys in indexes to which
- * it adds the entries itself, and whether it changes any column of these. The
- * rows are compared as they are stored: the toaster may move a key out of line
- * whose value does not change. Such a row must not stay, since a key out of
- * line counts for every entry of its TID (ZBTREE-4). Nor may one stay that
- * might be too long for an entry: the entries of a row that moves are inserted
- * at once, which raises the error.
+ * Sets new_keys and new_content of the replacement, and clears in_place in two
+ * cases. If the old or the new row has a key of a zbtree index out of line, the
+ * row must move, since such a key counts for every entry of its TID (ZBTREE-4).
+ * If the new row might be too long for an index entry, it must move as well:
+ * the executor then inserts the entries at once, and that raises the error. The
+ * rows are compared as they are stored, since the toaster may move a key out of
+ * line whose value does not change.
  */
 static void
 compare_keys(RowChange *u)
@@ -168,7 +168,7 @@ zrowchange_look(RowChange *u)
 		u->replacement->event = false;
 	}
 
-	/* a damaged row is not read here; examining it raises the error */
+	/* for a damaged page or line pointer, zrow_examine raises the error */
 	if (PageIsNew(page) || off > PageGetMaxOffsetNumber(page) || !zpage_item_ok(page, off))
 		return false;
 	lp = PageGetItemId(page, off);
@@ -241,8 +241,8 @@ fails_crosscheck(const RowChange *u, TM_FailureData *tmfd)
 }
 
 /*
- * Each round begins anew, with the columns of indexes: the row may be another
- * one after a wait, and the columns as well.
+ * Each round begins anew (DML-1), with reading the column sets of the indexes:
+ * after a wait both the row and the indexes may be others.
  */
 TM_Result
 zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait,

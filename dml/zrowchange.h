@@ -33,12 +33,15 @@ typedef struct Replacement
 	int			times_asked;
 	/* result of comparing it with the row on the page */
 	bool		undecided;		/* zcomputed_differ must be asked */
-	bool		in_place;		/* no index needs a new entry */
-	bool		new_keys;		/* ... except those to which this update adds
-								 * it (ZBTREE-3) */
-	bool		new_content;	/* the row's entries there will have other
-								 * bytes than the row (ZBTREE-7) */
-	bool		summarizing;	/* ... except block-summarizing ones */
+	bool		in_place;		/* no index needs a new entry, apart from
+								 * those of new_keys and summarizing */
+	bool		new_keys;		/* zbtree indexes need new entries, which the
+								 * update in place adds (ZBTREE-3) */
+	bool		new_content;	/* a column of a zbtree index changes: the
+								 * entries made before will have other bytes
+								 * than the row (ZBTREE-7) */
+	bool		summarizing;	/* a column of a block-summarizing index
+								 * changes */
 	bool		event;			/* an AFTER row trigger's event may be queued */
 } Replacement;
 
@@ -53,8 +56,8 @@ typedef struct RowChange
 	bool		must_move;		/* the row will get a new TID, and no other
 								 * transaction may hold a lock on it (DML-5) */
 	bool		have_tuple_lock;	/* the heavyweight lock for waiting is
-									 * held, */
-	LockTupleMode queued;		/* in this mode */
+									 * held */
+	LockTupleMode queued;		/* mode of that lock */
 	bool		locked;			/* our transaction had locked the row before
 								 * this change */
 	const Bitmapset *identity;	/* columns of the replica identity, if the
@@ -80,7 +83,10 @@ zrowchange_block(const RowChange *u)
 	return ItemPointerGetBlockNumber(&u->tid);
 }
 
-/* Returns the row on the page and its replacement. */
+/*
+ * Returns the old row, as copied from the page, and its replacement before
+ * toasting.
+ */
 static inline ZUpdatedRow
 zrowchange_rows(RowChange *u)
 {
@@ -119,8 +125,9 @@ extern void zrowchange_end(RowChange *u);
 
 /*
  * Copies the row that is to be changed and compares it with its replacement, if
- * there is one. Sets u->mode. On entry the page is locked. Returns false if
- * there is no row to be read at its place, or a damaged one.
+ * there is one. Sets u->mode. On entry the page is exclusively locked. Returns
+ * false if there is no row at its place, or if page or line pointer are
+ * damaged. Raises ERRCODE_DATA_CORRUPTED if the row itself is.
  */
 extern bool zrowchange_look(RowChange *u);
 

@@ -24,8 +24,8 @@ typedef struct Payload
 /*
  * Returns whether the change excludes KEY SHARE lockers: if it changes the key,
  * or if our transaction has excluded them by a lock. Transactions that met that
- * lock reckon with a new key, and must look at the row anew when our
- * transaction has ended, as on heap.
+ * lock expect a new key, and must look at the row anew when our transaction has
+ * ended, as on heap.
  */
 static inline bool
 excludes_key_share(const RowChange *u)
@@ -83,9 +83,9 @@ key_needed(RowChange *u)
 }
 
 /*
- * Gives the change what logical decoding needs of it, if it is to be decoded.
- * Called after the rest of the change has been set. May read values out of
- * line of the old row while the page is locked, as heap does.
+ * Adds the decoding part to the change, if it is to be decoded. Called after
+ * the rest of the change has been set. May read values out of line of the old
+ * row while the page is locked, as heap does.
  */
 static void
 add_logical(RowChange *u, ZChange *change)
@@ -198,8 +198,8 @@ log_as_delta(const RowChange *u, ZChange *change, char *buf)
 		return;
 
 	/*
-	 * The undo form has the bytes that replay will put: those of the new row,
-	 * which is the "older" one here.
+	 * A delta in undo form contains the bytes of the older row. Replay needs
+	 * those of the new row, so the two rows change places here.
 	 */
 	zdelta_compute(new->row + ZTUPLE_HEADER_SIZE, new->len - ZTUPLE_HEADER_SIZE,
 				   u->oldrow + ZTUPLE_HEADER_SIZE, u->oldlen - ZTUPLE_HEADER_SIZE, &delta);

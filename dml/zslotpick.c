@@ -65,9 +65,10 @@ slot_at(const SlotArray *slots, int i)
 }
 
 /*
- * Returns how good it is to take a free slot: best one that holds nothing, for
- * rows that name the slot seem to be ours afterwards, and their readers must
- * look for their writers in undo.
+ * Returns a rank for taking this free slot, the higher the better. Once our
+ * transaction owns the slot, the rows that name it seem to be ours, and their
+ * readers must look for the writers in undo. So a slot without a chain is best,
+ * and 'avoid' (see zslot_pick) is worst.
  */
 static inline int
 free_slot_rank(const ZPageSlot *slot, int i, int avoid)
@@ -404,7 +405,7 @@ pick_own(const ZWriter *writer, Page page, ZSlotPick *pick)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* Returns whether judging the slots finds that slot, too. */
+/* Returns whether find_own_or_free returns slotno as our own slot, too. */
 static bool
 is_own_slot(const ZWriter *writer, Page page, int slotno)
 {
@@ -420,7 +421,9 @@ is_own_slot(const ZWriter *writer, Page page, int slotno)
 /*
  * Picks a slot for the purpose. Tries, in this order: the slots that the page
  * has, growing the page's inline slots, pruning, and attaching an overflow
- * page. Returns false if there is no slot.
+ * page. Rolls aborted changes back and converts our inline locks if that is
+ * needed first. Returns false if there is no slot, or raises
+ * ERRCODE_PROGRAM_LIMIT_EXCEEDED (see zslot_pick).
  */
 static bool
 pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPick *pick)
@@ -461,8 +464,8 @@ pick_slot(const ZWriter *writer, Buffer buf, int avoid, Purpose purpose, ZSlotPi
 			case PICK_NONE:
 
 				/*
-				 * one backend writes to the table, in one transaction after
-				 * the other
+				 * A temporary table has one transaction at a time, whose
+				 * changes need one slot.
 				 */
 				Assert(!writer->temp);
 				break;
@@ -614,8 +617,8 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	p->slot.grow_to = pick->grow_to;
 
 	/*
-	 * the chain of a common lock slot is no chain of changes, and is only
-	 * walked for locks
+	 * The chain of a common lock slot contains no changes; it is only walked
+	 * to find locks.
 	 */
 	p->slot.live_chain = pick->prev != InvalidUndoPtr && !pick->common;
 	if (likely(pick->overflow == 0))

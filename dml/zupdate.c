@@ -1,14 +1,16 @@
 /*
  * dml/zupdate.c - updating one row, in place or by moving it to a new TID.
  *
- * A row is updated in place if the new row fits and no index needs a new
- * entry: it keeps its TID, and no index is touched. Zbtree indexes are an
- * exception: an update in place adds entries to those whose key changed
- * (ZBTREE-6). Otherwise the row moves: it gets a new TID and an entry in every
- * index, and a stub at its old TID names the new one.
+ * A row is updated in place, under its TID, if the new row fits and no index
+ * needs a new entry. Two kinds of indexes do not count: an update in place adds
+ * entries to zbtree indexes whose key changed (ZBTREE-6), and, from 16 on, has
+ * the executor update block-summarizing indexes. Otherwise the row moves: it
+ * gets a new TID and an entry in every index. Its header at the old TID, and
+ * later a stub, says that it has moved; the MOVE record has the new TID.
  *
- * Crash points: "row-counted", "keys-due" (the row has new keys, their index
- * entries are not made yet).
+ * Crash points: "computed-asked" (after index expressions were evaluated),
+ * "row-counted", "keys-due" (the row has new keys, their index entries are not
+ * made yet).
  */
 #include "postgres.h"
 
@@ -105,10 +107,11 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 }
 
 /*
- * Finds out what the update changes in indexes with expressions or predicates.
- * That runs functions of the user, so the page is unlocked, and what was
- * reserved for the change may be used up afterwards (COMPUTED-2). Returns with
- * the page unlocked, so the row must be acquired anew.
+ * Evaluates the indexes with expressions or predicates for both rows, and notes
+ * the answer in the replacement. That runs functions of the user, so the page
+ * is unlocked, and undo is reserved again, since these functions may have used
+ * the reservation (COMPUTED-2). Returns with the page unlocked, so the row must
+ * be acquired anew.
  */
 static void
 ask_computed(RowChange *u, TupleTableSlot *slot)
@@ -151,8 +154,9 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		if (result != TM_Ok)
 		{
 			/*
-			 * DECODE-1: the chunks would be taken for those of the next row.
-			 * The row is locked by us, so this does not happen.
+			 * Logical decoding would take the TOAST chunks that were just
+			 * logged for those of the next row (DECODE-1). Our lock on the
+			 * row prevents this case.
 			 */
 			if (new->toasted && u->writer.decoded)
 				elog(ERROR, "row was changed while its values were put out of line");
@@ -162,8 +166,9 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 			u->locked |= u->state.own_lock;
 
 		/*
-		 * DECODE-1: functions of the user, which may change rows, must not
-		 * run between the chunks and the row. A move is right in any case.
+		 * Functions of the user may change rows, so they must not run between
+		 * logging the TOAST chunks and the row (DECODE-1). The indexes count
+		 * as changed instead: a move is right in any case.
 		 */
 		if (new->undecided && new->toasted && u->writer.decoded)
 			new->undecided = false;
@@ -205,8 +210,8 @@ find_new_place(RowChange *u, ZNewPlace *place)
 }
 
 /*
- * Sets where the updated row is, and that our transaction wrote it, in the
- * executor's slot.
+ * Stores in the executor's slot where the updated row is and that our
+ * transaction wrote it.
  */
 static void
 show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
@@ -292,8 +297,9 @@ fetches_old_row(Relation rel)
 }
 
 /*
- * Forms the row and reserves undo before the page is locked. Acquiring the row
- * may unlock the page again, to wait or to toast the row.
+ * Forms the new row and reserves undo before it locks the page. Acquiring the
+ * row may unlock the page again, to wait, to toast the row, to evaluate index
+ * expressions, or to reserve an overflow page.
  */
 TM_Result
 zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
