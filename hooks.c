@@ -209,12 +209,12 @@ statement_for(PlannedStmt *pstmt, bool toplevel)
 /*
  * Executes a utility command:
  *
- *	1. Checks raise errors before anything is locked or changed by the command.
+ *	1. The checks raise errors before the command locks or changes anything.
  *	   zdrop_guard_check comes first: it may wait for locks on tables.
- *	2. Some commands are replaced by others, or passed by.
- *	3. The command runs in a level without a query, since what it fetches
- *	   belongs to no query around it. After an error, the server restores the
- *	   settings itself.
+ *	2. Some commands are replaced by others, or not executed at all.
+ *	3. The command runs in a level without a query: the rows that it fetches
+ *	   belong to no query in which it is nested. After an error, the server
+ *	   itself restores the settings that zaccess_method_for_script has changed.
  */
 static void
 process_utility(PlannedStmt *command, const char *query_string, bool read_only_tree,
@@ -345,11 +345,11 @@ xact_callback(XactEvent event, void *arg)
 	Assert(CritSectionCount == 0 && InterruptHoldoffCount > 0);
 
 	/*
-	 * Pages are undone first, while the backend's undo log is still its own
-	 * and knows the size of this transaction. The undo of temporary tables is
-	 * kept for the changes that are left on their pages. The worker is woken
-	 * when everything is in the state that it will find; for a prepared
-	 * transaction it has nothing to do yet.
+	 * Undo pages first: the backend still holds its undo log, which knows the
+	 * size of this transaction. Then end the transaction in the private undo
+	 * of temporary tables, which is kept as long as changes are left on their
+	 * pages. Wake the worker after both; for a prepared transaction it has
+	 * nothing to undo yet.
 	 */
 	left = zrollback_at_xact_end(event == XACT_EVENT_ABORT);
 	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);
@@ -361,14 +361,15 @@ xact_callback(XactEvent event, void *arg)
 		return;
 
 	/*
-	 * Of a prepared transaction it is not known yet which keys become stale.
-	 * The keys are queued before zu_at_xact_end looks for a worker again.
+	 * Keys that were replaced become stale by a commit, new ones by an abort;
+	 * of a prepared transaction both are queued, since its end is not known
+	 * yet. They are queued before zu_at_xact_end asks for a worker.
 	 */
 	zqueue_at_xact_end(event != XACT_EVENT_ABORT, event != XACT_EVENT_COMMIT);
 
 	/*
-	 * The undo log is released; then each layer forgets the transaction, in
-	 * any order.
+	 * Release the undo log; then each layer forgets the transaction, in any
+	 * order.
 	 */
 	zu_at_xact_end();
 	zown_at_xact_end();
@@ -420,7 +421,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 	}
 }
 
-/* Called once, while shared_preload_libraries are loaded. */
+/* zundo_install_hooks: see hooks.h. */
 void
 zundo_install_hooks(void)
 {

@@ -4,7 +4,10 @@
 #ifndef ZUNDO_HOOKS_H
 #define ZUNDO_HOOKS_H
 
-/* zundo_install_hooks: once, when the library is preloaded. */
+/*
+ * zundo_install_hooks: installs the hooks and registers the transaction
+ * callbacks. Called once, by _PG_init, when the library is preloaded.
+ */
 extern void zundo_install_hooks(void);
 
 #endif

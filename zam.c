@@ -30,8 +30,8 @@ slot_callbacks(Relation rel)
 }
 
 /*
- * Returns whether a row can be longer than what is kept in one piece, and the
- * table has a column whose values could be moved out.
+ * Returns whether a row can be longer than TOAST_TUPLE_THRESHOLD, and the table
+ * has a column whose values can be stored out of line.
  */
 static bool
 relation_needs_toast_table(Relation rel)
@@ -83,7 +83,7 @@ relation_fetch_toast_slice(Relation toastrel, Oid valueid, int32 attrsize, int32
 
 /*
  * Returns the size of a fork. Raises an error if the caller is a function that
- * would then read or write the pages as heap's.
+ * would then read or write the pages as if they were heap's.
  */
 static uint64
 relation_size(Relation rel, ForkNumber fork)

@@ -41,8 +41,9 @@ static RmgrData zundo_rmgr = {
 };
 
 /*
- * Loaded otherwise than by shared_preload_libraries, the library only defines
- * its settings.
+ * _PG_init: registers zundo with the server. If the library is not loaded by
+ * shared_preload_libraries, only defines its settings, and raises an error
+ * during pg_upgrade.
  */
 void
 _PG_init(void)

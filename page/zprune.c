@@ -44,7 +44,7 @@ total_room(Page page)
 
 /*
  * check_items: raises ERRCODE_DATA_CORRUPTED if moving the rows would not be
- * safe. A caller in a critical section has made sure of that before.
+ * safe. A caller must test zpage_rows_ok before it enters a critical section.
  */
 static void
 check_items(Page page)

@@ -254,8 +254,9 @@ feed_all_keys(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber
 }
 
 /*
- * Returns whether the row at off may have had several keys: a stub does not
- * tell, and the header of an older version does not count.
+ * Returns whether the row at off may have had several keys: its header on the
+ * page has ZH_STALE_KEYS, whichever version is fed, or it is a stub, which does
+ * not tell.
  */
 static bool
 may_have_keys(const Feeder *feeder, const ZHistory *history, OffsetNumber off)
@@ -330,8 +331,9 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 }
 
 /*
- * Feeds a row that is visible to all, without a look at undo. Returns false if
- * a walk is needed; returns true as well if there is nothing to feed.
+ * Feeds a row that is visible to all, without reading undo. Returns false, with
+ * nothing fed, if the row's history must be read; returns true also if there is
+ * nothing to feed.
  */
 static bool
 feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXid oldest)

@@ -3,11 +3,12 @@
  *
  * Called through zam.c by the executor, by triggers and by index access
  * methods, sometimes while these hold a lock on an index page (lock order:
- * index page before table page). An index fetch keeps its last block pinned;
- * nothing else is held between calls. Nothing is written, but for bits of the
- * visibility map (VMAP-5 in dml/). A row is reported as dead to all snapshots
- * if its deleter is before `oldest`: no crash brings it back (UNDO-68), and
- * index access methods mark its entries without WAL.
+ * index page before table page). An index fetch keeps its last block and a
+ * page of the visibility map pinned; nothing else is held between calls.
+ * Nothing is written, but for bits of the visibility map (VMAP-5 in dml/). A
+ * row is reported as dead to all snapshots if its deleter is before `oldest`:
+ * no crash brings it back (UNDO-68), and index access methods mark its entries
+ * without WAL.
  */
 #include "postgres.h"
 
@@ -27,10 +28,11 @@
 #include "zbtree/zbtree.h"
 
 /*
- * Bottom-up index deletion looks at this many table blocks at most, and stops
- * after this many blocks without a deletable entry. Stale entries of a zbtree
- * index are those of rows that have kept their places: they are of as many
- * blocks as the other entries of the page.
+ * Bottom-up index deletion looks at BOTTOMUP_MAX_BLOCKS table blocks at most,
+ * and stops after BOTTOMUP_MAX_VAIN blocks without a deletable entry. The
+ * limits for a zbtree index are higher: its stale entries belong to rows that
+ * have kept their places, so they point to as many blocks as the page's other
+ * entries do.
  */
 #define BOTTOMUP_MAX_BLOCKS 6
 #define BOTTOMUP_MAX_VAIN 2
@@ -38,8 +40,8 @@
 #define ZBTREE_MAX_VAIN ZBTREE_PURGED_TOGETHER
 
 /*
- * Versions of rows that one call looks at, while a leaf page is locked, to find
- * entries of a zbtree index that nobody needs (ZBTREE-8).
+ * How many versions of rows one call looks at, while a leaf page is locked, to
+ * find entries of a zbtree index that no snapshot needs (ZBTREE-8).
  */
 #define MAX_VERSIONS_JUDGED 1000
 
@@ -126,11 +128,12 @@ zheap_index_fetch_end(IndexFetchTableData *scan)
 }
 
 /*
- * Fetches for a Dirty snapshot, which has found a version with another key that
- * a transaction in progress has made, the version that this transaction will
- * leave if it aborts. Returns whether that one has the entry's key: then the
+ * Called after a fetch with a Dirty snapshot has found a version whose key is
+ * not that of the index entry. If a transaction in progress has made that
+ * version, fetches into slot the version that will be the newest if that
+ * transaction aborts. Returns whether its key is that of the entry: then the
  * caller waits for the transaction in snapshot->xmax and searches again, as it
- * does on heap.
+ * does on heap. Otherwise clears snapshot->xmax.
  */
 static bool
 fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot)
@@ -149,9 +152,10 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 }
 
 /*
- * Fetches the one version that a TID has for each snapshot, so there is
- * nothing to call again for. The block stays pinned for the next fetch. A
- * version with another key than the entry's is not found, but is not dead.
+ * Fetches the version of the row at tid that the snapshot sees. It is the only
+ * one, so *call_again is always false. The block stays pinned for the next
+ * fetch. Returns false for a version whose key is not that of the zbtree entry;
+ * such a row is not reported as dead.
  */
 bool
 zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
@@ -196,9 +200,10 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 }
 
 /*
- * Looks first whether the server is firing a trigger's event: then the old row
- * has a handle as its TID, and the new one may have been kept by the fetch of
- * the old (HANDLE-3 in mvcc/).
+ * Shows the version of the row at tid that the snapshot sees; returns false if
+ * there is none. While the server fires a trigger's event, it uses a handle as
+ * the TID of the old row; the new row may have been kept when the old one was
+ * fetched (HANDLE-3 in mvcc/).
  */
 bool
 zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
@@ -265,8 +270,8 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 }
 
 /*
- * Follows the moves of the row as far as they lead; the last place whose
- * version the scan's snapshot sees is the result.
+ * Follows the moves of the row to its newest place. Sets *tid to the last place
+ * on the way at which the scan's snapshot sees a version.
  */
 void
 zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
@@ -306,8 +311,9 @@ same_row(const char *a, Size alen, const char *b, Size blen)
 }
 
 /*
- * Answers by the writer of the slot's version if that is known and enough;
- * else fetches the version that the snapshot sees and compares the rows.
+ * Returns whether the snapshot sees the version in slot. Answers from the
+ * version's writer if that is known and suffices; else fetches the version that
+ * the snapshot sees and compares the rows.
  */
 bool
 zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
@@ -346,7 +352,7 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 
 /* ---- index deletion ---- */
 
-/* What the line pointer says to which an index entry points. */
+/* What the line pointer to which an index entry points says of the entry. */
 typedef enum EntryState
 {
 	ENTRY_NEEDED,				/* a live row, or a damaged item */
@@ -572,8 +578,9 @@ typedef struct KeyJudge
 } KeyJudge;
 
 /*
- * Returns the judge of this index's entries. The caller of the index AM holds
- * the leaf page exclusively locked.
+ * Prepares to judge the entries of a zbtree index, and pins their leaf page,
+ * which the index AM has locked exclusively. For another access method returns
+ * a judge without a leaf.
  */
 static KeyJudge
 judge_begin(Relation rel, const TM_IndexDeleteOp *delstate)
@@ -589,6 +596,7 @@ judge_begin(Relation rel, const TM_IndexDeleteOp *delstate)
 	return judge;
 }
 
+/* Releases what judge_begin has taken. */
 static void
 judge_end(KeyJudge *judge)
 {
@@ -599,9 +607,9 @@ judge_end(KeyJudge *judge)
 }
 
 /*
- * Marks those of the n entries of live rows in buf's block as deletable whose
- * key no version has that anybody may need (ZBTREE-8). Returns the index bytes
- * that become free. No table page is locked.
+ * Marks as deletable those of the n entries, all of live rows in buf's block,
+ * whose key is in no version that a snapshot may need (ZBTREE-8). Returns the
+ * index bytes that become free. No table page is locked.
  */
 static int
 judge_keys(KeyJudge *judge, TM_IndexDeleteOp *delstate, Buffer buf, const int *entries, int n,

@@ -4,8 +4,9 @@
  * Called through zam.c by the executor and by all other users of
  * table_beginscan. A block is read once: mvcc/ copies it under its share lock
  * and finds the visible rows; afterwards no lock is held, and no pin except on
- * a block of a temporary table or of a scan with a Dirty snapshot. Nothing is
- * written, but for bits of the visibility map (VMAP-5 in dml/).
+ * a block of a temporary table or of a scan with a Dirty snapshot, and on a
+ * page of the visibility map. Nothing is written, but for bits of the
+ * visibility map (VMAP-5 in dml/).
  *
  * Invariants:
  *	SCAN-1	slots borrow bytes from the view; they are valid until the scan
@@ -51,8 +52,9 @@ snapshot_by_row(Snapshot snapshot)
 }
 
 /*
- * Chooses the access strategy and whether the scan is synchronized with
- * others: both are for tables that are large beside shared buffers.
+ * Chooses the access strategy, and whether the scan is synchronized with
+ * others. Both are for tables larger than a quarter of shared buffers; in a
+ * parallel scan the shared state decides on the latter.
  */
 static void
 choose_strategy(ZScan *scan, bool keep_start)
@@ -338,8 +340,9 @@ next_row(ZScan *scan, ScanDirection direction, TupleTableSlot *slot)
 }
 
 /*
- * Handles the usual case, the next row of the loaded block, without a further
- * call. As on heap, NoMovementScanDirection shows the current row again.
+ * Shows the next row in slot; returns false at the end of the scan. Handles the
+ * usual case, the next row of the loaded block, without a further call. As on
+ * heap, NoMovementScanDirection shows the current row again.
  */
 bool
 zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
@@ -356,8 +359,9 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 	}
 
 	/*
-	 * builds of indexes, as TRUNCATE does them, begin scans but do not get
-	 * here
+	 * Not in zheap_scan_begin: an apply worker that replays a TRUNCATE builds
+	 * indexes, for which it begins a scan with SnapshotAny as well, but reads
+	 * the rows by zheap_index_build_range_scan.
 	 */
 	if (!scan->inited)
 		zscan_refuse_deleted_search(sscan->rs_snapshot);
@@ -393,7 +397,10 @@ zheap_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid, ItemPointer max
 		zscan_limit(scan, first, Min(last, scan->nblocks - 1) - first + 1);
 }
 
-/* Ends at the first row behind the range, in the direction of the scan. */
+/*
+ * Shows the next row of the range in slot; returns false at the first row
+ * beyond the range in the direction of the scan.
+ */
 bool
 zheap_scan_getnextslot_tidrange(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
 {
