@@ -223,8 +223,8 @@ add_unknown(ZIndexColumns *entry)
 }
 
 /*
- * Fills in plain, computed, keyed and keyed_index of the entry, from the
- * indexes of rel. Summarizing indexes are left out.
+ * Fills in plain, computed, keyed, entered and keyed_index of the entry, from
+ * the indexes of rel. Summarizing indexes are left out.
  */
 static void
 look_at_indexes(Relation rel, ZIndexColumns *entry)

@@ -80,9 +80,10 @@ zcomputed_at_xact_end(void)
 }
 
 /*
- * What functions keep between calls may belong to the subtransaction, so
- * nothing is used on. Callers on the stack are in an outer subtransaction: an
- * error that leaves them has cleared in_use.
+ * What functions keep between calls may belong to the subtransaction, so its
+ * evaluators are not used again. Those in use belong to callers on the stack,
+ * which are in an outer subtransaction: an error that leaves a caller clears
+ * in_use.
  */
 void
 zcomputed_at_subxact_abort(void)
@@ -269,8 +270,8 @@ evaluate(Evaluator *e, const ZUpdatedRow *row, TupleTableSlot *newslot)
 }
 
 /*
- * An evaluator in whose use an error was raised is not used again, for nobody
- * knows what state its functions are in.
+ * An evaluator in whose use an error was raised is not used again, because the
+ * state of its functions is unknown then.
  */
 int
 zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns, TupleTableSlot *newslot)

@@ -11,7 +11,10 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/* An image is saved when the page's debt is this many times its size. */
+/*
+ * An image is saved when the page's debt is this many times the size of the
+ * page without its hole, and at least the second number.
+ */
 #define IMAGE_DEBT_FACTOR 4
 #define IMAGE_MIN_DEBT 1024
 

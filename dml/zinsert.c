@@ -1,9 +1,9 @@
 /*
  * dml/zinsert.c - inserting one row and many rows.
  *
- * Crash points: before the WAL record nothing has happened except that, at
- * most, an empty page was added at the relation's end; after the record, redo
- * builds page and undo.
+ * Crash points: "insert-logged". Before the WAL record nothing has happened
+ * except that, at most, an empty page was added at the relation's end; after
+ * the record, redo builds page and undo.
  */
 #include "postgres.h"
 
@@ -149,7 +149,7 @@ rows_that_fit(const ZNewPlace *place, const ZNewRows *rows, int from, Size keep_
 	return Max(count, 1);
 }
 
-/* Properties of rows that are inserted that ordinary rows do not have. */
+/* What distinguishes some new rows from ordinary ones. */
 typedef struct Special
 {
 	uint32		token;			/* of a speculative insertion (one row); else
@@ -158,7 +158,7 @@ typedef struct Special
 								 * headers name no slot */
 	TransactionId as_of;		/* the transaction that counts as the rows'
 								 * writer, or Invalid */
-	bool		rewrites;		/* the file is new: nobody has read it */
+	bool		rewrites;		/* the file is new: no transaction has read it */
 } Special;
 
 /*
@@ -282,7 +282,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 }
 
 /*
- * Inserted by a MULTI_INSERT of one row, since only that kind of record has the
+ * Logs a MULTI_INSERT of one row, since only that kind of WAL record has the
  * token and a row header with the speculative mark.
  */
 void

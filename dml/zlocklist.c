@@ -24,10 +24,10 @@
  *		any time; isolation/specs/lock-move-old has a young locker of an old
  *		move.
  *	LOCKLIST-3	an entry is left out of the list only if its locker has ended,
- *		or its row has no bytes any more: then the row has moved on, and its
- *		lockers with it, or never came to be. Not asserted: whether a locker
- *		has ended may change between two questions; isolation/specs/lock-move
- *		looks for the waits.
+ *		or its row has no bytes any more: then the row has moved again, and its
+ *		locks with it, or the move to here was undone. Not asserted: whether a
+ *		locker has ended may change between two questions;
+ *		isolation/specs/lock-move looks for the waits.
  */
 #include "postgres.h"
 

@@ -15,8 +15,7 @@
 #include "utils/rel.h"
 
 /*
- * zwriter_record fills a record of its own, of which only the fields that the
- * caller does not know are taken over.
+ * Takes from zwriter_record only the fields that the caller has not filled in.
  */
 UndoPtr
 zheap_push_record(Relation rel, ZuRecord *rec)

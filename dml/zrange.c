@@ -1,8 +1,9 @@
 /*
  * dml/zrange.c - new rows that need no undo record of their own.
  *
- * A command that inserts several single rows writes one INSERT record for each
- * page: with the first row that it puts there, and for the following ones as
+ * A command that inserts rows one by one gives its first row an INSERT record
+ * of that row alone. Then it writes one open INSERT record for each page, with
+ * the first row that it puts there; that record covers the following ones as
  * well. Owns what this backend knows of these records. Called by zinsert.c.
  *
  * Locks the table page alone. Crash point: "covered-logged".
@@ -213,8 +214,9 @@ last_of_range(Page page, OffsetNumber off, int slotno)
 }
 
 /*
- * The rows between which the new ones come mostly name one slot, that of the
- * command that has filled the page.
+ * Returns the slot of the first row after off. The new rows take unused line
+ * pointers between the rows of the page, and most of these name one slot, that
+ * of the command that has filled the page.
  */
 int
 zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off)
@@ -235,8 +237,9 @@ zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off)
 }
 
 /*
- * The first row that a command inserts gets a record of its own: there may be
- * no other. A slot on an overflow page is not worth an open record.
+ * The first row that a command inserts gets a record of its own, since the
+ * command may insert no other. A record in a slot of an overflow page is not
+ * open, since zchange_insert_covered changes no overflow page (RANGE-2).
  */
 void
 zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place)

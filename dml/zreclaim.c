@@ -9,14 +9,15 @@
  * So a transaction remembers the pages on which it makes room, and tells the
  * map right before it commits.
  *
- *	SPACE-1	What the map says is a hint, here as everywhere; it is lost by a
- *		crash or PREPARE TRANSACTION. It is updated an instant before the
- *		commit, or longer if that waits for a standby. An insertion that visits
- *		the page meanwhile finds room that is not free yet, leaves the map as
- *		it is, and after a few such pages takes the last page of the table, and
- *		only then a new one (zspace.c): otherwise, beside a long deletion, each
- *		session's first row would get a page of its own. Other pages that the
- *		map is wrong about are corrected by the insertion that finds out.
+ *	SPACE-1	What the map says is a hint, as on heap. The remembered pages are
+ *		lost by a crash or PREPARE TRANSACTION. The map is updated an instant
+ *		before the commit, or longer if that waits for a standby. An insertion
+ *		that visits the page meanwhile finds room that is not free yet, leaves
+ *		the map as it is, and after a few such pages takes the last page of the
+ *		table, and only then a new one (zspace.c): otherwise, beside a long
+ *		deletion, each session's first row would get a page of its own. Other
+ *		pages that the map is wrong about are corrected by the insertion that
+ *		finds out.
  *	SPACE-2	No file grows at commit, for a full disk must not keep a
  *		transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
@@ -128,7 +129,7 @@ make_room(void)
 
 /*
  * Adds the page to those to be entered in the map, or changes its room if
- * it was added last. Forgets it if there are too many, or no memory is left.
+ * it was added last. Leaves it out if there are too many, or no memory is left.
  */
 static void
 remember(const RoomyPage *page)
@@ -148,8 +149,8 @@ remember(const RoomyPage *page)
 }
 
 /*
- * The room is computed only when another page is changed than last time, for
- * that reads all line pointers; then the gains are added up.
+ * Computes the room only if the page is another than last time, since that
+ * reads all line pointers; otherwise adds the gain to the room that is known.
  */
 void
 zreclaim_note(Relation rel, Buffer buf, int gain)

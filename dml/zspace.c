@@ -224,7 +224,8 @@ extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
 /*
  * Begins with the page of the last insertion, or else one that the free space
  * map names, or else the last one. If that has no room, tries further pages of
- * the map; then extends the table.
+ * the map; then the last page, if the map named pages whose room is not free
+ * yet (SPACE-1); then extends the table.
  */
 void
 zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInsertState bistate,
