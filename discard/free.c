@@ -5,7 +5,7 @@
  *
  * Locks: the alloc lock, only while extents are freed.
  *
- * Crash points
+ * Crash points: "taking-log", before a log is taken from its owner. A crash
  *	before DISCARD	discard pointers and `oldest` fall back to older values,
  *		which are safe
  *	after DISCARD	the extents are free; each log begins at its oldest
@@ -157,9 +157,9 @@ forget_extents(LogQueue *q, int n)
 
 /*
  * is_idle: Returns whether the log is empty and may lose its last extents: it
- * has been unattached for a while, or its owner is in no transaction that
- * writes, has not written for a while, and keeps the file from being
- * truncated.
+ * has been unattached for a while; or its owner is in no transaction that
+ * writes and has not written for a while, and the log's extent keeps the file
+ * from being truncated.
  */
 static bool
 is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
@@ -228,8 +228,8 @@ is_left_over(ZuLog *log)
 }
 
 /*
- * is_given_up: Returns whether a closed log can be freed: nobody needs what is
- * unread of it, and `oldest` has passed all of that.
+ * is_given_up: Returns whether a closed log can be freed: no transaction needs
+ * the part of it that cannot be read, and `oldest` has passed that part's end.
  */
 static bool
 is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)

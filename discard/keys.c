@@ -54,8 +54,8 @@ compare_keys(const void *a, const void *b)
 }
 
 /*
- * Puts n items back into the queue. Returns false, which its callers return to
- * say that items were put back.
+ * Puts n items back into the queue. Always returns false: its callers return
+ * that value to report that items were put back.
  */
 static bool
 put_back(ZQueuedKey **keys, int n)

@@ -193,8 +193,8 @@ check_start(Start *start)
 /*
  * Starts the next wanted worker. If none is wanted, requests one for the first
  * database of 'todo', which is taken off the list. If no background worker
- * slot is free, has a running worker leave. Returns for how many milliseconds
- * to sleep at most; 0 = not at all.
+ * slot is free, asks a running worker to leave. Returns how many milliseconds
+ * to sleep at most; 0 = do not sleep.
  */
 static long
 start_next(Start *start, List **todo)
@@ -229,7 +229,7 @@ start_next(Start *start, List **todo)
 	return POLL_MS;
 }
 
-/* Exit callback: requests do not wake this process any more. */
+/* Exit callback: keeps later requests from waking this process. */
 static void
 forget_launcher(int code, Datum arg)
 {
@@ -237,9 +237,9 @@ forget_launcher(int code, Datum arg)
 }
 
 /*
- * zundo_launcher_main: Entry point of the launcher. Ends only by a signal or
- * with the postmaster; an error ends the process, and the postmaster starts it
- * again after five seconds.
+ * zundo_launcher_main: Entry point of the launcher. Never returns: the process
+ * ends by a signal, with the postmaster, or by an error, after which the
+ * postmaster starts it again in five seconds.
  */
 void
 zundo_launcher_main(Datum main_arg)

@@ -8,7 +8,7 @@
  * Locks: the entry's discarder flag for a whole pass. It is not an LWLock:
  * undoing aborted transactions takes long and must be interruptible.
  *
- * Crash points: those of free.c.
+ * Crash points: "log-parsed", after each log, and those of free.c.
  *
  * Invariants
  *	UNDO-17	a transaction is discarded only if it is settled - each of its
@@ -185,8 +185,8 @@ take_horizon(ZuEntry *entry)
 
 /*
  * parse_logs: Reads all logs up to their insert positions and settles the
- * transactions that have ended. The insert position is read before the extents
- * of the log.
+ * transactions that have ended. The insert position is read before the log's
+ * extents are listed, so the list has all extents up to it.
  */
 static void
 parse_logs(const Pass *pass)
@@ -216,8 +216,9 @@ parse_logs(const Pass *pass)
 }
 
 /*
- * Returns the end of what has been inserted into WAL. GetXLogInsertRecPtr is
- * beyond it, and cannot be flushed, if the next record begins a page.
+ * inserted_wal: Returns the end of what has been inserted into WAL. If the next
+ * record begins a page, GetXLogInsertRecPtr returns a position after the page's
+ * header, which no flush can reach yet.
  */
 static XLogRecPtr
 inserted_wal(void)

@@ -16,6 +16,7 @@
 
 /* ---- memory ---- */
 
+/* zqueue_forget_all: See discard_internal.h. */
 void
 zqueue_forget_all(Discarder *mine)
 {
@@ -43,6 +44,7 @@ zqueue_prepare(Discarder *mine, ZuEntry *entry)
 	mine->joined = zu_my.joined;
 }
 
+/* zqueue_free_details: See discard_internal.h. */
 void
 zqueue_free_details(Pending *p)
 {
@@ -79,9 +81,9 @@ zqueue_drop(Discarder *mine, int logno)
 
 /*
  * any_closed: Returns whether a log of the database is closed. Then no extent
- * is passed over: whether what is unread of that log is needed depends on
- * which transactions were rolled back from other logs (ZuResolved), which only
- * their records say.
+ * is passed over: whether the unread part of the closed log is needed depends
+ * on which transactions were rolled back from other logs (ZuResolved), and that
+ * is known from the records of those logs only, not from their summaries.
  */
 static bool
 any_closed(ZuEntry *entry)
@@ -93,8 +95,8 @@ any_closed(ZuEntry *entry)
 }
 
 /*
- * zqueue_read_all_if_closed: See discard_internal.h. Queues without summaries
- * of the map lack nothing and are kept.
+ * zqueue_read_all_if_closed: See discard_internal.h. If no queue has a summary
+ * taken from the map, nothing was passed over, and the queues are kept.
  */
 void
 zqueue_read_all_if_closed(Discarder *mine)
@@ -112,9 +114,9 @@ zqueue_read_all_if_closed(Discarder *mine)
 
 /*
  * zqueue_open: See discard_internal.h. ZuLog.discards counts the moves of the
- * discard pointer; if it is not the number that this process left, the queue
- * does not fit any more. The scan begins in the extent that the discard
- * pointer names.
+ * discard pointer: if it differs from the count that this process has noted,
+ * another process has moved the pointer, and the queue is outdated. The scan
+ * begins in the extent that the discard pointer names.
  */
 LogQueue *
 zqueue_open(Discarder *mine, int logno, UndoPtr insert)
@@ -229,8 +231,9 @@ note_xid(Discarder *mine, Pending *p, ZXid xid)
 	if (xid < p->min_top)
 	{
 		/*
-		 * only in the rest of a transaction whose top-level xid is not known:
-		 * its lowest xid stands for that
+		 * Possible only if the beginning of the transaction was not read, so
+		 * that its top-level xid is not known: the lowest xid found is used
+		 * instead.
 		 */
 		ZXid		lower = xid;
 
@@ -281,12 +284,13 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 
 		/*
 		 * A record without ZUF_FIRST belongs to the last transaction of the
-		 * queue, with two exceptions, in which an item of its own is made for
-		 * the rest of its transaction. The last item may be settled already:
-		 * if its transaction wrote this record and ended after the insert
-		 * position was read and before its state was looked at, or if the
-		 * extent before was passed over. The queue may be empty: if the log
-		 * begins with the rest of a transaction that was discarded.
+		 * queue. There are two exceptions, in which the rest of the record's
+		 * transaction gets an item of its own. First, the last item may be
+		 * settled already: its transaction wrote this record after the pass
+		 * before had read the insert position, and ended before that pass
+		 * looked at its state; or the extent before was passed over. Second,
+		 * the queue may be empty: the log begins with the rest of a
+		 * transaction whose first records were discarded.
 		 */
 		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
 		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)
@@ -306,8 +310,8 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 	if (step == ZU_STEP_CORRUPT)
 	{
 		/*
-		 * what has been read is settled and discarded, and so are the other
-		 * logs
+		 * The part that has been read, and the other logs, are settled and
+		 * discarded as usual.
 		 */
 		q->stuck = true;
 		zu_close_log(mine->entry, q->scan.logno, zu_scan_position(&q->scan));

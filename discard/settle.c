@@ -30,8 +30,8 @@
 /*
  * has_aborted: Returns whether p's top-level transaction or one of its
  * subtransactions has aborted. The top-level transaction has ended. Xids below
- * `oldest` are settled and not looked up. What is found committed is noted, so
- * that readers need not ask clog as long as `oldest` stands (VIS-9).
+ * `oldest` are settled and not looked up. Commits found here are noted in
+ * shared memory, so that readers need not read clog for them (VIS-9).
  */
 static bool
 has_aborted(const Pending *p, ZXid oldest)
@@ -94,8 +94,8 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 	Assert(!p->settled);
 
 	/*
-	 * ask this before asking for commit: a transaction is marked committed
-	 * before it leaves the array of running ones
+	 * Test this before has_aborted reads clog: a transaction is marked there
+	 * before it leaves the server's array of running ones.
 	 */
 	if (p->min_top >= oldest && !zcommitted_known(p->min_top) &&
 		TransactionIdIsInProgress(zxid_to_xid(p->min_top)))

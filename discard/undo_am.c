@@ -119,7 +119,7 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 	*allvisfrac = 0;
 }
 
-/* ---- VACUUM: as the worker, and relfrozenxid. ANALYZE: nothing to do ---- */
+/* ---- VACUUM and ANALYZE ---- */
 
 /*
  * undo_vacuum: Makes a discard pass as a worker does, and advances

@@ -16,9 +16,9 @@
 #define WHERE_TO_LOOK	"See zundo.stat_horizon for what prevents undo from being discarded."
 
 /*
- * is_news: Returns whether value has reached the setting, and twice the value
- * that was logged last; then notes in *told that it is logged now. A setting
- * of -1 is never reached.
+ * is_news: Returns whether value has reached the setting and, if a value was
+ * logged before (*told), is at least twice that one; then sets *told to value.
+ * Below the setting resets *told to 0. A setting of -1 is never reached.
  */
 static bool
 is_news(uint64 value, int64 setting, uint64 *told)

@@ -2,13 +2,15 @@
  * discard/worker.c - the undo worker of one database.
  *
  * A dynamic background worker that the launcher starts. Each cycle discards
- * undo that is not needed any more, rolls back aborted transactions met on the
- * way, and gives the undo relation's free tail back. The worker leaves when
- * the database has no zundo, or has had nothing to do for a while; writers ask
- * for a new one. Each cycle is one transaction without an xid and without a
- * snapshot that lasts; zundo.undo_log is locked in AccessShareLock during it.
- * An error ends the cycle, not the process. Crash points: "worker-cycle", in
- * the cycle's transaction.
+ * undo that is not needed any more, rolls back the aborted transactions whose
+ * undo it reads, and deletes stale entries of zbtree indexes; every few
+ * seconds one truncates the free tail of the undo relation. The worker leaves
+ * when zundo is not installed in the database, when there has been nothing to
+ * do for a while, or when another database needs its place; writers ask for a
+ * new one. Each cycle is one transaction without an xid and without a snapshot
+ * that lasts; zundo.undo_log is locked in AccessShareLock during it. An error
+ * ends the cycle, not the process. Crash points: "worker-cycle", in the
+ * cycle's transaction.
  *
  * Its PGPROC carries the autovacuum flag: CREATE DATABASE ... TEMPLATE, DROP
  * DATABASE and the like end the process, and a backend that waits for a table
@@ -60,8 +62,8 @@ typedef enum CycleResult
 	CYCLE_PINNED,				/* there is undo, but it must stay */
 	CYCLE_IDLE,					/* nothing worth staying for */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
-	CYCLE_NO_ROOM,				/* the tables in shared memory hold logs of no
-								 * further database (zundo.max_databases) */
+	CYCLE_NO_ROOM,				/* no set of logs is free in shared memory
+								 * (zundo.max_databases) */
 	CYCLE_FAILED				/* an error has ended it */
 } CycleResult;
 
@@ -92,6 +94,7 @@ count_me(bool count)
 		zu_worker_detach();
 }
 
+/* Exit callback: the process ceases to count as the database's worker. */
 static void
 uncount_at_exit(int code, Datum arg)
 {
@@ -143,8 +146,9 @@ maybe_give_back(void)
 }
 
 /*
- * Makes one pass, in a transaction that the caller has begun. With count, this
- * process counts as the database's worker from here on.
+ * Makes a discard pass, and the other work of a cycle, in a transaction that
+ * the caller has begun. With count, this process counts as the database's
+ * worker from here on.
  */
 static CycleResult
 run_cycle(bool count, ZWatch *watch)
@@ -170,7 +174,10 @@ run_cycle(bool count, ZWatch *watch)
 	maybe_give_back();
 	purged = zkeys_purge();
 
-	/* another process discards: what it leaves is not known yet, so stay */
+	/*
+	 * Another process is discarding. How much undo it will leave is not known
+	 * yet, so stay.
+	 */
 	if (!done)
 		return CYCLE_PINNED;
 	if (stats.bytes_discarded > 0 || stats.transactions_discarded > 0 || purged)

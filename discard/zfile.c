@@ -3,8 +3,8 @@
  *
  * Undo records and overflow pages name a table and its file. pg_repack and
  * others exchange the files of two tables in pg_class and drop the second
- * table, so a table that does not exist any more, or has another file, does
- * not prove that the file is gone: pg_class does. Called by sweep.c and
+ * table. So if the table does not exist any more, or has another file, the file
+ * may still exist: pg_class is searched for it. Called by sweep.c and
  * zrollback_xact.c. Leaves no lock but AccessShareLock on catalogs, for the
  * time of a scan; no crash points.
  */
@@ -18,6 +18,7 @@
 #include "discard/zfile.h"
 #include "tuple/ztts.h"
 
+/* zfile_is_zheap: See zfile.h. */
 bool
 zfile_is_zheap(Relation rel)
 {
@@ -25,8 +26,8 @@ zfile_is_zheap(Relation rel)
 }
 
 /*
- * zfile_owners: See zfile.h. The server's map from file numbers to relations
- * is by tablespace, and undo does not name the tablespace: so all are tried.
+ * zfile_owners: See zfile.h. RelidByRelfilenumber needs the tablespace, which
+ * undo records do not name: so all tablespaces are tried.
  */
 List *
 zfile_owners(RelFileNumber relnumber)

@@ -5,10 +5,7 @@
 #include "common/zundo.h"
 #include "nodes/pg_list.h"
 
-/*
- * zfile_is_zheap: Returns whether the access method of rel takes its file for
- * a zheap file.
- */
+/* zfile_is_zheap: Returns whether rel has the table access method zheap. */
 extern bool zfile_is_zheap(Relation rel);
 
 /*

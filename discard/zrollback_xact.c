@@ -356,8 +356,8 @@ flush_batch(Job *job)
 }
 
 /*
- * add_page: Adds the page of the record at ptr to the batch, which is worked
- * off first if it is full.
+ * add_page: Adds the page of the record at ptr to the batch. If the batch is
+ * full, its pages are rolled back first.
  */
 static void
 add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
@@ -426,10 +426,10 @@ can_try(const ZuStalledTable *t, TimestampTz now)
 }
 
 /*
- * choose_tables: Decides what a further call for an abort does: the noted
- * tables that can be tried now become wanted, the others stay left. Returns
- * false if no table can be tried. If more tables were left than could be
- * noted, everything is read again.
+ * choose_tables: Decides what a further call for the same ZuAbort does. The
+ * stalled tables that can be tried now are put into job->wanted, the others
+ * into job->left. Returns false if none can be tried. If there were more
+ * stalled tables than could be noted, all records are read again.
  */
 static bool
 choose_tables(Job *job)
