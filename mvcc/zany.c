@@ -291,7 +291,10 @@ fetch_any(Relation rel, Buffer buf, OffsetNumber off, CommandId limit, bool bott
 	}
 }
 
-/* Does the same for walk_newest. */
+/*
+ * Runs walk_newest, again on a new copy of the page as long as it wants one.
+ * Sets version->found to false if there is no row.
+ */
 static void
 fetch_newest(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version)
 {
@@ -373,8 +376,8 @@ zany_fetch_kept(Relation rel, ItemPointer tid)
 }
 
 /*
- * Steps over changes by our own aborted subtransactions, which may still be on
- * the page, and looks at the newest version below.
+ * Passes over changes by our own aborted subtransactions, which may still be on
+ * the page, and looks at the newest version below them.
  */
 bool
 zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
@@ -491,8 +494,8 @@ zany_is_conflict_slot(TupleTableSlot *slot)
 }
 
 /*
- * Returns words for an error message: what requested the row that is to be put
- * into slot.
+ * Returns, in words for an error message, what has requested the row that is to
+ * be put into slot.
  */
 static const char *
 caller_in_words(EState *estate, TupleTableSlot *slot)

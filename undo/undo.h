@@ -336,26 +336,28 @@ zu_head_about(ZuHead *head, const ZuRecord *rec)
 	head->nrows = all ? ZHEAP_MAX_OFFSET : rec->nrows;
 }
 
-/* As many records are read under one lock of an undo page. */
+/* At most this many records are read under one lock of an undo page. */
 #define ZU_MAX_HEADS 64
 
 /*
  * Reads the heads of the record at ptr and of those before it in its chain, as
  * far as they lie on one undo page: at most max, which is at most ZU_MAX_HEADS.
- * Returns their number.
- * That is 0 if the first of them is not on the page as a whole, has been
- * discarded, or is damaged: only zu_fetch tells. Takes the locks of zu_fetch.
+ * Returns their number. That is 0 if the first record straddles pages, has been
+ * discarded, or is damaged: the caller calls zu_fetch, which finds out which.
+ * Takes the locks of zu_fetch.
  */
 extern int	zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber,
 						   BlockNumber expect_block, ZuHead *heads, int max);
 
 /*
- * Passes over records that a reader does not want: from ptr on, those by this
- * xid under this cid that are not about the row at off (which a LOCK record is,
- * too), as far as they lie on one undo page. Returns where the next record is;
- * adds the number of records passed to *n. Returns ptr itself if the record
- * there is wanted or cannot be read. Takes the locks of zu_fetch; no private
- * undo.
+ * Passes over records of a chain that a reader does not want: from ptr on,
+ * those that have the table page, xid and cid of *like and are not about the
+ * row at off, as far as they lie on one undo page. A LOCK record is about the
+ * row that it locks, an open one about every row. Returns where the first
+ * record is that was not passed, InvalidUndoPtr at the end of the chain; adds
+ * the number of records passed to *n. Returns ptr itself if the record there
+ * is wanted or cannot be read. ptr is not one of private undo. Takes the locks
+ * of zu_fetch.
  */
 extern UndoPtr zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n);
 
@@ -374,19 +376,24 @@ extern void zu_prefetch(UndoPtr ptr);
 extern ZuFetchResult zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber,
 									 BlockNumber expect_block, ZuRecord *rec, char *buf);
 
-/* A copy of one undo page, for a reader of records that are neighbours. */
+/*
+ * A copy of one undo page, for a reader of records of which many that lie on
+ * the same page are read one after the other.
+ */
 typedef struct ZuWindow
 {
 	UndoPtr		last;			/* byte 0 of the page that was read last */
 	UndoPtr		first;			/* byte 0 of the page that is copied;
 								 * InvalidUndoPtr = none */
-	int			lower;			/* that many bytes of it */
+	int			lower;			/* the copied page's pd_lower: where the data
+								 * in the copy end */
 	PGAlignedBlock page;
 } ZuWindow;
 
 /*
  * zu_window_start: empties the window. zu_fetch_window: does the same as
- * zu_fetch; copies a page when a second record is read there.
+ * zu_fetch, but copies a page into the window when two records in succession
+ * are read from it, and then reads records of that page in the copy.
  */
 static inline void
 zu_window_start(ZuWindow *window)
@@ -397,7 +404,7 @@ zu_window_start(ZuWindow *window)
 extern ZuFetchResult zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,
 									 BlockNumber expect_block, ZuRecord *rec, char *buf);
 
-/* Does what zu_prefetch does, for zu_fetch_cached. */
+/* Does what zu_prefetch does, for a record that zu_fetch_cached will read. */
 extern void zu_cache_prefetch(UndoPtr ptr);
 
 /*
@@ -429,8 +436,9 @@ extern uint64 zu_my_transaction_bytes(void);
 
 /*
  * Asks for a worker if the transaction wrote undo and the database has none,
- * and forgets the per-transaction state. Called by the transaction callback in
- * hooks.c at commit, abort and prepare.
+ * releases the pin on the log's last page, lets the log be taken from this
+ * session (UNDO-50), and forgets the per-transaction state. Called by the
+ * transaction callback in hooks.c at commit, abort and prepare.
  */
 extern void zu_at_xact_end(void);
 
@@ -594,10 +602,11 @@ typedef struct ZuDamage
 extern ZuDamage *zu_damages(int *n);
 
 /*
- * Notes that what is lost there is not needed: after d->ended had become true,
- * no slot with a chain, in any table of the database, was found to name a
- * transaction from d->from to d->to that has not committed. The next discard
- * pass gives the log up.
+ * Notes that what is lost of log d->logno is not needed. The caller has looked
+ * at all tables of the database after d->ended had become true, and has found
+ * no slot with a chain that names a transaction from d->from up to, but not
+ * including, d->to which has not committed. The next discard pass gives the
+ * log up.
  */
 extern void zu_excuse_damage(const ZuDamage *d);
 

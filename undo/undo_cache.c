@@ -4,24 +4,26 @@
  *
  * An old snapshot's scan takes back changes whose records are spread over all
  * undo pages: each table page needs some bytes of many of them. A pin and a
- * lock for every record, and the page-table walks of the processor, cost more
- * than reading the record. So a page that is read for the third time is
+ * lock for every record, and the processor's walks of its own page tables, cost
+ * more than reading the record. So a page that is read for the third time is
  * copied, and its records are read in the copy. A parallel query does not do
  * so: each of its processes would copy the same pages for its share of the
  * reads, and allocating that memory costs more than it saves.
  *
- * A rollback reads the records of a table page once, but mostly several of one
- * undo page: it has a window, a copy of that page alone.
+ * A rollback reads each record of a table page once, but mostly several of one
+ * undo page in succession. It uses a window (ZuWindow), which has a copy of
+ * that one undo page and belongs to the caller.
  *
- * Memory: at most CACHE_PAGES pages, until the transaction ends.
+ * Memory: at most CACHE_PAGES pages, until the transaction ends; windows are
+ * their callers'.
  * Locks: those of zu_fetch while a page is copied, none for reading a copy.
  * Crash points: none; reads only.
  *
  * Invariants
  *	UNDO-29	a record never changes once it is written, and what lies below a
- *		page's pd_lower stays until the page gets another generation: a copy of
- *		a generation is right as far as it goes, even when its page has been
- *		given back.
+ *		page's pd_lower stays until the page gets another generation: so a
+ *		copy, or window, of a page of one generation is right up to the
+ *		pd_lower that was copied, even after the page has been given back.
  *	UNDO-30	a copy stays where it is until zu_cache_tidy or the end of the
  *			transaction. Not asserted: the pointers into a copy are not known
  *			here.
@@ -44,8 +46,8 @@
  */
 #define WORTH_A_COPY	3
 /*
- * After this many refusals the copies are given up: other pages are read by
- * now.
+ * The copies are given up after this many attempts to copy a page for which
+ * there was no room: the transaction reads other pages by then.
  */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
@@ -72,7 +74,8 @@ typedef struct Copies
 	int			n;
 	int			nrefused;		/* how often there was no room for another
 								 * copy */
-	bool		no_memory;		/* could not be allocated in this transaction */
+	bool		no_memory;		/* the memory could not be allocated in this
+								 * transaction */
 	RelFileNumber log;			/* the undo log that the copies are of */
 	CacheEntry	entries[CACHE_ENTRIES];
 } Copies;
@@ -132,8 +135,9 @@ copy_of(const CacheEntry *entry)
 }
 
 /*
- * Copies the page of ptr, anew if it has a copy that is too short. False if
- * there is no room, or if the page is not of that generation any more.
+ * Copies the page of ptr, once more if it has a copy. Returns false if there
+ * is no room, if the transaction is in parallel mode, or if the page is not of
+ * that generation any more.
  */
 static bool
 copy_page(CacheEntry *entry, UndoPtr ptr)
@@ -174,7 +178,7 @@ find_entry(UndoPtr ptr)
 	if (entry->block == block && entry->generation == zuptr_generation(ptr))
 		return entry;
 	if (entry->copied > 0)
-		return NULL;			/* the place belongs to another page's copy */
+		return NULL;
 	entry->block = block;
 	entry->generation = zuptr_generation(ptr);
 	entry->met = 0;
@@ -206,8 +210,8 @@ zu_cache_prefetch(UndoPtr ptr)
 
 #ifdef USE_ASSERT_CHECKING
 /*
- * Returns whether the record in the copy is that in the log, unless
- * the log has discarded it.
+ * Returns whether the record in the copy, with these bytes, equals that in the
+ * log, or the log has discarded it.
  */
 static bool
 copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
@@ -267,7 +271,8 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 
 /*
  * Leaves to zu_fetch what the copy does not hold, as zu_fetch_cached does.
- * Allocates nothing, so it serves in abort callbacks.
+ * Does not copy the page in the window again when it has grown. Allocates
+ * nothing, so it may be called in abort callbacks.
  */
 ZuFetchResult
 zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,

@@ -23,8 +23,8 @@
  * Invariants
  *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless
  *		every xid from there to unread_end is known not to need what is unread:
- *		it has committed and everybody's horizon has passed it, or it has
- *		aborted and was undone from another log. A transaction writes to one
+ *		it has committed and every horizon has passed it, or it has aborted
+ *		and was undone from another log. A transaction writes to one
  *		log, so it has no records in this one then. Or no slot of any table of
  *		the database names one that has not committed (zundo.repair_undo).
  *	UNDO-46	below `oldest` every chain on a page is of transactions that have

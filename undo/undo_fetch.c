@@ -194,8 +194,8 @@ gather_record(UndoPtr ptr, char *buf)
 }
 
 /*
- * Treats a record of another table page like a missing one. Only after a record
- * was not found asks whether it may have been discarded.
+ * Treats a record of another table page like a missing one. Asks whether the
+ * record may have been discarded only after it was not found.
  */
 ZuFetchResult
 zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
@@ -240,7 +240,10 @@ read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber bloc
 		rec->block == block;
 }
 
-/* Does the same for the record at ptr, of which it takes the head. */
+/*
+ * Reads, as read_record does, the record at ptr, which begins in len bytes at
+ * src, and fills *head with its head. Returns false if read_record does.
+ */
 static bool
 take_head(UndoPtr ptr, const char *src, Size len, RelFileNumber relnumber, BlockNumber block,
 		  ZuHead *head)
@@ -326,11 +329,13 @@ zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_b
 	return n;
 }
 
-/* As many records are passed under one lock of an undo page. */
+/* At most this many records are passed under one lock of an undo page. */
 #define MAX_SKIPPED		256
 
 /*
- * Reads the records in place, all but their payloads, and keeps nothing.
+ * Reads the records on the undo page itself, all but their payloads, and
+ * remembers nothing of them. A record that is like the one before in all but
+ * offset and prev is not unpacked (zur_is_alike).
  */
 UndoPtr
 zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)

@@ -7,7 +7,7 @@
  *	blocks 0 and 1					meta page: ZuTwinHeader at 24, ZuMetaData
  *									at 48
  *	2 + g * ZU_GROUP_BLOCKS, + 1	map page of extent group g: ZuTwinHeader at
- *									24, 500 ZuMapEntry at 48
+ *									24, 200 ZuMapEntry at 48
  *	.. the 200 * 64 blocks after it	the group's extents, 64 pages each
  *
  *	Meta and map pages exist twice, side by side (undo_twin.c).

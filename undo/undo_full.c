@@ -3,8 +3,8 @@
  * (zundo.undo_full).
  *
  * Owns the waits for room. Called when an extent is to be allocated, for undo
- * or for slot overflow pages. Rollbacks and the discard pass allocate none, so
- * what makes room never waits for it.
+ * or for slot overflow pages. Rollbacks and the discard pass, which make room,
+ * allocate no extents, so they never wait here.
  *
  * Locks: a backend that waits holds no LWLock. It may hold heavyweight locks
  * and buffer pins of its transaction, as in a wait for a row.

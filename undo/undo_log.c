@@ -74,17 +74,19 @@ typedef struct MyLog
 	int			off;
 	Buffer		last_buffer;	/* where the page at the insert position was
 								 * last seen */
-	Buffer		pinned;			/* its pin, from op to op (UNDO-66); or
-								 * InvalidBuffer */
+	Buffer		pinned;			/* that page's buffer if it stays pinned from
+								 * op to op (UNDO-66); else InvalidBuffer */
 	BlockNumber pinned_block;
 	ZXid		last_top;		/* top-level xid of the newest record */
 	UndoPtr		start;			/* of the current top-level transaction */
 	uint64		bytes;			/* undo that it has written */
-	bool		woke;			/* zu_reserve has looked for a worker in it */
+	bool		woke;			/* zu_reserve has looked for a worker in this
+								 * transaction */
 } MyLog;
 
 static MyLog my;
 
+/* Returns the shared part of this backend's log. */
 static inline ZuLog *
 my_shared(void)
 {
@@ -117,8 +119,8 @@ zu_unpin_page(void)
 
 /*
  * Keeps the page in buf, which an op has pinned, pinned until the end of the
- * top-level transaction, instead of the one before. Raises an error if it runs
- * out of memory; the abort then restores CurrentResourceOwner.
+ * top-level transaction, in place of the page that was kept so before. Raises
+ * an error if memory is short; the abort then restores CurrentResourceOwner.
  */
 static void
 keep_pinned(Buffer buf)
@@ -135,8 +137,8 @@ keep_pinned(Buffer buf)
 }
 
 /*
- * Does the same when a transaction or subtransaction has ended, perhaps by an
- * error while the page was locked.
+ * Releases the pin, as zu_unpin_page does, when a transaction or subtransaction
+ * has ended. Unlocks the page first if an error has left it locked.
  */
 static void
 unpin_at_end(void)
@@ -260,7 +262,10 @@ hold_log(void)
 	}
 }
 
-/* Ends hold_log, which is needed again before the log is used. */
+/*
+ * Ends what hold_log has begun: from now on another process may take the log.
+ * Before the log is used again, zu_reserve calls hold_log again.
+ */
 static inline void
 let_log_be_taken(void)
 {
@@ -273,7 +278,7 @@ let_log_be_taken(void)
 	pg_atomic_write_u32(&my_shared()->owner, (uint32) MyProcPid);
 }
 
-/* Leaves the extent that was allocated but not entered with the log. */
+/* Leaves with the log the extent that was allocated for it but not entered. */
 void
 zu_log_detach(void)
 {

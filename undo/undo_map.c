@@ -1,7 +1,8 @@
 /*
  * undo/undo_map.c - reading the extent map.
  *
- * Called at load, by scans of logs, and by readers that do not find a record.
+ * Called at load, by scans of logs, by undo_overflow.c, and by readers that do
+ * not find a record.
  *
  * Locks: fence (shared) -> map page (shared). Crash points: none; reads only.
  */

@@ -2,8 +2,8 @@
  * undo/undo_meta.c - meta page, extent map and the life of extents.
  *
  * Owns the meta page and the map pages of zundo.undo_log: creation of the file,
- * allocation and freeing of extents. Called by undo_log.c, undo_overflow.c and
- * discard/.
+ * allocation and freeing of extents. Called by undo_log.c, undo_overflow.c,
+ * undo_purge.c and discard/; zu_log_conflict also by scan/ and vacuum/.
  *
  * Locks: allocation and freeing hold the entry's alloc lock throughout; then
  * map page before meta page. Readers of map pages take only the page's share
@@ -130,6 +130,7 @@ zu_create_storage(RelFileLocator locator, char persistence)
 	smgrimmedsync(smgr, MAIN_FORKNUM);
 }
 
+/* Compares two extents by number. */
 static int
 compare_by_number(const void *a, const void *b)
 {

@@ -39,6 +39,11 @@
 
 #include "miscadmin.h"
 
+/*
+ * The page that zu_overflow_reserve has found, until zu_overflow_take is
+ * called. Nothing is reserved in shared memory: another process may take the
+ * page first.
+ */
 static BlockNumber reserved = InvalidBlockNumber;
 
 /* Trusts neither the number nor the page: the table page may be damaged. */

@@ -2,11 +2,11 @@
  * undo/undo_purge.c - zundo.purge(): wipes the old values in free extents.
  *
  * An extent that is given back keeps its bytes until it is taken again, and so
- * old values outlive DROP TABLE. Called by SQL only. Only the data of
- * each page are wiped; the headers stay, because they show if the map has
- * missed writes (UNDO-42). Undo in use is not touched, but those pages of its
- * extents are wiped that have not been written since the extent was taken.
- * Overflow pages hold no values.
+ * old values outlive DROP TABLE. Called by SQL only. Only the data of each page
+ * are wiped; the headers stay, because they show if the map has missed writes
+ * (UNDO-42). In an extent that is in use, only those pages are wiped that have
+ * not been written since the extent was taken. Overflow pages are not wiped:
+ * they hold no values of rows.
  *
  * Locks: the alloc lock, for one extent at a time, so that no process takes the
  * extent meanwhile; then the lock of one page after the other.

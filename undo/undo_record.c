@@ -119,6 +119,7 @@ stored_cid(const ZuRecord *rec)
 	return TransactionIdIsValid(rec->as_of) ? rec->as_of : rec->cid;
 }
 
+/* Returns whether records of this type have a payload (RECORD-4). */
 static bool
 has_payload(ZuRecordType type)
 {

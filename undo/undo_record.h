@@ -31,8 +31,9 @@
  *	             IMAGE        6 bytes committed xid (mvcc/README.md), the table
  *	                          page without its hole
  *
- * The part after "by type" of UPDATE, DELETE, MOVE and IMAGE is kept as
- * payload bytes; with ZUX_LZ4 it is: 2 bytes raw length, LZ4 block.
+ * Of UPDATE, DELETE, MOVE, LOCKS and IMAGE, what follows the fixed fields of
+ * the part "by type" is the payload; with ZUX_LZ4, which LOCKS never has, it
+ * is: 2 bytes raw length, LZ4 block.
  */
 #ifndef ZUNDO_UNDO_RECORD_H
 #define ZUNDO_UNDO_RECORD_H

@@ -94,12 +94,14 @@ ZuDoubt    *zu_doubt = &at.no_doubt;
 
 /* ---- size and start ---- */
 
+/* Returns how many logs each set has: more than one for each process. */
 static int
 logs_wanted(void)
 {
 	return Min(Max(MaxBackends + SPARE_LOGS, LEAST_LOGS), PG_UINT16_MAX);
 }
 
+/* Returns the size of a set of nlogs logs. */
 static Size
 set_size(int nlogs)
 {
@@ -116,6 +118,7 @@ entries_size(void)
 	return add_size(offsetof(ZuShared, entries), mul_size(MaxBackends, sizeof(ZuEntryPadded)));
 }
 
+/* Returns the size of both tables: entries, then sets of logs. */
 static Size
 zu_shmem_size(void)
 {
@@ -130,6 +133,7 @@ zu_shmem_request(void)
 	RequestNamedLWLockTranche("zundo", 1 + MaxBackends * (LOCKS_PER_ENTRY + 1));
 }
 
+/* Returns the set of logs with this number. */
 static ZuLogSet *
 set_at(int i)
 {
@@ -236,12 +240,14 @@ zu_nlogs(void)
 
 /* ---- locks ---- */
 
+/* Returns the lock of keys and reference counts of all entries. */
 static LWLock *
 table_lock(void)
 {
 	return &at.locks[0].lock;
 }
 
+/* Returns lock n of those that the entry has (LOCKS_PER_ENTRY). */
 static LWLock *
 entry_lock(ZuEntry *entry, int n)
 {
@@ -279,7 +285,10 @@ zu_load_lock(ZuEntry *entry)
 	return entry_lock(entry, 1);
 }
 
-/* Processes of other databases may have to wait for us, for a moment. */
+/*
+ * Takes the fences of all processes, of those of other databases too: these may
+ * have to wait a moment.
+ */
 void
 zu_lower_limit(ZuEntry *entry, uint32 nextents)
 {

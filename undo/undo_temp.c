@@ -3,9 +3,8 @@
  *
  * Owns a log that no other process sees: records one after the other in chunks
  * of memory, the oldest of which are written to a temporary file when there
- * are many.
- * An undo pointer into it has generation 0 and is the position in all bytes
- * ever written by this backend, so no place is ever used twice.
+ * are many. An undo pointer into it has generation 0 and is the position in
+ * all bytes ever written by this backend, so no place is ever used twice.
  *
  * Called by undo_log.c and undo_fetch.c, through which every change and every
  * reader of undo passes, and by rollback/, which undoes what has aborted.
@@ -21,7 +20,9 @@
  *		the first xid in undo that is kept.
  *	UNDO-26	a record lies in one chunk. The chunk of the insert position is in
  *			memory.
- *	UNDO-27	nothing is allocated or read between zu_prepare and zu_finish.
+ *	UNDO-27	nothing is allocated or read between zu_prepare and zu_finish. Not
+ *		asserted: zu_temp_prepare raises an error, in all builds, if the chunk
+ *		that the op needs is not in memory.
  */
 #include "undo/undo_internal.h"
 
@@ -46,7 +47,7 @@ typedef struct TempUndo
 {
 	MemoryContext context;		/* of the chunks */
 
-	/* from first_chunk on; NULL = in the file */
+	/* the chunks from number first_chunk on; NULL = in the file */
 	char	  **chunks;
 	uint64		first_chunk;
 	int			nchunks;
@@ -63,8 +64,8 @@ typedef struct TempUndo
 	ZXid		oldest;
 	ZXid		newest;			/* newest xid in a record so far */
 
-	bool		pending;
-	bool		own_aborts;
+	bool		pending;		/* see UNDO-24 */
+	bool		own_aborts;		/* see zu_temp_own_aborts */
 	int			written_level;	/* highest nest level with changes, 0 = none */
 
 	/* the files of tables with records in the undo kept */
@@ -82,6 +83,7 @@ static TempUndo my = {
 	.newest = FirstNormalTransactionId
 };
 
+/* Returns the number of the chunk that has position pos. */
 static inline uint64
 chunk_of(uint64 pos)
 {
@@ -200,7 +202,7 @@ void
 zu_temp_reserve(Relation rel, Size bytes)
 {
 	Assert(bytes <= ZU_MAX_RESERVE && RelationUsesLocalBuffers(rel));
-	Assert(!my.pending);		/* UNDO-27 */
+	Assert(!my.pending);		/* UNDO-24 */
 	note_file(rel);
 
 	/*
@@ -369,6 +371,7 @@ zu_temp_gather(UndoPtr ptr, char *buf)
 	return len == 0 ? -1 : len;
 }
 
+/* Raises the error for a record that cannot be decoded. */
 static void
 report_corrupt(uint64 pos)
 {
