@@ -43,8 +43,8 @@ need_packages()
 		die "could not install ${missing[*]}; install them and try again"
 }
 
-# A directory of ours in a place that others can write to: never follow one
-# that somebody else made.
+# Makes $work, which may lie in a directory that other users can write to: fails
+# if another user owns it or it is a symbolic link.
 prepare_work()
 {
 	mkdir -p "$work"
@@ -165,7 +165,7 @@ choose_server()
 	use_bindir
 }
 
-# What follows from $bindir.
+# use_bindir: set what follows from $bindir.
 use_bindir()
 {
 	pg_config=$bindir/pg_config
@@ -304,8 +304,9 @@ descendants()
 	done
 }
 
-# End the tests that run beside this shell, which Ctrl-C does not reach, and wait until they have stopped their servers. Not
-# runuser: it would kill what it runs 2 s later.
+# End the tests that run beside this shell, which Ctrl-C does not reach, and wait
+# until they have stopped their servers. runuser itself gets no signal: it would
+# kill what it runs 2 s later.
 stop_jobs()
 {
 	local p job pids=()

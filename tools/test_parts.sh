@@ -215,8 +215,8 @@ check_log()
 	fi
 }
 
-# Kill the server as a power failure would, and let it replay everything with
-# every page compared to its image.
+# crash_and_recover LABEL: stop the server in immediate mode, and have it replay
+# its WAL with every page compared to its image.
 crash_and_recover()
 {
 	stop_cluster immediate || true
@@ -433,7 +433,8 @@ core_suite()
 		--schedule "$schedule" --accepted "$copy/test/core/accepted/$major/$suite" "${how[@]}")
 }
 
-# What the suites with zbtree indexes are otherwise.
+# For each suite with zbtree indexes the one without, whose accepted differences
+# it has as well.
 declare -A plain=([zbtree]=regression [zbtree-isolation]=isolation)
 
 # part_core regression|isolation|moved|zbtree|zbtree-isolation: one of PostgreSQL's own
