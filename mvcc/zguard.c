@@ -9,7 +9,7 @@
  *
  *	(GUARD-1)	queries that see different versions of a row are never shown
  *				the same xmin (zguard_forgotten_xmin). OLD.xmin in trigger
- *				functions may be 0, which means nothing.
+ *				functions may be 0, which says nothing about the writer.
  *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it
  *				is planned, since GUARD-1 would make it find changes where
  *				there are none. Exceptions: zundo.allow_xmin_comparison is on,

@@ -98,6 +98,7 @@ typedef struct MyRecords
 
 static MyRecords my;
 
+/* Returns the element to which the page hashes. */
 static inline Order *
 find_order(RelFileNumber relnumber, BlockNumber block)
 {
@@ -209,6 +210,7 @@ zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command)
 
 /* ---- the own records of one page ---- */
 
+/* Drops all checkpoints and frees their rows. */
 static void
 forget_checkpoints(void)
 {

@@ -44,6 +44,7 @@
 StaticAssertDecl(ZHEAP_MAX_OFFSET < (1 << TAG_SHIFT), "offset and tag overlap");
 StaticAssertDecl(WRITER_TAGS < (1 << (16 - TAG_SHIFT)), "tags do not fit an offset number");
 
+/* Sets *tid to the TID under which versions with this tag are locked. */
 static void
 tagged_tid(ItemPointer tid, BlockNumber block, OffsetNumber off, int tag)
 {
@@ -51,6 +52,7 @@ tagged_tid(ItemPointer tid, BlockNumber block, OffsetNumber off, int tag)
 	ItemPointerSet(tid, block, off | (tag << TAG_SHIFT));
 }
 
+/* Returns the tag of a version by its writer; 0 if that is not known. */
 static int
 writer_tag(ZXid writer)
 {

@@ -99,9 +99,10 @@ is_removable(const ZWalk *walk, Snapshot snapshot, ZXid xid)
 /*
  * Walks to what a NonVacuumable snapshot sees: the newest version that has not
  * been rolled back; of a row whose deleter or mover is not behind the
- * snapshot's horizon, the version before. The planner asks for the least and
- * greatest values of a column so; a row that is gone (REPLAY-1 in change/) is
- * no reason to refuse it the query, and counts as deleted.
+ * snapshot's horizon, the version before. The planner reads the ends of an
+ * index under such a snapshot, to estimate the least and greatest values of a
+ * column. An old row that replay did not find (REPLAY-1 in change/) counts as
+ * deleted here: zwalk_step_back would raise an error, and the query would fail.
  */
 static ZWalkResult
 walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)

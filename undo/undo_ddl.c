@@ -87,6 +87,10 @@ list_names_undo_log(List *relations)
 	return false;
 }
 
+/*
+ * Raises the error that zundo.undo_log cannot be <what>, if the command is
+ * about zundo.undo_log.
+ */
 static void
 refuse_if(bool is_it, const char *what)
 {

@@ -138,18 +138,21 @@ StaticAssertDecl(SizeOfPageHeaderData == 24,
 													 * behind a full extent */
 #define ZU_MIN_EXTENTS	8		/* tail truncation leaves these */
 
+/* Returns the data of a meta page. */
 static inline ZuMetaData *
 zu_meta(Page page)
 {
 	return (ZuMetaData *) ((char *) page + ZU_TWIN_DATA);
 }
 
+/* Returns the entry of the extent on page, the map page of its group. */
 static inline ZuMapEntry *
 zu_map_entry(Page page, uint32 extent)
 {
 	return (ZuMapEntry *) ((char *) page + ZU_TWIN_DATA) + extent % ZU_GROUP_EXTENTS;
 }
 
+/* Returns the place of the header of an undo page; the page may be another. */
 static inline ZuPageHeader *
 zu_page_header(Page page)
 {
@@ -163,6 +166,7 @@ zu_map_block(uint32 extent)
 	return 2 + (extent / ZU_GROUP_EXTENTS) * (BlockNumber) ZU_GROUP_BLOCKS;
 }
 
+/* Returns the first block of the extent. */
 static inline BlockNumber
 zu_extent_block(uint32 extent)
 {

@@ -11,8 +11,9 @@
  * free may be kept. So no undo is lost, and the discard pass frees what was
  * kept needlessly.
  *
- * Locks: the load lock and the alloc lock throughout a repair; undo pages in
- * share mode, one at a time, with no map page locked.
+ * Locks: the load lock and the alloc lock while the meta page is repaired, and
+ * again while the map pages are; undo pages in share mode, one at a time, with
+ * no map page locked.
  *
  * Crash points: a pair is written as two full-page images; after the first,
  * the second is repaired from it.
@@ -65,6 +66,7 @@ typedef struct ExtentPages
 
 /* ---- looking ---- */
 
+/* Returns the length of the file. */
 static BlockNumber
 file_blocks(void)
 {
@@ -610,8 +612,8 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * Repairs the meta page first and loads it; only then is it known how many map
- * pages there are.
+ * Repairs the meta page first, and has it loaded without the locks held: only
+ * then is it known how many map pages there are.
  */
 bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)

@@ -30,8 +30,9 @@
 #include "utils/timestamp.h"
 
 /*
- * How long a database whose worker was ended by force gets no new one: time for
- * CREATE DATABASE ... TEMPLATE and the like, which may have ended it.
+ * How long a database gets no new worker after its worker was ended by force,
+ * which CREATE DATABASE ... TEMPLATE and the like do and need time for, or has
+ * yielded its background worker slot to another database.
  */
 #define ZWORKER_RESPITE_MS	3000
 
@@ -71,7 +72,9 @@ typedef struct WorkerTable
 {
 	LWLock		lock;
 	int			tranche;
-	bool		rescan;			/* a request found the table full */
+	bool		rescan;			/* the launcher must look at all databases: a
+								 * request found the table full, or a worker
+								 * gave up */
 	Latch	   *launcher;		/* NULL = none runs */
 	TimestampTz yield_asked;	/* when a worker was last asked to yield */
 	int			next;			/* entry to start next if it is wanted: round

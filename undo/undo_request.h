@@ -6,14 +6,16 @@
  * the functions zwtable_*.
  *
  *	state		meaning							left by
- *	FREE		-								zworkers_wake -> WANTED
- *	WANTED		a backend asked					launcher -> STARTING
- *	STARTING	registered with the postmaster worker -> RUNNING or FREE;
- *												launcher -> WANTED if it never
- *												came
- *	RUNNING		a worker serves the database worker -> FREE; -> WANTED if it is
- *												ended by force or there is a
- *												request
+ *	FREE		-								zworkers_wake, zwtable_want ->
+ *												WANTED
+ *	WANTED		a backend asked					launcher -> STARTING; a worker
+ *												that comes late -> RUNNING
+ *	STARTING	registered with the postmaster	worker -> RUNNING; launcher ->
+ *												FREE if the worker has exited,
+ *												-> WANTED if it never came
+ *	RUNNING		a worker serves the database	worker -> FREE; -> WANTED if it
+ *												is ended by force, yields, or
+ *												there is a request
  */
 #ifndef ZUNDO_UNDO_REQUEST_H
 #define ZUNDO_UNDO_REQUEST_H

@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "port/pg_crc32c.h"
 
+/* Returns the twin header of a meta or map page. */
 static inline ZuTwinHeader *
 twin_header(Page page)
 {
