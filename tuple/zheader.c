@@ -21,8 +21,8 @@
  *	29-31  zero
  *
  * Invariants:
- *	HEADER-1	A compact header has neither lock hint nor slack, which
- *		describe the page and not the version.
+ *	HEADER-1	A compact header has no lock hint, lock tag or slack bit: these
+ *		describe the row's place on the page and not the version.
  *	HEADER-2	The short form is written only if the header that its reader
  *		will have (the base) has the same shape (attributes, nulls, external),
  *		and that shape is not 0. Not asserted: needs_long_form is the rule
@@ -109,8 +109,8 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
 /*
  * zheader_compact_get: reads the compact form at p into *h, taking the shape
  * from base if the form is short. Returns the byte after the form, or NULL if
- * the bytes end before it does or are not valid. *h has neither lock hint nor
- * slack (HEADER-1).
+ * the bytes end before it does or are not valid. *h has no lock hint, lock
+ * tag or slack bit (HEADER-1).
  */
 const char *
 zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)

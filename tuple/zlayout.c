@@ -42,13 +42,17 @@ length_code(int attlen)
 	return attlen < ZLAYOUT_VARLENA ? attlen : ZLAYOUT_LONG;
 }
 
-/* A column that differs from the one before takes 4 bytes, a run 4 more. */
+/*
+ * zlayout_max_size: see zlayout.h. A column that differs from the one before
+ * takes at most 4 bytes, the count of a run's further columns 4 more.
+ */
 Size
 zlayout_max_size(TupleDesc desc)
 {
 	return 8 + 8 * (Size) desc->natts;
 }
 
+/* zlayout_put: see zlayout.h. */
 char *
 zlayout_put(char *p, TupleDesc desc)
 {
@@ -112,6 +116,7 @@ get_columns(const char *p, const char *end, ZLayout *layout, uint32 natts)
 	return p;
 }
 
+/* zlayout_get: see zlayout.h. */
 const char *
 zlayout_get(const char *p, const char *end, ZLayout *layout)
 {
@@ -240,6 +245,7 @@ place_columns(const ZLayout *layout, const Columns *columns, char *dst, uint16 *
 	return p == columns->end ? off : 0;
 }
 
+/* zlayout_tuple_size: see zlayout.h. */
 Size
 zlayout_tuple_size(const ZLayout *layout, const char *row, Size len)
 {
@@ -250,7 +256,10 @@ zlayout_tuple_size(const ZLayout *layout, const char *row, Size len)
 	return place_columns(layout, &columns, NULL, NULL);
 }
 
-/* Bytes between values are zero, as heap has them. */
+/*
+ * zlayout_form_tuple: see zlayout.h. The padding between values is zero, as in
+ * tuples that heap forms.
+ */
 void
 zlayout_form_tuple(const ZLayout *layout, const char *row, Size len, HeapTuple tuple)
 {

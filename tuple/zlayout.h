@@ -48,8 +48,8 @@ extern const char *zlayout_get(const char *p, const char *end, ZLayout *layout);
  * of the row, or 0 if the row does not agree with the layout.
  *
  * zlayout_form_tuple: writes that tuple to tuple->t_data, which has room for
- * it, and sets the members of tuple. The row is one of which
- * zlayout_tuple_size has told the length.
+ * it, and sets the members of tuple. zlayout_tuple_size must have returned a
+ * length for the row.
  */
 extern Size zlayout_tuple_size(const ZLayout *layout, const char *row, Size len);
 extern void zlayout_form_tuple(const ZLayout *layout, const char *row, Size len, HeapTuple tuple);

@@ -110,8 +110,8 @@ own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 }
 
 /*
- * own_form_of_other: does the same with values of another slot, which do not
- * point into this slot's memory: it is used again if it is large enough.
+ * own_form_of_other: does the same with values of another slot. Since they do
+ * not point into this slot's memory, that is reused if it is large enough.
  */
 static void
 own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
@@ -477,8 +477,9 @@ ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 }
 
 /*
- * The heap tuple contains the writer if that is known without reading undo, so
- * that trigger functions can read xmin and cmin.
+ * ztts_copy_heap_tuple: returns a heap tuple with the slot's values, in
+ * palloc'd memory. Its xmin and cmin are those of the writer if that is known
+ * without reading undo, so that trigger functions can read them.
  */
 static HeapTuple
 ztts_copy_heap_tuple(TupleTableSlot *slot)
@@ -568,8 +569,8 @@ ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 }
 
 /*
- * ztts_set_writer: the version was written by transaction xmin (0 = visible
- * to all) in command cmin, with the undo record 'writer'. The slot may hold
+ * ztts_set_writer: notes that transaction xmin (0 = visible to all) has written
+ * the version in command cmin, with the undo record 'writer'. The slot may hold
  * virtual contents.
  */
 void
@@ -593,8 +594,8 @@ ztts_set_xmax(TupleTableSlot *slot, ZXid xmax)
 }
 
 /*
- * ztts_set_chain: the writer can be found by following this chain, which is
- * done when a system column is read.
+ * ztts_set_chain: notes that the version's writer is found in this chain, which
+ * is read only if a system column is needed.
  */
 void
 ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)

@@ -2,9 +2,9 @@
  * tuple/ztts.h - the TupleTableSlot of zheap tables.
  *
  * A slot holds one version of one row: either bytes borrowed from a scan's
- * private copy of a page, valid until the scan moves to its next row, or a copy
- * of its own. It never points into a shared buffer, since the bytes of a page
- * can change while it is only pinned.
+ * private copy of a page, valid until the scan moves to another block (SCAN-1
+ * in scan/), or a copy of its own. It never points into a shared buffer, since
+ * the bytes of a page can change while it is only pinned.
  */
 #ifndef ZUNDO_ZTTS_H
 #define ZUNDO_ZTTS_H
@@ -58,7 +58,8 @@ extern const TupleTableSlotOps TTSOpsZHeap;
 
 /*
  * ztts_store_borrowed: makes the slot show the len bytes at row, which must
- * stay valid until the scan moves on. Sets tts_tid and tts_tableOid.
+ * stay valid until the slot is cleared, materialized or gets another row. Sets
+ * tts_tid and tts_tableOid.
  */
 extern void ztts_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 								ItemPointer tid, Oid tableoid);
@@ -96,8 +97,9 @@ extern void ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							ItemPointer tid, Oid tableoid);
 
 /*
- * ztts_set_writer, ztts_set_xmax, ztts_set_chain: set the writer and the
- * locker of the version (see ZHeapSlot). To be called after a store.
+ * ztts_set_writer: sets the version's writer. ztts_set_xmax: sets the value of
+ * the system column xmax. ztts_set_chain: sets the chain in which the writer is
+ * looked up when a system column is read. See ZHeapSlot. Called after a store.
  */
 extern void ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
 extern void ztts_set_xmax(TupleTableSlot *slot, ZXid xmax);

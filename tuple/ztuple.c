@@ -1,9 +1,9 @@
 /*
  * tuple/ztuple.c - forming rows from values, and values from rows.
  *
- * Owns the encoding of columns (layout in ztuple.h). Called by dml/ and the
- * slots (form), by the slots for scans (deform) and by monitor/ (getattr). Pure
- * functions on memory: no locks, no buffers, no crash points.
+ * Owns the encoding of columns (layout in ztuple.h). Called by dml/ and ztts.c
+ * (form), by ztts.c (deform), by dml/, zbtree/ and change/ (getattr). Functions
+ * on memory only: no locks, no buffers, no crash points.
  *
  * Invariants:
  *	TUPLE-1	The bytes of a column depend on its value and type only, not on its
@@ -92,8 +92,9 @@ stored_varlena_size(ZcAttr att, const char *ptr)
 }
 
 /*
- * Returns the length of the row that holds *values, and replaces external ones
- * by flat ones: in the array itself, or in a palloc'd copy of it.
+ * size_of_row: returns the length of the row that holds the values of *array.
+ * Replaces expanded objects and indirect TOAST pointers by flat values: in the
+ * array itself or, with 'copy', in a palloc'd copy, which *array then is.
  */
 static inline Size
 size_of_row(TupleDesc desc, Datum **array, const bool *isnull, bool copy)
@@ -535,9 +536,10 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 }
 
 /*
- * Returns the external value of the first column from d->next on that has one,
- * and sets d behind it; NULL if none is left. Sets *bad to the number of a
- * column that reaches beyond the end of the row, and returns NULL then.
+ * next_external: returns the external value of the first column from d->next on
+ * that has one, and moves d to the column after it; NULL if none is left. If a
+ * column reaches beyond the end of the row, returns NULL and sets *bad to the
+ * column's number (from 1).
  */
 static const char *
 next_external(ZDeform *d, TupleDesc desc, int *bad)

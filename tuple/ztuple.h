@@ -88,7 +88,8 @@ zheader_set(char *row, ZHeader h)
  * A compact header holds everything of a header but slack, lock hint and lock
  * tag. It takes 2 bytes, or 4 if natts, nulls or external differ from 'base',
  * the header that the reader of the compact form will have. A base of 0 forces
- * the long form.
+ * the long form. zheader_compact_get returns the byte after the form, or NULL
+ * if it is malformed; zheader_compact_put returns the byte after it.
  */
 extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
@@ -121,7 +122,10 @@ zheader_updated(ZHeader current, ZHeader shape, int slotno, bool key_change)
 	return key_change ? (h | ZH_KEY_CHANGE) : h;
 }
 
-/* Returns true if two headers agree in what the short compact form omits. */
+/*
+ * zheader_same_shape: returns true if two headers have the same natts, nulls
+ * and external, which the short compact form omits.
+ */
 static inline bool
 zheader_same_shape(ZHeader a, ZHeader b)
 {
@@ -145,15 +149,17 @@ extern void ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull,
 						Size len);
 
 /*
- * ztuple_size_any: as ztuple_size, but without the limit: for rows in slots,
- * and for values that may still be toasted. ztuple_check_size raises the error
- * for a length that exceeds the limit.
+ * ztuple_size_any: returns the same length, but raises no error if it exceeds
+ * ztuple_max_size(): for rows in slots, whose values may be toasted later.
  */
 extern Size ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull);
 
 /*
  * ztuple_size_shared: does the same without changing the array: if a value has
- * to be replaced, *values becomes a palloc'd copy of it.
+ * to be replaced, *values becomes a palloc'd copy of the array.
+ *
+ * ztuple_check_size: raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if len exceeds
+ * ztuple_max_size().
  */
 extern Size ztuple_size_shared(TupleDesc desc, Datum **values, const bool *isnull);
 extern void ztuple_check_size(Size len);
@@ -287,6 +293,9 @@ extern bool ztuple_header_ok(const char *row, Size len);
  * Undo form:	byte: nruns | 0x80 if lengths differ; for each run: varint off,
  *				varint oldlen, [varint newlen], old bytes.
  * WAL form:	the same, with the new bytes after each run's old bytes.
+ *
+ * zdelta_compute fills *d. The ..._size functions return the length of d's
+ * form; the ..._put functions write it to p and return the byte after it.
  */
 #define ZDELTA_MAX_RUNS 8
 
