@@ -13,7 +13,8 @@
 /*
  * A record as the decoder reads it: the main data, and what the record's header
  * and its block references say. A length that does not fit sets 'bad', after
- * which the get_ functions return zeros.
+ * which get_bytes returns NULL, the other get_ functions 0, and copy_bytes
+ * leaves dst as it is.
  */
 typedef struct ZWalReader
 {
@@ -32,6 +33,7 @@ typedef struct ZWalReader
 
 /* ---- bytes ---- */
 
+/* Appends len bytes at p. Returns their end. */
 static inline char *
 put_bytes(char *p, const void *src, Size len)
 {
@@ -54,6 +56,7 @@ get_bytes(ZWalReader *r, Size len)
 	return p;
 }
 
+/* Copies the next len bytes of the main data to dst. */
 static inline void
 copy_bytes(ZWalReader *r, void *dst, Size len)
 {
@@ -63,6 +66,7 @@ copy_bytes(ZWalReader *r, void *dst, Size len)
 		memcpy(dst, p, len);
 }
 
+/* Returns the next byte of the main data. */
 static inline uint8
 get_byte(ZWalReader *r)
 {

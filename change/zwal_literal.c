@@ -29,6 +29,7 @@ put_other_slot(char *p, const ZChangeSlot *slot)
 	return p;
 }
 
+/* Reads what put_other_slot appended. */
 static void
 get_other_slot(ZWalReader *r, ZChangeSlot *slot)
 {

@@ -215,6 +215,10 @@ has_no_gap(Page page)
 	return true;
 }
 
+/*
+ * Remembers that pruning the page in buf, which has no gap, found nothing to
+ * do.
+ */
 static void
 note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 {

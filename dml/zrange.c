@@ -46,6 +46,7 @@ static struct
 	Range		of_table[RANGES];
 }			ranges;
 
+/* Returns the table's place, which may hold the range of another table. */
 static inline Range *
 find_range(Relation rel)
 {

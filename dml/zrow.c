@@ -82,6 +82,7 @@ note_others_lock(LockerSearch *search, ZXid xid, int held)
 		state->others[state->nothers++] = entry;
 }
 
+/* Enters a lock of our own transaction. */
 static void
 note_own_lock(LockerSearch *search, int held)
 {

@@ -57,6 +57,7 @@ typedef struct SlotArray
 	int			n;
 } SlotArray;
 
+/* Returns slot i of the page, which may lie on the overflow page. */
 static inline const ZPageSlot *
 slot_at(const SlotArray *slots, int i)
 {
