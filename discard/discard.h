@@ -43,10 +43,10 @@ extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
  * zu_discard_by_worker: Has this database's worker make a pass that begins
  * after the call, and waits for the end of that pass, at most timeout_ms. This
  * saves reading: the worker remembers what it has read, whereas a process that
- * discards for the first time reads all undo that is kept. Returns false if
- * there is no worker or if the pass has not finished by then. In a
- * transaction, no LWLock held; a table lock may be held, because the wait is
- * bounded.
+ * discards for the first time reads the summaries in the map, and all undo
+ * that has none (UNDO-52). Returns false if there is no worker or if the pass
+ * has not finished by then. In a transaction, no LWLock held; a table lock may
+ * be held, because the wait is bounded.
  */
 extern bool zu_discard_by_worker(long timeout_ms);
 

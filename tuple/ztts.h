@@ -113,14 +113,15 @@ extern void ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
 extern bool ztts_writer(TupleTableSlot *slot);
 
 /*
- * ztts_lookup_writer_hook: finds xmin and cmin of the version in the slot by
- * its chain. Set by mvcc/, since tuple/ does not depend on undo/.
+ * ztts_lookup_writer_hook: finds xmin, cmin and the writer's record of the
+ * version in the slot by its chain. Set by zundo.c to a function of mvcc/,
+ * which tuple/ does not depend on.
  */
 extern void (*ztts_lookup_writer_hook) (ZHeapSlot *slot);
 
 /*
  * ztts_forgotten_xmin_hook: returns the value of xmin for a version whose
- * writer is not known any more. Set by mvcc/.
+ * writer is not known any more. Set by zundo.c to a function of mvcc/.
  */
 extern TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot);
 
