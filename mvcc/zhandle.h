@@ -32,6 +32,7 @@ typedef struct ZHandle
  */
 #define ZHANDLE_OFFSET 0x8001
 
+/* zhandle_is: returns whether tid is a handle, of this transaction or not. */
 static inline bool
 zhandle_is(const ItemPointerData *tid)
 {

@@ -135,6 +135,7 @@ static struct
 
 /* ---- finding trails ---- */
 
+/* Returns the bucket of trails that begin at ptr. */
 static inline uint16 *
 bucket_of(UndoPtr ptr)
 {

@@ -68,6 +68,7 @@ typedef struct ZHeads
 	ZuHead		head[ZU_MAX_HEADS];
 } ZHeads;
 
+/* zheads_start: empties *heads, before a chain is read. */
 static inline void
 zheads_start(ZHeads *heads)
 {

@@ -31,6 +31,7 @@
 #define ZU_MAX_GENERATION	((1U << ZU_GENERATION_BITS) - 1)
 #define ZU_MAX_EXTENTS		(1U << ZU_EXTENT_BITS)
 
+/* The parts of a pointer, and the pointer that is made of them. */
 static inline uint32
 zuptr_byte(UndoPtr p)
 {

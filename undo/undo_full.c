@@ -271,7 +271,9 @@ may_cancel(const ZuPin *pin, TransactionId own)
 /*
  * Asks the questions in this order: is there room by now, can there ever be any
  * (why_cramped), is what remains hopeless, is there a circle of waits, has the
- * timeout expired. Cancels only when everything that can be discarded has been.
+ * timeout expired. What is hopeless, or a circle, does not matter if the
+ * transaction that pins may be cancelled. Cancels only when everything that can
+ * be discarded has been.
  */
 void
 zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)

@@ -44,6 +44,9 @@ typedef struct ZuOverflowHeader
 StaticAssertDecl(sizeof(ZuOverflowHeader) == ZU_OVERFLOW_DATA - SizeOfPageHeaderData,
 				 "ZuOverflowHeader fills the space before the slots");
 
+/*
+ * Returns the place of the header of an overflow page; the page may be another.
+ */
 static inline ZuOverflowHeader *
 zu_overflow_header(Page page)
 {

@@ -127,6 +127,7 @@ pinned_by(PGPROC *proc)
 	return xmin;
 }
 
+/* Returns whether process pid is a walsender. */
 static bool
 is_walsender(int pid)
 {

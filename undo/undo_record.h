@@ -173,6 +173,7 @@ typedef uint64 ZLockEntry;
 #define ZLOCK_OFFSET(e) ((OffsetNumber) (((e) >> 48) & 0x1FF))
 #define ZLOCK_MODE(e)	((int) (((e) >> 57) & 3))
 
+/* Returns the entry for this lock, without ZLOCK_SURE. */
 static inline ZLockEntry
 zlock_entry(ZXid xid, OffsetNumber off, int mode)
 {
