@@ -9,6 +9,10 @@
 
 #include "postgres.h"
 
+#ifdef WORDS_BIGENDIAN
+#error "zundo needs a little-endian machine: see docs/format.md"
+#endif
+
 #include "common/compat.h"
 #include "access/transam.h"
 #include "storage/block.h"
