@@ -14,10 +14,10 @@
  * after zundo_abort_may_read has let it pass, and zundo_abort_forget_io has
  * been called before the first one.
  *
- * Rule ABORT-8: nor may this backend wait without end for the lock of a page in
- * an abort callback: the process that holds the lock may be waiting for the
- * unfinished read, and neither would ever end.  So the page of a table and pages of the
- * undo log are locked by zundo_abort_lock_buffer.
+ * Rule ABORT-8: nor may this backend wait without end for the lock of a page
+ * in an abort callback: the process that holds the lock may be waiting for the
+ * unfinished read, and neither would ever end.  So the page of a table and
+ * pages of the undo log are locked by zundo_abort_lock_buffer.
  *
  * Called from: undo/ and rollback/.  Locks: a buffer mapping lock, shared, for
  * the time of a look; the buffers that callers want locked.
