@@ -81,13 +81,15 @@ extern bool zheap_prune_page(Relation rel, Buffer buf);
 /*
  * zheap_make_unused: makes the LP_DEAD line pointers at the n offsets
  * LP_UNUSED, except those on which transactions in progress hold locks (DML-9);
- * WAL-logged. Returns the number of line pointers changed.
+ * WAL-logged. Returns the number of line pointers changed. Raises
+ * ERRCODE_DATA_CORRUPTED.
  */
 extern int	zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n);
 
 /*
  * zheap_clear_stale: takes ZH_STALE_KEYS off the n > 0 live rows at offs
- * (ZBTREE-9); WAL-logged. The page is locked exclusively.
+ * (ZBTREE-9); WAL-logged. The page is locked exclusively. Raises
+ * ERRCODE_DATA_CORRUPTED.
  */
 extern void zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs, int n);
 

@@ -95,6 +95,20 @@ prune_action(Relation rel, BlockNumber block, Page page, const ZSlotView *overfl
 	return true;
 }
 
+/*
+ * Raises an error if the page is damaged: zpage_prune raises one too, but it is
+ * called within a critical section. The page may have been read from disk again
+ * since it was tested for zheap_prune_page.
+ */
+static void
+check_rows(Relation rel, Buffer buf)
+{
+	Page		page = BufferGetPage(buf);
+
+	if (!zpage_rows_ok(page))
+		zvis_corrupt_page(rel, BufferGetBlockNumber(buf), page, InvalidOffsetNumber);
+}
+
 /* Applies the n items to the page, in a critical section, and logs them. */
 static void
 prune_page(Relation rel, Buffer buf, const ZPruneItem *items, int n)
@@ -255,8 +269,7 @@ zheap_prune_page(Relation rel, Buffer buf)
 	oldest = zpage_oldest(page);
 	if (was_in_vain(rel, block, oldest, completions) && has_no_gap(page))
 		return false;
-	if (!zpage_rows_ok(page))
-		zvis_corrupt_page(rel, block, page, InvalidOffsetNumber);
+	check_rows(rel, buf);
 	if (zpage_has_overflow(page))
 	{
 		zslots_copy(rel, block, page, &all_slots);
@@ -297,6 +310,7 @@ zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)
 		items[i].offset = offs[i];
 		items[i].action = ZPRUNE_UNUSED;
 	}
+	check_rows(rel, buf);
 	n = keep_locked(rel, buf, items, n);
 	if (n > 0)
 		prune_page(rel, buf, items, n);
@@ -309,6 +323,7 @@ zheap_clear_stale(Relation rel, Buffer buf, const OffsetNumber *offs, int n)
 	ZPruneItem	items[ZHEAP_MAX_OFFSET];
 
 	Assert(n > 0 && n <= ZHEAP_MAX_OFFSET);
+	check_rows(rel, buf);
 	for (int i = 0; i < n; i++)
 	{
 		items[i].offset = offs[i];

@@ -159,11 +159,11 @@ set_visible(Relation rel, Buffer buf, Buffer map)
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	Assert(zc_buffer_exclusive(buf));	/* VMAP-3 */
+	if (!visibilitymap_pin_ok(block, map))
+		elog(ERROR, "the pinned page of the visibility map is not that of block %u", block);
 	if (PageIsAllVisible(page) &&
 		(visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE) != 0)
 		return false;
-	if (!visibilitymap_pin_ok(block, map))
-		elog(ERROR, "the pinned page of the visibility map is not that of block %u", block);
 	LockBuffer(map, BUFFER_LOCK_EXCLUSIVE);
 
 	/*
@@ -227,7 +227,7 @@ looks_visible(ZPageView *view)
  * only where hint bits are logged (XLogHintBitIsNeeded).
  */
 static bool
-image_is_due(Relation rel, Buffer buf)
+may_write_image(Relation rel, Buffer buf)
 {
 	return !RelationNeedsWAL(rel) || XLogHintBitIsNeeded() || !XLogCheckBufferNeedsBackup(buf);
 }
@@ -245,7 +245,7 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 	ZXid		oldest = zpage_oldest(page);
 
 	Assert(zc_buffer_exclusive(buf));
-	if (!zpage_rows_ok(page) || !is_full(rel, page) || !image_is_due(rel, buf))
+	if (!zpage_rows_ok(page) || !is_full(rel, page) || !may_write_image(rel, buf))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (zpage_slot_writer(zpage_slot(page, i)) >= oldest)
