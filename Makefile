@@ -14,8 +14,12 @@ EXTENSION   = zundo
 MODULE_big  = zundo
 DATA        = zundo--1.0.sql
 PGFILEDESC  = "zundo - tables with undo"
-DOCS        = README.md CHANGELOG.md LICENSE SECURITY.md $(addprefix docs/, reference.md administration.md \
-	limits.md versions.md architecture.md format.md locking.md)
+DOCS        = README.md CHANGELOG.md LICENSE SECURITY.md CONTRIBUTING.md
+
+# Documents in folders, which PGXS would put into one folder without the others.
+# Here they stay where they are, so that links between documents hold.
+DOCS_BELOW  = $(addprefix docs/, administration.md architecture.md duties.md format.md limits.md locking.md \
+	migration.md reference.md scaling.md versions.md) bench/README.md t/README.md test/random/README.md
 
 TOP     := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 
@@ -71,9 +75,21 @@ include $(PGXS)
 # A folder of our own: other extensions have a README as well.
 docmoduledir = extension/zundo
 
+install: install-docs-below
+install-docs-below:
+	$(MKDIR_P) $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(sort $(dir $(DOCS_BELOW))))
+	for file in $(DOCS_BELOW); do \
+		$(INSTALL_DATA) $(TOP)/$$file '$(DESTDIR)$(docdir)/$(docmoduledir)/'$$file || exit 1; \
+	done
+uninstall: uninstall-docs-below
+uninstall-docs-below:
+	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(DOCS_BELOW))
+.PHONY: install-docs-below uninstall-docs-below
+
 # After the server's own flags, so that these win.
 override CFLAGS += -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
-	-Wno-missing-field-initializers -Wno-declaration-after-statement
+	-Wno-missing-field-initializers -Wno-declaration-after-statement \
+	-Werror=implicit-function-declaration
 ifneq ($(findstring clang,$(shell $(CC) --version 2>/dev/null)),)
 # as the server does for its own bitcode: its headers name gnu_printf
 override CFLAGS += -Wno-unknown-warning-option -Wno-ignored-optimization-argument -Wno-ignored-attributes

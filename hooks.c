@@ -26,6 +26,7 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
+#include "mvcc/zssi.h"
 #include "mvcc/ztrail.h"
 #include "mvcc/zvis.h"
 #include "optimizer/planner.h"
@@ -36,6 +37,8 @@
 #include "undo/undo_request.h"
 #include "undo/undo_temp.h"
 #include "utils/guc.h"
+#include "zbtree/bound.h"
+#include "zbtree/predicate.h"
 #include "zbtree/queue.h"
 
 static struct
@@ -62,8 +65,10 @@ shmem_request(void)
 		previous.shmem_request();
 	RequestAddinShmemSpace(zworkers_shmem_size());
 	RequestAddinShmemSpace(zany_shmem_size());
+	RequestAddinShmemSpace(zssi_shmem_size());
 	RequestAddinShmemSpace(zcommitted_shmem_size());
-	RequestAddinShmemSpace(zqueue_shmem_size());
+	RequestAddinShmemSpace(zkeyqueue_shmem_size());
+	RequestAddinShmemSpace(zbound_shmem_size());
 	zu_shmem_request();
 }
 
@@ -76,8 +81,10 @@ shmem_startup(void)
 	zu_shmem_startup();
 	zworkers_shmem_startup();
 	zany_shmem_startup();
+	zssi_shmem_startup();
 	zcommitted_shmem_startup();
-	zqueue_shmem_startup();
+	zkeyqueue_shmem_startup();
+	zbound_shmem_startup();
 }
 
 /* ---- a query is planned and executed ---- */
@@ -109,9 +116,9 @@ executor_start(QueryDesc *query, int eflags)
 
 /*
  * Ends an executor level after an error, which the caller rethrows. At the
- * outermost level, replaces the error of a query that was cancelled because the
+ * outermost level, replaces the error of a query that was canceled because the
  * undo log is full by one that says so. Inside, PL/pgSQL's WHEN OTHERS would
- * catch that error, while it does not catch the server's own for a cancelled
+ * catch that error, while it does not catch the server's own for a canceled
  * query.
  */
 static void
@@ -234,7 +241,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	if (pstmt == NULL)
 		return;
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
-	guarded = zdrop_guard_begin(pstmt->utilityStmt);
+	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
 
 	zlevel_push(&level, NULL);
 	PG_TRY();
@@ -279,8 +286,8 @@ needs_fmgr(Oid function)
 }
 
 /*
- * Called when a function begins, ends or fails. Each hook has its own memory of
- * the call.
+ * Counts the calls of functions that misread zheap pages, as they begin, end
+ * or fail. Each hook has its own memory of the call.
  */
 static void
 on_call(FmgrHookEventType event, FmgrInfo *flinfo, Datum *private)
@@ -313,8 +320,9 @@ emit_log(ErrorData *error)
 /* ---- a transaction ends ---- */
 
 /*
- * Called at the ends of top-level transactions. At COMMIT, ABORT and PREPARE
- * nothing may fail, for the server can no longer react to an error.
+ * Does what is due before and after the end of a top-level transaction. At
+ * COMMIT, ABORT and PREPARE nothing may fail, for the server can no longer
+ * react to an error.
  */
 static void
 xact_callback(XactEvent event, void *arg)
@@ -331,6 +339,10 @@ xact_callback(XactEvent event, void *arg)
 			 */
 			zreclaim_pre_commit();
 			ZUNDO_FAULT("before-commit");
+			zssi_before_end();
+			return;
+		case XACT_EVENT_PRE_PREPARE:
+			zssi_before_end();
 			return;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
@@ -343,6 +355,7 @@ xact_callback(XactEvent event, void *arg)
 	}
 
 	Assert(CritSectionCount == 0 && InterruptHoldoffCount > 0);
+	zbound_at_xact_end();
 
 	/*
 	 * Undo pages first: the backend still holds its undo log, which knows the
@@ -365,7 +378,7 @@ xact_callback(XactEvent event, void *arg)
 	 * of a prepared transaction both are queued, since its end is not known
 	 * yet. They are queued before zu_at_xact_end asks for a worker.
 	 */
-	zqueue_at_xact_end(event != XACT_EVENT_ABORT, event != XACT_EVENT_COMMIT);
+	zkeyqueue_at_xact_end(event != XACT_EVENT_ABORT, event != XACT_EVENT_COMMIT);
 
 	/*
 	 * Release the undo log; then each layer forgets the transaction, in any
@@ -373,17 +386,19 @@ xact_callback(XactEvent event, void *arg)
 	 */
 	zu_at_xact_end();
 	zown_at_xact_end();
+	zssi_at_xact_end();
 	ztrail_at_xact_end();
 	zlevel_at_xact_end();
 	zhandle_at_xact_end();
 	zreclaim_at_xact_end();
 	zdml_at_xact_end();
 	zcomputed_at_xact_end();
+	zpredicate_at_xact_end();
 }
 
 /*
- * Called at the ends of subtransactions, while the server's nest level is still
- * the subtransaction's.
+ * Does what is due at the end of a subtransaction, while the server's nest
+ * level is still the subtransaction's.
  */
 static void
 subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId parentSubid,
@@ -396,7 +411,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 	{
 		case SUBXACT_EVENT_COMMIT_SUB:
 			zreclaim_at_subxact_end(level, true);
-			zqueue_at_subxact_end(level, true);
+			zkeyqueue_at_subxact_end(level, true);
 			zrollback_at_subxact_commit(level);
 			zu_temp_at_subxact_end(level, true);
 			break;
@@ -414,14 +429,14 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 			zu_temp_at_subxact_end(level, false);
 			zrollback_at_subxact_abort(level);
 			zcomputed_at_subxact_abort();
-			zqueue_at_subxact_end(level, false);
+			zkeyqueue_at_subxact_end(level, false);
 			break;
 		default:
 			break;
 	}
 }
 
-/* zundo_install_hooks: see hooks.h. */
+/* zundo_install_hooks: See hooks.h. */
 void
 zundo_install_hooks(void)
 {

@@ -23,6 +23,7 @@
 PG_FUNCTION_INFO_V1(zheap_handler);
 PGDLLEXPORT Datum zheap_handler(PG_FUNCTION_ARGS);
 
+/* The slot_callbacks callback: all tables have slots of one kind. */
 static const TupleTableSlotOps *
 slot_callbacks(Relation rel)
 {
@@ -167,7 +168,7 @@ zheap_handler(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
-				 errdetail("zheap tables need zundo's WAL resource manager and shared memory, "
+				 errdetail("Zheap tables need zundo's WAL resource manager and shared memory, "
 						   "which exist only then."),
 				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
 	if (zheap_methods.scan_sample_next_block == NULL)

@@ -199,8 +199,8 @@ CREATE VIEW zundo.stat_rollback AS
     SELECT r.database, d.datname, r.pid, r.xid, r.state, r.bytes, r.records_done, r.records_total,
            h.relation::pg_catalog.regclass AS waits_for,
            CASE WHEN h.relation IS NOT NULL THEN ARRAY(
-               SELECT DISTINCT l.pid FROM pg_catalog.pg_locks l
-               WHERE l.locktype OPERATOR(pg_catalog.=) 'relation' AND l.granted
+               SELECT DISTINCT COALESCE(l.pid, 0) FROM pg_catalog.pg_locks l
+               WHERE l.locktype OPERATOR(pg_catalog.=) 'relation'
                  AND l.database OPERATOR(pg_catalog.=) r.database
                  AND l.relation OPERATOR(pg_catalog.=) h.relation
                  AND l.mode OPERATOR(pg_catalog.=) ANY
@@ -234,6 +234,8 @@ CREATE VIEW zundo.stat_horizon AS
         WHERE (a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() OR a.datid IS NULL
                OR a.datid OPERATOR(pg_catalog.=) 0::pg_catalog.oid)
           AND a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+          -- the snapshot of VACUUM holds nothing back
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum v WHERE v.pid OPERATOR(pg_catalog.=) a.pid)
         UNION ALL
         SELECT 'prepared transaction', p.gid, NULL, p.transaction, p.prepared
         FROM pg_catalog.pg_prepared_xacts p
@@ -242,12 +244,30 @@ CREATE VIEW zundo.stat_horizon AS
         SELECT 'replication slot', s.slot_name, s.active_pid, s.xmin, NULL
         FROM pg_catalog.pg_replication_slots s
         UNION ALL
+        -- a setting of 15
+        SELECT 'setting', 'vacuum_defer_cleanup_age', NULL,
+               pg_catalog.xid(GREATEST(3, pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
+                   ::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) d.age)::pg_catalog.text::pg_catalog.xid8), NULL
+        FROM (SELECT pg_catalog.current_setting('vacuum_defer_cleanup_age', true)::pg_catalog.int8 AS age) d
+        WHERE d.age OPERATOR(pg_catalog.>) 0::pg_catalog.int8
+        UNION ALL
         SELECT o.kind,
                pg_catalog.concat_ws(' ', 'log', o.log,
                    CASE WHEN o.failed THEN 'failed in' WHEN o.relation IS NOT NULL THEN 'waits for a lock on' END,
-                   o.relation::pg_catalog.regclass),
-               NULL, pg_catalog.xid(o.xid), NULL
+                   o.relation::pg_catalog.regclass, 'blocked by ' OPERATOR(pg_catalog.||) b.names),
+               b.pid, pg_catalog.xid(o.xid), NULL
         FROM zundo.stat_get_holds() o
+             CROSS JOIN LATERAL (
+                 SELECT pg_catalog.min(l.pid) AS pid,
+                        pg_catalog.string_agg(DISTINCT COALESCE(l.pid::pg_catalog.text, 'a prepared transaction'), ', ') AS names
+                 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) l.database
+                 WHERE l.locktype OPERATOR(pg_catalog.=) 'relation'
+                   AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+                   AND l.relation OPERATOR(pg_catalog.=) o.relation
+                   AND l.mode OPERATOR(pg_catalog.=) ANY
+                       ('{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[])
+                   AND NOT o.failed
+             ) b
     ) h
     WHERE xid IS NOT NULL
     ORDER BY pg_catalog.age(xid) DESC;

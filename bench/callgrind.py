@@ -1,13 +1,13 @@
 """A server whose instructions are counted, by valgrind's callgrind.
 
-Time depends on the machine and its other load; the number of instructions of a
-backend does not. It differs by about one per cent between runs, because only
+Time depends on the machine and its other load, but the number of a backend's
+instructions hardly does. It differs by about one per cent between runs, since only
 one backend works at a time and the undo worker is stopped meanwhile.
 
-The tables are loaded at full speed, without callgrind. Then the server is
-started again under callgrind, which makes it about 50 times slower. At each
-call of pg_backend_pid() callgrind writes the counts since the last call. So the
-operation is enclosed in two such calls.
+The tables are loaded without callgrind. Then the server is restarted under
+callgrind, which makes it about 50 times slower. At each call of pg_backend_pid()
+callgrind writes a profile of what has run since the last call, so each operation is
+enclosed in two such calls.
 """
 
 import glob
@@ -23,7 +23,7 @@ REST_PATIENCE = 120.0           # seconds that we wait for the undo workers to b
 
 
 class CallgrindServer(PrivateServer):
-    """A private server that can be started again under callgrind."""
+    """A private server that can be restarted under callgrind."""
 
     counting = False
 
@@ -37,7 +37,7 @@ class CallgrindServer(PrivateServer):
         return dict(super().environment(), PGCONNECT_TIMEOUT="300")
 
     def count_instructions(self):
-        """Start the server again, now under callgrind."""
+        """Restarts the server under callgrind."""
         self.disconnect()
         data = os.path.join(self.directory, "data")
         self._as_owner([self.tool("pg_ctl"), "-s", "-w", "-D", data, "-m", "fast", "stop"])
@@ -53,7 +53,7 @@ class CallgrindServer(PrivateServer):
         self.counting = True
 
     def stop(self):
-        """As for other servers; waits for the last profile, which is written after the server has ended."""
+        """Stops and removes the server; waits for the postmaster, which writes a profile at its end."""
         directory, postmaster = self.directory, None
         if directory and self.counting:
             try:
@@ -69,14 +69,15 @@ class CallgrindServer(PrivateServer):
             shutil.rmtree(directory, ignore_errors=True)
 
     def mark(self, session):
-        """Close one profile of the session's backend and begin the next; returns the path of the one closed."""
+        """Ends one profile of the session's backend and begins the next; returns the path of the ended one."""
         pid = int(session.value("SELECT pg_backend_pid()"))
         files = glob.glob(self.server_file(f"counts.{pid}.*"))
         if not files:
-            raise BenchError("callgrind wrote no profile: is valgrind whole?")
+            raise BenchError("callgrind wrote no profile: is valgrind completely installed?")
         return max(files, key=lambda path: int(path.rpartition(".")[2]))
 
     def forget_profiles(self):
+        """Removes all profiles."""
         for path in glob.glob(self.server_file("counts.*")):
             try:
                 os.unlink(path)
@@ -85,25 +86,25 @@ class CallgrindServer(PrivateServer):
 
 
 class StoppedWorkers:
-    """zundo's background processes, standing still while the context lasts.
+    """A context during which zundo's background processes are stopped (SIGSTOP).
 
-    They are stopped where they wait for their next cycle, so that they hold no
-    lock. A worker ends where nothing is left to do; with the launcher stopped no
-    other begins.
+    They are stopped while they wait for their next cycle, when they hold no lock. A
+    worker may exit if nothing is left to do, but since the launcher is stopped, too,
+    no new one starts.
     """
 
     def __init__(self, session):
-        """session is another one than that whose work is measured."""
+        """session must not be the one whose work is measured."""
         self.session, self.pids = session, []
 
     def look(self):
-        """{pid: does it wait for its next cycle}"""
+        """Returns {pid: whether it waits for its next cycle}."""
         rows = self.session.query("SELECT pid, wait_event_type = 'Extension' AND wait_event IS NOT NULL FROM pg_stat_activity"
                              " WHERE backend_type IN ('zundo undo worker', 'zundo undo launcher')")
         return {int(pid): waits == "t" for pid, waits in rows}
 
     def stop(self):
-        """Stop them; returns whether they all stand where they may."""
+        """Stops the processes that wait; returns whether these are all of them and still wait."""
         self.pids = [pid for pid, waits in self.look().items() if waits]
         for pid in self.pids:
             os.kill(pid, signal.SIGSTOP)
@@ -112,6 +113,7 @@ class StoppedWorkers:
         return set(found) == set(self.pids) and all(found.values())
 
     def resume(self):
+        """Lets the stopped processes continue."""
         for pid in self.pids:
             try:
                 os.kill(pid, signal.SIGCONT)
@@ -120,12 +122,13 @@ class StoppedWorkers:
         self.pids = []
 
     def __enter__(self):
+        """Stops the undo workers when all of them wait. Raises BenchError if they stay busy."""
         start = time.monotonic()
         try:
             while not self.stop():
                 self.resume()
                 if time.monotonic() - start > REST_PATIENCE:
-                    raise BenchError("the undo workers do not come to rest")
+                    raise BenchError("the undo workers do not become idle")
                 time.sleep(0.05)
         except BaseException:
             self.resume()
@@ -137,7 +140,7 @@ class StoppedWorkers:
 
 
 def instructions(path):
-    """All instructions of a profile."""
+    """Returns the number of instructions in a profile."""
     with open(path, encoding="utf-8", errors="replace") as profile:
         for line in profile:
             match = re.match(r"(?:summary|totals): (\d+)", line)
@@ -147,10 +150,11 @@ def instructions(path):
 
 
 def calls(path):
-    """How often each function was called by each other: {(caller, called): times}."""
+    """Returns {(caller, called function): number of calls} of a profile."""
     names, counts, caller, called = {}, {}, None, None
 
     def name_of(text):
+        """Returns the name behind callgrind's (id) with or without a name."""
         match = re.match(r"(\(\d+\))(?: (.*))?", text)
         if not match:
             return text

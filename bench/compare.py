@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""./zundo compare: heap and zheap in one server, in one run, alternating.
+"""./zundo compare: measures workloads on heap and on zheap, in turns, in one server.
 
-Started by ./zundo, which builds and installs the extension first. Exit status:
-0 measured, 1 an operation failed, 2 a wrong option or a server that cannot be used, 130 interrupted.
+./zundo starts this program after it has built and installed the extension. Exit
+status: 0 measured, 1 an operation failed, 2 a wrong option or a server that cannot be
+used, 130 interrupted.
 """
 
 import argparse
@@ -31,14 +32,16 @@ workloads.WORKLOADS.update(indexed.WORKLOADS)
 
 
 class Parser(argparse.ArgumentParser):
-    """One clear line for a wrong option."""
+    """An ArgumentParser that reports a wrong option in one line."""
 
     def error(self, message):
+        """Prints the message and exits with status 2."""
         print(f"zundo: {message} (see ./zundo help)", file=sys.stderr)
         sys.exit(2)
 
 
 def positive(text):
+    """Returns the number; raises ArgumentTypeError unless it is a whole number above 0."""
     try:
         value = int(text)
     except ValueError:
@@ -49,7 +52,7 @@ def positive(text):
 
 
 def named(text):
-    """The workloads of a list of names."""
+    """Returns the workloads of a comma-separated list; raises ArgumentTypeError if one is unknown."""
     known = list(workloads.WORKLOADS) + ["ops"]
     wrong = [name for name in text.split(",") if name not in known + ["all"]]
     if wrong:
@@ -58,6 +61,7 @@ def named(text):
 
 
 def parse(arguments):
+    """Returns the options of the command line; exits with status 2 if they are wrong."""
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
     parser.add_argument("--workload", default=["W1"], metavar="NAME,...", type=named, help="or all (W1)")
     parser.add_argument("--seconds", type=positive, help="of load per run (W1, W7: 60; W2L, W4L: 180; W8: 10; others: 20)")
@@ -69,7 +73,7 @@ def parse(arguments):
     parser.add_argument("--rows", type=positive, default=100000, help="of the tables of workload ops (100000)")
     parser.add_argument("--ops", default="", metavar="NAME,...", help="only these operations of workload ops")
     parser.add_argument("--scaling", action="store_true", help="four loads over 1 to 4 clients per core")
-    parser.add_argument("--touched", action="store_true", help="count what a transaction shares; into docs/scaling.md")
+    parser.add_argument("--touched", action="store_true", help="count what a transaction shares with others; writes docs/scaling.md")
     parser.add_argument("--list", action="store_true", help="list the operations")
     parser.add_argument("--server", metavar="CONNINFO", help="an existing server instead of a private one")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
@@ -92,22 +96,27 @@ def parse(arguments):
 
 
 def say(text):
+    """Prints a line about the progress to stderr."""
     print(f"zundo: {text}", file=sys.stderr, flush=True)
 
 
 def interrupted(_signal, _frame):
+    """Handles SIGINT and SIGTERM."""
     raise KeyboardInterrupt
 
 
 def engines():
-    """heap first, then the other; ZUNDO_BENCH_AM=heap tests the benchmark itself."""
+    """Returns the two Engines, heap first. With ZUNDO_BENCH_AM=heap the second one is heap, too."""
     method = os.environ.get("ZUNDO_BENCH_AM", "zheap")
     return [workloads.Engine("heap", "heap"),
             workloads.Engine("zheap" if method == "zheap" else "other", method)]
 
 
 def measure(bench, workload, rounds, sides):
-    """All rounds of one workload; the engine that begins alternates."""
+    """Runs all rounds of one workload; the engine that begins alternates.
+
+    Returns the workload's title and {engine: figures of each round}.
+    """
     title, function, _ = workloads.WORKLOADS[workload]
     needed = indexed.settings(workload, bench.scale)
     if bench.server.private:
@@ -123,7 +132,7 @@ def measure(bench, workload, rounds, sides):
 
 
 def measure_workload(bench, workload, options, sides, folder):
-    """One workload: (what goes into the JSON, its table, its pictures)."""
+    """Measures one workload; returns (figures for the JSON, table, paths of its plots)."""
     names = tuple(side.name for side in sides)
     crowd = Crowd(bench)
     if workload == "ops":
@@ -148,7 +157,7 @@ def measure_workload(bench, workload, options, sides, folder):
 
 
 class Crowd:
-    """How much else ran on the machine meanwhile."""
+    """Measures how much of the machine other processes use from now on."""
 
     def __init__(self, bench):
         self.bench = bench
@@ -158,12 +167,15 @@ class Crowd:
         self.found = None
 
     def _used(self):
-        """CPU seconds of the whole machine, of the server, and of this process with the clients that have ended."""
+        """Returns the CPU seconds of all processes, of the server, and of this process and its clients that have ended."""
         times = os.times()
         return machine_busy_seconds(), self.bench.server.cpu_seconds(), sum(times[:4])
 
     def figures(self):
-        """Load averages; the share of the machine's cores that neither the server nor its clients used."""
+        """Returns load averages, the share of the cores that neither the server nor its clients used, and the seconds.
+
+        The first call ends the measurement; later ones return the same.
+        """
         if self.found is None:
             others, passed = None, time.monotonic() - self.begun
             if None not in self.used + self._used():
@@ -174,7 +186,7 @@ class Crowd:
         return self.found
 
     def words(self):
-        """The same for a reader."""
+        """Returns the figures as a list of one sentence."""
         found = self.figures()
         others = "unknown" if found["others"] is None else f"{found['others'] * 100:.0f} %"
         return [f"Took {found['seconds']} s. Load average {found['load at begin']} before and {found['load at end']} after; share of the "
@@ -182,7 +194,7 @@ class Crowd:
 
 
 def commit():
-    """What was measured: the commit of this checkout, and whether it was changed."""
+    """Returns the commit of this checkout, with "-dirty" if files differ from it, or "unknown"."""
     folder = os.path.dirname(os.path.abspath(__file__))
     try:
         done = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True,
@@ -193,6 +205,7 @@ def commit():
 
 
 def results_folder():
+    """Creates bench/results and returns its path."""
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
     try:
         os.makedirs(folder, exist_ok=True)
@@ -202,16 +215,20 @@ def results_folder():
 
 
 def measure_scaling(bench, load, options, sides, folder):
-    """As measure_workload, for one load over the number of clients."""
+    """Measures one load with increasing numbers of clients; returns what measure_workload returns."""
     names = tuple(side.name for side in sides)
     bench.progress, bench.say = say, lambda text: None
+    crowd = Crowd(bench)
     points = scaling.measure_load(bench, load, sides, options.seconds or 10, options.rounds or 3)
-    pictures = with_plots(lambda plots: plots.over_clients(load, scaling.LOADS[load][0], points, names, folder))
-    return {"title": scaling.LOADS[load][0], "clients": points}, scaling.table_of(load, points, names), pictures
+    title, what = scaling.LOADS[load][:2]
+    table = scaling.table_of(load, points, names)
+    table.notes += crowd.words()
+    pictures = with_plots(lambda plots: plots.over_clients(load, points, names, folder))
+    return {"title": title, "what": what, "clients": points, "crowd": crowd.figures()}, table, pictures
 
 
 def what_to_measure(options, server):
-    """(names, the function that measures one of them, the page's name)"""
+    """Returns (names of workloads or loads, the function that measures one of them, the name of the page)."""
     if options.scaling:
         return list(scaling.LOADS), measure_scaling, "scaling"
     left_out = [] if server.private else [name for name in options.workload if name == "ops" or indexed.settings(name, 1)]
@@ -221,7 +238,7 @@ def what_to_measure(options, server):
 
 
 def command_line():
-    """The user's, without what ./zundo adds."""
+    """Returns the user's command line, without the option that ./zundo has added."""
     words = sys.argv[1:]
     if words[:1] == ["--bindir"]:
         words = words[2:]
@@ -229,7 +246,7 @@ def command_line():
 
 
 def run(options, server):
-    """Measure what the options ask for; returns the exit status."""
+    """Measures what the options ask for and writes the results; returns the exit status."""
     begun = time.monotonic()
     sides = engines()
     names = tuple(side.name for side in sides)
@@ -251,12 +268,13 @@ def run(options, server):
     results = {
         "when": time.strftime("%Y-%m-%d %H:%M %Z"), "machine": machine(), "server": server.describe(),
         "command": command_line(), "commit": commit(),
-        "options": {"scale": options.scale, "clients": options.clients or "default", "seconds": options.seconds or "default",
+        "options": {"scale": options.scale, "clients": "1 to 4 per core" if options.scaling else options.clients or "default",
+                    "seconds": options.seconds or "default",
                     "rounds": options.rounds or "default", "server of": "its own" if server.private else "the user"},
         "workloads": {},
     }
     if results["server"]["settings"].get("debug_assertions") == "on":
-        say("this server was built with assertions: the figures say little about speed")
+        say("this server was built with assertions: its speed is not that of a normal build")
     tables, plots = {}, {}
     for workload in chosen:
         figures, tables[workload], plots[workload] = measure_one(bench, workload, options, sides, folder)
@@ -273,6 +291,7 @@ def run(options, server):
 
 
 def write_touched(bench, sides):
+    """Counts what transactions share, and writes the table into docs/scaling.md."""
     version = bench.server.run_sql("postgres", "SHOW server_version").split()[0]
     table = touched.markdown(touched.measure_all(bench, sides, say), version)
     touched.write(table)
@@ -280,7 +299,7 @@ def write_touched(bench, sides):
 
 
 def with_plots(draw_them):
-    """What draw_them makes with the module plots, or nothing if matplotlib is missing."""
+    """Returns the result of draw_them(plots), or an empty list if matplotlib is missing."""
     try:
         import plots
     except ImportError:
@@ -290,6 +309,7 @@ def with_plots(draw_them):
 
 
 def main():
+    """Returns the exit status."""
     options = parse(sys.argv[1:])
     if options.list:
         for operation in operations.OPERATIONS.values():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Counts the instructions of single operations and compares them with bounds.
 
-./zundo test --part cost runs it. Each operation of operations.py is run once on
-heap and once on zheap, on small tables, under callgrind. Instructions per row of
-zheap, their ratio to heap's, bytes of WAL and of undo per row are compared with
-a file of bounds; --record writes it. One line for each operation; exit status 1
-if a figure is above its bound.
+./zundo test --part cost starts this program. It runs each operation of operations.py
+once on heap and once on zheap, on small tables, under callgrind. It compares zheap's
+instructions per row, their ratio to heap's, and bytes of WAL and of undo per row with
+a file of bounds, which --record writes. It prints one line for each operation. The
+exit status is 1 if a figure is above its bound.
 """
 
 import argparse
@@ -24,21 +24,22 @@ from workloads import Bench, Engine, create_databases  # noqa: E402
 
 ROWS = 2000
 FIGURES = ("instructions", "ratio", "WAL", "undo")
-# What --record adds to what it measured: a part of it, and a constant.
+# What --record adds to a measured figure: this part of the figure, and a constant.
 MARGINS = {"instructions": (0.08, 100), "ratio": (0.1, 0.03), "WAL": (0.05, 4), "undo": (0.05, 1)}
-SLACK = 0.8                     # a figure below this part of its bound means that the bound can be lowered
+SLACK = 0.8                     # if a figure with margin is below this part of its bound, the bound can be lowered
 
-# Work of other processes, and code that is made at run time, would not be counted; a ROLLBACK costs
-# heap nothing, and VACUUM of nothing too little.
+# Operations without bounds: instructions of parallel workers and of JIT-compiled code are not counted; heap does
+# nothing for a ROLLBACK, and hardly anything for a VACUUM without dead rows, so that the ratio means nothing.
 LEFT_OUT = ("seq_parallel", "create_index_par", "seq_wide_jit", "rollback_update", "vacuum_clean")
 
 
 def guarded():
+    """Returns the operations that have bounds."""
     return [operation for operation in operations.OPERATIONS.values() if operation.name not in LEFT_OUT]
 
 
 def measure(runner, meter, engine, operation):
-    """Instructions, bytes of WAL records (without images of pages) and of undo of one operation."""
+    """Runs one operation; returns its instructions, bytes of WAL records (without images of pages) and of undo."""
     server, watcher = runner.bench.server, runner.watcher(engine)
     runner.settle(engine)
     with StoppedWorkers(watcher), runner.stage(engine, operation) as session:
@@ -52,7 +53,7 @@ def measure(runner, meter, engine, operation):
 
 
 def figures_of(runner, meters, sides, operation):
-    """The figures of FIGURES, per row, and heap's instructions."""
+    """Runs one operation on both sides; returns the figures of FIGURES and heap's instructions, per row."""
     rows = operation.rows(runner.rows)
     (heap, _, _), (zheap, wal, undo) = (measure(runner, *pair, operation) for pair in zip(meters, sides))
     runner.bench.server.forget_profiles()
@@ -61,7 +62,7 @@ def figures_of(runner, meters, sides, operation):
 
 
 def measure_all(server, chosen, rows, report):
-    """Measure the operations on a fresh server; report gets each operation and its figures."""
+    """Starts the server and measures the operations; calls report with each operation and its figures."""
     bench = Bench(server, types.SimpleNamespace(scale=1, clients=1, seconds=1), lambda text: None)
     sides = [Engine("heap", "heap"), Engine("zheap", "zheap")]
     server.start()
@@ -80,7 +81,7 @@ def measure_all(server, chosen, rows, report):
 
 
 def read_bounds(path):
-    """{operation: {figure: bound}} of the file."""
+    """Returns {operation: {figure: bound}} of the file, which may be missing; raises BenchError if it is wrong."""
     bounds = {}
     try:
         with open(path, encoding="utf-8") as lines:
@@ -96,6 +97,7 @@ def read_bounds(path):
 
 
 def write_bounds(path, bounds, rows):
+    """Writes the file of bounds."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "w", encoding="utf-8") as out:
         out.write(f"""# Bounds of ./zundo test --part cost, per row, at {rows} rows: the instructions of
@@ -113,16 +115,18 @@ def write_bounds(path, bounds, rows):
 
 
 def with_margin(figures):
+    """Returns bounds for the figures."""
     return {name: figures[name] * (1 + MARGINS[name][0]) + MARGINS[name][1] for name in FIGURES}
 
 
 def shown(name, value):
+    """Returns a figure with its unit."""
     return f"{value:.2f} of heap's" if name == "ratio" else \
         f"{value:.0f} instructions" if name == "instructions" else f"{value:.1f} B of {name}"
 
 
 def judge(operation, figures, bound, path):
-    """("ok" or "FAILED", what to say)."""
+    """Returns ("ok" or "FAILED", a line for the user)."""
     all_figures = ", ".join(shown(name, figures[name]) for name in FIGURES) + f" (heap: {figures['heap']:.0f})"
     if bound is None:
         return "FAILED", f"{operation.name}: {all_figures}; {path} has no bounds for it: record them with --record"
@@ -135,10 +139,11 @@ def judge(operation, figures, bound, path):
 
 
 def main():
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="cost.py", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--bindir", required=True, help="of the server, with zundo installed")
-    parser.add_argument("--bounds", required=True, help="the file")
-    parser.add_argument("--record", action="store_true", help="write what is measured there, plus a margin")
+    parser.add_argument("--bounds", required=True, help="file of bounds")
+    parser.add_argument("--record", action="store_true", help="write the measured figures, plus a margin, to that file")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--part", default="1/1", help="K/N: only each N-th operation, from the K-th on")
     parser.add_argument("names", nargs="*", help="only operations whose name contains one of these")
@@ -151,6 +156,7 @@ def main():
     bounds, failed = read_bounds(options.bounds), []
 
     def report(operation, figures):
+        """Prints the figures of an operation beside its bounds, and notes whether these are exceeded."""
         if options.record:
             bounds[operation.name] = with_margin(figures)
         status, words = judge(operation, figures, bounds.get(operation.name), options.bounds)

@@ -1,5 +1,6 @@
--- What ten updates of every row leave behind while an older snapshot is open, and after it: bytes only, so that any machine gives
--- the same figures. Run it twice in a database of its own, in one server that preloads zundo:
+-- Measures what ten updates of every row leave behind, while an older snapshot is open and after its end. It
+-- counts bytes only, so that any machine gives the same figures. Run it for each access method, in a database
+-- that is used for nothing else, on a server that preloads zundo:
 --   psql -v am=heap -f bench/growth.sql    and    psql -v am=zheap -f bench/growth.sql
 \set ON_ERROR_STOP on
 \set QUIET on

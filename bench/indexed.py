@@ -1,10 +1,10 @@
 """Workloads whose updates change indexed columns: W2, W4, W5, W7 and their variants.
 
-The heap tables have btree indexes. The zheap tables have zbtree indexes, except for unique ones, which zbtree does not
-support; in the variants W2s, W4s and W5s all indexes are btree.
+The heap tables have btree indexes. The zheap tables have zbtree indexes, except for
+unique ones, which zbtree does not support. In the variants W2s, W4s and W5s all
+indexes are btree.
 """
 
-import os
 import statistics
 import threading
 
@@ -12,26 +12,26 @@ from server import BenchError, percentiles, speed
 from workloads import await_true, open_snapshot, wal_position, without_images
 
 FILLERS = 12
-QUIET = 60.0                    # seconds in which entries that nobody needs should go
-ENOUGH = 1.02                   # entries per row
+QUIET = 60.0                    # seconds that we wait until stale entries are deleted
+ENOUGH = 1.02                   # entries per row at which the wait ends
 JOBS_PER_SECOND = 800
 
 
 class Case:
-    """What is measured: the table with its indexes, the load, and what happens beside it."""
+    """A workload: the table with its indexes, and the load."""
 
     def __init__(self, setup, script, changed=None, clients=None, snapshot=False, seconds=20, buffers=None):
-        self.setup = setup              # statements; {btree}: the index access method, {rows}, {fill}
+        self.setup = setup              # statements; {btree} is the index access method, {unique} UNIQUE or nothing
         self.script = script            # of pgbench
-        self.changed = changed          # the index whose key changes; growth is that of all others
+        self.changed = changed          # the index whose key changes; others_growth is about all others
         self.clients = clients
-        self.snapshot = snapshot        # a transaction with a snapshot stays open for the whole time
+        self.snapshot = snapshot        # does a transaction with a snapshot stay open the whole time?
         self.seconds = seconds
-        self.buffers = buffers          # kB of shared_buffers for each unit of the scale; None: as the server has
+        self.buffers = buffers          # shared_buffers in kB per unit of the scale; None: the server's setting
 
 
 def one_of_many(fill, **how):
-    """W2: one of six indexes changes. A unit of the scale makes about 14 MB on heap."""
+    """Returns the Case W2: one of six indexes changes. A unit of the scale is about 14 MB on heap."""
     fillers = ", ".join(f"filler{n} text" for n in range(1, FILLERS + 1))
     values = ", ".join(["md5(random()::text)"] * FILLERS)
     return Case(
@@ -46,7 +46,10 @@ def one_of_many(fill, **how):
 
 
 def included(**how):
-    """W4: a column that an index includes. A unit of the scale makes 1.3 MB of indexes on heap, and 2.6 MB of table."""
+    """Returns the Case W4: an index includes the changed column.
+
+    A unit of the scale is 2.6 MB of table and 1.3 MB of indexes on heap.
+    """
     return Case(
         """CREATE TABLE measured (aid int NOT NULL, bid int, abalance int, filler char(84));
            INSERT INTO measured SELECT g, 1, 0, '' FROM generate_series(1, {rows}) g;
@@ -82,12 +85,12 @@ CASES = {
 
 
 def own_method(engine, method):
-    """The access method of the engine's indexes: zbtree needs zheap."""
+    """Returns the access method of the engine's indexes: method, but btree for heap."""
     return method if engine.has_undo else "btree"
 
 
 def load_case(bench, engine, case, method):
-    """Make the table; returns the number of rows that a script may choose from."""
+    """Creates the table; returns the number of rows from which the script chooses."""
     rows = bench.scale * 20000
     own = own_method(engine, method)
     bench.say(f"loading, indexes by {own}")
@@ -98,7 +101,7 @@ def load_case(bench, engine, case, method):
 
 
 def sizes(session, engine, changed):
-    """Bytes of the table, of the index that changes and of the others, and of all on disk with the undo file."""
+    """Returns the bytes of the table, of the index that changes, of the others, of the undo log's file, and their sum."""
     row = session.query("SELECT pg_table_size('measured'), coalesce(sum(pg_relation_size(indexrelid)) FILTER (WHERE c.relname = "
                         f"'{changed}'), 0), coalesce(sum(pg_relation_size(indexrelid)) FILTER (WHERE c.relname <> '{changed}'), 0) "
                         "FROM pg_index i JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = 'measured'::regclass")[0]
@@ -109,10 +112,12 @@ def sizes(session, engine, changed):
 
 
 def growth(begin, end, key):
+    """Returns by which share a size has grown, or None."""
     return end[key] / begin[key] - 1 if begin[key] else None
 
 
 def script_file(bench, name, text):
+    """Writes a script for pgbench; returns its path."""
     path = bench.scratch(name + ".sql")
     with open(path, "w", encoding="utf-8") as out:
         out.write("\n".join(line.strip() for line in text.splitlines()) + "\n")
@@ -120,7 +125,7 @@ def script_file(bench, name, text):
 
 
 def entries_per_row(session, index):
-    """Entries of the changed index for each row; None if it is not a zbtree index."""
+    """Returns the number of the index's entries per row; None if it is not a zbtree index."""
     if session.value(f"SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE c.oid = '{index}'::regclass") != "zbtree":
         return None
     entries = int(session.value(f"SELECT entries FROM zundo.index_entries('{index}')"))
@@ -128,17 +133,18 @@ def entries_per_row(session, index):
 
 
 def entries_after_quiet(session, index):
-    """The same after QUIET seconds without load and VACUUM, or as soon as there are few."""
+    """Waits up to QUIET seconds, without load and VACUUM, for stale entries to be deleted; returns entries per row."""
     session.query("ALTER TABLE measured SET (autovacuum_enabled = off)")
     await_true(lambda: entries_per_row(session, index) <= ENOUGH, QUIET, 2.0)
     return entries_per_row(session, index)
 
 
 def run_case(name, method):
-    """The function that measures one case on one engine."""
+    """Returns the function that measures one case on one engine."""
     case = CASES[name]
 
     def measure(bench, engine):
+        """Loads the case into the engine, runs its clients and returns the figures."""
         seconds = bench.seconds or case.seconds
         rows = load_case(bench, engine, case, method)
         meter, reader = bench.session(engine), bench.session(engine)
@@ -168,7 +174,7 @@ def run_case(name, method):
             figures["wal_without_images"] = without_images(bench, engine, meter, options, 5)
         if case.changed and not case.buffers and engine.has_undo and own_method(engine, method) == "zbtree":
             figures["entries_per_row"] = entries_per_row(meter, case.changed)
-            bench.say("waiting for entries that nobody needs to go")
+            bench.say("waiting until stale index entries are deleted")
             figures["entries_quiet"] = entries_after_quiet(meter, case.changed)
         reader.close()
         meter.close()
@@ -185,20 +191,21 @@ CLAIM = ("UPDATE measured SET status = 1 WHERE id = (SELECT id FROM measured WHE
          "FOR UPDATE SKIP LOCKED)")
 
 
-class Analysts:
-    """Queries that always overlap: when one ends, its session begins the next one. Each keeps its snapshot all the time."""
+class OverlappingQueries:
+    """Sessions that run one long query after the other, at different times, so that some snapshot is always old."""
 
     SESSIONS = 3
 
     def __init__(self, bench, engine, length):
         self.length, self.ended, self.error = length, threading.Event(), None
         self.sessions = [bench.session(engine) for _ in range(self.SESSIONS)]
-        self.threads = [threading.Thread(target=self._ask, args=(number, session), daemon=True)
+        self.threads = [threading.Thread(target=self._run, args=(number, session), daemon=True)
                         for number, session in enumerate(self.sessions)]
         for thread in self.threads:
             thread.start()
 
-    def _ask(self, number, session):
+    def _run(self, number, session):
+        """Runs one long query after the other until it is stopped."""
         try:
             self.ended.wait(number * self.length / self.SESSIONS)
             while not self.ended.is_set():
@@ -207,7 +214,7 @@ class Analysts:
             self.error = None if self.ended.is_set() else error
 
     def finish(self):
-        """End them at once."""
+        """Kills the sessions; raises the BenchError that ended one of them early, if any."""
         self.ended.set()
         for session in self.sessions:
             session.kill()
@@ -218,13 +225,13 @@ class Analysts:
 
 
 def queue_beside_queries(bench, engine):
-    """W7: three overlapping queries, each 120 s of a run of 900 s."""
+    """Runs W7: jobs beside three overlapping queries, which take 120 s in a run of 900 s."""
     length = max(1, (bench.seconds or 60) * 120 / 900)
-    return queue(bench, engine, f"three queries of {length:.0f} s", lambda: Analysts(bench, engine, length))
+    return queue(bench, engine, f"three queries of {length:.0f} s", lambda: OverlappingQueries(bench, engine, length))
 
 
 def queue_beside_snapshot(bench, engine):
-    """W7o: one snapshot that stays."""
+    """Runs W7o: jobs beside one snapshot that stays open."""
     return queue(bench, engine, "an open snapshot", lambda: OpenSnapshot(bench, engine))
 
 
@@ -236,15 +243,19 @@ class OpenSnapshot:
         open_snapshot(self.session, "SELECT count(*) FROM measured")
 
     def finish(self):
+        """Ends the transaction and the session."""
         self.session.query("COMMIT")
         self.session.close()
 
 
-def queue(bench, engine, beside, begin_analysts):
-    """Jobs come at a fixed rate and are claimed at once."""
+def queue(bench, engine, beside, begin_readers):
+    """Runs a load in which jobs are inserted at a fixed rate and claimed at once; returns its figures.
+
+    begin_readers returns an object that holds snapshots until its finish() is called; beside describes it.
+    """
     seconds = bench.seconds or 60
     load_case(bench, engine, Case(QUEUE, ""), "zbtree")
-    meter, analysts = bench.session(engine), begin_analysts()
+    meter, readers = bench.session(engine), begin_readers()
     bench.say(f"{JOBS_PER_SECOND} jobs a second for {seconds} s, beside {beside}")
     begin, cpu, wal = sizes(meter, engine, "changed"), bench.server.cpu_seconds(), wal_position(meter)
     producer = bench.load(engine, ["-R", str(JOBS_PER_SECOND), "-f", script_file(bench, "produce", PRODUCE)], seconds, 2)
@@ -256,7 +267,7 @@ def queue(bench, engine, beside, begin_analysts):
     meter.query("SET enable_seqscan = off")
     claims = [meter.timed(CLAIM)[0] for _ in range(20)]
     end = sizes(meter, engine, "changed")
-    analysts.finish()
+    readers.finish()
     meter.close()
     bench.server.run_sql(engine.database, "DROP TABLE measured;\n")
     jobs = made["transactions"]
@@ -268,6 +279,7 @@ def queue(bench, engine, beside, begin_analysts):
     }
 
 
+# id: title, function, number of rounds
 WORKLOADS = {
     "W2": ("one of six indexes changes", run_case("W2", "zbtree"), 3),
     "W2f": ("one of six indexes changes, fillfactor 90", run_case("W2f", "zbtree"), 3),
@@ -284,7 +296,7 @@ WORKLOADS = {
 
 
 def settings(workload, scale):
-    """The settings of the server that a workload needs, if it needs any."""
+    """Returns the settings of the server that a workload needs, {} if none."""
     case = CASES.get(workload)
     if case is None or case.buffers is None:
         return {}

@@ -1,29 +1,30 @@
-"""The list of single operations, SQL commands or transactions of one kind, whose cost is measured.
+"""The operations whose cost is measured: SQL commands, or transactions of one kind.
 
-This file contains data only. ops.py measures CPU time (./zundo compare --workload ops), cost.py instructions
-(./zundo test --part cost), touched.py calls of functions.
+This file has only data. ops.py measures CPU time (./zundo compare --workload ops),
+cost.py instructions (./zundo test --part cost), touched.py calls of functions.
 
-In all texts {t} is the operation's own table, {am} its access method, {n} the
-number of rows, {n3} a third of it and so on, {file} a file for COPY with all
-rows. src is a heap table with the rows that the tables are filled with, big one
-with a single value of 8 kB.
+In the commands {t} is the operation's table, {am} its access method, {n} the number
+of rows, {n3} a third of it and so on, {file} a file for COPY with all rows. The
+tables are filled from the heap table src; the heap table big has one value of 8 kB.
 """
 
 
 class Operation:
-    """One operation, in the order in which its parts run.
+    """One operation. Its commands run in this order:
 
-    setup       commands that make the table
+    setup       commands that create the table
     before      commands of the measured session
-    snapshot    the session that then takes a snapshot that stays: "own", the measured
-                one; "other", another one; None, no session
-    changes     commands that another session commits after that
-    warm        commands of the measured session, not measured
-    run         what is measured
+    snapshot    which session begins a transaction with one snapshot for all its
+                queries: "own", the measured one; "other", another one; or None
+    changes     commands that another session then commits
+    warm        commands of the measured session, which are not measured
+    run         the measured commands
     after       commands of the measured session
-    divisor     rows / divisor is what figures are divided by
-    shared      name of a table that operations share that change nothing
-    beside      name of an operation that is the same without some disturbance
+
+    divisor     figures are divided by rows / divisor
+    shared      name of a table that is shared by operations that change nothing
+    beside      name of the operation with the same commands but without the
+                snapshot or the changes, for comparison
     """
 
     def __init__(self, name, group, what, run, setup=(), before=(), snapshot=None, changes=(), warm=(), after=(),
@@ -33,19 +34,19 @@ class Operation:
         self.warm, self.run, self.after = listed(warm), listed(run), listed(after)
         self.divisor, self.shared, self.beside = divisor, shared, beside
         self.temporary = any("CREATE TEMP" in text for text in self.setup)
-        self.needs_file = any("{file}" in text for text in self.run)
         self.parallel = any(text.startswith("SET max_parallel") and not text.endswith("= 0") for text in self.before)
 
     def rows(self, rows):
-        """How many rows, or transactions, one measurement is about."""
+        """Returns the number of rows, or transactions, by which figures are divided."""
         return max(rows // self.divisor, 1)
 
     def table(self, engine_name):
-        """Its table; operations that are shared find the same."""
+        """Returns the name of the operation's table; all operations with the same shared have the same."""
         return f"shared_{self.shared}_{engine_name}" if self.shared else f"op_{self.name}_{engine_name}"
 
 
 def listed(texts):
+    """Returns a list of the commands, which may be given as one string."""
     return [texts] if isinstance(texts, str) else list(texts)
 
 
@@ -63,7 +64,7 @@ TOASTED_ROWS = "SELECT i, value FROM generate_series(1, {n50}) i, big"
 
 
 def table(columns=ROW, rows=FROM_SRC, key=False, more=(), options="", kind="TABLE", vacuum=True):
-    """Commands that make and fill a table."""
+    """Returns commands that create and fill a table."""
     made = ["DROP TABLE IF EXISTS {t}_child", "DROP TABLE IF EXISTS {t}",
             f"CREATE {kind} {{t}} ({columns}) USING {{am}} WITH ({', '.join(filter(None, (OPTIONS, options)))})"]
     if rows:
@@ -77,26 +78,30 @@ def table(columns=ROW, rows=FROM_SRC, key=False, more=(), options="", kind="TABL
 
 
 def empty(**options):
+    """Returns commands that create an empty table."""
     return table(rows=None, **options)
 
 
-def child():
-    """A parent with a key, and an empty child table."""
-    return table(key=True) + [f"CREATE TABLE {{t}}_child (id int, parent int REFERENCES {{t}}) USING {{am}} WITH ({OPTIONS})"]
+def child(action=""):
+    """Returns commands that create a table with a key, and an empty table that refers to it."""
+    return table(key=True) + [f"CREATE TABLE {{t}}_child (id int, parent int REFERENCES {{t}} {action}) USING {{am}}"
+                              f" WITH ({OPTIONS})"]
 
 
 def loop(times, command, declare=""):
-    """A DO block: the command for i from 1 to times."""
+    """Returns a DO block that runs the command for i from 1 to times."""
     return f"DO $${declare}BEGIN FOR i IN 1..{times} LOOP {command} END LOOP; END$$"
 
 
 def trigger(name, event, body):
+    """Returns commands that create an AFTER row trigger."""
     return [f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {body} RETURN NULL; END'",
             f"CREATE TRIGGER {name} AFTER {event} ON {{t}} FOR EACH ROW EXECUTE FUNCTION {name}()"]
 
 
 UPDATE = "UPDATE {t} SET v = v + 1"
 INSERT = "INSERT INTO {t} SELECT * FROM src"
+LOCK_ALL = "SELECT count(*) FROM (SELECT 1 FROM {t} FOR UPDATE) x"
 INSERT_ONE = "INSERT INTO {t} VALUES (i, i, i, 'abcdefghijklmnopqrstuvwxyz');"
 SOME_KEY = "1 + (i::bigint * 7919) % {n}"
 SUM = "SELECT sum(v) FROM {t}"
@@ -128,6 +133,10 @@ WRITES = [
     Operation("copy_pk", "write", "COPY with a primary key", "COPY {t} FROM '{file}'", empty(key=True)),
     Operation("ctas", "write", "CREATE TABLE AS", "CREATE TABLE {t} USING {am} AS SELECT * FROM src",
               ["DROP TABLE IF EXISTS {t}"]),
+    Operation("refresh", "write", "REFRESH MATERIALIZED VIEW", "REFRESH MATERIALIZED VIEW {t}_view",
+              table() + ["DROP MATERIALIZED VIEW IF EXISTS {t}_view",
+                         "CREATE MATERIALIZED VIEW {t}_view USING {am} AS SELECT i AS id, i % 1000 AS v,"
+                         " 'abcdefghijklmnopqrstuvwxyz'::text AS f FROM generate_series(1, {n}) i"]),
     Operation("insert_unlogged", "write", "INSERT into an unlogged table", INSERT, empty(kind="UNLOGGED TABLE")),
     Operation("insert_temp", "write", "INSERT into a temporary table", INSERT, empty(kind="TEMP TABLE")),
     Operation("insert_trigger", "write", "INSERT with an AFTER row trigger", f"{INSERT} WHERE id <= {{n5}}",
@@ -169,20 +178,34 @@ WRITES = [
                                            "IF OLD.v > NEW.v THEN RAISE EXCEPTION ''?''; END IF;"))),
     Operation("toast_other", "write", "UPDATE of another column of rows with 8 kB out of line",
               "UPDATE {t} SET id = -id", table(columns=TOASTED, rows=TOASTED_ROWS), divisor=50),
+    Operation("update_serializable", "write", "UPDATE of all rows by a serializable transaction", UPDATE,
+              table(key=True), before="SET default_transaction_isolation = serializable"),
+    Operation("update_deferrable", "write", "UPDATE of a deferrable key", "UPDATE {t} SET id = id + {n}",
+              table(more=["ALTER TABLE {t} ADD PRIMARY KEY (id) DEFERRABLE"])),
     Operation("merge", "write", "MERGE that updates all rows",
               "MERGE INTO {t} d USING src s ON d.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v + 1", table(key=True)),
     Operation("delete_all", "write", "DELETE of all rows", "DELETE FROM {t}", table(key=True)),
     Operation("delete_half", "write", "DELETE of each second row", "DELETE FROM {t} WHERE id % 2 = 0", table(key=True),
               divisor=2),
+    Operation("delete_cascade", "write", "DELETE of rows that are referred to ON DELETE CASCADE", "DELETE FROM {t}",
+              child("ON DELETE CASCADE") + ["INSERT INTO {t}_child SELECT id, id FROM src",
+                                            "CREATE INDEX ON {t}_child (parent)", "VACUUM (ANALYZE) {t}_child"]),
+    Operation("delete_own", "write", "DELETE of rows that the same transaction has inserted", "DELETE FROM {t}",
+              empty(), before=["BEGIN", INSERT], after="COMMIT"),
     Operation("delete_4kb", "write", "DELETE of rows of 4 kB", "DELETE FROM {t}",
               empty(columns=TOASTED,
                     more=["ALTER TABLE {t} ALTER f SET STORAGE PLAIN",
                           "INSERT INTO {t} SELECT i, substr(value, 1 + i % 4000, 3900) FROM generate_series(1, {n50}) i, big",
                           "VACUUM (ANALYZE) {t}"]), divisor=50),
-    Operation("lock_update", "write", "SELECT FOR UPDATE of all rows",
-              "SELECT count(*) FROM (SELECT 1 FROM {t} FOR UPDATE) x", table(key=True)),
+    Operation("lock_update", "write", "SELECT FOR UPDATE of all rows", LOCK_ALL, table(key=True)),
     Operation("lock_keyshare", "write", "SELECT FOR KEY SHARE of all rows",
               "SELECT count(*) FROM (SELECT 1 FROM {t} FOR KEY SHARE) x", table(key=True)),
+    Operation("lock_again", "write", "SELECT FOR UPDATE of all rows, the second in its transaction", LOCK_ALL,
+              table(key=True), before=["BEGIN", LOCK_ALL], after="COMMIT"),
+    Operation("lock_upgrade", "write", "the same after SELECT FOR KEY SHARE", LOCK_ALL, table(key=True),
+              before=["BEGIN", "SELECT count(*) FROM (SELECT 1 FROM {t} FOR KEY SHARE) x"], after="COMMIT"),
+    Operation("update_locked", "write", "UPDATE of all rows after SELECT FOR UPDATE", UPDATE,
+              table(key=True, options="fillfactor = 50"), before=["BEGIN", LOCK_ALL], after="COMMIT"),
     Operation("rollback_update", "write", "ROLLBACK of an UPDATE of all rows", "ROLLBACK", table(key=True),
               before=["BEGIN", UPDATE]),
     Operation("rollback_then_count", "write", "the same and a scan at once", ["ROLLBACK", SUM], table(key=True),
@@ -203,6 +226,9 @@ TRANSACTIONS = [
     Operation("txn_select", "txn", "SELECT of one row by key, COMMIT",
               loop("{n10}", f"SELECT v INTO x FROM {{t}} WHERE id = {SOME_KEY}; COMMIT;", "DECLARE x int; "),
               table(key=True), shared="pk", divisor=10),
+    Operation("txn_queue", "txn", "the first row by key taken and deleted, COMMIT",
+              loop("{n10}", "DELETE FROM {t} WHERE id = (SELECT id FROM {t} ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED);"
+                   " COMMIT;"), table(key=True), before="SET synchronous_commit = on", divisor=10),
     Operation("subxacts", "txn", "UPDATE by key, each in a subtransaction",
               loop("{n10}", f"BEGIN {UPDATE} WHERE id = i; EXCEPTION WHEN division_by_zero THEN END;"),
               table(key=True), divisor=10),
@@ -321,7 +347,7 @@ MAINTENANCE = [
 
 OPERATIONS = {operation.name: operation for operation in WRITES + TRANSACTIONS + READS + OLD_SNAPSHOT + MAINTENANCE}
 
-# Those that are part of --workload all.
+# The operations that are part of --workload all.
 FEW = ("fk_insert", "create_index_old", "index_old_1")
 
 SOURCES = [
@@ -335,7 +361,7 @@ SOURCES = [
 
 
 def fill_in(text, table_name, method, rows, file):
-    """The command with everything in its place."""
+    """Returns the command with its placeholders replaced."""
     values = {"t": table_name, "am": method, "n": rows, "file": file}
     values.update({f"n{d}": max(rows // d, 1) for d in (3, 5, 10, 30, 50)})
     for key, value in values.items():
@@ -344,7 +370,7 @@ def fill_in(text, table_name, method, rows, file):
 
 
 def chosen(names, default):
-    """The operations of a comma-separated list, or of the default; raises KeyError with what is unknown."""
+    """Returns the operations of a comma-separated list, or of default; raises KeyError with an unknown name."""
     wanted = [name for name in names.split(",") if name] if names else list(default)
     for name in wanted:
         if name not in OPERATIONS:

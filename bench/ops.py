@@ -1,9 +1,9 @@
-"""Workload ops: each operation of operations.py on heap and on zheap, in turns.
+"""Workload ops: runs each operation of operations.py on heap and on zheap, in turns.
 
-It measures the CPU time of the backend that runs the operation. Other processes
-influence this time only through caches and shared cores. So the share of the
-machine that they used is recorded, and if it, or the spread of the rounds, is too
-large for a verdict, the table says so.
+Measures the CPU time of the backend that runs the operation. Other processes affect
+it only through caches and shared cores. The share of the machine that they used is
+recorded; if it, or the spread of the rounds, is too large for a verdict, the table
+says so.
 """
 
 import contextlib
@@ -14,19 +14,20 @@ import operations
 from report import Table, spread
 from server import BenchError, machine_busy_seconds, process_cpu_seconds
 
-LIMIT = 1.1                     # of zheap's CPU to heap's; what is above it is marked
-REPEAT_SECONDS = 0.2            # operations that change nothing are repeated for so long
-SETTLED_UNDO = 65536            # bytes of undo in use below which earlier work counts as settled
+LIMIT = 1.1                     # greater ratios of zheap's CPU to heap's are marked
+REPEAT_SECONDS = 0.2            # operations that change nothing are repeated for this time
+SETTLED_UNDO = 65536            # with less undo in use (bytes), earlier undo counts as discarded
 SETTLE_PATIENCE = 60.0          # seconds that we wait for that
-SHORT = 0.002                   # seconds of CPU below which, on both sides, a ratio says nothing
-CLEAR_SPREAD = 0.05             # half the range of the ratios that forbids no verdict
-ONE_ROUND_DOUBT = 0.1           # that of a single round
-CROWD = 0.25                    # share of the machine from which on others' work is a doubt ...
-CROWD_DOUBT = 0.05              # ... of so much
+SHORT = 0.002                   # with less CPU (seconds) on both sides, there is no verdict
+# The doubt about a ratio is half the range of the ratios of the rounds.
+CLEAR_SPREAD = 0.05             # a doubt up to this does not prevent a verdict
+ONE_ROUND_DOUBT = 0.1           # the doubt after a single round
+CROWD = 0.25                    # if other processes use more than this share of the machine ...
+CROWD_DOUBT = 0.05              # ... the doubt increases by this
 
 
 class Runner:
-    """Makes the tables of operations and brings sessions to where they begin."""
+    """Creates the tables of operations, and sessions in the state in which the operations begin."""
 
     def __init__(self, bench, rows, file=None):
         self.bench, self.rows, self.file = bench, rows, file
@@ -34,25 +35,28 @@ class Runner:
         self.watchers = {}
 
     def watcher(self, engine):
-        """A session of its own, kept for looking on: it changes nothing and holds no snapshot."""
+        """Returns a session for reading views: it changes nothing and holds no snapshot. It stays open until close()."""
         if engine.name not in self.watchers:
             self.watchers[engine.name] = self.bench.session(engine)
         return self.watchers[engine.name]
 
     def close(self):
+        """Closes the sessions of watcher()."""
         for session in self.watchers.values():
             session.close()
         self.watchers = {}
 
     def text(self, engine, operation, text):
+        """Returns a command of the operation with its placeholders replaced."""
         return operations.fill_in(text, operation.table(engine.name), engine.method, self.rows, self.file)
 
     def do(self, session, engine, operation, texts):
+        """Runs commands of the operation."""
         for text in texts:
             session.query(self.text(engine, operation, text))
 
     def make_sources(self, engine, reference):
-        """The tables that all others are filled from, and the file for COPY."""
+        """Creates the tables from which all others are filled, and the file for COPY."""
         session = self.bench.session(engine)
         self.do(session, engine, reference, operations.SOURCES)
         if self.file:
@@ -60,7 +64,7 @@ class Runner:
         session.close()
 
     def make_table(self, engine, operation):
-        """Run the setup, unless operations share the table and another has made it."""
+        """Creates the operation's table, unless it is temporary or exists already."""
         name = operation.table(engine.name)
         if name in self.made or operation.temporary:
             return
@@ -70,6 +74,7 @@ class Runner:
         self.made.add(name)
 
     def drop_table(self, engine, operation):
+        """Drops the operation's table, unless it is temporary or shared."""
         if operation.shared or operation.temporary:
             return
         name = operation.table(engine.name)
@@ -77,7 +82,10 @@ class Runner:
         self.made.discard(name)
 
     def settle(self, engine):
-        """Wait until the undo of earlier work is discarded, so that nobody pays for it now."""
+        """Waits until the undo of earlier operations is discarded, so that this does not happen during the next one.
+
+        Raises BenchError if it takes too long.
+        """
         start = time.monotonic()
         while self.undo_in_use(engine) >= SETTLED_UNDO:
             if time.monotonic() - start > SETTLE_PATIENCE:
@@ -85,11 +93,15 @@ class Runner:
             time.sleep(0.05)
 
     def undo_in_use(self, engine):
+        """Returns the bytes of undo in use; 0 for heap."""
         return int(self.watcher(engine).value("SELECT zundo.undo_bytes_in_use()")) if engine.has_undo else 0
 
     @contextlib.contextmanager
     def stage(self, engine, operation):
-        """Give the session in which the operation comes next; its table must be there."""
+        """Context with a session in which all that precedes the operation has been run.
+
+        Needs the operation's table, unless that is temporary. At the end runs the commands of after.
+        """
         holder = None
         session = self.bench.session(engine)
         try:
@@ -119,7 +131,7 @@ class Runner:
 
 
 class WalMeter:
-    """WAL between two moments: bytes of records alone, and of full-page images."""
+    """Measures WAL between two positions: the bytes of records, and of full-page images."""
 
     def __init__(self, bench, engine):
         self.session = bench.session(engine)
@@ -131,14 +143,18 @@ class WalMeter:
             self.parts = False
 
     def now(self):
+        """Returns the insert position."""
         return self.session.value("SELECT pg_current_wal_insert_lsn()")
 
     def between(self, begin, end):
-        """(records, images); all of it as records where pg_walinspect is missing."""
+        """Returns (bytes of records, bytes of images).
+
+        Without pg_walinspect images count as records; both are None if it cannot read the WAL.
+        """
         if begin == end:
             return 0, 0
         if self.parts:
-            # a flush: what is not on disk cannot be looked at
+            # its commit flushes the WAL, for pg_walinspect reads only what has been flushed
             self.session.query("SELECT pg_logical_emit_message(true, 'zundo compare', '')")
             try:
                 row = self.session.query("SELECT coalesce(sum(record_size), 0), coalesce(sum(fpi_size), 0)"
@@ -153,11 +169,12 @@ class WalMeter:
 
 
 def run_once(runner, engine, operation, session):
+    """Runs the commands that are measured."""
     runner.do(session, engine, operation, operation.run)
 
 
 def measure(runner, meter, engine, operation):
-    """One measurement: seconds of CPU and wall, bytes of WAL and of the table."""
+    """Measures one operation once: seconds of CPU and of wall time, bytes of WAL and of the table."""
     server = runner.bench.server
     runner.make_table(engine, operation)
     if not operation.shared:
@@ -185,7 +202,10 @@ def measure(runner, meter, engine, operation):
 
 
 def measure_undo(runner, engine, operation):
-    """Bytes of undo that the operation writes, kept for this by a snapshot; None if it writes none of its own."""
+    """Returns the bytes of undo that the operation writes, while a snapshot keeps them from being discarded.
+
+    Returns None for heap, for operations that write none, and for those whose transaction begins in before.
+    """
     if not engine.has_undo or operation.group not in ("write", "txn") or operation.temporary or operation.shared:
         return None
     if any(text == "BEGIN" for text in operation.before):
@@ -205,24 +225,26 @@ def measure_undo(runner, engine, operation):
 
 
 def middle(figures, key):
-    """Median of one figure over the rounds, or None."""
+    """Returns the median of one figure over the rounds, or None."""
     values = [f[key] for f in figures if f[key] is not None]
     return statistics.median(values) if values else None
 
 
 def ratio(heap, zheap):
+    """Returns zheap / heap, or None if a figure is missing or heap's is 0."""
     return zheap / heap if heap and zheap is not None else None
 
 
 def wal_ratio(rows, heap, zheap):
-    """As ratio, but None where heap writes less than a byte per row."""
+    """Returns the ratio of bytes, or None if heap writes less than a byte per row."""
     return ratio(heap, zheap) if heap is not None and heap >= rows else None
 
 
 def verdict(measured, ratios, others):
-    """"above", "short", "noisy" or "" for seconds measured on each side and the ratios of the rounds.
+    """Returns "above", "short", "noisy" or "".
 
-    others is the share of the machine that other processes used.
+    measured: seconds of CPU of both sides; ratios: those of the rounds; others: the share of the machine that other
+    processes used.
     """
     if max(measured) < SHORT:
         return "short"
@@ -236,7 +258,7 @@ def verdict(measured, ratios, others):
 
 
 def one_operation(runner, meters, operation, sides, rounds):
-    """All rounds of one operation on both sides; the side that begins alternates."""
+    """Runs all rounds of one operation on both sides, and returns its figures. The side that begins alternates."""
     server = runner.bench.server
     runs = {side.name: [] for side in sides}
     busy, served, start = machine_busy_seconds(), server.cpu_seconds(), time.monotonic()
@@ -267,7 +289,7 @@ def one_operation(runner, meters, operation, sides, rounds):
 
 
 def measure_all(bench, sides, chosen, rows, rounds):
-    """(figures of the chosen operations, in order, sentences about those that failed)."""
+    """Returns (figures of the operations, sentences about those that failed); raises BenchError if all failed."""
     runner = Runner(bench, rows, bench.server.server_file("rows.copy"))
     for side in sides:
         runner.make_sources(side, chosen[0])
@@ -295,16 +317,18 @@ MARKS = {"above": f"ABOVE {LIMIT}", "noisy": "too noisy to judge", "short": "too
 
 
 def number(value, digits=2):
+    """Returns a number as text, "-" for None."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def per_row(result, side, key="cpu", scale=1e6):
+    """Returns a figure per row (CPU in microseconds), or None."""
     value = result[side][key]
     return None if value is None else value / result["rows"] * scale
 
 
 def table_of(results, names, rows, rounds):
-    """The figures as a table; what is above the limit is marked."""
+    """Returns a Table of the figures."""
     lines = []
     for result in results:
         lines.append((
@@ -324,8 +348,8 @@ def table_of(results, names, rows, rounds):
     above = [result for result in results if result["verdict"] == "above"]
     noisy = sum(result["verdict"] in ("noisy", "short") for result in results)
     shares = [result["others"] for result in results if result["others"] is not None]
-    notes.append(f"Above {LIMIT}: {len(above)} of {len(results)}" + (f"; not to be judged: {noisy}" if noisy else "") +
-                 (f"; others used {statistics.mean(shares) * 100:.0f} % of the machine." if shares else "."))
+    notes.append(f"Above {LIMIT}: {len(above)} of {len(results)}" + (f"; not judged: {noisy}" if noisy else "") +
+                 (f"; other processes used {statistics.mean(shares) * 100:.0f} % of the machine." if shares else "."))
     headings = ("operation", f"{names[0]} us", f"{names[1]} us", f"{names[1]}/{names[0]}", "spread +-", "WAL B", "ratio",
                 "with images", "undo B", "size", "", "")
     return Table(f"ops: what single operations cost, {rows} rows", headings, lines, left={0, 10, 11}, mark=10,

@@ -1,4 +1,4 @@
-"""Writes the HTML page of a run: a verdict on top, then each workload with its goals, figures and plots."""
+"""Writes the HTML page of a run: a verdict, then each workload with its goals, figures and plots."""
 
 import base64
 import html
@@ -35,8 +35,9 @@ pre{background:#f5f6f8;padding:1em;overflow:auto;font-size:.85em}
 
 
 def html_table(table):
-    """A table whose cells know their heading, so that on a phone each line is a block."""
+    """Returns the HTML of a table. Each cell names its heading, for narrow screens, which show a line as a block."""
     def cell(kind, number, text, name=""):
+        """Returns the HTML of one cell."""
         classes = " ".join(c for c in ("left" if number in table.left else "", name) if c)
         head = f" data-head='{html.escape(table.headings[number])}'" if kind == "td" else ""
         content = html.escape(text).replace(" %", "&nbsp;%")
@@ -51,15 +52,17 @@ def html_table(table):
 
 
 def list_of(words):
+    """Returns "a, b and c"."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
 
 
 def count(number, what):
+    """Returns a number with a noun in singular or plural."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def by_verdict(rows):
-    """The rows that have a goal, by what became of it: reached, MISSED, and all others."""
+    """Returns {"reached", "MISSED" or "open": rows} of the rows that have a goal."""
     found = {"reached": [], "MISSED": [], "open": []}
     for row in rows:
         if row["asked"]:
@@ -68,13 +71,13 @@ def by_verdict(rows):
 
 
 def as_asked(row, name):
-    """A figure with what was asked of it."""
+    """Returns a figure with its goal."""
     shown = row["ratio"] if row["asked"].startswith("ratio") else f"{name} {row['zheap']}"
     return f"{row['label']} ({shown}; asked: {row['asked'].removeprefix('ratio ')})"
 
 
 def comparison(rows, names):
-    """In words: the figures that everybody asks for first."""
+    """Returns a sentence with the ratios of transactions, CPU and WAL."""
     words = []
     for key, what in (("tps", "the transactions"), ("cpu_us", "the CPU"), ("wal_without_images", "the WAL"), ("wal_per_transaction", "the WAL")):
         row = next((row for row in rows if row["key"] == key and row["ratio"]), None)
@@ -86,7 +89,7 @@ def comparison(rows, names):
 
 
 def sentence(rows, names):
-    """What became of the goals of one workload."""
+    """Returns sentences about the goals of one workload."""
     found, parts = by_verdict(rows), []
     number = sum(len(some) for some in found.values())
     if not number:
@@ -103,7 +106,7 @@ def sentence(rows, names):
 
 
 def verdict(results, names):
-    """The sentence on top."""
+    """Returns the verdict about all workloads, for the top of the page."""
     tables = {name: figures["table"] for name, figures in results["workloads"].items() if "table" in figures}
     if len(tables) == 1 and len(results["workloads"]) == 1:
         (name, rows), = tables.items()
@@ -120,7 +123,7 @@ def verdict(results, names):
 
 
 class Summary:
-    """The first table of a page: for each workload the published figures and ours."""
+    """The first table of a page: for each workload the published and the measured figures. Used as a Table."""
 
     left, mark = {0, 1, 5, 6}, 6
 
@@ -138,6 +141,7 @@ class Summary:
 
 
 def picture(path):
+    """Returns the HTML of a picture, with its data."""
     with open(path, "rb") as image:
         data = base64.b64encode(image.read()).decode("ascii")
     name = os.path.basename(path).removesuffix(".png").replace("-", " ")
@@ -145,9 +149,11 @@ def picture(path):
 
 
 def section(workload, table, figures, pictures, names, alone):
-    """One workload; alone: the verdict on top has said what became of its goals."""
-    question = QUESTIONS.get(workload)
+    """Returns the lines of HTML of one workload; alone: it is the only one, so the verdict on top is about its goals."""
+    question = None if "what" in figures else QUESTIONS.get(workload)
     out = [f"<h2 id='{html.escape(workload)}'>{html.escape(table.title)}</h2>"]
+    if "what" in figures:
+        out.append(f"<p>{html.escape(figures['what'])}</p>")
     if question:
         out += [f"<p>{html.escape(question.asked)}</p>", f"<p class=soft>From: {html.escape(question.source)}.</p>"]
     if "table" in figures and not alone:
@@ -158,7 +164,7 @@ def section(workload, table, figures, pictures, names, alone):
 
 
 def facts(results):
-    """Under which conditions: pairs of words."""
+    """Returns {name: text} of the conditions of the run."""
     machine = "{cpu}, {cores} cores, {memory_mb} MB, Linux {kernel}".format(**results["machine"])
     found = {"measured": results["when"], "took": results["took"], "command": results["command"], "zundo": results["commit"],
              "server": results["server"]["version"], "machine": machine}
@@ -166,7 +172,7 @@ def facts(results):
 
 
 def save(path, results, tables, pictures, names):
-    """One page with everything in it."""
+    """Writes the page, with everything in one file."""
     title = f"{names[1]} and {names[0]}, side by side"
     out = ["<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>",
            f"<title>{title}</title><style>{STYLE}</style><h1>{title}</h1>",

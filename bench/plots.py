@@ -1,4 +1,4 @@
-"""Draws the plots: sizes and speed over time, and bars of the figures of one workload."""
+"""Draws the plots: sizes and speed over time or clients, bars of figures, ratios of operations."""
 
 import os
 import textwrap
@@ -12,13 +12,13 @@ from server import MB  # noqa: E402
 COLORS = ("#c2571a", "#1f6fb2")
 SHADE = "#e9e6da"
 
-
-SIZE = (5.2, 3.2)               # of a picture; pages put them beside each other where there is room
-# heap's line is broad and lies below, so that both are seen where they are equal
+SIZE = (5.2, 3.2)               # of a picture in inches; two fit beside each other on a wide screen
+# heap's line is broad and drawn first, so that both can be seen where they are equal
 LINES = ({"color": COLORS[0], "linewidth": 5, "alpha": 0.55}, {"color": COLORS[1], "linewidth": 1.8})
 
 
 def finish(figure, folder, name):
+    """Writes a figure to a file; returns its path."""
     path = os.path.join(folder, name)
     figure.tight_layout()
     figure.savefig(path, dpi=96)
@@ -27,6 +27,7 @@ def finish(figure, folder, name):
 
 
 def plain(axes, title, unit):
+    """Sets title and unit, and the style that all plots have."""
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_ylabel(unit)
     axes.margins(y=0.1)
@@ -37,11 +38,15 @@ def plain(axes, title, unit):
 
 
 def shade_transaction(axes, figures):
+    """Shades the time in which the long transaction of W1 was open."""
     axes.axvspan(figures["opened"], figures["closed"], color=SHADE, zorder=0, label="transaction open")
 
 
 def with_gaps(points, longest=1.5):
-    """Two lists, x and y, with nothing drawn between points that are further apart: the load paused there."""
+    """Returns lists of x and of y in which a NaN separates points that are further apart than longest.
+
+    No line is drawn there: the load paused.
+    """
     xs, ys = [], []
     for x, y in points:
         if xs and x - xs[-1] > longest:
@@ -53,7 +58,7 @@ def with_gaps(points, longest=1.5):
 
 
 def sizes_over_time(runs, names, folder):
-    """Table, index, undo and all of it on disk in the last round, the open transaction shaded; paths."""
+    """Draws the sizes of table, index and undo, and of all on disk, in the last round of W1; returns paths."""
     shown = [("disk", "on disk: table, index and undo file"), ("table", "table pgbench_accounts"), ("index", "its primary key")]
     if any(sample["undo"] for sample in runs[names[1]][-1]["samples"]):
         shown.append(("undo", "undo in use"))
@@ -73,7 +78,7 @@ def sizes_over_time(runs, names, folder):
 
 
 def speed_over_time(runs, names, folder):
-    """Transactions per second of the last round."""
+    """Draws transactions per second in the last round of W1; returns the path."""
     figure, axes = pyplot.subplots(figsize=SIZE)
     shade_transaction(axes, runs[names[1]][-1])
     for name, line in zip(names, LINES):
@@ -85,7 +90,7 @@ def speed_over_time(runs, names, folder):
 
 
 def bars(workload, rows, names, folder, keys):
-    """A small picture for each figure, with a bar for each engine; paths."""
+    """Draws a small picture for each of the figures, with a bar for each engine; returns paths."""
     paths = []
     for row in [row for key in keys for row in rows if row["key"] == key]:
         values = [row["values"]["heap"], row["values"]["zheap"]]
@@ -101,7 +106,7 @@ def bars(workload, rows, names, folder, keys):
     return paths
 
 
-# Of W2, W4, W5 and W7.
+# By workload: the figures drawn as bars. INDEXED_BARS: those of W2, W4, W5 and W7.
 INDEXED_BARS = ["tps", "p99_ms", "cpu_us", "wal_without_images", "wal_per_transaction", "disk"]
 BARS = {
     "W1": ("disk", "p99_ms", "wal_per_transaction", "wal_without_images"),
@@ -113,7 +118,10 @@ BARS = {
 
 
 def ratios(results, limit, names, folder):
-    """A point for each operation at the ratio of its CPU, the dearest first; what cannot be judged is pale."""
+    """Draws a point for each operation at the ratio of its CPU, the greatest on top; returns the path, or None.
+
+    Operations that are not judged are pale.
+    """
     shown = sorted((r for r in results if r["cpu_ratio"]), key=lambda r: r["cpu_ratio"])
     if not shown:
         return None
@@ -138,8 +146,8 @@ def ratios(results, limit, names, folder):
     return finish(figure, folder, "ops-ratios.png")
 
 
-def over_clients(load, title, points, names, folder):
-    """Transactions per second and CPU per transaction over the number of clients; paths."""
+def over_clients(load, points, names, folder):
+    """Draws transactions per second and CPU per transaction over the number of clients; returns paths."""
     clients, paths = list(points), []
     for key, label, unit in (("tps", "transactions per second", "tps"), ("cpu_us", "server CPU per transaction", "us")):
         figure, axes = pyplot.subplots(figsize=SIZE)
@@ -147,7 +155,7 @@ def over_clients(load, title, points, names, folder):
             values = [points[n][name][key] for n in clients]
             if None not in values:
                 axes.plot(clients, values, label=name, marker="o", **line)
-        plain(axes, f"{title}: {label}", unit)
+        plain(axes, f"{load}: {label}", unit)
         axes.set_xscale("log", base=2)
         axes.set_xticks(clients, [str(n) for n in clients])
         axes.set_xlabel("clients")
@@ -157,7 +165,7 @@ def over_clients(load, title, points, names, folder):
 
 
 def draw(workload, runs, rows, names, folder):
-    """All pictures of one workload; returns their paths."""
+    """Draws all pictures of one workload; returns their paths."""
     paths = []
     if workload == "W1":
         paths += sizes_over_time(runs, names, folder) + [speed_over_time(runs, names, folder)]

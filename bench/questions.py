@@ -2,9 +2,9 @@
 
 
 class Question:
-    """asked: what the workload does and why; source: where it comes from; published: the author's words for a figure.
+    """asked: what the workload does and why; source: where it comes from; published: {figure: what was published}.
 
-    The figures of published, in this order, are the ones that the summary of a page shows.
+    The summary of a page shows the figures of published, in this order.
     """
 
     def __init__(self, asked, source, published):

@@ -1,53 +1,51 @@
-"""Turns measured figures into tables for the terminal and JSON: medians, ratios, and whether goals are reached."""
+"""Makes tables of measured figures: medians, ratios, and whether goals are reached."""
 
 import json
 import statistics
 
 from server import MB
 
-
 MORE_IS_BETTER = {"tps", "tps_open", "tps_after", "select_tps"}
 NEITHER = {"jobs"}
-# What depends on how busy the machine is. (CPU time does hardly.)
+# Forms of the figures that depend on the load of the machine; CPU time hardly does.
 TIMED = {"number", "ms", "seconds"}
-TOO_BUSY = 0.125                # of the machine's cores, used by others
+TOO_BUSY = 0.125                # share of the cores; if other processes use more, some figures are not judged
 
 
 class Metric:
-    """One line of the table: a key of a workload's figures and how to show it.
+    """One line of the table: a key of a workload's figures, its label, and how it is shown.
 
-    asked is a pair: the words, and a test of (heap, zheap) that says whether the
-    figure was reached. Figures without it are shown for orientation.
+    asked is the goal: its text, and a function of the figures of heap and zheap that returns whether it is reached.
+    Figures without a goal are for orientation. ratio: show zheap's figure divided by heap's.
     """
 
     def __init__(self, key, label, form, asked=None, ratio=True):
         self.key, self.label, self.form, self.asked, self.ratio = key, label, form, asked, ratio
 
     def better(self):
-        """An arrow: up if more is better."""
+        """Returns an arrow: up if more is better, down if less is."""
         if self.form == "yes" or self.key in NEITHER:
             return ""
         return "\u2191" if self.key in MORE_IS_BETTER else "\u2193"
 
 
 def ratio_at_most(limit):
+    """Returns the goal that zheap / heap is at most limit."""
     return (f"ratio <= {limit}", lambda heap, zheap: zheap / heap <= limit)
 
 
 def ratio_at_least(limit):
+    """Returns the goal that zheap / heap is at least limit."""
     return (f"ratio >= {limit}", lambda heap, zheap: zheap / heap >= limit)
 
 
 def zheap_at_most(limit, words):
+    """Returns the goal that zheap's figure is at most limit; words is the limit as text."""
     return (f"zheap <= {words}", lambda heap, zheap: zheap <= limit)
 
 
 ALWAYS = ("yes", lambda heap, zheap: zheap == 1)
-
-
-def no_growth(words="none"):
-    return (words, lambda heap, zheap: zheap <= 0)
-
+NO_GROWTH = ("none", lambda heap, zheap: zheap <= 0)
 
 LATENCY = [
     Metric("latency_ms", "latency, average", "ms"),
@@ -56,7 +54,7 @@ LATENCY = [
     Metric("p99_ms", "latency, 99 % are below", "ms"),
 ]
 
-# What W2, W4 and W5 have in common.
+# Common to W2, W4 and W5.
 INDEXED = LATENCY + [
     Metric("wal_per_transaction", "WAL per transaction", "bytes"),
     Metric("table_growth", "growth of the table", "percent", zheap_at_most(0.0, "0"), ratio=False),
@@ -64,7 +62,7 @@ INDEXED = LATENCY + [
     Metric("disk", "on disk at the end: table, indexes and undo file", "mb"),
 ]
 
-# Rows move, because their indexes are btree's on both sides.
+# W2s and W4s: both sides have btree indexes, so rows of zheap move.
 INDEXED_STOCK = INDEXED[:-3] + [
     Metric("tps", "transactions per second", "number"),
     Metric("cpu_us", "server CPU per transaction", "us", ratio_at_most(1.05)),
@@ -72,7 +70,7 @@ INDEXED_STOCK = INDEXED[:-3] + [
     Metric("table_growth", "growth of the table", "percent", ratio=False),
 ] + INDEXED[-2:]
 
-# One of six indexes changes, all of them zbtree's.
+# W2 and W2f: one of six indexes changes.
 ONE_CHANGES = [
     Metric("wal_without_images", "WAL per transaction without full-page images", "bytes", ratio_at_most(0.40)),
     Metric("others_growth", "growth of the five other indexes", "percent", zheap_at_most(0.0, "0"), ratio=False),
@@ -198,8 +196,8 @@ METRICS = {
         Metric("tps", "transactions per second", "number", ratio_at_least(2.0)),
         *LATENCY,
         Metric("wal_per_transaction", "WAL per transaction", "bytes"),
-        Metric("table_growth_bytes", "growth of the table", "kb", no_growth(), ratio=False),
-        Metric("index_growth_bytes", "growth of the primary key", "kb", no_growth(), ratio=False),
+        Metric("table_growth_bytes", "growth of the table", "kb", NO_GROWTH, ratio=False),
+        Metric("index_growth_bytes", "growth of the primary key", "kb", NO_GROWTH, ratio=False),
         Metric("undo_peak", "undo in use at the end", "mb", ratio=False),
         Metric("old_read", "the old snapshot reads the 4 rows", "seconds", zheap_at_most(0.05, "0.05 s")),
         Metric("undo_back", "time until undo is under 16 MB", "seconds", ratio=False),
@@ -226,7 +224,7 @@ METRICS = {
 
 
 def show(value, form):
-    """A figure as text."""
+    """Returns a figure as text."""
     if value is None:
         return "-"
     if form == "mb":
@@ -251,7 +249,7 @@ def show(value, form):
 
 
 def median(values, form):
-    """Median; a yes is a yes only if every round said so; None if a round has none."""
+    """Returns the median of the rounds; of form "yes": 1 if it is true in all rounds. None if a round has no figure."""
     if not values or any(v is None for v in values):
         return None
     if form == "yes":
@@ -260,7 +258,7 @@ def median(values, form):
 
 
 def spread(values):
-    """Half the range around the median, in percent of it; None with one round."""
+    """Returns half the range in percent of the median, or None with fewer than two figures."""
     numbers = [v for v in values if v is not None]
     if len(numbers) < 2 or not statistics.median(numbers):
         return None
@@ -268,9 +266,9 @@ def spread(values):
 
 
 def judge(metric, values, reached, crowd):
-    """What became of a goal: "reached", "MISSED", or why it cannot be judged.
+    """Returns the verdict about a goal: "reached", "MISSED", or why it is not judged.
 
-    values are the figures of the rounds, heap's and zheap's; reached tells it of the medians.
+    values: the figures of the rounds, heap's and zheap's; reached: whether the medians reach the goal, None if unknown.
     """
     if reached is None or metric.form == "yes":
         return {True: "reached", False: "MISSED", None: "not measured"}[reached]
@@ -278,7 +276,8 @@ def judge(metric, values, reached, crowd):
         return "not judged: built with assertions"
     rounds = {bool(metric.asked[1](a, b)) for a, b in zip(*values) if a is not None and b is not None and (a or not metric.ratio)}
     busy, few = (crowd.get("others") or 0) > TOO_BUSY, len(values[0]) < 3
-    # other work makes both sides slower: it can feign a ratio, and a missed bound, but no bound that holds
+    # Other processes slow down both sides. That can falsify a ratio, or make a figure miss a bound, but it cannot
+    # make a figure reach a bound.
     feigned = few and metric.asked[0].startswith("ratio") if reached else metric.form in TIMED or few
     if metric.form in TIMED | {"us"} and (len(rounds) > 1 or busy and feigned):
         return "too noisy to judge"
@@ -286,10 +285,9 @@ def judge(metric, values, reached, crowd):
 
 
 def summarize(workload, runs, names, crowd):
-    """Rows of the table: dicts of text, plus the verdict.
+    """Returns the rows of a workload's table, as dicts of text and values.
 
-    runs maps an engine's name to its list of figures, one per round; names are
-    (heap, the other). crowd tells which share of the cores others used.
+    runs: {engine: figures of each round}; names: those of the engines, heap first; crowd: Crowd.figures().
     """
     rows = []
     for metric in METRICS[workload]:
@@ -318,10 +316,10 @@ def summarize(workload, runs, names, crowd):
 
 
 class Table:
-    """What is shown: cells of text under headings.
+    """A table of text.
 
-    left are the numbers of the columns that begin at the left, mark that of the
-    one whose words are coloured, notes lines below the table.
+    left: numbers of the columns that are aligned at the left; mark: number of the column with verdicts, which are
+    coloured, or None; notes: lines below the table.
     """
 
     def __init__(self, title, headings, lines, left, mark, notes=()):
@@ -330,7 +328,7 @@ class Table:
 
 
 def workload_table(title, rows, names):
-    """The table of one workload from what summarize() gives."""
+    """Returns the Table of one workload; rows are those of summarize()."""
     lines = [(row["label"], row["better"], row["heap"], row["zheap"], row["ratio"], row["asked"], row["verdict"], row["spread"])
              for row in rows]
     headings = ("", "better", names[0], names[1], f"{names[1]}/{names[0]}", "asked", "verdict", "spread +-")
@@ -340,7 +338,7 @@ def workload_table(title, rows, names):
 
 
 def terminal_table(table):
-    """The table for a terminal, as one string."""
+    """Returns the table for a terminal, as one string."""
     everything = [table.headings] + table.lines
     widths = [max(len(line[i]) for line in everything) for i in range(len(table.headings))]
     lines = [table.title, ""]
@@ -355,6 +353,7 @@ def terminal_table(table):
 
 
 def save_json(path, results):
+    """Writes the results to a file."""
     with open(path, "w", encoding="utf-8") as out:
         json.dump(results, out, indent=1, default=str)
         out.write("\n")

@@ -1,7 +1,7 @@
-"""./zundo compare --scaling: throughput and CPU over the number of clients.
+"""./zundo compare --scaling: measures throughput and CPU over the number of clients.
 
 The number of clients doubles from 1 to four times the number of cores. For each
-number heap and zheap run in turns, on tables loaded anew. Ten times a second a
+number heap and zheap run in turns, on newly loaded tables. Ten times a second a
 sampler reads what the sessions wait for.
 """
 
@@ -16,17 +16,19 @@ from workloads import drop_pgbench, load_pgbench, open_snapshot
 SAMPLE_SECONDS = 0.1
 TOP_WAITS = 3
 
-# id: title, options of pgbench, options of its initialization, does a transaction stay open?
+# id: title, description, options of pgbench, options of its initialization, whether a transaction stays open
 LOADS = {
-    "W3": ("simple-update", ["-N"], [], False),
-    "W1": ("simple-update beside an open transaction", ["-N"], [], True),
-    "select": ("select-only", ["-S"], [], False),
-    "FK": ("tpcb-like with foreign keys", ["-b", "tpcb-like"], ["--foreign-keys"], False),
+    "W3": ("simple-update", "Each transaction updates one row, reads it, and inserts one into another table.", ["-N"], [], False),
+    "W1": ("simple-update beside an open transaction", "The same while a transaction keeps its snapshot all the time.", ["-N"], [], True),
+    "select": ("select-only", "Each transaction reads one row by its key.", ["-S"], [], False),
+    "FK": ("tpcb-like with foreign keys", "Three updates and an insertion in each transaction, which locks the rows that the new one"
+           " refers to. There is one branch for each unit of the scale: with more clients they wait for its row.",
+           ["-b", "tpcb-like"], ["--foreign-keys"], False),
 }
 
 
 def client_numbers(cores):
-    """1, 2, 4 and so on up to four times the cores."""
+    """Returns 1, 2, 4 and so on up to four times the cores."""
     numbers = [1]
     while numbers[-1] * 2 <= cores * 4:
         numbers.append(numbers[-1] * 2)
@@ -34,7 +36,7 @@ def client_numbers(cores):
 
 
 class WaitSampler:
-    """What pgbench's sessions wait for, in samples of pg_stat_activity."""
+    """Counts what pgbench's sessions wait for, in samples of pg_stat_activity."""
 
     QUERY = ("SELECT coalesce(wait_event_type || ':' || wait_event, 'running'), count(*) FROM pg_stat_activity"
              " WHERE application_name = 'pgbench' AND state <> 'idle' GROUP BY 1")
@@ -46,6 +48,7 @@ class WaitSampler:
         self._thread.start()
 
     def _run(self):
+        """Counts the wait events of the clients until it is stopped."""
         try:
             while not self._stop.wait(SAMPLE_SECONDS):
                 for event, sessions in self._session.query(self.QUERY):
@@ -54,7 +57,7 @@ class WaitSampler:
             self.error = error
 
     def finish(self):
-        """{event: share of the samples}, the most frequent first."""
+        """Ends the sampling; returns {event: share of the samples}, the most frequent first."""
         self._stop.set()
         self._thread.join(10)
         self._session.close()
@@ -65,8 +68,8 @@ class WaitSampler:
 
 
 def measure(bench, engine, load, clients, seconds):
-    """One run: TPS, CPU of the server per transaction, waits."""
-    _, options, initialization, held = LOADS[load]
+    """Runs a load once; returns TPS, latency, CPU of the server per transaction, and waits."""
+    _, _, options, initialization, held = LOADS[load]
     load_pgbench(bench, engine, initialization)
     holder = bench.session(engine)
     if held:
@@ -82,7 +85,7 @@ def measure(bench, engine, load, clients, seconds):
 
 
 def merged(runs):
-    """The medians of the rounds, and the mean share of each wait."""
+    """Returns the medians of the rounds, and the mean share of each wait."""
     waits = collections.Counter()
     for run in runs:
         for event, share in run["waits"].items():
@@ -93,7 +96,7 @@ def merged(runs):
 
 
 def measure_load(bench, load, sides, seconds, rounds):
-    """{clients: {side: figures}} of one load."""
+    """Runs all rounds of one load; returns {clients: {side: figures}}."""
     points = {}
     for clients in client_numbers(bench.cores):
         runs = {side.name: [] for side in sides}
@@ -106,11 +109,12 @@ def measure_load(bench, load, sides, seconds, rounds):
 
 
 def top_waits(figures):
-    return ", ".join(f"{event} {share * 100:.0f} %" for event, share in list(figures["waits"].items())[:TOP_WAITS])
+    """Returns the most frequent waits as text."""
+    return ", ".join(f"{event} {share * 100:.0f} %" for event, share in list(figures["waits"].items())[:TOP_WAITS]) or "-"
 
 
 def table_of(load, points, names):
-    """The figures of one load as a table."""
+    """Returns a Table of the figures of one load."""
     lines = []
     for clients, sides in points.items():
         heap, zheap = (sides[name] for name in names)
@@ -125,4 +129,5 @@ def table_of(load, points, names):
     headings = ("clients", f"{names[0]} tps", f"{names[1]} tps", ratio, "spread +-", f"{names[0]} CPU us",
                 f"{names[1]} CPU us", ratio, f"{names[0]} does or waits for", f"{names[1]} does or waits for")
     return Table(f"{load}: {LOADS[load][0]}", headings, lines, left={8, 9}, mark=None,
-                 notes=["CPU us: of all processes of the server, per transaction."])
+                 notes=["CPU us: of all processes of the server, per transaction. What sessions do or wait for: of the samples in"
+                        " which they were in a transaction; ClientRead is the wait for pgbench."])

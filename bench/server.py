@@ -1,8 +1,8 @@
 """Servers, sessions and load generators for the benchmark.
 
-Everything goes through PostgreSQL's own client programs, psql and pgbench, so
-that nothing beyond the server's packages is needed. Nobody here runs a server
-as root: as root, the private server belongs to the user postgres.
+All SQL is run by PostgreSQL's client programs psql and pgbench, so that nothing
+beyond the server's packages is needed. If the caller is root, the private server
+runs as the user postgres.
 """
 
 import os
@@ -16,14 +16,14 @@ import urllib.parse
 
 
 class BenchError(Exception):
-    """Something the user can read in one line; ends the program with status 2."""
+    """An error whose text is one line for the user. compare.py exits with status 2."""
 
 
 MB = 1024 * 1024
 
 
 def one_line(text):
-    """The first line of a program's complaint, without its prefix."""
+    """Returns the first line of a client program's error output, without its prefix."""
     for line in text.splitlines():
         line = line.strip()
         if line:
@@ -32,7 +32,7 @@ def one_line(text):
 
 
 class Session:
-    """A connection that stays: one psql fed through a pipe."""
+    """A connection: a psql that gets its commands through a pipe."""
 
     MARK = "zundo-bench-done"
 
@@ -44,7 +44,7 @@ class Session:
         server.sessions.append(self)
 
     def query(self, sql):
-        """Run one command; return its rows as lists of strings."""
+        """Runs one command; returns its rows as lists of strings. Raises BenchError if it fails."""
         try:
             end = "" if sql.startswith("\\") else ";"
             self.process.stdin.write(f"{sql}{end}\n\\echo {self.MARK} :ERROR :LAST_ERROR_MESSAGE\n")
@@ -64,18 +64,18 @@ class Session:
             rows.append(line.split("\t"))
 
     def value(self, sql):
-        """The first column of the first row."""
+        """Runs one command; returns the first column of the first row, or None."""
         rows = self.query(sql)
         return rows[0][0] if rows else None
 
     def timed(self, sql):
-        """Run one command; return (seconds, rows)."""
+        """Runs one command; returns (seconds, rows)."""
         start = time.monotonic()
         rows = self.query(sql)
         return time.monotonic() - start, rows
 
     def close(self):
-        """End the connection; what is open in it is rolled back."""
+        """Ends the connection; an open transaction is rolled back."""
         try:
             self.process.stdin.close()
         except OSError:
@@ -87,11 +87,12 @@ class Session:
             self.process.wait()
 
     def kill(self):
+        """Kills psql."""
         self.process.kill()
 
 
 def percentiles(sample, prefix=""):
-    """The figures p50_ms, p95_ms and p99_ms of a list of latencies."""
+    """Returns p50_ms, p95_ms and p99_ms of a list of latencies; nothing if there are fewer than 100."""
     ordered = sorted(sample)
     if len(ordered) < 100:
         return {}
@@ -99,15 +100,15 @@ def percentiles(sample, prefix=""):
 
 
 def speed(result):
-    """What every workload tells of a load."""
+    """Returns the figures of a load that most workloads report; result is that of Load.finish."""
     return {"tps": result["tps"], "latency_ms": result["latency_ms"], "transactions": result["transactions"],
             **percentiles(result["sample"])}
 
 
 class Load:
-    """One run of pgbench in the background."""
+    """A run of pgbench in the background."""
 
-    SAMPLED = 0.1                       # of the transactions, whose latencies are kept
+    SAMPLED = 0.1                       # share of the transactions whose latency is logged
 
     def __init__(self, server, database, options, seconds, clients):
         self.began = time.monotonic()
@@ -126,6 +127,7 @@ class Load:
         self.reader.start()
 
     def _read_progress(self):
+        """Collects the lines of progress and the errors that pgbench prints."""
         for line in self.process.stderr:
             match = re.match(r"progress: ([\d.]+) s, ([\d.]+) tps", line)
             if match:
@@ -137,7 +139,10 @@ class Load:
         return self.process.poll() is None
 
     def finish(self):
-        """Wait for the end; return transactions, tps, average latency in ms, and the latencies of some."""
+        """Waits for the end; returns transactions, tps, average latency in ms, and the sample of latencies.
+
+        Raises BenchError if pgbench has failed.
+        """
         output = self.process.stdout.read()
         self.process.wait()
         self.reader.join(5)
@@ -149,7 +154,7 @@ class Load:
         return {"transactions": count, "tps": tps, "latency_ms": latency, "sample": self._latencies()}
 
     def _latencies(self):
-        """Milliseconds of the transactions that pgbench has logged."""
+        """Returns the latencies that pgbench has logged, in ms, and removes its logs."""
         found = []
         for name in os.listdir(self.folder.name):
             with open(os.path.join(self.folder.name, name), encoding="utf-8") as log:
@@ -166,7 +171,7 @@ class Server:
     """What private and existing servers have in common."""
 
     private = False
-    keeps_pg_environment = False        # PGHOST and the like: the user's only for the user's server
+    keeps_pg_environment = False        # are PGHOST and the like passed to client programs?
 
     def __init__(self, bindir):
         self.bindir = bindir
@@ -174,7 +179,7 @@ class Server:
         self.loads = []
 
     def tool(self, name):
-        """Path of a client program."""
+        """Returns the path of a client program; raises BenchError if it is missing."""
         if self.bindir:
             return os.path.join(self.bindir, name)
         path = shutil.which(name)
@@ -183,6 +188,7 @@ class Server:
         return path
 
     def environment(self):
+        """Returns the environment of client programs."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("PG") or self.keeps_pg_environment}
         env["LC_ALL"] = "C"
         env["PGAPPNAME"] = "zundo compare"
@@ -190,7 +196,7 @@ class Server:
         return env
 
     def run_sql(self, database, sql):
-        """Commands that cannot run in a transaction, each on its own."""
+        """Runs commands, each as one transaction; returns the output. Raises BenchError if one fails."""
         done = subprocess.run(
             [self.tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.conninfo(database)],
             input=sql, capture_output=True, text=True, env=self.environment())
@@ -199,19 +205,20 @@ class Server:
         return done.stdout.strip()
 
     def pgbench(self, database, options):
+        """Runs pgbench to its end; raises BenchError if it fails."""
         done = subprocess.run([self.tool("pgbench")] + options + [self.conninfo(database)],
                               capture_output=True, text=True, env=self.environment())
         if done.returncode != 0:
             raise BenchError("pgbench: " + one_line(done.stderr))
 
     def disconnect(self):
-        """Cut everything short that still talks to the server."""
+        """Kills all client programs that are still connected."""
         for item in self.loads + self.sessions:
             item.kill()
         self.loads, self.sessions = [], []
 
     def describe(self):
-        """Version and the settings that differ from the defaults."""
+        """Returns the version, and the settings that differ from the defaults."""
         session = Session(self, self.admin_database)
         try:
             version = session.value("SELECT version()")
@@ -226,7 +233,7 @@ class Server:
 
 
 class PrivateServer(Server):
-    """A cluster in a new directory, gone with stop()."""
+    """A cluster in a new directory, which stop() removes."""
 
     private = True
     admin_database = "postgres"
@@ -239,12 +246,14 @@ class PrivateServer(Server):
         self.extra = {}                 # settings of the present workload
 
     def _as_owner(self, command):
+        """Runs a command as the user that owns the cluster."""
         if os.geteuid() == 0:
             command = ["runuser", "-u", "postgres", "--"] + command
         return subprocess.run(command, capture_output=True, text=True, env=self.environment(),
                               cwd=self.directory or "/", start_new_session=True)
 
     def settings(self):
+        """Returns the lines that are added to postgresql.conf."""
         memory = machine()["memory_mb"]
         lines = [
             "listen_addresses = ''",
@@ -264,6 +273,7 @@ class PrivateServer(Server):
         return "\n".join(lines) + "\n"
 
     def start(self):
+        """Makes a cluster in a temporary folder and starts its server."""
         self.directory = tempfile.mkdtemp(prefix="zundo-compare.")
         if os.geteuid() == 0:
             shutil.chown(self.directory, "postgres")
@@ -280,7 +290,7 @@ class PrivateServer(Server):
             raise BenchError("the private server did not start: " + self.last_log_line())
 
     def restart(self, settings):
-        """Start again with these settings beside the others; sessions end."""
+        """Restarts the server with these settings in addition to those of settings(); ends all sessions."""
         if settings == self.extra:
             return
         self.extra = settings
@@ -293,6 +303,7 @@ class PrivateServer(Server):
             raise BenchError("the private server did not restart: " + self.last_log_line())
 
     def last_log_line(self):
+        """Returns the last error in the server log."""
         try:
             with open(os.path.join(self.directory, "log"), encoding="utf-8", errors="replace") as log:
                 lines = [line.strip() for line in log if re.search("FATAL|ERROR|PANIC|could not", line)]
@@ -301,27 +312,29 @@ class PrivateServer(Server):
         return lines[-1] if lines else "no message in its log"
 
     def conninfo(self, database):
+        """Returns the connection string of a database."""
         return f"host={self.directory} port=5432 user=postgres dbname={database}"
 
     def wal_without_images(self, start, end):
-        """Bytes of the WAL records between two positions, without their full-page images."""
+        """Returns the bytes of the WAL records between two positions, without their full-page images."""
         done = self._as_owner([self.tool("pg_waldump"), "--stats", "-p", os.path.join(self.directory, "data", "pg_wal"),
                                "-s", start, "-e", end])
         total = re.search(r"^Total +\d+ +(\d+) ", done.stdout, re.M)
         if total is None:
-            raise BenchError(f"pg_waldump does not tell what is in WAL from {start} to {end}: {done.stderr.strip()}")
+            raise BenchError(f"pg_waldump cannot read the WAL from {start} to {end}: {done.stderr.strip()}")
         return int(total[1])
 
     def server_file(self, name):
-        """Path of a file that the server's processes may write and read."""
+        """Returns the path of a file that the server's processes may write and read."""
         return os.path.join(self.directory, name)
 
     def cpu_seconds(self):
-        """CPU used so far by the server and all processes it ever had."""
+        """Returns the CPU seconds of all processes of the server, ended ones included; None if it does not run."""
         try:
             with open(os.path.join(self.directory, "data", "postmaster.pid"), encoding="utf-8") as pidfile:
                 root = int(pidfile.readline())
-            # a process that ends between two looks would be counted twice or not at all: look again
+            # A process that ends between two readings would be counted twice or not at all: read again
+            # until nothing has changed meanwhile.
             for _ in range(40):
                 ended, before = cpu_ticks(root, True), children_of(root)
                 if before.keys() == children_of(root).keys() and waited_for(root) == ended - cpu_ticks(root, False):
@@ -332,7 +345,7 @@ class PrivateServer(Server):
             return None
 
     def stop(self):
-        """Stop and remove everything; safe to call at any moment."""
+        """Stops the server and removes its directory, if there is one."""
         self.disconnect()
         if not self.directory:
             return
@@ -344,7 +357,7 @@ class PrivateServer(Server):
 
 
 class ExistingServer(Server):
-    """A server of the user: only databases of ours are made, and dropped again."""
+    """A server of the user. Only the benchmark's databases are created, and stop() drops them."""
 
     keeps_pg_environment = True
 
@@ -354,6 +367,7 @@ class ExistingServer(Server):
         self.databases = []
 
     def start(self):
+        """Checks that the server can be reached."""
         done = subprocess.run([self.tool("psql"), "-X", "-q", "-A", "-t", "-d", self.base, "-c",
                                "SELECT current_database()"],
                               capture_output=True, text=True, env=self.environment())
@@ -362,6 +376,7 @@ class ExistingServer(Server):
         self.admin_database = done.stdout.strip()
 
     def conninfo(self, database):
+        """Returns the user's connection string, with another database."""
         if re.match(r"postgres(ql)?://", self.base):
             parts = urllib.parse.urlsplit(self.base)
             options = [(k, v) for k, v in urllib.parse.parse_qsl(parts.query) if k != "dbname"]
@@ -373,6 +388,7 @@ class ExistingServer(Server):
         return None
 
     def stop(self):
+        """Drops the databases that were created in the server."""
         self.disconnect()
         for database in self.databases:
             try:
@@ -383,22 +399,24 @@ class ExistingServer(Server):
 
 
 def stat_fields(pid):
-    """The fields of /proc/PID/stat after the name: 1 is the parent, 11 to 14 are own and waited-for times."""
+    """Returns the fields of /proc/PID/stat after the name: 1 is the parent, 11 and 12 are the CPU times of the
+    process, 13 and 14 those of its children that have ended."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
         return stat.read().rpartition(")")[2].split()
 
 
 def cpu_ticks(pid, with_ended_children):
+    """Returns the CPU time of a process in clock ticks."""
     return sum(int(x) for x in stat_fields(pid)[11:15 if with_ended_children else 13])
 
 
 def waited_for(pid):
-    """CPU of its children that have ended, in ticks."""
+    """Returns the CPU time, in clock ticks, of the process's children that have ended."""
     return sum(int(x) for x in stat_fields(pid)[13:15])
 
 
 def children_of(parent):
-    """{pid: ticks of CPU} of the processes whose parent this is."""
+    """Returns {pid: CPU time in clock ticks} of the children of a process."""
     children = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -412,23 +430,24 @@ def children_of(parent):
 
 
 def process_cpu_seconds(pid):
-    """CPU that one process has used, to the nanosecond."""
+    """Returns the CPU seconds of one process, exact to the nanosecond."""
     with open(f"/proc/{pid}/schedstat", encoding="utf-8") as stat:
         return int(stat.read().split()[0]) / 1e9
 
 
 def machine_busy_seconds():
-    """CPU that all processes of the machine have used since it started, or None."""
+    """Returns the CPU seconds of all processes since the machine started, or None."""
     try:
         with open("/proc/stat", encoding="utf-8") as stat:
             fields = [int(x) for x in stat.readline().split()[1:9]]
     except (OSError, ValueError):
         return None
-    # idle, iowait and what a hypervisor gave to others are not ours
+    # without the columns idle, iowait and steal
     return (sum(fields) - fields[3] - fields[4] - fields[7]) / os.sysconf("SC_CLK_TCK")
 
 
 def load_average():
+    """Returns the load average of the last minute, or None."""
     try:
         return round(os.getloadavg()[0], 2)
     except OSError:
@@ -436,7 +455,7 @@ def load_average():
 
 
 def machine():
-    """What the figures were measured on."""
+    """Returns facts about the machine: cores, CPU, memory, kernel."""
     facts = {"cores": os.cpu_count(), "cpu": "unknown", "memory_mb": 2048, "kernel": os.uname().release}
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as info:

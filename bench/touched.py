@@ -1,9 +1,9 @@
-"""./zundo compare --touched: how often one transaction uses what all sessions share.
+"""./zundo compare --touched: counts how often one transaction uses what all sessions share.
 
-Counts, under callgrind, the calls of server functions that take locks, pin
-buffers, write WAL or look up the status of a transaction, in transactions that
-read or change one row by key, on heap and on zheap. The resulting table is
-written into docs/scaling.md, between the two lines that mark its place.
+Counts, under callgrind, the calls of server functions that take locks, pin buffers,
+write WAL or look up the status of a transaction, in transactions that read or change
+one row by key, on heap and on zheap. Writes a table into docs/scaling.md, between the
+lines BEGIN and END.
 """
 
 import os
@@ -20,7 +20,7 @@ BEGIN = "<!-- begin: ./zundo compare --touched -->"
 END = "<!-- end: ./zundo compare --touched -->"
 TRANSACTIONS = (("UPDATE", "txn_update"), ("INSERT", "txn_insert_pk"), ("DELETE", "txn_delete"), ("SELECT", "txn_select"))
 
-# What is counted: calls of these functions by all others than these.
+# Label and functions. Calls of the functions are counted, except those by functions of the same line.
 FIGURES = (
     ("LWLocks taken", ("LWLockAcquire", "LWLockConditionalAcquire", "LWLockAcquireOrWait")),
     ("content locks, taken and released", ("LockBuffer", "ConditionalLockBuffer")),
@@ -35,14 +35,14 @@ FIGURES = (
 
 
 def counted(profile):
-    """{what: calls} of one profile."""
+    """Returns {label: calls} of one profile."""
     edges = calls(profile)
     return {what: sum(times for (caller, called), times in edges.items() if called in functions and
                       caller not in functions) for what, functions in FIGURES}
 
 
 def measure(runner, engine, operation):
-    """{what: calls per transaction}"""
+    """Runs an operation; returns {label: calls per transaction}."""
     server, watcher = runner.bench.server, runner.watcher(engine)
     runner.settle(engine)
     with StoppedWorkers(watcher), runner.stage(engine, operation) as session:
@@ -53,7 +53,7 @@ def measure(runner, engine, operation):
 
 
 def measure_all(bench, sides, say):
-    """{(what, transaction): (heap, zheap)}; the server is a CallgrindServer that has been started."""
+    """Returns {(label, transaction): (heap's calls, zheap's)}. Needs a CallgrindServer that has been started."""
     chosen = [operations.OPERATIONS[name] for _, name in TRANSACTIONS]
     create_databases(bench, sides)
     runner = Runner(bench, ROWS)
@@ -72,7 +72,7 @@ def measure_all(bench, sides, say):
 
 
 def markdown(table, version):
-    """The lines of the table, as docs/scaling.md has them."""
+    """Returns the table for docs/scaling.md."""
     lines = [f"PostgreSQL {version}; calls per transaction, heap / zheap:", "",
              "| | " + " | ".join(label for label, _ in TRANSACTIONS) + " |", "|---" * (len(TRANSACTIONS) + 1) + "|"]
     for what, _ in FIGURES:
@@ -85,7 +85,7 @@ def markdown(table, version):
 
 
 def write(text):
-    """Put the table into the document."""
+    """Replaces the table in the document."""
     with open(DOCUMENT, encoding="utf-8") as document:
         old = document.read()
     new = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: f"{BEGIN}\n{text}\n{END}", old, flags=re.S)

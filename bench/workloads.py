@@ -1,8 +1,7 @@
-"""The workloads: each function runs one of them once, on one engine.
+"""The workloads W1, W3, W6, W8 and FK (README.md): a function runs one of them once.
 
-Each function takes a Bench (server, options, progress) and an Engine (heap or
-zheap) and returns a dict of figures, which report.py interprets. README.md of
-this folder describes the workloads by their ids.
+Each function takes a Bench and an Engine and returns a dict of figures, for which
+report.py has labels, units and goals.
 """
 
 import os
@@ -13,7 +12,7 @@ import time
 
 from server import BenchError, Load, MB, Session, percentiles, speed
 
-UNDO_GOAL = 16 * MB             # undo in use counts as given back below this
+UNDO_GOAL = 16 * MB             # with less undo in use, the undo counts as discarded
 UNDO_PATIENCE = 30.0            # seconds that we wait for that
 
 
@@ -28,7 +27,7 @@ class Engine:
 
 
 class Bench:
-    """The run as a whole: server, options and where progress goes."""
+    """What is common to all workloads of a run: the server, options, and the function that prints progress."""
 
     def __init__(self, server, options, say):
         self.server = server
@@ -41,20 +40,22 @@ class Bench:
         self._scratch = None
 
     def scratch(self, name):
-        """Path of a file of ours that outlives one round."""
+        """Returns the path of a temporary file that exists until the program ends."""
         if self._scratch is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="zundo-compare.")
         return os.path.join(self._scratch.name, name)
 
     def session(self, engine):
+        """Returns a new Session in the engine's database."""
         return Session(self.server, engine.database)
 
     def load(self, engine, options, seconds, clients=None):
+        """Starts pgbench in the engine's database; returns a Load."""
         return Load(self.server, engine.database, options, seconds, clients or self.clients)
 
 
 def create_databases(bench, engines):
-    """One database per engine, in the one server; the engine is its default."""
+    """Creates a database for each engine, with its access method as the default."""
     server = bench.server
     for engine in engines:
         server.run_sql(server.admin_database, f"DROP DATABASE IF EXISTS {engine.database};\n"
@@ -69,7 +70,7 @@ def create_databases(bench, engines):
 
 
 def load_pgbench(bench, engine, options=()):
-    """Fresh pgbench tables; returns the seconds it took and the sizes."""
+    """Loads new pgbench tables; returns (seconds, sizes)."""
     bench.say(f"loading pgbench tables at scale {bench.scale}")
     start = time.monotonic()
     bench.server.pgbench(engine.database, ["-i", "-q", "-s", str(bench.scale), *options])
@@ -82,20 +83,20 @@ def load_pgbench(bench, engine, options=()):
 
 
 def drop_pgbench(bench, engine):
-    """Drop the tables of a run that is over: autovacuum must not clean up after one engine in the other's time."""
+    """Drops the tables of a run that has ended, so that autovacuum does not process them while the other engine runs."""
     bench.server.run_sql(engine.database, "DROP TABLE IF EXISTS pgbench_accounts, pgbench_branches,"
                                           " pgbench_history, pgbench_tellers;\n")
 
 
 def sizes_now(session, engine, table="pgbench_accounts"):
-    """Bytes of a table, its primary key, and of undo: in use and as a file."""
+    """Returns the bytes of a table, of its primary key, of undo in use and of the undo log's file."""
     undo = "zundo.undo_bytes_in_use(), pg_relation_size('zundo.undo_log')" if engine.has_undo else "0, 0"
     row = session.query(f"SELECT pg_table_size('{table}'), pg_relation_size('{table}_pkey'), {undo}")[0]
     return dict(zip(("table", "index", "undo", "undo_file"), (int(x) for x in row)))
 
 
 def open_snapshot(session, sql):
-    """Begin a transaction that sees the present until it ends; returns what it sees."""
+    """Begins a transaction with one snapshot for all its queries; returns the result of the first one."""
     session.query("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
     session.query("SET LOCAL max_parallel_workers_per_gather = 0")
     session.query("SET LOCAL jit = off")
@@ -103,7 +104,7 @@ def open_snapshot(session, sql):
 
 
 def quiet_scan(session, sql, times):
-    """Median seconds of a single-process scan."""
+    """Returns the median of the seconds that a scan without parallel workers takes."""
     session.query("SET max_parallel_workers_per_gather = 0")
     session.query("SET jit = off")
     session.query(sql)
@@ -111,11 +112,12 @@ def quiet_scan(session, sql, times):
 
 
 def wal_position(session):
+    """Returns the insert position of WAL in bytes."""
     return int(session.value("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"))
 
 
 def await_true(condition, patience, pause=0.05):
-    """Seconds until condition() holds, or None."""
+    """Returns the seconds until condition() is true, or None if it is not within patience seconds."""
     start = time.monotonic()
     while time.monotonic() - start < patience:
         if condition():
@@ -125,7 +127,7 @@ def await_true(condition, patience, pause=0.05):
 
 
 class Sampler:
-    """Sizes once a second, from a connection of its own."""
+    """Reads sizes once a second, with a separate connection."""
 
     def __init__(self, bench, engine, table="pgbench_accounts"):
         self.bench, self.engine, self.table = bench, engine, table
@@ -138,9 +140,11 @@ class Sampler:
         self._thread.start()
 
     def now(self):
+        """Returns the seconds since the sampler started."""
         return time.monotonic() - self.start
 
     def _run(self):
+        """Samples sizes once a second until it is stopped."""
         next_time = 0.0
         try:
             while not self._stop.is_set():
@@ -157,6 +161,7 @@ class Sampler:
             self.error = error
 
     def finish(self):
+        """Ends the sampling; returns the samples. Raises the BenchError that ended it early, if any."""
         self._stop.set()
         self._thread.join(10)
         self._session.close()
@@ -166,9 +171,10 @@ class Sampler:
 
 
 def without_images(bench, engine, session, options, seconds):
-    """WAL bytes per transaction without full-page images; None on a user's server.
+    """Runs the load again; returns its WAL bytes per transaction without full-page images.
 
-    Images are written, as on most servers: what records leave out may depend on that.
+    Returns None on a user's server. Images are written nevertheless, as on most servers, since some records
+    are shorter if the page has an image.
     """
     if not bench.server.private:
         return None
@@ -182,10 +188,10 @@ def without_images(bench, engine, session, options, seconds):
 
 
 def long_transaction(bench, engine):
-    """W1: simple-update; a transaction with a snapshot is open from 10 % to 70 % of the time.
+    """Runs W1: simple-update; a transaction with a snapshot is open from 10 % to 70 % of the time.
 
-    At half time the load pauses for the old snapshot's scan, so that it is not
-    measured against four busy clients.
+    At half time the load pauses for the old snapshot's scan, so that the clients do
+    not slow it down.
     """
     seconds = bench.seconds or 60
     before, half = max(1, round(seconds * 0.1)), max(2, round(seconds * 0.5))
@@ -248,7 +254,7 @@ def long_transaction(bench, engine):
 
 
 def simple_update(bench, engine):
-    """W3: simple-update with no open transaction; then WAL without images; then undo per transaction."""
+    """Runs W3: simple-update alone; then measures WAL without images, and undo per transaction."""
     seconds = bench.seconds or 20
     load_seconds, loaded = load_pgbench(bench, engine)
     meter, holder = bench.session(engine), bench.session(engine)
@@ -280,7 +286,7 @@ def simple_update(bench, engine):
 
 
 def foreign_keys(bench, engine):
-    """FK: tpcb-like with foreign keys on all tables, many clients: row locks of every strength meet on few rows."""
+    """Runs FK: tpcb-like with foreign keys on all tables and many clients, which lock few rows in all strengths."""
     seconds = bench.seconds or 20
     load_pgbench(bench, engine, ["--foreign-keys"])
     meter = bench.session(engine)
@@ -302,7 +308,7 @@ def foreign_keys(bench, engine):
 
 
 def hot_rows(bench, engine):
-    """W6: four rows, updated by all clients while a snapshot is open, which then reads them."""
+    """Runs W6: all clients update four rows while a snapshot is open, which then reads them."""
     seconds = bench.seconds or 20
     bench.server.run_sql(engine.database, """
         DROP TABLE IF EXISTS hot;
@@ -340,13 +346,13 @@ def hot_rows(bench, engine):
 
 
 def bulk(bench, engine):
-    """W8: COPY, sequential scan, select-only, DELETE half and refill, a large ROLLBACK."""
+    """Runs W8: COPY, sequential scan, select-only, a large ROLLBACK, DELETE of half the rows and refill."""
     rows = bench.scale * 100000
     half = rows // 2
     server, meter, other = bench.server, bench.session(engine), bench.session(engine)
     figures = {}
-    create = ("CREATE TABLE bulk (aid int NOT NULL, bid int, abalance int, filler char(84))")
-    data = (f"SELECT i, 1 + (i - 1) / 100000, 0, '' FROM generate_series(1, {rows}) i")
+    create = "CREATE TABLE bulk (aid int NOT NULL, bid int, abalance int, filler char(84))"
+    data = f"SELECT i, 1 + (i - 1) / 100000, 0, '' FROM generate_series(1, {rows}) i"
     server.run_sql(engine.database, "DROP TABLE IF EXISTS bulk;\n" + create + ";\nCHECKPOINT;\n")
 
     bench.say(f"COPY of {rows} rows")
@@ -385,7 +391,7 @@ def bulk(bench, engine):
 
 
 def copy_rows(bench, engine, session, data):
-    """Seconds of one COPY; from a file of the server, or through psql on a user's server."""
+    """Returns the seconds of one COPY, from a file of the server, or through psql on a user's server."""
     if bench.server.private:
         path = os.path.join(bench.server.directory, "bulk.copy")
         if not os.path.exists(path):
@@ -398,6 +404,7 @@ def copy_rows(bench, engine, session, data):
     return session.timed(f"\\copy bulk FROM '{path}'")[0]
 
 
+# id: title, function, number of rounds
 WORKLOADS = {
     "W1": ("a long transaction beside simple-update", long_transaction, 1),
     "W3": ("simple-update", simple_update, 3),

@@ -143,7 +143,10 @@ form_moved_row(ZChange *change, char *row)
 	return true;
 }
 
-/* The delta of an UPDATE is in WAL form, that of a MOVE in undo form. */
+/*
+ * zchange_form_row: See zchange.h. The delta of an UPDATE is in WAL form, that
+ * of a MOVE in undo form.
+ */
 bool
 zchange_form_row(ZChange *change, char *row)
 {
@@ -375,7 +378,10 @@ stays_sound(const ZChange *change, int i)
 }
 #endif
 
-/* Sets each page's slot first, since the rows put on it name the slot. */
+/*
+ * zchange_apply: See zchange.h. Sets the slot of a page before its rows: rows
+ * may only name slots that exist.
+ */
 void
 zchange_apply(const ZChange *change)
 {
@@ -408,8 +414,8 @@ zchange_apply(const ZChange *change)
 }
 
 /*
- * An inline lock is a mark in the slot's pointer, so the page is all that
- * changes.
+ * zapply_inline_lock: See zchange.h. An inline lock is a mark in the slot's
+ * pointer, so the page is all that changes.
  */
 void
 zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid)
@@ -428,7 +434,8 @@ zapply_inline_lock(Page page, const ZWalInlineLock *lock, ZXid xid)
 }
 
 /*
- * Giving up leaves a deleted row, which a rollback removes as any inserted row.
+ * zapply_speculative: See zchange.h. Giving up leaves a deleted row, which a
+ * rollback removes as any inserted row.
  */
 void
 zapply_speculative(Page page, OffsetNumber off, bool confirmed)

@@ -90,8 +90,8 @@ flags_are_clear(const ZChange *change)
 #endif
 
 /*
- * The WAL record of a temporary table's change, and its space, are left out:
- * its undo is private to the backend and not logged.
+ * zchange_do: See zchange.h. The WAL record of a temporary table's change, and
+ * its space, are left out: its undo is private to the backend and not logged.
  */
 void
 zchange_do(ZChange *change, const char *fault)
@@ -128,8 +128,9 @@ zchange_do(ZChange *change, const char *fault)
 }
 
 /*
- * Neither slot nor undo changes. The record that covers the row was logged
- * before, so whatever part of the WAL survives a crash has it as well.
+ * zchange_insert_covered: See zchange.h. Neither slot nor undo changes. The
+ * record that covers the row, if it needs one, was logged before, so whatever
+ * part of the WAL survives a crash has it as well.
  */
 void
 zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
@@ -138,7 +139,7 @@ zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
 	ZHeader		h = new->header;
 
 	Assert(CritSectionCount == 0);
-	Assert(ZH_SLOT(h) > 0 && ZH_SLOT(h) <= zpage_nslots(page));
+	Assert(ZH_SLOT(h) <= zpage_nslots(page));
 	Assert(ZH_LIVE(h) && ZH_NATTS(h) == ZH_NATTS(zheader_get(new->row)));
 	Assert(zpage_room_for(page, new->off, new->length));
 	Assert(!PageIsAllVisible(page));	/* VMAP-2 */

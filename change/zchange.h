@@ -58,8 +58,9 @@ typedef struct ZChange
 	bool		logged;			/* the table pages are WAL-logged */
 	bool		frozen;			/* INSERT: the row's header names no slot */
 	bool		covered;		/* INSERT: no record is pushed, the one at the
-								 * slot's head is the row's (RANGE-2); rec[0]
-								 * has only type and place */
+								 * slot's head is the row's (RANGE-2), or the
+								 * row needs none (frozen); rec[0] has only
+								 * type and place */
 	bool		converted;		/* LOCK: inline locks become records; no row
 								 * changes */
 	bool		row_left_out;	/* DELETE, and MOVE on one page without LOCKS:
@@ -94,9 +95,9 @@ typedef struct ZChange
 								 * the old row to the new one, in undo form;
 								 * none if the row is to be logged whole */
 	uint32		delta_length;
-	const char *undo;			/* the packed records; not set by DML. With
-								 * row_left_out, zchange_put_row sets it, not
-								 * the decoder */
+	const char *undo;			/* the packed undo records; set by the
+								 * decoder, or with row_left_out by
+								 * zchange_put_row. DML leaves it NULL */
 	const char *logical;		/* what logical decoding needs of the change
 								 * (change/zlogical.h); NULL if it is not to
 								 * be shown. Not set by the decoder */
@@ -145,11 +146,15 @@ zchange_on_one_page(const ZChange *change)
  */
 extern void zchange_do(ZChange *change, const char *fault);
 
-/* A new row that the record at the head of a slot covers (RANGE-2 in dml/). */
+/*
+ * A new row that the record at the head of a slot covers (RANGE-2 in dml/), or
+ * that needs no record (FROZEN-1).
+ */
 typedef struct ZCoveredRow
 {
 	OffsetNumber off;
-	ZHeader		header;			/* names the slot */
+	ZHeader		header;			/* names the slot; none if the row needs no
+								 * record */
 	const char *row;			/* of its header only the shape counts */
 	uint32		length;
 	bool		logged;			/* the table page is WAL-logged */

@@ -8,7 +8,7 @@
 #include "change/zchange.h"
 #include "change/zwal.h"
 
-/* Returns the name of the kind of record, or NULL if there is none. */
+/* zwal_identify: See zwal.h. */
 const char *
 zwal_identify(uint8 info)
 {
@@ -141,6 +141,10 @@ desc_page(StringInfo buf, XLogReaderState *record, uint8 opcode)
 			appendStringInfoString(buf, "all-visible");
 		else if (xlrec.what == ZMARK_ENTRY)
 			appendStringInfo(buf, "index entry %u", xlrec.offset);
+		else if (xlrec.what == ZMARK_ENTRIES_ALIVE)
+			appendStringInfo(buf, "%u index entries alive",
+							 (unsigned) ((XLogRecGetDataLen(record) - SizeOfZheapMark) /
+										 sizeof(OffsetNumber)));
 		else
 			appendStringInfo(buf, "off %u, insertion %s", xlrec.offset,
 							 xlrec.what == ZMARK_CONFIRMED ? "confirmed" : "given up");
@@ -193,6 +197,8 @@ desc_undo(StringInfo buf, XLogReaderState *record, uint8 opcode)
 						 xlrec.oldest, xlrec.conflict, xlrec.nextents, xlrec.freeze_now,
 						 xlrec.freeze_next, xlrec.freeze_after);
 	}
+	else if (XLogRecGetDataLen(record) == 0)
+		appendStringInfo(buf, "blocks to be cut off: %d", XLogRecMaxBlockId(record) + 1);
 	else
 	{
 		xl_undo_truncate xlrec;
@@ -204,7 +210,10 @@ desc_undo(StringInfo buf, XLogReaderState *record, uint8 opcode)
 	}
 }
 
-/* Row changes are decoded, most other records are structs. */
+/*
+ * zwal_desc: See zwal.h. Row changes are decoded, most other records are
+ * structs.
+ */
 void
 zwal_desc(StringInfo buf, XLogReaderState *record)
 {

@@ -45,21 +45,20 @@ static char *
 flat_row(Relation rel, const ZLogicalRows *rows, const Bitmapset *attrs, uint32 *length)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
-	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
+	Datum	   *values = palloc(desc->natts * sizeof(Datum));
 	bool	   *isnull = palloc(desc->natts * sizeof(bool));
 	Size		size;
 	char	   *row;
 
+	(void) ztuple_deform(rows->old, rows->old_length, desc, values, isnull,
+						 RelationGetRelationName(rel), NULL);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		isnull[i] = true;
 		if (att->attisdropped ||
 			(attrs != NULL && !bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, attrs)))
-			continue;
-		values[i] = ztuple_getattr(rows->old, rows->old_length, desc, i + 1, &isnull[i],
-								   RelationGetRelationName(rel), NULL);
+			isnull[i] = true;
 		if (!isnull[i] && att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
 			values[i] = PointerGetDatum(detoast_external_attr((struct varlena *)
 															  DatumGetPointer(values[i])));
@@ -170,7 +169,8 @@ get_layout(Relation rel)
 
 /*
  * Appends the new row of an UPDATE to p: its shape, and the bytes that the
- * delta of the record does not have. Returns the end.
+ * delta of the record does not have. Returns the end. Raises an internal error
+ * if the delta does not fit the row.
  */
 static char *
 put_new_row(char *p, const ZChange *change)

@@ -65,7 +65,10 @@ typedef struct ZLogicalRows
 extern char *zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length);
 extern char *zlogical_part_of_new(Relation rel, bool last, uint32 *length);
 
-/* zlogical_decode: rm_decode of the resource manager. */
+/*
+ * zlogical_decode: decodes a record for logical decoding; rm_decode of the
+ * resource manager. Raises an error if the record is malformed.
+ */
 extern void zlogical_decode(LogicalDecodingContext *ctx, XLogRecordBuffer *buf);
 
 #endif

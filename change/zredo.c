@@ -115,7 +115,7 @@ mark_lost(XLogReaderState *record, Buffer buf, Page *page)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("block %u of relation file %u is older than its overflow transaction slots",
 					block, locator.relNumber),
-			 errdetail("A write of it is lost, as the WAL record at %X/%X shows.",
+			 errdetail("A write of this block was lost, as the WAL record at %X/%X shows.",
 					   LSN_FORMAT_ARGS(record->ReadRecPtr)),
 			 errhint("Restore the table from a backup.")));
 	PageClearAllVisible(*page);
@@ -208,8 +208,9 @@ ended_row(const ZChange *change, Page page, bool newer)
  * Completes a DELETE or MOVE whose record leaves the old row out, from its
  * table page, which is as it was before the record or right after it: in an
  * image, or read from disk. If the page is missing, or is newer and does not
- * have the row any more, nobody needs the row (REPLAY-1). A page that has lost
- * a write (OVERFLOW-5) may not have the row, either, and nobody can read it.
+ * have the row any more, no snapshot needs the row (REPLAY-1). A page that has
+ * lost a write (OVERFLOW-5) may not have the row either; reads of that page
+ * raise an error.
  */
 static void
 take_old_row(XLogReaderState *record, ZChange *change, ZChangeWork *work)
@@ -249,7 +250,7 @@ redo_change(XLogReaderState *record)
 		take_old_row(record, &change, &work);
 	if (!change.covered)
 		zu_redo_records(record, ZWAL_UNDO_BLOCK, &change.op, change.undo, &held[nheld]);
-	nheld += change.op.npages;
+	nheld += change.op.npages;	/* whose buffers zu_redo_records has added */
 	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.row_left_out)) &&
 		change.page[0].page != NULL && !zchange_form_row(&change, row))
 		malformed(record);
@@ -471,6 +472,35 @@ redo_entry(XLogReaderState *record, OffsetNumber off)
 }
 
 /*
+ * Replays ZMARK_ENTRIES_ALIVE: entries of the leaf page of an index are not
+ * dead any more.
+ */
+static void
+redo_entries_alive(XLogReaderState *record)
+{
+	char	   *at = XLogRecGetData(record) + SizeOfZheapMark;
+	char	   *end = XLogRecGetData(record) + XLogRecGetDataLen(record);
+	Page		page;
+	Buffer		buf = read_block(record, 0, false, &page);
+
+	for (; page != NULL && at + sizeof(OffsetNumber) <= end; at += sizeof(OffsetNumber))
+	{
+		OffsetNumber off;
+		ItemId		item;
+
+		memcpy(&off, at, sizeof(off));
+		if (off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page) ||
+			!ItemIdHasStorage(PageGetItemId(page, off)))
+			malformed(record);
+		item = PageGetItemId(page, off);
+		ItemIdSetNormal(item, ItemIdGetOffset(item), ItemIdGetLength(item));
+	}
+	finish_page(record, buf, page);
+	if (BufferIsValid(buf))
+		UnlockReleaseBuffer(buf);
+}
+
+/*
  * Replays ZWAL_MARK. The map's bit is cleared even if the table page is newer
  * than the record.
  */
@@ -487,6 +517,11 @@ redo_mark(XLogReaderState *record)
 	if (xlrec.what == ZMARK_ENTRY)
 	{
 		redo_entry(record, xlrec.offset);
+		return;
+	}
+	if (xlrec.what == ZMARK_ENTRIES_ALIVE)
+	{
+		redo_entries_alive(record);
 		return;
 	}
 	buf = read_table_block(record, 0, false, &page);
@@ -508,7 +543,7 @@ redo_mark(XLogReaderState *record)
 		UnlockReleaseBuffer(buf);
 }
 
-/* Calls the function that replays this kind of record. */
+/* zredo: See zredo.h. Calls the function that replays this kind of record. */
 void
 zredo(XLogReaderState *record)
 {
@@ -554,7 +589,8 @@ zredo(XLogReaderState *record)
 }
 
 /*
- * Hints in the page header, and the bytes of free space, are not logged.
+ * zredo_mask: See zredo.h. Blanks what is not logged: LSN, checksum, hint bits
+ * and free space.
  */
 void
 zredo_mask(char *page, BlockNumber block)

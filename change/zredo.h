@@ -6,11 +6,15 @@
 
 #include "change/zwal.h"
 
+/*
+ * zredo: replays one WAL record of zundo; rm_redo of the resource manager.
+ * Raises PANIC if the record is malformed.
+ */
 extern void zredo(XLogReaderState *record);
 
 /*
  * zredo_mask: hides what may differ between a primary's page and its replay,
- * for wal_consistency_checking.
+ * for wal_consistency_checking; rm_mask of the resource manager.
  */
 extern void zredo_mask(char *page, BlockNumber block);
 

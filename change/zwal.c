@@ -18,7 +18,7 @@
 #include "tuple/ztuple.h"
 #include "utils/memutils.h"
 
-/* ---- what all row changes begin with ---- */
+/* ---- the beginning of all row changes ---- */
 
 /*
  * Returns the member of change that ZWD_SPECIAL stands for in records of
@@ -70,7 +70,7 @@ flags_of(const ZChange *change, uint8 opcode)
 		(rec->topxid != rec->xid ? ZWD_TOPXID : 0) | (rec->open ? ZWD_OPEN : 0);
 }
 
-/* Sets the members of change that the record's flags tell. */
+/* Sets the members of change that follow from the record's flags. */
 static void
 take_flags(ZWalReader *r, ZChange *change)
 {
@@ -103,8 +103,8 @@ undo_position(const ZWalReader *r, const ZuOp *op)
 }
 
 /*
- * Appends where the undo records are, as far as the block references do not say
- * it.
+ * Appends the place of the undo records, as far as it does not follow from the
+ * block references.
  */
 static char *
 put_place(char *p, const ZuOp *op)
@@ -142,8 +142,9 @@ get_place(ZWalReader *r, ZuOp *op)
 }
 
 /*
- * Computes the pointers of the records, which lie one after the other from the
- * first one's place, and prev of those that are pushed on the one before.
+ * Computes the pointers of the undo records, which follow one another from the
+ * place of the first one. Sets prev of a record that is pushed on the record
+ * before it.
  */
 static void
 locate_records(ZWalReader *r, ZChange *change)
@@ -180,8 +181,8 @@ near_part(XLogReaderState *record, Size *length)
 }
 
 /*
- * Returns how many bytes at the end of the main data are the rest of a part
- * that is too long for the data of a block.
+ * Returns the number of bytes at the end of the main data that belong to the
+ * decoding part, because it is too long for the data of a block.
  */
 static uint32
 far_bytes(XLogReaderState *record)
@@ -219,8 +220,9 @@ zchange_logical_part(XLogReaderState *record, uint8 *what, uint32 *length)
 }
 
 /*
- * Adds the part to the record: to block 0, which must be registered, or, if it
- * is too long for that, to the end of the main data. Called last.
+ * Adds the decoding part, if there is one, to the record: to block 0, which
+ * must be registered, or, if it is too long for that, to the end of the main
+ * data. So no main data may be registered afterwards.
  */
 static void
 register_logical(const char *part, uint32 length)
@@ -238,11 +240,11 @@ register_logical(const char *part, uint32 length)
 	XLogRegisterBufData(0, (char *) part, near);
 }
 
-/* ---- the whole ---- */
+/* ---- decoding ---- */
 
 /*
- * Decodes r into change. Fields that the record does not tell, such as buffers
- * and pages, become 0. Returns false if the record is malformed.
+ * Decodes r into change. Fields that are not in the record, such as buffers and
+ * pages, become 0. Returns false if the record is malformed.
  */
 static bool
 decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
@@ -272,8 +274,8 @@ decode(ZWalReader *r, ZChange *change, ZChangeWork *work)
 }
 
 /*
- * Collects what the record's header and block references tell; decode reads the
- * main data.
+ * zchange_decode: See zchange.h. Reads the record's header and its block
+ * references; decode reads the main data.
  */
 bool
 zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
@@ -325,6 +327,7 @@ join_parts(const ZChangeWal *wal, Size *length)
 	return bytes;
 }
 
+/* Returns whether the decoded change of a slot is the one that was encoded. */
 static bool
 same_slot(const ZChangeSlot *a, const ZChangeSlot *b)
 {
@@ -332,6 +335,7 @@ same_slot(const ZChangeSlot *a, const ZChangeSlot *b)
 		a->in_overflow == b->in_overflow;
 }
 
+/* Returns whether two strings of bytes have equal length and contents. */
 static bool
 same_bytes(const char *a, uint32 alen, const char *b, uint32 blen)
 {
@@ -339,8 +343,8 @@ same_bytes(const char *a, uint32 alen, const char *b, uint32 blen)
 }
 
 /*
- * Asserts that replay will find the same extent and log, as far as it
- * initializes undo pages (put_place).
+ * Asserts that the place of the undo is the same, as far as put_place writes
+ * it.
  */
 static void
 compare_places(const ZuOp *op, const ZuOp *decoded)
@@ -407,7 +411,7 @@ compare_formed_row(const ZChange *change, ZChange *decoded)
 	pfree(row);
 }
 
-/* Asserts that both do the same to their pages. */
+/* Asserts that both changes make the same changes of their pages. */
 static void
 compare_pages(const ZChange *change, ZChange *decoded)
 {
@@ -430,9 +434,9 @@ compare_pages(const ZChange *change, ZChange *decoded)
 }
 
 /*
- * Decodes the encoded change and compares the result with it. The record itself
- * does not exist yet, so what its header and block references will say is
- * filled in here.
+ * Decodes the encoded change and asserts that the result is the same. The
+ * record does not exist yet, so the fields that come from its header and its
+ * block references are set here.
  */
 static void
 prove_encoding(const ZChange *change, const ZChangeWal *wal)
@@ -493,8 +497,8 @@ zchange_pages_have_images(void)
 }
 
 /*
- * For a table that is not logged, only the undo is: as ZWAL_UNDO_ONLY, whatever
- * the change is.
+ * zchange_encode: See zchange.h. If the table is not logged, only the undo is
+ * logged: every kind of change becomes a ZWAL_UNDO_ONLY.
  */
 void
 zchange_encode(const ZChange *change, ZChangeWal *wal)
@@ -518,7 +522,8 @@ zchange_encode(const ZChange *change, ZChangeWal *wal)
 /* ---- inserting ---- */
 
 /*
- * The server has room for blocks 0 to 4 in any case (XLR_NORMAL_MAX_BLOCK_ID).
+ * zchange_ensure_space: See zchange.h. There is always room for blocks 0 to 4
+ * (XLR_NORMAL_MAX_BLOCK_ID).
  */
 void
 zchange_ensure_space(const ZChange *change)
@@ -534,8 +539,8 @@ zchange_ensure_space(const ZChange *change)
 }
 
 /*
- * Each block has its fixed number, so that replay finds the undo pages whatever
- * table pages there are.
+ * zchange_log: See zchange.h. Each block has a fixed number, so that replay
+ * finds the undo pages independently of the number of table pages.
  */
 XLogRecPtr
 zchange_log(ZChange *change, const ZChangeWal *wal)
@@ -580,7 +585,8 @@ zchange_log_covered(Buffer buf, const ZCoveredRow *new)
 /* ---- inline locks ---- */
 
 /*
- * Needs no undo pages, so the record is 3 or 4 bytes and one block reference.
+ * zwal_log_inline_lock: See zwal.h. The record has one block reference, no undo
+ * pages, and 3 or 4 bytes of main data.
  */
 XLogRecPtr
 zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
@@ -600,7 +606,10 @@ zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock)
 	return XLogInsert(ZUNDO_RMGR_ID, ZWAL_INLINE_LOCK);
 }
 
-/* A record with bytes left over is malformed, too. */
+/*
+ * zwal_decode_inline_lock: See zwal.h. A record with bytes left over is
+ * malformed, too.
+ */
 bool
 zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock)
 {

@@ -1,7 +1,7 @@
 /*
  * change/zwal.h - the WAL records of changes to table pages.
  *
- * Each layout stands here once; row changes have one encoder and one
+ * This file describes their layouts. Row changes have one encoder and one
  * bounds-checked decoder (change/zchange.h). The opcodes are in common/rmgr.h,
  * the layouts of the undo log's own records in undo/undo_wal.h.
  */
@@ -41,9 +41,10 @@
  *	u16	byte on the first undo page where the records begin
  *	then by opcode:
  *	INSERT without an undo page ("covered": the record at the slot's head is
- *	the row's, RANGE-2 in dml/) has none of these fields, flags included:
- *		v slot | v offset | v natts << 2 | external << 1 | nulls
- *		the row after its header
+ *	the row's, RANGE-2 in dml/, or the row needs none, FROZEN-1) has none of
+ *	these fields, flags included:
+ *		v slot (0 = visible to all) | v offset
+ *		v natts << 2 | external << 1 | nulls; the row after its header
  *	INSERT, UPDATE, DELETE and MOVE with ZWD_SPECIAL ("compact": the undo
  *	records are built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
@@ -84,11 +85,12 @@
  * A MARK of a speculative insertion has the first byte alone. Of a part of
  * more than ZWL_MAX_NEAR bytes, block 0 has 'what' and u32 length, and the rest
  * is at the end of the main data. Old rows have their headers; of a key, all
- * other columns are NULL. Replay passes all of this over.
+ * other columns are NULL. Replay ignores all of this.
  *----------
  */
-#define ZWL_LAST		0x01	/* values out of line that were logged so far
-								 * belong to rows up to this one */
+#define ZWL_LAST		0x01	/* last record of a row or of several: the
+								 * TOAST chunks logged before it belong to
+								 * these rows */
 #define ZWL_OLD			0x02	/* the old row, or its key, is there */
 #define ZWL_OLD_UNDO	0x08	/* the old row is to be made of the undo that
 								 * the record has (not INSERT) */
@@ -108,8 +110,8 @@
 #define ZWD_TOPXID		0x10	/* compact records: the change is one of a
 								 * subtransaction */
 #define ZWD_GROW		0x20	/* the page gets further inline slots */
-#define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain,
-								 * which ZWD_PREV tells in compact ones */
+#define ZWD_LIVE_CHAIN	0x40	/* literal records: ZChangeSlot.live_chain (in
+								 * compact records ZWD_PREV means the same) */
 #define ZWD_OPEN		0x40	/* INSERT: the undo record is open and has
 								 * this number of rows */
 
@@ -176,7 +178,7 @@ typedef struct xl_zheap_overflow
  *	stays as it is.
  *----------
  */
-#define ZWI_FRESH	0x0800		/* the slot was another's, or free */
+#define ZWI_FRESH	0x0800		/* the slot did not belong to the locker */
 #define ZWI_GROW	0x1000		/* the page gets a further inline slot */
 #define ZWI_TAG		0x2000		/* the row gets a lock tag */
 
@@ -196,12 +198,17 @@ typedef struct ZWalInlineLock
  */
 extern XLogRecPtr zwal_log_inline_lock(Buffer buf, const ZWalInlineLock *lock);
 
-/* zwal_decode_inline_lock: returns false if the record is malformed. */
+/*
+ * zwal_decode_inline_lock: decodes an INLINE_LOCK record into *lock. Returns
+ * false if it is malformed.
+ */
 extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *lock);
 
 /*----------
  * ZWAL_MARK
- *	block 0: table page; with ZMARK_ENTRY a page of an index
+ *	block 0: table page; with ZMARK_ENTRY and ZMARK_ENTRIES_ALIVE a leaf page of
+ *		an index: then the new entry or the offsets of the entries follow in
+ *		the main data
  *	block 1: the page of the visibility map, with ZMARK_ALL_VISIBLE, and with
  *		ZMARK_NOT_ALL_VISIBLE if its bit was set. Incremental backups find
  *		changed pages by the blocks of WAL records.
@@ -215,10 +222,12 @@ extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *loc
 #define ZMARK_ENTRY			4	/* block 0 is a leaf page of a zbtree index;
 								 * its entry at offset is replaced by the one
 								 * that follows */
+#define ZMARK_ENTRIES_ALIVE	5	/* entries of a zbtree index are not dead any
+								 * more */
 
 typedef struct xl_zheap_mark
 {
-	OffsetNumber offset;		/* 0 with ZMARK_[NOT_]ALL_VISIBLE */
+	OffsetNumber offset;		/* of a speculative insertion, else 0 */
 	uint8		what;
 } xl_zheap_mark;
 
@@ -226,6 +235,11 @@ typedef struct xl_zheap_mark
 
 /* ZWAL_PRUNE.	block 0: table page; data: ZPruneItem array. */
 
+/*
+ * zwal_desc: appends a description of the record to buf; rm_desc of the
+ * resource manager. zwal_identify: returns the name of the kind of record,
+ * NULL if there is none; rm_identify.
+ */
 extern void zwal_desc(StringInfo buf, XLogReaderState *record);
 extern const char *zwal_identify(uint8 info);
 

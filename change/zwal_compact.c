@@ -3,8 +3,7 @@
  * undo record, not the record: INSERT, UPDATE, and a DELETE or MOVE that leaves
  * the old row out.
  *
- * Encoder and decoder of each stand side by side. The layout is in
- * change/zwal.h.
+ * Each encoder is followed by its decoder. The layout is in change/zwal.h.
  */
 #include "postgres.h"
 
@@ -126,8 +125,9 @@ zwal_decode_covered(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	rec->block = r->block;
 	rec->nrows = 1;
 	change->page[0].slot.slotno = get_varint(r);
+	change->frozen = (change->page[0].slot.slotno == 0);
 	rec->offset = get_varint(r);
-	r->bad |= (change->page[0].slot.slotno < 1 || r->overflow[0]);
+	r->bad |= r->overflow[0];
 	get_new_row(r, change, work->bytes);
 }
 
@@ -182,8 +182,8 @@ get_update(ZWalReader *r, ZChange *change, char *payload)
 		return;
 
 	/*
-	 * the length of a compact header does not depend on the base with which
-	 * it is read
+	 * only the length of the header is needed here, so any base that has a
+	 * shape (not 0) will do
 	 */
 	old = r->p;
 	next = zheader_compact_get(old, r->end, (ZHeader) 1, &ignored);
@@ -351,7 +351,10 @@ zchange_put_row(ZChange *change, ZChangeWork *work, const char *row)
 
 /* ---- compact records ---- */
 
-/* Each kind of change ends with its own fields. */
+/*
+ * zwal_encode_compact: See zwal_internal.h. Each kind of change ends with its
+ * own fields.
+ */
 void
 zwal_encode_compact(const ZChange *change, ZChangeWal *wal, char *p)
 {

@@ -1,6 +1,6 @@
 /*
- * change/zwal_internal.h - what the files share that encode and decode row
- * changes: zwal.c, zwal_compact.c, zwal_literal.c and zlogical.c.
+ * change/zwal_internal.h - declarations for the files that encode and decode
+ * row changes: zwal.c, zwal_compact.c, zwal_literal.c and zlogical.c.
  */
 #ifndef ZUNDO_ZWAL_INTERNAL_H
 #define ZUNDO_ZWAL_INTERNAL_H
@@ -92,7 +92,7 @@ get_varint(ZWalReader *r)
 	return v;
 }
 
-/* Returns what a WAL record says of a new row's header. */
+/* Returns the part of a new row's header that a WAL record has. */
 static inline uint32
 zwal_shape_of(ZHeader h)
 {
@@ -108,7 +108,8 @@ zwal_header_of_shape(uint32 shape)
 }
 
 /*
- * Adds bytes to the main data of wal. They are not copied, so they must stay.
+ * Adds bytes to the main data of wal. They are not copied, so they must exist
+ * until the record has been inserted.
  */
 static inline void
 zwal_add_part(ZChangeWal *wal, const char *data, uint32 length)

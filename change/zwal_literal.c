@@ -3,14 +3,14 @@
  * records as they are: all but INSERT, UPDATE, and a DELETE or MOVE that leaves
  * the old row out.
  *
- * Encoder and decoder stand side by side. The layout is in change/zwal.h.
+ * Each encoder is followed by its decoder. The layout is in change/zwal.h.
  */
 #include "postgres.h"
 
 #include "change/zwal_internal.h"
 #include "tuple/ztuple.h"
 
-/* Appends a slot for which ZWD_GROW tells whether inline slots are added. */
+/* Appends a slot; the record's flag ZWD_GROW says whether its page grows. */
 static char *
 put_slot(char *p, const ZChangeSlot *slot)
 {
@@ -20,7 +20,7 @@ put_slot(char *p, const ZChangeSlot *slot)
 	return p;
 }
 
-/* Appends a slot for which no flag tells whether inline slots are added. */
+/* Appends a slot, and whether its page grows, for which there is no flag. */
 static char *
 put_other_slot(char *p, const ZChangeSlot *slot)
 {
@@ -150,7 +150,10 @@ rows_fit(const char *p, uint32 length, int nrows)
 	return p == end;
 }
 
-/* A MOVE and a MULTI_INSERT have their rows after the undo records. */
+/*
+ * zwal_encode_literal: See zwal_internal.h. A MOVE and a MULTI_INSERT have
+ * their rows after the undo records.
+ */
 void
 zwal_encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 {
@@ -174,7 +177,9 @@ zwal_encode_literal(const ZChange *change, ZChangeWal *wal, char *p)
 		zwal_add_part(wal, change->row, change->row_length);
 }
 
-/* Unpacks the records where they lie. */
+/*
+ * zwal_decode_literal: See zwal_internal.h. Unpacks the undo records in place.
+ */
 void
 zwal_decode_literal(ZWalReader *r, ZChange *change, ZChangeWork *work)
 {

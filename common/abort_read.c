@@ -31,7 +31,10 @@
 #include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 
-/* How long another backend's read of the page is waited for, and its lock. */
+/*
+ * How long this backend waits for a read of the page by another one, and for a
+ * lock of another one on the page.
+ */
 #define FOREIGN_READ_MS 200
 #define FOREIGN_LOCK_MS 200
 
@@ -43,7 +46,7 @@ typedef enum PageState
 	PAGE_VALID
 } PageState;
 
-/* Returns how far the main fork's block has come into shared buffers. */
+/* Returns the state of the main fork's block in shared buffers. */
 static PageState
 look_up_page(RelFileLocator locator, BlockNumber block)
 {
@@ -75,14 +78,10 @@ look_up_page(RelFileLocator locator, BlockNumber block)
 }
 
 /*
- * Returns if the main fork's block is valid in shared buffers, or has no buffer
- * and can be read without waiting for a read that this backend itself has
- * begun; raises an error otherwise.  Does
- * nothing outside transaction callbacks.  Needs that no buffer mapping lock is
- * held.
+ * zundo_abort_may_read: See zundo.h.
  *
  * On 18 the reads ahead of the statement that failed may occupy all of the
- * backend's I/O handles.  To get one back the server would report the read's
+ * backend's I/O handles. To get one back the server would report the read's
  * result to the scan, whose memory is free by now.
  */
 void
@@ -104,11 +103,7 @@ zundo_abort_may_read(RelFileLocator locator, BlockNumber block)
 					block, locator.relNumber)));
 }
 
-/*
- * Locks a pinned buffer in mode, as LockBuffer does. In transaction callbacks
- * the lock is exclusive in any case, and an error is raised if it cannot be had
- * soon (ABORT-8); the pin is left to the resource owner.
- */
+/* zundo_abort_lock_buffer: See zundo.h. */
 void
 zundo_abort_lock_buffer(Buffer buf, int mode)
 {
@@ -116,7 +111,7 @@ zundo_abort_lock_buffer(Buffer buf, int mode)
 	RelFileLocator locator;
 	ForkNumber	fork;
 
-	Assert(BufferIsValid(buf) && !BufferIsLocal(buf));	/* ABORT-8 */
+	Assert(BufferIsValid(buf) && !BufferIsLocal(buf));
 	if (likely(IsTransactionState()) || InRecovery)
 	{
 		LockBuffer(buf, mode);
@@ -136,12 +131,7 @@ zundo_abort_lock_buffer(Buffer buf, int mode)
 			 errmsg("block %u of file %u is locked by another process", block, locator.relNumber)));
 }
 
-/*
- * Forgets the I/O that an error has interrupted, as far as reads of other
- * pages would meet it: on 15 the buffer in progress, on 18 the handle that was
- * given out and not used.  To be called in the handling of an error, before
- * the resource owners are released.
- */
+/* zundo_abort_forget_io: See zundo.h. */
 void
 zundo_abort_forget_io(void)
 {

@@ -10,8 +10,8 @@
 
 #include "postgres.h"
 
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
-#error "zundo supports PostgreSQL 15 to 19"
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000 || PG_VERSION_NUM / 10000 == 16
+#error "zundo supports PostgreSQL 15, 17, 18 and 19"
 #endif
 
 #include "access/amapi.h"
@@ -140,10 +140,19 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #define zc_index_summarizes(index) ((index)->rd_indam->amsummarizing)
 #endif
 
-/* 17 and later set a safe search path for code of users. */
+/*
+ * 17 and later set a safe search path where a table's owner's functions run for
+ * another role. Before, VACUUM and the like let them run with that role's path,
+ * and functions of users may rely on that; the same path is set here only where
+ * the other role has no rights of the owner (ZC_HAS_SAFE_PATH).
+ */
 #if PG_VERSION_NUM < 170000
-#define zc_restrict_search_path() ((void) 0)
+#define ZC_HAS_SAFE_PATH 0
+#define zc_restrict_search_path() \
+	((void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, \
+							  PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false))
 #else
+#define ZC_HAS_SAFE_PATH 1
 #define zc_restrict_search_path() RestrictSearchPath()
 #endif
 
@@ -345,6 +354,18 @@ extern PGDLLEXPORT void _PG_init(void);
 #define ZC_BITMAP_BY_BLOCK 1
 #else
 #define ZC_BITMAP_BY_BLOCK 0
+#endif
+
+/* 16 and 18 let a hash join return rows of its inner side. */
+#if PG_VERSION_NUM < 160000
+#define ZC_IS_RIGHT_ANTI(jointype) false
+#else
+#define ZC_IS_RIGHT_ANTI(jointype) ((jointype) == JOIN_RIGHT_ANTI)
+#endif
+#if PG_VERSION_NUM < 180000
+#define ZC_IS_RIGHT_SEMI(jointype) false
+#else
+#define ZC_IS_RIGHT_SEMI(jointype) ((jointype) == JOIN_RIGHT_SEMI)
 #endif
 
 /* 16 lets the caller of tuplesort_getdatum choose whether to copy. */
@@ -550,6 +571,7 @@ extern PGDLLEXPORT void _PG_init(void);
 #include "storage/aio.h"
 #include "storage/aio_internal.h"
 #include "storage/aio_subsys.h"
+/* Gives the handle that an error has left handed out back. */
 static inline void
 zc_forget_io(void)
 {
@@ -657,6 +679,18 @@ typedef uint32 ZcOptions;
 #define zc_set_checksum(page, block) PageSetChecksum(page, block)
 #endif
 
+/*
+ * Setting hints on a page that is locked in share mode: 19 has to be asked
+ * first, and may refuse.
+ */
+#if PG_VERSION_NUM < 190000
+#define zc_begin_hint(buf) true
+#define zc_finish_hint(buf) MarkBufferDirtyHint(buf, true)
+#else
+#define zc_begin_hint(buf) BufferBeginSetHintBits(buf)
+#define zc_finish_hint(buf) BufferFinishSetHintBits(buf, true, true)
+#endif
+
 /* 19 lets the caller forbid that the horizon is computed anew. */
 #if PG_VERSION_NUM < 190000
 #define zc_is_removable_xid(vistest, xid) GlobalVisTestIsRemovableXid(vistest, xid)
@@ -706,6 +740,13 @@ typedef uint32 ZcOptions;
 #define ZC_BGWORKER_INTERRUPTIBLE 0
 #else
 #define ZC_BGWORKER_INTERRUPTIBLE BGWORKER_INTERRUPTIBLE
+#endif
+
+/* 18 has a function for ordering operators of any index access method. */
+#if PG_VERSION_NUM < 180000
+#define zc_op_is_comparison(op) (get_op_btree_interpretation(op) != NIL)
+#else
+#define zc_op_is_comparison(op) (get_op_index_interpretation(op) != NIL)
 #endif
 
 /* 19 gives slots flags of their own. */

@@ -8,10 +8,7 @@
 #include "common/zundo.h"
 #include "miscadmin.h"
 
-/*
- * zundo_not_supported: raises ERRCODE_FEATURE_NOT_SUPPORTED with the message
- * <what>, and with detail as its DETAIL unless NULL.
- */
+/* zundo_not_supported: See zundo.h. */
 void
 zundo_not_supported(const char *what, const char *detail)
 {

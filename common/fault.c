@@ -21,6 +21,7 @@
 #include "common/fault.h"
 #include "common/zundo.h"
 #include "miscadmin.h"
+#include "utils/wait_event.h"
 
 static const char *const fault_points[] = {
 	/* the undo log */
@@ -61,7 +62,16 @@ static const char *const fault_points[] = {
 	/* entries of zbtree indexes */
 	"keys-due",					/* after an update in place that changes keys,
 								 * before their entries are added */
-	"key-found",				/* the entry was there already */
+	"key-found",				/* has_entry has found the entry of the new
+								 * key */
+	"entries-judged",			/* a scan knows which entries to mark as dead,
+								 * with their leaf page locked */
+	"marks-cleared",			/* marks of entries were removed and logged,
+								 * with their leaf page locked */
+	"keys-judged",				/* entries of a table page were found stale,
+								 * by page-full deletion or the worker, with
+								 * their leaf page locked exclusively */
+	"stale-judged",				/* the same for one entry, by VACUUM */
 	"keys-cleaned",				/* VACUUM has removed stale entries, before
 								 * rows lose ZH_STALE_KEYS */
 
@@ -79,7 +89,7 @@ static const char *const fault_points[] = {
 								 * change that needs their slot */
 	"columns-read",				/* after the columns of a table's indexes were
 								 * read, before its triggers are */
-	"computed-asked",			/* after expressions were evaluated for an
+	"computed-evaluated",		/* after expressions were evaluated for an
 								 * update, before its row is looked at again */
 	"row-counted",				/* after an update was noted for rollback,
 								 * before its statistics are counted */
@@ -99,7 +109,7 @@ static const char *const fault_points[] = {
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
 	"abort-page",				/* in the abort callback, before each page */
-	"worker-cycle",				/* at the start of a worker's round */
+	"worker-cycle",				/* at the start of a worker's cycle */
 	"taking-log"				/* before a log is taken from an idle session */
 };
 
@@ -198,7 +208,7 @@ next_item(const char **spec, FaultItem *item)
 	return true;
 }
 
-/* zundo_fault_problem: see fault.h. */
+/* zundo_fault_problem: See fault.h. */
 const char *
 zundo_fault_problem(const char *spec)
 {
@@ -218,7 +228,7 @@ zundo_fault_problem(const char *spec)
 	return NULL;
 }
 
-/* zundo_fault_reset: see fault.h. */
+/* zundo_fault_reset: See fault.h. */
 void
 zundo_fault_reset(void)
 {
@@ -236,11 +246,7 @@ fail(const char *name, int sqlstate)
 					 "fault point.")));
 }
 
-/*
- * zundo_fault_hit: takes the action that zundo.fault has for the fault point
- * 'name', if any. Raises ERRCODE_INTERNAL_ERROR, ERRCODE_DISK_FULL or
- * ERRCODE_OUT_OF_MEMORY, according to the action; never allocates otherwise.
- */
+/* zundo_fault_hit: See zundo.h. */
 void
 zundo_fault_hit(const char *name)
 {
@@ -283,7 +289,10 @@ zundo_fault_hit(const char *name)
 				kill(getpid(), SIGKILL);
 				break;
 			case FAULT_SLEEP:
+				/* a test that needs it finds it in pg_stat_activity */
+				pgstat_report_wait_start(WAIT_EVENT_PG_SLEEP);
 				pg_usleep(1000000L);
+				pgstat_report_wait_end();
 				break;
 			case FAULT_NONE:
 				break;

@@ -47,8 +47,8 @@ static const struct config_enum_entry full_options[] = {
 };
 
 /*
- * check_names: check hook that accepts any list of names. The roles of these
- * names are looked up when they are needed.
+ * Accepts any list of names: check hook of zundo.undo_full_exempt. The roles
+ * of these names are looked up when they are needed.
  */
 static bool
 check_names(char **newval, void **extra, GucSource source)
@@ -67,7 +67,7 @@ check_names(char **newval, void **extra, GucSource source)
 
 #ifdef ZUNDO_TESTING
 
-/* check_fault: check hook that refuses unknown fault points and actions. */
+/* Refuses unknown fault points and actions: check hook of zundo.fault. */
 static bool
 check_fault(char **newval, void **extra, GucSource source)
 {
@@ -79,7 +79,7 @@ check_fault(char **newval, void **extra, GucSource source)
 	return false;
 }
 
-/* assign_fault: assign hook that restarts the counts of fault points. */
+/* Restarts the counts of fault points: assign hook of zundo.fault. */
 static void
 assign_fault(const char *newval, void *extra)
 {
@@ -87,8 +87,8 @@ assign_fault(const char *newval, void *extra)
 }
 
 /*
- * define_test_gucs: defines the settings that only builds for tests have.
- * SHOW ALL does not list them.
+ * Defines the settings that only builds for tests have. SHOW ALL does not list
+ * them.
  */
 static void
 define_test_gucs(void)
@@ -126,10 +126,9 @@ define_test_gucs(void)
 #endif
 
 /*
- * define_undo_gucs: defines the settings of the undo log.
- * Those that size shared memory are defined only while
- * shared_preload_libraries are loaded, since the server refuses to define such
- * a setting later with a FATAL error.
+ * Defines the settings of the undo log. Those that size shared memory are
+ * defined only while shared_preload_libraries are loaded, since the server
+ * refuses to define such a setting later with a FATAL error.
  */
 static void
 define_undo_gucs(void)
@@ -180,10 +179,7 @@ define_undo_gucs(void)
 							NULL, NULL, NULL);
 }
 
-/*
- * define_full_gucs: defines the settings for what happens when undo cannot be
- * discarded.
- */
+/* Defines the settings for what happens when undo cannot be discarded. */
 static void
 define_full_gucs(void)
 {
@@ -252,10 +248,7 @@ define_full_gucs(void)
 							NULL, NULL, NULL);
 }
 
-/*
- * define_table_gucs: defines the settings for statements that read or change
- * zheap tables.
- */
+/* Defines the settings for statements that read or change zheap tables. */
 static void
 define_table_gucs(void)
 {
@@ -300,7 +293,7 @@ define_table_gucs(void)
 							 NULL, NULL, NULL);
 }
 
-/* zundo_define_gucs: defines the settings. */
+/* zundo_define_gucs: See zundo.h. */
 void
 zundo_define_gucs(void)
 {

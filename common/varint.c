@@ -8,7 +8,7 @@
 
 #include "common/varint.h"
 
-/* Returns the number of bytes that zvarint_put writes for v. */
+/* zvarint_size: See varint.h. */
 int
 zvarint_size(uint32 v)
 {
@@ -23,7 +23,7 @@ zvarint_size(uint32 v)
 	return n;
 }
 
-/* Does what zvarint_put does, for a number of any size. */
+/* zvarint_put_long: See varint.h. */
 char *
 zvarint_put_long(char *p, uint32 v)
 {
@@ -39,10 +39,7 @@ zvarint_put_long(char *p, uint32 v)
 	return p;
 }
 
-/*
- * Reads one varint from the bytes p .. end - 1 into *v. Returns the byte after
- * it, or NULL if the bytes end before it does or its value exceeds 32 bits.
- */
+/* zvarint_get: See varint.h. */
 const char *
 zvarint_get(const char *p, const char *end, uint32 *v)
 {

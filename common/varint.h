@@ -8,6 +8,15 @@
 
 #include "postgres.h"
 
+/*
+ * zvarint_size: returns the number of bytes that zvarint_put writes for v.
+ *
+ * zvarint_put_long: does what zvarint_put does, for a number of any size.
+ *
+ * zvarint_get: reads one varint from the bytes p .. end - 1 into *v. Returns
+ * the byte after it, or NULL if the bytes end before it does or its value
+ * exceeds 32 bits.
+ */
 extern int	zvarint_size(uint32 v);
 extern char *zvarint_put_long(char *p, uint32 v);
 extern const char *zvarint_get(const char *p, const char *end, uint32 *v);

@@ -140,6 +140,7 @@ extern bool zundo_allow_ctid_guard; /* GUARD-3 (mvcc/zguard.c) */
 extern int	zundo_key_queue;	/* kB, 0 = none (zbtree/queue.c) */
 extern double zundo_index_expression_cost;	/* dml/zcolumns.c */
 
+/* zundo_define_gucs: defines the settings (common/guc.c). */
 extern void zundo_define_gucs(void);
 
 /* True if shared_preload_libraries has loaded the library (zundo.c). */
@@ -161,6 +162,11 @@ extern bool zundo_move_updates; /* no update in place */
 extern bool zundo_swap_btree;	/* monitor/access_method.c */
 extern char *zundo_fault_spec;	/* 'name:action[:n][,...]' */
 
+/*
+ * zundo_fault_hit: takes the action that zundo.fault has for the fault point
+ * 'name', if any. Raises ERRCODE_INTERNAL_ERROR, ERRCODE_DISK_FULL or
+ * ERRCODE_OUT_OF_MEMORY, according to the action; never allocates otherwise.
+ */
 extern void zundo_fault_hit(const char *name);
 
 #define ZUNDO_FAULT(name) \
@@ -175,12 +181,29 @@ extern void zundo_fault_hit(const char *name);
 #endif
 
 /*
- * zundo_not_supported: raises ERRCODE_FEATURE_NOT_SUPPORTED (common/error.c).
+ * zundo_not_supported: raises ERRCODE_FEATURE_NOT_SUPPORTED with the message
+ * <what>, and with detail as its DETAIL unless NULL (common/error.c).
  */
 extern void zundo_not_supported(const char *what, const char *detail) zc_noreturn;
 
 /* ---- reads in abort callbacks (common/abort_read.c) ---- */
 
+/*
+ * zundo_abort_may_read: raises an error unless the main fork's block is valid
+ * in shared buffers, or has no buffer and can be read without waiting for a
+ * read that this backend itself has begun (ABORT-7). Does nothing outside
+ * transaction callbacks. No buffer mapping lock may be held.
+ *
+ * zundo_abort_lock_buffer: locks a pinned buffer in mode, as LockBuffer does.
+ * In transaction callbacks the lock is exclusive in any case, and an error is
+ * raised if it is not granted soon (ABORT-8); the pin is left to the resource
+ * owner.
+ *
+ * zundo_abort_forget_io: forgets the I/O that an error has interrupted, as far
+ * as reads of other pages would meet it: on 15 the buffer in progress, on 18
+ * the handle that was given out and not used. Called while an error is
+ * handled, before the resource owners are released.
+ */
 extern void zundo_abort_may_read(RelFileLocator locator, BlockNumber block);
 extern void zundo_abort_lock_buffer(Buffer buf, int mode);
 extern void zundo_abort_forget_io(void);

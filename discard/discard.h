@@ -28,7 +28,7 @@ typedef struct ZuDiscardStats
 } ZuDiscardStats;
 
 /*
- * zu_discard: Makes one pass over all logs of this database: computes the
+ * zu_discard: makes one pass over all logs of this database: computes the
  * horizon, undoes aborted transactions as 'which' says, finds the prefix of
  * each log that can be discarded, publishes the new `oldest` and frees
  * extents. Fills *stats. Returns false, having done nothing, if another
@@ -40,7 +40,7 @@ typedef struct ZuDiscardStats
 extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
 
 /*
- * zu_discard_by_worker: Has this database's worker make a pass that begins
+ * zu_discard_by_worker: has this database's worker make a pass that begins
  * after the call, and waits for the end of that pass, at most timeout_ms. This
  * saves reading: the worker remembers what it has read, whereas a process that
  * discards for the first time reads the summaries in the map, and all undo
@@ -51,20 +51,20 @@ extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
 extern bool zu_discard_by_worker(long timeout_ms);
 
 /*
- * zu_freeze_limit: Returns the largest xid that relfrozenxid may be set to now,
- * InvalidZXid if none is known.
+ * zu_freeze_limit: returns the largest xid that relfrozenxid may be set to
+ * now, InvalidZXid if none is known.
  */
 extern ZXid zu_freeze_limit(void);
 
 /*
- * zheap_overflow_is_lost: Returns whether storage has lost the write of the
+ * zheap_overflow_is_lost: returns whether storage has lost the write of the
  * table page that attached overflow page p (OVERFLOW-4 in discard/sweep.c);
  * then *relname is the table's name. Returns false also if the table is
  * locked, so that its page cannot be read. In a transaction, no buffer locked.
  */
 extern bool zheap_overflow_is_lost(const ZuOverflowPage *p, const char **relname);
 
-/* zworkers_register: Registers the launcher; called by _PG_init. */
+/* zworkers_register: registers the launcher; called by _PG_init. */
 extern void zworkers_register(void);
 
 #endif

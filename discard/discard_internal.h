@@ -46,7 +46,7 @@ typedef struct ZuAbort
 } ZuAbort;
 
 /*
- * zrollback_transaction: Undoes all changes of an aborted transaction or, if
+ * zrollback_transaction: undoes all changes of an aborted transaction or, if
  * the top-level transaction has committed, of its aborted subtransactions.
  * Returns true if no page of an existing table can carry an aborted record of
  * it any more (RESOLVE-3). Returns false if a table could not be locked, or
@@ -138,14 +138,14 @@ typedef struct Pass
 	ZuDiscardStats *stats;
 } Pass;
 
-/* zpass_log: Returns the log of a queue. */
+/* zpass_log: returns the log of a queue. */
 static inline ZuLog *
 zpass_log(const Pass *pass, const LogQueue *q)
 {
 	return &pass->entry->logs[q->logno];
 }
 
-/* zqueue_place: Returns the position up to which the log has been read. */
+/* zqueue_place: returns the position up to which the log has been read. */
 static inline Place
 zqueue_place(LogQueue *q)
 {
@@ -157,51 +157,51 @@ zqueue_place(LogQueue *q)
 /* ---- queue.c ---- */
 
 /*
- * zqueue_prepare: Makes *mine ready for a pass over entry's logs: keeps what
+ * zqueue_prepare: makes *mine ready for a pass over entry's logs: keeps what
  * is remembered of this attachment, else begins with empty memory.
  */
 extern void zqueue_prepare(Discarder *mine, ZuEntry *entry);
 
-/* zqueue_forget_all: Frees everything that is remembered. */
+/* zqueue_forget_all: frees everything that is remembered. */
 extern void zqueue_forget_all(Discarder *mine);
 
 /*
- * zqueue_read_all_if_closed: Forgets everything, so that all is read again, if
+ * zqueue_read_all_if_closed: forgets everything, so that all is read again, if
  * extents were passed over and a log has been closed since.
  */
 extern void zqueue_read_all_if_closed(Discarder *mine);
 
 /*
- * zqueue_open: Returns the queue of a log, whose insert position is 'insert'.
+ * zqueue_open: returns the queue of a log, whose insert position is 'insert'.
  * The queue begins anew at the log's discard pointer if another process has
  * moved that. Raises an internal error if the map has no extent for that
  * pointer.
  */
 extern LogQueue *zqueue_open(Discarder *mine, int logno, UndoPtr insert);
 
-/* zqueue_drop: Frees the queue of a log, if the log has one. */
+/* zqueue_drop: frees the queue of a log, if the log has one. */
 extern void zqueue_drop(Discarder *mine, int logno);
 
 /*
- * zqueue_parse: Adds the transactions of the log's records up to 'insert' to
+ * zqueue_parse: adds the transactions of the log's records up to 'insert' to
  * the queue. Closes the log at a record that cannot be read. Raises an
  * internal error if another process has discarded what is being read.
  */
 extern void zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert);
 
-/* zqueue_free_details: Frees what only an unsettled transaction needs. */
+/* zqueue_free_details: frees what only an unsettled transaction needs. */
 extern void zqueue_free_details(Pending *p);
 
 /* ---- settle.c ---- */
 
 /*
- * zsettle_queue: Settles the transactions of the queue that have ended,
+ * zsettle_queue: settles the transactions of the queue that have ended,
  * undoing aborted ones first as the pass says, and merges settled neighbours.
  */
 extern void zsettle_queue(const Pass *pass, LogQueue *q);
 
 /*
- * zsettle_mark_extents: Marks in the map, in WAL, the extents of the log whose
+ * zsettle_mark_extents: marks in the map, in WAL, the extents of the log whose
  * undo is all settled and must be kept (UNDO-52).
  */
 extern void zsettle_mark_extents(const Pass *pass, LogQueue *q);
@@ -209,14 +209,14 @@ extern void zsettle_mark_extents(const Pass *pass, LogQueue *q);
 /* ---- free.c ---- */
 
 /*
- * zfree_prefix: Takes the settled transactions below `oldest` off the queue's
+ * zfree_prefix: takes the settled transactions below `oldest` off the queue's
  * head and publishes the log's new discard pointer. Notes for standbys what
  * comes below `oldest` (UNDO-19).
  */
 extern void zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest);
 
 /*
- * zfree_extents: Frees the extents that lie before the discard pointers, and
+ * zfree_extents: frees the extents that lie before the discard pointers, and
  * all extents of logs that are idle, left over or given up. `oldest` has been
  * published (UNDO-7).
  */
@@ -225,13 +225,13 @@ extern void zfree_extents(const Pass *pass, ZXid oldest);
 /* ---- freeze.c ---- */
 
 /*
- * zfreeze_advance: Moves the freeze limit as far as the horizon allows. Takes
+ * zfreeze_advance: moves the freeze limit as far as the horizon allows. Takes
  * the entry's spinlock.
  */
 extern void zfreeze_advance(ZuEntry *entry);
 
 /*
- * zfreeze_log_if_due: Makes `oldest` and the freeze limit durable, in WAL, if
+ * zfreeze_log_if_due: makes `oldest` and the freeze limit durable, in WAL, if
  * they are far enough ahead of what was logged last; relfrozenxid follows what
  * is durable.
  */
@@ -240,9 +240,9 @@ extern void zfreeze_log_if_due(ZuEntry *entry, ZXid oldest);
 /* ---- sweep.c ---- */
 
 /*
- * zheap_sweep_overflow: Frees the slot overflow pages whose table page is gone,
- * and the undo extents that hold none any more. In a transaction on a primary,
- * undo attached, no buffer locked. Leaves no lock on any table.
+ * zheap_sweep_overflow: frees the slot overflow pages whose table page is
+ * gone, and the undo extents that hold none any more. In a transaction on a
+ * primary, undo attached, no buffer locked. Leaves no lock on any table.
  */
 extern void zheap_sweep_overflow(void);
 
@@ -271,7 +271,7 @@ typedef struct ZWatch
 } ZWatch;
 
 /*
- * zwatch_look: Logs a line if the undo that is kept has reached
+ * zwatch_look: logs a line if the undo that is kept has reached
  * zundo.log_undo_size or has been kept for zundo.log_undo_age, and again when
  * either has doubled. bytes: how much is kept. In a transaction.
  */
@@ -280,7 +280,7 @@ extern void zwatch_look(ZWatch *watch, uint64 bytes);
 /* ---- settings.c ---- */
 
 /*
- * zworkers_force_settings: Overrides settings that are meant for clients.
+ * zworkers_force_settings: overrides settings that are meant for clients.
  * Called before the process connects to a database.
  */
 extern void zworkers_force_settings(void);

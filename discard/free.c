@@ -37,8 +37,8 @@
 #define IDLE_LOG_MS			3000
 /*
  * An empty log is taken from an idle session only if its extent has a number
- * that exceeds the number of extents in use by this much: then that extent
- * keeps the file from being truncated.
+ * that exceeds the number of all other extents in use, but for those of such
+ * logs, by this much: then that extent keeps the file from being truncated.
  */
 #define TAIL_SLACK			8
 
@@ -47,11 +47,13 @@ typedef struct Freed
 {
 	ZuExtent   *extents;
 	int			n;
+	uint32		keep;			/* empty logs of idle sessions keep extents
+								 * with a lower number */
 } Freed;
 
 /*
- * can_go: Returns whether p may be discarded once `oldest` has this value
- * (UNDO-17, UNDO-28).
+ * Returns whether p may be discarded once `oldest` has this value (UNDO-17,
+ * UNDO-28).
  */
 static inline bool
 can_go(const Pending *p, ZXid oldest)
@@ -60,8 +62,8 @@ can_go(const Pending *p, ZXid oldest)
 }
 
 /*
- * note_conflict: Raises the conflict horizon of the next DISCARD record to the
- * newest transaction of p that comes below `oldest` now (UNDO-19).
+ * Raises the conflict horizon of the next DISCARD record to the newest
+ * transaction of p that comes below `oldest` now (UNDO-19).
  */
 static void
 note_conflict(ZuEntry *entry, const Pending *p, ZXid oldest)
@@ -102,7 +104,7 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	}
 	if (place.ptr == pg_atomic_read_u64(&log->discard))
 		return;
-	Assert(place.sequence >= pg_atomic_read_u64(&log->discard_sequence));	/* UNDO-17 */
+	Assert(place.sequence >= pg_atomic_read_u64(&log->discard_sequence));
 	pg_atomic_write_u64(&log->discard_sequence, place.sequence);
 	pg_write_barrier();			/* is_before_discard reads these two in
 								 * reverse order */
@@ -110,7 +112,7 @@ zfree_prefix(const Pass *pass, LogQueue *q, ZXid oldest)
 	q->discards = pg_atomic_fetch_add_u64(&log->discards, 1) + 1;
 }
 
-/* add_extents: Appends n extents to the list; does nothing if n is 0. */
+/* Appends n extents to the list; does nothing if n is 0. */
 static void
 add_extents(Freed *freed, const ZuExtent *from, int n)
 {
@@ -125,8 +127,8 @@ add_extents(Freed *freed, const ZuExtent *from, int n)
 }
 
 /*
- * passed_extents: Returns how many of the queue's extents lie wholly before
- * the log's discard pointer.
+ * Returns how many of the queue's extents lie wholly before the log's discard
+ * pointer.
  */
 static int
 passed_extents(const LogQueue *q, ZuLog *log)
@@ -139,10 +141,7 @@ passed_extents(const LogQueue *q, ZuLog *log)
 	return n;
 }
 
-/*
- * forget_extents: Takes the first n extents off q's scan; they have been
- * freed.
- */
+/* Takes the first n extents off q's scan; they have been freed. */
 static void
 forget_extents(LogQueue *q, int n)
 {
@@ -155,40 +154,68 @@ forget_extents(LogQueue *q, int n)
 	scan->loaded_index = -1;
 }
 
-/*
- * is_idle: Returns whether the log is empty and may lose its last extents: it
- * has been unattached for a while; or its owner is in no transaction that
- * writes and has not written for a while, and the log's extent keeps the file
- * from being truncated.
- */
+/* Returns whether everything in the log has been discarded. */
 static bool
-is_idle(const LogQueue *q, ZuLog *log, TimestampTz now)
+is_empty(ZuLog *log)
 {
 	UndoPtr		insert = pg_atomic_read_u64(&log->insert);
+
+	return !log->closed && insert != InvalidUndoPtr && insert == pg_atomic_read_u64(&log->discard);
+}
+
+/*
+ * Returns whether the log is empty and its owner, if it has one, is in no
+ * transaction that writes and has not written for a while.
+ */
+static bool
+is_unused(const LogQueue *q, ZuLog *log, TimestampTz now)
+{
 	uint32		owner = pg_atomic_read_u32(&log->owner);
 
-	if (log->closed || insert == InvalidUndoPtr || insert != pg_atomic_read_u64(&log->discard))
+	if (!is_empty(log))
 		return false;
 	if (owner == 0)
-		return TimestampDifferenceExceeds(log->detached, now, IDLE_LOG_MS);
-
-	/*
-	 * an idle session may keep a log whose extent does not keep the file's
-	 * tail from being cut off
-	 */
-	if (zuptr_extent(insert) < pg_atomic_read_u32(&zu_my.entry->used) + TAIL_SLACK)
-		return false;
-	return (owner & ZU_LOG_HELD) == 0 && insert == q->seen_insert &&
+		return TimestampDifferenceExceeds((TimestampTz) pg_atomic_read_u64(&log->idle_since), now,
+										  IDLE_LOG_MS);
+	return (owner & ZU_LOG_HELD) == 0 && pg_atomic_read_u64(&log->insert) == q->seen_insert &&
 		TimestampDifferenceExceeds(q->seen_since, now, IDLE_LOG_MS);
 }
 
 /*
- * take_log: Takes a log from its owner, if it has one and the owner is in no
- * transaction that writes. From then on the log is unattached; its former
- * owner finds that out in its next transaction and attaches another log.
- * Returns whether all extents of the log may be freed: nobody owns it now and,
- * with must_be_empty, nothing has been written to it since the caller looked.
- * Alloc lock held.
+ * Returns whether the log is unused and may lose its last extents: it is
+ * unattached, or its extent keeps the file from being truncated. An idle
+ * session may keep a log whose extent does not.
+ */
+static bool
+is_idle(const LogQueue *q, ZuLog *log, uint32 keep, TimestampTz now)
+{
+	return is_unused(q, log, now) &&
+		(zu_log_pid(log) == 0 || zuptr_extent(pg_atomic_read_u64(&log->insert)) >= keep);
+}
+
+/*
+ * Returns the number of extents that are in use, but for the last ones of
+ * unused logs, and TAIL_SLACK more.
+ */
+static uint32
+extents_to_keep(const Pass *pass, TimestampTz now)
+{
+	uint32		used = pg_atomic_read_u32(&pass->entry->used);
+	uint32		unused = 0;
+
+	for (int i = 0; i < zu_nlogs(); i++)
+		if (pass->mine->queues[i] != NULL &&
+			is_unused(pass->mine->queues[i], &pass->entry->logs[i], now))
+			unused++;
+	return used - Min(used, unused) + TAIL_SLACK;
+}
+
+/*
+ * Takes a log from its owner, if it has one and the owner is in no transaction
+ * that writes. From then on the log is unattached; its former owner finds that
+ * out in its next transaction and attaches another log. Returns whether all
+ * extents of the log may be freed: nobody owns it now and, with must_be_empty,
+ * nothing has been written to it since the caller looked. Alloc lock held.
  */
 static bool
 take_log(ZuLog *log, bool must_be_empty)
@@ -202,9 +229,6 @@ take_log(ZuLog *log, bool must_be_empty)
 		if ((owner & ZU_LOG_HELD) != 0 ||
 			!pg_atomic_compare_exchange_u32(&log->owner, &owner, 0))
 			return false;
-		log->detached = GetCurrentTimestamp();
-		log->ahead.generation = 0;	/* only the owner knew this extent; it is
-									 * freed with the log's others */
 	}
 
 	/*
@@ -216,9 +240,9 @@ take_log(ZuLog *log, bool must_be_empty)
 }
 
 /*
- * is_left_over: Returns whether the extent map still assigns extents to this
- * empty log, to which nothing points. That happens if freeing them failed after
- * reset_log(), or if an error followed an allocation.
+ * Returns whether the extent map still assigns extents to this empty log, to
+ * which nothing points. That happens if freeing them failed after reset_log(),
+ * or if an error followed an allocation.
  */
 static bool
 is_left_over(ZuLog *log)
@@ -228,8 +252,8 @@ is_left_over(ZuLog *log)
 }
 
 /*
- * is_given_up: Returns whether a closed log can be freed: no transaction needs
- * the part of it that cannot be read, and `oldest` has passed that part's end.
+ * Returns whether a closed log can be freed: no transaction needs the part of
+ * it that cannot be read, and `oldest` has passed that part's end.
  */
 static bool
 is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
@@ -237,7 +261,7 @@ is_given_up(const LogQueue *q, ZuLog *log, ZXid oldest)
 	return log->closed && q->needless && oldest >= log->unread_end;
 }
 
-/* reset_log: Makes the log an unused one, without extents. Alloc lock held. */
+/* Makes the log an unused one, without extents. Alloc lock held. */
 static void
 reset_log(ZuLog *log)
 {
@@ -250,8 +274,8 @@ reset_log(ZuLog *log)
 }
 
 /*
- * add_last_extents: Appends all extents of a log from this sequence on to the
- * list, makes the log an unused one and drops its queue. Alloc lock held.
+ * Appends all extents of a log from this sequence on to the list, makes the
+ * log an unused one and drops its queue. Alloc lock held.
  */
 static void
 add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
@@ -270,8 +294,8 @@ add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
 }
 
 /*
- * add_passed: Appends the extents that lie before the discard pointers.
- * Returns whether all extents of some log may be freed.
+ * Appends the extents that lie before the discard pointers. Returns whether
+ * all extents of some log may be freed.
  */
 static bool
 add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
@@ -286,15 +310,15 @@ add_passed(const Pass *pass, Freed *freed, ZXid oldest, TimestampTz now)
 		if (q != NULL)
 			add_extents(freed, q->scan.extents, passed_extents(q, log));
 		idle = idle ||
-			(q != NULL ? is_idle(q, log, now) || is_given_up(q, log, oldest) : is_left_over(log));
+			(q != NULL ? is_idle(q, log, freed->keep, now) || is_given_up(q, log, oldest)
+			 : is_left_over(log));
 	}
 	return idle;
 }
 
 /*
- * add_last: Appends the remaining extents of a log that is idle, left over or
- * given up; add_passed has listed those before its discard pointer. Alloc lock
- * held.
+ * Appends the remaining extents of a log that is idle, left over or given up;
+ * add_passed has listed those before its discard pointer. Alloc lock held.
  */
 static void
 add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now)
@@ -315,7 +339,7 @@ add_last(const Pass *pass, Freed *freed, int logno, ZXid oldest, TimestampTz now
 						logno)));
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 	}
-	else if (is_idle(q, log, now) && take_log(log, true))
+	else if (is_idle(q, log, freed->keep, now) && take_log(log, true))
 		add_last_extents(pass, freed, logno, pg_atomic_read_u64(&log->discard_sequence));
 }
 
@@ -329,8 +353,8 @@ void
 zfree_extents(const Pass *pass, ZXid oldest)
 {
 	ZuEntry    *entry = pass->entry;
-	Freed		freed = {0};
 	TimestampTz now = GetCurrentTimestamp();
+	Freed		freed = {.keep = extents_to_keep(pass, now)};
 	bool		idle = add_passed(pass, &freed, oldest, now);
 
 	if (freed.n == 0 && !idle)

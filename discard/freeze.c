@@ -25,7 +25,7 @@
 #define LOG_AFTER_XIDS_IDLE 10000
 
 /*
- * zfreeze_advance: see discard_internal.h. The pair (next, after) stays as it
+ * zfreeze_advance: See discard_internal.h. The pair (next, after) stays as it
  * is until the horizon has reached 'after', across restarts and through times
  * in which nobody uses this database: otherwise a horizon that is always a
  * little behind would never reach it.

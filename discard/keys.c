@@ -61,7 +61,7 @@ static bool
 put_back(ZQueuedKey **keys, int n)
 {
 	for (int i = 0; i < n; i++)
-		zqueue_put(keys[i]);
+		zkeyqueue_put(keys[i]);
 	return false;
 }
 
@@ -153,7 +153,7 @@ purge_chunk(char *buf, Size length)
 	int			n = 0;
 	volatile bool done = true;
 
-	for (Size at = 0; at < length; at += zqueue_length(keys[n - 1]))
+	for (Size at = 0; at < length; at += zkeyqueue_length(keys[n - 1]))
 		keys[n++] = (ZQueuedKey *) (buf + at);
 	Assert(n > 0 && n <= MAX_KEYS);
 	qsort(keys, n, sizeof(ZQueuedKey *), compare_keys);
@@ -187,14 +187,14 @@ zkeys_purge(void)
 	char	   *buf = palloc(ZQUEUE_CHUNK);
 	ZXid		oldest = zu_oldest();
 	TimestampTz begun = GetCurrentTimestamp();
-	uint64		bound = zqueue_bound();
+	uint64		bound = zkeyqueue_bound();
 	bool		purged = false;
 	Size		length;
 
 	for (int n = 0; n < MAX_CHUNKS; n++)
 	{
 		if (TimestampDifferenceExceeds(begun, GetCurrentTimestamp(), MAX_MS) ||
-			(length = zqueue_take(oldest, bound, buf)) == 0)
+			(length = zkeyqueue_take(oldest, bound, buf)) == 0)
 			break;
 		ZUNDO_FAULT("keys-taken");
 		PushActiveSnapshot(GetTransactionSnapshot());

@@ -214,7 +214,7 @@ start_next(Start *start, List **todo)
 		return zwtable_has_wanted() ? RETRY_MS : *todo == NIL ? IDLE_MS : POLL_MS;
 	if (!can_connect(dboid))
 	{
-		zqueue_forget(dboid);
+		zkeyqueue_forget(dboid);
 		zwtable_start_failed(dboid, true);
 		return 0;
 	}
@@ -237,7 +237,7 @@ forget_launcher(int code, Datum arg)
 }
 
 /*
- * zundo_launcher_main: Entry point of the launcher. Never returns: the process
+ * zundo_launcher_main: entry point of the launcher. Never returns: the process
  * ends by a signal, with the postmaster, or by an error, after which the
  * postmaster starts it again in five seconds.
  */

@@ -14,7 +14,8 @@
  *	UNDO-17	a transaction is discarded only if it is settled - each of its
  *		(sub)transactions has committed, or has aborted and was undone on every
  *		page - and all their xids, the subtransactions' too, < the new
- *		`oldest`.
+ *		`oldest`. Not asserted: can_go of free.c is the test itself; CHAIN-1 of
+ *		zundo.check finds a page whose undo has been discarded too early.
  *	UNDO-18	oldest = min(first unsettled top xid over all logs, H); H was taken
  *		before the insert positions were read, so a transaction not yet seen
  *		has an xid >= H. Finished transactions whose undo is still retained do
@@ -24,8 +25,8 @@
  *		how their writer ended; they are not merged with others, so that each
  *		counts with its own xid.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of
- *	all younger ones, in every log: a reader that finds a record discarded knows
- *	that its xid < `oldest` (UNDO-7).
+ *	all younger ones, in every log: a reader that finds a record discarded
+ *	knows that its xid < `oldest` (UNDO-7).
  *	UNDO-19	the conflict horizon of a DISCARD record covers everything that has
  *		come below `oldest` since the last one, and the record is logged before
  *		the `oldest` that relies on it is published.
@@ -56,15 +57,15 @@
 static Discarder my;
 
 /*
- * new_oldest: Returns the highest `oldest` that UNDO-18 and UNDO-37 allow. All
- * logs have been parsed.
+ * Returns the highest `oldest` that UNDO-18 and UNDO-37 allow. All logs have
+ * been parsed.
  */
 static ZXid
 new_oldest(const Pass *pass)
 {
 	ZXid		oldest = pass->horizon;
 
-	Assert(pass->horizon != InvalidZXid);	/* UNDO-18 */
+	Assert(pass->horizon != InvalidZXid);
 	for (int logno = 0; logno < zu_nlogs(); logno++)
 	{
 		LogQueue   *q = pass->mine->queues[logno];
@@ -88,8 +89,8 @@ new_oldest(const Pass *pass)
 }
 
 /*
- * add_hold: Adds a hold to an array of n, sorted by xid. If the array is full,
- * the hold with the highest xid is dropped.
+ * Adds a hold to an array of n, sorted by xid. If the array is full, the hold
+ * with the highest xid is dropped.
  */
 static void
 add_hold(ZuHold *holds, int *n, const ZuHold *hold)
@@ -109,9 +110,9 @@ add_hold(ZuHold *holds, int *n, const ZuHold *hold)
 }
 
 /*
- * publish_holds: Stores in the shared entry what has kept `oldest` below the
- * horizon, for zundo.stat_horizon. Leaves out transactions in progress, since
- * the server's own views name them.
+ * Stores in the shared entry what has kept `oldest` below the horizon, for
+ * zundo.stat_horizon. Leaves out transactions in progress, since the server's
+ * own views name them.
  */
 static void
 publish_holds(const Pass *pass)
@@ -158,8 +159,8 @@ publish_holds(const Pass *pass)
 }
 
 /*
- * take_horizon: Returns the horizon H of this database, never less than in an
- * earlier pass, or InvalidZXid if it cannot be computed. Locks zundo.undo_log
+ * Returns the horizon H of this database, never less than in an earlier pass,
+ * or InvalidZXid if it cannot be computed. Locks zundo.undo_log
  * (AccessShareLock, to the end of the transaction).
  */
 static ZXid
@@ -184,14 +185,15 @@ take_horizon(ZuEntry *entry)
 }
 
 /*
- * parse_logs: Reads all logs up to their insert positions and settles the
- * transactions that have ended. The insert position is read before the log's
- * extents are listed, so the list has all extents up to it.
+ * Reads all logs up to their insert positions and settles the transactions
+ * that have ended. The insert position is read before the log's extents are
+ * listed, so the list has all extents up to it.
  */
 static void
 parse_logs(const Pass *pass)
 {
 	Assert(pg_atomic_read_u32(&pass->entry->discarder) == (uint32) MyProcPid);
+	Assert(pass->horizon != InvalidZXid);	/* taken before, by UNDO-18 */
 	for (int i = 0; i < zu_nlogs(); i++)
 	{
 		UndoPtr		insert = pg_atomic_read_u64(&pass->entry->logs[i].insert);
@@ -216,8 +218,8 @@ parse_logs(const Pass *pass)
 }
 
 /*
- * inserted_wal: Returns the end of what has been inserted into WAL. If the next
- * record begins a page, GetXLogInsertRecPtr returns a position after the page's
+ * Returns the end of what has been inserted into WAL. If the next record
+ * begins a page, GetXLogInsertRecPtr returns a position after the page's
  * header, which no flush can reach yet.
  */
 static XLogRecPtr
@@ -233,9 +235,8 @@ inserted_wal(void)
 }
 
 /*
- * discard_pass: Makes one pass, in the order that UNDO-7, UNDO-18 and UNDO-19
- * demand. Does nothing if the horizon is not known. This process has the
- * discarder flag.
+ * Makes one pass, in the order that UNDO-7, UNDO-18 and UNDO-19 demand. Does
+ * nothing if the horizon is not known. This process has the discarder flag.
  */
 static void
 discard_pass(Pass *pass)
@@ -254,7 +255,7 @@ discard_pass(Pass *pass)
 	parse_logs(pass);
 	queues = pass->mine->queues;
 	oldest = new_oldest(pass);
-	Assert(oldest <= pass->horizon);
+	Assert(oldest <= pass->horizon);	/* UNDO-18 */
 	publish_holds(pass);
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (queues[i] != NULL)

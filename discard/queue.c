@@ -80,10 +80,10 @@ zqueue_drop(Discarder *mine, int logno)
 }
 
 /*
- * any_closed: Returns whether a log of the database is closed. Then no extent
- * is passed over: whether the unread part of the closed log is needed depends
- * on which transactions were rolled back from other logs (ZuResolved), and that
- * is known from the records of those logs only, not from their summaries.
+ * Returns whether a log of the database is closed. Then no extent is passed
+ * over: whether the unread part of the closed log is needed depends on which
+ * transactions were rolled back from other logs (ZuResolved), and that is
+ * known from the records of those logs only, not from their summaries.
  */
 static bool
 any_closed(ZuEntry *entry)
@@ -163,8 +163,8 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 /* ---- parsing ---- */
 
 /*
- * push_pending: Adds a transaction to the end of the queue and returns its
- * item. The item is valid until the next one is added.
+ * Adds a transaction to the end of the queue and returns its item. The item is
+ * valid until the next one is added.
  */
 static Pending *
 push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
@@ -200,8 +200,8 @@ push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
 }
 
 /*
- * push_settled: Adds the extent that the scan has passed over, which begins at
- * start, as one settled item with the summary in the map.
+ * Adds the extent that the scan has passed over, which begins at start, as one
+ * settled item with the summary in the map.
  */
 static void
 push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
@@ -217,7 +217,7 @@ push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
 	p->end = zqueue_place(q);
 }
 
-/* note_xid: Remembers that (sub)transaction xid, of item p, has written. */
+/* Remembers that (sub)transaction xid, of item p, has written. */
 static void
 note_xid(Discarder *mine, Pending *p, ZXid xid)
 {

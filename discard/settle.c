@@ -28,10 +28,10 @@
 #define SMALL_ABORT_RECORDS 10000
 
 /*
- * has_aborted: Returns whether p's top-level transaction or one of its
- * subtransactions has aborted. The top-level transaction has ended. Xids below
- * `oldest` are settled and not looked up. Commits found here are noted in
- * shared memory, so that readers need not read clog for them (VIS-9).
+ * Returns whether p's top-level transaction or one of its subtransactions has
+ * aborted. The top-level transaction has ended. Xids below `oldest` are
+ * settled and not looked up. Commits found here are noted in shared memory, so
+ * that readers need not read clog for them (VIS-9).
  */
 static bool
 has_aborted(const Pending *p, ZXid oldest)
@@ -47,9 +47,9 @@ has_aborted(const Pending *p, ZXid oldest)
 }
 
 /*
- * abort_of: Returns p's ZuAbort, which is made on the first call and stays
- * until p is settled. Brings its counts up to date, since p may have been
- * parsed further; then the records have to be read again.
+ * Returns p's ZuAbort, which is made on the first call and stays until p is
+ * settled. Brings its counts up to date, since p may have been parsed further;
+ * then the records have to be read again.
  */
 static ZuAbort *
 abort_of(const Pass *pass, Pending *p, uint32 logno)
@@ -70,8 +70,8 @@ abort_of(const Pass *pass, Pending *p, uint32 logno)
 }
 
 /*
- * undo_abort: Undoes an aborted transaction if the pass undoes ones of its
- * size. Returns whether it is undone on every page.
+ * Undoes an aborted transaction if the pass undoes ones of its size. Returns
+ * whether it is undone on every page.
  */
 static bool
 undo_abort(const Pass *pass, ZuAbort *abort)
@@ -83,8 +83,8 @@ undo_abort(const Pass *pass, ZuAbort *abort)
 }
 
 /*
- * settle: Settles p if its transaction has ended and, as far as it has
- * aborted, is undone on every page.
+ * Settles p if its transaction has ended and, as far as it has aborted, is
+ * undone on every page.
  */
 static void
 settle(const Pass *pass, Pending *p, uint32 logno)
@@ -118,10 +118,10 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 }
 
 /*
- * mergeable: Returns whether two settled neighbours are small and in one
- * extent, so that they may become one item. An item that counts for `oldest`
- * although it is settled (UNDO-18) stays alone as long as it counts: merged,
- * it would count with the lowest xid of its neighbours.
+ * Returns whether two settled neighbours are small and in one extent, so that
+ * they may become one item. An item that counts for `oldest` although it is
+ * settled (UNDO-18) stays alone as long as it counts: merged, it would count
+ * with the lowest xid of its neighbours.
  */
 static bool
 mergeable(const Pending *a, const Pending *b, ZXid horizon)

@@ -4,7 +4,8 @@
  * Makes the undo log an ordinary relation: it has a name, a size and an owner,
  * is copied with its database and dropped with its extension. It holds no
  * rows: all callbacks but those for creation, size, VACUUM and ANALYZE (which
- * finds nothing to do) raise an error. Called by the server.
+ * finds nothing to do) raise an error. Called by the server. A callback
+ * without a comment does what the heading of its group says.
  *
  * Locks: those of the caller. Crash points: none of its own
  * (zu_create_storage).
@@ -30,10 +31,7 @@ PG_FUNCTION_INFO_V1(zundo_undo_handler);
 
 /* ---- creation and size ---- */
 
-/*
- * creating_zundo: Returns whether the script of CREATE EXTENSION zundo is
- * running.
- */
+/* Returns whether the script of CREATE EXTENSION zundo is running. */
 static bool
 creating_zundo(void)
 {
@@ -46,9 +44,9 @@ creating_zundo(void)
 }
 
 /*
- * undo_set_new_filelocator: Creates the storage of zundo.undo_log. Raises an
- * error for any other relation, and outside of CREATE EXTENSION zundo and
- * pg_upgrade: so TRUNCATE and rewrites fail as well.
+ * Creates the storage of zundo.undo_log. Raises an error for any other
+ * relation, and outside of CREATE EXTENSION zundo and pg_upgrade: so TRUNCATE
+ * and rewrites fail as well.
  */
 static void
 undo_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
@@ -122,9 +120,9 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 /* ---- VACUUM and ANALYZE ---- */
 
 /*
- * undo_vacuum: Makes a discard pass as a worker does, and advances
- * relfrozenxid. So the server's own wraparound vacuums settle undo where no
- * worker can run. rel is locked ShareUpdateExclusive.
+ * Makes a discard pass as a worker does, and advances relfrozenxid. So the
+ * server's own wraparound vacuums settle undo where no worker can run. rel is
+ * locked ShareUpdateExclusive.
  */
 static void
 undo_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy strategy)
@@ -153,7 +151,7 @@ undo_analyze_next_tuple(TableScanDesc scan, ZC_ANALYZE_HORIZON_PARAM
 	return false;
 }
 
-/* ---- scans ---- */
+/* ---- scans: ANALYZE finds no rows; all other readers get an error ---- */
 
 static const TupleTableSlotOps *
 undo_slot_callbacks(Relation rel)
@@ -162,8 +160,8 @@ undo_slot_callbacks(Relation rel)
 }
 
 /*
- * undo_scan_begin: Begins a scan for ANALYZE, which finds no rows. Raises an
- * error for any other reader.
+ * Begins a scan for ANALYZE, which finds no rows. Raises an error for any
+ * other reader.
  */
 static TableScanDesc
 undo_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key,
@@ -276,7 +274,7 @@ undo_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 	return InvalidTransactionId;
 }
 
-/* ---- changes ---- */
+/* ---- changes: all raise an error ---- */
 
 static void
 undo_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
@@ -329,11 +327,11 @@ undo_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot
 				CommandId cid, LockTupleMode mode, LockWaitPolicy wait_policy, uint8 flags,
 				TM_FailureData *tmfd)
 {
-	zu_refuse("locked by rows");
+	zu_refuse("locked row by row");
 	return TM_Invisible;
 }
 
-/* ---- indexes ---- */
+/* ---- indexes: none can be created ---- */
 
 static double
 undo_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,

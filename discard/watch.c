@@ -16,9 +16,9 @@
 #define WHERE_TO_LOOK	"See zundo.stat_horizon for what prevents undo from being discarded."
 
 /*
- * is_news: Returns whether value has reached the setting and, if a value was
- * logged before (*told), is at least twice that one; then sets *told to value.
- * Below the setting resets *told to 0. A setting of -1 is never reached.
+ * Returns whether value has reached the setting and, if a value was logged
+ * before (*told), is at least twice that one; then sets *told to value. Below
+ * the setting resets *told to 0. A setting of -1 is never reached.
  */
 static bool
 is_news(uint64 value, int64 setting, uint64 *told)
@@ -32,6 +32,41 @@ is_news(uint64 value, int64 setting, uint64 *told)
 		return false;
 	*told = Max(value, 1);
 	return true;
+}
+
+/*
+ * Returns a sentence about what keeps undo: what held `oldest` back in the
+ * last pass, otherwise a transaction, a snapshot or a slot.
+ */
+static char *
+describe_keeper(void)
+{
+	ZuHold		holds[ZU_MAX_HOLDS];
+	char	   *table = NULL;
+
+	if (zu_holds(holds) == 0 || holds[0].xid > zu_oldest())
+		return zu_describe_pin();
+	switch (holds[0].kind)
+	{
+		case ZU_HOLD_ROLLBACK:
+			if (OidIsValid(holds[0].reloid))
+				table = get_rel_name(holds[0].reloid);
+			if (table == NULL)
+				return psprintf("The rollback of transaction " UINT64_FORMAT
+								" prevents undo from being discarded.",
+								(uint64) holds[0].xid);
+			return psprintf("The rollback of transaction " UINT64_FORMAT
+							", which %s table \"%s\", prevents undo from being discarded.",
+							(uint64) holds[0].xid,
+							holds[0].failed ? "has failed in" : "waits for a lock on", table);
+		case ZU_HOLD_LOCKS:
+			return pstrdup("Row locks of transactions in progress prevent undo from being "
+						   "discarded.");
+		case ZU_HOLD_DAMAGE:
+			return psprintf("Damage in undo log %u prevents undo from being discarded.",
+							holds[0].logno);
+	}
+	return zu_describe_pin();
 }
 
 /*
@@ -55,7 +90,7 @@ zwatch_look(ZWatch *watch, uint64 bytes)
 		ereport(LOG,
 				(errmsg("%llu MB of undo are kept in database \"%s\"",
 						(unsigned long long) (bytes / (1024 * 1024)),
-						get_database_name(MyDatabaseId)), errdetail("%s", zu_describe_pin()),
+						get_database_name(MyDatabaseId)), errdetail("%s", describe_keeper()),
 				 errhint(WHERE_TO_LOOK)));
 	seconds = (uint64) (now - watch->since) / USECS_PER_SEC;
 	if (bytes > 0 && is_news(seconds, zundo_log_undo_age, &watch->age_told))
@@ -63,6 +98,6 @@ zwatch_look(ZWatch *watch, uint64 bytes)
 				(errmsg("undo has been kept in database \"%s\" for %llu s",
 						get_database_name(MyDatabaseId),
 						(unsigned long long) seconds),
-				 errdetail("%s", zu_describe_pin()),
+				 errdetail("%s", describe_keeper()),
 				 errhint(WHERE_TO_LOOK)));
 }

@@ -129,8 +129,9 @@ open_undo(void)
 }
 
 /*
- * Frees overflow pages without an owner and the tail of the undo relation, at
- * most once in TRUNCATE_MS.
+ * Frees the tail of the undo relation and overflow pages without an owner, at
+ * most once in TRUNCATE_MS. The tail comes first: the search for owners raises
+ * an error if a table page cannot be read.
  */
 static void
 maybe_give_back(void)
@@ -141,8 +142,8 @@ maybe_give_back(void)
 	if (last != 0 && !TimestampDifferenceExceeds(last, now, TRUNCATE_MS))
 		return;
 	last = now;
-	zheap_sweep_overflow();
 	(void) zu_truncate_tail();
+	zheap_sweep_overflow();
 }
 
 /*
@@ -187,7 +188,7 @@ run_cycle(bool count, ZWatch *watch)
 	 * Stay while undo is left: perhaps no process will ask for a worker when
 	 * the transaction that keeps it ends.
 	 */
-	if (stats.bytes_left == 0 && stats.aborts_pending == 0 && zqueue_is_empty())
+	if (stats.bytes_left == 0 && stats.aborts_pending == 0 && zkeyqueue_is_empty())
 		return CYCLE_IDLE;
 	return CYCLE_PINNED;
 }
@@ -244,7 +245,7 @@ nap(long ms, uint32 wait_event)
 	ResetLatch(MyLatch);
 	if (ProcDiePending)
 		proc_exit(1);
-	QueryCancelPending = false; /* no cycle is running that could be cancelled */
+	QueryCancelPending = false; /* no cycle is running that could be canceled */
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -288,7 +289,7 @@ try_to_leave(MemoryContext context, ZWatch *watch)
 }
 
 /*
- * zundo_worker_main: Entry point of a worker; main_arg is the database's OID.
+ * zundo_worker_main: entry point of a worker; main_arg is the database's OID.
  * Exits when there is nothing left to do, or another database needs its
  * background worker slot.
  */
@@ -327,7 +328,7 @@ zundo_worker_main(Datum main_arg)
 		result = run_cycle_safely(true, context, &watch);
 		if (result == CYCLE_GONE)
 		{
-			zqueue_forget(dboid);
+			zkeyqueue_forget(dboid);
 			(void) zwtable_release(false);
 			break;
 		}

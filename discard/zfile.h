@@ -5,11 +5,11 @@
 #include "common/zundo.h"
 #include "nodes/pg_list.h"
 
-/* zfile_is_zheap: Returns whether rel has the table access method zheap. */
+/* zfile_is_zheap: returns whether rel has the table access method zheap. */
 extern bool zfile_is_zheap(Relation rel);
 
 /*
- * zfile_owners: Returns the OIDs of all relations whose file has this number,
+ * zfile_owners: returns the OIDs of all relations whose file has this number,
  * in any tablespace. In a transaction. The caller holds a lock, or has held
  * one, on the table that had the file when it was written, so that the caches
  * are up to date; and it locks the owners before it relies on them.

@@ -83,7 +83,7 @@ typedef struct Job
 	PageAddress pages[BATCH_PAGES];
 } Job;
 
-/* compare_pages: Orders pages by table, file and block, for qsort. */
+/* Orders pages by table, file and block, for qsort. */
 static int
 compare_pages(const void *a, const void *b)
 {
@@ -99,6 +99,7 @@ compare_pages(const void *a, const void *b)
 	return 0;
 }
 
+/* Makes the job's progress visible in zundo.stat_rollback. */
 static void
 report_progress(Job *job)
 {
@@ -106,7 +107,7 @@ report_progress(Job *job)
 							 job->abort->bytes);
 }
 
-/* find_table: Returns the entry of a table among n, or NULL. */
+/* Returns the entry of a table among n, or NULL. */
 static const ZuStalledTable *
 find_table(const ZuStalledTable *tables, int n, Oid reloid, RelFileNumber relnumber)
 {
@@ -203,10 +204,10 @@ rollback_pages_of(Relation rel, const PageAddress *pages, int n, BufferAccessStr
 }
 
 /*
- * rollback_in_table: Rolls back n pages (ascending blocks) of one file, if the
- * table has that file now (*has_file). Returns false if the table could not be
- * locked, is a temporary one of another session, or has the file but an access
- * method that is not zheap. Leaves no lock.
+ * Rolls back n pages (ascending blocks) of one file, if the table has that
+ * file now (*has_file). Returns false if the table could not be locked, is a
+ * temporary one of another session, or has the file but an access method that
+ * is not zheap. Leaves no lock.
  */
 static bool
 rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrategy strategy,
@@ -235,9 +236,8 @@ rollback_in_table(Oid reloid, const PageAddress *pages, int n, BufferAccessStrat
 }
 
 /*
- * rollback_table: Rolls back n pages of one table's file, which may be another
- * table's by now. Returns true if they are done or the file is gone
- * (RESOLVE-1).
+ * Rolls back n pages of one table's file, which may be another table's by now.
+ * Returns true if they are done or the file is gone (RESOLVE-1).
  */
 static bool
 rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
@@ -258,11 +258,11 @@ rollback_table(const PageAddress *pages, int n, BufferAccessStrategy strategy)
 }
 
 /*
- * rollback_table_or_leave: Rolls back n pages of one table, or notes the table
- * if that is not possible now. An error, of a damaged page for example, ends
- * only a subtransaction and is logged, so that it stops neither the rollback
- * of other tables nor the discarding of undo that does not depend on this
- * transaction. Cancellation and shutdown are raised.
+ * Rolls back n pages of one table, or notes the table if that is not possible
+ * now. An error, of a damaged page for example, ends only a subtransaction and
+ * is logged, so that it stops neither the rollback of other tables nor the
+ * discarding of undo that does not depend on this transaction. Cancellation
+ * and shutdown are raised.
  */
 static void
 rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
@@ -356,8 +356,8 @@ flush_batch(Job *job)
 }
 
 /*
- * add_page: Adds the page of the record at ptr to the batch. If the batch is
- * full, its pages are rolled back first.
+ * Adds the page of the record at ptr to the batch. If the batch is full, its
+ * pages are rolled back first.
  */
 static void
 add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
@@ -378,10 +378,10 @@ add_page(Job *job, const ZuRecord *rec, UndoPtr ptr)
 }
 
 /*
- * tables_with_file: Returns the tables that have the file of the stalled pages
- * now: the table that the records name, others if tools have exchanged the file
- * (zfile.c), or none after DROP, TRUNCATE or a rewrite. If there is none,
- * nothing is to be undone.
+ * Returns the tables that have the file of the stalled pages now: the table
+ * that the records name, others if tools have exchanged the file (zfile.c), or
+ * none after DROP, TRUNCATE or a rewrite. If there is none, nothing is to be
+ * undone.
  */
 static List *
 tables_with_file(const ZuStalledTable *t)
@@ -395,7 +395,7 @@ tables_with_file(const ZuStalledTable *t)
 	return unchanged ? list_make1_oid(t->reloid) : zfile_owners(t->relnumber);
 }
 
-/* can_lock: Returns whether a rollback could lock the table at this moment. */
+/* Returns whether a rollback could lock the table at this moment. */
 static bool
 can_lock(Oid reloid)
 {
@@ -406,10 +406,10 @@ can_lock(Oid reloid)
 }
 
 /*
- * can_try: Returns whether another attempt makes sense for a stalled table: all
- * tables that rollback_table would lock can be locked, and the wait after an
- * error is over. If no table has the file any more, there is no such wait,
- * however often it has failed.
+ * Returns whether another attempt makes sense for a stalled table: all tables
+ * that rollback_table would lock can be locked, and the wait after an error is
+ * over. If no table has the file any more, there is no such wait, however
+ * often it has failed.
  */
 static bool
 can_try(const ZuStalledTable *t, TimestampTz now)
@@ -426,10 +426,10 @@ can_try(const ZuStalledTable *t, TimestampTz now)
 }
 
 /*
- * choose_tables: Decides what a further call for the same ZuAbort does. The
- * stalled tables that can be tried now are put into job->wanted, the others
- * into job->left. Returns false if none can be tried. If there were more
- * stalled tables than could be noted, all records are read again.
+ * Decides what a further call for the same ZuAbort does. The stalled tables
+ * that can be tried now are put into job->wanted, the others into job->left.
+ * Returns false if none can be tried. If there were more stalled tables than
+ * could be noted, all records are read again.
  */
 static bool
 choose_tables(Job *job)
@@ -456,8 +456,8 @@ choose_tables(Job *job)
 }
 
 /*
- * work: Reads the transaction's records, from the first that a wanted table
- * needs, and undoes the pages that they name.
+ * Reads the transaction's records, from the first that a wanted table needs,
+ * and undoes the pages that they name.
  */
 static void
 work(Job *job)

@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "zbtree/predicate.h"
 #include "zbtree/zbtree.h"
 
 #define CACHE_SIZE 64			/* direct-mapped by OID */
@@ -179,11 +180,13 @@ look_at_index(Relation index, ZIndexColumns *entry)
  * Adds the index to entry->keyed_index, the indexes to which an in-place update
  * adds entries, and all of its columns to entry->entered. An in-place update
  * may change its included columns as well: scans return those of the row
- * (ZBTREE-14).
+ * (ZBTREE-14). It may also change whether the row satisfies the predicate, and
+ * so add the row's first entry, or make its only one stale (ZBTREE-16).
  */
 static void
 look_at_keys(Relation index, ZIndexColumns *entry)
 {
+	Bitmapset  *tested = zpredicate_exists(index) ? zpredicate_columns(index) : NULL;
 	MemoryContext old = MemoryContextSwitchTo(CacheMemoryContext);
 	ZKeyedIndex *k = &entry->keyed_index[entry->nkeyed];
 	int			natts = IndexRelationGetNumberOfAttributes(index);
@@ -196,6 +199,7 @@ look_at_keys(Relation index, ZIndexColumns *entry)
 		if (i < IndexRelationGetNumberOfKeyAttributes(index))
 			k->attrs = bms_add_member(k->attrs, attno);
 	}
+	k->attrs = bms_add_members(k->attrs, tested);
 	k->index = RelationGetRelid(index);
 	entry->nkeyed++;
 	entry->keyed = bms_add_members(entry->keyed, k->attrs);
@@ -213,6 +217,7 @@ add_unknown(ZIndexColumns *entry)
 	Bitmapset  *unknown = bms_difference(entry->blocking, entry->entered);
 	MemoryContext old;
 
+	unknown = bms_del_members(unknown, entry->keyed);
 	unknown = bms_del_members(unknown, entry->plain);
 	for (int i = 0; i < entry->ncomputed; i++)
 		unknown = bms_del_members(unknown, entry->computed[i].attrs);
@@ -472,12 +477,13 @@ zcolumns_fit_entry(Relation rel, const Bitmapset *attrs, const char *row, Size l
  * then replace the column sets. The indexes themselves cannot be dropped while
  * the table is locked.
  */
-void
+int
 zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale)
 {
 	ZKeyChange	change = {row->rel, row->tid, row->old, row->oldlen, row->new, row->newlen, stale};
 	Oid		   *indexes = palloc(Max(columns->nkeyed, 1) * sizeof(Oid));
 	int			n = 0;
+	volatile int stale_entries = 0;
 
 	for (int i = 0; i < columns->nkeyed; i++)
 		if (zcolumns_differ(row, columns->keyed_index[i].attrs))
@@ -489,7 +495,7 @@ zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool sta
 		{
 			Relation	index = index_open(indexes[i], RowExclusiveLock);
 
-			zbtree_add_key(index, &change);
+			stale_entries += zbtree_add_key(index, &change);
 			index_close(index, NoLock);
 		}
 	}
@@ -499,6 +505,7 @@ zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool sta
 	}
 	PG_END_TRY();
 	pfree(indexes);
+	return stale_entries;
 }
 
 /*

@@ -71,7 +71,10 @@ free_evaluators(void)
 	}
 }
 
-/* A session that is terminated does not return to the callers on its stack. */
+/*
+ * zcomputed_at_xact_end: See zdml.h. A session that is terminated does not
+ * return to the callers on its stack.
+ */
 void
 zcomputed_at_xact_end(void)
 {
@@ -80,10 +83,10 @@ zcomputed_at_xact_end(void)
 }
 
 /*
- * What functions keep between calls may belong to the subtransaction, so its
- * evaluators are not used again. Those in use belong to callers on the stack,
- * which are in an outer subtransaction: an error that leaves a caller clears
- * in_use.
+ * zcomputed_at_subxact_abort: See zdml.h. What functions keep between calls
+ * may belong to the subtransaction, so its evaluators are not used again.
+ * Those in use belong to callers on the stack, which are in an outer
+ * subtransaction: an error that leaves a caller clears in_use.
  */
 void
 zcomputed_at_subxact_abort(void)
@@ -270,8 +273,9 @@ evaluate(Evaluator *e, const ZUpdatedRow *row, TupleTableSlot *newslot)
 }
 
 /*
- * An evaluator in whose use an error was raised is not used again, because the
- * state of its functions is unknown then.
+ * zcomputed_differ: See zdml_internal.h. An evaluator in whose use an error
+ * was raised is not used again, because the state of its functions is unknown
+ * then.
  */
 int
 zcomputed_differ(const ZUpdatedRow *row, const ZIndexColumns *columns, TupleTableSlot *newslot)

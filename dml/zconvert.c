@@ -62,7 +62,10 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 	return locks;
 }
 
-/* Locks that do not fit into one change are converted by several. */
+/*
+ * zlock_convert: See zdml_internal.h. Locks that do not fit into one change
+ * are converted by several.
+ */
 void
 zlock_convert(const ZWriter *writer, Buffer buf, int slotno)
 {

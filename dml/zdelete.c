@@ -15,8 +15,8 @@
 #include "utils/rel.h"
 
 /*
- * The TOAST values are deleted after the page is unlocked, since that writes
- * another table.
+ * zheap_tuple_delete: See zdml.h. The TOAST values are deleted after the page
+ * is unlocked, since that writes another table.
  */
 TM_Result
 zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
@@ -26,6 +26,14 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	RowChange	u;
 	TM_Result	result;
+
+	/*
+	 * An update that changes the partition deletes the row here; AFTER UPDATE
+	 * triggers then need the old row, too.
+	 */
+	bool		event = rel->trigdesc != NULL &&
+	(rel->trigdesc->trig_delete_after_row ||
+	 (zc_changing_part && rel->trigdesc->trig_update_after_row));
 
 	if (IsInParallelMode())
 		ereport(ERROR,
@@ -51,18 +59,13 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		ptr = zrowwrite_delete(&u, zc_changing_part, InvalidTransactionId);
 		zrollback_note_page(rel, zrowchange_block(&u));
 		zreclaim_note(rel, u.buf, zrowchange_room(&u));
+		if (event)
+			zrowchange_keep_rows(&u, ptr, false);
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 		zlevel_forget_locked(rel, tid);
 		if (zheader_get(u.oldrow) & ZH_EXTERNAL)
 			ztoast_delete(rel, tid, u.oldrow, u.oldlen, false);
-
-		/*
-		 * An update that changes the partition deletes the row here; AFTER
-		 * UPDATE triggers then need the old row, too.
-		 */
-		if (rel->trigdesc != NULL &&
-			(rel->trigdesc->trig_delete_after_row ||
-			 (zc_changing_part && rel->trigdesc->trig_update_after_row)))
+		if (event)
 			zlevel_note_change(rel, tid, ptr, true);
 		pgstat_count_heap_delete(rel);
 	}
@@ -72,11 +75,11 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 }
 
 /*
- * Waits for no transaction: our own has just inserted the row, into a file that
- * no other transaction can open.
+ * zheap_delete_as_of: See zdml.h. Waits for no transaction: our own has just
+ * inserted the row, into a file that no other transaction can open.
  */
 void
-zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of)
+zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of, bool replaced)
 {
 	MemoryContext caller = MemoryContextSwitchTo(zdml_scratch());
 	RowChange	u;
@@ -94,7 +97,7 @@ zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId a
 			break;
 		zrowchange_reserve(&u);
 	}
-	(void) zrowwrite_delete(&u, false, as_of);
+	(void) zrowwrite_delete(&u, replaced, as_of);
 	LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	zrollback_note_page(rel, zrowchange_block(&u));
 	zrowchange_end(&u);

@@ -18,7 +18,26 @@
 
 /*
  * Callbacks of the table AM: arguments and results are those of the callbacks
- * of the same names.
+ * of tableam.h with the same names; the caller has locked the table. They
+ * raise ERRCODE_DATA_CORRUPTED, and errors of lacking space and of waiting for
+ * locks; an update also those of index expressions.
+ *
+ * zheap_tuple_insert, zheap_multi_insert: insert one row, or several.
+ *
+ * zheap_tuple_insert_speculative, zheap_tuple_complete_speculative: insert a
+ * row that is not confirmed yet, under this token, and confirm it or give it
+ * up.
+ *
+ * zheap_tuple_delete: deletes the row at tid. Returns TM_Ok, or why it did
+ * not, with the reason in *tmfd.
+ *
+ * zheap_tuple_update: updates the row at otid in place, or moves it; returns
+ * as zheap_tuple_delete. Sets *lockmode to the strength that the update needs,
+ * and *update_indexes to the indexes that need a new entry.
+ *
+ * zheap_tuple_lock: locks the row at *tid in mode, and fetches the locked
+ * version into slot; returns as zheap_tuple_delete. If the flags ask for it,
+ * follows the row to its newest place, and sets *tid to that.
  */
 extern void zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
 							   ZcOptions options, BulkInsertState bistate);
@@ -61,7 +80,8 @@ extern void zreclaim_at_subxact_end(int level, bool committed);
  * forgets the locks that were noted. Called after every end of a transaction.
  *
  * zheld_forget: forgets the locks that our transaction is known to hold
- * (LOCK-11). Called when a subtransaction has been rolled back.
+ * (LOCK-11). Called when a subtransaction has been rolled back, or a file that
+ * our transaction has made was emptied.
  *
  * zcomputed_at_xact_end, zcomputed_at_subxact_abort (dml/zcomputed.c): free
  * what evaluating index expressions has kept.
@@ -124,15 +144,22 @@ typedef struct ZNewRows
  * the row versions: with FrozenTransactionId all snapshots see them, with
  * InvalidTransactionId they are our own transaction's; otherwise it is a
  * committed transaction, and only snapshots that see it see this change.
+ * replaced: the version was not deleted, but has a newer one that does not
+ * follow from it (CLUSTER-6 in vacuum/).
  *
  * zheap_form_row: returns the row of the executor's slot for rel, toasted and
  * palloc'd.
+ *
+ * zheap_insert_rows_as_of: inserts the rows and sets their tids.
+ * zheap_delete_as_of: deletes the row at tid, which our transaction has
+ * inserted.
  */
 extern char *zheap_form_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *len);
 extern void zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid,
 									ZcOptions options,
 									BulkInsertState bistate, TransactionId as_of);
-extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of);
+extern void zheap_delete_as_of(Relation rel, ItemPointer tid, CommandId cid, TransactionId as_of,
+							   bool replaced);
 
 /*
  * zheap_push_record: writes rec, an undo record for a file of rel that is being

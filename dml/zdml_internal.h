@@ -43,6 +43,10 @@ typedef struct ZWriter
  * zwriter_begin_change: does the same for a change of rows, and decides
  * whether that is logged for logical decoding, unless the caller wants it not
  * to be.
+ *
+ * The first step raises an error for a temporary table of another session, the
+ * second one for a transaction that is before `oldest`, and if there is no
+ * space for undo.
  */
 extern void zwriter_begin(ZWriter *writer, Relation rel, CommandId cid);
 extern void zwriter_begin_change(ZWriter *writer, Relation rel, CommandId cid, bool no_logical);
@@ -56,6 +60,7 @@ extern void zwriter_start(ZWriter *writer);
  */
 extern bool zwriter_is_decoded(Relation rel);
 
+/* zwriter_started: returns whether zwriter_start has been called. */
 static inline bool
 zwriter_started(const ZWriter *writer)
 {
@@ -188,6 +193,8 @@ extern bool zlocktag_opens(const ZWriter *writer, Buffer buf, OffsetNumber off,
  */
 extern void zlocktag_note(const ZChange *change, int i, bool alone);
 
+/* ---- slots of a change; the change (dml/zslotpick.c, dml/zwriter.c) ---- */
+
 /*
  * zslot_pick_common: chooses the slot for a LOCKS record on an initialised
  * page: the page's common lock slot, or a free or new slot other than the one
@@ -228,6 +235,8 @@ zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecord
 /* zwriter_record: fills in the fields that all kinds of undo record have. */
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
 						   BlockNumber block, OffsetNumber off, UndoPtr prev);
+
+/* ---- places for new rows; page images (dml/zspace.c, dml/zimage.c) ---- */
 
 /* The place for a new row. */
 typedef struct ZNewPlace
@@ -282,13 +291,15 @@ typedef struct ZRangeRow
 	uint32		len;
 	Size		keep_free;		/* bytes that must stay free on the page */
 	bool		no_logical;		/* as for zwriter_begin_change */
+	bool		frozen;			/* visible to all (FROZEN-1) */
 } ZRangeRow;
 
 /*
  * zrange_insert: inserts a new row of rel where the record of a row that the
- * same command has inserted before covers it (RANGE-2), and sets *tid. Returns
- * false, with nothing changed, if there is no such place. No buffer lock may be
- * held. Raises errors of reading the page.
+ * same command has inserted before covers it (RANGE-2), or, if it is frozen, on
+ * the page of such a row; sets *tid. Returns false, with nothing changed, if
+ * there is no such place. No buffer lock may be held. Raises errors of reading
+ * the page.
  */
 extern bool zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid,
 						  BulkInsertState bistate, ItemPointer tid);
@@ -319,7 +330,7 @@ extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNew
  */
 extern bool zoverflow_attach(const ZWriter *writer, Buffer buf);
 
-/* ---- examining a row that is to be changed or locked (dml/zrow.c) ---- */
+/* ---- examining and locking a row (dml/zrow.c, dml/zlock.c) ---- */
 
 typedef struct ZRowState
 {
@@ -334,7 +345,7 @@ typedef struct ZRowState
 	bool		many_locks;		/* 'others' has no room for all of them */
 	bool		own_lock;		/* our transaction holds a lock; known for
 								 * TM_Ok and TM_BeingModified */
-	bool		own_hold;		/* our transaction holds a lock or wrote the
+	bool		own_hold;		/* our transaction has a lock or wrote the
 								 * newest version */
 	bool		own_exclusive;	/* our transaction holds a FOR UPDATE lock */
 	bool		rolled_back;	/* examining has rolled changes back, so the
@@ -384,10 +395,11 @@ extern bool zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLT
 					  bool own_lock, bool *have_tuple_lock);
 
 /*
- * zrow_was_locked: returns whether the row is the one that our transaction
- * locked last, in command cid, perhaps without a record because it held the row
- * already. The new version then shows our xid as xmax, as on heap, from which
- * applications tell that an upsert was an update.
+ * zrow_was_locked: returns whether the last row that our transaction has
+ * locked is this one, locked by command cid, perhaps without a record because
+ * it was locked already. An update of such a row shows our xid as xmax, as
+ * heap does; applications use that to distinguish the UPDATE of an upsert from
+ * its INSERT.
  */
 extern bool zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid);
 
@@ -418,6 +430,15 @@ extern int	zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader
 extern void zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 					   LockTupleMode mode, bool by_tag);
 
+/*
+ * zheld_note_open: remembers that our transaction has an open LOCK record of
+ * this mode in the chain of slotno, so that it holds all rows of block that
+ * have this lock tag (TAG-1). zheld_open_mode: returns the mode of the record
+ * that is remembered, or -1.
+ */
+extern void zheld_note_open(Relation rel, BlockNumber block, int slotno, LockTupleMode mode);
+extern int	zheld_open_mode(Relation rel, BlockNumber block, int slotno);
+
 /* ---- locks that a page keeps in common (dml/zlocklist.c) ---- */
 
 /* Some locks on rows of one page; the payload of a LOCKS record. */
@@ -446,15 +467,16 @@ typedef struct ZComputedIndex
 								 * predicate read; if it has a predicate, all
 								 * its columns */
 	double		cost;			/* of evaluating it for one row, in operators */
-	int			vain;			/* answers in a row that its values differ */
-	int			skip;			/* updates for which it is not asked */
+	int			vain;			/* evaluations in a row that found a
+								 * difference */
+	int			skip;			/* updates for which it is not evaluated */
 } ZComputedIndex;
 
 /* An index that gets an entry when an in-place update changes its key. */
 typedef struct ZKeyedIndex
 {
 	Oid			index;
-	Bitmapset  *attrs;			/* key columns */
+	Bitmapset  *attrs;			/* key columns, and those of its predicate */
 } ZKeyedIndex;
 
 typedef struct ZIndexColumns
@@ -471,13 +493,14 @@ typedef struct ZIndexColumns
 	Bitmapset  *plain;			/* those of them that an in-place update must
 								 * not change */
 	Bitmapset  *keyed;			/* key columns of indexes to which an in-place
-								 * update adds entries (ZBTREE-3) */
-	Bitmapset  *entered;		/* all columns of these indexes */
+								 * update adds entries (ZBTREE-3), and columns
+								 * of their predicates */
+	Bitmapset  *entered;		/* key and included columns of these indexes */
 	int			nkeyed;
 	ZKeyedIndex *keyed_index;	/* those indexes */
 	int			ncomputed;
-	ZComputedIndex *computed;	/* indexes to be asked when others of the
-								 * blocking columns change */
+	ZComputedIndex *computed;	/* indexes to be evaluated when a column of
+								 * 'blocking' that is not in 'plain' changes */
 	uint64		reading;		/* different for each time that the fields are
 								 * read */
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
@@ -527,8 +550,9 @@ typedef struct ZUpdatedRow
 } ZUpdatedRow;
 
 /*
- * zcolumns_differ: returns whether any attribute of attrs differs between the
- * two rows. Compares bytes.
+ * zcolumns_differ, zcolumns_some_differ: return whether any attribute of attrs
+ * differs between the two rows. Compare bytes. For the latter attrs is not
+ * empty.
  */
 extern bool zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs);
 
@@ -577,12 +601,14 @@ extern bool zcolumns_fit_entry(Relation rel, const Bitmapset *attrs, const char 
 
 /*
  * zcolumns_add_keys: adds entries for the new keys to those indexes of
- * columns->keyed_index whose key columns an update in place has changed. stale:
- * the old row had ZH_STALE_KEYS. The caller holds RowExclusiveLock on the table
- * and no buffer lock. Runs comparison functions; columns are not valid
- * afterwards. Raises the errors of zbtree_add_key.
+ * columns->keyed_index whose key columns an update in place has changed, or
+ * whose predicate the row satisfies only now. stale: the old row had
+ * ZH_STALE_KEYS. Returns how many stale entries there are more than before.
+ * The caller holds RowExclusiveLock on the table and no buffer lock. Runs
+ * comparison functions; columns are not valid afterwards. Raises the errors of
+ * zbtree_add_key.
  */
-extern void zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale);
+extern int	zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool stale);
 
 /* ---- indexes with expressions or predicates (dml/zcomputed.c) ---- */
 

@@ -9,7 +9,9 @@
  *
  * Rule LOCK-11 in docs/locking.md. The mode that is remembered for a row is the
  * strongest one that our transaction holds on it by a record in its own chain
- * or an inline lock.
+ * or an inline lock. Of some pages the backend also remembers its open LOCK
+ * record, which locks the rows that have its slot's lock tag (TAG-1 in
+ * dml/README.md): so the search is needed once for a page, not for each row.
  *
  * Called by dml/ with the row's page locked, and by hooks.c. The memory is the
  * backend's own, and bounded. Takes no locks. No crash points.
@@ -36,13 +38,27 @@ typedef struct HeldLock
 								 * lock is not by tag */
 } HeldLock;
 
+/* The same for open records; one for a page. */
+#define HELD_PAGES 64
+
+typedef struct HeldOpen
+{
+	uint64		epoch;
+	Oid			reloid;
+	RelFileNumber relnumber;
+	BlockNumber block;
+	uint8		slotno;			/* of the chain: the lock tag */
+	uint8		mode;
+} HeldOpen;
+
 static struct
 {
 	uint64		epoch;			/* > 0; locks noted under an earlier epoch are
 								 * forgotten */
 	HeldLock   *locks;			/* HELD_PLACES of them; NULL until the first
 								 * is noted */
-}			held = {1, NULL};
+	HeldOpen	open[HELD_PAGES];
+}			held = {.epoch = 1};
 
 /* Returns the place in the cache for a row. */
 static inline HeldLock *
@@ -61,9 +77,49 @@ is_of(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off)
 		lock->relnumber == rel->rd_locator.relNumber && lock->reloid == RelationGetRelid(rel);
 }
 
-/* zheld_mode: See zdml_internal.h. */
+/* Returns the place in the cache for a page. */
+static inline HeldOpen *
+open_place(Relation rel, BlockNumber block)
+{
+	return &held.open[murmurhash32(rel->rd_locator.relNumber ^ murmurhash32(block)) % HELD_PAGES];
+}
+
+/*
+ * zheld_open_mode: See zdml_internal.h. The record stays in its chain as long
+ * as the epoch lasts: it is undone only if its (sub)transaction is rolled back,
+ * and its slot is not taken from a transaction in progress. By TAG-2 the chain
+ * gets no other open record meanwhile, so the tag stands for no other mode.
+ */
 int
-zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
+zheld_open_mode(Relation rel, BlockNumber block, int slotno)
+{
+	const HeldOpen *open = open_place(rel, block);
+
+	Assert(slotno >= 0);
+	if (open->epoch != held.epoch || open->block != block || open->slotno != slotno ||
+		open->relnumber != rel->rd_locator.relNumber || open->reloid != RelationGetRelid(rel))
+		return -1;
+	return (int) open->mode;
+}
+
+/* zheld_note_open: See zdml_internal.h. */
+void
+zheld_note_open(Relation rel, BlockNumber block, int slotno, LockTupleMode mode)
+{
+	HeldOpen   *open = open_place(rel, block);
+
+	Assert(slotno >= 1 && slotno <= ZPAGE_MAX_INLINE_SLOTS && mode <= LockTupleExclusive);
+	open->epoch = held.epoch;
+	open->reloid = RelationGetRelid(rel);
+	open->relnumber = rel->rd_locator.relNumber;
+	open->block = block;
+	open->slotno = (uint8) slotno;
+	open->mode = (uint8) mode;
+}
+
+/* Returns the mode that is remembered for the row itself; -1: none. */
+static int
+mode_of_row(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 {
 	const HeldLock *lock;
 
@@ -74,6 +130,25 @@ zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 		(lock->tag != 0 && lock->tag != ZH_TAG(header)))
 		return -1;
 	return (int) lock->mode;
+}
+
+/*
+ * zheld_mode: See zdml_internal.h. The mode of the row's lock tag is the
+ * strongest one that our transaction can hold if the row's hint is not
+ * stronger.
+ */
+int
+zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
+{
+	int			mode = mode_of_row(rel, block, off, header);
+
+	if (mode < 0 && ZH_TAG(header) != 0)
+	{
+		mode = zheld_open_mode(rel, block, ZH_TAG(header));
+		if (mode + 1 != ZH_LOCK(header))
+			mode = -1;
+	}
+	return mode;
 }
 
 /*
@@ -96,7 +171,7 @@ zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 			return;
 	}
 	lock = place_of(rel, block, off);
-	if (zheld_mode(rel, block, off, header) >= (int) mode)
+	if (mode_of_row(rel, block, off, header) >= (int) mode)
 		return;
 	lock->epoch = held.epoch;
 	lock->reloid = RelationGetRelid(rel);

@@ -20,7 +20,7 @@
 
 /*
  * Returns whether no slot of the page has an aborted head, which an image must
- * not hold: each owner is settled, committed or in progress.
+ * not hold: each owner is before `oldest`, has committed or is in progress.
  */
 static bool
 no_aborted_slots(Relation rel, BlockNumber block, Page page)
@@ -71,8 +71,9 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 }
 
 /*
- * Saves no image for temporary tables, whose undo no other process reads, nor
- * for a chain that is empty or our own, nor on a page with an overflow page.
+ * zspace_maybe_image: See zdml_internal.h. Saves no image for temporary
+ * tables, whose undo no other process reads, nor for a chain that is empty or
+ * our own, nor on a page with an overflow page.
  */
 void
 zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)

@@ -61,8 +61,9 @@ copy_formed_row(char *dst, const char *row, uint32 len)
 
 /*
  * Inserts the row that was formed, with a record of its own, and returns its
- * place in *tid. The row is copied because its header gets the slot number when
- * a page and a slot have been found.
+ * place in *tid. The row is copied because its header gets the slot number
+ * when a page and a slot have been found. No buffer lock may be held. Raises
+ * ERRCODE_DATA_CORRUPTED, and errors of lacking space.
  */
 static void
 insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOptions options,
@@ -111,7 +112,8 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions 
 	row.row = form_new_row(rel, slot, options, &row.len);
 	row.keep_free = zspace_to_keep(rel, row.len);
 	row.no_logical = (options & TABLE_INSERT_NO_LOGICAL) != 0;
-	if (inserts_frozen(rel, options) || !zrange_insert(rel, &row, cid, bistate, &slot->tts_tid))
+	row.frozen = inserts_frozen(rel, options);
+	if (!zrange_insert(rel, &row, cid, bistate, &slot->tts_tid))
 		insert_row(rel, row.row, row.len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
@@ -241,8 +243,9 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 }
 
 /*
- * All rows are formed, and toasted, before undo is reserved and a page is
- * locked; then each page takes as many of them as fit, with one record.
+ * zheap_multi_insert: See zdml.h. All rows are formed, and toasted, before
+ * undo is reserved and a page is locked; then each page takes as many of them
+ * as fit, with one record.
  */
 void
 zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
@@ -282,8 +285,9 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 }
 
 /*
- * Logs a MULTI_INSERT of one row, since only that kind of WAL record has the
- * token and a row header with the speculative mark.
+ * zheap_tuple_insert_speculative: See zdml.h. Logs a MULTI_INSERT of one row,
+ * since only that kind of WAL record has the token and a row header with the
+ * speculative mark.
  */
 void
 zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions options,
@@ -317,8 +321,9 @@ zheap_form_row(Relation rel, TupleTableSlot *slot, ZcOptions options, uint32 *le
 }
 
 /*
- * A rewrite is no change that is decoded (DECODE-2), and no serializable
- * transaction can have read the new file, so that is not checked.
+ * zheap_insert_rows_as_of: See zdml.h. A rewrite is no change that is decoded
+ * (DECODE-2), and no serializable transaction can have read the new file, so
+ * that is not checked.
  */
 void
 zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOptions options,
@@ -345,10 +350,11 @@ zheap_insert_rows_as_of(Relation rel, const ZNewRows *rows, CommandId cid, ZcOpt
 }
 
 /*
- * Until it is confirmed, only our own transaction can see the row. Confirming
- * takes the mark away. Giving up makes it a deleted row of ours, without an
- * undo record: a transaction that waits for the token then finds nothing, and a
- * rollback removes the row as it does any insertion.
+ * zheap_tuple_complete_speculative: See zdml.h. Until it is confirmed, only
+ * our own transaction can see the row. Confirming takes the mark away. Giving
+ * up makes it a deleted row of ours, without an undo record: a transaction
+ * that waits for the token then finds nothing, and a rollback removes the row
+ * as it does any insertion.
  */
 void
 zheap_tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 token, bool succeeded)

@@ -14,6 +14,7 @@
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
+#include "mvcc/zctid.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"
@@ -31,6 +32,7 @@ static struct
 	ItemPointerData tid;
 }			last_locked;
 
+/* zrow_was_locked: See zdml_internal.h. */
 bool
 zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
 {
@@ -135,6 +137,8 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 		bool		own = pick.prev != InvalidUndoPtr && pick.committed == InvalidZXid;
 
 		remember(writer, buf, off, mode, change.rec[0].open);
+		if (change.rec[0].open)
+			zheld_note_open(writer->rel, BufferGetBlockNumber(buf), pick.slotno, mode);
 		zlocktag_note(&change, 0, !own);
 	}
 	return true;
@@ -278,6 +282,9 @@ typedef struct LockSearch
 	LockWaitPolicy policy;
 	uint8		flags;			/* TUPLE_LOCK_FLAG_* */
 	TM_FailureData *tmfd;
+	const char *found;			/* the version that the caller has found the
+								 * row by (DML-15); else NULL */
+	uint32		found_length;
 	/* state */
 	ItemPointerData tid;
 	Snapshot	snapshot;		/* Invalid once a newer version is being
@@ -287,24 +294,43 @@ typedef struct LockSearch
 } LockSearch;
 
 /*
+ * Raises ERRCODE_T_R_SERIALIZATION_FAILURE for a row that has a newer version
+ * which cannot be found from here. A row of a partition may have moved to
+ * another one, unless a rewrite of the table says otherwise (CLUSTER-6 in
+ * vacuum/).
+ */
+static void
+cannot_follow(Relation rel, const ZRowState *state)
+{
+	if (rel->rd_rel->relispartition && !TransactionIdIsValid(state->writer.as_of))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("tuple to be locked was already moved to another partition due to "
+						"concurrent update")));
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to concurrent update"),
+			 errdetail("The row was updated, and then table \"%s\" was rewritten by CLUSTER or "
+					   "VACUUM FULL.", RelationGetRelationName(rel)),
+			 errhint("Retry the statement.")));
+}
+
+/*
  * Makes the search continue at the TID to which the row was moved, or at the
  * newest version if it was updated in place. Returns false if the caller did
  * not ask for that (TUPLE_LOCK_FLAG_FIND_LAST_VERSION) and so gets TM_Updated.
  * Raises ERRCODE_T_R_SERIALIZATION_FAILURE if the row has moved to another
- * partition.
+ * partition, or if the table was rewritten since the update.
  */
 static bool
-follow_update(LockSearch *search)
+follow_update(LockSearch *search, Relation rel, const ZRowState *state)
 {
 	const TM_FailureData *tmfd = search->tmfd;
 
 	if (!(search->flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION))
 		return false;
 	if (ItemPointerIndicatesMovedPartitions(&tmfd->ctid))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("tuple to be locked was already moved to another partition due to "
-						"concurrent update")));
+		cannot_follow(rel, state);
 	search->tid = tmfd->ctid;
 	search->snapshot = InvalidSnapshot;
 	search->traversed = true;
@@ -364,24 +390,25 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 }
 
 /*
- * Returns the result for a KEY SHARE lock on an old version if a newer version
- * was deleted or has another key. The result is the same as if the version
- * itself had been deleted or got that key. Releases buf, which is not locked.
- * Sets *done to false if the search must try again.
+ * Returns the result for a KEY SHARE lock on an old version if the row was
+ * deleted, or got another key, by a newer change. The result is the same as if
+ * the version itself had been deleted or got that key. Releases wish->buf,
+ * which is not locked. Sets *done to false if the search must try again.
  */
 static TM_Result
-beyond_reach(LockSearch *search, Buffer buf, TM_Result result, const ZRowState *state, bool *done)
+beyond_reach(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRowState *state,
+			 bool *done)
 {
 	TM_FailureData *tmfd = search->tmfd;
 
-	Assert(zc_buffer_unlocked(buf));
+	Assert(zc_buffer_unlocked(wish->buf));
 	tmfd->ctid = state->writer.forward;
 	tmfd->xmax = zxid_to_xid(state->writer.xid);
 	tmfd->cmax = InvalidCommandId;
 	tmfd->traversed = false;
-	if (result == TM_Updated && follow_update(search))
+	if (result == TM_Updated && follow_update(search, wish->rel, state))
 		*done = false;
-	ReleaseBuffer(buf);
+	ReleaseBuffer(wish->buf);
 	return result;
 }
 
@@ -394,12 +421,12 @@ beyond_reach(LockSearch *search, Buffer buf, TM_Result result, const ZRowState *
  * the search continues at the new place to find out which of the two it is.
  */
 static TM_Result
-beyond_update(LockSearch *search, const ZRowState *state, bool *done)
+beyond_update(LockSearch *search, Relation rel, const ZRowState *state, bool *done)
 {
 	if (ZH_LIVE(state->header))
 		return TM_SelfModified;
 	if ((ZH_STATE(state->header) == ZSTATE_MOVED || (state->writer.xflags & ZUX_OTHER_PART)) &&
-		follow_update(search))
+		follow_update(search, rel, state))
 		*done = false;
 	return TM_Deleted;
 }
@@ -453,7 +480,7 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 		 */
 		if ((result == TM_Deleted || result == TM_Updated) &&
 			state->writer.status != ZXID_IN_PROGRESS)
-			return beyond_reach(search, buf, result, state, done);
+			return beyond_reach(search, wish, result, state, done);
 		if (result != TM_Ok)
 		{
 			ReleaseBuffer(buf);
@@ -523,14 +550,83 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 	}
 	if (search->traversed && state->writer.status == ZXID_OWN &&
 		(result == TM_SelfModified || result == TM_Invisible))
-		result = beyond_update(search, state, done);
-	else if (result == TM_Updated && follow_update(search))
+		result = beyond_update(search, wish->rel, state, done);
+	else if (result == TM_Updated && follow_update(search, wish->rel, state))
 		*done = false;
 	if (*done && (result == TM_Invisible || result == TM_SelfModified))
 		(void) show_locked(wish->rel, buf, wish->tid, search->shown, false, search->traversed,
 						   search->slot);
 	ReleaseBuffer(buf);
 	return result;
+}
+
+/*
+ * Notes the version in the slot if the caller has found the row by its columns
+ * (DML-15): an apply worker has, which is in no query and asks for nothing but
+ * that version.
+ */
+static void
+note_found(LockSearch *search)
+{
+	ZHeapSlot  *z = (ZHeapSlot *) search->slot;
+
+	if (likely(zlevel_current()->estate != NULL) || search->flags != 0 ||
+		search->mode == LockTupleKeyShare || !TTS_IS_ZHEAP(search->slot) ||
+		TTS_EMPTY(search->slot) || z->row == NULL ||
+		!ItemPointerEquals(&search->slot->tts_tid, &search->tid))
+		return;
+	search->found = z->row;
+	search->found_length = z->len;
+}
+
+/*
+ * Returns whether the row is not the version that the caller has found any more
+ * (DML-15). On entry the page is locked, and the row is live.
+ */
+static bool
+was_replaced(const LockSearch *search, Buffer buf)
+{
+	Page		page = BufferGetPage(buf);
+	ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&search->tid));
+
+	Assert(zc_buffer_exclusive(buf));
+	if (likely(search->found == NULL))
+		return false;
+	Assert(ItemIdIsNormal(lp));
+	return !ztuple_same_columns(search->found, search->found_length,
+								zpage_row(page, lp), zpage_row_length(page, lp));
+}
+
+/* Returns TM_Updated, with *tmfd filled, for a row that was replaced. */
+static TM_Result
+report_replaced(const LockSearch *search)
+{
+	search->tmfd->ctid = search->tid;
+	search->tmfd->xmax = InvalidTransactionId;
+	search->tmfd->cmax = InvalidCommandId;
+	search->tmfd->traversed = false;
+	return TM_Updated;
+}
+
+/*
+ * Returns whether the row, for which zrow_examine has returned TM_Updated, is
+ * left alone: the statement wants it only if it has kept its ctid, and it was
+ * updated in place, so that on heap it would have another one (GUARD-4 in
+ * mvcc/). The lock of a BEFORE trigger is like that of UPDATE. Not for KEY
+ * SHARE, which is the lock of the check of a foreign key. The page is locked.
+ */
+static bool
+named_by_ctid(const ZWriter *writer, LockSearch *search, Buffer buf, const ZRowState *state)
+{
+	bool		locks_only = (search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) != 0;
+
+	Assert(zc_buffer_locked(buf));
+	return (search->flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) != 0 &&
+		search->mode != LockTupleKeyShare && !search->traversed &&
+		ItemPointerEquals(&search->tmfd->ctid, &search->tid) &&
+		zctid_names_row(writer->rel, locks_only, search->slot) &&
+		!(zwriter_started(writer) &&
+		  held_by_us(writer, buf, ItemPointerGetOffsetNumber(&search->tid), state, LockTupleShare));
 }
 
 /*
@@ -550,6 +646,10 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	result = zrow_examine(&wish, &state, search->tmfd);
+	if (result == TM_Updated && named_by_ctid(writer, search, buf, &state))
+		result = TM_Deleted;
+	if (result == TM_Ok && was_replaced(search, buf))
+		result = report_replaced(search);
 	if (result != TM_Ok)
 		return not_locked(search, &wish, result, &state, done);
 	if (zwriter_started(writer))
@@ -562,8 +662,8 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 }
 
 /*
- * Tries until lock_attempt has a final result: each wait, and each step to
- * another place, begins anew at the page (DML-1).
+ * zheap_tuple_lock: See zdml.h. Tries until lock_attempt has a final result:
+ * each wait, and each step to another place, begins anew at the page (DML-1).
  */
 TM_Result
 zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot,
@@ -590,6 +690,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		search.snapshot = snapshot;
 	else
 		search.snapshot = InvalidSnapshot;
+	note_found(&search);
 	tmfd->traversed = false;
 	do
 	{
@@ -619,6 +720,8 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 		last_locked.reloid = RelationGetRelid(rel);
 		last_locked.cid = cid;
 		last_locked.tid = *tid;
+		if (search.found != NULL)
+			zlevel_note_found(rel, tid, cid);
 	}
 	return result;
 }

@@ -68,7 +68,10 @@ gather(ZLockScan *scan, Page page, ZLockList *kept)
 	return true;
 }
 
-/* An entry taken over from another record is marked ZLOCK_SURE. */
+/*
+ * zlocklist_record: See zdml_internal.h. An entry taken over from another
+ * record is marked ZLOCK_SURE.
+ */
 void
 zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLockList *list,
 				 ZuRecord *rec)

@@ -67,8 +67,9 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 }
 
 /*
- * The overflow page was reserved while the table page was unlocked, since
- * taking one may allocate; another process may have taken the page since.
+ * zoverflow_attach: See zdml_internal.h. The overflow page was reserved while
+ * the table page was unlocked, since taking one may allocate; another process
+ * may have taken the page since.
  */
 bool
 zoverflow_attach(const ZWriter *writer, Buffer buf)
@@ -113,7 +114,10 @@ is_settled(Page overflow, ZXid oldest)
 	return true;
 }
 
-/* Called for pages that mostly have none, so that case is answered first. */
+/*
+ * zoverflow_release: See zdml.h. Most pages have no overflow page, so that
+ * case is tested first.
+ */
 bool
 zoverflow_release(Relation rel, Buffer buf)
 {
@@ -137,7 +141,9 @@ zoverflow_release(Relation rel, Buffer buf)
 	return settled;
 }
 
-/* No table page is changed, so none is logged. */
+/*
+ * zoverflow_free: See zdml.h. No table page is changed, so none is logged.
+ */
 void
 zoverflow_free(const ZuOverflowPage *p)
 {

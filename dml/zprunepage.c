@@ -156,7 +156,7 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 	bool		looked = false;
 	int			left = 0;
 
-	Assert(zc_buffer_exclusive(buf));	/* DML-9 */
+	Assert(zc_buffer_exclusive(buf));
 
 	/*
 	 * No other session locks rows of a temporary table, and what is dead
@@ -244,8 +244,9 @@ note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 }
 
 /*
- * Decides for each line pointer by the state of the transaction in its slot
- * alone; undo is read only to look for locks (keep_locked).
+ * zheap_prune_page: See zdml.h. Decides for each line pointer by the state of
+ * the transaction in its slot alone; undo is read only to look for locks
+ * (keep_locked).
  */
 bool
 zheap_prune_page(Relation rel, Buffer buf)
@@ -297,8 +298,8 @@ zheap_prune_page(Relation rel, Buffer buf)
 }
 
 /*
- * Locks are looked for again: they may have been taken since VACUUM noted the
- * offsets.
+ * zheap_make_unused: See zdml.h. Locks are looked for again: they may have
+ * been taken since VACUUM noted the offsets.
  */
 int
 zheap_make_unused(Relation rel, Buffer buf, OffsetNumber *offs, int n)

@@ -15,7 +15,8 @@
 #include "utils/rel.h"
 
 /*
- * Takes from zwriter_record only the fields that the caller has not filled in.
+ * zheap_push_record: See zdml.h. Takes from zwriter_record only the fields
+ * that the caller has not filled in.
  */
 UndoPtr
 zheap_push_record(Relation rel, ZuRecord *rec)

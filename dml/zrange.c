@@ -4,7 +4,9 @@
  * A command that inserts rows one by one gives its first row an INSERT record
  * of that row alone. Then it writes one open INSERT record for each page, with
  * the first row that it puts there; that record covers the following ones as
- * well. Owns what this backend knows of these records. Called by zinsert.c.
+ * well. Rows that are visible to all at once (FROZEN-1) have a record for the
+ * first row of each page, and the others need none. Owns what this backend
+ * knows of these records. Called by zinsert.c.
  *
  * Locks the table page alone. Crash point: "covered-logged".
  *
@@ -34,8 +36,11 @@ typedef struct Range
 	BlockNumber block;
 	Buffer		buf;			/* where the block was */
 	int			slotno;
+	bool		frozen;			/* for rows that are visible to all
+								 * (FROZEN-1): the record is that of the
+								 * page's first one, and covers no other */
 	OffsetNumber next;			/* for the next row, if it is free */
-	OffsetNumber last;			/* of the record's range */
+	OffsetNumber last;			/* of the record's range; frozen: of a page */
 } Range;
 
 /* A place for each of the tables that hash to it. */
@@ -82,6 +87,8 @@ read_page(const Range *range, Relation rel, BulkInsertState bistate)
 /*
  * Returns the offset at which the locked page takes the next row of the range,
  * or InvalidOffsetNumber if the record does not cover another row (RANGE-2).
+ * Rows that need no record are put on a page only as long as nothing else has
+ * happened to its slot, too.
  */
 static OffsetNumber
 next_offset(const Range *range, Page page)
@@ -125,10 +132,11 @@ record_covers(const Range *range, OffsetNumber off)
 #endif
 
 /*
- * The command's first row has done what comes before every change
- * (zwriter_begin_change), and the page has been noted for an eager rollback
- * with the record. Changes of an aborted subtransaction that are still on the
- * page lie above the record, which is not the head then.
+ * zrange_insert: See zdml_internal.h. The command's first row has done what
+ * comes before every change (zwriter_begin_change), and the page has been
+ * noted for an eager rollback with the record. Changes of an aborted
+ * subtransaction that are still on the page lie above the record, which is not
+ * the head then. Looks for predicate locks with the page locked (DML-14).
  */
 bool
 zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState bistate,
@@ -140,7 +148,7 @@ zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState
 	Buffer		buf;
 	Page		page;
 
-	if (range->ptr == InvalidUndoPtr ||
+	if (range->ptr == InvalidUndoPtr || range->frozen != row->frozen ||
 		!is_of_command(range, rel, zxid_from_full(GetCurrentFullTransactionIdIfAny()), cid))
 		return false;
 	memset(&new, 0, sizeof(new));
@@ -160,10 +168,11 @@ zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState
 		UnlockReleaseBuffer(buf);
 		return false;
 	}
-	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
-	Assert(record_covers(range, off));	/* RANGE-2 */
+	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);
+	Assert(row->frozen || record_covers(range, off));	/* RANGE-2 */
 	new.off = off;
-	new.header = ZH_WITH_SLOT(zheader_of_new(zheader_get(row->row)), range->slotno);
+	new.header = ZH_WITH_SLOT(zheader_of_new(zheader_get(row->row)),
+							  row->frozen ? 0 : range->slotno);
 	zchange_insert_covered(buf, &new, "covered-logged");
 	UnlockReleaseBuffer(buf);
 	ItemPointerSet(tid, range->block, off);
@@ -215,9 +224,10 @@ last_of_range(Page page, OffsetNumber off, int slotno)
 }
 
 /*
- * Returns the slot of the first row after off. The new rows take unused line
- * pointers between the rows of the page, and most of these name one slot, that
- * of the command that has filled the page.
+ * zrange_avoid: See zdml_internal.h. Returns the slot of the first row after
+ * off. The new rows take unused line pointers between the rows of the page,
+ * and most of these name one slot, that of the command that has filled the
+ * page.
  */
 int
 zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off)
@@ -237,10 +247,32 @@ zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off)
 	return 0;
 }
 
+#ifdef USE_ASSERT_CHECKING
 /*
- * The first row that a command inserts gets a record of its own, since the
- * command may insert no other. A record in a slot of an overflow page is not
- * open, since zchange_insert_covered changes no overflow page (RANGE-2).
+ * Returns whether no row after the first one of the new open record's range
+ * names the record's slot (RANGE-1): the record would be taken for its writer.
+ */
+static bool
+range_is_free(Page page, const ZuRecord *rec, int slotno)
+{
+	int			end = Min(rec->offset + rec->nrows - 1, (int) PageGetMaxOffsetNumber(page));
+
+	for (int off = rec->offset + 1; off <= end; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp) && ZH_SLOT(zheader_get(zpage_row(page, lp))) == slotno)
+			return false;
+	}
+	return true;
+}
+#endif
+
+/*
+ * zrange_open: See zdml_internal.h. The first row that a command inserts gets
+ * a record of its own, since the command may insert no other. A record in a
+ * slot of an overflow page is not open, since zchange_insert_covered changes
+ * no overflow page (RANGE-2).
  */
 void
 zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place)
@@ -254,6 +286,9 @@ zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place)
 	rec->nrows = place->init ? ZHEAP_MAX_OFFSET :
 		last_of_range(BufferGetPage(place->buf), place->off, place->pick.slotno) - place->off + 1;
 	rec->open = true;
+	/* RANGE-1 */
+	Assert(place->init ||
+		   range_is_free(BufferGetPage(place->buf), rec, place->pick.slotno));
 }
 
 void
@@ -262,14 +297,15 @@ zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place
 	Range	   *range = find_range(writer->rel);
 	const ZuRecord *rec = &change->rec[0];
 
-	Assert(rec->nrows >= 1 && rec->offset + rec->nrows - 1 <= ZHEAP_MAX_OFFSET);	/* RANGE-1 */
-	range->ptr = rec->open ? change->op.ptr[0] : InvalidUndoPtr;
+	Assert(rec->nrows >= 1 && rec->offset + rec->nrows - 1 <= ZHEAP_MAX_OFFSET);
+	range->ptr = rec->open || change->frozen ? change->op.ptr[0] : InvalidUndoPtr;
 	range->xid = writer->xid;
 	range->cid = writer->cid;
 	range->relnumber = rec->relnumber;
 	range->block = rec->block;
 	range->buf = place->buf;
 	range->slotno = place->pick.slotno;
+	range->frozen = change->frozen;
 	range->next = rec->offset + 1;
-	range->last = rec->offset + rec->nrows - 1;
+	range->last = change->frozen ? ZHEAP_MAX_OFFSET : rec->offset + rec->nrows - 1;
 }

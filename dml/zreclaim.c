@@ -5,9 +5,9 @@
  * As soon as the deleting transaction has committed, any process that visits
  * the page can take the room of the rows that were deleted or moved away,
  * whatever old snapshots there are (zprunepage.c). But an insertion visits the
- * page only if the free space map names it, and the next VACUUM may be far off.
- * So a transaction remembers the pages on which it makes room, and tells the
- * map right before it commits.
+ * page only if the free space map names it, and the next VACUUM may be far
+ * off. So a transaction remembers the pages on which it makes room, and tells
+ * the map right before it commits.
  *
  *	SPACE-1	What the map says is a hint, as on heap. The remembered pages are
  *		lost by a crash or PREPARE TRANSACTION. The map is updated an instant
@@ -17,7 +17,8 @@
  *		table, and only then a new one (zspace.c): otherwise, beside a long
  *		deletion, each session's first row would get a page of its own. Other
  *		pages that the map is wrong about are corrected by the insertion that
- *		finds out.
+ *		finds out. Not asserted: a hint may be wrong; t/084_space counts what
+ *		an insertion reads.
  *	SPACE-2	No file grows at commit, for a full disk must not keep a
  *		transaction from committing. The map's pages come with the table's:
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
@@ -76,9 +77,10 @@ typedef struct RoomyPages
 static RoomyPages my;
 
 /*
- * Counts the bytes of live rows as used; all other bytes will be free. A
- * transaction that deletes single rows pays for this once per row, so nothing
- * but the row's own bytes is looked at in the loop.
+ * zreclaim_room: See zdml_internal.h. Counts the bytes of live rows as used;
+ * all other bytes will be free. A transaction that deletes single rows pays
+ * for this once per row, so nothing but the row's own bytes is looked at in
+ * the loop.
  */
 int
 zreclaim_room(Page page)
@@ -149,8 +151,9 @@ remember(const RoomyPage *page)
 }
 
 /*
- * Computes the room only if the page is another than last time, since that
- * reads all line pointers; otherwise adds the gain to the room that is known.
+ * zreclaim_note: See zdml_internal.h. Computes the room only if the page is
+ * another than last time, since that reads all line pointers; otherwise adds
+ * the gain to the room that is known.
  */
 void
 zreclaim_note(Relation rel, Buffer buf, int gain)
@@ -255,8 +258,8 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 }
 
 /*
- * Sorts the pages, so that each table is opened once and the map is written in
- * order.
+ * zreclaim_pre_commit: See zdml.h. Sorts the pages, so that each table is
+ * opened once and the map is written in order.
  */
 void
 zreclaim_pre_commit(void)
@@ -285,7 +288,10 @@ zreclaim_pre_commit(void)
 	}
 }
 
-/* Releases the memory if the transaction remembered many pages. */
+/*
+ * zreclaim_at_xact_end: See zdml.h. Releases the memory if the transaction
+ * remembered many pages.
+ */
 void
 zreclaim_at_xact_end(void)
 {
@@ -300,8 +306,9 @@ zreclaim_at_xact_end(void)
 }
 
 /*
- * What a committed subtransaction has deleted now counts for its parent; of an
- * aborted one, the rows are there again.
+ * zreclaim_at_subxact_end: See zdml.h. What a committed subtransaction has
+ * deleted now counts for its parent; of an aborted one, the rows are there
+ * again.
  */
 void
 zreclaim_at_subxact_end(int level, bool committed)

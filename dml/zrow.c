@@ -137,6 +137,8 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 			continue;
 		}
 		note_slot_lock(search, rec.lockmode, rec.open);
+		if (rec.open)
+			zheld_note_open(row->rel, row->block, s, rec.lockmode);
 		if (rec.lockmode == search->hint)
 			return;
 	}
@@ -176,6 +178,33 @@ look_in_slot(LockerSearch *search, const ZPageSlot *slot, ZXidStatus status)
 		note_others_lock(search, ZSLOT_XID(slot), held);
 }
 
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Returns whether our open LOCK record in the chain of slot s is the one that
+ * is remembered, if one is.
+ */
+static bool
+open_is_there(const ZRow *row, int s)
+{
+	int			held = zheld_open_mode(row->rel, row->block, s);
+	char		buf[ZUR_MAX_LENGTH];
+	ZHeads		heads;
+	ZChain		chain;
+	ZuRecord	rec;
+
+	if (held < 0)
+		return true;
+	zheads_start(&heads);
+	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, &row->slots->s[s],
+				 ZCHAIN_LOCKED, row->slots->oldest, buf);
+	while (zheads_next(&chain, &heads, &rec) == ZCHAIN_RECORD &&
+		   zxid_status_at(rec.xid, row->slots->oldest) == ZXID_OWN)
+		if (rec.type == ZUR_LOCK && rec.open)
+			return rec.lockmode == held;
+	return false;
+}
+#endif
+
 /*
  * Enters all locks on the row. Returns false if a chain's head has aborted:
  * below it there may be locks of the same top-level transaction, so the page
@@ -203,6 +232,7 @@ find_lockers(LockerSearch *search)
 			continue;
 		}
 		status = zxid_status_at(ZSLOT_XID(slot), slots->oldest);
+		Assert(status != ZXID_OWN || open_is_there(row, s));	/* LOCK-11 */
 		if (status == ZXID_OWN && known >= 0)
 			note_own_lock(search, known);
 		else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
@@ -215,6 +245,42 @@ find_lockers(LockerSearch *search)
 	if (search->own >= 0)
 		zheld_note(row->rel, row->block, row->off, search->state->header, search->own,
 				   search->own_by_tag);
+	return true;
+}
+
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Returns whether no other transaction holds a lock on the row, or some changes
+ * of the page have to be rolled back before that is known.
+ */
+static bool
+is_held_by_us_alone(const LockerSearch *search)
+{
+	ZSlotView	slots;
+	ZRow		row = *search->row;
+	ZRowState	state = {.header = search->state->header};
+	LockerSearch other = {&row, search->mode,.hint = search->hint,.state = &state,.own = -1};
+
+	zslots_copy_raw(row.rel, row.block, row.page, &slots);
+	row.slots = &slots;
+	return !find_lockers(&other) || !state.others_locks;
+}
+#endif
+
+/*
+ * Returns whether our transaction is known to hold the row FOR UPDATE
+ * (LOCK-11), so that no other transaction holds any lock on it; enters its lock
+ * then.
+ */
+static bool
+is_locked_for_update(LockerSearch *search)
+{
+	const ZRow *row = search->row;
+
+	if (zheld_mode(row->rel, row->block, row->off, search->state->header) != LockTupleExclusive)
+		return false;
+	Assert(is_held_by_us_alone(search));	/* LOCK-11 */
+	note_own_lock(search, LockTupleExclusive);
 	return true;
 }
 
@@ -294,9 +360,10 @@ kept_key(const ZRowWriter *writer)
 }
 
 /*
- * Returns whether waiting would be in vain: the transaction's snapshot does not
- * see a version that is committed already, which excludes the lock whatever the
- * transaction in progress does.
+ * Returns whether waiting for the transaction in progress would be useless,
+ * because the statement must fail however that transaction ends: below its
+ * version there is a committed one that our transaction's snapshot does not
+ * see.
  */
 static bool
 waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
@@ -309,11 +376,10 @@ waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 }
 
 /*
- * Returns whether another transaction had changed the row, since the snapshot,
- * before our command or a function called by it did. The version that the
- * caller has found was then replaced by that transaction. That does not count
- * if the caller has followed that update already and has locked the version
- * that it left.
+ * Returns whether another transaction has replaced the version that the
+ * snapshot sees, before our command or a function called by it changed the row.
+ * Returns false if the caller has already followed that update and has locked
+ * the version that it made.
  */
 static bool
 was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
@@ -324,13 +390,17 @@ was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
 }
 
 /*
- * Returns the answer for a row that this command, or one that a function of it
- * has run, has changed. As on heap, the caller learns what replaced the version
- * that it has found. If another transaction did, that is TM_Updated, and a
- * caller that follows the update meets our own change; but if the newest
- * version is still at this place, it is met at once. Otherwise sets
- * *replaced_by to the command that replaced the version, for the row may have
- * been changed again since.
+ * Returns the answer for a row whose newest version was written by this
+ * command or by a function that it has called (DML-10). As on heap, the answer
+ * says what replaced the version that the snapshot sees:
+ *
+ * - Another transaction did. Returns TM_Updated, so that the caller follows
+ *   that update and then finds our own version. If our version is at this same
+ *   place, returns TM_SelfModified at once.
+ *
+ * - Our transaction did. Returns TM_SelfModified, and sets *replaced_by to the
+ *   command that did so, which may be an earlier one than that of the newest
+ *   version.
  */
 static TM_Result
 examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *state,
@@ -359,8 +429,8 @@ key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state
 }
 
 /*
- * Returns the answer for a newest version that is committed, or that a rewrite
- * of ours has put there for a transaction that is.
+ * Returns the result for a row whose newest version is committed, or was
+ * copied by our own rewrite "as of" a committed transaction.
  */
 static TM_Result
 examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot,
@@ -411,6 +481,63 @@ is_settled(Page page, ZHeader header)
 }
 
 /*
+ * Finds the writer of a live row, as zrow_writer does, if an earlier command of
+ * our transaction has inserted the row, and the record is known without reading
+ * undo: it covers several rows of the page, and all newer records of the chain
+ * are of one command and concern other rows (zown_skip). Returns whether it
+ * has; *writer is set then.
+ */
+static bool
+is_inserted_by_us(const ZRow *row, ZHeader header, const ZRowWish *wish, ZRowWriter *writer)
+{
+	RelFileNumber relnumber = row->rel->rd_locator.relNumber;
+	Snapshot	snapshot = wish->snapshot;
+	const ZPageSlot *slot;
+	const ZuRecord *rec;
+	UndoPtr		ptr;
+
+	Assert(ZH_LIVE(header) && ZH_SLOT(header) >= 1);
+	if (ZH_SLOT(header) > zpage_nslots(row->page))
+		return false;
+	slot = zpage_slot(row->page, ZH_SLOT(header));
+	if (zslot_locks_only(slot))
+		return false;
+	ptr = zown_skip(relnumber, row->block, row->off, slot->ptr);
+	rec = ztrail_insertion(relnumber, row->block, ptr, row->off);
+	if (rec == NULL || TransactionIdIsValid(rec->as_of) || rec->cid >= wish->cid ||
+		!TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
+		return false;
+	memset(writer, 0, sizeof(*writer));
+	writer->status = ZXID_OWN;
+	writer->xid = rec->xid;
+	writer->cid = rec->cid;
+	writer->ptr = ptr;
+	writer->type = rec->type;
+	writer->xflags = rec->xflags;
+	writer->forward = rec->forward;
+	writer->visible = !zsnapshot_is_mvcc(snapshot) || rec->cid < snapshot->curcid;
+	return true;
+}
+
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether zrow_writer finds the same. */
+static bool
+is_writer(const ZRow *row, Snapshot snapshot, const ZRowWriter *writer)
+{
+	ZSlotView	slots;
+	ZRow		again = *row;
+	ZRowWriter	found;
+
+	zslots_copy(row->rel, row->block, row->page, &slots);
+	again.slots = &slots;
+	zrow_writer(&again, snapshot, &found);
+	return found.status == writer->status && found.ptr == writer->ptr &&
+		found.xid == writer->xid && found.cid == writer->cid && found.type == writer->type &&
+		found.xflags == writer->xflags && found.visible == writer->visible;
+}
+#endif
+
+/*
  * Finds the row's newest version, and rolls changes of aborted transactions
  * back until its writer has not aborted. Returns false if there is no row or
  * stub. Raises ERRCODE_DATA_CORRUPTED.
@@ -439,6 +566,11 @@ find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 			/* most rows; spares copying the slots */
 			state->writer.status = ZXID_ALL_VISIBLE;
 			state->writer.visible = true;
+			return true;
+		}
+		if (ZH_LIVE(state->header) && is_inserted_by_us(row, state->header, wish, &state->writer))
+		{
+			Assert(is_writer(row, wish->snapshot, &state->writer));
 			return true;
 		}
 		zslots_copy(row->rel, row->block, page, slots);
@@ -506,9 +638,10 @@ examine_at_once(const ZRowWish *wish, ZRowState *state)
 }
 
 /*
- * Looks at the version first, and at the locks only where the version does not
- * decide and the header has a hint. A rollback on the way changes the page, so
- * both are looked at anew.
+ * Does zrow_examine's work for a row that examine_at_once has not answered for.
+ * Examines the newest version first, and the locks only if the version allows
+ * the change and the header has a lock hint. If that rolls changes back, the
+ * page is another one, so both are examined anew.
  */
 static TM_Result
 examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
@@ -537,16 +670,19 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			 !(state->writer.xflags & ZUX_MOVED_IN)) ||
 			ZH_LOCK(state->header) == 0)
 			break;
-		zslots_copy_raw(row.rel, row.block, row.page, &slots);
 		search.hint = ZH_LOCK(state->header) - 1;
-		if (!find_lockers(&search))
+		if (!is_locked_for_update(&search))
 		{
-			zrollback_page(wish->buf, row.rel);
-			rolled_back = true; /* perhaps this very row */
-			continue;
+			zslots_copy_raw(row.rel, row.block, row.page, &slots);
+			if (!find_lockers(&search))
+			{
+				zrollback_page(wish->buf, row.rel);
+				rolled_back = true; /* perhaps of this row */
+				continue;
+			}
 		}
 		state->clear_locks = !state->others_locks && !state->own_lock;
-		/* those that wait for a change of our own wait as for a lock of ours */
+		/* a version of our own makes other transactions wait, as a lock does */
 		state->own_hold = state->own_lock || state->writer.status == ZXID_OWN;
 
 		/*
@@ -566,7 +702,9 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	return result;
 }
 
-/* Most rows need only examine_at_once. */
+/*
+ * zrow_examine: See zdml_internal.h. Most rows need only examine_at_once.
+ */
 TM_Result
 zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 {
@@ -597,6 +735,7 @@ queue_mode(LockTupleMode mode)
 	return AccessExclusiveLock;
 }
 
+/* Raises the error of NOWAIT, which is heap's. */
 static void
 lock_not_available(Relation rel)
 {
@@ -607,8 +746,8 @@ lock_not_available(Relation rel)
 }
 
 /*
- * The heavyweight lock makes transactions get the row in the order in which
- * they came.
+ * zrow_wait: See zdml_internal.h. The heavyweight lock makes transactions get
+ * the row in the order in which they came.
  */
 bool
 zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLTW_Oper oper, bool own_lock,

@@ -9,13 +9,15 @@
 #include "postgres.h"
 
 #include "dml/zrowchange.h"
+#include "mvcc/zhandle.h"
+#include "mvcc/zlevel.h"
 #include "utils/rel.h"
 
 /*
  * An update evaluates index expressions this often at most, if each time the
  * row or the index columns change meanwhile (COMPUTED-2).
  */
-#define MAX_ASKED 5
+#define MAX_EVALUATIONS 5
 
 void
 zrowchange_begin(RowChange *u, ItemPointer tid, Replacement *replacement)
@@ -52,27 +54,27 @@ row_is_ours(Page page, const char *row)
 }
 
 /*
- * Returns whether zcomputed_differ has been asked for the row on the page. The
- * header does not matter: it holds no values.
+ * Returns whether zcomputed_differ has been called for the row on the page. The
+ * header is not compared: it holds no values.
  */
 static bool
-was_asked(const RowChange *u)
+was_evaluated(const RowChange *u)
 {
 	const Replacement *new = u->replacement;
 
-	return new->asked != NULL && new->asked_reading == new->columns->reading &&
-		new->asked_len == u->oldlen - ZTUPLE_HEADER_SIZE &&
-		memcmp(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len) == 0;
+	return new->evaluated != NULL && new->evaluated_reading == new->columns->reading &&
+		new->evaluated_len == u->oldlen - ZTUPLE_HEADER_SIZE &&
+		memcmp(new->evaluated, u->oldrow + ZTUPLE_HEADER_SIZE, new->evaluated_len) == 0;
 }
 
 /*
  * Sets new_keys and new_content of the replacement, and clears in_place in two
- * cases. If the old or the new row has a key of a zbtree index out of line, the
- * row must move, since such a key counts for every entry of its TID (ZBTREE-4).
- * If the new row might be too long for an index entry, it must move as well:
- * the executor then inserts the entries at once, and that raises the error. The
- * rows are compared as they are stored, since the toaster may move a key out of
- * line whose value does not change.
+ * cases. If the old or the new row has a key of a zbtree index, or a column of
+ * its predicate, out of line, the row must move, since such a value counts for
+ * every entry of its TID (ZBTREE-4). If the new row might be too long for an
+ * index entry, it must move as well: the executor then inserts the entries at
+ * once, and that raises the error. The rows are compared as they are stored,
+ * since the toaster may move a key out of line whose value does not change.
  */
 static void
 compare_keys(RowChange *u)
@@ -82,7 +84,9 @@ compare_keys(RowChange *u)
 	Relation	rel = u->writer.rel;
 	ZUpdatedRow stored = {rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
 
-	new->new_content = zcolumns_differ(&stored, new->columns->entered);
+	bool		new_keys = zcolumns_differ(&stored, keyed);
+
+	new->new_content = new_keys || zcolumns_differ(&stored, new->columns->entered);
 	if (!new->new_content)
 		return;
 	if (!zcolumns_fit_entry(rel, new->columns->entered, new->row, new->len))
@@ -90,7 +94,7 @@ compare_keys(RowChange *u)
 		new->in_place = false;
 		return;
 	}
-	if (!zcolumns_differ(&stored, keyed))
+	if (!new_keys)
 		return;
 	if (zcolumns_some_external(rel, keyed, u->oldrow, u->oldlen) ||
 		zcolumns_some_external(rel, keyed, new->row, new->len))
@@ -118,10 +122,10 @@ compare_indexes(RowChange *u, const ZUpdatedRow *row)
 		case ZINDEX_CHANGED:
 			break;
 		case ZINDEX_COMPUTED:
-			if (was_asked(u))
+			if (was_evaluated(u))
 				new->in_place = !new->computed_differ;
 			else
-				new->undecided = (new->times_asked < MAX_ASKED);
+				new->undecided = (new->evaluations < MAX_EVALUATIONS);
 			break;
 	}
 	if (new->in_place)
@@ -241,15 +245,17 @@ fails_crosscheck(const RowChange *u, TM_FailureData *tmfd)
 }
 
 /*
- * Each round begins anew (DML-1), with reading the column sets of the indexes:
- * after a wait both the row and the indexes may be others.
+ * zrowchange_acquire: See zrowchange.h. Each round begins anew (DML-1), with
+ * reading the column sets of the indexes: after a wait both the row and the
+ * indexes may be others.
  */
 TM_Result
 zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot crosscheck, bool wait,
 				   TM_FailureData *tmfd)
 {
 	Relation	rel = u->writer.rel;
-	ZRowWish	wish = {rel, u->buf, &u->tid, u->writer.cid, snapshot};
+	CommandId	found_by = zlevel_found_by(rel, &u->tid, u->writer.cid);	/* DML-15 */
+	ZRowWish	wish = {rel, u->buf, &u->tid, found_by, snapshot};
 
 	for (;;)
 	{
@@ -306,4 +312,40 @@ zrowchange_reserve(RowChange *u)
 {
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
 	zu_overflow_reserve();
+}
+
+/*
+ * zrowchange_keep_rows: See zrowchange.h. The search for the old row's writer
+ * begins below our record, if that is in the chain which the old row's header
+ * names; else at that chain's head. Keeps nothing if the slot is not on the
+ * page; then the rows are found by walks, as they are without an executor
+ * level.
+ */
+void
+zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place)
+{
+	int			s = ZH_SLOT(zheader_get(u->oldrow));
+	Page		page = BufferGetPage(u->buf);
+	BlockNumber block = zrowchange_block(u);
+	ZChangedRow rows = {.change = ptr,.xid = u->writer.xid,.cid = u->writer.cid,.old = u->oldrow,
+	.oldlen = u->oldlen};
+
+	Assert(zc_buffer_exclusive(u->buf) && ptr != InvalidUndoPtr);
+	if (zlevel_current()->estate == NULL || s > zpage_nslots(page))
+		return;
+	if (in_place)
+	{
+		rows.new = u->replacement->row;
+		rows.newlen = u->replacement->len;
+	}
+	if (s != 0)
+	{
+		ZPageSlot	slot = zslot_read(u->writer.rel, block, page, s);
+
+		rows.chain_xid = ZSLOT_XID(&slot);
+		rows.chain = slot.ptr;
+		if (s == u->pick.slotno)
+			rows.chain = zown_below(u->writer.rel->rd_locator.relNumber, block, ptr, u->pick.prev);
+	}
+	zhandle_keep_rows(&rows);
 }

@@ -23,23 +23,25 @@ typedef struct Replacement
 	const ZIndexColumns *columns;
 
 	/*
-	 * The last answer of zcomputed_differ; it holds for this old row and this
-	 * reading of the columns (COMPUTED-2).
+	 * The last result of zcomputed_differ; it is valid for this old row and
+	 * this reading of the columns (COMPUTED-2).
 	 */
-	char	   *asked;			/* old row without its header, or NULL */
-	Size		asked_len;
-	uint64		asked_reading;
+	char	   *evaluated;		/* old row without its header, or NULL */
+	Size		evaluated_len;
+	uint64		evaluated_reading;
 	bool		computed_differ;
-	int			times_asked;
+	int			evaluations;
 	/* result of comparing it with the row on the page */
-	bool		undecided;		/* zcomputed_differ must be asked */
+	bool		undecided;		/* zcomputed_differ must be called */
 	bool		in_place;		/* no index needs a new entry, apart from
 								 * those of new_keys and summarizing */
-	bool		new_keys;		/* zbtree indexes need new entries, which the
-								 * update in place adds (ZBTREE-3) */
-	bool		new_content;	/* a column of a zbtree index changes: the
-								 * entries made before will have other bytes
-								 * than the row (ZBTREE-7) */
+	bool		new_keys;		/* zbtree indexes may need new entries, which
+								 * the update in place adds (ZBTREE-3), or
+								 * entries may become stale */
+	bool		new_content;	/* a column of a zbtree index or of its
+								 * predicate changes: the entries made before
+								 * may have other bytes than the row, or not
+								 * be its any more (ZBTREE-7) */
 	bool		summarizing;	/* a column of a block-summarizing index
 								 * changes */
 	bool		event;			/* an AFTER row trigger's event may be queued */
@@ -71,6 +73,7 @@ typedef struct RowChange
 	char		oldrow[BLCKSZ];
 } RowChange;
 
+/* Return the place of the row that is changed, as offset and block. */
 static inline OffsetNumber
 zrowchange_offset(const RowChange *u)
 {
@@ -148,10 +151,19 @@ extern TM_Result zrowchange_acquire(RowChange *u, Snapshot snapshot, Snapshot cr
 extern bool zrowchange_pick(RowChange *u);
 
 /*
- * Unlocks the page, which needs an overflow page, and reserves one. Nothing
- * learnt about the row is valid any more.
+ * Unlocks the page, which needs an overflow page, and reserves one, which the
+ * next zrowchange_pick attaches to the page (zoverflow_attach). Nothing learnt
+ * about the row is valid any more.
  */
 extern void zrowchange_reserve(RowChange *u);
+
+/*
+ * Keeps the old row, and the new one if it has taken the old one's place, for
+ * the server, which will fetch them for a trigger's event (HANDLE-8 in mvcc/).
+ * ptr is the record of the change that has just been made; the page is still
+ * locked.
+ */
+extern void zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place);
 
 /* ---- writing the change (dml/zrowwrite.c) ---- */
 
@@ -170,9 +182,11 @@ extern UndoPtr zrowwrite_update(RowChange *u);
 extern UndoPtr zrowwrite_move(RowChange *u, const ZNewPlace *place);
 
 /*
- * Deletes the row. as_of: see zheap_delete_as_of. Returns the pointer of its
- * record. On entry the page is locked and the row acquired.
+ * Deletes the row. elsewhere: the row has a newer version that cannot be found
+ * from here, in another partition or by CLUSTER-6. as_of: see
+ * zheap_delete_as_of. Returns the pointer of its record. On entry the page is
+ * locked and the row acquired.
  */
-extern UndoPtr zrowwrite_delete(RowChange *u, bool changing_part, TransactionId as_of);
+extern UndoPtr zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of);
 
 #endif

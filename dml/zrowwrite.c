@@ -103,8 +103,9 @@ add_logical(RowChange *u, ZChange *change)
 }
 
 /*
- * The record has those bytes of the old row that the new one does not have, and
- * its header against the new one's shape.
+ * zrowwrite_update: See zrowchange.h. The record has those bytes of the old
+ * row that the new one does not have, and its header against the new one's
+ * shape.
  */
 UndoPtr
 zrowwrite_update(RowChange *u)
@@ -211,8 +212,9 @@ log_as_delta(const RowChange *u, ZChange *change, char *buf)
 }
 
 /*
- * The old row goes to undo as a whole, since its room may be given away after
- * commit. The new one gets an INSERT record: no row was there before.
+ * zrowwrite_move: See zrowchange.h. The old row goes to undo as a whole, since
+ * its room may be given away after commit. The new one gets an INSERT record:
+ * no row was there before.
  */
 UndoPtr
 zrowwrite_move(RowChange *u, const ZNewPlace *place)
@@ -272,6 +274,7 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	else
 		change.page[1].slot = change.page[0].slot;
 	zchange_do(&change, "move-logged");
+	/* each of the two records is noted, also if both went to one page */
 	zslot_note(&change, 0, &u->pick);
 	zslot_note(&change, 1, &place->pick);
 	zrollback_note_page(rel, newblock);
@@ -282,7 +285,7 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 }
 
 UndoPtr
-zrowwrite_delete(RowChange *u, bool changing_part, TransactionId as_of)
+zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 {
 	Payload		payload;
 	ZChange		change;
@@ -292,7 +295,7 @@ zrowwrite_delete(RowChange *u, bool changing_part, TransactionId as_of)
 	zwriter_change(&u->writer, &change, ZWAL_DELETE, 1);
 	zwriter_record(&u->writer, rec, ZUR_DELETE, zrowchange_block(u), zrowchange_offset(u),
 				   u->pick.prev);
-	rec->xflags |= ZUX_KEY_CHANGE | (changing_part ? ZUX_OTHER_PART : 0);
+	rec->xflags |= ZUX_KEY_CHANGE | (elsewhere ? ZUX_OTHER_PART : 0);
 	if (TransactionIdIsValid(as_of))
 	{
 		rec->as_of = as_of;

@@ -129,7 +129,7 @@ typedef struct Asked
 	Snapshot	running;		/* about all; NULL = not yet */
 } Asked;
 
-/* Has the server say which transactions are running, if that is not known. */
+/* Takes a snapshot of the running transactions, unless that is set already. */
 static void
 ask_for_all(Asked *asked)
 {
@@ -265,6 +265,10 @@ find_ended_locker(const SlotArray *slots, ZXid oldest, Asked *asked)
 	return 0;
 }
 
+/*
+ * Raises the error for a page whose slots all belong to transactions in
+ * progress, and that can get no further slot.
+ */
 static void
 too_many_writers(Relation rel, BlockNumber block)
 {
@@ -503,8 +507,8 @@ zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZSlotPick *pic
 }
 
 /*
- * A slot of our own with changes takes no inline locks. On such a page a lock
- * is a record.
+ * zslot_pick_inline: See zdml_internal.h. A slot of our own with changes takes
+ * no inline locks. On such a page a lock is a record.
  */
 bool
 zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
@@ -545,8 +549,8 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 }
 
 /*
- * Prefers the slot that is the page's common lock slot already, then a free
- * one, then a new one.
+ * zslot_pick_common: See zdml_internal.h. Prefers the slot that is the page's
+ * common lock slot already, then a free one, then a new one.
  */
 bool
 zslot_pick_common(Page page, const ZSlotPick *pick, ZSlotPick *common)
@@ -602,8 +606,8 @@ may_push(const ZChangePage *p, const ZSlotPick *pick)
 #endif
 
 /*
- * The pick was made under the page lock that is still held, so the overflow
- * page is still the page's.
+ * zslot_use: See zdml_internal.h. The pick was made under the page lock that
+ * is still held, so the overflow page is still the page's.
  */
 void
 zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlotPick *pick)
@@ -634,7 +638,10 @@ zslot_use(const ZWriter *writer, ZChange *change, int i, Buffer buf, const ZSlot
 	Assert(may_push(p, pick));	/* DML-3 */
 }
 
-/* Records of a common lock slot are no changes, so they are not noted. */
+/*
+ * zslot_note: See zdml_internal.h. Records of a common lock slot are no
+ * changes, so they are not noted.
+ */
 void
 zslot_note(const ZChange *change, int i, const ZSlotPick *pick)
 {

@@ -89,8 +89,8 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 }
 
 /*
- * As on heap, a page that is nearly empty will do for a row that would leave
- * too little on any page.
+ * zspace_to_keep: See zdml_internal.h. As on heap, a page that is nearly empty
+ * will do for a row that would leave too little on any page.
  */
 Size
 zspace_to_keep(Relation rel, Size len)
@@ -155,12 +155,14 @@ read_for_insert(Relation rel, BlockNumber block, BulkInsertState bistate)
  */
 #define TARGET_NOT_FOR_HEAP ((BlockNumber) 1 << 31)
 
+/* Remembers the block for the session's next insertion. */
 static void
 set_target(Relation rel, BlockNumber block)
 {
 	RelationSetTargetBlock(rel, block ^ TARGET_NOT_FOR_HEAP);
 }
 
+/* Returns the block that set_target remembered, or InvalidBlockNumber. */
 static BlockNumber
 get_target(Relation rel)
 {
@@ -222,10 +224,11 @@ extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
 }
 
 /*
- * Begins with the page of the last insertion, or else one that the free space
- * map names, or else the last one. If that has no room, tries further pages of
- * the map; then the last page, if the map named pages whose room is not free
- * yet (SPACE-1); then extends the table.
+ * zspace_insert_page: See zdml_internal.h. Begins with the page of the last
+ * insertion, or else one that the free space map names, or else the last one.
+ * If that has no room, tries further pages of the map; then the last page, if
+ * the map named pages whose room is not free yet (SPACE-1); then extends the
+ * table.
  */
 void
 zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInsertState bistate,
@@ -301,7 +304,8 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 }
 
 /*
- * Tries the held page first, then others whose lock is free, then a new page.
+ * zspace_second_page: See zdml_internal.h. Tries the held page first, then
+ * others whose lock is free, then a new page.
  */
 bool
 zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common, ZNewPlace *place)

@@ -33,10 +33,11 @@ ztoast_needed(Relation rel, ZHeader new, Size len, ZHeader old)
 }
 
 /*
- * The toaster deletes external values of the old row that the new one does not
- * have in the same column, stores those that only the new one has, and
- * shortens rows that exceed the table's target. So it has nothing to do if
- * both rows have the same external values and the new row is short.
+ * ztoast_keeps: See zdml_internal.h. The toaster deletes external values of
+ * the old row that the new one does not have in the same column, stores those
+ * that only the new one has, and shortens rows that exceed the table's target.
+ * So it has nothing to do if both rows have the same external values and the
+ * new row is short.
  */
 bool
 ztoast_keeps(Relation rel, ItemPointer tid, const char *old, Size oldlen, const char *new,
@@ -90,8 +91,8 @@ move_plain_out(Relation rel, Datum *values, const bool *isnull, ZcOptions option
 }
 
 /*
- * The server's toaster works on heap tuples, so the row becomes one and is
- * formed again from the result.
+ * ztoast_row: See zdml_internal.h. The server's toaster works on heap tuples,
+ * so the row becomes one and is formed again from the result.
  */
 char *
 ztoast_row(Relation rel, TupleTableSlot *slot, ItemPointer otid, const char *oldrow, Size oldlen,

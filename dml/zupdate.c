@@ -8,7 +8,7 @@
  * gets a new TID and an entry in every index. Its header at the old TID, and
  * later a stub, says that it has moved; the MOVE record has the new TID.
  *
- * Crash points: "computed-asked" (after index expressions were evaluated),
+ * Crash points: "computed-evaluated" (after index expressions were evaluated),
  * "row-counted", "keys-due" (the row has new keys, their index entries are not
  * made yet).
  */
@@ -64,8 +64,8 @@ form_replacement(Relation rel, TupleTableSlot *slot, Replacement *new)
 	new->values = new->row;
 	new->values_len = new->len;
 	new->columns = NULL;
-	new->asked = NULL;
-	new->times_asked = 0;
+	new->evaluated = NULL;
+	new->evaluations = 0;
 	if (!ztoast_needed(rel, zheader_get(new->row), new->len, 0))
 		ztuple_check_size(new->len);
 }
@@ -107,14 +107,14 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 }
 
 /*
- * Evaluates the indexes with expressions or predicates for both rows, and notes
- * the answer in the replacement. That runs functions of the user, so the page
- * is unlocked, and undo is reserved again, since these functions may have used
- * the reservation (COMPUTED-2). Returns with the page unlocked, so the row must
- * be acquired anew.
+ * Evaluates expressions and predicates of indexes for both rows, and notes the
+ * result in the replacement. Unlocks the page before, because that runs
+ * functions of users, and reserves undo again afterwards, because these
+ * functions may have used the reservation (COMPUTED-2). Returns with the page
+ * unlocked, so the row must be acquired anew.
  */
 static void
-ask_computed(RowChange *u, TupleTableSlot *slot)
+evaluate_computed(RowChange *u, TupleTableSlot *slot)
 {
 	Replacement *new = u->replacement;
 	ZUpdatedRow row = zrowchange_rows(u);
@@ -122,24 +122,24 @@ ask_computed(RowChange *u, TupleTableSlot *slot)
 
 	Assert(new->undecided && !new->in_place);
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-	/* such a function may lock another row */
+	/* the functions may lock another row, which is remembered instead */
 	u->locked |= zrow_was_locked(u->writer.rel, &u->tid, u->writer.cid);
-	new->asked_len = u->oldlen - ZTUPLE_HEADER_SIZE;
-	new->asked = palloc(new->asked_len);
-	memcpy(new->asked, u->oldrow + ZTUPLE_HEADER_SIZE, new->asked_len);
-	new->asked_reading = new->columns->reading;
-	new->times_asked++;
+	new->evaluated_len = u->oldlen - ZTUPLE_HEADER_SIZE;
+	new->evaluated = palloc(new->evaluated_len);
+	memcpy(new->evaluated, u->oldrow + ZTUPLE_HEADER_SIZE, new->evaluated_len);
+	new->evaluated_reading = new->columns->reading;
+	new->evaluations++;
 	differing = zcomputed_differ(&row, new->columns, slot);
 	new->computed_differ = (differing >= 0);
-	zcolumns_answered(&row, new->columns, new->asked_reading, differing);
+	zcolumns_answered(&row, new->columns, new->evaluated_reading, differing);
 	zwriter_reserve(&u->writer);
-	ZUNDO_FAULT("computed-asked");
+	ZUNDO_FAULT("computed-evaluated");
 }
 
 /*
  * Acquires the row for an update: does what zrowchange_acquire does, and on
  * TM_Ok the new row is toasted if it must be, and u->pick is the old page's
- * slot.
+ * slot. Raises what zrowchange_acquire, toasting and index expressions raise.
  */
 static TM_Result
 acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapshot crosscheck,
@@ -173,7 +173,7 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 		if (new->undecided && new->toasted && u->writer.decoded)
 			new->undecided = false;
 		if (new->undecided)
-			ask_computed(u, slot);
+			evaluate_computed(u, slot);
 		else if (!new->toasted && must_toast(u))
 			toast_replacement(u, slot);
 		else if (!zrowchange_pick(u))
@@ -193,8 +193,10 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 }
 
 /*
- * Finds a place for the new row of an update that moves it, and picks the old
- * page's slot again if looking for room there has made that necessary.
+ * Finds a place for the new row of an update that moves it. If
+ * zspace_second_page has picked a slot of the old page meanwhile, the earlier
+ * pick is void, and the old page's slot is picked again. Raises
+ * ERRCODE_DATA_CORRUPTED, and errors of lacking space.
  */
 static void
 find_new_place(RowChange *u, ZNewPlace *place)
@@ -250,9 +252,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 			*update_indexes = ZC_UPDATE_SUMMARIZING;
 		ZUNDO_FAULT("row-counted");
 		zc_count_update(rel, true);
-		/* stale index entries are what VACUUM is needed for (ZBTREE-9) */
-		if (!new->new_keys)
-			pgstat_update_heap_dead_tuples(rel, 1);
+		pgstat_update_heap_dead_tuples(rel, 1);
 		show_updated(u, slot, &u->tid);
 		return ptr;
 	}
@@ -270,17 +270,22 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 }
 
 /*
- * Adds the entries that are due after the update in place (ZBTREE-6). No page
- * is locked.
+ * Adds the entries that are due after the update in place (ZBTREE-6). Counts
+ * stale entries as dead rows, since VACUUM is for these, until they are deleted
+ * (ZBTREE-17). No page is locked.
  */
 static void
 add_keys(RowChange *u)
 {
 	const Replacement *new = u->replacement;
 	ZUpdatedRow row = {u->writer.rel, &u->tid, u->oldrow, u->oldlen, new->row, new->len};
+	int			stale;
 
 	ZUNDO_FAULT("keys-due");
-	zcolumns_add_keys(&row, new->columns, (zheader_get(u->oldrow) & ZH_STALE_KEYS) != 0);
+	stale = zcolumns_add_keys(&row, new->columns,
+							  (zheader_get(u->oldrow) & ZH_STALE_KEYS) != 0);
+	if (stale != 0)
+		pgstat_update_heap_dead_tuples(row.rel, -stale);
 }
 
 /*
@@ -297,9 +302,10 @@ fetches_old_row(Relation rel)
 }
 
 /*
- * Forms the new row and reserves undo before it locks the page. Acquiring the
- * row may unlock the page again, to wait, to toast the row, to evaluate index
- * expressions, or to reserve an overflow page.
+ * zheap_tuple_update: See zdml.h. The tuple_update callback. Forms the new row
+ * and reserves undo before it locks the page. Acquiring the row may unlock the
+ * page again, to wait, to toast the row, to evaluate index expressions, or to
+ * reserve an overflow page.
  */
 TM_Result
 zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
@@ -333,7 +339,10 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		ptr = update_row(&u, slot, update_indexes);
 		zlevel_forget_locked(rel, &u.tid);
 		if (new.event || fetches_old_row(rel))
+		{
 			zlevel_note_change(rel, &u.tid, ptr, new.event);
+			zrowchange_keep_rows(&u, ptr, ItemPointerEquals(&slot->tts_tid, &u.tid));
+		}
 		LockBuffer(u.buf, BUFFER_LOCK_UNLOCK);
 	}
 	zrowchange_end(&u);

@@ -61,8 +61,8 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 }
 
 /*
- * Raises an error if the transaction is older than `oldest`: its changes would
- * count as committed at once.
+ * zwriter_start: See zdml_internal.h. An older transaction is refused because
+ * its changes would count as committed at once.
  */
 void
 zwriter_start(ZWriter *writer)
@@ -74,8 +74,9 @@ zwriter_start(ZWriter *writer)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("transaction " UINT64_FORMAT " is too old to change zheap tables",
 						writer->topxid),
-				 errdetail("All before " UINT64_FORMAT " count as committed in this database.",
-						   zu_oldest()), errhint("Roll back the transaction and retry it.")));
+				 errdetail("The undo log takes every transaction before " UINT64_FORMAT
+						   " for committed, so changes could not be rolled back.", zu_oldest()),
+				 errhint("Roll back the transaction and retry it.")));
 	zwriter_reserve(writer);
 }
 
@@ -140,7 +141,10 @@ zdml_scratch(void)
 	return scratch.context[scratch.depth];
 }
 
-/* The depth is bounded by the size of the stack, which the server checks. */
+/*
+ * zdml_nest: See zdml_internal.h. The depth is bounded by the size of the
+ * stack, which the server checks.
+ */
 void
 zdml_nest(void)
 {
@@ -171,8 +175,9 @@ zdml_leave(MemoryContext caller)
 }
 
 /*
- * An error skips zdml_leave. Contexts of nested changes are seldom needed. A
- * session that is terminated skips zdml_unnest, too.
+ * zdml_at_xact_end: See zdml.h. An error skips zdml_leave. Contexts of nested
+ * changes are seldom needed. A session that is terminated skips zdml_unnest,
+ * too.
  */
 void
 zdml_at_xact_end(void)
@@ -185,7 +190,10 @@ zdml_at_xact_end(void)
 	zheld_forget();
 }
 
-/* The record's place and the fields of its type are left to the caller. */
+/*
+ * zwriter_record: See zdml_internal.h. The record's place and the fields of
+ * its type are left to the caller.
+ */
 void
 zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type, BlockNumber block,
 			   OffsetNumber off, UndoPtr prev)

@@ -43,8 +43,7 @@
 #include "utils/syscache.h"
 
 /*
- * names_zheap: Returns whether am is the access method zheap. NULL stands for
- * the default.
+ * Returns whether am is the access method zheap. NULL stands for the default.
  */
 static bool
 names_zheap(const char *am)
@@ -52,11 +51,7 @@ names_zheap(const char *am)
 	return strcmp(am ? am : default_table_access_method, "zheap") == 0;
 }
 
-/*
- * Makes heap the default access method for the script of an extension, if the
- * command runs one (HEAP-2). Returns the nesting level of settings to go back
- * to after the command (AtEOXact_GUC), 0 if nothing was set.
- */
+/* zaccess_method_for_script: See heap_readers.h. */
 int
 zaccess_method_for_script(Node *command)
 {
@@ -71,10 +66,7 @@ zaccess_method_for_script(Node *command)
 	return level;
 }
 
-/*
- * Raises an error if the command would make an extension's table a zheap table
- * (HEAP-3).
- */
+/* zaccess_method_check: See heap_readers.h. */
 void
 zaccess_method_check(Node *command)
 {
@@ -107,13 +99,13 @@ zaccess_method_check(Node *command)
 					 errdetail("C code of the extension may write to the table with heap "
 							   "functions, which would corrupt it."),
 					 errhint("If the extension uses only SQL, remove the table from it with "
-							 "ALTER EXTENSION ... DROP TABLE for the change.")));
+							 "ALTER EXTENSION ... DROP TABLE before the change.")));
 	}
 }
 
 /*
- * repacked_table: Returns the OID of the table that the name repack.table_OID
- * stands for, or InvalidOid for any other name.
+ * Returns the OID of the table that the name repack.table_OID stands for, or
+ * InvalidOid for any other name.
  */
 static Oid
 repacked_table(const RangeVar *name)
@@ -130,39 +122,70 @@ repacked_table(const RangeVar *name)
 }
 
 /*
- * Returns pstmt, or a copy of it in which the table that pg_repack creates has
- * the access method of the original (HEAP-4).
+ * Returns the name of the table's access method, or NULL if there is no such
+ * table.
  */
+static char *
+access_method_of(Oid reloid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(reloid));
+	char	   *am;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
+	ReleaseSysCache(tuple);
+	return am;
+}
+
+/*
+ * Returns the place where the command that creates a table has the table's
+ * name (*name) and its access method, which may be NULL. Returns NULL for any
+ * other command.
+ */
+static char **
+access_method_named(Node *command, RangeVar **name)
+{
+	if (IsA(command, CreateTableAsStmt))
+	{
+		IntoClause *into = ((CreateTableAsStmt *) command)->into;
+
+		*name = into->rel;
+		return &into->accessMethod;
+	}
+	if (IsA(command, CreateStmt))
+	{
+		*name = ((CreateStmt *) command)->relation;
+		return &((CreateStmt *) command)->accessMethod;
+	}
+	return NULL;
+}
+
+/* zaccess_method_of_copy: See heap_readers.h. */
 PlannedStmt *
 zaccess_method_of_copy(PlannedStmt *pstmt)
 {
-	CreateTableAsStmt *stmt = (CreateTableAsStmt *) pstmt->utilityStmt;
+	RangeVar   *name;
+	char	  **named = access_method_named(pstmt->utilityStmt, &name);
 	Oid			original;
-	HeapTuple	tuple;
 	char	   *am;
 
-	if (!IsA(stmt, CreateTableAsStmt))
+	if (named == NULL || *named != NULL || name == NULL)
 		return pstmt;
-	original = repacked_table(stmt->into->rel);
-	if (!OidIsValid(original) || stmt->into->accessMethod != NULL)
-		return pstmt;
-	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(original));
-	if (!HeapTupleIsValid(tuple))
-		return pstmt;
-	am = get_am_name(((Form_pg_class) GETSTRUCT(tuple))->relam);
-	ReleaseSysCache(tuple);
+	original = repacked_table(name);
+	am = OidIsValid(original) ? access_method_of(original) : NULL;
 	if (am == NULL)
 		return pstmt;
 	pstmt = copyObject(pstmt);
-	((CreateTableAsStmt *) pstmt->utilityStmt)->into->accessMethod = am;
+	*access_method_named(pstmt->utilityStmt, &name) = am;
 	return pstmt;
 }
 
 #ifdef ZUNDO_TESTING
 
 /*
- * has_zheap: Returns whether the relation is a zheap table, or a partitioned
- * table whose partitions will be zheap tables unless they say otherwise.
+ * Returns whether the relation is a zheap table, or a partitioned table whose
+ * partitions will be zheap tables unless they say otherwise.
  */
 static bool
 has_zheap(Oid reloid)
@@ -182,9 +205,9 @@ has_zheap(Oid reloid)
 }
 
 /*
- * zbtree_can: Returns whether zbtree has the operator class of the index
- * column. That of an expression is known only when the command has been
- * analysed, and taken for granted here.
+ * Returns whether zbtree has the operator class of the index column. That of
+ * an expression is known only when the command has been analysed, and taken
+ * for granted here.
  */
 static bool
 zbtree_can(Oid reloid, const IndexElem *column, Oid zbtree)
@@ -200,10 +223,7 @@ zbtree_can(Oid reloid, const IndexElem *column, Oid zbtree)
 		OidIsValid(GetDefaultOpClass(get_atttype(reloid, attnum), zbtree));
 }
 
-/*
- * Returns pstmt, or a copy of it in which an index of a zheap table is zbtree
- * instead of btree, if zundo.swap_btree is on and zbtree can be such an index.
- */
+/* zaccess_method_of_index: See heap_readers.h. */
 PlannedStmt *
 zaccess_method_of_index(PlannedStmt *pstmt)
 {

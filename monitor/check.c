@@ -113,7 +113,7 @@ fault(Check *check, const char *invariant, OffsetNumber item, const char *fmt,..
 static void report_page_fault(void *arg, const char *invariant, OffsetNumber off,
 							  const char *fmt,...) pg_attribute_printf(4, 5);
 
-/* The same with the signature that page/zpage_check.c calls. */
+/* Does what fault does, as the callback of zpage_check. */
 static void
 report_page_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
@@ -577,6 +577,7 @@ report_map_fault(void *arg, BlockNumber block, const char *fmt,...)
 	va_end(args);
 }
 
+/* Checks the extent map of the undo log (LOG-2). */
 static void
 check_map(Check *check)
 {
@@ -585,6 +586,10 @@ check_map(Check *check)
 	zu_check_map(report_map_fault, check);
 }
 
+/*
+ * Lists the undo logs of the database in check->logs, which outlives the
+ * subtransaction that this function runs in.
+ */
 static void
 list_logs(Check *check)
 {
@@ -616,6 +621,10 @@ check_overflow_owner(Check *check)
 			  "a write of that block is lost", check->overflow->block, relname);
 }
 
+/*
+ * Lists the overflow pages of the database in check->overflow, which outlives
+ * the subtransaction that this function runs in.
+ */
 static void
 list_overflow(Check *check)
 {
@@ -654,6 +663,7 @@ check_log(Check *check)
 
 /* ---- the function ---- */
 
+/* Calls check->test, for the function that runs it in a subtransaction. */
 static void
 run_test(void *arg)
 {
@@ -699,7 +709,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 	for (int i = 0; i < check->nlogs; i++)
 	{
 		check->block = check->logs[i].logno;
-		check_safely(check, check_log, "LOG-1");	/* UNDO-38 */
+		check_safely(check, check_log, "LOG-1");	/* UNDO-11, UNDO-38 */
 		zfaults_put(fcinfo, &check->faults);
 	}
 	if (!sound || RecoveryInProgress())
@@ -716,7 +726,7 @@ check_undo_log(FunctionCallInfo fcinfo, Check *check)
 }
 
 /*
- * zundo.check(regclass): Returns one row per fault. For zundo.undo_log itself
+ * zundo.check(regclass): returns one row per fault. For zundo.undo_log itself
  * "block" is the number of the log (LOG-1), or a block of its file (LOG-2,
  * LOG-3). Needs ownership of the relation, or the role pg_stat_scan_tables.
  */

@@ -3,15 +3,15 @@
  * rows.
  *
  * Called by the ProcessUtility hook in hooks.c. If the user may drop the
- * extension at all, locks every zheap table as the command itself would do
- * next, and raises an error if one of them holds rows, unless
+ * extension at all, locks the undo log and every zheap table as the command
+ * itself would do next, and raises an error if one of them holds rows, unless
  * zundo.drop_rows_with_extension is on. Does the same for DROP OWNED ...
  * CASCADE of a role that owns the extension. CASCADE of any other object that
  * reaches the extension is refused: by then the tables have been dropped, and
  * nobody knows whether they held rows.
  *
- * Locks: AccessExclusiveLock on the zheap tables, to the end of the
- * transaction. Crash points: none.
+ * Locks: AccessExclusiveLock on zundo.undo_log, then on the zheap tables, to
+ * the end of the transaction. Crash points: none.
  *
  *	HEAP-6	no row of a zheap table is dropped together with the extension
  *		unless the setting says so. (Other sessions' temporary tables are not
@@ -36,11 +36,13 @@
 #include "monitor/heap_readers.h"
 #include "monitor/monitor.h"
 #include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* has_rows: Returns whether the table, which is locked, holds a row now. */
+/* Returns whether the table, which is locked, holds a row now. */
 static bool
 has_rows(Relation rel)
 {
@@ -57,14 +59,30 @@ has_rows(Relation rel)
 }
 
 /*
- * check_rows: Locks all zheap tables (AccessExclusiveLock) and raises an error
- * if one of them holds rows.
+ * Locks zundo.undo_log, if it exists (AccessExclusiveLock). No other
+ * transaction has added rows that it could still commit, and none can add any:
+ * that takes a lock on the undo log, which is kept to the end.
+ */
+static void
+lock_undo_log(void)
+{
+	Oid			nspoid = get_namespace_oid("zundo", true);
+	Oid			reloid = OidIsValid(nspoid) ? get_relname_relid("undo_log", nspoid) : InvalidOid;
+
+	if (OidIsValid(reloid))
+		LockRelationOid(reloid, AccessExclusiveLock);
+}
+
+/*
+ * Locks the undo log, so that the list of tables is complete, then all zheap
+ * tables (AccessExclusiveLock). Raises an error if one of them holds rows.
  */
 static void
 check_rows(void)
 {
 	ListCell   *lc;
 
+	lock_undo_log();
 	foreach(lc, zmon_tables())
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessExclusiveLock);
@@ -85,8 +103,8 @@ check_rows(void)
 }
 
 /*
- * extension_owner: Returns the role that owns the extension, or InvalidOid if
- * the extension does not exist.
+ * Returns the role that owns the extension, or InvalidOid if the extension
+ * does not exist.
  */
 static Oid
 extension_owner(Oid extension)
@@ -109,8 +127,8 @@ extension_owner(Oid extension)
 }
 
 /*
- * names_extension: Returns whether the command drops the extension because it
- * names it, or its owner.
+ * Returns whether the command drops the extension because it names it, or its
+ * owner.
  */
 static bool
 names_extension(Node *node, Oid zundo)
@@ -142,7 +160,7 @@ names_extension(Node *node, Oid zundo)
 	return false;
 }
 
-/* cascades: Returns whether the command drops what depends on its objects. */
+/* Returns whether the command drops what depends on its objects. */
 static bool
 cascades(Node *node)
 {
@@ -163,10 +181,7 @@ cascades(Node *node)
 	return false;
 }
 
-/*
- * Raises an error if the command would drop rows of zheap tables with the
- * extension (HEAP-6).
- */
+/* zdrop_guard_check: See heap_readers.h. */
 void
 zdrop_guard_check(Node *command)
 {
@@ -184,8 +199,9 @@ zdrop_guard_check(Node *command)
 static object_access_hook_type previous_hook = NULL;
 
 /*
- * Called for each object that is dropped, among others. What depends on the
- * extension has been dropped before it.
+ * Looks at each object that is dropped, among others. What depends on the
+ * extension has been dropped before it. Raises an error if the extension
+ * itself is dropped.
  */
 static void
 on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
@@ -204,8 +220,8 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
 }
 
 /*
- * The hook is there only while a command cascades, for the server does more at
- * other places if there is one.
+ * zdrop_guard_begin: See heap_readers.h. The hook is there only while a
+ * command cascades, for the server does more at other places if there is one.
  */
 bool
 zdrop_guard_begin(Node *command)

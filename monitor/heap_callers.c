@@ -73,8 +73,8 @@ static HeapFunction heap_functions[] = {
 };
 
 /*
- * look_up: Notes where the code of the function ends; notes its start, so that
- * nothing matches, if that cannot be found out.
+ * Notes where the code of the function ends; notes its start, so that nothing
+ * matches, if that cannot be found out.
  */
 static void
 look_up(HeapFunction *function)
@@ -90,8 +90,8 @@ look_up(HeapFunction *function)
 }
 
 /*
- * heap_caller: Returns the name of the innermost function of heap that is on
- * the stack, NULL if there is none.
+ * Returns the name of the innermost function of heap that is on the stack,
+ * NULL if there is none.
  */
 static const char *
 heap_caller(void)
@@ -129,11 +129,13 @@ zcallers_init(void)
 
 #else							/* the stack cannot be looked at */
 
+/* zcallers_init: See heap_readers.h. */
 void
 zcallers_init(void)
 {
 }
 
+/* Returns NULL: callers are not known without a stack to look at. */
 static const char *
 heap_caller(void)
 {

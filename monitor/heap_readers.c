@@ -29,10 +29,7 @@
 
 int			zreaders_within = 0;
 
-/*
- * Returns whether the function with this OID misreads zheap pages. Recognizes
- * it by its C name, since the SQL name may be any.
- */
+/* zreaders_misreads: See heap_readers.h. */
 bool
 zreaders_misreads(Oid function)
 {
@@ -61,11 +58,7 @@ zreaders_misreads(Oid function)
 	return found;
 }
 
-/*
- * Counts the calls that are in progress; for the function manager's hook.
- * START is followed by END or, on an error, by ABORT. *counted is kept between
- * the two, since the function may have been dropped by the time of the second.
- */
+/* zreaders_count: See heap_readers.h. */
 void
 zreaders_count(FmgrHookEventType event, Oid function, bool *counted)
 {

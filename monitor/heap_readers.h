@@ -11,18 +11,28 @@
 #include "nodes/plannodes.h"
 #include "utils/rel.h"
 
-/* Functions that misread zheap pages (heap_readers.c). */
+/* ---- functions that misread zheap pages (heap_readers.c) ---- */
+
+/*
+ * zreaders_misreads: returns whether the function with this OID misreads zheap
+ * pages. Recognizes it by its C name, since the SQL name may be any.
+ *
+ * zreaders_count: counts the calls that are in progress; for the function
+ * manager's hook. START is followed by END or, on an error, by ABORT. *counted
+ * is kept between the two, since the function may have been dropped by the
+ * time of the second.
+ */
 extern bool zreaders_misreads(Oid function);
 extern void zreaders_count(FmgrHookEventType event, Oid function, bool *counted);
 
 /* Number of calls of such functions that this process is in. */
 extern int	zreaders_within;
 
-/* zreaders_refuse: Raises the error that rel cannot be checked. */
+/* zreaders_refuse: raises the error that rel cannot be checked. */
 extern void zreaders_refuse(Relation rel) zc_noreturn;
 
 /*
- * zreaders_check: Raises an error if a function that would misread rel, a
+ * zreaders_check: raises an error if a function that would misread rel, a
  * zheap table, asks for its size.
  */
 static inline void
@@ -32,22 +42,38 @@ zreaders_check(Relation rel)
 		zreaders_refuse(rel);
 }
 
+/* ---- functions of heap that would misread a table (heap_callers.c) ---- */
+
 /*
- * zcallers_init: Finds the functions that zcallers_check refuses. The
+ * zcallers_init: finds the functions that zcallers_check refuses. The
  * postmaster calls it once; backends inherit the result.
  */
 extern void zcallers_init(void);
 
 /*
- * zcallers_check: Raises an error if one of heap's functions asks for the size
+ * zcallers_check: raises an error if one of heap's functions asks for the size
  * of rel, a zheap table, in order to read or write its pages. Resets
  * zundo_asks_size.
  */
 extern void zcallers_check(Relation rel);
 
+/* ---- utility commands: the access method of tables (access_method.c) ---- */
+
 /*
- * Utility commands: the access method of tables that code of other modules
- * fills (access_method.c).
+ * zaccess_method_check: raises an error if the command would make an
+ * extension's table a zheap table (HEAP-3).
+ *
+ * zaccess_method_for_script: makes heap the default access method for the
+ * script of an extension, if the command runs one (HEAP-2). Returns the
+ * nesting level of settings to go back to after the command (AtEOXact_GUC), 0
+ * if nothing was set.
+ *
+ * zaccess_method_of_copy: returns pstmt, or a copy of it in which the table
+ * that pg_repack creates has the access method of the original (HEAP-4).
+ *
+ * zaccess_method_of_index: returns pstmt, or a copy of it in which an index of
+ * a zheap table is zbtree instead of btree, if zundo.swap_btree is on and
+ * zbtree can be such an index.
  */
 extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);
@@ -58,10 +84,16 @@ extern PlannedStmt *zaccess_method_of_index(PlannedStmt *pstmt);
 #define zaccess_method_of_index(pstmt) (pstmt)
 #endif
 
+/* ---- utility commands: DROP EXTENSION zundo (drop_guard.c) ---- */
+
 /*
- * Utility commands: DROP EXTENSION zundo (drop_guard.c). Whatever
- * zdrop_guard_begin returns is passed to zdrop_guard_end when the command has
- * ended, or failed.
+ * zdrop_guard_check: raises an error if the command would drop rows of zheap
+ * tables with the extension (HEAP-6).
+ *
+ * zdrop_guard_begin: installs an object access hook that raises an error if
+ * the command, by cascading from another object, drops the extension. Returns
+ * whether it has; the result is passed to zdrop_guard_end when the command has
+ * ended or failed, and that removes the hook.
  */
 extern void zdrop_guard_check(Node *command);
 extern bool zdrop_guard_begin(Node *command);

@@ -26,7 +26,8 @@
  *			its versions has.
  *	INDEX-5	No entry has more than one TID (ZBTREE-2).
  *	INDEX-6	An entry that is marked dead has the key of no version that a
- *			snapshot can need.
+ *			snapshot can need which is taken now. Older ones, to which the
+ *			bound of the marks does not apply, may need it (MARK-1).
  *	INDEX-7	If a live row lacks ZH_STALE_KEYS, the plain columns of the entry
  *			with its key have the bytes of the newest version (ZBTREE-7).
  *	E	The check of the page raised an error, whose message is the detail.
@@ -46,7 +47,6 @@
 #include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -223,6 +223,24 @@ judge_locked(ZIndexJudge *judge, IndexTuple entry, bool *dead)
 	return state;
 }
 
+/*
+ * Returns whether the entry is marked as dead and a new snapshot needs it. The
+ * snapshot is taken while the leaf page is locked, so the marks on the page
+ * were made with no bound above its xmin (MARK-3).
+ */
+static bool
+is_marked_wrongly(ZIndexJudge *judge, IndexTuple entry)
+{
+	bool		dead;
+	ZEntryState state;
+
+	judge->young = true;
+	state = judge_locked(judge, entry, &dead);
+	judge->young = false;
+	judge->loaded = InvalidBlockNumber;
+	return dead && state == ZENTRY_NEEDED;
+}
+
 /* Judges one entry (INDEX-2, INDEX-4, INDEX-6, INDEX-7) and counts it. */
 static void
 check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
@@ -232,7 +250,7 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 	OffsetNumber item = ItemPointerGetOffsetNumberNoCheck(&entry->t_tid);
 
 	Assert(!BTreeTupleIsPivot(entry) && !BTreeTupleIsPosting(entry));	/* INDEX-5 */
-	if (state == ZENTRY_NEEDED ? dead : state != ZENTRY_STALE)
+	if (state != ZENTRY_NEEDED && state != ZENTRY_STALE)
 		state = judge_locked(check->judge, entry, &dead);
 	check->entries++;
 	check->stale += (state != ZENTRY_NEEDED && state != ZENTRY_DIFFERENT);
@@ -247,9 +265,10 @@ check_entry(IndexCheck *check, OffsetNumber off, IndexTuple entry, bool dead)
 		/* ZBTREE-7, ZBTREE-14 */
 		fault(check, "INDEX-7", off, "the entry of (%u,%u) has the row's key, but not its bytes, "
 			  "and the row is not marked as one with stale entries", block, item);
-	else if (state == ZENTRY_NEEDED && dead)
-		fault(check, "INDEX-6", off, "the entry of (%u,%u) is marked as dead, but a snapshot can "
-			  "need it", block, item);
+	else if (state == ZENTRY_NEEDED && dead && is_marked_wrongly(check->judge, entry))
+		/* MARK-1 */
+		fault(check, "INDEX-6", off, "the entry of (%u,%u) is marked as dead, but a new snapshot "
+			  "needs it", block, item);
 }
 
 /*
@@ -343,6 +362,7 @@ find_first_leaf(IndexCheck *check)
 
 /* ---- the functions ---- */
 
+/* Calls check->test, for the function that runs it in a subtransaction. */
 static void
 run_test(void *arg)
 {
@@ -416,28 +436,16 @@ check_begin(Oid indexoid)
 	return check;
 }
 
-/*
- * zundo.check_index(regclass): Returns one row per fault. Evaluates the
- * expressions of the index as the owner of the table, in a
- * security-restricted operation.
- */
+/* zundo.check_index(regclass): returns one row per fault. */
 Datum
 zundo_check_index(PG_FUNCTION_ARGS)
 {
 	IndexCheck *check;
-	Oid			user;
-	int			security;
-	int			level;
 	BlockNumber nblocks;
 
 	require_owner(PG_GETARG_OID(0));
 	InitMaterializedSRF(fcinfo, 0);
 	check = check_begin(PG_GETARG_OID(0));
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(check->judge->table->rd_rel->relowner,
-						   security | SECURITY_RESTRICTED_OPERATION);
-	level = NewGUCNestLevel();
-	zc_restrict_search_path();
 	nblocks = zrel_nblocks(check->judge->table);
 	for (check->block = 0; check->block < nblocks; check->block++)
 	{
@@ -446,14 +454,12 @@ zundo_check_index(PG_FUNCTION_ARGS)
 		zfaults_put(fcinfo, &check->faults);
 	}
 	check_leaves(fcinfo, check);
-	AtEOXact_GUC(false, level);
-	SetUserIdAndSecContext(user, security);
 	zjudge_close(check->judge);
 	return (Datum) 0;
 }
 
 /*
- * zundo.index_entries(regclass): Returns one row: how many leaf pages and
+ * zundo.index_entries(regclass): returns one row: how many leaf pages and
  * entries the index has, how many of the entries have the key of no version
  * that still exists, and how many are marked dead. Does not report faults.
  */

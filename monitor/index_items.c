@@ -95,8 +95,8 @@ put_item(FunctionCallInfo fcinfo, ZIndexJudge *judge, Page page, OffsetNumber of
 }
 
 /*
- * zundo.index_items(regclass, bigint): Returns one row per item of a page. For
- * superusers.
+ * zundo.index_items(regclass, bigint): returns one row per item of a page. For
+ * superusers. Raises an error if the block does not exist.
  */
 Datum
 zundo_index_items(PG_FUNCTION_ARGS)

@@ -35,9 +35,12 @@
 #include "monitor/index_judge.h"
 #include "monitor/monitor.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "tuple/ztts.h"
 #include "undo/undo.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -57,7 +60,7 @@ open_index(Oid indexoid, Relation *table)
 
 	if (OidIsValid(tableoid))
 		*table = relation_open(tableoid, AccessShareLock);
-	index = relation_open(indexoid, AccessShareLock);
+	index = zmon_open(indexoid);
 	if (index->rd_rel->relkind != RELKIND_INDEX ||
 		index->rd_rel->relam != get_index_am_oid("zbtree", false))
 		ereport(ERROR,
@@ -100,6 +103,26 @@ concurrent_build_end(Relation index)
 		: InvalidTransactionId;
 }
 
+/*
+ * Makes the owner of the table the current user. Functions of users are called
+ * as soon as the expressions are read: the server evaluates calls with constant
+ * arguments then. They do not find objects by the search path of a caller
+ * without the owner's rights: that path could lead to functions of the caller,
+ * which would run as the owner.
+ */
+static void
+become_owner(ZIndexJudge *judge)
+{
+	Oid			owner = judge->table->rd_rel->relowner;
+
+	Assert(CheckRelationLockedByMe(judge->table, AccessShareLock, true));
+	GetUserIdAndSecContext(&judge->user, &judge->security);
+	SetUserIdAndSecContext(owner, judge->security | SECURITY_RESTRICTED_OPERATION);
+	judge->settings = NewGUCNestLevel();
+	if (ZC_HAS_SAFE_PATH || !has_privs_of_role(judge->user, owner))
+		zc_restrict_search_path();
+}
+
 /* zjudge_open: See index_judge.h. */
 ZIndexJudge *
 zjudge_open(Oid indexoid)
@@ -109,6 +132,7 @@ zjudge_open(Oid indexoid)
 	judge->context = CurrentMemoryContext;
 	judge->index = open_index(indexoid, &judge->table);
 	Assert(table_slot_callbacks(judge->table) == &TTSOpsZHeap);
+	become_owner(judge);
 	zu_attach_database();
 	judge->info = BuildIndexInfo(judge->index);
 	judge->estate = CreateExecutorState();
@@ -133,6 +157,8 @@ zjudge_close(ZIndexJudge *judge)
 	FreeExecutorState(judge->estate);
 	if (judge->history != NULL)
 		zhistory_free(judge->history);
+	AtEOXact_GUC(false, judge->settings);
+	SetUserIdAndSecContext(judge->user, judge->security);
 	relation_close(judge->index, AccessShareLock);
 	relation_close(judge->table, AccessShareLock);
 }
@@ -144,7 +170,8 @@ zjudge_close(ZIndexJudge *judge)
 Page
 zjudge_load(ZIndexJudge *judge, BlockNumber block)
 {
-	TransactionId horizon = GetOldestNonRemovableTransactionId(judge->table);
+	TransactionId horizon = judge->young ? GetLatestSnapshot()->xmin
+	: GetOldestNonRemovableTransactionId(judge->table);
 	Buffer		buf = ReadBuffer(judge->table, block);
 
 	if (TransactionIdIsNormal(judge->valid_from) &&
@@ -195,10 +222,11 @@ writer_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
 }
 
 /*
- * Returns whether a snapshot exists that does not see the changes of zxid, and
- * for which a concurrent build of the index has not waited. For snapshots of
- * other sessions the result is true as well if only a transaction older than
- * zxid was in progress when the snapshot was taken.
+ * Returns whether a snapshot exists that does not see the changes of zxid, that
+ * may use the index (indcheckxmin), and for which a concurrent build of the
+ * index has not waited. For snapshots of other sessions the result is true as
+ * well if only a transaction older than zxid was in progress when the snapshot
+ * was taken.
  */
 static bool
 snapshot_before(ZIndexJudge *judge, ZXid zxid)
@@ -208,6 +236,10 @@ snapshot_before(ZIndexJudge *judge, ZXid zxid)
 	int			n;
 
 	if (TransactionIdIsValid(judge->built_until) && TransactionIdPrecedes(xid, judge->built_until))
+		return false;
+	/* only snapshots use the index that see the transaction that built it */
+	if (TransactionIdIsValid(judge->valid_from) &&
+		TransactionIdPrecedesOrEquals(xid, judge->valid_from))
 		return false;
 	if (TransactionIdIsCurrentTransactionId(xid) || XidInMVCCSnapshot(xid, judge->latest) ||
 		XidInMVCCSnapshot(xid, GetTransactionSnapshot()))
@@ -288,7 +320,8 @@ zjudge_row(ZIndexJudge *judge, OffsetNumber off)
 /*
  * Returns whether a version of the row at off has the entry's key. If undo that
  * the page's copy needs has been discarded meanwhile, loads the page again, so
- * judge->page may have changed on return.
+ * judge->page may have changed on return. No new snapshot sees a version whose
+ * writer may still be about to take the mark off its entry.
  */
 static bool
 some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
@@ -305,7 +338,7 @@ some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
 			result = zhistory_first(judge->history, off, &version);
 			continue;
 		}
-		if (version.live)
+		if (version.live && (!judge->young || writer_has_inserted(judge, &version)))
 		{
 			take_version(judge, &version, off);
 			if (zbtree_counts(judge->index, entry, judge->slot))

@@ -41,10 +41,15 @@ typedef struct ZIndexJudge
 								 * were replaced before it began; or
 								 * InvalidTransactionId */
 	MemoryContext context;		/* of the call */
+	bool		young;			/* the horizon is that of a new snapshot, not
+								 * of the oldest one */
 	TransactionId horizon;
 	ZHistory   *history;		/* of the page loaded last, as of horizon */
 	BlockNumber loaded;			/* or InvalidBlockNumber */
 	Page		page;			/* copy of that block; NULL: never written */
+	Oid			user;			/* these three are restored by zjudge_close */
+	int			security;
+	int			settings;
 } ZIndexJudge;
 
 /* Whether a version of one row lacks its entry. */
@@ -57,7 +62,9 @@ typedef struct ZMissing
 /*
  * zjudge_open: opens the zbtree index and its table with AccessShareLock.
  * Raises an error if the index has another access method, is not valid or is a
- * temporary one of another session. zjudge_close: closes both.
+ * temporary one of another session. zjudge_close: closes both. In between, and
+ * from before the expressions of the index are first read, the caller acts as
+ * the owner of the table, in a security-restricted operation.
  */
 extern ZIndexJudge *zjudge_open(Oid indexoid);
 extern void zjudge_close(ZIndexJudge *judge);

@@ -1,6 +1,6 @@
 /*
- * monitor/monitor.c - the SQL functions that show undo logs, rollbacks and
- * pages.
+ * monitor/monitor.c - the SQL functions that show undo logs, undo records and
+ * rollbacks, and what all functions of monitor/ share.
  *
  * Called from SQL only (zundo--1.0.sql, which also grants the rights). Works
  * on copies: no function holds a page lock while it forms its result. Only
@@ -49,8 +49,6 @@ PGDLLEXPORT Datum zundo_stat_undo(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_rollback(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_holds(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_stat_unclear(PG_FUNCTION_ARGS);
-PGDLLEXPORT Datum zundo_page_items(PG_FUNCTION_ARGS);
-PGDLLEXPORT Datum zundo_page_slots(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_undo_records(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_discard(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum zundo_purge(PG_FUNCTION_ARGS);
@@ -60,19 +58,30 @@ PG_FUNCTION_INFO_V1(zundo_stat_undo);
 PG_FUNCTION_INFO_V1(zundo_stat_rollback);
 PG_FUNCTION_INFO_V1(zundo_stat_holds);
 PG_FUNCTION_INFO_V1(zundo_stat_unclear);
-PG_FUNCTION_INFO_V1(zundo_page_items);
-PG_FUNCTION_INFO_V1(zundo_page_slots);
 PG_FUNCTION_INFO_V1(zundo_undo_records);
 PG_FUNCTION_INFO_V1(zundo_discard);
 PG_FUNCTION_INFO_V1(zundo_purge);
 
 /* ---- shared helpers ---- */
 
+/* zmon_open: See monitor.h. */
+Relation
+zmon_open(Oid reloid)
+{
+	Relation	rel = try_relation_open(reloid, AccessShareLock);
+
+	if (rel == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", reloid)));
+	return rel;
+}
+
 /* zmon_open_table: See monitor.h. */
 Relation
 zmon_open_table(Oid reloid)
 {
-	Relation	rel = relation_open(reloid, AccessShareLock);
+	Relation	rel = zmon_open(reloid);
 
 	if (rel->rd_tableam == NULL || table_slot_callbacks(rel) != &TTSOpsZHeap)
 		ereport(ERROR,
@@ -181,9 +190,9 @@ zmon_text_array(const char **strings, int n)
 	return PointerGetDatum(construct_array(elements, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/* Returns the words for a transaction status. */
-static const char *
-status_name(ZXidStatus status)
+/* zmon_status_name: See monitor.h. */
+const char *
+zmon_status_name(ZXidStatus status)
 {
 	switch (status)
 	{
@@ -203,7 +212,7 @@ status_name(ZXidStatus status)
 
 /* ---- undo ---- */
 
-/* zundo.undo_bytes_in_use(): Returns the bytes of undo that are kept. */
+/* zundo.undo_bytes_in_use(): returns the bytes of undo that are kept. */
 Datum
 zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
 {
@@ -211,7 +220,7 @@ zundo_undo_bytes_in_use(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) zu_bytes_in_use());
 }
 
-/* zundo_stat_undo(): Returns one row per log. */
+/* zundo_stat_undo(): returns one row per log. */
 Datum
 zundo_stat_undo(PG_FUNCTION_ARGS)
 {
@@ -242,7 +251,7 @@ zundo_stat_undo(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_stat_unclear(): Returns (answered, refused): how often rule ANY-5 of
+ * zundo_stat_unclear(): returns (answered, refused): how often rule ANY-5 of
  * mvcc/zany.c has answered and refused a fetch since the server's start.
  */
 Datum
@@ -344,10 +353,7 @@ typedef struct Rollbacks
 	int			nholds;
 } Rollbacks;
 
-/*
- * is_active: Returns whether a worker rolls back transaction xid of this
- * database now.
- */
+/* Returns whether a worker rolls back transaction xid of this database now. */
 static bool
 is_active(const Rollbacks *r, ZXid xid)
 {
@@ -357,10 +363,7 @@ is_active(const Rollbacks *r, ZXid xid)
 	return false;
 }
 
-/*
- * is_held: Returns whether the last discard pass has left transaction xid not
- * undone.
- */
+/* Returns whether the last discard pass has left transaction xid not undone. */
 static bool
 is_held(const Rollbacks *r, ZXid xid)
 {
@@ -370,10 +373,7 @@ is_held(const Rollbacks *r, ZXid xid)
 	return false;
 }
 
-/*
- * put_waiting: Adds a row for a rollback of this database that no worker is
- * doing now.
- */
+/* Adds a row for a rollback of this database that no worker is doing now. */
 static void
 put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 records)
 {
@@ -392,10 +392,7 @@ put_waiting(Rollbacks *r, ZXid xid, const char *state, uint64 bytes, uint64 reco
 	zmon_put(r->fcinfo, values, nulls);
 }
 
-/*
- * put_holds: Adds rows for the rollbacks that the last discard pass has left
- * undone.
- */
+/* Adds rows for the rollbacks that the last discard pass has left undone. */
 static void
 put_holds(Rollbacks *r)
 {
@@ -411,9 +408,9 @@ put_holds(Rollbacks *r)
 }
 
 /*
- * put_pending: Adds a row for a transaction with aborted records, unless it is
- * shown already, or its first and last page show that the records are undone
- * and only remain to be discarded.
+ * Adds a row for a transaction with aborted records, unless it is shown
+ * already, or its first and last page show that the records are undone and
+ * only remain to be discarded.
  */
 static void
 put_pending(Rollbacks *r, const Pending *p)
@@ -469,7 +466,7 @@ put_pending_of_log(Rollbacks *r, uint32 logno)
 }
 
 /*
- * zundo_stat_rollback(): Returns the rollbacks in progress in all databases,
+ * zundo_stat_rollback(): returns the rollbacks in progress in all databases,
  * and those that wait in this one.
  */
 Datum
@@ -508,7 +505,7 @@ zundo_stat_rollback(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_stat_holds(): Returns what holds `oldest` back in this database,
+ * zundo_stat_holds(): returns what holds `oldest` back in this database,
  * beside snapshots.
  */
 Datum
@@ -538,6 +535,7 @@ zundo_stat_holds(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* Returns the name of a type of undo records, "?" if there is none. */
 static const char *
 record_type_name(ZuRecordType type)
 {
@@ -595,7 +593,7 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, ZXid topx
 	values[2] = CStringGetTextDatum(record_type_name(rec->type));
 	values[3] = zmon_xid(rec->xid, &nulls[3]);
 	values[4] = zmon_xid(topxid, &nulls[4]);
-	values[5] = CStringGetTextDatum(status_name(zxid_status(rec->xid)));
+	values[5] = CStringGetTextDatum(zmon_status_name(zxid_status(rec->xid)));
 	values[6] = ObjectIdGetDatum(rec->reloid);
 	values[7] = Int64GetDatum((int64) rec->block);
 	values[8] = Int32GetDatum(rec->offset);
@@ -608,7 +606,7 @@ put_record(FunctionCallInfo fcinfo, uint32 logno, const ZuRecord *rec, ZXid topx
 }
 
 /*
- * zundo.undo_records(log int, max_records int): Returns the oldest records of
+ * zundo.undo_records(log int, max_records int): returns the oldest records of
  * one log, or of each log if it is null. For superusers.
  */
 Datum
@@ -644,9 +642,10 @@ zundo_undo_records(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.discard(): Makes a pass as a worker does, unless another process
+ * zundo.discard(): makes a pass as a worker does, unless another process
  * discards, and returns the bytes freed. The caller's own snapshot counts in
- * the horizon; its transaction must not have written.
+ * the horizon. Raises an error if its transaction has written, and in
+ * recovery.
  */
 Datum
 zundo_discard(PG_FUNCTION_ARGS)
@@ -665,8 +664,8 @@ zundo_discard(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo.purge(): Wipes old values from the free extents of zundo.undo_log and
- * returns the bytes wiped. For superusers.
+ * zundo.purge(): wipes old values from the free extents of zundo.undo_log and
+ * returns the bytes wiped. For superusers. Raises an error in recovery.
  */
 Datum
 zundo_purge(PG_FUNCTION_ARGS)
@@ -677,188 +676,4 @@ zundo_purge(PG_FUNCTION_ARGS)
 				 errmsg("must be superuser to purge the undo log")));
 	PreventCommandDuringRecovery("zundo.purge()");
 	PG_RETURN_INT64((int64) zu_purge());
-}
-
-/* ---- pages ---- */
-
-/*
- * zmon_copy_page: See monitor.h. Raises the error of a damaged page only after
- * the page has been unlocked.
- */
-bool
-zmon_copy_page(Relation rel, int64 block, PGAlignedBlock *copy, ZSlotView *view)
-{
-	Buffer		buf;
-	bool		is_new;
-
-	Assert(CheckRelationLockedByMe(rel, AccessShareLock, true));
-	if (block < 0 || block >= (int64) zrel_nblocks(rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("block %lld is out of range for relation \"%s\"",
-						(long long) block, RelationGetRelationName(rel)),
-				 errdetail("The table has %u blocks.", zrel_nblocks(rel))));
-	zu_attach_database();
-	buf = ReadBuffer(rel, (BlockNumber) block);
-	LockBuffer(buf, BUFFER_LOCK_SHARE);
-	memcpy(copy->data, BufferGetPage(buf), BLCKSZ);
-	is_new = PageIsNew((Page) copy->data);
-	if (!is_new && zpage_is_valid((Page) copy->data))
-		zslots_copy_raw(rel, (BlockNumber) block, BufferGetPage(buf), view);
-	UnlockReleaseBuffer(buf);
-	if (!is_new && !zpage_is_valid((Page) copy->data))
-		zvis_corrupt_page(rel, (BlockNumber) block, (Page) copy->data, InvalidOffsetNumber);
-	return !is_new;
-}
-
-static const char *
-state_name(int state)
-{
-	static const char *const names[] = {"inserted", "updated", "deleted", "moved"};
-
-	return (state >= 0 && state < (int) lengthof(names)) ? names[state] : "?";
-}
-
-/* Returns the names of the flags that are set in a row header, as text[]. */
-static Datum
-header_flags(ZHeader h)
-{
-	const char *flags[8];
-	int			n = 0;
-
-	if (h & ZH_NULLS)
-		flags[n++] = "nulls";
-	if (h & ZH_EXTERNAL)
-		flags[n++] = "external";
-	if (h & ZH_OTHER_PART)
-		flags[n++] = "other partition";
-	if (h & ZH_KEY_CHANGE)
-		flags[n++] = "key change";
-	if (h & ZH_STALE_KEYS)
-		flags[n++] = "stale keys";
-	if (h & ZH_SPECULATIVE)
-		flags[n++] = "speculative";
-	if (h & ZH_SLACK)
-		flags[n++] = "slack";
-	return zmon_text_array(flags, n);
-}
-
-/*
- * Fills the columns of page_items from len on, for an LP_NORMAL line pointer.
- * Leaves them null if the line pointer leads outside of the page.
- */
-static void
-fill_row_columns(Page page, ItemId lp, Datum *values, bool *nulls)
-{
-	Assert(ItemIdIsNormal(lp));
-	static const char *const locks[] = {NULL, "key share", "share", "no key update", "update"};
-	const char *row = zpage_row(page, lp);
-	int			room = ItemIdGetLength(lp);
-	ZHeader		h;
-	int			len;
-	bytea	   *data;
-
-	if (ItemIdGetOffset(lp) + room > BLCKSZ || room < ZTUPLE_HEADER_SIZE)
-		return;					/* zundo.check reports it */
-	h = zheader_get(row);
-	len = Max(Min(zpage_row_length(page, lp), room), 0);
-	memset(nulls + 4, false, 7 * sizeof(bool));
-	values[4] = Int32GetDatum(len);
-	values[5] = Int32GetDatum(ZH_NATTS(h));
-	values[6] = Int32GetDatum(ZH_SLOT(h));
-	values[7] = CStringGetTextDatum(state_name(ZH_STATE(h)));
-	values[8] = header_flags(h);
-	nulls[9] = (ZH_LOCK(h) == 0 || ZH_LOCK(h) >= (int) lengthof(locks));
-	if (!nulls[9])
-		values[9] = CStringGetTextDatum(locks[ZH_LOCK(h)]);
-	data = palloc(VARHDRSZ + len);
-	SET_VARSIZE(data, VARHDRSZ + len);
-	memcpy(VARDATA(data), row, len);
-	values[10] = PointerGetDatum(data);
-}
-
-/*
- * zundo.page_items(regclass, bigint): Returns one row per line pointer of a
- * page. For superusers.
- */
-Datum
-zundo_page_items(PG_FUNCTION_ARGS)
-{
-	static const char *const lp_states[] = {"unused", "normal", "stub", "dead"};
-	Relation	rel;
-	ZSlotView  *view = palloc(sizeof(ZSlotView));
-	PGAlignedBlock copy;
-	Page		page = (Page) copy.data;
-
-	zmon_require_superuser();
-	rel = zmon_open_table(PG_GETARG_OID(0));
-	InitMaterializedSRF(fcinfo, 0);
-	if (zmon_copy_page(rel, PG_GETARG_INT64(1), &copy, view))
-		for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
-		{
-			ItemId		lp = PageGetItemId(page, off);
-			Datum		values[11] = {0};
-			bool		nulls[11];
-
-			memset(nulls, true, sizeof(nulls));
-			memset(nulls, false, 2 * sizeof(bool));
-			values[0] = Int32GetDatum(off);
-			values[1] = CStringGetTextDatum(lp_states[ItemIdGetFlags(lp)]);
-			if (ItemIdIsNormal(lp))
-			{
-				nulls[2] = nulls[3] = false;
-				values[2] = Int32GetDatum(ItemIdGetOffset(lp));
-				values[3] = Int32GetDatum(ItemIdGetLength(lp));
-				fill_row_columns(page, lp, values, nulls);
-			}
-			else if (ItemIdIsRedirected(lp))
-			{
-				nulls[6] = nulls[7] = false;
-				values[6] = Int32GetDatum(ItemIdGetRedirect(lp));
-				values[7] = CStringGetTextDatum(state_name(lp->lp_len));
-			}
-			zmon_put(fcinfo, values, nulls);
-		}
-	relation_close(rel, AccessShareLock);
-	return (Datum) 0;
-}
-
-/*
- * zundo.page_slots(regclass, bigint): Returns one row per transaction slot of
- * a page, those on its overflow page included. For superusers.
- */
-Datum
-zundo_page_slots(PG_FUNCTION_ARGS)
-{
-	Relation	rel;
-	ZSlotView  *view = palloc(sizeof(ZSlotView));
-	PGAlignedBlock copy;
-
-	zmon_require_superuser();
-	rel = zmon_open_table(PG_GETARG_OID(0));
-	InitMaterializedSRF(fcinfo, 0);
-	if (zmon_copy_page(rel, PG_GETARG_INT64(1), &copy, view))
-		for (int i = 1; i <= view->n; i++)
-		{
-			const ZPageSlot *slot = &view->s[i];
-			ZXid		xid = ZSLOT_XID(slot);
-			Datum		values[6] = {0};
-			bool		nulls[6] = {0};
-
-			values[0] = Int32GetDatum(i);
-			values[1] = zmon_xid(xid, &nulls[1]);
-			nulls[2] = nulls[1];
-			if (!nulls[2])
-				values[2] = CStringGetTextDatum(zxid_possible(xid)
-												? status_name(zxid_status_at(xid, view->oldest)) :
-												"impossible");
-			values[3] = zmon_pointer(slot->ptr, &nulls[3]);
-			if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
-				nulls[3] = true;	/* inline locks, not a pointer to undo */
-			values[4] = Int32GetDatum((int32) (slot->xid_flags >> ZXID_BITS));
-			values[5] = BoolGetDatum(i > zpage_nslots((Page) copy.data));
-			zmon_put(fcinfo, values, nulls);
-		}
-	relation_close(rel, AccessShareLock);
-	return (Datum) 0;
 }

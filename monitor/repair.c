@@ -54,7 +54,7 @@ PG_FUNCTION_INFO_V1(zundo_repair_undo);
 
 static void put_step(void *arg, BlockNumber block, const char *fmt,...) pg_attribute_printf(3, 4);
 
-/* put_step: Adds one row to the result; block InvalidBlockNumber = null. */
+/* Adds one row to the result; block InvalidBlockNumber = null. */
 static void
 put_step(void *arg, BlockNumber block, const char *fmt,...)
 {
@@ -77,8 +77,8 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 /* ---- logs of which something cannot be read ---- */
 
 /*
- * is_lost: Returns whether the slot's chain is needed and may lie in what d
- * has lost. The transactions whose undo d has lost have ended.
+ * Returns whether the slot's chain is needed and may lie in what d has lost.
+ * The transactions whose undo d has lost have ended.
  */
 static bool
 is_lost(const ZPageSlot *slot, const ZuDamage *d)
@@ -89,12 +89,48 @@ is_lost(const ZPageSlot *slot, const ZuDamage *d)
 		!TransactionIdDidCommit(zxid_to_xid(xid));
 }
 
+/* Transactions that a step names, without repetitions. */
+typedef struct Named
+{
+	int			n;
+	bool		others;			/* there are more than fit */
+	ZXid		xids[8];
+} Named;
+
+/* Adds a transaction that is not named yet. */
+static void
+add_name(Named *named, ZXid xid)
+{
+	Assert(xid != InvalidZXid);
+	for (int i = 0; i < named->n; i++)
+		if (named->xids[i] == xid)
+			return;
+	if (named->n == lengthof(named->xids))
+		named->others = true;
+	else
+		named->xids[named->n++] = xid;
+}
+
+/* Returns "742, 744" or "742, 744 and others", palloc'd. */
+static char *
+list_names(const Named *named)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < named->n; i++)
+		appendStringInfo(&list, "%s" UINT64_FORMAT, i == 0 ? "" : ", ", (uint64) named->xids[i]);
+	if (named->others)
+		appendStringInfoString(&list, " and others");
+	return list.data;
+}
+
 /*
- * pages_lost: Returns the number of rel's pages that have such a slot; *xid is
- * the transaction of one of them. Raises an error if a page cannot be read.
+ * Returns the number of rel's pages that have such a slot; adds their
+ * transactions to *named. Raises an error if a page cannot be read.
  */
 static BlockNumber
-pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
+pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, Named *named)
 {
 	BlockNumber nblocks = zrel_nblocks(rel);
 	BlockNumber n = 0;
@@ -112,7 +148,7 @@ pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 			if (is_lost(&view->s[s], d))
 			{
 				lost = true;
-				*xid = ZSLOT_XID(&view->s[s]);
+				add_name(named, ZSLOT_XID(&view->s[s]));
 			}
 		n += lost;
 	}
@@ -120,9 +156,9 @@ pages_lost(Relation rel, const ZuDamage *d, ZSlotView *view, ZXid *xid)
 }
 
 /*
- * repair_log: Reports the tables that need what a damaged log has lost. If no
- * table needs it, has the log given up, but with dry_run only says so. Raises
- * an error if a page of a table cannot be read.
+ * Reports the tables that need what a damaged log has lost. If no table needs
+ * it, has the log given up, but with dry_run only says so. Raises an error if
+ * a page of a table cannot be read.
  */
 static void
 repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
@@ -133,41 +169,42 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 
 	if (!d->ended)
 	{
-		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read, and "
-				 "transactions in progress may need it; run the "
+		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read (transactions "
+				 "from " UINT64_FORMAT " on), and transactions in progress may need it; run the "
 				 "repair again after they have ended",
-				 d->logno);
+				 d->logno, (uint64) d->from);
 		return;
 	}
 	foreach(lc, zmon_tables())
 	{
 		Relation	rel = try_relation_open(lfirst_oid(lc), AccessShareLock);
 		BlockNumber n;
-		ZXid		xid = InvalidZXid;
+		Named		named = {0};
 
 		if (rel == NULL)
 			continue;
 		/* undo of temporary tables is not in the shared logs */
 		if (rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
 			!RelationUsesLocalBuffers(rel) &&
-			(n = pages_lost(rel, d, view, &xid)) > 0)
+			(n = pages_lost(rel, d, view, &named)) > 0)
 		{
 			needed++;
 			put_step(fcinfo, InvalidBlockNumber,
 					 "undo log %u: table %s needs the part that cannot be read: %u pages have "
-					 "changes of aborted transactions, for example of transaction " UINT64_FORMAT
-					 "; copy the readable rows, then drop or truncate the table",
+					 "changes of aborted transactions (%s); copy the readable rows, then drop or "
+					 "truncate the table",
 					 d->logno,
 					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
 												RelationGetRelationName(rel)),
-					 n, (uint64) xid);
+					 n, list_names(&named));
 		}
 		relation_close(rel, AccessShareLock);
 	}
 	if (needed == 0 && !d->excused)
 	{
-		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read, and no table "
-				 "needs it; the part is given up", d->logno);
+		put_step(fcinfo, InvalidBlockNumber, "undo log %u: a part cannot be read (transactions "
+				 UINT64_FORMAT " to " UINT64_FORMAT "), and no table needs it; the part is "
+				 "given up", d->logno, (uint64) d->from, (uint64) d->to - 1);
 		if (!dry_run)
 			zu_excuse_damage(d);
 	}
@@ -175,9 +212,9 @@ repair_log(const ZuDamage *d, bool dry_run, FunctionCallInfo fcinfo)
 }
 
 /*
- * discard_twice: Makes two discard passes, or waits for the worker's. The
- * first pass meets what cannot be read; the second one knows that the
- * transactions of that time have ended.
+ * Makes two discard passes, or waits for the worker's. The first pass meets
+ * what cannot be read; the second one knows that the transactions of that time
+ * have ended.
  */
 static void
 discard_twice(void)
@@ -191,9 +228,9 @@ discard_twice(void)
 }
 
 /*
- * repair_logs: Reports on all damaged logs, and gives those up that no table
- * needs. Even with dry_run it makes discard passes: only they find out what
- * cannot be read, and whether its transactions have ended.
+ * Reports on all damaged logs, and gives those up that no table needs. Even
+ * with dry_run it makes discard passes: only they find out what cannot be
+ * read, and whether its transactions have ended.
  */
 static void
 repair_logs(bool dry_run, FunctionCallInfo fcinfo)
@@ -211,7 +248,7 @@ repair_logs(bool dry_run, FunctionCallInfo fcinfo)
 }
 
 /*
- * zundo.repair_undo(dry_run): Returns one row for each thing that is done or,
+ * zundo.repair_undo(dry_run): returns one row for each thing that is done or,
  * with dry_run, would be done. Raises an error unless called by a superuser,
  * on a primary, in a transaction without an xid.
  */
@@ -228,7 +265,8 @@ zundo_repair_undo(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot repair the undo log during recovery"),
-				 errhint("Repair it on the primary server, or rebuild this standby.")));
+				 errhint("Call zundo.repair_undo() on the primary server, or rebuild "
+						 "this standby.")));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),

@@ -54,7 +54,7 @@ backend_of(ZXid xid)
 }
 
 /*
- * zundo.row_locks(regclass): Returns one row per row and (sub)transaction that
+ * zundo.row_locks(regclass): returns one row per row and (sub)transaction that
  * holds it. Needs SELECT on the table, or the role pg_stat_scan_tables.
  */
 Datum

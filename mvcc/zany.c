@@ -53,6 +53,7 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zlevel.h"
 #include "mvcc/zown.h"
+#include "mvcc/zread.h"
 #include "mvcc/zwalk.h"
 #include "nodes/execnodes.h"
 #include "storage/lwlock.h"
@@ -207,6 +208,7 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 	entries = zown_chain(walk->rel->rd_locator.relNumber, walk->block, walk->slots->s[s].ptr, &n);
 	if (!zown_chain_find(change, &at))
 		return true;
+	n = zown_chain_newest(walk->off);
 	row = zown_checkpoint(walk->off, &at, &len);
 	if (row != NULL)
 	{
@@ -340,10 +342,40 @@ version_before(ZWalk *walk, ZVersion *version)
 	zversion_from_walk(version, walk, true);
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether two rows are the same but for their slots and locks. */
+static bool
+is_same_row(const char *a, int alen, const char *b, int blen)
+{
+	return alen == blen && zheader_same_shape(zheader_get(a), zheader_get(b)) &&
+		memcmp(a + ZTUPLE_HEADER_SIZE, b + ZTUPLE_HEADER_SIZE, alen - ZTUPLE_HEADER_SIZE) == 0;
+}
+
+/* Returns whether a walk finds the change of the handle, and its rows. */
+static bool
+walk_agrees(const ZHandle *handle, Relation rel)
+{
+	const ZChangedRow *rows = handle->rows;
+	Buffer		buf = ReadBuffer(rel, handle->block);
+	ZCopyWalk	copy;
+	const ZWalk *walk = &copy.walk;
+	bool		agrees = find_change(&copy, rel, buf, handle->off, handle->change);
+
+	ReleaseBuffer(buf);
+	if (!agrees || walk->rec.xid != rows->xid || walk->rec.cid != rows->cid ||
+		(walk->rec.type == ZUR_UPDATE) != (rows->newlen > 0) ||
+		(rows->newlen > 0 && !is_same_row(walk->row, walk->len, rows->new, rows->newlen)))
+		return false;
+	zwalk_step_back(&copy.walk);
+	return is_same_row(walk->row, walk->len, rows->old, rows->oldlen);
+}
+#endif
+
 /*
- * Fetches the old version by one step back from the change. The new version of
- * an in-place update is in hand just before that step: it is kept for the
- * fetch of the event's new row, which follows (HANDLE-3).
+ * zany_fetch_by_handle: See zany.h. Takes the old version from memory
+ * (HANDLE-8), or finds it by one step back from the change. The new version of
+ * an in-place update is in memory, too, or in hand just before that step: it
+ * is kept for the fetch of the event's new row, which follows (HANDLE-3).
  */
 void
 zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPointer real)
@@ -356,7 +388,14 @@ zany_fetch_by_handle(Relation rel, ItemPointer tid, ZVersion *version, ItemPoint
 	if (handle == NULL)
 		return;
 	ItemPointerSet(real, handle->block, handle->off);
-	buf = ReadBuffer(rel, handle->block);
+	if (handle->rows != NULL)
+	{
+		Assert(walk_agrees(handle, rel));	/* HANDLE-8 */
+		zhandle_old_version(handle->rows, version);
+		zhandle_keep_new_row(handle);
+		return;
+	}
+	buf = zread_page(rel, handle->block);
 	if (find_change(&copy, rel, buf, handle->off, handle->change))
 	{
 		if (copy.walk.rec.type == ZUR_UPDATE)
@@ -376,8 +415,8 @@ zany_fetch_kept(Relation rel, ItemPointer tid)
 }
 
 /*
- * Passes over changes by our own aborted subtransactions, which may still be on
- * the page, and looks at the newest version below them.
+ * zany_is_newest: See zany.h. Changes of our own aborted subtransactions may
+ * still be on the page; they do not count.
  */
 bool
 zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
@@ -553,7 +592,7 @@ zany_shmem_size(void)
 	return MAXALIGN(sizeof(Unclear));
 }
 
-/* Creates the counters in shared memory, or attaches to them. */
+/* zany_shmem_startup: See zany.h. */
 void
 zany_shmem_startup(void)
 {
@@ -602,6 +641,42 @@ fetch_without_level(Relation rel, Buffer buf, ItemPointer tid, TupleTableSlot *s
 	fetch_unclear(rel, buf, tid, slot, by_tid, version);	/* ANY-5 */
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* Returns whether a walk by ANY-1 finds the old row and its change. */
+static bool
+walk_finds(const ZChangedRow *rows, Relation rel, Buffer buf, OffsetNumber off, CommandId limit)
+{
+	ZVersion	found;
+	AnyResult	result;
+
+	fetch_any(rel, buf, off, limit, false, &found, &result);
+	return result.skipped && result.change == rows->change && found.found &&
+		found.xmax == rows->xid && is_same_row(found.row, found.len, rows->old, rows->oldlen);
+}
+#endif
+
+/*
+ * Fetches the old row of the level's last change for a trigger, if it was kept
+ * (HANDLE-8), with a handle. Returns whether it has.
+ */
+static bool
+fetch_kept_old(Relation rel, Buffer buf, ItemPointer tid, ZLevel *level, ZVersion *version)
+{
+	const ZChangedRow *rows = zhandle_kept_rows(level->change);
+
+	Assert(level->estate != NULL);
+	if (rows == NULL || level->reloid != RelationGetRelid(rel) ||
+		!ItemPointerEquals(&level->tid, tid))
+		return false;
+	Assert(walk_finds(rows, rel, buf, ItemPointerGetOffsetNumber(tid),
+					  level->estate->es_output_cid));	/* HANDLE-8 */
+	zhandle_old_version(rows, version);
+	version->xmax = rows->xid;
+	zhandle_make(rel, ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid),
+				 level->change, &version->handle);
+	return true;
+}
+
 /*
  * Fetches a row that no walk is needed for: it has no version of our own, and
  * the query's snapshot sees the newest one (ANY-3). Returns whether it has. If
@@ -626,20 +701,22 @@ fetch_plain(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 }
 
 /*
- * Tries the rules in their order. ANY-1 and ANY-2 need a walk over our own
- * versions, which fetch_plain saves for most rows.
+ * zany_fetch: See zany.h. Applies the rules in their order. Most rows have no
+ * version of our own, so that ANY-1 and ANY-2 cannot apply: fetch_plain finds
+ * out and fetches them without a walk.
  */
 void
 zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, bool by_tid,
 		   ZVersion *version)
 {
-	const ZLevel *level = zlevel_current();
+	ZLevel	   *level = zlevel_current();
 	EState	   *estate = level->estate;
 	CommandId	limit;
 	AnyResult	result;
 	ItemPointerData tid;
 	bool		locked;
 	bool		ours = false;
+	SlotUse		use = SLOT_OTHER;
 
 	Assert(BufferIsValid(buf));
 	ItemPointerSet(&tid, BufferGetBlockNumber(buf), off);
@@ -648,11 +725,14 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 		fetch_without_level(rel, buf, &tid, slot, by_tid, version);
 		return;
 	}
-	if (slot != NULL && slot_use(estate, slot) == SLOT_CONFLICT)
+	use = slot_use(estate, slot);
+	if (use == SLOT_CONFLICT)
 	{
 		fetch_newest(rel, buf, off, estate->es_snapshot, version);
 		return;					/* ANY-3c */
 	}
+	if (use == SLOT_TRIGGER_OLD && fetch_kept_old(rel, buf, &tid, level, version))
+		return;					/* ANY-1 */
 	limit = estate->es_output_cid;
 	if (limit == 0 && estate->es_result_relations == NULL)
 		limit = InvalidCommandId;	/* a query that writes nothing, as in a
@@ -671,7 +751,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 		if (result.skipped)
 		{
 			if (version->found && result.change != InvalidUndoPtr &&
-				result.change == level->change && slot_use(estate, slot) == SLOT_TRIGGER_OLD)
+				result.change == level->change && use == SLOT_TRIGGER_OLD)
 				zhandle_make(rel, BufferGetBlockNumber(buf), off, result.change, &version->handle);
 			return;				/* ANY-1 */
 		}
@@ -681,7 +761,7 @@ zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlot *slot, boo
 	}
 	if (estate->es_snapshot != NULL && IsMVCCSnapshot(estate->es_snapshot))
 	{
-		if (IsolationUsesXactSnapshot() && slot_use(estate, slot) == SLOT_RETURNING)
+		if (IsolationUsesXactSnapshot() && use == SLOT_RETURNING)
 		{
 			fetch_newest(rel, buf, off, estate->es_snapshot, version);
 			if (version->found)

@@ -24,7 +24,11 @@ extern void zany_fetch(Relation rel, Buffer buf, OffsetNumber off, TupleTableSlo
  */
 extern void zany_unclear(uint64 *answered, uint64 *refused);
 
-/* For the shared memory hooks in hooks.c: the counters of zany_unclear. */
+/*
+ * zany_shmem_size, zany_shmem_startup: return the size of the counters of
+ * zany_unclear, and create them in shared memory or attach to them. Called by
+ * the shared memory hooks.
+ */
 extern Size zany_shmem_size(void);
 extern void zany_shmem_startup(void);
 

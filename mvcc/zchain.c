@@ -2,18 +2,7 @@
  * mvcc/zchain.c - what a discarded record means to the reader of a chain.
  *
  * Called by zchain_next, so for all readers of chains. Owns rule VIS-4 of
- * mvcc/README.md:
- *	(VIS-4)	a record that had been discarded when the page was copied, and to
- *			which the chain of a slot leads nevertheless, belongs to a
- *			transaction that is visible to all: a change that was rolled back
- *			is discarded only when no chain leads to it any more. A record that
- *			was discarded later may be such a change, unless no record above it
- *			is aborted, for aborted records are the newest ones of a chain.
- *			Then the page is copied again, and likewise if the head itself is
- *			discarded. Nothing is undone on a page while it stays locked: what
- *			has been discarded then is visible to all.
- *
- * Takes no locks but those of zu_fetch.
+ * mvcc/README.md. Takes no locks but those of zu_fetch.
  */
 #include "postgres.h"
 
@@ -52,9 +41,11 @@ has_aborted_above(const ZChain *chain)
 }
 
 /*
- * Decides by VIS-4. chain->gone remembers the record for which the page was
- * copied again: if the copy leads to the same record once more, it had been
- * discarded before that copy was made.
+ * zchain_discarded: See zchain.h. Decides by VIS-4. chain->gone remembers the
+ * record for which the page was copied again: if the new copy leads to the same
+ * record, that had been discarded before this copy was made. If the page stays
+ * locked, nothing is undone on it, so what has been discarded since is visible
+ * to all; but a discarded head is only if `oldest` has passed its transaction.
  */
 ZChainStep
 zchain_discarded(ZChain *chain)

@@ -1,18 +1,15 @@
 /*
  * mvcc/zcommitted.c - transactions that are known to have committed.
  *
- * As long as `oldest` stands, each reader of a page that was changed since
- * asks for the status of the slot's transaction: clog, under a lock that all
- * processes share, and sometimes the array of running transactions. Heap saves
- * these questions by hint bits on its pages. Here a table in shared memory has
- * one bit for each transaction of the latest few million: no page becomes
- * dirty, nothing is logged, and a standby has it as well.
+ * As long as `oldest` does not advance, each reader of a page that was changed
+ * since looks up the status of the slot's transaction: in clog, under a lock
+ * that all processes share, and sometimes in the array of running transactions.
+ * Heap stores the result in hint bits of its rows. Here a table in shared
+ * memory has one bit for each transaction of the latest few million: no page
+ * becomes dirty, nothing is logged, and a standby has the table as well.
  *
- * Owns rule VIS-9 of mvcc/README.md:
- *	(VIS-9)	a transaction is noted only after it was found committed in clog
- *			and gone from the array of running transactions. Neither ever
- *			becomes untrue: what clog loses in a crash (the end of an
- *			asynchronous commit) this table, in shared memory, loses too.
+ * Owns rule VIS-9 of mvcc/README.md. A crash that loses the end of an
+ * asynchronous commit in clog loses this table, too.
  *
  * Called by zxid.c, which notes the transactions, and by dml/ and discard/,
  * which only ask; hooks.c creates the table. Takes no locks, except when the
@@ -65,7 +62,10 @@ zcommitted_known(ZXid xid)
 	return word >> 32 == want >> 32 && (word & want & PG_UINT32_MAX) != 0;
 }
 
-/* Changes nothing if the word stands for younger transactions by now. */
+/*
+ * zcommitted_note: See zcommitted.h. Changes nothing if the word stands for
+ * younger transactions by now.
+ */
 void
 zcommitted_note(ZXid xid)
 {
@@ -90,7 +90,7 @@ zcommitted_shmem_size(void)
 	return WORDS * sizeof(pg_atomic_uint64);
 }
 
-/* Creates the table, in which nothing is known, or attaches to it. */
+/* zcommitted_shmem_startup: See zcommitted.h. */
 void
 zcommitted_shmem_startup(void)
 {

@@ -19,7 +19,11 @@ extern bool zcommitted_known(ZXid xid);
  */
 extern void zcommitted_note(ZXid xid);
 
-/* For the shared memory hooks in hooks.c. */
+/*
+ * zcommitted_shmem_size, zcommitted_shmem_startup: return the size of the
+ * table, and create it in shared memory, with nothing known, or attach to it.
+ * Called by the shared memory hooks.
+ */
 extern Size zcommitted_shmem_size(void);
 extern void zcommitted_shmem_startup(void);
 

@@ -81,11 +81,12 @@ warn_of_conflicts(Oid relid)
 }
 
 /*
- * Returns `oldest` with the top bit of its lower half inverted (GUARD-1). No
- * transaction in use has that id. Of two such numbers of one row's versions
- * the second is that of a later `oldest`: the writer that replaced the first
- * version is invisible to the snapshot of the reader of the first number, so
- * it is not before the first `oldest`, but it is before the second.
+ * zguard_forgotten_xmin: See zguard.h. Returns `oldest` with the top bit of
+ * its lower half inverted (GUARD-1). No transaction in use has that id. Of two
+ * such numbers of one row's versions the second is that of a later `oldest`:
+ * the writer that replaced the first version is invisible to the snapshot of
+ * the reader of the first number, so it is not before the first `oldest`, but
+ * it is before the second.
  */
 TransactionId
 zguard_forgotten_xmin(const ZHeapSlot *slot)
@@ -419,9 +420,9 @@ reads_xmin(const RelOptInfo *rel, XminSearch *search)
 }
 
 /*
- * Checks all expressions of the level. Called when its paths are complete:
- * views and functions have been expanded then. zundo.allow_xmin_comparison
- * allows all comparisons.
+ * zguard_check_query: See zguard.h. Checks all expressions of the level.
+ * Called when its paths are complete: views and functions have been expanded
+ * then. zundo.allow_xmin_comparison allows all comparisons.
  */
 void
 zguard_check_query(PlannerInfo *root)
@@ -582,9 +583,9 @@ check_scans(PlanState *state, ModifyTableState *node)
 }
 
 /*
- * Checks the plans of all ModifyTable nodes. Called when the executor has
- * started the query with these flags. zundo.allow_ctid_guard allows all of
- * them.
+ * zguard_check_scans: See zguard.h. Checks the plans of all ModifyTable nodes.
+ * Called when the executor has started the query with these flags.
+ * zundo.allow_ctid_guard allows all of them.
  */
 void
 zguard_check_scans(QueryDesc *query, int eflags)

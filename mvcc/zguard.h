@@ -1,6 +1,6 @@
 /*
  * mvcc/zguard.h - xmin and ctid as guards of updates: what they show, and
- * where they are refused (rules GUARD-1 to GUARD-3).
+ * where they are refused (rules GUARD-1 to GUARD-3; zctid.h has GUARD-4).
  */
 #ifndef ZUNDO_ZGUARD_H
 #define ZUNDO_ZGUARD_H

@@ -2,11 +2,13 @@
  * mvcc/zhandle.c - names for single versions of rows, for queued trigger
  * events.
  *
- * Owns the array of handles of this backend's transaction, and the new version
+ * Owns the array of handles of this backend's transaction, the rows of the
+ * changes that they name, as far as they fit into work_mem, and the new version
  * that belongs to the event whose old one was fetched last. Called by zany.c
- * and zvis.c, and by hooks.c at the ends of statements, subtransactions
- * and transactions. Nothing here is shared or outlives the transaction. No
- * locks, no crash points. Invariants HANDLE-1 to HANDLE-7 in mvcc/README.md.
+ * and zvis.c, by dml/ (rows), and by hooks.c at the ends of statements,
+ * subtransactions and transactions. Nothing here is shared or outlives the
+ * transaction. No locks, no crash points. Invariants HANDLE-1 to HANDLE-8 in
+ * mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -41,9 +43,101 @@ typedef struct MyHandles
 	const void *statement;		/* the query that began last without running
 								 * within another one */
 	KeptVersion kept;
+	ZChangedRow last;			/* of the last change; bytes are in last_bytes */
+	char		last_bytes[2 * BLCKSZ];
+	MemoryContext rows_memory;	/* of the handles' rows, in
+								 * TopTransactionContext; NULL: none yet */
+	Size		rows_size;		/* what they take there */
 } MyHandles;
 
 static MyHandles my;
+
+/* ---- the rows of changes ---- */
+
+/*
+ * zhandle_keep_rows: See zhandle.h. The change is known by its pointer, which
+ * no other record of this transaction has; so nothing has to be forgotten
+ * before the transaction ends.
+ */
+void
+zhandle_keep_rows(const ZChangedRow *rows)
+{
+	Assert(rows->change != InvalidUndoPtr);
+	Assert(rows->oldlen > 0 && rows->oldlen <= BLCKSZ && rows->newlen <= BLCKSZ);
+	my.last = *rows;
+	my.last.old = my.last_bytes;
+	my.last.new = my.last_bytes + rows->oldlen;
+	memcpy(my.last_bytes, rows->old, rows->oldlen);
+	if (rows->newlen > 0)
+		memcpy(my.last_bytes + rows->oldlen, rows->new, rows->newlen);
+}
+
+const ZChangedRow *
+zhandle_kept_rows(UndoPtr change)
+{
+	return change != InvalidUndoPtr && my.last.change == change ? &my.last : NULL;
+}
+
+/* Returns what a copy of the rows takes. */
+static inline Size
+rows_size(const ZChangedRow *rows)
+{
+	return sizeof(ZChangedRow) + rows->oldlen + rows->newlen;
+}
+
+/*
+ * Returns a copy of the rows that are kept, if they are of this change; NULL
+ * also if the copies of this transaction would take more than work_mem, or
+ * there is no memory.
+ */
+static const ZChangedRow *
+copy_rows(UndoPtr change)
+{
+	Size		size = rows_size(&my.last);
+	ZChangedRow *rows;
+
+	if (my.last.change != change || my.rows_size + size > work_mem * (Size) 1024)
+		return NULL;
+	if (my.rows_memory == NULL)
+		my.rows_memory = AllocSetContextCreate(TopTransactionContext,
+											   "zundo rows of trigger events",
+											   ALLOCSET_DEFAULT_SIZES);
+	rows = MemoryContextAllocExtended(my.rows_memory, size, MCXT_ALLOC_NO_OOM);
+	if (rows == NULL)
+		return NULL;
+	my.rows_size += size;
+	*rows = my.last;
+	rows->old = (char *) (rows + 1);
+	rows->new = rows->old + rows->oldlen;
+	memcpy(rows + 1, my.last_bytes, my.last.oldlen + my.last.newlen);
+	return rows;
+}
+
+/* Makes *version a version with these bytes, whose writer is not known. */
+static void
+row_version(const char *row, uint32 len, ZVersion *version)
+{
+	memcpy(version->buf, row, len);
+	version->row = version->buf;
+	version->len = len;
+	version->found = true;
+	version->writer_known = false;
+	version->xmax = InvalidZXid;
+	version->chain_xid = InvalidZXid;
+	version->chain = InvalidUndoPtr;
+	version->newest_xid = InvalidZXid;
+	ItemPointerSetInvalid(&version->handle);
+}
+
+void
+zhandle_old_version(const ZChangedRow *rows, ZVersion *version)
+{
+	row_version(rows->old, rows->oldlen, version);
+	version->chain_xid = rows->chain_xid;
+	version->chain = rows->chain;
+}
+
+/* ---- handles ---- */
 
 /*
  * Makes room for one more handle. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if
@@ -70,6 +164,28 @@ make_room(void)
 }
 
 /*
+ * Cuts the array off behind the first n handles, and frees the rows of the
+ * others.
+ */
+static void
+cut_to(uint32 n)
+{
+	if (n == 0 && my.rows_memory != NULL)
+	{
+		MemoryContextReset(my.rows_memory);
+		my.rows_size = 0;
+	}
+	for (uint32 i = n; i < my.nhandles && my.rows_size > 0; i++)
+		if (my.handles[i].rows != NULL)
+		{
+			Assert(my.rows_size >= rows_size(my.handles[i].rows));
+			my.rows_size -= rows_size(my.handles[i].rows);
+			pfree(unconstify(ZChangedRow *, my.handles[i].rows));
+		}
+	my.nhandles = n;
+}
+
+/*
  * Returns whether an event of this table can be deferred. Events of a
  * partition may be queued for the partitioned table's triggers, so it always
  * can.
@@ -88,9 +204,9 @@ may_be_deferred(Relation rel)
 }
 
 /*
- * Returns the same handle again for a second call about one change: an update
- * that moves a row to another partition asks twice for the old row of its
- * deletion.
+ * zhandle_make: See zhandle.h. A second call for the same change returns the
+ * same handle: the server asks twice for the old row when an update moves it
+ * to another partition.
  */
 void
 zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, ItemPointer tid)
@@ -102,9 +218,12 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 	if (my.nhandles == 0 || my.handles[my.nhandles - 1].change != change ||
 		my.handles[my.nhandles - 1].subid != subid)
 	{
+		const ZChangedRow *rows = copy_rows(change);
+
 		make_room();
 		handle = &my.handles[my.nhandles++];
 		handle->change = change;
+		handle->rows = rows;
 		handle->reloid = RelationGetRelid(rel);
 		handle->block = block;
 		handle->off = off;
@@ -116,8 +235,9 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 }
 
 /*
- * Looks the handle up. A subtransaction's abort may have cut the array off
- * below n; the element may then be another table's.
+ * zhandle_find: See zhandle.h. Element n may be missing, or belong to a later
+ * handle of another table, if a subtransaction's abort has shortened the
+ * array.
  */
 const ZHandle *
 zhandle_find(Oid reloid, const ItemPointerData *tid)
@@ -130,11 +250,14 @@ zhandle_find(Oid reloid, const ItemPointerData *tid)
 	return &my.handles[n];
 }
 
-/* Copies only the row's bytes, not the whole buffer of the version. */
+/*
+ * zhandle_keep_new: See zhandle.h. Copies only the row's bytes, not the whole
+ * buffer of the version.
+ */
 void
 zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 {
-	Assert(version->found && version->len <= BLCKSZ);	/* HANDLE-3 */
+	Assert(version->found && version->len <= BLCKSZ);
 	my.kept.valid = true;
 	my.kept.reloid = handle->reloid;
 	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
@@ -144,8 +267,29 @@ zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 }
 
 /*
- * Hands out the version kept. Called for every fetch of a row version: mostly
- * nothing is kept.
+ * zhandle_keep_new_row: See zhandle.h. The writer is known: it is the change.
+ */
+void
+zhandle_keep_new_row(const ZHandle *handle)
+{
+	const ZChangedRow *rows = handle->rows;
+
+	Assert(rows != NULL && rows->change == handle->change);
+	if (rows->newlen == 0)
+		return;
+	my.kept.valid = true;
+	my.kept.reloid = handle->reloid;
+	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
+	row_version(rows->new, rows->newlen, &my.kept.version);
+	my.kept.version.writer_known = true;
+	my.kept.version.xmin = rows->xid;
+	my.kept.version.cmin = rows->cid;
+	my.kept.version.writer = rows->change;
+}
+
+/*
+ * zhandle_take_new: See zhandle.h. Called for every fetch of a row version,
+ * and mostly there is none.
  */
 const ZVersion *
 zhandle_take_new(Relation rel, const ItemPointerData *tid)
@@ -167,8 +311,8 @@ zhandle_statement_begin(const QueryDesc *query)
 }
 
 /*
- * Cuts the array off, but for handles of earlier statements and, up to the
- * last of these, of deferrable events.
+ * zhandle_statement_end: See zhandle.h. Cuts the array off, but for handles of
+ * earlier statements and, up to the last of these, of deferrable events.
  */
 void
 zhandle_statement_end(const QueryDesc *query)
@@ -177,28 +321,35 @@ zhandle_statement_end(const QueryDesc *query)
 	if (query != my.statement)
 		return;
 	my.statement = NULL;
-	my.nhandles = Min(my.nhandles, Max(my.nlasting, my.nbefore));
+	cut_to(Min(my.nhandles, Max(my.nlasting, my.nbefore)));
 }
 
 /*
- * Cuts the array off. Subtransaction ids only grow, so the handles of mySubid
- * and its children are at the end (HANDLE-1).
+ * zhandle_at_subxact_abort: See zhandle.h. Cuts the array off. Subtransaction
+ * ids only grow, so the handles of mySubid and its children are at the end
+ * (HANDLE-1).
  */
 void
 zhandle_at_subxact_abort(SubTransactionId mySubid)
 {
-	while (my.nhandles > 0 && my.handles[my.nhandles - 1].subid >= mySubid)
-		my.nhandles--;
+	uint32		n = my.nhandles;
+
+	while (n > 0 && my.handles[n - 1].subid >= mySubid)
+		n--;
+	cut_to(n);
 	my.nlasting = Min(my.nlasting, my.nhandles);
 	my.kept.valid = false;
 }
 
-/* Forgets all handles and the version kept. */
+/* zhandle_at_xact_end: See zhandle.h. Forgets all handles, and what is kept. */
 void
 zhandle_at_xact_end(void)
 {
-	/* the array lives in the transaction's memory and is freed with it */
+	/* array and rows live in the transaction's memory and are freed with it */
 	my.handles = NULL;
 	my.nhandles = my.capacity = my.nlasting = 0;
 	my.kept.valid = false;
+	my.last.change = InvalidUndoPtr;
+	my.rows_memory = NULL;
+	my.rows_size = 0;
 }

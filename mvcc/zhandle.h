@@ -8,7 +8,7 @@
  * our own transaction), and means the version before that change. The new
  * row's TID in the same event stays the TID of the row; the server fetches
  * that row right after the old one. mvcc/README.md has the rules HANDLE-1 to
- * HANDLE-7.
+ * HANDLE-8.
  */
 #ifndef ZUNDO_ZHANDLE_H
 #define ZUNDO_ZHANDLE_H
@@ -16,10 +16,26 @@
 #include "executor/execdesc.h"
 #include "mvcc/zvis.h"
 
+/* A row before and after one of our own changes, in memory. */
+typedef struct ZChangedRow
+{
+	UndoPtr		change;			/* the record of the update or delete */
+	ZXid		xid;			/* of the change */
+	CommandId	cid;
+	ZXid		chain_xid;		/* where the search for the writer of the old
+								 * row begins, as in ZVersion */
+	UndoPtr		chain;
+	const char *old;
+	const char *new;
+	uint32		oldlen;
+	uint32		newlen;			/* 0: the row was not updated in place */
+} ZChangedRow;
+
 /* What a handle names. */
 typedef struct ZHandle
 {
 	UndoPtr		change;			/* the record of the update or delete */
+	const ZChangedRow *rows;	/* of that change; NULL: to be found by a walk */
 	Oid			reloid;
 	BlockNumber block;
 	OffsetNumber off;
@@ -40,9 +56,21 @@ zhandle_is(const ItemPointerData *tid)
 }
 
 /*
+ * zhandle_keep_rows: keeps copies of the rows of our last change for which an
+ * event may be queued, until the next such change. zhandle_kept_rows: returns
+ * them, or NULL if they are of another change than this one (HANDLE-8).
+ */
+extern void zhandle_keep_rows(const ZChangedRow *rows);
+extern const ZChangedRow *zhandle_kept_rows(UndoPtr change);
+
+/* zhandle_old_version: makes *version the row before the change. */
+extern void zhandle_old_version(const ZChangedRow *rows, ZVersion *version);
+
+/*
  * zhandle_make: sets *tid to the handle for our own change of the row at
- * (block, off). Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if the transaction has
- * too many handles, and an error if memory is short.
+ * (block, off), and remembers the rows that are kept for the change, if memory
+ * allows. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if the transaction has too many
+ * handles, and an error if memory is short.
  */
 extern void zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change,
 						 ItemPointer tid);
@@ -71,6 +99,12 @@ extern const ZHandle *zhandle_find(Oid reloid, const ItemPointerData *tid);
  * for the next fetch of its row.
  */
 extern void zhandle_keep_new(const ZHandle *handle, const ZVersion *version);
+
+/*
+ * zhandle_keep_new_row: does so with the row that the handle has in memory, if
+ * the change was an update in place.
+ */
+extern void zhandle_keep_new_row(const ZHandle *handle);
 
 /*
  * zhandle_take_new: returns the version kept if it is one of the row at tid of

@@ -28,8 +28,9 @@ struct ZHistory
 };
 
 /*
- * Makes a snapshot of its own with xmin = xmax = horizon: it sees exactly the
- * committed transactions before the horizon.
+ * zhistory_create: See zhistory.h. Makes a snapshot of its own with xmin =
+ * xmax = horizon: it sees exactly the committed transactions before the
+ * horizon.
  */
 ZHistory *
 zhistory_create(Relation rel, TransactionId horizon)
@@ -53,7 +54,10 @@ zhistory_free(ZHistory *history)
 	pfree(history);
 }
 
-/* Copies the slots together with the page, as VIS-1 wants. */
+/*
+ * zhistory_load: See zhistory.h. Copies the slots together with the page, as
+ * VIS-1 wants.
+ */
 Page
 zhistory_load(ZHistory *history, Buffer buf)
 {
@@ -137,7 +141,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 	return ZHISTORY_VERSION;
 }
 
-/* Begins a walk on the copy of the page. */
+/* zhistory_first: See zhistory.h. Begins a walk on the copy of the page. */
 ZHistoryResult
 zhistory_first(ZHistory *history, OffsetNumber off, ZHistoryVersion *version)
 {

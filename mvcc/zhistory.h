@@ -36,7 +36,8 @@ typedef enum ZHistoryResult
 /*
  * zhistory_create: returns a history for rows of rel, allocated in
  * CurrentMemoryContext. A change counts as seen by every snapshot if its
- * transaction is before horizon and has committed.
+ * transaction is before horizon and has committed. zhistory_free: frees it
+ * with all its memory.
  */
 extern ZHistory *zhistory_create(Relation rel, TransactionId horizon);
 extern void zhistory_free(ZHistory *history);

@@ -35,19 +35,22 @@ static struct
 								 * replication */
 	ZLevel	   *current;		/* NULL = &none */
 	LockedRow  *locked;			/* of all levels */
+	struct
+	{
+		Oid			reloid;		/* InvalidOid: none */
+		ItemPointerData tid;
+		CommandId	cid;
+	}			found;			/* outside of any query (DML-15) */
 }			levels;
 
-/* Returns the innermost level. */
+/* zlevel_current: See zlevel.h. */
 ZLevel *
 zlevel_current(void)
 {
 	return levels.current != NULL ? levels.current : &levels.none;
 }
 
-/*
- * Enters a level: *level becomes the innermost one until zlevel_pop. estate is
- * that of the query, or NULL for a utility command.
- */
+/* zlevel_push: See zlevel.h. */
 void
 zlevel_push(ZLevel *level, EState *estate)
 {
@@ -58,7 +61,7 @@ zlevel_push(ZLevel *level, EState *estate)
 	levels.current = level;
 }
 
-/* Leaves the innermost level. Returns whether it was the last one. */
+/* zlevel_pop: See zlevel.h. */
 bool
 zlevel_pop(ZLevel *level)
 {
@@ -67,10 +70,7 @@ zlevel_pop(ZLevel *level)
 	return level->outer == &levels.none;
 }
 
-/*
- * Returns whether no query is being executed: all levels, if any, are those of
- * utility commands.
- */
+/* zlevel_outermost: See zlevel.h. */
 bool
 zlevel_outermost(void)
 {
@@ -110,20 +110,14 @@ find_locked(Relation rel, const ItemPointerData *tid)
 	return NULL;
 }
 
-/*
- * Returns whether the current level has locked some version at tid for the row
- * that it is processing.
- */
+/* zlevel_has_locked: See zlevel.h. */
 bool
 zlevel_has_locked(Relation rel, const ItemPointerData *tid)
 {
 	return find_locked(rel, tid) != NULL;
 }
 
-/*
- * Returns whether the current level has locked exactly this version for the
- * row that it is processing.
- */
+/* zlevel_is_locked: See zlevel.h. */
 bool
 zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 {
@@ -133,10 +127,8 @@ zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 }
 
 /*
- * Notes that tuple_lock has locked the newest version at tid, written by the
- * record writer, for the row that the current level is about to change. Not
- * called for FOR UPDATE, whose locks are part of the plan. Does nothing
- * outside of a query.
+ * zlevel_note_locked: See zlevel.h. The note lives in the memory of the row
+ * that the query is processing, and unlinks itself when that is reset.
  */
 void
 zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
@@ -164,10 +156,7 @@ zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 	row->writer = writer;
 }
 
-/*
- * Notes that the current level has changed the row at tid: what it had locked
- * there for this change does not matter any more.
- */
+/* zlevel_forget_locked: See zlevel.h. */
 void
 zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 {
@@ -175,13 +164,36 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 
 	if (unlikely(row != NULL))
 		row->reloid = InvalidOid;	/* its memory is freed before the next row */
+	if (unlikely(zlevel_current()->estate == NULL))
+		levels.found.reloid = InvalidOid;
+}
+
+/* zlevel_note_found: See zlevel.h. */
+void
+zlevel_note_found(Relation rel, const ItemPointerData *tid, CommandId cid)
+{
+	Assert(zlevel_current()->estate == NULL);
+	levels.found.reloid = RelationGetRelid(rel);
+	levels.found.tid = *tid;
+	levels.found.cid = cid;
 }
 
 /*
- * Notes that the current level has changed the row at tid by the record
- * change, and that the server will ask for the old row. event: it may also
- * queue a trigger's event.
+ * zlevel_found_by: See zlevel.h. A version that our transaction has written
+ * since then, in a trigger function, is not the one that was found.
  */
+CommandId
+zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid)
+{
+	if (likely(levels.found.reloid != RelationGetRelid(rel)) ||
+		zlevel_current()->estate != NULL ||
+		!ItemPointerEquals(&levels.found.tid, unconstify(ItemPointerData *, tid)))
+		return cid;
+	Assert(levels.found.cid <= cid);
+	return levels.found.cid;
+}
+
+/* zlevel_note_change: See zlevel.h. */
 void
 zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change, bool event)
 {
@@ -194,9 +206,10 @@ zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change, boo
 	level->tid = *tid;
 }
 
-/* Forgets the last change that was made outside of the executor. */
+/* zlevel_at_xact_end: See zlevel.h. */
 void
 zlevel_at_xact_end(void)
 {
 	levels.none.change = InvalidUndoPtr;
+	levels.found.reloid = InvalidOid;
 }

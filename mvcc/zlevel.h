@@ -28,18 +28,61 @@ typedef struct ZLevel
 	ItemPointerData tid;
 } ZLevel;
 
+/*
+ * zlevel_push: enters a level: *level becomes the innermost one until
+ * zlevel_pop. estate is that of the query, or NULL for a utility command.
+ *
+ * zlevel_pop: leaves level, which is the innermost one. Returns whether no
+ * other is left. An error must pass zlevel_pop, too.
+ *
+ * zlevel_current: returns the innermost level; if there is none, one without
+ * an EState that stands for the session. Never NULL.
+ *
+ * zlevel_outermost: returns whether no query is being executed: all levels, if
+ * any, are those of utility commands.
+ */
 extern void zlevel_push(ZLevel *level, EState *estate);
 extern bool zlevel_pop(ZLevel *level);
 extern ZLevel *zlevel_current(void);
 extern bool zlevel_outermost(void);
 
+/*
+ * zlevel_has_locked, zlevel_is_locked: return whether the current level has
+ * locked, for the row that it is processing, some version at tid, or exactly
+ * the version that the record at writer has written.
+ *
+ * zlevel_note_locked: notes that tuple_lock has locked the newest version at
+ * tid, written by the record at writer, for the row that the current level is
+ * about to change. Not called for FOR UPDATE, whose locks are part of the
+ * plan. Does nothing outside of a query.
+ *
+ * zlevel_forget_locked: notes that the current level has changed the row at
+ * tid: what it had locked or found there for this change does not matter any
+ * more.
+ *
+ * zlevel_note_found: notes that command cid, outside of any query, has found
+ * and locked the row at tid, which it is about to change.
+ *
+ * zlevel_found_by: returns the command that has found the row at tid which
+ * command cid is to change: the one noted by zlevel_note_found, else cid.
+ *
+ * zlevel_note_change: notes that the current level has changed the row at tid
+ * by the record at change, and that the server will ask for the old row.
+ * event: it may also queue a trigger's event.
+ */
 extern bool zlevel_has_locked(Relation rel, const ItemPointerData *tid);
 extern bool zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer);
 extern void zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer);
 extern void zlevel_forget_locked(Relation rel, const ItemPointerData *tid);
+extern void zlevel_note_found(Relation rel, const ItemPointerData *tid, CommandId cid);
+extern CommandId zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid);
 extern void zlevel_note_change(Relation rel, const ItemPointerData *tid, UndoPtr change,
 							   bool event);
 
+/*
+ * zlevel_at_xact_end: forgets the last change that was made outside of the
+ * executor. Called after every end of a transaction. Raises no error.
+ */
 extern void zlevel_at_xact_end(void);
 
 #endif

@@ -17,8 +17,9 @@
 #include "utils/rel.h"
 
 /*
- * Begins at the slot's first record. If the owner is before `oldest`, all
- * lockers that the list names have ended: then the list is empty.
+ * zlocklist_begin: See zlocks.h. Begins at the slot's first record. If the
+ * owner is before `oldest`, all lockers that the list names have ended: then
+ * the list is empty.
  */
 void
 zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
@@ -61,9 +62,9 @@ next_record(ZLockScan *scan)
 }
 
 /*
- * Passes over locks of transactions that have ended. If the writer of a record
- * has aborted, only those of its entries are valid that were copied from an
- * older list (ZLOCK_SURE).
+ * zlocklist_next: See zlocks.h. Passes over locks of transactions that have
+ * ended. If the writer of a record has aborted, only those of its entries are
+ * valid that were copied from an older list (ZLOCK_SURE).
  */
 bool
 zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
@@ -199,7 +200,7 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 }
 
 /*
- * Adds all that hold rows by slot s, of whichever kind it is: a list of locks,
+ * Adds the holders of rows by slot s, of whichever kind it is: a list of locks,
  * inline locks, or a chain of changes. A slot whose owner is before `oldest`
  * holds nothing.
  */
@@ -231,8 +232,8 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 }
 
 /*
- * Collects all that hold rows of the page, by slots on the overflow page too,
- * and uses the locks only, not the changes.
+ * zpage_locked_items: See zlocks.h. Collects all that hold rows of the page,
+ * by slots on the overflow page too, and uses the locks only, not the changes.
  */
 void
 zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
@@ -284,8 +285,8 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 }
 
 /*
- * Collects the holders by all slots, then drops those whose row was not on the
- * page when the slots were copied.
+ * zpage_holders: See zlocks.h. Collects the holders by all slots, then drops
+ * those whose row was not on the page when the slots were copied.
  */
 ZHolder *
 zpage_holders(Relation rel, BlockNumber block, int *n)

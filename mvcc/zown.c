@@ -45,9 +45,9 @@ typedef struct Run
 } Run;
 
 /*
- * A command may call others, which have greater cids, and continue when they
- * are done. So a record may lie above one of a greater cid, and a snapshot
- * that was taken in between, for a cursor, accepts the upper one alone. Each
+ * A command that calls functions continues with its own, smaller cid when they
+ * return. Its next record is then newer than records of a greater cid. A
+ * cursor opened in between sees the newer record and not the older ones. Each
  * element stands for all pages that hash to it: the greatest cid of our
  * records in this transaction, and the smallest curcid of a snapshot below
  * which our records are known to be in cid order.
@@ -91,6 +91,10 @@ typedef struct MyRecords
 	bool		any_noted;		/* orders is in use */
 	bool		on_unseen;		/* see zown_note_push */
 	OwnChain	chain;
+	uint32		newest[ZHEAP_MAX_OFFSET + 1];	/* of chain.entries, the
+												 * newest one about each row,
+												 * + 1; 0 = none. Only valid
+												 * while chain.n > 0 */
 	Checkpoint	checkpoints[MAX_CHECKPOINTS];
 	int			ncheckpoints;
 	MemoryContext checkpoint_memory;	/* in TopTransactionContext */
@@ -122,10 +126,10 @@ note_written(int first, int last)
 }
 
 /*
- * Notes the order of cids and extends the run. A cid smaller than the greatest
- * one so far breaks the order: from then on only a snapshot that accepts all
- * our records so far may stop at one of them. A record that does not continue
- * the run begins a new one.
+ * zown_note: See zown.h. Notes the order of cids and extends the run. A cid
+ * smaller than the greatest one so far breaks the order: from then on only a
+ * snapshot that accepts all our records so far may stop at one of them. A
+ * record that does not continue the run begins a new one.
  */
 void
 zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n, CommandId cid,
@@ -154,8 +158,8 @@ zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber first, int n,
 }
 
 /*
- * Returns the record below the run if head is the run's newest one and off is
- * not among its rows; else head.
+ * zown_skip: See zown.h. Returns the record below the run if head is the run's
+ * newest one and off is not among its rows; else head.
  */
 UndoPtr
 zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr head)
@@ -169,7 +173,8 @@ zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off, UndoPtr 
 }
 
 /*
- * Returns the record below the run only if head is the newest one of the run.
+ * zown_below: See zown.h. Returns the record below the run only if head is the
+ * newest one of the run.
  */
 UndoPtr
 zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr prev)
@@ -181,8 +186,8 @@ zown_below(RelFileNumber relnumber, BlockNumber block, UndoPtr head, UndoPtr pre
 }
 
 /*
- * Remembers only that one of our snapshots may not see xid: then VIS-3 is not
- * used for own records until the transaction ends.
+ * zown_note_push: See zown.h. Remembers only that one of our snapshots may not
+ * see xid: then VIS-3 is not used for own records until the transaction ends.
  */
 void
 zown_note_push(ZXid xid)
@@ -219,6 +224,21 @@ forget_checkpoints(void)
 		MemoryContextReset(my.checkpoint_memory);
 }
 
+/* Notes the entries from 'from' on as the newest ones about their rows. */
+static void
+note_newest(uint32 from)
+{
+	if (from == 0)
+		memset(my.newest, 0, sizeof(my.newest));
+	for (uint32 i = from; i < my.chain.n; i++)
+	{
+		const ZChainEntry *entry = &my.chain.entries[i];
+
+		for (int off = entry->first; off <= Min((int) entry->last, ZHEAP_MAX_OFFSET); off++)
+			my.newest[off] = i + 1;
+	}
+}
+
 /*
  * Puts the records from head down to stop, the newest one of the list, or all
  * own ones if stop is invalid, at the end of the list. The list gets its new
@@ -233,7 +253,8 @@ collect_chain(UndoPtr head, UndoPtr stop)
 	ZHeads		heads;
 	ZChain		above;
 	ZuRecord	rec;
-	uint32		n = my.chain.n;
+	uint32		before = my.chain.n;
+	uint32		n = before;
 
 	Assert(n == 0 || stop == my.chain.entries[n - 1].ptr);
 	zchain_begin_at(&above, my.chain.relnumber, my.chain.block, head, zu_oldest_for(head), buf);
@@ -284,13 +305,14 @@ collect_chain(UndoPtr head, UndoPtr stop)
 		my.chain.entries[i] = swap;
 	}
 	my.chain.n = n;
+	note_newest(before);
 }
 
 /*
- * Keeps the list from call to call: cuts it back where a rollback has taken
- * the newest records away, and extends it by the records that lie above it
- * now. Drops the checkpoints when the list becomes shorter, since they are
- * known by their place in it.
+ * zown_chain: See zown.h. Keeps the list from call to call: cuts it back where
+ * a rollback has taken the newest records away, and extends it by the records
+ * that lie above it now. Drops the checkpoints when the list becomes shorter,
+ * since they are known by their place in it.
  */
 const ZChainEntry *
 zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
@@ -307,8 +329,11 @@ zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 		if (my.chain.entries[i].ptr == head)
 		{
 			if (my.chain.n != i + 1)
+			{
+				my.chain.n = i + 1;
 				forget_checkpoints();
-			my.chain.n = i + 1;
+				note_newest(0);
+			}
 			*n = my.chain.n;
 			return my.chain.entries;
 		}
@@ -325,9 +350,16 @@ zown_chain(RelFileNumber relnumber, BlockNumber block, UndoPtr head, uint32 *n)
 	return my.chain.entries;
 }
 
+uint32
+zown_chain_newest(OffsetNumber off)
+{
+	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET && my.newest[off] <= my.chain.n);
+	return my.newest[off];
+}
+
 /*
- * Looks first at the records behind the last one found, since events fire in
- * the order of their changes.
+ * zown_chain_find: See zown.h. Looks first at the records behind the last one
+ * found, since events fire in the order of their changes.
  */
 bool
 zown_chain_find(UndoPtr change, uint32 *at)
@@ -351,7 +383,10 @@ zown_chain_find(UndoPtr change, uint32 *at)
 	return false;
 }
 
-/* Searches all checkpoints: they are few enough (MAX_CHECKPOINTS). */
+/*
+ * zown_checkpoint: See zown.h. Searches all checkpoints: they are few enough
+ * (MAX_CHECKPOINTS).
+ */
 const char *
 zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
 {
@@ -373,8 +408,8 @@ zown_checkpoint(OffsetNumber off, uint32 *at, int *len)
 }
 
 /*
- * Keeps a copy. When all MAX_CHECKPOINTS places are taken, forgets the old
- * ones.
+ * zown_keep_checkpoint: See zown.h. Keeps a copy. When all MAX_CHECKPOINTS
+ * places are taken, forgets the old ones.
  */
 void
 zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
@@ -398,9 +433,9 @@ zown_keep_checkpoint(OffsetNumber off, uint32 at, const char *row, int len)
 }
 
 /*
- * Forgets what was noted. The list and the checkpoints live in the
- * transaction's memory, which is freed with it. orders is cleared only if it
- * was used: it is 2 kB.
+ * zown_at_xact_end: See zown.h. Forgets what was noted. The list and the
+ * checkpoints live in the transaction's memory, which is freed with it. orders
+ * is cleared only if it was used: it is 2 kB.
  */
 void
 zown_at_xact_end(void)

@@ -75,6 +75,13 @@ extern const ZChainEntry *zown_chain(RelFileNumber relnumber, BlockNumber block,
 									 uint32 *n);
 
 /*
+ * zown_chain_newest: returns how many records of the list that zown_chain has
+ * returned last, none of them empty, there are up to the newest one about the
+ * row at off; 0 if there is none.
+ */
+extern uint32 zown_chain_newest(OffsetNumber off);
+
+/*
  * zown_chain_find: sets *at to the place of change in the list that zown_chain
  * has returned last; returns false if it is not there.
  */

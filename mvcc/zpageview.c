@@ -94,8 +94,8 @@ typedef struct Collector
 } Collector;
 
 /*
- * Allocates the view in CurrentMemoryContext. Its memory for old versions is
- * allocated when it is needed.
+ * zpage_view_create: See zpageview.h. The memory for old versions is allocated
+ * when it is needed.
  */
 ZPageView *
 zpage_view_create(void)
@@ -112,7 +112,7 @@ zpage_view_create(void)
 	return view;
 }
 
-/* Frees the view and all its memory. */
+/* zpage_view_free: See zpageview.h. */
 void
 zpage_view_free(ZPageView *view)
 {
@@ -399,7 +399,8 @@ emit_row(ZPageView *view, OffsetNumber off, const char *row, int len, int slotno
  * The row's chain has unaccepted records: they are undone one after the other
  * on a copy of the row, at first by the list of the slot in its newest header,
  * then by that of the slot in the header before, and so on. bytes is NULL for
- * a stub.
+ * a stub. Raises ERRCODE_DATA_CORRUPTED if the chain does not lead to the
+ * version.
  */
 static void
 rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader header)
@@ -625,7 +626,7 @@ copy_wanted(ZPageView *view, Page src)
 
 /*
  * Makes one attempt to fill the view. Returns false if undo that the copy
- * needs has been discarded meanwhile.
+ * needs has been discarded meanwhile. Raises ERRCODE_DATA_CORRUPTED.
  */
 static bool
 view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
@@ -679,9 +680,9 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 }
 
 /*
- * Makes attempts until one succeeds. The working state is allocated once per
- * backend, since it is too large for the stack; each attempt sets what it
- * needs of it.
+ * zvis_page: See zpageview.h. Makes attempts until one succeeds. The working
+ * state is allocated once per backend, since it is too large for the stack;
+ * each attempt sets what it needs of it.
  */
 void
 zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)

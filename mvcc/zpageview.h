@@ -44,7 +44,11 @@ typedef struct ZPageView
 	PGAlignedBlock page;		/* the copy */
 } ZPageView;
 
-extern ZPageView *zpage_view_create(void);	/* in CurrentMemoryContext */
+/*
+ * zpage_view_create: returns an empty view, allocated in CurrentMemoryContext.
+ * zpage_view_free: frees it with all its memory.
+ */
+extern ZPageView *zpage_view_create(void);
 extern void zpage_view_free(ZPageView *view);
 
 /*

@@ -24,9 +24,9 @@ static struct
 }			last_page;
 
 /*
- * The tag of a local buffer does not tell whose it is: the file of a temporary
- * table may have the number of another table's, also of another session's
- * temporary table, which ReadBuffer refuses.
+ * zread_page: See zread.h. The tag of a local buffer does not tell whose it
+ * is: the file of a temporary table may have the number of another table's,
+ * also of another session's temporary table, which ReadBuffer refuses.
  */
 Buffer
 zread_page(Relation rel, BlockNumber block)

@@ -14,7 +14,10 @@
 #include "undo/undo_overflow.h"
 #include "utils/rel.h"
 
-/* Returns what errdetail does, for use in an ereport. */
+/*
+ * zoverflow_fault: See zslots.h. Returns what errdetail does, for use in an
+ * ereport.
+ */
 int
 zoverflow_fault(Buffer buf, BlockNumber overflow)
 {
@@ -22,13 +25,14 @@ zoverflow_fault(Buffer buf, BlockNumber overflow)
 		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
 						 overflow, "zundo.undo_log");
 	return errdetail("It and its overflow transaction slots in block %u of relation \"%s\" are "
-					 "not of one time: "
-					 "a write of one of them is lost.", overflow, "zundo.undo_log");
+					 "not of one time. "
+					 "A write of one of them was lost.", overflow, "zundo.undo_log");
 }
 
 /*
- * Locks the overflow page and compares the two pages: they fit if both have
- * counted the same number of changes (OVERFLOW-3 in page/zoverflow.h).
+ * zvis_overflow_lock: See zslots.h. Locks the overflow page and compares the
+ * two pages: they fit if both have counted the same number of changes
+ * (OVERFLOW-3 in page/zoverflow.h).
  */
 Buffer
 zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
@@ -61,7 +65,10 @@ copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 	UnlockReleaseBuffer(buf);
 }
 
-/* Copies `oldest` together with the slots, under the page's lock (VIS-1). */
+/*
+ * zslots_copy_raw: See zslots.h. Copies `oldest` together with the slots,
+ * under the page's lock (VIS-1).
+ */
 void
 zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
@@ -87,8 +94,8 @@ hide_locks(ZPageSlot *slot)
 }
 
 /*
- * Slots without undo, with locks only, or of temporary tables have no undo
- * that can be lost.
+ * zslot_xid_in_doubt: See zslots.h. Slots without undo, with locks only, or of
+ * temporary tables have no undo that can be lost.
  */
 ZXid
 zslot_xid_in_doubt(const ZPageSlot *slot)
@@ -113,7 +120,8 @@ mark_lost(ZPageSlot *slot)
 }
 
 /*
- * Copies the slots, and hides and marks what visibility must not see as it is.
+ * zslots_copy: See zslots.h. Copies the slots, and hides and marks what
+ * visibility must not see as it is.
  */
 void
 zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
@@ -126,7 +134,10 @@ zslots_copy(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 	}
 }
 
-/* Reads the overflow page only for a slot that is on it. */
+/*
+ * zslot_read_any: See zslots.h. Reads the overflow page only for a slot that
+ * is on it.
+ */
 ZPageSlot
 zslot_read_any(Relation rel, BlockNumber block, Page page, int s)
 {
@@ -151,8 +162,8 @@ zslot_read_any(Relation rel, BlockNumber block, Page page, int s)
 }
 
 /*
- * Reports as the detail the fault of the page as a whole, if it has one; else
- * the item.
+ * zvis_corrupt_page: See zslots.h. Reports as the detail the fault of the page
+ * as a whole, if it has one; else the item.
  */
 void
 zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
@@ -169,8 +180,8 @@ zvis_corrupt_page(Relation rel, BlockNumber block, Page page, OffsetNumber off)
 }
 
 /*
- * Raises one of two errors: lost undo and an unassigned id are different
- * faults, with different hints.
+ * zvis_corrupt_slot: See zslots.h. Raises one of two errors: lost undo and an
+ * unassigned id are different faults, with different hints.
  */
 void
 zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
@@ -196,9 +207,7 @@ zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid)
 	pg_unreachable();
 }
 
-/*
- * Raises ERRCODE_DATA_CORRUPTED: a row names a slot that the page never had.
- */
+/* zvis_corrupt_slotno: See zslots.h. */
 void
 zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
 {
@@ -212,8 +221,8 @@ zvis_corrupt_slotno(Relation rel, BlockNumber block, int s)
 }
 
 /*
- * Raises ERRCODE_DATA_CORRUPTED; also when a reader had to copy the page too
- * often.
+ * zvis_corrupt_chain: See zslots.h. Raises ERRCODE_DATA_CORRUPTED; also when a
+ * reader had to copy the page too often.
  */
 void
 zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr)

@@ -66,9 +66,13 @@ extern int	zoverflow_fault(Buffer buf, BlockNumber overflow);
  * buffer the caller holds locked. Returns an unused slot if s is above the
  * present ones or holds only locks: a row that names it is visible to all.
  * Raises ERRCODE_DATA_CORRUPTED if the page never had a slot s.
+ *
+ * zslot_read_any: does the same for the slots for which the page alone does
+ * not suffice.
  */
 extern ZPageSlot zslot_read_any(Relation rel, BlockNumber block, Page page, int s);
 
+/* See above. */
 static inline ZPageSlot
 zslot_read(Relation rel, BlockNumber block, Page page, int s)
 {
@@ -93,9 +97,13 @@ zslot_read(Relation rel, BlockNumber block, Page page, int s)
  * zslot_xid: returns the xid in a slot of a locked page, to be compared with
  * `oldest`. The result has ZXID_LOST, and so is newer than any transaction, if
  * the slot's undo is lost (UNDO-46 in undo/).
+ *
+ * zslot_xid_in_doubt: does the same for a slot whose xid is in the doubt
+ * window.
  */
 extern ZXid zslot_xid_in_doubt(const ZPageSlot *slot);
 
+/* See above. */
 static inline ZXid
 zslot_xid(const ZPageSlot *slot)
 {
@@ -107,10 +115,12 @@ zslot_xid(const ZPageSlot *slot)
 /*
  * zslots_has: returns whether the slot that a row's header names exists; false
  * if it is 0 or was given up, so that the row is visible to all. Raises
- * ERRCODE_DATA_CORRUPTED if the page never had such a slot.
+ * ERRCODE_DATA_CORRUPTED if the page never had such a slot; so does
+ * zvis_corrupt_slotno in any case.
  */
 extern void zvis_corrupt_slotno(Relation rel, BlockNumber block, int s) zc_noreturn;
 
+/* See above. */
 static inline bool
 zslots_has(const ZSlotView *slots, Relation rel, BlockNumber block, int s)
 {
@@ -129,14 +139,14 @@ extern void zvis_corrupt_page(Relation rel, BlockNumber block, Page page,
 							  OffsetNumber off) zc_noreturn;
 
 /*
- * zvis_corrupt_chain: the same for the undo to which the block points; ptr is
- * the record, or InvalidUndoPtr if it is not known.
+ * zvis_corrupt_chain: raises ERRCODE_DATA_CORRUPTED for the undo to which the
+ * block points; ptr is the record, or InvalidUndoPtr if it is not known.
  */
 extern void zvis_corrupt_chain(Relation rel, BlockNumber block, UndoPtr ptr) zc_noreturn;
 
 /*
- * zvis_corrupt_slot: the same for the transaction id xid in slot s, which has
- * not been assigned or whose undo is lost (ZXID_LOST).
+ * zvis_corrupt_slot: raises ERRCODE_DATA_CORRUPTED for the transaction id xid
+ * in slot s, which has not been assigned or whose undo is lost (ZXID_LOST).
  */
 extern void zvis_corrupt_slot(Relation rel, BlockNumber block, int s, ZXid xid) zc_noreturn;
 

@@ -14,23 +14,31 @@
  *	that tag only: readers under tag 0 saw an older version, since `oldest`
  *	never goes back;
  *	- a transaction that replaces a version whose writer is not known any more
- *	checks for all tags.
+ *	checks for all tags; for tag 0 only, if no other transaction can hold one of
+ *	the others on the table (VIS-10).
  *
  * A record that a rewrite has written "as of" a transaction counts as that
  * one's (zrecord_author). The lock is taken before the row is read for its
  * invisible changes: a writer either finds the lock, or has changed the page
  * before the reader looks at it.
  *
- * Called by scan/ (reads), dml/ (writes), zvis.c and zpageview.c (conflicts).
- * Predicate locks are the server's; the table page is locked only while it is
- * copied, or by the caller.
+ * Called by scan/ (reads), dml/ (writes), zvis.c and zpageview.c (conflicts),
+ * and by hooks.c (ends of transactions, shared memory). Predicate locks are the
+ * server's; the table page is locked only while it is copied, or by the caller.
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
 #include "mvcc/zwalk.h"
+#include "port/atomics.h"
 #include "storage/bufmgr.h"
+#include "storage/lwlock.h"
 #include "storage/predicate.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -41,8 +49,159 @@
 /* The bit at which the tag begins in an offset number. */
 #define TAG_SHIFT 9
 
+/*
+ * The page that is locked beside tags other than 0 (VIS-10). If a table had
+ * this page, there would only be needless checks.
+ */
+#define MARK_BLOCK MaxBlockNumber
+
+/* Tables are counted in as many buckets, by a hash of their OID. */
+#define TAG_BUCKETS 64
+#define FIRST_CAPACITY 16
+
+/* In shared memory. */
+typedef struct TagUsers
+{
+	pg_atomic_uint32 running[TAG_BUCKETS];	/* transactions in progress that
+											 * have locked tags other than 0
+											 * on tables of the bucket */
+} TagUsers;
+
+static TagUsers *users = NULL;
+
+/* The tables on which this backend's transaction has locked such tags. */
+static struct
+{
+	uint64		buckets;		/* it is counted in these */
+	Oid		   *tables;			/* in TopTransactionContext */
+	int			ntables;
+	int			capacity;
+	Oid			last;			/* the one that was noted last */
+	bool		ending;			/* the marks have been set */
+}			my;
+
 StaticAssertDecl(ZHEAP_MAX_OFFSET < (1 << TAG_SHIFT), "offset and tag overlap");
 StaticAssertDecl(WRITER_TAGS < (1 << (16 - TAG_SHIFT)), "tags do not fit an offset number");
+
+Size
+zssi_shmem_size(void)
+{
+	return MAXALIGN(sizeof(TagUsers));
+}
+
+/* zssi_shmem_startup: See zssi.h. */
+void
+zssi_shmem_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	users = ShmemInitStruct("zundo predicate locks", zssi_shmem_size(), &found);
+	if (!found)
+		for (int i = 0; i < TAG_BUCKETS; i++)
+			pg_atomic_init_u32(&users->running[i], 0);
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Returns the bucket of the table. */
+static inline int
+bucket_of(Oid reloid)
+{
+	return murmurhash32(reloid) % TAG_BUCKETS;
+}
+
+/*
+ * Notes, before the first of these locks is taken, that our transaction locks
+ * tags other than 0 on the table. What is counted here ends with the process'
+ * transaction, so a parallel worker, whose locks are its leader's, sets the
+ * mark at once.
+ */
+static void
+note_tags_used(Relation rel, Snapshot snapshot)
+{
+	Oid			reloid = RelationGetRelid(rel);
+	uint64		bit = UINT64CONST(1) << bucket_of(reloid);
+
+	if (my.last == reloid)
+		return;
+	if (users == NULL || IsParallelWorker() || my.ending)
+	{
+		PredicateLockPage(rel, MARK_BLOCK, snapshot);
+		return;
+	}
+	for (int i = 0; i < my.ntables; i++)
+		if (my.tables[i] == reloid)
+		{
+			my.last = reloid;
+			return;
+		}
+	if (my.tables == NULL)
+	{
+		my.tables = MemoryContextAlloc(TopTransactionContext, FIRST_CAPACITY * sizeof(Oid));
+		my.capacity = FIRST_CAPACITY;
+	}
+	else if (my.ntables == my.capacity)
+	{
+		my.tables = repalloc(my.tables, 2 * my.capacity * sizeof(Oid));
+		my.capacity *= 2;
+	}
+	my.tables[my.ntables++] = my.last = reloid;
+	if ((my.buckets & bit) == 0)
+	{
+		my.buckets |= bit;
+		pg_atomic_fetch_add_u32(&users->running[bucket_of(reloid)], 1);
+	}
+}
+
+/*
+ * Returns whether a transaction other than ours may hold, on this table, a lock
+ * under another tag than 0 that matters. Asks for running ones first: a
+ * transaction sets its marks before it ends.
+ */
+static bool
+tags_are_used(Relation rel)
+{
+	int			bucket = bucket_of(RelationGetRelid(rel));
+	uint32		ours = (my.buckets >> bucket) & 1;
+
+	if (users == NULL || pg_atomic_read_u32(&users->running[bucket]) != ours)
+		return true;
+	pg_read_barrier();
+	return PageIsPredicateLocked(rel, MARK_BLOCK);
+}
+
+/*
+ * zssi_before_end: See zssi.h. The server wants a relation, of which it reads
+ * database, OID and kind. The transaction may have no lock on the table any
+ * more, so it is not opened.
+ */
+void
+zssi_before_end(void)
+{
+	my.ending = true;
+	for (int i = 0; i < my.ntables; i++)
+	{
+		FormData_pg_class form = {0};
+		RelationData rel = {0};
+
+		form.relpersistence = RELPERSISTENCE_PERMANENT;
+		form.relkind = RELKIND_RELATION;
+		rel.rd_rel = &form;
+		rel.rd_id = my.tables[i];
+		rel.rd_locator.dbOid = MyDatabaseId;
+		PredicateLockPage(&rel, MARK_BLOCK, GetTransactionSnapshot());	/* VIS-10 */
+	}
+}
+
+/* zssi_at_xact_end: See zssi.h. The tables are in the transaction's memory. */
+void
+zssi_at_xact_end(void)
+{
+	for (int i = 0; my.buckets != 0; i++, my.buckets >>= 1)
+		if (my.buckets & 1)
+			pg_atomic_fetch_sub_u32(&users->running[i], 1);
+	memset(&my, 0, sizeof(my));
+}
 
 /* Sets *tid to the TID under which versions with this tag are locked. */
 static void
@@ -82,9 +241,9 @@ find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
 }
 
 /*
- * Reports the top-level transaction of unseen, as the server wants. A change
- * that is older than every running transaction is unseen only because it was
- * rolled back, so it is no conflict.
+ * zvis_conflict_out: See zssi.h. Reports the top-level transaction of unseen,
+ * as the server wants. A change that is older than every running transaction
+ * is unseen only because it was rolled back, so it is no conflict.
  */
 void
 zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
@@ -103,8 +262,9 @@ zvis_conflict_out(Relation rel, Snapshot snapshot, ZXid unseen)
 }
 
 /*
- * Locks the version that the snapshot sees at the time of the call. An item
- * that is damaged or missing gets no lock: the read that follows reports it.
+ * zssi_before_read: See zssi.h. Locks the version that the snapshot sees at
+ * the time of the call. An item that is damaged or missing gets no lock: the
+ * read that follows reports it.
  */
 void
 zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
@@ -136,6 +296,9 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 			continue;
 		if (found == ZWALK_BEGINNING)
 			return;
+		/* our own version gets no lock */
+		if (writer != InvalidZXid && !TransactionIdIsCurrentTransactionId(zxid_to_xid(writer)))
+			note_tags_used(rel, snapshot);	/* VIS-10 */
 		tagged_tid(&tid, BufferGetBlockNumber(buf), off, writer_tag(writer));
 		PredicateLockTID(rel, &tid, snapshot, zxid_to_xid(writer));
 		return;
@@ -144,9 +307,15 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 }
 
 /*
- * Checks the tag of the writer, or all tags if the writer is not known any
- * more. The page's own lock is checked only once, so the further checks name
- * no block.
+ * zssi_before_write: See zssi.h. Checks the tag of the writer, or all tags if
+ * the writer is not known any more. Only the last check names the block: the
+ * server replaces many locks of a reader on rows by one on their page, which
+ * it takes before it gives the others up, so a writer that asks for the page
+ * last misses neither.
+ *
+ * Whether other tags are used is asked before any lock is looked for: a reader
+ * whose locks are replaced by one on the whole table loses the mark only when
+ * it has that lock, which the check finds.
  */
 void
 zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
@@ -158,6 +327,7 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 	ZWalkResult found;
 	ZWalk		walk;
 	ZXid		writer = InvalidZXid;
+	bool		all_tags;
 
 	if (!IsolationIsSerializable())
 		return;
@@ -169,13 +339,12 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 	found = find_version(&walk, NULL, &writer);
 	if (found == ZWALK_RETRY || found == ZWALK_BEGINNING)
 		elog(ERROR, "no row at offset %u of block %u", off, block);
-	tagged_tid(&tid, block, off, writer_tag(writer));
-	CheckForSerializableConflictIn(rel, &tid, block);
-	if (writer != InvalidZXid)
-		return;
-	for (int tag = 1; tag <= WRITER_TAGS; tag++)
+	all_tags = (writer == InvalidZXid) && tags_are_used(rel);	/* VIS-10 */
+	for (int tag = 1; tag <= WRITER_TAGS && all_tags; tag++)
 	{
 		tagged_tid(&tid, block, off, tag);
 		CheckForSerializableConflictIn(rel, &tid, InvalidBlockNumber);
 	}
+	tagged_tid(&tid, block, off, writer_tag(writer));
+	CheckForSerializableConflictIn(rel, &tid, block);
 }

@@ -1,29 +1,30 @@
 /*
  * mvcc/ztrail.c - passing over the records of other rows in a chain.
  *
- * A trail is the list of the heads of a chain's records from some record on
- * downwards, as far as they have been read, with the entries about each row
- * linked. It grows downwards when a reader comes to its end, and upwards by the
- * records that were pushed on the chain since.
+ * A trail is the list of the headers (ZuHead) of a chain's records from some
+ * record on downwards, as far as they have been read, with the entries about
+ * each row linked. It grows downwards when a reader comes to its end, and
+ * upwards by the records that were pushed on the chain since.
  *
  *	TRAIL-1	What a record says, and to which record it leads, never changes
  *		(UNDO-13), and no other record will have its pointer while the trail is
  *		kept: generations do not come back within a transaction (UNDO-41), and
- *		private undo uses no place twice (UNDO-23). A transaction that drops the
- *		extension and makes it anew has another undo log, with the same pointers
- *		again, but no table file of before: a trail is only used for its own
- *		page. That also leaves it to zu_fetch to find a slot that damage has
- *		given the chain of another page (UNDO-10). So nothing has to be
- *		forgotten before the transaction ends: not when a record is undone or
- *		discarded, nor when a slot gets another head, from which the reader then
- *		begins. Not asserted: reading each record again is what a trail saves.
+ *		private undo uses no place twice (UNDO-23). A transaction that drops
+ *		the extension and makes it anew has another undo log, with the same
+ *		pointers again, but no table file of before: a trail is only used for
+ *		its own page. That also leaves it to zu_fetch to find a slot that
+ *		damage has given the chain of another page (UNDO-10). So nothing has to
+ *		be forgotten before the transaction ends: not when a record is undone
+ *		or discarded, nor when a slot gets another head, from which the reader
+ *		then begins. Not asserted: reading each record again is what a trail
+ *		saves.
  *	TRAIL-2	A record that cannot be read has no entry: it is read by
  *		zchain_next, each time, which raises the error or finds that it has
- *		been discarded (VIS-4). A record that was discarded after its head was
- *		read is passed by its xid, as if it had been read before the discard:
- *		if it was discarded before the page was copied, its xid is before
- *		`oldest`. Not asserted: a record that was discarded cannot be read
- *		again.
+ *		been discarded (VIS-4). A record that was discarded after its header
+ *		was read is passed by its xid, as if it had been read before the
+ *		discard: if it was discarded before the page was copied, its xid is
+ *		before `oldest`. Not asserted: a record that was discarded cannot be
+ *		read again.
  *	TRAIL-3	The record of an insertion of several rows that was read last is
  *		kept as a whole until the transaction ends, because it is often the
  *		only record of the rows of its page. Reading it again for the next row
@@ -33,8 +34,8 @@
  *
  * Called by the readers of chains in mvcc/ and dml/, often with the table page
  * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own
- * memory, at most about 1 MB, allocated when a chain is first found to be long.
- * No locks but those of zu_fetch and zu_fetch_heads, no crash points.
+ * memory, at most about 1 MB, allocated when a chain is first found to be
+ * long. No locks but those of zu_fetch and zu_fetch_heads, no crash points.
  */
 #include "postgres.h"
 
@@ -749,8 +750,8 @@ next_or_range(ZChain *chain, ZuRecord *rec)
 }
 
 /*
- * Reads the first records of a chain one by one: mostly the caller stops at one
- * of them.
+ * ztrail_next: See ztrail.h. Reads the first records of a chain one by one:
+ * mostly the caller stops at one of them.
  */
 ZChainStep
 ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole, ZuRecord *rec)
@@ -786,6 +787,18 @@ ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole, Z
 	return step;
 }
 
+const ZuRecord *
+ztrail_insertion(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, OffsetNumber off)
+{
+	const ZuRecord *range = &backend.range;
+
+	Assert(off >= FirstOffsetNumber && off <= ZHEAP_MAX_OFFSET);
+	if (ptr == InvalidUndoPtr || ptr != backend.range_ptr || range->block != block ||
+		range->relnumber != relnumber || !zrecord_concerns(range, off))
+		return NULL;
+	return range;
+}
+
 ZChainStep
 zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec)
 {
@@ -813,9 +826,9 @@ zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec)
 }
 
 /*
- * Forgets the kept insertion too. After the transaction other records may get
- * the pointers of those that were read, since generations may come back
- * (TRAIL-1).
+ * ztrail_at_xact_end: See ztrail.h. Forgets the kept insertion too. After the
+ * transaction other records may get the pointers of those that were read,
+ * since generations may come back (TRAIL-1).
  */
 void
 ztrail_at_xact_end(void)

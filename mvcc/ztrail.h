@@ -2,9 +2,9 @@
  * mvcc/ztrail.h - passing over the records of other rows in a chain.
  *
  * A chain belongs to a page, so a reader that looks for the records of one row
- * meets those of all others. Each backend remembers the heads of the records of
- * the chains that it has read lately (a trail each), so that n rows of a page
- * cost n readings of the chain's records together, not n each.
+ * meets those of all others. Each backend remembers the headers of the records
+ * of the chains that it has read lately (a trail each), so that n rows of a
+ * page cost n readings of the chain's records together, not n each.
  */
 #ifndef ZUNDO_ZTRAIL_H
 #define ZUNDO_ZTRAIL_H
@@ -50,17 +50,25 @@ ztrail_start(ZTrailReader *reader)
  * about the row at off, LOCK records included. Of each stretch of neighbours
  * with the same xid and cid it returns the first record, since the caller may
  * stop there; it may pass over all others that are not about the row. *rec is
- * sure to have a payload only if whole is set and the record is about a version
- * of the row; else it may have only what ZuHead has. If the caller begins the
- * chain anew at chain->next, the same reader continues there.
+ * sure to have a payload only if whole is set and the record is about a
+ * version of the row; else it may have only what ZuHead has. If the caller
+ * begins the chain anew at chain->next, the same reader continues there.
  *
  * For n rows of a page and m records in its chain, all calls together read the
- * head of each of the m records about twice, and each row's own records.
+ * header of each of the m records about twice, and each row's own records.
  */
 extern ZChainStep ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber off, bool whole,
 							  ZuRecord *rec);
 
-/* Heads of records read ahead. */
+/*
+ * ztrail_insertion: returns the record at ptr if it is the insertion of several
+ * rows that ztrail_next has read last (TRAIL-3), of this page, and covers the
+ * row at off; else NULL. Valid until the next call of ztrail_next.
+ */
+extern const ZuRecord *ztrail_insertion(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr,
+										OffsetNumber off);
+
+/* Headers of records read ahead. */
 typedef struct ZHeads
 {
 	int			n;

@@ -8,7 +8,9 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "mvcc/zhandle.h"
 #include "mvcc/zwalk.h"
 #include "page/zoverflow.h"
@@ -137,8 +139,9 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 }
 
 /*
- * Copies the row, and where its writer is found: in the record that the walk
- * stands at, else from there on in the chain of the slot in its header.
+ * zversion_from_walk: See zwalk.h. Copies the row, and where its writer is
+ * found: in the record that the walk stands at, else from there on in the
+ * chain of the slot in its header.
  */
 void
 zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
@@ -174,8 +177,8 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
 }
 
 /*
- * Copies the row into slot, whose memory then holds it; the version is not
- * needed any more.
+ * zversion_show: See zvis.h. Copies the row into slot, whose memory then holds
+ * it; the version is not needed any more.
  */
 void
 zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTableSlot *slot)
@@ -204,6 +207,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	int			s;
 
 	version->found = false;
+	version->chain_xid = InvalidZXid;
 	if (PageIsNew(page) || off < FirstOffsetNumber || off > PageGetMaxOffsetNumber(page))
 		return true;
 	lp = PageGetItemId(page, off);
@@ -226,7 +230,6 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	version->writer_known = false;
 	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
-	version->chain_xid = InvalidZXid;
 	ItemPointerSetInvalid(&version->handle);
 	if (s != 0)
 	{
@@ -265,8 +268,28 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 }
 
 /*
+ * Returns whether a deleted or moved row, which fetch_settled has not found, is
+ * dead to all snapshots though the owner of its slot is not before `oldest`
+ * (SCAN-6). Its deleter has ended before the slot's owner, or is the
+ * owner.
+ */
+static bool
+is_dead_to_all(Relation rel, const ZVersion *version)
+{
+	TransactionId x = zxid_to_xid(version->chain_xid);
+
+	Assert(!version->found);
+	if (version->chain_xid == InvalidZXid || zuptr_is_temp(version->chain) ||
+		RecoveryInProgress() || !zc_is_removable_xid(GlobalVisTestFor(rel), x))
+		return false;
+	Assert(TransactionIdDidCommit(x) && !TransactionIdIsInProgress(x)); /* SCAN-6 */
+	return !XLogNeedsFlush(TransactionIdGetCommitLSN(x));
+}
+
+/*
  * Locks the page and answers with *version and *all_dead, if that needs no
  * walk. Returns whether it has answered; if not, buf is locked on return.
+ * Raises ERRCODE_DATA_CORRUPTED for a damaged page.
  */
 static inline bool
 try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
@@ -283,7 +306,7 @@ try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 		return false;
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (all_dead)
-		*all_dead = dead;
+		*all_dead = dead || (!version->found && is_dead_to_all(rel, version));
 	return true;
 }
 
@@ -300,7 +323,7 @@ zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot
  * Does zvis_fetch's work for a row that try_settled has not answered for. On
  * entry buf is locked, on return it is not. Each kind of snapshot has a walk
  * of its own; if undo that the copy needs has been discarded meanwhile, begins
- * again with a new copy.
+ * again with a new copy. Raises ERRCODE_DATA_CORRUPTED.
  */
 static pg_noinline void
 fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
@@ -352,8 +375,9 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 }
 
 /*
- * Answers for most rows under the page lock. The walk is a function of its
- * own, out of line, since it needs much stack.
+ * zvis_fetch: See zvis.h. For most rows the answer is found while the page is
+ * locked (try_settled); the others need a walk (fetch_by_walk, not inlined
+ * because of its stack).
  */
 void
 zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
@@ -368,14 +392,15 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		snapshot->xmin = snapshot->xmax = InvalidTransactionId;
 		snapshot->speculativeToken = 0;
 	}
-	if (!try_settled(rel, buf, off, snapshot, version, all_dead))
+	version->walked = !try_settled(rel, buf, off, snapshot, version, all_dead);
+	if (version->walked)
 		fetch_by_walk(rel, buf, off, snapshot, version, all_dead);
 }
 
 /*
- * Takes one step of a walk on the locked page. That cannot ask for a new copy
- * of the page: its heads cannot have been undone, and one that was discarded
- * is visible to all (VIS-1).
+ * zrow_writer: See zvis.h. Takes one step of a walk. ZWALK_RETRY would be
+ * damage: while the page is locked none of its heads can be undone, and one
+ * that was discarded is visible to all (VIS-1).
  */
 void
 zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
@@ -426,7 +451,10 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
  */
 #define MAX_DELETERS_READ 1000
 
-/* Does zpage_deleters' work for the stubs of slot s. The page is locked. */
+/*
+ * Does zpage_deleters' work for the stubs of slot s. The page is locked.
+ * Raises ERRCODE_DATA_CORRUPTED.
+ */
 static void
 slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZStubDeleter *stubs,
 			  int n)
@@ -483,7 +511,8 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 }
 
 /*
- * Reads the chain of each slot that some stub names once, for all its stubs.
+ * zpage_deleters: See zvis.h. Reads each chain once, for all stubs that name
+ * its slot.
  */
 void
 zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
@@ -511,8 +540,9 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
 }
 
 /*
- * Passes over unfinished changes, and over our own which the snapshot does not
- * see, to the newest committed one that it does not see.
+ * zrow_overtaken: See zvis.h. Passes over unfinished changes, and over our own
+ * which the snapshot does not see, to the newest committed one that it does
+ * not see.
  */
 bool
 zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
@@ -539,8 +569,8 @@ zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
 }
 
 /*
- * Walks over our own changes of cid and later commands; the last one met is
- * the first that was made.
+ * zrow_replaced_by: See zvis.h. Walks over our own changes of cid and later
+ * commands; the last one met is the first that was made.
  */
 CommandId
 zrow_replaced_by(const ZRow *row, CommandId cid)
@@ -579,10 +609,11 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 }
 
 /*
- * Fills xmin and cmin of the slot's version, by the first record in the chain
- * that concerns the row and can have been seen. If there is none, they stay 0:
- * the writer is not known any more (VIS-8). Takes no page lock of the table;
- * the chain begins at the record that the slot's version was read with.
+ * zvis_lookup_writer: See zvis.h. Fills xmin and cmin of the slot's version,
+ * by the first record in the chain that concerns the row and can have been
+ * seen. If there is none, they stay 0: the writer is not known any more
+ * (VIS-8). Takes no page lock of the table; the chain begins at the record
+ * that the slot's version was read with.
  */
 void
 zvis_lookup_writer(ZHeapSlot *slot)

@@ -60,6 +60,8 @@ typedef struct ZVersion
 								 * version (mvcc/zhandle.h); else invalid */
 	ZXid		newest_xid;		/* for SSI: the writer of the oldest change
 								 * above the visible version, 0 = none */
+	bool		walked;			/* set by zvis_fetch: the page alone did not
+								 * tell */
 	char		buf[BLCKSZ];
 } ZVersion;
 
@@ -70,18 +72,18 @@ typedef struct ZVersion
  * found = false. For Dirty sets snapshot->xmin, xmax and speculativeToken.
  * Sets *all_dead (unless all_dead is NULL) to true if the line pointer is
  * LP_DEAD or LP_UNUSED, or if the row is deleted or moved and its slot's owner
- * is before `oldest`; else to false, which does not mean that the row is
- * needed. Raises ERRCODE_DATA_CORRUPTED, and ERRCODE_T_R_SERIALIZATION_FAILURE
- * for what it reports to SSI.
+ * is before `oldest` or fulfils SCAN-6 (scan/README.md); else to false, which
+ * does not mean that the row is needed. Raises ERRCODE_DATA_CORRUPTED, and
+ * ERRCODE_T_R_SERIALIZATION_FAILURE for what it reports to SSI.
  */
 extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 					   ZVersion *version, bool *all_dead);
 
 /*
- * zvis_fetch_settled: does the same for an MVCC snapshot if that needs no walk:
- * there is no row, or the owner of the row's slot is another transaction whose
- * changes the snapshot sees. Returns whether it has done so; if not, buf is
- * locked in share mode on return.
+ * zvis_fetch_settled: does what zvis_fetch does, for an MVCC snapshot, if no
+ * undo has to be read: there is no row, or the owner of the row's slot is
+ * another transaction whose changes the snapshot sees. Returns whether it has
+ * done so; if not, buf is locked in share mode on return.
  */
 extern bool zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 							   ZVersion *version);

@@ -74,8 +74,8 @@ log_visibility(Buffer buf, Buffer map, uint8 what)
 }
 
 /*
- * Looks at the page's own flag, which is cheap, and touches the map only if the
- * flag is set.
+ * zvisible_clear: See zvisible.h. Looks at the page's own flag, which is
+ * cheap, and touches the map only if the flag is set.
  */
 void
 zvisible_clear(Relation rel, Buffer buf)
@@ -158,7 +158,7 @@ set_visible(Relation rel, Buffer buf, Buffer map)
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 
-	Assert(zc_buffer_exclusive(buf));	/* VMAP-3 */
+	Assert(zc_buffer_exclusive(buf));
 	if (!visibilitymap_pin_ok(block, map))
 		elog(ERROR, "the pinned page of the visibility map is not that of block %u", block);
 	if (PageIsAllVisible(page) &&
@@ -195,7 +195,7 @@ zvisible_mark(Relation rel, Buffer buf, Buffer map)
 
 /*
  * Returns whether the page has so little room that a reader may set its bit: an
- * insertion would soon clear it. Heap's measure.
+ * insertion would soon clear it. The measure is heap's.
  */
 static bool
 is_full(Relation rel, Page page)
@@ -254,11 +254,11 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 }
 
 /*
- * Looks at the page first without its lock: if what it sees is out of date,
- * the page is locked in vain, or the bit is left to the next reader. Gives up
- * if the page is locked by another process. If the bit has been set, enters
- * the page's free space in the free space map, since VACUUM may skip the page
- * from now on.
+ * zvisible_after_read: See zvisible.h. Looks at the page first without its
+ * lock: if what it sees is out of date, the page is locked in vain, or the bit
+ * is left to the next reader. Gives up if the page is locked by another
+ * process. If the bit has been set, enters the page's free space in the free
+ * space map, since VACUUM may skip the page from now on.
  */
 void
 zvisible_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)

@@ -3,20 +3,12 @@
  *
  * Called by the other files of mvcc/ only. A walk on a copied page holds no
  * lock; one on a locked page takes undo page locks below the caller's. Nothing
- * is written. Owns rules VIS-1 to VIS-3 of mvcc/README.md:
- *	(VIS-1)	`oldest` is loaded while the page is locked and used with that
- *			copy: a later value could hide that an aborted change was undone
- *			meanwhile.
- *	(VIS-2)	the writer of a row's version is the newest record, not yet undone
- *			by the walk, for its offset in the chain of the slot that its
- *			header names; if there is none, the version is visible to all.
- *	(VIS-3)	along one chain acceptance is monotone: below an accepted record
- *			all are accepted. Exceptions: below our own records under an MVCC
- *			snapshot, since the transaction on whose chain we pushed may have
- *			committed after our snapshot was taken, and records of a later
- *			command of our own may lie there (zown_settles); and below records
- *			that are accepted only for the transaction that they are "as of".
- *	(VIS-4)	what a discarded record means: mvcc/zchain.c.
+ * is written.
+ *
+ * The rules are in mvcc/README.md: VIS-1 says which `oldest` belongs to a copy
+ * of a page, VIS-2 which record is a version's writer (zwalk_find_writer), and
+ * VIS-3 when a walk may stop (zaccept_older). VIS-4, what a discarded record
+ * means, is applied in zchain.c.
  */
 #include "postgres.h"
 
@@ -31,7 +23,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* Sets limit to 0; for ZACCEPT_OWN_BEFORE the caller sets another one. */
+/* zaccept_init: See zwalk.h. */
 void
 zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 {
@@ -45,10 +37,11 @@ zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest)
 }
 
 /*
- * Decides by VIS-3. Below our own records there may be others' that committed
- * after the snapshot was taken, and our own by a later command.
- * ZACCEPT_NOT_ABORTED accepts a transaction in progress for its own record
- * only: the reader continues below it.
+ * zaccept_older: See zwalk.h. Decides by VIS-3. Below our own records there may
+ * be records of transactions that committed after the snapshot was taken, and
+ * records of later commands of our own. ZACCEPT_NOT_ABORTED accepts a
+ * transaction in progress for its own record only: the reader continues below
+ * it.
  */
 bool
 zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block, ZXid xid)
@@ -100,7 +93,10 @@ accept_other(ZAccept *accept, ZXid xid)
 	return accept->last_answer;
 }
 
-/* Decides own changes by cid, others by the transaction's status. */
+/*
+ * zaccept_record: See zwalk.h. Decides own changes by cid, others by the
+ * transaction's status.
+ */
 bool
 zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 {
@@ -118,8 +114,8 @@ zaccept_record(ZAccept *accept, ZXid xid, CommandId cid)
 }
 
 /*
- * Accepts a rewrite's record if the MVCC snapshot sees the transaction that it
- * is "as of".
+ * zaccept_version: See zwalk.h. Accepts a rewrite's record if the MVCC
+ * snapshot sees the transaction that it is "as of".
  */
 bool
 zaccept_version(ZAccept *accept, const ZuRecord *rec)
@@ -140,7 +136,10 @@ zaccept_version(ZAccept *accept, const ZuRecord *rec)
 	return zaccept_record(accept, rec->xid, rec->cid);
 }
 
-/* Decides as zaccept_record, but for own changes whose cid matters. */
+/*
+ * zaccept_head: See zwalk.h. Decides as zaccept_record, but for own changes
+ * whose cid matters.
+ */
 bool
 zaccept_head(ZAccept *accept, ZXid xid)
 {
@@ -153,7 +152,7 @@ zaccept_head(ZAccept *accept, ZXid xid)
 	return accept_other(accept, xid);
 }
 
-/* Copies the row's bytes; a stub has none. */
+/* zwalk_begin: See zwalk.h. Copies the row's bytes; a stub has none. */
 bool
 zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 {
@@ -211,9 +210,9 @@ reader_at(ZWalk *walk, UndoPtr next)
 }
 
 /*
- * Answers the first visit of a slot by the chain's head alone, if that is
- * enough. Else reads records from where the walk left this chain, until one
- * concerns the row or lets the reader stop.
+ * zwalk_find_writer: See zwalk.h. Answers the first visit of a slot by the
+ * chain's head alone, if that is enough. Else reads records from where the
+ * walk left this chain, until one concerns the row or lets the reader stop.
  */
 ZWalkResult
 zwalk_find_writer(ZWalk *walk, ZAccept *accept)
@@ -279,8 +278,8 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 }
 
 /*
- * Undoes one change. Checks every length against the row and the payload, as
- * damaged undo must not write beyond the buffer.
+ * zrow_step_back: See zwalk.h. Undoes one change. Checks every length against
+ * the row and the payload, as damaged undo must not write beyond the buffer.
  */
 bool
 zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
@@ -349,7 +348,8 @@ row_is_gone(const ZWalk *walk)
 }
 
 /*
- * Undoes walk->rec. Raises ERRCODE_DATA_CORRUPTED if it does not fit the row.
+ * zwalk_step_back: See zwalk.h. Undoes walk->rec. Raises
+ * ERRCODE_DATA_CORRUPTED if it does not fit the row.
  */
 void
 zwalk_step_back(ZWalk *walk)
@@ -409,11 +409,11 @@ image_restore(char *page, const char *raw, Size rawlen)
 }
 
 /*
- * Follows the images from the newest to older ones as long as the snapshot
- * does not see the transaction that had committed when the image was made;
- * then all later changes are invisible too. Does nothing if an own change is
- * on the page, nor for a serializable transaction, which must report every
- * change that it does not see.
+ * zimage_jump: See zwalk.h. Follows the images from the newest to older ones
+ * as long as the snapshot does not see the transaction that had committed when
+ * the image was made; then all later changes are invisible too. Does nothing
+ * if an own change is on the page, nor for a serializable transaction, which
+ * must report every change that it does not see.
  */
 bool
 zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
@@ -463,8 +463,8 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 }
 
 /*
- * Copies the whole page only if it has an image that may help; else only the
- * row.
+ * zwalk_load: See zwalk.h. Copies the whole page only if it has an image that
+ * may help; else only the row.
  */
 bool
 zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)

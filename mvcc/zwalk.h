@@ -46,6 +46,11 @@ typedef struct ZAccept
 	bool		last_answer;
 } ZAccept;
 
+/*
+ * zaccept_init: makes accept a filter of this kind; oldest is that of the
+ * copied page. limit becomes 0: for ZACCEPT_OWN_BEFORE the caller sets it
+ * afterwards.
+ */
 extern void zaccept_init(ZAccept *accept, ZAcceptKind kind, Snapshot snapshot, ZXid oldest);
 
 /*
@@ -133,7 +138,8 @@ typedef struct ZWalk
  * zwalk_init: prepares *walk before the first attempt on a copied page.
  * zwalk_begin: begins a walk at the newest version of row. source says whether
  * the page stays locked during the walk, or is a copy. Returns false if the
- * line pointer holds no row or stub.
+ * line pointer holds no row or stub. Raises ERRCODE_DATA_CORRUPTED for a
+ * damaged page.
  */
 static inline void
 zwalk_init(ZWalk *walk)
@@ -208,7 +214,8 @@ extern bool zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, c
 /*
  * zimage_jump: replaces a copy of a page and the view of its slots by the
  * oldest image of the page since which all changes are invisible to the MVCC
- * snapshot. Returns whether there was one.
+ * snapshot. Returns whether there was one. Raises ERRCODE_DATA_CORRUPTED for a
+ * damaged image.
  */
 extern bool zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
 						Snapshot snapshot);

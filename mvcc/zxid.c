@@ -17,7 +17,10 @@
 #include "undo/undo_temp.h"
 #include "utils/snapmgr.h"
 
-/* Asks clog only once for a transaction that has committed (VIS-9). */
+/*
+ * zxid_ended_committed: See zxid.h. Asks clog only once for a transaction that
+ * has committed (VIS-9).
+ */
 bool
 zxid_ended_committed(ZXid xid)
 {
@@ -30,8 +33,9 @@ zxid_ended_committed(ZXid xid)
 }
 
 /*
- * Looks whether the transaction is in progress before it looks at clog, as a
- * committing transaction is marked in clog first.
+ * zxid_is_committed: See zxid.h. Looks whether the transaction is in progress
+ * before it looks at clog, as a committing transaction is marked in clog
+ * first.
  */
 bool
 zxid_is_committed(ZXid xid)
@@ -41,8 +45,8 @@ zxid_is_committed(ZXid xid)
 }
 
 /*
- * Asks whether the transaction is in progress before it looks at clog, as
- * zxid_is_committed does.
+ * zxid_status_at: See zxid.h. Asks whether the transaction is in progress
+ * before it looks at clog, as zxid_is_committed does.
  */
 ZXidStatus
 zxid_status_at(ZXid xid, ZXid oldest)
@@ -69,8 +73,9 @@ zxid_status(ZXid xid)
 }
 
 /*
- * Looks xid up in pg_subtrans, which leads from an aborted subtransaction to
- * our top-level transaction, too; it is not "current" any more.
+ * zxid_is_ours: See zxid.h. Looks xid up in pg_subtrans, which leads from an
+ * aborted subtransaction to our top-level transaction, too; it is not
+ * "current" any more.
  */
 bool
 zxid_is_ours(ZXid xid)
@@ -87,10 +92,10 @@ zxid_is_ours(ZXid xid)
 }
 
 /*
- * Notes the transaction only if it is not in progress any more (VIS-9). A
- * snapshot that a replication slot has exported is made from WAL, so it may
- * show a transaction that has committed but still waits for a standby, and is
- * in progress for the server as long as it does.
+ * zxid_visible_mvcc: See zxid.h. Notes the transaction only if it is not in
+ * progress any more (VIS-9). A snapshot that a replication slot has exported
+ * is made from WAL, so it may show a transaction that has committed but still
+ * waits for a standby, and is in progress for the server as long as it does.
  */
 bool
 zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
@@ -110,8 +115,9 @@ zxid_visible_mvcc(ZXid xid, Snapshot snapshot)
 }
 
 /*
- * Passes slots of other tables, and those whose undo is still there. The
- * session's own snapshots do not need undo that zu_temp_oldest() has passed.
+ * zvis_check_temp: See zxid.h. Passes slots of other tables, and those whose
+ * undo is still there. The session's own snapshots do not need undo that
+ * zu_temp_oldest() has passed.
  */
 void
 zvis_check_temp(UndoPtr ptr, ZXid xid, Snapshot snapshot)

@@ -29,8 +29,9 @@ extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);
 
 /*
  * zxid_is_committed: returns whether xid, which is not own, has ended and has
- * committed. zxid_ended_committed: the same for one of which the caller knows
- * that it has left the server's array of running transactions.
+ * committed. zxid_ended_committed: returns whether xid has committed, for one
+ * of which the caller knows that it has left the server's array of running
+ * transactions.
  */
 extern bool zxid_is_committed(ZXid xid);
 extern bool zxid_ended_committed(ZXid xid);

@@ -34,8 +34,8 @@
 /* ---- lengths ---- */
 
 /*
- * read_slack: returns the slack that is noted at the end of the room of a row
- * with ZH_SLACK.
+ * Returns the slack that is noted at the end of the room of a row with
+ * ZH_SLACK.
  */
 static int
 read_slack(const char *row, int room)
@@ -51,7 +51,7 @@ read_slack(const char *row, int room)
 }
 
 /*
- * zrow_length: see zpage.h. Returns 0 if the room is too small for its slack,
+ * zrow_length: See zpage.h. Returns 0 if the room is too small for its slack,
  * which means corruption.
  */
 int
@@ -67,7 +67,7 @@ zrow_length(const char *row, int room)
 	return length < ZTUPLE_HEADER_SIZE ? 0 : length;
 }
 
-/* zpage_row_length: see zpage.h. */
+/* zpage_row_length: See zpage.h. */
 int
 zpage_row_length(Page page, ItemId lp)
 {
@@ -76,7 +76,7 @@ zpage_row_length(Page page, ItemId lp)
 
 /* ---- the page as a whole ---- */
 
-/* zpage_init: see zpage.h. */
+/* zpage_init: See zpage.h. */
 void
 zpage_init(Page page)
 {
@@ -91,7 +91,7 @@ zpage_init(Page page)
 }
 
 /*
- * zpage_fault: see zpage.h. An insertion by heap lowers pd_upper by a multiple
+ * zpage_fault: See zpage.h. An insertion by heap lowers pd_upper by a multiple
  * of MAXALIGN, at least by the size of a row header. The seal then shows a
  * version that exceeds ours by as much.
  */
@@ -114,7 +114,7 @@ zpage_fault(Page page)
 	return "The page header or a line pointer does not fit a zheap page.";
 }
 
-/* zpage_rows_ok: see zpage.h. */
+/* zpage_rows_ok: See zpage.h. */
 bool
 zpage_rows_ok(Page page)
 {
@@ -141,7 +141,7 @@ zpage_rows_ok(Page page)
 
 /* ---- rows ---- */
 
-/* zpage_find_offset: see zpage.h. */
+/* zpage_find_offset: See zpage.h. */
 OffsetNumber
 zpage_find_offset(Page page)
 {
@@ -158,7 +158,7 @@ zpage_find_offset(Page page)
 	return max < ZHEAP_MAX_OFFSET ? max + 1 : InvalidOffsetNumber;
 }
 
-/* zpage_room_for: see zpage.h. */
+/* zpage_room_for: See zpage.h. */
 bool
 zpage_room_for(Page page, OffsetNumber off, Size len)
 {
@@ -167,10 +167,7 @@ zpage_room_for(Page page, OffsetNumber off, Size len)
 	return (Size) zpage_hole(page) >= len;
 }
 
-/*
- * take_from_hole: makes the last len bytes of the hole the room of lp and
- * returns them.
- */
+/* Makes the last len bytes of the hole the room of lp and returns them. */
 static char *
 take_from_hole(Page page, ItemId lp, Size len)
 {
@@ -183,7 +180,7 @@ take_from_hole(Page page, ItemId lp, Size len)
 }
 
 /*
- * zpage_put_row: see zpage.h. The page must have room (zpage_room_for). Clears
+ * zpage_put_row: See zpage.h. The page must have room (zpage_room_for). Clears
  * the hint that there are free line pointers when it adds a new one.
  */
 void
@@ -209,7 +206,7 @@ zpage_put_row(Page page, OffsetNumber off, const char *row, Size len)
 	zheader_set(dst, zheader_get(dst) & ~ZH_SLACK);
 }
 
-/* zpage_replace_fits: see zpage.h. */
+/* zpage_replace_fits: See zpage.h. */
 bool
 zpage_replace_fits(Page page, OffsetNumber off, Size len)
 {
@@ -217,9 +214,7 @@ zpage_replace_fits(Page page, OffsetNumber off, Size len)
 		len <= (Size) zpage_hole(page);
 }
 
-/*
- * note_slack: notes the difference between room and length in the row (ROOM-3).
- */
+/* Notes the difference between room and length in the row (ROOM-3). */
 static void
 note_slack(char *row, int room, int len)
 {
@@ -245,7 +240,7 @@ note_slack(char *row, int room, int len)
 }
 
 /*
- * zpage_replace_row: see zpage.h. The row must fit (zpage_replace_fits). 'row'
+ * zpage_replace_row: See zpage.h. The row must fit (zpage_replace_fits). 'row'
  * may point to the row on the page.
  */
 void
@@ -267,7 +262,7 @@ zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)
 	note_slack(dst, ItemIdGetLength(lp), len);
 }
 
-/* zpage_set_header: see zpage.h. */
+/* zpage_set_header: See zpage.h. */
 void
 zpage_set_header(Page page, OffsetNumber off, ZHeader h)
 {
@@ -277,7 +272,7 @@ zpage_set_header(Page page, OffsetNumber off, ZHeader h)
 	zheader_set(row, (h & ~ZH_SLACK) | (zheader_get(row) & ZH_SLACK));
 }
 
-/* zpage_clear_tags: see zpage.h. */
+/* zpage_clear_tags: See zpage.h. */
 void
 zpage_clear_tags(Page page, int slotno)
 {
@@ -298,7 +293,7 @@ zpage_clear_tags(Page page, int slotno)
 
 /* ---- slots ---- */
 
-/* zpage_set_slot: see zpage.h. */
+/* zpage_set_slot: See zpage.h. */
 void
 zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr)
 {
@@ -310,7 +305,7 @@ zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr)
 	slot->ptr = ptr;
 }
 
-/* zinline_add: see zpage.h. */
+/* zinline_add: See zpage.h. */
 UndoPtr
 zinline_add(UndoPtr locks, OffsetNumber off, int mode)
 {
@@ -330,7 +325,7 @@ zinline_add(UndoPtr locks, OffsetNumber off, int mode)
 	return 0;
 }
 
-/* zinline_mode: see zpage.h. */
+/* zinline_mode: See zpage.h. */
 int
 zinline_mode(UndoPtr locks, OffsetNumber off)
 {
@@ -340,7 +335,7 @@ zinline_mode(UndoPtr locks, OffsetNumber off)
 	return -1;
 }
 
-/* zpage_set_lock_slot: see zpage.h. */
+/* zpage_set_lock_slot: See zpage.h. */
 void
 zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr)
 {
@@ -353,7 +348,7 @@ zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr)
 	slot->ptr = ptr;
 }
 
-/* zpage_can_grow_slots: see zpage.h. */
+/* zpage_can_grow_slots: See zpage.h. */
 bool
 zpage_can_grow_slots(Page page, int n)
 {
@@ -363,9 +358,7 @@ zpage_can_grow_slots(Page page, int n)
 		zpage_hole(page) >= more * (int) sizeof(ZPageSlot);
 }
 
-/*
- * zpage_grow_slots: see zpage.h. There must be room (zpage_can_grow_slots).
- */
+/* zpage_grow_slots: See zpage.h. There must be room (zpage_can_grow_slots). */
 void
 zpage_grow_slots(Page page, int n)
 {
@@ -393,9 +386,9 @@ zpage_grow_slots(Page page, int n)
 /* ---- undo ---- */
 
 /*
- * was_inserted: returns true if the line pointer at off has a row of the
- * insertion that rec describes, in the chain of slot slotno. If rec is open,
- * only a row whose header names the slot is one of them (RANGE-3 in dml/).
+ * Returns true if the line pointer at off has a row of the insertion that rec
+ * describes, in the chain of slot slotno. If rec is open, only a row whose
+ * header names the slot is one of them (RANGE-3 in dml/).
  */
 static bool
 was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
@@ -409,9 +402,9 @@ was_inserted(Page page, int slotno, const ZuRecord *rec, OffsetNumber off)
 }
 
 /*
- * undo_insert: makes the rows of an insertion LP_DEAD, since indexes may have
- * entries for them. Returns false, with the page unchanged, if one of
- * them is missing; of an open record only the first row must be there.
+ * Makes the rows of an insertion LP_DEAD, since indexes may have entries for
+ * them. Returns false, with the page unchanged, if one of them is missing; of
+ * an open record only the first row must be there.
  */
 static bool
 undo_insert(Page page, int slotno, const ZuRecord *rec)
@@ -436,9 +429,9 @@ undo_insert(Page page, int slotno, const ZuRecord *rec)
 }
 
 /*
- * restored_header: returns the old header with those parts of the present one
- * that a rollback keeps: the lock hint, the lock tag, and ZH_STALE_KEYS,
- * because the index entries of the undone version still exist (ZBTREE-7).
+ * Returns the old header with those parts of the present one that a rollback
+ * keeps: the lock hint, the lock tag, and ZH_STALE_KEYS, because the index
+ * entries of the undone version still exist (ZBTREE-7).
  */
 static inline ZHeader
 restored_header(ZHeader old, ZHeader present)
@@ -448,9 +441,8 @@ restored_header(ZHeader old, ZHeader present)
 }
 
 /*
- * undo_update: gives the row the header and bytes that it had before the
- * update. Returns false, with the page unchanged, if the payload does not fit
- * the row.
+ * Gives the row the header and bytes that it had before the update. Returns
+ * false, with the page unchanged, if the payload does not fit the row.
  */
 static bool
 undo_update(Page page, OffsetNumber off, const char *payload, Size len)
@@ -481,8 +473,8 @@ undo_update(Page page, OffsetNumber off, const char *payload, Size len)
 }
 
 /*
- * undo_delete: gives the row, whose bytes are still there, its old header.
- * Returns false, with the page unchanged, if the payload does not fit the row.
+ * Gives the row, whose bytes are still there, its old header. Returns false,
+ * with the page unchanged, if the payload does not fit the row.
  */
 static bool
 undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
@@ -502,7 +494,7 @@ undo_delete(Page page, OffsetNumber off, const char *payload, Size len)
 	return true;
 }
 
-/* zpage_undo: see zpage.h. */
+/* zpage_undo: See zpage.h. */
 bool
 zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size len)
 {
@@ -539,7 +531,7 @@ zpage_undo(Page page, int slotno, const ZuRecord *rec, const char *payload, Size
 	}
 }
 
-/* zpage_all_live: see zpage.h. */
+/* zpage_all_live: See zpage.h. */
 bool
 zpage_all_live(Page page)
 {
@@ -557,7 +549,7 @@ zpage_all_live(Page page)
 	return true;
 }
 
-/* zpage_stale_keys: see zpage.h. */
+/* zpage_stale_keys: See zpage.h. */
 int
 zpage_stale_keys(Page page, OffsetNumber *offsets)
 {

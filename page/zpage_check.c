@@ -34,10 +34,7 @@ typedef struct Extent
 			(st)->report((st)->arg, invariant, off, __VA_ARGS__); \
 	} while (0)
 
-/*
- * check_frame: tests PAGE-1 and PAGE-5. Returns false if line pointers are not
- * safe.
- */
+/* Tests PAGE-1 and PAGE-5. Returns false if line pointers are not safe. */
 static bool
 check_frame(CheckState *st)
 {
@@ -63,9 +60,7 @@ check_frame(CheckState *st)
 	return true;
 }
 
-/*
- * check_row: tests PAGE-3 for the row at off, whose room lies inside the page.
- */
+/* Tests PAGE-3 for the row at off, whose room lies inside the page. */
 static void
 check_row(CheckState *st, OffsetNumber off)
 {
@@ -94,7 +89,7 @@ check_row(CheckState *st, OffsetNumber off)
 			  ZH_NATTS(h), (h & ZH_NULLS) ? " and a null bitmap" : "");
 }
 
-/* check_stub: tests PAGE-4 for the stub at off. */
+/* Tests PAGE-4 for the stub at off. */
 static void
 check_stub(CheckState *st, OffsetNumber off)
 {
@@ -108,14 +103,14 @@ check_stub(CheckState *st, OffsetNumber off)
 		FAULT(st, "PAGE-4", off, "stub has state %d", state);
 }
 
-/* compare_extents: orders extents by their starts, for qsort. */
+/* Orders extents by their starts, for qsort. */
 static int
 compare_extents(const void *a, const void *b)
 {
 	return ((const Extent *) a)->start - ((const Extent *) b)->start;
 }
 
-/* check_lines: tests PAGE-2, PAGE-3 and PAGE-4 for every line pointer. */
+/* Tests PAGE-2, PAGE-3 and PAGE-4 for every line pointer. */
 static void
 check_lines(CheckState *st)
 {
@@ -159,7 +154,7 @@ check_lines(CheckState *st)
 	}
 }
 
-/* check_slots: tests PAGE-7 for the inline slots. */
+/* Tests PAGE-7 for the inline slots. */
 static void
 check_slots(CheckState *st)
 {
@@ -176,9 +171,7 @@ check_slots(CheckState *st)
 	}
 }
 
-/*
- * zpage_check: see zpage.h. If report is NULL, the faults are only counted.
- */
+/* zpage_check: See zpage.h. If report is NULL, the faults are only counted. */
 int
 zpage_check(Page page, int nslots_total, ZCheckReport report, void *arg)
 {

@@ -25,7 +25,7 @@
 
 #include "page/zpage.h"
 
-/* total_room: returns the sum of the rooms of all rows. */
+/* Returns the sum of the rooms of all rows. */
 static int
 total_room(Page page)
 {
@@ -43,8 +43,8 @@ total_room(Page page)
 }
 
 /*
- * check_items: raises ERRCODE_DATA_CORRUPTED if moving the rows would not be
- * safe. A caller must test zpage_rows_ok before it enters a critical section.
+ * Raises ERRCODE_DATA_CORRUPTED if moving the rows would not be safe. A caller
+ * must test zpage_rows_ok before it enters a critical section.
  */
 static void
 check_items(Page page)
@@ -60,7 +60,7 @@ check_items(Page page)
 }
 
 /*
- * zpage_compact: see zpage.h. Afterwards the rows are in the order of their
+ * zpage_compact: See zpage.h. Afterwards the rows are in the order of their
  * line pointers, the first one at the end of the page.
  */
 void
@@ -92,8 +92,8 @@ zpage_compact(Page page)
 }
 
 /*
- * make_stub: removes the bytes of a deleted or moved row; its slot and state
- * stay in the line pointer (PAGE-4).
+ * Removes the bytes of a deleted or moved row; its slot and state stay in the
+ * line pointer (PAGE-4).
  */
 static void
 make_stub(Page page, ItemId lp)
@@ -107,7 +107,7 @@ make_stub(Page page, ItemId lp)
 	lp->lp_len = ZH_STATE(h);
 }
 
-/* cut_room: makes the slack of a live row free space. */
+/* Makes the slack of a live row free space. */
 static void
 cut_room(Page page, ItemId lp)
 {
@@ -118,7 +118,7 @@ cut_room(Page page, ItemId lp)
 	zheader_set(row, zheader_get(row) & ~ZH_SLACK);
 }
 
-/* clear_stale_keys: takes ZH_STALE_KEYS off a live row. */
+/* Takes ZH_STALE_KEYS off a live row. */
 static void
 clear_stale_keys(Page page, ItemId lp)
 {
@@ -129,8 +129,7 @@ clear_stale_keys(Page page, ItemId lp)
 }
 
 /*
- * drop_trailing_unused: removes unused line pointers at the end, and sets the
- * hint about the others.
+ * Removes unused line pointers at the end, and sets the hint about the others.
  */
 static void
 drop_trailing_unused(Page page)
@@ -153,7 +152,7 @@ drop_trailing_unused(Page page)
 	}
 }
 
-/* zpage_prune: see zpage.h. Each offset occurs at most once in items. */
+/* zpage_prune: See zpage.h. Each offset occurs at most once in items. */
 void
 zpage_prune(Page page, const ZPruneItem *items, int nitems)
 {
@@ -187,7 +186,7 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 	drop_trailing_unused(page);
 }
 
-/* zpage_gain: see zpage.h. */
+/* zpage_gain: See zpage.h. */
 int
 zpage_gain(Page page, const ZPruneItem *items, int nitems)
 {

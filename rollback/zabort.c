@@ -15,7 +15,7 @@
  *	ABORT-1	the entries form a stack ordered by nest level: only the innermost
  *		open subtransaction notes pages.
  *	ABORT-2	a page has at most one entry per nest level; `older` leads to its
- *		entry of a lower level, the hash to its newest one.
+ *		entry of a lower nest level, the hash to its newest one.
  *	ABORT-3	hash places are taken and freed in LIFO order, so linear probing
  *		needs no tombstones.
  *	ABORT-4	a page changed at nest level n has an entry at n, or n lies within
@@ -31,7 +31,8 @@
  *	ABORT-7	no page is read that this backend itself has begun to read before
  *		the error (common/abort_read.c).
  *	ABORT-8	the lock of a page is waited for only for a short time
- *		(FOREIGN_LOCK_MS in common/abort_read.c).
+ *		(FOREIGN_LOCK_MS in common/abort_read.c). Not asserted: it is about
+ *		time; t/033_abort_after_failed_read has another process hold the lock.
  */
 #include "postgres.h"
 
@@ -65,8 +66,8 @@ typedef struct NotedPage
 	BlockNumber block;
 	Oid			reloid;
 	int			level;			/* transaction nest level */
-	int16		older;			/* entry of the same page at a lower level, -1
-								 * = none */
+	int16		older;			/* entry of the same page at a lower nest
+								 * level, -1 = none */
 	uint16		place;			/* in hash[] */
 	bool		logged;
 } NotedPage;
@@ -133,8 +134,8 @@ note_overflow(int level)
 }
 
 /*
- * zrollback_note_page: see zrollback.h. Most calls are for the same page as the
- * last one, which is found without the hash.
+ * zrollback_note_page: See zrollback.h. Most calls are for the same page as
+ * the last one, which is found without the hash.
  */
 void
 zrollback_note_page(Relation rel, BlockNumber block)
@@ -176,7 +177,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	my.hash[place] = (int16) my.nnoted;
 }
 
-/* zrollback_own_aborts_pending: see zrollback.h. */
+/* zrollback_own_aborts_pending: See zrollback.h. */
 bool
 zrollback_own_aborts_pending(void)
 {
@@ -197,8 +198,9 @@ pop_page(void)
 }
 
 /*
- * Makes the entries of a subtransaction that has committed its parent's. A page
- * that the parent has noted as well keeps the parent's entry only (ABORT-2).
+ * zrollback_at_subxact_commit: See zrollback.h. Makes the entries of a
+ * subtransaction that has committed its parent's. A page that the parent has
+ * noted as well keeps the parent's entry only (ABORT-2).
  */
 void
 zrollback_at_subxact_commit(int level)
@@ -243,10 +245,10 @@ is_dropped(const RelFileLocator *locator, const RelFileLocator *dropped, int ndr
 }
 
 /*
- * Undoes the entries of 'level' and above, and removes them. Returns whether
- * all of them were undone or have nothing to undo. Errors escape to the caller;
- * the entries that were tried are removed then, and *current is the one that
- * the error came from.
+ * Undoes the entries of nest level 'level' and above, and removes them.
+ * Returns whether all of them were undone or have nothing to undo. Errors
+ * escape to the caller; the entries that were tried are removed then, and
+ * *current is the one that the error came from.
  */
 static bool
 undo_pages(int level, volatile NotedPage *current)
@@ -363,10 +365,10 @@ put_back(ErrorData *error)
 }
 
 /*
- * Undoes what the (sub)transaction at 'level' has noted, and forgets it.
- * Returns whether nothing of it can be left on a page. Raises no error and
- * leaves no LWLock held; buffer pins that an error has left belong to the
- * aborting resource owner.
+ * Undoes what the (sub)transaction at nest level 'level' has noted, and
+ * forgets it. Returns whether nothing of it can be left on a page. Raises no
+ * error and leaves no LWLock held; buffer pins that an error has left belong
+ * to the aborting resource owner.
  */
 static bool
 undo_level(int level)
@@ -436,9 +438,10 @@ undo_level(int level)
 }
 
 /*
- * Undoes what the top-level transaction has noted if it has aborted, and
- * forgets the list in any case. Returns whether aborted changes may be left on
- * pages, for a worker. Called before zu_at_xact_end. Raises no error.
+ * zrollback_at_xact_end: See zrollback.h. Undoes what the top-level
+ * transaction has noted if it has aborted, and forgets the list in any case.
+ * Returns whether aborted changes may be left on pages, for a worker. Called
+ * before zu_at_xact_end. Raises no error.
  */
 bool
 zrollback_at_xact_end(bool aborted)
@@ -457,8 +460,8 @@ zrollback_at_xact_end(bool aborted)
 }
 
 /*
- * Undoes what the aborted subtransaction at this nest level has noted. Raises
- * no error.
+ * zrollback_at_subxact_abort: See zrollback.h. Undoes what the aborted
+ * subtransaction at this nest level has noted. Raises no error.
  */
 void
 zrollback_at_subxact_abort(int level)

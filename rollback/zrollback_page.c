@@ -288,7 +288,7 @@ rollback_page(const Target *t)
 	return undone;
 }
 
-/* zrollback_page: see zrollback.h. */
+/* zrollback_page: See zrollback.h. */
 int
 zrollback_page(Buffer buf, Relation rel)
 {
@@ -300,7 +300,7 @@ zrollback_page(Buffer buf, Relation rel)
 }
 
 /*
- * zrollback_page_by_locator: see zrollback.h. Reads the page without the
+ * zrollback_page_by_locator: See zrollback.h. Reads the page without the
  * relcache. Raises an error if the read of this block that the error has
  * interrupted is still in progress (ABORT-7), or if the page cannot be locked
  * in a short time (ABORT-8).

@@ -134,7 +134,7 @@ undo_all(void)
 }
 
 /*
- * zrollback_temp: see zrollback.h. When all pages are undone, releases the
+ * zrollback_temp: See zrollback.h. When all pages are undone, releases the
  * private undo of ended transactions.
  */
 void

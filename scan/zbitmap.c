@@ -115,12 +115,14 @@ bitmap_next_block(TableScanDesc sscan, struct TBMIterateResult *tbmres)
 	return scan->nselected > 0;
 }
 
+/* Returns the next row that bitmap_next_block has selected, in the slot. */
 static bool
 bitmap_next_tuple(TableScanDesc sscan, struct TBMIterateResult *tbmres, TupleTableSlot *slot)
 {
 	return next_selected((ZScan *) sscan, slot);
 }
 
+/* zbitmap_rewind: See zscan_internal.h. */
 void
 zbitmap_rewind(ZScan *scan, bool end)
 {
@@ -202,7 +204,7 @@ bitmap_next_tuple(TableScanDesc sscan, TupleTableSlot *slot, bool *recheck,
 	return true;
 }
 
-/* Resets the stream, which then begins the bitmap anew, or ends it. */
+/* zbitmap_rewind: See zscan_internal.h. */
 void
 zbitmap_rewind(ZScan *scan, bool end)
 {

@@ -17,7 +17,10 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Creates the view in the memory of the scan, so that it lives as long. */
+/*
+ * zscan_view: See zscan_internal.h. Creates the view in the memory of the
+ * scan, so that it lives as long.
+ */
 ZPageView *
 zscan_view(ZScan *scan)
 {
@@ -39,7 +42,10 @@ zscan_release(ZScan *scan)
 	scan->buf = InvalidBuffer;
 }
 
-/* Restricts the range. A start beyond the table's end gives an empty one. */
+/*
+ * zscan_limit: See zscan_internal.h. Restricts the range. A start beyond the
+ * table's end gives an empty one.
+ */
 void
 zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count)
 {
@@ -77,9 +83,10 @@ next_parallel_block(ZScan *scan)
 }
 
 /*
- * Moves 'pos' up or, in a backward scan, down over the same blocks (SCAN-2); a
- * backward scan is no longer synchronized with others. After either end the
- * scan stands before its first block again.
+ * zscan_next_block: See zscan_internal.h. Moves 'pos' up or, in a backward
+ * scan, down over the same blocks (SCAN-2); a backward scan is no longer
+ * synchronized with others. After either end the scan stands before its first
+ * block again.
  */
 bool
 zscan_next_block(ZScan *scan, ScanDirection direction)
@@ -122,8 +129,8 @@ zscan_next_block(ZScan *scan, ScanDirection direction)
 }
 
 /*
- * Counts, in a parallel scan, the blocks from the shared start to the block
- * that this process has reached.
+ * zscan_blocks_done: See zscan_internal.h. Counts, in a parallel scan, the
+ * blocks from the shared start to the block that this process has reached.
  */
 BlockNumber
 zscan_blocks_done(ZScan *scan)
@@ -153,8 +160,8 @@ zscan_load(ZScan *scan, BlockNumber block)
 }
 
 /*
- * Fills the view by zvis_page. A block of a temporary table stays pinned until
- * the next one is read.
+ * zscan_load_buffer: See zscan_internal.h. Fills the view by zvis_page. A
+ * block of a temporary table stays pinned until the next one is read.
  */
 void
 zscan_load_buffer(ZScan *scan, Buffer buf)

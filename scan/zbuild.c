@@ -18,14 +18,31 @@
  *			its key may be another one: ii_BrokenHotChain keeps such snapshots
  *			away from the index, as with heap's HOT chains. It does not keep
  *			snapshots of standbys away that are older than those of this
- *			server: they are ended (zu_log_conflict).
+ *			server: they are ended (zu_log_conflict), unless there is nothing
+ *			that they could miss (may_leave_out). Not asserted: the server, and
+ *			replay on a standby, keep the snapshots away, which the build does
+ *			not see; isolation/specs/index-concurrently and
+ *			t/011_standby_rewrite have such snapshots.
  *	BUILD-5	in a zbtree index to which updates add entries (ZBTREE-3) a row with
  *			ZH_STALE_KEYS is entered with the key of each version that a
- *			snapshot may need, equal keys once: REINDEX keeps no snapshot away
- *			from a valid index. The versions of other rows have had one key as
- *			long as the index is valid.
+ *			snapshot may need and that satisfies the predicate, equal keys
+ *			once: REINDEX keeps no snapshot away from a valid index. The
+ *			versions of other rows have had one key, or none, as long as the
+ *			index is valid. Versions from before a change of a value that was
+ *			or became stored out of line are left out as by BUILD-3: scans take
+ *			such a value for that of each entry of its TID (ZBTREE-4). While an
+ *			index is valid, such a change moves the row (ZBTREE-3), so these
+ *			versions are older than the index.
+ *	BUILD-6	a block-summarizing index (BRIN) that is rebuilt covers all
+ *			versions that a snapshot may need: updates change its columns in
+ *			place, and REINDEX keeps no snapshot away from a valid index.
+ *			Versions that only those snapshots see which are kept away from the
+ *			index by its indcheckxmin are left out, as CREATE INDEX did: they
+ *			need not fit its expressions. Not asserted: what a summary covers
+ *			is known to the index alone; t/085_index_entries reads a rebuilt
+ *			index by an old snapshot.
  *
- * In "any visible" mode (BRIN) other transactions write meanwhile; all
+ * In "any visible" mode (summarization) other transactions write meanwhile; all
  * versions that some snapshot sees or may come to see are fed. A concurrent
  * build enters what its MVCC snapshot sees; writers and the validation scan do
  * the rest:
@@ -39,19 +56,25 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/transam.h"
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "executor/executor.h"
+#include "lib/rbtree.h"
 #include "miscadmin.h"
 #include "mvcc/zhistory.h"
 #include "pgstat.h"
 #include "scan/zscan_internal.h"
 #include "storage/lmgr.h"
+#include "tuple/ztuple.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/tuplesort.h"
+#include "zbtree/predicate.h"
 #include "zbtree/zbtree.h"
 
 /* One index being fed. */
@@ -66,13 +89,31 @@ typedef struct Feeder
 	TupleTableSlot *slot;
 	IndexBuildCallback callback;
 	void	   *callback_state;
-	bool		anyvisible;
+	bool		all_versions;	/* any visible mode, or BUILD-6 */
 	bool		all_keys;		/* BUILD-5 */
+	Bitmapset  *compared;		/* if all_keys: the key columns, and those of
+								 * the predicate */
 	MemoryContext keys;			/* for the keys of one row */
 	double		live;			/* rows counted */
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
 } Feeder;
+
+/*
+ * Returns the columns of the table by which scans of the index tell versions of
+ * a row apart, as numbers above FirstLowInvalidHeapAttributeNumber: the key
+ * columns, and those of the predicate. The index has no expressions.
+ */
+static Bitmapset *
+compared_columns(Relation index)
+{
+	Bitmapset  *columns = zpredicate_exists(index) ? zpredicate_columns(index) : NULL;
+
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		columns = bms_add_member(columns, index->rd_index->indkey.values[i] -
+								 FirstLowInvalidHeapAttributeNumber);
+	return columns;
+}
 
 /*
  * Prepares to feed rows of rel to index, with an executor state of its own for
@@ -90,9 +131,46 @@ feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
 	feeder->slot = table_slot_create(rel, NULL);
 	feeder->econtext->ecxt_scantuple = feeder->slot;
 	feeder->predicate = ExecPrepareQual(info->ii_Predicate, feeder->estate);
-	feeder->all_keys = zbtree_is(index) && info->ii_Expressions == NIL && info->ii_Predicate == NIL;
+	feeder->all_keys = zbtree_is(index) && info->ii_Expressions == NIL &&
+		(!zpredicate_exists(index) || zpredicate_is_simple(index));
+	if (feeder->all_keys)
+		feeder->compared = compared_columns(index);
 	feeder->keys = AllocSetContextCreate(CurrentMemoryContext, "zheap index keys",
 										 ALLOCSET_DEFAULT_SIZES);
+}
+
+/*
+ * Returns whether the index summarizes blocks and is being rebuilt (BUILD-6).
+ * One that is being created covers the newest versions only, as old ones may
+ * not fit its expressions; BUILD-3 keeps old snapshots away from it. So it does
+ * from one that is not valid before it is rebuilt.
+ */
+static bool
+is_rebuilt_summary(Relation index)
+{
+	return zc_index_summarizes(index) && index->rd_index->indisvalid &&
+		ReindexIsProcessingIndex(RelationGetRelid(index));
+}
+
+/*
+ * Returns the horizon of the versions to be fed: that of the table, or the id
+ * before which the xmin of a snapshot keeps it from using the index, if that is
+ * newer (BUILD-6). In the second case REINDEX must not reset indcheckxmin.
+ */
+static TransactionId
+feeder_horizon(Feeder *feeder, TransactionId horizon)
+{
+	Relation	index = feeder->index;
+	TransactionId xmin;
+
+	Assert(TransactionIdIsNormal(horizon));
+	if (!feeder->all_versions || !index->rd_index->indcheckxmin)
+		return horizon;
+	xmin = HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
+	if (!TransactionIdIsNormal(xmin) || !TransactionIdFollows(xmin, horizon))
+		return horizon;
+	feeder->info->ii_BrokenHotChain = true;
+	return xmin;
 }
 
 /* Frees what feeder_begin has created. */
@@ -100,6 +178,7 @@ static void
 feeder_end(Feeder *feeder)
 {
 	MemoryContextDelete(feeder->keys);
+	bms_free(feeder->compared);
 	ExecDropSingleTupleTableSlot(feeder->slot);
 	FreeExecutorState(feeder->estate);
 	/* both were allocated in the executor state */
@@ -155,72 +234,140 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 }
 
 /*
- * Feeds every version of a row (any visible mode). Returns false if the page
- * must be loaded again; versions already fed may then be fed once more.
+ * Feeds every version of a row (any visible mode, BUILD-6). Returns false if
+ * the page must be loaded again; versions already fed may then be fed once
+ * more. The row counts as live if its newest version is.
  */
 static bool
 feed_all_versions(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 {
 	ZHistoryVersion version;
 	ZHistoryResult result = zhistory_first(history, off, &version);
-	bool		counted = false;
+	bool		alive = (result == ZHISTORY_VERSION && version.live);
 
-	Assert(feeder->anyvisible);
+	Assert(feeder->all_versions);
 	while (result == ZHISTORY_VERSION)
 	{
 		if (version.live)
 		{
 			take_version(feeder, &version, block, off);
 			feed(feeder, true);
-			if (!counted)
-				count_row(feeder);
-			counted = true;
 		}
 		result = zhistory_next(history, &version);
 	}
-	return result != ZHISTORY_RETRY;
+	if (result == ZHISTORY_RETRY)
+		return false;
+	if (alive)
+		count_row(feeder);
+	return true;
 }
 
-/* The key of a version, kept until all versions of its row have been read. */
+/*
+ * The key of a version, kept until all versions of its row have been read. In
+ * the tree it ends with the last column of the index: there may be millions.
+ */
 typedef struct VersionKey
 {
-	struct VersionKey *next;
-	Datum		values[INDEX_MAX_KEYS];
+	RBTNode		node;			/* first: of a tree of different keys */
 	bool		isnull[INDEX_MAX_KEYS];
+	Datum		values[INDEX_MAX_KEYS]; /* last: see key_size */
 } VersionKey;
 
-/*
- * Adds the key of the version in the slot to the list, unless it is there.
- */
+/* Returns the size of a key of this index in the tree. */
+static inline Size
+key_size(Relation index)
+{
+	return offsetof(VersionKey, values) +
+		IndexRelationGetNumberOfAttributes(index) * sizeof(Datum);
+}
+
+/* Compares two keys; callback of the tree. */
+static int
+compare_keys(const RBTNode *a, const RBTNode *b, void *index)
+{
+	const VersionKey *x = (const VersionKey *) a;
+	const VersionKey *y = (const VersionKey *) b;
+
+	return zbtree_compare_keys(index, x->values, x->isnull, y->values, y->isnull);
+}
+
+/* Keeps the first one of equal keys; callback of the tree. */
 static void
-keep_key(Feeder *feeder, VersionKey **list)
+keep_first(RBTNode *existing, const RBTNode *other, void *index)
+{
+}
+
+/* Allocates a key; callback of the tree. */
+static RBTNode *
+new_key(void *index)
+{
+	return palloc(key_size(index));
+}
+
+/*
+ * Adds the key of the version in the slot to the tree, unless an equal one is
+ * there. Returns it as it is in the tree, or NULL if the predicate excludes the
+ * version. The values are copied to the current memory context.
+ */
+static VersionKey *
+keep_key(Feeder *feeder, RBTree *tree)
 {
 	TupleDesc	desc = RelationGetDescr(feeder->index);
-	VersionKey *key;
+	VersionKey	key;
+	VersionKey *kept;
+	bool		is_new;
 
 	if (!feeder_values(feeder))
-		return;
-	for (key = *list; key != NULL; key = key->next)
-		if (zbtree_same_key(feeder->index, key->values, key->isnull, feeder->values,
-							feeder->isnull))
-			return;
-	key = palloc(sizeof(VersionKey));
-	for (int i = 0; i < desc->natts; i++)
+		return NULL;
+	memcpy(key.values, feeder->values, sizeof(key.values));
+	memcpy(key.isnull, feeder->isnull, sizeof(key.isnull));
+	kept = (VersionKey *) rbt_insert(tree, &key.node, &is_new);
+	for (int i = 0; is_new && i < desc->natts; i++)
 	{
 		ZcAttr		att = zc_attr(desc, i);
 
-		key->isnull[i] = feeder->isnull[i];
-		key->values[i] = feeder->isnull[i] ? (Datum) 0 :
-			datumCopy(feeder->values[i], att->attbyval, att->attlen);
+		kept->values[i] = kept->isnull[i] ? (Datum) 0 :
+			datumCopy(kept->values[i], att->attbyval, att->attlen);
 	}
-	key->next = *list;
-	*list = key;
+	return kept;
 }
 
 /*
- * Feeds the older versions of the row whose newest live version is in the slot
- * (BUILD-5). Returns false if the page must be loaded again; nothing has been
- * fed then.
+ * Returns whether the version before the one in the slot has other bytes in the
+ * compared columns, and one of the two has a value of these columns out of line
+ * (BUILD-5).
+ */
+static bool
+changed_out_of_line(Feeder *feeder, const ZHistoryVersion *before)
+{
+	TupleDesc	desc = RelationGetDescr(feeder->rel);
+	bool		changed = false;
+	bool		external = false;
+	int			i = -1;
+
+	while ((i = bms_next_member(feeder->compared, i)) >= 0)
+	{
+		AttrNumber	attno = i + FirstLowInvalidHeapAttributeNumber;
+		ZcAttr		att = zc_attr(desc, attno - 1);
+		bool		anull,
+					bnull;
+		Datum		a = slot_getattr(feeder->slot, attno, &anull);
+		Datum		b = ztuple_getattr(before->row, before->len, desc, attno, &bnull,
+									   RelationGetRelationName(feeder->rel), NULL);
+
+		if (anull != bnull || (!anull && !datumIsEqual(a, b, att->attbyval, att->attlen)))
+			changed = true;
+		if (att->attlen == -1 && ((!anull && VARATT_IS_EXTERNAL(DatumGetPointer(a))) ||
+								  (!bnull && VARATT_IS_EXTERNAL(DatumGetPointer(b)))))
+			external = true;
+	}
+	return changed && external;
+}
+
+/*
+ * Feeds the keys of all versions of the row whose newest live version is in the
+ * slot (BUILD-5). Returns false if the page must be loaded again; nothing has
+ * been fed then.
  */
 static bool
 feed_all_keys(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off, bool alive)
@@ -228,29 +375,41 @@ feed_all_keys(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber
 	MemoryContext caller = MemoryContextSwitchTo(feeder->keys);
 	ZHistoryVersion version;
 	ZHistoryResult result;
-	VersionKey *keys = NULL;
+	RBTree	   *keys;
+	RBTreeIterator iterator;
 	VersionKey *newest;
+	VersionKey *key;
 	ItemPointerData tid;
+	bool		broken = false;
 
-	Assert(feeder->all_keys && feeder->predicate == NULL);
+	Assert(feeder->all_keys);
 	ItemPointerSet(&tid, block, off);
-	keep_key(feeder, &keys);
-	newest = keys;
+	keys = rbt_create(key_size(feeder->index), compare_keys, keep_first, new_key, NULL,
+					  feeder->index);
+	newest = keep_key(feeder, keys);
 	while ((result = zhistory_next(history, &version)) == ZHISTORY_VERSION)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!version.live)
 			continue;
+		broken = changed_out_of_line(feeder, &version);
+		if (broken)
+			break;
 		take_version(feeder, &version, block, off);
-		keep_key(feeder, &keys);
+		(void) keep_key(feeder, keys);
 	}
 	MemoryContextSwitchTo(caller);
-	if (result == ZHISTORY_END)
-		for (VersionKey *key = keys; key != NULL; key = key->next)
+	if (result != ZHISTORY_RETRY)
+	{
+		if (broken)
+			feeder->info->ii_BrokenHotChain = true;
+		rbt_begin_iterate(keys, LeftRightWalk, &iterator);
+		while ((key = (VersionKey *) rbt_iterate(&iterator)) != NULL)
 			feeder->callback(feeder->index, &tid, key->values, key->isnull,
 							 alive && key == newest, feeder->callback_state);
+	}
 	MemoryContextReset(feeder->keys);
-	return result == ZHISTORY_END;
+	return result != ZHISTORY_RETRY;
 }
 
 /*
@@ -282,7 +441,7 @@ feed_row(Feeder *feeder, ZHistory *history, BlockNumber block, OffsetNumber off)
 	bool		alive;
 	bool		broken = false;
 
-	Assert(!feeder->anyvisible);
+	Assert(!feeder->all_versions);
 	if (result != ZHISTORY_VERSION)
 		return result == ZHISTORY_END;
 	if (version.status == ZXID_IN_PROGRESS)
@@ -379,7 +538,7 @@ feed_block(Feeder *feeder, ZScan *scan, ZHistory *history, BlockNumber block)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (feed_settled(feeder, page, block, off, zhistory_oldest(history)) ||
-			(feeder->anyvisible ? feed_all_versions(feeder, history, block, off)
+			(feeder->all_versions ? feed_all_versions(feeder, history, block, off)
 			 : feed_row(feeder, history, block, off)))
 			off++;
 		else
@@ -415,6 +574,20 @@ feed_visible(Feeder *feeder, ZScan *scan, bool progress)
 }
 
 /*
+ * Returns whether a build may leave out versions that snapshots of standbys
+ * need (BUILD-3). No other transaction sees a version in a table that our
+ * transaction has created; for such a table the server returns a horizon that
+ * takes no other snapshot into account, so a conflict would end nearly all
+ * queries of standbys, also with hot_standby_feedback.
+ */
+static bool
+may_leave_out(Relation rel, const ZScan *scan)
+{
+	return RelationNeedsWAL(rel) && scan->nblocks > 0 &&
+		rel->rd_createSubid == InvalidSubTransactionId;
+}
+
+/*
  * Feeds the newest versions, or all in "any visible" mode. Ends snapshots of
  * standbys that are older than the horizon of this build (BUILD-3).
  */
@@ -422,10 +595,13 @@ static void
 feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 {
 	TransactionId horizon = GetOldestNonRemovableTransactionId(feeder->rel);
-	ZHistory   *history = zhistory_create(feeder->rel, horizon);
+	ZHistory   *history;
 
-	Assert(!IsMVCCSnapshot(scan->base.rs_snapshot));	/* BUILD-3 */
-	if (RelationNeedsWAL(feeder->rel))
+	/* the leader of a parallel build would not see ii_BrokenHotChain */
+	history = zhistory_create(feeder->rel, scan->base.rs_parallel != NULL ? horizon :
+							  feeder_horizon(feeder, horizon));
+	Assert(!IsMVCCSnapshot(scan->base.rs_snapshot));
+	if (may_leave_out(feeder->rel, scan))
 		zu_log_conflict(horizon);
 
 	while (zscan_next_block(scan, ForwardScanDirection))
@@ -437,9 +613,9 @@ feed_newest(Feeder *feeder, ZScan *scan, bool progress)
 }
 
 /*
- * Feeds the rows and returns the number of live ones. A concurrent build gets
- * an MVCC snapshot, any other one SnapshotAny; a scan that the caller passes
- * (a parallel build) has a snapshot already.
+ * zheap_index_build_range_scan: See zscan.h. A concurrent build gets an MVCC
+ * snapshot, any other one SnapshotAny; a scan that the caller passes (a
+ * parallel build) has a snapshot already.
  */
 double
 zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info, bool allow_sync,
@@ -455,7 +631,7 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 	feeder_begin(&feeder, rel, index, info);
 	feeder.callback = callback;
 	feeder.callback_state = callback_state;
-	feeder.anyvisible = anyvisible;
+	feeder.all_versions = anyvisible || is_rebuilt_summary(index);
 	if (sscan == NULL)
 	{
 		Snapshot	snapshot = SnapshotAny;
@@ -542,10 +718,7 @@ end_older_snapshots(Relation rel, Snapshot snapshot)
 	zu_log_conflict(horizon);
 }
 
-/*
- * Merges the rows that the snapshot sees with the sorted TIDs of the index,
- * and inserts those that are missing.
- */
+/* zheap_index_validate_scan: See zscan.h. */
 void
 zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info, Snapshot snapshot,
 						  struct ValidateIndexState *state)

@@ -4,11 +4,11 @@
  * Called through zam.c by the executor, by triggers and by index access
  * methods, sometimes while these hold a lock on an index page (lock order:
  * index page before table page). An index fetch keeps its last block and a
- * page of the visibility map pinned; nothing else is held between calls.
- * Nothing is written, but for bits of the visibility map (VMAP-5 in dml/). A
- * row is reported as dead to all snapshots if its deleter is before `oldest`:
- * no crash brings it back (UNDO-68), and index access methods mark its entries
- * without WAL.
+ * page of the visibility map pinned; nothing else is held between calls. Only
+ * bits of the visibility map are written (VMAP-5 in dml/). A row is reported as
+ * dead to all snapshots if its deleter is before `oldest` (UNDO-68) or fulfils
+ * SCAN-6: even a crash cannot make such a row visible again, so that index
+ * access methods may mark its entries without WAL.
  */
 #include "postgres.h"
 
@@ -20,10 +20,12 @@
 #include "mvcc/zhistory.h"
 #include "mvcc/zread.h"
 #include "mvcc/zvisible.h"
+#include "pgstat.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "zbtree/passed.h"
 #include "zbtree/purge.h"
 #include "zbtree/zbtree.h"
 
@@ -40,8 +42,8 @@
 #define ZBTREE_MAX_VAIN ZBTREE_PURGED_TOGETHER
 
 /*
- * How many versions of rows one call looks at, while a leaf page is locked, to
- * find entries of a zbtree index that no snapshot needs (ZBTREE-8).
+ * The number of versions of rows that one call may read, while a leaf page is
+ * locked, to find entries of a zbtree index that no snapshot needs (ZBTREE-8).
  */
 #define MAX_VERSIONS_JUDGED 1000
 
@@ -54,20 +56,25 @@ typedef struct ZIndexFetch
 
 /* ---- fetching one version ---- */
 
+/* What fetch_version returns: a sum of these. */
+#define FETCH_FOUND		1		/* slot shows the version */
+#define FETCH_WALKED	2		/* the page alone did not tell which it is */
+
 /*
  * Fetches the version of the row at tid that snapshot wants and shows it in
  * slot. by_tid: the caller, not an index, has named the row. On entry and on
- * return buf, the row's block, is pinned and not locked. Returns false if
- * there is no version; slot is unchanged then. Raises
+ * return buf, the row's block, is pinned and not locked. Returns FETCH_ flags.
+ * If there is no version, slot is unchanged. Raises
  * ERRCODE_FEATURE_NOT_SUPPORTED for a historic snapshot and for a search of
  * deleted rows, and the errors of zvis_fetch and zany_fetch.
  */
-static bool
+static int
 fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool by_tid,
 			  TupleTableSlot *slot, bool *all_dead)
 {
 	ZVersion	version;
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
+	int			walked = 0;
 
 	Assert(zc_buffer_unlocked(buf));
 	zscan_refuse_historic(snapshot);
@@ -82,14 +89,15 @@ fetch_version(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool
 		if (zssi_needed(rel, snapshot))
 			zssi_before_read(rel, buf, off, snapshot);
 		zvis_fetch(rel, buf, off, snapshot, &version, all_dead);
+		walked = version.walked ? FETCH_WALKED : 0;
 	}
 	if (!version.found)
-		return false;
+		return walked;
 	zversion_show(rel, &version, ItemPointerIsValid(&version.handle) ? &version.handle : tid, slot);
-	return true;
+	return FETCH_FOUND | walked;
 }
 
-/* Attaches the undo of the database once for all fetches. */
+/* zheap_index_fetch_begin: See zscan.h. */
 IndexFetchTableData *
 zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 {
@@ -104,13 +112,16 @@ zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 	return &fetch->expect.base;
 }
 
-/* Releases the block that is kept pinned. */
+/* zheap_index_fetch_reset: See zscan.h. */
 void
 zheap_index_fetch_reset(IndexFetchTableData *scan)
 {
 	ZIndexFetch *fetch = (ZIndexFetch *) scan;
 
 	fetch->expect.entry = NULL;
+	fetch->expect.missed = false;
+	fetch->expect.noted.n = 0;
+	zpassed_forget(&fetch->expect);
 	if (BufferIsValid(fetch->buf))
 		ReleaseBuffer(fetch->buf);
 	fetch->buf = InvalidBuffer;
@@ -119,6 +130,7 @@ zheap_index_fetch_reset(IndexFetchTableData *scan)
 	fetch->map = InvalidBuffer;
 }
 
+/* zheap_index_fetch_end: See zscan.h. */
 void
 zheap_index_fetch_end(IndexFetchTableData *scan)
 {
@@ -143,8 +155,8 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 
 	if (snapshot->snapshot_type != SNAPSHOT_DIRTY || !TransactionIdIsValid(xmax))
 		return false;
-	found = fetch_version(fetch->expect.base.rel, fetch->buf, tid, SnapshotSelf, false, slot,
-						  NULL) &&
+	found = (fetch_version(fetch->expect.base.rel, fetch->buf, tid, SnapshotSelf, false, slot,
+						   NULL) & FETCH_FOUND) != 0 &&
 		zbtree_counts(fetch->expect.index, fetch->expect.entry, slot);
 	if (!found)
 		snapshot->xmax = InvalidTransactionId;
@@ -152,10 +164,26 @@ fetch_beside_change(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, Tupl
 }
 
 /*
- * Fetches the version of the row at tid that the snapshot sees. It is the only
- * one, so *call_again is always false. The block stays pinned for the next
- * fetch. Returns false for a version whose key is not that of the zbtree entry;
- * such a row is not reported as dead.
+ * Remembers a row that was fetched in vain, with these FETCH_ flags; slot has
+ * the version that the snapshot sees, or is NULL. A fetch that has not read
+ * undo is cheap. A serializable transaction tells the server of each fetch.
+ */
+static inline void
+note_passed(ZIndexFetch *fetch, ItemPointer tid, Snapshot snapshot, int fetched,
+			TupleTableSlot *slot)
+{
+	if ((fetched & FETCH_WALKED) != 0 && IsMVCCSnapshot(snapshot) &&
+		!zssi_needed(fetch->expect.base.rel, snapshot))
+		zpassed_note(&fetch->expect, tid, slot);
+}
+
+/*
+ * zheap_index_fetch_tuple: See zscan.h. There is only one such version, except
+ * for a Dirty snapshot and a row that another transaction is changing: then
+ * *call_again is set, and the next call fetches the version before the change
+ * (SCAN-7). A row whose version has another key than the zbtree entry is not
+ * reported as dead. If an old snapshot comes to many such entries, their rows
+ * are remembered, so as not to read their undo for each entry (ZBTREE-18).
  */
 bool
 zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
@@ -163,22 +191,44 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 {
 	ZIndexFetch *fetch = (ZIndexFetch *) scan;
 	Buffer		before = fetch->buf;
+	int			fetched;
+	bool		found;
+	bool		again = *call_again;
 
+	Assert(!again || snapshot->snapshot_type == SNAPSHOT_DIRTY);
 	*call_again = false;
+	if (fetch->expect.passed != NULL && fetch->expect.entry != NULL &&
+		zpassed_by(&fetch->expect, tid))
+	{
+		Assert(IsMVCCSnapshot(snapshot));	/* ZBTREE-18 */
+		if (all_dead != NULL)
+			*all_dead = false;
+		fetch->expect.missed = all_dead != NULL;
+		return false;
+	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (fetch->buf != before && (zc_fetch_flags(scan) & ZC_READ_ONLY_HINT) != 0)
 		zvisible_after_read(scan->rel, fetch->buf, NULL, &fetch->map);
-	if (!fetch_version(scan->rel, fetch->buf, tid, snapshot, false, slot, all_dead))
-		return false;
-	Assert(all_dead == NULL || !*all_dead);
+	fetched = fetch_version(scan->rel, fetch->buf, tid, again ? SnapshotSelf : snapshot, false,
+							slot, all_dead);
+	found = (fetched & FETCH_FOUND) != 0;
+	Assert(!found || all_dead == NULL || !*all_dead);
+	*call_again = found && !again && snapshot->snapshot_type == SNAPSHOT_DIRTY &&
+		TransactionIdIsValid(snapshot->xmax);
 	if (fetch->expect.entry == NULL)
-		return true;
-	if (!zbtree_counts(fetch->expect.index, fetch->expect.entry, slot) &&
-		!fetch_beside_change(fetch, tid, snapshot, slot))
-		return false;
-	if (fetch->expect.returning != NULL)
+		return found;
+	if (found && !zbtree_counts(fetch->expect.index, fetch->expect.entry, slot))
+	{
+		note_passed(fetch, tid, snapshot, fetched, slot);
+		*call_again = false;
+		found = !again && fetch_beside_change(fetch, tid, snapshot, slot);
+	}
+	else if (!found)
+		note_passed(fetch, tid, snapshot, fetched, NULL);
+	fetch->expect.missed = !found && all_dead != NULL && !*all_dead;	/* MARK-1 */
+	if (found && fetch->expect.returning != NULL)
 		zbtree_return_version(&fetch->expect, slot);
-	return true;
+	return found;
 }
 
 /*
@@ -200,10 +250,9 @@ fetch_by_handle(Relation rel, ItemPointer tid, TupleTableSlot *slot)
 }
 
 /*
- * Shows the version of the row at tid that the snapshot sees; returns false if
- * there is none. While the server fires a trigger's event, it uses a handle as
- * the TID of the old row; the new row may have been kept when the old one was
- * fetched (HANDLE-3 in mvcc/).
+ * zheap_tuple_fetch_row_version: See zscan.h. While the server fires a
+ * trigger's event, it uses a handle as the TID of the old row; the new row may
+ * have been kept when the old one was fetched (HANDLE-3 in mvcc/).
  */
 bool
 zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
@@ -226,11 +275,12 @@ zheap_tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
 			return fetch_by_handle(rel, tid, slot);
 	}
 	buf = zread_page(rel, ItemPointerGetBlockNumber(tid));
-	found = fetch_version(rel, buf, tid, snapshot, true, slot, NULL);
+	found = (fetch_version(rel, buf, tid, snapshot, true, slot, NULL) & FETCH_FOUND) != 0;
 	ReleaseBuffer(buf);
 	return found;
 }
 
+/* zheap_tuple_tid_valid: See zscan.h. */
 bool
 zheap_tuple_tid_valid(TableScanDesc sscan, ItemPointer tid)
 {
@@ -269,10 +319,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	return moved;
 }
 
-/*
- * Follows the moves of the row to its newest place. Sets *tid to the last place
- * on the way at which the scan's snapshot sees a version.
- */
+/* zheap_tuple_get_latest_tid: See zscan.h. */
 void
 zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 {
@@ -300,20 +347,10 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 	}
 }
 
-/* Returns whether two rows have the same columns, byte for byte. */
-static bool
-same_row(const char *a, Size alen, const char *b, Size blen)
-{
-	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
-
-	return alen == blen && (zheader_get(a) & shape) == (zheader_get(b) & shape) &&
-		memcmp(a + ZTUPLE_HEADER_SIZE, b + ZTUPLE_HEADER_SIZE, alen - ZTUPLE_HEADER_SIZE) == 0;
-}
-
 /*
- * Returns whether the snapshot sees the version in slot. Answers from the
- * version's writer if that is known and suffices; else fetches the version that
- * the snapshot sees and compares the rows.
+ * zheap_tuple_satisfies_snapshot: See zscan.h. Answers from the version's
+ * writer if that is known and suffices; else fetches the version that the
+ * snapshot sees and compares the rows.
  */
 bool
 zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snapshot)
@@ -347,28 +384,28 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	if (!version.found)
 		return false;
 	/* a virtual slot has no bytes to compare */
-	return z->row == NULL || same_row(z->row, z->len, version.row, version.len);
+	return z->row == NULL || ztuple_same_columns(z->row, z->len, version.row, version.len);
 }
 
 /* ---- index deletion ---- */
 
-/* What the line pointer to which an index entry points says of the entry. */
+/* The state of an index entry, by the line pointer to which it points. */
 typedef enum EntryState
 {
 	ENTRY_NEEDED,				/* a live row, or a damaged item */
 	ENTRY_DEAD,					/* dead to all */
-	ENTRY_STUB,					/* deleted or moved: its deleter decides */
+	ENTRY_STUB,					/* deleted or moved: depends on the deleter */
 	ENTRY_ASTRAY				/* there is no such line pointer, or it is
 								 * unused */
 } EntryState;
 
 /*
- * Returns what the page says of an index entry of the row at off, and for a
- * stub or a deleted row the slot of its deleter in *slotno. LP_DEAD means dead
- * to all: the row's undo was discarded earlier, and the discard record raised
- * the conflict. A line pointer that an index names becomes unused, or is cut
- * off, only after its entry has been removed; so where there is none, the page
- * or the index is damaged. The page is locked.
+ * Returns the state of an index entry of the row at off, and for a stub or a
+ * deleted row the slot of its deleter in *slotno. LP_DEAD means dead to all:
+ * the row's undo was discarded earlier, and the discard record raised the
+ * conflict. A line pointer becomes unused, or is cut off, only after the index
+ * entries that point to it have been removed; so if there is none, the page or
+ * the index is damaged. The page is locked.
  */
 static EntryState
 entry_state(Page page, OffsetNumber off, uint16 *slotno)
@@ -410,7 +447,10 @@ has_stale_keys(Page page, OffsetNumber off)
  * Returns whether the index entry of a deleted or moved row can be deleted: if
  * the deletion is settled (the discard record has raised the conflict), or if
  * the deleter has committed and every snapshot sees it. In the second case
- * *conflict, the conflict horizon, is advanced to the deleter.
+ * *conflict, the conflict horizon, is advanced to the deleter. If
+ * stub->thorough is set, the index AM knows the entry to be deletable, and
+ * whether every snapshot sees the deleter is not tested: this process may have
+ * an older horizon than the one that marked the entry (SCAN-6).
  */
 static bool
 stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
@@ -421,7 +461,7 @@ stub_is_dead(const ZStubDeleter *stub, ZXid oldest, GlobalVisState *vistest,
 	if (stub->settled)
 		return true;
 	if (stub->deleter == InvalidZXid || zxid_status_at(stub->deleter, oldest) != ZXID_COMMITTED ||
-		!zc_is_removable_xid(vistest, x))
+		!(stub->thorough || zc_is_removable_xid(vistest, x)))
 		return false;
 	if (!TransactionIdIsValid(*conflict) || TransactionIdFollows(x, *conflict))
 		*conflict = x;
@@ -473,13 +513,19 @@ put_entries(TM_IndexDeleteOp *delstate, int at, const uint64 *entries, int n)
 }
 
 /*
- * The entries of one table block, as a number that is the greater, the more it
- * promises: by the promising entries, then by all entries, each by order of
- * magnitude, then by the place in the table. It tells which entries these are.
+ * The entries of one table block are a group, which is stored as one number, so
+ * that groups can be compared quickly. From the highest bits to the lowest: the
+ * order of magnitude of the number of promising entries; that of the number of
+ * all entries; the inverted index of the first entry, by which of equal groups
+ * the first one in the table is greater; the number of entries.
  */
 #define GROUP_FIRST(g) (PG_UINT16_MAX - (int) (((g) >> 16) & PG_UINT16_MAX))
 #define GROUP_COUNT(g) ((int) ((g) & PG_UINT16_MAX))
 
+/*
+ * Returns the group of the count entries from index first on, of which this
+ * many are promising.
+ */
 static inline uint64
 make_group(int first, int count, int promising)
 {
@@ -550,8 +596,8 @@ mark_deletable(TM_IndexDeleteOp *delstate, int i, int *last)
 }
 
 /*
- * Raises ERRCODE_INDEX_CORRUPTED for an index entry that leads to no row, as
- * heap does.
+ * Raises ERRCODE_INDEX_CORRUPTED, as heap does, for an index entry that points
+ * to no row.
  */
 static void
 astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
@@ -567,23 +613,27 @@ astray(Relation rel, const TM_IndexDeleteOp *delstate, ItemPointer tid)
 					 "index with REINDEX.", RelationGetRelationName(rel))));
 }
 
-/* What zheap_index_delete_tuples needs for a zbtree index. */
+/* The state of zheap_index_delete_tuples for a zbtree index. */
 typedef struct KeyJudge
 {
-	Page		leaf;			/* that the entries are on; NULL: another
-								 * access method */
+	Page		leaf;			/* the page with the entries; NULL if the
+								 * index is of another access method */
 	Buffer		leafbuf;
 	ZHistory   *history;
 	int			budget;			/* see zbtree_needed */
+	int			nmarked;		/* number of entries that the index AM passed
+								 * as known to be deletable */
+	int		   *marked;			/* indexes of their TM_IndexStatus */
 } KeyJudge;
 
 /*
  * Prepares to judge the entries of a zbtree index, and pins their leaf page,
  * which the index AM has locked exclusively. For another access method returns
- * a judge without a leaf.
+ * a judge without a leaf. Old snapshots may need an entry that is marked as
+ * dead, so none is known to be deletable (MARK-5).
  */
 static KeyJudge
-judge_begin(Relation rel, const TM_IndexDeleteOp *delstate)
+judge_begin(Relation rel, TM_IndexDeleteOp *delstate)
 {
 	KeyJudge	judge = {0};
 
@@ -593,29 +643,65 @@ judge_begin(Relation rel, const TM_IndexDeleteOp *delstate)
 	judge.leaf = BufferGetPage(judge.leafbuf);
 	judge.history = zhistory_create(rel, zxid_to_xid(zu_oldest()));
 	judge.budget = MAX_VERSIONS_JUDGED;
+	judge.marked = palloc(delstate->ndeltids * sizeof(int));
+	for (int i = 0; i < delstate->ndeltids; i++)
+	{
+		int			id = delstate->deltids[i].id;
+
+		if (!delstate->status[id].knowndeletable)
+			continue;
+		delstate->status[id].knowndeletable = false;
+		judge.marked[judge.nmarked++] = id;
+	}
 	return judge;
 }
 
-/* Releases what judge_begin has taken. */
+/*
+ * Releases the resources of judge_begin. Clears the marks of the entries that
+ * stay, because nbtree expects that no marked entry is left after this
+ * (MARK-5). If no entry is to be deleted, sets delstate->bottomup, because
+ * nbtree expects this result only of bottom-up deletion.
+ */
 static void
-judge_end(KeyJudge *judge)
+judge_end(KeyJudge *judge, TM_IndexDeleteOp *delstate, int ndeletable)
 {
+	OffsetNumber *offsets;
+	int			n = 0;
+
 	if (judge->leaf == NULL)
 		return;
+	offsets = palloc(Max(judge->nmarked, 1) * sizeof(OffsetNumber));
+	for (int i = 0; i < judge->nmarked; i++)
+	{
+		TM_IndexStatus *status = &delstate->status[judge->marked[i]];
+
+		if (!status->knowndeletable)
+			offsets[n++] = status->idxoffnum;
+	}
+	if (n > 0)
+		zbtree_clear_marks(delstate->irel, judge->leafbuf, offsets, n);
+	for (int i = 0; i < n; i++)
+		Assert(!ItemIdIsDead(PageGetItemId(judge->leaf, offsets[i])));	/* MARK-5 */
+	if (ndeletable == 0)
+		delstate->bottomup = true;
+	pfree(offsets);
+	pfree(judge->marked);
 	ReleaseBuffer(judge->leafbuf);
 	zhistory_free(judge->history);
 }
 
 /*
  * Marks as deletable those of the n entries, all of live rows in buf's block,
- * whose key is in no version that a snapshot may need (ZBTREE-8). Returns the
- * index bytes that become free. No table page is locked.
+ * whose key is in no version that a snapshot may need (ZBTREE-8). They do not
+ * count as dead rows any more (ZBTREE-17). Returns the index bytes that become
+ * free. No table page is locked.
  */
 static int
 judge_keys(KeyJudge *judge, TM_IndexDeleteOp *delstate, Buffer buf, const int *entries, int n,
 		   int *last)
 {
 	int			freed = 0;
+	int			ndeleted = 0;
 
 	if (n == 0 || zhistory_load(judge->history, buf) == NULL)
 		return 0;
@@ -628,8 +714,15 @@ judge_keys(KeyJudge *judge, TM_IndexDeleteOp *delstate, Buffer buf, const int *e
 		Assert(ItemPointerEquals(&itup->t_tid, &entry->tid));
 		if (!zbtree_needed(delstate->irel, itup, judge->history,
 						   ItemPointerGetOffsetNumber(&entry->tid), &judge->budget))
+		{
 			freed += mark_deletable(delstate, entries[i], last);
+			ndeleted++;
+		}
 	}
+	if (ndeleted == 0)
+		return 0;
+	ZUNDO_FAULT("keys-judged");
+	pgstat_update_heap_dead_tuples(zhistory_table(judge->history), ndeleted);
 	return freed;
 }
 
@@ -705,9 +798,8 @@ check_block(KeyJudge *judge, Relation rel, TM_IndexDeleteOp *delstate, int first
 }
 
 /*
- * Decides block by block. The entries up to the last deletable one are
- * returned; the conflict horizon is the youngest deleter whose undo has not
- * been discarded yet.
+ * zheap_index_delete_tuples: See zscan.h. Works block by block, so that each
+ * block is read once.
  */
 TransactionId
 zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
@@ -749,7 +841,7 @@ zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
 			(vain == max_vain || freed >= delstate->bottomupfreespace))
 			break;
 	}
-	judge_end(&judge);
+	judge_end(&judge, delstate, last);
 	delstate->ndeltids = last;
 	return conflict;
 }

@@ -52,6 +52,7 @@ analyze_next_block(TableScanDesc sscan, ReadStream *stream)
 
 #else
 
+/* Loads the block. Always returns true: no block is left out of the sample. */
 static bool
 analyze_next_block(TableScanDesc sscan, BlockNumber block, BufferAccessStrategy strategy)
 {

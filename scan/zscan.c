@@ -26,6 +26,11 @@
  *	SCAN-5	no apply worker is shown deleted versions, which it would take for
  *			rows of heap. Not asserted: the function that keeps them away is
  *			the test itself; t/015_deleted_search has an apply worker.
+ *	SCAN-7	with a Dirty snapshot a row that another transaction is changing
+ *			is shown twice, first the new version, then the one before, both
+ *			with snapshot->xmax, as on heap: an apply worker that looks for the
+ *			old values must wait, since the change may be rolled back. Index
+ *			fetches do the same (zheap_index_fetch_tuple).
  */
 #include "postgres.h"
 
@@ -103,6 +108,7 @@ start_scan(ZScan *scan, ScanKey key, bool keep_start)
 	scan->pos = 0;
 	scan->block = InvalidBlockNumber;
 	scan->inited = false;
+	scan->beside = false;
 	scan->nitems = 0;
 	scan->nselected = 0;
 	if (key != NULL && base->rs_nkeys > 0)
@@ -127,10 +133,9 @@ zscan_refuse_deleted_search(Snapshot snapshot)
 }
 
 /*
- * Allocates the scan and attaches undo (SCAN-3). Before a scan of a temporary
- * table undoes what ended transactions of this backend have left there:
- * readers do not need that, but each of them would walk over the aborted
- * changes.
+ * zheap_scan_begin: See zscan.h. Before a scan of a temporary table undoes
+ * what ended transactions of this backend have left there: readers do not need
+ * that, but each of them would walk over the aborted changes.
  */
 TableScanDesc
 zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key,
@@ -169,7 +174,7 @@ release_map(ZScan *scan)
 	scan->map = InvalidBuffer;
 }
 
-/* Releases all that the scan holds, also the snapshot if the scan owns it. */
+/* zheap_scan_end: See zscan.h. */
 void
 zheap_scan_end(TableScanDesc sscan)
 {
@@ -205,8 +210,8 @@ set_flag(TableScanDesc scan, uint32 flag, bool on)
 }
 
 /*
- * Puts the scan before its first row again. The number of blocks is read anew,
- * as the table may have grown.
+ * zheap_scan_rescan: See zscan.h. Reads the number of blocks anew, as the
+ * table may have grown.
  */
 void
 zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params, bool allow_strat,
@@ -265,9 +270,31 @@ store_current(ZScan *scan, TupleTableSlot *slot)
 	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
 	zvis_fetch(rel, scan->buf, FirstOffsetNumber + scan->index, scan->base.rs_snapshot, version,
 			   NULL);
+	scan->beside = version->found && TransactionIdIsValid(scan->base.rs_snapshot->xmax);
 	if (!version->found)
 		return false;
 	zversion_show(rel, version, &tid, slot);
+	return true;
+}
+
+/*
+ * Shows the version of the current item that will be the newest if the
+ * transaction in snapshot->xmax aborts (SCAN-7). Returns false if there is
+ * none.
+ */
+static bool
+store_before(ZScan *scan, TupleTableSlot *slot)
+{
+	ItemPointerData tid;
+
+	Assert(scan->by_row && TransactionIdIsValid(scan->base.rs_snapshot->xmax)); /* SCAN-7 */
+	scan->beside = false;
+	ItemPointerSet(&tid, scan->block, FirstOffsetNumber + scan->index);
+	zvis_fetch(scan->base.rs_rd, scan->buf, FirstOffsetNumber + scan->index, SnapshotSelf,
+			   scan->version, NULL);
+	if (!scan->version->found)
+		return false;
+	zversion_show(scan->base.rs_rd, scan->version, &tid, slot);
 	return true;
 }
 
@@ -332,17 +359,27 @@ keys_match(TableScanDesc scan, TupleTableSlot *slot)
 static bool
 next_row(ZScan *scan, ScanDirection direction, TupleTableSlot *slot)
 {
-	while (next_item(scan, direction))
-		if (store_current(scan, slot) && keys_match(&scan->base, slot))
+	bool		found;
+
+	for (;;)
+	{
+		if (scan->beside)
+			found = store_before(scan, slot);
+		else if (next_item(scan, direction))
+			found = store_current(scan, slot);
+		else
+			break;
+		if (found && keys_match(&scan->base, slot))
 			return true;
+	}
 	ExecClearTuple(slot);
 	return false;
 }
 
 /*
- * Shows the next row in slot; returns false at the end of the scan. Handles the
- * usual case, the next row of the loaded block, without a further call. As on
- * heap, NoMovementScanDirection shows the current row again.
+ * zheap_scan_getnextslot: See zscan.h. Handles the usual case, the next row of
+ * the loaded block, without a further call. As on heap,
+ * NoMovementScanDirection shows the current row again.
  */
 bool
 zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
@@ -379,8 +416,8 @@ zheap_scan_getnextslot(TableScanDesc sscan, ScanDirection direction, TupleTableS
 }
 
 /*
- * Restricts the scan to the blocks of the range; the rows of its first and
- * last block are filtered when they are read.
+ * zheap_scan_set_tidrange: See zscan.h. The rows of the first and last block
+ * of the range are filtered when they are read.
  */
 void
 zheap_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid, ItemPointer maxtid)
@@ -397,10 +434,7 @@ zheap_scan_set_tidrange(TableScanDesc sscan, ItemPointer mintid, ItemPointer max
 		zscan_limit(scan, first, Min(last, scan->nblocks - 1) - first + 1);
 }
 
-/*
- * Shows the next row of the range in slot; returns false at the first row
- * beyond the range in the direction of the scan.
- */
+/* zheap_scan_getnextslot_tidrange: See zscan.h. */
 bool
 zheap_scan_getnextslot_tidrange(TableScanDesc sscan, ScanDirection direction, TupleTableSlot *slot)
 {

@@ -26,6 +26,8 @@ typedef struct ZScan
 	bool		inited;			/* block and index are meaningful */
 	bool		by_row;			/* zvis_page cannot answer for the snapshot
 								 * (Dirty) */
+	bool		beside;			/* by_row: the version before the current
+								 * item's is due (SCAN-7) */
 	BufferAccessStrategy strategy;
 	ParallelBlockTableScanWorkerData *worker;	/* NULL in a serial scan */
 	int			nitems;			/* on the loaded block: visible rows, or
@@ -95,8 +97,8 @@ extern Buffer zscan_read(ZScan *scan, BlockNumber block);
 extern void zscan_load_buffer(ZScan *scan, Buffer buf);
 
 /*
- * zscan_load: reads 'block' and does the same. Holds no pin on return, except
- * on a block of a temporary table.
+ * zscan_load: reads 'block' and fills the view from it, as zscan_load_buffer.
+ * Holds no pin on return, except on a block of a temporary table.
  */
 extern void zscan_load(ZScan *scan, BlockNumber block);
 
@@ -117,8 +119,8 @@ zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
 }
 
 /*
- * zscan_store: the same as a function of its own, for callers outside of the
- * hot loop of zheap_scan_getnextslot.
+ * zscan_store: does what zscan_show does, not inlined: for callers outside of
+ * the hot loop of zheap_scan_getnextslot.
  */
 extern void zscan_store(ZScan *scan, int i, TupleTableSlot *slot);
 
@@ -140,7 +142,10 @@ extern void zscan_limit(ZScan *scan, BlockNumber start, BlockNumber count);
  */
 extern void zbitmap_rewind(ZScan *scan, bool end);
 
-/* Fill in the callbacks of zbitmap.c and zsample.c. */
+/*
+ * zbitmap_fill_callbacks, zsample_fill_callbacks: fill in the callbacks of
+ * zbitmap.c, or of zsample.c.
+ */
 extern void zbitmap_fill_callbacks(TableAmRoutine *routine);
 extern void zsample_fill_callbacks(TableAmRoutine *routine);
 

@@ -7,7 +7,7 @@ UPDATE r SET t = repeat(md5(id::text), 300) WHERE id % 100 = 0;
 DELETE FROM r WHERE id % 10 = 3;
 CREATE VIEW state AS SELECT count(*), sum(id) AS ids, sum(n) AS ns, sum(length(t)) AS ts, md5(string_agg(id || ':' || n || ':' || t, ',' ORDER BY id)) FROM r;
 SELECT * FROM state;
--- to heap and back
+-- a change of the access method, to heap and back
 ALTER TABLE r SET ACCESS METHOD heap;
 SELECT * FROM state;
 UPDATE r SET n = n + 1;
@@ -141,7 +141,7 @@ UPDATE mother SET b = b || '!';
 ALTER TABLE mother ADD COLUMN e int DEFAULT 9;
 SELECT tableoid::regclass, * FROM mother ORDER BY a;
 SELECT * FROM daughter;
--- unlogged, and back
+-- a table becomes unlogged, and logged again
 CREATE UNLOGGED TABLE ul (id int PRIMARY KEY, n int) USING zheap;
 INSERT INTO ul SELECT g, 0 FROM generate_series(1, 100) g;
 BEGIN;
@@ -189,7 +189,7 @@ UPDATE tt SET n = n + 1;
 UPDATE tt SET n = n * 2;
 ROLLBACK;
 SET client_min_messages = warning;
--- constraints that wait, and SET CONSTRAINTS in a function
+-- deferred constraints, and SET CONSTRAINTS in a function
 CREATE TABLE par (id int PRIMARY KEY) USING zheap;
 CREATE TABLE chi (id int PRIMARY KEY, par int REFERENCES par DEFERRABLE INITIALLY DEFERRED, u int UNIQUE DEFERRABLE, note text) USING zheap;
 CREATE FUNCTION now_check() RETURNS void LANGUAGE plpgsql AS

@@ -3,7 +3,7 @@ SET client_min_messages = warning;
 CREATE EXTENSION zundo;
 CREATE TABLE b (id int PRIMARY KEY, t text) USING zheap;
 INSERT INTO b VALUES (1, 'one');
--- sizes
+-- rows that are too wide
 CREATE TABLE wide (id int, t text, u text) USING zheap;
 ALTER TABLE wide ALTER t SET STORAGE PLAIN, ALTER u SET STORAGE PLAIN;
 INSERT INTO wide VALUES (1, repeat('x', 8000), '');
@@ -16,7 +16,7 @@ SELECT c1, c2, c3, c1599, c1600 FROM many;
 UPDATE many SET c3 = 3, c1600 = NULL;
 SELECT c1, c2, c3, c1599, c1600 FROM many;
 ALTER TABLE many ADD COLUMN one_more int;
--- the undo log is no table
+-- commands on zundo.undo_log that are refused
 SELECT * FROM zundo.undo_log;
 TABLE zundo.undo_log;
 INSERT INTO zundo.undo_log DEFAULT VALUES;
@@ -55,11 +55,25 @@ ALTER MATERIALIZED VIEW zundo.undo_log DEPENDS ON EXTENSION plpgsql;
 ALTER SCHEMA zundo RENAME TO undo;
 ALTER EXTENSION zundo DROP TABLE zundo.undo_log;
 ALTER EXTENSION zundo DROP MATERIALIZED VIEW zundo.undo_log;
+ALTER EXTENSION zundo DROP ACCESS METHOD zheap;
+ALTER EXTENSION zundo DROP ACCESS METHOD zundo_undo;
+CREATE ACCESS METHOD other TYPE TABLE HANDLER zundo.zheap_handler;
+CREATE ACCESS METHOD other TYPE INDEX HANDLER zundo.zbtree_handler;
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE bad_input LOCATION '';
+ALTER MATERIALIZED VIEW zundo.undo_log SET TABLESPACE bad_input;
+DROP TABLESPACE bad_input;
+RESET allow_in_place_tablespaces;
 CREATE TABLE undo_child () INHERITS (zundo.undo_log);
 CREATE TABLE undo_child ();
 ALTER TABLE undo_child INHERIT zundo.undo_log;
 CREATE TABLE undo_parts (a int) PARTITION BY LIST (a);
 ALTER TABLE undo_parts ATTACH PARTITION zundo.undo_log DEFAULT;
+ALTER TABLE undo_parts DETACH PARTITION zundo.undo_log;
+ALTER TABLE undo_parts DETACH PARTITION zundo.undo_log CONCURRENTLY;
+ALTER TABLE undo_parts DETACH PARTITION zundo.undo_log FINALIZE;
+CREATE FOREIGN TABLE undo_foreign PARTITION OF zundo.undo_log DEFAULT SERVER nowhere;
+CREATE FOREIGN TABLE undo_foreign () INHERITS (zundo.undo_log) SERVER nowhere;
 DROP TABLE undo_child, undo_parts;
 CREATE TRIGGER t BEFORE INSERT ON zundo.undo_log EXECUTE FUNCTION suppress_redundant_updates_trigger();
 CREATE RULE "_RETURN" AS ON SELECT TO zundo.undo_log DO INSTEAD SELECT;
@@ -70,7 +84,7 @@ CREATE INDEX ON zundo.undo_log ((1));
 SET search_path = zundo;
 ALTER TABLE undo_log ADD COLUMN a int;
 RESET search_path;
--- what is allowed
+-- commands on zundo.undo_log that are allowed
 ALTER TABLE zundo.undo_log OWNER TO CURRENT_USER;
 ALTER TABLE zundo.undo_log SET (autovacuum_enabled = off);
 ALTER TABLE zundo.undo_log RESET (autovacuum_enabled);
@@ -84,13 +98,13 @@ ANALYZE zundo.undo_log;
 SELECT * FROM zundo.check('zundo.undo_log');
 CREATE TABLE mine (a int) USING zundo_undo;
 CREATE MATERIALIZED VIEW mine USING zundo_undo AS SELECT;
--- settings
+-- values that settings do not have
 SET zundo.undo_compression = 'zip';
 SET zundo.eager_rollback_pages = -1;
 SET zundo.undo_limit = 5;
 SET zundo.max_databases = 5;
 SET zundo.unknown = 1;
--- functions
+-- arguments that functions do not accept
 SELECT * FROM zundo.page_items('b', -1);
 SELECT * FROM zundo.page_items('b', 100);
 SELECT * FROM zundo.page_items('b_pkey', 0);
@@ -101,7 +115,7 @@ BEGIN;
 INSERT INTO b VALUES (2, 'two');
 SELECT zundo.discard();
 ROLLBACK;
--- rights
+-- roles without the necessary rights
 CREATE ROLE regress_zundo_nobody;
 SET ROLE regress_zundo_nobody;
 SELECT * FROM zundo.page_items('b', 0);
@@ -116,7 +130,7 @@ DROP ROLE regress_zundo_nobody;
 INSERT INTO b SELECT g, 'x' FROM generate_series(5, -5, -1) g;
 UPDATE b SET id = 1 / (id - 1);
 SELECT * FROM b;
--- the extension stays as long as its tables
+-- DROP EXTENSION is refused while zheap tables have rows
 DROP EXTENSION zundo;
 SELECT * FROM b;
 DROP ACCESS METHOD zheap;
@@ -156,7 +170,7 @@ SELECT zundo.mirror_opclass('own.ints');
 CREATE INDEX ON b USING zbtree (id own.ints);
 DROP SCHEMA own CASCADE;
 SELECT * FROM b;
--- no other object takes the extension with it
+-- CASCADE from another object does not drop the extension
 CREATE SCHEMA own;
 CREATE FUNCTION own.f() RETURNS int LANGUAGE sql AS 'SELECT 1';
 CREATE VIEW view_of_own AS SELECT own.f();

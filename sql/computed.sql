@@ -10,7 +10,7 @@ CREATE INDEX e_part ON e (n) WHERE n < 0;
 CREATE INDEX e_incl ON e (lower(t)) INCLUDE (id) WHERE id > 3;
 INSERT INTO e SELECT g, g * 10, 'Text ' || g, jsonb_build_object('key', g, 'more', 0) FROM generate_series(1, 6) g;
 CREATE TABLE before AS SELECT id, ctid AS place FROM e;
--- which rows have moved since the last call
+-- returns the rows that have moved since the last call
 CREATE FUNCTION moved() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	answer text;
@@ -21,7 +21,7 @@ BEGIN
 	INSERT INTO before SELECT id, ctid FROM e;
 	RETURN answer;
 END $$;
--- what each index finds, against a sequential scan
+-- compares what each index finds with a sequential scan
 CREATE FUNCTION wrong() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	bad bigint;
@@ -47,12 +47,12 @@ BEGIN
 	DROP TABLE found, there;
 	RETURN bad;
 END $$;
--- the value stays
+-- the value of the expression stays the same
 UPDATE e SET n = n + 5 WHERE id = 1;
 UPDATE e SET j = j || '{"more": 1}' WHERE id = 2;
 UPDATE e SET t = upper(t) WHERE id IN (3, 4);
 SELECT moved(), wrong();
--- it changes, to and from NULL too
+-- the value of the expression changes, also to and from NULL
 UPDATE e SET n = n + 10 WHERE id = 1;
 UPDATE e SET j = j - 'key' WHERE id = 2;
 UPDATE e SET t = NULL WHERE id IN (3, 4);
@@ -75,7 +75,7 @@ SELECT moved(), wrong();
 -- a plain column of a computed index
 UPDATE e SET id = 60 WHERE id = 6;
 SELECT ctid <> '(0,6)' AS moved, wrong() FROM e WHERE id = 60;
--- rolled back
+-- updates that are rolled back
 SELECT moved();
 BEGIN;
 UPDATE e SET n = n + 1, t = lower(t);
@@ -86,7 +86,7 @@ SELECT wrong();
 UPDATE e SET t = upper(t) WHERE id = 1;
 ROLLBACK;
 SELECT moved(), wrong();
--- an index that costs too much to ask
+-- an index whose expression is too expensive to be evaluated (COMPUTED-3)
 SET zundo.index_expression_cost = 50;
 UPDATE e SET n = n + 1 WHERE id = 1;
 SELECT moved(), wrong();
@@ -135,11 +135,11 @@ INSERT INTO nest VALUES (1, 1), (2, 1), (3, 1);
 CREATE INDEX nest_meddle ON nest (meddle(id, a));
 SET test.meddle = 'on';
 UPDATE nest SET a = 2 WHERE id = 1 RETURNING ctid, *;
--- each of the old and the new row is evaluated, and each evaluation updates row 2, which does so with row 3
+-- the expression is evaluated for the old and for the new row; each evaluation updates row 2, and that update row 3
 SELECT ctid, * FROM nest ORDER BY id;
 SELECT times FROM log;
 SELECT * FROM zundo.check('nest');
--- a function that changes the very row
+-- a function that changes the row for which it is evaluated
 CREATE TABLE self (id int PRIMARY KEY, a int, times int DEFAULT 0) USING zheap;
 CREATE FUNCTION meddle_self(id int, a int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
 BEGIN
@@ -156,7 +156,7 @@ UPDATE self SET a = 2;
 RESET test.meddle;
 SELECT * FROM self;
 SELECT * FROM zundo.check('self');
--- a function that changes what is known of the indexes each time
+-- a function that makes the column sets of the indexes outdated each time (COMPUTED-2)
 CREATE TABLE renew (id int PRIMARY KEY, n int) USING zheap;
 CREATE FUNCTION renew(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
 BEGIN
@@ -168,7 +168,7 @@ INSERT INTO renew VALUES (1, 1);
 SET statement_timeout = '60s';
 UPDATE renew SET n = n + 1 RETURNING ctid, *;
 RESET statement_timeout;
--- an index that always changes is asked seldom (COMPUTED-5), one that does not change beside it always
+-- an index whose values always change is evaluated seldom (COMPUTED-5), another one whose values stay is always evaluated
 CREATE SEQUENCE calls;
 CREATE FUNCTION counted(t text) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
 BEGIN
@@ -198,11 +198,11 @@ END $$;
 SELECT * FROM update_often($$UPDATE often SET t = t || 'x'$$, 8);
 SELECT * FROM update_often($$UPDATE often SET t = t || 'x'$$, 160);
 SELECT * FROM update_often($$UPDATE often SET n = n + 1$$, 100);
--- until it has not changed once
+-- once its values have stayed the same, it is evaluated again with each update
 SELECT moved BETWEEN 1 AND 15 AS learnt FROM update_often($$UPDATE often SET t = translate(t, 'xX', 'Xx')$$, 40);
 SELECT * FROM update_often($$UPDATE often SET t = translate(t, 'xX', 'Xx')$$, 40);
 SELECT * FROM zundo.check('often');
--- errors: of the new row's value as on heap; caught within the function, and outside
+-- errors: for the new row as on heap; caught within the function, and outside of it
 CREATE TABLE fails (id int PRIMARY KEY, a int, n int) USING zheap;
 CREATE FUNCTION part(a int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
 BEGIN
@@ -241,7 +241,7 @@ SELECT id, a, n FROM fails ORDER BY id;
 SET enable_seqscan = off;
 SELECT id FROM fails WHERE part(a) = -5 ORDER BY id;
 RESET enable_seqscan;
--- an index that is not valid is not asked: its expression may fail for the old row
+-- an index that is not valid is not evaluated: its expression may fail for the old row (COMPUTED-3)
 CREATE TABLE invalid (id int PRIMARY KEY, a int) USING zheap;
 INSERT INTO invalid VALUES (1, 0);
 CREATE INDEX CONCURRENTLY invalid_div ON invalid ((1 / a));
@@ -261,7 +261,7 @@ INSERT INTO cons VALUES (3, 2, '[7,8]') ON CONFLICT ((id / 2), abs(n)) WHERE n <
 INSERT INTO cons VALUES (3, 2, '[7,8]') ON CONFLICT (id) DO NOTHING;
 UPDATE cons SET n = -n WHERE id = 4;
 SELECT id, n, r FROM cons ORDER BY id;
--- partitions: several tables take turns
+-- partitions: the column sets of several tables are needed in turn
 CREATE TABLE parts (id int, n int) PARTITION BY HASH (id);
 CREATE TABLE parts0 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 0) USING zheap;
 CREATE TABLE parts1 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 1) USING zheap;

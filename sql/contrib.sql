@@ -21,12 +21,12 @@ DO $$ BEGIN PERFORM pg_check_visible('v'); EXCEPTION WHEN feature_not_supported 
 CREATE FUNCTION other_name(regclass, OUT t_ctid tid) RETURNS SETOF tid AS '$libdir/pg_visibility', 'pg_check_visible' LANGUAGE C STRICT;
 SELECT * FROM other_name('v');
 SELECT DISTINCT v FROM v;
--- only within such a call, and only zheap tables
+-- only calls of these functions are refused, and only for zheap tables
 SELECT pg_relation_size('v');
 SELECT * FROM pg_check_visible('h');
 SELECT * FROM other_name('h');
 SELECT count(*) FROM v;
--- the module's other functions
+-- other functions of pg_visibility work
 SELECT * FROM pg_check_frozen('v');
 SELECT * FROM pg_visibility_map_summary('v');
 SELECT * FROM pg_visibility('v');
@@ -35,7 +35,7 @@ SELECT * FROM pg_visibility_map_summary('v');
 VACUUM v;
 SELECT * FROM pg_visibility_map('v');
 SELECT * FROM zundo.check('v');
--- those that refuse by themselves
+-- modules that refuse zheap tables themselves
 \set VERBOSITY sqlstate
 SELECT pgstattuple('v');
 SELECT pgstattuple_approx('v');
@@ -43,7 +43,7 @@ SELECT * FROM pgrowlocks('v');
 SELECT * FROM verify_heapam('v');
 SELECT heap_force_kill('v'::regclass, ARRAY['(0,1)']::tid[]);
 SELECT heap_force_freeze('v'::regclass, ARRAY['(0,1)']::tid[]);
--- those that work
+-- modules that work on zheap tables
 SELECT pg_relpages('v'), pg_prewarm('v'), pg_prewarm('v', 'read'), (SELECT count(*) FROM pg_freespace('v'));
 SELECT special < pagesize AS slots, pagesize, version FROM page_header(get_raw_page('v', 0));
 CREATE TABLE k (id int PRIMARY KEY, k int, s text) USING zheap;

@@ -19,7 +19,7 @@ SELECT * FROM pairs();
 COMMIT;
 SELECT * FROM pairs();
 
--- in a subtransaction that is rolled back
+-- the function inserts in a subtransaction that is rolled back
 CREATE FUNCTION in_vain(i int) RETURNS int LANGUAGE plpgsql AS
 $$ BEGIN
   IF i % 4 = 0 THEN

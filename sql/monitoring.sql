@@ -1,9 +1,9 @@
--- Views and functions to look with.
+-- Views and functions for monitoring.
 SET client_min_messages = warning;
 CREATE TABLE m (id int PRIMARY KEY, n int, t text) USING zheap;
 ALTER TABLE m SET (autovacuum_enabled = off);
 CREATE TABLE h (id int PRIMARY KEY) USING heap;
--- a page of known contents
+-- a page with known contents
 INSERT INTO m VALUES (1, 10, 'one'), (2, NULL, NULL), (3, 30, 'three');
 UPDATE m SET n = 11 WHERE id = 1;
 DELETE FROM m WHERE id = 3;
@@ -16,7 +16,7 @@ SELECT DISTINCT status FROM zundo.page_slots('m', 0) WHERE xid = pg_current_xact
 SELECT type, relation::regclass, block, item, nrows, cid FROM zundo.undo_records()
 	WHERE relation = 'm'::regclass AND xid = pg_current_xact_id();
 COMMIT;
--- undo in use grows and is given back
+-- undo in use grows, and becomes less when it is discarded
 SELECT zundo.discard() >= 0;
 SELECT zundo.undo_bytes_in_use() AS before \gset
 BEGIN;
@@ -39,7 +39,7 @@ SELECT n FROM m WHERE id = 10;
 SELECT schema, name, am, table_bytes = pg_relation_size(name::regclass) AS table_ok, index_bytes = pg_indexes_size(name::regclass) AS index_ok,
 	total_bytes = pg_total_relation_size(name::regclass) AS total_ok FROM zundo.table_sizes WHERE name IN ('m', 'h') ORDER BY name;
 SELECT am FROM zundo.table_sizes WHERE name = 'undo_log';
--- nothing is left of a rollback
+-- a DELETE of all rows that is rolled back
 BEGIN;
 DELETE FROM m;
 ROLLBACK;
@@ -72,7 +72,7 @@ VACUUM ANALYZE st;
 SELECT pg_stat_force_next_flush();
 SELECT n_live_tup, vacuum_count, analyze_count FROM pg_stat_user_tables WHERE relname = 'st';
 SELECT reltuples FROM pg_class WHERE relname = 'st';
--- what is checked
+-- zundo.check of tables, and what it refuses
 SELECT * FROM zundo.check('m');
 SELECT * FROM zundo.check('st');
 SELECT * FROM zundo.check('zundo.undo_log');

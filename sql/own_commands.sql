@@ -1,6 +1,6 @@
 -- on: heap zheap
--- A command that calls others continues with its smaller number when they are done: its own changes then lie above theirs. The
--- cursors here were opened in between, so they see the former and not the latter.
+-- A command that calls functions continues with its own command id afterwards, so its later changes are newer than theirs although
+-- its id is smaller. A cursor opened in such a function must see the changes of the command, and not those of later functions.
 CREATE TABLE t (id int PRIMARY KEY, v int);
 INSERT INTO t SELECT g, g FROM generate_series(1, 10) g;
 ANALYZE t;
@@ -18,14 +18,14 @@ BEGIN
 	RETURN i * 1000;
 END $$;
 
--- all rows, from page views
+-- sequential scans read all rows of a page at once
 BEGIN;
 UPDATE t SET v = beside(id, 'SELECT id, v FROM t ORDER BY id') WHERE id IN (5, 6);
 FETCH ALL FROM c;
 SELECT id, v FROM t ORDER BY id;
 ROLLBACK;
 
--- single rows
+-- index scans read single rows
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 BEGIN;
@@ -37,7 +37,7 @@ MOVE ABSOLUTE 3 IN c;
 FETCH PRIOR FROM c;
 ROLLBACK;
 
--- rows of a bitmap
+-- bitmap scans
 SET enable_indexscan = off;
 SET enable_indexonlyscan = off;
 SET enable_bitmapscan = on;
@@ -49,7 +49,7 @@ RESET enable_seqscan;
 RESET enable_indexscan;
 RESET enable_indexonlyscan;
 
--- a trigger is the caller of the cursor, its command's rows move, and a part of it all is rolled back
+-- a trigger reads the cursor, the rows of its command move, and a subtransaction is rolled back
 CREATE INDEX ON t (v);
 CREATE FUNCTION beside_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,6 +1,6 @@
 -- on: heap zheap
--- The answer to a command about a row that it has changed itself and that a function which it called has changed again: it depends
--- on the command that replaced the version in hand, not on the one that made the newest version.
+-- A command changes a row, calls a function that changes it again, and meets the row once more. Whether that is an error depends
+-- on the command that replaced the version which it sees, not on the one that made the newest version.
 CREATE TABLE t (id int PRIMARY KEY, n int, b text);
 INSERT INTO t SELECT g, g, 'b' FROM generate_series(1, 10) g;
 CREATE FUNCTION again(i int) RETURNS int LANGUAGE plpgsql AS $$
@@ -22,7 +22,7 @@ END $$;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET enable_seqscan = off;
--- a second time by the same MERGE, which is an error of its own, and by the same UPDATE, which passes the row by
+-- the same MERGE comes to the row a second time, which MERGE itself reports as an error; the same UPDATE does, and skips the row
 \set VERBOSITY sqlstate
 MERGE INTO t USING (VALUES (3), (5), (3)) v (k) ON t.id = v.k WHEN MATCHED THEN UPDATE SET n = n + CASE v.k WHEN 5 THEN again(3) ELSE 1 END;
 MERGE INTO t USING (VALUES (3), (5), (3)) v (k) ON t.id = v.k WHEN MATCHED THEN UPDATE SET n = n + CASE v.k WHEN 5 THEN move(3) ELSE 1 END;
@@ -42,7 +42,7 @@ SELECT count(*) FROM t;
 ROLLBACK;
 UPDATE t SET n = n + CASE t.id WHEN 5 THEN again(3) ELSE 1 END FROM (VALUES (5), (3)) v (k) WHERE t.id = v.k;
 
--- a second time by the same upsert, which looks at its own snapshot
+-- the same upsert comes to the row a second time, and uses its own snapshot
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'x'), (1, 3, 'x') ON CONFLICT (id) DO UPDATE SET b = t.b || excluded.b;
 ROLLBACK;

@@ -32,7 +32,7 @@ BEGIN;
 SELECT count(*) FROM (SELECT id FROM rl FOR KEY SHARE) l;
 SELECT mode, count(*), count(DISTINCT locked_row) FROM zundo.row_locks('rl') GROUP BY 1;
 COMMIT;
--- rows of others that have moved
+-- a row that is moved while a prepared transaction holds a lock on it
 BEGIN;
 SELECT id FROM rl WHERE id IN (1, 2) FOR KEY SHARE;
 PREPARE TRANSACTION 'row_locks';
@@ -40,7 +40,7 @@ UPDATE rl SET k = 1 WHERE id = 1;
 SELECT r.id, l.mode, l.pid FROM zundo.row_locks('rl') l LEFT JOIN rl r ON r.ctid = l.locked_row ORDER BY 1;
 ROLLBACK PREPARED 'row_locks';
 TABLE shown;
--- rights
+-- roles without the necessary rights
 CREATE ROLE row_locks_reader;
 CREATE ROLE row_locks_scanner;
 GRANT pg_stat_scan_tables TO row_locks_scanner;

@@ -15,7 +15,7 @@ CREATE INDEX s_partial ON s (t) WHERE n = 42;
 CREATE INDEX s_expr ON s ((n * 2));
 ANALYZE s;
 
--- the same question to every index and to the table itself
+-- asks every index and the table itself for the same rows
 CREATE FUNCTION ask() RETURNS TABLE (what text, rows bigint, sum bigint) LANGUAGE plpgsql AS $$
 DECLARE
 	q text;
@@ -35,7 +35,7 @@ BEGIN
 		END LOOP;
 	END LOOP;
 END $$;
--- one line for each question on whose answer all ways agree, else one for each way
+-- returns one line for each question that all plans answer alike, otherwise one line for each plan
 CREATE VIEW answers AS
 	SELECT split_part(what, ' by ', 1) AS question, rows, sum, string_agg(split_part(what, ' by ', 2), ' ' ORDER BY what) AS ways
 	FROM ask() GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
@@ -49,7 +49,7 @@ INSERT INTO s SELECT g, 42, 'new', '{3,5}', point(1, 1), int4range(1, 2000) FROM
 SELECT * FROM answers;
 ROLLBACK;
 SELECT * FROM answers;
--- and committed
+-- committed changes of every kind
 UPDATE s SET n = n + 1000 WHERE id % 2 = 0;
 UPDATE s SET t = 'changed ' || id, p = point(-id, 0), r = NULL, a = '{}' WHERE id < 1000;
 DELETE FROM s WHERE id BETWEEN 200 AND 250;
@@ -60,7 +60,7 @@ SELECT * FROM answers;
 UPDATE s SET n = n - 1000 WHERE n >= 1000;
 REINDEX TABLE s;
 SELECT * FROM answers;
--- ordering and direction
+-- order of rows, and scans in both directions
 SELECT id, n FROM s WHERE id > 4995 ORDER BY id DESC LIMIT 3;
 SELECT id, round((p <-> point(3000, 10))::numeric, 9) AS d FROM s WHERE id BETWEEN 2900 AND 3100 ORDER BY p <-> point(3000, 10), 1 LIMIT 3;
 BEGIN;
@@ -77,7 +77,7 @@ FETCH FIRST FROM c;
 FETCH ALL FROM c;
 SELECT id, n FROM s WHERE id BETWEEN 1 AND 10 ORDER BY id;
 ROLLBACK;
--- TIDs
+-- scans and fetches by TID
 CREATE TABLE tids (id int) USING zheap;
 INSERT INTO tids SELECT generate_series(1, 20);
 DELETE FROM tids WHERE id = 7;
@@ -101,7 +101,7 @@ SELECT id FROM tids t WHERE ctid = (SELECT ctid FROM tids WHERE id = 12);
 SET zundo.allow_ctid_guard = on;
 DELETE FROM tids WHERE ctid = '(0,12)';
 SELECT id FROM tids WHERE id BETWEEN 11 AND 13 ORDER BY id;
--- samples
+-- TABLESAMPLE
 SELECT count(*) FROM s TABLESAMPLE bernoulli (100);
 SELECT count(*) FROM s TABLESAMPLE system (100);
 SELECT count(*) FROM s TABLESAMPLE bernoulli (0);
@@ -119,14 +119,14 @@ SET LOCAL enable_indexscan = off;
 SET LOCAL enable_bitmapscan = off;
 SELECT count(*) FROM s WHERE let_read(id);
 ROLLBACK;
--- workers
+-- parallel scans
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
 SET min_parallel_index_scan_size = 0;
 SET max_parallel_workers_per_gather = 2;
 BEGIN;
--- how much of the table VACUUM found visible to all, depends on other tests
+-- (the number of pages that VACUUM finds all-visible depends on other tests)
 SET LOCAL enable_indexonlyscan = off;
 UPDATE s SET n = n + 1 WHERE id <= 100;
 EXPLAIN (COSTS OFF) SELECT count(*), sum(n) FROM s;
@@ -157,7 +157,7 @@ REINDEX INDEX CONCURRENTLY tids_id_idx;
 SET enable_seqscan = off;
 SELECT count(*), min(id), max(id) FROM tids WHERE id > -100;
 RESET enable_seqscan;
--- constraints over other index kinds
+-- constraints with other index access methods
 CREATE TABLE ex (id int, r int4range, EXCLUDE USING gist (r WITH &&)) USING zheap;
 INSERT INTO ex VALUES (1, '[1,10)'), (2, '[10,20)');
 INSERT INTO ex VALUES (3, '[5,15)');

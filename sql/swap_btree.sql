@@ -9,7 +9,7 @@ CREATE INDEX z_expression ON z ((a + 1));
 CREATE INDEX CONCURRENTLY z_concurrent ON z (a, t);
 CREATE INDEX z_hash ON z USING hash (a);
 CREATE UNIQUE INDEX z_unique ON z (t);
--- a class that zbtree does not have
+-- an operator class that zbtree does not have
 CREATE OPERATOR CLASS other_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 3 =, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
 CREATE INDEX z_class ON z (a other_ops);
 CREATE TABLE z_like (LIKE z INCLUDING INDEXES) USING zheap;
@@ -25,7 +25,7 @@ CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20);
 CREATE TABLE p3 (a int, b text);
 CREATE INDEX p3_plain ON p3 (b);
 ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30);
--- rebuilt
+-- an index that is rebuilt keeps its access method
 DROP INDEX z_class;
 ALTER TABLE z ALTER a TYPE bigint;
 SELECT * FROM methods;

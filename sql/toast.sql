@@ -38,7 +38,7 @@ ALTER TABLE t ADD d int DEFAULT 7;
 CREATE INDEX ON t (d);
 SELECT records('UPDATE t SET d = 8 WHERE id <= 20') < 70 AS three_each, chunks('t') AS chunks;
 SELECT * FROM wrong;
--- another value in the same column, none, and the same two in each other's columns
+-- the column gets another value, or null; two columns exchange their values
 UPDATE t SET a = repeat('A' || id, 1500) WHERE id = 1;
 UPDATE t SET a = repeat('a' || id, 1500) WHERE id = 1;
 SELECT chunks('t') AS chunks;

@@ -1,7 +1,7 @@
 -- Triggers and foreign keys: what OLD and NEW are, and when.
 -- on: heap zheap
 SELECT current_setting('default_table_access_method') AS am \gset
--- one order of rows for all access methods
+-- an index makes the order of rows the same for all access methods
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -125,7 +125,7 @@ END $$;
 CREATE TRIGGER before BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION before();
 UPDATE t SET n = -n WHERE id > 0;
 DROP TRIGGER before ON t;
--- what is returned
+-- RETURNING
 UPDATE t SET n = 20 WHERE id = 1 RETURNING id, n, x;
 CREATE TRIGGER c_delete AFTER DELETE ON t FOR EACH ROW EXECUTE FUNCTION say();
 BEGIN;
@@ -146,7 +146,7 @@ INSERT INTO t VALUES (9, 0, 'newest') ON CONFLICT (id) DO UPDATE SET n = t.n + 1
 UPDATE t SET n = 99 WHERE id = 9 RETURNING xmin = pg_current_xact_id()::xid AS by_us;
 ROLLBACK;
 UPDATE t SET n = 3 WHERE id = 9 RETURNING xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS not_locked;
--- cursors
+-- WHERE CURRENT OF
 BEGIN;
 DECLARE cur CURSOR FOR SELECT * FROM t ORDER BY id FOR UPDATE;
 FETCH cur;
@@ -263,7 +263,7 @@ CALL keys(:'am', :'am', 'SET DEFAULT', 'SET DEFAULT', 'DEFERRABLE');
 CALL keys(:'am', :'am', 'NO ACTION', 'NO ACTION', 'DEFERRABLE INITIALLY DEFERRED');
 CALL keys('heap', :'am', 'RESTRICT', 'RESTRICT', '');
 CALL keys(:'am', 'heap', 'RESTRICT', 'NO ACTION', 'DEFERRABLE');
--- self-referencing
+-- a foreign key to its own table
 CREATE TABLE self (id int PRIMARY KEY, boss int REFERENCES self ON DELETE CASCADE ON UPDATE CASCADE DEFERRABLE INITIALLY DEFERRED,
 	n int DEFAULT 0);
 CREATE TRIGGER say AFTER UPDATE OR DELETE ON self FOR EACH ROW EXECUTE FUNCTION say();
@@ -283,7 +283,7 @@ COMMIT;
 DELETE FROM self WHERE id = 4;
 SELECT * FROM self ORDER BY id;
 DROP TABLE self;
--- a deferred check of a row that was changed since, and of one that is gone
+-- a deferred check of a row that was changed since, and of one that was deleted
 CREATE TABLE pk (id int PRIMARY KEY);
 CREATE TABLE fk (id int, p int REFERENCES pk DEFERRABLE INITIALLY DEFERRED, n int);
 BEGIN;

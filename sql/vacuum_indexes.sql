@@ -1,14 +1,14 @@
--- When VACUUM cleans the indexes: as on heap not for dead rows on less than 2 % of the pages, unless the command asks for it.
+-- When VACUUM cleans the indexes: as on heap, not for dead rows on less than 2 % of the pages, unless the command requests it.
 CREATE TABLE t (id int PRIMARY KEY, filler text) USING zheap WITH (autovacuum_enabled = off, fillfactor = 100);
 INSERT INTO t SELECT g, repeat('x', 700) FROM generate_series(1, 2000) g;
--- dead entries that a vacuum has left behind
+-- returns the number of index entries that a VACUUM has left to a later one
 CREATE FUNCTION dead(OUT t bigint, OUT pages bigint) LANGUAGE sql AS $$
 	SELECT count(*), count(DISTINCT block)
 	FROM generate_series(0, pg_relation_size('t') / 8192 - 1) block, zundo.page_items('t', block) i WHERE i.lp_state = 'dead' $$;
 SELECT pg_relation_size('t') / 8192 BETWEEN 150 AND 250 AS enough_pages;
 VACUUM t;
 
--- three pages
+-- dead rows on three pages: the indexes are not cleaned
 DELETE FROM t WHERE id <= 22 OR id = 1000;
 VACUUM t;
 SELECT t, pages FROM dead();
@@ -20,14 +20,14 @@ SELECT pg_relation_size('t') = :size AS same_size;
 SET enable_seqscan = off;
 SELECT id, left(filler, 1) FROM t WHERE id < 24 OR id IN (1000, 1001) OR id > 3012 ORDER BY id;
 SELECT * FROM zundo.check('t');
--- told to
+-- INDEX_CLEANUP on
 VACUUM (INDEX_CLEANUP on) t;
 SELECT t, pages FROM dead();
--- told not to
+-- INDEX_CLEANUP off
 DELETE FROM t WHERE id % 10 = 0;
 VACUUM (INDEX_CLEANUP off) t;
 SELECT t > 100 AS many FROM dead();
--- many
+-- dead rows on many pages: the indexes are cleaned
 VACUUM t;
 SELECT t, pages FROM dead();
 SELECT count(*) FROM t WHERE id > 0;
@@ -37,7 +37,7 @@ DELETE FROM t WHERE id = 55;
 VACUUM t;
 SELECT t, pages FROM dead();
 ALTER TABLE t SET (vacuum_index_cleanup = auto);
--- one page with dead rows, and the tail that is empty but for it
+-- dead rows on the last page only, behind pages that are empty already
 DELETE FROM t WHERE id > 1000 AND id < 3000;
 VACUUM t;
 DELETE FROM t WHERE id = (SELECT id FROM t ORDER BY ctid DESC LIMIT 1);
@@ -45,7 +45,7 @@ VACUUM t;
 SELECT * FROM zundo.check('t');
 SELECT count(*) FROM t;
 SELECT count(*) FROM t WHERE id > 0;
--- a table that is too old for anything but what lets its relfrozenxid advance
+-- the failsafe: of a very old table VACUUM does only what lets relfrozenxid advance
 DELETE FROM t WHERE id > 500;
 SELECT relfrozenxid AS frozen FROM pg_class WHERE oid = 't'::regclass \gset
 SET allow_system_table_mods = on;
@@ -55,7 +55,7 @@ VACUUM (INDEX_CLEANUP on) t;
 SELECT t > 100 AS many FROM dead();
 SELECT * FROM zundo.check('t');
 UPDATE pg_class SET relfrozenxid = :'frozen' WHERE oid = 't'::regclass;
--- the same where the first blocks need no look
+-- the same where the first blocks are skipped because they are all-visible
 CREATE TABLE skipped (id int PRIMARY KEY, f text) USING zheap WITH (autovacuum_enabled = off);
 ALTER TABLE skipped ALTER f SET STORAGE PLAIN;
 INSERT INTO skipped SELECT g, repeat('x', 500) FROM generate_series(1, 2000) g;

@@ -4,7 +4,7 @@ CREATE TABLE v (id int PRIMARY KEY, n int) USING zheap;
 CREATE TABLE h (id int PRIMARY KEY, n int) USING heap;
 INSERT INTO v VALUES (1, 100), (2, 200);
 INSERT INTO h VALUES (1, 100), (2, 200);
--- shown in any way
+-- queries that only show xmin are allowed
 SELECT count(xmin), count(*) FROM v;
 SELECT id, xmin IS NOT NULL AS shown FROM v ORDER BY id;
 SELECT length(s::text) > 0 AS shown FROM (SELECT id, row(s.*) AS s FROM (SELECT xmin, id FROM v LIMIT 1) s) s;
@@ -13,7 +13,7 @@ SELECT 'W/' || id || '-' || xmin::text <> '' AS refused, 'W/' || id || '-' || xm
 SELECT 'W/' || id || '-' || xmin::text IS NOT NULL AS tag, json_build_object('etag', xmin) IS NOT NULL AS json FROM v WHERE id = 1;
 CREATE VIEW tokens AS SELECT id, xmin AS token, n FROM v;
 SELECT count(token) FROM tokens;
--- compared: refused, in any form that the planner sees
+-- comparisons of xmin are refused, in every form that the planner sees (GUARD-2)
 \set SHOW_CONTEXT never
 SELECT n FROM v WHERE xmin = '3';
 \echo :LAST_ERROR_SQLSTATE
@@ -82,7 +82,7 @@ SELECT * FROM v;
 RESET ROLE;
 DROP POLICY p ON v;
 ALTER TABLE v DISABLE ROW LEVEL SECURITY;
--- partitions and children, of which one is zheap
+-- partitioned and inherited tables of which one child is a zheap table
 CREATE TABLE p (id int, n int) PARTITION BY RANGE (id);
 CREATE TABLE p1 PARTITION OF p (PRIMARY KEY (id)) FOR VALUES FROM (0) TO (10) USING heap;
 CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id);
@@ -96,7 +96,7 @@ INSERT INTO p VALUES (15, 1) RETURNING xmin = '3';
 SELECT * FROM parent WHERE xmin = '3';
 SELECT * FROM ONLY parent WHERE xmin = '3';
 SELECT id FROM (SELECT id, xmin AS x FROM h UNION ALL SELECT id, xmin FROM v) u WHERE x = '3';
--- not refused: heap tables, own changes, presence
+-- not refused: heap tables, comparisons with the own transaction id, IS NULL
 SELECT count(*) FROM h WHERE xmin = '3';
 SELECT h.xmin = '3' AS x FROM h JOIN v USING (id) WHERE h.xmin <> '3' ORDER BY h.xmin::text, id;
 BEGIN;
@@ -107,14 +107,14 @@ SELECT id, xmin = pg_current_xact_id()::xid AS mine, xmin IS NOT NULL AS shown,
 INSERT INTO v VALUES (1, 1), (3, 3) ON CONFLICT (id) DO UPDATE SET n = v.n
 	RETURNING id, xmin = pg_current_xact_id()::xid AS mine, xmax = 0 AS inserted;
 ROLLBACK;
--- allowed: changes are found where there are none, never the other way round
+-- with the setting on, a comparison may report a change that did not happen, but never misses one
 SET zundo.allow_xmin_comparison = on;
 CREATE FUNCTION guarded(k int, token xid) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	UPDATE v SET n = n + 1 WHERE id = k AND xmin = token;
 	RETURN CASE WHEN FOUND THEN 'updated' ELSE 'conflict' END;
 END $$;
--- undo that goes in between makes a conflict of it: then again
+-- if undo is discarded between reading and updating, the update finds no row, and succeeds when it is repeated
 CREATE FUNCTION guarded_soon(k int) RETURNS xid LANGUAGE plpgsql AS $$
 DECLARE
 	token xid;
@@ -128,7 +128,7 @@ END $$;
 SELECT guarded_soon(1) AS token \gset
 SELECT guarded(1, :'token');
 RESET zundo.allow_xmin_comparison;
--- a ctid from outside the statement
+-- updates by a ctid from outside the statement are refused (GUARD-3)
 \set VERBOSITY default
 UPDATE v SET n = 7 WHERE ctid = '(0,1)';
 \echo :LAST_ERROR_SQLSTATE
@@ -140,7 +140,7 @@ UPDATE v SET n = 7 FROM h WHERE v.ctid = '(0,1)' AND h.id = v.id;
 WITH u AS (UPDATE v SET n = 7 WHERE ctid = '(0,1)' RETURNING n) SELECT * FROM u;
 UPDATE v SET n = 7 WHERE id = 1 AND ctid = '(0,1)';
 UPDATE v SET n = 7 WHERE id = 2 OR '(0,1)' = ctid;
--- by whatever kind of scan: a small table is read as a whole
+-- with every kind of scan: a small table is read by a sequential scan
 BEGIN;
 SET LOCAL enable_tidscan = off;
 EXPLAIN (COSTS OFF) UPDATE v SET n = 7 WHERE ctid = '(0,1)';
@@ -167,14 +167,14 @@ DO $$ DECLARE c tid; BEGIN SELECT ctid INTO c FROM v WHERE id = 1; UPDATE v SET 
 SET default_transaction_isolation = 'repeatable read';
 EXECUTE by_tid('(0,1)');
 RESET default_transaction_isolation;
--- what was done to other tables keeps no row of this one
+-- locks and changes of other tables do not allow it for this one
 BEGIN;
 UPDATE h SET n = n;
 SELECT count(*) FROM (SELECT FROM parent FOR UPDATE) s;
 EXECUTE by_tid('(0,1)');
 ROLLBACK;
 EXPLAIN (COSTS OFF) UPDATE v SET n = 7 WHERE ctid = '(0,1)';
--- not refused: from inside the statement, of a row that is locked, under the snapshot of the transaction, reads
+-- not refused: a ctid from inside the statement, of a locked row, under the snapshot of the transaction, and reads
 SELECT id FROM v WHERE ctid = '(0,1)';
 UPDATE h SET n = h.n FROM v WHERE v.ctid = '(0,1)' AND h.id = v.id RETURNING h.id;
 UPDATE v SET n = n WHERE ctid = ANY (ARRAY(SELECT ctid FROM v WHERE id = 1 FOR UPDATE)) RETURNING id;
@@ -207,7 +207,7 @@ EXECUTE by_tid('(0,1)');
 ROLLBACK;
 RESET zundo.allow_ctid_guard;
 DELETE FROM h WHERE ctid = '(0,1)';
--- a version column
+-- a version column, maintained by zundo.row_version()
 CREATE TABLE c (id int PRIMARY KEY, n int, version xid8, b bigint, x xid, t text) USING zheap;
 CREATE TRIGGER a BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
 CREATE TRIGGER b BEFORE INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('b');
@@ -236,7 +236,7 @@ UPDATE c SET n = 3;
 DROP TRIGGER t ON c;
 CREATE TRIGGER t BEFORE DELETE ON c FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
 DELETE FROM c;
--- as docs/limits.md has it
+-- the example of docs/limits.md
 ALTER TABLE v ADD COLUMN version xid8 NOT NULL DEFAULT pg_current_xact_id();
 CREATE TRIGGER version BEFORE INSERT OR UPDATE ON v FOR EACH ROW EXECUTE FUNCTION zundo.row_version('version');
 SELECT version AS token FROM v WHERE id = 1 \gset

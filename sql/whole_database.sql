@@ -1,4 +1,4 @@
--- Commands for all tables of a database: they pass zundo.undo_log by.
+-- Commands for all tables of a database skip zundo.undo_log.
 CREATE TABLE a (id int PRIMARY KEY, v text) USING zheap;
 INSERT INTO a SELECT g, repeat('x', 100) FROM generate_series(1, 2000) g;
 DELETE FROM a WHERE id % 4 > 0;
@@ -13,7 +13,7 @@ VACUUM FULL;
 TABLE moved;
 SELECT pg_relation_size('a') / 8192 AS pages, count(*) FROM a;
 UPDATE was SET relfilenode = pg_relation_filenode(oid);
--- in a list, and alone
+-- zundo.undo_log in a list of tables, and alone
 VACUUM (FULL, ANALYZE) zundo.undo_log, a;
 TABLE moved;
 SELECT reltuples FROM pg_class WHERE oid = 'a'::regclass;
@@ -21,11 +21,11 @@ VACUUM FULL zundo.undo_log;
 VACUUM (FULL false) zundo.undo_log;
 VACUUM zundo.undo_log, a;
 ANALYZE zundo.undo_log;
--- in a function or a block, as ever
+-- not within a function or a transaction block, as for any table
 BEGIN;
 VACUUM FULL;
 ROLLBACK;
--- without rights
+-- a role without rights
 CREATE ROLE regress_whole;
 SET ROLE regress_whole;
 SET client_min_messages = error;

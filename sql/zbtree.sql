@@ -1,7 +1,7 @@
 -- The index access method zbtree: builds, scans, operator classes, what it refuses
 -- (ZBTREE-1 to ZBTREE-3).
 SET client_min_messages = warning;
--- its operator families are those of btree
+-- its operator families have the same names as those of btree, and as many functions, but for equalimage (ZBTREE-2)
 WITH am AS (SELECT (SELECT oid FROM pg_am WHERE amname = 'btree') AS b, (SELECT oid FROM pg_am WHERE amname = 'zbtree') AS z)
 SELECT
 	(SELECT count(*) FROM pg_opfamily, am WHERE opfmethod = b AND pg_opfamily.oid < 16384) = (SELECT count(*) FROM pg_opfamily, am WHERE opfmethod = z) AS families,
@@ -9,7 +9,7 @@ SELECT
 	(SELECT count(*) FROM pg_amop, am WHERE amopmethod = b AND pg_amop.oid < 16384) = (SELECT count(*) FROM pg_amop, am WHERE amopmethod = z) AS operators,
 	(SELECT count(*) FROM pg_amproc p JOIN pg_opfamily f ON f.oid = p.amprocfamily, am WHERE opfmethod = b AND amprocnum <> 4 AND f.oid < 16384)
 		= (SELECT count(*) FROM pg_amproc p JOIN pg_opfamily f ON f.oid = p.amprocfamily, am WHERE opfmethod = z) AS functions;
--- the same operators and functions
+-- they have the same operators and functions
 SELECT count(*) FROM pg_opfamily b JOIN pg_opfamily z ON z.opfname = b.opfname AND z.opfnamespace = b.opfnamespace
 		AND z.opfmethod = (SELECT oid FROM pg_am WHERE amname = 'zbtree')
 	JOIN pg_amop o ON o.amopfamily = b.oid
@@ -23,7 +23,7 @@ SELECT count(*) FROM pg_opclass z WHERE opcmethod = (SELECT oid FROM pg_am WHERE
 SELECT amname, pg_indexam_has_property(oid, 'can_order') AS can_order, pg_indexam_has_property(oid, 'can_unique') AS can_unique,
 	pg_indexam_has_property(oid, 'can_multi_col') AS can_multi_col, pg_indexam_has_property(oid, 'can_exclude') AS can_exclude,
 	pg_indexam_has_property(oid, 'can_include') AS can_include FROM pg_am WHERE amname = 'zbtree';
--- every kind of index
+-- indexes of every kind
 CREATE TABLE s (id int PRIMARY KEY, n int, t text, name name, c varchar(20), d timestamptz, m numeric, a int[]) USING zheap WITH (autovacuum_enabled = off);
 INSERT INTO s SELECT g, g % 500, 'text ' || g % 1000, 'name ' || g, 'c' || g % 77, '2020-01-01 UTC'::timestamptz + g * interval '1 hour',
 	g % 300 / 2.0, ARRAY[g % 10, g] FROM generate_series(1, 5000) g;
@@ -39,7 +39,7 @@ CREATE INDEX s_m ON s USING zbtree (m);
 CREATE INDEX s_a ON s USING zbtree (a);
 CREATE INDEX CONCURRENTLY s_expr ON s USING zbtree ((n / 10), lower(t));
 SELECT indexrelid::regclass, indisvalid, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 's'::regclass ORDER BY 1::text;
--- the answers are those of a sequential scan
+-- scans of the indexes return the rows that a sequential scan returns
 CREATE FUNCTION same(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	plan text;
@@ -103,7 +103,7 @@ SELECT used FROM all_same();
 VACUUM FULL s;
 ANALYZE s;
 SELECT used FROM all_same();
--- plans: a point is found by the index without being told to, cursors move both ways
+-- plans: the planner uses the index for one key by itself, and cursors move in both directions
 EXPLAIN (COSTS OFF) SELECT * FROM s WHERE name = 'name 78';
 BEGIN;
 SET LOCAL enable_seqscan = off;
@@ -136,7 +136,7 @@ ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10) TO (20);
 CREATE MATERIALIZED VIEW mv USING zheap AS SELECT * FROM s;
 CREATE INDEX ON mv USING zbtree (n);
 REFRESH MATERIALIZED VIEW mv;
--- what it refuses
+-- what zbtree refuses
 CREATE TABLE h (id int) USING heap;
 CREATE INDEX ON h USING zbtree (id);
 CREATE INDEX ON pg_class USING zbtree (relname);
@@ -153,7 +153,7 @@ INSERT INTO s (id, n) VALUES (1, 5) ON CONFLICT (id) DO UPDATE SET n = 77 RETURN
 CREATE TABLE wide (t text) USING zheap;
 CREATE INDEX ON wide USING zbtree (t);
 INSERT INTO wide SELECT string_agg(md5(g::text), '') FROM generate_series(1, 200) g;
--- types that come later
+-- types that are created after the extension
 CREATE TYPE pair AS (a int, b int);
 CREATE TABLE pt (p pair, i int) USING zheap;
 CREATE INDEX ON pt USING zbtree (p);
@@ -167,6 +167,11 @@ SELECT zundo.mirror_opclass('public.mod_ops');
 CREATE INDEX pt_mod ON pt USING zbtree (i mod_ops);
 SELECT zundo.mirror_opclass('int4_ops');
 SELECT zundo.mirror_opclass('no_ops');
+-- a class that allows entries of several rows
+CREATE OPERATOR CLASS image_ops FOR TYPE int USING zbtree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=,
+	OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int), FUNCTION 4 btequalimage(oid);
+CREATE INDEX ON pt USING zbtree (p, i image_ops);
+DROP OPERATOR FAMILY image_ops USING zbtree;
 CREATE EXTENSION citext;
 CREATE TABLE ci (t citext) USING zheap;
 CREATE INDEX ON ci USING zbtree (t);

@@ -27,7 +27,7 @@ $node->safe_psql(
 	INSERT INTO fleeting SELECT generate_series(1, 10);
 });
 
-# Everything that readers can tell about the tables, by sequential and by index scans.
+# Returns all that readers can see of the tables, by sequential and by index scans.
 my $state = q{
 	SELECT count(*), sum(id), sum(n), md5(string_agg(t::text, ',' ORDER BY id)) FROM t;
 	SELECT count(*), sum(id), md5(string_agg(plain::text, ',' ORDER BY id)) FROM plain;
@@ -36,7 +36,7 @@ my $state = q{
 	SELECT count(*) FROM t WHERE id > 0;
 };
 
-# Everything aborted is undone on its pages.
+# Waits until all aborted changes have been undone on the pages.
 sub rollbacks_done
 {
 	my ($what) = @_;
@@ -54,7 +54,7 @@ sub tables_sound
 	return;
 }
 
-# Start again after the server has died, and compare.
+# Starts the server after a crash, and compares the tables with what is expected.
 sub recovered
 {
 	my ($what, $expected) = @_;
@@ -100,7 +100,7 @@ $node->stop('immediate');
 eval { $writer->quit };
 recovered('open transaction on disk', $before);
 
-# 3. What was committed is there.
+# 3. Committed changes are there after a crash.
 $node->safe_psql('postgres', "BEGIN; $changes COMMIT");
 $before = $node->safe_psql('postgres', $state);
 $node->stop('immediate');
@@ -169,7 +169,7 @@ $node->stop('immediate');
 eval { $writer->quit };
 recovered('table of a lost transaction', $before);
 
-# 8. Nothing is left over: all undo can be given back.
+# 8. Nothing remains: all undo can be discarded.
 ok( $node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() < 100000 AND txid_current() > 0'),
 	'undo is given back');
 tables_sound('the end');

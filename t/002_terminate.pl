@@ -1,4 +1,4 @@
-# Sessions are terminated, cancelled and timed out at random moments under load.
+# Sessions are terminated, canceled and timed out at random moments under load.
 # No balance is lost, no lock remains, and every page passes zundo.check.
 # Rules: DML-1.
 use strict;
@@ -72,23 +72,23 @@ for my $name (sort keys %scripts)
 	for my $i (1 .. ($name eq 'move' ? 3 : 2))
 	{
 		my ($in, $out) = ('', '');
-		# a client whose session is terminated ends: the shell starts it again
+		# a client ends when its session is terminated, so the shell starts it again
 		push @bench, IPC::Run::start(
 			[ 'sh', '-c', "end=\$(( \$(date +%s) + $seconds )); while [ \$(date +%s) -lt \$end ]; do PGAPPNAME=load pgbench -n -T $seconds --max-tries=1 -c 1 -f '$dir/$name.sql' \"$connstr\" >/dev/null 2>&1; done" ],
 			'<', \$in, '>&', \$out);
 	}
 }
-my ($terminated, $cancelled, $end) = (0, 0, time + $seconds);
+my ($terminated, $canceled, $end) = (0, 0, time + $seconds);
 while (time < $end)
 {
 	usleep(int(rand(60_000)));
 	my $how = rand() < 0.5 ? 'pg_terminate_backend' : 'pg_cancel_backend';
 	my ($rc, $n) = $node->psql('postgres',
 		"SELECT count($how(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'load' ORDER BY random() LIMIT 2) x");
-	$how =~ /term/ ? ($terminated += $n || 0) : ($cancelled += $n || 0) if $rc == 0;
+	$how =~ /term/ ? ($terminated += $n || 0) : ($canceled += $n || 0) if $rc == 0;
 }
 for (@bench) { $_->kill_kill(grace => 1) }
-cmp_ok($terminated, '>', 5, "sessions were terminated ($terminated) and cancelled ($cancelled)");
+cmp_ok($terminated, '>', 5, "sessions were terminated ($terminated) and canceled ($canceled)");
 ok( $node->poll_query_until('postgres',
 		q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'load'}),
 	'all sessions have ended');

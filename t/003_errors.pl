@@ -1,8 +1,8 @@
 # Errors in the middle of changes that take several steps (no space, no memory,
-# a cancelled statement), at each place where an error can be raised. Nothing is
+# a canceled statement), at each place where an error can be raised. Nothing is
 # lost, the session and all others can continue, and no lock or pin of the
 # statement remains.
-# Rules: FAULT-1.
+# Rules: FAULT-1, FAULT-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -19,7 +19,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my @kinds = qw(error disk memory cancel);
 my $failed = 0;
 
-# problem NAME WHAT GOT WANTED: counts and says what is wrong; thousands of checks make one test each of their kind.
+# problem NAME WHAT GOT WANTED: counts and reports a difference; thousands of checks of one kind make one test.
 sub problem
 {
 	my ($name, $what, $got, $wanted) = @_;
@@ -35,7 +35,7 @@ sub patient_session
 	return session($node, timeout => 600);
 }
 
-# run SESSION SQL: true if all of it passes.
+# run SESSION SQL: returns whether all statements succeed.
 sub run
 {
 	my ($session, @sql) = @_;
@@ -43,7 +43,8 @@ sub run
 	return $complaint =~ /ERROR/ ? 0 : 1;
 }
 
-# each POINT KIND TRY: call TRY with a setting that fails at the first, the second, ... time, until it passes. Returns how often it failed.
+# each POINT KIND TRY: calls TRY with a setting that raises the error at the first, the second, ... visit of the point,
+# until TRY succeeds. Returns how often it failed.
 sub each_time
 {
 	my ($point, $try) = @_;
@@ -58,7 +59,7 @@ sub each_time
 	return $n;
 }
 
-# 1. Locks that are in a slot become records, for the sake of a stronger lock or of a change in a subtransaction.
+# 1. Inline locks become records because of a stronger lock, or of a change in a subtransaction.
 sql(q{CREATE TABLE t (id int PRIMARY KEY, m int, n int, t text) USING zheap;
 	CREATE INDEX ON t (m);
 	INSERT INTO t SELECT g, 0, 0, 'x' FROM generate_series(1, 12) g; SELECT zundo.discard(); CREATE TABLE other (LIKE t) USING zheap;
@@ -79,6 +80,8 @@ my %changes = (
 	'a deletion' => 'DELETE FROM t WHERE id IN (1, 7)',
 	'an insertion' => 'INSERT INTO t SELECT * FROM other',
 	'an upsert' => 'INSERT INTO t VALUES (1, 0, 5), (30, 0, 0) ON CONFLICT (id) DO UPDATE SET n = excluded.n');
+# The changes also pass fault points in critical sections, where nothing may be allocated (FAULT-2): an assertion of the
+# server's would end it.
 for my $name (sort keys %changes)
 {
 	for my $point (qw(undo-prepare before-change converting-locks locks-done))
@@ -102,7 +105,7 @@ sound($node, '', qw(t zundo.undo_log));
 # 2. A full page whose slots are all in use gets an overflow page.
 my $tables = 0;
 
-# full_page: a table whose first page has no slot left.
+# full_page: makes a table whose first page has no free slot.
 sub full_page
 {
 	my $name = 'full' . ++$tables;
@@ -113,7 +116,7 @@ sub full_page
 	return $name;
 }
 
-# how many writers does such a page take?
+# the number of writers that such a page has slots for
 my $probe = full_page(0);
 my $writers = 0;
 while (sql("SELECT count(*) FROM zundo.page_slots('$probe', 0) WHERE overflow") == 0 && $writers < 60)
@@ -152,7 +155,7 @@ for my $name (sort keys %more)
 	}
 }
 
-# The extent for the first overflow page of a database.
+# Errors while the extent for the first overflow page of a database is allocated.
 my $n = 0;
 for my $point (qw(undo-extend undo-alloc))
 {
@@ -176,7 +179,7 @@ for my $point (qw(undo-extend undo-alloc))
 	}
 }
 
-# 3. Rewrites, which write undo for pages that are not there yet. An old snapshot needs the versions afterwards.
+# 3. Rewrites, which write undo for pages that do not exist yet. An old snapshot needs the versions afterwards.
 sql(q{CREATE TABLE r (id int PRIMARY KEY, m int, n int, t text) USING zheap; CREATE INDEX ON r (m);
 	INSERT INTO r SELECT g, g % 7, 0, repeat('x', g) FROM generate_series(1, 60) g;
 	CLUSTER r USING r_m_idx});
@@ -227,7 +230,7 @@ is(ask($reader, $sums), $old_rows, 'the old snapshot has its rows');
 $reader->query_safe('COMMIT');
 sound($node, 'in the end', qw(t r zundo.undo_log));
 
-# 4. All that was rolled back is given back, and the pages replay as they were written.
+# 4. All undo of the rollbacks can be discarded, and replay gives the same pages.
 ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'), 'all undo is given back');
 is(sql('SELECT count(*) FROM zundo.stat_rollback'), '0', 'nothing waits to be rolled back');
 $_->quit for $session, $look, $reader;

@@ -64,7 +64,7 @@ for my $point (qw(undo-extend undo-alloc))
 			like($out, qr/session lives/, "$point, $name of $table in a savepoint: session stays up");
 			if ($node->safe_psql('postgres', "$state $table") ne $before)
 			{
-				# the statement passed without needing undo: take it back
+				# the statement succeeded without new undo: delete its rows
 				$node->safe_psql('postgres', "TRUNCATE $table; INSERT INTO $table SELECT g, 0, repeat('x', 200) FROM generate_series(1, 20000) g");
 			}
 			is($node->safe_psql('postgres', "$state $table"), $before, "$point, $name of $table: all rows as before");

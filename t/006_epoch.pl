@@ -21,7 +21,7 @@ $node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
 $node->safe_psql('postgres', 'VACUUM (FREEZE)');
 $node->stop;
 
-# The server's own rows are all frozen: it does not look at their ids, which come after the next ones now.
+# All rows of the catalogs are frozen, because their ids are in the future after this.
 my $first = 2**32 - 40;
 append_to_file($node->data_dir . '/pg_xact/0FFF', "\0" x 262144);
 command_ok([ 'pg_resetwal', '-x', $first, $node->data_dir ], 'an epoch is nearly over');
@@ -44,7 +44,7 @@ is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '4001', 'rows before th
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is($reader->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT sum(n) FROM t"), '4001', 'a snapshot of a standby');
 
-# The next transaction id is the first of the epoch, and the oldest that somebody wants to see the past of.
+# The next transaction id is the first of the epoch, and an old snapshot has an id of the epoch before.
 my $n = 0;
 while ($node->safe_psql('postgres', q{SELECT pg_snapshot_xmax(pg_current_snapshot())}) < 2**32)
 {
@@ -60,15 +60,15 @@ $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my $sum = eval { $reader->query_safe('SELECT sum(n) FROM t') };
 ok(!defined $sum, 'the snapshot of the standby has been ended') or diag("it sees $sum");
 eval { $reader->quit };
-is($standby->safe_psql('postgres', 'SELECT sum(n) FROM t'), 4001 + $n + 3, 'the rows there');
+is($standby->safe_psql('postgres', 'SELECT sum(n) FROM t'), 4001 + $n + 3, 'the rows on the standby');
 is($snapshot->query_safe('SELECT sum(n) FROM t'), 4001 + $n, 'an older snapshot');
 $snapshot->query_safe('COMMIT');
 
-# On the other side.
+# After the wraparound.
 $node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = 4000; DELETE FROM t WHERE id < 50; ROLLBACK');
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), 4001 + $n + 3, 'a rollback is pending');
 $discarder->query_safe('SELECT zundo.discard()');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '0', 'and done');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '0', 'a discard pass completes it');
 sound($node, '', qw(t zundo.undo_log));
 $_->quit for $writer, $old, $snapshot, $discarder;
 crash($node);

@@ -75,7 +75,8 @@ same('a rollback');
 $primary->safe_psql('postgres', 'VACUUM t; VACUUM plain; VACUUM FULL plain; SELECT zundo.discard()');
 same('VACUUM');
 
-# 2. What the primary has open is not there; with subtransactions, and with many of them.
+# 2. Changes of transactions that are in progress on the primary are not visible; with a few and with many
+# subtransactions.
 my $writer = $primary->background_psql('postgres', on_error_stop => 1);
 my $committed = $primary->safe_psql('postgres', $state);
 $writer->query_safe('BEGIN; UPDATE t SET n = n + 1000; SAVEPOINT a; DELETE FROM t WHERE id < 300; INSERT INTO plain VALUES (0, NULL)');
@@ -108,7 +109,7 @@ is($reader->query_safe($flat), $old, 'and again');
 $reader->query_safe('COMMIT');
 $reader->quit;
 
-# 4. Discarding is replayed. Without feedback, a query that is in its way is cancelled.
+# 4. Discarding is replayed. Without feedback, a query that still needs the undo is canceled.
 $primary->safe_psql('postgres', 'SELECT txid_current(); SELECT zundo.discard(); VACUUM t');
 same('discard');
 $standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
@@ -120,11 +121,11 @@ $reader->query_safe($flat);
 $primary->safe_psql('postgres', "UPDATE t SET pad = 'discarded'");
 $primary->safe_psql('postgres', 'SELECT txid_current(); SELECT zundo.discard()');
 caught_up();
-ok(!defined eval { $reader->query_safe($flat) }, 'a query that needs discarded undo is cancelled');
+ok(!defined eval { $reader->query_safe($flat) }, 'a query that needs discarded undo is canceled');
 eval { $reader->quit };
 same('discard without feedback');
 
-# 5. Promotion: what the primary had open or prepared is as if it had crashed.
+# 5. Promotion: open and prepared transactions of the primary are as after a crash.
 $committed = $primary->safe_psql('postgres', $state);
 $primary->safe_psql('postgres', q{BEGIN; UPDATE t SET n = 4711 WHERE id < 100; PREPARE TRANSACTION 'kept'});
 $writer->query_safe(q{BEGIN; UPDATE t SET n = -1, pad = 'never' WHERE id >= 100; DELETE FROM plain; INSERT INTO t SELECT g, 0, 'never' FROM generate_series(20000, 21000) g});

@@ -1,7 +1,7 @@
 # A standby has a snapshot that is older than all of the primary's, while an
 # aborted transaction that cannot be undone yet holds `oldest` back. If the
 # primary rewrites a table or builds an index, also CONCURRENTLY and beside an
-# open transaction, queries with that snapshot are cancelled and never miss
+# open transaction, queries with that snapshot are canceled and never miss
 # rows. Frozen rows (REFRESH MATERIALIZED VIEW, COPY FREEZE) are visible to that
 # snapshot, as on heap.
 # Rules: BUILD-3, BUILD-4, CLUSTER-3.
@@ -84,6 +84,27 @@ for my $case (sort keys %cases)
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	is($old->query_safe('SELECT count(*) FROM view'), 10, 'REFRESH MATERIALIZED VIEW: an old snapshot of the standby sees the new rows');
 	is($old->query_safe('SELECT count(*) FROM copied'), 20, 'COPY FREEZE: the same');
+	$old->quit;
+}
+# A table that is new or empty has no versions that a snapshot of a standby could miss: no query is canceled when its
+# indexes are built. With feedback, so that the primary's catalogs are not a reason either.
+{
+	my $conflicts = q{SELECT confl_snapshot FROM pg_stat_database_conflicts WHERE datname = 'postgres'};
+	my $before = $standby->safe_psql('postgres', $conflicts);
+	my $old = $standby->background_psql('postgres', on_error_stop => 1);
+
+	$standby->append_conf('postgresql.conf', "hot_standby_feedback = on\nwal_receiver_status_interval = 1");
+	$standby->reload;
+	ok($primary->poll_query_until('postgres', 'SELECT backend_xmin IS NOT NULL FROM pg_stat_replication'), 'the standby sends feedback');
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM other');
+	$primary->safe_psql('postgres', 'SELECT txid_current()') for 1 .. 2;
+	$primary->safe_psql('postgres', $_) for 'CREATE TABLE made (id int PRIMARY KEY) USING zheap', 'INSERT INTO made VALUES (1)', 'TRUNCATE made',
+	  'BEGIN; CREATE TABLE loaded (id int PRIMARY KEY, n int) USING zheap; INSERT INTO loaded SELECT g, g FROM generate_series(1, 100) g; ' .
+	  'UPDATE loaded SET n = 0; CREATE INDEX ON loaded (n); CLUSTER loaded USING loaded_pkey; COMMIT';
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	is($old->query_safe('SELECT count(*) FROM other'), '0', 'new and empty tables: an old snapshot of the standby lives on');
+	is($old->query_safe('SELECT count(*) FROM loaded'), '0', 'and does not see rows that are younger');
+	is($standby->safe_psql('postgres', $conflicts), $before, 'there was no conflict');
 	$old->quit;
 }
 isnt($primary->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'the aborted transaction still waits');

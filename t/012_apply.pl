@@ -1,8 +1,11 @@
 # The apply worker of logical replication writes zheap tables. It finds rows
 # through an index or, with REPLICA IDENTITY FULL, by comparing them; it updates
 # without a snapshot; and it fetches the old row of a table with foreign keys
-# although no trigger fires (HANDLE-6). The test also shows which changes a
-# publication of all tables does not contain.
+# although no trigger fires (HANDLE-6). It adds the entries of zbtree indexes of
+# the subscriber, and on 18 it finds rows through them (ZBTREE-3, ZBTREE-4). It
+# waits for a local change of the row that it looks for (SCAN-7), and does not
+# take a changed row for the one that it has found (DML-15). The test also shows
+# which changes a publication of all tables does not contain.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -22,9 +25,21 @@ my $tables = q{
 	CREATE INDEX keyed_n ON keyed (n);
 	CREATE TABLE keyless (a int, b text, c numeric);
 	ALTER TABLE keyless REPLICA IDENTITY FULL;
+	CREATE TABLE indexed (a int, b int);
+	CREATE INDEX indexed_a ON indexed (a);
+	ALTER TABLE indexed REPLICA IDENTITY FULL;
 	CREATE TABLE by_index (code text NOT NULL, v int);
 	CREATE UNIQUE INDEX by_index_code ON by_index (code);
 	ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_code;
+	CREATE TABLE wanted (a int, b int);
+	ALTER TABLE wanted REPLICA IDENTITY FULL;
+	CREATE TABLE wanted_by_index (a int, b int);
+	CREATE INDEX wanted_a ON wanted_by_index (a);
+	ALTER TABLE wanted_by_index REPLICA IDENTITY FULL;
+	CREATE TABLE wanted_by_keys (a int, b int);
+	ALTER TABLE wanted_by_keys REPLICA IDENTITY FULL;
+	CREATE TABLE wanted_on_heap (a int, b int) USING heap;
+	ALTER TABLE wanted_on_heap REPLICA IDENTITY FULL;
 	CREATE TABLE referring (id int REFERENCES keyed DEFERRABLE, code text REFERENCES by_index (code));
 	CREATE TABLE parted (id int, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id);
 	CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (100);
@@ -45,9 +60,15 @@ $subscriber->safe_psql(
 	END $$;
 	CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON by_index FOR EACH ROW EXECUTE FUNCTION note();
 	ALTER TABLE by_index ENABLE ALWAYS TRIGGER note;
+	CREATE INDEX keyed_zn ON keyed USING zbtree (n DESC, id);
+	CREATE INDEX keyless_zb ON keyless USING zbtree (b, a) INCLUDE (c);
+	CREATE INDEX keyless_zc ON keyless USING zbtree (c DESC);
+	CREATE INDEX by_index_zv ON by_index USING zbtree (v);
+	CREATE INDEX parted_zn ON parted USING zbtree (n);
+	CREATE INDEX wanted_zb ON wanted_by_keys USING zbtree (b);
 });
 my $connect = $publisher->connstr . ' dbname=postgres';
-$publisher->safe_psql('postgres', 'CREATE PUBLICATION p FOR TABLE keyed, keyless, by_index, parted');
+$publisher->safe_psql('postgres', 'CREATE PUBLICATION p FOR TABLE keyed, keyless, indexed, by_index, parted, wanted, wanted_by_index, wanted_by_keys, wanted_on_heap');
 $subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$connect' PUBLICATION p WITH (streaming = on)");
 $subscriber->wait_for_subscription_sync($publisher, 's') if $subscriber->can('wait_for_subscription_sync');
 $subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate NOT IN ('r', 's')})
@@ -56,15 +77,29 @@ $subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_subscrip
 my $state = q{
 	SELECT count(*), sum(id), sum(n), md5(string_agg(keyed::text, ',' ORDER BY id)) FROM keyed;
 	SELECT count(*), md5(string_agg(keyless::text, ',' ORDER BY keyless::text)) FROM keyless;
+	SELECT count(*), md5(string_agg(indexed::text, ',' ORDER BY b)) FROM indexed;
 	SELECT count(*), md5(string_agg(by_index::text, ',' ORDER BY code)) FROM by_index;
 	SELECT count(*), md5(string_agg(parted::text, ',' ORDER BY id)) FROM parted;
 };
+# the subscriber reads these from its zbtree indexes
+my @by_index = (
+	'SELECT n, id FROM keyed WHERE n >= 0 ORDER BY n DESC, id',
+	q{SELECT b, a, c FROM keyless WHERE b > '' ORDER BY b, a},
+	'SELECT c FROM keyless WHERE c >= 0 ORDER BY c DESC',
+	'SELECT v FROM by_index WHERE v >= 0 ORDER BY v',
+	'SELECT n FROM parted WHERE n >= 0 ORDER BY n');
+my $ordered = join ';', 'SET enable_seqscan = off', 'SET enable_bitmapscan = off', 'SET enable_sort = off',
+	map { "SELECT count(*), md5(string_agg(q::text, ',')) FROM ($_) q" } @by_index;
+my $faults = q{SELECT c.relname, f.* FROM pg_class c JOIN pg_am a ON a.oid = c.relam, zundo.check_index(c.oid) f
+	WHERE amname = 'zbtree' AND relkind = 'i'};
 
 sub same
 {
 	my ($what) = @_;
 	$publisher->wait_for_catchup('s');
 	is($subscriber->safe_psql('postgres', $state), $publisher->safe_psql('postgres', $state), "$what: the same rows");
+	is($subscriber->safe_psql('postgres', $ordered), $publisher->safe_psql('postgres', $ordered), "$what: the same by zbtree indexes");
+	is($subscriber->safe_psql('postgres', $faults), '', "$what: sound zbtree indexes");
 	return;
 }
 
@@ -73,10 +108,15 @@ $publisher->safe_psql(
 	'postgres', q{
 	INSERT INTO keyless SELECT g, repeat('b', g), g / 7.0 FROM generate_series(1, 60) g;
 	INSERT INTO keyless VALUES (1, 'twin', NULL), (1, 'twin', NULL);
+	INSERT INTO indexed SELECT g % 5, g FROM generate_series(1, 20) g;
 	INSERT INTO by_index SELECT 'code ' || g, g FROM generate_series(1, 20) g;
 	INSERT INTO parted SELECT g, 0 FROM generate_series(1, 300, 7) g;
 });
 same('insertions');
+my $plans = $subscriber->safe_psql('postgres', join ';', 'SET enable_seqscan = off', 'SET enable_bitmapscan = off',
+	'SET enable_sort = off', map { "EXPLAIN (COSTS OFF) $_" } @by_index);
+like($plans, qr/using $_/, "$_ is used") foreach qw(keyed_zn keyless_zb keyless_zc by_index_zv parted_1_n_idx);
+$subscriber->safe_psql('postgres', q{CREATE TABLE place USING heap AS SELECT tableoid AS part, id, ctid AS row FROM parted});
 $publisher->safe_psql(
 	'postgres', q{
 	UPDATE keyed SET pad = pad || 'x' WHERE id % 3 = 0;
@@ -90,6 +130,8 @@ $publisher->safe_psql(
 	UPDATE parted SET id = id + 200 WHERE id < 50;
 });
 same('updates');
+is($subscriber->safe_psql('postgres', q{SELECT count(*), count(*) FILTER (WHERE p.ctid = row AND n = 1)
+	FROM parted p JOIN place b ON b.id = p.id AND part = p.tableoid WHERE p.id BETWEEN 50 AND 99 OR p.id > 250}), '15|15', 'rows stay in place');
 $publisher->safe_psql(
 	'postgres', q{
 	BEGIN;
@@ -107,7 +149,7 @@ $publisher->safe_psql(
 });
 same('several changes of a row, deletions');
 
-# Large values: sent only when changed.
+# Large values are sent only if they have changed.
 $publisher->safe_psql(
 	'postgres', q{
 	UPDATE keyed SET pad = (SELECT string_agg(md5(g::text), '') FROM generate_series(1, 400) g) WHERE id = 8;
@@ -131,7 +173,7 @@ $publisher->safe_psql(
 });
 same('streamed transactions');
 
-# Beside zheap tables of the publisher, with values out of line, that are not published.
+# The publisher also changes zheap tables, with values out of line, that are not published.
 $publisher->safe_psql('postgres', q{CREATE EXTENSION zundo; CREATE TABLE own (id int PRIMARY KEY, v text) USING zheap; ALTER TABLE own ALTER v SET STORAGE EXTERNAL});
 $publisher->safe_psql(
 	'postgres', q{
@@ -163,8 +205,42 @@ $local->query_safe(q{UPDATE keyed SET pad = 'local' WHERE id = 1});
 $publisher->safe_psql('postgres', q{UPDATE keyed SET pad = 'remote' WHERE id = 1});
 ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), 'the apply worker waits for a local writer');
 $local->query_safe('ROLLBACK');
-$local->quit;
 same('after a local writer rolled back');
+# ... and waits for one that has given the row other values than those which it looks for
+for my $case (
+	['other keys', q{UPDATE keyless SET b = 'local', c = -1 WHERE a = 7}, q{UPDATE keyless SET b = 'remote', c = 70 WHERE a = 7}],
+	['other columns', 'UPDATE indexed SET b = -1 WHERE b = 6', 'UPDATE indexed SET b = 60 WHERE b = 6'])
+{
+	my ($what, $local_change, $change) = @$case;
+	$local->query_safe("BEGIN; $local_change");
+	$publisher->safe_psql('postgres', $change);
+	ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), "the apply worker waits for a local writer of $what");
+	$local->query_safe('ROLLBACK');
+	same("after a local writer of $what rolled back");
+}
+# The worker has found the row, and waits for a lock on it. Then the locker gives the row other values: the worker must
+# search again, and finds no such row any more (DML-15).
+for my $table (qw(wanted_on_heap wanted wanted_by_index wanted_by_keys))
+{
+	$publisher->safe_psql('postgres', "INSERT INTO $table VALUES (1, 1), (2, 2)");
+	$publisher->wait_for_catchup('s');
+	for my $case ([1, "DELETE FROM $table WHERE a = 1"], [2, "UPDATE $table SET b = 20 WHERE a = 2"])
+	{
+		my ($row, $change) = @$case;
+		$local->query_safe("BEGIN; SELECT * FROM $table WHERE a = $row FOR UPDATE");
+		$publisher->safe_psql('postgres', $change);
+		ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), "the apply worker waits for a lock on a row of $table");
+		$local->query_safe("UPDATE $table SET b = b + 100 WHERE a = $row; COMMIT");
+		$publisher->wait_for_catchup('s');
+	}
+	is($subscriber->safe_psql('postgres', "SELECT string_agg(t::text, ' ' ORDER BY a) FROM $table t"), '(1,101) (2,102)', "$table: the rows that the locker has changed are not the ones that the worker looks for");
+}
+$local->query_safe('BEGIN; SELECT * FROM keyed WHERE id = 2 FOR UPDATE');
+$publisher->safe_psql('postgres', q{UPDATE keyed SET pad = 'remote' WHERE id = 2});
+ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), 'the apply worker waits for a lock on a row with a key');
+$local->query_safe('UPDATE keyed SET n = -1 WHERE id = 2; COMMIT');
+same('after a locker that has changed the row with the key');
+$local->quit;
 
 # Triggers of the subscriber saw every version.
 is($subscriber->safe_psql('postgres', q{
@@ -172,13 +248,13 @@ is($subscriber->safe_psql('postgres', q{
 	"DELETE|6|6|0|0\nINSERT|20|0|20|0\nUPDATE|25|25|25|0", 'OLD and NEW of triggers under replication');
 $publisher->safe_psql('postgres', 'TRUNCATE keyless, parted');
 same('TRUNCATE');
-for my $table (qw(keyed keyless by_index parted_1 parted_2 seen zundo.undo_log))
+for my $table (qw(keyed keyless by_index parted_1 parted_2 wanted wanted_by_index wanted_by_keys seen zundo.undo_log))
 {
 	is($subscriber->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
 }
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 
-# A publication of a zheap table is t/017_published.
+# Publications of zheap tables are tested in t/017_published.
 $publisher->safe_psql('postgres', 'CREATE TABLE mine (id int PRIMARY KEY) USING zheap; INSERT INTO mine VALUES (1), (2)');
 
 # A publication of all tables: the new relations of rewrites and of REFRESH are not published, nor are materialized views,

@@ -14,7 +14,7 @@ use Test::More;
 
 my $node = zundo_node('decoding', "max_replication_slots = 20\nmax_wal_senders = 8\nmax_prepared_transactions = 4", allows_streaming => 'logical');
 
-# A slot from before the extension, another from before the tables.
+# One slot is made before the extension, another one before the tables.
 $node->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('early', 'test_decoding')});
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my ($rc, $out, $err) = $node->psql('postgres', q{
@@ -33,7 +33,7 @@ my ($rc, $out, $err) = $node->psql('postgres', q{
 is($rc, 0, 'tables beside a slot');
 unlike($err, qr/WARNING/, '... without a warning');
 
-# changes SLOT [OPTION]: what it has to show, without the lines of transactions; then it is past them.
+# changes SLOT [OPTION]: returns the decoded changes, without the lines of transactions, and advances the slot.
 sub changes
 {
 	my ($slot, $option) = @_;
@@ -43,7 +43,7 @@ sub changes
 
 like(changes('early'), qr/\Atable public.z: TRUNCATE: .*\n(?:table public.h2: INSERT: .*\n?){20}(?:table public.z: INSERT: .*\n?){5}\z/, 'a slot from before the extension');
 
-# Values out of line: what follows in the same transaction is decoded, beside what the statement does to z.
+# toast NAME SQL: SQL writes values of z out of line. Checks that the following changes of the same transaction are decoded.
 sub toast
 {
 	my ($what, $sql, $seen) = @_;
@@ -83,7 +83,7 @@ toast('VACUUM FULL by CLUSTER', "CLUSTER z USING z_pkey");
 toast('SET ACCESS METHOD and back', "ALTER TABLE z SET ACCESS METHOD heap; ALTER TABLE z SET ACCESS METHOD zheap");
 toast('REFRESH', "CREATE MATERIALIZED VIEW m USING zheap AS SELECT * FROM z; REFRESH MATERIALIZED VIEW m; DROP MATERIALIZED VIEW m");
 
-# What is no change, or was rolled back, is not shown.
+# Statements that change nothing, and changes that were rolled back, are not decoded.
 $node->safe_psql('postgres', 'DELETE FROM z; INSERT INTO z SELECT g, 0 FROM generate_series(1, 9) g; CREATE FUNCTION fails() RETURNS int LANGUAGE plpgsql AS $$
 	BEGIN UPDATE z SET v = 1; RAISE EXCEPTION $a$no$a$; EXCEPTION WHEN raise_exception THEN RETURN 1; END $$');
 changes('early');
@@ -95,7 +95,7 @@ for my $none (
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('early', NULL, NULL) WHERE data LIKE 'table public.%'}), '2', "no change: $none");
 }
 
-# Prepared transactions are shown before their commit, large ones before their end.
+# Prepared transactions are decoded before their commit, large ones before their end.
 $node->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('two', 'test_decoding', false, true)});
 $node->safe_psql('postgres', q{BEGIN; INSERT INTO h VALUES (1000); UPDATE z SET v = 6; PREPARE TRANSACTION 'p'});
 is(() = changes('two') =~ /^table public.z: UPDATE/mg, 9, 'PREPARE');

@@ -41,7 +41,7 @@ for my $table (qw(keyed keyless))
 	$subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL});
 	$subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION s SET (retain_dead_tuples = off); ALTER SUBSCRIPTION s ENABLE');
 	$publisher->wait_for_catchup('s');
-	is($subscriber->safe_psql('postgres', "SELECT count(*), sum(n) FROM $table"), '9|88', "$table: it goes on as the hint says");
+	is($subscriber->safe_psql('postgres', "SELECT count(*), sum(n) FROM $table"), '9|88', "$table: it continues after what the hint says");
 	$subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION s DISABLE');
 	$subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL});
 	$subscriber->safe_psql('postgres', 'ALTER SUBSCRIPTION s SET (retain_dead_tuples = on); ALTER SUBSCRIPTION s ENABLE')

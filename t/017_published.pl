@@ -17,7 +17,7 @@ my @subscribers = ($to_heap, $to_zheap);
 my @all = ($publisher, @subscribers);
 $_->safe_psql('postgres', 'CREATE EXTENSION zundo') for @all;
 
-# Tables of the publisher are zheap, but for one.
+# All tables of the publisher are zheap tables, except one.
 my $tables = q{
 	CREATE TABLE keyed (id int PRIMARY KEY, v text, w int);
 	CREATE TABLE wholly (id int, v text, w int); ALTER TABLE wholly REPLICA IDENTITY FULL;

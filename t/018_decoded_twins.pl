@@ -90,7 +90,7 @@ sub transaction
 	return join ";\n", ($survives ? "\\set ON_ERROR_ROLLBACK on\nBEGIN" : 'BEGIN'), @statements, any(@ends);
 }
 
-# run AM, SQL: its errors are those of random statements.
+# run AM, SQL: runs random statements on the table of this access method, and ignores their errors.
 sub run
 {
 	my ($am, $sql) = @_;
@@ -98,7 +98,7 @@ sub run
 	return;
 }
 
-# What the slot shows from where it was saved last, by table.
+# shown_together: returns what the slot shows from the place where it was saved last, by table.
 sub shown_together
 {
 	my %shown = (heap => '', zheap => '');

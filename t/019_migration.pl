@@ -26,6 +26,7 @@ $old->safe_psql('postgres', q{
 	CREATE TABLE "Key less" (a int, b text);
 	CREATE TABLE by_index (code text NOT NULL UNIQUE, v int); ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_code_key;
 	CREATE TABLE nothing (a int); ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+	CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE, v int); INSERT INTO deferred SELECT g, g FROM generate_series(1, 50) g;
 	CREATE TABLE wide (id int PRIMARY KEY, a text, n int); ALTER TABLE wide ALTER a SET STORAGE EXTERNAL;
 	CREATE TABLE part (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id);
 	CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (100); CREATE TABLE part2 PARTITION OF part FOR VALUES FROM (100) TO (200);
@@ -54,13 +55,14 @@ sub commands
 	return;
 }
 
-# What applications do on the side that they use.
+# The changes that applications make in the database that they use at the moment.
 my $round = 0;
 my $stream = q{
 	INSERT INTO keyed (v, n) SELECT 'ROUND', g FROM generate_series(1, 5) g;
 	UPDATE keyed SET n = n + 1 WHERE id % 7 = ROUND % 7; UPDATE keyed SET id = id + 100000 WHERE id = 2000 + ROUND; DELETE FROM keyed WHERE id = 1000 + ROUND;
 	UPDATE "Key less" SET b = b || ROUND % 10 WHERE a % 5 = ROUND % 5; DELETE FROM "Key less" WHERE a = 20 + ROUND; INSERT INTO "Key less" VALUES (ROUND, NULL);
 	UPDATE by_index SET v = v + 1 WHERE v % 3 = 0; UPDATE by_index SET code = code || '!' WHERE code LIKE 'code 1%'; INSERT INTO nothing VALUES (ROUND);
+	UPDATE deferred SET v = v + 1 WHERE id % 9 = ROUND % 9; DELETE FROM deferred WHERE id = ROUND;
 	UPDATE wide SET n = n + 1; UPDATE wide SET a = repeat('x', 2500 + ROUND) WHERE id = ROUND % 20;
 	UPDATE part SET id = (SELECT min(i) FROM generate_series(200 - ROUND, 200 - ROUND) i) WHERE false; UPDATE part SET v = v || 'u' WHERE id % 11 = ROUND % 11;
 	INSERT INTO child VALUES (1000 + ROUND, 1); DELETE FROM child WHERE id = ROUND; SELECT nextval('"Other"');
@@ -75,7 +77,7 @@ sub work
 	}
 	return;
 }
-my $state = join ';', map { "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM $_ t" } '"Key less"', qw(keyed by_index nothing wide part child);
+my $state = join ';', map { "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM $_ t" } '"Key less"', qw(keyed by_index nothing deferred wide part child);
 $state .= q{; SELECT sequencename, last_value FROM pg_sequences ORDER BY 1};
 
 commands('Identity');
@@ -98,7 +100,7 @@ for my $node ($old, $new)
 	is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM pg_subscription) + (SELECT count(*) FROM pg_publication)'), '0', $node->name . ': nothing is left over');
 	no_crash($node);
 }
-sound($new, '', 'keyed', '"Key less"', qw(by_index nothing wide part1 part2 child sums zundo.undo_log));
+sound($new, '', 'keyed', '"Key less"', qw(by_index nothing deferred wide part1 part2 child sums zundo.undo_log));
 $_->stop for $old, $new;
 
 # A standby becomes a subscriber, and its heap table a zheap table while changes wait.

@@ -84,7 +84,7 @@ written('PRUNE', 'deleted rows become stubs');
 $node->safe_psql('postgres', 'INSERT INTO u SELECT generate_series(1, 10)');
 written('UNDO_ONLY', 'an unlogged table');
 
-# A page whose chain gets long under an old snapshot is kept as an image.
+# An image is saved of a page whose chain becomes long under an old snapshot.
 my $holder = $node->background_psql('postgres', on_error_stop => 1);
 $node->safe_psql('postgres', 'INSERT INTO hot VALUES (1, 0), (2, 0)');
 $holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
@@ -95,7 +95,7 @@ written('IMAGE', 'a long chain on one page');
 $holder->query_safe('COMMIT');
 $holder->quit;
 
-# Much undo, given back.
+# Much undo is written and discarded, and the file is truncated.
 $node->safe_psql('postgres', q{INSERT INTO big SELECT i, 0, repeat(md5(i::text), 4) FROM generate_series(1, 50000) i});
 $node->safe_psql('postgres', 'DELETE FROM big');
 $node->safe_psql('postgres', 'SELECT zundo.discard()');

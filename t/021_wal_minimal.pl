@@ -58,7 +58,7 @@ sub statements
 	return $sql;
 }
 
-# Everything twice: committed, and left open when the server dies.
+# Each case is run twice: committed, and left open when the server crashes.
 my %kept;
 my @open;
 for my $am (qw(heap zheap))

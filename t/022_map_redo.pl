@@ -45,7 +45,7 @@ $standby->stop('immediate');
 $standby->start;
 $primary->safe_psql('postgres', 'INSERT INTO t SELECT g, 1 FROM generate_series(1, 50) g');
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
-is($standby->safe_psql('postgres', 'SELECT count(*), sum(n) FROM t'), '50|50', 'it follows');
+is($standby->safe_psql('postgres', 'SELECT count(*), sum(n) FROM t'), '50|50', 'the standby replays later changes');
 $standby->promote;
 $standby->safe_psql('postgres', 'SELECT zundo.discard()');
 $standby->safe_psql('postgres', 'VACUUM t');

@@ -1,6 +1,7 @@
-# Rows that one command inserts share an undo record (RANGE-1 to RANGE-4).
-# Counts these records; crashes, a standby, rollbacks and prepared transactions
-# in the middle of such a command; what zundo.check reports of a forged record.
+# Rows that one command inserts share an undo record (RANGE-1 to RANGE-4), or
+# need none (FROZEN-1). Counts these records; crashes, a standby, rollbacks and
+# prepared transactions in the middle of such a command; what zundo.check
+# reports of a forged record.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -26,7 +27,8 @@ sql(q{
 	CREATE TABLE small (id int) USING zheap;
 });
 
-# Number of INSERT records, of open ones, and greatest number of rows, of the tables' undo that is kept.
+# Returns, of the undo that is kept, the number of INSERT records, that of open ones, and the greatest number of rows of
+# one.
 sub records
 {
 	my ($table) = @_;
@@ -77,7 +79,8 @@ sub same
 }
 same('insertions');
 
-# 2. The server dies after a shared row's record: in each of several places, with other transactions on the same page.
+# 2. The server crashes after the WAL record of a row that shares an undo record: at several places, with other
+# transactions on the same page.
 sub dies
 {
 	my ($what, @sql) = @_;
@@ -126,7 +129,52 @@ is(sql(q{DELETE FROM t WHERE id > 10000;}, "$state;"), $before, 'prepared: only 
 sound($node, 'prepared', qw(t zundo.undo_log));
 same('prepared');
 
-# 4. A record whose range includes rows that were there before it.
+# 4. Rows that are visible to all at once: one record for each page, and none for its other rows.
+sql(q{CREATE MATERIALIZED VIEW v USING zheap AS SELECT id, pad FROM t;},
+	q{CREATE TABLE frozen (id int, pad text) USING zheap;}, q{INSERT INTO frozen VALUES (-1, 'before');},
+	q{CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';},
+	q{CREATE TRIGGER pass BEFORE INSERT ON frozen FOR EACH ROW EXECUTE FUNCTION pass();});
+my $copy = q{COPY frozen FROM PROGRAM 'seq -f "%.0f p" 1 2000' (DELIMITER ' ', FREEZE);};
+my $frozen = q{SELECT count(*), sum(id), md5(string_agg(id || pad, ',' ORDER BY id)) FROM frozen};
+
+# Returns how many rows the WAL from $start on has without undo, and without slot.
+sub rows_without_slot
+{
+	return sql(qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
+		WHERE resource_manager = 'zundo' AND record_type = 'INSERT' AND description LIKE 'slot 0, %, no undo';});
+}
+$keeper = session($node);
+ask($keeper, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM t');
+$start = sql('SELECT pg_current_wal_insert_lsn();');
+sql(q{REFRESH MATERIALIZED VIEW v;});
+$pages = sql(q{SELECT pg_relation_size('v') / 8192;});
+cmp_ok($pages, '>', 10, 'REFRESH: several pages');
+is(rows_without_slot(), sql('SELECT count(*) FROM t;') - $pages, 'REFRESH: the other rows of each page have no undo');
+is(ask($keeper, q{SELECT count(*) = (SELECT count(*) FROM t) FROM v}), 't', 'REFRESH: the older snapshot sees them');
+$start = sql('SELECT pg_current_wal_insert_lsn();');
+sql('BEGIN;', 'TRUNCATE frozen;', $copy, 'SAVEPOINT s;', q{INSERT INTO frozen SELECT g, 'child' FROM generate_series(3001, 3100) g;},
+	q{UPDATE frozen SET pad = 'c' WHERE id % 3 = 0; DELETE FROM frozen WHERE id % 7 = 0;}, 'ROLLBACK TO s;',
+	q{UPDATE frozen SET pad = 'm' WHERE id % 11 = 0; DELETE FROM frozen WHERE id = 13;}, 'COMMIT;');
+is(rows_without_slot(), 2000 - sql(q{SELECT count(DISTINCT (ctid::text::point)[0]) FROM frozen WHERE id <= 2000;}),
+	'COPY FREEZE, row by row: the same');
+is(sql('SELECT count(*), sum(id) FROM frozen;'), '1999|2000987', 'changed by their transaction');
+is(sql(q{SELECT count(*) FROM frozen WHERE pad = 'm';}), 181, '... and rolled back in part');
+ask($keeper, 'COMMIT');
+$keeper->quit;
+is(sql(qq{BEGIN; TRUNCATE frozen; $copy ROLLBACK; SELECT count(*) FROM frozen;}), 1999, 'rolled back: the rows of before');
+is(sql(qq{BEGIN; SAVEPOINT s; TRUNCATE frozen; $copy ROLLBACK TO s; COMMIT; SELECT count(*) FROM frozen;}), 1999, '... in a subtransaction');
+$before = sql("$frozen;");
+dies('frozen rows', 'BEGIN;', 'TRUNCATE frozen;', $crash, $copy);
+is(sql("$frozen;"), $before, 'frozen rows: those of before the crash');
+sql('BEGIN;', 'TRUNCATE frozen;', $copy, q{PREPARE TRANSACTION 'f';});
+crash($node);
+sql(q{COMMIT PREPARED 'f';});
+is(sql("SELECT count(*), sum(id) FROM frozen;"), '2000|2001000', 'frozen rows: prepared, and there after a crash');
+sound($node, 'frozen rows', qw(v frozen zundo.undo_log));
+same('frozen rows');
+is($standby->safe_psql('postgres', $frozen), sql("$frozen;"), 'frozen rows: the same on the standby');
+
+# 5. A record whose range includes rows that were there before it.
 sql(q{CREATE TABLE lie (id int) USING zheap; BEGIN; INSERT INTO lie VALUES (1), (2), (3), (4);
 	UPDATE lie SET id = -id WHERE id = 3; INSERT INTO lie VALUES (11), (12), (13); PREPARE TRANSACTION 'lie';});
 sound($node, 'before the lie', 'lie');

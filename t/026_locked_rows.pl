@@ -1,6 +1,7 @@
 # Many rows of a page are locked by one LOCK record (TAG-1 to TAG-5). Counts
 # these records; crashes, a standby, rollbacks, prepared transactions and VACUUM
 # FULL; what zundo.check reports of a tag that names no slot.
+# Rules: TAG-2, CLUSTER-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -102,7 +103,17 @@ is(sql('SELECT sum(n) FROM t;'), '25', 'the rolled back update is undone');
 sound($node, 'prepared', qw(t zundo.undo_log));
 same('prepared');
 
-# 3. The server dies at a lock by tag, with a prepared transaction on the same page; and with an open record half undone.
+# The tags of a transaction that has committed stay in the rows. A later transaction that gets the same slot takes them off
+# when it makes its own open record (TAG-2): otherwise its lock would be on 20 rows.
+sql('BEGIN;', $lock->('t', 1, 20, 'UPDATE'), 'COMMIT;');
+my @slots = split /\n/, sql(map { ('BEGIN;', $lock->('t', 3, 6, 'UPDATE') =~ s/count\(\*\)/count(*) = 0/r,
+	q{SELECT (SELECT slot FROM zundo.page_slots('t', 0) WHERE status = 'own'), (SELECT count(*) FROM zundo.row_locks('t'));}, 'COMMIT;') } 1 .. 40);
+is(join(' ', grep { !/^(?:\d+\|4|f)$/ } @slots), '', 'old tags: they lock nothing for the next owners of their slot');
+my %owned = map { $_ => 1 } grep { /\|/ } @slots;
+cmp_ok(scalar(keys %owned), '<', 40, 'old tags: each slot has had several owners');
+
+# 3. The server crashes at a lock by tag, with a prepared transaction on the same page; and while an open record is
+# being undone.
 sub dies
 {
 	my ($what, @sql) = @_;
@@ -128,8 +139,12 @@ dies('rollback', q{SET zundo.fault = 'rollback-logged:crash';}, 'BEGIN;', $lock-
 sql(q{COMMIT PREPARED 'p';});
 is(free_for('UPDATE'), '1-30', 'committed');
 
-# 4. A rewrite takes no tags along.
+# 4. A rewrite takes no tags along. Rows that are before `oldest` are visible to all in the new file: they name no slot
+# there (CLUSTER-1).
+ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'all rows are before oldest');
 sql(q{VACUUM FULL t;});
+is(sql(q{SELECT count(*) FILTER (WHERE slot <> 0), count(*) FROM generate_series(0, pg_relation_size('t') / 8192 - 1) b, zundo.page_items('t', b);}),
+	'0|1000', 'rewritten: no row names a slot');
 sound($node, 'rewritten', 't');
 is(free_for('UPDATE'), '1-30', 'rewritten: nothing is locked');
 same('rewritten');
@@ -141,9 +156,9 @@ my $held = sql(q{SELECT count(*) FROM zundo.row_locks('t');});
 sql('BEGIN;', q{UPDATE t SET n = n + 1000 WHERE id <= 20;}, q{UPDATE t SET n = n + 1000 WHERE id <= 10;}, 'ROLLBACK;');
 sql(q{UPDATE t SET n = n + 5000 WHERE id BETWEEN 16 AND 25;}, q{VACUUM t;});
 is(sql(q{SELECT count(*) FROM zundo.row_locks('t');}), $held, 'index entries added: the locks are kept');
-is(free_for('UPDATE') . '/' . free_for('NO KEY UPDATE'), '/1-30', 'index entries added: whom the locks stop');
+is(free_for('UPDATE') . '/' . free_for('NO KEY UPDATE'), '/1-30', 'index entries added: what can still be locked');
 crash($node);
-is(free_for('UPDATE') . '/' . free_for('NO KEY UPDATE'), '/1-30', 'index entries added, crashed: whom the locks stop');
+is(free_for('UPDATE') . '/' . free_for('NO KEY UPDATE'), '/1-30', 'index entries added, crashed: what can still be locked');
 sql(q{COMMIT PREPARED 'shared';});
 is(sql(q{SET enable_seqscan = off; SELECT string_agg(id::text, ' ' ORDER BY id) FROM t WHERE n BETWEEN 5016 AND 5025;}),
 	join(' ', 16 .. 25), 'index entries added: the rows are found');

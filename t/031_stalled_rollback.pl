@@ -1,14 +1,18 @@
 # A rollback that cannot be completed because of a locked table or a damaged
 # page. All other tables are rolled back, undo is not read again and again, and
 # the views show what the rollback waits for.
-# Rules: RESOLVE-3.
+# Rules: RESOLVE-2, RESOLVE-3.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('stalled', "zundo.eager_rollback_pages = 0\n", extra => ['--data-checksums']);
+my $node = zundo_node('stalled', <<'C', extra => ['--data-checksums']);
+zundo.eager_rollback_pages = 0
+zundo.log_undo_age = 1s
+max_prepared_transactions = 5
+C
 
 $node->safe_psql('postgres', q(
 	CREATE EXTENSION zundo;
@@ -24,18 +28,19 @@ my $pid = $locker->query_safe('SELECT pg_backend_pid()');
 $writer->query_safe('BEGIN');
 $writer->query_safe('UPDATE big SET v = 1');
 $writer->query_safe('INSERT INTO other VALUES (1)');
-# granted as soon as the writer has given its lock back
+# the lock is granted as soon as the writer has released its own
 $locker->query_until(qr/waits/, "\\echo waits\nLOCK TABLE other IN SHARE MODE;\n\\echo has it\n");
 $node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted));
 $writer->query_safe('ROLLBACK');
 
+# no page is rolled back without the table's lock (RESOLVE-2); else nothing would wait here
 ok($node->poll_query_until('postgres', q(
 	SELECT count(*) = 1 FROM zundo.stat_rollback
 	WHERE state = 'waiting for lock' AND waits_for = 'other'::regclass)), 'stat_rollback names the locked table');
 is($node->safe_psql('postgres', q(SELECT blocked_by FROM zundo.stat_rollback WHERE waits_for IS NOT NULL)),
 	"{$pid}", 'and the process that has locked it');
-like($node->safe_psql('postgres', q(SELECT name FROM zundo.stat_horizon WHERE kind = 'rollback')),
-	qr/waits for a lock on other/, 'stat_horizon names it');
+my $horizon = q(SELECT name, pid FROM zundo.stat_horizon WHERE kind = 'rollback');
+is($node->safe_psql('postgres', $horizon), "log 0 waits for a lock on other blocked by $pid|$pid", 'stat_horizon names both');
 is($node->safe_psql('postgres', q(
 	SELECT count(*) FROM generate_series(0, (SELECT relpages - 1 FROM (SELECT pg_relation_size('big') / 8192 AS relpages) s)) b,
 		zundo.page_slots('big', b) WHERE status = 'aborted')), '0', 'the other table has been rolled back');
@@ -47,7 +52,26 @@ select(undef, undef, undef, 3);
 my $after = $node->safe_psql('postgres', $blocks);
 cmp_ok($after - $before, '<', 1000, 'the undo of the rollback is not read again while the table is locked');
 
+# other processes and transactions that hold or wait for a conflicting lock
+my $blocked_by = q(SELECT blocked_by FROM zundo.stat_rollback WHERE waits_for = 'other'::regclass);
+$locker->query_safe("PREPARE TRANSACTION 'holder'");
+is($node->safe_psql('postgres', $blocked_by), '{0}', 'a prepared transaction that has locked it');
+is($node->safe_psql('postgres', $horizon), 'log 0 waits for a lock on other blocked by a prepared transaction|', '... in stat_horizon');
+$locker->query_safe('BEGIN; SELECT count(*) FROM other');
+my $waiter = $node->background_psql('postgres', on_error_stop => 0);
+my $waiter_pid = $waiter->query_safe('SELECT pg_backend_pid()');
+$waiter->query_until(qr/waits/, "\\echo waits\nBEGIN; LOCK TABLE other;\n");
+$node->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted));
+is($node->safe_psql('postgres', $blocked_by), "{0,$waiter_pid}", 'and a process that waits for a lock on it');
+$node->safe_psql('postgres', "ROLLBACK PREPARED 'holder'");
+select(undef, undef, undef, 2);
+is($node->safe_psql('postgres', $blocked_by), "{$waiter_pid}", 'which alone is in the way');
+is($node->safe_psql('postgres', $horizon), "log 0 waits for a lock on other blocked by $waiter_pid|$waiter_pid", '... in stat_horizon');
+like(slurp_file($node->logfile), qr/LOG:  undo has been kept in database "postgres" for \d+ s\n[^\n]*DETAIL:  The rollback of transaction \d+, which waits for a lock on table "other", prevents undo/,
+	'a line about old undo says that the rollback waits');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($waiter_pid)");
 $locker->query_safe('ROLLBACK');
+$waiter->{run}->kill_kill;
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'the rollback is completed');
 ok($node->poll_query_until('postgres', q(SELECT count(*) = 0 FROM zundo.stat_horizon WHERE kind = 'rollback')),
 	'nothing is left of it');
@@ -66,7 +90,8 @@ $writer->query_safe('UPDATE bad SET id = 2');
 $writer->query_safe('UPDATE good SET id = 2');
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('bad')));
 $node->safe_psql('postgres', 'CHECKPOINT');
-# while the writer is there: else its rollback may have been logged, with an image of the page
+# the page is damaged while the writer is in progress; later its rollback may have been logged, with an image of the
+# page
 $node->stop('immediate');
 $writer->{run}->kill_kill;
 open(my $file, '+<:raw', $path) or die "$path: $!";

@@ -23,7 +23,7 @@ my $oid = $node->safe_psql('postgres', q{SELECT 't'::regclass::oid});
 my $connection = $node->connstr . ' dbname=publisher';
 $node->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$connection' PUBLICATION p WITH (create_slot = false, slot_name = s, copy_data = false, enabled = false)");
 
-# reported FAULT: what the apply worker says of a duplicate key.
+# reported FAULT: returns what the apply worker logs about a duplicate key.
 sub reported
 {
 	my ($fault) = @_;
@@ -42,7 +42,7 @@ like($log, qr/ERROR: .*(?:\n.*){0,2}"t_pkey"/, 'without a fault the apply worker
 for my $fault ('abort-callback:error', 'abort-page:error', 'abort-page:memory')
 {
 	$log = reported($fault);
-	like($log, qr/ERROR: .*(?:\n.*){0,2}"t_pkey"/, "$fault: so it does");
+	like($log, qr/ERROR: .*(?:\n.*){0,2}"t_pkey"/, "$fault: the apply worker reports the duplicate key");
 	like($log, qr/DETAIL: .*\n?.*\(id\)=\(3\)/, "$fault: ... with its detail");
 	like($log, qr/could not immediately undo changes of an aborted transaction(?: in block 0 of the table with OID $oid, file \d+)?: .*fault point/,
 		"$fault: the log has the other one's message");
@@ -63,7 +63,7 @@ for my $fault ('abort-callback:error', 'abort-page:error')
 		BEGIN; INSERT INTO t VALUES (12); SAVEPOINT s; INSERT INTO t VALUES (13); SELECT 1 / 0; ROLLBACK TO s; INSERT INTO t VALUES (14); ROLLBACK;
 		DO \$\$ BEGIN INSERT INTO t VALUES (15); BEGIN INSERT INTO t VALUES (16); RAISE 'inner %', 1 / 0; EXCEPTION WHEN division_by_zero THEN RAISE NOTICE 'caught %', sqlerrm; END; END \$\$;
 		DELETE FROM t WHERE id = 15}, on_error_stop => 0);
-	is(() = $err =~ /ERROR:  division by zero/g, 2, "$fault: a session is told its own error");
+	is(() = $err =~ /ERROR:  division by zero/g, 2, "$fault: a session gets its own error");
 	like($err, qr/caught division by zero/, "$fault: a function too");
 }
 is($node->safe_psql('postgres', 'SELECT id FROM t'), '3', 'nothing of it is seen either');

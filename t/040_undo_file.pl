@@ -1,6 +1,6 @@
 # The file of the undo log grows and shrinks across segment boundaries while
 # sessions have its segments open.
-# Rules: UNDO-4.
+# Rules: UNDO-4, UNDO-12, UNDO-15.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -25,7 +25,7 @@ $node->safe_psql(
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 $node->stop;
 
-# A second segment: 2100 extents, all but the first few free. Holes will do.
+# A second segment: 2100 extents, of which only the first few are in use; the file has holes.
 my $extents = 2100;
 my $blocks = 2 + 11 * 2 + $extents * 64;
 my ($meta, $map) = (read_block($path, 0), read_block($path, 2));
@@ -34,7 +34,7 @@ append_to_file("$path.1", '');
 truncate("$path.1", ($blocks - 131072) * 8192) or die $!;
 substr($meta, 48 + 16, 4) = pack('L<', $extents);
 write_twins($path, 0, $meta);
-# the map of the other groups
+# the map pages of the other groups
 substr($map, 48, 8000) = "\0" x 8000;
 write_twins($path, 2 + $_ * (2 + 200 * 64), $map) for (1 .. 10);
 
@@ -62,6 +62,10 @@ $gate->query_safe('SELECT pg_advisory_unlock(1)');
 $writer->query_until(qr/finished/, "\n");
 cmp_ok($node->safe_psql('postgres', $size), '>=',
 	$node->safe_psql('postgres', 'SELECT 2 + 64 * sum(extents) FROM zundo.stat_undo'), 'the file has all extents');
+# The update has filled several extents. Its records are found one after the other only if none of them begins in one
+# extent and ends in another (UNDO-15), and if the scan ends at the insert position, behind which there is none (UNDO-12).
+cmp_ok($node->safe_psql('postgres', 'SELECT max(extents) FROM zundo.stat_undo'), '>', 5, 'a log of several extents');
+is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'zundo.check of it');
 $writer->query_safe('COMMIT');
 $gate->quit;
 $writer->quit;

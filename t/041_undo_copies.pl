@@ -41,13 +41,13 @@ $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 my $seen = $old->query_safe($all);
 is($old->query_safe($copies), '0', 'nothing to copy yet');
 
-# 1. Undo grows between the scans, so pages get longer than their copies.
+# 1. Undo grows between the scans, so the pages have more data than their copies.
 for my $round (1 .. 4)
 {
 	$node->safe_psql('postgres', "CALL many(9, 300)");
 	is($old->query_safe($all), $seen, "the old snapshot sees the same, round $round");
 }
-is($old->query_safe($copies), '1', 'it reads copies');
+is($old->query_safe($copies), '1', 'the old snapshot reads copies');
 
 # 2. An error, and a subtransaction that is rolled back, do the copies no harm.
 $old->query_safe('SAVEPOINT a');
@@ -57,7 +57,7 @@ $node->safe_psql('postgres', "CALL many(3, 500)");
 is($old->query_safe($all), $seen, 'after its rollback');
 $old->query_safe('COMMIT');
 is($old->query_safe($copies), '0', 'the copies go with the transaction');
-is($old->query_safe($all), $node->safe_psql('postgres', $all), 'then it sees the present');
+is($old->query_safe($all), $node->safe_psql('postgres', $all), 'the session sees the present rows then');
 
 # 3. A transaction that continues while its snapshots change: undo is discarded,
 # and its extents used again.

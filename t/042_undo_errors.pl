@@ -1,5 +1,5 @@
-# Errors while the undo log is loaded or discarded: an unfinished step does no
-# harm later.
+# Errors while the undo log is loaded or discarded: after each of them the next
+# writer and the next discard pass succeed.
 # Rules: UNDO-2.
 use strict;
 use warnings;
@@ -29,10 +29,10 @@ $session->query('SELECT sum(n) FROM t');
 like($session->{stderr}, qr/could not open file/, 'the undo log cannot be read');
 chmod 0600, $path or die $!;
 $session->{stderr} = '';
-is($session->query_safe('INSERT INTO u VALUES (1) RETURNING id'), '1', 'then it can, and takes what is written');
-is($session->query_safe('UPDATE t SET n = n + 10 WHERE id = 1 RETURNING n'), '10', 'also where undo is read for it');
+is($session->query_safe('INSERT INTO u VALUES (1) RETURNING id'), '1', 'then it can be read, and the session can write');
+is($session->query_safe('UPDATE t SET n = n + 10 WHERE id = 1 RETURNING n'), '10', 'also where undo is read for that');
 is($session->query_safe('SELECT sum(n) FROM t'), '10', 'what was rolled back is not seen');
-is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '10', 'nor by others');
+is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '10', 'nor by other sessions');
 sound($node, '', qw(t zundo.undo_log));
 $session->quit;
 crash($node);
@@ -58,8 +58,8 @@ like($error, qr/could not open file/, 'a writer cannot read the undo log');
 chmod 0600, $path or die $!;
 $error = ($node->psql('postgres', "SET zundo.fault = 'undo-load:error:2'; INSERT INTO u VALUES (2)"))[2];
 like($error, qr/fault point/, 'a writer cannot read the second log');
-is($session->query_safe('SELECT sum(n) FROM t'), '10', 'the reader goes on');
-is($node->safe_psql('other', 'INSERT INTO o VALUES (1) RETURNING id'), '1', 'and who writes in another database');
+is($session->query_safe('SELECT sum(n) FROM t'), '10', 'the reader continues');
+is($node->safe_psql('other', 'INSERT INTO o VALUES (1) RETURNING id'), '1', 'and a writer in another database');
 is($session->query_safe('UPDATE t SET n = n + 10 WHERE id = 2 RETURNING n'), '10', 'the next writer reads all logs');
 is($node->safe_psql('postgres', 'UPDATE t SET n = n - 10 WHERE id = 2 RETURNING n'), '0', 'and so do others');
 $node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
@@ -68,8 +68,8 @@ is($node->safe_psql('postgres', 'SELECT (SELECT sum(n) FROM t), (SELECT count(*)
 sound($node, 'after that', qw(t u zundo.undo_log));
 $session->quit;
 
-# A discard pass fails when it is about to tell standbys what it discards; the next one does it. (A session stays, so that
-# what shared memory knows of the database does.)
+# A discard pass fails when it is about to log what it discards; the next pass logs it. (A session stays, so that
+# the database keeps its entry in shared memory.)
 my $standby = standby_of($node, "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 $session = $node->background_psql('postgres', on_error_stop => 1);
@@ -79,7 +79,7 @@ is($reader->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT sum(n) FR
 $node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
 like(($node->psql('postgres', "SET zundo.fault = 'discard-begun:error:1'; SELECT zundo.discard()"))[2],
 	qr/fault point/, 'discarding fails');
-cmp_ok($node->safe_psql('postgres', 'SELECT zundo.discard()'), '>=', 0, 'and is done the next time');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.discard()'), '>=', 0, 'and succeeds the next time');
 $node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my $sum = eval { $reader->query_safe('SELECT sum(n) FROM t') };
@@ -89,7 +89,7 @@ is($standby->safe_psql('postgres', 'SELECT sum(n) FROM t'), '60010', 'others see
 $standby->stop;
 $session->quit;
 
-# It fails when it gives back the last extents of a log that nobody writes.
+# A pass fails when it frees the last extents of a log that no session writes.
 $node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
 $node->restart;
 $session = $node->background_psql('postgres', on_error_stop => 1);
@@ -103,17 +103,17 @@ is($node->safe_psql('postgres', q{UPDATE t SET n = n + 1 WHERE id = 1 RETURNING 
 sound($node, 'then', qw(t zundo.undo_log));
 $session->quit;
 
-# A pass is cancelled while it rolls back: the statement ends, and nothing of it is left in the session.
+# A pass is canceled while it rolls back: the statement ends, and leaves nothing behind in the session.
 $node->append_conf('postgresql.conf', q{zundo.undo_limit = 0});
 $node->reload;
 $node->safe_psql('postgres', 'SET zundo.eager_rollback_pages = 0; BEGIN; UPDATE t SET n = n + 5; ROLLBACK');
 $session = $node->background_psql('postgres', on_error_stop => 0);
 $session->query(q{SET zundo.fault = 'rollback-logged:cancel:3'});
 $session->query('SELECT zundo.discard()');
-like($session->{stderr}, qr/canceling statement due to user request/, 'a pass is cancelled');
+like($session->{stderr}, qr/canceling statement due to user request/, 'a pass is canceled');
 $session->{stderr} = '';
-is($session->query('ROLLBACK; SELECT sum(n) FROM t'), '90011', 'its session goes on, outside of a transaction');
-like($session->{stderr}, qr/no transaction in progress/, '... which it does not think to be in');
+is($session->query('ROLLBACK; SELECT sum(n) FROM t'), '90011', 'its session continues, outside of a transaction');
+like($session->{stderr}, qr/no transaction in progress/, '... where ROLLBACK has nothing to end');
 $session->quit;
 sound($node, 'after that', qw(t zundo.undo_log));
 no_crash($node);

@@ -31,19 +31,24 @@ CREATE PROCEDURE fill() LANGUAGE plpgsql AS $$
 	END $$;
 S
 
-# Each session that writes keeps an extent; they have it before there is none.
+# Each of the sessions gets a log with an extent before the limit is reached. They
+# write at the same time; otherwise one would continue the log of another.
+my %known;
 sub known_session
 {
 	my $session = session($node);
 	$session->{pid} = $session->query_safe('SELECT pg_backend_pid()');
-	$session->query_safe('INSERT INTO other SELECT max(id) + 1, 0 FROM other');
+	$known{ $session->{pid} } = $session;
+	my @live = map { $known{$_} } split(/\n/, $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE pid IN (${\join(', ', keys %known)})"));
+	$_->query_safe("BEGIN; INSERT INTO other VALUES (-$_->{pid}, 0) ON CONFLICT (id) DO UPDATE SET n = 0") for @live;
+	$_->query_safe('COMMIT') for @live;
 	return $session;
 }
-$node->safe_psql('postgres', 'INSERT INTO other VALUES (0, 0)');
+$node->safe_psql('postgres', 'INSERT INTO other VALUES (0, 0), (1, 0)');
 my ($filler, $writer, $second, $old) = map { known_session() } 1 .. 4;
 $filler->query_safe(q{SET zundo.undo_full = 'error'; INSERT INTO z SELECT g, 0, repeat('x', 128) FROM generate_series(1, 4000) g; INSERT INTO w SELECT g, 0, repeat('x', 128) FROM generate_series(1, 4000) g});
 
-# run SESSION SQL: to its end; returns SQLSTATE and stderr.
+# run SESSION SQL: runs the statement to its end; returns SQLSTATE and stderr.
 sub run
 {
 	my ($session, $sql) = @_;
@@ -55,7 +60,8 @@ sub run
 	return wantarray ? ($state, $err) : $state;
 }
 
-# start SESSION SQL: returns when it waits for room. finish SESSION: its end, as run.
+# start SESSION SQL: runs the statement and returns when it waits for free undo. finish SESSION: waits for the end of that
+# statement; returns what run returns.
 sub start
 {
 	my ($session, $sql) = @_;
@@ -87,7 +93,7 @@ sub fill
 	return;
 }
 
-# room: again there is some, and all rows are there.
+# room: checks that there is space again, and that all rows are there.
 sub room
 {
 	my ($when) = @_;
@@ -99,42 +105,42 @@ sub room
 my $hold = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sum(n) FROM other';
 my $small = 'UPDATE w SET n = n + 1, v = repeat(md5(n::text || id), 4)';
 
-# error
+# zundo.undo_full = error
 is(run($old, $hold), '00000', 'a snapshot is taken');
 my ($state, $err) = run($filler, 'CALL fill()');
 is($state, '53400', 'error');
 like($err, qr/undo of this database has reached "zundo\.undo_limit"/, 'error: its message');
 
-# wait, until the old transaction ends; in the meantime it sees what it saw
+# zundo.undo_full = wait: until the old transaction ends, which sees the same rows as before meanwhile
 start($writer, $small);
 is($old->query_safe('SELECT count(DISTINCT n) FROM z'), '1', 'the old snapshot still reads');
 $old->query_safe('COMMIT');
-is(finish($writer), '00000', 'wait: the writer goes on');
+is(finish($writer), '00000', 'wait: the writer continues');
 room('wait');
 
-# wait, in vain: too long, cancelled, terminated
+# a wait that ends without space: by the timeout, a cancel, a termination
 run($old, $hold);
 fill();
 $writer->query_safe("SET zundo.undo_full_timeout = '100ms'");
 ($state, $err) = run($writer, $small);
 is($state, '53400', 'wait: too long');
-like($err, qr/Process $old->{pid} still prevents undo from being discarded after a wait of 100 ms/, 'wait: the error says who keeps undo');
+like($err, qr/Process $old->{pid} still prevents undo from being discarded after a wait of 100 ms/, 'wait: the error names the session that keeps undo');
 $writer->query_safe("RESET zundo.undo_full_timeout; SET statement_timeout = '100ms'");
 ($state, $err) = run($writer, $small);
 is($state, '57014', 'wait: statement_timeout');
 $writer->query_safe("SET statement_timeout = 0");
 start($writer, $small);
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($writer->{pid})");
-is(finish($writer), '57014', 'wait: cancelled');
+is(finish($writer), '57014', 'wait: canceled');
 
-# A session that waits for the writer will not make room for it.
+# Waiting is useless if the session that keeps the undo waits for the writer.
 $second->query_safe('BEGIN; UPDATE other SET n = 1 WHERE id = 1');
 $old->query_until(qr/go/, "\\echo go\nSELECT * FROM other WHERE id = 1 FOR UPDATE;\n\\echo :SQLSTATE done\n");
 ($state, $err) = run($second, $small);
 is($state, '53400', 'wait: in a circle');
-like($err, qr/Process $old->{pid}, which prevents undo from being discarded, waits for this transaction/, 'wait: the error says who waits');
+like($err, qr/Process $old->{pid}, which prevents undo from being discarded, waits for this transaction/, 'wait: the error names the session that waits');
 $second->query_safe('ROLLBACK');
-is(finish($old), '00000', 'who waited goes on');
+is(finish($old), '00000', 'the waiting session continues');
 
 start($writer, $small);
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($writer->{pid})");
@@ -144,7 +150,7 @@ $old->query_safe('COMMIT');
 room('errors');
 $writer = known_session();
 
-# Nothing to wait for: our own snapshot, our own changes, a prepared transaction, a slot.
+# Waiting is useless if our own snapshot, our own changes, a prepared transaction or a slot keeps the undo.
 run($writer, $hold);
 fill();
 ($state, $err) = run($writer, $small);
@@ -194,7 +200,7 @@ start($second, $small);
 is($state, '53400', 'two writers: one fails');
 like($err, qr/This transaction itself prevents undo from being discarded/, 'two writers: because of its own snapshot');
 $writer->query_safe('ROLLBACK');
-is(finish($second), '00000', 'two writers: the other one goes on');
+is(finish($second), '00000', 'two writers: the other one continues');
 room('two writers');
 
 # A transaction that was writing when our statement began has made our snapshot
@@ -218,20 +224,20 @@ for my $statement ('SELECT pg_sleep(100)', 'DO $$ BEGIN PERFORM pg_sleep(100); E
 	fill();
 	my $number = $second->query_safe("$hold");
 	$second->query_until(qr/go/, "\\echo go\nSELECT pg_sleep(100);\n\\echo :SQLSTATE done\n");
-	is(run($writer, $small), '00000', 'cancel: the writer goes on');
+	is(run($writer, $small), '00000', 'cancel: the writer continues');
 	($state, $err) = finish($old);
 	is($state, '72000', "cancel: SQLSTATE of $statement");
 	like($err, qr/snapshot too old.*zundo\.undo_full = cancel/s, 'cancel: its message');
 	is($node->safe_psql('postgres', "SELECT state, wait_event FROM pg_stat_activity WHERE pid = $second->{pid}"), 'active|PgSleep', 'cancel: not of others');
 	$node->safe_psql('postgres', "SELECT pg_cancel_backend($second->{pid})");
-	is(finish($second), '57014', 'who is cancelled for another reason is told so');
+	is(finish($second), '57014', 'a session canceled for another reason gets that reason');
 	$_->query_safe('ROLLBACK') for $old, $second;
 	room('cancel');
 }
 like(slurp_file($node->logfile), qr/LOG:  canceled the statement of process $old->{pid}/, 'cancel: the log says so');
 is(run($old, 'SELECT count(*) FROM z'), '00000', 'cancel: the session lives');
 
-# cancel: not a session that is not the cause
+# cancel: a session that does not keep the undo is not canceled
 $filler->query_safe("BEGIN; UPDATE other SET n = 3 WHERE id = 1; PREPARE TRANSACTION 'p'");
 run($old, $hold);
 fill();
@@ -255,11 +261,11 @@ for my $idle ($hold, 'BEGIN; UPDATE other SET n = 6')
 		is($state, '53400', 'cancel: too late for this statement');
 		like($err, qr/This transaction itself prevents undo from being discarded/, 'cancel: too late for its snapshot');
 	}
-	is(run($writer, $small), '00000', 'cancel: the writer goes on');
-	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $old->{pid}"), '0', 'cancel: who is idle in a transaction is ended');
+	is(run($writer, $small), '00000', 'cancel: the writer continues');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $old->{pid}"), '0', 'cancel: a session that is idle in a transaction is terminated');
 	like(slurp_file($node->logfile), qr/LOG:  terminated process $old->{pid}, which waits for its client and prevents undo/, 'cancel: the log says so');
 	eval { $old->quit };
-	room('the end of who was idle');
+	room('after the idle session was terminated');
 	$old = known_session();
 }
 

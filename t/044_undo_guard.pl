@@ -31,7 +31,7 @@ SELECT zundo.discard();
 S
 my $conn = $node->connstr('postgres');
 
-# write_as_writer TIMES: the error that the role writer gets when it has updated
+# write_as_writer TIMES: returns the error that the role writer gets when it has updated
 # all of its rows this often.
 sub write_as_writer
 {
@@ -39,7 +39,7 @@ sub write_as_writer
 	return ($node->psql('postgres', "CALL fill($times)", connstr => "$conn user=writer"))[2];
 }
 
-# keep ROLE: a session of it that has a snapshot and does nothing.
+# keep ROLE: starts a session of the role that has a snapshot and does nothing.
 sub keep
 {
 	my ($role) = @_;
@@ -56,50 +56,50 @@ sub room
 	return;
 }
 
-# A superuser's session is left alone by default; then superusers have a little room left, others have none.
+# A session of a superuser is not canceled by default; then superusers still have some space, other roles have none.
 my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
 my $log = -s $node->logfile;
 my $kept = keep($superuser);
 my $err = write_as_writer(100);
 like($err, qr/undo of this database has reached "zundo\.undo_limit"/, 'a writer that must not cancel fails');
-like($err, qr/The last sixteenth is for superusers\. Process $kept->{pid}, which is exempt from cancellation \("zundo\.undo_full_exempt"\), still prevents undo/, 'and is told why');
+like($err, qr/The last sixteenth is for superusers\. Process $kept->{pid}, which is exempt from cancellation \("zundo\.undo_full_exempt"\), still prevents undo/, 'and its error says why');
 is($kept->query('SELECT sum(n) FROM mine'), '0', "a superuser's session is left alone");
 like(($node->psql('postgres', 'UPDATE theirs SET n = n + 1', connstr => "$conn user=writer"))[2], qr/has reached "zundo\.undo_limit"/, 'no room for others');
 is(($node->psql('postgres', 'UPDATE theirs SET n = n + 1'))[2], '', 'but for superusers');
 
-# The worker has told the log, not only once.
+# The worker has logged the size of undo more than once.
 $node->wait_for_log(qr/LOG:  \d+ MB of undo are kept in database "postgres"/, $log);
 $node->wait_for_log(qr/LOG:  undo has been kept in database "postgres" for \d+ s/, $log);
 my $lines = substr(slurp_file($node->logfile), $log);
 my ($size) = $lines =~ /LOG:  (\d+) MB of undo are kept in database "postgres"\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded with a snapshot with xmin \d+\.\n[^\n]*HINT:  See zundo\.stat_horizon/;
-ok(defined $size && $size >= 3, 'the line about size says who keeps undo');
+ok(defined $size && $size >= 3, 'the line about size names what keeps undo');
 my ($age) = $lines =~ /LOG:  undo has been kept in database "postgres" for (\d+) s\n[^\n]*DETAIL:  Process $kept->{pid} prevents undo from being discarded/;
-ok(defined $age && $age >= 1, 'the line about age says who keeps undo');
+ok(defined $age && $age >= 1, 'the line about age names what keeps undo');
 $node->wait_for_log(qr/kept in database "postgres" for \d+ s.*kept in database "postgres" for \d+ s/s, $log);
 cmp_ok(() = slurp_file($node->logfile, $log) =~ /MB of undo are kept/g, '<', 4, 'but not in every cycle');
 $kept->query_safe('COMMIT');
 $kept->quit;
 room();
 
-# Others' sessions are ended, and told why.
+# Sessions of other roles are terminated, with a message that says why.
 $kept = keep('keeper');
-is(write_as_writer(40), '', 'a writer that may cancel goes on');
+is(write_as_writer(40), '', 'a writer that may cancel continues');
 $kept->{stderr} = '';
 eval { $kept->query('SELECT 1') };
 like($kept->{stderr}, qr/FATAL:  terminating connection due to administrator command\n.*DETAIL:  The transaction kept old row versions.*\(zundo\.undo_full = cancel\).*HINT:  Repeat the transaction/s,
-	'who is ended is told why');
+	'a session that is terminated gets the reason');
 eval { $kept->quit };
 like(slurp_file($node->logfile, $log), qr/FATAL:  terminating connection due to administrator command\n[^\n]*DETAIL:  The transaction kept old row versions/, 'and so is the log');
 room();
-# ... but not by the reason of others
+# ... a termination for another reason has the server's message only
 my $innocent = $node->background_psql('postgres', on_error_stop => 0);
 $node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . $innocent->query_safe('SELECT pg_backend_pid()') . ', 10000)');
 eval { $innocent->query('SELECT 1') };
 like($innocent->{stderr}, qr/terminating connection/, 'another session is ended');
-unlike($innocent->{stderr}, qr/DETAIL/, 'who is ended for another reason is not told this one');
+unlike($innocent->{stderr}, qr/DETAIL/, 'a session terminated for another reason does not get this one');
 eval { $innocent->quit };
 
-# Roles by name, and their members; then superusers are not named.
+# Roles that are named, and their members, are exempt; superusers are not if they are not named.
 $node->append_conf('postgresql.conf', "zundo.undo_full_exempt = 'nobody, backup'");
 $node->reload;
 $kept = keep('dumper');
@@ -109,7 +109,7 @@ $kept->query_safe('COMMIT');
 $kept->quit;
 room();
 $kept = keep($superuser);
-is(write_as_writer(40), '', 'superusers that are not named are cancelled');
+is(write_as_writer(40), '', 'superusers that are not named are canceled');
 eval { $kept->quit };
 room();
 like(($node->psql('postgres', "ALTER SYSTEM SET zundo.undo_full_exempt = 'a,,b'"))[2], qr/invalid value for parameter "zundo\.undo_full_exempt"/, 'a list that is none');

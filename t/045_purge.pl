@@ -24,7 +24,7 @@ $node->safe_psql('postgres', q{
 	DROP TABLE gone});
 my $file = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 
-# holds NODE WORD: is the word in the file as it is on disk?
+# holds NODE WORD: returns whether the file on disk contains the word.
 sub holds
 {
 	my ($server, $word) = @_;
@@ -45,7 +45,7 @@ ok($node->poll_query_until('postgres', q{SELECT zundo.discard() >= 0 AND (SELECT
 $node->safe_psql('postgres', 'CHECKPOINT');
 cmp_ok(holds($node, 'a secret of'), '>', 100, 'old values outlive their table');
 
-# An old snapshot needs what others have replaced.
+# An old snapshot needs replaced values.
 my $old = $node->background_psql('postgres');
 $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kept');
 $node->safe_psql('postgres', q{UPDATE kept SET v = 'second value'});
@@ -53,10 +53,10 @@ like(($node->psql('postgres', 'SET ROLE nobody; SELECT zundo.purge()'))[2], qr/p
 like(($node->psql('postgres', 'GRANT EXECUTE ON FUNCTION zundo.purge() TO nobody; SET ROLE nobody; SELECT zundo.purge()'))[2], qr/must be superuser to purge/, 'whatever is granted');
 like(($standby->psql('postgres', 'SELECT 1', timeout => 60))[1], qr/1/, 'the standby runs');
 my $wal = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
-cmp_ok($node->safe_psql('postgres', 'SELECT zundo.purge()'), '>', 500_000, 'it wipes');
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.purge()'), '>', 500_000, 'zundo.purge overwrites them');
 cmp_ok($node->safe_psql('postgres', "SELECT pg_current_wal_insert_lsn() - '$wal'"), '<', 500_000, 'with little WAL');
 is(holds($node, 'a secret of'), 0, 'nothing of them is in the file');
-is($node->safe_psql('postgres', 'SELECT zundo.purge()'), 0, 'a second time there is nothing to do');
+is($node->safe_psql('postgres', 'SELECT zundo.purge()'), 0, 'a second zundo.purge has nothing to do');
 is($old->query_safe(q{SELECT count(*) FROM kept WHERE v = 'first value of ' || id}), '500', 'undo in use is left alone');
 $old->query_safe('COMMIT');
 $old->quit;
@@ -70,14 +70,14 @@ $node->safe_psql('postgres', q{
 is($node->safe_psql('postgres', 'SELECT DISTINCT v FROM kept'), 'second value', 'nor the undo of the transaction that wipes');
 sound($node, 'purged', qw(kept zundo.undo_log));
 
-# On the standby, which refuses to do it itself.
+# On the standby, which refuses zundo.purge().
 $node->wait_for_catchup($standby);
 like(($standby->psql('postgres', 'SELECT zundo.purge()'))[2], qr/cannot execute zundo\.purge\(\) during recovery/, 'not on a standby');
 is($standby->safe_psql('postgres', 'SELECT count(DISTINCT v) FROM kept'), '1', 'the standby reads');
 $standby->stop;
 is(holds($standby, 'a secret of'), 0, 'nothing of them is in its file');
 
-# After a crash; then the extents are taken again, and damaged ones that are free are made good.
+# After a crash; then the extents are allocated again, and damaged free ones are initialized.
 crash($node);
 $node->safe_psql('postgres', q{
 	BEGIN; UPDATE kept SET v = repeat('z', 100); ROLLBACK;

@@ -14,12 +14,14 @@ sql(q{CREATE EXTENSION zundo;
 	CREATE TABLE y (a int) USING zheap;
 	INSERT INTO z SELECT g, 0, repeat('x', 200) FROM generate_series(1, 20000) g});
 
-# Logs whose extents lie at the end of a file most of which is not needed.
+# Makes logs whose extents lie at the end of a file that is mostly free.
 my $old = session($node);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 sql('UPDATE z SET v = v + 1') for 1 .. 8;
 my @owner = map { session($node) } 1 .. 3;
-ask($_, 'INSERT INTO y VALUES (1)') for @owner;
+# at the same time, or one would continue the log of another
+ask($_, 'BEGIN', 'INSERT INTO y VALUES (1)') for @owner;
+ask($_, 'COMMIT') for @owner;
 ask($old, 'COMMIT');
 
 # awake WHAT SQL: while the discarder is about to take the first idle log, its owner
@@ -32,7 +34,7 @@ sub awake
 	my %by_pid = map { ask($_, 'SELECT pg_backend_pid()') => $_ } @owner;
 	ask($discarder, 'RESET zundo.fault', 'SELECT zundo.discard()', 'SELECT zundo.discard()');
 	my ($first) = grep { exists $by_pid{$_} } split(/ /, ask($discarder, $logs));
-	# longer than a log must be unused to be idle
+	# longer than a log must be empty before it is taken
 	sleep 3.2;
 	ask($discarder, "SET zundo.fault = 'taking-log:sleep:1'");
 	my $since = time;
@@ -41,13 +43,13 @@ sub awake
 	ask($by_pid{$first}, $_) for @sql;
 	is($complaint, '', "$what: no error");
 	ask($discarder, 'SELECT 1');
-	is($complaint, '', "$what: the discarder goes on");
+	is($complaint, '', "$what: the discarder continues");
 	cmp_ok(time - $since, '>', 0.9, "$what: it was about to take the log");
 	return ($by_pid{$first}, $first);
 }
 
 my ($session, $pid) = awake('a whole transaction', 'INSERT INTO y VALUES (2)');
-is(sql("SELECT count(*) FROM zundo.stat_undo WHERE attached AND pid = $pid"), '0', 'its log was taken all the same');
+is(sql("SELECT count(*) FROM zundo.stat_undo WHERE attached AND pid = $pid"), '0', 'its log was taken nevertheless');
 ask($session, 'INSERT INTO y VALUES (3)');
 ($session, $pid) = awake('a transaction in progress', 'BEGIN', 'INSERT INTO y VALUES (4)');
 is(sql("SELECT count(*) FROM zundo.stat_undo WHERE attached AND pid = $pid"), '1', 'it has its log still');

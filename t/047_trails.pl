@@ -38,7 +38,7 @@ my $scan = q{SELECT sum(v::bigint * i) FROM (SELECT i, i * 7 % 61 AS k FROM gene
 my $size = q{SELECT pg_relation_size('zundo.undo_log')};
 my $caught_up = sub { $node->wait_for_catchup($standby, 'replay', $node->lsn('insert')) };
 
-# Neither reader keeps a snapshot between its statements, so nothing waits for them.
+# Neither reader has a snapshot between its statements, so undo is discarded.
 my %reader = map { $_->name => session($_) } $node, $standby;
 ask($_, $keys, 'BEGIN') for values %reader;
 for my $end ('ROLLBACK', 'COMMIT')

@@ -25,7 +25,7 @@ $node->safe_psql(
 	CREATE PROCEDURE many(r int, times int) LANGUAGE plpgsql AS
 	'BEGIN FOR i IN 1..times LOOP UPDATE t SET n = n + 1 WHERE id = r; COMMIT; END LOOP; END';
 });
-# how many transaction ids is oldest behind
+# returns by how many transaction ids `oldest` is behind
 my $lag = q{SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint - min(oldest_xid::text::bigint) FROM zundo.stat_undo};
 
 sub lag
@@ -34,11 +34,14 @@ sub lag
 	return $node->safe_psql('postgres', $lag);
 }
 
-# 1. Two writers by turns; there is always a snapshot from the middle of the last turns.
+# 1. Two writers take turns; a snapshot from the middle of their last turns is always open.
 my @writer = map { $node->background_psql('postgres', on_error_stop => 1) } 0 .. 1;
 my @reader = map { $node->background_psql('postgres', on_error_stop => 1) } 0 .. 1;
 my $now = 0;
 my @lag;
+# at the same time, so that each has a log of its own
+$_->query_safe('BEGIN; INSERT INTO wide VALUES (0)') for @writer;
+$_->query_safe('COMMIT') for @writer;
 $writer[0]->query_safe('CALL many(1, 50)');
 $reader[0]->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
 for my $round (1 .. 12)
@@ -52,7 +55,7 @@ for my $round (1 .. 12)
 }
 cmp_ok($lag[-1], '<', 700, "oldest follows the snapshots of two writers' sessions: @lag");
 $reader[$now]->query_safe('COMMIT');
-is(lag(), '0', 'and gets there');
+is(lag(), '0', 'oldest reaches the horizon');
 
 # 2. A row that is moved again and again, each time with the lock of a
 # transaction that is younger than its next mover.
@@ -75,7 +78,7 @@ for my $round (1 .. 20)
 cmp_ok($lag[-1], '<', 15, "oldest follows the lockers of a row that is moved: @lag");
 $mover[0]->query_safe('ROLLBACK');
 $locker[0]->query_safe('COMMIT');
-is(lag(), '0', 'and gets there');
+is(lag(), '0', 'oldest reaches the horizon');
 
 # 3. A transaction that writes more and aborts while a discard pass runs,
 # which has read the log before. The next pass discards what the first one has

@@ -10,7 +10,8 @@ use ZundoTest;
 
 my $node = zundo_node('kept', "max_prepared_transactions = 5\nshared_buffers = 128MB\nwal_consistency_checking = 'zundo'\n");
 
-# blocks that a first discard pass of a new process looks at; no worker is at it
+# blocks_of_a_pass: returns the number of blocks that the first discard pass of a new process reads; no worker runs
+# meanwhile.
 sub blocks_of_a_pass
 {
 	my $plan;
@@ -56,10 +57,10 @@ ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND N
 is($node->safe_psql('postgres', q(SELECT count(*), sum(v) FROM z)), '20000|340000', 'the rows after it');
 sound($node, 'with kept undo', 'z', 'zundo.undo_log');
 
-# when it is needed no longer, all of it goes
+# when no snapshot needs it any more, all undo is discarded
 crash($node);
 $node->safe_psql('postgres', q(COMMIT PREPARED 'keep'));
-ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'), 'it goes');
+ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'), 'all undo is discarded');
 sound($node, 'in the end', 'z', 'zundo.undo_log');
 no_crash($node);
 done_testing();

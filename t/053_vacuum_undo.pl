@@ -19,7 +19,7 @@ $session->query_safe('UPDATE t SET n = n + 1');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'}), 'a worker');
 $session->query_safe('BEGIN; UPDATE s SET id = id + 100; ROLLBACK');
 my $read = q{SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'zundo discard'};
-# it may be busy with something else for once
+# the worker may be busy once
 my $without = 0;
 for (1 .. 5)
 {

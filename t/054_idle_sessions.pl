@@ -11,7 +11,7 @@ use ZundoTest;
 
 my $node = zundo_node('idle', "max_worker_processes = 4\nmax_logical_replication_workers = 1\n");
 
-# 1. the file
+# 1. The file of the undo log shrinks.
 $node->safe_psql('postgres', q(
 	CREATE EXTENSION zundo;
 	CREATE TABLE z (id int PRIMARY KEY, v int, pad text) USING zheap;
@@ -22,10 +22,12 @@ $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 $old->query_safe('SELECT 1');
 $node->safe_psql('postgres', q(UPDATE z SET v = v + 1, pad = md5(random()::text) || repeat('y', 160))) for 1 .. 8;
 my @idle = map { $node->background_psql('postgres') } 1 .. 5;
-$_->query_safe('INSERT INTO y VALUES (1)') for @idle;
+# at the same time, or one would continue the log of another
+$_->query_safe('BEGIN; INSERT INTO y VALUES (1)') for @idle;
+$_->query_safe('COMMIT') for @idle;
 my $peak = $node->safe_psql('postgres', q(SELECT pg_relation_size('zundo.undo_log')));
 cmp_ok($peak, '>', 16 * 1024 * 1024, 'the undo file has grown');
-# the first attempts to cut the file off fail when the undo log has given up its tail
+# the first attempts to truncate the file fail after the undo log has given up its tail
 $node->safe_psql('postgres', q(ALTER SYSTEM SET zundo.fault = 'truncate:error'));
 $node->reload;
 my $log = -s $node->logfile;
@@ -49,11 +51,19 @@ $idle[0]->query_safe('SAVEPOINT a');
 $idle[0]->query_safe('INSERT INTO y VALUES (4)');
 $idle[0]->query_safe('ROLLBACK TO a');
 $idle[0]->query_safe('COMMIT');
-is($node->safe_psql('postgres', 'SELECT a, count(*) FROM y GROUP BY a ORDER BY a'), "1|5\n2|5\n3|1", 'they go on writing');
+is($node->safe_psql('postgres', 'SELECT a, count(*) FROM y GROUP BY a ORDER BY a'), "1|5\n2|5\n3|1", 'they continue to write');
+# Many idle sessions, whose logs are all that the file has.
+push @idle, map { $node->background_psql('postgres') } 1 .. 20;
+$_->query_safe('BEGIN; INSERT INTO y VALUES (5)') for @idle;
+cmp_ok($node->safe_psql('postgres', 'SELECT sum(extents) FROM zundo.stat_undo'), '>=', 25, 'each of many sessions has a log');
+$_->query_safe('COMMIT') for @idle;
+ok($node->poll_query_until('postgres', 'SELECT coalesce(sum(extents), 0) <= 9 FROM zundo.stat_undo'), 'most logs are taken from them when they are idle');
+$_->query_safe('INSERT INTO y VALUES (6)') for @idle;
+is($node->safe_psql('postgres', 'SELECT count(*) FROM y WHERE a > 4'), '50', 'they continue to write');
 sound($node, 'after that', 'y', 'z', 'zundo.undo_log');
 $_->quit for @idle, $old;
 
-# 2. worker slots: two databases that must wait, one that need not
+# 2. Worker slots: two databases cannot discard their undo, one can.
 for my $db ('d1', 'd2', 'd3')
 {
 	$node->safe_psql('postgres', "CREATE DATABASE $db");
@@ -75,7 +85,7 @@ ok($node->poll_query_until('postgres', q(
 	SELECT count(DISTINCT datname) = 2 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker' AND datname IN ('d1', 'd2'))),
 	'two databases that must wait have all worker slots');
 $node->safe_psql('d3', 'UPDATE z SET v = v + 1') for 1 .. 5;
-ok($node->poll_query_until('d3', 'SELECT zundo.undo_bytes_in_use() = 0'), 'the third gets a worker all the same');
+ok($node->poll_query_until('d3', 'SELECT zundo.undo_bytes_in_use() = 0'), 'the third gets a worker nevertheless');
 $_->query_safe('COMMIT') for @hold;
 ok($node->poll_query_until($_, 'SELECT zundo.undo_bytes_in_use() = 0'), "so does $_ when it can give undo back") for 'd1', 'd2';
 $_->quit for @hold;

@@ -1,5 +1,6 @@
 # The first session of a database has a worker started if there may be something
 # to roll back, and only then.
+# Rules: REQUEST-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -19,7 +20,7 @@ $node->safe_psql(
 	UPDATE t SET n = n + 1;
 });
 
-# started: how many undo workers have been started for d so far.
+# started: returns how many undo workers have been started for d so far.
 my $oid = $node->safe_psql('d', 'SELECT oid FROM pg_database WHERE datname = current_database()');
 sub started
 {
@@ -33,7 +34,7 @@ sub no_worker
 	return $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'});
 }
 
-# readers NAME ALLOWED: short sessions that only read; at most ALLOWED workers
+# readers NAME ALLOWED: runs short sessions that only read; at most ALLOWED workers
 # may be started for them.
 sub readers
 {
@@ -52,8 +53,18 @@ sub readers
 ok(no_worker(), 'the worker leaves when it has given all undo back');
 readers('after the worker has left', 0);
 cmp_ok(started(), '>', 0, 'starts are found in the log');
+
+# Sessions that begin to write at the same time ask for one worker, and do not get one each (REQUEST-1).
+my @writers = map { $node->background_psql('d', on_error_stop => 1) } 1 .. 8;
+my $begun = started();
+$writers[ $_ - 1 ]->query_until(qr/sent/, "\\echo sent\nUPDATE t SET n = n WHERE id = $_;\n") for 1 .. 8;
+$_->query_safe('SELECT 1') for @writers;
+ok($node->poll_query_until('d', 'SELECT zundo.undo_bytes_in_use() = 0'), 'a worker gives their undo back');
+$_->quit for @writers;
+ok(no_worker(), 'and leaves');
+is(started() - $begun, 1, 'one worker was started');
 $node->restart;
-# the launcher has every database looked at
+# after its start, the launcher starts a worker for every database once
 readers('after a restart', 2);
 # a session that keeps its log longer than the worker stays
 my $long = $node->background_psql('d', on_error_stop => 1);
@@ -65,7 +76,7 @@ readers('after a session that wrote and stayed', 1);
 crash($node);
 readers('after a crash', 2);
 
-# A rollback that no worker has completed goes to a copy of the database, where nobody knows of it.
+# A copy of the database contains a rollback that no worker has completed, and no process knows of it there.
 $node->safe_psql('postgres', q{ALTER DATABASE d SET zundo.fault = 'worker-cycle:error'});
 $node->safe_psql('d', 'BEGIN; UPDATE t SET n = n + 1000; ROLLBACK');
 is($node->safe_psql('d', q{SELECT count(*) > 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 't', 'a rollback is pending');
@@ -74,14 +85,14 @@ $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE d');
 is($node->safe_psql('copy', 'SELECT sum(n) FROM t'), '100', 'the copy: the rows of before');
 ok($node->poll_query_until('copy', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 'the copy: undone');
 is($node->safe_psql('copy', q{SELECT * FROM zundo.check('t')}), '', 'the copy: zundo.check');
-# ... and a restart finds what is pending though nobody comes
+# ... and after a restart it is completed without any session
 is($node->safe_psql('d', q{SELECT count(*) > 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 't', 'in the original it is pending still');
 $node->safe_psql('postgres', 'ALTER DATABASE d RESET zundo.fault');
 my $lsn = $node->safe_psql('postgres', 'SELECT pg_current_wal_lsn()');
 crash($node);
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_walinspect');
 ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_records_info('$lsn', pg_current_wal_flush_lsn())
-	WHERE resource_manager = 'zundo' AND record_type = 'ROLLBACK'}), 'undone after a restart, nobody has come');
+	WHERE resource_manager = 'zundo' AND record_type = 'ROLLBACK'}), 'undone after a restart, without a session of the database');
 is($node->safe_psql('d', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '0', 'nothing is pending');
 is($node->safe_psql('d', 'SELECT sum(n) FROM t'), '100', 'the rows of before');
 no_crash($node);

@@ -1,6 +1,6 @@
 # Workers are started whenever there is work for them, and can do it with any
 # settings of the server.
-# Rules: REQUEST-2, REQUEST-3.
+# Rules: REQUEST-2, REQUEST-3, WORKER-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -16,7 +16,7 @@ $node->safe_psql(
 });
 my $worker = q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'};
 
-# A writer finds the worker there, waits before it writes, and the worker leaves meanwhile.
+# A writer finds a worker running, waits before it writes, and the worker exits meanwhile.
 my ($locker, $writer) = map { $node->background_psql('postgres', on_error_stop => 1) } 1 .. 2;
 $locker->query_safe('BEGIN; SELECT n FROM t WHERE id = 1 FOR SHARE');
 $writer->query_until(qr/started/, "\\echo started\nUPDATE t SET n = n + 1;\n\\echo finished\n");
@@ -24,10 +24,13 @@ ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE
 ok($node->poll_query_until('postgres', "$worker", '0'), 'the worker leaves');
 $locker->query_safe('COMMIT');
 $writer->query_until(qr/finished/, "\n");
-ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'its undo is discarded all the same');
+my $next = q{SELECT pg_snapshot_xmax(pg_current_snapshot())};
+my $before = $node->safe_psql('postgres', $next);
+ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'its undo is discarded nevertheless');
+is($node->safe_psql('postgres', $next), $before, 'no transaction id was needed for that (WORKER-1)');
 $_->quit for $locker, $writer;
 
-# Settings that are made for clients: a rollback takes longer than transactions may.
+# Settings that are meant for clients: a rollback takes longer than transaction_timeout and the like allow.
 if ($node->pg_version >= 17)
 {
 	local $ENV{PGOPTIONS} = '-c transaction_timeout=0';

@@ -20,7 +20,7 @@ for my $db (qw(a b c))
 		"$db: the worker comes and leaves");
 }
 
-# Sessions of two databases stay, which have written. The third database can be
+# Sessions that have written stay in two databases. The third database can be
 # read nevertheless, in the version of an old snapshot too.
 my %session = map { $_ => $node->background_psql($_, on_error_stop => 1) } qw(a b c);
 my $old = $node->background_psql('c', on_error_stop => 1);
@@ -38,7 +38,7 @@ is($_->query_safe('SELECT sum(n) FROM t'), '5000', 'and by several') for @idle;
 like(($node->psql('c', 'UPDATE t SET n = n + 1'))[2], qr/too many databases write zheap tables at the same time/, 'but not written');
 is($node->safe_psql('c', "SELECT sum(n) FROM t; SELECT * FROM zundo.check('t')"), '5000', 'nothing has changed');
 $_->quit for @idle;
-# A new launcher has all of them looked at.
+# A new launcher starts a worker for each of them.
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'zundo undo launcher'});
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'zundo undo launcher'}), 'a new launcher');
 sleep 3;
@@ -52,7 +52,7 @@ ok($node->poll_query_until('b', 'SELECT zundo.undo_bytes_in_use() = 0'), 'the un
 $session{a}->query_safe('COMMIT');
 ok($node->poll_query_until('a', 'SELECT zundo.undo_bytes_in_use() = 0'), 'and in the end that of a');
 $session{b}->quit;
-# its worker leaves, and so makes room
+# its worker exits, and so frees its slot
 my $room = 0;
 for (1 .. 600)
 {

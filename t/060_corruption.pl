@@ -1,7 +1,7 @@
 # Damaged pages and damaged undo raise errors that name the place, and never
 # crash the server. Other rows stay readable.
 # Rules: PAGE-0, PAGE-2, PAGE-3, PAGE-4, PAGE-10, CHAIN-1, CHAIN-7, ROW-2,
-# TUPLE-3.
+# TUPLE-3, UNDO-9.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -17,7 +17,7 @@ C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my $datadir = $node->data_dir;
 
-# Write bytes into a relation's file while the server is down.
+# damage PATH CHANGE...: writes bytes into a relation's file while the server is down.
 sub damage
 {
 	my ($path, @changes) = @_;
@@ -42,7 +42,7 @@ sub read_at
 	return $bytes;
 }
 
-# Run statements on a damaged table: each may fail, none may take the server down.
+# Runs statements on a damaged table: each may fail, but none may crash the server.
 sub survives
 {
 	my ($name, $table) = @_;
@@ -95,8 +95,8 @@ my %damages = (
 	garbage_lines => [ 24, "\xa5" x 200 ],
 	garbage_all => [ 24, "\x5a" x 8168 ]);
 
-# What is found on the page itself, by name of relation and block; other rows of the page stay readable. Row 3 was
-# updated: it has a slot of its own.
+# Damage that is found on the page itself is reported with relation and block; other rows of the page stay readable. Row
+# 3 was updated: it has a slot of its own.
 my %overflow = (overflow_far => 0xFFFFFF, overflow_map => 2, overflow_undo => 4);
 $damages{$_} = [ 8192 - 8, pack('L<', $overflow{$_}) ] for keys %overflow;
 my %found_here = (
@@ -118,13 +118,14 @@ my %unseen = (
 	map_only => sub { my ($page) = @_; return (10, pack('S<', unpack('S<', substr($page, 10, 2)) & ~4)) });
 $damages{$_} = [] for keys %unseen;
 
-# What zundo.check says of them.
+# What zundo.check reports of these damages.
 my %check_says = (
 	row_short => qr/the columns take \d+ of the row's \d+ bytes/,
 	map_only => qr/the visibility map marks the page all-visible, but the page header does not/,
 	version => qr/the page is neither new nor a zheap page: The page header or a line pointer/,
 	stub_state => qr/stub names slot \d+, the page has \d+|stub has state \d/,
 	slot_xid => qr/slot \d+ has transaction ID \d+, which has not been assigned yet/,
+	# a pointer to far behind the last extent: the block is not read, which would be another error (UNDO-9)
 	slot_pointer => qr/slot \d+: undo [\d.]+ of transaction \d+ is gone, oldest is \d+/,
 	row_value => qr/column 3 reaches beyond the end of the row/,
 	stub_slot => qr/stub names slot 300, the page has \d/,
@@ -155,7 +156,7 @@ my @ended = grep { !/^slot_|^map_only/ } sort keys %damages;
 my $update = "SET n = n + 0, t = 'row 3' WHERE id = 3";
 $node->safe_psql('postgres', join('', "BEGIN;\n", (map { "UPDATE d_$_ $update;\n" } @open), "PREPARE TRANSACTION 'row3'"));
 $node->safe_psql('postgres', join('', map { "UPDATE d_$_ $update;\n" } @ended));
-$node->poll_query_until('postgres', 'VACUUM d_map_only; SELECT relallvisible > 0 FROM pg_class WHERE relname = \'d_map_only\'');
+$node->poll_query_until('postgres', 'VACUUM d_map_only; SELECT relallvisible > 0 FROM pg_class WHERE relname = \'d_map_only\'', "VACUUM\nt");
 $node->safe_psql('postgres', 'CHECKPOINT');
 my %path = map { $_ => $node->safe_psql('postgres', "SELECT pg_relation_filepath('d_$_')") } keys %damages;
 $node->stop;
@@ -178,7 +179,7 @@ for my $name (sort keys %damages)
 		is($node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT sum(n) || ',' || count(t) FROM d_$name WHERE id IN (1, 2, 4, 5)"),
 			'0,4', "$name: but others of the page are readable");
 	}
-	# a damaged row, not a slot that every look at the page needs
+	# a damaged row, not a damaged slot, which every access to the page needs
 	is($node->safe_psql('postgres', "SET enable_seqscan = off; SET enable_indexscan = off; SELECT sum(n) || ',' || count(t) FROM d_$name WHERE id IN (1, 2, 4, 5)"),
 		'0,4', "$name: a bitmap scan reads the other rows of the page")
 	  if $name =~ /^(?:row_.*|stub_slot|gone_slot|item_outside)$/;
@@ -188,7 +189,7 @@ for my $name (sort keys %damages)
 		ok($rc == 0 && $out > 0, "$name: zundo.check finds it and does not fail") or diag($err);
 		like($node->safe_psql('postgres', "SELECT detail FROM zundo.check('d_$name')"), $check_says{$name}, "$name: zundo.check says what") if $check_says{$name};
 	}
-	# a slot number that the page never had: nobody takes what names it for settled
+	# a slot number that the page never had: a row that names it does not count as visible to all
 	if ($name =~ /^(?:stub|gone|row)_slot$/)
 	{
 		for my $sql ("VACUUM FULL d_$name", "CREATE INDEX ON d_$name (n)", $name eq 'row_slot' ? () : "VACUUM d_$name")
@@ -203,7 +204,7 @@ for my $name (sort keys %damages)
 	  if $name ne 'garbage_all';
 }
 
-# A rollback meets the damage: it stays undone there, and says where.
+# A rollback comes to the damage: the page is not rolled back, and the message names it.
 my $log_size = -s $node->logfile;
 $node->safe_psql('postgres', q{ROLLBACK PREPARED 'row3'});
 my $seen = 0;
@@ -231,7 +232,7 @@ my $size = -s "$datadir/$undo";
 for (my $block = 0; $block < $size / 8192; $block++)
 {
 	my $page = read_at($undo, $block * 8192, 8192);
-	# undo data pages hold our update's rows: spoil what comes after their header
+	# the undo pages contain the rows of the update: damages what follows their headers
 	next if $block < 4 || $page =~ /^\0*$/;
 	damage($undo, $block * 8192 + 600, "\xcd" x 3000);
 }

@@ -1,8 +1,8 @@
 # Undo pages that are lost, outdated or damaged: readers get the right row or an
 # error that names the place, never a wrong row. Damage in undo that is not
 # needed has no effect.
-# Rules: UNDO-10, UNDO-35, UNDO-36, UNDO-37, UNDO-38, UNDO-39, UNDO-46,
-# CHAIN-1.
+# Rules: UNDO-5, UNDO-10, UNDO-11, UNDO-35, UNDO-36, UNDO-37, UNDO-38, UNDO-39,
+# UNDO-46, CHAIN-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -15,7 +15,7 @@ my (%path, %since, %session);
 
 sub sql_in { my ($db, $sql) = @_; return $node->safe_psql($db, $sql) }
 
-# make DB: a database with 20000 rows on about 150 pages, whose undo is discarded, in tables t and other.
+# make DB: creates a database with tables t and other of 20000 rows on about 150 pages, whose undo is discarded.
 sub make
 {
 	my ($db) = @_;
@@ -25,7 +25,7 @@ sub make
 	return;
 }
 
-# open_in DB SQL: a session that stays in a transaction, in which SQL was run.
+# open_in DB SQL: starts a session that runs SQL in a transaction and leaves that open.
 sub open_in
 {
 	my ($db, $sql) = @_;
@@ -34,7 +34,7 @@ sub open_in
 	return;
 }
 
-# pages DB: the undo pages written since make, of the log written last, as they lie in the file: what their headers say, in
+# pages DB: returns the headers of the undo pages that were written since make, of the log that was written last, in
 # the order of the log.
 sub pages
 {
@@ -52,7 +52,7 @@ sub pages
 	return sort { $a->{sequence} <=> $b->{sequence} || $a->{page} <=> $b->{page} } grep { $_->{logno} == $last->{logno} } @pages;
 }
 
-# in_line PAGE N: offset of the N-th record that begins on a page.
+# in_line PAGE N: returns the offset of the N-th record that begins on a page.
 sub in_line
 {
 	my ($page, $n) = @_;
@@ -61,7 +61,7 @@ sub in_line
 	return $at;
 }
 
-# break_record DB PAGE: give its third record an impossible length.
+# break_record DB PAGE: gives the third record of the page an impossible length.
 sub break_record
 {
 	my ($db, $page) = @_;
@@ -71,7 +71,7 @@ sub break_record
 	return;
 }
 
-# unreadable DB SQL NAME: it fails, as damage, and names the undo log.
+# unreadable DB SQL NAME: checks that the SQL fails with an error of damage that names the undo log.
 sub unreadable
 {
 	my ($db, $sql, $name) = @_;
@@ -85,7 +85,7 @@ sub others_work
 	my ($db) = @_;
 	is(sql_in($db, 'INSERT INTO other VALUES (1, 0); UPDATE other SET v = v + 1; SELECT count(*), sum(v) FROM other'), '1|1',
 		"$db: another table is written");
-	is(sql_in($db, 'VACUUM other; VACUUM zundo.undo_log; SELECT zundo.discard() IS NOT NULL'), 't', "$db: ... vacuumed, and discarding goes on");
+	is(sql_in($db, 'VACUUM other; VACUUM zundo.undo_log; SELECT zundo.discard() IS NOT NULL'), 't', "$db: ... vacuumed, and discarding continues");
 	return;
 }
 
@@ -100,7 +100,7 @@ sql_in('seed', 'SELECT zundo.discard()');
 my @dbs = qw(zeroed stale tail gone record behind);
 make($_) for @dbs;
 
-# what the log will look like: one transaction is open in each, some began before
+# the logs at the crash: one transaction is open in each, some began before
 open_in('zeroed', 'UPDATE t SET v = 999');
 open_in('stale', 'UPDATE t SET v = 999');
 # ... and old snapshots keep the undo of two, so that what follows is written to the same pages
@@ -129,6 +129,7 @@ for my $db (@dbs)
 	my @pages = pages($db);
 	my %count;
 	$count{ $_->{sequence} }++ for @pages;
+	# the log has a full extent of this number, and no other one has the number (UNDO-5)
 	my ($full) = grep { $count{$_} == 64 } sort { $a <=> $b } keys %count;
 	my @extent = grep { defined $full && $_->{sequence} == $full } @pages;
 	if ($db eq 'zeroed') { write_block($path{$db}, $extent[0]{block}, "\0" x 8192) }
@@ -150,7 +151,7 @@ for my $db (@dbs)
 }
 $node->start;
 
-# Right after the crash, and when the worker has passed: the open transaction is never taken to have committed.
+# Right after the crash, and after the worker's pass: the open transaction never counts as committed.
 for my $round ('after the crash', 'later')
 {
 	for my $db (qw(zeroed stale tail gone record behind))
@@ -163,6 +164,8 @@ for my $round ('after the crash', 'later')
 like(slurp_file($node->logfile), qr/LOG:  undo log \d+ is damaged\n.*DETAIL:  It cannot be read beyond offset \d+ of block \d+/, 'the log says which undo log');
 unreadable('behind', 'SELECT * FROM t WHERE id = 3', 'behind: a row whose change is further down in the chain');
 others_work($_) for @dbs;
+# A page that is not full, before others (stale): the log does not end there, since no extent continues it at this place
+# (UNDO-11). Taken for the end, the rest of the log would be forgotten, and no damage seen.
 for my $db (qw(zeroed stale record))
 {
 	is(sql_in($db, q{SELECT count(*) FROM zundo.stat_horizon WHERE kind = 'damaged undo log'}), 1, "$db: what holds undo back is named");
@@ -170,16 +173,16 @@ for my $db (qw(zeroed stale record))
 
 is(sql_in($_, q{SELECT * FROM zundo.check('other')}), '', "$_: zundo.check of the other table") for @dbs;
 
-# The lost transactions keep being named, over a restart too, when no undo of that time is left.
+# The lost transactions are still reported after a restart, when no undo of that time is left.
 for my $db (qw(tail gone))
 {
 	my $message = qr/block 0 of relation "t" has changes of transaction \d+, whose undo is lost|has lost an undo record/;
 	sql_in($db, 'SELECT zundo.discard()');
 	$node->restart if $db eq 'tail';
 	my ($rc, $out, $err) = $node->psql($db, 'SELECT count(*) FROM t');
-	like($err, $message, "$db: readers are told");
+	like($err, $message, "$db: readers get an error");
 	($rc, $out, $err) = $node->psql($db, 'UPDATE t SET v = 1 WHERE id = 3');
-	like($err, $message, "$db: writers are told");
+	like($err, $message, "$db: writers get an error");
 	like(sql_in($db, q{SELECT invariant, detail FROM zundo.check('t')}), qr/CHAIN-11\|.*its undo is lost|has lost an undo record/, "$db: zundo.check is");
 	my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off;';
 	is(sql_in($db, "$by_index SELECT count(*) FROM t WHERE id > 19000"), '1000', "$db: other pages are readable");
@@ -187,7 +190,7 @@ for my $db (qw(tail gone))
 		'500', "$db: ... and the table takes new rows");
 }
 
-# Damage that nobody needs: everything after it has committed.
+# Damage that no transaction needs: everything after it has committed.
 make('needless');
 sql_in('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300; SELECT zundo.discard()');
 my $reader = $node->background_psql('needless');

@@ -2,7 +2,7 @@
 # damaged, lost or outdated, nothing stops, nothing is lost, and the copy is
 # repaired from the other one. Without a sound copy zheap tables raise an error
 # that names both, and heap tables can be used.
-# Rules: UNDO-40, UNDO-8, LOG-2.
+# Rules: UNDO-40, UNDO-41, UNDO-8, LOG-2.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -30,7 +30,7 @@ sub equal_twins
 	return substr(block_of($server, $first), 24) eq substr(block_of($server, $first + 1), 24);
 }
 
-# work WHEN: reads, takes and gives back extents.
+# work WHEN: reads, allocates and frees extents.
 my $v = 0;
 
 sub work
@@ -62,7 +62,7 @@ for my $kind (sort keys %damage)
 {
 	for my $which (0, 1)
 	{
-		# meta page and map at one time, one of each
+		# one copy of the meta page and one of the map page at the same time
 		put_block($node, META + $which, $damage{$kind}->(META + $which));
 		put_block($node, MAP + 1 - $which, $damage{$kind}->(MAP + 1 - $which));
 		my $size = -s $node->logfile;
@@ -76,7 +76,7 @@ for my $kind (sort keys %damage)
 	}
 }
 
-# Both: an error, and heap tables can be used.
+# Both copies: zheap tables raise an error, and heap tables can be used.
 for my $first (META, MAP)
 {
 	my @sound = map { block_of($node, $first + $_) } (0, 1);
@@ -84,12 +84,12 @@ for my $first (META, MAP)
 	$node->start;
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nUPDATE z SET v = v + 1");
 	like($err, qr/XX001: blocks $first and @{[$first + 1]} of relation "zundo.undo_log" are damaged/, "both gone, $first: the error names them");
-	is($node->safe_psql('postgres', 'INSERT INTO h VALUES (1) RETURNING id'), '1', "both gone, $first: heap goes on");
+	is($node->safe_psql('postgres', 'INSERT INTO h VALUES (1) RETURNING id'), '1', "both gone, $first: heap tables can be used");
 	$node->stop;
 	put_block($node, $first + $_, $sound[$_]) for (0, 1);
 }
 
-# Both copies of the map have missed writes: an extent that is in use is not taken once more.
+# Both copies of a map page have missed writes: an extent that is in use is not allocated again.
 $node->start;
 work('with the map as it was');
 my $holder = $node->background_psql('postgres');
@@ -112,7 +112,7 @@ put_block($node, MAP + $_, $after[$_]) for (0, 1);
 $node->start;
 work('with the map back');
 
-# A standby's own copy is damaged: redo, which here gets no full-page images, goes by the other.
+# One copy is damaged on the standby: redo, which gets no full-page images here, uses the other one.
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
@@ -141,7 +141,8 @@ no_crash($node);
 no_crash($standby);
 $node->stop;
 
-# A group of extents that was cut off begins, when it comes back, at the newest generation that was cut off.
+# A group of extents that was cut off begins, when it comes back, at the newest generation that was cut off (UNDO-41), which
+# the meta page remembers.
 my $cut = zundo_node('cut', '', no_data_checksums => 1);
 $cut->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE z (id int) USING zheap');
 $path = $cut->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
@@ -157,7 +158,7 @@ forge(META, $meta);
 $cut->start;
 like($cut->safe_psql('postgres', 'INSERT INTO z VALUES (1); SELECT insert_ptr FROM zundo.stat_undo'), qr/^5001\./, 'a new group begins behind the floor');
 $cut->stop;
-# two groups, all free but in name; the second one had seen generation 7777
+# two groups whose extents are all free, though the map says otherwise; the second one had generation 7777
 my $map = block_of($cut, MAP);
 $meta = block_of($cut, META);
 substr($meta, 48 + 16, 4) = pack('L<', 203);

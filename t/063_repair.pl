@@ -1,6 +1,6 @@
 # The cases of docs/administration.md, "Damage in the undo log": what is lost in
 # both copies is rebuilt, and no row is wrong before or after.
-# Rules: REPAIR-1, UNDO-63, UNDO-64, UNDO-65, UNDO-42.
+# Rules: REPAIR-1, UNDO-63, UNDO-64, UNDO-65, UNDO-42, LOG-1.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -9,7 +9,7 @@ use ZundoTest;
 
 use constant { META => 0, MAP => 2 };
 
-# without workers, so that what is pending stays so
+# without workers, so that rollbacks stay pending
 my $node = zundo_node('repair', <<'C', extra => ['--data-checksums']);
 max_worker_processes = 0
 max_prepared_transactions = 10
@@ -28,8 +28,8 @@ my $v = 0;
 sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
 sub right { my ($when) = @_; is(sql('SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "$when: the rows are right"); return }
 
-# pending NAME: undo that is needed: a transaction that was rolled back and is not undone yet, one that is prepared, and others before,
-# after and between.
+# pending NAME: makes undo that is needed: of a transaction that was rolled back and is not undone yet, of a prepared
+# one, and of others before, after and between.
 sub pending
 {
 	my ($name) = @_;
@@ -48,7 +48,7 @@ sub pending
 	return;
 }
 
-# settled NAME: it ends, and all is undone.
+# settled NAME: ends the transactions, and checks that all is undone.
 sub settled
 {
 	my ($name, $y) = @_;
@@ -80,7 +80,7 @@ for my $case ([ 'meta', META ], [ 'map', MAP ], [ 'both', META, MAP ])
 	}
 	$node->start;
 	like(error_of('UPDATE z SET v = v + 1'), qr/XX001: .*blocks \d and \d of relation "zundo.undo_log" are damaged.*repair_undo/s, "$name: writing fails");
-	is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', "$name: heap goes on");
+	is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', "$name: heap tables can be used");
 	right("$name, lost") if $name eq 'map';
 	like(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), qr/LOG-2/, "$name: zundo.check finds it");
 	like(sql('SELECT step FROM zundo.repair_undo()'), qr/both copies are lost; rebuilt/, "$name: a dry run says what would be done");
@@ -92,21 +92,22 @@ for my $case ([ 'meta', META ], [ 'map', MAP ], [ 'both', META, MAP ])
 	settled($name);
 }
 
-# One copy, and while sessions write.
+# One copy is lost, and while sessions write.
 $node->stop;
 write_block($path, META, $damage{garbage});
 $node->start;
 like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/meta page: one copy has been repaired from the other/, 'one copy: repaired');
 is(sql('SELECT * FROM zundo.repair_undo(false)'), '', 'one copy: once');
 right('one copy');
-# A page of records. undo_pages: the blocks with some.
+# A page of undo records is lost. undo_pages: returns the blocks that contain records.
 sub undo_pages
 {
 	my $size = (-s $path) / 8192;
 	return grep { my $page = read_block($path, $_); unpack('S<', substr($page, 36, 2)) == 0x7A75 && unpack('S<', substr($page, 12, 2)) > 64 } (4 .. $size - 1);
 }
 
-# Nobody needs it, but transactions that ended badly at that time may have, for all that is known.
+# discarded: discards all undo. Then no transaction needs the lost page, but this is not known: one that aborted at that
+# time may have had undo there.
 sub discarded { sql('SELECT zundo.discard()') for 1 .. 2; return }
 discarded();
 sql('UPDATE z SET v = v + 1, t = md5(t) || t');
@@ -123,27 +124,27 @@ sql('UPDATE z SET v = v + 1');
 $v++;
 right('a page of records, written');
 discarded();
-isnt(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: zundo.check finds it');
-like(sql('SELECT step FROM zundo.repair_undo()'), qr/undo log \d+: a part cannot be read, and no table needs it; the part is given up/, 'a page of records: no table needs it');
+like(sql(q{SELECT DISTINCT invariant FROM zundo.check('zundo.undo_log')}), qr/^LOG-1$/, 'a page of records: zundo.check finds it');
+like(sql('SELECT step FROM zundo.repair_undo()'), qr/undo log \d+: a part cannot be read \(transactions \d+ to \d+\), and no table needs it; the part is given up/, 'a page of records: no table needs it');
 isnt(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: a dry run does nothing');
 like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/given up/, 'a page of records: it is given up');
 discarded();
-is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: it has gone');
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'a page of records: zundo.check finds nothing more');
 is(sql('SELECT * FROM zundo.repair_undo()'), '', 'a page of records: nothing more is to be done');
 right('a page of records, given up');
 
 # A table needs it.
-sql('BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t; ROLLBACK');
+my $lost = sql('BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t; SELECT pg_current_xact_id(); ROLLBACK');
 $node->stop;
 write_block($path, $_, $damage{garbage}) for undo_pages();
 $node->start;
-like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: who needs them is told');
+like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: a reader that needs them gets an error');
 right('needed records');
 discarded();
-like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/table public\.y needs the part that cannot be read: \d+ pages have changes of aborted transactions/, 'needed records: the table is named');
+like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/table public\.y needs the part that cannot be read: \d+ pages have changes of aborted transactions \($lost\);/, 'needed records: the table is named');
 unlike(sql('SELECT step FROM zundo.repair_undo(false)'), qr/given up/, 'needed records: nothing is given up');
 discarded();
-like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: who needs them is still told');
+like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: a reader that needs them still gets an error');
 sql('UPDATE z SET v = v + 1');
 $v++;
 right('needed records, others written');

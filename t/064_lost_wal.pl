@@ -24,11 +24,11 @@ my $open = $node->background_psql('postgres');
 $open->query_safe('BEGIN; UPDATE t SET v = v + 1000 WHERE id % 7 = 0 AND id < 3000');
 $node->safe_psql('postgres', q{
 	DO $$ BEGIN FOR i IN 0 .. 29 LOOP UPDATE t SET v = v + 1 WHERE id % 50 = i AND id > 3000; COMMIT; END LOOP; END $$});
-# what little memory there is has been written out; the log is lost
+# with few shared buffers most pages have been written; WAL is lost
 $node->stop('immediate');
 eval { $open->quit };
 
-# reset OPTION...: and start.
+# reset OPTION...: runs pg_resetwal and starts the server.
 sub reset_wal
 {
 	$node->command_ok([ 'pg_resetwal', '-f', @_, '-D', $node->data_dir ], "pg_resetwal @_");
@@ -36,7 +36,7 @@ sub reset_wal
 	return;
 }
 
-# rescue: what the document says, of table t.
+# rescue: runs the steps of the document for table t.
 sub rescue
 {
 	my ($when) = @_;
@@ -57,7 +57,7 @@ is($rows, $ids, '... each once');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM h'), '10000', 'a heap table is readable');
 $node->stop('immediate');
 
-# With it.
+# With the next transaction id that pg_resetwal is given.
 reset_wal('-x', 1048576);
 $node->safe_psql('postgres', 'SELECT * FROM zundo.repair_undo(dry_run => false)');
 $node->psql('postgres', "SELECT * FROM zundo.check('t')");

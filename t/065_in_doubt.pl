@@ -51,7 +51,7 @@ sql('CHECKPOINT');
 $node->stop('immediate');
 $_->quit for $reader, $writer;
 write_block($path, $_, $before{$_}) for keys %before;
-# a page image of 600000 generations ago, which nobody needs
+# a page image of 600000 generations ago, which is not needed
 my $bytes = read_block($image_path, 0);
 substr($bytes, 8192 - 16, 8) = pack('Q<', (448577 << 44) | 64);
 write_block($image_path, 0, $bytes);
@@ -68,7 +68,7 @@ is(sql('SELECT sum(n) FROM im'), '0', 'a very old image is no damage');
 $update->quit;
 $node->stop('immediate');
 
-# 2. An overflow page that reads wrong for a while stays its owner's.
+# 2. An overflow page that cannot be read correctly for a while keeps its owner.
 $node = zundo_node('misread', "max_worker_processes = 0\nmax_prepared_transactions = 200\n", extra => ['--data-checksums']);
 sql('CREATE EXTENSION zundo');
 for my $table (qw(t u))

@@ -25,7 +25,7 @@ sub error_of
 	return $rc == 0 ? "no error: $out" : $err;
 }
 
-# Prepared transactions number FROM to TO change a row each, of their number.
+# writers FROM TO: makes prepared transactions of these numbers, each of which changes the row of its number.
 sub writers
 {
 	my ($table, $from, $to, $change) = @_;
@@ -46,7 +46,7 @@ for my $table (qw(t moves p))
 		INSERT INTO $table SELECT g, 0, repeat('x', 60) FROM generate_series(1, 200) g;");
 }
 
-# All ways: updates, deletes, row locks, savepoints, moves to the page itself and to another, rollback.
+# All kinds of changes: updates, deletions, row locks, savepoints, moves on the page and to another one, rollback.
 writers('moves', 1, 30, 'UPDATE moves SET n = n + 1 WHERE id = %d');
 cmp_ok(sql(q{SELECT count(*) FROM zundo.page_slots('moves', 0) WHERE overflow}), '>', 0, 'the page has an overflow page');
 writers('moves', 31, 34, 'DELETE FROM moves WHERE id = %d');
@@ -94,7 +94,7 @@ for my $lost (qw(overflow table))
 	$node->stop;
 	write_block(@{ $file{$lost} }, $after{$lost});
 	$node->start;
-	is(rows('t'), '200|3|20100', "$lost page: with its last version all is well");
+	is(rows('t'), '200|3|20100', "$lost page: with its last version the rows can be read");
 }
 
 # The write of the table page that attached the overflow page is lost: only the overflow page can tell.
@@ -102,13 +102,13 @@ $node->stop;
 write_block(@{ $file{table} }, $without);
 $node->start;
 $told = "$block||LOG-3|overflow transaction slots of block 0 of relation \"t\", which does not point to them: a write of that block is lost";
-is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'the overflow page shows it');
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'zundo.check reports the overflow page');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
 sql("ROLLBACK PREPARED 't4'; INSERT INTO p VALUES (1000)");
 ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type ~ \'zundo undo worker\''), 'a worker');
 sql('SELECT pg_sleep(2); INSERT INTO p VALUES (1001); SELECT pg_sleep(1)');
-is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'a worker leaves it there');
+is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), $told, 'a worker leaves the overflow page there');
 $node->stop;
 write_block(@{ $file{table} }, $after{table});
 $node->start;

@@ -48,7 +48,7 @@ sub check
 	return;
 }
 
-# What everybody sees of the rows that the writers changed.
+# rows NODE TABLE: returns what other sessions see of the rows that the writers have changed.
 sub rows
 {
 	my ($on, $table) = @_;
@@ -56,7 +56,8 @@ sub rows
 		"SELECT count(*), sum(n), sum(id), count(*) FILTER (WHERE n > 0) FROM $table");
 }
 
-# open_writers TABLE: prepared transaction i changes row i; some go back to a savepoint, some delete, some move the row.
+# open_writers TABLE: prepares transactions, of which number i changes row i; some go back to a savepoint, some delete,
+# some move the row.
 sub open_writers
 {
 	my ($table) = @_;
@@ -94,13 +95,13 @@ is(overflow_slots('narrow'), '0', 'a page with free space has its slots inline')
 # Lockers.
 sql(map { ('BEGIN;', 'SELECT 1 FROM t WHERE id = 70 FOR KEY SHARE;', "PREPARE TRANSACTION 'k$_';") } 1 .. 400);
 cmp_ok(overflow_slots('t'), '>', 180, 'many lockers have slots');
-cmp_ok(overflow_slots('t'), '<', 300, '... but leave others to writers');
+cmp_ok(overflow_slots('t'), '<', 300, '... but leave slots for writers');
 my ($rc, $out, $err) = $node->psql('postgres', 'SELECT 1 FROM t WHERE id = 70 FOR UPDATE NOWAIT');
 like($err, qr/could not obtain lock/, 'the lockers hold the row');
 sql('UPDATE t SET n = 0 WHERE id = 70;');
 sql('SELECT 1 FROM t WHERE id = 70 FOR KEY SHARE;');
 ($rc, $out, $err) = $node->psql('postgres', 'SELECT 1 FROM t WHERE id = 70 FOR UPDATE NOWAIT');
-like($err, qr/could not obtain lock/, 'an update beside them does not let them go');
+like($err, qr/could not obtain lock/, 'an update beside the lockers does not end their locks');
 check('t', 'with lockers');
 ($rc, $out, $err) = $node->psql('postgres',
 	join("\n", map { ("BEGIN;", 'SELECT 1 FROM t WHERE id = 70 FOR KEY SHARE;', "PREPARE TRANSACTION 'x$_';") } 401 .. $lockers),
@@ -113,13 +114,13 @@ sql(map { "ROLLBACK PREPARED '$_';" } split / /, $out);
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is(rows($standby, 't'), rows($node, 't'), 'the standby reads the page');
 
-# Half of them end; a crash in the middle.
+# Half of the transactions end, with a crash in between.
 end_writers('t', 1, $half);
 end_writers('u', 1, $half);
 my $seen = rows($node, 't');
 check('t', 'half way');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-is(rows($standby, 't'), $seen, 'the standby saw half of them end');
+is(rows($standby, 't'), $seen, 'the standby shows the same rows when half of them have ended');
 crash($node);
 is(rows($node, 't'), $seen, 'the same rows after a crash with overflow pages in use');
 is(rows($node, 'u'), '0|||0', 'the unlogged table is empty');
@@ -139,7 +140,7 @@ check($_, 'after the end') for qw(t gone narrow);
 is(sql('SET enable_seqscan = off; SELECT count(*), sum(n) FROM t WHERE id < 100'),
 	sql('SET enable_seqscan = off; SELECT count(*), sum(n) FROM narrow WHERE id < 100'), 'by index');
 
-# Given back: by VACUUM, and where the table has gone by the worker.
+# The overflow pages are freed by VACUUM, and by the worker if the table has been dropped.
 $seen = rows($node, 't');
 sql('DROP TABLE gone');
 for (1 .. 60)

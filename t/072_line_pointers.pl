@@ -15,7 +15,7 @@ lock_timeout = '300ms'
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
-# places TABLE: the line pointers in use.
+# places TABLE: returns the line pointers in use.
 sub places { my ($table) = @_; return sql("SELECT count(*) FROM zundo.page_items('$table', 0) WHERE lp_state <> 'unused'"); }
 
 sub table
@@ -27,7 +27,7 @@ sub table
 	return;
 }
 
-# mover: a session whose transaction has an xid already.
+# mover: starts a session whose transaction has an xid already.
 sub mover
 {
 	my $mover = $node->background_psql('postgres', on_error_stop => 1);
@@ -35,7 +35,7 @@ sub mover
 	return $mover;
 }
 
-# newcomers TABLE NAME: the old places are vacuumed; new rows come, and have
+# newcomers TABLE NAME: vacuums the old places and inserts new rows, which have
 # been locked by a transaction that has ended.
 sub newcomers
 {
@@ -79,7 +79,7 @@ timed_out($node, 'DELETE FROM list WHERE id = 2', 'a lock in a list: the other o
 $_->quit for $mover, $second;
 crash($node);
 timed_out($node, 'DELETE FROM list WHERE id = 1', 'a lock in a list: after a crash too');
-passes($node, 'DELETE FROM list WHERE id > 2', 'a lock in a list: after a crash no others');
+passes($node, 'DELETE FROM list WHERE id > 2', 'a lock in a list: after a crash no other row is locked');
 sql('COMMIT PREPARED $$list$$');
 passes($node, 'DELETE FROM list', 'a lock in a list: they have ended');
 
@@ -95,8 +95,8 @@ timed_out($node, 'DELETE FROM back WHERE id = 1', 'a move rolled back: the row i
 sql('COMMIT PREPARED $$back$$');
 passes($node, 'DELETE FROM back', 'a move rolled back: the locker has ended');
 
-# The locker's own memory of that lock is not of the row that comes there, which
-# it may lock in its turn.
+# The locker's memory of that lock does not apply to the next row at this place, which
+# it can lock itself.
 table('again');
 my $again = $node->background_psql('postgres', on_error_stop => 1);
 $mover->query_safe('BEGIN; UPDATE again SET m = m + 1 WHERE id = 1');
@@ -154,7 +154,7 @@ is(sql(q{SELECT count(*) FROM converted; SELECT * FROM zundo.check('converted')}
 sql(map { "ROLLBACK PREPARED 'converted$_';" } 3 .. 10);
 $locker->quit;
 
-# Line pointers come free when the lockers have ended.
+# Line pointers can be used again when the lockers have ended.
 my %before = map { $_ => places($_) } qw(inline record list back beside bare);
 sql('SELECT zundo.discard(); SELECT zundo.discard();', map { "VACUUM (INDEX_CLEANUP on) $_;" } sort keys %before);
 for my $table (sort keys %before)

@@ -19,19 +19,19 @@ $node->safe_psql('postgres', q{
 my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
 my $pid = $two->query('SELECT pg_backend_pid()');
 
-# waits: until the second session waits for somebody.
+# waits: waits until the second session waits for another one; returns whether it does.
 sub waits
 {
 	return $node->poll_query_until('postgres',
 		"SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = $pid AND wait_event_type = 'Lock'");
 }
 
-# said: what the second session said aloud since.
+# said: returns the errors and notices of the second session since the last call.
 sub said { my $said = $two->{stderr}; $two->{stderr} = ''; return $said; }
 
 # 1. The row has been locked at its new place, and is moved again before it is
-# read there: in another transaction, or in one that had begun to move it
-# already.
+# read there: by a transaction that begins then, or by one that has begun the
+# move already.
 for my $under_way (0, 1)
 {
 	my $name = $under_way ? 'beside a move that commits' : 'a move after the lock';
@@ -45,7 +45,7 @@ for my $under_way (0, 1)
 	sleep 0.4;
 	$one->query_safe($under_way ? 'COMMIT' : 'UPDATE p SET m = m + 1 WHERE id = 1');
 	is($two->query('SELECT count(*) FROM c'), $under_way + 1, "$name: the check finds the row");
-	is(said(), '', "$name: without a word");
+	is(said(), '', "$name: no notice and no error");
 	timed_out($node, q{SET lock_timeout = '300ms'; DELETE FROM p WHERE id = 1}, "$name: the row is locked");
 	$two->query_safe('COMMIT');
 }
@@ -58,7 +58,7 @@ ok(waits(), 'a locker waits');
 kill 'STOP', $pid;
 $one->query_safe('COMMIT; UPDATE p SET m = m + 1 WHERE id = 2; UPDATE p SET id = 200 WHERE id = 2');
 kill 'CONT', $pid;
-is($two->query(q{SELECT count(*) FROM pg_locks WHERE locktype = 'tuple'}), '0', 'it goes on to the new place and leaves the queue at the old one');
+is($two->query(q{SELECT count(*) FROM pg_locks WHERE locktype = 'tuple'}), '0', 'it continues at the new place and leaves the queue at the old one');
 is(said(), '', 'without a warning');
 $two->query_safe('COMMIT');
 

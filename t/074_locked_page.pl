@@ -16,7 +16,8 @@ sql(q{CREATE TABLE t (id int PRIMARY KEY, v int, k int) USING zheap;
 	CREATE TABLE big (id int, v text) USING zheap;
 	INSERT INTO big SELECT g, repeat(md5(g::text), 20) FROM generate_series(1, 3000) g});
 
-# beside CHANGE POINT STATEMENT NAME: CHANGE is undo that somebody may need until STATEMENT sleeps at the fault point, which is gone when it wakes up.
+# beside CHANGE POINT STATEMENT NAME: the undo of CHANGE is needed until STATEMENT sleeps at the fault point, and
+# discarded when it wakes up.
 sub beside
 {
 	my ($change, $point, $statement, $name) = @_;
@@ -39,11 +40,11 @@ sub beside
 sql('INSERT INTO t SELECT g, 0, g FROM generate_series(1, 5) g; SELECT zundo.discard()');
 beside('UPDATE t SET v = 1 WHERE id = 1;', 'locked-chain:sleep:2', 'BEGIN ISOLATION LEVEL SERIALIZABLE; UPDATE t SET v = v + 1 WHERE id = 1; COMMIT',
 	'an update of a serializable transaction');
-is(sql('SELECT v FROM t WHERE id = 1'), 2, 'what it has done');
+is(sql('SELECT v FROM t WHERE id = 1'), 2, 'the update was made once');
 
-# index entries of rows that have moved on
+# index entries of rows that have moved
 sql('TRUNCATE t; INSERT INTO t SELECT g, 0, g FROM generate_series(1, 360) g; SELECT zundo.discard()');
 beside('UPDATE t SET k = k + 1;', 'deleters-chain:sleep:1', 'UPDATE t SET k = k + 1', 'deletion from an index');
-is(sql('SELECT count(*), sum(k) FROM t WHERE id > 0'), '360|65700', 'what it has done');
+is(sql('SELECT count(*), sum(k) FROM t WHERE id > 0'), '360|65700', 'the updates were made once');
 no_crash($node);
 done_testing();

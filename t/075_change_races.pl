@@ -15,7 +15,7 @@ C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my ($one, $two) = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
 
-# start SESSION SQL: without waiting for its end.
+# start SESSION SQL: starts the statement without waiting for its end.
 sub start { my ($session, $sql) = @_; $session->query_until(qr/asked/, "\\echo asked\n$sql\n"); return; }
 
 # 1. A row is moved and the move commits while our session, which locks the row
@@ -41,9 +41,9 @@ start($two, q{BEGIN; SET LOCAL zundo.fault = 'no-slot:sleep:1'; SELECT id FROM f
 sleep 0.4;
 $one->query_safe('COMMIT');
 is($two->query('SELECT count(*) FROM full_page'), "50\n160", 'a lock beside a move that commits');
-timed_out($node, q{SET lock_timeout = '300ms'; DELETE FROM full_page WHERE id = 50}, 'it holds the row');
+timed_out($node, q{SET lock_timeout = '300ms'; DELETE FROM full_page WHERE id = 50}, 'the transaction holds the row');
 $two->query_safe('COMMIT');
-passes($node, 'DELETE FROM full_page WHERE id = 50', 'it has ended');
+passes($node, 'DELETE FROM full_page WHERE id = 50', 'the lock has ended');
 sound($node, '', 'full_page');
 
 # 2. CREATE INDEX CONCURRENTLY begins while a session that sees the table for the first time reads what its changes concern.
@@ -70,8 +70,8 @@ $one->query_safe('COMMIT');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}), 'the index is being built');
 $one->query_safe('UPDATE t SET c = 1000 WHERE id = 1');
 $keeper->query_safe('SELECT pg_advisory_unlock(1)');
-is($builder->query(q{SELECT indisvalid FROM pg_index WHERE indexrelid = 't_f'::regclass}), 't', 'it is done');
-is(sql('SET enable_seqscan = off; SELECT id FROM t WHERE f(c) = 1000'), '1', 'it has the row that was changed meanwhile');
+is($builder->query(q{SELECT indisvalid FROM pg_index WHERE indexrelid = 't_f'::regclass}), 't', 'the index is valid');
+is(sql('SET enable_seqscan = off; SELECT id FROM t WHERE f(c) = 1000'), '1', 'the index has the row that was changed meanwhile');
 sound($node, '', 't');
 
 # 3. A serializable transaction reads the table between an insertion's beginning and its row (DML-14).
@@ -88,7 +88,7 @@ for my $case (["INSERT INTO a VALUES (1)", 1, 'count(*) FROM a'], ["COPY a (id) 
 	sleep 0.4;
 	sql("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT $read; INSERT INTO b VALUES (1); COMMIT");
 	$one->query('COMMIT');
-	is(sql('SELECT count(*) FROM a WHERE id > 0; DELETE FROM a WHERE id > 0'), 0, "each did not see the other: $insert");
+	is(sql('SELECT count(*) FROM a WHERE id > 0; DELETE FROM a WHERE id > 0'), 0, "one of two that did not see each other fails: $insert");
 }
 sound($node, '', 'a');
 

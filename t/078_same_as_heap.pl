@@ -32,14 +32,14 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
 $standby->start;
 
-# both CODE: what it returns for each of the two databases.
+# both CODE: returns what the code returns for each of the two databases.
 sub both
 {
 	my ($code) = @_;
 	return map { $code->($_) } @engines;
 }
 
-# agree NAME CODE, EXPECTED: it returns the same for both databases; where EXPECTED is given, just that.
+# agree NAME CODE, EXPECTED: checks that the code returns the same for both databases, and EXPECTED if that is given.
 sub agree
 {
 	my ($name, $code, $expected) = @_;
@@ -49,7 +49,8 @@ sub agree
 	return;
 }
 
-# same NAME SQL, NODE, EXPECTED: the SQL has the same output and errors in both databases, of the primary unless said otherwise.
+# same NAME SQL, NODE, EXPECTED: checks that the SQL has the same output and errors in both databases of the node, by
+# default the primary.
 sub same
 {
 	my ($name, $sql, $on, $expected) = @_;
@@ -62,7 +63,7 @@ sub same
 	return;
 }
 
-# checked NAME: each table is of its database's kind, and sound; so are the indexes.
+# checked NAME: checks that each table has the access method of its database, and that tables and indexes are sound.
 sub checked
 {
 	my ($name, $on) = @_;
@@ -105,7 +106,7 @@ same('the table', q{
 	INSERT INTO child SELECT g, g FROM generate_series(1, 20) g});
 checked('the table');
 
-# A key goes from A to B and back, with old snapshots here and there, and a crash in the middle.
+# A key changes from A to B and back, with old snapshots in between, and a crash in the middle.
 my $there = q{UPDATE t SET k = k + 10000 WHERE id % 3 = 0};
 my $back = q{UPDATE t SET k = k - 10000 WHERE id % 3 = 0};
 my (%here, %far, %open);
@@ -253,7 +254,7 @@ $node->safe_psql($_, "DROP SUBSCRIPTION s_$_") for @engines;
 $publisher->stop;
 checked('apply');
 
-# Indexes built and tables vacuumed under load: what must not change does not.
+# Indexes are built and tables vacuumed under load: the totals stay the same.
 my $scripts = PostgreSQL::Test::Utils::tempdir();
 my @load;
 my %text = (
@@ -308,12 +309,12 @@ agree('under load: the rows', sub {
 }, "\n200|20100|20000");
 checked('under load');
 
-# A query on the standby is cancelled for the sake of what it still needs; then promotion.
+# A query on the standby is canceled because replay would remove what it still needs; then the standby is promoted.
 caught_up();
 $standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $standby->reload;
-ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NULL FROM pg_stat_replication'), 'cancelled query: no more feedback');
-agree('cancelled query: the error', sub {
+ok($node->poll_query_until('postgres', 'SELECT backend_xmin IS NULL FROM pg_stat_replication'), 'canceled query: no more feedback');
+agree('canceled query: the error', sub {
 	my ($engine) = @_;
 	my ($in, $out, $err) = ('', '', '');
 	my $reader = IPC::Run::start([ 'psql', '-X', '-A', '-t', '-d', $standby->connstr($engine) ], '<' => \$in, '>' => \$out, '2>' => \$err,
@@ -327,7 +328,7 @@ agree('cancelled query: the error', sub {
 	$err =~ s/^.*((?:FATAL|ERROR):  *\w+).*$/$1/s;
 	return $err;
 });
-same('cancelled query: others see the rows', $look, $standby);
+same('canceled query: others see the rows', $look, $standby);
 my $before = $node->safe_psql('zheap', $look);
 for my $engine (@engines)
 {
@@ -339,12 +340,12 @@ caught_up();
 $node->stop('immediate');
 for my $engine (@engines) { eval { $open{$engine}->quit }; }
 $standby->promote;
-same('cancelled query: promoted', $look, $standby, "$before\n");
-ok($standby->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'cancelled query: promoted: all is undone');
-same('cancelled query: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
-same('cancelled query: vacuumed', 'VACUUM t', $standby);
-same('cancelled query: then', $look, $standby);
-checked('cancelled query', $standby);
+same('canceled query: promoted', $look, $standby, "$before\n");
+ok($standby->poll_query_until('zheap', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'canceled query: promoted: all is undone');
+same('canceled query: promoted, later', "$look; $there; DELETE FROM t WHERE id % 3 = 1 AND id > 100; $back; $look", $standby);
+same('canceled query: vacuumed', 'VACUUM t', $standby);
+same('canceled query: then', $look, $standby);
+checked('canceled query', $standby);
 for my $server ($node, $standby)
 {
 	unlike(slurp_file($server->logfile), qr/PANIC|TRAP:|inconsistent page|terminated by signal (?:4|6|7|8|11)/, $server->name . ': no crash in the log');

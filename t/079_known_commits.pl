@@ -2,14 +2,14 @@
 # the status of each is looked up once. A crash that loses a commit also empties
 # this memory. A transaction that is still in progress for other sessions is not
 # noted, although the snapshot that a replication slot exports may see it. An
-# index entry is marked dead only after WAL has been flushed (UNDO-68).
+# index entry is marked dead only after WAL has been flushed (UNDO-68, SCAN-6).
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-# Without a worker nobody but readers notes transactions, and `oldest` stands.
+# Without a worker only readers note transactions, and `oldest` does not advance.
 my $node = zundo_node('known', <<'C');
 max_worker_processes = 0
 checkpoint_timeout = 1h
@@ -22,7 +22,7 @@ sql(q{CREATE TABLE t (id int PRIMARY KEY, n int, filler text) USING zheap;
 	INSERT INTO t SELECT g, 0, repeat('x', 3000) FROM generate_series(1, 1000) g});
 sql('DO $$BEGIN FOR i IN 1..1000 LOOP UPDATE t SET n = n + 1 WHERE id = i; COMMIT; END LOOP; END$$');
 
-# questions SQL: how often the statement, run by a session of its own, has asked clog.
+# questions SQL: returns how often the statement, in a new session, has looked up a page of clog.
 sub questions
 {
 	my ($sql) = @_;
@@ -43,7 +43,7 @@ my $first = questions($read);
 cmp_ok($first, '>=', 400, 'the first reader asks for the status of each transaction');
 cmp_ok(questions($read), '<', 100, 'the second one does not');
 
-# A commit that a crash loses. The id is given away again, and means another transaction.
+# A crash loses a commit. Its id is assigned again, to another transaction.
 my ($writer, $reader) = (session($node), session($node));
 my $walwriter = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
 sql('CHECKPOINT');
@@ -52,7 +52,7 @@ ask($writer, 'SET synchronous_commit = off');
 my $lost = ask($writer, 'BEGIN', 'UPDATE t SET n = 100 WHERE id = 1 RETURNING pg_current_xact_id()', 'COMMIT');
 is(ask($reader, 'SELECT n FROM t WHERE id = 1'), '100', 'a commit that is not flushed is seen');
 crash($node);
-is(sql('SELECT n FROM t WHERE id = 1'), '1', 'it is lost in a crash');
+is(sql('SELECT n FROM t WHERE id = 1'), '1', 'the commit is lost in a crash');
 $_->quit for $writer, $reader;
 my $open = session($node);
 my $found = 0;
@@ -66,7 +66,7 @@ for (1 .. 200)
 ok($found, 'another transaction gets the lost id');
 is(sql('SELECT n FROM t WHERE id = 2'), '1', 'and is not taken for committed');
 ask($open, 'ROLLBACK');
-is(sql('SELECT n FROM t WHERE id = 2'), '1', 'nor after it has been rolled back');
+is(sql('SELECT n FROM t WHERE id = 2'), '1', 'nor after a rollback');
 $open->quit;
 sound($node, '', 't');
 
@@ -80,13 +80,41 @@ kill 'STOP', $walwriter;
 my $deleted = sql('SET synchronous_commit = off; DELETE FROM d WHERE id = 7; SELECT pg_current_wal_insert_lsn()');
 my $flushed = "SELECT pg_current_wal_flush_lsn() >= '$deleted'";
 is(sql($flushed), 'f', 'a commit is not flushed');
-is(sql($look x 2, $dead), "0\n0\nf", 'its deletion is not marked');
+is(sql($look x 2, $dead), "0\n0\nf", 'the entry of the deleted row is not marked');
 sql('SET synchronous_commit = off; SELECT zundo.discard()');
 is(sql($look x 2, $dead), "0\n0\nt", 'it is marked when it is before `oldest`');
-is(sql($flushed), 't', 'and then it is flushed');
+is(sql($flushed), 't', 'and then the commit is flushed');
 crash($node);
 is(sql($look, 'SELECT count(*) FROM d'), "0\n99", 'a crash does not bring the row back');
 sound($node, 'after dead marks', 'd');
+
+# A deletion that every snapshot sees, and whose commit is flushed, is marked before an undo worker comes (SCAN-6).
+my $entry = sub { my ($id) = @_; return $dead =~ s/,7\)/,$id)/r };
+my $look_at = sub { my ($id) = @_; return $look =~ s/7;/$id;/r };
+my $young = 'SELECT bool_or(oldest_xid::text::bigint <= %s) FROM zundo.stat_undo';
+my $old = session($node);
+is(ask($old, 'SET enable_seqscan = off', 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM d'), '99', 'an old snapshot');
+sql('SET synchronous_commit = on; DELETE FROM d WHERE id = 8');
+is(sql($look_at->(8) x 2, $entry->(8)), "0\n0\nf", 'what an old snapshot sees is not marked');
+is(ask($old, 'SELECT count(*) FROM d WHERE id = 8'), '1', 'it sees the row by the index');
+ask($old, 'COMMIT');
+is(sql($look_at->(8) x 2, $entry->(8)), "0\n0\nt", 'marked when the snapshot has gone');
+my $xid = sql('BEGIN; SET LOCAL synchronous_commit = on; DELETE FROM d WHERE id = 9; SELECT pg_current_xact_id(); COMMIT');
+is(sql($look_at->(9) x 2, $entry->(9)), "0\n0\nt", 'a deletion is marked at once');
+is(sql(sprintf($young, $xid)), 't', 'its deleter is not before `oldest`');
+sql('BEGIN; DELETE FROM d WHERE id = 10; ROLLBACK');
+is(sql($look_at->(10), $entry->(10)), "1\nf", 'one that was rolled back is not');
+ask($old, 'BEGIN', 'DELETE FROM d WHERE id = 11', 'SELECT count(*) FROM d WHERE id = 11', 'ROLLBACK');
+is(sql($look_at->(11), $entry->(11)), "1\nf", 'nor is one that its own transaction has seen');
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM d');
+sql('SET synchronous_commit = on; DELETE FROM d WHERE id = 12');
+sql($look_at->(12) x 2);
+is(ask($old, 'SELECT count(*) FROM d WHERE id IN (12, 13)'), '2', 'a later old snapshot finds its row');
+$old->quit;
+crash($node);
+is(sql('SET enable_seqscan = off; SELECT count(*) FROM d WHERE id < 14;', 'SET enable_indexscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off;
+	SET enable_seqscan = on; SELECT count(*) FROM d WHERE id < 14'), "9\n9", 'index and table agree after a crash');
+sound($node, 'after more dead marks', 'd');
 no_crash($node);
 $node->stop;
 

@@ -18,7 +18,7 @@ $node->safe_psql(
 });
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 
-# A snapshot of another database. Transactions go by before anything else happens.
+# snapshot: opens a snapshot in another database, which stays open while many transactions run; returns its session.
 sub snapshot
 {
 	my $session = $node->background_psql('other', on_error_stop => 1);
@@ -29,7 +29,8 @@ sub snapshot
 
 my $old = snapshot();
 
-# Sessions of the database come and go; between them nobody uses its undo. The old snapshot is replaced by a newer one.
+# turn: runs sessions one after the other, between which no process uses the undo of the database, and replaces the old
+# snapshot by a newer one. Returns an id of a transaction.
 sub turn
 {
 	$node->safe_psql('postgres', "UPDATE t SET n = n + 1 WHERE id = $_") for 1 .. 3;
@@ -56,20 +57,20 @@ eval { $old->quit };
 $node->start;
 $old = snapshot();
 push @xids, turn() for 1 .. 2;
-cmp_ok(frozen(), '>', $xids[5], 'and goes on after a crash');
+cmp_ok(frozen(), '>', $xids[5], 'and advances after a crash');
 
-# with a snapshot that stays it does not
+# with a snapshot that stays open it does not advance
 my $stays = snapshot();
 my $limit = $node->safe_psql('other', 'SELECT txid_current()');
 turn() for 1 .. 3;
-cmp_ok(frozen(), '<', $limit, 'a snapshot that stays holds it back');
+cmp_ok(frozen(), '<', $limit, 'an open snapshot holds relfrozenxid back');
 $stays->quit;
 turn() for 1 .. 2;
-cmp_ok(frozen(), '>', $limit, 'and lets it go');
+cmp_ok(frozen(), '>', $limit, 'relfrozenxid advances when the snapshot is closed');
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '42', 'the rows are there');
 sound($node, '', qw(t zundo.undo_log));
 
-# The undo of a table that is gone: clog is kept for it until it is settled.
+# Undo of a table that was dropped: clog is kept until that undo is settled.
 $node->safe_psql('postgres', q{
 	SET zundo.eager_rollback_pages = 0;
 	CREATE TABLE gone (id int) USING zheap;
@@ -92,11 +93,11 @@ for (1 .. 3)
 }
 is($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'VACUUM of the undo log settles it');
 $node->safe_psql('postgres', $vacuum_others);
-cmp_ok($node->safe_psql('postgres', $datfrozenxid), '>', $pending, 'and lets datfrozenxid go on');
+cmp_ok($node->safe_psql('postgres', $datfrozenxid), '>', $pending, 'and lets datfrozenxid advance');
 $old->quit;
 sound($node, 'later', qw(t zundo.undo_log));
 
-# A transaction that makes the extension and uses it at once: its own rows are not older than everybody.
+# A transaction creates the extension and uses it at once: its own rows do not count as visible to all.
 is($node->safe_psql('other', q{
 	BEGIN;
 	CREATE EXTENSION zundo;

@@ -13,8 +13,8 @@ max_prepared_transactions = 200
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
-# vacuumed TABLE PAGES NAME: after VACUUM this number of pages have their bit,
-# and the table is sound.
+# vacuumed TABLE PAGES NAME: runs VACUUM, and checks that this number of pages
+# have their bit then and that the table is sound.
 sub vacuumed
 {
 	my ($table, $pages, $name) = @_;
@@ -45,7 +45,7 @@ sql("COMMIT PREPARED 'inline'; SELECT zundo.discard()");
 sql("BEGIN; SELECT id FROM locked WHERE id < 20 FOR KEY SHARE; SELECT id FROM locked WHERE id = 20 FOR UPDATE; PREPARE TRANSACTION 'chain'");
 vacuumed('locked', 1, 'locks in undo');
 sql("BEGIN; UPDATE locked SET n = n + 1 WHERE id = 50; SELECT id FROM locked WHERE id BETWEEN 51 AND 60 FOR NO KEY UPDATE; PREPARE TRANSACTION 'change'");
-vacuumed('locked', 0, 'locks above a change at work');
+vacuumed('locked', 0, 'locks above a change in progress');
 sql("ROLLBACK PREPARED 'change'; SELECT zundo.discard()");
 vacuumed('locked', 1, 'it is rolled back');
 
@@ -62,7 +62,7 @@ sql("BEGIN; SELECT id FROM moved WHERE id = 2 FOR KEY SHARE; PREPARE TRANSACTION
 vacuumed('moved', 1, 'after the end of the locker, beside another one');
 sql("COMMIT PREPARED 'locker'");
 
-# 2. Committed changes that somebody does not see, with locks of others on top of them: all slots are in use.
+# 2. Committed changes that an old snapshot does not see, with later locks by other transactions: all slots are in use.
 table('old');
 my $reader = $node->background_psql('postgres', on_error_stop => 1);
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM old');
@@ -74,7 +74,7 @@ sql(map { "COMMIT PREPARED 'o$_';" } 21 .. 30);
 $reader->query_safe('COMMIT');
 $reader->quit;
 sql('SELECT zundo.discard()');
-vacuumed('old', 1, 'nobody is older');
+vacuumed('old', 1, 'without an older snapshot');
 
 # 3. A page that has had an overflow page, whose slots rows still name.
 table('over');
@@ -85,7 +85,7 @@ sql(map { "COMMIT PREPARED 'w$_';" } 1 .. 69);
 my $pages = sql("SELECT pg_relation_size('over') / 8192");
 vacuumed('over', $pages - 1, 'with an overflow page in use');
 sql("ROLLBACK PREPARED 'w70'; SELECT zundo.discard()");
-vacuumed('over', $pages, 'without it');
+vacuumed('over', $pages, 'without the overflow page');
 cmp_ok(sql("SELECT max(slot) - (SELECT count(*) FROM zundo.page_slots('over', 0)) FROM zundo.page_items('over', 0)"),
 	'>', 0, 'rows name slots that are no more');
 sql(map { ('BEGIN;', "DELETE FROM over WHERE id = $_;", "PREPARE TRANSACTION 'v$_';") } 1 .. 70);
@@ -95,7 +95,7 @@ sql(map { ($_ % 2 ? 'COMMIT' : 'ROLLBACK') . " PREPARED 'v$_';" } 1 .. 70);
 is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id) FROM over'), '265', 'after the end');
 
 # 4. A crash may leave a page's flag without what justifies it: without checksums the page can be written before the WAL of
-# the transactions that changed it. It misleads nobody.
+# the transactions that changed it. No reader relies on the flag.
 table('flagged');
 sql('SELECT zundo.discard()');
 my $crashed = $node->background_psql('postgres', on_error_stop => 1);
@@ -126,17 +126,17 @@ is(sql("SELECT * FROM zundo.check('flagged')"), '', 'the page is changed: zundo.
 vacuumed('flagged', 1, 'the page is changed and vacuumed');
 is(sql('SELECT count(*), sum(n) FROM flagged'), '80|14', 'its rows');
 
-# Row locks that need an overflow page: VACUUM comes and takes it away when they have gone.
+# Row locks that need an overflow page: VACUUM removes the page after the lockers have ended.
 sql(q{CREATE TABLE parent (id int PRIMARY KEY, filler text) USING zheap WITH (fillfactor = 100);
 	INSERT INTO parent SELECT g, repeat('x', 170) FROM generate_series(1, 5000) g; SELECT zundo.discard(); VACUUM parent});
 is(sql(q{SELECT relallvisible = relpages FROM pg_class WHERE relname = 'parent'}), 't', 'lockers of a full page: its bit is set');
 sql(map { "BEGIN; SELECT id FROM parent WHERE id = $_ FOR UPDATE; PREPARE TRANSACTION 'parent$_';" } 1 .. 9);
 cmp_ok(sql(q{SELECT count(*) FILTER (WHERE overflow) FROM zundo.page_slots('parent', 0)}), '>', 0, 'lockers of a full page: it has an overflow page');
 sql((map { "COMMIT PREPARED 'parent$_';" } 1 .. 9), 'SELECT zundo.discard(); VACUUM parent;');
-is(sql(q{SELECT count(*) FILTER (WHERE overflow) FROM zundo.page_slots('parent', 0)}), '0', 'lockers of a full page: VACUUM has taken it away');
+is(sql(q{SELECT count(*) FILTER (WHERE overflow) FROM zundo.page_slots('parent', 0)}), '0', 'lockers of a full page: VACUUM has removed the overflow page');
 vacuumed('parent', sql(q{SELECT pg_relation_size('parent') / 8192}), 'lockers of a full page');
 
-# VACUUM reads only the blocks that the map does not vouch for, and the last one.
+# blocks_read WANT NAME [OPTION]: checks that VACUUM reads only the blocks whose bit is not set, and the last one.
 sub blocks_read
 {
 	my ($want, $name, $option) = @_;

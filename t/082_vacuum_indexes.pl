@@ -16,7 +16,7 @@ min_parallel_index_scan_size = 0
 C
 sql('CREATE EXTENSION zundo; CREATE EXTENSION amcheck');
 
-# vacuum OPTIONS: what VACUUM (VERBOSE) says of z.
+# vacuum OPTIONS: returns what VACUUM (VERBOSE) reports of z.
 sub vacuum
 {
 	my ($options, @before) = @_;
@@ -25,7 +25,7 @@ sub vacuum
 	return $err;
 }
 
-# fill: z with rows 1 .. 40000 and an index of each kind that has something to do at VACUUM.
+# fill: makes z with rows 1 .. 40000 and an index of each kind for which VACUUM has something to do.
 sub fill
 {
 	sql('DROP TABLE IF EXISTS z; CREATE TABLE z (id int PRIMARY KEY, k int, a int[], t text) USING zheap',
@@ -35,7 +35,7 @@ sub fill
 	return;
 }
 
-# agree NAME: every index finds the rows that are there, and no others.
+# agree NAME: checks that every index finds all rows and no others.
 sub agree
 {
 	my ($name) = @_;
@@ -51,7 +51,8 @@ sub agree
 	return;
 }
 
-# started TEXT: how many workers were started at most for one phase; planned TEXT: how many the server wanted.
+# started TEXT: returns the greatest number of workers that were started for one phase; planned TEXT: how many were
+# planned.
 sub started { my ($text) = @_; return (sort { $b <=> $a } $text =~ /launched (\d+) parallel vacuum worker/g, 0)[0]; }
 sub planned { my ($text) = @_; return (sort { $b <=> $a } $text =~ /planned: (\d+)/g, 0)[0]; }
 
@@ -80,13 +81,13 @@ for my $parallel (0, 2)
 	is(sql("SELECT relpages > 0, reltuples FROM pg_class WHERE relname = 'z_k'"), 't|26667', "$name: statistics of an index");
 }
 
-# nothing is left half cleaned by a vacuum that ends in between
+# a VACUUM that is interrupted leaves nothing half cleaned
 fill();
 sql('DELETE FROM z WHERE id % 2 = 0');
 my ($ret, $out, $err) = $node->psql('postgres', "SET zundo.fault = 'indexes-cleaned:error'; VACUUM (PARALLEL 2) z");
 like($err, qr/injected|fault/, 'interrupted: failed') or diag($err);
 agree('interrupted');
-like(vacuum('PARALLEL 2'), qr/line pointers: \d+ removed, 0 left/, 'interrupted: the next one goes on');
+like(vacuum('PARALLEL 2'), qr/line pointers: \d+ removed, 0 left/, 'interrupted: the next one continues');
 agree('after the interrupted one');
 
 # several passes: little memory, and rows on many pages

@@ -28,7 +28,7 @@ CREATE FUNCTION faults() RETURNS TABLE (index regclass, block bigint, item int, 
 		zundo.check_index(indexrelid) c WHERE indisvalid $$;
 });
 
-# Nothing is wrong.
+# sound_indexes NAME: checks that zundo.check_index returns no row for any index.
 sub sound_indexes
 {
 	my ($what) = @_;
@@ -107,7 +107,7 @@ is(sql(q{SELECT kind, bool_or(state = 'needed'), count(*) > 50, max(array_length
 is(sql(q{SELECT bool_and(kind IN ('downlink', 'high key')), bool_and(child > 0 OR kind = 'high key') FROM zundo.index_items('s_n', 3)}), 't|t', 'items of an inner page');
 is(sql(q{SELECT bool_and(s.n IS NOT DISTINCT FROM i.key[1]::int) FROM zundo.index_items('s_n', 1) i JOIN s ON s.ctid = target WHERE kind = 'entry' AND state = 'needed'}), 't', 'keys and places');
 
-# entries that the rows do not know of
+# entries of which the rows have no flag
 sql(q{INSERT INTO e SELECT g FROM generate_series(1, 100) g;
 	SELECT zundo_test_add_entry('e', 'e_a', a.ctid, b.ctid) FROM e a JOIN e b ON b.a = a.a + 1 WHERE a.a % 10 = 0});
 is(sql(q{SELECT index, invariant, count(*), min(detail) FROM faults() GROUP BY index, invariant}),
@@ -120,7 +120,7 @@ is(sql(q{SELECT index, invariant, detail FROM faults()}), 'e_a|INDEX-3|the entry
 sql('REINDEX INDEX e_a');
 sound_indexes('rebuilt again');
 
-# keys that old snapshots need: there, then stale, then gone; and one that is lost
+# entries that old snapshots need: needed, then stale, then deleted; and one that is missing
 my $reader = session($node);
 ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM e');
 sql('UPDATE e SET a = a + 1000 WHERE a <= 10');
@@ -158,7 +158,7 @@ sub damaged
 	return;
 }
 
-# The page with a change of the entry at an offset, by the place of its index tuple or of its line pointer.
+# entry_at PAGE OFFSET: returns where on the page the index tuple of this line pointer begins.
 sub entry_at { my ($page, $off) = @_; return unpack('L<', substr($page, 20 + 4 * $off, 4)) & 0x7fff; }
 
 damaged('entries exchanged (INDEX-3)', sub {
@@ -176,7 +176,7 @@ damaged('an entry of a page that is not there (INDEX-2)', sub {
 damaged('a needed entry marked as dead (INDEX-6)', sub {
 		my ($page) = @_;
 		substr($page, 20 + 4 * 5, 4) = pack('L<', unpack('L<', substr($page, 20 + 4 * 5, 4)) | (3 << 15));
-		return $page; }, "1|5|INDEX-6|the entry of (0,5) is marked as dead, but a snapshot can need it");
+		return $page; }, "1|5|INDEX-6|the entry of (0,5) is marked as dead, but a new snapshot needs it");
 damaged('an entry of several TIDs (INDEX-5)', sub {
 		my ($page) = @_;
 		my $place = entry_at($page, 100);

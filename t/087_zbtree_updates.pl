@@ -2,6 +2,7 @@
 # snapshot gets the same answers as from a heap table with btree indexes and the
 # same changes, and VACUUM removes the entries that are not needed (ZBTREE-8,
 # ZBTREE-9). The worker's purge is tested in t/088_zbtree_purge.
+# newest
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -21,69 +22,33 @@ for my $t (['h', 'btree'], ['z', 'zbtree'])
 		CREATE INDEX ${table}_x ON $table USING $am (upper(e));
 		INSERT INTO $table SELECT g, g % 20, 'b' || g % 7, g % 9, g % 100, 'e' || g % 5 FROM generate_series(1, 150) g});
 }
-sql(q{CREATE FUNCTION answer(query text, tab text, way text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE got text;
-BEGIN
-	PERFORM set_config('enable_seqscan', (way = 'seq')::text, true), set_config('enable_sort', (way = 'seq')::text, true),
-		set_config('enable_indexscan', (way = 'index')::text, true), set_config('enable_indexonlyscan', (way = 'index')::text, true),
-		set_config('enable_bitmapscan', (way = 'bitmap')::text, true), set_config('enable_hashjoin', (way = 'seq')::text, true),
-		set_config('enable_nestloop', (way = 'bitmap')::text, true), set_config('enable_incremental_sort', (way = 'index')::text, true);
-	EXECUTE format('SELECT string_agg(q::text, '';'') FROM (%s) q', regexp_replace(query, '\mT\M', tab, 'g')) INTO got;
-	RETURN got;
-END $$;
-CREATE FUNCTION differences() RETURNS TABLE (way text, query text, heap text, zheap text) LANGUAGE sql AS $$
-	SELECT * FROM (SELECT w, q, answer(q, 'h', 'seq') AS h, answer(q, 'z', w) AS z FROM unnest(ARRAY[
-		'SELECT count(*), sum(id) FROM T WHERE a = 7',
-		'SELECT count(*), sum(id) FROM T WHERE a IS NULL',
-		'SELECT a, id FROM (SELECT a, id FROM T WHERE a BETWEEN 3 AND 12 ORDER BY a) s ORDER BY a, id',
-		'SELECT a FROM T ORDER BY a',
-		'SELECT a FROM T WHERE a > 2 ORDER BY a DESC',
-		'SELECT a FROM T WHERE a IN (1, 4, 7, 19, 3) ORDER BY a DESC LIMIT 20',
-		'SELECT b, a, d FROM (SELECT b, a, d FROM T ORDER BY b DESC NULLS FIRST, a) s ORDER BY b, a, d',
-		'SELECT b, a FROM T WHERE b IN (''b1'', ''b3'') AND a > 4 ORDER BY b DESC NULLS FIRST, a',
-		'SELECT min(a), max(a), count(a), sum(d) FROM T',
-		'SELECT count(*), sum(c), sum(id) FROM T WHERE c >= 3 AND c < 6',
-		'SELECT count(*), sum(c), sum(id) FROM T WHERE c >= 3 AND c < 6 AND d > 50',
-		'SELECT count(*), sum(id) FROM T WHERE c = 4 AND a = 3 OR a = 5',
-		'SELECT count(*), sum(id) FROM T WHERE upper(e) = ''E3''',
-		'SELECT count(*), sum(x.id + y.id) FROM T x JOIN T y ON x.a = y.a WHERE x.a < 15',
-		'SELECT x.a, count(*) FROM T x JOIN T y USING (a) GROUP BY x.a ORDER BY x.a']) q, unnest(ARRAY['index', 'bitmap', 'seq']) w) s
-	WHERE h IS DISTINCT FROM z $$;
-CREATE FUNCTION hot() RETURNS bigint LANGUAGE sql AS $$ SELECT pg_stat_get_xact_tuples_hot_updated('z'::regclass) $$});
+my $twins = index_twins($node, [
+	'SELECT count(*), sum(id) FROM T WHERE a = 7',
+	'SELECT count(*), sum(id) FROM T WHERE a IS NULL',
+	'SELECT a, id FROM (SELECT a, id FROM T WHERE a BETWEEN 3 AND 12 ORDER BY a) s ORDER BY a, id',
+	'SELECT a FROM T ORDER BY a',
+	'SELECT a FROM T WHERE a > 2 ORDER BY a DESC',
+	'SELECT a FROM T WHERE a IN (1, 4, 7, 19, 3) ORDER BY a DESC LIMIT 20',
+	'SELECT b, a, d FROM (SELECT b, a, d FROM T ORDER BY b DESC NULLS FIRST, a) s ORDER BY b, a, d',
+	q{SELECT b, a FROM T WHERE b IN ('b1', 'b3') AND a > 4 ORDER BY b DESC NULLS FIRST, a},
+	'SELECT min(a), max(a), count(a), sum(d) FROM T',
+	'SELECT count(*), sum(c), sum(id) FROM T WHERE c >= 3 AND c < 6',
+	'SELECT count(*), sum(c), sum(id) FROM T WHERE c >= 3 AND c < 6 AND d > 50',
+	'SELECT count(*), sum(id) FROM T WHERE c = 4 AND a = 3 OR a = 5',
+	q{SELECT count(*), sum(id) FROM T WHERE upper(e) = 'E3'},
+	'SELECT count(*), sum(x.id + y.id) FROM T x JOIN T y ON x.a = y.a WHERE x.a < 15',
+	'SELECT x.a, count(*) FROM T x JOIN T y USING (a) GROUP BY x.a ORDER BY x.a' ]);
+sub change { return change_twins($twins, @_) }
+sub compare { return compare_twins($twins, @_) }
+sql(q{CREATE FUNCTION hot() RETURNS bigint LANGUAGE sql AS $$ SELECT pg_stat_get_xact_tuples_hot_updated('z'::regclass) $$});
 
-# Whether the library has fault points.
+# faults: returns whether the library has fault points.
 sub faults
 {
 	my ($rc) = $node->psql('postgres', q{LOAD 'zundo'; SET zundo.fault = 'keys-due:error'});
 	return $rc == 0;
 }
 
-# the session that changes both tables, with the same statements
-my $writer = session($node);
-my @old;
-sub change
-{
-	my ($sql) = @_;
-	for my $t ('h', 'z')
-	{
-		(my $s = $sql) =~ s/\bT\b/$t/g;
-		ask($writer, $s);
-		is($complaint, '', "no error: $s") if $complaint ne '';
-	}
-}
-sub compare
-{
-	my ($what) = @_;
-	my $n = 0;
-	for my $s ($writer, @old)
-	{
-		my $d = ask($s, 'SELECT * FROM differences()');
-		is($d . $complaint, '', "$what: session $n") if $d . $complaint ne '';
-		$n++;
-	}
-	# zundo.check_index has a judgement of its own of what must be there (INDEX-1 to INDEX-4)
-	is(sql(q{SELECT string_agg(x.i || ': ' || c::text, '; ') FROM unnest(ARRAY['z_a', 'z_ba', 'z_c', 'z_p', 'z_x']) x (i), zundo.check_index(x.i::regclass) c}), '', $what);
-}
 sub one
 {
 	my $id = 1 + int(rand(150));
@@ -104,29 +69,7 @@ sub one
 
 for my $round (1 .. 20)
 {
-	if (@old < 3)
-	{
-		my $s = session($node);
-		ask($s, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h');
-		push @old, $s;
-	}
-	elsif (rand() < 0.3)
-	{
-		my ($s) = splice(@old, int(rand(@old)), 1);
-		ask($s, 'COMMIT');
-		$s->quit;
-	}
-	ask($writer, 'BEGIN');
-	for my $n (1 .. 1 + int(rand(8)))
-	{
-		my $sub = rand();
-		ask($writer, 'SAVEPOINT s') if $sub < 0.4;
-		change(one()) for 1 .. 3;
-		ask($writer, $sub < 0.25 ? 'ROLLBACK TO s' : 'RELEASE s') if $sub < 0.4;
-	}
-	compare("round $round") if $round % 3 == 0;
-	ask($writer, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
-	compare("round $round, ended");
+	twin_round($twins, $round, \&one);
 	if ($round % 5 == 0)
 	{
 		if ($round % 10 == 0)
@@ -139,22 +82,12 @@ for my $round (1 .. 20)
 		}
 		compare("round $round, after VACUUM");
 	}
-	if ($round == 8 || $round == 16)
-	{
-		# a snapshot that is older than changes and has not locked the table yet
-		ask($_, 'COMMIT'), $_->quit for @old;
-		@old = (session($node));
-		ask($old[0], 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h');
-		change(one()) for 1 .. 30;
-		sql($round == 8 ? 'REINDEX TABLE z' : 'CLUSTER z USING z_a; ANALYZE z');
-		compare("round $round, rebuilt");
-	}
+	rebuild_twins($twins, "round $round, rebuilt", \&one, $round == 8 ? 'REINDEX TABLE z' : 'CLUSTER z USING z_a; ANALYZE z') if $round == 8 || $round == 16;
 }
-ask($_, 'COMMIT') for @old;
-$_->quit for @old;
-@old = ();
+end_snapshots($twins);
+my $writer = $twins->{writer};
 
-# a key back and forth: no entry is made twice, and VACUUM leaves one for each row
+# keys that change back and forth: no entry is made twice, and VACUUM leaves one for each row
 ask($writer, 'VACUUM (INDEX_CLEANUP on) z');
 sub entries
 {
@@ -164,7 +97,7 @@ sub entries
 my $rows = sql('SELECT count(*) FROM z');
 my $hold = session($node);
 ask($hold, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM z');
-push @old, $hold;
+push @{ $twins->{old} }, $hold;
 ask($writer, 'BEGIN');
 # 15 still counts updates of earlier transactions that have not been reported
 my $hot = ask($writer, 'SELECT hot()');
@@ -181,8 +114,7 @@ for my $n (1 .. 5)
 compare('keys back and forth');
 entries();
 compare('keys back and forth, VACUUM');
-ask($hold, 'COMMIT');
-@old = ();
+end_snapshots($twins);
 is(entries(), "$rows $rows $rows", 'one entry for each row');
 is(sql(q{SELECT count(*) FROM zundo.page_items('z', 0) WHERE 'stale keys' = ANY (flags)}), 0, 'no flag is left') if sql(q{SELECT count(*) FROM pg_proc WHERE proname = 'page_items'}) > 0;
 
@@ -213,7 +145,7 @@ SKIP:
 		$writer->quit;
 		$node->start;
 		sql('DROP TABLE flush');
-		$writer = session($node);
+		$writer = $twins->{writer} = session($node);
 		compare("$fault: recovered");
 		change('UPDATE T SET a = 50 + id % 2');
 		compare("$fault: and changed");

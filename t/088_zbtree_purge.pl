@@ -41,7 +41,7 @@ sql(q{CREATE TABLE big (id int, a bigint) USING zheap WITH (fillfactor = 50); CR
 	INSERT INTO big SELECT g, g FROM generate_series(1, 30000) g; UPDATE big SET a = 100000 + a});
 entries('big_a', 30000, 'a large statement');
 
-# what is rolled back, unless it is more than a session notes, as a whole and in parts; prepared transactions
+# rollbacks of whole transactions and of subtransactions, with no more keys than a session notes; prepared transactions
 sql(q{BEGIN; UPDATE p SET a = a + 70000 WHERE id <= 100; SAVEPOINT s; UPDATE p SET a = a + 170000 WHERE id <= 170;
 	SAVEPOINT t; UPDATE p SET a = 3, b = 'x' WHERE id % 10 = 0; RELEASE t; ROLLBACK TO s; UPDATE p SET b = 'y' WHERE id % 5 = 0; COMMIT});
 sql(q{BEGIN; UPDATE p SET a = a + 370000, b = 'Z' || substr(b, 2) WHERE id <= 500; ROLLBACK});
@@ -49,7 +49,7 @@ sql(qq{BEGIN; UPDATE p SET a = a + 470000 WHERE id <= 300; PREPARE TRANSACTION '
 entries('p_a', 2000, 'rolled back and prepared');
 entries('p_ba', 2000, 'rolled back and prepared, two columns');
 
-# an old snapshot keeps what it needs, and nothing else
+# an old snapshot keeps the entries that it needs, and no others
 my $old = session($node);
 my $query = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT md5(string_agg(id::text, \',\')) FROM (SELECT id FROM p WHERE a > -5000 ORDER BY a) s';
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
@@ -65,7 +65,32 @@ ask($old, 'COMMIT');
 entries('p_a', 2000, 'the snapshot is gone');
 entries('other_a', 1, 'another table');
 
-# locks: nobody is waited for, and what was locked is done later
+# stale entries count as dead rows until they are deleted (ZBTREE-17)
+sub counted
+{
+	my ($dead, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $query = q{SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'st'};
+	return ok($node->poll_query_until('postgres', $query, $dead), "$what: $dead dead rows") || diag(sql($query));
+}
+sql(q{CREATE TABLE st (id int, a int, b int, c int) USING zheap WITH (fillfactor = 60); CREATE INDEX st_a ON st USING zbtree (a); CREATE INDEX st_b ON st USING zbtree (b) WHERE c = 0;
+	CREATE INDEX st_i ON st USING zbtree (id) INCLUDE (c); INSERT INTO st SELECT g, g, g, 0 FROM generate_series(1, 500) g});
+sql('UPDATE st SET a = a + 1000, b = -b; UPDATE st SET c = 1 WHERE id <= 200; UPDATE st SET c = 2 WHERE id <= 100');
+entries('st_a', 500, 'purged');
+entries('st_b', 300, 'purged');
+counted(0, 'all are purged');
+ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM st');
+sql('UPDATE st SET a = a + 5000 WHERE id > 100');
+counted(400, 'beside an old snapshot');
+sql('UPDATE st SET c = 1, b = b + 1 WHERE id > 400; DELETE FROM st WHERE id = 90; BEGIN; UPDATE st SET a = 1 WHERE id BETWEEN 1 AND 50; ROLLBACK; UPDATE st SET c = 7 WHERE id < 50');
+counted(551, 'another index, a deletion, a rollback, and no key at all');
+sql('UPDATE st SET a = a - 5000 WHERE id BETWEEN 201 AND 300; UPDATE st SET c = 0, b = b - 1 WHERE id > 450');
+counted(501, 'entries that are found again');
+ask($old, 'COMMIT');
+ok($node->poll_query_until('postgres', q{SELECT stale FROM zundo.index_entries('st_b')}, '0'), 'the snapshot is gone');
+counted(1, 'the deleted row is left');
+
+# locks: the worker waits for no session, and does the locked tables later
 my $locker = session($node);
 ask($locker, 'BEGIN; LOCK TABLE other IN SHARE MODE');
 my $holder = session($node);
@@ -85,7 +110,7 @@ is(sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted}), '0', 'and nobody els
 ask($locker, 'COMMIT');
 entries('other_a', 1, 'it is unlocked');
 
-# tables and indexes that go, or become others, in between
+# tables and indexes that are dropped or rewritten before the worker comes to them
 sql(q{CREATE TABLE d1 (a int) USING zheap; CREATE INDEX d1_a ON d1 USING zbtree (a); INSERT INTO d1 SELECT generate_series(1, 100);
 	CREATE TABLE d2 (a int) USING zheap; CREATE INDEX d2_a ON d2 USING zbtree (a); INSERT INTO d2 SELECT generate_series(1, 100);
 	CREATE TABLE d3 (a int) USING zheap; CREATE INDEX d3_a ON d3 USING zbtree (a); INSERT INTO d3 SELECT generate_series(1, 100);
@@ -99,7 +124,7 @@ sql('CREATE INDEX d2_a ON d2 USING zbtree (a)');
 ask($holder, 'COMMIT');
 entries('d3_a', 1, 'truncated');
 entries('d4_a', 100, 'rebuilt');
-# a new index has entries of old versions, which nothing but VACUUM knows of
+# a new index has entries of old versions that are not in the queue: VACUUM alone removes them
 is(sql("SELECT * FROM zundo.check_index('d$_')"), '', "new index $_") for '2_a', '5_a';
 is(sql(q{SELECT count(*) FROM d6 WHERE a > 1000}), '100', 'rewritten');
 
@@ -145,7 +170,7 @@ SKIP:
 	$_ = session($node) for $old, $locker, $holder;
 }
 
-# a queue that is too small for all, and none
+# a queue that is too small for all keys, and no queue
 for my $size ('16kB', '0')
 {
 	sql('VACUUM (INDEX_CLEANUP on) p');
@@ -157,6 +182,7 @@ for my $size ('16kB', '0')
 	sql('UPDATE p SET a = a - 1000000 WHERE id < 10');
 	sleep 2;
 	is(sql(q{SELECT * FROM zundo.check_index('p_a')}), '', "zundo.key_queue = $size");
+	ok($node->poll_query_until('postgres', q{SELECT n_dead_tup > 0 FROM pg_stat_user_tables WHERE relname = 'p'}), "zundo.key_queue = $size: VACUUM is due");
 	cmp_ok(count_entries(), $size eq '0' ? '==' : '<', 4000, "zundo.key_queue = $size: entries");
 	cmp_ok(count_entries(), '>', 2000, "zundo.key_queue = $size: not all");
 	sql('VACUUM (INDEX_CLEANUP on) p');

@@ -1,6 +1,8 @@
-# Index-only scans of zbtree indexes return the columns of the version that the snapshot sees (ZBTREE-14): equal keys of
-# other bytes, included columns, old snapshots, pages that VACUUM calls all-visible (ZBTREE-7, ZBTREE-9), a standby. The
-# oracle is a heap table with btree indexes that gets the same changes. 087 has the other scans.
+# Index-only scans of zbtree indexes return the columns of the version that the
+# snapshot sees (ZBTREE-14): equal keys of other bytes, included columns, old
+# snapshots, pages that VACUUM calls all-visible (ZBTREE-7, ZBTREE-9), a
+# standby. The oracle is a heap table with btree indexes that gets the same
+# changes. 087 has the other scans.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -39,7 +41,7 @@ my @queries = (
 	'SELECT n, t FROM T WHERE n IN (1, 3, 4, 8) ORDER BY n',
 	'SELECT n, d FROM T WHERE n IS NULL',
 	'SELECT f, i FROM T WHERE f <= 2',
-	'SELECT i, md5(big), length(big) FROM T WHERE i > interval \'1 day\'',
+	'SELECT i, md5(big), length(big) FROM T WHERE i > interval \'1 day\' ORDER BY i',
 	'SELECT na, d FROM T WHERE na >= ARRAY[1, 1]::numeric[]',
 	'SELECT nm, n FROM T WHERE nm >= \'n3\' ORDER BY nm DESC, n DESC',
 	'SELECT f, n FROM T WHERE d > 50 AND f >= 0',
@@ -47,82 +49,35 @@ my @queries = (
 	'SELECT min(n)::float8, max(n)::float8, count(n), sum(d) FROM T WHERE n > 0',
 	'SELECT min(n)::float8 FROM T', 'SELECT max(f) + 0 FROM T',
 	'SELECT x.n, y.n, y.d FROM T x JOIN T y ON x.n = y.n WHERE x.n < 5 AND y.n < 5');
-my $list = join(', ', map { "\$q\$$_\$q\$" } @queries);
-sql(qq{CREATE TABLE queries AS SELECT q FROM unnest(ARRAY[$list]) q;
-CREATE FUNCTION plan_for(seq bool, workers bool) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN
-	PERFORM set_config('enable_seqscan', seq::text, true), set_config('enable_indexscan', (NOT seq)::text, true),
-		set_config('enable_indexonlyscan', (NOT seq)::text, true), set_config('enable_bitmapscan', 'off', true),
-		set_config('enable_hashjoin', seq::text, true), set_config('enable_nestloop', 'off', true), set_config('enable_material', 'off', true),
-		set_config('parallel_setup_cost', '0', true), set_config('parallel_tuple_cost', '0', true), set_config('min_parallel_index_scan_size', '0', true),
-		set_config('min_parallel_table_scan_size', '0', true), set_config('max_parallel_workers_per_gather', CASE WHEN workers THEN '2' ELSE '0' END, true);
-END \$\$;
-CREATE FUNCTION answer(query text, tab text) RETURNS text LANGUAGE plpgsql AS \$\$
-DECLARE got text; sorted bool; r record; last record;
-BEGIN
-	EXECUTE format('SELECT string_agg(x, '';'' ORDER BY x) FROM (SELECT q::text AS x FROM (%s) q) s', regexp_replace(query, '\\mT\\M', tab, 'g')) INTO got;
-	RETURN got;
-END \$\$;
-CREATE FUNCTION plan(query text) RETURNS text LANGUAGE plpgsql AS \$\$
+my $twins = index_twins($node, \@queries, ways => 'only', others => [qw(only only workers)], sorted => 1, more => 'SELECT * FROM disorder()');
+my $same = q{SELECT * FROM differences('only', true); SELECT * FROM disorder()};
+sub change { return change_twins($twins, @_) }
+sub compare { return compare_twins($twins, @_) }
+sql(q{CREATE FUNCTION plan(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; got text := '';
 BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (COSTS off) ' || regexp_replace(query, '\\mT\\M', 'z', 'g') LOOP got := got || line || E'\\n'; END LOOP;
+	FOR line IN EXECUTE 'EXPLAIN (COSTS off) ' || regexp_replace(query, '\mT\M', 'z', 'g') LOOP got := got || line || E'\n'; END LOOP;
 	RETURN got;
-END \$\$;
-CREATE FUNCTION differences(workers bool) RETURNS TABLE (query text, heap text, zheap text) LANGUAGE plpgsql AS \$\$
-DECLARE h text; z text; q text;
-BEGIN
-	FOR q IN SELECT * FROM queries LOOP
-		PERFORM plan_for(true, false); h := answer(q, 'h');
-		PERFORM plan_for(false, workers); z := answer(q, 'z');
-		IF h IS DISTINCT FROM z THEN query := q; heap := h; zheap := z; RETURN NEXT; END IF;
-	END LOOP;
-END \$\$;
-CREATE FUNCTION disorder() RETURNS TABLE (query text) LANGUAGE plpgsql AS \$\$
+END $$;
+CREATE FUNCTION disorder() RETURNS TABLE (query text) LANGUAGE plpgsql AS $$
 DECLARE n float8; last float8;
 BEGIN
-	PERFORM plan_for(false, false);
+	PERFORM plan_for('only');
 	FOR n IN SELECT z.n::float8 FROM z WHERE z.n > -100 ORDER BY z.n LOOP
 		IF n < last THEN query := 'ascending'; RETURN NEXT; END IF; last := n; END LOOP;
 	last := NULL;
 	FOR n IN SELECT z.n::float8 FROM z WHERE z.n IN (1, 2, 3, 4, 5, 6) ORDER BY z.n DESC LOOP
 		IF n > last THEN query := 'descending'; RETURN NEXT; END IF; last := n; END LOOP;
-END \$\$;
-CREATE FUNCTION other_plans(workers bool) RETURNS TABLE (query text, plan text) LANGUAGE plpgsql AS \$\$ BEGIN
-	PERFORM plan_for(false, workers);
+END $$;
+CREATE FUNCTION other_plans() RETURNS TABLE (query text, plan text) LANGUAGE plpgsql AS $$ BEGIN
+	PERFORM plan_for('only');
 	RETURN QUERY SELECT q, p FROM (SELECT q, plan(q) p FROM queries) s WHERE p !~ 'Index Only Scan' OR p ~ '(Seq|Index|Bitmap Heap) Scan';
-END \$\$});
+END $$});
 
 my @whole = ('SELECT n, d, t FROM z', 'SELECT f, i FROM z', 'SELECT i, big FROM z', 'SELECT na, d FROM z', 'SELECT nm, n FROM z', 'SELECT f, n FROM z WHERE d > 50');
 sub heap_fetches
 {
-	return join ' ', map { sql('BEGIN;', 'SELECT plan_for(false, false);', "EXPLAIN (ANALYZE, COSTS off, TIMING off) $_") =~ /Heap Fetches: (\d+)/ } @_;
-}
-my $writer = session($node);
-my @old;
-sub change
-{
-	my ($sql) = @_;
-	for my $t ('h', 'z')
-	{
-		(my $s = $sql) =~ s/\bT\b/$t/g;
-		ask($writer, $s);
-		is($complaint, '', "no error: $s") if $complaint ne '';
-	}
-}
-sub compare
-{
-	my ($what) = @_;
-	my $n = 0;
-	my $bad = '';
-	for my $s ($writer, @old)
-	{
-		my $workers = rand() < 0.3 && $s != $writer ? 'true' : 'false';
-		$bad .= "session $n: $_" for grep { $_ ne '' } ask($s, "SELECT * FROM differences($workers)") . $complaint, ask($s, 'SELECT * FROM disorder()') . $complaint;
-		$n++;
-	}
-	$bad .= sql(q{SELECT string_agg(i::text || ': ' || c::text, '; ') FROM pg_index, LATERAL (SELECT indexrelid::regclass) r (i), LATERAL zundo.check_index(i) c
-		WHERE indrelid = 'z'::regclass AND NOT indisunique});
-	is($bad, '', $what);
+	return join ' ', map { sql('BEGIN;', q{SELECT plan_for('only');}, "EXPLAIN (ANALYZE, COSTS off, TIMING off) $_") =~ /Heap Fetches: (\d+)/ } @_;
 }
 sub one
 {
@@ -153,48 +108,26 @@ sub same_on_standby
 {
 	my ($what) = @_;
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-	is($standby->safe_psql('postgres', 'SELECT * FROM differences(false); SELECT * FROM disorder()'), '', "$what: standby");
+	is($standby->safe_psql('postgres', $same), '', "$what: standby");
 }
-is(sql('SELECT * FROM other_plans(false)'), '', 'index-only scans');
+
+is(sql('SELECT * FROM other_plans()'), '', 'index-only scans');
 sql('VACUUM z; ANALYZE z; ANALYZE h');
-like(sql('BEGIN;', 'SELECT plan_for(false, true);', q{SELECT plan('SELECT count(n), sum(d) FROM T WHERE n > 1')}), qr/Parallel Index Only Scan/, 'a parallel index-only scan');
+like(sql('BEGIN;', q{SELECT plan_for('workers');}, q{SELECT plan('SELECT count(n), sum(d) FROM T WHERE n > 1')}), qr/Parallel Index Only Scan/, 'a parallel index-only scan');
 is(heap_fetches(@whole), '0 0 0 0 0 0', 'no visit of the table');
 
 for my $round (1 .. 18)
 {
-	if (@old < 3)
-	{
-		my $s = session($node);
-		ask($s, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h');
-		push @old, $s;
-	}
-	elsif (rand() < 0.4)
-	{
-		my ($s) = splice(@old, int(rand(@old)), 1);
-		ask($s, 'COMMIT');
-		$s->quit;
-	}
-	ask($writer, 'BEGIN');
-	for my $n (1 .. 1 + int(rand(6)))
-	{
-		my $sub = rand();
-		ask($writer, 'SAVEPOINT s') if $sub < 0.4;
-		change(one()) for 1 .. 2;
-		ask($writer, $sub < 0.25 ? 'ROLLBACK TO s' : 'RELEASE s') if $sub < 0.4;
-	}
-	compare("round $round") if $round % 3 == 0;
-	ask($writer, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
-	compare("round $round, ended");
+	twin_round($twins, $round, \&one);
 	vacuum("round $round, after VACUUM") if $round % 2 == 0;
 	if ($round % 6 == 0)
 	{
-		ask($_, 'COMMIT'), $_->quit for @old;
-		@old = ();
+		end_snapshots($twins);
 		if ($round == 12)
 		{
-			$writer->quit;
+			$twins->{writer}->quit;
 			crash($node);
-			$writer = session($node);
+			$twins->{writer} = session($node);
 			compare('after a crash');
 		}
 		sql('REINDEX TABLE z') if $round == 6;
@@ -202,8 +135,7 @@ for my $round (1 .. 18)
 		same_on_standby("round $round");
 	}
 }
-is(sql('SELECT * FROM other_plans(false)'), '', 'index-only scans still');
-
+is(sql('SELECT * FROM other_plans()'), '', 'index-only scans still');
 
 # One VACUUM, when no old snapshot is there and no included column is out of line: no table page needs a visit.
 change("UPDATE T SET big = 'b' || id % 5, d = d + 1, n = n + 0.0");
@@ -216,12 +148,12 @@ is(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is not visited');
 change('UPDATE T SET d = d + 100 WHERE id % 2 = 0');
 my $expected = sql("SELECT string_agg(x, ';' ORDER BY x) FROM (SELECT (n, d, t)::text AS x FROM h) s");
 my $scan = session($node);
-ask($scan, 'BEGIN', 'SELECT plan_for(false, false)', 'CREATE TEMP TABLE got (n numeric, d int, t text)');
+ask($scan, 'BEGIN', q{SELECT plan_for('only')}, 'CREATE TEMP TABLE got (n numeric, d int, t text)');
 ask($scan, 'DECLARE c NO SCROLL CURSOR FOR SELECT n, d, t FROM z');
 my $first = ask($scan, 'FETCH 1 FROM c');
 my $vacuum = session($node);
 $vacuum->query_until(qr/started/, "\\echo started\nVACUUM (INDEX_CLEANUP on) z;\n\\echo vacuumed\n");
-ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'BufferPin' AND query LIKE 'VACUUM%'}), 'VACUUM waits for the scan');
+ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event IN ('BufferPin', 'BufferCleanup') AND query LIKE 'VACUUM%'}), 'VACUUM waits for the scan');
 my @got = ($first, split(/\n/, ask($scan, 'FETCH ALL FROM c')));
 ask($scan, 'COMMIT');
 $vacuum->query_until(qr/vacuumed/, "\n");
@@ -236,11 +168,11 @@ sql(q{CREATE UNLOGGED TABLE u (id int PRIMARY KEY, a int, b int) USING zheap;
 	CREATE INDEX u_a ON u USING zbtree (a) INCLUDE (b); CREATE INDEX u_b ON u USING zbtree (b);
 	UPDATE u SET a = a + 1000, b = b + 1});
 $scan = session($node);
-ask($scan, 'BEGIN', 'SELECT plan_for(false, false)', 'DECLARE c NO SCROLL CURSOR FOR SELECT b FROM u WHERE b > 0');
+ask($scan, 'BEGIN', q{SELECT plan_for('only')}, 'DECLARE c NO SCROLL CURSOR FOR SELECT b FROM u WHERE b > 0');
 is(ask($scan, 'FETCH 1 FROM c'), 2, 'a scan of the second index');
 $vacuum = session($node);
 $vacuum->query_until(qr/started/, "\\echo started\nVACUUM (INDEX_CLEANUP on) u;\n\\echo vacuumed\n");
-ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'BufferPin' AND query LIKE 'VACUUM%'}), 'VACUUM waits after the first index');
+ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event IN ('BufferPin', 'BufferCleanup') AND query LIKE 'VACUUM%'}), 'VACUUM waits after the first index');
 # a snapshot that keeps the worker from the entries of what is rolled back
 my $hold = session($node);
 ask($hold, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
@@ -266,18 +198,18 @@ is(sql(q{SELECT * FROM zundo.check_index('l_k')}), '', 'entries that would be to
 is(heap_fetches('SELECT k, v FROM l WHERE k > 0'), '3', 'their rows are visited');
 same_on_standby('with long included columns');
 
-# on a standby no plan has index-only scans; after promotion they have
+# on a standby no plan has index-only scans; after promotion plans have them
 change('UPDATE T SET d = d + 1, n = n + 0.00 WHERE id % 4 = 0');
 same_on_standby('in the end');
-is($standby->safe_psql('postgres', "SELECT count(*) FROM other_plans(false) WHERE plan ~ 'Index Only Scan'"), 0, 'no index-only scan on a standby');
-$writer->quit;
+is($standby->safe_psql('postgres', "SELECT count(*) FROM other_plans() WHERE plan ~ 'Index Only Scan'"), 0, 'no index-only scan on a standby');
+$twins->{writer}->quit;
 no_crash($node);
 $node->stop;
 $standby->promote;
-is($standby->safe_psql('postgres', 'SELECT * FROM differences(false); SELECT * FROM disorder(); SELECT * FROM other_plans(false)'), '', 'promoted');
+is($standby->safe_psql('postgres', "$same; SELECT * FROM other_plans()"), '', 'promoted');
 $standby->safe_psql('postgres', "UPDATE h SET d = d + 5, n = n - 0.000; UPDATE z SET d = d + 5, n = n - 0.000");
 $standby->safe_psql('postgres', 'VACUUM z');
-is($standby->safe_psql('postgres', 'SELECT * FROM differences(false); SELECT * FROM disorder()'), '', 'promoted and changed');
+is($standby->safe_psql('postgres', $same), '', 'promoted and changed');
 no_crash($standby);
 $standby->stop;
 done_testing();

@@ -121,7 +121,7 @@ $node->safe_psql('postgres', 'ALTER DATABASE source RENAME TO renamed');
 is($node->safe_psql('renamed', $state), $before, 'a renamed database');
 $node->safe_psql('postgres', 'DROP DATABASE renamed');
 
-# A worker that is ended by force leaves nothing undone.
+# A worker that is terminated leaves nothing pending for long.
 $node->safe_psql('postgres', q{CREATE TABLE big (id int, pad text) USING zheap; INSERT INTO big SELECT g, repeat('b', 100) FROM generate_series(1, 50000) g});
 $node->safe_psql('postgres', q{BEGIN; UPDATE big SET pad = 'c'; ROLLBACK;
 	SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'zundo undo worker'});

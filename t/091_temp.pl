@@ -1,6 +1,6 @@
 # Temporary tables: what involves more than one session, or the end of a
 # session.
-# Rules: UNDO-23, UNDO-24, UNDO-25, CHAIN-8.
+# Rules: UNDO-23, UNDO-24, UNDO-25, UNDO-26, UNDO-27, CHAIN-8.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -30,7 +30,9 @@ my $out = $node->safe_psql('postgres', q{
 		(SELECT count(*) FROM pg_ls_tmpdir()) FROM t});
 is($out, '100000|t|t|t|0', 'no bloat under a long transaction elsewhere');
 
-# a large transaction spills; the file goes with the transaction, or with its rollback's undoing
+# a large transaction spills to a file, which is removed at its end, or when its rollback has been completed. Its records
+# are in many chunks, and none in two (UNDO-26): each is read back from one. Each chunk was there before the change that
+# comes to it has begun (UNDO-27); otherwise the change would fail.
 $out = $node->safe_psql('postgres', q{
 	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
 	BEGIN;
@@ -89,7 +91,7 @@ is(scalar(() = $stderr =~ /ERROR/g), 1, 'imported snapshot: one error');
 $long->query_safe('COMMIT');
 $long->quit;
 
-# the file is cut off under its session: an error that names it, and never a wrong row
+# the file is truncated while its session runs: an error names it, and no row is wrong
 my $cut = session($node);
 ask($cut, q{CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g}, 'BEGIN',
 	'DECLARE c CURSOR FOR SELECT sum(length(v)) FROM t', 'SAVEPOINT s', 'UPDATE t SET v = md5(v)', 'UPDATE t SET v = v || v');
@@ -112,11 +114,11 @@ ask($cut, 'INSERT INTO u VALUES (1)');
 like($complaint, qr/is too short/, '... or can come back');
 ask($cut, 'ROLLBACK', 'DROP TABLE t');
 $complaint = '';
-is(ask($cut, 'INSERT INTO u VALUES (1)', 'SELECT a FROM u'), '1', 'cut off: with the table dropped, all is well');
+is(ask($cut, 'INSERT INTO u VALUES (1)', 'SELECT a FROM u'), '1', 'cut off: with the table dropped, temporary tables can be written');
 is($complaint, '', '... without an error');
 $cut->quit;
 
-# a backend that is terminated, and one that dies, in the middle of it
+# a backend that is terminated, and one that crashes, in the middle of a transaction
 my $make = q{
 	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
 	BEGIN;

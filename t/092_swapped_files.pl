@@ -14,7 +14,7 @@ zundo.eager_rollback_pages = 0
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION zundo_test');
 
-# fails SQL PATTERN NAME: it raises this error.
+# fails SQL PATTERN NAME: checks that the SQL raises this error.
 sub fails
 {
 	my ($sql, $pattern, $name) = @_;
@@ -24,7 +24,7 @@ sub fails
 	return;
 }
 
-# 1. A rollback that is pending when the file changes its table, and the table that it had is dropped.
+# 1. A rollback is pending while the file is given to another table, and its former table is dropped.
 my $sums = 'SELECT count(*), sum(v) FROM';
 $node->safe_psql('postgres', q{
 	CREATE TABLE a (id int PRIMARY KEY, v int) USING zheap;
@@ -47,7 +47,8 @@ is($node->safe_psql('postgres', "$sums a"), '500|125250', 'after the rollback');
 is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT v FROM a WHERE id = 400"), '400', 'by index');
 sound($node, 'swapped', 'a', 'zundo.undo_log');
 
-# 2. A heap file in a zheap table: every access says so, nothing is written, and exchanged back it is all there.
+# 2. A zheap table with a heap file: every access raises an error, nothing is written, and all rows are there when the
+# files are exchanged back.
 $node->safe_psql('postgres', q{
 	CREATE TABLE z (id int PRIMARY KEY, v int) USING zheap;
 	CREATE TABLE h (id int PRIMARY KEY, v int) USING heap;

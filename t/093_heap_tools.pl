@@ -2,7 +2,7 @@
 # extensions with default_table_access_method = zheap, heap functions on zheap
 # tables, and copies whose file is exchanged for the table's
 # (monitor/access_method.c, monitor/heap_callers.c).
-# Rules: HEAP-2, HEAP-3, HEAP-4, HEAP-5.
+# Rules: HEAP-1, HEAP-2, HEAP-3, HEAP-4, HEAP-5, HEAP-6.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -12,14 +12,15 @@ use ZundoTest;
 my $node = zundo_node('tools');
 my ($rc, $out, $err);
 
-# am TABLE: its access method.
+# am TABLE: returns the access method of the table.
 sub am
 {
 	my ($table) = @_;
 	return $node->safe_psql('postgres', "SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = '$table'::regclass");
 }
 
-# fails SQL PATTERN NAME: the last of the statements raises this error; those before it are undone with it.
+# fails SQL PATTERN NAME: checks that the last of the statements raises this error; those before it are rolled back with
+# it.
 sub fails
 {
 	my ($sql, $pattern, $name) = @_;
@@ -34,7 +35,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION zundo; ALTER DATABASE postgres SE
 # tables of an extension
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo_test; CREATE TABLE after_script (id int, note text)');
 is(am('zundo_test_own'), 'heap', "an extension's script makes heap tables");
-is(am('after_script'), 'zheap', 'those made after it are zheap again');
+is(am('after_script'), 'zheap', 'tables made after the script are zheap again');
 $node->safe_psql('postgres', "SELECT zundo_test_catalog_insert('zundo_test_own', 1)");
 is($node->safe_psql('postgres', 'SELECT * FROM zundo_test_own WHERE id = 1'), '1|note', "the extension's code writes its table");
 is($node->safe_psql('postgres', <<'SQL'), 'heap zheap', 'the same within a function');
@@ -71,6 +72,16 @@ fails("INSERT INTO plain VALUES (1001, ''); SELECT zundo_test_heap_insert('plain
 is($node->safe_psql('postgres', "DELETE FROM plain WHERE id = 1001; SELECT count(*), min(id) FROM plain"), '1000|1', 'nothing has changed');
 sound($node, '', 'plain');
 
+# a function that reads the rows of an all-visible page as heap's (HEAP-1)
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_visibility');
+ok($node->poll_query_until('postgres', q{VACUUM plain; SELECT relallvisible > 0 FROM pg_class WHERE relname = 'plain'}, "VACUUM\nt"), 'all-visible pages');
+fails("SELECT * FROM pg_check_visible('plain')", qr/ERROR:  cannot check zheap table "plain"/, 'pg_check_visible is refused');
+sound($node, 'not touched', 'plain');
+
+# what depends on the extension is dropped with it, but no rows (HEAP-6)
+fails('BEGIN; DROP EXTENSION zundo CASCADE; ROLLBACK', qr/ERROR:  cannot drop extension zundo because zheap table "plain" contains rows/,
+	'the extension is not dropped with rows');
+
 # pg_repack's copy
 $node->safe_psql('postgres', 'CREATE SCHEMA repack; CREATE TABLE old_heap (id int PRIMARY KEY, v int) USING heap');
 for my $default (qw(heap zheap))
@@ -81,9 +92,26 @@ for my $default (qw(heap zheap))
 		$node->safe_psql('postgres', "SET default_table_access_method = $default;
 			CREATE TABLE repack.table_$oid WITH (fillfactor = 70) TABLESPACE pg_default AS SELECT * FROM ONLY $table WITH NO DATA");
 		is(am("repack.table_$oid"), am($table), "the copy of $table for pg_repack, where the default is $default");
+		$node->safe_psql('postgres', "DROP TABLE repack.table_$oid;
+			SET default_table_access_method = $default; CREATE TABLE repack.table_$oid (LIKE $table INCLUDING ALL)");
+		is(am("repack.table_$oid"), am($table), "... if it is made by LIKE");
 		$node->safe_psql('postgres', "DROP TABLE repack.table_$oid");
 	}
 }
+
+# DROP EXTENSION ... CASCADE waits for a table while another session makes one and fills it.
+$node->safe_psql('postgres', 'CREATE DATABASE dropped');
+$node->safe_psql('dropped', 'CREATE EXTENSION zundo; CREATE TABLE a (id int) USING zheap');
+my $holder = $node->background_psql('dropped');
+$holder->query_safe('BEGIN; LOCK a IN ACCESS SHARE MODE');
+my $dropper = $node->background_psql('dropped', on_error_stop => 0);
+$dropper->query_until(qr/begun/, "\\echo begun\nDROP EXTENSION zundo CASCADE;\n");
+ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM pg_locks WHERE NOT granted'), 'DROP EXTENSION waits');
+($rc, $out, $err) = $node->psql('dropped', q{SET lock_timeout = '1s'; CREATE TABLE n (id int) USING zheap; INSERT INTO n VALUES (1)});
+$holder->quit;
+$dropper->quit;
+is($err =~ /lock timeout/ ? 'refused' : $node->safe_psql('dropped', q{SELECT to_regclass('n')}), 'refused',
+	'no row is dropped with the extension that its check has not seen');
 
 no_crash($node);
 done_testing();

@@ -12,7 +12,7 @@ my $node = zundo_node('duties', "shared_buffers = 4MB\nautovacuum = off\n");
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION zundo_test');
 my @ams = qw(heap zheap);
 
-# both SQL NAME: SQL with AM in place of the access method gives the same on both; returns it.
+# both SQL NAME: checks that SQL, with AM replaced by each access method, returns the same for both; returns it.
 sub both
 {
 	my ($sql, $name) = @_;
@@ -117,7 +117,7 @@ for my $action ('CASCADE', 'SET NULL')
 		is($node->safe_psql('postgres', "SELECT * FROM child_$am"), '1', "$action: the new row is there, $am");
 	}
 	is($err{zheap}, $err{heap}, "crosscheck: $action");
-	like($err{zheap}, qr/could not serialize access/, 'it fails');
+	like($err{zheap}, qr/could not serialize access/, 'a conflicting update fails');
 }
 
 $writer->quit;
@@ -136,7 +136,7 @@ for my $am (@ams)
 	cmp_ok($block, '<', $last, "$am: with it into a hole");
 }
 
-# 6. SO_ALLOW_SYNC: a scan begins where another one is, unless it may not.
+# 6. SO_ALLOW_SYNC: a scan begins where another one is, unless the flag forbids that.
 for my $am (@ams)
 {
 	my $first = "SELECT id FROM wide_$am LIMIT 1";
@@ -146,7 +146,7 @@ for my $am (@ams)
 	is($node->safe_psql('postgres', "SET synchronize_seqscans = off; $first"), $start, "$am: not synchronized");
 }
 
-# 7. SO_ALLOW_STRAT: a large scan does not push everything else out of the buffers.
+# 7. SO_ALLOW_STRAT: a large scan does not evict all other pages from shared buffers.
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_buffercache');
 for my $am (@ams)
 {
@@ -174,7 +174,7 @@ $writer->query_safe('ROLLBACK');
 like(both("VACUUM (TRUNCATE true) wide_AM; $size", 'VACUUM (TRUNCATE true)'), qr/^f$/m, 'the pages go');
 $writer->quit;
 
-# 9. An index entry that leads nowhere is not taken for that of a dead row: the page may be lost.
+# 9. An index entry without a row is an error, not the entry of a dead row: the page may be lost.
 for my $am (@ams)
 {
 	$node->safe_psql('postgres', "CREATE TABLE keys_$am (id int PRIMARY KEY) USING $am; INSERT INTO keys_$am VALUES (1), (2)");

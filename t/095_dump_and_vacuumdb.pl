@@ -26,7 +26,7 @@ $node->safe_psql('source', q{
 	CREATE VIEW sizes AS SELECT name, am FROM zundo.table_sizes;
 	GRANT SELECT ON zundo.stat_rollback TO PUBLIC});
 
-# Money is moved to and fro, and each move leaves a line: a dump that saw half of one would not add up.
+# Money is moved between accounts, and each move writes a line: in a dump that saw half of a move the sums would differ.
 my $script = PostgreSQL::Test::Utils::tempdir() . '/move.sql';
 append_to_file($script, q{
 	\set one random(1, 1000)
@@ -57,7 +57,7 @@ foreach my $format (sort keys %how)
 }
 my $before = $node->safe_psql('source', 'SELECT count(*) FROM history');
 sleep 1;
-cmp_ok($node->safe_psql('source', 'SELECT count(*) FROM history'), '>', $before, 'the writers are still at work');
+cmp_ok($node->safe_psql('source', 'SELECT count(*) FROM history'), '>', $before, 'the writers are still running');
 # not INT, which is ignored by what a shell has put into the background
 $bench->signal('TERM');
 $bench->finish;
@@ -87,7 +87,7 @@ $node->command_ok([ 'vacuumdb', '--analyze', '-j2', '-d', $conn ], 'vacuumdb --a
 $node->command_ok([ 'reindexdb', '--concurrently', '-d', $conn ], 'reindexdb');
 $node->command_ok([ 'clusterdb', '-d', $conn ], 'clusterdb');
 
-# What autovacuum says about a zheap table begins as what it says about heap's.
+# The line that autovacuum logs for a zheap table begins like that for a heap table.
 $node->safe_psql('source', 'CREATE TABLE z (id int PRIMARY KEY) USING zheap; INSERT INTO z SELECT generate_series(1, 5000); DELETE FROM z WHERE id > 1000');
 my $offset = -s $node->logfile;
 $node->append_conf('postgresql.conf', 'autovacuum = on');

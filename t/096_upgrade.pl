@@ -1,6 +1,7 @@
 # pg_upgrade: fails early if the new cluster does not preload zundo; otherwise
-# it transfers tables, undo and the extension's own schema.
-# Rules: ZBTREE-5.
+# it transfers tables, undo, the extension's own schema and, from 17 on, logical
+# replication slots, for which all WAL must have been decoded.
+# Rules: DECODE-5, ZBTREE-5.
 use strict;
 use warnings;
 use PostgreSQL::Test::Cluster;
@@ -8,7 +9,9 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $old = zundo_node('old');
+my $slots = server_major() >= 17;
+my $conf = $slots ? "wal_level = logical\n" : '';
+my $old = zundo_node('old', $conf);
 $old->safe_psql('postgres', q{
 	CREATE EXTENSION zundo;
 	CREATE ROLE watcher;
@@ -27,6 +30,13 @@ my $objects = q{SELECT (SELECT count(*) FROM pg_opclass c, am WHERE opcmethod = 
 	(SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e')};
 $objects = "WITH am AS (SELECT oid FROM pg_am WHERE amname = 'zbtree') $objects";
 my $before = $old->safe_psql('postgres', $objects);
+if ($slots)
+{
+	# the undo worker may still be rolling back after the last change was decoded: its records need no decoding
+	$old->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('s', 'test_decoding'); UPDATE t SET v = 'decoded' WHERE id < 10;
+		BEGIN; DELETE FROM t; ROLLBACK});
+	is($old->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data LIKE 'table public.t: UPDATE%'}), 9, 'decoded before the upgrade');
+}
 $old->stop;
 my $new = PostgreSQL::Test::Cluster->new('new');
 $new->init;
@@ -41,10 +51,12 @@ ok(defined $list, 'at the loadable libraries') or diag($out . $err);
 like(slurp_file($list), qr/zundo must be loaded via "shared_preload_libraries".*Add "zundo" to "shared_preload_libraries" of the new cluster/s, 'it says what is to be done') if defined $list;
 
 $new->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n");
-command_ok([ @upgrade, '--check' ], 'with the preload it passes');
+$new->append_conf('postgresql.conf', $conf);
+command_ok([ @upgrade, '--check' ], 'pg_upgrade --check passes with the preload');
 command_ok(\@upgrade, 'pg_upgrade');
 $new->start;
 is($new->safe_psql('postgres', q{SELECT sum(n), count(*) FROM t; UPDATE t SET n = 2; SELECT sum(n) FROM t}), "0|3000\n6000", 'the rows, without those rolled back');
+is($new->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data LIKE 'table public.t: UPDATE%'}), 3000, 'the logical slot') if $slots;
 is($new->safe_psql('postgres', $objects), $before, 'the operator classes of zbtree');
 like($new->safe_psql('postgres', q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT name FROM indexed WHERE n = 77 AND name > 'a';
 	SELECT n FROM indexed WHERE t = 'TEXT 2000'; EXPLAIN (COSTS OFF) SELECT n FROM indexed WHERE t = 'TEXT 2000'}),

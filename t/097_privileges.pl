@@ -10,9 +10,9 @@ my $node = zundo_node('privileges');
 $node->safe_psql('postgres', q{
 	CREATE ROLE mallory LOGIN; CREATE ROLE reader LOGIN; CREATE ROLE watcher LOGIN; CREATE ROLE owner LOGIN;
 	GRANT pg_read_all_data TO reader; GRANT pg_monitor TO watcher;
-	CREATE DATABASE d; GRANT CREATE ON DATABASE d TO mallory});
+	CREATE DATABASE d; GRANT CREATE ON DATABASE d TO mallory, owner, watcher});
 
-# as ROLE SQL: its output and its errors.
+# as ROLE SQL: returns output and errors of the SQL.
 sub as
 {
 	my ($role, $sql) = @_;
@@ -55,7 +55,7 @@ like(($node->psql('d', 'DROP SCHEMA zundo CASCADE'))[2], qr/extension zundo requ
 like(($node->psql('d', 'ALTER EXTENSION zundo DROP SCHEMA zundo'))[2], qr/cannot be left in a schema outside its extension/, 'and stays one');
 is($node->safe_psql('d', 'SELECT count(*) FROM precious'), '1', 'the tables are there');
 
-# VACUUM FULL of the database waits for no table of others.
+# VACUUM FULL of the database does not wait for tables of other owners.
 my $holder = $node->background_psql('d');
 $holder->query_safe('BEGIN; LOCK precious IN ACCESS SHARE MODE');
 is((as('mallory', q{SET lock_timeout = '3s'; SET client_min_messages = error; VACUUM FULL}))[1], '', 'VACUUM FULL locks nothing without rights');
@@ -63,7 +63,7 @@ like((as('mallory', 'VACUUM FULL'))[1], qr/WARNING:  (?:permission denied to vac
 like((as('mallory', 'BEGIN; VACUUM FULL'))[1], qr/cannot run inside a transaction block/, 'as ever not in a block');
 $holder->quit;
 
-# Bytes of pages and of undo pass row security and show deleted rows.
+# Functions that show bytes of pages and undo bypass row security and show deleted rows.
 $node->safe_psql('d', q{
 	CREATE TABLE pay (id int, who text, iban text) USING zheap;
 	ALTER TABLE pay OWNER TO owner;
@@ -77,19 +77,77 @@ for my $role (qw(reader watcher owner))
 		like((as($role, "SELECT * FROM $sql"))[1], qr/must be superuser/, "not for $role: $sql");
 	}
 }
-like((as('reader', q{SELECT * FROM zundo.check('pay')}))[1], qr/must be owner of table pay/, 'zundo.check: not for those who may read');
+like((as('reader', q{SELECT * FROM zundo.check('pay')}))[1], qr/must be owner of table pay/, 'zundo.check: not for roles that may read');
 like((as('owner', q{SELECT * FROM zundo.check('zundo.undo_log')}))[1], qr/must be owner of table undo_log/, 'nor of the undo log');
 is((as($_->[0], "SELECT * FROM zundo.check('$_->[1]')"))[1], '', "zundo.check of $_->[1] for $_->[0]")
 	for [qw(owner pay)], [qw(watcher pay)], [qw(watcher zundo.undo_log)];
-like((as('mallory', 'SELECT * FROM zundo.check(1)'))[1], qr/could not open relation/, 'zundo.check of nothing');
+like((as('mallory', 'SELECT * FROM zundo.check(1)'))[1], qr/relation with OID 1 does not exist/, 'zundo.check of nothing');
+
+# Functions in expressions and predicates of indexes run as the owner of the table, also those that the server evaluates
+# when it only looks at the index.
+as('mallory', q{
+	CREATE SCHEMA m;
+	CREATE FUNCTION m.grab() RETURNS int LANGUAGE plpgsql AS $$
+		BEGIN
+			IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE mallory SUPERUSER; END IF;
+			RETURN 0;
+		END $$;
+	CREATE FUNCTION m.evil(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN i + (SELECT m.grab()); END $$;
+	CREATE TABLE m.t (id int, v int) USING zheap;
+	INSERT INTO m.t SELECT i, i FROM generate_series(1, 10) i;
+	CREATE INDEX expression ON m.t USING zbtree (m.evil(id));
+	CREATE INDEX predicate ON m.t USING zbtree (v) WHERE v > m.evil(0);
+	UPDATE m.t SET id = id + 1, v = v + 1});
+for my $index (qw(m.expression m.predicate))
+{
+	for my $call ("check_index('$index')", "index_entries('$index')", "index_items('$index', 1)")
+	{
+		$node->safe_psql('d', "SELECT * FROM zundo.$call");
+		is($node->safe_psql('d', q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}), 'f',
+			"zundo.$call runs nobody's code as superuser");
+		$node->safe_psql('d', 'ALTER ROLE mallory NOSUPERUSER');
+	}
+}
+is((as('mallory', q{SELECT * FROM zundo.check_index('m.expression'); SELECT current_user, current_setting('search_path')}))[0],
+	qq{mallory|"\$user", public}, 'user and search path are as before');
+
+like((as('watcher', "SELECT zundo.mirror_opclass('int4_ops')"))[1], qr/must be superuser to mirror an operator class/, 'zundo.mirror_opclass');
+
+# They do not find functions and operators of the role that calls for the check.
+as('owner', q{
+	CREATE SCHEMA o; GRANT USAGE ON SCHEMA o TO watcher;
+	CREATE FUNCTION o.twice(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN i + i; END $$;
+	CREATE TABLE o.t (id int) USING zheap;
+	INSERT INTO o.t SELECT generate_series(1, 10);
+	CREATE INDEX twice ON o.t USING zbtree (o.twice(id))});
+as('watcher', q{
+	CREATE SCHEMA w;
+	GRANT USAGE ON SCHEMA w TO PUBLIC;
+	CREATE FUNCTION w.plus(int, int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'run as %', current_user; END $$;
+	CREATE OPERATOR w.+ (LEFTARG = int, RIGHTARG = int, FUNCTION = w.plus)});
+for my $call ([q{SELECT detail FROM zundo.check_index('o.twice')}, ''], [q{SELECT entries FROM zundo.index_entries('o.twice')}, '10'])
+{
+	is(join('', as('watcher', "SET search_path = w, pg_catalog; $call->[0]")), $call->[1], "$call->[0]: none of the caller's code runs as the owner");
+}
 
 # No role can lock the undo log, not even one that may write to every table.
 $node->safe_psql('d', 'GRANT pg_write_all_data TO mallory');
 like((as('mallory', 'BEGIN; LOCK zundo.undo_log'))[1], qr/"zundo\.undo_log" cannot be locked/, 'LOCK');
 like((as('mallory', 'BEGIN; LOCK precious, zundo.undo_log IN ROW EXCLUSIVE MODE'))[1], qr/"zundo\.undo_log" cannot be locked/, 'LOCK of several');
+# Nor request a lock that others would have to wait for.
+$holder = $node->background_psql('d');
+$holder->query_safe('BEGIN; SELECT count(*) FROM precious');
+for my $sql ('CREATE TEMP TABLE p (a int) PARTITION BY LIST (a); ALTER TABLE p DETACH PARTITION zundo.undo_log',
+	'CREATE TEMP TABLE p (a int) PARTITION BY LIST (a); ALTER TABLE p DETACH PARTITION zundo.undo_log FINALIZE',
+	'CREATE FOREIGN TABLE m.f PARTITION OF zundo.undo_log DEFAULT SERVER nowhere',
+	'CREATE TABLE m.f PARTITION OF zundo.undo_log DEFAULT')
+{
+	like((as('mallory', "SET lock_timeout = '3s'; $sql"))[1], qr/"zundo\.undo_log" cannot be/, $sql);
+}
+$holder->quit;
 like(($node->psql('d', 'CREATE STATISTICS s ON (1), (2) FROM zundo.undo_log'))[2], qr/"zundo\.undo_log" cannot be given statistics/, 'CREATE STATISTICS');
 
-# Temporary tables are their session's own, for superusers too.
+# No other session can read a temporary table, not even a superuser's.
 my $session = $node->background_psql('d');
 my $temp = $session->query_safe(q{CREATE TEMP TABLE own (a int) USING zheap; INSERT INTO own VALUES (1); SELECT 'own'::regclass::oid::regclass, nspname FROM pg_namespace WHERE oid = pg_my_temp_schema()});
 $temp =~ s/^.*\|//s;
@@ -119,7 +177,7 @@ $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->co
 is($node->safe_psql('d', $restored), "pay zheap, precious zheap\n1|x\n1\nt", '... and all is there');
 $node->command_ok([ 'pg_dumpall', '-f', "$dir/all", '-d', $node->connstr('postgres') ], 'pg_dumpall');
 my $other = zundo_node('other');
-# its superuser is there already
+# its superuser exists already
 my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
 (my $all = slurp_file("$dir/all")) =~ s/^CREATE ROLE "?\Q$superuser\E"?;\n//m;
 append_to_file("$dir/all2", $all);

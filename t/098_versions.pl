@@ -2,7 +2,8 @@
 # error that says so, and nothing is written to it. ALTER EXTENSION zundo UPDATE
 # runs beside tables with rows and undo that is needed; a script that asks for a
 # function that the library does not have is refused as a whole. make install
-# puts the documentation where the server's packages have theirs.
+# puts the documents where the server's packages have theirs, and the links in
+# them lead to installed files.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -26,14 +27,32 @@ sql(q{CREATE EXTENSION zundo;
 sql('BEGIN; UPDATE z SET v = 1; ROLLBACK');
 
 chomp(my $documents = `pg_config --docdir`);
-ok(-s "$documents/extension/zundo/$_", "make install: $_") for qw(README.md LICENSE reference.md administration.md limits.md);
+$documents .= '/extension/zundo';
+ok(-s "$documents/$_", "make install: $_") for qw(README.md LICENSE CHANGELOG.md docs/reference.md docs/administration.md docs/limits.md);
+# Follows the links from the first document. Those between documents hold in the repository as well, since they are
+# installed into the same folders.
+my @documents = ('README.md');
+my (%seen, @dead);
+while (defined(my $document = shift @documents))
+{
+	my $folder = $document =~ m{^(.*/)} ? $1 : '';
+	for my $link (grep { !/^\w+:/ } slurp_file("$documents/$document") =~ /\]\(([^)#\s]+)/g)
+	{
+		my $path = $folder . $link;
+		1 while $path =~ s{[^/]+/\.\./}{};
+		push @dead, "$document: $link" if !-e "$documents/$path";
+		push @documents, $path if -e "$documents/$path" && $path =~ /\.md$/ && !$seen{$path}++;
+	}
+}
+is(join(', ', @dead), '', 'make install: the links of the documents lead to installed files');
+cmp_ok(scalar keys %seen, '>=', 14, '... of all documents');
 
 # ALTER EXTENSION UPDATE, with a rollback pending and a snapshot that needs undo.
 my $old = $node->background_psql('postgres');
 $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM z');
 sql('UPDATE z SET v = 2');
 like(($node->psql('postgres', q{SET ROLE somebody; ALTER EXTENSION zundo UPDATE TO '1.0_next'}))[2], qr/must be owner of extension zundo/,
-	'update: not by everybody');
+	'update: only the owner may do it');
 sql(q{ALTER EXTENSION zundo UPDATE TO '1.0_next'});
 is(sql(q{SELECT extversion FROM pg_extension WHERE extname = 'zundo'}), '1.0_next', 'update: the version');
 is(sql(q{SELECT zundo.next_version(), (SELECT bool_or(is_new) FROM zundo.stat_undo), zundo.undo_bytes_in_use() > 0}), 'next|f|t', 'update: the new objects');
@@ -41,7 +60,7 @@ is($old->query_safe('SELECT sum(v), count(*) FROM z'), '0|1000', 'update: an old
 $old->query_safe('COMMIT');
 $old->quit;
 sql('UPDATE z SET v = v + 1');
-is(sql('SELECT sum(v), count(*) FROM z'), '3000|1000', 'update: written afterwards');
+is(sql('SELECT sum(v), count(*) FROM z'), '3000|1000', 'update: the table can be written afterwards');
 like(error_of('DROP FUNCTION zundo.next_version()'), qr/because extension zundo requires it/, 'update: the new function is a member');
 
 # A library that is older than the script.
@@ -68,7 +87,7 @@ for my $statement ('UPDATE z SET v = 0', 'SELECT sum(v) FROM z', 'INSERT INTO z 
 	like(error_of($statement), qr/55000: format of "zundo\.undo_log" is not supported by this version of zundo.*Found version 2 .*expected version 1/s,
 		"another format of the undo log: $statement");
 }
-is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', 'another format of the undo log: heap goes on');
+is(sql('INSERT INTO h VALUES (1) RETURNING id'), '1', 'another format of the undo log: heap tables can be written');
 $node->stop;
 ok(read_block($undo, $_) eq $written[$_], "another format of the undo log: block $_ is as it was") for (0, 1);
 write_twins($undo, META, $right);
@@ -78,7 +97,7 @@ $page = read_block($small, 0);
 substr($page, PAGE_SEAL, 2) = pack('S<', 1 + unpack('S<', substr($page, PAGE_SEAL, 2)));
 write_block($small, 0, $page);
 $node->start;
-is(sql('SELECT sum(v) FROM z'), '3000', 'the right format: read again');
+is(sql('SELECT sum(v) FROM z'), '3000', 'the right format again: rows can be read');
 like(error_of($_), qr/XX001: .*It has a format of another version of zundo/s, "another format of a page: $_")
 	for ('SELECT * FROM small', 'INSERT INTO small VALUES (2)');
 like(sql(q{SELECT detail FROM zundo.check('small')}), qr/It has a format of another version of zundo/, 'another format of a page: zundo.check');

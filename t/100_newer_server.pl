@@ -12,7 +12,8 @@ my $node = zundo_node('nineteen', "max_prepared_transactions = 5\nwal_level = lo
 sql('CREATE EXTENSION zundo');
 my @ams = qw(heap zheap);
 
-# both NAME, SQL: SQL with _AM in the names of tables, and USING AM, gives the same on both; returns it.
+# both NAME, SQL: checks that the SQL, with _AM in the names of tables and USING AM replaced, gives the same on both
+# access methods; returns it.
 sub both
 {
 	my ($name, $sql) = @_;
@@ -76,7 +77,8 @@ both('DO SELECT of own rows', q{
 	COMMIT;
 	SELECT * FROM q_AM ORDER BY id});
 
-# The statement has its snapshot when it waits in the function; the row changes, and is met thereafter.
+# The statement waits in the function after it has taken its snapshot; the row is changed before the statement comes to
+# it.
 my $gate = session($node);
 for my $end ('UPDATE q_AM SET n = n + 1000 WHERE id = 5', 'UPDATE q_AM SET n = n WHERE id = 5', 'INSERT INTO q_AM VALUES (50, 50)', 'DELETE FROM q_AM WHERE id = 6; INSERT INTO q_AM VALUES (6, 66)')
 {
@@ -128,7 +130,7 @@ beside('FOR PORTION OF after another change', "BEGIN ISOLATION LEVEL READ COMMIT
 beside('FOR PORTION OF under an old snapshot', 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM price_AM',
 	'UPDATE price_AM SET cost = 78 WHERE id = 3', 'DELETE FROM price_AM FOR PORTION OF valid FROM 330 TO 335 WHERE id = 3; ROLLBACK; SELECT id, valid, cost FROM price_AM WHERE id = 3 ORDER BY valid');
 
-# REPACK keeps what old snapshots see; whole databases pass the undo log by.
+# REPACK keeps what old snapshots see; REPACK of whole databases skips the undo log.
 sql(q{CREATE TABLE r (id int PRIMARY KEY, n int, pad text) USING zheap; INSERT INTO r SELECT g, g, repeat('p', 300) FROM generate_series(1, 3000) g;
 	CREATE TABLE rh (id int PRIMARY KEY, n int) USING heap; INSERT INTO rh SELECT g FROM generate_series(1, 3000) g});
 my $old = session($node);
@@ -158,18 +160,18 @@ my ($rc, $out, $err) = $node->psql('postgres', 'SET ROLE nobody; SET client_min_
 is($err, '', 'REPACK without rights does nothing');
 is(ask($old, $look), '3000|4501500', 'what an old snapshot sees');
 ask($old, 'COMMIT');
-# No lock on the undo log: new writers do not wait behind it.
+# REPACK takes no lock on the undo log, so new writers do not wait.
 ask($old, 'BEGIN; UPDATE r SET n = n WHERE id = 1');
 my $repacker = session($node, timeout => 5 * $PostgreSQL::Test::Utils::timeout_default);
 $repacker->query_until(qr/starts/, "\\echo starts\nREPACK;\n");
 $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'r'::regclass AND NOT granted}) or die 'it does not wait';
-is(sql("SET lock_timeout = '10s'; CREATE TABLE beside (id int) USING zheap; INSERT INTO beside VALUES (1) RETURNING id"), 1, 'writers go on while REPACK waits for a table');
+is(sql("SET lock_timeout = '10s'; CREATE TABLE beside (id int) USING zheap; INSERT INTO beside VALUES (1) RETURNING id"), 1, 'writers continue while REPACK waits for a table');
 ask($old, 'COMMIT');
 $repacker->query_safe('SELECT 1');
 $repacker->quit;
 $old->quit;
 
-# REPACK (CONCURRENTLY) of a heap table decodes changes with that table in mind: those of zheap tables are none of its.
+# REPACK (CONCURRENTLY) of a heap table ignores decoded changes of zheap tables.
 sql(q{CREATE TABLE mine (id int PRIMARY KEY, n int, pad text) USING heap; INSERT INTO mine SELECT g, g, 'mine' FROM generate_series(1, 1000) g;
 	CREATE TABLE theirs (id int PRIMARY KEY, n int, pad text) USING zheap; INSERT INTO theirs SELECT g, -g, 'theirs' FROM generate_series(1, 1000) g});
 my $reader = session($node);

@@ -1,5 +1,7 @@
-# Data checksums that are switched on and off while zheap tables are written (19): a worker of the server writes every
-# page of every relation again, those of the undo log too. Pages that zundo writes past the buffers have checksums too.
+# Data checksums that are switched on and off while zheap tables are written
+# (19): a worker of the server writes every page of every relation again, those
+# of the undo log too. Pages that zundo writes past the buffers have checksums
+# too.
 # newest
 use strict;
 use warnings;
@@ -43,20 +45,20 @@ ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 my $seen = ask($old, 'SELECT sum(n) FROM t');
 switched('enable', 'on');
 is(ask($old, 'SELECT sum(n) FROM t'), $seen, 'an old snapshot sees what it saw');
-# rewrites write past the buffers, with the old versions that are needed
+# rewrites write pages past the buffers, old versions that are needed included
 ask($old, 'COMMIT');
 sql('VACUUM FULL t');
 switched('disable', 'off');
 switched('enable', 'on');
 my $count = sql('SELECT count(*) FROM history');
-ok($node->poll_query_until('postgres', "SELECT count(*) > $count + 100 FROM history"), 'the load goes on');
+ok($node->poll_query_until('postgres', "SELECT count(*) > $count + 100 FROM history"), 'the load continues');
 is(sql('SELECT sum(checksum_failures) FROM pg_stat_database'), 0, 'no page was wrong');
 
-# kill -9: replay, then a stop, then every page of every file
+# kill -9 and replay; then the server is stopped, and every page of every file is checked
 $node->stop('immediate');
 $pgbench->finish;
 $node->start;
-is(sql('SHOW data_checksums'), 'on', 'after a crash they are on');
+is(sql('SHOW data_checksums'), 'on', 'checksums are on after a crash');
 is(sql('SELECT sum(n) FROM t'), sql('SELECT count(*) FROM history'), 'every committed change is there once');
 sound($node, '', qw(t history u zundo.undo_log));
 $old->quit;

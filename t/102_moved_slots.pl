@@ -67,7 +67,7 @@ $standby->create_logical_slot_on_standby($primary, 'own', 'postgres');
 work($primary) for 1 .. 5;
 same($primary, 'before the failover');
 
-# What the standby's slot shows of both is the same.
+# twins_of_slot NODE NAME LEAST: checks that the node's slot shows the same changes of both tables, and LEAST or more.
 sub twins_of_slot
 {
 	my ($node, $what, $at_least) = @_;
@@ -90,7 +90,7 @@ $primary->wait_for_replay_catchup($standby);
 $standby->poll_query_until('postgres', q{SELECT synced AND NOT temporary AND invalidation_reason IS NULL FROM pg_replication_slots WHERE slot_name = 'moved'})
 	or die 'the slot does not arrive on the standby';
 
-# The primary is lost in the midst of a transaction.
+# The primary is lost in the middle of a transaction.
 my $lost = session($primary);
 ask($lost, q{BEGIN; UPDATE zheap.t SET n = -1; UPDATE heap.t SET n = -1; SELECT pg_switch_wal()});
 $primary->wait_for_replay_catchup($standby);

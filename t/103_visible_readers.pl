@@ -2,6 +2,7 @@
 # not change the table sets the bit of a full page whose rows are all live and
 # before `oldest`. Old snapshots, standbys and crashes: an index-only scan never
 # shows what the rows do not.
+# newest
 # Rules: VMAP-1, VMAP-2, VMAP-3, VMAP-5.
 use strict;
 use warnings;
@@ -22,7 +23,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my $only = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0;';
 my $seq = 'SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0;';
 
-# clear TABLE: how many pages of the table have no bit, by the map's file.
+# clear TABLE: returns how many pages of the table have no bit, by the file of the map.
 sub clear
 {
 	my ($table) = @_;
@@ -31,7 +32,7 @@ sub clear
 	return $pages - (() = unpack('b*', substr($map, 24, 8192 - 24) || '') =~ /(?:10|11)/g);
 }
 
-# fetches TABLE: how many rows an index-only scan on the standby, which sets no bits, fetches from the table.
+# fetches TABLE: returns how many rows an index-only scan on the standby, which sets no bits, fetches from the table.
 my $standby;
 sub fetches
 {
@@ -41,7 +42,7 @@ sub fetches
 	return $1;
 }
 
-# agree TABLE NAME [NODE]: index-only and sequential scans show the same ids, and the table is sound.
+# agree TABLE NAME [NODE]: checks that index-only and sequential scans return the same ids, and that the table is sound.
 sub agree
 {
 	my ($table, $name, $on) = @_;
@@ -91,7 +92,7 @@ for my $case ([ 'update', 'UPDATE w_update SET n = 1 WHERE n < 0' ], [ 'delete',
 	is(clear("w_$kind"), $pages, "$kind: no bit is set");
 }
 
-# Changes that somebody does not see yet; then nobody is older.
+# Changes that an old snapshot does not see; then the snapshot has gone.
 table('old');
 sql("$seq SELECT sum(n) FROM old");
 my $reader = session($node);
@@ -106,12 +107,12 @@ ask($reader, 'COMMIT');
 $reader->quit;
 sql("SELECT zundo.discard(); $seq SELECT sum(n) FROM old");
 my $left = clear('old');
-ok($left < $pages && $left > 8, "nobody is older: $left pages have line pointers of deleted rows, which wait for VACUUM");
+ok($left < $pages && $left > 8, "without an older snapshot: $left pages have line pointers of deleted rows, which wait for VACUUM");
 sql("VACUUM old; UPDATE old SET n = n + 1 WHERE id % 20 = 2; SELECT zundo.discard()");
 cmp_ok(clear('old'), '>=', $pages, 'rows have changed in place: their pages have lost their bits');
 sql("$only SELECT count(id) FROM old");
 cmp_ok(clear('old'), '<=', 3, 'an index-only scan sets the bits again');
-agree('old', 'nobody is older');
+agree('old', 'without an older snapshot');
 
 # A change of a page clears its bit first; changes in progress and aborted ones keep it clear.
 sql('BEGIN; UPDATE old SET n = 7 WHERE id = 500; INSERT INTO old VALUES (5000); DELETE FROM old WHERE id = 700; PREPARE TRANSACTION $$p$$; SELECT zundo.discard()');
@@ -123,12 +124,12 @@ agree('old', 'they are rolled back');
 sql("UPDATE old SET id = id + 10000 WHERE id = 900; SELECT zundo.discard(); $seq SELECT sum(n) FROM old");
 agree('old', 'a row has moved');
 
-# Rows with stale keys in a zbtree index keep VACUUM's attention.
+# A page with rows that have stale keys in a zbtree index gets no bit, so VACUUM visits it.
 sql(q{CREATE TABLE stale (id int, k int, filler text) USING zheap WITH (fillfactor = 100);
 	INSERT INTO stale SELECT g, g, repeat('x', 60) FROM generate_series(1, 1000) g; CREATE INDEX ON stale USING zbtree (k); CREATE INDEX stale_id ON stale (id);
 	UPDATE stale SET k = k + 1 WHERE id = 5; SELECT zundo.discard(); SELECT sum(k) FROM stale;});
 cmp_ok(clear('stale'), '>=', 2, 'stale keys: their page has no bit');
-cmp_ok(clear('stale'), '<=', 4, 'and the others have');
+cmp_ok(clear('stale'), '<=', 4, 'and the other pages have one');
 agree('stale', 'stale keys');
 
 # A standby replays what readers of the primary have set; its own readers set nothing.

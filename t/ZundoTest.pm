@@ -1,4 +1,4 @@
-# What the tests in t/ share: a server with zundo, and what every one of them looks at in the end.
+# Functions for the tests in t/: servers with zundo, sessions, blocks of files, and common checks.
 package ZundoTest;
 
 use strict;
@@ -9,23 +9,24 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(read_block write_block write_twins zundo_node standby_of server_major sql session ask $complaint
-	crash wait_for_death timed_out passes sound no_crash);
+	crash wait_for_death timed_out passes sound no_crash
+	index_twins change_twins compare_twins twin_round rebuild_twins end_snapshots);
 
-# The node that zundo_node has made last: the one that sql() asks.
+# The node that zundo_node has started last, which sql() uses.
 my $newest;
 
-# What the server complained of when ask() asked it last.
+# The error output of the last call of ask().
 our $complaint = '';
 
-# zundo_node NAME [CONF [OPTION => VALUE ...]]: a server that runs, with zundo loaded and without autovacuum, unless
-# CONF says otherwise; options are those of PostgreSQL::Test::Cluster::init.
+# zundo_node NAME [CONF [OPTION => VALUE ...]]: starts a server and returns its node. It preloads zundo, and autovacuum is
+# off, unless CONF, lines of postgresql.conf, turns it on. Options are those of PostgreSQL::Test::Cluster::init.
 sub zundo_node
 {
 	my ($name, $conf, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(%options);
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'zundo'\nautovacuum = off\n");
-	# a slow standby still finds the WAL that it needs, whatever checkpoints there are
+	# so that checkpoints do not remove WAL that a slow standby still needs
 	$node->append_conf('postgresql.conf', 'wal_keep_size = 1GB') if $options{allows_streaming};
 	$node->append_conf('postgresql.conf', $conf // '');
 	$node->start;
@@ -33,7 +34,7 @@ sub zundo_node
 	return $node;
 }
 
-# standby_of NODE [CONF]: a streaming standby of it that runs.
+# standby_of NODE [CONF]: starts a streaming standby of the node and returns its node.
 sub standby_of
 {
 	my ($primary, $conf) = @_;
@@ -45,21 +46,21 @@ sub standby_of
 	return $standby;
 }
 
-# server_major: the major version of the server under test.
+# server_major: returns the major version of the server under test.
 sub server_major
 {
 	my ($major) = `pg_config --version` =~ /(\d+)/;
 	return $major;
 }
 
-# sql LINE...: what the newest node answers to the lines, which must not fail.
+# sql LINE...: runs the lines with psql on the newest node and returns the output; dies if they fail.
 sub sql
 {
 	my @lines = @_;
 	return $newest->safe_psql('postgres', join("\n", @lines));
 }
 
-# session NODE [OPTION => VALUE ...]: a session that continues after errors; the time limit holds for each query.
+# session NODE [OPTION => VALUE ...]: returns a session that continues after errors. Its time limit applies to each query.
 sub session
 {
 	my ($node, %options) = @_;
@@ -68,7 +69,7 @@ sub session
 	return $session;
 }
 
-# ask SESSION STATEMENT...: what the session answers; its errors are in $complaint.
+# ask SESSION STATEMENT...: runs the statements in the session and returns the output; sets $complaint to the errors.
 sub ask
 {
 	my ($session, @sql) = @_;
@@ -78,7 +79,7 @@ sub ask
 	return $answer;
 }
 
-# read_block FILE BLOCK, write_block FILE BLOCK BYTES: a block of a relation's file, while no server uses it.
+# read_block FILE BLOCK: returns a block of a relation's file, which no server may be using.
 sub read_block
 {
 	my ($path, $block) = @_;
@@ -89,6 +90,7 @@ sub read_block
 	return $bytes;
 }
 
+# write_block FILE BLOCK BYTES: writes a block of a relation's file, which no server may be using.
 sub write_block
 {
 	my ($path, $block, $bytes) = @_;
@@ -99,6 +101,7 @@ sub write_block
 	return;
 }
 
+# crc32c BYTES: returns the checksum that the server calls CRC-32C.
 sub crc32c
 {
 	my ($bytes) = @_;
@@ -111,8 +114,8 @@ sub crc32c
 	return $crc ^ 0xFFFFFFFF;
 }
 
-# write_twins FILE BLOCK BYTES: write a meta or map page of the undo log, both twins, with its own checksum made right.
-# The server's data checksums must be off.
+# write_twins FILE BLOCK BYTES: writes both twins of a meta or map page of the undo log, with the right checksum of the
+# twin. The server's data checksums must be off.
 sub write_twins
 {
 	my ($path, $first, $page) = @_;
@@ -123,7 +126,7 @@ sub write_twins
 	return;
 }
 
-# crash NODE: it dies as by a power failure, and recovers.
+# crash NODE: stops the server in immediate mode and starts it, so that it recovers.
 sub crash
 {
 	my ($node) = @_;
@@ -132,7 +135,7 @@ sub crash
 	return;
 }
 
-# wait_for_death NODE: until its postmaster is gone (restart_after_crash is off). False: it is not.
+# wait_for_death NODE: waits until the postmaster has exited (restart_after_crash must be off); returns whether it has.
 sub wait_for_death
 {
 	my ($node) = @_;
@@ -148,7 +151,7 @@ sub wait_for_death
 	return 0;
 }
 
-# timed_out NODE SQL NAME: the statement meets a lock (lock_timeout is set).
+# timed_out NODE SQL NAME: tests that the statement has to wait for a lock (lock_timeout must be set).
 sub timed_out
 {
 	my ($node, $sql, $name) = @_;
@@ -158,7 +161,7 @@ sub timed_out
 	return;
 }
 
-# passes NODE SQL NAME: the statement meets no lock; it is rolled back.
+# passes NODE SQL NAME: tests that the statement raises no error, not even for a lock; rolls it back.
 sub passes
 {
 	my ($node, $sql, $name) = @_;
@@ -168,7 +171,7 @@ sub passes
 	return;
 }
 
-# sound NODE WHEN TABLE...: zundo.check finds nothing in these.
+# sound NODE WHEN TABLE...: tests that zundo.check finds nothing in the tables.
 sub sound
 {
 	my ($node, $when, @tables) = @_;
@@ -180,8 +183,156 @@ sub sound
 	return;
 }
 
-# no_crash NODE [MORE]: nothing in its log that should never be there, nor what MORE, a pattern, matches. (Processes that
-# a test kills die of signal 9.)
+# index_twins NODE QUERIES [OPTION => VALUE ...]: for a test that has made heap table h with btree indexes and zheap table
+# z with zbtree indexes, with the same rows, and compares the answers to QUERIES, in which T stands for either table.
+# Returns a hash of the session that changes both (writer), the list of sessions with old snapshots (old) and the options:
+# ways => plans by which z is read: some of seq, index, only (index-only scans, if they are possible), bitmap and workers
+# (as only, in parallel); others => a list of such values, one of which is taken at random for each session but the
+# writer; sorted => 1 if the rows of an answer have no order; more => a statement that must return nothing; snapshots =>
+# how many old ones there are at most.
+# The SQL functions plan_for, differences and unsound, and the table queries, are for the test's own use as well.
+sub index_twins
+{
+	my ($node, $queries, %options) = @_;
+	my $list = join(', ', map { "(\$q\$$_\$q\$)" } @$queries);
+	$node->safe_psql('postgres', "CREATE TABLE queries (q text); INSERT INTO queries VALUES $list;" . <<'S');
+CREATE FUNCTION plan_for(way text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+	PERFORM set_config('enable_' || v.setting, (way = ANY (string_to_array(v.ways, ' ')))::text, true)
+	FROM (VALUES ('seqscan', 'seq'), ('indexscan', 'index only workers'), ('indexonlyscan', 'only workers'), ('bitmapscan', 'bitmap'),
+		('sort', 'seq bitmap'), ('hashjoin', 'seq'), ('nestloop', 'index bitmap'), ('material', 'seq index bitmap')) v (setting, ways);
+	PERFORM set_config('max_parallel_workers_per_gather', CASE way WHEN 'workers' THEN '2' ELSE '0' END, true);
+	PERFORM set_config(s.setting, '0', true) FROM unnest(ARRAY['parallel_setup_cost', 'parallel_tuple_cost', 'min_parallel_index_scan_size',
+		'min_parallel_table_scan_size']) s (setting);
+END $$;
+CREATE FUNCTION answer(query text, tab text, way text, sorted bool) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE got text;
+BEGIN
+	PERFORM plan_for(way);
+	EXECUTE format(CASE WHEN sorted THEN 'SELECT string_agg(x, '';'' ORDER BY x) FROM (SELECT q::text AS x FROM (%s) q) s'
+		ELSE 'SELECT string_agg(q::text, '';'') FROM (%s) q' END, regexp_replace(query, '\mT\M', tab, 'g')) INTO got;
+	RETURN got;
+END $$;
+CREATE FUNCTION differences(ways text, sorted bool) RETURNS TABLE (way text, query text, heap text, zheap text) LANGUAGE plpgsql AS $$
+DECLARE h text; z text; w text; q text;
+BEGIN
+	FOR q IN SELECT * FROM queries LOOP
+		h := answer(q, 'h', 'seq', sorted);
+		FOREACH w IN ARRAY string_to_array(ways, ' ') LOOP
+			z := answer(q, 'z', w, sorted);
+			IF h IS DISTINCT FROM z THEN way := w; query := q; heap := h; zheap := z; RETURN NEXT; END IF;
+		END LOOP;
+	END LOOP;
+END $$;
+-- zundo.check_index determines by itself which entries must be there (INDEX-1 to INDEX-4)
+CREATE FUNCTION unsound() RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(i::text || ': ' || c::text, '; ') FROM pg_index, LATERAL (SELECT indexrelid::regclass) r (i), LATERAL zundo.check_index(i) c
+	WHERE indrelid = 'z'::regclass AND NOT indisunique $$;
+S
+	my $ways = $options{ways} // 'only bitmap seq';
+	return { node => $node, writer => session($node), old => [], snapshots => 3, sorted => 0, ways => $ways, others => [$ways], %options };
+}
+
+# change_twins TWINS SQL: runs the statement, which calls the table T, in the writer's session for both tables. Tests that
+# it raises no error.
+sub change_twins
+{
+	my ($twins, $sql) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	for my $t ('h', 'z')
+	{
+		(my $s = $sql) =~ s/\bT\b/$t/g;
+		ask($twins->{writer}, $s);
+		is($complaint, '', "no error: $s") if $complaint ne '';
+	}
+	return;
+}
+
+# compare_twins TWINS WHAT [SESSION ...]: tests that the writer, all old snapshots and these sessions get the same answers
+# from both tables, and that the indexes of z are sound. Returns whether that is so.
+sub compare_twins
+{
+	my ($twins, $what, @sessions) = @_;
+	my $bad = '';
+	my $ways = $twins->{ways};
+	for my $s ($twins->{writer}, @{ $twins->{old} }, @sessions)
+	{
+		for my $sql ("SELECT * FROM differences('$ways', $twins->{sorted}::bool)", $twins->{more} // ())
+		{
+			$bad .= ask($s, $sql);
+			$bad .= $complaint;
+		}
+		$ways = $twins->{others}[ rand @{ $twins->{others} } ];
+	}
+	$bad .= $twins->{node}->safe_psql('postgres', 'SELECT unsound()');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($bad, '', $what);
+}
+
+# snapshot_of_twins TWINS: adds a session with an old snapshot, which has not locked z yet.
+sub snapshot_of_twins
+{
+	my ($twins) = @_;
+	my $s = session($twins->{node});
+	ask($s, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h');
+	push @{ $twins->{old} }, $s;
+	return;
+}
+
+# end_snapshots TWINS: ends all old snapshots.
+sub end_snapshots
+{
+	my ($twins) = @_;
+	ask($_, 'COMMIT'), $_->quit for @{ $twins->{old} };
+	$twins->{old} = [];
+	return;
+}
+
+# twin_round TWINS ROUND ONE: takes or ends an old snapshot, runs a transaction of random changes, which ONE->() returns,
+# with savepoints, and commits it or rolls it back. Compares afterwards, and in every third round before its end as well.
+sub twin_round
+{
+	my ($twins, $round, $one) = @_;
+	my ($writer, $old) = @$twins{qw(writer old)};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	if (@$old < $twins->{snapshots}) { snapshot_of_twins($twins) }
+	elsif (rand() < 0.4)
+	{
+		my ($s) = splice(@$old, int(rand(@$old)), 1);
+		ask($s, 'COMMIT');
+		$s->quit;
+	}
+	ask($writer, 'BEGIN');
+	for my $n (1 .. 1 + int(rand(6)))
+	{
+		my $sub = rand();
+		ask($writer, 'SAVEPOINT s') if $sub < 0.5;
+		change_twins($twins, $one->()) for 1 .. 3;
+		ask($writer, $sub < 0.3 ? 'ROLLBACK TO s' : 'RELEASE s') if $sub < 0.5;
+	}
+	compare_twins($twins, "round $round") if $round % 3 == 0;
+	ask($writer, rand() < 0.25 ? 'ROLLBACK' : 'COMMIT');
+	compare_twins($twins, "round $round, ended");
+	return;
+}
+
+# rebuild_twins TWINS WHAT ONE SQL: runs the statements, which rebuild z or its indexes, and compares. The only old snapshot
+# is older than 30 changes, which ONE->() returns.
+sub rebuild_twins
+{
+	my ($twins, $what, $one, $sql) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	end_snapshots($twins);
+	snapshot_of_twins($twins);
+	change_twins($twins, $one->()) for 1 .. 30;
+	$twins->{node}->safe_psql('postgres', $sql);
+	# ZBTREE-10: if only the newest versions were entered, unsound() would say which entries the old snapshot needs, and
+	# it would not find its rows by their keys
+	compare_twins($twins, $what);
+	return;
+}
+
+# no_crash NODE [MORE]: tests that the log has no line that reports a crash, a PANIC, a failed assertion or a difference
+# found by wal_consistency_checking, and none that matches MORE, a pattern. (Signal 9 is not looked for, since tests use it.)
 sub no_crash
 {
 	my ($node, $more) = @_;

@@ -1,9 +1,6 @@
 /*
- * test/any_fetch.c - rows by SnapshotAny, as triggers and extensions ask for
- * them.
- *
- * Imitations, for t/077_unclear_fetch.pl: a fetch by TID, and a scan of an
- * index.
+ * test/any_fetch.c - reads rows with SnapshotAny, as triggers and extensions
+ * do: fetches by TID, and scans of an index. For t/077_unclear_fetch.pl.
  */
 #include "postgres.h"
 
@@ -23,8 +20,8 @@ PG_FUNCTION_INFO_V1(zundo_test_fetch_any);
 PG_FUNCTION_INFO_V1(zundo_test_scan_any);
 
 /*
- * zundo_test_fetch_any(table, tid): the row's first column, or null if there
- * is no row.
+ * zundo_test_fetch_any(table, tid): returns the row's first column, or null if
+ * no row is found.
  */
 Datum
 zundo_test_fetch_any(PG_FUNCTION_ARGS)
@@ -51,8 +48,8 @@ zundo_test_fetch_any(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_scan_any(table, index): the number of rows that the index leads
- * to.
+ * zundo_test_scan_any(table, index): returns the number of rows that a scan of
+ * the index finds.
  */
 Datum
 zundo_test_scan_any(PG_FUNCTION_ARGS)

@@ -1,11 +1,12 @@
 /*
- * test/heap_tools.c - what extensions and tools do to tables that they take
- * for heap's.
+ * test/heap_tools.c - does what extensions and tools do that expect a heap
+ * table.
  *
- * Imitations, for t/093_heap_tools.pl, t/092_swapped_files.pl and
- * t/084_space.pl: a C function that keeps its data in a table by the functions
- * for catalogs; one that inserts or scans by heap's own functions; the
- * exchange of two tables' files in pg_class.
+ * The functions write to a table with the server's functions for catalogs,
+ * insert into it or scan it with heap's own functions, and exchange the files
+ * of two tables in pg_class. Others call single functions of the table access
+ * method. For t/031_stalled_rollback.pl, t/084_space.pl,
+ * t/092_swapped_files.pl, t/093_heap_tools.pl and t/094_duties.pl.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@ PG_FUNCTION_INFO_V1(zundo_test_table_delete);
 PG_FUNCTION_INFO_V1(zundo_test_table_lock);
 PG_FUNCTION_INFO_V1(zundo_test_index_delete);
 
-/* one_row: a row (id, 'note') of a table with columns (int, text). */
+/* Returns a row (id, 'note') for a table with columns (int, text). */
 static HeapTuple
 one_row(Relation rel, int32 id)
 {
@@ -49,8 +50,8 @@ one_row(Relation rel, int32 id)
 }
 
 /*
- * zundo_test_catalog_insert(table, id): as an extension writes to its own
- * table.
+ * zundo_test_catalog_insert(table, id): inserts a row with the server's
+ * function for catalogs, which some extensions use for their own tables.
  */
 Datum
 zundo_test_catalog_insert(PG_FUNCTION_ARGS)
@@ -64,8 +65,8 @@ zundo_test_catalog_insert(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_hold_extension(table): keeps the lock under which the table is
- * extended until the query is cancelled.
+ * zundo_test_hold_extension(table): holds the lock for extending the table
+ * until the query is cancelled.
  */
 Datum
 zundo_test_hold_extension(PG_FUNCTION_ARGS)
@@ -81,7 +82,10 @@ zundo_test_hold_extension(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* zundo_test_heap_insert(table, id): the same without the table's indexes. */
+/*
+ * zundo_test_heap_insert(table, id): inserts a row with heap's function, and
+ * nothing into the table's indexes.
+ */
 Datum
 zundo_test_heap_insert(PG_FUNCTION_ARGS)
 {
@@ -93,8 +97,8 @@ zundo_test_heap_insert(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_heap_multi_insert(table, id): the same with many rows at once, as
- * a copying tool does it.
+ * zundo_test_heap_multi_insert(table, id): inserts a row with heap's function
+ * for many rows, which tools use that copy tables.
  */
 Datum
 zundo_test_heap_multi_insert(PG_FUNCTION_ARGS)
@@ -133,8 +137,8 @@ zundo_test_heap_scan(PG_FUNCTION_ARGS)
 }
 
 /*
- * swap_in: the row of pg_class of one relation gets file, tablespace and TOAST
- * table of the other.
+ * Sets file, tablespace, TOAST table and statistics in a relation's row of
+ * pg_class to those of another relation.
  */
 static void
 swap_in(Relation catalog, HeapTuple to, const FormData_pg_class *from)
@@ -153,8 +157,8 @@ swap_in(Relation catalog, HeapTuple to, const FormData_pg_class *from)
 
 /*
  * zundo_test_swap_files(a, b): exchanges the files of two tables or two
- * indexes as pg_repack and pg_squeeze do, by the catalog alone. Neither may
- * have a TOAST table.
+ * indexes as pg_repack and pg_squeeze do, by changing only the catalog.
+ * Neither may have a TOAST table.
  */
 Datum
 zundo_test_swap_files(PG_FUNCTION_ARGS)
@@ -182,8 +186,8 @@ zundo_test_swap_files(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_table_insert(table, id, options): returns the place of the new
- * row.
+ * zundo_test_table_insert(table, id, options): inserts a row, and returns its
+ * TID.
  */
 Datum
 zundo_test_table_insert(PG_FUNCTION_ARGS)
@@ -200,7 +204,10 @@ zundo_test_table_insert(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(tid);
 }
 
-/* zundo_test_table_delete(table, tid, wait): returns the TM_Result. */
+/*
+ * zundo_test_table_delete(table, tid, wait): deletes a row, and returns the
+ * TM_Result.
+ */
 Datum
 zundo_test_table_delete(PG_FUNCTION_ARGS)
 {
@@ -215,8 +222,8 @@ zundo_test_table_delete(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_table_lock(table, tid, mode, policy, flags): returns the
- * TM_Result.
+ * zundo_test_table_lock(table, tid, mode, policy, flags): locks a row, and
+ * returns the TM_Result.
  */
 Datum
 zundo_test_table_lock(PG_FUNCTION_ARGS)
@@ -235,8 +242,8 @@ zundo_test_table_lock(PG_FUNCTION_ARGS)
 }
 
 /*
- * zundo_test_index_delete(table, index, tid): asks the table whether the entry
- * of this row can go.
+ * zundo_test_index_delete(table, index, tid): returns whether the table
+ * reports that the index entry of this row can be deleted.
  */
 Datum
 zundo_test_index_delete(PG_FUNCTION_ARGS)

@@ -1,6 +1,6 @@
 /*
- * test/index_entry.c - index entries whose key is not that of their row, for
- * t/085_index_entries.pl.
+ * test/index_entry.c - makes wrong index entries and removes needed ones, for
+ * t/085_index_entries.pl and t/086_check_index.pl.
  */
 #include "postgres.h"
 
@@ -49,7 +49,7 @@ zundo_test_add_entry(PG_FUNCTION_ARGS)
 
 /*
  * zundo_test_drop_entry(index, block, item): removes an item of a page of the
- * index, also one that is needed. Writes no WAL.
+ * index, whether or not it is needed. Writes no WAL.
  */
 Datum
 zundo_test_drop_entry(PG_FUNCTION_ARGS)

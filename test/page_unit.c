@@ -6,7 +6,7 @@
  * Compares a page with a simple model after each random step and returns the
  * number of comparisons; a mismatch is an ERROR.
  * Rules: PAGE-1, PAGE-2, PAGE-3, PAGE-4, PAGE-5, PAGE-7, ROOM-1, ROOM-2,
- * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-3.
+ * ROOM-3, PRUNE-1, RANGE-3, ROLLBACK-3, TAG-4.
  */
 #include "unit.h"
 
@@ -21,7 +21,7 @@ PG_FUNCTION_INFO_V1(zundo_test_pages);
 #define MODEL_MAX_ROW	1500
 #define MODEL_UNDO		3
 
-/* One change that can be taken back, and the row as it was before. */
+/* A change of a row that can be undone, and the row before it. */
 typedef struct Saved
 {
 	ZuRecordType type;
@@ -31,6 +31,7 @@ typedef struct Saved
 	char		before[MODEL_MAX_ROW];
 } Saved;
 
+/* A line pointer and its row, as they must be on the page. */
 typedef struct ModelRow
 {
 	int			kind;			/* LP_* */
@@ -42,6 +43,7 @@ typedef struct ModelRow
 	Saved		saved[MODEL_UNDO];
 } ModelRow;
 
+/* A page, and what must be on it. */
 typedef struct Model
 {
 	PGAlignedBlock block;
@@ -54,19 +56,20 @@ typedef struct Model
 static void report_fault(void *arg, const char *invariant, OffsetNumber off,
 						 const char *fmt,...) pg_attribute_printf(4, 5);
 
+/* Raises an ERROR about a fault that zpage_check has found. */
 static void
 report_fault(void *arg, const char *invariant, OffsetNumber off, const char *fmt,...)
 {
-	char text[	256];
+	char		message[256];
 	va_list		args;
 
 	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
+	vsnprintf(message, sizeof(message), fmt, args);
 	va_end(args);
-	FAIL("%s at offset %u: %s", invariant, off, text);
+	FAIL("%s at offset %u: %s", invariant, off, message);
 }
 
-/* random_header: any header for a row of len bytes, without slack. */
+/* Returns a random header for a row of len bytes, without slack. */
 static ZHeader
 random_header(Model *m, int len)
 {
@@ -83,6 +86,7 @@ random_header(Model *m, int len)
 	return ZH_WITH_STATE(h, pick(2));
 }
 
+/* Returns a random length of a row. */
 static int
 random_length(void)
 {
@@ -91,7 +95,7 @@ random_length(void)
 	return ZTUPLE_HEADER_SIZE + pick(limit - ZTUPLE_HEADER_SIZE);
 }
 
-/* compare_page: the page is what the model says. */
+/* Checks that the page is equal to the model. */
 static void
 compare_page(Model *m)
 {
@@ -122,6 +126,7 @@ compare_page(Model *m)
 	}
 }
 
+/* Puts a new row on the page, if there is room for it. */
 static void
 page_put(Model *m)
 {
@@ -148,7 +153,7 @@ page_put(Model *m)
 	m->nrows = Max(m->nrows, off);
 }
 
-/* pick_normal: a random LP_NORMAL offset, 0 if none was hit. */
+/* Returns a random offset of an LP_NORMAL item, 0 if none is found. */
 static int
 pick_normal(Model *m)
 {
@@ -163,8 +168,8 @@ pick_normal(Model *m)
 }
 
 /*
- * save: remember the row as it is, to be undone; NULL if there is no room for
- * it.
+ * Saves the row for page_undo_change. Returns the entry; the caller sets its
+ * payload.
  */
 static Saved *
 save(ModelRow *row, ZuRecordType type)
@@ -183,6 +188,7 @@ save(ModelRow *row, ZuRecordType type)
 	return saved;
 }
 
+/* Replaces a row, if the new one fits. */
 static void
 page_update(Model *m)
 {
@@ -221,6 +227,7 @@ page_update(Model *m)
 	zpage_replace_row(page, off, bytes, len);
 }
 
+/* Sets a row's header as a deletion or a move does. */
 static void
 page_delete(Model *m)
 {
@@ -246,6 +253,7 @@ page_delete(Model *m)
 	zpage_set_header(page, off, h);
 }
 
+/* Sets lock hint and lock tag of a row. */
 static void
 page_lock(Model *m)
 {
@@ -260,6 +268,7 @@ page_lock(Model *m)
 	zpage_set_header((Page) m->block.data, off, h | (pick(2) ? ZH_SLACK : 0));
 }
 
+/* Undoes the last update or deletion of a row. */
 static void
 page_undo_change(Model *m)
 {
@@ -283,7 +292,10 @@ page_undo_change(Model *m)
 	zheader_set(row->bytes, h);
 }
 
-/* page_undo_insert: an open record takes back the rows that name its slot. */
+/*
+ * Undoes the insertion of rows. An open record concerns only the rows that name
+ * its slot.
+ */
 static void
 page_undo_insert(Model *m)
 {
@@ -315,8 +327,31 @@ page_undo_insert(Model *m)
 }
 
 /*
- * page_undo_garbage: a record that does not fit is refused or leaves a sound
- * page.
+ * Undoes a LOCK record. If it is open, its slot's tag is removed from all rows
+ * (TAG-4); otherwise nothing changes.
+ */
+static void
+page_undo_lock(Model *m)
+{
+	ZuRecord	rec = {0};
+	int			slotno = 1 + pick(ZPAGE_INITIAL_SLOTS);
+
+	rec.type = ZUR_LOCK;
+	rec.offset = 1 + pick(ZHEAP_MAX_OFFSET);
+	rec.open = pick(2) == 0;
+	CHECK(zpage_undo((Page) m->block.data, slotno, &rec, NULL, 0));
+	for (int off = 1; off <= m->nrows && rec.open; off++)
+	{
+		ZHeader		h = zheader_get(m->row[off].bytes);
+
+		if (m->row[off].kind == LP_NORMAL && ZH_TAG(h) == slotno)
+			zheader_set(m->row[off].bytes, ZH_WITH_TAG(h, 0));
+	}
+}
+
+/*
+ * Undoes a random record on a copy of the page. zpage_undo must refuse it or
+ * leave a valid page.
  */
 static void
 page_undo_garbage(Model *m)
@@ -337,7 +372,10 @@ page_undo_garbage(Model *m)
 		CHECK(memcmp(copy.data, m->block.data, BLCKSZ) == 0);
 }
 
-/* prune_row: what may be done to this line pointer; false = nothing. */
+/*
+ * Chooses how to prune a line pointer, and does so in the model. Returns false
+ * if it cannot be pruned.
+ */
 static bool
 prune_row(ModelRow *row, ZPruneAction *action)
 {
@@ -372,6 +410,7 @@ prune_row(ModelRow *row, ZPruneAction *action)
 	return true;
 }
 
+/* Prunes random line pointers. */
 static void
 page_prune(Model *m)
 {
@@ -399,6 +438,7 @@ page_prune(Model *m)
 		m->nrows--;
 }
 
+/* Sets a slot, and sometimes adds slots. */
 static void
 page_slots(Model *m)
 {
@@ -417,13 +457,14 @@ page_slots(Model *m)
 	}
 }
 
+/* Makes one random change, and compares the page with the model. */
 static void
 page_step(Model *m)
 {
 	static void (*const steps[]) (Model *) = {
 		page_put, page_put, page_put, page_put, page_update, page_update, page_update,
 		page_delete, page_lock, page_undo_change, page_undo_change, page_undo_insert,
-		page_undo_garbage, page_slots
+		page_undo_lock, page_undo_garbage, page_slots
 	};
 
 	if (pick(40) == 0)
@@ -434,8 +475,8 @@ page_step(Model *m)
 }
 
 /*
- * zundo_test_pages: per round, a new page lives through 150 random steps and is
- * compared with the model after each.
+ * zundo_test_pages(seed, rounds): in each round makes 150 random changes of a
+ * new page.
  */
 Datum
 zundo_test_pages(PG_FUNCTION_ARGS)

@@ -1,9 +1,9 @@
 /*
  * test/reading_plugin.c - an output plugin that reads a table while it
- * decodes: for t/014_decoding.
+ * decodes, for t/014_decoding.
  *
- * Shows one line for each change: what reading the table "z" gave, in the way
- * that the option "way" names.
+ * For each change it reads the table "z" in the way that its option names, and
+ * writes a line that says whether a row was found.
  */
 #include "postgres.h"
 
@@ -24,6 +24,7 @@ PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_output_plugin_init(OutputPluginCallbacks *callbacks);
 
+/* "scan", "index", "tid" or "satisfies" */
 static char *way = "";
 
 static void
@@ -46,7 +47,7 @@ commit(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr lsn)
 {
 }
 
-/* Returns whether a row was found. */
+/* Reads the table in the chosen way; returns whether a row was found. */
 static bool
 read_table(Relation rel)
 {

@@ -8,8 +8,8 @@
  * mismatch is an ERROR.
  * Rules: TUPLE-1, TUPLE-2, TUPLE-3, TUPLE-4, TTS-1, TTS-2, TTS-3, HEADER-1,
  * HEADER-2 (rows); DELTA-1, DELTA-2, DELTA-3 (deltas); DECODE-4 (layouts).
- * Bytes under test lie in allocations of exactly their size, so that a memory
- * checker sees what reads past them.
+ * The tested bytes are in allocations of exactly their size, so that a memory
+ * checker notices any read past them.
  */
 #include "unit.h"
 
@@ -38,6 +38,7 @@ static const Oid column_types[] = {
 	POINTOID, TIMESTAMPTZOID, OIDVECTOROID, MACADDROID, TIMETZOID
 };
 
+/* A row, and the values from which it was formed. */
 typedef struct TestRow
 {
 	TupleDesc	desc;
@@ -66,8 +67,8 @@ random_byval(int attlen)
 }
 
 /*
- * random_varlena: 4-byte or short header, or what looks like an on-disk TOAST
- * pointer.
+ * Returns a random varlena with a 4-byte or a short header, or one that looks
+ * like a compressed value or a TOAST pointer.
  */
 static Datum
 random_varlena(bool plain)
@@ -92,7 +93,7 @@ random_varlena(bool plain)
 }
 
 /*
- * random_expanded: an expanded array, which forming must flatten; *flat = its
+ * Returns a random expanded array, which ztuple_form must flatten; *flat is its
  * flat form.
  */
 static Datum
@@ -109,7 +110,8 @@ random_expanded(Datum *flat)
 }
 
 /*
- * random_value: a value for the column; *stored gets what deforming must give.
+ * Returns a random value for the column; *stored is the value that deforming
+ * must return.
  */
 static Datum
 random_value(Form_pg_attribute att, Datum *stored)
@@ -126,13 +128,12 @@ random_value(Form_pg_attribute att, Datum *stored)
 	else if (att->attlen == -2)
 	{
 		int			len = pick(50);
-		char	   *text = palloc(len + 1);
+		char	   *string = palloc(len + 1);
 
 		for (int i = 0; i < len; i++)
-			text[		i] = (char) (1 + pick(255));
-		text[		len] = '\0';
-
-		*stored = CStringGetDatum(text);
+			string[i] = (char) (1 + pick(255));
+		string[len] = '\0';
+		*stored = CStringGetDatum(string);
 	}
 	else if (att->atttypid == INT8ARRAYOID && pick(2) == 0)
 		return random_expanded(stored);
@@ -142,7 +143,8 @@ random_value(Form_pg_attribute att, Datum *stored)
 }
 
 /*
- * check_value: the datum got is the one expected, aligned as the core needs it.
+ * Checks that the value got is the expected one, and is aligned as the server
+ * needs it.
  */
 static void
 check_value(Form_pg_attribute att, Datum expected, Datum got)
@@ -179,6 +181,7 @@ check_value(Form_pg_attribute att, Datum expected, Datum got)
 	}
 }
 
+/* Checks all columns of a deformed row. */
 static void
 check_values(TestRow *t, const Datum *values, const bool *isnull)
 {
@@ -190,7 +193,7 @@ check_values(TestRow *t, const Datum *values, const bool *isnull)
 	}
 }
 
-/* random_row: a descriptor, values and the row formed from them. */
+/* Makes a random descriptor and values, and forms a row from them. */
 static void
 random_row(TestRow *t)
 {
@@ -216,6 +219,7 @@ random_row(TestRow *t)
 	CHECK(ZH_NATTS(zheader_get(t->row)) == natts);
 }
 
+/* Returns scratch memory for deforming len bytes, NULL if none is needed. */
 static char *
 scratch_for(TestRow *t, Size len)
 {
@@ -225,7 +229,7 @@ scratch_for(TestRow *t, Size len)
 }
 
 /*
- * test_deform: the columns in random portions, one by one, and as a heap tuple.
+ * Deforms the row: several columns at a time, one by one, and as a heap tuple.
  */
 static void
 test_deform(TestRow *t)
@@ -256,8 +260,8 @@ test_deform(TestRow *t)
 }
 
 /*
- * test_damage: cut or damaged rows are refused or deformed, without a step
- * outside.
+ * Deforms a cut row, which must be refused, or a damaged one, which must be
+ * refused or deformed without reading outside of it.
  */
 static void
 test_damage(TestRow *t)
@@ -280,6 +284,7 @@ test_damage(TestRow *t)
 	CHECK(refused || !cut);
 }
 
+/* Checks all columns of a slot. */
 static void
 check_slot(TestRow *t, TupleTableSlot *slot)
 {
@@ -289,7 +294,7 @@ check_slot(TestRow *t, TupleTableSlot *slot)
 	check_values(t, slot->tts_values, slot->tts_isnull);
 }
 
-/* test_slots: store, materialize and copy between slots of several kinds. */
+/* Stores the row in slots of several kinds, materializes and copies them. */
 static void
 test_slots(TestRow *t)
 {
@@ -340,7 +345,7 @@ test_slots(TestRow *t)
 	ExecDropSingleTupleTableSlot(slot);
 }
 
-/* test_headers: compact headers come back, whole or not at all. */
+/* Packs and unpacks a compact header; a cut one must be refused. */
 static void
 test_headers(void)
 {
@@ -365,7 +370,7 @@ test_headers(void)
 		CHECK(zheader_compact_get(exact, exact + cut, base, &back) == NULL);
 }
 
-/* The row as a heap tuple by a layout, or NULL if it does not fit that. */
+/* Returns the row as a heap tuple, or NULL if it does not fit the layout. */
 static HeapTuple
 heap_by_layout(const ZLayout *layout, const char *row, Size len)
 {
@@ -381,9 +386,9 @@ heap_by_layout(const ZLayout *layout, const char *row, Size len)
 }
 
 /*
- * test_layout: the layout alone makes the heap tuple that the server makes of
- * the same values, byte by byte; cut or damaged layouts and rows are refused,
- * or make another tuple, without a step outside.
+ * Checks that a heap tuple that is formed by the layout alone has the bytes
+ * that the server gives it. Cut layouts and rows must be refused; damaged ones
+ * must be refused or used without reading outside of them.
  */
 static void
 test_layout(TestRow *t)
@@ -432,8 +437,8 @@ test_layout(TestRow *t)
 }
 
 /*
- * zundo_test_tuples: per round, one random row is formed, deformed in all ways,
- * damaged, and passed through slots.
+ * zundo_test_tuples(seed, rounds): in each round forms one random row, deforms
+ * it in all ways, damages it, and stores it in slots.
  */
 Datum
 zundo_test_tuples(PG_FUNCTION_ARGS)
@@ -466,14 +471,14 @@ zundo_test_tuples(PG_FUNCTION_ARGS)
 #define DELTA_MAX	600
 #define GUARD		16
 
-/* exact_copy: these bytes in an allocation of exactly their number. */
+/* Returns a copy of the bytes in an allocation of exactly their number. */
 static char *
 exact_copy(const char *bytes, Size len)
 {
 	return memcpy(palloc(Max(len, 1)), bytes, len);
 }
 
-/* Which decoder, and the bytes it starts from. */
+/* The form of a delta, and the bytes to which it is applied. */
 typedef struct DeltaCase
 {
 	bool		wal;
@@ -482,8 +487,8 @@ typedef struct DeltaCase
 } DeltaCase;
 
 /*
- * decode: apply packed[0, len) in a buffer of cap bytes between guards; NULL
- * as the decoder says.
+ * Applies packed[0, len) in a buffer of cap bytes, and checks that the bytes
+ * after the buffer have not changed. Returns the result of the decoder.
  */
 static const char *
 decode(const DeltaCase *c, const char *packed, Size len, char *result, Size *result_len, Size cap)
@@ -506,7 +511,7 @@ decode(const DeltaCase *c, const char *packed, Size len, char *result, Size *res
 	return next;
 }
 
-/* test_form: one packed form: whole, cut off at every length, damaged. */
+/* Tests one packed form: whole, cut off at many lengths, damaged. */
 static void
 test_form(const DeltaCase *c, const char *packed, Size len, const char *to, Size to_len)
 {
@@ -535,8 +540,8 @@ test_form(const DeltaCase *c, const char *packed, Size len, const char *to, Size
 }
 
 /*
- * test_rest: the newer bytes without those of the delta's WAL form, and put
- * together again: whole, with too little room, cut off, damaged.
+ * Takes the bytes that the delta's WAL form has out of the new ones, and puts
+ * them in again: whole, with too little room, cut off, damaged.
  */
 static void
 test_rest(const char *packed, Size len, const char *new, Size new_len)
@@ -566,6 +571,7 @@ test_rest(const char *packed, Size len, const char *new, Size new_len)
 		CHECK(buf[new_len + i] == 0x5A);
 }
 
+/* Tests both forms of the delta between old and new bytes. */
 static void
 test_delta(const char *old, Size old_len, const char *new, Size new_len)
 {
@@ -602,8 +608,8 @@ test_delta(const char *old, Size old_len, const char *new, Size new_len)
 }
 
 /*
- * zundo_test_deltas: per round, two random rows that share most of their bytes;
- * both forms of their delta, both directions.
+ * zundo_test_deltas(seed, rounds): in each round tests the deltas between two
+ * random rows, which often share most of their bytes.
  */
 Datum
 zundo_test_deltas(PG_FUNCTION_ARGS)

@@ -1,15 +1,13 @@
 /*
  * test/undo_unit.c - unit test of undo/undo_record.c, callable from SQL.
  *
- * Lives in test/zundo_test.so together with its own copy of undo_record.o; it
- * needs nothing of the server but ereport and palloc.
- *
  *	zundo_test_undo_records(seed int, rounds int) returns bigint
  *
- * Per round: one random record is packed and unpacked again, cut off at every
- * length, and unpacked with random bytes flipped. Bytes are placed at the end
- * of an exact allocation so that a memory checker sees any read past them.
- * Returns the number of cases; any mismatch is an ERROR that names the seed.
+ * In each round a random record is packed and unpacked again, unpacked after
+ * having been cut off at every length, and unpacked with random bytes flipped.
+ * Its bytes are at the end of an allocation, so that a memory checker notices
+ * any read past them. Returns the number of cases; a mismatch is an ERROR that
+ * names the seed.
  * Rules: RECORD-1, RECORD-2, RECORD-3, RECORD-4, RECORD-5.
  */
 #include "unit.h"
@@ -25,13 +23,14 @@ PGDLLEXPORT Datum zundo_test_undo_records(PG_FUNCTION_ARGS);
 
 PG_FUNCTION_INFO_V1(zundo_test_undo_records);
 
-/* random_uint32: spread over the magnitudes, so that all varint sizes occur. */
+/* Returns a random number; all sizes of a varint occur. */
 static uint32
 random_uint32(void)
 {
 	return (uint32) (random_bits() >> (32 + pick(32)));
 }
 
+/* Gives the record a random payload, sometimes a compressed one. */
 static void
 random_payload(ZuRecord *rec, char *raw, char *packed)
 {
@@ -46,6 +45,7 @@ random_payload(ZuRecord *rec, char *raw, char *packed)
 		zur_compress(rec, packed, BLCKSZ);
 }
 
+/* Makes a random record. */
 static void
 random_record(ZuRecord *rec, char *raw, char *packed)
 {
@@ -104,7 +104,7 @@ random_record(ZuRecord *rec, char *raw, char *packed)
 	}
 }
 
-/* same_record: does b say what a says, up to the derived flags? */
+/* Returns whether two records are equal, apart from derived flags. */
 static bool
 same_record(const ZuRecord *a, const ZuRecord *b)
 {
@@ -123,7 +123,7 @@ same_record(const ZuRecord *a, const ZuRecord *b)
 		 memcmp(a->payload, b->payload, a->payload_len) == 0);
 }
 
-/* check_inside: a payload must lie in the bytes given to unpack. */
+/* Checks that the payload is within the bytes that were unpacked. */
 static void
 check_inside(const ZuRecord *rec, const char *bytes, Size len)
 {
@@ -133,8 +133,8 @@ check_inside(const ZuRecord *rec, const char *bytes, Size len)
 }
 
 /*
- * check_alike: RECORD-5, for a copy of a record in which bytes were changed:
- * what passes for a neighbour is one to zur_unpack as well.
+ * Checks RECORD-5 for a copy of a record in which bytes have been changed: if
+ * zur_is_alike accepts it, zur_unpack must return the same.
  */
 static void
 check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len)
@@ -149,10 +149,10 @@ check_alike(const char *bytes, const ZuRecord *rec, const char *copy, Size len)
 	if (!zur_unpack(copy, len, &got) || got.type != rec->type || got.xid != rec->xid ||
 		got.cid != rec->cid || got.as_of != rec->as_of || got.relnumber != rec->relnumber ||
 		got.block != rec->block || got.offset != off || got.prev != prev)
-		FAIL("not alike");
+		FAIL("zur_is_alike accepts a record that is not alike");
 }
 
-/* flip_bytes: unpack damaged copies. */
+/* Unpacks copies of the record in which random bytes have been changed. */
 static void
 flip_bytes(const char *bytes, Size len, char *raw)
 {
@@ -162,7 +162,7 @@ flip_bytes(const char *bytes, Size len, char *raw)
 	Size		rawlen;
 
 	if (!zur_unpack(bytes, len, &rec))
-		FAIL("not unpacked again");
+		FAIL("a record cannot be unpacked");
 	check_alike(bytes, &rec, bytes, len);
 	for (int i = 0; i < 32; i++)
 	{
@@ -174,7 +174,7 @@ flip_bytes(const char *bytes, Size len, char *raw)
 		{
 			check_inside(&got, copy, len);
 			if (got.length > len)
-				FAIL("length %u of %zu bytes", got.length, len);
+				FAIL("a record of %zu bytes has the length %u", len, got.length);
 			(void) zur_raw_payload(&got, raw, BLCKSZ, &rawlen);
 		}
 	}
@@ -182,6 +182,7 @@ flip_bytes(const char *bytes, Size len, char *raw)
 	unit.cases += 32;
 }
 
+/* Tests one random record. */
 static void
 one_round(char *raw, char *packed, char *plain)
 {
@@ -198,13 +199,13 @@ one_round(char *raw, char *packed, char *plain)
 	zur_pack(&rec, bytes);
 	if (zur_peek_length(bytes, len) != len || !zur_unpack(bytes, len, &got) ||
 		!same_record(&rec, &got))
-		FAIL("record of type %d did not come back", rec.type);
+		FAIL("a record of type %d is not the same after unpacking", rec.type);
 	check_inside(&got, bytes, len);
 	if (got.payload != NULL && (rec.xflags & ZUX_LZ4) && rec.payload == packed)
 	{
 		back = zur_raw_payload(&got, plain, BLCKSZ, &rawlen);
 		if (back == NULL || memcmp(back, raw, rawlen) != 0)
-			FAIL("payload did not decompress");
+			FAIL("a payload is not the same after decompression");
 	}
 	for (Size cut = 0; cut < len; cut++)
 	{
@@ -224,6 +225,7 @@ one_round(char *raw, char *packed, char *plain)
 	pfree(bytes);
 }
 
+/* zundo_test_undo_records(seed, rounds): see the top of this file. */
 Datum
 zundo_test_undo_records(PG_FUNCTION_ARGS)
 {
@@ -244,7 +246,7 @@ zundo_test_undo_records(PG_FUNCTION_ARGS)
 		if (e - b != zvarint_size(v) || zvarint_get(b, e, &w) != e || w != v ||
 			zvarint_get(b, e - 1, &w) != NULL ||
 			zigzag_decode(zigzag_encode((int32) v)) != (int32) v)
-			FAIL("varint of %u did not come back", v);
+			FAIL("the varint of %u is not the same after decoding", v);
 		unit.cases++;
 	}
 	pfree(raw);

@@ -1,6 +1,6 @@
 /*
- * test/unit.h - what the unit tests of the module zundo_test share: random
- * numbers, and errors that name seed and round, so that a case can be repeated.
+ * test/unit.h - random numbers for the unit tests of the module zundo_test,
+ * and errors that name seed and round, so that a case can be repeated.
  */
 #ifndef ZUNDO_UNIT_H
 #define ZUNDO_UNIT_H
@@ -9,7 +9,7 @@
 
 #include "common/pg_prng.h"
 
-/* The test that is running. */
+/* The state of the running test. */
 typedef struct UnitTest
 {
 	pg_prng_state prng;
@@ -29,7 +29,7 @@ extern UnitTest unit;
 			FAIL("%s:%d: %s", __FILE__, __LINE__, #cond); \
 	} while (0)
 
-/* Begins a test; from now on the random numbers follow from the seed. */
+/* Begins a test. The seed determines all its random numbers. */
 static inline void
 start_test(int seed)
 {

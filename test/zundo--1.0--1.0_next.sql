@@ -1,7 +1,7 @@
 /*
  * test/zundo--1.0--1.0_next.sql: an update of the extension, for t/098_versions.pl only.
  *
- * Does what a later version may have to do: replaces a view and a function, adds one of each, changes rights.
+ * Makes changes of the kinds that a later version may need: replaces a view and a function, adds a function, changes rights.
  */
 \echo Use "ALTER EXTENSION zundo UPDATE TO '1.0_next'" to load this file. \quit
 

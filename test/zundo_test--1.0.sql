@@ -1,5 +1,7 @@
-/* test/zundo_test--1.0.sql: each function returns the number of cases it tried, or fails. */
+/* test/zundo_test--1.0.sql - the functions of the module zundo_test. */
 \echo Use "CREATE EXTENSION zundo_test" to load this file. \quit
+
+-- Unit tests: each returns the number of cases that it has tried, or raises an error.
 
 CREATE FUNCTION zundo_test_pages(seed int, rounds int) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
@@ -13,7 +15,7 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_undo_records(seed int, rounds int) RETURNS bigint
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
--- What extensions and tools do to tables that they take for heap's (heap_tools.c).
+-- Functions that do what extensions and tools do that expect a heap table (heap_tools.c).
 
 CREATE FUNCTION zundo_test_catalog_insert(regclass, int) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
@@ -30,7 +32,7 @@ AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 CREATE FUNCTION zundo_test_swap_files(regclass, regclass) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
--- A row, as SnapshotAny finds it by its address, or by its index (any_fetch.c).
+-- Functions that read rows with SnapshotAny (any_fetch.c).
 
 CREATE FUNCTION zundo_test_fetch_any(regclass, tid) RETURNS text
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
@@ -47,12 +49,15 @@ CREATE FUNCTION zundo_test_table_delete(regclass, tid, wait boolean) RETURNS int
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
 CREATE FUNCTION zundo_test_hold_extension(regclass) RETURNS void
-    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
 CREATE FUNCTION zundo_test_table_lock(regclass, tid, mode int, policy int, flags int) RETURNS int
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 
 CREATE FUNCTION zundo_test_index_delete(regclass, index regclass, tid) RETURNS boolean
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+
+-- Functions that make wrong index entries (index_entry.c).
 
 CREATE FUNCTION zundo_test_add_entry(regclass, index regclass, source tid, target tid) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C STRICT;

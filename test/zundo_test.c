@@ -1,9 +1,9 @@
 /*
- * test/zundo_test.c - the module of unit tests: its magic block.
+ * test/zundo_test.c - the magic block of the module zundo_test.
  *
- * zundo_test.so holds its own copies of the pure sources under test (see
- * Makefile) and shares no symbol with zundo.so. The tests are SQL functions in
- * page_unit.c, tuple_unit.c and undo_unit.c.
+ * zundo_test.so has its own copies of the sources that the unit tests test
+ * (see Makefile) and shares no symbol with zundo.so. The unit tests are SQL
+ * functions in page_unit.c, tuple_unit.c and undo_unit.c.
  */
 #include "unit.h"
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""./zundo check: what can be proved about the source without running it.
+"""./zundo check: tests what can be tested about the source without running it.
 
-One function per check; each yields (file, line, what is wrong) and has one
-sentence that says how to mend it. With --fix the format is repaired in place;
-with --layers only the list of the layers is printed, with --measure the figures
-of tools/measure_source.py, with --rules a table of the rules; -v names what the pending checks find.
-Exit status: 0 nothing found, 1 something found, 2 wrong option.
+Each check is a function that yields (file, line, what is wrong). Its docstring is
+printed with what it finds, and says how to mend that. --fix repairs the format in
+place. --layers only prints the list of the layers, --measure the figures of
+tools/measure_source.py, --rules a table of the rules. -v shows what pending checks
+find. Exit status: 0 nothing found, 1 something found, 2 wrong option.
 """
 
 import collections
@@ -17,20 +17,20 @@ import duties
 import english
 import layout
 import measure_source as measure
+from measure_source import TOP, blank, line_of
 import rules
-
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from rules import read
 
 MAX_FILE = 1500                 # lines
 MAX_FUNCTION = 200              # lines
 MAX_MANY_PARAMETERS = 3         # functions with measure.MANY_PARAMETERS and more
-MIN_ASSERTS = 10                # for each 1,000 lines of C
-MAX_STATICS = 1                 # mutable ones for each 1,000 lines of C
+MIN_ASSERTS = 10                # per 1,000 lines of C
+MAX_STATICS = 1                 # mutable ones, per 1,000 lines of C
 
-# The layers, lowest first: each may include all that stand above it in this
-# list and nothing else. Those of one line may not include each other. With the
-# sentence about each, ./zundo check --layers prints the list, and
-# docs/architecture.md repeats it.
+# The layers, the lowest first, and what each does: a layer may include headers of
+# those that come before it in this list, and of no others. Layers of one line may
+# not include each other. ./zundo check --layers prints the list, and
+# docs/architecture.md has a copy.
 LAYERS = (
     ("common", "types, settings, WAL opcodes, differences of server versions"),
     ("tuple", "rows, deltas between versions, slots of the executor"),
@@ -50,8 +50,8 @@ LAYERS = (
 )
 LAYERS_TEXT = "docs/architecture.md"
 
-# What may fail or allocate has no place in a critical section: an error there
-# stops the whole server.
+# Functions that may raise errors or allocate memory. In a critical section an error
+# is a PANIC.
 FORBIDDEN = re.compile(
     r"\b(palloc\w*|repalloc\w*|MemoryContextAlloc\w*|MemoryContextCreate|AllocSetContextCreate|pstrdup|psprintf|"
     r"makeStringInfo|initStringInfo|appendStringInfo\w*|lappend\w*|list_make\d|hash_search|"
@@ -61,13 +61,8 @@ FORBIDDEN = re.compile(
     r"SPI_\w+|PG_TRY|ereport|elog)\s*\(")
 
 
-def read(path):
-    with open(os.path.join(TOP, path), encoding="utf-8") as source:
-        return source.read()
-
-
 def files(*endings):
-    """Paths of our own files, relative to the top, sorted."""
+    """Returns the paths of all files with these endings, relative to TOP, sorted."""
     found = []
     for folder, subfolders, names in os.walk(TOP):
         subfolders[:] = [s for s in subfolders if not s.startswith(".") and s not in ("results", "tmp_check", "__pycache__")]
@@ -77,18 +72,8 @@ def files(*endings):
     return sorted(found)
 
 
-def blank(text):
-    """C source with comments and literals blanked, every character in its place."""
-    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
-
-
-def line_of(text, position):
-    return text.count("\n", 0, position) + 1
-
-
 def our_includes(path):
-    """(line, header) for each include of a file of this checkout."""
+    """Yields (line, header) for each include of a file of this checkout."""
     for number, line in enumerate(read(path).splitlines(), 1):
         match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
         if match and os.path.exists(os.path.join(TOP, match.group(1))):
@@ -96,7 +81,7 @@ def our_includes(path):
 
 
 def layer_of(path):
-    """The number of the layer that a file belongs to, or None; a header is part of its .c file's."""
+    """Returns the number of the file's layer, or None. zam.h belongs to the layer of zam.c, and so on."""
     name = path.split("/")[0] if "/" in path else re.sub(r"\.h$", ".c", path)
     for number, (names, _) in enumerate(LAYERS):
         if name in names.split():
@@ -111,7 +96,7 @@ def check_layers():
             continue
         layer = layer_of(path)
         if layer is None:
-            yield path, 1, "has no place in LAYERS of tools/check_source.py"
+            yield path, 1, "belongs to no layer (LAYERS in tools/check_source.py)"
             continue
         for number, header in our_includes(path):
             same = os.path.dirname(header) == os.path.dirname(path) if "/" in path else header[:-2] == path[:-2]
@@ -121,7 +106,7 @@ def check_layers():
 
 
 def layers_text():
-    """The list of the layers as docs/architecture.md has it, the highest first."""
+    """Returns the list of the layers as in docs/architecture.md, the highest first."""
     present = [(" ".join(n for n in names.split() if os.path.exists(os.path.join(TOP, n))), what)
                for names, what in reversed(LAYERS)]
     width = max(len(names) for names, _ in present)
@@ -135,17 +120,19 @@ def check_layers_text():
 
 
 def fix_layers_text():
+    """Replaces the list of the layers in docs/architecture.md."""
     text = re.sub(r"```\nzundo\.c .*?```\n", lambda _: f"```\n{layers_text()}```\n", read(LAYERS_TEXT), flags=re.S)
     with open(os.path.join(TOP, LAYERS_TEXT), "w", encoding="utf-8") as out:
         out.write(text)
 
 
 def check_include_cycles():
-    """Give the two headers a third, lower one for what they share."""
+    """Move what both headers need into a third, lower one."""
     graph = {path: [header for _, header in our_includes(path)] for path in files(".h")}
     state = {}
 
     def visit(path, trail):
+        """Yields the cycles of includes that are reached from path."""
         if state.get(path) == "done":
             return
         if path in trail:
@@ -160,7 +147,7 @@ def check_include_cycles():
 
 
 def check_internal_headers():
-    """Put what outsiders need into the folder's public header."""
+    """Move what other folders need into the folder's public header."""
     for path in files(".c", ".h"):
         for number, header in our_includes(path):
             if header.endswith("_internal.h") and header.split("/")[0] != path.split("/")[0]:
@@ -168,7 +155,7 @@ def check_internal_headers():
 
 
 def check_versions():
-    """Add a shim to common/compat.h, or compat_nbtree.h, that names the change of the server which it bridges."""
+    """Add a macro or function to common/compat.h, or compat_nbtree.h; its comment names the change of the server."""
     for path in files(".c", ".h"):
         if path in ("common/compat.h", "common/compat_nbtree.h"):
             continue
@@ -178,7 +165,7 @@ def check_versions():
 
 
 def check_critical_sections():
-    """Do it before START_CRIT_SECTION, in the prepare phase."""
+    """Call the function before START_CRIT_SECTION, in the prepare phase."""
     for path in files(".c"):
         text = blank(read(path))
         for start in re.finditer(r"\bSTART_CRIT_SECTION\s*\(\s*\)", text):
@@ -237,7 +224,10 @@ def check_formats():
 
 
 def c_literals(source, calls=None):
-    """(call, text, line) for each string in C source, or for the first one in each call of the functions named; adjacent ones are one."""
+    """Yields (call, text, line) for each string of C source, adjacent ones joined.
+
+    With calls, a pattern of names: only for the first string of each call of these functions.
+    """
     literal = r'"(?:\\.|[^"\\\n])*"'
     joined = rf"{literal}(?:\s*(?:{literal}|U?INT64_FORMAT))*"
     if calls is None:
@@ -253,13 +243,14 @@ def c_literals(source, calls=None):
         yield call, text.replace('\\"', '"').replace("\\n", "\n"), line_of(source, position)
 
 
-# What is said to users: messages, what zundo.undo_log cannot be, what zheap does not do, and what zundo.check finds.
+# Functions whose first string users see: in a message, in an error about zundo.undo_log or about what is not
+# supported, or as a fault that zundo.check reports.
 ERROR_CALLS = (r"errmsg\(|zu_refuse\(|zundo_not_supported\(|refuse_if\([^\"]*,|"
                r"fault\(check, (?:\"[\w-]+\"|\w+), [^\"]*,|FAULT\(st, \"[\w-]+\", [^\"]*,")
 
 
 def check_errors_are_tested():
-    """Raise it in a test (an expected file, t/), or name it in test/untested_errors with the reason why it cannot be."""
+    """Raise the message in a test (an expected file, t/), or list it in test/untested_errors with the reason."""
     outputs = " ".join(read(p) for p in files(".out") if p.startswith(("expected/", "isolation/expected/")))
     scripts = " ".join(re.sub(r"^\s*#.*", "", read(p), flags=re.M) for p in files(".pl") if p.startswith("t/"))
     scripts = re.sub(r"\s+", " ", scripts.replace("\\", ""))
@@ -282,31 +273,31 @@ def check_errors_are_tested():
                 yield path, number, f"no test raises: {text}"
     for text, used in reasons.items():
         if not used:
-            yield "test/untested_errors", 1, f"nothing says this any more: {text}"
+            yield "test/untested_errors", 1, f"no source has this message: {text}"
 
 
-# Words of SQL that stand before a parenthesis and call no function; type names and forms of the grammar itself,
-# which the search path does not touch.
+# Keywords that may precede a parenthesis but are no function, and type names of the grammar: the search path does
+# not matter for either.
 SQL_WORDS = set("all and any array as between by case check coalesce create default distinct else end exists extract filter from "
                 "function generated grant greatest having in is join key lateral least limit not null nulls of on only or "
                 "order over partition primary references returning returns revoke row select set table then to union unique "
                 "using values when where with within".split())
 SQL_TYPES = set("bigint bit boolean char character dec decimal double float int integer interval numeric real smallint "
                 "time timestamp varchar".split())
-# Forms that mean an operator found by its name alone.
+# Syntax that implies an operator, which the server then looks up in the search path.
 SQL_HIDDEN_OPERATORS = re.compile(r"\b(in\s*\(|like|ilike|similar|between|nullif|overlaps|natural\s+join|distinct\s+from|"
                                   r"case\s+(?!when\b)|set\s+operator)", re.I)
 
 
 def sql_without_literals(text):
-    """The script with comments, strings and psql's commands blanked, every character in its place."""
+    """Returns the script with comments, strings and psql's commands blanked; no character moves."""
     pattern = re.compile(r"/\*.*?\*/|--[^\n]*|'(?:''|[^'])*'|^\\[^\n]*", re.S | re.M)
     return pattern.sub(lambda m: "''" + re.sub(r"[^\n]", " ", m.group(0))[2:] if m.group(0)[0] == "'"
                        else re.sub(r"[^\n]", " ", m.group(0)), text)
 
 
 def sql_parameters(text, start):
-    """(position, words of the type) for each parameter of the list in parentheses that begins at start."""
+    """Yields (position, type name) for each parameter of the list in parentheses that begins at start."""
     depth, begin = 0, start + 1
     for position in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[position], 0)
@@ -321,7 +312,7 @@ def sql_parameters(text, start):
 
 
 def check_qualified_sql():
-    """Write pg_catalog.name, OPERATOR(pg_catalog.=) and zundo.name: a name without its schema may mean anybody's object."""
+    """Write pg_catalog.name, OPERATOR(pg_catalog.=) and zundo.name: without a schema the name may find another user's object."""
     path = "zundo--1.0.sql"
     text = sql_without_literals(read(path))
 
@@ -352,7 +343,7 @@ def check_qualified_sql():
     for match in re.finditer(r"\b(?:FROM|JOIN|VIEW|TABLE|ON)\s+(?:FUNCTION\s+)?([\w.\"]+)", text):
         name, statement = match.group(1), text[text.rfind(";", 0, match.start()) + 1:match.start()]
         if "." in name or name.upper() in ("PUBLIC", "TABLE", "VIEW", "FUNCTION", "SCHEMA", "ACCESS", "EXTENSION", "HANDLER",
-                                             "MATERIALIZED"):
+                                             "MATERIALIZED", "LATERAL"):
             continue
         if re.match(r"\s*(COMMENT|GRANT|REVOKE)", statement) and re.search(r"\bSCHEMA\b", text[match.start():match.end() + 1]):
             continue
@@ -369,14 +360,14 @@ def check_qualified_sql():
 
 
 def check_test_names():
-    """Give the test a free number of its theme (t/README.md), or cite it by the name that it has."""
+    """Give the test a free number of its theme (t/README.md), or correct the name where it is cited."""
     names = {re.sub(r"^t/|\.pl$", "", p) for p in files(".pl") if p.startswith("t/")}
     numbers = {}
     for name in sorted(names):
         if not re.match(r"[01]\d\d_[a-z_]+$", name):
             yield f"t/{name}.pl", 1, "is not named by three digits and a subject"
         elif name[:3] in numbers:
-            yield f"t/{name}.pl", 1, f"has the number of {numbers[name[:3]]}"
+            yield f"t/{name}.pl", 1, f"has the same number as {numbers[name[:3]]}"
         numbers[name[:3]] = name
     for path in files(".c", ".h", ".md", ".pl", ".spec", ".sql", ".py", ".txt"):
         for number, line in enumerate(read(path).splitlines(), 1):
@@ -386,14 +377,14 @@ def check_test_names():
 
 
 def check_duties():
-    """Give the flag or callback a line in docs/duties.md: the function that honours it, the test; and, if it is new, one in tools/duties.txt."""
+    """Add the flag or callback to docs/duties.md, with the function that implements it and the test; if it is new, also to tools/duties.txt."""
     sources = "".join(blank(read(path)) for path in files(".c", ".h") if not path.startswith("test/"))
     opcodes = re.findall(r"^#define\s+(ZWAL_\w+)\s+0x[0-9A-F]0\b", read(OPCODES), re.M)
     yield from duties.check(TOP, sources, opcodes)
 
 
 def function_body(text, name):
-    """The text of one function of a file, or nothing."""
+    """Returns the text of the function of that name, or an empty string."""
     match = re.search(rf"^{name}\(.*?^\}}", text, re.M | re.S)
     return match.group(0) if match else ""
 
@@ -402,7 +393,7 @@ REFERENCE = "docs/reference.md"
 
 
 def check_reference():
-    """Describe it in docs/reference.md: functions with arguments, rights, locks and errors, settings with unit and range."""
+    """Describe the function, view or setting in docs/reference.md: functions with arguments, rights, locks and errors, settings with unit and range."""
     script = read("zundo--1.0.sql")
     text = read(REFERENCE)
     settings = re.sub(r"#ifdef ZUNDO_TESTING.*?#endif", "", read("common/guc.c"), flags=re.S)
@@ -435,26 +426,26 @@ def check_sizes():
 
 
 def check_marks():
-    """Do it, or open an issue and write the limit down in docs/limits.md."""
+    """Finish what the mark names, or describe the limitation in docs/limits.md."""
     mark = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
     for path in files(".c", ".h", ".py", ".sh", ".sql", ".pl", ".spec"):
         if path.split("/")[0] == "sql":
             continue
         for number, line in enumerate(read(path).splitlines(), 1):
             if mark.search(line):
-                yield path, number, "a mark for later: " + line.strip()
+                yield path, number, "a mark of unfinished work: " + line.strip()
 
 
 FORMATTED = (".c", ".h", ".sql", ".py", ".sh", ".pl", ".pm", ".spec", ".md", ".conf", ".control")
 
 
 def formatted_files():
-    """Files whose format is ours to choose, and not a test's expected output."""
+    """Returns the paths of the files that check_format checks: not those of sql/, nor expected outputs."""
     return [p for p in files(*FORMATTED) if not re.match(r"sql/|(isolation/)?expected/", p)] + ["zundo", "Makefile"]
 
 
 def well_formed(path, text):
-    """The text as the formatter wants it: no blanks at line ends, tabs in C, one newline at the end."""
+    """Returns the text without blanks at line ends, in C indented by tabs, with one newline at the end."""
     lines = [line.rstrip() for line in text.split("\n")]
     if path.endswith((".c", ".h")):
         lines = [tabs_for_indent(line) for line in lines]
@@ -462,7 +453,7 @@ def well_formed(path, text):
 
 
 def tabs_for_indent(line):
-    """Leading runs of four blanks become tabs; the blank before a comment's star stays."""
+    """Returns the line with leading runs of four blanks as tabs; the blank before a comment's star stays."""
     match = re.match(r"[ \t]+", line)
     if not match or " " not in match.group(0):
         return line
@@ -487,6 +478,7 @@ def check_format():
 
 
 def fix_format():
+    """Writes each file as well_formed returns it."""
     for path in formatted_files():
         text = read(path)
         wanted = well_formed(path, text)
@@ -497,17 +489,17 @@ def fix_format():
 
 
 def check_circles():
-    """Move what both files need into a third one below them, or pass what the lower one asks for as a parameter."""
+    """Move what both files need into a third, lower one, or pass it to the lower one as a parameter."""
     graph = measure.call_graph(measure.sources())
     for members in measure.circles(graph):
         for a in members:
             for b in members:
                 if b in graph[a]:
-                    yield a, 1, f"in a circle with {b}, of which it calls {', '.join(sorted(graph[a][b]))}"
+                    yield a, 1, f"is in a circle with {b}, of which it calls {', '.join(sorted(graph[a][b]))}"
 
 
 def check_parameters():
-    """Pass what belongs together as one struct."""
+    """Pass parameters that belong together as one struct."""
     found = measure.many_parameters(measure.sources())
     if len(found) > MAX_MANY_PARAMETERS:
         for source, function in found:
@@ -515,7 +507,7 @@ def check_parameters():
 
 
 def check_statics():
-    """Make it a parameter, a result, or a member of the one struct that the backend keeps for the module."""
+    """Make the static a parameter, a result, or a member of the struct with the module's state of the backend."""
     every = measure.sources()
     found = [(s.path, number, name) for s in every for number, name in s.statics()]
     if len(found) * 1000 > MAX_STATICS * sum(len(s.lines) for s in every):
@@ -536,7 +528,7 @@ def check_asserts():
 
 
 def check_width():
-    """Run ./zundo check --fix; shorten or redraw by hand what it leaves."""
+    """Run ./zundo check --fix; shorten by hand the lines that it leaves too wide."""
     for path in files(".c", ".h"):
         for number, kind, width in measure.Source(path).wide():
             yield path, number, f"a {kind} line of {width} columns"
@@ -563,17 +555,51 @@ def check_layout():
         yield from first_difference(path, text, layout.fill_markdown(text))
 
 
+def headings(path):
+    """Returns the anchors that a markdown file's headings have on a page of a code host."""
+    lines = re.sub(r"^```.*?^```", "", read(path), flags=re.M | re.S).splitlines()
+    found = [re.sub(r"[`*]", "", line.lstrip("#").strip()).lower() for line in lines if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in found}
+
+
+def check_links():
+    """Correct the link. If an installed document (DOCS in the Makefile) links to another file, install that file, too."""
+    makefile = read("Makefile").replace("\\\n", " ")
+    words = " ".join(re.findall(r"^DOCS(?:_BELOW)?\s*=(.*)", makefile, re.M))
+    words = re.sub(r"\$\(addprefix ([^,]*),([^)]*)\)",
+                   lambda m: " ".join(m.group(1) + name for name in m.group(2).split()), words)
+    installed = set(words.split())
+    for name in installed:
+        if not os.path.exists(os.path.join(TOP, name)):
+            yield "Makefile", 1, f"installs {name}, which does not exist"
+    for path in files(".md"):
+        text = read(path)
+        for match in re.finditer(r"\]\(([^)\s]*)\)", text):
+            link, _, anchor = match.group(1).partition("#")
+            target = os.path.normpath(os.path.join(os.path.dirname(path), link)) if link else path
+            number = line_of(text, match.start())
+            if ":" in link:
+                continue
+            if not os.path.exists(os.path.join(TOP, target)):
+                yield path, number, f"{link} does not exist"
+            elif path in installed and target not in installed:
+                yield path, number, f"{link} is not installed with this document"
+            elif anchor and anchor not in headings(target):
+                yield path, number, f"{target} has no heading #{anchor}"
+
+
 def check_rules():
-    """Give the rule a name of its book and one definition; cite it at its Assert, or say "Not asserted: why" (tools/rules.py)."""
+    """Name the rule BOOK-number, define it once, and cite it at its Assert, or say "Not asserted: why" (tools/rules.py)."""
     yield from rules.faults()
 
 
 def check_english():
-    """Say it as PostgreSQL's sources do: a verb in the third person, the subject by its name."""
+    """Write the sentence as in PostgreSQL's sources: a verb in the third person, and a named subject."""
     yield from english.faults()
 
 
 def first_difference(path, have, want):
+    """Yields (path, line, what is wrong) for the first difference of the two texts, if there is one."""
     for number, (a, b) in enumerate(zip(have.split("\n"), want.split("\n")), 1):
         if a != b:
             yield path, number, f"should be: {b.strip()}"
@@ -583,6 +609,7 @@ def first_difference(path, have, want):
 
 
 def fix_layout():
+    """Lays out C and markdown files, and updates the list of typedefs."""
     layout.update_typedefs(files(".c", ".h"))
     for path in files(".c", ".h", ".md"):
         text = read(path)
@@ -593,7 +620,7 @@ def fix_layout():
             print(f"laid out {path}")
 
 
-# What the tree does not pass yet: counted, and no reason to fail.
+# Checks that the source does not pass yet: what they find is counted, and is no failure.
 PENDING = set()
 
 CHECKS = (
@@ -601,24 +628,25 @@ CHECKS = (
     ("the layers are documented", check_layers_text),
     ("no include cycles", check_include_cycles),
     ("internal headers stay in their folder", check_internal_headers),
-    ("one header knows versions", check_versions),
+    ("one header compares server versions", check_versions),
     ("critical sections neither allocate nor fail", check_critical_sections),
     ("a record is logged once", check_page_lsn),
     ("WAL opcodes are complete", check_wal_opcodes),
-    ("formats are the server's", check_formats),
-    ("what users are told is tested", check_errors_are_tested),
+    ("the server knows the conversions of formats", check_formats),
+    ("messages are tested", check_errors_are_tested),
     ("the extension's script names schemas", check_qualified_sql),
-    ("tests have numbers of their own", check_test_names),
-    ("every duty of the headers is met", check_duties),
+    ("each test of t/ has its own number", check_test_names),
+    ("flags and callbacks of the server's headers are documented", check_duties),
     ("functions and settings are documented", check_reference),
     ("sizes of files and functions", check_sizes),
-    ("no marks for later", check_marks),
+    ("no marks of unfinished work", check_marks),
     ("format", check_format),
+    ("links between documents hold", check_links),
     ("no circles of files by calls", check_circles),
     ("few parameters", check_parameters),
     ("few statics", check_statics),
     ("enough Asserts", check_asserts),
-    ("each rule is defined once, and asserted or checked, or says why not", check_rules),
+    ("each rule is defined once, and asserted, checked, or says why not", check_rules),
     ("plain English", check_english),
     ("lines are not too wide", check_width),
     ("C is as pgindent gives it, comments are filled", check_layout),
@@ -626,6 +654,7 @@ CHECKS = (
 
 
 def main():
+    """Runs the checks, or what the options ask for; returns the exit status."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["--measure"]:
         return measure.main(arguments[1:])

@@ -1,8 +1,8 @@
-# tools/common.sh - what every command of ./zundo shares: packages, the choice
-# of a server, building and installing into it, private clusters.
+# tools/common.sh - the functions that the commands of ./zundo share: packages,
+# the choice of a server, building and installing into it, private clusters.
 #
-# Sourced by ./zundo with $top set. Nothing here runs a server as root: as root,
-# servers and tests run as the user postgres, on copies in $work.
+# Sourced by ./zundo with $top set. If the caller is root, servers and tests run
+# as the user postgres, on copies in $work.
 
 work=${ZUNDO_WORK:-/tmp/zundo-work-$(id -u)}
 conf_file=$top/tools/zundo.conf
@@ -13,7 +13,7 @@ usage_error() { exit_code=2 die "$* (see ./zundo help)"; }
 
 am_root() { [ "$(id -u)" = 0 ]; }
 
-# Run a command as root, with sudo where needed.
+# as_root COMMAND...: runs the command as root, with sudo if needed.
 as_root()
 {
 	if am_root; then "$@"; return; fi
@@ -21,18 +21,18 @@ as_root()
 	sudo "$@"
 }
 
-# Run a command as the user that owns the servers.
+# as_server COMMAND...: runs the command as the user that owns the servers.
 as_server()
 {
 	if am_root; then (cd "$work" && runuser -u postgres -- "$@"); else "$@"; fi
 }
 
-# need_packages NAME...: install the Debian packages that are missing, and
-# touch the network only then.
+# need_packages NAME...: installs the Debian packages that are missing. Uses the
+# network only if one is.
 need_packages()
 {
 	local missing=() p
-	command -v dpkg-query >/dev/null || { say "not a Debian system: make sure these are there: $*"; return 0; }
+	command -v dpkg-query >/dev/null || { say "not a Debian system: make sure that these are installed: $*"; return 0; }
 	for p in "$@"; do
 		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 	done
@@ -43,16 +43,17 @@ need_packages()
 		die "could not install ${missing[*]}; install them and try again"
 }
 
-# Makes $work, which may lie in a directory that other users can write to: fails
-# if another user owns it or it is a symbolic link.
+# Creates $work. Its parent may be writable by other users, so this fails if
+# another user owns $work or if it is a symbolic link.
 prepare_work()
 {
 	mkdir -p "$work"
-	if [ -L "$work" ] || [ ! -O "$work" ]; then die "$work belongs to somebody else; set ZUNDO_WORK to another directory"; fi
+	if [ -L "$work" ] || [ ! -O "$work" ]; then die "$work belongs to another user; set ZUNDO_WORK to another directory"; fi
 	chmod 755 "$work"
 }
 
-# The major version that this Debian has packaged and zundo supports.
+# Prints the major version to use if none is given: the first one that zundo
+# supports and that is installed from Debian's packages, or else is packaged.
 default_major()
 {
 	local v
@@ -63,7 +64,8 @@ default_major()
 	echo 15
 }
 
-# has_server MAJOR: is it built or packaged, or are its sources at hand?
+# has_server MAJOR: succeeds if that server has been built, is packaged, or its
+# sources are available.
 has_server()
 {
 	[ ! -f "$HOME/.cache/zundo/pg$1/complete" ] || return 0
@@ -74,13 +76,14 @@ has_server()
 	debian_has "$1"
 }
 
+# debian_has MAJOR: succeeds if Debian's server is installed or packaged.
 debian_has() { [ -x "/usr/lib/postgresql/$1/bin/postgres" ] || apt-cache show "postgresql-$1" >/dev/null 2>&1; }
 
-# private_server MAJOR [--release|--sanitize|--valgrind]: print the bin directory of a server
-# built by tools/build-postgres. As root the build lies in root's home, which the user
-# postgres cannot enter; PostgreSQL finds its files relative to its binaries, so
-# a copy in $work serves. With --sanitize and --valgrind its postgres runs with the sanitizers'
-# libraries or under valgrind.
+# private_server MAJOR [--release|--sanitize|--valgrind]: prints the bin directory
+# of a server built by tools/build-postgres. Root's build is in root's home, which
+# the user postgres cannot enter, so it is copied into $work; the copy works because
+# PostgreSQL finds its files relative to its programs. With --sanitize and --valgrind
+# the copy's postgres runs with the sanitizers' libraries or under valgrind.
 private_server()
 {
 	local major=$1 kind=${2:-} name=$1${2:+${2#-}} built copy
@@ -100,9 +103,11 @@ private_server()
 	echo "$copy/bin"
 }
 
-# wrap_postgres DIR KIND: with --sanitize or --valgrind, have a script start DIR/bin/postgres.
-# Leaks are the server's way to end; a sanitizer's finding ends the process, as a failed assertion
-# does. What valgrind finds goes to $work/valgrind/PID.
+# wrap_postgres DIR KIND: with --sanitize or --valgrind, replaces DIR/bin/postgres
+# by a script that starts it accordingly. Leaks are not looked for, because a server
+# process does not free its memory before it exits. A finding of a sanitizer aborts
+# the process, as a failed assertion does. Valgrind writes its findings to
+# $work/valgrind/PID.
 wrap_postgres()
 {
 	local wrapper=$1/bin/postgres
@@ -133,8 +138,9 @@ wrap_postgres()
 	chmod 755 "$wrapper"
 }
 
-# choose_server VERSION PURPOSE: set $pg (a name for files and messages), $major,
-# $bindir. PURPOSE is test or measure: tests want assertions, measurements do not.
+# choose_server VERSION PURPOSE: sets $pg (a name for files and messages), $major
+# and $bindir. PURPOSE is test (a server with assertions, except for Debian's own)
+# or measure (without).
 choose_server()
 {
 	local version=$1 purpose=$2
@@ -165,18 +171,18 @@ choose_server()
 	use_bindir
 }
 
-# use_bindir: set what follows from $bindir.
+# Sets the variables that depend on $bindir.
 use_bindir()
 {
 	pg_config=$bindir/pg_config
-	# The copy's library path points at the original: say where its libpq is.
+	# The run path in copied programs names the original's libraries.
 	unset LD_LIBRARY_PATH
 	libdir=$("$pg_config" --libdir)
 	case $bindir in /usr/lib/*) ;; *) export LD_LIBRARY_PATH=$libdir ;; esac
 }
 
-# copy_sources: bring $copy up to date with the checkout. Times are kept and
-# objects stay, so that make compiles only what changed.
+# Sets $copy, and brings it up to date with the checkout. Keeps the files' times,
+# and the objects in the copy, so that make compiles only what has changed.
 copy_sources()
 {
 	copy=$work/build-$pg
@@ -187,15 +193,16 @@ copy_sources()
 	chmod -R a+rX "$copy"
 }
 
-# build PURPOSE: compile zundo for the chosen server in its own copy, warnings being
-# errors with WERROR=1. PURPOSE is test (with fault points and their settings) or use.
+# build PURPOSE: compiles zundo for the chosen server in a copy of the sources. With
+# WERROR=1 warnings are errors. PURPOSE is test (with fault points and the settings
+# for tests) or use.
 build()
 {
 	local log options=()
-	case $1 in test) testing=1 ;; use) testing=0 ;; *) die "build for what: $1?" ;; esac
+	case $1 in test) testing=1 ;; use) testing=0 ;; *) die "build: unknown purpose '$1'" ;; esac
 	copy_sources
 	log=$work/build-$pg.log
-	# times of files tell nothing about another checkout's
+	# make cannot tell by times whether objects of another checkout are out of date
 	if [ "$top" != "$(cat "$copy/.checkout" 2>/dev/null)" ]; then
 		find "$copy" \( -name '*.o' -o -name '*.so' \) -delete
 		echo "$top" >"$copy/.checkout"
@@ -211,8 +218,8 @@ build()
 	! grep -q 'warning:' "$log" || { say "the compiler warns:"; grep 'warning:' "$log" | head -10 >&2; }
 }
 
-# builds_without_warnings COMPILER: does everything compile with warnings as
-# errors, for use and not for tests? In a copy of its own, after copy_sources.
+# builds_without_warnings COMPILER: succeeds if everything compiles with warnings as
+# errors, for use and not for tests. Needs copy_sources; builds in another copy.
 builds_without_warnings()
 {
 	local other=$work/build-$pg-$1
@@ -223,14 +230,15 @@ builds_without_warnings()
 	! grep -q 'warning:' "$other.log"
 }
 
-# has_fault_points LIBRARY: does it have the code of fault injection, or a setting that is for tests?
+# has_fault_points LIBRARY: succeeds if it contains the code of fault points, or a
+# setting that is only for tests.
 has_fault_points() { grep -qaE 'zundo\.(fault|move_updates|swap_btree)|zundo fault point|common/fault\.c' "$1"; }
 
-# install_into_server: put what build made into the server's own directories;
-# $installer is then the prefix for commands that write there.
+# Installs what build has compiled into the server's directories. Sets $installer,
+# the prefix for commands that write there.
 install_into_server()
 {
-	# sudo only where it is needed, and asked for before output is redirected
+	# "as_root true" lets sudo ask for a password before output is redirected
 	installer=()
 	if [ ! -w "$("$pg_config" --pkglibdir)" ]; then
 		installer=(as_root)
@@ -242,8 +250,9 @@ install_into_server()
 	}
 }
 
-# One run at a time may install into and test one server. The lock is held until
-# unlock_servers or exit; a server that is started must not inherit it.
+# Locks the chosen server: one run at a time may install into it and test it. The
+# lock is held until unlock_servers or exit. A process that outlives this shell must
+# not inherit the lock, so call unlock_servers before it is started.
 locks=()
 lock_server()
 {
@@ -253,7 +262,7 @@ lock_server()
 	locks+=("$fd")
 }
 
-# Close the locks. In a subshell: the shell above keeps them.
+# Closes the locks. Called in a subshell, it leaves the parent's locks held.
 unlock_servers()
 {
 	local fd
@@ -261,9 +270,10 @@ unlock_servers()
 	locks=()
 }
 
-# new_cluster: make a private cluster with zundo preloaded in a new directory
-# below $work, reachable only by its socket: sets $cluster, $PGHOST, $PGPORT, $PGUSER.
-# Extra configuration lines come from standard input. Fails if it does not start.
+# Creates and starts a private cluster that preloads zundo, in a new directory below
+# $TMPDIR, reachable only by its socket. Reads further lines of postgresql.conf from
+# standard input. Sets $cluster, $PGHOST, $PGPORT and $PGUSER. Fails if the server
+# does not start.
 new_cluster()
 {
 	cluster=$(as_server mktemp -d "${TMPDIR:-/tmp}/zundo.XXXXXX")
@@ -292,9 +302,10 @@ start_cluster()
 	}
 }
 
+# stop_cluster [MODE]
 stop_cluster() { as_server "$bindir/pg_ctl" -s -w -D "$cluster/data" -m "${1:-fast}" stop >/dev/null 2>&1; }
 
-# descendants PID: the processes below one, the lowest first.
+# descendants PID: prints its children, their children and so on, parents last.
 descendants()
 {
 	local p
@@ -304,9 +315,9 @@ descendants()
 	done
 }
 
-# End the tests that run beside this shell, which Ctrl-C does not reach, and wait
-# until they have stopped their servers. runuser itself gets no signal: it would
-# kill what it runs 2 s later.
+# Ends this shell's background jobs, which Ctrl-C does not reach, and waits until
+# they have stopped their servers. Sends no signal to runuser, which would kill its
+# child 2 s later.
 stop_jobs()
 {
 	local p job pids=()
@@ -323,7 +334,7 @@ stop_jobs()
 	done
 }
 
-# At exit, also after Ctrl-C: stop every cluster and remove it.
+# Stops and removes all clusters of this shell. Runs at exit, also after Ctrl-C.
 clusters=()
 remove_clusters()
 {

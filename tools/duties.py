@@ -1,8 +1,8 @@
-"""The duties of a table access method, for ./zundo check: every flag, option,
-result and callback of the server's headers has a line in docs/duties.md.
+"""./zundo check: tests that docs/duties.md has a line for every flag, option, result
+and callback with which the server's headers define what a table access method does.
 
-The names come from the headers of the servers that are installed, and from
-tools/duties.txt, which holds those of 15, 17, 18 and 19 for machines without them.
+The names are those in the headers of the installed servers, and those in
+tools/duties.txt, which has the names of 15, 17, 18 and 19 for machines without headers.
 """
 
 import glob
@@ -13,7 +13,7 @@ VERSIONS = ("15", "17", "18", "19")
 STORED = "tools/duties.txt"
 TABLE = "docs/duties.md"
 
-# What is asked of each header: a pattern for macros, and which enums and structs.
+# By header: a pattern of the macros, enums and structs whose names are needed.
 MACROS = {
     "access/tableam.h": r"TABLE_(?:INSERT|UPDATE|DELETE)_\w+|TUPLE_LOCK_FLAG_\w+",
     "commands/vacuum.h": r"VACOPT_\w+",
@@ -28,13 +28,13 @@ STRUCTS = {
     "access/tableam.h": r"TM_FailureData|TM_IndexStatus|TM_IndexDeleteOp",
     "commands/vacuum.h": r"VacuumParams",
 }
-# Parameters of callbacks that ask for something; the others are what it is done to.
+# Types and names of those parameters of callbacks that are options.
 OPTION_TYPES = ("bool",)
 OPTION_NAMES = ("crosscheck",)
 
 
 def installed_headers():
-    """Include directories of installed servers of our versions, as (version, directory)."""
+    """Yields (version, include directory) of the installed servers of the supported versions."""
     places = [os.path.expanduser("~/.cache/zundo/pg*/include"), "/usr/include/postgresql/*",
               os.path.join(os.environ.get("ZUNDO_WORK", "/nonexistent"), "pg*/include")]
     for place in places:
@@ -50,18 +50,19 @@ def installed_headers():
 
 
 def without_comments(path):
+    """Returns the text of a C file without its comments."""
     with open(path, encoding="utf-8") as text:
         return re.sub(r"/\*.*?\*/", "", text.read(), flags=re.S)
 
 
 def members(text, kind, names):
-    """(type name, body) of the typedefs of enums or structs."""
+    """Yields (type name, body) of the typedefs of enums or structs whose names match."""
     for match in re.finditer(rf"typedef {kind}\s+({names})\s*\{{(.*?)\}}", text, re.S):
         yield match.group(1), match.group(2)
 
 
 def callbacks(text):
-    """The callbacks, and their parameters that are options, as callback(parameter)."""
+    """Yields the names of TableAmRoutine's callbacks; their options as callback(parameter)."""
     for _, body in members(text, "struct", "TableAmRoutine"):
         for match in re.finditer(r"\(\*\s*(\w+)\)\s*\((.*?)\);", body, re.S):
             yield match.group(1)
@@ -72,7 +73,7 @@ def callbacks(text):
 
 
 def duties_of(directory):
-    """The names that the headers of one server define."""
+    """Returns the names that the headers of one server define."""
     names = set()
     for header in {*MACROS, *ENUMS, *STRUCTS}:
         text = without_comments(os.path.join(directory, header))
@@ -88,12 +89,13 @@ def duties_of(directory):
 
 
 def stored(top):
+    """Returns the names in tools/duties.txt."""
     with open(os.path.join(top, STORED), encoding="utf-8") as text:
         return [line.split("#")[0].strip() for line in text if line.split("#")[0].strip()]
 
 
 def rows(top):
-    """(line, names, function cell, test cell) of the table."""
+    """Yields (line, names, cell of functions, cell of tests) of the table in docs/duties.md."""
     with open(os.path.join(top, TABLE), encoding="utf-8") as text:
         for number, line in enumerate(text, 1):
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -103,31 +105,34 @@ def rows(top):
 
 
 def exists(top, name):
-    """Is name (sql/x, isolation/specs/x, t/x, test/x, with or without its ending) a file of ours?"""
+    """Returns whether there is a file of this name (sql/x, isolation/specs/x, t/x, test/x, with or without ending)."""
     return bool(glob.glob(os.path.join(top, name)) or glob.glob(os.path.join(top, name + ".*")))
 
 
 def check(top, sources, opcodes):
-    """Complaints as (file, line, text). sources: all C text of ours; opcodes: names of WAL records."""
+    """Yields (file, line, what is wrong).
+
+    sources: the text of all C files; opcodes: the names of the WAL records, each of which needs a line, too.
+    """
     wanted = set(stored(top))
     for version, directory in installed_headers():
         for name in sorted(duties_of(directory) - wanted):
-            yield STORED, 1, f"{name} of {directory} ({version}) is not there"
+            yield STORED, 1, f"lacks {name} of {directory} ({version})"
             wanted.add(name)
     seen = {}
     for number, names, function, test in rows(top):
         for name in names:
             if name in seen:
-                yield TABLE, number, f"{name} stands in line {seen[name]} already"
+                yield TABLE, number, f"{name} has a line already: {seen[name]}"
             seen[name] = number
         for word in re.findall(r"`([a-z_]\w+)`", function):
             if not re.search(rf"\b{word}\b", sources):
-                yield TABLE, number, f"{word} is no function of ours"
+                yield TABLE, number, f"there is no function {word}"
         if "`" not in function and not function.startswith("none"):
-            yield TABLE, number, "names no function, and does not say 'none: ' and why"
+            yield TABLE, number, "names no function, and has no 'none: ' with a reason"
         tests = re.findall(r"`((?:sql|isolation/specs|t|test)/[\w./-]+)`", test)
         if not tests and not test.startswith("none"):
-            yield TABLE, number, "names no test, and does not say 'none: ' and why"
+            yield TABLE, number, "names no test, and has no 'none: ' with a reason"
         for name in tests:
             if not exists(top, name):
                 yield TABLE, number, f"there is no {name}"

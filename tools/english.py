@@ -1,8 +1,9 @@
-"""Phrases that the comments and documents are not to have, and comments of functions that ask instead of saying.
+"""./zundo check: finds phrases that comments and documents should not have, and comments
+of functions that begin with a question.
 
-The list holds what this code once was full of: persons where a process or a
-transaction is meant, sentences whose subject must be guessed. It proves nothing
-about the rest.
+The phrases are those with which the subject of a sentence must be guessed, or in
+which a process or a transaction is called he or she. A text without them need not
+be good.
 """
 
 import os
@@ -29,7 +30,7 @@ PATTERN = re.compile("|".join(f"(?P<p{n}>{phrase})" for n, (phrase, _) in enumer
 
 
 def prose(path, text):
-    """The text with all blanked that is not for readers; every character stays in its place."""
+    """Returns the text with all but comments and prose blanked; no character moves."""
     def blank(match):
         return match.group(1) or re.sub(r"[^\n]", " ", match.group(0))
     if path.endswith((".c", ".h")):
@@ -38,7 +39,11 @@ def prose(path, text):
         keep = r'(^[ \t]*(?:"""|\'\'\').*?(?:"""|\'\'\'))|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(#[^\n]*)|[^\n]'
         return re.sub(keep, lambda m: m.group(1) or m.group(2) or re.sub(r"[^\n]", " ", m.group(0)), text,
                       flags=re.M | re.S)
-    if path.endswith((".pl", ".pm", ".sh", ".spec", ".conf")):
+    if path.endswith((".pl", ".pm")):       # names of tests, too: the last string of a call
+        name = r"""('(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")(?=\);[ \t]*$)"""
+        return re.sub(r"^[ \t]*(#[^\n]*)|" + name + r"|[^\n]", lambda m: m.group(1) or m.group(2) or " " * len(m.group(0)),
+                      text, flags=re.M)
+    if path.endswith((".sh", ".spec", ".conf")):
         return re.sub(r"^[ \t]*(#[^\n]*)|[^\n]", blank, text, flags=re.M)
     if path.endswith(".sql"):
         return re.sub(r"^(--[^\n]*)|[^\n]", blank, text, flags=re.M)
@@ -46,7 +51,7 @@ def prose(path, text):
 
 
 def questions():
-    """(path, line, name) of each function whose comment's first sentence is a question."""
+    """Yields (path, line, words) of each comment above a declaration whose first sentence is a question."""
     for source in measure.sources():
         for match in re.finditer(r"^/\*(.*?)\*/\n(?=[A-Za-z])", source.text, re.M | re.S):
             words = re.sub(r"\s+\*?\s*", " ", match.group(1)).strip()
@@ -56,8 +61,9 @@ def questions():
 
 
 def faults():
+    """Yields (path, line, what is wrong)."""
     tools = [os.path.join(folder, name) for folder in ("tools", "bench") for name in sorted(os.listdir(os.path.join(rules.TOP, folder)))
-             if name != "english.py"]           # which must quote what it looks for
+             if name != "english.py"]           # which has the phrases
     for path in list(rules.paths()) + tools:
         if not path.endswith((".c", ".h", ".md", ".pl", ".pm", ".spec", ".sql", ".py", ".sh")):
             continue
@@ -68,7 +74,3 @@ def faults():
             yield path, measure.line_of(text, match.start()), f"'{match.group(0)}' ({advice}): {line[:100]}"
     for path, number, words in questions():
         yield path, number, f"the comment of a declaration is a question: {words}"
-
-
-def folder_of(path):
-    return os.path.dirname(path).split("/")[0] or "."

@@ -1,9 +1,8 @@
-"""The layout of our sources: pgindent for C, comments and markdown filled.
+"""The layout of C and markdown files, for ./zundo check and ./zundo check --fix.
 
-./zundo check proves that the files look as formatted() gives them, and with
---fix writes them so. The work on C is done by PostgreSQL's own pg_bsd_indent,
-of Debian's package pg-bsd-indent, with the options of the server's pgindent.
-It leaves comments alone that begin in the first column; these are filled here.
+C is indented by PostgreSQL's pg_bsd_indent, from Debian's package pg-bsd-indent,
+with the options of the server's pgindent. It does not change comments that begin in
+the first column; these are filled here, as are the paragraphs of markdown.
 """
 
 import glob
@@ -19,22 +18,24 @@ TYPEDEFS = os.path.join(TOP, "tools/typedefs.list")
 COMMENT_WIDTH = 79
 MARKDOWN_WIDTH = 120
 
-# Those of src/tools/pgindent in the server's sources.
+# The options that src/tools/pgindent of the server uses.
 OPTIONS = ("-bad -bap -bbb -bc -bl -cli1 -cp33 -cdb -nce -d0 -di12 -nfc1 -i4 -l79 -lp -lpl -nip -npro -sac -tpg "
            "-ts4").split()
 
-# Typedefs of some header whose names are words for other things here.
+# Names that some header of the server gives to a type, and that are used for other
+# things here.
 NO_TYPEDEFS = set("ANY U abs boolean date digit iterator other output_type pointer reference string symbol timestamp type wrap".split())
 
 
 def available():
+    """Returns whether pg_bsd_indent is installed."""
     return shutil.which("pg_bsd_indent") is not None
 
 
 # ---- comments ----
 
 def wrap(words, first, rest, width, columns=lambda text: len(text.expandtabs(4))):
-    """Lines of at most width columns that begin with first, later ones with rest."""
+    """Returns the words as lines of at most width columns; the first begins with first, the others with rest."""
     lines, line, empty = [], first, True
     for word in words:
         if not empty and columns(line + " " + word) > width:
@@ -45,22 +46,23 @@ def wrap(words, first, rest, width, columns=lambda text: len(text.expandtabs(4))
     return lines + [line.rstrip()]
 
 
-# What begins an item in a comment: a name and some blanks after a tab, a dash, a number.
+# The beginning of an item in a comment: after a tab a name and some blanks, or a dash, or a number.
 ITEM = re.compile(r"(\t(?:[^\t ]| (?! ))+(?:\t+|  +)|\t[A-Z]+_[A-Z_]+ |[ \t]*(?:-|\d+\.|\*|\([a-z0-9]\)) )(?=\S)")
 
 
 def wide(line):
+    """Returns whether a line of a comment is too wide."""
     return len(line.expandtabs(4)) > COMMENT_WIDTH + 1
 
 
 def ragged(lines):
-    """Was the paragraph extended without being filled again?"""
+    """Returns whether a line of the paragraph is much shorter than it would be if the paragraph were filled."""
     return any(len((a + " " + b.split()[0]).expandtabs(4)) < 56 and not re.search(r"[.:;,]$", a)
                for a, b in zip(lines, lines[1:]) if b.split())
 
 
 def fill_paragraph(lines):
-    """One paragraph of a comment: its lines without the stars, filled if one is too wide."""
+    """Returns the lines of one paragraph of a comment, without stars, filled if a line is too wide or too short."""
     if not any(wide(" *" + line) for line in lines) and not ragged(lines):
         return lines
     item = ITEM.match(lines[0])
@@ -76,16 +78,17 @@ def fill_paragraph(lines):
 
 
 def is_drawing(line):
-    """Columns, diagrams and code in a comment stay as they are."""
+    """Returns whether the line is part of a table, a diagram or code, which stay as they are."""
     text = line.strip()
     return bool(re.search(r"\S {2,}\S|\S\t+\S|[|+]--|--[|+]|-{4}|={4}", text)) and not ITEM.match(line)
 
 
 def fill_body(lines):
-    """The lines of a comment's body, without their stars."""
+    """Returns the lines of a comment's body, without stars, with all paragraphs filled."""
     out, paragraph = [], []
 
     def flush():
+        """Writes the paragraph that was collected, filled unless it is a drawing."""
         if paragraph:
             out.extend(paragraph if any(is_drawing(line) for line in paragraph) else fill_paragraph(paragraph))
             paragraph.clear()
@@ -104,7 +107,7 @@ def fill_body(lines):
 
 
 def starts_item(line, paragraph):
-    """Does this line begin a new paragraph after those gathered?"""
+    """Returns whether the line begins a new paragraph, rather than continuing the one with the given lines."""
     if ITEM.match(line):
         return True
     if ITEM.match(paragraph[0]) and len(paragraph) == 1:
@@ -113,7 +116,7 @@ def starts_item(line, paragraph):
 
 
 def fill_comment(text):
-    """A comment that begins in the first column."""
+    """Returns a comment that begins in the first column, filled."""
     if re.match(r"/\*\s*-{2,}|/\*[-=*]", text):
         return text
     inner = text[2:-2]
@@ -134,13 +137,14 @@ def fill_comment(text):
 
 
 def fill_comments(text):
+    """Returns C source with all comments that begin in the first column filled."""
     return re.sub(r"^/\*.*?\*/(?=[ \t]*\n)", lambda m: fill_comment(m.group(0)), text, flags=re.M | re.S)
 
 
 # ---- C ----
 
 def typedef_names(text):
-    """Names that a C source gives to types."""
+    """Yields the names of the types that a C source defines."""
     text = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.S)
     for match in re.finditer(r"\btypedef\b", text):
         depth, end = 0, match.end()
@@ -159,7 +163,10 @@ def typedef_names(text):
 
 
 def update_typedefs(paths):
-    """Writes tools/typedefs.list: our types, and those that we use of the servers that tools/build-postgres has made."""
+    """Writes tools/typedefs.list: the types that the files define, and those of the servers that they use.
+
+    The servers' types are those that the list already has, and those in the source trees of tools/build-postgres.
+    """
     texts = {path: open(os.path.join(TOP, path), encoding="utf-8").read() for path in paths}
     ours = {name for text in texts.values() for name in typedef_names(text)}
     used = set(re.findall(r"\b[A-Za-z_]\w*\b", " ".join(texts.values())))
@@ -173,6 +180,7 @@ def update_typedefs(paths):
 
 
 def read_typedefs():
+    """Returns the names in tools/typedefs.list."""
     if not os.path.exists(TYPEDEFS):
         return []
     with open(TYPEDEFS, encoding="utf-8") as names:
@@ -180,7 +188,7 @@ def read_typedefs():
 
 
 def indent(text):
-    """The C source as pgindent gives it."""
+    """Returns the C source as pgindent formats it. Raises ValueError if pg_bsd_indent fails."""
     text = re.sub(r"/\* +---", "/*---X_X", text)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "source.c")
@@ -197,16 +205,18 @@ def indent(text):
 
 
 def formatted_c(text):
+    """Returns the C source laid out, with wide lines of code as they are."""
     return indent(fill_comments(text)) if available() else fill_comments(text)
 
 
 # ---- markdown ----
 
 def fill_markdown(text):
-    """Paragraphs and items with a line that is too wide are filled; tables and code are left alone."""
+    """Returns the text with paragraphs and items filled if a line is too wide; tables and code do not change."""
     out, paragraph, code = [], [], False
 
     def flush():
+        """Writes the paragraph that was collected, filled if one of its lines is too wide."""
         if not paragraph:
             return
         if any(len(line) > MARKDOWN_WIDTH for line in paragraph):
@@ -239,7 +249,11 @@ CODE_WIDTH = 100
 
 
 def break_line(line, blanked):
-    """The line in two, at the outermost and last place that leaves the first part narrow enough; None if there is none."""
+    """Returns the two parts of a line that is too wide, or None if there is no place to break it.
+
+    Breaks at the last of the outermost places that leave the first part narrow enough. blanked is the line with
+    literals and comments masked.
+    """
     best = None
     for match in re.finditer(r"[,;] |&& |\|\| |(?= \? )|(?= : )|(?<![=!<>])= | (?=pg_attribute_printf)", blanked):
         start, end = match.start(), match.end()
@@ -251,7 +265,7 @@ def break_line(line, blanked):
         cost = depth + (1.5 if text == "= " else 0.3 if text == "|| " else 0)
         if best is None or cost < best[0] or cost <= best[0] and end > best[1]:
             best = (cost, end)
-    # a string is cut at a blank, if all that could be broken stands before it
+    # a string is cut at a blank if there is no good place before it
     for match in re.finditer(r'"(?:\\.|[^"\\])*"', line):
         if len(line[:match.end()].expandtabs(4)) > CODE_WIDTH and len(line[:match.start()].expandtabs(4)) < CODE_WIDTH - 30:
             limit = match.start() + CODE_WIDTH - 2 - len(line[:match.start()].expandtabs(4))
@@ -263,12 +277,12 @@ def break_line(line, blanked):
 
 
 def fixed_c(text):
-    """The C source laid out, with lines that are too wide broken where that can be done."""
+    """Returns the C source laid out, with wide lines of code broken where possible."""
     return formatted_c(break_code(formatted_c(text))) if available() else text
 
 
 def break_code(text):
-    """The C source with wide lines of code broken, as far as that can be done without thinking; to be indented then."""
+    """Returns the C source with wide lines of code broken where possible; it needs to be indented again."""
     for _ in range(4):
         pattern = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M)
         blanked = pattern.sub(lambda m: re.sub(r"[^\n\t]", "_", m.group(0)), text).split("\n")

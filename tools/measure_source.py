@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""./zundo check --measure: the figures by which the source is kept readable.
+"""./zundo check --measure: prints figures about the readability of the C source.
 
-One parser for all of them. It relies on the layout that pgindent gives: the
-name of a function and its braces stand in the first column. tools/check_source.py
-holds the limits and uses the same functions.
+The parser relies on the layout that pgindent gives: the name of a function and its
+braces are in the first column. tools/check_source.py has the limits, and uses the
+same functions.
 """
 
 import os
 import re
 import statistics
-import subprocess
 import sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -22,22 +21,18 @@ MANY_PARAMETERS = 8
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
-def blank(text, literals=True):
-    """C source with comments, and literals too, blanked; every character stays in its place."""
-    def replace(match):
-        if match.group(0)[0] in "\"'" and not literals:
-            return match.group(0)
-        return re.sub(r"[^\n\t]", " ", match.group(0))
-    return TOKEN.sub(replace, text)
+def blank(text):
+    """Returns C source with comments and literals blanked; no character moves."""
+    return TOKEN.sub(lambda m: re.sub(r"[^\n\t]", " ", m.group(0)), text)
 
 
 def blank_directives(code):
-    """The same without the lines of the preprocessor, continued ones included."""
+    """Returns the result of blank() with the lines of the preprocessor blanked as well."""
     return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), code, flags=re.M)
 
 
 def split_commas(text):
-    """The parts of text between the commas that are outside of parentheses."""
+    """Returns the parts of the text between those commas that are not in parentheses."""
     depth, part, parts = 0, "", []
     for c in text:
         depth += (c in "([{") - (c in ")]}")
@@ -50,10 +45,13 @@ def split_commas(text):
 
 
 class Function:
-    """A function that is defined in a file; lines are counted from 1."""
+    """The definition of a function.
 
-    def __init__(self, name, static, inline, parameters, first, open_line, close_line, body, commented):
-        self.name, self.static, self.inline, self.parameters = name, static, inline, parameters
+    first, open_line and close_line are the lines where it begins and of its braces, counted from 1.
+    """
+
+    def __init__(self, name, static, parameters, first, open_line, close_line, body, commented):
+        self.name, self.static, self.parameters = name, static, parameters
         self.first, self.open_line, self.close_line = first, open_line, close_line
         self.body, self.commented = body, commented
 
@@ -63,7 +61,7 @@ class Function:
 
 
 class Source:
-    """A .c or .h file, read once."""
+    """A .c or .h file."""
 
     def __init__(self, path):
         self.path = path
@@ -75,6 +73,7 @@ class Source:
         self.functions = list(self._functions())
 
     def _functions(self):
+        """Yields the functions of the file."""
         lines = self.plain.splitlines()
         open_line = None
         for number, line in enumerate(lines, 1):
@@ -87,6 +86,7 @@ class Source:
                 open_line = None
 
     def _function(self, lines, open_line, close_line):
+        """Returns the function whose body these lines enclose, or None if they enclose something else."""
         first = open_line
         while first > 1 and lines[first - 2].strip() and not re.search(r"[;}]\s*$", lines[first - 2]):
             first -= 1
@@ -103,16 +103,16 @@ class Source:
         parameters = [p for p in split_commas(header[match.end():end]) if p.strip() not in ("", "void")]
         body = "\n".join(lines[open_line - 1:close_line])
         before = self.lines[first - 2].rstrip() if first > 1 else ""
-        return Function(match.group(1), bool(re.search(r"\bstatic\b", header)), bool(re.search(r"\binline\b", header)),
-                        parameters, first, open_line, close_line, body, before.endswith("*/"))
+        return Function(match.group(1), bool(re.search(r"\bstatic\b", header)), parameters, first, open_line,
+                        close_line, body, before.endswith("*/"))
 
     def macros(self):
-        """(name, text) of each macro."""
+        """Yields (name, text) of each macro."""
         for match in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n]*\\\n)*[^\n]*)", self.code, re.M):
             yield match.group(1), match.group(2)
 
     def statics(self):
-        """(line, name) of each variable that is not constant and outlives a call."""
+        """Yields (line, name) of each static variable that is not constant, in functions and outside."""
         body_lines = set()
         for f in self.functions:
             body_lines.update(range(f.open_line, f.close_line + 1))
@@ -141,7 +141,7 @@ class Source:
                         pointer.group(1) if pointer else names[-1]
 
     def wide(self):
-        """(line, kind, width) of each line that is too wide; kind is 'comment' or 'code'."""
+        """Yields (line, kind, width) of each line that is too wide; kind is 'comment' or 'code'."""
         for number, (line, code) in enumerate(zip(self.lines, self.code.splitlines()), 1):
             width = len(line.expandtabs(4))
             kind = "code" if blank(line).strip() and code.strip() else "comment"
@@ -152,11 +152,12 @@ class Source:
 
 
 def line_of(text, position):
+    """Returns the number of the line of a position, counted from 1."""
     return text.count("\n", 0, position) + 1
 
 
 def tracked(*endings):
-    """Paths of our own files of the product, sorted; tests of C functions are none."""
+    """Returns the paths of all files with these endings but those of test/, sorted."""
     out = []
     for folder, subfolders, names in os.walk(TOP):
         subfolders[:] = [s for s in subfolders if not s.startswith(".") and s not in ("test", "results", "tmp_check", "__pycache__")]
@@ -165,11 +166,15 @@ def tracked(*endings):
 
 
 def sources():
+    """Returns a Source for each C file but those of test/."""
     return [Source(path) for path in tracked(".c", ".h")]
 
 
 def call_graph(all_sources):
-    """{file: {file called: names}} for the .c files; inline functions and macros count as text of their callers."""
+    """Returns {file: {called file: names of the called functions}} for the .c files.
+
+    The calls in macros and in functions of headers count as calls of the file that uses these.
+    """
     home, text_of = {}, {}
     for s in all_sources:
         for name, text in s.macros():
@@ -201,10 +206,11 @@ def call_graph(all_sources):
 
 
 def circles(graph):
-    """The strongly connected components of two and more files (Tarjan)."""
+    """Returns the strongly connected components of two and more files (Tarjan's algorithm)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):
+        """Adds the circles that are reached from node to found (Tarjan)."""
         index[node] = low[node] = len(index)
         stack.append(node)
         for other in graph[node]:
@@ -227,7 +233,10 @@ def circles(graph):
 
 
 def server_callbacks(all_sources):
-    """Names of functions whose parameters the server dictates: members of its structs of callbacks, and hooks."""
+    """Returns the names of the functions that are assigned to hooks and members of structs.
+
+    The server determines their parameters.
+    """
     names = set()
     for s in all_sources:
         names.update(re.findall(r"^\s*\.\w+\s*=\s*(\w+)\s*,?\s*$", s.plain, re.M))
@@ -237,22 +246,25 @@ def server_callbacks(all_sources):
 
 
 def many_parameters(all_sources):
-    """(source, function) of each function of our own making with too many parameters."""
+    """Returns (source, function) for each function but the server's callbacks with MANY_PARAMETERS or more."""
     callbacks = server_callbacks(all_sources)
     return [(s, f) for s in all_sources for f in s.functions
             if len(f.parameters) >= MANY_PARAMETERS and f.name not in callbacks]
 
 
 def asserts(source):
+    """Returns the number of Asserts."""
     return len(re.findall(r"\bAssert\w*\s*\(", source.plain))
 
 
 def percentile(values, share):
+    """Returns the value that the given share of the values does not exceed."""
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
 def main(arguments):
+    """Prints the figures, with -v also where they come from; returns the exit status."""
     verbose = "-v" in arguments
     every = sources()
     lines = sum(len(s.lines) for s in every)

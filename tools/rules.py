@@ -1,20 +1,19 @@
-"""The rules that the code keeps: where each is defined, asserted, checked and tested.
+"""./zundo check --rules: prints where each rule is defined, asserted, checked and tested.
 
-A rule's name is BOOK-number, in all folders and texts the same. It is defined
-once: in the comment at the top of the file that keeps it, as a line that begins
-with a tab and the name, or in a README, as an item that begins with the name in
-bold. Everything else that names it is a citation. A letter after the number is a
-part of the rule.
+A rule is named BOOK-number. It is defined once: in the comment at the top of the
+source file that owns it, as a line that begins with a tab and the name, or in a
+README, as an item that begins with the name in bold. Every other place that names it
+is a citation. A letter after the number names a part of the rule.
 
-Each rule has an Assert that cites it, or a check of zundo.check (of
-zundo.check_index) that does, or its definition has a sentence that begins with
-"Not asserted:" and says why there is neither.
+Each rule is cited at an Assert, or where zundo.check or zundo.check_index reports a
+violation. If not, its definition has a sentence that begins with "Not asserted:" and
+gives the reason.
 """
 
 import os
 import re
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from measure_source import TOP, line_of
 
 BOOKS = {
     "ABORT": "what a transaction notes for its rollback",
@@ -37,6 +36,7 @@ BOOKS = {
     "LOCK": "row locks that travel with their row",
     "LOCKLIST": "lists of row locks in undo",
     "LOG": "the undo log, as zundo.check tests it",
+    "MARK": "marks of entries of zbtree indexes",
     "OVERFLOW": "overflow pages for slots",
     "PAGE": "the bytes of a table page",
     "PRUNE": "compaction of a table page",
@@ -71,9 +71,9 @@ DEFINITION = {
     ".md": re.compile(rf"^\s*- \*\*({NAME})\*\*", re.M),
 }
 CITATION = re.compile(rf"\b{NAME}\b")
-# What looks like the name of a rule, whether or not its book is known.
+# Anything that looks like the name of a rule.
 ANY_BOOK = re.compile(r"(?<![\w-])([A-Z]{3,})-\d+[a-z]?\b(?!-)")
-# How rules were named once. Names of workloads in bench/ look the same.
+# Names of rules without a book. Those of the workloads of bench/ look the same.
 BARE = re.compile(r"(?<![\w\-%'.\"/])(?:HD|LD|SP|VM|[A-Z])\d{1,2}[a-z]?\b(?!\.\d)")
 
 TEXTS = (".c", ".h", ".md", ".pl", ".pm", ".spec", ".sql", ".py", ".sh", ".out", "untested_errors")
@@ -81,11 +81,13 @@ TESTS = ("t", "isolation", "specs", "sql", "test")
 
 
 def read(path):
+    """Returns the text of a file; the path is relative to TOP."""
     with open(os.path.join(TOP, path), encoding="utf-8") as source:
         return source.read()
 
 
 def paths():
+    """Yields the paths of all files in which rules may be defined or cited."""
     for folder, subfolders, names in os.walk(TOP):
         subfolders[:] = sorted(s for s in subfolders if not s.startswith(".") and
                                s not in ("results", "tmp_check", "__pycache__", "tools", "bench"))
@@ -94,12 +96,8 @@ def paths():
                 yield os.path.relpath(os.path.join(folder, name), TOP)
 
 
-def line_of(text, position):
-    return text.count("\n", 0, position) + 1
-
-
 def collect():
-    """(definitions, citations): {name: [(path, line)]} each; a definition is no citation."""
+    """Returns (definitions, citations), each {name: [(path, line)]}; a definition is no citation."""
     definitions, citations = {}, {}
     for path in paths():
         text = read(path)
@@ -115,7 +113,7 @@ def collect():
 
 
 def definition_text(path, number):
-    """The lines of the definition that begins at this line: up to the next definition, empty line or heading."""
+    """Returns the definition that begins at this line: the text up to the next definition, empty line or heading."""
     lines = read(path).split("\n")
     markdown = path.endswith(".md")
     ends = re.compile(r"\s*$|\s*- |#|\|" if markdown else rf"(?! \*\t| \*  )| \*\t\(?{NAME}\)?\t|.*\*/")
@@ -126,12 +124,12 @@ def definition_text(path, number):
 
 
 def says_why_not(path, number):
-    """Does the definition at this place say why nothing asserts or checks it?"""
+    """Returns whether the definition at this place has the sentence "Not asserted: ..."."""
     return re.search(r"Not(?:\s|\*)+asserted:", definition_text(path, number)) is not None
 
 
 def faults():
-    """(path, line, what is wrong) about definitions and citations."""
+    """Yields (path, line, what is wrong) for definitions and citations."""
     definitions, citations = collect()
     for name, places in sorted(definitions.items()):
         asserted = bool(asserted_in(citations.get(name, [])))
@@ -152,7 +150,7 @@ def faults():
             continue
         for match in ANY_BOOK.finditer(read(path)):
             if match.group(1) not in BOOKS:
-                yield path, line_of(read(path), match.start()), f"{match.group(0)} is of no book"
+                yield path, line_of(read(path), match.start()), f"{match.group(0)} has a book that is not in BOOKS"
     for path in paths():
         if not path.endswith((".c", ".h", ".md", ".pl", ".spec")) or path.startswith("docs/plan"):
             continue
@@ -168,19 +166,19 @@ def faults():
 
 
 def near_assert(path, number):
-    """Does an Assert, or what zundo.check reports, stand within three lines of this place?"""
+    """Returns whether this line or one of the next three has an Assert, or reports a fault for zundo.check."""
     lines = read(path).split("\n")
-    return bool(re.search(r"\bAssert\w*\s*\(|\bfault\(|FAULT\(|add_fault\(|check_safely\(", "\n".join(lines[number - 1:number + 3])))
+    return bool(re.search(r"\bAssert\w*\s*\(|\bfault\(|\bFAULT\(|add_fault\(|check_safely\(", "\n".join(lines[number - 1:number + 3])))
 
 
 def asserted_in(cited):
-    """The sources in which an Assert or a check is among these citations."""
+    """Returns the paths of the sources with a citation at an Assert or a check."""
     return sorted({path for path, number in cited
                    if path.endswith((".c", ".h")) and not path.startswith("test/") and near_assert(path, number)})
 
 
 def table():
-    """(name, where it is defined, where it is asserted or checked, tests that cite it) for each rule."""
+    """Yields (name, file that defines it, files that assert or check it, tests that cite it) for each rule."""
     definitions, citations = collect()
 
     def key(name):
@@ -195,6 +193,7 @@ def table():
 
 
 def main():
+    """Prints the table of the rules; returns the exit status."""
     rows = list(table())
     book = None
     for name, where, asserted, tests in rows:

@@ -1,36 +1,38 @@
-# tools/test.sh - ./zundo test: all tests on an installed server.
+# tools/test.sh - ./zundo test: runs the tests on servers with zundo installed.
 #
 # Sourced by ./zundo after tools/common.sh. Parts, in this order:
-#   build         gcc and clang, every warning an error
+#   build         compiling with gcc and with clang, every warning an error
 #   unit          test/: the functions of the module zundo_test
 #   sql           sql/ and expected/, by pg_regress
 #   isolation     isolation/, by pg_isolation_regress
-#   installcheck  make installcheck: the way there, with one test of each kind
+#   installcheck  make installcheck with one test of each kind
 #   tap           t/, by prove: crashes, restarts, standbys
-#   random        test/random/: histories on heap and zheap side by side,
-#                 kill -9 under load
-#   core          PostgreSQL's own regression and isolation suites with every
-#                 table made by zheap, on a server with assertions; test/core/
-#                 has the accepted differences; with --moved every update gives
-#                 its row a new place, as on heap; with --zbtree indexes are zbtree
+#   random        test/random/: random histories on heap and zheap, kill -9 under
+#                 load, fault points, damaged pages
+#   core          PostgreSQL's own regression and isolation suites with all tables
+#                 zheap, on a server with assertions; test/core/ has the accepted
+#                 differences; with --moved every update moves its row, as on heap;
+#                 with --zbtree indexes are zbtree
 #   decoding      PostgreSQL's own tests of logical decoding and replication
-#                 (contrib/test_decoding, src/test/subscription), likewise
-#   cost          instructions, WAL and undo of single operations within the bounds
-#                 of test/cost/, counted by callgrind (bench/cost.py)
-# A part that has no tests says so and counts as one failure.
+#                 (contrib/test_decoding, src/test/subscription) with all tables
+#                 zheap, on a server with assertions
+#   cost          bounds (test/cost/) of the instructions, WAL and undo of single
+#                 operations, counted by callgrind (bench/cost.py)
+# A part whose tests are not found counts as one failure.
 #
 # First zundo is built and installed for every server that is needed (prepare).
-# Then the parts run as jobs beside each other, those of all servers in one list
-# (tools/test_jobs.sh): most of them wait more than they work. tools/test_parts.sh
-# has the parts. plan alone decides which jobs there are: --all is what CI runs,
-# --long what that leaves out.
+# Then the parts of all servers run as concurrent jobs (tools/test_jobs.sh), since
+# most of them wait more than they compute. tools/test_parts.sh has the functions
+# that run the parts. The plan_ functions decide which jobs there are: --all is what
+# CI runs, --long what --all leaves out.
 
 . "$top/tools/test_jobs.sh"
 . "$top/tools/test_parts.sh"
 
 all_parts=(build unit sql isolation installcheck tap random core decoding cost)
 
-# Does the user want the test NAME?
+# wanted NAME: succeeds if the test is to run: if its name contains one of the names
+# on the command line, or there are none.
 wanted()
 {
 	local n
@@ -39,7 +41,7 @@ wanted()
 	return 1
 }
 
-# Is WORD one of the other arguments?
+# is_one_of WORD ARGUMENT...: succeeds if WORD is one of the arguments.
 is_one_of()
 {
 	local word=$1
@@ -48,7 +50,7 @@ is_one_of()
 	return 1
 }
 
-# Does the command line ask for PART?
+# asked PART: succeeds if the command line asks for the part.
 asked()
 {
 	if [ ${#parts[@]} -eq 0 ]; then
@@ -58,19 +60,20 @@ asked()
 	fi
 }
 
-# Has the FILE of t/ a line "# long"?
+# is_long FILE: succeeds if the file of t/ has a line "# long".
 is_long() { grep -q '^# long$' "$1"; }
 
-# Has the FILE of t/ a line "# newest"? --all runs such files on 19 too.
+# is_for_newest FILE: succeeds if the file of t/ has a line "# newest". --all runs
+# such files on 19 too.
 is_for_newest() { grep -q '^# newest$' "$1"; }
 
-# plan SERVER: its jobs. --all has every kind of test on one version at least; of
-# what takes long, --long has the other versions.
+# plan SERVER: adds its jobs. --all runs every kind of test on at least one version;
+# --long runs the tests that take long on the other versions.
 plan()
 {
 	local server=$1 tier=$tier
-	# sanitizers and valgrind are slow: run what one version runs by default,
-	# which leaves out core and decoding
+	# Sanitizers and valgrind are slow: leave out core and decoding, as for one
+	# version without options.
 	case $server in *[sv]) tier=one ;; esac
 	[ "$tier" = long ] || plan_short "$server"
 	if asked tap; then plan_tap "$server"; fi
@@ -80,7 +83,8 @@ plan()
 	if asked cost; then plan_cost "$server"; fi
 }
 
-# plan_cost SERVER: where bounds have been recorded, and where the user says so.
+# plan_cost SERVER: adds the job if bounds have been recorded for the server, or the
+# command line names the part.
 plan_cost()
 {
 	[ "$tier" != long ] || return 0
@@ -89,7 +93,7 @@ plan_cost()
 	fi
 }
 
-# plan_short SERVER: what every version runs.
+# plan_short SERVER: adds the parts that run on every version.
 plan_short()
 {
 	local server=$1
@@ -104,8 +108,8 @@ plan_short()
 	fi
 }
 
-# plan_tap SERVER: t/. The version 17 runs all files in --all, 15 and 18 those
-# that are not long, 19 those that are for the newest version.
+# plan_tap SERVER: adds the files of t/. --all runs all of them on 17, on 15 and 18
+# those that are not long, on 19 those with a line "# newest".
 plan_tap()
 {
 	local item
@@ -122,7 +126,7 @@ plan_tap()
 	done < <(list_tests "$top/t" .pl)
 }
 
-# plan_random SERVER: test/random/; on 19 in --long only.
+# plan_random SERVER: adds the runs of test/random/; on 19 only with --long.
 plan_random()
 {
 	local item
@@ -132,8 +136,8 @@ plan_random()
 	done < <(random_runs "$1")
 }
 
-# plan_core SERVER: on the servers that tools/build-postgres makes, which alone
-# have assertions.
+# plan_core SERVER: adds the core suites, on the server of the same version that has
+# assertions.
 plan_core()
 {
 	local suite assertions major=${1%[asv]}
@@ -152,7 +156,7 @@ plan_core()
 	done
 }
 
-# plan_decoding SERVER: in --long, and by --part decoding.
+# plan_decoding SERVER: adds the tests of decoding, with --long and --part decoding.
 plan_decoding()
 {
 	local item major=${1%[asv]} assertions
@@ -167,13 +171,14 @@ plan_decoding()
 		sed 's,^contrib/\|^src/test/,,')
 }
 
-# with_assertions SERVER: the server of its version that has them.
+# with_assertions SERVER: prints the name of the server of its version that has
+# assertions.
 with_assertions()
 {
 	if [ "$1" = "$(default_major)" ]; then echo "${1}a"; else echo "$1"; fi
 }
 
-# list_tests FOLDER ENDING: the wanted tests of a folder, one name per line.
+# list_tests FOLDER ENDING: prints the wanted tests of a folder, one name per line.
 list_tests()
 {
 	local file test
@@ -184,8 +189,8 @@ list_tests()
 	done
 }
 
-# prepare SERVER: make the server if need be, build zundo for it, and whatever
-# its jobs need.
+# prepare SERVER: builds the server if needed, builds and installs zundo and all else
+# that the planned jobs need. Keeps the server locked.
 prepare()
 {
 	local since=$EPOCHREALTIME
@@ -205,10 +210,11 @@ prepare()
 	add_minutes "$1" build "$(seconds_since "$since")"
 }
 
-# planned PART SERVER: has the plan a job of it?
+# planned PART SERVER: succeeds if the plan has a job of the part on the server.
 planned() { printf '%s\n' "${jobs[@]}" | grep -q "^$2|$1|"; }
 
-# use_server SERVER: as choose_server, which has been called for it before.
+# use_server SERVER: sets the variables that choose_server sets, and $copy. Needs
+# prepare to have been called for the server.
 declare -A bindir_of
 use_server()
 {
@@ -219,8 +225,8 @@ use_server()
 	use_bindir
 }
 
-# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier, $moved,
-# $zbtree, $record.
+# parse_test_options ARGUMENT...: sets $versions, $parts, $names, $tier (one, all or
+# long), $moved, $zbtree and $record.
 parse_test_options()
 {
 	local part
@@ -257,7 +263,7 @@ parse_test_options()
 	[ $tier = one ] || leave_out_19
 }
 
-# Take 19 out of $versions if there is nothing to make its server of.
+# Takes 19 out of $versions if its server cannot be built.
 leave_out_19()
 {
 	local v kept=()
@@ -267,6 +273,7 @@ leave_out_19()
 	versions=("${kept[@]}")
 }
 
+# run_tests ARGUMENT...: ./zundo test. Fails if a test has failed.
 run_tests()
 {
 	local versions servers=() v begun=$EPOCHREALTIME ticks_begun

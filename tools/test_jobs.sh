@@ -1,11 +1,11 @@
 # tools/test_jobs.sh - the jobs of ./zundo test: a list of functions that run
-# beside each other, each in a subshell; their results and their minutes.
+# concurrently, each in a subshell; their results and how long they took.
 
 passed=0
 failed=0
 failures=()
 
-# result ok|fail NAME: one line, one count.
+# result ok|fail NAME: prints and counts the result of one test.
 result()
 {
 	if [ "$1" = ok ]; then
@@ -18,18 +18,19 @@ result()
 	fi
 }
 
-# The weight of a job: one that keeps more than a core busy, and one that mostly
-# waits. Two cores are kept busy by a heavy job and two light ones.
+# The weights of jobs: a heavy one keeps more than one core busy, a light one mostly
+# waits. One heavy and two light jobs keep two cores busy.
 heavy=3
 light=1
 
-# job SERVER PART WEIGHT FUNCTION [ARGUMENT]: lines "SERVER|PART|WEIGHT|FUNCTION|ARGUMENT".
+# job SERVER PART WEIGHT FUNCTION [ARGUMENT]: adds a job to $jobs, whose elements are
+# "SERVER|PART|WEIGHT|FUNCTION|ARGUMENT".
 jobs=()
 job() { jobs+=("$1|$2|$3|$4|${5:-}"); }
 
-# Run all jobs, the heavy ones first; the sum of the weights of those that run is
-# never more than ZUNDO_JOBS. What a job prints comes out in one piece when it
-# has ended; its results are counted here.
+# Runs all jobs, the heavy ones first. The sum of the weights of the running jobs is
+# at most ZUNDO_JOBS, unless a single job is heavier. Prints the output of a job when
+# the job has ended, and adds its counts to this shell's.
 run_jobs()
 {
 	local dir=$work/jobs-$$ n=0 used=0 last='' room=${ZUNDO_JOBS:-5} i job weight
@@ -49,7 +50,7 @@ run_jobs()
 			n=$((n + 1))
 			unset "waiting[i]"
 		done
-		wait -n || [ $? -ne 127 ] || die "a job is gone without a trace"
+		wait -n || [ $? -ne 127 ] || die "a job ended without leaving its counts"
 		for i in "${!weights[@]}"; do
 			[ -f "$dir/$i.count" ] || continue
 			collect_job "$dir/$i"
@@ -60,8 +61,8 @@ run_jobs()
 	rm -rf "$dir"
 }
 
-# run_job FILE SERVER PART WEIGHT FUNCTION [ARGUMENT]: in a subshell. Its counts
-# are in FILE.count when it has ended.
+# run_job FILE SERVER PART WEIGHT FUNCTION [ARGUMENT]: runs one job. Called in a
+# subshell, at whose exit job_ends writes FILE.count.
 run_job()
 {
 	job=("$@")
@@ -75,7 +76,8 @@ run_job()
 	job_done=yes
 }
 
-# However the job ends: no server stays.
+# Removes the servers of the job and writes its counts. Runs at exit, also if the job
+# was terminated.
 job_ends()
 {
 	[ $job_done = yes ] || result fail "${job[4]} ${job[5]:-} ended before its time"
@@ -85,7 +87,7 @@ job_ends()
 	mv "${job[0]}.new" "${job[0]}.count"
 }
 
-# collect_job FILE: show a job that has ended, and count it.
+# collect_job FILE: prints the output of a job that has ended, and adds its counts.
 collect_job()
 {
 	local counts
@@ -102,7 +104,7 @@ collect_job()
 	failures+=("${counts[@]:6}")
 }
 
-# add_minutes SERVER PART SECONDS: for the table.
+# add_minutes SERVER PART SECONDS: adds to the table of show_minutes.
 declare -A seconds_of
 durations=()
 add_minutes()
@@ -112,7 +114,7 @@ add_minutes()
 
 seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }'; }
 
-# The jobs that took longest, where there are many.
+# Prints the jobs that took longest, if there are many jobs.
 show_slowest()
 {
 	[ ${#durations[@]} -ge 20 ] || return 0
@@ -121,8 +123,8 @@ show_slowest()
 		awk '{ s = $1; $1 = ""; printf "  %7.0f %s\n", s, $0 }'
 }
 
-# The table of minutes: the sum over the jobs of each part on each server. Jobs run
-# beside each other, so that the whole is less than the sum.
+# Prints a table of minutes: the sum over the jobs of each part on each server. Jobs
+# run concurrently, so that all of them together take less time than the sum.
 show_minutes()
 {
 	local part server
@@ -137,12 +139,13 @@ show_minutes()
 	awk -v s="$(seconds_since "$begun")" -v a="$ticks_begun" -v b="$(ticks)" 'BEGIN {
 		split(a, x)
 		split(b, y)
-		printf "  in all %.1f, the machine busy for %.0f %% of them\n",
+		printf "  %.1f minutes in all; the cores were busy for %.0f %% of the time\n",
 			s / 60, 100 * (y[1] - x[1]) / (y[2] - x[2] + 1)
 	}'
 }
 
-# What the cores of this machine have worked since it started, and could have.
+# Prints two numbers of clock ticks, summed over the cores since the machine started:
+# those in which a core was busy, and all.
 ticks()
 {
 	awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print all - $5 - $6, all }' /proc/stat

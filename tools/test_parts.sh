@@ -1,7 +1,6 @@
-# tools/test_parts.sh - the parts of ./zundo test; each function here is a job, or
-# helps one.
+# tools/test_parts.sh - the parts of ./zundo test: the functions that the jobs run.
 
-# gcc's warnings are errors in prepare; clang's are here.
+# Compiles with clang; that gcc compiles without warnings has been tested by prepare.
 part_build()
 {
 	result ok "gcc: no warnings"
@@ -18,15 +17,15 @@ part_build()
 	fi
 }
 
-# regress OUTPUT LABEL AM DRIVER OPTION... -- TEST...: run tests by pg_regress or
-# pg_isolation_regress, each in a database of its own (tools/own-database), whose
-# tables are AM's where the test is for heap and zheap. One result for each test.
+# regress OUTPUT LABEL AM DRIVER OPTION... -- TEST...: runs tests with pg_regress or
+# pg_isolation_regress, each in a separate database (tools/own-database). The tables
+# of tests for heap and zheap are of access method AM. One result for each test.
 regress()
 {
 	local output=$1 label=$2 am=$3 driver=$4 options=() status name log=$1/log
 	local timeout=${PG_TEST_TIMEOUT_DEFAULT:-30}
 	shift 4
-	# under valgrind a new connection alone takes 10 s, on a busy machine 60
+	# under valgrind it takes 10 s only to connect, on a busy machine 60
 	! under_valgrind || timeout=$((20 * timeout))
 	while [ "$1" != -- ]; do options+=("$1"); shift; done
 	shift
@@ -54,9 +53,9 @@ regress()
 
 under_valgrind() { [[ $pg == *v ]]; }
 
-# check_valgrind LABEL: what valgrind reported, but for what a server that is not
-# configured for it does with messages of shared invalidation. Called after the
-# cluster has been stopped.
+# check_valgrind LABEL: fails if valgrind has reported an error. Ignores reports about
+# messages of shared invalidation, whose padding only a server that is configured with
+# USE_VALGRIND marks as defined. Needs the cluster to have been stopped.
 check_valgrind()
 {
 	local found
@@ -72,12 +71,12 @@ check_valgrind()
 	result fail "$1: valgrind found something, see $work/valgrind"
 }
 
-# for_both FILE: does the test run on heap and on zheap?
+# for_both FILE: succeeds if the test runs on heap and on zheap.
 for_both() { grep -qE '^(#|--) on: heap zheap$' "$1"; }
 
-# regress_both FOLDER ENDING OUTPUT LABEL DRIVER OPTION... -- TEST...: regress on
-# zheap, and on heap the tests that are for both (not under valgrind, where each
-# connection takes seconds, and heap's memory is not what is examined).
+# regress_both FOLDER ENDING OUTPUT LABEL DRIVER OPTION... -- TEST...: runs the tests
+# with regress on zheap, and those for both access methods on heap as well; not under
+# valgrind, where each connection takes seconds and heap's code is not what is tested.
 regress_both()
 {
 	local folder=$1 ending=$2 output=$3 label=$4 arguments=() on_heap=() test
@@ -92,16 +91,17 @@ regress_both()
 	regress "$output/heap" "$label" heap "${arguments[@]}" -- "${on_heap[@]}"
 }
 
-# What pgxs has of the server's src/test.
+# Prints the path of the part of the server's src/test that is installed with pgxs.
 server_tests() { echo "$(dirname "$("$pg_config" --pgxs)")/../../src/test"; }
 
-# sql/ and expected/, on a cluster that is killed, recovered and examined afterwards.
+# Runs the tests of sql/. Afterwards the cluster is killed and recovered, and its
+# tables are checked.
 part_sql()
 {
 	local tests
 	mapfile -t tests < <(list_tests "$copy/sql" .sql)
 	[ ${#tests[@]} -gt 0 ] || { none_found sql sql; return; }
-	# 18's GiST replays other bytes on heap too
+	# not gist: on 18 its replay makes other bytes, with heap tables as well
 	new_cluster <<C || { result fail "sql: the server starts"; return; }
 wal_level = replica
 wal_consistency_checking = 'zundo,heap,heap2,btree,hash,gin,spgist,brin'
@@ -116,6 +116,7 @@ C
 	drop_cluster
 }
 
+# Runs the tests of isolation/.
 part_isolation()
 {
 	local tests
@@ -132,8 +133,8 @@ part_isolation()
 	check_valgrind isolation
 }
 
-# make installcheck, as a packager runs it: one test of each kind passes on a
-# server that preloads zundo; on one that does not, a sentence says so.
+# Runs make installcheck as a packager does: with one test of each kind on a server
+# that preloads zundo; on one that does not it must fail with a message that says so.
 part_installcheck()
 {
 	local folder=$work/out-$pg/installcheck
@@ -158,8 +159,8 @@ part_installcheck()
 	drop_cluster
 }
 
-# installcheck FOLDER VARIABLE=VALUE...: in the folder, so that the sources are
-# only read.
+# installcheck FOLDER VARIABLE=VALUE...: runs make installcheck in the folder, so that
+# nothing is written into the sources.
 installcheck()
 {
 	local folder=$1
@@ -168,10 +169,10 @@ installcheck()
 		installcheck "$@" >"$folder/log" 2>&1
 }
 
-# query DATABASE SQL: in the test's cluster.
+# query DATABASE SQL: prints the rows of a query, or its error.
 query() { psql_quiet -d "$1" -c "$2" 2>&1; }
 
-# check_tables LABEL: zundo.check() finds nothing in any zheap table.
+# check_tables LABEL: fails if zundo.check() finds anything in a zheap table.
 check_tables()
 {
 	local database databases faults='' n=0 out table
@@ -200,7 +201,8 @@ check_tables()
 	fi
 }
 
-# check_log LABEL: no process crashed, no PANIC, no failed assertion.
+# check_log LABEL: fails if the server log has a crash, a PANIC, a failed assertion or
+# a difference that wal_consistency_checking has found.
 check_log()
 {
 	local bad
@@ -215,8 +217,8 @@ check_log()
 	fi
 }
 
-# crash_and_recover LABEL: stop the server in immediate mode, and have it replay
-# its WAL with every page compared to its image.
+# crash_and_recover LABEL: stops the server in immediate mode and starts it, so that
+# it replays its WAL and compares every page with its image. Then checks the tables.
 crash_and_recover()
 {
 	stop_cluster immediate || true
@@ -232,13 +234,14 @@ crash_and_recover()
 	fi
 }
 
+# Stops and removes the cluster.
 drop_cluster()
 {
 	stop_cluster fast || true
 	rm -rf "$cluster"
 }
 
-# install_test_module: the extension zundo_test of test/, built and installed.
+# Builds and installs the extension zundo_test of test/.
 install_test_module()
 {
 	local log=$work/module-$pg.log
@@ -250,9 +253,9 @@ install_test_module()
 	fi
 }
 
-# Every function f(seed int, rounds int) of the module zundo_test is a unit test:
-# it returns the number of cases that it tried, and fails by an error. Two fixed
-# seeds and a fresh one, which the result names.
+# Runs the unit tests. Every function f(seed int, rounds int) of the module zundo_test
+# is one: it returns the number of cases that it has tried, or raises an error. Each
+# runs with two fixed seeds and a random one, which the result names.
 part_unit()
 {
 	local functions f seed cases
@@ -278,11 +281,11 @@ part_unit()
 	drop_cluster
 }
 
-# One file of t/.
+# tap_file FILE: runs one file of t/.
 tap_file() { run_tap "$(basename "$1" .pl)" "$copy/t/$1"; }
 
-# run_tap NAME FILE [VARIABLE=VALUE...]: every "ok" line of its own level counts. The
-# variables are for its environment.
+# run_tap NAME FILE [VARIABLE=VALUE...]: runs a TAP test with these variables in its
+# environment. Each of its tests, not of its subtests, counts as one result.
 run_tap()
 {
 	local name=$1 file=$2 log ok bad status=0 dir src
@@ -293,7 +296,7 @@ run_tap()
 	unset PGHOST PGPORT PGUSER
 	rm -rf "$dir"
 	as_server mkdir -p "$dir/log"
-	# replay checks every page that it changes in servers with assertions: a start may take its time
+	# PGCTLTIMEOUT: with assertions replay checks every changed page, which takes time
 	as_server env PGCTLTIMEOUT=600 "PERL5LIB=$src/perl:$copy/t" "PATH=$bindir:$PATH" \
 		"PG_REGRESS=$src/regress/pg_regress" "PG_CONFIG=$pg_config" "top_builddir=$dir" \
 		"TESTDIR=$dir" "TESTDATADIR=$dir/tmp_check" "TESTLOGDIR=$dir/log" \
@@ -319,11 +322,13 @@ run_tap()
 	failed=$((failed + bad))
 	failures+=("$pg: t/$name ($bad)")
 	printf '  FAILED  %s (%d of %d), logs in %s\n' "$name" "$bad" $((ok + bad)) "$dir"
-	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log)' "$log" |
-		tail -n 40 || true
+	# which test failed, and how, comes first: the end of the log may be long
+	grep -A 8 -E '^# +Failed test|^# Tests were run|exited with' "$log" | head -n 40 || true
+	grep -vE '^ok [0-9]+|^# (Running|Name|Data|Backup|Archive|Connection|Log|issuing|results)' "$log" |
+		tail -n 25 || true
 }
 
-# random_run 'NAME: PROGRAM ARG...': one run of a program of test/random.
+# random_run 'NAME: PROGRAM ARG...': runs a program of test/random once.
 random_run()
 {
 	local name=${1%%: *} log limit=900
@@ -341,8 +346,8 @@ random_run()
 	fi
 }
 
-# random_runs SERVER: lines 'NAME: PROGRAM ARG...'. The saved histories, new ones,
-# and kill -9 under load.
+# random_runs SERVER: prints the runs of the programs of test/random, and of the saved
+# histories, as lines 'NAME: PROGRAM ARG...'.
 random_runs()
 {
 	local f length=1 minutes rounds programs new seed=${ZUNDO_RANDOM_SEED:-20261121}
@@ -364,10 +369,13 @@ random_runs()
 	echo "nested commands: nested.py --minutes $(scale 2 $length)" \
 		"--programs $programs --seed $seed"
 	echo "crashes: crash.py --rounds $rounds"
+	echo "decoded and applied: decoded.py --rounds $(scale 6 $length) --seed $seed"
 	case $tier:${1%[asv]} in
 		long:*)
 			echo "fault points: faults.py"
 			echo "damaged pages: damage.py --trials 1000"
+			echo "decoded and applied, with DDL: decoded.py --rounds $(scale 6 $length)" \
+				"--seed $((seed + 1))"
 			;;
 		one:* | all:17)
 			echo "fault points: faults.py --points 6 --seed $seed"
@@ -380,11 +388,11 @@ random_runs()
 	done
 }
 
-# scale NUMBER FACTOR: rounded up.
+# scale NUMBER FACTOR: prints the product, rounded up.
 scale() { awk -v n="$1" -v f="$2" 'BEGIN { n *= f; print int(n) + (n > int(n)) }'; }
 
-# core_tests SUITE SCHEDULE: the wanted tests of a suite. Tests of the regression
-# suite (regression, moved) need some of the first ones' tables: these run too.
+# core_tests SUITE SCHEDULE: prints the wanted tests of a suite. Most tests of the
+# regression suite need tables that its first tests make, so those are added.
 core_tests()
 {
 	local line only
@@ -400,8 +408,8 @@ core_tests()
 	done
 }
 
-# core_suite SUITE DRIVER FOLDER SCHEDULE OPTION...: run one of the server's own
-# suites, with the time limit of that suite; one result for each of its tests.
+# core_suite SUITE DRIVER FOLDER SCHEDULE OPTION...: runs one of the server's own
+# suites with a time limit for all of it. One result for each of its tests.
 core_suite()
 {
 	local suite=$1 driver=$2 folder=$3 schedule=$3/$4 output=$work/out-$pg/core-$1
@@ -433,12 +441,12 @@ core_suite()
 		--schedule "$schedule" --accepted "$copy/test/core/accepted/$major/$suite" "${how[@]}")
 }
 
-# For each suite with zbtree indexes the one without, whose accepted differences
-# it has as well.
+# For each suite with zbtree indexes the suite without, whose accepted differences
+# are accepted in it, too.
 declare -A plain=([zbtree]=regression [zbtree-isolation]=isolation)
 
-# part_core regression|isolation|moved|zbtree|zbtree-isolation: one of PostgreSQL's own
-# suites, on a server with assertions whose source tree is there.
+# part_core regression|isolation|moved|zbtree|zbtree-isolation: runs one of
+# PostgreSQL's own suites. Needs a server with assertions whose source tree is there.
 part_core()
 {
 	local tests=$work/core-$major
@@ -465,7 +473,7 @@ C
 		echo "  differences are in $work/out-$pg/core-$1/different"
 }
 
-# What single operations cost; --record writes the bounds anew.
+# Compares what single operations cost with the bounds; --record writes new bounds.
 part_cost()
 {
 	local log=$work/cost-$pg.log options=() status line ran=0
@@ -483,8 +491,8 @@ part_cost()
 	[ $ran -eq 0 ] || grep -q '^FAILED' "$log" || result fail "cost: status $ran, log in $log"
 }
 
-# part_decoding regression|isolation|FILE: the tests of contrib/test_decoding, or
-# one file of its t/ or of src/test/subscription/t, on a server with assertions.
+# part_decoding regression|isolation|FILE: runs the tests of contrib/test_decoding, or
+# one file of its t/ or of src/test/subscription/t. Needs a server with assertions.
 part_decoding()
 {
 	local tests=$work/core-$major driver=regress/pg_regress
@@ -503,8 +511,8 @@ C
 	drop_cluster
 }
 
-# decoding_tap FILE: in clusters whose databases all have the extension, with the
-# settings of test/core/tap_settings.
+# decoding_tap FILE: runs a file of TAP tests, with the settings of
+# test/core/tap_settings. All databases of its clusters have the extension.
 decoding_tap()
 {
 	local folder=${1%/t/*} icu=no points=no name config versions file setting
@@ -525,7 +533,7 @@ decoding_tap()
 		"ZUNDO_BINDIR=$bindir" "PATH=$copy/tools/with-zundo:$bindir:$PATH"
 }
 
-# The suites of PostgreSQL as pg_regress and prove want them.
+# Copies PostgreSQL's suites, and makes the schedules that test_decoding lacks.
 copy_core_tests()
 {
 	local src=$HOME/.cache/zundo/pg$major/src/src/test tests=$work/core-$major
@@ -541,21 +549,22 @@ copy_core_tests()
 	touch "$tests/complete"
 }
 
-# make_schedule VARIABLE FOLDER: the tests that a Makefile of contrib has in REGRESS
-# or ISOLATION, one after the other.
+# make_schedule VARIABLE FOLDER: prints a schedule of the tests that the variable
+# (REGRESS or ISOLATION) of the folder's Makefile names, one after the other.
 make_schedule()
 {
 	sed -n "/^$1 = /,/[^\\\\]\$/p" "$2/Makefile" | sed "s/^$1 = //; s/\\\\\$//" | tr -s ' \t' '\n' |
 		sed -n 's/./test: &/p'
 }
 
-# A directory in $work that the server's user may write to.
+# as_server_dir DIR: creates a directory that the server's user may write to.
 as_server_dir()
 {
 	mkdir -p "$1"
 	! am_root || chown postgres "$1"
 }
 
+# none_found PART FOLDER: fails, unless the command line names tests.
 none_found()
 {
 	if [ ${#names[@]} -gt 0 ]; then return 0; fi

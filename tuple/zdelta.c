@@ -2,8 +2,8 @@
  * tuple/zdelta.c - the difference between two versions of a row.
  *
  * Owns the encoding of deltas in undo and WAL records (layout in ztuple.h).
- * Called by dml/ (compute, put), page/ and mvcc/ (undo_apply), change/
- * (wal_apply, wal_to_undo, wal_take_out, wal_put_in). Pure functions: no
+ * Called by dml/ (compute, put), page/ and mvcc/ (zdelta_undo_apply), change/
+ * (zdelta_wal_apply and the other zdelta_wal_ functions). Pure functions: no
  * locks, no crash points.
  *
  * Invariants:
@@ -105,10 +105,7 @@ set_run(ZDelta *d, int i, Size off, Size oldlen, Size newlen)
 	d->run[i].newlen = (uint16) newlen;
 }
 
-/*
- * compute_resized: makes the one run between common prefix and suffix
- * (DELTA-2).
- */
+/* Makes the one run between common prefix and suffix (DELTA-2). */
 static void
 compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
 {
@@ -121,11 +118,7 @@ compute_resized(const char *oldbytes, Size oldlen, const char *newbytes, Size ne
 	set_run(d, 0, prefix, oldlen - prefix - suffix, newlen - prefix - suffix);
 }
 
-/*
- * zdelta_compute: computes in which bytes two rows differ, both without their
- * headers and shorter than a page. Rows of equal length with more than
- * ZDELTA_MAX_RUNS separate differences get one run from the first to the last.
- */
+/* zdelta_compute: See ztuple.h. */
 void
 zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen, ZDelta *d)
 {
@@ -167,7 +160,7 @@ zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size new
 	}
 }
 
-/* put_run_head: writes offset and lengths of run i to p. */
+/* Writes offset and lengths of run i to p. */
 static char *
 put_run_head(char *p, const ZDelta *d, int i)
 {
@@ -195,7 +188,7 @@ delta_head(const ZDelta *d)
 	return (char) (d->nruns | (d->resized ? DELTA_RESIZED : 0));
 }
 
-/* zdelta_undo_size: returns the size of d's undo form. */
+/* zdelta_undo_size: See ztuple.h. */
 Size
 zdelta_undo_size(const ZDelta *d)
 {
@@ -211,7 +204,7 @@ zdelta_undo_size(const ZDelta *d)
 	return size;
 }
 
-/* zdelta_undo_put: writes d's undo form to p; returns the byte after it. */
+/* zdelta_undo_put: See ztuple.h. */
 char *
 zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes)
 {
@@ -224,7 +217,7 @@ zdelta_undo_put(char *p, const ZDelta *d, const char *oldbytes)
 	return p;
 }
 
-/* zdelta_wal_size: returns the size of d's WAL form. */
+/* zdelta_wal_size: See ztuple.h. */
 Size
 zdelta_wal_size(const ZDelta *d)
 {
@@ -235,7 +228,7 @@ zdelta_wal_size(const ZDelta *d)
 	return size;
 }
 
-/* zdelta_wal_put: writes d's WAL form to p; returns the byte after it. */
+/* zdelta_wal_put: See ztuple.h. */
 char *
 zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newbytes)
 {
@@ -250,8 +243,8 @@ zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, const char *newby
 }
 
 /*
- * reader_start: prepares to read the packed delta at p. Returns false if its
- * first byte is not valid.
+ * Prepares to read the packed delta at p. Returns false if its first byte is
+ * not valid.
  */
 static bool
 reader_start(DeltaReader *r, const char *p, const char *end, bool wal)
@@ -284,10 +277,7 @@ reader_bytes(DeltaReader *r, uint32 len)
 	return bytes;
 }
 
-/*
- * reader_next: reads one run; returns false if it is not valid (DELTA-1,
- * DELTA-3).
- */
+/* Reads one run; returns false if it is not valid (DELTA-1, DELTA-3). */
 static bool
 reader_next(DeltaReader *r, PackedRun *run)
 {
@@ -323,8 +313,8 @@ reader_next(DeltaReader *r, PackedRun *run)
 }
 
 /*
- * replace_bytes: replaces 'cut' bytes at dst + off by 'len' bytes. Returns
- * false if dst has no 'cut' bytes there, or the result would exceed cap.
+ * Replaces 'cut' bytes at dst + off by 'len' bytes. Returns false if dst has
+ * no 'cut' bytes there, or the result would exceed cap.
  */
 static bool
 replace_bytes(char *dst, Size *total, Size cap, uint32 off, uint32 cut, const char *bytes,
@@ -340,7 +330,7 @@ replace_bytes(char *dst, Size *total, Size cap, uint32 off, uint32 cut, const ch
 	return true;
 }
 
-/* zdelta_undo_apply: see ztuple.h. */
+/* zdelta_undo_apply: See ztuple.h. */
 const char *
 zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len, Size cap)
 {
@@ -359,7 +349,7 @@ zdelta_undo_apply(const char *p, const char *end, char *dst, Size *len, Size cap
 }
 
 /*
- * zdelta_wal_apply: see ztuple.h. If dst does not have the old bytes of the
+ * zdelta_wal_apply: See ztuple.h. If dst does not have the old bytes of the
  * delta, the delta belongs to another version and is treated as not valid.
  */
 const char *
@@ -383,7 +373,7 @@ zdelta_wal_apply(const char *p, const char *end, char *dst, Size *len, Size cap)
 	return r.p;
 }
 
-/* zdelta_wal_to_undo: see ztuple.h. */
+/* zdelta_wal_to_undo: See ztuple.h. */
 const char *
 zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap, Size *len)
 {
@@ -415,7 +405,7 @@ zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap, Size *le
 	return r.p;
 }
 
-/* zdelta_wal_take_out: see ztuple.h. */
+/* zdelta_wal_take_out: See ztuple.h. */
 char *
 zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size len, char *dst)
 {
@@ -436,7 +426,7 @@ zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size l
 	return put_bytes(dst, newbytes + pos, len - pos);
 }
 
-/* zdelta_wal_put_in: see ztuple.h. */
+/* zdelta_wal_put_in: See ztuple.h. */
 char *
 zdelta_wal_put_in(const char *p, const char *end, const char *rest, Size len, char *dst, Size cap)
 {

@@ -54,20 +54,14 @@ needs_long_form(ZHeader h, ZHeader base)
 	return (base & ZH_SHAPE) == 0 || ((h ^ base) & ZH_SHAPE) != 0;
 }
 
-/*
- * zheader_compact_size: returns the number of bytes that zheader_compact_put
- * writes for h with this base, 2 or 4.
- */
+/* zheader_compact_size: See ztuple.h. */
 int
 zheader_compact_size(ZHeader h, ZHeader base)
 {
 	return needs_long_form(h, base) ? 4 : 2;
 }
 
-/*
- * zheader_compact_put: writes the compact form of h at p, which must have room
- * for it. Returns the byte after it.
- */
+/* zheader_compact_put: See ztuple.h. */
 char *
 zheader_compact_put(char *p, ZHeader h, ZHeader base)
 {
@@ -106,12 +100,7 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
 	return p;
 }
 
-/*
- * zheader_compact_get: reads the compact form at p into *h, taking the shape
- * from base if the form is short. Returns the byte after the form, or NULL if
- * the bytes end before it does or are not valid. *h has no lock hint, lock
- * tag or slack bit (HEADER-1).
- */
+/* zheader_compact_get: See ztuple.h. */
 const char *
 zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 {
@@ -162,7 +151,7 @@ zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 	return p;
 }
 
-/* zheader_compact_set_slot: see ztuple.h. */
+/* zheader_compact_set_slot: See ztuple.h. */
 void
 zheader_compact_set_slot(char *p, int slot)
 {
@@ -174,10 +163,7 @@ zheader_compact_set_slot(char *p, int slot)
 	p[1] = (char) (c >> 8);
 }
 
-/*
- * ztuple_header_ok: returns true if the len bytes at row can be a row. Checks
- * the header and that the null bitmap fits; never reads outside these bytes.
- */
+/* ztuple_header_ok: See ztuple.h. */
 bool
 ztuple_header_ok(const char *row, Size len)
 {

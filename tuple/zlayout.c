@@ -43,7 +43,7 @@ length_code(int attlen)
 }
 
 /*
- * zlayout_max_size: see zlayout.h. A column that differs from the one before
+ * zlayout_max_size: See zlayout.h. A column that differs from the one before
  * takes at most 4 bytes, the count of a run's further columns 4 more.
  */
 Size
@@ -52,7 +52,7 @@ zlayout_max_size(TupleDesc desc)
 	return 8 + 8 * (Size) desc->natts;
 }
 
-/* zlayout_put: see zlayout.h. */
+/* zlayout_put: See zlayout.h. */
 char *
 zlayout_put(char *p, TupleDesc desc)
 {
@@ -116,7 +116,7 @@ get_columns(const char *p, const char *end, ZLayout *layout, uint32 natts)
 	return p;
 }
 
-/* zlayout_get: see zlayout.h. */
+/* zlayout_get: See zlayout.h. */
 const char *
 zlayout_get(const char *p, const char *end, ZLayout *layout)
 {
@@ -245,7 +245,7 @@ place_columns(const ZLayout *layout, const Columns *columns, char *dst, uint16 *
 	return p == columns->end ? off : 0;
 }
 
-/* zlayout_tuple_size: see zlayout.h. */
+/* zlayout_tuple_size: See zlayout.h. */
 Size
 zlayout_tuple_size(const ZLayout *layout, const char *row, Size len)
 {
@@ -257,7 +257,7 @@ zlayout_tuple_size(const ZLayout *layout, const char *row, Size len)
 }
 
 /*
- * zlayout_form_tuple: see zlayout.h. The padding between values is zero, as in
+ * zlayout_form_tuple: See zlayout.h. The padding between values is zero, as in
  * tuples that heap forms.
  */
 void

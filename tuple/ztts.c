@@ -44,7 +44,7 @@ forget_writer(ZHeapSlot *z)
 	z->relnumber = InvalidRelFileNumber;
 }
 
-/* set_row: makes the slot show these bytes (TTS-2). */
+/* Makes the slot show these bytes (TTS-2). */
 static inline void
 set_row(ZHeapSlot *z, const char *row, uint32 len)
 {
@@ -54,9 +54,7 @@ set_row(ZHeapSlot *z, const char *row, uint32 len)
 	z->base.tts_flags &= ~TTS_FLAG_EMPTY;
 }
 
-/*
- * own_copy: copies row to the slot's own memory, which row may point into.
- */
+/* Copies row to the slot's own memory, which row may point into. */
 static void
 own_copy(ZHeapSlot *z, const char *row, uint32 len)
 {
@@ -76,7 +74,7 @@ own_copy(ZHeapSlot *z, const char *row, uint32 len)
 	set_row(z, z->own, len);
 }
 
-/* form_bytes: returns the row of these values, of any size, in mcxt. */
+/* Returns the row of these values, of any size, in mcxt. */
 static char *
 form_bytes(TupleDesc desc, Datum *values, const bool *isnull, MemoryContext mcxt, uint32 *len)
 {
@@ -92,8 +90,8 @@ form_bytes(TupleDesc desc, Datum *values, const bool *isnull, MemoryContext mcxt
 }
 
 /*
- * own_form: forms the row of these values, which may point into the slot's own
- * memory, and makes it the slot's own row.
+ * Forms the row of these values, which may point into the slot's own memory,
+ * and makes it the slot's own row.
  */
 static void
 own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
@@ -110,8 +108,8 @@ own_form(ZHeapSlot *z, Datum *values, const bool *isnull)
 }
 
 /*
- * own_form_of_other: does the same with values of another slot. Since they do
- * not point into this slot's memory, that is reused if it is large enough.
+ * Does the same with values of another slot. Since they do not point into this
+ * slot's memory, that is reused if it is large enough.
  */
 static void
 own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
@@ -137,8 +135,8 @@ own_form_of_other(ZHeapSlot *z, Datum *values, const bool *isnull)
 }
 
 /*
- * get_scratch: returns scratch memory for the slot's present row, NULL if no
- * column can need any (TTS-3).
+ * Returns scratch memory for the slot's present row, NULL if no column can
+ * need any (TTS-3).
  */
 static char *
 get_scratch(ZHeapSlot *z)
@@ -167,7 +165,7 @@ get_scratch(ZHeapSlot *z)
 	return z->scratch;
 }
 
-/* release_memory: frees own bytes and scratch that are larger than keep. */
+/* Frees own bytes and scratch that are larger than keep. */
 static void
 release_memory(ZHeapSlot *z, Size keep)
 {
@@ -187,6 +185,7 @@ release_memory(ZHeapSlot *z, Size keep)
 
 /* ---- slot operations; see executor/tuptable.h for what each has to do ---- */
 
+/* Sets up an empty slot. */
 static void
 ztts_init(TupleTableSlot *slot)
 {
@@ -203,12 +202,14 @@ ztts_init(TupleTableSlot *slot)
 	forget_writer(z);
 }
 
+/* Frees all memory of the slot. */
 static void
 ztts_release(TupleTableSlot *slot)
 {
 	release_memory((ZHeapSlot *) slot, 0);
 }
 
+/* Empties the slot. Memory of up to KEEP_BYTES is kept for the next row. */
 static void
 ztts_clear(TupleTableSlot *slot)
 {
@@ -230,8 +231,8 @@ ztts_clear(TupleTableSlot *slot)
 }
 
 /*
- * plan_prefix: finds how many leading columns have a fixed length and are
- * passed by value, and where each of them ends.
+ * Finds how many leading columns have a fixed length and are passed by value,
+ * and where each of them ends.
  */
 static void
 plan_prefix(ZHeapSlot *z)
@@ -254,9 +255,9 @@ plan_prefix(ZHeapSlot *z)
 }
 
 /*
- * deform_prefix: deforms the first natts columns, all of which belong to the
- * prefix and none of which is null. Returns false if the row is too short for
- * them, which the general path reports.
+ * Deforms the first natts columns, all of which belong to the prefix and none
+ * of which is null. Returns false if the row is too short for them, which the
+ * general path reports.
  */
 static inline bool
 deform_prefix(ZHeapSlot *z, int natts)
@@ -284,8 +285,8 @@ deform_prefix(ZHeapSlot *z, int natts)
 }
 
 /*
- * slot_corrupted: raises ERRCODE_DATA_CORRUPTED for column attno of the slot's
- * row, or for its header if attno is 0.
+ * Raises ERRCODE_DATA_CORRUPTED for column attno of the slot's row, or for its
+ * header if attno is 0.
  */
 static void slot_corrupted(TupleTableSlot *slot, int attno) zc_noreturn pg_attribute_cold;
 
@@ -296,6 +297,11 @@ slot_corrupted(TupleTableSlot *slot, int attno)
 					 &slot->tts_tid, attno);
 }
 
+/*
+ * Deforms the first natts columns of the row, from the first one that is not
+ * valid yet. Columns that the row does not have are filled with their missing
+ * values. Raises ERRCODE_DATA_CORRUPTED if the row's bytes do not make sense.
+ */
 static void
 ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 {
@@ -343,8 +349,8 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
 }
 
 /*
- * find_writer: finds xmin and cmin if they are not known yet. Returns false if
- * the slot holds virtual contents that no transaction has written.
+ * Finds xmin and cmin if they are not known yet. Returns false if the slot
+ * holds virtual contents that no transaction has written.
  */
 static bool
 find_writer(ZHeapSlot *z)
@@ -360,8 +366,8 @@ find_writer(ZHeapSlot *z)
 }
 
 /*
- * shown_xmin: returns the value of the system column xmin. The writer must have
- * been looked up, or must not need that.
+ * Returns the value of the system column xmin. The writer must have been
+ * looked up, or must not need that.
  */
 static TransactionId
 shown_xmin(const ZHeapSlot *z)
@@ -372,7 +378,7 @@ shown_xmin(const ZHeapSlot *z)
 	return ztts_forgotten_xmin_hook != NULL ? ztts_forgotten_xmin_hook(z) : FrozenTransactionId;
 }
 
-/* ztts_writer: see ztts.h. */
+/* ztts_writer: See ztts.h. */
 bool
 ztts_writer(TupleTableSlot *slot)
 {
@@ -380,6 +386,11 @@ ztts_writer(TupleTableSlot *slot)
 	return find_writer((ZHeapSlot *) slot);
 }
 
+/*
+ * Returns tableoid and ctid of any contents; for the other system columns
+ * looks up the writer, and raises ERRCODE_FEATURE_NOT_SUPPORTED if the
+ * contents are virtual.
+ */
 static Datum
 ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 {
@@ -415,6 +426,10 @@ ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 }
 
 #if ZC_HAS_IS_CURRENT_XACT_TUPLE
+/*
+ * Returns whether our own transaction has written the version. Raises
+ * ERRCODE_FEATURE_NOT_SUPPORTED, as heap does, for virtual contents.
+ */
 static bool
 ztts_is_current_xact_tuple(TupleTableSlot *slot)
 {
@@ -432,6 +447,10 @@ ztts_is_current_xact_tuple(TupleTableSlot *slot)
 }
 #endif
 
+/*
+ * Copies borrowed bytes, or forms a row of virtual contents, so that the slot
+ * depends on no memory but its own (TTS-1).
+ */
 static void
 ztts_materialize(TupleTableSlot *slot)
 {
@@ -446,6 +465,10 @@ ztts_materialize(TupleTableSlot *slot)
 	Assert(GetMemoryChunkContext((char *) z->row) == slot->tts_mcxt);	/* TTS-1 */
 }
 
+/*
+ * Copies the row's bytes with all that is known of its writer from a slot of a
+ * zheap table, and forms a row of the values of another slot.
+ */
 static void
 ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 {
@@ -477,9 +500,9 @@ ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 }
 
 /*
- * ztts_copy_heap_tuple: returns a heap tuple with the slot's values, in
- * palloc'd memory. Its xmin and cmin are those of the writer if that is known
- * without reading undo, so that trigger functions can read them.
+ * Returns a heap tuple with the slot's values, in palloc'd memory. Its xmin
+ * and cmin are those of the writer if that is known without reading undo, so
+ * that trigger functions can read them.
  */
 static HeapTuple
 ztts_copy_heap_tuple(TupleTableSlot *slot)
@@ -508,6 +531,7 @@ ztts_copy_heap_tuple(TupleTableSlot *slot)
 	return tuple;
 }
 
+/* Returns a palloc'd MinimalTuple of the row. */
 static MinimalTuple
 ztts_copy_minimal_tuple(TupleTableSlot *slot ZC_EXTRA_PARAM)
 {
@@ -537,7 +561,7 @@ const TupleTableSlotOps TTSOpsZHeap = {
 /* ---- for scans and DML ---- */
 
 /*
- * ztts_store_borrowed: see ztts.h. The version counts as visible to all until
+ * ztts_store_borrowed: See ztts.h. The version counts as visible to all until
  * ztts_set_writer or ztts_set_chain is called.
  */
 void
@@ -554,7 +578,7 @@ ztts_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 	slot->tts_tableOid = tableoid;
 }
 
-/* ztts_store_copy: see ztts.h. */
+/* ztts_store_copy: See ztts.h. */
 void
 ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 				ItemPointer tid, Oid tableoid)
@@ -568,11 +592,7 @@ ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 	slot->tts_tableOid = tableoid;
 }
 
-/*
- * ztts_set_writer: notes that transaction xmin (0 = visible to all) has written
- * the version in command cmin, with the undo record 'writer'. The slot may hold
- * virtual contents.
- */
+/* ztts_set_writer: See ztts.h. */
 void
 ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
 {
@@ -585,7 +605,7 @@ ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
 	z->writer = writer;
 }
 
-/* ztts_set_xmax: sets the value of the system column xmax, 0 if none. */
+/* ztts_set_xmax: See ztts.h. */
 void
 ztts_set_xmax(TupleTableSlot *slot, ZXid xmax)
 {
@@ -593,10 +613,7 @@ ztts_set_xmax(TupleTableSlot *slot, ZXid xmax)
 	((ZHeapSlot *) slot)->xmax = xmax;
 }
 
-/*
- * ztts_set_chain: notes that the version's writer is found in this chain, which
- * is read only if a system column is needed.
- */
+/* ztts_set_chain: See ztts.h. */
 void
 ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumber relnumber)
 {
@@ -610,7 +627,7 @@ ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumbe
 }
 
 /*
- * ztts_form_row: see ztts.h. The result may be larger than a page: the caller
+ * ztts_form_row: See ztts.h. The result may be larger than a page: the caller
  * must toast it or call ztuple_check_size before it is put on one.
  */
 const char *

@@ -97,9 +97,12 @@ extern void ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							ItemPointer tid, Oid tableoid);
 
 /*
- * ztts_set_writer: sets the version's writer. ztts_set_xmax: sets the value of
- * the system column xmax. ztts_set_chain: sets the chain in which the writer is
- * looked up when a system column is read. See ZHeapSlot. Called after a store.
+ * ztts_set_writer: notes that transaction xmin (0 = visible to all) has
+ * written the version in command cmin, with the undo record 'writer'. The slot
+ * may hold virtual contents. ztts_set_xmax: sets the value of the system
+ * column xmax, 0 if none. ztts_set_chain: sets the chain in which the writer
+ * is looked up when a system column is read. See ZHeapSlot. Called after a
+ * store.
  */
 extern void ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
 extern void ztts_set_xmax(TupleTableSlot *slot, ZXid xmax);

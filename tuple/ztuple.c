@@ -38,7 +38,7 @@ bitmap_size(int natts)
 	return (natts + 7) / 8;
 }
 
-/* ztuple_corrupted: see ztuple.h. */
+/* ztuple_corrupted: See ztuple.h. */
 void
 ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 {
@@ -59,9 +59,8 @@ ztuple_corrupted(const char *relname, ItemPointer tid, int attno)
 /* ---- forming ---- */
 
 /*
- * flatten: returns the varlena value in a form that can be stored (TUPLE-2):
- * expanded objects flattened, indirect TOAST pointers resolved, in palloc'd
- * memory.
+ * Returns the varlena value in a form that can be stored (TUPLE-2): expanded
+ * objects flattened, indirect TOAST pointers resolved, in palloc'd memory.
  */
 static Datum
 flatten(Datum value)
@@ -92,9 +91,9 @@ stored_varlena_size(ZcAttr att, const char *ptr)
 }
 
 /*
- * size_of_row: returns the length of the row that holds the values of *array.
- * Replaces expanded objects and indirect TOAST pointers by flat values: in the
- * array itself or, with 'copy', in a palloc'd copy, which *array then is.
+ * Returns the length of the row that holds the values of *array. Replaces
+ * expanded objects and indirect TOAST pointers by flat values: in the array
+ * itself or, with 'copy', in a palloc'd copy, which *array then is.
  */
 static inline Size
 size_of_row(TupleDesc desc, Datum **array, const bool *isnull, bool copy)
@@ -134,24 +133,21 @@ size_of_row(TupleDesc desc, Datum **array, const bool *isnull, bool copy)
 	return size;
 }
 
-/* ztuple_size_any: see ztuple.h. */
+/* ztuple_size_any: See ztuple.h. */
 Size
 ztuple_size_any(TupleDesc desc, Datum *values, const bool *isnull)
 {
 	return size_of_row(desc, &values, isnull, false);
 }
 
-/* ztuple_size_shared: see ztuple.h. */
+/* ztuple_size_shared: See ztuple.h. */
 Size
 ztuple_size_shared(TupleDesc desc, Datum **values, const bool *isnull)
 {
 	return size_of_row(desc, values, isnull, true);
 }
 
-/*
- * ztuple_check_size: raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if a row of len
- * bytes does not fit on a page.
- */
+/* ztuple_check_size: See ztuple.h. */
 void
 ztuple_check_size(Size len)
 {
@@ -166,7 +162,7 @@ ztuple_check_size(Size len)
 						 "COLUMN ... SET STORAGE EXTENDED.")));
 }
 
-/* ztuple_size: see ztuple.h. */
+/* ztuple_size: See ztuple.h. */
 Size
 ztuple_size(TupleDesc desc, Datum *values, const bool *isnull)
 {
@@ -176,9 +172,7 @@ ztuple_size(TupleDesc desc, Datum *values, const bool *isnull)
 	return size;
 }
 
-/*
- * ztuple_max_size: returns the length of the largest row that fits on a page.
- */
+/* ztuple_max_size: See ztuple.h. */
 Size
 ztuple_max_size(void)
 {
@@ -186,7 +180,7 @@ ztuple_max_size(void)
 	return EMPTY_PAGE_ROOM;
 }
 
-/* put_byval: writes the bytes of a by-value datum to p. */
+/* Writes the bytes of a by-value datum to p. */
 static inline void
 put_byval(char *p, Datum value, int attlen)
 {
@@ -220,8 +214,8 @@ put_byval(char *p, Datum value, int attlen)
 }
 
 /*
- * put_varlena: writes a flat varlena to p, with a 1-byte header if that is
- * allowed. Returns the byte after it.
+ * Writes a flat varlena to p, with a 1-byte header if that is allowed. Returns
+ * the byte after it.
  */
 static char *
 put_varlena(char *p, ZcAttr att, const char *ptr)
@@ -243,7 +237,7 @@ put_varlena(char *p, ZcAttr att, const char *ptr)
 	return p + size;
 }
 
-/* ztuple_form: see ztuple.h. */
+/* ztuple_form: See ztuple.h. */
 void
 ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, Size len)
 {
@@ -311,8 +305,8 @@ ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, 
 /* ---- deforming ---- */
 
 /*
- * unfixed_length: returns the length of the varlena or cstring column at p, or
- * 0 if it is not valid or does not lie before end (TUPLE-3).
+ * Returns the length of the varlena or cstring column at p, or 0 if it is not
+ * valid or does not lie before end (TUPLE-3).
  */
 static Size
 unfixed_length(int attlen, const char *p, const char *end)
@@ -358,8 +352,8 @@ unfixed_length(int attlen, const char *p, const char *end)
 }
 
 /*
- * can_point: returns true if the server may read the column at p in place,
- * because p is aligned as it expects or the type needs no alignment.
+ * Returns true if the server may read the column at p in place, because p is
+ * aligned as it expects or the type needs no alignment.
  */
 static inline bool
 can_point(ZcAttr att, const char *p)
@@ -376,7 +370,7 @@ needs_scratch(ZcAttr att)
 	return !att->attbyval && att->attlen != -2 && !zc_attr_byte_aligned(att);
 }
 
-/* zdeform_scratch_size: see ztuple.h. */
+/* zdeform_scratch_size: See ztuple.h. */
 Size
 zdeform_scratch_size(TupleDesc desc, Size len)
 {
@@ -390,7 +384,7 @@ zdeform_scratch_size(TupleDesc desc, Size len)
 	return ncopied == 0 ? 0 : len + (Size) ncopied * (MAXIMUM_ALIGNOF - 1);
 }
 
-/* to_scratch: copies the size bytes at p to scratch, aligned. */
+/* Copies the size bytes at p to scratch, aligned. */
 static inline Datum
 to_scratch(ZDeform *d, const char *p, Size size)
 {
@@ -403,7 +397,7 @@ to_scratch(ZDeform *d, const char *p, Size size)
 	return PointerGetDatum(copy);
 }
 
-/* zdeform_start: see ztuple.h. */
+/* zdeform_start: See ztuple.h. */
 bool
 zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 {
@@ -422,7 +416,7 @@ zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 	return true;
 }
 
-/* zdeform_columns: see ztuple.h. */
+/* zdeform_columns: See ztuple.h. */
 int
 zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull)
 {
@@ -483,7 +477,7 @@ zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnu
 }
 
 /*
- * ztuple_getattr: see ztuple.h. Walks over the columns before the one wanted
+ * ztuple_getattr: See ztuple.h. Walks over the columns before the one wanted
  * without forming their values.
  */
 Datum
@@ -536,9 +530,9 @@ ztuple_getattr(const char *row, Size len, TupleDesc desc, int attno, bool *isnul
 }
 
 /*
- * next_external: returns the external value of the first column from d->next on
- * that has one, and moves d to the column after it; NULL if none is left. If a
- * column reaches beyond the end of the row, returns NULL and sets *bad to the
+ * Returns the external value of the first column from d->next on that has one,
+ * and moves d to the column after it; NULL if none is left. If a column
+ * reaches beyond the end of the row, returns NULL and sets *bad to the
  * column's number (from 1).
  */
 static const char *
@@ -576,7 +570,7 @@ next_external(ZDeform *d, TupleDesc desc, int *bad)
 }
 
 /*
- * ztuple_same_external: see ztuple.h. Compares one pair of pointers at a time.
+ * ztuple_same_external: See ztuple.h. Compares one pair of pointers at a time.
  */
 bool
 ztuple_same_external(TupleDesc desc, const char *a, Size alen, const char *b, Size blen,
@@ -608,18 +602,16 @@ ztuple_same_external(TupleDesc desc, const char *a, Size alen, const char *b, Si
 }
 
 /*
- * ztuple_to_heap: see ztuple.h. Attributes that the row does not have get their
+ * ztuple_deform: See ztuple.h. Attributes that the row does not have get their
  * missing values.
  */
-HeapTuple
-ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid)
+char *
+ztuple_deform(const char *row, Size len, TupleDesc desc, Datum *values, bool *isnull,
+			  const char *relname, ItemPointer tid)
 {
-	Datum	   *values = palloc(Max(desc->natts, 1) * sizeof(Datum));
-	bool	   *isnull = palloc(Max(desc->natts, 1) * sizeof(bool));
 	Size		scratch_size = zdeform_scratch_size(desc, len);
 	char	   *scratch = scratch_size > 0 ? palloc_extended(scratch_size, MCXT_ALLOC_HUGE) : NULL;
 	ZDeform		d;
-	HeapTuple	tuple;
 	int			natts;
 	int			bad;
 
@@ -631,8 +623,18 @@ ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, I
 		ztuple_corrupted(relname, tid, bad);
 	for (int i = natts; i < desc->natts; i++)
 		values[i] = getmissingattr(desc, i + 1, &isnull[i]);
+	return scratch;
+}
 
-	tuple = heap_form_tuple(desc, values, isnull);
+/* ztuple_to_heap: See ztuple.h. */
+HeapTuple
+ztuple_to_heap(const char *row, Size len, TupleDesc desc, const char *relname, ItemPointer tid)
+{
+	Datum	   *values = palloc(Max(desc->natts, 1) * sizeof(Datum));
+	bool	   *isnull = palloc(Max(desc->natts, 1) * sizeof(bool));
+	char	   *scratch = ztuple_deform(row, len, desc, values, isnull, relname, tid);
+	HeapTuple	tuple = heap_form_tuple(desc, values, isnull);
+
 	if (scratch)
 		pfree(scratch);
 	pfree(isnull);

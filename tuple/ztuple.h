@@ -88,8 +88,18 @@ zheader_set(char *row, ZHeader h)
  * A compact header holds everything of a header but slack, lock hint and lock
  * tag. It takes 2 bytes, or 4 if natts, nulls or external differ from 'base',
  * the header that the reader of the compact form will have. A base of 0 forces
- * the long form. zheader_compact_get returns the byte after the form, or NULL
- * if it is malformed; zheader_compact_put returns the byte after it.
+ * the long form.
+ *
+ * zheader_compact_size: returns the number of bytes that zheader_compact_put
+ * writes for h with this base, 2 or 4.
+ *
+ * zheader_compact_put: writes the compact form of h at p, which must have room
+ * for it. Returns the byte after it.
+ *
+ * zheader_compact_get: reads the compact form at p into *h, taking the shape
+ * from base if the form is short. Returns the byte after the form, or NULL if
+ * the bytes end before it does or are not valid. *h has no lock hint, lock tag
+ * or slack bit (HEADER-1).
  */
 extern int	zheader_compact_size(ZHeader h, ZHeader base);
 extern char *zheader_compact_put(char *p, ZHeader h, ZHeader base);
@@ -165,9 +175,9 @@ extern Size ztuple_size_shared(TupleDesc desc, Datum **values, const bool *isnul
 extern void ztuple_check_size(Size len);
 
 /*
- * ztuple_max_size: returns the length of the largest row. heap can store a row
- * of that length too, so that ALTER TABLE ... SET ACCESS METHOD works in both
- * directions.
+ * ztuple_max_size: returns the length of the largest row that fits on a page.
+ * heap can store a row of that length too, so that ALTER TABLE ... SET ACCESS
+ * METHOD works in both directions.
  */
 extern Size ztuple_max_size(void);
 
@@ -270,6 +280,27 @@ extern bool ztuple_same_external(TupleDesc desc, const char *a, Size alen, const
 								 const char *relname, ItemPointer tid);
 
 /*
+ * ztuple_same_columns: returns whether two rows have the same columns, byte for
+ * byte.
+ */
+static inline bool
+ztuple_same_columns(const char *a, Size alen, const char *b, Size blen)
+{
+	const ZHeader shape = ZH_NATTS_MASK | ZH_NULLS;
+
+	return alen == blen && (zheader_get(a) & shape) == (zheader_get(b) & shape) &&
+		memcmp(a + ZTUPLE_HEADER_SIZE, b + ZTUPLE_HEADER_SIZE, alen - ZTUPLE_HEADER_SIZE) == 0;
+}
+
+/*
+ * ztuple_deform: fills values and isnull for all columns of desc. By-reference
+ * values point into the row, or into the palloc'd memory that it returns; NULL
+ * if none is needed. Raises ztuple_corrupted with relname and tid.
+ */
+extern char *ztuple_deform(const char *row, Size len, TupleDesc desc, Datum *values, bool *isnull,
+						   const char *relname, ItemPointer tid);
+
+/*
  * ztuple_to_heap: returns a palloc'd HeapTuple with the same values. Raises
  * ztuple_corrupted with relname and tid.
  */
@@ -278,7 +309,8 @@ extern HeapTuple ztuple_to_heap(const char *row, Size len, TupleDesc desc, const
 
 /*
  * ztuple_header_ok: returns true if the header is valid and the null bitmap
- * lies within len. Cheap; needs no tuple descriptor.
+ * lies within len. Cheap; needs no tuple descriptor; never reads outside the
+ * len bytes at row.
  */
 extern bool ztuple_header_ok(const char *row, Size len);
 
@@ -294,8 +326,6 @@ extern bool ztuple_header_ok(const char *row, Size len);
  *				varint oldlen, [varint newlen], old bytes.
  * WAL form:	the same, with the new bytes after each run's old bytes.
  *
- * zdelta_compute fills *d. The ..._size functions return the length of d's
- * form; the ..._put functions write it to p and return the byte after it.
  */
 #define ZDELTA_MAX_RUNS 8
 
@@ -311,6 +341,18 @@ typedef struct ZDelta
 	}			run[ZDELTA_MAX_RUNS];
 } ZDelta;
 
+/*
+ * zdelta_compute: fills *d with the bytes in which two rows differ, both
+ * without their headers and shorter than a page. Rows of equal length with
+ * more than ZDELTA_MAX_RUNS separate differences get one run from the first to
+ * the last.
+ *
+ * zdelta_undo_size, zdelta_wal_size: return the length of d's undo form, or
+ * WAL form.
+ *
+ * zdelta_undo_put, zdelta_wal_put: write that form to p and return the byte
+ * after it.
+ */
 extern void zdelta_compute(const char *oldbytes, Size oldlen, const char *newbytes, Size newlen,
 						   ZDelta *d);
 extern Size zdelta_undo_size(const ZDelta *d);
@@ -328,8 +370,8 @@ extern const char *zdelta_undo_apply(const char *p, const char *end, char *dst, 
 									 Size cap);
 
 /*
- * zdelta_wal_apply: the reverse, from the WAL form: turns the older bytes in
- * dst into the newer ones. Returns as zdelta_undo_apply.
+ * zdelta_wal_apply: turns the older bytes in dst into the newer ones, by the
+ * WAL form. Returns as zdelta_undo_apply.
  */
 extern const char *zdelta_wal_apply(const char *p, const char *end, char *dst, Size *len, Size cap);
 
@@ -346,9 +388,9 @@ extern const char *zdelta_wal_to_undo(const char *p, const char *end, char *dst,
  * room for as many, without those that the WAL form at p has. Returns the end
  * of the copy, or NULL if the delta is not valid or does not fit.
  *
- * zdelta_wal_put_in: the reverse: copies the len bytes that are left of the
- * newer ones to dst, which has room for cap bytes, with those of the WAL form
- * at p put in. Returns the end of the copy, or NULL.
+ * zdelta_wal_put_in: does the reverse: copies the len bytes that are left of
+ * the newer ones to dst, which has room for cap bytes, with those of the WAL
+ * form at p put in. Returns the end of the copy, or NULL.
  */
 extern char *zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size len,
 								 char *dst);

@@ -31,7 +31,7 @@
 #define ZU_MAX_GENERATION	((1U << ZU_GENERATION_BITS) - 1)
 #define ZU_MAX_EXTENTS		(1U << ZU_EXTENT_BITS)
 
-/* The parts of a pointer, and the pointer that is made of them. */
+/* Return the parts of a pointer, and the pointer that is made of them. */
 static inline uint32
 zuptr_byte(UndoPtr p)
 {
@@ -112,7 +112,7 @@ extern bool zu_loaded(void);
 extern bool zu_writable(void);
 
 /*
- * zu_relation_locator, zu_relation_oid: Return the file and the OID of
+ * zu_relation_locator, zu_relation_oid: return the file and the OID of
  * zundo.undo_log. Valid after zu_attach_database.
  */
 extern RelFileLocator zu_relation_locator(void);
@@ -341,11 +341,11 @@ zu_head_about(ZuHead *head, const ZuRecord *rec)
 #define ZU_MAX_HEADS 64
 
 /*
- * Reads the heads of the record at ptr and of those before it in its chain, as
- * far as they lie on one undo page: at most max, which is at most ZU_MAX_HEADS.
- * Returns their number. That is 0 if the first record straddles pages, has been
- * discarded, or is damaged: the caller calls zu_fetch, which finds out which.
- * Takes the locks of zu_fetch.
+ * Reads the headers of the record at ptr and of those before it in its chain,
+ * as far as they lie on one undo page: at most max, which is at most
+ * ZU_MAX_HEADS. Returns their number. That is 0 if the first record straddles
+ * pages, has been discarded, or is damaged: the caller calls zu_fetch, which
+ * finds out which. Takes the locks of zu_fetch.
  */
 extern int	zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber,
 						   BlockNumber expect_block, ZuHead *heads, int max);
@@ -415,8 +415,8 @@ extern void zu_cache_prefetch(UndoPtr ptr);
 extern void zu_cache_tidy(void);
 
 /*
- * zu_read_begin, zu_read_end: Hold the truncation fence across several zu_fetch
- * calls. Optional; must not be nested.
+ * zu_read_begin, zu_read_end: hold the truncation fence across several
+ * zu_fetch calls. Optional; must not be nested.
  */
 extern void zu_read_begin(void);
 extern void zu_read_end(void);
@@ -438,8 +438,8 @@ extern uint64 zu_my_transaction_bytes(void);
 /*
  * Asks for a worker if the transaction wrote undo and the database has none,
  * releases the pin on the log's last page, lets the log be taken from this
- * session (UNDO-50), and forgets the per-transaction state. Called by the
- * transaction callback in hooks.c at commit, abort and prepare.
+ * session (UNDO-50, UNDO-69), and forgets the per-transaction state. Called by
+ * the transaction callback in hooks.c at commit, abort and prepare.
  */
 extern void zu_at_xact_end(void);
 
@@ -475,6 +475,11 @@ extern uint64 zu_bytes_in_use(void);
  * no lock and no pin between calls.
  */
 typedef struct ZuScan ZuScan;
+
+/*
+ * Begins a scan of the log. Raises ERRCODE_DATA_CORRUPTED, here or later, if
+ * the log cannot be read.
+ */
 extern ZuScan *zu_scan_begin(uint32 logno);
 
 /*
@@ -496,7 +501,9 @@ extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
  * ERRCODE_DATA_CORRUPTED where a plain scan cannot read on.
  */
 extern bool zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
-extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
+
+/* Returns where the record is that zu_scan_next will read. */
+extern UndoPtr zu_scan_position(ZuScan *scan);
 
 /*
  * Returns the top-level transaction of rec, the record read last. A log may
@@ -504,6 +511,8 @@ extern UndoPtr zu_scan_position(ZuScan *scan);	/* of the next record */
  * a page's header tells, rec's own xid stands for the transaction there.
  */
 extern ZXid zu_scan_topxid(const ZuScan *scan, const ZuRecord *rec);
+
+/* Frees the scan. */
 extern void zu_scan_end(ZuScan *scan);
 
 /*
@@ -555,7 +564,7 @@ extern void zu_log_conflict(TransactionId horizon);
  */
 extern BlockNumber zu_truncate_tail(void);
 
-/* ---- checking and repairing (undo_repair.c) ---- */
+/* ---- checking and repairing (undo_repair.c, undo_states.c) ---- */
 
 /*
  * Called for each finding or step, with the block of zundo.undo_log that it
@@ -566,7 +575,8 @@ typedef void (*ZuReport) (void *arg, BlockNumber block, const char *fmt,...)
 
 /*
  * Does that part of zu_attach_database which needs no readable meta page. For
- * zu_check_map and zu_repair_map, which must work without one.
+ * zu_check_map and zu_repair_map, which must work without one. Raises an error
+ * if the library was not preloaded, or the extension does not exist.
  */
 extern void zu_attach_unloaded(void);
 
@@ -611,7 +621,7 @@ extern ZuDamage *zu_damages(int *n);
  */
 extern void zu_excuse_damage(const ZuDamage *d);
 
-/* ---- wiring (zundo.c) ---- */
+/* ---- for the hooks, recovery, and functions for superusers ---- */
 
 /*
  * Raises ERRCODE_SNAPSHOT_TOO_OLD in place of the error being handled if that
@@ -621,14 +631,19 @@ extern void zu_excuse_damage(const ZuDamage *d);
  */
 extern void zu_error_of_victim(void);
 
-extern void zu_shmem_request(void); /* LWLock tranches etc. */
+/*
+ * zu_shmem_request: requests the shared memory and the LWLock tranches of the
+ * undo log. zu_shmem_startup: creates the shared tables or attaches to them.
+ * Called by the shared memory hooks.
+ */
+extern void zu_shmem_request(void);
 extern void zu_shmem_startup(void);
 
 /*
- * zu_ddl_check: Raises an error if a utility command would do something to
- * zundo.undo_log that is not supported. zu_ddl_pass_by: Returns the command
- * itself, or a copy without zundo.undo_log if the command must leave it out, or
- * NULL if nothing else is left of the command (undo_ddl.c).
+ * zu_ddl_check: raises an error if a utility command would do something to
+ * zundo.undo_log that is not supported. zu_ddl_pass_by: returns the command
+ * itself, or a copy without zundo.undo_log if the command must leave it out,
+ * or NULL if nothing else is left of the command (undo_ddl.c).
  */
 extern void zu_ddl_check(Node *command);
 extern PlannedStmt *zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel);
@@ -648,14 +663,18 @@ extern void zu_create_storage(RelFileLocator locator, char persistence);
  */
 extern void zu_refuse(const char *what);
 
-/* Redo of the undo log's own records: opcodes ZWAL_UNDO_* (undo/undo_wal.h). */
+/*
+ * zu_redo_map, zu_redo_discard, zu_redo_truncate: replay the undo log's own
+ * records: opcodes ZWAL_UNDO_* (undo/undo_wal.h). zu_mask_page: hides what may
+ * differ between a page of the undo log and its replay.
+ */
 extern void zu_redo_map(XLogReaderState *record);
 extern void zu_redo_discard(XLogReaderState *record);
 extern void zu_redo_truncate(XLogReaderState *record);
 extern void zu_mask_page(char *page, BlockNumber blkno);
 
 /*
- * zu_worker_attach, zu_worker_detach: Register this process as the worker of
+ * zu_worker_attach, zu_worker_detach: register this process as the worker of
  * its database, and end that.
  */
 extern void zu_worker_attach(void);

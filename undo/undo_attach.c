@@ -169,8 +169,8 @@ want_look(void)
 }
 
 /*
- * Also has the relcache callback and the exit callback registered, each once
- * per process.
+ * zu_attach_unloaded: See undo.h. Also has the relcache callback and the exit
+ * callback registered, each once per process.
  */
 void
 zu_attach_unloaded(void)
@@ -195,8 +195,8 @@ zu_attach_unloaded(void)
 }
 
 /*
- * Does nothing but take the lock, once per transaction, if the entry is joined,
- * loaded and not stale.
+ * zu_attach_database: See undo.h. Does nothing but take the lock, once per
+ * transaction, if the entry is joined, loaded and not stale.
  */
 void
 zu_attach_database(void)

@@ -185,7 +185,10 @@ find_entry(UndoPtr ptr)
 	return entry;
 }
 
-/* Prefetches the record in the copy if the copy has it, else in its buffer. */
+/*
+ * zu_cache_prefetch: See undo.h. Prefetches the record in the copy if the copy
+ * has it, else in its buffer.
+ */
 void
 zu_cache_prefetch(UndoPtr ptr)
 {
@@ -225,8 +228,9 @@ copy_is_right(UndoPtr ptr, const ZuRecord *rec, const char *bytes)
 #endif
 
 /*
- * Leaves to zu_fetch what a copy does not hold: pages that are not copied
- * (yet), records that straddle pages, and everything that looks wrong.
+ * zu_fetch_cached: See undo.h. Leaves to zu_fetch what a copy does not hold:
+ * pages that are not copied (yet), records that straddle pages, and everything
+ * that looks wrong.
  */
 ZuFetchResult
 zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
@@ -270,9 +274,9 @@ zu_fetch_cached(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_
 }
 
 /*
- * Leaves to zu_fetch what the copy does not hold, as zu_fetch_cached does.
- * Does not copy the page in the window again when it has grown. Allocates
- * nothing, so it may be called in abort callbacks.
+ * zu_fetch_window: See undo.h. Leaves to zu_fetch what the copy does not hold,
+ * as zu_fetch_cached does. Does not copy the page in the window again when it
+ * has grown. Allocates nothing, so it may be called in abort callbacks.
  */
 ZuFetchResult
 zu_fetch_window(ZuWindow *window, UndoPtr ptr, RelFileNumber expect_relnumber,

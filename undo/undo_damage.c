@@ -23,14 +23,15 @@
  * Invariants
  *	UNDO-37	while a log is closed, `oldest` does not pass its hold, unless
  *		every xid from there to unread_end is known not to need what is unread:
- *		it has committed and every horizon has passed it, or it has aborted
- *		and was undone from another log. A transaction writes to one
- *		log, so it has no records in this one then. Or no slot of any table of
- *		the database names one that has not committed (zundo.repair_undo).
+ *		it has committed and every horizon has passed it, or it has aborted and
+ *		was undone from another log. A transaction writes to one log, so it has
+ *		no records in this one then. Or no slot of any table of the database
+ *		names one that has not committed (zundo.repair_undo). Not asserted:
+ *		zu_damage_is_needless is the test itself; t/061_lost_undo damages logs.
  *	UNDO-46	below `oldest` every chain on a page is of transactions that have
  *		committed: aborted ones were taken off it. A lost write of a log's last
- *		page can make this untrue without a trace in the log, and only then:
- *		a transaction that was open at a crash may not be found when the log is
+ *		page can make this untrue without a trace in the log, and only then: a
+ *		transaction that was open at a crash may not be found when the log is
  *		loaded. So at each load the xids from the durable `oldest` to the next
  *		one are in doubt: the window. A backend that is to take a slot of a
  *		page for older than `oldest` asks clog if its xid is in the window; a
@@ -52,7 +53,10 @@
 /* Committed transactions of the window, by xid. */
 #define KNOWN_COMMITTED	256
 
-/* Only what earlier loads had added is cut to MAX_DOUBT. */
+/*
+ * zu_widen_doubt: See undo_entry.h. Only what earlier loads had added is cut
+ * to MAX_DOUBT.
+ */
 void
 zu_widen_doubt(ZuEntry *entry, ZXid from, ZXid to)
 {
@@ -93,8 +97,8 @@ has_committed(ZXid xid)
 }
 
 /*
- * Remembers xids that have committed, so clog is asked once for each in most
- * cases.
+ * zu_is_lost: See undo.h. Caches xids that have committed, so that clog is
+ * read once for most of them.
  */
 bool
 zu_is_lost(ZXid xid)
@@ -113,8 +117,8 @@ zu_is_lost(ZXid xid)
 }
 
 /*
- * Sets `hold` before `closed`, so a process that sees the log closed also sees
- * how far it holds `oldest` back.
+ * zu_close_log: See undo_entry.h. Sets `hold` before `closed`, so a process
+ * that sees the log closed also sees how far it holds `oldest` back.
  */
 void
 zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
@@ -139,11 +143,14 @@ zu_close_log(ZuEntry *entry, uint32 logno, UndoPtr at)
 					   zu_extent_block(zuptr_extent(at)) + zuptr_byte(at) / BLCKSZ,
 					   "zundo.undo_log"),
 			 errhint("Undo of transactions from " UINT64_FORMAT " on is kept until no transaction "
-					 "can need the lost part.",
+					 "can need the lost part; see zundo.repair_undo().",
 					 log->hold)));
 }
 
-/* Adds an element to both arrays, which grow by doubling. */
+/*
+ * zu_note_resolved: See undo_entry.h. Adds an element to both arrays, which
+ * grow by doubling.
+ */
 void
 zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext context)
 {
@@ -169,7 +176,10 @@ zu_note_resolved(ZuResolved *resolved, ZXid xid, uint32 logno, MemoryContext con
 	resolved->n++;
 }
 
-/* Moves the elements that remain to the front; the memory is kept. */
+/*
+ * zu_forget_resolved: See undo_entry.h. Keeps the array's memory for later
+ * elements.
+ */
 void
 zu_forget_resolved(ZuResolved *resolved, ZXid oldest)
 {
@@ -198,15 +208,16 @@ was_resolved(const ZuResolved *resolved, ZXid xid, uint32 logno)
 }
 
 /*
- * Sets the log's unread_end once its owner, if any, is in no transaction that
- * may write; then returns false until the horizon has passed it. Asks clog
- * about each xid in between, and stops at the first one that may be needed.
+ * zu_damage_is_needless: See undo_entry.h. Sets the log's unread_end once its
+ * owner, if any, is in no transaction that may write; then returns false until
+ * the horizon has passed it. Asks clog about each xid in between, and stops at
+ * the first one that may be needed.
  */
 bool
 zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *resolved,
 					  ZXid *checked)
 {
-	Assert(log->closed);		/* UNDO-37 */
+	Assert(log->closed);
 	if (log->unread_end == InvalidZXid &&
 		(pg_atomic_read_u32(&log->owner) & ZU_LOG_HELD) == 0)
 		log->unread_end = zxid_from_full(zc_next_full_xid());

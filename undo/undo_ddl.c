@@ -4,11 +4,15 @@
  * Called by the ProcessUtility hook (hooks.c), before anything is locked or
  * changed. Refuses what would make the undo log something other than the one
  * relation that zundo finds by its name: a renamed or rebuilt relation, or one
- * with children or rules. What reaches the access method (rewrites, copies,
- * rows, indexes) is refused by discard/undo_am.c. GRANT, COMMENT, OWNER TO,
- * storage parameters, VACUUM and ANALYZE are allowed. VACUUM FULL leaves the
- * undo log out, also when it is for the whole database; so does REPACK of the
- * whole database (19), which is run as VACUUM FULL of all other tables.
+ * with children or rules. Refuses also what the server would refuse only after
+ * it has requested AccessExclusiveLock, for which no right on the relation is
+ * needed (DETACH PARTITION, a foreign table that is a PARTITION OF it): each
+ * transaction that uses a zheap table would wait behind that request. What
+ * reaches the access method (rewrites, copies, rows, indexes) is refused by
+ * discard/undo_am.c. GRANT, COMMENT, OWNER TO, storage parameters, VACUUM and
+ * ANALYZE are allowed. VACUUM FULL leaves the undo log out, also when it is for
+ * the whole database; so does REPACK of the whole database (19), which is run
+ * as VACUUM FULL of all other tables.
  *
  * The undo log is a materialized view, the only kind of relation with a file
  * and an access method that is no table: the server itself refuses to change
@@ -26,14 +30,18 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
+#include "parser/parse_func.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -122,6 +130,10 @@ check_alter_command(AlterTableCmd *cmd, bool on_undo_log)
 		case AT_AttachPartition:
 			refuse_if(names_undo_log(((PartitionCmd *) cmd->def)->name), "made a partition");
 			break;
+		case AT_DetachPartition:
+		case AT_DetachPartitionFinalize:
+			refuse_if(names_undo_log(((PartitionCmd *) cmd->def)->name), "detached");
+			break;
 		default:
 			break;
 	}
@@ -175,21 +187,53 @@ check_new_schema(CreateSchemaStmt *stmt)
 			 errhint("Drop or rename the schema, then run CREATE EXTENSION again.")));
 }
 
-/* Refuses to take the undo log, or its schema, out of the extension. */
+/*
+ * Refuses to take the undo log, its schema, or an access method out of the
+ * extension. Without the extension, DROP ACCESS METHOD ... CASCADE would drop
+ * all tables of the method, whether they hold rows or not.
+ */
 static void
 check_extension_contents(AlterExtensionContentsStmt *stmt)
 {
 	if (stmt->action < 0 && stmt->objtype == OBJECT_SCHEMA && strcmp(stmt->extname, "zundo") == 0)
 		refuse_if(strcmp(strVal(stmt->object), "zundo") == 0,
 				  "left in a schema outside its extension");
+	if (stmt->action < 0 && stmt->objtype == OBJECT_ACCESS_METHOD &&
+		strcmp(stmt->extname, "zundo") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("access method \"%s\" cannot be taken out of extension \"zundo\"",
+						strVal(stmt->object)),
+				 errdetail("DROP ACCESS METHOD could then drop tables that contain rows.")));
 	if (stmt->action < 0 && (stmt->objtype == OBJECT_TABLE || stmt->objtype == OBJECT_MATVIEW))
 		refuse_if(names_undo_log(makeRangeVarFromNameList(castNode(List, stmt->object))),
 				  "taken out of its extension");
 }
 
 /*
- * Raises an error if the command would do something to zundo.undo_log that is
- * not supported.
+ * Refuses a second access method with a handler of the extension. Its tables
+ * would not be found where tables of access method zheap are looked for, such
+ * as zundo.repair_undo and the check of DROP EXTENSION.
+ */
+static void
+check_handler(CreateAmStmt *stmt)
+{
+	static const Oid arguments[] = {INTERNALOID};
+	Oid			handler = LookupFuncName(stmt->handler_name, 1, arguments, true);
+	Oid			extension = get_extension_oid("zundo", true);
+
+	if (OidIsValid(handler) && OidIsValid(extension) &&
+		getExtensionOfObject(ProcedureRelationId, handler) == extension)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("access method \"%s\" cannot have a handler of extension \"zundo\"",
+						stmt->amname),
+				 errhint("Use the access methods of the extension.")));
+}
+
+/*
+ * Raises an error if the command would do something to zundo.undo_log or to the
+ * access methods that is not supported.
  */
 static void
 check_command(Node *node)
@@ -213,6 +257,7 @@ check_command(Node *node)
 			refuse_if(list_names_undo_log(((TruncateStmt *) node)->relations), "truncated");
 			break;
 		case T_CreateStmt:
+		case T_CreateForeignTableStmt:	/* begins with a CreateStmt */
 			refuse_if(list_names_undo_log(((CreateStmt *) node)->inhRelations), "inherited from");
 			break;
 		case T_CreateTrigStmt:
@@ -223,6 +268,9 @@ check_command(Node *node)
 			break;
 		case T_CreatePolicyStmt:
 			refuse_if(names_undo_log(((CreatePolicyStmt *) node)->table), "given policies");
+			break;
+		case T_CreateAmStmt:
+			check_handler((CreateAmStmt *) node);
 			break;
 		case T_CreateStatsStmt:
 			refuse_if(list_names_undo_log(((CreateStatsStmt *) node)->relations),
@@ -337,9 +385,9 @@ repack_others(PlannedStmt *pstmt, bool verbose, Oid undo_log, bool toplevel)
 }
 
 /*
- * Leaves the undo log out of VACUUM FULL and of REPACK without a table, because
- * its blocks cannot be moved; the other tables of the database, or of the list,
- * are processed.
+ * zu_ddl_pass_by: See undo.h. Leaves the undo log out of VACUUM FULL and of
+ * REPACK without a table, because its blocks cannot be moved; the other tables
+ * of the database, or of the list, are processed.
  */
 PlannedStmt *
 zu_ddl_pass_by(PlannedStmt *pstmt, bool toplevel)

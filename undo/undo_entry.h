@@ -30,9 +30,10 @@ typedef struct ZuExtent
 /* ---- shared state ---- */
 
 /*
- * One log of a database. 'insert' and 'insert_sequence' are written by the
- * owner only, 'discard*' by the process that holds the discarder flag, all else
- * under the alloc lock; undo_damage.c has the rules for a closed log.
+ * One log of a database. 'insert', 'insert_sequence' and 'idle_since' are
+ * written by the owner only, 'discard*' by the process that holds the
+ * discarder flag, all else under the alloc lock; undo_damage.c has the rules
+ * for a closed log.
  */
 typedef struct ZuLog
 {
@@ -45,8 +46,8 @@ typedef struct ZuLog
 	pg_atomic_uint32 nextents;
 	pg_atomic_uint32 owner;		/* pid of the backend that writes it, perhaps
 								 * with ZU_LOG_HELD; 0 = unattached */
-	ZuExtent	ahead;			/* of an unattached log: allocated, not
-								 * entered; generation 0 = none */
+	ZuExtent	ahead;			/* of a log that is not held: allocated, not
+								 * entered; generation 0 = none; the holder's */
 	uint64		last_sequence;	/* of its newest extent */
 	bool		sealed;			/* loaded from its pages: its next owner goes
 								 * on in a fresh extent (UNDO-36) */
@@ -61,7 +62,8 @@ typedef struct ZuLog
 	bool		excused;		/* closed: no page has a change of a
 								 * transaction for which the lost part may
 								 * have been needed */
-	TimestampTz detached;		/* when the owner left */
+	pg_atomic_uint64 idle_since;	/* TimestampTz: when the owner's last
+									 * transaction ended, or the owner left */
 	/* so that two owners never write to one cache line, or a pair of them */
 	char		pad[112];
 } ZuLog;
@@ -71,7 +73,7 @@ StaticAssertDecl(sizeof(ZuLog) % PG_CACHE_LINE_SIZE == 0, "the padding of ZuLog"
 /*
  * Set in ZuLog.owner while the owner is in a transaction that may write.
  * Without it the log of an idle session may be taken from that session
- * (discard/free.c, UNDO-50).
+ * (UNDO-50).
  */
 #define ZU_LOG_HELD		0x80000000U
 
@@ -175,7 +177,10 @@ extern bool zu_shmem_ready(void);
  */
 extern LWLock *zu_my_fence(void);
 
-/* Locks of an entry; see README.md for their order. */
+/*
+ * zu_alloc_lock, zu_load_lock: return these locks of an entry; README.md has
+ * their order.
+ */
 extern LWLock *zu_alloc_lock(ZuEntry *entry);
 extern LWLock *zu_load_lock(ZuEntry *entry);
 
@@ -200,7 +205,7 @@ extern ZuEntry *zu_lock_entry_for_redo(RelFileLocator locator);
 extern void zu_unlock_entry_for_redo(void);
 
 /*
- * zu_end_discard, zu_end_truncation: Give the entry's discarder flag, or its
+ * zu_end_discard, zu_end_truncation: give the entry's discarder flag, or its
  * truncator flag, back if this process has it. After the latter the file may
  * grow again.
  */
@@ -231,7 +236,8 @@ extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 
 /*
  * Makes the extents free and oldest durable, in WAL and on the pages. On entry
- * the alloc lock is held, and oldest is published. Sorts the array.
+ * the alloc lock is held, and oldest is published. Sorts the array. Raises an
+ * internal error if the map has an extent otherwise.
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 

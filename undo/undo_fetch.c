@@ -59,8 +59,9 @@ is_before_discard(const ZuMapEntry *map, UndoPtr ptr)
 }
 
 /*
- * Compares the generation of the pointer with that of the map entry; if they
- * are equal, the state of the extent and the discard pointer decide.
+ * zu_is_discarded: See undo_internal.h. Compares the generation of the pointer
+ * with that of the map entry; if they are equal, the state of the extent and
+ * the discard pointer decide.
  */
 bool
 zu_is_discarded(UndoPtr ptr)
@@ -194,8 +195,9 @@ gather_record(UndoPtr ptr, char *buf)
 }
 
 /*
- * Treats a record of another table page like a missing one. Asks whether the
- * record may have been discarded only after it was not found.
+ * zu_fetch: See undo.h. Treats a record of another table page like a missing
+ * one. Asks whether the record may have been discarded only after it was not
+ * found.
  */
 ZuFetchResult
 zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
@@ -227,7 +229,7 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 					  zuptr_byte(ptr) % BLCKSZ);
 }
 
-/* ---- heads of records ---- */
+/* ---- headers of records (ZuHead) ---- */
 
 /*
  * Reads the record that begins in len bytes at src. Returns false if it is not
@@ -242,7 +244,7 @@ read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber bloc
 
 /*
  * Reads, as read_record does, the record at ptr, which begins in len bytes at
- * src, and fills *head with its head. Returns false if read_record does.
+ * src, and fills *head with its header. Returns false if read_record does.
  */
 static bool
 take_head(UndoPtr ptr, const char *src, Size len, RelFileNumber relnumber, BlockNumber block,
@@ -309,8 +311,8 @@ heads_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *h
 }
 
 /*
- * Reads nothing of the payloads, so that records of 35 bytes cost a small part
- * of what zu_fetch costs for each.
+ * zu_fetch_heads: See undo.h. Reads nothing of the payloads, so that records
+ * of 35 bytes cost a small part of what zu_fetch costs for each.
  */
 int
 zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
@@ -333,9 +335,9 @@ zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_b
 #define MAX_SKIPPED		256
 
 /*
- * Reads the records on the undo page itself, all but their payloads, and
- * remembers nothing of them. A record that is like the one before in all but
- * offset and prev is not unpacked (zur_is_alike).
+ * zu_skip: See undo.h. Reads the records on the undo page itself, all but
+ * their payloads, and remembers nothing of them. A record that is like the one
+ * before in all but offset and prev is not unpacked (zur_is_alike).
  */
 UndoPtr
 zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)

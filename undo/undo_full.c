@@ -2,9 +2,9 @@
  * undo/undo_full.c - what a writer does when zundo.undo_limit is reached
  * (zundo.undo_full).
  *
- * Owns the waits for room. Called when an extent is to be allocated, for undo
- * or for slot overflow pages. Rollbacks and the discard pass, which make room,
- * allocate no extents, so they never wait here.
+ * Owns the waits for room: undo space below the limit. Called when an extent
+ * is to be allocated, for undo or for slot overflow pages. Rollbacks and the
+ * discard pass, which make room, allocate no extents, so they never wait here.
  *
  * Locks: a backend that waits holds no LWLock. It may hold heavyweight locks
  * and buffer pins of its transaction, as in a wait for a row.
@@ -12,8 +12,8 @@
  * Crash points: none; nothing here is durable.
  *
  * Invariants
- *	UNDO-31	a backend that waits for room holds no LWLock, hence no buffer lock,
- *		and processes interrupts.
+ *	UNDO-31	a backend that waits for room holds no LWLock, hence no buffer
+ *		lock, and processes interrupts.
  *	UNDO-32	no backend waits longer than zundo.undo_full_timeout, nor for room
  *		that cannot come while it waits: because its own transaction keeps the
  *		undo, or a prepared transaction or a replication slot does, or a
@@ -153,8 +153,8 @@ waits_for_me(int pid)
 }
 
 /*
- * Returns why there would be no room even if all other transactions had ended;
- * NULL if there would be.
+ * Returns a sentence that says why there would be no room even if all other
+ * transactions had ended, or NULL if there would be.
  */
 static const char *
 why_cramped(uint64 attached, uint64 own_bytes)
@@ -171,10 +171,10 @@ why_cramped(uint64 attached, uint64 own_bytes)
 }
 
 /*
- * Returns why what is kept will not be given up while this backend waits; NULL
- * if it may be. Everything else has been discarded. This statement's snapshot
- * is as old as any transaction that was in progress when it was taken, and
- * stays so when that transaction ends.
+ * Returns a sentence that says why the undo that is kept cannot be discarded
+ * while this backend waits, or NULL if it may be. All other undo has been
+ * discarded. This statement's snapshot is as old as any transaction that was in
+ * progress when it was taken, and stays so when that transaction ends.
  */
 static const char *
 why_hopeless(const ZuPin *pin, TransactionId own)
@@ -195,9 +195,9 @@ why_hopeless(const ZuPin *pin, TransactionId own)
 }
 
 /*
- * Returns that the process which keeps undo waits for this backend; NULL if it
- * does not, as far as is known. Looks as often as the search for deadlocks
- * (deadlock_timeout).
+ * Returns a sentence that says that the process which keeps undo waits for this
+ * backend, or NULL if that is not known. Looks as often as the search for
+ * deadlocks (deadlock_timeout).
  */
 static const char *
 why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
@@ -213,7 +213,10 @@ why_in_circle(const ZuPin *pin, ZuFullWait *wait, TimestampTz now)
 					"transaction.", pin->pid);
 }
 
-/* Returns that the timeout has expired; NULL if it has not. */
+/*
+ * Returns a sentence that says that the timeout has expired, or NULL if it has
+ * not.
+ */
 static const char *
 why_too_late(const ZuPin *pin, const ZuFullWait *wait, TimestampTz now)
 {
@@ -254,7 +257,7 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 
 /*
  * Returns whether zundo.undo_full and UNDO-34 allow the transaction that pins
- * to be cancelled, and whether that makes room for this statement or the next
+ * to be canceled, and whether that makes room for this statement or the next
  * one. A transaction whose own xid equals the xmin of this statement's snapshot
  * still blocks the next statement, so cancelling it is worthwhile even though
  * it comes too late for this one. A process that waits for room itself is left
@@ -269,11 +272,12 @@ may_cancel(const ZuPin *pin, TransactionId own)
 }
 
 /*
- * Asks the questions in this order: is there room by now, can there ever be any
- * (why_cramped), is what remains hopeless, is there a circle of waits, has the
- * timeout expired. What is hopeless, or a circle, does not matter if the
- * transaction that pins may be cancelled. Cancels only when everything that can
- * be discarded has been.
+ * zu_wait_for_room: See undo_internal.h. Finds out, in this order, whether
+ * there is room by now, whether there can ever be any (why_cramped), whether
+ * waiting is hopeless, whether it closes a circle of waits, and whether the
+ * timeout has expired. Ignores that it is hopeless or closes a circle if the
+ * transaction that pins may be canceled. Cancels only when everything that
+ * can be discarded has been.
  */
 void
 zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)

@@ -19,8 +19,8 @@ zu_block_position(BlockNumber block, uint32 *extent, uint32 *page)
 }
 
 /*
- * Converts the pointer to a position in the extent's data without page headers,
- * and back.
+ * zu_advance: See undo.h. Converts the pointer to a position in the extent's
+ * data without page headers, and back.
  */
 UndoPtr
 zu_advance(UndoPtr p, uint32 bytes)

@@ -195,7 +195,9 @@ zu_twins_page(const ZuTwins *t)
 /*
  * One change, in a critical section: the caller has changed zu_twins_page.
  * zu_twins_changed makes the other twin equal and marks both dirty;
- * zu_twins_register registers them as block references id and id + 1.
+ * zu_twins_register registers them as block references id and id + 1;
+ * zu_twins_set_lsn sets the LSN of both. zu_twins_unlock, after the critical
+ * section, unlocks and releases both.
  */
 extern void zu_twins_changed(const ZuTwins *t);
 extern void zu_twins_register(const ZuTwins *t, uint8 id, uint8 flags);
@@ -212,7 +214,8 @@ extern bool zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id);
 
 /*
  * Locks a pair that is WILL_INIT in the record; the caller initialises
- * zu_twins_page and calls zu_twins_redone.
+ * zu_twins_page and calls zu_twins_redone, which makes the other twin equal
+ * and sets the LSN of both.
  */
 extern void zu_twins_redo_new(ZuTwins *t, XLogReaderState *record, uint8 id);
 extern void zu_twins_redone(const ZuTwins *t, XLogReaderState *record);
@@ -272,7 +275,7 @@ typedef struct ZuPin
 	int			pid;
 	LocalTransactionId lxid;
 	Oid			role;			/* the role that logged in */
-	bool		exempt;			/* never cancelled (zundo.undo_full_exempt) */
+	bool		exempt;			/* never canceled (zundo.undo_full_exempt) */
 	bool		reading;		/* it waits to read from its client */
 	bool		writing;		/* it waits to write to its client */
 } ZuPin;
@@ -283,6 +286,12 @@ typedef struct ZuPin
  */
 extern ZuPin zu_find_pin(TransactionId *own);
 
+/*
+ * zu_pin_shmem_size, zu_pin_shmem_startup: return the size of the marks of
+ * processes that wait for undo, and create them in shared memory or attach to
+ * them. Called by zu_shmem_request and zu_shmem_startup, the latter with
+ * AddinShmemInitLock held.
+ */
 extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 
@@ -314,7 +323,7 @@ extern void zu_log_detach(void);
  */
 extern void zu_unpin_page(void);
 
-/* ---- undo_page.c ---- */
+/* ---- undo_page.c, undo_fetch.c ---- */
 
 /*
  * Pins and share-locks page 'page' of an extent below the limit, reading it in
@@ -323,7 +332,7 @@ extern void zu_unpin_page(void);
 extern Buffer zu_lock_page(uint32 extent, int page, ReadBufferMode mode);
 
 /*
- * zu_fence_enter, zu_fence_leave: Hold the fence while pages are pinned that
+ * zu_fence_enter, zu_fence_leave: hold the fence while pages are pinned that
  * the limit might otherwise be lowered past. The result of enter is the
  * argument of leave.
  */
@@ -356,6 +365,13 @@ extern void zu_report_corrupt(BlockNumber block, uint32 offset) zc_noreturn;
 
 /* ---- undo_temp.c: zu_prepare to zu_fetch for private undo ---- */
 
+/*
+ * zu_temp_prepare: gives the op's records their places; zu_temp_reserve has
+ * found the memory. zu_temp_write: copies the packed records there.
+ * zu_temp_finish: advances the position past them, and notes the highest nest
+ * level that has written. zu_temp_prepare raises an internal error if no place
+ * was reserved.
+ */
 extern void zu_temp_prepare(ZuOp *op);
 extern void zu_temp_write(const ZuOp *op);
 extern void zu_temp_finish(const ZuOp *op);

@@ -44,7 +44,8 @@ check_time(ZXid oldest)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the undo log of this database is ahead of the server's transaction IDs"),
-				 errdetail("By \"zundo.undo_log\", every transaction before " UINT64_FORMAT
+				 errdetail("According to \"zundo.undo_log\", every transaction before "
+						   UINT64_FORMAT
 						   " has ended, but the next transaction ID is " UINT64_FORMAT ".",
 						   oldest, next),
 				 errhint("Stop the server and advance its next transaction ID and epoch with "
@@ -53,8 +54,9 @@ check_time(ZXid oldest)
 }
 
 /*
- * Loads nothing if another process has done so while this one waited for the
- * load lock. Repairs the pair first if its twins differ, but not in recovery.
+ * zu_load_meta: See undo_internal.h. Loads nothing if another process has done
+ * so while this one waited for the load lock. Repairs the pair first if its
+ * twins differ, but not in recovery.
  */
 void
 zu_load_meta(ZuEntry *entry)
@@ -112,8 +114,9 @@ is_blank(uint32 extent, int page)
 }
 
 /*
- * Takes the end of the first page that is not full. With sound, reads on: a
- * written or unreadable page behind the end means that the end is wrong.
+ * zu_find_insert: See undo_internal.h. Takes the end of the first page that is
+ * not full. With sound, reads on: a written or unreadable page behind the end
+ * means that the end is wrong.
  */
 UndoPtr
 zu_find_insert(const ZuExtent *e, bool *sound)
@@ -268,8 +271,8 @@ load_logs(ZuEntry *entry)
 }
 
 /*
- * Loads the logs under the load lock if they are not loaded. If an error
- * prevents that, the next call tries again.
+ * zu_require_logs: See undo_entry.h. Loads the logs under the load lock if
+ * they are not loaded. If an error prevents that, the next call tries again.
  */
 void
 zu_require_logs(void)

@@ -21,9 +21,15 @@
  *	UNDO-14	the published insert position covers only records whose op is
  *			finished.
  *	UNDO-15	all records of an op lie in one extent, without a gap.
- *	UNDO-50	a log is taken from a session (discard/free.c) only while it does
- *		not hold it: ZuLog.owner has ZU_LOG_HELD from hold_log to the end of
- *		the transaction.
+ *	UNDO-50	a log is taken from a session, by another one (choose_log) or by
+ *		discard/free.c, only while it does not hold it: ZuLog.owner has
+ *		ZU_LOG_HELD from hold_log to the end of the transaction.
+ *	UNDO-69	a session begins a log of its own only if no session has a log that
+ *		it has not written for LEND_MS; for TAKE_MS if this session has had
+ *		none yet; at all if undo is full. So there are as many logs as sessions
+ *		that write at the same time, not as many as have ever written. Not
+ *		asserted: sessions become idle while the logs are looked at;
+ *		t/048_lent_logs counts them.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
  *			Not asserted: zu_prepare sets the flag from what it remembers, and
  *			nothing else knows.
@@ -42,8 +48,10 @@
 #include "undo/undo_internal.h"
 #include "undo/undo_request.h"
 
+#include "access/xact.h"
 #include "access/xloginsert.h"
 #include "access/xlogutils.h"
+#include "common/fault.h"
 #include "miscadmin.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -53,6 +61,16 @@
  * the number of extents in use.
  */
 #define RETIRE_SLACK	16
+
+/*
+ * For how long a session must not have written before another session takes its
+ * log: one that has had no log yet, and so must attach one in any case; and one
+ * whose own log was taken. The second time is longer, so that sessions which
+ * write often do not take each other's logs again and again. If undo is full,
+ * an unused log would get no extent, so any log that is not held is taken.
+ */
+#define TAKE_MS			20
+#define LEND_MS			1000
 
 /*
  * The page at the insert position is kept pinned only if there are this many
@@ -164,27 +182,59 @@ set_position(UndoPtr ptr)
 /* ---- attaching ---- */
 
 /*
- * Returns an unattached log, preferably one that has extents; -1 if there is
- * none. Alloc lock held.
+ * Returns whether the log's owner does not hold it and has not written it since
+ * 'before'. Such a log may be taken (UNDO-50).
+ */
+static inline bool
+is_lent(ZuLog *log, uint32 owner, TimestampTz before)
+{
+	if (owner == 0 || (owner & ZU_LOG_HELD) != 0)
+		return false;
+	pg_read_barrier();			/* idle_since was written before owner */
+	return (TimestampTz) pg_atomic_read_u64(&log->idle_since) <= before;
+}
+
+/*
+ * Returns the log to attach to: an unattached one that has extents, else one
+ * that is taken from an idle session (UNDO-69), else an unused one; -1 if there
+ * is none. The log is unattached then: the session that it was taken from finds
+ * that out in its next transaction, and attaches another log. had_log: this
+ * backend has had a log. Alloc lock held.
  */
 static int
-choose_log(ZuEntry *entry)
+choose_log(ZuEntry *entry, bool had_log)
 {
-	int			fresh = -1;
+	int			idle_ms = zu_is_full(entry) ? 0 : had_log ? LEND_MS : TAKE_MS;
+	TimestampTz before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -idle_ms);
+	uint32		owner;
+	int			lent;
+	int			fresh;
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(entry)));
-	for (int i = 0; i < zu_nlogs(); i++)
+	do
 	{
-		ZuLog	   *log = &entry->logs[i];
+		lent = fresh = -1;
+		for (int i = 0; i < zu_nlogs(); i++)
+		{
+			ZuLog	   *log = &entry->logs[i];
 
-		if (zu_log_pid(log) != 0 || log->closed)
-			continue;
-		if (pg_atomic_read_u64(&log->insert) != InvalidUndoPtr)
-			return i;
-		if (fresh < 0)
-			fresh = i;
-	}
-	return fresh;
+			owner = pg_atomic_read_u32(&log->owner);
+			if (log->closed)
+				continue;
+			if (owner == 0 && pg_atomic_read_u64(&log->insert) != InvalidUndoPtr)
+				return i;
+			if (owner == 0 && fresh < 0)
+				fresh = i;
+			if (lent < 0 && is_lent(log, owner, before))
+				lent = i;
+		}
+		if (lent < 0)
+			return fresh;
+		ZUNDO_FAULT("taking-log");
+		owner = pg_atomic_read_u32(&entry->logs[lent].owner);
+	} while ((owner & ZU_LOG_HELD) != 0 ||
+			 !pg_atomic_compare_exchange_u32(&entry->logs[lent].owner, &owner, 0));
+	return lent;
 }
 
 /*
@@ -198,13 +248,14 @@ attach_log(void)
 	ZuEntry    *entry = zu_my.entry;
 	ZuLog	   *log;
 	UndoPtr		insert;
+	bool		had_log = my.attached;
 	int			i;
 
 	zu_require_logs();
 	Assert(!BufferIsValid(my.pinned) && !my.held);
 	memset(&my, 0, sizeof(my));
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	i = choose_log(entry);
+	i = choose_log(entry, had_log);
 	if (i < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -247,15 +298,20 @@ hold_log(void)
 
 	if (my.attached &&
 		pg_atomic_compare_exchange_u32(&my_shared()->owner, &mine, mine | ZU_LOG_HELD))
+	{
 		my.held = true;
+		if (unlikely(my.ahead.generation != 0))
+			my_shared()->ahead.generation = 0;
+	}
 	else
 		attach_log();
 
 	/*
 	 * All undo of a transaction is in one log, so a closed log is left here,
-	 * before the transaction begins to write (UNDO-37).
+	 * before the transaction begins to write (UNDO-37). The next one may have
+	 * been closed before this backend held it, too.
 	 */
-	if (unlikely(my_shared()->closed))
+	while (unlikely(my_shared()->closed))
 	{
 		zu_log_detach();
 		attach_log();
@@ -263,22 +319,32 @@ hold_log(void)
 }
 
 /*
- * Ends what hold_log has begun: from now on another process may take the log.
- * Before the log is used again, zu_reserve calls hold_log again.
+ * Ends what hold_log has begun: from now on another process may take the log,
+ * with the extent that was allocated for it but not entered. Before the log is
+ * used again, zu_reserve calls hold_log again.
  */
 static inline void
 let_log_be_taken(void)
 {
+	ZuLog	   *log;
+
 	if (!my.held)
 		return;
-	Assert(zu_log_pid(my_shared()) == MyProcPid);	/* UNDO-50 */
+	log = my_shared();
+	Assert(zu_log_pid(log) == MyProcPid);	/* UNDO-50 */
 	Assert(!BufferIsValid(my.pinned));	/* UNDO-66 */
 	my.held = false;
-	pg_write_barrier();			/* the insert position was published before */
-	pg_atomic_write_u32(&my_shared()->owner, (uint32) MyProcPid);
+	if (unlikely(my.ahead.generation != 0))
+		log->ahead = my.ahead;
+	pg_atomic_write_u64(&log->idle_since, (uint64) GetCurrentTransactionStopTimestamp());
+	pg_write_barrier();			/* all of the log was published before */
+	pg_atomic_write_u32(&log->owner, (uint32) MyProcPid);
 }
 
-/* Leaves with the log the extent that was allocated for it but not entered. */
+/*
+ * zu_log_detach: See undo_internal.h. Leaves with the log the extent that was
+ * allocated for it but not entered.
+ */
 void
 zu_log_detach(void)
 {
@@ -291,7 +357,7 @@ zu_log_detach(void)
 	if (zu_log_pid(my_shared()) == MyProcPid)
 	{
 		my_shared()->ahead = my.ahead;
-		my_shared()->detached = GetCurrentTimestamp();
+		pg_atomic_write_u64(&my_shared()->idle_since, (uint64) GetCurrentTimestamp());
 		pg_atomic_write_u32(&my_shared()->owner, 0);
 	}
 	LWLockRelease(zu_alloc_lock(entry));
@@ -349,8 +415,8 @@ want_worker(void)
 }
 
 /*
- * Allocates the next extent ahead if the current one does not take the op.
- * zu_finish enters it.
+ * zu_reserve: See undo.h. Allocates the next extent if the op does not fit the
+ * rest of the current one; zu_finish makes it the current one.
  */
 void
 zu_reserve(Size bytes)
@@ -404,7 +470,8 @@ lock_op_page(uint32 extent, int page, bool init)
 /*
  * Chooses the op's place, which is in the extent ahead if the current one has
  * too little room. Fills ptr, place, start and next. Returns the extent; sets
- * *page to the first page.
+ * *page to the first page. Raises an internal error if zu_reserve was not
+ * called for it.
  */
 static uint32
 place_records(ZuOp *op, int *page)
@@ -457,9 +524,9 @@ place_records(ZuOp *op, int *page)
 }
 
 /*
- * Locks the pages in ascending order. Before anything is changed, checks that
- * the page at the insert position ends there; if not, the log is closed,
- * because a write of that page was lost.
+ * zu_prepare: See undo.h. Locks the pages in ascending order. Before anything
+ * is changed, checks that the page at the insert position ends there; if not,
+ * the log is closed, because a write of that page was lost.
  */
 void
 zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid)
@@ -557,9 +624,9 @@ put_bytes(Page page, int off, const char *bytes, int n, int first)
 }
 
 /*
- * Packs a record directly onto its page if it fits there; one that straddles
- * pages is packed into a scratch buffer first. Records that the caller has
- * packed are copied.
+ * zu_write: See undo.h. Packs a record directly onto its page if it fits
+ * there; one that straddles pages is packed into a scratch buffer first.
+ * Records that the caller has packed are copied.
  */
 void
 zu_write(ZuOp *op)
@@ -638,8 +705,9 @@ zu_register(ZuOp *op, uint8 first_block_id)
 }
 
 /*
- * Publishes the sequence of a new extent before the position in it, so that a
- * reader that sees the position also sees the sequence.
+ * zu_finish: See undo.h. Publishes the sequence of a new extent before the
+ * position in it, so that a reader that sees the position also sees the
+ * sequence.
  */
 void
 zu_finish(ZuOp *op, XLogRecPtr recptr)
@@ -653,6 +721,8 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 	}
 	log = my_shared();
 	my.last_buffer = op->buffers[op->npages - 1];
+	Assert(op->npages > 1 ||	/* the op is written (UNDO-14) */
+		   ((PageHeader) BufferGetPage(my.last_buffer))->pd_lower == op->start + op->total);
 	for (int i = 0; i < op->npages; i++)
 	{
 		if (!XLogRecPtrIsInvalid(recptr))
@@ -671,7 +741,7 @@ zu_finish(ZuOp *op, XLogRecPtr recptr)
 		pg_atomic_write_u64(&log->insert_sequence, my.current.sequence);
 		pg_write_barrier();
 	}
-	Assert(my.current.sequence == op->place.sequence);	/* UNDO-14 */
+	Assert(my.current.sequence == op->place.sequence);
 	set_position(op->next);
 	if (op->first)
 		my.last_top = op->records[0]->topxid;
@@ -696,10 +766,10 @@ zu_my_transaction_bytes(void)
 }
 
 /*
- * Looks for a worker again: one that was there when the transaction reserved
- * its first undo may have left before that record was written, because
- * zu_reserve may be followed by a wait for a row. By WORKER-2, a worker that is
- * still counted sees what is written by now.
+ * zu_at_xact_end: See undo.h. Looks for a worker again: one that was there
+ * when the transaction reserved its first undo may have left before that
+ * record was written, because zu_reserve may be followed by a wait for a row.
+ * By WORKER-2, a worker that is still counted sees what is written by now.
  */
 void
 zu_at_xact_end(void)
@@ -755,8 +825,9 @@ redo_page(XLogReaderState *record, uint8 block_id, const ZuPlace *place, bool *a
 }
 
 /*
- * Takes from op which bytes belong to which page, and which record begins
- * there. A page whose data do not end where the op begins is a PANIC.
+ * zu_redo_records: See undo.h. Takes from op which bytes belong to which page,
+ * and which record begins there. A page whose data do not end where the op
+ * begins is a PANIC.
  */
 void
 zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op, const char *bytes,

@@ -48,8 +48,8 @@ copy_map_page(uint32 extent, char *dst)
 }
 
 /*
- * Reads one copied map page after the other, so the result is not a snapshot of
- * the whole map.
+ * zu_collect_extents: See undo_entry.h. Reads one copied map page after the
+ * other, so the result is not a snapshot of the whole map.
  */
 ZuExtent *
 zu_collect_extents(int logno, uint64 from, int *n)
@@ -109,8 +109,8 @@ is_map_lost(uint32 extent)
 }
 
 /*
- * Raises no error for a lost map page, because reading tables does not depend
- * on the map.
+ * zu_any_log_extent: See undo_internal.h. Raises no error for a lost map page,
+ * because reading tables does not depend on the map.
  */
 bool
 zu_any_log_extent(void)
@@ -137,7 +137,10 @@ zu_any_log_extent(void)
 	return false;
 }
 
-/* Reads one copied map page after the other. */
+/*
+ * zu_collect_overflow: See undo_internal.h. Reads one copied map page after
+ * the other.
+ */
 uint32 *
 zu_collect_overflow(int *n)
 {
@@ -181,7 +184,10 @@ zu_is_overflow_extent(uint32 extent)
 	return is;
 }
 
-/* Checks the limit with the fence held (UNDO-9). */
+/*
+ * zu_read_map_entry: See undo_internal.h. Checks the limit with the fence held
+ * (UNDO-9).
+ */
 bool
 zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
 {

@@ -69,7 +69,7 @@
 
 /* ---- pages ---- */
 
-/* Initialises a meta page without extents. The caller seals it. */
+/* zu_meta_init: See undo_internal.h. The caller seals it. */
 void
 zu_meta_init(Page page, ZXid oldest)
 {
@@ -88,7 +88,7 @@ zu_meta_init(Page page, ZXid oldest)
 	((PageHeader) page)->pd_lower = ZU_TWIN_DATA + sizeof(ZuMetaData);
 }
 
-/* Initialises a map page of free extents. The caller seals it. */
+/* zu_map_init: See undo_internal.h. The caller seals it. */
 void
 zu_map_init(Page page, BlockNumber first, uint32 floor)
 {
@@ -101,8 +101,8 @@ zu_map_init(Page page, BlockNumber first, uint32 floor)
 }
 
 /*
- * Writes both copies of the meta page past the buffers, with WAL, and syncs the
- * file.
+ * zu_create_storage: See undo.h. Writes both copies of the meta page past the
+ * buffers, with WAL, and syncs the file.
  */
 void
 zu_create_storage(RelFileLocator locator, char persistence)
@@ -348,7 +348,10 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	zu_twins_unlock(&map);
 }
 
-/* Looks for a free extent only if the file is being cut off. */
+/*
+ * zu_growth_must_wait: See undo_internal.h. Looks for a free extent only if
+ * the file is being cut off.
+ */
 bool
 zu_growth_must_wait(ZuEntry *entry)
 {
@@ -357,7 +360,8 @@ zu_growth_must_wait(ZuEntry *entry)
 }
 
 /*
- * Sleeps on the condition variable, and looks again after a second in any case.
+ * zu_wait_for_truncation: See undo_internal.h. Sleeps on the condition
+ * variable, and looks again after a second in any case.
  */
 void
 zu_wait_for_truncation(ZuEntry *entry)
@@ -404,8 +408,9 @@ zu_check_unused(uint32 extent)
 }
 
 /*
- * Waits, without the alloc lock, until there is room and the file may grow;
- * then takes the extent and makes it the last one of the log.
+ * zu_alloc_extent: See undo_internal.h. Waits, without the alloc lock, until
+ * there is room and the file may grow; then takes the extent and makes it the
+ * last one of the log.
  */
 ZuExtent
 zu_alloc_extent(uint32 logno, uint64 own_bytes)
@@ -437,8 +442,8 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 }
 
 /*
- * Does not wait: the caller has found room under the alloc lock, and keeps that
- * lock.
+ * zu_alloc_overflow_extent: See undo_internal.h. Does not wait: the caller has
+ * found room under the alloc lock, and keeps that lock.
  */
 uint32
 zu_alloc_overflow_extent(void)
@@ -455,7 +460,10 @@ zu_alloc_overflow_extent(void)
 
 /* ---- settled extents ---- */
 
-/* Writes one WAL record MAP for all extents of a group. */
+/*
+ * zu_mark_settled: See undo_entry.h. Writes one WAL record MAP for all extents
+ * of a group.
+ */
 void
 zu_mark_settled(ZuExtent *extents, int n)
 {
@@ -494,7 +502,10 @@ zu_mark_settled(ZuExtent *extents, int n)
 	}
 }
 
-/* The extents are of one group, whose map page the caller has locked. */
+/*
+ * zu_set_settled: See undo_internal.h. The extents are of one group, whose map
+ * page the caller has locked.
+ */
 void
 zu_set_settled(Page page, const xl_undo_settled *settled, int n)
 {
@@ -639,8 +650,9 @@ zu_log_oldest(ZXid oldest)
 }
 
 /*
- * Writes a DISCARD record without extents, with this conflict only: what the
- * discard pass has noted is left to its own next record.
+ * zu_log_conflict: See undo.h. Writes a DISCARD record without extents, with
+ * this conflict only: what the discard pass has noted is left to its own next
+ * record.
  */
 void
 zu_log_conflict(TransactionId horizon)
@@ -654,8 +666,9 @@ zu_log_conflict(TransactionId horizon)
 }
 
 /*
- * Writes one DISCARD record for all extents of a group. Before each, checks
- * that the map still has the extents as their logs know them.
+ * zu_free_extents: See undo_entry.h. Writes one DISCARD record for all extents
+ * of a group. Before each, checks that the map still has the extents as their
+ * logs know them.
  */
 void
 zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
@@ -679,7 +692,8 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 
 			if (map->state != ZU_EXTENT_LOG || map->logno != e->logno ||
 				map->generation != e->generation || map->sequence != e->sequence)
-				elog(ERROR, "extent %u of the undo log is not what its log believes", e->extent);
+				elog(ERROR, "extent %u of the undo log does not belong to the log that frees it",
+					 e->extent);
 			same++;
 		}
 		log_discard(extents + i, same, oldest, CONFLICT_NOTED, &twins);
@@ -694,9 +708,10 @@ zu_free_extents(ZuExtent *extents, int n, ZXid oldest)
 }
 
 /*
- * Calls 'unused' with the map page locked: a process that takes a page of the
- * extent locks that page first and looks at the map then (zu_overflow_take), so
- * one of the two sees the other.
+ * zu_free_overflow_extent: See undo_internal.h. Calls 'unused' with the map
+ * page locked: a process that takes a page of the extent locks that page first
+ * and looks at the map then (zu_overflow_take), so one of the two sees the
+ * other.
  */
 bool
 zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent))

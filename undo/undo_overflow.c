@@ -46,7 +46,10 @@
  */
 static BlockNumber reserved = InvalidBlockNumber;
 
-/* Trusts neither the number nor the page: the table page may be damaged. */
+/*
+ * zu_overflow_lock: See undo_overflow.h. Checks the block number and the
+ * overflow page's owner, since a damaged table page may contain any number.
+ */
 Buffer
 zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_block, int mode)
 {
@@ -135,9 +138,9 @@ find_free(ZuEntry *entry)
 }
 
 /*
- * Waits, without the alloc lock, if there is no free page and no room for an
- * extent. The reservation is only remembered: zu_overflow_take looks again
- * whether the page is free.
+ * zu_overflow_reserve: See undo_overflow.h. Waits, without the alloc lock, if
+ * there is no free page and no room for an extent. The reservation is only
+ * remembered: zu_overflow_take looks again whether the page is free.
  */
 void
 zu_overflow_reserve(void)
@@ -166,7 +169,10 @@ zu_overflow_reserve(void)
 	ZUNDO_FAULT("overflow-reserved");
 }
 
-/* Takes the page lock only if it is free at once. */
+/*
+ * zu_overflow_take: See undo_overflow.h. Returns InvalidBuffer rather than
+ * wait for the page's lock, because it holds a fence.
+ */
 Buffer
 zu_overflow_take(void)
 {
@@ -243,8 +249,9 @@ list_page(uint32 extent, int page, ZuOverflowPage *p)
 }
 
 /*
- * Looks at each page under its share lock, one at a time, so owners may change
- * meanwhile: the caller checks again (zu_overflow_lock_owned).
+ * zu_overflow_list: See undo_overflow.h. Looks at each page under its share
+ * lock, one at a time, so owners may change meanwhile: the caller checks again
+ * (zu_overflow_lock_owned).
  */
 ZuOverflowPage *
 zu_overflow_list(int *n)
@@ -275,8 +282,9 @@ zu_overflow_list(int *n)
 }
 
 /*
- * Compares all that identifies the owner, the OID of the table included, since
- * the page may have another owner by now.
+ * zu_overflow_lock_owned: See undo_overflow.h. Compares all that identifies
+ * the owner, the OID of the table included, since the page may have another
+ * owner by now.
  */
 Buffer
 zu_overflow_lock_owned(const ZuOverflowPage *p)
@@ -319,8 +327,9 @@ extent_is_unused(uint32 extent)
 }
 
 /*
- * Looks at the pages of an extent first without the map page locked, so as not
- * to keep other processes from the map.
+ * zu_overflow_free_extents: See undo_overflow.h. Looks at the pages of an
+ * extent first without the map page locked, so as not to keep other processes
+ * from the map.
  */
 int
 zu_overflow_free_extents(void)

@@ -98,8 +98,8 @@ zu_read_block(BlockNumber block, ReadBufferMode mode)
 }
 
 /*
- * Tries the buffer that held the block last time, which saves the look-up in
- * the buffer table.
+ * zu_lock_page: See undo_internal.h. Tries the buffer that held the block last
+ * time, which saves the look-up in the buffer table.
  */
 Buffer
 zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
@@ -124,7 +124,10 @@ zu_lock_page(uint32 extent, int page, ReadBufferMode mode)
 	return buf;
 }
 
-/* Copies only up to pd_lower; the rest of dst is left as it is. */
+/*
+ * zu_copy_page: See undo_internal.h. Copies only up to pd_lower; the rest of
+ * dst is left as it is.
+ */
 bool
 zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMode mode)
 {
@@ -146,8 +149,8 @@ zu_copy_page(uint32 extent, uint32 generation, int page, char *dst, ReadBufferMo
 }
 
 /*
- * Fetches the buffer's descriptor, the page header and the first bytes of the
- * record.
+ * zu_prefetch: See undo.h. Fetches the buffer's descriptor, the page header
+ * and the first bytes of the record.
  */
 void
 zu_prefetch(UndoPtr ptr)
@@ -165,7 +168,10 @@ zu_prefetch(UndoPtr ptr)
 	}
 }
 
-/* Initialises an undo page without records. DML and redo share it. */
+/*
+ * zu_page_init: See undo_internal.h. Initialises an undo page without records.
+ * DML and redo share it.
+ */
 void
 zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 {
@@ -187,8 +193,8 @@ zu_page_init(Page page, uint32 extent, int pageno, const ZuPlace *place)
 }
 
 /*
- * Initialises the page for DML and redo alike. A page without an owner gets no
- * fields but the magic.
+ * zu_overflow_init: See undo_overflow.h. Initialises the page for DML and redo
+ * alike. A page without an owner gets no fields but the magic.
  */
 void
 zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber block, int first,
@@ -211,8 +217,8 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 }
 
 /*
- * Each page gets a WAL record of its own: an image without the room for slots,
- * some sixty bytes.
+ * zu_overflow_init_extent: See undo_overflow.h. Each page gets a WAL record of
+ * its own: an image without the room for slots, some sixty bytes.
  */
 void
 zu_overflow_init_extent(uint32 extent)
@@ -232,7 +238,8 @@ zu_overflow_init_extent(uint32 extent)
 }
 
 /*
- * Reads from the file, into a buffer of its own that is aligned for direct I/O.
+ * zu_block_is_zero: See undo_internal.h. Reads from the file, into a buffer of
+ * its own that is aligned for direct I/O.
  */
 bool
 zu_block_is_zero(BlockNumber block)

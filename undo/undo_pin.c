@@ -1,20 +1,20 @@
 /*
  * undo/undo_pin.c - what keeps undo from being discarded, and how transactions
- * of clients that do so are cancelled.
+ * of clients that do so are canceled.
  *
  * Owns, in shared memory, a mark for each process: that it waits for room in
- * the undo log, and that its transaction was cancelled for the undo that it
+ * the undo log, and that its transaction was canceled for the undo that it
  * keeps. Called by undo_full.c, by the functions of hooks.c that replace or
- * complete the error of a cancelled transaction, and by discard/ and monitor/
+ * complete the error of a canceled transaction, and by discard/ and monitor/
  * (zu_describe_pin).
  *
- * A statement is cancelled by SIGINT, as pg_cancel_backend does it, and raises
+ * A statement is canceled by SIGINT, as pg_cancel_backend does it, and raises
  * the server's error at the next place where it looks for signals; the hooks
  * turn this into ERRCODE_SNAPSHOT_TOO_OLD if the mark names their process and
  * transaction. A backend that waits for its client does not react to SIGINT: if
  * it still waits after a time of grace, it is ended by SIGTERM. A signal may
  * arrive when the transaction has just ended, as with pg_cancel_backend: the
- * next statement is cancelled then, with the server's error.
+ * next statement is canceled then, with the server's error.
  *
  * Locks: ProcArrayLock shared while processes are looked at and signalled, so
  * that no process leaves meanwhile. Then the marks' spinlock.
@@ -27,7 +27,7 @@
  *		transaction only: it means nothing to the next one, nor to the next
  *		user of the place. Not asserted: the process is looked at again under
  *		the lock right before the signal, which is the test itself.
- *	UNDO-34	only clients' transactions are cancelled: not our own, no
+ *	UNDO-34	only clients' transactions are canceled: not our own, no
  *		walsender, no autovacuum, no background worker, nor those of roles in
  *		zundo.undo_full_exempt, by the role that logged in. Not asserted: the
  *		function that allows a cancellation is the test itself;
@@ -51,9 +51,10 @@
 #define CANCEL_GRACE_MS	1000
 
 #define VICTIM_DETAIL \
-	"The transaction kept old row versions that others need the space of " \
-	"(zundo.undo_limit), and was cancelled (zundo.undo_full = cancel)."
-#define VICTIM_HINT		"Repeat the transaction; keep it shorter, or have zundo.undo_limit raised."
+	"The transaction kept old row versions while the undo log was full " \
+	"(zundo.undo_limit), and was canceled (zundo.undo_full = cancel)."
+#define VICTIM_HINT \
+	"Repeat the transaction. Keep it shorter, or increase \"zundo.undo_limit\"."
 
 typedef struct Mark
 {
@@ -83,7 +84,7 @@ zu_pin_shmem_size(void)
 	return add_size(offsetof(Marks, marks), mul_size(MaxBackends, sizeof(Mark)));
 }
 
-/* Creates the marks or attaches to them. AddinShmemInitLock held. */
+/* zu_pin_shmem_startup: See undo_internal.h. */
 void
 zu_pin_shmem_startup(void)
 {
@@ -208,8 +209,9 @@ is_exempt(Oid role)
 }
 
 /*
- * Compares all processes and prepared transactions, then the replication slots.
- * Looks the exemption up only afterwards, without ProcArrayLock.
+ * zu_find_pin: See undo_internal.h. Compares all processes and prepared
+ * transactions, then the replication slots. The catalog look-up for the exempt
+ * roles comes last, since ProcArrayLock must not be held for it.
  */
 ZuPin
 zu_find_pin(TransactionId *own)
@@ -243,7 +245,10 @@ zu_find_pin(TransactionId *own)
 	return oldest;
 }
 
-/* Names the same pin that a writer waits for at zundo.undo_limit. */
+/*
+ * zu_describe_pin: See undo.h. Names the same pin that a writer waits for at
+ * zundo.undo_limit.
+ */
 char *
 zu_describe_pin(void)
 {
@@ -269,7 +274,10 @@ zu_describe_pin(void)
 
 /* ---- processes that wait ---- */
 
-/* Does nothing in a process without a mark. */
+/*
+ * zu_note_waiting: See undo_internal.h. Does nothing in a process without a
+ * mark.
+ */
 void
 zu_note_waiting(TimestampTz until)
 {
@@ -284,8 +292,8 @@ zu_note_waiting(TimestampTz until)
 }
 
 /*
- * A mark counts only until the time that its process has noted, so an old one
- * means nothing.
+ * zu_is_waiting: See undo_internal.h. A mark counts only until the time that
+ * its process has noted, so an old one means nothing.
  */
 bool
 zu_is_waiting(const ZuPin *pin)
@@ -357,8 +365,8 @@ still_pins(const ZuPin *pin)
 }
 
 /*
- * Looks at the process again, and signals it, under ProcArrayLock (UNDO-33).
- * Reports to the server log only.
+ * zu_cancel_pin: See undo_internal.h. Looks at the process again, and signals
+ * it, under ProcArrayLock (UNDO-33). Reports to the server log only.
  */
 void
 zu_cancel_pin(const ZuPin *pin)
@@ -397,7 +405,7 @@ zu_cancel_pin(const ZuPin *pin)
 }
 
 /*
- * Returns whether another process has cancelled the current transaction for its
+ * Returns whether another process has canceled the current transaction for its
  * undo, or with 'terminated' has ended this session for it.
  */
 static bool
@@ -418,9 +426,9 @@ am_victim(bool terminated)
 }
 
 /*
- * Called with each message before it goes to the server log and the client. The
- * server's message for SIGTERM is the same for every sender; if zu_cancel_pin
- * was the sender, DETAIL and HINT are added.
+ * zu_explain_end: See undo.h. Called with each message before it goes to the
+ * server log and the client. The server's message for SIGTERM is the same for
+ * every sender; if zu_cancel_pin was the sender, DETAIL and HINT are added.
  */
 void
 zu_explain_end(ErrorData *error)
@@ -442,8 +450,8 @@ zu_explain_end(ErrorData *error)
 }
 
 /*
- * Copies the error to TopTransactionContext, which outlives the statement, and
- * throws the copy.
+ * zu_error_of_victim: See undo.h. Copies the error to TopTransactionContext,
+ * which outlives the statement, and throws the copy.
  */
 void
 zu_error_of_victim(void)

@@ -162,8 +162,8 @@ wipe_all(ZuEntry *entry, bool is_free)
 }
 
 /*
- * Wipes the free extents first. The pages are flushed because the file is not
- * to have the values any more when this returns.
+ * zu_purge: See undo.h. The pages are flushed because the file is not to have
+ * the values any more when this returns.
  */
 uint64
 zu_purge(void)

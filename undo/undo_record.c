@@ -138,7 +138,7 @@ zlocks_first_mode(const ZuRecord *rec)
 	return ZLOCK_MODE(entry);
 }
 
-/* Adds up what zur_pack writes (RECORD-1). */
+/* zur_length: See undo_record.h. Adds up what zur_pack writes (RECORD-1). */
 Size
 zur_length(ZuRecord *rec)
 {
@@ -177,7 +177,10 @@ zur_length(ZuRecord *rec)
 	return len;
 }
 
-/* Writes the fields in the order of the table in undo_record.h. */
+/*
+ * zur_pack: See undo_record.h. Writes the fields in the order of the table in
+ * undo_record.h.
+ */
 void
 zur_pack(const ZuRecord *rec, char *dst)
 {
@@ -311,7 +314,10 @@ unpack_by_type(const char *p, const char *end, ZuRecord *rec)
 	return true;
 }
 
-/* Checks every length, and flags that contradict each other. */
+/*
+ * zur_unpack: See undo_record.h. Checks every length, and flags that
+ * contradict each other.
+ */
 bool
 zur_unpack(const char *src, Size len, ZuRecord *rec)
 {
@@ -371,10 +377,10 @@ zur_unpack(const char *src, Size len, ZuRecord *rec)
 }
 
 /*
- * A record without prev ends its chain, and one with a top-level xid is the
- * first of its transaction: there is one of each. The bytes of an insertion end
- * with a number of rows that its neighbours need not have, and an open LOCK is
- * about all rows.
+ * zur_layout: See undo_record.h. A record without prev ends its chain, and one
+ * with a top-level xid is the first of its transaction: there is one of each.
+ * The bytes of an insertion end with a number of rows that its neighbours need
+ * not have, and an open LOCK is about all rows.
  */
 bool
 zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
@@ -393,8 +399,9 @@ zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout)
 }
 
 /*
- * Compares the bytes of xid, relation and block, and those of the command id.
- * Two bytes of payload suffice for ZUX_LZ4.
+ * zur_is_alike: See undo_record.h. Compares the bytes of xid, relation and
+ * block, and those of the command id. Two bytes of payload suffice for
+ * ZUX_LZ4.
  */
 bool
 zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off, UndoPtr *prev)
@@ -419,8 +426,8 @@ zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *o
 }
 
 /*
- * Returns 0 also for lengths that no record has, so a caller can use the result
- * as a size.
+ * zur_peek_length: See undo_record.h. Returns 0 also for lengths that no
+ * record has, so a caller can use the result as a size.
  */
 Size
 zur_peek_length(const char *src, Size len)
@@ -438,8 +445,8 @@ zur_peek_length(const char *src, Size len)
 /* ---- payloads ---- */
 
 /*
- * Compresses only payloads of COMPRESS_MIN bytes and more, and only if that
- * saves an eighth.
+ * zur_compress: See undo_record.h. Compresses only payloads of COMPRESS_MIN
+ * bytes and more, and only if that saves an eighth.
  */
 void
 zur_compress(ZuRecord *rec, char *buf, Size bufsize)
@@ -464,7 +471,10 @@ zur_compress(ZuRecord *rec, char *buf, Size bufsize)
 	rec->xflags |= ZUX_LZ4;
 }
 
-/* Trusts neither the raw length nor the compressed bytes. */
+/*
+ * zur_raw_payload: See undo_record.h. Trusts neither the raw length nor the
+ * compressed bytes.
+ */
 const char *
 zur_raw_payload(const ZuRecord *rec, char *buf, Size bufsize, Size *rawlen)
 {

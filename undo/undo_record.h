@@ -74,7 +74,9 @@ typedef enum ZuRecordType
 #define ZUX_MOVED_IN	0x1000	/* INSERT is the new half of a MOVE */
 #define ZUX_KEY_CHANGE	0x2000	/* UPDATE/DELETE/MOVE, INSERT moved in:
 								 * excludes KEY SHARE lockers */
-#define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition */
+#define ZUX_OTHER_PART	0x4000	/* DELETE: moved to another partition; or
+								 * written by a rewrite for a version that was
+								 * replaced (CLUSTER-6 in vacuum/) */
 #define ZUX_TEMP		0x8000	/* of a temporary table: lies in the private
 								 * log of its backend */
 
@@ -221,10 +223,10 @@ typedef struct ZurLayout
 } ZurLayout;
 
 /*
- * zur_layout: sets *layout from the record at src, which zur_unpack has read as
- * rec. Returns false if neighbours are to be read by zur_unpack. zur_is_alike:
- * returns whether the record in len bytes at src is alike, and sets *off and
- * *prev; if not, only zur_unpack tells what it is.
+ * zur_layout: sets *layout from the record at src, which zur_unpack has read
+ * as rec. Returns false if records next to it must be decoded by zur_unpack.
+ * zur_is_alike: returns whether the record at src (len bytes) has this layout,
+ * and sets *off and *prev; if not, only zur_unpack tells what it is.
  */
 extern bool zur_layout(const char *src, const ZuRecord *rec, ZurLayout *layout);
 extern bool zur_is_alike(const ZurLayout *layout, const char *src, Size len, OffsetNumber *off,

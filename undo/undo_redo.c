@@ -72,8 +72,8 @@ redo_settled(XLogReaderState *record)
 }
 
 /*
- * Raises the limit of the entry while the meta page is locked: zu_load_meta
- * reads both under its share lock.
+ * zu_redo_map: See undo.h. Raises the limit of the entry while the meta page
+ * is locked: zu_load_meta reads both under its share lock.
  */
 void
 zu_redo_map(XLogReaderState *record)
@@ -147,8 +147,8 @@ free_in_redo(Page page, const char *numbers, uint32 n)
 }
 
 /*
- * Resolves the conflict with snapshots of a standby before anything that they
- * may need is given up.
+ * zu_redo_discard: See undo.h. Resolves the conflict with snapshots of a
+ * standby before anything that they may need is given up.
  */
 void
 zu_redo_discard(XLogReaderState *record)
@@ -211,8 +211,10 @@ zu_redo_discard(XLogReaderState *record)
 }
 
 /*
- * Lowers the limit before the meta page changes, so that no reader is left
- * behind the new limit when the file is cut off, and once more after it.
+ * zu_redo_truncate: See undo.h. Lowers the limit before the meta page changes,
+ * so that no reader is left behind the new limit when the file is cut off, and
+ * once more after it. A record that only names blocks (UNDO-70) changes
+ * nothing.
  */
 void
 zu_redo_truncate(XLogReaderState *record)
@@ -223,6 +225,8 @@ zu_redo_truncate(XLogReaderState *record)
 	ZuTwins		meta;
 	ZuEntry    *entry;
 
+	if (XLogRecGetDataLen(record) == 0)
+		return;
 	memcpy(&xlrec, need_data(record, SizeOfUndoTruncate), SizeOfUndoTruncate);
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 

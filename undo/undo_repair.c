@@ -230,8 +230,8 @@ check_extent(uint32 extent, ZuReport report, void *arg)
 }
 
 /*
- * Looks at one group of extents at a time. The fence is held only while pages
- * are pinned, so the tail may be cut off in between.
+ * zu_check_map: See undo.h. Looks at one group of extents at a time. The fence
+ * is held only while pages are pinned, so the tail may be cut off in between.
  */
 void
 zu_check_map(ZuReport report, void *arg)
@@ -353,7 +353,10 @@ extents_in_file(void)
 	return n;
 }
 
-/* Returns relfrozenxid of zundo.undo_log. */
+/*
+ * Returns relfrozenxid of zundo.undo_log. Raises an internal error if the
+ * relation has no entry in pg_class.
+ */
 static ZXid
 frozen_xid(void)
 {
@@ -612,8 +615,8 @@ repair_maps(bool dry_run, ZuReport report, void *arg)
 }
 
 /*
- * Repairs the meta page first, and has it loaded without the locks held: only
- * then is it known how many map pages there are.
+ * zu_repair_map: See undo.h. Repairs the meta page first, and has it loaded
+ * without the locks held: only then is it known how many map pages there are.
  */
 bool
 zu_repair_map(bool dry_run, ZuReport report, void *arg)

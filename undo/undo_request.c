@@ -17,7 +17,9 @@
  *		leaves its entry WANTED: no other process may know of the undo that is
  *		left. Not asserted: the process that would assert it has been ended.
  *	REQUEST-4	a worker that yields its slot leaves its entry WANTED: its
- *		database gets a worker again when others have had their turn.
+ *		database gets a worker again when others have had their turn. Not
+ *		asserted: it follows from REQUEST-2, since the worker notes a request
+ *		of its own; t/057_many_databases has more databases than slots.
  */
 #include "postgres.h"
 
@@ -100,10 +102,7 @@ zworkers_shmem_size(void)
 					mul_size(zundo_max_databases, sizeof(WorkerEntry)));
 }
 
-/*
- * Creates the table or attaches to it. Takes AddinShmemInitLock, which the
- * caller does not hold.
- */
+/* zworkers_shmem_startup: See undo_request.h. Takes AddinShmemInitLock. */
 void
 zworkers_shmem_startup(void)
 {
@@ -152,8 +151,9 @@ take_entry(Oid dboid)
 }
 
 /*
- * Wakes the database's worker if it is running, otherwise the launcher. If the
- * table is full, has the launcher look at all databases again.
+ * zworkers_wake: See undo_request.h. Wakes the database's worker if it is
+ * running, otherwise the launcher. If the table is full, has the launcher look
+ * at all databases again.
  */
 void
 zworkers_wake(Oid dboid)
@@ -184,8 +184,8 @@ zworkers_wake(Oid dboid)
 }
 
 /*
- * A worker that the last launcher has started but that has not arrived is
- * WANTED again.
+ * zwtable_set_launcher: See undo_request.h. A worker that the last launcher
+ * has started but that has not arrived is WANTED again.
  */
 void
 zwtable_set_launcher(bool is_launcher)
@@ -211,8 +211,8 @@ zwtable_rescan_wanted(void)
 }
 
 /*
- * Leaves an entry that exists as it is: its worker is running or will be
- * started.
+ * zwtable_want: See undo_request.h. Leaves an entry that exists as it is: its
+ * worker is running or will be started.
  */
 bool
 zwtable_want(Oid dboid)
@@ -231,7 +231,10 @@ zwtable_want(Oid dboid)
 	return entry != NULL;
 }
 
-/* Goes round robin, so that no database starves. */
+/*
+ * zwtable_next_wanted: See undo_request.h. Goes round robin, so that no
+ * database starves.
+ */
 Oid
 zwtable_next_wanted(void)
 {
@@ -313,8 +316,8 @@ release_at_exit(int code, Datum arg)
 }
 
 /*
- * Also registers the exit callback, and wakes the launcher, which may start the
- * next worker.
+ * zwtable_claim: See undo_request.h. Also registers the exit callback, and
+ * wakes the launcher, which may start the next worker.
  */
 bool
 zwtable_claim(Oid dboid)
@@ -345,7 +348,10 @@ zwtable_claim(Oid dboid)
 	return entry != NULL;
 }
 
-/* The first call notes that the worker has begun to work (REQUEST-3). */
+/*
+ * zwtable_take_request: See undo_request.h. The first call notes that the
+ * worker has begun to work (REQUEST-3).
+ */
 bool
 zwtable_take_request(void)
 {
@@ -362,8 +368,8 @@ zwtable_take_request(void)
 }
 
 /*
- * Asks at most one worker per YIELD_TIME_MS. Returns true also if one was asked
- * in that time.
+ * zwtable_ask_to_yield: See undo_request.h. Asks at most one worker per
+ * YIELD_TIME_MS. Returns true also if one was asked in that time.
  */
 bool
 zwtable_ask_to_yield(void)
@@ -419,11 +425,14 @@ zwtable_must_yield(bool pinned)
 	return must;
 }
 
-/* Notes a request of its own, so the entry becomes WANTED (REQUEST-4). */
+/*
+ * zwtable_yield: See undo_request.h. Notes a request of its own, so the entry
+ * becomes WANTED (REQUEST-4).
+ */
 void
 zwtable_yield(void)
 {
-	Assert(my.entry != NULL);	/* REQUEST-4 */
+	Assert(my.entry != NULL);
 	LWLockAcquire(&my.table->lock, LW_EXCLUSIVE);
 	my.entry->requested = true;
 	my.entry->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ZWORKER_RESPITE_MS);
@@ -432,8 +441,9 @@ zwtable_yield(void)
 }
 
 /*
- * Frees the entry, or leaves it WANTED if there is a request (REQUEST-2), and
- * wakes the launcher. Does nothing in a process that has no entry.
+ * zwtable_release: See undo_request.h. Frees the entry, or leaves it WANTED if
+ * there is a request (REQUEST-2), and wakes the launcher. Does nothing in a
+ * process that has no entry.
  */
 bool
 zwtable_release(bool unless_requested)
@@ -458,7 +468,10 @@ zwtable_release(bool unless_requested)
 	return true;
 }
 
-/* Keeps a request as a mark for the launcher to look at all databases again. */
+/*
+ * zwtable_give_up: See undo_request.h. Keeps a request as a mark for the
+ * launcher to look at all databases again.
+ */
 void
 zwtable_give_up(bool again)
 {
@@ -470,7 +483,10 @@ zwtable_give_up(bool again)
 	(void) zwtable_release(false);
 }
 
-/* Needs no check of the state: only a RUNNING worker has an entry. */
+/*
+ * zworkers_report_progress: See undo_request.h. Needs no check of the state:
+ * only a RUNNING worker has an entry.
+ */
 void
 zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, uint64 bytes)
 {
@@ -484,7 +500,10 @@ zworkers_report_progress(uint64 xid, uint64 records_done, uint64 records_total, 
 	LWLockRelease(&my.table->lock);
 }
 
-/* Lists RUNNING workers that have reported a transaction. */
+/*
+ * zworkers_progress: See undo_request.h. Lists RUNNING workers that have
+ * reported a transaction.
+ */
 int
 zworkers_progress(ZRollbackProgress *out, int max)
 {

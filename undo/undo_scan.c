@@ -30,8 +30,8 @@
 /* ---- the parser ---- */
 
 /*
- * The flags owned, skip_settled and readable are false; the caller sets those
- * that it needs.
+ * zu_scan_init: See undo_entry.h. The flags owned, skip_settled and readable
+ * are false; the caller sets those that it needs.
  */
 void
 zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
@@ -61,8 +61,8 @@ zu_scan_extend(ZuScan *scan, UndoPtr end)
 }
 
 /*
- * The position is where the next record begins; at the end of the extents it is
- * the scan's end.
+ * zu_scan_position: See undo.h. The position is where the next record begins;
+ * at the end of the extents it is the scan's end.
  */
 UndoPtr
 zu_scan_position(ZuScan *scan)
@@ -162,7 +162,7 @@ is_skipped(const ZuScan *scan, int index)
 static void
 enter_extent(ZuScan *scan, int index)
 {
-	Assert(index > scan->current && index < scan->nextents);	/* UNDO-11 */
+	Assert(index > scan->current && index < scan->nextents);
 	scan->extents[scan->current].end = zu_byte_at(scan->page, scan->off);
 	scan->current = index;
 	scan->page = 0;
@@ -312,8 +312,9 @@ read_record(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 }
 
 /*
- * Loops until it has a record, the end, or a reason why there is none: a step
- * may first have to enter another page or extent.
+ * zu_scan_step: See undo_entry.h. Loops until it has a record, the end, or a
+ * reason why there is none: a step may first have to enter another page or
+ * extent.
  */
 ZuStep
 zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)

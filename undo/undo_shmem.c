@@ -159,7 +159,7 @@ init_log(ZuLog *log)
 	log->excused = false;
 	log->hold = InvalidZXid;
 	log->unread_end = InvalidZXid;
-	log->detached = 0;
+	pg_atomic_init_u64(&log->idle_since, 0);
 }
 
 /* Makes entry an unused one, with nothing loaded. */
@@ -195,10 +195,7 @@ init_entry(ZuEntry *entry)
 	entry->logs = NULL;
 }
 
-/*
- * Creates the shared tables or attaches to them. Called by the shared memory
- * startup hook.
- */
+/* zu_shmem_startup: See undo.h. */
 void
 zu_shmem_startup(void)
 {
@@ -286,8 +283,8 @@ zu_load_lock(ZuEntry *entry)
 }
 
 /*
- * Takes the fences of all processes, of those of other databases too: these may
- * have to wait a moment.
+ * zu_lower_limit: See undo_entry.h. Takes the fences of all processes, of
+ * those of other databases too: these may have to wait a moment.
  */
 void
 zu_lower_limit(ZuEntry *entry, uint32 nextents)
@@ -347,7 +344,10 @@ find_entry(Oid dboid, RelFileNumber relnumber)
 	return NULL;
 }
 
-/* Before shared memory is set up there is no entry. */
+/*
+ * zu_lock_entry_for_redo: See undo_entry.h. Before shared memory is set up
+ * there is no entry.
+ */
 ZuEntry *
 zu_lock_entry_for_redo(RelFileLocator locator)
 {
@@ -369,8 +369,8 @@ zu_unlock_entry_for_redo(void)
 }
 
 /*
- * Searches and creates the entry under the exclusive table lock. A new entry is
- * EMPTY; the caller has it loaded.
+ * zu_join_entry: See undo_entry.h. Searches and creates the entry under the
+ * exclusive table lock. A new entry is EMPTY; the caller has it loaded.
  */
 void
 zu_join_entry(RelFileLocator locator)
@@ -401,8 +401,9 @@ zu_join_entry(RelFileLocator locator)
 }
 
 /*
- * Initialises the logs outside the table lock: the set has its owner by then,
- * and the load lock keeps other processes of this database away.
+ * zu_take_logs: See undo_entry.h. The table lock is not needed to initialise
+ * the logs: the set belongs to this entry by then, and the caller holds the
+ * load lock, which excludes other processes of this database.
  */
 void
 zu_take_logs(ZuEntry *entry)
@@ -451,7 +452,10 @@ drop_logs(ZuEntry *entry)
 	entry->logs = NULL;
 }
 
-/* Frees the entry and its logs when the last process leaves (UNDO-1). */
+/*
+ * zu_leave_entry: See undo_entry.h. Frees the entry and its logs when the last
+ * process leaves (UNDO-1).
+ */
 void
 zu_leave_entry(void)
 {

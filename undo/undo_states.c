@@ -81,7 +81,9 @@ log_position(uint32 logno, UndoPtr *discard, UndoPtr *insert)
 	return found;
 }
 
-/* An empty log gives a scan that is at its end. */
+/*
+ * zu_scan_begin: See undo.h. An empty log gives a scan that is at its end.
+ */
 ZuScan *
 zu_scan_begin(uint32 logno)
 {
@@ -114,9 +116,10 @@ zu_scan_begin_at(uint32 logno, UndoPtr ptr)
 }
 
 /*
- * What damage means depends on the scan: a readable one ends, an owned one
- * closes the log and ends, any other raises an error. An extent that was
- * discarded meanwhile ends the scan, but is damage in an owned one.
+ * zu_scan_next: See undo.h. What damage means depends on the scan: a readable
+ * one ends, an owned one closes the log and ends, any other raises an error.
+ * An extent that was discarded meanwhile ends the scan, but is damage in an
+ * owned one.
  */
 bool
 zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
@@ -233,7 +236,10 @@ read_state(uint32 logno, ZuLogState *s)
 	return s->insert != InvalidUndoPtr;
 }
 
-/* Computes the states from the pages in recovery, where no log is loaded. */
+/*
+ * zu_log_states: See undo.h. Computes the states from the pages in recovery,
+ * where no log is loaded.
+ */
 ZuLogState *
 zu_log_states(int *nlogs)
 {
@@ -250,7 +256,10 @@ zu_log_states(int *nlogs)
 	return states;
 }
 
-/* Adds the logs up one by one, without an array of them. */
+/*
+ * zu_bytes_in_use: See undo.h. Adds the logs up one by one, without an array
+ * of them.
+ */
 uint64
 zu_bytes_in_use(void)
 {
@@ -274,7 +283,7 @@ zu_bytes_in_use(void)
 	return sum;
 }
 
-/* Copies under the spinlock of the entry. */
+/* zu_holds: See undo.h. Copies under the spinlock of the entry. */
 int
 zu_holds(ZuHold *out)
 {
@@ -292,8 +301,9 @@ zu_holds(ZuHold *out)
 /* ---- damage ---- */
 
 /*
- * Reads closed logs without a lock: `hold` was written before the log was
- * marked closed, and what changes later is read as it is now.
+ * zu_damages: See undo.h. Reads closed logs without a lock: `hold` was written
+ * before the log was marked closed, and what changes later is read as it is
+ * now.
  */
 ZuDamage *
 zu_damages(int *n)
@@ -321,7 +331,10 @@ zu_damages(int *n)
 	return list;
 }
 
-/* Does nothing if the log has been given up since, or closed anew. */
+/*
+ * zu_excuse_damage: See undo.h. Does nothing if the log has been given up
+ * since, or closed anew.
+ */
 void
 zu_excuse_damage(const ZuDamage *d)
 {

@@ -195,8 +195,8 @@ note_file(Relation rel)
 }
 
 /*
- * Adds the chunks that the next op may need: nothing may be allocated once it
- * has begun (UNDO-27).
+ * zu_temp_reserve: See undo_temp.h. Adds the chunks that the next op may need:
+ * nothing may be allocated once it has begun (UNDO-27).
  */
 void
 zu_temp_reserve(Relation rel, Size bytes)
@@ -248,8 +248,8 @@ discard_all(void)
 /* ---- writing ---- */
 
 /*
- * Moves the position to the next chunk if the op does not fit the rest of this
- * one (UNDO-26).
+ * zu_temp_prepare: See undo_internal.h. Moves the position to the next chunk
+ * if the op does not fit the rest of this one (UNDO-26).
  */
 void
 zu_temp_prepare(ZuOp *op)
@@ -279,7 +279,7 @@ zu_temp_write(const ZuOp *op)
 		zur_pack(op->records[i], chunk_memory(chunk_of(op->ptr[i])) + op->ptr[i] % CHUNK_BYTES);
 }
 
-/* Advances the position, and notes the highest nest level that has written. */
+/* zu_temp_finish: See undo_internal.h. */
 void
 zu_temp_finish(const ZuOp *op)
 {
@@ -382,8 +382,8 @@ report_corrupt(uint64 pos)
 }
 
 /*
- * A record that is not there means that the rest of the chunk is unused; the
- * next chunk begins with a record.
+ * zu_temp_next: See undo_temp.h. A record that is not there means that the
+ * rest of the chunk is unused; the next chunk begins with a record.
  */
 bool
 zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf)
@@ -448,11 +448,11 @@ zu_temp_settled(void)
 }
 
 /*
- * Gives the undo back if everything in the transaction has committed: no
- * snapshot of this backend outlives its transaction (holdable cursors are read
- * to their end at commit), so none of it is needed any more. Otherwise keeps it
- * until rollback/ has undone what has aborted. That is not done here, because
- * an abort must not fail.
+ * zu_temp_at_xact_end: See undo_temp.h. Gives the undo back if everything in
+ * the transaction has committed: no snapshot of this backend outlives its
+ * transaction (holdable cursors are read to their end at commit), so none of
+ * it is needed any more. Otherwise keeps it until rollback/ has undone what
+ * has aborted. That is not done here, because an abort must not fail.
  */
 void
 zu_temp_at_xact_end(bool committed)
@@ -469,8 +469,8 @@ zu_temp_at_xact_end(bool committed)
 }
 
 /*
- * What the subtransaction has written belongs to its parent from now on, or has
- * aborted.
+ * zu_temp_at_subxact_end: See undo_temp.h. What the subtransaction has written
+ * belongs to its parent from now on, or has aborted.
  */
 void
 zu_temp_at_subxact_end(int level, bool committed)

@@ -61,8 +61,10 @@ extern const ZuTempFile *zu_temp_files(int *n);
 extern void zu_temp_settled(void);
 
 /*
- * Called at the end of a transaction and of a subtransaction of that nest
- * level, by the callbacks in hooks.c. Raise no error.
+ * zu_temp_at_xact_end: gives the undo of the transaction back, or keeps what
+ * is pending if parts of it have aborted. zu_temp_at_subxact_end: makes that
+ * of the subtransaction of this nest level its parent's, or notes that it has
+ * aborted. Called by the callbacks in hooks.c. Raise no error.
  */
 extern void zu_temp_at_xact_end(bool committed);
 extern void zu_temp_at_subxact_end(int level, bool committed);

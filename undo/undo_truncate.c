@@ -10,12 +10,23 @@
  * Crash points
  *	between TRUNCATE and the file's truncation	blocks beyond the limit stay;
  *												the next call cuts them off
+ *
+ * Invariant
+ *	UNDO-70	WAL names each block before it is cut off. Extents are freed without
+ *		a change of their pages, so no other record since their last write
+ *		names these. pg_rewind copies only blocks that WAL names, and the tail
+ *		of a file that is shorter than the source's. A file that was cut off
+ *		and has grown again has pages of zeros where the source may have undo
+ *		that it still needs. Not asserted: no process knows what WAL had;
+ *		t/027_rewind loses the undo of a prepared transaction without it.
  */
 #include "undo/undo_internal.h"
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "access/xloginsert.h"
+#include "access/xlogrecord.h"
 #include "catalog/storage.h"
 #include "miscadmin.h"
 
@@ -132,6 +143,34 @@ lower_limit(ZuEntry *entry, uint32 nextents, BlockNumber nblocks)
 }
 
 /*
+ * Logs the numbers of the blocks from 'from' up to, but not including, 'to',
+ * in records that replay passes over (UNDO-70). Not at wal_level = minimal,
+ * which allows no standby that could be promoted, nor if
+ * wal_consistency_checking would add an image of each block.
+ */
+static void
+name_blocks(RelFileLocator locator, BlockNumber from, BlockNumber to)
+{
+	PGAlignedBlock none = {0};	/* no image is made of it */
+
+	Assert(!LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
+	if (!XLogIsNeeded() || wal_consistency_checking[ZUNDO_RMGR_ID])
+		return;
+	while (from < to)
+	{
+		int			n = (int) Min(to - from, XLR_MAX_BLOCK_ID + 1);
+
+		CHECK_FOR_INTERRUPTS();
+		XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID, 0);
+		XLogBeginInsert();
+		for (int i = 0; i < n; i++)
+			XLogRegisterBlock(i, &locator, MAIN_FORKNUM, from + i, none.data, REGBUF_WILL_INIT);
+		(void) XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_TRUNCATE);
+		from += n;
+	}
+}
+
+/*
  * Cuts the file off behind nblocks with the server's own truncation, which
  * writes its WAL record and takes care of checkpoints in between. It may take
  * long for a large file, so no LWLock is held: allocations below the limit
@@ -149,6 +188,7 @@ cut_file(Relation rel, BlockNumber nblocks)
 	PG_TRY();
 	{
 		given = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM) - nblocks;
+		name_blocks(rel->rd_locator, nblocks, nblocks + given);
 		ZUNDO_FAULT("truncate");
 		RelationTruncate(rel, nblocks);
 	}
@@ -196,7 +236,10 @@ give_up_tail(ZuEntry *entry, Relation rel)
 	return nblocks;
 }
 
-/* Keeps AccessShareLock on the relation to the end of the transaction. */
+/*
+ * zu_truncate_tail: See undo.h. Keeps AccessShareLock on the relation to the
+ * end of the transaction.
+ */
 BlockNumber
 zu_truncate_tail(void)
 {

@@ -74,7 +74,10 @@ zu_twin_seal(Page page)
 	h->crc = twin_crc(page);
 }
 
-/* Checks pd_lower before it computes the checksum, which depends on it. */
+/*
+ * zu_twin_valid: See undo_internal.h. Checks pd_lower before it computes the
+ * checksum, which depends on it.
+ */
 bool
 zu_twin_valid(Page page, BlockNumber first)
 {
@@ -143,7 +146,10 @@ pin_twins(ZuTwins *t, BlockNumber first, int mode)
 	}
 }
 
-/* Locks both twins to compare them, and keeps the better one. */
+/*
+ * zu_twins_share: See undo_internal.h. Locks both twins to compare them, and
+ * keeps the better one.
+ */
 Buffer
 zu_twins_share(BlockNumber first)
 {
@@ -158,7 +164,10 @@ zu_twins_share(BlockNumber first)
 	return t.buffer[source];
 }
 
-/* The number of changes of an invalid twin means nothing. */
+/*
+ * zu_twins_state: See undo_internal.h. The number of changes of an invalid
+ * twin means nothing.
+ */
 void
 zu_twins_state(BlockNumber first, bool valid[2], uint64 changes[2])
 {
@@ -186,8 +195,8 @@ zu_twins_lost(BlockNumber first)
 }
 
 /*
- * Reports a repair in the server log, and logs the repaired page as a full-page
- * image.
+ * zu_twins_lock: See undo_internal.h. Reports a repair in the server log, and
+ * logs the repaired page as a full-page image.
  */
 void
 zu_twins_lock(ZuTwins *t, BlockNumber first)
@@ -233,8 +242,8 @@ zu_twins_lock_new(ZuTwins *t, BlockNumber first)
 }
 
 /*
- * Compares the pages under share locks first: usually there is nothing to
- * repair.
+ * zu_twins_repair: See undo_internal.h. Compares the pages under share locks
+ * first: usually there is nothing to repair.
  */
 void
 zu_twins_repair(BlockNumber first)
@@ -326,8 +335,9 @@ both_lost(ZuTwins *t, XLogReaderState *record, uint8 id)
 }
 
 /*
- * Copies a twin that has the change already to one that has not, or that is
- * invalid. If neither has it, chooses the better one as the page to change.
+ * zu_twins_redo: See undo_internal.h. Copies a twin that has the change
+ * already to one that has not, or that is invalid. If neither has it, chooses
+ * the better one as the page to change.
  */
 bool
 zu_twins_redo(ZuTwins *t, XLogReaderState *record, uint8 id)

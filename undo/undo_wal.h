@@ -70,7 +70,15 @@ typedef struct xl_undo_discard
 
 #define SizeOfUndoDiscard (offsetof(xl_undo_discard, nextents) + sizeof(uint32))
 
-/* ZWAL_UNDO_TRUNCATE: blocks 0, 1: both twins of the meta page */
+/*----------
+ * ZWAL_UNDO_TRUNCATE
+ *	blocks 0, 1: both twins of the meta page
+ *	data: xl_undo_truncate
+ * A record without data names up to 33 blocks that are about to be cut off
+ * (UNDO-70). They are WILL_INIT, so that nobody reads them; replay passes the
+ * record over.
+ *----------
+ */
 typedef struct xl_undo_truncate
 {
 	uint32		nextents;		/* that remain */

@@ -19,7 +19,7 @@
  *	CLUSTER-3	A version that a committed transaction X has replaced or deleted
  *		is written, and deleted as of X. It is left out if X is before the
  *		server's horizon, because its toasted values may have been removed by
- *		then; queries on standbys that may need it are cancelled
+ *		then; queries on standbys that may need it are canceled
  *		(zu_log_conflict). Not asserted: which snapshots need a version is not
  *		known here; the isolation tests compare with heap.
  *	CLUSTER-4	A version written by our own transaction is written as ours,
@@ -34,6 +34,17 @@
  *		the server decodes their changes and applies them to the new table
  *		through the callbacks of DML. Snapshots that are older than the end of
  *		the command do not see the rows, as on heap.
+ *	CLUSTER-6	The versions of a row are rows of their own in the new table,
+ *		and an older one does not say where the next one is. So the deletion
+ *		of an older version has ZUX_OTHER_PART, as if the row had gone to
+ *		another partition, unless the row itself was deleted: a statement with
+ *		a snapshot from before the update fails (follow_update in
+ *		dml/zlock.c), where it would take the row for deleted and lose its own
+ *		update. Such a statement took its snapshot and then waited for the
+ *		rewrite: COPY (UPDATE ...), EXECUTE of SELECT FOR UPDATE, EXPLAIN
+ *		ANALYZE EXECUTE, on 19 the check of a foreign key. Not asserted:
+ *		was_deleted, which looks at the row's newest record, is the test
+ *		itself.
  *
  * All undo records of the rewrite are our own, and are kept until our
  * transaction is visible to all; from then on X does not matter.
@@ -103,6 +114,7 @@ typedef struct Version
 	TransactionId deleted;		/* Invalid: the newest one, and live */
 	CommandId	created_cid;	/* if the writer is us */
 	CommandId	deleted_cid;
+	bool		replaced;		/* the row has a newer version (CLUSTER-6) */
 } Version;
 
 /* Updates the progress view. */
@@ -197,9 +209,11 @@ write_version(Rewrite *rewrite, const Datum *values, const bool *isnull, Version
 	else
 	{
 		if (version.deleted == rewrite->own)
-			zheap_delete_as_of(rewrite->new, &tid, version.deleted_cid, InvalidTransactionId);
+			zheap_delete_as_of(rewrite->new, &tid, version.deleted_cid, InvalidTransactionId,
+							   version.replaced);
 		else
-			zheap_delete_as_of(rewrite->new, &tid, rewrite->cid, version.deleted);
+			zheap_delete_as_of(rewrite->new, &tid, rewrite->cid, version.deleted,
+							   version.replaced);
 		rewrite->kept += 1;
 	}
 }
@@ -221,7 +235,7 @@ take_version(Rewrite *rewrite, Version version)
 		HeapTupleHeaderSetXmin(tuple->t_data, version.created);
 		HeapTupleHeaderSetXmax(tuple->t_data, version.deleted);
 		HeapTupleHeaderSetCmin(tuple->t_data, version.created_cid);
-		ItemPointerSetBlockNumber(&tuple->t_data->t_ctid, version.deleted_cid);
+		ItemPointerSet(&tuple->t_data->t_ctid, version.deleted_cid, version.replaced ? 1 : 0);
 		tuplesort_putheaptuple(rewrite->sort, tuple);
 	}
 	else
@@ -246,6 +260,19 @@ typedef struct Gathered
 } Gathered;
 
 /*
+ * Returns whether the row whose newest version is v was deleted, and not moved
+ * to another place, another partition included.
+ */
+static bool
+was_deleted(const Rewrite *rewrite, const ZHistoryVersion *v)
+{
+	const ZuRecord *rec = zhistory_record(rewrite->history);
+
+	return !v->live &&
+		(v->settled || (rec->type != ZUR_MOVE && (rec->xflags & ZUX_OTHER_PART) == 0));
+}
+
+/*
  * Gathers the versions of the row at off of the loaded page that a snapshot may
  * need, newest first. Returns their number, or -1 if the page must be loaded
  * again. Sets *live if the newest version is.
@@ -257,11 +284,13 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 	int			size = 8;
 	TransactionId newer = InvalidTransactionId;
 	CommandId	newer_cid = FirstCommandId;
+	bool		deleted;
 	ZHistoryVersion v;
 	ZHistoryResult result = zhistory_first(rewrite->history, off, &v);
 	Gathered   *g = palloc(size * sizeof(Gathered));
 
 	*live = (result == ZHISTORY_VERSION && v.live);
+	deleted = (result == ZHISTORY_VERSION && was_deleted(rewrite, &v));
 	for (; result == ZHISTORY_VERSION; result = zhistory_next(rewrite->history, &v))
 	{
 		TransactionId writer = FrozenTransactionId;
@@ -281,6 +310,8 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 			g[n].version.deleted = newer;
 			g[n].version.created_cid = cid;
 			g[n].version.deleted_cid = newer_cid;
+			/* CLUSTER-6 */
+			g[n].version.replaced = TransactionIdIsValid(newer) && !deleted;
 			g[n].len = v.len;
 			g[n].row = palloc(v.len);
 			memcpy(g[n++].row, v.row, v.len);
@@ -333,7 +364,7 @@ static bool
 take_settled(Rewrite *rewrite, Page page, BlockNumber block, OffsetNumber off, bool only_dead)
 {
 	static const Version frozen = {
-		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId
+		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId, false
 	};
 	ItemId		lp = PageGetItemId(page, off);
 	const char *row;
@@ -464,7 +495,7 @@ static void
 read_by_snapshot(Rewrite *rewrite, Relation index, Snapshot snapshot)
 {
 	static const Version seen = {
-		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId
+		FrozenTransactionId, InvalidTransactionId, FirstCommandId, FirstCommandId, false
 	};
 
 	Assert(IsMVCCSnapshot(snapshot));
@@ -515,6 +546,7 @@ write_sorted(Rewrite *rewrite)
 		version.deleted = HeapTupleHeaderGetRawXmax(tuple->t_data);
 		version.created_cid = HeapTupleHeaderGetRawCommandId(tuple->t_data);
 		version.deleted_cid = ItemPointerGetBlockNumberNoCheck(&tuple->t_data->t_ctid);
+		version.replaced = ItemPointerGetOffsetNumberNoCheck(&tuple->t_data->t_ctid) != 0;
 		heap_deform_tuple(tuple, desc, values, isnull);
 		write_version(rewrite, values, isnull, version);
 		MemoryContextSwitchTo(old);
@@ -525,7 +557,7 @@ write_sorted(Rewrite *rewrite)
 	pfree(isnull);
 }
 
-/* zheap_copy_for_cluster: the relation_copy_for_cluster callback. */
+/* zheap_copy_for_cluster: See zvacuum.h. */
 void
 zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
 					   TransactionId oldest_xmin, ZC_REWRITE_SNAPSHOT_PARAM
@@ -564,7 +596,9 @@ zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort
 	rewrite->keep_own = !ThereAreNoPriorRegisteredSnapshots();
 	rewrite->concurrent = (seen != InvalidSnapshot);
 	rewrite->horizon = oldest_xmin;
-	if (RelationNeedsWAL(old) && !rewrite->concurrent)
+	/* no other transaction sees a version in a table that ours has created */
+	if (RelationNeedsWAL(old) && !rewrite->concurrent &&
+		old->rd_createSubid == InvalidSubTransactionId)
 		zu_log_conflict(oldest_xmin);
 	/* only changes before `oldest` are settled (CLUSTER-1) */
 	oldest = zxid_to_xid(zu_oldest());

@@ -121,6 +121,7 @@ zdead_clean_index(ZDead *dead, IndexVacuumInfo *info, IndexBulkDeleteResult *sta
 	return vac_bulkdel_one_index(info, stats, dead->store, dead->info);
 }
 
+/* Frees the store in local memory. */
 static void
 destroy_store(ZDead *dead)
 {
@@ -209,6 +210,7 @@ zdead_clean_index(ZDead *dead, IndexVacuumInfo *info, IndexBulkDeleteResult *sta
 	return vac_bulkdel_one_index(info, stats, dead->items);
 }
 
+/* Frees the store in local memory. */
 static void
 destroy_store(ZDead *dead)
 {
@@ -242,7 +244,7 @@ begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int 
 								strategy);
 }
 
-/* zdead_begin: see zdead.h. */
+/* zdead_begin: See zdead.h. */
 ZDead *
 zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kilobytes,
 			bool verbose, BufferAccessStrategy strategy)

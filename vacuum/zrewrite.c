@@ -55,10 +55,7 @@
 
 /* ---- creation, truncation, size ---- */
 
-/*
- * zheap_set_new_filelocator: creates the storage of a new or truncated table.
- * An unlogged table gets an empty init fork.
- */
+/* zheap_set_new_filelocator: See zvacuum.h. */
 void
 zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char persistence,
 						  TransactionId *freeze_xid, MultiXactId *minmulti)
@@ -83,17 +80,19 @@ zheap_set_new_filelocator(Relation rel, const RelFileLocator *locator, char pers
 }
 
 /*
- * zheap_nontransactional_truncate: truncates a file that the same transaction
- * has made. Its undo finds no block and is skipped.
+ * zheap_nontransactional_truncate: See zvacuum.h. Undo of the file finds no
+ * block and is skipped. The locks on its rows are forgotten (LOCK-11): the new
+ * pages have other slots, under the same number.
  */
 void
 zheap_nontransactional_truncate(Relation rel)
 {
 	Assert(CheckRelationLockedByMe(rel, AccessExclusiveLock, false));
 	RelationTruncate(rel, 0);
+	zheld_forget();
 }
 
-/* zheap_estimate_size: the relation_estimate_size callback. */
+/* zheap_estimate_size: See zvacuum.h. */
 void
 zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double *tuples,
 					double *allvisfrac)
@@ -143,7 +142,8 @@ typedef struct OldRecord
 
 /*
  * Returns a palloc'd copy of rec, whose writer has this status, for the file
- * relnumber. newer has the later changes of the row.
+ * relnumber. newer has the later changes of the row. Raises an internal error
+ * if the record cannot be read.
  */
 static OldRecord *
 copy_record(const ZuRecord *rec, ZXidStatus status, RelFileNumber relnumber, OffsetNumber off,
@@ -326,7 +326,10 @@ read_block_for_copy(Relation rel, BlockNumber block, BufferAccessStrategy strate
 	return buf;
 }
 
-/* Copies the main fork block by block to the file at locator. */
+/*
+ * Copies the main fork block by block to the file at locator. Raises
+ * ERRCODE_DATA_CORRUPTED for a damaged page.
+ */
 static void
 copy_main_fork(Relation rel, RelFileLocator locator)
 {
@@ -370,7 +373,7 @@ copy_main_fork(Relation rel, RelFileLocator locator)
 	pfree(memory);
 }
 
-/* zheap_copy_data: the relation_copy_data callback. */
+/* zheap_copy_data: See zvacuum.h. */
 void
 zheap_copy_data(Relation rel, const RelFileLocator *locator)
 {

@@ -7,8 +7,8 @@
  *
  * Locks: zstale_clean_index reads table pages and undo while nbtree holds a
  * leaf page locked (ZBTREE-8); zstale_clear locks one table page at a time.
- * Crash points: none here; after an interrupted VACUUM the rows still have the
- * flag, so the next VACUUM finds them.
+ * Crash points: "stale-judged"; after an interrupted VACUUM the rows still have
+ * the flag, so the next VACUUM finds them.
  */
 #include "postgres.h"
 
@@ -23,6 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "vacuum/zstale.h"
+#include "zbtree/predicate.h"
 #include "zbtree/refresh.h"
 #include "zbtree/zbtree.h"
 
@@ -214,14 +215,18 @@ find_row(const ZStale *stale, ItemPointer tid)
 
 /*
  * Reads the index's columns of the newest version of the row at off of the page
- * that stale->history has loaded. Returns false if the row is not live.
+ * that stale->history has loaded. Returns false if the row is not live or the
+ * index's predicate excludes it.
  */
 static bool
 read_newest(ZStale *stale, OffsetNumber off, Datum *values, bool *isnull)
 {
 	ZHistoryVersion version;
+	ZPredicate *predicate;
 
-	if (zhistory_first(stale->history, off, &version) != ZHISTORY_VERSION || !version.live)
+	if (zhistory_first(stale->history, off, &version) != ZHISTORY_VERSION || !version.live ||
+		!zpredicate_find(stale->index, &predicate) ||
+		!zpredicate_holds_in(predicate, stale->rel, version.row, version.len))
 		return false;
 	zbtree_read_columns(stale->index, stale->rel, version.row, version.len, values, isnull);
 	return true;
@@ -271,6 +276,8 @@ is_stale(ItemPointer tid, void *arg)
 		row->differs = true;
 	MemoryContextSwitchTo(caller);
 	MemoryContextReset(stale->context);
+	if (!needed)
+		ZUNDO_FAULT("stale-judged");
 	return !needed;
 }
 
@@ -348,6 +355,7 @@ IndexBulkDeleteResult *
 zstale_clean_index(ZStale *stale, IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
 	Assert(zbtree_is(info->index));
+	(void) zpredicate_get(info->index); /* for zbtree_needed and read_newest */
 	stale->index = info->index;
 	stale->history = zhistory_create(stale->rel, zxid_to_xid(zu_oldest()));
 	stale->context = AllocSetContextCreate(CurrentMemoryContext, "zheap index keys",

@@ -221,7 +221,7 @@ record_free_space(ZVacuum *vac, BlockNumber block, Size space)
 
 /*
  * Makes the noted line pointers of a block LP_UNUSED. Callback of
- * zdead_each_block.
+ * zdead_each_block. Raises ERRCODE_DATA_CORRUPTED for a damaged page.
  */
 static void
 free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void *arg)
@@ -463,7 +463,10 @@ used_items(Page page)
 	return n;
 }
 
-/* Does the first pass for one block. */
+/*
+ * Does the first pass for one block. Raises ERRCODE_DATA_CORRUPTED for a
+ * damaged page.
+ */
 static void
 vacuum_block(ZVacuum *vac, BlockNumber block)
 {
@@ -755,10 +758,7 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 					   vac->removed, (long long) vac->bypassed, (long long) vac->undone)));
 }
 
-/*
- * zheap_relation_vacuum: the relation_vacuum callback. rel must be locked in
- * ShareUpdateExclusiveLock mode, and a snapshot must be active.
- */
+/* zheap_relation_vacuum: See zvacuum.h. */
 void
 zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy bstrategy)
 {

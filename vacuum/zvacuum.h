@@ -7,8 +7,32 @@
 #include "access/tableam.h"
 #include "common/zundo.h"
 
+/*
+ * Callbacks of the table AM: arguments and results are those of the callbacks
+ * of tableam.h with the same names.
+ *
+ * zheap_relation_vacuum: makes the room of dead rows reusable. rel is locked
+ * in ShareUpdateExclusiveLock mode, and a snapshot is active. Raises
+ * ERRCODE_DATA_CORRUPTED.
+ */
 extern void zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params,
 								  BufferAccessStrategy bstrategy);
+
+/*
+ * zheap_copy_for_cluster: copies the versions of old that a snapshot may need
+ * to new (CLUSTER-1). Both are locked in AccessExclusiveLock mode.
+ *
+ * zheap_set_new_filelocator: creates the storage of a new or truncated table.
+ * An unlogged table gets an empty init fork, too.
+ *
+ * zheap_nontransactional_truncate: empties a file that the same transaction
+ * has made.
+ *
+ * zheap_copy_data: copies the file of rel to a new one in another tablespace.
+ *
+ * zheap_estimate_size: estimates pages, rows and the part that is all-visible,
+ * for the planner.
+ */
 extern void zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
 								   TransactionId oldest_xmin, ZC_REWRITE_SNAPSHOT_PARAM
 								   TransactionId *xid_cutoff,

@@ -3,7 +3,7 @@
  * out whether an entry is still needed (ZBTREE-6 to ZBTREE-8).
  *
  * Only plain columns are compared: an update that changes a column of an
- * expression or predicate does not get here (ZBTREE-3). Locks: nbtree's, on
+ * expression does not get here (ZBTREE-3). Locks: nbtree's, on
  * pages of the index; zbtree_needed reads undo through mvcc/ while its caller
  * may hold a leaf page locked. Crash points: "key-found".
  */
@@ -17,6 +17,7 @@
 #include "tuple/ztuple.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
+#include "zbtree/predicate.h"
 #include "zbtree/queue.h"
 #include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
@@ -41,7 +42,7 @@ zbtree_keys_stay(Relation index)
 	for (int i = 0; i < form->indnatts; i++)
 		if (form->indkey.values[i] <= 0)
 			return false;
-	return heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
+	return !zpredicate_exists(index) || zpredicate_is_simple(index);
 }
 
 /*
@@ -71,6 +72,29 @@ zbtree_same_key(Relation index, const Datum *a, const bool *anull, const Datum *
 		if (!same_value(index, i, a[i], anull[i], b[i], bnull[i]))
 			return false;
 	return true;
+}
+
+int
+zbtree_compare_keys(Relation index, const Datum *a, const bool *anull, const Datum *b,
+					const bool *bnull)
+{
+	int			nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+
+	for (int i = 0; i < nkeys; i++)
+	{
+		int			difference = (int) anull[i] - (int) bnull[i];
+
+		if (!anull[i] && !bnull[i])
+		{
+			FmgrInfo   *compare = index_getprocinfo(index, i + 1, BTORDER_PROC);
+
+			difference = DatumGetInt32(FunctionCall2Coll(compare, index->rd_indcollation[i], a[i],
+														 b[i]));
+		}
+		if (difference != 0)
+			return difference;
+	}
+	return 0;
 }
 
 /*
@@ -107,39 +131,30 @@ zbtree_read_columns(Relation index, Relation table, const char *row, Size len, D
 }
 
 /*
- * Returns whether the index contains an entry with this key and TID. If so,
- * checks for a serialization conflict with readers of the leaf page, as an
- * insertion would: the row has this key again. Raises ERRCODE_INDEX_CORRUPTED
- * if the entry is marked dead.
+ * Returns whether the index contains an entry with this key and TID. If it
+ * does, the row has this key again: checks for a serialization conflict with
+ * readers of the leaf page, as an insertion would, and removes the mark if the
+ * entry is marked as dead. Locks the leaf page exclusively, so that no process
+ * can mark the entry after this that examined the row before it was changed
+ * (MARK-1).
  */
 static bool
 has_entry(Relation index, Relation table, IndexTuple entry)
 {
-	BTInsertStateData search = {0};
 	BTScanInsert key = _bt_mkscankey(index, entry);
+	Buffer		buf = zbtree_lock_leaf(index, table, key, INT_MAX);
 	bool		found = false;
 
-	zc_bt_search(index, table, key, &search.buf, BT_READ);
-	if (BufferIsValid(search.buf))
+	if (BufferIsValid(buf))
 	{
-		Page		page = BufferGetPage(search.buf);
-		OffsetNumber off;
+		OffsetNumber off = zbtree_find_entry(index, BufferGetPage(buf), key);
 
-		search.itup = entry;
-		search.itemsz = MAXALIGN(IndexTupleSize(entry));
-		search.itup_key = key;
-		off = _bt_binsrch_insert(index, &search);
-		found = off <= PageGetMaxOffsetNumber(page) && _bt_compare(index, key, page, off) == 0;
-		if (found && ItemIdIsDead(PageGetItemId(page, off)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("entry %u in block %u of index \"%s\" is marked dead, but its row "
-							"is not", off, BufferGetBlockNumber(search.buf),
-							RelationGetRelationName(index)),
-					 errhint("Rebuild the index with REINDEX.")));
+		found = OffsetNumberIsValid(off);
 		if (found)
-			CheckForSerializableConflictIn(index, NULL, BufferGetBlockNumber(search.buf));
-		_bt_relbuf(index, search.buf);
+			CheckForSerializableConflictIn(index, NULL, BufferGetBlockNumber(buf));
+		if (found && ItemIdIsDead(PageGetItemId(BufferGetPage(buf), off)))
+			zbtree_clear_marks(index, buf, &off, 1);
+		_bt_relbuf(index, buf);
 	}
 	pfree(key);
 	return found;
@@ -162,27 +177,69 @@ form_key(Relation index, ItemPointer tid, Datum *values, bool *isnull)
 	return entry;
 }
 
+/* The key of a row in an index, before or after an update. */
+typedef struct RowKey
+{
+	bool		entered;		/* the row satisfies the index's predicate */
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+} RowKey;
+
 /*
- * Notes the old and the new key for the queue (ZBTREE-12). The index contains
- * an entry of the new key already, so nbtree has checked that it is not too
- * long.
+ * Notes the old and the new key for the queue (ZBTREE-12), as far as they have
+ * entries. The index contains that of the new key already, so nbtree has
+ * checked that it is not too long.
  */
 static void
-note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *oldnull,
-		   Datum *values, bool *isnull)
+note_stale(Relation index, const ZKeyChange *change, RowKey *oldkey, RowKey *newkey)
 {
-	IndexTuple	old = form_key(index, change->tid, oldvalues, oldnull);
-	IndexTuple	new = form_key(index, change->tid, values, isnull);
+	IndexTuple	old = NULL;
+	IndexTuple	new = NULL;
+
+	if (oldkey->entered)
+		old = form_key(index, change->tid, oldkey->values, oldkey->isnull);
+	if (newkey->entered)
+		new = form_key(index, change->tid, newkey->values, newkey->isnull);
 
 	/*
 	 * The old key can be longer than it is in the index, where it may be
 	 * compressed in another way. If it is too long for the queue, its entry
 	 * stays until VACUUM deletes it.
 	 */
-	if (IndexTupleSize(old) <= ZQUEUE_CHUNK / 2 && IndexTupleSize(new) <= ZQUEUE_CHUNK / 2)
-		zqueue_note(index, change->table, old, new);
-	pfree(old);
-	pfree(new);
+	if ((old == NULL || IndexTupleSize(old) <= ZQUEUE_CHUNK / 2) &&
+		(new == NULL || IndexTupleSize(new) <= ZQUEUE_CHUNK / 2))
+		zkeyqueue_note(index, change->table, old, new);
+	if (old != NULL)
+		pfree(old);
+	if (new != NULL)
+		pfree(new);
+}
+
+/*
+ * Makes sure that the index has an entry with the key of the updated row.
+ * Returns whether there was one. No page may be locked. Raises errors of
+ * nbtree and of comparison functions.
+ */
+static bool
+enter_key(Relation index, const ZKeyChange *change, RowKey *key)
+{
+	bool		found = false;
+
+	Assert(key->entered);
+	if (change->stale)
+	{
+		IndexTuple	entry = index_form_tuple(RelationGetDescr(index), key->values, key->isnull);
+
+		entry->t_tid = *change->tid;
+		found = has_entry(index, change->table, entry);
+		pfree(entry);
+		if (found)
+			ZUNDO_FAULT("key-found");
+	}
+	if (!found)
+		(void) index_insert(index, key->values, key->isnull, change->tid, change->table,
+							UNIQUE_CHECK_NO, true, NULL);
+	return found;
 }
 
 /*
@@ -193,41 +250,36 @@ note_stale(Relation index, const ZKeyChange *change, Datum *oldvalues, bool *old
  * deletes entries reads the row while it holds the leaf page locked (ZBTREE-8),
  * and the row has the new key already.
  */
-void
+int
 zbtree_add_key(Relation index, const ZKeyChange *change)
 {
 	int			natts = IndexRelationGetNumberOfAttributes(index);
 	int			nkeys = IndexRelationGetNumberOfKeyAttributes(index);
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	Datum		oldvalues[INDEX_MAX_KEYS];
-	bool		oldnull[INDEX_MAX_KEYS];
-	bool		found = false;
+	ZPredicate *predicate = zpredicate_get(index);
+	RowKey		old;
+	RowKey		new;
+	int			stale;
 
 	Assert(zbtree_is(index));
-	read_columns(index, change->table, change->new, change->newlen, natts, values, isnull);
-	read_columns(index, change->table, change->old, change->oldlen, nkeys, oldvalues, oldnull);
-	if (zbtree_same_key(index, values, isnull, oldvalues, oldnull))
-		return;
-	if (change->stale)
-	{
-		IndexTuple	entry = index_form_tuple(RelationGetDescr(index), values, isnull);
-
-		entry->t_tid = *change->tid;
-		found = has_entry(index, change->table, entry);
-		pfree(entry);
-		if (found)
-			ZUNDO_FAULT("key-found");
-	}
-	if (!found)
-		(void) index_insert(index, values, isnull, change->tid, change->table, UNIQUE_CHECK_NO,
-							true, NULL);
-	note_stale(index, change, oldvalues, oldnull, values, isnull);
+	old.entered = zpredicate_holds_in(predicate, change->table, change->old, change->oldlen);
+	new.entered = zpredicate_holds_in(predicate, change->table, change->new, change->newlen);
+	if (!old.entered && !new.entered)
+		return 0;
+	read_columns(index, change->table, change->new, change->newlen, natts, new.values, new.isnull);
+	read_columns(index, change->table, change->old, change->oldlen, nkeys, old.values, old.isnull);
+	if (old.entered && new.entered &&
+		zbtree_same_key(index, new.values, new.isnull, old.values, old.isnull))
+		return 0;
+	stale = old.entered ? 1 : 0;
+	if (new.entered && enter_key(index, change, &new))
+		stale--;
+	note_stale(index, change, &old, &new);
+	return stale;
 }
 
 /*
  * Returns whether the version has the entry's key. Compares the same columns as
- * zbtree_counts.
+ * zbtree_counts. The caller tests the predicate.
  */
 static bool
 has_key(Relation index, Relation table, IndexTuple entry, const ZHistoryVersion *version)
@@ -260,16 +312,29 @@ has_key(Relation index, Relation table, IndexTuple entry, const ZHistoryVersion 
 bool
 zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber off, int *budget)
 {
+	Relation	table = zhistory_table(history);
 	ZHistoryVersion version;
 	ZHistoryResult result;
+	ZPredicate *predicate;
 
 	Assert(zbtree_is(index));
+	if (!zpredicate_find(index, &predicate))
+		return true;
 	for (result = zhistory_first(history, off, &version); result == ZHISTORY_VERSION;
 		 result = zhistory_next(history, &version))
 	{
 		if (--*budget < 0)
 			return true;
-		if (version.live && has_key(index, zhistory_table(history), entry, &version))
+		if (version.live && has_key(index, table, entry, &version) &&
+			zpredicate_holds_in(predicate, table, version.row, version.len))
+			return true;
+
+		/*
+		 * The version before this one cannot be read (REPLAY-1 in change/).
+		 * Counts as needed: the caller only asks whether the entry can go,
+		 * and that must not raise an error in a query.
+		 */
+		if (!version.settled && zrecord_row_gone(zhistory_record(history)))
 			return true;
 	}
 

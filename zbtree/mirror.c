@@ -83,10 +83,11 @@ static const char commands[] =
 "ORDER BY step, place";
 
 /*
- * Creates the missing parts of zbtree's counterpart of the family of this btree
- * operator class. Returns the number of commands that it ran. On entry SPI is
- * connected. CREATE EXTENSION skips the objects of users, because what it
- * creates is part of the extension (ZBTREE-5).
+ * Creates the missing parts of zbtree's counterpart of the family of this
+ * btree operator class. Returns the number of commands that it ran. On entry
+ * SPI is connected. CREATE EXTENSION skips the objects of users, because what
+ * it creates is part of the extension (ZBTREE-5). Raises an error if the
+ * family cannot be read.
  */
 static int
 mirror(Oid opclass)
@@ -117,16 +118,22 @@ mirror(Oid opclass)
  * zundo.mirror_opclass(text): creates for zbtree the operator family of this
  * btree operator class and the family's classes, as far as they are missing.
  * Returns the number of objects that were created or extended. Raises an error
- * if the class does not exist.
+ * if the class does not exist. For superusers.
  */
 Datum
 zbtree_mirror_opclass(PG_FUNCTION_ARGS)
 {
 	text	   *name = PG_GETARG_TEXT_PP(0);
-	Oid			opclass = get_opclass_oid(BTREE_AM_OID, textToQualifiedNameList(name), false);
+	Oid			opclass;
 	int			n;
-	int			save = NewGUCNestLevel();
+	int			save;
 
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to mirror an operator class")));
+	opclass = get_opclass_oid(BTREE_AM_OID, textToQualifiedNameList(name), false);
+	save = NewGUCNestLevel();
 	/* the query and the commands that it returns rely on this path */
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);

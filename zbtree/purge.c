@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
+#include "zbtree/predicate.h"
 #include "zbtree/purge.h"
 #include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
@@ -28,76 +29,6 @@
  * delete.
  */
 #define MAX_TOGETHER	ZBTREE_PURGED_TOGETHER
-
-/* See lock_leaf. */
-#define MAX_SEARCHES	3
-
-/*
- * Returns whether the key is not above the high key of the leaf page, which is
- * locked.
- */
-static bool
-belongs_left_of_bound(Relation index, Page page, BTScanInsert key)
-{
-	BTPageOpaque opaque = BTPageGetOpaque(page);
-
-	Assert(P_ISLEAF(opaque) && !P_IGNORE(opaque));
-	return P_RIGHTMOST(opaque) || _bt_compare(index, key, page, P_HIKEY) <= 0;
-}
-
-/*
- * Finds the leaf page where the key belongs. Returns it pinned and locked
- * exclusively, or InvalidBuffer if the index is empty. The search takes share
- * locks, because a search with exclusive locks may have to complete a page
- * split. If the page is split or deleted before it is locked exclusively,
- * searches again; returns InvalidBuffer after MAX_SEARCHES attempts.
- */
-Buffer
-zbtree_lock_leaf(Relation index, Relation table, BTScanInsert key)
-{
-	for (int i = 0; i < MAX_SEARCHES; i++)
-	{
-		Buffer		buf;
-		Page		page;
-
-		zc_bt_search(index, table, key, &buf, BT_READ);
-		if (!BufferIsValid(buf))
-			return InvalidBuffer;
-		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
-		page = BufferGetPage(buf);
-		if (!P_IGNORE(BTPageGetOpaque(page)) && belongs_left_of_bound(index, page, key))
-			return buf;
-		_bt_relbuf(index, buf);
-	}
-	return InvalidBuffer;
-}
-
-/*
- * Returns the offset of the entry with this key and TID on the leaf page, or
- * InvalidOffsetNumber.
- */
-OffsetNumber
-zbtree_find_entry(Relation index, Page page, BTScanInsert key)
-{
-	OffsetNumber low = P_FIRSTDATAKEY(BTPageGetOpaque(page));
-	OffsetNumber high = PageGetMaxOffsetNumber(page) + 1;
-
-	Assert(key->scantid != NULL);
-	while (low < high)
-	{
-		OffsetNumber middle = low + (high - low) / 2;
-		int32		difference = _bt_compare(index, key, page, middle);
-
-		if (difference == 0)
-			return middle;
-		if (difference > 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return InvalidOffsetNumber;
-}
 
 /*
  * Inserts an offset into the n ascending ones, unless it is among them. Returns
@@ -161,7 +92,7 @@ purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
 {
 	OffsetNumber offsets[MAX_TOGETHER];
 	BTScanInsert key = _bt_mkscankey(index, entries[0]);
-	Buffer		buf = zbtree_lock_leaf(index, table, key);
+	Buffer		buf = zbtree_lock_leaf(index, table, key, ZBTREE_SEARCHES);
 	int			nfound = 0;
 	int			looked_at = 1;
 
@@ -186,7 +117,7 @@ purge_leaf(Relation index, Relation table, IndexTuple *entries, int n)
 		if (looked_at == n || nfound == MAX_TOGETHER)
 			break;
 		key = _bt_mkscankey(index, entries[looked_at++]);
-		if (!belongs_left_of_bound(index, BufferGetPage(buf), key))
+		if (!zbtree_belongs_here(index, BufferGetPage(buf), key))
 		{
 			pfree(key);
 			looked_at--;
@@ -204,6 +135,7 @@ void
 zbtree_purge(Relation index, Relation table, IndexTuple *entries, int n)
 {
 	Assert(zbtree_is(index) && !RelationUsesLocalBuffers(index));
+	(void) zpredicate_get(index);	/* for zbtree_needed */
 	for (int done = 0; done < n;)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -54,6 +54,8 @@ typedef struct KeyQueue
 typedef struct NotedPair
 {
 	int			level;			/* nest level of the (sub)transaction */
+	bool		replaced;		/* there is an item of the old key */
+	bool		made;			/* there is an item of the new key */
 	uint32		at;				/* where the items begin in MyQueue.bytes */
 } NotedPair;
 
@@ -80,6 +82,7 @@ number_of_chunks(void)
 	return zundo_key_queue / (ZQUEUE_CHUNK / 1024);
 }
 
+/* Returns the bytes in front of the contents of the chunks. */
 static Size
 size_of_headers(void)
 {
@@ -88,23 +91,23 @@ size_of_headers(void)
 }
 
 Size
-zqueue_shmem_size(void)
+zkeyqueue_shmem_size(void)
 {
 	if (number_of_chunks() == 0)
 		return 0;
 	return add_size(size_of_headers(), mul_size(number_of_chunks(), ZQUEUE_CHUNK));
 }
 
-/* Creates an empty queue in shared memory, or attaches to it. */
+/* zkeyqueue_shmem_startup: See queue.h. */
 void
-zqueue_shmem_startup(void)
+zkeyqueue_shmem_startup(void)
 {
 	bool		found;
 
 	if (number_of_chunks() == 0)
 		return;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	my.shared = ShmemInitStruct("zundo index keys", zqueue_shmem_size(), &found);
+	my.shared = ShmemInitStruct("zundo index keys", zkeyqueue_shmem_size(), &found);
 	my.data = (char *) my.shared + size_of_headers();
 	if (!found)
 	{
@@ -169,7 +172,7 @@ chunk_for(Size length)
 static bool
 add(const ZQueuedKey *key)
 {
-	Size		length = zqueue_length(key);
+	Size		length = zkeyqueue_length(key);
 	int			i = chunk_for(length);
 	KeyChunk   *chunk;
 
@@ -198,12 +201,15 @@ hand_over(int first, bool replaced, bool made)
 	LWLockAcquire(&my.shared->lock, LW_EXCLUSIVE);
 	for (int i = first; i < my.npairs && room; i++)
 	{
-		const ZQueuedKey *old = (const ZQueuedKey *) (my.bytes + my.pairs[i].at);
+		const NotedPair *pair = &my.pairs[i];
+		const ZQueuedKey *key = (const ZQueuedKey *) (my.bytes + pair->at);
 
-		if (replaced)
-			room = add(old);
-		if (made && room)
-			room = add((const ZQueuedKey *) ((const char *) old + zqueue_length(old)));
+		if (replaced && pair->replaced)
+			room = add(key);
+		if (pair->replaced)
+			key = (const ZQueuedKey *) ((const char *) key + zkeyqueue_length(key));
+		if (made && pair->made && room)
+			room = add(key);
 	}
 	LWLockRelease(&my.shared->lock);
 	my.used = my.pairs[first].at;
@@ -220,23 +226,28 @@ append(ZXid xid, Relation index, Oid table, IndexTuple entry)
 	key->table = table;
 	key->index = RelationGetRelid(index);
 	memcpy(&key->entry, entry, IndexTupleSize(entry));
-	my.used += zqueue_length(key);
+	my.used += zkeyqueue_length(key);
 	Assert(my.used <= NOTED_BYTES);
 }
 
 /*
- * zqueue_note: See queue.h. If the session's memory for notes is full, queues
- * the old keys as if the transaction had committed. If it aborts after that,
- * the worker finds the entries of the old keys needed, and those of the new
- * keys stay until VACUUM deletes them.
+ * zkeyqueue_note: See queue.h. If the session's memory for notes is full,
+ * queues the old keys as if the transaction had committed. If it aborts after
+ * that, the worker finds the entries of the old keys needed, and those of the
+ * new keys stay until VACUUM deletes them.
  */
 void
-zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newentry)
+zkeyqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newentry)
 {
 	ZXid		xid = zxid_widen(GetCurrentTransactionId());
-	Size		length = 2 * MAXALIGN(offsetof(ZQueuedKey, entry)) +
-	MAXALIGN(IndexTupleSize(oldentry)) + MAXALIGN(IndexTupleSize(newentry));
+	Size		length = 2 * MAXALIGN(offsetof(ZQueuedKey, entry));
+	NotedPair  *pair;
 
+	Assert(oldentry != NULL || newentry != NULL);
+	if (oldentry != NULL)
+		length += MAXALIGN(IndexTupleSize(oldentry));
+	if (newentry != NULL)
+		length += MAXALIGN(IndexTupleSize(newentry));
 	if (my.shared == NULL || RelationUsesLocalBuffers(table))
 		return;
 	if (my.bytes == NULL)
@@ -248,19 +259,23 @@ zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newe
 	Assert(length <= 2 * ZQUEUE_CHUNK);
 	if (my.npairs == NOTED_PAIRS || my.used + length > NOTED_BYTES)
 		hand_over(0, true, false);
-	my.pairs[my.npairs].level = GetCurrentTransactionNestLevel();
-	my.pairs[my.npairs].at = my.used;
-	append(xid, index, RelationGetRelid(table), oldentry);
-	append(xid, index, RelationGetRelid(table), newentry);
-	my.npairs++;
+	pair = &my.pairs[my.npairs++];
+	pair->level = GetCurrentTransactionNestLevel();
+	pair->replaced = (oldentry != NULL);
+	pair->made = (newentry != NULL);
+	pair->at = my.used;
+	if (pair->replaced)
+		append(xid, index, RelationGetRelid(table), oldentry);
+	if (pair->made)
+		append(xid, index, RelationGetRelid(table), newentry);
 }
 
 /*
- * zqueue_at_xact_end: See queue.h. A transaction that has changed a key has
+ * zkeyqueue_at_xact_end: See queue.h. A transaction that has changed a key has
  * written undo, and so asks for a worker when it has queued the items.
  */
 void
-zqueue_at_xact_end(bool replaced, bool made)
+zkeyqueue_at_xact_end(bool replaced, bool made)
 {
 	Assert(my.npairs == 0 || zu_my_transaction_start() != InvalidUndoPtr);	/* ZBTREE-12 */
 	hand_over(0, replaced, made);
@@ -268,11 +283,12 @@ zqueue_at_xact_end(bool replaced, bool made)
 }
 
 /*
- * zqueue_at_subxact_end: See queue.h. The pairs of a subtransaction and of its
- * own subtransactions are the last ones, because only the innermost one writes.
+ * zkeyqueue_at_subxact_end: See queue.h. The pairs of a subtransaction and of
+ * its own subtransactions are the last ones, because only the innermost one
+ * writes.
  */
 void
-zqueue_at_subxact_end(int level, bool commit)
+zkeyqueue_at_subxact_end(int level, bool commit)
 {
 	int			first = my.npairs;
 
@@ -286,7 +302,7 @@ zqueue_at_subxact_end(int level, bool commit)
 }
 
 uint64
-zqueue_bound(void)
+zkeyqueue_bound(void)
 {
 	uint64		bound;
 
@@ -299,7 +315,7 @@ zqueue_bound(void)
 }
 
 Size
-zqueue_take(ZXid oldest, uint64 bound, char *buf)
+zkeyqueue_take(ZXid oldest, uint64 bound, char *buf)
 {
 	KeyQueue   *q = my.shared;
 	KeyChunk   *chunk = NULL;
@@ -323,7 +339,7 @@ zqueue_take(ZXid oldest, uint64 bound, char *buf)
 }
 
 void
-zqueue_put(const ZQueuedKey *key)
+zkeyqueue_put(const ZQueuedKey *key)
 {
 	if (my.shared == NULL)
 		return;
@@ -333,7 +349,7 @@ zqueue_put(const ZQueuedKey *key)
 }
 
 bool
-zqueue_is_empty(void)
+zkeyqueue_is_empty(void)
 {
 	bool		empty = true;
 
@@ -347,7 +363,7 @@ zqueue_is_empty(void)
 }
 
 void
-zqueue_forget(Oid db)
+zkeyqueue_forget(Oid db)
 {
 	Assert(OidIsValid(db));
 	if (my.shared == NULL)

@@ -24,67 +24,76 @@ typedef struct ZQueuedKey
 	IndexTupleData entry;
 } ZQueuedKey;
 
-/* zqueue_length: returns how many bytes of a chunk the item occupies. */
+/* zkeyqueue_length: returns how many bytes of a chunk the item occupies. */
 static inline Size
-zqueue_length(const ZQueuedKey *key)
+zkeyqueue_length(const ZQueuedKey *key)
 {
 	return MAXALIGN(offsetof(ZQueuedKey, entry) + IndexTupleSize(&key->entry));
 }
 
 /*
- * zqueue_note: notes, in the session's memory, that the current
+ * zkeyqueue_note: notes, in the session's memory, that the current
  * (sub)transaction has replaced a key. The entry of the old key becomes stale
- * if the transaction commits, that of the new key if it aborts. Copies both
+ * if the transaction commits, that of the new key if it aborts. One of the two
+ * is NULL if the row had no entry before, or has none now. Copies both
  * entries, each of which has at most ZQUEUE_CHUNK / 2 bytes. Does nothing for
  * a temporary table, or without a queue. Raises an error if memory is
  * exhausted.
  */
-extern void zqueue_note(Relation index, Relation table, IndexTuple oldentry, IndexTuple newentry);
+extern void zkeyqueue_note(Relation index, Relation table, IndexTuple oldentry,
+						   IndexTuple newentry);
 
 /*
- * zqueue_at_xact_end: queues the entries that the transaction has noted, those
- * of replaced keys, of new keys, or both, and forgets them. Called by the
- * callback of the transaction's end, before zu_at_xact_end: that asks for a
- * worker if the one that discarded the transaction's undo has left before it
+ * zkeyqueue_at_xact_end: queues the entries that the transaction has noted,
+ * those of replaced keys, of new keys, or both, and forgets them. Called by
+ * the callback of the transaction's end, before zu_at_xact_end: that asks for
+ * a worker if the one that discarded the transaction's undo has left before it
  * could see the entries. Allocates nothing, raises nothing.
- * zqueue_at_subxact_end: for the subtransaction of this nest level: after an
- * abort queues the entries of new keys, after a commit passes the notes to the
- * parent. Allocates nothing, raises nothing.
+ *
+ * zkeyqueue_at_subxact_end: queues the entries of new keys if the
+ * subtransaction of this nest level has aborted, or passes the notes to its
+ * parent if it has committed. Allocates nothing, raises nothing.
  */
-extern void zqueue_at_xact_end(bool replaced, bool made);
-extern void zqueue_at_subxact_end(int level, bool commit);
+extern void zkeyqueue_at_xact_end(bool replaced, bool made);
+extern void zkeyqueue_at_subxact_end(int level, bool commit);
 
 /*
- * zqueue_bound: returns a number that is above those of all chunks begun so
- * far, for zqueue_take.
+ * zkeyqueue_bound: returns a number that is above those of all chunks begun so
+ * far, for zkeyqueue_take.
  */
-extern uint64 zqueue_bound(void);
+extern uint64 zkeyqueue_bound(void);
 
 /*
- * zqueue_take: removes the chunk of this database that was begun first, if it
- * was begun before 'bound' and the transactions of all its items are before
+ * zkeyqueue_take: removes the chunk of this database that was begun first, if
+ * it was begun before 'bound' and the transactions of all its items are before
  * oldest. Copies its items to buf, which has room for ZQUEUE_CHUNK bytes.
  * Returns their length, or 0 if no chunk was removed.
  */
-extern Size zqueue_take(ZXid oldest, uint64 bound, char *buf);
+extern Size zkeyqueue_take(ZXid oldest, uint64 bound, char *buf);
 
 /*
- * zqueue_put: puts an item back, into the newest chunk; drops it if the queue
- * is full.
+ * zkeyqueue_put: puts an item back, into the newest chunk; drops it if the
+ * queue is full.
  */
-extern void zqueue_put(const ZQueuedKey *key);
-
-/* zqueue_is_empty: returns whether this database has no items in the queue. */
-extern bool zqueue_is_empty(void);
+extern void zkeyqueue_put(const ZQueuedKey *key);
 
 /*
- * zqueue_forget: drops all items of a database that no worker will look at,
+ * zkeyqueue_is_empty: returns whether this database has no items in the queue.
+ */
+extern bool zkeyqueue_is_empty(void);
+
+/*
+ * zkeyqueue_forget: drops all items of a database that no worker will look at,
  * because it does not exist any more or has no zundo.
  */
-extern void zqueue_forget(Oid db);
+extern void zkeyqueue_forget(Oid db);
 
-/* Shared memory of the queue; called by the hooks in hooks.c. */
-extern Size zqueue_shmem_size(void);
-extern void zqueue_shmem_startup(void);
+/*
+ * zkeyqueue_shmem_size, zkeyqueue_shmem_startup: return the size of the queue,
+ * and create it in shared memory, empty, or attach to it. Called by the shared
+ * memory hooks.
+ */
+extern Size zkeyqueue_shmem_size(void);
+extern void zkeyqueue_shmem_startup(void);
 
 #endif

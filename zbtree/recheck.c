@@ -18,19 +18,23 @@
 #include "nodes/tidbitmap.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
+#include "zbtree/bound.h"
+#include "zbtree/predicate.h"
 #include "zbtree/zbtree.h"
 #include "zbtree/zbtree_internal.h"
 
 /*
  * zbtree_counts: See zbtree.h. Compares only columns that an update in place
  * may change: plain columns whose value is not stored out of line. Compares
- * bytes first, which is faster than calling a comparison function.
+ * bytes first, which is faster than calling a comparison function. A predicate
+ * that is not simple holds for all versions of the TID or for none (ZBTREE-3).
  */
 bool
 zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot)
 {
 	TupleDesc	desc = RelationGetDescr(index);
 	int			nkeys = IndexRelationGetNumberOfKeyAttributes(index);
+	ZPredicate *predicate;
 
 	for (int i = 0; i < nkeys; i++)
 	{
@@ -55,14 +59,16 @@ zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot)
 											index->rd_indcollation[i], has, expected)) != 0)
 			return false;
 	}
-	return true;
+	if (!zpredicate_find(index, &predicate))
+		predicate = zpredicate_get(index);
+	return zpredicate_holds(predicate, slot);
 }
 
 /*
- * Starts or restarts the scan as nbtree does. nbtree copies the entries of a
- * leaf page only if the scan is index-only, so xs_want_itup is set during its
- * call. Whether the scan keeps its leaf pages pinned is then decided anew from
- * what the executor asked for.
+ * zbtree_rescan: See zbtree_internal.h. Starts or restarts the scan as nbtree
+ * does. nbtree copies the entries of a leaf page only if the scan is
+ * index-only, so xs_want_itup is set during its call. Whether the scan keeps
+ * its leaf pages pinned is then decided anew from what the executor asked for.
  */
 void
 zbtree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys)
@@ -77,8 +83,70 @@ zbtree_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int
 }
 
 /*
- * Returns nbtree's next TID in scan->xs_heaptid, and its entry in the state of
- * the table's index fetch. Raises an error if the scan has no such state.
+ * Sets whether nbtree skips entries that are marked as dead on the leaf pages
+ * that it reads from now on (MARK-3). Returns whether the caller must call
+ * zbound_leave after it has read them. In indexes of temporary tables, nbtree
+ * alone sets marks, for rows that are dead to all, so each scan may skip them.
+ */
+static bool
+begin_reading(IndexScanDesc scan)
+{
+	bool		entered = false;
+	Snapshot	snapshot = scan->xs_snapshot;
+
+	if (RelationUsesLocalBuffers(scan->indexRelation))
+		return false;
+	if (scan->xactStartedInRecovery || snapshot == InvalidSnapshot)
+		scan->ignore_killed_tuples = false;
+	else if (IsMVCCSnapshot(snapshot))
+		scan->ignore_killed_tuples = zbound_enter(snapshot, &entered);
+	else
+		scan->ignore_killed_tuples = snapshot->snapshot_type == SNAPSHOT_SELF ||
+			snapshot->snapshot_type == SNAPSHOT_DIRTY;
+	return entered;
+}
+
+/*
+ * Returns whether btgettuple will read another leaf page to find the next entry
+ * in this direction. True if the scan has not begun.
+ */
+static bool
+must_read(BTScanOpaque so, ScanDirection dir)
+{
+	if (!BTScanPosIsValid(so->currPos))
+		return true;
+	return ScanDirectionIsForward(dir) ? so->currPos.itemIndex >= so->currPos.lastItem
+		: so->currPos.itemIndex <= so->currPos.firstItem;
+}
+
+/*
+ * Calls nbtree for the next entry. Returns false if there is none. Before that,
+ * notes the last entry if its row had no version with its key, and marks the
+ * noted entries if the scan is about to leave their leaf page.
+ */
+static bool
+next_entry(IndexScanDesc scan, ScanDirection dir, ZExpectingFetch *fetch)
+{
+	bool		found;
+	bool		entered;
+
+	if (fetch != NULL && fetch->missed)
+		zmarks_note(scan, &fetch->noted);
+	if (!must_read((BTScanOpaque) scan->opaque, dir))
+		return btgettuple(scan, dir);
+	if (fetch != NULL && fetch->noted.n > 0)
+		zmarks_set(scan, &fetch->noted);
+	entered = begin_reading(scan);
+	found = btgettuple(scan, dir);
+	if (entered)
+		zbound_leave();
+	return found;
+}
+
+/*
+ * zbtree_gettuple: See zbtree_internal.h. Returns nbtree's next TID in
+ * scan->xs_heaptid, and its entry in the state of the table's index fetch.
+ * Raises an error if the scan has no such state.
  */
 bool
 zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
@@ -86,11 +154,12 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	ZExpectingFetch *fetch = (ZExpectingFetch *) scan->xs_heapfetch;
 
-	if (!btgettuple(scan, dir))
+	if (!next_entry(scan, dir, fetch))
 		return false;
 	if (fetch == NULL || so->currTuples == NULL)
 		elog(ERROR, "scan of index \"%s\" has no table to check its entries with",
 			 RelationGetRelationName(scan->indexRelation));
+	fetch->missed = false;
 	fetch->index = scan->indexRelation;
 	fetch->entry = (IndexTuple) (so->currTuples +
 								 so->currPos.items[so->currPos.itemIndex].tupleOffset);
@@ -101,13 +170,12 @@ zbtree_gettuple(IndexScanDesc scan, ScanDirection dir)
 }
 
 /*
- * Adds the TIDs of all matching entries to the bitmap, each with the mark that
- * the executor must check the scan's conditions. Returns their number. nbtree's
- * own function would add them without that mark.
+ * zbtree_getbitmap: See zbtree_internal.h. Gives each TID the mark that the
+ * executor must check the scan's conditions; nbtree's own function would add
+ * them without that mark.
  */
 int64
-zbtree_getbitmap(
-				 IndexScanDesc scan, TIDBitmap *tbm)
+zbtree_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	int64		n = 0;
@@ -116,7 +184,11 @@ zbtree_getbitmap(
 		return 0;
 	do
 	{
+		bool		entered = begin_reading(scan);
 		bool		more = _bt_first(scan, ForwardScanDirection);
+
+		if (entered)
+			zbound_leave();
 
 		while (more)
 		{
@@ -125,7 +197,12 @@ zbtree_getbitmap(
 			if (so->currPos.itemIndex < so->currPos.lastItem)
 				so->currPos.itemIndex++;
 			else
+			{
+				entered = begin_reading(scan);
 				more = _bt_next(scan, ForwardScanDirection);
+				if (entered)
+					zbound_leave();
+			}
 		}
 	} while (so->numArrayKeys != 0 && zc_bt_next_arrays(so, scan));
 	return n;

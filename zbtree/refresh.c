@@ -112,7 +112,7 @@ zbtree_refresh(Relation index, Relation table, ItemPointer tid, Datum *values, b
 	if (entry == NULL)
 		return false;
 	key = _bt_mkscankey(index, entry);
-	buf = zbtree_lock_leaf(index, table, key);
+	buf = zbtree_lock_leaf(index, table, key, ZBTREE_SEARCHES);
 	if (BufferIsValid(buf))
 	{
 		Page		page = BufferGetPage(buf);

@@ -18,9 +18,10 @@
 #include "zbtree/zbtree_internal.h"
 
 /*
- * The amcanreturn callback. Returns false on a standby, where plans must not
- * have index-only scans of zbtree indexes: replay sets bits of the visibility
- * map without waiting for scans (ZBTREE-14).
+ * zbtree_canreturn: See zbtree_internal.h. The amcanreturn callback. Returns
+ * false on a standby, where plans must not have index-only scans of zbtree
+ * indexes: replay sets bits of the visibility map without waiting for scans
+ * (ZBTREE-14).
  */
 bool
 zbtree_canreturn(Relation index, int attno)

@@ -22,6 +22,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "zbtree/predicate.h"
 #include "zbtree/zbtree_internal.h"
 
 PG_FUNCTION_INFO_V1(zbtree_handler);
@@ -43,6 +44,21 @@ check_table(Relation table, Relation index)
 			 errhint("Use access method \"btree\".")));
 }
 
+/* Returns the name of the operator class of key column i (from 0 on). */
+static char *
+class_name(Relation index, int i)
+{
+	Oid			oid = get_index_column_opclass(RelationGetRelid(index), i + 1);
+	HeapTuple	class = SearchSysCache1(CLAOID, ObjectIdGetDatum(oid));
+	char	   *name;
+
+	if (!HeapTupleIsValid(class))
+		elog(ERROR, "cache lookup failed for operator class %u", oid);
+	name = pstrdup(NameStr(((Form_pg_opclass) GETSTRUCT(class))->opcname));
+	ReleaseSysCache(class);
+	return name;
+}
+
 /*
  * Raises ERRCODE_FEATURE_NOT_SUPPORTED if a key column has a nondeterministic
  * collation and an operator class that compares bytes (text_pattern_ops and the
@@ -57,20 +73,37 @@ check_collations(Relation index)
 	{
 		Oid			collation = index->rd_indcollation[i];
 		Oid			compare = index_getprocid(index, i + 1, BTORDER_PROC);
-		Oid			classoid;
-		HeapTuple	class;
 
 		if ((compare != F_BTTEXT_PATTERN_CMP && compare != F_BTBPCHAR_PATTERN_CMP) ||
 			!OidIsValid(collation) || get_collation_isdeterministic(collation))
 			continue;
-		classoid = get_index_column_opclass(RelationGetRelid(index), i + 1);
-		class = SearchSysCache1(CLAOID, ObjectIdGetDatum(classoid));
-		if (!HeapTupleIsValid(class))
-			elog(ERROR, "cache lookup failed for operator class %u", classoid);
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("nondeterministic collations are not supported for operator class \"%s\"",
-						NameStr(((Form_pg_opclass) GETSTRUCT(class))->opcname))));
+						class_name(index, i))));
+	}
+}
+
+/*
+ * Raises ERRCODE_FEATURE_NOT_SUPPORTED if an operator class, which a superuser
+ * may have created after a class of btree, has support function 4 (ZBTREE-2).
+ */
+static void
+check_equalimage(Relation index)
+{
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		Oid			type = index->rd_opcintype[i];
+
+		if (!OidIsValid(get_opfamily_proc(index->rd_opfamily[i], type, type, BTEQUALIMAGE_PROC)))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("operator class \"%s\" of access method \"zbtree\" must not have support "
+						"function %d", class_name(index, i), BTEQUALIMAGE_PROC),
+				 errdetail("With this function, an index entry may stand for several rows, which "
+						   "zbtree does not support."),
+				 errhint("Create the class with zundo.mirror_opclass().")));
 	}
 }
 
@@ -87,6 +120,7 @@ build(Relation table, Relation index, struct IndexInfo *info)
 
 	check_table(table, index);
 	check_collations(index);
+	check_equalimage(index);
 	Assert(am != BTREE_AM_OID); /* ZBTREE-1 */
 	Assert(!info->ii_Unique);
 	index->rd_rel->relam = BTREE_AM_OID;
@@ -105,12 +139,12 @@ build(Relation table, Relation index, struct IndexInfo *info)
 #ifdef USE_ASSERT_CHECKING
 
 /*
- * Inserts as nbtree does. Its assertions compare the access method in the
- * relcache entry with btree (ZBTREE-1).
+ * Calls btinsert, whose assertions compare the access method in the relcache
+ * entry with btree (ZBTREE-1).
  */
 static bool
-insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,
-	   IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
+insert_as_btree(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,
+				IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
 {
 	volatile bool result = false;
 	Oid			am = index->rd_rel->relam;
@@ -130,7 +164,22 @@ insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation ta
 	return result;
 }
 
+#else
+#define insert_as_btree btinsert
 #endif
+
+/*
+ * Inserts as nbtree does. If the leaf page is full, nbtree asks which entries
+ * can be deleted while it holds the page locked, and zbtree_needed may read no
+ * catalogs then.
+ */
+static bool
+insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation table,
+	   IndexUniqueCheck check, bool unchanged, struct IndexInfo *info)
+{
+	(void) zpredicate_get(index);
+	return insert_as_btree(index, values, isnull, tid, table, check, unchanged, info);
+}
 
 #if ZC_PLANNER_KNOWS_BTREE_HEIGHT
 
@@ -173,16 +222,15 @@ zbtree_handler(PG_FUNCTION_ARGS)
 	am.amgettuple = zbtree_gettuple;
 	am.amgetbitmap = zbtree_getbitmap;
 	am.amcanreturn = zbtree_canreturn;
-#ifdef USE_ASSERT_CHECKING
 	am.aminsert = insert;
-#endif
 #if ZC_PLANNER_KNOWS_BTREE_HEIGHT
 	am.amcostestimate = cost_estimate;
 #endif
 
 	/*
-	 * ON CONFLICT, foreign keys and partitioned tables accept unique indexes
-	 * of btree only, or translate strategies, which zbtree does not.
+	 * 15 and 17 accept unique indexes of btree only. The check of 18 and 19
+	 * asks the table by TID alone, which a stale entry has, too (README,
+	 * "Unique indexes").
 	 */
 	am.amcanunique = false;
 	zc_limit_index_am(&am);

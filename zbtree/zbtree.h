@@ -9,6 +9,12 @@
 #include "access/relscan.h"
 #include "executor/tuptable.h"
 #include "mvcc/zhistory.h"
+#include "storage/buf.h"
+#include "storage/off.h"
+#include "zbtree/marks.h"
+
+/* Rows that the scan has fetched in vain (passed.h). */
+typedef struct ZPassed ZPassed;
 
 /*
  * The first member of the state of an index fetch of a zheap table. A scan of a
@@ -25,6 +31,11 @@ typedef struct ZExpectingFetch
 								 * NULL */
 	HeapTuple	returned;		/* last row returned in place of an entry, */
 	TupleDesc	returned_desc;	/* its description; both may be NULL */
+	bool		missed;			/* the entry's row had no version with its
+								 * key, but is not dead to all */
+	ZNotedEntries noted;		/* such entries */
+	ZPassed    *passed;			/* rows that need not be fetched again; may be
+								 * NULL */
 } ZExpectingFetch;
 
 /*
@@ -81,13 +92,14 @@ typedef struct ZKeyChange
 } ZKeyChange;
 
 /*
- * zbtree_add_key: makes sure that the index has an entry for the new key of the
- * row, unless that equals the old key (ZBTREE-6). Notes both keys for the queue
- * (ZBTREE-12). The caller holds RowExclusiveLock on table and index, and no
- * buffer lock. Calls comparison functions. Raises nbtree's errors, and
- * ERRCODE_INDEX_CORRUPTED if the entry of the new key is marked dead.
+ * zbtree_add_key: makes sure that the index has an entry for the new key of
+ * the row, unless that equals the old key (ZBTREE-6). Notes both keys for the
+ * queue (ZBTREE-12). Returns how many stale entries the index has more than
+ * before, if the transaction commits: 1, 0, or -1 if a stale entry counts
+ * again. The caller holds RowExclusiveLock on table and index, and no buffer
+ * lock. Calls comparison functions. Raises nbtree's errors.
  */
-extern void zbtree_add_key(Relation index, const ZKeyChange *change);
+extern int	zbtree_add_key(Relation index, const ZKeyChange *change);
 
 /*
  * zbtree_needed: returns whether a snapshot may need this entry of the row at
@@ -102,9 +114,22 @@ extern bool zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, O
 /*
  * zbtree_same_key: returns whether two arrays of index columns have equal keys
  * by the comparison functions of the key columns; null equals null.
- *
  */
 extern bool zbtree_same_key(Relation index, const Datum *a, const bool *anull, const Datum *b,
 							const bool *bnull);
+
+/*
+ * zbtree_compare_keys: returns which of two keys comes first, as the comparison
+ * functions do: 0 if they are equal. Null comes last, whatever the index says.
+ */
+extern int	zbtree_compare_keys(Relation index, const Datum *a, const bool *anull,
+								const Datum *b, const bool *bnull);
+
+/*
+ * zbtree_clear_marks: removes the marks of n entries of the leaf page in buf,
+ * which is locked exclusively, and logs that (MARK-4). The offsets are those of
+ * marked entries.
+ */
+extern void zbtree_clear_marks(Relation index, Buffer buf, OffsetNumber *offsets, int n);
 
 #endif

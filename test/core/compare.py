@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Hold the output of one of PostgreSQL's own test suites against the accepted differences.
+"""Compares the output of one of PostgreSQL's own test suites with the accepted differences.
 
 usage: compare.py --log FILE --output DIR --schedule FILE --accepted DIR [--also DIR]
                   [--only NAME...] [--moved] [--accept]
 
-FILE is what pg_regress or pg_isolation_regress printed, DIR its output
-directory. Prints one line for each test of the schedule, "ok NAME" or "fail NAME:
-why", and leaves every difference found in DIR/different/NAME.diff, in the form in
-which it could be accepted. See README.md for that form. With --accept the differences found
-replace the accepted ones of the same tests, whose reasons stay; new ones get none yet.
---also: all indexes are zbtree's. Their name is taken for btree's, and plans are left
-out, as the indexes have other sizes and abilities; what differs then is compared. The
-accepted differences of DIR hold here too.
---moved: no update was done in place, so none of the reasons may be that.
+--log is the output of pg_regress or pg_isolation_regress, --output its output
+directory. Prints one line for each test of the schedule, "ok NAME" or "fail NAME: why".
+Writes each difference, in the form of an accepted one (README.md), to the file
+different/NAME.diff in the output directory. With --accept the differences replace the
+accepted ones of the same tests. The reasons of these are kept; a new one has no reason.
+--also: indexes are zbtree. Differences are compared after zbtree has been replaced by
+btree and plans have been left out, since the indexes have other sizes and abilities.
+The differences in this directory are accepted, too.
+--moved: no update was in place, so that this may not be the reason of a difference.
 """
 import argparse
 import pathlib
@@ -23,9 +23,9 @@ import tempfile
 
 RAN = re.compile(r'^(not )?ok \d+ +[-+] (\S+)')          # 16 and later
 RAN_15 = re.compile(r'^(?:test| ) +(\S+) +\.\.\. (.*)$')
-# Where updated rows would have been moved there is no such reason.
+# A reason that is not valid with --moved.
 IN_PLACE = 'updated rows keep their place'
-# Reasons that can be proved: the lines are the same, in another order.
+# Reasons for which the lines must be the same, in another order.
 ORDER = (f'order of rows without ORDER BY: {IN_PLACE}', 'order of rows without ORDER BY: a new row takes the place of a rolled back one')
 SECTION = re.compile(r'^diff \S+ (\S+) (\S+/results/(\S+?)\.out)$')
 PLAN = re.compile(r'^ +(QUERY PLAN|explain_\w+) *$')
@@ -33,7 +33,7 @@ PLAN_END = re.compile(r'^\(\d+ rows?\)$')
 
 
 def scheduled(path):
-    """Names of the tests in a schedule, in order."""
+    """Returns the names of the tests in a schedule, in order."""
     names = []
     for line in path.read_text().splitlines():
         if line.startswith('test:'):
@@ -42,7 +42,7 @@ def scheduled(path):
 
 
 def statuses(path):
-    """Name of each test that ran -> did it pass?"""
+    """Returns {name: whether it passed} of the tests that ran."""
     ran = {}
     for line in path.read_text(errors='replace').splitlines():
         if match := RAN.match(line):
@@ -53,7 +53,7 @@ def statuses(path):
 
 
 def differences(path):
-    """Name of each test with a difference -> its normal form: changed lines and the ends of hunks."""
+    """Returns {name: lines} of the tests with a difference: the changed lines, and @@ at the beginning of each hunk."""
     found = {}
     if not path.exists():
         return found
@@ -71,7 +71,7 @@ def differences(path):
 
 
 def without_plans(path):
-    """The lines of a result without plans and the widths of columns, btree for zbtree."""
+    """Returns the lines of a result without plans, each as plain() returns it."""
     kept, in_plan = [], False
     for line in path.read_text(errors='replace').splitlines():
         in_plan = in_plan or bool(PLAN.match(line))
@@ -82,11 +82,12 @@ def without_plans(path):
 
 
 def plain(line):
+    """Returns the line with btree in place of zbtree, without the widths of columns."""
     return re.sub(r'--+', '--', ' '.join(line.replace('zbtree', 'btree').split()))
 
 
 def differences_in_rows(path):
-    """As differences, of what without_plans leaves of each test; ends of hunks are not told."""
+    """Returns {name: lines}: the changed lines of the tests whose results differ without plans."""
     found = {}
     for line in path.read_text(errors='replace').splitlines() if path.exists() else ():
         if match := SECTION.match(line):
@@ -102,16 +103,16 @@ def differences_in_rows(path):
 
 
 def is_order_only(lines):
-    """Are the lines that went the same as those that came?"""
-    gone = sorted(line[1:] for line in lines if line.startswith('-'))
-    come = sorted(line[1:] for line in lines if line.startswith('+'))
-    return gone == come
+    """Returns whether the removed lines are the same as the added ones."""
+    removed = sorted(line[1:] for line in lines if line.startswith('-'))
+    added = sorted(line[1:] for line in lines if line.startswith('+'))
+    return removed == added
 
 
 def accepted(folder, name, rows_only=False):
-    """The accepted differences of a test: of each of NAME.diff, NAME_1.diff, ... its reason and its lines.
+    """Returns (reason, lines) of each accepted difference of a test: NAME.diff, NAME_1.diff and so on.
 
-    rows_only: the lines in the form of differences_in_rows.
+    rows_only: the lines as differences_in_rows returns them.
     """
     forms = []
     for path in sorted(folder.glob(f'{name}.diff')) + sorted(folder.glob(f'{name}_[0-9].diff')):
@@ -125,6 +126,7 @@ def accepted(folder, name, rows_only=False):
 
 
 def accept(folder, name, lines):
+    """Writes an accepted difference, with the reason that it had, or one that is_order_only shows to be true."""
     path = folder / f'{name}.diff'
     reasons = []
     if path.exists():
@@ -135,6 +137,10 @@ def accept(folder, name, lines):
 
 
 def verdict(name, ran, raw, found, forms, moved):
+    """Returns why a test fails, or None if it passes.
+
+    raw, found: the differences with and without plans; forms: the accepted ones of the test.
+    """
     if name not in ran:
         return 'did not run'
     if name not in found:
@@ -147,14 +153,15 @@ def verdict(name, ran, raw, found, forms, moved):
         if reason in ORDER and not is_order_only(lines):
             return 'not only the order of lines differs'
         if moved and IN_PLACE in reason:
-            return 'no row was updated in place'
+            return 'the reason is an update in place, but with --moved there are none'
         return None
     if forms:
-        return 'differs otherwise than accepted'
+        return 'differs in another way than accepted'
     return 'differs'
 
 
 def main():
+    """Returns the exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument('--log', type=pathlib.Path, required=True)
     parser.add_argument('--output', type=pathlib.Path, required=True)

@@ -1,7 +1,7 @@
-"""A private PostgreSQL cluster that preloads zundo: made, started, killed, removed.
+"""A private PostgreSQL cluster that preloads zundo, and connections to it.
 
-Runs the server as the user postgres when called by root. The server is
-reachable only by its socket.
+If the caller is root, the server runs as the user postgres. It is reachable only by
+its socket.
 """
 
 import os
@@ -12,6 +12,8 @@ import signal
 import subprocess
 import tempfile
 import time
+
+import psycopg2
 
 SETTINGS = """
 shared_preload_libraries = 'zundo'
@@ -25,13 +27,14 @@ log_line_prefix = '%m [%p] %b %e %a '
 log_checkpoints = off
 """
 
-# What must never be in a server log.
+# Lines that must never be in a server log.
 BAD_LOG = re.compile(
     r"PANIC:|TRAP:|terminated by signal (?:4|6|7|8|11)\b|inconsistent page found"
     r"| XX00[0-2] |could not find.*undo|invalid memory alloc"
 )
 
-# Assertions of the server's own that fail without zundo; README.md has how. A process that dies of one is a crash like any other.
+# Assertions of the server that fail without zundo as well (README.md). A process that dies of one counts as one
+# more crash, and not as a fault.
 STOCK_ASSERTION = re.compile(
     r'TRAP: .*(?:HEAP_XMAX_IS_LOCKED_ONLY\(infomask_lock_old_tuple\).*"heapam\.c"|IsTransactionOrTransactionBlock).*PID: (\d+)'
 )
@@ -41,8 +44,15 @@ class ClusterError(Exception):
     """A program of the server failed."""
 
 
+def connect(dsn):
+    """Returns a connection that commits each statement. Raises psycopg2.Error."""
+    conn = psycopg2.connect(dsn)
+    conn.autocommit = True
+    return conn
+
+
 class Cluster:
-    """One data directory and its server."""
+    """A new cluster: one data directory and its server, which start() starts."""
 
     def __init__(self, bindir, settings="", initdb=()):
         self.bindir = bindir
@@ -55,14 +65,14 @@ class Cluster:
         self.data = os.path.join(self.root, "data")
         self.log = os.path.join(self.root, "server.log")
         self.log_read = 0
-        self.stock_assertions = 0       # processes that died of one, as far as new_faults has read
+        self.stock_assertions = 0       # processes that died of a STOCK_ASSERTION, in the log up to log_read
         self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C", *initdb)
         extra = SETTINGS + f"unix_socket_directories = '{self.root}'\n" + settings
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
             conf.write(extra)
 
     def run(self, program, *args, check=True):
-        """Run a program of the server; its output as text."""
+        """Runs a program of the server; returns its output. With check, raises ClusterError if it fails."""
         command = [os.path.join(self.bindir, program), *args]
         environment = dict(os.environ)
         libdir = os.path.join(os.path.dirname(self.bindir.rstrip("/")), "lib")
@@ -79,41 +89,49 @@ class Cluster:
         return done.stdout
 
     def start(self, timeout=300):
-        """Start the server, and wait until it answers."""
+        """Starts the server and waits until it accepts connections; raises ClusterError if it does not."""
         self.run("pg_ctl", "-s", "-w", "-t", str(timeout), "-D", self.data, "-l", self.log, "start")
 
     def stop(self, mode="fast"):
-        """Stop the server; no error if it does not run."""
+        """Stops the server, if it is running."""
         self.run("pg_ctl", "-s", "-w", "-D", self.data, "-m", mode, "stop", check=False)
 
     def set(self, **settings):
-        """Change settings in the file; takes effect at the next start or reload."""
+        """Adds settings to postgresql.conf, for the next start or reload. In names "__" stands for a dot."""
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
             for name, value in settings.items():
                 conf.write(f"{name.replace('__', '.')} = '{value}'\n")
 
     def postmaster(self):
-        """Process id of the postmaster, or None."""
+        """Returns the process id of the postmaster, or None."""
         return postmaster_of(self.data)
 
     def kill(self):
-        """SIGKILL to the postmaster and its children, as a power failure; on return none is left."""
+        """Kills the postmaster and its children, as a power failure would. On return none exists any more."""
         kill_server(self.data, os.path.join(self.root, ".s.PGSQL.5432"))
 
     def dsn(self, database="postgres"):
-        """Connection string for libpq."""
+        """Returns the connection string of a database."""
         return f"host={self.root} port=5432 user=postgres dbname={database}"
 
+    def connect(self, database="postgres"):
+        """Returns a connection that commits each statement. Raises psycopg2.Error."""
+        return connect(self.dsn(database))
+
     def log_tail(self, lines=40):
-        """The end of the server log."""
+        """Returns the end of the server log, and before it the first lines that report a crash or corruption."""
         try:
             with open(self.log, encoding="utf-8", errors="replace") as log:
-                return "".join(log.readlines()[-lines:])
+                text = log.readlines()
+                return "".join([line for line in text[:-lines] if BAD_LOG.search(line)][:5] + text[-lines:])
         except OSError:
             return ""
 
     def new_faults(self):
-        """Lines of the log, since the last call, that speak of a crash or of corruption; those of STOCK_ASSERTION are only counted."""
+        """Returns the lines of the log since the last call that report a crash or corruption.
+
+        Those about a STOCK_ASSERTION are left out; stock_assertions counts them.
+        """
         try:
             with open(self.log, "rb") as log:
                 log.seek(self.log_read)
@@ -126,29 +144,30 @@ class Cluster:
         return [line for line in lines if BAD_LOG.search(line)]
 
     def wait_until_up(self, timeout=60):
-        """Until the server answers, after a crash that the postmaster itself recovers from."""
+        """Waits until the server accepts connections, after a crash from which the postmaster recovers by itself."""
         deadline = time.time() + timeout
         while "accepting connections" not in self.run("pg_isready", "-h", self.root, "-p", "5432", check=False):
             if time.time() > deadline:
-                raise ClusterError(f"the server does not come up again:\n{self.log_tail()}")
+                raise ClusterError(f"the server does not accept connections:\n{self.log_tail()}")
             time.sleep(0.1)
 
     def remove(self, keep=False):
-        """Stop the server and remove its directory."""
+        """Stops the server and removes its directory, unless keep is true."""
         self.stop("immediate")
         if not keep:
             shutil.rmtree(self.root, ignore_errors=True)
 
 
 def without_stock_assertions(lines):
-    """The lines of a server log but those about a STOCK_ASSERTION and its process's end; and how many processes those were."""
+    """Returns (lines, count): the lines of a server log without those about processes that died of a STOCK_ASSERTION,
+    and the number of these processes."""
     dead = {found.group(1) for found in map(STOCK_ASSERTION.search, lines) if found}
     ends = re.compile(r"PID:? (?:" + "|".join(dead) + r")\b") if dead else None
     return [line for line in lines if not (ends and ends.search(line))], len(dead)
 
 
 def postmaster_of(data):
-    """Process id of the postmaster of a data directory, or None."""
+    """Returns the process id of the postmaster of a data directory, or None."""
     try:
         with open(os.path.join(data, "postmaster.pid"), encoding="utf-8") as pidfile:
             return int(pidfile.readline())
@@ -157,11 +176,11 @@ def postmaster_of(data):
 
 
 def kill_server(data, socket):
-    """SIGKILL to all processes of a server; on return none is left."""
+    """Kills all processes of a server. On return none exists any more."""
     pid = postmaster_of(data)
     if pid is None:
         return
-    # Stopped first: a child that sees the postmaster dead begins an orderly end, which is no power failure.
+    # Stop the postmaster first: a child that notices its death exits in an orderly way, unlike at a power failure.
     try:
         os.kill(pid, signal.SIGSTOP)
     except ProcessLookupError:
@@ -176,7 +195,7 @@ def kill_server(data, socket):
     while time.time() < deadline and any(is_alive(victim) for victim in victims):
         time.sleep(0.02)
     time.sleep(0.2)
-    # A dead postmaster that nobody has reaped yet looks alive to the next one.
+    # A postmaster that is a zombie would still look alive to the next one.
     for lock in (os.path.join(data, "postmaster.pid"), socket + ".lock", socket):
         try:
             os.unlink(lock)
@@ -185,7 +204,7 @@ def kill_server(data, socket):
 
 
 def children_of(pid):
-    """Process ids of the direct children of pid."""
+    """Returns the process ids of the children of a process."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -201,7 +220,7 @@ def children_of(pid):
 
 
 def is_alive(pid):
-    """Does the process exist, and is it not a zombie?"""
+    """Returns whether the process exists and is no zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -1,29 +1,29 @@
 #!/usr/bin/python3
 """Damages one page of a table or of the undo log, and tests that every query gives the right answer or an error.
 
-A cluster with checksums is brought into a state in which many answers depend on undo: transactions in
-progress in several sessions, small and large ones, prepared ones, a page with overflow slots, pending
-rollbacks, an old snapshot. Every statement is run on a zheap table z_NAME and on a heap table h_NAME. The
-heap tables are not damaged, so they give the right answers. In this phase the program keeps all versions of
-every page that is written. Then it repeats the following: one page is
+A cluster with checksums is brought into a state in which many answers depend on undo: open transactions
+of several sessions, small and large ones, prepared ones, a page with overflow slots, pending rollbacks, an
+old snapshot. Every statement is run on a zheap table z_NAME and on a heap table h_NAME. The heap tables are
+not damaged, so they give the right answers. While it makes this state, the program keeps each version of
+every page that is written to disk. Then it damages one page in each trial; the page is
 
     stale       an earlier version of itself, whose checksum is right
     zeroed      all zero, which passes for a new page
     flipped     itself with one bit changed
     cut         removed, with all pages after it (the undo log only; other tables may become unusable then)
 
-either while the server is running, which is made to read the page again ("live"), or between a kill -9 and
+either while the server is running, which then has to read the page again ("live"), or between a kill -9 and
 the next start ("cold"). The result of a trial is one of
 
     SILENT      an answer was wrong, without an error
-    STOPPED     a table that needs no undo could not be read or changed
+    STOPPED     a table that needs no undo could not be read or changed, or an error did not say what is damaged
     UNSEEN      reading raised an error, but zundo.check finds nothing
     CRASH       a process died, the server did not start or stop, or it hung
-    told        an error said what is damaged (XX001)
+    told        an error said what is damaged (XX001, XX002)
     right       all answers were right
 
-The first four are faults, except where heap does the same: rows of a zeroed table page are gone, and rows of
-a stale one are old.
+The first four are faults. Not a fault is what would happen with a heap table as well: that the rows of a
+zeroed table page are missing, and those of a stale one are old.
 
     damage.py --bindir DIR --trials 1000 [--seed N] [--trial N] [--keep]
 """
@@ -78,40 +78,33 @@ INSERT INTO {t}_prep SELECT g, g % 10, repeat(md5(g::text), 1 + g % 3) FROM gene
 INSERT INTO {t}_over SELECT g, 0, repeat('o', 100) FROM generate_series(1, 300) g;
 """
 FILLERS = 12
-PATIENCE = 300                          # seconds for one trial, on a machine that is busy
+PATIENCE = 300                          # seconds that one trial may take, on a busy machine
 CHECKED = tuple("z_" + t for t in TABLES) + ("zundo.undo_log",)
 
 
 class Down(Exception):
-    """The server is not there when it should be."""
-
-
-def connect(cluster, database="postgres", autocommit=True):
-    """A connection."""
-    conn = psycopg2.connect(cluster.dsn(database))
-    conn.autocommit = autocommit
-    return conn
+    """The server does not run or answer when it should."""
 
 
 class Session:
-    """A session that changes z_ and h_ tables alike."""
+    """A session that makes the same changes in z_ and h_ tables."""
 
     def __init__(self, cluster, rng):
-        self.conn = connect(cluster)
+        self.conn = cluster.connect()
         self.cursor = self.conn.cursor()
         self.rng = rng
 
     def run(self, sql):
-        """One statement."""
+        """Runs one statement."""
         self.cursor.execute(sql)
 
     def both(self, sql):
-        """The same for both kinds."""
+        """Runs a statement on both tables of a pair; @ in names stands for z_ and h_."""
         for twin in "zh":
             self.cursor.execute(sql.replace("@", twin + "_"))
 
     def change(self, table, share, shares):
-        """One change of rows that are ours: id % shares = share."""
+        """Makes one change of this session's rows, those with id % shares = share."""
         rng = self.rng
         ours = f"id % {shares} = {share}"
         low = rng.randrange(2400 if table == "pend" else 600)
@@ -133,7 +126,7 @@ class Session:
             self.both(f"SELECT id FROM @{table} WHERE {where} ORDER BY id FOR UPDATE")
 
     def changes(self, table, share, shares, count):
-        """Some, with savepoints among them."""
+        """Makes some changes, some in subtransactions."""
         for _ in range(count):
             if self.rng.random() < 0.2:
                 self.run("SAVEPOINT s")
@@ -144,23 +137,23 @@ class Session:
 
 
 class State:
-    """The state that is damaged: a cluster, the versions of its pages, and what is open in it."""
+    """The state that is damaged: a cluster, the versions of its pages, and its open sessions."""
 
     def __init__(self, options, seed):
         self.seed = seed
         self.rng = random.Random(seed)
-        self.versions = collections.defaultdict(list)   # (table, block) -> its images, oldest first
+        self.versions = collections.defaultdict(list)   # (table, block) -> versions of the page, oldest first
         self.cluster = Cluster(options.bindir, SETTINGS, initdb=("-k", "--wal-segsize=1"))
-        self.base = os.path.join(self.cluster.root, "base")
-        self.paths = {}
+        self.base = os.path.join(self.cluster.root, "base")     # copy of the data directory, for cold trials
+        self.paths = {}                 # table -> its file
         self.sessions = []
-        self.spoilt = False             # more than the damaged page has changed
+        self.spoilt = False             # has a trial changed more than the damaged page?
         self.admin = self.reader = None
-        self.old = {}                   # what the reader has to see
-        self.places = collections.defaultdict(set)      # (table, id) -> blocks where the row was at some time
+        self.old = {}                   # table -> rows that the reader's old snapshot sees
+        self.places = collections.defaultdict(set)      # (table, id) -> blocks where versions of the row have been
 
     def note_places(self, conn, tables=TABLES):
-        """Where the rows are that this session sees."""
+        """Adds the blocks of the rows that this session sees to places."""
         with conn.cursor() as cursor:
             for table in tables:
                 cursor.execute(f"SELECT id, (ctid::text::point)[0]::int FROM z_{table}")
@@ -168,7 +161,7 @@ class State:
                     self.places[table, key].add(block)
 
     def checkpoint(self):
-        """Have all pages written, and keep those that are new."""
+        """Has the server write all pages, and keeps the new versions."""
         self.note_places(self.admin)
         with self.admin.cursor() as cursor:
             cursor.execute("CHECKPOINT")
@@ -178,17 +171,26 @@ class State:
                     self.versions[name, block].append(image)
 
     def make(self):
-        """Load; on return transactions are open and everything is on disk."""
-        rng = self.rng
+        """Makes the state. On return transactions are open, and all pages have been written."""
+        self.create_tables()
+        self.checkpoint()
+        self.sessions = [Session(self.cluster, self.rng) for _ in range(5)]
+        self.run_transactions()
+        self.prepare_transactions()
+        self.begin_transactions()
+        self.checkpoint()
+
+    def create_tables(self):
+        """Starts the server, creates and fills the tables, and waits until no undo is left."""
         cluster = self.cluster
         cluster.start()
-        self.admin = connect(cluster)
+        self.admin = cluster.connect()
         with self.admin.cursor() as cursor:
             cursor.execute(SETUP.format(t="z", am="zheap") + SETUP.format(t="h", am="heap"))
             for number in range(FILLERS):
                 cursor.execute(f"CREATE TABLE filler_{number} AS SELECT g, repeat('f', 1000) FROM generate_series(1, 200) g")
             cursor.execute("CREATE DATABASE other")
-            other = connect(cluster, "other")
+            other = cluster.connect("other")
             with other.cursor() as their:
                 their.execute("CREATE EXTENSION zundo; CREATE TABLE z_calm (id int PRIMARY KEY, n int, pad text) USING zheap; "
                               "INSERT INTO z_calm SELECT g, 0, 'x' FROM generate_series(1, 100) g")
@@ -202,15 +204,16 @@ class State:
             for name in CHECKED:
                 cursor.execute("SELECT pg_relation_filepath(%s)", (name,))
                 self.paths[name] = os.path.join(cluster.data, cursor.fetchone()[0])
-        self.checkpoint()
-        sessions = [Session(cluster, rng) for _ in range(5)]
-        self.sessions = sessions
-        # from here on no undo is given back
-        sessions[0].run("BEGIN")
-        sessions[0].both("INSERT INTO @prep VALUES (-1, 0, 'pin')")
-        sessions[0].run("PREPARE TRANSACTION 'r_pin'")
+
+    def run_transactions(self):
+        """Runs transactions of all sessions; opens the reader between them."""
+        rng = self.rng
+        # this prepared transaction keeps all undo from being discarded
+        self.sessions[0].run("BEGIN")
+        self.sessions[0].both("INSERT INTO @prep VALUES (-1, 0, 'pin')")
+        self.sessions[0].run("PREPARE TRANSACTION 'r_pin'")
         for step in range(3):
-            for number, session in enumerate(sessions):
+            for number, session in enumerate(self.sessions):
                 for _ in range(rng.randint(1, 3)):
                     session.run("BEGIN")
                     session.changes(rng.choice(["recent", "pend", "prep"]), number, 5, rng.randint(1, 3))
@@ -218,50 +221,54 @@ class State:
             self.checkpoint()
             if step == 1:
                 self.open_reader()
-        # slots beyond a page's own
+
+    def prepare_transactions(self):
+        """Prepares transactions: more on the pages of over than a page has slots, and large ones in prep."""
         for number in range(14):
-            session = rng.choice(sessions)
+            session = self.rng.choice(self.sessions)
             session.run("BEGIN")
             session.both(f"UPDATE @over SET n = n + 1 WHERE id = {number + 1}")
             self.note_places(session.conn, ["over"])
             session.run(f"PREPARE TRANSACTION '{'cr'[number % 2]}_over_{number}'")
         self.checkpoint()
-        for number, session in enumerate(sessions[:3]):
+        for number, session in enumerate(self.sessions[:3]):
             session.run("BEGIN")
             session.changes("prep", number, 5, 4)
             self.note_places(session.conn, ["prep"])
             session.run(f"PREPARE TRANSACTION '{'crc'[number]}_prep_{number}'")
         self.checkpoint()
-        for session in sessions:
+
+    def begin_transactions(self):
+        """Begins a transaction in each session, with changes of pend."""
+        for session in self.sessions:
             session.run("BEGIN")
         for _ in range(3):
-            for number, session in enumerate(sessions):
-                session.changes("pend", number, 5, rng.choice([1, 1, 3, 8]))
+            for number, session in enumerate(self.sessions):
+                session.changes("pend", number, 5, self.rng.choice([1, 1, 3, 8]))
             self.checkpoint()
-        self.checkpoint()
 
     def open_reader(self):
-        """A session whose snapshot is older than what comes now."""
-        self.reader = connect(self.cluster, autocommit=False)
+        """Opens the session whose snapshot is older than all further changes."""
+        self.reader = self.cluster.connect()
+        self.reader.autocommit = False
         self.reader.set_session(isolation_level="REPEATABLE READ", readonly=True)
         with self.reader.cursor() as cursor:
             self.old = {table: expected(cursor, table) for table in TABLES}
 
     def freeze(self):
-        """Kill the server; what is on disk then is where cold trials begin."""
-        for session in self.sessions:
-                    self.cluster.kill()
+        """Kills the server, and keeps the data directory as the state with which cold trials begin."""
+        self.cluster.kill()
         for conn in [self.reader, self.admin] + [s.conn for s in self.sessions]:
             conn.close()
         os.rename(self.cluster.data, self.base)
 
     def thaw(self):
-        """The state on disk anew."""
+        """Restores the data directory as freeze() has kept it."""
         shutil.rmtree(self.cluster.data, ignore_errors=True)
         subprocess.run(["cp", "-a", "--reflink=auto", self.base, self.cluster.data], check=True)
 
     def evict(self):
-        """Have the server forget every page."""
+        """Fills the shared buffers with other pages, so that the server has to read every page again."""
         with self.admin.cursor() as cursor:
             for _ in range(3):
                 for number in range(FILLERS):
@@ -269,7 +276,7 @@ class State:
 
 
 def read_pages(path):
-    """The pages of a relation."""
+    """Yields the pages of a file."""
     with open(path, "rb") as file:
         while True:
             image = file.read(PAGE)
@@ -279,20 +286,20 @@ def read_pages(path):
 
 
 def undo_kind(image):
-    """What kind of page of the undo log this is."""
+    """Returns the kind of a page of the undo log: meta, map, undo or overflow."""
     twin = struct.unpack_from("<I", image, 32)[0]
     magic = struct.unpack_from("<H", image, 36)[0]
     return {0x5A554E44: "meta", 0x5A554E4D: "map"}.get(twin) or {0x7A75: "undo", 0x7A6F: "overflow"}[magic]
 
 
 def expected(cursor, table):
-    """What heap says: id -> (n, pad)."""
+    """Returns the rows of the heap table: {id: (n, pad)}."""
     cursor.execute(f"SELECT id, n, pad FROM h_{table}")
     return {row[0]: row[1:] for row in cursor.fetchall()}
 
 
 class Damage:
-    """One page, and what becomes of it."""
+    """A random page, and how it is damaged."""
 
     def __init__(self, state, rng, only):
         candidates = collections.defaultdict(list)
@@ -335,7 +342,7 @@ class Damage:
         return f"{self.kind} page, block {self.block} of {self.name}, {self.what}"
 
     def inflict(self):
-        """Do it; remember what was there."""
+        """Damages the page on disk; keeps what was there for mend()."""
         with open(self.path, "r+b") as file:
             file.seek(self.block * PAGE)
             if self.image is None:
@@ -347,7 +354,7 @@ class Damage:
                 file.write(self.image)
 
     def mend(self):
-        """Undo it, but in pages that the server has written since: they are newer than what was there."""
+        """Restores the page, and the pages that were cut off, except those that the server has written since."""
         damaged = self.image or b""
         with open(self.path, "r+b") as file:
             for start in range(0, len(self.rest), PAGE):
@@ -358,20 +365,23 @@ class Damage:
 
 
 class Trial:
-    """What is seen of one damage."""
+    """Runs queries after one damage, and notes what happens."""
 
     def __init__(self, state, damage):
         self.state = state
         self.damage = damage
-        self.seen = {}
-        self.told = None                # by the last reading of all tables
+        self.seen = {}                  # result -> description of its first case
+        self.told = None                # the last error about damage that compare_all has met
 
     def note(self, what, text):
-        """Something was seen."""
+        """Notes the first case of a result."""
         self.seen.setdefault(what, str(text).strip().replace("\n", " ")[:300])
 
     def error(self, error, where, stops=False):
-        """An error of the server: one that tells of damage, or another."""
+        """Notes an error of the server. Raises Down if the connection is lost.
+
+        stops: the statement needs no damaged page, so any error is a fault.
+        """
         code = getattr(error, "pgcode", None)
         text = f"{where}: {code} {str(error).strip()}"
         if code is None or code.startswith("57P"):
@@ -382,17 +392,17 @@ class Trial:
             self.told = text
             self.note("told", text)
         elif code in ("58030", "XX000", "58P01"):
-            # the server's own words for a page that is not there or not itself
+            # the server itself reports that a page cannot be read
             self.note("told" if "could not read" in text or "could not open" in text else "STOPPED", text)
         else:
             self.note("STOPPED", text)
 
     def of_table(self, table):
-        """Is it a page of that table which is damaged?"""
+        """Returns whether the damaged page is one of that table."""
         return self.damage.name == "z_" + table
 
     def read(self, conn, table, right, when):
-        """All rows of a zheap table, by two ways, against what is right."""
+        """Reads a zheap table by sequential and by index scan; notes differences from the right rows."""
         for way in ("on", "off"):
             with conn.cursor() as cursor:
                 if not conn.autocommit:
@@ -412,7 +422,7 @@ class Trial:
             missing = set(right) - {row[1] for row in rows}
             double = len(rows) - len({row[1] for row in rows})
             if self.of_table(table) and self.damage.how in ("stale", "zeroed"):
-                # as on heap
+                # the same happens with a heap table
                 wrong = [row for row in wrong if not row[0].startswith(f"({self.damage.block},")]
                 missing = {key for key in missing if self.damage.block not in self.state.places[table, key]}
                 double = 0
@@ -421,7 +431,7 @@ class Trial:
                           f"{len(missing)} missing {sorted(missing)[:3]}, {double} double")
 
     def check(self, conn, when):
-        """zundo.check of everything."""
+        """Runs zundo.check on all tables; notes if it finds nothing though reading has raised an error."""
         found = 0
         for name in CHECKED:
             with conn.cursor() as cursor:
@@ -438,11 +448,11 @@ class Trial:
             self.note("UNSEEN", f"{when}: zundo.check finds nothing, but {self.told}")
 
     def others(self, cluster, database, when):
-        """Tables that need none of the undo there is: all can be done with them. z_ and h_ alike, or neither."""
+        """Checks that tables that need no undo can be read and changed."""
         if self.of_table("calm"):
             return
         twins = "zh" if database == "postgres" else "z"
-        conn = connect(cluster, database)
+        conn = cluster.connect(database)
         with conn.cursor() as cursor:
             cursor.execute("SET enable_seqscan = on; SET enable_bitmapscan = on")
             for transaction in (("SELECT count(n), count(pad) FROM @calm",), ("VACUUM @calm",),
@@ -465,7 +475,7 @@ class Trial:
         conn.close()
 
     def compare_all(self, conn, when):
-        """All tables in a snapshot of now."""
+        """Compares all zheap tables with their heap tables, with a new snapshot."""
         self.told = None
         for table in TABLES:
             with conn.cursor() as cursor:
@@ -473,7 +483,7 @@ class Trial:
             self.read(conn, table, right, when)
 
     def live(self):
-        """Under the running server, where transactions are open and a snapshot is old."""
+        """Damages the page while the server runs, reads all with new and with old snapshots, and restores the page."""
         state = self.state
         self.damage.inflict()
         try:
@@ -491,14 +501,14 @@ class Trial:
             self.damage.mend()
             state.evict()
         seen = set(self.seen)
-        self.compare_all(state.admin, "live, the page is itself again")
+        self.compare_all(state.admin, "live, the page is restored")
         self.state.spoilt = set(self.seen) != seen or self.told is not None
-        # a zeroed table page passes for a new one: what hung on it, its overflow page for one, may have been given back
+        # a zeroed table page looks like a new one, so its overflow page, for example, may have been freed
         if self.state.spoilt and not (self.damage.kind == "table" and self.damage.how == "zeroed"):
-            self.note("SILENT", f"live, what was seen of it stays when the page is itself again: {self.told}")
+            self.note("SILENT", f"live, there are still faults after the page has been restored: {self.told}")
 
     def cold(self):
-        """After a kill -9: start, roll back, continue, stop, start."""
+        """Damages the page after a kill -9; starts the server, lets it roll back, changes all, restarts it."""
         cluster = self.state.cluster
         self.state.thaw()
         self.damage.inflict()
@@ -506,7 +516,7 @@ class Trial:
             cluster.start(timeout=30)
         except ClusterError as error:
             raise Down(f"the server does not start: {error}") from error
-        conn = connect(cluster)
+        conn = cluster.connect()
         self.compare_all(conn, "after the start")
         self.others(cluster, "postgres", "after the start")
         self.others(cluster, "other", "after the start")
@@ -533,12 +543,12 @@ class Trial:
         if cluster.postmaster() is not None:
             raise Down("the server does not stop")
         cluster.start(timeout=30)
-        conn = connect(cluster)
+        conn = cluster.connect()
         self.compare_all(conn, "started again")
         conn.close()
 
     def write(self, conn):
-        """Change everything, both kinds or neither."""
+        """Changes all pairs of tables in the same way; if an error occurs, neither table of the pair."""
         for table in TABLES:
             for sql in ("UPDATE @ SET n = n + 1 WHERE id % 2 = 0", "DELETE FROM @ WHERE id % 11 = 0", "UPDATE @ SET pad = pad || 'w' WHERE id % 3 = 1"):
                 if self.of_table(table) and self.damage.how in ("stale", "zeroed"):
@@ -560,7 +570,7 @@ class Trial:
                         self.error(error, f"change of z_{table}")
 
     def result(self):
-        """The worst that was seen."""
+        """Returns the worst result."""
         for what in FAULTS + ("told",):
             if what in self.seen:
                 return what
@@ -568,7 +578,7 @@ class Trial:
 
 
 def settle(conn, seconds=2.0):
-    """Until the worker has undone what is aborted, or for a while, as it may not be able to."""
+    """Waits until the worker has undone aborted transactions, but no longer than seconds: damage may prevent it."""
     deadline = time.time() + seconds
     with conn.cursor() as cursor:
         while time.time() < deadline:
@@ -584,7 +594,7 @@ def settle(conn, seconds=2.0):
 
 
 def run_trial(state, number, mode, options):
-    """One damage; its result."""
+    """Runs one trial; returns (damage, result)."""
     rng = random.Random(f"{state.seed}/{number}")
     trial = Trial(state, Damage(state, rng, options.only))
     hung = threading.Timer(PATIENCE, lambda: (trial.note("CRASH", f"no answer for {PATIENCE} s"), state.cluster.kill()))
@@ -611,22 +621,22 @@ def run_trial(state, number, mode, options):
 
 
 def parse_options():
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--bindir", required=True, help="programs of a server that has zundo installed")
+    parser.add_argument("--bindir", required=True, help="folder of the programs of a server that has zundo installed")
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--per-state", type=int, default=100, help="trials with one state; half of them live")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--trial", type=int, default=None, help="only this one of the seed")
+    parser.add_argument("--trial", type=int, default=None, help="only the trial of this number")
     parser.add_argument("--mode", choices=("live", "cold"), default=None)
-    parser.add_argument("--only", action="append", default=[], metavar="PAGE:DAMAGE", help="nothing but this (overflow:stale, for example)")
-    parser.add_argument("--verbose", action="store_true", help="a line for each trial")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster there if a trial fails")
+    parser.add_argument("--only", action="append", default=[], metavar="PAGE:DAMAGE", help="only this kind, for example overflow:stale")
+    parser.add_argument("--verbose", action="store_true", help="print a line for each trial")
+    parser.add_argument("--keep", action="store_true", help="do not remove the cluster if a trial fails")
     return parser.parse_args()
 
 
 def trials_of(options, seed, count, counts):
-    """The trials of one state; was there a fault?"""
+    """Makes one state and runs its trials; returns whether there was a fault."""
     state = State(options, seed)
     bad = False
     try:
@@ -657,7 +667,7 @@ def trials_of(options, seed, count, counts):
 
 
 def show(counts):
-    """A table of what was damaged, how, and what was seen."""
+    """Prints a table of the numbers of trials by kind of page, damage and result."""
     results = FAULTS + ("told", "right")
     print(f"{'page':10}{'damage':10}" + "".join(f"{r:>9}" for r in results))
     for kind, how in sorted({key[:2] for key in counts}):
@@ -665,7 +675,7 @@ def show(counts):
 
 
 def main():
-    """The exit status tells whether nothing was silent, stopped or down."""
+    """Runs the trials; returns the exit status, 1 if there was a fault."""
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = options.seed if options.seed is not None else int(time.time()) % 1000000

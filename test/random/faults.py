@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Makes every fault point in turn raise an error, and then kill its process, under load and beside a standby.
+"""Makes every fault point raise an error, and then kill its process, under load, with a standby.
 
-The load is that of twins.py, and one more session runs the statements that are rare there. Each fault point of
-common/fault.c is switched on for the whole server until the first process has reached it: first as an error
-(a PANIC in a critical section), then as a SIGKILL. Afterwards the twins must be equal on the primary and on
-the standby, zundo.check must find nothing, and all open transactions must end. A point that no process reaches
-is reported as a fault of this program; with --points it is only mentioned.
+The load is that of twins.py, and one more session runs statements that are rare there. Each fault point of
+common/fault.c is set for all processes until the first one has reached it: first with an error (a PANIC in a
+critical section), then with a SIGKILL. Afterwards the twins must be equal on the primary and on the standby,
+zundo.check must find nothing, and all open transactions must end. A point that no process reaches counts as a
+fault, too; with --points it is only mentioned.
 
     faults.py --bindir DIR [--points N] [--seed N] [NAME...]
 """
@@ -14,6 +14,7 @@ import argparse
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -26,13 +27,14 @@ import twins  # noqa: E402  (same directory)
 from cluster import Cluster, ClusterError  # noqa: E402
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "common", "fault.c")
-# come to by the first process that needs a database's logs
+# reached only by the first process that accesses a database's undo logs after a start
 AT_THE_START = ("undo-load",)
-# nobody comes to these without an index of access method zbtree
-OF_ZBTREE = ("keys-due", "key-found", "keys-cleaned")
-# only a log of an idle session is taken, if it keeps a file that is mostly free from being cut off
+# reached only with indexes of access method zbtree
+OF_ZBTREE = ("keys-due", "key-found", "keys-judged", "stale-judged", "keys-cleaned", "keys-taken", "entries-judged",
+             "marks-cleared")
+# reached only if there is an idle session whose log another session needs, or keeps the file from being truncated
 OF_IDLE = ("taking-log",)
-# SQLSTATE 53100 is an error that the load expects
+# disk: an error with SQLSTATE 53100, which the load expects
 ACTIONS = ("disk", "crash")
 SETTINGS = """
 shared_buffers = 2MB
@@ -55,12 +57,12 @@ INSERT INTO crowd SELECT g, 0, repeat('p', 100) FROM generate_series(1, 700) g;
 INSERT INTO rare SELECT g, g, md5(g::text) FROM generate_series(1, 2000) g;
 """
 RARE = (
-    # much undo, which is given back, and cut off
+    # makes much undo, which is then discarded and truncated
     "UPDATE rare SET pad = md5(pad) || md5(id::text)",
     "BEGIN; UPDATE rare SET pad = left(pad, 32), k = k + 1; ROLLBACK",
-    # changed again and again in one transaction, for a trigger at its end
+    # changes rows several times in one transaction, for a deferred trigger
     "BEGIN; UPDATE rare SET k = k + 1 WHERE id < 300; UPDATE rare SET k = k + 1 WHERE id < 300; UPDATE rare SET k = k - 2 WHERE id < 300; COMMIT",
-    # index entries of versions that nobody needs
+    # makes stale index entries
     "UPDATE rare SET k = k + 1 WHERE id BETWEEN 500 AND 900",
     "DELETE FROM rare WHERE id % 9 = 0",
     "INSERT INTO rare SELECT g, g, 'again' FROM generate_series(9, 2000, 9) g ON CONFLICT DO NOTHING",
@@ -68,15 +70,15 @@ RARE = (
     "SELECT count(*) FROM (SELECT 1 FROM rare WHERE id < 200 FOR KEY SHARE) x",
     "SELECT count(*) FROM (SELECT 1 FROM rare WHERE id < 200 FOR UPDATE) x",
     "SELECT zundo.discard()",
-    # rewritten while a snapshot needs old versions
+    # rewrites a table while a snapshot needs old versions
     "HOLD; UPDATE rare SET pad = pad || 'x' WHERE id % 50 = 0; ALTER TABLE rare SET TABLESPACE side; ALTER TABLE rare SET TABLESPACE pg_default",
-    # more transactions than a full page has room for
+    # more transactions than a full page has slots for
     "CROWD",
 )
 
 
 def leave_idle(ctx, dsn):
-    """Sessions whose logs lie at the end of a large file do nothing for some seconds."""
+    """Keeps sessions idle whose undo logs have the last extents of a large file, again and again."""
     while not ctx.stop.is_set():
         conns = []
         try:
@@ -91,7 +93,7 @@ def leave_idle(ctx, dsn):
             for _ in range(8):
                 writer.execute("UPDATE idle SET a = a + 1, pad = reverse(pad)")
             for number, owner in enumerate(owners):
-                # so much that the log's last extent is a new one
+                # so much that the session's log takes a new extent
                 owner.execute("SET zundo.undo_compression = none")
                 owner.execute(f"UPDATE idle SET pad = reverse(pad) WHERE a % {len(owners)} = {number}")
             old.execute("COMMIT")
@@ -105,14 +107,14 @@ def leave_idle(ctx, dsn):
 
 
 def fault_points():
-    """Their names."""
+    """Returns the names of the fault points in common/fault.c."""
     with open(SOURCE, encoding="utf-8") as source:
         array = re.search(r"fault_points\[\] = \{(.*?)\n\};", source.read(), re.S).group(1)
     return re.findall(r'^\t"([a-z-]+)"', array, re.M)
 
 
 class Armed:
-    """The setting for all processes of a server, which may be down."""
+    """The setting zundo.fault for all processes of a server."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -122,7 +124,7 @@ class Armed:
             conf.write("include_if_exists 'fault.conf'\n")
 
     def write(self, spec):
-        """For processes that begin, and those there are."""
+        """Sets zundo.fault, or resets it if spec is empty. The server need not be running."""
         with open(self.path + ".new", "w", encoding="utf-8") as conf:
             conf.write(f"zundo.fault = '{spec}'\n" if spec else "")
         os.chmod(self.path + ".new", 0o644)
@@ -136,9 +138,9 @@ class Armed:
 
 
 def provoke(ctx, dsn, rng):
-    """What the twins' load does rarely."""
+    """Runs the statements of RARE until the load ends."""
     while not ctx.stop.is_set():
-        conn = twins.connect(dsn, ctx)
+        conn = twins.connect_unless_stopped(dsn, ctx)
         if conn is None:
             return
         try:
@@ -169,7 +171,7 @@ def provoke(ctx, dsn, rng):
 
 
 def crowd(dsn):
-    """Sixteen sessions change rows of one page."""
+    """Makes sixteen sessions change rows of one page at the same time."""
     conns = []
     try:
         for number in range(16):
@@ -181,8 +183,8 @@ def crowd(dsn):
             conn.close()
 
 
-def hit(cluster, start, point, action):
-    """Has a process come to the point?"""
+def was_reached(cluster, start, point, action):
+    """Returns whether the log, from position start on, says that a process has reached the point."""
     with open(cluster.log, "rb") as log:
         log.seek(start)
         text = log.read().decode("utf-8", "replace")
@@ -190,7 +192,7 @@ def hit(cluster, start, point, action):
 
 
 def without_panics(lines, point):
-    """The lines but those about a PANIC at the point."""
+    """Returns the lines without those about a PANIC at the point."""
     panic = f'PANIC:  zundo fault point "{point}"'
     dead = {re.search(r"\[(\d+)\]", line).group(1) for line in lines if panic in line}
     return [line for line in lines if panic not in line and
@@ -198,7 +200,10 @@ def without_panics(lines, point):
 
 
 def one_point(cluster, ctx, armed, point, action, number, options):
-    """Load until somebody has come to the point; then everything is right. False: nobody came."""
+    """Runs the load until a process has reached the point, then checks everything; raises twins.Broken.
+
+    Returns False if no process has reached the point within options.seconds.
+    """
     ctx.stop.clear()
     standby = ctx.standby
     clients = [twins.Client(ctx, n, options.seed * 1000 + number) for n in range(4)]
@@ -215,12 +220,12 @@ def one_point(cluster, ctx, armed, point, action, number, options):
         cluster.kill()
         cluster.start()
     deadline = time.time() + options.seconds
-    came = False
-    while not came and time.time() < deadline and not ctx.stop.is_set():
+    reached = False
+    while not reached and time.time() < deadline and not ctx.stop.is_set():
         time.sleep(0.1)
-        came = hit(cluster, start, point, action)
+        reached = was_reached(cluster, start, point, action)
     armed.write("")
-    if came:
+    if reached:
         ctx.stop.wait(1)
     ctx.stop.set()
     for thread in threads:
@@ -232,8 +237,7 @@ def one_point(cluster, ctx, armed, point, action, number, options):
     cluster.wait_until_up()
     what = f"after {point}:{action}"
     twins.verify(cluster.dsn(), ctx, what)
-    conn = psycopg2.connect(cluster.dsn())
-    conn.autocommit = True
+    conn = cluster.connect()
     with conn.cursor() as cursor:
         cursor.execute("SELECT * FROM zundo.check('rare')")
         found = cursor.fetchall()
@@ -245,20 +249,20 @@ def one_point(cluster, ctx, armed, point, action, number, options):
     faults = without_panics(cluster.new_faults(), point) + standby.faults()
     if faults:
         raise twins.Broken(f"{what}: server log: {faults[:5]}")
-    return came
+    return reached
 
 
 def parse_options():
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--bindir", required=True, help="programs of a server that has zundo installed, built for tests")
-    parser.add_argument("--points", type=int, default=None, help="so many of them, chosen by the seed; default: all")
-    parser.add_argument("--seconds", type=float, default=30, help="longest time until somebody comes to a point")
+    parser.add_argument("--bindir", required=True, help="folder of the programs of a server that has zundo installed, built for tests")
+    parser.add_argument("--points", type=int, default=None, help="number of points, chosen by the seed; default: all")
+    parser.add_argument("--seconds", type=float, default=30, help="longest time until a process reaches a point")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
-    parser.add_argument("--keep", action="store_true", help="leave the cluster there if something fails")
+    parser.add_argument("--keep", action="store_true", help="do not remove the cluster if something fails")
     parser.add_argument("names", nargs="*", help="only these points")
     options = parser.parse_args()
-    # what twins.py asks its options for
+    # the options that twins.py needs
     options.clients = 4
     options.prepare = True
     options.faults = options.trouble = options.no_janitor = options.whole_pages = False
@@ -266,7 +270,7 @@ def parse_options():
 
 
 def main():
-    """The exit status tells whether all went well."""
+    """Runs the rounds; returns the exit status."""
     options = parse_options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     points = options.names or fault_points()
@@ -283,25 +287,24 @@ def main():
     try:
         os.mkdir(os.path.join(cluster.root, "side"))
         if cluster.user:
-            twins.shutil.chown(os.path.join(cluster.root, "side"), cluster.user)
+            shutil.chown(os.path.join(cluster.root, "side"), cluster.user)
         armed = Armed(cluster)
         cluster.start()
-        conn = psycopg2.connect(cluster.dsn())
-        conn.autocommit = True
+        conn = cluster.connect()
         with conn.cursor() as cursor:
             cursor.execute(f"CREATE TABLESPACE side LOCATION '{cluster.root}/side'")
             cursor.execute(twins.set_up(90, ctx.zbtree) + RARE_SETUP)
         conn.close()
-        standby = ctx.standby = twins.Copy(cluster, "standby", random.Random(options.seed))
+        standby = ctx.standby = twins.Copy(cluster, "standby")
         standby.start([f"primary_conninfo = 'host={cluster.root} port=5432 user=postgres'"], "standby.signal")
         for number, (point, action) in enumerate(rounds):
             begin = time.time()
-            came = one_point(cluster, ctx, armed, point, action, number, options)
-            if not came:
+            reached = one_point(cluster, ctx, armed, point, action, number, options)
+            if not reached:
                 never.append(f"{point}:{action}")
-            print(f"{point}:{action}: {'all is right' if came else 'NOBODY CAME'}, {time.time() - begin:.1f} s", flush=True)
+            print(f"{point}:{action}: {'no fault' if reached else 'NOT REACHED'}, {time.time() - begin:.1f} s", flush=True)
         failed = bool(never) and options.points is None
-        print(f"{len(rounds) - len(never)} faults, all is right after each" + (f"; nobody came to {', '.join(never)}" if never else ""))
+        print(f"{len(rounds) - len(never)} fault points, no fault after each" + (f"; not reached: {', '.join(never)}" if never else ""))
         return 1 if failed else 0
     except (twins.Broken, ClusterError, psycopg2.Error) as error:
         print(f"FAILED seed {options.seed}, {point}:{action}: {error}\n{'; '.join(ctx.problems[:5])}\n{cluster.log_tail(30)}", flush=True)

@@ -1,24 +1,25 @@
 #!/usr/bin/python3
-"""Random statements against the database of PostgreSQL's regression suite, with zheap tables.
+"""Runs random statements on the database of PostgreSQL's regression suite, with zheap tables.
 
 The suite is run first and creates the database, with access method zheap for every
 table. Then the following run at the same time:
 
-    sqlsmith     makes statements from the catalog and runs them,
-    writers      run the same statements and simpler ones of our own in transactions:
-                 all isolation levels, savepoints, row locks, two phases, timeouts,
+    sqlsmith     makes statements from the catalog and runs them
+    writers      run statements of sqlsmith and of this program in transactions of all
+                 isolation levels, with savepoints, row locks, two phases, timeouts
     readers      keep snapshots and read the tables again: their sums must not change,
-                 index and sequential scans must agree,
-    maintenance  VACUUM of all kinds, CLUSTER, REINDEX, index builds, moves to a tablespace, rewrites,
-    canceller    cancels and terminates whatever runs, also the workers,
-    miser        limits the memory of sessions while they run statements.
+                 index and sequential scans must agree
+    maintenance  VACUUM of all kinds, CLUSTER, REINDEX, index builds, moves to a
+                 tablespace, rewrites
+    canceller    cancels and terminates sessions and workers
+    limiter      limits the memory of sessions while they run statements
 
 No process may crash, and no statement may fail with an internal error (SQLSTATE XX...)
 of zundo. At the end, and again after kill -9 and recovery with wal_consistency_checking,
 zundo.check() and amcheck must find nothing.
 
     fuzz.py --bindir DIR --minutes 10 --seed 1
-    fuzz.py --bindir DIR --base DIR        a cluster of an earlier run (--save-base), instead of the suite
+    fuzz.py --bindir DIR --base DIR        uses the database that --save-base has kept, instead of running the suite
 
 Needs the package sqlsmith, and a source tree of the server for its suite
 (tools/build-postgres keeps one). See README.md here.
@@ -41,7 +42,7 @@ import psycopg2
 import psycopg2.extensions
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, ClusterError, is_alive  # noqa: E402  (same directory)
+from cluster import Cluster, ClusterError, connect, is_alive  # noqa: E402  (same directory)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.dirname(os.path.dirname(HERE))
@@ -61,21 +62,21 @@ restart_after_crash = off
 idle_in_transaction_session_timeout = 120s
 """
 
-# Lines of the log: time, process, kind, SQLSTATE, application, level, SQLSTATE again, message; later where it comes from.
+# Lines of the log begin with time, process, kind, SQLSTATE and application. Then comes level, SQLSTATE and message, and
+# in a later line of the process the function, file and line that reported it.
 PROCESS_LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] ")
 MESSAGE_LINE = re.compile(r" (ERROR|FATAL|PANIC|LOG|WARNING|NOTICE):  (\w{5}): (.*)")
 LOCATION_LINE = re.compile(r" LOCATION:  (\w+), ([\w.]+):(\d+)")
 DEATH = re.compile(r"PANIC:|TRAP:|terminated by signal (?:4|6|7|8|11)\b|inconsistent page found")
 
-# Internal errors that sqlsmith provokes on heap as well, by calling functions with nonsense: the
-# functions that raise them.
+# Functions of the server that raise internal errors when sqlsmith calls SQL functions with nonsense, on heap as well.
 SERVERS_OWN = {
     "SetNextObjectId", "intervaltypmodleastfield", "intervaltypmodout", "coerce_type", "test_fdw_handler",
     "currtid_internal", "currtid_for_view", "ReplaceVarsFromTargetList_callback", "ReplaceVarFromTargetList",
     "MJExamineQuals", "check_float8_array", "pg_get_shmem_allocations_numa",
 }
 
-# Fault points at which an error may come.
+# Fault points at which errors are raised.
 FAULTS = ["undo-extend", "undo-alloc", "converting-locks", "before-commit", "abort-callback"]
 
 
@@ -84,7 +85,7 @@ class Fault(Exception):
 
 
 class Shared:
-    """What the threads share: connection string, end of the run, counts, statements of sqlsmith."""
+    """Data that the threads share: options, the end of the run, counts, statements of sqlsmith."""
 
     def __init__(self, cluster, options):
         self.cluster = cluster
@@ -96,24 +97,22 @@ class Shared:
         self.lock = threading.Lock()
 
     def count(self, what, by=1):
-        """Count something for the report."""
+        """Adds to a count for the report."""
         with self.lock:
             self.counts[what] += by
 
     def fault(self, text):
-        """Something is wrong: note it, and end the run."""
+        """Notes and prints a fault, and ends the run."""
         with self.lock:
             self.faults.append(text)
         print(f"FAULT {text}", flush=True)
         self.stop.set()
 
     def connect(self, name):
-        """A connection in autocommit mode; None once the run is over."""
+        """Returns a connection that commits each statement; None once the run has ended."""
         while not self.stop.is_set():
             try:
-                conn = psycopg2.connect(self.cluster.dsn(DATABASE) + f" application_name='fuzz {name}'")
-                conn.autocommit = True
-                return conn
+                return connect(self.cluster.dsn(DATABASE) + f" application_name='fuzz {name}'")
             except psycopg2.Error:
                 if not is_alive(self.cluster.postmaster() or 0):
                     self.fault("the server is gone")
@@ -122,7 +121,7 @@ class Shared:
 
 
 def run_sql(conn, sql, rows=True):
-    """Run a statement; its rows, or None if it has none or they are not wanted."""
+    """Runs a statement; returns its rows, or None if it has none or rows is false."""
     with conn.cursor() as cursor:
         cursor.execute(sql)
         return cursor.fetchall() if rows and cursor.description else None
@@ -141,7 +140,7 @@ GROUP BY c.oid HAVING count(*) FILTER (WHERE a.attgenerated = '' AND a.attidenti
 """
 
 
-# A table that the suite does not have. What is done to it, readers of an old snapshot would rightly notice.
+# A table that the suite does not have. Readers leave it out, for an old snapshot may see the effect of DDL, as on heap.
 CHANGING = "fuzz_table"
 DDL = [f"ALTER TABLE {CHANGING} ADD COLUMN IF NOT EXISTS extra int DEFAULT 5",
        f"ALTER TABLE {CHANGING} ADD COLUMN IF NOT EXISTS extra text DEFAULT random()::text",
@@ -167,12 +166,12 @@ class Tables:
         self.changing = next(table for table in self.all if table[0] == CHANGING)
 
     def pick(self, rng):
-        """One table: (name, columns, B-tree indexes)."""
+        """Returns a random table: (name, columns, btree indexes)."""
         return rng.choice(self.indexed if self.indexed and rng.random() < 0.5 else self.all)
 
 
 def own_statement(tables, rng):
-    """A plain statement that has good chances to change rows."""
+    """Returns a simple statement that is likely to change rows."""
     name, columns, _ = tables.pick(rng) if rng.random() < 0.9 else tables.changing
     column, rows = rng.choice(columns), rng.choice([1, 1, 3, 20, 200, 200, 5000])
     some = f"ctid = ANY (ARRAY(SELECT ctid FROM ONLY {name} ORDER BY random() LIMIT {rows}))"
@@ -207,7 +206,7 @@ def own_statement(tables, rng):
 
 
 def end_transaction(shared, conn, rng, name):
-    """COMMIT, ROLLBACK or both phases."""
+    """Ends the transaction by COMMIT, ROLLBACK or PREPARE TRANSACTION; ends a prepared one, too."""
     if conn.get_transaction_status() == psycopg2.extensions.TRANSACTION_STATUS_INERROR:
         run_sql(conn, "ROLLBACK")
         shared.count("rollbacks")
@@ -231,16 +230,15 @@ def end_transaction(shared, conn, rng, name):
 
 
 def finish_prepared(shared, gid, how):
-    """COMMIT PREPARED or ROLLBACK PREPARED, whichever sessions are cancelled meanwhile."""
+    """Runs COMMIT PREPARED or ROLLBACK PREPARED until it has succeeded: its session may be cancelled meanwhile."""
     while True:
         try:
-            conn = psycopg2.connect(shared.cluster.dsn(DATABASE))
-            conn.autocommit = True
+            conn = shared.cluster.connect(DATABASE)
             run_sql(conn, f"{how} PREPARED '{gid}'")
             conn.close()
             return
         except psycopg2.errors.UndefinedObject:
-            return                  # done, though the answer did not reach us
+            return                  # an earlier attempt succeeded, though its answer was lost
         except psycopg2.Error:
             if not is_alive(shared.cluster.postmaster() or 0):
                 return
@@ -248,7 +246,7 @@ def finish_prepared(shared, gid, how):
 
 
 def one_statement(shared, conn, tables, rng):
-    """One statement of a writer; errors are expected, but the connection must survive them."""
+    """Runs one statement of a writer. Errors are expected; raises those with which the connection is lost."""
     sql = None
     if rng.random() < 0.5:
         try:
@@ -269,7 +267,7 @@ def one_statement(shared, conn, tables, rng):
 
 
 def writer(shared, tables, number):
-    """Transactions until the end."""
+    """Runs transactions until the run ends."""
     rng = random.Random(shared.options.seed * 1000 + number)
     conn = None
     while not shared.stop.is_set():
@@ -283,7 +281,7 @@ def writer(shared, tables, number):
                     f"SET zundo.fault = '{rng.choice(FAULTS) + ':error' if rng.random() < 0.15 else ''}'")
             run_sql(conn, f"BEGIN ISOLATION LEVEL {rng.choice(['READ COMMITTED', 'READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])}")
             for step in range(rng.choice([1, 2, 5, 10, 30])):
-                # each statement in a savepoint of its own: one that fails does not end the others
+                # a savepoint for each statement, so that errors do not end the transaction
                 run_sql(conn, f"SAVEPOINT s{step}")
                 one_statement(shared, conn, tables, rng)
                 failed = conn.get_transaction_status() == psycopg2.extensions.TRANSACTION_STATUS_INERROR
@@ -297,7 +295,7 @@ def writer(shared, tables, number):
 
 
 def recover(shared, conn, error):
-    """After an error: the session can continue after ROLLBACK, or is gone."""
+    """Rolls back after an error; closes the connection if that fails."""
     if conn is None or conn.closed:
         return
     shared.count(f"transactions ended by {error.pgcode}")
@@ -307,7 +305,7 @@ def recover(shared, conn, error):
         conn.close()
 
 
-# The sum of a table: as the planner likes, or from an index of the column if there is one.
+# The sum of a table, by any plan, or by an index of the column if there is one.
 SUM = "SELECT count(*), sum(hashtextextended(t::text, 0)::numeric) FROM ONLY {} t"
 ORDERED_SUM = "SELECT count(*), sum(hashtextextended(t::text, 0)::numeric) FROM (SELECT * FROM ONLY {} ORDER BY {}) t"
 PLANS = ["SET enable_seqscan = on; SET enable_sort = on; SET max_parallel_workers_per_gather = 0",
@@ -316,7 +314,7 @@ PLANS = ["SET enable_seqscan = on; SET enable_sort = on; SET max_parallel_worker
 
 
 def sums(shared, conn, snapshot, chosen, rng):
-    """Count and sum of each table under a snapshot; those that cannot be read are left out."""
+    """Returns {table: (count, sum, query)} under a snapshot; tables that cannot be read are left out."""
     found = {}
     for name, columns, _ in chosen:
         if shared.stop.is_set():
@@ -329,14 +327,14 @@ def sums(shared, conn, snapshot, chosen, rng):
             run_sql(conn, "COMMIT")
         except psycopg2.Error as error:
             recover(shared, conn, error)
-            # 42704: the keeper's session was ended, and its snapshot with it
+            # 42704: the session that exported the snapshot was terminated
             if conn.closed or error.pgcode == "42704":
                 break
     return found
 
 
 def reader(shared, tables, number):
-    """Keep a snapshot for a while; its reads always give the same."""
+    """Keeps a snapshot for a while and checks that reading the tables again gives the same; until the run ends."""
     rng = random.Random(shared.options.seed * 1000 + 500 + number)
     while not shared.stop.is_set():
         keeper, conn = shared.connect(f"keeper {number}"), shared.connect(f"reader {number}")
@@ -365,7 +363,7 @@ def reader(shared, tables, number):
 
 
 def maintenance(shared, tables):
-    """VACUUM, CLUSTER, REINDEX and the like, one after the other."""
+    """Runs VACUUM, CLUSTER, REINDEX and the like until the run ends."""
     rng = random.Random(shared.options.seed * 1000 + 900)
     conn = None
     while not shared.stop.is_set():
@@ -404,7 +402,7 @@ SELECT pid FROM pg_stat_activity WHERE {} AND (backend_type <> 'client backend'
 
 
 def canceller(shared):
-    """Cancel what runs, and terminate some of it."""
+    """Cancels and terminates random processes until the run ends."""
     rng = random.Random(shared.options.seed * 1000 + 901)
     conn = None
     while not shared.stop.is_set():
@@ -429,7 +427,7 @@ def canceller(shared):
 
 
 def data_size(pid):
-    """Bytes of private memory that a process may write, without its stack; 0 if it is gone."""
+    """Returns the bytes of private writable memory of a process, without its stack; 0 if it does not exist any more."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8") as status:
             return int(re.search(r"^VmData:\s*(\d+) kB", status.read(), re.M).group(1)) * 1024
@@ -438,9 +436,10 @@ def data_size(pid):
 
 
 def limit_memory(cluster, pid, size):
-    """Let a process allocate no more than size bytes. As the server's user: root may lack the right to do that.
+    """Limits the private memory of a process to size bytes; returns whether that succeeded.
 
-    Not the address space: its limit refuses pages to the stack as well, which kills the process.
+    Runs as the server's user, since root may lack the right. Does not limit the address space, since then the stack
+    could not grow, which kills the process.
     """
     command = ["prlimit", f"--pid={pid}", f"--data={size}:unlimited"]
     if cluster.user:
@@ -448,14 +447,14 @@ def limit_memory(cluster, pid, size):
     return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def miser(shared):
-    """Now and then one session gets no more memory than it has, for a moment."""
+def limiter(shared):
+    """Lets a random process allocate hardly any more memory for a moment, again and again until the run ends."""
     rng = random.Random(shared.options.seed * 1000 + 902)
     conn = None
     while not shared.stop.is_set():
         try:
             if conn is None or conn.closed:
-                conn = shared.connect("cutter")
+                conn = shared.connect("limiter")
                 if conn is None:
                     return
             victims = run_sql(conn, "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'fuzz writer%' "
@@ -478,7 +477,7 @@ def miser(shared):
 
 
 def smith(shared, number):
-    """Run sqlsmith with one seed after the other, and pass its statements on."""
+    """Runs sqlsmith with one seed after the other, and gives its statements to the writers; until the run ends."""
     seed = shared.options.seed * 100 + number * 10000000
     while not shared.stop.is_set():
         command = ["sqlsmith", f"--target={shared.cluster.dsn(DATABASE)}", f"--seed={seed}", "--dump-all-queries"]
@@ -500,7 +499,7 @@ def smith(shared, number):
 
 
 def pass_on(shared, sql):
-    """A statement of sqlsmith for the writers, those that write first."""
+    """Puts a statement of sqlsmith into the queue of the writers; if the queue is long, only one that writes."""
     shared.count("statements of sqlsmith")
     changes = re.match(r"\s*(insert|update|delete|merge|with)\b", sql) or "for update" in sql or "for share" in sql
     if changes or shared.statements.qsize() < 20:
@@ -511,7 +510,7 @@ def pass_on(shared, sql):
 
 
 def end_with_run(shared, process):
-    """End sqlsmith when the run ends."""
+    """Terminates sqlsmith when the run ends."""
     while process.poll() is None:
         if shared.stop.wait(0.5):
             process.terminate()
@@ -522,13 +521,13 @@ def end_with_run(shared, process):
 
 
 def major_version(options):
-    """Major version of the server, as text."""
+    """Returns the major version of the server, as text."""
     version = subprocess.run([os.path.join(options.bindir, "postgres"), "--version"], check=True, text=True, stdout=subprocess.PIPE)
     return re.search(r"(\d+)", version.stdout).group(1)
 
 
 def regress_folder(options):
-    """The server's regression suite, at a place that the server's user can read."""
+    """Returns the folder with the server's built regression suite; exits if there is none."""
     major = major_version(options)
     folder = options.regress or os.path.expanduser(f"~/.cache/zundo/pg{major}/src/src/test/regress")
     if not os.path.exists(os.path.join(folder, "parallel_schedule")) or not os.path.exists(os.path.join(folder, "regress.so")):
@@ -537,7 +536,7 @@ def regress_folder(options):
 
 
 def copy_regress(cluster, options):
-    """A copy of the suite beside the data directory, readable by the server's user; its path."""
+    """Copies the suite to where the server's user can read it; returns the path."""
     copy = os.path.join(cluster.root, "regress")
     shutil.copytree(regress_folder(options), copy, symlinks=True)
     subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
@@ -545,7 +544,7 @@ def copy_regress(cluster, options):
 
 
 def build_database(cluster, options):
-    """The server's regression suite, with all tables zheap."""
+    """Runs the server's regression suite, with all tables zheap; stops the server."""
     copy = copy_regress(cluster, options)
     output = os.path.join(cluster.root, "out")
     for made in (output, os.path.join(cluster.root, "space")):
@@ -555,8 +554,7 @@ def build_database(cluster, options):
     cluster.run(os.path.join(copy, "pg_regress"), f"--host={cluster.root}", "--port=5432", "--user=postgres", f"--bindir={options.bindir}",
                 f"--inputdir={copy}", f"--outputdir={output}", "--load-extension=zundo", f"--schedule={copy}/parallel_schedule",
                 f"--dlpath={copy}", "--max-concurrent-tests=20", check=False)
-    conn = psycopg2.connect(cluster.dsn(DATABASE))
-    conn.autocommit = True
+    conn = cluster.connect(DATABASE)
     run_sql(conn, "CREATE TABLESPACE fuzz_space LOCATION ''")
     if run_sql(conn, "SELECT 1 FROM pg_available_extensions WHERE name = 'amcheck'"):
         run_sql(conn, "CREATE EXTENSION amcheck")
@@ -565,9 +563,8 @@ def build_database(cluster, options):
 
 
 def check_everything(cluster, when):
-    """zundo.check of every table, amcheck of every B-tree; the faults found."""
-    conn = psycopg2.connect(cluster.dsn(DATABASE))
-    conn.autocommit = True
+    """Runs zundo.check on every table, and amcheck on every btree index of them; returns the faults."""
+    conn = cluster.connect(DATABASE)
     faults = []
     tables = run_sql(conn, "SELECT c.oid, c.oid::regclass::text FROM pg_class c JOIN pg_am m ON m.oid = c.relam "
                      "WHERE m.amname = 'zheap' AND c.relkind IN ('r', 'm') AND c.relpersistence <> 't'")
@@ -592,9 +589,8 @@ def check_everything(cluster, when):
 
 
 def wait_for_rollbacks(cluster, seconds=120):
-    """Until no aborted work is left; a fault if that never happens."""
-    conn = psycopg2.connect(cluster.dsn(DATABASE))
-    conn.autocommit = True
+    """Waits until aborted transactions are undone; returns a list of one fault if it takes too long, else []."""
+    conn = cluster.connect(DATABASE)
     for (gid,) in run_sql(conn, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
         run_sql(conn, f"ROLLBACK PREPARED '{gid}'")
     deadline = time.time() + seconds
@@ -609,7 +605,7 @@ def wait_for_rollbacks(cluster, seconds=120):
 
 
 def own_files():
-    """Names of our source files: an internal error from one of them is ours."""
+    """Returns the names of zundo's .c files, by which errors that it raises are recognized."""
     names = set()
     for folder, _, files in os.walk(SOURCES):
         if "/test" not in folder:
@@ -618,8 +614,8 @@ def own_files():
 
 
 def errors_of(log):
-    """The errors in the rest of a log: (SQLSTATE, message, function, file, line)."""
-    last = {}                   # the message whose place is still to come, of each process
+    """Yields (SQLSTATE, message, function, file, line) for each error in the rest of a log."""
+    last = {}                   # process -> its message for which the line with the function is still to come
     for line in log:
         process = PROCESS_LINE.match(line)
         if not process:
@@ -634,7 +630,7 @@ def errors_of(log):
 
 
 def read_log(cluster, offset):
-    """The log since an offset: the faults in it, and counts of what is worth a look."""
+    """Reads the log from an offset on; returns (faults, counts of errors to be shown)."""
     faults, seen, ours, known = [], collections.Counter(), own_files() - {"guc.c"}, set()
     with open(cluster.log, encoding="utf-8", errors="replace") as log:
         log.seek(offset)
@@ -643,8 +639,8 @@ def read_log(cluster, offset):
         for code, text, function, file, number in errors_of(log):
             if code.startswith("XX") or code == "53200" or file in ours:
                 seen[f"{code} {function}: {re.sub('[0-9]+', 'N', text)[:80]}"] += 1
-            asked_for = text.startswith("zundo fault point")
-            if code.startswith("XX") and not asked_for and function not in SERVERS_OWN and (function, number) not in known:
+            injected = text.startswith("zundo fault point")
+            if code.startswith("XX") and not injected and function not in SERVERS_OWN and (function, number) not in known:
                 known.add((function, number))
                 faults.append(f"server log: {code} from {function}, {file}:{number}: {text[:200]}")
     return faults, seen
@@ -654,27 +650,27 @@ def read_log(cluster, offset):
 
 
 def parse_options():
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--bindir", required=True, help="programs of a server that has zundo installed; best one with assertions")
+    parser.add_argument("--bindir", required=True, help="folder of the programs of a server that has zundo installed; best one with assertions")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
     parser.add_argument("--regress", help="the server's src/test/regress, built; default: that of tools/build-postgres")
     parser.add_argument("--base", help="data directory with the regression database, as --save-base left it")
-    parser.add_argument("--save-base", help="leave a copy of the data directory here, before the run")
+    parser.add_argument("--save-base", help="copy the data directory there before the run")
     parser.add_argument("--buffers", default="16MB", help="shared_buffers")
     parser.add_argument("--smiths", type=int, default=2, help="processes of sqlsmith")
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--readers", type=int, default=1)
     parser.add_argument("--no-maintenance", action="store_true")
     parser.add_argument("--no-cancel", action="store_true")
-    parser.add_argument("--no-memory", action="store_true", help="never deny memory")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster there if there is a fault")
+    parser.add_argument("--no-memory", action="store_true", help="do not limit the memory of processes")
+    parser.add_argument("--keep", action="store_true", help="do not remove the cluster if there is a fault")
     options = parser.parse_args()
     if options.seed is None:
         options.seed = int(time.time()) % 1000000
     if options.smiths > 0 and shutil.which("sqlsmith") is None:
-        parser.exit(2, "fuzz.py: the program sqlsmith is not there; it is in the package of that name (or run with --smiths 0)\n")
+        parser.exit(2, "fuzz.py: the program sqlsmith is missing; it is in the package of that name (or use --smiths 0)\n")
     return options
 
 
@@ -685,7 +681,7 @@ WHERE backend_type = 'client backend' AND state = 'active' AND clock_timestamp()
 
 
 def watch_for_stuck(shared):
-    """All statements have a timeout of at most 20 seconds: one that runs much longer does not let itself be cancelled."""
+    """Notes a fault if a statement runs much longer than its timeout, at most 20 s, so that it cannot be cancelled."""
     conn = shared.connect("clock")
     try:
         for row in run_sql(conn, STUCK) if conn is not None else []:
@@ -697,7 +693,7 @@ def watch_for_stuck(shared):
 
 
 def load(shared):
-    """Everything at once, for as long as asked, or until a fault."""
+    """Runs everything at the same time, for as long as the options say or until a fault."""
     conn = shared.connect("start")
     tables = Tables(conn)
     conn.close()
@@ -710,10 +706,10 @@ def load(shared):
     if not shared.options.no_cancel:
         threads.append(threading.Thread(target=canceller, args=(shared,)))
     if not shared.options.no_memory:
-        threads.append(threading.Thread(target=miser, args=(shared,)))
+        threads.append(threading.Thread(target=limiter, args=(shared,)))
     threading.excepthook = lambda death: shared.fault(f"{death.thread.name} of this program ended: {death.exc_type.__name__}: {death.exc_value}")
     for thread in threads:
-        thread.daemon = True        # one that hangs does not keep the program
+        thread.daemon = True        # one that hangs does not keep the program from ending
         thread.start()
     deadline, look = time.time() + shared.options.minutes * 60, 0
     while time.time() < deadline and not shared.stop.wait(1):
@@ -732,14 +728,14 @@ def load(shared):
 
 
 def new_cluster(options):
-    """An empty cluster."""
-    # 18's GiST replays other bytes on heap too
-    cons = "'zundo,heap,heap2,btree,hash,gin,spgist,brin'" if major_version(options) == "18" else "all"
-    return Cluster(options.bindir, SETTINGS + f"shared_buffers = {options.buffers}\nwal_consistency_checking = {cons}\n")
+    """Returns a new cluster."""
+    # not gist on 18: its replay makes other bytes, with heap tables as well
+    checked = "'zundo,heap,heap2,btree,hash,gin,spgist,brin'" if major_version(options) == "18" else "all"
+    return Cluster(options.bindir, SETTINGS + f"shared_buffers = {options.buffers}\nwal_consistency_checking = {checked}\n")
 
 
 def prepare_database(cluster, options):
-    """The regression database in the cluster: a saved one, or a new one."""
+    """Puts the regression database into the cluster: a saved one, or one that it makes with the suite."""
     if options.base:
         conf = os.path.join(cluster.data, "postgresql.conf")
         with open(conf, encoding="utf-8") as file:
@@ -750,11 +746,10 @@ def prepare_database(cluster, options):
             file.write(text)
         copy = copy_regress(cluster, options)
         cluster.start()
-        conn = psycopg2.connect(cluster.dsn(DATABASE))
-        # the suite's functions in C were in the other cluster's folder
+        conn = cluster.connect(DATABASE)
+        # the saved database names the C library of the suite in the other cluster's folder
         run_sql(conn, "SET allow_system_table_mods = on; UPDATE pg_proc SET probin = regexp_replace(probin, '^/.*/regress/', "
                 f"'{copy}/') WHERE probin ~ '^/.*/regress/'")
-        conn.commit()
         conn.close()
         cluster.stop()
     else:
@@ -764,7 +759,7 @@ def prepare_database(cluster, options):
 
 
 def fuzz(cluster, options):
-    """The run and the examinations after it; the faults."""
+    """Runs the load and the checks after it; returns the faults."""
     offset = os.path.getsize(cluster.log) if os.path.exists(cluster.log) else 0
     cluster.start()
     shared = Shared(cluster, options)
@@ -785,9 +780,9 @@ def fuzz(cluster, options):
 
 
 def main():
-    """One run; the exit status tells whether all went well."""
+    """Makes one run; returns the exit status."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # the cluster is removed on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # so that the cluster is removed
     print(f"seed {options.seed}", flush=True)
     for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGOPTIONS"):
         os.environ.pop(name, None)

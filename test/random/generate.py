@@ -8,7 +8,7 @@ SHOW = "id, a, left(b, 6) || length(b) || md5(b) AS b, c, e"
 
 
 class Table:
-    """A table of a history; it is the same on both sides."""
+    """A table of a history, which is the same on both sides."""
 
     def __init__(self, rng, name, flags):
         self.name = name
@@ -30,7 +30,8 @@ class Table:
             self.rows = rng.choice([2, 5, 9])
             self.indexes = ["(a)"]
         elif flags.zbtree:
-            for kind in rng.sample(["(a, id)", "(a) INCLUDE (e)", "(e DESC, a)", "(a DESC NULLS LAST, e)"], 2):
+            for kind in rng.sample(["(a, id)", "(a) INCLUDE (e)", "(e DESC, a)", "(a DESC NULLS LAST, e)",
+                                    "(a, id) WHERE e > 0", "(e) INCLUDE (a) WHERE a IN (0, 2)", "(id) WHERE a = 1 OR e IS NULL"], 3):
                 if kind not in self.indexes:
                     self.indexes.append(kind)
         self.extra = ""                 # further columns and constraints
@@ -38,7 +39,7 @@ class Table:
         self.leaves = [name]            # the tables with the rows
 
     def create(self, rng):
-        """Statements that make and fill the table."""
+        """Yields the statements that create and fill the table."""
         yield from self.create_relations()
         b, c = ("NULL", "NULL") if self.narrow else (f"txt({self.width} + g % 30, g)", "ARRAY[g % 5, g % 3]")
         yield (f"INSERT INTO {self.name} SELECT g, g % 7, {b}, {c}, "
@@ -47,16 +48,16 @@ class Table:
         yield from self.create_triggers(rng)
 
     def columns(self):
-        """Definitions of all columns and constraints."""
+        """Returns the definitions of all columns and constraints."""
         return (COLUMNS.replace("id int,", "id int PRIMARY KEY,") if self.key else COLUMNS) + self.extra
 
     def create_relations(self):
-        """The table itself."""
+        """Yields the statements that create the table, or a partitioned table with its partitions."""
         options = f" WITH (fillfactor = {self.fillfactor}, autovacuum_enabled = off)"
         yield f"CREATE {self.temp}TABLE {self.name} ({self.columns()}){options}{self.on_commit}"
 
     def create_indexes(self, rng):
-        """Its indexes."""
+        """Yields the statements that create its indexes."""
         for kind in self.indexes:
             self.serial += 1
             yield f"CREATE INDEX {self.name}_i{self.serial} ON {self.name} {kind}"
@@ -64,7 +65,7 @@ class Table:
             yield f"CREATE UNIQUE INDEX {self.name}_u ON {self.name} (e)"
 
     def create_triggers(self, rng):
-        """Triggers that note every change."""
+        """Yields the statements that create triggers, which note every change."""
         if self.trigger:
             for deferred in rng.choice([[False], [True], [False, True]]):
                 kind, name, when = ("CONSTRAINT ", "later", "DEFERRABLE INITIALLY DEFERRED ") if deferred else ("", "note", "")
@@ -75,24 +76,30 @@ class Table:
 class Generator:
     """Makes the steps of one history.
 
-    A step is a dictionary: s, the session (or -1 for a maintenance session);
-    sql; kind: read, lock (takes row locks), end, savepoint, ddl, zheap (only on
-    the zheap side); many: locks rows in no stated order.
+    A step is a dictionary. s: the session, -1 for the maintenance session. sql: the
+    statement. many: whether it locks several rows in an order that it does not
+    state. kind, which decides when it may run (Run.allowed in history.py):
+        begin, end, savepoint, set, read
+        lock            takes row locks
+        maintenance     VACUUM and the like
+        beside          runs while no session waits
+        ddl             runs while no session waits and at most one transaction is open
+        ddl-alone       runs while no session waits and no transaction is open
+        zheap           runs only on the zheap side
     """
 
     def __init__(self, rng, flags):
         self.rng = rng
         self.flags = flags
         self.tables = [self.new_table(f"t{n}") for n in range(1 if flags.locks else rng.choice([1, 1, 2, 3]))]
-        self.serial = 0
-        self.changes = flags.triggers
+        self.changes = flags.triggers   # is there a table for the changes that triggers note?
 
     def new_table(self, name):
-        """A table to be made."""
+        """Returns a random table."""
         return Table(self.rng, name, self.flags)
 
     def spec(self):
-        """What the history needs beside its steps; its tables are known by now."""
+        """Returns what the history needs in addition to its steps: sessions, set-up, length and so on."""
         rng = self.rng
         return {
             "sessions": 1 if self.flags.temp else self.flags.sessions,
@@ -104,7 +111,7 @@ class Generator:
         }
 
     def setup(self):
-        """Statements before the sessions start."""
+        """Yields the statements that run before the sessions start."""
         if self.changes:
             yield f"CREATE {'TEMP ' if self.flags.temp else ''}TABLE changes (tab text, op text, o text, n text)"
         for table in self.tables:
@@ -118,7 +125,7 @@ class Generator:
                     yield f"INSERT INTO {table.name}_child SELECT g, g, 0 FROM generate_series(1, {0 if table.on_commit else min(table.rows, 10)}) g"
 
     def text(self):
-        """An expression for the text column."""
+        """Returns an expression for the text column."""
         rng = self.rng
         kind = rng.random()
         if kind < 0.1:
@@ -132,11 +139,11 @@ class Generator:
         return f"txt({rng.choice([1, 5, 20, 60, 150, 400, 900, 1900])} + {rng.randint(0, 9)}, {rng.randint(0, 999)})"
 
     def number(self, table):
-        """A key that may exist."""
+        """Returns a key that may exist."""
         return self.rng.randint(1, max(3, int(table.rows * 1.1)))
 
     def values(self, key):
-        """One row of VALUES."""
+        """Returns one row of VALUES."""
         rng = self.rng
         a = rng.choice(["NULL", str(rng.randint(0, 9))])
         c = rng.choice(["NULL", "'{}'", f"ARRAY[{rng.randint(0, 5)}, {rng.randint(0, 5)}, {rng.randint(0, 5)}]"])
@@ -144,7 +151,7 @@ class Generator:
         return f"({key}, {a}, {self.text()}, {c}, {e})"
 
     def assignments(self, table, moves):
-        """The SET list of an UPDATE."""
+        """Returns the SET list of an UPDATE; moves: it may change the key."""
         rng = self.rng
         b = rng.choice(["b || 'y'", "left(b, length(b) / 2)", "b || b", "left(b, 10)", self.text(), self.text()])
         if "b || b" in b:
@@ -161,7 +168,7 @@ class Generator:
         return ", ".join(taken.values())
 
     def child_step(self, table):
-        """A change of one row that refers to a row of table."""
+        """Returns a change of one row that refers to a row of table."""
         rng = self.rng
         child, key, parent = f"{table.name}_child", rng.randint(1, 14), self.number(table)
         return rng.choice([f"INSERT INTO {child} VALUES ({key}, {parent}, 0)", f"DELETE FROM {child} WHERE id = {key}",
@@ -171,7 +178,7 @@ class Generator:
                            f"UPDATE {child} SET id = id + {rng.randint(1, 3)} WHERE id = {key}"])
 
     def where(self, table, one):
-        """A condition: of one row of a table with a key, or of several rows."""
+        """Returns a condition that is true for one row (if the table has a key) or for several rows."""
         rng = self.rng
         if one:
             if rng.random() < 0.08:
@@ -184,7 +191,7 @@ class Generator:
                            f"a BETWEEN 2 AND {rng.randint(2, 9)}"])
 
     def lock_step(self, made, table):
-        """A statement that locks rows, or changes one that others may have locked."""
+        """Returns a step that locks rows, or changes one that other sessions may have locked."""
         rng = self.rng
         k = rng.randint(1, table.rows)
         choice = rng.random()
@@ -205,7 +212,7 @@ class Generator:
         return {"s": -1, "sql": rng.choice(["SELECT zundo.discard()", "CHECK " + rng.choice(table.leaves)]), "kind": "zheap", "many": False}
 
     def key_step(self, made, table):
-        """A change of indexed columns that comes back to few values, or a read by one kind of scan, in the index's order."""
+        """Returns a step that changes indexed columns to one of few values, or reads by one kind of scan, in index order."""
         rng = self.rng
         name = table.name
         if rng.random() < 0.5:
@@ -214,7 +221,9 @@ class Generator:
             one = rng.random() < 0.7
             return made(f"UPDATE {name} SET {change} WHERE {self.where(table, one)}", "lock", not (one and table.key))
         low = rng.randint(-1, 3)
-        query = rng.choice([f"SELECT a, id FROM {name} WHERE a BETWEEN {low} AND {low + rng.randint(0, 3)} ORDER BY a, id",
+        query = rng.choice([f"SELECT a, id FROM {name} WHERE e > 0 AND a >= {low} ORDER BY a, id", f"SELECT e, a FROM {name} WHERE a = 2 AND e < 3 ORDER BY e",
+                            f"SELECT id FROM {name} WHERE a = 1 ORDER BY id DESC", f"SELECT id, a FROM {name} WHERE e IS NULL AND id > {low} ORDER BY id",
+                            f"SELECT a, id FROM {name} WHERE a BETWEEN {low} AND {low + rng.randint(0, 3)} ORDER BY a, id",
                             f"SELECT a, id FROM {name} WHERE a >= {low} ORDER BY a DESC, id DESC", f"SELECT a, id FROM {name} WHERE a IS NULL ORDER BY id",
                             f"SELECT e, a FROM {name} WHERE e <= {rng.randint(0, 3)} ORDER BY e DESC, a", f"SELECT e, a FROM {name} WHERE e > -5 ORDER BY e, a DESC",
                             f"SELECT a, e FROM {name} WHERE a = {low} ORDER BY e", f"SELECT a, e FROM {name} WHERE a > {low} ORDER BY a, e", f"SELECT min(a), max(a), count(a) FROM {name} WHERE a < 4",
@@ -224,11 +233,118 @@ class Generator:
         return made("SELECT " + ", ".join(f"by_{way}($q${query}$q$)" for way in ways), "read")
 
     def wide_step(self, session, state, table):
-        """A statement of wide.py, or nothing."""
+        """Returns a step of wide.py, or None."""
         return None
 
+    def insert_step(self, made, table, returning):
+        """Returns a step that inserts one row or several: by VALUES, COPY or SELECT."""
+        rng = self.rng
+        name = table.name
+        if rng.random() < 0.5:
+            key = rng.randint(1, int(table.rows * 1.5) + 3)
+            return made(f"INSERT INTO {name} VALUES {self.values(key)}{returning}", "lock")
+        if rng.random() < 0.4:
+            first = rng.randint(1, table.rows * 3)
+            rows = ", ".join(self.values(first + n) for n in range(rng.randint(2, 9)))
+            return made(f"INSERT INTO {name} VALUES {rows}{returning}", "lock", True)
+        if rng.random() < 0.4:
+            first = rng.randint(1, table.rows * 3)
+            rows = "".join(f"{first + n}\\t{rng.randint(0, 9)}\\t{'z' * rng.randint(0, 300)}\\t\\\\N\\t{n}\\n"
+                           for n in range(rng.randint(1, 20)))
+            return made(f"COPY {name} (id, a, b, c, e) FROM PROGRAM $$printf '{rows}'$$", "lock", True)
+        offset = rng.choice([1000, 2000, 300])
+        return made(f"INSERT INTO {name} (id, a, b, c, e) SELECT id + {offset}, a, b, c, e FROM {name} "
+                    f"WHERE {self.where(table, False)} ORDER BY id{returning}", "lock", True)
+
+    def update_step(self, made, table, one, returning):
+        """Returns a step that updates rows, or inserts or deletes them by an upsert or MERGE; one: mostly of one row."""
+        rng = self.rng
+        name = table.name
+        exact = one and table.key
+        if self.flags.on_conflict and rng.random() < 0.15 and table.key:
+            return made(f"INSERT INTO {name} VALUES {self.values(self.number(table))} ON CONFLICT (id) DO "
+                        + rng.choice(["NOTHING", f"UPDATE SET a = excluded.a, b = {name}.b || 'c'"])
+                        + (returning and returning + ", xmax = 0"), "lock")
+        if exact and rng.random() < 0.06:
+            return made(f"MERGE INTO {name} t USING (VALUES ({self.number(table)})) AS v (k) ON t.id = v.k "
+                        f"WHEN MATCHED AND t.a = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET {self.assignments(table, False)} "
+                        f"WHEN NOT MATCHED THEN INSERT (id, a, b) VALUES (v.k, 1, {self.text()})", "lock")
+        if not one and table.key and rng.random() < 0.4:
+            return made(f"UPDATE {name} t SET {self.assignments(table, False).replace('= b', '= t.b').replace('= a', '= t.a')} "
+                        f"FROM (SELECT id AS k FROM {name} WHERE {self.where(table, False)} ORDER BY id FOR NO KEY UPDATE) o "
+                        f"WHERE t.id = o.k", "lock", True)
+        return made(f"UPDATE {name} SET {self.assignments(table, True)} WHERE {self.where(table, one)}{returning}",
+                    "lock", not exact)
+
+    def fetch_step(self, made, table):
+        """Returns a step that opens, reads or closes a cursor."""
+        name = table.name
+        cursor = f"c{self.rng.randint(1, 2)}"
+        return made(self.rng.choice([
+            f"DECLARE {cursor} CURSOR FOR SELECT {SHOW} FROM {name} WHERE {self.where(table, False)}",
+            f"DECLARE {cursor} SCROLL CURSOR FOR SELECT {SHOW} FROM {name} ORDER BY id, a, md5(b), c, e",
+            f"FETCH {self.rng.randint(1, 4)} FROM {cursor}", f"FETCH ALL FROM {cursor}", f"FETCH ALL FROM {cursor}",
+            f"CLOSE {cursor}"]), "read")
+
+    def current_of_step(self, made, table):
+        """Returns a step that opens or reads a cursor of one row, or changes that row by WHERE CURRENT OF."""
+        rng = self.rng
+        name = table.name
+        cursor = f"w{rng.randint(1, 2)}"
+        return made(rng.choice([
+            f"DECLARE {cursor} CURSOR FOR SELECT id FROM {name} WHERE {self.where(table, True)}" + rng.choice([" FOR UPDATE", ""]),
+            f"FETCH 1 FROM {cursor}", f"FETCH 1 FROM {cursor}",
+            f"UPDATE {name} SET {self.assignments(table, True)} WHERE CURRENT OF {cursor}",
+            f"DELETE FROM {name} WHERE CURRENT OF {cursor}"]), "lock")
+
+    def other_step(self, made, table, choice):
+        """Returns a step of maintenance, a setting or DDL; choice, less than 0.765, decides which."""
+        rng = self.rng
+        name = table.name
+        if choice < 0.72:
+            # VACUUM FREEZE waits for the pins of cursors on heap, so it runs only while no transaction is open
+            sql = rng.choice([f"VACUUM {name}", f"VACUUM {name}", f"ANALYZE {name}", f"VACUUM (FREEZE) {name}"])
+            return {"s": -1, "sql": sql, "kind": "ddl-alone" if "FREEZE" in sql else "maintenance", "many": False}
+        if choice < 0.735:
+            return {"s": -1, "sql": rng.choice(["SELECT zundo.discard()", "CHECK " + rng.choice(table.leaves)]), "kind": "zheap", "many": False}
+        if choice < 0.75:
+            setting = rng.choice(["enable_seqscan", "enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan",
+                                  "enable_tidscan", "zundo.eager_rollback_pages", "enable_nestloop", "parallel"])
+            if setting == "parallel":
+                return made(f"SELECT set_config(name, '{rng.choice(['on', 'off', 'off'])}', false) FROM pg_settings "
+                            "WHERE name IN ('force_parallel_mode', 'debug_parallel_query')", "set")
+            value = rng.choice(["0", "1", "32"]) if setting.startswith("zundo") else rng.choice(["on", "off"])
+            return made(f"SET {setting} = {value}", "set")
+        if choice < 0.757:
+            return made(rng.choice([f"TRUNCATE {name}", f"ALTER TABLE {name} ADD COLUMN x{rng.randint(0, 99)} int DEFAULT {rng.randint(0, 9)}",
+                                    f"LOCK TABLE {name} IN SHARE MODE", f"CLUSTER {name} USING {name}_pkey",
+                                    f"ALTER TABLE {name} SET (fillfactor = {rng.choice([30, 90, 100])})"]), "ddl", True)
+        table.serial += 1
+        kind = rng.choice(["(a)", "USING hash (a)", "USING gin (c)", "USING brin (a)", "(e)", "(left(b, 10))"])
+        return {"s": -1, "sql": rng.choice([f"CREATE INDEX {name}_i{table.serial} ON {name} {kind}",
+                                            f"DROP INDEX {name}_i{rng.randint(1, table.serial)}", f"REINDEX TABLE {name}",
+                                            f"VACUUM FULL {name}"]),
+                "kind": "ddl-alone", "many": True}
+
+    def read_step(self, made, table):
+        """Returns a step that reads."""
+        rng = self.rng
+        name = table.name
+        return made(rng.choice([
+            f"SELECT {SHOW} FROM {name} WHERE {self.where(table, True)}",
+            f"SELECT {SHOW} FROM {name} WHERE {self.where(table, False)}",
+            f"SELECT {SHOW} FROM {name}",
+            f"SELECT md5({name}::text) FROM {name}",
+            f"SELECT count(*), count(a), sum(a), sum(e), sum(length(b)), max(id) FROM {name}",
+            f"SELECT id FROM {name} WHERE id BETWEEN {self.number(table)} AND 1200",
+            f"SELECT a, count(*) FROM {name} GROUP BY a",
+            f"SELECT x.id, y.id FROM {name} x JOIN {name} y ON y.id = x.id + 1 WHERE x.a = {rng.randint(0, 9)}",
+            f"SELECT count(*) FROM {name} WHERE a = {rng.randint(0, 9)}",
+            f"SELECT {SHOW} FROM {table.leaves[0]} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table.leaves[0]} WHERE {self.where(table, False)}))",
+        ]), "read")
+
     def step(self, session, state):
-        """A random statement of a session in some state; mostly one that can succeed."""
+        """Returns a random step for a session in some state (State in history.py), mostly one that can succeed."""
         rng = self.rng
         if state.failed and rng.random() < 0.85:
             ways = ["ROLLBACK", "COMMIT"] + [f"ROLLBACK TO {point}" for point in state.points] * 2
@@ -274,36 +390,9 @@ class Generator:
             return wide
         choice = rng.random()
         if choice < 0.14:
-            if rng.random() < 0.5:
-                key = rng.randint(1, int(table.rows * 1.5) + 3)
-                return made(f"INSERT INTO {name} VALUES {self.values(key)}{returning}", "lock")
-            if rng.random() < 0.4:
-                first = rng.randint(1, table.rows * 3)
-                rows = ", ".join(self.values(first + n) for n in range(rng.randint(2, 9)))
-                return made(f"INSERT INTO {name} VALUES {rows}{returning}", "lock", True)
-            if rng.random() < 0.4:
-                first = rng.randint(1, table.rows * 3)
-                rows = "".join(f"{first + n}\\t{rng.randint(0, 9)}\\t{'z' * rng.randint(0, 300)}\\t\\\\N\\t{n}\\n"
-                               for n in range(rng.randint(1, 20)))
-                return made(f"COPY {name} (id, a, b, c, e) FROM PROGRAM $$printf '{rows}'$$", "lock", True)
-            offset = rng.choice([1000, 2000, 300])
-            return made(f"INSERT INTO {name} (id, a, b, c, e) SELECT id + {offset}, a, b, c, e FROM {name} "
-                        f"WHERE {self.where(table, False)} ORDER BY id{returning}", "lock", True)
+            return self.insert_step(made, table, returning)
         if choice < 0.46:
-            if self.flags.on_conflict and rng.random() < 0.15 and table.key:
-                return made(f"INSERT INTO {name} VALUES {self.values(self.number(table))} ON CONFLICT (id) DO "
-                            + rng.choice(["NOTHING", "UPDATE SET a = excluded.a, b = t.b || 'c'".replace("t.b", f"{name}.b")])
-                            + (returning and returning + ", xmax = 0"), "lock")
-            if exact and rng.random() < 0.06:
-                return made(f"MERGE INTO {name} t USING (VALUES ({self.number(table)})) AS v (k) ON t.id = v.k "
-                            f"WHEN MATCHED AND t.a = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET {self.assignments(table, False)} "
-                            f"WHEN NOT MATCHED THEN INSERT (id, a, b) VALUES (v.k, 1, {self.text()})", "lock")
-            if not one and table.key and rng.random() < 0.4:
-                return made(f"UPDATE {name} t SET {self.assignments(table, False).replace('= b', '= t.b').replace('= a', '= t.a')} "
-                            f"FROM (SELECT id AS k FROM {name} WHERE {self.where(table, False)} ORDER BY id FOR NO KEY UPDATE) o "
-                            f"WHERE t.id = o.k", "lock", True)
-            return made(f"UPDATE {name} SET {self.assignments(table, True)} WHERE {self.where(table, one)}{returning}",
-                        "lock", not exact)
+            return self.update_step(made, table, one, returning)
         if choice < 0.54:
             if not one and rng.random() < 0.6:
                 one = True
@@ -318,56 +407,11 @@ class Generator:
             return made(f"SELECT {SHOW} FROM {name} WHERE {self.where(table, one)}{order} FOR {strength}{wait}",
                         "lock", not (exact or order))
         if choice < 0.67 and open_blocks:
-            self.serial += 1
-            cursor = f"c{rng.randint(1, 2)}"
-            return made(rng.choice([
-                f"DECLARE {cursor} CURSOR FOR SELECT {SHOW} FROM {name} WHERE {self.where(table, False)}",
-                f"DECLARE {cursor} SCROLL CURSOR FOR SELECT {SHOW} FROM {name} ORDER BY id, a, md5(b), c, e",
-                f"FETCH {rng.randint(1, 4)} FROM {cursor}", f"FETCH ALL FROM {cursor}", f"FETCH ALL FROM {cursor}",
-                f"CLOSE {cursor}"]), "read")
+            return self.fetch_step(made, table)
         if choice < 0.69 and open_blocks and table.key:
-            cursor = f"w{rng.randint(1, 2)}"
-            return made(rng.choice([
-                f"DECLARE {cursor} CURSOR FOR SELECT id FROM {name} WHERE {self.where(table, True)}" + rng.choice([" FOR UPDATE", ""]),
-                f"FETCH 1 FROM {cursor}", f"FETCH 1 FROM {cursor}",
-                f"UPDATE {name} SET {self.assignments(table, True)} WHERE CURRENT OF {cursor}",
-                f"DELETE FROM {name} WHERE CURRENT OF {cursor}"]), "lock")
-        if choice < 0.72:
-            # VACUUM FREEZE of heap waits for the pins of cursors: only when nothing is open
-            sql = rng.choice([f"VACUUM {name}", f"VACUUM {name}", f"ANALYZE {name}", f"VACUUM (FREEZE) {name}"])
-            return {"s": -1, "sql": sql, "kind": "ddl-alone" if "FREEZE" in sql else "maintenance", "many": False}
-        if choice < 0.735:
-            return {"s": -1, "sql": rng.choice(["SELECT zundo.discard()", "CHECK " + rng.choice(table.leaves)]), "kind": "zheap", "many": False}
-        if choice < 0.75:
-            setting = rng.choice(["enable_seqscan", "enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan",
-                                  "enable_tidscan", "zundo.eager_rollback_pages", "enable_nestloop", "parallel"])
-            if setting == "parallel":
-                return made(f"SELECT set_config(name, '{rng.choice(['on', 'off', 'off'])}', false) FROM pg_settings "
-                            "WHERE name IN ('force_parallel_mode', 'debug_parallel_query')", "set")
-            value = rng.choice(["0", "1", "32"]) if setting.startswith("zundo") else rng.choice(["on", "off"])
-            return made(f"SET {setting} = {value}", "set")
-        if choice < 0.757:
-            return made(rng.choice([f"TRUNCATE {name}", f"ALTER TABLE {name} ADD COLUMN x{rng.randint(0, 99)} int DEFAULT {rng.randint(0, 9)}",
-                                    f"LOCK TABLE {name} IN SHARE MODE", f"CLUSTER {name} USING {name}_pkey",
-                                    f"ALTER TABLE {name} SET (fillfactor = {rng.choice([30, 90, 100])})"]), "ddl", True)
+            return self.current_of_step(made, table)
         if choice < 0.765:
-            table.serial += 1
-            kind = rng.choice(["(a)", "USING hash (a)", "USING gin (c)", "USING brin (a)", "(e)", "(left(b, 10))"])
-            return {"s": -1, "sql": rng.choice([f"CREATE INDEX {name}_i{table.serial} ON {name} {kind}",
-                                                f"DROP INDEX {name}_i{rng.randint(1, table.serial)}", f"REINDEX TABLE {name}",
-                                                f"VACUUM FULL {name}"]),
-                    "kind": "ddl-alone", "many": True}
+            return self.other_step(made, table, choice)
         if choice < 0.775 and open_blocks and self.flags.prepare:
             return made("PREPARE TRANSACTION '@S@'", "end")
-        return made(rng.choice([
-            f"SELECT {SHOW} FROM {name} WHERE {self.where(table, True)}",
-            f"SELECT {SHOW} FROM {name} WHERE {self.where(table, False)}",
-            f"SELECT {SHOW} FROM {name}",
-            f"SELECT md5({name}::text) FROM {name}",
-            f"SELECT count(*), count(a), sum(a), sum(e), sum(length(b)), max(id) FROM {name}",
-            f"SELECT id FROM {name} WHERE id BETWEEN {self.number(table)} AND 1200",
-            f"SELECT a, count(*) FROM {name} GROUP BY a",
-            f"SELECT x.id, y.id FROM {name} x JOIN {name} y ON y.id = x.id + 1 WHERE x.a = {rng.randint(0, 9)}",
-            f"SELECT count(*) FROM {name} WHERE a = {rng.randint(0, 9)}",
-            f"SELECT {SHOW} FROM {table.leaves[0]} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table.leaves[0]} WHERE {self.where(table, False)}))",
-        ]), "read")
+        return self.read_step(made, table)

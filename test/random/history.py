@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Random histories of several sessions, run on heap and on zheap side by side.
+"""Runs random histories of several sessions on heap and on zheap, and compares them.
 
-The same statements are sent, one at a time, to a set of sessions with heap
-tables and to another set with zheap tables. After every step both sets must
-agree about which statements wait, which rows were returned (as multisets), and
-SQLSTATEs. At the end all tables must be equal, index scans must agree with
-sequential scans, and zundo.check() must find nothing.
+The same statements are sent, one at a time, to sessions with heap tables (the side
+h) and to sessions with zheap tables (the side z). After every step the same
+statements must wait on both sides, and rows (as multisets) and SQLSTATEs must be the
+same. At the end all tables must be equal, index scans must agree with sequential
+scans, and zundo.check() must find nothing.
 
     history.py --bindir DIR --minutes 10            a private server
     history.py --dsn 'host=/tmp ...' --minutes 10   a server that preloads zundo
@@ -14,10 +14,9 @@ sequential scans, and zundo.check() must find nothing.
     history.py --bindir DIR --temp                  temporary tables, of one session
     history.py --bindir DIR --wide all              also partitions, cursors, MERGE, rewrites and more (wide.py)
 
-The result of some statements depends on the physical order of rows: a statement
-that locks many rows without ORDER BY, or several sessions that stop waiting at
-the same time. A difference there ends the history as "ambiguous": everything is
-rolled back and only the final contents are compared.
+Some results depend on the physical order of rows, or on which of several waiting
+sessions continues first. A difference there ends the history as "ambiguous": all
+transactions are rolled back, and only the final contents are compared.
 """
 
 import argparse
@@ -35,7 +34,7 @@ import psycopg2
 import psycopg2.extensions
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster  # noqa: E402  (same directory)
+from cluster import Cluster, connect  # noqa: E402  (same directory)
 from generate import SHOW, Generator  # noqa: E402
 from wide import FEATURES, WIDE_HELPERS, WideGenerator  # noqa: E402
 import zbtree_side  # noqa: E402
@@ -43,7 +42,7 @@ import zbtree_side  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIDES = ("h", "z")
 HANG_SECONDS = 40
-PIN_SECONDS = 8                 # VACUUM waits 5 s for a lock to truncate
+PIN_SECONDS = 8                 # more than the 5 s for which VACUUM waits for the lock to truncate a table
 DEADLOCK = "40P01"
 NOT_SUPPORTED = "0A000"
 
@@ -60,13 +59,14 @@ END $$;
 
 
 class Clock:
-    """Seconds that this program ran: time in which it was stopped (SIGSTOP) does not count."""
+    """Returns, when called, the seconds that this program has run, not counting time in which it was stopped."""
 
     def __init__(self):
         self.last = time.monotonic()
         self.total = 0.0
 
     def __call__(self):
+        """Returns the seconds. Of the time between two calls at most five seconds count."""
         now = time.monotonic()
         self.total += min(now - self.last, 5.0)
         self.last = now
@@ -77,18 +77,22 @@ clock = Clock()
 
 
 class Difference(Exception):
-    """The two sides disagree, or the zheap side is damaged."""
+    """The two sides differ, or the zheap side is damaged."""
 
 
 class Ambiguous(Exception):
-    """The history came to a point after which the sides may rightly differ."""
+    """The history has come to a point after which the sides may differ without a fault."""
 
 
 # --- how it is run ----------------------------------------------------------
 
 
 class Session:
-    """An asynchronous connection: at most one statement under way."""
+    """An asynchronous connection, on which at most one statement runs.
+
+    result is that of the last statement: ("ok", tag, sorted rows), ("error", SQLSTATE, message),
+    ("lost", message, None), or None while the statement runs.
+    """
 
     def __init__(self, dsn, setup):
         self.conn = psycopg2.connect(dsn, async_=1)
@@ -105,7 +109,7 @@ class Session:
                 raise Difference(f"{statement}: {self.result}")
 
     def start(self, sql):
-        """Send a statement."""
+        """Sends a statement."""
         self.result = None
         self.busy = True
         try:
@@ -115,7 +119,7 @@ class Session:
             self.finish(error)
 
     def finish(self, error):
-        """Note how the statement ended."""
+        """Sets result; error is that of the statement, or None."""
         self.busy = False
         if error is not None:
             if error.pgcode is None or self.conn.closed:
@@ -127,7 +131,7 @@ class Session:
         self.result = ("ok", self.cursor.statusmessage, sorted(repr(row) for row in self.rows))
 
     def pump(self):
-        """Let the connection proceed; is the statement done?"""
+        """Processes what the server has sent; returns whether the statement has ended."""
         if not self.busy:
             return True
         try:
@@ -144,7 +148,7 @@ class Session:
         return False
 
     def wait(self, timeout=HANG_SECONDS):
-        """Until the statement is done; False after timeout."""
+        """Waits until the statement has ended; returns False if it has not within timeout seconds."""
         deadline = clock() + timeout
         while not self.pump():
             left = deadline - clock()
@@ -154,7 +158,7 @@ class Session:
         return True
 
     def close(self):
-        """Forget the connection."""
+        """Closes the connection."""
         try:
             self.conn.close()
         except psycopg2.Error:
@@ -162,7 +166,7 @@ class Session:
 
 
 class Side:
-    """The sessions of one access method."""
+    """The sessions of one access method. waiting: the numbers of those that wait for another session."""
 
     def __init__(self, name, dsn, access_method, sessions, setup, extra, temp, zbtree=False):
         self.name = name
@@ -175,28 +179,30 @@ class Side:
         setup = [self.own(statement) for statement in setup]
         self.sessions = {}
         self.waiting = set()
-        self.pids = []                   # of both sides: CREATE INDEX CONCURRENTLY waits for all old snapshots
-        self.twins = {}                  # pids of the other side's sessions: two VACUUMs wait for each other for a moment
+        self.pids = []                  # of the sessions of both sides: CREATE INDEX CONCURRENTLY waits for all of them
+        self.twins = {}                 # number -> pid on the other side: two VACUUMs wait for each other for a moment
         if temp:
-            # only the session itself can look at its tables
+            # only the session itself can read its tables
             self.sessions[0] = Session(dsn, base + list(setup))
             return
-        self.control = psycopg2.connect(dsn)
-        self.control.autocommit = True
+        self.control = connect(dsn)
         with self.control.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}")
             for statement in base + list(setup):
                 cursor.execute(statement)
-            cursor.execute("SET lock_timeout = '2s'")       # for CHECK: the table may be locked
+            cursor.execute("SET lock_timeout = '2s'")       # for CHECK, since the table may be locked
         for number in [-1, *range(sessions)]:
             self.sessions[number] = Session(dsn, base + [f"SET application_name = '{name}{number}'"])
 
     def own(self, sql):
-        """The statement as this side gets it."""
+        """Returns the statement as it is run on this side."""
         return zbtree_side.with_zbtree(sql) if self.zbtree else sql
 
     def settle(self):
-        """Wait until every statement is done or waits for another of our sessions."""
+        """Waits until every statement has ended or waits for another session; sets waiting.
+
+        Raises Difference if a statement does neither, and Ambiguous if a VACUUM waits for a pin.
+        """
         if self.temp:
             if not self.sessions[0].wait():
                 raise Difference(f"{self.name}: the session does not end: hang")
@@ -218,7 +224,7 @@ class Side:
                 if all(s.pid in blocked for s in open_ones.values()):
                     confirmed += 1
                     if confirmed >= 2:
-                        # With two waiters there may be a deadlock, found after deadlock_timeout.
+                        # several waiting sessions may be in a deadlock, which is found after deadlock_timeout
                         if len(open_ones) == 1 or confirmed >= 9:
                             self.waiting = set(open_ones)
                             return
@@ -226,7 +232,7 @@ class Side:
                 else:
                     confirmed = 0
             if clock() > deadline - HANG_SECONDS + PIN_SECONDS and self.waits_for_pin(open_ones):
-                # heap does so too, but leaves the indexes of small tables alone more often
+                # also possible on heap, where VACUUM skips the indexes of small tables more often
                 raise Ambiguous("VACUUM waits for the pin of an index scan that waits for a row")
             if clock() > deadline:
                 raise Difference(f"{self.name}: sessions {sorted(open_ones)} neither end nor wait for another session: hang")
@@ -234,14 +240,14 @@ class Side:
             pause = min(pause * 2, 0.02)
 
     def waits_for_pin(self, sessions):
-        """Does one of them wait until nobody uses a page (VACUUM of a hash index, say)?"""
+        """Returns whether one of the sessions waits until no other process has a page pinned, as a VACUUM may."""
         with self.control.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s) AND wait_event_type = 'BufferPin'",
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s) AND wait_event IN ('BufferPin', 'BufferCleanup')",
                            ([s.pid for s in sessions.values()],))
             return cursor.fetchone()[0] > 0
 
     def execute(self, sql):
-        """Rows of a statement of the control connection, or of the session with the temporary tables."""
+        """Runs a statement with the control connection, or in the session with temporary tables; returns its rows."""
         if self.temp:
             session = self.sessions[0]
             session.start(sql.replace(f"{self.name}.", "pg_temp."))
@@ -255,16 +261,16 @@ class Side:
             return cursor.fetchall() if cursor.description else []
 
     def query(self, sql):
-        """The same, sorted."""
+        """Runs a statement as execute() does; returns its rows as sorted texts."""
         return sorted(repr(row) for row in self.execute(sql))
 
     def tables(self):
-        """Names of the history's tables."""
+        """Returns the names of the history's tables."""
         schema = "pg_my_temp_schema()" if self.temp else f"'{self.name}'::regnamespace"
         return [row[0] for row in self.execute(f"SELECT relname::text FROM pg_class WHERE relnamespace = {schema} AND relkind = 'r'")]
 
     def close(self):
-        """Forget all connections, ending what still runs."""
+        """Terminates statements that still run, and closes all connections."""
         for session in self.sessions.values():
             if not self.temp and session.busy and not session.conn.closed:
                 try:
@@ -277,7 +283,7 @@ class Side:
             self.control.close()
 
 
-# Whether a session has a transaction block, whether that failed, and its savepoints.
+# open: is the session in a transaction block? failed: has that failed? points: its savepoints
 State = collections.namedtuple("State", "open failed points")
 
 
@@ -304,26 +310,26 @@ class Run:
                 for statement in statements:
                     side.sessions[int(number)].start(statement)
                     side.sessions[int(number)].wait()
-        self.waits = {}                  # what the sessions waiting wait with
-        self.many_waits = None
-        self.fetched = {}
-        self.levels = {}
+        self.waits = {}                 # session -> its last statement that had to wait
+        self.many_waits = None          # the session that waits with a statement with "many"
+        self.fetched = {}               # (session, cursor) -> rows fetched so far on both sides
+        self.levels = {}                # session -> its isolation level
         self.open = {n: False for n in range(spec["sessions"])}
         self.points = {n: [] for n in range(spec["sessions"])}
         self.prepared = 0
 
     def say(self, text):
-        """One line of the trace."""
+        """Adds a line to the trace."""
         self.trace.append(text)
         if self.options.verbose:
             print(text, flush=True)
 
     def waiting(self):
-        """Sessions that wait, on either side."""
+        """Returns the sessions that wait, on either side."""
         return self.sides[0].waiting | self.sides[1].waiting
 
     def allowed(self, step):
-        """May this step be taken now?"""
+        """Returns whether the step can be taken now."""
         waiting = self.waiting()
         if step["s"] in waiting:
             return False
@@ -342,7 +348,7 @@ class Run:
         return True
 
     def take(self, step):
-        """Run one step on both sides and compare."""
+        """Runs one step on both sides and compares; raises Difference or Ambiguous."""
         if step["kind"] == "zheap":
             self.zheap_step(step)
             return
@@ -351,10 +357,10 @@ class Run:
         prepare = step["sql"].startswith("PREPARE TRANSACTION")
         self.prepared += prepare
         for side in self.sides:
-            session = side.sessions[self.who(number)]
+            session = side.sessions[self.connection_number(number)]
             gid = f"{side.name}_{number}_{self.prepared}"
             session.start(side.own(step["sql"].replace("@S@", gid)))
-            # A prepared transaction has no session that others could be seen to wait for: end it at once.
+            # End a prepared transaction at once: no session would be seen to block those that wait for it.
             if prepare and session.wait() and session.result[:2] == ("ok", "PREPARE TRANSACTION"):
                 session.start(f"{'COMMIT' if (self.prepared + number) % 2 else 'ROLLBACK'} PREPARED '{gid}'")
         for side in self.sides:
@@ -362,21 +368,21 @@ class Run:
         self.after(step, before)
 
     def state(self, number):
-        """What a session can do now."""
+        """Returns the State of a session."""
         status = self.sides[0].sessions[number].conn.info.transaction_status
         return State(self.open[number], status == psycopg2.extensions.TRANSACTION_STATUS_INERROR, self.points[number])
 
-    def who(self, number):
-        """The session that takes the steps of session number."""
+    def connection_number(self, number):
+        """Returns the number of the connection for a session: with temporary tables there is only one."""
         return 0 if self.options.temp else number
 
     def zheap_step(self, step):
-        """What only zheap has."""
+        """Runs a step on the zheap side alone; raises Difference if zundo.check finds something."""
         side = self.sides[1]
         if not side.is_zheap:
             return
         if side.temp:
-            # within the session's own transaction: not if that could end it
+            # it runs in the session's own transaction: only if it cannot make that fail
             status = side.sessions[0].conn.info.transaction_status
             if status == psycopg2.extensions.TRANSACTION_STATUS_INERROR or (
                     status != psycopg2.extensions.TRANSACTION_STATUS_IDLE and not step["sql"].startswith("CHECK ")):
@@ -394,46 +400,17 @@ class Run:
         self.say(f"   {step['sql']}: {side.query(step['sql'])}")
 
     def after(self, step, before):
-        """Compare both sides after a step; before: the sessions that waited before it."""
-        number = self.who(step["s"])
+        """Compares both sides after a step; before: the sessions that waited before it."""
+        number = self.connection_number(step["s"])
         heap, zheap = self.sides
-        stopped = before | {number}
-        # a statement outside a transaction, or the end of one, may have committed on one side alone
+        stopped = before | {number}     # the sessions whose statements may have ended
+        # outside of a transaction block, and at its end, a statement may have committed on one side alone
         self.comparable = step["kind"] != "end" and all(self.open.get(n) for n in stopped)
         self.say(f"{number:2} {step['sql']}" + "".join(
             f"\n      {side.name}{n}: {self.short(side.sessions[n].result)}" for n in sorted(stopped) for side in self.sides
             if side.sessions[n].result is not None or n == number))
         results = {n: (heap.sessions[n].result, zheap.sessions[n].result) for n in stopped}
-        problem = None
-        for n, (first, second) in results.items():
-            if any(result is not None and result[0] == "lost" for result in (first, second)):
-                raise Difference(f"session {n}: the connection is lost: {first} {second}")
-            if any(result is not None and result[0] == "error" and result[1] == DEADLOCK for result in (first, second)):
-                raise Ambiguous("deadlock")
-        for n, (first, second) in results.items():
-            if second is not None and second[0] == "error" and second[1] == NOT_SUPPORTED and "zheap" in second[2]:
-                self.counts["not supported"] += 1
-                raise Ambiguous("not supported: " + second[2].splitlines()[0])
-            if second is not None and second[0] == "error" and second[1].startswith("XX"):
-                raise Difference(f"session {n}: {second}")
-            if (first is None) != (second is None):
-                if first is None and "KEY SHARE" in step["sql"] and ("NOWAIT" in step["sql"] or "SKIP LOCKED" in step["sql"]):
-                    # heap forgets NOWAIT when it follows an unfinished update to a version that its writer has locked
-                    self.counts["waits of heap with NOWAIT"] += 1
-                    raise Ambiguous("heap waits in spite of NOWAIT")
-                if first is None and second[:2] == ("error", "40001"):
-                    # a row that was updated after the snapshot, whose old
-                    # version another session has locked: heap waits for that
-                    # session first
-                    self.counts["waits of heap before 40001"] += 1
-                    raise Ambiguous("heap waits before it fails with 40001")
-                if "CONCURRENTLY" in self.waits.get(n, "") + (step["sql"] if n == number else ""):
-                    # it waits for old snapshots of both sides, as they are at that moment: replays let now the one wait, now the other
-                    self.counts["waits of CONCURRENTLY on one side"] += 1
-                    raise Ambiguous("CONCURRENTLY waits for the other side")
-                problem = f"session {n} waits on {'heap' if first is None else 'zheap'} alone; the other: {self.short(first or second)}"
-            elif first is not None and not self.equal(n, step, first, second):
-                problem = f"session {n} differs:\n    heap  {self.short(first, 3000)}\n    zheap {self.short(second, 3000)}"
+        problem = self.compare_results(step, results)
         if problem:
             unclear = (len(before) > 1 or len(self.waiting()) > 1 or self.many_involved(step, stopped) or
                        self.row_order_decides(step, *results[number]))
@@ -442,8 +419,8 @@ class Run:
             raise Difference(problem)
         freed = [n for n in before if n not in self.waiting()]
         if len(freed) > 1 and any("ON CONFLICT" in self.waits.get(n, "") for n in freed):
-            # an upsert waits for the row's writer beside the queue for the row:
-            # which of them is first is not decided
+            # an upsert waits for the row's writer without queueing for the row, so that
+            # it may continue before or after those that queue
             raise Ambiguous("an upsert waited with others")
         if results[number][0] is None:
             self.waits[number] = step["sql"]
@@ -459,8 +436,48 @@ class Run:
         elif results[number][0][0] == "error":
             self.counts["errors " + results[number][0][1]] += 1
 
+    def compare_results(self, step, results):
+        """Returns how the results of both sides differ, or None; results: {session: (heap's, zheap's)}.
+
+        Raises Difference if a connection is lost or zheap has an internal error, and Ambiguous for known causes.
+        """
+        number = self.connection_number(step["s"])
+        problem = None
+        for n, (first, second) in results.items():
+            if any(result is not None and result[0] == "lost" for result in (first, second)):
+                raise Difference(f"session {n}: the connection is lost: {first} {second}")
+            if any(result is not None and result[0] == "error" and result[1] == DEADLOCK for result in (first, second)):
+                raise Ambiguous("deadlock")
+        for n, (first, second) in results.items():
+            if second is not None and second[0] == "error" and second[1] == NOT_SUPPORTED and "zheap" in second[2]:
+                self.counts["not supported"] += 1
+                raise Ambiguous("not supported: " + second[2].splitlines()[0])
+            if second is not None and second[0] == "error" and second[1].startswith("XX"):
+                raise Difference(f"session {n}: {second}")
+            if (first is None) != (second is None):
+                if first is None and "KEY SHARE" in step["sql"] and ("NOWAIT" in step["sql"] or "SKIP LOCKED" in step["sql"]):
+                    # heap waits in spite of NOWAIT if it follows an uncommitted update to a version that its writer
+                    # has locked
+                    self.counts["waits of heap with NOWAIT"] += 1
+                    raise Ambiguous("heap waits in spite of NOWAIT")
+                if first is None and second[:2] == ("error", "40001"):
+                    # a row that was updated after the snapshot was taken, and whose
+                    # old version another session has locked: heap first waits for
+                    # that session
+                    self.counts["waits of heap before 40001"] += 1
+                    raise Ambiguous("heap waits before it fails with 40001")
+                if "CONCURRENTLY" in self.waits.get(n, "") + (step["sql"] if n == number else ""):
+                    # it waits for old snapshots of both sides, and which there are at that moment is not the same in
+                    # each replay
+                    self.counts["waits of CONCURRENTLY on one side"] += 1
+                    raise Ambiguous("CONCURRENTLY waits for the other side")
+                problem = f"session {n} waits on {'heap' if first is None else 'zheap'} alone; the other: {self.short(first or second)}"
+            elif first is not None and not self.equal(n, step, first, second):
+                problem = f"session {n} differs:\n    heap  {self.short(first, 3000)}\n    zheap {self.short(second, 3000)}"
+        return problem
+
     def many_involved(self, step, stopped):
-        """Is a statement concerned whose order of locks is not stated, in a way that order decides?"""
+        """Returns whether the difference may be due to the order in which a statement with "many" locks rows."""
         if self.many_waits in stopped:
             return True
         return step["many"] and (self.levels.get(step["s"]) != "READ COMMITTED" or bool(self.waiting()) or "id = id" in step["sql"]
@@ -468,12 +485,13 @@ class Run:
 
     @staticmethod
     def row_order_decides(step, first, second):
-        """Has a statement that changes several rows met a key, or a change by its own triggers, on one side only, or another one?"""
+        """Returns whether a statement with "many" has failed, on one side or both, with an error that depends on the
+        order of the rows: a duplicate key, or a change of a row by its own triggers."""
         errors = [result[1] for result in (first, second) if result is not None and result[0] == "error"]
         return step["many"] and bool(errors) and all(code in ("23505", "23P01", "27000") for code in errors)
 
     def equal(self, number, step, first, second):
-        """Are two results equal? Cursors without order are compared when all is fetched."""
+        """Returns whether two results are equal. Those of cursors without order are compared when all rows are fetched."""
         if first[0] == "error" or second[0] == "error":
             return first[:2] == second[:2]
         sql = step["sql"] if number == step["s"] else ""
@@ -490,7 +508,7 @@ class Run:
         return first[1:] == second[1:]
 
     def note_state(self, step, result):
-        """Keep track of the sessions that are in a transaction."""
+        """Keeps track of transactions, isolation levels and savepoints after a step."""
         number = step["s"]
         words = step["sql"].split()
         if result is None or result[0] != "ok":
@@ -513,14 +531,14 @@ class Run:
 
     @staticmethod
     def short(result, length=300):
-        """A result for people."""
+        """Returns a result as text, cut off at length."""
         if result is None:
             return "waits"
         text = " ".join(str(part) for part in result)
         return text if len(text) <= length else text[:length] + " ..."
 
     def wind_up(self, commit):
-        """End all transactions, one after the other; statements that wait are cancelled, and rolled back."""
+        """Ends all transactions, one after the other, by COMMIT or ROLLBACK; cancels statements that still run."""
         stuck = {number for side in self.sides for number, session in side.sessions.items()
                  if session.busy and not session.pump()}
         for side in self.sides:
@@ -539,7 +557,10 @@ class Run:
                         raise Difference(f"{side.name}{name}: {statement} hangs")
 
     def compare_tables(self, equal):
-        """All tables equal, indexes agree with the tables, nothing found by zundo.check."""
+        """Raises Difference unless indexes agree with the tables and zundo.check and zundo.check_index find nothing.
+
+        With equal also unless the tables of both sides are equal.
+        """
         heap, zheap = self.sides
         for name in heap.tables():
             first = heap.query(f"SELECT md5(t::text), t.id FROM h.{name} t" if name != "changes" else "SELECT * FROM h.changes")
@@ -560,7 +581,7 @@ class Run:
                 raise Difference(f"zundo.check_index: {faults[:5]}")
 
     def compare_indexes(self, side, name):
-        """Every condition gives the same rows by index and by sequential scan."""
+        """Raises Difference unless each of some conditions gives the same rows by index and by sequential scan."""
         keys = [row[0] for row in side.execute(f"SELECT DISTINCT id FROM {side.name}.{name} WHERE id IS NOT NULL")]
         conditions = [f"a = {a}" for a in range(10)] + ["a BETWEEN 3 AND 1000", "c @> ARRAY[1]", "c @> ARRAY[7]", "e IS NOT NULL AND e > 5",
                                                         "e < 100000", "left(b, 20) > 'a'", "left(b, 10) < 'c'", "a IS NULL",
@@ -582,12 +603,12 @@ class Run:
 
     @staticmethod
     def planner(side, seqscan, indexscan, bitmapscan):
-        """Choose how the control connection scans."""
+        """Sets by which scans the control connection reads."""
         side.execute(f"SET enable_seqscan = {seqscan}; SET enable_indexscan = {indexscan}; SET enable_bitmapscan = {bitmapscan}")
 
     def finish(self, commit, equal):
-        """The end of a history: compare, vacuum, compare again; equal: the sides must be."""
-        # a waiting statement without a transaction block may be done before it is cancelled
+        """Ends a history: compares, vacuums, compares again. With equal both sides must be equal."""
+        # a waiting statement outside of a transaction block may end before it is cancelled
         equal = equal and not any(session.busy and not self.open.get(number)
                                   for side in self.sides for number, session in side.sessions.items())
         self.wind_up(commit)
@@ -605,13 +626,13 @@ class Run:
         self.compare_tables(equal)
 
     def close(self):
-        """Forget all connections."""
+        """Closes all connections."""
         for side in self.sides:
             side.close()
 
 
 def run_history(options, spec, steps=None, generator=None, rng=None):
-    """Run one history: given steps, or steps from a generator.
+    """Runs one history with the given steps, or with steps from a generator.
 
     Returns (outcome, detail, run): outcome is ok, ambiguous or difference.
     """
@@ -633,7 +654,7 @@ def run_history(options, spec, steps=None, generator=None, rng=None):
                         if run.allowed(step):
                             break
                     else:
-                        # Nobody can do anything but end.
+                        # no other step is possible
                         free = [n for n in range(spec["sessions"]) if n not in run.waiting()]
                         step = {"s": rng.choice(free), "sql": rng.choice(["COMMIT", "ROLLBACK"]), "kind": "end", "many": False}
                     run.done.append(step)
@@ -655,7 +676,7 @@ def run_history(options, spec, steps=None, generator=None, rng=None):
 
 
 def wait_for_server(options, seconds=120):
-    """After a crash: until the server answers again."""
+    """Waits until the server accepts connections, after a crash; returns whether it does."""
     deadline = clock() + seconds
     while clock() < deadline:
         try:
@@ -671,9 +692,8 @@ def wait_for_server(options, seconds=120):
 
 
 def prepare_database(options):
-    """The extension and the helper functions."""
-    conn = psycopg2.connect(options.dsn)
-    conn.autocommit = True
+    """Creates the extension and the functions that histories call; sets options.version."""
+    conn = connect(options.dsn)
     with conn.cursor() as cursor:
         if not options.control:
             cursor.execute("CREATE EXTENSION IF NOT EXISTS zundo")
@@ -683,7 +703,7 @@ def prepare_database(options):
 
 
 def shrink(options, spec, steps, seconds):
-    """Remove steps, and rows of the set-up, as long as the history still fails."""
+    """Removes steps without which the history still fails; returns the others."""
     deadline = clock() + seconds
     size = max(1, len(steps) // 2)
     while size >= 1 and clock() < deadline:
@@ -705,11 +725,11 @@ def shrink(options, spec, steps, seconds):
 
 
 def false_positive(options, spec, steps, detail):
-    """Is this a serialization failure of one side that comes from page locks alone?
+    """Returns whether the difference is a serialization failure that only predicate locks of index pages cause.
 
-    Predicate locks are on pages of indexes: an insertion into one fails though its
-    rows are not concerned, and heap and zheap insert at different times. With space on
-    each page neither has to; what remains then is a difference.
+    An insertion into a locked index page fails, even if it has nothing to do with the rows that were read, and
+    heap and zheap do not insert into indexes at the same time. With a low fillfactor, updates that change no key
+    insert nothing on either side. If the difference remains then, it is a fault.
     """
     if "read/write dependencies" not in detail:
         return False
@@ -720,7 +740,7 @@ def false_positive(options, spec, steps, detail):
 
 
 def report(options, seed, spec, detail, run):
-    """Say what failed, shrink it, and write the case."""
+    """Prints what has failed, removes steps that are not needed, and writes the case."""
     print(f"FAILED seed {seed}: {detail}\n", flush=True)
     steps = list(run.done) if run is not None else []
     wait_for_server(options)
@@ -747,7 +767,7 @@ def report(options, seed, spec, detail, run):
 
 
 def one_seed(options, seed):
-    """Generate and run the history of a seed."""
+    """Makes and runs the history of a seed; returns (spec, outcome, detail, run)."""
     rng = random.Random(seed)
     options.zbtree = zbtree_side.chosen(options.zbtree_mode, seed)
     generator = Generator(rng, options) if options.wide is None else WideGenerator(rng, options)
@@ -756,16 +776,16 @@ def one_seed(options, seed):
 
 
 def parse_options():
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--bindir", help="programs of a server that has zundo installed: a private cluster is made")
-    parser.add_argument("--dsn", help="a running server instead; schemas h and z are replaced there")
+    parser.add_argument("--bindir", help="folder of the programs of a server that has zundo installed, for a private cluster")
+    parser.add_argument("--dsn", help="use a running server instead; the schemas h and z are replaced there")
     parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--histories", type=int, help="stop after so many")
+    parser.add_argument("--histories", type=int, help="stop after this number of histories")
     parser.add_argument("--seed", type=int, help="first seed; default: from the clock")
     parser.add_argument("--sessions", type=int, default=4)
-    parser.add_argument("--failures", type=int, default=5, help="stop after so many failures")
-    parser.add_argument("--control", action="store_true", help="heap against heap")
+    parser.add_argument("--failures", type=int, default=5, help="stop after this number of failures")
+    parser.add_argument("--control", action="store_true", help="compare heap with heap")
     parser.add_argument("--serializable", action="store_true")
     parser.add_argument("--on-conflict", action="store_true")
     parser.add_argument("--triggers", action="store_true")
@@ -774,12 +794,12 @@ def parse_options():
     parser.add_argument("--locks", action="store_true", help="mostly row locks, on few rows")
     parser.add_argument("--prepare", action="store_true", help="with PREPARE TRANSACTION")
     parser.add_argument("--wide", metavar="NAMES", help="more kinds of tables and statements: all, or some of " + ",".join(FEATURES))
-    parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed", help="indexes of zheap tables are zbtree's; mixed: in odd seeds")
+    parser.add_argument("--zbtree", dest="zbtree_mode", choices=zbtree_side.MODES, default="mixed", help="use zbtree indexes on zheap tables; mixed: in odd seeds")
     parser.add_argument("--shrink-seconds", type=float, default=60)
     parser.add_argument("--replay", help="run a saved case")
-    parser.add_argument("--cases", default=os.path.join(HERE, "cases"), help="where cases of failures are written")
+    parser.add_argument("--cases", default=os.path.join(HERE, "cases"), help="folder to which failed histories are written")
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="leave the private cluster there")
+    parser.add_argument("--keep", action="store_true", help="do not remove the private cluster")
     options = parser.parse_args()
     if not options.bindir and not options.dsn:
         parser.error("--bindir or --dsn is needed")
@@ -789,9 +809,9 @@ def parse_options():
 
 
 def main():
-    """Run histories until the time is over; the exit status tells whether any failed."""
+    """Runs histories until the time is over; returns the exit status."""
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # the cluster is removed on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # so that the cluster is removed
     options.cluster = None
     failures = 0
     totals = collections.Counter()
@@ -822,7 +842,7 @@ def main():
             died = options.cluster.stock_assertions if options.cluster else 0
             faults = options.cluster.new_faults() if options.cluster else []
             if options.cluster and options.cluster.stock_assertions > died:
-                outcome, detail = "ambiguous", "an assertion of heap's own"
+                outcome, detail = "ambiguous", "an assertion of heap has failed"
                 options.cluster.wait_until_up()
             if outcome == "difference" and run is not None and false_positive(options, spec, list(run.done), detail):
                 outcome, detail = "ambiguous", "serialization failure by page locks"

@@ -1,8 +1,8 @@
-"""Generates random programs of nested commands: tables, functions, triggers, and steps. nested.py runs them.
+"""Makes random programs of nested commands for nested.py: tables, functions, triggers, and steps.
 
-No result may depend on the physical order of rows. So a statement with side effects names one row, or uses an index on
-id (functions and sessions disable other scans), or reads a table that has just been sorted by id. Queries that may use
-other scans return their rows sorted.
+No result may depend on the physical order of rows. So a statement with side effects concerns one row, or uses an index
+on id (functions and sessions disable other scans), or reads a table that has just been clustered by id. Queries that
+may use other scans return their rows sorted.
 
 The body of a function is a list of nodes. A node is a statement, or {"parts": [text, list of nodes, text ...]}. Failing
 programs are shrunk by removing nodes.
@@ -20,7 +20,12 @@ TABLES = ("t1", "t2")
 
 
 def helpers():
-    """Functions that every program uses; they find the tables of the session's side by its search_path."""
+    """Yields the statements that create the functions that every program uses.
+
+    The functions find the tables of the session's side by its search_path. enter() and leave() limit the depth and
+    the number of calls in one statement, look_ functions return a table's contents by one kind of scan, open_
+    functions and take() open and read cursors.
+    """
     yield ("CREATE FUNCTION txt(n int, seed int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT left(string_agg(md5((g * 7919 + seed)::text), ''), n) "
            "FROM generate_series(0, n / 32) g $$")
     yield """CREATE FUNCTION enter() RETURNS bool LANGUAGE plpgsql AS $$
@@ -65,7 +70,7 @@ END $$"""
 
 
 def render(nodes):
-    """The text of a body."""
+    """Returns the text of a body."""
     text = []
     for node in nodes:
         if isinstance(node, str):
@@ -76,7 +81,7 @@ def render(nodes):
 
 
 def statement_of(item):
-    """The SQL of an item of the set-up or of a step: a text, or one with a body."""
+    """Returns the SQL of an item of the set-up or of a step, which is a text or a dictionary with head, body and tail."""
     if isinstance(item, str):
         return item
     return item["head"] + "\n" + (render(item["body"]) or "NULL;") + "\n" + item["tail"]
@@ -93,7 +98,7 @@ class Program:
         self.functions = rng.choice([1, 2, 3, 4])
         self.points = []
         self.points_serial = 0
-        self.deep = True                # what is made now is called by statements
+        self.deep = True                # are bodies of functions made now, rather than statements of a session?
         self.span = rng.choice([0, 2, 5])
         self.parted = rng.random() < 0.12
         self.vectors = rng.sample(["before", "after", "deferred", "statement", "transition", "check", "default", "fk"], rng.choice([0, 0, 1, 1, 2, 3]))
@@ -101,11 +106,11 @@ class Program:
     # --- expressions --------------------------------------------------------
 
     def number(self):
-        """A key that may exist."""
+        """Returns a key that may exist."""
         return self.rng.randint(1, min(self.rows, 60) + 2)
 
     def key(self, scope):
-        """An expression for a key."""
+        """Returns an expression for a key; scope: expressions for ids that are available."""
         rng = self.rng
         if not scope or rng.random() < 0.3:
             return str(self.number())
@@ -113,7 +118,7 @@ class Program:
         return rng.choice([v, v, f"{v} + 1", f"{v} - 1", f"{v} + 2", f"1 + abs({v} * {rng.randint(2, 5)} + {rng.randint(0, 9)}) % {self.rows}"])
 
     def where(self, scope, alias="", many=True):
-        """A condition on id."""
+        """Returns a condition on id."""
         rng = self.rng
         column = f"{alias}id"
         if not many or rng.random() < 0.5:
@@ -124,7 +129,7 @@ class Program:
         return f"{column} BETWEEN {k} AND {k} + {rng.randint(1, 3 + self.span)}"
 
     def call(self, level, arg="id"):
-        """A call of one of the functions below level, or nothing."""
+        """Returns a call of one of the functions below level, or None."""
         if level <= 0:
             return None
         if level > 1 and self.rng.random() < 0.15:
@@ -132,12 +137,12 @@ class Program:
         return f"f{self.rng.randrange(level)}({arg})"
 
     def text(self):
-        """A value for b."""
+        """Returns a value for b."""
         rng = self.rng
         return rng.choice(["'x'", f"txt({rng.choice([3, 3, 30, 30, 150, 150, 700, 700, 1900, 5000])}, {rng.randint(0, 99)})", f"repeat('y', {rng.choice([10, 400, 3000])})"])
 
     def expression(self, table, level):
-        """An integer for n, of the row's columns."""
+        """Returns an integer expression for n, of the row's columns."""
         rng = self.rng
         choices = [f"{table}.n + {rng.randint(1, 9)}", f"-{table}.n", str(rng.randint(0, 99)), f"{table}.n * 2 % 1000",
                    f"(SELECT count(*) FROM {rng.choice(TABLES)} x WHERE x.n > 0)",
@@ -148,7 +153,7 @@ class Program:
         return rng.choice(choices)
 
     def assignments(self, table, level):
-        """The SET list of an update."""
+        """Returns the SET list of an UPDATE."""
         rng = self.rng
         choices = [f"n = {self.expression(table, level)}"] * 4 + [
             f"a = {table}.a + 1", f"b = left({table}.b || {table}.b, 1500)", f"b = left({table}.b, 3)", f"b = {self.text()}",
@@ -160,7 +165,7 @@ class Program:
         return ", ".join(taken.values())
 
     def returning(self, table, level):
-        """A RETURNING list."""
+        """Returns a RETURNING list."""
         rng = self.rng
         extra = names = ""
         call = self.call(level, f"{table}.id")
@@ -172,7 +177,7 @@ class Program:
         return f" RETURNING{names} {table}.id, {table}.n, {table}.a, length({table}.b) AS b{extra}"
 
     def row(self, key, level):
-        """Values of a row to insert."""
+        """Returns the values of a row to insert."""
         rng = self.rng
         n = self.call(level, key) if rng.random() < 0.3 else None
         return f"({key}, {rng.randint(0, 9)}, {n or rng.randint(0, 99)}, {self.text()}, {rng.choice(['NULL', 'NULL', str(rng.randint(1, 9))])})"
@@ -180,7 +185,7 @@ class Program:
     # --- statements ---------------------------------------------------------
 
     def change(self, level, scope, table=None, one=False):
-        """INSERT, UPDATE, DELETE, MERGE; without RETURNING."""
+        """Returns (table, statement): an INSERT, UPDATE, DELETE or MERGE without RETURNING; one: of one row."""
         rng = self.rng
         t = table or rng.choice(["t1", "t1", "t2"])
         choice = rng.random()
@@ -206,14 +211,14 @@ class Program:
             return t, f"INSERT INTO {t} (id, a, n, b, u) VALUES {', '.join(self.row(self.key(scope), level) for _ in range(count))}" + self.conflict(t, level)
         keys = ", ".join(f"({self.key(scope)})" for _ in range(1 if one else rng.choice([1, 2, 3])))
         first = rng.choice([f"UPDATE SET {self.assignments(t, level)}", "DELETE", "DO NOTHING"])
-        # with DO NOTHING the join may start from the table: in its order of rows, not in that of the keys
+        # WHEN NOT MATCHED always inserts: else the join might begin with the table, in the order of its rows
         second = f"INSERT (id, a, n, b) VALUES (v.k, 2, {self.call(level, 'v.k') or 7}, {self.text()})"
         third = f" WHEN MATCHED THEN UPDATE SET {self.assignments(t, level)}" if rng.random() < 0.5 else ""
         return t, (f"MERGE INTO {t} USING (VALUES {keys}) AS v (k) ON {t}.id = v.k WHEN MATCHED AND {t}.n % 3 <> {rng.randint(0, 2)} THEN {first}{third} "
                    f"WHEN NOT MATCHED{rng.choice(['', ' AND v.k < 0'])} THEN {second}")
 
     def conflict(self, table, level):
-        """ON CONFLICT, or nothing."""
+        """Returns an ON CONFLICT clause, or an empty string."""
         rng = self.rng
         if rng.random() < 0.4:
             return ""
@@ -224,7 +229,7 @@ class Program:
                 + (f" WHERE {table}.n % 2 = 0" if rng.random() < 0.3 else ""))
 
     def lock(self, level, scope):
-        """A locking SELECT."""
+        """Returns a SELECT that locks rows."""
         rng = self.rng
         call = self.call(level)
         extra = f", {call} AS f" if call and rng.random() < 0.4 else ""
@@ -232,16 +237,17 @@ class Program:
                 f"FOR {rng.choice(['UPDATE', 'NO KEY UPDATE', 'SHARE', 'KEY SHARE'])}")
 
     def look(self, stable=None):
-        """An expression that shows a table."""
+        """Returns an expression for the contents of a table; stable: "s" or "v", the volatility of the function."""
         rng = self.rng
         volatility = rng.choice("vvs") if stable is None else stable
         return f"look_{rng.choice(list(SCANS))}_{volatility}('{rng.choice(TABLES)}', 0, {rng.choice([20, 2000])})"
 
     def cursor(self):
-        """An expression that opens or reads a cursor.
+        """Returns an expression that opens or reads a cursor.
 
-        One that a function opens accepts what the calling statement changes afterwards. What an index scan under way finds of that depends on
-        where it lies, so functions do not read such cursors (d1 to d3), but those that were opened before.
+        A cursor that a function opens sees what the calling statement changes afterwards. How much of that a running index scan
+        finds depends on where the new versions are. So functions do not read such cursors (d1 to d3), but only those that were
+        opened by earlier statements (c1 to c3).
         """
         rng = self.rng
         opens = rng.random() < 0.6
@@ -265,11 +271,11 @@ class Program:
     # --- bodies -------------------------------------------------------------
 
     def nodes(self, level, scope, depth, count=None):
-        """The statements of a block."""
+        """Returns the nodes of a block."""
         return [self.node(level, scope, depth) for _ in range(count or self.rng.choice([1, 1, 2, 2, 3, 4]))]
 
     def node(self, level, scope, depth):
-        """A statement of plpgsql."""
+        """Returns a node: a statement of PL/pgSQL."""
         rng = self.rng
         choice = rng.random()
         if choice < 0.36:
@@ -321,7 +327,7 @@ class Program:
     DECLARE = "r0 record; r1 record; r2 record; r3 record; r9 record; x bigint;"
 
     def function(self, number):
-        """The function of a level, which calls those below."""
+        """Returns the item that creates the function of a number, which calls those with smaller numbers."""
         rng = self.rng
         stable = rng.random() < 0.15
         body = self.nodes(number, ["i"], 0)
@@ -337,7 +343,7 @@ class Program:
                 "tail": f"PERFORM leave(); RETURN {rng.choice(['i', 'i + 1', 'coalesce(x % 1000, i)'])};\nEND $$"}
 
     def trigger(self, name, table, kind):
-        """A trigger and its function."""
+        """Yields the items that create a trigger and its function."""
         rng = self.rng
         row = kind in ("before", "after", "deferred")
         level = rng.choice([0, 0, 1])
@@ -377,7 +383,7 @@ class Program:
                f"EXECUTE FUNCTION {name}()")
 
     def setup(self):
-        """The items of the set-up."""
+        """Yields the items of the set-up."""
         rng = self.rng
         fillfactor = rng.choice([100, 100, 60, 20])
         yield "CREATE SEQUENCE calls"
@@ -421,7 +427,7 @@ class Program:
     # --- steps --------------------------------------------------------------
 
     def step(self, state):
-        """The next step of the session in some state (idle, open, failed): a list of (session, statement)."""
+        """Returns the next step, a list of (session, item); state is that of session 0: idle, open or failed."""
         rng = self.rng
         self.deep = False
         if state == "idle":
@@ -471,12 +477,12 @@ class Program:
         return [(0, self.statement())]
 
     def maintenance(self):
-        """VACUUM and the like, beside the session."""
+        """Returns a step with a command of maintenance in another session."""
         rng = self.rng
         return [(rng.choice([1, 3, 3, 3]), rng.choice([f"VACUUM (TRUNCATE off) {rng.choice(TABLES)}", "SELECT zundo.discard()"]))]
 
     def fresh(self):
-        """A statement of many rows by any scan, on tables that are in the order of id."""
+        """Returns a step with a statement of many rows by any scan, on tables that have just been clustered by id."""
         rng = self.rng
         kind = rng.choice(["seqscan", "seqscan", "bitmapscan"])
         t = rng.choice(["t1", "t1", "t2"])
@@ -497,16 +503,17 @@ class Program:
 
     @staticmethod
     def commit():
-        """COMMIT. What is deferred runs before: in a COMMIT an EXCEPTION block fails an assertion of the server's own (xact.c, TBLOCK_END)."""
+        """Returns a step that commits. Deferred triggers fire before: if one has an EXCEPTION block, an assertion of the server
+        (xact.c, TBLOCK_END) would fail in the COMMIT."""
         return [(0, "SET CONSTRAINTS ALL IMMEDIATE"), (0, "COMMIT")]
 
     def cut(self, point):
-        """ROLLBACK TO: later savepoints are gone."""
+        """Notes that ROLLBACK TO the savepoint ends later ones; returns its name."""
         self.points = self.points[:self.points.index(point) + 1]
         return point
 
     def savepoint(self):
-        """SAVEPOINT, ROLLBACK TO, RELEASE."""
+        """Returns a SAVEPOINT, ROLLBACK TO or RELEASE."""
         rng = self.rng
         if not self.points or rng.random() < 0.45:
             self.points_serial += 1
@@ -520,7 +527,7 @@ class Program:
         return f"RELEASE {point}"
 
     def top_cursor(self):
-        """DECLARE, FETCH, MOVE, CLOSE, WHERE CURRENT OF."""
+        """Returns a statement with a cursor: DECLARE, FETCH, MOVE, CLOSE, or WHERE CURRENT OF."""
         rng = self.rng
         name = rng.choice(["c1", "c2", "c3", "c1", "c2", "c3", "d1", "d2", "d3"])
         return rng.choice([
@@ -535,7 +542,7 @@ class Program:
             f"UPDATE t1 SET {self.assignments('t1', self.functions)} WHERE CURRENT OF {name}", f"DELETE FROM t1 WHERE CURRENT OF {name}"])
 
     def statement(self):
-        """A statement of the session."""
+        """Returns a random statement of session 0."""
         rng = self.rng
         level = self.functions
         choice = rng.random()

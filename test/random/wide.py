@@ -1,6 +1,6 @@
-"""Wider histories: kinds of tables and statements that --wide adds to those of generate.py.
+"""Kinds of tables and statements that --wide adds to those of generate.py.
 
-Each history draws some of FEATURES. They are:
+Each history has some of FEATURES. They are:
     cursors      SCROLL and WITH HOLD cursors, moves in both directions, CURRENT OF
     partitions   partitioned tables, rows that move between partitions, ATTACH and DETACH
     rewrites     TRUNCATE, CLUSTER, VACUUM FULL, ALTER TABLE beside other sessions and old snapshots
@@ -61,7 +61,7 @@ END $$;
 
 
 class WideTable(Table):
-    """A table with the features of its history."""
+    """A table of a history with some of FEATURES."""
 
     def __init__(self, rng, name, flags, features):
         super().__init__(rng, name, flags)
@@ -85,12 +85,12 @@ class WideTable(Table):
         if "twice" in features and rng.random() < 0.8:
             self.triggers = rng.sample(["before", "again", "tables"], rng.choice([1, 1, 2, 3]))
             if not self.key and "tables" in self.triggers:
-                # Rows with the same id are changed again in the order in which they lie, which is
-                # not heap's: the versions between first and last, which "tables" notes, differ.
+                # "before" and "again" change all rows with the same id, in their physical order, which differs
+                # between the sides; so would the intermediate versions that "tables" notes.
                 self.triggers = ["tables"]
 
     def add_constraints(self, rng):
-        """Further columns and constraints."""
+        """Adds columns and constraints."""
         later = rng.choice([" DEFERRABLE", " DEFERRABLE INITIALLY DEFERRED", " DEFERRABLE INITIALLY DEFERRED", ""])
         chosen = rng.choice(["unique", "exclude", "none", "hash"])
         if self.method is None:
@@ -106,7 +106,7 @@ class WideTable(Table):
                 self.indexes.append("(g)")
 
     def create_relations(self):
-        """The table, and its partitions."""
+        """Yields the statements that create the table and its partitions."""
         if self.method is None:
             yield from super().create_relations()
             return
@@ -121,7 +121,7 @@ class WideTable(Table):
                    f"WITH (fillfactor = {self.fillfactor}, autovacuum_enabled = off)")
 
     def create_triggers(self, rng):
-        """Triggers that change rows again, and those that note all changes."""
+        """Yields the statements that create triggers, which change rows again or note all changes."""
         if "before" in self.triggers:
             yield (f"CREATE TRIGGER before_it BEFORE INSERT OR UPDATE OR DELETE ON {self.name} "
                    "FOR EACH ROW EXECUTE FUNCTION public.before_change()")
@@ -136,7 +136,7 @@ class WideTable(Table):
 
 
 class WideGenerator(Generator):
-    """Makes the steps of one wide history."""
+    """Makes the steps of a history with some of FEATURES."""
 
     def __init__(self, rng, flags):
         possible = [name for name in FEATURES if not (flags.temp and name in NOT_TEMPORARY)]
@@ -149,11 +149,11 @@ class WideGenerator(Generator):
         self.makers = [getattr(self, name + "_step") for name in self.features]
 
     def new_table(self, name):
-        """A table to be made."""
+        """Returns a random table."""
         return WideTable(self.rng, name, self.flags, self.features)
 
     def spec(self):
-        """As for any history; with a crowd of sessions, or sessions that may not scan in every way."""
+        """Returns what the history needs in addition to its steps, with more sessions or settings for some features."""
         spec = super().spec()
         rng = self.rng
         spec["features"] = self.features
@@ -169,19 +169,20 @@ class WideGenerator(Generator):
         return spec
 
     def wide_step(self, session, state, table):
-        """A statement of one of the history's features, or nothing."""
+        """Returns a step of one of the history's features, or None."""
         if self.rng.random() < 0.55:
             return None
 
-        def made(sql, kind, many=False, who=session):
-            return {"s": who, "sql": sql, "kind": kind, "many": many}
+        def made(sql, kind, many=False, by=session):
+            return {"s": by, "sql": sql, "kind": kind, "many": many}
 
         return self.rng.choice(self.makers)(made, state, table)
 
-    # Each of these makes a statement of one feature; nothing where the session's state does not suit it.
+    # Each of the following functions returns a step of one feature, or None if it has none for the session's state
+    # or the table.
 
     def cursors_step(self, made, state, table):
-        """Scrollable cursors, held ones, and changes through cursors."""
+        """Scrollable cursors, cursors WITH HOLD, and changes with WHERE CURRENT OF."""
         rng = self.rng
         name = table.name
         which = rng.randint(1, 2)
@@ -215,7 +216,7 @@ class WideGenerator(Generator):
                                 f"DELETE FROM {name} WHERE CURRENT OF u{which} RETURNING {SHOW}"]), "lock")
 
     def partitions_step(self, made, state, table):
-        """Rows that move, and partitions that come and go."""
+        """Rows that move between partitions, TRUNCATE and DETACH of partitions."""
         rng = self.rng
         name = table.name
         if table.method is None:
@@ -238,10 +239,10 @@ class WideGenerator(Generator):
             return made(f"SELECT count(*), sum(a) FROM {leaf}", "read")
         if choice < 0.975:
             return made(f"TRUNCATE {leaf}", "beside")
-        return made(f"ALTER TABLE {name} DETACH PARTITION {leaf}{rng.choice([' CONCURRENTLY', ''])}", "ddl-alone", who=-1)
+        return made(f"ALTER TABLE {name} DETACH PARTITION {leaf}{rng.choice([' CONCURRENTLY', ''])}", "ddl-alone", by=-1)
 
     def rewrites_step(self, made, state, table):
-        """What gives a table a new file, while others have snapshots and wait."""
+        """Commands that give the table a new file, while other sessions have snapshots."""
         rng = self.rng
         name = rng.choice([table.name, *table.leaves])
         if rng.random() < 0.7:
@@ -249,7 +250,7 @@ class WideGenerator(Generator):
                                     f"SELECT {SHOW} FROM {name} WHERE {self.where(table, True)}"]), "read")
         if rng.random() < 0.4:
             return made(rng.choice([f"VACUUM FULL {name}", f"CLUSTER {name} USING {name}_pkey", f"VACUUM {name}", f"REINDEX TABLE {name}",
-                                    f"ALTER TABLE {name} ALTER COLUMN a TYPE {rng.choice(['int', 'bigint'])}"]), "beside", who=-1)
+                                    f"ALTER TABLE {name} ALTER COLUMN a TYPE {rng.choice(['int', 'bigint'])}"]), "beside", by=-1)
         return made(rng.choice([
             f"TRUNCATE {name}", f"TRUNCATE {name} CASCADE", f"ALTER TABLE {name} ALTER COLUMN a TYPE {rng.choice(['int', 'bigint'])}",
             f"CLUSTER {name} USING {name}_pkey", f"CLUSTER {name}",
@@ -258,7 +259,7 @@ class WideGenerator(Generator):
             f"ALTER TABLE {name} ADD CONSTRAINT k{rng.randint(1, 9)} CHECK (a < {rng.choice([8, 1000])})"]), "beside")
 
     def concurrent_step(self, made, state, table):
-        """Indexes built beside writers."""
+        """Indexes that are built, rebuilt and dropped while other sessions write."""
         rng = self.rng
         name = rng.choice(table.leaves)
         if rng.random() < 0.7:
@@ -274,10 +275,10 @@ class WideGenerator(Generator):
         return made(rng.choice([f"CREATE {unique}INDEX CONCURRENTLY {name}_i{table.serial} ON {name} {kind}",
                                 f"CREATE {unique}INDEX CONCURRENTLY {name}_i{table.serial} ON {name} {kind}",
                                 f"REINDEX TABLE CONCURRENTLY {name}", f"REINDEX INDEX CONCURRENTLY {index}",
-                                f"DROP INDEX CONCURRENTLY {index}"]), "beside", who=-1)
+                                f"DROP INDEX CONCURRENTLY {index}"]), "beside", by=-1)
 
     def constraints_step(self, made, state, table):
-        """Changes that break constraints, for a while or for good."""
+        """Changes that violate constraints, for some time or permanently."""
         rng = self.rng
         name = table.name
         key, other = self.number(table), self.number(table)
@@ -298,7 +299,7 @@ class WideGenerator(Generator):
         return made(f"DELETE FROM {name} WHERE id = {key}", "lock", not table.key)
 
     def narrow_step(self, made, state, table):
-        """Rows that come by the hundred, grow and shrink."""
+        """Inserts of up to a hundred narrow rows, and rows that grow and shrink."""
         rng = self.rng
         name = table.name
         first = rng.randint(1, table.rows)
@@ -328,7 +329,7 @@ class WideGenerator(Generator):
             f"SELECT {SHOW} FROM {name}"]), "lock", not table.key)
 
     def twice_step(self, made, state, table):
-        """Statements that change several rows, or one twice, at different times of their run."""
+        """Statements that change several rows, or one row twice."""
         rng = self.rng
         name = table.name
         one, two = self.number(table), self.number(table)
@@ -348,7 +349,7 @@ class WideGenerator(Generator):
             f"DELETE FROM {name} WHERE id = {one} RETURNING {SHOW}"]), "lock", many)
 
     def scans_step(self, made, state, table):
-        """Reads that take indexes alone, go backward, or stop early."""
+        """Index-only, backward and limited scans."""
         rng = self.rng
         name = table.name
         key = self.number(table)
@@ -361,7 +362,7 @@ class WideGenerator(Generator):
                  f"SELECT {SHOW} FROM {name} WHERE ctid >= '(0,1)'", f"SELECT {SHOW} FROM {name} WHERE left(b, 20) > 'c'",
                  f"SELECT DISTINCT a FROM {name}", f"SELECT {SHOW} FROM {name} WHERE c @> ARRAY[{rng.randint(0, 5)}]"]
         if rng.random() < 0.12:
-            return made(f"VACUUM {rng.choice(table.leaves)}", "maintenance", who=-1)
+            return made(f"VACUUM {rng.choice(table.leaves)}", "maintenance", by=-1)
         if rng.random() < 0.2:
             limit = f"ORDER BY {order} LIMIT {rng.randint(1, 4)} FOR {rng.choice(['UPDATE', 'SHARE'])}{rng.choice(['', ' SKIP LOCKED'])}"
             ids = f"SELECT id FROM {name} WHERE a = {rng.randint(0, 9)} {limit}"
@@ -369,7 +370,7 @@ class WideGenerator(Generator):
         return made(rng.choice(reads), "read")
 
     def merge_step(self, made, state, table):
-        """MERGE of one row, or of several."""
+        """MERGE of one row or of several."""
         rng = self.rng
         name = table.name
         one = rng.random() < 0.5
@@ -396,11 +397,12 @@ class WideGenerator(Generator):
         return made(f"MERGE INTO {name} t USING {source} ON t.id = v.k {' '.join(clauses)}{returning}", "lock", not (one and table.key))
 
     def blocks_step(self, made, state, table):
-        """A DO block; its exceptions are caught."""
+        """DO blocks that catch exceptions."""
         rng = self.rng
         name = table.name
 
         def change():
+            """Returns a statement that changes or locks a random row."""
             key = self.number(table)
             return rng.choice([f"UPDATE {name} SET {self.assignments(table, True)} WHERE id = {key};",
                                f"UPDATE {name} SET {self.assignments(table, True)} WHERE id = {key};",
@@ -408,6 +410,7 @@ class WideGenerator(Generator):
                                f"PERFORM 1 FROM {name} WHERE id = {key} FOR UPDATE;"])
 
         def block(depth):
+            """Returns a PL/pgSQL block that may fail, with nested ones down to this depth."""
             body = " ".join(block(depth - 1) if depth > 0 and rng.random() < 0.4 else change() for _ in range(rng.randint(1, 3)))
             fails = rng.choice(["PERFORM 1 / 0;", "", "RAISE unique_violation;"])
             return (f"BEGIN {body} {fails} EXCEPTION WHEN division_by_zero OR integrity_constraint_violation THEN "

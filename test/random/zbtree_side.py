@@ -1,4 +1,4 @@
-"""Makes random programs create zbtree indexes on zheap tables where they create btree indexes on heap tables."""
+"""Lets the random testers create zbtree indexes on zheap tables where they create btree indexes on heap tables."""
 
 import re
 
@@ -17,16 +17,17 @@ CREATE OR REPLACE FUNCTION public.by_{way}(query text) RETURNS text LANGUAGE plp
 $$ DECLARE found text; BEGIN EXECUTE 'SELECT string_agg(q::text, '';'') FROM (' || query || ') q' INTO found; RETURN found; END $$;
 """ for way, settings in WAYS.items())
 
+# What zundo.check_index finds in the valid zbtree indexes that this session can access.
 FAULTS = """SELECT i.indexrelid::regclass::text, c.* FROM pg_index i JOIN pg_class k ON k.oid = i.indexrelid AND k.relkind = 'i'
     JOIN pg_am a ON a.oid = k.relam AND a.amname = 'zbtree', LATERAL zundo.check_index(i.indexrelid) c
     WHERE i.indisvalid AND NOT pg_is_other_temp_schema(k.relnamespace) AND (k.relpersistence <> 'u' OR NOT pg_is_in_recovery())"""
 
 
 def chosen(mode, seed):
-    """Does the history of this seed have zbtree indexes?"""
+    """Returns whether zheap tables have zbtree indexes with this --zbtree mode and seed."""
     return mode == "always" or (mode == "mixed" and seed % 2 == 1)
 
 
 def with_zbtree(sql):
-    """The statement with zbtree in place of btree, where that can be: indexes that are not unique."""
+    """Returns the statement with USING zbtree, if it is a CREATE INDEX for which zbtree can be used in place of btree."""
     return PLAIN.sub(r"CREATE INDEX\1 ON \2 USING zbtree (", sql)

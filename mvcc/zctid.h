@@ -1,0 +1,19 @@
+/*
+ * mvcc/zctid.h - statements that name rows by ctid (GUARD-4).
+ */
+#ifndef ZUNDO_ZCTID_H
+#define ZUNDO_ZCTID_H
+
+#include "executor/tuptable.h"
+#include "utils/rel.h"
+
+/*
+ * zctid_names_row: returns whether the query of the current level changes rows
+ * of rel only if their ctid is equal to a value that it has computed or got.
+ * slot is the one that it locks the row into; of several WITH queries that
+ * change the table, that is the one asked about. locks_only: whether all its
+ * SELECT FOR UPDATE and their kind lock rows only then.
+ */
+extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * zbtree/marks.h - marking entries as dead that young snapshots do not need, so
+ * that their scans skip them.
+ */
+#ifndef ZUNDO_ZBTREE_MARKS_H
+#define ZUNDO_ZBTREE_MARKS_H
+
+#include "access/relscan.h"
+
+/* The number of entries that are examined together. */
+#define ZMARKS_NOTED	32
+
+/*
+ * Entries of the leaf page at which a scan is whose rows had no visible version
+ * with the entry's key. All zero when the scan begins.
+ */
+typedef struct ZNotedEntries
+{
+	int			n;
+	int			looked_at;		/* entries examined in this scan */
+	int			fruitless;		/* calls of zmarks_set that found no entry
+								 * marked or to be marked */
+	uint16		items[ZMARKS_NOTED];	/* indexes in currPos.items of the
+										 * scan */
+} ZNotedEntries;
+
+/*
+ * zmarks_note: notes the entry that the scan returned last. Calls zmarks_set
+ * when ZMARKS_NOTED entries have been noted.
+ * zmarks_set: marks those of the noted entries that no snapshot with an xmin at
+ * or above the bound needs (MARK-1), and forgets all noted entries. The scan is
+ * still at their leaf page. No buffer lock may be held. Calls comparison
+ * functions.
+ */
+extern void zmarks_note(IndexScanDesc scan, ZNotedEntries *noted);
+extern void zmarks_set(IndexScanDesc scan, ZNotedEntries *noted);
+
+#endif
