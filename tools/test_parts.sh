@@ -101,8 +101,10 @@ part_sql()
 	local tests
 	mapfile -t tests < <(list_tests "$copy/sql" .sql)
 	[ ${#tests[@]} -gt 0 ] || { none_found sql sql; return; }
+	# without autovacuum, whose snapshots keep VACUUM from what the tests expect of it
 	# not gist: on 18 its replay makes other bytes, with heap tables as well
 	new_cluster <<C || { result fail "sql: the server starts"; return; }
+autovacuum = off
 wal_level = replica
 wal_consistency_checking = 'zundo,heap,heap2,btree,hash,gin,spgist,brin'
 checkpoint_timeout = 1h
@@ -123,7 +125,7 @@ part_isolation()
 	mapfile -t tests < <(list_tests "$copy/isolation/specs" .spec)
 	[ ${#tests[@]} -gt 0 ] || { none_found isolation isolation/specs; return; }
 	! under_valgrind || rm -f "$work"/valgrind/*
-	new_cluster </dev/null || { result fail "isolation: the server starts"; return; }
+	new_cluster <<<"autovacuum = off" || { result fail "isolation: the server starts"; return; }
 	regress_both "$copy/isolation/specs" .spec "$work/out-$pg/isolation" isolation \
 		"$(server_tests)/isolation/pg_isolation_regress" "--inputdir=$copy/isolation" \
 		-- "${tests[@]}"

@@ -82,7 +82,11 @@
 /* Blocks between two tests whether another session waits for the table. */
 #define TRUNCATE_CHECK_BLOCKS 32
 
-/* How often and how long to wait for the worker's pass over the undo log. */
+/*
+ * How long to wait for the worker's pass over the undo log; how often and how
+ * long for a pass that another process makes.
+ */
+#define WORKER_WAIT_MS 1000
 #define DISCARD_TRIES 20
 #define DISCARD_WAIT_MS 10
 
@@ -684,7 +688,7 @@ advance_oldest(Relation rel)
 		zrollback_temp();
 		return;
 	}
-	if (zu_discard_by_worker(DISCARD_TRIES * DISCARD_WAIT_MS))
+	if (zu_discard_by_worker(WORKER_WAIT_MS))
 		return;
 	for (int tries = 0; tries < DISCARD_TRIES; tries++)
 	{
