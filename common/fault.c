@@ -26,6 +26,8 @@
 static const char *const fault_points[] = {
 	/* the undo log */
 	"undo-load",				/* before each log of a database is loaded */
+	"first-look",				/* the meta page is loaded, before the first
+								 * user looks for undo that others have left */
 	"undo-extend",				/* before the undo relation is extended */
 	"undo-alloc",				/* after the allocation of an extent was
 								 * logged */

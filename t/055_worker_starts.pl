@@ -85,6 +85,28 @@ $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE d');
 is($node->safe_psql('copy', 'SELECT sum(n) FROM t'), '100', 'the copy: the rows of before');
 ok($node->poll_query_until('copy', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 'the copy: undone');
 is($node->safe_psql('copy', q{SELECT * FROM zundo.check('t')}), '', 'the copy: zundo.check');
+# The same if the first session is canceled, or ended, while it looks for undo, and others are there by then.
+for my $how (qw(cancel terminate))
+{
+	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'd' AND backend_type = 'client backend'});
+	$node->safe_psql('postgres', "CREATE DATABASE $how TEMPLATE d");
+	my $first = $node->background_psql($how, on_error_stop => 0);
+	my $pid = $first->query_safe('SELECT pg_backend_pid()');
+	my $second = $node->background_psql($how);
+	$second->query_safe('SELECT 1');
+	$first->query_until(qr/sent/, "\\echo sent\nSET zundo.fault = 'first-look:" . ($how eq 'cancel' ? 'cancel' : 'sleep') . "'; SELECT sum(n) FROM t;\n");
+	if ($how eq 'terminate')
+	{
+		select(undef, undef, undef, 0.3);
+		$second->query_safe(q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'});
+		$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	}
+	ok($node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '$how' AND backend_type = 'zundo undo worker'"),
+		"$how while looking: a worker is started");
+	ok($node->poll_query_until($how, q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), "$how while looking: undone");
+	$how eq 'terminate' ? eval { $first->quit } : $first->quit;
+	$second->quit;
+}
 # ... and after a restart it is completed without any session
 is($node->safe_psql('d', q{SELECT count(*) > 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 't', 'in the original it is pending still');
 $node->safe_psql('postgres', 'ALTER DATABASE d RESET zundo.fault');

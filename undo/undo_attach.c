@@ -7,7 +7,7 @@
  *
  * Locks: AccessShareLock on zundo.undo_log, to the end of the transaction.
  *
- * Crash points: none.
+ * Crash points: none. Fault point: "first-look".
  */
 #include "undo/undo_internal.h"
 
@@ -15,6 +15,7 @@
 #include "catalog/namespace.h"
 #include "commands/defrem.h"
 #include "miscadmin.h"
+#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -23,6 +24,12 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
+
+/*
+ * want_look has begun and not ended: nobody else looks, since the meta page is
+ * loaded.
+ */
+static bool looking = false;
 
 /* Gives up everything that this backend holds in its entry. */
 static void
@@ -42,12 +49,15 @@ leave_entry(void)
 /*
  * Leaves the entry at process exit. An on_shmem_exit callback, not
  * before_shmem_exit: the abort of a transaction that is open at exit comes in
- * between and may still read undo.
+ * between and may still read undo. A session that is terminated while it looks
+ * for undo asks for a worker instead.
  */
 static void
 at_exit(int code, Datum arg)
 {
 	LWLockReleaseAll();
+	if (looking)
+		zworkers_wake(MyDatabaseId);
 	leave_entry();
 }
 
@@ -158,14 +168,31 @@ open_relation(void)
  * another one that was made while aborts were pending there. Pending aborts
  * have their records in an extent of a log. Where nothing is pending, the
  * worker gives the last such extent back, so a database that is only read does
- * not start a worker again and again.
+ * not start a worker again and again. If an error or a cancel ends the search,
+ * asks for a worker, too: later sessions do not search.
  */
 static void
 want_look(void)
 {
-	if (!(MyProc->statusFlags & PROC_IS_AUTOVACUUM) &&
-		!RecoveryInProgress() && zu_any_log_extent())
+	/* an undo worker looks itself; a worker of autovacuum does not */
+	if (((MyProc->statusFlags & PROC_IS_AUTOVACUUM) && MyBgworkerEntry != NULL) ||
+		RecoveryInProgress())
+		return;
+	looking = true;
+	PG_TRY();
+	{
+		ZUNDO_FAULT("first-look");
+		if (zu_any_log_extent())
+			zworkers_wake(MyDatabaseId);
+	}
+	PG_CATCH();
+	{
+		looking = false;
 		zworkers_wake(MyDatabaseId);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	looking = false;
 }
 
 /*

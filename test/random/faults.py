@@ -29,6 +29,8 @@ from cluster import Cluster, ClusterError  # noqa: E402
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "common", "fault.c")
 # reached only by the first process that accesses a database's undo logs after a start
 AT_THE_START = ("undo-load",)
+# left out: reached only if the first user of a database is no undo worker (t/055_worker_starts)
+LEFT_OUT = ("first-look",)
 # reached only with indexes of access method zbtree
 OF_ZBTREE = ("keys-due", "key-found", "keys-judged", "stale-judged", "keys-cleaned", "keys-taken", "entries-judged",
              "marks-cleared")
@@ -110,7 +112,7 @@ def fault_points():
     """Returns the names of the fault points in common/fault.c."""
     with open(SOURCE, encoding="utf-8") as source:
         array = re.search(r"fault_points\[\] = \{(.*?)\n\};", source.read(), re.S).group(1)
-    return re.findall(r'^\t"([a-z-]+)"', array, re.M)
+    return [point for point in re.findall(r'^\t"([a-z-]+)"', array, re.M) if point not in LEFT_OUT]
 
 
 class Armed:
