@@ -383,6 +383,14 @@ typedef struct ZRowWish
 extern TM_Result zrow_examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd);
 
 /*
+ * zrow_is_held: returns whether our transaction holds the row at off at least
+ * in this mode, by a change or by a lock. On entry the page is locked, as it
+ * has been since zrow_examine has filled *state.
+ */
+extern bool zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
+						 LockTupleMode mode);
+
+/*
  * zrow_wait: waits until transaction xid has ended, so that the wish can be
  * tried again; wish->buf is not used. No buffer lock may be held. First queues
  * for the row's heavyweight lock (*have_tuple_lock), unless our transaction

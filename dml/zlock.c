@@ -16,7 +16,6 @@
 #include "miscadmin.h"
 #include "mvcc/zctid.h"
 #include "mvcc/zlevel.h"
-#include "mvcc/ztrail.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "tuple/ztts.h"
@@ -142,83 +141,6 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
 		zlocktag_note(&change, 0, !own);
 	}
 	return true;
-}
-
-/*
- * Returns whether the page's common lock slot lists a lock of our transaction
- * on the row that is at least as strong as mode.
- */
-static bool
-listed_for_us(const ZPageSlot *slot, ZXid oldest, const ZWriter *writer, BlockNumber block,
-			  OffsetNumber off, LockTupleMode mode)
-{
-	ZLockScan	scan;
-	ZLockEntry	entry;
-	ZXidStatus	status;
-
-	zlocklist_begin(&scan, slot, oldest, writer->rel->rd_locator.relNumber, block, off);
-	while (zlocklist_next(&scan, &entry, &status))
-		if (status == ZXID_OWN && ZLOCK_MODE(entry) >= mode)
-			return true;
-	return false;
-}
-
-/*
- * Returns whether our transaction holds the row at least in this mode, by a
- * change or by a lock. On entry the page is locked.
- */
-static bool
-held_by_us(const ZWriter *writer, Buffer buf, OffsetNumber off, const ZRowState *state,
-		   LockTupleMode mode)
-{
-	ZSlotView	slots;
-	char		bytes[ZUR_MAX_LENGTH];
-	BlockNumber block = BufferGetBlockNumber(buf);
-
-	Assert(zc_buffer_locked(buf));
-	if (state->writer.status == ZXID_OWN &&
-		((state->writer.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
-		 (state->writer.type == ZUR_INSERT && !(state->writer.xflags & ZUX_MOVED_IN))))
-		return true;
-	if (ZH_LOCK(state->header) < mode + 1)
-		return false;
-	if (zheld_mode(writer->rel, block, off, state->header) >= (int) mode)
-		return true;
-	zslots_copy_raw(writer->rel, block, BufferGetPage(buf), &slots);
-	for (int s = 1; s <= slots.n; s++)
-	{
-		const ZPageSlot *slot = &slots.s[s];
-		ZChain		chain;
-		ZTrailReader reader;
-		ZuRecord	rec;
-
-		if (slot->ptr == InvalidUndoPtr)
-			continue;
-		zvis_check_xid(writer->rel, block, s, ZSLOT_XID(slot));
-		if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
-		{
-			if (listed_for_us(slot, slots.oldest, writer, block, off, mode))
-				return true;
-			continue;
-		}
-		if (zxid_status_at(ZSLOT_XID(slot), slots.oldest) != ZXID_OWN)
-			continue;
-		if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
-		{
-			if (zinline_mode(slot->ptr, off) >= (int) mode)
-				return true;
-			continue;
-		}
-		zchain_begin(&chain, writer->rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED,
-					 slots.oldest, bytes);
-		ztrail_start(&reader);
-		while (ztrail_next(&chain, &reader, off, false, &rec) == ZCHAIN_RECORD &&
-			   zxid_status_at(rec.xid, slots.oldest) == ZXID_OWN)
-			if (rec.type == ZUR_LOCK && zrecord_locks(&rec, off, state->header, s) &&
-				rec.lockmode >= mode)
-				return true;
-	}
-	return false;
 }
 
 /*
@@ -367,7 +289,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		if (result == TM_Invisible && state.wait_for != InvalidZXid)
 			result = TM_BeingModified;
 		if ((result == TM_Ok || result == TM_Invisible) && !state.stub &&
-			!held_by_us(writer, buf, off, &state, mode))
+			!zrow_is_held(rel, buf, off, &state, mode))
 			locked = zrow_lock_in_place(writer, buf, off, mode);
 		UnlockReleaseBuffer(buf);
 		if (!locked)
@@ -456,7 +378,7 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	Assert(zc_buffer_exclusive(buf) && zwriter_started(writer));
 	/* a row whose move is committed is locked at its new place only */
 	if ((ZH_LIVE(state->header) || state->writer.status == ZXID_IN_PROGRESS) &&
-		!held_by_us(writer, buf, off, state, search->mode))
+		!zrow_is_held(rel, buf, off, state, search->mode))
 	{
 		if (!zrow_lock_in_place(writer, buf, off, search->mode))
 		{
@@ -626,7 +548,8 @@ named_by_ctid(const ZWriter *writer, LockSearch *search, Buffer buf, const ZRowS
 		ItemPointerEquals(&search->tmfd->ctid, &search->tid) &&
 		zctid_names_row(writer->rel, locks_only, search->slot) &&
 		!(zwriter_started(writer) &&
-		  held_by_us(writer, buf, ItemPointerGetOffsetNumber(&search->tid), state, LockTupleShare));
+		  zrow_is_held(writer->rel, buf, ItemPointerGetOffsetNumber(&search->tid), state,
+					   LockTupleShare));
 }
 
 /*

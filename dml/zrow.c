@@ -44,21 +44,54 @@ writer_mode(const ZRowWriter *writer)
 	return (writer->xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive : LockTupleNoKeyExclusive;
 }
 
-/* A search for the locks on a row. */
+/*
+ * A search for the locks on a row: for all of them, or for a lock of our own
+ * transaction that is strong enough.
+ */
 typedef struct LockerSearch
 {
 	const ZRow *row;			/* its slots include those that hold only
 								 * locks */
+	ZHeader		header;			/* the row's */
 	LockTupleMode mode;			/* the lock that is wanted */
-	int			hint;			/* strongest lock that the row may have, from
-								 * its header */
-	ZRowState  *state;			/* where the locks found are entered */
+	int			enough;			/* no lock of ours that is stronger than this
+								 * one is looked for */
+	int			known;			/* zheld_mode of the row */
+	ZRowState  *state;			/* where the locks of others are entered;
+								 * NULL: only our own locks are looked for */
+	/* what was found */
 	ZXid		conflicting;	/* another transaction in progress whose lock
 								 * excludes ours; 0 = none */
-	int			own;			/* strongest lock found in our own slot; -1 =
+	int			held;			/* strongest lock of our transaction; -1 =
+								 * none */
+	int			own;			/* strongest lock read in our own slots; -1 =
 								 * none */
 	bool		own_by_tag;		/* found by the row's lock tag only */
 } LockerSearch;
+
+/* Begins a search; its mode and enough must still be set. */
+static void
+begin_search(LockerSearch *search, const ZRow *row, ZHeader header, ZRowState *state)
+{
+	search->row = row;
+	search->header = header;
+	search->known = zheld_mode(row->rel, row->block, row->off, header);
+	search->state = state;
+	search->conflicting = InvalidZXid;
+	search->held = -1;
+	search->own = -1;
+	search->own_by_tag = false;
+}
+
+/*
+ * Returns whether nothing more need be read: only our own locks matter, and one
+ * that is strong enough has been found.
+ */
+static inline bool
+is_done(const LockerSearch *search)
+{
+	return search->state == NULL && search->held >= search->enough;
+}
 
 /* Enters the lock of another transaction, which is in progress. */
 static void
@@ -68,7 +101,7 @@ note_others_lock(LockerSearch *search, ZXid xid, int held)
 	ZLockEntry	entry = zlock_entry(xid, search->row->off, held);
 	int			i = 0;
 
-	Assert(held >= LockTupleKeyShare && held <= LockTupleExclusive);
+	Assert(state != NULL && held >= LockTupleKeyShare && held <= LockTupleExclusive);
 	state->others_locks = true;
 	if (search->conflicting == InvalidZXid && modes_conflict(held, search->mode))
 		search->conflicting = xid;
@@ -86,8 +119,7 @@ note_others_lock(LockerSearch *search, ZXid xid, int held)
 static void
 note_own_lock(LockerSearch *search, int held)
 {
-	search->state->own_lock = true;
-	search->state->own_exclusive |= (held == LockTupleExclusive);
+	search->held = Max(search->held, held);
 }
 
 /* Enters the lock of our own slot. */
@@ -129,7 +161,7 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 	while (ztrail_next(&chain, &reader, row->off, false, &rec) == ZCHAIN_RECORD &&
 		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
 	{
-		if (rec.type != ZUR_LOCK || !zrecord_locks(&rec, row->off, search->state->header, s))
+		if (rec.type != ZUR_LOCK || !zrecord_locks(&rec, row->off, search->header, s))
 			continue;
 		if (status == ZXID_IN_PROGRESS)
 		{
@@ -139,7 +171,7 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 		note_slot_lock(search, rec.lockmode, rec.open);
 		if (rec.open)
 			zheld_note_open(row->rel, row->block, s, rec.lockmode);
-		if (rec.lockmode == search->hint)
+		if (rec.lockmode >= search->enough)
 			return;
 	}
 }
@@ -155,11 +187,11 @@ look_in_list(LockerSearch *search, const ZPageSlot *slot)
 
 	zlocklist_begin(&scan, slot, row->slots->oldest, row->rel->rd_locator.relNumber, row->block,
 					row->off);
-	while (zlocklist_next(&scan, &entry, &status))
+	while (!is_done(search) && zlocklist_next(&scan, &entry, &status))
 	{
 		if (status == ZXID_OWN)
 			note_own_lock(search, ZLOCK_MODE(entry));
-		else
+		else if (search->state != NULL)
 			note_others_lock(search, ZLOCK_XID(entry), ZLOCK_MODE(entry));
 	}
 }
@@ -206,26 +238,26 @@ open_is_there(const ZRow *row, int s)
 #endif
 
 /*
- * Enters all locks on the row. Returns false if a chain's head has aborted:
- * below it there may be locks of the same top-level transaction, so the page
- * must be rolled back first. Of our own slot, nothing but the strongest lock
- * matters: if that is known (LOCK-11), the slot is not searched.
+ * Enters the locks on the row that are looked for. Returns false if locks of
+ * other transactions are, and a chain's head has aborted: below it there may be
+ * locks of the same top-level transaction, so the page must be rolled back
+ * first. Of our own slot, nothing but the strongest lock matters: if that is
+ * known (LOCK-11), the slot is not searched.
  */
 static bool
 find_lockers(LockerSearch *search)
 {
 	const ZRow *row = search->row;
 	const ZSlotView *slots = row->slots;
-	int			known = zheld_mode(row->rel, row->block, row->off, search->state->header);
 
-	for (int s = 1; s <= slots->n; s++)
+	for (int s = 1; s <= slots->n && !is_done(search); s++)
 	{
 		const ZPageSlot *slot = &slots->s[s];
 		ZXidStatus	status;
 
 		if (slot->ptr == InvalidUndoPtr)
 			continue;
-		zvis_check_xid(search->row->rel, search->row->block, s, ZSLOT_XID(slot));
+		zvis_check_xid(row->rel, row->block, s, ZSLOT_XID(slot));
 		if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
 		{
 			look_in_list(search, slot);
@@ -233,8 +265,10 @@ find_lockers(LockerSearch *search)
 		}
 		status = zxid_status_at(ZSLOT_XID(slot), slots->oldest);
 		Assert(status != ZXID_OWN || open_is_there(row, s));	/* LOCK-11 */
-		if (status == ZXID_OWN && known >= 0)
-			note_own_lock(search, known);
+		if (status != ZXID_OWN && search->state == NULL)
+			continue;
+		if (status == ZXID_OWN && search->known >= 0)
+			note_own_lock(search, search->known);
 		else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
 			look_in_slot(search, slot, status);
 		else if (status == ZXID_ABORTED)
@@ -242,8 +276,8 @@ find_lockers(LockerSearch *search)
 		else if (status == ZXID_IN_PROGRESS || status == ZXID_OWN)
 			look_in_chain(search, s, status);
 	}
-	if (search->own >= 0)
-		zheld_note(row->rel, row->block, row->off, search->state->header, search->own,
+	if (search->own >= 0 && search->state != NULL)
+		zheld_note(row->rel, row->block, row->off, search->header, search->own,
 				   search->own_by_tag);
 	return true;
 }
@@ -258,9 +292,12 @@ is_held_by_us_alone(const LockerSearch *search)
 {
 	ZSlotView	slots;
 	ZRow		row = *search->row;
-	ZRowState	state = {.header = search->state->header};
-	LockerSearch other = {&row, search->mode,.hint = search->hint,.state = &state,.own = -1};
+	ZRowState	state = {.header = search->header};
+	LockerSearch other;
 
+	begin_search(&other, &row, search->header, &state);
+	other.mode = search->mode;
+	other.enough = search->enough;
 	zslots_copy_raw(row.rel, row.block, row.page, &slots);
 	row.slots = &slots;
 	return !find_lockers(&other) || !state.others_locks;
@@ -275,13 +312,41 @@ is_held_by_us_alone(const LockerSearch *search)
 static bool
 is_locked_for_update(LockerSearch *search)
 {
-	const ZRow *row = search->row;
-
-	if (zheld_mode(row->rel, row->block, row->off, search->state->header) != LockTupleExclusive)
+	if (search->known != LockTupleExclusive)
 		return false;
 	Assert(is_held_by_us_alone(search));	/* LOCK-11 */
 	note_own_lock(search, LockTupleExclusive);
 	return true;
+}
+
+/*
+ * zrow_is_held: See zdml_internal.h. Most rows have no hint of a lock, and of
+ * most that have one our lock is remembered.
+ */
+bool
+zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
+			 LockTupleMode mode)
+{
+	ZSlotView	slots;
+	ZRow		row;
+	LockerSearch search;
+
+	Assert(zc_buffer_locked(buf));
+	if (state->writer.status == ZXID_OWN &&
+		((state->writer.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
+		 (state->writer.type == ZUR_INSERT && !(state->writer.xflags & ZUX_MOVED_IN))))
+		return true;
+	if (ZH_LOCK(state->header) < mode + 1)
+		return false;
+	row = zrow_on(rel, buf, off, &slots);
+	begin_search(&search, &row, state->header, NULL);
+	search.mode = mode;
+	search.enough = (int) mode;
+	if (search.known >= search.enough)
+		return true;
+	zslots_copy_raw(row.rel, row.block, row.page, &slots);
+	(void) find_lockers(&search);
+	return is_done(&search);
 }
 
 /*
@@ -655,7 +720,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 	Assert(zc_buffer_exclusive(wish->buf));
 	for (;;)
 	{
-		LockerSearch search = {&row, wish->mode,.state = state,.own = -1};
+		LockerSearch search;
 
 		memset(state, 0, offsetof(ZRowState, others));
 		state->rolled_back = rolled_back;
@@ -670,7 +735,9 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			 !(state->writer.xflags & ZUX_MOVED_IN)) ||
 			ZH_LOCK(state->header) == 0)
 			break;
-		search.hint = ZH_LOCK(state->header) - 1;
+		begin_search(&search, &row, state->header, state);
+		search.mode = wish->mode;
+		search.enough = ZH_LOCK(state->header) - 1; /* none is stronger */
 		if (!is_locked_for_update(&search))
 		{
 			zslots_copy_raw(row.rel, row.block, row.page, &slots);
@@ -681,6 +748,8 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 				continue;
 			}
 		}
+		state->own_lock = search.held >= 0;
+		state->own_exclusive = search.held == LockTupleExclusive;
 		state->clear_locks = !state->others_locks && !state->own_lock;
 		/* a version of our own makes other transactions wait, as a lock does */
 		state->own_hold = state->own_lock || state->writer.status == ZXID_OWN;
