@@ -32,6 +32,9 @@ typedef struct Range
 								 * there is no open record */
 	ZXid		xid;
 	CommandId	cid;
+	Oid			reloid;			/* the file's number alone does not do: files
+								 * of other tablespaces, or of temporary
+								 * tables, may have the same */
 	RelFileNumber relnumber;
 	BlockNumber block;
 	Buffer		buf;			/* where the block was */
@@ -62,7 +65,7 @@ find_range(Relation rel)
 static inline bool
 is_of_command(const Range *range, Relation rel, ZXid xid, CommandId cid)
 {
-	return range->xid == xid && range->cid == cid &&
+	return range->xid == xid && range->cid == cid && range->reloid == RelationGetRelid(rel) &&
 		range->relnumber == rel->rd_locator.relNumber;
 }
 
@@ -301,6 +304,7 @@ zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place
 	range->ptr = rec->open || change->frozen ? change->op.ptr[0] : InvalidUndoPtr;
 	range->xid = writer->xid;
 	range->cid = writer->cid;
+	range->reloid = rec->reloid;
 	range->relnumber = rec->relnumber;
 	range->block = rec->block;
 	range->buf = place->buf;

@@ -19,6 +19,10 @@
  * the offsets that they concern, and checkpoints of its rows: so that a handle
  * (mvcc/zhandle.h) is found without reading all later records.
  *
+ * Pages are known by the number of their file, which a file of another
+ * tablespace or of a temporary table may have, too: what counts are the
+ * pointers, and an order that two pages share is only stricter.
+ *
  * Called by dml/ (notes), zwalk.c and zany.c; hooks.c calls zown_at_xact_end.
  * All of it is the backend's own. No locks but those of zu_fetch, no crash
  * points.
