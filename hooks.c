@@ -422,6 +422,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 			 * undone, which takes away the changes that they refer to. The
 			 * server removes files after this.
 			 */
+			zbound_at_subxact_abort(level);
 			zu_at_subxact_abort();
 			zreclaim_at_subxact_end(level, false);
 			zhandle_at_subxact_abort(mySubid);

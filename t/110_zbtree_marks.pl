@@ -239,6 +239,7 @@ $s->quit;
 # entries, because nothing is marked yet that the snapshot needs. Scans with newer snapshots would like to mark these.
 run(q{CREATE FUNCTION waits(int, int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
 		IF current_setting('test.wait', true) = 'on' THEN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); END IF;
+		IF current_setting('test.fail', true) = 'on' THEN RAISE 'no comparison'; END IF;
 		RETURN $1 >= $2; END $$},
 	'CREATE OPERATOR >=# (LEFTARG = int, RIGHTARG = int, FUNCTION = waits, RESTRICT = scalargesel)',
 	'CREATE OPERATOR CLASS waiting FOR TYPE int USING zbtree AS OPERATOR 4 >=#, FUNCTION 1 btint4cmp(int, int)',
@@ -276,7 +277,21 @@ for (1 .. 300)
 	select(undef, undef, undef, 0.02);
 }
 is(run($stale), '40', 'afterwards they are marked');
-$_->quit for $gate, $late, $anchor;
+
+# MARK-3: an error within a page, caught in a subtransaction, does not hold the bound back until the top transaction ends
+my $catcher = session($node);
+like(ask($catcher, 'BEGIN', 'SET LOCAL test.fail = on', q{DO $$ BEGIN
+	BEGIN PERFORM count(b) FROM m WHERE a >=# 0; EXCEPTION WHEN raise_exception THEN RAISE NOTICE 'caught'; END; END $$}) . $complaint, qr/caught/, 'an error is caught in a scan');
+run('UPDATE m SET a = a + 10000');
+for (1 .. 300)
+{
+	run('SELECT count(b) FROM m WHERE a >=# 0');
+	last if run($stale) == 60;
+	select(undef, undef, undef, 0.02);
+}
+is(run($stale), '60', 'entries are marked while the top transaction is open');
+is(ask($catcher, 'ROLLBACK', 'SELECT count(b) FROM m WHERE a >=# 0'), '20', '... and it finds the rows');
+$_->quit for $gate, $late, $catcher, $anchor;
 run('DROP TABLE m', 'DROP FUNCTION waits CASCADE');
 
 # races and crashes, forced

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
@@ -60,6 +61,9 @@ typedef struct Bounds
 } Bounds;
 
 static Bounds *shared = NULL;
+
+/* Nest level of the (sub)transaction that wrote this process's place last. */
+static int	entered_level = 0;
 
 Size
 zbound_shmem_size(void)
@@ -161,6 +165,7 @@ zbound_enter(Snapshot snapshot, bool *entered)
 			break;
 	}
 	Assert(pg_atomic_read_u64(&shared->agreed) <= bound);
+	entered_level = GetCurrentTransactionNestLevel();
 	*entered = true;
 	return true;
 }
@@ -185,6 +190,18 @@ zbound_at_xact_end(void)
 
 	if (my != NULL && pg_atomic_read_u64(my) != InvalidZXid)
 		zbound_leave();
+}
+
+/*
+ * zbound_at_subxact_abort: See bound.h. A comparison function may catch errors,
+ * so the scan that has entered may belong to an outer level, and continue.
+ */
+void
+zbound_at_subxact_abort(int level)
+{
+	Assert(level > 1);
+	if (entered_level >= level)
+		zbound_at_xact_end();
 }
 
 /*

@@ -36,8 +36,11 @@ extern void zbound_advance(void);
 /*
  * zbound_at_xact_end: calls zbound_leave if an error has kept that from being
  * called.
+ * zbound_at_subxact_abort: the same for zbound_enter in the subtransaction of
+ * this nest level, or in one within it.
  */
 extern void zbound_at_xact_end(void);
+extern void zbound_at_subxact_abort(int level);
 
 /*
  * zbound_shmem_size, zbound_shmem_startup: return the size of the bounds, and
