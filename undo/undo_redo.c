@@ -213,7 +213,8 @@ zu_redo_discard(XLogReaderState *record)
 /*
  * zu_redo_truncate: See undo.h. Lowers the limit before the meta page changes,
  * so that no reader is left behind the new limit when the file is cut off, and
- * once more after it. A record that only names blocks (UNDO-70) changes
+ * once more after it. After a repair of the meta page the limit may rise, and
+ * the file grows with it. A record that only names blocks (UNDO-70) changes
  * nothing.
  */
 void
@@ -229,6 +230,8 @@ zu_redo_truncate(XLogReaderState *record)
 		return;
 	memcpy(&xlrec, need_data(record, SizeOfUndoTruncate), SizeOfUndoTruncate);
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
+	if (xlrec.nblocks == 0)
+		grow_in_redo(locator, xlrec.nextents);	/* UNDO-4 */
 
 	/* after this no reader has a page at or beyond the new limit pinned */
 	entry = zu_lock_entry_for_redo(locator);

@@ -293,6 +293,33 @@ write_pair(BlockNumber first, Page page)
 }
 
 /*
+ * Logs the limit that is on the meta page. Redo of a full-page image does not
+ * tell a standby's shared memory of it; the standby would take records beyond
+ * the limit that it knows for discarded.
+ */
+static void
+log_limit(void)
+{
+	ZuTwins		meta;
+	xl_undo_truncate xlrec = {0};
+	XLogRecPtr	recptr;
+
+	zu_twins_lock(&meta, ZU_META_BLOCK);
+	xlrec.nextents = zu_meta(zu_twins_page(&meta))->nextents;
+	xlrec.floor = zu_meta(zu_twins_page(&meta))->floor;
+	xlrec.nblocks = 0;
+	START_CRIT_SECTION();
+	zu_twins_changed(&meta);
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfUndoTruncate);
+	zu_twins_register(&meta, 0, 0);
+	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_TRUNCATE);
+	zu_twins_set_lsn(&meta, recptr);
+	END_CRIT_SECTION();
+	zu_twins_unlock(&meta);
+}
+
+/*
  * Returns the newest generation found in the first pages of extents 0 ..
  * nextents - 1; 0 if there is none.
  */
@@ -421,7 +448,10 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 		   ", from %s", meta->nextents, meta->oldest, loaded ? "shared memory"
 		   : "the catalog and the file");
 	if (!dry_run)
+	{
 		write_pair(ZU_META_BLOCK, (Page) page.data);
+		log_limit();
+	}
 }
 
 /*

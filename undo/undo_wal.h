@@ -82,7 +82,9 @@ typedef struct xl_undo_discard
 typedef struct xl_undo_truncate
 {
 	uint32		nextents;		/* that remain */
-	BlockNumber nblocks;		/* that remain */
+	BlockNumber nblocks;		/* that remain; 0: nothing is cut off, the
+								 * meta page was rebuilt with nextents, which
+								 * may be more than before */
 	uint32		floor;			/* newest generation ever cut off */
 } xl_undo_truncate;
 
