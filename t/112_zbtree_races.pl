@@ -169,7 +169,7 @@ sub judged
 	ok($cleaning, "$what, and is stopped") or return;
 	sql(q{ALTER SYSTEM RESET zundo.fault; SELECT pg_reload_conf()}) if $name eq 'purge';
 	begin($reviver, "BEGIN;\nUPDATE z SET a = 'A1$pad' WHERE id = 1");
-	is(await(qq{SELECT 'waits' FROM pg_stat_activity WHERE pid = $reviver->{backend} AND wait_event ~ '^Buffer(Content|Exclusive)'}), 'waits', "$what: the reviver waits for it");
+	is(await(qq{SELECT 'waits' FROM pg_stat_activity WHERE pid = $reviver->{backend} AND wait_event ~ '^Buffer(Content|Shared|Exclusive)'}), 'waits', "$what: the reviver waits for it");
 	is(ask($watcher, "SELECT wait_event FROM pg_stat_activity WHERE pid = $cleaning"), 'PgSleep', "$what: which is still there");
 	finish($name, $what, $end, $cleaning);
 	return;

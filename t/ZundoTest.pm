@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(read_block write_block write_twins zundo_node standby_of server_major sql session ask $complaint
-	crash wait_for_death timed_out passes sound no_crash
+	crash crashes wait_for_death timed_out passes sound no_crash
 	index_twins change_twins compare_twins twin_round rebuild_twins end_snapshots);
 
 # The node that zundo_node has started last, which sql() uses.
@@ -133,6 +133,18 @@ sub crash
 	$node->stop('immediate');
 	$node->start;
 	return;
+}
+
+# crashes NODE DO: calls DO->(), which may make a process of the server crash, and returns whether it returned false. In
+# that case waits until the server (restart_after_crash must be on) has recovered. The log tells it: a psql that is refused
+# during recovery may end before it has read its query, and the test would end with "Broken pipe".
+sub crashes
+{
+	my ($node, $do) = @_;
+	my $before = -s $node->logfile;
+	return 0 if $do->();
+	$node->wait_for_log(qr/database system is ready to accept connections/, $before);
+	return 1;
 }
 
 # wait_for_death NODE: waits until the postmaster has exited (restart_after_crash must be off); returns whether it has.
