@@ -3,6 +3,7 @@
 # deleting, or between the change of the row and the search for its entry. The
 # process that comes first is stopped there by a signal, so the other one does
 # reach the place that is to be tested.
+# newest
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
