@@ -213,6 +213,7 @@ typedef struct LockSearch
 								 * followed */
 	bool		traversed;
 	bool		have_tuple_lock;
+	bool		kept_ctid;		/* see has_kept_ctid */
 } LockSearch;
 
 /*
@@ -455,6 +456,12 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 	Assert(result != TM_Ok && zc_buffer_exclusive(buf));
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 
+	/* reads the plan and perhaps catalogs, so not under the page lock */
+	if (search->kept_ctid &&
+		zctid_names_row(wish->rel, (search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) != 0,
+						search->slot))
+		result = TM_Deleted;
+
 	/*
 	 * to ON CONFLICT, a row that this command has updated is a new row of
 	 * this command
@@ -531,22 +538,20 @@ report_replaced(const LockSearch *search)
 }
 
 /*
- * Returns whether the row, for which zrow_examine has returned TM_Updated, is
- * left alone: the statement wants it only if it has kept its ctid, and it was
- * updated in place, so that on heap it would have another one (GUARD-4 in
- * mvcc/). The lock of a BEFORE trigger is like that of UPDATE. Not for KEY
- * SHARE, which is the lock of the check of a foreign key. The page is locked.
+ * Returns whether the row, for which zrow_examine has returned TM_Updated, was
+ * updated in place and is not locked by us: the statement then leaves it alone
+ * if it wants it only under its ctid, since on heap the row would have another
+ * one (GUARD-4 in mvcc/). The lock of a BEFORE trigger is like that of UPDATE.
+ * Not for KEY SHARE, which is the lock of the check of a foreign key. The page
+ * is locked.
  */
 static bool
-named_by_ctid(const ZWriter *writer, LockSearch *search, Buffer buf, const ZRowState *state)
+has_kept_ctid(const ZWriter *writer, LockSearch *search, Buffer buf, const ZRowState *state)
 {
-	bool		locks_only = (search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) != 0;
-
 	Assert(zc_buffer_locked(buf));
 	return (search->flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) != 0 &&
 		search->mode != LockTupleKeyShare && !search->traversed &&
 		ItemPointerEquals(&search->tmfd->ctid, &search->tid) &&
-		zctid_names_row(writer->rel, locks_only, search->slot) &&
 		!(zwriter_started(writer) &&
 		  zrow_is_held(writer->rel, buf, ItemPointerGetOffsetNumber(&search->tid), state,
 					   LockTupleShare));
@@ -569,8 +574,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	result = zrow_examine(&wish, &state, search->tmfd);
-	if (result == TM_Updated && named_by_ctid(writer, search, buf, &state))
-		result = TM_Deleted;
+	search->kept_ctid = result == TM_Updated && has_kept_ctid(writer, search, buf, &state);
 	if (result == TM_Ok && was_replaced(search, buf))
 		result = report_replaced(search);
 	if (result != TM_Ok)

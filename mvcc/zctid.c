@@ -16,14 +16,16 @@
  *				after SELECT ctid ... FOR UPDATE in a subquery: that has
  *				checked the newest version.
  *
- * The tuple lock of dml/zlock.c asks for this when it has met such a row, which
- * is rare; the plan is searched only then. A condition counts only where it
- * must hold for every row that is returned: in each part of an OR, and not on
- * the preserved side of an outer join. It does not count if the value is the
- * ctid of a row that is locked with this one, as in a.ctid = b.ctid FOR UPDATE:
- * on heap both follow the update. Wherever this file is in doubt, the condition
- * does not count, and the row is changed as if it had been named by a key. No
- * locks, no buffers, no crash points.
+ * The tuple lock of dml/zlock.c asks for this when it has met such a row,
+ * which is rare; the plan is searched only then. A condition counts only where
+ * it must hold for every row that is returned: in each part of an OR, and not
+ * on the preserved side of an outer join. It does not count if the value is
+ * the ctid of a row that is locked with this one, as in a.ctid = b.ctid FOR
+ * UPDATE: on heap both follow the update. Nor if the value comes from a
+ * volatile function: on heap it may find the new ctid when it is called again.
+ * Wherever this file is in doubt, the condition does not count, and the row is
+ * changed as if it had been named by a key. No locks, no buffers, no crash
+ * points.
  */
 #include "postgres.h"
 
@@ -35,6 +37,7 @@
 #include "mvcc/zlevel.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
+#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 
 /* Whose ctid is looked for. */
@@ -190,7 +193,7 @@ is_condition(Plan *plan, Node *node, const CtidTarget *target)
 		operator = ((ScalarArrayOpExpr *) node)->opno;
 		args = ((ScalarArrayOpExpr *) node)->args;
 	}
-	if (operator != TIDEqualOperator)
+	if (operator != TIDEqualOperator || contain_volatile_functions((Node *) args))
 		return false;
 	return (is_ctid(plan, linitial(args), &target->row) &&
 			is_ctid(plan, lsecond(args), &target->moving) == target->same) ||

@@ -12,7 +12,8 @@
  * of rel only if their ctid is equal to a value that it has computed or got.
  * slot is the one that it locks the row into; of several WITH queries that
  * change the table, that is the one asked about. locks_only: whether all its
- * SELECT FOR UPDATE and their kind lock rows only then.
+ * SELECT FOR UPDATE and their kind lock rows only then. No page may be locked,
+ * since catalogs are read.
  */
 extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
 
