@@ -29,8 +29,13 @@
 #include "mvcc/zssi.h"
 #include "mvcc/ztrail.h"
 #include "mvcc/zvis.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/plancat.h"
 #include "optimizer/planner.h"
+#include "parser/parsetree.h"
 #include "rollback/zrollback.h"
+#include "scan/zscan.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
 #include "undo/undo.h"
@@ -45,6 +50,7 @@ static struct
 {
 	shmem_request_hook_type shmem_request;
 	shmem_startup_hook_type shmem_startup;
+	ZcPlanTableHook plan_table;
 	create_upper_paths_hook_type create_upper_paths;
 	ExecutorStart_hook_type executor_start;
 	ExecutorRun_hook_type executor_run;
@@ -88,6 +94,23 @@ shmem_startup(void)
 }
 
 /* ---- a query is planned and executed ---- */
+
+/*
+ * Keeps parallel workers from building an index that they would build wrongly.
+ * The server calls this for each table of a query, and before it builds an
+ * index for the table, with a query that has no jointree and takes the table
+ * for one with child tables (plan_create_index_workers).
+ */
+static void
+plan_table(ZC_PLAN_TABLE_PARAMS)
+{
+	RangeTblEntry *entry = planner_rt_fetch(rel->relid, root);
+
+	if (previous.plan_table)
+		previous.plan_table(ZC_PLAN_TABLE_ARGS);
+	if (root->parse->jointree == NULL && entry->inh && zheap_build_is_serial(entry->relid))
+		rel->rel_parallel_workers = 0;
+}
 
 /*
  * Checks a query that is being planned. The server calls this for each step in
@@ -446,6 +469,8 @@ zundo_install_hooks(void)
 	shmem_request_hook = shmem_request;
 	previous.shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
+	previous.plan_table = zc_plan_table_hook;
+	zc_plan_table_hook = plan_table;
 	previous.create_upper_paths = create_upper_paths_hook;
 	create_upper_paths_hook = create_upper_paths;
 	previous.executor_start = ExecutorStart_hook;

@@ -141,6 +141,23 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #endif
 
 /*
+ * 19 replaced the hook that is called with what the planner knows of a table.
+ * Both are called when rel is complete. Files that use these include
+ * optimizer/plancat.h and optimizer/pathnode.h.
+ */
+#if PG_VERSION_NUM < 190000
+#define ZcPlanTableHook get_relation_info_hook_type
+#define zc_plan_table_hook get_relation_info_hook
+#define ZC_PLAN_TABLE_PARAMS PlannerInfo *root, Oid table, bool inhparent, RelOptInfo *rel
+#define ZC_PLAN_TABLE_ARGS root, table, inhparent, rel
+#else
+#define ZcPlanTableHook build_simple_rel_hook_type
+#define zc_plan_table_hook build_simple_rel_hook
+#define ZC_PLAN_TABLE_PARAMS PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte
+#define ZC_PLAN_TABLE_ARGS root, rel, rte
+#endif
+
+/*
  * 17 and later set a safe search path where a table's owner's functions run for
  * another role. Before, VACUUM and the like let them run with that role's path,
  * and functions of users may rely on that; the same path is set here only where

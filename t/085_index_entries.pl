@@ -1,6 +1,7 @@
 # An index fetch through an entry of a zbtree index returns the row only if the
 # row has the entry's key (ZBTREE-4). In this test each row also has entries
-# with keys of other rows. A rebuilt BRIN index serves old snapshots (BUILD-6).
+# with keys of other rows. A rebuilt BRIN index serves old snapshots (BUILD-6),
+# and one that parallel workers might build (BUILD-7).
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -132,6 +133,52 @@ is(ask($younger, 'SELECT count(*) FROM q WHERE 1000 / n = 500'), 1, 'and finds i
 ask($_, 'COMMIT') for $old, $younger;
 $younger->quit;
 is(sql('REINDEX INDEX q_n', ";$checks"), 'f', 'no snapshot is older than the index');
+
+# parallel workers do not build an index that needs to know of older versions, unless btree's code builds it (BUILD-7)
+my $parallel = session($node);
+ask($parallel, q{SET max_parallel_maintenance_workers = 2; SET min_parallel_table_scan_size = 0; SET maintenance_work_mem = '256MB'});
+# workers COMMAND: returns how many workers were requested for each index that the command builds.
+sub workers
+{
+	my ($command) = @_;
+	ask($parallel, "SET client_min_messages = debug1; $command; RESET client_min_messages");
+	return join(' ', map { /building index "p_(\w+)" on table "p" (?:serially|with request for (\d) parallel)/ ? "$1:" . ($2 // 0) : () }
+		  split(/\n/, $complaint));
+}
+# answers SESSION: returns what a session reads by each index of p, and by none; it keeps no locks.
+sub answers
+{
+	my ($s) = @_;
+	my $of = 'SELECT count(*), sum(id) FROM p WHERE';
+	return join(' ', map { my $where = $_; (map { ask($s, "SAVEPOINT s; SET LOCAL enable_seqscan = $_; $of $where; ROLLBACK TO s; RELEASE s") } 'off', 'on') }
+		  'n BETWEEN 101 AND 200', 'n / 2 BETWEEN 100 AND 150', q{a @> '{7}'}, 'b = 9', 'b + 0 = 9');
+}
+sql(q{CREATE TABLE p (id int, n int, a int[], b int) USING zheap; INSERT INTO p SELECT g, g, ARRAY[g % 100], g % 50 FROM generate_series(1, 600) g});
+my @create = ('n ON p USING brin (n) WITH (pages_per_range = 1)', 'half ON p USING brin ((n / 2)) WITH (pages_per_range = 1)',
+	'a ON p USING gin (a)', 'b ON p USING btree (b)', 'zb ON p USING zbtree (b)');
+my $expected = '100|15050 100|15050 102|25551 102|25551 6|1542 6|1542 12|3408 12|3408 12|3408 12|3408';
+ask($old, 'RESET ALL; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM place');
+sql('UPDATE p SET n = n + 10000, a = ARRAY[a[1] + 100], b = b + 100');
+is(join(' ', map { workers("CREATE INDEX p_$_") } @create), 'n:0 half:0 a:0 b:2 zb:' . (server_major() >= 18 ? 2 : 0),
+	'CREATE INDEX beside an old snapshot: btree alone is built in parallel');
+is(answers($old), $expected, 'the old snapshot finds its rows');
+my $newer = session($node);
+ask($newer, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM place');
+my $now = answers($newer);
+sql('UPDATE p SET n = n + 20000 WHERE n > 0; UPDATE p SET b = b + 100');
+like(workers('REINDEX TABLE p'), qr/^(?=.*\bn:0)(?=.*\bhalf:0)(?=.*\ba:0)(?=.*\bb:2)/, 'REINDEX');
+is(answers($old), $expected, 'the old snapshot after REINDEX');
+is(answers($newer), $now, 'a snapshot that is younger than the indexes');
+is(sql(q{SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indcheckxmin AND indrelid = 'p'::regclass AND relname <> 'p_zb'}),
+	'p_a p_b p_half p_n', 'indexes that the old snapshot may not use');
+ask($_, 'COMMIT') for $old, $newer;
+$newer->quit;
+# when nothing is kept, all are built in parallel that the server builds so
+$node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0') or die 'undo is kept';
+is(workers('REINDEX INDEX p_n'), 'n:' . (server_major() >= 17 ? 2 : 0), 'REINDEX of BRIN with settled rows');
+is(workers('REINDEX INDEX p_a'), 'a:' . (server_major() >= 18 ? 2 : 0), 'REINDEX of GIN with settled rows');
+is(sql(q{SELECT count(*) FROM pg_index WHERE indcheckxmin AND indexrelid IN ('p_n'::regclass, 'p_a'::regclass)}), 0, 'all snapshots may use them');
+$parallel->quit;
 
 # joins that start the index scan anew, or go back to a mark
 my $join = q{SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_bitmapscan = off; SET enable_material = off; SET enable_indexonlyscan = off;
