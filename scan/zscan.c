@@ -31,6 +31,15 @@
  *			with snapshot->xmax, as on heap: an apply worker that looks for the
  *			old values must wait, since the change may be rolled back. Index
  *			fetches do the same (zheap_index_fetch_tuple).
+ *	SCAN-8	a forward scan with a Dirty snapshot reads a page again if the page
+ *			has changed since it began to read it. Such a scan reads row by
+ *			row, so a row may meanwhile move to a place that the scan has
+ *			passed, or that was not there, and never be shown; or a row that
+ *			was shown may get other values. On heap the new version is another
+ *			row, usually behind the others, and is shown as well. There are at
+ *			most as many passes as heap has row versions on a page. Not
+ *			asserted: t/012_apply has rows that change while an apply worker
+ *			reads their page.
  */
 #include "postgres.h"
 
@@ -232,22 +241,41 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 	start_scan(scan, key, true);
 }
 
-/* Pins the block for row by row answers. Returns the number of its offsets. */
-static int
-pin_for_rows(ZScan *scan, BlockNumber block)
+/*
+ * Begins a pass over the pinned page. Returns false if the page has not changed
+ * since the pass before, or there were too many (SCAN-8).
+ */
+static bool
+begin_pass(ZScan *scan)
 {
+	Page		page = BufferGetPage(scan->buf);
+	XLogRecPtr	lsn;
 	int			maxoff;
 
+	LockBuffer(scan->buf, BUFFER_LOCK_SHARE);
+	lsn = PageGetLSN(page);
+	maxoff = PageGetMaxOffsetNumber(page);
+	LockBuffer(scan->buf, BUFFER_LOCK_UNLOCK);
+	if (scan->passes > 0 && (lsn == scan->lsn || scan->passes >= MaxHeapTuplesPerPage))
+		return false;
+	scan->passes++;
+	scan->lsn = lsn;
+	scan->nitems = maxoff;
+	return true;
+}
+
+/* Pins the block for row by row answers, and begins the first pass over it. */
+static void
+pin_for_rows(ZScan *scan, BlockNumber block)
+{
 	Assert(scan->by_row && block < scan->nblocks);
 	if (scan->version == NULL)
 		scan->version = MemoryContextAlloc(GetMemoryChunkContext(scan), sizeof(ZVersion));
 	zscan_release(scan);
 	scan->buf = ReadBufferExtended(scan->base.rs_rd, MAIN_FORKNUM, block, RBM_NORMAL,
 								   scan->strategy);
-	LockBuffer(scan->buf, BUFFER_LOCK_SHARE);
-	maxoff = PageGetMaxOffsetNumber(BufferGetPage(scan->buf));
-	LockBuffer(scan->buf, BUFFER_LOCK_UNLOCK);
-	return maxoff;
+	scan->passes = 0;
+	(void) begin_pass(scan);
 }
 
 /*
@@ -312,11 +340,16 @@ next_item(ZScan *scan, ScanDirection direction)
 		scan->index += forward ? 1 : -1;
 		if (scan->index >= 0 && scan->index < scan->nitems)
 			return true;
+		if (scan->by_row && forward && begin_pass(scan) && scan->nitems > 0)
+		{
+			scan->index = 0;
+			return true;
+		}
 	}
 	while (zscan_next_block(scan, direction))
 	{
 		if (scan->by_row)
-			scan->nitems = pin_for_rows(scan, scan->block);
+			pin_for_rows(scan, scan->block);
 		else
 		{
 			zscan_load(scan, scan->block);

@@ -33,6 +33,9 @@ typedef struct ZScan
 	int			nitems;			/* on the loaded block: visible rows, or
 								 * offsets if by_row */
 	int			index;			/* current item */
+	XLogRecPtr	lsn;			/* by_row: of the page when it was looked at
+								 * last (SCAN-8) */
+	int			passes;			/* by_row: over the page */
 	ZPageView  *view;			/* NULL until the first block is loaded */
 	Buffer		buf;			/* by_row: pinned block */
 	Buffer		map;			/* pinned page of the visibility map (VMAP-5) */

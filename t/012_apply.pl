@@ -3,9 +3,9 @@
 # without a snapshot; and it fetches the old row of a table with foreign keys
 # although no trigger fires (HANDLE-6). It adds the entries of zbtree indexes of
 # the subscriber, and on 18 it finds rows through them (ZBTREE-3, ZBTREE-4). It
-# waits for a local change of the row that it looks for (SCAN-7), and does not
-# take a changed row for the one that it has found (DML-15). The test also shows
-# which changes a publication of all tables does not contain.
+# waits for a local change of the row that it looks for (SCAN-7), finds one that
+# changes while it reads the page (SCAN-8), and does not take a changed row for
+# the one that it has found (DML-15). The test also shows which changes a publication of all tables does not contain.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -40,6 +40,18 @@ my $tables = q{
 	ALTER TABLE wanted_by_keys REPLICA IDENTITY FULL;
 	CREATE TABLE wanted_on_heap (a int, b int) USING heap;
 	ALTER TABLE wanted_on_heap REPLICA IDENTITY FULL;
+	CREATE TYPE slow AS (v int);
+	CREATE FUNCTION slow_equal(slow, slow) RETURNS bool LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM pg_advisory_xact_lock_shared(77, ($1).v);
+		RETURN ($1).v = ($2).v;
+	END $$;
+	CREATE OPERATOR = (LEFTARG = slow, RIGHTARG = slow, FUNCTION = slow_equal);
+	CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS OPERATOR 3 =;
+	CREATE TABLE passed (s slow, id int, n int);
+	ALTER TABLE passed REPLICA IDENTITY FULL;
+	CREATE TABLE passed_on_heap (s slow, id int, n int) USING heap;
+	ALTER TABLE passed_on_heap REPLICA IDENTITY FULL;
 	CREATE TABLE referring (id int REFERENCES keyed DEFERRABLE, code text REFERENCES by_index (code));
 	CREATE TABLE parted (id int, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id);
 	CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (100);
@@ -68,7 +80,7 @@ $subscriber->safe_psql(
 	CREATE INDEX wanted_zb ON wanted_by_keys USING zbtree (b);
 });
 my $connect = $publisher->connstr . ' dbname=postgres';
-$publisher->safe_psql('postgres', 'CREATE PUBLICATION p FOR TABLE keyed, keyless, indexed, by_index, parted, wanted, wanted_by_index, wanted_by_keys, wanted_on_heap');
+$publisher->safe_psql('postgres', 'CREATE PUBLICATION p FOR TABLE keyed, keyless, indexed, by_index, parted, wanted, wanted_by_index, wanted_by_keys, wanted_on_heap, passed, passed_on_heap');
 $subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$connect' PUBLICATION p WITH (streaming = on)");
 $subscriber->wait_for_subscription_sync($publisher, 's') if $subscriber->can('wait_for_subscription_sync');
 $subscriber->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate NOT IN ('r', 's')})
@@ -240,6 +252,28 @@ $publisher->safe_psql('postgres', q{UPDATE keyed SET pad = 'remote' WHERE id = 2
 ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), 'the apply worker waits for a lock on a row with a key');
 $local->query_safe('UPDATE keyed SET n = -1 WHERE id = 2; COMMIT');
 same('after a locker that has changed the row with the key');
+# The worker compares the columns of one row after another; when it comes to a certain row, it waits in the comparison
+# function. Meanwhile a row that it has not read yet moves to the end of the page, or one that it has passed gets the
+# values that it looks for (SCAN-8).
+for my $table (qw(passed_on_heap passed))
+{
+	$publisher->safe_psql('postgres', "INSERT INTO $table SELECT ROW(g)::slow, g, g FROM generate_series(1, 6) g");
+	$publisher->wait_for_catchup('s');
+	$local->query_safe("UPDATE $table SET n = -2 WHERE id = 2");
+	for my $case (
+		[1, 4, 'moves', "BEGIN; SET LOCAL zundo.move_updates = on; UPDATE $table SET n = n WHERE id = 4; COMMIT"],
+		[5, 2, 'gets the values', "UPDATE $table SET n = 2 WHERE id = 2"])
+	{
+		my ($place, $row, $what, $change) = @$case;
+		$local->query_safe("SELECT pg_advisory_lock(77, $place)");
+		$publisher->safe_psql('postgres', "UPDATE $table SET n = n + 100 WHERE id = $row");
+		ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory' AND backend_type LIKE 'logical replication%'}), "the apply worker waits at row $place of $table");
+		$local->query_safe($change);
+		$local->query_safe('SELECT pg_advisory_unlock_all()');
+		$publisher->wait_for_catchup('s');
+		is($subscriber->safe_psql('postgres', "SELECT n FROM $table WHERE id = $row"), 100 + $row, "$table: the worker finds a row that $what");
+	}
+}
 $local->quit;
 
 # Triggers of the subscriber saw every version.
@@ -248,7 +282,7 @@ is($subscriber->safe_psql('postgres', q{
 	"DELETE|6|6|0|0\nINSERT|20|0|20|0\nUPDATE|25|25|25|0", 'OLD and NEW of triggers under replication');
 $publisher->safe_psql('postgres', 'TRUNCATE keyless, parted');
 same('TRUNCATE');
-for my $table (qw(keyed keyless by_index parted_1 parted_2 wanted wanted_by_index wanted_by_keys seen zundo.undo_log))
+for my $table (qw(keyed keyless by_index parted_1 parted_2 wanted wanted_by_index wanted_by_keys passed seen zundo.undo_log))
 {
 	is($subscriber->safe_psql('postgres', "SELECT * FROM zundo.check('$table')"), '', "zundo.check of $table");
 }
