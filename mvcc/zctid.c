@@ -63,6 +63,50 @@ typedef struct CtidTarget
 static bool is_ctid(Plan *plan, Node *node, const CtidOf *of);
 static bool plan_names(Plan *plan, const CtidTarget *target);
 
+/* Returns the expression without casts to and from text. */
+static Node *
+without_casts(Node *node)
+{
+	for (;;)
+	{
+		if (IsA(node, RelabelType))
+			node = (Node *) ((RelabelType *) node)->arg;
+		else if (IsA(node, CoerceViaIO))
+			node = (Node *) ((CoerceViaIO *) node)->arg;
+		else
+			return node;
+	}
+}
+
+bool
+zctid_equality(Node *node, Node **left, Node **right)
+{
+	Oid			operator;
+	List	   *args;
+
+	if (is_notclause(node) && IsA(get_notclausearg(node), DistinctExpr))
+		node = (Node *) get_notclausearg(node);
+	else if (IsA(node, DistinctExpr))
+		return false;
+	if (IsA(node, OpExpr) || IsA(node, DistinctExpr))
+	{
+		operator = ((OpExpr *) node)->opno;
+		args = ((OpExpr *) node)->args;
+	}
+	else if (IsA(node, ScalarArrayOpExpr))
+	{
+		operator = ((ScalarArrayOpExpr *) node)->opno;
+		args = ((ScalarArrayOpExpr *) node)->args;
+	}
+	else
+		return false;
+	if (operator != TIDEqualOperator && operator != TextEqualOperator)
+		return false;
+	*left = without_casts(linitial(args));
+	*right = without_casts(lsecond(args));
+	return true;
+}
+
 /*
  * Returns whether the column number resno of the plan's result is such a ctid.
  */
@@ -102,10 +146,12 @@ appended(Plan *plan)
 static bool
 is_ctid(Plan *plan, Node *node, const CtidOf *of)
 {
-	const Var  *var = (Var *) node;
+	const Var  *var;
 	ListCell   *lc;
 
 	check_stack_depth();
+	node = without_casts(node);
+	var = (Var *) node;
 	if (IsA(node, Param))
 		return ((Param *) node)->paramkind == PARAM_EXEC &&
 			bms_is_member(((Param *) node)->paramid, of->params);
@@ -158,8 +204,8 @@ subplan_names(Plan *plan, const SubPlan *subplan, const CtidTarget *target)
 static bool
 is_condition(Plan *plan, Node *node, const CtidTarget *target)
 {
-	Oid			operator = InvalidOid;
-	List	   *args = NIL;
+	Node	   *left,
+			   *right;
 	ListCell   *lc;
 
 	check_stack_depth();
@@ -183,22 +229,14 @@ is_condition(Plan *plan, Node *node, const CtidTarget *target)
 		}
 		return !enough;
 	}
-	if (IsA(node, OpExpr))
-	{
-		operator = ((OpExpr *) node)->opno;
-		args = ((OpExpr *) node)->args;
-	}
-	else if (IsA(node, ScalarArrayOpExpr) && ((ScalarArrayOpExpr *) node)->useOr)
-	{
-		operator = ((ScalarArrayOpExpr *) node)->opno;
-		args = ((ScalarArrayOpExpr *) node)->args;
-	}
-	if (operator != TIDEqualOperator || contain_volatile_functions((Node *) args))
+	if ((IsA(node, ScalarArrayOpExpr) && !((ScalarArrayOpExpr *) node)->useOr) ||
+		!zctid_equality(node, &left, &right) ||
+		contain_volatile_functions(left) || contain_volatile_functions(right))
 		return false;
-	return (is_ctid(plan, linitial(args), &target->row) &&
-			is_ctid(plan, lsecond(args), &target->moving) == target->same) ||
-		(is_ctid(plan, lsecond(args), &target->row) &&
-		 is_ctid(plan, linitial(args), &target->moving) == target->same);
+	return (is_ctid(plan, left, &target->row) &&
+			is_ctid(plan, right, &target->moving) == target->same) ||
+		(is_ctid(plan, right, &target->row) &&
+		 is_ctid(plan, left, &target->moving) == target->same);
 }
 
 /* Returns whether one of the conditions is ctid = value for the target. */

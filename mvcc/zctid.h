@@ -5,6 +5,7 @@
 #define ZUNDO_ZCTID_H
 
 #include "executor/tuptable.h"
+#include "nodes/nodes.h"
 #include "utils/rel.h"
 
 /*
@@ -16,5 +17,13 @@
  * since catalogs are read.
  */
 extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
+
+
+/*
+ * zctid_equality: if node is an equality that can compare a ctid, also as text
+ * or by IS NOT DISTINCT FROM, sets *left and *right to its operands without
+ * casts, and returns true. Of = ANY and = ALL one operand is the array.
+ */
+extern bool zctid_equality(Node *node, Node **left, Node **right);
 
 #endif

@@ -33,10 +33,10 @@
 #include "access/xact.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_inherits.h"
-#include "catalog/pg_operator.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
+#include "mvcc/zctid.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
 #include "nodes/nodeFuncs.h"
@@ -498,24 +498,14 @@ is_ctid(Node *node)
 static bool
 names_row_walker(Node *node, void *context)
 {
-	Oid			operator = InvalidOid;
-	List	   *args = NIL;
+	Node	   *left,
+			   *right;
 
 	if (node == NULL)
 		return false;
-	if (IsA(node, OpExpr))
-	{
-		operator = ((OpExpr *) node)->opno;
-		args = ((OpExpr *) node)->args;
-	}
-	else if (IsA(node, ScalarArrayOpExpr))
-	{
-		operator = ((ScalarArrayOpExpr *) node)->opno;
-		args = ((ScalarArrayOpExpr *) node)->args;
-	}
-	if (operator == TIDEqualOperator &&
-		((is_ctid(linitial(args)) && !from_inside_walker(lsecond(args), NULL)) ||
-		 (is_ctid(lsecond(args)) && !from_inside_walker(linitial(args), NULL))))
+	if (zctid_equality(node, &left, &right) &&
+		((is_ctid(left) && !from_inside_walker(right, NULL)) ||
+		 (is_ctid(right) && !from_inside_walker(left, NULL))))
 		return true;
 	return expression_tree_walker(node, names_row_walker, context);
 }

@@ -140,6 +140,9 @@ UPDATE v SET n = 7 FROM h WHERE v.ctid = '(0,1)' AND h.id = v.id;
 WITH u AS (UPDATE v SET n = 7 WHERE ctid = '(0,1)' RETURNING n) SELECT * FROM u;
 UPDATE v SET n = 7 WHERE id = 1 AND ctid = '(0,1)';
 UPDATE v SET n = 7 WHERE id = 2 OR '(0,1)' = ctid;
+UPDATE v SET n = 7 WHERE ctid::text = '(0,1)';
+UPDATE v SET n = 7 WHERE ctid::varchar IN ('(0,1)', '(0,2)');
+UPDATE v SET n = 7 WHERE ctid IS NOT DISTINCT FROM '(0,1)';
 -- with every kind of scan: a small table is read by a sequential scan
 BEGIN;
 SET LOCAL enable_tidscan = off;
@@ -176,6 +179,7 @@ ROLLBACK;
 EXPLAIN (COSTS OFF) UPDATE v SET n = 7 WHERE ctid = '(0,1)';
 -- not refused: a ctid from inside the statement, of a locked row, under the snapshot of the transaction, and reads
 SELECT id FROM v WHERE ctid = '(0,1)';
+UPDATE v SET n = n WHERE ctid IS DISTINCT FROM '(999,1)' AND id = 1 RETURNING id;
 UPDATE h SET n = h.n FROM v WHERE v.ctid = '(0,1)' AND h.id = v.id RETURNING h.id;
 UPDATE v SET n = n WHERE ctid = ANY (ARRAY(SELECT ctid FROM v WHERE id = 1 FOR UPDATE)) RETURNING id;
 UPDATE v SET n = n WHERE ctid = (SELECT ctid FROM v WHERE id = 1) RETURNING id;
