@@ -32,6 +32,8 @@ typedef struct ZWriter
 	bool		temp;			/* a temporary table: its undo is private */
 	bool		decoded;		/* the changes are logged for logical decoding
 								 * (DECODE-2) */
+	BlockNumber overflow;		/* overflow page reserved last (DML-7), which
+								 * may have been taken since; Invalid: none */
 } ZWriter;
 
 /*
@@ -72,6 +74,16 @@ zwriter_started(const ZWriter *writer)
  * done so for the first. No buffer lock may be held.
  */
 extern void zwriter_reserve(const ZWriter *writer);
+
+/*
+ * zwriter_reserve_overflow: reserves an overflow page for the writer's next
+ * pick (DML-7). No buffer lock may be held. Errors: see zu_overflow_reserve.
+ */
+static inline void
+zwriter_reserve_overflow(ZWriter *writer)
+{
+	writer->overflow = zu_overflow_reserve();
+}
 
 /*
  * zreclaim_note: notes that a deletion or move on the locked page in buf gives
@@ -132,8 +144,8 @@ typedef struct ZSlotPick
  * that rows of the page that we have not changed do not seem to be ours.
  *
  * Returns false if the page can have no further slot now. If must_have was set,
- * the caller then unlocks the page, calls zu_overflow_reserve, and begins again
- * with examining the page. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED, with
+ * the caller then unlocks the page, calls zwriter_reserve_overflow, and begins
+ * again with examining the page. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED, with
  * must_have only, if transactions in progress use all slots that a page can
  * have for changes. A pick is valid until the page is unlocked or another pick
  * is made for it.
@@ -325,8 +337,8 @@ extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNew
 
 /*
  * zoverflow_attach: gives the table page in buf, exclusively locked and without
- * an overflow page, the overflow page that was reserved; WAL-logged. Returns
- * false if none was reserved.
+ * an overflow page, the overflow page that the writer has reserved; WAL-logged.
+ * Returns false if it has reserved none, or that page has been taken since.
  */
 extern bool zoverflow_attach(const ZWriter *writer, Buffer buf);
 
@@ -401,15 +413,6 @@ extern bool zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowS
  */
 extern bool zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLTW_Oper oper,
 					  bool own_lock, bool *have_tuple_lock);
-
-/*
- * zrow_was_locked: returns whether the last row that our transaction has
- * locked is this one, locked by command cid, perhaps without a record because
- * it was locked already. An update of such a row shows our xid as xmax, as
- * heap does; applications use that to distinguish the UPDATE of an upsert from
- * its INSERT.
- */
-extern bool zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid);
 
 /* zrow_end_wait: releases the heavyweight lock that zrow_wait took, if any. */
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);

@@ -22,24 +22,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-/* The row that was locked last, for zrow_was_locked. */
-static struct
-{
-	ZXid		xid;			/* of the locker */
-	Oid			reloid;
-	CommandId	cid;
-	ItemPointerData tid;
-}			last_locked;
-
-/* zrow_was_locked: See zdml_internal.h. */
-bool
-zrow_was_locked(Relation rel, ItemPointer tid, CommandId cid)
-{
-	return last_locked.cid == cid && last_locked.reloid == RelationGetRelid(rel) &&
-		ItemPointerEquals(&last_locked.tid, tid) &&
-		last_locked.xid == zxid_from_full(GetCurrentFullTransactionIdIfAny());
-}
-
 /*
  * Returns whether the row has left its place since it was examined. That can
  * only happen if another transaction was changing it then: picking a slot has
@@ -295,7 +277,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		UnlockReleaseBuffer(buf);
 		if (!locked)
 		{
-			zu_overflow_reserve();
+			zwriter_reserve_overflow(writer);
 			continue;
 		}
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
@@ -384,7 +366,7 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 		if (!zrow_lock_in_place(writer, buf, off, search->mode))
 		{
 			UnlockReleaseBuffer(buf);
-			zu_overflow_reserve();
+			zwriter_reserve_overflow(writer);
 			*done = false;
 			return TM_Ok;
 		}
@@ -643,10 +625,7 @@ zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlo
 	tmfd->traversed = search.traversed;
 	if (result == TM_Ok)
 	{
-		last_locked.xid = writer.xid;
-		last_locked.reloid = RelationGetRelid(rel);
-		last_locked.cid = cid;
-		last_locked.tid = *tid;
+		zlevel_note_lock(rel, tid, writer.xid, cid);
 		if (search.found != NULL)
 			zlevel_note_found(rel, tid, cid);
 	}

@@ -68,8 +68,8 @@ change_owner(const xl_zheap_overflow *xlrec, Buffer buf, Buffer overflow, bool l
 
 /*
  * zoverflow_attach: See zdml_internal.h. The overflow page was reserved while
- * the table page was unlocked, since taking one may allocate; another process
- * may have taken the page since.
+ * the table page was unlocked, since taking one may allocate; another process,
+ * or the writer itself for another page, may have taken it since.
  */
 bool
 zoverflow_attach(const ZWriter *writer, Buffer buf)
@@ -85,7 +85,7 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	 * away again.
 	 */
 	zvisible_clear(writer->rel, buf);
-	overflow = zu_overflow_take();
+	overflow = zu_overflow_take(writer->overflow);
 	if (!BufferIsValid(overflow))
 		return false;
 	xlrec.reloid = RelationGetRelid(writer->rel);

@@ -311,7 +311,7 @@ void
 zrowchange_reserve(RowChange *u)
 {
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-	zu_overflow_reserve();
+	zwriter_reserve_overflow(&u->writer);
 }
 
 /*

@@ -122,8 +122,6 @@ evaluate_computed(RowChange *u, TupleTableSlot *slot)
 
 	Assert(new->undecided && !new->in_place);
 	LockBuffer(u->buf, BUFFER_LOCK_UNLOCK);
-	/* the functions may lock another row, which is remembered instead */
-	u->locked |= zrow_was_locked(u->writer.rel, &u->tid, u->writer.cid);
 	new->evaluated_len = u->oldlen - ZTUPLE_HEADER_SIZE;
 	new->evaluated = palloc(new->evaluated_len);
 	memcpy(new->evaluated, u->oldrow + ZTUPLE_HEADER_SIZE, new->evaluated_len);
@@ -220,7 +218,7 @@ show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
 {
 	Relation	rel = u->writer.rel;
 	CommandId	cid = u->writer.cid;
-	bool		locked = u->locked || zrow_was_locked(rel, (ItemPointer) &u->tid, cid);
+	bool		locked = u->locked || zlevel_locked_last(rel, &u->tid, u->writer.xid, cid);
 
 	slot->tts_tid = *tid;
 	slot->tts_tableOid = RelationGetRelid(rel);

@@ -55,6 +55,7 @@ zwriter_open(ZWriter *writer, Relation rel, CommandId cid)
 	writer->cid = cid;
 	writer->logged = RelationNeedsWAL(rel);
 	writer->decoded = false;
+	writer->overflow = InvalidBlockNumber;
 	writer->temp = (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP);
 	if (unlikely(writer->temp))
 		zrollback_temp();

@@ -168,6 +168,31 @@ zlevel_forget_locked(Relation rel, const ItemPointerData *tid)
 		levels.found.reloid = InvalidOid;
 }
 
+/* zlevel_note_lock: See zlevel.h. */
+void
+zlevel_note_lock(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid)
+{
+	ZLevel	   *level = zlevel_current();
+
+	Assert(xid != InvalidZXid);
+	level->lock.xid = xid;
+	level->lock.cid = cid;
+	level->lock.reloid = RelationGetRelid(rel);
+	level->lock.tid = *tid;
+}
+
+/* zlevel_locked_last: See zlevel.h. */
+bool
+zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid)
+{
+	const ZLevel *level = zlevel_current();
+
+	return level->lock.xid == xid && level->lock.cid == cid &&
+		level->lock.reloid == RelationGetRelid(rel) &&
+		ItemPointerEquals(unconstify(ItemPointerData *, &level->lock.tid),
+						  unconstify(ItemPointerData *, tid));
+}
+
 /* zlevel_note_found: See zlevel.h. */
 void
 zlevel_note_found(Relation rel, const ItemPointerData *tid, CommandId cid)

@@ -26,6 +26,15 @@ typedef struct ZLevel
 	bool		event;			/* an event may be queued for it */
 	Oid			reloid;
 	ItemPointerData tid;
+
+	/* The row that this level has locked last. */
+	struct
+	{
+		ZXid		xid;		/* of the locker; Invalid: none */
+		CommandId	cid;
+		Oid			reloid;
+		ItemPointerData tid;
+	}			lock;
 } ZLevel;
 
 /*
@@ -45,6 +54,18 @@ extern void zlevel_push(ZLevel *level, EState *estate);
 extern bool zlevel_pop(ZLevel *level);
 extern ZLevel *zlevel_current(void);
 extern bool zlevel_outermost(void);
+
+/*
+ * zlevel_note_lock: notes that (sub)transaction xid has locked the row at tid
+ * for command cid, perhaps without a record because it held the row already.
+ *
+ * zlevel_locked_last: returns whether this is the row that the current level
+ * has locked last, for the same (sub)transaction and command. An update of such
+ * a row shows our xid as xmax, as heap does; applications use that to
+ * distinguish the UPDATE of an upsert from its INSERT.
+ */
+extern void zlevel_note_lock(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid);
+extern bool zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xid, CommandId cid);
 
 /*
  * zlevel_has_locked, zlevel_is_locked: return whether the current level has

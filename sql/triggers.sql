@@ -143,6 +143,14 @@ INSERT INTO t VALUES (9, 0, 'newer') ON CONFLICT (id) DO UPDATE SET n = t.n + 1,
 	RETURNING *, xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS inserted;
 INSERT INTO t VALUES (9, 0, 'newest') ON CONFLICT (id) DO UPDATE SET n = t.n + 1, x = excluded.x
 	RETURNING *, xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS inserted;
+-- a function that the statement calls locks another row
+CREATE FUNCTION lock_row(i int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM FROM t WHERE id = i FOR UPDATE;
+	RETURN i;
+END $$;
+INSERT INTO t VALUES (9, 0, 'locks') ON CONFLICT (id) DO UPDATE SET n = lock_row(1)
+	RETURNING *, xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS inserted;
 UPDATE t SET n = 99 WHERE id = 9 RETURNING xmin = pg_current_xact_id()::xid AS by_us;
 ROLLBACK;
 UPDATE t SET n = 3 WHERE id = 9 RETURNING xmin = pg_current_xact_id()::xid AS by_us, xmax = 0 AS not_locked;

@@ -40,13 +40,6 @@
 #include "miscadmin.h"
 
 /*
- * The page that zu_overflow_reserve has found, until zu_overflow_take is
- * called. Nothing is reserved in shared memory: another process may take the
- * page first.
- */
-static BlockNumber reserved = InvalidBlockNumber;
-
-/*
  * zu_overflow_lock: See undo_overflow.h. Checks the block number and the
  * overflow page's owner, since a damaged table page may contain any number.
  */
@@ -139,20 +132,20 @@ find_free(ZuEntry *entry)
 
 /*
  * zu_overflow_reserve: See undo_overflow.h. Waits, without the alloc lock, if
- * there is no free page and no room for an extent. The reservation is only
- * remembered: zu_overflow_take looks again whether the page is free.
+ * there is no free page and no room for an extent.
  */
-void
+BlockNumber
 zu_overflow_reserve(void)
 {
 	ZuEntry    *entry = zu_my.entry;
+	BlockNumber block;
 	ZuFullWait	wait = {.own_bytes = zu_my_transaction_bytes()};
 
 	Assert(InterruptHoldoffCount == 0); /* no lock is held (UNDO-31) */
 	CHECK_FOR_INTERRUPTS();
 	zu_require_logs();
 	LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
-	while ((reserved = find_free(entry)) == InvalidBlockNumber &&
+	while ((block = find_free(entry)) == InvalidBlockNumber &&
 		   (zu_is_full(entry) || zu_growth_must_wait(entry)))
 	{
 		LWLockRelease(zu_alloc_lock(entry));
@@ -161,12 +154,13 @@ zu_overflow_reserve(void)
 			zu_wait_for_room(entry, &wait);
 		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	}
-	if (reserved == InvalidBlockNumber)
-		reserved = zu_extent_block(zu_alloc_overflow_extent());
+	if (block == InvalidBlockNumber)
+		block = zu_extent_block(zu_alloc_overflow_extent());
 	/* so that another backend does not find the same page first */
-	pg_atomic_write_u32(&entry->overflow_hint, reserved + 1);
+	pg_atomic_write_u32(&entry->overflow_hint, block + 1);
 	LWLockRelease(zu_alloc_lock(entry));
 	ZUNDO_FAULT("overflow-reserved");
+	return block;
 }
 
 /*
@@ -174,15 +168,13 @@ zu_overflow_reserve(void)
  * wait for the page's lock, because it holds a fence.
  */
 Buffer
-zu_overflow_take(void)
+zu_overflow_take(BlockNumber block)
 {
-	BlockNumber block = reserved;
 	uint32		extent;
 	uint32		page;
 	bool		taken;
 	Buffer		buf = InvalidBuffer;
 
-	reserved = InvalidBlockNumber;
 	if (block == InvalidBlockNumber || !zu_block_position(block, &extent, &page))
 		return InvalidBuffer;
 	taken = zu_fence_enter();

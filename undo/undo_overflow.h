@@ -97,19 +97,21 @@ extern Buffer zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, Block
 							   int mode);
 
 /*
- * Looks for a free overflow page, or allocates an extent of such pages, and
- * remembers the page. No LWLock and no buffer lock may be held, since the
- * backend may have to wait for room. Errors: disk full, undo_limit reached.
+ * Returns a free overflow page; if there is none, allocates an extent of such
+ * pages. Nothing is noted in shared memory: another process may take the page
+ * before zu_overflow_take is called for it. No LWLock and no buffer lock may be
+ * held, since the backend may have to wait for room. Errors: disk full,
+ * undo_limit reached.
  */
-extern void zu_overflow_reserve(void);
+extern BlockNumber zu_overflow_reserve(void);
 
 /*
- * Returns the page found by zu_overflow_reserve, pinned and exclusively locked,
- * if it is still free, else InvalidBuffer. Forgets the reservation. The caller
- * has locked a table page, and gives the overflow page an owner before
- * unlocking it.
+ * Returns overflow page 'block', which zu_overflow_reserve has returned, pinned
+ * and exclusively locked if it is still free, else InvalidBuffer; also for
+ * InvalidBlockNumber. The caller has locked a table page, and gives the
+ * overflow page an owner before unlocking it.
  */
-extern Buffer zu_overflow_take(void);
+extern Buffer zu_overflow_take(BlockNumber block);
 
 /*
  * An overflow page and its owner, for the search for pages whose owner does not
