@@ -150,8 +150,8 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 	ZuRecord	rec;
 
 	ztrail_start(&reader);
-	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, slot, ZCHAIN_LOCKED, oldest,
-				 buf);
+	zchain_begin_locked(&chain, row->rel->rd_locator.relNumber, row->block, slot, oldest,
+						buf);
 
 	/*
 	 * Stop at a record whose transaction has another status than the head's
@@ -227,8 +227,8 @@ open_is_there(const ZRow *row, int s)
 	if (held < 0)
 		return true;
 	zheads_start(&heads);
-	zchain_begin(&chain, row->rel->rd_locator.relNumber, row->block, &row->slots->s[s],
-				 ZCHAIN_LOCKED, row->slots->oldest, buf);
+	zchain_begin_locked(&chain, row->rel->rd_locator.relNumber, row->block, &row->slots->s[s],
+						row->slots->oldest, buf);
 	while (zheads_next(&chain, &heads, &rec) == ZCHAIN_RECORD &&
 		   zxid_status_at(rec.xid, row->slots->oldest) == ZXID_OWN)
 		if (rec.type == ZUR_LOCK && rec.open)

@@ -54,6 +54,7 @@
 #include "miscadmin.h"
 #include "monitor/faults.h"
 #include "monitor/monitor.h"
+#include "mvcc/zchain.h"
 #include "mvcc/zvis.h"
 #include "storage/bufmgr.h"
 #include "undo/undo.h"
@@ -244,26 +245,31 @@ slot_has_changed(Check *check, int s)
 
 /*
  * Checks the chain of slot s from its head to `oldest` (CHAIN-1 to CHAIN-8,
- * CHAIN-11, CHAIN-12, PAGE-6, PAGE-10). Reads the records itself, without
- * zchain_next, which takes a record that is gone for settled or asks for a new
- * copy of the page: here that is the fault that is looked for.
+ * CHAIN-11, CHAIN-12, PAGE-6, PAGE-10). Reads the chain as ZCHAIN_LOOSE, with
+ * records of any age, so that ZCHAIN_SETTLED says nothing but that a record has
+ * been discarded: of the head that is a fault (CHAIN-1), unless the page has
+ * changed since it was copied. A record that cannot be read though it has not
+ * been discarded raises an error (CHAIN-2).
  */
 static void
 check_chain(Check *check, int s)
 {
 	const ZPageSlot *slot = &check->view.s[s];
-	UndoPtr		ptr = slot->ptr;
+	ZChain		chain;
+	ZChainStep	step;
+	ZuRecord	rec;
 	bool		committed = false;
 	bool		open_lock = false;
+	int			n = 0;
 
 	Assert(s >= 1 && s <= check->view.n);
-	if (ptr == InvalidUndoPtr || zslot_locks_only(slot))
+	if (slot->ptr == InvalidUndoPtr || zslot_locks_only(slot))
 		return;
-	if (zuptr_is_temp(ptr) != RelationUsesLocalBuffers(check->rel))
+	if (zuptr_is_temp(slot->ptr) != RelationUsesLocalBuffers(check->rel))
 	{
 		/* UNDO-23 */
 		fault(check, "CHAIN-8", 0, "slot %d: undo pointer %X/%08X is of another kind of table", s,
-			  (uint32) (ptr >> 32), (uint32) ptr);
+			  (uint32) (slot->ptr >> 32), (uint32) slot->ptr);
 		return;
 	}
 	if (!zxid_possible(ZSLOT_XID(slot)))
@@ -273,38 +279,29 @@ check_chain(Check *check, int s)
 			  ZSLOT_XID(slot));
 		return;
 	}
-	memset(check->met, false, sizeof(check->met));
-	for (int n = 0; ptr != InvalidUndoPtr; n++)
+	if (ZSLOT_XID(slot) < check->view.oldest)
 	{
-		ZuRecord	rec;
+		if ((zslot_xid(slot) & ZXID_LOST))
+			/* UNDO-46 */
+			fault(check, "CHAIN-11", 0,
+				  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is lost",
+				  s, ZSLOT_XID(slot));
+		return;
+	}
+	memset(check->met, false, sizeof(check->met));
+	zchain_begin_at(&chain, check->rel->rd_locator.relNumber, check->block, slot->ptr,
+					InvalidZXid, check->buf);
+	while ((step = zchain_next(&chain, &rec)) == ZCHAIN_RECORD)
+	{
+		UndoPtr		ptr = chain.here;
 		ZXidStatus	status;
 
-		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
 			fault(check, "CHAIN-5", 0, "slot %d: the chain has more than %d records", s, MAX_CHAIN);
 			return;
 		}
-		if (n == 0 && ZSLOT_XID(slot) < check->view.oldest)
-		{
-			if ((zslot_xid(slot) & ZXID_LOST))
-				/* UNDO-46 */
-				fault(check, "CHAIN-11", 0,
-					  "slot %d: transaction " UINT64_FORMAT " has not committed, and its undo is "
-					  "lost",
-					  s, ZSLOT_XID(slot));
-			return;
-		}
-		if (zu_fetch(ptr, check->rel->rd_locator.relNumber, check->block, &rec,
-					 check->buf) == ZU_DISCARDED)
-		{
-			if (n == 0 && !slot_has_changed(check, s))
-				fault(check, "CHAIN-1", 0, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
-					  " is gone, oldest is " UINT64_FORMAT, s, zuptr_generation(ptr),
-					  zuptr_extent(ptr), zuptr_byte(ptr), ZSLOT_XID(slot), check->view.oldest);
-			return;
-		}
-		if (n == 0 && rec.xid != ZSLOT_XID(slot))
+		if (n++ == 0 && rec.xid != ZSLOT_XID(slot))
 			fault(check, "CHAIN-1", 0, "slot %d belongs to transaction " UINT64_FORMAT
 				  ", but its newest record to " UINT64_FORMAT, s, ZSLOT_XID(slot), rec.xid);
 		if (rec.xid < check->view.oldest)
@@ -333,8 +330,11 @@ check_chain(Check *check, int s)
 		committed |= (status == ZXID_COMMITTED);
 		if (!check_record(check, s, &rec, ptr, status))
 			return;
-		ptr = rec.prev;
 	}
+	if (step == ZCHAIN_SETTLED && n == 0 && !slot_has_changed(check, s))
+		fault(check, "CHAIN-1", 0, "slot %d: undo %u.%u.%u of transaction " UINT64_FORMAT
+			  " is gone, oldest is " UINT64_FORMAT, s, zuptr_generation(slot->ptr),
+			  zuptr_extent(slot->ptr), zuptr_byte(slot->ptr), ZSLOT_XID(slot), check->view.oldest);
 }
 
 /* Checks the inline locks of slot s (CHAIN-9). */
@@ -355,31 +355,33 @@ check_inline_locks(Check *check, int s)
 			  (uint32) (check->view.s[s].ptr >> 32), (uint32) check->view.s[s].ptr);
 }
 
-/* Checks the LOCKS records of the common lock slot s (CHAIN-10, CHAIN-5). */
+/*
+ * Checks the LOCKS records of the common lock slot s (CHAIN-10, CHAIN-5). The
+ * list ends where a record has been discarded, since all lockers that it names
+ * have ended then (UNDO-28).
+ */
 static void
 check_lock_list(Check *check, int s)
 {
 	const ZPageSlot *slot = &check->view.s[s];
-	UndoPtr		ptr = slot->ptr;
 	ZXid		hold = ZSLOT_XID(slot);
+	ZChain		chain;
+	ZuRecord	rec;
 
 	Assert(slot->xid_flags & ZSLOT_COMMON_LOCKS);
-	for (int n = 0; ptr != InvalidUndoPtr && hold >= check->view.oldest; n++)
+	zchain_begin_at(&chain, check->rel->rd_locator.relNumber, check->block, slot->ptr,
+					InvalidZXid, check->buf);
+	for (int n = 0; hold >= check->view.oldest && zchain_next(&chain, &rec) == ZCHAIN_RECORD; n++)
 	{
-		ZuRecord	rec;
+		UndoPtr		ptr = chain.here;
 		ZLockEntry	entry;
 
-		CHECK_FOR_INTERRUPTS();
 		if (n == MAX_CHAIN)
 		{
 			fault(check, "CHAIN-5", 0, "slot %d: the list of locks has more than %d records", s,
 				  MAX_CHAIN);
 			return;
 		}
-		/* discarded, since all lockers have ended (UNDO-28) */
-		if (zu_fetch(ptr, check->rel->rd_locator.relNumber, check->block, &rec,
-					 check->buf) == ZU_DISCARDED)
-			return;
 		if (rec.type != ZUR_LOCKS)
 		{
 			fault(check, "CHAIN-10", 0, "slot %d: undo %u.%u.%u in a list of locks has type %d", s,
@@ -400,7 +402,6 @@ check_lock_list(Check *check, int s)
 					  "slot %d: a lock of transaction " UINT64_FORMAT
 					  " in a list for lockers up to " UINT64_FORMAT, s, ZLOCK_XID(entry), hold);
 		}
-		ptr = rec.prev;
 	}
 }
 

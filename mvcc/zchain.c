@@ -41,7 +41,7 @@ has_aborted_above(const ZChain *chain)
 }
 
 /*
- * zchain_discarded: See zchain.h. Decides by VIS-4. chain->gone remembers the
+ * zchain_discarded: See zchain.h. Decides by VIS-4. *chain->gone remembers the
  * record for which the page was copied again: if the new copy leads to the same
  * record, that had been discarded before this copy was made. If the page stays
  * locked, nothing is undone on it, so what has been discarded since is visible
@@ -58,8 +58,8 @@ zchain_discarded(ZChain *chain)
 	if (ptr == chain->slot.ptr)
 		return chain->source == ZCHAIN_LOCKED && zslot_has_settled(&chain->slot) ? ZCHAIN_SETTLED
 			: ZCHAIN_RETRY;
-	if (chain->source == ZCHAIN_LOCKED || ptr == chain->gone || !has_aborted_above(chain))
+	if (chain->source == ZCHAIN_LOCKED || ptr == *chain->gone || !has_aborted_above(chain))
 		return ZCHAIN_SETTLED;
-	chain->gone = ptr;
+	*chain->gone = ptr;
 	return ZCHAIN_RETRY;
 }

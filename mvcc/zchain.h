@@ -2,8 +2,8 @@
  * mvcc/zchain.h - iterator over the undo records of one chain.
  *
  * A chain begins at the head that a transaction slot of a table page names and
- * leads from each record to the one before. All readers outside of undo/ and
- * monitor/ follow chains through zchain_next, or through ztrail_next and
+ * leads from each record to the one before. All readers outside of undo/
+ * follow chains through zchain_next, or through ztrail_next and
  * zheads_next (mvcc/ztrail.h), which read what they can read by themselves and
  * leave the rest to zchain_next. That alone knows what a discarded record means
  * (rule VIS-4 in mvcc/README.md).
@@ -50,9 +50,9 @@ typedef struct ZChain
 	ZPageSlot	slot;			/* as it was on the page */
 	UndoPtr		next;			/* what zchain_next will read */
 	UndoPtr		here;			/* the last record */
-	UndoPtr		gone;			/* a discarded record for which the page has
-								 * been copied again (VIS-4); kept when the
-								 * next chain begins */
+	UndoPtr    *gone;			/* ZCHAIN_COPIED: a discarded record for which
+								 * the page has been copied again (VIS-4), or
+								 * Invalid; the reader's, for all its copies */
 	char	   *buf;			/* the reader's buffer of ZUR_MAX_LENGTH
 								 * bytes, for the bytes of the last record */
 	ZuWindow   *window;			/* used if cached is set; NULL = none. The
@@ -60,17 +60,10 @@ typedef struct ZChain
 } ZChain;
 
 /*
- * zchain_begin: prepares to read the chain of slot, which was read from a page
- * of the table file relnumber. oldest is zpage_oldest() as of then, or
- * InvalidZXid to get records whatever their age. buf has room for
- * ZUR_MAX_LENGTH bytes and holds the bytes of the record read last. A reader
- * that wants copies of undo pages to be used sets chain->cached, and
- * chain->window, afterwards. For ZCHAIN_COPIED the caller sets chain->gone to
- * InvalidUndoPtr before the first copy of the page, and uses the same *chain
- * for each further copy.
+ * zchain_start: fills *chain in. Only the three functions that follow call it.
  */
 static inline void
-zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZPageSlot *slot,
+zchain_start(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZPageSlot *slot,
 			 ZChainSource source, ZXid oldest, char *buf)
 {
 	chain->relnumber = relnumber;
@@ -82,7 +75,38 @@ zchain_begin(ZChain *chain, RelFileNumber relnumber, BlockNumber block, const ZP
 	chain->slot = *slot;
 	chain->next = slot->ptr;
 	chain->here = InvalidUndoPtr;
+	chain->gone = NULL;
 	chain->buf = buf;
+}
+
+/*
+ * zchain_begin_locked: prepares to read the chain of slot, which was read from
+ * a page of the table file relnumber that stays locked until the last record
+ * has been read. oldest is zpage_oldest() as of then, or InvalidZXid to get
+ * records whatever their age. buf has room for ZUR_MAX_LENGTH bytes and holds
+ * the bytes of the record read last. A reader that wants copies of undo pages
+ * to be used sets chain->cached, and chain->window, afterwards.
+ */
+static inline void
+zchain_begin_locked(ZChain *chain, RelFileNumber relnumber, BlockNumber block,
+					const ZPageSlot *slot, ZXid oldest, char *buf)
+{
+	zchain_start(chain, relnumber, block, slot, ZCHAIN_LOCKED, oldest, buf);
+}
+
+/*
+ * zchain_begin_copied: does the same for a slot of a page that was copied, and
+ * can be copied again. *gone is what the reader remembers from one copy to the
+ * next: it is InvalidUndoPtr at first, and only zchain_next changes it. It may
+ * serve for other chains and pages too: a record that was once found discarded
+ * is so before each later copy.
+ */
+static inline void
+zchain_begin_copied(ZChain *chain, RelFileNumber relnumber, BlockNumber block,
+					const ZPageSlot *slot, UndoPtr *gone, ZXid oldest, char *buf)
+{
+	zchain_start(chain, relnumber, block, slot, ZCHAIN_COPIED, oldest, buf);
+	chain->gone = gone;
 }
 
 /*
@@ -95,7 +119,7 @@ zchain_begin_at(ZChain *chain, RelFileNumber relnumber, BlockNumber block, UndoP
 {
 	ZPageSlot	slot = {0, ptr};
 
-	zchain_begin(chain, relnumber, block, &slot, ZCHAIN_LOOSE, oldest, buf);
+	zchain_start(chain, relnumber, block, &slot, ZCHAIN_LOOSE, oldest, buf);
 }
 
 /*

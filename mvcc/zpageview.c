@@ -72,6 +72,9 @@ typedef struct Collector
 	ZAccept		accept;
 	int			maxoff;
 	ZChain		chain[ZPAGE_MAX_SLOTS + 1]; /* per pending slot */
+	UndoPtr		gone[ZPAGE_MAX_SLOTS + 1];	/* of these chains, and of those
+											 * of earlier copies and pages
+											 * (zchain_begin_copied) */
 	Change	   *met;			/* the change collected last */
 	Change	  **first[ZPAGE_MAX_SLOTS + 1]; /* per pending slot:
 											 * first[slot][offset] */
@@ -252,8 +255,8 @@ open_lists(Collector *c, int s)
 	memset(c->first[s], 0, listsize);
 	c->closed[s] = arena_alloc(c, closedsize);
 	memset(c->closed[s], 0, closedsize);
-	zchain_begin(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], ZCHAIN_COPIED,
-				 c->view->slots.oldest, NULL);
+	zchain_begin_copied(&c->chain[s], c->relnumber, c->block, &c->view->slots.s[s], &c->gone[s],
+						c->view->slots.oldest, NULL);
 }
 
 /*

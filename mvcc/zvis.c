@@ -477,8 +477,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 		}
 	ZUNDO_FAULT("deleters-chain");
 	zheads_start(&heads);
-	zchain_begin(&chain, rel->rd_locator.relNumber, block, &slots->s[s], ZCHAIN_LOCKED,
-				 slots->oldest, buf);
+	zchain_begin_locked(&chain, rel->rd_locator.relNumber, block, &slots->s[s], slots->oldest, buf);
 	for (int read = 0; left > 0; read++)
 	{
 		ZChainStep	step;

@@ -119,7 +119,7 @@ changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid old
 
 	if (zpage_slot_writer(slot) < oldest)
 		return !(zslot_xid(slot) & ZXID_LOST);
-	zchain_begin(&chain, rel->rd_locator.relNumber, block, slot, ZCHAIN_LOCKED, oldest, bytes);
+	zchain_begin_locked(&chain, rel->rd_locator.relNumber, block, slot, oldest, bytes);
 	zheads_start(&heads);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
 	{

@@ -246,8 +246,12 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (zaccept_head(accept, xid) && zaccept_older(accept, relnumber, walk->block, xid))
 			return ZWALK_ACCEPTED;
 	}
-	zchain_begin(chain, relnumber, walk->block, &walk->slots->s[s], walk->source,
-				 walk->slots->oldest, walk->buf);
+	if (walk->source == ZCHAIN_LOCKED)
+		zchain_begin_locked(chain, relnumber, walk->block, &walk->slots->s[s],
+							walk->slots->oldest, walk->buf);
+	else
+		zchain_begin_copied(chain, relnumber, walk->block, &walk->slots->s[s], &walk->gone,
+							walk->slots->oldest, walk->buf);
 	chain->next = walk->next[s];
 	reader = reader_at(walk, chain->next);
 	for (;;)

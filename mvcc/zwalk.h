@@ -120,6 +120,7 @@ typedef struct ZWalk
 	bool		entered[ZPAGE_MAX_SLOTS + 1];
 	UndoPtr		next[ZPAGE_MAX_SLOTS + 1];
 	ZChainSource source;
+	UndoPtr		gone;			/* for zchain_begin_copied */
 	ZChain		chain;			/* the one that is being read */
 	ZTrailReader reader[ZWALK_READERS]; /* of the chains entered last; which
 										 * of them continues where a chain was
@@ -144,7 +145,7 @@ typedef struct ZWalk
 static inline void
 zwalk_init(ZWalk *walk)
 {
-	walk->chain.gone = InvalidUndoPtr;
+	walk->gone = InvalidUndoPtr;
 }
 
 extern bool zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source);

@@ -132,7 +132,7 @@ compute_pops(Pops *pops, const Target *t, int s, const ZPageSlot *slot)
 	pops->nrecords = 0;
 	pops->undo_len = 0;
 	/* the new head is the first record that is not aborted, however old */
-	zchain_begin(&chain, t->relnumber, t->block, slot, ZCHAIN_LOCKED, InvalidZXid, pops->buf);
+	zchain_begin_locked(&chain, t->relnumber, t->block, slot, InvalidZXid, pops->buf);
 	zu_window_start(&pops->window);
 	chain.cached = true;
 	chain.window = &pops->window;
