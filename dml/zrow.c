@@ -69,13 +69,16 @@ typedef struct LockerSearch
 	bool		own_by_tag;		/* found by the row's lock tag only */
 } LockerSearch;
 
-/* Begins a search; its mode and enough must still be set. */
-static void
-begin_search(LockerSearch *search, const ZRow *row, ZHeader header, ZRowState *state)
+/*
+ * Begins a search; its mode and enough must still be set. known is the row's
+ * zheld_mode.
+ */
+static inline void
+begin_search(LockerSearch *search, const ZRow *row, ZHeader header, int known, ZRowState *state)
 {
 	search->row = row;
 	search->header = header;
-	search->known = zheld_mode(row->rel, row->block, row->off, header);
+	search->known = known;
 	search->state = state;
 	search->conflicting = InvalidZXid;
 	search->held = -1;
@@ -295,7 +298,7 @@ is_held_by_us_alone(const LockerSearch *search)
 	ZRowState	state = {.header = search->header};
 	LockerSearch other;
 
-	begin_search(&other, &row, search->header, &state);
+	begin_search(&other, &row, search->header, search->known, &state);
 	other.mode = search->mode;
 	other.enough = search->enough;
 	zslots_copy_raw(row.rel, row.block, row.page, &slots);
@@ -330,6 +333,7 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 	ZSlotView	slots;
 	ZRow		row;
 	LockerSearch search;
+	int			known;
 
 	Assert(zc_buffer_locked(buf));
 	if (state->writer.status == ZXID_OWN &&
@@ -338,12 +342,13 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
+	known = zheld_mode(rel, BufferGetBlockNumber(buf), off, state->header);
+	if (known >= (int) mode)
+		return true;
 	row = zrow_on(rel, buf, off, &slots);
-	begin_search(&search, &row, state->header, NULL);
+	begin_search(&search, &row, state->header, known, NULL);
 	search.mode = mode;
 	search.enough = (int) mode;
-	if (search.known >= search.enough)
-		return true;
 	zslots_copy_raw(row.rel, row.block, row.page, &slots);
 	(void) find_lockers(&search);
 	return is_done(&search);
@@ -735,7 +740,8 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			 !(state->writer.xflags & ZUX_MOVED_IN)) ||
 			ZH_LOCK(state->header) == 0)
 			break;
-		begin_search(&search, &row, state->header, state);
+		begin_search(&search, &row, state->header,
+					 zheld_mode(row.rel, row.block, row.off, state->header), state);
 		search.mode = wish->mode;
 		search.enough = ZH_LOCK(state->header) - 1; /* none is stronger */
 		if (!is_locked_for_update(&search))
