@@ -380,7 +380,7 @@ stays_sound(const ZChange *change, int i)
 
 /*
  * zchange_apply: See zchange.h. Sets the slot of a page before its rows: rows
- * may only name slots that exist.
+ * may only name slots that exist. Prunes before both (PRUNE-3).
  */
 void
 zchange_apply(const ZChange *change)
@@ -398,6 +398,8 @@ zchange_apply(const ZChange *change)
 
 		if (p->page != NULL && p->init)
 			zpage_init(p->page);
+		if (i == 0 && change->prunes && p->page != NULL)
+			zpage_prune(p->page, change->prune, change->nprune);
 		if (p->slot.slotno != 0 && !change->covered && (p->page != NULL || p->overflow != NULL))
 			set_slot(change, i);
 		if (p->page == NULL)

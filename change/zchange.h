@@ -67,6 +67,8 @@ typedef struct ZChange
 								 * the WAL record leaves the old row out;
 								 * replay finds it on the table page
 								 * (REPLAY-1) */
+	bool		prunes;			/* MOVE with row_left_out: prunes its page
+								 * before anything else, by 'prune' */
 	bool		clear_locks;	/* UPDATE: the row loses its lock hint */
 	bool		stale_keys;		/* UPDATE: the row gets ZH_STALE_KEYS, which
 								 * it does not have */
@@ -95,6 +97,10 @@ typedef struct ZChange
 								 * the old row to the new one, in undo form;
 								 * none if the row is to be logged whole */
 	uint32		delta_length;
+	const ZPruneItem *prune;	/* with 'prunes': the nprune items, in the
+								 * order of their offsets. With none of them,
+								 * the rows of the page are moved together */
+	int			nprune;
 	const char *undo;			/* the packed undo records; set by the
 								 * decoder, or with row_left_out by
 								 * zchange_put_row. DML leaves it NULL */
@@ -204,6 +210,7 @@ extern void zapply_speculative(Page page, OffsetNumber off, bool confirmed);
 #define ZCHANGE_MAX_PARTS	6
 #define ZCHANGE_HEAD_MAX	128
 #define ZCHANGE_TAIL_MAX	16
+#define ZCHANGE_PRUNE_MAX	(2 + 2 * ZHEAP_MAX_OFFSET)
 
 /*
  * The main data of a WAL record, in parts. Some point into the ZChange, some
@@ -223,15 +230,18 @@ typedef struct ZChangeWal
 	char		head[ZCHANGE_HEAD_MAX];
 	char		middle[ZCHANGE_TAIL_MAX];
 	char		tail[ZCHANGE_TAIL_MAX];
+	char		prune[ZCHANGE_PRUNE_MAX];
 	char		records[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
 } ZChangeWal;
 
 /*
- * Memory for what the decoder builds: a row or a payload, and the packed
- * records, of which one at most has a payload, or an uncompressed payload.
+ * Memory for what the decoder builds: items of pruning, a row or a payload, and
+ * the packed records, of which one at most has a payload, or an uncompressed
+ * payload.
  */
 typedef struct ZChangeWork
 {
+	ZPruneItem	prune[ZHEAP_MAX_OFFSET];
 	char		bytes[ZUR_MAX_LENGTH];
 	char		packed[ZUR_MAX_LENGTH + 64];
 } ZChangeWork;

@@ -85,6 +85,8 @@ desc_change(StringInfo buf, XLogReaderState *record)
 			appendStringInfo(buf, ", locks %zu, youngest locker " UINT64_FORMAT,
 							 rec->payload_len / sizeof(ZLockEntry), rec->hold);
 	}
+	if (change.prunes)
+		appendStringInfo(buf, ", prunes by %d items", change.nprune);
 	if (change.row_left_out)
 		appendStringInfo(buf, ", row of %zu bytes left out", zchange_left_out(&change));
 	if (change.opcode == ZWAL_MOVE && change.row_left_out)

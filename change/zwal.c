@@ -67,7 +67,8 @@ flags_of(const ZChange *change, uint8 opcode)
 		return flags | (slot->live_chain ? ZWD_LIVE_CHAIN : 0);
 	Assert(slot->live_chain == (rec->prev != InvalidUndoPtr));
 	return flags | (rec->prev != InvalidUndoPtr ? ZWD_PREV : 0) |
-		(rec->topxid != rec->xid ? ZWD_TOPXID : 0) | (rec->open ? ZWD_OPEN : 0);
+		(rec->topxid != rec->xid ? ZWD_TOPXID : 0) | (rec->open ? ZWD_OPEN : 0) |
+		(change->prunes ? ZWD_PRUNE : 0);
 }
 
 /* Sets the members of change that follow from the record's flags. */
@@ -420,6 +421,9 @@ compare_pages(const ZChange *change, ZChange *decoded)
 	Assert(decoded->frozen == change->frozen);
 	Assert(decoded->converted == change->converted);
 	Assert(decoded->row_left_out == change->row_left_out);
+	Assert(decoded->prunes == change->prunes);
+	Assert(same_bytes((const char *) decoded->prune, decoded->nprune * sizeof(ZPruneItem),
+					  (const char *) change->prune, change->nprune * sizeof(ZPruneItem)));
 	Assert(decoded->clear_locks == change->clear_locks);
 	Assert(decoded->new_shape == change->new_shape);
 	Assert(decoded->stale_keys == change->stale_keys);

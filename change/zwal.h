@@ -58,6 +58,9 @@
  *		MOVE:	v length of the old row without its header << 1 | key change;
  *				compact old header | v offset of the new row, which is on block
  *				0, too | v natts << 2 | external << 1 | nulls of the new row
+ *				with ZWD_PRUNE: v number of items, for each of them, in the
+ *				order of offsets, v (offset - offset of the item before) << 3 |
+ *				ZPruneAction: what block 0 is pruned of before all else
  *				delta in undo form, which turns the old row's bytes after its
  *				header into those of the new row. Replay takes the old row from
  *				block 0.
@@ -114,6 +117,7 @@
 								 * compact records ZWD_PREV means the same) */
 #define ZWD_OPEN		0x40	/* INSERT: the undo record is open and has
 								 * this number of rows */
+#define ZWD_PRUNE		0x40	/* compact MOVE: the page is pruned first */
 
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
@@ -121,6 +125,9 @@
  * and no row changes; DELETE, MOVE: the old row is left out. Not set in others.
  */
 #define ZWD_SPECIAL		0x80
+
+/* Bits of the action in the items by which a compact MOVE prunes its page. */
+#define ZWAL_PRUNE_ACTION	7
 
 /* In the length of a literal MOVE's new row. */
 #define ZWM_DELTA		0x8000

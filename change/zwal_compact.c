@@ -254,9 +254,56 @@ get_delete(ZWalReader *r, ZChange *change, char *payload)
 
 /* ---- MOVE ---- */
 
+/* Adds the items by which a MOVE prunes its page. */
+static void
+put_prune(const ZChange *change, ZChangeWal *wal)
+{
+	char	   *p = zvarint_put(wal->prune, change->nprune);
+	OffsetNumber last = 0;
+
+	Assert(change->nprune <= ZHEAP_MAX_OFFSET);
+	for (int i = 0; i < change->nprune; i++)
+	{
+		const ZPruneItem *item = &change->prune[i];
+
+		Assert(item->offset > last && item->action <= ZWAL_PRUNE_ACTION);
+		p = zvarint_put(p, (uint32) (item->offset - last) << 3 | item->action);
+		last = item->offset;
+	}
+	Assert(p <= wal->prune + sizeof(wal->prune));
+	zwal_add_part(wal, wal->prune, p - wal->prune);
+}
+
+/*
+ * Reads what put_prune added. The row that moves is there afterwards (PRUNE-3).
+ */
+static void
+get_prune(ZWalReader *r, ZChange *change, ZPruneItem *items)
+{
+	uint32		n = get_varint(r);
+	uint32		off = 0;
+
+	r->bad |= (n > ZHEAP_MAX_OFFSET);
+	for (uint32 i = 0; i < n && !r->bad; i++)
+	{
+		uint32		word = get_varint(r);
+
+		off += word >> 3;
+		r->bad |= (word >> 3 == 0 || off > ZHEAP_MAX_OFFSET ||
+				   (word & ZWAL_PRUNE_ACTION) > ZPRUNE_UNSTALE ||
+				   (off == change->rec[0].offset && (word & ZWAL_PRUNE_ACTION) != ZPRUNE_CUT));
+		items[i].offset = off;
+		items[i].action = word & ZWAL_PRUNE_ACTION;
+	}
+	change->prunes = true;
+	change->prune = items;
+	change->nprune = n;
+}
+
 /*
  * Appends what only a MOVE within one page that leaves the old row out has: its
- * length, whether the key changes, its header, and the new row.
+ * length, whether the key changes, its header, how the page is pruned, and the
+ * new row.
  */
 static char *
 put_move(char *p, const ZChange *change, ZChangeWal *wal)
@@ -275,6 +322,8 @@ put_move(char *p, const ZChange *change, ZChangeWal *wal)
 	p = zvarint_put(p, in->offset);
 	p = zvarint_put(p, zwal_shape_of(h));
 	zwal_add_part(wal, wal->head, p - wal->head);
+	if (change->prunes)
+		put_prune(change, wal);
 	zwal_add_part(wal, change->delta, change->delta_length);
 	return p;
 }
@@ -284,8 +333,9 @@ put_move(char *p, const ZChange *change, ZChangeWal *wal)
  * but only the old header so far; the second is pushed on the first.
  */
 static void
-get_move(ZWalReader *r, ZChange *change, char *payload)
+get_move(ZWalReader *r, ZChange *change, ZChangeWork *work)
 {
+	char	   *payload = work->bytes;
 	ZuRecord   *out = &change->rec[0];
 	ZuRecord   *in = &change->rec[1];
 	uint32		word = get_varint(r);
@@ -319,6 +369,10 @@ get_move(ZWalReader *r, ZChange *change, char *payload)
 	change->shape = ZH_WITH_SLOT(zwal_header_of_shape(get_varint(r)),
 								 change->page[0].slot.slotno);
 	change->page[1].slot.slotno = change->page[0].slot.slotno;
+	if (r->flags & ZWD_PRUNE)
+		get_prune(r, change, work->prune);
+	if (r->bad)
+		return;
 	change->delta = r->p;
 	change->delta_length = r->end - r->p;
 }
@@ -409,7 +463,7 @@ zwal_decode_compact(ZWalReader *r, ZChange *change, ZChangeWork *work)
 	else if (r->opcode == ZWAL_UPDATE)
 		get_update(r, change, work->bytes);
 	else if (r->opcode == ZWAL_MOVE)
-		get_move(r, change, work->bytes);
+		get_move(r, change, work);
 	else
 		get_delete(r, change, work->bytes);
 	if (r->bad)

@@ -248,6 +248,23 @@ zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecord
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
 						   BlockNumber block, OffsetNumber off, UndoPtr prev);
 
+/* ---- pruning that is part of another change (dml/zprunepage.c) ---- */
+
+/* What pruning a page would do. */
+typedef struct ZPrunePlan
+{
+	int			n;				/* 0 = it would only close gaps between rows */
+	ZPruneItem	items[ZHEAP_MAX_OFFSET];
+} ZPrunePlan;
+
+/*
+ * zprune_plan: fills *plan with what zheap_prune_page would do with the page in
+ * buf now. Returns false if that is nothing. Changes nothing; the plan is valid
+ * until the page is changed or unlocked. Raises ERRCODE_DATA_CORRUPTED, also
+ * for every page that zpage_prune would refuse.
+ */
+extern bool zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan);
+
 /* ---- places for new rows; page images (dml/zspace.c, dml/zimage.c) ---- */
 
 /* The place for a new row. */
@@ -261,6 +278,9 @@ typedef struct ZNewPlace
 	ZSlotPick	pick;
 	ZSlotPick	common;			/* if wanted: common lock slot that takes the
 								 * locks of others */
+	const ZPrunePlan *plan;		/* the place is there when the change has
+								 * pruned the page by this plan; NULL = it is
+								 * there now */
 } ZNewPlace;
 
 /*
@@ -286,6 +306,15 @@ extern Size zspace_to_keep(Relation rel, Size len);
  */
 extern bool zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_common,
 							   ZNewPlace *place);
+
+/*
+ * zspace_by_pruning: finds a place on the locked page in buf that has no room
+ * for a row of len bytes, but would have it after pruning, for a change that
+ * prunes the page itself. Fills place and *plan then, and returns true. pick is
+ * the slot of that change. Changes nothing. Raises ERRCODE_DATA_CORRUPTED.
+ */
+extern bool zspace_by_pruning(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, Size len,
+							  ZPrunePlan *plan, ZNewPlace *place);
 
 /*
  * zspace_maybe_image: saves the page's image in the undo log if the chains on

@@ -244,12 +244,12 @@ note_in_vain(Relation rel, Buffer buf, ZXid oldest, uint64 completions)
 }
 
 /*
- * zheap_prune_page: See zdml.h. Decides for each line pointer by the state of
- * the transaction in its slot alone; undo is read only to look for locks
+ * zprune_plan: See zdml_internal.h. Decides for each line pointer by the state
+ * of the transaction in its slot alone; undo is read only to look for locks
  * (keep_locked).
  */
 bool
-zheap_prune_page(Relation rel, Buffer buf)
+zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
@@ -259,11 +259,10 @@ zheap_prune_page(Relation rel, Buffer buf)
 	 * counted yet, so the page is looked at again.
 	 */
 	uint64		completions = zc_peek_xact_completions();
-	ZPruneItem	items[ZHEAP_MAX_OFFSET];
+	ZPruneItem *items = plan->items;
 	ZXid		oldest;
 	int			n = 0;
 	OffsetNumber maxoff = PageGetMaxOffsetNumber(page);
-	int			before = zpage_hole(page);
 	static ZSlotView all_slots;
 	const ZSlotView *overflow = NULL;
 
@@ -293,8 +292,21 @@ zheap_prune_page(Relation rel, Buffer buf)
 		note_in_vain(rel, buf, oldest, completions);
 		return false;
 	}
-	prune_page(rel, buf, items, n);
-	return zpage_hole(page) > before || n > 0;
+	plan->n = n;
+	return true;
+}
+
+/* zheap_prune_page: See zdml.h. */
+bool
+zheap_prune_page(Relation rel, Buffer buf)
+{
+	ZPrunePlan	plan;
+	int			before = zpage_hole(BufferGetPage(buf));
+
+	if (!zprune_plan(rel, buf, &plan))
+		return false;
+	prune_page(rel, buf, plan.items, plan.n);
+	return zpage_hole(BufferGetPage(buf)) > before || plan.n > 0;
 }
 
 /*

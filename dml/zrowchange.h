@@ -174,6 +174,13 @@ extern void zrowchange_keep_rows(const RowChange *u, UndoPtr ptr, bool in_place)
 extern UndoPtr zrowwrite_update(RowChange *u);
 
 /*
+ * Returns whether the record of a move within the page may leave the old row
+ * out (REPLAY-1). The server may begin or cease to write images at any time, so
+ * a second call may have another result.
+ */
+extern bool zrowwrite_leaves_out(const RowChange *u);
+
+/*
  * Moves the row to another place, perhaps on the same page, together with the
  * locks that others hold on it. Returns the pointer of the old row's record. On
  * entry both pages are locked; on return the new one is released, unless it is

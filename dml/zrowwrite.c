@@ -212,6 +212,17 @@ log_as_delta(const RowChange *u, ZChange *change, char *buf)
 }
 
 /*
+ * zrowwrite_leaves_out: See zrowchange.h. If the row takes locks along or is
+ * decoded, the record has to be a literal one.
+ */
+bool
+zrowwrite_leaves_out(const RowChange *u)
+{
+	return u->writer.logged && !u->writer.decoded && !u->state.others_locks &&
+		zchange_pages_have_images();
+}
+
+/*
  * zrowwrite_move: See zrowchange.h. The old row goes to undo as a whole, since
  * its room may be given away after commit. The new one gets an INSERT record:
  * no row was there before.
@@ -245,8 +256,13 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	 * Whenever replay puts the new row on another page, it must be able to
 	 * form it; the old page may be newer then, and not have the old row.
 	 */
-	change.row_left_out = same && change.logged && !u->writer.decoded &&
-		!u->state.others_locks && zchange_pages_have_images();	/* REPLAY-1 */
+	change.row_left_out = same && (place->plan != NULL || zrowwrite_leaves_out(u)); /* REPLAY-1 */
+	if (place->plan != NULL)
+	{
+		change.prunes = true;
+		change.prune = place->plan->items;
+		change.nprune = place->plan->n;
+	}
 	if (change.row_left_out)
 		change.old_header_length = header_length;
 	else

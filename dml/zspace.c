@@ -54,6 +54,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 	Assert(zc_buffer_exclusive(buf));
 	place->buf = buf;
 	place->tried = false;
+	place->plan = NULL;
 	place->init = PageIsNew(page);
 	if (place->init)
 	{
@@ -301,6 +302,54 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	buf = extend_for_insert(rel, bistate, use_fsm);
 	if (!try_page(writer, buf, len, 0, false, place))
 		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
+}
+
+#ifdef USE_ASSERT_CHECKING
+/*
+ * Returns whether a copy of the page that is pruned by the plan has the offset
+ * for a new row, and this room for it.
+ */
+static bool
+plan_leads_to(Page page, const ZPrunePlan *plan, OffsetNumber off, int room)
+{
+	PGAlignedBlock copy;
+
+	memcpy(copy.data, page, BLCKSZ);
+	zpage_prune((Page) copy.data, plan->items, plan->n);
+	return zpage_find_offset((Page) copy.data) == off &&
+		zpage_room_for((Page) copy.data, off, room) &&
+		!zpage_room_for((Page) copy.data, off, room + 1);
+}
+#endif
+
+/*
+ * zspace_by_pruning: See zdml_internal.h. The plan depends on the owners of the
+ * slots, so it is made before the change takes its slot, and the change prunes
+ * before that as well.
+ */
+bool
+zspace_by_pruning(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, Size len,
+				  ZPrunePlan *plan, ZNewPlace *place)
+{
+	Page		page = BufferGetPage(buf);
+	OffsetNumber off = zpage_find_offset(page);
+	int			need = len + (pick->grow_to != 0 ? sizeof(ZPageSlot) : 0);
+	int			room;
+
+	Assert(zc_buffer_exclusive(buf) && pick->overflow == 0 && !pick->common);
+	if (off == InvalidOffsetNumber || zpage_room_for(page, off, len) ||
+		!zprune_plan(writer->rel, buf, plan))
+		return false;
+	room = zpage_room_after(page, plan->items, plan->n, &off);
+	if (off == InvalidOffsetNumber || room < need)
+		return false;
+	Assert(plan_leads_to(page, plan, off, room));	/* PRUNE-3 */
+	memset(place, 0, sizeof(*place));
+	place->buf = buf;
+	place->off = off;
+	place->pick = *pick;
+	place->plan = plan;
+	return true;
 }
 
 /*

@@ -193,15 +193,21 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 /*
  * Finds a place for the new row of an update that moves it. If
  * zspace_second_page has picked a slot of the old page meanwhile, the earlier
- * pick is void, and the old page's slot is picked again. Raises
- * ERRCODE_DATA_CORRUPTED, and errors of lacking space.
+ * pick is void, and the old page's slot is picked again. If the old page has
+ * the place only when it has been pruned, the move prunes it (PRUNE-3): place
+ * points to plan then. Raises ERRCODE_DATA_CORRUPTED, and errors of lacking
+ * space.
  */
 static void
-find_new_place(RowChange *u, ZNewPlace *place)
+find_new_place(RowChange *u, ZPrunePlan *plan, ZNewPlace *place)
 {
-	bool		again = zspace_second_page(&u->writer, u->buf, u->replacement->len,
-										   u->state.others_locks, place);
+	bool		again;
 
+	if (!zpage_has_overflow(BufferGetPage(u->buf)) && zrowwrite_leaves_out(u) &&
+		zspace_by_pruning(&u->writer, u->buf, &u->pick, u->replacement->len, plan, place))
+		return;
+	again = zspace_second_page(&u->writer, u->buf, u->replacement->len, u->state.others_locks,
+							   place);
 	zvisible_clear(u->writer.rel, place->buf);
 	if (place->buf == u->buf)
 		u->pick = place->pick;
@@ -239,6 +245,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 {
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
+	ZPrunePlan	plan;
 	ZNewPlace	place;
 	ItemPointerData newtid;
 	UndoPtr		ptr;
@@ -255,7 +262,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 		return ptr;
 	}
 	new->new_keys = false;
-	find_new_place(u, &place);
+	find_new_place(u, &plan, &place);
 	ItemPointerSet(&newtid, BufferGetBlockNumber(place.buf), place.off);
 	ptr = zrowwrite_move(u, &place);
 	zreclaim_note(rel, u->buf, zrowchange_room(u) - (place.buf == u->buf ? (int) new->len : 0));

@@ -487,6 +487,15 @@ extern void zpage_compact(Page page);
 extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
 
 /*
+ * zpage_room_after: returns the length of the longest row that the page could
+ * take after zpage_prune(items), and sets *off to the offset that
+ * zpage_find_offset would return then. The result is negative if there would be
+ * no room for a line pointer, *off InvalidOffsetNumber if there would be none
+ * to give.
+ */
+extern int	zpage_room_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off);
+
+/*
  * zpage_check: tests PAGE-1 to PAGE-5 and PAGE-7, calls report for each fault
  * and returns their number. nslots_total is explained at the top of this file.
  * The page may have any contents.

@@ -19,7 +19,7 @@
  *			and after with a model.
  *	PRUNE-2	The result depends on page and items only, so that redo repeats it.
  *			Not asserted: wal_consistency_checking compares both results in
- *			t/020_wal_records.
+ *			t/020_wal_records and t/028_pruning_moves.
  */
 #include "postgres.h"
 
@@ -186,32 +186,70 @@ zpage_prune(Page page, const ZPruneItem *items, int nitems)
 	drop_trailing_unused(page);
 }
 
-/* zpage_gain: See zpage.h. */
-int
-zpage_gain(Page page, const ZPruneItem *items, int nitems)
+/*
+ * Sets unused[off] for each line pointer that zpage_prune(items) leaves or
+ * makes unused. Returns the offset of the last one that it leaves in use, and
+ * thereby on the page; 0 if there is none.
+ */
+static OffsetNumber
+unused_after(Page page, const ZPruneItem *items, int nitems, bool *unused)
 {
-	PageHeader	ph = (PageHeader) page;
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
-	int			gain = ph->pd_special - ph->pd_upper - total_room(page);
-	bool		unused[MaxOffsetNumber + 1];
 
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 		unused[off] = !ItemIdIsUsed(PageGetItemId(page, off));
+	for (int i = 0; i < nitems; i++)
+		if (items[i].action == ZPRUNE_UNUSED)
+			unused[items[i].offset] = true;
+	while (max >= FirstOffsetNumber && unused[max])
+		max--;
+	return max;
+}
+
+/*
+ * Returns by how much zpage_prune(items) would enlarge the hole, if it leaves
+ * line pointers up to max.
+ */
+static int
+gain_with(Page page, const ZPruneItem *items, int nitems, OffsetNumber max)
+{
+	PageHeader	ph = (PageHeader) page;
+	int			gain = ph->pd_special - ph->pd_upper - total_room(page);
 
 	for (int i = 0; i < nitems; i++)
 	{
 		ItemId		lp = PageGetItemId(page, items[i].offset);
 
-		if (items[i].action == ZPRUNE_UNUSED)
-			unused[items[i].offset] = true;
 		if (!ItemIdIsNormal(lp) || items[i].action == ZPRUNE_UNSTALE)
 			continue;
 		gain += ItemIdGetLength(lp);
 		if (items[i].action == ZPRUNE_CUT)
 			gain -= zpage_row_length(page, lp);
 	}
+	return gain + (PageGetMaxOffsetNumber(page) - max) * (int) sizeof(ItemIdData);
+}
 
-	for (; max >= FirstOffsetNumber && unused[max]; max--)
-		gain += sizeof(ItemIdData);
-	return gain;
+/* zpage_gain: See zpage.h. */
+int
+zpage_gain(Page page, const ZPruneItem *items, int nitems)
+{
+	bool		unused[MaxOffsetNumber + 1];
+
+	return gain_with(page, items, nitems, unused_after(page, items, nitems, unused));
+}
+
+/* zpage_room_after: See zpage.h. */
+int
+zpage_room_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off)
+{
+	bool		unused[MaxOffsetNumber + 1];
+	OffsetNumber max = unused_after(page, items, nitems, unused);
+	int			room = zpage_hole(page) + gain_with(page, items, nitems, max);
+
+	for (*off = FirstOffsetNumber; *off <= max; (*off)++)
+		if (unused[*off])
+			return room;
+	if (max >= ZHEAP_MAX_OFFSET)
+		*off = InvalidOffsetNumber;
+	return room - (int) sizeof(ItemIdData);
 }

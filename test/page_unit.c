@@ -420,6 +420,8 @@ page_prune(Model *m)
 	int			rate = 1 + pick(6);
 	int			hole = zpage_hole(page);
 	int			gain;
+	int			room;
+	OffsetNumber next;
 
 	for (int off = 1; off <= m->nrows; off++)
 	{
@@ -432,8 +434,13 @@ page_prune(Model *m)
 		}
 	}
 	gain = zpage_gain(page, items, nitems);
+	room = zpage_room_after(page, items, nitems, &next);
 	zpage_prune(page, items, nitems);
 	CHECK(zpage_hole(page) == hole + gain);
+	CHECK(next == zpage_find_offset(page));
+	CHECK(room == zpage_hole(page) -
+		  (next == InvalidOffsetNumber || next > PageGetMaxOffsetNumber(page) ?
+		   (int) sizeof(ItemIdData) : 0));
 	while (m->nrows > 0 && m->row[m->nrows].kind == LP_UNUSED)
 		m->nrows--;
 }
