@@ -68,7 +68,7 @@ _PG_init(void)
 	zundo_preloaded = true;
 	RegisterCustomRmgr(ZUNDO_RMGR_ID, &zundo_rmgr);
 	zundo_install_hooks();
-	ztts_lookup_writer_hook = zvis_lookup_writer;
+	ztts_lookup_author_hook = zvis_lookup_author;
 	ztts_forgotten_xmin_hook = zguard_forgotten_xmin;
 	zworkers_register();
 	zcallers_init();

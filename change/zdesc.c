@@ -181,10 +181,10 @@ desc_undo(StringInfo buf, XLogReaderState *record, uint8 opcode)
 		xl_undo_map xlrec;
 
 		memcpy(&xlrec, data, SizeOfUndoMap);
-		if (xlrec.flags & ZWAL_MAP_SETTLED)
-			appendStringInfo(buf, "settled extents %u",
+		if (xlrec.flags & ZWAL_MAP_RESOLVED)
+			appendStringInfo(buf, "resolved extents %u",
 							 (unsigned) ((XLogRecGetDataLen(record) - SizeOfUndoMap) /
-										 sizeof(xl_undo_settled)));
+										 sizeof(xl_undo_resolved)));
 		else
 			appendStringInfo(buf, "extent %u, generation %u, log %u, extents %u",
 							 xlrec.extent, xlrec.generation, xlrec.logno, xlrec.nextents);

@@ -27,7 +27,7 @@
 #define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot
 									 * overflow page */
 #define ZWAL_UNDO_MAP		0xB0	/* an extent of the undo log is taken, or
-									 * several are settled */
+									 * several are resolved */
 #define ZWAL_UNDO_DISCARD	0xC0	/* undo extents freed, `oldest` advanced */
 #define ZWAL_UNDO_TRUNCATE	0xD0	/* tail of the undo relation given back */
 #define ZWAL_IMAGE			0xE0	/* a table page's image goes to undo */

@@ -69,7 +69,7 @@ typedef struct Place
 } Place;
 
 /*
- * One transaction of the queue, or several settled ones that are neighbours in
+ * One transaction of the queue, or several resolved ones that are neighbours in
  * the log.
  */
 typedef struct Pending
@@ -81,9 +81,9 @@ typedef struct Pending
 								 * (UNDO-28); 0 = none */
 	Place		first;
 	Place		end;
-	bool		settled;		/* all ended; committed, or aborted and undone */
+	bool		resolved;		/* all ended; committed, or aborted and undone */
 	uint32		count;			/* transactions */
-	uint64		records;		/* of an unsettled one */
+	uint64		records;		/* of an unresolved one */
 	uint64		bytes;
 	ZuAbort    *abort;			/* set while it has aborted and is not undone
 								 * on every page; else NULL */
@@ -189,27 +189,27 @@ extern void zqueue_drop(Discarder *mine, int logno);
  */
 extern void zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert);
 
-/* zqueue_free_details: frees what only an unsettled transaction needs. */
+/* zqueue_free_details: frees what only an unresolved transaction needs. */
 extern void zqueue_free_details(Pending *p);
 
-/* ---- settle.c ---- */
+/* ---- resolve.c ---- */
 
 /*
- * zsettle_queue: settles the transactions of the queue that have ended,
- * undoing aborted ones first as the pass says, and merges settled neighbours.
+ * zresolve_queue: resolves the transactions of the queue that have ended,
+ * undoing aborted ones first as the pass says, and merges resolved neighbours.
  */
-extern void zsettle_queue(const Pass *pass, LogQueue *q);
+extern void zresolve_queue(const Pass *pass, LogQueue *q);
 
 /*
- * zsettle_mark_extents: marks in the map, in WAL, the extents of the log whose
- * undo is all settled and must be kept (UNDO-52).
+ * zresolve_mark_extents: marks in the map, in WAL, the extents of the log whose
+ * undo is all resolved and must be kept (UNDO-52).
  */
-extern void zsettle_mark_extents(const Pass *pass, LogQueue *q);
+extern void zresolve_mark_extents(const Pass *pass, LogQueue *q);
 
 /* ---- free.c ---- */
 
 /*
- * zfree_prefix: takes the settled transactions below `oldest` off the queue's
+ * zfree_prefix: takes the resolved transactions below `oldest` off the queue's
  * head and publishes the log's new discard pointer. Notes for standbys what
  * comes below `oldest` (UNDO-19).
  */

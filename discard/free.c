@@ -1,5 +1,5 @@
 /*
- * discard/free.c - discarding settled undo, and freeing its extents.
+ * discard/free.c - discarding resolved undo, and freeing its extents.
  *
  * Called by pass.c when the new `oldest` is known.
  *
@@ -58,7 +58,7 @@ typedef struct Freed
 static inline bool
 can_go(const Pending *p, ZXid oldest)
 {
-	return p->settled && p->max_xid < oldest && p->hold < oldest;
+	return p->resolved && p->max_xid < oldest && p->hold < oldest;
 }
 
 /*
@@ -70,7 +70,7 @@ note_conflict(ZuEntry *entry, const Pending *p, ZXid oldest)
 {
 	ZXid		newest = Min(p->max_top, oldest - 1);
 
-	if (p->settled && p->min_top < oldest && newest >= pg_atomic_read_u64(&entry->oldest))
+	if (p->resolved && p->min_top < oldest && newest >= pg_atomic_read_u64(&entry->oldest))
 		zu_max64(&entry->conflict, newest);
 }
 

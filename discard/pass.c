@@ -11,18 +11,18 @@
  * Crash points: "log-parsed", after each log, and those of free.c.
  *
  * Invariants
- *	UNDO-17	a transaction is discarded only if it is settled - each of its
+ *	UNDO-17	a transaction is discarded only if it is resolved - each of its
  *		(sub)transactions has committed, or has aborted and was undone on every
  *		page - and all their xids, the subtransactions' too, < the new
  *		`oldest`. Not asserted: can_go of free.c is the test itself; CHAIN-1 of
  *		zundo.check finds a page whose undo has been discarded too early.
- *	UNDO-18	oldest = min(first unsettled top xid over all logs, H); H was taken
+ *	UNDO-18	oldest = min(first unresolved top xid over all logs, H); H was taken
  *		before the insert positions were read, so a transaction not yet seen
  *		has an xid >= H. Finished transactions whose undo is still retained do
  *		not hold back `oldest`: counting them would prevent progress, because
  *		merged entries of different logs overlap. Those whose LOCKS records
  *		name a transaction >= H do count, because readers of these records ask
- *		how their writer ended; they are not merged with others, so that each
+ *		how their author ended; they are not merged with others, so that each
  *		counts with its own xid.
  *	By both, an aborted transaction that cannot be undone yet keeps the undo of
  *	all younger ones, in every log: a reader that finds a record discarded
@@ -82,7 +82,7 @@ new_oldest(const Pass *pass)
 				oldest = Min(oldest, log->hold);
 		}
 		for (int i = q->head; i < q->tail; i++)
-			if (!q->items[i].settled || q->items[i].hold >= pass->horizon)
+			if (!q->items[i].resolved || q->items[i].hold >= pass->horizon)
 				oldest = Min(oldest, q->items[i].min_top);
 	}
 	return oldest;
@@ -147,7 +147,7 @@ publish_holds(const Pass *pass)
 					hold.failed = p->abort->stalled[0].not_before != 0;
 				}
 			}
-			else if (!p->settled || p->hold < pass->horizon)
+			else if (!p->resolved || p->hold < pass->horizon)
 				continue;
 			add_hold(holds, &n, &hold);
 		}
@@ -185,7 +185,7 @@ take_horizon(ZuEntry *entry)
 }
 
 /*
- * Reads all logs up to their insert positions and settles the transactions
+ * Reads all logs up to their insert positions and resolves the transactions
  * that have ended. The insert position is read before the log's extents are
  * listed, so the list has all extents up to it.
  */
@@ -213,7 +213,7 @@ parse_logs(const Pass *pass)
 		}
 		zqueue_parse(pass->mine, q, insert);
 		ZUNDO_FAULT("log-parsed");
-		zsettle_queue(pass, q);
+		zresolve_queue(pass, q);
 	}
 }
 
@@ -277,7 +277,7 @@ discard_pass(Pass *pass)
 	zfree_extents(pass, oldest);
 	for (int i = 0; i < zu_nlogs(); i++)
 		if (queues[i] != NULL && pg_atomic_read_u64(&entry->logs[i].insert) != InvalidUndoPtr)
-			zsettle_mark_extents(pass, queues[i]);
+			zresolve_mark_extents(pass, queues[i]);
 	zu_forget_resolved(pass->mine->resolved, oldest);
 	zfreeze_log_if_due(entry, pg_atomic_read_u64(&entry->oldest));
 	pass->stats->bytes_left = zu_bytes_in_use();

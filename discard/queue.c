@@ -148,7 +148,7 @@ zqueue_open(Discarder *mine, int logno, UndoPtr insert)
 	q->logno = logno;
 	q->discards = pg_atomic_read_u64(&log->discards);
 	zu_scan_init(&q->scan, logno, extents, n, zuptr_byte(discard), insert, mine->context);
-	q->scan.skip_settled = !any_closed(mine->entry);
+	q->scan.skip_resolved = !any_closed(mine->entry);
 	q->scan.current = at;
 	mine->queues[logno] = q;
 	MemoryContextSwitchTo(old);
@@ -201,18 +201,18 @@ push_pending(Discarder *mine, LogQueue *q, ZXid top, Place first)
 
 /*
  * Adds the extent that the scan has passed over, which begins at start, as one
- * settled item with the summary in the map.
+ * resolved item with the summary in the map.
  */
 static void
-push_settled(Discarder *mine, LogQueue *q, UndoPtr start)
+push_resolved(Discarder *mine, LogQueue *q, UndoPtr start)
 {
 	const ZuExtent *e = &q->scan.extents[q->scan.current];
 	Place		first = {e->sequence, start};
 	Pending    *p = push_pending(mine, q, e->oldest_top, first);
 
-	Assert(e->settled);
+	Assert(e->resolved);
 	p->max_top = p->max_xid = e->newest;
-	p->settled = true;
+	p->resolved = true;
 	q->skipped = true;
 	p->end = zqueue_place(q);
 }
@@ -274,9 +274,9 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 		Pending    *p;
 
 		step = zu_scan_step(&q->scan, &rec, &ptr);
-		if (step == ZU_STEP_SETTLED)
+		if (step == ZU_STEP_RESOLVED)
 		{
-			push_settled(mine, q, ptr);
+			push_resolved(mine, q, ptr);
 			continue;
 		}
 		if (step != ZU_STEP_RECORD)
@@ -286,14 +286,14 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 		 * A record without ZUF_FIRST belongs to the last transaction of the
 		 * queue. There are two exceptions, in which the rest of the record's
 		 * transaction gets an item of its own. First, the last item may be
-		 * settled already: its transaction wrote this record after the pass
+		 * resolved already: its transaction wrote this record after the pass
 		 * before had read the insert position, and ended before that pass
 		 * looked at its state; or the extent before was passed over. Second,
 		 * the queue may be empty: the log begins with the rest of a
 		 * transaction whose first records were discarded.
 		 */
 		p = q->tail > q->head ? &q->items[q->tail - 1] : NULL;
-		if ((rec.flags & ZUF_FIRST) || p == NULL || p->settled)
+		if ((rec.flags & ZUF_FIRST) || p == NULL || p->resolved)
 		{
 			ZXid		top = zu_scan_topxid(&q->scan, &rec);
 			Place		first = {q->scan.extents[q->scan.current].sequence, ptr};
@@ -310,7 +310,7 @@ zqueue_parse(Discarder *mine, LogQueue *q, UndoPtr insert)
 	if (step == ZU_STEP_CORRUPT)
 	{
 		/*
-		 * The part that has been read, and the other logs, are settled and
+		 * The part that has been read, and the other logs, are resolved and
 		 * discarded as usual.
 		 */
 		q->stuck = true;

@@ -121,7 +121,7 @@ undo_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages,
 
 /*
  * Makes a discard pass as a worker does, and advances relfrozenxid. So the
- * server's own wraparound vacuums settle undo where no worker can run. rel is
+ * server's own wraparound vacuums resolve undo where no worker can run. rel is
  * locked ShareUpdateExclusive.
  */
 static void

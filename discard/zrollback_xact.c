@@ -1,7 +1,7 @@
 /*
  * discard/zrollback_xact.c - rolling a whole transaction back from its undo.
  *
- * Called by settle.c. Reads the transaction's part of one undo log and calls
+ * Called by resolve.c. Reads the transaction's part of one undo log and calls
  * zrollback_page for the pages that its aborted records name, in batches
  * ordered by table and block.
  *

@@ -50,7 +50,7 @@ convert_some(const ZWriter *writer, Buffer buf, int slotno, ZXid xid, UndoPtr lo
 		change.logged = false;
 	}
 	zchange_do(&change, last ? "locks-converted" : NULL);
-	/* so that the search for the writer of the next row passes over them */
+	/* so that the search for the author of the next row passes over them */
 	for (int i = 0; i < n; i++)
 		zown_note(change.rec[i].relnumber, change.rec[i].block, change.rec[i].offset, 1,
 				  change.rec[i].cid, change.op.ptr[i], change.rec[i].prev);

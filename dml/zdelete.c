@@ -54,7 +54,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		UndoPtr		ptr;
 
 		zssi_before_write(rel, u.buf, zrowchange_offset(&u));
-		zvisible_clear(rel, u.buf);
+		zvismap_clear(rel, u.buf);
 		zspace_maybe_image(&u.writer, u.buf, &u.pick);
 		ptr = zrowwrite_delete(&u, zc_changing_part, InvalidTransactionId);
 		zrollback_note_page(rel, zrowchange_block(&u));

@@ -11,12 +11,12 @@
 #include "change/zwal.h"
 #include "dml/zdml.h"
 #include "mvcc/zany.h"
-#include "mvcc/zlocks.h"
+#include "mvcc/zlockers.h"
 #include "mvcc/zown.h"
 #include "mvcc/zread.h"
 #include "mvcc/zssi.h"
 #include "mvcc/zvis.h"
-#include "mvcc/zvisible.h"
+#include "mvcc/zvismap.h"
 #include "undo/undo.h"
 #include "undo/undo_overflow.h"
 
@@ -248,7 +248,7 @@ zwriter_change(const ZWriter *writer, ZChange *change, uint8 opcode, int nrecord
 extern void zwriter_record(const ZWriter *writer, ZuRecord *rec, ZuRecordType type,
 						   BlockNumber block, OffsetNumber off, UndoPtr prev);
 
-/* ---- pruning that is part of another change (dml/zprunepage.c) ---- */
+/* ---- pruning that is part of another change (dml/zprune.c) ---- */
 
 /* What pruning a page would do. */
 typedef struct ZPrunePlan
@@ -362,7 +362,7 @@ extern int	zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off);
 extern void zrange_open(const ZWriter *writer, ZChange *change, const ZNewPlace *place);
 extern void zrange_note(const ZWriter *writer, const ZChange *change, const ZNewPlace *place);
 
-/* ---- overflow pages (dml/zoverflow.c) ---- */
+/* ---- overflow pages (dml/zoverflow_attach.c) ---- */
 
 /*
  * zoverflow_attach: gives the table page in buf, exclusively locked and without
@@ -375,7 +375,7 @@ extern bool zoverflow_attach(const ZWriter *writer, Buffer buf);
 
 typedef struct ZRowState
 {
-	ZRowWriter	writer;			/* of the newest version */
+	ZAuthor		author;			/* of the newest version */
 	ZHeader		header;			/* as on the page; of a stub, made up from the
 								 * line pointer */
 	bool		stub;

@@ -79,7 +79,7 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
 	zspace_insert_page(&writer, len, options, bistate, &place);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
-	zvisible_clear(rel, place.buf);
+	zvismap_clear(rel, place.buf);
 	block = BufferGetBlockNumber(place.buf);
 	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
 	change.frozen = inserts_frozen(rel, options);
@@ -117,7 +117,7 @@ zheap_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, ZcOptions 
 		insert_row(rel, row.row, row.len, cid, options, bistate, &slot->tts_tid);
 	zdml_leave(caller);
 	if (TTS_IS_ZHEAP(slot))
-		ztts_set_writer(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
+		ztts_set_author(slot, zxid_from_full(GetCurrentFullTransactionId()), cid, InvalidUndoPtr);
 	pgstat_count_heap_insert(rel, 1);
 }
 
@@ -204,7 +204,7 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
 	if (!special->rewrites)
 		CheckForSerializableConflictIn(writer->rel, NULL, InvalidBlockNumber);	/* DML-14 */
-	zvisible_clear(writer->rel, place.buf);
+	zvismap_clear(writer->rel, place.buf);
 	block = BufferGetBlockNumber(place.buf);
 	count = rows_that_fit(&place, rows, from, keep_free);
 	zwriter_change(writer, &change, ZWAL_MULTI_INSERT, 1);
@@ -278,7 +278,7 @@ zheap_multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId c
 	{
 		slots[i]->tts_tid = rows.tid[i];
 		if (TTS_IS_ZHEAP(slots[i]))
-			ztts_set_writer(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
+			ztts_set_author(slots[i], writer.xid, writer.cid, InvalidUndoPtr);
 	}
 	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, nslots);
@@ -305,7 +305,7 @@ zheap_tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid
 	zwriter_begin_change(&writer, rel, cid, false);
 	(void) insert_page_of_rows(&writer, &rows, 0, options, bistate, &special);
 	if (TTS_IS_ZHEAP(slot))
-		ztts_set_writer(slot, writer.xid, writer.cid, InvalidUndoPtr);
+		ztts_set_author(slot, writer.xid, writer.cid, InvalidUndoPtr);
 	zdml_leave(caller);
 	pgstat_count_heap_insert(rel, 1);
 }

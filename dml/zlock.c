@@ -132,7 +132,7 @@ zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupl
  * a KEY SHARE lock lets other transactions move the row.
  *
  * ON CONFLICT wants the newest version also beside an update (ANY-3c). It asks
- * next whether its snapshot sees that version, so the slot looks up the writer:
+ * next whether its snapshot sees that version, so the slot looks up the author:
  * without, equal rows would be taken for one version.
  */
 static bool
@@ -159,7 +159,7 @@ show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool b
 
 /*
  * Notes for the query level the version that was locked, which a later change
- * in the same query then takes for the one that snapshot shows. Its writer must
+ * in the same query then takes for the one that snapshot shows. Its author must
  * be determined as an update under that snapshot will do it. On entry the page
  * is locked.
  */
@@ -168,12 +168,12 @@ note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 {
 	ZSlotView	slots;
 	ZRow		row = zrow_on(rel, buf, ItemPointerGetOffsetNumber(tid), &slots);
-	ZRowWriter	writer;
+	ZAuthor		author;
 
 	Assert(zc_buffer_locked(buf));
 	zslots_copy(row.rel, row.block, row.page, &slots);
-	zrow_writer(&row, snapshot, &writer);
-	zlevel_note_locked(rel, tid, writer.ptr);
+	zrow_author(&row, snapshot, &author);
+	zlevel_note_locked(rel, tid, author.ptr);
 }
 
 /* The search for the row to lock: what the caller asks for, and its state. */
@@ -207,7 +207,7 @@ typedef struct LockSearch
 static void
 cannot_follow(Relation rel, const ZRowState *state)
 {
-	if (rel->rd_rel->relispartition && !TransactionIdIsValid(state->writer.as_of))
+	if (rel->rd_rel->relispartition && !TransactionIdIsValid(state->author.as_of))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("tuple to be locked was already moved to another partition due to "
@@ -283,14 +283,14 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		*wait_for = state.wait_for;
 		if (result == TM_BeingModified || result == TM_Deleted ||
-			(result == TM_Updated && (state.writer.xflags & (ZUX_KEY_CHANGE | ZUX_OTHER_PART))))
+			(result == TM_Updated && (state.author.xflags & (ZUX_KEY_CHANGE | ZUX_OTHER_PART))))
 			return result;
 		/* a row that our own transaction has changed needs no lock */
 		if (result == TM_SelfModified)
 			return TM_Ok;
-		if (ZH_STATE(state.header) != ZSTATE_MOVED || !ItemPointerIsValid(&state.writer.forward))
+		if (ZH_STATE(state.header) != ZSTATE_MOVED || !ItemPointerIsValid(&state.author.forward))
 			return TM_Ok;
-		tid = state.writer.forward;
+		tid = state.author.forward;
 	}
 }
 
@@ -307,8 +307,8 @@ beyond_reach(LockSearch *search, const ZRowWish *wish, TM_Result result, const Z
 	TM_FailureData *tmfd = search->tmfd;
 
 	Assert(zc_buffer_unlocked(wish->buf));
-	tmfd->ctid = state->writer.forward;
-	tmfd->xmax = zxid_to_xid(state->writer.xid);
+	tmfd->ctid = state->author.forward;
+	tmfd->xmax = zxid_to_xid(state->author.xid);
 	tmfd->cmax = InvalidCommandId;
 	tmfd->traversed = false;
 	if (result == TM_Updated && follow_update(search, wish->rel, state))
@@ -330,7 +330,7 @@ beyond_update(LockSearch *search, Relation rel, const ZRowState *state, bool *do
 {
 	if (ZH_LIVE(state->header))
 		return TM_SelfModified;
-	if ((ZH_STATE(state->header) == ZSTATE_MOVED || (state->writer.xflags & ZUX_OTHER_PART)) &&
+	if ((ZH_STATE(state->header) == ZSTATE_MOVED || (state->author.xflags & ZUX_OTHER_PART)) &&
 		follow_update(search, rel, state))
 		*done = false;
 	return TM_Deleted;
@@ -360,7 +360,7 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 
 	Assert(zc_buffer_exclusive(buf) && zwriter_started(writer));
 	/* a row whose move is committed is locked at its new place only */
-	if ((ZH_LIVE(state->header) || state->writer.status == ZXID_IN_PROGRESS) &&
+	if ((ZH_LIVE(state->header) || state->author.status == ZXID_IN_PROGRESS) &&
 		!zrow_is_held(rel, buf, off, state, search->mode))
 	{
 		if (!zrow_lock_in_place(writer, buf, off, search->mode))
@@ -372,19 +372,19 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 		}
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(wish->tid));
 	}
-	if (state->key_share_beside && state->writer.type == ZUR_MOVE)
+	if (state->key_share_beside && state->author.type == ZUR_MOVE)
 	{
 		TM_Result	result;
 
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		result = lock_moved(writer, state->writer.forward, search->mode, &state->wait_for);
+		result = lock_moved(writer, state->author.forward, search->mode, &state->wait_for);
 
 		/*
 		 * If the mover has committed, report the lost key to the caller;
 		 * otherwise wait for the mover.
 		 */
 		if ((result == TM_Deleted || result == TM_Updated) &&
-			state->writer.status != ZXID_IN_PROGRESS)
+			state->author.status != ZXID_IN_PROGRESS)
 			return beyond_reach(search, wish, result, state, done);
 		if (result != TM_Ok)
 		{
@@ -448,7 +448,7 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 	 * to ON CONFLICT, a row that this command has updated is a new row of
 	 * this command
 	 */
-	if (result == TM_SelfModified && state->writer.type == ZUR_UPDATE && !search->traversed &&
+	if (result == TM_SelfModified && state->author.type == ZUR_UPDATE && !search->traversed &&
 		(search->snapshot == InvalidSnapshot || zany_is_conflict_slot(search->slot)))
 		result = TM_Invisible;
 	if (result == TM_BeingModified)
@@ -459,7 +459,7 @@ not_locked(LockSearch *search, const ZRowWish *wish, TM_Result result, const ZRo
 		*done = false;
 		return result;
 	}
-	if (search->traversed && state->writer.status == ZXID_OWN &&
+	if (search->traversed && state->author.status == ZXID_OWN &&
 		(result == TM_SelfModified || result == TM_Invisible))
 		result = beyond_update(search, wish->rel, state, done);
 	else if (result == TM_Updated && follow_update(search, wish->rel, state))

@@ -6,10 +6,10 @@
  * mover writes them, as a list, into an undo record of type LOCKS, and a slot
  * of the new row's page, flagged ZSLOT_COMMON_LOCKS, points to that record.
  * Such records form a chain of their own, which is no chain of changes: any
- * transaction may push a record on it, whatever has become of the writers of
+ * transaction may push a record on it, whatever has become of the authors of
  * the others, for the chain is read as a whole. An entry counts while its
  * locker is in progress and, unless it is marked ZLOCK_SURE, the record's
- * writer has not aborted (if the writer has aborted, the row that the entry
+ * author has not aborted (if the author has aborted, the row that the entry
  * concerns is not there).
  *
  * Locks: the page's, exclusively to push, at least share to read; then undo

@@ -253,7 +253,7 @@ zrange_avoid(const ZWriter *writer, Page page, OffsetNumber off)
 #ifdef USE_ASSERT_CHECKING
 /*
  * Returns whether no row after the first one of the new open record's range
- * names the record's slot (RANGE-1): the record would be taken for its writer.
+ * names the record's slot (RANGE-1): the record would be taken for its author.
  */
 static bool
 range_is_free(Page page, const ZuRecord *rec, int slotno)

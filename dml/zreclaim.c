@@ -4,7 +4,7 @@
  *
  * As soon as the deleting transaction has committed, any process that visits
  * the page can take the room of the rows that were deleted or moved away,
- * whatever old snapshots there are (zprunepage.c). But an insertion visits the
+ * whatever old snapshots there are (zprune.c). But an insertion visits the
  * page only if the free space map names it, and the next VACUUM may be far
  * off. So a transaction remembers the pages on which it makes room, and tells
  * the map right before it commits.

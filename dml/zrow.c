@@ -37,11 +37,11 @@ modes_conflict(LockTupleMode a, LockTupleMode b)
 	return true;
 }
 
-/* Returns the strength in which a writer holds the row that it changed. */
+/* Returns the strength in which an author holds the row that it changed. */
 static LockTupleMode
-writer_mode(const ZRowWriter *writer)
+author_mode(const ZAuthor *author)
 {
-	return (writer->xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive : LockTupleNoKeyExclusive;
+	return (author->xflags & ZUX_KEY_CHANGE) ? LockTupleExclusive : LockTupleNoKeyExclusive;
 }
 
 /*
@@ -223,16 +223,16 @@ open_is_there(const ZRow *row, int s)
 {
 	int			held = zheld_open_mode(row->rel, row->block, s);
 	char		buf[ZUR_MAX_LENGTH];
-	ZHeads		heads;
+	ZHeaders	headers;
 	ZChain		chain;
 	ZuRecord	rec;
 
 	if (held < 0)
 		return true;
-	zheads_start(&heads);
+	zheaders_start(&headers);
 	zchain_begin_locked(&chain, row->rel->rd_locator.relNumber, row->block, &row->slots->s[s],
 						row->slots->oldest, buf);
-	while (zheads_next(&chain, &heads, &rec) == ZCHAIN_RECORD &&
+	while (zheaders_next(&chain, &headers, &rec) == ZCHAIN_RECORD &&
 		   zxid_status_at(rec.xid, row->slots->oldest) == ZXID_OWN)
 		if (rec.type == ZUR_LOCK && rec.open)
 			return rec.lockmode == held;
@@ -336,9 +336,9 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 	int			known;
 
 	Assert(zc_buffer_locked(buf));
-	if (state->writer.status == ZXID_OWN &&
-		((state->writer.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
-		 (state->writer.type == ZUR_INSERT && !(state->writer.xflags & ZUX_MOVED_IN))))
+	if (state->author.status == ZXID_OWN &&
+		((state->author.xflags & ZUX_KEY_CHANGE) || mode <= LockTupleNoKeyExclusive ||
+		 (state->author.type == ZUR_INSERT && !(state->author.xflags & ZUX_MOVED_IN))))
 		return true;
 	if (ZH_LOCK(state->header) < mode + 1)
 		return false;
@@ -356,23 +356,23 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 
 /*
  * Fills *tmfd from the row's newest version: where a moved row is now, and
- * which transaction wrote the version, or counts as its writer after a rewrite.
+ * which transaction wrote the version, or counts as its author after a rewrite.
  */
 static void
 fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 {
 	tmfd->ctid = *tid;
-	tmfd->xmax = zxid_to_xid(state->writer.xid);
+	tmfd->xmax = zxid_to_xid(state->author.xid);
 	tmfd->cmax = InvalidCommandId;
 	tmfd->traversed = false;
-	if (TransactionIdIsValid(state->writer.as_of))
-		tmfd->xmax = state->writer.as_of;
-	else if (state->writer.status == ZXID_OWN)
-		tmfd->cmax = state->writer.cid;
-	if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward))
-		tmfd->ctid = state->writer.forward;
+	if (TransactionIdIsValid(state->author.as_of))
+		tmfd->xmax = state->author.as_of;
+	else if (state->author.status == ZXID_OWN)
+		tmfd->cmax = state->author.cid;
+	if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward))
+		tmfd->ctid = state->author.forward;
 	else if (ZH_STATE(state->header) == ZSTATE_DELETED &&
-			 (state->writer.xflags & ZUX_OTHER_PART))
+			 (state->author.xflags & ZUX_OTHER_PART))
 		ItemPointerSetMovedPartitions(&tmfd->ctid);
 }
 
@@ -384,8 +384,8 @@ fill_failure(TM_FailureData *tmfd, ItemPointer tid, const ZRowState *state)
 static bool
 stands_for_unseen(const ZRowState *state, Snapshot snapshot)
 {
-	return TransactionIdIsValid(state->writer.as_of) && snapshot != InvalidSnapshot &&
-		IsMVCCSnapshot(snapshot) && XidInMVCCSnapshot(state->writer.as_of, snapshot);
+	return TransactionIdIsValid(state->author.as_of) && snapshot != InvalidSnapshot &&
+		IsMVCCSnapshot(snapshot) && XidInMVCCSnapshot(state->author.as_of, snapshot);
 }
 
 /*
@@ -395,10 +395,10 @@ stands_for_unseen(const ZRowState *state, Snapshot snapshot)
 static TM_Result
 examine_own(const ZRowState *state, CommandId cid)
 {
-	Assert(state->writer.status == ZXID_OWN);
-	if (state->writer.cid < cid)
+	Assert(state->author.status == ZXID_OWN);
+	if (state->author.cid < cid)
 		return ZH_LIVE(state->header) ? TM_Ok : TM_Invisible;
-	return state->writer.type == ZUR_INSERT ? TM_Invisible : TM_SelfModified;
+	return state->author.type == ZUR_INSERT ? TM_Invisible : TM_SelfModified;
 }
 
 /*
@@ -407,26 +407,26 @@ examine_own(const ZRowState *state, CommandId cid)
 static TM_Result
 examine_in_progress(ZRowState *state, LockTupleMode mode)
 {
-	Assert(state->writer.status == ZXID_IN_PROGRESS);
-	if (state->writer.type == ZUR_INSERT)
+	Assert(state->author.status == ZXID_IN_PROGRESS);
+	if (state->author.type == ZUR_INSERT)
 		return TM_Invisible;
-	if (!modes_conflict(writer_mode(&state->writer), mode))
+	if (!modes_conflict(author_mode(&state->author), mode))
 	{
 		state->key_share_beside = true;
 		return TM_Ok;
 	}
-	state->wait_for = state->writer.xid;
+	state->wait_for = state->author.xid;
 	return TM_BeingModified;
 }
 
 /*
- * Returns whether the writer left the row's key and place as they were, so that
+ * Returns whether the author left the row's key and place as they were, so that
  * a KEY SHARE lock on the version before is as good as one on the newest.
  */
 static bool
-kept_key(const ZRowWriter *writer)
+kept_key(const ZAuthor *author)
 {
-	return writer->type == ZUR_UPDATE && !(writer->xflags & ZUX_KEY_CHANGE);
+	return author->type == ZUR_UPDATE && !(author->xflags & ZUX_KEY_CHANGE);
 }
 
 /*
@@ -438,7 +438,7 @@ kept_key(const ZRowWriter *writer)
 static bool
 waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 {
-	ZRowWriter	by;
+	ZAuthor		by;
 
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
 		zrow_overtaken(row, snapshot, &by) &&
@@ -454,7 +454,7 @@ waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 static bool
 was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
 {
-	ZRowWriter	by;
+	ZAuthor		by;
 
 	return zrow_overtaken(row, snapshot, &by) && !zlevel_is_locked(row->rel, tid, by.ptr);
 }
@@ -477,11 +477,11 @@ examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *st
 					  CommandId *replaced_by)
 {
 	if (wish->snapshot == InvalidSnapshot || !IsMVCCSnapshot(wish->snapshot) ||
-		(ZH_LIVE(state->header) && state->writer.cid == wish->cid))
+		(ZH_LIVE(state->header) && state->author.cid == wish->cid))
 		return TM_SelfModified;
 	if (was_overtaken(row, wish->tid, wish->snapshot))
 		return ZH_LIVE(state->header) ? TM_SelfModified : TM_Updated;
-	if (state->writer.cid > wish->cid)
+	if (state->author.cid > wish->cid)
 		*replaced_by = zrow_replaced_by(row, wish->cid);
 	return TM_SelfModified;
 }
@@ -494,8 +494,8 @@ static bool
 key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
 {
 	return mode == LockTupleKeyShare && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		!(state->writer.xflags & ZUX_KEY_CHANGE) && state->writer.status == ZXID_COMMITTED &&
-		!zxid_visible_mvcc(state->writer.xid, snapshot);
+		!(state->author.xflags & ZUX_KEY_CHANGE) && state->author.status == ZXID_COMMITTED &&
+		!zxid_visible_mvcc(state->author.xid, snapshot);
 }
 
 /*
@@ -503,30 +503,30 @@ key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state
  * copied by our own rewrite "as of" a committed transaction.
  */
 static TM_Result
-examine_settled(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot,
-				ZRowState *state)
+examine_committed(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot,
+				  ZRowState *state)
 {
 	if (!ZH_LIVE(state->header))
 	{
-		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward) &&
+		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward) &&
 			key_share_of_moved(mode, snapshot, state))
 		{
 			state->key_share_beside = true;
 			return TM_Ok;
 		}
-		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->writer.forward))
+		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward))
 			return TM_Updated;
-		if (state->writer.xflags & ZUX_OTHER_PART)
+		if (state->author.xflags & ZUX_OTHER_PART)
 			return TM_Updated;
 		return TM_Deleted;
 	}
-	if (!state->writer.visible && !zlevel_is_locked(rel, tid, state->writer.ptr))
+	if (!state->author.visible && !zlevel_is_locked(rel, tid, state->author.ptr))
 	{
 		/*
 		 * an update in place that keeps the key lets the lock be taken on the
 		 * version that the caller sees
 		 */
-		if (mode != LockTupleKeyShare || !kept_key(&state->writer))
+		if (mode != LockTupleKeyShare || !kept_key(&state->author))
 			return TM_Updated;
 		state->key_share_beside = true;
 	}
@@ -551,14 +551,14 @@ is_settled(Page page, ZHeader header)
 }
 
 /*
- * Finds the writer of a live row, as zrow_writer does, if an earlier command of
+ * Finds the author of a live row, as zrow_author does, if an earlier command of
  * our transaction has inserted the row, and the record is known without reading
  * undo: it covers several rows of the page, and all newer records of the chain
  * are of one command and concern other rows (zown_skip). Returns whether it
- * has; *writer is set then.
+ * has; *author is set then.
  */
 static bool
-is_inserted_by_us(const ZRow *row, ZHeader header, const ZRowWish *wish, ZRowWriter *writer)
+is_inserted_by_us(const ZRow *row, ZHeader header, const ZRowWish *wish, ZAuthor *author)
 {
 	RelFileNumber relnumber = row->rel->rd_locator.relNumber;
 	Snapshot	snapshot = wish->snapshot;
@@ -577,43 +577,43 @@ is_inserted_by_us(const ZRow *row, ZHeader header, const ZRowWish *wish, ZRowWri
 	if (rec == NULL || TransactionIdIsValid(rec->as_of) || rec->cid >= wish->cid ||
 		!TransactionIdIsCurrentTransactionId(zxid_to_xid(rec->xid)))
 		return false;
-	memset(writer, 0, sizeof(*writer));
-	writer->status = ZXID_OWN;
-	writer->xid = rec->xid;
-	writer->cid = rec->cid;
-	writer->ptr = ptr;
-	writer->type = rec->type;
-	writer->xflags = rec->xflags;
-	writer->forward = rec->forward;
-	writer->visible = !zsnapshot_is_mvcc(snapshot) || rec->cid < snapshot->curcid;
+	memset(author, 0, sizeof(*author));
+	author->status = ZXID_OWN;
+	author->xid = rec->xid;
+	author->cid = rec->cid;
+	author->ptr = ptr;
+	author->type = rec->type;
+	author->xflags = rec->xflags;
+	author->forward = rec->forward;
+	author->visible = !zsnapshot_is_mvcc(snapshot) || rec->cid < snapshot->curcid;
 	return true;
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* Returns whether zrow_writer finds the same. */
+/* Returns whether zrow_author finds the same. */
 static bool
-is_writer(const ZRow *row, Snapshot snapshot, const ZRowWriter *writer)
+is_author(const ZRow *row, Snapshot snapshot, const ZAuthor *author)
 {
 	ZSlotView	slots;
 	ZRow		again = *row;
-	ZRowWriter	found;
+	ZAuthor		found;
 
 	zslots_copy(row->rel, row->block, row->page, &slots);
 	again.slots = &slots;
-	zrow_writer(&again, snapshot, &found);
-	return found.status == writer->status && found.ptr == writer->ptr &&
-		found.xid == writer->xid && found.cid == writer->cid && found.type == writer->type &&
-		found.xflags == writer->xflags && found.visible == writer->visible;
+	zrow_author(&again, snapshot, &found);
+	return found.status == author->status && found.ptr == author->ptr &&
+		found.xid == author->xid && found.cid == author->cid && found.type == author->type &&
+		found.xflags == author->xflags && found.visible == author->visible;
 }
 #endif
 
 /*
  * Finds the row's newest version, and rolls changes of aborted transactions
- * back until its writer has not aborted. Returns false if there is no row or
+ * back until its author has not aborted. Returns false if there is no row or
  * stub. Raises ERRCODE_DATA_CORRUPTED.
  */
 static bool
-find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
+find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 {
 	Page		page = row->page;
 	OffsetNumber off = row->off;
@@ -634,18 +634,18 @@ find_writer(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 		if (ZH_LIVE(state->header) && is_settled(page, state->header))
 		{
 			/* most rows; spares copying the slots */
-			state->writer.status = ZXID_ALL_VISIBLE;
-			state->writer.visible = true;
+			state->author.status = ZXID_ALL_VISIBLE;
+			state->author.visible = true;
 			return true;
 		}
-		if (ZH_LIVE(state->header) && is_inserted_by_us(row, state->header, wish, &state->writer))
+		if (ZH_LIVE(state->header) && is_inserted_by_us(row, state->header, wish, &state->author))
 		{
-			Assert(is_writer(row, wish->snapshot, &state->writer));
+			Assert(is_author(row, wish->snapshot, &state->author));
 			return true;
 		}
 		zslots_copy(row->rel, row->block, page, slots);
-		zrow_writer(row, ZH_LIVE(state->header) ? wish->snapshot : InvalidSnapshot, &state->writer);
-		if (state->writer.status != ZXID_ABORTED)
+		zrow_author(row, ZH_LIVE(state->header) ? wish->snapshot : InvalidSnapshot, &state->author);
+		if (state->author.status != ZXID_ABORTED)
 			return true;
 		zrollback_page(wish->buf, row->rel);
 		memset(state, 0, offsetof(ZRowState, others));
@@ -659,11 +659,11 @@ examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, Command
 {
 	TM_Result	result;
 
-	switch (state->writer.status)
+	switch (state->author.status)
 	{
 		case ZXID_OWN:
 			if (unlikely(stands_for_unseen(state, wish->snapshot)))
-				return examine_settled(row->rel, wish->tid, wish->mode, wish->snapshot, state);
+				return examine_committed(row->rel, wish->tid, wish->mode, wish->snapshot, state);
 			result = examine_own(state, wish->cid);
 			if (result == TM_SelfModified)
 				result = examine_self_modified(row, wish, state, replaced_by);
@@ -674,7 +674,7 @@ examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, Command
 				result = TM_Updated;
 			return result;
 		default:
-			return examine_settled(row->rel, wish->tid, wish->mode, wish->snapshot, state);
+			return examine_committed(row->rel, wish->tid, wish->mode, wish->snapshot, state);
 	}
 }
 
@@ -702,8 +702,8 @@ examine_at_once(const ZRowWish *wish, ZRowState *state)
 		return false;
 	memset(state, 0, offsetof(ZRowState, others));
 	state->header = header;
-	state->writer.status = ZXID_ALL_VISIBLE;
-	state->writer.visible = true;
+	state->author.status = ZXID_ALL_VISIBLE;
+	state->author.visible = true;
 	return true;
 }
 
@@ -729,7 +729,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 
 		memset(state, 0, offsetof(ZRowState, others));
 		state->rolled_back = rolled_back;
-		if (!find_writer(wish, &row, &slots, state))
+		if (!find_author(wish, &row, &slots, state))
 		{
 			fill_failure(tmfd, wish->tid, state);
 			return TM_Deleted;
@@ -737,7 +737,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 		replaced_by = InvalidCommandId;
 		result = examine_version(wish, &row, state, &replaced_by);
 		if ((result != TM_Ok && result != TM_BeingModified &&
-			 !(state->writer.xflags & ZUX_MOVED_IN)) ||
+			 !(state->author.xflags & ZUX_MOVED_IN)) ||
 			ZH_LOCK(state->header) == 0)
 			break;
 		begin_search(&search, &row, state->header,
@@ -758,7 +758,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 		state->own_exclusive = search.held == LockTupleExclusive;
 		state->clear_locks = !state->others_locks && !state->own_lock;
 		/* a version of our own makes other transactions wait, as a lock does */
-		state->own_hold = state->own_lock || state->writer.status == ZXID_OWN;
+		state->own_hold = state->own_lock || state->author.status == ZXID_OWN;
 
 		/*
 		 * A row just moved here is invisible, but a locker that comes from

@@ -49,7 +49,7 @@ row_is_ours(Page page, const char *row)
 
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
-	xid = zpage_slot_writer(zpage_slot(page, s));
+	xid = zslot_author(zpage_slot(page, s));
 	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
 }
 
@@ -196,14 +196,14 @@ passes_crosscheck(const RowChange *u, Snapshot crosscheck)
 {
 	ZSlotView	slots;
 	ZRow		row;
-	ZRowWriter	writer;
+	ZAuthor		author;
 
 	if (crosscheck == InvalidSnapshot)
 		return true;
 	row = zrow_on(u->writer.rel, u->buf, zrowchange_offset(u), &slots);
 	zslots_copy(row.rel, row.block, row.page, &slots);
-	zrow_writer(&row, crosscheck, &writer);
-	return writer.visible;
+	zrow_author(&row, crosscheck, &author);
+	return author.visible;
 }
 
 /*
@@ -315,7 +315,7 @@ zrowchange_reserve(RowChange *u)
 }
 
 /*
- * zrowchange_keep_rows: See zrowchange.h. The search for the old row's writer
+ * zrowchange_keep_rows: See zrowchange.h. The search for the old row's author
  * begins below our record, if that is in the chain which the old row's header
  * names; else at that chain's head. Keeps nothing if the slot is not on the
  * page; then the rows are found by walks, as they are without an executor

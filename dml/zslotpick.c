@@ -68,7 +68,7 @@ slot_at(const SlotArray *slots, int i)
 /*
  * Returns a rank for taking this free slot, the higher the better. Once our
  * transaction owns the slot, the rows that name it seem to be ours, and their
- * readers must look for the writers in undo. So a slot without a chain is best,
+ * readers must look for the authors in undo. So a slot without a chain is best,
  * and 'avoid' (see zslot_pick) is worst.
  */
 static inline int
@@ -81,19 +81,20 @@ free_slot_rank(const ZPageSlot *slot, int i, int avoid)
 
 /*
  * Returns a slot of our transaction (*own), or else the best free one, an
- * inline one if there is any. 0 = there is neither. Sets *settled to whether no
- * overflow slot is in use, which is valid only if no own slot was found.
+ * inline one if there is any. 0 = there is neither. Sets *overflow_idle to
+ * whether no overflow slot is in use, which is valid only if no own slot was
+ * found.
  */
 static int
 find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int avoid, bool *own,
-				 bool *settled)
+				 bool *overflow_idle)
 {
 	int			free_slot = 0;
 	int			best = 0;
 
 	Assert(slots->n <= ZPAGE_MAX_SLOTS && slots->ninline <= slots->n);
 	*own = false;
-	*settled = true;
+	*overflow_idle = true;
 	for (int i = 1; i <= slots->n; i++)
 	{
 		const ZPageSlot *slot = slot_at(slots, i);
@@ -110,14 +111,14 @@ find_own_or_free(const ZWriter *writer, const SlotArray *slots, ZXid oldest, int
 			}
 		}
 		else if (slot->xid_flags & ZSLOT_COMMON_LOCKS)
-			*settled &= (i <= slots->ninline);
+			*overflow_idle &= (i <= slots->ninline);
 		else if (xid_is_mine(writer, xid))
 		{
 			*own = true;
 			return i;
 		}
 		else if (i > slots->ninline)
-			*settled = false;
+			*overflow_idle = false;
 	}
 	return free_slot;
 }
@@ -176,7 +177,7 @@ find_oldest(const SlotArray *slots, ZXid floor, Snapshot running)
 
 	for (int i = 1; i <= slots->n; i++)
 	{
-		ZXid		xid = zpage_slot_writer(slot_at(slots, i));
+		ZXid		xid = zslot_author(slot_at(slots, i));
 
 		if (xid > floor && (best == 0 || xid < best_xid) &&
 			(running == NULL || !XidInMVCCSnapshot(zxid_to_xid(xid), running)))
@@ -200,7 +201,7 @@ find_known(const SlotArray *slots, ZXid oldest)
 
 	for (int i = 1; i <= slots->n; i++)
 	{
-		ZXid		xid = zpage_slot_writer(slot_at(slots, i));
+		ZXid		xid = zslot_author(slot_at(slots, i));
 
 		if (xid >= oldest && (best == 0 || xid < best_xid) && zcommitted_known(xid))
 		{
@@ -301,9 +302,9 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 	ZXid		oldest = zpage_oldest(slots->page);
 	ZXidStatus	status = ZXID_COMMITTED;
 	bool		own;
-	bool		settled;
+	bool		overflow_idle;
 	Asked		asked = {false, NULL};
-	int			i = find_own_or_free(writer, slots, oldest, avoid, &own, &settled);
+	int			i = find_own_or_free(writer, slots, oldest, avoid, &own, &overflow_idle);
 
 	if (i != 0)
 	{
@@ -311,7 +312,7 @@ pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick
 		if (own && zslot_locks_only(slot_at(slots, i)))
 			return PICK_CONVERT;
 		pick->prev = own ? slot_at(slots, i)->ptr : InvalidUndoPtr;
-		return slots->overflow != NULL && settled && !own && i <= slots->ninline ?
+		return slots->overflow != NULL && overflow_idle && !own && i <= slots->ninline ?
 			PICKED_LAST_OVERFLOW : PICKED;
 	}
 	i = find_ended(writer, slots, oldest, &asked, &status);
@@ -417,9 +418,10 @@ is_own_slot(const ZWriter *writer, Page page, int slotno)
 	int			n = zpage_nslots(page);
 	SlotArray	slots = {InvalidBlockNumber, page, NULL, n, n};
 	bool		own;
-	bool		settled;
+	bool		overflow_idle;
 
-	return find_own_or_free(writer, &slots, zpage_oldest(page), 0, &own, &settled) == slotno && own;
+	return find_own_or_free(writer, &slots, zpage_oldest(page), 0, &own,
+							&overflow_idle) == slotno && own;
 }
 #endif
 
@@ -519,7 +521,7 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 	Asked		asked = {false, NULL};
 	ZXid		oldest = zu_oldest();
 	bool		own;
-	bool		settled;
+	bool		overflow_idle;
 
 	Assert(zc_buffer_exclusive(buf));
 	if (zrollback_own_aborts_pending())
@@ -528,7 +530,7 @@ zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock)
 		return false;
 	lock->grow_to = 0;
 	lock->fresh = true;
-	lock->slotno = find_own_or_free(writer, &slots, oldest, 0, &own, &settled);
+	lock->slotno = find_own_or_free(writer, &slots, oldest, 0, &own, &overflow_idle);
 	if (own)
 	{
 		const ZPageSlot *slot = zpage_slot(page, lock->slotno);

@@ -208,7 +208,7 @@ find_new_place(RowChange *u, ZPrunePlan *plan, ZNewPlace *place)
 		return;
 	again = zspace_second_page(&u->writer, u->buf, u->replacement->len, u->state.others_locks,
 							   place);
-	zvisible_clear(u->writer.rel, place->buf);
+	zvismap_clear(u->writer.rel, place->buf);
 	if (place->buf == u->buf)
 		u->pick = place->pick;
 	else if (again && !zrowchange_pick(u))
@@ -230,7 +230,7 @@ show_updated(const RowChange *u, TupleTableSlot *slot, ItemPointer tid)
 	slot->tts_tableOid = RelationGetRelid(rel);
 	if (TTS_IS_ZHEAP(slot))
 	{
-		ztts_set_writer(slot, u->writer.xid, cid, InvalidUndoPtr);
+		ztts_set_author(slot, u->writer.xid, cid, InvalidUndoPtr);
 		ztts_set_xmax(slot, locked ? u->writer.xid : InvalidZXid);
 	}
 }
@@ -339,7 +339,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		UndoPtr		ptr;
 
 		zssi_before_write(rel, u.buf, zrowchange_offset(&u));
-		zvisible_clear(rel, u.buf);
+		zvismap_clear(rel, u.buf);
 		zspace_maybe_image(&u.writer, u.buf, &u.pick);
 		ptr = update_row(&u, slot, update_indexes);
 		zlevel_forget_locked(rel, &u.tid);

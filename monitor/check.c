@@ -153,11 +153,11 @@ state_after(ZuRecordType type)
 /*
  * Checks the row at off against rec, if rec is the first record for it in the
  * chain of slot s, and so the newest one, and the row names that slot: the
- * row's state follows from rec (CHAIN-6), and a stub's writer has committed
+ * row's state follows from rec (CHAIN-6), and a stub's author has committed
  * (PAGE-6).
  */
 static void
-check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
+check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
 {
 	Page		page = (Page) check->page.data;
 	ItemId		lp;
@@ -186,7 +186,7 @@ check_row_writer(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 			  state, (int) rec->type);
 	if (ItemIdIsRedirected(lp) && (status == ZXID_IN_PROGRESS || status == ZXID_ABORTED))
 		fault(check, "PAGE-6", off,
-			  "stub of a row whose writer " UINT64_FORMAT " has not committed",
+			  "stub of a row whose author " UINT64_FORMAT " has not committed",
 			  rec->xid);
 }
 
@@ -213,7 +213,7 @@ check_record(Check *check, int s, const ZuRecord *rec, UndoPtr ptr, ZXidStatus s
 	}
 	if (state_after(rec->type) >= 0)
 		for (int off = rec->offset; off <= last; off++)
-			check_row_writer(check, s, (OffsetNumber) off, rec, status);
+			check_row_author(check, s, (OffsetNumber) off, rec, status);
 	return true;
 }
 

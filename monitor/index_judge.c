@@ -8,9 +8,9 @@
  * compares keys with the index's comparison functions.
  *
  * The versions that must have an entry are:
- * - the newest one, if its writer has added its entries. That is certain if the
+ * - the newest one, if its author has added its entries. That is certain if the
  * snapshot 'latest', which is registered before the index is read, sees the
- * writer, or if the writer is an earlier command of our own transaction;
+ * author, or if the author is an earlier command of our own transaction;
  * - an older one, if there is a snapshot that does not see the next version. It
  * is not enough that undo still has the version: a transaction without a
  * snapshot keeps undo as well, and a concurrent build does not wait for it, nor
@@ -203,15 +203,15 @@ take_version(ZIndexJudge *judge, const ZHistoryVersion *version, OffsetNumber of
 	ItemPointerSet(&tid, judge->loaded, off);
 	ztts_store_copy(judge->slot, version->row, version->len, &tid,
 					RelationGetRelid(judge->table));
-	ztts_set_writer(judge->slot, version->xid, FirstCommandId, InvalidUndoPtr);
+	ztts_set_author(judge->slot, version->xid, FirstCommandId, InvalidUndoPtr);
 }
 
 /*
- * Returns whether the writer of this version is known to have added its index
+ * Returns whether the author of this version is known to have added its index
  * entries. It may still be adding them if it is in progress.
  */
 static bool
-writer_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
+author_has_inserted(ZIndexJudge *judge, const ZHistoryVersion *version)
 {
 	if (version->settled)
 		return true;
@@ -287,7 +287,7 @@ zjudge_row(ZIndexJudge *judge, OffsetNumber off)
 	ZMissing	missing = {false, true};
 	ZHistoryVersion version;
 	ZHistoryResult result = zhistory_first(judge->history, off, &version);
-	ZXid		next = InvalidZXid; /* writer of the next version */
+	ZXid		next = InvalidZXid; /* author of the next version */
 
 	while (result != ZHISTORY_END)
 	{
@@ -301,7 +301,7 @@ zjudge_row(ZIndexJudge *judge, OffsetNumber off)
 			result = zhistory_first(judge->history, off, &version);
 			continue;
 		}
-		if (version.live && writer_has_inserted(judge, &version))
+		if (version.live && author_has_inserted(judge, &version))
 		{
 			take_version(judge, &version, off);
 			if (!has_entry(judge) && (missing.newest || snapshot_before(judge, next)))
@@ -321,7 +321,7 @@ zjudge_row(ZIndexJudge *judge, OffsetNumber off)
  * Returns whether a version of the row at off has the entry's key. If undo that
  * the page's copy needs has been discarded meanwhile, loads the page again, so
  * judge->page may have changed on return. No new snapshot sees a version whose
- * writer may still be about to take the mark off its entry.
+ * author may still be about to take the mark off its entry.
  */
 static bool
 some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
@@ -338,7 +338,7 @@ some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
 			result = zhistory_first(judge->history, off, &version);
 			continue;
 		}
-		if (version.live && (!judge->young || writer_has_inserted(judge, &version)))
+		if (version.live && (!judge->young || author_has_inserted(judge, &version)))
 		{
 			take_version(judge, &version, off);
 			if (zbtree_counts(judge->index, entry, judge->slot))

@@ -83,7 +83,7 @@ put_step(void *arg, BlockNumber block, const char *fmt,...)
 static bool
 is_lost(const ZPageSlot *slot, const ZuDamage *d)
 {
-	ZXid		xid = zpage_slot_writer(slot);
+	ZXid		xid = zslot_author(slot);
 
 	return xid >= d->from && xid < d->to && slot->ptr != InvalidUndoPtr &&
 		!TransactionIdDidCommit(zxid_to_xid(xid));

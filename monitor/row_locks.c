@@ -14,7 +14,7 @@
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "monitor/monitor.h"
-#include "mvcc/zlocks.h"
+#include "mvcc/zlockers.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
 #include "undo/undo.h"

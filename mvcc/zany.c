@@ -122,7 +122,7 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 	ZWalkResult found;
 
 	memset(result, 0, sizeof(*result));
-	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
+	while ((found = zwalk_next(walk, accept)) == ZWALK_AUTHOR)
 	{
 		ZXidStatus	status = zwalk_status(walk);
 		bool		skip;
@@ -171,7 +171,7 @@ walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 {
 	ZWalkResult found;
 
-	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
+	while ((found = zwalk_next(walk, accept)) == ZWALK_AUTHOR)
 	{
 		ZXidStatus	status = zwalk_status(walk);
 
@@ -229,10 +229,10 @@ walk_to_change(ZWalk *walk, ZAccept *accept, UndoPtr change, bool *met)
 			zown_keep_checkpoint(walk->off, n, walk->row, walk->len);
 		walk->entered[s] = true;
 		walk->next[s] = entries[n].ptr;
-		found = zwalk_find_writer(walk, accept);
+		found = zwalk_find_author(walk, accept);
 		if (found == ZWALK_RETRY)
 			return false;
-		if (found != ZWALK_WRITER || ZH_SLOT(walk->header) != s)
+		if (found != ZWALK_AUTHOR || ZH_SLOT(walk->header) != s)
 			return true;
 		if (walk->rec_ptr == change)
 		{
@@ -337,7 +337,7 @@ find_change(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, UndoPtr
 static void
 version_before(ZWalk *walk, ZVersion *version)
 {
-	Assert(walk->at_writer && zxid_is_ours(walk->rec.xid)); /* HANDLE-2 */
+	Assert(walk->at_author && zxid_is_ours(walk->rec.xid)); /* HANDLE-2 */
 	zwalk_step_back(walk);
 	zversion_from_walk(version, walk, true);
 }
@@ -419,7 +419,7 @@ zany_fetch_kept(Relation rel, ItemPointer tid)
  * still be on the page; they do not count.
  */
 bool
-zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
+zany_is_newest(Relation rel, ItemPointer tid, UndoPtr author)
 {
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	Buffer		buf = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
@@ -433,12 +433,12 @@ zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer)
 		ZWalkResult found;
 
 		zaccept_init(&accept, ZACCEPT_NONE, NULL, copy.slots.oldest);
-		while ((found = zwalk_next(&copy.walk, &accept)) == ZWALK_WRITER &&
+		while ((found = zwalk_next(&copy.walk, &accept)) == ZWALK_AUTHOR &&
 			   zwalk_status(walk) == ZXID_ABORTED)
 			 /* older */ ;
 		if (found == ZWALK_RETRY)
 			continue;
-		newest = (found == ZWALK_WRITER && walk->rec_ptr == writer && ZH_LIVE(walk->header));
+		newest = (found == ZWALK_AUTHOR && walk->rec_ptr == author && ZH_LIVE(walk->header));
 		break;
 	}
 	ReleaseBuffer(buf);
@@ -469,7 +469,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 		s = ZH_SLOT(zpage_stub_header(lp));
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
-	xid = zpage_slot_writer(zpage_slot(page, s));
+	xid = zslot_author(zpage_slot(page, s));
 	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
 }
 

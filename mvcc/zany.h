@@ -51,10 +51,10 @@ extern const ZVersion *zany_fetch_kept(Relation rel, ItemPointer tid);
 
 /*
  * zany_is_newest: returns whether the row at tid is live and its newest
- * version, aborted ones aside, is the one that our own record writer made.
+ * version, aborted ones aside, is the one that our own record author made.
  * Undo is attached.
  */
-extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr writer);
+extern bool zany_is_newest(Relation rel, ItemPointer tid, UndoPtr author);
 
 /*
  * zany_is_conflict_slot: returns whether slot is the one into which the

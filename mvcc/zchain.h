@@ -3,10 +3,10 @@
  *
  * A chain begins at the head that a transaction slot of a table page names and
  * leads from each record to the one before. All readers outside of undo/
- * follow chains through zchain_next, or through ztrail_next and
- * zheads_next (mvcc/ztrail.h), which read what they can read by themselves and
- * leave the rest to zchain_next. That alone knows what a discarded record means
- * (rule VIS-4 in mvcc/README.md).
+ * follow chains through zchain_next, or through ztrail_next and zheaders_next
+ * (mvcc/ztrail.h), which read what they can read by themselves and leave the
+ * rest to zchain_next. That alone knows what a discarded record means (rule
+ * VIS-4 in mvcc/README.md).
  */
 #ifndef ZUNDO_ZCHAIN_H
 #define ZUNDO_ZCHAIN_H

@@ -9,7 +9,7 @@
  *
  *	(GUARD-1)	queries that see different versions of a row are never shown
  *				the same xmin (zguard_forgotten_xmin). OLD.xmin in trigger
- *				functions may be 0, which says nothing about the writer.
+ *				functions may be 0, which says nothing about the author.
  *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it
  *				is planned, since GUARD-1 would make it find changes where
  *				there are none. Exceptions: zundo.allow_xmin_comparison is on,
@@ -62,7 +62,7 @@ PG_FUNCTION_INFO_V1(zundo_row_version);
 
 /*
  * Writes a warning to the log, once for each apply worker that looks for
- * conflicts: it cannot detect conflicts with the writer of this row, since
+ * conflicts: it cannot detect conflicts with the author of this row, since
  * that is not known any more.
  */
 static void
@@ -84,7 +84,7 @@ warn_of_conflicts(Oid relid)
  * zguard_forgotten_xmin: See zguard.h. Returns `oldest` with the top bit of
  * its lower half inverted (GUARD-1). No transaction in use has that id. Of two
  * such numbers of one row's versions the second is that of a later `oldest`:
- * the writer that replaced the first version is invisible to the snapshot of
+ * the author that replaced the first version is invisible to the snapshot of
  * the reader of the first number, so it is not before the first `oldest`, but
  * it is before the second.
  */

@@ -10,7 +10,7 @@
 #include "tuple/ztts.h"
 
 /*
- * zguard_forgotten_xmin: returns what xmin shows of a version whose writer is
+ * zguard_forgotten_xmin: returns what xmin shows of a version whose author is
  * not known any more (GUARD-1).
  */
 extern TransactionId zguard_forgotten_xmin(const ZHeapSlot *slot);

@@ -113,7 +113,7 @@ copy_rows(UndoPtr change)
 	return rows;
 }
 
-/* Makes *version a version with these bytes, whose writer is not known. */
+/* Makes *version a version with these bytes, whose author is not known. */
 static void
 row_version(const char *row, uint32 len, ZVersion *version)
 {
@@ -121,7 +121,7 @@ row_version(const char *row, uint32 len, ZVersion *version)
 	version->row = version->buf;
 	version->len = len;
 	version->found = true;
-	version->writer_known = false;
+	version->author_known = false;
 	version->xmax = InvalidZXid;
 	version->chain_xid = InvalidZXid;
 	version->chain = InvalidUndoPtr;
@@ -267,7 +267,7 @@ zhandle_keep_new(const ZHandle *handle, const ZVersion *version)
 }
 
 /*
- * zhandle_keep_new_row: See zhandle.h. The writer is known: it is the change.
+ * zhandle_keep_new_row: See zhandle.h. The author is known: it is the change.
  */
 void
 zhandle_keep_new_row(const ZHandle *handle)
@@ -281,10 +281,10 @@ zhandle_keep_new_row(const ZHandle *handle)
 	my.kept.reloid = handle->reloid;
 	ItemPointerSet(&my.kept.tid, handle->block, handle->off);
 	row_version(rows->new, rows->newlen, &my.kept.version);
-	my.kept.version.writer_known = true;
+	my.kept.version.author_known = true;
 	my.kept.version.xmin = rows->xid;
 	my.kept.version.cmin = rows->cid;
-	my.kept.version.writer = rows->change;
+	my.kept.version.author = rows->change;
 }
 
 /*

@@ -22,7 +22,7 @@ typedef struct ZChangedRow
 	UndoPtr		change;			/* the record of the update or delete */
 	ZXid		xid;			/* of the change */
 	CommandId	cid;
-	ZXid		chain_xid;		/* where the search for the writer of the old
+	ZXid		chain_xid;		/* where the search for the author of the old
 								 * row begins, as in ZVersion */
 	UndoPtr		chain;
 	const char *old;

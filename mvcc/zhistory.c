@@ -97,7 +97,7 @@ zhistory_oldest(const ZHistory *history)
 }
 
 /*
- * Goes to the next version, over those whose writers aborted, and fills
+ * Goes to the next version, over those whose authors aborted, and fills
  * *version. What a rewrite has written "as of X" counts as written by X, which
  * has committed.
  */
@@ -110,7 +110,7 @@ answer(ZHistory *history, ZHistoryVersion *version)
 	version->settled = true;
 	version->status = ZXID_ALL_VISIBLE;
 	version->xid = InvalidZXid;
-	while ((found = zwalk_next(walk, &history->accept)) == ZWALK_WRITER &&
+	while ((found = zwalk_next(walk, &history->accept)) == ZWALK_AUTHOR &&
 		   !zaccept_version(&history->accept, &walk->rec))
 	{
 		ZXidStatus	status = zwalk_status(walk);

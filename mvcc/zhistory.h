@@ -20,8 +20,8 @@ typedef struct ZHistoryVersion
 	int			len;
 	bool		settled;		/* every snapshot sees this version; it is the
 								 * last one */
-	ZXidStatus	status;			/* of its writer; never ZXID_ABORTED */
-	ZXid		xid;			/* its writer, or the transaction that a
+	ZXidStatus	status;			/* of its author; never ZXID_ABORTED */
+	ZXid		xid;			/* its author, or the transaction that a
 								 * rewrite names as such; 0 if settled */
 } ZHistoryVersion;
 

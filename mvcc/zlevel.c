@@ -15,7 +15,7 @@
 
 /*
  * The version that a level has locked for the row that it is about to change,
- * named by its writer. Lives in the level's per-tuple memory: the executor
+ * named by its author. Lives in the level's per-tuple memory: the executor
  * resets that before it takes the next row from the plan, which may be the same
  * row again, computed from the version that the snapshot shows.
  */
@@ -25,7 +25,7 @@ typedef struct LockedRow
 	EState	   *estate;
 	Oid			reloid;			/* InvalidOid: forgotten */
 	ItemPointerData tid;
-	UndoPtr		writer;			/* InvalidUndoPtr: visible to all */
+	UndoPtr		author;			/* InvalidUndoPtr: visible to all */
 	MemoryContextCallback callback;
 } LockedRow;
 
@@ -119,11 +119,11 @@ zlevel_has_locked(Relation rel, const ItemPointerData *tid)
 
 /* zlevel_is_locked: See zlevel.h. */
 bool
-zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
+zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr author)
 {
 	LockedRow  *row = find_locked(rel, tid);
 
-	return row != NULL && row->writer == writer;
+	return row != NULL && row->author == author;
 }
 
 /*
@@ -131,7 +131,7 @@ zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
  * that the query is processing, and unlinks itself when that is reset.
  */
 void
-zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
+zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr author)
 {
 	EState	   *estate = zlevel_current()->estate;
 	LockedRow  *row;
@@ -153,7 +153,7 @@ zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer)
 		MemoryContextRegisterResetCallback(context, &row->callback);
 		levels.locked = row;
 	}
-	row->writer = writer;
+	row->author = author;
 }
 
 /* zlevel_forget_locked: See zlevel.h. */

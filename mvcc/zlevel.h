@@ -70,10 +70,10 @@ extern bool zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xi
 /*
  * zlevel_has_locked, zlevel_is_locked: return whether the current level has
  * locked, for the row that it is processing, some version at tid, or exactly
- * the version that the record at writer has written.
+ * the version that the record at author has written.
  *
  * zlevel_note_locked: notes that tuple_lock has locked the newest version at
- * tid, written by the record at writer, for the row that the current level is
+ * tid, written by the record at author, for the row that the current level is
  * about to change. Not called for FOR UPDATE, whose locks are part of the
  * plan. Does nothing outside of a query.
  *
@@ -92,8 +92,8 @@ extern bool zlevel_locked_last(Relation rel, const ItemPointerData *tid, ZXid xi
  * event: it may also queue a trigger's event.
  */
 extern bool zlevel_has_locked(Relation rel, const ItemPointerData *tid);
-extern bool zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer);
-extern void zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr writer);
+extern bool zlevel_is_locked(Relation rel, const ItemPointerData *tid, UndoPtr author);
+extern void zlevel_note_locked(Relation rel, const ItemPointerData *tid, UndoPtr author);
 extern void zlevel_forget_locked(Relation rel, const ItemPointerData *tid);
 extern void zlevel_note_found(Relation rel, const ItemPointerData *tid, CommandId cid);
 extern CommandId zlevel_found_by(Relation rel, const ItemPointerData *tid, CommandId cid);

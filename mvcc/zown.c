@@ -4,10 +4,10 @@
  *
  * First, a shortcut past the current command's own records on one page. A
  * command that changes every row of a page pushes a record per row on its
- * slot's chain; the search for the writer of the next row would walk over all
+ * slot's chain; the search for the author of the next row would walk over all
  * of them. So the newest run of own records of one command on one page is
  * remembered: the record below its oldest one, and which offsets it concerns.
- * A row that is not among them has its writer below the run. A run is
+ * A row that is not among them has its author below the run. A run is
  * recognised by its newest pointer, which no other record will ever have, so
  * no event needs to invalidate it.
  *
@@ -81,7 +81,7 @@ typedef struct OwnChain
 /* Versions of rows of that page. */
 typedef struct Checkpoint
 {
-	uint32		at;				/* its writer's place in the list */
+	uint32		at;				/* its author's place in the list */
 	OffsetNumber off;
 	int			len;
 	char	   *row;			/* in checkpoint_memory */
@@ -254,7 +254,7 @@ static void
 collect_chain(UndoPtr head, UndoPtr stop)
 {
 	char		buf[ZUR_MAX_LENGTH];
-	ZHeads		heads;
+	ZHeaders	headers;
 	ZChain		above;
 	ZuRecord	rec;
 	uint32		before = my.chain.n;
@@ -262,8 +262,8 @@ collect_chain(UndoPtr head, UndoPtr stop)
 
 	Assert(n == 0 || stop == my.chain.entries[n - 1].ptr);
 	zchain_begin_at(&above, my.chain.relnumber, my.chain.block, head, zu_oldest_for(head), buf);
-	zheads_start(&heads);
-	while (above.next != stop && zheads_next(&above, &heads, &rec) == ZCHAIN_RECORD)
+	zheaders_start(&headers);
+	while (above.next != stop && zheaders_next(&above, &headers, &rec) == ZCHAIN_RECORD)
 	{
 		ZChainEntry *entry;
 

@@ -16,7 +16,7 @@ extern void zown_note(RelFileNumber relnumber, BlockNumber block, OffsetNumber f
 					  CommandId cid, UndoPtr ptr, UndoPtr prev);
 
 /*
- * zown_skip: returns where the search for the writer of the row at off may
+ * zown_skip: returns where the search for the author of the row at off may
  * begin in the chain with this head.
  */
 extern UndoPtr zown_skip(RelFileNumber relnumber, BlockNumber block, OffsetNumber off,

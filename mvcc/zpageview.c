@@ -703,7 +703,7 @@ zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view)
 	if (IsMVCCSnapshot(snapshot))
 		kind = ZACCEPT_MVCC;
 	else
-		kind = (snapshot->snapshot_type == SNAPSHOT_ANY) ? ZACCEPT_NOT_ABORTED : ZACCEPT_SETTLED;
+		kind = (snapshot->snapshot_type == SNAPSHOT_ANY) ? ZACCEPT_NOT_ABORTED : ZACCEPT_COMMITTED;
 	for (int tries = 0; tries < ZWALK_MAX_TRIES; tries++)
 		if (view_attempt(collector, buf, snapshot, kind))
 			return;

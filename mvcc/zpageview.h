@@ -9,7 +9,7 @@
 
 /*
  * Flag in slotno: the version is older than the one on the page, so newer
- * records may lie above its writer in the slot's chain.
+ * records may lie above its author in the slot's chain.
  */
 #define ZVIEW_REWOUND 0x8000
 
@@ -32,7 +32,7 @@ typedef struct ZPageView
 												 * ZVIEW_REWOUND */
 	UndoPtr		chain[ZHEAP_MAX_OFFSET + 1];	/* of rows with ZVIEW_REWOUND:
 												 * where the search for the
-												 * version's writer begins in
+												 * version's author begins in
 												 * its slot's chain */
 	const OffsetNumber *read;	/* ascending offsets of the rows that are
 								 * wanted; NULL = all */
@@ -65,7 +65,7 @@ extern void zpage_view_free(ZPageView *view);
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
 
 /*
- * zpage_view_chain: returns the record from which on the writer of the view's
+ * zpage_view_chain: returns the record from which on the author of the view's
  * i-th row is to be looked for, and sets *xid to the owner of that slot.
  * InvalidUndoPtr: the version is visible to all.
  */

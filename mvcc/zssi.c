@@ -6,14 +6,14 @@
  * version has a TID of its own; here a lock on the TID alone would also
  * conflict with transactions that replace a newer version, and fail
  * transactions that heap lets pass. So the "offset" of a lock is the row's
- * offset with a few bits of the version's writer above it (rule VIS-7):
+ * offset with a few bits of the version's author above it (rule VIS-7):
  *
- *	- a reader of a version whose writer is known (>= oldest) locks the
- *	writer's tag; else tag 0;
- *	- a transaction that replaces a version whose writer is known checks for
+ *	- a reader of a version whose author is known (>= oldest) locks the
+ *	author's tag; else tag 0;
+ *	- a transaction that replaces a version whose author is known checks for
  *	that tag only: readers under tag 0 saw an older version, since `oldest`
  *	never goes back;
- *	- a transaction that replaces a version whose writer is not known any more
+ *	- a transaction that replaces a version whose author is not known any more
  *	checks for all tags; for tag 0 only, if no other transaction can hold one of
  *	the others on the table (VIS-10).
  *
@@ -43,9 +43,9 @@
 #include "utils/snapmgr.h"
 
 /*
- * The number of tags that tell writers apart, beside tag 0 for unknown ones.
+ * The number of tags that tell authors apart, beside tag 0 for unknown ones.
  */
-#define WRITER_TAGS 31
+#define AUTHOR_TAGS 31
 /* The bit at which the tag begins in an offset number. */
 #define TAG_SHIFT 9
 
@@ -81,7 +81,7 @@ static struct
 }			my;
 
 StaticAssertDecl(ZHEAP_MAX_OFFSET < (1 << TAG_SHIFT), "offset and tag overlap");
-StaticAssertDecl(WRITER_TAGS < (1 << (16 - TAG_SHIFT)), "tags do not fit an offset number");
+StaticAssertDecl(AUTHOR_TAGS < (1 << (16 - TAG_SHIFT)), "tags do not fit an offset number");
 
 Size
 zssi_shmem_size(void)
@@ -207,36 +207,36 @@ zssi_at_xact_end(void)
 static void
 tagged_tid(ItemPointer tid, BlockNumber block, OffsetNumber off, int tag)
 {
-	Assert(off <= ZHEAP_MAX_OFFSET && tag <= WRITER_TAGS);
+	Assert(off <= ZHEAP_MAX_OFFSET && tag <= AUTHOR_TAGS);
 	ItemPointerSet(tid, block, off | (tag << TAG_SHIFT));
 }
 
-/* Returns the tag of a version by its writer; 0 if that is not known. */
+/* Returns the tag of a version by its author; 0 if that is not known. */
 static int
-writer_tag(ZXid writer)
+author_tag(ZXid author)
 {
-	return writer == InvalidZXid ? 0 : 1 + (int) (writer % WRITER_TAGS);
+	return author == InvalidZXid ? 0 : 1 + (int) (author % AUTHOR_TAGS);
 }
 
 /*
  * Walks to the version that the MVCC snapshot of accept sees, or stays at the
  * newest one if accept is NULL. Returns ZWALK_RETRY, ZWALK_BEGINNING if no
- * live version is visible, else another result; then *writer is the
+ * live version is visible, else another result; then *author is the
  * transaction that wrote the version, 0 if that is not known any more.
  */
 static ZWalkResult
-find_version(ZWalk *walk, ZAccept *accept, ZXid *writer)
+find_version(ZWalk *walk, ZAccept *accept, ZXid *author)
 {
 	ZWalkResult found;
 	ZAccept		none;
 
 	zaccept_init(&none, ZACCEPT_NONE, NULL, walk->slots->oldest);
-	while ((found = zwalk_next(walk, &none)) == ZWALK_WRITER &&
+	while ((found = zwalk_next(walk, &none)) == ZWALK_AUTHOR &&
 		   accept != NULL && !zaccept_version(accept, &walk->rec))
 		 /* older */ ;
 	if (found == ZWALK_RETRY || found == ZWALK_BEGINNING)
 		return found;
-	*writer = (found == ZWALK_WRITER) ? zrecord_author(&walk->rec) : InvalidZXid;
+	*author = (found == ZWALK_AUTHOR) ? zrecord_author(&walk->rec) : InvalidZXid;
 	return ZH_LIVE(walk->header) ? found : ZWALK_BEGINNING;
 }
 
@@ -279,7 +279,7 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 		ItemPointerData tid;
 		ZAccept		accept;
 		ZWalkResult found;
-		ZXid		writer;
+		ZXid		author;
 
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
 		if (PageIsNew(page) || !zpage_item_ok(page, off))
@@ -291,24 +291,24 @@ zssi_before_read(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 		if (!zwalk_load(&copy, rel, buf, off, snapshot))
 			return;
 		zaccept_init(&accept, ZACCEPT_MVCC, snapshot, copy.slots.oldest);
-		found = find_version(&copy.walk, &accept, &writer);
+		found = find_version(&copy.walk, &accept, &author);
 		if (found == ZWALK_RETRY)
 			continue;
 		if (found == ZWALK_BEGINNING)
 			return;
 		/* our own version gets no lock */
-		if (writer != InvalidZXid && !TransactionIdIsCurrentTransactionId(zxid_to_xid(writer)))
+		if (author != InvalidZXid && !TransactionIdIsCurrentTransactionId(zxid_to_xid(author)))
 			note_tags_used(rel, snapshot);	/* VIS-10 */
-		tagged_tid(&tid, BufferGetBlockNumber(buf), off, writer_tag(writer));
-		PredicateLockTID(rel, &tid, snapshot, zxid_to_xid(writer));
+		tagged_tid(&tid, BufferGetBlockNumber(buf), off, author_tag(author));
+		PredicateLockTID(rel, &tid, snapshot, zxid_to_xid(author));
 		return;
 	}
 	zvis_corrupt_chain(rel, BufferGetBlockNumber(buf), InvalidUndoPtr);
 }
 
 /*
- * zssi_before_write: See zssi.h. Checks the tag of the writer, or all tags if
- * the writer is not known any more. Only the last check names the block: the
+ * zssi_before_write: See zssi.h. Checks the tag of the author, or all tags if
+ * the author is not known any more. Only the last check names the block: the
  * server replaces many locks of a reader on rows by one on their page, which
  * it takes before it gives the others up, so a writer that asks for the page
  * last misses neither.
@@ -326,7 +326,7 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 	ItemPointerData tid;
 	ZWalkResult found;
 	ZWalk		walk;
-	ZXid		writer = InvalidZXid;
+	ZXid		author = InvalidZXid;
 	bool		all_tags;
 
 	if (!IsolationIsSerializable())
@@ -336,15 +336,15 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 	zslots_copy(rel, block, row.page, &slots);
 	if (!zwalk_begin(&walk, &row, ZCHAIN_LOCKED))
 		elog(ERROR, "no row at offset %u of block %u", off, block);
-	found = find_version(&walk, NULL, &writer);
+	found = find_version(&walk, NULL, &author);
 	if (found == ZWALK_RETRY || found == ZWALK_BEGINNING)
 		elog(ERROR, "no row at offset %u of block %u", off, block);
-	all_tags = (writer == InvalidZXid) && tags_are_used(rel);	/* VIS-10 */
-	for (int tag = 1; tag <= WRITER_TAGS && all_tags; tag++)
+	all_tags = (author == InvalidZXid) && tags_are_used(rel);	/* VIS-10 */
+	for (int tag = 1; tag <= AUTHOR_TAGS && all_tags; tag++)
 	{
 		tagged_tid(&tid, block, off, tag);
 		CheckForSerializableConflictIn(rel, &tid, InvalidBlockNumber);
 	}
-	tagged_tid(&tid, block, off, writer_tag(writer));
+	tagged_tid(&tid, block, off, author_tag(author));
 	CheckForSerializableConflictIn(rel, &tid, block);
 }

@@ -1,7 +1,7 @@
 /*
  * mvcc/ztrail.c - passing over the records of other rows in a chain.
  *
- * A trail is the list of the headers (ZuHead) of a chain's records from some
+ * A trail is the list of the headers (ZuHeader) of a chain's records from some
  * record on downwards, as far as they have been read, with the entries about
  * each row linked. It grows downwards when a reader comes to its end, and
  * upwards by the records that were pushed on the chain since.
@@ -35,7 +35,7 @@
  * Called by the readers of chains in mvcc/ and dml/, often with the table page
  * locked; hooks.c calls ztrail_at_xact_end. All of it is the backend's own
  * memory, at most about 1 MB, allocated when a chain is first found to be
- * long. No locks but those of zu_fetch and zu_fetch_heads, no crash points.
+ * long. No locks but those of zu_fetch and zu_fetch_headers, no crash points.
  */
 #include "postgres.h"
 
@@ -77,7 +77,7 @@ StaticAssertDecl(MAX_ENTRIES < NONE, "numbers of entries fit 16 bits");
 
 typedef struct TrailEntry
 {
-	ZuHead		head;
+	ZuHeader	header;
 	int32		order;			/* ascending from newer to older */
 	uint16		below;			/* the record before it in the chain */
 	uint16		same;			/* the next older one about the same row; of
@@ -157,7 +157,7 @@ trail_at(const ZChain *chain, UndoPtr ptr)
 		Trail	   *t = backend.trails->trail[place - 1];
 
 		Assert(t->id != 0 && t->place == place - 1);
-		if (t->entries[t->top].head.ptr == ptr && t->relnumber == chain->relnumber &&
+		if (t->entries[t->top].header.ptr == ptr && t->relnumber == chain->relnumber &&
 			t->block == chain->block)
 			return t;
 		place = t->listed;
@@ -169,7 +169,7 @@ trail_at(const ZChain *chain, UndoPtr ptr)
 static void
 unlist(const Trail *t)
 {
-	uint16	   *link = bucket_of(t->entries[t->top].head.ptr);
+	uint16	   *link = bucket_of(t->entries[t->top].header.ptr);
 
 	while (*link != t->place + 1)
 	{
@@ -183,7 +183,7 @@ unlist(const Trail *t)
 static void
 list(Trail *t)
 {
-	uint16	   *bucket = bucket_of(t->entries[t->top].head.ptr);
+	uint16	   *bucket = bucket_of(t->entries[t->top].header.ptr);
 
 	t->listed = *bucket;
 	*bucket = t->place + 1;
@@ -249,24 +249,25 @@ make_room(Trail *t, int n)
  * and an open LOCK, -1 if it is about no row.
  */
 static inline int
-list_of(const ZuHead *head)
+list_of(const ZuHeader *header)
 {
-	if ((head->type == ZUR_INSERT && head->nrows != 1) || zu_head_open_lock(head))
+	if ((header->type == ZUR_INSERT && header->nrows != 1) || zu_header_open_lock(header))
 		return 0;
-	return head->offset >= FirstOffsetNumber && head->offset <= ZHEAP_MAX_OFFSET ? head->offset
+	return header->offset >= FirstOffsetNumber && header->offset <= ZHEAP_MAX_OFFSET
+		? header->offset
 		: -1;
 }
 
 /* Adds the record below the oldest one of t, which has room for it. */
 static void
-add_below(Trail *t, const ZuHead *head)
+add_below(Trail *t, const ZuHeader *header)
 {
 	uint16		i = (uint16) t->n++;
 	TrailEntry *e = &t->entries[i];
-	int			row = list_of(head);
+	int			row = list_of(header);
 
-	Assert(t->n <= t->room && (i == 0 || t->next == head->ptr));
-	e->head = *head;
+	Assert(t->n <= t->room && (i == 0 || t->next == header->ptr));
+	e->header = *header;
 	e->below = e->same = e->end = NONE;
 	e->run = i;
 	e->order = 0;
@@ -276,7 +277,7 @@ add_below(Trail *t, const ZuHead *head)
 
 		above->below = i;
 		e->order = above->order + 1;
-		if (above->head.xid == head->xid && above->head.cid == head->cid)
+		if (above->header.xid == header->xid && above->header.cid == header->cid)
 			e->run = above->run;
 		else
 			t->entries[above->run].end = i;
@@ -284,7 +285,7 @@ add_below(Trail *t, const ZuHead *head)
 	else
 		t->top = i;
 	t->bottom = i;
-	t->next = head->prev;
+	t->next = header->prev;
 	if (row < 0)
 		return;
 	if (t->newest[row] == NONE)
@@ -296,21 +297,21 @@ add_below(Trail *t, const ZuHead *head)
 
 /* Adds the record above the newest one of t, which has room for it. */
 static void
-add_above(Trail *t, const ZuHead *head)
+add_above(Trail *t, const ZuHeader *header)
 {
 	uint16		i = (uint16) t->n++;
 	TrailEntry *e = &t->entries[i];
 	const TrailEntry *below = &t->entries[t->top];
-	int			row = list_of(head);
+	int			row = list_of(header);
 
-	Assert(t->n <= t->room && head->prev == below->head.ptr);
-	e->head = *head;
+	Assert(t->n <= t->room && header->prev == below->header.ptr);
+	e->header = *header;
 	e->order = below->order - 1;
 	e->below = t->top;
 	e->same = NONE;
 	e->run = i;
 	e->end = t->top;
-	if (below->head.xid == head->xid && below->head.cid == head->cid)
+	if (below->header.xid == header->xid && below->header.cid == header->cid)
 		e->run = below->run;
 	t->top = i;
 	if (row < 0)
@@ -327,14 +328,14 @@ add_above(Trail *t, const ZuHead *head)
 static bool
 read_below(Trail *t)
 {
-	ZuHead		heads[ZU_MAX_HEADS];
+	ZuHeader	headers[ZU_MAX_HEADERS];
 	int			n;
 
-	if (t->next == InvalidUndoPtr || !make_room(t, ZU_MAX_HEADS))
+	if (t->next == InvalidUndoPtr || !make_room(t, ZU_MAX_HEADERS))
 		return false;
-	n = zu_fetch_heads(t->next, t->relnumber, t->block, heads, ZU_MAX_HEADS);
+	n = zu_fetch_headers(t->next, t->relnumber, t->block, headers, ZU_MAX_HEADERS);
 	for (int i = 0; i < n; i++)
-		add_below(t, &heads[i]);
+		add_below(t, &headers[i]);
 	return n > 0;
 }
 
@@ -343,13 +344,13 @@ read_below(Trail *t)
  * Returns false, and adds nothing, if t would have too many entries.
  */
 static bool
-join_above(Trail *t, const ZuHead *heads, int n)
+join_above(Trail *t, const ZuHeader *headers, int n)
 {
 	if (!make_room(t, n))
 		return false;
 	unlist(t);
 	while (n-- > 0)
-		add_above(t, &heads[n]);
+		add_above(t, &headers[n]);
 	list(t);
 	return true;
 }
@@ -360,7 +361,7 @@ join_above(Trail *t, const ZuHead *heads, int n)
  * the records.
  */
 static Trail *
-new_trail(const ZChain *chain, const ZuHead *heads, int n)
+new_trail(const ZChain *chain, const ZuHeader *headers, int n)
 {
 	Trails	   *trails = backend.trails;
 	Trail	   *t = trails->trail[trails->victim];
@@ -379,7 +380,7 @@ new_trail(const ZChain *chain, const ZuHead *heads, int n)
 	t->block = chain->block;
 	memset(t->newest, 0xFF, sizeof(t->newest));
 	for (int i = 0; i < n; i++)
-		add_below(t, &heads[i]);
+		add_below(t, &headers[i]);
 	t->id = ++backend.last_id;
 	list(t);
 	return t;
@@ -405,9 +406,9 @@ create_trails(void)
 static Trail *
 make_trail(const ZChain *chain, const ZTrailReader *reader)
 {
-	ZuHead		heads[ZU_MAX_HEADS];
-	int			n = zu_fetch_heads(reader->first, chain->relnumber, chain->block, heads,
-								   ZU_MAX_HEADS);
+	ZuHeader	headers[ZU_MAX_HEADERS];
+	int			n = zu_fetch_headers(reader->first, chain->relnumber, chain->block, headers,
+									 ZU_MAX_HEADERS);
 	Trail	   *trail;
 
 	if (n == 0)
@@ -416,12 +417,12 @@ make_trail(const ZChain *chain, const ZTrailReader *reader)
 		create_trails();
 	for (int i = 0; i < n; i++)
 	{
-		Trail	   *t = trail_at(chain, heads[i].prev);
+		Trail	   *t = trail_at(chain, headers[i].prev);
 
-		if (t != NULL && join_above(t, heads, i + 1))
+		if (t != NULL && join_above(t, headers, i + 1))
 			return t;
 	}
-	trail = new_trail(chain, heads, n);
+	trail = new_trail(chain, headers, n);
 	while (trail != NULL && trail->n <= reader->steps && read_below(trail))
 		 /* the reader's next record is further down */ ;
 	return trail;
@@ -429,23 +430,23 @@ make_trail(const ZChain *chain, const ZTrailReader *reader)
 
 /* ---- reading ---- */
 
-/* Fills *rec with what the head of a record of the chain says. */
+/* Fills *rec with what the header of a record of the chain says. */
 static void
-head_to_record(const ZChain *chain, const ZuHead *head, ZuRecord *rec)
+header_to_record(const ZChain *chain, const ZuHeader *header, ZuRecord *rec)
 {
 	memset(rec, 0, sizeof(*rec));
-	rec->type = (ZuRecordType) head->type;
-	rec->xflags = head->xflags;
-	rec->xid = rec->topxid = head->xid;
+	rec->type = (ZuRecordType) header->type;
+	rec->xflags = header->xflags;
+	rec->xid = rec->topxid = header->xid;
 	rec->relnumber = chain->relnumber;
 	rec->block = chain->block;
-	rec->offset = head->offset;
-	rec->cid = head->cid;
-	rec->as_of = head->as_of;
-	rec->prev = head->prev;
-	rec->nrows = head->nrows;
-	rec->lockmode = head->lockmode;
-	rec->open = zu_head_open_lock(head);
+	rec->offset = header->offset;
+	rec->cid = header->cid;
+	rec->as_of = header->as_of;
+	rec->prev = header->prev;
+	rec->nrows = header->nrows;
+	rec->lockmode = header->lockmode;
+	rec->open = zu_header_open_lock(header);
 }
 
 /* Makes the reader read records one by one from next on. */
@@ -517,7 +518,7 @@ follow(ZTrailReader *reader, const Trail *t, UndoPtr next)
 {
 	uint16		at = t->top;
 
-	for (int i = 0; at != NONE && t->entries[at].head.ptr != next; i++)
+	for (int i = 0; at != NONE && t->entries[at].header.ptr != next; i++)
 	{
 		if (i > reader->steps)
 			return false;
@@ -557,12 +558,12 @@ trail_for(const ZChain *chain, ZTrailReader *reader)
 	if (t != NULL && reader->steps > 0)
 	{
 		/* records have been pushed on the chain since the trail was made */
-		ZuHead		heads[ZU_MAX_HEADS];
-		int			n = Min(reader->steps, ZU_MAX_HEADS);
+		ZuHeader	headers[ZU_MAX_HEADERS];
+		int			n = Min(reader->steps, ZU_MAX_HEADERS);
 
-		n = zu_fetch_heads(reader->first, chain->relnumber, chain->block, heads, n);
-		if (n >= reader->steps && heads[reader->steps - 1].prev == chain->next)
-			(void) join_above(t, heads, reader->steps);
+		n = zu_fetch_headers(reader->first, chain->relnumber, chain->block, headers, n);
+		if (n >= reader->steps && headers[reader->steps - 1].prev == chain->next)
+			(void) join_above(t, headers, reader->steps);
 	}
 	if (t == NULL &&
 		(reader->singly >= FEW_RECORDS ||
@@ -600,8 +601,8 @@ entry_about(const Trail *t, ZTrailReader *reader, OffsetNumber off)
 		   entries[wide].order < order)
 		reader->wide = wide;
 	while (wide != NONE &&
-		   (off < entries[wide].head.offset ||
-			off >= entries[wide].head.offset + entries[wide].head.nrows))
+		   (off < entries[wide].header.offset ||
+			off >= entries[wide].header.offset + entries[wide].header.nrows))
 		wide = entries[wide].same;
 	if (i == NONE || (wide != NONE && entries[wide].order < entries[i].order))
 		return wide;
@@ -610,7 +611,7 @@ entry_about(const Trail *t, ZTrailReader *reader, OffsetNumber off)
 
 /*
  * Reads, by zchain_next, the record at chain->next, which follows the trail's
- * last one and which zu_fetch_heads could not read; adds it to the trail.
+ * last one and which zu_fetch_headers could not read; adds it to the trail.
  */
 static ZChainStep
 next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
@@ -619,11 +620,11 @@ next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
 
 	if (step == ZCHAIN_RECORD && make_room(t, 1))
 	{
-		ZuHead		head = {chain->here, rec->prev, rec->xid, rec->cid, rec->as_of};
+		ZuHeader	header = {chain->here, rec->prev, rec->xid, rec->cid, rec->as_of};
 
-		zu_head_about(&head, rec);
-		head.xflags = rec->xflags;
-		add_below(t, &head);
+		zu_header_about(&header, rec);
+		header.xflags = rec->xflags;
+		add_below(t, &header);
 		reader->next = chain->next;
 		reader->above = t->bottom;
 	}
@@ -682,20 +683,20 @@ next_on_trail(Trail *t, ZChain *chain, ZTrailReader *reader, OffsetNumber off, b
 		if (!read_below(t))
 			return next_below(t, chain, reader, rec);
 	}
-	if (e->head.xid < chain->oldest)
+	if (e->header.xid < chain->oldest)
 		return ZCHAIN_SETTLED;
-	if (about && whole && e->head.type != ZUR_LOCK)
+	if (about && whole && e->header.type != ZUR_LOCK)
 	{
 		ZChainStep	step;
 
-		chain->next = e->head.ptr;
+		chain->next = e->header.ptr;
 		step = zchain_next(chain, rec);
 		reader->next = chain->next;
 		return step;
 	}
-	head_to_record(chain, &e->head, rec);
-	chain->here = e->head.ptr;
-	chain->next = reader->next = reader->at == NONE ? t->next : t->entries[reader->at].head.ptr;
+	header_to_record(chain, &e->header, rec);
+	chain->here = e->header.ptr;
+	chain->next = reader->next = reader->at == NONE ? t->next : t->entries[reader->at].header.ptr;
 	return ZCHAIN_RECORD;
 }
 
@@ -800,28 +801,28 @@ ztrail_insertion(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr, Offset
 }
 
 ZChainStep
-zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec)
+zheaders_next(ZChain *chain, ZHeaders *headers, ZuRecord *rec)
 {
-	const ZuHead *head;
+	const ZuHeader *header;
 
 	if (chain->next == InvalidUndoPtr)
 		return ZCHAIN_END;
-	if (heads->i >= heads->n)
+	if (headers->i >= headers->n)
 	{
 		CHECK_FOR_INTERRUPTS();
-		heads->i = 0;
-		heads->n = zu_fetch_heads(chain->next, chain->relnumber, chain->block, heads->head,
-								  ZU_MAX_HEADS);
-		if (heads->n == 0)
+		headers->i = 0;
+		headers->n = zu_fetch_headers(chain->next, chain->relnumber, chain->block, headers->header,
+									  ZU_MAX_HEADERS);
+		if (headers->n == 0)
 			return zchain_next(chain, rec);
 	}
-	head = &heads->head[heads->i++];
-	Assert(head->ptr == chain->next);
-	head_to_record(chain, head, rec);
+	header = &headers->header[headers->i++];
+	Assert(header->ptr == chain->next);
+	header_to_record(chain, header, rec);
 	if (rec->xid < chain->oldest)
 		return ZCHAIN_SETTLED;
-	chain->here = head->ptr;
-	chain->next = head->prev;
+	chain->here = header->ptr;
+	chain->next = header->prev;
 	return ZCHAIN_RECORD;
 }
 

@@ -51,7 +51,7 @@ ztrail_start(ZTrailReader *reader)
  * with the same xid and cid it returns the first record, since the caller may
  * stop there; it may pass over all others that are not about the row. *rec is
  * sure to have a payload only if whole is set and the record is about a
- * version of the row; else it may have only what ZuHead has. If the caller
+ * version of the row; else it may have only what ZuHeader has. If the caller
  * begins the chain anew at chain->next, the same reader continues there.
  *
  * For n rows of a page and m records in its chain, all calls together read the
@@ -69,26 +69,27 @@ extern const ZuRecord *ztrail_insertion(RelFileNumber relnumber, BlockNumber blo
 										OffsetNumber off);
 
 /* Headers of records read ahead. */
-typedef struct ZHeads
+typedef struct ZHeaders
 {
 	int			n;
 	int			i;
-	ZuHead		head[ZU_MAX_HEADS];
-} ZHeads;
+	ZuHeader	header[ZU_MAX_HEADERS];
+} ZHeaders;
 
-/* zheads_start: empties *heads, before a chain is read. */
+/* zheaders_start: empties *headers, before a chain is read. */
 static inline void
-zheads_start(ZHeads *heads)
+zheaders_start(ZHeaders *headers)
 {
-	heads->n = heads->i = 0;
+	headers->n = headers->i = 0;
 }
 
 /*
- * zheads_next: does what zchain_next does for a reader of a whole chain that
- * needs no payloads; *rec is sure to have only what ZuHead has. zheads_start is
- * called before the first call. Remembers nothing when the chain has been read.
+ * zheaders_next: does what zchain_next does for a reader of a whole chain that
+ * needs no payloads; *rec is sure to have only what ZuHeader has.
+ * zheaders_start is called before the first call. Remembers nothing when the
+ * chain has been read.
  */
-extern ZChainStep zheads_next(ZChain *chain, ZHeads *heads, ZuRecord *rec);
+extern ZChainStep zheaders_next(ZChain *chain, ZHeaders *headers, ZuRecord *rec);
 
 /* ztrail_at_xact_end: forgets all trails. */
 extern void ztrail_at_xact_end(void);

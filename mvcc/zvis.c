@@ -1,8 +1,8 @@
 /*
- * mvcc/zvis.c - the visible version of one row; the writer of the newest one.
+ * mvcc/zvis.c - the visible version of one row; the author of the newest one.
  *
  * zvis_fetch copies the row under the page's share lock and walks undo without
- * it. zrow_writer and the others are for callers that hold the page locked:
+ * it. zrow_author and the others are for callers that hold the page locked:
  * table page before undo page. Called by scan/, dml/, vacuum/ and zany.c.
  * Nothing is written. Rules VIS-1 to VIS-8 of mvcc/README.md.
  */
@@ -53,7 +53,7 @@ walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
 {
 	ZWalkResult found;
 
-	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER &&
+	while ((found = zwalk_next(walk, accept)) == ZWALK_AUTHOR &&
 		   !zaccept_version(accept, &walk->rec))
 		*newest = zrecord_author(&walk->rec);
 	return found;
@@ -70,7 +70,7 @@ walk_dirty(ZWalk *walk, ZAccept *accept, Snapshot snapshot, bool *live)
 	ZWalkResult found;
 
 	Assert(snapshot->snapshot_type == SNAPSHOT_DIRTY);
-	while ((found = zwalk_next(walk, accept)) == ZWALK_WRITER)
+	while ((found = zwalk_next(walk, accept)) == ZWALK_AUTHOR)
 	{
 		/* read once: the status may change meanwhile */
 		ZXidStatus	status = zwalk_status(walk);
@@ -125,21 +125,21 @@ walk_to_unremovable(ZWalk *walk, ZAccept *accept, Snapshot snapshot)
 		return ZWALK_ALL_VISIBLE;
 	for (;;)
 	{
-		found = zwalk_find_writer(walk, ZH_LIVE(walk->header) ? accept : &none);
-		if (found != ZWALK_WRITER || zwalk_status(walk) != ZXID_ABORTED)
+		found = zwalk_find_author(walk, ZH_LIVE(walk->header) ? accept : &none);
+		if (found != ZWALK_AUTHOR || zwalk_status(walk) != ZXID_ABORTED)
 			break;
 		zwalk_step_back(walk);
 		if (!walk->exists)
 			return ZWALK_BEGINNING;
 	}
-	if (found == ZWALK_WRITER && !ZH_LIVE(walk->header) && !zrecord_row_gone(&walk->rec) &&
+	if (found == ZWALK_AUTHOR && !ZH_LIVE(walk->header) && !zrecord_row_gone(&walk->rec) &&
 		!is_removable(walk, snapshot, walk->rec.xid))
 		zwalk_step_back(walk);
 	return found;
 }
 
 /*
- * zversion_from_walk: See zwalk.h. Copies the row, and where its writer is
+ * zversion_from_walk: See zwalk.h. Copies the row, and where its author is
  * found: in the record that the walk stands at, else from there on in the
  * chain of the slot in its header.
  */
@@ -155,15 +155,15 @@ zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live)
 	version->row = version->buf;
 	version->len = walk->len;
 	ItemPointerSetInvalid(&version->handle);
-	version->writer_known = walk->at_writer;
+	version->author_known = walk->at_author;
 	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
 	version->chain_xid = InvalidZXid;
-	if (walk->at_writer)
+	if (walk->at_author)
 	{
 		version->xmin = zrecord_author(&walk->rec);
 		version->cmin = walk->rec.cid;
-		version->writer = walk->rec_ptr;
+		version->author = walk->rec_ptr;
 	}
 	else if (s != 0 && s <= walk->slots->n)
 	{
@@ -185,8 +185,8 @@ zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTable
 {
 	Assert(version->found);
 	ztts_store_copy(slot, version->row, version->len, tid, RelationGetRelid(rel));
-	if (version->writer_known)
-		ztts_set_writer(slot, version->xmin, version->cmin, version->writer);
+	if (version->author_known)
+		ztts_set_author(slot, version->xmin, version->cmin, version->author);
 	else
 		ztts_set_chain(slot, version->chain_xid, version->chain, rel->rd_locator.relNumber);
 	ztts_set_xmax(slot, version->xmax);
@@ -227,7 +227,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		*all_dead = true;
 		return true;
 	}
-	version->writer_known = false;
+	version->author_known = false;
 	version->xmax = InvalidZXid;
 	version->chain = InvalidUndoPtr;
 	ItemPointerSetInvalid(&version->handle);
@@ -348,7 +348,7 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 		{
 			case SNAPSHOT_DIRTY:
 				/* in-progress records must be met, to be reported */
-				zaccept_init(&accept, ZACCEPT_SETTLED, NULL, copy.slots.oldest);
+				zaccept_init(&accept, ZACCEPT_COMMITTED, NULL, copy.slots.oldest);
 				found = walk_dirty(walk, &accept, snapshot, &live);
 				break;
 			case SNAPSHOT_NON_VACUUMABLE:
@@ -358,7 +358,7 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 				break;
 			default:
 				zaccept_init(&accept, zsnapshot_is_mvcc(snapshot) ? ZACCEPT_MVCC :
-							 snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_SETTLED
+							 snapshot->snapshot_type == SNAPSHOT_SELF ? ZACCEPT_COMMITTED
 							 : ZACCEPT_NOT_ABORTED,
 							 zsnapshot_is_mvcc(snapshot) ? snapshot : NULL, copy.slots.oldest);
 				found = walk_to_version(walk, &accept, &version->newest_xid);
@@ -398,17 +398,17 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 }
 
 /*
- * zrow_writer: See zvis.h. Takes one step of a walk. ZWALK_RETRY would be
+ * zrow_author: See zvis.h. Takes one step of a walk. ZWALK_RETRY would be
  * damage: while the page is locked none of its heads can be undone, and one
  * that was discarded is visible to all (VIS-1).
  */
 void
-zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
+zrow_author(const ZRow *row, Snapshot snapshot, ZAuthor *author)
 {
 	ZWalk		walk;
 	ZAccept		accept;
 
-	memset(writer, 0, sizeof(*writer));
+	memset(author, 0, sizeof(*author));
 	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
 		elog(ERROR, "no row at offset %u of block %u", row->off, row->block);
 	/* only the record tells how a row was deleted or moved */
@@ -418,31 +418,31 @@ zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer)
 	switch (zwalk_next(&walk, &accept))
 	{
 		case ZWALK_ALL_VISIBLE:
-			writer->status = ZXID_ALL_VISIBLE;
-			writer->visible = true;
+			author->status = ZXID_ALL_VISIBLE;
+			author->visible = true;
 			return;
 		case ZWALK_ACCEPTED:
-			writer->status = ZXID_COMMITTED;
-			writer->visible = true;
+			author->status = ZXID_COMMITTED;
+			author->visible = true;
 			return;
 		case ZWALK_RETRY:
 		case ZWALK_BEGINNING:
 
 			zvis_corrupt_chain(row->rel, row->block, row->slots->s[ZH_SLOT(walk.header)].ptr);
 			break;
-		case ZWALK_WRITER:
+		case ZWALK_AUTHOR:
 			break;
 	}
-	writer->xid = walk.rec.xid;
-	writer->cid = walk.rec.cid;
-	writer->ptr = walk.rec_ptr;
-	writer->type = walk.rec.type;
-	writer->xflags = walk.rec.xflags;
-	writer->forward = walk.rec.forward;
-	writer->as_of = walk.rec.as_of;
-	writer->status = zwalk_status(&walk);
-	writer->visible = zsnapshot_is_mvcc(snapshot) ? zaccept_version(&accept, &walk.rec) :
-		(writer->status == ZXID_OWN || writer->status == ZXID_COMMITTED);
+	author->xid = walk.rec.xid;
+	author->cid = walk.rec.cid;
+	author->ptr = walk.rec_ptr;
+	author->type = walk.rec.type;
+	author->xflags = walk.rec.xflags;
+	author->forward = walk.rec.forward;
+	author->as_of = walk.rec.as_of;
+	author->status = zwalk_status(&walk);
+	author->visible = zsnapshot_is_mvcc(snapshot) ? zaccept_version(&accept, &walk.rec) :
+		(author->status == ZXID_OWN || author->status == ZXID_COMMITTED);
 }
 
 /*
@@ -461,7 +461,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZStubDeleter *wanted[ZHEAP_MAX_OFFSET + 1] = {NULL};
-	ZHeads		heads;
+	ZHeaders	headers;
 	ZChain		chain;
 	ZuRecord	rec;
 	bool		thorough = false;
@@ -476,7 +476,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 			left++;
 		}
 	ZUNDO_FAULT("deleters-chain");
-	zheads_start(&heads);
+	zheaders_start(&headers);
 	zchain_begin_locked(&chain, rel->rd_locator.relNumber, block, &slots->s[s], slots->oldest, buf);
 	for (int read = 0; left > 0; read++)
 	{
@@ -484,7 +484,7 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 
 		if (read >= MAX_DELETERS_READ && !thorough)
 			return;
-		step = zheads_next(&chain, &heads, &rec);
+		step = zheaders_next(&chain, &headers, &rec);
 		if (step == ZCHAIN_RETRY)
 			zvis_corrupt_chain(rel, block, chain.next);
 		if (step != ZCHAIN_RECORD)
@@ -544,7 +544,7 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
  * not see.
  */
 bool
-zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
+zrow_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
 {
 	ZWalk		walk;
 	ZAccept		accept;
@@ -554,7 +554,7 @@ zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by)
 	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
 		return false;
 	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, row->slots->oldest);
-	while (zwalk_next(&walk, &accept) == ZWALK_WRITER && !zaccept_version(&accept, &walk.rec))
+	while (zwalk_next(&walk, &accept) == ZWALK_AUTHOR && !zaccept_version(&accept, &walk.rec))
 	{
 		if (zwalk_status(&walk) != ZXID_COMMITTED)
 			continue;
@@ -582,7 +582,7 @@ zrow_replaced_by(const ZRow *row, CommandId cid)
 		return replaced_by;
 	zaccept_init(&accept, ZACCEPT_OWN_BEFORE, NULL, row->slots->oldest);
 	accept.limit = cid;
-	while (zwalk_next(&walk, &accept) == ZWALK_WRITER)
+	while (zwalk_next(&walk, &accept) == ZWALK_AUTHOR)
 	{
 		ZXidStatus	status = zwalk_status(&walk);
 
@@ -596,7 +596,7 @@ zrow_replaced_by(const ZRow *row, CommandId cid)
 
 /*
  * Returns whether rec, met in a chain from which a visible version is read,
- * can be that version's writer: not if it is aborted, or another transaction's
+ * can be that version's author: not if it is aborted, or another transaction's
  * unfinished change.
  */
 static bool
@@ -608,14 +608,14 @@ may_be_seen(const ZuRecord *rec, ZXid oldest)
 }
 
 /*
- * zvis_lookup_writer: See zvis.h. Fills xmin and cmin of the slot's version,
+ * zvis_lookup_author: See zvis.h. Fills xmin and cmin of the slot's version,
  * by the first record in the chain that concerns the row and can have been
- * seen. If there is none, they stay 0: the writer is not known any more
+ * seen. If there is none, they stay 0: the author is not known any more
  * (VIS-8). Takes no page lock of the table; the chain begins at the record
  * that the slot's version was read with.
  */
 void
-zvis_lookup_writer(ZHeapSlot *slot)
+zvis_lookup_author(ZHeapSlot *slot)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	ZChain		chain;
@@ -631,7 +631,7 @@ zvis_lookup_writer(ZHeapSlot *slot)
 		off = handle->off;
 		block = handle->block;
 	}
-	slot->writer_known = true;
+	slot->author_known = true;
 	slot->xmin = InvalidZXid;
 	slot->cmin = FirstCommandId;
 	/* the attachment may have become invalid since the row was read */
@@ -647,7 +647,7 @@ zvis_lookup_writer(ZHeapSlot *slot)
 			continue;
 		slot->xmin = zrecord_author(&rec);
 		slot->cmin = rec.cid;
-		slot->writer = chain.here;
+		slot->author = chain.here;
 		return;
 	}
 }

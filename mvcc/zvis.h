@@ -44,13 +44,13 @@ typedef struct ZVersion
 	int			len;
 
 	/*
-	 * for system columns: the writer, or the place in a slot's chain (and the
-	 * slot's owner) where the search for the writer begins
+	 * for system columns: the author, or the place in a slot's chain (and the
+	 * slot's owner) where the search for the author begins
 	 */
-	bool		writer_known;
+	bool		author_known;
 	ZXid		xmin;
 	CommandId	cmin;
-	UndoPtr		writer;			/* its record */
+	UndoPtr		author;			/* its record */
 	ZXid		xmax;			/* set by zany_fetch: the transaction whose
 								 * change of this command replaced the
 								 * version; else 0 */
@@ -58,7 +58,7 @@ typedef struct ZVersion
 	UndoPtr		chain;
 	ItemPointerData handle;		/* set by zany_fetch: the handle of the
 								 * version (mvcc/zhandle.h); else invalid */
-	ZXid		newest_xid;		/* for SSI: the writer of the oldest change
+	ZXid		newest_xid;		/* for SSI: the author of the oldest change
 								 * above the visible version, 0 = none */
 	bool		walked;			/* set by zvis_fetch: the page alone did not
 								 * tell */
@@ -88,9 +88,9 @@ extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snap
 extern bool zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 							   ZVersion *version);
 
-/* ---- the writer of the newest version (DML, VACUUM, index builds) ---- */
+/* ---- the author of the newest version (DML, VACUUM, index builds) ---- */
 
-typedef struct ZRowWriter
+typedef struct ZAuthor
 {
 	ZXidStatus	status;
 	ZXid		xid;			/* 0 if no record was read (ptr is 0) */
@@ -104,19 +104,19 @@ typedef struct ZRowWriter
 								 * whose change it repeats; else Invalid */
 	bool		visible;		/* the MVCC snapshot given sees the version;
 								 * without one: it is own or committed */
-} ZRowWriter;
+} ZAuthor;
 
 /*
- * zrow_writer: finds the transaction that wrote the newest version of row,
+ * zrow_author: finds the transaction that wrote the newest version of row,
  * whose page the caller has locked (share or exclusive). For a live row the
  * search stops as soon as it is certain that the version is committed (with an
  * MVCC snapshot: visible to it), if possible without reading undo; then status
  * is ZXID_COMMITTED, visible is true, and ptr and xid are 0. The same holds,
- * with status ZXID_ALL_VISIBLE, if no record of the writer is found, also for
+ * with status ZXID_ALL_VISIBLE, if no record of the author is found, also for
  * a row that is not live. ZXID_ABORTED: the page must be rolled back first
  * (rollback/zrollback.h). Raises ERRCODE_DATA_CORRUPTED.
  */
-extern void zrow_writer(const ZRow *row, Snapshot snapshot, ZRowWriter *writer);
+extern void zrow_author(const ZRow *row, Snapshot snapshot, ZAuthor *author);
 
 /*
  * zpage_deleters: finds the transactions that deleted or moved the rows of
@@ -146,7 +146,7 @@ extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber blo
  * Fills *by with the newest such change: xid, record, type and flags. The page
  * is locked and has no aborted change of the row.
  */
-extern bool zrow_overtaken(const ZRow *row, Snapshot snapshot, ZRowWriter *by);
+extern bool zrow_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by);
 
 /*
  * zrow_replaced_by: returns the id of the first of our commands that replaced
@@ -160,10 +160,10 @@ extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid
 						  TupleTableSlot *slot);
 
 /*
- * zvis_lookup_writer: finds the writer of a slot's version. Called through
- * ztts_lookup_writer_hook (tuple/ztts.h).
+ * zvis_lookup_author: finds the author of a slot's version. Called through
+ * ztts_lookup_author_hook (tuple/ztts.h).
  */
 struct ZHeapSlot;
-extern void zvis_lookup_writer(struct ZHeapSlot *slot);
+extern void zvis_lookup_author(struct ZHeapSlot *slot);
 
 #endif

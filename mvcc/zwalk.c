@@ -6,7 +6,7 @@
  * is written.
  *
  * The rules are in mvcc/README.md: VIS-1 says which `oldest` belongs to a copy
- * of a page, VIS-2 which record is a version's writer (zwalk_find_writer), and
+ * of a page, VIS-2 which record is a version's author (zwalk_find_author), and
  * VIS-3 when a walk may stop (zaccept_older). VIS-4, what a discarded record
  * means, is applied in zchain.c.
  */
@@ -79,7 +79,7 @@ accept_other(ZAccept *accept, ZXid xid)
 		case ZACCEPT_MVCC:
 			accept->last_answer = zxid_visible_mvcc(xid, accept->snapshot);
 			break;
-		case ZACCEPT_SETTLED:
+		case ZACCEPT_COMMITTED:
 		case ZACCEPT_OWN_BEFORE:
 			accept->last_answer = zxid_is_committed(xid);
 			break;
@@ -169,7 +169,7 @@ zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source)
 	walk->off = off;
 	walk->slots = row->slots;
 	walk->source = source;
-	walk->at_writer = false;
+	walk->at_author = false;
 	walk->last_reader = 0;
 	for (int i = 0; i < ZWALK_READERS; i++)
 		ztrail_start(&walk->reader[i]);
@@ -210,19 +210,19 @@ reader_at(ZWalk *walk, UndoPtr next)
 }
 
 /*
- * zwalk_find_writer: See zwalk.h. Answers the first visit of a slot by the
+ * zwalk_find_author: See zwalk.h. Answers the first visit of a slot by the
  * chain's head alone, if that is enough. Else reads records from where the
  * walk left this chain, until one concerns the row or lets the reader stop.
  */
 ZWalkResult
-zwalk_find_writer(ZWalk *walk, ZAccept *accept)
+zwalk_find_author(ZWalk *walk, ZAccept *accept)
 {
 	int			s = ZH_SLOT(walk->header);
 	RelFileNumber relnumber = walk->rel->rd_locator.relNumber;
 	ZChain	   *chain = &walk->chain;
 	ZTrailReader *reader;
 
-	Assert(walk->exists && !walk->at_writer);
+	Assert(walk->exists && !walk->at_author);
 
 	/*
 	 * a number above the present ones is that of a slot that was given up:
@@ -272,8 +272,8 @@ zwalk_find_writer(ZWalk *walk, ZAccept *accept)
 		if (zrecord_concerns(rec, walk->off))
 		{
 			walk->rec_ptr = chain->here;
-			walk->at_writer = true;
-			return ZWALK_WRITER;
+			walk->at_author = true;
+			return ZWALK_AUTHOR;
 		}
 		if (zaccept_record(accept, rec->xid, rec->cid) &&
 			zaccept_older(accept, relnumber, walk->block, rec->xid))
@@ -361,8 +361,8 @@ zwalk_step_back(ZWalk *walk)
 	Size		rawlen = 0;
 	const char *raw = NULL;
 
-	Assert(walk->at_writer && walk->exists);
-	walk->at_writer = false;
+	Assert(walk->at_author && walk->exists);
+	walk->at_author = false;
 	if (unlikely(zrecord_row_gone(&walk->rec)))
 		row_is_gone(walk);
 	if (walk->rec.type != ZUR_INSERT)
@@ -377,9 +377,9 @@ zwalk_step_back(ZWalk *walk)
 ZWalkResult
 zwalk_next(ZWalk *walk, ZAccept *accept)
 {
-	if (walk->at_writer)
+	if (walk->at_author)
 		zwalk_step_back(walk);
-	return walk->exists ? zwalk_find_writer(walk, accept) : ZWALK_BEGINNING;
+	return walk->exists ? zwalk_find_author(walk, accept) : ZWALK_BEGINNING;
 }
 
 /*

@@ -28,10 +28,10 @@
 typedef enum ZAcceptKind
 {
 	ZACCEPT_MVCC,				/* visible to the snapshot, own changes by cid */
-	ZACCEPT_SETTLED,			/* own or committed */
+	ZACCEPT_COMMITTED,			/* own or committed */
 	ZACCEPT_OWN_BEFORE,			/* committed, or own with a cid below 'limit' */
 	ZACCEPT_NOT_ABORTED,		/* own, committed or in progress */
-	ZACCEPT_NONE				/* nothing: the reader wants the writer's
+	ZACCEPT_NONE				/* nothing: the reader wants the author's
 								 * record itself */
 } ZAcceptKind;
 
@@ -96,8 +96,8 @@ typedef enum ZWalkResult
 {
 	ZWALK_ALL_VISIBLE,			/* the version in hand is visible to all */
 	ZWALK_ACCEPTED,				/* an accepted record was met before the
-								 * writer of the version in hand */
-	ZWALK_WRITER,				/* walk->rec wrote the version in hand */
+								 * author of the version in hand */
+	ZWALK_AUTHOR,				/* walk->rec wrote the version in hand */
 	ZWALK_BEGINNING,			/* the row did not exist before: there is no
 								 * version in hand */
 	ZWALK_RETRY					/* undo that the copy needs may have been
@@ -126,7 +126,7 @@ typedef struct ZWalk
 										 * of them continues where a chain was
 										 * left is known by its 'next' */
 	int			last_reader;	/* the one begun last */
-	bool		at_writer;		/* rec, read at rec_ptr, wrote the version in
+	bool		at_author;		/* rec, read at rec_ptr, wrote the version in
 								 * hand */
 	ZuRecord	rec;
 	UndoPtr		rec_ptr;
@@ -158,11 +158,11 @@ extern bool zwalk_begin(ZWalk *walk, const ZRow *row, ZChainSource source);
 extern ZWalkResult zwalk_next(ZWalk *walk, ZAccept *accept);
 
 /*
- * The two halves of zwalk_next. zwalk_find_writer: finds the writer of the
+ * The two halves of zwalk_next. zwalk_find_author: finds the author of the
  * version in hand. zwalk_step_back: replaces the version in hand by the one
  * before walk->rec.
  */
-extern ZWalkResult zwalk_find_writer(ZWalk *walk, ZAccept *accept);
+extern ZWalkResult zwalk_find_author(ZWalk *walk, ZAccept *accept);
 extern void zwalk_step_back(ZWalk *walk);
 
 /*
@@ -172,7 +172,7 @@ extern void zwalk_step_back(ZWalk *walk);
 static inline ZXidStatus
 zwalk_status(const ZWalk *walk)
 {
-	Assert(walk->at_writer);
+	Assert(walk->at_author);
 	return zxid_status_at(walk->rec.xid, walk->slots->oldest);
 }
 
@@ -199,7 +199,7 @@ extern bool zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber o
 
 /*
  * zversion_from_walk: copies the version in hand to *version; sets found to
- * false if live is false or there are no bytes. The writer is that of
+ * false if live is false or there are no bytes. The author is that of
  * walk->rec, or is to be looked for from where the walk stands.
  */
 extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);

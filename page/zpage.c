@@ -1,9 +1,9 @@
 /*
  * page/zpage.c - the table page: accessors and the mutators of rows and slots.
  *
- * Owns the page layout of zpage.h, together with zprune.c, which removes rows,
- * and zpage_check.c, which tests the invariants PAGE-1 to PAGE-5 and PAGE-7.
- * Called by change/, rollback/, dml/ and vacuum/ with the page locked
+ * Owns the page layout of zpage.h, together with zpage_prune.c, which removes
+ * rows, and zpage_check.c, which tests the invariants PAGE-1 to PAGE-5 and
+ * PAGE-7. Called by change/, rollback/, dml/ and vacuum/ with the page locked
  * exclusively, or on a private copy. Takes no locks, writes no WAL and no
  * undo. Mutators run inside critical sections and raise no errors. Only
  * callers have crash points.
@@ -17,7 +17,7 @@
  *
  * Further invariants of this file:
  *	ROOM-1	A room never shrinks here: only ZPRUNE_CUT and the removal of the
- *		row give room back. So the undo of the last writer always fits.
+ *		row give room back. So the undo of the last author always fits.
  *	ROOM-2	After every call pd_lower and pd_upper are the exact bounds of the
  *			hole.
  *	ROOM-3	ZH_SLACK on the page describes the room on the page; that bit of a

@@ -46,7 +46,7 @@
  *		owner had changed no row by it. So it does not affect the visibility of
  *		rows. Not asserted: the slot's former contents are gone when it holds
  *		locks; sql and isolation tests compare with heap.
- *	PAGE-10	A page whose bit in the visibility map is set (mvcc/zvisible.c) has
+ *	PAGE-10	A page whose bit in the visibility map is set (mvcc/zvismap.c) has
  *		PD_ALL_VISIBLE. All its rows are live and were last changed before
  *		`oldest`, and no other line pointer is in use. Row locks do not matter.
  *		The flag without the bit has no meaning; it is read only to decide
@@ -70,7 +70,7 @@
 typedef struct ZPageSlot
 {
 	uint64		xid_flags;		/* bits 0-47 xid of the newest record's
-								 * writer, 48-63 flags */
+								 * author, 48-63 flags */
 	UndoPtr		ptr;			/* newest record; 0 if unused */
 } ZPageSlot;
 
@@ -120,11 +120,11 @@ zslot_locks_only(const ZPageSlot *slot)
 }
 
 /*
- * zpage_slot_writer: returns the transaction that wrote the newest change in
+ * zslot_author: returns the transaction that wrote the newest change in
  * the slot's chain, 0 if the slot has no chain of changes.
  */
 static inline ZXid
-zpage_slot_writer(const ZPageSlot *slot)
+zslot_author(const ZPageSlot *slot)
 {
 	return zslot_locks_only(slot) ? InvalidZXid : ZSLOT_XID(slot);
 }

@@ -145,7 +145,7 @@ zrollback_note_page(Relation rel, BlockNumber block)
 	int			place;
 
 	if (RelationUsesLocalBuffers(rel))
-		return;					/* see ztemp.c */
+		return;					/* see zrollback_temp.c */
 	Assert(my.nnoted == 0 || my.noted[my.nnoted - 1].level <= level);	/* ABORT-1 */
 	/* rows are mostly changed page by page */
 	if (my.last < my.nnoted && my.noted[my.last].level == level &&

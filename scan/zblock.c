@@ -12,7 +12,7 @@
 #include "access/syncscan.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
-#include "mvcc/zvisible.h"
+#include "mvcc/zvismap.h"
 #include "scan/zscan_internal.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -179,7 +179,7 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
 	if (scan->base.rs_flags & ZC_READ_ONLY_HINT)
-		zvisible_after_read(rel, buf, scan->view, &scan->map);
+		zvismap_after_read(rel, buf, scan->view, &scan->map);
 
 	/*
 	 * As on heap, an open scan of a temporary table occupies one of the

@@ -252,7 +252,7 @@ take_version(Feeder *feeder, const ZHistoryVersion *version, BlockNumber block, 
 
 	ItemPointerSet(&tid, block, off);
 	ztts_store_copy(feeder->slot, version->row, version->len, &tid, RelationGetRelid(feeder->rel));
-	ztts_set_writer(feeder->slot, version->xid, FirstCommandId, InvalidUndoPtr);
+	ztts_set_author(feeder->slot, version->xid, FirstCommandId, InvalidUndoPtr);
 }
 
 /*
@@ -546,7 +546,7 @@ feed_settled(Feeder *feeder, Page page, BlockNumber block, OffsetNumber off, ZXi
 	ItemPointerSet(&tid, block, off);
 	ztts_store_copy(feeder->slot, row, zpage_row_length(page, lp), &tid,
 					RelationGetRelid(feeder->rel));
-	ztts_set_writer(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
+	ztts_set_author(feeder->slot, InvalidZXid, FirstCommandId, InvalidUndoPtr);
 	count_row(feeder);
 	feed(feeder, true);
 	return true;
@@ -744,7 +744,7 @@ page_is_settled(Relation rel, BlockNumber block, Page page)
 		return false;
 	zslots_copy(rel, block, page, &slots);
 	for (int i = 1; i <= slots.n; i++)
-		if (zpage_slot_writer(&slots.s[i]) >= slots.oldest)
+		if (zslot_author(&slots.s[i]) >= slots.oldest)
 			return false;
 	return true;
 }

@@ -19,7 +19,7 @@
 #include "mvcc/zhandle.h"
 #include "mvcc/zhistory.h"
 #include "mvcc/zread.h"
-#include "mvcc/zvisible.h"
+#include "mvcc/zvismap.h"
 #include "pgstat.h"
 #include "scan/zscan_internal.h"
 #include "storage/procarray.h"
@@ -208,7 +208,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (fetch->buf != before && (zc_fetch_flags(scan) & ZC_READ_ONLY_HINT) != 0)
-		zvisible_after_read(scan->rel, fetch->buf, NULL, &fetch->map);
+		zvismap_after_read(scan->rel, fetch->buf, NULL, &fetch->map);
 	fetched = fetch_version(scan->rel, fetch->buf, tid, again ? SnapshotSelf : snapshot, false,
 							slot, all_dead);
 	found = (fetched & FETCH_FOUND) != 0;
@@ -300,7 +300,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	ZSlotView	slots;
 	ZRow		row = zrow_on(rel, buf, off, &slots);
-	ZRowWriter	writer;
+	ZAuthor		author;
 	bool		moved = false;
 
 	Assert(zc_buffer_unlocked(buf));
@@ -309,11 +309,11 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
 	{
 		zslots_copy(rel, ItemPointerGetBlockNumber(tid), page, &slots);
-		zrow_writer(&row, InvalidSnapshot, &writer);
-		moved = (writer.type == ZUR_MOVE &&
-				 (writer.status == ZXID_OWN || writer.status == ZXID_COMMITTED));
+		zrow_author(&row, InvalidSnapshot, &author);
+		moved = (author.type == ZUR_MOVE &&
+				 (author.status == ZXID_OWN || author.status == ZXID_COMMITTED));
 		if (moved)
-			*forward = writer.forward;
+			*forward = author.forward;
 	}
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	return moved;
@@ -349,7 +349,7 @@ zheap_tuple_get_latest_tid(TableScanDesc sscan, ItemPointer tid)
 
 /*
  * zheap_tuple_satisfies_snapshot: See zscan.h. Answers from the version's
- * writer if that is known and suffices; else fetches the version that the
+ * author if that is known and suffices; else fetches the version that the
  * snapshot sees and compares the rows.
  */
 bool
@@ -362,15 +362,15 @@ zheap_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot, Snapshot snap
 	Assert(TTS_IS_ZHEAP(slot));
 	zscan_refuse_historic(snapshot);
 	zu_attach_database();
-	if (z->writer_known && z->xmin != InvalidZXid && z->xmin >= zu_oldest())
+	if (z->author_known && z->xmin != InvalidZXid && z->xmin >= zu_oldest())
 	{
 		/*
 		 * a foreign key's trigger checks whether its row has been changed
 		 * since
 		 */
-		if (snapshot->snapshot_type == SNAPSHOT_SELF && z->writer != InvalidUndoPtr &&
+		if (snapshot->snapshot_type == SNAPSHOT_SELF && z->author != InvalidUndoPtr &&
 			zxid_status(z->xmin) == ZXID_OWN)
-			return zany_is_newest(rel, &slot->tts_tid, z->writer);
+			return zany_is_newest(rel, &slot->tts_tid, z->author);
 		if (IsMVCCSnapshot(snapshot) && !zxid_is_ours(z->xmin) &&
 			!zxid_visible_mvcc(z->xmin, snapshot))
 			return false;

@@ -1,5 +1,5 @@
 # Undo that must be kept is read only once: a process that discards for the
-# first time takes from the extent map which transactions were settled before,
+# first time takes from the extent map which transactions were resolved before,
 # also after a crash.
 # Rules: UNDO-52.
 use strict;
@@ -45,7 +45,7 @@ is($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use() / 8192 >= ' . 
 my $old = $node->safe_psql('postgres', q(SELECT count(*), sum(v) FROM z));
 is($old, '20000|280000', 'the rows');
 
-# an aborted transaction in the middle is rolled back, and what follows is settled too
+# an aborted transaction in the middle is rolled back, and what follows is resolved too
 my $writer = $node->background_psql('postgres');
 $writer->query_safe('BEGIN');
 $writer->query_safe('UPDATE z SET v = v + 100');

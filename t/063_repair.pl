@@ -48,8 +48,8 @@ sub pending
 	return;
 }
 
-# settled NAME: ends the transactions, and checks that all is undone.
-sub settled
+# resolved NAME: ends the transactions, and checks that all is undone.
+sub resolved
 {
 	my ($name, $y) = @_;
 	sql("ROLLBACK PREPARED '$name'");
@@ -89,7 +89,7 @@ for my $case ([ 'meta', META ], [ 'map', MAP ], [ 'both', META, MAP ])
 	is(sql('SELECT * FROM zundo.repair_undo()'), '', "$name: nothing more is to be done");
 	right($name);
 	is(sql(q{SELECT * FROM zundo.check('zundo.undo_log')}), '', "$name: zundo.check finds nothing");
-	settled($name);
+	resolved($name);
 }
 
 # One copy is lost, and while sessions write.

@@ -70,7 +70,7 @@ cmp_ok(frozen(), '>', $limit, 'relfrozenxid advances when the snapshot is closed
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '42', 'the rows are there');
 sound($node, '', qw(t zundo.undo_log));
 
-# Undo of a table that was dropped: clog is kept until that undo is settled.
+# Undo of a table that was dropped: clog is kept until that undo is resolved.
 $node->safe_psql('postgres', q{
 	SET zundo.eager_rollback_pages = 0;
 	CREATE TABLE gone (id int) USING zheap;
@@ -91,7 +91,7 @@ for (1 .. 3)
 	$node->safe_psql('postgres', 'VACUUM zundo.undo_log');
 	turn();
 }
-is($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'VACUUM of the undo log settles it');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM zundo.stat_rollback'), '0', 'VACUUM of the undo log resolves it');
 $node->safe_psql('postgres', $vacuum_others);
 cmp_ok($node->safe_psql('postgres', $datfrozenxid), '>', $pending, 'and lets datfrozenxid advance');
 $old->quit;

@@ -311,7 +311,7 @@ test_slots(TestRow *t)
 	ItemPointerSet(&tid, 7, 9);
 	memcpy(borrowed, t->row, t->len);
 	ztts_store_borrowed(slot, borrowed, t->len, &tid, 4711);
-	ztts_set_writer(slot, 1000, 3, InvalidUndoPtr);
+	ztts_set_author(slot, 1000, 3, InvalidUndoPtr);
 	check_slot(t, slot);
 	ExecCopySlot(copy, slot);
 	ExecMaterializeSlot(slot);

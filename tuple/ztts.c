@@ -27,17 +27,17 @@
 /* A cleared slot keeps up to this much memory for its next row. */
 #define KEEP_BYTES	(64 * 1024)
 
-void		(*ztts_lookup_writer_hook) (ZHeapSlot *slot) = NULL;
+void		(*ztts_lookup_author_hook) (ZHeapSlot *slot) = NULL;
 TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot) = NULL;
 
-/* Resets what the slot knows of the version's writer. */
+/* Resets what the slot knows of the version's author. */
 static inline void
-forget_writer(ZHeapSlot *z)
+forget_author(ZHeapSlot *z)
 {
-	z->writer_known = false;
+	z->author_known = false;
 	z->xmin = InvalidZXid;
 	z->cmin = InvalidCommandId;
-	z->writer = InvalidUndoPtr;
+	z->author = InvalidUndoPtr;
 	z->xmax = InvalidZXid;
 	z->chain_xid = InvalidZXid;
 	z->chain = InvalidUndoPtr;
@@ -199,7 +199,7 @@ ztts_init(TupleTableSlot *slot)
 	z->scratch_size = 0;
 	z->scratch_extra = -1;
 	z->nprefix = -1;
-	forget_writer(z);
+	forget_author(z);
 }
 
 /* Frees all memory of the slot. */
@@ -224,7 +224,7 @@ ztts_clear(TupleTableSlot *slot)
 	}
 	z->row = NULL;
 	z->len = 0;
-	forget_writer(z);
+	forget_author(z);
 	slot->tts_nvalid = 0;
 	slot->tts_flags |= TTS_FLAG_EMPTY;
 	ItemPointerSetInvalid(&slot->tts_tid);
@@ -353,42 +353,42 @@ ztts_getsomeattrs(TupleTableSlot *slot, int natts)
  * holds virtual contents that no transaction has written.
  */
 static bool
-find_writer(ZHeapSlot *z)
+find_author(ZHeapSlot *z)
 {
-	if (z->writer_known)
+	if (z->author_known)
 		return true;
 	if (z->row == NULL)
 		return false;
-	if (z->chain != InvalidUndoPtr && ztts_lookup_writer_hook != NULL)
-		ztts_lookup_writer_hook(z);
-	z->writer_known = true;
+	if (z->chain != InvalidUndoPtr && ztts_lookup_author_hook != NULL)
+		ztts_lookup_author_hook(z);
+	z->author_known = true;
 	return true;
 }
 
 /*
- * Returns the value of the system column xmin. The writer must have been
+ * Returns the value of the system column xmin. The author must have been
  * looked up, or must not need that.
  */
 static TransactionId
 shown_xmin(const ZHeapSlot *z)
 {
-	Assert(z->writer_known || z->chain == InvalidUndoPtr);
+	Assert(z->author_known || z->chain == InvalidUndoPtr);
 	if (z->xmin != InvalidZXid)
 		return zxid_to_xid(z->xmin);
 	return ztts_forgotten_xmin_hook != NULL ? ztts_forgotten_xmin_hook(z) : FrozenTransactionId;
 }
 
-/* ztts_writer: See ztts.h. */
+/* ztts_author: See ztts.h. */
 bool
-ztts_writer(TupleTableSlot *slot)
+ztts_author(TupleTableSlot *slot)
 {
 	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
-	return find_writer((ZHeapSlot *) slot);
+	return find_author((ZHeapSlot *) slot);
 }
 
 /*
  * Returns tableoid and ctid of any contents; for the other system columns
- * looks up the writer, and raises ERRCODE_FEATURE_NOT_SUPPORTED if the
+ * looks up the author, and raises ERRCODE_FEATURE_NOT_SUPPORTED if the
  * contents are virtual.
  */
 static Datum
@@ -404,7 +404,7 @@ ztts_getsysattr(TupleTableSlot *slot, int attnum, bool *isnull)
 	if (attnum == SelfItemPointerAttributeNumber)
 		return PointerGetDatum(&slot->tts_tid);
 
-	if (!find_writer(z))
+	if (!find_author(z))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot retrieve a system column in this context")));
@@ -437,7 +437,7 @@ ztts_is_current_xact_tuple(TupleTableSlot *slot)
 
 	Assert(!TTS_EMPTY(slot));
 
-	if (!find_writer(z))
+	if (!find_author(z))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("don't have a storage tuple in this context")));
@@ -466,7 +466,7 @@ ztts_materialize(TupleTableSlot *slot)
 }
 
 /*
- * Copies the row's bytes with all that is known of its writer from a slot of a
+ * Copies the row's bytes with all that is known of its author from a slot of a
  * zheap table, and forms a row of the values of another slot.
  */
 static void
@@ -486,10 +486,10 @@ ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 
 	if (src != NULL)
 	{
-		dst->writer_known = src->writer_known;
+		dst->author_known = src->author_known;
 		dst->xmin = src->xmin;
 		dst->cmin = src->cmin;
-		dst->writer = src->writer;
+		dst->author = src->author;
 		dst->xmax = src->xmax;
 		dst->chain_xid = src->chain_xid;
 		dst->chain = src->chain;
@@ -501,7 +501,7 @@ ztts_copyslot(TupleTableSlot *dstslot, TupleTableSlot *srcslot)
 
 /*
  * Returns a heap tuple with the slot's values, in palloc'd memory. Its xmin
- * and cmin are those of the writer if that is known without reading undo, so
+ * and cmin are those of the author if that is known without reading undo, so
  * that trigger functions can read them.
  */
 static HeapTuple
@@ -517,7 +517,7 @@ ztts_copy_heap_tuple(TupleTableSlot *slot)
 	tuple->t_self = slot->tts_tid;
 	tuple->t_tableOid = slot->tts_tableOid;
 
-	if (z->writer_known || (z->row != NULL && z->chain == InvalidUndoPtr))
+	if (z->author_known || (z->row != NULL && z->chain == InvalidUndoPtr))
 	{
 		xmin = shown_xmin(z);
 		if (z->xmin != InvalidZXid)
@@ -562,7 +562,7 @@ const TupleTableSlotOps TTSOpsZHeap = {
 
 /*
  * ztts_store_borrowed: See ztts.h. The version counts as visible to all until
- * ztts_set_writer or ztts_set_chain is called.
+ * ztts_set_author or ztts_set_chain is called.
  */
 void
 ztts_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
@@ -573,7 +573,7 @@ ztts_store_borrowed(TupleTableSlot *slot, const char *row, uint32 len,
 	Assert(TTS_IS_ZHEAP(slot));
 	Assert(row != NULL);
 	set_row(z, row, len);
-	forget_writer(z);
+	forget_author(z);
 	slot->tts_tid = *tid;
 	slot->tts_tableOid = tableoid;
 }
@@ -587,22 +587,22 @@ ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 
 	Assert(TTS_IS_ZHEAP(slot));
 	own_copy(z, row, len);
-	forget_writer(z);
+	forget_author(z);
 	slot->tts_tid = *tid;
 	slot->tts_tableOid = tableoid;
 }
 
-/* ztts_set_writer: See ztts.h. */
+/* ztts_set_author: See ztts.h. */
 void
-ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer)
+ztts_set_author(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr author)
 {
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
 	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
-	z->writer_known = true;
+	z->author_known = true;
 	z->xmin = xmin;
 	z->cmin = cmin;
-	z->writer = writer;
+	z->author = author;
 }
 
 /* ztts_set_xmax: See ztts.h. */
@@ -620,7 +620,7 @@ ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain, RelFileNumbe
 	ZHeapSlot  *z = (ZHeapSlot *) slot;
 
 	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
-	z->writer_known = false;
+	z->author_known = false;
 	z->chain_xid = chain_xid;
 	z->chain = chain;
 	z->relnumber = relnumber;

@@ -35,14 +35,14 @@ typedef struct ZHeapSlot
 	uint8		prefix_end[ZTTS_PREFIX];	/* bytes up to the column's end */
 
 	/*
-	 * The writer of this version, for system columns. While writer_known is
+	 * The author of this version, for system columns. While author_known is
 	 * false, it can be found by following the undo chain that begins at
 	 * 'chain'.
 	 */
-	bool		writer_known;
+	bool		author_known;
 	ZXid		xmin;			/* 0 = visible to all */
 	CommandId	cmin;
-	UndoPtr		writer;			/* its undo record if xmin is not 0; Invalid =
+	UndoPtr		author;			/* its undo record if xmin is not 0; Invalid =
 								 * not known */
 	ZXid		xmax;			/* locker or replacer of the version if the
 								 * caller asked for it, else 0 */
@@ -78,7 +78,7 @@ ztts_show(TupleTableSlot *slot, const char *row, uint32 len, BlockNumber block, 
 	Assert(TTS_IS_ZHEAP(slot));
 	z->row = row;
 	z->len = len;
-	z->writer_known = (chain == InvalidUndoPtr);
+	z->author_known = (chain == InvalidUndoPtr);
 	z->xmin = InvalidZXid;
 	z->cmin = FirstCommandId;
 	z->xmax = InvalidZXid;
@@ -97,34 +97,34 @@ extern void ztts_store_copy(TupleTableSlot *slot, const char *row, uint32 len,
 							ItemPointer tid, Oid tableoid);
 
 /*
- * ztts_set_writer: notes that transaction xmin (0 = visible to all) has
- * written the version in command cmin, with the undo record 'writer'. The slot
+ * ztts_set_author: notes that transaction xmin (0 = visible to all) has
+ * written the version in command cmin, with the undo record 'author'. The slot
  * may hold virtual contents. ztts_set_xmax: sets the value of the system
- * column xmax, 0 if none. ztts_set_chain: sets the chain in which the writer
+ * column xmax, 0 if none. ztts_set_chain: sets the chain in which the author
  * is looked up when a system column is read. See ZHeapSlot. Called after a
  * store.
  */
-extern void ztts_set_writer(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr writer);
+extern void ztts_set_author(TupleTableSlot *slot, ZXid xmin, CommandId cmin, UndoPtr author);
 extern void ztts_set_xmax(TupleTableSlot *slot, ZXid xmax);
 extern void ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
 						   RelFileNumber relnumber);
 
 /*
- * ztts_writer: finds the writer if it is not known yet. Returns false if the
+ * ztts_author: finds the author if it is not known yet. Returns false if the
  * slot holds virtual contents that no transaction has written.
  */
-extern bool ztts_writer(TupleTableSlot *slot);
+extern bool ztts_author(TupleTableSlot *slot);
 
 /*
- * ztts_lookup_writer_hook: finds xmin, cmin and the writer's record of the
+ * ztts_lookup_author_hook: finds xmin, cmin and the author's record of the
  * version in the slot by its chain. Set by zundo.c to a function of mvcc/,
  * which tuple/ does not depend on.
  */
-extern void (*ztts_lookup_writer_hook) (ZHeapSlot *slot);
+extern void (*ztts_lookup_author_hook) (ZHeapSlot *slot);
 
 /*
  * ztts_forgotten_xmin_hook: returns the value of xmin for a version whose
- * writer is not known any more. Set by zundo.c to a function of mvcc/.
+ * author is not known any more. Set by zundo.c to a function of mvcc/.
  */
 extern TransactionId (*ztts_forgotten_xmin_hook) (const ZHeapSlot *slot);
 

@@ -304,7 +304,7 @@ extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
  * What a record says without its payload. An open LOCK is about all rows that a
  * page can have: offset and nrows say so.
  */
-typedef struct ZuHead
+typedef struct ZuHeader
 {
 	UndoPtr		ptr;
 	UndoPtr		prev;
@@ -316,39 +316,39 @@ typedef struct ZuHead
 	uint16		xflags;
 	uint8		type;
 	uint8		lockmode;
-} ZuHead;
+} ZuHeader;
 
-/* Returns whether it is the head of an open LOCK. */
+/* Returns whether it is the header of an open LOCK. */
 static inline bool
-zu_head_open_lock(const ZuHead *head)
+zu_header_open_lock(const ZuHeader *header)
 {
-	return head->type == ZUR_LOCK && head->nrows > 1;
+	return header->type == ZUR_LOCK && header->nrows > 1;
 }
 
-/* Sets in *head the type of rec, and which rows it is about. */
+/* Sets in *header the type of rec, and which rows it is about. */
 static inline void
-zu_head_about(ZuHead *head, const ZuRecord *rec)
+zu_header_about(ZuHeader *header, const ZuRecord *rec)
 {
 	bool		all = rec->type == ZUR_LOCK && rec->open;
 
-	head->type = (uint8) rec->type;
-	head->lockmode = rec->lockmode;
-	head->offset = all ? FirstOffsetNumber : rec->offset;
-	head->nrows = all ? ZHEAP_MAX_OFFSET : rec->nrows;
+	header->type = (uint8) rec->type;
+	header->lockmode = rec->lockmode;
+	header->offset = all ? FirstOffsetNumber : rec->offset;
+	header->nrows = all ? ZHEAP_MAX_OFFSET : rec->nrows;
 }
 
 /* At most this many records are read under one lock of an undo page. */
-#define ZU_MAX_HEADS 64
+#define ZU_MAX_HEADERS 64
 
 /*
  * Reads the headers of the record at ptr and of those before it in its chain,
  * as far as they lie on one undo page: at most max, which is at most
- * ZU_MAX_HEADS. Returns their number. That is 0 if the first record straddles
+ * ZU_MAX_HEADERS. Returns their number. That is 0 if the first record straddles
  * pages, has been discarded, or is damaged: the caller calls zu_fetch, which
  * finds out which. Takes the locks of zu_fetch.
  */
-extern int	zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber,
-						   BlockNumber expect_block, ZuHead *heads, int max);
+extern int	zu_fetch_headers(UndoPtr ptr, RelFileNumber expect_relnumber,
+							 BlockNumber expect_block, ZuHeader *headers, int max);
 
 /*
  * Passes over records of a chain that a reader does not want: from ptr on,

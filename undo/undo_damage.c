@@ -8,7 +8,7 @@
  *
  * What is unread lies behind everything that has been read. So the xids in it
  * are at least `oldest` as it was when the damage was found (`hold`): what is
- * older was settled by reading its records. They are below the xid that was
+ * older was resolved by reading its records. They are below the xid that was
  * next when the log's last owner had ended its last transaction in it
  * (`unread_end`).
  *

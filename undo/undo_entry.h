@@ -21,7 +21,7 @@ typedef struct ZuExtent
 	uint32		extent;			/* number */
 	uint32		generation;
 	uint32		logno;
-	bool		settled;		/* this and the following: as in ZuMapEntry */
+	bool		resolved;		/* this and the following: as in ZuMapEntry */
 	uint32		end;
 	ZXid		oldest_top;
 	ZXid		newest;
@@ -242,10 +242,10 @@ extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
 /*
- * Makes the summaries of n settled extents durable in the map, in WAL and on
+ * Makes the summaries of n resolved extents durable in the map, in WAL and on
  * the pages. Only by the discarder. Sorts the array.
  */
-extern void zu_mark_settled(ZuExtent *extents, int n);
+extern void zu_mark_resolved(ZuExtent *extents, int n);
 
 /* Makes oldest durable without freeing an extent. */
 extern void zu_log_oldest(ZXid oldest);
@@ -255,8 +255,8 @@ extern void zu_log_oldest(ZXid oldest);
 typedef enum ZuStep
 {
 	ZU_STEP_RECORD,
-	ZU_STEP_SETTLED,			/* the settled extent that begins at *ptr was
-								 * passed over (skip_settled) */
+	ZU_STEP_RESOLVED,			/* the resolved extent that begins at *ptr was
+								 * passed over (skip_resolved) */
 	ZU_STEP_END,				/* everything before the end position has been
 								 * read */
 	ZU_STEP_GONE,				/* the extent was discarded meanwhile */
@@ -274,8 +274,8 @@ struct ZuScan
 	UndoPtr		end;			/* insert position to stop at */
 	ZXid		topxid;			/* of the transaction to which the records
 								 * read last belong; 0 = not known */
-	bool		skip_settled;	/* passes over settled extents without reading
-								 * them */
+	bool		skip_resolved;	/* passes over resolved extents without
+								 * reading them */
 	bool		readable;		/* ends without an error where the log cannot
 								 * be read */
 	bool		owned;			/* nobody else can discard what it reads: a

@@ -229,7 +229,7 @@ zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 					  zuptr_byte(ptr) % BLCKSZ);
 }
 
-/* ---- headers of records (ZuHead) ---- */
+/* ---- headers of records (ZuHeader) ---- */
 
 /*
  * Reads the record that begins in len bytes at src. Returns false if it is not
@@ -244,29 +244,29 @@ read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber bloc
 
 /*
  * Reads, as read_record does, the record at ptr, which begins in len bytes at
- * src, and fills *head with its header. Returns false if read_record does.
+ * src, and fills *header with its header. Returns false if read_record does.
  */
 static bool
-take_head(UndoPtr ptr, const char *src, Size len, RelFileNumber relnumber, BlockNumber block,
-		  ZuHead *head)
+take_header(UndoPtr ptr, const char *src, Size len, RelFileNumber relnumber, BlockNumber block,
+			ZuHeader *header)
 {
 	ZuRecord	rec;
 
 	if (!read_record(src, len, relnumber, block, &rec))
 		return false;
-	head->ptr = ptr;
-	head->prev = rec.prev;
-	head->xid = rec.xid;
-	head->cid = rec.cid;
-	head->as_of = rec.as_of;
-	zu_head_about(head, &rec);
-	head->xflags = rec.xflags;
+	header->ptr = ptr;
+	header->prev = rec.prev;
+	header->xid = rec.xid;
+	header->cid = rec.cid;
+	header->as_of = rec.as_of;
+	zu_header_about(header, &rec);
+	header->xflags = rec.xflags;
 	return true;
 }
 
-/* Does zu_fetch_heads' work for private undo. */
+/* Does zu_fetch_headers' work for private undo. */
 static int
-temp_heads(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *heads, int max)
+temp_headers(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHeader *headers, int max)
 {
 	char		buf[ZUR_MAX_LENGTH];
 	int			n = 0;
@@ -275,16 +275,16 @@ temp_heads(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *head
 	{
 		int			len = zu_temp_gather(ptr, buf);
 
-		if (len <= 0 || !take_head(ptr, buf, len, relnumber, block, &heads[n]))
+		if (len <= 0 || !take_header(ptr, buf, len, relnumber, block, &headers[n]))
 			break;
-		ptr = heads[n++].prev;
+		ptr = headers[n++].prev;
 	}
 	return n;
 }
 
-/* Does zu_fetch_heads' work under the lock of the undo page of ptr. */
+/* Does zu_fetch_headers' work under the lock of the undo page of ptr. */
 static int
-heads_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *heads, int max)
+headers_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHeader *headers, int max)
 {
 	uint32		extent = zuptr_extent(ptr);
 	int			page = zuptr_byte(ptr) / BLCKSZ;
@@ -301,9 +301,9 @@ heads_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *h
 			int			off = (int) (ptr - first);
 
 			if (off < ZU_PAGE_DATA || off >= lower ||
-				!take_head(ptr, (char *) p + off, lower - off, relnumber, block, &heads[n]))
+				!take_header(ptr, (char *) p + off, lower - off, relnumber, block, &headers[n]))
 				break;
-			ptr = heads[n++].prev;
+			ptr = headers[n++].prev;
 		}
 	}
 	UnlockReleaseBuffer(bufno);
@@ -311,22 +311,22 @@ heads_on_page(UndoPtr ptr, RelFileNumber relnumber, BlockNumber block, ZuHead *h
 }
 
 /*
- * zu_fetch_heads: See undo.h. Reads nothing of the payloads, so that records
+ * zu_fetch_headers: See undo.h. Reads nothing of the payloads, so that records
  * of 35 bytes cost a small part of what zu_fetch costs for each.
  */
 int
-zu_fetch_heads(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
-			   ZuHead *heads, int max)
+zu_fetch_headers(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+				 ZuHeader *headers, int max)
 {
 	bool		taken;
 	int			n = 0;
 
-	Assert(zu_my.entry != NULL && ptr != InvalidUndoPtr && max <= ZU_MAX_HEADS);
+	Assert(zu_my.entry != NULL && ptr != InvalidUndoPtr && max <= ZU_MAX_HEADERS);
 	if (unlikely(zuptr_is_temp(ptr)))
-		return temp_heads(ptr, expect_relnumber, expect_block, heads, max);
+		return temp_headers(ptr, expect_relnumber, expect_block, headers, max);
 	taken = zu_fence_enter();
 	if (zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
-		n = heads_on_page(ptr, expect_relnumber, expect_block, heads, max);
+		n = headers_on_page(ptr, expect_relnumber, expect_block, headers, max);
 	zu_fence_leave(taken);
 	return n;
 }

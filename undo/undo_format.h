@@ -92,7 +92,7 @@ typedef struct ZuMapEntry
 	uint32		generation;		/* of its latest allocation, kept when freed */
 	uint16		logno;
 	uint8		state;
-	uint8		settled;		/* 1: what follows 'sequence' is valid
+	uint8		resolved;		/* 1: what follows 'sequence' is valid
 								 * (UNDO-52) */
 	uint64		sequence;		/* position among the extents of its log */
 	uint64		oldest_top;		/* oldest top-level xid of its records */

@@ -120,10 +120,10 @@ extern bool zu_is_overflow_extent(uint32 extent);
 extern bool zu_free_overflow_extent(uint32 extent, bool (*unused) (uint32 extent));
 
 /*
- * Sets the summaries of n settled extents on their common map page. The mutator
- * that zu_mark_settled and redo share.
+ * Sets the summaries of n resolved extents on their common map page. The
+ * mutator that zu_mark_resolved and redo share.
  */
-extern void zu_set_settled(Page page, const xl_undo_settled *settled, int n);
+extern void zu_set_resolved(Page page, const xl_undo_resolved *resolved, int n);
 
 /* Returns the newest transaction id before oldest, which is positive. */
 extern TransactionId zu_xid_before(ZXid oldest);

@@ -238,7 +238,7 @@ load_logs(ZuEntry *entry)
 	extents = zu_collect_extents(-1, 0, &n);
 
 	/*
-	 * xids below the durable `oldest` were settled before it was made
+	 * xids below the durable `oldest` were resolved before it was made
 	 * durable; without an extent there was no undo
 	 */
 	if (n > 0)

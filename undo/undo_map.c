@@ -86,7 +86,7 @@ zu_collect_extents(int logno, uint64 from, int *n)
 		result[*n].extent = extent;
 		result[*n].generation = map->generation;
 		result[*n].logno = map->logno;
-		result[*n].settled = map->settled != 0;
+		result[*n].resolved = map->resolved != 0;
 		result[*n].end = map->end;
 		result[*n].oldest_top = map->oldest_top;
 		result[*n].newest = map->newest;

@@ -319,7 +319,7 @@ take_extent(ZuExtent *e, bool grows, uint8 state)
 	entry->generation = e->generation;
 	entry->logno = (uint16) e->logno;
 	entry->state = state;
-	entry->settled = 0;
+	entry->resolved = 0;
 	entry->sequence = e->sequence;
 	entry->oldest_top = entry->newest = 0;
 	entry->end = 0;
@@ -458,23 +458,23 @@ zu_alloc_overflow_extent(void)
 	return e.extent;
 }
 
-/* ---- settled extents ---- */
+/* ---- resolved extents ---- */
 
 /*
- * zu_mark_settled: See undo_entry.h. Writes one WAL record MAP for all extents
+ * zu_mark_resolved: See undo_entry.h. Writes one WAL record MAP for all extents
  * of a group.
  */
 void
-zu_mark_settled(ZuExtent *extents, int n)
+zu_mark_resolved(ZuExtent *extents, int n)
 {
-	xl_undo_settled data[ZU_GROUP_EXTENTS];
+	xl_undo_resolved data[ZU_GROUP_EXTENTS];
 
 	Assert(pg_atomic_read_u32(&zu_my.entry->discarder) == (uint32) MyProcPid);
 	qsort(extents, n, sizeof(ZuExtent), compare_by_number);
 	for (int i = 0; i < n;)
 	{
 		uint32		group = extents[i].extent / ZU_GROUP_EXTENTS;
-		xl_undo_map xlrec = {.flags = ZWAL_MAP_SETTLED};
+		xl_undo_map xlrec = {.flags = ZWAL_MAP_RESOLVED};
 		int			same = 0;
 		ZuTwins		map;
 		XLogRecPtr	recptr;
@@ -488,11 +488,11 @@ zu_mark_settled(ZuExtent *extents, int n)
 		}
 		zu_twins_lock(&map, zu_map_block(extents[i].extent));
 		START_CRIT_SECTION();
-		zu_set_settled(zu_twins_page(&map), data, same);
+		zu_set_resolved(zu_twins_page(&map), data, same);
 		zu_twins_changed(&map);
 		XLogBeginInsert();
 		XLogRegisterData((char *) &xlrec, SizeOfUndoMap);
-		XLogRegisterData((char *) data, same * sizeof(xl_undo_settled));
+		XLogRegisterData((char *) data, same * sizeof(xl_undo_resolved));
 		zu_twins_register(&map, 0, 0);
 		recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_UNDO_MAP);
 		zu_twins_set_lsn(&map, recptr);
@@ -503,23 +503,23 @@ zu_mark_settled(ZuExtent *extents, int n)
 }
 
 /*
- * zu_set_settled: See undo_internal.h. The extents are of one group, whose map
+ * zu_set_resolved: See undo_internal.h. The extents are of one group, whose map
  * page the caller has locked.
  */
 void
-zu_set_settled(Page page, const xl_undo_settled *settled, int n)
+zu_set_resolved(Page page, const xl_undo_resolved *resolved, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		ZuMapEntry *map = zu_map_entry(page, settled[i].extent);
+		ZuMapEntry *map = zu_map_entry(page, resolved[i].extent);
 
 		/* storage may have lost a write of the page that replay finds */
 		Assert(InRecovery || map->state == ZU_EXTENT_LOG);
-		Assert(settled[i].end <= ZU_EXTENT_END);
-		map->settled = 1;
-		map->oldest_top = settled[i].oldest_top;
-		map->newest = settled[i].newest;
-		map->end = settled[i].end;
+		Assert(resolved[i].end <= ZU_EXTENT_END);
+		map->resolved = 1;
+		map->oldest_top = resolved[i].oldest_top;
+		map->newest = resolved[i].newest;
+		map->end = resolved[i].end;
 	}
 }
 

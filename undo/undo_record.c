@@ -128,7 +128,7 @@ has_payload(ZuRecordType type)
 }
 
 int
-zlocks_first_mode(const ZuRecord *rec)
+zlockers_first_mode(const ZuRecord *rec)
 {
 	ZLockEntry	entry;
 

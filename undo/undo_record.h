@@ -165,7 +165,7 @@ zrecord_row_gone(const ZuRecord *rec)
 
 /*
  * One lock in a LOCKS record: bits 0-47 xid of the locker, 48-56 offset, 57-58
- * LockTupleMode, 59 ZLOCK_SURE: the lock is valid even if the writer of the
+ * LockTupleMode, 59 ZLOCK_SURE: the lock is valid even if the author of the
  * record aborts.
  */
 typedef uint64 ZLockEntry;
@@ -186,7 +186,7 @@ zlock_entry(ZXid xid, OffsetNumber off, int mode)
  * Returns the mode of the first lock in a LOCKS record; where a lock was added,
  * that is the new one.
  */
-extern int	zlocks_first_mode(const ZuRecord *rec);
+extern int	zlockers_first_mode(const ZuRecord *rec);
 
 /* Largest number of entries in one LOCKS record. */
 #define ZLOCK_MAX_ENTRIES 900

@@ -50,22 +50,22 @@ grow_in_redo(RelFileLocator locator, uint32 nextents)
 }
 
 /*
- * Replays the summaries of settled extents, which follow the record's fixed
+ * Replays the summaries of resolved extents, which follow the record's fixed
  * part.
  */
 static void
-redo_settled(XLogReaderState *record)
+redo_resolved(XLogReaderState *record)
 {
-	xl_undo_settled settled[ZU_GROUP_EXTENTS];
+	xl_undo_resolved resolved[ZU_GROUP_EXTENTS];
 	Size		len = XLogRecGetDataLen(record) - SizeOfUndoMap;
 	ZuTwins		map;
 
-	if (len > sizeof(settled) || len % sizeof(xl_undo_settled) != 0)
-		elog(PANIC, "malformed WAL record of settled extents");
-	memcpy(settled, XLogRecGetData(record) + SizeOfUndoMap, len);
+	if (len > sizeof(resolved) || len % sizeof(xl_undo_resolved) != 0)
+		elog(PANIC, "malformed WAL record of resolved extents");
+	memcpy(resolved, XLogRecGetData(record) + SizeOfUndoMap, len);
 	if (zu_twins_redo(&map, record, 0))
 	{
-		zu_set_settled(zu_twins_page(&map), settled, (int) (len / sizeof(xl_undo_settled)));
+		zu_set_resolved(zu_twins_page(&map), resolved, (int) (len / sizeof(xl_undo_resolved)));
 		zu_twins_redone(&map, record);
 	}
 	zu_twins_unlock(&map);
@@ -86,9 +86,9 @@ zu_redo_map(XLogReaderState *record)
 	bool		apply = true;
 
 	memcpy(&xlrec, need_data(record, SizeOfUndoMap), SizeOfUndoMap);
-	if (xlrec.flags & ZWAL_MAP_SETTLED)
+	if (xlrec.flags & ZWAL_MAP_RESOLVED)
 	{
-		redo_settled(record);
+		redo_resolved(record);
 		return;
 	}
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
@@ -106,7 +106,7 @@ zu_redo_map(XLogReaderState *record)
 		entry->generation = xlrec.generation;
 		entry->logno = (uint16) xlrec.logno;
 		entry->state = (xlrec.flags & ZWAL_MAP_OVERFLOW) ? ZU_EXTENT_OVERFLOW : ZU_EXTENT_LOG;
-		entry->settled = 0;
+		entry->resolved = 0;
 		entry->sequence = xlrec.sequence;
 		entry->oldest_top = entry->newest = 0;
 		entry->end = 0;

@@ -30,7 +30,7 @@
 /* ---- the parser ---- */
 
 /*
- * zu_scan_init: See undo_entry.h. The flags owned, skip_settled and readable
+ * zu_scan_init: See undo_entry.h. The flags owned, skip_resolved and readable
  * are false; the caller sets those that it needs.
  */
 void
@@ -46,7 +46,7 @@ zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 	scan->end = end;
 	scan->topxid = InvalidZXid;
 	scan->owned = false;
-	scan->skip_settled = false;
+	scan->skip_resolved = false;
 	scan->readable = false;
 	scan->loaded_index = -1;
 	scan->loaded_page = -1;
@@ -152,7 +152,7 @@ broken(ZuScan *scan)
 static inline bool
 is_skipped(const ZuScan *scan, int index)
 {
-	return scan->skip_settled && scan->extents[index].settled;
+	return scan->skip_resolved && scan->extents[index].resolved;
 }
 
 /*
@@ -170,7 +170,7 @@ enter_extent(ZuScan *scan, int index)
 }
 
 /*
- * Moves the scan from the first byte of a settled extent to the end of its
+ * Moves the scan from the first byte of a resolved extent to the end of its
  * data.
  */
 static void
@@ -200,8 +200,8 @@ next_extent(ZuScan *scan)
 		CHECK_FOR_INTERRUPTS();
 
 		/*
-		 * for two settled neighbours the map says that the log continued from
-		 * one in the other
+		 * for two resolved neighbours the map says that the log continued
+		 * from one in the other
 		 */
 		if (i == scan->current + 1 && is_skipped(scan, scan->current) && is_skipped(scan, i) &&
 			scan->extents[i].sequence == scan->extents[scan->current].sequence + 1)
@@ -341,7 +341,7 @@ zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 		{
 			*ptr = zu_scan_position(scan);
 			skip_extent(scan);
-			return ZU_STEP_SETTLED;
+			return ZU_STEP_RESOLVED;
 		}
 		if (!(is_skipped(scan, scan->current) && zu_byte_at(scan->page, scan->off) >= e->end) &&
 			load_page(scan, scan->current, scan->page) &&

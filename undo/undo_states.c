@@ -141,8 +141,8 @@ zu_scan_next(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr)
 			if (scan->owned)
 				report_place(zu_scan_position(scan));
 			break;
-		case ZU_STEP_SETTLED:
-			Assert(false);		/* only with skip_settled */
+		case ZU_STEP_RESOLVED:
+			Assert(false);		/* only with skip_resolved */
 			break;
 		case ZU_STEP_END:
 			break;

@@ -441,7 +441,7 @@ zu_temp_files(int *n)
 }
 
 void
-zu_temp_settled(void)
+zu_temp_resolved(void)
 {
 	Assert(my.pending);
 	discard_all();

@@ -28,7 +28,7 @@ extern void zu_temp_reserve(Relation rel, Size bytes);
 
 /*
  * Returns for pages of temporary tables what zu_oldest() returns for others:
- * transactions before it are settled there.
+ * transactions before it are resolved there.
  */
 extern ZXid zu_temp_oldest(void);
 
@@ -58,7 +58,7 @@ extern bool zu_temp_next(uint64 *pos, ZuRecord *rec, char *buf);
 extern const ZuTempFile *zu_temp_files(int *n);
 
 /* Gives the pending undo back, after all of it has been undone on its pages. */
-extern void zu_temp_settled(void);
+extern void zu_temp_resolved(void);
 
 /*
  * zu_temp_at_xact_end: gives the undo of the transaction back, or keeps what

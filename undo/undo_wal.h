@@ -14,15 +14,15 @@
  *	blocks 0, 1: both twins of the extent map page that has the entry;
  *		WILL_INIT with ZWAL_MAP_NEW_GROUP
  *	blocks 2, 3: both twins of the meta page, only with ZWAL_MAP_GROWS
- *	data: xl_undo_map. With ZWAL_MAP_SETTLED only its flags are used, and an
- *		xl_undo_settled follows for each extent.
+ *	data: xl_undo_map. With ZWAL_MAP_RESOLVED only its flags are used, and an
+ *		xl_undo_resolved follows for each extent.
  *----------
  */
 #define ZWAL_MAP_GROWS	1		/* the number of extents grew */
 #define ZWAL_MAP_NEW_GROUP 2	/* first extent of a group */
 #define ZWAL_MAP_OVERFLOW 4		/* the extent is for slot overflow pages, not
 								 * for a log */
-#define ZWAL_MAP_SETTLED 8		/* extents of one group get their summaries */
+#define ZWAL_MAP_RESOLVED 8		/* extents of one group get their summaries */
 
 typedef struct xl_undo_map
 {
@@ -38,14 +38,14 @@ typedef struct xl_undo_map
 
 #define SizeOfUndoMap (offsetof(xl_undo_map, flags) + 1)
 
-/* The summary of one settled extent; fields of its map entry. */
-typedef struct xl_undo_settled
+/* The summary of one resolved extent; fields of its map entry. */
+typedef struct xl_undo_resolved
 {
 	uint64		oldest_top;
 	uint64		newest;
 	uint32		extent;
 	uint32		end;
-} xl_undo_settled;
+} xl_undo_resolved;
 
 /*----------
  * ZWAL_UNDO_DISCARD

@@ -8,7 +8,7 @@
  * Undo records name the file of their table, so the undo of the old file is of
  * no use for the new one. Instead every version that an older snapshot may see
  * becomes a row of its own in the new table. Rules:
- *	CLUSTER-1	A version whose writer is before `oldest` is written as visible
+ *	CLUSTER-1	A version whose author is before `oldest` is written as visible
  *		to all: its header names no slot. Not asserted: that test alone decides
  *		whether the header names a slot.
  *	CLUSTER-2	A version by a later, committed transaction X gets an undo
@@ -112,7 +112,7 @@ typedef struct Version
 {
 	TransactionId created;		/* FrozenTransactionId: visible to all */
 	TransactionId deleted;		/* Invalid: the newest one, and live */
-	CommandId	created_cid;	/* if the writer is us */
+	CommandId	created_cid;	/* if the author is us */
 	CommandId	deleted_cid;
 	bool		replaced;		/* the row has a newer version (CLUSTER-6) */
 } Version;
@@ -293,20 +293,20 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 	deleted = (result == ZHISTORY_VERSION && was_deleted(rewrite, &v));
 	for (; result == ZHISTORY_VERSION; result = zhistory_next(rewrite->history, &v))
 	{
-		TransactionId writer = FrozenTransactionId;
+		TransactionId author = FrozenTransactionId;
 		CommandId	cid = FirstCommandId;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!v.settled)
-			writer = v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
-		if (writer == rewrite->own)
+			author = v.status == ZXID_OWN ? rewrite->own : zxid_to_xid(v.xid);
+		if (author == rewrite->own)
 			cid = zhistory_record(rewrite->history)->cid;
 		/* CLUSTER-4 */
-		if (v.live && (rewrite->keep_own || !(writer == rewrite->own && newer == rewrite->own)))
+		if (v.live && (rewrite->keep_own || !(author == rewrite->own && newer == rewrite->own)))
 		{
 			if (n == size)
 				g = repalloc(g, (size *= 2) * sizeof(Gathered));
-			g[n].version.created = writer;
+			g[n].version.created = author;
 			g[n].version.deleted = newer;
 			g[n].version.created_cid = cid;
 			g[n].version.deleted_cid = newer_cid;
@@ -316,7 +316,7 @@ gather_versions(Rewrite *rewrite, OffsetNumber off, Gathered **list, bool *live)
 			g[n].row = palloc(v.len);
 			memcpy(g[n++].row, v.row, v.len);
 		}
-		newer = writer;
+		newer = author;
 		newer_cid = cid;
 		/* CLUSTER-3 */
 		if (v.settled || (newer != rewrite->own && TransactionIdPrecedes(newer, rewrite->horizon)))

@@ -141,7 +141,7 @@ typedef struct OldRecord
 } OldRecord;
 
 /*
- * Returns a palloc'd copy of rec, whose writer has this status, for the file
+ * Returns a palloc'd copy of rec, whose author has this status, for the file
  * relnumber. newer has the later changes of the row. Raises an internal error
  * if the record cannot be read.
  */
@@ -209,7 +209,7 @@ old_records(ZHistory *history, RelFileNumber relnumber, OffsetNumber off, bool *
 /*
  * Writes undo records for the changes of one row, oldest first, on top of
  * head. Returns the new head and sets *xid. The version before each change has
- * its writer in the same chain (slot 1), except for the oldest one, which is
+ * its author in the same chain (slot 1), except for the oldest one, which is
  * visible to all.
  */
 static UndoPtr

@@ -17,7 +17,7 @@
 #include "common/compat.h"
 #include "dml/zdml.h"
 #include "mvcc/zvis.h"
-#include "mvcc/zvisible.h"
+#include "mvcc/zvismap.h"
 #include "storage/bufmgr.h"
 #include "undo/undo.h"
 #include "utils/memutils.h"
@@ -407,7 +407,7 @@ zstale_clear(ZStale *stale, BufferAccessStrategy strategy, Buffer *map)
 		if (PageGetLSN(page) == b->lsn && zpage_is_valid(page))
 		{
 			zheap_clear_stale(stale->rel, buf, offsets, n);
-			zvisible_mark(stale->rel, buf, *map);
+			zvismap_mark(stale->rel, buf, *map);
 		}
 		UnlockReleaseBuffer(buf);
 	}

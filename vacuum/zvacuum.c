@@ -48,7 +48,7 @@
 #include "dml/zdml.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
-#include "mvcc/zvisible.h"
+#include "mvcc/zvismap.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "postmaster/autovacuum.h"
@@ -249,7 +249,7 @@ free_block_items(BlockNumber block, const OffsetNumber *noted, int nnoted, void 
 		if (noted[i] <= PageGetMaxOffsetNumber(page) && ItemIdIsDead(PageGetItemId(page, noted[i])))
 			offsets[n++] = noted[i];
 	n = zheap_make_unused(vac->rel, buf, offsets, n);
-	zvisible_mark(vac->rel, buf, vac->map);
+	zvismap_mark(vac->rel, buf, vac->map);
 	if (!page_is_empty(page))
 		vac->last_used = Max(vac->last_used, block + 1);
 	space = page_free_space(page);
@@ -495,7 +495,7 @@ vacuum_block(ZVacuum *vac, BlockNumber block)
 		vac->removed += used - used_items(page);
 		look_at_items(vac, buf, block);
 		noted = zdead_count(vac->dead) > before;
-		zvisible_mark(vac->rel, buf, vac->map);
+		zvismap_mark(vac->rel, buf, vac->map);
 		if (vac->clean_indexes && zstale_note(vac->stale, buf))
 			vac->stale_blocks++;
 	}
@@ -711,7 +711,7 @@ frozen_xid(Relation rel)
 
 	/*
 	 * The undo of a temporary table has been discarded by now, so the status
-	 * of its writers is not needed any more.
+	 * of its authors is not needed any more.
 	 */
 	if (RelationUsesLocalBuffers(rel))
 		return zu_temp_pending() ? InvalidTransactionId : GetOldestNonRemovableTransactionId(rel);

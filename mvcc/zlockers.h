@@ -1,9 +1,9 @@
 /*
- * mvcc/zlocks.h - reading row locks: the lists of common lock slots, and all
+ * mvcc/zlockers.h - reading row locks: the lists of common lock slots, and all
  * locks and changes that hold the rows of a page.
  */
-#ifndef ZUNDO_ZLOCKS_H
-#define ZUNDO_ZLOCKS_H
+#ifndef ZUNDO_ZLOCKERS_H
+#define ZUNDO_ZLOCKERS_H
 
 #include "common/zundo.h"
 #include "mvcc/zchain.h"
@@ -19,7 +19,7 @@ typedef struct ZLockScan
 	const char *entries;		/* of the record read last */
 	int			n;
 	int			i;
-	bool		writer_aborted;
+	bool		author_aborted;
 	int			nrecords;
 	char		buf[ZUR_MAX_LENGTH];
 } ZLockScan;

@@ -1,5 +1,5 @@
 /*
- * mvcc/zvisible.c - the visibility map of a table, for index-only scans.
+ * mvcc/zvismap.c - the visibility map of a table, for index-only scans.
  *
  * A set bit says that every row of the page is live and visible to all, so
  * that an index entry's TID needs no visit of the table. The map is the
@@ -17,7 +17,7 @@
 #include "change/zwal.h"
 #include "miscadmin.h"
 #include "mvcc/ztrail.h"
-#include "mvcc/zvisible.h"
+#include "mvcc/zvismap.h"
 #include "page/zvmap.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
@@ -74,11 +74,11 @@ log_visibility(Buffer buf, Buffer map, uint8 what)
 }
 
 /*
- * zvisible_clear: See zvisible.h. Looks at the page's own flag, which is
+ * zvismap_clear: See zvismap.h. Looks at the page's own flag, which is
  * cheap, and touches the map only if the flag is set.
  */
 void
-zvisible_clear(Relation rel, Buffer buf)
+zvismap_clear(Relation rel, Buffer buf)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
@@ -113,17 +113,17 @@ static bool
 changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid oldest)
 {
 	char		bytes[ZUR_MAX_LENGTH];
-	ZHeads		heads;
+	ZHeaders	headers;
 	ZChain		chain;
 	ZuRecord	rec;
 
-	if (zpage_slot_writer(slot) < oldest)
+	if (zslot_author(slot) < oldest)
 		return !(zslot_xid(slot) & ZXID_LOST);
 	zchain_begin_locked(&chain, rel->rd_locator.relNumber, block, slot, oldest, bytes);
-	zheads_start(&heads);
+	zheaders_start(&headers);
 	for (int n = 0; n < MAX_LOCKS_READ; n++)
 	{
-		ZChainStep	step = zheads_next(&chain, &heads, &rec);
+		ZChainStep	step = zheaders_next(&chain, &headers, &rec);
 
 		if (step == ZCHAIN_END || step == ZCHAIN_SETTLED)
 			return true;
@@ -183,7 +183,7 @@ set_visible(Relation rel, Buffer buf, Buffer map)
 }
 
 void
-zvisible_mark(Relation rel, Buffer buf, Buffer map)
+zvismap_mark(Relation rel, Buffer buf, Buffer map)
 {
 	Page		page = BufferGetPage(buf);
 
@@ -216,7 +216,7 @@ looks_visible(ZPageView *view)
 	if (view->dead_rows > 0)
 		return false;
 	for (int i = 1; i <= view->slots.n; i++)
-		if (zpage_slot_writer(&view->slots.s[i]) >= view->slots.oldest)
+		if (zslot_author(&view->slots.s[i]) >= view->slots.oldest)
 			return false;
 	return view->read != NULL || zpage_stale_keys(view->page.data, NULL) == 0;
 }
@@ -248,20 +248,20 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 	if (!zpage_rows_ok(page) || !is_full(rel, page) || !may_write_image(rel, buf))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
-		if (zpage_slot_writer(zpage_slot(page, i)) >= oldest)
+		if (zslot_author(zpage_slot(page, i)) >= oldest)
 			return false;
 	return shows_all(rel, BufferGetBlockNumber(buf), page) && set_visible(rel, buf, map);
 }
 
 /*
- * zvisible_after_read: See zvisible.h. Looks at the page first without its
+ * zvismap_after_read: See zvismap.h. Looks at the page first without its
  * lock: if what it sees is out of date, the page is locked in vain, or the bit
  * is left to the next reader. Gives up if the page is locked by another
  * process. If the bit has been set, enters the page's free space in the free
  * space map, since VACUUM may skip the page from now on.
  */
 void
-zvisible_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)
+zvismap_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);

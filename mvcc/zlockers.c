@@ -1,5 +1,5 @@
 /*
- * mvcc/zlocks.c - reading row locks: the lists of common lock slots, and all
+ * mvcc/zlockers.c - reading row locks: the lists of common lock slots, and all
  * locks and changes that hold the rows of a page.
  *
  * A common lock slot points to a list of locks, which dml/zlocklist.c writes.
@@ -11,13 +11,13 @@
  */
 #include "postgres.h"
 
-#include "mvcc/zlocks.h"
+#include "mvcc/zlockers.h"
 #include "mvcc/ztrail.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
 /*
- * zlocklist_begin: See zlocks.h. Begins at the slot's first record. If the
+ * zlocklist_begin: See zlockers.h. Begins at the slot's first record. If the
  * owner is before `oldest`, all lockers that the list names have ended: then
  * the list is empty.
  */
@@ -28,7 +28,7 @@ zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumb
 	scan->off = off;
 	scan->oldest = oldest;
 	scan->n = scan->i = scan->nrecords = 0;
-	scan->writer_aborted = false;
+	scan->author_aborted = false;
 	zchain_begin_at(&scan->chain, relnumber, block, ZSLOT_XID(slot) >= oldest ? slot->ptr
 					: InvalidUndoPtr, InvalidZXid, scan->buf);
 }
@@ -53,7 +53,7 @@ next_record(ZLockScan *scan)
 				 errmsg("undo record %X/%X of block %u of relation file %u is not a list of locks",
 						(uint32) (scan->chain.here >> 32), (uint32) scan->chain.here,
 						scan->chain.block, scan->chain.relnumber)));
-	scan->writer_aborted = (zxid_status_at(rec.xid, scan->oldest) == ZXID_ABORTED);
+	scan->author_aborted = (zxid_status_at(rec.xid, scan->oldest) == ZXID_ABORTED);
 	scan->entries = rec.payload;
 	scan->n = rec.payload_len / sizeof(ZLockEntry);
 	scan->i = 0;
@@ -62,8 +62,8 @@ next_record(ZLockScan *scan)
 }
 
 /*
- * zlocklist_next: See zlocks.h. Passes over locks of transactions that have
- * ended. If the writer of a record has aborted, only those of its entries are
+ * zlocklist_next: See zlockers.h. Passes over locks of transactions that have
+ * ended. If the author of a record has aborted, only those of its entries are
  * valid that were copied from an older list (ZLOCK_SURE).
  */
 bool
@@ -75,7 +75,7 @@ zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
 		{
 			memcpy(entry, scan->entries + scan->i++ * sizeof(ZLockEntry), sizeof(ZLockEntry));
 			if ((scan->off != InvalidOffsetNumber && ZLOCK_OFFSET(*entry) != scan->off) ||
-				(scan->writer_aborted && (*entry & ZLOCK_SURE) == 0))
+				(scan->author_aborted && (*entry & ZLOCK_SURE) == 0))
 				continue;
 			*status = zxid_status_at(ZLOCK_XID(*entry), scan->oldest);
 			if (*status == ZXID_OWN || *status == ZXID_IN_PROGRESS)
@@ -172,14 +172,14 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 				 RelFileNumber relnumber, BlockNumber block)
 {
 	char		buf[ZUR_MAX_LENGTH];
-	ZHeads		heads;
+	ZHeaders	headers;
 	ZChain		chain;
 	ZuRecord	rec;
 
 	Assert(!zslot_locks_only(slot) && slot->ptr != InvalidUndoPtr);
 	zchain_begin_at(&chain, relnumber, block, slot->ptr, oldest, buf);
-	zheads_start(&heads);
-	while (zheads_next(&chain, &heads, &rec) == ZCHAIN_RECORD)
+	zheaders_start(&headers);
+	while (zheaders_next(&chain, &headers, &rec) == ZCHAIN_RECORD)
 	{
 		ZXidStatus	status = zxid_status_at(rec.xid, oldest);
 
@@ -232,7 +232,7 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 }
 
 /*
- * zpage_locked_items: See zlocks.h. Collects all that hold rows of the page,
+ * zpage_locked_items: See zlockers.h. Collects all that hold rows of the page,
  * by slots on the overflow page too, and uses the locks only, not the changes.
  */
 void
@@ -273,19 +273,19 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 	{
 		ItemId		lp = PageGetItemId(page, off);
 		ZRow		row = {rel, block, off, page, slots};
-		ZRowWriter	writer;
+		ZAuthor		author;
 
 		present[off] = ItemIdIsNormal(lp) && zpage_item_ok(page, off);
 		if (!present[off] || ZH_STATE(zheader_get(zpage_row(page, lp))) != ZSTATE_MOVED)
 			continue;
-		zrow_writer(&row, InvalidSnapshot, &writer);
-		present[off] = at_work(writer.status) || writer.status == ZXID_ABORTED;
+		zrow_author(&row, InvalidSnapshot, &author);
+		present[off] = at_work(author.status) || author.status == ZXID_ABORTED;
 	}
 	pfree(slots);
 }
 
 /*
- * zpage_holders: See zlocks.h. Collects the holders by all slots, then drops
+ * zpage_holders: See zlockers.h. Collects the holders by all slots, then drops
  * those whose row was not on the page when the slots were copied.
  */
 ZHolder *

@@ -1,36 +1,36 @@
 /*
- * mvcc/zvisible.h - the visibility map of a table (VMAP-1 to VMAP-5 in
+ * mvcc/zvismap.h - the visibility map of a table (VMAP-1 to VMAP-5 in
  * dml/README.md).
  */
-#ifndef ZUNDO_ZVISIBLE_H
-#define ZUNDO_ZVISIBLE_H
+#ifndef ZUNDO_ZVISMAP_H
+#define ZUNDO_ZVISMAP_H
 
 #include "mvcc/zpageview.h"
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
 
 /*
- * zvisible_clear: clears the flag and the visibility map's bit of buf's page,
+ * zvismap_clear: clears the flag and the visibility map's bit of buf's page,
  * which is exclusively locked, before a change of what is visible on it
  * (VMAP-2); WAL-logged.
  */
-extern void zvisible_clear(Relation rel, Buffer buf);
+extern void zvismap_clear(Relation rel, Buffer buf);
 
 /*
- * zvisible_mark: sets the bit of buf's page, which is exclusively locked, in
+ * zvismap_mark: sets the bit of buf's page, which is exclusively locked, in
  * the visibility map if VMAP-1 allows it; WAL-logged. map is the map's page,
  * pinned by visibilitymap_pin. For VACUUM.
  */
-extern void zvisible_mark(Relation rel, Buffer buf, Buffer map);
+extern void zvismap_mark(Relation rel, Buffer buf, Buffer map);
 
 /*
- * zvisible_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow
+ * zvismap_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow
  * it; WAL-logged. Called when a scan of a statement that does not change the
  * table has read the page, which is pinned and not locked. view is the scan's
  * copy of the page, or NULL if there is none. *map is a pinned page of the map
  * or InvalidBuffer, and may be replaced by another page; the caller releases
  * it after its last call.
  */
-extern void zvisible_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map);
+extern void zvismap_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * page/zprune.c - removing rows from a table page and closing the gaps.
+ * page/zpage_prune.c - removing rows from a table page and closing the gaps.
  *
  * Owns the transitions of line pointers towards LP_UNUSED, except that
  * zpage_undo makes the rows of an undone insertion LP_DEAD, and the only code

@@ -1,13 +1,13 @@
 /*
- * discard/settle.c - which transactions have ended, and undoing aborted ones.
+ * discard/resolve.c - which transactions have ended, and undoing aborted ones.
  *
  * Called by pass.c for each log that has been parsed.
  *
  * Locks: none of its own; see zrollback_xact.c. Crash points: none.
  *
  * Invariant
- *	UNDO-52	an extent is marked as settled in the map only if each of its
- *		records is of a settled transaction, with hold < H, and no record was
+ *	UNDO-52	an extent is marked as resolved in the map only if each of its
+ *		records is of a resolved transaction, with hold < H, and no record was
  *		discarded before: then the extent's summary is all that the discard
  *		pass needs, after a restart too. Not asserted: it would take the
  *		reading of the whole extent; t/052_kept_undo compares with a restart.
@@ -22,7 +22,7 @@
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 
-/* Settled neighbours are merged if they span at most this many bytes. */
+/* Resolved neighbours are merged if they span at most this many bytes. */
 #define MERGE_BYTES			(64 * 1024)
 /* ZU_UNDO_SMALL undoes aborted transactions of at most this many records. */
 #define SMALL_ABORT_RECORDS 10000
@@ -30,7 +30,7 @@
 /*
  * Returns whether p's top-level transaction or one of its subtransactions has
  * aborted. The top-level transaction has ended. Xids below `oldest` are
- * settled and not looked up. Commits found here are noted in shared memory, so
+ * resolved and not looked up. Commits found here are noted in shared memory, so
  * that readers need not read clog for them (VIS-9).
  */
 static bool
@@ -48,13 +48,13 @@ has_aborted(const Pending *p, ZXid oldest)
 
 /*
  * Returns p's ZuAbort, which is made on the first call and stays until p is
- * settled. Brings its counts up to date, since p may have been parsed further;
+ * resolved. Brings its counts up to date, since p may have been parsed further;
  * then the records have to be read again.
  */
 static ZuAbort *
 abort_of(const Pass *pass, Pending *p, uint32 logno)
 {
-	Assert(!p->settled);
+	Assert(!p->resolved);
 	if (p->abort == NULL)
 	{
 		p->abort = MemoryContextAllocZero(pass->mine->context, sizeof(ZuAbort));
@@ -83,15 +83,15 @@ undo_abort(const Pass *pass, ZuAbort *abort)
 }
 
 /*
- * Settles p if its transaction has ended and, as far as it has aborted, is
+ * Resolves p if its transaction has ended and, as far as it has aborted, is
  * undone on every page.
  */
 static void
-settle(const Pass *pass, Pending *p, uint32 logno)
+resolve(const Pass *pass, Pending *p, uint32 logno)
 {
 	ZXid		oldest = pg_atomic_read_u64(&pass->entry->oldest);
 
-	Assert(!p->settled);
+	Assert(!p->resolved);
 
 	/*
 	 * Test this before has_aborted reads clog: a transaction is marked there
@@ -114,39 +114,39 @@ settle(const Pass *pass, Pending *p, uint32 logno)
 			zu_note_resolved(pass->mine->resolved, p->xids[i], logno, pass->mine->context);
 	}
 	zqueue_free_details(p);
-	p->settled = true;
+	p->resolved = true;
 }
 
 /*
- * Returns whether two settled neighbours are small and in one extent, so that
+ * Returns whether two resolved neighbours are small and in one extent, so that
  * they may become one item. An item that counts for `oldest` although it is
- * settled (UNDO-18) stays alone as long as it counts: merged, it would count
+ * resolved (UNDO-18) stays alone as long as it counts: merged, it would count
  * with the lowest xid of its neighbours.
  */
 static bool
 mergeable(const Pending *a, const Pending *b, ZXid horizon)
 {
-	return a->settled && b->settled && a->first.sequence == b->end.sequence &&
+	return a->resolved && b->resolved && a->first.sequence == b->end.sequence &&
 		a->hold < horizon && b->hold < horizon &&
 		zuptr_byte(b->end.ptr) - zuptr_byte(a->first.ptr) <= MERGE_BYTES;
 }
 
 /*
- * zsettle_queue: See discard_internal.h. Merging keeps a queue short while an
+ * zresolve_queue: See discard_internal.h. Merging keeps a queue short while an
  * old snapshot retains the undo of many small transactions.
  */
 void
-zsettle_queue(const Pass *pass, LogQueue *q)
+zresolve_queue(const Pass *pass, LogQueue *q)
 {
 	int			out = q->head;
 
 	Assert(pg_atomic_read_u32(&pass->entry->discarder) == (uint32) MyProcPid);
 	for (int i = q->head; i < q->tail; i++)
 	{
-		if (!q->items[i].settled)
+		if (!q->items[i].resolved)
 		{
 			CHECK_FOR_INTERRUPTS();
-			settle(pass, &q->items[i], q->logno);
+			resolve(pass, &q->items[i], q->logno);
 		}
 	}
 	for (int i = q->head + 1; i < q->tail; i++)
@@ -171,19 +171,19 @@ zsettle_queue(const Pass *pass, LogQueue *q)
 }
 
 /*
- * zsettle_mark_extents: See discard_internal.h. Another process that discards
+ * zresolve_mark_extents: See discard_internal.h. Another process that discards
  * need not read these extents then. Leaves out the extent in which the discard
  * pointer lies, since its summary would not cover the records that were
  * discarded.
  */
 void
-zsettle_mark_extents(const Pass *pass, LogQueue *q)
+zresolve_mark_extents(const Pass *pass, LogQueue *q)
 {
 	ZuScan	   *scan = &q->scan;
 	ZuLog	   *log = zpass_log(pass, q);
 	UndoPtr		discard = pg_atomic_read_u64(&log->discard);
 	uint64		from = pg_atomic_read_u64(&log->discard_sequence);
-	ZuExtent   *settled = NULL;
+	ZuExtent   *resolved = NULL;
 	int			n = 0;
 	int			item = q->head;
 
@@ -198,7 +198,7 @@ zsettle_mark_extents(const Pass *pass, LogQueue *q)
 		/*
 		 * an extent that the log has never entered has no end, and no summary
 		 */
-		if (e->settled || e->end == 0 || e->sequence < from)
+		if (e->resolved || e->end == 0 || e->sequence < from)
 			continue;
 		while (item < q->tail && q->items[item].end.sequence < e->sequence)
 			item++;
@@ -207,7 +207,7 @@ zsettle_mark_extents(const Pass *pass, LogQueue *q)
 		{
 			const Pending *p = &q->items[j];
 
-			all = p->settled && p->hold < pass->horizon;
+			all = p->resolved && p->hold < pass->horizon;
 			if (!all)
 				break;
 			e->oldest_top = e->newest == InvalidZXid ? p->min_top : Min(e->oldest_top, p->min_top);
@@ -215,14 +215,14 @@ zsettle_mark_extents(const Pass *pass, LogQueue *q)
 		}
 		if (!all)
 			continue;
-		e->settled = true;
-		if (settled == NULL)
-			settled = palloc(scan->current * sizeof(ZuExtent));
-		settled[n++] = *e;
+		e->resolved = true;
+		if (resolved == NULL)
+			resolved = palloc(scan->current * sizeof(ZuExtent));
+		resolved[n++] = *e;
 	}
 	if (n > 0)
 	{
-		zu_mark_settled(settled, n);
-		pfree(settled);
+		zu_mark_resolved(resolved, n);
+		pfree(resolved);
 	}
 }

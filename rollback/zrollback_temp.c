@@ -1,5 +1,5 @@
 /*
- * rollback/ztemp.c - undoing what was rolled back in temporary tables.
+ * rollback/zrollback_temp.c - undoing what was rolled back in temporary tables.
  *
  * The undo of temporary tables is private to the backend (undo/undo_temp.c), so
  * no worker can do this, and an abort must not fail: reading a page may have to
@@ -143,5 +143,5 @@ zrollback_temp(void)
 	if (likely(!zu_temp_pending()))
 		return;
 	undo_all();
-	zu_temp_settled();
+	zu_temp_resolved();
 }

@@ -1,6 +1,6 @@
 /*
- * dml/zoverflow.c - giving table pages their overflow pages, and taking them
- * away.
+ * dml/zoverflow_attach.c - giving table pages their overflow pages, and taking
+ * them away.
  *
  * A page that is full and has no slot left gets an overflow page (zslot_pick).
  * A process that holds the page exclusively and finds every slot on the
@@ -84,7 +84,7 @@ zoverflow_attach(const ZWriter *writer, Buffer buf)
 	 * (VACUUM-4 in vacuum/zvacuum.c), and VACUUM must take the overflow page
 	 * away again.
 	 */
-	zvisible_clear(writer->rel, buf);
+	zvismap_clear(writer->rel, buf);
 	overflow = zu_overflow_take(writer->overflow);
 	if (!BufferIsValid(overflow))
 		return false;

@@ -1,5 +1,5 @@
 /*
- * dml/zprunepage.c - giving back the room of rows whose deletion is committed.
+ * dml/zprune.c - giving back the room of rows whose deletion is committed.
  *
  * Called by dml/, vacuum/ with the page locked exclusively. Each page change is
  * one WAL record ("prune-logged").
@@ -13,7 +13,7 @@
 #include "access/xloginsert.h"
 #include "dml/zdml_internal.h"
 #include "miscadmin.h"
-#include "mvcc/zlocks.h"
+#include "mvcc/zlockers.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
