@@ -17,7 +17,7 @@ $node->safe_psql('postgres', q{
 	INSERT INTO t SELECT g, 0, repeat('x', 600) FROM generate_series(1, 2000) g});
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 my $standby = standby_of($node, "max_standby_streaming_delay = -1\n");
-$node->wait_for_replay_catchup($standby);
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 # keeps what the standby knows of the undo log in shared memory
 my $keeper = session($standby);
 is(ask($keeper, 'SELECT sum(v) FROM t'), '0', 'the standby reads');
@@ -36,14 +36,14 @@ is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('zundo.undo_log')}),
 my $old = session($node);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 is(ask($old, 'SELECT sum(v) FROM t'), '0', 'an old snapshot on the primary');
-$node->wait_for_replay_catchup($standby);
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my $reader = session($standby);
 ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 is(ask($reader, 'SELECT sum(v) FROM t'), '0', 'and one on the standby');
 $node->safe_psql('postgres', q{UPDATE t SET v = v + 1, pad = repeat(chr(97 + id % 26), 600)}) for 1 .. 3;
 my $far = $node->safe_psql('postgres', q{SELECT max(split_part(ptr, '.', 2)::int) FROM zundo.undo_records(NULL, NULL)});
 cmp_ok($far, '>=', int($extents / 64), "undo is in extent $far of a file that had $extents blocks");
-$node->wait_for_replay_catchup($standby);
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is(ask($old, 'SELECT sum(v) FROM t'), '0', 'the old snapshot on the primary sees what it saw');
 is(ask($reader, 'SELECT sum(v) FROM t'), '0', 'and that on the standby');
 is($standby->safe_psql('postgres', 'SELECT sum(v) FROM t'), '6000', 'a new one sees the changes');
