@@ -209,6 +209,24 @@ extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
 	BlockNumber block = BufferGetBlockNumber(buf);
 
 	Assert(zc_buffer_exclusive(buf));
+
+	/*
+	 * From 16 on the server does not clear a buffer in which it has failed to
+	 * read the block before, when it was beyond the end of the file.
+	 * Something points to that block, so this is reported.
+	 */
+	if (unlikely(!PageIsNew(BufferGetPage(buf))))
+	{
+		memset(BufferGetPage(buf), 0, BLCKSZ);
+		UnlockReleaseBuffer(buf);
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("page %u of table \"%s\" should be empty but is not", block,
+						RelationGetRelationName(rel)),
+				 errdetail("It was read before it was part of the table, so an index may point to "
+						   "rows that were rolled back."),
+				 errhint("Run REINDEX TABLE, and repeat the statement.")));
+	}
 	Assert(PageIsNew(BufferGetPage(buf)));	/* SPACE-4 */
 	if (bistate != NULL)
 	{
