@@ -45,9 +45,8 @@ cmp_ok(questions($read), '<', 100, 'the second one does not');
 
 # A crash loses a commit. Its id is assigned again, to another transaction.
 my ($writer, $reader) = (session($node), session($node));
-my $walwriter = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
 sql('CHECKPOINT');
-kill 'STOP', $walwriter;
+stop_idle($node, q{backend_type = 'walwriter'});
 ask($writer, 'SET synchronous_commit = off');
 my $lost = ask($writer, 'BEGIN', 'UPDATE t SET n = 100 WHERE id = 1 RETURNING pg_current_xact_id()', 'COMMIT');
 is(ask($reader, 'SELECT n FROM t WHERE id = 1'), '100', 'a commit that is not flushed is seen');
@@ -75,8 +74,7 @@ sql('CREATE EXTENSION pageinspect; CREATE TABLE d (id int PRIMARY KEY) USING zhe
 my $dead = q{SELECT dead FROM bt_page_items('d_pkey', 1) WHERE ctid = '(0,7)'};
 my $look = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM d WHERE id = 7;';
 sql('CHECKPOINT');
-$walwriter = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
-kill 'STOP', $walwriter;
+stop_idle($node, q{backend_type = 'walwriter'});
 my $deleted = sql('SET synchronous_commit = off; DELETE FROM d WHERE id = 7; SELECT pg_current_wal_insert_lsn()');
 my $flushed = "SELECT pg_current_wal_flush_lsn() >= '$deleted'";
 is(sql($flushed), 'f', 'a commit is not flushed');

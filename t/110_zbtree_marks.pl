@@ -167,8 +167,7 @@ make_tables('');
 $old = old_snapshot();
 mark(0, 'a bound is there') for 1 .. 3;
 sub is_unflushed { return run('SELECT pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()') eq 't' }
-my @stopped = split /\n/, run(q{SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer') OR backend_type ~ 'zundo'});
-kill 'STOP', @stopped;
+my @stopped = stop_idle($node, q{backend_type IN ('walwriter', 'background writer', 'checkpointer') OR backend_type ~ 'zundo'});
 run('SET synchronous_commit = off; BEGIN; UPDATE h SET a = 100 WHERE a = 0; UPDATE z SET a = 100 WHERE a = 0; COMMIT');
 ok(is_unflushed(), 'the commit is not flushed');
 run('SET synchronous_commit = off', 'SELECT count(b) FROM z WHERE a >= 0') for 1 .. 20;

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(read_block write_block write_twins zundo_node standby_of server_major sql session ask $complaint
-	crash crashes wait_for_death timed_out passes sound no_crash
+	crash crashes stop_idle wait_for_death timed_out passes sound no_crash
 	index_twins change_twins compare_twins twin_round rebuild_twins end_snapshots);
 
 # The node that zundo_node has started last, which sql() uses.
@@ -161,6 +161,28 @@ sub wait_for_death
 		select(undef, undef, undef, 0.1);
 	}
 	return 0;
+}
+
+# stop_idle NODE CONDITION: stops (SIGSTOP) the processes of pg_stat_activity that meet the condition, and returns their pids.
+# Each of them waits for work, and so holds no lock for which a session would wait forever.
+sub stop_idle
+{
+	my ($node, $condition) = @_;
+	for (1 .. 200)
+	{
+		my $found = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE $condition");
+		my @pids = split /\n/, $found;
+		die "no process is there: $condition" unless @pids;
+		kill 'STOP', @pids;
+		my $idle = q{count(*) FILTER (WHERE wait_event_type IN ('Activity', 'Extension'))};
+		my ($waiting, $timed_out);
+		$node->psql('postgres', "SELECT $idle FROM pg_stat_activity WHERE pid = ANY('{" . join(',', @pids) . "}')",
+			stdout => \$waiting, timeout => 10, timed_out => \$timed_out);
+		return @pids if !$timed_out && $waiting eq @pids;
+		kill 'CONT', @pids;
+		select(undef, undef, undef, 0.05);
+	}
+	die "the processes are never idle: $condition";
 }
 
 # timed_out NODE SQL NAME: tests that the statement has to wait for a lock (lock_timeout must be set).

@@ -33,6 +33,7 @@ regress()
 	as_server_dir "$output"
 	as_server env "ZUNDO_AM=$am" ZUNDO_KEEP_DATABASES=1 "ZUNDO_PSQL=$bindir/psql" \
 		"PGISOLATIONTIMEOUT=$((2 * timeout))" "PG_TEST_TIMEOUT_DEFAULT=$timeout" \
+		timeout -k 60 "$(time_limit)" \
 		"$driver" --host="$PGHOST" --port="$PGPORT" --user=postgres --bindir="$bindir" \
 		--outputdir="$output" --dbname="zundo_$label" --load-extension=zundo \
 		--launcher="$copy/tools/own-database" "${options[@]}" "$@" >"$log" 2>&1 || true
@@ -52,6 +53,16 @@ regress()
 }
 
 under_valgrind() { [[ $pg == *v ]]; }
+
+# time_limit: prints the seconds after which a test program is terminated. One that
+# hangs must fail alone, before the time of the whole run is over.
+time_limit()
+{
+	local seconds=1200
+	[ $tier != long ] || seconds=7200
+	! under_valgrind || seconds=$((20 * seconds))
+	echo $seconds
+}
 
 # check_valgrind LABEL: fails if valgrind has reported an error. Ignores reports about
 # messages of shared invalidation, whose padding only a server that is configured with
@@ -305,7 +316,8 @@ run_tap()
 		"PG_TEST_PORT_DIR=$work/tap-ports" \
 		"PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-60}" \
 		"share_contrib_dir=$("$pg_config" --sharedir)/contrib" "$@" \
-		prove --verbose --norc "$file" >"$log" 2>&1 || status=$?
+		timeout -k 60 "$(time_limit)" prove --verbose --norc "$file" >"$log" 2>&1 || status=$?
+	[ $status -ne 124 ] || echo "# terminated after $(time_limit) s" >>"$log"
 	ok=$(grep -cE '^ok [0-9]+' "$log" || true)
 	ok=$((ok - $(grep -cE '^ok [0-9]+.*# (SKIP|skip)' "$log" || true)))
 	bad=$(grep -cE '^not ok [0-9]+' "$log" || true)
@@ -333,13 +345,12 @@ run_tap()
 # random_run 'NAME: PROGRAM ARG...': runs a program of test/random once.
 random_run()
 {
-	local name=${1%%: *} log limit=900
+	local name=${1%%: *} log
 	local -a command
-	[ $tier != long ] || limit=7200
 	log=$work/random-$pg-${name//[^a-z0-9]/-}.log
 	read -ra command <<<"${1#*: }"
 	# python's libpq is the system's
-	if timeout "$limit" env -u LD_LIBRARY_PATH /usr/bin/python3 \
+	if timeout -k 60 "$(time_limit)" env -u LD_LIBRARY_PATH /usr/bin/python3 \
 		"$copy/test/random/${command[0]}" --bindir "$bindir" "${command[@]:1}" >"$log" 2>&1; then
 		result ok "$name: $(tail -n 1 "$log" | cut -c1-120)"
 	else
