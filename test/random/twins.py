@@ -554,6 +554,19 @@ def verify(dsn, ctx, what, settle=True):
     conn.close()
 
 
+def verify_standby(cluster, standby, ctx, what):
+    """Does what verify does on a standby that has replayed everything. Replay may cancel it, by what autovacuum does on the
+    primary; it begins again then, at most 20 times."""
+    for again in range(20):
+        catch_up(cluster.dsn(), standby.dsn())
+        try:
+            verify(standby.dsn(), ctx, what, settle=False)
+            return
+        except psycopg2.Error as error:
+            if error.pgcode != "40001" or again == 19:
+                raise
+
+
 def configure(path, lines):
     """Appends settings to the postgresql.conf of a data directory."""
     with open(os.path.join(path, "postgresql.conf"), "a", encoding="utf-8") as conf:
@@ -748,12 +761,10 @@ def one_round(cluster, ctx, clients, rng, seed, number):
     if options.standby and not standby:
         drop_slot(cluster)
     if standby:
-        catch_up(cluster.dsn(), standby.dsn())
-        verify(standby.dsn(), ctx, "standby after the crash", settle=False)
+        verify_standby(cluster, standby, ctx, "standby after the crash")
     verify(cluster.dsn(), ctx, "after the crash")
     if standby:
-        catch_up(cluster.dsn(), standby.dsn())
-        verify(standby.dsn(), ctx, "standby at the end", settle=False)
+        verify_standby(cluster, standby, ctx, "standby at the end")
         standby.stop("fast")
         if standby.faults():
             raise Broken(f"log of the standby: {standby.faults()[:3]}")
