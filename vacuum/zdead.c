@@ -3,7 +3,7 @@
  * from indexes.
  *
  * They are kept in the structure that the server's own VACUUM uses, a sorted
- * array in 15 and a radix tree in 17 and 18, so that the server's parallel
+ * array in 15 and a radix tree from 17 on, so that the server's parallel
  * workers, which know nothing of zheap, can clean one index each.
  *
  * Locks: those that the caller has on the table and its indexes. zdead_note
