@@ -222,7 +222,7 @@ class Generator:
             return made(f"UPDATE {name} SET {change} WHERE {self.where(table, one)}", "lock", not (one and table.key))
         low = rng.randint(-1, 3)
         query = rng.choice([f"SELECT a, id FROM {name} WHERE e > 0 AND a >= {low} ORDER BY a, id", f"SELECT e, a FROM {name} WHERE a = 2 AND e < 3 ORDER BY e",
-                            f"SELECT id FROM {name} WHERE a = 1 ORDER BY id DESC", f"SELECT id, a FROM {name} WHERE e IS NULL AND id > {low} ORDER BY id",
+                            f"SELECT id FROM {name} WHERE a = 1 ORDER BY id DESC", f"SELECT id, e FROM {name} WHERE e IS NULL AND id > {low} ORDER BY id",
                             f"SELECT a, id FROM {name} WHERE a BETWEEN {low} AND {low + rng.randint(0, 3)} ORDER BY a, id",
                             f"SELECT a, id FROM {name} WHERE a >= {low} ORDER BY a DESC, id DESC", f"SELECT a, id FROM {name} WHERE a IS NULL ORDER BY id",
                             f"SELECT e, a FROM {name} WHERE e <= {rng.randint(0, 3)} ORDER BY e DESC, a", f"SELECT e, a FROM {name} WHERE e > -5 ORDER BY e, a DESC",
