@@ -833,6 +833,25 @@ zc_clustered_relation(Node *node)
 #endif
 }
 
+/*
+ * 19 has MERGE PARTITIONS and SPLIT PARTITION. Returns whether node is such a
+ * command.
+ */
+static inline bool
+zc_moves_partitions(Node *node)
+{
+#if PG_VERSION_NUM >= 190000
+	if (IsA(node, AlterTableStmt))
+	{
+		AlterTableType type = linitial_node(AlterTableCmd,
+											((AlterTableStmt *) node)->cmds)->subtype;
+
+		return type == AT_MergePartitions || type == AT_SplitPartition;
+	}
+#endif
+	return false;
+}
+
 /* 19 renamed the type of a replication origin's number. */
 #if PG_VERSION_NUM >= 190000
 typedef ReplOriginId RepOriginId;

@@ -223,6 +223,34 @@ zbtree_can(Oid reloid, const IndexElem *column, Oid zbtree)
 		OidIsValid(GetDefaultOpClass(get_atttype(reloid, attnum), zbtree));
 }
 
+/*
+ * Returns pstmt, or a copy of it that sets the access method of a partitioned
+ * table to zheap before it merges or splits partitions. Without one the new
+ * partitions are heap tables, whatever default_table_access_method is, and
+ * cannot have the table's zbtree indexes.
+ */
+static PlannedStmt *
+set_partitions_method(PlannedStmt *pstmt)
+{
+	AlterTableStmt *stmt = (AlterTableStmt *) pstmt->utilityStmt;
+	Oid			reloid;
+	AlterTableCmd *cmd;
+
+	if (!zc_moves_partitions((Node *) stmt))
+		return pstmt;
+	reloid = RangeVarGetRelid(stmt->relation, NoLock, true);
+	if (!OidIsValid(reloid) || get_rel_relkind(reloid) != RELKIND_PARTITIONED_TABLE ||
+		!has_zheap(reloid))
+		return pstmt;
+	cmd = makeNode(AlterTableCmd);
+	cmd->subtype = AT_SetAccessMethod;
+	cmd->name = pstrdup("zheap");
+	pstmt = copyObject(pstmt);
+	stmt = castNode(AlterTableStmt, pstmt->utilityStmt);
+	stmt->cmds = lcons(cmd, stmt->cmds);
+	return pstmt;
+}
+
 /* zaccess_method_of_index: See heap_readers.h. */
 PlannedStmt *
 zaccess_method_of_index(PlannedStmt *pstmt)
@@ -232,7 +260,11 @@ zaccess_method_of_index(PlannedStmt *pstmt)
 	Oid			reloid;
 	ListCell   *lc;
 
-	if (!zundo_swap_btree || !IsA(stmt, IndexStmt) || strcmp(stmt->accessMethod, "btree") != 0 ||
+	if (!zundo_swap_btree)
+		return pstmt;
+	if (!IsA(stmt, IndexStmt))
+		return set_partitions_method(pstmt);
+	if (strcmp(stmt->accessMethod, "btree") != 0 ||
 		stmt->unique || stmt->primary || stmt->isconstraint || stmt->excludeOpNames != NIL)
 		return pstmt;
 	zbtree = get_index_am_oid("zbtree", true);

@@ -73,7 +73,8 @@ extern void zcallers_check(Relation rel);
  *
  * zaccess_method_of_index: returns pstmt, or a copy of it in which an index of
  * a zheap table is zbtree instead of btree, if zundo.swap_btree is on and
- * zbtree can be such an index.
+ * zbtree can be such an index. If the command makes partitions of a partitioned
+ * table without an access method, the copy sets it to zheap first.
  */
 extern void zaccess_method_check(Node *command);
 extern int	zaccess_method_for_script(Node *command);

@@ -25,6 +25,15 @@ CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20);
 CREATE TABLE p3 (a int, b text);
 CREATE INDEX p3_plain ON p3 (b);
 ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30);
+-- a merged partition (19) would be a heap table, which cannot have the zbtree index
+SELECT current_setting('server_version_num')::int >= 190000 AS merges \gset
+\if :merges
+ALTER TABLE p MERGE PARTITIONS (p1, p2) INTO p12;
+\else
+DROP TABLE p1, p2;
+CREATE TABLE p12 PARTITION OF p FOR VALUES FROM (0) TO (20);
+\endif
+SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'p12';
 -- an index that is rebuilt keeps its access method
 DROP INDEX z_class;
 ALTER TABLE z ALTER a TYPE bigint;

@@ -283,6 +283,16 @@ is(sql(q{SET default_table_access_method = zheap;
 	CREATE TABLE plain1 PARTITION OF plain FOR VALUES FROM (0) TO (10); CREATE TABLE plain2 PARTITION OF plain FOR VALUES FROM (10) TO (20);
 	ALTER TABLE plain MERGE PARTITIONS (plain1, plain2) INTO plain12;
 	SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 'plain12'}), 'heap', 'a parent without an access method of its own: docs/limits.md');
+my $merge = 'ALTER TABLE indexed MERGE PARTITIONS (indexed1, indexed2) INTO indexed12';
+sql(q{SET default_table_access_method = zheap;
+	CREATE TABLE indexed (id int, v text) PARTITION BY RANGE (id); CREATE INDEX ON indexed USING zbtree (v);
+	CREATE TABLE indexed1 PARTITION OF indexed FOR VALUES FROM (0) TO (10); CREATE TABLE indexed2 PARTITION OF indexed FOR VALUES FROM (10) TO (20);
+	INSERT INTO indexed SELECT g, 'v' || g FROM generate_series(0, 19) g; UPDATE indexed SET v = v || 'x' WHERE id % 2 = 0});
+($rc, $out, $err) = $node->psql('postgres', "SET default_table_access_method = zheap; $merge");
+like($err, qr/ERROR:  index "\S+" cannot use access method "zbtree"\n.*Table "indexed12" is not a zheap table/, '... and which has a zbtree index: refused');
+sql("ALTER TABLE indexed SET ACCESS METHOD zheap; $merge; ALTER TABLE indexed SPLIT PARTITION indexed12 INTO (PARTITION indexed3 FOR VALUES FROM (0) TO (5), PARTITION indexed4 FOR VALUES FROM (5) TO (20))");
+is(sql(q{SET enable_seqscan = off; SELECT count(*), count(*) FILTER (WHERE v LIKE '%x') FROM indexed WHERE v > ''; SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname ~ '^indexed[34]_v_idx$' AND amname = 'zbtree'}),
+	"20|10\n2", 'with zheap as its access method, MERGE and SPLIT build the zbtree indexes');
 my $during = session($node);
 ask($during, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 sql('UPDATE partsa_zheap SET v = NULL; ALTER TABLE parts_zheap MERGE PARTITIONS (partsa_zheap, partsb_zheap) INTO partsab_zheap');
@@ -314,7 +324,7 @@ for my $key ('id', 'a', 'b')
 sound($node, '', 'av');
 
 sound($node, '', map { "${_}_zheap" } qw(added q price seen tids partsab partsd c));
-sound($node, '', qw(r beside zundo.undo_log));
+sound($node, '', qw(r beside indexed3 indexed4 zundo.undo_log));
 is(sql('SELECT * FROM zundo.stat_unclear_fetches'), '0|0', 'no fetch was unclear');
 no_crash($node);
 done_testing();
