@@ -27,6 +27,9 @@ RAN_15 = re.compile(r'^(?:test| ) +(\S+) +\.\.\. (.*)$')
 IN_PLACE = 'updated rows keep their place'
 # Reasons for which the lines must be the same, in another order.
 ORDER = (f'order of rows without ORDER BY: {IN_PLACE}', 'order of rows without ORDER BY: a new row takes the place of a rolled back one')
+# The reason of differences in the figure n_dead_tup, which may have any value: updates in place take back at once what
+# the end of their transaction adds, and a process that is late sends one without the other; no sum is less than 0.
+DEAD_ROWS = 'figure n_dead_tup: rows updated in place leave nothing dead behind (docs/limits.md)'
 SECTION = re.compile(r'^diff \S+ (\S+) (\S+/results/(\S+?)\.out)$')
 PLAN = re.compile(r'^ +(QUERY PLAN|explain_\w+) *$')
 PLAN_END = re.compile(r'^\(\d+ rows?\)$')
@@ -109,6 +112,13 @@ def is_order_only(lines):
     return removed == added
 
 
+def is_dead_rows_only(lines):
+    """Returns whether nothing but the seventh of eight figures differs in each changed line."""
+    removed, added = ([line[1:].split('|') for line in lines if line.startswith(sign)] for sign in '-+')
+    return len(removed) == len(added) and all(
+        len(old) == len(new) == 8 and old[:6] + old[7:] == new[:6] + new[7:] for old, new in zip(removed, added))
+
+
 def accepted(folder, name, rows_only=False):
     """Returns (reason, lines) of each accepted difference of a test: NAME.diff, NAME_1.diff and so on.
 
@@ -146,7 +156,7 @@ def verdict(name, ran, raw, found, forms, moved):
     if name not in found:
         return None if ran[name] or name in raw else 'failed without a difference: its process ended early'
     for reason, lines in forms:
-        if lines != found[name]:
+        if lines != found[name] and not (reason == DEAD_ROWS and is_dead_rows_only(found[name])):
             continue
         if not reason:
             return 'the accepted difference has no reason'
