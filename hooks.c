@@ -167,7 +167,7 @@ executor_run(QueryDesc *query, ScanDirection direction, uint64 count)
 	Assert(query->estate != NULL);
 	if (zlevel_outermost())
 		zhandle_statement_begin(query);
-	zlevel_push(&level, query->estate);
+	zlevel_push(&level, query);
 	PG_TRY();
 	{
 #if ZC_EXECUTOR_RUN_ONCE_ARG
@@ -203,7 +203,7 @@ executor_finish(QueryDesc *query)
 	ZLevel		level;
 
 	Assert(query->estate != NULL);
-	zlevel_push(&level, query->estate);
+	zlevel_push(&level, query);
 	PG_TRY();
 	{
 		if (previous.executor_finish)

@@ -521,22 +521,17 @@ report_replaced(const LockSearch *search)
 
 /*
  * Returns whether the row, for which zrow_examine has returned TM_Updated, was
- * updated in place and is not locked by us: the statement then leaves it alone
- * if it wants it only under its ctid, since on heap the row would have another
- * one (GUARD-4 in mvcc/). The lock of a BEFORE trigger is like that of UPDATE.
- * Not for KEY SHARE, which is the lock of the check of a foreign key. The page
- * is locked.
+ * updated in place: the statement then leaves it alone if it wants it only
+ * under its ctid, since on heap the row would have another one (GUARD-4 in
+ * mvcc/). The lock of a BEFORE trigger is like that of UPDATE. Not for KEY
+ * SHARE, which is the lock of the check of a foreign key.
  */
 static bool
-has_kept_ctid(const ZWriter *writer, LockSearch *search, Buffer buf, const ZRowState *state)
+has_kept_ctid(const LockSearch *search)
 {
-	Assert(zc_buffer_locked(buf));
 	return (search->flags & TUPLE_LOCK_FLAG_FIND_LAST_VERSION) != 0 &&
 		search->mode != LockTupleKeyShare && !search->traversed &&
-		ItemPointerEquals(&search->tmfd->ctid, &search->tid) &&
-		!(zwriter_started(writer) &&
-		  zrow_is_held(writer->rel, buf, ItemPointerGetOffsetNumber(&search->tid), state,
-					   LockTupleShare));
+		ItemPointerEquals(&search->tmfd->ctid, unconstify(ItemPointerData *, &search->tid));
 }
 
 /*
@@ -556,7 +551,7 @@ lock_attempt(ZWriter *writer, LockSearch *search, bool *done)
 	*done = true;
 	LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	result = zrow_examine(&wish, &state, search->tmfd);
-	search->kept_ctid = result == TM_Updated && has_kept_ctid(writer, search, buf, &state);
+	search->kept_ctid = result == TM_Updated && has_kept_ctid(search);
 	if (result == TM_Ok && was_replaced(search, buf))
 		result = report_replaced(search);
 	if (result != TM_Ok)

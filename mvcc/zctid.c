@@ -11,10 +11,10 @@
  *
  *	(GUARD-4)	UPDATE, DELETE, MERGE and SELECT FOR UPDATE leave a row alone
  *				that was updated in place since the snapshot, if each row that
- *				they change or lock has to satisfy ctid = value. Not if our
- *				transaction has a lock on the row that excludes updates, as
- *				after SELECT ctid ... FOR UPDATE in a subquery: that has
- *				checked the newest version.
+ *				they change or lock has to satisfy ctid = value. So does a
+ *				statement that has locked the newest version before, as by
+ *				SELECT ctid ... FOR UPDATE in a subquery: on heap that returns
+ *				the new ctid, at which the snapshot sees no row.
  *
  * The tuple lock of dml/zlock.c asks for this when it has met such a row,
  * which is rare; the plan is searched only then. A condition counts only where
@@ -451,15 +451,24 @@ same_row(const PlannedStmt *stmt, Plan *plan, int rti, const Bitmapset *locked)
 }
 
 /*
- * Looks at the rows of relation relid that SELECT FOR UPDATE and its kind lock
- * in this plan node. Sets *locks if it locks any, and returns false if it does
- * that without a condition on ctid.
+ * Returns whether SELECT FOR UPDATE and its kind lock rows of relation rti in
+ * this plan node only by a condition on ctid. locked are the relations of the
+ * same table that the node locks.
  */
 static bool
-node_locks_by_ctid(const PlannedStmt *stmt, LockRows *node, Oid relid, bool *locks)
+mark_locks_by_ctid(const PlannedStmt *stmt, LockRows *node, int rti, Bitmapset *locked)
+{
+	CtidTarget	target = {stmt, {NULL, NULL}, {locked, NULL}, false};
+
+	target.row.rels = same_row(stmt, outerPlan(node), rti, locked);
+	return plan_names(outerPlan(node), &target);
+}
+
+/* Returns the relations of which this plan node locks rows of table relid. */
+static Bitmapset *
+locked_by_node(const PlannedStmt *stmt, const LockRows *node, Oid relid)
 {
 	Bitmapset  *locked = NULL;
-	int			rti = -1;
 	ListCell   *lc;
 
 	foreach(lc, node->rowMarks)
@@ -470,13 +479,24 @@ node_locks_by_ctid(const PlannedStmt *stmt, LockRows *node, Oid relid, bool *loc
 			rt_fetch(mark->rti, stmt->rtable)->relid == relid)
 			locked = bms_add_member(locked, mark->rti);
 	}
+	return locked;
+}
+
+/*
+ * Looks at the rows of relation relid that SELECT FOR UPDATE and its kind lock
+ * in this plan node. Sets *locks if it locks any, and returns false if it does
+ * that without a condition on ctid.
+ */
+static bool
+node_locks_by_ctid(const PlannedStmt *stmt, LockRows *node, Oid relid, bool *locks)
+{
+	Bitmapset  *locked = locked_by_node(stmt, node, relid);
+	int			rti = -1;
+
 	while ((rti = bms_next_member(locked, rti)) >= 0)
 	{
-		CtidTarget	target = {stmt, {NULL, NULL}, {locked, NULL}, false};
-
-		target.row.rels = same_row(stmt, outerPlan(node), rti, locked);
 		*locks = true;
-		if (!plan_names(outerPlan(node), &target))
+		if (!mark_locks_by_ctid(stmt, node, rti, locked))
 			return false;
 	}
 	return true;
@@ -505,19 +525,58 @@ locks_by_ctid(const PlannedStmt *stmt, Plan *plan, Oid relid, bool *locks)
 		locks_by_ctid(stmt, innerPlan(plan), relid, locks);
 }
 
+/* The plan node that locks rows into a slot, and the relation that it locks. */
+typedef struct Locker
+{
+	const TupleTableSlot *slot;
+	LockRows   *node;
+	int			rti;
+} Locker;
+
+/* Sets node and rti of the locker, and returns true, if they are found. */
+static bool
+find_locker(PlanState *state, Locker *locker)
+{
+	ListCell   *lc;
+
+	if (IsA(state, LockRowsState))
+	{
+		const LockRowsState *node = (LockRowsState *) state;
+
+		foreach(lc, node->lr_arowMarks)
+		{
+			int			rti = ((ExecAuxRowMark *) lfirst(lc))->rowmark->rti;
+
+			if (node->lr_epqstate.relsubs_slot[rti - 1] == locker->slot)
+			{
+				locker->node = (LockRows *) state->plan;
+				locker->rti = rti;
+				return true;
+			}
+		}
+	}
+	return planstate_tree_walker(state, find_locker, locker);
+}
+
 bool
 zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot)
 {
-	const EState *estate = zlevel_current()->estate;
-	const PlannedStmt *stmt = estate != NULL ? estate->es_plannedstmt : NULL;
+	const ZLevel *level = zlevel_current();
+	const PlannedStmt *stmt = level->estate != NULL ? level->estate->es_plannedstmt : NULL;
 	Oid			relid = RelationGetRelid(rel);
+	Locker		locker = {.slot = slot};
 	bool		found = false;
 	ListCell   *lc;
 
 	if (stmt == NULL)
 		return false;
 	if (!locks_only)
-		return changes_by_ctid(stmt, plan_of_slot(estate, rel, slot), relid);
+		return changes_by_ctid(stmt, plan_of_slot(level->estate, rel, slot), relid);
+	if (level->plan != NULL && find_locker(level->plan, &locker))
+		return mark_locks_by_ctid(stmt, locker.node, locker.rti,
+								  locked_by_node(stmt, locker.node, relid));
+
+	/* a plan that is evaluated again for one row has states of its own */
 	if (!locks_by_ctid(stmt, stmt->planTree, relid, &found))
 		return false;
 	foreach(lc, stmt->subplans)

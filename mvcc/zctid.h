@@ -11,10 +11,10 @@
 /*
  * zctid_names_row: returns whether the query of the current level changes rows
  * of rel only if their ctid is equal to a value that it has computed or got.
- * slot is the one that it locks the row into; of several WITH queries that
- * change the table, that is the one asked about. locks_only: whether all its
- * SELECT FOR UPDATE and their kind lock rows only then. No page may be locked,
- * since catalogs are read.
+ * slot is the one that it locks the row into; of several parts of the query
+ * that change or lock rows of the table, that is the one asked about.
+ * locks_only: whether a SELECT FOR UPDATE or its kind locks the row. No page
+ * may be locked, since catalogs are read.
  */
 extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
 

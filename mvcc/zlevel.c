@@ -52,12 +52,16 @@ zlevel_current(void)
 
 /* zlevel_push: See zlevel.h. */
 void
-zlevel_push(ZLevel *level, EState *estate)
+zlevel_push(ZLevel *level, const QueryDesc *query)
 {
 	Assert(level != zlevel_current());
 	memset(level, 0, sizeof(*level));
 	level->outer = zlevel_current();
-	level->estate = estate;
+	if (query != NULL)
+	{
+		level->estate = query->estate;
+		level->plan = query->planstate;
+	}
 	levels.current = level;
 }
 

@@ -9,7 +9,7 @@
 #define ZUNDO_ZLEVEL_H
 
 #include "common/zundo.h"
-#include "nodes/execnodes.h"
+#include "executor/execdesc.h"
 #include "utils/rel.h"
 
 /* One level. It lives on the C stack of the hook that pushes it. */
@@ -17,6 +17,7 @@ typedef struct ZLevel
 {
 	struct ZLevel *outer;		/* NULL: not within the executor */
 	EState	   *estate;			/* NULL: a utility command, or no executor */
+	PlanState  *plan;			/* of the query; NULL as above */
 
 	/*
 	 * The last change of this level whose old row the server will fetch,
@@ -39,7 +40,7 @@ typedef struct ZLevel
 
 /*
  * zlevel_push: enters a level: *level becomes the innermost one until
- * zlevel_pop. estate is that of the query, or NULL for a utility command.
+ * zlevel_pop. query is the started query, or NULL for a utility command.
  *
  * zlevel_pop: leaves level, which is the innermost one. Returns whether no
  * other is left. An error must pass zlevel_pop, too.
@@ -50,7 +51,7 @@ typedef struct ZLevel
  * zlevel_outermost: returns whether no query is being executed: all levels, if
  * any, are those of utility commands.
  */
-extern void zlevel_push(ZLevel *level, EState *estate);
+extern void zlevel_push(ZLevel *level, const QueryDesc *query);
 extern bool zlevel_pop(ZLevel *level);
 extern ZLevel *zlevel_current(void);
 extern bool zlevel_outermost(void);
