@@ -378,14 +378,6 @@ shown_xmin(const ZHeapSlot *z)
 	return ztts_forgotten_xmin_hook != NULL ? ztts_forgotten_xmin_hook(z) : FrozenTransactionId;
 }
 
-/* ztts_author: See ztts.h. */
-bool
-ztts_author(TupleTableSlot *slot)
-{
-	Assert(TTS_IS_ZHEAP(slot) && !TTS_EMPTY(slot));
-	return find_author((ZHeapSlot *) slot);
-}
-
 /*
  * Returns tableoid and ctid of any contents; for the other system columns
  * looks up the author, and raises ERRCODE_FEATURE_NOT_SUPPORTED if the

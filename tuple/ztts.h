@@ -110,12 +110,6 @@ extern void ztts_set_chain(TupleTableSlot *slot, ZXid chain_xid, UndoPtr chain,
 						   RelFileNumber relnumber);
 
 /*
- * ztts_author: finds the author if it is not known yet. Returns false if the
- * slot holds virtual contents that no transaction has written.
- */
-extern bool ztts_author(TupleTableSlot *slot);
-
-/*
  * ztts_lookup_author_hook: finds xmin, cmin and the author's record of the
  * version in the slot by its chain. Set by zundo.c to a function of mvcc/,
  * which tuple/ does not depend on.

@@ -46,9 +46,6 @@
  */
 #define GENERATION_LEAP		(1U << (ZU_GENERATION_BITS - 2))
 
-/* Alignment that direct I/O may ask for. */
-#define IO_ALIGN			4096
-
 /* What the pages of one extent tell. */
 typedef struct ExtentPages
 {

@@ -427,12 +427,6 @@ zu_temp_own_aborts(void)
 	return my.own_aborts;
 }
 
-uint64
-zu_temp_bytes(void)
-{
-	return my.end - my.begin;
-}
-
 const ZuTempFile *
 zu_temp_files(int *n)
 {

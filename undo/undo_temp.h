@@ -44,9 +44,6 @@ extern bool zu_temp_pending(void);
  */
 extern bool zu_temp_own_aborts(void);
 
-/* Returns how many bytes of undo are kept. */
-extern uint64 zu_temp_bytes(void);
-
 /*
  * Reads the record at or after *pos (0 = the oldest) into rec and buf, and
  * moves *pos behind it. Returns false at the end. Raises ERRCODE_DATA_CORRUPTED
