@@ -6,7 +6,8 @@
  * stays pinned until its rows have been fed. Nothing is written to the table;
  * zu_log_conflict writes a WAL record.
  *
- * Rules for an ordinary build, which excludes concurrent writers:
+ * Rules for an ordinary build, which excludes concurrent writers (BUILD-7 is in
+ * zbuild_serial.c):
  *	BUILD-1	a row is entered with its newest version, own or committed. Not
  *			asserted: the build reads each row once; zundo.check_index and
  *			amcheck compare a finished index with the table.
@@ -41,11 +42,6 @@
  *			need not fit its expressions. Not asserted: what a summary covers
  *			is known to the index alone; t/085_index_entries reads a rebuilt
  *			index by an old snapshot.
- *	BUILD-7	parallel workers build an index that is neither btree nor zbtree
- *			only if every snapshot sees the same version of each row. Only
- *			nbtree's code passes the workers' ii_BrokenHotChain on to the
- *			leader: without it BUILD-3, and BUILD-6 for versions that do not
- *			fit the expressions, would be silently broken.
  *
  * In "any visible" mode (summarization) other transactions write meanwhile; all
  * versions that some snapshot sees or may come to see are fed. A concurrent
@@ -60,13 +56,9 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
-#include "access/table.h"
 #include "access/transam.h"
-#include "access/visibilitymap.h"
-#include "access/xact.h"
 #include "catalog/index.h"
 #include "catalog/pg_am.h"
 #include "commands/progress.h"
@@ -80,7 +72,6 @@
 #include "tuple/ztuple.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/tuplesort.h"
@@ -111,12 +102,9 @@ typedef struct Feeder
 	bool		isnull[INDEX_MAX_KEYS];
 } Feeder;
 
-/*
- * Returns whether nbtree's code builds the index. It sets relam to that of
- * btree meanwhile (ZBTREE-1).
- */
-static bool
-is_btree(Relation index)
+/* zbuild_is_btree: See zscan_internal.h. */
+bool
+zbuild_is_btree(Relation index)
 {
 	return index->rd_rel->relam == BTREE_AM_OID || zbtree_is(index);
 }
@@ -668,7 +656,7 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 		sscan = table_beginscan_strat(rel, snapshot, 0, NULL, true, allow_sync);
 	}
 	scan = (ZScan *) sscan;
-	feeder.mark_is_lost = sscan->rs_parallel != NULL && !is_btree(index);
+	feeder.mark_is_lost = sscan->rs_parallel != NULL && !zbuild_is_btree(index);
 	if (!allow_sync)
 		zscan_limit(scan, start_blockno, numblocks);
 	if (progress)
@@ -692,107 +680,6 @@ zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *inf
 	 */
 	index->rd_rel->relam = am;
 	return feeder.live;
-}
-
-/*
- * Returns whether an index that our transaction is building, or has created, is
- * neither btree nor zbtree. The build of a concurrent command, which follows in
- * another transaction, does not count: its snapshot sees one version of a row.
- */
-static bool
-builds_other_index(Relation rel)
-{
-	List	   *indexes = RelationGetIndexList(rel);
-	bool		found = false;
-	ListCell   *cell;
-
-	foreach(cell, indexes)
-	{
-		Oid			oid = lfirst_oid(cell);
-		bool		ours = ReindexIsProcessingIndex(oid);
-		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(oid));
-
-		if (!HeapTupleIsValid(tuple))
-			continue;
-		ours = ours ||
-			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-		ReleaseSysCache(tuple);
-		if (ours)
-		{
-			Relation	index = index_open(oid, AccessShareLock);
-
-			found = found || !is_btree(index);
-			index_close(index, AccessShareLock);
-		}
-	}
-	list_free(indexes);
-	return found;
-}
-
-/*
- * Returns whether every transaction that has changed rows of the page is before
- * `oldest`. The page is locked.
- */
-static bool
-page_is_settled(Relation rel, BlockNumber block, Page page)
-{
-	ZSlotView	slots;
-
-	if (PageIsNew(page))
-		return true;
-	if (!zpage_is_valid(page))
-		return false;
-	zslots_copy(rel, block, page, &slots);
-	for (int i = 1; i <= slots.n; i++)
-		if (zslot_author(&slots.s[i]) >= slots.oldest)
-			return false;
-	return true;
-}
-
-/*
- * Returns whether every snapshot sees the same version of each row. Reads pages
- * that are not all-visible up to the first one that does not show it.
- */
-static bool
-table_is_settled(Relation rel)
-{
-	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	BlockNumber nblocks = zrel_nblocks(rel);
-	Buffer		map = InvalidBuffer;
-	bool		settled = true;
-
-	zu_attach_database();
-	for (BlockNumber block = 0; settled && block < nblocks; block++)
-	{
-		Buffer		buf;
-
-		CHECK_FOR_INTERRUPTS();
-		if (visibilitymap_get_status(rel, block, &map) & VISIBILITYMAP_ALL_VISIBLE)
-			continue;
-		buf = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-		LockBuffer(buf, BUFFER_LOCK_SHARE);
-		settled = page_is_settled(rel, block, BufferGetPage(buf));
-		UnlockReleaseBuffer(buf);
-	}
-	if (BufferIsValid(map))
-		ReleaseBuffer(map);
-	FreeAccessStrategy(strategy);
-	return settled;
-}
-
-/*
- * zheap_build_is_serial: See zscan.h. The caller's lock excludes changes by
- * other transactions, so what is settled stays so.
- */
-bool
-zheap_build_is_serial(Oid table)
-{
-	Relation	rel = table_open(table, NoLock);
-	bool		serial = rel->rd_tableam != NULL && table_slot_callbacks(rel) == &TTSOpsZHeap &&
-	builds_other_index(rel) && !table_is_settled(rel);
-
-	table_close(rel, NoLock);
-	return serial;
 }
 
 /* The TIDs that the new index contains already, in order. */

@@ -101,10 +101,6 @@ extern TransactionId zheap_index_delete_tuples(Relation rel, TM_IndexDeleteOp *d
  *
  * zheap_index_validate_scan: merges the rows that the snapshot sees with the
  * sorted TIDs of the index, and inserts those that are missing.
- *
- * zheap_build_is_serial: returns whether parallel workers must not build the
- * index of this table that is being created or rebuilt (BUILD-7). The table is
- * locked as for that.
  */
 extern double zheap_index_build_range_scan(Relation rel, Relation index, struct IndexInfo *info,
 										   bool allow_sync, bool anyvisible, bool progress,
@@ -113,6 +109,14 @@ extern double zheap_index_build_range_scan(Relation rel, Relation index, struct 
 										   TableScanDesc scan);
 extern void zheap_index_validate_scan(Relation rel, Relation index, struct IndexInfo *info,
 									  Snapshot snapshot, struct ValidateIndexState *state);
+
+/* ---- scan/zbuild_serial.c ---- */
+
+/*
+ * zheap_build_is_serial: returns whether parallel workers must not build the
+ * index of this table that is being created or rebuilt (BUILD-7). The table is
+ * locked as for that.
+ */
 extern bool zheap_build_is_serial(Oid table);
 
 /* ---- scan/zscan.c ---- */

@@ -152,4 +152,10 @@ extern void zbitmap_rewind(ZScan *scan, bool end);
 extern void zbitmap_fill_callbacks(TableAmRoutine *routine);
 extern void zsample_fill_callbacks(TableAmRoutine *routine);
 
+/*
+ * zbuild_is_btree: returns whether nbtree's code builds the index. It sets
+ * relam to that of btree meanwhile (ZBTREE-1).
+ */
+extern bool zbuild_is_btree(Relation index);
+
 #endif
