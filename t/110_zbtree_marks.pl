@@ -385,8 +385,15 @@ $old = old_snapshot();
 both('UPDATE T SET a = 100 WHERE a = 0');
 run('CHECKPOINT');
 mark(400, 'marks in page images');
+run('CREATE TABLE flush2 (); DROP TABLE flush2');
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+# MARK-4: replay takes the marks off that the update takes off
+my $marked = q{SELECT count(*) FROM generate_series(1, pg_relation_size('z_a') / 8192 - 1) p, zundo.index_items('z_a', p) i, z
+	WHERE i.kind = 'entry' AND i.dead AND i.target = z.ctid AND i.key[1] = '0' AND z.id % 8 = 0};
+cmp_ok($standby->safe_psql('postgres', $marked), '>', 0, 'the standby has marks of rows that get their keys back');
 both('UPDATE T SET a = 0 WHERE a = 100 AND id % 8 = 0');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is($standby->safe_psql('postgres', $marked), '0', '... and no longer');
 cmp_ok($standby->safe_psql('postgres', q{SELECT dead FROM zundo.index_entries('z_a')}), '>', 0, 'the standby has marks');
 is($standby->safe_psql('postgres', q{SELECT * FROM zundo.check_index('z_a')}), '', 'standby: zundo.check_index');
 same('standby: an old snapshot', $reader);
@@ -403,6 +410,8 @@ same('promoted');
 both('UPDATE T SET a = 0 WHERE a = 100 AND id % 3 = 0');
 same('promoted, keys are back');
 mark(100, 'promoted: new marks');
+same('promoted, with marks in use');
+is(run('SELECT count(b) FROM z WHERE a = 0 AND id % 8 = 0'), '200', 'rows whose keys came back before the promotion');
 both('UPDATE T SET a = 0 WHERE a = 100');
 same('promoted, all keys are back');
 sound_index('promoted');
