@@ -27,6 +27,7 @@ Needs the package sqlsmith, and a source tree of the server for its suite
 
 import argparse
 import collections
+import itertools
 import os
 import queue
 import random
@@ -634,7 +635,11 @@ def read_log(cluster, offset):
     faults, seen, ours, known = [], collections.Counter(), own_files() - {"guc.c"}, set()
     with open(cluster.log, encoding="utf-8", errors="replace") as log:
         log.seek(offset)
-        faults += [f"server log: {line.strip()[:300]}" for line in log if DEATH.search(line)]
+        for line in log:
+            if DEATH.search(line):
+                faults.append(f"server log: {line.strip()[:300]}")
+            if "TRAP:" in line:
+                print(line + "".join(itertools.islice(log, 25)), flush=True)    # the backtrace of a failed assertion
         log.seek(offset)
         for code, text, function, file, number in errors_of(log):
             if code.startswith("XX") or code == "53200" or file in ours:

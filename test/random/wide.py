@@ -125,7 +125,7 @@ class WideTable(Table):
         if "before" in self.triggers:
             yield (f"CREATE TRIGGER before_it BEFORE INSERT OR UPDATE OR DELETE ON {self.name} "
                    "FOR EACH ROW EXECUTE FUNCTION public.before_change()")
-        if "again" in self.triggers:
+        if "again" in self.triggers and self.key:       # rows of one id would be changed in another order
             yield f"CREATE TRIGGER again AFTER INSERT OR UPDATE ON {self.name} FOR EACH ROW EXECUTE FUNCTION public.again()"
         if "tables" in self.triggers:
             for what, tables in (("INSERT", "NEW TABLE AS new_rows"), ("DELETE", "OLD TABLE AS old_rows"),
