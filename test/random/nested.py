@@ -17,6 +17,7 @@ import copy
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -341,6 +342,25 @@ class Shrinker:
         return self.setup, self.steps
 
 
+def depends_on_room(options, setup, run):
+    """Returns whether the difference is one of deferrable unique columns that heap's pages cause.
+
+    A nested UPDATE that leaves such a column alone looks for duplicates again on heap if its page has no room, or if
+    it changes another indexed column; on zheap it does not if it is in place, for which zbtree indexes suffice. If the
+    same steps agree when pages have room and indexes are of the server, the page decides, which is no fault.
+    """
+    if run is None or not any("DEFERRABLE" in statement_of(item) for item in setup):
+        return False
+    options.wait_until_up()
+    roomy, steps = json.loads(json.dumps([setup, run.done]))
+    roomy = [re.sub(r"fillfactor = \d+", "fillfactor = 10", item) if isinstance(item, str) else item for item in roomy]
+    zbtree, options.zbtree = options.zbtree, False
+    outcome, _, _ = run_program(options, roomy, steps=steps)
+    options.zbtree = zbtree
+    options.wait_until_up()
+    return outcome == "ok"
+
+
 def report(options, seed, setup, detail, run):
     """Prints what has failed, makes it smaller, and writes the case."""
     print(f"FAILED seed {seed}: {detail}\n", flush=True)
@@ -415,6 +435,9 @@ def run_all(options):
             options.cluster.wait_until_up()
             options.cluster.new_faults()    # the end of that process may be logged only now
             faults = []
+        if outcome not in FINE and not faults and depends_on_room(options, setup, run):
+            outcome = "given up"
+            totals["checked again for want of room"] += 1
         totals[outcome] += 1
         if outcome not in FINE:
             report(options, seed, setup, detail, run)
