@@ -51,12 +51,15 @@ class GivenUp(Exception):
     """The results of the program cannot be compared any further."""
 
 
-class Notices(list):
-    """The notices of a connection, without prefix and end of line."""
+class Notices(collections.UserList):
+    """The notices of a connection, without prefix and end of line.
+
+    No list, of which psycopg2 would keep the last 50 items only.
+    """
 
     def append(self, item):
         """Called by psycopg2, which ignores exceptions."""
-        super().append(item.strip().removeprefix("NOTICE:").strip())
+        self.data.append(item.strip().removeprefix("NOTICE:").strip())
 
 
 def stop(*_):

@@ -397,7 +397,7 @@ class Program:
                           f"{rng.choice(['', 'DEFERRABLE', 'DEFERRABLE INITIALLY DEFERRED'])}")
             parted = self.parted and t == "t1"
             options = f" WITH (fillfactor = {fillfactor}, autovacuum_enabled = off)"
-            yield (f"CREATE TABLE {t} (id int PRIMARY KEY, a int, n int DEFAULT 5, b text, u int, UNIQUE (u{', id' if parted else ''}) DEFERRABLE INITIALLY "
+            yield (f"CREATE TABLE {t} (id int PRIMARY KEY, a int, n int DEFAULT 5, b text, u int, UNIQUE ({'id, ' if parted else ''}u) DEFERRABLE INITIALLY "
                    f"{rng.choice(['IMMEDIATE', 'DEFERRED'])}{fk}){' PARTITION BY RANGE (id)' if parted else options}")
             if parted:
                 yield f"CREATE TABLE t1a PARTITION OF t1 FOR VALUES FROM (MINVALUE) TO (8){options}"
