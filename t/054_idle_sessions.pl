@@ -1,7 +1,7 @@
 # Idle sessions, and databases whose undo cannot be discarded, do not delay
 # others: an idle session that has written gives up its undo log, so that the
 # file shrinks, and a database that cannot discard undo leaves its worker slot
-# to databases that can.
+# to databases that can, also where a replication slot holds back all of them.
 # Rules: UNDO-50, UNDO-51, REQUEST-4.
 use strict;
 use warnings;
@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('idle', "max_worker_processes = 4\nmax_logical_replication_workers = 1\n");
+my $node = zundo_node('idle', "max_worker_processes = 4\nmax_logical_replication_workers = 1\nmax_connections = 100\n", allows_streaming => 'logical');
 
 # 1. The file of the undo log shrinks.
 $node->safe_psql('postgres', q(
@@ -89,5 +89,28 @@ ok($node->poll_query_until('d3', 'SELECT zundo.undo_bytes_in_use() = 0'), 'the t
 $_->query_safe('COMMIT') for @hold;
 ok($node->poll_query_until($_, 'SELECT zundo.undo_bytes_in_use() = 0'), "so does $_ when it can give undo back") for 'd1', 'd2';
 $_->quit for @hold;
+
+# 3. Replication slots that lag. That of a standby that is gone holds back the undo of every database; workers take turns
+# nevertheless, so that each database gets its rollbacks done. A logical slot holds back none.
+$node->safe_psql('postgres', q(SELECT pg_create_physical_replication_slot('gone')));
+my $standby = standby_of($node, "primary_slot_name = 'gone'\nhot_standby_feedback = on\n");
+ok($node->poll_query_until('postgres', 'SELECT count(xmin) = 1 FROM pg_replication_slots'), 'a standby has its slot keep undo');
+$standby->stop;
+my @dbs = ('d1', 'd2', 'd3', 'postgres');
+my $pending = q(SELECT count(*) FROM generate_series(0, pg_relation_size('z') / 8192 - 1) b, zundo.page_slots('z', b) WHERE status = 'aborted');
+for my $db (@dbs)
+{
+	$node->safe_psql($db, 'UPDATE z SET v = v + 1 WHERE id <= 500; SET zundo.eager_rollback_pages = 0; BEGIN; UPDATE z SET v = 1000; ROLLBACK');
+}
+for my $db (@dbs)
+{
+	ok($node->poll_query_until($db, $pending, '0'), "a lagging slot: $db is rolled back");
+	is($node->safe_psql($db, 'UPDATE z SET v = v + 1 WHERE id = 1 RETURNING id'), '1', "... and written");
+	isnt($node->safe_psql($db, 'SELECT zundo.undo_bytes_in_use()'), '0', '... its undo is kept');
+	like($node->safe_psql($db, 'SELECT kind, name FROM zundo.stat_horizon LIMIT 1'), qr/^replication slot\|gone$/, '... which zundo.stat_horizon explains');
+}
+$node->safe_psql('d1', q(SELECT pg_create_logical_replication_slot('late', 'test_decoding'); SELECT pg_drop_replication_slot('gone')));
+$node->safe_psql($_, 'UPDATE z SET v = v + 1') for @dbs;
+ok($node->poll_query_until($_, 'SELECT zundo.undo_bytes_in_use() = 0'), "a logical slot: $_ gives its undo back") for @dbs;
 no_crash($node);
 done_testing();
