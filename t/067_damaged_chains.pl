@@ -1,6 +1,6 @@
 # What zundo.check says of slots, chains and rows that fit the layout of the page
 # and are wrong. Only zundo itself could write them; here the test does.
-# Rules: CHAIN-2, CHAIN-3, CHAIN-4, CHAIN-9, CHAIN-10, CHAIN-12, ROW-1.
+# Rules: CHAIN-2, CHAIN-3, CHAIN-4, CHAIN-8, CHAIN-9, CHAIN-10, CHAIN-12, PAGE-7, ROW-1.
 use strict;
 use warnings;
 use Test::More;
@@ -11,10 +11,10 @@ my $node = zundo_node('chains', <<'C', no_data_checksums => 1);
 max_worker_processes = 0
 max_prepared_transactions = 10
 C
-my @tables = qw(inline list mode plain status opened torn columns);
+my @tables = qw(inline list mode plain status opened torn columns items kind half stray);
 sql('CREATE EXTENSION zundo;');
 sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INTO $_ SELECT g, 0, 't' FROM generate_series(1, 10) g;") for @tables;
-sql("CREATE INDEX ON $_ (n);") for qw(list mode);
+sql("CREATE INDEX ON $_ (n);") for qw(list mode stray);
 sql('SELECT zundo.discard();');
 
 # stays NAME SQL...: prepares a transaction of these statements, which stays in progress. The first one keeps `oldest`
@@ -23,8 +23,8 @@ sub stays { my ($name, @sql) = @_; return sql('BEGIN;', (map { "$_;" } @sql), "P
 my $xid = stays('plain', 'UPDATE plain SET n = 1 WHERE id = 1', 'SELECT pg_current_xact_id()');
 stays('inline', 'SELECT 1 FROM inline WHERE id <= 2 FOR KEY SHARE');
 stays('opened', 'SELECT 1 FROM opened WHERE id <= 9 FOR UPDATE');
-stays('torn', 'UPDATE torn SET n = 1 WHERE id = 1');
-for my $table (qw(list mode))
+stays($_, "UPDATE $_ SET n = 1 WHERE id = 1") for qw(items kind half torn);
+for my $table (qw(list mode stray))
 {
 	# the row moves, and its lock with it
 	stays($table, "SELECT 1 FROM $table WHERE id = 1 FOR KEY SHARE");
@@ -105,6 +105,20 @@ record('opened', 5, 1, sub {
 	substr($_[0], $_[1] + 21, 1) = chr(128 + 3) });
 # a record of an impossible length
 record('torn', 2, 1, sub { substr($_[0], $_[1] + 1, 2) = pack('S<', 5) });
+# a record of an item that no page has
+record('items', 2, 1, sub { substr($_[0], $_[1] + 18, 2) = pack('S<', unpack('S<', substr($_[0], $_[1] + 18, 2)) & ~511 | 400) });
+# a pointer to undo of a temporary table, and none, in slots of transactions in progress
+for my $case ([ 'kind', sub { $_[0] & 2**44 - 1 } ], [ 'half', sub { 0 } ])
+{
+	my ($table, $pointer) = @$case;
+	change($table, sub {
+		my $at = slot($_[0], sub { $_[1] > 0 }) + 8;
+		substr($_[0], $at, 8) = pack('Q<', $pointer->(unpack('Q<', substr($_[0], $at, 8)))) });
+}
+# a list of locks that begins with the record of a move
+change('stray', sub {
+	my ($list, $mover) = (slot($_[0], sub { $_[0] & 2 }), slot($_[0], sub { !($_[0] & 3) && $_[1] > $xid }));
+	substr($_[0], $list + 8, 8) = substr($_[0], $mover + 8, 8) });
 # the first of the eight writers has aborted, and a later one has committed on top of it
 open(my $file, '+<:raw', $node->data_dir . '/pg_xact/0000') or die $!;
 sysseek($file, $writers[0] >> 2, 0) or die $!;
@@ -126,8 +140,15 @@ my %says = (
 	opened => qr/^CHAIN-12\|\|$undo of transaction \d+ is an open LOCK below another one$/,
 	# CHAIN-2
 	torn => qr/^E\|\|invalid undo record in block \d+ of relation "zundo\.undo_log"/,
-	columns => qr/^ROW-1\|1\|the row has 4 columns, the table 3$/);
+	columns => qr/^ROW-1\|1\|the row has 4 columns, the table 3$/,
+	stray => qr/^CHAIN-10\|\|$undo in a list of locks has type \d+/,
+	items => qr/^CHAIN-3\|\|$undo is of items 400 to 400$/,
+	kind => qr/^CHAIN-8\|\|slot \d+: undo pointer [0-9A-F]+\/[0-9A-F]+ is of another kind of table$/,
+	half => qr/^PAGE-7\|\|slot \d+ has transaction \d+ and undo pointer 0\/00000000$/);
 like(sql("SELECT invariant, item, detail FROM zundo.check('$_');"), $says{$_}, "$_: zundo.check says what is wrong") for @tables;
+like(sql(q{SELECT detail FROM zundo.check('zundo.undo_log');}), qr/^log \d+: undo \d+\.\d+\.\d+ is of items 400 to 400$/m, 'of the undo log, too');
+my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT 1 FROM stray WHERE id = 1 FOR UPDATE");
+like($err, qr/XX001: undo record [0-9A-F\/]+ of block 0 of relation file \d+ is not a list of locks/, 'a locker that reads such a list gets an error');
 no_crash($node);
 $node->stop('immediate');
 done_testing();
