@@ -3,6 +3,7 @@
 # Rules: REPAIR-1, UNDO-63, UNDO-64, UNDO-65, UNDO-42, LOG-1.
 use strict;
 use warnings;
+use FindBin;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
@@ -134,7 +135,8 @@ is(sql('SELECT * FROM zundo.repair_undo()'), '', 'a page of records: nothing mor
 right('a page of records, given up');
 
 # A table needs it.
-my $lost = sql('BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t; SELECT pg_current_xact_id(); ROLLBACK');
+sql('CREATE TABLE before AS SELECT * FROM y');
+my $lost = sql('BEGIN; UPDATE y SET v = v + 1, t = md5(t) || t WHERE id <= 2000; SELECT pg_current_xact_id(); ROLLBACK');
 $node->stop;
 write_block($path, $_, $damage{garbage}) for undo_pages();
 $node->start;
@@ -148,6 +150,12 @@ like(error_of('SELECT sum(v) FROM y'), qr/XX001/, 'needed records: a reader that
 sql('UPDATE z SET v = v + 1');
 $v++;
 right('needed records, others written');
+# the document's way to copy the readable rows
+my ($copy) = slurp_file("$FindBin::RealBin/../docs/administration.md") =~ /```sql\n(CREATE TABLE rescued.*?)```/s or die 'no example in docs/administration.md';
+$copy =~ s/\bt\b/y/g;
+sql("SET client_min_messages = error;\n$copy");
+is(sql('SELECT count(*) >= 1500, count(*) = count(DISTINCT id), bool_and(id > 2000) FROM rescued'), 't|t|t', 'needed records: rows of other pages are copied');
+is(sql('SELECT count(*) FROM (SELECT * FROM rescued EXCEPT SELECT * FROM before) x'), '0', 'needed records: ... as they were');
 sql('DROP TABLE y');
 like(sql('SELECT step FROM zundo.repair_undo(false)'), qr/no table needs it; the part is given up/, 'needed records: without the table it is given up');
 discarded();
