@@ -222,8 +222,11 @@ ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_roll
 $node->safe_psql('postgres', q{
 	CREATE TABLE d_undo (id int PRIMARY KEY, n int, t text) USING zheap;
 	INSERT INTO d_undo SELECT g, 0, 'row' FROM generate_series(1, 300) g;
+	CREATE TABLE d_zeroed (id int PRIMARY KEY, n int, t text) USING zheap;
+	INSERT INTO d_zeroed SELECT g, 0, 'row' FROM generate_series(1, 1000) g;
 	SELECT zundo.discard();
 });
+my $zeroed = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('d_zeroed')});
 my $undo = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 $node->safe_psql('postgres', q{BEGIN; UPDATE d_undo SET n = n + 1; PREPARE TRANSACTION 'p'});
 $node->safe_psql('postgres', 'CHECKPOINT');
@@ -236,15 +239,23 @@ for (my $block = 0; $block < $size / 8192; $block++)
 	next if $block < 4 || $page =~ /^\0*$/;
 	damage($undo, $block * 8192 + 600, "\xcd" x 3000);
 }
+damage($zeroed, 0, "\0" x 8192);
 $node->start;
 my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT sum(n) FROM d_undo");
 isnt($rc, 0, 'rows whose undo is damaged cannot be read');
 like($err, qr/XX001/, 'undo: SQLSTATE is data_corrupted');
-like($err, qr/block \d+/, 'undo: names the block');
+like($err, qr/block \d+ of relation "(?:zundo\.undo_log|d_undo)"/, 'undo: names relation and block');
 ($rc, $out, $err) = $node->psql('postgres', q{ROLLBACK PREPARED 'p'}, timeout => 60);
 unlike($err, qr/server closed|PANIC/, 'undo: rolling back does not take the server down');
 sleep 2;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM sound'), '1000', 'undo: another table is readable');
+
+# A table page of zeros is taken for a new one, as on heap: its rows are missing, and nothing fails.
+my $left = $node->safe_psql('postgres', 'SELECT count(*) FROM d_zeroed');
+ok($left > 500 && $left < 1000, 'zeroed: the rows of the other pages');
+is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM d_zeroed WHERE id IN (1, 1000)'), '1', 'zeroed: the same by index');
+is($node->safe_psql('postgres', 'VACUUM d_zeroed; UPDATE d_zeroed SET n = 1; INSERT INTO d_zeroed VALUES (2000, 1); SELECT count(*), sum(n) FROM d_zeroed'),
+	($left + 1) . '|' . ($left + 1), 'zeroed: the table is vacuumed and written');
 no_crash($node);
 $node->stop('immediate');
 done_testing();
