@@ -638,8 +638,8 @@ def read_log(cluster, offset):
         for line in log:
             if DEATH.search(line):
                 faults.append(f"server log: {line.strip()[:300]}")
-            if "TRAP:" in line:
-                print(line + "".join(itertools.islice(log, 25)), flush=True)    # the backtrace of a failed assertion
+                # the backtrace of a failed assertion, the statement of a process that a signal ended
+                print(line + "".join(itertools.islice(log, 25 if "TRAP:" in line else 3)), flush=True)
         log.seek(offset)
         for code, text, function, file, number in errors_of(log):
             if code.startswith("XX") or code == "53200" or file in ours:
