@@ -387,6 +387,7 @@ random_runs()
 		long:*)
 			echo "fault points: faults.py"
 			echo "damaged pages: damage.py --trials 1000"
+			echo "damaged pages under load: damage.py --trials 100 --mode busy"
 			echo "decoded and applied, with DDL: decoded.py --rounds $(scale 6 $length)" \
 				"--seed $((seed + 1))"
 			;;

@@ -13,7 +13,7 @@ every page that is written to disk. Then it damages one page in each trial; the 
     cut         removed, with all pages after it (the undo log only; other tables may become unusable then)
 
 either while the server is running, which then has to read the page again ("live"), or between a kill -9 and
-the next start ("cold"). The result of a trial is one of
+the next start ("cold"), or under load, with a standby ("busy"). The result of a trial is one of
 
     SILENT      an answer was wrong, without an error
     STOPPED     a table that needs no undo could not be read or changed, or an error did not say what is damaged
@@ -23,7 +23,8 @@ the next start ("cold"). The result of a trial is one of
     right       all answers were right
 
 The first four are faults. Not a fault is what would happen with a heap table as well: that the rows of a
-zeroed table page are missing, and those of a stale one are old.
+zeroed table page are missing, and those of a stale one are old. Under load the rows of such a table are not
+compared, since they have moved.
 
     damage.py --bindir DIR --trials 1000 [--seed N] [--trial N] [--keep]
 """
@@ -43,7 +44,8 @@ import time
 import psycopg2
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, ClusterError  # noqa: E402  (same directory)
+from cluster import Cluster, ClusterError, connect  # noqa: E402  (same directory)
+from twins import Broken, Copy, catch_up  # noqa: E402  (same directory)
 
 PAGE = 8192
 TABLES = ("calm", "recent", "pend", "prep", "over")
@@ -56,6 +58,7 @@ min_wal_size = 8MB
 fsync = off
 bgwriter_delay = 10s
 max_prepared_transactions = 80
+wal_keep_size = 1GB
 statement_timeout = 120s
 lock_timeout = 2s
 bgwriter_lru_maxpages = 0
@@ -78,6 +81,9 @@ INSERT INTO {t}_prep SELECT g, g % 10, repeat(md5(g::text), 1 + g % 3) FROM gene
 INSERT INTO {t}_over SELECT g, 0, repeat('o', 100) FROM generate_series(1, 300) g;
 """
 FILLERS = 12
+CLIENTS = 3                             # sessions of the load of a busy trial
+LOAD_SECONDS = 3
+PASSING = ("55P03", "40P01", "40001", "57014", "23505")     # errors of a statement beside others, which say nothing of damage
 PATIENCE = 300                          # seconds that one trial may take, on a busy machine
 CHECKED = tuple("z_" + t for t in TABLES) + ("zundo.undo_log",)
 
@@ -367,9 +373,10 @@ class Damage:
 class Trial:
     """Runs queries after one damage, and notes what happens."""
 
-    def __init__(self, state, damage):
+    def __init__(self, state, damage, mode):
         self.state = state
         self.damage = damage
+        self.mode = mode
         self.seen = {}                  # result -> description of its first case
         self.told = None                # the last error about damage that compare_all has met
 
@@ -403,6 +410,8 @@ class Trial:
 
     def read(self, conn, table, right, when):
         """Reads a zheap table by sequential and by index scan; notes differences from the right rows."""
+        if self.mode == "busy" and self.of_table(table) and self.damage.how in ("stale", "zeroed"):
+            return
         for way in ("on", "off"):
             with conn.cursor() as cursor:
                 if not conn.autocommit:
@@ -523,15 +532,7 @@ class Trial:
         settle(conn)
         self.compare_all(conn, "rolled back")
         self.check(conn, "rolled back")
-        with conn.cursor() as cursor:
-            cursor.execute("SELECT gid FROM pg_prepared_xacts ORDER BY gid")
-            for (gid,) in cursor.fetchall():
-                try:
-                    cursor.execute(("COMMIT" if gid.startswith("c") else "ROLLBACK") + f" PREPARED '{gid}'")
-                except psycopg2.Error as error:
-                    if conn.closed:
-                        raise Down(f"end of {gid}: {error}") from error
-                    self.error(error, f"end of {gid}")
+        self.end_prepared(conn)
         settle(conn)
         self.compare_all(conn, "prepared ones ended")
         self.write(conn)
@@ -546,6 +547,101 @@ class Trial:
         conn = cluster.connect()
         self.compare_all(conn, "started again")
         conn.close()
+
+    def end_prepared(self, conn):
+        """Commits or rolls back all prepared transactions."""
+        with conn.cursor() as cursor:
+            cursor.execute("SELECT gid FROM pg_prepared_xacts ORDER BY gid")
+            for (gid,) in cursor.fetchall():
+                try:
+                    cursor.execute(("COMMIT" if gid.startswith("c") else "ROLLBACK") + f" PREPARED '{gid}'")
+                except psycopg2.Error as error:
+                    if conn.closed:
+                        raise Down(f"end of {gid}: {error}") from error
+                    self.error(error, f"end of {gid}")
+
+    def busy(self):
+        """Damages the page under load, with a standby; compares all on both."""
+        cluster = self.state.cluster
+        self.state.thaw()
+        try:
+            cluster.start(timeout=30)
+            standby = Copy(cluster, "standby")
+        except ClusterError as error:
+            raise Down(f"the server does not start: {error}") from error
+        standby.start([f"primary_conninfo = 'host={cluster.root} port=5432 user=postgres'"], "standby.signal")
+        try:
+            reader = cluster.connect()
+            reader.autocommit = False
+            reader.set_session(isolation_level="REPEATABLE READ", readonly=True)
+            self.compare_all(reader, "before the load")
+            self.load()
+            self.compare_all(reader, "after the load, old snapshot")
+            reader.close()
+            conn = cluster.connect()
+            settle(conn)
+            self.compare_all(conn, "after the load")
+            self.end_prepared(conn)
+            settle(conn)
+            self.compare_all(conn, "after the load, prepared ones ended")
+            self.check(conn, "after the load")
+            self.others(cluster, "postgres", "after the load")
+            self.others(cluster, "other", "after the load")
+            conn.close()
+            catch_up(cluster.dsn(), standby.dsn())
+            conn = connect(standby.dsn())
+            self.compare_all(conn, "on the standby")
+            conn.close()
+            if standby.faults():
+                raise Down(f"standby: {standby.faults()[0]}")
+        except Broken as error:
+            raise Down(f"standby: {error}") from error
+        finally:
+            standby.stop()
+
+    def load(self):
+        """Runs transactions of some sessions, and others(), for LOAD_SECONDS; damages the page after a third of it."""
+        end = time.time() + LOAD_SECONDS
+        lost = []
+
+        def run(work):
+            """Repeats work until the time is over; keeps the loss of the server for the caller."""
+            try:
+                while time.time() < end and not lost:
+                    work()
+            except (Down, psycopg2.Error, ClusterError) as error:
+                lost.append(error)
+
+        def client(number):
+            """Runs transactions that change pairs of tables."""
+            session = Session(self.state.cluster, random.Random(f"{self.state.seed}/{self.damage}/{number}"))
+            run(lambda: self.transaction(session, number))
+            session.conn.close()
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+        threads.append(threading.Thread(target=run, args=(lambda: self.others(self.state.cluster, "other", "beside the load"),)))
+        for thread in threads:
+            thread.start()
+        time.sleep(LOAD_SECONDS / 3)
+        self.damage.inflict()
+        for thread in threads:
+            thread.join()
+        if lost:
+            raise Down(f"beside the load: {lost[0]}")
+
+    def transaction(self, session, number):
+        """Runs one transaction of the load. An error undoes what it did to both tables of a pair."""
+        table = session.rng.choice(["recent", "pend", "prep"])
+        try:
+            session.run("BEGIN")
+            session.changes(table, number, 5, session.rng.randint(1, 4))
+            session.run(session.rng.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
+        except psycopg2.Error as error:
+            if session.conn.closed:
+                raise Down(f"beside the load: {error}") from error
+            session.run("ROLLBACK")
+            if error.pgcode not in PASSING:
+                self.error(error, f"beside the load, change of z_{table}")
 
     def write(self, conn):
         """Changes all pairs of tables in the same way; if an error occurs, neither table of the pair."""
@@ -596,7 +692,7 @@ def settle(conn, seconds=2.0):
 def run_trial(state, number, mode, options):
     """Runs one trial; returns (damage, result)."""
     rng = random.Random(f"{state.seed}/{number}")
-    trial = Trial(state, Damage(state, rng, options.only))
+    trial = Trial(state, Damage(state, rng, options.only), mode)
     hung = threading.Timer(PATIENCE, lambda: (trial.note("CRASH", f"no answer for {PATIENCE} s"), state.cluster.kill()))
     hung.start()
     try:
@@ -628,7 +724,7 @@ def parse_options():
     parser.add_argument("--per-state", type=int, default=100, help="trials with one state; half of them live")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--trial", type=int, default=None, help="only the trial of this number")
-    parser.add_argument("--mode", choices=("live", "cold"), default=None)
+    parser.add_argument("--mode", choices=("live", "cold", "busy"), default=None, help="default: live and cold")
     parser.add_argument("--only", action="append", default=[], metavar="PAGE:DAMAGE", help="only this kind, for example overflow:stale")
     parser.add_argument("--verbose", action="store_true", help="print a line for each trial")
     parser.add_argument("--keep", action="store_true", help="do not remove the cluster if a trial fails")
@@ -642,10 +738,11 @@ def trials_of(options, seed, count, counts):
     try:
         state.make()
         numbers = [options.trial] if options.trial is not None else list(range(count))
-        live = [n for n in numbers if n % 2 == 0 and options.mode != "cold"]
-        cold = [n for n in numbers if n % 2 == 1 and options.mode != "live"]
-        for mode, chosen in (("live", live), ("cold", cold)):
-            if mode == "cold":
+        live = [n for n in numbers if n % 2 == 0 and options.mode in ("live", None)]
+        cold = [n for n in numbers if n % 2 == 1 and options.mode in ("cold", None)]
+        busy = numbers if options.mode == "busy" else []
+        for mode, chosen in (("live", live), ("cold", cold), ("busy", busy)):
+            if chosen and mode != "live" and not os.path.exists(state.base):
                 state.freeze()
             for number in chosen:
                 damage, result = run_trial(state, number, mode, options)
@@ -654,7 +751,7 @@ def trials_of(options, seed, count, counts):
                     bad = True
                     if options.keep:
                         return True
-                if mode == "cold":
+                if mode != "live":
                     state.cluster.kill()
                 elif result == "CRASH" or state.spoilt:
                     return bad
