@@ -106,7 +106,8 @@ $before = $node->safe_psql('postgres', $state);
 $node->stop('immediate');
 recovered('committed', $before);
 
-# 4. The server dies at each fault point of a writing session, within a transaction of several statements.
+# 4. The server dies at each fault point of a writing session, within a transaction of
+# several statements.
 my %reached_by = (
 	'insert-logged' => q{BEGIN; DELETE FROM t WHERE id < 50; INSERT INTO t VALUES (-1, 1, 'x')},
 	'update-logged' => q{BEGIN; DELETE FROM t WHERE id < 50; UPDATE t SET pad = 'z' WHERE id > 900},

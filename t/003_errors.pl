@@ -19,7 +19,8 @@ $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my @kinds = qw(error disk memory cancel);
 my $failed = 0;
 
-# problem NAME WHAT GOT WANTED: counts and reports a difference; thousands of checks of one kind make one test.
+# problem NAME WHAT GOT WANTED: counts and reports a difference; thousands of checks of
+# one kind make one test.
 sub problem
 {
 	my ($name, $what, $got, $wanted) = @_;
@@ -43,8 +44,8 @@ sub run
 	return $complaint =~ /ERROR/ ? 0 : 1;
 }
 
-# each POINT KIND TRY: calls TRY with a setting that raises the error at the first, the second, ... visit of the point,
-# until TRY succeeds. Returns how often it failed.
+# each POINT KIND TRY: calls TRY with a setting that raises the error at the first, the
+# second, ... visit of the point, until TRY succeeds. Returns how often it failed.
 sub each_time
 {
 	my ($point, $try) = @_;
@@ -80,8 +81,8 @@ my %changes = (
 	'a deletion' => 'DELETE FROM t WHERE id IN (1, 7)',
 	'an insertion' => 'INSERT INTO t SELECT * FROM other',
 	'an upsert' => 'INSERT INTO t VALUES (1, 0, 5), (30, 0, 0) ON CONFLICT (id) DO UPDATE SET n = excluded.n');
-# The changes also pass fault points in critical sections, where nothing may be allocated (FAULT-2): an assertion of the
-# server's would end it.
+# The changes also pass fault points in critical sections, where nothing may be allocated
+# (FAULT-2): an assertion of the server's would end it.
 for my $name (sort keys %changes)
 {
 	for my $point (qw(undo-prepare before-change converting-locks locks-done))
@@ -179,7 +180,8 @@ for my $point (qw(undo-extend undo-alloc))
 	}
 }
 
-# 3. Rewrites, which write undo for pages that do not exist yet. An old snapshot needs the versions afterwards.
+# 3. Rewrites, which write undo for pages that do not exist yet. An old snapshot needs the
+# versions afterwards.
 sql(q{CREATE TABLE r (id int PRIMARY KEY, m int, n int, t text) USING zheap; CREATE INDEX ON r (m);
 	INSERT INTO r SELECT g, g % 7, 0, repeat('x', g) FROM generate_series(1, 60) g;
 	CLUSTER r USING r_m_idx});

@@ -23,8 +23,9 @@ for my $case ([ 'off', 1 ], [ 'on', 1 ], [ 'off', 0 ])
 {
 	my ($move, $fails) = @$case;
 	my $session = session($node);
-	# In the third case no update fails, but the list has no room. If the transaction did not know that it has changed a
-	# page which is not in the list (ABORT-4), the changes of the savepoint would stay on it, too.
+	# In the third case no update fails, but the list has no room. If the transaction did
+	# not know that it has changed a page which is not in the list (ABORT-4), the changes
+	# of the savepoint would stay on it, too.
 	ask($session, 'SET zundo.eager_rollback_pages = 0') if !$fails;
 	my $fault = $fails ? q{SET LOCAL zundo.fault = 'row-counted:error:1'} : 'SELECT 1';
 	ask($session, q{DROP TABLE IF EXISTS t}, q{CREATE TABLE t (id int PRIMARY KEY, n int, t text) USING zheap WITH (fillfactor = 50)},
@@ -41,7 +42,8 @@ for my $case ([ 'off', 1 ], [ 'on', 1 ], [ 'off', 0 ])
 	is(ask($session, $own), 1, 'one slot still');
 	is(ask($session, 'ROLLBACK TO b', $rows), $undone, 'all of it is taken back');
 	is(ask($session, 'COMMIT', $rows), $undone, 'and after the end');
-	# when the page is taken off the list, its place in the hash is free again (ABORT-3): else it would count as noted
+	# when the page is taken off the list, its place in the hash is free again (ABORT-3):
+	# else it would count as noted
 	my $lost = q{UPDATE t SET t = 'lost' WHERE id = 2};
 	is(ask($session, 'BEGIN', 'SAVEPOINT a', $lost, 'ROLLBACK TO a', $lost, 'ROLLBACK TO a', 'UPDATE t SET n = 1 WHERE id = 1', $own),
 		1, 'the same page twice: one slot');
@@ -66,8 +68,9 @@ is(ask($session, 'COMMIT', $rows), $undone, 'and after the end');
 $session->quit;
 sound($node, 'the extension dropped and back', qw(t zundo.undo_log));
 
-# 3. CREATE INDEX CONCURRENTLY makes its index known while another session reads which columns have indexes: that session's next update of the new
-# index's column must not leave the row in place, for the build may have passed it.
+# 3. CREATE INDEX CONCURRENTLY makes its index known while another session reads which
+# columns have indexes: that session's next update of the new index's column must not
+# leave the row in place, for the build may have passed it.
 $node->safe_psql(
 	'postgres', q{
 	CREATE TABLE p (id int PRIMARY KEY) USING zheap;
@@ -104,8 +107,9 @@ like($complaint, qr/undo-prepare/, 'an insertion fails');
 is(ask($big, 'ROLLBACK', $kept), 't', 'memory after the failed insertion');
 $big->quit;
 
-# 5. Handles of versions for trigger events, and their rows, are freed with the statement, not with the transaction; those
-# of deferred events are kept, their rows up to work_mem (HANDLE-8).
+# 5. Handles of versions for trigger events, and their rows, are freed with the statement,
+# not with the transaction; those of deferred events are kept, their rows up to work_mem
+# (HANDLE-8).
 my $many = session($node);
 ask($many, 'CREATE TABLE fired (n int)', 'CREATE TABLE often (id int, n int, pad text) USING zheap', q{INSERT INTO often SELECT g, 0, repeat('p', 500) FROM generate_series(1, 500) g},
 	q{CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF OLD.id = 7 AND OLD.n % 5 = 0 THEN INSERT INTO fired VALUES (OLD.n); END IF; RETURN NULL; END$$},
@@ -121,8 +125,9 @@ ask($many, 'BEGIN', $often, 'UPDATE often SET n = 0', 'COMMIT');
 is(ask($many, 'TABLE fired'), "0\n5\n10\n15\n20", 'what deferred triggers saw');
 $many->quit;
 
-# 6. The pin on the last undo page (UNDO-66), which a transaction keeps: not longer than the subtransaction that has made
-# the undo log itself, nor than the transaction, however that ends. (A pin that is left is a warning in the log.)
+# 6. The pin on the last undo page (UNDO-66), which a transaction keeps: not longer than
+# the subtransaction that has made the undo log itself, nor than the transaction, however
+# that ends. (A pin that is left is a warning in the log.)
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 my $other = $node->background_psql('other', on_error_stop => 0);
 my $make = q{CREATE EXTENSION zundo; CREATE TABLE o (n int) USING zheap; INSERT INTO o VALUES (1); INSERT INTO o VALUES (2)};
@@ -138,8 +143,8 @@ ask($other, $make, 'BEGIN', 'INSERT INTO o VALUES (5)', 'DECLARE c CURSOR WITH H
 is(ask($other, 'SELECT sum(n) FROM o'), 46, 'commits and rollbacks within a statement');
 $other->quit;
 
-# 7. A session that is terminated while an update evaluates an index expression, which itself updates a row
-# (COMPUTED-4). No error handler runs then.
+# 7. A session that is terminated while an update evaluates an index expression, which
+# itself updates a row (COMPUTED-4). No error handler runs then.
 sql(q{
 CREATE FUNCTION update_row() RETURNS void LANGUAGE plpgsql AS $$BEGIN UPDATE public.evaluated SET n = n + 1 WHERE id = 2; END$$;
 CREATE FUNCTION ends(id int, n int) RETURNS int LANGUAGE plpgsql IMMUTABLE COST 1 AS $$
@@ -160,7 +165,8 @@ unlike(slurp_file($node->logfile), qr/refcount leak|resource was not closed|is p
 no_crash($node);
 $node->stop;
 
-# With few buffers, that pin of idle transactions does not keep other sessions from getting a buffer.
+# With few buffers, that pin of idle transactions does not keep other sessions from
+# getting a buffer.
 my $small = zundo_node('small', "shared_buffers = 256kB\nmax_connections = 60");
 sql('CREATE EXTENSION zundo; CREATE TABLE s (id int, n int) USING zheap; INSERT INTO s SELECT g, 0 FROM generate_series(1, 40) g');
 my @idle = map { session($small) } 1 .. 40;

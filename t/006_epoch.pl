@@ -44,7 +44,8 @@ is($node->safe_psql('postgres', 'SELECT sum(n) FROM t'), '4001', 'rows before th
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is($reader->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT sum(n) FROM t"), '4001', 'a snapshot of a standby');
 
-# The next transaction id is the first of the epoch, and an old snapshot has an id of the epoch before.
+# The next transaction id is the first of the epoch, and an old snapshot has an id of the
+# epoch before.
 my $n = 0;
 while ($node->safe_psql('postgres', q{SELECT pg_snapshot_xmax(pg_current_snapshot())}) < 2**32)
 {

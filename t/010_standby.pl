@@ -75,8 +75,8 @@ same('a rollback');
 $primary->safe_psql('postgres', 'VACUUM t; VACUUM plain; VACUUM FULL plain; SELECT zundo.discard()');
 same('VACUUM');
 
-# 2. Changes of transactions that are in progress on the primary are not visible; with a few and with many
-# subtransactions.
+# 2. Changes of transactions that are in progress on the primary are not visible; with a
+# few and with many subtransactions.
 my $writer = $primary->background_psql('postgres', on_error_stop => 1);
 my $committed = $primary->safe_psql('postgres', $state);
 $writer->query_safe('BEGIN; UPDATE t SET n = n + 1000; SAVEPOINT a; DELETE FROM t WHERE id < 300; INSERT INTO plain VALUES (0, NULL)');

@@ -86,8 +86,9 @@ for my $case (sort keys %cases)
 	is($old->query_safe('SELECT count(*) FROM copied'), 20, 'COPY FREEZE: the same');
 	$old->quit;
 }
-# A table that is new or empty has no versions that a snapshot of a standby could miss: no query is canceled when its
-# indexes are built. With feedback, so that the primary's catalogs are not a reason either.
+# A table that is new or empty has no versions that a snapshot of a standby could miss: no
+# query is canceled when its indexes are built. With feedback, so that the primary's
+# catalogs are not a reason either.
 {
 	my $conflicts = q{SELECT confl_snapshot FROM pg_stat_database_conflicts WHERE datname = 'postgres'};
 	my $before = $standby->safe_psql('postgres', $conflicts);

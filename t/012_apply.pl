@@ -1,11 +1,11 @@
-# The apply worker of logical replication writes zheap tables. It finds rows
-# through an index or, with REPLICA IDENTITY FULL, by comparing them; it updates
-# without a snapshot; and it fetches the old row of a table with foreign keys
-# although no trigger fires (HANDLE-6). It adds the entries of zbtree indexes of
-# the subscriber, and on 18 it finds rows through them (ZBTREE-3, ZBTREE-4). It
-# waits for a local change of the row that it looks for (SCAN-7), finds one that
-# changes while it reads the page (SCAN-8), and does not take a changed row for
-# the one that it has found (DML-15). The test also shows which changes a publication of all tables does not contain.
+# The apply worker of logical replication writes zheap tables. It finds rows through an
+# index or, with REPLICA IDENTITY FULL, by comparing them; it updates without a snapshot;
+# and it fetches the old row of a table with foreign keys although no trigger fires
+# (HANDLE-6). It adds the entries of zbtree indexes of the subscriber, and on 18 it finds
+# rows through them (ZBTREE-3, ZBTREE-4). It waits for a local change of the row that it
+# looks for (SCAN-7), finds one that changes while it reads the page (SCAN-8), and does
+# not take a changed row for the one that it has found (DML-15). The test also shows which
+# changes a publication of all tables does not contain.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -230,8 +230,8 @@ for my $case (
 	$local->query_safe('ROLLBACK');
 	same("after a local writer of $what rolled back");
 }
-# The worker has found the row, and waits for a lock on it. Then the locker gives the row other values: the worker must
-# search again, and finds no such row any more (DML-15).
+# The worker has found the row, and waits for a lock on it. Then the locker gives the row
+# other values: the worker must search again, and finds no such row any more (DML-15).
 for my $table (qw(wanted_on_heap wanted wanted_by_index wanted_by_keys))
 {
 	$publisher->safe_psql('postgres', "INSERT INTO $table VALUES (1, 1), (2, 2)");
@@ -252,9 +252,10 @@ $publisher->safe_psql('postgres', q{UPDATE keyed SET pad = 'remote' WHERE id = 2
 ok($subscriber->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type LIKE 'logical replication%'}), 'the apply worker waits for a lock on a row with a key');
 $local->query_safe('UPDATE keyed SET n = -1 WHERE id = 2; COMMIT');
 same('after a locker that has changed the row with the key');
-# The worker compares the columns of one row after another; when it comes to a certain row, it waits in the comparison
-# function. Meanwhile a row that it has not read yet moves to the end of the page, or one that it has passed gets the
-# values that it looks for (SCAN-8).
+# The worker compares the columns of one row after another; when it comes to a certain
+# row, it waits in the comparison function. Meanwhile a row that it has not read yet moves
+# to the end of the page, or one that it has passed gets the values that it looks for
+# (SCAN-8).
 for my $table (qw(passed_on_heap passed))
 {
 	$publisher->safe_psql('postgres', "INSERT INTO $table SELECT ROW(g)::slow, g, g FROM generate_series(1, 6) g");
@@ -291,8 +292,8 @@ $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION s');
 # Publications of zheap tables are tested in t/017_published.
 $publisher->safe_psql('postgres', 'CREATE TABLE mine (id int PRIMARY KEY) USING zheap; INSERT INTO mine VALUES (1), (2)');
 
-# A publication of all tables: the new relations of rewrites and of REFRESH are not published, nor are materialized views,
-# temporary and unlogged tables.
+# A publication of all tables: the new relations of rewrites and of REFRESH are not
+# published, nor are materialized views, temporary and unlogged tables.
 $publisher->safe_psql('postgres', 'CREATE TABLE heaped (id int) USING heap; INSERT INTO heaped VALUES (1), (2); CREATE PUBLICATION q FOR ALL TABLES');
 is($publisher->safe_psql('postgres', q{SELECT count(*) FROM pg_publication_tables WHERE schemaname = 'zundo'}), '0', 'the undo log is not published');
 $publisher->safe_psql('postgres', q{

@@ -53,7 +53,8 @@ $subscriber->safe_psql('postgres', q{
 		RETURN NULL;
 	END $$;
 });
-# a statement that a trigger runs must not remove the handles that the next trigger of the same change needs
+# a statement that a trigger runs must not remove the handles that the next trigger of the
+# same change needs
 for my $table ('h', 'z', 'hn', 'zn')
 {
 	my ($constraint, $deferred) = $table =~ /n/ ? ('', '') : ('CONSTRAINT', 'DEFERRABLE INITIALLY DEFERRED');
@@ -95,7 +96,8 @@ for my $n ('', 'n')
 	is($subscriber->safe_psql('postgres', "TABLE z$n"), $subscriber->safe_psql('postgres', "TABLE h$n"), 'the same rows');
 	is($subscriber->safe_psql('postgres', qq{SELECT * FROM zundo.check('z$n')}), '', 'zundo.check');
 }
-# The trigger function changes the row after the worker has found it: nothing may be lost without a word.
+# The trigger function changes the row after the worker has found it: nothing may be lost
+# without a word.
 for my $table ('hb', 'zb')
 {
 	$publisher->safe_psql('postgres', "INSERT INTO $table VALUES (1, 1, 'a'), (2, 2, 'b')");

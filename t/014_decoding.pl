@@ -33,7 +33,8 @@ my ($rc, $out, $err) = $node->psql('postgres', q{
 is($rc, 0, 'tables beside a slot');
 unlike($err, qr/WARNING/, '... without a warning');
 
-# changes SLOT [OPTION]: returns the decoded changes, without the lines of transactions, and advances the slot.
+# changes SLOT [OPTION]: returns the decoded changes, without the lines of transactions,
+# and advances the slot.
 sub changes
 {
 	my ($slot, $option) = @_;
@@ -43,7 +44,8 @@ sub changes
 
 like(changes('early'), qr/\Atable public.z: TRUNCATE: .*\n(?:table public.h2: INSERT: .*\n?){20}(?:table public.z: INSERT: .*\n?){5}\z/, 'a slot from before the extension');
 
-# toast NAME SQL: SQL writes values of z out of line. Checks that the following changes of the same transaction are decoded.
+# toast NAME SQL: SQL writes values of z out of line. Checks that the following changes of
+# the same transaction are decoded.
 sub toast
 {
 	my ($what, $sql, $seen) = @_;
@@ -62,7 +64,8 @@ toast('UPDATE', "UPDATE z SET v = $wide || id WHERE id < 0");
 toast('UPDATE of the key', "UPDATE z SET id = nextval('s') WHERE id = (SELECT max(id) FROM z)");
 toast('ON CONFLICT', "INSERT INTO z VALUES (nextval('s'), $wide) ON CONFLICT (id) DO UPDATE SET v = excluded.v || 'more'");
 toast('ON CONFLICT, updated', "INSERT INTO z SELECT max(id), $wide FROM z ON CONFLICT (id) DO UPDATE SET v = excluded.v || 'more'");
-# A speculative insertion that is given up: another session inserts the key between the check and the index's entry.
+# A speculative insertion that is given up: another session inserts the key between the
+# check and the index's entry.
 $node->safe_psql('postgres', q{
 	CREATE EXTENSION dblink;
 	CREATE SEQUENCE calls;

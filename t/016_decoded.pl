@@ -36,8 +36,8 @@ sub stream
 	return $shown;
 }
 
-# sorted STREAM: returns the stream with the changes of each transaction sorted, because a scan meets moved rows in another
-# order.
+# sorted STREAM: returns the stream with the changes of each transaction sorted, because a
+# scan meets moved rows in another order.
 sub sorted
 {
 	my ($stream) = @_;
@@ -45,9 +45,10 @@ sub sorted
 	return join "\n", map { join "\n", sort grep { $_ ne '' } split /\n/ } @parts;
 }
 
-# same NAME, CHANGES, SQL, OPTION...: runs the statements, in which AM is the access method, in both schemas, and checks
-# that the streams are equal and have at least this number of changes. The order within a transaction counts as well if
-# NAME says "in order". Returns the stream of zheap.
+# same NAME, CHANGES, SQL, OPTION...: runs the statements, in which AM is the access
+# method, in both schemas, and checks that the streams are equal and have at least this
+# number of changes. The order within a transaction counts as well if NAME says "in
+# order". Returns the stream of zheap.
 sub same
 {
 	my ($what, $changes, $sql, @options) = @_;
@@ -60,8 +61,8 @@ sub same
 	}
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $all = $shown{zheap};
-	# how much of a transaction is streamed before its end depends on memory, and so does whether any of it is, if it is
-	# rolled back
+	# how much of a transaction is streamed before its end depends on memory, and so does
+	# whether any of it is, if it is rolled back
 	s/.*stream.*\n?//g for $what =~ /streamed, ROLLBACK/ ? @shown{qw(zheap heap)} : ();
 	my @both = map { $what =~ /in order/ ? $_ : sorted($_) } @shown{qw(zheap heap)};
 	is($both[0], $both[1], "$what: the streams are equal");

@@ -17,9 +17,10 @@ my $transactions = $ENV{ZUNDO_DECODED_TRANSACTIONS} || 60;
 note("seed $seed");
 srand $seed;
 my $node = zundo_node('twins', "max_prepared_transactions = 4\nautovacuum = off\nlogical_decoding_work_mem = 64kB", allows_streaming => 'logical');
-# From 18 on, the server marks subtransactions of an aborted transaction that has reached the limit as streamed, and fails
-# an assertion (ctx->streaming, logical.c) when it decodes their end without streaming, of heap tables as well: there the
-# limit is never reached.
+# From 18 on, the server marks subtransactions of an aborted transaction that has reached
+# the limit as streamed, and fails an assertion (ctx->streaming, logical.c) when it
+# decodes their end without streaming, of heap tables as well: there the limit is never
+# reached.
 if ($node->pg_version >= 18)
 {
 	$node->append_conf('postgresql.conf', 'logical_decoding_work_mem = 64MB');
@@ -79,13 +80,15 @@ sub transaction
 		$savepoints++ if $_ eq 'SAVEPOINT a';
 		$_ ne 'CHECKPOINT' && (!/^R\w+ (?:TO )?a$/ || $savepoints > 0) && ($_ ne 'RELEASE a' || $savepoints-- > 0)
 	} @statements;
-	# One error ends a transaction with all its changes, and most long ones meet a duplicate key: so half of the
-	# transactions survive their errors, each statement in a subtransaction that psql makes.
+	# One error ends a transaction with all its changes, and most long ones meet a
+	# duplicate key: so half of the transactions survive their errors, each statement in a
+	# subtransaction that psql makes.
 	my $survives = any(0, 1);
 	my @ends = ('COMMIT', 'COMMIT', 'COMMIT', 'ROLLBACK', "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'", "PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'");
-	# All servers up to 19 fail to decode, of heap tables as well, a prepared transaction that was rolled back meanwhile and
-	# has rewritten a table in a subtransaction ("could not map filenumber"): they look whether it has ended only for changes
-	# of the top transaction (rbtxn_prepared(change->txn), reorderbuffer.c).
+	# All servers up to 19 fail to decode, of heap tables as well, a prepared transaction
+	# that was rolled back meanwhile and has rewritten a table in a subtransaction ("could
+	# not map filenumber"): they look whether it has ended only for changes of the top
+	# transaction (rbtxn_prepared(change->txn), reorderbuffer.c).
 	pop @ends if grep { /^ALTER/ } @statements and $survives || grep { /SAVEPOINT/ } @statements;
 	return join ";\n", ($survives ? "\\set ON_ERROR_ROLLBACK on\nBEGIN" : 'BEGIN'), @statements, any(@ends);
 }
@@ -112,7 +115,8 @@ sub shown_together
 	return %shown;
 }
 
-# Several transactions on each table, then the session that reads the slot or the whole server is killed.
+# Several transactions on each table, then the session that reads the slot or the whole
+# server is killed.
 my $kills = 0;
 sub after_kill
 {

@@ -24,8 +24,8 @@ $node->safe_psql(
 });
 my $start = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 
-# written KIND, WHY[, WORDS]: wait until the WAL since $start holds a record of that kind, all with a sound description,
-# one with these words.
+# written KIND, WHY[, WORDS]: wait until the WAL since $start holds a record of that kind,
+# all with a sound description, one with these words.
 sub written
 {
 	my ($kind, $why, $words) = @_;

@@ -14,7 +14,8 @@ max_prepared_transactions = 0
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 
-# What one transaction does with its new table T (of access method AM); each with few and with many rows.
+# What one transaction does with its new table T (of access method AM); each with few and
+# with many rows.
 my %work = (
 	load => q{INSERT INTO T SELECT g, g FROM generate_series(1, N) g},
 	copied => q{COPY T (id, v) FROM PROGRAM 'seq -f "%.0f 1" 1 N' (DELIMITER ' ')},

@@ -28,7 +28,8 @@ sub clone
 	return $clone;
 }
 
-# left_out NODE, TYPE, START: returns the number of records of this type since START without and with the row.
+# left_out NODE, TYPE, START: returns the number of records of this type since START
+# without and with the row.
 sub left_out
 {
 	my ($node, $type, $start) = @_;
@@ -58,7 +59,8 @@ C
 		CHECKPOINT});
 	my $start = sql('SELECT pg_current_wal_insert_lsn()');
 
-	# Deletions and moves in subtransactions, and again after a rollback; new rows that use the room of deleted ones.
+	# Deletions and moves in subtransactions, and again after a rollback; new rows that
+	# use the room of deleted ones.
 	sql('BEGIN;', map({ "DELETE FROM $_ WHERE id % 4 = 0; SAVEPOINT a; DELETE FROM $_ WHERE id % 4 = 1; ROLLBACK TO a;"
 		. "DELETE FROM $_ WHERE id % 8 = 1; SAVEPOINT b; DELETE FROM $_ WHERE id % 8 = 3; RELEASE b;" } @tables), 'COMMIT');
 	sql('BEGIN;', map({ "UPDATE $_ SET n = 1 WHERE id % 8 = 2; SAVEPOINT a; UPDATE $_ SET n = 2, pad = 'y' || pad WHERE id % 8 = 5; ROLLBACK TO a;"
@@ -104,8 +106,9 @@ C
 	no_crash($replayed);
 }
 
-# full_page_writes was off until just now: the table page has no image in WAL, and is newer on disk than the deletion's
-# record. The row has gone from there; so all snapshots see the deletion.
+# full_page_writes was off until just now: the table page has no image in WAL, and is
+# newer on disk than the deletion's record. The row has gone from there; so all snapshots
+# see the deletion.
 {
 	my $node = zundo_node('switched', <<'C', allows_streaming => 1);
 full_page_writes = off

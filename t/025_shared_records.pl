@@ -27,8 +27,8 @@ sql(q{
 	CREATE TABLE small (id int) USING zheap;
 });
 
-# Returns, of the undo that is kept, the number of INSERT records, that of open ones, and the greatest number of rows of
-# one.
+# Returns, of the undo that is kept, the number of INSERT records, that of open ones, and
+# the greatest number of rows of one.
 sub records
 {
 	my ($table) = @_;
@@ -79,8 +79,8 @@ sub same
 }
 same('insertions');
 
-# 2. The server crashes after the WAL record of a row that shares an undo record: at several places, with other
-# transactions on the same page.
+# 2. The server crashes after the WAL record of a row that shares an undo record: at
+# several places, with other transactions on the same page.
 sub dies
 {
 	my ($what, @sql) = @_;
@@ -103,7 +103,8 @@ dies('in a subtransaction', 'BEGIN;', q{INSERT INTO t SELECT g, 'x' FROM generat
 dies('an unlogged table', 'BEGIN;', q{INSERT INTO t SELECT g, 'x' FROM generate_series(5001, 5010) g;}, $crash,
 	q{INSERT INTO u SELECT g, 'x' FROM generate_series(1, 10) g;});
 
-# others have put rows into the range, and some of those are gone again, when the command's server dies
+# others have put rows into the range, and some of those are gone again, when the
+# command's server dies
 my $writer = session($node);
 ask($writer, 'BEGIN', q{INSERT INTO t SELECT g, 'open' FROM generate_series(6001, 6020) g});
 sql(q{INSERT INTO t SELECT g, 'other' FROM generate_series(7001, 7010) g;},

@@ -43,7 +43,8 @@ sub free_for
 	return join ',', map { $_->[0] == $_->[1] ? $_->[0] : "$_->[0]-$_->[1]" } @ranges;
 }
 
-# Returns how many LOCK records of transactions in progress the table's undo has, and how many of them are open.
+# Returns how many LOCK records of transactions in progress the table's undo has, and how
+# many of them are open.
 sub lock_records
 {
 	return sql(q{SELECT count(*), count(*) FILTER (WHERE 'open' = ANY (flags))
@@ -103,8 +104,9 @@ is(sql('SELECT sum(n) FROM t;'), '25', 'the rolled back update is undone');
 sound($node, 'prepared', qw(t zundo.undo_log));
 same('prepared');
 
-# The tags of a transaction that has committed stay in the rows. A later transaction that gets the same slot takes them off
-# when it makes its own open record (TAG-2): otherwise its lock would be on 20 rows.
+# The tags of a transaction that has committed stay in the rows. A later transaction that
+# gets the same slot takes them off when it makes its own open record (TAG-2): otherwise
+# its lock would be on 20 rows.
 sql('BEGIN;', $lock->('t', 1, 20, 'UPDATE'), 'COMMIT;');
 my @slots = split /\n/, sql(map { ('BEGIN;', $lock->('t', 3, 6, 'UPDATE') =~ s/count\(\*\)/count(*) = 0/r,
 	q{SELECT (SELECT slot FROM zundo.page_slots('t', 0) WHERE status = 'own'), (SELECT count(*) FROM zundo.row_locks('t'));}, 'COMMIT;') } 1 .. 40);
@@ -112,8 +114,8 @@ is(join(' ', grep { !/^(?:\d+\|4|f)$/ } @slots), '', 'old tags: they lock nothin
 my %owned = map { $_ => 1 } grep { /\|/ } @slots;
 cmp_ok(scalar(keys %owned), '<', 40, 'old tags: each slot has had several owners');
 
-# 3. The server crashes at a lock by tag, with a prepared transaction on the same page; and while an open record is
-# being undone.
+# 3. The server crashes at a lock by tag, with a prepared transaction on the same page;
+# and while an open record is being undone.
 sub dies
 {
 	my ($what, @sql) = @_;
@@ -139,8 +141,8 @@ dies('rollback', q{SET zundo.fault = 'rollback-logged:crash';}, 'BEGIN;', $lock-
 sql(q{COMMIT PREPARED 'p';});
 is(free_for('UPDATE'), '1-30', 'committed');
 
-# 4. A rewrite takes no tags along. Rows that are before `oldest` are visible to all in the new file: they name no slot
-# there (CLUSTER-1).
+# 4. A rewrite takes no tags along. Rows that are before `oldest` are visible to all in
+# the new file: they name no slot there (CLUSTER-1).
 ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'all rows are before oldest');
 sql(q{VACUUM FULL t;});
 is(sql(q{SELECT count(*) FILTER (WHERE slot <> 0), count(*) FROM generate_series(0, pg_relation_size('t') / 8192 - 1) b, zundo.page_items('t', b);}),
@@ -149,7 +151,8 @@ sound($node, 'rewritten', 't');
 is(free_for('UPDATE'), '1-30', 'rewritten: nothing is locked');
 same('rewritten');
 
-# 5. An update in place that adds index entries keeps tags, and its rollback takes only its own bytes back.
+# 5. An update in place that adds index entries keeps tags, and its rollback takes only
+# its own bytes back.
 sql(q{CREATE INDEX t_n ON t USING zbtree (n);}, q{UPDATE t SET n = id WHERE id <= 30;});
 sql('BEGIN;', $lock->('t', 1, 30, 'KEY SHARE'), q{PREPARE TRANSACTION 'shared';});
 my $held = sql(q{SELECT count(*) FROM zundo.row_locks('t');});

@@ -18,7 +18,8 @@ my $size = "SELECT pg_relation_size('zundo.undo_log')";
 my $rows = 'SELECT count(*), sum(id), md5(string_agg(md5(pad), NULL ORDER BY id)) FROM t';
 my $expected = sql($rows);
 
-# 1. Undo that both servers need: that of a prepared transaction. The checkpoint is the last one that both have.
+# 1. Undo that both servers need: that of a prepared transaction. The checkpoint is the
+# last one that both have.
 sql(q{BEGIN; DELETE FROM t; PREPARE TRANSACTION 'p'});
 my $new = standby_of($old);
 sql('CHECKPOINT');
@@ -29,8 +30,8 @@ $new->promote;
 $new->safe_psql('postgres', 'CHECKPOINT');
 is($new->safe_psql('postgres', $rows), $expected, 'promoted: the rows of before');
 
-# 2. The former primary ends the transaction, gives its undo back, and takes the space again: many sessions take an extent
-# each and write to its first page only.
+# 2. The former primary ends the transaction, gives its undo back, and takes the space
+# again: many sessions take an extent each and write to its first page only.
 sql(q{COMMIT PREPARED 'p'});
 ok($old->poll_query_until('postgres', "SELECT zundo.discard() IS NOT NULL AND ($size) < 9 * 64 * 8192"), 'the file is cut off');
 my @sessions;

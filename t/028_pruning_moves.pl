@@ -1,5 +1,6 @@
-# A move within a full page prunes it in the same WAL record (PRUNE-3 in change/README.md). Which moves do so; their replay
-# after crashes and on a standby, whose old snapshots keep their rows, with wal_consistency_checking.
+# A move within a full page prunes it in the same WAL record (PRUNE-3 in
+# change/README.md). Which moves do so; their replay after crashes and on a standby, whose
+# old snapshots keep their rows, with wal_consistency_checking.
 # Rules: PRUNE-3.
 use strict;
 use warnings;
@@ -76,8 +77,8 @@ sub same
 	return;
 }
 
-# Updates one row after the other, each in a transaction of its own. Then the table must not have more than one page, so
-# VACUUM has to come now and then.
+# Updates one row after the other, each in a transaction of its own. Then the table must
+# not have more than one page, so VACUUM has to come now and then.
 sub updates
 {
 	my ($times, @tables) = @_;
@@ -94,8 +95,9 @@ sub clean
 	return;
 }
 
-# 1. Each move of a full page prunes it of what an earlier transaction has left. The standby's old snapshot keeps its rows;
-# it ends when the undo is discarded, not earlier. (Heap's twin is changed later: its pruning would end it.)
+# 1. Each move of a full page prunes it of what an earlier transaction has left. The
+# standby's old snapshot keeps its rows; it ends when the undo is discarded, not earlier.
+# (Heap's twin is changed later: its pruning would end it.)
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my $old = session($standby);
 ask($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ');

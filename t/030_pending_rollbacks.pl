@@ -22,11 +22,12 @@ $node->safe_psql(
 });
 my $spoil = q{UPDATE junk SET filler = repeat(md5(random()::text || id), 45)};
 
-# 1. The heads of two slots of a page have aborted, and the undo below them has been discarded and its extent used
-# again.
+# 1. The heads of two slots of a page have aborted, and the undo below them has been
+# discarded and its extent used again.
 my $old = $node->background_psql('postgres', on_error_stop => 1);
 $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
-# one transaction per slot; the old snapshot keeps their undo. Then the log continues in another extent.
+# one transaction per slot; the old snapshot keeps their undo. Then the log continues in
+# another extent.
 my $writer = $node->background_psql('postgres', on_error_stop => 1);
 $writer->query_safe("UPDATE t SET n = $_ WHERE id = $_") for 1 .. 4;
 $writer->query_safe($spoil) for 1 .. 2;
@@ -43,8 +44,8 @@ $node->safe_psql('postgres', "ROLLBACK PREPARED 'x$_'") for 5, 6;
 is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '2',
 	'nobody has undone them');
 my $rows = "1|1\n2|2\n3|3\n4|4\n5|0\n6|0\n7|0\n8|0\n9|0\n10|0";
-# below the heads of 5 and 6 are pointers to records that have gone; without another generation (UNDO-6) they would be
-# pointers to those that have taken the extent
+# below the heads of 5 and 6 are pointers to records that have gone; without another
+# generation (UNDO-6) they would be pointers to those that have taken the extent
 is($node->safe_psql('postgres', 'SELECT * FROM t ORDER BY id'), $rows, 'a sequential scan');
 is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT * FROM t ORDER BY id'), $rows, 'an index scan');
 is($node->safe_psql('postgres', 'SET enable_seqscan = off; SET enable_indexscan = off; SELECT * FROM t WHERE id > 0 ORDER BY id'),
@@ -55,8 +56,9 @@ sound($node, '', qw(t junk zundo.undo_log));
 $writer->quit;
 $old->quit;
 
-# A writer finds nothing but slots whose heads have aborted. It takes these records off the page before it pushes its own:
-# an aborted record below a committed one would be neither undone nor passed over (ROLLBACK-2; CHAIN-4 in zundo.check).
+# A writer finds nothing but slots whose heads have aborted. It takes these records off
+# the page before it pushes its own: an aborted record below a committed one would be
+# neither undone nor passed over (ROLLBACK-2; CHAIN-4 in zundo.check).
 my $aborted = q{SELECT count(*) FROM zundo.page_slots('pushed', 0) WHERE status = 'aborted'};
 $node->safe_psql('postgres', 'CREATE TABLE pushed (id int PRIMARY KEY, n int) USING zheap; INSERT INTO pushed SELECT g, 0 FROM generate_series(1, 6) g');
 $node->safe_psql('postgres', "BEGIN; UPDATE pushed SET n = 100 WHERE id = $_; ROLLBACK") for 1 .. 4;
@@ -95,14 +97,15 @@ is($node->safe_psql('postgres', 'SELECT count(*), sum(k) FROM b'), '270|3240', '
 $locker->query_safe('COMMIT');
 $_->quit for $locker, $writer, $aborter;
 $node->safe_psql('postgres', 'SELECT zundo.discard()') for 1 .. 2;
-# the discard pass knows by ZUF_FIRST where the transaction begins in its log; otherwise it would take the records for those
-# of the one before, which has committed (UNDO-16)
+# the discard pass knows by ZUF_FIRST where the transaction begins in its log; otherwise
+# it would take the records for those of the one before, which has committed (UNDO-16)
 is($node->safe_psql('postgres', 'SELECT sum(n) FROM a'), '0', 'then it is done');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('a', 0) WHERE status = 'aborted'}), '0', '... on the page');
 cmp_ok($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use()'), '<', 20000, '... and all undo given back');
 
-# 3. A worker does them when there can be one; and the next ones too, though nobody calls it: ROLLBACK PREPARED
-# is in no session of the transaction, and its few bytes of undo are all that there is.
+# 3. A worker does them when there can be one; and the next ones too, though nobody calls
+# it: ROLLBACK PREPARED is in no session of the transaction, and its few bytes of undo are
+# all that there is.
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}),

@@ -90,8 +90,8 @@ $writer->query_safe('UPDATE bad SET id = 2');
 $writer->query_safe('UPDATE good SET id = 2');
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('bad')));
 $node->safe_psql('postgres', 'CHECKPOINT');
-# the page is damaged while the writer is in progress; later its rollback may have been logged, with an image of the
-# page
+# the page is damaged while the writer is in progress; later its rollback may have been
+# logged, with an image of the page
 $node->stop('immediate');
 $writer->{run}->kill_kill;
 open(my $file, '+<:raw', $path) or die "$path: $!";
@@ -107,7 +107,8 @@ is($node->safe_psql('postgres', q(SELECT count(*) FROM zundo.page_slots('good', 
 is($node->safe_psql('postgres', 'SELECT id FROM good'), '1', 'which is readable');
 like(slurp_file($node->logfile), qr/could not roll back transaction \d+ in the table with OID \d+: invalid page in block 0/,
 	'the log says why');
-# If another table gets the file, that changes nothing: the next attempt is made 30 s after the first one.
+# If another table gets the file, that changes nothing: the next attempt is made 30 s
+# after the first one.
 my $failures = sub { return scalar(() = slurp_file($node->logfile) =~ /could not roll back transaction/g) };
 my $failed = $failures->();
 my $begin = time;

@@ -31,8 +31,8 @@ append_to_file($spoiler, q{
 	print "$blocks blocks are damaged\n";
 });
 
-# spoil FILE FIRST: psql commands that write all blocks of the database, take them out of shared buffers, and damage those from
-# FIRST on that are in use.
+# spoil FILE FIRST: psql commands that write all blocks of the database, take them out of
+# shared buffers, and damage those from FIRST on that are in use.
 sub spoil
 {
 	my ($file, $first) = @_;
@@ -40,8 +40,8 @@ sub spoil
 	return "CHECKPOINT;\nSET enable_seqscan = off;\nSET enable_bitmapscan = off;\n$evict\\! perl $spoiler $data/$file $first\n";
 }
 
-# ends NAME SCRIPT: checks that the session of the script ends in time although a page cannot be read. The script is run
-# again if the page was still in shared buffers.
+# ends NAME SCRIPT: checks that the session of the script ends in time although a page
+# cannot be read. The script is run again if the page was still in shared buffers.
 sub ends
 {
 	my ($name, $script) = @_;
@@ -99,7 +99,8 @@ my $undo = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.und
 ends('undo', "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; UPDATE t SET n = n + 1;\n" . spoil($undo, 8) . 'FETCH ALL FROM c; ROLLBACK;');
 is($node->safe_psql('postgres', 'SELECT 1'), '1', 'the server continues after damage of the undo log');
 
-# Another process has locked a page that the abort would undo, and waits for the read that has failed (ABORT-8).
+# Another process has locked a page that the abort would undo, and waits for the read that
+# has failed (ABORT-8).
 $node->append_conf('postgresql.conf', "zundo.eager_rollback_pages = 64\nmax_worker_processes = 0");
 $node->restart;
 $node->safe_psql('postgres', 'CREATE DATABASE two');

@@ -68,8 +68,8 @@ is($node->safe_psql('postgres', 'SELECT (SELECT sum(n) FROM t), (SELECT count(*)
 sound($node, 'after that', qw(t u zundo.undo_log));
 $session->quit;
 
-# A discard pass fails when it is about to log what it discards; the next pass logs it. (A session stays, so that
-# the database keeps its entry in shared memory.)
+# A discard pass fails when it is about to log what it discards; the next pass logs it. (A
+# session stays, so that the database keeps its entry in shared memory.)
 my $standby = standby_of($node, "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 $session = $node->background_psql('postgres', on_error_stop => 1);
@@ -103,7 +103,8 @@ is($node->safe_psql('postgres', q{UPDATE t SET n = n + 1 WHERE id = 1 RETURNING 
 sound($node, 'then', qw(t zundo.undo_log));
 $session->quit;
 
-# A pass is canceled while it rolls back: the statement ends, and leaves nothing behind in the session.
+# A pass is canceled while it rolls back: the statement ends, and leaves nothing behind in
+# the session.
 $node->append_conf('postgresql.conf', q{zundo.undo_limit = 0});
 $node->reload;
 $node->safe_psql('postgres', 'SET zundo.eager_rollback_pages = 0; BEGIN; UPDATE t SET n = n + 5; ROLLBACK');

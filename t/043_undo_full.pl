@@ -60,8 +60,8 @@ sub run
 	return wantarray ? ($state, $err) : $state;
 }
 
-# start SESSION SQL: runs the statement and returns when it waits for free undo. finish SESSION: waits for the end of that
-# statement; returns what run returns.
+# start SESSION SQL: runs the statement and returns when it waits for free undo. finish
+# SESSION: waits for the end of that statement; returns what run returns.
 sub start
 {
 	my ($session, $sql) = @_;
@@ -111,7 +111,8 @@ my ($state, $err) = run($filler, 'CALL fill()');
 is($state, '53400', 'error');
 like($err, qr/undo of this database has reached "zundo\.undo_limit"/, 'error: its message');
 
-# zundo.undo_full = wait: until the old transaction ends, which sees the same rows as before meanwhile
+# zundo.undo_full = wait: until the old transaction ends, which sees the same rows as
+# before meanwhile
 start($writer, $small);
 is($old->query_safe('SELECT count(DISTINCT n) FROM z'), '1', 'the old snapshot still reads');
 $old->query_safe('COMMIT');
@@ -150,7 +151,8 @@ $old->query_safe('COMMIT');
 room('errors');
 $writer = known_session();
 
-# Waiting is useless if our own snapshot, our own changes, a prepared transaction or a slot keeps the undo.
+# Waiting is useless if our own snapshot, our own changes, a prepared transaction or a
+# slot keeps the undo.
 run($writer, $hold);
 fill();
 ($state, $err) = run($writer, $small);

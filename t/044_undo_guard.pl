@@ -56,7 +56,8 @@ sub room
 	return;
 }
 
-# A session of a superuser is not canceled by default; then superusers still have some space, other roles have none.
+# A session of a superuser is not canceled by default; then superusers still have some
+# space, other roles have none.
 my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
 my $log = -s $node->logfile;
 my $kept = keep($superuser);

@@ -74,8 +74,9 @@ ask($_, 'COMMIT') for values %reader;
 $_->quit for values %reader;
 sound($node, '', qw(z big zundo.undo_log));
 
-# The extension is dropped and made anew in one transaction: the new undo log gives the same pointers to other records.
-# Command ids with two bytes each make the records of both logs as long.
+# The extension is dropped and made anew in one transaction: the new undo log gives the
+# same pointers to other records. Command ids with two bytes each make the records of both
+# logs as long.
 $standby->stop;
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 my $other = $node->background_psql('other', on_error_stop => 0);

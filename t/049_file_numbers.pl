@@ -9,7 +9,8 @@ use ZundoTest;
 
 my $node = zundo_node('numbers', "allow_in_place_tablespaces = on\n");
 sql("CREATE EXTENSION zundo; CREATE TABLESPACE side LOCATION ''");
-# Of 33 tables two have the same place in the session's memory of their records (RANGES in dml/zrange.c).
+# Of 33 tables two have the same place in the session's memory of their records (RANGES in
+# dml/zrange.c).
 sql(q{
 	CREATE TABLE p (k int, id int, pad text) PARTITION BY LIST (k);
 	DO $$ BEGIN FOR i IN 1 .. 33 LOOP EXECUTE format('CREATE TABLE c%s (k int, id int, pad text) USING zheap', i); END LOOP; END $$});
@@ -36,9 +37,10 @@ is(sql(q{SELECT k, count(*), sum(id), count(*) FILTER (WHERE pad = 'y') FROM p G
 	or diag sql('SELECT tableoid::regclass, k, count(*), sum(id) FROM p GROUP BY 1, 2');
 is(sql("SELECT zundo.check('$one'), zundo.check('$two')"), '', 'zundo.check');
 
-# ALTER TABLE ... SET TABLESPACE is rolled back with rows that were inserted into the new file: indexes keep their entries.
-# A scan by them fails to read pages that the table does not have, and from 16 on the server gives these buffers to the
-# next extension as they are. The session that extends gets an error, once.
+# ALTER TABLE ... SET TABLESPACE is rolled back with rows that were inserted into the new
+# file: indexes keep their entries. A scan by them fails to read pages that the table does
+# not have, and from 16 on the server gives these buffers to the next extension as they
+# are. The session that extends gets an error, once.
 sql(q{CREATE TABLE t (id int PRIMARY KEY) USING zheap; INSERT INTO t SELECT generate_series(1, 500)});
 sql('BEGIN; ALTER TABLE t SET TABLESPACE side; INSERT INTO t SELECT generate_series(1001, 9000); ROLLBACK');
 my $by_index = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*), sum(id) FROM t WHERE id';

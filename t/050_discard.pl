@@ -64,7 +64,8 @@ $_->quit for $first, $second, $a, $b, $discarder;
 crash($node);
 is($node->safe_psql('postgres', 'SELECT zundo.discard() >= 0; SELECT v FROM z WHERE id = 5'), "t\n60", 'after a crash');
 sound($node, '', qw(z zundo.undo_log));
-# zundo.stat_horizon names what counts for `oldest`: not the snapshot of a VACUUM, but a setting of 15.
+# zundo.stat_horizon names what counts for `oldest`: not the snapshot of a VACUUM, but a
+# setting of 15.
 my $vacuum = $node->background_psql('postgres');
 my $pid = $vacuum->query_safe('SELECT pg_backend_pid()');
 $vacuum->query_until(qr/begins/, "SET vacuum_cost_delay = '100ms'; SET vacuum_cost_limit = 1;\n\\echo begins\nVACUUM big;\n");

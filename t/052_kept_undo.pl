@@ -10,8 +10,8 @@ use ZundoTest;
 
 my $node = zundo_node('kept', "max_prepared_transactions = 5\nshared_buffers = 128MB\nwal_consistency_checking = 'zundo'\n");
 
-# blocks_of_a_pass: returns the number of blocks that the first discard pass of a new process reads; no worker runs
-# meanwhile.
+# blocks_of_a_pass: returns the number of blocks that the first discard pass of a new
+# process reads; no worker runs meanwhile.
 sub blocks_of_a_pass
 {
 	my $plan;

@@ -54,7 +54,8 @@ ok(no_worker(), 'the worker leaves when it has given all undo back');
 readers('after the worker has left', 0);
 cmp_ok(started(), '>', 0, 'starts are found in the log');
 
-# Sessions that begin to write at the same time ask for one worker, and do not get one each (REQUEST-1).
+# Sessions that begin to write at the same time ask for one worker, and do not get one
+# each (REQUEST-1).
 my @writers = map { $node->background_psql('d', on_error_stop => 1) } 1 .. 8;
 my $begun = started();
 $writers[ $_ - 1 ]->query_until(qr/sent/, "\\echo sent\nUPDATE t SET n = n WHERE id = $_;\n") for 1 .. 8;
@@ -76,7 +77,8 @@ readers('after a session that wrote and stayed', 1);
 crash($node);
 readers('after a crash', 2);
 
-# A copy of the database contains a rollback that no worker has completed, and no process knows of it there.
+# A copy of the database contains a rollback that no worker has completed, and no process
+# knows of it there.
 $node->safe_psql('postgres', q{ALTER DATABASE d SET zundo.fault = 'worker-cycle:error'});
 $node->safe_psql('d', 'BEGIN; UPDATE t SET n = n + 1000; ROLLBACK');
 is($node->safe_psql('d', q{SELECT count(*) > 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 't', 'a rollback is pending');
@@ -85,7 +87,8 @@ $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE d');
 is($node->safe_psql('copy', 'SELECT sum(n) FROM t'), '100', 'the copy: the rows of before');
 ok($node->poll_query_until('copy', q{SELECT count(*) = 0 FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), 'the copy: undone');
 is($node->safe_psql('copy', q{SELECT * FROM zundo.check('t')}), '', 'the copy: zundo.check');
-# The same if the first session is canceled, or ended, while it looks for undo, and others are there by then.
+# The same if the first session is canceled, or ended, while it looks for undo, and others
+# are there by then.
 for my $how (qw(cancel terminate))
 {
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'd' AND backend_type = 'client backend'});

@@ -30,7 +30,8 @@ ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 
 is($node->safe_psql('postgres', $next), $before, 'no transaction id was needed for that (WORKER-1)');
 $_->quit for $locker, $writer;
 
-# Settings that are meant for clients: a rollback takes longer than transaction_timeout and the like allow.
+# Settings that are meant for clients: a rollback takes longer than transaction_timeout
+# and the like allow.
 if ($node->pg_version >= 17)
 {
 	local $ENV{PGOPTIONS} = '-c transaction_timeout=0';

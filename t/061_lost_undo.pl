@@ -15,7 +15,8 @@ my (%path, %since, %session);
 
 sub sql_in { my ($db, $sql) = @_; return $node->safe_psql($db, $sql) }
 
-# make DB: creates a database with tables t and other of 20000 rows on about 150 pages, whose undo is discarded.
+# make DB: creates a database with tables t and other of 20000 rows on about 150 pages,
+# whose undo is discarded.
 sub make
 {
 	my ($db) = @_;
@@ -34,8 +35,8 @@ sub open_in
 	return;
 }
 
-# pages DB: returns the headers of the undo pages that were written since make, of the log that was written last, in
-# the order of the log.
+# pages DB: returns the headers of the undo pages that were written since make, of the log
+# that was written last, in the order of the log.
 sub pages
 {
 	my ($db) = @_;
@@ -117,7 +118,8 @@ open_in('tail', 'UPDATE t SET v = 999 WHERE id <= 20');
 open_in('gone', 'UPDATE t SET v = 999 WHERE id <= 20');
 sql_in('record', 'UPDATE t SET v = 0 WHERE id <= 10');
 open_in('record', 'UPDATE t SET v = 999 WHERE id BETWEEN 20 AND 30');
-# one page's rows are changed first, and again after many others: the chain has its head far from its older part
+# one page's rows are changed first, and again after many others: the chain has its head
+# far from its older part
 sql_in('behind', q{BEGIN; UPDATE t SET v = 999 WHERE id <= 5; UPDATE t SET v = v + 1 WHERE id > 2000;
 	UPDATE t SET v = 999 WHERE id = 6; PREPARE TRANSACTION 'behind'});
 sql_in('postgres', 'CHECKPOINT');
@@ -151,7 +153,8 @@ for my $db (@dbs)
 }
 $node->start;
 
-# Right after the crash, and after the worker's pass: the open transaction never counts as committed.
+# Right after the crash, and after the worker's pass: the open transaction never counts as
+# committed.
 for my $round ('after the crash', 'later')
 {
 	for my $db (qw(zeroed stale tail gone record behind))
@@ -164,8 +167,9 @@ for my $round ('after the crash', 'later')
 like(slurp_file($node->logfile), qr/LOG:  undo log \d+ is damaged\n.*DETAIL:  It cannot be read beyond offset \d+ of block \d+/, 'the log says which undo log');
 unreadable('behind', 'SELECT * FROM t WHERE id = 3', 'behind: a row whose change is further down in the chain');
 others_work($_) for @dbs;
-# A page that is not full, before others (stale): the log does not end there, since no extent continues it at this place
-# (UNDO-11). Taken for the end, the rest of the log would be forgotten, and no damage seen.
+# A page that is not full, before others (stale): the log does not end there, since no
+# extent continues it at this place (UNDO-11). Taken for the end, the rest of the log
+# would be forgotten, and no damage seen.
 for my $db (qw(zeroed stale record))
 {
 	is(sql_in($db, q{SELECT count(*) FROM zundo.stat_horizon WHERE kind = 'damaged undo log'}), 1, "$db: what holds undo back is named");

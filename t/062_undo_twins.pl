@@ -141,8 +141,8 @@ no_crash($node);
 no_crash($standby);
 $node->stop;
 
-# A group of extents that was cut off begins, when it comes back, at the newest generation that was cut off (UNDO-41), which
-# the meta page remembers.
+# A group of extents that was cut off begins, when it comes back, at the newest generation
+# that was cut off (UNDO-41), which the meta page remembers.
 my $cut = zundo_node('cut', '', no_data_checksums => 1);
 $cut->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE TABLE z (id int) USING zheap');
 $path = $cut->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
@@ -158,7 +158,8 @@ forge(META, $meta);
 $cut->start;
 like($cut->safe_psql('postgres', 'INSERT INTO z VALUES (1); SELECT insert_ptr FROM zundo.stat_undo'), qr/^5001\./, 'a new group begins behind the floor');
 $cut->stop;
-# two groups whose extents are all free, though the map says otherwise; the second one had generation 7777
+# two groups whose extents are all free, though the map says otherwise; the second one had
+# generation 7777
 my $map = block_of($cut, MAP);
 $meta = block_of($cut, META);
 substr($meta, 48 + 16, 4) = pack('L<', 203);

@@ -29,8 +29,8 @@ my $v = 0;
 sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
 sub right { my ($when) = @_; is(sql('SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "$when: the rows are right"); return }
 
-# pending NAME: makes undo that is needed: of a transaction that was rolled back and is not undone yet, of a prepared
-# one, and of others before, after and between.
+# pending NAME: makes undo that is needed: of a transaction that was rolled back and is
+# not undone yet, of a prepared one, and of others before, after and between.
 sub pending
 {
 	my ($name) = @_;
@@ -107,8 +107,8 @@ sub undo_pages
 	return grep { my $page = read_block($path, $_); unpack('S<', substr($page, 36, 2)) == 0x7A75 && unpack('S<', substr($page, 12, 2)) > 64 } (4 .. $size - 1);
 }
 
-# discarded: discards all undo. Then no transaction needs the lost page, but this is not known: one that aborted at that
-# time may have had undo there.
+# discarded: discards all undo. Then no transaction needs the lost page, but this is not
+# known: one that aborted at that time may have had undo there.
 sub discarded { sql('SELECT zundo.discard()') for 1 .. 2; return }
 discarded();
 sql('UPDATE z SET v = v + 1, t = md5(t) || t');

@@ -25,7 +25,8 @@ sub error_of
 	return $rc == 0 ? "no error: $out" : $err;
 }
 
-# writers FROM TO: makes prepared transactions of these numbers, each of which changes the row of its number.
+# writers FROM TO: makes prepared transactions of these numbers, each of which changes the
+# row of its number.
 sub writers
 {
 	my ($table, $from, $to, $change) = @_;
@@ -46,7 +47,8 @@ for my $table (qw(t moves p))
 		INSERT INTO $table SELECT g, 0, repeat('x', 60) FROM generate_series(1, 200) g;");
 }
 
-# All kinds of changes: updates, deletions, row locks, savepoints, moves on the page and to another one, rollback.
+# All kinds of changes: updates, deletions, row locks, savepoints, moves on the page and
+# to another one, rollback.
 writers('moves', 1, 30, 'UPDATE moves SET n = n + 1 WHERE id = %d');
 cmp_ok(sql(q{SELECT count(*) FROM zundo.page_slots('moves', 0) WHERE overflow}), '>', 0, 'the page has an overflow page');
 writers('moves', 31, 34, 'DELETE FROM moves WHERE id = %d');
@@ -97,7 +99,8 @@ for my $lost (qw(overflow table))
 	is(rows('t'), '200|3|20100', "$lost page: with its last version the rows can be read");
 }
 
-# The write of the table page that attached the overflow page is lost: only the overflow page can tell.
+# The write of the table page that attached the overflow page is lost: only the overflow
+# page can tell.
 $node->stop;
 write_block(@{ $file{table} }, $without);
 $node->start;
@@ -129,7 +132,8 @@ sql('SELECT pg_sleep(2); DELETE FROM p WHERE id = 1002; SELECT pg_sleep(1)');
 like(error_of('SELECT sum(n) FROM zeroed'), qr/XX001: block 0 of relation "zeroed" is corrupted/, 'its rows are not read');
 is(sql(q{SELECT * FROM zundo.check('zundo.undo_log') WHERE invariant = 'UNDO-67'}),
 	"$zeroed||UNDO-67|no page of transaction slots any more, though its extent has only such pages: its contents are lost", 'zundo.check tells');
-# After a start the search begins at the extent's first page, so one of these tables would get the page.
+# After a start the search begins at the extent's first page, so one of these tables would
+# get the page.
 my @crowded = map { "crowded$_" } 1 .. 12;
 for my $table (@crowded)
 {
@@ -151,7 +155,8 @@ sql("COMMIT PREPARED 'zeroed$_';") for 1 .. 20;
 is(rows('zeroed'), '200|20|20100', 'and its transactions end');
 sql('DROP TABLE zeroed');
 
-# The same write, lost between a crash and the replay of later records (OVERFLOW-5 in change/zredo.c).
+# The same write, lost between a crash and the replay of later records (OVERFLOW-5 in
+# change/zredo.c).
 $node->append_conf('postgresql.conf', "full_page_writes = off\nwal_consistency_checking = ''\nmax_worker_processes = 0");
 $node->restart;
 sql("CREATE TABLE late (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
@@ -164,7 +169,8 @@ isnt($block, 0xffffffff, 'an overflow page');
 writers('late', 21, 30, 'UPDATE late SET n = n + 1 WHERE id = %d');
 sql("ROLLBACK PREPARED 'late30'");
 
-# A deletion leaves its row out, since images are switched on, and the page that is left alone has another row (REPLAY-1).
+# A deletion leaves its row out, since images are switched on, and the page that is left
+# alone has another row (REPLAY-1).
 sql("UPDATE late SET filler = '' WHERE id = 31; CREATE EXTENSION pg_walinspect");
 my $from = sql('SELECT pg_current_wal_insert_lsn()');
 my $left_out = "SELECT count(*) FROM pg_get_wal_records_info('$from', pg_current_wal_insert_lsn())

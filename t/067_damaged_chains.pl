@@ -17,8 +17,8 @@ sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INT
 sql("CREATE INDEX ON $_ (n);") for qw(list mode stray);
 sql('SELECT zundo.discard();');
 
-# stays NAME SQL...: prepares a transaction of these statements, which stays in progress. The first one keeps `oldest`
-# where it is.
+# stays NAME SQL...: prepares a transaction of these statements, which stays in progress.
+# The first one keeps `oldest` where it is.
 sub stays { my ($name, @sql) = @_; return sql('BEGIN;', (map { "$_;" } @sql), "PREPARE TRANSACTION '$name';") }
 my $xid = stays('plain', 'UPDATE plain SET n = 1 WHERE id = 1', 'SELECT pg_current_xact_id()');
 stays('inline', 'SELECT 1 FROM inline WHERE id <= 2 FOR KEY SHARE');
@@ -48,7 +48,8 @@ sub change
 	return;
 }
 
-# slot PAGE CHOOSE: returns the place of the first inline slot for which CHOOSE->(flags, xid) is true.
+# slot PAGE CHOOSE: returns the place of the first inline slot for which CHOOSE->(flags,
+# xid) is true.
 sub slot
 {
 	my ($page, $choose) = @_;
@@ -60,8 +61,9 @@ sub slot
 	die 'no such slot';
 }
 
-# record TABLE TYPE ITEM CHANGE: CHANGE->() changes the bytes of the table's only undo record of this type and item; they
-# begin at $_[1] in $_[0], and their fixed part ends after 20 bytes.
+# record TABLE TYPE ITEM CHANGE: CHANGE->() changes the bytes of the table's only undo
+# record of this type and item; they begin at $_[1] in $_[0], and their fixed part ends
+# after 20 bytes.
 sub record
 {
 	my ($table, $type, $item, $change) = @_;
@@ -69,7 +71,8 @@ sub record
 	for my $block (0 .. (-s $path{'zundo.undo_log'}) / 8192 - 1)
 	{
 		my $page = read_block($path{'zundo.undo_log'}, $block);
-		# relation OID, block 0, item without flags, which follow type, length, xid and the difference of file and OID
+		# relation OID, block 0, item without flags, which follow type, length, xid and
+		# the difference of file and OID
 		my ($key, $at) = (pack('L<L<S<', $oid{$table}, 0, $item), -1);
 		while (($at = index($page, $key, $at + 1)) >= 10)
 		{

@@ -22,7 +22,8 @@ $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 my $keeper = session($standby);
 is(ask($keeper, 'SELECT sum(v) FROM t'), '0', 'the standby reads');
 
-# The file has grown for extents that were never taken, as after a crash within that, and the meta page is lost.
+# The file has grown for extents that were never taken, as after a crash within that, and
+# the meta page is lost.
 $node->stop;
 my $extents = (-s $path) / 8192;
 write_block($path, $_, "\0" x 8192) for $extents .. $extents + 64 * 8 - 1;

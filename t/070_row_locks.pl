@@ -38,7 +38,8 @@ $node->safe_psql('postgres', q{ROLLBACK PREPARED 'one'; SELECT zundo.discard(); 
 timed_out($node, 'DELETE FROM mv WHERE id = 1', 'moved again after the crash: the other locker is there');
 passes($node, 'UPDATE mv SET m = m + 1', 'nobody else waits');
 
-# 2. The server crashes right after a move with locks, and in the middle of a transaction that made one.
+# 2. The server crashes right after a move with locks, and in the middle of a transaction
+# that made one.
 my ($rc) = $node->psql('postgres', "SET zundo.fault = 'move-logged:crash'; UPDATE mv SET m = m + 1 WHERE id = 1");
 isnt($rc, 0, 'the session dies after a move');
 ok(wait_for_death($node), 'and the server with it');
@@ -47,8 +48,8 @@ is($node->safe_psql('postgres', 'SELECT m FROM mv WHERE id = 1'), '3', 'the move
 timed_out($node, 'DELETE FROM mv WHERE id = 1', 'its row is still locked at the old place');
 $node->safe_psql('postgres', 'UPDATE mv SET m = m + 1');
 
-# 3. Inline locks: crashes right after one, and after they became records; those of prepared transactions are there
-# afterwards.
+# 3. Inline locks: crashes right after one, and after they became records; those of
+# prepared transactions are there afterwards.
 for my $fault ('inline-lock-logged', 'locks-converted')
 {
 	$node->safe_psql('postgres', "BEGIN; SELECT id FROM mv WHERE id IN (6, 7) FOR SHARE; PREPARE TRANSACTION '$fault'");

@@ -56,8 +56,8 @@ sub rows
 		"SELECT count(*), sum(n), sum(id), count(*) FILTER (WHERE n > 0) FROM $table");
 }
 
-# open_writers TABLE: prepares transactions, of which number i changes row i; some go back to a savepoint, some delete,
-# some move the row.
+# open_writers TABLE: prepares transactions, of which number i changes row i; some go back
+# to a savepoint, some delete, some move the row.
 sub open_writers
 {
 	my ($table) = @_;

@@ -139,8 +139,9 @@ timed_out($node, 'DELETE FROM bare WHERE id = 1', 'without an index: the moved r
 is(sql("SELECT * FROM zundo.check('bare')"), '', 'without an index: zundo.check');
 sql('COMMIT PREPARED $$bare$$');
 
-# 4. Locks in a slot become records after the row has moved on and its place is a stub. (Its slot's number, in the stub, is that of the
-# mover: a high one, lest replay wrote to where the page's LSN is.)
+# 4. Locks in a slot become records after the row has moved on and its place is a stub.
+# (Its slot's number, in the stub, is that of the mover: a high one, lest replay wrote to
+# where the page's LSN is.)
 table('converted');
 sql(map { ("BEGIN; UPDATE converted SET m = m WHERE id = $_;", "PREPARE TRANSACTION 'converted$_';") } 3 .. 10);
 my $locker = $node->background_psql('postgres', on_error_stop => 1);

@@ -16,8 +16,8 @@ sql(q{CREATE TABLE t (id int PRIMARY KEY, v int, k int) USING zheap;
 	CREATE TABLE big (id int, v text) USING zheap;
 	INSERT INTO big SELECT g, repeat(md5(g::text), 20) FROM generate_series(1, 3000) g});
 
-# beside CHANGE POINT STATEMENT NAME: the undo of CHANGE is needed until STATEMENT sleeps at the fault point, and
-# discarded when it wakes up.
+# beside CHANGE POINT STATEMENT NAME: the undo of CHANGE is needed until STATEMENT sleeps
+# at the fault point, and discarded when it wakes up.
 sub beside
 {
 	my ($change, $point, $statement, $name) = @_;

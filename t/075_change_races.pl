@@ -46,7 +46,8 @@ $two->query_safe('COMMIT');
 passes($node, 'DELETE FROM full_page WHERE id = 50', 'the lock has ended');
 sound($node, '', 'full_page');
 
-# 2. CREATE INDEX CONCURRENTLY begins while a session that sees the table for the first time reads what its changes concern.
+# 2. CREATE INDEX CONCURRENTLY begins while a session that sees the table for the first
+# time reads what its changes concern.
 sql(q{CREATE TABLE p (id int PRIMARY KEY) USING zheap;
 	INSERT INTO p VALUES (1);
 	CREATE TABLE t (id int PRIMARY KEY, c int, n int, p int REFERENCES p) USING zheap;
@@ -74,7 +75,8 @@ is($builder->query(q{SELECT indisvalid FROM pg_index WHERE indexrelid = 't_f'::r
 is(sql('SET enable_seqscan = off; SELECT id FROM t WHERE f(c) = 1000'), '1', 'the index has the row that was changed meanwhile');
 sound($node, '', 't');
 
-# 3. A serializable transaction reads the table between an insertion's beginning and its row (DML-14).
+# 3. A serializable transaction reads the table between an insertion's beginning and its
+# row (DML-14).
 sql(q{CREATE TABLE a (id int PRIMARY KEY, pad text) USING zheap;
 	INSERT INTO a SELECT -g, repeat('x', 500) FROM generate_series(1, 30) g;
 	CREATE TABLE b (id int) USING zheap});

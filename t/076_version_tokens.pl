@@ -195,7 +195,8 @@ is((grep { $node->safe_psql('postgres', qq{SELECT guarded(1, '$_')}) eq 't' } gr
 	0, 'no token of an older version lets an update pass');
 is($node->safe_psql('postgres', 'SELECT zundo.check($$t$$)'), '', 'the table is sound');
 
-# Under load, by all kinds of plans: xmin is the writer's id, which a column keeps, or says that the writer is before `oldest`.
+# Under load, by all kinds of plans: xmin is the writer's id, which a column keeps, or
+# says that the writer is before `oldest`.
 $node->safe_psql(
 	'postgres', q{
 	CREATE TABLE l (id int PRIMARY KEY, k int, pad text, version xid8) USING zheap;

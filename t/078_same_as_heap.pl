@@ -39,7 +39,8 @@ sub both
 	return map { $code->($_) } @engines;
 }
 
-# agree NAME CODE, EXPECTED: checks that the code returns the same for both databases, and EXPECTED if that is given.
+# agree NAME CODE, EXPECTED: checks that the code returns the same for both databases, and
+# EXPECTED if that is given.
 sub agree
 {
 	my ($name, $code, $expected) = @_;
@@ -49,8 +50,8 @@ sub agree
 	return;
 }
 
-# same NAME SQL, NODE, EXPECTED: checks that the SQL has the same output and errors in both databases of the node, by
-# default the primary.
+# same NAME SQL, NODE, EXPECTED: checks that the SQL has the same output and errors in
+# both databases of the node, by default the primary.
 sub same
 {
 	my ($name, $sql, $on, $expected) = @_;
@@ -63,7 +64,8 @@ sub same
 	return;
 }
 
-# checked NAME: checks that each table has the access method of its database, and that tables and indexes are sound.
+# checked NAME: checks that each table has the access method of its database, and that
+# tables and indexes are sound.
 sub checked
 {
 	my ($name, $on) = @_;
@@ -192,7 +194,8 @@ for my $strategy (qw(wal_log file_copy))
 	});
 }
 
-# An error inside the abort callback, at ROLLBACK, ROLLBACK TO, and the end of failed blocks and statements.
+# An error inside the abort callback, at ROLLBACK, ROLLBACK TO, and the end of failed
+# blocks and statements.
 for my $fault ('', 'abort-callback:error')
 {
 	same("abort error: '$fault'", qq{
@@ -309,7 +312,8 @@ agree('under load: the rows', sub {
 }, "\n200|20100|20000");
 checked('under load');
 
-# A query on the standby is canceled because replay would remove what it still needs; then the standby is promoted.
+# A query on the standby is canceled because replay would remove what it still needs; then
+# the standby is promoted.
 caught_up();
 $standby->append_conf('postgresql.conf', "hot_standby_feedback = off\nmax_standby_streaming_delay = 0");
 $standby->reload;

@@ -69,7 +69,8 @@ is(sql('SELECT n FROM t WHERE id = 2'), '1', 'nor after a rollback');
 $open->quit;
 sound($node, '', 't');
 
-# A mark of a dead index entry is not logged: WAL is flushed before a row counts as dead to all (UNDO-68).
+# A mark of a dead index entry is not logged: WAL is flushed before a row counts as dead
+# to all (UNDO-68).
 sql('CREATE EXTENSION pageinspect; CREATE TABLE d (id int PRIMARY KEY) USING zheap; INSERT INTO d SELECT generate_series(1, 100)');
 my $dead = q{SELECT dead FROM bt_page_items('d_pkey', 1) WHERE ctid = '(0,7)'};
 my $look = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM d WHERE id = 7;';
@@ -86,7 +87,8 @@ crash($node);
 is(sql($look, 'SELECT count(*) FROM d'), "0\n99", 'a crash does not bring the row back');
 sound($node, 'after dead marks', 'd');
 
-# A deletion that every snapshot sees, and whose commit is flushed, is marked before an undo worker comes (SCAN-6).
+# A deletion that every snapshot sees, and whose commit is flushed, is marked before an
+# undo worker comes (SCAN-6).
 my $entry = sub { my ($id) = @_; return $dead =~ s/,7\)/,$id)/r };
 my $look_at = sub { my ($id) = @_; return $look =~ s/7;/$id;/r };
 my $young = 'SELECT bool_or(oldest_xid::text::bigint <= %s) FROM zundo.stat_undo';
@@ -116,8 +118,9 @@ sound($node, 'after more dead marks', 'd');
 no_crash($node);
 $node->stop;
 
-# The snapshot that a replication slot exports sees a commit as soon as its WAL record is decoded: here while the
-# transaction waits for a standby, and is in progress for all others. What that snapshot sees is not noted.
+# The snapshot that a replication slot exports sees a commit as soon as its WAL record is
+# decoded: here while the transaction waits for a standby, and is in progress for all
+# others. What that snapshot sees is not noted.
 my $slots = zundo_node('slots', <<'C', allows_streaming => 'logical');
 synchronous_standby_names = 'none'
 synchronous_commit = local
@@ -138,7 +141,8 @@ $waiting->query_until(qr/begun/, "\\echo begun\nSET synchronous_commit = on;\nBE
 $slots->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'}) or die;
 my $xid_of_waiting = $slots->safe_psql('postgres', q{SELECT backend_xid FROM pg_stat_activity WHERE wait_event = 'SyncRep'});
 ask($second, 'COMMIT');
-# Newer minor releases of the server let the export wait until the transaction is in progress for nobody.
+# Newer minor releases of the server let the export wait until the transaction is in
+# progress for nobody.
 my $state = q{SELECT CASE WHEN EXISTS (SELECT FROM pg_locks WHERE NOT granted AND transactionid = '%s') THEN 'waits'
 	WHEN EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'walsender' AND state = 'idle in transaction') THEN 'exported' END};
 $state = sprintf($state, $xid_of_waiting);

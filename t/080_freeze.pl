@@ -18,7 +18,8 @@ $node->safe_psql(
 });
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 
-# snapshot: opens a snapshot in another database, which stays open while many transactions run; returns its session.
+# snapshot: opens a snapshot in another database, which stays open while many transactions
+# run; returns its session.
 sub snapshot
 {
 	my $session = $node->background_psql('other', on_error_stop => 1);
@@ -29,8 +30,8 @@ sub snapshot
 
 my $old = snapshot();
 
-# turn: runs sessions one after the other, between which no process uses the undo of the database, and replaces the old
-# snapshot by a newer one. Returns an id of a transaction.
+# turn: runs sessions one after the other, between which no process uses the undo of the
+# database, and replaces the old snapshot by a newer one. Returns an id of a transaction.
 sub turn
 {
 	$node->safe_psql('postgres', "UPDATE t SET n = n + 1 WHERE id = $_") for 1 .. 3;
@@ -97,7 +98,8 @@ cmp_ok($node->safe_psql('postgres', $datfrozenxid), '>', $pending, 'and lets dat
 $old->quit;
 sound($node, 'later', qw(t zundo.undo_log));
 
-# A transaction creates the extension and uses it at once: its own rows do not count as visible to all.
+# A transaction creates the extension and uses it at once: its own rows do not count as
+# visible to all.
 is($node->safe_psql('other', q{
 	BEGIN;
 	CREATE EXTENSION zundo;

@@ -62,7 +62,8 @@ sql("BEGIN; SELECT id FROM moved WHERE id = 2 FOR KEY SHARE; PREPARE TRANSACTION
 vacuumed('moved', 1, 'after the end of the locker, beside another one');
 sql("COMMIT PREPARED 'locker'");
 
-# 2. Committed changes that an old snapshot does not see, with later locks by other transactions: all slots are in use.
+# 2. Committed changes that an old snapshot does not see, with later locks by other
+# transactions: all slots are in use.
 table('old');
 my $reader = $node->background_psql('postgres', on_error_stop => 1);
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM old');
@@ -94,8 +95,9 @@ is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id) 
 sql(map { ($_ % 2 ? 'COMMIT' : 'ROLLBACK') . " PREPARED 'v$_';" } 1 .. 70);
 is(sql('SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(id) FROM over'), '265', 'after the end');
 
-# 4. A crash may leave a page's flag without what justifies it: without checksums the page can be written before the WAL of
-# the transactions that changed it. No reader relies on the flag.
+# 4. A crash may leave a page's flag without what justifies it: without checksums the page
+# can be written before the WAL of the transactions that changed it. No reader relies on
+# the flag.
 table('flagged');
 sql('SELECT zundo.discard()');
 my $crashed = $node->background_psql('postgres', on_error_stop => 1);
@@ -136,7 +138,8 @@ sql((map { "COMMIT PREPARED 'parent$_';" } 1 .. 9), 'SELECT zundo.discard(); VAC
 is(sql(q{SELECT count(*) FILTER (WHERE overflow) FROM zundo.page_slots('parent', 0)}), '0', 'lockers of a full page: VACUUM has removed the overflow page');
 vacuumed('parent', sql(q{SELECT pg_relation_size('parent') / 8192}), 'lockers of a full page');
 
-# blocks_read WANT NAME [OPTION]: checks that VACUUM reads only the blocks whose bit is not set, and the last one.
+# blocks_read WANT NAME [OPTION]: checks that VACUUM reads only the blocks whose bit is
+# not set, and the last one.
 sub blocks_read
 {
 	my ($want, $name, $option) = @_;

@@ -51,8 +51,8 @@ sub agree
 	return;
 }
 
-# started TEXT: returns the greatest number of workers that were started for one phase; planned TEXT: how many were
-# planned.
+# started TEXT: returns the greatest number of workers that were started for one phase;
+# planned TEXT: how many were planned.
 sub started { my ($text) = @_; return (sort { $b <=> $a } $text =~ /launched (\d+) parallel vacuum worker/g, 0)[0]; }
 sub planned { my ($text) = @_; return (sort { $b <=> $a } $text =~ /planned: (\d+)/g, 0)[0]; }
 

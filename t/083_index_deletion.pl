@@ -35,8 +35,8 @@ sub update_all
 	return;
 }
 
-# index_bytes TABLE: returns the size of the primary key. Its column does not change, so there the server looks for
-# versions of one row.
+# index_bytes TABLE: returns the size of the primary key. Its column does not change, so
+# there the server looks for versions of one row.
 sub index_bytes { my ($table) = @_; return sql("SELECT pg_relation_size('${table}_pkey')"); }
 
 for my $t ([ 'h', 'heap' ], [ 'z', 'zheap' ])
@@ -78,7 +78,8 @@ agree('after rollbacks');
 sql(map { my $id = $_; ("UPDATE z SET k = k + 1 WHERE id = $id;", "UPDATE z SET f = f WHERE id = $id + 1;") } map { 1501 + $_ % 20 } 1 .. 400);
 agree('after single updates');
 
-# 5. An entry that a scan has found dead is deleted even if much has been done since in the slot of the row's deleter.
+# 5. An entry that a scan has found dead is deleted even if much has been done since in
+# the slot of the row's deleter.
 sql(q{CREATE TABLE d (id int, v int) USING zheap; CREATE INDEX ON d (id);
 	INSERT INTO d SELECT g, 0 FROM generate_series(1, 2000) g; DELETE FROM d WHERE id <= 20; SELECT zundo.discard();
 	SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM d WHERE id BETWEEN 1 AND 21;
@@ -89,8 +90,9 @@ sql(q{CREATE TABLE d (id int, v int) USING zheap; CREATE INDEX ON d (id);
 is(sql('SET enable_seqscan = off; SELECT count(*), sum(v) FROM d WHERE id BETWEEN 1 AND 100'), '480|1100', 'a long chain above known dead entries: the rows');
 sound($node, 'a long chain above known dead entries', 'd');
 
-# 6. The WAL record that deletes a marked entry names the row's deleter, for snapshots of standbys (SCAN-6), even if the
-# process that deletes it would not have marked it: its own horizon is from a time when an old snapshot needed the row.
+# 6. The WAL record that deletes a marked entry names the row's deleter, for snapshots of
+# standbys (SCAN-6), even if the process that deletes it would not have marked it: its own
+# horizon is from a time when an old snapshot needed the row.
 sql(q{CREATE TABLE c (id int, v int) USING zheap; CREATE INDEX c_id ON c (id); INSERT INTO c SELECT g, 0 FROM generate_series(1, 2000) g});
 my ($reader, $runs, $writer) = map { session($node) } 1 .. 3;
 ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');

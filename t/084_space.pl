@@ -16,8 +16,8 @@ my $old = $node->background_psql('postgres', on_error_stop => 1);
 sub open_snapshot { $old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM anchor'); return; }
 sub fill { my ($table, $n) = @_; return "INSERT INTO $table SELECT g, g, repeat('x', 120) FROM generate_series(1, $n) g;"; }
 
-# grows TABLE TIMES NAME SQL...: runs each statement as a transaction, and checks that the table is at most TIMES as large
-# as before.
+# grows TABLE TIMES NAME SQL...: runs each statement as a transaction, and checks that the
+# table is at most TIMES as large as before.
 sub grows
 {
 	my ($table, $times, $name, @sql) = @_;
@@ -69,7 +69,8 @@ for my $how ('insert', 'move')
 	$deleter->quit;
 }
 
-# The map has no space that cannot be used: line pointers have run out, or the deletion is rolled back.
+# The map has no space that cannot be used: line pointers have run out, or the deletion is
+# rolled back.
 sub buffers
 {
 	my ($insert) = @_;
@@ -117,8 +118,8 @@ sql('CREATE TEMP TABLE m (id int, k int, f text) USING zheap', ';', fill('m', 30
 	q{DO $$ BEGIN ASSERT pg_relation_size('m') <= (SELECT n FROM was), 'a temporary table'; END $$});
 sound($node, 'in the end', qw(rplain rkeyed t queue g));
 
-# Five sessions that wait to extend a table: each adds pages for the holder of the lock and those that waited before it.
-# The rows are nearly as long as a row can be.
+# Five sessions that wait to extend a table: each adds pages for the holder of the lock
+# and those that waited before it. The rows are nearly as long as a row can be.
 sql(q{CREATE EXTENSION zundo_test; CREATE TABLE x (id int, f text) USING zheap WITH (autovacuum_enabled = off);
 	ALTER TABLE x ALTER f SET STORAGE PLAIN;});
 my $row = "repeat('x', 8058)";
@@ -149,7 +150,8 @@ is(sql('SELECT count(*), sum(id) FROM x'), '17|120', 'crashed: all rows');
 sql('DELETE FROM x WHERE id > 8', ';', 'SELECT zundo.discard()', ';', 'VACUUM (TRUNCATE false) x', ';',
 	"INSERT INTO x SELECT g, $row FROM generate_series(9, 15) g");
 is(blocks(), 22, 'VACUUM gives pages back that it has emptied');
-# The deleted rows are stubs, by which an old snapshot finds them in undo: the blocks stay (VACUUM-2).
+# The deleted rows are stubs, by which an old snapshot finds them in undo: the blocks stay
+# (VACUUM-2).
 my $reader = session($node);
 ask($reader, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT * FROM anchor');
 sql('DELETE FROM x WHERE id > 0', ';', 'VACUUM x');

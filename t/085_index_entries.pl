@@ -64,9 +64,10 @@ SELECT count(zundo_test_add_entry('s', i.index, a.tid, b.tid)) FROM place a JOIN
 		WHEN 's_t'::regclass THEN x.t <> y.t ELSE x.m <> y.m END});
 cmp_ok($added, '>', 5000, 'entries that do not count');
 
-# all_same NAME INDEX_ONLY: checks that every kind of scan returns the same rows as a sequential one. Index-only scans must
-# be off where pages may be all-visible: they return the added entries, which have keys of other rows. From 19 on readers
-# set the bits of pages.
+# all_same NAME INDEX_ONLY: checks that every kind of scan returns the same rows as a
+# sequential one. Index-only scans must be off where pages may be all-visible: they return
+# the added entries, which have keys of other rows. From 19 on readers set the bits of
+# pages.
 sub all_same
 {
 	my ($what, $index_only) = @_;
@@ -82,7 +83,8 @@ is(sql(q{SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) 
 sql(q{SET enable_seqscan = off; UPDATE s SET d = -1 WHERE n = 7});
 is(sql(q{SELECT min(n), max(n), count(*) = (SELECT count(*) FROM s WHERE n + 0 = 7) FROM s WHERE d = -1}), '7|7|t', 'an update finds its rows, once each');
 
-# a snapshot that is older than changes, so that scans remember rows (ZBTREE-18); a cursor that turns
+# a snapshot that is older than changes, so that scans remember rows (ZBTREE-18); a cursor
+# that turns
 my $old = session($node);
 ask($old, q{SET test.index_only = off; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM s; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET enable_indexonlyscan = off});
 ask($old, q{DECLARE c SCROLL CURSOR FOR SELECT n, t FROM s WHERE n < 3 ORDER BY n DESC, t});
@@ -115,7 +117,8 @@ for my $case (['b_n', 'n BETWEEN 101 AND 200'], ['b_half', 'n / 2 = 70'])
 }
 ask($old, 'COMMIT');
 
-# versions that are older than a BRIN index, and do not fit its expression, hinder neither a rebuild nor a summary (BUILD-6)
+# versions that are older than a BRIN index, and do not fit its expression, hinder neither
+# a rebuild nor a summary (BUILD-6)
 sql(q{CREATE TABLE q (id int, n int) USING zheap; INSERT INTO q SELECT g, g - 1 FROM generate_series(1, 100) g});
 ask($old, 'RESET ALL; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM place');
 sql('UPDATE q SET n = 1000 WHERE n = 0', ';CREATE INDEX q_n ON q USING brin ((1000 / n)) WITH (pages_per_range = 1)');
@@ -134,7 +137,8 @@ ask($_, 'COMMIT') for $old, $younger;
 $younger->quit;
 is(sql('REINDEX INDEX q_n', ";$checks"), 'f', 'no snapshot is older than the index');
 
-# parallel workers do not build an index that needs to know of older versions, unless btree's code builds it (BUILD-7)
+# parallel workers do not build an index that needs to know of older versions, unless
+# btree's code builds it (BUILD-7)
 my $parallel = session($node);
 ask($parallel, q{SET max_parallel_maintenance_workers = 2; SET min_parallel_table_scan_size = 0; SET maintenance_work_mem = '256MB'});
 # workers COMMAND: returns how many workers were requested for each index that the command builds.

@@ -118,7 +118,8 @@ end_snapshots($twins);
 is(entries(), "$rows $rows $rows", 'one entry for each row');
 is(sql(q{SELECT count(*) FROM zundo.page_items('z', 0) WHERE 'stale keys' = ANY (flags)}), 0, 'no flag is left') if sql(q{SELECT count(*) FROM pg_proc WHERE proname = 'page_items'}) > 0;
 
-# an error, and a crash, between the change of the row and its entries; a key that comes back; VACUUM cut off
+# an error, and a crash, between the change of the row and its entries; a key that comes
+# back; VACUUM cut off
 SKIP:
 {
 	skip 'no fault points in this build', 1 unless faults();

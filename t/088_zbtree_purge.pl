@@ -29,7 +29,8 @@ sub count_entries { return sql(q{SELECT entries FROM zundo.index_entries('p_a')}
 
 # All updates stay in place: entries of rows that have moved or were deleted are VACUUM's.
 
-# key changes back and forth, new keys, nulls; one statement that changes more keys than a session notes
+# key changes back and forth, new keys, nulls; one statement that changes more keys than a
+# session notes
 for my $n (1 .. 6)
 {
 	sql('UPDATE p SET a = -a WHERE id % 3 = 0');
@@ -41,7 +42,8 @@ sql(q{CREATE TABLE big (id int, a bigint) USING zheap WITH (fillfactor = 50); CR
 	INSERT INTO big SELECT g, g FROM generate_series(1, 30000) g; UPDATE big SET a = 100000 + a});
 entries('big_a', 30000, 'a large statement');
 
-# rollbacks of whole transactions and of subtransactions, with no more keys than a session notes; prepared transactions
+# rollbacks of whole transactions and of subtransactions, with no more keys than a session
+# notes; prepared transactions
 sql(q{BEGIN; UPDATE p SET a = a + 70000 WHERE id <= 100; SAVEPOINT s; UPDATE p SET a = a + 170000 WHERE id <= 170;
 	SAVEPOINT t; UPDATE p SET a = 3, b = 'x' WHERE id % 10 = 0; RELEASE t; ROLLBACK TO s; UPDATE p SET b = 'y' WHERE id % 5 = 0; COMMIT});
 sql(q{BEGIN; UPDATE p SET a = a + 370000, b = 'Z' || substr(b, 2) WHERE id <= 500; ROLLBACK});
@@ -97,7 +99,8 @@ my $holder = session($node);
 ask($holder, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM p');
 ask($locker, 'COMMIT');
 sql('UPDATE p SET a = a - 1');
-# each chunk of the queue, of some 250 keys, has one of the table that will be locked; one chunk a second would take a minute
+# each chunk of the queue, of some 250 keys, has one of the table that will be locked; one
+# chunk a second would take a minute
 sql(map { "UPDATE big SET a = a + 1000000 WHERE id > $_ * 230 AND id <= $_ * 230 + 230; UPDATE other SET a = a + 1;" } 0 .. 59);
 ask($locker, 'BEGIN; LOCK TABLE other IN SHARE MODE');
 my $begun = time;
@@ -136,8 +139,9 @@ sql("UPDATE u SET a = a + $_") for 100, -100, 300;
 entries('u_a', 50, 'unlogged table');
 unlike(slurp_file($node->logfile), qr/ERROR|TRAP|terminated/, 'nothing has failed');
 
-# a key comes back after the worker has taken its old entry from the queue: before it looks, or by a transaction that has
-# changed the row, but has not looked for the entry yet; the worker is ended in the middle
+# a key comes back after the worker has taken its old entry from the queue: before it
+# looks, or by a transaction that has changed the row, but has not looked for the entry
+# yet; the worker is ended in the middle
 SKIP:
 {
 	my ($rc) = $node->psql('postgres', q{LOAD 'zundo'; SET zundo.fault = 'keys-taken:error'});
@@ -189,8 +193,8 @@ for my $size ('16kB', '0')
 	entries('p_a', 2000, "zundo.key_queue = $size: VACUUM");
 }
 
-# a queue of one chunk, which a database has when it is dropped, or zundo in it: each key that finds no room would leave an
-# entry
+# a queue of one chunk, which a database has when it is dropped, or zundo in it: each key
+# that finds no room would leave an entry
 SKIP:
 {
 	my ($rc) = $node->psql('postgres', q{LOAD 'zundo'; SET zundo.fault = 'keys-taken:error'});

@@ -34,7 +34,8 @@ for my $t (['h', 'btree'], ['z', 'zbtree'])
 		INSERT INTO $table SELECT g, g % 9, g % 5, g % 6 * interval '1 day', ARRAY[g % 4, 1], 'n' || g % 7, 't' || g % 5, g % 100,
 			repeat('b' || g % 5, 20) FROM generate_series(1, 200) g});
 }
-# all queries but those of the two last kinds have columns of one index; a query's rows are compared as a set, then their order
+# all queries but those of the two last kinds have columns of one index; a query's rows
+# are compared as a set, then their order
 my @queries = (
 	'SELECT n, d, t FROM T WHERE n BETWEEN 2 AND 6',
 	'SELECT n, d FROM T WHERE n > 1 ORDER BY n DESC',
@@ -137,14 +138,16 @@ for my $round (1 .. 18)
 }
 is(sql('SELECT * FROM other_plans()'), '', 'index-only scans still');
 
-# One VACUUM, when no old snapshot is there and no included column is out of line: no table page needs a visit.
+# One VACUUM, when no old snapshot is there and no included column is out of line: no
+# table page needs a visit.
 change("UPDATE T SET big = 'b' || id % 5, d = d + 1, n = n + 0.0");
 compare('all rows changed');
 isnt(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is visited');
 vacuum('all rows changed, after VACUUM');
 is(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is not visited');
 
-# VACUUM waits for a scan that has read entries with other bytes, and would find the page all-visible afterwards (ZBTREE-15).
+# VACUUM waits for a scan that has read entries with other bytes, and would find the page
+# all-visible afterwards (ZBTREE-15).
 change('UPDATE T SET d = d + 100 WHERE id % 2 = 0');
 my $expected = sql("SELECT string_agg(x, ';' ORDER BY x) FROM (SELECT (n, d, t)::text AS x FROM h) s");
 my $scan = session($node);
@@ -162,7 +165,8 @@ compare('and VACUUM has ended');
 is(heap_fetches(@whole), '0 0 0 0 0 0', 'the table is not visited then');
 $_->quit for ($scan, $vacuum);
 
-# An unlogged table: VACUUM sees that a page has changed meanwhile, by a change that was rolled back (ZBTREE-9).
+# An unlogged table: VACUUM sees that a page has changed meanwhile, by a change that was
+# rolled back (ZBTREE-9).
 sql(q{CREATE UNLOGGED TABLE u (id int PRIMARY KEY, a int, b int) USING zheap;
 	INSERT INTO u SELECT g, g, g FROM generate_series(1, 100) g;
 	CREATE INDEX u_a ON u USING zbtree (a) INCLUDE (b); CREATE INDEX u_b ON u USING zbtree (b);
@@ -187,8 +191,9 @@ sql('VACUUM (INDEX_CLEANUP on) u');
 is(sql(q{SELECT entries, stale FROM zundo.index_entries('u_a')}), '100|0', 'VACUUM has removed them');
 is(heap_fetches('SELECT a, b FROM u WHERE a > 0', 'SELECT b FROM u WHERE b > 0'), '0 0', 'an unlogged table is not visited after VACUUM');
 
-# An index with a column twice, so that an update in place may give a row columns that are too long for an entry: VACUUM
-# leaves the entry as it is (ZBTREE-15), also where replay would take the record of a longer one as damaged.
+# An index with a column twice, so that an update in place may give a row columns that are
+# too long for an entry: VACUUM leaves the entry as it is (ZBTREE-15), also where replay
+# would take the record of a longer one as damaged.
 sql(q{CREATE TABLE l (k int, v text) USING zheap; ALTER TABLE l ALTER v SET STORAGE PLAIN;
 	INSERT INTO l VALUES (1, 'a'), (2, 'b'), (3, 'c'); CREATE INDEX l_k ON l USING zbtree (k) INCLUDE (v, v);
 	UPDATE l SET v = repeat('v', CASE k WHEN 1 THEN 1500 ELSE 2040 END) WHERE k < 3});

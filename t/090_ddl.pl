@@ -91,8 +91,8 @@ is($node->safe_psql('postgres', q{SELECT bt_index_check(indexrelid, true) FROM p
 	"\n\n", 'every row is in every index');
 is($node->safe_psql('postgres', "SELECT * FROM zundo.check('t')"), '', 'zundo.check of t');
 
-# 2. Databases copied while aborts are pending in them: CREATE DATABASE ends the worker in the template, and nobody
-# has ever written to the copy.
+# 2. Databases copied while aborts are pending in them: CREATE DATABASE ends the worker in
+# the template, and nobody has ever written to the copy.
 my $state = q{SELECT count(*), sum(id), sum(n), md5(string_agg(t::text, ',' ORDER BY id)) FROM t};
 $node->safe_psql('postgres', 'CREATE DATABASE source');
 $node->safe_psql(

@@ -30,9 +30,10 @@ my $out = $node->safe_psql('postgres', q{
 		(SELECT count(*) FROM pg_ls_tmpdir()) FROM t});
 is($out, '100000|t|t|t|0', 'no bloat under a long transaction elsewhere');
 
-# a large transaction spills to a file, which is removed at its end, or when its rollback has been completed. Its records
-# are in many chunks, and none in two (UNDO-26): each is read back from one. Each chunk was there before the change that
-# comes to it has begun (UNDO-27); otherwise the change would fail.
+# a large transaction spills to a file, which is removed at its end, or when its rollback
+# has been completed. Its records are in many chunks, and none in two (UNDO-26): each is
+# read back from one. Each chunk was there before the change that comes to it has begun
+# (UNDO-27); otherwise the change would fail.
 $out = $node->safe_psql('postgres', q{
 	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
 	BEGIN;
@@ -141,7 +142,8 @@ for (1 .. 300)
 }
 ok($node->poll_query_until('postgres', $orphans, '0'), 'tables of a killed backend are dropped');
 
-# Files of temporary tables have names of their own, so one may have the number of another table's file.
+# Files of temporary tables have names of their own, so one may have the number of another
+# table's file.
 $node->safe_psql('postgres', 'CREATE TABLE p (id int)');
 $node->safe_psql('postgres', 'TRUNCATE p; INSERT INTO p VALUES (1), (2)');
 my $number = $node->safe_psql('postgres', q{SELECT pg_relation_filenode('p')});

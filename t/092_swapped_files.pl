@@ -24,7 +24,8 @@ sub fails
 	return;
 }
 
-# 1. A rollback is pending while the file is given to another table, and its former table is dropped.
+# 1. A rollback is pending while the file is given to another table, and its former table
+# is dropped.
 my $sums = 'SELECT count(*), sum(v) FROM';
 $node->safe_psql('postgres', q{
 	CREATE TABLE a (id int PRIMARY KEY, v int) USING zheap;
@@ -47,8 +48,8 @@ is($node->safe_psql('postgres', "$sums a"), '500|125250', 'after the rollback');
 is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT v FROM a WHERE id = 400"), '400', 'by index');
 sound($node, 'swapped', 'a', 'zundo.undo_log');
 
-# 2. A zheap table with a heap file: every access raises an error, nothing is written, and all rows are there when the
-# files are exchanged back.
+# 2. A zheap table with a heap file: every access raises an error, nothing is written, and
+# all rows are there when the files are exchanged back.
 $node->safe_psql('postgres', q{
 	CREATE TABLE z (id int PRIMARY KEY, v int) USING zheap;
 	CREATE TABLE h (id int PRIMARY KEY, v int) USING heap;
@@ -69,8 +70,8 @@ $node->safe_psql('postgres', q{SELECT zundo_test_swap_files('z', 'h'), zundo_tes
 is($node->safe_psql('postgres', "$sums z UNION ALL $sums h"), "1000|500500\n1000|-500500", 'exchanged back');
 sound($node, 'exchanged back', 'z');
 
-# 3. Heap's insertion into a page of a zheap table. The session has seen how large the table is, so that the free space map's
-# page is taken without another look.
+# 3. Heap's insertion into a page of a zheap table. The session has seen how large the
+# table is, so that the free space map's page is taken without another look.
 $node->safe_psql('postgres', 'DELETE FROM z WHERE id % 3 <> 0');
 $node->safe_psql('postgres', 'SELECT zundo.discard(); VACUUM z') for 1 .. 2;
 $node->safe_psql('postgres', q{SELECT count(*) FROM z; SELECT zundo_test_heap_insert('z', 0)});
@@ -79,8 +80,9 @@ fails($_, $written, $_) for 'SELECT count(*) FROM z', 'VACUUM z';
 like($node->safe_psql('postgres', q{SELECT block, detail FROM zundo.check('z')}), qr/^\d+\|.*It has been written by heap's functions.*$/,
 	'zundo.check names the one page');
 
-# 4. Slots on an overflow page, which names the table that had the file: the first pass of a worker sweeps such pages away
-# where nobody has the file. The transaction 'pin' keeps the slots.
+# 4. Slots on an overflow page, which names the table that had the file: the first pass of
+# a worker sweeps such pages away where nobody has the file. The transaction 'pin' keeps
+# the slots.
 $node->safe_psql('postgres', q{
 	CREATE TABLE pin (v int) USING zheap;
 	CREATE TABLE c (id int, v int, filler char(60)) USING zheap;

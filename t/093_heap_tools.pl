@@ -19,8 +19,8 @@ sub am
 	return $node->safe_psql('postgres', "SELECT amname FROM pg_am a JOIN pg_class c ON c.relam = a.oid WHERE c.oid = '$table'::regclass");
 }
 
-# fails SQL PATTERN NAME: checks that the last of the statements raises this error; those before it are rolled back with
-# it.
+# fails SQL PATTERN NAME: checks that the last of the statements raises this error; those
+# before it are rolled back with it.
 sub fails
 {
 	my ($sql, $pattern, $name) = @_;

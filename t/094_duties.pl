@@ -12,7 +12,8 @@ my $node = zundo_node('duties', "shared_buffers = 4MB\nautovacuum = off\n");
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo; CREATE EXTENSION zundo_test');
 my @ams = qw(heap zheap);
 
-# both SQL NAME: checks that SQL, with AM replaced by each access method, returns the same for both; returns it.
+# both SQL NAME: checks that SQL, with AM replaced by each access method, returns the same
+# for both; returns it.
 sub both
 {
 	my ($sql, $name) = @_;
@@ -48,8 +49,9 @@ for my $am (@ams)
 	});
 }
 
-# 1. TUPLE_LOCK_FLAG_*, LockWaitPolicy and TM_Result: all modes and flags, of rows in all states.
-# 1 untouched, 2 updated since the snapshot, 3 deleted since, 4 being updated, 5 being deleted, 6 locked FOR SHARE.
+# 1. TUPLE_LOCK_FLAG_*, LockWaitPolicy and TM_Result: all modes and flags, of rows in all
+# states. 1 untouched, 2 updated since the snapshot, 3 deleted since, 4 being updated, 5
+# being deleted, 6 locked FOR SHARE.
 my $matrix = q{
 	BEGIN ISOLATION LEVEL %s;
 	SELECT count(*) FROM rows_AM;
@@ -97,7 +99,8 @@ for my $change ('UPDATE rows_%s SET note = \'x\' WHERE id = 2', 'DELETE FROM row
 	is($result{zheap}, $result{heap}, "TM_Updated and TM_Deleted: $change");
 }
 
-# 4. crosscheck: a referential action of a REPEATABLE READ transaction meets a row that its snapshot does not see.
+# 4. crosscheck: a referential action of a REPEATABLE READ transaction meets a row that
+# its snapshot does not see.
 for my $action ('CASCADE', 'SET NULL')
 {
 	my %err;

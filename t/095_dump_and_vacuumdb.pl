@@ -26,7 +26,8 @@ $node->safe_psql('source', q{
 	CREATE VIEW sizes AS SELECT name, am FROM zundo.table_sizes;
 	GRANT SELECT ON zundo.stat_rollback TO PUBLIC});
 
-# Money is moved between accounts, and each move writes a line: in a dump that saw half of a move the sums would differ.
+# Money is moved between accounts, and each move writes a line: in a dump that saw half of
+# a move the sums would differ.
 my $script = PostgreSQL::Test::Utils::tempdir() . '/move.sql';
 append_to_file($script, q{
 	\set one random(1, 1000)

@@ -32,7 +32,8 @@ $objects = "WITH am AS (SELECT oid FROM pg_am WHERE amname = 'zbtree') $objects"
 my $before = $old->safe_psql('postgres', $objects);
 if ($slots)
 {
-	# the undo worker may still be rolling back after the last change was decoded: its records need no decoding
+	# the undo worker may still be rolling back after the last change was decoded: its
+	# records need no decoding
 	$old->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('s', 'test_decoding'); UPDATE t SET v = 'decoded' WHERE id < 10;
 		BEGIN; DELETE FROM t; ROLLBACK});
 	is($old->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('s', NULL, NULL) WHERE data LIKE 'table public.t: UPDATE%'}), 9, 'decoded before the upgrade');

@@ -20,7 +20,8 @@ sub as
 	return ($out, $err);
 }
 
-# A schema that is there before may hold an operator that the extension's views would take for the server's.
+# A schema that is there before may hold an operator that the extension's views would take
+# for the server's.
 as('mallory', q{
 	CREATE SCHEMA zundo;
 	CREATE FUNCTION zundo.evil(oid, int) RETURNS bool LANGUAGE plpgsql AS $$
@@ -83,8 +84,8 @@ is((as($_->[0], "SELECT * FROM zundo.check('$_->[1]')"))[1], '', "zundo.check of
 	for [qw(owner pay)], [qw(watcher pay)], [qw(watcher zundo.undo_log)];
 like((as('mallory', 'SELECT * FROM zundo.check(1)'))[1], qr/relation with OID 1 does not exist/, 'zundo.check of nothing');
 
-# Functions in expressions and predicates of indexes run as the owner of the table, also those that the server evaluates
-# when it only looks at the index.
+# Functions in expressions and predicates of indexes run as the owner of the table, also
+# those that the server evaluates when it only looks at the index.
 as('mallory', q{
 	CREATE SCHEMA m;
 	CREATE FUNCTION m.grab() RETURNS int LANGUAGE plpgsql AS $$

@@ -29,8 +29,8 @@ sql('BEGIN; UPDATE z SET v = 1; ROLLBACK');
 chomp(my $documents = `pg_config --docdir`);
 $documents .= '/extension/zundo';
 ok(-s "$documents/$_", "make install: $_") for qw(README.md LICENSE CHANGELOG.md docs/reference.md docs/administration.md docs/limits.md);
-# Follows the links from the first document. Those between documents hold in the repository as well, since they are
-# installed into the same folders.
+# Follows the links from the first document. Those between documents hold in the
+# repository as well, since they are installed into the same folders.
 my @documents = ('README.md');
 my (%seen, @dead);
 while (defined(my $document = shift @documents))
@@ -71,7 +71,8 @@ like(error_of(q{ALTER EXTENSION zundo UPDATE TO '0.9'}), qr/no update path/, 'no
 sql('SELECT zundo.discard()') for 1 .. 2;
 sound($node, 'updated', qw(z zundo.undo_log));
 
-# An undo log of another format: zheap tables are refused, heap tables are not, and no repair touches it.
+# An undo log of another format: zheap tables are refused, heap tables are not, and no
+# repair touches it.
 my $undo = "$dir/" . sql(q{SELECT pg_relation_filepath('zundo.undo_log')});
 my $small = "$dir/" . sql(q{SELECT pg_relation_filepath('small')});
 $node->stop;

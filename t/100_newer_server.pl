@@ -12,8 +12,8 @@ my $node = zundo_node('nineteen', "max_prepared_transactions = 5\nwal_level = lo
 sql('CREATE EXTENSION zundo');
 my @ams = qw(heap zheap);
 
-# both NAME, SQL: checks that the SQL, with _AM in the names of tables and USING AM replaced, gives the same on both
-# access methods; returns it.
+# both NAME, SQL: checks that the SQL, with _AM in the names of tables and USING AM
+# replaced, gives the same on both access methods; returns it.
 sub both
 {
 	my ($name, $sql) = @_;
@@ -30,7 +30,8 @@ sub both
 	return $out{zheap};
 }
 
-# beside NAME, FIRST, OTHER, SECOND: a session does FIRST, another one OTHER, the first one SECOND, which is compared.
+# beside NAME, FIRST, OTHER, SECOND: a session does FIRST, another one OTHER, the first
+# one SECOND, which is compared.
 sub beside
 {
 	my ($name, $first, $other, $second) = @_;
@@ -77,8 +78,8 @@ both('DO SELECT of own rows', q{
 	COMMIT;
 	SELECT * FROM q_AM ORDER BY id});
 
-# The statement waits in the function after it has taken its snapshot; the row is changed before the statement comes to
-# it.
+# The statement waits in the function after it has taken its snapshot; the row is changed
+# before the statement comes to it.
 my $gate = session($node);
 for my $end ('UPDATE q_AM SET n = n + 1000 WHERE id = 5', 'UPDATE q_AM SET n = n WHERE id = 5', 'INSERT INTO q_AM VALUES (50, 50)', 'DELETE FROM q_AM WHERE id = 6; INSERT INTO q_AM VALUES (6, 66)')
 {
@@ -190,7 +191,8 @@ is(sql("SELECT count(*), sum(n), min(n), count(*) FILTER (WHERE pad <> 'mine') F
 is(sql('SET enable_seqscan = off; SELECT count(*) FROM mine WHERE id > 0'), 1000, '... also by its index');
 $_->quit for $reader, $concurrent;
 
-# REPACK (CONCURRENTLY) of a zheap table, and of a heap table with the same changes, beside writers (CLUSTER-5).
+# REPACK (CONCURRENTLY) of a zheap table, and of a heap table with the same changes,
+# beside writers (CLUSTER-5).
 sql(qq{CREATE TABLE live_$_ (id int PRIMARY KEY, n int, gone text, v text, t text) USING $_; ALTER TABLE live_$_ ALTER t SET STORAGE EXTERNAL;
 	INSERT INTO live_$_ SELECT g, g, 'gone', repeat('v', g % 100), repeat('t', g % 3 * 1500) FROM generate_series(1, 2000) g;
 	ALTER TABLE live_$_ DROP COLUMN gone, ADD COLUMN added int DEFAULT 7; CREATE INDEX ON live_$_ (n);

@@ -67,7 +67,8 @@ $standby->create_logical_slot_on_standby($primary, 'own', 'postgres');
 work($primary) for 1 .. 5;
 same($primary, 'before the failover');
 
-# twins_of_slot NODE NAME LEAST: checks that the node's slot shows the same changes of both tables, and LEAST or more.
+# twins_of_slot NODE NAME LEAST: checks that the node's slot shows the same changes of
+# both tables, and LEAST or more.
 sub twins_of_slot
 {
 	my ($node, $what, $at_least) = @_;

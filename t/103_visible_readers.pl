@@ -32,7 +32,8 @@ sub clear
 	return $pages - (() = unpack('b*', substr($map, 24, 8192 - 24) || '') =~ /(?:10|11)/g);
 }
 
-# fetches TABLE: returns how many rows an index-only scan on the standby, which sets no bits, fetches from the table.
+# fetches TABLE: returns how many rows an index-only scan on the standby, which sets no
+# bits, fetches from the table.
 my $standby;
 sub fetches
 {
@@ -42,7 +43,8 @@ sub fetches
 	return $1;
 }
 
-# agree TABLE NAME [NODE]: checks that index-only and sequential scans return the same ids, and that the table is sound.
+# agree TABLE NAME [NODE]: checks that index-only and sequential scans return the same
+# ids, and that the table is sound.
 sub agree
 {
 	my ($table, $name, $on) = @_;
@@ -62,7 +64,8 @@ sub table
 	return;
 }
 
-# The scans that set bits. They pass over a page that another process has locked, such as the checkpointer. The last page has room; the measure is 10 % of a page, or fillfactor.
+# The scans that set bits. They pass over a page that another process has locked, such as
+# the checkpointer. The last page has room; the measure is 10 % of a page, or fillfactor.
 table('none');
 my $pages = clear('none');
 cmp_ok($pages, '>=', 20, 'at first no page has its bit');

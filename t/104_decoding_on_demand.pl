@@ -21,7 +21,8 @@ sql(qq{CREATE TABLE t_$_ (id int PRIMARY KEY, n int, v text) USING $_; ALTER TAB
 	INSERT INTO t_$_ SELECT g, g, repeat('v', g % 2 * 3000) FROM generate_series(1, 200) g}) for @ams;
 sql(qq{CREATE TABLE f_$_ (id int, n int, v text) USING $_; ALTER TABLE f_$_ REPLICA IDENTITY FULL; INSERT INTO f_$_ SELECT g, g, repeat('v', 200) FROM generate_series(1, 50) g}) for @ams;
 
-# level IS NAME [ON]: checks that the server is at this level, now or soon: the checkpointer switches off.
+# level IS NAME [ON]: checks that the server is at this level, now or soon: the
+# checkpointer switches off.
 sub level
 {
 	my ($is, $name, $on) = @_;
@@ -40,7 +41,8 @@ sub bytes
 	return sql("SELECT sum(record_length - fpi_length) FROM pg_get_wal_records_info('$from', pg_current_wal_flush_lsn()) WHERE resource_manager = 'zundo' AND record_type ~ 'INSERT|UPDATE|DELETE|MOVE|CHANGE'");
 }
 
-# streams NAME CHANGES [ON]: checks that the slot shows the same of both tables, in order, and CHANGES lines at least.
+# streams NAME CHANGES [ON]: checks that the slot shows the same of both tables, in order,
+# and CHANGES lines at least.
 sub streams
 {
 	my ($name, $changes, $on) = @_;
@@ -91,8 +93,9 @@ sub statements
 	return map { s/_AM\b/_$am/gr =~ s/BASE/$base/gr } @statements;
 }
 
-# The slot is made while transactions are open that have an id (with, sub: only in a subtransaction; prepared), that
-# have none (without), and while statements wait that have begun without an id.
+# The slot is made while transactions are open that have an id (with, sub: only in a
+# subtransaction; prepared), that have none (without), and while statements wait that have
+# begun without an id.
 my @waiting = (q{INSERT INTO t_AM SELECT 4010, 0, 'waited' FROM (SELECT pg_advisory_lock_shared(1)) x}, q{UPDATE t_AM SET n = -1 FROM (SELECT pg_advisory_lock_shared(1) OFFSET 0) x WHERE id = 161},
 	q{UPDATE t_AM SET id = 4020 FROM (SELECT pg_advisory_lock_shared(1) OFFSET 0) x WHERE id = 162}, q{DELETE FROM t_AM USING (SELECT pg_advisory_lock_shared(1) OFFSET 0) x WHERE id = 163},
 	q{INSERT INTO t_AM SELECT 164, 0, 'waited' FROM (SELECT pg_advisory_lock_shared(1)) x ON CONFLICT (id) DO UPDATE SET n = -2}, q{UPDATE f_AM SET v = 'waited' FROM (SELECT pg_advisory_lock_shared(1) OFFSET 0) x WHERE id = 45},

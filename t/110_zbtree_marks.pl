@@ -33,8 +33,8 @@ sub make_tables
 sub both { my ($sql) = @_; run(map { $sql =~ s/\bT\b/$_/gr } 'h', 'z'); return }
 sub dead { return run(q{SELECT dead FROM zundo.index_entries('z_a')}) }
 
-# mark LEAST NAME [WHERE]: scans z until at least this number of entries is marked as dead, and checks that it is reached;
-# with WHERE only by entries of these rows.
+# mark LEAST NAME [WHERE]: scans z until at least this number of entries is marked as
+# dead, and checks that it is reached; with WHERE only by entries of these rows.
 sub mark
 {
 	my ($least, $what, $where) = @_;
@@ -134,7 +134,8 @@ both('UPDATE T SET a = 0 WHERE id % 8 = 0 AND a = 100');
 run(q{BEGIN; UPDATE z SET a = 0 WHERE id % 8 = 4 AND a = 100 AND id < 900; PREPARE TRANSACTION 'p'});
 $old->quit;
 crash($node);
-# MARK-4: the marks of the rows whose keys came back were taken off in WAL; else those on disk would hide the rows now
+# MARK-4: the marks of the rows whose keys came back were taken off in WAL; else those on
+# disk would hide the rows now
 same('after a crash');
 run(q{ROLLBACK PREPARED 'p'});
 same('a prepared transaction is rolled back');
@@ -142,8 +143,9 @@ sound_index('after a crash');
 cmp_ok(dead(), '>', 0, 'marks are still there');
 mark(150, 'and new ones are made');
 
-# MARK-2: a server that has just been started has no bound. Its scans see to it that there is one, though they meet only
-# rows that are dead to all, and pass over nbtree's marks again.
+# MARK-2: a server that has just been started has no bound. Its scans see to it that there
+# is one, though they meet only rows that are dead to all, and pass over nbtree's marks
+# again.
 make_tables('');
 my $deleter = run('BEGIN; DELETE FROM z WHERE a = 0; SELECT pg_current_xact_id(); COMMIT');
 $node->poll_query_until('postgres', "SELECT max(oldest_xid::text::bigint) > $deleter FROM zundo.stat_undo") or die 'oldest stays';
@@ -158,9 +160,10 @@ for (1 .. 300)
 is($met[0], 401, 'the first scan after a start meets all entries of deleted rows');
 is($met[-1], 1, 'later ones pass over them');
 
-# MARK-2: nothing is marked before the commits that make entries stale are flushed. A crash that loses the commit loses no
-# entry that is needed again. The processes that could flush WAL are stopped meanwhile; a small buffer pool would be a
-# reason to flush it, too.
+# MARK-2: nothing is marked before the commits that make entries stale are flushed. A
+# crash that loses the commit loses no entry that is needed again. The processes that
+# could flush WAL are stopped meanwhile; a small buffer pool would be a reason to flush
+# it, too.
 $node->append_conf('postgresql.conf', "shared_buffers = 64MB\n");
 $node->restart;
 make_tables('');
@@ -183,7 +186,8 @@ both('UPDATE T SET a = 100 WHERE a = 0');
 mark(400, 'but when it is flushed');
 $old->quit;
 
-# MARK-2: a transaction in progress that has an id holds the bound back, though it has not touched the table
+# MARK-2: a transaction in progress that has an id holds the bound back, though it has not
+# touched the table
 make_tables('');
 $old = old_snapshot();
 my $long = session($node);
@@ -220,7 +224,8 @@ for my $table ('h', 'z')
 }
 run('TRUNCATE h, z');
 
-# a transaction that reads its own changes beside marked entries, and a cursor that is older than these changes
+# a transaction that reads its own changes beside marked entries, and a cursor that is
+# older than these changes
 make_tables('');
 $old = old_snapshot();
 both('UPDATE T SET a = 100 WHERE a = 0');
@@ -235,8 +240,9 @@ ask($s, 'ROLLBACK');
 same('rolled back', $s);
 $s->quit;
 
-# MARK-3: a scan is in the middle of a leaf page, with a snapshot that needs stale entries of it; it passes over marked
-# entries, because nothing is marked yet that the snapshot needs. Scans with newer snapshots would like to mark these.
+# MARK-3: a scan is in the middle of a leaf page, with a snapshot that needs stale entries
+# of it; it passes over marked entries, because nothing is marked yet that the snapshot
+# needs. Scans with newer snapshots would like to mark these.
 run(q{CREATE FUNCTION waits(int, int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
 		IF current_setting('test.wait', true) = 'on' THEN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); END IF;
 		IF current_setting('test.fail', true) = 'on' THEN RAISE 'no comparison'; END IF;
@@ -278,7 +284,8 @@ for (1 .. 300)
 }
 is(run($stale), '40', 'afterwards they are marked');
 
-# MARK-3: an error within a page, caught in a subtransaction, does not hold the bound back until the top transaction ends
+# MARK-3: an error within a page, caught in a subtransaction, does not hold the bound back
+# until the top transaction ends
 my $catcher = session($node);
 like(ask($catcher, 'BEGIN', 'SET LOCAL test.fail = on', q{DO $$ BEGIN
 	BEGIN PERFORM count(b) FROM m WHERE a >=# 0; EXCEPTION WHEN raise_exception THEN RAISE NOTICE 'caught'; END; END $$}) . $complaint, qr/caught/, 'an error is caught in a scan');
@@ -300,8 +307,9 @@ SKIP:
 	my ($rc) = $node->psql('postgres', q{LOAD 'zundo'; SET zundo.fault = 'entries-judged:sleep'});
 	skip 'built without fault points', 16 if $rc != 0;
 
-	# a scan has found that an entry is not needed; meanwhile the row gets its key back: the update waits, and removes
-	# the mark. If the scan was late, the update has not waited, and the case is repeated.
+	# a scan has found that an entry is not needed; meanwhile the row gets its key back:
+	# the update waits, and removes the mark. If the scan was late, the update has not
+	# waited, and the case is repeated.
 	my ($waited, $wrong) = (0, '');
 	for my $n (1 .. 8)
 	{
@@ -359,7 +367,8 @@ SKIP:
 	same('a crash before entries are marked');
 	sound_index('a crash before entries are marked');
 
-	# kill -9 of the process that has removed marks; the crash before may have lost those that were there
+	# kill -9 of the process that has removed marks; the crash before may have lost those
+	# that were there
 	mark(400, 'before marks are taken off');
 	run('CHECKPOINT');
 	ok(crashes($node, sub { ($node->psql('postgres', q{SET zundo.fault = 'marks-cleared:crash:3'; UPDATE z SET a = 0 WHERE a = 100}))[0] == 0 }), 'a crash amid marks that are taken off');
@@ -369,8 +378,8 @@ SKIP:
 	same('once more, without a crash');
 }
 
-# a standby gets marks in page images; its scans skip none of these, before and after promotion; after it new marks are
-# used
+# a standby gets marks in page images; its scans skip none of these, before and after
+# promotion; after it new marks are used
 $node->restart;
 make_tables('');
 $node->backup('marks');

@@ -58,7 +58,8 @@ is(sql(q{SELECT moved('UPDATE k SET n = 8 WHERE id = 1')}), 0, 'another column c
 is(sql(q{SELECT moved('UPDATE k SET big = NULL WHERE id = 1')}), 1, 'it becomes null');
 is(sql(q{SELECT * FROM zundo.check_index('k_p')}), '', 'out of line: sound');
 
-# an index is built of rows with versions from before a value went out of line; a scan does not compare that value (BUILD-5)
+# an index is built of rows with versions from before a value went out of line; a scan
+# does not compare that value (BUILD-5)
 for my $t (['k', q{WHERE big = 'x'}], ['big', ''], ['big', q{WHERE big IS NOT NULL}])
 {
 	my ($column, $where) = @$t;
@@ -150,7 +151,8 @@ $node->wait_for_catchup($standby);
 compare('beside a standby', $reader, session($standby));
 ask($reader, 'COMMIT');
 
-# after VACUUM index-only scans visit no row, and an index has entries of its rows only; the worker needs no VACUUM for that
+# after VACUUM index-only scans visit no row, and an index has entries of its rows only;
+# the worker needs no VACUUM for that
 sub jobs { return sql(q{SELECT count(*) FROM z WHERE s = 'new'}) }
 # the primary has to learn first that the snapshot of the standby is gone
 for (1 .. 100)
@@ -172,7 +174,8 @@ for my $n (1 .. 3)
 ok($node->poll_query_until('postgres', q{SELECT entries, stale FROM zundo.index_entries('z_todo')}, jobs() . '|0'), 'so does the worker');
 compare('purged');
 
-# a queue: rows leave the index, in place; full pages lose the stale entries although no worker looks at them
+# a queue: rows leave the index, in place; full pages lose the stale entries although no
+# worker looks at them
 ask($writer, 'BEGIN');
 my $counts = q{SELECT pg_stat_get_xact_tuples_updated('z'::regclass) - pg_stat_get_xact_tuples_hot_updated('z'::regclass)};
 my $before = ask($writer, $counts);
@@ -233,7 +236,8 @@ ask($writer, 'BEGIN');
 change(q{UPDATE T SET s = CASE s WHEN 'new' THEN 'done' ELSE 'new' END, gone = NOT gone, n = n + 1});
 sql('SELECT pg_switch_wal()');
 sound($node, 'in the end', 'z');
-# with fault points: the WAL ends between the change of a row and the insertion of its entry, in a process that is stopped
+# with fault points: the WAL ends between the change of a row and the insertion of its
+# entry, in a process that is stopped
 sql(qq{INSERT INTO $_ (id, s, due, gone, n) SELECT id + 1000000, 'done', due, gone, 1 FROM $_ ORDER BY id LIMIT 1}) for 'h', 'z';
 my $late = session($node);
 if (($node->psql('postgres', q{LOAD 'zundo'; SET zundo.fault = 'keys-due:error'}))[0] == 0)

@@ -93,7 +93,8 @@ sub set_up
 	return;
 }
 
-# Each makes a session or the worker delete the stale entries; the fault point that is reached in between.
+# Each makes a session or the worker delete the stale entries; the fault point that is
+# reached in between.
 my %cleaners = (
 	'page-full deletion' => {
 		point => 'keys-judged',
@@ -103,7 +104,8 @@ my %cleaners = (
 	'VACUUM' => { point => 'stale-judged', run => 'VACUUM (INDEX_CLEANUP on) z', same => 'SELECT 1' },
 	'purge' => { point => 'keys-judged' });
 
-# The stopped process continues, and the reviver ends, or the process is killed; then the answers and the entries are compared, and once more after the key is given back.
+# The stopped process continues, and the reviver ends, or the process is killed; then the
+# answers and the entries are compared, and once more after the key is given back.
 sub finish
 {
 	my ($name, $what, $end, $victim) = @_;
@@ -152,7 +154,8 @@ sub start_cleaner
 	return;
 }
 
-# The cleaner has judged the entries when the row gets its key back: the reviver waits for the leaf page.
+# The cleaner has judged the entries when the row gets its key back: the reviver waits for
+# the leaf page.
 sub judged
 {
 	my ($name, $end) = @_;
@@ -176,8 +179,8 @@ sub judged
 	return;
 }
 
-# The row has its key back, and its entry has not been looked for, or has been found and is used: the cleaner deletes the
-# other row's entry only.
+# The row has its key back, and its entry has not been looked for, or has been found and
+# is used: the cleaner deletes the other row's entry only.
 sub revived
 {
 	my ($name, $point, $end) = @_;

@@ -12,8 +12,9 @@ my $node = zundo_node('parallel', "max_worker_processes = 40\nmax_parallel_worke
 	  . "zundo.key_queue = 0\nlog_min_messages = debug1\nlock_timeout = 120s\n");
 my $force = server_major() >= 16 ? 'debug_parallel_query' : 'force_parallel_mode';
 
-# "uphill" is the usual order of numbers. A build compares equal keys only if a row had a key twice; there the leader sleeps,
-# so the workers have time to build most of the index, and say that they do.
+# "uphill" is the usual order of numbers. A build compares equal keys only if a row had a
+# key twice; there the leader sleeps, so the workers have time to build most of the index,
+# and say that they do.
 sql(q{CREATE EXTENSION zundo;
 	CREATE FUNCTION compare(int, int) RETURNS int IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS $$ BEGIN
 		IF $1 = $2 AND current_setting('test.leader', true) = pg_backend_pid()::text THEN
@@ -53,8 +54,8 @@ my @queries = (
 	[ 'd', 0, q{SELECT min(d), max(d), count(b) FROM T WHERE d > -1000} ]);
 my %settings = (seq => 'seqscan', index => 'indexscan', 'index-only' => 'indexscan indexonlyscan', bitmap => 'bitmapscan');
 
-# plan_by WAY HOW: returns settings for plans with one kind of scan; HOW is "alone", "workers" (with the leader), "workers
-# alone" or "forced" (one worker executes the plan).
+# plan_by WAY HOW: returns settings for plans with one kind of scan; HOW is "alone",
+# "workers" (with the leader), "workers alone" or "forced" (one worker executes the plan).
 sub plan_by
 {
 	my ($way, $how) = @_;
@@ -71,7 +72,8 @@ sub queries_by { my ($table, $way) = @_; return map { $_->[2] =~ s/\bT\b/$table/
 sub begin { my ($session) = @_; return $session->{is_old} ? 'SAVEPOINT q' : () }
 sub end { my ($session) = @_; return $session->{is_old} ? ('ROLLBACK TO q', 'RELEASE q') : () }
 
-# same WHAT SESSION...: tests that each session reads the same from h by a sequential scan as from z by its indexes.
+# same WHAT SESSION...: tests that each session reads the same from h by a sequential scan
+# as from z by its indexes.
 my @ways = (['index', 'workers'], ['index-only', 'workers alone'], ['bitmap', 'workers'], ['index', 'workers alone'], ['index-only', 'workers'], ['bitmap', 'workers alone'],
 	['index', 'forced']);
 my $turn = 0;
@@ -157,7 +159,8 @@ same('rolled back', $new, $middle);
 ask($serializable, 'COMMIT');
 $serializable->quit;
 
-# builds; workers COMMAND: executes it, and returns how many builds asked for workers, and how many workers were started.
+# builds; workers COMMAND: executes it, and returns how many builds asked for workers, and
+# how many workers were started.
 my $builder = session($node);
 ask($builder, 'SET min_parallel_table_scan_size = 0; SET client_min_messages = debug1');
 my $pid = ask($builder, 'SELECT pg_backend_pid()');

@@ -18,8 +18,9 @@ my $newest;
 # The error output of the last call of ask().
 our $complaint = '';
 
-# zundo_node NAME [CONF [OPTION => VALUE ...]]: starts a server and returns its node. It preloads zundo, and autovacuum is
-# off, unless CONF, lines of postgresql.conf, turns it on. Options are those of PostgreSQL::Test::Cluster::init.
+# zundo_node NAME [CONF [OPTION => VALUE ...]]: starts a server and returns its node. It
+# preloads zundo, and autovacuum is off, unless CONF, lines of postgresql.conf, turns it
+# on. Options are those of PostgreSQL::Test::Cluster::init.
 sub zundo_node
 {
 	my ($name, $conf, %options) = @_;
@@ -53,14 +54,16 @@ sub server_major
 	return $major;
 }
 
-# sql LINE...: runs the lines with psql on the newest node and returns the output; dies if they fail.
+# sql LINE...: runs the lines with psql on the newest node and returns the output; dies if
+# they fail.
 sub sql
 {
 	my @lines = @_;
 	return $newest->safe_psql('postgres', join("\n", @lines));
 }
 
-# session NODE [OPTION => VALUE ...]: returns a session that continues after errors. Its time limit applies to each query.
+# session NODE [OPTION => VALUE ...]: returns a session that continues after errors. Its
+# time limit applies to each query.
 sub session
 {
 	my ($node, %options) = @_;
@@ -69,7 +72,8 @@ sub session
 	return $session;
 }
 
-# ask SESSION STATEMENT...: runs the statements in the session and returns the output; sets $complaint to the errors.
+# ask SESSION STATEMENT...: runs the statements in the session and returns the output;
+# sets $complaint to the errors.
 sub ask
 {
 	my ($session, @sql) = @_;
@@ -114,8 +118,8 @@ sub crc32c
 	return $crc ^ 0xFFFFFFFF;
 }
 
-# write_twins FILE BLOCK BYTES: writes both twins of a meta or map page of the undo log, with the right checksum of the
-# twin. The server's data checksums must be off.
+# write_twins FILE BLOCK BYTES: writes both twins of a meta or map page of the undo log,
+# with the right checksum of the twin. The server's data checksums must be off.
 sub write_twins
 {
 	my ($path, $first, $page) = @_;
@@ -135,9 +139,10 @@ sub crash
 	return;
 }
 
-# crashes NODE DO: calls DO->(), which may make a process of the server crash, and returns whether it returned false. In
-# that case waits until the server (restart_after_crash must be on) has recovered. The log tells it: a psql that is refused
-# during recovery may end before it has read its query, and the test would end with "Broken pipe".
+# crashes NODE DO: calls DO->(), which may make a process of the server crash, and returns
+# whether it returned false. In that case waits until the server (restart_after_crash must
+# be on) has recovered. The log tells it: a psql that is refused during recovery may end
+# before it has read its query, and the test would end with "Broken pipe".
 sub crashes
 {
 	my ($node, $do) = @_;
@@ -147,7 +152,8 @@ sub crashes
 	return 1;
 }
 
-# wait_for_death NODE: waits until the postmaster has exited (restart_after_crash must be off); returns whether it has.
+# wait_for_death NODE: waits until the postmaster has exited (restart_after_crash must be
+# off); returns whether it has.
 sub wait_for_death
 {
 	my ($node) = @_;
@@ -163,8 +169,9 @@ sub wait_for_death
 	return 0;
 }
 
-# stop_idle NODE CONDITION: stops (SIGSTOP) the processes of pg_stat_activity that meet the condition, and returns their pids.
-# Each of them waits for work, and so holds no lock for which a session would wait forever.
+# stop_idle NODE CONDITION: stops (SIGSTOP) the processes of pg_stat_activity that meet
+# the condition, and returns their pids. Each of them waits for work, and so holds no lock
+# for which a session would wait forever.
 sub stop_idle
 {
 	my ($node, $condition) = @_;
@@ -185,7 +192,8 @@ sub stop_idle
 	die "the processes are never idle: $condition";
 }
 
-# timed_out NODE SQL NAME: tests that the statement has to wait for a lock (lock_timeout must be set).
+# timed_out NODE SQL NAME: tests that the statement has to wait for a lock (lock_timeout
+# must be set).
 sub timed_out
 {
 	my ($node, $sql, $name) = @_;
@@ -195,7 +203,8 @@ sub timed_out
 	return;
 }
 
-# passes NODE SQL NAME: tests that the statement raises no error, not even for a lock; rolls it back.
+# passes NODE SQL NAME: tests that the statement raises no error, not even for a lock;
+# rolls it back.
 sub passes
 {
 	my ($node, $sql, $name) = @_;
@@ -217,14 +226,16 @@ sub sound
 	return;
 }
 
-# index_twins NODE QUERIES [OPTION => VALUE ...]: for a test that has made heap table h with btree indexes and zheap table
-# z with zbtree indexes, with the same rows, and compares the answers to QUERIES, in which T stands for either table.
-# Returns a hash of the session that changes both (writer), the list of sessions with old snapshots (old) and the options:
-# ways => plans by which z is read: some of seq, index, only (index-only scans, if they are possible), bitmap and workers
-# (as only, in parallel); others => a list of such values, one of which is taken at random for each session but the
-# writer; sorted => 1 if the rows of an answer have no order; more => a statement that must return nothing; snapshots =>
-# how many old ones there are at most.
-# The SQL functions plan_for, differences and unsound, and the table queries, are for the test's own use as well.
+# index_twins NODE QUERIES [OPTION => VALUE ...]: for a test that has made heap table h
+# with btree indexes and zheap table z with zbtree indexes, with the same rows, and
+# compares the answers to QUERIES, in which T stands for either table. Returns a hash of
+# the session that changes both (writer), the list of sessions with old snapshots (old)
+# and the options: ways => plans by which z is read: some of seq, index, only (index-only
+# scans, if they are possible), bitmap and workers (as only, in parallel); others => a
+# list of such values, one of which is taken at random for each session but the writer;
+# sorted => 1 if the rows of an answer have no order; more => a statement that must return
+# nothing; snapshots => how many old ones there are at most. The SQL functions plan_for,
+# differences and unsound, and the table queries, are for the test's own use as well.
 sub index_twins
 {
 	my ($node, $queries, %options) = @_;
@@ -266,8 +277,8 @@ S
 	return { node => $node, writer => session($node), old => [], snapshots => 3, sorted => 0, ways => $ways, others => [$ways], %options };
 }
 
-# change_twins TWINS SQL: runs the statement, which calls the table T, in the writer's session for both tables. Tests that
-# it raises no error.
+# change_twins TWINS SQL: runs the statement, which calls the table T, in the writer's
+# session for both tables. Tests that it raises no error.
 sub change_twins
 {
 	my ($twins, $sql) = @_;
@@ -281,8 +292,9 @@ sub change_twins
 	return;
 }
 
-# compare_twins TWINS WHAT [SESSION ...]: tests that the writer, all old snapshots and these sessions get the same answers
-# from both tables, and that the indexes of z are sound. Returns whether that is so.
+# compare_twins TWINS WHAT [SESSION ...]: tests that the writer, all old snapshots and
+# these sessions get the same answers from both tables, and that the indexes of z are
+# sound. Returns whether that is so.
 sub compare_twins
 {
 	my ($twins, $what, @sessions) = @_;
@@ -321,8 +333,9 @@ sub end_snapshots
 	return;
 }
 
-# twin_round TWINS ROUND ONE: takes or ends an old snapshot, runs a transaction of random changes, which ONE->() returns,
-# with savepoints, and commits it or rolls it back. Compares afterwards, and in every third round before its end as well.
+# twin_round TWINS ROUND ONE: takes or ends an old snapshot, runs a transaction of random
+# changes, which ONE->() returns, with savepoints, and commits it or rolls it back.
+# Compares afterwards, and in every third round before its end as well.
 sub twin_round
 {
 	my ($twins, $round, $one) = @_;
@@ -349,8 +362,8 @@ sub twin_round
 	return;
 }
 
-# rebuild_twins TWINS WHAT ONE SQL: runs the statements, which rebuild z or its indexes, and compares. The only old snapshot
-# is older than 30 changes, which ONE->() returns.
+# rebuild_twins TWINS WHAT ONE SQL: runs the statements, which rebuild z or its indexes,
+# and compares. The only old snapshot is older than 30 changes, which ONE->() returns.
 sub rebuild_twins
 {
 	my ($twins, $what, $one, $sql) = @_;
@@ -359,14 +372,15 @@ sub rebuild_twins
 	snapshot_of_twins($twins);
 	change_twins($twins, $one->()) for 1 .. 30;
 	$twins->{node}->safe_psql('postgres', $sql);
-	# ZBTREE-10: if only the newest versions were entered, unsound() would say which entries the old snapshot needs, and
-	# it would not find its rows by their keys
+	# ZBTREE-10: if only the newest versions were entered, unsound() would say which
+	# entries the old snapshot needs, and it would not find its rows by their keys
 	compare_twins($twins, $what);
 	return;
 }
 
-# no_crash NODE [MORE]: tests that the log has no line that reports a crash, a PANIC, a failed assertion or a difference
-# found by wal_consistency_checking, and none that matches MORE, a pattern. (Signal 9 is not looked for, since tests use it.)
+# no_crash NODE [MORE]: tests that the log has no line that reports a crash, a PANIC, a
+# failed assertion or a difference found by wal_consistency_checking, and none that
+# matches MORE, a pattern. (Signal 9 is not looked for, since tests use it.)
 sub no_crash
 {
 	my ($node, $more) = @_;
