@@ -441,7 +441,7 @@ subxact_callback(SubXactEvent event, SubTransactionId mySubid, SubTransactionId 
 		case SUBXACT_EVENT_ABORT_SUB:
 
 			/*
-			 * Forget the handles and the pages with room before pages are
+			 * Forget the handles and the pages with space before pages are
 			 * undone, which takes away the changes that they refer to. The
 			 * server removes files after this.
 			 */

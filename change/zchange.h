@@ -170,7 +170,7 @@ typedef struct ZCoveredRow
 
 /*
  * zchange_insert_covered: puts the row at its place, and logs it if the table
- * is logged. On entry and return the page is exclusively locked, and has room.
+ * is logged. On entry and return the page is exclusively locked, and has space.
  * fault is as for zchange_do.
  */
 extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault);
@@ -254,8 +254,8 @@ typedef struct ZChangeWork
 extern void zchange_encode(const ZChange *change, ZChangeWal *wal);
 
 /*
- * zchange_ensure_space: makes room for the change's block references in the WAL
- * record. May allocate, so it is called before the critical section.
+ * zchange_ensure_space: makes space for the change's block references in the
+ * WAL record. May allocate, so it is called before the critical section.
  */
 extern void zchange_ensure_space(const ZChange *change);
 

@@ -125,8 +125,8 @@ mark_lost(XLogReaderState *record, Buffer buf, Page *page)
 }
 
 /*
- * Marks the table page, if it is to be changed, unless its overflow page is
- * block id of the record.
+ * Calls mark_lost for a table page that is to be changed (*page is not NULL)
+ * but does not have the record's block 'id' as its overflow page.
  */
 static void
 check_overflow(XLogReaderState *record, uint8 id, Buffer buf, Page *page)

@@ -526,7 +526,7 @@ zchange_encode(const ZChange *change, ZChangeWal *wal)
 /* ---- inserting ---- */
 
 /*
- * zchange_ensure_space: See zchange.h. There is always room for blocks 0 to 4
+ * zchange_ensure_space: See zchange.h. There is always space for blocks 0 to 4
  * (XLR_NORMAL_MAX_BLOCK_ID).
  */
 void

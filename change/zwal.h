@@ -100,7 +100,7 @@
 #define ZWL_FAR			0x04	/* the rest is at the end of the main data */
 #define ZWL_IS_THERE	0x80	/* not in WAL: set by zchange_logical_part */
 
-#define ZWL_MAX_NEAR	60000	/* a block has room for UINT16_MAX bytes */
+#define ZWL_MAX_NEAR	60000	/* a block has space for UINT16_MAX bytes */
 #define ZWL_FAR_HEAD	5
 
 #define ZWAL_UNDO_BLOCK		2

@@ -35,7 +35,7 @@ zvarint_put_long(char *p, uint32 v)
 		v >>= 7;
 	}
 	*p++ = (char) v;
-	Assert(p == end);			/* room was taken by zvarint_size */
+	Assert(p == end);			/* space was taken by zvarint_size */
 	return p;
 }
 

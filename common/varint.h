@@ -22,8 +22,8 @@ extern char *zvarint_put_long(char *p, uint32 v);
 extern const char *zvarint_get(const char *p, const char *end, uint32 *v);
 
 /*
- * Writes v at p, which has room for it; returns the byte after it. Most numbers
- * take one byte.
+ * Writes v at p, which has space for it; returns the byte after it. Most
+ * numbers take one byte.
  */
 static inline char *
 zvarint_put(char *p, uint32 v)

@@ -39,7 +39,7 @@ typedef struct ZuAbort
 	uint64		records;		/* of the whole transaction */
 	uint64		bytes;
 	bool		tried;			/* its undo has been read once */
-	bool		rest_stalled;	/* tables that 'stalled' has no room for were
+	bool		rest_stalled;	/* tables that 'stalled' has no space for were
 								 * left, too */
 	int			nstalled;
 	ZuStalledTable stalled[ZU_MAX_STALLED];

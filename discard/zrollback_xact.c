@@ -71,7 +71,7 @@ typedef struct Job
 	int			nwanted;
 	ZuStalledTable wanted[ZU_MAX_STALLED];
 	int			nleft;			/* tables that are not done */
-	bool		more_left;		/* 'left' has no room for further such tables */
+	bool		more_left;		/* 'left' has no space for further such tables */
 	ZuStalledTable left[ZU_MAX_STALLED];
 	UndoPtr		batch_from;		/* first record of the batch, and its number */
 	uint64		batch_at;

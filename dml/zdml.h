@@ -63,12 +63,12 @@ extern TM_Result zheap_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapsh
 
 /*
  * zreclaim_pre_commit: tells the free space map on which pages the committing
- * transaction has made room. Waits for no heavyweight lock.
+ * transaction has made space. Waits for no heavyweight lock.
  *
  * zreclaim_at_xact_end: forgets these pages. Called after every end of a
  * transaction.
  *
- * zreclaim_at_subxact_end: gives the pages noted at this nesting level to the
+ * zreclaim_at_subxact_end: gives the pages noted at this nest level to the
  * parent if the subtransaction has committed; forgets them if it has aborted.
  */
 extern void zreclaim_pre_commit(void);
@@ -93,7 +93,7 @@ extern void zcomputed_at_subxact_abort(void);
 
 /*
  * zheap_prune_page: prunes the page in buf; WAL-logged. Returns whether the
- * page has gained room or any line pointer has changed. Raises
+ * page has gained space or any line pointer has changed. Raises
  * ERRCODE_DATA_CORRUPTED.
  */
 extern bool zheap_prune_page(Relation rel, Buffer buf);

@@ -284,7 +284,7 @@ typedef struct ZNewPlace
 } ZNewPlace;
 
 /*
- * zspace_insert_page: finds a page with room for a new row of len bytes and a
+ * zspace_insert_page: finds a page with space for a new row of len bytes and a
  * slot for writer, and fills place. Extends the table if need be. Called
  * without a buffer lock. Raises ERRCODE_DATA_CORRUPTED.
  */
@@ -308,7 +308,7 @@ extern bool zspace_second_page(const ZWriter *writer, Buffer held, Size len, boo
 							   ZNewPlace *place);
 
 /*
- * zspace_by_pruning: finds a place on the locked page in buf that has no room
+ * zspace_by_pruning: finds a place on the locked page in buf that has no space
  * for a row of len bytes, but would have it after pruning, for a change that
  * prunes the page itself. Fills place and *plan then, and returns true. pick is
  * the slot of that change. Changes nothing. Raises ERRCODE_DATA_CORRUPTED.
@@ -383,7 +383,7 @@ typedef struct ZRowState
 	bool		clear_locks;	/* the row has a lock hint, but no transaction
 								 * holds a lock */
 	bool		others_locks;	/* other transactions hold locks */
-	bool		many_locks;		/* 'others' has no room for all of them */
+	bool		many_locks;		/* 'others' has no space for all of them */
 	bool		own_lock;		/* our transaction holds a lock; known for
 								 * TM_Ok and TM_BeingModified */
 	bool		own_hold;		/* our transaction has a lock or wrote the

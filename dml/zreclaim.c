@@ -1,18 +1,18 @@
 /*
- * dml/zreclaim.c - telling the free space map of room that deletions give back
- * at commit.
+ * dml/zreclaim.c - telling the free space map of the space that deletions give
+ * back at commit.
  *
  * As soon as the deleting transaction has committed, any process that visits
  * the page can take the room of the rows that were deleted or moved away,
  * whatever old snapshots there are (zprune.c). But an insertion visits the
  * page only if the free space map names it, and the next VACUUM may be far
- * off. So a transaction remembers the pages on which it makes room, and tells
+ * off. So a transaction remembers the pages on which it makes space, and tells
  * the map right before it commits.
  *
  *	SPACE-1	What the map says is a hint, as on heap. The remembered pages are
  *		lost by a crash or PREPARE TRANSACTION. The map is updated an instant
  *		before the commit, or longer if that waits for a standby. An insertion
- *		that visits the page meanwhile finds room that is not free yet, leaves
+ *		that visits the page meanwhile finds space that is not free yet, leaves
  *		the map as it is, and after a few such pages takes the last page of the
  *		table, and only then a new one (zspace.c): otherwise, beside a long
  *		deletion, each session's first row would get a page of its own. Other
@@ -24,7 +24,7 @@
  *		zreclaim_cover makes them when the table is extended, from MIN_BLOCKS
  *		on. Not asserted: nothing tells why a file has grown; t/004_out_of_disk
  *		fills the disk.
- *	SPACE-3	A page is entered in the map only when its room has grown by a
+ *	SPACE-3	A page is entered in the map only when its free space has grown by a
  *		STEP, to MIN_ROOM at least: not for each row. Not asserted: it says
  *		what the map costs, not what is right.
  *	SPACE-4	A session that adds a page to a table while others wait to do so
@@ -61,8 +61,8 @@ typedef struct RoomyPage
 	BlockNumber block;
 	int			room;			/* bytes for rows and line pointers, once the
 								 * deletions are committed */
-	int			level;			/* nesting level of the transaction that made
-								 * the room */
+	int			level;			/* nest level of the transaction that made the
+								 * space */
 } RoomyPage;
 
 /* What this backend's transaction remembers. */
@@ -71,7 +71,8 @@ typedef struct RoomyPages
 	RoomyPage  *pages;
 	int			npages;
 	int			capacity;
-	RoomyPage	last;			/* the page changed last, whose room is known */
+	RoomyPage	last;			/* the page changed last, whose free space is
+								 * known */
 } RoomyPages;
 
 static RoomyPages my;
@@ -95,7 +96,7 @@ zreclaim_room(Page page)
 	for (; lp < end; lp++)
 	{
 		/*
-		 * a damaged row counts as free room, and is no reason to refuse a
+		 * a damaged row counts as free space, and is no reason to refuse a
 		 * change of another row
 		 */
 		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp) &&
@@ -130,7 +131,7 @@ make_room(void)
 }
 
 /*
- * Adds the page to those to be entered in the map, or changes its room if
+ * Adds the page to those to be entered in the map, or changes its free space if
  * it was added last. Leaves it out if there are too many, or no memory is left.
  */
 static void
@@ -151,9 +152,9 @@ remember(const RoomyPage *page)
 }
 
 /*
- * zreclaim_note: See zdml_internal.h. Computes the room only if the page is
- * another than last time, since that reads all line pointers; otherwise adds
- * the gain to the room that is known.
+ * zreclaim_note: See zdml_internal.h. Computes the free space only if the page
+ * is another than last time, since that reads all line pointers; otherwise
+ * adds the gain to what is known.
  */
 void
 zreclaim_note(Relation rel, Buffer buf, int gain)
@@ -175,7 +176,7 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 		return;
 
 	/*
-	 * without a line pointer for another row there is no room, until VACUUM
+	 * without a line pointer for another row there is no space, until VACUUM
 	 * has freed one
 	 */
 	if (zpage_find_offset(BufferGetPage(buf)) == InvalidOffsetNumber)
@@ -203,7 +204,7 @@ zreclaim_cover(Relation rel, BlockNumber block)
 		RecordPageWithFreeSpace(rel, block, 0);
 }
 
-/* Orders the pages by table, file, block and room, for qsort. */
+/* Orders the pages by table, file, block and free space, for qsort. */
 static int
 compare_pages(const void *a, const void *b)
 {
@@ -220,8 +221,8 @@ compare_pages(const void *a, const void *b)
 }
 
 /*
- * Enters the room of n pages of one table, in ascending order, in the map, as
- * far as the map has pages for them (SPACE-2).
+ * Enters the free space of n pages of one table, in ascending order, in the
+ * map, as far as the map has pages for them (SPACE-2).
  */
 static void
 tell_map(Relation rel, const RoomyPage *page, int n)

@@ -1,5 +1,5 @@
 /*
- * dml/zspace.c - pages with room for new rows.
+ * dml/zspace.c - pages with space for new rows.
  *
  * Called by dml/. The only wait for a page lock is in zspace_insert_page, whose
  * caller holds none; zspace_second_page's caller holds one, so that it takes
@@ -14,13 +14,13 @@
 #include "utils/rel.h"
 
 /*
- * Number of pages without room, though the free space map names them, that are
+ * Number of pages without space, though the free space map names them, that are
  * visited before the last page is tried, or the table is extended.
  */
 #define MAX_VISITS_IN_VAIN 8
 
 /*
- * Picks the slots for a new row on a page that has room for it, place->buf.
+ * Picks the slots for a new row on a page that has space for it, place->buf.
  * Returns false if the page has no slot to give. Sets *growth to the number of
  * inline slots that the page must get.
  */
@@ -106,8 +106,8 @@ zspace_to_keep(Relation rel, Size len)
 
 /*
  * Returns the free space to record in the free space map for a locked page that
- * could not take the row, although it seemed to have room. Returns -1 if the
- * map must be left as it is, because there will be room when a deletion is
+ * could not take the row, although it seemed to have space. Returns -1 if the
+ * map must be left as it is, because there will be space when a deletion is
  * committed (SPACE-1 in zreclaim.c).
  */
 static int
@@ -115,7 +115,7 @@ room_for_map(Page page, Size wanted)
 {
 	Size		hole = zpage_hole(page);
 
-	/* a page that has no line pointer or slot to give has no room for a row */
+	/* a page that has no line pointer or slot to give has no space for a row */
 	if (zpage_find_offset(page) == InvalidOffsetNumber || hole >= wanted)
 		return 0;
 	return zreclaim_room(page) >= (int) wanted ? -1 : (int) hole;
@@ -245,8 +245,8 @@ extend_for_insert(Relation rel, BulkInsertState bistate, bool use_fsm)
 /*
  * zspace_insert_page: See zdml_internal.h. Begins with the page of the last
  * insertion, or else one that the free space map names, or else the last one.
- * If that has no room, tries further pages of the map; then the last page, if
- * the map named pages whose room is not free yet (SPACE-1); then extends the
+ * If that has no space, tries further pages of the map; then the last page, if
+ * the map named pages whose space is not free yet (SPACE-1); then extends the
  * table.
  */
 void
@@ -260,7 +260,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	BlockNumber target;
 	Buffer		buf;
 	int			visits = 0;
-	bool		misled = false; /* the map names a page that has no room yet,
+	bool		misled = false; /* the map names a page that has no space yet,
 								 * and keeps doing so (SPACE-1) */
 
 	ZUNDO_FAULT("insert-page");
@@ -325,7 +325,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 #ifdef USE_ASSERT_CHECKING
 /*
  * Returns whether a copy of the page that is pruned by the plan has the offset
- * for a new row, and this room for it.
+ * for a new row, and this space for it.
  */
 static bool
 plan_leads_to(Page page, const ZPrunePlan *plan, OffsetNumber off, int room)
@@ -398,8 +398,8 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			target = GetPageWithFreeSpace(rel, Min(need, MaxHeapTupleSize));
 
 		/*
-		 * The map names no page, or again one that has no room yet (SPACE-1):
-		 * perhaps the last page takes the row.
+		 * The map names no page, or again one that has no space yet
+		 * (SPACE-1): perhaps the last page takes the row.
 		 */
 		if (try_last && (target == InvalidBlockNumber || target == in_vain || tries == 3))
 		{

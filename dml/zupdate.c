@@ -25,8 +25,8 @@
 #include "utils/rel.h"
 
 /*
- * Makes room on the old page for the new row and, if the slot needs it, for a
- * new slot; prunes the page if that helps. Returns whether there is room.
+ * Makes space on the old page for the new row and, if the slot needs it, for a
+ * new slot; prunes the page if that helps. Returns whether there is space.
  */
 static bool
 make_room_in_place(RowChange *u)

@@ -82,7 +82,7 @@ typedef struct Check
 	ZuOverflowPage *overflow;	/* next overflow page to look at, of an array
 								 * of noverflow */
 	int			noverflow;
-	Datum	   *values;			/* room for one row */
+	Datum	   *values;			/* space for one row */
 	bool	   *isnull;
 	ZSlotView	view;
 	bool		map_bit;		/* the visibility map calls the page

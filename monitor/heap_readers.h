@@ -65,7 +65,7 @@ extern void zcallers_check(Relation rel);
  *
  * zaccess_method_for_script: makes heap the default access method for the
  * script of an extension, if the command runs one (HEAP-2). Returns the
- * nesting level of settings to go back to after the command (AtEOXact_GUC), 0
+ * nest level of settings to go back to after the command (AtEOXact_GUC), 0
  * if nothing was set.
  *
  * zaccess_method_of_copy: returns pstmt, or a copy of it in which the table

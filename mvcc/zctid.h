@@ -10,11 +10,12 @@
 
 /*
  * zctid_names_row: returns whether the query of the current level changes rows
- * of rel only if their ctid is equal to a value that it has computed or got.
- * slot is the one that it locks the row into; of several parts of the query
- * that change or lock rows of the table, that is the one asked about.
- * locks_only: whether a SELECT FOR UPDATE or its kind locks the row. No page
- * may be locked, since catalogs are read.
+ * of rel only if their ctid is equal to a value, which the query computes or
+ * is given as a parameter. slot is the executor's slot that the row is locked
+ * into: if several parts of the query change or lock rows of the table, it
+ * tells which part is meant. locks_only is true if a SELECT FOR UPDATE, or
+ * with another strength, locks the row. No page may be locked, since catalogs
+ * are read.
  */
 extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
 

@@ -140,7 +140,7 @@ zhandle_old_version(const ZChangedRow *rows, ZVersion *version)
 /* ---- handles ---- */
 
 /*
- * Makes room for one more handle. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if
+ * Makes space for one more handle. Raises ERRCODE_PROGRAM_LIMIT_EXCEEDED if
  * their number would not fit a block number.
  */
 static void

@@ -244,11 +244,11 @@ note_newest(uint32 from)
 }
 
 /*
- * Puts the records from head down to stop, the newest one of the list, or all
- * own ones if stop is invalid, at the end of the list. The list gets its new
- * length only when all of them are there: after an error or a cancel the
- * transaction may continue with the old list. If the chain does not lead to
- * stop, the list becomes empty.
+ * Appends to the list the own records of the chain from head down to stop,
+ * which is the newest one in the list already; all own ones if stop is
+ * invalid. The list gets its new length only when all of them are there: after
+ * an error or a cancel the transaction may continue with the old list. If the
+ * chain does not lead to stop, the list becomes empty.
  */
 static void
 collect_chain(UndoPtr head, UndoPtr stop)

@@ -127,7 +127,7 @@ zpage_view_free(ZPageView *view)
 }
 
 /*
- * Returns aligned room for size bytes in the arena, of which arena_take then
+ * Returns aligned space for size bytes in the arena, of which arena_take then
  * keeps as many as are needed. The arena's first block is kept with the view,
  * later ones are freed before the next page.
  */
@@ -155,7 +155,7 @@ arena_room(Collector *c, Size size)
 	return c->arena;
 }
 
-/* Keeps the first size bytes of the room that arena_room has returned last. */
+/* Keeps the first size bytes of the space that arena_room has returned last. */
 static inline void
 arena_take(Collector *c, Size size)
 {

@@ -209,7 +209,7 @@ give_up(Trail *t, bool keep_room)
 }
 
 /*
- * Makes room for n more entries of t; other trails may have to give theirs up.
+ * Makes space for n more entries of t; other trails may have to give theirs up.
  * Returns false if t would have too many.
  */
 static bool
@@ -258,7 +258,7 @@ list_of(const ZuHeader *header)
 		: -1;
 }
 
-/* Adds the record below the oldest one of t, which has room for it. */
+/* Adds the record below the oldest one of t, which has space for it. */
 static void
 add_below(Trail *t, const ZuHeader *header)
 {
@@ -295,7 +295,7 @@ add_below(Trail *t, const ZuHeader *header)
 	t->oldest[row] = i;
 }
 
-/* Adds the record above the newest one of t, which has room for it. */
+/* Adds the record above the newest one of t, which has space for it. */
 static void
 add_above(Trail *t, const ZuHeader *header)
 {
@@ -357,8 +357,8 @@ join_above(Trail *t, const ZuHeader *headers, int n)
 
 /*
  * Begins a trail with n records, in the place of the array that is taken next;
- * a trail that has that place is given up. Returns NULL if there is no room for
- * the records.
+ * a trail that has that place is given up. Returns NULL if there is no space
+ * for the records.
  */
 static Trail *
 new_trail(const ZChain *chain, const ZuHeader *headers, int n)
@@ -397,11 +397,11 @@ create_trails(void)
 }
 
 /*
- * Returns a trail that begins where the reader began: an older trail of the
- * chain with the records above it, if these lead to one, or else a new trail
- * that reaches at least as far as the reader has come, as far as records can be
- * read. Returns NULL if the first record cannot be read, or if there is no
- * room.
+ * Returns a trail that begins at the record where the reader began. If the
+ * records from there on lead to the first one of an older trail, adds them to
+ * that trail. Otherwise makes a new trail that reaches at least as far down as
+ * the reader has come, unless a record on the way cannot be read. Returns NULL
+ * if the first record cannot be read, or if there is no space.
  */
 static Trail *
 make_trail(const ZChain *chain, const ZTrailReader *reader)

@@ -61,9 +61,10 @@ extern ZChainStep ztrail_next(ZChain *chain, ZTrailReader *reader, OffsetNumber 
 							  ZuRecord *rec);
 
 /*
- * ztrail_insertion: returns the record at ptr if it is the insertion of several
- * rows that ztrail_next has read last (TRAIL-3), of this page, and covers the
- * row at off; else NULL. Valid until the next call of ztrail_next.
+ * ztrail_insertion: returns the record at ptr if it is the one that
+ * ztrail_next has kept (TRAIL-3: the insertion of several rows that was read
+ * last), if it is of this page, and if it covers the row at off; else NULL.
+ * Valid until the next call of ztrail_next.
  */
 extern const ZuRecord *ztrail_insertion(RelFileNumber relnumber, BlockNumber block, UndoPtr ptr,
 										OffsetNumber off);

@@ -194,8 +194,8 @@ zvismap_mark(Relation rel, Buffer buf, Buffer map)
 /* ---- by readers ---- */
 
 /*
- * Returns whether the page has so little room that a reader may set its bit: an
- * insertion would soon clear it. The measure is heap's.
+ * Returns whether the page has so little space that a reader may set its bit:
+ * an insertion would soon clear it. The measure is heap's.
  */
 static bool
 is_full(Relation rel, Page page)

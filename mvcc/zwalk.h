@@ -74,9 +74,9 @@ extern bool zaccept_version(ZAccept *accept, const ZuRecord *rec);
 extern bool zaccept_head(ZAccept *accept, ZXid xid);
 
 /*
- * zaccept_older: returns whether all records are accepted too that are below
- * an accepted one by xid in a chain of this page of table file relnumber
- * (VIS-3).
+ * zaccept_older: returns whether VIS-3 holds for an accepted record by xid in a
+ * chain of this page of table file relnumber: then all older records of the
+ * chain are accepted, too.
  */
 extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 						  ZXid xid);

@@ -180,7 +180,7 @@ take_from_hole(Page page, ItemId lp, Size len)
 }
 
 /*
- * zpage_put_row: See zpage.h. The page must have room (zpage_room_for). Clears
+ * zpage_put_row: See zpage.h. The page must have space (zpage_room_for). Clears
  * the hint that there are free line pointers when it adds a new one.
  */
 void
@@ -358,7 +358,7 @@ zpage_can_grow_slots(Page page, int n)
 		zpage_hole(page) >= more * (int) sizeof(ZPageSlot);
 }
 
-/* zpage_grow_slots: See zpage.h. There must be room (zpage_can_grow_slots). */
+/* zpage_grow_slots: See zpage.h. There must be space (zpage_can_grow_slots). */
 void
 zpage_grow_slots(Page page, int n)
 {

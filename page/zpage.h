@@ -99,7 +99,7 @@ StaticAssertDecl(sizeof(ZPageSlot) == 16, "ZPageSlot is 16 bytes on disk");
 
 /*
  * zinline_add: returns the locks with the row at off locked in this mode or a
- * stronger one; 0 if there is no room for another lock.
+ * stronger one; 0 if there is no space for another lock.
  */
 extern UndoPtr zinline_add(UndoPtr locks, OffsetNumber off, int mode);
 
@@ -375,7 +375,7 @@ extern bool zpage_rows_ok(Page page);
 extern OffsetNumber zpage_find_offset(Page page);
 
 /*
- * zpage_room_for: returns true if the hole has room for a row of len bytes at
+ * zpage_room_for: returns true if the hole has space for a row of len bytes at
  * off, and for its line pointer if that is new.
  */
 extern bool zpage_room_for(Page page, OffsetNumber off, Size len);
@@ -490,7 +490,7 @@ extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
  * zpage_room_after: returns the length of the longest row that the page could
  * take after zpage_prune(items), and sets *off to the offset that
  * zpage_find_offset would return then. The result is negative if there would be
- * no room for a line pointer, *off InvalidOffsetNumber if there would be none
+ * no space for a line pointer, *off InvalidOffsetNumber if there would be none
  * to give.
  */
 extern int	zpage_room_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off);

@@ -33,7 +33,7 @@ typedef struct ZLayout
 } ZLayout;
 
 /*
- * zlayout_put: appends the layout of desc's rows to p, which has room for
+ * zlayout_put: appends the layout of desc's rows to p, which has space for
  * zlayout_max_size bytes. Returns the end.
  *
  * zlayout_get: reads a layout. Returns the byte after it, or NULL if it is
@@ -47,7 +47,7 @@ extern const char *zlayout_get(const char *p, const char *end, ZLayout *layout);
  * zlayout_tuple_size: returns the length of the heap tuple that has the values
  * of the row, or 0 if the row does not agree with the layout.
  *
- * zlayout_form_tuple: writes that tuple to tuple->t_data, which has room for
+ * zlayout_form_tuple: writes that tuple to tuple->t_data, which has space for
  * it, and sets the members of tuple. zlayout_tuple_size must have returned a
  * length for the row.
  */

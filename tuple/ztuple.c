@@ -26,7 +26,7 @@
 #include "utils/expandeddatum.h"
 
 /*
- * Room for one row on an empty page: all but the page header, a line pointer,
+ * Space for one row on an empty page: all but the page header, a line pointer,
  * the slots and the trailer.
  */
 #define EMPTY_PAGE_ROOM	(BLCKSZ - 24 - 4 - 4 * 16 - 16)

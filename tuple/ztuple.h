@@ -93,7 +93,7 @@ zheader_set(char *row, ZHeader h)
  * zheader_compact_size: returns the number of bytes that zheader_compact_put
  * writes for h with this base, 2 or 4.
  *
- * zheader_compact_put: writes the compact form of h at p, which must have room
+ * zheader_compact_put: writes the compact form of h at p, which must have space
  * for it. Returns the byte after it.
  *
  * zheader_compact_get: reads the compact form at p into *h, taking the shape
@@ -362,7 +362,7 @@ extern char *zdelta_wal_put(char *p, const ZDelta *d, const char *oldbytes, cons
 
 /*
  * zdelta_undo_apply: turns the newer bytes in dst, *len of them, into the older
- * ones and sets *len; dst has room for cap bytes. Returns the byte after the
+ * ones and sets *len; dst has space for cap bytes. Returns the byte after the
  * delta, or NULL if the delta is not valid or does not fit dst, whose contents
  * are undefined then.
  */
@@ -376,20 +376,21 @@ extern const char *zdelta_undo_apply(const char *p, const char *end, char *dst, 
 extern const char *zdelta_wal_apply(const char *p, const char *end, char *dst, Size *len, Size cap);
 
 /*
- * zdelta_wal_to_undo: converts the WAL form at p to the undo form at dst, which
- * has room for cap bytes, and sets *len to its size. Returns the byte after the
- * WAL form, or NULL if that is not valid or the undo form does not fit.
+ * zdelta_wal_to_undo: converts the WAL form at p to the undo form at dst,
+ * which has space for cap bytes, and sets *len to its size. Returns the byte
+ * after the WAL form, or NULL if that is not valid or the undo form does not
+ * fit.
  */
 extern const char *zdelta_wal_to_undo(const char *p, const char *end, char *dst, Size cap,
 									  Size *len);
 
 /*
  * zdelta_wal_take_out: copies the newer bytes, len of them, to dst, which has
- * room for as many, without those that the WAL form at p has. Returns the end
+ * space for as many, without those that the WAL form at p has. Returns the end
  * of the copy, or NULL if the delta is not valid or does not fit.
  *
  * zdelta_wal_put_in: does the reverse: copies the len bytes that are left of
- * the newer ones to dst, which has room for cap bytes, with those of the WAL
+ * the newer ones to dst, which has space for cap bytes, with those of the WAL
  * form at p put in. Returns the end of the copy, or NULL.
  */
 extern char *zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size len,

@@ -230,7 +230,7 @@ typedef struct ZuOp
  * Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE) needs no
  * allocation. Attaches a log to this backend on first use. Assigns no xid. The
  * caller holds no LWLock and no buffer lock, since the backend may have to wait
- * for room (zundo.undo_full). Errors: disk full, undo_limit reached.
+ * for space (zundo.undo_full). Errors: disk full, undo_limit reached.
  */
 extern void zu_reserve(Size bytes);
 
@@ -543,7 +543,7 @@ typedef struct ZuHold
 #define ZU_MAX_HOLDS	16
 
 /*
- * Copies what holds `oldest` back, the oldest first, to out (room for
+ * Copies what holds `oldest` back, the oldest first, to out (space for
  * ZU_MAX_HOLDS); returns the number. The database is attached.
  */
 extern int	zu_holds(ZuHold *out);

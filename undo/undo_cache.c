@@ -47,7 +47,7 @@
 #define WORTH_A_COPY	3
 /*
  * The copies are given up after this many attempts to copy a page for which
- * there was no room: the transaction reads other pages by then.
+ * there was no space: the transaction reads other pages by then.
  */
 #define TOO_OFTEN_REFUSED	(16 * CACHE_PAGES)
 #define HUGE_PAGE		((Size) 2 * 1024 * 1024)
@@ -72,7 +72,7 @@ typedef struct Copies
 	char	   *pages;			/* CACHE_PAGES pages, of which the first n are
 								 * in use */
 	int			n;
-	int			nrefused;		/* how often there was no room for another
+	int			nrefused;		/* how often there was no space for another
 								 * copy */
 	bool		no_memory;		/* the memory could not be allocated in this
 								 * transaction */
@@ -136,7 +136,7 @@ copy_of(const CacheEntry *entry)
 
 /*
  * Copies the page of ptr, once more if it has a copy. Returns false if there
- * is no room, if the transaction is in parallel mode, or if the page is not of
+ * is no space, if the transaction is in parallel mode, or if the page is not of
  * that generation any more.
  */
 static bool

@@ -2,9 +2,9 @@
  * undo/undo_full.c - what a writer does when zundo.undo_limit is reached
  * (zundo.undo_full).
  *
- * Owns the waits for room: undo space below the limit. Called when an extent
+ * Owns the waits for space: undo space below the limit. Called when an extent
  * is to be allocated, for undo or for slot overflow pages. Rollbacks and the
- * discard pass, which make room, allocate no extents, so they never wait here.
+ * discard pass, which make space, allocate no extents, so they never wait here.
  *
  * Locks: a backend that waits holds no LWLock. It may hold heavyweight locks
  * and buffer pins of its transaction, as in a wait for a row.
@@ -12,9 +12,9 @@
  * Crash points: none; nothing here is durable.
  *
  * Invariants
- *	UNDO-31	a backend that waits for room holds no LWLock, hence no buffer
+ *	UNDO-31	a backend that waits for space holds no LWLock, hence no buffer
  *		lock, and processes interrupts.
- *	UNDO-32	no backend waits longer than zundo.undo_full_timeout, nor for room
+ *	UNDO-32	no backend waits longer than zundo.undo_full_timeout, nor for space
  *		that cannot come while it waits: because its own transaction keeps the
  *		undo, or a prepared transaction or a replication slot does, or a
  *		process that waits for this backend. Of writers that wait for each
@@ -153,7 +153,7 @@ waits_for_me(int pid)
 }
 
 /*
- * Returns a sentence that says why there would be no room even if all other
+ * Returns a sentence that says why there would be no space even if all other
  * transactions had ended, or NULL if there would be.
  */
 static const char *
@@ -257,10 +257,10 @@ take_nap(ZuFullWait *wait, TimestampTz now)
 
 /*
  * Returns whether zundo.undo_full and UNDO-34 allow the transaction that pins
- * to be canceled, and whether that makes room for this statement or the next
+ * to be canceled, and whether that makes space for this statement or the next
  * one. A transaction whose own xid equals the xmin of this statement's snapshot
  * still blocks the next statement, so cancelling it is worthwhile even though
- * it comes too late for this one. A process that waits for room itself is left
+ * it comes too late for this one. A process that waits for space itself is left
  * alone: its own wait ends when nothing else keeps the undo.
  */
 static bool
@@ -273,7 +273,7 @@ may_cancel(const ZuPin *pin, TransactionId own)
 
 /*
  * zu_wait_for_room: See undo_internal.h. Finds out, in this order, whether
- * there is room by now, whether there can ever be any (why_cramped), whether
+ * there is space by now, whether there can ever be any (why_cramped), whether
  * waiting is hopeless, whether it closes a circle of waits, and whether the
  * timeout has expired. Ignores that it is hopeless or closes a circle if the
  * transaction that pins may be canceled. Cancels only when everything that
@@ -300,7 +300,7 @@ zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
 	discarded = is_discarded(entry, pin.kind != ZU_PIN_NONE && TransactionIdPrecedes(pin.xid, own)
 							 ? pin.xid : own);
 	count_logs(entry, &attached, &empty);
-	/* room that was freed before all this was read must not count as missing */
+	/* space that was freed before this was read must not count as missing */
 	if (!zu_is_full(entry))
 		return;
 

@@ -250,8 +250,10 @@ extern void zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait);
 /* ---- undo_pin.c ---- */
 
 /*
- * What else keeps undo from being discarded. Of several that keep the same
- * transaction, the owner of its id counts; then the kind that comes first here.
+ * What keeps undo from being discarded, beside the process that asks. If
+ * several pins keep the undo of the same transaction, zu_find_pin returns the
+ * one of the process that has its id; if there is none, the one whose kind
+ * comes first here.
  */
 typedef enum ZuPinKind
 {
@@ -296,12 +298,12 @@ extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 
 /*
- * Notes in shared memory that this process waits for room until then, or until
+ * Notes in shared memory that this process waits for space until then, or until
  * it notes so again.
  */
 extern void zu_note_waiting(TimestampTz until);
 
-/* Returns whether the pin's process itself waits for room. */
+/* Returns whether the pin's process itself waits for space. */
 extern bool zu_is_waiting(const ZuPin *pin);
 
 /*

@@ -147,8 +147,8 @@ zu_find_insert(const ZuExtent *e, bool *sound)
 }
 
 /*
- * Returns whether the records from the last page with a record's beginning up
- * to 'insert' in extent e can be read.
+ * Returns whether the last records of extent e can be read: those from the last
+ * page on which a record begins up to 'insert'.
  */
 static bool
 tail_parses(const ZuExtent *e, UndoPtr insert)

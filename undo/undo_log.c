@@ -469,7 +469,7 @@ lock_op_page(uint32 extent, int page, bool init)
 
 /*
  * Chooses the op's place, which is in the extent ahead if the current one has
- * too little room. Fills ptr, place, start and next. Returns the extent; sets
+ * too little space. Fills ptr, place, start and next. Returns the extent; sets
  * *page to the first page. Raises an internal error if zu_reserve was not
  * called for it.
  */

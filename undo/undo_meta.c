@@ -377,7 +377,7 @@ zu_wait_for_truncation(ZuEntry *entry)
 /*
  * Finds a free extent, or grows the file by one, and takes it for this state. e
  * has logno and sequence; extent and generation are filled in. Alloc lock held;
- * there is room below zundo.undo_limit, and the file may grow.
+ * there is space below zundo.undo_limit, and the file may grow.
  */
 static void
 alloc_extent(ZuEntry *entry, ZuExtent *e, uint8 state)
@@ -409,7 +409,7 @@ zu_check_unused(uint32 extent)
 
 /*
  * zu_alloc_extent: See undo_internal.h. Waits, without the alloc lock, until
- * there is room and the file may grow; then takes the extent and makes it the
+ * there is space and the file may grow; then takes the extent and makes it the
  * last one of the log.
  */
 ZuExtent
@@ -443,7 +443,7 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 
 /*
  * zu_alloc_overflow_extent: See undo_internal.h. Does not wait: the caller has
- * found room under the alloc lock, and keeps that lock.
+ * found space under the alloc lock, and keeps that lock.
  */
 uint32
 zu_alloc_overflow_extent(void)

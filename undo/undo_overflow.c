@@ -132,7 +132,7 @@ find_free(ZuEntry *entry)
 
 /*
  * zu_overflow_reserve: See undo_overflow.h. Waits, without the alloc lock, if
- * there is no free page and no room for an extent.
+ * there is no free page and no space for an extent.
  */
 BlockNumber
 zu_overflow_reserve(void)

@@ -100,7 +100,7 @@ extern Buffer zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, Block
  * Returns a free overflow page; if there is none, allocates an extent of such
  * pages. Nothing is noted in shared memory: another process may take the page
  * before zu_overflow_take is called for it. No LWLock and no buffer lock may be
- * held, since the backend may have to wait for room. Errors: disk full,
+ * held, since the backend may have to wait for space. Errors: disk full,
  * undo_limit reached.
  */
 extern BlockNumber zu_overflow_reserve(void);

@@ -218,7 +218,7 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 
 /*
  * zu_overflow_init_extent: See undo_overflow.h. Each page gets a WAL record of
- * its own: an image without the room for slots, some sixty bytes.
+ * its own: an image without the space for slots, some sixty bytes.
  */
 void
 zu_overflow_init_extent(uint32 extent)

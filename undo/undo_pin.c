@@ -2,7 +2,7 @@
  * undo/undo_pin.c - what keeps undo from being discarded, and how transactions
  * of clients that do so are canceled.
  *
- * Owns, in shared memory, a mark for each process: that it waits for room in
+ * Owns, in shared memory, a mark for each process: that it waits for space in
  * the undo log, and that its transaction was canceled for the undo that it
  * keeps. Called by undo_full.c, by the functions of hooks.c that replace or
  * complete the error of a canceled transaction, and by discard/ and monitor/
@@ -58,7 +58,7 @@
 
 typedef struct Mark
 {
-	int			waiter;			/* pid of the process that waits for room ... */
+	int			waiter;			/* pid of the process that waits for space ... */
 	TimestampTz waits_until;	/* ... if this time has not passed */
 	int			pid;			/* pid of the victim, 0 = none; lxid is its
 								 * transaction */

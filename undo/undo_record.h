@@ -198,7 +198,7 @@ extern int	zlockers_first_mode(const ZuRecord *rec);
 extern Size zur_length(ZuRecord *rec);
 
 /*
- * Writes rec, whose length zur_length has set, to dst, which has room for it.
+ * Writes rec, whose length zur_length has set, to dst, which has space for it.
  */
 extern void zur_pack(const ZuRecord *rec, char *dst);
 

@@ -58,7 +58,8 @@ extern void zworkers_report_progress(uint64 xid, uint64 records_done, uint64 rec
 									 uint64 bytes);
 
 /*
- * Copies the rollbacks in progress to out (room for max); returns their number.
+ * Copies the rollbacks in progress to out (space for max); returns their
+ * number.
  */
 extern int	zworkers_progress(ZRollbackProgress *out, int max);
 

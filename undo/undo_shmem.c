@@ -15,7 +15,7 @@
  *
  * Invariants
  *	UNDO-1	an entry exists exactly while its reference count is positive.
- *		There is room for one per process that can be connected to a database,
+ *		There is space for one per process that can be connected to a database,
  *		so that a reader never lacks one; zundo.max_databases limits only the
  *		sets of logs, which a database needs when it is written.
  *	UNDO-2	`oldest` of an entry never decreases, and neither a visibility test

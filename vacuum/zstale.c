@@ -94,7 +94,7 @@ zstale_end(ZStale *stale)
 	pfree(stale);
 }
 
-/* Makes room for one more block and the rows that it may have. */
+/* Makes space for one more block and the rows that it may have. */
 static void
 make_room(ZStale *stale)
 {

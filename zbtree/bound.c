@@ -62,7 +62,7 @@ typedef struct Bounds
 
 static Bounds *shared = NULL;
 
-/* Nest level of the (sub)transaction that wrote this process's place last. */
+/* Nest level of the (sub)transaction that last called zbound_enter. */
 static int	entered_level = 0;
 
 Size
@@ -194,7 +194,7 @@ zbound_at_xact_end(void)
 
 /*
  * zbound_at_subxact_abort: See bound.h. A comparison function may catch errors,
- * so the scan that has entered may belong to an outer level, and continue.
+ * so the scan that has entered may belong to an outer nest level, and continue.
  */
 void
 zbound_at_subxact_abort(int level)

@@ -122,7 +122,7 @@ zkeyqueue_shmem_startup(void)
 }
 
 /*
- * Returns the chunk for an item of this database, or -1 if there is no room or
+ * Returns the chunk for an item of this database, or -1 if there is no space or
  * the database has used up its share. Begins a chunk if the newest one of the
  * database is full. The caller holds the queue's lock exclusively.
  */
@@ -166,8 +166,8 @@ chunk_for(Size length)
 }
 
 /*
- * Adds an item. Returns false if there is no room. The caller holds the queue's
- * lock exclusively.
+ * Adds an item. Returns false if there is no space. The caller holds the
+ * queue's lock exclusively.
  */
 static bool
 add(const ZQueuedKey *key)
@@ -189,7 +189,7 @@ add(const ZQueuedKey *key)
 /*
  * Queues the items of the noted pairs from 'first' on: those of the replaced
  * keys, of the new keys ('made'), or both. Forgets these pairs. Items for which
- * the queue has no room are dropped.
+ * the queue has no space are dropped.
  */
 static void
 hand_over(int first, bool replaced, bool made)

@@ -66,7 +66,7 @@ extern uint64 zkeyqueue_bound(void);
 /*
  * zkeyqueue_take: removes the chunk of this database that was begun first, if
  * it was begun before 'bound' and the transactions of all its items are before
- * oldest. Copies its items to buf, which has room for ZQUEUE_CHUNK bytes.
+ * oldest. Copies its items to buf, which has space for ZQUEUE_CHUNK bytes.
  * Returns their length, or 0 if no chunk was removed.
  */
 extern Size zkeyqueue_take(ZXid oldest, uint64 bound, char *buf);

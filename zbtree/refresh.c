@@ -73,7 +73,7 @@ log_entry(Buffer buf, OffsetNumber off, IndexTuple entry)
 /*
  * Replaces the entry at off of the leaf page, which is locked exclusively, by
  * one with an equal key and the same TID. Logs the change. Returns false if the
- * page has no room.
+ * page has no space.
  */
 static bool
 replace_entry(Relation index, Buffer buf, OffsetNumber off, IndexTuple entry)
