@@ -197,6 +197,8 @@ WRITES = [
                     more=["ALTER TABLE {t} ALTER f SET STORAGE PLAIN",
                           "INSERT INTO {t} SELECT i, substr(value, 1 + i % 4000, 3900) FROM generate_series(1, {n50}) i, big",
                           "VACUUM (ANALYZE) {t}"]), divisor=50),
+    Operation("toast_delete", "write", "DELETE of rows with 8 kB out of line", "DELETE FROM {t}",
+              table(columns=TOASTED, rows=TOASTED_ROWS), divisor=50),
     Operation("lock_update", "write", "SELECT FOR UPDATE of all rows", LOCK_ALL, table(key=True)),
     Operation("lock_keyshare", "write", "SELECT FOR KEY SHARE of all rows",
               "SELECT count(*) FROM (SELECT 1 FROM {t} FOR KEY SHARE) x", table(key=True)),
