@@ -134,6 +134,7 @@ executor_start(QueryDesc *query, int eflags)
 		previous.executor_start(query, eflags);
 	else
 		standard_ExecutorStart(query, eflags);
+	Assert(query->estate != NULL);
 	zguard_check_scans(query, eflags);
 }
 

@@ -112,6 +112,7 @@ zundo_abort_lock_buffer(Buffer buf, int mode)
 	ForkNumber	fork;
 
 	Assert(BufferIsValid(buf) && !BufferIsLocal(buf));
+	Assert(mode == BUFFER_LOCK_SHARE || mode == BUFFER_LOCK_EXCLUSIVE);
 	if (likely(IsTransactionState()) || InRecovery)
 	{
 		LockBuffer(buf, mode);

@@ -53,7 +53,7 @@ static const char *const fault_points[] = {
 
 	/* changes of a table page: after the WAL record, page still locked */
 	"insert-logged",
-	"covered-logged",
+	"covered-logged",			/* a row that an earlier undo record covers */
 	"update-logged",
 	"delete-logged",
 	"move-logged",
@@ -73,7 +73,8 @@ static const char *const fault_points[] = {
 	"keys-judged",				/* entries of a table page were found stale,
 								 * by page-full deletion or the worker, with
 								 * their leaf page locked exclusively */
-	"stale-judged",				/* the same for one entry, by VACUUM */
+	"stale-judged",				/* VACUUM has found an entry stale, with its
+								 * leaf page locked exclusively */
 	"keys-cleaned",				/* VACUUM has removed stale entries, before
 								 * rows lose ZH_STALE_KEYS */
 
@@ -102,8 +103,8 @@ static const char *const fault_points[] = {
 	"chain-grows",				/* while own records of a page are collected
 								 * for a trigger */
 	"locked-chain",				/* before a chain of a locked page is read */
-	"deleters-chain",			/* the same, to find index entries that can be
-								 * deleted */
+	"deleters-chain",			/* before a chain is read to find index
+								 * entries that can be deleted */
 
 	/* transactions and processes */
 	"indexes-cleaned",			/* VACUUM has cleaned every index, before it
@@ -214,6 +215,7 @@ next_item(const char **spec, FaultItem *item)
 const char *
 zundo_fault_problem(const char *spec)
 {
+	Assert(spec != NULL);
 	while (*spec != '\0')
 	{
 		FaultItem	item;

@@ -45,7 +45,10 @@ zigzag_encode(int32 v)
 static inline int32
 zigzag_decode(uint32 v)
 {
-	return (int32) (v >> 1) ^ -(int32) (v & 1);
+	int32		result = (int32) (v >> 1) ^ -(int32) (v & 1);
+
+	Assert(zigzag_encode(result) == v);
+	return result;
 }
 
 #endif

@@ -444,7 +444,8 @@ same_row(const PlannedStmt *stmt, Plan *plan, int rti, const Bitmapset *locked)
 		if (!bms_is_member(other, group) && plan_names(plan, &target))
 		{
 			group = bms_add_member(group, other);
-			other = -1;			/* one before it may be joined to this one */
+			other = -1;			/* now an earlier one may belong to the group,
+								 * too */
 		}
 	}
 	return group;

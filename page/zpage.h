@@ -161,7 +161,7 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
 
 #define ZPAGE_VERSION		0x7A01
 #define ZPAGE_INITIAL_SLOTS 4
-/* Free space of a page without rows: one of zeros, once it is in use. */
+/* Free space of a page without rows: of a new one, when it is first used. */
 #define ZPAGE_NEW_ROOM (BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) - \
 						ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot))
 #define ZPAGE_MAX_INLINE_SLOTS 64

@@ -100,6 +100,7 @@ zscan_next_block(ZScan *scan, ScanDirection direction)
 		Assert(forward);
 		return next_parallel_block(scan);
 	}
+	Assert(!scan->inited || scan->nblocks > 0);
 	if (!forward)
 		scan->base.rs_flags &= ~SO_ALLOW_SYNC;
 	if (!scan->inited)

@@ -252,6 +252,7 @@ begin_pass(ZScan *scan)
 	XLogRecPtr	lsn;
 	int			maxoff;
 
+	Assert(scan->by_row && zc_buffer_unlocked(scan->buf));
 	LockBuffer(scan->buf, BUFFER_LOCK_SHARE);
 	lsn = PageGetLSN(page);
 	maxoff = PageGetMaxOffsetNumber(page);

@@ -17,9 +17,8 @@
  *
  * Invariants
  *	UNDO-13	a log is written by its owner only, and its insert position never
- *			moves back.
- *	UNDO-14	the published insert position covers only records whose op is
- *			finished.
+ *		moves back.
+ *	UNDO-14	the published insert position covers only records of finished ops.
  *	UNDO-15	all records of an op lie in one extent, without a gap.
  *	UNDO-50	a log is taken from a session, by another one (choose_log) or by
  *		discard/free.c, only while it does not hold it: ZuLog.owner has
@@ -31,8 +30,7 @@
  *		asserted: sessions become idle while the logs are looked at;
  *		t/048_lent_logs counts them.
  *	UNDO-16	the first record of a top-level transaction in a log has ZUF_FIRST.
- *			Not asserted: zu_prepare sets the flag from what it remembers, and
- *			nothing else knows.
+ *		Not asserted: only zu_prepare, which sets it, knows which one is first.
  *	UNDO-66	the page at the insert position stays pinned from op to op of a
  *		transaction, if there are buffers enough. The pin is the top-level
  *		transaction's; it is released before the log can be taken and before
@@ -63,11 +61,11 @@
 #define RETIRE_SLACK	16
 
 /*
- * For how long a session must not have written before another session takes its
- * log: one that has had no log yet, and so must attach one in any case; and one
- * whose own log was taken. The second time is longer, so that sessions which
- * write often do not take each other's logs again and again. If undo is full,
- * an unused log would get no extent, so any log that is not held is taken.
+ * A session takes a log that its owner has not written for this long: TAKE_MS
+ * if the session has had no log yet, LEND_MS if its own was taken. The latter
+ * is longer, so that sessions which write often do not take each other's logs
+ * again and again. If undo is full, an unused log would get no extent, so any
+ * log that is not held is taken.
  */
 #define TAKE_MS			20
 #define LEND_MS			1000

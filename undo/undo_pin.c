@@ -139,8 +139,9 @@ is_walsender(int pid)
 }
 
 /*
- * Returns the pin that proc is with transaction id xid; leader is the leader of
- * its parallel query, or NULL. ProcArrayLock held.
+ * Returns a description of proc, which keeps the undo of xid and of younger
+ * transactions. leader is the leader of its parallel query, or NULL.
+ * ProcArrayLock held.
  */
 static ZuPin
 describe(PGPROC *proc, PGPROC *leader, TransactionId xid)
