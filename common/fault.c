@@ -250,7 +250,10 @@ fail(const char *name, int sqlstate)
 					 "fault point.")));
 }
 
-/* zundo_fault_hit: See zundo.h. */
+/*
+ * zundo_fault_hit: See zundo.h. Goes through all items of zundo.fault, since
+ * the point may have several, for different visits. Counts the visit once.
+ */
 void
 zundo_fault_hit(const char *name)
 {

@@ -16,8 +16,6 @@ checkpoint_timeout = 1h
 fsync = off
 C
 
-sub sql { return $node->safe_psql('postgres', join("\n", @_)) }
-
 sub error_of
 {
 	my ($sql) = @_;

@@ -100,7 +100,11 @@ zheader_compact_put(char *p, ZHeader h, ZHeader base)
 	return p;
 }
 
-/* zheader_compact_get: See ztuple.h. */
+/*
+ * zheader_compact_get: See ztuple.h. Trusts nothing, since undo and WAL may be
+ * damaged: refuses a long form with bits or a number of attributes that no
+ * header has, and a short form without a base.
+ */
 const char *
 zheader_compact_get(const char *p, const char *end, ZHeader base, ZHeader *h)
 {

@@ -237,7 +237,10 @@ put_varlena(char *p, ZcAttr att, const char *ptr)
 	return p + size;
 }
 
-/* ztuple_form: See ztuple.h. */
+/*
+ * ztuple_form: See ztuple.h. The header is written last, when the shape of the
+ * row is known. Raises an internal error if len is not the row's length.
+ */
 void
 ztuple_form(TupleDesc desc, const Datum *values, const bool *isnull, char *dst, Size len)
 {
@@ -416,7 +419,10 @@ zdeform_start(ZDeform *d, const char *row, Size len, char *scratch)
 	return true;
 }
 
-/* zdeform_columns: See ztuple.h. */
+/*
+ * zdeform_columns: See ztuple.h. Continues at the column where the last call
+ * ended. Compares each length with the end of the row before it reads a value.
+ */
 int
 zdeform_columns(ZDeform *d, TupleDesc desc, int natts, Datum *values, bool *isnull)
 {

@@ -557,7 +557,11 @@ write_sorted(Rewrite *rewrite)
 	pfree(isnull);
 }
 
-/* zheap_copy_for_cluster: See zvacuum.h. */
+/*
+ * zheap_copy_for_cluster: See zvacuum.h. Reads the old table in one of three
+ * ways: by a snapshot (CLUSTER-5), by the index, or block by block, and then
+ * sorts the rows if that was asked for.
+ */
 void
 zheap_copy_for_cluster(Relation old, Relation new, Relation index, bool use_sort,
 					   TransactionId oldest_xmin, ZC_REWRITE_SNAPSHOT_PARAM

@@ -762,7 +762,11 @@ report(ZVacuum *vac, const VacuumParams *params, TimestampTz start)
 					   vac->removed, (long long) vac->bypassed, (long long) vac->undone)));
 }
 
-/* zheap_relation_vacuum: See zvacuum.h. */
+/*
+ * zheap_relation_vacuum: See zvacuum.h. The steps are those of README.md, in
+ * their order. What is skipped depends on params and on the age of the table
+ * (is_urgent).
+ */
 void
 zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params, BufferAccessStrategy bstrategy)
 {
