@@ -45,6 +45,38 @@ if ($node->pg_version >= 17)
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout');
 }
 
+# Commands that need a database without sessions end its worker, by its autovacuum flag, and from 19 on by
+# BGWORKER_INTERRUPTIBLE as well. The next worker continues.
+my ($name, $log) = ('busy', -s $node->logfile);
+$node->append_conf('postgresql.conf', 'log_min_messages = debug1');
+$node->reload;
+$node->safe_psql('postgres', q{SET allow_in_place_tablespaces = on; CREATE TABLESPACE aside LOCATION ''});
+$node->safe_psql('postgres', q{CREATE DATABASE busy});
+$node->safe_psql('busy', q{CREATE EXTENSION zundo; CREATE TABLE t (id int PRIMARY KEY, n int) USING zheap; INSERT INTO t SELECT g, 0 FROM generate_series(1, 1000) g;
+	ALTER DATABASE busy SET zundo.eager_rollback_pages = 0});
+for my $command ('ALTER DATABASE busy RENAME TO renamed', 'CREATE DATABASE copy TEMPLATE renamed', 'ALTER DATABASE renamed SET TABLESPACE aside', 'DROP DATABASE renamed')
+{
+	# a worker that never completes the rollback, for it keeps the setting with which it was started
+	my $busy = "FROM pg_stat_activity WHERE datname = '$name' AND backend_type = 'zundo undo worker'";
+	$node->poll_query_until('postgres', "SELECT count(*) = 0 $busy") or die 'a worker stays';
+	$node->safe_psql('postgres', "ALTER DATABASE $name SET zundo.fault = 'worker-cycle:error'");
+	$node->safe_psql($name, 'UPDATE t SET n = 1 WHERE id = 1; BEGIN; UPDATE t SET n = n + 1; ROLLBACK');
+	ok($node->poll_query_until('postgres', "SELECT count(*) = 1 $busy"), 'a worker is connected');
+	my $pid = $node->safe_psql('postgres', "SELECT pid $busy");
+	$node->safe_psql('postgres', "ALTER DATABASE $name RESET zundo.fault");
+	my ($rc, $out, $err) = $node->psql('postgres', $command);
+	is($err, '', $command);
+	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid"), 0, '... has ended the worker');
+	$name = 'renamed';
+	for my $database ($command =~ /DROP/ ? () : $command =~ /CREATE/ ? ('copy', $name) : $name)
+	{
+		ok($node->poll_query_until($database, 'SELECT zundo.undo_bytes_in_use() = 0'), "... and another one does its work in $database");
+		is($node->safe_psql($database, 'SELECT count(*), sum(n) FROM t; SELECT * FROM zundo.check($$t$$)'), '1000|1', "... the rows of $database");
+	}
+}
+my $ended = () = slurp_file($node->logfile, $log) =~ /termination requested for worker \(PID \d+\) on database/g;
+cmp_ok($ended, server_major() >= 19 ? '>=' : '==', server_major() >= 19 ? 4 : 0, '... as a worker that the server may end, from 19 on');
+
 # The launcher does not wait for others' serializable transactions.
 $node->append_conf('postgresql.conf', <<'C');
 default_transaction_isolation = serializable
