@@ -112,6 +112,8 @@ static const char *const fault_points[] = {
 	"before-commit",			/* in the pre-commit callback */
 	"abort-callback",			/* at the start of the abort callback */
 	"abort-page",				/* in the abort callback, before each page */
+	"rollback-table",			/* a subtransaction has begun for the rollback
+								 * of a table's pages, but not its handler */
 	"worker-cycle",				/* at the start of a worker's cycle */
 	"taking-log"				/* before a log is taken from an idle session */
 };

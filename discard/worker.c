@@ -220,7 +220,12 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 			? CYCLE_NO_ROOM : CYCLE_FAILED;
 		if (geterrcode() != ERRCODE_QUERY_CANCELED)
 			EmitErrorReport();
-		AbortCurrentTransaction();
+
+		/*
+		 * If memory runs out, an error may leave the handler of a rollback's
+		 * subtransaction, which is then still open.
+		 */
+		AbortOutOfAnyTransaction();
 		FlushErrorState();
 		QueryCancelPending = false;
 		RESUME_INTERRUPTS();

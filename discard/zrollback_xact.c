@@ -34,6 +34,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "common/fault.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
 #include "discard/discard_internal.h"
@@ -272,6 +273,7 @@ rollback_table_or_leave(Job *job, const PageAddress *pages, int n)
 	bool		done;
 
 	BeginInternalSubTransaction(NULL);
+	ZUNDO_FAULT("rollback-table");
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{

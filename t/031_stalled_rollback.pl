@@ -124,5 +124,21 @@ $begin = time;
 $node->safe_psql('postgres', 'DROP TABLE spare');
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'), 'the rollback is completed when the table is dropped');
 cmp_ok(time - $begin, '<', 25, '... without waiting for the next attempt');
+
+# An error outside the error handler of the rollback's subtransaction ends the worker's whole transaction, so that it
+# neither keeps locks nor fails to do its work from then on.
+$node->append_conf('postgresql.conf', "zundo.fault = 'rollback-table:error'");
+$node->reload;
+my $offset = -s $node->logfile;
+$node->safe_psql('postgres', 'BEGIN; UPDATE good SET id = 2; ROLLBACK');
+$node->wait_for_log(qr/ERROR: .*fault point "rollback-table"/, $offset);
+$node->append_conf('postgresql.conf', "zundo.fault = ''");
+$node->reload;
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM zundo.stat_rollback'),
+	'a rollback whose subtransaction was left open by an error is completed');
+ok($node->poll_query_until('postgres', q(
+	SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker' AND xact_start < now() - interval '1 s')),
+	'and the worker is in no transaction');
+is($node->safe_psql('postgres', 'SELECT id FROM good'), '1', '... and right');
 no_crash($node);
 done_testing();
