@@ -54,8 +54,10 @@ def connect(dsn):
 class Cluster:
     """A new cluster: one data directory and its server, which start() starts."""
 
-    def __init__(self, bindir, settings="", initdb=()):
+    def __init__(self, bindir, settings="", initdb=(), cores=False):
+        """Makes the cluster. With cores, a process that a signal ends leaves a core file in the data directory."""
         self.bindir = bindir
+        self.cores = cores
         self.user = "postgres" if os.getuid() == 0 else None
         self.root = tempfile.mkdtemp(prefix="zundo-random.")
         os.chmod(self.root, 0o755)
@@ -90,7 +92,7 @@ class Cluster:
 
     def start(self, timeout=300):
         """Starts the server and waits until it accepts connections; raises ClusterError if it does not."""
-        self.run("pg_ctl", "-s", "-w", "-t", str(timeout), "-D", self.data, "-l", self.log, "start")
+        self.run("pg_ctl", "-s", "-w", *(["-c"] if self.cores else []), "-t", str(timeout), "-D", self.data, "-l", self.log, "start")
 
     def stop(self, mode="fast"):
         """Stops the server, if it is running."""

@@ -27,6 +27,7 @@ Needs the package sqlsmith, and a source tree of the server for its suite
 
 import argparse
 import collections
+import glob
 import itertools
 import os
 import queue
@@ -651,6 +652,15 @@ def read_log(cluster, offset):
     return faults, seen
 
 
+def show_cores(cluster):
+    """Prints the stacks of processes that left a core file, if there is a debugger."""
+    for core in glob.glob(os.path.join(cluster.data, "core*")):
+        if shutil.which("gdb"):
+            done = subprocess.run(["gdb", "-batch", "-ex", "bt 40", os.path.join(cluster.bindir, "postgres"), core],
+                                  check=False, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            print(f"{core}:\n{done.stdout}", flush=True)
+
+
 # --- the run ----------------------------------------------------------------
 
 
@@ -736,7 +746,7 @@ def new_cluster(options):
     """Returns a new cluster."""
     # not gist on 18: its replay makes other bytes, with heap tables as well
     checked = "'zundo,heap,heap2,btree,hash,gin,spgist,brin'" if major_version(options) == "18" else "all"
-    return Cluster(options.bindir, SETTINGS + f"shared_buffers = {options.buffers}\nwal_consistency_checking = {checked}\n")
+    return Cluster(options.bindir, SETTINGS + f"shared_buffers = {options.buffers}\nwal_consistency_checking = {checked}\n", cores=True)
 
 
 def prepare_database(cluster, options):
@@ -771,6 +781,7 @@ def fuzz(cluster, options):
     load(shared)
     faults = list(shared.faults)
     print(", ".join(f"{name} {count}" for name, count in sorted(shared.counts.items())), flush=True)
+    show_cores(cluster)
     if is_alive(cluster.postmaster() or 0):
         faults += check_everything(cluster, "after the load")
         cluster.kill()
