@@ -305,7 +305,7 @@ queue_change(const Decoding *d, ReorderBufferChange *change,
 
 	change->action = action;
 	change->origin_id = XLogRecGetOrigin(record);
-	zc_block_tag(record, 0, &zc_change_locator(change), NULL, NULL);
+	XLogRecGetBlockTag(record, 0, &zc_change_locator(change), NULL, NULL);
 	change->data.tp.clear_toast_afterwards = last;
 	ReorderBufferQueueChange(d->ctx->reorder, XLogRecGetXid(record), d->buf->origptr, change,
 							 false);
@@ -517,7 +517,7 @@ is_wanted(LogicalDecodingContext *ctx, XLogReaderState *record)
 {
 	RelFileLocator locator;
 
-	zc_block_tag(record, 0, &locator, NULL, NULL);
+	XLogRecGetBlockTag(record, 0, &locator, NULL, NULL);
 	return locator.dbOid == ctx->slot->data.database &&
 		(ctx->callbacks.filter_by_origin_cb == NULL ||
 		 !filter_by_origin_cb_wrapper(ctx, XLogRecGetOrigin(record)));

@@ -135,7 +135,7 @@ check_overflow(XLogReaderState *record, uint8 id, Buffer buf, Page *page)
 
 	if (*page == NULL)
 		return;
-	zc_block_tag(record, id, NULL, NULL, &block);
+	XLogRecGetBlockTag(record, id, NULL, NULL, &block);
 	if (unlikely(zpage_trailer(*page)->overflow != block))
 		mark_lost(record, buf, page);
 }
@@ -346,7 +346,7 @@ redo_overflow(XLogReaderState *record)
 	if (XLogRecGetDataLen(record) < SizeOfZheapOverflow)
 		malformed(record);
 	memcpy(&xlrec, XLogRecGetData(record), SizeOfZheapOverflow);
-	zc_block_tag(record, 1, NULL, NULL, &block);
+	XLogRecGetBlockTag(record, 1, NULL, NULL, &block);
 	if (XLogRecHasBlockRef(record, 0))
 		buf = read_table_block(record, 0, false, &page);
 	if (xlrec.first == 0)
@@ -426,7 +426,7 @@ change_visibility(XLogReaderState *record, bool set)
 
 	if (!XLogRecHasBlockRef(record, 1))
 		return;
-	zc_block_tag(record, 0, NULL, NULL, &block);
+	XLogRecGetBlockTag(record, 0, NULL, NULL, &block);
 	if (XLogReadBufferForRedoExtended(record, 1, RBM_ZERO_ON_ERROR, false, &map) == BLK_NEEDS_REDO)
 	{
 		Page		page = BufferGetPage(map);

@@ -294,14 +294,14 @@ zchange_decode(XLogReaderState *record, ZChange *change, ZChangeWork *work)
 		   XLogRecHasBlockRef(record, ZWAL_UNDO_BLOCK + r.nundo_pages))
 		r.nundo_pages++;
 	if (r.nundo_pages > 0)
-		zc_block_tag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &r.undo_block);
+		XLogRecGetBlockTag(record, ZWAL_UNDO_BLOCK, NULL, NULL, &r.undo_block);
 	else if (r.opcode != ZWAL_INSERT)
 		return false;
 	if (r.opcode != ZWAL_UNDO_ONLY)
 	{
 		if (!XLogRecHasBlockRef(record, 0))
 			return false;
-		zc_block_tag(record, 0, &locator, NULL, &r.block);
+		XLogRecGetBlockTag(record, 0, &locator, NULL, &r.block);
 		r.relnumber = locator.relNumber;
 	}
 	for (int i = 0; i < 2; i++)

@@ -84,21 +84,22 @@ typedef Oid RelFileNumber;
 #endif
 
 /*
- * 17 renamed the shared variable cache; we read its next transaction id only.
- */
-#define zc_next_full_xid() ReadNextFullTransactionId()
-
-/*
- * The same without a lock. Every id assigned before the call is below the
- * result. A 64-bit load is atomic on 64-bit machines.
+ * The next transaction id, read without a lock: every id assigned before the
+ * call is below the result. A 64-bit load is atomic on 64-bit machines. 17
+ * renamed the shared variable cache.
  */
 #if SIZEOF_VOID_P < 8
 #define zc_peek_next_full_xid() ReadNextFullTransactionId()
 #elif PG_VERSION_NUM < 170000
 #define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &ShmemVariableCache->nextXid)
-#define zc_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
 #else
 #define zc_peek_next_full_xid() (*(volatile FullTransactionId *) &TransamVariables->nextXid)
+#endif
+
+/* The oldest transaction id that clog still knows. */
+#if PG_VERSION_NUM < 170000
+#define zc_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
+#else
 #define zc_oldest_clog_xid() (TransamVariables->oldestClogXid)
 #endif
 
@@ -245,10 +246,6 @@ zc_extend_relation(Relation rel, BufferAccessStrategy strategy, uint32 *n)
 	return buffers[0];
 #endif
 }
-
-/* 16 widened the block tag accessor's name; only the types differ. */
-#define zc_block_tag(record, id, loc, fork, blk) \
-	XLogRecGetBlockTag(record, id, loc, fork, blk)
 
 /*
  * 16 extends a file by several blocks of zeros in one call; 15 does so block by

@@ -52,7 +52,7 @@ zxid_from_full(FullTransactionId fxid)
 static inline ZXid
 zxid_widen(TransactionId xid)
 {
-	FullTransactionId next = zc_next_full_xid();
+	FullTransactionId next = ReadNextFullTransactionId();
 	uint32		epoch = EpochFromFullTransactionId(next);
 
 	if (!TransactionIdIsNormal(xid))
@@ -89,8 +89,9 @@ zrel_nblocks(Relation rel)
 }
 
 /*
- * Is set right before we call a function of the server that needs the table's
- * size: the relation_size callback then resets it and accepts its caller.
+ * zundo_asks_size: set to true right before a function of the server is called
+ * that asks for the table's size. The relation_size callback resets it, and
+ * then does not look at its callers (HEAP-5 in monitor/).
  */
 extern bool zundo_asks_size;
 

@@ -36,7 +36,7 @@ zfreeze_advance(ZuEntry *entry)
 	ZXid		horizon = zxid_widen(GetOldestNonRemovableTransactionId(NULL));
 	ZXid		durable = Min(pg_atomic_read_u64(&entry->durable),
 							  pg_atomic_read_u64(&entry->oldest));
-	ZXid		next = zxid_from_full(zc_next_full_xid());
+	ZXid		next = zxid_from_full(ReadNextFullTransactionId());
 	ZuFreeze   *freeze = &entry->freeze;
 
 	Assert(!RecoveryInProgress());

@@ -220,7 +220,7 @@ zu_damage_is_needless(ZuLog *log, uint32 logno, ZXid horizon, const ZuResolved *
 	Assert(log->closed);
 	if (log->unread_end == InvalidZXid &&
 		(pg_atomic_read_u32(&log->owner) & ZU_LOG_HELD) == 0)
-		log->unread_end = zxid_from_full(zc_next_full_xid());
+		log->unread_end = zxid_from_full(ReadNextFullTransactionId());
 	if (log->unread_end == InvalidZXid || horizon < log->unread_end)
 		return false;
 	if (log->excused)

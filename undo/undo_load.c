@@ -38,7 +38,7 @@ check_meta(Page page)
 static void
 check_time(ZXid oldest)
 {
-	ZXid		next = zxid_from_full(zc_next_full_xid());
+	ZXid		next = zxid_from_full(ReadNextFullTransactionId());
 
 	if (oldest > next)
 		ereport(ERROR,
@@ -243,7 +243,7 @@ load_logs(ZuEntry *entry)
 	 */
 	if (n > 0)
 		zu_widen_doubt(entry, pg_atomic_read_u64(&entry->durable),
-					   zxid_from_full(zc_next_full_xid()));
+					   zxid_from_full(ReadNextFullTransactionId()));
 	for (int i = 0; i < n;)
 	{
 		int			same = 1;

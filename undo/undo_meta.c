@@ -590,7 +590,7 @@ log_discard(const ZuExtent *extents, int n, ZXid oldest, ZXid conflict, ZuTwins 
 	XLogRecPtr	recptr;
 
 	Assert(n <= ZU_GROUP_EXTENTS && (n == 0 || map != NULL));
-	Assert(oldest <= zxid_from_full(zc_next_full_xid()));	/* UNDO-39 */
+	Assert(oldest <= zxid_from_full(ReadNextFullTransactionId()));	/* UNDO-39 */
 	zu_twins_lock(&meta, ZU_META_BLOCK);
 	data = zu_meta(zu_twins_page(&meta));
 	oldest = Max(oldest, data->oldest);
