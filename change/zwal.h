@@ -45,8 +45,8 @@
  *	these fields, flags included:
  *		v slot (0 = visible to all) | v offset
  *		v natts << 2 | external << 1 | nulls; the row after its header
- *	INSERT, UPDATE, DELETE and MOVE with ZWD_SPECIAL ("compact": the undo
- *	records are built from these fields):
+ *	every INSERT and UPDATE, and a DELETE or MOVE with ZWD_SPECIAL ("compact":
+ *	the undo records are built from these fields):
  *		v slot | v offset | v cid | v zigzag(relation number - relation OID)
  *		prev (ZWD_PREV; v generation, v extent, 3 bytes byte)
  *		6 topxid (ZWD_TOPXID) | u8 slots (ZWD_GROW) | v rows (ZWD_OPEN)
@@ -95,9 +95,9 @@
 								 * TOAST chunks logged before it belong to
 								 * these rows */
 #define ZWL_OLD			0x02	/* the old row, or its key, is there */
+#define ZWL_FAR			0x04	/* the rest is at the end of the main data */
 #define ZWL_OLD_UNDO	0x08	/* the old row is to be made of the undo that
 								 * the record has (not INSERT) */
-#define ZWL_FAR			0x04	/* the rest is at the end of the main data */
 #define ZWL_IS_THERE	0x80	/* not in WAL: set by zchange_logical_part */
 
 #define ZWL_MAX_NEAR	60000	/* a block has space for UINT16_MAX bytes */
@@ -122,7 +122,8 @@
 /*
  * The meaning of this bit depends on the opcode, see special_fact() in zwal.c.
  * INSERT: the row's header names no slot; LOCK: inline locks became records,
- * and no row changes; DELETE, MOVE: the old row is left out. Not set in others.
+ * and no row changes; DELETE, MOVE: the old row is left out. Records of other
+ * opcodes do not have it.
  */
 #define ZWD_SPECIAL		0x80
 

@@ -2,25 +2,27 @@
  * common/abort_read.c - reading shared buffers from within an abort callback.
  *
  * The server calls transaction callbacks before it releases the resource
- * owners.  A read that ended in an error (a damaged page, an I/O error, a file
- * that cannot be opened) has left its buffer marked as being read then, by
- * this very backend (15 unmarks it before the callbacks, 16 and later do not),
- * and on 18 perhaps a handle for asynchronous I/O.  To read that page again
- * would be to wait for oneself, with interrupts held, for ever; and 15, where
- * the failed statement's pin is still there, would return the buffer unread,
- * because it takes each page that this backend has pinned for a valid one.
+ * owners. If the transaction aborts because a read has failed (a damaged page,
+ * an I/O error, a file that cannot be opened), the buffer of that read may
+ * still be marked as being read by this very backend: 15 removes the mark
+ * before the callbacks, 16 and later do not. On 18 a handle for asynchronous
+ * I/O may be left as well. A backend that read such a page again would wait for
+ * itself, with interrupts held off, and never end. In 15, where the pin of the
+ * failed statement still exists, the read would return the buffer without its
+ * contents, since 15 takes each page that this backend has pinned for a valid
+ * one.
  *
  * Rule ABORT-7: in an abort callback each page that may be on disk is read
  * after zundo_abort_may_read has let it pass, and zundo_abort_forget_io has
  * been called before the first one.
  *
- * Rule ABORT-8: nor may this backend wait without end for the lock of a page
- * in an abort callback: the process that holds the lock may be waiting for the
- * unfinished read, and neither would ever end.  So the page of a table and
- * pages of the undo log are locked by zundo_abort_lock_buffer.
+ * Rule ABORT-8: in an abort callback this backend does not wait without limit
+ * for the lock of a page either. The process that holds the lock may be waiting
+ * for the unfinished read, and then neither of the two would ever continue. So
+ * table pages and pages of the undo log are locked by zundo_abort_lock_buffer.
  *
- * Called from: undo/ and rollback/.  Locks: a buffer mapping lock, shared, for
- * the time of a look; the buffers that callers want locked.
+ * Called by undo/ and rollback/. Locks: a buffer mapping lock, shared, while
+ * the state of a buffer is looked up; the buffers that callers want locked.
  */
 #include "postgres.h"
 

@@ -22,8 +22,9 @@
 #define ZWAL_PRUNE			0x70	/* line pointers and compaction */
 #define ZWAL_UNDO_ONLY		0x80	/* undo of a relation that is not logged
 									 * itself */
-#define ZWAL_MARK			0x90	/* speculative insertion ended; bit in the
-									 * visibility map cleared */
+#define ZWAL_MARK			0x90	/* speculative insertion ended; bit of the
+									 * visibility map set or cleared; entries
+									 * of a zbtree index */
 #define ZWAL_OVERFLOW		0xA0	/* a table page gets or loses its slot
 									 * overflow page */
 #define ZWAL_UNDO_MAP		0xB0	/* an extent of the undo log is taken, or

@@ -54,8 +54,9 @@ typedef struct LockerSearch
 								 * locks */
 	ZHeader		header;			/* the row's */
 	LockTupleMode mode;			/* the lock that is wanted */
-	int			enough;			/* no lock of ours that is stronger than this
-								 * one is looked for */
+	int			enough;			/* a lock of ours in this mode or a stronger
+								 * one suffices: the search for our locks ends
+								 * there */
 	int			known;			/* zheld_mode of the row */
 	ZRowState  *state;			/* where the locks of others are entered;
 								 * NULL: only our own locks are looked for */

@@ -19,7 +19,6 @@
  */
 extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot *slot);
 
-
 /*
  * zctid_equality: if node is an equality that can compare a ctid, also as text
  * or by IS NOT DISTINCT FROM, sets *left and *right to its operands without

@@ -2,9 +2,9 @@
  * mvcc/zhistory.c - all versions of a row that some snapshot may still see.
  *
  * Owns a page copy and a walk of its own, so that SQL functions may run
- * between two steps. Called by index builds (scan/) and by rewrites of tables
- * (vacuum/). Holds the page's share lock only while it copies the page.
- * Nothing is written.
+ * between two steps. Called by index builds and index deletion (scan/), by
+ * rewrites and VACUUM (vacuum/), by zbtree/ and by monitor/. Holds the page's
+ * share lock only while it copies the page. Nothing is written.
  */
 #include "postgres.h"
 

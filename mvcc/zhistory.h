@@ -1,9 +1,10 @@
 /*
  * mvcc/zhistory.h - all versions of a row that some snapshot may still see.
  *
- * For index builds and for rewrites of tables: returns the newest version
- * first, and ends with the version that every snapshot sees. Works on a
- * private copy of one page; no lock is held between the calls.
+ * For index builds, for rewrites of tables, and for all that decides whether
+ * an entry of a zbtree index is needed: returns the newest version first, and
+ * ends with the version that every snapshot sees. Works on a private copy of
+ * one page; no lock is held between the calls.
  */
 #ifndef ZUNDO_ZHISTORY_H
 #define ZUNDO_ZHISTORY_H

@@ -80,11 +80,12 @@ typedef struct TrailEntry
 	ZuHeader	header;
 	int32		order;			/* ascending from newer to older */
 	uint16		below;			/* the record before it in the chain */
-	uint16		same;			/* the next older one about the same row; of
-								 * an insertion of several rows: of several
-								 * rows */
-	uint16		run;			/* the entry that stands for the stretch of
-								 * records with this xid and cid */
+	uint16		same;			/* the next older entry about the same row; of
+								 * an entry about several rows: the next older
+								 * one about several rows */
+	uint16		run;			/* the entry that stands for the stretch that
+								 * this record is in: neighbours with the same
+								 * xid and cid */
 	uint16		end;			/* if run is the entry itself: the first entry
 								 * below the stretch */
 } TrailEntry;
@@ -103,9 +104,10 @@ typedef struct Trail
 	uint16		top;			/* the newest entry */
 	uint16		bottom;			/* the oldest */
 	UndoPtr		next;			/* the record below that */
-	uint16		newest[ZHEAP_MAX_OFFSET + 2];	/* about each row; element 0:
-												 * of several rows */
-	uint16		oldest[ZHEAP_MAX_OFFSET + 2];
+	uint16		newest[ZHEAP_MAX_OFFSET + 2];	/* the newest entry about each
+												 * row; element 0: about
+												 * several rows */
+	uint16		oldest[ZHEAP_MAX_OFFSET + 2];	/* the same, the oldest one */
 } Trail;
 
 /* What the backend keeps until its transaction ends. */

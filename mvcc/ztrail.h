@@ -11,7 +11,11 @@
 
 #include "mvcc/zchain.h"
 
-/* Where a reader stands that looks for the records of one row in one chain. */
+/*
+ * Where a reader stands that looks for the records of one row in one chain. It
+ * reads records one by one, or follows a trail. A stretch is a run of
+ * neighbours in the chain with the same xid and cid.
+ */
 typedef struct ZTrailReader
 {
 	UndoPtr		next;			/* the rest is valid if this is chain->next */
@@ -21,19 +25,21 @@ typedef struct ZTrailReader
 								 * passed some */
 	ZXid		xid;			/* of the last record */
 	CommandId	cid;
-	bool		in_run;			/* the record before it had the same xid and
-								 * cid */
+	bool		in_run;			/* the last record continued a stretch */
 	bool		skipping;		/* zu_skip has been called since the reader
 								 * began */
 	uint64		trail;			/* the trail that it follows; 0 = none */
-	uint16		place;			/* ... in this place of the backend's array */
+	uint16		place;			/* that trail's place in the backend's array
+								 * of trails */
+	/* indexes of entries of the trail */
 	uint16		at;				/* the entry of 'next'; none at the trail's
 								 * end */
-	uint16		above;			/* if at is none: the trail's last entry */
-	uint16		told;			/* the stretch of which a record was returned
-								 * last */
-	uint16		row;			/* last entry passed of those about the row */
-	uint16		wide;			/* last one passed of several rows */
+	uint16		above;			/* if 'at' is none: the trail's last entry */
+	uint16		told;			/* the entry that stands for the stretch of
+								 * which a record was returned last */
+	uint16		row;			/* of the entries about the row, the one
+								 * passed last */
+	uint16		wide;			/* the same, of the entries about several rows */
 } ZTrailReader;
 
 /*

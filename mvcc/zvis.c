@@ -4,7 +4,7 @@
  * zvis_fetch copies the row under the page's share lock and walks undo without
  * it. zrow_author and the others are for callers that hold the page locked:
  * table page before undo page. Called by scan/, dml/, vacuum/ and zany.c.
- * Nothing is written. Rules VIS-1 to VIS-8 of mvcc/README.md.
+ * Nothing is written. Rules VIS-1 to VIS-10 of mvcc/README.md.
  */
 #include "postgres.h"
 

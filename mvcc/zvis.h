@@ -3,7 +3,7 @@
  * it.
  *
  * Readers copy what they need under the page's share lock and walk undo
- * without it. mvcc/README.md has the rules, VIS-1 to VIS-8.
+ * without it. mvcc/README.md has the rules, VIS-1 to VIS-10.
  */
 #ifndef ZUNDO_ZVIS_H
 #define ZUNDO_ZVIS_H
@@ -44,24 +44,26 @@ typedef struct ZVersion
 	int			len;
 
 	/*
-	 * for system columns: the author, or the place in a slot's chain (and the
-	 * slot's owner) where the search for the author begins
+	 * For system columns. If author_known is set, xmin, cmin and author are;
+	 * otherwise the author is looked for in the chain of a slot whose owner
+	 * is chain_xid, from the record at chain on.
 	 */
 	bool		author_known;
 	ZXid		xmin;
 	CommandId	cmin;
-	UndoPtr		author;			/* its record */
-	ZXid		xmax;			/* set by zany_fetch: the transaction whose
-								 * change of this command replaced the
-								 * version; else 0 */
+	UndoPtr		author;			/* the record with which the author wrote the
+								 * version */
+	ZXid		xmax;			/* set by zany_fetch if the current command
+								 * has replaced the version: the
+								 * (sub)transaction that did so; else 0 */
 	ZXid		chain_xid;
 	UndoPtr		chain;
 	ItemPointerData handle;		/* set by zany_fetch: the handle of the
 								 * version (mvcc/zhandle.h); else invalid */
-	ZXid		newest_xid;		/* for SSI: the author of the oldest change
-								 * above the visible version, 0 = none */
-	bool		walked;			/* set by zvis_fetch: the page alone did not
-								 * tell */
+	ZXid		newest_xid;		/* for SSI: of the changes that the snapshot
+								 * does not see, the author of the oldest; 0 =
+								 * there is no such change */
+	bool		walked;			/* set by zvis_fetch: a walk was needed */
 	char		buf[BLCKSZ];
 } ZVersion;
 

@@ -20,7 +20,7 @@
  *	LP_NORMAL	lp_off, lp_len = the row's room (>= its length, the rest is
  *				slack)
  *	LP_REDIRECT stub of a deleted or moved row whose bytes are gone: lp_off =
- *				slot number, lp_len = state (2 or 3)
+ *				slot number, lp_len = state (ZSTATE_DELETED or ZSTATE_MOVED)
  *	LP_DEAD		visible to no snapshot; index entries may point here; lp_off =
  *				lp_len = 0
  *
@@ -34,8 +34,8 @@
  *	PAGE-3	In a row's header the slot is at most nslots_total, and the lock
  *		tag at most nslots, the number of inline slots; the row's length (room
  *		- slack) is at least that of header and bitmap.
- *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is 2 or
- *			3.
+ *	PAGE-4	A stub's slot is between 1 and nslots_total, and its state is
+ *		ZSTATE_DELETED or ZSTATE_MOVED.
  *	PAGE-5	There are at most ZHEAP_MAX_OFFSET line pointers.
  *	PAGE-6	A row in state deleted or moved has its bytes unless its deleter is
  *		known to have committed.
@@ -429,14 +429,19 @@ extern bool zpage_can_grow_slots(Page page, int n);
 extern void zpage_grow_slots(Page page, int n);
 
 /*
- * zpage_undo: undoes the change of rows that rec describes. After INSERT the
- * line pointers become LP_DEAD; after UPDATE the row gets its old bytes and
- * header; after DELETE and MOVE it gets its old header. Lock hint, lock tag and
- * ZH_STALE_KEYS stay as they are on the page. After an open LOCK no row has the
- * tag of the slot (TAG-4 in dml/), after others nothing changes. Slots are not
- * changed.
- * slotno is the slot of rec's chain; payload has the len bytes of rec's
- * uncompressed payload.
+ * zpage_undo: undoes the change of rows that rec describes. slotno is the slot
+ * of rec's chain; payload has the len bytes of rec's uncompressed payload.
+ * Slots are not changed; a row keeps its lock hint and ZH_STALE_KEYS and,
+ * unless rec is a LOCK, its lock tag. By the type of rec:
+ *
+ * - INSERT: the line pointers of the rows become LP_DEAD.
+ *
+ * - UPDATE: the row gets its old bytes and header.
+ *
+ * - DELETE, MOVE: the row gets its old header.
+ *
+ * - LOCK: if rec is open, no row has the tag of the slot afterwards (TAG-4 in
+ * dml/). Otherwise nothing changes.
  *
  * Returns false, with the page unchanged, if the record does not fit the page,
  * which means corruption. A caller that must raise an error then, and changes

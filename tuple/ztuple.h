@@ -325,7 +325,6 @@ extern bool ztuple_header_ok(const char *row, Size len);
  * Undo form:	byte: nruns | 0x80 if lengths differ; for each run: varint off,
  *				varint oldlen, [varint newlen], old bytes.
  * WAL form:	the same, with the new bytes after each run's old bytes.
- *
  */
 #define ZDELTA_MAX_RUNS 8
 

@@ -21,7 +21,7 @@
  *	..           by type:
  *	             INSERT       varint: (n-1) << 1 | open (offset .. offset+n-1);
  *	                          4 bytes speculative token if ZUX_SPECULATIVE
- *	             UPDATE       compact old header, delta (tuple/zdelta.h)
+ *	             UPDATE       compact old header, delta (tuple/ztuple.h)
  *	             DELETE       compact old header, old row without its header
  *	                          (zeros with ZUX_ROW_GONE)
  *	             MOVE         6 bytes forward TID, then as DELETE
