@@ -40,10 +40,10 @@ my %cases = (
 	'VACUUM FULL' => ['VACUUM FULL t', 'SELECT count(*) FROM t'],
 	'CLUSTER' => ['CLUSTER t USING t_pkey', 'SELECT count(*) FROM t'],
 	'CREATE INDEX' => ['CREATE INDEX t_n ON t (n)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0'],
-	'CREATE INDEX CONCURRENTLY, another at work' => ['CREATE INDEX CONCURRENTLY t_c ON t (c)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
+	'CREATE INDEX CONCURRENTLY, beside an open transaction' => ['CREATE INDEX CONCURRENTLY t_c ON t (c)', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
 	'REINDEX' => ['REINDEX INDEX t_n', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE n >= 0'],
 	'REINDEX CONCURRENTLY' => ['REINDEX INDEX CONCURRENTLY t_c', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0'],
-	'REINDEX CONCURRENTLY, another at work' => ['REINDEX TABLE CONCURRENTLY t', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0']);
+	'REINDEX CONCURRENTLY, beside an open transaction' => ['REINDEX TABLE CONCURRENTLY t', 'SET enable_seqscan = off; SELECT count(*) FROM t WHERE c >= 0']);
 my $gone = 600;
 for my $case (sort keys %cases)
 {
@@ -54,7 +54,7 @@ for my $case (sort keys %cases)
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	my $before = $standby->safe_psql('postgres', $conflicts);
 	my $busy;
-	if ($case =~ /at work/)
+	if ($case =~ /open transaction/)
 	{
 		$busy = $primary->background_psql('postgres', on_error_stop => 1);
 		$busy->query_safe('BEGIN; INSERT INTO other VALUES (1)');

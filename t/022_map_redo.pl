@@ -1,6 +1,7 @@
 # VACUUM truncates a table after a WAL record has named a page of its visibility
 # map. Without full-page images, a standby that restarts from its last
-# restartpoint replays this record on a file that is already truncated.
+# restartpoint replays this record on a file that is already truncated: replay
+# must not stop there.
 # Rules: VMAP-2.
 # newest
 use strict;

@@ -1,6 +1,8 @@
 # Two tables whose files have the same number, in two tablespaces: a number is
 # unique within one tablespace only, and comes again when the server's counter
-# of OIDs has wrapped around.
+# of OIDs has wrapped around. What a session remembers of one of the tables is
+# not used for the other: one command that inserts into both puts each row into
+# its own.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;

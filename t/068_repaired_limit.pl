@@ -1,6 +1,7 @@
-# zundo.repair_undo rebuilds a lost meta page from the length of the file, which
-# may have more extents than were in use. A standby learns that at once: else
-# its readers would take undo in these extents for discarded.
+# zundo.repair_undo rebuilds a lost meta page from the length of the file, so the
+# undo log may have more extents afterwards than before. A standby replays the
+# new number of extents at once. Otherwise its readers would take records in the
+# extents that are new to it for discarded.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
