@@ -292,7 +292,7 @@ change_row(Page page, const ZChange *change)
 				open_lock(page, change);
 			else
 				hint_lock(page, rec->offset,
-						  rec->type == ZUR_LOCKS ? zlockers_first_mode(rec) : rec->lockmode);
+						  rec->type == ZUR_LOCKS ? zrecord_first_mode(rec) : rec->lockmode);
 			break;
 		case ZWAL_IMAGE:
 			set_image(page, change);

@@ -55,7 +55,7 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 
 		zssi_before_write(rel, u.buf, zrowchange_offset(&u));
 		zvismap_clear(rel, u.buf);
-		zspace_maybe_image(&u.writer, u.buf, &u.pick);
+		zimage_maybe_save(&u.writer, u.buf, &u.pick);
 		ptr = zrowwrite_delete(&u, zc_changing_part, InvalidTransactionId);
 		zrollback_note_page(rel, zrowchange_block(&u));
 		zreclaim_note(rel, u.buf, zrowchange_room(&u));

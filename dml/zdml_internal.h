@@ -317,11 +317,11 @@ extern bool zspace_by_pruning(const ZWriter *writer, Buffer buf, const ZSlotPick
 							  ZPrunePlan *plan, ZNewPlace *place);
 
 /*
- * zspace_maybe_image: saves the page's image in the undo log if the chains on
+ * zimage_maybe_save: saves the page's image in the undo log if the chains on
  * the page have become long (mvcc/README.md). On entry the page is exclusively
  * locked and pick is the slot of the change to come.
  */
-extern void zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
+extern void zimage_maybe_save(const ZWriter *writer, Buffer buf, ZSlotPick *pick);
 
 /* ---- new rows without an undo record of their own (dml/zrange.c) ---- */
 
@@ -447,14 +447,14 @@ extern bool zrow_wait(const ZRowWish *wish, ZXid xid, LockWaitPolicy policy, XLT
 extern void zrow_end_wait(Relation rel, ItemPointer tid, LockTupleMode mode, bool have_tuple_lock);
 
 /*
- * zrow_lock_in_place: locks the row at off for writer: by a lock tag, an
+ * zlock_row: locks the row at off for writer: by a lock tag, an
  * inline lock, or a LOCK or LOCKS record. On entry the page is exclusively
  * locked and the row examined. Returns false if nothing was done because the
  * page needs an overflow page (see zslot_pick) or because the row is no longer
  * there; the caller begins again.
  */
-extern bool zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off,
-							   LockTupleMode mode);
+extern bool zlock_row(const ZWriter *writer, Buffer buf, OffsetNumber off,
+					  LockTupleMode mode);
 
 /* ---- locks that our transaction is known to hold (dml/zheld.c) ---- */
 

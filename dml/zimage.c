@@ -25,7 +25,7 @@
 static bool
 no_aborted_slots(Relation rel, BlockNumber block, Page page)
 {
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 
 	for (int i = 1; i <= zpage_nslots(page); i++)
 	{
@@ -71,12 +71,12 @@ save_image(const ZWriter *writer, Buffer buf, ZXid committed)
 }
 
 /*
- * zspace_maybe_image: See zdml_internal.h. Saves no image for temporary
+ * zimage_maybe_save: See zdml_internal.h. Saves no image for temporary
  * tables, whose undo no other process reads, nor for a chain that is empty or
  * our own, nor on a page with an overflow page.
  */
 void
-zspace_maybe_image(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
+zimage_maybe_save(const ZWriter *writer, Buffer buf, ZSlotPick *pick)
 {
 	Page		page = BufferGetPage(buf);
 	PageHeader	ph = (PageHeader) page;

@@ -72,12 +72,12 @@ remember(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode
 }
 
 /*
- * zrow_lock_in_place: See zdml_internal.h. Tries a lock tag first, then an
+ * zlock_row: See zdml_internal.h. Tries a lock tag first, then an
  * inline lock, then a LOCK or LOCKS record. Picking a slot may remove the row,
  * so has_gone is called after each pick.
  */
 bool
-zrow_lock_in_place(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
+zlock_row(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mode)
 {
 	Page		page = BufferGetPage(buf);
 	ZSlotPick	pick;
@@ -167,12 +167,12 @@ static void
 note_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot)
 {
 	ZSlotView	slots;
-	ZRow		row = zrow_on(rel, buf, ItemPointerGetOffsetNumber(tid), &slots);
+	ZRow		row = zvis_row_on(rel, buf, ItemPointerGetOffsetNumber(tid), &slots);
 	ZAuthor		author;
 
 	Assert(zc_buffer_locked(buf));
 	zslots_copy(row.rel, row.block, row.page, &slots);
-	zrow_author(&row, snapshot, &author);
+	zvis_author(&row, snapshot, &author);
 	zlevel_note_locked(rel, tid, author.ptr);
 }
 
@@ -273,7 +273,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 			result = TM_BeingModified;
 		if ((result == TM_Ok || result == TM_Invisible) && !state.stub &&
 			!zrow_is_held(rel, buf, off, &state, mode))
-			locked = zrow_lock_in_place(writer, buf, off, mode);
+			locked = zlock_row(writer, buf, off, mode);
 		UnlockReleaseBuffer(buf);
 		if (!locked)
 		{
@@ -363,7 +363,7 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	if ((ZH_LIVE(state->header) || state->author.status == ZXID_IN_PROGRESS) &&
 		!zrow_is_held(rel, buf, off, state, search->mode))
 	{
-		if (!zrow_lock_in_place(writer, buf, off, search->mode))
+		if (!zlock_row(writer, buf, off, search->mode))
 		{
 			UnlockReleaseBuffer(buf);
 			zwriter_reserve_overflow(writer);

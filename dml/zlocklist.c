@@ -50,7 +50,7 @@ gather(ZLockScan *scan, Page page, ZLockList *kept)
 
 	kept->n = 0;
 
-	while (zlocklist_next(scan, &entry, &status))
+	while (zlockers_next(scan, &entry, &status))
 	{
 		OffsetNumber off = ZLOCK_OFFSET(entry);
 		int			i = 0;
@@ -88,8 +88,8 @@ zlocklist_record(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, ZLock
 		ZLockList	kept;
 		bool		merge;
 
-		zlocklist_begin(&scan, &slot, zu_oldest(), writer->rel->rd_locator.relNumber, block,
-						InvalidOffsetNumber);
+		zlockers_begin(&scan, &slot, zu_oldest(), writer->rel->rd_locator.relNumber, block,
+					   InvalidOffsetNumber);
 
 		/*
 		 * Replace the chain's records if none of their entries matters any

@@ -171,7 +171,7 @@ keep_locked(Relation rel, Buffer buf, ZPruneItem *items, int n)
 		if (items[i].action == ZPRUNE_UNUSED && may_be_locked(page, lp))
 		{
 			if (!looked)
-				zpage_locked_items(rel, BufferGetBlockNumber(buf), page, locked);
+				zlockers_locked_items(rel, BufferGetBlockNumber(buf), page, locked);
 			looked = true;
 			if (locked[items[i].offset] && !ItemIdIsNormal(lp))
 				continue;
@@ -266,7 +266,7 @@ zprune_plan(Relation rel, Buffer buf, ZPrunePlan *plan)
 	static ZSlotView all_slots;
 	const ZSlotView *overflow = NULL;
 
-	oldest = zpage_oldest(page);
+	oldest = zslots_oldest(page);
 	if (was_in_vain(rel, block, oldest, completions) && has_no_gap(page))
 		return false;
 	check_rows(rel, buf);

@@ -214,7 +214,7 @@ static OffsetNumber
 last_of_range(Page page, OffsetNumber off, int slotno)
 {
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 
 	for (; off < max; off++)
 	{

@@ -189,9 +189,9 @@ look_in_list(LockerSearch *search, const ZPageSlot *slot)
 	ZLockEntry	entry;
 	ZXidStatus	status;
 
-	zlocklist_begin(&scan, slot, row->slots->oldest, row->rel->rd_locator.relNumber, row->block,
-					row->off);
-	while (!is_done(search) && zlocklist_next(&scan, &entry, &status))
+	zlockers_begin(&scan, slot, row->slots->oldest, row->rel->rd_locator.relNumber, row->block,
+				   row->off);
+	while (!is_done(search) && zlockers_next(&scan, &entry, &status))
 	{
 		if (status == ZXID_OWN)
 			note_own_lock(search, ZLOCK_MODE(entry));
@@ -346,7 +346,7 @@ zrow_is_held(Relation rel, Buffer buf, OffsetNumber off, const ZRowState *state,
 	known = zheld_mode(rel, BufferGetBlockNumber(buf), off, state->header);
 	if (known >= (int) mode)
 		return true;
-	row = zrow_on(rel, buf, off, &slots);
+	row = zvis_row_on(rel, buf, off, &slots);
 	begin_search(&search, &row, state->header, known, NULL);
 	search.mode = mode;
 	search.enough = (int) mode;
@@ -442,7 +442,7 @@ waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 	ZAuthor		by;
 
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
-		zrow_overtaken(row, snapshot, &by) &&
+		zvis_overtaken(row, snapshot, &by) &&
 		!(mode == LockTupleKeyShare && kept_key(&by));
 }
 
@@ -457,7 +457,7 @@ was_overtaken(const ZRow *row, ItemPointer tid, Snapshot snapshot)
 {
 	ZAuthor		by;
 
-	return zrow_overtaken(row, snapshot, &by) && !zlevel_is_locked(row->rel, tid, by.ptr);
+	return zvis_overtaken(row, snapshot, &by) && !zlevel_is_locked(row->rel, tid, by.ptr);
 }
 
 /*
@@ -483,7 +483,7 @@ examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *st
 	if (was_overtaken(row, wish->tid, wish->snapshot))
 		return ZH_LIVE(state->header) ? TM_SelfModified : TM_Updated;
 	if (state->author.cid > wish->cid)
-		*replaced_by = zrow_replaced_by(row, wish->cid);
+		*replaced_by = zvis_replaced_by(row, wish->cid);
 	return TM_SelfModified;
 }
 
@@ -543,7 +543,7 @@ static inline bool
 is_settled(Page page, ZHeader header)
 {
 	/* read before the slot, as in fetch_settled of mvcc/zvis.c */
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 	int			s = ZH_SLOT(header);
 
 	return s <= zpage_nslots(page) &&
@@ -552,7 +552,7 @@ is_settled(Page page, ZHeader header)
 }
 
 /*
- * Finds the author of a live row, as zrow_author does, if an earlier command of
+ * Finds the author of a live row, as zvis_author does, if an earlier command of
  * our transaction has inserted the row, and the record is known without reading
  * undo: it covers several rows of the page, and all newer records of the chain
  * are of one command and concern other rows (zown_skip). Returns whether it
@@ -591,7 +591,7 @@ is_inserted_by_us(const ZRow *row, ZHeader header, const ZRowWish *wish, ZAuthor
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* Returns whether zrow_author finds the same. */
+/* Returns whether zvis_author finds the same. */
 static bool
 is_author(const ZRow *row, Snapshot snapshot, const ZAuthor *author)
 {
@@ -601,7 +601,7 @@ is_author(const ZRow *row, Snapshot snapshot, const ZAuthor *author)
 
 	zslots_copy(row->rel, row->block, row->page, &slots);
 	again.slots = &slots;
-	zrow_author(&again, snapshot, &found);
+	zvis_author(&again, snapshot, &found);
 	return found.status == author->status && found.ptr == author->ptr &&
 		found.xid == author->xid && found.cid == author->cid && found.type == author->type &&
 		found.xflags == author->xflags && found.visible == author->visible;
@@ -645,7 +645,7 @@ find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 			return true;
 		}
 		zslots_copy(row->rel, row->block, page, slots);
-		zrow_author(row, ZH_LIVE(state->header) ? wish->snapshot : InvalidSnapshot, &state->author);
+		zvis_author(row, ZH_LIVE(state->header) ? wish->snapshot : InvalidSnapshot, &state->author);
 		if (state->author.status != ZXID_ABORTED)
 			return true;
 		zrollback_page(wish->buf, row->rel);
@@ -718,7 +718,8 @@ static TM_Result
 examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 {
 	ZSlotView	slots;
-	ZRow		row = zrow_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid), &slots);
+	ZRow		row = zvis_row_on(wish->rel, wish->buf, ItemPointerGetOffsetNumber(wish->tid),
+								  &slots);
 	CommandId	replaced_by = InvalidCommandId;
 	bool		rolled_back = false;
 	TM_Result	result;

@@ -50,7 +50,7 @@ row_is_ours(Page page, const char *row)
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
 	xid = zslot_author(zpage_slot(page, s));
-	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
+	return xid >= zslots_oldest(page) && zxid_is_ours(xid);
 }
 
 /*
@@ -200,9 +200,9 @@ passes_crosscheck(const RowChange *u, Snapshot crosscheck)
 
 	if (crosscheck == InvalidSnapshot)
 		return true;
-	row = zrow_on(u->writer.rel, u->buf, zrowchange_offset(u), &slots);
+	row = zvis_row_on(u->writer.rel, u->buf, zrowchange_offset(u), &slots);
 	zslots_copy(row.rel, row.block, row.page, &slots);
-	zrow_author(&row, crosscheck, &author);
+	zvis_author(&row, crosscheck, &author);
 	return author.visible;
 }
 

@@ -299,7 +299,7 @@ typedef enum PickResult
 static PickResult
 pick_present(const ZWriter *writer, const SlotArray *slots, int avoid, ZSlotPick *pick)
 {
-	ZXid		oldest = zpage_oldest(slots->page);
+	ZXid		oldest = zslots_oldest(slots->page);
 	ZXidStatus	status = ZXID_COMMITTED;
 	bool		own;
 	bool		overflow_idle;
@@ -420,7 +420,7 @@ is_own_slot(const ZWriter *writer, Page page, int slotno)
 	bool		own;
 	bool		overflow_idle;
 
-	return find_own_or_free(writer, &slots, zpage_oldest(page), 0, &own,
+	return find_own_or_free(writer, &slots, zslots_oldest(page), 0, &own,
 							&overflow_idle) == slotno && own;
 }
 #endif

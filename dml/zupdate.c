@@ -93,7 +93,7 @@ toast_replacement(RowChange *u, TupleTableSlot *slot)
 	Relation	rel = u->writer.rel;
 	Replacement *new = u->replacement;
 
-	if (!zrow_lock_in_place(&u->writer, u->buf, zrowchange_offset(u), u->mode))
+	if (!zlock_row(&u->writer, u->buf, zrowchange_offset(u), u->mode))
 	{
 		zrowchange_reserve(u);
 		return;
@@ -340,7 +340,7 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 
 		zssi_before_write(rel, u.buf, zrowchange_offset(&u));
 		zvismap_clear(rel, u.buf);
-		zspace_maybe_image(&u.writer, u.buf, &u.pick);
+		zimage_maybe_save(&u.writer, u.buf, &u.pick);
 		ptr = update_row(&u, slot, update_indexes);
 		zlevel_forget_locked(rel, &u.tid);
 		if (new.event || fetches_old_row(rel))

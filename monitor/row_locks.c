@@ -77,7 +77,7 @@ zundo_row_locks(PG_FUNCTION_ARGS)
 		int			n;
 
 		CHECK_FOR_INTERRUPTS();
-		holders = zpage_holders(rel, block, &n);
+		holders = zlockers_holders(rel, block, &n);
 		for (int i = 0; i < n; i++)
 		{
 			Datum		values[4];

@@ -470,7 +470,7 @@ may_be_ours(Buffer buf, OffsetNumber off)
 	if (s == 0 || s > zpage_nslots(page))
 		return s != 0;
 	xid = zslot_author(zpage_slot(page, s));
-	return xid >= zpage_oldest(page) && zxid_is_ours(xid);
+	return xid >= zslots_oldest(page) && zxid_is_ours(xid);
 }
 
 /* What the executor will do with the row that it fetches into a slot. */

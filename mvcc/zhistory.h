@@ -56,7 +56,7 @@ extern Relation zhistory_table(const ZHistory *history);
 /* zhistory_page: returns the copy of the page loaded last. */
 extern Page zhistory_page(const ZHistory *history);
 
-/* zhistory_oldest: returns zpage_oldest() of the page loaded last. */
+/* zhistory_oldest: returns zslots_oldest() of the page loaded last. */
 extern ZXid zhistory_oldest(const ZHistory *history);
 
 /*

@@ -3,10 +3,10 @@
  * locks and changes that hold the rows of a page.
  *
  * A common lock slot points to a list of locks, which dml/zlocklist.c writes.
- * Called by dml/ (lists, locked items) and monitor/ (holders). zpage_holders
+ * Called by dml/ (lists, locked items) and monitor/ (holders). zlockers_holders
  * is for display only, not for decisions: it copies the slots under the page's
  * share lock and follows undo without it, so changes made meanwhile may be
- * seen or not. zpage_locked_items is for callers that hold the page locked.
+ * seen or not. zlockers_locked_items is for callers that hold the page locked.
  * Nothing is written.
  */
 #include "postgres.h"
@@ -17,13 +17,13 @@
 #include "utils/rel.h"
 
 /*
- * zlocklist_begin: See zlockers.h. Begins at the slot's first record. If the
+ * zlockers_begin: See zlockers.h. Begins at the slot's first record. If the
  * owner is before `oldest`, all lockers that the list names have ended: then
  * the list is empty.
  */
 void
-zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
-				BlockNumber block, OffsetNumber off)
+zlockers_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest, RelFileNumber relnumber,
+			   BlockNumber block, OffsetNumber off)
 {
 	scan->off = off;
 	scan->oldest = oldest;
@@ -62,12 +62,12 @@ next_record(ZLockScan *scan)
 }
 
 /*
- * zlocklist_next: See zlockers.h. Passes over locks of transactions that have
+ * zlockers_next: See zlockers.h. Passes over locks of transactions that have
  * ended. If the author of a record has aborted, only those of its entries are
  * valid that were copied from an older list (ZLOCK_SURE).
  */
 bool
-zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
+zlockers_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status)
 {
 	for (;;)
 	{
@@ -216,8 +216,8 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 		ZLockEntry	entry;
 		ZXidStatus	status;
 
-		zlocklist_begin(&scan, slot, oldest, relnumber, block, InvalidOffsetNumber);
-		while (zlocklist_next(&scan, &entry, &status))
+		zlockers_begin(&scan, slot, oldest, relnumber, block, InvalidOffsetNumber);
+		while (zlockers_next(&scan, &entry, &status))
 			add_holder(holders, ZLOCK_OFFSET(entry), ZLOCK_XID(entry), ZLOCK_MODE(entry), false);
 	}
 	else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
@@ -232,11 +232,12 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 }
 
 /*
- * zpage_locked_items: See zlockers.h. Collects all that hold rows of the page,
- * by slots on the overflow page too, and uses the locks only, not the changes.
+ * zlockers_locked_items: See zlockers.h. Collects all that hold rows of the
+ * page, by slots on the overflow page too, and uses the locks only, not the
+ * changes.
  */
 void
-zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
+zlockers_locked_items(Relation rel, BlockNumber block, Page page, bool *locked)
 {
 	ZSlotView  *slots = palloc(sizeof(ZSlotView));
 	Holders		holders = {0};
@@ -278,18 +279,18 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 		present[off] = ItemIdIsNormal(lp) && zpage_item_ok(page, off);
 		if (!present[off] || ZH_STATE(zheader_get(zpage_row(page, lp))) != ZSTATE_MOVED)
 			continue;
-		zrow_author(&row, InvalidSnapshot, &author);
+		zvis_author(&row, InvalidSnapshot, &author);
 		present[off] = at_work(author.status) || author.status == ZXID_ABORTED;
 	}
 	pfree(slots);
 }
 
 /*
- * zpage_holders: See zlockers.h. Collects the holders by all slots, then drops
- * those whose row was not on the page when the slots were copied.
+ * zlockers_holders: See zlockers.h. Collects the holders by all slots, then
+ * drops those whose row was not on the page when the slots were copied.
  */
 ZHolder *
-zpage_holders(Relation rel, BlockNumber block, int *n)
+zlockers_holders(Relation rel, BlockNumber block, int *n)
 {
 	ZSlotView  *slots = palloc(sizeof(ZSlotView));
 	bool		present[ZHEAP_MAX_OFFSET + 1] = {false};

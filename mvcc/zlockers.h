@@ -25,16 +25,16 @@ typedef struct ZLockScan
 } ZLockScan;
 
 /*
- * zlocklist_begin: begins to read the locks that a common lock slot names for
+ * zlockers_begin: begins to read the locks that a common lock slot names for
  * the row at off, or for all rows if off is 0. oldest was loaded while the
- * page was locked from which the slot was copied. zlocklist_next: finds the
+ * page was locked from which the slot was copied. zlockers_next: finds the
  * next lock of a transaction in progress, ours included; returns false if
  * there is none. Raises ERRCODE_DATA_CORRUPTED if the slot points to a record
  * that is no list of locks.
  */
-extern void zlocklist_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest,
-							RelFileNumber relnumber, BlockNumber block, OffsetNumber off);
-extern bool zlocklist_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status);
+extern void zlockers_begin(ZLockScan *scan, const ZPageSlot *slot, ZXid oldest,
+						   RelFileNumber relnumber, BlockNumber block, OffsetNumber off);
+extern bool zlockers_next(ZLockScan *scan, ZLockEntry *entry, ZXidStatus *status);
 
 /*
  * One (sub)transaction in progress that holds a row, by a lock or by a change.
@@ -48,17 +48,17 @@ typedef struct ZHolder
 } ZHolder;
 
 /*
- * zpage_holders: returns a palloc'd array of *n elements: the
+ * zlockers_holders: returns a palloc'd array of *n elements: the
  * (sub)transactions that hold rows of the block. On entry undo is attached and
  * no buffer lock is held.
  */
-extern ZHolder *zpage_holders(Relation rel, BlockNumber block, int *n);
+extern ZHolder *zlockers_holders(Relation rel, BlockNumber block, int *n);
 
 /*
- * zpage_locked_items: sets locked[off], for each of the ZHEAP_MAX_OFFSET + 1
+ * zlockers_locked_items: sets locked[off], for each of the ZHEAP_MAX_OFFSET + 1
  * elements, to whether a transaction in progress, ours included, has a lock on
  * the item at off; the item need not hold a row. The page is locked.
  */
-extern void zpage_locked_items(Relation rel, BlockNumber block, Page page, bool *locked);
+extern void zlockers_locked_items(Relation rel, BlockNumber block, Page page, bool *locked);
 
 #endif

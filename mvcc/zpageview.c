@@ -97,11 +97,11 @@ typedef struct Collector
 } Collector;
 
 /*
- * zpage_view_create: See zpageview.h. The memory for old versions is allocated
+ * zpageview_create: See zpageview.h. The memory for old versions is allocated
  * when it is needed.
  */
 ZPageView *
-zpage_view_create(void)
+zpageview_create(void)
 {
 	ZPageView  *view = palloc(sizeof(ZPageView));
 
@@ -115,9 +115,9 @@ zpage_view_create(void)
 	return view;
 }
 
-/* zpage_view_free: See zpageview.h. */
+/* zpageview_free: See zpageview.h. */
 void
-zpage_view_free(ZPageView *view)
+zpageview_free(ZPageView *view)
 {
 	if (view->context != NULL)
 		MemoryContextDelete(view->context);
@@ -451,7 +451,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 		rec->relnumber = c->relnumber;
 		if (rec->type != ZUR_INSERT)
 			raw = zur_raw_payload(rec, c->raw, sizeof(c->raw), &rawlen);
-		if (!zrow_step_back(row, &len, &has_bytes, &exists, rec, raw, rawlen))
+		if (!zwalk_undo_record(row, &len, &has_bytes, &exists, rec, raw, rawlen))
 			zvis_corrupt_chain(c->rel, c->block, view->slots.s[s].ptr);
 		if (!exists)
 			break;
@@ -494,7 +494,7 @@ rewind_touched(Collector *c, OffsetNumber off, ItemId lp)
 	{
 		row = zpage_row(c->view->page.data, lp);
 		header = zheader_get(row);
-		len = zrow_length(row, ItemIdGetLength(lp));
+		len = zpage_length_in_room(row, ItemIdGetLength(lp));
 	}
 	else if (ItemIdIsRedirected(lp))
 		header = zpage_stub_header(lp);
@@ -537,7 +537,8 @@ emit_item(Collector *c, OffsetNumber off, ItemId lp)
 		view->dead_rows++;
 		return;
 	}
-	emit_row(view, off, row, (low & ZH_SLACK) ? zrow_length(row, lp->lp_len) : lp->lp_len, s);
+	emit_row(view, off, row, (low & ZH_SLACK) ? zpage_length_in_room(row, lp->lp_len) : lp->lp_len,
+			 s);
 }
 
 /*
@@ -665,7 +666,7 @@ view_attempt(Collector *c, Buffer buf, Snapshot snapshot, ZAcceptKind kind)
 	zaccept_init(&c->accept, kind, snapshot, view->slots.oldest);
 	find_pending(c);
 	if (c->any_pending && kind == ZACCEPT_MVCC &&
-		zimage_jump(page, &view->slots, c->rel, c->block, snapshot))
+		zwalk_jump_to_image(page, &view->slots, c->rel, c->block, snapshot))
 		find_pending(c);
 	c->pending[0] = false;
 	c->maxoff = PageGetMaxOffsetNumber(page);

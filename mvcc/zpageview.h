@@ -45,11 +45,11 @@ typedef struct ZPageView
 } ZPageView;
 
 /*
- * zpage_view_create: returns an empty view, allocated in CurrentMemoryContext.
- * zpage_view_free: frees it with all its memory.
+ * zpageview_create: returns an empty view, allocated in CurrentMemoryContext.
+ * zpageview_free: frees it with all its memory.
  */
-extern ZPageView *zpage_view_create(void);
-extern void zpage_view_free(ZPageView *view);
+extern ZPageView *zpageview_create(void);
+extern void zpageview_free(ZPageView *view);
 
 /*
  * zvis_page: fills view with the rows of buf that snapshot sees, in ascending
@@ -65,12 +65,12 @@ extern void zpage_view_free(ZPageView *view);
 extern void zvis_page(Relation rel, Buffer buf, Snapshot snapshot, ZPageView *view);
 
 /*
- * zpage_view_chain: returns the record from which on the author of the view's
+ * zpageview_chain: returns the record from which on the author of the view's
  * i-th row is to be looked for, and sets *xid to the owner of that slot.
  * InvalidUndoPtr: the version is visible to all.
  */
 static inline UndoPtr
-zpage_view_chain(const ZPageView *view, int i, ZXid *xid)
+zpageview_chain(const ZPageView *view, int i, ZXid *xid)
 {
 	int			s = view->slotno[i] & ~ZVIEW_REWOUND;
 

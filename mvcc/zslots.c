@@ -15,11 +15,11 @@
 #include "utils/rel.h"
 
 /*
- * zoverflow_fault: See zslots.h. Returns what errdetail does, for use in an
+ * zvis_overflow_fault: See zslots.h. Returns what errdetail does, for use in an
  * ereport.
  */
 int
-zoverflow_fault(Buffer buf, BlockNumber overflow)
+zvis_overflow_fault(Buffer buf, BlockNumber overflow)
 {
 	if (!BufferIsValid(buf))
 		return errdetail("Its overflow transaction slots are not in block %u of relation \"%s\".",
@@ -45,7 +45,7 @@ zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("block %u of relation \"%s\" is corrupted", block,
-						RelationGetRelationName(rel)), zoverflow_fault(buf, overflow),
+						RelationGetRelationName(rel)), zvis_overflow_fault(buf, overflow),
 				 errhint("Run SELECT * FROM zundo.check('%s').", RelationGetRelationName(rel))));
 	return buf;
 }
@@ -72,7 +72,7 @@ copy_overflow(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 void
 zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotView *view)
 {
-	view->oldest = zpage_oldest(page);
+	view->oldest = zslots_oldest(page);
 	view->n = zpage_nslots(page);
 	view->had_more = (zpage_trailer(page)->overflow != ZPAGE_NO_OVERFLOW);
 	Assert(view->n <= ZPAGE_MAX_SLOTS);

@@ -18,18 +18,18 @@ typedef struct ZSlotView
 	bool		had_more;		/* the page has or had an overflow page, so
 								 * rows may name slots that do not exist any
 								 * more */
-	ZXid		oldest;			/* zpage_oldest() while the page was locked
+	ZXid		oldest;			/* zslots_oldest() while the page was locked
 								 * (rule VIS-1) */
 	ZPageSlot	s[ZPAGE_MAX_SLOTS + 1];
 } ZSlotView;
 
 /*
- * zpage_oldest: returns with what the xids on this page are to be compared:
+ * zslots_oldest: returns with what the xids on this page are to be compared:
  * zu_oldest(), or zu_temp_oldest() for a page of a temporary table. The page's
  * buffer is locked.
  */
 static inline ZXid
-zpage_oldest(Page page)
+zslots_oldest(Page page)
 {
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (zpage_slot(page, i)->ptr != InvalidUndoPtr && !zslot_locks_only(zpage_slot(page, i)))
@@ -56,10 +56,10 @@ extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotVie
 extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode);
 
 /*
- * zoverflow_fault: sets the detail of that error. buf is the overflow page, or
- * InvalidBuffer if block overflow holds none of this owner.
+ * zvis_overflow_fault: sets the detail of that error. buf is the overflow
+ * page, or InvalidBuffer if block overflow holds none of this owner.
  */
-extern int	zoverflow_fault(Buffer buf, BlockNumber overflow);
+extern int	zvis_overflow_fault(Buffer buf, BlockNumber overflow);
 
 /*
  * zslot_read: returns slot s, inline or on the overflow page, of a page whose

@@ -332,7 +332,7 @@ zssi_before_write(Relation rel, Buffer buf, OffsetNumber off)
 	if (!IsolationIsSerializable())
 		return;
 	Assert(zc_buffer_exclusive(buf));
-	row = zrow_on(rel, buf, off, &slots);
+	row = zvis_row_on(rel, buf, off, &slots);
 	zslots_copy(rel, block, row.page, &slots);
 	if (!zwalk_begin(&walk, &row, ZCHAIN_LOCKED))
 		elog(ERROR, "no row at offset %u of block %u", off, block);

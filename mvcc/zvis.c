@@ -2,7 +2,7 @@
  * mvcc/zvis.c - the visible version of one row; the author of the newest one.
  *
  * zvis_fetch copies the row under the page's share lock and walks undo without
- * it. zrow_author and the others are for callers that hold the page locked:
+ * it. zvis_author and the others are for callers that hold the page locked:
  * table page before undo page. Called by scan/, dml/, vacuum/ and zany.c.
  * Nothing is written. Rules VIS-1 to VIS-10 of mvcc/README.md.
  */
@@ -238,7 +238,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 		 * owner in between, and zslot_read would not have checked whether the
 		 * owner's undo is lost (UNDO-46).
 		 */
-		ZXid		oldest = zpage_oldest(page);
+		ZXid		oldest = zslots_oldest(page);
 		ZPageSlot	slot = zslot_read(rel, block, page, s);
 		ZXid		xid = ZSLOT_XID(&slot);
 
@@ -260,7 +260,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 	if (row != NULL && ZH_LIVE(header))
 	{
 		version->found = true;
-		version->len = zrow_length(row, ItemIdGetLength(lp));
+		version->len = zpage_length_in_room(row, ItemIdGetLength(lp));
 		memcpy(version->buf, row, version->len);
 		version->row = version->buf;
 	}
@@ -398,12 +398,12 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 }
 
 /*
- * zrow_author: See zvis.h. Takes one step of a walk. ZWALK_RETRY would be
+ * zvis_author: See zvis.h. Takes one step of a walk. ZWALK_RETRY would be
  * damage: while the page is locked none of its heads can be undone, and one
  * that was discarded is visible to all (VIS-1).
  */
 void
-zrow_author(const ZRow *row, Snapshot snapshot, ZAuthor *author)
+zvis_author(const ZRow *row, Snapshot snapshot, ZAuthor *author)
 {
 	ZWalk		walk;
 	ZAccept		accept;
@@ -446,13 +446,13 @@ zrow_author(const ZRow *row, Snapshot snapshot, ZAuthor *author)
 }
 
 /*
- * Of one chain, zpage_deleters reads at most this many records, unless a stub
+ * Of one chain, zvis_deleters reads at most this many records, unless a stub
  * asks for a thorough search.
  */
 #define MAX_DELETERS_READ 1000
 
 /*
- * Does zpage_deleters' work for the stubs of slot s. The page is locked.
+ * Does zvis_deleters' work for the stubs of slot s. The page is locked.
  * Raises ERRCODE_DATA_CORRUPTED.
  */
 static void
@@ -510,11 +510,11 @@ slot_deleters(const ZSlotView *slots, int s, Relation rel, BlockNumber block, ZS
 }
 
 /*
- * zpage_deleters: See zvis.h. Reads each chain once, for all stubs that name
+ * zvis_deleters: See zvis.h. Reads each chain once, for all stubs that name
  * its slot.
  */
 void
-zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
+zvis_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDeleter *stubs, int n)
 {
 	bool		done[ZPAGE_MAX_SLOTS + 1] = {false};
 
@@ -539,12 +539,12 @@ zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block, ZStubDel
 }
 
 /*
- * zrow_overtaken: See zvis.h. Passes over unfinished changes, and over our own
+ * zvis_overtaken: See zvis.h. Passes over unfinished changes, and over our own
  * which the snapshot does not see, to the newest committed one that it does
  * not see.
  */
 bool
-zrow_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
+zvis_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
 {
 	ZWalk		walk;
 	ZAccept		accept;
@@ -568,11 +568,11 @@ zrow_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
 }
 
 /*
- * zrow_replaced_by: See zvis.h. Walks over our own changes of cid and later
+ * zvis_replaced_by: See zvis.h. Walks over our own changes of cid and later
  * commands; the last one met is the first that was made.
  */
 CommandId
-zrow_replaced_by(const ZRow *row, CommandId cid)
+zvis_replaced_by(const ZRow *row, CommandId cid)
 {
 	ZWalk		walk;
 	CommandId	replaced_by = InvalidCommandId;

@@ -23,11 +23,11 @@ typedef struct ZRow
 } ZRow;
 
 /*
- * zrow_on: returns the row or stub at off of the page in buf, which stays
+ * zvis_row_on: returns the row or stub at off of the page in buf, which stays
  * locked while the result is used.
  */
 static inline ZRow
-zrow_on(Relation rel, Buffer buf, OffsetNumber off, const ZSlotView *slots)
+zvis_row_on(Relation rel, Buffer buf, OffsetNumber off, const ZSlotView *slots)
 {
 	ZRow		row = {rel, BufferGetBlockNumber(buf), off, BufferGetPage(buf), slots};
 
@@ -109,7 +109,7 @@ typedef struct ZAuthor
 } ZAuthor;
 
 /*
- * zrow_author: finds the transaction that wrote the newest version of row,
+ * zvis_author: finds the transaction that wrote the newest version of row,
  * whose page the caller has locked (share or exclusive). For a live row the
  * search stops as soon as it is certain that the version is committed (with an
  * MVCC snapshot: visible to it), if possible without reading undo; then status
@@ -118,10 +118,10 @@ typedef struct ZAuthor
  * a row that is not live. ZXID_ABORTED: the page must be rolled back first
  * (rollback/zrollback.h). Raises ERRCODE_DATA_CORRUPTED.
  */
-extern void zrow_author(const ZRow *row, Snapshot snapshot, ZAuthor *author);
+extern void zvis_author(const ZRow *row, Snapshot snapshot, ZAuthor *author);
 
 /*
- * zpage_deleters: finds the transactions that deleted or moved the rows of
+ * zvis_deleters: finds the transactions that deleted or moved the rows of
  * which n stubs of a page are left, in one pass over each slot's chain. On
  * entry each stub has its offset and slot number; thorough means that the
  * whole chain may be read for it, else only its newest records are, since the
@@ -139,23 +139,23 @@ typedef struct ZStubDeleter
 	ZXid		deleter;
 } ZStubDeleter;
 
-extern void zpage_deleters(const ZSlotView *slots, Relation rel, BlockNumber block,
-						   ZStubDeleter *stubs, int n);
+extern void zvis_deleters(const ZSlotView *slots, Relation rel, BlockNumber block,
+						  ZStubDeleter *stubs, int n);
 
 /*
- * zrow_overtaken: returns whether a change of row has committed that the MVCC
+ * zvis_overtaken: returns whether a change of row has committed that the MVCC
  * snapshot does not see; unfinished changes and our own may lie above it.
  * Fills *by with the newest such change: xid, record, type and flags. The page
  * is locked and has no aborted change of the row.
  */
-extern bool zrow_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by);
+extern bool zvis_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by);
 
 /*
- * zrow_replaced_by: returns the id of the first of our commands that replaced
+ * zvis_replaced_by: returns the id of the first of our commands that replaced
  * the version of row which command cid sees. The newest version is ours, of
  * cid or a later command. The page is locked.
  */
-extern CommandId zrow_replaced_by(const ZRow *row, CommandId cid);
+extern CommandId zvis_replaced_by(const ZRow *row, CommandId cid);
 
 /* zversion_show: copies the version into slot, under this TID. */
 extern void zversion_show(Relation rel, const ZVersion *version, ItemPointer tid,

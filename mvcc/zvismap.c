@@ -137,7 +137,7 @@ changes_are_old(Relation rel, BlockNumber block, const ZPageSlot *slot, ZXid old
 static bool
 shows_all(Relation rel, BlockNumber block, Page page)
 {
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 
 	if (zpage_has_overflow(page) || !zpage_all_live(page) || zpage_stale_keys(page, NULL) > 0)
 		return false;
@@ -242,7 +242,7 @@ static bool
 mark_by_reader(Relation rel, Buffer buf, Buffer map)
 {
 	Page		page = BufferGetPage(buf);
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 
 	Assert(zc_buffer_exclusive(buf));
 	if (!zpage_rows_ok(page) || !is_full(rel, page) || !may_write_image(rel, buf))

@@ -282,12 +282,13 @@ zwalk_find_author(ZWalk *walk, ZAccept *accept)
 }
 
 /*
- * zrow_step_back: See zwalk.h. Undoes one change. Checks every length against
- * the row and the payload, as damaged undo must not write beyond the buffer.
+ * zwalk_undo_record: See zwalk.h. Undoes one change. Checks every length
+ * against the row and the payload, as damaged undo must not write beyond the
+ * buffer.
  */
 bool
-zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
-			   const char *raw, Size rawlen)
+zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
+				  const char *raw, Size rawlen)
 {
 	const char *p = raw;
 	const char *end = raw + rawlen;
@@ -367,8 +368,8 @@ zwalk_step_back(ZWalk *walk)
 		row_is_gone(walk);
 	if (walk->rec.type != ZUR_INSERT)
 		raw = zur_raw_payload(&walk->rec, walk->raw, sizeof(walk->raw), &rawlen);
-	if (!zrow_step_back(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw,
-						rawlen))
+	if (!zwalk_undo_record(walk->row, &walk->len, &walk->has_bytes, &walk->exists, &walk->rec, raw,
+						   rawlen))
 		zvis_corrupt_chain(walk->rel, walk->block, walk->rec_ptr);
 	if (walk->exists)
 		walk->header = zheader_get(walk->row);
@@ -413,14 +414,15 @@ image_restore(char *page, const char *raw, Size rawlen)
 }
 
 /*
- * zimage_jump: See zwalk.h. Follows the images from the newest to older ones
- * as long as the snapshot does not see the transaction that had committed when
- * the image was made; then all later changes are invisible too. Does nothing
- * if an own change is on the page, nor for a serializable transaction, which
- * must report every change that it does not see.
+ * zwalk_jump_to_image: See zwalk.h. Follows the images from the newest to
+ * older ones as long as the snapshot does not see the transaction that had
+ * committed when the image was made; then all later changes are invisible too.
+ * Does nothing if an own change is on the page, nor for a serializable
+ * transaction, which must report every change that it does not see.
  */
 bool
-zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snapshot snapshot)
+zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
+					Snapshot snapshot)
 {
 	static char *buf = NULL;	/* two records and one raw image */
 	char	   *best = NULL;
@@ -473,7 +475,7 @@ zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block, Snaps
 bool
 zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot)
 {
-	ZRow		row = zrow_on(rel, buf, off, &copy->slots);
+	ZRow		row = zvis_row_on(rel, buf, off, &copy->slots);
 	bool		mvcc = snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot);
 	bool		has_image = mvcc && zpage_trailer(row.page)->image != InvalidUndoPtr;
 	bool		begun = false;
@@ -487,7 +489,7 @@ zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber off, Snapshot
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (!has_image)
 		return begun;
-	(void) zimage_jump(copy->page.data, &copy->slots, rel, row.block, snapshot);
+	(void) zwalk_jump_to_image(copy->page.data, &copy->slots, rel, row.block, snapshot);
 	row.page = copy->page.data;
 	return zwalk_begin(&copy->walk, &row, ZCHAIN_COPIED);
 }

@@ -81,17 +81,6 @@ extern bool zaccept_head(ZAccept *accept, ZXid xid);
 extern bool zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 						  ZXid xid);
 
-/*
- * zrecord_author: returns the transaction whose change rec is: that which rec
- * is "as of", if a rewrite has written it; else the record's own. For xmin,
- * and for SSI, which knows nothing of rewrites.
- */
-static inline ZXid
-zrecord_author(const ZuRecord *rec)
-{
-	return likely(!TransactionIdIsValid(rec->as_of)) ? rec->xid : zxid_widen(rec->as_of);
-}
-
 typedef enum ZWalkResult
 {
 	ZWALK_ALL_VISIBLE,			/* the version in hand is visible to all */
@@ -205,20 +194,20 @@ extern bool zwalk_load(ZCopyWalk *copy, Relation rel, Buffer buf, OffsetNumber o
 extern void zversion_from_walk(ZVersion *version, const ZWalk *walk, bool live);
 
 /*
- * zrow_step_back: turns the row bytes at row (*len, capacity BLCKSZ) into the
- * version before rec; raw is the raw payload of rec. Sets *exists to false for
- * an insertion. Returns false if the record does not fit the row.
+ * zwalk_undo_record: turns the row bytes at row (*len, capacity BLCKSZ) into
+ * the version before rec; raw is the raw payload of rec. Sets *exists to false
+ * for an insertion. Returns false if the record does not fit the row.
  */
-extern bool zrow_step_back(char *row, int *len, bool *has_bytes, bool *exists, const ZuRecord *rec,
-						   const char *raw, Size rawlen);
+extern bool zwalk_undo_record(char *row, int *len, bool *has_bytes, bool *exists,
+							  const ZuRecord *rec, const char *raw, Size rawlen);
 
 /*
- * zimage_jump: replaces a copy of a page and the view of its slots by the
- * oldest image of the page since which all changes are invisible to the MVCC
- * snapshot. Returns whether there was one. Raises ERRCODE_DATA_CORRUPTED for a
- * damaged image.
+ * zwalk_jump_to_image: replaces a copy of a page and the view of its slots by
+ * the oldest image of the page since which all changes are invisible to the
+ * MVCC snapshot. Returns whether there was one. Raises ERRCODE_DATA_CORRUPTED
+ * for a damaged image.
  */
-extern bool zimage_jump(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
-						Snapshot snapshot);
+extern bool zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber block,
+								Snapshot snapshot);
 
 #endif

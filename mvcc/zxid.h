@@ -22,7 +22,7 @@ typedef enum ZXidStatus
 /*
  * zxid_status: returns the status of an xid that was not read from a page.
  * zxid_status_at: returns that of an xid from a page; oldest is the page's
- * zpage_oldest(), loaded under its lock.
+ * zslots_oldest(), loaded under its lock.
  */
 extern ZXidStatus zxid_status(ZXid xid);
 extern ZXidStatus zxid_status_at(ZXid xid, ZXid oldest);

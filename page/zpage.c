@@ -51,11 +51,11 @@ read_slack(const char *row, int room)
 }
 
 /*
- * zrow_length: See zpage.h. Returns 0 if the room is too small for its slack,
- * which means corruption.
+ * zpage_length_in_room: See zpage.h. Returns 0 if the room is too small for
+ * its slack, which means corruption.
  */
 int
-zrow_length(const char *row, int room)
+zpage_length_in_room(const char *row, int room)
 {
 	int			length;
 
@@ -71,7 +71,7 @@ zrow_length(const char *row, int room)
 int
 zpage_row_length(Page page, ItemId lp)
 {
-	return zrow_length(zpage_row(page, lp), ItemIdGetLength(lp));
+	return zpage_length_in_room(zpage_row(page, lp), ItemIdGetLength(lp));
 }
 
 /* ---- the page as a whole ---- */
@@ -236,7 +236,7 @@ note_slack(char *row, int room, int len)
 		}
 	}
 	zheader_set(row, h);
-	Assert(zrow_length(row, room) == len);	/* ROOM-3 */
+	Assert(zpage_length_in_room(row, room) == len); /* ROOM-3 */
 }
 
 /*

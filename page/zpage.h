@@ -295,8 +295,10 @@ zpage_stub_header(ItemId lp)
  */
 extern int	zpage_row_length(Page page, ItemId lp);
 
-/* zrow_length: returns the length of the row in the room bytes at row. */
-extern int	zrow_length(const char *row, int room);
+/*
+ * zpage_length_in_room: returns the length of the row in the room bytes at row.
+ */
+extern int	zpage_length_in_room(const char *row, int room);
 
 /* zpage_init: initializes an empty page with ZPAGE_INITIAL_SLOTS slots. */
 extern void zpage_init(Page page);

@@ -67,7 +67,7 @@ check_row(CheckState *st, OffsetNumber off)
 	ItemId		lp = PageGetItemId(st->page, off);
 	const char *row = zpage_row(st->page, lp);
 	int			room = ItemIdGetLength(lp);
-	int			length = zrow_length(row, room);
+	int			length = zpage_length_in_room(row, room);
 	ZHeader		h;
 
 	if (room < ZTUPLE_HEADER_SIZE)

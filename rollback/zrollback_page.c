@@ -244,7 +244,7 @@ rollback_overflow(Pops *pops, const Target *t)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 corrupt_block(t),
-				 zoverflow_fault(overflow, zpage_trailer(t->page)->overflow)));
+				 zvis_overflow_fault(overflow, zpage_trailer(t->page)->overflow)));
 	opage = BufferGetPage(overflow);
 	for (int s = zoverflow_first(opage); s <= zoverflow_last(opage); s++)
 		if (compute_pops(pops, t, s, zoverflow_slot(opage, s)))

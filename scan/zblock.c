@@ -28,7 +28,7 @@ zscan_view(ZScan *scan)
 	{
 		MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
 
-		scan->view = zpage_view_create();
+		scan->view = zpageview_create();
 		MemoryContextSwitchTo(old);
 	}
 	return scan->view;

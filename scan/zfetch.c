@@ -299,7 +299,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 	Page		page = BufferGetPage(buf);
 	OffsetNumber off = ItemPointerGetOffsetNumber(tid);
 	ZSlotView	slots;
-	ZRow		row = zrow_on(rel, buf, off, &slots);
+	ZRow		row = zvis_row_on(rel, buf, off, &slots);
 	ZAuthor		author;
 	bool		moved = false;
 
@@ -309,7 +309,7 @@ moved_to(Relation rel, Buffer buf, ItemPointer tid, ItemPointer forward)
 		(ItemIdIsNormal(PageGetItemId(page, off)) || ItemIdIsRedirected(PageGetItemId(page, off))))
 	{
 		zslots_copy(rel, ItemPointerGetBlockNumber(tid), page, &slots);
-		zrow_author(&row, InvalidSnapshot, &author);
+		zvis_author(&row, InvalidSnapshot, &author);
 		moved = (author.type == ZUR_MOVE &&
 				 (author.status == ZXID_OWN || author.status == ZXID_COMMITTED));
 		if (moved)
@@ -783,7 +783,7 @@ check_block(KeyJudge *judge, Relation rel, TM_IndexDeleteOp *delstate, int first
 	if (nstubs > 0)
 	{
 		zslots_copy(rel, block, page, &slots);
-		zpage_deleters(&slots, rel, block, stubs, nstubs);
+		zvis_deleters(&slots, rel, block, stubs, nstubs);
 	}
 	for (int n = 0; n < nstubs; n++)
 		if (stub_is_dead(&stubs[n], slots.oldest, vistest, conflict) || stubs[n].thorough)

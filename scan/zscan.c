@@ -198,7 +198,7 @@ zheap_scan_end(TableScanDesc sscan)
 	if (sscan->rs_flags & SO_TEMP_SNAPSHOT)
 		UnregisterSnapshot(sscan->rs_snapshot);
 	if (scan->view != NULL)
-		zpage_view_free(scan->view);
+		zpageview_free(scan->view);
 	if (scan->version != NULL)
 		pfree(scan->version);
 	if (scan->worker != NULL)

@@ -115,7 +115,7 @@ zscan_show(ZScan *scan, int i, TupleTableSlot *slot)
 	ZPageView  *view = scan->view;
 	Relation	rel = scan->base.rs_rd;
 	ZXid		chain_xid;
-	UndoPtr		chain = zpage_view_chain(view, i, &chain_xid);
+	UndoPtr		chain = zpageview_chain(view, i, &chain_xid);
 
 	ztts_show(slot, view->row[i], view->len[i], scan->block, view->offset[i],
 			  RelationGetRelid(rel), chain_xid, chain, rel->rd_locator.relNumber);

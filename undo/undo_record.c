@@ -128,7 +128,7 @@ has_payload(ZuRecordType type)
 }
 
 int
-zlockers_first_mode(const ZuRecord *rec)
+zrecord_first_mode(const ZuRecord *rec)
 {
 	ZLockEntry	entry;
 

@@ -151,6 +151,17 @@ zrecord_locks(const ZuRecord *rec, OffsetNumber off, ZHeader h, int slotno)
 }
 
 /*
+ * Returns the transaction whose change rec is: that which rec is "as of", if a
+ * rewrite has written it; else the record's own. For xmin, and for SSI, which
+ * knows nothing of rewrites.
+ */
+static inline ZXid
+zrecord_author(const ZuRecord *rec)
+{
+	return likely(!TransactionIdIsValid(rec->as_of)) ? rec->xid : zxid_widen(rec->as_of);
+}
+
+/*
  * Returns whether rec is of a deletion or move whose row replay did not find.
  */
 static inline bool
@@ -186,7 +197,7 @@ zlock_entry(ZXid xid, OffsetNumber off, int mode)
  * Returns the mode of the first lock in a LOCKS record; where a lock was added,
  * that is the new one.
  */
-extern int	zlockers_first_mode(const ZuRecord *rec);
+extern int	zrecord_first_mode(const ZuRecord *rec);
 
 /* Largest number of entries in one LOCKS record. */
 #define ZLOCK_MAX_ENTRIES 900

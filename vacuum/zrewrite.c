@@ -124,7 +124,7 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 static bool
 page_is_unsettled(Page page)
 {
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (ZSLOT_XID(zpage_slot(page, i)) >= oldest)

@@ -141,7 +141,7 @@ zstale_note(ZStale *stale, Buffer buf)
 	Page		page = BufferGetPage(buf);
 	OffsetNumber offsets[ZHEAP_MAX_OFFSET];
 	int			n = zpage_stale_keys(page, offsets);
-	ZXid		oldest = zpage_oldest(page);
+	ZXid		oldest = zslots_oldest(page);
 	StaleBlock *b;
 
 	if (n == 0)

@@ -198,7 +198,7 @@ page_is_empty(Page page)
 
 	if (PageIsNew(page))
 		return true;
-	oldest = zpage_oldest(page);
+	oldest = zslots_oldest(page);
 	if (PageGetMaxOffsetNumber(page) != 0 || zpage_has_overflow(page))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
