@@ -542,7 +542,7 @@ examine_committed(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot sn
 static inline bool
 is_settled(Page page, ZHeader header)
 {
-	/* read before the slot, as in fetch_settled of mvcc/zvis.c */
+	/* read before the slot, as in fetch_at_once of mvcc/zvis.c */
 	ZXid		oldest = zslots_oldest(page);
 	int			s = ZH_SLOT(header);
 

@@ -690,7 +690,7 @@ fetch_plain(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 	Assert(zc_buffer_unlocked(buf));
 	if (snapshot == NULL || !IsMVCCSnapshot(snapshot))
 		LockBuffer(buf, BUFFER_LOCK_SHARE);
-	else if (zvis_fetch_settled(rel, buf, off, snapshot, version))
+	else if (zvis_fetch_at_once(rel, buf, off, snapshot, version))
 	{
 		*ours = false;
 		return version->found;

@@ -144,7 +144,7 @@ add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, boo
  * Returns whether a transaction with this status, ours included, may hold rows.
  */
 static inline bool
-at_work(ZXidStatus status)
+may_hold(ZXidStatus status)
 {
 	return status == ZXID_OWN || status == ZXID_IN_PROGRESS;
 }
@@ -187,11 +187,11 @@ holders_of_chain(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 		 * Records of aborted subtransactions may lie above those of their
 		 * transaction, which is in progress.
 		 */
-		if (!at_work(status) && status != ZXID_ABORTED)
+		if (!may_hold(status) && status != ZXID_ABORTED)
 			return;
-		if (at_work(status) && rec.type == ZUR_LOCK)
+		if (may_hold(status) && rec.type == ZUR_LOCK)
 			add_locks(holders, s, &rec);
-		else if (at_work(status) && rec.type != ZUR_INSERT)
+		else if (may_hold(status) && rec.type != ZUR_INSERT)
 			add_holder(holders, rec.offset, rec.xid,
 					   rec.type == ZUR_DELETE || (rec.xflags & ZUX_KEY_CHANGE)
 					   ? LockTupleExclusive :
@@ -222,7 +222,7 @@ holders_of_slot(Holders *holders, int s, const ZPageSlot *slot, ZXid oldest,
 	}
 	else if (slot->xid_flags & ZSLOT_INLINE_LOCKS)
 	{
-		if (at_work(zxid_status_at(ZSLOT_XID(slot), oldest)))
+		if (may_hold(zxid_status_at(ZSLOT_XID(slot), oldest)))
 			for (UndoPtr locks = slot->ptr; locks != 0; locks >>= ZINLINE_BITS)
 				add_holder(holders, ZINLINE_OFFSET(locks), ZSLOT_XID(slot), ZINLINE_MODE(locks),
 						   false);
@@ -280,7 +280,7 @@ find_present(Relation rel, Page page, BlockNumber block, bool *present)
 		if (!present[off] || ZH_STATE(zheader_get(zpage_row(page, lp))) != ZSTATE_MOVED)
 			continue;
 		zvis_author(&row, InvalidSnapshot, &author);
-		present[off] = at_work(author.status) || author.status == ZXID_ABORTED;
+		present[off] = may_hold(author.status) || author.status == ZXID_ABORTED;
 	}
 	pfree(slots);
 }

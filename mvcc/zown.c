@@ -211,7 +211,7 @@ zown_note_rewrite(void)
 }
 
 bool
-zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command)
+zown_accepts_older(RelFileNumber relnumber, BlockNumber block, CommandId command)
 {
 	return !my.on_unseen && !IsParallelWorker() &&
 		command >= find_order(relnumber, block)->ordered_from;

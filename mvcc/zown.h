@@ -44,14 +44,14 @@ extern void zown_note_push(ZXid xid);
 extern void zown_note_rewrite(void);
 
 /*
- * zown_settles: returns whether a reader of a chain of this page may stop at
- * the first record of our own transaction whose cid is less than command (the
- * curcid of a snapshot), because all records below it are accepted too
- * (VIS-3). It may not if this transaction may have pushed on a chain whose
- * head is invisible to one of its snapshots, nor if records whose cid is not
- * less than command may lie below.
+ * zown_accepts_older: returns whether a reader of a chain of this page may
+ * stop at the first record of our own transaction whose cid is less than
+ * command (the curcid of a snapshot), because all records below it are
+ * accepted too (VIS-3). It may not if this transaction may have pushed on a
+ * chain whose head is invisible to one of its snapshots, nor if records whose
+ * cid is not less than command may lie below.
  */
-extern bool zown_settles(RelFileNumber relnumber, BlockNumber block, CommandId command);
+extern bool zown_accepts_older(RelFileNumber relnumber, BlockNumber block, CommandId command);
 
 /*
  * The list of our own records of one page, for finding a change without

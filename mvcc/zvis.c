@@ -198,7 +198,7 @@ zversion_show(Relation rel, const ZVersion *version, ItemPointer tid, TupleTable
  * answered.
  */
 static bool
-fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snapshot snapshot,
+fetch_at_once(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snapshot snapshot,
 			  ZVersion *version, bool *all_dead)
 {
 	ItemId		lp;
@@ -268,7 +268,7 @@ fetch_settled(Relation rel, BlockNumber block, Page page, OffsetNumber off, Snap
 }
 
 /*
- * Returns whether a deleted or moved row, which fetch_settled has not found, is
+ * Returns whether a deleted or moved row, which fetch_at_once has not found, is
  * dead to all snapshots though the owner of its slot is not before `oldest`
  * (SCAN-6). Its deleter has ended before the slot's owner, or is the
  * owner.
@@ -292,7 +292,7 @@ is_dead_to_all(Relation rel, const ZVersion *version)
  * Raises ERRCODE_DATA_CORRUPTED for a damaged page.
  */
 static inline bool
-try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
+try_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersion *version,
 			bool *all_dead)
 {
 	BlockNumber block = BufferGetBlockNumber(buf);
@@ -302,7 +302,7 @@ try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	if (unlikely(!PageIsNew(page) && !zpage_item_ok(page, off)))
 		zvis_corrupt_page(rel, block, page, off);
-	if (!fetch_settled(rel, block, page, off, snapshot, version, &dead))
+	if (!fetch_at_once(rel, block, page, off, snapshot, version, &dead))
 		return false;
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (all_dead)
@@ -311,16 +311,16 @@ try_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVers
 }
 
 bool
-zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
+zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 				   ZVersion *version)
 {
 	Assert(zsnapshot_is_mvcc(snapshot));
 	version->newest_xid = InvalidZXid;
-	return try_settled(rel, buf, off, snapshot, version, NULL);
+	return try_at_once(rel, buf, off, snapshot, version, NULL);
 }
 
 /*
- * Does zvis_fetch's work for a row that try_settled has not answered for. On
+ * Does zvis_fetch's work for a row that try_at_once has not answered for. On
  * entry buf is locked, on return it is not. Each kind of snapshot has a walk
  * of its own; if undo that the copy needs has been discarded meanwhile, begins
  * again with a new copy. Raises ERRCODE_DATA_CORRUPTED.
@@ -340,7 +340,7 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 		ZWalkResult found;
 		bool		live;
 
-		if (tries > 0 && try_settled(rel, buf, off, snapshot, version, all_dead))
+		if (tries > 0 && try_at_once(rel, buf, off, snapshot, version, all_dead))
 			return;
 		if (!zwalk_load(&copy, rel, buf, off, snapshot))
 			return;
@@ -376,7 +376,7 @@ fetch_by_walk(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVe
 
 /*
  * zvis_fetch: See zvis.h. For most rows the answer is found while the page is
- * locked (try_settled); the others need a walk (fetch_by_walk, not inlined
+ * locked (try_at_once); the others need a walk (fetch_by_walk, not inlined
  * because of its stack).
  */
 void
@@ -392,7 +392,7 @@ zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot, ZVersi
 		snapshot->xmin = snapshot->xmax = InvalidTransactionId;
 		snapshot->speculativeToken = 0;
 	}
-	version->walked = !try_settled(rel, buf, off, snapshot, version, all_dead);
+	version->walked = !try_at_once(rel, buf, off, snapshot, version, all_dead);
 	if (version->walked)
 		fetch_by_walk(rel, buf, off, snapshot, version, all_dead);
 }

@@ -82,12 +82,12 @@ extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snap
 					   ZVersion *version, bool *all_dead);
 
 /*
- * zvis_fetch_settled: does what zvis_fetch does, for an MVCC snapshot, if no
+ * zvis_fetch_at_once: does what zvis_fetch does, for an MVCC snapshot, if no
  * undo has to be read: there is no row, or the owner of the row's slot is
  * another transaction whose changes the snapshot sees. Returns whether it has
  * done so; if not, buf is locked in share mode on return.
  */
-extern bool zvis_fetch_settled(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
+extern bool zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 							   ZVersion *version);
 
 /* ---- the author of the newest version (DML, VACUUM, index builds) ---- */

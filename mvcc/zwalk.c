@@ -54,9 +54,9 @@ zaccept_older(const ZAccept *accept, RelFileNumber relnumber, BlockNumber block,
 		switch (accept->kind)
 		{
 			case ZACCEPT_MVCC:
-				return zown_settles(relnumber, block, accept->snapshot->curcid);
+				return zown_accepts_older(relnumber, block, accept->snapshot->curcid);
 			case ZACCEPT_OWN_BEFORE:
-				return zown_settles(relnumber, block, accept->limit);
+				return zown_accepts_older(relnumber, block, accept->limit);
 			default:
 				return true;
 		}
