@@ -141,7 +141,7 @@ zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const char *fault)
 	Assert(CritSectionCount == 0);
 	Assert(ZH_SLOT(h) <= zpage_nslots(page));
 	Assert(ZH_LIVE(h) && ZH_NATTS(h) == ZH_NATTS(zheader_get(new->row)));
-	Assert(zpage_room_for(page, new->off, new->length));
+	Assert(zpage_has_space(page, new->off, new->length));
 	Assert(!PageIsAllVisible(page));	/* VMAP-2 */
 
 	START_CRIT_SECTION();

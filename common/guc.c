@@ -158,8 +158,8 @@ define_undo_gucs(void)
 		DefineCustomIntVariable("zundo.key_queue",
 								"Sets the amount of shared memory that holds stale keys of zbtree "
 								"indexes until the worker removes their entries.",
-								"Keys that find no room are left to VACUUM. 0 leaves all to "
-								"VACUUM.",
+								"Keys for which it has no space are left to VACUUM. 0 leaves "
+								"all to VACUUM.",
 								&zundo_key_queue,
 								8192, 0, 1024 * 1024,
 								PGC_POSTMASTER,

@@ -62,7 +62,7 @@ typedef enum CycleResult
 	CYCLE_PINNED,				/* there is undo, but it must stay */
 	CYCLE_IDLE,					/* nothing worth staying for */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
-	CYCLE_NO_ROOM,				/* no set of logs is free in shared memory
+	CYCLE_NO_LOGS,				/* no set of logs is free in shared memory
 								 * (zundo.max_databases) */
 	CYCLE_FAILED				/* an error has ended it */
 } CycleResult;
@@ -217,7 +217,7 @@ run_cycle_safely(bool count, MemoryContext context, ZWatch *watch)
 	{
 		HOLD_INTERRUPTS();
 		result = (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && !zu_writable())
-			? CYCLE_NO_ROOM : CYCLE_FAILED;
+			? CYCLE_NO_LOGS : CYCLE_FAILED;
 		if (geterrcode() != ERRCODE_QUERY_CANCELED)
 			EmitErrorReport();
 
@@ -337,7 +337,7 @@ zundo_worker_main(Datum main_arg)
 			(void) zwtable_release(false);
 			break;
 		}
-		if (result == CYCLE_NO_ROOM)
+		if (result == CYCLE_NO_LOGS)
 		{
 			zwtable_give_up(requested);
 			break;

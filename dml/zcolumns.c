@@ -453,7 +453,7 @@ zcolumns_fit_entry(Relation rel, const Bitmapset *attrs, const char *row, Size l
 	int			i = -1;
 
 	StaticAssertStmt(BLCKSZ / 4 + 16 + INDEX_MAX_KEYS * MAXIMUM_ALIGNOF <
-					 BLCKSZ / 3 - 100, "an entry has too little room");
+					 BLCKSZ / 3 - 100, "an entry has too little space");
 	if (len <= BLCKSZ / 4 && (zheader_get(row) & ZH_EXTERNAL) == 0)
 		return true;
 	while ((i = bms_next_member(attrs, i)) >= 0)

@@ -98,10 +98,10 @@ extern void zreclaim_note(Relation rel, Buffer buf, int gain);
 extern void zreclaim_cover(Relation rel, BlockNumber block);
 
 /*
- * zreclaim_room: returns the bytes that a locked page will have for rows and
+ * zreclaim_space: returns the bytes that a locked page will have for rows and
  * line pointers once all deletions on it are committed.
  */
-extern int	zreclaim_room(Page page);
+extern int	zreclaim_space(Page page);
 
 /*
  * zdml_scratch: returns an empty memory context for what one row change

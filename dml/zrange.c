@@ -166,7 +166,7 @@ zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid, BulkInsertState
 	page = BufferGetPage(buf);
 	off = next_offset(range, page);
 	if (off == InvalidOffsetNumber || PageIsAllVisible(page) ||
-		!zpage_room_for(page, off, row->len + row->keep_free))
+		!zpage_has_space(page, off, row->len + row->keep_free))
 	{
 		UnlockReleaseBuffer(buf);
 		return false;

@@ -25,7 +25,7 @@
  *		on. Not asserted: nothing tells why a file has grown; t/004_out_of_disk
  *		fills the disk.
  *	SPACE-3	A page is entered in the map only when its free space has grown by a
- *		STEP, to MIN_ROOM at least: not for each row. Not asserted: it says
+ *		STEP, to MIN_SPACE at least: not for each row. Not asserted: it says
  *		what the map costs, not what is right.
  *	SPACE-4	A session that adds a page to a table while others wait to do so
  *		adds one for each of them (zspace.c), and enters these in the map. They
@@ -49,7 +49,7 @@
 #include "utils/rel.h"
 
 #define MIN_BLOCKS	32
-#define MIN_ROOM	(BLCKSZ / 4)
+#define MIN_SPACE	(BLCKSZ / 4)
 #define STEP		(BLCKSZ / 8)
 /* Number of pages that a transaction remembers; the rest is left to VACUUM. */
 #define MAX_PAGES	(128 * 1024)
@@ -59,7 +59,7 @@ typedef struct RoomyPage
 	Oid			relid;
 	RelFileNumber relnumber;
 	BlockNumber block;
-	int			room;			/* bytes for rows and line pointers, once the
+	int			space;			/* bytes for rows and line pointers, once the
 								 * deletions are committed */
 	int			level;			/* nest level of the transaction that made the
 								 * space */
@@ -78,16 +78,16 @@ typedef struct RoomyPages
 static RoomyPages my;
 
 /*
- * zreclaim_room: See zdml_internal.h. Counts the bytes of live rows as used;
+ * zreclaim_space: See zdml_internal.h. Counts the bytes of live rows as used;
  * all other bytes will be free. A transaction that deletes single rows pays
  * for this once per row, so nothing but the row's own bytes is looked at in
  * the loop.
  */
 int
-zreclaim_room(Page page)
+zreclaim_space(Page page)
 {
 	PageHeader	ph = (PageHeader) page;
-	int			room = ph->pd_special - ph->pd_lower;
+	int			space = ph->pd_special - ph->pd_lower;
 	ItemId		lp = ph->pd_linp;
 	ItemId		end = lp + PageGetMaxOffsetNumber(page);
 
@@ -101,9 +101,9 @@ zreclaim_room(Page page)
 		 */
 		if (ItemIdIsNormal(lp) && zpage_row_inside(page, lp) &&
 			ZH_LIVE(zheader_get(zpage_row(page, lp))))
-			room -= ItemIdGetLength(lp);
+			space -= ItemIdGetLength(lp);
 	}
-	return room;
+	return space;
 }
 
 /*
@@ -112,7 +112,7 @@ zreclaim_room(Page page)
  * noted has been made.
  */
 static bool
-make_room(void)
+make_space(void)
 {
 	int			wanted = Max(64, 2 * my.capacity);
 	RoomyPage  *more = MemoryContextAllocExtended(TopMemoryContext, wanted * sizeof(RoomyPage),
@@ -142,12 +142,12 @@ remember(const RoomyPage *page)
 		my.pages[my.npages - 1].block == page->block &&
 		my.pages[my.npages - 1].level == page->level)
 	{
-		my.pages[my.npages - 1].room = page->room;
+		my.pages[my.npages - 1].space = page->space;
 		return;
 	}
 	if (my.npages == MAX_PAGES)
 		return;
-	if (my.npages < my.capacity || make_room())
+	if (my.npages < my.capacity || make_space())
 		my.pages[my.npages++] = *page;
 }
 
@@ -164,15 +164,15 @@ zreclaim_note(Relation rel, Buffer buf, int gain)
 	Assert(zc_buffer_locked(buf));
 	if (my.last.relnumber == rel->rd_locator.relNumber && my.last.block == block &&
 		my.last.relid == RelationGetRelid(rel))
-		my.last.room += gain;
+		my.last.space += gain;
 	else
 	{
 		my.last.relid = RelationGetRelid(rel);
 		my.last.relnumber = rel->rd_locator.relNumber;
 		my.last.block = block;
-		my.last.room = zreclaim_room(BufferGetPage(buf));
+		my.last.space = zreclaim_space(BufferGetPage(buf));
 	}
-	if (my.last.room < MIN_ROOM || my.last.room / STEP == (my.last.room - gain) / STEP)
+	if (my.last.space < MIN_SPACE || my.last.space / STEP == (my.last.space - gain) / STEP)
 		return;
 
 	/*
@@ -217,7 +217,7 @@ compare_pages(const void *a, const void *b)
 		return pa->relnumber < pb->relnumber ? -1 : 1;
 	if (pa->block != pb->block)
 		return pa->block < pb->block ? -1 : 1;
-	return pa->room - pb->room;
+	return pa->space - pb->space;
 }
 
 /*
@@ -242,7 +242,7 @@ tell_map(Relation rel, const RoomyPage *page, int n)
 		/* the table may have got another file since */
 		if (page[i].relnumber != rel->rd_locator.relNumber || map_block(block) >= map_size)
 			continue;
-		RecordPageWithFreeSpace(rel, block, Min(page[i].room, MaxHeapTupleSize));
+		RecordPageWithFreeSpace(rel, block, Min(page[i].space, MaxHeapTupleSize));
 		first = Min(first, block);
 
 		/*

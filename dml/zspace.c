@@ -71,7 +71,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 
 		if (off == InvalidOffsetNumber)
 			return false;
-		if (zpage_room_for(page, off, len + keep_free))
+		if (zpage_has_space(page, off, len + keep_free))
 		{
 			int			growth;
 
@@ -81,7 +81,7 @@ try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_
 			/* picking may have pruned the page, or added slots to it */
 			place->off = zpage_find_offset(page);
 			return place->off != InvalidOffsetNumber &&
-				zpage_room_for(page, place->off, len + growth * sizeof(ZPageSlot));
+				zpage_has_space(page, place->off, len + growth * sizeof(ZPageSlot));
 		}
 		if (tries > 0 || !zheap_prune_page(writer->rel, buf))
 			return false;
@@ -111,14 +111,14 @@ zspace_to_keep(Relation rel, Size len)
  * committed (SPACE-1 in zreclaim.c).
  */
 static int
-room_for_map(Page page, Size wanted)
+space_for_map(Page page, Size wanted)
 {
 	Size		hole = zpage_hole(page);
 
 	/* a page that has no line pointer or slot to give has no space for a row */
 	if (zpage_find_offset(page) == InvalidOffsetNumber || hole >= wanted)
 		return 0;
-	return zreclaim_room(page) >= (int) wanted ? -1 : (int) hole;
+	return zreclaim_space(page) >= (int) wanted ? -1 : (int) hole;
 }
 
 /*
@@ -191,7 +191,7 @@ offer_pages(Relation rel, BlockNumber first, BlockNumber end)
 	for (BlockNumber block = first; block < end; block++)
 	{
 		zreclaim_cover(rel, block);
-		RecordPageWithFreeSpace(rel, block, zpage_room_for_map(ZPAGE_NEW_ROOM));
+		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(ZPAGE_NEW_SPACE));
 	}
 	FreeSpaceMapVacuumRange(rel, first, end);
 }
@@ -280,7 +280,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	while (target != InvalidBlockNumber)
 	{
 		BlockNumber visited = target;
-		int			room;
+		int			space;
 
 		buf = read_for_insert(rel, target, bistate);
 		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
@@ -291,15 +291,15 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 			set_target(rel, target);
 			return;
 		}
-		room = room_for_map(BufferGetPage(buf), need + keep_free);
+		space = space_for_map(BufferGetPage(buf), need + keep_free);
 		UnlockReleaseBuffer(buf);
 		if (!use_fsm || visits > MAX_VISITS_IN_VAIN)
 			break;
-		misled |= (room < 0);
+		misled |= (space < 0);
 		if (++visits == MAX_VISITS_IN_VAIN)
 			target = visited;
-		else if (room >= 0)
-			target = RecordAndGetPageWithFreeSpace(rel, target, room,
+		else if (space >= 0)
+			target = RecordAndGetPageWithFreeSpace(rel, target, space,
 												   Min(need + keep_free, MaxHeapTupleSize));
 		else
 			target = GetPageWithFreeSpace(rel, Min(need + keep_free, MaxHeapTupleSize));
@@ -319,7 +319,7 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
 	}
 	buf = extend_for_insert(rel, bistate, use_fsm);
 	if (!try_page(writer, buf, len, 0, false, place))
-		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
+		elog(ERROR, "no space for a row of %zu bytes on a new page", len);
 }
 
 #ifdef USE_ASSERT_CHECKING
@@ -328,15 +328,15 @@ zspace_insert_page(const ZWriter *writer, Size len, ZcOptions options, BulkInser
  * for a new row, and this space for it.
  */
 static bool
-plan_leads_to(Page page, const ZPrunePlan *plan, OffsetNumber off, int room)
+plan_leads_to(Page page, const ZPrunePlan *plan, OffsetNumber off, int space)
 {
 	PGAlignedBlock copy;
 
 	memcpy(copy.data, page, BLCKSZ);
 	zpage_prune((Page) copy.data, plan->items, plan->n);
 	return zpage_find_offset((Page) copy.data) == off &&
-		zpage_room_for((Page) copy.data, off, room) &&
-		!zpage_room_for((Page) copy.data, off, room + 1);
+		zpage_has_space((Page) copy.data, off, space) &&
+		!zpage_has_space((Page) copy.data, off, space + 1);
 }
 #endif
 
@@ -352,16 +352,16 @@ zspace_by_pruning(const ZWriter *writer, Buffer buf, const ZSlotPick *pick, Size
 	Page		page = BufferGetPage(buf);
 	OffsetNumber off = zpage_find_offset(page);
 	int			need = len + (pick->grow_to != 0 ? sizeof(ZPageSlot) : 0);
-	int			room;
+	int			space;
 
 	Assert(zc_buffer_exclusive(buf) && pick->overflow == 0 && !pick->common);
-	if (off == InvalidOffsetNumber || zpage_room_for(page, off, len) ||
+	if (off == InvalidOffsetNumber || zpage_has_space(page, off, len) ||
 		!zprune_plan(writer->rel, buf, plan))
 		return false;
-	room = zpage_room_after(page, plan->items, plan->n, &off);
-	if (off == InvalidOffsetNumber || room < need)
+	space = zpage_space_after(page, plan->items, plan->n, &off);
+	if (off == InvalidOffsetNumber || space < need)
 		return false;
-	Assert(plan_leads_to(page, plan, off, room));	/* PRUNE-3 */
+	Assert(plan_leads_to(page, plan, off, space));	/* PRUNE-3 */
 	memset(place, 0, sizeof(*place));
 	place->buf = buf;
 	place->off = off;
@@ -415,7 +415,7 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 			buf = ReadBuffer(rel, target);
 			if (ConditionalLockBuffer(buf))
 			{
-				int			room;
+				int			space;
 
 				if (unlikely(!PageIsNew(BufferGetPage(buf)) && !zpage_is_valid(BufferGetPage(buf))))
 					zvis_corrupt_page(rel, target, BufferGetPage(buf), InvalidOffsetNumber);
@@ -424,10 +424,10 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 					set_target(rel, target);
 					return picked;
 				}
-				room = room_for_map(BufferGetPage(buf), need);
+				space = space_for_map(BufferGetPage(buf), need);
 				LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-				if (room >= 0)
-					RecordPageWithFreeSpace(rel, target, room);
+				if (space >= 0)
+					RecordPageWithFreeSpace(rel, target, space);
 				else if (tries < 3)
 					try_last = true;
 			}
@@ -440,6 +440,6 @@ zspace_second_page(const ZWriter *writer, Buffer held, Size len, bool want_commo
 	}
 	buf = extend_for_insert(rel, NULL, true);
 	if (!try_page(writer, buf, len, 0, want_common, place))
-		elog(ERROR, "no room for a row of %zu bytes on a new page", len);
+		elog(ERROR, "no space for a row of %zu bytes on a new page", len);
 	return picked;
 }

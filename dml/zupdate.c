@@ -29,7 +29,7 @@
  * new slot; prunes the page if that helps. Returns whether there is space.
  */
 static bool
-make_room_in_place(RowChange *u)
+make_space_in_place(RowChange *u)
 {
 	Page		page = BufferGetPage(u->buf);
 	OffsetNumber off = zrowchange_offset(u);
@@ -176,7 +176,7 @@ acquire_for_update(RowChange *u, TupleTableSlot *slot, Snapshot snapshot, Snapsh
 			toast_replacement(u, slot);
 		else if (!zrowchange_pick(u))
 			zrowchange_reserve(u);
-		else if (u->must_move || !u->state.many_locks || (new->in_place && make_room_in_place(u)))
+		else if (u->must_move || !u->state.many_locks || (new->in_place && make_space_in_place(u)))
 			return TM_Ok;
 		else
 		{
@@ -250,7 +250,7 @@ update_row(RowChange *u, TupleTableSlot *slot, ZcUpdateIndexes *update_indexes)
 	ItemPointerData newtid;
 	UndoPtr		ptr;
 
-	if (new->in_place && make_room_in_place(u))
+	if (new->in_place && make_space_in_place(u))
 	{
 		ptr = zrowwrite_update(u);
 		if (new->summarizing)

@@ -144,7 +144,7 @@ zhandle_old_version(const ZChangedRow *rows, ZVersion *version)
  * their number would not fit a block number.
  */
 static void
-make_room(void)
+make_space(void)
 {
 	Assert(my.nhandles <= my.capacity);
 	if (my.nhandles < my.capacity)
@@ -220,7 +220,7 @@ zhandle_make(Relation rel, BlockNumber block, OffsetNumber off, UndoPtr change, 
 	{
 		const ZChangedRow *rows = copy_rows(change);
 
-		make_room();
+		make_space();
 		handle = &my.handles[my.nhandles++];
 		handle->change = change;
 		handle->rows = rows;

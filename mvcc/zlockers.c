@@ -90,7 +90,7 @@ typedef struct Holders
 {
 	ZHolder    *list;
 	int			n;
-	int			room;
+	int			capacity;
 	uint8		tag[ZHEAP_MAX_OFFSET + 1];	/* lock tags of the page's rows */
 } Holders;
 
@@ -117,7 +117,7 @@ copy_tags(Holders *holders, Page page)
 static void
 add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, bool change)
 {
-	Assert(mode <= LockTupleExclusive && holders->n <= holders->room);
+	Assert(mode <= LockTupleExclusive && holders->n <= holders->capacity);
 	for (int i = 0; i < holders->n; i++)
 	{
 		ZHolder    *h = &holders->list[i];
@@ -128,11 +128,11 @@ add_holder(Holders *holders, OffsetNumber off, ZXid xid, LockTupleMode mode, boo
 			return;
 		}
 	}
-	if (holders->n == holders->room)
+	if (holders->n == holders->capacity)
 	{
-		holders->room = Max(2 * holders->room, 16);
-		holders->list = holders->list == NULL ? palloc(holders->room * sizeof(ZHolder)) :
-			repalloc(holders->list, holders->room * sizeof(ZHolder));
+		holders->capacity = Max(2 * holders->capacity, 16);
+		holders->list = holders->list == NULL ? palloc(holders->capacity * sizeof(ZHolder)) :
+			repalloc(holders->list, holders->capacity * sizeof(ZHolder));
 	}
 	holders->list[holders->n].off = off;
 	holders->list[holders->n].xid = xid;

@@ -132,7 +132,7 @@ zpageview_free(ZPageView *view)
  * later ones are freed before the next page.
  */
 static char *
-arena_room(Collector *c, Size size)
+arena_space(Collector *c, Size size)
 {
 	if (size > c->arena_left && c->arena == NULL && size <= ARENA_BLOCK)
 	{
@@ -155,7 +155,9 @@ arena_room(Collector *c, Size size)
 	return c->arena;
 }
 
-/* Keeps the first size bytes of the space that arena_room has returned last. */
+/*
+ * Keeps the first size bytes of the space that arena_space has returned last.
+ */
 static inline void
 arena_take(Collector *c, Size size)
 {
@@ -169,7 +171,7 @@ arena_take(Collector *c, Size size)
 static void *
 arena_alloc(Collector *c, Size size)
 {
-	char	   *p = arena_room(c, size);
+	char	   *p = arena_space(c, size);
 
 	arena_take(c, size);
 	return p;
@@ -272,7 +274,7 @@ collect_record(Collector *c, int s)
 	ZChainStep	step;
 
 	Assert(c->pending[s] && c->chain[s].source == ZCHAIN_COPIED);
-	chain->buf = arena_room(c, ZUR_MAX_LENGTH);
+	chain->buf = arena_space(c, ZUR_MAX_LENGTH);
 	chain->cached = c->view->nrecords++ >= MANY_RECORDS;
 	step = zchain_next(chain, &rec);
 	if (step != ZCHAIN_RECORD)
@@ -415,7 +417,7 @@ rewind_row(Collector *c, OffsetNumber off, const char *bytes, int len, ZHeader h
 	bool		exists = true;
 	bool		changed = false;
 	ZXid		newest = InvalidZXid;
-	char	   *row = arena_room(c, BLCKSZ);
+	char	   *row = arena_space(c, BLCKSZ);
 
 	Assert(bytes == NULL || len >= ZTUPLE_HEADER_SIZE);
 	if (has_bytes)

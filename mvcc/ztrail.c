@@ -60,7 +60,7 @@
 
 #define TRAILS		64
 #define BUCKETS		256
-#define FIRST_ROOM	64
+#define FIRST_CAPACITY	64
 
 /*
  * The entries of all trails together: a trail that needs more makes other
@@ -69,7 +69,7 @@
 #define MAX_ENTRIES 16384
 
 /* Arrays up to this size are kept for the next trail in the same place. */
-#define KEPT_ROOM	512
+#define KEPT_CAPACITY	512
 
 #define NONE		PG_UINT16_MAX
 
@@ -99,8 +99,8 @@ typedef struct Trail
 	RelFileNumber relnumber;
 	BlockNumber block;
 	int			n;
-	int			room;
-	TrailEntry *entries;		/* of 'room'; NULL if that is 0 */
+	int			capacity;
+	TrailEntry *entries;		/* of 'capacity'; NULL if that is 0 */
 	uint16		top;			/* the newest entry */
 	uint16		bottom;			/* the oldest */
 	UndoPtr		next;			/* the record below that */
@@ -113,7 +113,7 @@ typedef struct Trail
 /* What the backend keeps until its transaction ends. */
 typedef struct Trails
 {
-	int			room;			/* of all trails together */
+	int			capacity;		/* of all trails together */
 	int			victim;			/* the place that is taken next; a trail there
 								 * is given up */
 	uint16		bucket[BUCKETS];	/* place of the first trail that begins at
@@ -192,22 +192,22 @@ list(Trail *t)
 }
 
 /*
- * Forgets the trail. Its memory is freed, unless keep_room is set and the
- * memory is small enough for the next trail in the same place (KEPT_ROOM).
+ * Forgets the trail. Its memory is freed, unless keep_memory is set and the
+ * memory is small enough for the next trail in the same place (KEPT_CAPACITY).
  */
 static void
-give_up(Trail *t, bool keep_room)
+give_up(Trail *t, bool keep_memory)
 {
 	if (t->id != 0)
 		unlist(t);
 	t->id = 0;
 	t->n = 0;
-	if (t->room == 0 || (keep_room && t->room <= KEPT_ROOM))
+	if (t->capacity == 0 || (keep_memory && t->capacity <= KEPT_CAPACITY))
 		return;
-	backend.trails->room -= t->room;
+	backend.trails->capacity -= t->capacity;
 	pfree(t->entries);
 	t->entries = NULL;
-	t->room = 0;
+	t->capacity = 0;
 }
 
 /*
@@ -215,18 +215,18 @@ give_up(Trail *t, bool keep_room)
  * Returns false if t would have too many.
  */
 static bool
-make_room(Trail *t, int n)
+make_space(Trail *t, int n)
 {
 	Trails	   *trails = backend.trails;
-	int			room = Max(t->room, FIRST_ROOM);
+	int			capacity = Max(t->capacity, FIRST_CAPACITY);
 
-	if (t->n + n <= t->room)
+	if (t->n + n <= t->capacity)
 		return true;
-	while (room < t->n + n)
-		room *= 2;
-	if (room > MAX_ENTRIES)
+	while (capacity < t->n + n)
+		capacity *= 2;
+	if (capacity > MAX_ENTRIES)
 		return false;
-	for (int i = 0; i < TRAILS && trails->room - t->room + room > MAX_ENTRIES; i++)
+	for (int i = 0; i < TRAILS && trails->capacity - t->capacity + capacity > MAX_ENTRIES; i++)
 	{
 		Trail	   *other = trails->trail[trails->victim];
 
@@ -235,12 +235,12 @@ make_room(Trail *t, int n)
 			give_up(other, false);
 	}
 	if (t->entries == NULL)
-		t->entries = MemoryContextAlloc(backend.memory, room * sizeof(TrailEntry));
+		t->entries = MemoryContextAlloc(backend.memory, capacity * sizeof(TrailEntry));
 	else
-		t->entries = repalloc(t->entries, room * sizeof(TrailEntry));
-	trails->room += room - t->room;
-	t->room = room;
-	Assert(trails->room <= MAX_ENTRIES);
+		t->entries = repalloc(t->entries, capacity * sizeof(TrailEntry));
+	trails->capacity += capacity - t->capacity;
+	t->capacity = capacity;
+	Assert(trails->capacity <= MAX_ENTRIES);
 	return true;
 }
 
@@ -268,7 +268,7 @@ add_below(Trail *t, const ZuHeader *header)
 	TrailEntry *e = &t->entries[i];
 	int			row = list_of(header);
 
-	Assert(t->n <= t->room && (i == 0 || t->next == header->ptr));
+	Assert(t->n <= t->capacity && (i == 0 || t->next == header->ptr));
 	e->header = *header;
 	e->below = e->same = e->end = NONE;
 	e->run = i;
@@ -306,7 +306,7 @@ add_above(Trail *t, const ZuHeader *header)
 	const TrailEntry *below = &t->entries[t->top];
 	int			row = list_of(header);
 
-	Assert(t->n <= t->room && header->prev == below->header.ptr);
+	Assert(t->n <= t->capacity && header->prev == below->header.ptr);
 	e->header = *header;
 	e->order = below->order - 1;
 	e->below = t->top;
@@ -333,7 +333,7 @@ read_below(Trail *t)
 	ZuHeader	headers[ZU_MAX_HEADERS];
 	int			n;
 
-	if (t->next == InvalidUndoPtr || !make_room(t, ZU_MAX_HEADERS))
+	if (t->next == InvalidUndoPtr || !make_space(t, ZU_MAX_HEADERS))
 		return false;
 	n = zu_fetch_headers(t->next, t->relnumber, t->block, headers, ZU_MAX_HEADERS);
 	for (int i = 0; i < n; i++)
@@ -348,7 +348,7 @@ read_below(Trail *t)
 static bool
 join_above(Trail *t, const ZuHeader *headers, int n)
 {
-	if (!make_room(t, n))
+	if (!make_space(t, n))
 		return false;
 	unlist(t);
 	while (n-- > 0)
@@ -376,7 +376,7 @@ new_trail(const ZChain *chain, const ZuHeader *headers, int n)
 	}
 	trails->victim = (trails->victim + 1) % TRAILS;
 	give_up(t, true);
-	if (!make_room(t, n))
+	if (!make_space(t, n))
 		return NULL;
 	t->relnumber = chain->relnumber;
 	t->block = chain->block;
@@ -620,7 +620,7 @@ next_below(Trail *t, ZChain *chain, ZTrailReader *reader, ZuRecord *rec)
 {
 	ZChainStep	step = chain->next != InvalidUndoPtr ? zchain_next(chain, rec) : ZCHAIN_END;
 
-	if (step == ZCHAIN_RECORD && make_room(t, 1))
+	if (step == ZCHAIN_RECORD && make_space(t, 1))
 	{
 		ZuHeader	header = {chain->here, rec->prev, rec->xid, rec->cid, rec->as_of};
 

@@ -280,5 +280,5 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)
 		room = Max(zpage_hole(page), 0);
 	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	if (marked)
-		RecordPageWithFreeSpace(rel, block, zpage_room_for_map(room));
+		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(room));
 }

@@ -158,9 +158,9 @@ zpage_find_offset(Page page)
 	return max < ZHEAP_MAX_OFFSET ? max + 1 : InvalidOffsetNumber;
 }
 
-/* zpage_room_for: See zpage.h. */
+/* zpage_has_space: See zpage.h. */
 bool
-zpage_room_for(Page page, OffsetNumber off, Size len)
+zpage_has_space(Page page, OffsetNumber off, Size len)
 {
 	if (off > PageGetMaxOffsetNumber(page))
 		len += sizeof(ItemIdData);
@@ -180,8 +180,8 @@ take_from_hole(Page page, ItemId lp, Size len)
 }
 
 /*
- * zpage_put_row: See zpage.h. The page must have space (zpage_room_for). Clears
- * the hint that there are free line pointers when it adds a new one.
+ * zpage_put_row: See zpage.h. The page must have space (zpage_has_space).
+ * Clears the hint that there are free line pointers when it adds a new one.
  */
 void
 zpage_put_row(Page page, OffsetNumber off, const char *row, Size len)
@@ -191,7 +191,7 @@ zpage_put_row(Page page, OffsetNumber off, const char *row, Size len)
 	char	   *dst;
 
 	Assert(off <= PageGetMaxOffsetNumber(page) + 1);
-	Assert(zpage_room_for(page, off, len));
+	Assert(zpage_has_space(page, off, len));
 
 	if (off > PageGetMaxOffsetNumber(page))
 	{

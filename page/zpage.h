@@ -162,21 +162,21 @@ StaticAssertDecl(sizeof(ZPageTrailer) == 16, "ZPageTrailer is 16 bytes on disk")
 #define ZPAGE_VERSION		0x7A01
 #define ZPAGE_INITIAL_SLOTS 4
 /* Free space of a page without rows: of a new one, when it is first used. */
-#define ZPAGE_NEW_ROOM (BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) - \
+#define ZPAGE_NEW_SPACE (BLCKSZ - SizeOfPageHeaderData - sizeof(ZPageTrailer) - \
 						ZPAGE_INITIAL_SLOTS * sizeof(ZPageSlot))
 #define ZPAGE_MAX_INLINE_SLOTS 64
 #define ZPAGE_MAX_SLOTS		511
 
 /*
- * zpage_room_for_map: returns what to enter in the free space map for a page
+ * zpage_space_for_map: returns what to enter in the free space map for a page
  * with this much free space. The map rounds the free space of a page down, and
  * the length that a search asks for up. So a page without rows is entered with
  * more than it has: otherwise a search for the longest row would not find it.
  */
 static inline Size
-zpage_room_for_map(Size room)
+zpage_space_for_map(Size room)
 {
-	return room >= ZPAGE_NEW_ROOM ? MaxHeapTupleSize : room;
+	return room >= ZPAGE_NEW_SPACE ? MaxHeapTupleSize : room;
 }
 
 /* zpage_trailer: returns the page's trailer. */
@@ -377,10 +377,10 @@ extern bool zpage_rows_ok(Page page);
 extern OffsetNumber zpage_find_offset(Page page);
 
 /*
- * zpage_room_for: returns true if the hole has space for a row of len bytes at
+ * zpage_has_space: returns true if the hole has space for a row of len bytes at
  * off, and for its line pointer if that is new.
  */
-extern bool zpage_room_for(Page page, OffsetNumber off, Size len);
+extern bool zpage_has_space(Page page, OffsetNumber off, Size len);
 
 /*
  * zpage_put_row: puts a row at off, which must be unused or right after the
@@ -494,13 +494,13 @@ extern void zpage_compact(Page page);
 extern int	zpage_gain(Page page, const ZPruneItem *items, int nitems);
 
 /*
- * zpage_room_after: returns the length of the longest row that the page could
+ * zpage_space_after: returns the length of the longest row that the page could
  * take after zpage_prune(items), and sets *off to the offset that
  * zpage_find_offset would return then. The result is negative if there would be
  * no space for a line pointer, *off InvalidOffsetNumber if there would be none
  * to give.
  */
-extern int	zpage_room_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off);
+extern int	zpage_space_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off);
 
 /*
  * zpage_check: tests PAGE-1 to PAGE-5 and PAGE-7, calls report for each fault

@@ -238,9 +238,9 @@ zpage_gain(Page page, const ZPruneItem *items, int nitems)
 	return gain_with(page, items, nitems, unused_after(page, items, nitems, unused));
 }
 
-/* zpage_room_after: See zpage.h. */
+/* zpage_space_after: See zpage.h. */
 int
-zpage_room_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off)
+zpage_space_after(Page page, const ZPruneItem *items, int nitems, OffsetNumber *off)
 {
 	bool		unused[MaxOffsetNumber + 1];
 	OffsetNumber max = unused_after(page, items, nitems, unused);

@@ -141,7 +141,7 @@ page_put(Model *m)
 		return;
 	}
 	CHECK(off == m->nrows + 1 || m->row[off].kind == LP_UNUSED);
-	if (!zpage_room_for(page, off, len))
+	if (!zpage_has_space(page, off, len))
 		return;
 	row = &m->row[off];
 	row->kind = LP_NORMAL;
@@ -434,7 +434,7 @@ page_prune(Model *m)
 		}
 	}
 	gain = zpage_gain(page, items, nitems);
-	room = zpage_room_after(page, items, nitems, &next);
+	room = zpage_space_after(page, items, nitems, &next);
 	zpage_prune(page, items, nitems);
 	CHECK(zpage_hole(page) == hole + gain);
 	CHECK(next == zpage_find_offset(page));

@@ -95,7 +95,7 @@ forget_copies(void *arg)
  * the system.
  */
 static bool
-make_room(void)
+make_space(void)
 {
 	MemoryContextCallback *callback;
 	char	   *raw;
@@ -145,7 +145,7 @@ copy_page(CacheEntry *entry, UndoPtr ptr)
 	bool		fresh = (entry->copied == 0);
 	char	   *dst;
 
-	if (IsInParallelMode() || !make_room())
+	if (IsInParallelMode() || !make_space())
 		return false;
 	if (fresh && my.n == CACHE_PAGES)
 	{

@@ -132,8 +132,8 @@ StaticAssertDecl(SizeOfPageHeaderData == 24,
 				 "undo pages are laid out behind a 24-byte page header");
 
 #define ZU_PAGE_DATA	64		/* first byte of data on an undo page */
-#define ZU_PAGE_ROOM	(BLCKSZ - ZU_PAGE_DATA)
-#define ZU_EXTENT_ROOM	(ZU_EXTENT_PAGES * ZU_PAGE_ROOM)
+#define ZU_PAGE_SPACE	(BLCKSZ - ZU_PAGE_DATA)
+#define ZU_EXTENT_SPACE	(ZU_EXTENT_PAGES * ZU_PAGE_SPACE)
 #define ZU_EXTENT_END	((1U << ZU_BYTE_BITS) - 1)	/* byte of a position
 													 * behind a full extent */
 #define ZU_MIN_EXTENTS	8		/* tail truncation leaves these */
@@ -213,11 +213,11 @@ zu_byte_at(int page, int off)
 
 /* Returns the number of data bytes that the extent has before byte. */
 static inline uint32
-zu_byte_room(uint32 byte)
+zu_byte_space(uint32 byte)
 {
 	if (byte >= ZU_EXTENT_END)
-		return ZU_EXTENT_ROOM;
-	return (byte / BLCKSZ) * ZU_PAGE_ROOM + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
+		return ZU_EXTENT_SPACE;
+	return (byte / BLCKSZ) * ZU_PAGE_SPACE + Max((int) (byte % BLCKSZ) - ZU_PAGE_DATA, 0);
 }
 
 /*

@@ -159,7 +159,7 @@ waits_for_me(int pid)
 static const char *
 why_cramped(uint64 attached, uint64 own_bytes)
 {
-	uint64		own = own_bytes / ZU_EXTENT_ROOM;
+	uint64		own = own_bytes / ZU_EXTENT_SPACE;
 
 	if (own + attached < limit_in_extents())
 		return NULL;
@@ -272,7 +272,7 @@ may_cancel(const ZuPin *pin, TransactionId own)
 }
 
 /*
- * zu_wait_for_room: See undo_internal.h. Finds out, in this order, whether
+ * zu_wait_for_space: See undo_internal.h. Finds out, in this order, whether
  * there is space by now, whether there can ever be any (why_cramped), whether
  * waiting is hopeless, whether it closes a circle of waits, and whether the
  * timeout has expired. Ignores that it is hopeless or closes a circle if the
@@ -280,7 +280,7 @@ may_cancel(const ZuPin *pin, TransactionId own)
  * can be discarded has been.
  */
 void
-zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait)
+zu_wait_for_space(ZuEntry *entry, ZuFullWait *wait)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	const char *why;

@@ -27,11 +27,11 @@ zu_advance(UndoPtr p, uint32 bytes)
 {
 	uint32		byte = zuptr_byte(p);
 	uint32		page = byte / BLCKSZ;
-	uint32		linear = page * ZU_PAGE_ROOM + (byte % BLCKSZ - ZU_PAGE_DATA) + bytes;
+	uint32		linear = page * ZU_PAGE_SPACE + (byte % BLCKSZ - ZU_PAGE_DATA) + bytes;
 
-	if (linear >= ZU_EXTENT_ROOM)
+	if (linear >= ZU_EXTENT_SPACE)
 		byte = ZU_EXTENT_END;
 	else
-		byte = (linear / ZU_PAGE_ROOM) * BLCKSZ + ZU_PAGE_DATA + linear % ZU_PAGE_ROOM;
+		byte = (linear / ZU_PAGE_SPACE) * BLCKSZ + ZU_PAGE_DATA + linear % ZU_PAGE_SPACE;
 	return zuptr_make(zuptr_generation(p), zuptr_extent(p), byte);
 }

@@ -76,7 +76,7 @@ extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 /*
  * Takes a free extent for logno as the next of its sequence, and grows the
  * relation if there is none. own_bytes: what this transaction has written. No
- * lock held; may wait (zu_wait_for_room). Errors: disk full, undo_limit
+ * lock held; may wait (zu_wait_for_space). Errors: disk full, undo_limit
  * reached, file too large.
  */
 extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
@@ -245,7 +245,7 @@ extern bool zu_is_full(ZuEntry *entry);
  * Does what zundo.undo_full says: raises the error, or waits a moment, after
  * which the caller looks again. No lock held.
  */
-extern void zu_wait_for_room(ZuEntry *entry, ZuFullWait *wait);
+extern void zu_wait_for_space(ZuEntry *entry, ZuFullWait *wait);
 
 /* ---- undo_pin.c ---- */
 

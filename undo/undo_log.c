@@ -111,11 +111,11 @@ my_shared(void)
 
 /* Returns how many data bytes the current extent still takes. */
 static inline uint32
-room_left(void)
+space_left(void)
 {
 	if (my.current.generation == 0 || my.page >= ZU_EXTENT_PAGES)
 		return 0;
-	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_ROOM - (my.off - ZU_PAGE_DATA);
+	return (ZU_EXTENT_PAGES - my.page) * ZU_PAGE_SPACE - (my.off - ZU_PAGE_DATA);
 }
 
 /* zu_unpin_page: See undo_internal.h. */
@@ -438,7 +438,7 @@ zu_reserve(Size bytes)
 		my.page = ZU_EXTENT_PAGES;
 		my.off = ZU_PAGE_DATA;
 	}
-	if (room_left() < bytes && my.ahead.generation == 0)
+	if (space_left() < bytes && my.ahead.generation == 0)
 		my.ahead = zu_alloc_extent(my.logno, my.bytes);
 }
 
@@ -479,7 +479,7 @@ place_records(ZuOp *op, int *page)
 
 	*page = my.page;
 	op->place.prev = InvalidUndoPtr;
-	if (op->total > room_left())
+	if (op->total > space_left())
 	{
 		e = &my.ahead;
 		if (e->generation == 0)
@@ -505,18 +505,18 @@ place_records(ZuOp *op, int *page)
 	}
 	else
 	{
-		uint32		room = *page * ZU_PAGE_ROOM + (off - ZU_PAGE_DATA);
+		uint32		at = *page * ZU_PAGE_SPACE + (off - ZU_PAGE_DATA);
 
 		for (int i = 0; i < op->nrecords; i++)
 		{
-			uint32		byte = room / ZU_PAGE_ROOM * BLCKSZ + ZU_PAGE_DATA + room % ZU_PAGE_ROOM;
+			uint32		byte = at / ZU_PAGE_SPACE * BLCKSZ + ZU_PAGE_DATA + at % ZU_PAGE_SPACE;
 
 			op->ptr[i] = zuptr_make(e->generation, e->extent, byte);
-			room += op->records[i]->length;
+			at += op->records[i]->length;
 		}
-		Assert(room <= ZU_EXTENT_PAGES * ZU_PAGE_ROOM); /* UNDO-15 */
+		Assert(at <= ZU_EXTENT_PAGES * ZU_PAGE_SPACE);	/* UNDO-15 */
 		op->next = zuptr_make(e->generation, e->extent,
-							  zu_byte_at(room / ZU_PAGE_ROOM, ZU_PAGE_DATA + room % ZU_PAGE_ROOM));
+							  zu_byte_at(at / ZU_PAGE_SPACE, ZU_PAGE_DATA + at % ZU_PAGE_SPACE));
 	}
 	return e->extent;
 }

@@ -54,8 +54,8 @@ copy_map_page(uint32 extent, char *dst)
 ZuExtent *
 zu_collect_extents(int logno, uint64 from, int *n)
 {
-	int			room = 64;
-	ZuExtent   *result = palloc(room * sizeof(ZuExtent));
+	int			capacity = 64;
+	ZuExtent   *result = palloc(capacity * sizeof(ZuExtent));
 	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
 	PGAlignedBlock copy;
 
@@ -77,10 +77,10 @@ zu_collect_extents(int logno, uint64 from, int *n)
 		if (map->state != ZU_EXTENT_LOG ||
 			(logno >= 0 && (map->logno != logno || map->sequence < from)))
 			continue;
-		if (*n == room)
+		if (*n == capacity)
 		{
-			room *= 2;
-			result = repalloc_huge(result, room * sizeof(ZuExtent));
+			capacity *= 2;
+			result = repalloc_huge(result, capacity * sizeof(ZuExtent));
 		}
 		result[*n].sequence = map->sequence;
 		result[*n].extent = extent;
@@ -144,8 +144,8 @@ zu_any_log_extent(void)
 uint32 *
 zu_collect_overflow(int *n)
 {
-	int			room = 16;
-	uint32	   *result = palloc(room * sizeof(uint32));
+	int			capacity = 16;
+	uint32	   *result = palloc(capacity * sizeof(uint32));
 	uint32		limit = pg_atomic_read_u32(&zu_my.entry->limit);
 	PGAlignedBlock copy;
 
@@ -163,10 +163,10 @@ zu_collect_overflow(int *n)
 		}
 		if (zu_map_entry((Page) copy.data, extent)->state != ZU_EXTENT_OVERFLOW)
 			continue;
-		if (*n == room)
+		if (*n == capacity)
 		{
-			room *= 2;
-			result = repalloc_huge(result, room * sizeof(uint32));
+			capacity *= 2;
+			result = repalloc_huge(result, capacity * sizeof(uint32));
 		}
 		result[(*n)++] = extent;
 	}

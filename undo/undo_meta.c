@@ -108,8 +108,8 @@ void
 zu_create_storage(RelFileLocator locator, char persistence)
 {
 	SMgrRelation smgr = RelationCreateStorage(locator, persistence, true);
-	char		room[BLCKSZ + META_ALIGN];
-	char	   *page = (char *) TYPEALIGN(META_ALIGN, room);
+	char		unaligned[BLCKSZ + META_ALIGN];
+	char	   *page = (char *) TYPEALIGN(META_ALIGN, unaligned);
 
 	/*
 	 * No row can point here yet, and until this transaction commits no other
@@ -427,7 +427,7 @@ zu_alloc_extent(uint32 logno, uint64 own_bytes)
 		LWLockRelease(zu_alloc_lock(entry));
 		zu_wait_for_truncation(entry);
 		if (zu_is_full(entry))
-			zu_wait_for_room(entry, &wait);
+			zu_wait_for_space(entry, &wait);
 		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	}
 	e.logno = logno;

@@ -151,7 +151,7 @@ zu_overflow_reserve(void)
 		LWLockRelease(zu_alloc_lock(entry));
 		zu_wait_for_truncation(entry);
 		if (zu_is_full(entry))
-			zu_wait_for_room(entry, &wait);
+			zu_wait_for_space(entry, &wait);
 		LWLockAcquire(zu_alloc_lock(entry), LW_EXCLUSIVE);
 	}
 	if (block == InvalidBlockNumber)
@@ -248,8 +248,8 @@ list_page(uint32 extent, int page, ZuOverflowPage *p)
 ZuOverflowPage *
 zu_overflow_list(int *n)
 {
-	int			room = ZU_EXTENT_PAGES;
-	ZuOverflowPage *list = palloc(room * sizeof(ZuOverflowPage));
+	int			capacity = ZU_EXTENT_PAGES;
+	ZuOverflowPage *list = palloc(capacity * sizeof(ZuOverflowPage));
 	uint32	   *extents;
 	int			nextents;
 
@@ -260,10 +260,10 @@ zu_overflow_list(int *n)
 	extents = zu_collect_overflow(&nextents);
 	for (int i = 0; i < nextents; i++)
 	{
-		if (*n + ZU_EXTENT_PAGES > room)
+		if (*n + ZU_EXTENT_PAGES > capacity)
 		{
-			room = *n + Max(room, ZU_EXTENT_PAGES);
-			list = repalloc_huge(list, room * sizeof(ZuOverflowPage));
+			capacity = *n + Max(capacity, ZU_EXTENT_PAGES);
+			list = repalloc_huge(list, capacity * sizeof(ZuOverflowPage));
 		}
 		for (int page = 0; page < ZU_EXTENT_PAGES; page++)
 			*n += list_page(extents[i], page, &list[*n]) ? 1 : 0;

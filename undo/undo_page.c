@@ -244,8 +244,8 @@ zu_overflow_init_extent(uint32 extent)
 bool
 zu_block_is_zero(BlockNumber block)
 {
-	char		room[BLCKSZ + READ_ALIGN];
-	char	   *bytes = (char *) TYPEALIGN(READ_ALIGN, room);
+	char		unaligned[BLCKSZ + READ_ALIGN];
+	char	   *bytes = (char *) TYPEALIGN(READ_ALIGN, unaligned);
 	uint64	   *words = (uint64 *) bytes;
 
 	smgrread(smgropen(zu_my.locator, INVALID_PROC_NUMBER), MAIN_FORKNUM, block, bytes);

@@ -394,14 +394,14 @@ zu_cancel_pin(const ZuPin *pin)
 				(errmsg("terminated process %d, which waits for its client and prevents undo of "
 						"transaction %u and later ones from being discarded",
 						pin->pid, pin->xid),
-				 errdetail("Process %d waits for room below \"zundo.undo_limit\", and "
+				 errdetail("Process %d waits for space below \"zundo.undo_limit\", and "
 						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
 	else if (signal == SIGINT && first)
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("canceled the statement of process %d, which prevents undo of transaction "
 						"%u and later ones from being discarded",
 						pin->pid, pin->xid),
-				 errdetail("Process %d waits for room below \"zundo.undo_limit\", and "
+				 errdetail("Process %d waits for space below \"zundo.undo_limit\", and "
 						   "\"zundo.undo_full\" is \"cancel\".", MyProcPid)));
 }
 

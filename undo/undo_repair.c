@@ -459,7 +459,7 @@ repair_meta(bool dry_run, ZuReport report, void *arg)
 static bool
 is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 {
-	char	   *bytes = palloc(ZU_EXTENT_ROOM);
+	char	   *bytes = palloc(ZU_EXTENT_SPACE);
 	Size		n = 0;
 	Size		off = 0;
 	bool		ended = false;
@@ -483,7 +483,7 @@ is_needed(uint32 extent, const ExtentPages *e, ZXid oldest)
 		{
 			memcpy(bytes + n, copy.data + ZU_PAGE_DATA, len);
 			n += len;
-			ended = len < (int) ZU_PAGE_ROOM;
+			ended = len < (int) ZU_PAGE_SPACE;
 		}
 	}
 	while (off < n && !needed)

@@ -171,12 +171,12 @@ zu_scan_end(ZuScan *scan)
 static uint64
 kept_bytes(uint64 discard_sequence, UndoPtr discard, uint64 insert_sequence, UndoPtr insert)
 {
-	int64		bytes = zu_byte_room(zuptr_byte(insert));
+	int64		bytes = zu_byte_space(zuptr_byte(insert));
 
-	bytes -= zu_byte_room(zuptr_byte(discard));
+	bytes -= zu_byte_space(zuptr_byte(discard));
 	if (insert_sequence < discard_sequence)
 		return 0;				/* the positions were read while both moved */
-	bytes += (int64) (insert_sequence - discard_sequence) * ZU_EXTENT_ROOM;
+	bytes += (int64) (insert_sequence - discard_sequence) * ZU_EXTENT_SPACE;
 	return bytes > 0 ? (uint64) bytes : 0;
 }
 

@@ -336,8 +336,8 @@ read_bytes(uint64 pos, char *dst, Size n)
 static int
 read_record(uint64 pos, char *buf)
 {
-	Size		room = CHUNK_BYTES - pos % CHUNK_BYTES;
-	Size		n = Min(Min(room, my.end - pos), ZUR_MAX_LENGTH);
+	Size		left = CHUNK_BYTES - pos % CHUNK_BYTES;
+	Size		n = Min(Min(left, my.end - pos), ZUR_MAX_LENGTH);
 	const char *memory = chunk_memory(chunk_of(pos));
 	Size		length;
 

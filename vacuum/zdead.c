@@ -38,18 +38,18 @@ struct ZDead
 
 /* Returns the limit as parallel_vacuum_init expects it, in kilobytes. */
 static int
-room_for(Relation rel, int kilobytes)
+store_limit(Relation rel, int kilobytes)
 {
 	return kilobytes;
 }
 
 /* Makes an empty store in local memory. */
 static void
-create_store(ZDead *dead, int room)
+create_store(ZDead *dead, int limit)
 {
-	Assert(room > 0);
+	Assert(limit > 0);
 	dead->info = palloc0(sizeof(VacDeadItemsInfo));
-	dead->info->max_bytes = (Size) room * 1024;
+	dead->info->max_bytes = (Size) limit * 1024;
 	dead->store = TidStoreCreateLocal(dead->info->max_bytes, true);
 	dead->empty_bytes = TidStoreMemoryUsage(dead->store);
 }
@@ -136,7 +136,7 @@ destroy_store(ZDead *dead)
  * that the table can have, at least those of a page.
  */
 static int
-room_for(Relation rel, int kilobytes)
+store_limit(Relation rel, int kilobytes)
 {
 	Size		bytes = Min((Size) kilobytes * 1024, MaxAllocSize);
 	uint64		possible = (uint64) zrel_nblocks(rel) * ZHEAP_MAX_OFFSET;
@@ -146,11 +146,11 @@ room_for(Relation rel, int kilobytes)
 
 /* Makes an empty store in local memory. */
 static void
-create_store(ZDead *dead, int room)
+create_store(ZDead *dead, int limit)
 {
-	Assert(room >= ZHEAP_MAX_OFFSET);
-	dead->items = palloc(vac_max_items_to_alloc_size(room));
-	dead->items->max_items = room;
+	Assert(limit >= ZHEAP_MAX_OFFSET);
+	dead->items = palloc(vac_max_items_to_alloc_size(limit));
+	dead->items->max_items = limit;
 	dead->items->num_items = 0;
 }
 
@@ -226,7 +226,7 @@ destroy_store(ZDead *dead)
  * NULL if the vacuum is not parallel.
  */
 static ParallelVacuumState *
-begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int room, bool verbose,
+begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int limit, bool verbose,
 			   BufferAccessStrategy strategy)
 {
 	if (nworkers < 0 || nindexes < 2)
@@ -240,7 +240,7 @@ begin_parallel(Relation rel, Relation *indexes, int nindexes, int nworkers, int 
 							RelationGetRelationName(rel))));
 		return NULL;
 	}
-	return parallel_vacuum_init(rel, indexes, nindexes, nworkers, room, verbose ? INFO : DEBUG2,
+	return parallel_vacuum_init(rel, indexes, nindexes, nworkers, limit, verbose ? INFO : DEBUG2,
 								strategy);
 }
 
@@ -250,13 +250,13 @@ zdead_begin(Relation rel, Relation *indexes, int nindexes, int nworkers, int kil
 			bool verbose, BufferAccessStrategy strategy)
 {
 	ZDead	   *dead = palloc0(sizeof(ZDead));
-	int			room = room_for(rel, kilobytes);
+	int			limit = store_limit(rel, kilobytes);
 
-	dead->parallel = begin_parallel(rel, indexes, nindexes, nworkers, room, verbose, strategy);
+	dead->parallel = begin_parallel(rel, indexes, nindexes, nworkers, limit, verbose, strategy);
 	if (dead->parallel != NULL)
 		use_parallel_store(dead);
 	else
-		create_store(dead, room);
+		create_store(dead, limit);
 	return dead;
 }
 

@@ -96,7 +96,7 @@ zstale_end(ZStale *stale)
 
 /* Makes space for one more block and the rows that it may have. */
 static void
-make_room(ZStale *stale)
+make_space(ZStale *stale)
 {
 	if (stale->blocks == NULL)
 	{
@@ -146,7 +146,7 @@ zstale_note(ZStale *stale, Buffer buf)
 
 	if (n == 0)
 		return false;
-	make_room(stale);
+	make_space(stale);
 	b = &stale->blocks[stale->nblocks++];
 	b->block = BufferGetBlockNumber(buf);
 	b->lsn = PageGetLSN(page);

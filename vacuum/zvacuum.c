@@ -181,10 +181,10 @@ static Size
 page_free_space(Page page)
 {
 	if (PageIsNew(page))
-		return zpage_room_for_map(ZPAGE_NEW_ROOM);
+		return zpage_space_for_map(ZPAGE_NEW_SPACE);
 	if (zpage_find_offset(page) == InvalidOffsetNumber)
 		return 0;
-	return zpage_room_for_map(Max(zpage_hole(page), 0));
+	return zpage_space_for_map(Max(zpage_hole(page), 0));
 }
 
 /*

@@ -194,22 +194,22 @@ add(const ZQueuedKey *key)
 static void
 hand_over(int first, bool replaced, bool made)
 {
-	bool		room = true;
+	bool		has_space = true;
 
 	if (first >= my.npairs)
 		return;
 	LWLockAcquire(&my.shared->lock, LW_EXCLUSIVE);
-	for (int i = first; i < my.npairs && room; i++)
+	for (int i = first; i < my.npairs && has_space; i++)
 	{
 		const NotedPair *pair = &my.pairs[i];
 		const ZQueuedKey *key = (const ZQueuedKey *) (my.bytes + pair->at);
 
 		if (replaced && pair->replaced)
-			room = add(key);
+			has_space = add(key);
 		if (pair->replaced)
 			key = (const ZQueuedKey *) ((const char *) key + zkeyqueue_length(key));
-		if (made && pair->made && room)
-			room = add(key);
+		if (made && pair->made && has_space)
+			has_space = add(key);
 	}
 	LWLockRelease(&my.shared->lock);
 	my.used = my.pairs[first].at;
