@@ -11,6 +11,7 @@
 
 #include "executor/executor.h"
 #include "mvcc/zlevel.h"
+#include "parser/parsetree.h"
 #include "utils/memutils.h"
 
 /*
@@ -59,6 +60,7 @@ zlevel_push(ZLevel *level, const QueryDesc *query)
 	level->outer = zlevel_current();
 	if (query != NULL)
 	{
+		level->query = query;
 		level->estate = query->estate;
 		level->plan = query->planstate;
 	}
@@ -82,6 +84,42 @@ zlevel_outermost(void)
 		if (level->estate != NULL)
 			return false;
 	return true;
+}
+
+/* Returns whether the query changes the table or locks rows of it. */
+static bool
+changes_table(const QueryDesc *query, Oid reloid)
+{
+	const PlannedStmt *stmt = query->plannedstmt;
+	ListCell   *lc;
+
+	foreach(lc, stmt->resultRelations)
+		if (rt_fetch(lfirst_int(lc), stmt->rtable)->relid == reloid)
+		return true;
+	foreach(lc, stmt->rowMarks)
+		if (rt_fetch(lfirst_node(PlanRowMark, lc)->rti, stmt->rtable)->relid == reloid)
+		return true;
+	return false;
+}
+
+/*
+ * zlevel_reads_only: See zlevel.h. Scans ask for each page, so the answer for
+ * the last table is kept: a query may change a thousand partitions. The result
+ * relations of an INSERT do not contain the partitions; it scans none of them.
+ */
+bool
+zlevel_reads_only(Relation rel)
+{
+	ZLevel	   *level = zlevel_current();
+
+	if (level->query == NULL)
+		return false;
+	if (level->asked.reloid != RelationGetRelid(rel))
+	{
+		level->asked.reloid = RelationGetRelid(rel);
+		level->asked.reads_only = !changes_table(level->query, RelationGetRelid(rel));
+	}
+	return level->asked.reads_only;
 }
 
 /* Takes the LockedRow arg out of the list; its memory is about to be freed. */

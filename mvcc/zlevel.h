@@ -16,7 +16,8 @@
 typedef struct ZLevel
 {
 	struct ZLevel *outer;		/* NULL: not within the executor */
-	EState	   *estate;			/* NULL: a utility command, or no executor */
+	const QueryDesc *query;		/* NULL: a utility command, or no executor */
+	EState	   *estate;			/* of the query; NULL as above */
 	PlanState  *plan;			/* of the query; NULL as above */
 
 	/*
@@ -36,6 +37,13 @@ typedef struct ZLevel
 		Oid			reloid;
 		ItemPointerData tid;
 	}			lock;
+
+	/* What zlevel_reads_only has answered last. */
+	struct
+	{
+		Oid			reloid;		/* InvalidOid: nothing yet */
+		bool		reads_only;
+	}			asked;
 } ZLevel;
 
 /*
@@ -55,6 +63,12 @@ extern void zlevel_push(ZLevel *level, const QueryDesc *query);
 extern bool zlevel_pop(ZLevel *level);
 extern ZLevel *zlevel_current(void);
 extern bool zlevel_outermost(void);
+
+/*
+ * zlevel_reads_only: returns whether the query of the current level neither
+ * changes the table nor locks its rows. False outside of a query.
+ */
+extern bool zlevel_reads_only(Relation rel);
 
 /*
  * zlevel_note_lock: notes that (sub)transaction xid has locked the row at tid

@@ -4,8 +4,8 @@
  * A set bit says that every row of the page is live and visible to all, so
  * that an index entry's TID needs no visit of the table. The map is the
  * server's; the WAL records that change its bits are zundo's, on all versions.
- * VACUUM sets bits and, from 19 on, scans of statements that do not change the
- * table (VMAP-1, VMAP-5). A change of what is visible on a page clears its bit
+ * VACUUM sets bits, and so do scans of statements that do not change the table
+ * (VMAP-1, VMAP-5). A change of what is visible on a page clears its bit
  * first, in a WAL record of its own (VMAP-2).
  *
  * Locks: the table page exclusively, then the map's page.

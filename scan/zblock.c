@@ -179,7 +179,7 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	 */
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
-	if (scan->base.rs_flags & ZC_READ_ONLY_HINT)
+	if (zscan_reads_only(rel, scan->base.rs_snapshot, scan->base.rs_flags))
 		zvismap_after_read(rel, buf, scan->view, &scan->map);
 
 	/*

@@ -207,7 +207,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 		return false;
 	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
-	if (fetch->buf != before && (zc_fetch_flags(scan) & ZC_READ_ONLY_HINT) != 0)
+	if (fetch->buf != before && zscan_reads_only(scan->rel, snapshot, zc_fetch_flags(scan)))
 		zvismap_after_read(scan->rel, fetch->buf, NULL, &fetch->map);
 	fetched = fetch_version(scan->rel, fetch->buf, tid, again ? SnapshotSelf : snapshot, false,
 							slot, all_dead);

@@ -5,10 +5,12 @@
 #define ZUNDO_ZSCAN_INTERNAL_H
 
 #include "access/relscan.h"
+#include "mvcc/zlevel.h"
 #include "scan/zscan.h"
 #include "storage/bufmgr.h"
 #include "tuple/ztts.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 /*
  * One scan of a table. The blocks to visit are 'nrange' blocks from
@@ -68,6 +70,20 @@ zscan_refuse_historic(Snapshot snapshot)
  * of any query, and takes the slot for one of heap's.
  */
 extern void zscan_refuse_deleted_search(Snapshot snapshot);
+
+/*
+ * zscan_reads_only: returns whether the statement neither changes the table nor
+ * locks its rows (VMAP-5). 19 tells the scan so, in the flags with which it
+ * begins; before, it is found out. False for snapshots other than MVCC ones:
+ * a search for duplicates is a part of an insertion.
+ */
+static inline bool
+zscan_reads_only(Relation rel, Snapshot snapshot, uint32 flags)
+{
+	if (!IsMVCCSnapshot(snapshot))
+		return false;
+	return ZC_READ_ONLY_HINT != 0 ? (flags & ZC_READ_ONLY_HINT) != 0 : zlevel_reads_only(rel);
+}
 
 /*
  * zscan_view: returns the scan's page view, which it creates in the scan's own

@@ -1,7 +1,7 @@
-# The visibility map set by readers: from 19 on, a scan of a statement that does
-# not change the table sets the bit of a full page whose rows are all live and
-# before `oldest`. Old snapshots, standbys and crashes: an index-only scan never
-# shows what the rows do not.
+# The visibility map set by readers: a scan of a statement that does not change
+# the table sets the bit of a full page whose rows are all live and before
+# `oldest`. Old snapshots, standbys and crashes: an index-only scan never shows
+# what the rows do not.
 # newest
 # Rules: VMAP-1, VMAP-2, VMAP-3, VMAP-5.
 use strict;
@@ -9,8 +9,6 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
-
-plan skip_all => 'from 19 on the server tells scans that the statement changes nothing' if server_major() < 19;
 
 my $node = zundo_node('readers', <<'C', allows_streaming => 1);
 max_worker_processes = 4
@@ -21,6 +19,7 @@ wal_keep_size = 1GB
 C
 $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my $only = 'SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0;';
+my $force = server_major() >= 16 ? 'debug_parallel_query' : 'force_parallel_mode';
 my $seq = 'SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0;';
 
 # clear TABLE: returns how many pages of the table have no bit, by the file of the map.
@@ -76,7 +75,7 @@ for my $case (
 	[ 'bitmap', 'SET enable_seqscan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off; SELECT sum(n) FROM s_bitmap WHERE id > 0' ],
 	[ 'sample', 'SELECT sum(n) FROM s_sample TABLESAMPLE SYSTEM (100)' ],
 	[ 'tid_range', "SELECT sum(n) FROM s_tid_range WHERE ctid >= '(0,1)'" ],
-	[ 'parallel', 'SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET debug_parallel_query = on; SELECT sum(n) FROM s_parallel' ])
+	[ 'parallel', "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET $force = on; SELECT sum(n) FROM s_parallel" ])
 {
 	my ($kind, $scan) = @$case;
 	table("s_$kind");
@@ -87,7 +86,8 @@ for my $case (
 
 # Statements that change the table, or lock its rows, set none.
 for my $case ([ 'update', 'UPDATE w_update SET n = 1 WHERE n < 0' ], [ 'delete', 'DELETE FROM w_delete WHERE n < 0' ],
-	[ 'lock', 'SELECT * FROM w_lock WHERE n < 0 FOR UPDATE' ], [ 'cte', 'WITH w AS (UPDATE w_cte SET n = 1 WHERE n < 0 RETURNING 1) SELECT count(*) FROM w' ])
+	[ 'lock', 'SELECT * FROM w_lock WHERE n < 0 FOR UPDATE' ], [ 'cte', 'WITH w AS (UPDATE w_cte SET n = 1 WHERE n < 0 RETURNING 1) SELECT count(*) FROM w' ],
+	[ 'insert', 'INSERT INTO w_insert SELECT id + 10000, n FROM w_insert WHERE n < 0' ])
 {
 	my ($kind, $change) = @$case;
 	table("w_$kind");
