@@ -236,7 +236,8 @@ may_write_image(Relation rel, Buffer buf)
  * Sets the bit of the page, which is locked exclusively, if VMAP-5 allows it:
  * the page is nearly full and shows all, which must be certain without reading
  * undo, so no slot may have changes of a transaction that is not before
- * `oldest`. Returns whether it has set the bit.
+ * `oldest`. Returns whether it has set the bit. What costs least is asked
+ * first: a page that fails is asked again by each scan that reads it.
  */
 static bool
 mark_by_reader(Relation rel, Buffer buf, Buffer map)
@@ -245,12 +246,13 @@ mark_by_reader(Relation rel, Buffer buf, Buffer map)
 	ZXid		oldest = zslots_oldest(page);
 
 	Assert(zc_buffer_exclusive(buf));
-	if (!zpage_rows_ok(page) || !is_full(rel, page) || !may_write_image(rel, buf))
+	if (!zpage_is_valid(page) || !is_full(rel, page) || !may_write_image(rel, buf))
 		return false;
 	for (int i = 1; i <= zpage_nslots(page); i++)
 		if (zslot_author(zpage_slot(page, i)) >= oldest)
 			return false;
-	return shows_all(rel, BufferGetBlockNumber(buf), page) && set_visible(rel, buf, map);
+	return zpage_rows_ok(page) && shows_all(rel, BufferGetBlockNumber(buf), page) &&
+		set_visible(rel, buf, map);
 }
 
 /*
