@@ -2,6 +2,7 @@
 # the table sets the bit of a full page whose rows are all live and before
 # `oldest`. Old snapshots, standbys and crashes: an index-only scan never shows
 # what the rows do not.
+# long
 # newest
 # Rules: VMAP-1, VMAP-2, VMAP-3, VMAP-5.
 use strict;
