@@ -13,7 +13,7 @@
  *	(GUARD-2)	a query that compares xmin of a zheap table is refused when it
  *				is planned, since GUARD-1 would make it find changes where
  *				there are none. Exceptions: zundo.allow_xmin_comparison is on,
- *				or xmin is compared with the own transaction id.
+ *				or the query asks whether xmin is the own transaction id.
  *	(GUARD-3)	UPDATE and DELETE of a row by a ctid from outside the statement
  *				are refused when they start, if nothing that the transaction
  *				has done to the table before can have kept the row from being
@@ -242,9 +242,39 @@ sorts(const Aggref *agg)
 }
 
 /*
- * Returns whether a condition depends on an xmin that search looks for.
- * Comparisons with the own transaction id are exact, since the undo of the own
- * transaction's changes is kept.
+ * Returns whether an operator only asks whether an xmin that search looks for
+ * is the own transaction id. That is exact, since the undo of the own
+ * transaction's changes is kept. Which of two ids is older, or how far they
+ * are apart, is not: a forgotten author's number means nothing.
+ */
+static bool
+is_own_xid_test(Node *node, XminSearch *search)
+{
+	Oid			opno = IsA(node, ScalarArrayOpExpr) ?
+	((ScalarArrayOpExpr *) node)->opno : ((OpExpr *) node)->opno;
+	List	   *args = IsA(node, ScalarArrayOpExpr) ?
+	((ScalarArrayOpExpr *) node)->args : ((OpExpr *) node)->args;
+	RegProcedure estimator;
+	bool		own = false;
+	ListCell   *lc;
+
+	foreach(lc, args)
+	{
+		if (!own_xid_walker(lfirst(lc), NULL))
+			continue;
+		if (find_xmin_walker(lfirst(lc), search))
+			return false;
+		own = true;
+	}
+	if (!own)
+		return false;
+	estimator = get_oprrest(opno);
+	return estimator == F_EQSEL || estimator == F_NEQSEL;
+}
+
+/*
+ * Returns whether a condition depends on an xmin that search looks for, other
+ * than by comparing it with the own transaction id.
  */
 static bool
 is_condition_on_xmin_walker(Node *node, XminSearch *search)
@@ -260,12 +290,15 @@ is_condition_on_xmin_walker(Node *node, XminSearch *search)
 		case T_OpExpr:
 		case T_DistinctExpr:
 		case T_ScalarArrayOpExpr:
-			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
+			if (is_own_xid_test(node, search))
+				return false;
+			break;
 		case T_Var:
 			return find_xmin_walker(node, search);
 		default:
-			return expression_tree_walker(node, is_condition_on_xmin_walker, search);
+			break;
 	}
+	return expression_tree_walker(node, is_condition_on_xmin_walker, search);
 }
 
 /*
@@ -283,11 +316,12 @@ compares_xmin_walker(Node *node, XminSearch *search)
 			/* operators such as || make a text of it */
 			if (((OpExpr *) node)->opresulttype != BOOLOID)
 				break;
-			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
+			return is_condition_on_xmin_walker(node, search);
 		case T_DistinctExpr:
-		case T_NullIfExpr:
 		case T_ScalarArrayOpExpr:
-			return !own_xid_walker(node, NULL) && find_xmin_walker(node, search);
+			return is_condition_on_xmin_walker(node, search);
+		case T_NullIfExpr:
+			return !is_own_xid_test(node, search) && find_xmin_walker(node, search);
 		case T_RowCompareExpr:
 		case T_MinMaxExpr:
 		case T_SubPlan:

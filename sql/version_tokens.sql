@@ -96,12 +96,18 @@ INSERT INTO p VALUES (15, 1) RETURNING xmin = '3';
 SELECT * FROM parent WHERE xmin = '3';
 SELECT * FROM ONLY parent WHERE xmin = '3';
 SELECT id FROM (SELECT id, xmin AS x FROM h UNION ALL SELECT id, xmin FROM v) u WHERE x = '3';
--- not refused: heap tables, comparisons with the own transaction id, IS NULL
+-- which of xmin and the own transaction id is older, or how far they are apart
+SELECT id FROM v WHERE xmin::text::bigint < txid_current();
+SELECT id FROM v WHERE txid_current() - xmin::text::bigint = 1;
+SELECT id, xmin::text::bigint > txid_current() - 1000 AS fresh FROM v;
+-- not refused: heap tables, whether xmin is the own transaction id, IS NULL
 SELECT count(*) FROM h WHERE xmin = '3';
 SELECT h.xmin = '3' AS x FROM h JOIN v USING (id) WHERE h.xmin <> '3' ORDER BY h.xmin::text, id;
 BEGIN;
 UPDATE v SET n = 101 WHERE id = 1;
 SELECT id FROM v WHERE xmin = pg_current_xact_id()::xid;
+SELECT id FROM v WHERE xmin::text::bigint = txid_current() % 4294967296;
+SELECT id FROM v WHERE CASE WHEN xmin::text <> txid_current()::text THEN 0 ELSE id END > 0;
 SELECT id, xmin = pg_current_xact_id()::xid AS mine, xmin IS NOT NULL AS shown,
 	CASE xmin WHEN pg_current_xact_id()::xid THEN 'mine' END AS whose FROM v WHERE xmin IS NOT NULL ORDER BY id;
 INSERT INTO v VALUES (1, 1), (3, 3) ON CONFLICT (id) DO UPDATE SET n = v.n
