@@ -287,7 +287,8 @@ discard_pass(Pass *pass)
 
 /*
  * zu_discard: See discard.h. The discarder flag admits one process at a time.
- * An error, which may leave the queues half changed, drops them.
+ * An error, which may leave the queues half changed, drops them, and ends a
+ * subtransaction that it has left open.
  */
 bool
 zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
@@ -296,6 +297,7 @@ zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 	ZuEntry    *entry;
 	uint32		nobody = 0;
 	uint32		number;
+	int			level = GetCurrentTransactionNestLevel();
 
 	memset(stats, 0, sizeof(*stats));
 	zu_attach_database();
@@ -312,6 +314,13 @@ zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 	}
 	PG_CATCH();
 	{
+		/*
+		 * If memory runs out, an error may leave the handler of a rollback's
+		 * subtransaction, which is then still open. A client's session would
+		 * stay in it: its next statements, and its ROLLBACK, would fail.
+		 */
+		while (GetCurrentTransactionNestLevel() > level)
+			RollbackAndReleaseCurrentSubTransaction();
 		/* parse all again in the next pass */
 		zqueue_forget_all(&my);
 		zu_end_discard(entry);

@@ -140,5 +140,21 @@ ok($node->poll_query_until('postgres', q(
 	SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'zundo undo worker' AND xact_start < now() - interval '1 s')),
 	'and the worker is in no transaction');
 is($node->safe_psql('postgres', 'SELECT id FROM good'), '1', '... and right');
+
+# In a session, such an error ends the statement only. Its transaction does not stay open.
+$node->append_conf('postgresql.conf', "max_worker_processes = 0\nzundo.eager_rollback_pages = 0");
+$node->restart;
+for my $pass ('VACUUM good', 'DO $$ BEGIN PERFORM zundo.discard(); END $$')
+{
+	$node->safe_psql('postgres', 'BEGIN; UPDATE good SET id = 3; ROLLBACK');
+	my $client = session($node);
+	ask($client, "SET zundo.fault = 'rollback-table:error:1'", $pass);
+	like($complaint, qr/fault point "rollback-table"/, "$pass: an error leaves a subtransaction open");
+	is(ask($client, 'SELECT id FROM good'), '1', '... which has ended when the next statement begins');
+	ask($client, $pass);
+	is($complaint, '', '... and it can be repeated');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('good', 0) WHERE status = 'aborted'}), '0', '... to do its work');
+	$client->quit;
+}
 no_crash($node);
 done_testing();
