@@ -426,9 +426,9 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 {
 	static char *buf = NULL;	/* two records and one raw image */
 	char	   *best = NULL;
+	char	   *next;
 	ZuRecord	rec,
 				best_rec;
-	ZChain		chain;
 	UndoPtr		ptr = zpage_trailer(page)->image;
 	ZXid		oldest = slots->oldest;
 	const char *raw;
@@ -449,14 +449,17 @@ zwalk_jump_to_image(char *page, ZSlotView *slots, Relation rel, BlockNumber bloc
 	}
 	if (buf == NULL)
 		buf = MemoryContextAlloc(TopMemoryContext, 3 * ZUR_MAX_LENGTH);
-	zchain_begin_at(&chain, rel->rd_locator.relNumber, block, ptr, InvalidZXid, buf);
-	while (zchain_next(&chain, &rec) == ZCHAIN_RECORD && rec.type == ZUR_IMAGE &&
+	next = buf;
+	while (ptr != InvalidUndoPtr &&
+		   zu_fetch_image(ptr, rel->rd_locator.relNumber, block, &rec, next) &&
 		   rec.committed >= slots->oldest &&
 		   XidInMVCCSnapshot(zxid_to_xid(rec.committed), snapshot))
 	{
-		best = chain.buf;
+		CHECK_FOR_INTERRUPTS();
+		best = next;
 		best_rec = rec;
-		chain.buf = (best == buf) ? buf + ZUR_MAX_LENGTH : buf;
+		next = (best == buf) ? buf + ZUR_MAX_LENGTH : buf;
+		ptr = rec.prev;
 	}
 	if (best == NULL)
 		return false;

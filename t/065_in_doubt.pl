@@ -28,8 +28,10 @@ sql(q{
 	CREATE TABLE t (id int, n int, f text) USING zheap;
 	CREATE TABLE o (id int) USING zheap;
 	CREATE TABLE im (id int, n int) USING zheap;
+	CREATE TABLE older (id int, n int) USING zheap;
 	INSERT INTO t SELECT g, g, repeat('x', 50) FROM generate_series(1, 100) g;
-	INSERT INTO im SELECT g, 0 FROM generate_series(1, 10) g});
+	INSERT INTO im SELECT g, 0 FROM generate_series(1, 10) g;
+	INSERT INTO older SELECT * FROM im});
 sql('SELECT zundo.discard()') for 1 .. 2;
 sql('INSERT INTO o SELECT g FROM generate_series(1, 3) g');
 my $reader = $node->background_psql('postgres');
@@ -37,7 +39,7 @@ $reader->query_safe('SELECT count(*) FROM t');
 sql('INSERT INTO o SELECT 5');
 sql('CHECKPOINT');
 my $path = undo_path();
-my $image_path = $node->data_dir . '/' . sql(q{SELECT pg_relation_filepath('im')});
+my %image_path = map { $_ => $node->data_dir . '/' . sql("SELECT pg_relation_filepath('$_')") } qw(im older);
 my %before;
 for my $block (0 .. (-s $path) / 8192 - 1)
 {
@@ -51,10 +53,15 @@ sql('CHECKPOINT');
 $node->stop('immediate');
 $_->quit for $reader, $writer;
 write_block($path, $_, $before{$_}) for keys %before;
-# a page image of 600000 generations ago, which is not needed
-my $bytes = read_block($image_path, 0);
-substr($bytes, 8192 - 16, 8) = pack('Q<', (448577 << 44) | 64);
-write_block($image_path, 0, $bytes);
+# a page image of 600000 generations ago, which is not needed, and one of 2 ** 20 generations less a few hundred, whose
+# pointer looks like one from after a write of the map that was lost
+my %generation = (im => 448577, older => 400);
+for my $table (keys %generation)
+{
+	my $bytes = read_block($image_path{$table}, 0);
+	substr($bytes, 8192 - 16, 8) = pack('Q<', ($generation{$table} << 44) | 64);
+	write_block($image_path{$table}, 0, $bytes);
+}
 append_to_file($node->data_dir . '/pg_xact/0001', "\0" x 262144);
 command_ok([ 'pg_resetwal', '-f', '-x', $xid + 1500000, $node->data_dir ], 'many transactions later');
 $node->start;
@@ -65,6 +72,8 @@ like(error_of('CREATE UNIQUE INDEX ti ON t (n)'), qr/whose undo is lost|lost an 
 my $update = $node->background_psql('postgres');
 $update->query_safe('BEGIN; UPDATE im SET n = 1 WHERE id = 2');
 is(sql('SELECT sum(n) FROM im'), '0', 'a very old image is no damage');
+$update->query_safe('UPDATE older SET n = 1 WHERE id = 2');
+is(sql('SELECT sum(n) FROM older'), '0', 'nor is an even older one');
 $update->quit;
 $node->stop('immediate');
 

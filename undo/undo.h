@@ -301,6 +301,14 @@ extern ZuFetchResult zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber,
 							  BlockNumber expect_block, ZuRecord *rec, char *buf);
 
 /*
+ * Reads the IMAGE record at ptr as zu_fetch does. Returns false if there is no
+ * such record, for whatever reason: the page's older versions are found without
+ * it.
+ */
+extern bool zu_fetch_image(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+						   ZuRecord *rec, char *buf);
+
+/*
  * What a record says without its payload. An open LOCK is about all rows that a
  * page can have: offset and nrows say so.
  */

@@ -15,7 +15,8 @@
  *		difference is damage, an error.
  *	UNDO-35	a record is reported as discarded only if the map or the log's
  *		discard pointer says that it may be. If it is not found otherwise, that
- *		is damage: absence proves nothing. Not asserted: it is damage, reported
+ *		is damage: absence proves nothing. Images are an exception, since no
+ *		reader depends on them. Not asserted: it is damage, reported
  *		as an error in all builds; t/061_lost_undo loses pages.
  */
 #include "undo/undo_internal.h"
@@ -195,6 +196,26 @@ gather_record(UndoPtr ptr, char *buf)
 }
 
 /*
+ * Does what gather_record does for any ptr, also for one of private undo, with
+ * the fence held meanwhile.
+ */
+static inline int
+gather_any(UndoPtr ptr, char *buf)
+{
+	int			len = 0;
+	bool		taken;
+
+	if (unlikely(zuptr_is_temp(ptr)))
+		return zu_temp_gather(ptr, buf);
+	taken = zu_fence_enter();
+	if (ptr != InvalidUndoPtr &&
+		zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
+		len = gather_record(ptr, buf);
+	zu_fence_leave(taken);
+	return len;
+}
+
+/*
  * zu_fetch: See undo.h. Treats a record of another table page like a missing
  * one. Asks whether the record may have been discarded only after it was not
  * found.
@@ -203,21 +224,11 @@ ZuFetchResult
 zu_fetch(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
 		 ZuRecord *rec, char *buf)
 {
-	int			len = 0;
+	int			len;
 	bool		is_record;
 
 	Assert(zu_my.entry != NULL);
-	if (unlikely(zuptr_is_temp(ptr)))
-		len = zu_temp_gather(ptr, buf);
-	else
-	{
-		bool		taken = zu_fence_enter();
-
-		if (ptr != InvalidUndoPtr &&
-			zuptr_extent(ptr) < pg_atomic_read_u32(&zu_my.entry->limit))
-			len = gather_record(ptr, buf);
-		zu_fence_leave(taken);
-	}
+	len = gather_any(ptr, buf);
 	is_record = len > 0 && zur_unpack(buf, len, rec) && zxid_possible(rec->xid);
 	if (likely(is_record && rec->relnumber == expect_relnumber && rec->block == expect_block))
 		return ZU_FETCHED;
@@ -240,6 +251,23 @@ read_record(const char *src, Size len, RelFileNumber relnumber, BlockNumber bloc
 {
 	return zur_unpack(src, len, rec) && zxid_possible(rec->xid) && rec->relnumber == relnumber &&
 		rec->block == block;
+}
+
+/*
+ * zu_fetch_image: See undo.h. Does not ask the map why the record is missing: a
+ * pointer to an image may be of any age, and after 2^20 generations of its
+ * extent, less a few, zu_is_discarded takes it for a new one.
+ */
+bool
+zu_fetch_image(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_block,
+			   ZuRecord *rec, char *buf)
+{
+	int			len;
+
+	Assert(zu_my.entry != NULL && !zuptr_is_temp(ptr));
+	len = gather_any(ptr, buf);
+	return len > 0 && read_record(buf, len, expect_relnumber, expect_block, rec) &&
+		rec->type == ZUR_IMAGE;
 }
 
 /*
