@@ -103,6 +103,8 @@ static const char *const fault_points[] = {
 	"chain-grows",				/* while own records of a page are collected
 								 * for a trigger */
 	"locked-chain",				/* before a chain of a locked page is read */
+	"lockers-chain",			/* the head's transaction is in progress,
+								 * before its chain is read to find row locks */
 	"deleters-chain",			/* before a chain is read to find index
 								 * entries that can be deleted */
 

@@ -157,14 +157,21 @@ look_in_chain(LockerSearch *search, int s, ZXidStatus status)
 	zchain_begin_locked(&chain, row->rel->rd_locator.relNumber, row->block, slot, oldest,
 						buf);
 
-	/*
-	 * Stop at a record whose transaction has another status than the head's
-	 * had: the rest of the chain is older, or the head's transaction has
-	 * ended meanwhile.
-	 */
-	while (ztrail_next(&chain, &reader, row->off, false, &rec) == ZCHAIN_RECORD &&
-		   (rec.xid == ZSLOT_XID(slot) || zxid_status_at(rec.xid, oldest) == status))
+	ZUNDO_FAULT("lockers-chain");
+	while (ztrail_next(&chain, &reader, row->off, false, &rec) == ZCHAIN_RECORD)
 	{
+		ZXidStatus	now = rec.xid == ZSLOT_XID(slot) ? status : zxid_status_at(rec.xid, oldest);
+
+		/*
+		 * Pass over a subtransaction that was rolled back meanwhile: the
+		 * locks of its parent, further down, last. Otherwise stop at another
+		 * status than the head's: the rest of the chain is older, or the
+		 * head's transaction has ended.
+		 */
+		if (now == ZXID_ABORTED && now != status)
+			continue;
+		if (now != status)
+			break;
 		if (rec.type != ZUR_LOCK || !zrecord_locks(&rec, row->off, search->header, s))
 			continue;
 		if (status == ZXID_IN_PROGRESS)

@@ -1,6 +1,7 @@
 # A KEY SHARE lock allows other transactions to move the row. Whatever they do
 # between two steps of taking such a lock, the locker must not lose the row, nor
 # keep its place in the queue of the old TID.
+# A row lock outlasts the rollback of later savepoints, at any moment.
 # Rules: DML-1, DML-11, DML-12.
 use strict;
 use warnings;
@@ -61,6 +62,32 @@ kill 'CONT', $pid;
 is($two->query(q{SELECT count(*) FROM pg_locks WHERE locktype = 'tuple'}), '0', 'it continues at the new place and leaves the queue at the old one');
 is(said(), '', 'without a warning');
 $two->query_safe('COMMIT');
+
+# 3. A savepoint within a savepoint has changed the page. Both are rolled back
+# while another session looks for locks on a row of the page. It must find the
+# lock that was taken before both.
+my $asleep = "SELECT wait_event IS NOT DISTINCT FROM 'PgSleep' FROM pg_stat_activity WHERE pid = $pid";
+my $caught = 0;
+for (1 .. 20)
+{
+	$one->query_safe(q{BEGIN; SELECT id FROM p WHERE id = 3 FOR UPDATE; SAVEPOINT s; SELECT id FROM p WHERE id = 4 FOR UPDATE;
+		SAVEPOINT s2; SELECT id FROM p WHERE id = 5 FOR UPDATE});
+	# with a transaction id, it looks once
+	$two->query_safe(q{BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'lockers-chain:sleep'; SET LOCAL lock_timeout = '2s'});
+	$two->query_until(qr/asked/, "\\echo asked\nSELECT id FROM p WHERE id = 3 FOR UPDATE;\n\\echo done\n");
+	$node->poll_query_until('postgres', $asleep);
+	kill 'STOP', $pid;
+	# it may have woken up in between
+	$caught = $node->safe_psql('postgres', $asleep) eq 't';
+	$one->query_safe('ROLLBACK TO s') if $caught;
+	kill 'CONT', $pid;
+	my $answer = $two->query_until(qr/done/, '');
+	unlike($answer, qr/^3$/m, 'the row is not locked twice') if $caught;
+	like(said(), qr/lock timeout/, 'the locker had to wait') if $caught;
+	$_->query_safe('ROLLBACK') for $one, $two;
+	last if $caught;
+}
+ok($caught, 'the savepoints were rolled back while the locker looked for locks');
 
 sound($node, '', qw(p c));
 $_->quit for $one, $two;
