@@ -428,13 +428,16 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 }
 
 /*
- * Returns whether the author left the row's key and place as they were, so that
- * a KEY SHARE lock on the version before is as good as one on the newest.
+ * Returns whether the author, of the newest committed version, and all others
+ * whose changes the snapshot does not see left the row's key and place as they
+ * were, so that a KEY SHARE lock on the version before is as good as one on the
+ * newest.
  */
 static bool
-kept_key(const ZAuthor *author)
+kept_key(const ZAuthor *author, const ZRow *row, Snapshot snapshot)
 {
-	return author->type == ZUR_UPDATE && !(author->xflags & ZUX_KEY_CHANGE);
+	return author->type == ZUR_UPDATE && !(author->xflags & ZUX_KEY_CHANGE) &&
+		!zvis_key_overtaken(row, snapshot);
 }
 
 /*
@@ -450,7 +453,7 @@ waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
 
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
 		zvis_overtaken(row, snapshot, &by) &&
-		!(mode == LockTupleKeyShare && kept_key(&by));
+		!(mode == LockTupleKeyShare && kept_key(&by, row, snapshot));
 }
 
 /*
@@ -511,9 +514,11 @@ key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state
  * copied by our own rewrite "as of" a committed transaction.
  */
 static TM_Result
-examine_committed(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot snapshot,
-				  ZRowState *state)
+examine_committed(const ZRow *row, const ZRowWish *wish, ZRowState *state)
 {
+	LockTupleMode mode = wish->mode;
+	Snapshot	snapshot = wish->snapshot;
+
 	if (!ZH_LIVE(state->header))
 	{
 		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward) &&
@@ -528,13 +533,13 @@ examine_committed(Relation rel, ItemPointer tid, LockTupleMode mode, Snapshot sn
 			return TM_Updated;
 		return TM_Deleted;
 	}
-	if (!state->author.visible && !zlevel_is_locked(rel, tid, state->author.ptr))
+	if (!state->author.visible && !zlevel_is_locked(row->rel, wish->tid, state->author.ptr))
 	{
 		/*
 		 * an update in place that keeps the key lets the lock be taken on the
 		 * version that the caller sees
 		 */
-		if (mode != LockTupleKeyShare || !kept_key(&state->author))
+		if (mode != LockTupleKeyShare || !kept_key(&state->author, row, snapshot))
 			return TM_Updated;
 		state->key_share_beside = true;
 	}
@@ -661,6 +666,18 @@ find_author(const ZRowWish *wish, ZRow *row, ZSlotView *slots, ZRowState *state)
 	}
 }
 
+/*
+ * Returns whether a KEY SHARE lock beside another transaction's update in place
+ * must be taken on the version below that update, because a committed change
+ * that the snapshot does not see has excluded such locks.
+ */
+static bool
+misses_key_change(const ZRow *row, const ZRowWish *wish, const ZRowState *state)
+{
+	return ZH_LIVE(state->header) && wish->snapshot != InvalidSnapshot &&
+		IsMVCCSnapshot(wish->snapshot) && zvis_key_overtaken(row, wish->snapshot);
+}
+
 /* Returns what the row's newest version, without the locks, allows. */
 static TM_Result
 examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, CommandId *replaced_by)
@@ -671,18 +688,19 @@ examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, Command
 	{
 		case ZXID_OWN:
 			if (unlikely(stands_for_unseen(state, wish->snapshot)))
-				return examine_committed(row->rel, wish->tid, wish->mode, wish->snapshot, state);
+				return examine_committed(row, wish, state);
 			result = examine_own(state, wish->cid);
 			if (result == TM_SelfModified)
 				result = examine_self_modified(row, wish, state, replaced_by);
 			return result;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, wish->mode);
-			if (result == TM_BeingModified && waits_in_vain(row, wish->mode, wish->snapshot))
+			if (result == TM_BeingModified ? waits_in_vain(row, wish->mode, wish->snapshot)
+				: result == TM_Ok && misses_key_change(row, wish, state))
 				result = TM_Updated;
 			return result;
 		default:
-			return examine_committed(row->rel, wish->tid, wish->mode, wish->snapshot, state);
+			return examine_committed(row, wish, state);
 	}
 }
 

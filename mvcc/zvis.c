@@ -567,6 +567,25 @@ zvis_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by)
 	return false;
 }
 
+/* zvis_key_overtaken: See zvis.h. */
+bool
+zvis_key_overtaken(const ZRow *row, Snapshot snapshot)
+{
+	ZWalk		walk;
+	ZAccept		accept;
+
+	Assert(zsnapshot_is_mvcc(snapshot));
+	if (!zwalk_begin(&walk, row, ZCHAIN_LOCKED))
+		return false;
+	zaccept_init(&accept, ZACCEPT_MVCC, snapshot, row->slots->oldest);
+	while (zwalk_next(&walk, &accept) == ZWALK_AUTHOR && !zaccept_version(&accept, &walk.rec))
+	{
+		if ((walk.rec.xflags & ZUX_KEY_CHANGE) && zwalk_status(&walk) == ZXID_COMMITTED)
+			return true;
+	}
+	return false;
+}
+
 /*
  * zvis_replaced_by: See zvis.h. Walks over our own changes of cid and later
  * commands; the last one met is the first that was made.

@@ -151,6 +151,13 @@ extern void zvis_deleters(const ZSlotView *slots, Relation rel, BlockNumber bloc
 extern bool zvis_overtaken(const ZRow *row, Snapshot snapshot, ZAuthor *by);
 
 /*
+ * zvis_key_overtaken: returns whether a change of row has committed that the
+ * MVCC snapshot does not see and that excludes KEY SHARE locks. The page is
+ * locked and has no aborted change of the row.
+ */
+extern bool zvis_key_overtaken(const ZRow *row, Snapshot snapshot);
+
+/*
  * zvis_replaced_by: returns the id of the first of our commands that replaced
  * the version of row which command cid sees. The newest version is ours, of
  * cid or a later command. The page is locked.
