@@ -105,6 +105,8 @@ static const char *const fault_points[] = {
 	"locked-chain",				/* before a chain of a locked page is read */
 	"lockers-chain",			/* the head's transaction is in progress,
 								 * before its chain is read to find row locks */
+	"version-passed",			/* a reader of one row has passed over a
+								 * version that it does not see */
 	"deleters-chain",			/* before a chain is read to find index
 								 * entries that can be deleted */
 

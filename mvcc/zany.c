@@ -164,11 +164,14 @@ walk_any(ZWalk *walk, ZAccept *accept, CommandId limit, bool bottom, ZVersion *v
 /*
  * Walks to the newest version that is committed or our own, over deletions
  * (ANY-3b). accept is that of the snapshot: what it sees need not be looked at
- * closely. Returns false if the page must be copied again.
+ * closely. Returns false if the page must be copied again, as it must if a
+ * transaction has committed whose last change was passed over (walk_to_version
+ * in zvis.c).
  */
 static bool
 walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 {
+	ZXid		passed = InvalidZXid;
 	ZWalkResult found;
 
 	while ((found = zwalk_next(walk, accept)) == ZWALK_AUTHOR)
@@ -177,8 +180,10 @@ walk_newest(ZWalk *walk, ZAccept *accept, ZVersion *version)
 
 		if (ZH_LIVE(walk->header) && (status == ZXID_OWN || status == ZXID_COMMITTED))
 			break;
+		if (status == ZXID_IN_PROGRESS)
+			passed = walk->rec.xid;
 	}
-	if (found == ZWALK_RETRY)
+	if (found == ZWALK_RETRY || (passed != InvalidZXid && zxid_is_committed(passed)))
 		return false;
 	zversion_from_walk(version, walk, true);
 	return true;

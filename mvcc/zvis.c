@@ -46,16 +46,27 @@ dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 
 /*
  * Walks to the newest version that accept accepts. Returns how that was found;
- * *newest is the author of the unaccepted change right above it.
+ * *newest is the author of the unaccepted change right above it. If commits are
+ * asked for one by one, a transaction may commit when a change by one of its
+ * subtransactions has been passed over already: its version below that was
+ * never the committed one, so the walk must begin again (ZWALK_RETRY).
  */
 static ZWalkResult
 walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
 {
+	ZXid		passed = InvalidZXid;
 	ZWalkResult found;
 
 	while ((found = zwalk_next(walk, accept)) == ZWALK_AUTHOR &&
 		   !zaccept_version(accept, &walk->rec))
+	{
+		passed = walk->rec.xid;
 		*newest = zrecord_author(&walk->rec);
+		ZUNDO_FAULT("version-passed");
+	}
+	if (unlikely(passed != InvalidZXid && accept->kind == ZACCEPT_COMMITTED) &&
+		zxid_is_committed(passed))
+		return ZWALK_RETRY;
 	return found;
 }
 

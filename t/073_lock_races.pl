@@ -89,7 +89,33 @@ for (1 .. 20)
 }
 ok($caught, 'the savepoints were rolled back while the locker looked for locks');
 
-sound($node, '', qw(p c));
+# 4. A KEY SHARE lock beside an update in progress: the row is read when it has
+# been locked. The transaction, which has updated it within a savepoint as well,
+# commits between the reader's looks at the two updates.
+$node->safe_psql('postgres', 'CREATE TABLE v (id int PRIMARY KEY, n int) USING zheap; INSERT INTO v VALUES (1, 0)');
+$caught = 0;
+for (1 .. 20)
+{
+	$one->query_safe('BEGIN; SELECT n FROM v WHERE id = 1 FOR UPDATE; UPDATE v SET n = 1 WHERE id = 1');
+	$two->query_safe(q{BEGIN; SELECT txid_current(); SET LOCAL zundo.fault = 'version-passed:sleep'});
+	$two->query_until(qr/asked/, "\\echo asked\nSELECT 'n is ' || n FROM v WHERE id = 1 FOR KEY SHARE;\n\\echo done\n");
+	ok(waits(), 'a KEY SHARE locker waits');
+	kill 'STOP', $pid;
+	$one->query_safe('COMMIT; BEGIN; UPDATE v SET n = 2 WHERE id = 1; SAVEPOINT s; UPDATE v SET n = 3 WHERE id = 1');
+	kill 'CONT', $pid;
+	$node->poll_query_until('postgres', $asleep);
+	kill 'STOP', $pid;
+	$caught = $node->safe_psql('postgres', $asleep) eq 't';
+	$one->query_safe('COMMIT');
+	kill 'CONT', $pid;
+	my ($answer) = $two->query_until(qr/done/, '') =~ /n is (\d)/;
+	is($answer, 3, 'it reads no version between two updates of one transaction') if $caught;
+	$two->query_safe('ROLLBACK');
+	last if $caught;
+}
+ok($caught, 'the transaction has committed while the row was read');
+
+sound($node, '', qw(p c v));
 $_->quit for $one, $two;
 no_crash($node);
 $node->stop;
