@@ -73,11 +73,12 @@ zworkers_register(void)
 }
 
 /*
- * Returns the OIDs of the databases that a worker could connect to, as a list
- * in the caller's memory context. Runs a transaction of its own.
+ * Returns the OIDs of the databases that a worker can connect to, as a list in
+ * the caller's memory context; closed: also those that accept no connections.
+ * Runs a transaction of its own.
  */
 static List *
-connectable_databases(void)
+databases(bool closed)
 {
 	MemoryContext context = CurrentMemoryContext;
 	List	   *result = NIL;
@@ -95,7 +96,7 @@ connectable_databases(void)
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 		MemoryContext old;
 
-		if (!form->datallowconn || database_is_invalid_form(form))
+		if ((!form->datallowconn && !closed) || database_is_invalid_form(form))
 			continue;
 		old = MemoryContextSwitchTo(context);
 		result = lappend_oid(result, form->oid);
@@ -109,14 +110,18 @@ connectable_databases(void)
 	return result;
 }
 
-/* Returns whether database dboid still exists and accepts connections. */
+/*
+ * Returns whether a worker can connect to database dboid, for which a session
+ * has requested one. The database may accept no connections any more: the
+ * sessions that it had stay connected, and their undo must not pile up.
+ */
 static bool
 can_connect(Oid dboid)
 {
-	List	   *databases = connectable_databases();
-	bool		result = list_member_oid(databases, dboid);
+	List	   *all = databases(true);
+	bool		result = list_member_oid(all, dboid);
 
-	list_free(databases);
+	list_free(all);
 	return result;
 }
 
@@ -262,7 +267,7 @@ zundo_launcher_main(Datum main_arg)
 	MemoryContextSwitchTo(context);
 	before_shmem_exit(forget_launcher, (Datum) 0);
 	zwtable_set_launcher(true);
-	todo = connectable_databases();
+	todo = databases(false);
 	listed = GetCurrentTimestamp();
 
 	for (;;)
@@ -287,7 +292,7 @@ zundo_launcher_main(Datum main_arg)
 		if (rescan && todo == NIL &&
 			TimestampDifferenceExceeds(listed, GetCurrentTimestamp(), RETRY_MS))
 		{
-			todo = connectable_databases();
+			todo = databases(false);
 			listed = GetCurrentTimestamp();
 			rescan = false;
 		}

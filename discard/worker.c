@@ -315,7 +315,7 @@ zundo_worker_main(Datum main_arg)
 	if (IsBinaryUpgrade || !zwtable_claim(dboid))
 		proc_exit(0);
 	zworkers_force_settings();
-	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
 	become_dispensable();
 	pgstat_report_appname("zundo undo worker");
 	wait_event = zc_new_wait_event("ZundoWorkerMain");

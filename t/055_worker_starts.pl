@@ -120,6 +120,21 @@ ok($node->poll_query_until('postgres', qq{SELECT count(*) > 0 FROM pg_get_wal_re
 	WHERE resource_manager = 'zundo' AND record_type = 'ROLLBACK'}), 'undone after a restart, without a session of the database');
 is($node->safe_psql('d', q{SELECT count(*) FROM zundo.page_slots('t', 0) WHERE status = 'aborted'}), '0', 'nothing is pending');
 is($node->safe_psql('d', 'SELECT sum(n) FROM t'), '100', 'the rows of before');
+# A database that accepts no connections any more keeps its sessions, and gets a worker.
+my $inside = $node->background_psql('d', on_error_stop => 1);
+$inside->query_safe('SELECT 1');
+ok(no_worker(), 'no worker');
+$node->safe_psql('postgres', 'ALTER DATABASE d ALLOW_CONNECTIONS false');
+$inside->query_safe('UPDATE t SET n = n');
+my $kept;
+for (1 .. 1800)
+{
+	$kept = $inside->query_safe('SELECT zundo.undo_bytes_in_use()');
+	last if $kept eq '0';
+	select(undef, undef, undef, 0.1);
+}
+is($kept, '0', 'undo of a database that accepts no connections is given back');
+$inside->quit;
 no_crash($node);
 $node->stop;
 done_testing();
