@@ -64,7 +64,7 @@ def parse(arguments):
     """Returns the options of the command line; exits with status 2 if they are wrong."""
     parser = Parser(prog="./zundo compare", add_help=True, allow_abbrev=False)
     parser.add_argument("--workload", default=["W1"], metavar="NAME,...", type=named, help="or all (W1)")
-    parser.add_argument("--seconds", type=positive, help="of load per run (W1, W7: 60; W2L, W4L: 180; W8: 10; others: 20)")
+    parser.add_argument("--seconds", type=positive, help="of load per run (W1, W7: 60; W2L, W2Lf, W4L: 180; W8: 10; others: 20)")
     parser.add_argument("--scale", type=positive, default=20, help="of pgbench's tables (20)")
     parser.add_argument("--clients", type=positive, help="of pgbench (4; FK: 32)")
     parser.add_argument("--rounds", type=positive, help="alternating rounds (W1: 1, others: 3)")

@@ -71,6 +71,7 @@ CASES = {
     "W2": one_of_many(100),
     "W2f": one_of_many(90),
     "W2L": one_of_many(100, seconds=180, buffers=3600),
+    "W2Lf": one_of_many(90, seconds=180, buffers=3600),
     "W4": included(),
     "W4L": included(seconds=180, buffers=820),
     "W5": Case(
@@ -285,6 +286,7 @@ WORKLOADS = {
     "W2f": ("one of six indexes changes, fillfactor 90", run_case("W2f", "zbtree"), 3),
     "W2s": ("one of six indexes changes, btree on both sides: rows move", run_case("W2", "btree"), 3),
     "W2L": ("one of six indexes changes, data of 4 times shared_buffers", run_case("W2L", "zbtree"), 3),
+    "W2Lf": ("one of six indexes changes, data of 4 times shared_buffers, fillfactor 90", run_case("W2Lf", "zbtree"), 3),
     "W4": ("a changing included column, beside an open transaction", run_case("W4", "zbtree"), 3),
     "W4s": ("a changing included column, btree on both sides: rows move", run_case("W4", "btree"), 3),
     "W4L": ("a changing included column, indexes larger than shared_buffers", run_case("W4L", "zbtree"), 3),

@@ -37,6 +37,8 @@ QUESTIONS = {
     "W4s": Question("An index includes the changed column, and all indexes are btree's on both sides, so that the rows of zheap move, "
                     "beside an open snapshot.", "ours", {"tps": NONE, "wal_without_images": NONE, "cpu_us": NONE}),
     "W2L": Question(MANY + " " + FROM_MEMORY, WARM, {"tps": "1.77", "wal_per_transaction": "0.53", "others_growth": NONE}),
+    "W2Lf": Question(MANY + " Pages are filled to 90 %, which helps heap. " + FROM_MEMORY, WARM,
+                     {"tps": "2.50", "wal_per_transaction": "0.29", "others_growth": NONE}),
     "W3": Question("simple-update alone: what an update costs, in WAL above all.",
                    "a change of PostgreSQL 9.4 that shortened the WAL of updates (2014, scale 300, 1 to 32 clients)",
                    {"tps": "1.01 to 1.08", "wal_without_images": NONE}),
