@@ -29,6 +29,8 @@ sub blocks_of_a_pass
 $node->safe_psql('postgres', q(
 	CREATE EXTENSION zundo;
 	CREATE TABLE z (id int PRIMARY KEY, v int, pad text) USING zheap;
+	CREATE TABLE few (id int) USING zheap;
+	INSERT INTO few VALUES (1);
 	CREATE TABLE h (a int);
 	INSERT INTO z SELECT g, 0, repeat('x', 100) FROM generate_series(1, 20000) g));
 $node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0');
@@ -42,6 +44,19 @@ cmp_ok(blocks_of_a_pass(), '<', $pages / 3, 'a pass of a new process reads a sma
 crash($node);
 cmp_ok(blocks_of_a_pass(), '<', $pages / 3, 'after a crash too');
 is($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use() / 8192 >= ' . $pages), 't', 'all of it is kept');
+# nor does VACUUM, which makes such a pass where there is no worker, right after a restart
+$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$node->restart;
+my $touched = q(SELECT blks_read + blks_hit FROM pg_stat_database WHERE datname = 'postgres');
+for my $table (qw(z few zundo.undo_log))
+{
+	my $before = $node->safe_psql('postgres', $touched);
+	$node->safe_psql('postgres', "VACUUM $table; SELECT pg_stat_force_next_flush()");
+	my $size = $table eq 'z' ? $node->safe_psql('postgres', q(SELECT 2 * (pg_relation_size('z') + pg_indexes_size('z')) / 8192)) : 0;
+	cmp_ok($node->safe_psql('postgres', $touched) - $before - $size, '<', $pages / 3, "VACUUM of $table without a worker reads a small part of it");
+}
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
 my $old = $node->safe_psql('postgres', q(SELECT count(*), sum(v) FROM z));
 is($old, '20000|280000', 'the rows');
 
