@@ -8,3 +8,5 @@ SET ROLE regress_zundo_nobody;
 SET zundo.fault = 'undo-alloc:error';
 RESET ROLE;
 DROP ROLE regress_zundo_nobody;
+-- SHOW ALL and the like leave out settings for tests.
+SELECT name FROM pg_settings WHERE name IN ('zundo.fault', 'zundo.move_updates', 'zundo.swap_btree', 'zundo.undo_full');
