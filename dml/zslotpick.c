@@ -277,7 +277,9 @@ too_many_writers(Relation rel, BlockNumber block)
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 			 errmsg("too many transactions are changing block %u of zheap table \"%s\" at once",
 					block, RelationGetRelationName(rel)),
-			 errdetail("At most %d transactions can change rows of one page.", MAX_WRITER_SLOTS),
+			 errdetail("These transactions, and those that lock rows, use all %d slots that a page "
+					   "can have.",
+					   MAX_WRITER_SLOTS),
 			 errhint("Retry the transaction, or decrease the fillfactor of the table.")));
 }
 

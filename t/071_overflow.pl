@@ -167,6 +167,30 @@ cmp_ok(overflow_slots('t'), '>', 20, 'the page gets another one');
 end_writers('t', 1, $writers);
 check('t', 'after another round');
 
+# A page has 510 slots for changes, of which lockers take 256 at most. Writers beyond that get an error, and the page
+# takes others again when one of them has ended.
+sql('CREATE TABLE one (id int, n int) USING zheap WITH (fillfactor = 100); INSERT INTO one SELECT g, 0 FROM generate_series(1, 291) g');
+sql(map { "BEGIN; SELECT 1 FROM one WHERE id = $_ FOR KEY SHARE; PREPARE TRANSACTION 'k$_';" } 1 .. 270);
+my ($n, $complaint) = (0, '');
+while ($n < 291 && $complaint eq '')
+{
+	my $to = $n + 10;
+	my @ids = ($n + 1 .. ($to > 291 ? 291 : $to));
+	(undef, undef, $complaint) = $node->psql('postgres', join("\n", "\\set VERBOSITY verbose",
+		map { "BEGIN; UPDATE one SET n = 1 WHERE id = $_; PREPARE TRANSACTION 'u$_';" } @ids), on_error_stop => 1);
+	$n = sql(q{SELECT count(*) FROM pg_prepared_xacts WHERE gid ~ '^u'});
+}
+like($complaint, qr/54000: too many transactions are changing block 0 of zheap table "one" at once/, 'a writer for which the page has no slot');
+cmp_ok($n, '>=', 253, "... beside lockers and $n writers");
+sql("ROLLBACK PREPARED 'u1'; BEGIN; UPDATE one SET n = 1 WHERE id = 291; PREPARE TRANSACTION 'u291'");
+is(sql('SELECT count(*), sum(n) FROM one'), '291|0', 'another writer has the slot of one that has ended');
+check('one', 'full of writers and lockers');
+sql("COMMIT PREPARED 'u$_'") for 2 .. 4, 291;
+sql(map { "ROLLBACK PREPARED '$_';" } split /\n/, sql(q{SELECT gid FROM pg_prepared_xacts WHERE gid ~ '^[uk][0-9]'}));
+ok($node->poll_query_until('postgres', 'SELECT zundo.discard() IS NOT NULL AND NOT EXISTS (SELECT FROM zundo.stat_rollback)'), '... they are rolled back');
+is(sql('SELECT count(*), sum(n) FROM one'), '291|4', '... all but four');
+check('one', 'after all of them');
+
 my $freed = q{SELECT count(*) %s FROM pg_get_wal_records_info('%s', pg_current_wal_flush_lsn())
 	WHERE resource_manager = 'zundo' AND record_type = 'OVERFLOW' AND description ~ 'freed'};
 ok($node->poll_query_until('postgres', sprintf($freed, '>= 3', $start)),
