@@ -65,11 +65,14 @@ sub ends
 
 for my $save ('', 'SAVEPOINT s; ')
 {
+	my $from = -s $node->logfile;
 	# a page of the table, which the transaction has changed
 	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS t; CREATE TABLE t (id int, n int) USING zheap; INSERT INTO t SELECT g, 0 FROM generate_series(1, 100) g');
 	my $file = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('t')});
 	ends("table, $save", "BEGIN; $save UPDATE t SET n = 1;\n" . spoil($file, 0) . 'SELECT count(*) FROM t; ROLLBACK;');
 	is($node->safe_psql('postgres', 'SELECT 1'), '1', 'the server continues');
+	like(slurp_file($node->logfile, $from), qr/could not immediately undo .*: block 0 of file \d+ cannot be read after a read has failed/, 'the log tells')
+	  if server_major() == 17;    # 15 and 18 end the read before the callback
 	$node->safe_psql('postgres', 'DROP TABLE t');
 }
 

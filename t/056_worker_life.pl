@@ -77,6 +77,17 @@ for my $command ('ALTER DATABASE busy RENAME TO renamed', 'CREATE DATABASE copy 
 my $ended = () = slurp_file($node->logfile, $log) =~ /termination requested for worker \(PID \d+\) on database/g;
 cmp_ok($ended, server_major() >= 19 ? '>=' : '==', server_major() >= 19 ? 4 : 0, '... as a worker that the server may end, from 19 on');
 
+# No slot for a worker: the launcher says so in the log, and undo is kept until there is one.
+$node->append_conf('postgresql.conf', "max_worker_processes = 1\nmax_logical_replication_workers = 0\n");
+$node->restart;
+$log = -s $node->logfile;
+$node->safe_psql('postgres', 'UPDATE t SET n = n + 1');
+$node->wait_for_log(qr/WARNING:  no background worker slot is available for a zundo undo worker\n.*HINT:  Increase "max_worker_processes" \(currently 1\)/s, $log);
+cmp_ok($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use()'), '>', 0, 'without a worker undo is kept');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+ok($node->poll_query_until('postgres', 'SELECT zundo.undo_bytes_in_use() = 0'), 'it is discarded when a worker can start');
+
 # The launcher does not wait for others' serializable transactions.
 $node->append_conf('postgresql.conf', <<'C');
 default_transaction_isolation = serializable

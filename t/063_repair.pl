@@ -26,7 +26,7 @@ $node->safe_psql('postgres', q{
 my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q{SELECT pg_relation_filepath('zundo.undo_log')});
 my $v = 0;
 
-sub error_of { my ($sql) = @_; return ($node->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
+sub error_of { my ($sql, $server) = @_; return (($server // $node)->psql('postgres', "\\set VERBOSITY verbose\n$sql"))[2] }
 sub right { my ($when) = @_; is(sql('SELECT count(*), sum(v) FROM z'), '4000|' . 4000 * $v, "$when: the rows are right"); return }
 
 # pending NAME: makes undo that is needed: of a transaction that was rolled back and is
@@ -164,6 +164,31 @@ sound($node, 'in the end', qw(z zundo.undo_log));
 
 sql('CREATE ROLE nobody; GRANT EXECUTE ON FUNCTION zundo.repair_undo(boolean) TO nobody');
 like(error_of('SET ROLE nobody; SELECT * FROM zundo.repair_undo()'), qr/42501: must be superuser/, 'only superusers repair');
+like(error_of('BEGIN; INSERT INTO h VALUES (3); SELECT * FROM zundo.repair_undo()'),
+	qr/25001: zundo\.repair_undo\(\) cannot run in a transaction that has modified data/, 'nor in a transaction that has written');
 no_crash($node);
 $node->stop;
+
+# Both copies of a map page are lost while sessions write: it is rebuilt after a restart,
+# when no session knows the undo log from before. Small buffers, so that the page is read
+# again.
+my $busy = zundo_node('busy', "max_worker_processes = 0\nshared_buffers = 1MB\n", extra => ['--data-checksums']);
+sql('CREATE EXTENSION zundo; CREATE TABLE z (id int PRIMARY KEY, v int) USING zheap; INSERT INTO z SELECT g, 0 FROM generate_series(1, 100) g');
+my $file = $busy->data_dir . '/' . sql(q{SELECT pg_relation_filepath('zundo.undo_log')});
+my $session = session($busy);
+ask($session, 'UPDATE z SET v = v + 1');
+my $repair = 'SELECT step FROM zundo.repair_undo(dry_run => false)';
+sql('CHECKPOINT');
+write_block($file, MAP + $_, $damage{garbage}) for 0, 1;
+sql('CREATE TABLE filler (pad text); INSERT INTO filler SELECT repeat($$x$$, 1000) FROM generate_series(1, 5000)');
+like(error_of($repair, $busy), qr/55000: cannot rebuild the extent map while sessions write to the undo log/, 'busy: the map is not rebuilt while sessions write');
+is(ask($session, 'SELECT sum(v) FROM z'), '100', 'busy: the rows are right');
+$session->quit;
+$busy->stop('immediate');
+write_block($file, MAP + $_, $damage{garbage}) for 0, 1;
+$busy->start;
+like(sql($repair), qr/both copies are lost; rebuilt/, 'busy: after a restart it is');
+is(sql('UPDATE z SET v = v + 1; SELECT sum(v) FROM z'), '200', 'busy: and the table is written');
+sound($busy, 'busy', qw(z zundo.undo_log));
+$busy->stop;
 done_testing();

@@ -1,6 +1,6 @@
 # What zundo.check says of slots, chains and rows that fit the layout of the page
 # and are wrong. Only zundo itself could write them; here the test does.
-# Rules: CHAIN-2, CHAIN-3, CHAIN-4, CHAIN-8, CHAIN-9, CHAIN-10, CHAIN-12, PAGE-7, ROW-1.
+# Rules: CHAIN-2, CHAIN-3, CHAIN-4, CHAIN-8, CHAIN-9, CHAIN-10, CHAIN-12, PAGE-6, PAGE-7, ROW-1.
 use strict;
 use warnings;
 use Test::More;
@@ -9,12 +9,12 @@ use ZundoTest;
 # without workers, which would undo and discard what is needed here
 my $node = zundo_node('chains', <<'C', no_data_checksums => 1);
 max_worker_processes = 0
-max_prepared_transactions = 10
+max_prepared_transactions = 20
 C
-my @tables = qw(inline list mode plain status opened torn columns items kind half stray);
+my @tables = qw(inline list late mode plain status opened torn columns items kind half stray stub);
 sql('CREATE EXTENSION zundo;');
 sql("CREATE TABLE $_ (id int PRIMARY KEY, n int, t text) USING zheap; INSERT INTO $_ SELECT g, 0, 't' FROM generate_series(1, 10) g;") for @tables;
-sql("CREATE INDEX ON $_ (n);") for qw(list mode stray);
+sql("CREATE INDEX ON $_ (n);") for qw(list late mode stray stub);
 sql('SELECT zundo.discard();');
 
 # stays NAME SQL...: prepares a transaction of these statements, which stays in progress.
@@ -24,7 +24,7 @@ my $xid = stays('plain', 'UPDATE plain SET n = 1 WHERE id = 1', 'SELECT pg_curre
 stays('inline', 'SELECT 1 FROM inline WHERE id <= 2 FOR KEY SHARE');
 stays('opened', 'SELECT 1 FROM opened WHERE id <= 9 FOR UPDATE');
 stays($_, "UPDATE $_ SET n = 1 WHERE id = 1") for qw(items kind half torn);
-for my $table (qw(list mode stray))
+for my $table (qw(list late mode stray))
 {
 	# the row moves, and its lock with it
 	stays($table, "SELECT 1 FROM $table WHERE id = 1 FOR KEY SHARE");
@@ -33,6 +33,10 @@ for my $table (qw(list mode stray))
 # eight writers of a page that has four slots: a chain of two of them in each
 my @writers = map { sql('BEGIN;', "UPDATE status SET n = 1 WHERE id = $_;", 'SELECT pg_current_xact_id();', 'COMMIT;') } 1 .. 8;
 is(sql(q{SELECT count(*), count(DISTINCT xid) FROM zundo.page_slots('status', 0);}), '4|4', 'no slot was added');
+# a row that has moved and leaves a stub
+my $mover = sql('BEGIN;', 'UPDATE stub SET n = 1 WHERE id = 1;', 'SELECT pg_current_xact_id();', 'COMMIT;');
+sql('VACUUM stub;');
+is(sql(q{SELECT lp_state FROM zundo.page_items('stub', 0) WHERE lp = 1;}), 'stub', 'the row has left a stub');
 sound($node, 'as they are', @tables);
 my %path = map { $_ => $node->data_dir . '/' . sql("SELECT pg_relation_filepath('$_');") } @tables, 'zundo.undo_log';
 my %oid = map { $_ => sql("SELECT '$_'::regclass::oid;") } @tables;
@@ -95,6 +99,10 @@ change('inline', sub {
 change('list', sub {
 	my $at = slot($_[0], sub { $_[0] & 2 });
 	substr($_[0], $at, 8) = pack('Q<', unpack('Q<', substr($_[0], $at, 8)) - 1) });
+# a lock in such a list whose transaction is younger than the youngest locker
+record('late', 7, 11, sub {
+	my $at = $_[1] + unpack('S<', substr($_[0], $_[1] + 1, 2)) - 8;
+	substr($_[0], $at, 8) = pack('Q<', unpack('Q<', substr($_[0], $at, 8)) + 1) });
 # a list of locks that is taken for a chain, and a chain that is taken for a list of locks
 change('mode', sub { substr($_[0], slot($_[0], sub { $_[0] & 2 }) + 6, 1) = "\0" });
 change('plain', sub { substr($_[0], slot($_[0], sub { $_[1] == $xid }) + 6, 1) = "\2" });
@@ -122,24 +130,30 @@ for my $case ([ 'kind', sub { $_[0] & 2**44 - 1 } ], [ 'half', sub { 0 } ])
 change('stray', sub {
 	my ($list, $mover) = (slot($_[0], sub { $_[0] & 2 }), slot($_[0], sub { !($_[0] & 3) && $_[1] > $xid }));
 	substr($_[0], $list + 8, 8) = substr($_[0], $mover + 8, 8) });
-# the first of the eight writers has aborted, and a later one has committed on top of it
-open(my $file, '+<:raw', $node->data_dir . '/pg_xact/0000') or die $!;
-sysseek($file, $writers[0] >> 2, 0) or die $!;
-sysread($file, my $byte, 1) == 1 or die $!;
-my $bits = 2 * ($writers[0] & 3);
-is(ord($byte) >> $bits & 3, 1, 'the first writer has committed');
-sysseek($file, $writers[0] >> 2, 0) or die $!;
-syswrite($file, chr(ord($byte) ^ 3 << $bits)) == 1 or die $!;
-close $file;
+# a transaction that has committed counts as aborted: the first of the eight writers, on top
+# of which a later one has committed, and the one that has left a stub
+for my $committed ($writers[0], $mover)
+{
+	my ($path, $place, $bits) = ($node->data_dir . '/pg_xact/0000', $committed >> 2, 2 * ($committed & 3));
+	open(my $file, '+<:raw', $path) or die $!;
+	sysseek($file, $place, 0) or die $!;
+	sysread($file, my $byte, 1) == 1 or die $!;
+	is(ord($byte) >> $bits & 3, 1, "transaction $committed has committed");
+	sysseek($file, $place, 0) or die $!;
+	syswrite($file, chr(ord($byte) ^ 3 << $bits)) == 1 or die $!;
+	close $file;
+}
 
 $node->start;
 my $undo = qr/slot \d+: undo \d+\.\d+\.\d+/;
 my %says = (
 	inline => qr/^CHAIN-9\|\|slot \d+: inline locks [0-9A-F]+\/[0-9A-F]+$/,
 	list => qr/^CHAIN-10\|\|$undo names lockers up to \d+, but the pointer to it only up to \d+$/,
+	late => qr/^CHAIN-10\|11\|slot \d+: a lock of transaction \d+ in a list for lockers up to \d+$/,
 	mode => qr/^CHAIN-1\|\|slot \d+ belongs to transaction \d+, but its newest record to \d+\nCHAIN-3\|\|slot \d+: a page image or a list of locks is in the chain$/,
 	plain => qr/^CHAIN-10\|\|$undo in a list of locks has type 2$/,
 	status => qr/^CHAIN-4\|\|$undo of the aborted transaction $writers[0] lies below that of a committed one$/,
+	stub => qr/^PAGE-6\|1\|stub of a row whose author $mover has not committed$/m,
 	opened => qr/^CHAIN-12\|\|$undo of transaction \d+ is an open LOCK below another one$/,
 	# CHAIN-2
 	torn => qr/^E\|\|invalid undo record in block \d+ of relation "zundo\.undo_log"/,

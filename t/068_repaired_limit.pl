@@ -33,6 +33,11 @@ write_block($path, 1, "\0" x 8192);
 $node->start;
 like($node->safe_psql('postgres', 'SELECT step FROM zundo.repair_undo(false)'), qr/meta page: both copies are lost; rebuilt/, 'repaired');
 is($node->safe_psql('postgres', q{SELECT * FROM zundo.check('zundo.undo_log')}), '', 'zundo.check');
+for my $how ('', 'dry_run => false')
+{
+	like(($standby->psql('postgres', "\\set VERBOSITY verbose\nSELECT * FROM zundo.repair_undo($how)"))[2],
+		qr/55000: cannot repair the undo log during recovery/, "not on the standby: $how");
+}
 
 # Undo that both need goes to these extents.
 my $old = session($node);

@@ -249,6 +249,19 @@ ERROR_CALLS = (r"errmsg\(|zu_refuse\(|zundo_not_supported\(|refuse_if\([^\"]*,|"
                r"fault\(check, (?:\"[\w-]+\"|\w+), [^\"]*,|FAULT\(st, \"[\w-]+\", [^\"]*,")
 
 
+# Conversions of printf() in a message, with quotes around them.
+CONVERSIONS = r'"?%[-\d.*]*(?:ll?|z)?[a-zA-Z]"?'
+# Words in a row that are enough to recognize a message.
+RECOGNIZED = 4
+
+
+def is_quoted(text, scripts):
+    """Returns whether the scripts have RECOGNIZED words of the message in a row, or its longest part if that is shorter."""
+    parts = [part.split() for part in re.split(CONVERSIONS, text)]
+    length = min(RECOGNIZED, max(len(part) for part in parts))
+    return any(" ".join(part[i:i + length]) in scripts for part in parts for i in range(len(part) - length + 1))
+
+
 def check_errors_are_tested():
     """Raise the message in a test (an expected file, t/), or list it in test/untested_errors with the reason."""
     outputs = " ".join(read(p) for p in files(".out") if p.startswith(("expected/", "isolation/expected/")))
@@ -263,10 +276,7 @@ def check_errors_are_tested():
             continue
         for call, text, number in c_literals(read(path), ERROR_CALLS):
             pattern = ".{1,99}?".join(re.escape(part) for part in re.split(r"%[-\d.*]*(?:ll?|z)?[a-zA-Z]", text))
-            words = text.split()
-            runs = [" ".join(words[i:i + 3]) for i in range(max(1, len(words) - 2))]
-            tested = any("%" not in run and run in scripts for run in runs) or re.search(pattern, outputs) or \
-                re.search(pattern, scripts)
+            tested = is_quoted(text, scripts) or re.search(pattern, outputs) or re.search(pattern, scripts)
             if text in reasons:
                 reasons[text] = True
             elif not tested:
