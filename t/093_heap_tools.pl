@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use ZundoTest;
 
-my $node = zundo_node('tools');
+my $node = zundo_node('tools', '', allows_streaming => 'logical');
 my ($rc, $out, $err);
 
 # am TABLE: returns the access method of the table.
@@ -71,6 +71,19 @@ fails("INSERT INTO plain VALUES (1001, ''); SELECT zundo_test_heap_insert('plain
 	'where the session has inserted before, heap finds no page');
 is($node->safe_psql('postgres', "DELETE FROM plain WHERE id = 1001; SELECT count(*), min(id) FROM plain"), '1000|1', 'nothing has changed');
 sound($node, '', 'plain');
+
+# pg_squeeze: follows the changes of a table by a slot, and copies the rows to a table of the
+# same access method with heap's functions. t/092_swapped_files has the exchange of files.
+$node->safe_psql('postgres', q{SELECT pg_create_logical_replication_slot('squeeze', 'test_decoding'); CREATE TABLE squeezed (LIKE plain INCLUDING ALL)});
+is(am('squeezed'), 'zheap', 'the copy of pg_squeeze');
+$node->safe_psql('postgres', "UPDATE plain SET note = 'changed' WHERE id = 7");
+fails("BEGIN; SELECT zundo_test_$_('squeezed', 0)", qr/ERROR:  cannot use heap functions on zheap table "squeezed"/, "is refused rows: $_")
+  for qw(heap_insert heap_multi_insert);
+is($node->safe_psql('postgres', "SELECT count(*), pg_relation_size('squeezed') FROM squeezed"), '0|0', 'and is empty');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_logical_slot_get_changes('squeeze', NULL, NULL) WHERE data ~ '^table public.plain: UPDATE'}), '1', 'the change was decoded');
+is($node->safe_psql('postgres', q{SELECT pg_drop_replication_slot('squeeze'); DROP TABLE squeezed;
+	SELECT count(*), min(id), count(*) FILTER (WHERE note = 'changed') FROM plain}), "\n1000|1|1", 'the table is as before');
+sound($node, 'not squeezed', 'plain');
 
 # a function that reads the rows of an all-visible page as heap's (HEAP-1)
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_visibility');
