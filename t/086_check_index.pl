@@ -96,8 +96,8 @@ for my $i (1 .. 12)
 }
 $_->query_until(qr/ended/, '') for @writers;
 sound_indexes('after writers');
-$_->quit for @writers;
 ask($idle, 'COMMIT');
+$_->quit for @writers, $idle, $old, $open;
 
 # index_items
 sql('SELECT zundo.discard()');
@@ -235,6 +235,7 @@ ask($temp, q{CREATE TEMP TABLE tt (a int) USING zheap; INSERT INTO tt VALUES (1)
 is(ask($temp, q{SELECT * FROM zundo.check_index('tt_a')}), '', 'a temporary table');
 my $schema = sql(q{SELECT relnamespace::regnamespace FROM pg_class WHERE relname = 'tt_a'});
 refused("SELECT zundo.check_index('$schema.tt_a')", qr/cannot access temporary tables of other sessions/);
+$temp->quit;
 
 # an expression runs as the owner of the table, restricted; its error becomes a row
 sql(q{CREATE FUNCTION late(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
@@ -251,10 +252,6 @@ damaged('another included value (INDEX-7)', sub {
 		return $page; }, "1|9|INDEX-7|the entry of $ninth has the row's key, but not its bytes, and the row is not marked as one with stale entries");
 sql('UPDATE e SET b = b + 1');
 is(sql(q{SELECT * FROM zundo.check_index('e_a')}), '', 'the rows are marked now');
-$old->quit;
-$open->quit;
-$idle->quit;
-$temp->quit;
 sound($node, 'in the end', 's', 'e');
 no_crash($node);
 $node->stop;
