@@ -8,8 +8,9 @@
  *		the same subtransaction, and no other record that is to be decoded
  *		comes in between. If the values of several rows were logged together,
  *		ZWL_LAST is set in the record of the last of these rows only. Not
- *		asserted: one record does not show what follows it; t/016_decoded and
- *		t/018_decoded_twins decode and compare with the table.
+ *		asserted: one record does not show what follows it; t/016_decoded,
+ *		t/018_decoded_twins and t/115_decoded_neighbours decode and compare
+ *		with heap.
  *	DECODE-2	A record of row changes is decoded if and only if it has a
  *		decoding part (change/zwal.h). It has one if the table is logically
  *		logged and the caller does not exclude the change; this is decided after

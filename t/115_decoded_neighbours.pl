@@ -1,7 +1,8 @@
 # What comes between the WAL records of one decoded row, and beside them: an index
 # expression that writes to another table is not evaluated between the values out
 # of line of a row and the row, also if the indexes must be looked at anew just
-# then; changes in other databases are neither decoded nor streamed.
+# then; the values of rows that COPY inserts together are kept for the rows on all
+# pages that take them; changes in other databases are neither decoded nor streamed.
 # Rules: DECODE-1.
 use strict;
 use warnings;
@@ -50,6 +51,21 @@ for my $case (['a new value', 1, q{repeat('new', 1000)}, 'new' x 1000], ['anothe
 	like($lines[ ($update // 0) - 1 ], qr/^table public\.noted: INSERT/, '... after what the function wrote when it was evaluated before');
 	like($lines[ ($update // 0) + 1 ], qr/^table public\.noted: INSERT: n\[integer\]:$n$/, '... and before what it wrote for the entry of the moved row');
 }
+
+# The values of all rows of a call are logged before the first row; these rows take several
+# pages, with a record for each (ZWL_LAST in the last of them).
+my %copied;
+for my $am (qw(heap zheap))
+{
+	sql("CREATE TABLE c (id int PRIMARY KEY, near text, far text) USING $am; ALTER TABLE c ALTER near SET STORAGE PLAIN, ALTER far SET STORAGE EXTERNAL");
+	decoded();
+	sql(q{COPY c FROM PROGRAM 'perl -e "print \$_, qq(\t), chr(64 + \$_) x 1500, qq(\t), chr(96 + \$_) x 2500, qq(\n) for 1 .. 26"'});
+	$copied{$am} = decoded();
+	cmp_ok(sql("SELECT pg_relation_size('c') / 8192"), '>', 4, "COPY to several pages ($am)");
+	sql('DROP TABLE c');
+}
+is(() = $copied{zheap} =~ /INSERT: id\[integer\]:\d+ near\[text\]:'[A-Z]{1500}' far\[text\]:'[a-z]{2500}'/g, 26, 'every row is decoded with its values');
+is($copied{zheap}, $copied{heap}, '... as on heap');
 
 # A database beside that of the slot: its large transaction is in memory with the others,
 # but has no changes of this database.
