@@ -9,7 +9,7 @@
  *		comes in between. If the values of several rows were logged together,
  *		ZWL_LAST is set in the record of the last of these rows only. Not
  *		asserted: one record does not show what follows it; t/016_decoded,
- *		t/018_decoded_twins and t/115_decoded_neighbours decode and compare
+ *		t/018_decoded_twins and t/130_decoded_neighbours decode and compare
  *		with heap.
  *	DECODE-2	A record of row changes is decoded if and only if it has a
  *		decoding part (change/zwal.h). It has one if the table is logically

@@ -3,6 +3,7 @@
 # of line of a row and the row, also if the indexes must be looked at anew just
 # then; the values of rows that COPY inserts together are kept for the rows on all
 # pages that take them; changes in other databases are neither decoded nor streamed.
+# long
 # Rules: DECODE-1.
 use strict;
 use warnings;

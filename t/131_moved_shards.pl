@@ -4,6 +4,7 @@
 # same server, whose tables are published themselves while they are filled. No write is
 # refused, none is lost, also of statements that began before the publication. On zheap as
 # on heap.
+# long
 # Rules: DECODE-1, DECODE-2.
 use strict;
 use warnings;
