@@ -357,6 +357,8 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	Relation	rel = writer->rel;
 	Buffer		buf = wish->buf;
 	OffsetNumber off = ItemPointerGetOffsetNumber(wish->tid);
+	ZVersion	version;
+	bool		fetched;
 
 	Assert(zc_buffer_exclusive(buf) && zwriter_started(writer));
 	/* a row whose move is committed is locked at its new place only */
@@ -406,16 +408,26 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 		!(search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && search->shown &&
 		IsMVCCSnapshot(search->shown))
 		note_locked(rel, buf, wish->tid, search->shown);
-	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 
-	/*
-	 * The row may have moved while the page was unlocked. Our KEY SHARE lock
-	 * moved with it, or was taken at the new place as well; search for it
-	 * again.
-	 */
-	*done = show_locked(rel, buf, wish->tid, search->shown, state->key_share_beside,
-						search->traversed, search->slot) ||
-		search->mode != LockTupleKeyShare;
+	/* most rows are read at once, as what has been locked */
+	fetched = !state->key_share_beside && zvis_fetch_locked(rel, buf, off, &version);
+	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	if (likely(fetched))
+	{
+		ZUNDO_FAULT("row-locked");
+		zversion_show(rel, &version, wish->tid, search->slot);
+	}
+	else
+	{
+		/*
+		 * The row may have moved while the page was unlocked. Our KEY SHARE
+		 * lock moved with it, or was taken at the new place as well; search
+		 * for it again.
+		 */
+		*done = show_locked(rel, buf, wish->tid, search->shown, state->key_share_beside,
+							search->traversed, search->slot) ||
+			search->mode != LockTupleKeyShare;
+	}
 	search->tmfd->ctid = *wish->tid;
 	search->tmfd->traversed = search->traversed;
 	ReleaseBuffer(buf);

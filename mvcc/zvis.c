@@ -331,6 +331,23 @@ zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot
 }
 
 /*
+ * zvis_fetch_locked: See zvis.h. Whatever `all_dead` would be, the row is not
+ * live then.
+ */
+bool
+zvis_fetch_locked(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version)
+{
+	bool		dead = false;
+
+	Assert(zc_buffer_locked(buf));
+	Assert(zpage_item_ok(BufferGetPage(buf), off));
+	version->newest_xid = InvalidZXid;
+	version->walked = false;
+	return fetch_at_once(rel, BufferGetBlockNumber(buf), BufferGetPage(buf), off, SnapshotSelf,
+						 version, &dead) && version->found;
+}
+
+/*
  * Does zvis_fetch's work for a row that try_at_once has not answered for. On
  * entry buf is locked, on return it is not. Each kind of snapshot has a walk
  * of its own; if undo that the copy needs has been discarded meanwhile, begins

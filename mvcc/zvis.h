@@ -90,6 +90,13 @@ extern void zvis_fetch(Relation rel, Buffer buf, OffsetNumber off, Snapshot snap
 extern bool zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot,
 							   ZVersion *version);
 
+/*
+ * zvis_fetch_locked: does what zvis_fetch does, for SnapshotSelf, on a page
+ * that the caller has locked and checked, if no undo has to be read: the row is
+ * live and its slot's owner is before `oldest`. Returns whether it has done so.
+ */
+extern bool zvis_fetch_locked(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version);
+
 /* ---- the author of the newest version (DML, VACUUM, index builds) ---- */
 
 typedef struct ZAuthor
