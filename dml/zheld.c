@@ -117,15 +117,13 @@ zheld_note_open(Relation rel, BlockNumber block, int slotno, LockTupleMode mode)
 	open->mode = (uint8) mode;
 }
 
-/* Returns the mode that is remembered for the row itself; -1: none. */
-static int
-mode_of_row(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
+/*
+ * Returns the mode that is remembered for the row itself at its place in the
+ * cache; -1: none.
+ */
+static inline int
+mode_at(const HeldLock *lock, Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 {
-	const HeldLock *lock;
-
-	if (held.locks == NULL)
-		return -1;
-	lock = place_of(rel, block, off);
 	if (!is_of(lock, rel, block, off) || (int) lock->mode + 1 > ZH_LOCK(header) ||
 		(lock->tag != 0 && lock->tag != ZH_TAG(header)))
 		return -1;
@@ -140,8 +138,10 @@ mode_of_row(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 int
 zheld_mode(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header)
 {
-	int			mode = mode_of_row(rel, block, off, header);
+	int			mode = -1;
 
+	if (held.locks != NULL)
+		mode = mode_at(place_of(rel, block, off), rel, block, off, header);
 	if (mode < 0 && ZH_TAG(header) != 0)
 	{
 		mode = zheld_open_mode(rel, block, ZH_TAG(header));
@@ -171,7 +171,7 @@ zheld_note(Relation rel, BlockNumber block, OffsetNumber off, ZHeader header,
 			return;
 	}
 	lock = place_of(rel, block, off);
-	if (mode_of_row(rel, block, off, header) >= (int) mode)
+	if (mode_at(lock, rel, block, off, header) >= (int) mode)
 		return;
 	lock->epoch = held.epoch;
 	lock->reloid = RelationGetRelid(rel);
