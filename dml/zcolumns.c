@@ -351,6 +351,7 @@ zindex_columns(Relation rel)
 	entry->key = keep(rel, INDEX_ATTR_BITMAP_KEY);
 	entry->identity = keep(rel, INDEX_ATTR_BITMAP_IDENTITY_KEY);
 	entry->blocking = keep(rel, INDEX_ATTR_BITMAP_HOT_BLOCKING);
+	entry->key_blocks = bms_is_subset(entry->key, entry->blocking);
 #if ZC_HAS_SUMMARIZING
 	entry->summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
 #endif
@@ -509,9 +510,8 @@ zcolumns_add_keys(const ZUpdatedRow *row, const ZIndexColumns *columns, bool sta
 }
 
 /*
- * zcolumns_effect: See zdml_internal.h. If no blocking column differs, no index
- * is affected. A blocking column that differs is a plain one, or is read by
- * computed or keyed indexes.
+ * zcolumns_effect: See zdml_internal.h. A blocking column that differs is a
+ * plain one, or is read by computed or keyed indexes.
  */
 ZIndexEffect
 zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
@@ -519,8 +519,7 @@ zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns)
 	ZIndexEffect effect = ZINDEX_SAME;
 
 	Assert(columns->reloid == RelationGetRelid(row->rel));
-	if (!zcolumns_differ(row, columns->blocking))
-		return ZINDEX_SAME;
+	Assert(zcolumns_differ(row, columns->blocking));
 	if (zcolumns_differ(row, columns->plain))
 		return ZINDEX_CHANGED;
 	for (int i = 0; i < columns->ncomputed; i++)

@@ -551,6 +551,9 @@ typedef struct ZIndexColumns
 								 * that move */
 	bool		after_update;	/* it has AFTER UPDATE row triggers other than
 								 * those of foreign keys and of these */
+	bool		key_blocks;		/* all columns of 'key' are in 'blocking':
+								 * they are unless the indexes have changed
+								 * between the reading of the two */
 } ZIndexColumns;
 
 /*
@@ -613,9 +616,10 @@ typedef enum ZIndexEffect
 } ZIndexEffect;
 
 /*
- * zcolumns_effect: returns what the update does to indexes. New keys of the
- * indexes in columns->keyed_index do not count: an update in place adds their
- * entries itself.
+ * zcolumns_effect: returns what an update that changes blocking columns does to
+ * indexes; one that does not has ZINDEX_SAME. New keys of the indexes in
+ * columns->keyed_index do not count: an update in place adds their entries
+ * itself.
  */
 extern ZIndexEffect zcolumns_effect(const ZUpdatedRow *row, const ZIndexColumns *columns);
 

@@ -105,16 +105,17 @@ compare_keys(RowChange *u)
 
 /*
  * Sets whether the update can be made in place, as far as the indexes are
- * concerned, or whether that is undecided.
+ * concerned, or whether that is undecided. blocking: a column that indexes
+ * depend on differs.
  */
 static void
-compare_indexes(RowChange *u, const ZUpdatedRow *row)
+compare_indexes(RowChange *u, const ZUpdatedRow *row, bool blocking)
 {
 	Replacement *new = u->replacement;
 
 	if (zundo_move_updates)
 		return;
-	switch (zcolumns_effect(row, new->columns))
+	switch (blocking ? zcolumns_effect(row, new->columns) : ZINDEX_SAME)
 	{
 		case ZINDEX_SAME:
 			new->in_place = true;
@@ -135,6 +136,7 @@ compare_indexes(RowChange *u, const ZUpdatedRow *row)
 /*
  * Compares the replacement with the row, and sets the strength of the change,
  * whether it can be made in place, and whether a trigger's event may be queued.
+ * Most updates change no blocking column, and then no column of a key either.
  */
 static void
 compare_replacement(RowChange *u)
@@ -142,10 +144,12 @@ compare_replacement(RowChange *u)
 	Replacement *new = u->replacement;
 	const ZIndexColumns *columns = new->columns;
 	ZUpdatedRow row = zrowchange_rows(u);
+	bool		blocking = zcolumns_differ(&row, columns->blocking);
 
-	if (!zcolumns_differ(&row, columns->key))
+	Assert(blocking || !columns->key_blocks || !zcolumns_differ(&row, columns->key));
+	if ((!blocking && columns->key_blocks) || !zcolumns_differ(&row, columns->key))
 		u->mode = LockTupleNoKeyExclusive;
-	compare_indexes(u, &row);
+	compare_indexes(u, &row, blocking);
 	new->event = zcolumns_event(columns, !new->in_place, zcolumns_differ(&row, columns->foreign),
 								row_is_ours(BufferGetPage(u->buf), u->oldrow)) ||
 		zcolumns_some_null(u->writer.rel, columns->foreign, new->values, new->values_len);
