@@ -260,6 +260,29 @@ look_at_indexes(Relation rel, ZIndexColumns *entry)
 }
 
 /*
+ * Fills in blocking_last and blocking_end of the entry. A column's length does
+ * not change as long as rows of it are in the table.
+ */
+static void
+measure_blocking(Relation rel, ZIndexColumns *entry)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	int			last;
+
+	if (entry->blocking == NULL ||
+		bms_next_member(entry->blocking, -1) + FirstLowInvalidHeapAttributeNumber <= 0)
+		return;
+	last = bms_prev_member(entry->blocking, -1) + FirstLowInvalidHeapAttributeNumber;
+	for (int i = 0; i < last; i++)
+		if (zc_attr(desc, i)->attlen <= 0)
+			return;
+	entry->blocking_last = last;
+	entry->blocking_end = ZTUPLE_HEADER_SIZE;
+	for (int i = 0; i < last; i++)
+		entry->blocking_end += zc_attr(desc, i)->attlen;
+}
+
+/*
  * Fills in which kinds of AFTER UPDATE row triggers the relation has, and, if
  * it has any, the columns of its foreign keys.
  */
@@ -355,6 +378,7 @@ zindex_columns(Relation rel)
 #if ZC_HAS_SUMMARIZING
 	entry->summarized = keep(rel, INDEX_ATTR_BITMAP_SUMMARIZED);
 #endif
+	measure_blocking(rel, entry);
 	look_at_indexes(rel, entry);
 	ZUNDO_FAULT("columns-read");
 	look_at_triggers(rel, entry);
@@ -415,6 +439,38 @@ zcolumns_some_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 		if (anull != bnull || (!anull && !datumIsEqual(a, b, att->attbyval, att->attlen)))
 			return true;
 	}
+	return false;
+}
+
+/*
+ * Returns true only if both rows begin with the same bytes up to the end of the
+ * last blocking column, and have values in all columns up to there.
+ */
+static inline bool
+begin_alike(const ZUpdatedRow *row, const ZIndexColumns *columns)
+{
+	ZHeader		old = zheader_get(row->old);
+	ZHeader		new = zheader_get(row->new);
+
+	return columns->blocking_end != 0 && ((old | new) & ZH_NULLS) == 0 &&
+		columns->blocking_last <= Min(ZH_NATTS(old), ZH_NATTS(new)) &&
+		columns->blocking_end <= Min(row->oldlen, row->newlen) &&
+		ztuple_header_ok(row->old, row->oldlen) &&
+		memcmp(row->old + ZTUPLE_HEADER_SIZE, row->new + ZTUPLE_HEADER_SIZE,
+			   columns->blocking_end - ZTUPLE_HEADER_SIZE) == 0;
+}
+
+/*
+ * zcolumns_blocking_differ: See zdml_internal.h. Most updates leave these
+ * columns alone, and mostly they are the first ones of a row.
+ */
+bool
+zcolumns_blocking_differ(const ZUpdatedRow *row, const ZIndexColumns *columns)
+{
+	Assert(columns->reloid == RelationGetRelid(row->rel));
+	if (!begin_alike(row, columns))
+		return zcolumns_differ(row, columns->blocking);
+	Assert(!zcolumns_differ(row, columns->blocking));
 	return false;
 }
 

@@ -554,6 +554,10 @@ typedef struct ZIndexColumns
 	bool		key_blocks;		/* all columns of 'key' are in 'blocking':
 								 * they are unless the indexes have changed
 								 * between the reading of the two */
+	int			blocking_last;	/* number of the last column of 'blocking' */
+	Size		blocking_end;	/* where that column ends in a row without
+								 * NULLs; 0 if rows differ in that, or if
+								 * 'blocking' has system columns */
 } ZIndexColumns;
 
 /*
@@ -604,6 +608,12 @@ zcolumns_differ(const ZUpdatedRow *row, const Bitmapset *attrs)
 {
 	return attrs != NULL && zcolumns_some_differ(row, attrs);
 }
+
+/*
+ * zcolumns_blocking_differ: returns whether any attribute of columns->blocking
+ * differs.
+ */
+extern bool zcolumns_blocking_differ(const ZUpdatedRow *row, const ZIndexColumns *columns);
 
 /*
  * What an update does to the indexes of its table, other than summarizing ones.

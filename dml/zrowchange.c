@@ -144,7 +144,7 @@ compare_replacement(RowChange *u)
 	Replacement *new = u->replacement;
 	const ZIndexColumns *columns = new->columns;
 	ZUpdatedRow row = zrowchange_rows(u);
-	bool		blocking = zcolumns_differ(&row, columns->blocking);
+	bool		blocking = zcolumns_blocking_differ(&row, columns);
 
 	Assert(blocking || !columns->key_blocks || !zcolumns_differ(&row, columns->key));
 	if ((!blocking && columns->key_blocks) || !zcolumns_differ(&row, columns->key))
