@@ -67,7 +67,8 @@ $node->safe_psql('postgres', "ROLLBACK PREPARED 'holder'");
 select(undef, undef, undef, 2);
 is($node->safe_psql('postgres', $blocked_by), "{$waiter_pid}", 'which alone is in the way');
 is($node->safe_psql('postgres', $horizon), "log 0 waits for a lock on other blocked by $waiter_pid|$waiter_pid", '... in stat_horizon');
-like(slurp_file($node->logfile), qr/LOG:  undo has been kept in database "postgres" for \d+ s\n[^\n]*DETAIL:  The rollback of transaction \d+, which waits for a lock on table "other", prevents undo/,
+# the intervals between these lines double
+ok($node->wait_for_log(qr/LOG:  undo has been kept in database "postgres" for \d+ s\n[^\n]*DETAIL:  The rollback of transaction \d+, which waits for a lock on table "other", prevents undo/),
 	'a line about old undo says that the rollback waits');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($waiter_pid)");
 $locker->query_safe('ROLLBACK');
