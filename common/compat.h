@@ -625,19 +625,22 @@ typedef uint32 ZcOptions;
 	table_tuple_delete(rel, tid, cid, 0, snapshot, InvalidSnapshot, wait, tmfd)
 #endif
 
-/* 19 tells scans, and the fetches of an index scan, what they are for. */
+/*
+ * 19 tells scans, and the fetches of an index scan, what they are for, and
+ * whether the statement only reads the table (ZC_TELLS_READ_ONLY).
+ */
 #if PG_VERSION_NUM < 190000
 #define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL)
 #define ZC_FETCH_FLAGS_PARAM
 #define zc_fetch_set_flags(fetch) ((void) 0)
 #define zc_fetch_flags(fetch) 0
-#define ZC_READ_ONLY_HINT 0		/* not told */
+#define ZC_TELLS_READ_ONLY 0
 #else
 #define zc_beginscan(rel, snapshot) table_beginscan(rel, snapshot, 0, NULL, SO_NONE)
 #define ZC_FETCH_FLAGS_PARAM , uint32 flags
 #define zc_fetch_set_flags(fetch) ((fetch)->flags = flags)
 #define zc_fetch_flags(fetch) ((fetch)->flags)
-#define ZC_READ_ONLY_HINT SO_HINT_REL_READ_ONLY
+#define ZC_TELLS_READ_ONLY 1
 #endif
 
 /*

@@ -86,6 +86,8 @@ zlevel_outermost(void)
 	return true;
 }
 
+#if !ZC_TELLS_READ_ONLY
+
 /* Returns whether the query changes the table or locks rows of it. */
 static bool
 changes_table(const QueryDesc *query, Oid reloid)
@@ -121,6 +123,8 @@ zlevel_reads_only(Relation rel)
 	}
 	return level->asked.reads_only;
 }
+
+#endif
 
 /* Takes the LockedRow arg out of the list; its memory is about to be freed. */
 static void

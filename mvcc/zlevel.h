@@ -66,9 +66,12 @@ extern bool zlevel_outermost(void);
 
 /*
  * zlevel_reads_only: returns whether the query of the current level neither
- * changes the table nor locks its rows. False outside of a query.
+ * changes the table nor locks its rows. False outside of a query. Up to 18;
+ * later the server tells it.
  */
+#if !ZC_TELLS_READ_ONLY
 extern bool zlevel_reads_only(Relation rel);
+#endif
 
 /*
  * zlevel_note_lock: notes that (sub)transaction xid has locked the row at tid

@@ -82,7 +82,11 @@ zscan_reads_only(Relation rel, Snapshot snapshot, uint32 flags)
 {
 	if (!IsMVCCSnapshot(snapshot))
 		return false;
-	return ZC_READ_ONLY_HINT != 0 ? (flags & ZC_READ_ONLY_HINT) != 0 : zlevel_reads_only(rel);
+#if ZC_TELLS_READ_ONLY
+	return (flags & SO_HINT_REL_READ_ONLY) != 0;
+#else
+	return zlevel_reads_only(rel);
+#endif
 }
 
 /*

@@ -76,6 +76,8 @@ SERVERS_OWN = {
     "SetNextObjectId", "intervaltypmodleastfield", "intervaltypmodout", "coerce_type", "test_fdw_handler",
     "currtid_internal", "currtid_for_view", "ReplaceVarsFromTargetList_callback", "ReplaceVarFromTargetList",
     "MJExamineQuals", "check_float8_array", "pg_get_shmem_allocations_numa",
+    # without memory
+    "internal_load_library", "hash_create",
 }
 
 # Fault points at which errors are raised.
