@@ -107,7 +107,7 @@ changes_table(const QueryDesc *query, Oid reloid)
 /*
  * zlevel_reads_only: See zlevel.h. Scans ask for each page, so the answer for
  * the last table is kept: a query may change a thousand partitions. The result
- * relations of an INSERT do not contain the partitions; it scans none of them.
+ * relations of an INSERT do not contain the partitions to which it routes rows.
  */
 bool
 zlevel_reads_only(Relation rel)

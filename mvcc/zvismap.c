@@ -222,65 +222,91 @@ looks_visible(ZPageView *view)
 }
 
 /*
- * Returns false if the WAL record that sets the bit would contain an image of
- * the page that no reader of a heap page would cause: heap's readers cause one
- * only where hint bits are logged (XLogHintBitIsNeeded).
+ * Returns whether no slot of the page has changes of a transaction that is not
+ * before `oldest`. If the page is not locked, that is a hint.
  */
 static bool
-may_write_image(Relation rel, Buffer buf)
+slots_are_old(Page page)
 {
-	return !RelationNeedsWAL(rel) || XLogHintBitIsNeeded() || !XLogCheckBufferNeedsBackup(buf);
+	ZXid		oldest = zslots_oldest(page);
+	int			n = Min(zpage_nslots(page), ZPAGE_MAX_SLOTS);
+	const ZPageSlot *slot = zpage_slot(page, 1);
+
+	/* slots of higher numbers are at lower addresses */
+	for (int i = 0; i < n; i++)
+		if (zslot_author(slot - i) >= oldest)
+			return false;
+	return true;
+}
+
+/*
+ * Returns false if the WAL record that sets the bit would contain an image of
+ * the page that no reader of a heap page would cause: heap's readers cause one
+ * only where hint bits are logged (XLogHintBitIsNeeded). If the page is not
+ * locked, the answer is a hint. The server's XLogCheckBufferNeedsBackup does
+ * not know better until the session has written WAL. The last question takes a
+ * spinlock, so it is asked only if the session's copy of the answer allows it.
+ */
+static bool
+may_write_image(Relation rel, Page page)
+{
+	XLogRecPtr	redo;
+	bool		unused;
+
+	if (!RelationNeedsWAL(rel) || XLogHintBitIsNeeded() || !fullPageWrites)
+		return true;
+	GetFullPageWriteInfo(&redo, &unused);
+	return PageGetLSN(page) > redo && PageGetLSN(page) > GetRedoRecPtr();
 }
 
 /*
  * Sets the bit of the page, which is locked exclusively, if VMAP-5 allows it:
  * the page is nearly full and shows all, which must be certain without reading
  * undo, so no slot may have changes of a transaction that is not before
- * `oldest`. Returns whether it has set the bit. What costs least is asked
- * first: a page that fails is asked again by each scan that reads it.
+ * `oldest`. Returns whether it has set the bit.
  */
 static bool
 mark_by_reader(Relation rel, Buffer buf, Buffer map)
 {
 	Page		page = BufferGetPage(buf);
-	ZXid		oldest = zslots_oldest(page);
 
 	Assert(zc_buffer_exclusive(buf));
-	if (!zpage_is_valid(page) || !is_full(rel, page) || !may_write_image(rel, buf))
-		return false;
-	for (int i = 1; i <= zpage_nslots(page); i++)
-		if (zslot_author(zpage_slot(page, i)) >= oldest)
-			return false;
-	return zpage_rows_ok(page) && shows_all(rel, BufferGetBlockNumber(buf), page) &&
-		set_visible(rel, buf, map);
+	return zpage_is_valid(page) && is_full(rel, page) && slots_are_old(page) &&
+		may_write_image(rel, page) && zpage_rows_ok(page) &&
+		shows_all(rel, BufferGetBlockNumber(buf), page) && set_visible(rel, buf, map);
 }
 
 /*
  * zvismap_after_read: See zvismap.h. Looks at the page first without its
- * lock: if what it sees is out of date, the page is locked in vain, or the bit
- * is left to the next reader. Gives up if the page is locked by another
- * process. If the bit has been set, enters the page's free space in the free
- * space map, since VACUUM may skip the page from now on.
+ * lock, for a page that gets no bit is read again and again: if what it sees is
+ * out of date, the page is locked in vain, or the bit is left to the next
+ * reader. Gives up if the page is locked by another process. If the bit has
+ * been set, enters the page's free space in the free space map, since VACUUM
+ * may skip the page from now on.
  */
 void
-zvismap_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map)
+zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 {
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
+	Buffer		map = InvalidBuffer;
 	Size		room = 0;
-	bool		marked;
+	bool		marked = false;
 
 	Assert(zc_buffer_unlocked(buf));
-	if (PageIsAllVisible(page) || PageIsNew(page) || !is_full(rel, page) || RecoveryInProgress() ||
-		(view != NULL && !looks_visible(view)))
+	if (PageIsAllVisible(page) || !zpage_is_valid(page) || !is_full(rel, page) ||
+		RecoveryInProgress() || !(view != NULL ? looks_visible(view) : slots_are_old(page)) ||
+		!may_write_image(rel, page))
 		return;
-	visibilitymap_pin(rel, block, map);
-	if (!ConditionalLockBuffer(buf))
-		return;
-	marked = mark_by_reader(rel, buf, *map);
-	if (marked)
-		room = Max(zpage_hole(page), 0);
-	LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	visibilitymap_pin(rel, block, &map);
+	if (ConditionalLockBuffer(buf))
+	{
+		marked = mark_by_reader(rel, buf, map);
+		if (marked)
+			room = Max(zpage_hole(page), 0);
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+	}
+	ReleaseBuffer(map);
 	if (marked)
 		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(room));
 }

@@ -27,10 +27,9 @@ extern void zvismap_mark(Relation rel, Buffer buf, Buffer map);
  * zvismap_after_read: sets the bit of buf's page if VMAP-1 and VMAP-5 allow
  * it; WAL-logged. Called when a scan of a statement that does not change the
  * table has read the page, which is pinned and not locked. view is the scan's
- * copy of the page, or NULL if there is none. *map is a pinned page of the map
- * or InvalidBuffer, and may be replaced by another page; the caller releases
- * it after its last call.
+ * copy of the page, or NULL if there is none. May extend the map; raises an
+ * error if that fails.
  */
-extern void zvismap_after_read(Relation rel, Buffer buf, ZPageView *view, Buffer *map);
+extern void zvismap_after_read(Relation rel, Buffer buf, ZPageView *view);
 
 #endif

@@ -7,8 +7,8 @@
  * for the visible ones among those that the bitmap names.
  *
  * Called through zam.c by the executor. Between calls no lock is held, and no
- * pins but those of the stream, of a page of the visibility map and, for a
- * temporary table, of the loaded block. Nothing is written, but for bits of the
+ * pins but those of the stream and, for a temporary table, of the loaded
+ * block. Nothing is written, but for bits of the
  * visibility map (VMAP-5 in dml/).
  */
 #include "postgres.h"

@@ -3,9 +3,9 @@
  *
  * Called by all kinds of scans in scan/. A block is read once: mvcc/ copies it
  * under its share lock and finds the visible rows; afterwards no lock is held,
- * and no pin except on a block of a temporary table and on a page of the
- * visibility map. Nothing is written, but for the block's bit in the
- * visibility map (VMAP-5 in dml/). Invariants SCAN-1 and SCAN-2 in zscan.c.
+ * and no pin except on a block of a temporary table. Nothing is written, but
+ * for the block's bit in the visibility map (VMAP-5 in dml/). Invariants
+ * SCAN-1 and SCAN-2 in zscan.c.
  */
 #include "postgres.h"
 
@@ -180,7 +180,7 @@ zscan_load_buffer(ZScan *scan, Buffer buf)
 	(void) zssi_needed(rel, scan->base.rs_snapshot);
 	zvis_page(rel, buf, scan->base.rs_snapshot, zscan_view(scan));
 	if (zscan_reads_only(rel, scan->base.rs_snapshot, scan->base.rs_flags))
-		zvismap_after_read(rel, buf, scan->view, &scan->map);
+		zvismap_after_read(rel, buf, scan->view);
 
 	/*
 	 * As on heap, an open scan of a temporary table occupies one of the

@@ -3,12 +3,12 @@
  *
  * Called through zam.c by the executor, by triggers and by index access
  * methods, sometimes while these hold a lock on an index page (lock order:
- * index page before table page). An index fetch keeps its last block and a
- * page of the visibility map pinned; nothing else is held between calls. Only
- * bits of the visibility map are written (VMAP-5 in dml/). A row is reported as
- * dead to all snapshots if its deleter is before `oldest` (UNDO-68) or fulfils
- * SCAN-6: even a crash cannot make such a row visible again, so that index
- * access methods may mark its entries without WAL.
+ * index page before table page). An index fetch keeps its last block pinned;
+ * nothing else is held between calls. Only bits of the visibility map are
+ * written (VMAP-5 in dml/). A row is reported as dead to all snapshots if its
+ * deleter is before `oldest` (UNDO-68) or fulfils SCAN-6: even a crash cannot
+ * make such a row visible again, so that index access methods may mark its
+ * entries without WAL.
  */
 #include "postgres.h"
 
@@ -51,7 +51,6 @@ typedef struct ZIndexFetch
 {
 	ZExpectingFetch expect;		/* first: it is what callers see */
 	Buffer		buf;			/* last block, pinned; or InvalidBuffer */
-	Buffer		map;			/* pinned page of the visibility map (VMAP-5) */
 } ZIndexFetch;
 
 /* ---- fetching one version ---- */
@@ -108,7 +107,6 @@ zheap_index_fetch_begin(Relation rel ZC_FETCH_FLAGS_PARAM)
 	fetch->expect.base.rel = rel;
 	zc_fetch_set_flags(&fetch->expect.base);
 	fetch->buf = InvalidBuffer;
-	fetch->map = InvalidBuffer;
 	return &fetch->expect.base;
 }
 
@@ -125,9 +123,6 @@ zheap_index_fetch_reset(IndexFetchTableData *scan)
 	if (BufferIsValid(fetch->buf))
 		ReleaseBuffer(fetch->buf);
 	fetch->buf = InvalidBuffer;
-	if (BufferIsValid(fetch->map))
-		ReleaseBuffer(fetch->map);
-	fetch->map = InvalidBuffer;
 }
 
 /* zheap_index_fetch_end: See zscan.h. */
@@ -208,7 +203,7 @@ zheap_index_fetch_tuple(IndexFetchTableData *scan, ItemPointer tid, Snapshot sna
 	}
 	fetch->buf = ReleaseAndReadBuffer(fetch->buf, scan->rel, ItemPointerGetBlockNumber(tid));
 	if (fetch->buf != before && zscan_reads_only(scan->rel, snapshot, zc_fetch_flags(scan)))
-		zvismap_after_read(scan->rel, fetch->buf, NULL, &fetch->map);
+		zvismap_after_read(scan->rel, fetch->buf, NULL);
 	fetched = fetch_version(scan->rel, fetch->buf, tid, again ? SnapshotSelf : snapshot, false,
 							slot, all_dead);
 	found = (fetched & FETCH_FOUND) != 0;

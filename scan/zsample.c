@@ -4,9 +4,9 @@
  * ANALYZE sees the newest version of each row that is our own or committed. A
  * row that another transaction in progress has deleted counts as live, one
  * that it has inserted is not counted. Called through zam.c. Between calls no
- * lock is held, and no pin except on a block of a temporary table and, by a
- * sample scan, on a page of the visibility map. Nothing is written, but for
- * bits of the visibility map that a sample scan sets (VMAP-5 in dml/).
+ * lock is held, and no pin except on a block of a temporary table. Nothing is
+ * written, but for bits of the visibility map that a sample scan sets (VMAP-5
+ * in dml/).
  */
 #include "postgres.h"
 

@@ -4,9 +4,8 @@
  * Called through zam.c by the executor and by all other users of
  * table_beginscan. A block is read once: mvcc/ copies it under its share lock
  * and finds the visible rows; afterwards no lock is held, and no pin except on
- * a block of a temporary table or of a scan with a Dirty snapshot, and on a
- * page of the visibility map. Nothing is written, but for bits of the
- * visibility map (VMAP-5 in dml/).
+ * a block of a temporary table or of a scan with a Dirty snapshot. Nothing is
+ * written, but for bits of the visibility map (VMAP-5 in dml/).
  *
  * Invariants:
  *	SCAN-1	slots borrow bytes from the view; they are valid until the scan
@@ -174,15 +173,6 @@ zheap_scan_begin(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData 
 	return &scan->base;
 }
 
-/* Unpins the page of the visibility map that the scan has come to last. */
-static void
-release_map(ZScan *scan)
-{
-	if (BufferIsValid(scan->map))
-		ReleaseBuffer(scan->map);
-	scan->map = InvalidBuffer;
-}
-
 /* zheap_scan_end: See zscan.h. */
 void
 zheap_scan_end(TableScanDesc sscan)
@@ -190,7 +180,6 @@ zheap_scan_end(TableScanDesc sscan)
 	ZScan	   *scan = (ZScan *) sscan;
 
 	zscan_release(scan);
-	release_map(scan);
 	zbitmap_rewind(scan, true);
 	RelationDecrementReferenceCount(sscan->rs_rd);
 	if (scan->strategy != NULL)
@@ -235,7 +224,6 @@ zheap_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key, bool set_params,
 		set_flag(sscan, SO_ALLOW_PAGEMODE, allow_pagemode);
 	}
 	zscan_release(scan);
-	release_map(scan);
 	zbitmap_rewind(scan, false);
 	scan->by_row = snapshot_by_row(sscan->rs_snapshot);
 	start_scan(scan, key, true);

@@ -54,8 +54,8 @@ extern bool zheap_scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection di
  * zheap_index_fetch_begin: begins a series of index fetches from rel. Returns
  * its state, which zheap_index_fetch_end frees. Attaches undo.
  *
- * zheap_index_fetch_reset: releases the pins of the last block and of the page
- * of the visibility map, and forgets the expected and noted entries.
+ * zheap_index_fetch_reset: releases the pin of the last block, and forgets the
+ * expected and noted entries.
  *
  * zheap_index_fetch_end: resets the state, and frees it.
  *

@@ -40,7 +40,6 @@ typedef struct ZScan
 	int			passes;			/* by_row: over the page */
 	ZPageView  *view;			/* NULL until the first block is loaded */
 	Buffer		buf;			/* by_row: pinned block */
-	Buffer		map;			/* pinned page of the visibility map (VMAP-5) */
 	ZVersion   *version;		/* by_row */
 	ItemPointerData mintid;		/* TID range scans */
 	ItemPointerData maxtid;
