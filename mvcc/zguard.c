@@ -204,26 +204,6 @@ find_xmin_walker(Node *node, XminSearch *search)
 	return expression_tree_walker(node, find_xmin_walker, search);
 }
 
-/* Returns whether an expression asks for the own transaction id. */
-static bool
-own_xid_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, FuncExpr))
-	{
-		switch (((FuncExpr *) node)->funcid)
-		{
-			case F_PG_CURRENT_XACT_ID:
-			case F_PG_CURRENT_XACT_ID_IF_ASSIGNED:
-			case F_TXID_CURRENT:
-			case F_TXID_CURRENT_IF_ASSIGNED:
-				return true;
-		}
-	}
-	return expression_tree_walker(node, own_xid_walker, context);
-}
-
 /* Returns whether the aggregate compares its arguments. */
 static bool
 sorts(const Aggref *agg)
@@ -241,35 +221,90 @@ sorts(const Aggref *agg)
 	return result;
 }
 
+/* Returns the expression without the casts around it. */
+static Node *
+without_casts(Node *node)
+{
+	for (;;)
+	{
+		if (IsA(node, RelabelType))
+			node = (Node *) ((RelabelType *) node)->arg;
+		else if (IsA(node, CoerceViaIO))
+			node = (Node *) ((CoerceViaIO *) node)->arg;
+		else if (IsA(node, FuncExpr) && ((FuncExpr *) node)->args != NIL &&
+				 ((FuncExpr *) node)->funcformat != COERCE_EXPLICIT_CALL)
+			node = linitial(((FuncExpr *) node)->args);
+		else
+			return node;
+	}
+}
+
 /*
- * Returns whether an operator only asks whether an xmin that search looks for
- * is the own transaction id. That is exact, since the undo of the own
- * transaction's changes is kept. Which of two ids is older, or how far they
- * are apart, is not: a forgotten author's number means nothing.
+ * Returns whether an expression is the own transaction id, perhaps in another
+ * type, or modulo a constant, as txid_current() % 2^32 is the id without its
+ * epoch; or an array of nothing else.
  */
 static bool
-is_own_xid_test(Node *node, XminSearch *search)
+is_own_xid(Node *node)
 {
-	Oid			opno = IsA(node, ScalarArrayOpExpr) ?
-	((ScalarArrayOpExpr *) node)->opno : ((OpExpr *) node)->opno;
-	List	   *args = IsA(node, ScalarArrayOpExpr) ?
-	((ScalarArrayOpExpr *) node)->args : ((OpExpr *) node)->args;
-	RegProcedure estimator;
-	bool		own = false;
-	ListCell   *lc;
-
-	foreach(lc, args)
+	node = without_casts(node);
+	if (IsA(node, OpExpr) && list_length(((OpExpr *) node)->args) == 2 &&
+		IsA(lsecond(((OpExpr *) node)->args), Const))
 	{
-		if (!own_xid_walker(lfirst(lc), NULL))
-			continue;
-		if (find_xmin_walker(lfirst(lc), search))
-			return false;
-		own = true;
+		RegProcedure code = get_opcode(((OpExpr *) node)->opno);
+
+		return (code == F_INT8MOD || code == F_INT4MOD || code == F_NUMERIC_MOD) &&
+			is_own_xid(linitial(((OpExpr *) node)->args));
 	}
-	if (!own)
+	if (IsA(node, ArrayExpr))
+	{
+		ListCell   *lc;
+
+		foreach(lc, ((ArrayExpr *) node)->elements)
+			if (!is_own_xid(lfirst(lc)))
+			return false;
+		return true;
+	}
+	if (!IsA(node, FuncExpr))
 		return false;
-	estimator = get_oprrest(opno);
-	return estimator == F_EQSEL || estimator == F_NEQSEL;
+	switch (((FuncExpr *) node)->funcid)
+	{
+		case F_PG_CURRENT_XACT_ID:
+		case F_PG_CURRENT_XACT_ID_IF_ASSIGNED:
+		case F_TXID_CURRENT:
+		case F_TXID_CURRENT_IF_ASSIGNED:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Returns whether an operator only asks whether a column is the own transaction
+ * id. If the column is xmin, that is exact, since the undo of the own
+ * transaction's changes is kept. Which of two ids is older, or how far they are
+ * apart, is not: a forgotten author's number means nothing.
+ */
+static bool
+is_own_xid_test(Node *node)
+{
+	bool		of_array = IsA(node, ScalarArrayOpExpr);
+	List	   *args = of_array ? ((ScalarArrayOpExpr *) node)->args : ((OpExpr *) node)->args;
+	RegProcedure estimator;
+	Node	   *left,
+			   *right;
+
+	if (list_length(args) != 2)
+		return false;
+	estimator = get_oprrest(of_array ? ((ScalarArrayOpExpr *) node)->opno
+							: ((OpExpr *) node)->opno);
+	if (estimator != F_EQSEL && estimator != F_NEQSEL)
+		return false;
+	left = without_casts(linitial(args));
+	right = without_casts(lsecond(args));
+	if (is_own_xid(left))
+		return IsA(right, Var) || IsA(right, CaseTestExpr);
+	return is_own_xid(right) && (IsA(left, Var) || IsA(left, CaseTestExpr));
 }
 
 /*
@@ -290,7 +325,7 @@ is_condition_on_xmin_walker(Node *node, XminSearch *search)
 		case T_OpExpr:
 		case T_DistinctExpr:
 		case T_ScalarArrayOpExpr:
-			if (is_own_xid_test(node, search))
+			if (is_own_xid_test(node))
 				return false;
 			break;
 		case T_Var:
@@ -321,7 +356,7 @@ compares_xmin_walker(Node *node, XminSearch *search)
 		case T_ScalarArrayOpExpr:
 			return is_condition_on_xmin_walker(node, search);
 		case T_NullIfExpr:
-			return !is_own_xid_test(node, search) && find_xmin_walker(node, search);
+			return !is_own_xid_test(node) && find_xmin_walker(node, search);
 		case T_RowCompareExpr:
 		case T_MinMaxExpr:
 		case T_SubPlan:
@@ -336,7 +371,9 @@ compares_xmin_walker(Node *node, XminSearch *search)
 
 				foreach(lc, expr->args)
 				{
-					if (!own_xid_walker((Node *) lfirst_node(CaseWhen, lc)->expr, NULL) &&
+					Node	   *when = (Node *) lfirst_node(CaseWhen, lc)->expr;
+
+					if (!(IsA(when, OpExpr) && is_own_xid_test(when)) &&
 						find_xmin_walker((Node *) expr->arg, search))
 						return true;
 				}

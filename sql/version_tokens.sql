@@ -100,6 +100,10 @@ SELECT id FROM (SELECT id, xmin AS x FROM h UNION ALL SELECT id, xmin FROM v) u 
 SELECT id FROM v WHERE xmin::text::bigint < txid_current();
 SELECT id FROM v WHERE txid_current() - xmin::text::bigint = 1;
 SELECT id, xmin::text::bigint > txid_current() - 1000 AS fresh FROM v;
+-- whether it is the own id or another one, or near to it
+SELECT id FROM v WHERE xmin IN (pg_current_xact_id()::xid, '3'::xid);
+SELECT id FROM v WHERE xmin::text::bigint = txid_current() - 5;
+SELECT id FROM v WHERE xmin::text::bigint / 10 = txid_current() / 10;
 -- not refused: heap tables, whether xmin is the own transaction id, IS NULL
 SELECT count(*) FROM h WHERE xmin = '3';
 SELECT h.xmin = '3' AS x FROM h JOIN v USING (id) WHERE h.xmin <> '3' ORDER BY h.xmin::text, id;
