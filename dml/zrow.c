@@ -428,16 +428,31 @@ examine_in_progress(ZRowState *state, LockTupleMode mode)
 }
 
 /*
+ * Returns whether a committed change that the snapshot does not see excludes a
+ * KEY SHARE lock on the version that it sees. While our transaction holds a
+ * lock on the row, no such change can come, and if it keeps one snapshot the
+ * question was answered when it got the lock.
+ */
+static bool
+excludes_key_share(const ZRow *row, const ZRowState *state, Snapshot snapshot)
+{
+	if (IsolationUsesXactSnapshot() &&
+		zheld_mode(row->rel, row->block, row->off, state->header) >= 0)
+		return false;
+	return zvis_key_overtaken(row, snapshot);
+}
+
+/*
  * Returns whether the author, of the newest committed version, and all others
  * whose changes the snapshot does not see left the row's key and place as they
  * were, so that a KEY SHARE lock on the version before is as good as one on the
  * newest.
  */
 static bool
-kept_key(const ZAuthor *author, const ZRow *row, Snapshot snapshot)
+kept_key(const ZAuthor *author, const ZRow *row, const ZRowState *state, Snapshot snapshot)
 {
 	return author->type == ZUR_UPDATE && !(author->xflags & ZUX_KEY_CHANGE) &&
-		!zvis_key_overtaken(row, snapshot);
+		!excludes_key_share(row, state, snapshot);
 }
 
 /*
@@ -447,13 +462,13 @@ kept_key(const ZAuthor *author, const ZRow *row, Snapshot snapshot)
  * see.
  */
 static bool
-waits_in_vain(const ZRow *row, LockTupleMode mode, Snapshot snapshot)
+waits_in_vain(const ZRow *row, const ZRowState *state, LockTupleMode mode, Snapshot snapshot)
 {
 	ZAuthor		by;
 
 	return IsolationUsesXactSnapshot() && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
 		zvis_overtaken(row, snapshot, &by) &&
-		!(mode == LockTupleKeyShare && kept_key(&by, row, snapshot));
+		!(mode == LockTupleKeyShare && kept_key(&by, row, state, snapshot));
 }
 
 /*
@@ -502,11 +517,12 @@ examine_self_modified(const ZRow *row, const ZRowWish *wish, const ZRowState *st
  * snapshot sees, though the row has moved.
  */
 static bool
-key_share_of_moved(LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
+key_share_of_moved(const ZRow *row, LockTupleMode mode, Snapshot snapshot, const ZRowState *state)
 {
 	return mode == LockTupleKeyShare && snapshot != InvalidSnapshot && IsMVCCSnapshot(snapshot) &&
 		!(state->author.xflags & ZUX_KEY_CHANGE) && state->author.status == ZXID_COMMITTED &&
-		!zxid_visible_mvcc(state->author.xid, snapshot);
+		!zxid_visible_mvcc(state->author.xid, snapshot) &&
+		!excludes_key_share(row, state, snapshot);
 }
 
 /*
@@ -522,7 +538,7 @@ examine_committed(const ZRow *row, const ZRowWish *wish, ZRowState *state)
 	if (!ZH_LIVE(state->header))
 	{
 		if (ZH_STATE(state->header) == ZSTATE_MOVED && ItemPointerIsValid(&state->author.forward) &&
-			key_share_of_moved(mode, snapshot, state))
+			key_share_of_moved(row, mode, snapshot, state))
 		{
 			state->key_share_beside = true;
 			return TM_Ok;
@@ -539,7 +555,7 @@ examine_committed(const ZRow *row, const ZRowWish *wish, ZRowState *state)
 		 * an update in place that keeps the key lets the lock be taken on the
 		 * version that the caller sees
 		 */
-		if (mode != LockTupleKeyShare || !kept_key(&state->author, row, snapshot))
+		if (mode != LockTupleKeyShare || !kept_key(&state->author, row, state, snapshot))
 			return TM_Updated;
 		state->key_share_beside = true;
 	}
@@ -675,7 +691,7 @@ static bool
 misses_key_change(const ZRow *row, const ZRowWish *wish, const ZRowState *state)
 {
 	return ZH_LIVE(state->header) && wish->snapshot != InvalidSnapshot &&
-		IsMVCCSnapshot(wish->snapshot) && zvis_key_overtaken(row, wish->snapshot);
+		IsMVCCSnapshot(wish->snapshot) && excludes_key_share(row, state, wish->snapshot);
 }
 
 /* Returns what the row's newest version, without the locks, allows. */
@@ -695,7 +711,7 @@ examine_version(const ZRowWish *wish, const ZRow *row, ZRowState *state, Command
 			return result;
 		case ZXID_IN_PROGRESS:
 			result = examine_in_progress(state, wish->mode);
-			if (result == TM_BeingModified ? waits_in_vain(row, wish->mode, wish->snapshot)
+			if (result == TM_BeingModified ? waits_in_vain(row, state, wish->mode, wish->snapshot)
 				: result == TM_Ok && misses_key_change(row, wish, state))
 				result = TM_Updated;
 			return result;
