@@ -314,6 +314,10 @@ zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 	}
 	PG_CATCH();
 	{
+		/* parse all again in the next pass */
+		zqueue_forget_all(&my);
+		zu_end_discard(entry);
+
 		/*
 		 * If memory runs out, an error may leave the handler of a rollback's
 		 * subtransaction, which is then still open. A client's session would
@@ -321,9 +325,6 @@ zu_discard(ZuUndoAborts which, ZuDiscardStats *stats)
 		 */
 		while (GetCurrentTransactionNestLevel() > level)
 			RollbackAndReleaseCurrentSubTransaction();
-		/* parse all again in the next pass */
-		zqueue_forget_all(&my);
-		zu_end_discard(entry);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
