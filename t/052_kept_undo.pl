@@ -47,13 +47,16 @@ is($node->safe_psql('postgres', 'SELECT zundo.undo_bytes_in_use() / 8192 >= ' . 
 # nor does VACUUM, which makes such a pass where there is no worker, right after a restart
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;
-my $touched = q(SELECT blks_read + blks_hit FROM pg_stat_database WHERE datname = 'postgres');
-for my $table (qw(z few zundo.undo_log))
+# (pg_stat_io counts reads of undo; the statistics of relations and databases do not)
+my $touched = q(SELECT sum(coalesce(reads, 0) + coalesce(hits, 0)) FROM pg_stat_io WHERE backend_type = 'client backend' AND object = 'relation');
+for my $table (server_major() >= 16 ? qw(z few zundo.undo_log) : ())
 {
 	my $before = $node->safe_psql('postgres', $touched);
 	$node->safe_psql('postgres', "VACUUM $table; SELECT pg_stat_force_next_flush()");
 	my $size = $table eq 'z' ? $node->safe_psql('postgres', q(SELECT 2 * (pg_relation_size('z') + pg_indexes_size('z')) / 8192)) : 0;
-	cmp_ok($node->safe_psql('postgres', $touched) - $before - $size, '<', $pages / 3, "VACUUM of $table without a worker reads a small part of it");
+	my $read = $node->safe_psql('postgres', $touched) - $before - $size;
+	cmp_ok($read, '<', $pages / 3, "VACUUM of $table without a worker reads a small part of it");
+	note("$read of $pages pages");
 }
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
