@@ -264,7 +264,10 @@ zu_fetch_image(UndoPtr ptr, RelFileNumber expect_relnumber, BlockNumber expect_b
 {
 	int			len;
 
-	Assert(zu_my.entry != NULL && !zuptr_is_temp(ptr));
+	Assert(zu_my.entry != NULL);
+	/* temporary tables have no images; a damaged page may say so */
+	if (zuptr_is_temp(ptr))
+		return false;
 	len = gather_any(ptr, buf);
 	return len > 0 && read_record(buf, len, expect_relnumber, expect_block, rec) &&
 		rec->type == ZUR_IMAGE;
