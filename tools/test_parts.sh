@@ -367,7 +367,8 @@ random_runs()
 	case $tier:${1%[asv]} in
 		one:* | all:17) ;;
 		all:*) length=0.3 ;;
-		long:*) length=10 ;;
+		long:17) length=5 ;;
+		long:*) length=2 ;;
 	esac
 	minutes=${ZUNDO_RANDOM_MINUTES:-$length}
 	rounds=${ZUNDO_CRASH_ROUNDS:-$(scale 4 $length)}
@@ -384,18 +385,22 @@ random_runs()
 	echo "crashes: crash.py --rounds $rounds"
 	echo "decoded and applied: decoded.py --rounds $(scale 6 $length) --seed $seed"
 	case $tier:${1%[asv]} in
-		long:*)
+		long:17)
 			echo "fault points: faults.py"
 			echo "damaged pages: damage.py --trials 1000"
 			echo "damaged pages under load: damage.py --trials 100 --mode busy"
-			echo "decoded and applied, with DDL: decoded.py --rounds $(scale 6 $length)" \
-				"--seed $((seed + 1))"
+			;;
+		long:*)
+			echo "fault points: faults.py --points 10 --seed $seed"
+			echo "damaged pages: damage.py --trials 100 --seed $seed"
 			;;
 		one:* | all:17)
 			echo "fault points: faults.py --points 6 --seed $seed"
 			echo "damaged pages: damage.py --trials 40 --seed $seed"
 			;;
 	esac
+	[ "$tier" != long ] || echo "decoded and applied, with DDL: decoded.py" \
+		"--rounds $(scale 6 $length) --seed $((seed + 1))"
 	for f in "$top"/test/random/cases/*.json; do
 		f=$(basename "$f")
 		echo "case ${f%.json}: history.py --replay $work/build-$1/test/random/cases/$f"
