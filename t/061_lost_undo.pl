@@ -207,7 +207,10 @@ for my $db (qw(tail gone))
 
 # Damage that no transaction needs: everything after it has committed.
 make('needless');
-sql_in('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300; SELECT zundo.discard()');
+sql_in('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300');
+# `oldest` is then on disk, above the transaction that another database has prepared
+my $discarded = 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0';
+$node->poll_query_until('needless', $discarded) or die 'undo is not discarded';
 my $reader = $node->background_psql('needless');
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t');
 sql_in('needless', 'UPDATE t SET v = v + 1 WHERE id <= 300') for 1 .. 10;
@@ -220,8 +223,7 @@ $node->start;
 others_work('needless');
 is(sql_in('needless', 'SELECT count(*), sum(v) FROM t'), '20000|3300', 'needless: the rows are right');
 sql_in('needless', 'UPDATE t SET v = 0');
-ok($node->poll_query_until('needless', 'SELECT zundo.discard() IS NOT NULL AND zundo.undo_bytes_in_use() = 0'),
-	'needless: all undo is given back');
+ok($node->poll_query_until('needless', $discarded), 'needless: all undo is given back');
 like(slurp_file($node->logfile), qr/gave up damaged undo log \d+/, '... which the log says');
 
 # A transaction that had its id before the extension was made writes under it as any other.
