@@ -196,6 +196,7 @@ typedef struct LockSearch
 	bool		traversed;
 	bool		have_tuple_lock;
 	bool		kept_ctid;		/* see has_kept_ctid */
+	UndoPtr		move;			/* the move whose new places have been locked */
 } LockSearch;
 
 /*
@@ -243,14 +244,14 @@ follow_update(LockSearch *search, Relation rel, const ZRowState *state)
 }
 
 /*
- * Takes a KEY SHARE lock for a version that another transaction has moved, or
- * is moving, at every place that the row has moved to: a deletion there would
- * not meet a lock at the old place. No buffer lock may be held. Returns TM_Ok;
- * TM_BeingModified with *wait_for; or TM_Deleted or TM_Updated if a later
- * version was deleted or has another key.
+ * Visits the places to which another transaction has moved, or is moving, a
+ * row that is to be locked FOR KEY SHARE, and with 'take' locks it there: a
+ * deletion at a new place would not meet a lock at the old one. No buffer lock
+ * may be held. Returns TM_Ok; TM_BeingModified with *wait_for; or TM_Deleted or
+ * TM_Updated if a later version was deleted or has another key.
  */
 static TM_Result
-lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_for)
+visit_moved(ZWriter *writer, ItemPointerData tid, bool take, ZXid *wait_for)
 {
 	Relation	rel = writer->rel;
 	TM_FailureData tmfd;
@@ -260,7 +261,7 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 	{
 		Buffer		buf = zread_page(rel, ItemPointerGetBlockNumber(&tid));
 		OffsetNumber off = ItemPointerGetOffsetNumber(&tid);
-		ZRowWish	wish = {rel, buf, &tid, writer->cid, InvalidSnapshot, mode};
+		ZRowWish	wish = {rel, buf, &tid, writer->cid, InvalidSnapshot, LockTupleKeyShare};
 		ZRowState	state;
 		TM_Result	result;
 		bool		locked = true;
@@ -271,16 +272,17 @@ lock_moved(ZWriter *writer, ItemPointerData tid, LockTupleMode mode, ZXid *wait_
 		/* TM_Invisible: the row was just moved here, and not changed since */
 		if (result == TM_Invisible && state.wait_for != InvalidZXid)
 			result = TM_BeingModified;
-		if ((result == TM_Ok || result == TM_Invisible) && !state.stub &&
-			!zrow_is_held(rel, buf, off, &state, mode))
-			locked = zlock_row(writer, buf, off, mode);
+		if (take && (result == TM_Ok || result == TM_Invisible) && !state.stub &&
+			!zrow_is_held(rel, buf, off, &state, LockTupleKeyShare))
+			locked = zlock_row(writer, buf, off, LockTupleKeyShare);
 		UnlockReleaseBuffer(buf);
 		if (!locked)
 		{
 			zwriter_reserve_overflow(writer);
 			continue;
 		}
-		zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
+		if (take)
+			zrollback_note_page(rel, ItemPointerGetBlockNumber(&tid));
 		*wait_for = state.wait_for;
 		if (result == TM_BeingModified || result == TM_Deleted ||
 			(result == TM_Updated && (state.author.xflags & (ZUX_KEY_CHANGE | ZUX_OTHER_PART))))
@@ -347,6 +349,43 @@ wait_to_lock(LockSearch *search, const ZRowWish *wish, ZXid xid, bool own_lock)
 }
 
 /*
+ * Takes a KEY SHARE lock at the new places of a row that another transaction
+ * has moved, or is moving, and makes the search begin again, which locks the
+ * old place. Nothing is locked before it is known that nothing conflicts at any
+ * place: the mover may roll back to a savepoint and continue, and must not meet
+ * a lock of a transaction that waits for it, or that has skipped the row.
+ * Releases wish->buf, which is not locked. Sets *done to false unless the
+ * result is final.
+ */
+static TM_Result
+lock_moved(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState *state, bool *done)
+{
+	ItemPointerData tid = state->author.forward;
+	TM_Result	result;
+
+	Assert(search->mode == LockTupleKeyShare);
+	result = visit_moved(writer, tid, false, &state->wait_for);
+	if (result == TM_Ok)
+		result = visit_moved(writer, tid, true, &state->wait_for);
+
+	/*
+	 * If the mover has committed, report the lost key to the caller;
+	 * otherwise wait for the mover.
+	 */
+	if ((result == TM_Deleted || result == TM_Updated) &&
+		state->author.status != ZXID_IN_PROGRESS)
+		return beyond_reach(search, wish, result, state, done);
+	ReleaseBuffer(wish->buf);
+	if (result == TM_Ok)
+		search->move = state->author.ptr;
+	else if (state->wait_for != InvalidZXid &&
+			 !wait_to_lock(search, wish, state->wait_for, false))
+		return TM_WouldBlock;
+	*done = false;
+	return result;
+}
+
+/*
  * Locks the row, for which zrow_examine has returned TM_Ok, and fills the
  * caller's slot. On entry wish->buf is exclusively locked; releases it. Sets
  * *done to false if the search must try again.
@@ -361,6 +400,13 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	bool		fetched;
 
 	Assert(zc_buffer_exclusive(buf) && zwriter_started(writer));
+	Assert(state->author.type != ZUR_MOVE || state->author.ptr != InvalidUndoPtr);
+	if (unlikely(state->key_share_beside && state->author.type == ZUR_MOVE &&
+				 search->move != state->author.ptr))
+	{
+		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
+		return lock_moved(writer, search, wish, state, done);
+	}
 	/* a row whose move is committed is locked at its new place only */
 	if ((ZH_LIVE(state->header) || state->author.status == ZXID_IN_PROGRESS) &&
 		!zrow_is_held(rel, buf, off, state, search->mode))
@@ -373,31 +419,6 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 			return TM_Ok;
 		}
 		zrollback_note_page(rel, ItemPointerGetBlockNumber(wish->tid));
-	}
-	if (state->key_share_beside && state->author.type == ZUR_MOVE)
-	{
-		TM_Result	result;
-
-		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
-		result = lock_moved(writer, state->author.forward, search->mode, &state->wait_for);
-
-		/*
-		 * If the mover has committed, report the lost key to the caller;
-		 * otherwise wait for the mover.
-		 */
-		if ((result == TM_Deleted || result == TM_Updated) &&
-			state->author.status != ZXID_IN_PROGRESS)
-			return beyond_reach(search, wish, result, state, done);
-		if (result != TM_Ok)
-		{
-			ReleaseBuffer(buf);
-			if (state->wait_for != InvalidZXid &&
-				!wait_to_lock(search, wish, state->wait_for, true))
-				return TM_WouldBlock;
-			*done = false;
-			return TM_BeingModified;
-		}
-		LockBuffer(buf, BUFFER_LOCK_EXCLUSIVE);
 	}
 
 	/*
