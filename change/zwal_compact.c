@@ -165,7 +165,7 @@ get_update(ZWalReader *r, ZChange *change, char *payload)
 	const char *old;
 	const char *next;
 	ZHeader		ignored;
-	Size		len;
+	Size		len = 0;
 
 	rec->type = ZUR_UPDATE;
 	rec->xflags = (uflags & ZWU_KEY_CHANGE) ? ZUX_KEY_CHANGE : 0;

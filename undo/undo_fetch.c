@@ -378,7 +378,7 @@ zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
 	Buffer		bufno;
 	Page		p;
 	int			lower;
-	ZurLayout	layout;
+	ZurLayout	layout = {0};
 	bool		alike = false;	/* layout is set */
 
 	Assert(zu_my.entry != NULL && ptr != InvalidUndoPtr && !zuptr_is_temp(ptr));
@@ -397,7 +397,7 @@ zu_skip(UndoPtr ptr, const ZuRecord *like, OffsetNumber off, int *n)
 		int			at = (int) (ptr - first);
 		const char *src = (const char *) p + at;
 		OffsetNumber about;
-		UndoPtr		prev;
+		UndoPtr		prev = InvalidUndoPtr;
 
 		if (at < ZU_PAGE_DATA || at >= lower)
 			break;
