@@ -29,7 +29,7 @@ import psycopg2
 import psycopg2.extensions
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import BAD_LOG, Cluster, ClusterError, connect, kill_server, without_stock_assertions  # noqa: E402  (same directory)
+from cluster import BAD_LOG, RECOVERED, Cluster, ClusterError, connect, kill_server, without_stock_assertions  # noqa: E402  (same directory)
 import zbtree_side  # noqa: E402
 
 GAP = 1 << 20                   # an update of a key adds or subtracts this
@@ -620,9 +620,11 @@ class Copy:
         """Returns the lines of its log that report a crash or corruption."""
         try:
             with open(self.log, encoding="utf-8", errors="replace") as log:
-                return [line for line in without_stock_assertions(log.readlines())[0] if BAD_LOG.search(line)]
+                lines = log.readlines()
         except OSError:
             return []
+        after_crash = any(RECOVERED in line for line in lines)
+        return [line for line in without_stock_assertions(lines, after_crash)[0] if BAD_LOG.search(line)]
 
 
 def catch_up(primary, standby, seconds=120):
