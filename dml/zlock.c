@@ -196,7 +196,8 @@ typedef struct LockSearch
 	bool		traversed;
 	bool		have_tuple_lock;
 	bool		kept_ctid;		/* see has_kept_ctid */
-	UndoPtr		move;			/* the move whose new places have been locked */
+	UndoPtr		move;			/* the move whose new places have been locked,
+								 * named by its record (UNDO-13) */
 } LockSearch;
 
 /*
@@ -378,8 +379,9 @@ lock_moved(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	ReleaseBuffer(wish->buf);
 	if (result == TM_Ok)
 		search->move = state->author.ptr;
+	/* without joining the queue, as on heap: a new place may be locked now */
 	else if (state->wait_for != InvalidZXid &&
-			 !wait_to_lock(search, wish, state->wait_for, false))
+			 !wait_to_lock(search, wish, state->wait_for, true))
 		return TM_WouldBlock;
 	*done = false;
 	return result;
