@@ -246,6 +246,8 @@ statement_for(PlannedStmt *pstmt, bool toplevel)
  *	3. The command runs in a level without a query: the rows that it fetches
  *	   belong to no query in which it is nested. After an error, the server
  *	   itself restores the settings that zaccess_method_for_script has changed.
+ *	4. What a DISCARD leaves is released. A ROLLBACK may free its own
+ *	   statement, which is not looked at after the command.
  */
 static void
 process_utility(PlannedStmt *command, const char *query_string, bool read_only_tree,
@@ -255,6 +257,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	PlannedStmt *pstmt;
 	int			settings;
 	bool		guarded;
+	bool		discards;
 	ZLevel		level;
 
 	zdrop_guard_check(command->utilityStmt);
@@ -266,6 +269,7 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 		return;
 	settings = zaccess_method_for_script(pstmt->utilityStmt);
 	guarded = zdrop_guard_begin(pstmt->utilityStmt);	/* object_access_hook */
+	discards = zrollback_temp_due_after(pstmt->utilityStmt);
 
 	zlevel_push(&level, NULL);
 	PG_TRY();
@@ -288,6 +292,8 @@ process_utility(PlannedStmt *command, const char *query_string, bool read_only_t
 	(void) zlevel_pop(&level);
 	if (settings != 0)
 		AtEOXact_GUC(true, settings);
+	if (discards)
+		zrollback_temp();
 }
 
 /* ---- a function is called ---- */

@@ -48,12 +48,19 @@ typedef struct Evaluator
 	Computed	index[FLEXIBLE_ARRAY_MEMBER];
 } Evaluator;
 
+/*
+ * How many evaluators are kept that no caller uses. One takes some 20 kB, so a
+ * transaction that updates thousands of partitions must not keep one for each;
+ * making one takes as long as a dozen updates.
+ */
+#define MAX_EVALUATORS		256
+
 /* The transaction's evaluators, the one used last first. */
 static Evaluator *evaluators = NULL;
 
-/* Frees all evaluators that no caller uses. */
+/* Frees all evaluators that no caller uses, but the 'keep' used last. */
 static void
-free_evaluators(void)
+free_evaluators(int keep)
 {
 	Evaluator **link = &evaluators;
 
@@ -61,7 +68,7 @@ free_evaluators(void)
 	{
 		Evaluator  *e = *link;
 
-		if (e->in_use)
+		if (e->in_use || keep-- > 0)
 		{
 			link = &e->next;
 			continue;
@@ -78,7 +85,7 @@ free_evaluators(void)
 void
 zcomputed_at_xact_end(void)
 {
-	free_evaluators();
+	free_evaluators(0);
 	Assert(evaluators == NULL || proc_exit_inprogress);
 }
 
@@ -91,7 +98,7 @@ zcomputed_at_xact_end(void)
 void
 zcomputed_at_subxact_abort(void)
 {
-	free_evaluators();
+	free_evaluators(0);
 }
 
 /*
@@ -187,6 +194,7 @@ get_evaluator(Relation rel, const ZIndexColumns *columns)
 		}
 		MemoryContextDelete(e->context);
 	}
+	free_evaluators(MAX_EVALUATORS - 1);
 	return new_evaluator(rel, columns);
 }
 

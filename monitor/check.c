@@ -30,7 +30,9 @@
  *	CHAIN-12	a chain has at most one open LOCK above its committed records,
  *				and only that of an inline slot (TAG-2).
  *	ROW-1	a row has no more columns than its table.
- *	ROW-2	a row's columns can be read and fill it exactly.
+ *	ROW-2	a row's columns can be read and fill it exactly. ROW-1 and ROW-2 do
+ *			not hold for a row of an aborted transaction, which may have added
+ *			columns to the table: it is undone before anybody reads it.
  *	LOG-1	every record of an undo log can be read up to the insert position.
  *	LOG-2	the meta page and the map pages of zundo.undo_log are sound, both
  *		copies, and fit the extents' first pages.
@@ -95,6 +97,9 @@ typedef struct Check
 	 * been seen
 	 */
 	bool		met[ZHEAP_MAX_OFFSET + 1];
+
+	/* for each offset: the row's author has aborted, and is not undone yet */
+	bool		aborted[ZHEAP_MAX_OFFSET + 1];
 } Check;
 
 static void fault(Check *check, const char *invariant, OffsetNumber item,
@@ -154,7 +159,7 @@ state_after(ZuRecordType type)
  * Checks the row at off against rec, if rec is the first record for it in the
  * chain of slot s, and so the newest one, and the row names that slot: the
  * row's state follows from rec (CHAIN-6), and a stub's author has committed
- * (PAGE-6).
+ * (PAGE-6). Notes whether the author has aborted.
  */
 static void
 check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXidStatus status)
@@ -180,6 +185,7 @@ check_row_author(Check *check, int s, OffsetNumber off, const ZuRecord *rec, ZXi
 	else
 		return;
 	check->met[off] = true;
+	check->aborted[off] = (status == ZXID_ABORTED);
 	if (state != state_after(rec->type))
 		/* VIS-2 */
 		fault(check, "CHAIN-6", off, "row is in state %d, but its newest undo record has type %d",
@@ -429,7 +435,9 @@ read_row(Check *check, OffsetNumber off, const char *row, int len, int natts)
 }
 
 /*
- * Checks one row of the page copy (ROW-1, ROW-2). Its line pointer has passed
+ * Checks one row of the page copy (ROW-1, ROW-2), unless its author has
+ * aborted: the table's lock, under which the author may have added columns, is
+ * released only after that, so it is known here. Its line pointer has passed
  * PAGE-2 and PAGE-3.
  */
 static void
@@ -442,6 +450,8 @@ check_row(Check *check, OffsetNumber off)
 	int			natts = ZH_NATTS(zheader_get(row));
 
 	Assert(ItemIdIsNormal(lp));
+	if (check->aborted[off])
+		return;
 	if (natts > check->desc->natts)
 	{
 		fault(check, "ROW-1", off, "the row has %d columns, the table %d", natts,
@@ -548,6 +558,7 @@ check_page(Check *check)
 								 * page */
 	check_overflow_slots(check);
 	check_all_visible(check);
+	memset(check->aborted, false, sizeof(check->aborted));
 	for (int s = 1; s <= check->view.n; s++)
 		if (check->view.s[s].xid_flags & ZSLOT_COMMON_LOCKS)
 			check_lock_list(check, s);

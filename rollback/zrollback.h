@@ -5,6 +5,7 @@
 #define ZUNDO_ZROLLBACK_H
 
 #include "common/zundo.h"
+#include "nodes/nodes.h"
 #include "storage/buf.h"
 #include "undo/undo.h"
 
@@ -50,6 +51,12 @@ extern bool zrollback_own_aborts_pending(void);
  * buffer lock held. Raises I/O errors.
  */
 extern void zrollback_temp(void);
+
+/*
+ * zrollback_temp_due_after: returns whether zrollback_temp must be called after
+ * the utility command: it is DISCARD ALL or DISCARD TEMP.
+ */
+extern bool zrollback_temp_due_after(const Node *command);
 
 /*
  * zrollback_at_xact_end, zrollback_at_subxact_commit,

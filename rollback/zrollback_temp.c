@@ -1,12 +1,14 @@
 /*
  * rollback/zrollback_temp.c - undoing what was rolled back in temporary tables.
  *
- * The undo of temporary tables is private to the backend (undo/undo_temp.c), so
- * no worker can do this, and an abort must not fail: reading a page may have to
- * write out another one. So an abort leaves the pages as they are; readers walk
- * over the changes as over any aborted change, and the first scan or change of
- * any temporary table in a later transaction calls zrollback_temp, which undoes
- * all of them. Within the transaction itself, a page with changes of aborted
+ * The undo of temporary tables is private to the backend (undo/undo_temp.c),
+ * so no worker can do this, and an abort must not fail: reading a page may
+ * have to write out another one. So an abort leaves the pages as they are;
+ * readers walk over the changes as over any aborted change, and the first scan
+ * or change of any temporary table in a later transaction calls
+ * zrollback_temp, which undoes all of them. So does DISCARD: a session that a
+ * pool hands to the next client has no temporary tables, and keeps no private
+ * undo. Within the transaction itself, a page with changes of aborted
  * subtransactions is undone by the next change of that page (dml/zslotpick.c).
  *
  * The pages are found from the undo itself. The file system, not the catalog,
@@ -23,6 +25,7 @@
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "mvcc/zvis.h"
+#include "nodes/parsenodes.h"
 #include "rollback/zrollback.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
@@ -144,4 +147,20 @@ zrollback_temp(void)
 		return;
 	undo_all();
 	zu_temp_resolved();
+}
+
+/*
+ * zrollback_temp_due_after: See zrollback.h. The pages are undone although
+ * their tables have just been dropped, because the transaction may still fail,
+ * or may continue after a DISCARD TEMP and abort: then the tables come back.
+ */
+bool
+zrollback_temp_due_after(const Node *command)
+{
+	DiscardMode target;
+
+	if (!IsA(command, DiscardStmt))
+		return false;
+	target = ((const DiscardStmt *) command)->target;
+	return target == DISCARD_ALL || target == DISCARD_TEMP;
 }

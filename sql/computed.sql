@@ -272,6 +272,21 @@ UPDATE parts SET n = n + 1;
 UPDATE parts SET n = n - 1;
 SELECT count(*), sum(n), max(ctid) FROM parts GROUP BY tableoid ORDER BY 1;
 ROLLBACK;
+-- thousands of them: what evaluates their indexes is not kept for each
+CREATE TABLE many (id int, n int) PARTITION BY RANGE (id);
+DO $$ BEGIN FOR i IN 0 .. 299 LOOP
+	EXECUTE format('CREATE TABLE many%s PARTITION OF many FOR VALUES FROM (%s) TO (%s) USING zheap', i, i, i + 1);
+END LOOP; END $$;
+CREATE INDEX ON many ((n / 10));
+INSERT INTO many SELECT g, 1 FROM generate_series(0, 299) g;
+BEGIN;
+UPDATE many SET n = n + 1;
+UPDATE many SET n = n + 1 WHERE id % 2 = 0;
+SELECT sum(n), max(ctid) FROM many;
+SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'zheap index expressions';
+COMMIT;
+SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'zheap index expressions';
+DROP TABLE many;
 -- the index changes within a transaction
 BEGIN;
 UPDATE e SET n = n + 1 WHERE id = 1;

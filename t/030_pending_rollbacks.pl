@@ -1,6 +1,6 @@
 # Readers do not wait for rollbacks that are pending (VIS-4), and pending
 # rollbacks are completed in the end (discard/README.md).
-# Rules: ROLLBACK-2, UNDO-6, UNDO-16.
+# Rules: ROLLBACK-2, ROW-1, ROW-2, UNDO-6, UNDO-16.
 use strict;
 use warnings;
 use Test::More;
@@ -67,6 +67,28 @@ $node->safe_psql('postgres', 'UPDATE pushed SET n = 1 WHERE id = 5');
 is($node->safe_psql('postgres', $aborted), '0', 'a writer has undone them');
 is($node->safe_psql('postgres', 'SELECT sum(n), sum(id) FILTER (WHERE n = 1) FROM pushed'), '1|5', 'and changed its row');
 sound($node, 'pushed', 'pushed');
+
+# Rows of an aborted transaction that has added columns are no fault of the table, nor
+# are they if columns of other types have taken the place (ROW-1, ROW-2).
+$node->safe_psql(
+	'postgres', q{
+	CREATE TABLE wider (id int PRIMARY KEY, n int) USING zheap;
+	INSERT INTO wider SELECT g, g FROM generate_series(1, 10) g;
+	BEGIN;
+	ALTER TABLE wider ADD a text, ADD b text;
+	INSERT INTO wider SELECT g, g, 'a' || g, repeat('b', 50) FROM generate_series(11, 1000) g;
+	UPDATE wider SET a = 'row ' || id WHERE id < 5;
+	DELETE FROM wider WHERE id = 6;
+	PREPARE TRANSACTION 'wider';
+	ROLLBACK PREPARED 'wider'});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM zundo.page_slots('wider', 0) WHERE status = 'aborted'}), '1',
+	'the rollback of added columns is pending');
+sound($node, 'fewer columns than rows of an aborted transaction', 'wider');
+$node->safe_psql('postgres', 'ALTER TABLE wider ADD x int, ADD y timestamp');
+sound($node, 'other columns than rows of an aborted transaction', 'wider');
+is($node->safe_psql('postgres', 'SELECT count(*), sum(n), count(x), count(y) FROM wider'), '10|55|0|0', 'none of them is read');
+$node->safe_psql('postgres', 'UPDATE wider SET n = n + 1, x = 1');
+is($node->safe_psql('postgres', 'SELECT count(*), sum(n), count(x), count(y) FROM wider'), '10|65|10|0', 'nor changed');
 
 # 2. A rollback that has to wait keeps the undo of younger transactions, in
 # other logs too: a reader takes a record that has been discarded for one that

@@ -52,6 +52,30 @@ $out = $node->safe_psql('postgres', q{
 	SELECT * FROM zundo.check('t')});
 is($out, "1\n0\n1\n15000|1\n0", 'spilled undo');
 
+# DISCARD gives the file back as well, also if the tables come back since it is rolled
+# back; a rolled back change of a column that the table no longer has is no fault
+$out = $node->safe_psql('postgres', q{
+	CREATE TEMP TABLE t AS SELECT g AS id, repeat('x', 100) AS v FROM generate_series(1, 30000) g;
+	BEGIN;
+	ALTER TABLE t ADD a int, ADD b int;
+	UPDATE t SET v = md5(v), b = id;
+	ROLLBACK;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	SELECT count(*) FROM zundo.check('t');
+	BEGIN;
+	DISCARD TEMP;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	ROLLBACK;
+	SELECT count(*), count(DISTINCT v), min(v) = repeat('x', 100) FROM t;
+	BEGIN;
+	UPDATE t SET v = md5(v);
+	ROLLBACK;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	DISCARD ALL;
+	SELECT count(*) FROM pg_ls_tmpdir();
+	SELECT coalesce(sum(total_bytes), 0) < 200000 FROM pg_backend_memory_contexts WHERE name LIKE 'zheap undo of temp%'});
+is($out, "1\n0\n0\n30000|1|t\n1\n0\nt", 'DISCARD releases the undo of rolled back changes');
+
 # no more temporary files allowed: an error, and everything is as before
 my ($rc, $stdout, $stderr) = $node->psql('postgres', q{
 	CREATE TEMP TABLE t AS SELECT g AS id, md5(g::text) || md5((-g)::text) AS v FROM generate_series(1, 30000) g;
