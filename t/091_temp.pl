@@ -19,7 +19,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION zundo');
 my $orphans = q{SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'};
 
 # a long transaction elsewhere keeps neither shared nor private undo
-my $long = $node->background_psql('postgres');
+my $long = session($node, on_error_stop => 1);
 $long->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT txid_current()');
 my $out = $node->safe_psql('postgres', q{
 	CREATE TEMP TABLE t AS SELECT g AS id, 0 AS n FROM generate_series(1, 1000) g;
