@@ -135,7 +135,7 @@ executor_start(QueryDesc *query, int eflags)
 	else
 		standard_ExecutorStart(query, eflags);
 	Assert(query->estate != NULL);
-	zguard_check_scans(query, eflags);
+	zguard_check_ctids(query, eflags);
 }
 
 /*

@@ -63,9 +63,8 @@ typedef struct CtidTarget
 static bool is_ctid(Plan *plan, Node *node, const CtidOf *of);
 static bool plan_names(Plan *plan, const CtidTarget *target);
 
-/* Returns the expression without casts to and from text. */
-static Node *
-without_casts(Node *node)
+Node *
+zctid_without_casts(Node *node)
 {
 	for (;;)
 	{
@@ -102,8 +101,8 @@ zctid_equality(Node *node, Node **left, Node **right)
 		return false;
 	if (operator != TIDEqualOperator && operator != TextEqualOperator)
 		return false;
-	*left = without_casts(linitial(args));
-	*right = without_casts(lsecond(args));
+	*left = zctid_without_casts(linitial(args));
+	*right = zctid_without_casts(lsecond(args));
 	return true;
 }
 
@@ -150,7 +149,7 @@ is_ctid(Plan *plan, Node *node, const CtidOf *of)
 	ListCell   *lc;
 
 	check_stack_depth();
-	node = without_casts(node);
+	node = zctid_without_casts(node);
 	var = (Var *) node;
 	if (IsA(node, Param))
 		return ((Param *) node)->paramkind == PARAM_EXEC &&

@@ -26,4 +26,9 @@ extern bool zctid_names_row(Relation rel, bool locks_only, const TupleTableSlot 
  */
 extern bool zctid_equality(Node *node, Node **left, Node **right);
 
+/*
+ * zctid_without_casts: returns the expression without casts to and from text.
+ */
+extern Node *zctid_without_casts(Node *node);
+
 #endif

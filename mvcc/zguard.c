@@ -14,10 +14,11 @@
  *				is planned, since GUARD-1 would make it find changes where
  *				there are none. Exceptions: zundo.allow_xmin_comparison is on,
  *				or the query asks whether xmin is the own transaction id.
- *	(GUARD-3)	UPDATE and DELETE of a row by a ctid from outside the statement
- *				are refused when they start, if nothing that the transaction
- *				has done to the table before can have kept the row from being
- *				changed since. Exception: zundo.allow_ctid_guard is on.
+ *	(GUARD-3)	UPDATE, DELETE and MERGE that find a row by a ctid from outside
+ *				the statement (zctid_outside.h) are refused when they start, if
+ *				nothing that the transaction has done to the table before can
+ *				have kept the row from being changed since. Exception:
+ *				zundo.allow_ctid_guard is on.
  *
  * GUARD-1 makes lost updates impossible, however the comparison is hidden: in
  * a function, in a subquery, in the application. GUARD-2 is there to say why.
@@ -36,7 +37,7 @@
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
-#include "mvcc/zctid.h"
+#include "mvcc/zctid_outside.h"
 #include "mvcc/zguard.h"
 #include "mvcc/zvis.h"
 #include "nodes/nodeFuncs.h"
@@ -536,120 +537,71 @@ zguard_check_query(PlannerInfo *root)
 
 /* ---- GUARD-3: rows named by a ctid from outside ---- */
 
-/* Returns whether a value comes from a row or a subquery of the statement. */
-static bool
-from_inside_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	switch (nodeTag(node))
-	{
-		case T_Param:
-			return ((Param *) node)->paramkind == PARAM_EXEC;
-		case T_Var:
-		case T_SubPlan:
-		case T_AlternativeSubPlan:
-			return true;
-		default:
-			return expression_tree_walker(node, from_inside_walker, context);
-	}
-}
-
-/* Returns whether an expression is the column ctid. */
-static inline bool
-is_ctid(Node *node)
-{
-	return IsA(node, Var) && ((Var *) node)->varattno == SelfItemPointerAttributeNumber;
-}
-
-/*
- * Returns whether a scan's condition compares ctid with a value from outside
- * the statement. WHERE CURRENT OF is no operator, so it passes.
- */
-static bool
-names_row_walker(Node *node, void *context)
-{
-	Node	   *left,
-			   *right;
-
-	if (node == NULL)
-		return false;
-	if (zctid_equality(node, &left, &right) &&
-		((is_ctid(left) && !from_inside_walker(right, NULL)) ||
-		 (is_ctid(right) && !from_inside_walker(left, NULL))))
-		return true;
-	return expression_tree_walker(node, names_row_walker, context);
-}
-
 /*
  * Returns whether this transaction can have kept a row of rel as it was when
  * its ctid was read. A row lock or a change does so: both need a transaction
  * id, the lock shows in the transaction's lock on the table, the change in its
- * statistics. Or a snapshot that earlier statements have used too: an update
- * of a row that has changed since that snapshot is an error.
+ * statistics. So does a lock on the table that excludes other writers, as
+ * REFRESH MATERIALIZED VIEW CONCURRENTLY holds it. Or a snapshot that earlier
+ * statements have used too: an update of a row that has changed since that
+ * snapshot is an error.
  */
 static bool
 can_have_kept_row(Relation rel)
 {
 	if (IsolationUsesXactSnapshot() && IsTransactionBlock())
 		return true;
+	if (CheckRelationLockedByMe(rel, ShareLock, true))
+		return true;
 	return TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
 		(CheckRelationLockedByMe(rel, RowShareLock, false) ||
 		 (rel->pgstat_info != NULL && rel->pgstat_info->trans != NULL));
 }
 
-/*
- * Refuses a scan of a zheap table that node changes, if the scan takes the
- * rows' ctid from outside. On a small table that may be another scan than a
- * TID scan.
- */
-static bool
-check_scans(PlanState *state, ModifyTableState *node)
+/* Raises the error for a change of rows of rel by a ctid from outside. */
+static void zc_noreturn pg_attribute_cold
+refuse_ctid(Relation rel)
 {
-	Relation	rel;
-	bool		named = false;
-
-	switch (nodeTag(state))
-	{
-		case T_TidScanState:
-			named = names_row_walker((Node *) ((TidScan *) state->plan)->tidquals, NULL);
-			break;
-		case T_SeqScanState:
-		case T_IndexScanState:
-		case T_BitmapHeapScanState:
-		case T_TidRangeScanState:
-			break;
-		default:
-			return planstate_tree_walker(state, check_scans, node);
-	}
-	rel = ((ScanState *) state)->ss_currentRelation;
-	if ((!named && !names_row_walker((Node *) state->plan->qual, NULL)) ||
-		table_slot_callbacks(rel) != &TTSOpsZHeap || can_have_kept_row(rel))
-		return planstate_tree_walker(state, check_scans, node);
-	for (int i = 0; i < node->mt_nrels; i++)
-	{
-		if (node->resultRelInfo[i].ri_RangeTableIndex == ((Scan *) state->plan)->scanrelid)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the "
-							"statement",
-							RelationGetRelationName(rel)),
-					 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
-							   "whether the row has changed since it was read."),
-					 errhint("Lock the row first in the same transaction with SELECT ... FOR "
-							 "UPDATE, identify it by a key, or set "
-							 "\"zundo.allow_ctid_guard\" to \"on\".")));
-	}
-	return planstate_tree_walker(state, check_scans, node);
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot change a row of zheap table \"%s\" by a ctid from outside the "
+					"statement",
+					RelationGetRelationName(rel)),
+			 errdetail("An update keeps the ctid of the row, so the ctid does not tell "
+					   "whether the row has changed since it was read."),
+			 errhint("Lock the row first in the same transaction with SELECT ... FOR "
+					 "UPDATE, identify it by a key, or set "
+					 "\"zundo.allow_ctid_guard\" to \"on\".")));
+	pg_unreachable();
 }
 
 /*
- * zguard_check_scans: See zguard.h. Checks the plans of all ModifyTable nodes.
+ * Refuses a plan below node that finds rows of a zheap table that node changes
+ * by a ctid from outside.
+ */
+static bool
+check_conditions(PlanState *state, ModifyTableState *node)
+{
+	Index		rti = zctid_named_from_outside(node->ps.state->es_plannedstmt, state->plan);
+
+	for (int i = 0; rti != 0 && i < node->mt_nrels; i++)
+	{
+		Relation	rel = node->resultRelInfo[i].ri_RelationDesc;
+
+		if (node->resultRelInfo[i].ri_RangeTableIndex == rti &&
+			table_slot_callbacks(rel) == &TTSOpsZHeap && !can_have_kept_row(rel))
+			refuse_ctid(rel);
+	}
+	return planstate_tree_walker(state, check_conditions, node);
+}
+
+/*
+ * zguard_check_ctids: See zguard.h. Checks the plans of all ModifyTable nodes.
  * Called when the executor has started the query with these flags.
  * zundo.allow_ctid_guard allows all of them.
  */
 void
-zguard_check_scans(QueryDesc *query, int eflags)
+zguard_check_ctids(QueryDesc *query, int eflags)
 {
 	ListCell   *lc;
 
@@ -657,13 +609,14 @@ zguard_check_scans(QueryDesc *query, int eflags)
 		zundo_allow_ctid_guard)
 		return;
 	if (IsA(query->planstate, ModifyTableState) && query->operation != CMD_INSERT)
-		(void) check_scans(outerPlanState(query->planstate), (ModifyTableState *) query->planstate);
+		(void) check_conditions(outerPlanState(query->planstate),
+								(ModifyTableState *) query->planstate);
 	foreach(lc, query->estate->es_auxmodifytables)
 	{
 		ModifyTableState *node = lfirst_node(ModifyTableState, lc);
 
 		if (node->operation != CMD_INSERT)
-			(void) check_scans(outerPlanState(node), node);
+			(void) check_conditions(outerPlanState(node), node);
 	}
 }
 

@@ -22,9 +22,9 @@ extern TransactionId zguard_forgotten_xmin(const ZHeapSlot *slot);
 extern void zguard_check_query(PlannerInfo *root);
 
 /*
- * zguard_check_scans: raises ERRCODE_FEATURE_NOT_SUPPORTED if the started
+ * zguard_check_ctids: raises ERRCODE_FEATURE_NOT_SUPPORTED if the started
  * query changes rows that it finds by a ctid from outside (GUARD-3).
  */
-extern void zguard_check_scans(QueryDesc *query, int eflags);
+extern void zguard_check_ctids(QueryDesc *query, int eflags);
 
 #endif

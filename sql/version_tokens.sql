@@ -187,6 +187,82 @@ SELECT count(*) FROM (SELECT FROM parent FOR UPDATE) s;
 EXECUTE by_tid('(0,1)');
 ROLLBACK;
 EXPLAIN (COSTS OFF) UPDATE v SET n = 7 WHERE ctid = '(0,1)';
+-- nor do ctids from outside that come as rows
+CREATE TABLE saved (c tid, k text, again int) USING heap;
+INSERT INTO saved SELECT ctid, ctid::text, id FROM v;
+ANALYZE saved;
+PREPARE by_tids(tid[]) AS UPDATE v SET n = 7 FROM unnest($1) c WHERE v.ctid = c;
+EXECUTE by_tids('{"(0,1)"}');
+UPDATE v SET n = 7 FROM (VALUES ('(0,1)'::tid, 1), ('(0,2)', 2)) s(c, n) WHERE v.ctid = s.c;
+DELETE FROM v USING saved WHERE v.ctid = saved.c;
+DELETE FROM v WHERE ctid IN (SELECT c FROM saved);
+DELETE FROM v WHERE ctid = (SELECT c FROM saved WHERE again = 1);
+DELETE FROM v WHERE ctid = ANY (ARRAY(SELECT c FROM saved));
+DELETE FROM v WHERE id = 7 OR ctid IN (SELECT c FROM saved);
+DELETE FROM v WHERE id = 7 OR (ctid, 1) IN (SELECT c, again FROM saved);
+DELETE FROM v USING saved WHERE v.ctid::text = saved.k;
+DELETE FROM v USING saved WHERE v.ctid = saved.k::tid;
+WITH s AS MATERIALIZED (SELECT max(c) AS c FROM saved) DELETE FROM v USING s WHERE v.ctid = s.c;
+DELETE FROM v USING (SELECT c FROM saved UNION ALL SELECT c FROM saved OFFSET 0) s WHERE v.ctid = s.c;
+DELETE FROM v USING jsonb_to_recordset('[{"c": "(0,1)"}]') s(c tid) WHERE v.ctid = s.c;
+MERGE INTO v USING saved ON v.ctid = saved.c WHEN MATCHED THEN UPDATE SET n = 7
+WHEN NOT MATCHED THEN INSERT VALUES (again, 0);
+UPDATE parent SET id = 2 FROM saved WHERE parent.ctid = saved.c;
+WITH d AS (DELETE FROM v USING saved WHERE v.ctid = saved.c RETURNING id) SELECT * FROM d;
+-- with every kind of join
+CREATE FUNCTION refused(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE line text; plan text = 'none';
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+		plan := coalesce(substring(line FROM 'Nested Loop|Merge Join|Hash Join'), plan);
+	END LOOP;
+	EXECUTE query;
+	RETURN 'NOT REFUSED, ' || plan;
+EXCEPTION WHEN feature_not_supported THEN
+	RETURN 'refused, ' || plan;
+END $$;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SELECT refused('DELETE FROM v USING saved WHERE v.ctid = saved.c');
+SET enable_tidscan = off;
+SELECT refused('DELETE FROM v USING saved WHERE v.ctid = saved.c');
+SET enable_nestloop = off;
+SET enable_mergejoin = on;
+SELECT refused('DELETE FROM v USING saved WHERE v.ctid = saved.c');
+SET enable_hashjoin = on;
+SET enable_mergejoin = off;
+SELECT refused('DELETE FROM v USING saved WHERE v.ctid = saved.c');
+RESET enable_hashjoin;
+RESET enable_mergejoin;
+RESET enable_nestloop;
+RESET enable_tidscan;
+-- these rows cannot have changed: they, or the table, are locked
+BEGIN;
+LOCK TABLE v IN SHARE ROW EXCLUSIVE MODE;
+UPDATE v SET n = n FROM saved WHERE v.ctid = saved.c RETURNING id;
+ROLLBACK;
+BEGIN;
+SELECT id FROM v FOR UPDATE;
+UPDATE v SET n = n FROM saved WHERE v.ctid = saved.c RETURNING id;
+ROLLBACK;
+CREATE MATERIALIZED VIEW m USING zheap AS SELECT id, n FROM v;
+CREATE UNIQUE INDEX ON m (id);
+UPDATE v SET n = n + 1 WHERE id = 1;
+REFRESH MATERIALIZED VIEW CONCURRENTLY m;
+SELECT m.id FROM m JOIN v ON (m.id, m.n) IS NOT DISTINCT FROM (v.id, v.n) ORDER BY 1;
+DROP MATERIALIZED VIEW m;
+-- these ctids are from inside, or nothing is said of the rows that have them
+UPDATE v SET n = v.n FROM (SELECT max(ctid) AS c FROM v) s WHERE v.ctid = s.c RETURNING id;
+WITH l AS (SELECT ctid AS c FROM v FOR UPDATE) UPDATE v SET n = n FROM l WHERE v.ctid = l.c RETURNING id;
+UPDATE v SET n = n WHERE ctid IN (SELECT unnest(array_agg(ctid)) FROM v) RETURNING id;
+UPDATE v SET n = n WHERE id = 7 OR ctid IN (SELECT ctid FROM v) RETURNING id;
+UPDATE v SET n = n WHERE ctid NOT IN (SELECT c FROM saved) RETURNING id;
+UPDATE v SET n = n WHERE NOT EXISTS (SELECT FROM saved WHERE saved.c = v.ctid) RETURNING id;
+UPDATE v SET n = n FROM saved WHERE v.id = saved.again AND v.ctid <> saved.c RETURNING id;
+CREATE FUNCTION lock_rows() RETURNS SETOF tid LANGUAGE sql VOLATILE AS 'SELECT ctid FROM v FOR UPDATE';
+UPDATE v SET n = n FROM lock_rows() c WHERE v.ctid = c RETURNING id;
+DROP FUNCTION refused, lock_rows;
+DROP TABLE saved;
 -- not refused: a ctid from inside the statement, of a locked row, under the snapshot of the transaction, and reads
 SELECT id FROM v WHERE ctid = '(0,1)';
 UPDATE v SET n = n WHERE ctid IS DISTINCT FROM '(999,1)' AND id = 1 RETURNING id;

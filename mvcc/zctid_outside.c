@@ -1,0 +1,404 @@
+/*
+ * mvcc/zctid_outside.c - whether a ctid comes from outside the statement.
+ *
+ * GUARD-3 (mvcc/zguard.c) refuses UPDATE and DELETE of rows by such a ctid. The
+ * condition may stand in a scan (ctid = $1) or in a join, whose other side
+ * returns the values (FROM unnest($1) c WHERE t.ctid = c). This file finds it
+ * in the plan, and follows the variables of both operands down the plan to the
+ * scans that return them. No locks, no buffers, no crash points.
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "common/zundo.h"
+#include "miscadmin.h"
+#include "mvcc/zctid.h"
+#include "mvcc/zctid_outside.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+
+/* A node of the statement's plan, whose expressions are looked at. */
+typedef struct PlanPlace
+{
+	const PlannedStmt *stmt;
+	Plan	   *plan;
+	const SubPlan *in;			/* of value IN (SELECT ...): the expression's
+								 * parameters are this one's results; or NULL */
+} PlanPlace;
+
+/*
+ * What sets a parameter of the executor: the place of the expression, and the
+ * expression; NULL if it is not found.
+ */
+typedef struct ParamSource
+{
+	PlanPlace	place;
+	Node	   *value;
+} ParamSource;
+
+static bool is_inside_walker(Node *node, PlanPlace *place);
+
+/* Returns the expression of column resno of the plan's result, or NULL. */
+static Node *
+column_of(const Plan *plan, int resno)
+{
+	/* the list of a ModifyTable has variables of rows that it changes */
+	if (plan == NULL || IsA(plan, ModifyTable) || IsA(plan, RecursiveUnion) ||
+		resno < 1 || resno > list_length(plan->targetlist))
+		return NULL;
+	return (Node *) list_nth_node(TargetEntry, plan->targetlist, resno - 1)->expr;
+}
+
+/*
+ * Returns the plans whose results the plan returns as OUTER_VAR or INNER_VAR.
+ */
+static List *
+children_of(const Plan *plan, int varno)
+{
+	if (varno == INNER_VAR)
+		return innerPlan(plan) != NULL ? list_make1(innerPlan(plan)) : NIL;
+	if (IsA(plan, Append))
+		return ((const Append *) plan)->appendplans;
+	if (IsA(plan, MergeAppend))
+		return ((const MergeAppend *) plan)->mergeplans;
+	return outerPlan(plan) != NULL ? list_make1(outerPlan(plan)) : NIL;
+}
+
+/* Returns the plan that a scan of a subquery or of a WITH query reads. */
+static Plan *
+scanned_plan(const PlanPlace *place)
+{
+	if (IsA(place->plan, SubqueryScan))
+		return ((SubqueryScan *) place->plan)->subplan;
+	if (IsA(place->plan, CteScan))
+		return list_nth(place->stmt->subplans, ((CteScan *) place->plan)->ctePlanId - 1);
+	return NULL;
+}
+
+/* ---- what sets a parameter ---- */
+
+/* Looks for the parameter in what the plan node itself sets. */
+static bool
+node_sets_param(Plan *plan, int paramid, ParamSource *source)
+{
+	ListCell   *lc;
+
+	foreach(lc, plan->initPlan)
+	{
+		const SubPlan *init = lfirst_node(SubPlan, lc);
+		int			column = 1;
+		ListCell   *param;
+
+		foreach(param, init->setParam)
+		{
+			if (lfirst_int(param) == paramid)
+			{
+				source->place.plan = list_nth(source->place.stmt->subplans, init->plan_id - 1);
+				source->value = column_of(source->place.plan, column);
+				return true;
+			}
+			column++;
+		}
+	}
+	if (IsA(plan, NestLoop))
+	{
+		foreach(lc, ((NestLoop *) plan)->nestParams)
+		{
+			const NestLoopParam *param = lfirst_node(NestLoopParam, lc);
+
+			if (param->paramno == paramid)
+			{
+				source->place.plan = plan;
+				source->value = (Node *) param->paramval;
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* Looks for the parameter in a plan and all below it. */
+static bool
+find_param(Plan *plan, int paramid, ParamSource *source)
+{
+	ListCell   *lc;
+
+	if (plan == NULL)
+		return false;
+	check_stack_depth();
+	if (node_sets_param(plan, paramid, source))
+		return true;
+	if (IsA(plan, SubqueryScan) &&
+		find_param(((SubqueryScan *) plan)->subplan, paramid, source))
+		return true;
+	foreach(lc, children_of(plan, OUTER_VAR))
+	{
+		if (find_param(lfirst(lc), paramid, source))
+			return true;
+	}
+	return find_param(innerPlan(plan), paramid, source);
+}
+
+/* Returns what sets the executor's parameter in an expression of this place. */
+static ParamSource
+source_of_param(const PlanPlace *place, int paramid)
+{
+	ParamSource source = {{place->stmt, NULL, NULL}, NULL};
+	ListCell   *lc;
+	int			column = 1;
+
+	foreach(lc, place->in != NULL ? place->in->paramIds : NIL)
+	{
+		if (lfirst_int(lc) == paramid)
+		{
+			source.place.plan = list_nth(place->stmt->subplans, place->in->plan_id - 1);
+			source.value = column_of(source.place.plan, column);
+			return source;
+		}
+		column++;
+	}
+	if (find_param(place->stmt->planTree, paramid, &source))
+		return source;
+	foreach(lc, place->stmt->subplans)
+	{
+		if (find_param(lfirst(lc), paramid, &source))
+			break;
+	}
+	return source;
+}
+
+/* ---- where a value comes from ---- */
+
+/*
+ * Returns whether column resno of the plan's result is from inside. A volatile
+ * function may have locked the rows whose ctid it returns.
+ */
+static bool
+column_is_inside(const PlannedStmt *stmt, Plan *plan, int resno)
+{
+	PlanPlace	place = {stmt, plan, NULL};
+	Node	   *column = column_of(plan, resno);
+
+	return column == NULL || contain_volatile_functions(column) ||
+		is_inside_walker(column, &place);
+}
+
+/* Returns whether what a scan of functions returns is from inside. */
+static bool
+functions_are_inside(FunctionScan *scan, PlanPlace *place)
+{
+	ListCell   *lc;
+
+	foreach(lc, scan->functions)
+	{
+		Node	   *call = lfirst_node(RangeTblFunction, lc)->funcexpr;
+
+		if (contain_volatile_functions(call) || is_inside_walker(call, place))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns whether a variable of the plan node is from inside: a ctid that the
+ * statement itself reads, or what cannot be followed to a scan.
+ */
+static bool
+var_is_inside(const Var *var, PlanPlace *place)
+{
+	Node	   *values;
+	ListCell   *lc;
+
+	check_stack_depth();
+	if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
+	{
+		List	   *children = children_of(place->plan, var->varno);
+
+		foreach(lc, children)
+		{
+			if (column_is_inside(place->stmt, lfirst(lc), var->varattno))
+				return true;
+		}
+		return children == NIL;
+	}
+	switch (nodeTag(place->plan))
+	{
+		case T_SeqScan:
+		case T_SampleScan:
+		case T_IndexScan:
+		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
+			return var->varattno == SelfItemPointerAttributeNumber;
+		case T_IndexOnlyScan:
+			return false;
+		case T_FunctionScan:
+			return functions_are_inside((FunctionScan *) place->plan, place);
+		case T_ValuesScan:
+			values = (Node *) ((ValuesScan *) place->plan)->values_lists;
+			return contain_volatile_functions(values) || is_inside_walker(values, place);
+		case T_SubqueryScan:
+		case T_CteScan:
+			return column_is_inside(place->stmt, scanned_plan(place), var->varattno);
+		default:
+			return true;
+	}
+}
+
+/* Returns whether an expression of the plan node depends on such a variable. */
+static bool
+is_inside_walker(Node *node, PlanPlace *place)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param))
+	{
+		ParamSource source;
+
+		if (((Param *) node)->paramkind == PARAM_EXTERN)
+			return false;
+		if (((Param *) node)->paramkind != PARAM_EXEC)
+			return true;
+		source = source_of_param(place, ((Param *) node)->paramid);
+		return source.value == NULL || contain_volatile_functions(source.value) ||
+			is_inside_walker(source.value, &source.place);
+	}
+	if (IsA(node, Var))
+		return var_is_inside((Var *) node, place);
+	if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan))
+		return true;
+	return expression_tree_walker(node, is_inside_walker, place);
+}
+
+/*
+ * Returns the relation whose ctid an expression of the plan node is, 0 if it is
+ * none. Of the members of an Append the first one tells.
+ */
+static Index
+ctid_of(Node *node, PlanPlace place)
+{
+	for (;;)
+	{
+		const Var  *var;
+
+		CHECK_FOR_INTERRUPTS();
+		if (node == NULL)
+			return 0;
+		node = zctid_without_casts(node);
+		if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
+		{
+			ParamSource source = source_of_param(&place, ((Param *) node)->paramid);
+
+			node = source.value;
+			place = source.place;
+			continue;
+		}
+		if (!IsA(node, Var))
+			return 0;
+		var = (Var *) node;
+		if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
+		{
+			List	   *children = children_of(place.plan, var->varno);
+
+			if (children == NIL)
+				return 0;
+			place.plan = linitial(children);
+			place.in = NULL;
+			node = column_of(place.plan, var->varattno);
+		}
+		else if (var->varattno == SelfItemPointerAttributeNumber)
+			return var->varno > 0 ? var->varno : 0;
+		else
+			return 0;
+	}
+}
+
+/* ---- conditions ---- */
+
+/* Looks for ctid = value, the value being from outside. */
+typedef struct ConditionSearch
+{
+	PlanPlace	place;
+	Index		found;			/* whose ctid it is; 0 = not found yet */
+} ConditionSearch;
+
+/* Sets search->found, and returns true, if the operands are such. */
+static bool
+operands_match(Node *ctid, Node *value, ConditionSearch *search)
+{
+	Index		rti = ctid_of(ctid, search->place);
+
+	if (rti == 0 || is_inside_walker(value, &search->place))
+		return false;
+	search->found = rti;
+	return true;
+}
+
+/* Does so for an expression that is or contains such a condition. */
+static bool
+condition_walker(Node *node, ConditionSearch *search)
+{
+	Node	   *left,
+			   *right;
+
+	if (node == NULL)
+		return false;
+	if (zctid_equality(node, &left, &right) &&
+		(operands_match(left, right, search) || operands_match(right, left, search)))
+		return true;
+	if (is_notclause(node) && IsA(get_notclausearg(node), SubPlan))
+		return false;			/* NOT IN */
+	if (IsA(node, SubPlan) && ((SubPlan *) node)->subLinkType == ANY_SUBLINK)
+	{
+		ConditionSearch within = *search;
+
+		within.place.in = (SubPlan *) node;
+		if (condition_walker(((SubPlan *) node)->testexpr, &within))
+		{
+			search->found = within.found;
+			return true;
+		}
+	}
+	return expression_tree_walker(node, condition_walker, search);
+}
+
+/*
+ * Does so for the conditions of a join. An antijoin returns the rows for which
+ * they do not hold.
+ */
+static bool
+join_matches(Join *join, ConditionSearch *search)
+{
+	if (join->jointype == JOIN_ANTI || ZC_IS_RIGHT_ANTI(join->jointype))
+		return false;
+	if (condition_walker((Node *) join->joinqual, search))
+		return true;
+	if (IsA(join, HashJoin))
+		return condition_walker((Node *) ((HashJoin *) join)->hashclauses, search);
+	if (IsA(join, MergeJoin))
+		return condition_walker((Node *) ((MergeJoin *) join)->mergeclauses, search);
+	return false;
+}
+
+Index
+zctid_named_from_outside(const PlannedStmt *stmt, Plan *plan)
+{
+	ConditionSearch search = {{stmt, plan, NULL}, 0};
+
+	if (condition_walker((Node *) plan->qual, &search))
+		return search.found;
+	switch (nodeTag(plan))
+	{
+		case T_TidScan:
+			(void) condition_walker((Node *) ((TidScan *) plan)->tidquals, &search);
+			break;
+		case T_NestLoop:
+		case T_MergeJoin:
+		case T_HashJoin:
+			(void) join_matches((Join *) plan, &search);
+			break;
+		default:
+			break;
+	}
+	return search.found;
+}
