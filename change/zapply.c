@@ -255,12 +255,18 @@ put_moved_row(Page page, const ZChange *change)
 	zpage_put_row(page, change->rec[1].offset, change->row, change->row_length);
 }
 
-/* Makes the change of the row on page 0, whose slot has been set. */
+/*
+ * Makes the change of the row on page 0, whose slot has been set. Clears the
+ * page's flag, except for locks and images: snapshots see the same rows as
+ * before.
+ */
 static void
 change_row(Page page, const ZChange *change)
 {
 	const ZuRecord *rec = &change->rec[0];
 
+	if (change->opcode != ZWAL_LOCK && change->opcode != ZWAL_IMAGE)
+		PageClearAllVisible(page);	/* VMAP-2 */
 	switch (change->opcode)
 	{
 		case ZWAL_INSERT:

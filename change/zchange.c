@@ -2,7 +2,8 @@
  * change/zchange.c - the frame of every change that carries undo.
  *
  * Called by dml/ with the table pages of the change and their overflow pages
- * locked. Locks undo pages after those and releases them.
+ * locked. Locks undo pages after those, then the visibility map's page, and
+ * releases them.
  *
  * Crash points: before the WAL record nothing has happened except that, at
  * most, an empty page was added at the relation's end; after it, replay makes
@@ -12,6 +13,7 @@
 
 #include "change/zchange.h"
 #include "miscadmin.h"
+#include "page/zvmap.h"
 
 /* Marks the change's table pages and overflow pages dirty. */
 static void
@@ -28,11 +30,19 @@ mark_dirty(const ZChange *change)
 	}
 }
 
+/* Clears the bit of the change's page in the visibility map (VMAP-2). */
+static void
+clear_bit(const ZChange *change)
+{
+	(void) zvmap_clear(BufferGetPage(change->map), BufferGetBlockNumber(change->page[0].buf));
+	MarkBufferDirty(change->map);
+}
+
 /*
- * Sets the LSN of the change's table pages, if they are logged, and of its
- * overflow pages, which always are. Pages of unlogged tables get a number of
- * the server's instead, by which VACUUM tells that they have changed
- * (ZBTREE-9). Releases the overflow pages.
+ * Sets the LSN of the change's table pages and of the map's page, if they are
+ * logged, and of its overflow pages, which always are. Table pages of unlogged
+ * tables get a number of the server's instead, by which VACUUM tells that they
+ * have changed (ZBTREE-9). Releases the overflow pages and the map's page.
  */
 static void
 finish_pages(ZChange *change, XLogRecPtr recptr)
@@ -55,6 +65,12 @@ finish_pages(ZChange *change, XLogRecPtr recptr)
 			UnlockReleaseBuffer(p->overflow_buf);
 		}
 	}
+	if (unlikely(BufferIsValid(change->map)))
+	{
+		if (change->logged)
+			PageSetLSN(BufferGetPage(change->map), recptr);
+		UnlockReleaseBuffer(change->map);
+	}
 }
 
 /*
@@ -75,17 +91,20 @@ place_records(ZChange *change)
 }
 
 #ifdef USE_ASSERT_CHECKING
-/* Returns whether no page whose rows change is flagged all-visible (VMAP-2). */
+/*
+ * Returns whether each page whose rows change is known to be flagged
+ * all-visible if it is (VMAP-2).
+ */
 static bool
-flags_are_clear(const ZChange *change)
+flags_are_known(const ZChange *change)
 {
-	if (change->opcode == ZWAL_LOCK || change->opcode == ZWAL_IMAGE)
-		return true;
-	for (int i = 0; i < 2; i++)
-		if (change->page[i].page != NULL && !change->page[i].init &&
-			PageIsAllVisible(change->page[i].page))
-			return false;
-	return true;
+	const ZChangePage *p = change->page;
+
+	if (change->opcode == ZWAL_LOCK || change->opcode == ZWAL_IMAGE || p[0].page == NULL)
+		return !BufferIsValid(change->map);
+	return (p[0].init || PageIsAllVisible(p[0].page) == change->was_visible) &&
+		(p[1].page == NULL || p[1].init || !PageIsAllVisible(p[1].page)) &&
+		(!BufferIsValid(change->map) || (change->was_visible && p[1].page == NULL));
 }
 #endif
 
@@ -111,12 +130,16 @@ zchange_do(ZChange *change, const char *fault)
 	}
 	zchange_ensure_space(change);
 
-	Assert(flags_are_clear(change));	/* VMAP-2 */
+	Assert(flags_are_known(change));	/* VMAP-2 */
+	if (unlikely(BufferIsValid(change->map)))
+		LockBuffer(change->map, BUFFER_LOCK_EXCLUSIVE);
 
 	/* apply */
 	START_CRIT_SECTION();
 	zchange_apply(change);
 	mark_dirty(change);
+	if (unlikely(BufferIsValid(change->map)))
+		clear_bit(change);
 	zu_write(&change->op);
 	if (likely(!change->op.temp))
 		recptr = zchange_log(change, &wal);

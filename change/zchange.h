@@ -74,6 +74,8 @@ typedef struct ZChange
 								 * it does not have */
 	bool		new_shape;		/* UPDATE: number of attributes, nulls or
 								 * external change */
+	bool		was_visible;	/* page[0] is flagged all-visible before the
+								 * change (VMAP-2); not set by the decoder */
 	uint16		old_header_length;	/* UPDATE, and with row_left_out: of the
 									 * old header in the record's payload */
 	ZHeader		shape;			/* UPDATE with new_shape: header with the new
@@ -82,6 +84,9 @@ typedef struct ZChange
 	ZXid		topxid;
 	ZChangePage page[2];		/* page of the row; page of a MOVE's new row,
 								 * if that is another */
+	Buffer		map;			/* page of the visibility map, pinned, if
+								 * page[0] has its bit set there: the change
+								 * clears the bit. Not with page[1] */
 	ZChangeSlot locks;			/* MOVE with LOCKS: common lock slot of the
 								 * new row's page */
 
@@ -142,13 +147,13 @@ zchange_on_one_page(const ZChange *change)
 }
 
 /*
- * zchange_do: makes the change: places the records in the undo log, applies the
- * change to its pages and logs all of it. On entry the pages of the change are
- * locked and undo is reserved (zu_reserve); no critical section is open. On
- * return the table pages are still locked, the overflow pages are released, and
- * change->op says where the records are. fault is the fault point inside the
- * critical section that follows the WAL record, or NULL. Raises errors of
- * reading undo pages; nothing has changed then.
+ * zchange_do: makes the change: places the records in the undo log, applies
+ * the change to its pages and logs all of it. On entry the pages of the change
+ * are locked and undo is reserved (zu_reserve); no critical section is open.
+ * On return the table pages are still locked, the overflow pages and the map's
+ * page are released, and change->op says where the records are. fault is the
+ * fault point inside the critical section that follows the WAL record, or
+ * NULL. Raises errors of reading undo pages; nothing has changed then.
  */
 extern void zchange_do(ZChange *change, const char *fault);
 
@@ -179,7 +184,7 @@ extern void zchange_insert_covered(Buffer buf, const ZCoveredRow *new, const cha
  * zchange_apply: makes the change on its table and overflow pages. Cannot fail:
  * everything was checked while the change was prepared or decoded. Called in
  * critical sections and by replay, with the pages exclusively locked. Leaves
- * undo pages alone.
+ * undo pages and the visibility map alone.
  */
 extern void zchange_apply(const ZChange *change);
 

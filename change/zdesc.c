@@ -100,6 +100,9 @@ desc_change(StringInfo buf, XLogReaderState *record)
 		appendStringInfo(buf, ", slots grow to %u", change.page[0].slot.grow_to);
 	if (change.page[0].slot.in_overflow)
 		appendStringInfoString(buf, ", in overflow page");
+	if (XLogRecHasBlockRef(record, ZWAL_MAP_BLOCK) &&
+		(change.opcode != ZWAL_MOVE || zchange_on_one_page(&change)))
+		appendStringInfoString(buf, ", page was all-visible");
 }
 
 /* Appends the description of a record of a table page that is no row change. */

@@ -140,6 +140,38 @@ check_overflow(XLogReaderState *record, uint8 id, Buffer buf, Page *page)
 		mark_lost(record, buf, page);
 }
 
+/*
+ * Sets or clears the bit of the record's table page in the visibility map. If
+ * the map's page was truncated away later, it is made anew for the time being,
+ * as in replay of heap's records: the truncation's record takes only pages of
+ * the main fork off the list of missing pages that the end of recovery checks.
+ */
+static void
+change_visibility(XLogReaderState *record, bool set)
+{
+	BlockNumber block;
+	Buffer		map;
+
+	if (!XLogRecHasBlockRef(record, ZWAL_MAP_BLOCK))
+		return;
+	XLogRecGetBlockTag(record, 0, NULL, NULL, &block);
+	if (XLogReadBufferForRedoExtended(record, ZWAL_MAP_BLOCK, RBM_ZERO_ON_ERROR, false,
+									  &map) == BLK_NEEDS_REDO)
+	{
+		Page		page = BufferGetPage(map);
+
+		if (PageIsNew(page))
+			PageInit(page, BLCKSZ, 0);
+		if (set)
+			zvmap_set(page, block);
+		else
+			(void) zvmap_clear(page, block);
+		finish_page(record, map, page);
+	}
+	if (BufferIsValid(map))
+		UnlockReleaseBuffer(map);
+}
+
 /* ---- row changes ---- */
 
 /*
@@ -254,6 +286,8 @@ redo_change(XLogReaderState *record)
 	if ((change.opcode == ZWAL_UPDATE || (change.opcode == ZWAL_MOVE && change.row_left_out)) &&
 		change.page[0].page != NULL && !zchange_form_row(&change, row))
 		malformed(record);
+	if (change.opcode != ZWAL_MOVE || zchange_on_one_page(&change))
+		change_visibility(record, false);
 	zchange_apply(&change);
 	for (int i = 0; i < 2; i++)
 	{
@@ -410,37 +444,6 @@ redo_inline_lock(XLogReaderState *record)
 	}
 	if (BufferIsValid(buf))
 		UnlockReleaseBuffer(buf);
-}
-
-/*
- * Sets or clears the bit of the record's table page in the visibility map. If
- * the map's page was truncated away later, it is made anew for the time being,
- * as in replay of heap's records: the truncation's record takes only pages of
- * the main fork off the list of missing pages that the end of recovery checks.
- */
-static void
-change_visibility(XLogReaderState *record, bool set)
-{
-	BlockNumber block;
-	Buffer		map;
-
-	if (!XLogRecHasBlockRef(record, 1))
-		return;
-	XLogRecGetBlockTag(record, 0, NULL, NULL, &block);
-	if (XLogReadBufferForRedoExtended(record, 1, RBM_ZERO_ON_ERROR, false, &map) == BLK_NEEDS_REDO)
-	{
-		Page		page = BufferGetPage(map);
-
-		if (PageIsNew(page))
-			PageInit(page, BLCKSZ, 0);
-		if (set)
-			zvmap_set(page, block);
-		else
-			(void) zvmap_clear(page, block);
-		finish_page(record, map, page);
-	}
-	if (BufferIsValid(map))
-		UnlockReleaseBuffer(map);
 }
 
 /*

@@ -564,6 +564,8 @@ zchange_log(ZChange *change, const ZChangeWal *wal)
 		if (unlikely(BufferIsValid(p->overflow_buf)))
 			XLogRegisterBuffer(ZWAL_OVERFLOW_BLOCK + i, p->overflow_buf, REGBUF_STANDARD);
 	}
+	if (unlikely(BufferIsValid(change->map)) && wal->opcode != ZWAL_UNDO_ONLY)
+		XLogRegisterBuffer(ZWAL_MAP_BLOCK, change->map, 0);
 	zu_register(&change->op, ZWAL_UNDO_BLOCK);
 	if (wal->opcode != ZWAL_UNDO_ONLY)
 		register_logical(change->logical, change->logical_length);

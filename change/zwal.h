@@ -22,6 +22,9 @@
  * Blocks:
  *	0		table page (WILL_INIT with ZWD_PAGE_INIT); not in UNDO_ONLY
  *	1		MOVE: page of the new row, unless it is block 0
+ *	ZWAL_MAP_BLOCK (the same number)
+ *			page of the visibility map, if the change clears the bit of block 0;
+ *			not in a MOVE between two pages
  *	ZWAL_UNDO_BLOCK ..
  *			undo pages; those after the first, and the first with
  *			ZWD_UNDO_INIT, are WILL_INIT
@@ -103,6 +106,7 @@
 #define ZWL_MAX_NEAR	60000	/* a block has space for UINT16_MAX bytes */
 #define ZWL_FAR_HEAD	5
 
+#define ZWAL_MAP_BLOCK		1
 #define ZWAL_UNDO_BLOCK		2
 #define ZWAL_OVERFLOW_BLOCK (ZWAL_UNDO_BLOCK + ZU_MAX_PAGES)
 

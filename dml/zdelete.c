@@ -54,7 +54,6 @@ zheap_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
 		UndoPtr		ptr;
 
 		zssi_before_write(rel, u.buf, zrowchange_offset(&u));
-		zvismap_clear(rel, u.buf);
 		zimage_maybe_save(&u.writer, u.buf, &u.pick);
 		ptr = zrowwrite_delete(&u, zc_changing_part, InvalidTransactionId);
 		zrollback_note_page(rel, zrowchange_block(&u));

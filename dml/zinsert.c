@@ -79,7 +79,6 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	zwriter_begin_change(&writer, rel, cid, (options & TABLE_INSERT_NO_LOGICAL) != 0);
 	zspace_insert_page(&writer, len, options, bistate, &place);
 	CheckForSerializableConflictIn(rel, NULL, InvalidBlockNumber);	/* DML-14 */
-	zvismap_clear(rel, place.buf);
 	block = BufferGetBlockNumber(place.buf);
 	zwriter_change(&writer, &change, ZWAL_INSERT, 1);
 	change.frozen = inserts_frozen(rel, options);
@@ -93,6 +92,7 @@ insert_row(Relation rel, const char *formed, uint32 len, CommandId cid, ZcOption
 	zrange_open(&writer, &change, &place);
 	zslot_use(&writer, &change, 0, place.buf, &place.pick);
 	change.page[0].init = place.init;
+	zvismap_clear_in(rel, &change);
 	zchange_do(&change, "insert-logged");
 	zslot_note(&change, 0, &place.pick);
 	zrange_note(&writer, &change, &place);
@@ -204,7 +204,6 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 	zspace_insert_page(writer, rows->len[from], options, bistate, &place);
 	if (!special->rewrites)
 		CheckForSerializableConflictIn(writer->rel, NULL, InvalidBlockNumber);	/* DML-14 */
-	zvismap_clear(writer->rel, place.buf);
 	block = BufferGetBlockNumber(place.buf);
 	count = rows_that_fit(&place, rows, from, keep_free);
 	zwriter_change(writer, &change, ZWAL_MULTI_INSERT, 1);
@@ -235,6 +234,7 @@ insert_page_of_rows(const ZWriter *writer, const ZNewRows *rows, int from, ZcOpt
 											  &change.logical_length);
 	zslot_use(writer, &change, 0, place.buf, &place.pick);
 	change.page[0].init = place.init;
+	zvismap_clear_in(writer->rel, &change);
 	zchange_do(&change, "insert-logged");
 	zslot_note(&change, 0, &place.pick);
 	UnlockReleaseBuffer(place.buf);

@@ -156,6 +156,7 @@ zrowwrite_update(RowChange *u)
 	}
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	zvismap_clear_in(u->writer.rel, &change);
 	zchange_do(&change, "update-logged");
 	zslot_note(&change, 0, &u->pick);
 	zrollback_note_page(u->writer.rel, zrowchange_block(u));
@@ -243,6 +244,11 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 	int			header_length;
 
 	Assert(zc_buffer_exclusive(u->buf) && zc_buffer_exclusive(place->buf));
+	if (!same)
+	{
+		zvismap_clear(rel, u->buf);
+		zvismap_clear(rel, place->buf);
+	}
 	zwriter_change(&u->writer, &change, ZWAL_MOVE, u->state.others_locks ? 3 : 2);
 	zheader_set(new->row, ZH_WITH_SLOT(zheader_get(new->row), place->pick.slotno));
 	zwriter_record(&u->writer, out, ZUR_MOVE, zrowchange_block(u), zrowchange_offset(u),
@@ -288,7 +294,10 @@ zrowwrite_move(RowChange *u, const ZNewPlace *place)
 		change.page[1].init = place->init;
 	}
 	else
+	{
 		change.page[1].slot = change.page[0].slot;
+		zvismap_clear_in(rel, &change);
+	}
 	zchange_do(&change, "move-logged");
 	/* each of the two records is noted, also if both went to one page */
 	zslot_note(&change, 0, &u->pick);
@@ -331,6 +340,7 @@ zrowwrite_delete(RowChange *u, bool elsewhere, TransactionId as_of)
 		zur_compress(rec, payload.compressed, sizeof(payload.compressed));
 	add_logical(u, &change);
 	zslot_use(&u->writer, &change, 0, u->buf, &u->pick);
+	zvismap_clear_in(u->writer.rel, &change);
 	zchange_do(&change, "delete-logged");
 	zslot_note(&change, 0, &u->pick);
 	return change.op.ptr[0];

@@ -208,7 +208,6 @@ find_new_place(RowChange *u, ZPrunePlan *plan, ZNewPlace *place)
 		return;
 	again = zspace_second_page(&u->writer, u->buf, u->replacement->len, u->state.others_locks,
 							   place);
-	zvismap_clear(u->writer.rel, place->buf);
 	if (place->buf == u->buf)
 		u->pick = place->pick;
 	else if (again && !zrowchange_pick(u))
@@ -339,7 +338,6 @@ zheap_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Command
 		UndoPtr		ptr;
 
 		zssi_before_write(rel, u.buf, zrowchange_offset(&u));
-		zvismap_clear(rel, u.buf);
 		zimage_maybe_save(&u.writer, u.buf, &u.pick);
 		ptr = update_row(&u, slot, update_indexes);
 		zlevel_forget_locked(rel, &u.tid);

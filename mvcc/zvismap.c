@@ -6,7 +6,7 @@
  * server's; the WAL records that change its bits are zundo's, on all versions.
  * VACUUM sets bits, and so do scans of statements that do not change the table
  * (VMAP-1, VMAP-5). A change of what is visible on a page clears its bit
- * first, in a WAL record of its own (VMAP-2).
+ * (VMAP-2).
  *
  * Locks: the table page exclusively, then the map's page.
  */
@@ -14,6 +14,7 @@
 
 #include "access/visibilitymap.h"
 #include "access/xloginsert.h"
+#include "change/zchange.h"
 #include "change/zwal.h"
 #include "miscadmin.h"
 #include "mvcc/ztrail.h"
@@ -66,7 +67,7 @@ log_visibility(Buffer buf, Buffer map, uint8 what)
 	XLogRegisterData((char *) &xlrec, SizeOfZheapMark);
 	XLogRegisterBuffer(0, buf, REGBUF_STANDARD);
 	if (BufferIsValid(map))
-		XLogRegisterBuffer(1, map, 0);
+		XLogRegisterBuffer(ZWAL_MAP_BLOCK, map, 0);
 	recptr = XLogInsert(ZUNDO_RMGR_ID, ZWAL_MARK);
 	PageSetLSN(BufferGetPage(buf), recptr);
 	if (BufferIsValid(map))
@@ -103,6 +104,27 @@ zvismap_clear(Relation rel, Buffer buf)
 	END_CRIT_SECTION();
 	if (BufferIsValid(map))
 		UnlockReleaseBuffer(map);
+}
+
+/*
+ * zvismap_clear_in: See zvismap.h. The bit cannot change meanwhile, since
+ * the table page is locked.
+ */
+void
+zvismap_clear_in(Relation rel, ZChange *change)
+{
+	BlockNumber block = BufferGetBlockNumber(change->page[0].buf);
+	Buffer		map;
+
+	Assert(zc_buffer_exclusive(change->page[0].buf) && !BufferIsValid(change->page[1].buf));
+	if (likely(change->page[0].init || !PageIsAllVisible(change->page[0].page)))
+		return;
+	change->was_visible = true;
+	map = pin_map(rel, block);
+	if (visibilitymap_get_status(rel, block, &map) != 0)
+		change->map = map;
+	else if (BufferIsValid(map))
+		ReleaseBuffer(map);
 }
 
 /*

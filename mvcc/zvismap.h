@@ -5,14 +5,22 @@
 #ifndef ZUNDO_ZVISMAP_H
 #define ZUNDO_ZVISMAP_H
 
+#include "change/zchange.h"
 #include "mvcc/zpageview.h"
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
 
 /*
+ * zvismap_clear_in: makes a change of rows, all on page[0], clear the flag and
+ * the visibility map's bit of that page (VMAP-2). Called right before
+ * zchange_do, which releases the map's page. Raises errors of reading it.
+ */
+extern void zvismap_clear_in(Relation rel, ZChange *change);
+
+/*
  * zvismap_clear: clears the flag and the visibility map's bit of buf's page,
- * which is exclusively locked, before a change of what is visible on it
- * (VMAP-2); WAL-logged.
+ * which is exclusively locked, with a WAL record of its own; for what
+ * zvismap_clear_in cannot do.
  */
 extern void zvismap_clear(Relation rel, Buffer buf);
 

@@ -78,9 +78,37 @@ written('INLINE_LOCK', 'SELECT FOR KEY SHARE');
 $node->safe_psql('postgres', 'BEGIN; UPDATE t SET n = -1 WHERE id < 50; DELETE FROM t WHERE id = 60; ROLLBACK');
 written('ROLLBACK', 'undone by the session');
 $node->safe_psql('postgres', 'VACUUM t');
-$node->safe_psql('postgres', 'VACUUM t; UPDATE t SET n = n + 1 WHERE id = 400');
-written('MARK', 'a change after VACUUM', 'not all-visible');
 written('PRUNE', 'deleted rows become stubs');
+
+# A change of an all-visible page clears the bit in its own record, but for a row that moves to another page.
+my %change = (
+	UPDATE => 'UPDATE seen SET n = n + 1 WHERE id = 1',
+	DELETE => 'DELETE FROM seen WHERE id = 2',
+	INSERT => q{INSERT INTO seen VALUES (1000, 0, 'one row')},
+	MULTI_INSERT => "COPY seen FROM stdin;\n1001\t0\tcopied\n1002\t0\tcopied\n\\.\n",
+	MOVE => 'UPDATE seen SET id = 2000 WHERE id = 1000');
+my $bits = q{SELECT count(*) FROM generate_series(0, pg_relation_size('seen') / 8192 - 1) b, pg_visibility_map('seen', b)
+	WHERE all_visible};
+$node->safe_psql('postgres', q{
+	CREATE EXTENSION pg_visibility;
+	CREATE TABLE seen (id int PRIMARY KEY, n int, filler text) USING zheap WITH (fillfactor = 100);
+	INSERT INTO seen SELECT g, 0, repeat('x', 100) FROM generate_series(1, 100) g});
+for my $kind ('UPDATE', 'DELETE', 'INSERT', 'MULTI_INSERT', 'MOVE')
+{
+	$node->safe_psql('postgres', 'SELECT zundo.discard()');
+	$node->safe_psql('postgres', 'VACUUM seen');
+	is($node->safe_psql('postgres', $bits), '2', "before $kind all pages have their bits");
+	$node->safe_psql('postgres', $change{$kind});
+	is($node->safe_psql('postgres', $bits), '1', '... afterwards one has none');
+	written($kind, 'on an all-visible page', 'page was all-visible');
+}
+is($node->safe_psql('postgres', qq{SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
+	WHERE resource_manager = 'zundo' AND description = 'not all-visible'}), '0', 'without records of their own');
+$node->safe_psql('postgres', 'SELECT zundo.discard()');
+$node->safe_psql('postgres', 'VACUUM seen');
+$node->safe_psql('postgres', q{UPDATE seen SET filler = repeat('long', 50) WHERE id = 1});
+is($node->safe_psql('postgres', $bits), '0', 'a move to another page clears the bits of both');
+written('MARK', 'a move to another page', 'not all-visible');
 $node->safe_psql('postgres', 'INSERT INTO u SELECT generate_series(1, 10)');
 written('UNDO_ONLY', 'an unlogged table');
 
