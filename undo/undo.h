@@ -92,9 +92,9 @@ extern UndoPtr zu_advance(UndoPtr p, uint32 bytes);
 extern void zu_attach_database(void);
 
 /*
- * Returns whether zu_attach_database has succeeded and is still valid. Any
- * invalidation, also one that concerns all relations because another backend
- * changed the catalog much, makes it invalid until the next call.
+ * Returns whether zu_attach_database has succeeded and its result still holds:
+ * a relcache invalidation of zundo.undo_log, or of all relations, ends that
+ * until the next call of zu_attach_database.
  */
 extern bool zu_attached(void);
 
@@ -230,7 +230,8 @@ typedef struct ZuOp
  * Makes sure that the next op of up to 'bytes' (<= ZU_MAX_RESERVE) needs no
  * allocation. Attaches a log to this backend on first use. Assigns no xid. The
  * caller holds no LWLock and no buffer lock, since the backend may have to wait
- * for space (zundo.undo_full). Errors: disk full, undo_limit reached.
+ * for space (zundo.undo_full). Errors: disk full, undo_limit reached, no log or
+ * no set of logs left for this session.
  */
 extern void zu_reserve(Size bytes);
 
@@ -239,12 +240,13 @@ extern void zu_reserve(Size bytes);
  * pages. topxid is this backend's top-level xid. On entry the table pages are
  * locked, and zu_reserve has been called with at least the total since the last
  * zu_finish. Sets every record's length and topxid, and ZUF_FIRST in records[0]
- * if that is the first record of topxid in this log. May raise I/O errors;
- * nothing is changed then, and the caller's error cleanup releases the buffers.
- * Records may refer to each other's pointers, because zu_write packs them
- * later; but their lengths must not change after zu_prepare. Records with
- * ZUX_TEMP go to the private undo; the caller has called zu_temp_reserve for
- * them instead of zu_reserve.
+ * if that is the first record of topxid in this log. May raise I/O errors, and
+ * ERRCODE_DATA_CORRUPTED if the log's last page has lost a write, which closes
+ * the log (UNDO-37). No page is changed then, and the caller's error cleanup
+ * releases the buffers. Records may refer to each other's pointers, because
+ * zu_write packs them later; but their lengths must not change after
+ * zu_prepare. Records with ZUX_TEMP go to the private undo; the caller has
+ * called zu_temp_reserve for them instead of zu_reserve.
  */
 extern void zu_prepare(ZuOp *op, ZuRecord **records, int nrecords, ZXid topxid);
 
@@ -272,8 +274,9 @@ extern void zu_finish(ZuOp *op, XLogRecPtr recptr);
  * as blocks first_block_id .. of the WAL record, as zu_write did. op is as
  * zu_prepare left it, except for its buffers: where the records begin, how many
  * pages they take, and what the headers of new pages say. Skips pages that are
- * newer than the WAL record. Sets buffers[] to the pages, locked; the caller
- * releases them after all other pages are written.
+ * newer than the WAL record. Sets buffers[] to the pages, locked, and to
+ * InvalidBuffer for pages that a later record cuts off; the caller releases
+ * them after all other pages are written.
  */
 extern void zu_redo_records(XLogReaderState *record, uint8 first_block_id, const ZuOp *op,
 							const char *bytes, Buffer *buffers);
@@ -500,7 +503,9 @@ extern ZuScan *zu_scan_begin_readable(uint32 logno);
  * Begins a scan at ptr, a record boundary of that log which is not discarded.
  * Only for the process that holds the discarder flag, so nothing is discarded
  * meanwhile. The scan ends where the log cannot be read; it closes the log
- * then, which holds `oldest` for what follows (UNDO-37).
+ * then, which holds `oldest` for what follows (UNDO-37). Raises
+ * ERRCODE_DATA_CORRUPTED, here or later, if an extent that is to be read does
+ * not belong to the log any more.
  */
 extern ZuScan *zu_scan_begin_at(uint32 logno, UndoPtr ptr);
 
@@ -598,9 +603,11 @@ extern void zu_check_map(ZuReport report, void *arg);
 /*
  * Repairs the meta page and the map pages: from their twins, or from the other
  * pages where both twins are lost. With dry_run it only reports what it would
- * do. No undo is lost by it. Returns whether the logs can be loaded afterwards.
- * On a primary only. Raises an error if a map page would have to be rebuilt
- * while sessions have the logs loaded.
+ * do, except that loading the meta page, as any first use of the database
+ * does, repairs the meta page from its twin. No undo is lost by it. Returns
+ * whether the logs can be loaded afterwards. On a primary only. Raises an
+ * error if a map page would have to be rebuilt while sessions have the logs
+ * loaded.
  */
 extern bool zu_repair_map(bool dry_run, ZuReport report, void *arg);
 
@@ -689,7 +696,8 @@ extern void zu_worker_attach(void);
 extern void zu_worker_detach(void);
 
 /*
- * Wipes the data of all free extents and has the pages written to the file;
+ * Wipes the data of all free extents, and of the pages of other extents that
+ * are left from an earlier allocation, and has the pages written to the file;
  * returns the number of bytes wiped. Not during recovery; no lock held. Raises
  * ERRCODE_DATA_CORRUPTED if the pages of a free extent say that it is in use.
  */

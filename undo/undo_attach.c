@@ -26,8 +26,9 @@
 #include "utils/resowner.h"
 
 /*
- * want_look has begun and not ended: nobody else looks, since the meta page is
- * loaded.
+ * True while want_look searches the map. Other sessions do not search, because
+ * they find the meta page loaded. So if this session ends before the search
+ * does, it has to ask for a worker (at_exit).
  */
 static bool looking = false;
 

@@ -13,8 +13,9 @@
  * (`unread_end`).
  *
  * Locks: none. 'hold' is written before 'closed', by the process that closes
- * the log; 'unread_end' by the discarder only; a closed log becomes unused
- * under the alloc lock.
+ * the log and resets 'unread_end' and 'excused'; from then on 'unread_end' is
+ * written by the discarder only, 'excused' under the alloc lock. A closed log
+ * becomes unused under the alloc lock.
  *
  * Crash points: none; nothing here is durable. The durable `oldest` is not
  * above 'hold', and a process that loads or reads the log after a crash finds
@@ -50,7 +51,7 @@
  */
 #define MAX_DOUBT	(1 << 20)
 
-/* Committed transactions of the window, by xid. */
+/* Number of places in the cache of committed transactions (zu_is_lost). */
 #define KNOWN_COMMITTED	256
 
 /*

@@ -30,10 +30,17 @@ typedef struct ZuExtent
 /* ---- shared state ---- */
 
 /*
- * One log of a database. 'insert', 'insert_sequence' and 'idle_since' are
- * written by the owner only, 'discard*' by the process that holds the
- * discarder flag, all else under the alloc lock; undo_damage.c has the rules
- * for a closed log.
+ * One log of a database. After it was loaded its fields are written as
+ * follows. The owner writes 'insert', 'insert_sequence', 'idle_since' and
+ * 'sealed', and 'discard' and 'discard_sequence' when the log gets its first
+ * extent. The process that holds the discarder flag writes 'discard*'. With
+ * the alloc lock held, it also resets a log without an owner whose last
+ * extents are freed. 'nextents' and 'last_sequence' change under the alloc
+ * lock. 'owner' is changed by the owner, by a process that takes the log from
+ * it (by compare-and-exchange and with the alloc lock held, UNDO-50), or by
+ * one that attaches a log without an owner (with the alloc lock held); 'ahead'
+ * likewise. undo_damage.c has the rules for 'closed', 'hold', 'unread_end' and
+ * 'excused'.
  */
 typedef struct ZuLog
 {
@@ -112,8 +119,9 @@ typedef struct ZuEntry
 								 * by redo */
 	pg_atomic_uint64 horizon;	/* latest horizon (H in UNDO-18), monotone */
 	pg_atomic_uint64 durable;	/* `oldest` in the meta page, monotone */
-	pg_atomic_uint64 conflict;	/* newest xid discarded since the last DISCARD
-								 * record */
+	pg_atomic_uint64 conflict;	/* newest xid that has come below `oldest` and
+								 * is not in a DISCARD record yet; 0 = none
+								 * (UNDO-19) */
 	pg_atomic_uint32 discarder; /* pid of the process that discards, 0 = none */
 	pg_atomic_uint32 truncator; /* pid of the process that cuts the file off,
 								 * 0 = none; set under the alloc lock */
@@ -237,7 +245,7 @@ extern ZuExtent *zu_collect_extents(int logno, uint64 from, int *n);
 /*
  * Makes the extents free and oldest durable, in WAL and on the pages. On entry
  * the alloc lock is held, and oldest is published. Sorts the array. Raises an
- * internal error if the map has an extent otherwise.
+ * internal error if an extent's map entry does not agree with the array.
  */
 extern void zu_free_extents(ZuExtent *extents, int n, ZXid oldest);
 
@@ -296,7 +304,8 @@ extern void zu_scan_init(ZuScan *scan, uint32 logno, ZuExtent *extents, int n,
 
 /*
  * Reads the next record into rec and *ptr, or returns why there is none. Raises
- * no error for damage.
+ * no error for damage of the log's own pages, but I/O errors, and
+ * ERRCODE_DATA_CORRUPTED if the extent map is damaged.
  */
 extern ZuStep zu_scan_step(ZuScan *scan, ZuRecord *rec, UndoPtr *ptr);
 

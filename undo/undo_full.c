@@ -2,9 +2,10 @@
  * undo/undo_full.c - what a writer does when zundo.undo_limit is reached
  * (zundo.undo_full).
  *
- * Owns the waits for space: undo space below the limit. Called when an extent
- * is to be allocated, for undo or for slot overflow pages. Rollbacks and the
- * discard pass, which make space, allocate no extents, so they never wait here.
+ * Owns the waits of writers until the database has less undo than the limit.
+ * Called when an extent is to be allocated, for undo or for slot overflow
+ * pages. Rollbacks and the discard pass, which make space, allocate no
+ * extents, so they never wait here.
  *
  * Locks: a backend that waits holds no LWLock. It may hold heavyweight locks
  * and buffer pins of its transaction, as in a wait for a row.
@@ -105,9 +106,10 @@ count_logs(ZuEntry *entry, uint64 *attached, uint64 *empty)
 
 /*
  * Returns whether all undo of transactions before xid has been discarded and
- * its extents freed. xid is the oldest transaction that anything keeps; all
- * later undo stays as long as it does. The pass that published this `oldest`
- * has freed the extents once no pass is running.
+ * its extents freed. xid is the oldest transaction whose undo is kept by a
+ * snapshot, a transaction or a slot; as long as it is kept, all later undo is
+ * kept, too. The pass that published this `oldest` has freed the extents once
+ * no pass is running.
  */
 static bool
 is_discarded(ZuEntry *entry, TransactionId xid)

@@ -8,10 +8,7 @@
 #include "undo/undo_entry.h"
 #include "undo/undo_wal.h"
 
-/*
- * ---- pages and extents: undo_page.c, undo_meta.c, undo_load.c, undo_map.c
- * ----
- */
+/* ---- pages, extents and the map of them ---- */
 
 /*
  * Pins a block of this database's log. The buffer is not locked, except with
@@ -67,9 +64,9 @@ extern bool zu_block_is_zero(BlockNumber block);
 
 /*
  * Returns where the data of extent e end, according to its pages;
- * InvalidUndoPtr if nothing was written there. Sets *sound to false if
- * something behind that place says that it is not the end; sound may be NULL,
- * otherwise the whole extent is read.
+ * InvalidUndoPtr if nothing was written there. If sound is not NULL, reads the
+ * whole extent, and sets *sound to false if something behind that place says
+ * that it is not the end; else leaves *sound as it is.
  */
 extern UndoPtr zu_find_insert(const ZuExtent *e, bool *sound);
 
@@ -83,8 +80,9 @@ extern ZuExtent zu_alloc_extent(uint32 logno, uint64 own_bytes);
 
 /*
  * Takes a free extent for slot overflow pages, and grows the relation if there
- * is none; returns its number. Alloc lock held; neither zu_is_full nor
- * zu_growth_must_wait. Errors: disk full, file too large.
+ * is none; returns its number. The caller holds the alloc lock, and has found
+ * under it that zu_is_full and zu_growth_must_wait return false. Errors: disk
+ * full, file too large.
  */
 extern uint32 zu_alloc_overflow_extent(void);
 
@@ -232,7 +230,7 @@ typedef struct ZuFullWait
 	TimestampTz since;			/* 0 = not begun */
 	TimestampTz looked;			/* when the lock queues were last searched for
 								 * a circle */
-	long		nap;
+	long		nap;			/* length of the last sleep in ms */
 } ZuFullWait;
 
 /*
@@ -298,8 +296,8 @@ extern Size zu_pin_shmem_size(void);
 extern void zu_pin_shmem_startup(void);
 
 /*
- * Notes in shared memory that this process waits for space until then, or until
- * it notes so again.
+ * Notes in shared memory that this process waits for space. The note counts
+ * until the time 'until'; it is renewed before each sleep, and not removed.
  */
 extern void zu_note_waiting(TimestampTz until);
 

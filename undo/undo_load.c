@@ -94,10 +94,11 @@ zu_load_meta(ZuEntry *entry)
 }
 
 /*
- * Returns whether nothing was lost on page 'page' of the extent, which has no
- * data of the current allocation: it belongs to another allocation, or it is
- * empty in the file, too. A page that could not be read is empty only in its
- * buffer. No process writes to the extent meanwhile.
+ * Returns whether nothing was lost on page 'page' of the extent, on which
+ * zu_copy_page has found no data of the current allocation: either the page is
+ * left from another allocation, or it is empty in its buffer and in the file. A
+ * page that could not be read is empty only in its buffer. No process writes to
+ * the extent meanwhile.
  */
 static bool
 is_blank(uint32 extent, int page)
@@ -109,7 +110,6 @@ is_blank(uint32 extent, int page)
 	LockBuffer(buf, BUFFER_LOCK_SHARE);
 	is_new = PageIsNew(BufferGetPage(buf));
 	UnlockReleaseBuffer(buf);
-	/* a page that is not new belongs to another allocation */
 	return !is_new || zu_block_is_zero(block);
 }
 

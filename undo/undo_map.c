@@ -110,7 +110,8 @@ is_map_lost(uint32 extent)
 
 /*
  * zu_any_log_extent: See undo_internal.h. Raises no error for a lost map page,
- * because reading tables does not depend on the map.
+ * because sessions that only read tables call it too when they attach, and they
+ * do not depend on the map.
  */
 bool
 zu_any_log_extent(void)
@@ -121,13 +122,8 @@ zu_any_log_extent(void)
 	for (uint32 first = 0; first < limit; first += ZU_GROUP_EXTENTS)
 	{
 		CHECK_FOR_INTERRUPTS();
-
-		/*
-		 * a lost page may have named one; reading tables does not depend on
-		 * the map, so this is no error
-		 */
 		if (is_map_lost(first))
-			return true;
+			return true;		/* the lost page may have named one */
 		if (!copy_map_page(first, copy.data))
 			continue;
 		for (uint32 extent = first; extent < Min(limit, first + ZU_GROUP_EXTENTS); extent++)
@@ -185,8 +181,8 @@ zu_is_overflow_extent(uint32 extent)
 }
 
 /*
- * zu_read_map_entry: See undo_internal.h. Checks the limit with the fence held
- * (UNDO-9).
+ * zu_read_map_entry: See undo_internal.h. Checks the limit with the fence held,
+ * since the map page may be cut off with the tail (UNDO-9).
  */
 bool
 zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
@@ -194,7 +190,6 @@ zu_read_map_entry(uint32 extent, ZuMapEntry *dst)
 	bool		taken = zu_fence_enter();
 	bool		exists = false;
 
-	/* UNDO-9: the map page may be cut off with the tail */
 	if (extent < pg_atomic_read_u32(&zu_my.entry->limit))
 	{
 		Buffer		buf = zu_twins_share(zu_map_block(extent));

@@ -41,8 +41,9 @@
  *		newest generation ever cut off.
  *	UNDO-42	an extent is taken only if its own pages do not say that it is in
  *		use: its first page is not of a later allocation than the map knows,
- *		and none is an overflow page with an owner. Not asserted: an extent
- *		that looks used is passed over in all builds; t/063_repair has one.
+ *		and if it begins with overflow pages, none of these has an owner. Not
+ *		asserted: an extent that looks used raises an error in all builds;
+ *		t/063_repair has one.
  */
 #include "undo/undo_internal.h"
 #include "access/xlogutils.h"
@@ -236,7 +237,12 @@ check_unused(uint32 extent, bool new_group)
 	bool		unused = true;
 
 	Assert(LWLockHeldByMe(zu_alloc_lock(zu_my.entry)));
-	/* an overflow page without an owner may be followed by one with an owner */
+
+	/*
+	 * An overflow page without an owner may be followed by one with an owner.
+	 * Any other page ends the search: an allocation for a log begins with the
+	 * extent's first page.
+	 */
 	for (int page = 0; page < ZU_EXTENT_PAGES && overflow && unused; page++)
 	{
 		/* a damaged page tells nothing, and nothing needs it */

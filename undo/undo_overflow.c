@@ -52,7 +52,6 @@ zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, BlockNumber table_b
 	uint32		page;
 
 	Assert(mode == BUFFER_LOCK_SHARE || mode == BUFFER_LOCK_EXCLUSIVE);
-	/* a damaged table page may have any number */
 	if (!zu_block_position(block, &extent, &page) ||
 		extent >= pg_atomic_read_u32(&zu_my.entry->limit))
 		return InvalidBuffer;
@@ -76,8 +75,9 @@ is_unowned(Page page)
 }
 
 /*
- * Returns whether the page has no owner, as seen under its share lock. The
- * extent is below the limit; the alloc lock is held, so the limit stays.
+ * Returns whether the page is an overflow page without an owner, as seen under
+ * its share lock. The extent is below the limit; the alloc lock is held, so the
+ * limit stays.
  */
 static bool
 page_is_free(BlockNumber block)
@@ -341,7 +341,6 @@ zu_overflow_free_extents(void)
 		BlockNumber start = zu_extent_block(extents[i]);
 		int			page = 0;
 
-		/* first without keeping other processes from the map */
 		while (page < ZU_EXTENT_PAGES && page_is_free(start + page))
 			page++;
 		if (page == ZU_EXTENT_PAGES && zu_free_overflow_extent(extents[i], extent_is_unused))

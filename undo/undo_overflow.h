@@ -13,8 +13,9 @@
  *	24     24   ZuOverflowHeader; its magic lies where ZuPageHeader has its own
  *	48     ..   slots of 16 bytes; the first one has the number 'first'
  *
- * A page of an overflow extent is free if it is not one with this magic and an
- * owner.
+ * A page of an overflow extent is free if it has this magic and no owner. A
+ * page without this magic is damaged: it is never used, and keeps its extent
+ * from being freed (UNDO-67).
  */
 #ifndef ZUNDO_UNDO_OVERFLOW_H
 #define ZUNDO_UNDO_OVERFLOW_H
@@ -64,7 +65,7 @@ extern void zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, Blo
 /*
  * Makes all pages of the extent overflow pages without owners, with WAL, before
  * it becomes an extent of overflow pages (UNDO-67). Alloc lock held; the blocks
- * exist. Errors: a page that cannot be read.
+ * exist, and are not read. Errors: those of finding a buffer for each of them.
  */
 extern void zu_overflow_init_extent(uint32 extent);
 
@@ -106,10 +107,11 @@ extern Buffer zu_overflow_lock(BlockNumber block, RelFileNumber relnumber, Block
 extern BlockNumber zu_overflow_reserve(void);
 
 /*
- * Returns overflow page 'block', which zu_overflow_reserve has returned, pinned
- * and exclusively locked if it is still free, else InvalidBuffer; also for
- * InvalidBlockNumber. The caller has locked a table page, and gives the
- * overflow page an owner before unlocking it.
+ * Returns overflow page 'block', which zu_overflow_reserve has returned,
+ * pinned and exclusively locked. Returns InvalidBuffer if the page is not free
+ * any more or is locked at this moment, or if block is InvalidBlockNumber. The
+ * caller has locked a table page, and gives the overflow page an owner before
+ * unlocking it.
  */
 extern Buffer zu_overflow_take(BlockNumber block);
 
@@ -142,8 +144,9 @@ extern ZuOverflowPage *zu_overflow_list(int *n);
 extern Buffer zu_overflow_lock_owned(const ZuOverflowPage *p);
 
 /*
- * Gives back the overflow extents without a page that has an owner; returns
- * their number. No lock held.
+ * Gives back the overflow extents of which all pages are free; returns their
+ * number. An extent with a page that is damaged or locked at this moment is
+ * kept. No lock held.
  */
 extern int	zu_overflow_free_extents(void);
 

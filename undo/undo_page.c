@@ -10,7 +10,10 @@
  * Crash points: none.
  *
  * Invariant
- *	UNDO-9	no block at or beyond the limit is read.
+ *	UNDO-9	no block at or beyond the limit is read. There are two exceptions:
+ *		an allocation that grows the file looks at the new extent's pages (it
+ *		holds the alloc lock, and nobody cuts the file off: UNDO-51), and
+ *		zundo.repair_undo reads the whole file if no limit could be loaded.
  */
 #include "undo/undo_internal.h"
 
@@ -218,7 +221,7 @@ zu_overflow_init(Page page, Oid reloid, RelFileNumber relnumber, BlockNumber blo
 
 /*
  * zu_overflow_init_extent: See undo_overflow.h. Each page gets a WAL record of
- * its own: an image without the space for slots, some sixty bytes.
+ * its own, of some hundred bytes: an image without the space for slots.
  */
 void
 zu_overflow_init_extent(uint32 extent)

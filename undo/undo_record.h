@@ -221,8 +221,10 @@ extern void zur_pack(const ZuRecord *rec, char *dst);
 extern bool zur_unpack(const char *src, Size len, ZuRecord *rec);
 
 /*
- * Where the fields of a record are that its neighbours have as well, if they
- * are of the same type, transaction, command and table page.
+ * Where a record has its offset and the pointer to the record before it. In
+ * other records of the same type, transaction, command and table page these
+ * fields are at the same places, and the bytes between the length and prev are
+ * equal but for the offset.
  */
 typedef struct ZurLayout
 {

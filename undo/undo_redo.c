@@ -170,9 +170,10 @@ zu_redo_discard(XLogReaderState *record)
 	XLogRecGetBlockTag(record, 0, &locator, NULL, &block);
 
 	/*
-	 * UNDO-39: xids below `oldest` must not be assigned again. Each of them
-	 * has ended before this record was written, and the end of a transaction
-	 * that has an xid is itself in WAL; this makes sure of it.
+	 * UNDO-39: xids below `oldest` must not be assigned again. They are below
+	 * the next xid anyway: each of them ended before this record was written,
+	 * and replay of a transaction's end advances the next xid past it. If
+	 * that were ever not so, the call below would advance it.
 	 */
 	Assert(U64FromFullTransactionId(ReadNextFullTransactionId()) >= xlrec.oldest);
 	AdvanceNextFullTransactionIdPastXid(zu_xid_before(xlrec.oldest));

@@ -19,7 +19,8 @@
  * the second is repaired from it.
  *
  * Invariants
- *	UNDO-63	a rebuilt `oldest` is not above the lost one: it is relfrozenxid of
+ *	UNDO-63	a rebuilt `oldest` is not above the lost one: it is the durable
+ *		value in shared memory or, if none is loaded, relfrozenxid of
  *		zundo.undo_log, which follows durable values of `oldest`, and from
  *		which on the server keeps clog. Not asserted: the lost value is lost;
  *		t/063_repair compares with what was there before.
@@ -178,8 +179,8 @@ misfit(uint32 extent, const ZuMapEntry *map, Page page)
 			"holds transaction slots of a table page, but the extent map assigns it otherwise";
 
 	/*
-	 * zundo.purge() leaves a page without our header where none has been
-	 * written
+	 * zundo.purge() leaves an empty page without an undo page's header where
+	 * no undo page was found
 	 */
 	if (zu_overflow_page(page) || PageIsNew(page) || PageIsEmpty(page))
 		return NULL;
@@ -560,8 +561,10 @@ rebuild_map(uint32 group, uint32 limit, ZXid oldest, bool dry_run, ZuReport repo
 		ZuMapEntry *map = zu_map_entry((Page) page.data, group + i);
 
 		/*
-		 * newer than what its own pages show; generations of different
-		 * extents cannot be compared
+		 * If the extent has undo pages, its new generation is ahead of
+		 * theirs. 'newest' need not be: it is ahead of the newest generation
+		 * of all extents, and from there that of this extent may be more than
+		 * half the circle away.
 		 */
 		if (pages[i].undo)
 			map->generation = Max((pages[i].generation + GENERATION_LEAP) & ZU_MAX_GENERATION, 1);

@@ -10,9 +10,11 @@
  * Invariants:
  *	REQUEST-1	at most one entry per database, at most one worker per entry.
  *	REQUEST-2	a request made while a worker runs is seen by that worker
- *		before its entry becomes free, or leaves the entry WANTED. Not
- *		asserted: it is about two processes; t/056_worker_life stops one of
- *		them in between.
+ *		before its entry becomes free, or leaves the entry WANTED. A worker
+ *		that gives up (zwtable_give_up) frees its entry in any case; then a
+ *		request makes the launcher look at all databases again. Not asserted:
+ *		it is about two processes; t/056_worker_life stops one of them in
+ *		between.
  *	REQUEST-3	a worker that has begun its first cycle and is ended by force
  *		leaves its entry WANTED: no other process may know of the undo that is
  *		left. Not asserted: the process that would assert it has been ended.

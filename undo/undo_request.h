@@ -7,7 +7,9 @@
  *
  *	state		meaning							left by
  *	FREE		-								zworkers_wake, zwtable_want ->
- *												WANTED
+ *												WANTED; a worker that comes so
+ *												late that another one has been
+ *												and gone -> RUNNING
  *	WANTED		a backend asked					launcher -> STARTING; a worker
  *												that comes late -> RUNNING
  *	STARTING	registered with the postmaster	worker -> RUNNING; launcher ->

@@ -46,6 +46,12 @@
 #include "utils/timestamp.h"
 
 #define LOCKS_PER_ENTRY 2
+/*
+ * A set has SPARE_LOGS more logs than there can be processes, because closed
+ * logs are not attached to any; and at least LEAST_LOGS, because a database
+ * that has a log of a higher number cannot be loaded (load_logs), as when
+ * max_connections was reduced.
+ */
 #define SPARE_LOGS		32
 #define LEAST_LOGS		128
 

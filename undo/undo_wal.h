@@ -1,7 +1,8 @@
 /*
  * undo/undo_wal.h - layouts of the undo log's own WAL records.
  *
- * One struct, one comment. Opcodes: common/rmgr.h; redo: undo/undo_redo.c.
+ * The comment above each struct lists the blocks and the data of its record.
+ * Opcodes: common/rmgr.h; redo: undo/undo_redo.c.
  */
 #ifndef ZUNDO_UNDO_WAL_H
 #define ZUNDO_UNDO_WAL_H
@@ -63,8 +64,8 @@ typedef struct xl_undo_discard
 	uint64		freeze_after;
 	uint64		doubt_from;		/* new values of its doubt window */
 	uint64		doubt_to;
-	TransactionId conflict;		/* newest discarded committed xid, for standby
-								 * conflicts */
+	TransactionId conflict;		/* standbys cancel the snapshots with an xmin
+								 * up to this xid (UNDO-19); 0 = none */
 	uint32		nextents;
 } xl_undo_discard;
 
