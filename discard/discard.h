@@ -32,10 +32,12 @@ typedef struct ZuDiscardStats
  * horizon, undoes aborted transactions as 'which' says, finds the prefix of
  * each log that can be discarded, publishes the new `oldest` and frees
  * extents. Fills *stats. Returns false, having done nothing, if another
- * process discards, or during recovery. The caller is in a transaction; with
- * ZU_UNDO_SMALL or ZU_UNDO_ALL that transaction has no xid. Its own snapshots
- * count in the horizon. No buffer or LWLock held. Raises I/O errors and
- * ERRCODE_DATA_CORRUPTED.
+ * process discards, or during recovery. Returns true, having done nothing, in
+ * the transaction that has created zundo.undo_log. The caller is in a
+ * transaction; with ZU_UNDO_SMALL or ZU_UNDO_ALL that transaction has no xid.
+ * Its own snapshots count in the horizon. No buffer or LWLock held. Raises I/O
+ * errors, ERRCODE_DATA_CORRUPTED, and ERRCODE_CONFIGURATION_LIMIT_EXCEEDED if
+ * no set of logs is free for the database (zundo.max_databases).
  */
 extern bool zu_discard(ZuUndoAborts which, ZuDiscardStats *stats);
 

@@ -61,7 +61,7 @@ extern bool zrollback_transaction(ZuAbort *abort);
 
 /* ---- the queue of a log ---- */
 
-/* A position in a log: the end of a transaction's records. */
+/* A position in a log, with the sequence of its extent in the log. */
 typedef struct Place
 {
 	uint64		sequence;
@@ -82,7 +82,7 @@ typedef struct Pending
 	Place		first;
 	Place		end;
 	bool		resolved;		/* all ended; committed, or aborted and undone */
-	uint32		count;			/* transactions */
+	uint32		count;			/* number of transactions */
 	uint64		records;		/* of an unresolved one */
 	uint64		bytes;
 	ZuAbort    *abort;			/* set while it has aborted and is not undone
@@ -90,7 +90,7 @@ typedef struct Pending
 	int			nxids;			/* subtransactions that wrote */
 	int			xids_size;
 	ZXid	   *xids;
-	ZXid		last_xid;
+	ZXid		last_xid;		/* xid of the record that was read last */
 } Pending;
 
 typedef struct LogQueue

@@ -36,9 +36,10 @@
  */
 #define IDLE_LOG_MS			3000
 /*
- * An empty log is taken from an idle session only if its extent has a number
- * that exceeds the number of all other extents in use, but for those of such
- * logs, by this much: then that extent keeps the file from being truncated.
+ * An idle session keeps its empty log, unless the number of the log's extent is
+ * at least this much more than the count of extents in use, in which the last
+ * extents of unused logs are not counted (extents_to_keep). Such an extent lies
+ * near the end of the file and keeps the file from being truncated.
  */
 #define TAIL_SLACK			8
 
@@ -287,6 +288,11 @@ add_last_extents(const Pass *pass, Freed *freed, int logno, uint64 from)
 	Assert(LWLockHeldByMe(zu_alloc_lock(pass->entry)));
 	add_extents(freed, rest, n);
 	pfree(rest);
+
+	/*
+	 * If an error followed the record that freed extents, they are still
+	 * counted. Without this the log would be left over in every pass.
+	 */
 	if (n == 0 && from == 0)
 		pg_atomic_write_u32(&log->nextents, 0);
 	reset_log(log);

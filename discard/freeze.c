@@ -16,12 +16,15 @@
 #include "utils/timestamp.h"
 
 /*
- * Without freeing extents, `oldest` is made durable when it is this many xids
- * ahead, undo was discarded and this much time has passed ...
+ * A pass that brings transactions with undo below `oldest` logs `oldest`
+ * itself (discard_pass). Otherwise `oldest` is made durable when the freeze
+ * limit has changed and LOG_AFTER_MS have passed since the last DISCARD
+ * record, or at once when it is LOG_AFTER_XIDS_IDLE xids ahead of the durable
+ * one; but not while it is less than LOG_AFTER_XIDS ahead and the freeze limit
+ * has not changed.
  */
 #define LOG_AFTER_XIDS		1000
 #define LOG_AFTER_MS		1000
-/* ... or at once when it is this many xids ahead. */
 #define LOG_AFTER_XIDS_IDLE 10000
 
 /*
@@ -56,9 +59,9 @@ zfreeze_advance(ZuEntry *entry)
 
 /*
  * zfreeze_log_if_due: See discard_internal.h. Writes a DISCARD record if a
- * change of the freeze limit waits for one, or undo was discarded and `oldest`
- * is LOG_AFTER_XIDS ahead; at most once in LOG_AFTER_MS, and not on an idle
- * database until `oldest` is LOG_AFTER_XIDS_IDLE ahead.
+ * change of the freeze limit waits for one, at most once in LOG_AFTER_MS, or if
+ * `oldest` is LOG_AFTER_XIDS_IDLE ahead. A conflict that is noted would be a
+ * reason, too, but discard_pass has logged it before it calls this function.
  */
 void
 zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)

@@ -48,7 +48,8 @@ typedef struct Start
 	Oid			dboid;			/* InvalidOid = none */
 	BackgroundWorkerHandle *handle;
 	TimestampTz since;
-	TimestampTz warned;			/* when no slot was free last, 0 = never */
+	TimestampTz warned;			/* when it was logged last that no slot is
+								 * free, 0 = never */
 } Start;
 
 /*

@@ -31,10 +31,11 @@
  *		come below `oldest` since the last one, and the record is logged before
  *		the `oldest` that relies on it is published.
  *	UNDO-68	no crash takes back a commit before `oldest`: all WAL is flushed
- *		before `oldest` rises. Marks of dead index entries have no WAL record
- *		that would keep them from the disk until the commit of an asynchronous
- *		deleter is there. Not asserted: the flush stands right before the only
- *		place that raises oldest.
+ *		before `oldest` rises. Otherwise the mark of a dead index entry, which
+ *		is not logged, could reach the disk before the commit record of its
+ *		deleter (synchronous_commit = off): after a crash the row would be
+ *		there again, and the mark would hide it. Not asserted: the flush stands
+ *		right before the only place that raises oldest.
  */
 #include "postgres.h"
 

@@ -17,12 +17,13 @@
  * that the worker rolls back cancels the cycle.
  *
  * Invariants:
- *	WORKER-1	a worker never assigns an xid (its horizon must not count
- *		itself; pg_upgrade).
- *	WORKER-2	before leaving, a worker ceases to count as the database's
- *		worker, and then looks once more: it sees what was written before, and
- *		a process that writes afterwards asks for a new worker. Not asserted:
- *		it is about two processes: a writer asks as soon as it finds no worker.
+ *	WORKER-1	a worker never assigns an xid: its own xid would hold back the
+ *		horizon that it computes.
+ *	WORKER-2	before it leaves because there is nothing to do, a worker ceases
+ *		to count as the database's worker, and then looks once more: it sees
+ *		what was written before, and a process that writes afterwards asks for
+ *		a new worker. Not asserted: it is about two processes: a writer asks as
+ *		soon as it finds no worker.
  */
 #include "postgres.h"
 
@@ -60,7 +61,7 @@ typedef enum CycleResult
 {
 	CYCLE_MOVED,				/* undo was discarded */
 	CYCLE_PINNED,				/* there is undo, but it must stay */
-	CYCLE_IDLE,					/* nothing worth staying for */
+	CYCLE_IDLE,					/* no undo, rollback or stale entry is left */
 	CYCLE_GONE,					/* zundo is not installed here (any more) */
 	CYCLE_NO_LOGS,				/* no set of logs is free in shared memory
 								 * (zundo.max_databases) */
@@ -129,9 +130,9 @@ open_undo(void)
 }
 
 /*
- * Frees the tail of the undo relation and overflow pages without an owner, at
- * most once in TRUNCATE_MS. The tail comes first: the search for owners raises
- * an error if a table page cannot be read.
+ * Frees the tail of the undo relation, and overflow pages whose owner does not
+ * exist any more, at most once in TRUNCATE_MS. The tail comes first: the search
+ * for owners raises an error if a table page cannot be read.
  */
 static void
 maybe_give_back(void)

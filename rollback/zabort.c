@@ -55,8 +55,8 @@
 #define HASH_SIZE	(2 * MAX_NOTED)
 
 /*
- * A rollback with more undo than this number of bytes for each page that may be
- * noted is left to a worker.
+ * The rollback of a top-level transaction is left to a worker if it has written
+ * more undo than this number of bytes times zundo.eager_rollback_pages.
  */
 #define MAX_UNDO_PER_PAGE (4 * BLCKSZ)
 
@@ -283,6 +283,14 @@ undo_pages(int level, volatile NotedPage *current)
 		ZUNDO_FAULT("abort-page");
 		if (is_dropped(&page.locator, dropped, ndropped))
 			continue;
+
+		/*
+		 * At wal_level = minimal, changes of a file that this transaction has
+		 * created are not logged, but zrollback_page_by_locator would log its
+		 * change. So the page is left to the next writer, or to a worker
+		 * after the commit. If the top-level transaction aborts, the file is
+		 * dropped.
+		 */
 		if (level > 1 && page.logged && RelFileLocatorSkippingWAL(page.locator))
 		{
 			complete = false;

@@ -21,7 +21,8 @@ extern int	zrollback_page(Buffer buf, Relation rel);
 /*
  * zrollback_page_by_locator: does the same for a page that is found by its
  * address, which it reads and locks. Returns 0 if the file or the block does
- * not exist. Needs no catalog, so abort callbacks may call it. top_aborted: our
+ * not exist. Needs no catalog, so abort callbacks may call it. logged: the
+ * relation is permanent, so the changes are written to WAL. top_aborted: our
  * top-level transaction is aborting, so all its changes count as aborted; the
  * server calls its id current until the very end of the abort. Raises the
  * errors of zrollback_page, I/O errors, and those of common/abort_read.c
@@ -48,7 +49,8 @@ extern bool zrollback_own_aborts_pending(void);
 /*
  * zrollback_temp: undoes what ended transactions of this backend have left on
  * pages of its temporary tables, if anything. Called in a transaction, with no
- * buffer lock held. Raises I/O errors.
+ * buffer lock held. Raises I/O errors, and ERRCODE_DATA_CORRUPTED if the undo
+ * or a page is damaged.
  */
 extern void zrollback_temp(void);
 

@@ -28,7 +28,10 @@
 #include "utils/rel.h"
 #include "change/zwal.h"
 
-/* Above this number of bytes of undo, a page image is cheaper in WAL. */
+/*
+ * The WAL record has the undo records of a slot up to this number of bytes, and
+ * an image of the page instead of more.
+ */
 #define MAX_LOGGED_UNDO 4096
 
 /*
@@ -45,9 +48,10 @@ typedef struct Pops
 	Size		undo_len;		/* length of undo; > MAX_LOGGED_UNDO = use an
 								 * image */
 	char		undo[MAX_LOGGED_UNDO];
-	char		buf[ZUR_MAX_LENGTH];
-	char		raw[ZUR_MAX_LENGTH];
-	ZuWindow	window;			/* of undo */
+	char		buf[ZUR_MAX_LENGTH];	/* the record read last ... */
+	char		raw[ZUR_MAX_LENGTH];	/* ... and its payload if that was
+										 * compressed */
+	ZuWindow	window;			/* copy of the undo page that is read */
 } Pops;
 
 /* The page whose slots are rolled back. */
