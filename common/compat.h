@@ -159,10 +159,12 @@ typedef TU_UpdateIndexes ZcUpdateIndexes;
 #endif
 
 /*
- * 17 and later set a safe search path where a table's owner's functions run for
- * another role. Before, VACUUM and the like let them run with that role's path,
- * and functions of users may rely on that; the same path is set here only where
- * the other role has no rights of the owner (ZC_HAS_SAFE_PATH).
+ * zc_restrict_search_path sets a safe search path, for functions of a table's
+ * owner that run on behalf of another role. 17 and later do so in VACUUM and
+ * similar commands (ZC_HAS_SAFE_PATH). Before, these commands run such
+ * functions with the other role's path, and functions may rely on that. So on
+ * earlier servers a caller sets the safe path only for a role that does not
+ * have the rights of the owner.
  */
 #if PG_VERSION_NUM < 170000
 #define ZC_HAS_SAFE_PATH 0
@@ -486,9 +488,7 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_alloc_tuple(rb, len) ReorderBufferAllocTupleBuf(rb, len)
 #endif
 
-/*
- * 17 made the tuples of its changes heap tuples, without anything around them.
- */
+/* 17 made the tuples in a reorder buffer plain heap tuples. */
 #if PG_VERSION_NUM < 170000
 #define ZcDecodedTuple ReorderBufferTupleBuf *
 #define zc_heap_tuple(decoded) (&(decoded)->tuple)
@@ -507,7 +507,7 @@ extern PGDLLEXPORT void _PG_init(void);
 #define zc_useless_for_repack(buf) change_useless_for_repack(buf)
 #endif
 
-/* 16 renamed the member of that change that names the relation's file. */
+/* 16 renamed the member of a reorder buffer's change that names the file. */
 #if PG_VERSION_NUM < 160000
 #define zc_change_locator(change) ((change)->data.tp.relnode)
 #else
@@ -644,8 +644,9 @@ typedef uint32 ZcOptions;
 #endif
 
 /*
- * 19 rewrites tables beside writers: then the rows that a snapshot sees are to
- * be copied. It renamed the counters of a rewrite's progress.
+ * In 19 REPACK (CONCURRENTLY) rewrites a table while others write it: it
+ * passes a snapshot, and the rows that this sees are to be copied. 19 also
+ * renamed the counters of a rewrite's progress.
  */
 #if PG_VERSION_NUM < 190000
 #define ZC_REWRITE_SNAPSHOT_PARAM

@@ -1,9 +1,9 @@
 /*
  * common/rmgr.h - the resource manager: its identity and its WAL opcodes.
  *
- * An opcode is the high 4 bits of a record's info byte. The layouts are in
- * undo/undo_wal.h for the undo log's own records (ZWAL_UNDO_*, but UNDO_ONLY)
- * and in change/zwal.h for all others.
+ * An opcode is the high 4 bits of a record's info byte. The layouts of the undo
+ * log's own records (ZWAL_UNDO_MAP, _DISCARD and _TRUNCATE) are in
+ * undo/undo_wal.h, those of all others in change/zwal.h.
  */
 #ifndef ZUNDO_RMGR_H
 #define ZUNDO_RMGR_H

@@ -46,8 +46,9 @@ zxid_from_full(FullTransactionId fxid)
 }
 
 /*
- * zxid_widen: returns the 64-bit form of xid, which must be below the next
- * transaction id and no more than 2^31 transactions before it.
+ * zxid_widen: returns the 64-bit form of xid, which must be at most the next
+ * transaction id, and less than 2^32 transactions before it. Ids that are not
+ * normal (invalid, bootstrap, frozen) are returned as they are.
  */
 static inline ZXid
 zxid_widen(TransactionId xid)

@@ -240,8 +240,7 @@ note_slack(char *row, int room, int len)
 }
 
 /*
- * zpage_replace_row: See zpage.h. The row must fit (zpage_replace_fits). 'row'
- * may point to the row on the page.
+ * zpage_replace_row: See zpage.h. 'row' may point to the row on the page.
  */
 void
 zpage_replace_row(Page page, OffsetNumber off, const char *row, Size len)

@@ -389,8 +389,11 @@ extern bool zpage_has_space(Page page, OffsetNumber off, Size len);
 extern void zpage_put_row(Page page, OffsetNumber off, const char *row, Size len);
 
 /*
+ * zpage_replace_fits: returns true if a row of len bytes fits the room of the
+ * row at off, or the hole.
+ *
  * zpage_replace_row: replaces the row at off, header included. A row that does
- * not fit into the room gets a new room from the hole, and there must be enough
+ * not fit into the room gets a new room from the hole. The row must fit
  * (zpage_replace_fits).
  */
 extern bool zpage_replace_fits(Page page, OffsetNumber off, Size len);
@@ -416,7 +419,8 @@ extern void zpage_set_slot(Page page, int slotno, ZXid xid, UndoPtr ptr);
 
 /*
  * zpage_set_lock_slot: makes inline slot slotno one that holds only locks. flag
- * is ZSLOT_INLINE_LOCKS or ZSLOT_COMMON_LOCKS; see there for xid and ptr.
+ * is ZSLOT_INLINE_LOCKS or ZSLOT_COMMON_LOCKS; what xid and ptr mean depends on
+ * it (see these flags above).
  */
 extern void zpage_set_lock_slot(Page page, int slotno, uint64 flag, ZXid xid, UndoPtr ptr);
 

@@ -33,8 +33,11 @@ typedef struct ZLayout
 } ZLayout;
 
 /*
- * zlayout_put: appends the layout of desc's rows to p, which has space for
- * zlayout_max_size bytes. Returns the end.
+ * zlayout_max_size: returns the number of bytes that the layout of desc's rows
+ * takes at most.
+ *
+ * zlayout_put: writes that layout to p, which has space for zlayout_max_size
+ * bytes. Returns the byte after it.
  *
  * zlayout_get: reads a layout. Returns the byte after it, or NULL if it is
  * malformed.

@@ -385,12 +385,14 @@ extern const char *zdelta_wal_to_undo(const char *p, const char *end, char *dst,
 
 /*
  * zdelta_wal_take_out: copies the newer bytes, len of them, to dst, which has
- * space for as many, without those that the WAL form at p has. Returns the end
- * of the copy, or NULL if the delta is not valid or does not fit.
+ * space for len bytes, except the runs whose new bytes are in the WAL form at
+ * p. Returns the end of the copy, or NULL if the delta is not valid or does not
+ * fit.
  *
- * zdelta_wal_put_in: does the reverse: copies the len bytes that are left of
- * the newer ones to dst, which has space for cap bytes, with those of the WAL
- * form at p put in. Returns the end of the copy, or NULL.
+ * zdelta_wal_put_in: does the reverse: builds the newer bytes in dst, which has
+ * space for cap bytes, from 'rest', the len bytes that zdelta_wal_take_out has
+ * copied, and the new bytes in the WAL form at p. Returns the end of the newer
+ * bytes, or NULL.
  */
 extern char *zdelta_wal_take_out(const char *p, const char *end, const char *newbytes, Size len,
 								 char *dst);
