@@ -19,13 +19,10 @@
  * A pass that brings transactions with undo below `oldest` logs `oldest`
  * itself (discard_pass). Otherwise `oldest` is made durable when the freeze
  * limit has changed and LOG_AFTER_MS have passed since the last DISCARD
- * record, or at once when it is LOG_AFTER_XIDS_IDLE xids ahead of the durable
- * one; but not while it is less than LOG_AFTER_XIDS ahead and the freeze limit
- * has not changed.
+ * record, or at once when it is LOG_AFTER_XIDS xids ahead of the durable one.
  */
-#define LOG_AFTER_XIDS		1000
 #define LOG_AFTER_MS		1000
-#define LOG_AFTER_XIDS_IDLE 10000
+#define LOG_AFTER_XIDS		10000
 
 /*
  * zfreeze_advance: See discard_internal.h. The pair (next, after) stays as it
@@ -60,8 +57,7 @@ zfreeze_advance(ZuEntry *entry)
 /*
  * zfreeze_log_if_due: See discard_internal.h. Writes a DISCARD record if a
  * change of the freeze limit waits for one, at most once in LOG_AFTER_MS, or if
- * `oldest` is LOG_AFTER_XIDS_IDLE ahead. A conflict that is noted would be a
- * reason, too, but discard_pass has logged it before it calls this function.
+ * `oldest` is LOG_AFTER_XIDS ahead.
  */
 void
 zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)
@@ -71,15 +67,13 @@ zfreeze_log_if_due(ZuEntry *entry, ZXid oldest)
 	bool		freeze_waits;
 
 	Assert(pg_atomic_read_u32(&entry->discarder) == (uint32) MyProcPid);
+	Assert(pg_atomic_read_u64(&entry->conflict) == InvalidZXid);
 	SpinLockAcquire(&entry->mutex);
 	logged = entry->logged;
 	freeze_waits = memcmp(&entry->freeze, &entry->freeze_logged, sizeof(ZuFreeze)) != 0;
 	SpinLockRelease(&entry->mutex);
-	if (oldest < durable + LOG_AFTER_XIDS && !freeze_waits)
-		return;
-	if (oldest >= durable + LOG_AFTER_XIDS_IDLE ||
-		((freeze_waits || pg_atomic_read_u64(&entry->conflict) != InvalidZXid) &&
-		 TimestampDifferenceExceeds(logged, GetCurrentTimestamp(), LOG_AFTER_MS)))
+	if (oldest >= durable + LOG_AFTER_XIDS ||
+		(freeze_waits && TimestampDifferenceExceeds(logged, GetCurrentTimestamp(), LOG_AFTER_MS)))
 		zu_log_oldest(oldest);
 }
 

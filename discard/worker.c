@@ -340,6 +340,7 @@ zundo_worker_main(Datum main_arg)
 		}
 		if (result == CYCLE_NO_LOGS)
 		{
+			count_me(false);	/* as below */
 			zwtable_give_up(requested);
 			break;
 		}
