@@ -246,8 +246,10 @@ statement_for(PlannedStmt *pstmt, bool toplevel)
  *	3. The command runs in a level without a query: the rows that it fetches
  *	   belong to no query in which it is nested. After an error, the server
  *	   itself restores the settings that zaccess_method_for_script has changed.
- *	4. What a DISCARD leaves is released. A ROLLBACK may free its own
- *	   statement, which is not looked at after the command.
+ *	4. After DISCARD ALL and DISCARD TEMP, changes that ended transactions
+ *	   have left on pages of temporary tables are undone. Whether the command is
+ *	   one of these is asked before it runs: a ROLLBACK may free its own
+ *	   statement.
  */
 static void
 process_utility(PlannedStmt *command, const char *query_string, bool read_only_tree,
@@ -388,11 +390,11 @@ xact_callback(XactEvent event, void *arg)
 	zbound_at_xact_end();
 
 	/*
-	 * Undo pages first: the backend still holds its undo log, which knows the
-	 * size of this transaction. Then end the transaction in the private undo
-	 * of temporary tables, which is kept as long as changes are left on their
-	 * pages. Wake the worker after both; for a prepared transaction it has
-	 * nothing to undo yet.
+	 * First undo the changes on the noted pages: the backend still holds its
+	 * undo log, which knows the size of this transaction. Then end the
+	 * transaction in the private undo of temporary tables, which is kept as
+	 * long as changes are left on their pages. Wake the worker after both;
+	 * for a prepared transaction it has nothing to undo yet.
 	 */
 	left = zrollback_at_xact_end(event == XACT_EVENT_ABORT);
 	zu_temp_at_xact_end(event == XACT_EVENT_COMMIT);

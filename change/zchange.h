@@ -239,16 +239,18 @@ typedef struct ZChangeWal
 	char		records[ZU_MAX_RECORDS * ZUR_MAX_LENGTH];
 } ZChangeWal;
 
-/*
- * Memory for what the decoder builds: items of pruning, a row or a payload, and
- * the packed records, of which one at most has a payload, or an uncompressed
- * payload.
- */
+/* Memory for what the decoder builds. */
 typedef struct ZChangeWork
 {
-	ZPruneItem	prune[ZHEAP_MAX_OFFSET];
-	char		bytes[ZUR_MAX_LENGTH];
-	char		packed[ZUR_MAX_LENGTH + 64];
+	ZPruneItem	prune[ZHEAP_MAX_OFFSET];	/* by which a MOVE prunes its page */
+	char		bytes[ZUR_MAX_LENGTH];	/* the new row, or the payload of the
+										 * first undo record */
+	char		packed[ZUR_MAX_LENGTH + 64];	/* compact records: the packed
+												 * undo records, of which at
+												 * most one has a payload. A
+												 * literal MOVE: uncompressed
+												 * payload of the first undo
+												 * record, for the delta */
 } ZChangeWork;
 
 /*

@@ -1,6 +1,6 @@
 /*
- * change/zdesc.c - descriptions of WAL records, for pg_waldump-like tools and
- * error contexts.
+ * change/zdesc.c - descriptions of WAL records, for tools that load the
+ * library, as pg_walinspect does, and for the error contexts of replay.
  */
 #include "postgres.h"
 

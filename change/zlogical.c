@@ -93,7 +93,11 @@ identity_row(Relation rel, const ZLogicalRows *rows, uint8 *what, uint32 *length
 	{
 		if (zheader_get(rows->old) & ZH_EXTERNAL)
 			return flat_row(rel, rows, NULL, length);
-		/* all but compact deletions have it, or what makes it of the new row */
+
+		/*
+		 * All records but compact deletions contain the old row, or the delta
+		 * that makes it of the new row.
+		 */
 		if (!rows->change->row_left_out)
 		{
 			*what |= ZWL_OLD_UNDO;

@@ -50,7 +50,7 @@ typedef struct ZLogicalRows
 	bool		key_needed;		/* the old key must be logged even if the
 								 * replica identity is not FULL */
 	const ZChange *change;		/* of the old row; NULL if there is none */
-	bool		last;			/* ZWL_LAST */
+	bool		last;			/* the part has ZWL_LAST */
 } ZLogicalRows;
 
 /*
@@ -61,7 +61,7 @@ typedef struct ZLogicalRows
  * ERRCODE_PROGRAM_LIMIT_EXCEEDED if the old row is too long.
  *
  * zlogical_part_of_new: returns the palloc'd decoding part of an insertion, and
- * sets *length. last: ZWL_LAST.
+ * sets *length. The part has ZWL_LAST if last is set.
  */
 extern char *zlogical_part(Relation rel, const ZLogicalRows *rows, uint32 *length);
 extern char *zlogical_part_of_new(Relation rel, bool last, uint32 *length);

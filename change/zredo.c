@@ -504,8 +504,8 @@ redo_entries_alive(XLogReaderState *record)
 }
 
 /*
- * Replays ZWAL_MARK. The map's bit is cleared even if the table page is newer
- * than the record.
+ * Replays ZWAL_MARK. The map's bit is set or cleared even if the table page is
+ * newer than the record: what counts is the LSN of the map's page.
  */
 static void
 redo_mark(XLogReaderState *record)

@@ -239,7 +239,8 @@ extern bool zwal_decode_inline_lock(XLogReaderState *record, ZWalInlineLock *loc
 
 typedef struct xl_zheap_mark
 {
-	OffsetNumber offset;		/* of a speculative insertion, else 0 */
+	OffsetNumber offset;		/* of the row of a speculative insertion; with
+								 * ZMARK_ENTRY of the index entry; else 0 */
 	uint8		what;
 } xl_zheap_mark;
 

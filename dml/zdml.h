@@ -144,8 +144,8 @@ typedef struct ZNewRows
  * the row versions: with FrozenTransactionId all snapshots see them, with
  * InvalidTransactionId they are our own transaction's; otherwise it is a
  * committed transaction, and only snapshots that see it see this change.
- * replaced: the version was not deleted, but has a newer one that does not
- * follow from it (CLUSTER-6 in vacuum/).
+ * replaced: the version was not deleted, but has a newer one, which cannot be
+ * found from it (CLUSTER-6 in vacuum/).
  *
  * zheap_form_row: returns the row of the executor's slot for rel, toasted and
  * palloc'd.

@@ -138,8 +138,9 @@ typedef struct ZSlotPick
 /*
  * zslot_pick: chooses the slot for writer on the page in buf, which is
  * exclusively locked: a slot of our transaction, a free one, one whose owner
- * has ended, or a new one. May roll aborted changes back, prune the page, give
- * it an overflow page or take that away, all WAL-logged. avoid is the slot that
+ * has ended, or a new one. May roll aborted changes back, make records of our
+ * own inline locks (zlock_convert), prune the page, give it an overflow page or
+ * take that away, all WAL-logged. avoid is the slot that
  * the row to be changed names (0 = none); another free slot is preferred, so
  * that rows of the page that we have not changed do not seem to be ours.
  *
@@ -164,9 +165,10 @@ extern bool zslot_pick_for_lock(const ZWriter *writer, Buffer buf, int avoid, ZS
  * zslot_pick_inline: chooses a slot in which writer can keep a lock on a row of
  * the page in buf without undo: its own slot for locks, a free slot, or a new
  * one. On entry the page is exclusively locked, and lock->offset and lock->mode
- * are set; the other fields are set here. Returns false if the transaction has
- * changes on the page, if the page has an overflow page, or if no slot can take
- * the lock.
+ * are set; the other fields are set here. If changes of our own aborted
+ * subtransactions may be on the page, first rolls its aborted changes back,
+ * which may remove the row. Returns false if the transaction has changes on the
+ * page, if the page has an overflow page, or if no slot can take the lock.
  */
 extern bool zslot_pick_inline(const ZWriter *writer, Buffer buf, ZWalInlineLock *lock);
 
@@ -340,7 +342,7 @@ typedef struct ZRangeRow
  * same command has inserted before covers it (RANGE-2), or, if it is frozen, on
  * the page of such a row; sets *tid. Returns false, with nothing changed, if
  * there is no such place. No buffer lock may be held. Raises errors of reading
- * the page.
+ * the page, and ERRCODE_T_R_SERIALIZATION_FAILURE.
  */
 extern bool zrange_insert(Relation rel, const ZRangeRow *row, CommandId cid,
 						  BulkInsertState bistate, ItemPointer tid);
@@ -519,6 +521,10 @@ typedef struct ZKeyedIndex
 	Bitmapset  *attrs;			/* key columns, and those of its predicate */
 } ZKeyedIndex;
 
+/*
+ * What the indexes, foreign keys and triggers of a table depend on. The members
+ * of each set of columns are numbers above FirstLowInvalidHeapAttributeNumber.
+ */
 typedef struct ZIndexColumns
 {
 	Oid			reloid;			/* 0 = empty */
@@ -544,13 +550,15 @@ typedef struct ZIndexColumns
 	uint64		reading;		/* different for each time that the fields are
 								 * read */
 	Bitmapset  *summarized;		/* of block-summarizing indexes only (16+) */
-	Bitmapset  *foreign;		/* of its foreign keys */
-	bool		referenced;		/* foreign keys refer to it */
-	bool		rechecked;		/* it has deferrable unique or exclusion
-								 * constraints, whose triggers look at rows
-								 * that move */
-	bool		after_update;	/* it has AFTER UPDATE row triggers other than
-								 * those of foreign keys and of these */
+	Bitmapset  *foreign;		/* of the table's foreign keys; empty if it
+								 * has no AFTER UPDATE row triggers */
+	bool		referenced;		/* foreign keys refer to the table */
+	bool		rechecked;		/* the table has deferrable unique or
+								 * exclusion constraints, whose triggers look
+								 * at rows that move */
+	bool		after_update;	/* the table has AFTER UPDATE row triggers
+								 * other than those of foreign keys and of
+								 * such constraints */
 	bool		key_blocks;		/* all columns of 'key' are in 'blocking':
 								 * they are unless the indexes have changed
 								 * between the reading of the two */

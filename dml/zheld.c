@@ -13,8 +13,9 @@
  * record, which locks the rows that have its slot's lock tag (TAG-1 in
  * dml/README.md): so the search is needed once for a page, not for each row.
  *
- * Called by dml/ with the row's page locked, and by hooks.c. The memory is the
- * backend's own, and bounded. Takes no locks. No crash points.
+ * Called by dml/ with the row's page locked. zheld_forget is also called by
+ * hooks.c and vacuum/, without a page. The memory is the backend's own, and
+ * bounded. Takes no locks. No crash points.
  */
 #include "postgres.h"
 

@@ -132,8 +132,11 @@ zlock_row(const ZWriter *writer, Buffer buf, OffsetNumber off, LockTupleMode mod
  * a KEY SHARE lock lets other transactions move the row.
  *
  * ON CONFLICT wants the newest version also beside an update (ANY-3c). It asks
- * next whether its snapshot sees that version, so the slot looks up the author:
- * without, equal rows would be taken for one version.
+ * next whether its snapshot sees the version in the slot
+ * (zheap_tuple_satisfies_snapshot). So the author is looked up here: without
+ * it, the columns of that version would be compared with those of the version
+ * that the snapshot sees, and an update that has changed no value would count
+ * as seen.
  */
 static bool
 show_locked(Relation rel, Buffer buf, ItemPointer tid, Snapshot snapshot, bool beside,
@@ -424,8 +427,9 @@ lock_found(ZWriter *writer, LockSearch *search, const ZRowWish *wish, ZRowState 
 	}
 
 	/*
-	 * Only FOR UPDATE and its kind set the other flag: its plan continues
-	 * with the version that is returned here, perhaps an older one.
+	 * TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS is set by SELECT FOR UPDATE and
+	 * its kind only. They change nothing: their plan continues with the
+	 * version that is returned here, perhaps an older one.
 	 */
 	if (search->snapshot == InvalidSnapshot &&
 		!(search->flags & TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS) && search->shown &&
@@ -558,8 +562,9 @@ report_replaced(const LockSearch *search)
  * Returns whether the row, for which zrow_examine has returned TM_Updated, was
  * updated in place: the statement then leaves it alone if it wants it only
  * under its ctid, since on heap the row would have another one (GUARD-4 in
- * mvcc/). The lock of a BEFORE trigger is like that of UPDATE. Not for KEY
- * SHARE, which is the lock of the check of a foreign key.
+ * mvcc/). The lock that the server takes before it fires a BEFORE ROW trigger
+ * counts like that of the UPDATE itself. Returns false for KEY SHARE, which is
+ * the lock of the check of a foreign key.
  */
 static bool
 has_kept_ctid(const LockSearch *search)

@@ -1,8 +1,8 @@
 /*
  * dml/zprune.c - giving back the room of rows whose deletion is committed.
  *
- * Called by dml/, vacuum/ with the page locked exclusively. Each page change is
- * one WAL record ("prune-logged").
+ * Called by dml/ and vacuum/ with the page locked exclusively. Each page change
+ * is one WAL record ("prune-logged").
  *
  * Rule DML-9: a line pointer becomes LP_UNUSED, for another row to take, only
  * when no transaction in progress has a lock on what was there: a row that was

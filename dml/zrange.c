@@ -6,7 +6,7 @@
  * the first row that it puts there; that record covers the following ones as
  * well. Rows that are visible to all at once (FROZEN-1) have a record for the
  * first row of each page, and the others need none. Owns what this backend
- * knows of these records. Called by zinsert.c.
+ * knows of these records. Called by zinsert.c, and by zspace.c for the slot.
  *
  * Locks the table page alone. Crash point: "covered-logged".
  *

@@ -793,7 +793,7 @@ examine(const ZRowWish *wish, ZRowState *state, TM_FailureData *tmfd)
 			if (!find_lockers(&search))
 			{
 				zrollback_page(wish->buf, row.rel);
-				rolled_back = true; /* perhaps of this row */
+				rolled_back = true; /* perhaps a change of this row */
 				continue;
 			}
 		}

@@ -2,8 +2,8 @@
  * dml/zrowwrite.c - what the update or the deletion of a row writes: the change
  * of the pages, the undo records, and what logical decoding needs.
  *
- * Both halves of a move carry one xid and cid, so a snapshot accepts exactly
- * one of them.
+ * Both halves of a move carry one xid and cid. So a snapshot accepts both or
+ * neither, and sees the row at exactly one of the two places.
  *
  * Crash points: "update-logged", "move-logged", "delete-logged".
  */

@@ -42,8 +42,8 @@ pick_slots(const ZWriter *writer, int avoid, bool want_common, ZNewPlace *place,
 
 /*
  * Returns whether the locked page in buf can take the row, and then fills
- * place. May prune the page. keep_free: bytes that must stay free beside the
- * row.
+ * place; sets place->tried in any case. May prune the page, and change it as
+ * zslot_pick does. keep_free: bytes that must stay free beside the row.
  */
 static bool
 try_page(const ZWriter *writer, Buffer buf, Size len, Size keep_free, bool want_common,

@@ -13,7 +13,8 @@
  *	CHAIN-1	the head of a slot's chain exists as long as its transaction is not
  *		older than `oldest`, and was written by the slot's transaction.
  *	CHAIN-2	every record of a chain can be read, and belongs to this page.
- *	CHAIN-3	a record's offsets are possible ones; an image is in no chain.
+ *	CHAIN-3	a record's offsets are possible ones; an image or a list of locks is
+ *			in no chain.
  *	CHAIN-4	in a chain no aborted record lies below a committed one.
  *	CHAIN-5	a chain ends: it has at most MAX_CHAIN records above `oldest`.
  *	CHAIN-6	the newest record for a row in the chain of the row's slot fits the
@@ -41,8 +42,12 @@
  *	E	an error was raised while the page was checked; its message is the
  *		detail.
  *
- * Locks: AccessShareLock on the table; the share lock of one page at a time.
- * No crash points.
+ * A page of an overflow extent that is no overflow page is reported as UNDO-67
+ * (undo/undo_overflow.c).
+ *
+ * Locks: AccessShareLock on the table; the share lock of one table page at a
+ * time and, while it is copied, of its overflow page; undo pages one by one. No
+ * crash points.
  */
 #include "postgres.h"
 

@@ -59,9 +59,10 @@ has_rows(Relation rel)
 }
 
 /*
- * Locks zundo.undo_log, if it exists (AccessExclusiveLock). No other
- * transaction has added rows that it could still commit, and none can add any:
- * that takes a lock on the undo log, which is kept to the end.
+ * Locks zundo.undo_log, if it exists (AccessExclusiveLock). A transaction that
+ * writes rows of zheap tables holds AccessShareLock on the undo log until it
+ * ends. So on return none that has written is in progress, and none can begin
+ * to write before our transaction ends.
  */
 static void
 lock_undo_log(void)
@@ -199,9 +200,10 @@ zdrop_guard_check(Node *command)
 static object_access_hook_type previous_hook = NULL;
 
 /*
- * Looks at each object that is dropped, among others. What depends on the
- * extension has been dropped before it. Raises an error if the extension
- * itself is dropped.
+ * The object access hook: called for each object that is dropped, and for
+ * other events, which are ignored. Raises an error if the extension itself is
+ * dropped; what depends on it has been dropped before, and comes back when the
+ * command is rolled back.
  */
 static void
 on_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)

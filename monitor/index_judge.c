@@ -83,10 +83,11 @@ open_index(Oid indexoid, Relation *table)
 }
 
 /*
- * Returns the transaction that marked the index valid if a later one than that
- * which created it, as CREATE INDEX CONCURRENTLY does. Returns
- * InvalidTransactionId for other builds. REINDEX CONCURRENTLY is among these:
- * one transaction writes the catalog rows of the index that it puts in place.
+ * Returns the transaction that marked the index valid, if it is a later one
+ * than that which created the index: so it is after CREATE INDEX CONCURRENTLY.
+ * Returns InvalidTransactionId for other builds. REINDEX CONCURRENTLY is among
+ * these: one transaction writes both catalog rows, those of pg_class and of
+ * pg_index, of the index that it puts in place.
  */
 static TransactionId
 concurrent_build_end(Relation index)

@@ -2,9 +2,9 @@
  * monitor/page_items.c - the SQL functions that show the line pointers, rows
  * and transaction slots of a table page.
  *
- * Called from SQL only (zundo--1.0.sql). Works on a copy of the page. Locks:
- * AccessShareLock on the table, and the page's share lock while it is copied.
- * No crash points.
+ * Called from SQL (zundo--1.0.sql); zmon_copy_page also by repair.c. Works on a
+ * copy of the page. Locks: AccessShareLock on the table, and the page's share
+ * lock while it is copied. No crash points.
  */
 #include "postgres.h"
 

@@ -44,8 +44,9 @@ has_aborted_above(const ZChain *chain)
  * zchain_discarded: See zchain.h. Decides by VIS-4. *chain->gone remembers the
  * record for which the page was copied again: if the new copy leads to the same
  * record, that had been discarded before this copy was made. If the page stays
- * locked, nothing is undone on it, so what has been discarded since is visible
- * to all; but a discarded head is only if `oldest` has passed its transaction.
+ * locked, nothing is undone on it meanwhile. Then a discarded record below the
+ * head is visible to all. So is a discarded head whose transaction `oldest` has
+ * passed by now (VIS-1); any other head is reported by ZCHAIN_RETRY.
  */
 ZChainStep
 zchain_discarded(ZChain *chain)

@@ -54,10 +54,12 @@ typedef struct CtidTarget
 	const PlannedStmt *stmt;
 	CtidOf		row;			/* the relation, and those locked with it that
 								 * must be the same row of the table */
-	CtidOf		moving;			/* it, and what is locked with it: on heap
-								 * each gets the ctid of its newest version */
-	bool		same;			/* a value is the ctid of one in moving; else
-								 * it is anything but that */
+	CtidOf		moving;			/* the relation, and those whose rows are
+								 * locked with its rows: on heap each of these
+								 * rows gets the ctid of its newest version */
+	bool		same;			/* conditions looked for: true: ctid is equal
+								 * to the ctid of a relation in 'moving';
+								 * false: to any other value */
 } CtidTarget;
 
 static bool is_ctid(Plan *plan, Node *node, const CtidOf *of);
@@ -502,7 +504,7 @@ node_locks_by_ctid(const PlannedStmt *stmt, LockRows *node, Oid relid, bool *loc
 	return true;
 }
 
-/* Does so for all nodes of the plan. */
+/* Does what node_locks_by_ctid does, for all LockRows nodes of the plan. */
 static bool
 locks_by_ctid(const PlannedStmt *stmt, Plan *plan, Oid relid, bool *locks)
 {

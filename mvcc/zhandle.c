@@ -311,8 +311,9 @@ zhandle_statement_begin(const QueryDesc *query)
 }
 
 /*
- * zhandle_statement_end: See zhandle.h. Cuts the array off, but for handles of
- * earlier statements and, up to the last of these, of deferrable events.
+ * zhandle_statement_end: See zhandle.h. Cuts the array off. Two kinds of
+ * handles stay: those of earlier statements, and all up to the last one whose
+ * event can be deferred.
  */
 void
 zhandle_statement_end(const QueryDesc *query)

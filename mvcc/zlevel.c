@@ -3,7 +3,9 @@
  *
  * Owns the stack of levels of this backend, and the list of the rows that they
  * have locked. Called by hooks.c (push, pop), dml/ (what a level locks and
- * changes) and zany.c (what a fetch wants). Nothing here is shared.
+ * changes), zany.c (what a fetch wants), zctid.c (the query's plan), and scan/
+ * (whether there is a level, and whether its query only reads). Nothing here is
+ * shared.
  *
  * Locks: none. Crash points: none. Invariant HANDLE-6 in mvcc/README.md.
  */

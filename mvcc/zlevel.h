@@ -21,11 +21,12 @@ typedef struct ZLevel
 	PlanState  *plan;			/* of the query; NULL as above */
 
 	/*
-	 * The last change of this level whose old row the server will fetch,
-	 * since it may queue an AFTER trigger's event, and its row (HANDLE-6).
+	 * The last change of this level whose old row the server will fetch, and
+	 * the TID of that row (HANDLE-6).
 	 */
 	UndoPtr		change;			/* InvalidUndoPtr = none */
-	bool		event;			/* an event may be queued for it */
+	bool		event;			/* an AFTER trigger's event may be queued for
+								 * the change */
 	Oid			reloid;
 	ItemPointerData tid;
 

@@ -10,6 +10,7 @@
 #include "mvcc/zvis.h"
 #include "nodes/lockoptions.h"
 
+/* A walk over the locks that a common lock slot names. */
 typedef struct ZLockScan
 {
 	OffsetNumber off;			/* the row whose locks are wanted; 0 = all
@@ -17,10 +18,10 @@ typedef struct ZLockScan
 	ZXid		oldest;
 	ZChain		chain;
 	const char *entries;		/* of the record read last */
-	int			n;
-	int			i;
-	bool		author_aborted;
-	int			nrecords;
+	int			n;				/* number of entries */
+	int			i;				/* the next one */
+	bool		author_aborted; /* of that record */
+	int			nrecords;		/* records read so far */
 	char		buf[ZUR_MAX_LENGTH];
 } ZLockScan;
 

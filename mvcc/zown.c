@@ -19,11 +19,14 @@
  * the offsets that they concern, and checkpoints of its rows: so that a handle
  * (mvcc/zhandle.h) is found without reading all later records.
  *
- * Pages are known by the number of their file, which a file of another
- * tablespace or of a temporary table may have, too: what counts are the
- * pointers, and an order that two pages share is only stricter.
+ * A page is identified by the number of its file and its block. The file of a
+ * table in another tablespace, or of a temporary table, may have the same
+ * number. That does no harm: runs and lists are recognised by undo pointers,
+ * which differ; and if two pages share an Order, zown_accepts_older may return
+ * false without need.
  *
- * Called by dml/ (notes), zwalk.c and zany.c; hooks.c calls zown_at_xact_end.
+ * Called by dml/ (which notes its records and uses the shortcuts), zwalk.c and
+ * zany.c; hooks.c calls zown_at_xact_end.
  * All of it is the backend's own. No locks but those of zu_fetch, no crash
  * points.
  */
@@ -52,16 +55,17 @@ typedef struct Run
  * A command that calls functions continues with its own, smaller cid when they
  * return. Its next record is then newer than records of a greater cid. A
  * cursor opened in between sees the newer record and not the older ones. Each
- * element stands for all pages that hash to it: the greatest cid of our
- * records in this transaction, and the smallest curcid of a snapshot below
- * which our records are known to be in cid order.
+ * element stands for all pages that hash to it.
  */
 #define ORDERS	256
 
 typedef struct Order
 {
-	CommandId	greatest;
-	CommandId	ordered_from;
+	CommandId	greatest;		/* of the cids of our records in this
+								 * transaction */
+	CommandId	ordered_from;	/* a snapshot with this curcid or a greater
+								 * one accepts all of our records that lie
+								 * below the first one that it accepts */
 } Order;
 
 #define FIRST_CAPACITY 64

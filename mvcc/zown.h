@@ -75,9 +75,9 @@ extern const ZChainEntry *zown_chain(RelFileNumber relnumber, BlockNumber block,
 									 uint32 *n);
 
 /*
- * zown_chain_newest: returns how many records of the list that zown_chain has
- * returned last, none of them empty, there are up to the newest one about the
- * row at off; 0 if there is none.
+ * zown_chain_newest: returns the place, counted from 1, of the newest record
+ * about the row at off in the list that zown_chain has returned last; 0 if the
+ * list has none. The list must have at least one record.
  */
 extern uint32 zown_chain_newest(OffsetNumber off);
 

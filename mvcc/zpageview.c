@@ -3,9 +3,9 @@
  *
  * The page is copied under its share lock. If some slot's head is not
  * accepted, the chain's unaccepted records are collected once, newest first,
- * into lists by (slot, offset). Every row then takes changes from the list of
- * the slot that its header names until that list is empty. So the work is
- * linear in the number of records.
+ * into lists by (slot, offset). Each row is then taken back change by change:
+ * each time by the list of the slot that its header names at that point, until
+ * that list is empty. So the work is linear in the number of records.
  *
  * Called by scan/. The page's share lock is held only while the page is
  * copied; undo pages are read under the fence of zu_read_begin. Nothing is
@@ -285,8 +285,8 @@ collect_record(Collector *c, int s)
 	if (zaccept_version(&c->accept, &rec))
 	{
 		/*
-		 * not if the record is accepted only for the transaction that it is
-		 * "as of"
+		 * The chain need not be read further by VIS-3, unless the record is
+		 * accepted only for the transaction that it is "as of".
 		 */
 		if (zaccept_record(&c->accept, rec.xid, rec.cid) &&
 			zaccept_older(&c->accept, c->relnumber, c->block, rec.xid))

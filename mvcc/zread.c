@@ -2,8 +2,9 @@
  * mvcc/zread.c - the table page that this session has come to last.
  *
  * A command that changes many rows comes to each page several times for each
- * row: it fetches the old version, and then changes the row. Called by dml/ and
- * scan/ without buffer locks. Takes no locks but those of reading a buffer.
+ * row: it fetches the old version, and then changes the row. Called by dml/,
+ * scan/ and zany.c without buffer locks. Takes no locks but those of reading a
+ * buffer.
  */
 #include "postgres.h"
 

@@ -1,10 +1,11 @@
 /*
  * mvcc/zslots.c - reading the transaction slots of a page; reports of damage.
  *
- * Called by mvcc/, scan/, dml/, vacuum/ and monitor/. Slots are read while the
- * table page is locked; those on its overflow page under that page's share
- * lock, which is taken after the table page's and released before return.
- * Nothing is written. No crash points.
+ * Called by mvcc/, rollback/, scan/, dml/, vacuum/ and monitor/. Slots are read
+ * while the table page is locked; those on its overflow page under that page's
+ * share lock, which is taken after the table page's and released before return.
+ * Only zvis_overflow_lock returns with the overflow page locked, in the mode
+ * that the caller wants. Nothing is written. No crash points.
  */
 #include "postgres.h"
 

@@ -50,8 +50,9 @@ extern void zslots_copy_raw(Relation rel, BlockNumber block, Page page, ZSlotVie
 
 /*
  * zvis_overflow_lock: pins the overflow page of a locked page that has one,
- * and locks it in mode. Raises ERRCODE_DATA_CORRUPTED if the block is not an
- * overflow page of this page, or if the two pages do not fit each other.
+ * locks it in mode, and returns its buffer. Raises ERRCODE_DATA_CORRUPTED if
+ * the block is not an overflow page of this page, or if the two pages do not
+ * fit each other.
  */
 extern Buffer zvis_overflow_lock(Relation rel, BlockNumber block, Page page, int mode);
 

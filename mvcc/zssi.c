@@ -18,9 +18,9 @@
  *	the others on the table (VIS-10).
  *
  * A record that a rewrite has written "as of" a transaction counts as that
- * one's (zrecord_author). The lock is taken before the row is read for its
- * invisible changes: a writer either finds the lock, or has changed the page
- * before the reader looks at it.
+ * one's (zrecord_author). A reader takes the lock first, and then looks for
+ * changes of the row that its snapshot does not see. So a writer either finds
+ * the lock, or has changed the page before the reader looks at it.
  *
  * Called by scan/ (reads), dml/ (writes), zvis.c and zpageview.c (conflicts),
  * and by hooks.c (ends of transactions, shared memory). Predicate locks are the
@@ -72,7 +72,7 @@ static TagUsers *users = NULL;
 /* The tables on which this backend's transaction has locked such tags. */
 static struct
 {
-	uint64		buckets;		/* it is counted in these */
+	uint64		buckets;		/* those in which the transaction is counted */
 	Oid		   *tables;			/* in TopTransactionContext */
 	int			ntables;
 	int			capacity;

@@ -3,8 +3,9 @@
  *
  * zvis_fetch copies the row under the page's share lock and walks undo without
  * it. zvis_author and the others are for callers that hold the page locked:
- * table page before undo page. Called by scan/, dml/, vacuum/ and zany.c.
- * Nothing is written. Rules VIS-1 to VIS-10 of mvcc/README.md.
+ * table page before undo page. Called by scan/, dml/, zany.c and zlockers.c;
+ * zvis_lookup_author by tuple/, through a hook. Nothing is written. Rules VIS-1
+ * to VIS-10 of mvcc/README.md.
  */
 #include "postgres.h"
 
@@ -46,10 +47,15 @@ dirty_result(Snapshot snapshot, const ZWalk *walk, ZXidStatus status)
 
 /*
  * Walks to the newest version that accept accepts. Returns how that was found;
- * *newest is the author of the unaccepted change right above it. If commits are
- * asked for one by one, a transaction may commit when a change by one of its
- * subtransactions has been passed over already: its version below that was
- * never the committed one, so the walk must begin again (ZWALK_RETRY).
+ * *newest is the author of the unaccepted change right above it.
+ *
+ * A walk with ZACCEPT_COMMITTED finds out for each record whether its
+ * transaction has committed by then. If a transaction commits after the walk
+ * has passed over a change of the row by one of its subtransactions, the walk
+ * would accept an older change of the same transaction: a version that was
+ * never the committed one. So if the transaction of the last change that was
+ * passed over has committed, returns ZWALK_RETRY, and the walk must begin
+ * again.
  */
 static ZWalkResult
 walk_to_version(ZWalk *walk, ZAccept *accept, ZXid *newest)
@@ -331,8 +337,8 @@ zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snapshot snapshot
 }
 
 /*
- * zvis_fetch_locked: See zvis.h. Whatever `all_dead` would be, the row is not
- * live then.
+ * zvis_fetch_locked: See zvis.h. What fetch_at_once says of a row that is dead
+ * to all is not used: such a row is not found.
  */
 bool
 zvis_fetch_locked(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version)

@@ -97,7 +97,7 @@ extern bool zvis_fetch_at_once(Relation rel, Buffer buf, OffsetNumber off, Snaps
  */
 extern bool zvis_fetch_locked(Relation rel, Buffer buf, OffsetNumber off, ZVersion *version);
 
-/* ---- the author of the newest version (DML, VACUUM, index builds) ---- */
+/* ---- the author of the newest version, on a locked page ---- */
 
 typedef struct ZAuthor
 {
@@ -166,8 +166,9 @@ extern bool zvis_key_overtaken(const ZRow *row, Snapshot snapshot);
 
 /*
  * zvis_replaced_by: returns the id of the first of our commands that replaced
- * the version of row which command cid sees. The newest version is ours, of
- * cid or a later command. The page is locked.
+ * the version of row which command cid sees; InvalidCommandId if no record of
+ * such a command is found. The newest version is ours, of cid or a later
+ * command. The page is locked.
  */
 extern CommandId zvis_replaced_by(const ZRow *row, CommandId cid);
 

@@ -26,7 +26,7 @@
 #include "utils/rel.h"
 
 /*
- * Number of LOCK records that are read to find out that a slot's chain has
+ * At most this many LOCK records are read to find out that a slot's chain has
  * nothing else.
  */
 #define MAX_LOCKS_READ 1000
@@ -222,9 +222,9 @@ zvismap_mark(Relation rel, Buffer buf, Buffer map)
 static bool
 is_full(Relation rel, Page page)
 {
-	Size		room = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	Size		kept_free = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
 
-	return zpage_hole(page) < (int) Max(room, BLCKSZ / 10);
+	return zpage_hole(page) < (int) Max(kept_free, BLCKSZ / 10);
 }
 
 /*
@@ -312,7 +312,7 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 	Page		page = BufferGetPage(buf);
 	BlockNumber block = BufferGetBlockNumber(buf);
 	Buffer		map = InvalidBuffer;
-	Size		room = 0;
+	Size		space = 0;
 	bool		marked = false;
 
 	Assert(zc_buffer_unlocked(buf));
@@ -325,10 +325,10 @@ zvismap_after_read(Relation rel, Buffer buf, ZPageView *view)
 	{
 		marked = mark_by_reader(rel, buf, map);
 		if (marked)
-			room = Max(zpage_hole(page), 0);
+			space = Max(zpage_hole(page), 0);
 		LockBuffer(buf, BUFFER_LOCK_UNLOCK);
 	}
 	ReleaseBuffer(map);
 	if (marked)
-		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(room));
+		RecordPageWithFreeSpace(rel, block, zpage_space_for_map(space));
 }

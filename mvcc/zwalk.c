@@ -405,11 +405,13 @@ image_restore(char *page, const char *raw, Size rawlen)
 	memcpy(page, raw, header.pd_lower);
 	memset(page + header.pd_lower, 0, header.pd_upper - header.pd_lower);
 	memcpy(page + header.pd_upper, raw + header.pd_lower, tail);
-	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW; /* perhaps: images are
-														 * made of pages without
-														 * an overflow page,
-														 * which may have had
-														 * one */
+
+	/*
+	 * An image is made of a page without an overflow page. Rows may
+	 * nevertheless name slots of an overflow page that the page had before,
+	 * and readers of the image must not take that for damage.
+	 */
+	zpage_trailer(page)->overflow = ZPAGE_HAD_OVERFLOW;
 	return zpage_is_valid(page);
 }
 

@@ -151,9 +151,9 @@ feeder_begin(Feeder *feeder, Relation rel, Relation index, IndexInfo *info)
 
 /*
  * Returns whether the index summarizes blocks and is being rebuilt (BUILD-6).
- * One that is being created covers the newest versions only, as old ones may
- * not fit its expressions; BUILD-3 keeps old snapshots away from it. So it does
- * from one that is not valid before it is rebuilt.
+ * An index that is being created covers the newest versions only, as old ones
+ * may not fit its expressions; BUILD-3 keeps old snapshots away from it. An
+ * index that was not valid before it is rebuilt is treated as a new one.
  */
 static bool
 is_rebuilt_summary(Relation index)

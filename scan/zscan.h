@@ -55,7 +55,7 @@ extern bool zheap_scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection di
  * its state, which zheap_index_fetch_end frees. Attaches undo.
  *
  * zheap_index_fetch_reset: releases the pin of the last block, and forgets the
- * expected and noted entries.
+ * expected entry, the noted entries and the rows that were passed by.
  *
  * zheap_index_fetch_end: resets the state, and frees it.
  *

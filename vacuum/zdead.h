@@ -65,7 +65,8 @@ extern void zdead_clean_together(ZDead *dead, double rows, int earlier);
 
 /*
  * zdead_finish_together: calls amvacuumcleanup of all indexes by parallel
- * workers, after 'cleaned' calls of zdead_clean_together.
+ * workers, after 'cleaned' calls of zdead_clean_together. rows is the number of
+ * rows of the table; estimated: it is not exact.
  */
 extern void zdead_finish_together(ZDead *dead, double rows, int cleaned, bool estimated);
 

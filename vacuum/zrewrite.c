@@ -2,7 +2,8 @@
  * vacuum/zrewrite.c - new files for zheap tables: creation, truncation, copies.
  *
  * Called through zam.c by CREATE TABLE, TRUNCATE and SET TABLESPACE, all under
- * AccessExclusiveLock. CLUSTER and VACUUM FULL: zcluster.c.
+ * AccessExclusiveLock; zheap_estimate_size by the planner, under any lock on
+ * the table. CLUSTER and VACUUM FULL: zcluster.c.
  *
  * Undo names the file that it belongs to, so the undo of the old file does not
  * serve the new one. Rules:
@@ -120,7 +121,11 @@ zheap_estimate_size(Relation rel, int32 *attr_widths, BlockNumber *pages, double
 
 /* ---- copies (REWRITE-3) ---- */
 
-/* Returns true if some change of this page is not settled. */
+/*
+ * Returns true if the page cannot be copied as it is, because the copy might
+ * need undo of the old file: if some change or lock of the page is not before
+ * `oldest`, or if the page has an image or an overflow page.
+ */
 static bool
 page_is_unsettled(Page page)
 {

@@ -28,7 +28,7 @@
 #include "zbtree/zbtree.h"
 
 /*
- * The number of versions that are read for one entry. Only a row whose newest
+ * At most this many versions are read for one entry. Only a row whose newest
  * version is before `oldest` can lose its flag, and such a row has one version;
  * an entry of a row with many versions may stay for the next VACUUM.
  */

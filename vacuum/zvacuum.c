@@ -11,8 +11,11 @@
  * The first pass reads all blocks but those that the visibility map calls
  * all-visible; it undoes aborted changes, prunes, and notes LP_DEAD line
  * pointers. Whenever the memory for these is full, and at the end, the second
- * pass cleans the indexes of them and makes them LP_UNUSED. At most one buffer
- * is locked at any time, and none while the free space map is updated.
+ * pass cleans the indexes of them and makes them LP_UNUSED. At most one table
+ * page is locked at any time, and none while the free space map is updated.
+ * While a table page is locked, its overflow page, undo pages or a page of the
+ * visibility map may be locked as well; so may, before it, a leaf page of a
+ * zbtree index whose stale entries are looked at (zstale.c).
  *
  * Rules:
  *	VACUUM-1	A line pointer becomes LP_UNUSED only after this vacuum has
@@ -129,7 +132,8 @@ typedef struct ZVacuum
 	BlockNumber nread;			/* blocks that were not skipped */
 	BlockNumber last_used;		/* 1 + the last block found not empty */
 	Buffer		map;			/* pinned page of the visibility map */
-	BlockNumber fsm_done;		/* upper levels of the map done up to here */
+	BlockNumber fsm_done;		/* upper levels of the free space map are done
+								 * up to here */
 	ZDead	   *dead;			/* noted line pointers */
 	BlockNumber dead_blocks;	/* blocks with noted line pointers */
 	BlockNumber last_dead;		/* the last such block */
@@ -158,7 +162,8 @@ dead_memory(void)
 /* ---- second pass ---- */
 
 /*
- * Returns what the index AM needs to know; estimated: before the table is read.
+ * Returns what the index AM needs to know. With 'estimated' the number of rows
+ * is that of the catalog, because the table has not been read to its end.
  */
 static IndexVacuumInfo
 index_info(ZVacuum *vac, int i, bool estimated)

@@ -11,16 +11,19 @@
  * Callbacks of the table AM: arguments and results are those of the callbacks
  * of tableam.h with the same names.
  *
- * zheap_relation_vacuum: makes the room of dead rows reusable. rel is locked
- * in ShareUpdateExclusiveLock mode, and a snapshot is active. Raises
- * ERRCODE_DATA_CORRUPTED.
+ * zheap_relation_vacuum: frees the line pointers of dead rows and removes the
+ * index entries that point to them; the rows' bytes can be reused since their
+ * deletion has committed. rel is locked in ShareUpdateExclusiveLock mode, and a
+ * snapshot is active. Raises ERRCODE_DATA_CORRUPTED.
  */
 extern void zheap_relation_vacuum(Relation rel, ZC_VACUUM_PARAMS * params,
 								  BufferAccessStrategy bstrategy);
 
 /*
- * zheap_copy_for_cluster: copies the versions of old that a snapshot may need
- * to new (CLUSTER-1). Both are locked in AccessExclusiveLock mode.
+ * zheap_copy_for_cluster: copies to new the versions of old that a snapshot may
+ * need (CLUSTER-1 to CLUSTER-4). Both are locked in AccessExclusiveLock mode.
+ * If it is given a snapshot, copies the versions that this one sees, and old is
+ * locked in ShareUpdateExclusiveLock mode only (CLUSTER-5).
  *
  * zheap_set_new_filelocator: creates the storage of a new or truncated table.
  * An unlogged table gets an empty init fork, too.

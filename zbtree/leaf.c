@@ -2,9 +2,9 @@
  * zbtree/leaf.c - finding the leaf page and the place of an entry that is given
  * by key and TID; removing marks from entries.
  *
- * Called by keys.c, purge.c and by index deletion in scan/. Owns rule MARK-4 of
- * zbtree/README.md. Locks: one leaf page, exclusively, that the caller unlocks.
- * WAL: ZWAL_MARK. Crash points: "marks-cleared".
+ * Called by keys.c, purge.c, refresh.c and by index deletion in scan/. Owns
+ * rule MARK-4 of zbtree/README.md. Locks: one leaf page, exclusively, that the
+ * caller unlocks. WAL: ZWAL_MARK. Crash points: "marks-cleared".
  */
 #include "postgres.h"
 

@@ -4,9 +4,9 @@
  *
  * A row may have one entry for each of its versions, and a fetch by an old
  * snapshot reads undo from the newest version on. So a scan that comes to n
- * entries of one row would read some n * n records. The snapshot sees the same
- * version each time. So the scan remembers the key of that version, and fetches
- * the row again only for an entry with this key.
+ * entries of one row would read some n * n / 2 records. The snapshot sees the
+ * same version each time. So the scan remembers the key of that version, and
+ * fetches the row again only for an entry with this key.
  *
  * Owns rule ZBTREE-18; the remembered keys belong to the state of the table's
  * index fetch. No locks, no crash points.
@@ -31,8 +31,8 @@ typedef struct PassedRow
 {
 	uint64		tid;			/* hash key: block and offset */
 	IndexTuple	key;			/* of the version that the snapshot sees;
-								 * NULL: no entry belongs to that, or there is
-								 * none */
+								 * NULL: there is no such version, or the
+								 * index's predicate excludes it */
 } PassedRow;
 
 struct ZPassed

@@ -22,7 +22,8 @@ extern bool zpredicate_is_simple(Relation index);
 
 /*
  * zpredicate_columns: returns the columns of the table that the predicate
- * reads, as numbers above FirstLowInvalidHeapAttributeNumber.
+ * reads, as numbers above FirstLowInvalidHeapAttributeNumber. Reads catalogs,
+ * so no buffer lock may be held.
  */
 extern Bitmapset *zpredicate_columns(Relation index);
 

@@ -64,7 +64,7 @@ delete_unneeded(Relation index, Relation table, Buffer buf, const OffsetNumber *
 	Assert(zc_buffer_exclusive(buf));	/* ZBTREE-13 */
 	op.irel = index;
 	op.iblknum = BufferGetBlockNumber(buf);
-	op.bottomup = true;			/* perhaps none of them is deletable */
+	op.bottomup = true;			/* else nbtree expects a deletable one */
 	op.bottomupfreespace = BLCKSZ;
 	op.deltids = entries;
 	op.status = states;

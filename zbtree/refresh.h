@@ -13,9 +13,11 @@
  * zbtree_refresh: replaces the entry of the row at tid whose key equals that
  * of the values, which zbtree_read_columns has read, by one with exactly their
  * bytes, unless it has them already. Returns whether the entry has these bytes
- * now: false if there is no such entry, if its page has no space, and for
- * values that are stored out of line or long. Sets *written to true if it
- * changed the page. No buffer lock may be held. Calls comparison functions.
+ * now: false if no such entry is found, if its page is split or deleted again
+ * and again before it can be locked, if the page has no space, for an index
+ * with expressions, and for values that are stored out of line or long. Sets
+ * *written to true if it changed the page, else leaves it as it is. No buffer
+ * lock may be held. Calls comparison functions.
  */
 extern bool zbtree_refresh(Relation index, Relation table, ItemPointer tid, Datum *values,
 						   bool *isnull, bool *written);

@@ -33,15 +33,17 @@ typedef struct ZExpectingFetch
 	TupleDesc	returned_desc;	/* its description; both may be NULL */
 	bool		missed;			/* the entry's row had no version with its
 								 * key, but is not dead to all */
-	ZNotedEntries noted;		/* such entries */
+	ZNotedEntries noted;		/* entries for which that was so (marks.h) */
 	ZPassed    *passed;			/* rows that need not be fetched again; may be
 								 * NULL */
 } ZExpectingFetch;
 
 /*
- * zbtree_counts: returns whether the row version in slot has the key of this
- * entry of the index (ZBTREE-4). Calls comparison functions, so no buffer lock
- * may be held.
+ * zbtree_counts: returns whether this entry of the index belongs to the row
+ * version in slot: the version has its key, and satisfies the predicate of a
+ * partial index (ZBTREE-4, ZBTREE-16). Calls comparison functions. May read
+ * catalogs unless zpredicate_get has been called for the index: only then the
+ * caller may hold a buffer lock, that of the entry's leaf page.
  */
 extern bool zbtree_counts(Relation index, IndexTuple entry, TupleTableSlot *slot);
 
@@ -75,7 +77,8 @@ extern bool zbtree_is(Relation index);
 
 /*
  * zbtree_keys_stay: returns whether a row may stay in place when an update
- * changes key columns of this index (ZBTREE-3).
+ * changes key columns of this index, as far as the index is concerned
+ * (ZBTREE-3). Reads catalogs, so no buffer lock may be held.
  */
 extern bool zbtree_keys_stay(Relation index);
 
@@ -105,8 +108,9 @@ extern int	zbtree_add_key(Relation index, const ZKeyChange *change);
  * zbtree_needed: returns whether a snapshot may need this entry of the row at
  * off of the page that was loaded into history (ZBTREE-8). *budget is the
  * number of versions that the function may still look at, and is decremented
- * for each; the result is true when it is used up. The caller may hold a lock
- * on the entry's leaf page, but not on the table page.
+ * for each; the result is true when it is used up. It is true as well for each
+ * entry of a partial index for which zpredicate_get has not been called. The
+ * caller may hold a lock on the entry's leaf page, but not on the table page.
  */
 extern bool zbtree_needed(Relation index, IndexTuple entry, ZHistory *history, OffsetNumber off,
 						  int *budget);
