@@ -159,18 +159,12 @@ static TableAmRoutine zheap_methods = {
 
 /*
  * Returns the table AM's routine. Raises an error if the library was not
- * preloaded, for then its WAL could not be replayed.
+ * preloaded.
  */
 Datum
 zheap_handler(PG_FUNCTION_ARGS)
 {
-	if (!zundo_preloaded)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
-				 errdetail("Zheap tables need zundo's WAL resource manager and shared memory, "
-						   "which exist only then."),
-				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
+	zundo_require_preload();
 	if (zheap_methods.scan_sample_next_block == NULL)
 		zheap_fill_scan_callbacks(&zheap_methods);
 	PG_RETURN_POINTER(&zheap_methods);

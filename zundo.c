@@ -26,10 +26,22 @@ PG_MODULE_MAGIC;
 extern PGDLLEXPORT void _PG_init(void);
 
 /*
- * The library was loaded by shared_preload_libraries; zam.c raises an error if
- * it was not.
+ * The library was loaded by shared_preload_libraries. If it was not, its WAL
+ * could not be replayed.
  */
 bool		zundo_preloaded = false;
+
+void
+zundo_require_preload(void)
+{
+	if (!zundo_preloaded)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zundo must be loaded via \"shared_preload_libraries\""),
+				 errdetail("Zheap tables need zundo's WAL resource manager and shared memory, "
+						   "which exist only then."),
+				 errhint("Add \"zundo\" to \"shared_preload_libraries\" and restart the server.")));
+}
 
 static RmgrData zundo_rmgr = {
 	.rm_name = ZUNDO_RMGR_NAME,

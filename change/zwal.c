@@ -490,6 +490,11 @@ prove_encoding(const ZChange *change, const ZChangeWal *wal)
 }
 #endif
 
+/*
+ * zchange_pages_have_images: See zchange.h. The server tells a session whether
+ * images are written when the session inserts its first record; until then
+ * only the setting is known.
+ */
 bool
 zchange_pages_have_images(void)
 {
@@ -497,7 +502,7 @@ zchange_pages_have_images(void)
 	bool		images;
 
 	GetFullPageWriteInfo(&redo, &images);
-	return images;
+	return images || fullPageWrites;
 }
 
 /*

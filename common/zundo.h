@@ -149,6 +149,12 @@ extern void zundo_define_gucs(void);
 extern bool zundo_preloaded;
 
 /*
+ * zundo_require_preload: raises ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE if it
+ * has not.
+ */
+extern void zundo_require_preload(void);
+
+/*
  * Only builds for tests (make ZUNDO_TESTING=1) have what follows: settings by
  * which a test makes processes fail or take rare paths.
  *

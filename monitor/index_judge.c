@@ -358,10 +358,14 @@ some_version_has(ZIndexJudge *judge, IndexTuple entry, OffsetNumber off)
 static bool
 row_must_tell(ZIndexJudge *judge, OffsetNumber off)
 {
-	ItemId		lp = PageGetItemId(judge->page, off);
+	ItemId		lp;
 	ZHeader		header;
 	ZHistoryVersion version;
 
+	/* some_version_has may have loaded the page again */
+	if (judge->page == NULL || off > PageGetMaxOffsetNumber(judge->page))
+		return false;
+	lp = PageGetItemId(judge->page, off);
 	if (!ItemIdIsNormal(lp))
 		return false;
 	header = zheader_get(zpage_row(judge->page, lp));

@@ -42,8 +42,9 @@ static bool is_inside_walker(Node *node, PlanPlace *place);
 static Node *
 column_of(const Plan *plan, int resno)
 {
-	/* the list of a ModifyTable has variables of rows that it changes */
-	if (plan == NULL || IsA(plan, ModifyTable) || IsA(plan, RecursiveUnion) ||
+	/* what INSERT and UPDATE return is not followed to where it came from */
+	if (plan == NULL || IsA(plan, RecursiveUnion) || IsA(plan, SetOp) ||
+		(IsA(plan, ModifyTable) && ((const ModifyTable *) plan)->operation != CMD_DELETE) ||
 		resno < 1 || resno > list_length(plan->targetlist))
 		return NULL;
 	return (Node *) list_nth_node(TargetEntry, plan->targetlist, resno - 1)->expr;
@@ -212,14 +213,13 @@ var_is_inside(const Var *var, PlanPlace *place)
 	check_stack_depth();
 	if (var->varno == OUTER_VAR || var->varno == INNER_VAR)
 	{
-		List	   *children = children_of(place->plan, var->varno);
-
-		foreach(lc, children)
+		foreach(lc, children_of(place->plan, var->varno))
 		{
-			if (column_is_inside(place->stmt, lfirst(lc), var->varattno))
-				return true;
+			/* of an Append, one part that is from outside is enough */
+			if (!column_is_inside(place->stmt, lfirst(lc), var->varattno))
+				return false;
 		}
-		return children == NIL;
+		return true;
 	}
 	switch (nodeTag(place->plan))
 	{
@@ -229,6 +229,7 @@ var_is_inside(const Var *var, PlanPlace *place)
 		case T_BitmapHeapScan:
 		case T_TidScan:
 		case T_TidRangeScan:
+		case T_ModifyTable:
 			return var->varattno == SelfItemPointerAttributeNumber;
 		case T_IndexOnlyScan:
 			return false;

@@ -217,14 +217,16 @@ zvismap_mark(Relation rel, Buffer buf, Buffer map)
 
 /*
  * Returns whether the page has so little space that a reader may set its bit:
- * an insertion would soon clear it. The measure is heap's.
+ * else an insertion would soon clear it. The measure is heap's. A page may also
+ * have as many line pointers as it can have.
  */
 static bool
 is_full(Relation rel, Page page)
 {
 	Size		kept_free = RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
 
-	return zpage_hole(page) < (int) Max(kept_free, BLCKSZ / 10);
+	return PageGetMaxOffsetNumber(page) >= ZHEAP_MAX_OFFSET ||
+		zpage_hole(page) < (int) Max(kept_free, BLCKSZ / 10);
 }
 
 /*

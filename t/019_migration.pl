@@ -21,6 +21,8 @@ is(join(' ', map { "$_ " . @{ $blocks{$_} } } sort keys %blocks), 'Back 1 Copy 1
 my $conf = "wal_retrieve_retry_interval = 100ms\n";
 my $old = zundo_node('old', $conf . "shared_preload_libraries = ''\n", allows_streaming => 'logical');
 my $new = zundo_node('new', $conf, allows_streaming => 'logical');
+like(($old->psql('postgres', '\set VERBOSITY verbose
+	CREATE EXTENSION zundo'))[2], qr/55000: zundo must be loaded via "shared_preload_libraries"/, 'CREATE EXTENSION fails without the preload');
 $old->safe_psql('postgres', q{
 	CREATE TABLE keyed (id bigserial PRIMARY KEY, v text, n int);
 	CREATE TABLE "Key less" (a int, b text);

@@ -85,6 +85,13 @@ for my $case (
 	agree("s_$kind", "$kind scan");
 }
 
+# A page that has as many rows as it can have is full, whatever space it has left.
+sql('CREATE TABLE narrow (id int PRIMARY KEY) USING zheap; INSERT INTO narrow SELECT generate_series(1, 2910)');
+sql('SELECT zundo.discard()');
+sql("$seq SELECT sum(id) FROM narrow");
+cmp_ok(clear('narrow'), '<=', 1, 'pages of 291 rows get their bits');
+agree('narrow', 'narrow rows');
+
 # Statements that change the table, or lock its rows, set none. (From 19 on the server takes a
 # table that is named twice for two.)
 for my $case ([ 'update', 'UPDATE w_update SET n = 1 WHERE n < 0' ], [ 'delete', 'DELETE FROM w_delete WHERE n < 0' ],

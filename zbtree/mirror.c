@@ -118,7 +118,8 @@ mirror(Oid opclass)
  * zundo.mirror_opclass(text): creates for zbtree the operator family of this
  * btree operator class and the family's classes, as far as they are missing.
  * Returns the number of objects that were created or extended. Raises an error
- * if the class does not exist. For superusers.
+ * if the class does not exist. For superusers. CREATE EXTENSION calls it, and
+ * so fails if the library was not preloaded.
  */
 Datum
 zbtree_mirror_opclass(PG_FUNCTION_ARGS)
@@ -128,6 +129,7 @@ zbtree_mirror_opclass(PG_FUNCTION_ARGS)
 	int			n;
 	int			save;
 
+	zundo_require_preload();
 	if (!superuser())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

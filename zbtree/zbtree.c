@@ -41,7 +41,8 @@ check_table(Relation table, Relation index)
 			 errmsg("index \"%s\" cannot use access method \"zbtree\"",
 					RelationGetRelationName(index)),
 			 errdetail("Table \"%s\" is not a zheap table.", RelationGetRelationName(table)),
-			 errhint("Use access method \"btree\".")));
+			 errhint("Use access method \"btree\". If the table's access method is to be "
+					 "changed, drop the index first.")));
 }
 
 /* Returns the name of the operator class of key column i (from 0 on). */
